@@ -1,0 +1,58 @@
+// What kernels are given. The build turns each pointer alias into a TypeScript type of its own, so that the host cannot
+// pass one for another, and the shape into an interface and a writer (src/abi.ts).
+
+export type F32Ptr = usize;
+export type U8Ptr = usize;
+/** A table of addresses, one u32 a cache page. */
+export type PagesPtr = usize;
+
+/** The same, where 0 means that there is none. */
+export type F32PtrOrNull = usize;
+export type U8PtrOrNull = usize;
+
+/**
+ * One attention call for one batch row: sizes, strides (in elements) and rules. Key j lies at absolute position j;
+ * query token t at position qStart + t, which may be negative. A query at position p may attend key j when
+ * p - left <= j <= p + right, j < kvLen and keep allows it; causal is right = 0.
+ */
+@unmanaged
+export class AttentionShape {
+  qLen: i32;
+  kvLen: i32;
+  qStart: i32;
+  left: i32;
+  right: i32;
+  numHeads: i32;
+  numKvHeads: i32;
+  headDim: i32;
+  valueDim: i32;
+  /** Floats between query tokens, and between the heads of one. */
+  qStride: i32;
+  qHeadStride: i32;
+  outStride: i32;
+  outHeadStride: i32;
+  scale: f32;
+  /** 0 = off. */
+  softcap: f32;
+  /** [numHeads]: slope·|p - j| is taken from the score. */
+  slopes: F32PtrOrNull;
+  /** [numHeads]: a logit that joins the denominator and has no value. */
+  sinks: F32PtrOrNull;
+  /** [numKvHeads][headDim] and [numKvHeads][valueDim]: one more key that every query may attend. */
+  extraKey: F32PtrOrNull;
+  extraValue: F32PtrOrNull;
+  /** 1: one more key and value of zeros that every query may attend. */
+  zeroKey: i32;
+  /** Bytes [.., .., kvLen], 0 = excluded. Stride 0 repeats. */
+  keep: U8PtrOrNull;
+  keepHeadStride: i32;
+  keepRowStride: i32;
+  /** Floats [.., .., kvLen], added to the score; -Infinity excludes. Stride 0 repeats. */
+  bias: F32PtrOrNull;
+  biasHeadStride: i32;
+  biasRowStride: i32;
+  /** [numHeads][qLen]: where to write the log-sum-exp of each row. */
+  lse: F32PtrOrNull;
+}
+
+export type AttentionShapePtr = usize;

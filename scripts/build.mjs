@@ -1,0 +1,50 @@
+// Builds everything the package ships: assembly/ -> build/*.wasm and src/abi.ts, then src/ -> dist/.
+// `--wasm` stops after the first half.
+
+import { execFileSync } from "node:child_process";
+import { copyFileSync, mkdirSync } from "node:fs";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const root = join(dirname(fileURLToPath(import.meta.url)), "..");
+process.chdir(root);
+const require = createRequire(import.meta.url);
+const run = (script, ...args) => execFileSync(process.execPath, [script, ...args], { stdio: "inherit" });
+const bin = (name, path) => join(dirname(require.resolve(`${name}/package.json`)), path);
+
+const asc = bin("assemblyscript", "bin/asc.js");
+for (const target of ["simd", "relaxed", "debug"]) run(asc, "--target", target, "--transform", "./scripts/abi.mjs");
+if (process.argv.includes("--wasm")) process.exit();
+
+const { build } = await import("esbuild");
+
+/** Leaves `.wasm` imports to the host: they lie beside the bundle in dist/. `suffix` is what the host wants behind. */
+const hostLoadsWasm = (suffix) => ({
+  name: "host-loads-wasm",
+  setup({ onResolve }) {
+    onResolve({ filter: /\.wasm$/ }, ({ path }) => ({ path: `./${path.split("/").at(-1)}${suffix}`, external: true }));
+  },
+});
+
+const common = { bundle: true, format: "esm", target: "es2022", charset: "utf8", legalComments: "none" };
+mkdirSync("dist", { recursive: true });
+await Promise.all([
+  build({ ...common, entryPoints: ["src/index.ts"], outfile: "dist/index.js", loader: { ".wasm": "binary" } }),
+  build({ ...common, entryPoints: ["src/core.ts"], outfile: "dist/core.js" }),
+  build({ ...common, entryPoints: ["src/reference/index.ts"], outfile: "dist/reference.js" }),
+  build({
+    ...common,
+    entryPoints: ["src/index.workerd.ts"],
+    outfile: "dist/index.workerd.js",
+    plugins: [hostLoadsWasm("")],
+  }),
+  build({
+    ...common,
+    entryPoints: ["src/index.edge-light.ts"],
+    outfile: "dist/index.edge-light.js",
+    plugins: [hostLoadsWasm("?module")],
+  }),
+]);
+for (const name of ["simd", "relaxed"]) copyFileSync(`build/${name}.wasm`, `dist/${name}.wasm`);
+run(bin("typescript", "bin/tsc"), "-p", "tsconfig.build.json");

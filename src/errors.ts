@@ -1,0 +1,84 @@
+/** What `HeadwiseError.code` can be. */
+export type HeadwiseErrorCode =
+  | "NO_SIMD"
+  | "NO_CODEGEN"
+  | "NOT_WASM"
+  | "ABI_MISMATCH"
+  | "OUT_OF_MEMORY"
+  | "CACHE_FULL"
+  | "RELEASED"
+  | "BAD_FILE";
+
+/**
+ * The world did not fit: the engine, the memory, a cache or a file. Wrong arguments throw `TypeError` and
+ * `RangeError` instead.
+ * @example
+ * import { HeadwiseError } from "headwise";
+ * const error = new HeadwiseError("CACHE_FULL", "attend: past 4090 + qLen 8 exceeds maxSeqLen 4096");
+ * console.log(error.code); // CACHE_FULL
+ */
+export class HeadwiseError extends Error {
+  readonly code: HeadwiseErrorCode;
+  constructor(code: HeadwiseErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = "HeadwiseError";
+    this.code = code;
+  }
+}
+
+const LARGEST_INT = 2 ** 31 - 1;
+
+/** A value as it reads in an error message: its kind, and its content where that is short. */
+export function describe(value: unknown): string {
+  if (typeof value === "string") return JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}…` : value);
+  if (typeof value === "bigint") return `${value}n`;
+  if (typeof value === "function") return "function";
+  if (value === null || typeof value !== "object") return Object.is(value, -0) ? "-0" : String(value);
+  return Object.prototype.toString.call(value).slice(8, -1);
+}
+
+/** Throws `TypeError` unless `value` is an integer in [min, max] (then `RangeError`). Returns it. */
+export function expectInt(where: string, name: string, value: unknown, min = 1, max: number = LARGEST_INT): number {
+  if (typeof value === "number" && Number.isInteger(value) && value >= min && value <= max) return value;
+  const rule = max === LARGEST_INT ? `an integer >= ${min}` : `an integer from ${min} to ${max}`;
+  const text = `${where}: ${name} expected ${rule}, got ${describe(value)}`;
+  throw typeof value === "number" ? new RangeError(text) : new TypeError(text);
+}
+
+/** Throws unless `value` is a finite number (and > 0 with `positive`). Returns it. */
+export function expectFinite(where: string, name: string, value: unknown, positive = false): number {
+  if (typeof value === "number" && Number.isFinite(value) && (!positive || value > 0)) return value;
+  const text = `${where}: ${name} expected a finite number${positive ? " > 0" : ""}, got ${describe(value)}`;
+  throw typeof value === "number" ? new RangeError(text) : new TypeError(text);
+}
+
+/** Throws unless `value` is one of `choices`. Returns it. */
+export function expectOneOf<T extends string | number>(
+  where: string,
+  name: string,
+  value: unknown,
+  choices: readonly T[],
+): T {
+  if ((choices as readonly unknown[]).includes(value)) return value as T;
+  const rule = choices.map((choice) => JSON.stringify(choice)).join(" or ");
+  throw new RangeError(`${where}: ${name} expected ${rule}, got ${describe(value)}`);
+}
+
+/** Throws `TypeError` unless `value` is a boolean or undefined. Returns it, false when undefined. */
+export function expectFlag(where: string, name: string, value: unknown): boolean {
+  if (value === undefined || typeof value === "boolean") return value ?? false;
+  throw new TypeError(`${where}: ${name} expected true or false, got ${describe(value)}`);
+}
+
+/** Throws `TypeError` unless `value` is a Float32Array (of any realm). Returns it. */
+export function expectFloats(where: string, name: string, value: unknown): Float32Array {
+  if (ArrayBuffer.isView(value) && Object.prototype.toString.call(value) === "[object Float32Array]")
+    return value as Float32Array;
+  throw new TypeError(`${where}: ${name} expected Float32Array, got ${describe(value)}`);
+}
+
+/** Throws `TypeError` unless `value` is an object (not null, not an array). */
+export function expectRecord(where: string, name: string, value: unknown): void {
+  if (value !== null && typeof value === "object" && !Array.isArray(value)) return;
+  throw new TypeError(`${where}: ${name} expected an object, got ${describe(value)}`);
+}

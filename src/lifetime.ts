@@ -1,0 +1,15 @@
+import { HeadwiseError } from "./errors.ts";
+
+/** Symbol.dispose, also on engines that lack it, so that `using` works where the syntax does. */
+export const DISPOSE: typeof Symbol.dispose = Symbol.dispose ?? (Symbol.for("Symbol.dispose") as typeof Symbol.dispose);
+
+/** Something that holds linear memory until `release()`; `using` calls it. Releasing twice does nothing. */
+export interface Releasable {
+  release(): void;
+  [Symbol.dispose](): void;
+}
+
+/** Throws RELEASED when the thing was released. */
+export function expectAlive(where: string, name: string, thing: { readonly released: boolean }): void {
+  if (thing.released) throw new HeadwiseError("RELEASED", `${where}: ${name} was released`);
+}

@@ -1,0 +1,140 @@
+// One way to test every kernel: its arguments as its twin takes them (arrays for addresses, a plain object for a shape)
+// are copied into linear memory between guards, the kernel runs, and what it left is copied back.
+
+import { readFileSync } from "node:fs";
+import type { AttentionShape, Reference } from "../../src/abi.ts";
+import { ATTENTION_SHAPE_BYTES, type KernelTable, type Plain, storeAttentionShape } from "../../src/abi.ts";
+import { type Instance, instantiate } from "../../src/instantiate.ts";
+
+export const builds = ["debug", "simd", "relaxed"] as const;
+export type BuildName = (typeof builds)[number];
+
+/** A fresh instance of one build, with a memory of its own. */
+export function load(build: BuildName): Instance {
+  const bytes = readFileSync(new URL(`../../build/${build}.wasm`, import.meta.url));
+  return instantiate(new WebAssembly.Module(bytes));
+}
+
+export type KernelName = keyof KernelTable;
+export type Arguments<K extends KernelName> = Parameters<Reference[K]>;
+type Array32 = Float32Array | Uint32Array | Uint8Array;
+
+const GUARD_BYTES = 64;
+const GUARD = 0xa5;
+
+const isArray = (value: unknown): value is Array32 => ArrayBuffer.isView(value);
+const isPages = (value: unknown): value is readonly Float32Array[] => Array.isArray(value);
+const isShape = (value: unknown): value is Plain<AttentionShape> => value !== null && typeof value === "object";
+
+/** A deep copy, so that a kernel and its twin start from the same arguments. */
+export function copyArguments<K extends KernelName>(args: Arguments<K>): Arguments<K> {
+  return args.map((value: unknown) => structuredClone(value)) as Arguments<K>;
+}
+
+/** Runs a kernel of an instance on `args`; arrays in `args` hold what the kernel left there. Throws on a broken guard. */
+export function runKernel<K extends KernelName>(instance: Instance, name: K, args: Arguments<K>): void {
+  const { memory } = instance;
+  const blocks: number[] = [];
+  const placed: { at: number; array: Array32 }[] = [];
+
+  const place = (array: Array32): number => {
+    const at = memory.allocate(name, array.byteLength + 2 * GUARD_BYTES) + GUARD_BYTES;
+    blocks.push(at - GUARD_BYTES);
+    memory.u8(at - GUARD_BYTES, array.byteLength + 2 * GUARD_BYTES).fill(GUARD);
+    memory.u8(at, array.byteLength).set(new Uint8Array(array.buffer, array.byteOffset, array.byteLength));
+    placed.push({ at, array });
+    return at;
+  };
+  const toAddress = (value: unknown): number => {
+    if (value === null) return 0;
+    if (typeof value === "number") return value;
+    if (isArray(value)) return place(value);
+    if (isPages(value)) return place(Uint32Array.from(value, (page) => place(page)));
+    if (!isShape(value)) throw new TypeError(`${name}: cannot pass ${typeof value}`);
+    const fields = Object.fromEntries(Object.entries(value).map(([key, field]) => [key, toAddress(field)]));
+    const at = memory.allocate(name, ATTENTION_SHAPE_BYTES);
+    blocks.push(at);
+    storeAttentionShape(memory.view(), at, fields as unknown as AttentionShape);
+    return at;
+  };
+
+  const addresses = args.map(toAddress);
+  (instance.kernels[name] as (...args: number[]) => void)(...addresses);
+  for (const { at, array } of placed) {
+    const before = memory.u8(at - GUARD_BYTES, GUARD_BYTES);
+    const after = memory.u8(at + array.byteLength, GUARD_BYTES);
+    if (before.some((byte) => byte !== GUARD))
+      throw new Error(`${name}: wrote before an array of ${array.byteLength} bytes`);
+    if (after.some((byte) => byte !== GUARD))
+      throw new Error(`${name}: wrote behind an array of ${array.byteLength} bytes`);
+    new Uint8Array(array.buffer, array.byteOffset, array.byteLength).set(memory.u8(at, array.byteLength));
+  }
+  for (const at of blocks) memory.free(at);
+}
+
+/** A small seeded generator (mulberry32): the same numbers on every engine. */
+export function createRandom(seed: number): {
+  next(): number;
+  int(min: number, max: number): number;
+  normal(): number;
+} {
+  let state = seed | 0;
+  const next = () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let t = Math.imul(state ^ (state >>> 15), 1 | state);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+  return {
+    next,
+    int: (min, max) => min + Math.floor(next() * (max - min + 1)),
+    // A sum of uniforms: near enough to normal for data, and made of exact operations.
+    normal: () => (next() + next() + next() + next() - 2) * Math.sqrt(3),
+  };
+}
+
+export type Random = ReturnType<typeof createRandom>;
+
+/** `length` floats of a kind of data that finds different faults. */
+export function floats(
+  random: Random,
+  length: number,
+  kind: "normal" | "outlier" | "equal" | "tiny" = "normal",
+): Float32Array {
+  const data = Float32Array.from({ length }, () => random.normal());
+  if (kind === "outlier" && length > 0) data[random.int(0, length - 1)] = 1000;
+  if (kind === "equal") data.fill(0.7);
+  if (kind === "tiny") for (let i = 0; i < length; i++) data[i] = i % 3 === 0 ? -0 : data[i]! * 1e-42;
+  return data;
+}
+
+/** The largest |got - want| - allowed, which must not be above 0, with the place; NaN must meet NaN. */
+export function worst(
+  got: Float32Array,
+  want: ArrayLike<number>,
+  allowed: (i: number) => number,
+): { excess: number; at: number } {
+  let excess = Number.NEGATIVE_INFINITY;
+  let at = -1;
+  for (let i = 0; i < got.length; i++) {
+    const same = Object.is(got[i], want[i]) || (Number.isNaN(got[i]) && Number.isNaN(want[i]));
+    const over = same ? -allowed(i) : Math.abs(got[i]! - want[i]!) - allowed(i);
+    if (!(over <= excess)) {
+      excess = Number.isNaN(over) ? Number.POSITIVE_INFINITY : over;
+      at = i;
+    }
+  }
+  return { excess, at };
+}
+
+/** Three uneven pieces of [0, n), shuffled, for the law that ranges split without a trace. */
+export function pieces(random: Random, n: number): [number, number][] {
+  const cuts = [0, random.int(0, n), random.int(0, n), n].sort((a, b) => a - b);
+  const [a, b, c, d] = cuts as [number, number, number, number];
+  const all: [number, number][] = [
+    [a, b],
+    [b, c],
+    [c, d],
+  ];
+  return random.int(0, 1) ? all.reverse() : all;
+}
