@@ -17,3 +17,26 @@ export function hsum(v: v128): f32 {
     f32x4.extract_lane(v, 0) + f32x4.extract_lane(v, 2) + (f32x4.extract_lane(v, 1) + f32x4.extract_lane(v, 3))
   );
 }
+
+/** The first n floats at `at`, `fill` in the lanes behind; nothing beyond them is read. n >= 1; from 4 on all lanes. */
+// @ts-ignore: decorator
+@inline
+export function load_first(at: usize, n: i32, fill: f32): v128 {
+  if (n >= 4) return v128.load(at);
+  const fill_f32x4 = f32x4.splat(fill);
+  if (n == 1) return v128.load_lane<f32>(at, fill_f32x4, 0);
+  const two_f32x4 = v128.load_lane<f64>(at, fill_f32x4, 0);
+  return n == 2 ? two_f32x4 : v128.load_lane<f32>(at + 8, two_f32x4, 2);
+}
+
+/** Stores the first n lanes and nothing beyond them. Any n; none below 1, all from 4 on. */
+// @ts-ignore: decorator
+@inline
+export function store_first(at: usize, n: i32, v: v128): void {
+  if (n >= 4) v128.store(at, v);
+  else {
+    if (n >= 1) v128.store_lane<f32>(at, v, 0);
+    if (n >= 2) v128.store_lane<f32>(at + 4, v, 1);
+    if (n >= 3) v128.store_lane<f32>(at + 8, v, 2);
+  }
+}

@@ -56,3 +56,17 @@ export class AttentionShape {
 }
 
 export type AttentionShapePtr = usize;
+
+/** Keys and values [token][kvHead][dim] as append_f32 takes and gather_f32 gives them: sizes, and strides in floats. */
+@unmanaged
+export class CacheShape {
+  numKvHeads: i32;
+  headDim: i32;
+  valueDim: i32;
+  kStride: i32;
+  kHeadStride: i32;
+  vStride: i32;
+  vHeadStride: i32;
+}
+
+export type CacheShapePtr = usize;

@@ -31,20 +31,15 @@ const common = { bundle: true, format: "esm", target: "es2022", charset: "utf8",
 mkdirSync("dist", { recursive: true });
 await Promise.all([
   build({ ...common, entryPoints: ["src/index.ts"], outfile: "dist/index.js", loader: { ".wasm": "binary" } }),
-  build({ ...common, entryPoints: ["src/core.ts"], outfile: "dist/core.js" }),
-  build({ ...common, entryPoints: ["src/reference/index.ts"], outfile: "dist/reference.js" }),
+  build({ ...common, entryPoints: ["src/index.ts"], outfile: "dist/index.workerd.js", plugins: [hostLoadsWasm("")] }),
   build({
     ...common,
-    entryPoints: ["src/index.workerd.ts"],
-    outfile: "dist/index.workerd.js",
-    plugins: [hostLoadsWasm("")],
-  }),
-  build({
-    ...common,
-    entryPoints: ["src/index.edge-light.ts"],
+    entryPoints: ["src/index.ts"],
     outfile: "dist/index.edge-light.js",
     plugins: [hostLoadsWasm("?module")],
   }),
+  build({ ...common, entryPoints: ["src/core.ts"], outfile: "dist/core.js" }),
+  build({ ...common, entryPoints: ["src/reference/index.ts"], outfile: "dist/reference.js" }),
 ]);
 for (const name of ["simd", "relaxed"]) copyFileSync(`build/${name}.wasm`, `dist/${name}.wasm`);
 run(bin("typescript", "bin/tsc"), "-p", "tsconfig.build.json");

@@ -74,17 +74,57 @@ export function storeAttentionShape(view: DataView, at: number, shape: Attention
   view.setUint32(at + 104, shape.lse, LITTLE_ENDIAN);
 }
 
+export interface CacheShape {
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  readonly valueDim: number;
+  readonly kStride: number;
+  readonly kHeadStride: number;
+  readonly vStride: number;
+  readonly vHeadStride: number;
+}
+export type CacheShapePtr = Pointer<CacheShape>;
+export const CACHE_SHAPE_BYTES = 28;
+export function storeCacheShape(view: DataView, at: number, shape: CacheShape): void {
+  view.setInt32(at + 0, shape.numKvHeads, LITTLE_ENDIAN);
+  view.setInt32(at + 4, shape.headDim, LITTLE_ENDIAN);
+  view.setInt32(at + 8, shape.valueDim, LITTLE_ENDIAN);
+  view.setInt32(at + 12, shape.kStride, LITTLE_ENDIAN);
+  view.setInt32(at + 16, shape.kHeadStride, LITTLE_ENDIAN);
+  view.setInt32(at + 20, shape.vStride, LITTLE_ENDIAN);
+  view.setInt32(at + 24, shape.vHeadStride, LITTLE_ENDIAN);
+}
+
 /** The kernels as the host calls them. */
 export interface KernelTable {
+  append_f32(pages: PagesPtr, k: F32Ptr, v: F32Ptr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
+  gather_f32(k: F32Ptr, v: F32Ptr, pages: PagesPtr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
+  linear_f32(out: F32Ptr, x: F32Ptr, w: F32Ptr, bias: F32Ptr | NullPtr, panels: number, k: number, outStride: number, xStride: number, begin: number, end: number): void;
+  masked_softmax_f32(out: F32Ptr, scores: F32Ptr, shape: AttentionShapePtr, head: number, begin: number, end: number): void;
+  merge_heads_f32(out: F32Ptr, x: F32Ptr, rows: number, numHeads: number, headDim: number, begin: number, end: number): void;
   rms_norm_f32(out: F32Ptr, x: F32Ptr, gain: F32Ptr, n: number, stride: number, eps: number, begin: number, end: number): void;
+  rope_f32(x: F32Ptr, cos: F32Ptr, sin: F32Ptr, numHeads: number, headDim: number, ropeDim: number, interleaved: number, stride: number, begin: number, end: number): void;
+  scores_f32(out: F32Ptr, q: F32Ptr, pages: PagesPtr, shape: AttentionShapePtr, head: number, stage: number, begin: number, end: number): void;
+  split_heads_f32(out: F32Ptr, x: F32Ptr, rows: number, numHeads: number, headDim: number, begin: number, end: number): void;
+  weighted_sum_f32(out: F32Ptr, weights: F32Ptr, pages: PagesPtr, shape: AttentionShapePtr, head: number, begin: number, end: number): void;
 }
 
 /** Arguments of each kernel, compared with the module's at load. */
 export const KERNEL_ARITY: Readonly<Record<keyof KernelTable, number>> = {
+  append_f32: 7,
+  gather_f32: 7,
+  linear_f32: 10,
+  masked_softmax_f32: 6,
+  merge_heads_f32: 7,
   rms_norm_f32: 8,
+  rope_f32: 10,
+  scores_f32: 8,
+  split_heads_f32: 7,
+  weighted_sum_f32: 7,
 };
 
-type Pointed<A> = A extends Pointer<infer T> ? (T extends AttentionShape ? Plain<T> : T) : A;
+type Struct = AttentionShape | CacheShape;
+type Pointed<A> = A extends Pointer<infer T> ? (T extends Struct ? Plain<T> : T) : A;
 /** A struct with arrays where it had addresses. */
 export type Plain<S> = { readonly [K in keyof S]: Pointed<S[K]> };
 /** A kernel with arrays where it had addresses. */

@@ -1,3 +1,7 @@
+import { pow } from "./arithmetic.ts";
+import { expectFinite, expectFlag, expectFloats, expectInt, expectOneOf, expectRecord } from "./errors.ts";
+import { checkRope } from "./rotary.ts";
+
 /** Which positions a query sees besides its own: `left` earlier and `right` later keys; undefined = unbounded. */
 export interface Window {
   readonly left?: number;
@@ -111,4 +115,99 @@ export interface CheckedConfig {
   readonly rope: (RopeConfig & { readonly dim: number }) | undefined;
   readonly qkNorm: Required<QkNormConfig> | undefined;
   readonly addZeroAttn: boolean;
+}
+
+const UNBOUNDED = Number.POSITIVE_INFINITY;
+
+/** Fills in the defaults and checks every rule. */
+export function checkConfig(where: string, config: AttentionConfig): CheckedConfig {
+  expectRecord(where, "config", config);
+  const dModel = expectInt(where, "dModel", config.dModel);
+  const numHeads = expectInt(where, "numHeads", config.numHeads);
+  const numKvHeads = expectInt(where, "numKvHeads", config.numKvHeads ?? numHeads);
+  if (numHeads % numKvHeads !== 0)
+    throw new RangeError(
+      `${where}: numHeads expected a multiple of numKvHeads (${numKvHeads}), got ${numHeads}: ` +
+        `n_heads (${numHeads}) must be divisible by n_kv_heads (${numKvHeads})`,
+    );
+  if (config.headDim === undefined && dModel % numHeads !== 0)
+    throw new RangeError(
+      `${where}: d_model (${dModel}) must be divisible by n_heads (${numHeads}): ` +
+        "d_model must be divisible by num_heads unless headDim is given",
+    );
+  const headDim = expectInt(where, "headDim", config.headDim ?? dModel / numHeads);
+  return {
+    dModel,
+    numHeads,
+    numKvHeads,
+    headDim,
+    valueDim: expectInt(where, "valueDim", config.valueDim ?? headDim),
+    kdim: expectInt(where, "kdim", config.kdim ?? dModel),
+    vdim: expectInt(where, "vdim", config.vdim ?? dModel),
+    rope: config.rope && checkRope(where, config.rope, headDim),
+    qkNorm: config.qkNorm && checkQkNorm(where, config.qkNorm),
+    addZeroAttn: expectFlag(where, "addZeroAttn", config.addZeroAttn),
+    ...checkRules(where, config, numHeads, headDim),
+  };
+}
+
+/** The part of a configuration that holds without projections, for scaledDotProductAttention too. */
+export type AttentionRules = Pick<AttentionConfig, "causal" | "window" | "scale" | "softcap" | "alibi">;
+export type CheckedRules = Pick<CheckedConfig, "causal" | "window" | "scale" | "softcap" | "slopes">;
+
+export function checkRules(where: string, rules: AttentionRules, numHeads: number, headDim: number): CheckedRules {
+  const scale = expectFinite(where, "scale", rules.scale ?? 1 / Math.sqrt(headDim));
+  if (scale === 0) throw new RangeError(`${where}: scale expected a finite number other than 0, got 0`);
+  return {
+    causal: expectFlag(where, "causal", rules.causal),
+    window: checkWindow(where, rules.window),
+    scale,
+    softcap: rules.softcap === undefined ? 0 : expectFinite(where, "softcap", rules.softcap, true),
+    slopes: rules.alibi === undefined ? undefined : checkSlopes(where, rules.alibi, numHeads),
+  };
+}
+
+function checkWindow(where: string, window: Window | undefined): CheckedConfig["window"] {
+  if (window === undefined) return { left: UNBOUNDED, right: UNBOUNDED };
+  expectRecord(where, "window", window);
+  return {
+    left: window.left === undefined ? UNBOUNDED : expectInt(where, "window.left", window.left, 0),
+    right: window.right === undefined ? UNBOUNDED : expectInt(where, "window.right", window.right, 0),
+  };
+}
+
+function checkQkNorm(where: string, norm: QkNormConfig): Required<QkNormConfig> {
+  expectRecord(where, "qkNorm", norm);
+  return {
+    kind: expectOneOf(where, "qkNorm.kind", norm.kind, ["per-head", "full"]),
+    eps: expectFinite(where, "qkNorm.eps", norm.eps ?? 1e-6, true),
+    onePlus: expectFlag(where, "qkNorm.onePlus", norm.onePlus),
+  };
+}
+
+function checkSlopes(where: string, alibi: "geometric" | Float32Array, numHeads: number): Float32Array {
+  if (typeof alibi === "string") {
+    expectOneOf(where, "alibi", alibi, ["geometric"]);
+    return alibiSlopes(numHeads);
+  }
+  const slopes = expectFloats(where, "alibi", alibi);
+  if (slopes.length !== numHeads)
+    throw new RangeError(`${where}: alibi expected one slope a head (${numHeads}), got ${slopes.length}`);
+  return slopes.slice();
+}
+
+/**
+ * The published ALiBi slopes [numHeads]: 2^(-8·(h+1)/n) for a power of two n; otherwise those of the largest power of
+ * two below, followed by every other slope of twice that (Press et al. 2022).
+ * @example
+ * import { alibiSlopes } from "headwise";
+ * console.log(alibiSlopes(4)); // 0.25, 0.0625, 0.015625, 0.00390625
+ */
+export function alibiSlopes(numHeads: number): Float32Array {
+  expectInt("alibiSlopes", "numHeads", numHeads);
+  const whole = 2 ** (31 - Math.clz32(numHeads));
+  const slope = (step: number, heads: number) => pow(2, (-8 * step) / heads);
+  return Float32Array.from({ length: numHeads }, (_, head) =>
+    head < whole ? slope(head + 1, whole) : slope(2 * (head - whole) + 1, 2 * whole),
+  );
 }

@@ -1,5 +1,5 @@
 import { ALIGN } from "../assembly/layout.ts";
-import type { F32Ptr, PagesPtr, U8Ptr } from "./abi.ts";
+import type { AttentionShapePtr, CacheShapePtr, F32Ptr, PagesPtr, U8Ptr } from "./abi.ts";
 import { HeadwiseError } from "./errors.ts";
 
 const WASM_PAGE = 65_536;
@@ -145,13 +145,16 @@ export class LinearMemory {
   }
 }
 
-/** Lays out one call's scratch: `take` hands out offsets, `bytes` is what the call needs. */
-export class ScratchLayout {
+/** Lays blocks out one behind the other, each aligned: `take` hands out offsets, `bytes` is what all of them need. */
+export class Layout {
   bytes = 0;
   take(bytes: number): number {
     const at = this.bytes;
     this.bytes += aligned(bytes);
     return at;
+  }
+  floats(count: number): number {
+    return this.take(count * 4);
   }
 }
 
@@ -160,8 +163,12 @@ export const pointer: {
   f32(at: number): F32Ptr;
   u8(at: number): U8Ptr;
   pages(at: number): PagesPtr;
+  attentionShape(at: number): AttentionShapePtr;
+  cacheShape(at: number): CacheShapePtr;
 } = {
   f32: (at) => at as F32Ptr,
   u8: (at) => at as U8Ptr,
   pages: (at) => at as PagesPtr,
+  attentionShape: (at) => at as AttentionShapePtr,
+  cacheShape: (at) => at as CacheShapePtr,
 };

@@ -4,10 +4,38 @@
  */
 
 import type { Reference } from "../abi.ts";
+import { append_f32, gather_f32 } from "./cache.ts";
+import { merge_heads_f32, split_heads_f32 } from "./heads.ts";
+import { linear_f32 } from "./linear.ts";
 import { rms_norm_f32 } from "./norm.ts";
+import { rope_f32 } from "./rope.ts";
+import { scores_f32, weighted_sum_f32 } from "./scores.ts";
+import { masked_softmax_f32 } from "./softmax.ts";
 
 /** Every twin by its kernel's name. */
-export const reference: Reference = { rms_norm_f32 };
+export const reference: Reference = {
+  append_f32,
+  gather_f32,
+  linear_f32,
+  masked_softmax_f32,
+  merge_heads_f32,
+  rms_norm_f32,
+  rope_f32,
+  scores_f32,
+  split_heads_f32,
+  weighted_sum_f32,
+};
 
 export type { Reference };
-export { rms_norm_f32 };
+export {
+  append_f32,
+  gather_f32,
+  linear_f32,
+  masked_softmax_f32,
+  merge_heads_f32,
+  rms_norm_f32,
+  rope_f32,
+  scores_f32,
+  split_heads_f32,
+  weighted_sum_f32,
+};

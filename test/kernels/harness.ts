@@ -2,8 +2,8 @@
 // are copied into linear memory between guards, the kernel runs, and what it left is copied back.
 
 import { readFileSync } from "node:fs";
-import type { AttentionShape, Reference } from "../../src/abi.ts";
-import { ATTENTION_SHAPE_BYTES, type KernelTable, type Plain, storeAttentionShape } from "../../src/abi.ts";
+import type { AttentionShape, CacheShape, KernelTable, Plain, Reference } from "../../src/abi.ts";
+import { ATTENTION_SHAPE_BYTES, CACHE_SHAPE_BYTES, storeAttentionShape, storeCacheShape } from "../../src/abi.ts";
 import { type Instance, instantiate } from "../../src/instantiate.ts";
 
 export const builds = ["debug", "simd", "relaxed"] as const;
@@ -24,7 +24,8 @@ const GUARD = 0xa5;
 
 const isArray = (value: unknown): value is Array32 => ArrayBuffer.isView(value);
 const isPages = (value: unknown): value is readonly Float32Array[] => Array.isArray(value);
-const isShape = (value: unknown): value is Plain<AttentionShape> => value !== null && typeof value === "object";
+const isShape = (value: unknown): value is Plain<AttentionShape> | CacheShape =>
+  value !== null && typeof value === "object";
 
 /** A deep copy, so that a kernel and its twin start from the same arguments. */
 export function copyArguments<K extends KernelName>(args: Arguments<K>): Arguments<K> {
@@ -37,7 +38,10 @@ export function runKernel<K extends KernelName>(instance: Instance, name: K, arg
   const blocks: number[] = [];
   const placed: { at: number; array: Array32 }[] = [];
 
+  // The same array twice is one block, so that a kernel can be run in place.
   const place = (array: Array32): number => {
+    const known = placed.find((other) => other.array === array);
+    if (known) return known.at;
     const at = memory.allocate(name, array.byteLength + 2 * GUARD_BYTES) + GUARD_BYTES;
     blocks.push(at - GUARD_BYTES);
     memory.u8(at - GUARD_BYTES, array.byteLength + 2 * GUARD_BYTES).fill(GUARD);
@@ -52,9 +56,11 @@ export function runKernel<K extends KernelName>(instance: Instance, name: K, arg
     if (isPages(value)) return place(Uint32Array.from(value, (page) => place(page)));
     if (!isShape(value)) throw new TypeError(`${name}: cannot pass ${typeof value}`);
     const fields = Object.fromEntries(Object.entries(value).map(([key, field]) => [key, toAddress(field)]));
-    const at = memory.allocate(name, ATTENTION_SHAPE_BYTES);
+    const isAttention = "qLen" in value;
+    const at = memory.allocate(name, isAttention ? ATTENTION_SHAPE_BYTES : CACHE_SHAPE_BYTES);
     blocks.push(at);
-    storeAttentionShape(memory.view(), at, fields as unknown as AttentionShape);
+    if (isAttention) storeAttentionShape(memory.view(), at, fields as unknown as AttentionShape);
+    else storeCacheShape(memory.view(), at, fields as unknown as CacheShape);
     return at;
   };
 

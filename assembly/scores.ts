@@ -1,0 +1,313 @@
+import { tanh_f32x4 } from "./exp";
+import { PAGE, PANEL } from "./layout";
+import { bias_row, end_key, extra_columns, first_key, is_excluded, keep_row } from "./mask";
+import { key_at, value_at } from "./page";
+import { load_first, madd, store_first } from "./simd";
+import { AttentionShape, AttentionShapePtr, F32Ptr, F32PtrOrNull, PagesPtr, U8PtrOrNull } from "./types";
+
+const PANEL_BYTES: usize = PANEL << 2;
+const VALUE_PANEL_BYTES: usize = (PAGE * PANEL) << 2;
+
+/**
+ * out[t, j] = scale · q[t, head] · k[j, head / group] for query tokens begin..end and every key: [qLen][kvLen + extras],
+ * dense, where the extra columns hold the score of the extra key and 0 for the zero key. `stage` says how far to go:
+ * 0 = that; 1 = softcap·tanh(score / softcap) where the shape has one; 2 = minus slope·|p - j|, plus bias, and -Infinity
+ * where the query may not attend the key, whatever key and bias hold. Neither slopes nor masks touch the extra columns.
+ * q (t, head) lies at q + t·qStride + head·qHeadStride. The dot is one accumulator, f32(scale·q[d])·k[d] in ascending d;
+ * slope and bias round after every step in every build. No alignment is needed; out overlaps nothing.
+ */
+export function scores_f32(
+  out: F32Ptr,
+  q: F32Ptr,
+  pages: PagesPtr,
+  shape: AttentionShapePtr,
+  head: i32,
+  stage: i32,
+  begin: i32,
+  end: i32,
+): void {
+  const s = changetype<AttentionShape>(shape);
+  assert(s.headDim > 0 && s.valueDim > 0, "scores_f32: headDim and valueDim must be positive");
+  assert(head >= 0 && head < s.numHeads && s.numHeads % s.numKvHeads == 0, "scores_f32: head must be below numHeads");
+  assert(begin >= 0 && end <= s.qLen, "scores_f32: begin..end must lie within qLen");
+  const kvLen = s.kvLen;
+  const columns = kvLen + extra_columns(s);
+  const kvHead = head / (s.numHeads / s.numKvHeads);
+  for (let t = begin; t < end; t++) {
+    const row = out + ((<usize>t * columns) << 2);
+    const query = q + ((<usize>t * s.qStride + <usize>head * s.qHeadStride) << 2);
+    let from = 0;
+    let to = kvLen;
+    if (stage == 2) {
+      from = first_key(s, t);
+      to = end_key(s, t);
+      if (to <= from) from = to = 0;
+    }
+    dot_keys(row, query, pages, kvHead, from, to, s);
+    if (s.extraKey) {
+      const key = s.extraKey + ((<usize>kvHead * s.headDim) << 2);
+      store<f32>(row + (<usize>kvLen << 2), dot(query, key, s.headDim, s.scale));
+    }
+    if (stage > 0 && s.softcap != 0) {
+      cap(row, from, to, s.softcap);
+      if (s.extraKey) cap(row, kvLen, kvLen + 1, s.softcap);
+    }
+    if (s.zeroKey) store<f32>(row + (<usize>(columns - 1) << 2), 0);
+    if (stage == 2) {
+      const slope = s.slopes ? load<f32>(s.slopes + (<usize>head << 2)) : <f32>0;
+      apply_rules(row, from, to, s.qStart + t, slope, keep_row(s, head, t), bias_row(s, head, t));
+      exclude(row, 0, from);
+      exclude(row, to, kvLen);
+    }
+  }
+}
+
+/** Scores of keys from..to. Leaves other numbers in the columns of [0, from) that share from's panel. */
+// @ts-ignore: decorator
+@inline
+function dot_keys(row: usize, query: usize, pages: PagesPtr, kvHead: i32, from: i32, to: i32, s: AttentionShape): void {
+  const headDim = s.headDim;
+  const panelBytes = <usize>headDim * PANEL_BYTES;
+  for (let j = from & -PANEL, n = 0; j < to; j += n) {
+    const panel = key_at(pages, kvHead, headDim, s.valueDim, j);
+    const target = row + (<usize>j << 2);
+    // Four panels of one page, or one that may be the last and hold keys beyond the range.
+    n = j % PAGE <= PAGE - 4 * PANEL && to - j >= 4 * PANEL ? 4 * PANEL : PANEL;
+    if (n == PANEL) dot_1x8(target, to - j, query, panel, headDim, s.scale);
+    else dot_1x32(target, query, panel, panelBytes, headDim, s.scale);
+  }
+}
+
+// @ts-ignore: decorator
+@inline
+function dot_1x32(target: usize, query: usize, panel: usize, panelBytes: usize, headDim: i32, scale: f32): void {
+  const scale_f32x4 = f32x4.splat(scale);
+  let acc0 = f32x4.splat(0);
+  let acc1 = acc0;
+  let acc2 = acc0;
+  let acc3 = acc0;
+  let acc4 = acc0;
+  let acc5 = acc0;
+  let acc6 = acc0;
+  let acc7 = acc0;
+  const panel2 = panel + 2 * panelBytes;
+  for (let d = 0; d < headDim; d++) {
+    const q_f32x4 = f32x4.mul(v128.load32_splat(query + (<usize>d << 2)), scale_f32x4);
+    const at = <usize>d * PANEL_BYTES;
+    acc0 = madd(q_f32x4, v128.load(panel + at), acc0);
+    acc1 = madd(q_f32x4, v128.load(panel + at, 16), acc1);
+    acc2 = madd(q_f32x4, v128.load(panel + panelBytes + at), acc2);
+    acc3 = madd(q_f32x4, v128.load(panel + panelBytes + at, 16), acc3);
+    acc4 = madd(q_f32x4, v128.load(panel2 + at), acc4);
+    acc5 = madd(q_f32x4, v128.load(panel2 + at, 16), acc5);
+    acc6 = madd(q_f32x4, v128.load(panel2 + panelBytes + at), acc6);
+    acc7 = madd(q_f32x4, v128.load(panel2 + panelBytes + at, 16), acc7);
+  }
+  v128.store(target, acc0);
+  v128.store(target, acc1, 16);
+  v128.store(target, acc2, 32);
+  v128.store(target, acc3, 48);
+  v128.store(target, acc4, 64);
+  v128.store(target, acc5, 80);
+  v128.store(target, acc6, 96);
+  v128.store(target, acc7, 112);
+}
+
+/** Stores the first n scores of the panel. */
+// @ts-ignore: decorator
+@inline
+function dot_1x8(target: usize, n: i32, query: usize, panel: usize, headDim: i32, scale: f32): void {
+  const scale_f32x4 = f32x4.splat(scale);
+  let acc0 = f32x4.splat(0);
+  let acc1 = acc0;
+  for (let d = 0; d < headDim; d++) {
+    const q_f32x4 = f32x4.mul(v128.load32_splat(query + (<usize>d << 2)), scale_f32x4);
+    const at = <usize>d * PANEL_BYTES;
+    acc0 = madd(q_f32x4, v128.load(panel + at), acc0);
+    acc1 = madd(q_f32x4, v128.load(panel + at, 16), acc1);
+  }
+  store_first(target, n, acc0);
+  store_first(target + 16, n - 4, acc1);
+}
+
+/** The same dot with a key that lies in one row: splats, because only a vector can be multiplied and added at once. */
+// @ts-ignore: decorator
+@inline
+function dot(query: usize, key: usize, headDim: i32, scale: f32): f32 {
+  const scale_f32x4 = f32x4.splat(scale);
+  let acc = f32x4.splat(0);
+  for (let d = 0; d < headDim; d++) {
+    const at = <usize>d << 2;
+    acc = madd(f32x4.mul(v128.load32_splat(query + at), scale_f32x4), v128.load32_splat(key + at), acc);
+  }
+  return f32x4.extract_lane(acc, 0);
+}
+
+/** row[j] = softcap · tanh(row[j] / softcap) for from <= j < to. */
+function cap(row: usize, from: i32, to: i32, softcap: f32): void {
+  const softcap_f32x4 = f32x4.splat(softcap);
+  for (let j = from; j < to; j += 4) {
+    const at = row + (<usize>j << 2);
+    const z_f32x4 = f32x4.div(load_first(at, to - j, 0), softcap_f32x4);
+    store_first(at, to - j, f32x4.mul(tanh_f32x4(z_f32x4), softcap_f32x4));
+  }
+}
+
+/** Slope, bias and the keys that keep or a bias of -Infinity excludes, for from <= j < to of the query at position p. */
+// @ts-ignore: decorator
+@inline
+function apply_rules(
+  row: usize,
+  from: i32,
+  to: i32,
+  p: i32,
+  slope: f32,
+  keep: U8PtrOrNull,
+  bias: F32PtrOrNull,
+): void {
+  if (slope == 0 && !keep && !bias) return;
+  for (let j = from; j < to; j++) {
+    const at = row + (<usize>j << 2);
+    let score = load<f32>(at);
+    if (slope != 0) score -= slope * <f32>abs(p - j);
+    if (bias) score += load<f32>(bias + (<usize>j << 2));
+    store<f32>(at, is_excluded(keep, bias, j) ? f32.NEGATIVE_INFINITY : score);
+  }
+}
+
+/** row[j] = -Infinity for from <= j < to. */
+// @ts-ignore: decorator
+@inline
+function exclude(row: usize, from: i32, to: i32): void {
+  const none_f32x4 = f32x4.splat(f32.NEGATIVE_INFINITY);
+  for (let j = from; j < to; j += 4) store_first(row + (<usize>j << 2), to - j, none_f32x4);
+}
+
+/**
+ * out[t, head] = Σ_j weights[t, j] · v[j, head / group], j ascending, for query tokens begin..end; weights
+ * [qLen][kvLen + extras] as masked_softmax_f32 leaves them, out (t, head) at out + t·outStride + head·outHeadStride,
+ * valueDim floats. The extra key's column weighs extraValue, last; the zero key's has no value. A key whose weight is 0
+ * takes part only where the query may attend it, so that what an excluded key holds cannot matter, while a weight that
+ * somebody else put there counts. One accumulator per output. No alignment is needed; out overlaps nothing.
+ */
+export function weighted_sum_f32(
+  out: F32Ptr,
+  weights: F32Ptr,
+  pages: PagesPtr,
+  shape: AttentionShapePtr,
+  head: i32,
+  begin: i32,
+  end: i32,
+): void {
+  const s = changetype<AttentionShape>(shape);
+  assert(s.headDim > 0 && s.valueDim > 0, "weighted_sum_f32: headDim and valueDim must be positive");
+  assert(head >= 0 && head < s.numHeads && s.numHeads % s.numKvHeads == 0, "weighted_sum_f32: head must be below numHeads");
+  assert(begin >= 0 && end <= s.qLen, "weighted_sum_f32: begin..end must lie within qLen");
+  const columns = s.kvLen + extra_columns(s);
+  const valueDim = s.valueDim;
+  for (let t = begin; t < end; t++) {
+    const row = weights + ((<usize>t * columns) << 2);
+    const target = out + ((<usize>t * s.outStride + <usize>head * s.outHeadStride) << 2);
+    let c = 0;
+    for (; c <= valueDim - 4 * PANEL; c += 4 * PANEL) sum_1x32(target, row, pages, s, head, t, c);
+    for (; c < valueDim; c += PANEL) sum_1x8(target, row, pages, s, head, t, c);
+  }
+}
+
+/** Whether key j, of weight w, takes part in a sum: every weight but 0 does, and 0 where the query may attend the key. */
+// @ts-ignore: decorator
+@inline
+function takes_part(w: f32, from: i32, to: i32, keep: U8PtrOrNull, bias: F32PtrOrNull, j: i32): bool {
+  return w != 0 || (j >= from && j < to && !is_excluded(keep, bias, j));
+}
+
+/** Columns c..c+32 of one output row. */
+function sum_1x32(target: usize, row: usize, pages: PagesPtr, s: AttentionShape, head: i32, t: i32, c: i32): void {
+  const kvLen = s.kvLen;
+  const kvHead = head / (s.numHeads / s.numKvHeads);
+  const from = first_key(s, t);
+  const to = end_key(s, t);
+  const keep = keep_row(s, head, t);
+  const bias = bias_row(s, head, t);
+  let acc0 = f32x4.splat(0);
+  let acc1 = acc0;
+  let acc2 = acc0;
+  let acc3 = acc0;
+  let acc4 = acc0;
+  let acc5 = acc0;
+  let acc6 = acc0;
+  let acc7 = acc0;
+  for (let start = 0; start < kvLen; start += PAGE) {
+    const panel = value_at(pages, kvHead, s.headDim, s.valueDim, start) + <usize>(c / PANEL) * VALUE_PANEL_BYTES;
+    const stop = min(start + PAGE, kvLen);
+    for (let j = start; j < stop; j++) {
+      const w = load<f32>(row + (<usize>j << 2));
+      if (!takes_part(w, from, to, keep, bias, j)) continue;
+      const w_f32x4 = f32x4.splat(w);
+      const at = panel + <usize>(j - start) * PANEL_BYTES;
+      acc0 = madd(w_f32x4, v128.load(at), acc0);
+      acc1 = madd(w_f32x4, v128.load(at, 16), acc1);
+      acc2 = madd(w_f32x4, v128.load(at + VALUE_PANEL_BYTES), acc2);
+      acc3 = madd(w_f32x4, v128.load(at + VALUE_PANEL_BYTES, 16), acc3);
+      acc4 = madd(w_f32x4, v128.load(at + 2 * VALUE_PANEL_BYTES), acc4);
+      acc5 = madd(w_f32x4, v128.load(at + 2 * VALUE_PANEL_BYTES, 16), acc5);
+      acc6 = madd(w_f32x4, v128.load(at + 3 * VALUE_PANEL_BYTES), acc6);
+      acc7 = madd(w_f32x4, v128.load(at + 3 * VALUE_PANEL_BYTES, 16), acc7);
+    }
+  }
+  if (s.extraKey) {
+    const w_f32x4 = v128.load32_splat(row + (<usize>kvLen << 2));
+    const at = s.extraValue + ((<usize>kvHead * s.valueDim + c) << 2);
+    acc0 = madd(w_f32x4, v128.load(at), acc0);
+    acc1 = madd(w_f32x4, v128.load(at, 16), acc1);
+    acc2 = madd(w_f32x4, v128.load(at, 32), acc2);
+    acc3 = madd(w_f32x4, v128.load(at, 48), acc3);
+    acc4 = madd(w_f32x4, v128.load(at, 64), acc4);
+    acc5 = madd(w_f32x4, v128.load(at, 80), acc5);
+    acc6 = madd(w_f32x4, v128.load(at, 96), acc6);
+    acc7 = madd(w_f32x4, v128.load(at, 112), acc7);
+  }
+  const to0 = target + (<usize>c << 2);
+  v128.store(to0, acc0);
+  v128.store(to0, acc1, 16);
+  v128.store(to0, acc2, 32);
+  v128.store(to0, acc3, 48);
+  v128.store(to0, acc4, 64);
+  v128.store(to0, acc5, 80);
+  v128.store(to0, acc6, 96);
+  v128.store(to0, acc7, 112);
+}
+
+/** Columns c..c+8, or those of them below valueDim. */
+function sum_1x8(target: usize, row: usize, pages: PagesPtr, s: AttentionShape, head: i32, t: i32, c: i32): void {
+  const kvLen = s.kvLen;
+  const kvHead = head / (s.numHeads / s.numKvHeads);
+  const from = first_key(s, t);
+  const to = end_key(s, t);
+  const keep = keep_row(s, head, t);
+  const bias = bias_row(s, head, t);
+  const left = s.valueDim - c;
+  let acc0 = f32x4.splat(0);
+  let acc1 = acc0;
+  for (let start = 0; start < kvLen; start += PAGE) {
+    const panel = value_at(pages, kvHead, s.headDim, s.valueDim, start) + <usize>(c / PANEL) * VALUE_PANEL_BYTES;
+    const stop = min(start + PAGE, kvLen);
+    for (let j = start; j < stop; j++) {
+      const w = load<f32>(row + (<usize>j << 2));
+      if (!takes_part(w, from, to, keep, bias, j)) continue;
+      const w_f32x4 = f32x4.splat(w);
+      const at = panel + <usize>(j - start) * PANEL_BYTES;
+      acc0 = madd(w_f32x4, v128.load(at), acc0);
+      acc1 = madd(w_f32x4, v128.load(at, 16), acc1);
+    }
+  }
+  if (s.extraKey) {
+    const w_f32x4 = v128.load32_splat(row + (<usize>kvLen << 2));
+    const at = s.extraValue + ((<usize>kvHead * s.valueDim + c) << 2);
+    acc0 = madd(w_f32x4, load_first(at, left, 0), acc0);
+    if (left > 4) acc1 = madd(w_f32x4, load_first(at + 16, left - 4, 0), acc1);
+  }
+  const to0 = target + (<usize>c << 2);
+  store_first(to0, left, acc0);
+  store_first(to0 + 16, left - 4, acc1);
+}

@@ -1,0 +1,34 @@
+// What every door offers, whatever it knows about wasm bytes.
+
+export {
+  type Attention,
+  type AttendOptions,
+  attend,
+  attendWithMaps,
+  createAttention,
+} from "./attention.ts";
+export { type Cache, type CacheOptions, createCache } from "./cache.ts";
+export {
+  type AttentionConfig,
+  type AttentionRules,
+  alibiSlopes,
+  type CheckedConfig,
+  type QkNormConfig,
+  type Window,
+} from "./config.ts";
+export { type ConvertedToGqa, convertToGqa } from "./convert.ts";
+export { HeadwiseError, type HeadwiseErrorCode } from "./errors.ts";
+export { type ApplyRopeOptions, applyRope, mergeHeads, splitHeads } from "./heads.ts";
+export { fromHfConfig } from "./hf.ts";
+export type { Build, Kernels, LoadOptions, WasmSource } from "./kernels.ts";
+export type { Releasable } from "./lifetime.ts";
+export type { Mask, MaskOptions } from "./mask.ts";
+export { type Plan, type PlanSizes, plan } from "./plan.ts";
+export type { PlacementOptions } from "./positions.ts";
+export { permuteRope, type RopeConfig, type RopeScaling, ropeTables } from "./rotary.ts";
+export { readSafetensors, readSafetensorsIndex, type SafetensorsFile, type StoredTensor, writeSafetensors } from "./safetensors.ts";
+export { type SdpaOptions, type SdpaResult, scaledDotProductAttention } from "./sdpa.ts";
+export { type SelfTest, selfTest } from "./selftest.ts";
+export type { HeadLayout } from "./strided.ts";
+export type { Tensor } from "./tensor.ts";
+export { type AttentionWeights, readAttentionWeights } from "./weights.ts";

@@ -1,0 +1,216 @@
+import type { Cache } from "./cache.ts";
+import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
+import { describe, expectFlag, expectFloats, expectInt, expectRecord, HeadwiseError } from "./errors.ts";
+import { type AttendCall, forward } from "./forward.ts";
+import type { Kernels } from "./kernels.ts";
+import { type Layer, storeLayer } from "./layer.ts";
+import { DISPOSE, expectAlive, type Releasable } from "./lifetime.ts";
+import { checkMasks, type MaskOptions } from "./mask.ts";
+import { expectPositions, type PlacementOptions, placeQueries } from "./positions.ts";
+import { createRotary, type Rotary } from "./rotary.ts";
+import type { Tensor } from "./tensor.ts";
+import type { AttentionWeights } from "./weights.ts";
+
+/**
+ * One attention layer: its weights packed in linear memory and the rules it follows.
+ * @example
+ * import { attend, createAttention, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const attention = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, { wq: eye, wk: eye, wv: eye, wo: eye });
+ * console.log(attend(attention, new Float32Array(12).fill(1)).length); // 12: three tokens of four floats
+ * attention.release();
+ */
+export interface Attention extends Releasable {
+  readonly kernels: Kernels;
+  /** With every default filled in. */
+  readonly config: CheckedConfig;
+  /** Bytes of linear memory that the weights hold. */
+  readonly bytes: number;
+  readonly released: boolean;
+  /** @internal */
+  readonly layer: Layer;
+  /** @internal */
+  readonly rotary: Rotary | undefined;
+}
+
+/** What one call of `attend` may say. */
+export interface AttendOptions extends MaskOptions, PlacementOptions {
+  /** Sequences in x; default that of the cache, or 1. */
+  readonly batch?: number;
+  /** Keys and values of earlier tokens; this call's are appended. */
+  readonly cache?: Cache;
+  /** false: attend to what the cache holds and append nothing (cross-attention over keys cached once). Default true. */
+  readonly append?: boolean;
+  /** Cross-attention: rows [batch, kvLen, kdim] that keys are projected from; default x. */
+  readonly keys?: Float32Array;
+  /** Rows [batch, kvLen, vdim] that values are projected from; default `keys`. */
+  readonly values?: Float32Array;
+  /** RoPE positions of x, [qLen] or [batch, qLen], integers >= 0; default past, past + 1, … */
+  readonly positions?: ArrayLike<number>;
+  /** Where to write y; default a fresh array. It may be x. */
+  readonly out?: Float32Array;
+}
+
+/**
+ * Packs a layer's weights. Throws TypeError or RangeError naming the argument, the rule and the value (both shapes for a
+ * matrix of the wrong one), and HeadwiseError OUT_OF_MEMORY; nothing is allocated then.
+ * @example
+ * import { createAttention, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const matrix = { data: new Float32Array(64 * 64), shape: [64, 64] };
+ * using attention = createAttention(kernels, { dModel: 64, numHeads: 4 }, { wq: matrix, wk: matrix, wv: matrix, wo: matrix });
+ * console.log(attention.config.headDim); // 16
+ */
+export function createAttention(kernels: Kernels, config: AttentionConfig, weights: AttentionWeights): Attention {
+  expectRecord("createAttention", "kernels", kernels);
+  expectAlive("createAttention", "kernels", kernels);
+  const checked = checkConfig("createAttention", config);
+  const layer = storeLayer("createAttention", kernels, checked, weights);
+  let released = false;
+  const release = () => {
+    if (released) return;
+    released = true;
+    if (!kernels.released) kernels.memory.free(layer.at);
+  };
+  return {
+    kernels,
+    config: checked,
+    bytes: layer.bytes,
+    layer,
+    rotary: checked.rope && createRotary(checked.rope),
+    get released() {
+      return released;
+    },
+    release,
+    [DISPOSE]: release,
+  };
+}
+
+/**
+ * The layer's output y [batch, qLen, dModel] for x [batch, qLen, dModel]. The same bits for one prefill, any chunks of
+ * it, token by token, and any batch. Masked positions cannot change it, whatever they hold; a row with no key to attend
+ * has zeros before the output projection. A call that throws leaves the cache as it was.
+ * @example
+ * import { attend, createAttention, createCache, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const attention = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, { wq: eye, wk: eye, wv: eye, wo: eye });
+ * const cache = createCache(attention, { maxSeqLen: 16 });
+ * attend(attention, Float32Array.of(1, 0, 0, 0, 0, 1, 0, 0), { cache }); // prefill: two tokens
+ * attend(attention, Float32Array.of(0, 0, 1, 0), { cache }); // decode: one more
+ * console.log(cache.length); // 3
+ * kernels.release();
+ */
+export function attend(attention: Attention, x: Float32Array, options: AttendOptions = {}): Float32Array {
+  return forward(attention, checkCall("attend", attention, x, options)).y;
+}
+
+/**
+ * The same y as `attend`, bit for bit, and the weights that each query gave each key: maps [numHeads, qLen, kvLen], with
+ * a leading batch dimension when `options.batch` is given. Extra keys (biasK, addZeroAttn) are columns behind the others.
+ * @example
+ * import { attendWithMaps, createAttention, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const attention = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, { wq: eye, wk: eye, wv: eye, wo: eye });
+ * const { maps } = attendWithMaps(attention, new Float32Array(12).fill(1));
+ * console.log(maps.shape, maps.data[0]); // [ 2, 3, 3 ] 1: the first token sees only itself
+ * kernels.release();
+ */
+export function attendWithMaps(
+  attention: Attention,
+  x: Float32Array,
+  options: AttendOptions = {},
+): { y: Float32Array; maps: Tensor } {
+  const call = checkCall("attendWithMaps", attention, x, options);
+  const { y, maps } = forward(attention, call, true);
+  const { numHeads } = attention.config;
+  const columns = maps.length / (call.batch * numHeads * call.qLen || 1);
+  const shape = [numHeads, call.qLen, columns];
+  return { y, maps: { data: maps, shape: options.batch === undefined ? shape : [call.batch, ...shape] } };
+}
+
+/** Checks everything that a call says and works out its sizes; nothing has changed when it throws. */
+function checkCall(where: string, attention: Attention, x: Float32Array, options: AttendOptions): AttendCall {
+  expectRecord(where, "attention", attention);
+  expectAlive(where, "attention", attention);
+  expectRecord(where, "options", options);
+  const { config } = attention;
+  const { cache } = options;
+  if (cache !== undefined) checkCache(where, attention, cache);
+  const batch = expectInt(where, "batch", options.batch ?? cache?.batch ?? 1);
+  if (cache && cache.batch !== batch)
+    throw new RangeError(`${where}: batch expected that of the cache (${cache.batch}), got ${batch}`);
+  const qLen = rowsOf(where, "x", x, batch, "dModel", config.dModel);
+
+  const append = options.append === undefined ? true : expectFlag(where, "append", options.append);
+  if (!cache && options.append === false) throw new RangeError(`${where}: append expected true without a cache, got false`);
+  const cross = options.keys !== undefined || !append;
+  if (options.values !== undefined && options.keys === undefined)
+    throw new RangeError(`${where}: values expected none without keys, got ${describe(options.values)}`);
+  if (!append && options.keys !== undefined)
+    throw new RangeError(`${where}: keys expected none with append: false, got ${describe(options.keys)}`);
+  const keys = options.keys ?? x;
+  const values = options.values ?? keys;
+  let newKeys = 0;
+  if (append) {
+    newKeys = rowsOf(where, "keys", keys, batch, "kdim", config.kdim);
+    const newValues = rowsOf(where, "values", values, batch, "vdim", config.vdim);
+    if (newValues !== newKeys)
+      throw new RangeError(`${where}: values expected as many rows as keys (${newKeys}), got ${newValues}`);
+  }
+  const past = cache?.length ?? 0;
+  const kvLen = past + newKeys;
+  if (cache && kvLen > cache.maxSeqLen) {
+    const added = cross ? `keys ${newKeys}` : `qLen ${newKeys}`;
+    throw new HeadwiseError("CACHE_FULL", `${where}: past ${past} + ${added} exceeds maxSeqLen ${cache.maxSeqLen}`);
+  }
+
+  const { left, right } = config.window;
+  const positional = config.causal || Number.isFinite(left) || Number.isFinite(right) || config.slopes !== undefined;
+  const sizes = { batch, qLen, kvLen, past: cache && !cross ? past : undefined };
+  const placements = placeQueries(where, options, sizes, positional);
+  if (options.positions !== undefined && !config.rope)
+    throw new RangeError(`${where}: positions expected none without config.rope, got ${describe(options.positions)}`);
+  const { numHeads } = config;
+  const target = { batch, numHeads, qLen, kvLen };
+  const out = options.out === undefined ? undefined : expectFloats(where, "out", options.out);
+  if (out && out.length !== x.length)
+    throw new RangeError(`${where}: out expected ${x.length} floats, got ${out.length}`);
+  return {
+    where,
+    batch,
+    qLen,
+    newKeys,
+    past,
+    x,
+    keys,
+    values,
+    cache,
+    placements,
+    positions: expectPositions(where, options.positions, batch, qLen, cross ? 0 : past),
+    keyPositions: cross ? expectPositions(where, undefined, batch, newKeys, past) : undefined,
+    target,
+    masks: checkMasks(where, options, target),
+    out,
+  };
+}
+
+function rowsOf(where: string, name: string, data: unknown, batch: number, dim: string, width: number): number {
+  const { length } = expectFloats(where, name, data);
+  const rows = length / (batch * width);
+  if (Number.isInteger(rows)) return rows;
+  const rule = batch === 1 ? `${dim} (${width})` : `batch (${batch}) x ${dim} (${width})`;
+  throw new RangeError(`${where}: ${name} expected a multiple of ${rule} floats, got ${length}`);
+}
+
+function checkCache(where: string, { kernels, config }: Attention, cache: Cache): void {
+  expectRecord(where, "cache", cache);
+  expectAlive(where, "cache", cache);
+  if (cache.kernels !== kernels)
+    throw new RangeError(`${where}: cache expected one made with the same kernels as attention, got another's`);
+  for (const name of ["numKvHeads", "headDim", "valueDim"] as const)
+    if (cache.shape[name] !== config[name])
+      throw new RangeError(`${where}: cache expected ${name} ${config[name]}, got ${cache.shape[name]}`);
+}

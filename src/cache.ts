@@ -1,0 +1,139 @@
+import { CACHE_SHAPE_BYTES, storeCacheShape } from "./abi.ts";
+import type { CheckedConfig } from "./config.ts";
+import { expectInt, expectRecord } from "./errors.ts";
+import type { Kernels } from "./kernels.ts";
+import { DISPOSE, expectAlive, type Releasable } from "./lifetime.ts";
+import { Layout, pointer } from "./memory.ts";
+import { allocatePages, type Pages, type PageShape, pagesBytes, pageTable } from "./pages.ts";
+import type { Tensor } from "./tensor.ts";
+
+/**
+ * Keys and values of the tokens seen so far, `batch` sequences of one common length, in pages taken once.
+ * @example
+ * import { createAttention, createCache, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const attention = createAttention(kernels, { dModel: 4, numHeads: 2 }, { wq: eye, wk: eye, wv: eye, wo: eye });
+ * const cache = createCache(attention, { maxSeqLen: 100 });
+ * console.log(cache.length, cache.bytes); // 0, then the bytes of one page of 128 tokens
+ * kernels.release();
+ */
+export interface Cache extends Releasable {
+  readonly batch: number;
+  readonly maxSeqLen: number;
+  /** Tokens held. */
+  readonly length: number;
+  /** Bytes of linear memory held. */
+  readonly bytes: number;
+  readonly released: boolean;
+  /** Forgets the tokens from `length` on; replaying them gives the same bits. */
+  truncate(length: number): void;
+  /** Copies of the present keys [batch, numKvHeads, length, headDim] (after norm and RoPE) and values [.., valueDim]. */
+  read(): { key: Tensor; value: Tensor };
+  /** @internal */
+  readonly kernels: Kernels;
+  /** @internal */
+  readonly shape: PageShape;
+  /** @internal */
+  readonly pages: Pages;
+  /** @internal */
+  advance(tokens: number): void;
+}
+
+/** What `createCache` takes. */
+export interface CacheOptions {
+  /** Tokens a sequence may hold; memory comes in pages of 128. */
+  readonly maxSeqLen: number;
+  /** Sequences; default 1. */
+  readonly batch?: number;
+}
+
+/** The bytes of a cache, before it is made. */
+export function cacheBytes(shape: PageShape, { batch, maxSeqLen }: Required<CacheOptions>): number {
+  return pagesBytes(shape, batch, maxSeqLen);
+}
+
+/** Takes memory for the keys and values of an attention layer. */
+export function createCache(
+  { kernels, config }: { readonly kernels: Kernels; readonly config: CheckedConfig },
+  options: CacheOptions,
+): Cache {
+  expectRecord("createCache", "options", options);
+  const maxSeqLen = expectInt("createCache", "maxSeqLen", options.maxSeqLen);
+  const batch = expectInt("createCache", "batch", options.batch ?? 1);
+  const { numKvHeads, headDim, valueDim } = config;
+  const shape = { numKvHeads, headDim, valueDim };
+  const pages = allocatePages("createCache", kernels, shape, batch, maxSeqLen);
+  let length = 0;
+  let released = false;
+  const release = () => {
+    if (released) return;
+    released = true;
+    if (!kernels.released) kernels.memory.free(pages.at);
+  };
+  const cache: Cache = {
+    batch,
+    maxSeqLen,
+    bytes: cacheBytes(shape, { batch, maxSeqLen }),
+    kernels,
+    shape,
+    pages,
+    get length() {
+      return length;
+    },
+    get released() {
+      return released;
+    },
+    truncate(to) {
+      expectAlive("truncate", "cache", cache);
+      length = expectInt("truncate", "length", to, 0, length);
+    },
+    read() {
+      expectAlive("read", "cache", cache);
+      return readPages(kernels, shape, pages, length);
+    },
+    advance(tokens) {
+      length += tokens;
+    },
+    release,
+    [DISPOSE]: release,
+  };
+  return cache;
+}
+
+/** Tokens that `read` brings out at a time. */
+const READ_TOKENS = 256;
+
+function readPages(kernels: Kernels, shape: PageShape, pages: Pages, length: number): { key: Tensor; value: Tensor } {
+  const { numKvHeads, headDim, valueDim } = shape;
+  const { batch } = pages;
+  const tokens = Math.min(READ_TOKENS, length);
+  const layout = new Layout();
+  const place = {
+    shape: layout.take(CACHE_SHAPE_BYTES),
+    key: layout.floats(numKvHeads * tokens * headDim),
+    value: layout.floats(numKvHeads * tokens * valueDim),
+  };
+  const base = kernels.memory.scratch("read", layout.bytes);
+  storeCacheShape(kernels.memory.view(), base + place.shape, {
+    ...shape,
+    kStride: headDim,
+    kHeadStride: tokens * headDim,
+    vStride: valueDim,
+    vHeadStride: tokens * valueDim,
+  });
+  const key = { data: new Float32Array(batch * numKvHeads * length * headDim), shape: [batch, numKvHeads, length, headDim] };
+  const value = { data: new Float32Array(batch * numKvHeads * length * valueDim), shape: [batch, numKvHeads, length, valueDim] };
+  for (let b = 0; b < batch; b++)
+    for (let begin = 0; begin < length; begin += tokens) {
+      const count = Math.min(tokens, length - begin);
+      const [k, v] = [pointer.f32(base + place.key), pointer.f32(base + place.value)];
+      kernels.table.gather_f32(k, v, pageTable(pages, b), pointer.cacheShape(base + place.shape), begin, 0, count);
+      for (let h = 0; h < numKvHeads; h++) {
+        const row = (b * numKvHeads + h) * length + begin;
+        key.data.set(kernels.memory.f32(k + h * tokens * headDim * 4, count * headDim), row * headDim);
+        value.data.set(kernels.memory.f32(v + h * tokens * valueDim * 4, count * valueDim), row * valueDim);
+      }
+    }
+  return { key, value };
+}

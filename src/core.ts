@@ -1,0 +1,16 @@
+/**
+ * Everything but the wasm bytes: for hosts that hand out compiled modules, and for whoever wants to say where the bytes
+ * come from. The default entry is this with both builds inlined.
+ */
+
+import { describe } from "./errors.ts";
+import { createKernels, type Kernels, type LoadOptions, type WasmSource } from "./kernels.ts";
+
+export * from "./api.ts";
+
+/** Starts the kernels of the given module, e.g. that of `headwise/simd.wasm`. */
+export async function loadKernels(options: LoadOptions & { readonly module: WasmSource }): Promise<Kernels> {
+  if (options?.module === undefined)
+    throw new TypeError(`loadKernels: module expected WebAssembly.Module or its bytes, got ${describe(options?.module)}`);
+  return createKernels(options.module, "the module given");
+}

@@ -1,0 +1,136 @@
+import type { KernelTable } from "./abi.ts";
+import { describe, expectFlag, expectRecord, HeadwiseError } from "./errors.ts";
+import { type Instance, instantiate } from "./instantiate.ts";
+import { DISPOSE, type Releasable } from "./lifetime.ts";
+import { type LinearMemory, pointer } from "./memory.ts";
+
+/** "simd" gives the same bits on every engine; "relaxed" fuses multiply and add where the engine does, and is faster. */
+export type Build = "simd" | "relaxed";
+
+/** A compiled module, or the bytes of one. */
+export type WasmSource = WebAssembly.Module | BufferSource;
+
+/**
+ * The kernels and the memory they work on. Two never share anything.
+ * @example
+ * import { loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * console.log(kernels.build, kernels.reason);
+ * kernels.release();
+ */
+export interface Kernels extends Releasable {
+  readonly build: Build;
+  /** Why this build runs here, in words. */
+  readonly reason: string;
+  /** Whether a·b + c rounds once. One of the two published digests belongs to each answer. */
+  readonly fused: boolean;
+  /** How many threads were asked for and work, and why when the two differ. */
+  readonly threads: { readonly requested: number; readonly used: number; readonly reason: string };
+  /** Bytes of linear memory in blocks that are in use now: weights, caches and scratch. */
+  readonly usedBytes: number;
+  /** Bytes of linear memory as it stands; it never shrinks while the kernels live. */
+  readonly memoryBytes: number;
+  readonly released: boolean;
+  /** @internal */
+  readonly table: KernelTable;
+  /** @internal */
+  readonly memory: LinearMemory;
+}
+
+/** What `loadKernels` takes. */
+export interface LoadOptions {
+  /** A module of your own, such as `headwise/simd.wasm` where a host imports that as a module. Its build is used as it is. */
+  readonly module?: WasmSource;
+  /** Use the `simd` build: the same bits on every engine. Default false: whichever build is faster here. */
+  readonly deterministic?: boolean;
+}
+
+/** Compiles and starts one module. Synchronous: the modules are a few kilobytes. */
+export function createKernels(source: WasmSource, reason: string): Kernels {
+  return wrap(instantiate(compile(source)), reason);
+}
+
+/** Picks between the two builds: relaxed where the engine accepts it and really fuses, else simd. */
+export function chooseKernels(simd: WasmSource, relaxed: WasmSource, options: LoadOptions = {}): Kernels {
+  expectRecord("loadKernels", "options", options);
+  const deterministic = expectFlag("loadKernels", "deterministic", options.deterministic);
+  if (options.module !== undefined) return createKernels(options.module, "the module given");
+  if (deterministic) return createKernels(simd, "deterministic was asked for");
+  if (!(relaxed instanceof WebAssembly.Module) && !WebAssembly.validate(relaxed))
+    return createKernels(simd, "this engine has no relaxed SIMD");
+  const kernels = createKernels(relaxed, "this engine fuses multiply and add");
+  // An engine that accepts relaxed SIMD and does not fuse gains nothing from it and loses the bits that all engines share.
+  return kernels.fused ? kernels : createKernels(simd, "this engine accepts relaxed SIMD but does not fuse");
+}
+
+function wrap(started: Instance, reason: string): Kernels {
+  const build: Build = started.relaxed ? "relaxed" : "simd";
+  const fused = fuses(started);
+  let instance: Instance | undefined = started;
+  const alive = () => {
+    if (!instance) throw new HeadwiseError("RELEASED", "kernels: used after release");
+    return instance;
+  };
+  const release = () => {
+    instance = undefined;
+  };
+  return {
+    build,
+    reason,
+    fused,
+    threads: { requested: 1, used: 1, reason: "one thread was asked for" },
+    get usedBytes() {
+      return alive().memory.used;
+    },
+    get memoryBytes() {
+      return alive().memory.byteLength;
+    },
+    get released() {
+      return instance === undefined;
+    },
+    get table() {
+      return alive().kernels;
+    },
+    get memory() {
+      return alive().memory;
+    },
+    release,
+    [DISPOSE]: release,
+  };
+}
+
+/** (1 + 2^-12)² - (1 + 2^-11) is 2^-24 when the product is not rounded, else 0. */
+function fuses({ kernels, memory }: Instance): boolean {
+  const at = memory.allocate("loadKernels", 4 * 32);
+  const [x, w, bias, out] = [at, at + 32, at + 64, at + 96].map(pointer.f32) as [F32, F32, F32, F32];
+  memory.f32(x, 16).fill(1 + 2 ** -12);
+  memory.f32(bias, 8).fill(-(1 + 2 ** -11));
+  kernels.linear_f32(out, x, w, bias, 1, 1, 8, 1, 0, 1);
+  const fused = memory.f32(out, 1)[0] !== 0;
+  memory.free(at);
+  return fused;
+}
+
+type F32 = ReturnType<typeof pointer.f32>;
+
+function compile(source: unknown): WebAssembly.Module {
+  if (source instanceof WebAssembly.Module) return source;
+  if (!(source instanceof ArrayBuffer) && !ArrayBuffer.isView(source))
+    throw new TypeError(`loadKernels: module expected WebAssembly.Module or its bytes, got ${describe(source)}`);
+  const bytes = ArrayBuffer.isView(source)
+    ? new Uint8Array(source.buffer, source.byteOffset, source.byteLength)
+    : new Uint8Array(source);
+  const magic = bytes.subarray(0, 4);
+  if (String.fromCharCode(...magic) !== "\0asm") {
+    const found = Array.from(magic, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
+    throw new HeadwiseError("NOT_WASM", `loadKernels: module expected bytes that begin 00 61 73 6d, got ${found}`);
+  }
+  try {
+    return new WebAssembly.Module(bytes as BufferSource);
+  } catch (cause) {
+    if (!WebAssembly.validate(bytes as BufferSource))
+      throw new HeadwiseError("NO_SIMD", "loadKernels: this engine refuses the module; it needs WebAssembly SIMD", { cause });
+    const text = "loadKernels: this host forbids compiling wasm from bytes; import headwise under its workerd entry, or give a module";
+    throw new HeadwiseError("NO_CODEGEN", text, { cause });
+  }
+}

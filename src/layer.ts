@@ -1,0 +1,200 @@
+import { type F32Ptr, NULL, type NullPtr } from "./abi.ts";
+import type { CheckedConfig } from "./config.ts";
+import { describe, expectFloats, expectOneOf, expectRecord } from "./errors.ts";
+import type { Kernels } from "./kernels.ts";
+import { joinLinears, type Linear, type LinearPlace, placeLinears, storeLinear } from "./linear.ts";
+import { Layout, pointer } from "./memory.ts";
+import type { MatrixLayout } from "./pack.ts";
+import { expectTensor, type Tensor } from "./tensor.ts";
+import type { AttentionWeights } from "./weights.ts";
+
+/** A layer's weights in linear memory, one block. */
+export interface Layer {
+  readonly at: number;
+  readonly bytes: number;
+  readonly wq: Linear;
+  readonly wk: Linear;
+  readonly wv: Linear;
+  /** wk and wv as one, where keys and values are projected from rows of the same length. */
+  readonly wkv: Linear | undefined;
+  readonly wo: Linear;
+  readonly qNorm: F32Ptr;
+  readonly kNorm: F32Ptr;
+  readonly slopes: F32Ptr | NullPtr;
+  readonly sinks: F32Ptr | NullPtr;
+  readonly extraKey: F32Ptr | NullPtr;
+  readonly extraValue: F32Ptr | NullPtr;
+}
+
+type VectorName = "qNorm" | "kNorm" | "slopes" | "sinks" | "extraKey" | "extraValue";
+type Places = Record<"wq" | "wk" | "wv" | "wo", LinearPlace> & Record<VectorName, number>;
+
+/**
+ * Where everything lies. It depends on the configuration alone (biases, sinks and extra keys have their place whether
+ * they come or not), so that the bytes are known before there are weights.
+ */
+export function layerLayout(config: CheckedConfig): { places: Places; bytes: number } {
+  const { dModel, numHeads, numKvHeads, headDim, valueDim, kdim, vdim } = config;
+  const layout = new Layout();
+  const [wq, wk, wv] = placeLinears(layout, [
+    [numHeads * headDim, dModel],
+    [numKvHeads * headDim, kdim],
+    [numKvHeads * valueDim, vdim],
+  ]) as [LinearPlace, LinearPlace, LinearPlace];
+  const [wo] = placeLinears(layout, [[dModel, numHeads * valueDim]]) as [LinearPlace];
+  const gains = normGains(config);
+  const places = {
+    wq,
+    wk,
+    wv,
+    wo,
+    qNorm: layout.floats(gains.qNorm),
+    kNorm: layout.floats(gains.kNorm),
+    slopes: layout.floats(numHeads),
+    sinks: layout.floats(numHeads),
+    extraKey: layout.floats(numKvHeads * headDim),
+    extraValue: layout.floats(numKvHeads * valueDim),
+  };
+  return { places, bytes: layout.bytes };
+}
+
+/** Checks every weight against the configuration, then packs them into a new block. */
+export function storeLayer(where: string, kernels: Kernels, config: CheckedConfig, weights: AttentionWeights): Layer {
+  const checked = checkWeights(where, config, weights);
+  const { places, bytes } = layerLayout(config);
+  const at = kernels.memory.allocate(where, bytes);
+  const linear = (name: "wq" | "wk" | "wv" | "wo") => {
+    const { w, bias } = checked[name];
+    return storeLinear(kernels, at, places[name], w, checked.layout, bias);
+  };
+  const vector = (name: VectorName) => {
+    const data = checked.vectors[name];
+    if (!data) return NULL;
+    kernels.memory.f32(at + places[name], data.length).set(data);
+    return pointer.f32(at + places[name]);
+  };
+  const wk = linear("wk");
+  const wv = linear("wv");
+  return {
+    at,
+    bytes,
+    wq: linear("wq"),
+    wk,
+    wv,
+    wkv: config.kdim === config.vdim ? joinLinears(wk, wv) : undefined,
+    wo: linear("wo"),
+    qNorm: vector("qNorm") as F32Ptr,
+    kNorm: vector("kNorm") as F32Ptr,
+    slopes: vector("slopes"),
+    sinks: vector("sinks"),
+    extraKey: vector("extraKey"),
+    extraValue: vector("extraValue"),
+  };
+}
+
+function normGains({ qkNorm, numHeads, numKvHeads, headDim }: CheckedConfig): { qNorm: number; kNorm: number } {
+  if (!qkNorm) return { qNorm: 0, kNorm: 0 };
+  if (qkNorm.kind === "per-head") return { qNorm: headDim, kNorm: headDim };
+  return { qNorm: numHeads * headDim, kNorm: numKvHeads * headDim };
+}
+
+interface CheckedLinear {
+  readonly w: Float32Array;
+  readonly bias: Float32Array | undefined;
+}
+
+interface CheckedWeights extends Record<"wq" | "wk" | "wv" | "wo", CheckedLinear> {
+  readonly layout: MatrixLayout;
+  readonly vectors: Record<VectorName, Float32Array | undefined>;
+}
+
+function checkWeights(where: string, config: CheckedConfig, given: AttentionWeights): CheckedWeights {
+  expectRecord(where, "weights", given);
+  const layout: MatrixLayout = expectOneOf(where, "weights.layout", given.layout ?? "out-in", ["out-in", "in-out"]);
+  const { dModel, numHeads, numKvHeads, headDim, valueDim, kdim, vdim } = config;
+  const weights = given.wqkv === undefined ? given : splitFused(where, config, given, layout);
+
+  const vector = (name: string, value: unknown, length: number): Float32Array | undefined => {
+    if (value === undefined) return undefined;
+    const data = expectFloats(where, name, value);
+    if (data.length !== length) throw new RangeError(`${where}: ${name} expected ${length} floats, got ${data.length}`);
+    return data;
+  };
+  const linear = (name: "q" | "k" | "v" | "o", n: number, k: number): CheckedLinear => {
+    const matrix = expectTensor(where, `w${name}`, weights[`w${name}`], [2]);
+    expectShape(where, `w${name}`, matrix, layout === "out-in" ? [n, k] : [k, n]);
+    return { w: matrix.data, bias: vector(`b${name}`, weights[`b${name}`], n) };
+  };
+  const gains = normGains(config);
+  const gain = (name: "qNorm" | "kNorm") => {
+    const data = vector(name, weights[name], config.qkNorm ? gains[name] : 0);
+    if (!config.qkNorm) return undefined;
+    if (!data)
+      throw new RangeError(`${where}: ${name} expected ${gains[name]} floats for config.qkNorm, got undefined`);
+    return config.qkNorm.onePlus ? data.map((w) => 1 + w) : data;
+  };
+  const extraKey = vector("biasK", weights.biasK, numKvHeads * headDim);
+  const extraValue = vector("biasV", weights.biasV, numKvHeads * valueDim);
+  if ((extraKey === undefined) !== (extraValue === undefined))
+    throw new RangeError(`${where}: biasK and biasV expected both or neither, got ${extraKey ? "biasK" : "biasV"} alone`);
+  return {
+    layout,
+    wq: linear("q", numHeads * headDim, dModel),
+    wk: linear("k", numKvHeads * headDim, kdim),
+    wv: linear("v", numKvHeads * valueDim, vdim),
+    wo: linear("o", dModel, numHeads * valueDim),
+    vectors: {
+      qNorm: gain("qNorm"),
+      kNorm: gain("kNorm"),
+      slopes: config.slopes,
+      sinks: vector("sinkLogits", weights.sinkLogits, numHeads),
+      extraKey,
+      extraValue,
+    },
+  };
+}
+
+function expectShape(where: string, name: string, { shape }: Tensor, [rows, columns]: [number, number]): void {
+  if (shape[0] !== rows || shape[1] !== columns)
+    throw new RangeError(`${where}: ${name} expected shape [${rows}, ${columns}], got [${shape.join(", ")}]`);
+}
+
+/** Takes wqkv (rows q, then k, then v; columns in the "in-out" layout) and bqkv apart. */
+function splitFused(
+  where: string,
+  { dModel, numHeads, numKvHeads, headDim, valueDim, kdim, vdim }: CheckedConfig,
+  weights: AttentionWeights,
+  layout: MatrixLayout,
+): AttentionWeights {
+  for (const name of ["wq", "wk", "wv", "bq", "bk", "bv"] as const)
+    if (weights[name] !== undefined)
+      throw new RangeError(`${where}: ${name} expected none beside wqkv, got ${describe(weights[name])}`);
+  if (kdim !== dModel || vdim !== dModel)
+    throw new RangeError(`${where}: wqkv expected kdim and vdim equal to dModel (${dModel}), got ${kdim} and ${vdim}`);
+  const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * valueDim] as const;
+  const total = widths[0] + widths[1] + widths[2];
+  const fused = expectTensor(where, "wqkv", weights.wqkv, [2]);
+  expectShape(where, "wqkv", fused, layout === "out-in" ? [total, dModel] : [dModel, total]);
+  const bias = weights.bqkv === undefined ? undefined : expectFloats(where, "bqkv", weights.bqkv);
+  if (bias && bias.length !== total)
+    throw new RangeError(`${where}: bqkv expected ${total} floats, got ${bias.length}`);
+
+  const part = (begin: number, width: number): Tensor => {
+    if (layout === "out-in")
+      return { data: fused.data.subarray(begin * dModel, (begin + width) * dModel), shape: [width, dModel] };
+    const data = new Float32Array(dModel * width);
+    for (let i = 0; i < dModel; i++)
+      data.set(fused.data.subarray(i * total + begin, i * total + begin + width), i * width);
+    return { data, shape: [dModel, width] };
+  };
+  const [k, v] = [widths[0], widths[0] + widths[1]];
+  return {
+    ...weights,
+    wq: part(0, widths[0]),
+    wk: part(k, widths[1]),
+    wv: part(v, widths[2]),
+    bq: bias?.subarray(0, k),
+    bk: bias?.subarray(k, v),
+    bv: bias?.subarray(v),
+  };
+}

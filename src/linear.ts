@@ -1,0 +1,72 @@
+import { PANEL } from "../assembly/layout.ts";
+import type { F32Ptr } from "./abi.ts";
+import type { Kernels } from "./kernels.ts";
+import { type Layout, pointer } from "./memory.ts";
+import { type MatrixLayout, packedFloats, packPanels, panelsOf } from "./pack.ts";
+
+/** A projection of k inputs to n outputs: where its panels and its bias will lie, relative to their block. */
+export interface LinearPlace {
+  readonly n: number;
+  readonly k: number;
+  readonly w: number;
+  readonly bias: number;
+}
+
+/** The same in memory. Outputs come in whole panels: 8·panels floats a row. */
+export interface Linear {
+  readonly k: number;
+  readonly panels: number;
+  readonly w: F32Ptr;
+  /** [8·panels], zeros where there is no bias. */
+  readonly bias: F32Ptr;
+}
+
+/** Takes places for projections that may run as one: their panels and their biases lie one behind the other. */
+export function placeLinears(layout: Layout, sizes: readonly (readonly [n: number, k: number])[]): LinearPlace[] {
+  const floats = sizes.map(([n, k]) => packedFloats(n, k));
+  const panels = sizes.map(([n]) => panelsOf(n));
+  const sum = (counts: readonly number[]) => counts.reduce((total, count) => total + count, 0);
+  const w = layout.floats(sum(floats));
+  const bias = layout.floats(sum(panels) * PANEL);
+  return sizes.map(([n, k], i) => ({
+    n,
+    k,
+    w: w + sum(floats.slice(0, i)) * 4,
+    bias: bias + sum(panels.slice(0, i)) * PANEL * 4,
+  }));
+}
+
+/** Packs a matrix and its bias into their place in the block at `base`. */
+export function storeLinear(
+  { memory }: Kernels,
+  base: number,
+  place: LinearPlace,
+  w: Float32Array,
+  layout: MatrixLayout,
+  bias: Float32Array | undefined,
+): Linear {
+  const { n, k } = place;
+  const panels = panelsOf(n);
+  packPanels(memory.f32(base + place.w, packedFloats(n, k)), w, n, k, layout);
+  const row = memory.f32(base + place.bias, panels * PANEL).fill(0);
+  if (bias) row.set(bias);
+  return { k, panels, w: pointer.f32(base + place.w), bias: pointer.f32(base + place.bias) };
+}
+
+/** Two projections of the same input, placed together, as one. */
+export function joinLinears(first: Linear, second: Linear): Linear {
+  return { ...first, panels: first.panels + second.panels };
+}
+
+/** out[r] = x[r] · wᵀ + bias for `rows` rows; out rows lie outStride floats apart, x rows xStride. */
+export function project(
+  { table }: Kernels,
+  { w, bias, panels, k }: Linear,
+  out: F32Ptr,
+  outStride: number,
+  x: F32Ptr,
+  xStride: number,
+  rows: number,
+): void {
+  table.linear_f32(out, x, w, bias, panels, k, outStride, xStride, 0, rows);
+}

@@ -1,0 +1,63 @@
+import { cacheBytes } from "./cache.ts";
+import { type AttentionConfig, checkConfig } from "./config.ts";
+import { expectFlag, expectInt, expectRecord } from "./errors.ts";
+import { placeCall, segmentRows } from "./forward.ts";
+import { layerLayout } from "./layer.ts";
+import { checkMasks, type MaskOptions } from "./mask.ts";
+import { aligned } from "./memory.ts";
+import { pagesBytes } from "./pages.ts";
+import { columnsOf } from "./segment.ts";
+
+/** The largest call that is planned for. */
+export interface PlanSizes extends MaskOptions {
+  /** Sequences; default 1. */
+  readonly batch?: number;
+  /** Tokens of the longest call; default 1, a decode step. */
+  readonly qLen?: number;
+  /** Tokens that a cache may hold; without it, every call takes pages for its own keys and gives them back. */
+  readonly maxSeqLen?: number;
+  /** Cross-attention: rows that keys are projected from; default qLen. */
+  readonly keyLen?: number;
+  /** attendWithMaps instead of attend. */
+  readonly maps?: boolean;
+  /** biasK and biasV are given, so that maps have a column more. */
+  readonly extraKey?: boolean;
+}
+
+/** Bytes of linear memory, exact: what `kernels.usedBytes` grows by. */
+export interface Plan {
+  /** Held by an Attention. */
+  readonly weights: number;
+  /** Held by a Cache, or by a call without one while it runs. */
+  readonly cache: number;
+  /** Shared by all calls on the same kernels; it keeps its largest size. It does not grow with the sequence but for maps and masks. */
+  readonly scratch: number;
+  readonly total: number;
+}
+
+/**
+ * What a layer, its cache and a call will take, before anything is allocated.
+ * @example
+ * import { plan } from "headwise";
+ * const { weights, cache } = plan({ dModel: 512, numHeads: 8, numKvHeads: 1 }, { maxSeqLen: 2048 });
+ * console.log(weights, cache); // the cache: 2048 tokens x 2 x 64 floats, and a page table of 64 bytes
+ */
+export function plan(config: AttentionConfig, sizes: PlanSizes = {}): Plan {
+  const where = "plan";
+  const checked = checkConfig(where, config);
+  expectRecord(where, "sizes", sizes);
+  const batch = expectInt(where, "batch", sizes.batch ?? 1);
+  const qLen = expectInt(where, "qLen", sizes.qLen ?? 1);
+  const keyLen = expectInt(where, "keyLen", sizes.keyLen ?? qLen);
+  const maps = expectFlag(where, "maps", sizes.maps);
+  const extraKey = expectFlag(where, "extraKey", sizes.extraKey);
+  const cached = sizes.maxSeqLen === undefined ? undefined : expectInt(where, "maxSeqLen", sizes.maxSeqLen, keyLen);
+  const kvLen = cached ?? keyLen;
+  const target = { batch, numHeads: checked.numHeads, qLen, kvLen };
+  const masks = checkMasks(where, sizes, target);
+  const columns = maps ? columnsOf(kvLen, extraKey, checked.addZeroAttn) : 0;
+  const { bytes } = placeCall(checked, segmentRows(batch * Math.max(qLen, keyLen)), masks, target, columns);
+  const weights = aligned(layerLayout(checked).bytes);
+  const cache = cached ? cacheBytes(checked, { batch, maxSeqLen: cached }) : pagesBytes(checked, batch, kvLen);
+  return { weights, cache, scratch: bytes, total: weights + cache + bytes };
+}

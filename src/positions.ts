@@ -1,0 +1,74 @@
+import { describe, expectInt, expectOneOf } from "./errors.ts";
+
+/** What decides where queries stand among the keys. */
+export interface PlacementOptions {
+  readonly align?: "start" | "end";
+  /** [batch]: how many keys of each row are real. */
+  readonly kvLengths?: ArrayLike<number>;
+}
+
+/** The position of a batch row's first query, and its number of keys. */
+export interface Placement {
+  readonly position: number;
+  readonly kvLen: number;
+}
+
+/**
+ * Where the queries of each batch row stand. With a past they follow it. Without one they begin where the keys do, unless
+ * there are fewer or more of them and the rules ask for positions: then `align` must say.
+ */
+export function placeQueries(
+  where: string,
+  { align, kvLengths }: PlacementOptions,
+  sizes: { readonly batch: number; readonly qLen: number; readonly kvLen: number; readonly past: number | undefined },
+  positional: boolean,
+): Placement[] {
+  const { batch, qLen, kvLen, past } = sizes;
+  const lengths = kvLengths === undefined ? undefined : expectLengths(where, kvLengths, batch, kvLen);
+  if (align !== undefined) expectOneOf(where, "align", align, ["start", "end"]);
+  if (past !== undefined) {
+    if (align !== undefined)
+      throw new RangeError(`${where}: align expected none after a past of ${past} keys, which places the queries, got "${align}"`);
+    return Array.from({ length: batch }, (_, b) => ({ position: past, kvLen: lengths?.[b] ?? kvLen }));
+  }
+  if (positional && align === undefined && qLen !== kvLen)
+    throw new RangeError(
+      `${where}: align expected "start" or "end" because qLen (${qLen}) and kvLen (${kvLen}) differ and no past places the queries, got undefined`,
+    );
+  return Array.from({ length: batch }, (_, b) => {
+    const length = lengths?.[b] ?? kvLen;
+    return { position: align === "end" ? length - qLen : 0, kvLen: length };
+  });
+}
+
+function expectLengths(where: string, kvLengths: ArrayLike<number>, batch: number, kvLen: number): number[] {
+  if (kvLengths === null || typeof kvLengths !== "object" || kvLengths.length !== batch)
+    throw new RangeError(`${where}: kvLengths expected one length a batch row (${batch}), got ${described(kvLengths)}`);
+  return Array.from(kvLengths, (length, b) => expectInt(where, `kvLengths[${b}]`, length, 0, kvLen));
+}
+
+/** RoPE positions [batch·len] from what a call gives ([len] or [batch, len]) or, by default, start..start+len-1 a row. */
+export function expectPositions(
+  where: string,
+  positions: ArrayLike<number> | undefined,
+  batch: number,
+  len: number,
+  start: number,
+): Int32Array {
+  const all = new Int32Array(batch * len);
+  if (positions === undefined) return all.map((_, i) => start + (i % len));
+  if (positions === null || typeof positions !== "object" || (positions.length !== len && positions.length !== batch * len))
+    throw new RangeError(
+      `${where}: positions expected ${len} or ${batch * len} integers, got ${described(positions)}`,
+    );
+  for (let i = 0; i < all.length; i++) {
+    const from = positions.length === len ? i % len : i;
+    all[i] = expectInt(where, `positions[${from}]`, positions[from], 0);
+  }
+  return all;
+}
+
+function described(value: unknown): string {
+  const length = (value as { length?: unknown } | null | undefined)?.length;
+  return typeof value === "object" && typeof length === "number" ? `${length}` : describe(value);
+}

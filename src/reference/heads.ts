@@ -1,0 +1,15 @@
+import type { Reference } from "../abi.ts";
+
+/** out[h, t] = x[t, h] */
+export const split_heads_f32: Reference["split_heads_f32"] = (out, x, rows, numHeads, headDim, begin, end) => {
+  for (let t = begin; t < end; t++)
+    for (let h = 0; h < numHeads; h++)
+      for (let d = 0; d < headDim; d++) out[(h * rows + t) * headDim + d] = x[(t * numHeads + h) * headDim + d]!;
+};
+
+/** out[t, h] = x[h, t] */
+export const merge_heads_f32: Reference["merge_heads_f32"] = (out, x, rows, numHeads, headDim, begin, end) => {
+  for (let t = begin; t < end; t++)
+    for (let h = 0; h < numHeads; h++)
+      for (let d = 0; d < headDim; d++) out[(t * numHeads + h) * headDim + d] = x[(h * rows + t) * headDim + d]!;
+};

@@ -1,0 +1,13 @@
+import type { Reference } from "../abi.ts";
+
+/** out[m, n] = x[m, k] · w[n, k]ᵀ + bias[n], w packed [panels][k][8] */
+export const linear_f32: Reference["linear_f32"] = (out, x, w, bias, panels, k, outStride, xStride, begin, end) => {
+  for (let m = begin; m < end; m++)
+    for (let n = 0; n < 8 * panels; n++) {
+      const panel = Math.floor(n / 8);
+      const column = n % 8;
+      let sum = bias ? bias[n]! : 0;
+      for (let i = 0; i < k; i++) sum += x[m * xStride + i]! * w[(panel * k + i) * 8 + column]!;
+      out[m * outStride + n] = sum;
+    }
+};

@@ -1,0 +1,56 @@
+import type { AttentionShape, Plain, Reference } from "../abi.ts";
+import { keyIndex, pageOf, valueIndex } from "./cache.ts";
+
+/** Whether query token t may attend key j. */
+export function mayAttend(shape: Plain<AttentionShape>, head: number, t: number, j: number): boolean {
+  const p = shape.qStart + t;
+  if (j < p - shape.left || j > p + shape.right || j >= shape.kvLen) return false;
+  if (shape.keep?.[head * shape.keepHeadStride + t * shape.keepRowStride + j] === 0) return false;
+  return shape.bias?.[head * shape.biasHeadStride + t * shape.biasRowStride + j] !== Number.NEGATIVE_INFINITY;
+}
+
+/** Columns of a row of scores or weights: the keys, the extra key, the zero key. */
+export function countColumns({ kvLen, extraKey, zeroKey }: Plain<AttentionShape>): number {
+  return kvLen + (extraKey ? 1 : 0) + (zeroKey ? 1 : 0);
+}
+
+/** out[t, j] = scale · q[t] · k[j]; stage 1: its softcap; stage 2: - slope·|p - j| + bias, -Infinity where excluded. */
+export const scores_f32: Reference["scores_f32"] = (out, q, pages, shape, head, stage, begin, end) => {
+  const columns = countColumns(shape);
+  const kvHead = Math.floor(head / (shape.numHeads / shape.numKvHeads));
+  for (let t = begin; t < end; t++)
+    for (let j = 0; j < columns; j++) {
+      const isReal = j < shape.kvLen;
+      const isExtra = j === shape.kvLen && shape.extraKey !== null;
+      let score = 0;
+      for (let d = 0; d < shape.headDim; d++) {
+        const query = q[t * shape.qStride + head * shape.qHeadStride + d]!;
+        if (isReal) score += shape.scale * query * pageOf(pages, j)[keyIndex(shape, kvHead, j, d)]!;
+        if (isExtra) score += shape.scale * query * shape.extraKey![kvHead * shape.headDim + d]!;
+      }
+      if (stage > 0 && shape.softcap !== 0) score = shape.softcap * Math.tanh(score / shape.softcap);
+      if (stage > 1 && isReal) {
+        if (shape.slopes) score -= shape.slopes[head]! * Math.abs(shape.qStart + t - j);
+        if (shape.bias) score += shape.bias[head * shape.biasHeadStride + t * shape.biasRowStride + j]!;
+        if (!mayAttend(shape, head, t, j)) score = Number.NEGATIVE_INFINITY;
+      }
+      out[t * columns + j] = score;
+    }
+};
+
+/** out[t] = Σ_j weights[t, j] · v[j], over every weight but 0, and 0 where the query may attend the key. */
+export const weighted_sum_f32: Reference["weighted_sum_f32"] = (out, weights, pages, shape, head, begin, end) => {
+  const columns = countColumns(shape);
+  const kvHead = Math.floor(head / (shape.numHeads / shape.numKvHeads));
+  for (let t = begin; t < end; t++)
+    for (let c = 0; c < shape.valueDim; c++) {
+      let sum = 0;
+      for (let j = 0; j < shape.kvLen; j++) {
+        const weight = weights[t * columns + j]!;
+        if (weight !== 0 || mayAttend(shape, head, t, j))
+          sum += weight * pageOf(pages, j)[valueIndex(shape, kvHead, j, c)]!;
+      }
+      if (shape.extraKey) sum += weights[t * columns + shape.kvLen]! * shape.extraValue![kvHead * shape.valueDim + c]!;
+      out[t * shape.outStride + head * shape.outHeadStride + c] = sum;
+    }
+};

@@ -1,0 +1,214 @@
+import { cosine, ln, pow, sine } from "./arithmetic.ts";
+import type { RopeConfig, RopeScaling } from "./config.ts";
+import { describe, expectFinite, expectFlag, expectInt, expectOneOf, expectRecord } from "./errors.ts";
+import { expectTensor, type Tensor } from "./tensor.ts";
+
+export type { RopeConfig, RopeScaling } from "./config.ts";
+
+/** A RopeConfig whose `dim` is filled in. */
+export type RopeWithDim = RopeConfig & { readonly dim: number };
+
+type Llama3Scaling = Extract<RopeScaling, { kind: "llama3" }>;
+type YarnScaling = Extract<RopeScaling, { kind: "yarn" }>;
+
+const KINDS = ["linear", "ntk", "llama3", "yarn"] as const;
+const PAIRINGS = ["half", "interleaved"] as const;
+
+/** The tables of one RopeConfig, for any positions. */
+export interface Rotary {
+  readonly dim: number;
+  readonly pairing: RopeConfig["pairing"];
+  /** Writes cos and sin [positions.length, dim/2] of integer positions from 0 to 2^31 - 1. */
+  readonly fill: (positions: ArrayLike<number>, cos: Float32Array, sin: Float32Array) => void;
+}
+
+/** Frequencies once, tables as often as positions come. `rope` went through `checkRope`. */
+export function createRotary(rope: RopeWithDim): Rotary {
+  const { dim, pairing } = rope;
+  const { inverse, amplitude } = ropeFrequencies(rope);
+  return {
+    dim,
+    pairing,
+    fill(positions, cos, sin) {
+      for (let t = 0, at = 0; t < positions.length; t++)
+        for (let i = 0; i < inverse.length; i++, at++) {
+          const angle = (positions[t] as number) * (inverse[i] as number);
+          cos[at] = cosine(angle) * amplitude;
+          sin[at] = sine(angle) * amplitude;
+        }
+    },
+  };
+}
+
+/**
+ * Tables cos and sin [positions.length, dim/2] of integer positions from 0 to 2^31 - 1, in any order. Angles are formed
+ * in float64: an entry is within amplitude·(2^-24 + position·2^-50) of the exact value, where 2^-24 is the rounding to
+ * float32 and amplitude is 1 but for yarn.
+ * Throws TypeError or RangeError naming the field or the position.
+ * @example
+ * import { ropeTables } from "headwise";
+ * const { cos, sin } = ropeTables({ theta: 10_000, pairing: "half", dim: 4 }, [0, 1]);
+ * console.log(cos.shape, cos.data[2], sin.data[2]); // [2, 2]: at position 1, cos 1 = 0.5403 and sin 1 = 0.8415
+ */
+export function ropeTables(rope: RopeWithDim, positions: ArrayLike<number>): { cos: Tensor; sin: Tensor } {
+  const where = "ropeTables";
+  expectRecord(where, "rope", rope);
+  const checked = checkRope(where, rope, expectInt(where, "rope.dim", rope.dim, 2));
+  if (positions === null || typeof positions !== "object" || !Number.isInteger(positions.length))
+    throw new TypeError(`${where}: positions expected an array of integers, got ${describe(positions)}`);
+  for (let t = 0; t < positions.length; t++) expectInt(where, `positions[${t}]`, positions[t], 0);
+  const shape = [positions.length, checked.dim / 2] as const;
+  const cos = { data: new Float32Array(shape[0] * shape[1]), shape };
+  const sin = { data: new Float32Array(shape[0] * shape[1]), shape };
+  createRotary(checked).fill(positions, cos.data, sin.data);
+  return { cos, sin };
+}
+
+/** Radians a position for each pair, [dim/2] (at most 1), and the factor on cos and sin. */
+export function ropeFrequencies(rope: RopeWithDim): { inverse: Float64Array; amplitude: number } {
+  const { theta, dim, scaling } = rope;
+  const inverse = Float64Array.from({ length: dim / 2 }, (_, i) => pow(theta, (-2 * i) / dim));
+  switch (scaling?.kind) {
+    case undefined:
+      return { inverse, amplitude: 1 };
+    case "linear":
+      return { inverse: inverse.map((f) => f / scaling.factor), amplitude: 1 };
+    case "ntk":
+      // (theta·factor^(dim/(dim - 2)))^(-2i/dim), taken apart so that a large base cannot overflow.
+      return { inverse: inverse.map((f, i) => f * pow(scaling.factor, (-2 * i) / (dim - 2))), amplitude: 1 };
+    case "llama3":
+      return { inverse: inverse.map((f) => stretch(f, scaling.factor, llama3Keeps(f, scaling))), amplitude: 1 };
+    case "yarn": {
+      const [low, high] = yarnRamp(theta, dim, scaling);
+      const keeps = (i: number) => 1 - clamp((i - low) / (high - low), 0, 1);
+      return {
+        inverse: inverse.map((f, i) => stretch(f, scaling.factor, keeps(i))),
+        amplitude: yarnAmplitude(scaling),
+      };
+    }
+  }
+}
+
+/** Between the stretched frequency (keeps = 0) and the trained one (keeps = 1). */
+function stretch(frequency: number, factor: number, keeps: number): number {
+  return (1 - keeps) * (frequency / factor) + keeps * frequency;
+}
+
+/** By the turns a pair makes within the trained length: all kept from highFreqFactor on, none up to lowFreqFactor. */
+function llama3Keeps(frequency: number, scaling: Llama3Scaling): number {
+  const { lowFreqFactor, highFreqFactor, originalMaxSeqLen } = scaling;
+  const turns = (originalMaxSeqLen * frequency) / (2 * Math.PI);
+  return clamp((turns - lowFreqFactor) / (highFreqFactor - lowFreqFactor), 0, 1);
+}
+
+/** Pairs between which frequencies go from kept to stretched: those of betaFast and betaSlow turns. */
+function yarnRamp(theta: number, dim: number, scaling: YarnScaling): [low: number, high: number] {
+  const { originalMaxSeqLen, betaFast = 32, betaSlow = 1, truncate = true } = scaling;
+  // theta^(-2i/dim)·originalMaxSeqLen = 2pi·turns, solved for i.
+  const pairOf = (turns: number) => (dim * ln(originalMaxSeqLen / (turns * 2 * Math.PI))) / (2 * ln(theta));
+  const [first, last] = [pairOf(betaFast), pairOf(betaSlow)];
+  const low = Math.max(truncate ? Math.floor(first) : first, 0);
+  const high = Math.min(truncate ? Math.ceil(last) : last, dim - 1);
+  // Model files rely on these bounds and on this step where they meet, also where lengths are so short that they cross.
+  return [low, low === high ? high + 0.001 : high];
+}
+
+function yarnAmplitude({ factor, attentionFactor, mscale, mscaleAllDim }: YarnScaling): number {
+  if (attentionFactor !== undefined) return attentionFactor;
+  const grown = (scale: number) => (factor <= 1 ? 1 : 0.1 * scale * ln(factor) + 1);
+  // A missing or zero one of the two leaves the default, as in the model files.
+  return mscale && mscaleAllDim ? grown(mscale) / grown(mscaleAllDim) : grown(1);
+}
+
+function clamp(x: number, min: number, max: number): number {
+  return Math.min(Math.max(x, min), max);
+}
+
+/** `rope` with every rule checked and `dim` filled in (default headDim), as a copy. */
+export function checkRope(where: string, rope: RopeConfig, headDim: number): RopeWithDim {
+  expectRecord(where, "rope", rope);
+  // Below 1 a pair would turn by more than a radian a position, and no bound on the angles would hold.
+  const theta = expectAtLeast(where, "rope.theta", expectFinite(where, "rope.theta", rope.theta, true), 1);
+  const { pairing, dim = headDim } = rope;
+  if (!PAIRINGS.includes(pairing))
+    throw new RangeError(
+      `${where}: rope.pairing expected "half" or "interleaved" (no default: a wrong one is silent), got ${describe(pairing)}`,
+    );
+  if (!Number.isInteger(dim) || dim < 2 || dim > headDim || dim % 2 !== 0) {
+    const text = `${where}: rope.dim expected an even integer from 2 to headDim (${headDim}), got ${describe(dim)}`;
+    throw typeof dim === "number" ? new RangeError(text) : new TypeError(text);
+  }
+  const scaling = rope.scaling === undefined ? undefined : checkScaling(where, rope.scaling, theta, dim);
+  return { theta, pairing, dim, ...(scaling && { scaling }) };
+}
+
+function checkScaling(where: string, scaling: RopeScaling, theta: number, dim: number): RopeScaling {
+  const name = "rope.scaling";
+  expectRecord(where, name, scaling);
+  const kind = expectOneOf(where, `${name}.kind`, scaling.kind, KINDS);
+  expectAtLeast(where, `${name}.factor`, scaling.factor, 1);
+  if (kind === "ntk" && dim < 4)
+    throw new RangeError(`${where}: rope.dim expected an even integer >= 4 for ntk scaling, got ${dim}`);
+  if (scaling.kind === "llama3") {
+    const { lowFreqFactor, highFreqFactor, originalMaxSeqLen } = scaling;
+    expectFinite(where, `${name}.lowFreqFactor`, lowFreqFactor, true);
+    expectAbove(where, `${name}.highFreqFactor`, highFreqFactor, "lowFreqFactor", lowFreqFactor);
+    expectInt(where, `${name}.originalMaxSeqLen`, originalMaxSeqLen);
+  }
+  if (scaling.kind === "yarn") {
+    const { betaFast = 32, betaSlow = 1, attentionFactor, mscale = 0, mscaleAllDim = 0 } = scaling;
+    if (theta <= 1)
+      throw new RangeError(`${where}: rope.theta expected a finite number > 1 for yarn scaling, got ${theta}`);
+    expectInt(where, `${name}.originalMaxSeqLen`, scaling.originalMaxSeqLen);
+    expectFinite(where, `${name}.betaSlow`, betaSlow, true);
+    expectAbove(where, `${name}.betaFast`, betaFast, "betaSlow", betaSlow);
+    if (attentionFactor !== undefined) expectFinite(where, `${name}.attentionFactor`, attentionFactor, true);
+    expectAtLeast(where, `${name}.mscale`, mscale, 0);
+    expectAtLeast(where, `${name}.mscaleAllDim`, mscaleAllDim, 0);
+    expectFlag(where, `${name}.truncate`, scaling.truncate);
+  }
+  return { ...scaling };
+}
+
+function expectAtLeast(where: string, name: string, value: unknown, min: number): number {
+  if (typeof value === "number" && value >= min && value < Infinity) return value;
+  const text = `${where}: ${name} expected a finite number >= ${min}, got ${describe(value)}`;
+  throw typeof value === "number" ? new RangeError(text) : new TypeError(text);
+}
+
+function expectAbove(where: string, name: string, value: number, bound: string, min: number): void {
+  if (expectFinite(where, name, value) > min) return;
+  throw new RangeError(`${where}: ${name} expected a finite number > ${bound} (${min}), got ${value}`);
+}
+
+/**
+ * Reorders the rows of a query or key projection [numHeads·headDim, in] made for the pairing `from`, so that it gives
+ * the same scores with the other one. Also for a bias [numHeads·headDim], and for a norm's gain [headDim] with numHeads 1.
+ * Only the first `ropeDim` rows of a head (even; default headDim) move. Returns a new tensor. Queries and keys must
+ * both be reordered. Throws TypeError or RangeError naming the argument.
+ * @example
+ * import { permuteRope } from "headwise";
+ * const weight = { data: Float32Array.of(0, 1, 2, 3), shape: [4, 1] }; // one head; pairs (0, 2) and (1, 3)
+ * console.log(permuteRope(weight, 1, "half").data); // 0 2 1 3: pairs side by side
+ */
+export function permuteRope(weight: Tensor, numHeads: number, from: RopeConfig["pairing"], ropeDim?: number): Tensor {
+  const where = "permuteRope";
+  const { data, shape } = expectTensor(where, "weight", weight, [1, 2]);
+  const [rows, width = 1] = shape as [number, number?];
+  expectInt(where, "numHeads", numHeads);
+  expectOneOf(where, "from", from, PAIRINGS);
+  if (rows === 0 || rows % numHeads !== 0)
+    throw new RangeError(`${where}: weight expected a multiple of numHeads (${numHeads}) rows, got ${rows}`);
+  const headDim = rows / numHeads;
+  const dim = expectInt(where, "ropeDim", ropeDim ?? headDim, 2, headDim);
+  if (dim % 2 !== 0) throw new RangeError(`${where}: ropeDim expected an even integer, got ${dim}`);
+  const permuted = data.slice();
+  for (let head = 0; head < rows; head += headDim)
+    for (let i = 0; i < dim; i++) {
+      // Component i % 2 of pair i / 2 when side by side; component i / half of pair i % half when half a head apart.
+      const [apart, beside] = [head + (i >> 1) + (i % 2) * (dim / 2), head + i];
+      const [source, target] = from === "half" ? [apart, beside] : [beside, apart];
+      permuted.set(data.subarray(source * width, (source + 1) * width), target * width);
+    }
+  return { data: permuted, shape: [...shape] };
+}

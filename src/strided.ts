@@ -1,0 +1,65 @@
+import type { Tensor } from "./tensor.ts";
+
+/** The order of a rank-4 tensor's dimensions: [batch, heads, len, dim] or [batch, len, heads, dim]. */
+export type HeadLayout = "bhsd" | "bshd";
+
+/** A rank-4 tensor's sizes, whatever their order. */
+export interface HeadSizes {
+  readonly batch: number;
+  readonly heads: number;
+  readonly len: number;
+  readonly dim: number;
+}
+
+export function headSizes({ shape }: Tensor, layout: HeadLayout): HeadSizes {
+  const [batch, second, third, dim] = shape as [number, number, number, number];
+  return layout === "bhsd" ? { batch, heads: second, len: third, dim } : { batch, heads: third, len: second, dim };
+}
+
+export function headShape({ batch, heads, len, dim }: HeadSizes, layout: HeadLayout): number[] {
+  return layout === "bhsd" ? [batch, heads, len, dim] : [batch, len, heads, dim];
+}
+
+/** Floats between tokens and between heads of a block of `tokens` tokens that was copied with `copyTokens`. */
+export function blockStrides(
+  { heads, dim }: HeadSizes,
+  layout: HeadLayout,
+  tokens: number,
+): { stride: number; headStride: number } {
+  return layout === "bhsd" ? { stride: dim, headStride: tokens * dim } : { stride: heads * dim, headStride: dim };
+}
+
+/** Calls copy(tensor offset, block offset, floats) for the runs of tokens begin..end of one batch row. */
+export function eachRun(
+  { heads, len, dim }: HeadSizes,
+  layout: HeadLayout,
+  batchRow: number,
+  begin: number,
+  end: number,
+  copy: (tensorAt: number, blockAt: number, floats: number) => void,
+): void {
+  const tokens = end - begin;
+  if (layout === "bshd") copy((batchRow * len + begin) * heads * dim, 0, tokens * heads * dim);
+  else
+    for (let h = 0; h < heads; h++)
+      copy(((batchRow * heads + h) * len + begin) * dim, h * tokens * dim, tokens * dim);
+}
+
+/** The tensor of both, one behind the other along the tokens. */
+export function concatTokens(first: Tensor, second: Tensor, layout: HeadLayout): Tensor {
+  const a = headSizes(first, layout);
+  const b = headSizes(second, layout);
+  const sizes = { ...a, len: a.len + b.len };
+  const data = new Float32Array(first.data.length + second.data.length);
+  for (let row = 0; row < a.batch; row++) {
+    eachRun(sizes, layout, row, 0, a.len, (to, from, floats) => {
+      const base = row * a.heads * a.len * a.dim;
+      data.set(first.data.subarray(base + from, base + from + floats), to);
+    });
+    eachRun(sizes, layout, row, a.len, sizes.len, (to, from, floats) => {
+      const base = row * b.heads * b.len * b.dim;
+      data.set(second.data.subarray(base + from, base + from + floats), to);
+    });
+  }
+  return { data, shape: headShape(sizes, layout) };
+}

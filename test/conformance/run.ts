@@ -1,0 +1,45 @@
+/**
+ * Runs a conformance folder: `node test/conformance/run.ts`. `CONFORMANCE_DIR` names the folder; default is the
+ * project's own, test/vectors. The last line is `N passed, M failed, K skipped`, over all cases and both builds.
+ */
+
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { loadKernels } from "../../src/core.ts";
+import { type Result, runFolder, SKIPPED } from "./suite.ts";
+
+const folder = process.env.CONFORMANCE_DIR || join(import.meta.dirname, "..", "vectors");
+const results: Result[] = [];
+for (const build of ["simd", "relaxed"]) {
+  const file = join(import.meta.dirname, "..", "..", "build", `${build}.wasm`);
+  if (!existsSync(file)) throw new Error(`build/${build}.wasm expected, got none: run npm run build first`);
+  const kernels = await loadKernels({ module: readFileSync(file) });
+  if (kernels.build !== build) throw new Error(`build/${build}.wasm expected to be that build, got ${kernels.build}`);
+  const here = runFolder(folder, kernels);
+  kernels.release();
+  report(build, here);
+  results.push(...here);
+}
+
+const count = (state: Result["state"]): number => results.filter((result) => result.state === state).length;
+for (const [op, reason] of Object.entries(SKIPPED))
+  if (results.some((result) => result.op === op)) console.log(`skipped ${op}: ${reason}`);
+if (results.length === 0) console.log(`${folder}: index.json lists no cases`);
+console.log(`${count("passed")} passed, ${count("failed")} failed, ${count("skipped")} skipped`);
+process.exitCode = count("failed") > 0 || results.length === 0 ? 1 : 0;
+
+function report(build: string, here: readonly Result[]): void {
+  for (const set of new Set(here.map((result) => result.set))) {
+    const cases = here.filter((result) => result.set === set);
+    const of = (state: Result["state"]) => cases.filter((result) => result.state === state).length;
+    const skipped = of("skipped") ? `, ${of("skipped")} skipped` : "";
+    console.log(`${build} ${set}: ${of("passed")} passed, ${of("failed")} failed${skipped}`);
+    for (const { name, problems, maskedRows } of cases) {
+      for (const problem of problems) console.log(`  FAILED ${name}: ${problem}`);
+      if (maskedRows > 0)
+        console.log(
+          `  note ${name}: ${maskedRows} rows have no allowed key; NaN is expected there, zeros are the contract`,
+        );
+    }
+  }
+}

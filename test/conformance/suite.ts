@@ -1,0 +1,59 @@
+import type { Kernels } from "../../src/core.ts";
+import { Case, type Outcome, readIndex } from "./case.ts";
+import { compareOutcome } from "./compare.ts";
+import { decoderAttention, mhaToGqa } from "./decoder.ts";
+import { attention, rotaryEmbedding } from "./onnx.ts";
+import { loadSafetensors } from "./safetensors.ts";
+import { matMul, softmax, tutorialAttention } from "./seeds.ts";
+import { functionalAttention, multiheadAttention } from "./torch.ts";
+
+type Adapter = (kernels: Kernels, c: Case) => Outcome;
+
+const ADAPTERS: Readonly<Record<string, Adapter>> = {
+  Attention: attention,
+  RotaryEmbedding: rotaryEmbedding,
+  MultiheadAttention: multiheadAttention,
+  scaled_dot_product_attention: functionalAttention,
+  MultiHeadAttention: tutorialAttention,
+  MatMul: matMul,
+  Softmax: softmax,
+  DecoderAttention: decoderAttention,
+  MHAToGQA: mhaToGqa,
+  LoadSafetensors: loadSafetensors,
+};
+
+/** Operators that the package does not have, and why. Any other that has no adapter is a failure. */
+export const SKIPPED: Readonly<Record<string, string>> = {
+  MLA: "no latent attention yet",
+  QuantMatMul: "no quantised weights yet",
+  QuantDecoderAttention: "no quantised weights yet",
+};
+
+/** What became of one case. */
+export interface Result {
+  readonly name: string;
+  readonly set: string;
+  readonly op: string;
+  readonly state: "passed" | "failed" | "skipped";
+  /** Why it failed. */
+  readonly problems: readonly string[];
+  /** Rows whose expected NaN we replaced by zeros, for a query without an allowed key. */
+  readonly maskedRows: number;
+}
+
+/** Runs every case that the folder's index lists. */
+export function runFolder(folder: string, kernels: Kernels): Result[] {
+  return readIndex(folder).map((entry) => {
+    const { name, set, op } = entry;
+    if (Object.hasOwn(SKIPPED, op)) return { name, set, op, state: "skipped", problems: [], maskedRows: 0 };
+    try {
+      const c = new Case(folder, entry);
+      const adapter = Object.hasOwn(ADAPTERS, op) ? ADAPTERS[op] : undefined;
+      if (!adapter) throw new RangeError(`no adapter for the operator ${op}`);
+      const { problems, maskedRows } = compareOutcome(c, adapter(kernels, c));
+      return { name, set, op, state: problems.length === 0 ? "passed" : "failed", problems, maskedRows };
+    } catch (error) {
+      return { name, set, op, state: "failed", problems: [String(error)], maskedRows: 0 };
+    }
+  });
+}

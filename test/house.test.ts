@@ -1,0 +1,131 @@
+// The rules of the house that neither compiler checks: which way imports point, and who may touch what.
+
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname, join, relative } from "node:path";
+import { expect, test } from "vitest";
+
+const root = join(import.meta.dirname, "..");
+
+/** Floors from the ground up. A file may import from lower floors, and on floors 1 to 3 from what stands before it. */
+const FLOORS: readonly (readonly string[])[] = [
+  ["abi", "arithmetic", "digest", "errors", "floats"],
+  ["lifetime", "tensor", "memory", "rotary", "header"],
+  [
+    "pack",
+    "strided",
+    "config",
+    "mask",
+    "positions",
+    "instantiate",
+    "kernels",
+    "safetensors",
+    "shards",
+    "families",
+    "weights",
+    "hf",
+    "convert",
+  ],
+  ["linear", "layer", "pages", "segment", "cache", "forward"],
+  ["attention", "sdpa", "heads", "plan"],
+  ["selftest", "api", "core", "index"],
+];
+const ROADS = 4;
+
+interface Import {
+  readonly from: string;
+  readonly to: string;
+}
+
+function filesOf(folder: string): string[] {
+  return readdirSync(join(root, folder), { recursive: true, encoding: "utf8" })
+    .filter((file) => file.endsWith(".ts") && !file.endsWith(".d.ts"))
+    .map((file) => join(folder, file));
+}
+
+function importsOf(file: string): Import[] {
+  const text = readFileSync(join(root, file), "utf8");
+  return Array.from(text.matchAll(/^(?:import|export)\b[^;]*?from "(\.[^"]+)";/gms), ([, path]) => ({
+    from: file,
+    to: relative(root, join(root, dirname(file), path as string)),
+  }));
+}
+
+const sources = filesOf("src");
+const nameOf = (file: string) => file.replace(/^src\//, "").replace(/\.ts$/, "");
+const floorOf = (file: string) => FLOORS.findIndex((names) => names.includes(nameOf(file)));
+
+test("every file of src/ stands on a floor", () => {
+  const homeless = sources.filter((file) => !file.startsWith("src/reference/") && floorOf(file) < 0);
+  expect(homeless).toEqual([]);
+  const missing = FLOORS.flat().filter((name) => !sources.includes(`src/${name}.ts`));
+  expect(missing).toEqual([]);
+});
+
+test("imports point down", () => {
+  const wrong = sources
+    .filter((file) => !file.startsWith("src/reference/"))
+    .flatMap(importsOf)
+    .filter(({ from, to }) => {
+      if (to === "assembly/layout.ts") return false;
+      if (to.startsWith("build/")) return floorOf(from) !== FLOORS.length - 1;
+      if (!to.startsWith("src/") || to.startsWith("src/reference/")) return true;
+      const [here, there] = [floorOf(from), floorOf(to)];
+      if (there !== here) return there > here;
+      if (here === ROADS) return true;
+      const names = FLOORS[here] as readonly string[];
+      return names.indexOf(nameOf(to)) >= names.indexOf(nameOf(from));
+    });
+  expect(wrong).toEqual([]);
+});
+
+test("twins know the ABI's types, each other and nothing else", () => {
+  const wrong = sources
+    .filter((file) => file.startsWith("src/reference/"))
+    .flatMap(importsOf)
+    .filter(({ to }) => !to.startsWith("src/reference/") && !["src/abi.ts", "src/config.ts", "assembly/layout.ts"].includes(to));
+  expect(wrong).toEqual([]);
+});
+
+test("kernels import only the helpers below them", () => {
+  const helpers = ["simd", "exp", "types", "layout", "page", "mask"];
+  const wrong = filesOf("assembly")
+    .filter((file) => file !== "assembly/index.ts")
+    .flatMap(importsOf)
+    .filter(({ from, to }) => {
+      const [here, there] = [from, to].map((file) => file.replace(/^assembly\//, "").replace(/\.ts$/, "")) as [string, string];
+      return !helpers.includes(there) && !there.startsWith(`${here.split("_")[0]}_`);
+    });
+  expect(wrong).toEqual([]);
+});
+
+/** What only one file (or floor) may say. */
+const OWNED: readonly [what: RegExp, owners: (file: string) => boolean][] = [
+  [/\bbuffer\.byteLength|\.grow\(/, (file) => file === "src/memory.ts"],
+  [/new WebAssembly\.(Instance|Memory)\b|instantiateSync/, (file) => file === "src/instantiate.ts"],
+  [/\btable\.\w+_f32\(/, (file) => [3, 4].includes(floorOf(file))],
+  [/\bfetch\(|from "node:|import\.meta|process\./, (file) => floorOf(file) === FLOORS.length - 1],
+  [/Math\.(sin|cos|tan|pow|exp|expm1|log|log2|log10|log1p|tanh|sinh|cosh|hypot|cbrt|atan|atan2)\b/, () => false],
+];
+
+test.each(OWNED)("%s is said only where it belongs", (what, owners) => {
+  const wrong = sources
+    .filter((file) => !file.startsWith("src/reference/") && !owners(file))
+    .filter((file) => what.test(readFileSync(join(root, file), "utf8")));
+  expect(wrong).toEqual([]);
+});
+
+test("only simd.ts asks which build it is, and index.ts tells the host", () => {
+  const asking = filesOf("assembly").filter((file) => readFileSync(join(root, file), "utf8").includes("ASC_FEATURE_"));
+  expect(asking.sort()).toEqual(["assembly/index.ts", "assembly/simd.ts"]);
+});
+
+test("the simd build holds no relaxed instruction, the relaxed build does", () => {
+  const relaxed = (build: string) => readFileSync(join(root, `build/${build}.wat`), "utf8").includes("relaxed_");
+  expect([relaxed("simd"), relaxed("relaxed")]).toEqual([false, true]);
+});
+
+test("no file of src/ or assembly/ is longer than 300 lines", () => {
+  const lines = (file: string) => readFileSync(join(root, file), "utf8").split("\n").length - 1;
+  const long = [...sources, ...filesOf("assembly")].filter((file) => file !== "src/abi.ts" && lines(file) > 300);
+  expect(long).toEqual([]);
+});
