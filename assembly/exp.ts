@@ -4,10 +4,10 @@ import { madd } from "./simd";
 // Powers of two are applied by a multiplication with a float whose exponent field is set. Adding to the exponent of the
 // polynomial instead would shift the payload of a NaN, and turn some NaNs into numbers.
 
-// 2^f - 1 = f·(k0 + f·(k1 + ...)) on [-1/2, 1/2], then 1.5·2^23 + 127, -127.
+// 2^f - 1 = f·(k0 + f·(k1 + ...)) on [-1/2, 1/2], then 1.5·2^23 + 127, -127, 1.
 const EX2 = memory.data<f32>([
   0.6931469775989922, 0.24022242085262402, 0.055507337434972125, 0.009671512644822257, 0.0013264727123511728, 12583039,
-  -127,
+  -127, 1,
 ]);
 
 /**
@@ -26,7 +26,7 @@ export function ex2_f32x4(t: v128): v128 {
   r = madd(r, f, v128.load32_splat(EX2, 8));
   r = madd(r, f, v128.load32_splat(EX2, 4));
   r = madd(r, f, v128.load32_splat(EX2));
-  r = madd(r, f, f32x4.splat(1));
+  r = madd(r, f, v128.load32_splat(EX2, 28));
   return f32x4.mul(r, i32x4.shl(z, 23));
 }
 

@@ -1,5 +1,6 @@
 // The exports table. scripts/abi.mjs reads it while asc compiles and writes src/abi.ts.
 
+export { attention_f32 } from "./attention_f32";
 export { append_f32, gather_f32 } from "./cache";
 export { merge_heads_f32, split_heads_f32 } from "./heads";
 export { linear_f32 } from "./linear_f32";

@@ -1,14 +1,21 @@
 // Builds everything the package ships: assembly/ -> build/*.wasm and src/abi.ts, then src/ -> dist/.
-// `--wasm` stops after the first half.
+// `--wasm` stops after the first half; `--if-stale` does nothing when dist/ is newer than everything it is made from.
 
 import { execFileSync } from "node:child_process";
-import { copyFileSync, mkdirSync } from "node:fs";
+import { copyFileSync, mkdirSync, readdirSync, statSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..");
 process.chdir(root);
+
+const modified = (file) => statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0;
+const newest = (folder) =>
+  Math.max(...readdirSync(folder, { recursive: true }).map((file) => (file === "abi.ts" ? 0 : modified(join(folder, file)))));
+const sources = [...["assembly", "src", "scripts"].map(newest), ...["package.json", "asconfig.json"].map(modified)];
+if (process.argv.includes("--if-stale") && modified("dist/types/src/index.d.ts") > Math.max(...sources)) process.exit();
+
 const require = createRequire(import.meta.url);
 const run = (script, ...args) => execFileSync(process.execPath, [script, ...args], { stdio: "inherit" });
 const bin = (name, path) => join(dirname(require.resolve(`${name}/package.json`)), path);
@@ -27,7 +34,7 @@ const hostLoadsWasm = (suffix) => ({
   },
 });
 
-const common = { bundle: true, format: "esm", target: "es2022", charset: "utf8", legalComments: "none" };
+const common = { bundle: true, format: "esm", target: "es2022", charset: "utf8", legalComments: "none", minify: true, sourcemap: true };
 mkdirSync("dist", { recursive: true });
 await Promise.all([
   build({ ...common, entryPoints: ["src/index.ts"], outfile: "dist/index.js", loader: { ".wasm": "binary" } }),

@@ -98,6 +98,7 @@ export function storeCacheShape(view: DataView, at: number, shape: CacheShape): 
 /** The kernels as the host calls them. */
 export interface KernelTable {
   append_f32(pages: PagesPtr, k: F32Ptr, v: F32Ptr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
+  attention_f32(out: F32Ptr, q: F32Ptr, pages: PagesPtr, scratch: F32Ptr, shape: AttentionShapePtr, begin: number, end: number): void;
   gather_f32(k: F32Ptr, v: F32Ptr, pages: PagesPtr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
   linear_f32(out: F32Ptr, x: F32Ptr, w: F32Ptr, bias: F32Ptr | NullPtr, panels: number, k: number, outStride: number, xStride: number, begin: number, end: number): void;
   masked_softmax_f32(out: F32Ptr, scores: F32Ptr, shape: AttentionShapePtr, head: number, begin: number, end: number): void;
@@ -112,6 +113,7 @@ export interface KernelTable {
 /** Arguments of each kernel, compared with the module's at load. */
 export const KERNEL_ARITY: Readonly<Record<keyof KernelTable, number>> = {
   append_f32: 7,
+  attention_f32: 7,
   gather_f32: 7,
   linear_f32: 10,
   masked_softmax_f32: 6,

@@ -16,19 +16,28 @@ export {
   type QkNormConfig,
   type Window,
 } from "./config.ts";
-export { type ConvertedToGqa, convertToGqa } from "./convert.ts";
+export { type ConvertedToGqa, type ConvertibleConfig, convertToGqa } from "./convert.ts";
 export { HeadwiseError, type HeadwiseErrorCode } from "./errors.ts";
 export { type ApplyRopeOptions, applyRope, mergeHeads, splitHeads } from "./heads.ts";
-export { fromHfConfig } from "./hf.ts";
+export { fromHfConfig, type HfAttentionConfig, type HfPart } from "./hf.ts";
 export type { Build, Kernels, LoadOptions, WasmSource } from "./kernels.ts";
 export type { Releasable } from "./lifetime.ts";
 export type { Mask, MaskOptions } from "./mask.ts";
 export { type Plan, type PlanSizes, plan } from "./plan.ts";
 export type { PlacementOptions } from "./positions.ts";
-export { permuteRope, type RopeConfig, type RopeScaling, ropeTables } from "./rotary.ts";
-export { readSafetensors, readSafetensorsIndex, type SafetensorsFile, type StoredTensor, writeSafetensors } from "./safetensors.ts";
+export { permuteRope, type RopeConfig, type RopeScaling, type RopeWithDim, ropeTables } from "./rotary.ts";
+export {
+  type Dtype,
+  readSafetensors,
+  readSafetensorsIndex,
+  type SafetensorsFile,
+  type StoredTensor,
+  toFloats,
+  type WritableTensor,
+  writeSafetensors,
+} from "./safetensors.ts";
 export { type SdpaOptions, type SdpaResult, scaledDotProductAttention } from "./sdpa.ts";
 export { type SelfTest, selfTest } from "./selftest.ts";
 export type { HeadLayout } from "./strided.ts";
 export type { Tensor } from "./tensor.ts";
-export { type AttentionWeights, readAttentionWeights } from "./weights.ts";
+export { type AttentionWeights, readAttentionWeights, type WeightsConfig } from "./weights.ts";

@@ -81,10 +81,11 @@ export function exp(x: number): number {
 }
 
 /**
- * base^exponent for finite base > 0. Relative error <= (2 + |exponent|)·2^-52; powers of two to a whole exponent are
- * exact. From base = m·2^n the whole part of exponent·n is set aside, so only fractions pass through `exp`.
+ * base^exponent for finite base > 0 (NaN for others) and |exponent| < 2^1000. Relative error <= (2 + |exponent|)·2^-52;
+ * powers of two to a whole exponent are exact. From base = m·2^n the whole part of exponent·n is set aside, so only fractions pass through `exp`.
  */
 export function pow(base: number, exponent: number): number {
+  if (!(base > 0 && base < Infinity)) return Number.NaN;
   const { m, n } = split(base);
   const size = exponent * (n * LN2_HIGH + lnNearOne(m));
   if (!(size > -746 && size < 711)) return size > 0 ? Infinity : size < 0 ? 0 : size;

@@ -115,7 +115,7 @@ function yarnRamp(theta: number, dim: number, scaling: YarnScaling): [low: numbe
 
 function yarnAmplitude({ factor, attentionFactor, mscale, mscaleAllDim }: YarnScaling): number {
   if (attentionFactor !== undefined) return attentionFactor;
-  const grown = (scale: number) => (factor <= 1 ? 1 : 0.1 * scale * ln(factor) + 1);
+  const grown = (scale: number) => 0.1 * scale * ln(factor) + 1;
   // A missing or zero one of the two leaves the default, as in the model files.
   return mscale && mscaleAllDim ? grown(mscale) / grown(mscaleAllDim) : grown(1);
 }

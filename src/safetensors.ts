@@ -1,9 +1,9 @@
 import { describe, HeadwiseError } from "./errors.ts";
+import { BITS, isDtype, type StoredTensor, shapeText } from "./floats.ts";
 import { readHeader } from "./header.ts";
-import { BITS, isDtype, type StoredTensor, shapeText } from "./stored.ts";
 import { sizeOf, type Tensor } from "./tensor.ts";
 
-export { type Dtype, type StoredTensor, toFloats } from "./stored.ts";
+export { type Dtype, type StoredTensor, toFloats } from "./floats.ts";
 
 /** A checked safetensors file, or several that an index holds together. */
 export interface SafetensorsFile {

@@ -72,7 +72,7 @@ export function scaledDotProductAttention(
   options: SdpaOptions = {},
 ): SdpaResult {
   const call = checkCall("scaledDotProductAttention", kernels, q, k, v, options);
-  const { where, sizes, target, masks, layout } = call;
+  const { where, sizes, target, layout } = call;
   const { queries, keys, values } = sizes;
   const places = placeCall(call);
   const base = kernels.memory.scratch(where, places.bytes);

@@ -1,4 +1,4 @@
-import { PANEL, ROW_STATE, TILE_ROWS } from "../assembly/layout.ts";
+import { PANEL, ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../assembly/layout.ts";
 import { ATTENTION_SHAPE_BYTES, type AttentionShape, type F32Ptr, NULL, type PagesPtr, storeAttentionShape } from "./abi.ts";
 import type { Kernels } from "./kernels.ts";
 import { type CheckedMasks, type MaskTarget, maskElements, writeBias, writeKeep } from "./mask.ts";

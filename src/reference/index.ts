@@ -4,6 +4,7 @@
  */
 
 import type { Reference } from "../abi.ts";
+import { attention_f32 } from "./attention.ts";
 import { append_f32, gather_f32 } from "./cache.ts";
 import { merge_heads_f32, split_heads_f32 } from "./heads.ts";
 import { linear_f32 } from "./linear.ts";
@@ -15,6 +16,7 @@ import { masked_softmax_f32 } from "./softmax.ts";
 /** Every twin by its kernel's name. */
 export const reference: Reference = {
   append_f32,
+  attention_f32,
   gather_f32,
   linear_f32,
   masked_softmax_f32,
@@ -29,6 +31,7 @@ export const reference: Reference = {
 export type { Reference };
 export {
   append_f32,
+  attention_f32,
   gather_f32,
   linear_f32,
   masked_softmax_f32,

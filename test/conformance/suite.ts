@@ -1,5 +1,5 @@
 import type { Kernels } from "../../src/core.ts";
-import { Case, type Outcome, readIndex } from "./case.ts";
+import { Case, type Entry, type Outcome, readIndex } from "./case.ts";
 import { compareOutcome } from "./compare.ts";
 import { decoderAttention, mhaToGqa } from "./decoder.ts";
 import { attention, rotaryEmbedding } from "./onnx.ts";
@@ -41,9 +41,9 @@ export interface Result {
   readonly maskedRows: number;
 }
 
-/** Runs every case that the folder's index lists. */
-export function runFolder(folder: string, kernels: Kernels): Result[] {
-  return readIndex(folder).map((entry) => {
+/** Runs every case that the folder's index lists, or those given. */
+export function runFolder(folder: string, kernels: Kernels, entries: readonly Entry[] = readIndex(folder)): Result[] {
+  return entries.map((entry) => {
     const { name, set, op } = entry;
     if (Object.hasOwn(SKIPPED, op)) return { name, set, op, state: "skipped", problems: [], maskedRows: 0 };
     try {

@@ -1,0 +1,106 @@
+import { STATE_ALPHA, STATE_SUMS, LOG2_E, ex2_f32, reduced } from "./attention_rows";
+import { ex2_f32x4, tanh_f32x4 } from "./exp";
+import { AttentionShape, F32Ptr } from "./types";
+
+// One row of scores of one page, s[j] for the keys [first, last) of it: the rules, then the online softmax. Positions are
+// relative to the page.
+
+/** s[j] = softcap · log2 e · tanh(s[j]) for [first, last), multiples of 4. */
+export function capScores(s: F32Ptr, first: i32, last: i32, softcap: f32): void {
+  const factor = f32x4.splat(<f32>(<f64>softcap * LOG2_E));
+  const end = s + (<usize>last << 2);
+  for (let at = s + (<usize>first << 2); at < end; at += 16) {
+    v128.store(at, f32x4.mul(tanh_f32x4(v128.load(at)), factor));
+  }
+}
+
+/** s[j] -= slope · log2 e · |distance - j| for [first, last); distance is the query's position less the page's. */
+export function slopeScores(s: F32Ptr, first: i32, last: i32, slope: f32, distance: i32): void {
+  const factor = f32x4.splat(<f32>(<f64>slope * -LOG2_E));
+  let away = i32x4.sub(i32x4.splat(distance - first), i32x4(0, 1, 2, 3));
+  const end = s + (<usize>last << 2);
+  for (let at = s + (<usize>first << 2); at < end; at += 16) {
+    const length = f32x4.convert_i32x4_s(i32x4.abs(away));
+    v128.store(at, f32x4.add(v128.load(at), f32x4.mul(length, factor)));
+    away = i32x4.sub(away, i32x4.splat(4));
+  }
+}
+
+/** Adds bias[j] · log2 e to s[j] for [first, last), any bounds; -Infinity excludes the key whatever its score is. */
+export function biasScores(s: F32Ptr, bias: F32Ptr, first: i32, last: i32): void {
+  const none = -<f32>Infinity;
+  let j = first;
+  for (; j < last && (j & 3) != 0; j++) biasScore(s + (<usize>j << 2), bias + (<usize>j << 2));
+  const none_f32x4 = f32x4.splat(none);
+  const factor = f32x4.splat(<f32>LOG2_E);
+  for (; j + 4 <= last; j += 4) {
+    const at = s + (<usize>j << 2);
+    const x = v128.load(bias + (<usize>j << 2));
+    const sum = f32x4.add(v128.load(at), f32x4.mul(x, factor));
+    v128.store(at, v128.bitselect(none_f32x4, sum, f32x4.eq(x, none_f32x4)));
+  }
+  for (; j < last; j++) biasScore(s + (<usize>j << 2), bias + (<usize>j << 2));
+}
+
+// @ts-ignore: decorator
+@inline
+function biasScore(at: usize, bias: usize): void {
+  const x = load<f32>(bias);
+  store<f32>(at, x == -<f32>Infinity ? x : load<f32>(at) + x * <f32>LOG2_E);
+}
+
+/** s[j] = -Infinity where keep[j] is 0, for [first, last), any bounds. */
+export function keepScores(s: F32Ptr, keep: usize, first: i32, last: i32): void {
+  let j = first;
+  for (; j < last && (j & 7) != 0; j++) if (!load<u8>(keep + j)) store<f32>(s + (<usize>j << 2), -<f32>Infinity);
+  const none = f32x4.splat(-<f32>Infinity);
+  const zero = i16x8.splat(0);
+  for (; j + 8 <= last; j += 8) {
+    const dropped = i16x8.eq(v128.load8x8_u(keep + j), zero);
+    const at = s + (<usize>j << 2);
+    v128.store(at, v128.bitselect(none, v128.load(at), i32x4.extend_low_i16x8_s(dropped)));
+    v128.store(at, v128.bitselect(none, v128.load(at, 16), i32x4.extend_high_i16x8_s(dropped)), 16);
+  }
+  for (; j < last; j++) if (!load<u8>(keep + j)) store<f32>(s + (<usize>j << 2), -<f32>Infinity);
+}
+
+/** s[j] = -Infinity for [first, last), any bounds. */
+export function excludeScores(s: F32Ptr, first: i32, last: i32): void {
+  for (let j = first; j < last; j++) store<f32>(s + (<usize>j << 2), -<f32>Infinity);
+}
+
+/**
+ * s[j] becomes 2^(s[j] - m) for [first, last), multiples of 8, where m is the max so far; the row's max, sums and alpha
+ * follow. Sums are four lanes; keys with j & 4 have sums of their own, which join the row's at the end.
+ */
+export function softenScores(s: F32Ptr, first: i32, last: i32, state: usize): void {
+  const start = s + (<usize>first << 2);
+  const end = s + (<usize>last << 2);
+  const before = load<f32>(state);
+  let top = f32x4.splat(before);
+  for (let at = start; at < end; at += 32) {
+    top = f32x4.pmax(top, f32x4.pmax(v128.load(at), v128.load(at, 16)));
+  }
+  top = f32x4.pmax(top, i8x16.shuffle(top, top, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+  const m = f32x4.extract_lane(f32x4.pmax(top, i8x16.shuffle(top, top, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)), 0);
+  const shift = reduced(m);
+  let sums = v128.load(state, STATE_SUMS);
+  if (m != before) {
+    const alpha = ex2_f32(before - shift);
+    sums = f32x4.mul(sums, f32x4.splat(alpha));
+    store<f32>(state, m);
+    store<f32>(state, alpha, STATE_ALPHA);
+  } else store<f32>(state, 1, STATE_ALPHA);
+
+  const shift_f32x4 = f32x4.splat(shift);
+  let odd = f32x4.splat(0);
+  for (let at = start; at < end; at += 32) {
+    const w0 = ex2_f32x4(f32x4.sub(v128.load(at), shift_f32x4));
+    v128.store(at, w0);
+    sums = f32x4.add(sums, w0);
+    const w1 = ex2_f32x4(f32x4.sub(v128.load(at, 16), shift_f32x4));
+    v128.store(at, w1, 16);
+    odd = f32x4.add(odd, w1);
+  }
+  v128.store(state, f32x4.add(sums, odd), STATE_SUMS);
+}

@@ -1,0 +1,15 @@
+/** Columns of a packed weight panel, keys of a key panel and columns of a value panel: two v128 of f32. */
+export declare const PANEL = 8;
+/** Keys of a cache page. Pages lie at absolute positions, so that no call boundary can be seen by the arithmetic. */
+export declare const PAGE = 128;
+/** Alignment of every allocation, in bytes. */
+export declare const ALIGN = 64;
+/** Query rows that attention_f32 carries through the pages at a time. Any number gives the same bits. */
+export declare const TILE_ROWS = 96;
+/** Floats of attention_f32's scratch per query row beside its query and its output: max, 4 sums, alpha, low, high. */
+export declare const ROW_STATE = 8;
+/**
+ * Floats of attention_f32's scratch beside its rows: the scores of six rows and a page, and a byte for each key of it. The
+ * whole scratch is TILE_ROWS · (ROW_STATE + headDim + PANEL · ceil(valueDim / PANEL)) + SCRATCH_STRIP floats.
+ */
+export declare const SCRATCH_STRIP = 800;

@@ -1,0 +1,85 @@
+// The main job: `npm start -- "qz7 mfk qz7 m"`. A trained two-layer decoder continues a text whose beginning repeats, and
+// shows the heads that let it: a previous-token head in layer 0 and induction heads in layer 1.
+
+import { readFileSync } from "node:fs";
+import { parseArgs } from "node:util";
+import { loadKernels } from "headwise";
+import { createDecoder } from "./decoder.ts";
+import { heatMap, sideBySide } from "./heatmap.ts";
+import { scoreHead } from "./scores.ts";
+
+const USAGE = `npm start -- [options] ["a text whose beginning repeats"]
+  --tokens N        how many characters to continue (default 24)
+  --deterministic   the build that gives the same bits on every engine`;
+
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    tokens: { type: "string", default: "24" },
+    deterministic: { type: "boolean", default: false },
+    help: { type: "boolean", short: "h", default: false },
+  },
+});
+if (values.help) {
+  console.log(USAGE);
+  process.exit();
+}
+const prompt = positionals[0] ?? "qz7 mfk qz7 m";
+const count = Number(values.tokens);
+if (prompt === "") refuse("an empty prompt");
+if (!Number.isInteger(count) || count < 1 || count > 10_000) refuse(`--tokens ${values.tokens}`);
+
+const model = new URL("../../model/", import.meta.url);
+const kernels = await loadKernels({ deterministic: values.deterministic });
+const decoder = createDecoder(
+  kernels,
+  readFileSync(new URL("induction.safetensors", model)),
+  readFileSync(new URL("config.json", model), "utf8"),
+  prompt.length + count,
+);
+const tokens = Array.from(prompt, (character) => {
+  const token = decoder.vocabulary.indexOf(character);
+  return token < 0 ? refuse(`the character ${JSON.stringify(character)}`) : token;
+});
+
+const argmax = (logits: Float32Array) => logits.indexOf(logits.reduce((a, b) => Math.max(a, b)));
+const started = performance.now();
+let next = argmax(decoder.next(tokens));
+const firstToken = performance.now() - started;
+const made = [next];
+while (made.length < count) {
+  next = argmax(decoder.next([next]));
+  made.push(next);
+}
+const decodeSeconds = (performance.now() - started - firstToken) / 1000;
+
+const text = made.map((token) => decoder.vocabulary[token]).join("");
+const bold = process.stdout.isTTY ? ["\x1b[1m", "\x1b[0m"] : ["", ""];
+console.log(`prompt        ${prompt}`);
+console.log(`continuation  ${bold[0]}${text}${bold[1]}`);
+console.log(`first token   ${firstToken.toFixed(2)} ms for ${tokens.length} tokens of prompt`);
+if (count > 1) console.log(`decode        ${Math.round((count - 1) / decodeSeconds)} tokens/s, ${decoder.caches.length} layers, KV cache`);
+console.log(`build         ${kernels.build}: ${kernels.reason}\n`);
+
+const all = [...tokens, ...made];
+const colours = process.stdout.isTTY && /truecolor|24bit/.test(process.env.COLORTERM ?? "");
+for (const [layer, maps] of decoder.maps(all).entries()) {
+  const heads = Array.from({ length: maps.shape[0] as number }, (_, head) => {
+    const { previous, induction, entropy, role } = scoreHead(maps, head, all);
+    console.log(
+      `layer ${layer} head ${head}   previous token ${previous.toFixed(2)}   induction ${induction.toFixed(2)}   ` +
+        `entropy ${entropy.toFixed(2)} bits   ${role}`,
+    );
+    return { title: `layer ${layer} head ${head}: ${role}`, lines: heatMap(maps, head, colours), width: all.length };
+  });
+  console.log(`\n${sideBySide(heads, process.stdout.columns ?? 120)}`);
+}
+console.log("Rows are queries, columns the keys they look at, from the first character to the last. A previous-token head lights");
+console.log("up the diagonal below the main one; an induction head the diagonals one step after an earlier copy of the text.");
+decoder.release();
+kernels.release();
+
+function refuse(what: string): never {
+  console.error(`The model reads printable ASCII, at least one character, and makes 1 to 10000 more; got ${what}.\n\n${USAGE}`);
+  process.exit(1);
+}

@@ -1,0 +1,174 @@
+import type { AttentionConfig } from "./config.ts";
+import { expectFloats, expectInt, expectOneOf, expectRecord } from "./errors.ts";
+import { expectTensor, type Tensor } from "./tensor.ts";
+import type { AttentionWeights } from "./weights.ts";
+
+/** What `convertToGqa` needs of a configuration; the rest is handed on. */
+export type ConvertibleConfig = Pick<AttentionConfig, "numHeads" | "numKvHeads" | "headDim" | "valueDim" | "qkNorm">;
+
+/** A layer with fewer key-value heads, and how far its heads are from those they replace. */
+export interface ConvertedToGqa<Config extends ConvertibleConfig = AttentionConfig> {
+  /** With separate `wq`, `wk` and `wv`, in the layout that was given. */
+  readonly weights: AttentionWeights;
+  readonly config: Config & { readonly numKvHeads: number };
+  /**
+   * [numKvHeads of the original] each: |mean - head| / |head| over the weights of a head, in the Frobenius norm. 0 = the
+   * heads of a group are equal; a head of zeros in a group that is not has Infinity.
+   */
+  readonly relativeError: { readonly key: Float32Array; readonly value: Float32Array };
+}
+
+const WHERE = "convertToGqa";
+
+/**
+ * Turns MHA into GQA or MQA: the key and value projections of the heads that will share one are replaced by their mean,
+ * biases too (Ainslie et al. 2023, who then train a little more). The input is not changed.
+ * @param numKvHeads Key-value heads to keep; a divisor of those there are.
+ * @throws TypeError or RangeError, also where a norm over all key heads ("full") makes a mean meaningless.
+ * @example
+ * import { convertToGqa } from "headwise";
+ * const matrix = { data: new Float32Array(16).fill(1), shape: [4, 4] };
+ * const weights = { wq: matrix, wk: matrix, wv: matrix, wo: matrix };
+ * const mqa = convertToGqa(weights, { numHeads: 2, headDim: 2 }, 1);
+ * console.log(mqa.weights.wk?.shape, mqa.relativeError.key); // [2, 4] Float32Array [0, 0]
+ */
+export function convertToGqa<Config extends ConvertibleConfig>(
+  weights: AttentionWeights,
+  config: Config,
+  numKvHeads: number,
+): ConvertedToGqa<Config> {
+  expectRecord(WHERE, "weights", weights);
+  expectRecord(WHERE, "config", config);
+  const layout = expectOneOf(WHERE, "weights.layout", weights.layout ?? "out-in", ["out-in", "in-out"]);
+  const numHeads = expectInt(WHERE, "config.numHeads", config.numHeads);
+  const before = expectInt(WHERE, "config.numKvHeads", config.numKvHeads ?? numHeads);
+  expectInt(WHERE, "numKvHeads", numKvHeads);
+  expectMultiple("config.numHeads", numHeads, "config.numKvHeads", before);
+  expectMultiple("config.numKvHeads", before, "numKvHeads", numKvHeads);
+  if (config.qkNorm?.kind === "full" && numKvHeads !== before)
+    throw new RangeError(`${WHERE}: config.qkNorm.kind expected "per-head", got "full"`);
+  const separate = weights.wqkv === undefined ? expectSeparate(weights) : splitFused(weights, config, before, layout);
+  const { wq, wk, wv, bq, bk, bv } = separate;
+  const { biasK, biasV } = weights;
+  const outputs = layout === "out-in" ? 0 : 1;
+  const kRows = wk.shape[outputs]!;
+  const vRows = wv.shape[outputs]!;
+  expectMultiple("outputs of weights.wk", kRows, "config.numKvHeads", before);
+  expectMultiple("outputs of weights.wv", vRows, "config.numKvHeads", before);
+  if (config.headDim !== undefined && kRows !== before * config.headDim)
+    throw new RangeError(`${WHERE}: weights.wk expected ${before * config.headDim} outputs, got ${kRows}`);
+  const pool = (name: string, bias: Float32Array | undefined, rows: number): Float32Array | undefined => {
+    if (bias === undefined) return undefined;
+    if (expectFloats(WHERE, `weights.${name}`, bias).length !== rows)
+      throw new RangeError(`${WHERE}: weights.${name} expected ${rows} floats, got ${bias.length}`);
+    return meanOfGroups({ data: bias, shape: [rows, 1] }, "out-in", before, numKvHeads).pooled.data;
+  };
+  const poolMatrix = (matrix: Tensor) => meanOfGroups(matrix, layout, before, numKvHeads);
+  const biases = {
+    bk: pool("bk", bk, kRows),
+    bv: pool("bv", bv, vRows),
+    biasK: pool("biasK", biasK, kRows),
+    biasV: pool("biasV", biasV, vRows),
+  };
+  const key = poolMatrix(wk);
+  const value = poolMatrix(wv);
+  const { wqkv: _w, bqkv: _b, ...rest } = weights;
+  return {
+    weights: { ...rest, wq, bq, wk: key.pooled, wv: value.pooled, ...biases },
+    config: { ...config, numKvHeads },
+    relativeError: { key: key.relativeError, value: value.relativeError },
+  };
+}
+
+function expectMultiple(name: string, value: number, ofName: string, of: number): void {
+  if (value % of !== 0)
+    throw new RangeError(`${WHERE}: ${name} expected a multiple of ${ofName} (${of}), got ${value}`);
+}
+
+type Separate = Required<Pick<AttentionWeights, "wq" | "wk" | "wv">> & Pick<AttentionWeights, "bq" | "bk" | "bv">;
+
+function expectSeparate({ wq, wk, wv, bq, bk, bv }: AttentionWeights): Separate {
+  return {
+    wq: expectTensor(WHERE, "weights.wq", wq, [2]),
+    wk: expectTensor(WHERE, "weights.wk", wk, [2]),
+    wv: expectTensor(WHERE, "weights.wv", wv, [2]),
+    bq,
+    bk,
+    bv,
+  };
+}
+
+function splitFused(
+  weights: AttentionWeights,
+  config: ConvertibleConfig,
+  numKvHeads: number,
+  layout: "out-in" | "in-out",
+): Separate {
+  const wqkv = expectTensor(WHERE, "weights.wqkv", weights.wqkv, [2]);
+  const outputs = layout === "out-in" ? 0 : 1;
+  const inputs = wqkv.shape[1 - outputs]!;
+  const all = wqkv.shape[outputs]!;
+  // Without a headDim, keys and values are as wide as queries.
+  const headDim = expectInt(WHERE, "config.headDim", config.headDim ?? all / (config.numHeads + 2 * numKvHeads));
+  const valueDim = expectInt(WHERE, "config.valueDim", config.valueDim ?? headDim);
+  const widths = [config.numHeads * headDim, numKvHeads * headDim, numKvHeads * valueDim] as const;
+  const sum = widths[0] + widths[1] + widths[2];
+  if (sum !== all) throw new RangeError(`${WHERE}: weights.wqkv expected ${sum} outputs, got ${all}`);
+  const bias = weights.bqkv && expectFloats(WHERE, "weights.bqkv", weights.bqkv);
+  if (bias !== undefined && bias.length !== all)
+    throw new RangeError(`${WHERE}: weights.bqkv expected ${all} floats, got ${bias.length}`);
+  const part = (from: number, width: number): Tensor => {
+    if (outputs === 0) return { data: wqkv.data.slice(from * inputs, (from + width) * inputs), shape: [width, inputs] };
+    const data = new Float32Array(inputs * width);
+    for (let i = 0; i < inputs; i++) data.set(wqkv.data.subarray(i * all + from, i * all + from + width), i * width);
+    return { data, shape: [inputs, width] };
+  };
+  const [q, k, v] = widths;
+  return {
+    wq: part(0, q),
+    wk: part(q, k),
+    wv: part(q + k, v),
+    bq: bias?.slice(0, q),
+    bk: bias?.slice(q, q + k),
+    bv: bias?.slice(q + k),
+  };
+}
+
+/** The mean of each group of `before / after` consecutive heads, and each head's distance from it. Sums in float64. */
+function meanOfGroups(
+  { data, shape }: Tensor,
+  layout: "out-in" | "in-out",
+  before: number,
+  after: number,
+): { pooled: Tensor; relativeError: Float32Array } {
+  const [rows, columns] = shape as [number, number];
+  const turned = layout === "in-out";
+  const [outputs, inputs] = turned ? [columns, rows] : [rows, columns];
+  const width = outputs / before;
+  const group = before / after;
+  const kept = after * width;
+  const pooled = new Float32Array(kept * inputs);
+  const squares = new Float64Array(before);
+  const distances = new Float64Array(before);
+  for (let output = 0; output < kept; output++) {
+    const first = Math.floor(output / width) * group;
+    for (let input = 0; input < inputs; input++) {
+      const at = (member: number): number => {
+        const from = (first + member) * width + (output % width);
+        return data[turned ? input * outputs + from : from * inputs + input]!;
+      };
+      let sum = 0;
+      for (let member = 0; member < group; member++) sum += at(member);
+      const mean = sum / group;
+      pooled[turned ? input * kept + output : output * inputs + input] = mean;
+      for (let member = 0; member < group; member++) {
+        squares[first + member]! += at(member) ** 2;
+        distances[first + member]! += (mean - at(member)) ** 2;
+      }
+    }
+  }
+  const relativeError = Float32Array.from(distances, (distance, head) =>
+    distance === 0 ? 0 : Math.sqrt(distance / squares[head]!),
+  );
+  return { pooled: { data: pooled, shape: turned ? [inputs, kept] : [kept, inputs] }, relativeError };
+}

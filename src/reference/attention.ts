@@ -1,0 +1,85 @@
+import { PAGE, PANEL } from "../../assembly/layout.ts";
+import type { AttentionShape, Plain, Reference } from "../abi.ts";
+
+type Shape = Plain<AttentionShape>;
+
+/** One thing that a query attends: a score, and d -> the value's component. */
+interface Attended {
+  readonly score: number;
+  readonly value: (d: number) => number;
+}
+
+/**
+ * out[t, h] = sum over j of softmax(score[j]) · v[j, kvHead], where
+ * score[j] = softcap(scale · q[t, h] · k[j, kvHead]) - slope·|p - j| + bias[j], p = qStart + t,
+ * over the keys j in [p - left, p + right] below kvLen that keep and bias allow, plus the extra key, the zero key and the
+ * sink where there are any. scratch is not used.
+ */
+export const attention_f32: Reference["attention_f32"] = (out, q, pages, _scratch, shape, begin, end) => {
+  const { qLen, numHeads, numKvHeads, valueDim } = shape;
+  const group = numHeads / numKvHeads;
+  for (let row = begin; row < end; row++) {
+    const kvHead = Math.floor(row / (qLen * group));
+    const token = Math.floor((row % (qLen * group)) / group);
+    const head = kvHead * group + (row % group);
+    const attended = attendedBy(shape, q, pages, token, head, kvHead);
+
+    let top = Number.NEGATIVE_INFINITY;
+    for (const { score } of attended) top = Math.max(top, score);
+    const shift = top === Number.NEGATIVE_INFINITY ? 0 : top;
+    let sum = 0;
+    for (const { score } of attended) sum += Math.exp(score - shift);
+    for (let d = 0; d < valueDim; d++) {
+      let total = 0;
+      for (const { score, value } of attended) total += Math.exp(score - shift) * value(d);
+      out[token * shape.outStride + head * shape.outHeadStride + d] = total * (sum === 0 ? 0 : 1 / sum);
+    }
+    if (shape.lse) shape.lse[head * qLen + token] = sum === 0 ? Number.NEGATIVE_INFINITY : shift + Math.log(sum);
+  }
+};
+
+/** The keys, extras and sink that one row attends. */
+function attendedBy(
+  shape: Shape,
+  q: Float32Array,
+  pages: readonly Float32Array[],
+  token: number,
+  head: number,
+  kvHead: number,
+): Attended[] {
+  const { headDim, valueDim, keep, bias, slopes, sinks, extraKey, extraValue } = shape;
+  const pageFloats = PAGE * (headDim + PANEL * Math.ceil(valueDim / PANEL));
+  const position = shape.qStart + token;
+  const slope = slopes ? slopes[head]! : 0;
+
+  const score = (key: (d: number) => number): number => {
+    let dot = 0;
+    for (let d = 0; d < headDim; d++) dot += q[token * shape.qStride + head * shape.qHeadStride + d]! * key(d);
+    const scaled = dot * shape.scale;
+    return shape.softcap > 0 ? shape.softcap * Math.tanh(scaled / shape.softcap) : scaled;
+  };
+
+  const attended: Attended[] = [];
+  if (extraKey && extraValue) {
+    const value = (d: number) => extraValue[kvHead * valueDim + d]!;
+    attended.push({ score: score((d) => extraKey[kvHead * headDim + d]!), value });
+  }
+  if (shape.zeroKey) attended.push({ score: 0, value: () => 0 });
+  if (sinks) attended.push({ score: sinks[head]!, value: () => 0 });
+
+  const low = Math.max(0, position - shape.left);
+  const high = Math.min(shape.kvLen, position + shape.right + 1);
+  for (let j = low; j < high; j++) {
+    if (keep && keep[head * shape.keepHeadStride + token * shape.keepRowStride + j] === 0) continue;
+    const added = bias ? bias[head * shape.biasHeadStride + token * shape.biasRowStride + j]! : 0;
+    if (added === Number.NEGATIVE_INFINITY) continue;
+    const page = pages[Math.floor(j / PAGE)]!;
+    const keys = kvHead * pageFloats + Math.floor((j % PAGE) / PANEL) * headDim * PANEL + (j % PANEL);
+    const values = kvHead * pageFloats + PAGE * headDim + (j % PAGE) * PANEL;
+    attended.push({
+      score: score((d) => page[keys + d * PANEL]!) - slope * Math.abs(position - j) + added,
+      value: (d) => page[values + Math.floor(d / PANEL) * PAGE * PANEL + (d % PANEL)]!,
+    });
+  }
+  return attended;
+}
