@@ -6,8 +6,9 @@ export { merge_heads_f32, split_heads_f32 } from "./heads";
 export { linear_f32 } from "./linear_f32";
 export { rms_norm_f32 } from "./norm";
 export { rope_f32 } from "./rope";
-export { scores_f32, weighted_sum_f32 } from "./scores";
+export { scores_f32 } from "./scores";
 export { masked_softmax_f32 } from "./softmax";
+export { weighted_sum_f32 } from "./weighted_sum";
 
 /** 1 in the relaxed build. */
 export const RELAXED: i32 = ASC_FEATURE_RELAXED_SIMD ? 1 : 0;

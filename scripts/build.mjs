@@ -12,7 +12,9 @@ process.chdir(root);
 
 const modified = (file) => statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0;
 const newest = (folder) =>
-  Math.max(...readdirSync(folder, { recursive: true }).map((file) => (file === "abi.ts" ? 0 : modified(join(folder, file)))));
+  Math.max(
+    ...readdirSync(folder, { recursive: true }).map((file) => (file === "abi.ts" ? 0 : modified(join(folder, file)))),
+  );
 const sources = [...["assembly", "src", "scripts"].map(newest), ...["package.json", "asconfig.json"].map(modified)];
 if (process.argv.includes("--if-stale") && modified("dist/types/src/index.d.ts") > Math.max(...sources)) process.exit();
 
@@ -34,7 +36,15 @@ const hostLoadsWasm = (suffix) => ({
   },
 });
 
-const common = { bundle: true, format: "esm", target: "es2022", charset: "utf8", legalComments: "none", minify: true, sourcemap: true };
+const common = {
+  bundle: true,
+  format: "esm",
+  target: "es2022",
+  charset: "utf8",
+  legalComments: "none",
+  minify: true,
+  sourcemap: true,
+};
 mkdirSync("dist", { recursive: true });
 await Promise.all([
   build({ ...common, entryPoints: ["src/index.ts"], outfile: "dist/index.js", loader: { ".wasm": "binary" } }),

@@ -1,8 +1,8 @@
 // What every door offers, whatever it knows about wasm bytes.
 
 export {
-  type Attention,
   type AttendOptions,
+  type Attention,
   attend,
   attendWithMaps,
   createAttention,

@@ -145,7 +145,8 @@ function checkCall(where: string, attention: Attention, x: Float32Array, options
   const qLen = rowsOf(where, "x", x, batch, "dModel", config.dModel);
 
   const append = options.append === undefined ? true : expectFlag(where, "append", options.append);
-  if (!cache && options.append === false) throw new RangeError(`${where}: append expected true without a cache, got false`);
+  if (!cache && options.append === false)
+    throw new RangeError(`${where}: append expected true without a cache, got false`);
   const cross = options.keys !== undefined || !append;
   if (options.values !== undefined && options.keys === undefined)
     throw new RangeError(`${where}: values expected none without keys, got ${describe(options.values)}`);

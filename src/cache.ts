@@ -4,7 +4,7 @@ import { expectInt, expectRecord } from "./errors.ts";
 import type { Kernels } from "./kernels.ts";
 import { DISPOSE, expectAlive, type Releasable } from "./lifetime.ts";
 import { Layout, pointer } from "./memory.ts";
-import { allocatePages, type Pages, type PageShape, pagesBytes, pageTable } from "./pages.ts";
+import { allocatePages, type PageShape, type Pages, pagesBytes, pageTable } from "./pages.ts";
 import type { Tensor } from "./tensor.ts";
 
 /**
@@ -122,8 +122,14 @@ function readPages(kernels: Kernels, shape: PageShape, pages: Pages, length: num
     vStride: valueDim,
     vHeadStride: tokens * valueDim,
   });
-  const key = { data: new Float32Array(batch * numKvHeads * length * headDim), shape: [batch, numKvHeads, length, headDim] };
-  const value = { data: new Float32Array(batch * numKvHeads * length * valueDim), shape: [batch, numKvHeads, length, valueDim] };
+  const key = {
+    data: new Float32Array(batch * numKvHeads * length * headDim),
+    shape: [batch, numKvHeads, length, headDim],
+  };
+  const value = {
+    data: new Float32Array(batch * numKvHeads * length * valueDim),
+    shape: [batch, numKvHeads, length, valueDim],
+  };
   for (let b = 0; b < batch; b++)
     for (let begin = 0; begin < length; begin += tokens) {
       const count = Math.min(tokens, length - begin);

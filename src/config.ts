@@ -1,51 +1,11 @@
 import { pow } from "./arithmetic.ts";
 import { expectFinite, expectFlag, expectFloats, expectInt, expectOneOf, expectRecord } from "./errors.ts";
-import { checkRope } from "./rotary.ts";
+import { checkRope, type RopeConfig, type RopeWithDim } from "./rotary.ts";
 
 /** Which positions a query sees besides its own: `left` earlier and `right` later keys; undefined = unbounded. */
 export interface Window {
   readonly left?: number;
   readonly right?: number;
-}
-
-/**
- * How RoPE frequencies are stretched beyond the trained length. Formulas and names follow the model files that use
- * them; `factor` is the stretch, `originalMaxSeqLen` the trained length in tokens.
- */
-export type RopeScaling =
-  | { readonly kind: "linear"; readonly factor: number }
-  | { readonly kind: "ntk"; readonly factor: number }
-  | {
-      readonly kind: "llama3";
-      readonly factor: number;
-      readonly lowFreqFactor: number;
-      readonly highFreqFactor: number;
-      readonly originalMaxSeqLen: number;
-    }
-  | {
-      readonly kind: "yarn";
-      readonly factor: number;
-      readonly originalMaxSeqLen: number;
-      /** Rotations that bound the ramp; defaults 32 and 1. */
-      readonly betaFast?: number;
-      readonly betaSlow?: number;
-      /** Multiplies cos and sin; default 0.1·ln(factor) + 1, or from `mscale` and `mscaleAllDim` where given. */
-      readonly attentionFactor?: number;
-      readonly mscale?: number;
-      readonly mscaleAllDim?: number;
-      /** Round the ramp's bounds to whole dimensions; default true. */
-      readonly truncate?: boolean;
-    };
-
-/** Rotary position embedding of queries and keys. */
-export interface RopeConfig {
-  /** Base of the frequencies theta^(-2i/dim), e.g. 10 000 or 500 000. */
-  readonly theta: number;
-  /** "half" rotates (x[i], x[i + dim/2]); "interleaved" rotates (x[2i], x[2i+1]). No default: a wrong one is silent. */
-  readonly pairing: "half" | "interleaved";
-  /** How many leading components of a head rotate (even); default headDim. */
-  readonly dim?: number;
-  readonly scaling?: RopeScaling;
 }
 
 /** RMS norm of queries and keys after the projection and before RoPE. The gains are `weights.qNorm` and `kNorm`. */
@@ -112,7 +72,7 @@ export interface CheckedConfig {
   readonly softcap: number;
   /** [numHeads], or undefined. */
   readonly slopes: Float32Array | undefined;
-  readonly rope: (RopeConfig & { readonly dim: number }) | undefined;
+  readonly rope: RopeWithDim | undefined;
   readonly qkNorm: Required<QkNormConfig> | undefined;
   readonly addZeroAttn: boolean;
 }

@@ -11,6 +11,8 @@ export * from "./api.ts";
 /** Starts the kernels of the given module, e.g. that of `headwise/simd.wasm`. */
 export async function loadKernels(options: LoadOptions & { readonly module: WasmSource }): Promise<Kernels> {
   if (options?.module === undefined)
-    throw new TypeError(`loadKernels: module expected WebAssembly.Module or its bytes, got ${describe(options?.module)}`);
+    throw new TypeError(
+      `loadKernels: module expected WebAssembly.Module or its bytes, got ${describe(options?.module)}`,
+    );
   return createKernels(options.module, "the module given");
 }

@@ -15,10 +15,12 @@ import {
   attendSegment,
   type CallShape,
   columnsOf,
+  eachBatchRow,
+  eachChunk,
   placeSegment,
   readScores,
-  SEGMENT_TOKENS,
   type SegmentPlaces,
+  segmentRows,
   windowSides,
 } from "./segment.ts";
 
@@ -107,13 +109,12 @@ export function placeCall(
   return { places, bytes: layout.bytes };
 }
 
-/** Rows that a call of `rows` rows works on at a time. */
-export function segmentRows(rows: number): number {
-  return Math.min(rows, SEGMENT_TOKENS);
-}
-
 /** Appends the call's keys, attends, projects. `maps` is empty unless asked for. */
-export function forward(attention: LoadedLayer, call: AttendCall, withMaps = false): { y: Float32Array; maps: Float32Array } {
+export function forward(
+  attention: LoadedLayer,
+  call: AttendCall,
+  withMaps = false,
+): { y: Float32Array; maps: Float32Array } {
   const { kernels, config } = attention;
   const { where, batch, qLen, newKeys, cache, target, masks } = call;
   const shape = callShape(attention);
@@ -191,7 +192,15 @@ function appendKeys({ kernels, config, layer, rotary, call, places, base }: Run,
       const offset = (batchRow * newKeys + from - begin) * stride.kv * 4;
       const cacheShape = pointer.cacheShape(base + places.cacheShape);
       const table = pageTable(pages, batchRow);
-      kernels.table.append_f32(table, pointer.f32(k + offset), pointer.f32(v + offset), cacheShape, past + from, 0, to - from);
+      kernels.table.append_f32(
+        table,
+        pointer.f32(k + offset),
+        pointer.f32(v + offset),
+        cacheShape,
+        past + from,
+        0,
+        to - from,
+      );
     });
   });
 }
@@ -240,30 +249,8 @@ function attendQueries(
     project(kernels, layer.wo, at.y, stride.y, at.heads, stride.heads, rows);
     const got = kernels.memory.f32(at.y, rows * stride.y);
     if (stride.y === dModel) y.set(got, begin * dModel);
-    else
-      for (let r = 0; r < rows; r++)
-        y.set(got.subarray(r * stride.y, r * stride.y + dModel), (begin + r) * dModel);
+    else for (let r = 0; r < rows; r++) y.set(got.subarray(r * stride.y, r * stride.y + dModel), (begin + r) * dModel);
   });
-}
-
-function eachChunk(rows: number, work: (begin: number, end: number) => void): void {
-  for (let begin = 0; begin < rows; begin += SEGMENT_TOKENS) work(begin, Math.min(rows, begin + SEGMENT_TOKENS));
-}
-
-/** Cuts rows begin..end of [batch, len] at the batch rows: work(batchRow, from, to) with tokens from..to of it. */
-function eachBatchRow(
-  len: number,
-  begin: number,
-  end: number,
-  work: (batchRow: number, from: number, to: number) => void,
-): void {
-  for (let row = begin; row < end; ) {
-    const batchRow = Math.floor(row / len);
-    const from = row - batchRow * len;
-    const to = Math.min(len, from + end - row);
-    work(batchRow, from, to);
-    row += to - from;
-  }
 }
 
 function normHeads(

@@ -1,5 +1,6 @@
-import { type AttentionConfig, alibiSlopes, type QkNormConfig, type RopeConfig, type RopeScaling } from "./config.ts";
+import { type AttentionConfig, alibiSlopes, type QkNormConfig } from "./config.ts";
 import { describe, expectInt, expectOneOf, HeadwiseError } from "./errors.ts";
+import type { RopeConfig, RopeScaling } from "./rotary.ts";
 import { parseJson } from "./safetensors.ts";
 
 /** An AttentionConfig, and how the rows of a fused matrix lie where the file of the weights does not say. */

@@ -129,8 +129,11 @@ function compile(source: unknown): WebAssembly.Module {
     return new WebAssembly.Module(bytes as BufferSource);
   } catch (cause) {
     if (!WebAssembly.validate(bytes as BufferSource))
-      throw new HeadwiseError("NO_SIMD", "loadKernels: this engine refuses the module; it needs WebAssembly SIMD", { cause });
-    const text = "loadKernels: this host forbids compiling wasm from bytes; import headwise under its workerd entry, or give a module";
+      throw new HeadwiseError("NO_SIMD", "loadKernels: this engine refuses the module; it needs WebAssembly SIMD", {
+        cause,
+      });
+    const text =
+      "loadKernels: this host forbids compiling wasm from bytes; import headwise under its workerd entry, or give a module";
     throw new HeadwiseError("NO_CODEGEN", text, { cause });
   }
 }

@@ -136,7 +136,9 @@ function checkWeights(where: string, config: CheckedConfig, given: AttentionWeig
   const extraKey = vector("biasK", weights.biasK, numKvHeads * headDim);
   const extraValue = vector("biasV", weights.biasV, numKvHeads * valueDim);
   if ((extraKey === undefined) !== (extraValue === undefined))
-    throw new RangeError(`${where}: biasK and biasV expected both or neither, got ${extraKey ? "biasK" : "biasV"} alone`);
+    throw new RangeError(
+      `${where}: biasK and biasV expected both or neither, got ${extraKey ? "biasK" : "biasV"} alone`,
+    );
   return {
     layout,
     wq: linear("q", numHeads * headDim, dModel),

@@ -1,12 +1,12 @@
 import { cacheBytes } from "./cache.ts";
 import { type AttentionConfig, checkConfig } from "./config.ts";
 import { expectFlag, expectInt, expectRecord } from "./errors.ts";
-import { placeCall, segmentRows } from "./forward.ts";
+import { placeCall } from "./forward.ts";
 import { layerLayout } from "./layer.ts";
 import { checkMasks, type MaskOptions } from "./mask.ts";
 import { aligned } from "./memory.ts";
 import { pagesBytes } from "./pages.ts";
-import { columnsOf } from "./segment.ts";
+import { columnsOf, segmentRows } from "./segment.ts";
 
 /** The largest call that is planned for. */
 export interface PlanSizes extends MaskOptions {

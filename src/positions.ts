@@ -28,7 +28,9 @@ export function placeQueries(
   if (align !== undefined) expectOneOf(where, "align", align, ["start", "end"]);
   if (past !== undefined) {
     if (align !== undefined)
-      throw new RangeError(`${where}: align expected none after a past of ${past} keys, which places the queries, got "${align}"`);
+      throw new RangeError(
+        `${where}: align expected none after a past of ${past} keys, which places the queries, got "${align}"`,
+      );
     return Array.from({ length: batch }, (_, b) => ({ position: past, kvLen: lengths?.[b] ?? kvLen }));
   }
   if (positional && align === undefined && qLen !== kvLen)
@@ -57,10 +59,12 @@ export function expectPositions(
 ): Int32Array {
   const all = new Int32Array(batch * len);
   if (positions === undefined) return all.map((_, i) => start + (i % len));
-  if (positions === null || typeof positions !== "object" || (positions.length !== len && positions.length !== batch * len))
-    throw new RangeError(
-      `${where}: positions expected ${len} or ${batch * len} integers, got ${described(positions)}`,
-    );
+  if (
+    positions === null ||
+    typeof positions !== "object" ||
+    (positions.length !== len && positions.length !== batch * len)
+  )
+    throw new RangeError(`${where}: positions expected ${len} or ${batch * len} integers, got ${described(positions)}`);
   for (let i = 0; i < all.length; i++) {
     const from = positions.length === len ? i % len : i;
     all[i] = expectInt(where, `positions[${from}]`, positions[from], 0);

@@ -1,9 +1,46 @@
 import { cosine, ln, pow, sine } from "./arithmetic.ts";
-import type { RopeConfig, RopeScaling } from "./config.ts";
 import { describe, expectFinite, expectFlag, expectInt, expectOneOf, expectRecord } from "./errors.ts";
 import { expectTensor, type Tensor } from "./tensor.ts";
 
-export type { RopeConfig, RopeScaling } from "./config.ts";
+/**
+ * How RoPE frequencies are stretched beyond the trained length. Formulas and names follow the model files that use
+ * them; `factor` is the stretch, `originalMaxSeqLen` the trained length in tokens.
+ */
+export type RopeScaling =
+  | { readonly kind: "linear"; readonly factor: number }
+  | { readonly kind: "ntk"; readonly factor: number }
+  | {
+      readonly kind: "llama3";
+      readonly factor: number;
+      readonly lowFreqFactor: number;
+      readonly highFreqFactor: number;
+      readonly originalMaxSeqLen: number;
+    }
+  | {
+      readonly kind: "yarn";
+      readonly factor: number;
+      readonly originalMaxSeqLen: number;
+      /** Rotations that bound the ramp; defaults 32 and 1. */
+      readonly betaFast?: number;
+      readonly betaSlow?: number;
+      /** Multiplies cos and sin; default 0.1·ln(factor) + 1, or from `mscale` and `mscaleAllDim` where given. */
+      readonly attentionFactor?: number;
+      readonly mscale?: number;
+      readonly mscaleAllDim?: number;
+      /** Round the ramp's bounds to whole dimensions; default true. */
+      readonly truncate?: boolean;
+    };
+
+/** Rotary position embedding of queries and keys. */
+export interface RopeConfig {
+  /** Base of the frequencies theta^(-2i/dim), e.g. 10 000 or 500 000. */
+  readonly theta: number;
+  /** "half" rotates (x[i], x[i + dim/2]); "interleaved" rotates (x[2i], x[2i+1]). No default: a wrong one is silent. */
+  readonly pairing: "half" | "interleaved";
+  /** How many leading components of a head rotate (even); default headDim. */
+  readonly dim?: number;
+  readonly scaling?: RopeScaling;
+}
 
 /** A RopeConfig whose `dim` is filled in. */
 export type RopeWithDim = RopeConfig & { readonly dim: number };

@@ -1,11 +1,44 @@
 import { PANEL, ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../assembly/layout.ts";
-import { ATTENTION_SHAPE_BYTES, type AttentionShape, type F32Ptr, NULL, type PagesPtr, storeAttentionShape } from "./abi.ts";
+import {
+  ATTENTION_SHAPE_BYTES,
+  type AttentionShape,
+  type F32Ptr,
+  NULL,
+  type PagesPtr,
+  storeAttentionShape,
+} from "./abi.ts";
 import type { Kernels } from "./kernels.ts";
 import { type CheckedMasks, type MaskTarget, maskElements, writeBias, writeKeep } from "./mask.ts";
 import { type Layout, pointer } from "./memory.ts";
 
 /** Query tokens that are worked on at a time: enough for the tiles to be full, few enough that scratch stays small. */
 export const SEGMENT_TOKENS = 256;
+
+/** Rows that a call of `rows` rows works on at a time. */
+export function segmentRows(rows: number): number {
+  return Math.min(rows, SEGMENT_TOKENS);
+}
+
+/** Cuts rows into those that are worked on at a time. */
+export function eachChunk(rows: number, work: (begin: number, end: number) => void): void {
+  for (let begin = 0; begin < rows; begin += SEGMENT_TOKENS) work(begin, Math.min(rows, begin + SEGMENT_TOKENS));
+}
+
+/** Cuts rows begin..end of [batch, len] at the batch rows: work(batchRow, from, to) with tokens from..to of it. */
+export function eachBatchRow(
+  len: number,
+  begin: number,
+  end: number,
+  work: (batchRow: number, from: number, to: number) => void,
+): void {
+  for (let row = begin; row < end; ) {
+    const batchRow = Math.floor(row / len);
+    const from = row - batchRow * len;
+    const to = Math.min(len, from + end - row);
+    work(batchRow, from, to);
+    row += to - from;
+  }
+}
 
 /** What all segments of a call share: the rules and strides of an AttentionShape. */
 export type CallShape = Pick<

@@ -103,7 +103,10 @@ function runLayer(kernels: Kernels, seed: number, add: (data: Float32Array) => v
     add(y);
     add(maps.data);
     add(continued(attention, x, tokens));
-    const heads = (count: number, dim: number): Tensor => ({ data: noise(tokens * count * dim), shape: [1, count, tokens, dim] });
+    const heads = (count: number, dim: number): Tensor => ({
+      data: noise(tokens * count * dim),
+      shape: [1, count, tokens, dim],
+    });
     const { output, lse } = scaledDotProductAttention(
       kernels,
       heads(numHeads, headDim),

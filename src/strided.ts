@@ -41,8 +41,7 @@ export function eachRun(
   const tokens = end - begin;
   if (layout === "bshd") copy((batchRow * len + begin) * heads * dim, 0, tokens * heads * dim);
   else
-    for (let h = 0; h < heads; h++)
-      copy(((batchRow * heads + h) * len + begin) * dim, h * tokens * dim, tokens * dim);
+    for (let h = 0; h < heads; h++) copy(((batchRow * heads + h) * len + begin) * dim, h * tokens * dim, tokens * dim);
 }
 
 /** The tensor of both, one behind the other along the tokens. */

@@ -1,3 +1,4 @@
+import { expect, test } from "vitest";
 import {
   type AttentionConfig,
   type AttentionWeights,
@@ -11,7 +12,6 @@ import {
   splitHeads,
   type Tensor,
 } from "../src/index.ts";
-import { expect, test } from "vitest";
 import { type TorchLinear, TorchRandom } from "./torch-random.ts";
 
 // The figures that the five tutorials print. Inputs come from their seeds, drawn in the order of their text.

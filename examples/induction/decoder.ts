@@ -64,7 +64,8 @@ export function createDecoder(kernels: Kernels, bytes: Uint8Array, json: string,
     step: (attention: Attention, x: Float32Array, layer: number) => Float32Array,
   ): Float32Array => {
     const x = new Float32Array(tokens.length * dModel);
-    for (const [t, token] of tokens.entries()) x.set(embedding.subarray(token * dModel, (token + 1) * dModel), t * dModel);
+    for (const [t, token] of tokens.entries())
+      x.set(embedding.subarray(token * dModel, (token + 1) * dModel), t * dModel);
     for (const [l, { gain, attention }] of layers.entries()) {
       const y = step(attention, rmsNorm(x, gain, eps), l);
       for (let i = 0; i < x.length; i++) x[i] = x[i]! + y[i]!;

@@ -16,10 +16,10 @@ const STOPS: readonly (readonly [number, number, number])[] = [
 /** The lower triangle of head `head` of maps [numHeads, n, n]; a row of text is one query, or two with colours. */
 export function heatMap({ data, shape }: Tensor, head: number, colours: boolean): string[] {
   const n = shape[1] as number;
-  const weight = (query: number, key: number) => (query < n && key <= query ? (data[(head * n + query) * n + key] as number) : 0);
+  const weight = (query: number, key: number) =>
+    query < n && key <= query ? (data[(head * n + query) * n + key] as number) : 0;
   const keys = Array.from({ length: n }, (_, key) => key);
-  if (!colours)
-    return keys.map((query) => keys.map((key) => (key > query ? " " : shade(weight(query, key)))).join(""));
+  if (!colours) return keys.map((query) => keys.map((key) => (key > query ? " " : shade(weight(query, key)))).join(""));
   return Array.from({ length: Math.ceil(n / 2) }, (_, pair) => {
     const cells = keys.map((key) => {
       const [top, bottom] = [colour(weight(2 * pair, key)), colour(weight(2 * pair + 1, key))];
@@ -30,16 +30,29 @@ export function heatMap({ data, shape }: Tensor, head: number, colours: boolean)
 }
 
 /** Blocks of lines beside each other, as many as fit `width`, each under its title. */
-export function sideBySide(blocks: readonly { title: string; lines: readonly string[]; width: number }[], width: number): string {
+export function sideBySide(
+  blocks: readonly { title: string; lines: readonly string[]; width: number }[],
+  width: number,
+): string {
   const cell = Math.max(...blocks.map((block) => Math.max(block.width, block.title.length))) + 3;
   const perRow = Math.max(1, Math.floor((width + 3) / cell));
   const out: string[] = [];
   for (let first = 0; first < blocks.length; first += perRow) {
     const row = blocks.slice(first, first + perRow);
-    out.push(row.map(({ title }) => title.padEnd(cell)).join("").trimEnd());
+    out.push(
+      row
+        .map(({ title }) => title.padEnd(cell))
+        .join("")
+        .trimEnd(),
+    );
     const height = Math.max(...row.map(({ lines }) => lines.length));
     for (let i = 0; i < height; i++)
-      out.push(row.map((block) => (block.lines[i] ?? "") + " ".repeat(cell - block.width)).join("").trimEnd());
+      out.push(
+        row
+          .map((block) => (block.lines[i] ?? "") + " ".repeat(cell - block.width))
+          .join("")
+          .trimEnd(),
+      );
     out.push("");
   }
   return out.join("\n");

@@ -58,7 +58,10 @@ const bold = process.stdout.isTTY ? ["\x1b[1m", "\x1b[0m"] : ["", ""];
 console.log(`prompt        ${prompt}`);
 console.log(`continuation  ${bold[0]}${text}${bold[1]}`);
 console.log(`first token   ${firstToken.toFixed(2)} ms for ${tokens.length} tokens of prompt`);
-if (count > 1) console.log(`decode        ${Math.round((count - 1) / decodeSeconds)} tokens/s, ${decoder.caches.length} layers, KV cache`);
+if (count > 1)
+  console.log(
+    `decode        ${Math.round((count - 1) / decodeSeconds)} tokens/s, ${decoder.caches.length} layers, KV cache`,
+  );
 console.log(`build         ${kernels.build}: ${kernels.reason}\n`);
 
 const all = [...tokens, ...made];
@@ -74,12 +77,18 @@ for (const [layer, maps] of decoder.maps(all).entries()) {
   });
   console.log(`\n${sideBySide(heads, process.stdout.columns ?? 120)}`);
 }
-console.log("Rows are queries, columns the keys they look at, from the first character to the last. A previous-token head lights");
-console.log("up the diagonal below the main one; an induction head the diagonals one step after an earlier copy of the text.");
+console.log(
+  "Rows are queries, columns the keys they look at, from the first character to the last. A previous-token head lights",
+);
+console.log(
+  "up the diagonal below the main one; an induction head the diagonals one step after an earlier copy of the text.",
+);
 decoder.release();
 kernels.release();
 
 function refuse(what: string): never {
-  console.error(`The model reads printable ASCII, at least one character, and makes 1 to 10000 more; got ${what}.\n\n${USAGE}`);
+  console.error(
+    `The model reads printable ASCII, at least one character, and makes 1 to 10000 more; got ${what}.\n\n${USAGE}`,
+  );
   process.exit(1);
 }

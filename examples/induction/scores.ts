@@ -26,7 +26,9 @@ export function scoreHead({ data, shape }: Tensor, head: number, tokens: readonl
     repeated.map((t) => rows(0, t - 1, (j) => (tokens[j] === tokens[t] ? weight(t, j + 1) : 0)).reduce(sum, 0)),
   );
   const entropy = mean(
-    rows(0, n, (t) => rows(0, t + 1, (j) => weight(t, j)).reduce((bits, w) => (w > 0 ? bits - w * Math.log2(w) : bits), 0)),
+    rows(0, n, (t) =>
+      rows(0, t + 1, (j) => weight(t, j)).reduce((bits, w) => (w > 0 ? bits - w * Math.log2(w) : bits), 0),
+    ),
   );
   const role = previous > 0.5 ? "previous token" : induction > 0.5 ? "induction" : entropy > 2 ? "spread out" : "mixed";
   return { previous, induction, entropy, role };

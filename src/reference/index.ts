@@ -10,8 +10,9 @@ import { merge_heads_f32, split_heads_f32 } from "./heads.ts";
 import { linear_f32 } from "./linear.ts";
 import { rms_norm_f32 } from "./norm.ts";
 import { rope_f32 } from "./rope.ts";
-import { scores_f32, weighted_sum_f32 } from "./scores.ts";
+import { scores_f32 } from "./scores.ts";
 import { masked_softmax_f32 } from "./softmax.ts";
+import { weighted_sum_f32 } from "./weighted_sum.ts";
 
 /** Every twin by its kernel's name. */
 export const reference: Reference = {

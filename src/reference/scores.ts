@@ -1,5 +1,5 @@
 import type { AttentionShape, Plain, Reference } from "../abi.ts";
-import { keyIndex, pageOf, valueIndex } from "./cache.ts";
+import { keyIndex, pageOf } from "./cache.ts";
 
 /** Whether query token t may attend key j. */
 export function mayAttend(shape: Plain<AttentionShape>, head: number, t: number, j: number): boolean {
@@ -35,22 +35,5 @@ export const scores_f32: Reference["scores_f32"] = (out, q, pages, shape, head, 
         if (!mayAttend(shape, head, t, j)) score = Number.NEGATIVE_INFINITY;
       }
       out[t * columns + j] = score;
-    }
-};
-
-/** out[t] = Σ_j weights[t, j] · v[j], over every weight but 0, and 0 where the query may attend the key. */
-export const weighted_sum_f32: Reference["weighted_sum_f32"] = (out, weights, pages, shape, head, begin, end) => {
-  const columns = countColumns(shape);
-  const kvHead = Math.floor(head / (shape.numHeads / shape.numKvHeads));
-  for (let t = begin; t < end; t++)
-    for (let c = 0; c < shape.valueDim; c++) {
-      let sum = 0;
-      for (let j = 0; j < shape.kvLen; j++) {
-        const weight = weights[t * columns + j]!;
-        if (weight !== 0 || mayAttend(shape, head, t, j))
-          sum += weight * pageOf(pages, j)[valueIndex(shape, kvHead, j, c)]!;
-      }
-      if (shape.extraKey) sum += weights[t * columns + shape.kvLen]! * shape.extraValue![kvHead * shape.valueDim + c]!;
-      out[t * shape.outStride + head * shape.outHeadStride + c] = sum;
     }
 };

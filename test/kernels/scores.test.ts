@@ -2,7 +2,8 @@ import { describe, expect, test } from "vitest";
 import { PAGE } from "../../assembly/layout.ts";
 import type { AttentionShape, CacheShape, Plain } from "../../src/abi.ts";
 import { append_f32, keyIndex, pageOf, valueIndex } from "../../src/reference/cache.ts";
-import { countColumns, mayAttend, scores_f32, weighted_sum_f32 } from "../../src/reference/scores.ts";
+import { countColumns, mayAttend, scores_f32 } from "../../src/reference/scores.ts";
+import { weighted_sum_f32 } from "../../src/reference/weighted_sum.ts";
 import type { Random } from "./harness.ts";
 import {
   type Arguments,

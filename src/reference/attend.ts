@@ -1,0 +1,131 @@
+import type { CheckedConfig } from "../config.ts";
+import { rotate } from "./rotary.ts";
+
+type Floats = ArrayLike<number>;
+
+/** Matrices [out, in] row-major and vectors of one attention layer. */
+export interface ReferenceWeights {
+  readonly wq: Floats;
+  readonly wk: Floats;
+  readonly wv: Floats;
+  readonly wo: Floats;
+  readonly bq?: Floats;
+  readonly bk?: Floats;
+  readonly bv?: Floats;
+  readonly bo?: Floats;
+  /** [headDim], or [heads·headDim] where the norm is over all heads. */
+  readonly qNorm?: Floats;
+  readonly kNorm?: Floats;
+  /** [numHeads] */
+  readonly sinkLogits?: Floats;
+  /** [numKvHeads·headDim] and [numKvHeads·valueDim]: one more key and value. */
+  readonly biasK?: Floats;
+  readonly biasV?: Floats;
+}
+
+/** What a call may say besides x. */
+export interface ReferenceOptions {
+  /** [kvLen, kdim] and [kvLen, vdim]; default x, and keys. */
+  readonly keys?: Floats;
+  readonly values?: Floats;
+  /** How many keys are real; default all. */
+  readonly kvLength?: number;
+  /** The position of the first query among the keys; default 0. */
+  readonly qStart?: number;
+  /** RoPE positions of the queries and of the keys; default 0, 1, … */
+  readonly positions?: Floats;
+  readonly keyPositions?: Floats;
+  readonly keep?: (head: number, t: number, j: number) => boolean;
+  readonly bias?: (head: number, t: number, j: number) => number;
+}
+
+/**
+ * One attention layer in float64, from x [qLen, dModel] to y [qLen, dModel] and maps [numHeads, qLen, kvLen + extras]:
+ * project, norm, rotate, score, mask, softmax, sum, project. It shares nothing with the kernels or their twins, and is
+ * what they are compared with.
+ */
+export function attendReference(
+  config: CheckedConfig,
+  weights: ReferenceWeights,
+  x: Floats,
+  options: ReferenceOptions = {},
+): { y: Float64Array; maps: Float64Array } {
+  const { dModel, numHeads, numKvHeads, headDim, valueDim, kdim, vdim, scale, softcap, window } = config;
+  const { keys = x, values = keys, qStart = 0, keep, bias } = options;
+  const { sinkLogits, biasK, biasV } = weights;
+  const qLen = x.length / dModel;
+  const kvLen = keys.length / kdim;
+  const kvLength = options.kvLength ?? kvLen;
+  const right = config.causal ? 0 : window.right;
+
+  const q = project(x, weights.wq, weights.bq, dModel, numHeads * headDim);
+  const k = project(keys, weights.wk, weights.bk, kdim, numKvHeads * headDim);
+  const v = project(values, weights.wv, weights.bv, vdim, numKvHeads * valueDim);
+  if (config.qkNorm) {
+    norm(q, weights.qNorm!, config.qkNorm);
+    norm(k, weights.kNorm!, config.qkNorm);
+  }
+  if (config.rope) {
+    rotate(q, options.positions, numHeads, headDim, config.rope);
+    rotate(k, options.keyPositions, numKvHeads, headDim, config.rope);
+  }
+
+  const columns = kvLen + (biasK ? 1 : 0) + (config.addZeroAttn ? 1 : 0);
+  const maps = new Float64Array(numHeads * qLen * columns);
+  const heads = new Float64Array(qLen * numHeads * valueDim);
+  for (let h = 0; h < numHeads; h++) {
+    const kvHead = Math.floor(h / (numHeads / numKvHeads));
+    for (let t = 0; t < qLen; t++) {
+      const p = qStart + t;
+      const attended: { column: number; score: number; value: (c: number) => number }[] = [];
+      const score = (key: Floats, at: number) => {
+        let dot = 0;
+        for (let d = 0; d < headDim; d++) dot += q[(t * numHeads + h) * headDim + d]! * key[at + d]!;
+        return softcap === 0 ? scale * dot : softcap * Math.tanh((scale * dot) / softcap);
+      };
+      for (let j = 0; j < kvLength; j++) {
+        const added = bias ? bias(h, t, j) : 0;
+        if (j < p - window.left || j > p + right || keep?.(h, t, j) === false || added === -Infinity) continue;
+        const distance = config.slopes ? config.slopes[h]! * Math.abs(p - j) : 0;
+        const key = (j * numKvHeads + kvHead) * headDim;
+        const value = (c: number) => v[(j * numKvHeads + kvHead) * valueDim + c]!;
+        attended.push({ column: j, score: score(k, key) - distance + added, value });
+      }
+      if (biasK) {
+        const value = (c: number) => biasV![kvHead * valueDim + c]!;
+        attended.push({ column: kvLen, score: score(biasK, kvHead * headDim), value });
+      }
+      if (config.addZeroAttn) attended.push({ column: columns - 1, score: 0, value: () => 0 });
+
+      const sink = sinkLogits ? sinkLogits[h]! : -Infinity;
+      const largest = attended.reduce((most, one) => Math.max(most, one.score), sink);
+      let sum = sink === -Infinity ? 0 : Math.exp(sink - largest);
+      for (const one of attended) sum += Math.exp(one.score - largest);
+      for (const one of attended) {
+        const weight = Math.exp(one.score - largest) / sum;
+        maps[(h * qLen + t) * columns + one.column] = weight;
+        for (let c = 0; c < valueDim; c++) heads[(t * numHeads + h) * valueDim + c]! += weight * one.value(c);
+      }
+    }
+  }
+  return { y: project(heads, weights.wo, weights.bo, numHeads * valueDim, dModel), maps };
+}
+
+/** y[r] = W · x[r] + bias */
+function project(x: Floats, w: Floats, bias: Floats | undefined, width: number, outputs: number): Float64Array {
+  return Float64Array.from({ length: (x.length / width) * outputs }, (_, i) => {
+    const [r, n] = [Math.floor(i / outputs), i % outputs];
+    let sum = bias ? bias[n]! : 0;
+    for (let d = 0; d < width; d++) sum += x[r * width + d]! * w[n * width + d]!;
+    return sum;
+  });
+}
+
+/** x / sqrt(mean(x²) + eps) · gain, for runs of gain.length: a head, or all heads of a token. */
+function norm(x: Float64Array, gain: Floats, { eps, onePlus }: NonNullable<CheckedConfig["qkNorm"]>): void {
+  const n = gain.length;
+  for (let at = 0; at < x.length; at += n) {
+    const mean = x.subarray(at, at + n).reduce((sum, one) => sum + one * one, 0) / n;
+    for (let i = 0; i < n; i++) x[at + i]! *= (gain[i]! + (onePlus ? 1 : 0)) / Math.sqrt(mean + eps);
+  }
+}

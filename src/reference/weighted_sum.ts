@@ -1,0 +1,20 @@
+import type { Reference } from "../abi.ts";
+import { pageOf, valueIndex } from "./cache.ts";
+import { countColumns, mayAttend } from "./scores.ts";
+
+/** out[t] = Σ_j weights[t, j] · v[j], over every weight but 0, and 0 where the query may attend the key. */
+export const weighted_sum_f32: Reference["weighted_sum_f32"] = (out, weights, pages, shape, head, begin, end) => {
+  const columns = countColumns(shape);
+  const kvHead = Math.floor(head / (shape.numHeads / shape.numKvHeads));
+  for (let t = begin; t < end; t++)
+    for (let c = 0; c < shape.valueDim; c++) {
+      let sum = 0;
+      for (let j = 0; j < shape.kvLen; j++) {
+        const weight = weights[t * columns + j]!;
+        if (weight !== 0 || mayAttend(shape, head, t, j))
+          sum += weight * pageOf(pages, j)[valueIndex(shape, kvHead, j, c)]!;
+      }
+      if (shape.extraKey) sum += weights[t * columns + shape.kvLen]! * shape.extraValue![kvHead * shape.valueDim + c]!;
+      out[t * shape.outStride + head * shape.outHeadStride + c] = sum;
+    }
+};
