@@ -2,11 +2,11 @@ import type { Cache } from "./cache.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
 import { describe, expectFlag, expectFloats, expectInt, expectRecord, HeadwiseError } from "./errors.ts";
 import { type AttendCall, forward } from "./forward.ts";
-import type { Kernels } from "./kernels.ts";
+import { expectKernels, type Kernels } from "./kernels.ts";
 import { type Layer, storeLayer } from "./layer.ts";
-import { DISPOSE, expectAlive, type Releasable } from "./lifetime.ts";
+import { DISPOSE, expectMade, type Releasable } from "./lifetime.ts";
 import { checkMasks, type MaskOptions } from "./mask.ts";
-import { expectPositions, type PlacementOptions, placeQueries } from "./positions.ts";
+import { expectPositions, MOST_SEQUENCES, type PlacementOptions, placeQueries } from "./positions.ts";
 import { createRotary, type Rotary } from "./rotary.ts";
 import type { Tensor } from "./tensor.ts";
 import type { AttentionWeights } from "./weights.ts";
@@ -63,8 +63,7 @@ export interface AttendOptions extends MaskOptions, PlacementOptions {
  * console.log(attention.config.headDim); // 16
  */
 export function createAttention(kernels: Kernels, config: AttentionConfig, weights: AttentionWeights): Attention {
-  expectRecord("createAttention", "kernels", kernels);
-  expectAlive("createAttention", "kernels", kernels);
+  expectKernels("createAttention", kernels);
   const checked = checkConfig("createAttention", config);
   const layer = storeLayer("createAttention", kernels, checked, weights);
   let released = false;
@@ -133,13 +132,14 @@ export function attendWithMaps(
 
 /** Checks everything that a call says and works out its sizes; nothing has changed when it throws. */
 function checkCall(where: string, attention: Attention, x: Float32Array, options: AttendOptions): AttendCall {
-  expectRecord(where, "attention", attention);
-  expectAlive(where, "attention", attention);
+  expectMade(where, "attention", attention, "layer", "createAttention");
+  expectKernels(where, attention.kernels, "attention.kernels");
   expectRecord(where, "options", options);
   const { config } = attention;
   const { cache } = options;
   if (cache !== undefined) checkCache(where, attention, cache);
-  const batch = expectInt(where, "batch", options.batch ?? cache?.batch ?? 1);
+  const { batch = cache ? cache.batch : 1 } = options;
+  expectInt(where, "batch", batch, 1, MOST_SEQUENCES);
   if (cache && cache.batch !== batch)
     throw new RangeError(`${where}: batch expected that of the cache (${cache.batch}), got ${batch}`);
   const qLen = rowsOf(where, "x", x, batch, "dModel", config.dModel);
@@ -152,12 +152,17 @@ function checkCall(where: string, attention: Attention, x: Float32Array, options
     throw new RangeError(`${where}: values expected none without keys, got ${describe(options.values)}`);
   if (!append && options.keys !== undefined)
     throw new RangeError(`${where}: keys expected none with append: false, got ${describe(options.keys)}`);
-  const keys = options.keys ?? x;
-  const values = options.values ?? keys;
+  const { dModel, kdim, vdim } = config;
+  const { keys = x } = options;
+  const { values = keys } = options;
   let newKeys = 0;
   if (append) {
-    newKeys = rowsOf(where, "keys", keys, batch, "kdim", config.kdim);
-    const newValues = rowsOf(where, "values", values, batch, "vdim", config.vdim);
+    if (options.keys === undefined && kdim !== dModel)
+      throw new RangeError(`${where}: keys expected because kdim (${kdim}) is not dModel (${dModel}), got undefined`);
+    if (options.values === undefined && vdim !== kdim)
+      throw new RangeError(`${where}: values expected because vdim (${vdim}) is not kdim (${kdim}), got undefined`);
+    newKeys = rowsOf(where, "keys", keys, batch, "kdim", kdim);
+    const newValues = rowsOf(where, "values", values, batch, "vdim", vdim);
     if (newValues !== newKeys)
       throw new RangeError(`${where}: values expected as many rows as keys (${newKeys}), got ${newValues}`);
   }
@@ -179,6 +184,10 @@ function checkCall(where: string, attention: Attention, x: Float32Array, options
   const out = options.out === undefined ? undefined : expectFloats(where, "out", options.out);
   if (out && out.length !== x.length)
     throw new RangeError(`${where}: out expected ${x.length} floats, got ${out.length}`);
+  // Rows of y are written before later rows of x are read.
+  const apart = out?.buffer === x.buffer ? Math.abs(out.byteOffset - x.byteOffset) : 0;
+  if (apart > 0 && apart < x.byteLength)
+    throw new RangeError(`${where}: out expected x itself or memory apart from it, got one that overlaps x in part`);
   return {
     where,
     batch,
@@ -207,8 +216,7 @@ function rowsOf(where: string, name: string, data: unknown, batch: number, dim: 
 }
 
 function checkCache(where: string, { kernels, config }: Attention, cache: Cache): void {
-  expectRecord(where, "cache", cache);
-  expectAlive(where, "cache", cache);
+  expectMade(where, "cache", cache, "pages", "createCache");
   if (cache.kernels !== kernels)
     throw new RangeError(`${where}: cache expected one made with the same kernels as attention, got another's`);
   for (const name of ["numKvHeads", "headDim", "valueDim"] as const)

@@ -1,11 +1,12 @@
 import { CACHE_SHAPE_BYTES, storeCacheShape } from "./abi.ts";
 import type { CheckedConfig } from "./config.ts";
 import { expectInt, expectRecord } from "./errors.ts";
-import type { Kernels } from "./kernels.ts";
-import { DISPOSE, expectAlive, type Releasable } from "./lifetime.ts";
+import { expectKernels, type Kernels } from "./kernels.ts";
+import { DISPOSE, expectAlive, expectMade, type Releasable } from "./lifetime.ts";
 import { Layout, pointer } from "./memory.ts";
 import { allocatePages, type PageShape, type Pages, pagesBytes, pageTable } from "./pages.ts";
-import type { Tensor } from "./tensor.ts";
+import { MOST_SEQUENCES } from "./positions.ts";
+import { createFloats, type Tensor } from "./tensor.ts";
 
 /**
  * Keys and values of the tokens seen so far, `batch` sequences of one common length, in pages taken once.
@@ -53,14 +54,21 @@ export function cacheBytes(shape: PageShape, { batch, maxSeqLen }: Required<Cach
   return pagesBytes(shape, batch, maxSeqLen);
 }
 
+/** What a cache needs to know of its attention layer. */
+interface CachedLayer {
+  readonly kernels: Kernels;
+  readonly config: CheckedConfig;
+  readonly released: boolean;
+}
+
 /** Takes memory for the keys and values of an attention layer. */
-export function createCache(
-  { kernels, config }: { readonly kernels: Kernels; readonly config: CheckedConfig },
-  options: CacheOptions,
-): Cache {
+export function createCache(attention: CachedLayer, options: CacheOptions): Cache {
+  expectMade("createCache", "attention", attention, "layer", "createAttention");
+  const { kernels, config } = attention;
+  expectKernels("createCache", kernels, "attention.kernels");
   expectRecord("createCache", "options", options);
   const maxSeqLen = expectInt("createCache", "maxSeqLen", options.maxSeqLen);
-  const batch = expectInt("createCache", "batch", options.batch ?? 1);
+  const batch = expectInt("createCache", "batch", options.batch === undefined ? 1 : options.batch, 1, MOST_SEQUENCES);
   const { numKvHeads, headDim, valueDim } = config;
   const shape = { numKvHeads, headDim, valueDim };
   const pages = allocatePages("createCache", kernels, shape, batch, maxSeqLen);
@@ -90,6 +98,7 @@ export function createCache(
     },
     read() {
       expectAlive("read", "cache", cache);
+      expectKernels("read", kernels, "cache.kernels");
       return readPages(kernels, shape, pages, length);
     },
     advance(tokens) {
@@ -123,11 +132,11 @@ function readPages(kernels: Kernels, shape: PageShape, pages: Pages, length: num
     vHeadStride: tokens * valueDim,
   });
   const key = {
-    data: new Float32Array(batch * numKvHeads * length * headDim),
+    data: createFloats("read", "key", batch * numKvHeads * length * headDim),
     shape: [batch, numKvHeads, length, headDim],
   };
   const value = {
-    data: new Float32Array(batch * numKvHeads * length * valueDim),
+    data: createFloats("read", "value", batch * numKvHeads * length * valueDim),
     shape: [batch, numKvHeads, length, valueDim],
   };
   for (let b = 0; b < batch; b++)

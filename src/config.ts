@@ -1,5 +1,5 @@
 import { pow } from "./arithmetic.ts";
-import { expectFinite, expectFlag, expectFloats, expectInt, expectOneOf, expectRecord } from "./errors.ts";
+import { describe, expectFlag, expectFloat32, expectFloats, expectInt, expectOneOf, expectRecord } from "./errors.ts";
 import { checkRope, type RopeConfig, type RopeWithDim } from "./rotary.ts";
 
 /** Which positions a query sees besides its own: `left` earlier and `right` later keys; undefined = unbounded. */
@@ -77,14 +77,24 @@ export interface CheckedConfig {
   readonly addZeroAttn: boolean;
 }
 
+/** Heads of a layer or of a rank-4 tensor: beyond any use, and few enough that a wrong number cannot keep the host busy. */
+export const MOST_HEADS: number = 2 ** 16;
+
+/** Throws unless a tensor has heads, not too many, and they have components. */
+export function expectHeads(where: string, name: string, heads: number, dim: number): void {
+  if (heads >= 1 && heads <= MOST_HEADS && dim >= 1) return;
+  throw new RangeError(`${where}: ${name} expected 1 to ${MOST_HEADS} heads and dim >= 1, got ${heads} and ${dim}`);
+}
+
 const UNBOUNDED = Number.POSITIVE_INFINITY;
 
 /** Fills in the defaults and checks every rule. */
 export function checkConfig(where: string, config: AttentionConfig): CheckedConfig {
   expectRecord(where, "config", config);
   const dModel = expectInt(where, "dModel", config.dModel);
-  const numHeads = expectInt(where, "numHeads", config.numHeads);
-  const numKvHeads = expectInt(where, "numKvHeads", config.numKvHeads ?? numHeads);
+  const numHeads = expectInt(where, "numHeads", config.numHeads, 1, MOST_HEADS);
+  const or = (value: number | undefined, otherwise: number) => (value === undefined ? otherwise : value);
+  const numKvHeads = expectInt(where, "numKvHeads", or(config.numKvHeads, numHeads));
   if (numHeads % numKvHeads !== 0)
     throw new RangeError(
       `${where}: numHeads expected a multiple of numKvHeads (${numKvHeads}), got ${numHeads}: ` +
@@ -95,17 +105,17 @@ export function checkConfig(where: string, config: AttentionConfig): CheckedConf
       `${where}: d_model (${dModel}) must be divisible by n_heads (${numHeads}): ` +
         "d_model must be divisible by num_heads unless headDim is given",
     );
-  const headDim = expectInt(where, "headDim", config.headDim ?? dModel / numHeads);
+  const headDim = expectInt(where, "headDim", or(config.headDim, dModel / numHeads));
   return {
     dModel,
     numHeads,
     numKvHeads,
     headDim,
-    valueDim: expectInt(where, "valueDim", config.valueDim ?? headDim),
-    kdim: expectInt(where, "kdim", config.kdim ?? dModel),
-    vdim: expectInt(where, "vdim", config.vdim ?? dModel),
-    rope: config.rope && checkRope(where, config.rope, headDim),
-    qkNorm: config.qkNorm && checkQkNorm(where, config.qkNorm),
+    valueDim: expectInt(where, "valueDim", or(config.valueDim, headDim)),
+    kdim: expectInt(where, "kdim", or(config.kdim, dModel)),
+    vdim: expectInt(where, "vdim", or(config.vdim, dModel)),
+    rope: config.rope === undefined ? undefined : checkRope(where, config.rope, headDim),
+    qkNorm: config.qkNorm === undefined ? undefined : checkQkNorm(where, config.qkNorm),
     addZeroAttn: expectFlag(where, "addZeroAttn", config.addZeroAttn),
     ...checkRules(where, config, numHeads, headDim),
   };
@@ -116,13 +126,12 @@ export type AttentionRules = Pick<AttentionConfig, "causal" | "window" | "scale"
 export type CheckedRules = Pick<CheckedConfig, "causal" | "window" | "scale" | "softcap" | "slopes">;
 
 export function checkRules(where: string, rules: AttentionRules, numHeads: number, headDim: number): CheckedRules {
-  const scale = expectFinite(where, "scale", rules.scale ?? 1 / Math.sqrt(headDim));
-  if (scale === 0) throw new RangeError(`${where}: scale expected a finite number other than 0, got 0`);
+  const { scale = 1 / Math.sqrt(headDim) } = rules;
   return {
     causal: expectFlag(where, "causal", rules.causal),
     window: checkWindow(where, rules.window),
-    scale,
-    softcap: rules.softcap === undefined ? 0 : expectFinite(where, "softcap", rules.softcap, true),
+    scale: expectFloat32(where, "scale", scale),
+    softcap: rules.softcap === undefined ? 0 : expectFloat32(where, "softcap", rules.softcap, true),
     slopes: rules.alibi === undefined ? undefined : checkSlopes(where, rules.alibi, numHeads),
   };
 }
@@ -138,9 +147,10 @@ function checkWindow(where: string, window: Window | undefined): CheckedConfig["
 
 function checkQkNorm(where: string, norm: QkNormConfig): Required<QkNormConfig> {
   expectRecord(where, "qkNorm", norm);
+  const { eps = 1e-6 } = norm;
   return {
     kind: expectOneOf(where, "qkNorm.kind", norm.kind, ["per-head", "full"]),
-    eps: expectFinite(where, "qkNorm.eps", norm.eps ?? 1e-6, true),
+    eps: expectFloat32(where, "qkNorm.eps", eps, true),
     onePlus: expectFlag(where, "qkNorm.onePlus", norm.onePlus),
   };
 }
@@ -153,6 +163,8 @@ function checkSlopes(where: string, alibi: "geometric" | Float32Array, numHeads:
   const slopes = expectFloats(where, "alibi", alibi);
   if (slopes.length !== numHeads)
     throw new RangeError(`${where}: alibi expected one slope a head (${numHeads}), got ${slopes.length}`);
+  const odd = slopes.find((slope) => !Number.isFinite(slope));
+  if (odd !== undefined) throw new RangeError(`${where}: alibi expected finite slopes, got ${describe(odd)}`);
   return slopes.slice();
 }
 
@@ -164,7 +176,7 @@ function checkSlopes(where: string, alibi: "geometric" | Float32Array, numHeads:
  * console.log(alibiSlopes(4)); // 0.25, 0.0625, 0.015625, 0.00390625
  */
 export function alibiSlopes(numHeads: number): Float32Array {
-  expectInt("alibiSlopes", "numHeads", numHeads);
+  expectInt("alibiSlopes", "numHeads", numHeads, 1, MOST_HEADS);
   const whole = 2 ** (31 - Math.clz32(numHeads));
   const slope = (step: number, heads: number) => pow(2, (-8 * step) / heads);
   return Float32Array.from({ length: numHeads }, (_, head) =>

@@ -52,6 +52,15 @@ export function expectFinite(where: string, name: string, value: unknown, positi
   throw typeof value === "number" ? new RangeError(text) : new TypeError(text);
 }
 
+/** Throws unless `value` is a number that float32 holds, other than 0 (or above it with `positive`). Returns it. */
+export function expectFloat32(where: string, name: string, value: unknown, positive = false): number {
+  const held = typeof value === "number" ? Math.fround(value) : Number.NaN;
+  if (Number.isFinite(held) && (positive ? held > 0 : held !== 0)) return value as number;
+  const rule = `a finite float32 number ${positive ? "> 0" : "other than 0"}`;
+  const text = `${where}: ${name} expected ${rule}, got ${describe(value)}`;
+  throw typeof value === "number" ? new RangeError(text) : new TypeError(text);
+}
+
 /** Throws unless `value` is one of `choices`. Returns it. */
 export function expectOneOf<T extends string | number>(
   where: string,
@@ -61,7 +70,8 @@ export function expectOneOf<T extends string | number>(
 ): T {
   if ((choices as readonly unknown[]).includes(value)) return value as T;
   const rule = choices.map((choice) => JSON.stringify(choice)).join(" or ");
-  throw new RangeError(`${where}: ${name} expected ${rule}, got ${describe(value)}`);
+  const text = `${where}: ${name} expected ${rule}, got ${describe(value)}`;
+  throw typeof value === typeof choices[0] ? new RangeError(text) : new TypeError(text);
 }
 
 /** Throws `TypeError` unless `value` is a boolean or undefined. Returns it, false when undefined. */
@@ -75,6 +85,15 @@ export function expectFloats(where: string, name: string, value: unknown): Float
   if (ArrayBuffer.isView(value) && Object.prototype.toString.call(value) === "[object Float32Array]")
     return value as Float32Array;
   throw new TypeError(`${where}: ${name} expected Float32Array, got ${describe(value)}`);
+}
+
+/** Throws `TypeError` unless `value` is an array or a typed array, or looks like one. Returns it. */
+export function expectList(where: string, name: string, value: unknown): ArrayLike<unknown> {
+  if (value !== null && typeof value === "object" && "length" in value) {
+    const { length } = value;
+    if (typeof length === "number" && Number.isInteger(length) && length >= 0) return value as ArrayLike<unknown>;
+  }
+  throw new TypeError(`${where}: ${name} expected an array of integers, got ${describe(value)}`);
 }
 
 /** Throws `TypeError` unless `value` is an object (not null, not an array). */

@@ -23,6 +23,7 @@ import {
   segmentRows,
   windowSides,
 } from "./segment.ts";
+import { createFloats } from "./tensor.ts";
 
 /** What a forward pass needs of an attention layer. */
 export interface LoadedLayer {
@@ -121,11 +122,12 @@ export function forward(
   const columns = withMaps ? columnsOf(target.kvLen, shape.extraKey !== NULL, config.addZeroAttn) : 0;
   const rows = segmentRows(batch * Math.max(qLen, newKeys));
   const { places, bytes } = placeCall(config, rows, masks, target, columns);
-  const run: Run = { ...attention, call, shape, places, base: kernels.memory.scratch(where, bytes) };
+  // Scratch comes last: it stays when it has grown, so nothing may fail after it.
+  const y = call.out ?? createFloats(where, "y", batch * qLen * config.dModel);
+  const maps = createFloats(where, "maps", batch * config.numHeads * qLen * columns);
   const pages = cache?.pages ?? allocatePages(where, kernels, config, batch, target.kvLen);
-  const y = call.out ?? new Float32Array(batch * qLen * config.dModel);
-  const maps = new Float32Array(batch * config.numHeads * qLen * columns);
   try {
+    const run: Run = { ...attention, call, shape, places, base: kernels.memory.scratch(where, bytes) };
     appendKeys(run, pages);
     attendQueries(run, pages, y, withMaps ? maps : undefined);
   } finally {

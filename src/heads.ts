@@ -1,6 +1,6 @@
+import { expectHeads, MOST_HEADS } from "./config.ts";
 import { describe, expectInt, expectOneOf, expectRecord } from "./errors.ts";
-import type { Kernels } from "./kernels.ts";
-import { expectAlive } from "./lifetime.ts";
+import { expectKernels, type Kernels } from "./kernels.ts";
 import { Layout, pointer } from "./memory.ts";
 import { expectPositions } from "./positions.ts";
 import { blockStrides, eachRun, type HeadLayout, headSizes } from "./strided.ts";
@@ -16,10 +16,9 @@ import { expectTensor, type Tensor } from "./tensor.ts";
  * kernels.release();
  */
 export function splitHeads(kernels: Kernels, x: Tensor, numHeads: number): Tensor {
-  expectRecord("splitHeads", "kernels", kernels);
-  expectAlive("splitHeads", "kernels", kernels);
+  expectKernels("splitHeads", kernels);
   const [len, width] = expectTensor("splitHeads", "x", x, [2]).shape as [number, number];
-  expectInt("splitHeads", "numHeads", numHeads);
+  expectInt("splitHeads", "numHeads", numHeads, 1, MOST_HEADS);
   if (width % numHeads !== 0 || width === 0)
     throw new RangeError(`splitHeads: d_model (${width}) must be divisible by n_heads (${numHeads})`);
   const headDim = width / numHeads;
@@ -39,11 +38,9 @@ export function splitHeads(kernels: Kernels, x: Tensor, numHeads: number): Tenso
  * kernels.release();
  */
 export function mergeHeads(kernels: Kernels, x: Tensor): Tensor {
-  expectRecord("mergeHeads", "kernels", kernels);
-  expectAlive("mergeHeads", "kernels", kernels);
+  expectKernels("mergeHeads", kernels);
   const [numHeads, len, headDim] = expectTensor("mergeHeads", "x", x, [3]).shape as [number, number, number];
-  if (numHeads === 0 || headDim === 0)
-    throw new RangeError(`mergeHeads: x expected heads and dim >= 1, got shape [${x.shape.join(", ")}]`);
+  expectHeads("mergeHeads", "x", numHeads, headDim);
   const data = inMemory("mergeHeads", kernels, x.data, (out, from) =>
     kernels.table.merge_heads_f32(out, from, len, numHeads, headDim, 0, len),
   );
@@ -86,12 +83,13 @@ export interface ApplyRopeOptions {
  */
 export function applyRope(kernels: Kernels, x: Tensor, options: ApplyRopeOptions): Tensor {
   const where = "applyRope";
-  expectRecord(where, "kernels", kernels);
-  expectAlive(where, "kernels", kernels);
+  expectKernels(where, kernels);
   expectRecord(where, "options", options);
-  const order = expectOneOf(where, "layout", options.layout ?? "bhsd", ["bhsd", "bshd"]);
+  const { layout: given = "bhsd" } = options;
+  const order = expectOneOf(where, "layout", given, ["bhsd", "bshd"]);
   const sizes = headSizes(expectTensor(where, "x", x, [4]), order);
   const { batch, heads, len, dim } = sizes;
+  expectHeads(where, "x", heads, dim);
   const pairing = expectOneOf(where, "pairing", options.pairing, ["half", "interleaved"]);
   const [rows, half] = expectTensor(where, "cos", options.cos, [2]).shape as [number, number];
   const sin = expectTensor(where, "sin", options.sin, [2]);
@@ -104,11 +102,12 @@ export function applyRope(kernels: Kernels, x: Tensor, options: ApplyRopeOptions
   if (beyond !== undefined)
     throw new RangeError(`${where}: positions expected rows of cos below ${rows}, got ${describe(beyond)}`);
 
+  const data = new Float32Array(x.data.length);
+  if (data.length === 0) return { data, shape: [...x.shape] };
   const { memory, table } = kernels;
   const layout = new Layout();
   const at = { x: layout.floats(heads * len * dim), cos: layout.floats(len * half), sin: layout.floats(len * half) };
   const base = memory.scratch(where, layout.bytes);
-  const data = new Float32Array(x.data.length);
   const { stride, headStride } = blockStrides(sizes, order, len);
   for (let b = 0; b < batch; b++) {
     const [cosInto, sinInto] = [memory.f32(base + at.cos, len * half), memory.f32(base + at.sin, len * half)];

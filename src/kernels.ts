@@ -1,7 +1,7 @@
 import type { KernelTable } from "./abi.ts";
 import { describe, expectFlag, expectRecord, HeadwiseError } from "./errors.ts";
 import { type Instance, instantiate } from "./instantiate.ts";
-import { DISPOSE, type Releasable } from "./lifetime.ts";
+import { DISPOSE, expectMade, type Releasable } from "./lifetime.ts";
 import { type LinearMemory, pointer } from "./memory.ts";
 
 /** "simd" gives the same bits on every engine; "relaxed" fuses multiply and add where the engine does, and is faster. */
@@ -43,6 +43,11 @@ export interface LoadOptions {
   readonly module?: WasmSource;
   /** Use the `simd` build: the same bits on every engine. Default false: whichever build is faster here. */
   readonly deterministic?: boolean;
+}
+
+/** Throws unless `kernels` came from loadKernels and was not released. */
+export function expectKernels(where: string, kernels: Kernels, name = "kernels"): void {
+  expectMade(where, name, kernels, "table", "loadKernels");
 }
 
 /** Compiles and starts one module. Synchronous: the modules are a few kilobytes. */

@@ -110,7 +110,8 @@ interface CheckedWeights extends Record<"wq" | "wk" | "wv" | "wo", CheckedLinear
 
 function checkWeights(where: string, config: CheckedConfig, given: AttentionWeights): CheckedWeights {
   expectRecord(where, "weights", given);
-  const layout: MatrixLayout = expectOneOf(where, "weights.layout", given.layout ?? "out-in", ["out-in", "in-out"]);
+  const { layout = "out-in" } = given;
+  expectOneOf(where, "weights.layout", layout, ["out-in", "in-out"]);
   const { dModel, numHeads, numKvHeads, headDim, valueDim, kdim, vdim } = config;
   const weights = given.wqkv === undefined ? given : splitFused(where, config, given, layout);
 

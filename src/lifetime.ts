@@ -1,4 +1,4 @@
-import { HeadwiseError } from "./errors.ts";
+import { describe, HeadwiseError } from "./errors.ts";
 
 /** Symbol.dispose, also on engines that lack it, so that `using` works where the syntax does. */
 export const DISPOSE: typeof Symbol.dispose = Symbol.dispose ?? (Symbol.for("Symbol.dispose") as typeof Symbol.dispose);
@@ -7,6 +7,19 @@ export const DISPOSE: typeof Symbol.dispose = Symbol.dispose ?? (Symbol.for("Sym
 export interface Releasable {
   release(): void;
   [Symbol.dispose](): void;
+}
+
+/** Throws unless `thing` is what `maker` gave, told by a part that nothing else has, and was not released. */
+export function expectMade(
+  where: string,
+  name: string,
+  thing: { readonly released: boolean },
+  part: string,
+  maker: string,
+): void {
+  if (thing === null || typeof thing !== "object" || !(part in thing))
+    throw new TypeError(`${where}: ${name} expected what ${maker} gives, got ${describe(thing)}`);
+  expectAlive(where, name, thing);
 }
 
 /** Throws RELEASED when the thing was released. */

@@ -71,7 +71,9 @@ export function checkMasks(where: string, options: MaskOptions, target: MaskTarg
 function checkBooleans(where: string, name: string, mask: Mask): ArrayLike<number | boolean> {
   expectRecord(where, name, mask);
   const { data, shape } = mask;
-  if (!(data instanceof Uint8Array) && !Array.isArray(data))
+  // By its tag, so that a Uint8Array of another realm passes too.
+  const isBytes = ArrayBuffer.isView(data) && Object.prototype.toString.call(data) === "[object Uint8Array]";
+  if (!isBytes && !Array.isArray(data))
     throw new TypeError(`${where}: ${name}.data expected Uint8Array or an array of booleans, got ${describe(data)}`);
   const size = sizeOf(where, name, shape);
   if (shape.length < 1 || shape.length > 4)
@@ -80,6 +82,10 @@ function checkBooleans(where: string, name: string, mask: Mask): ArrayLike<numbe
     throw new RangeError(
       `${where}: ${name}.data expected ${size} elements for shape [${shape.join(", ")}], got ${data.length}`,
     );
+  if (!isBytes)
+    for (const [i, allowed] of data.entries())
+      if (typeof allowed !== "boolean")
+        throw new TypeError(`${where}: ${name}.data[${i}] expected true or false, got ${describe(allowed)}`);
   return data;
 }
 

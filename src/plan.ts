@@ -6,6 +6,7 @@ import { layerLayout } from "./layer.ts";
 import { checkMasks, type MaskOptions } from "./mask.ts";
 import { aligned } from "./memory.ts";
 import { pagesBytes } from "./pages.ts";
+import { MOST_SEQUENCES } from "./positions.ts";
 import { columnsOf, segmentRows } from "./segment.ts";
 
 /** The largest call that is planned for. */
@@ -46,9 +47,11 @@ export function plan(config: AttentionConfig, sizes: PlanSizes = {}): Plan {
   const where = "plan";
   const checked = checkConfig(where, config);
   expectRecord(where, "sizes", sizes);
-  const batch = expectInt(where, "batch", sizes.batch ?? 1);
-  const qLen = expectInt(where, "qLen", sizes.qLen ?? 1);
-  const keyLen = expectInt(where, "keyLen", sizes.keyLen ?? qLen);
+  const { batch = 1, qLen = 1 } = sizes;
+  const { keyLen = qLen } = sizes;
+  expectInt(where, "batch", batch, 1, MOST_SEQUENCES);
+  expectInt(where, "qLen", qLen);
+  expectInt(where, "keyLen", keyLen);
   const maps = expectFlag(where, "maps", sizes.maps);
   const extraKey = expectFlag(where, "extraKey", sizes.extraKey);
   const cached = sizes.maxSeqLen === undefined ? undefined : expectInt(where, "maxSeqLen", sizes.maxSeqLen, keyLen);

@@ -1,4 +1,7 @@
-import { describe, expectInt, expectOneOf } from "./errors.ts";
+import { expectInt, expectList, expectOneOf } from "./errors.ts";
+
+/** Sequences in one call or cache: beyond any use, and few enough that a wrong number cannot keep the host busy. */
+export const MOST_SEQUENCES: number = 2 ** 20;
 
 /** What decides where queries stand among the keys. */
 export interface PlacementOptions {
@@ -44,9 +47,9 @@ export function placeQueries(
 }
 
 function expectLengths(where: string, kvLengths: ArrayLike<number>, batch: number, kvLen: number): number[] {
-  if (kvLengths === null || typeof kvLengths !== "object" || kvLengths.length !== batch)
-    throw new RangeError(`${where}: kvLengths expected one length a batch row (${batch}), got ${described(kvLengths)}`);
-  return Array.from(kvLengths, (length, b) => expectInt(where, `kvLengths[${b}]`, length, 0, kvLen));
+  if (expectList(where, "kvLengths", kvLengths).length !== batch)
+    throw new RangeError(`${where}: kvLengths expected one length a batch row (${batch}), got ${kvLengths.length}`);
+  return Array.from({ length: batch }, (_, b) => expectInt(where, `kvLengths[${b}]`, kvLengths[b], 0, kvLen));
 }
 
 /** RoPE positions [batch·len] from what a call gives ([len] or [batch, len]) or, by default, start..start+len-1 a row. */
@@ -59,20 +62,12 @@ export function expectPositions(
 ): Int32Array {
   const all = new Int32Array(batch * len);
   if (positions === undefined) return all.map((_, i) => start + (i % len));
-  if (
-    positions === null ||
-    typeof positions !== "object" ||
-    (positions.length !== len && positions.length !== batch * len)
-  )
-    throw new RangeError(`${where}: positions expected ${len} or ${batch * len} integers, got ${described(positions)}`);
+  const { length } = expectList(where, "positions", positions);
+  if (length !== len && length !== batch * len)
+    throw new RangeError(`${where}: positions expected ${len} or ${batch * len} integers, got ${length}`);
   for (let i = 0; i < all.length; i++) {
-    const from = positions.length === len ? i % len : i;
+    const from = length === len ? i % len : i;
     all[i] = expectInt(where, `positions[${from}]`, positions[from], 0);
   }
   return all;
-}
-
-function described(value: unknown): string {
-  const length = (value as { length?: unknown } | null | undefined)?.length;
-  return typeof value === "object" && typeof length === "number" ? `${length}` : describe(value);
 }

@@ -1,9 +1,8 @@
-import { type AttentionRules, checkRules } from "./config.ts";
-import { expectFlag, expectFloats, expectOneOf, expectRecord } from "./errors.ts";
-import type { Kernels } from "./kernels.ts";
-import { expectAlive } from "./lifetime.ts";
+import { type AttentionRules, checkRules, expectHeads } from "./config.ts";
+import { expectFlag, expectFloats, expectInt, expectOneOf, expectRecord } from "./errors.ts";
+import { expectKernels, type Kernels } from "./kernels.ts";
 import { checkMasks, type MaskOptions } from "./mask.ts";
-import { type PlacementOptions, placeQueries } from "./positions.ts";
+import { MOST_SEQUENCES, type PlacementOptions, placeQueries } from "./positions.ts";
 import { forwardHeads, type HeadsCall } from "./sdpaforward.ts";
 import type { ScoreStage } from "./segment.ts";
 import { concatTokens, type HeadLayout, type HeadSizes, headShape, headSizes } from "./strided.ts";
@@ -72,17 +71,17 @@ function presentOf({ past, layout }: HeadsCall, k: Tensor, v: Tensor): { key: Te
 const copyOf = ({ data, shape }: Tensor): Tensor => ({ data: data.slice(), shape: [...shape] });
 
 function checkCall(where: string, kernels: Kernels, q: Tensor, k: Tensor, v: Tensor, options: SdpaOptions): HeadsCall {
-  expectRecord(where, "kernels", kernels);
-  expectAlive(where, "kernels", kernels);
+  expectKernels(where, kernels);
   expectRecord(where, "options", options);
-  const layout = expectOneOf(where, "layout", options.layout ?? "bhsd", ["bhsd", "bshd"]);
+  const { layout: order = "bhsd" } = options;
+  const layout = expectOneOf(where, "layout", order, ["bhsd", "bshd"]);
   const sizesOf = (name: string, tensor: Tensor) => headSizes(expectTensor(where, name, tensor, [4]), layout);
   const queries = sizesOf("q", q);
   const keys = sizesOf("k", k);
   const values = sizesOf("v", v);
   for (const [name, { heads, dim }] of Object.entries({ q: queries, k: keys, v: values }))
-    if (heads === 0 || dim === 0)
-      throw new RangeError(`${where}: ${name} expected heads and dim >= 1, got ${heads} and ${dim}`);
+    expectHeads(where, name, heads, dim);
+  expectInt(where, "batch of q", queries.batch, 0, MOST_SEQUENCES);
   if (queries.heads % keys.heads !== 0)
     throw new RangeError(
       `${where}: q expected a multiple of k's heads (${keys.heads}), got ${queries.heads}: ` +

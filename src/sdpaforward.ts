@@ -17,7 +17,7 @@ import {
   windowSides,
 } from "./segment.ts";
 import { blockStrides, eachRun, type HeadLayout, type HeadSizes, headShape, headSizes } from "./strided.ts";
-import type { Tensor } from "./tensor.ts";
+import { createFloats, type Tensor } from "./tensor.ts";
 
 /** One checked call on queries, keys and values that are there already, past keys and values before them. */
 export interface HeadsCall {
@@ -47,19 +47,23 @@ export function forwardHeads(kernels: Kernels, call: HeadsCall, q: Tensor, k: Te
   const { where, sizes, target, layout, past } = call;
   const { queries, keys, values } = sizes;
   const { batch, heads, len } = queries;
-  const places = placeCall(call);
-  const base = kernels.memory.scratch(where, places.bytes);
   const pageShape = { numKvHeads: keys.heads, headDim: keys.dim, valueDim: values.dim };
-  const pages = allocatePages(where, kernels, pageShape, batch, target.kvLen);
-  const run: Run = { kernels, call, pages, base, places };
   const outSizes = { ...queries, dim: values.dim };
-  const tensor = (shape: number[]): Tensor => ({ data: new Float32Array(shape.reduce((a, b) => a * b, 1)), shape });
-  const results = {
-    output: tensor(headShape(outSizes, layout)),
-    scores: call.stage === undefined ? undefined : tensor([batch, heads, len, target.kvLen]),
-    lse: call.lse ? tensor([batch, heads, len]) : undefined,
+  const tensor = (name: string, shape: number[]): Tensor => {
+    const length = shape.reduce((a, b) => a * b, 1);
+    return { data: createFloats(where, name, length), shape };
   };
+  const results = {
+    output: tensor("output", headShape(outSizes, layout)),
+    scores: call.stage === undefined ? undefined : tensor("scores", [batch, heads, len, target.kvLen]),
+    lse: call.lse ? tensor("lse", [batch, heads, len]) : undefined,
+  };
+  if (q.data.length === 0) return results;
+  // Scratch comes last: it stays when it has grown, so nothing may fail after it.
+  const pages = allocatePages(where, kernels, pageShape, batch, target.kvLen);
   try {
+    const places = placeCall(call);
+    const run: Run = { kernels, call, pages, base: kernels.memory.scratch(where, places.bytes), places };
     if (past) append(run, past.key, past.value, 0);
     append(run, k, v, past ? headSizes(past.key, layout).len : 0);
     for (let b = 0; b < batch; b++)

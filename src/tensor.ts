@@ -1,4 +1,4 @@
-import { describe, expectFloats, expectInt } from "./errors.ts";
+import { describe, expectFloats, expectInt, HeadwiseError } from "./errors.ts";
 
 /** A dense row-major float32 array with its shape. `data.length` is the product of `shape`. */
 export interface Tensor {
@@ -15,6 +15,17 @@ export function sizeOf(where: string, name: string, shape: unknown): number {
     size *= length;
   }
   return size;
+}
+
+/** Zeros for a result. Throws OUT_OF_MEMORY where the engine has no room for so many. */
+export function createFloats(where: string, name: string, length: number): Float32Array {
+  try {
+    return new Float32Array(length);
+  } catch (cause) {
+    throw new HeadwiseError("OUT_OF_MEMORY", `${where}: ${name} of ${length} floats does not fit, the engine refused`, {
+      cause,
+    });
+  }
 }
 
 /** Throws unless `value` is a tensor of one of the given ranks whose data fits its shape. Returns it. */

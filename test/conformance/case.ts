@@ -69,6 +69,9 @@ const ELEMENTS: Readonly<Record<string, { bytes: number; read(view: DataView, at
   BOOL: { bytes: 1, read: (view, at) => view.getUint8(at) },
   U8: { bytes: 1, read: (view, at) => view.getUint8(at) },
   I8: { bytes: 1, read: (view, at) => view.getInt8(at) },
+  U16: { bytes: 2, read: (view, at) => view.getUint16(at, true) },
+  U32: { bytes: 4, read: (view, at) => view.getUint32(at, true) },
+  U64: { bytes: 8, read: (view, at) => Number(view.getBigUint64(at, true)) },
   I16: { bytes: 2, read: (view, at) => view.getInt16(at, true) },
   I32: { bytes: 4, read: (view, at) => view.getInt32(at, true) },
   I64: { bytes: 8, read: (view, at) => Number(view.getBigInt64(at, true)) },
@@ -165,9 +168,9 @@ export class Case {
     throw new TypeError(`${this.entry.name}: expected an attribute ${attributes.join(" or ")}`);
   }
 
-  /** A boolean attribute, also one written as 0 or 1; false when absent. */
-  flag(attribute: string): boolean {
-    const value = this.entry.attributes[attribute] ?? false;
+  /** A boolean attribute, also one written as 0 or 1; the operator's default when absent or null. */
+  flag(attribute: string, otherwise = false): boolean {
+    const value = this.entry.attributes[attribute] ?? otherwise;
     return value === true || value === 1;
   }
 

@@ -14,7 +14,11 @@ import type { Case, Outcome, Values } from "./case.ts";
 export function decoderAttention(kernels: Kernels, c: Case): Outcome {
   const [batch, qLen, dModel] = c.shape("x") as [number, number, number];
   const steps = c.has("x_decode") ? c.shape("x_decode")[1]! : 0;
-  const attention = createAttention(kernels, decoderConfig(c, c.someNumber("num_kv_heads")), decoderWeights(c));
+  const attention = createAttention(
+    kernels,
+    decoderConfig(c, c.someNumber("num_kv_heads", "num_heads")),
+    decoderWeights(c),
+  );
   const cache = createCache(attention, { maxSeqLen: qLen + steps, batch });
   const at = (begin: number, length: number) => ({ batch, cache, positions: positions(c, begin, length) });
   try {
@@ -45,7 +49,7 @@ export function decoderAttention(kernels: Kernels, c: Case): Outcome {
 
 /** Key and value heads of a group become their mean; the layer runs before and after. */
 export function mhaToGqa(kernels: Kernels, c: Case): Outcome {
-  const before = decoderConfig(c, c.someNumber("num_kv_heads_before"));
+  const before = decoderConfig(c, c.someNumber("num_kv_heads_before", "num_heads"));
   const numKvHeads = c.someNumber("num_kv_heads_after");
   const converted = convertToGqa(decoderWeights(c), before, numKvHeads);
   const { wk, wv, bk, bv } = converted.weights;
@@ -90,12 +94,12 @@ function decoderConfig(c: Case, numKvHeads: number): AttentionConfig {
   const norm = c.text("qk_norm");
   const tokens = c.number("sliding_window");
   return {
-    dModel: c.someNumber("model_dim"),
+    dModel: c.shape("x").at(-1)!,
     numHeads: c.someNumber("num_heads"),
     numKvHeads,
-    headDim: c.someNumber("head_dim"),
+    headDim: c.number("head_dim"),
     valueDim: c.number("v_head_dim"),
-    causal: c.flag("is_causal"),
+    causal: c.flag("is_causal", true),
     // A sliding window of W tokens counts the query's own; `left` does not.
     window: tokens === undefined ? undefined : { left: tokens - 1 },
     scale: c.number("scale"),

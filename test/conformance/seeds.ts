@@ -105,11 +105,12 @@ function tutorialWeights(c: Case): AttentionWeights & { wo: Tensor } {
   };
 }
 
-/** Two polarities, told apart by the words of the attribute. A fill of -1e9 excludes just as -inf does. */
-function tutorialMask(c: Case): { keep?: Mask; drop?: Mask } {
+/** Told apart by the words of the attribute: added, or True = masked, or 0 = masked. -1e9 excludes just as -inf does. */
+function tutorialMask(c: Case): { keep?: Mask; drop?: Mask; bias?: Tensor } {
   if (!c.has("mask")) return {};
-  const mask = c.booleans("mask");
-  return c.text("mask").startsWith("True = masked") ? { drop: mask } : { keep: mask };
+  const words = c.text("mask");
+  if (/\badd(ed|itive)\b/.test(words)) return { bias: c.floats("mask") };
+  return words.startsWith("True = masked") ? { drop: c.booleans("mask") } : { keep: c.booleans("mask") };
 }
 
 /** [..., length, heads·size] -> [..., heads, length, size], a batch row at a time. */

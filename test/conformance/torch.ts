@@ -28,6 +28,7 @@ export function multiheadAttention(kernels: Kernels, c: Case): Outcome {
   const kvLen = key.shape[1]!;
   const numHeads = c.someNumber("num_heads");
   const masks = moduleMasks(c, batch, numHeads, qLen, kvLen);
+  const averages = c.flag("average_attn_weights", true);
 
   const attention = createAttention(
     kernels,
@@ -46,13 +47,13 @@ export function multiheadAttention(kernels: Kernels, c: Case): Outcome {
     ...(!c.flag("self_attention") && { keys: key.data, values: rows("value").data }),
   };
   try {
-    const wantsMaps = c.flag("need_weights");
+    const wantsMaps = c.flag("need_weights", true);
     const { y, maps } = wantsMaps
       ? attendWithMaps(attention, query.data, options)
       : { y: attend(attention, query.data, options), maps: undefined };
     const output: Tensor = { data: y, shape: [batch, qLen, dModel] };
     const extras = Number(c.has("bias_k")) + Number(c.flag("add_zero_attn"));
-    const weights = maps && (c.flag("average_attn_weights") ? meanOfHeads(maps) : maps);
+    const weights = maps && (averages ? meanOfHeads(maps) : maps);
     const maskedInSome = (n: number, i: number) =>
       extras === 0 && range(numHeads).some((h) => isMasked(masks, [n, h, i], kvLen));
     return {
@@ -69,7 +70,7 @@ export function multiheadAttention(kernels: Kernels, c: Case): Outcome {
             ? maskedInSome(row % batch, Math.floor(row / batch))
             : maskedInSome(Math.floor(row / qLen), row % qLen),
         attn_output_weights: (row) => {
-          if (c.flag("average_attn_weights")) return maskedInSome(Math.floor(row / qLen), row % qLen);
+          if (averages) return maskedInSome(Math.floor(row / qLen), row % qLen);
           const index = [Math.floor(row / qLen / numHeads), Math.floor(row / qLen) % numHeads, row % qLen];
           return extras === 0 && isMasked(masks, index, kvLen);
         },
@@ -82,7 +83,7 @@ export function multiheadAttention(kernels: Kernels, c: Case): Outcome {
 
 /** `torch.nn.functional.scaled_dot_product_attention` on [..., length, size] of rank 2 to 4. */
 export function functionalAttention(kernels: Kernels, c: Case): Outcome {
-  // [batch, length, size] has one head: without the head axis a rank-3 mask would name heads instead of batch rows.
+  // [batch, length, size] has one head; so has a mask of that rank, whose first axis would name heads otherwise.
   const rank = c.shape("query").length;
   const lift = <T extends { readonly shape: readonly number[] }>(tensor: T): T => {
     const { shape } = tensor;

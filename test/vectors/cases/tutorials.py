@@ -7,11 +7,11 @@ from .store import Random, case
 
 
 def tutorial_cases():
-    def run(x, wq, wk, wv, wo, H, Hkv=None, bias=None, allowed=None):
+    def run(x, wq, wk, wv, wo, H, Hkv=None, bias=None, allowed=None, added=None):
         x, flat = (x[None], True) if x.ndim == 2 else (x, False)
         bq, bk, bv, bo = bias or (None,) * 4
         q, k, v = linear(x, wq, bq), linear(x, wk, bk), linear(x, wv, bv)
-        found = attend(split(q, H), split(k, Hkv or H), split(v, Hkv or H), allowed)
+        found = attend(split(q, H), split(k, Hkv or H), split(v, Hkv or H), allowed, added)
         y = linear(merge(found["out"]), wo, bo)
         return [r[0] if flat else r for r in (y, found["weights"], merge(found["out"]), found["out"])]
 
@@ -33,6 +33,14 @@ def tutorial_cases():
         case("tutorials", "MultiHeadAttention", name,
              {"embed_dim" if polarity else "d_model": 8, "num_heads": 2, "bias": True, "layout": "nn.Linear (out,in)", "mask": text},
              {"x" if polarity else "x_in": x, "mask": mask} | state, {"out" if polarity else "y": y})
+
+    r = Random("tutorial_additive")
+    x, ws, mask = r(4, 8), [r(8, 8) for _ in "qkvo"], r(4, 4, scale=4.0)
+    mask[0, 1:] = -np.inf
+    y, *_ = run(x, *(w.T for w in ws), 2, added=mask)
+    case("tutorials", "MultiHeadAttention", "tutorial_additive",
+         {"d_model": 8, "n_heads": 2, "bias": False, "layout": "X @ W (in,out), unbatched (n,d)", "mask": "added to the scores"},
+         {"X": x, "mask": mask} | {f"W_{n}": w for n, w in zip("qkvo", ws)}, {"output": y})
 
     r = Random("tutorial_gqa_unbatched")
     X, wq, wk, wv, wo = r(5, 12), r(12, 12, scale=0.5), r(12, 6, scale=0.5), r(12, 6, scale=0.5), r(12, 12, scale=0.5)

@@ -1,0 +1,55 @@
+// Sizes that real models have, in one place.
+
+/** Rows, outputs and inputs of a projection. */
+export interface LinearShape {
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+  /** Also measured by --quick. */
+  readonly quick?: boolean;
+}
+
+export const linearShapes: readonly LinearShape[] = [
+  // A prompt through the output projection and the fused q, k, v of GPT-2 small, and through one of Llama 2 7B.
+  { m: 128, n: 768, k: 768, quick: true },
+  { m: 512, n: 2304, k: 768, quick: true },
+  { m: 1024, n: 4096, k: 4096 },
+  // One token of Llama 3.2 1B and of Llama 2 7B.
+  { m: 1, n: 2048, k: 2048, quick: true },
+  { m: 1, n: 4096, k: 4096, quick: true },
+  // A few tokens at a time: small batches and short drafts.
+  { m: 2, n: 2048, k: 2048 },
+  { m: 3, n: 2048, k: 2048 },
+  { m: 4, n: 2048, k: 2048, quick: true },
+  { m: 5, n: 2048, k: 2048 },
+  { m: 7, n: 2048, k: 2048 },
+  { m: 8, n: 2048, k: 2048 },
+  { m: 16, n: 2048, k: 2048 },
+];
+
+/** One kv head: query tokens, keys, query heads that share it, and the size of a key and of a value. */
+export interface AttentionSizes {
+  readonly qLen: number;
+  readonly kvLen: number;
+  readonly group: number;
+  readonly headDim: number;
+  /** Also measured by --quick. */
+  readonly quick?: boolean;
+}
+
+export const attentionShapes: readonly AttentionSizes[] = [
+  // A prompt, causal: heads of GPT-2 and Llama 3.2 1B (64), of Llama 3 8B (128).
+  { qLen: 128, kvLen: 128, group: 1, headDim: 64 },
+  { qLen: 512, kvLen: 512, group: 1, headDim: 64, quick: true },
+  { qLen: 2048, kvLen: 2048, group: 1, headDim: 64 },
+  { qLen: 128, kvLen: 128, group: 1, headDim: 128 },
+  { qLen: 512, kvLen: 512, group: 1, headDim: 128, quick: true },
+  { qLen: 2048, kvLen: 2048, group: 1, headDim: 128 },
+  // One token over a thousand keys: MHA, the groups of Llama 3, and eight heads to a kv head.
+  { qLen: 1, kvLen: 1024, group: 1, headDim: 64, quick: true },
+  { qLen: 1, kvLen: 1024, group: 4, headDim: 64, quick: true },
+  { qLen: 1, kvLen: 1024, group: 8, headDim: 64 },
+  { qLen: 1, kvLen: 1024, group: 1, headDim: 128 },
+  { qLen: 1, kvLen: 1024, group: 4, headDim: 128 },
+  { qLen: 1, kvLen: 1024, group: 8, headDim: 128 },
+];

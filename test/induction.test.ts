@@ -1,0 +1,98 @@
+// The shipped model on our kernels: its accuracy on held-out text, its logits, and the heads it is shipped for.
+
+import { readFileSync } from "node:fs";
+import { describe, expect, test } from "vitest";
+import { createDecoder, type Decoder } from "../examples/induction/decoder.ts";
+import { heatMap, sideBySide } from "../examples/induction/heatmap.ts";
+import { scoreHead } from "../examples/induction/scores.ts";
+import type { Tensor } from "../src/core.ts";
+import { firstDifference, kernelsOf, shippedBuilds } from "./layers.ts";
+
+const model = (file: string) => new URL(`../model/${file}`, import.meta.url);
+const text = (file: string) => readFileSync(model(file), "utf8");
+
+interface HeldOut {
+  readonly sequences: readonly { readonly segmentLen: number; readonly text: string }[];
+}
+
+interface Expected {
+  readonly tokens: readonly number[];
+  readonly logits: readonly number[];
+}
+
+async function withDecoder(build: (typeof shippedBuilds)[number], use: (decoder: Decoder) => void): Promise<void> {
+  using kernels = await kernelsOf(build);
+  const decoder = createDecoder(kernels, readFileSync(model("induction.safetensors")), text("config.json"), 96);
+  use(decoder);
+  decoder.release();
+}
+
+const argmax = (logits: Float32Array) => logits.indexOf(logits.reduce((a, b) => Math.max(a, b)));
+
+describe.each(shippedBuilds)("in the %s build", (build) => {
+  test("logits are within 2e-4 of float64", () =>
+    withDecoder(build, (decoder) => {
+      const { tokens, logits } = JSON.parse(text("logits.json")) as Expected;
+      const got = decoder.next(tokens);
+      const worst = Math.max(...logits.map((logit, token) => Math.abs(logit - got[token]!)));
+      expect(worst).toBeLessThan(2e-4);
+    }));
+
+  test("decoding token by token gives the logits of one prefill, bit for bit", () =>
+    withDecoder(build, (decoder) => {
+      const { tokens } = JSON.parse(text("logits.json")) as Expected;
+      const once = decoder.next(tokens);
+      for (const cache of decoder.caches) cache.truncate(0);
+      let last = new Float32Array();
+      for (const token of tokens) last = decoder.next([token]) as typeof last;
+      expect(firstDifference(last, once)).toBe(-1);
+    }));
+
+  test("at least 99 % of held-out tokens are predicted, from the second repeated one on", () =>
+    withDecoder(build, (decoder) => {
+      let [hits, targets] = [0, 0];
+      const { sequences } = JSON.parse(text("heldout.json")) as HeldOut;
+      for (const sequence of sequences.slice(0, 24)) {
+        const tokens = Array.from(sequence.text, (character) => decoder.vocabulary.indexOf(character));
+        for (const cache of decoder.caches) cache.truncate(0);
+        const first = sequence.segmentLen + 1;
+        let logits = decoder.next(tokens.slice(0, first));
+        for (const target of tokens.slice(first)) {
+          if (argmax(logits) === target) hits++;
+          targets++;
+          logits = decoder.next([target]);
+        }
+      }
+      expect(targets).toBeGreaterThan(500);
+      expect(hits / targets).toBeGreaterThanOrEqual(0.99);
+    }));
+
+  test("layer 0 has a previous-token head, layer 1 an induction head", () =>
+    withDecoder(build, (decoder) => {
+      const { sequences } = JSON.parse(text("heldout.json")) as HeldOut;
+      const tokens = Array.from(sequences[0]!.text, (character) => decoder.vocabulary.indexOf(character));
+      const [first, second] = decoder
+        .maps(tokens)
+        .map((maps) => [0, 1, 2, 3].map((head) => scoreHead(maps, head, tokens)));
+      expect(Math.max(...first!.map((head) => head.previous))).toBeGreaterThan(0.6);
+      expect(Math.max(...second!.map((head) => head.induction))).toBeGreaterThan(0.85);
+      expect(Math.max(...first!.map((head) => head.induction))).toBeLessThan(0.2);
+    }));
+});
+
+/** One head over three tokens "aba": the first row sees itself, the second the first, the third what followed "a". */
+const crafted: Tensor = { data: Float32Array.of(1, 0, 0, 1, 0, 0, 0, 1, 0), shape: [1, 3, 3] };
+
+test("scores of a crafted head", () => {
+  const { previous, induction, entropy } = scoreHead(crafted, 0, [0, 1, 0]);
+  expect([previous, induction, entropy]).toEqual([1, 1, 0]);
+  expect(scoreHead(crafted, 0, [0, 1, 2]).induction).toBe(0);
+});
+
+test("a heat map shows the triangle, in characters and in colours", () => {
+  expect(heatMap(crafted, 0, false)).toEqual(["@  ", "@  ", " @ "]);
+  const [pair] = heatMap(crafted, 0, true);
+  expect(pair?.match(/▀/g)?.length).toBe(3);
+  const beside = sideBySide([{ title: "one", lines: ["@"], width: 1 }, { title: "two", lines: ["#"], width: 1 }], 80);
+  expect(beside).toBe("one   two\n@     #\n");
+});
