@@ -96,8 +96,8 @@ export function expectList(where: string, name: string, value: unknown): ArrayLi
   throw new TypeError(`${where}: ${name} expected an array of integers, got ${describe(value)}`);
 }
 
-/** Throws `TypeError` unless `value` is an object (not null, not an array). */
+/** Throws `TypeError` unless `value` is an object (not null, not an array, typed or not). */
 export function expectRecord(where: string, name: string, value: unknown): void {
-  if (value !== null && typeof value === "object" && !Array.isArray(value)) return;
+  if (value !== null && typeof value === "object" && !Array.isArray(value) && !ArrayBuffer.isView(value)) return;
   throw new TypeError(`${where}: ${name} expected an object, got ${describe(value)}`);
 }

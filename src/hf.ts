@@ -87,6 +87,8 @@ interface Decoder {
   readonly defaults?: { dModel?: number; numHeads?: number; numKvHeads?: number; headDim?: number; theta?: number };
   /** Tokens of the window where the file does not name it; a file's null is none. */
   readonly window?: number;
+  /** The window counts only where the file's `use_sliding_window` is true, whatever `layer_types` says. */
+  readonly optIn?: boolean;
   /** Whether a layer has the window, unless `layer_types` says. */
   readonly slides?: (layer: number, file: Fields) => boolean;
   /** Scores' cap where the file does not name it; a file's null is none. */
@@ -98,8 +100,12 @@ interface Decoder {
 
 const everyLayer = (): boolean => true;
 const evenLayers = (layer: number): boolean => layer % 2 === 0;
-const qwenLayers = (layer: number, file: Fields): boolean =>
-  file.flag("use_sliding_window", false) && layer >= file.count("max_window_layers", 28);
+
+const QWEN: Decoder = {
+  window: 4096,
+  optIn: true,
+  slides: (layer, file) => layer >= file.count("max_window_layers", 28),
+};
 
 const GEMMA3: Decoder = {
   defaults: { dModel: 2304, numHeads: 8, numKvHeads: 4, headDim: 256, theta: 1_000_000 },
@@ -115,14 +121,9 @@ type Read = (file: Fields, layer: number, part: HfPart) => HfAttentionConfig;
 const MODELS: Readonly<Record<string, Read>> = {
   llama: (file, layer) => readDecoder(file, layer, {}),
   mistral: (file, layer) => readDecoder(file, layer, { window: 4096, slides: everyLayer }),
-  qwen2: (file, layer) => readDecoder(file, layer, { window: 4096, slides: qwenLayers }),
+  qwen2: (file, layer) => readDecoder(file, layer, QWEN),
   qwen3: (file, layer) =>
-    readDecoder(file, layer, {
-      defaults: { headDim: 128 },
-      window: 4096,
-      slides: qwenLayers,
-      qkNorm: { kind: "per-head" },
-    }),
+    readDecoder(file, layer, { ...QWEN, defaults: { headDim: 128 }, qkNorm: { kind: "per-head" } }),
   olmo2: (file, layer) => readDecoder(file, layer, { qkNorm: { kind: "full", eps: 1e-5 } }),
   gemma: (file, layer) => readDecoder(file, layer, { defaults: { headDim: 256 } }),
   gemma2: (file, layer) =>
@@ -177,14 +178,13 @@ function expectLayer(file: Fields, layer: number, name: string): void {
 }
 
 /** Tokens of the layer's window with the query's own, or undefined. */
-function readWindow(file: Fields, layer: number, { window, slides }: Decoder): number | undefined {
+function readWindow(file: Fields, layer: number, { window, optIn, slides }: Decoder): number | undefined {
   if (slides === undefined) return undefined;
   const types = file.raw("layer_types");
   const type = Array.isArray(types) ? (types as readonly unknown[])[layer] : undefined;
   if (types !== undefined && type !== "sliding_attention" && type !== "full_attention")
     throw refusal(`layer_types of layer ${layer}`, '"sliding_attention" or "full_attention"', type);
-  // The flag switches the width off for the whole model, whatever layer_types says.
-  if (file.raw("use_sliding_window") === false) return undefined;
+  if (optIn && !file.flag("use_sliding_window", false)) return undefined;
   if (!(type === undefined ? slides(layer, file) : type === "sliding_attention")) return undefined;
   if (file.has("sliding_window"))
     return file.raw("sliding_window") === undefined ? undefined : file.count("sliding_window");

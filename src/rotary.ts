@@ -1,6 +1,6 @@
 import { cosine, ln, pow, sine } from "./arithmetic.ts";
-import { describe, expectFinite, expectFlag, expectInt, expectOneOf, expectRecord } from "./errors.ts";
-import { expectTensor, type Tensor } from "./tensor.ts";
+import { describe, expectFinite, expectFlag, expectInt, expectList, expectOneOf, expectRecord } from "./errors.ts";
+import { createFloats, expectTensor, type Tensor } from "./tensor.ts";
 
 /**
  * How RoPE frequencies are stretched beyond the trained length. Formulas and names follow the model files that use
@@ -48,6 +48,9 @@ export type RopeWithDim = RopeConfig & { readonly dim: number };
 type Llama3Scaling = Extract<RopeScaling, { kind: "llama3" }>;
 type YarnScaling = Extract<RopeScaling, { kind: "yarn" }>;
 
+/** Components of a head in `ropeTables`: beyond any use, and few enough that a wrong number cannot keep the host busy. */
+const MOST_DIM = 2 ** 16;
+
 const KINDS = ["linear", "ntk", "llama3", "yarn"] as const;
 const PAIRINGS = ["half", "interleaved"] as const;
 
@@ -90,13 +93,12 @@ export function createRotary(rope: RopeWithDim): Rotary {
 export function ropeTables(rope: RopeWithDim, positions: ArrayLike<number>): { cos: Tensor; sin: Tensor } {
   const where = "ropeTables";
   expectRecord(where, "rope", rope);
-  const checked = checkRope(where, rope, expectInt(where, "rope.dim", rope.dim, 2));
-  if (positions === null || typeof positions !== "object" || !Number.isInteger(positions.length))
-    throw new TypeError(`${where}: positions expected an array of integers, got ${describe(positions)}`);
+  const checked = checkRope(where, rope, expectInt(where, "rope.dim", rope.dim, 2, MOST_DIM));
+  expectList(where, "positions", positions);
   for (let t = 0; t < positions.length; t++) expectInt(where, `positions[${t}]`, positions[t], 0);
   const shape = [positions.length, checked.dim / 2] as const;
-  const cos = { data: new Float32Array(shape[0] * shape[1]), shape };
-  const sin = { data: new Float32Array(shape[0] * shape[1]), shape };
+  const cos = { data: createFloats(where, "cos", shape[0] * shape[1]), shape };
+  const sin = { data: createFloats(where, "sin", shape[0] * shape[1]), shape };
   createRotary(checked).fill(positions, cos.data, sin.data);
   return { cos, sin };
 }

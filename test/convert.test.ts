@@ -49,6 +49,9 @@ test("the relative error of a head is its distance from the mean over its own le
   const { relativeError } = convertToGqa({ wq: wk, wk, wv: wk, wo: wk }, { numHeads: 4 }, 2);
   expect(relativeError.key).toEqual(Float32Array.of(1, 1 / 3, Number.POSITIVE_INFINITY, 0.5));
   expect(relativeError.value).toEqual(relativeError.key);
+  const zeros = matrix(4, 2, "out-in", () => 0);
+  const none = convertToGqa({ wq: zeros, wk: zeros, wv: zeros, wo: zeros }, { numHeads: 4 }, 2);
+  expect(none.relativeError.key).toEqual(new Float32Array(4));
 });
 
 test("equal heads, and heads that stay as they are, have no error and the same bits", () => {

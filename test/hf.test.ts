@@ -219,6 +219,12 @@ test.each<[model: string, json: object, layer: number, want: HfAttentionConfig]>
     { ...shape(896, 14, 2, 64), causal: true, rope: { theta: 1_000_000, pairing: half } },
   ],
   [
+    "Qwen2 with layer_types and its window off",
+    { ...qwen2, use_sliding_window: undefined, layer_types: ["sliding_attention"] },
+    0,
+    { ...shape(896, 14, 2, 64), causal: true, rope: { theta: 1_000_000, pairing: half } },
+  ],
+  [
     "Qwen2 with its window on, below max_window_layers",
     { ...qwen2, use_sliding_window: true },
     20,
