@@ -1,12 +1,12 @@
-import { STATE_ALPHA, STATE_SUMS, LOG2_E, ex2_f32, reduced } from "./attention_rows";
-import { ex2_f32x4, tanh_f32x4 } from "./exp";
-import { AttentionShape, F32Ptr } from "./types";
+import { LOG2_E, reduced, STATE_ALPHA, STATE_SUMS } from "./attention_state";
+import { ex2_f32, ex2_term, ex2_with, tanh_f32x4 } from "./exp";
+import { F32Ptr, U8Ptr } from "./types";
 
 // One row of scores of one page, s[j] for the keys [first, last) of it: the rules, then the online softmax. Positions are
 // relative to the page.
 
 /** s[j] = softcap · log2 e · tanh(s[j]) for [first, last), multiples of 4. */
-export function capScores(s: F32Ptr, first: i32, last: i32, softcap: f32): void {
+export function cap_scores(s: F32Ptr, first: i32, last: i32, softcap: f32): void {
   const factor = f32x4.splat(<f32>(<f64>softcap * LOG2_E));
   const end = s + (<usize>last << 2);
   for (let at = s + (<usize>first << 2); at < end; at += 16) {
@@ -15,7 +15,7 @@ export function capScores(s: F32Ptr, first: i32, last: i32, softcap: f32): void 
 }
 
 /** s[j] -= slope · log2 e · |distance - j| for [first, last); distance is the query's position less the page's. */
-export function slopeScores(s: F32Ptr, first: i32, last: i32, slope: f32, distance: i32): void {
+export function slope_scores(s: F32Ptr, first: i32, last: i32, slope: f32, distance: i32): void {
   const factor = f32x4.splat(<f32>(<f64>slope * -LOG2_E));
   let away = i32x4.sub(i32x4.splat(distance - first), i32x4(0, 1, 2, 3));
   const end = s + (<usize>last << 2);
@@ -27,10 +27,10 @@ export function slopeScores(s: F32Ptr, first: i32, last: i32, slope: f32, distan
 }
 
 /** Adds bias[j] · log2 e to s[j] for [first, last), any bounds; -Infinity excludes the key whatever its score is. */
-export function biasScores(s: F32Ptr, bias: F32Ptr, first: i32, last: i32): void {
-  const none = -<f32>Infinity;
+export function bias_scores(s: F32Ptr, bias: F32Ptr, first: i32, last: i32): void {
+  const none = f32.NEGATIVE_INFINITY;
   let j = first;
-  for (; j < last && (j & 3) != 0; j++) biasScore(s + (<usize>j << 2), bias + (<usize>j << 2));
+  for (; j < last && (j & 3) != 0; j++) bias_score(s + (<usize>j << 2), bias + (<usize>j << 2));
   const none_f32x4 = f32x4.splat(none);
   const factor = f32x4.splat(<f32>LOG2_E);
   for (; j + 4 <= last; j += 4) {
@@ -39,21 +39,21 @@ export function biasScores(s: F32Ptr, bias: F32Ptr, first: i32, last: i32): void
     const sum = f32x4.add(v128.load(at), f32x4.mul(x, factor));
     v128.store(at, v128.bitselect(none_f32x4, sum, f32x4.eq(x, none_f32x4)));
   }
-  for (; j < last; j++) biasScore(s + (<usize>j << 2), bias + (<usize>j << 2));
+  for (; j < last; j++) bias_score(s + (<usize>j << 2), bias + (<usize>j << 2));
 }
 
 // @ts-ignore: decorator
 @inline
-function biasScore(at: usize, bias: usize): void {
+function bias_score(at: usize, bias: usize): void {
   const x = load<f32>(bias);
-  store<f32>(at, x == -<f32>Infinity ? x : load<f32>(at) + x * <f32>LOG2_E);
+  store<f32>(at, x == f32.NEGATIVE_INFINITY ? x : load<f32>(at) + x * <f32>LOG2_E);
 }
 
 /** s[j] = -Infinity where keep[j] is 0, for [first, last), any bounds. */
-export function keepScores(s: F32Ptr, keep: usize, first: i32, last: i32): void {
+export function keep_scores(s: F32Ptr, keep: U8Ptr, first: i32, last: i32): void {
   let j = first;
-  for (; j < last && (j & 7) != 0; j++) if (!load<u8>(keep + j)) store<f32>(s + (<usize>j << 2), -<f32>Infinity);
-  const none = f32x4.splat(-<f32>Infinity);
+  for (; j < last && (j & 7) != 0; j++) if (!load<u8>(keep + j)) store<f32>(s + (<usize>j << 2), f32.NEGATIVE_INFINITY);
+  const none = f32x4.splat(f32.NEGATIVE_INFINITY);
   const zero = i16x8.splat(0);
   for (; j + 8 <= last; j += 8) {
     const dropped = i16x8.eq(v128.load8x8_u(keep + j), zero);
@@ -61,19 +61,19 @@ export function keepScores(s: F32Ptr, keep: usize, first: i32, last: i32): void 
     v128.store(at, v128.bitselect(none, v128.load(at), i32x4.extend_low_i16x8_s(dropped)));
     v128.store(at, v128.bitselect(none, v128.load(at, 16), i32x4.extend_high_i16x8_s(dropped)), 16);
   }
-  for (; j < last; j++) if (!load<u8>(keep + j)) store<f32>(s + (<usize>j << 2), -<f32>Infinity);
+  for (; j < last; j++) if (!load<u8>(keep + j)) store<f32>(s + (<usize>j << 2), f32.NEGATIVE_INFINITY);
 }
 
 /** s[j] = -Infinity for [first, last), any bounds. */
-export function excludeScores(s: F32Ptr, first: i32, last: i32): void {
-  for (let j = first; j < last; j++) store<f32>(s + (<usize>j << 2), -<f32>Infinity);
+export function exclude_scores(s: F32Ptr, first: i32, last: i32): void {
+  for (let j = first; j < last; j++) store<f32>(s + (<usize>j << 2), f32.NEGATIVE_INFINITY);
 }
 
 /**
  * s[j] becomes 2^(s[j] - m) for [first, last), multiples of 8, where m is the max so far; the row's max, sums and alpha
  * follow. Sums are four lanes; keys with j & 4 have sums of their own, which join the row's at the end.
  */
-export function softenScores(s: F32Ptr, first: i32, last: i32, state: usize): void {
+export function soften_scores(s: F32Ptr, first: i32, last: i32, state: usize): void {
   const start = s + (<usize>first << 2);
   const end = s + (<usize>last << 2);
   const before = load<f32>(state);
@@ -94,11 +94,19 @@ export function softenScores(s: F32Ptr, first: i32, last: i32, state: usize): vo
 
   const shift_f32x4 = f32x4.splat(shift);
   let odd = f32x4.splat(0);
+  const k0 = ex2_term(0);
+  const k1 = ex2_term(1);
+  const k2 = ex2_term(2);
+  const k3 = ex2_term(3);
+  const k4 = ex2_term(4);
+  const magic = ex2_term(5);
+  const lowest = ex2_term(6);
+  const one = ex2_term(7);
   for (let at = start; at < end; at += 32) {
-    const w0 = ex2_f32x4(f32x4.sub(v128.load(at), shift_f32x4));
+    const w0 = ex2_with(f32x4.sub(v128.load(at), shift_f32x4), k0, k1, k2, k3, k4, magic, lowest, one);
     v128.store(at, w0);
     sums = f32x4.add(sums, w0);
-    const w1 = ex2_f32x4(f32x4.sub(v128.load(at, 16), shift_f32x4));
+    const w1 = ex2_with(f32x4.sub(v128.load(at, 16), shift_f32x4), k0, k1, k2, k3, k4, magic, lowest, one);
     v128.store(at, w1, 16);
     odd = f32x4.add(odd, w1);
   }

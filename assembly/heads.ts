@@ -1,8 +1,8 @@
 import { F32Ptr } from "./types";
 
 /**
- * out[h, t, :headDim] = x[t, h·headDim ..], x [rows][numHeads·headDim] -> out [numHeads][rows][headDim], both dense, for
- * tokens begin..end. Bits are copied. No alignment is needed; out must not overlap x.
+ * out[h, t, :headDim] = x[t, h·headDim ..], x [rows][numHeads·headDim] -> out [numHeads][rows][headDim], both dense,
+ * for tokens begin..end. Bits are copied. No alignment is needed; out must not overlap x.
  */
 export function split_heads_f32(
   out: F32Ptr,

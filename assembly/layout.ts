@@ -16,8 +16,12 @@ export const TILE_ROWS = 96;
 /** Floats of attention_f32's scratch per query row beside its query and its output: max, 4 sums, alpha, low, high. */
 export const ROW_STATE = 8;
 
+/** Components of a query that attention_f32 keeps together. */
+export const QUERY_CHUNK = 64;
+
 /**
- * Floats of attention_f32's scratch beside its rows: the scores of six rows and a page, and a byte for each key of it. The
- * whole scratch is TILE_ROWS · (ROW_STATE + headDim + PANEL · ceil(valueDim / PANEL)) + SCRATCH_STRIP floats.
+ * Floats of attention_f32's scratch beside its rows: room to round headDim up to whole chunks, the scores of six rows and a
+ * page, and a byte for each key of a page. The whole scratch is
+ * TILE_ROWS · (ROW_STATE + headDim + PANEL · ceil(valueDim / PANEL)) + SCRATCH_STRIP floats, whatever the lengths.
  */
-export const SCRATCH_STRIP = 800;
+export const SCRATCH_STRIP = 6944;

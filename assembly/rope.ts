@@ -5,7 +5,7 @@ import { F32Ptr } from "./types";
  * pair (a, b) number i < ropeDim / 2 becomes (a·cos - b·sin, b·cos + a·sin) with cos[t, i] and sin[t, i], tables
  * [tokens][ropeDim / 2]. The pair is (x[i], x[i + ropeDim / 2]), or (x[2i], x[2i + 1]) when interleaved. Components
  * from ropeDim on stay as they are. Tokens begin..end. No alignment is needed; the tables must not overlap x.
- * Multiply and add round separately in every build, so that a pair has the same bits in the vector body and in the tail.
+ * Multiply and add round separately in every build, so that a pair has the same bits in vector body and tail.
  */
 export function rope_f32(
   x: F32Ptr,

@@ -8,12 +8,12 @@ import { AttentionShape, AttentionShapePtr, F32Ptr, F32PtrOrNull, PagesPtr, U8Pt
 const PANEL_BYTES: usize = PANEL << 2;
 
 /**
- * out[t, j] = scale · q[t, head] · k[j, head / group] for query tokens begin..end and every key: [qLen][kvLen + extras],
- * dense, where the extra columns hold the score of the extra key and 0 for the zero key. `stage` says how far to go:
- * 0 = that; 1 = softcap·tanh(score / softcap) where the shape has one; 2 = minus slope·|p - j|, plus bias, and -Infinity
- * where the query may not attend the key, whatever key and bias hold. Neither slopes nor masks touch the extra columns.
- * q (t, head) lies at q + t·qStride + head·qHeadStride. The dot is one accumulator, f32(scale·q[d])·k[d] in ascending d;
- * slope and bias round after every step in every build. No alignment is needed; out overlaps nothing.
+ * out[t, j] = scale · q[t, head] · k[j, head / group] for query tokens begin..end and every key, [qLen][kvLen +
+ * extras], dense; the extra columns hold the score of the extra key and 0 for the zero key. `stage` says how far to go:
+ * 0 = that; 1 = softcap·tanh(score / softcap) where the shape has one; 2 = minus slope·|p - j|, plus bias, and
+ * -Infinity where the query may not attend the key, whatever key and bias hold. Neither slopes nor masks touch the
+ * extra columns. q (t, head) lies at q + t·qStride + head·qHeadStride. The dot is one accumulator, f32(scale·q[d])·k[d]
+ * in ascending d; slope and bias round after every step in every build. No alignment is needed; out overlaps nothing.
  */
 export function scores_f32(
   out: F32Ptr,
@@ -27,7 +27,8 @@ export function scores_f32(
 ): void {
   const s = changetype<AttentionShape>(shape);
   assert(s.headDim > 0 && s.valueDim > 0, "scores_f32: headDim and valueDim must be positive");
-  assert(head >= 0 && head < s.numHeads && s.numHeads % s.numKvHeads == 0, "scores_f32: head must be below numHeads");
+  assert(s.numHeads % s.numKvHeads == 0, "scores_f32: numHeads must be a multiple of numKvHeads");
+  assert(head >= 0 && head < s.numHeads, "scores_f32: head must be below numHeads");
   assert(begin >= 0 && end <= s.qLen, "scores_f32: begin..end must lie within qLen");
   const kvLen = s.kvLen;
   const columns = kvLen + extra_columns(s);
@@ -152,7 +153,7 @@ function cap(row: usize, from: i32, to: i32, softcap: f32): void {
   }
 }
 
-/** Slope, bias and the keys that keep or a bias of -Infinity excludes, for from <= j < to of the query at position p. */
+/** Slope, bias, and -Infinity where keep or a bias of -Infinity excludes: from <= j < to of the query at position p. */
 // @ts-ignore: decorator
 @inline
 function apply_rules(

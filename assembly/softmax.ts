@@ -1,14 +1,14 @@
 import { exp_f32, exp_f32x4 } from "./exp";
 import { extra_columns } from "./mask";
-import { load_first, hsum, store_first } from "./simd";
+import { hsum, load_first, store_first } from "./simd";
 import { AttentionShape, AttentionShapePtr, F32Ptr } from "./types";
 
 /**
  * out[t, j] = exp(scores[t, j]) / (exp(sinks[head]) + Σ_i exp(scores[t, i])) for query tokens begin..end, rows
  * [qLen][kvLen + extras] as stage 2 of scores_f32 leaves them. A score of -Infinity excludes its key: the weight is 0
  * and nothing else is computed of it. A row without any other score becomes zeros. A NaN or +Infinity score makes every
- * weight of its row NaN, except those zeros. Keys are summed in 4 lanes by j & 3, then the extra keys, then the sink, so
- * that excluded keys behind the last attended one do not change a bit. out may be scores. No alignment is needed.
+ * weight of its row NaN, except those zeros. Keys are summed in 4 lanes by j & 3, then the extra keys, then the sink,
+ * so that excluded keys behind the last attended one do not change a bit. out may be scores. No alignment is needed.
  */
 export function masked_softmax_f32(
   out: F32Ptr,
@@ -29,22 +29,22 @@ export function masked_softmax_f32(
     const from = scores + ((<usize>t * columns) << 2);
     const row = out + ((<usize>t * columns) << 2);
 
+    // pmax may pass over a NaN, which makes the sum NaN all the same.
     let max_f32x4 = f32x4.splat(sink);
     for (let j = 0; j < columns; j += 4)
-      max_f32x4 = f32x4.max(max_f32x4, load_first(from + (<usize>j << 2), columns - j, f32.NEGATIVE_INFINITY));
-    let largest = hmax(max_f32x4);
-    // Nothing to attend: any finite number keeps -Infinity - largest from being NaN.
-    if (largest == f32.NEGATIVE_INFINITY) largest = 0;
+      max_f32x4 = f32x4.pmax(max_f32x4, load_first(from + (<usize>j << 2), columns - j, f32.NEGATIVE_INFINITY));
+    const largest = hmax(max_f32x4);
     const largest_f32x4 = f32x4.splat(largest);
 
-    // Excluded keys stay -Infinity until the sum is known, which no exponential can be.
+    // Excluded keys stay -Infinity until the sum is known, which no exponential can be. They add 0 to it, or NaN where
+    // there is nothing but excluded keys.
     let acc = f32x4.splat(0);
     for (let j = 0; j < kvLen; j += 4) {
       const at = <usize>j << 2;
       const score_f32x4 = load_first(from + at, kvLen - j, f32.NEGATIVE_INFINITY);
       const excluded = f32x4.eq(score_f32x4, none_f32x4);
       const e_f32x4 = exp_f32x4(f32x4.sub(score_f32x4, largest_f32x4));
-      acc = f32x4.add(acc, v128.andnot(e_f32x4, excluded));
+      acc = f32x4.add(acc, e_f32x4);
       store_first(row + at, kvLen - j, v128.bitselect(score_f32x4, e_f32x4, excluded));
     }
     let sum = hsum(acc);
@@ -69,7 +69,7 @@ export function masked_softmax_f32(
   }
 }
 
-/** The largest lane; NaN if there is one. */
+/** The largest lane. */
 // @ts-ignore: decorator
 @inline
 function hmax(v: v128): f32 {

@@ -25,7 +25,8 @@ export function weighted_sum_f32(
 ): void {
   const s = changetype<AttentionShape>(shape);
   assert(s.headDim > 0 && s.valueDim > 0, "weighted_sum_f32: headDim and valueDim must be positive");
-  assert(head >= 0 && head < s.numHeads && s.numHeads % s.numKvHeads == 0, "weighted_sum_f32: head must be below numHeads");
+  assert(s.numHeads % s.numKvHeads == 0, "weighted_sum_f32: numHeads must be a multiple of numKvHeads");
+  assert(head >= 0 && head < s.numHeads, "weighted_sum_f32: head must be below numHeads");
   assert(begin >= 0 && end <= s.qLen, "weighted_sum_f32: begin..end must lie within qLen");
   const columns = s.kvLen + extra_columns(s);
   const valueDim = s.valueDim;
@@ -38,7 +39,7 @@ export function weighted_sum_f32(
   }
 }
 
-/** Whether key j, of weight w, takes part in a sum: every weight but 0 does, and 0 where the query may attend the key. */
+/** Whether key j, of weight w, takes part: every weight but 0 does, and 0 where the query may attend the key. */
 // @ts-ignore: decorator
 @inline
 function takes_part(w: f32, from: i32, to: i32, keep: U8PtrOrNull, bias: F32PtrOrNull, j: i32): bool {

@@ -39,10 +39,14 @@ export function convertToGqa<Config extends ConvertibleConfig>(
 ): ConvertedToGqa<Config> {
   expectRecord(WHERE, "weights", weights);
   expectRecord(WHERE, "config", config);
-  const layout = expectOneOf(WHERE, "weights.layout", weights.layout ?? "out-in", ["out-in", "in-out"]);
+  const { layout = "out-in" } = weights;
+  expectOneOf(WHERE, "weights.layout", layout, ["out-in", "in-out"]);
   const numHeads = expectInt(WHERE, "config.numHeads", config.numHeads);
-  const before = expectInt(WHERE, "config.numKvHeads", config.numKvHeads ?? numHeads);
+  const { numKvHeads: before = numHeads } = config;
+  expectInt(WHERE, "config.numKvHeads", before);
   expectInt(WHERE, "numKvHeads", numKvHeads);
+  for (const name of ["headDim", "valueDim"] as const)
+    if (config[name] !== undefined) expectInt(WHERE, `config.${name}`, config[name]);
   expectMultiple("config.numHeads", numHeads, "config.numKvHeads", before);
   expectMultiple("config.numKvHeads", before, "numKvHeads", numKvHeads);
   if (config.qkNorm?.kind === "full" && numKvHeads !== before)

@@ -40,7 +40,8 @@ export function describe(value: unknown): string {
 /** Throws `TypeError` unless `value` is an integer in [min, max] (then `RangeError`). Returns it. */
 export function expectInt(where: string, name: string, value: unknown, min = 1, max: number = LARGEST_INT): number {
   if (typeof value === "number" && Number.isInteger(value) && value >= min && value <= max) return value;
-  const rule = max === LARGEST_INT ? `an integer >= ${min}` : `an integer from ${min} to ${max}`;
+  const beyond = typeof value === "number" && value > max && value < Number.POSITIVE_INFINITY;
+  const rule = max === LARGEST_INT && !beyond ? `an integer >= ${min}` : `an integer from ${min} to ${max}`;
   const text = `${where}: ${name} expected ${rule}, got ${describe(value)}`;
   throw typeof value === "number" ? new RangeError(text) : new TypeError(text);
 }

@@ -1,4 +1,4 @@
-import { describe, HeadwiseError } from "./errors.ts";
+import { describe, expectInt, expectRecord, HeadwiseError } from "./errors.ts";
 
 /** Bits of one element, in the words of the format. */
 export const BITS = {
@@ -57,13 +57,18 @@ export function shapeText(shape: readonly number[]): string {
  * console.log(toFloats(stored)); // Float32Array [1, -2]
  */
 export function toFloats(tensor: StoredTensor, where = "toFloats"): Float32Array {
+  expectRecord(where, "tensor", tensor);
   const { name, dtype, shape, bytes } = tensor;
+  if (!Array.isArray(shape)) throw new TypeError(`${where}: tensor.shape expected an array, got ${describe(shape)}`);
+  for (const length of shape as readonly number[]) expectInt(where, "tensor.shape", length, 0);
   const size = shape.reduce((product, length) => product * length, 1);
   if (dtype !== "F32" && dtype !== "F16" && dtype !== "BF16" && dtype !== "F64")
     throw new HeadwiseError(
       "BAD_FILE",
-      `${where}: tensor ${describe(name)} expected dtype F32, F16, BF16 or F64, got ${dtype}`,
+      `${where}: tensor ${describe(name)} expected dtype F32, F16, BF16 or F64, got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
     );
+  if (!ArrayBuffer.isView(bytes) || Object.prototype.toString.call(bytes) !== "[object Uint8Array]")
+    throw new TypeError(`${where}: tensor.bytes expected Uint8Array, got ${describe(bytes)}`);
   const width = BITS[dtype] / 8;
   if (bytes.length !== size * width)
     throw new RangeError(

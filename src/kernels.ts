@@ -52,7 +52,18 @@ export function expectKernels(where: string, kernels: Kernels, name = "kernels")
 
 /** Compiles and starts one module. Synchronous: the modules are a few kilobytes. */
 export function createKernels(source: WasmSource, reason: string): Kernels {
-  return wrap(instantiate(compile(source)), reason);
+  return wrap(start(compile(source)), reason);
+}
+
+/** A module of something else fails on its imports or exports before its kernels can be counted. */
+function start(module: WebAssembly.Module): Instance {
+  try {
+    return instantiate(module);
+  } catch (cause) {
+    if (cause instanceof HeadwiseError) throw cause;
+    const text = "loadKernels: module expected one of this package's, got one that does not start on its memory";
+    throw new HeadwiseError("ABI_MISMATCH", text, { cause });
+  }
 }
 
 /** Picks between the two builds: relaxed where the engine accepts it and really fuses, else simd. */
@@ -118,6 +129,13 @@ function fuses({ kernels, memory }: Instance): boolean {
 
 type F32 = ReturnType<typeof pointer.f32>;
 
+/** A module of one function that gives a v128. */
+const SIMD_PROBE: Uint8Array<ArrayBuffer> = Uint8Array.of(
+  ...[0, 97, 115, 109, 1, 0, 0, 0], // magic, version
+  ...[1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0], // type () -> v128, one function of it
+  ...[10, 8, 1, 6, 0, 65, 0, 253, 15, 11], // i32.const 0, i8x16.splat
+);
+
 function compile(source: unknown): WebAssembly.Module {
   if (source instanceof WebAssembly.Module) return source;
   if (!(source instanceof ArrayBuffer) && !ArrayBuffer.isView(source))
@@ -133,10 +151,14 @@ function compile(source: unknown): WebAssembly.Module {
   try {
     return new WebAssembly.Module(bytes as BufferSource);
   } catch (cause) {
-    if (!WebAssembly.validate(bytes as BufferSource))
-      throw new HeadwiseError("NO_SIMD", "loadKernels: this engine refuses the module; it needs WebAssembly SIMD", {
+    if (!WebAssembly.validate(SIMD_PROBE))
+      throw new HeadwiseError("NO_SIMD", "loadKernels: this engine lacks WebAssembly SIMD, which the module needs", {
         cause,
       });
+    if (!WebAssembly.validate(bytes as BufferSource)) {
+      const text = `loadKernels: module expected bytes that this engine accepts, got ${bytes.length} that it refuses: damaged, or a build for newer engines`;
+      throw new HeadwiseError("NOT_WASM", text, { cause });
+    }
     const text =
       "loadKernels: this host forbids compiling wasm from bytes; import headwise under its workerd entry, or give a module";
     throw new HeadwiseError("NO_CODEGEN", text, { cause });

@@ -128,8 +128,10 @@ function checkWeights(where: string, config: CheckedConfig, given: AttentionWeig
   };
   const gains = normGains(config);
   const gain = (name: "qNorm" | "kNorm") => {
-    const data = vector(name, weights[name], config.qkNorm ? gains[name] : 0);
+    if (!config.qkNorm && weights[name] !== undefined)
+      throw new RangeError(`${where}: ${name} expected none without config.qkNorm, got ${describe(weights[name])}`);
     if (!config.qkNorm) return undefined;
+    const data = vector(name, weights[name], gains[name]);
     if (!data)
       throw new RangeError(`${where}: ${name} expected ${gains[name]} floats for config.qkNorm, got undefined`);
     return config.qkNorm.onePlus ? data.map((w) => 1 + w) : data;

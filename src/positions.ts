@@ -64,7 +64,9 @@ export function expectPositions(
   if (positions === undefined) return all.map((_, i) => start + (i % len));
   const { length } = expectList(where, "positions", positions);
   if (length !== len && length !== batch * len)
-    throw new RangeError(`${where}: positions expected ${len} or ${batch * len} integers, got ${length}`);
+    throw new RangeError(
+      `${where}: positions expected ${batch === 1 ? len : `${len} or ${batch * len}`} integers, got ${length}`,
+    );
   for (let i = 0; i < all.length; i++) {
     const from = length === len ? i % len : i;
     all[i] = expectInt(where, `positions[${from}]`, positions[from], 0);

@@ -239,7 +239,7 @@ export function permuteRope(weight: Tensor, numHeads: number, from: RopeConfig["
   if (rows === 0 || rows % numHeads !== 0)
     throw new RangeError(`${where}: weight expected a multiple of numHeads (${numHeads}) rows, got ${rows}`);
   const headDim = rows / numHeads;
-  const dim = expectInt(where, "ropeDim", ropeDim ?? headDim, 2, headDim);
+  const dim = expectInt(where, "ropeDim", ropeDim === undefined ? headDim : ropeDim, 2, headDim);
   if (dim % 2 !== 0) throw new RangeError(`${where}: ropeDim expected an even integer, got ${dim}`);
   const permuted = data.slice();
   for (let head = 0; head < rows; head += headDim)

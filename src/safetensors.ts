@@ -263,7 +263,7 @@ function expectBytes(where: string, name: string, value: unknown): Uint8Array {
 
 /** The value of a JSON text, or `json` itself where it is an object already. */
 export function parseJson(where: string, name: string, json: string | object): unknown {
-  if (typeof json === "object" && json !== null) return json;
+  if (typeof json === "object" && json !== null && !ArrayBuffer.isView(json)) return json;
   if (typeof json !== "string")
     throw new TypeError(`${where}: ${name} expected JSON text or an object, got ${describe(json)}`);
   try {

@@ -30,7 +30,7 @@ export function createFloats(where: string, name: string, length: number): Float
 
 /** Throws unless `value` is a tensor of one of the given ranks whose data fits its shape. Returns it. */
 export function expectTensor(where: string, name: string, value: unknown, ranks: readonly number[]): Tensor {
-  if (value === null || typeof value !== "object")
+  if (value === null || typeof value !== "object" || Array.isArray(value) || ArrayBuffer.isView(value))
     throw new TypeError(`${where}: ${name} expected { data, shape }, got ${describe(value)}`);
   const { data, shape } = value as Tensor;
   const floats = expectFloats(where, `${name}.data`, data);

@@ -24,6 +24,7 @@ interface Case {
 const cases: Case[] = [
   { numKvHeads: 1, headDim: 8, valueDim: 8, past: 0, tokens: 8 },
   { numKvHeads: 2, headDim: 64, valueDim: 64, past: 0, tokens: 131 },
+  { numKvHeads: 1, headDim: 4, valueDim: 8, past: 8, tokens: 15 },
   { numKvHeads: 3, headDim: 1, valueDim: 1, past: 5, tokens: 31 },
   { numKvHeads: 2, headDim: 31, valueDim: 17, past: 121, tokens: 16 },
   { numKvHeads: 1, headDim: 6, valueDim: 9, past: 127, tokens: 130 },

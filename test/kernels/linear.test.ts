@@ -97,6 +97,8 @@ describe.each(builds)("linear_f32 in the %s build", (build) => {
       [5, 131, 1025],
       [7, 270, 600],
       [8, 129, 513],
+      [13, 131, 513],
+      [16, 140, 1030],
     ] as const) {
       const args = randomArguments(random, rows, n, k);
       const want = canonical(args, fused);

@@ -119,11 +119,19 @@ describe.each(builds)("masked_softmax_f32 in the %s build", (build) => {
     expect(softmax(nothing)).toEqual(new Float32Array(5));
     expect(softmax(nothing, [0, 3])).toEqual(new Float32Array(5));
     expect(softmax(nothing, [0, EXCLUDED])).toEqual(new Float32Array(5));
+    const row = new Float32Array(3).fill(EXCLUDED);
+    runKernel(instance, "masked_softmax_f32", [row, row, { ...base, kvLen: 2, zeroKey: 1 }, 0, 0, 1]);
+    expect(row).toEqual(new Float32Array(3));
   });
 
   test("gives the same bits with a sink of -Infinity as without one, and 1/2 to a key beside an equal sink", () => {
     expect(softmax([1, 2, 3, EXCLUDED, 4], [0, EXCLUDED])).toEqual(softmax([1, 2, 3, EXCLUDED, 4]));
     expect(softmax([3], [0, 3])).toEqual(Float32Array.of(0.5));
+  });
+
+  test("leaves nothing to keys far below the sink, and nothing to a sink far below the keys", () => {
+    expect(softmax([1, 2, EXCLUDED, -30], [0, 300])).toEqual(new Float32Array(4));
+    expect(softmax([300, 300], [0, 1])).toEqual(Float32Array.of(0.5, 0.5));
   });
 
   test.each([Number.NaN, Number.POSITIVE_INFINITY])(

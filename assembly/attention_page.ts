@@ -1,0 +1,163 @@
+import { classify_keys, weigh_masked } from "./attention_masked";
+import { score_4x8, score_5x8, score_6x8 } from "./attention_scores";
+import { score_1x32, score_2x16, score_3x16 } from "./attention_scores_wide";
+import { bias_scores, cap_scores, exclude_scores, keep_scores, slope_scores, soften_scores } from "./attention_softmax";
+import { STATE_BYTES, STATE_HIGH, STATE_LOW, STRIP_BYTES, STRIP_ROWS, VALUE_PANEL_BYTES } from "./attention_state";
+import { weigh_4x8_causal, weigh_6x8_causal } from "./attention_values_causal";
+import { weigh_1x32, weigh_2x16, weigh_3x16, weigh_columns } from "./attention_values_wide";
+import { PAGE, PANEL } from "./layout";
+import { bias_row, keep_row } from "./mask";
+import { TILE_HEIGHT } from "./simd";
+import { AttentionShape, F32Ptr } from "./types";
+
+/**
+ * A strip of rows with the keys of one page: scores, rules, online softmax, values. The strip is rows r.. of the kv head's,
+ * the page that of the keys from `key` on; k is where the kv head's part of it starts, s the strip's scores.
+ */
+export function attend_page(
+  s: F32Ptr,
+  queries: F32Ptr,
+  o: F32Ptr,
+  states: usize,
+  rows: i32,
+  k: F32Ptr,
+  shape: AttentionShape,
+  kvHead: i32,
+  r: i32,
+  key: i32,
+): void {
+  // [first, last) are the keys that any row attends; `shared` says that every row attends all of them.
+  let first = PAGE;
+  let last = 0;
+  let latestFirst = 0;
+  let earliestLast = PAGE;
+  for (let i = 0; i < rows; i++) {
+    const from = max(load<i32>(states + STATE_BYTES * i, STATE_LOW) - key, 0);
+    const to = min(load<i32>(states + STATE_BYTES * i, STATE_HIGH) - key, PAGE);
+    if (from < to) {
+      first = min(first, from);
+      last = max(last, to);
+    }
+    latestFirst = max(latestFirst, from);
+    earliestLast = min(earliestLast, to);
+  }
+  if (first >= last) return;
+  const masked = shape.keep != 0 || shape.bias != 0;
+  const shared = latestFirst <= first && earliestLast >= last && !masked;
+
+  const keys = rows > 3 ? 8 : rows > 1 ? 16 : 32;
+  const start = first & -keys;
+  const end = (last + keys - 1) & -keys;
+  score_keys(rows, s, queries, k, shape.headDim, start, end);
+  const ruled = masked || shape.softcap > 0 || shape.slopes != 0;
+  for (let i = 0; i < rows; i++) {
+    const state = states + STATE_BYTES * i;
+    const row = s + STRIP_BYTES * i;
+    let from = max(load<i32>(state, STATE_LOW) - key, 0);
+    let to = min(load<i32>(state, STATE_HIGH) - key, PAGE);
+    if (from >= to) {
+      from = end;
+      to = end;
+    }
+    if (ruled) apply_rules(row, shape, kvHead, r + i, key, start, end, from, to);
+    exclude_scores(row, start, from);
+    exclude_scores(row, to, end);
+    soften_scores(row, start, end, state);
+  }
+
+  const v = k + STRIP_BYTES * shape.headDim;
+  const n = last - first;
+  const p = s + (<usize>first << 2);
+  const values = v + (<usize>first << 5);
+  const panels = (shape.valueDim + PANEL - 1) / PANEL;
+  const outputBytes = (<usize>panels * PANEL) << 2;
+
+  if (!shared && !masked && rows == TILE_HEIGHT && latestFirst <= first && is_staircase(states)) {
+    const whole = load<i32>(states, STATE_HIGH) - key - first;
+    for (let c = 0; c < panels; c++) {
+      const to = o + (<usize>c << 5);
+      const from = values + VALUE_PANEL_BYTES * c;
+      if (TILE_HEIGHT == 6) weigh_6x8_causal(to, outputBytes, states, p, from, whole, n - whole);
+      else weigh_4x8_causal(to, outputBytes, states, p, from, whole, n - whole);
+    }
+    return;
+  }
+
+  const check: i32 = shared ? 0 : 1;
+  const allowed = s + STRIP_BYTES * STRIP_ROWS;
+  let classified = false;
+  for (let c = 0; c < panels; ) {
+    const left = panels - c;
+    const wide = rows == 1 ? (left > 3 ? 4 : 1) : rows < 4 && left > 1 ? 2 : 1;
+    const to = o + (<usize>c << 5);
+    const from = values + VALUE_PANEL_BYTES * c;
+    let failed = 0;
+    if (wide == 4) failed = weigh_1x32(to, outputBytes, states, p, from, n, check);
+    else if (wide == 1) failed = weigh_columns(rows, to, outputBytes, states, p, from, n, check);
+    else if (rows == 2) failed = weigh_2x16(to, outputBytes, states, p, from, n, check);
+    else failed = weigh_3x16(to, outputBytes, states, p, from, n, check);
+    if (failed) {
+      if (!classified) classify_keys(allowed, states, rows, shape, kvHead, r, key, first, last);
+      classified = true;
+      for (let i = c; i < c + wide; i++) {
+        weigh_masked(o + (<usize>i << 5), outputBytes, states, rows, s, v + VALUE_PANEL_BYTES * i, allowed, first, last);
+      }
+    }
+    c += wide;
+  }
+}
+
+/** Scores of `rows` rows for the keys [start, end) of a page, multiples of the tile's keys. */
+function score_keys(rows: i32, s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, start: i32, end: i32): void {
+  const to = s + (<usize>start << 2);
+  const from = k + ((<usize>start * headDim) << 2);
+  const n = end - start;
+  switch (rows) {
+    case 6:
+      if (TILE_HEIGHT == 6) score_6x8(to, q, from, headDim, n >> 3);
+      return;
+    case 5:
+      return score_5x8(to, q, from, headDim, n >> 3);
+    case 4:
+      return score_4x8(to, q, from, headDim, n >> 3);
+    case 3:
+      return score_3x16(to, q, from, headDim, n >> 4);
+    case 2:
+      return score_2x16(to, q, from, headDim, n >> 4);
+    default:
+      return score_1x32(to, q, from, headDim, n >> 5);
+  }
+}
+
+/** The rules on the scores of row r: softcap, ALiBi, bias, keep. [from, to) is what it may attend of [start, end). */
+function apply_rules(
+  row: F32Ptr,
+  shape: AttentionShape,
+  kvHead: i32,
+  r: i32,
+  key: i32,
+  start: i32,
+  end: i32,
+  from: i32,
+  to: i32,
+): void {
+  const group = shape.numHeads / shape.numKvHeads;
+  const token = r / group;
+  const head = kvHead * group + (r - token * group);
+  if (shape.softcap > 0) cap_scores(row, start, end, shape.softcap);
+  if (shape.slopes) {
+    const slope = load<f32>(shape.slopes + (<usize>head << 2));
+    slope_scores(row, start, end, slope, shape.qStart + token - key);
+  }
+  if (shape.bias) bias_scores(row, bias_row(shape, head, token) + (<usize>key << 2), from, to);
+  if (shape.keep) keep_scores(row, keep_row(shape, head, token) + key, from, to);
+}
+
+/** Whether each row of a strip of TILE_HEIGHT attends one key more than the row before. */
+// @ts-ignore: decorator
+@inline
+function is_staircase(states: usize): bool {
+  const high = load<i32>(states, STATE_HIGH);
+  for (let i = 1; i < TILE_HEIGHT; i++) if (load<i32>(states + STATE_BYTES * i, STATE_HIGH) != high + i) return false;
+  return true;
+}

@@ -1,0 +1,32 @@
+import { PAGE, PANEL, QUERY_CHUNK, ROW_STATE } from "./layout";
+
+// How attention_f32's scratch is laid out, and what its parts share. In scratch, for TILE_ROWS rows each: states, queries,
+// outputs; then one strip of scores and a byte for each key of a page.
+//
+// A state is ROW_STATE floats: the running max m, four sums, alpha, and as integers the keys [low, high) of the row.
+// Queries of a strip of R rows: for each chunk of QUERY_CHUNK components, [R][QUERY_CHUNK].
+// Outputs: [PANEL · ceil(valueDim / PANEL)] a row. Scores: [PAGE] a row.
+
+export const STATE_BYTES: usize = ROW_STATE << 2;
+export const STATE_SUMS: usize = 4;
+export const STATE_ALPHA: usize = 20;
+export const STATE_LOW: usize = 24;
+export const STATE_HIGH: usize = 28;
+
+/** Bytes of a row of scores, of a chunk of a query, and of 8 columns of the values of a page. */
+export const STRIP_BYTES: usize = PAGE << 2;
+export const CHUNK_BYTES: usize = QUERY_CHUNK << 2;
+export const VALUE_PANEL_BYTES: usize = (PAGE * PANEL) << 2;
+
+/** Rows of the tallest strip of any build. */
+export const STRIP_ROWS = 6;
+
+/** Scores are kept in units of ln 2, so that a weight is 2^score. */
+export const LOG2_E: f64 = 1.4426950408889634;
+
+/** x, or 0 for -Infinity: what is subtracted from scores, so that -Infinity - x is never NaN. */
+// @ts-ignore: decorator
+@inline
+export function reduced(x: f32): f32 {
+  return x == f32.NEGATIVE_INFINITY ? <f32>0 : x;
+}

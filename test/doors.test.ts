@@ -1,0 +1,58 @@
+// The ways into the built package: each entry of the exports map exists, and what can run here runs.
+
+import { execFileSync } from "node:child_process";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+
+const root = join(import.meta.dirname, "..");
+const manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { exports: object };
+
+/** Runs a module in a plain Node, where "headwise" is the built package itself. */
+function run(code: string): string {
+  return execFileSync(process.execPath, ["--input-type=module", "-e", code], { cwd: root, encoding: "utf8" }).trim();
+}
+
+const USE = `
+  const w = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+  const attention = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, { wq: w, wk: w, wv: w, wo: w });
+  console.log(kernels.build, Array.from(attend(attention, Float32Array.of(1, 2, 3, 4))).join());`;
+
+test("every file that the exports map names was built", () => {
+  const files: string[] = [];
+  const collect = (value: unknown): void => {
+    if (typeof value === "string") files.push(value);
+    else for (const inner of Object.values(value as object)) collect(inner);
+  };
+  collect(manifest.exports);
+  expect(files.length).toBeGreaterThan(10);
+  expect(files.filter((file) => !existsSync(join(root, file)))).toEqual([]);
+});
+
+test("headwise runs with the bytes inlined", () => {
+  const code = `import { attend, createAttention, loadKernels } from "headwise"; const kernels = await loadKernels();${USE}`;
+  expect(run(code)).toBe("relaxed 1,2,3,4");
+  expect(run(code.replace("loadKernels()", "loadKernels({ deterministic: true })"))).toBe("simd 1,2,3,4");
+});
+
+test("headwise/core runs with a module of your own", () => {
+  const code = `import { readFileSync } from "node:fs";
+    import { attend, createAttention, loadKernels } from "headwise/core";
+    const path = new URL(import.meta.resolve("headwise/simd.wasm"));
+    const kernels = await loadKernels({ module: new WebAssembly.Module(readFileSync(path)) });${USE}`;
+  expect(run(code)).toBe("simd 1,2,3,4");
+});
+
+test("headwise/reference holds the twins", () => {
+  const code = `import { reference } from "headwise/reference"; console.log(Object.keys(reference).includes("attention_f32"));`;
+  expect(run(code)).toBe("true");
+});
+
+test.each([
+  ["index.workerd.js", ""],
+  ["index.edge-light.js", "?module"],
+])("%s leaves both modules to the host and holds no bytes", (file, suffix) => {
+  const code = readFileSync(join(root, "dist", file), "utf8");
+  for (const build of ["simd", "relaxed"]) expect(code).toContain(`from"./${build}.wasm${suffix}"`);
+  expect(code.length).toBeLessThan(readFileSync(join(root, "dist/core.js"), "utf8").length * 1.1);
+});

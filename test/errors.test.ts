@@ -1,0 +1,546 @@
+// The texts of errors, call by call. They are part of the API: what is thrown names the function, the argument, the rule and
+// the value, and leaves everything as it was.
+
+import { readFileSync } from "node:fs";
+import { expect, test } from "vitest";
+import * as headwise from "../src/core.ts";
+import { type Attention, type Cache, HeadwiseError, type HeadwiseErrorCode, type Tensor } from "../src/core.ts";
+import { loadKernels } from "../src/index.ts";
+import { firstDifference, kernelsOf } from "./layers.ts";
+
+type Loose<T = unknown> = (...args: readonly unknown[]) => T;
+type Row = readonly [call: () => unknown, kind: typeof TypeError | typeof RangeError | HeadwiseErrorCode, text: string];
+
+// Callers from JavaScript: any argument may be anything.
+const loose = headwise as unknown as Record<
+  Exclude<keyof typeof headwise, "createAttention" | "createCache">,
+  Loose
+> & {
+  readonly createAttention: Loose<Attention>;
+  readonly createCache: Loose<Cache>;
+};
+const { attend, attendWithMaps, createAttention, createCache, scaledDotProductAttention, applyRope } = loose;
+const { splitHeads, mergeHeads, plan, alibiSlopes, ropeTables, permuteRope, convertToGqa, fromHfConfig } = loose;
+const { readSafetensors, readAttentionWeights, toFloats, selfTest, writeSafetensors } = loose;
+
+const f = (length: number) => new Float32Array(length);
+const t = (...shape: number[]): Tensor => ({ data: f(shape.reduce((a, b) => a * b, 1)), shape });
+const bytesOf = (build: string) => readFileSync(new URL(`../build/${build}.wasm`, import.meta.url));
+
+const config = { dModel: 12, numHeads: 3 };
+const weights = { wq: t(12, 12), wk: t(12, 12), wv: t(12, 12), wo: t(12, 12) };
+const fused = { wq: undefined, wk: undefined, wv: undefined };
+
+function messageOf(run: () => unknown): { error: Error; kind: unknown } {
+  try {
+    run();
+  } catch (error) {
+    const thrown = error as Error;
+    return { error: thrown, kind: thrown instanceof HeadwiseError ? thrown.code : thrown.constructor };
+  }
+  throw new Error(`accepted: ${run}`);
+}
+
+test("every wrong call throws its text and changes nothing", async () => {
+  using kernels = await kernelsOf("simd");
+  using other = await kernelsOf("simd");
+  const attention = createAttention(kernels, config, weights);
+  const make = (rules: object, parts: object = {}) =>
+    createAttention(kernels, { ...config, ...rules }, { ...weights, ...parts });
+  const call = (options: unknown, floats = 36) => attend(attention, f(floats), options);
+  const sdpa = (options: object = {}, q = t(1, 2, 3, 4), k = t(1, 1, 3, 4), v = t(1, 1, 3, 4)) =>
+    scaledDotProductAttention(kernels, q, k, v, options);
+  const rope = (options: object, x = t(1, 1, 3, 4)) =>
+    applyRope(kernels, x, { cos: t(3, 2), sin: t(3, 2), pairing: "half", ...options });
+  const cache = createCache(attention, { maxSeqLen: 4 });
+  attend(attention, f(36), { cache });
+  const wide = createAttention(
+    kernels,
+    { ...config, headDim: 6 },
+    { wq: t(18, 12), wk: t(18, 12), wv: t(18, 12), wo: t(12, 18) },
+  );
+  const wideCache = createCache(wide, { maxSeqLen: 4 });
+  const causal = make({ causal: true });
+  const cross = make({ kdim: 4, vdim: 6 }, { wk: t(12, 4), wv: t(12, 6) });
+  const rotating = make({ rope: { theta: 10, pairing: "half" } });
+  const foreign = createAttention(other, config, weights);
+  const gone = make({});
+  gone.release();
+  const goneCache = createCache(attention, { maxSeqLen: 4 });
+  goneCache.release();
+  const dead = await kernelsOf("simd");
+  const deadAttention = createAttention(dead, config, weights);
+  const deadCache = createCache(deadAttention, { maxSeqLen: 1 });
+  dead.release();
+  const y = f(72);
+
+  const tables: Readonly<Record<string, readonly Row[]>> = {
+    createAttention: [
+      [
+        () => createAttention(undefined, config, weights),
+        TypeError,
+        "kernels expected what loadKernels gives, got undefined",
+      ],
+      [() => createAttention({}, config, weights), TypeError, "kernels expected what loadKernels gives, got Object"],
+      [() => createAttention(dead, config, weights), "RELEASED", "kernels was released"],
+      [() => createAttention(kernels, undefined, weights), TypeError, "config expected an object, got undefined"],
+      [() => createAttention(kernels, config), TypeError, "weights expected an object, got undefined"],
+      [() => make({ dModel: "12" }), TypeError, 'dModel expected an integer >= 1, got "12"'],
+      [() => make({ dModel: -12 }), RangeError, "dModel expected an integer >= 1, got -12"],
+      [() => make({ numHeads: Number.NaN }), RangeError, "numHeads expected an integer from 1 to 65536, got NaN"],
+      [() => make({ numHeads: 1.5 }), RangeError, "numHeads expected an integer from 1 to 65536, got 1.5"],
+      [() => make({ numHeads: 1e9 }), RangeError, "numHeads expected an integer from 1 to 65536, got 1000000000"],
+      [
+        () => make({ dModel: 1e9, numHeads: 1e9 }),
+        RangeError,
+        "numHeads expected an integer from 1 to 65536, got 1000000000",
+      ],
+      [
+        () => make({ dModel: 10 }),
+        RangeError,
+        "d_model (10) must be divisible by n_heads (3): d_model must be divisible by num_heads unless headDim is given",
+      ],
+      [
+        () => make({ dModel: 24, numHeads: 6, numKvHeads: 4 }),
+        RangeError,
+        "numHeads expected a multiple of numKvHeads (4), got 6: n_heads (6) must be divisible by n_kv_heads (4)",
+      ],
+      [() => make({ numKvHeads: 0 }), RangeError, "numKvHeads expected an integer >= 1, got 0"],
+      [() => make({ numKvHeads: null }), TypeError, "numKvHeads expected an integer >= 1, got null"],
+      [() => make({ headDim: 0 }), RangeError, "headDim expected an integer >= 1, got 0"],
+      [
+        () => make({ headDim: 2 ** 31 }),
+        RangeError,
+        "headDim expected an integer from 1 to 2147483647, got 2147483648",
+      ],
+      [() => make({ valueDim: 2.5 }), RangeError, "valueDim expected an integer >= 1, got 2.5"],
+      [() => make({ kdim: 0 }), RangeError, "kdim expected an integer >= 1, got 0"],
+      [() => make({ vdim: 7n }), TypeError, "vdim expected an integer >= 1, got 7n"],
+      [() => make({ causal: "yes" }), TypeError, 'causal expected true or false, got "yes"'],
+      [() => make({ window: 4 }), TypeError, "window expected an object, got 4"],
+      [() => make({ window: { left: -1 } }), RangeError, "window.left expected an integer >= 0, got -1"],
+      [
+        () => make({ window: { right: Number.POSITIVE_INFINITY } }),
+        RangeError,
+        "window.right expected an integer >= 0, got Infinity",
+      ],
+      [() => make({ scale: 0 }), RangeError, "scale expected a finite float32 number other than 0, got 0"],
+      [() => make({ scale: 1e-60 }), RangeError, "scale expected a finite float32 number other than 0, got 1e-60"],
+      [() => make({ softcap: 0 }), RangeError, "softcap expected a finite float32 number > 0, got 0"],
+      [() => make({ softcap: 1e300 }), RangeError, "softcap expected a finite float32 number > 0, got 1e+300"],
+      [() => make({ alibi: "linear" }), RangeError, 'alibi expected "geometric", got "linear"'],
+      [() => make({ alibi: [1, 2, 3] }), TypeError, "alibi expected Float32Array, got Array"],
+      [() => make({ alibi: f(2) }), RangeError, "alibi expected one slope a head (3), got 2"],
+      [() => make({ alibi: Float32Array.of(1, Number.NaN, 1) }), RangeError, "alibi expected finite slopes, got NaN"],
+      [
+        () => make({ rope: { theta: 100 } }),
+        RangeError,
+        'rope.pairing expected "half" or "interleaved" (no default: a wrong one is silent), got undefined',
+      ],
+      [
+        () => make({ rope: { theta: 0, pairing: "half" } }),
+        RangeError,
+        "rope.theta expected a finite number > 0, got 0",
+      ],
+      [
+        () => make({ rope: { theta: 100, pairing: "half", dim: 3 } }),
+        RangeError,
+        "rope.dim expected an even integer from 2 to headDim (4), got 3",
+      ],
+      [
+        () => make({ rope: { theta: 100, pairing: "half", dim: 6 } }),
+        RangeError,
+        "rope.dim expected an even integer from 2 to headDim (4), got 6",
+      ],
+      [
+        () => make({ rope: { theta: 100, pairing: "half", scaling: { kind: "dynamic" } } }),
+        RangeError,
+        'rope.scaling.kind expected "linear" or "ntk" or "llama3" or "yarn", got "dynamic"',
+      ],
+      [
+        () => make({ rope: { theta: 100, pairing: "half", scaling: { kind: "linear", factor: 0.5 } } }),
+        RangeError,
+        "rope.scaling.factor expected a finite number >= 1, got 0.5",
+      ],
+      [() => make({ qkNorm: { kind: "layer" } }), RangeError, 'qkNorm.kind expected "per-head" or "full", got "layer"'],
+      [
+        () => make({ qkNorm: { kind: "full", eps: 0 } }),
+        RangeError,
+        "qkNorm.eps expected a finite float32 number > 0, got 0",
+      ],
+      [
+        () => make({ qkNorm: { kind: "full" } }),
+        RangeError,
+        "qNorm expected 12 floats for config.qkNorm, got undefined",
+      ],
+      [() => make({ addZeroAttn: 1 }), TypeError, "addZeroAttn expected true or false, got 1"],
+      [() => make({}, { wq: t(12, 11) }), RangeError, "wq expected shape [12, 12], got [12, 11]"],
+      [() => make({}, { wo: [] }), TypeError, "wo expected { data, shape }, got Array"],
+      [
+        () => make({}, { wk: { data: f(3), shape: [12, 12] } }),
+        RangeError,
+        "wk.data expected 144 floats for shape [12, 12], got 3",
+      ],
+      [() => make({}, { wk: t(144) }), RangeError, "wk expected rank 2, got shape [144]"],
+      [() => make({}, { wv: { data: [], shape: [12, 12] } }), TypeError, "wv.data expected Float32Array, got Array"],
+      [() => make({}, { wv: { data: f(144), shape: "12x12" } }), TypeError, 'wv.shape expected an array, got "12x12"'],
+      [
+        () => make({}, { wv: { data: f(144), shape: [12, -12] } }),
+        RangeError,
+        "wv.shape[1] expected an integer >= 0, got -12",
+      ],
+      [() => make({}, { bq: [0] }), TypeError, "bq expected Float32Array, got Array"],
+      [() => make({}, { bo: f(11) }), RangeError, "bo expected 12 floats, got 11"],
+      [() => make({}, { layout: "nk" }), RangeError, 'weights.layout expected "out-in" or "in-out", got "nk"'],
+      [() => make({}, { wqkv: t(36, 12) }), RangeError, "wq expected none beside wqkv, got Object"],
+      [() => make({}, { wqkv: t(35, 12), ...fused }), RangeError, "wqkv expected shape [36, 12], got [35, 12]"],
+      [() => make({}, { wqkv: t(36, 12), bqkv: f(35), ...fused }), RangeError, "bqkv expected 36 floats, got 35"],
+      [
+        () => make({ kdim: 6 }, { wqkv: t(36, 12), ...fused }),
+        RangeError,
+        "wqkv expected kdim and vdim equal to dModel (12), got 6 and 12",
+      ],
+      [() => make({}, { biasK: f(12) }), RangeError, "biasK and biasV expected both or neither, got biasK alone"],
+      [() => make({}, { sinkLogits: f(4) }), RangeError, "sinkLogits expected 3 floats, got 4"],
+      [() => make({}, { qNorm: f(4) }), RangeError, "qNorm expected none without config.qkNorm, got Float32Array"],
+    ],
+    createCache: [
+      [
+        () => createCache(undefined, { maxSeqLen: 4 }),
+        TypeError,
+        "attention expected what createAttention gives, got undefined",
+      ],
+      [() => createCache(gone, { maxSeqLen: 4 }), "RELEASED", "attention was released"],
+      [() => createCache(deadAttention, { maxSeqLen: 4 }), "RELEASED", "attention.kernels was released"],
+      [() => createCache(attention), TypeError, "options expected an object, got undefined"],
+      [() => createCache(attention, {}), TypeError, "maxSeqLen expected an integer >= 1, got undefined"],
+      [() => createCache(attention, { maxSeqLen: 0 }), RangeError, "maxSeqLen expected an integer >= 1, got 0"],
+      [
+        () => createCache(attention, { maxSeqLen: 2 ** 31 }),
+        RangeError,
+        "maxSeqLen expected an integer from 1 to 2147483647, got 2147483648",
+      ],
+      [
+        () => createCache(attention, { maxSeqLen: 4, batch: 2 ** 31 - 1 }),
+        RangeError,
+        "batch expected an integer from 1 to 1048576, got 2147483647",
+      ],
+    ],
+    truncate: [
+      [() => cache.truncate(4), RangeError, "length expected an integer from 0 to 3, got 4"],
+      [() => cache.truncate("1" as never), TypeError, 'length expected an integer from 0 to 3, got "1"'],
+      [() => goneCache.truncate(0), "RELEASED", "cache was released"],
+    ],
+    read: [
+      [() => goneCache.read(), "RELEASED", "cache was released"],
+      [() => deadCache.read(), "RELEASED", "cache.kernels was released"],
+    ],
+    attend: [
+      [() => attend(undefined, f(12)), TypeError, "attention expected what createAttention gives, got undefined"],
+      [() => attend({}, f(12)), TypeError, "attention expected what createAttention gives, got Object"],
+      [() => attend(gone, f(12)), "RELEASED", "attention was released"],
+      [() => attend(deadAttention, f(12)), "RELEASED", "attention.kernels was released"],
+      [() => attend(attention, [1, 2, 3]), TypeError, "x expected Float32Array, got Array"],
+      [() => attend(attention, f(13)), RangeError, "x expected a multiple of dModel (12) floats, got 13"],
+      [() => attend(attention, f(12), null), TypeError, "options expected an object, got null"],
+      [() => attend(attention, f(12), f(12)), TypeError, "options expected an object, got Float32Array"],
+      [() => call({ batch: 2 }), RangeError, "x expected a multiple of batch (2) x dModel (12) floats, got 36"],
+      [() => call({ batch: 0 }), RangeError, "batch expected an integer from 1 to 1048576, got 0"],
+      [() => call({ batch: 1e9 }, 0), RangeError, "batch expected an integer from 1 to 1048576, got 1000000000"],
+      [() => call({ cache: {} }), TypeError, "cache expected what createCache gives, got Object"],
+      [() => call({ cache: goneCache }, 12), "RELEASED", "cache was released"],
+      [() => call({ cache: wideCache }), RangeError, "cache expected headDim 4, got 6"],
+      [
+        () => attend(foreign, f(12), { cache }),
+        RangeError,
+        "cache expected one made with the same kernels as attention, got another's",
+      ],
+      [() => call({ cache }, 24), "CACHE_FULL", "past 3 + qLen 2 exceeds maxSeqLen 4"],
+      [() => call({ cache, keys: f(24) }, 12), "CACHE_FULL", "past 3 + keys 2 exceeds maxSeqLen 4"],
+      [() => call({ cache, batch: 2 }, 24), RangeError, "batch expected that of the cache (1), got 2"],
+      [
+        () => call({ cache, align: "end" }, 12),
+        RangeError,
+        'align expected none after a past of 3 keys, which places the queries, got "end"',
+      ],
+      [() => call({ append: false }), RangeError, "append expected true without a cache, got false"],
+      [() => call({ append: 0 }), TypeError, "append expected true or false, got 0"],
+      [
+        () => call({ cache, append: false, keys: f(12) }),
+        RangeError,
+        "keys expected none with append: false, got Float32Array",
+      ],
+      [() => call({ values: f(36) }), RangeError, "values expected none without keys, got Float32Array"],
+      [() => call({ keys: f(36), values: f(24) }), RangeError, "values expected as many rows as keys (3), got 2"],
+      [() => call({ keys: "x" }), TypeError, 'keys expected Float32Array, got "x"'],
+      [() => call({ keys: f(35) }), RangeError, "keys expected a multiple of kdim (12) floats, got 35"],
+      [() => attend(cross, f(12)), RangeError, "keys expected because kdim (4) is not dModel (12), got undefined"],
+      [
+        () => attend(cross, f(12), { keys: f(4) }),
+        RangeError,
+        "values expected because vdim (6) is not kdim (4), got undefined",
+      ],
+      [
+        () => attend(cross, f(12), { keys: f(4), values: f(7) }),
+        RangeError,
+        "values expected a multiple of vdim (6) floats, got 7",
+      ],
+      [
+        () => attend(causal, f(12), { keys: f(24) }),
+        RangeError,
+        'align expected "start" or "end" because qLen (1) and kvLen (2) differ and no past places the queries, got undefined',
+      ],
+      [() => call({ kvLengths: [1, 2] }), RangeError, "kvLengths expected one length a batch row (1), got 2"],
+      [() => call({ kvLengths: "3" }), TypeError, 'kvLengths expected an array of integers, got "3"'],
+      [() => call({ kvLengths: [4] }), RangeError, "kvLengths[0] expected an integer from 0 to 3, got 4"],
+      [() => call({ kvLengths: [1.5] }), RangeError, "kvLengths[0] expected an integer from 0 to 3, got 1.5"],
+      [() => call({ align: "left" }), RangeError, 'align expected "start" or "end", got "left"'],
+      [() => call({ positions: [0, 1, 2] }), RangeError, "positions expected none without config.rope, got Array"],
+      [() => attend(rotating, f(36), { positions: [0, 1] }), RangeError, "positions expected 3 integers, got 2"],
+      [
+        () => attend(rotating, f(36), { positions: [0, -1, 2] }),
+        RangeError,
+        "positions[1] expected an integer >= 0, got -1",
+      ],
+      [() => call({ out: f(12) }), RangeError, "out expected 36 floats, got 12"],
+      [() => call({ out: [] }), TypeError, "out expected Float32Array, got Array"],
+      [
+        () => attend(attention, y.subarray(0, 36), { out: y.subarray(12, 48) }),
+        RangeError,
+        "out expected x itself or memory apart from it, got one that overlaps x in part",
+      ],
+      [() => call({ keep: [true] }), TypeError, "keep expected an object, got Array"],
+      [() => call({ keep: { data: [1, 0, 1], shape: [3] } }), TypeError, "keep.data[0] expected true or false, got 1"],
+      [
+        () => call({ keep: { data: f(3), shape: [3] } }),
+        TypeError,
+        "keep.data expected Uint8Array or an array of booleans, got Float32Array",
+      ],
+      [
+        () => call({ keep: { data: new Uint8Array(3), shape: [] } }),
+        RangeError,
+        "keep expected rank 1 to 4, got shape []",
+      ],
+      [
+        () => call({ keep: { data: new Uint8Array(2), shape: [3] } }),
+        RangeError,
+        "keep.data expected 3 elements for shape [3], got 2",
+      ],
+      [
+        () => call({ drop: { data: new Uint8Array(4), shape: [4] } }),
+        RangeError,
+        "drop expected a shape that broadcasts to [1, 3, 3, 3], got [4]",
+      ],
+      [
+        () => call({ drop: { data: new Uint8Array(6), shape: [2, 3] } }),
+        RangeError,
+        "drop expected a shape that broadcasts to [1, 3, 3, 3], got [2, 3]",
+      ],
+      [
+        () => call({ bias: { data: f(3), shape: [1, 1, 1, 1, 3] } }),
+        RangeError,
+        "bias expected rank 1 or 2 or 3 or 4, got shape [1, 1, 1, 1, 3]",
+      ],
+      [
+        () => call({ bias: { data: f(27), shape: [3, 3, 3] } }, 24),
+        RangeError,
+        "bias expected a shape that broadcasts to [1, 3, 2, 2], got [3, 3, 3]",
+      ],
+    ],
+    attendWithMaps: [
+      [() => attendWithMaps(attention, f(13)), RangeError, "x expected a multiple of dModel (12) floats, got 13"],
+    ],
+    scaledDotProductAttention: [
+      [
+        () => scaledDotProductAttention(null, t(1, 1, 1, 1), t(1, 1, 1, 1), t(1, 1, 1, 1)),
+        TypeError,
+        "kernels expected what loadKernels gives, got null",
+      ],
+      [() => sdpa({}, t(2, 3, 4)), RangeError, "q expected rank 4, got shape [2, 3, 4]"],
+      [() => sdpa({}, t(1, 0, 3, 4)), RangeError, "q expected 1 to 65536 heads and dim >= 1, got 0 and 4"],
+      [() => sdpa({}, t(1, 100000, 0, 4)), RangeError, "q expected 1 to 65536 heads and dim >= 1, got 100000 and 4"],
+      [
+        () => sdpa({}, t(1, 6, 3, 4), t(1, 4, 3, 4), t(1, 4, 3, 4)),
+        RangeError,
+        "q expected a multiple of k's heads (4), got 6: n_heads (6) must be divisible by n_kv_heads (4)",
+      ],
+      [() => sdpa({}, t(1, 2, 3, 4), t(2, 1, 3, 4)), RangeError, "k expected shape [1, 1, 3, 4], got [2, 1, 3, 4]"],
+      [() => sdpa({}, t(1, 2, 3, 4), t(1, 1, 3, 5)), RangeError, "k expected shape [1, 1, 3, 4], got [1, 1, 3, 5]"],
+      [
+        () => sdpa({}, t(1, 2, 3, 4), t(1, 1, 3, 4), t(1, 1, 2, 4)),
+        RangeError,
+        "v expected shape [1, 1, 3, 4], got [1, 1, 2, 4]",
+      ],
+      [() => sdpa({ layout: "bsd" }), RangeError, 'layout expected "bhsd" or "bshd", got "bsd"'],
+      [
+        () => sdpa({ past: { key: t(1, 1, 2, 5), value: t(1, 1, 2, 4) } }),
+        RangeError,
+        "past.key expected shape [1, 1, 2, 4], got [1, 1, 2, 5]",
+      ],
+      [
+        () => sdpa({ past: { key: t(1, 1, 2, 4), value: t(1, 1, 1, 4) } }),
+        RangeError,
+        "past.value expected shape [1, 1, 2, 4], got [1, 1, 1, 4]",
+      ],
+      [() => sdpa({ past: [] }), TypeError, "past expected an object, got Array"],
+      [
+        () => sdpa({ causal: true }, t(1, 2, 2, 4)),
+        RangeError,
+        'align expected "start" or "end" because qLen (2) and kvLen (3) differ and no past places the queries, got undefined',
+      ],
+      [
+        () => sdpa({ past: { key: t(1, 1, 2, 4), value: t(1, 1, 2, 4) }, align: "start" }),
+        RangeError,
+        'align expected none after a past of 2 keys, which places the queries, got "start"',
+      ],
+      [() => sdpa({ sinkLogits: f(1) }), RangeError, "sinkLogits expected one a head (2), got 1"],
+      [() => sdpa({ alibi: f(3) }), RangeError, "alibi expected one slope a head (2), got 3"],
+      [
+        () => sdpa({ scores: "logits" }),
+        RangeError,
+        'scores expected "raw" or "softcapped" or "masked" or "weights", got "logits"',
+      ],
+      [() => sdpa({ lse: 1 }), TypeError, "lse expected true or false, got 1"],
+      [() => sdpa({ present: "no" }), TypeError, 'present expected true or false, got "no"'],
+      [() => sdpa({ scale: "0.5" }), TypeError, 'scale expected a finite float32 number other than 0, got "0.5"'],
+    ],
+    applyRope: [
+      [() => rope({ pairing: undefined }), TypeError, 'pairing expected "half" or "interleaved", got undefined'],
+      [() => rope({ sin: t(3, 1) }), RangeError, "sin expected shape [3, 2], got [3, 1]"],
+      [() => rope({ cos: t(3, 3), sin: t(3, 3) }), RangeError, "cos expected 1 to 2 columns for heads of 4, got 3"],
+      [() => rope({ positions: [0, 1, 3] }), RangeError, "positions expected rows of cos below 3, got 3"],
+      [() => rope({ positions: [0, 1] }), RangeError, "positions expected 3 integers, got 2"],
+      [() => rope({ layout: "sbhd" }), RangeError, 'layout expected "bhsd" or "bshd", got "sbhd"'],
+      [() => rope({}, t(1, 1, 4, 4)), RangeError, "positions expected rows of cos below 3, got 3"],
+    ],
+    splitHeads: [
+      [() => splitHeads(kernels, t(3, 10), 3), RangeError, "d_model (10) must be divisible by n_heads (3)"],
+      [() => splitHeads(kernels, t(3, 10), "2"), TypeError, 'numHeads expected an integer from 1 to 65536, got "2"'],
+      [() => splitHeads(kernels, t(30), 3), RangeError, "x expected rank 2, got shape [30]"],
+    ],
+    mergeHeads: [
+      [() => mergeHeads(kernels, t(3, 10)), RangeError, "x expected rank 3, got shape [3, 10]"],
+      [() => mergeHeads(kernels, t(0, 3, 10)), RangeError, "x expected 1 to 65536 heads and dim >= 1, got 0 and 10"],
+    ],
+    plan: [
+      [
+        () => plan({ dModel: 10, numHeads: 3 }),
+        RangeError,
+        "d_model (10) must be divisible by n_heads (3): d_model must be divisible by num_heads unless headDim is given",
+      ],
+      [() => plan(config, { maxSeqLen: 4, qLen: 5 }), RangeError, "maxSeqLen expected an integer >= 5, got 4"],
+      [() => plan(config, { batch: 1e9 }), RangeError, "batch expected an integer from 1 to 1048576, got 1000000000"],
+      [() => plan(config, null), TypeError, "sizes expected an object, got null"],
+    ],
+    alibiSlopes: [
+      [() => alibiSlopes(0), RangeError, "numHeads expected an integer from 1 to 65536, got 0"],
+      [() => alibiSlopes(1e9), RangeError, "numHeads expected an integer from 1 to 65536, got 1000000000"],
+    ],
+    ropeTables: [
+      [
+        () => ropeTables({ theta: 10, pairing: "half", dim: 1e9 }, [0]),
+        RangeError,
+        "rope.dim expected an integer from 2 to 65536, got 1000000000",
+      ],
+      [
+        () => ropeTables({ theta: 10, pairing: "half", dim: 4 }, 3),
+        TypeError,
+        "positions expected an array of integers, got 3",
+      ],
+    ],
+    permuteRope: [
+      [() => permuteRope(t(6, 2), 4, "half"), RangeError, "weight expected a multiple of numHeads (4) rows, got 6"],
+    ],
+    convertToGqa: [
+      [
+        () => convertToGqa(weights, { numHeads: 3 }, 2),
+        RangeError,
+        "config.numKvHeads expected a multiple of numKvHeads (2), got 3",
+      ],
+    ],
+    fromHfConfig: [
+      [() => fromHfConfig("{"), "BAD_FILE", 'json expected valid JSON, got "{"'],
+      [
+        () => fromHfConfig({ model_type: "mamba" }),
+        "BAD_FILE",
+        'model_type expected one of llama, mistral, qwen2, qwen3, olmo2, gemma, gemma2, gemma3_text, gemma3, phi3, gpt_oss, gpt2, gpt_neox, falcon, bert, roberta, t5, mt5, whisper, got "mamba"',
+      ],
+    ],
+    readSafetensors: [
+      [() => readSafetensors(new Uint8Array(7)), "BAD_FILE", "bytes expected an 8-byte header length, got 7 bytes"],
+      [
+        () => readSafetensors(Uint8Array.of(255, 255, 255, 255, 255, 255, 255, 255)),
+        "BAD_FILE",
+        "header length expected <= 100000000 bytes, got 18446744073709551615",
+      ],
+      [
+        () => readSafetensors(Uint8Array.of(3, 0, 0, 0, 0, 0, 0, 0, 123, 125)),
+        "BAD_FILE",
+        "header length expected <= 2, the bytes after it, got 3",
+      ],
+      [
+        () => readSafetensors("model.safetensors"),
+        TypeError,
+        'bytes expected Uint8Array or ArrayBuffer, got "model.safetensors"',
+      ],
+    ],
+    readAttentionWeights: [
+      [
+        () => readAttentionWeights(writeSafetensors({ x: t(2, 2) })),
+        "BAD_FILE",
+        'names below prefix "" expected one of the known families, got "x"',
+      ],
+    ],
+    toFloats: [[() => toFloats(undefined), TypeError, "tensor expected an object, got undefined"]],
+    selfTest: [[() => selfTest({}), TypeError, "kernels expected what loadKernels gives, got Object"]],
+  };
+  const before = attend(attention, f(36).fill(1)) as Float32Array;
+  const used = kernels.usedBytes;
+  for (const [where, rows] of Object.entries(tables))
+    for (const [run, kind, text] of rows) {
+      const thrown = messageOf(run);
+      expect(thrown.error.message).toBe(`${where}: ${text}`);
+      expect(thrown.kind, text).toBe(kind);
+      expect(kernels.usedBytes, text).toBe(used);
+      expect(cache.length, text).toBe(3);
+    }
+  expect(firstDifference(attend(attention, f(36).fill(1)) as Float32Array, before)).toBe(-1);
+});
+
+test("loadKernels says what a module is not", async () => {
+  const foreign = [0, 97, 115, 109, 1, 0, 0, 0, 1, 4, 1, 96, 0, 0, 2, 7, 1, 1, 97, 1, 98, 0, 0];
+  const rows: readonly (readonly [options: unknown, kind: Row[1], text: string])[] = [
+    [null, TypeError, "options expected an object, got null"],
+    [{ deterministic: 1 }, TypeError, "deterministic expected true or false, got 1"],
+    [{ module: "simd.wasm" }, TypeError, 'module expected WebAssembly.Module or its bytes, got "simd.wasm"'],
+    [
+      { module: new Uint8Array([60, 33, 68, 79]) },
+      "NOT_WASM",
+      "module expected bytes that begin 00 61 73 6d, got 3c 21 44 4f",
+    ],
+    [
+      { module: bytesOf("simd").subarray(0, 1000) },
+      "NOT_WASM",
+      "module expected bytes that this engine accepts, got 1000 that it refuses: damaged, or a build for newer engines",
+    ],
+    [
+      { module: Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0) },
+      "ABI_MISMATCH",
+      "the module expected a kernel append_f32 of 7 arguments, got none; its .wasm and .js are of different versions",
+    ],
+    [
+      { module: Uint8Array.from(foreign) },
+      "ABI_MISMATCH",
+      "module expected one of this package's, got one that does not start on its memory",
+    ],
+  ];
+  for (const load of [loadKernels, headwise.loadKernels] as unknown as Loose<Promise<unknown>>[])
+    for (const [options, kind, text] of rows.slice(load === loadKernels ? 0 : 2)) {
+      const error = await load(options).catch((reason: unknown) => reason);
+      expect((error as Error).message).toBe(`loadKernels: ${text}`);
+      expect(error instanceof HeadwiseError ? error.code : (error as Error).constructor, text).toBe(kind);
+    }
+  await expect((headwise.loadKernels as Loose<Promise<unknown>>)()).rejects.toThrow(
+    "loadKernels: module expected WebAssembly.Module or its bytes, got undefined",
+  );
+});

@@ -1,0 +1,156 @@
+// attention_f32 one float operation at a time, in the order its contract names: what the kernel must match bit for bit.
+// `fused` is how the build's multiply-add rounds: once, or after the product and again after the sum.
+
+import { PAGE } from "../../assembly/layout.ts";
+import { attends, type Trial } from "./attention-trial.ts";
+
+const f = Math.fround;
+const f32 = new Float32Array(1);
+const i32 = new Int32Array(f32.buffer);
+const f64 = new Float64Array(1);
+const u64 = new BigUint64Array(f64.buffer);
+
+const LOG2_E = 1.4426950408889634;
+const LN_2 = 0.6931471805599453;
+
+/** The float of bits(z) << 23. */
+function power(z: number): number {
+  f32[0] = z;
+  i32[0] = i32[0]! << 23;
+  return f32[0]!;
+}
+
+/** a·b + c rounded once: the sum in double is rounded to odd, so that rounding it again to float is exact. */
+function fma(a: number, b: number, c: number): number {
+  const product = a * b;
+  const sum = product + c;
+  const back = sum - product;
+  const error = product - (sum - back) + (c - back);
+  f64[0] = sum;
+  if (Number.isFinite(sum) && error !== 0 && (u64[0]! & 1n) === 0n) u64[0]! += error > 0 === sum > 0 ? 1n : -1n;
+  return f(f64[0]!);
+}
+
+const unfused = (a: number, b: number, c: number) => f(c + f(a * b));
+
+type Mad = typeof fma;
+
+function polynomial(mad: Mad, x: number, highestFirst: readonly number[]): number {
+  return highestFirst.slice(1).reduce((sum, k) => mad(sum, x, f(k)), f(highestFirst[0]!));
+}
+
+const EX2 = [
+  0.0013264727123511728, 0.009671512644822257, 0.055507337434972125, 0.24022242085262402, 0.6931469775989922, 1,
+];
+
+function ex2(mad: Mad, t: number): number {
+  const clamped = t < -127 ? -127 : t;
+  const z = f(clamped + 12583039);
+  return f(polynomial(mad, f(clamped - f(z - 12583039)), EX2) * power(z));
+}
+
+const EXP = [0.0013814540579915047, 0.00836874544620514, 0.04166838899254799, 0.1666652113199234, 0.4999999403953552];
+
+function exp(mad: Mad, x: number): number {
+  const z = mad(x, 1.4426950216293335, 12583039);
+  const n = f(z - 12583039);
+  const r = mad(n, 0.00021219444170128554, mad(n, -0.693359375, x));
+  return f(f(mad(f(r * r), polynomial(mad, r, EXP), r) + 1) * power(z));
+}
+
+const TANH = [
+  -0.005704987328499556, 0.0206390880048275, -0.05373971536755562, 0.13331441581249237, -0.3333328068256378,
+];
+
+function tanh(mad: Mad, x: number): number {
+  const size = Math.abs(x) > f(9.1) ? f(9.1) : Math.abs(x);
+  const square = f(size * size);
+  const near = mad(f(square * size), polynomial(mad, square, TANH), size);
+  const far = f(1 - f(2 / f(exp(mad, f(size + size)) + 1)));
+  return Math.sign(x) * (size < 0.625 ? near : far);
+}
+
+/** One row's running state, as the kernel keeps it. */
+class Row {
+  m = Number.NEGATIVE_INFINITY;
+  readonly sums = [0, 0, 0, 0];
+  readonly o: number[];
+  readonly mad: Mad;
+  constructor(mad: Mad, valueDim: number) {
+    this.mad = mad;
+    this.o = new Array<number>(valueDim).fill(0);
+  }
+  get shift(): number {
+    return this.m === Number.NEGATIVE_INFINITY ? 0 : this.m;
+  }
+  /** Makes `top` part of the max. */
+  raise(top: number): void {
+    const before = this.m;
+    this.m = Math.max(before, top);
+    const alpha = this.m === before ? 1 : ex2(this.mad, f(before - this.shift));
+    for (let i = 0; i < 4; i++) this.sums[i] = f(this.sums[i]! * alpha);
+    for (let d = 0; d < this.o.length; d++) this.o[d] = f(this.o[d]! * alpha);
+  }
+  weight(score: number): number {
+    return ex2(this.mad, f(score - this.shift));
+  }
+}
+
+/** out[:valueDim] of head h of query token t, and the log-sum-exp. */
+export function oracleRow(trial: Trial, t: number, h: number, fused: boolean): { out: number[]; lse: number } {
+  const { shape, q, k, v } = trial;
+  const { headDim, valueDim, numKvHeads } = shape;
+  const mad = fused ? fma : unfused;
+  const kvHead = Math.floor(h / (shape.numHeads / numKvHeads));
+  const cap = shape.softcap > 0;
+  const factor = f(cap ? f(shape.scale) / f(shape.softcap) : f(shape.scale) * LOG2_E);
+  const qs = Array.from({ length: headDim }, (_, d) => f(q[t * shape.qStride + h * shape.qHeadStride + d]! * factor));
+  const score = (key: (d: number) => number): number => {
+    let s = 0;
+    for (let d = 0; d < headDim; d++) s = mad(qs[d]!, key(d), s);
+    return cap ? f(tanh(mad, s) * f(f(shape.softcap) * LOG2_E)) : s;
+  };
+
+  const row = new Row(mad, valueDim);
+  if (shape.extraKey && shape.extraValue) {
+    const { extraKey, extraValue } = shape;
+    row.m = score((d) => extraKey[kvHead * headDim + d]!);
+    row.sums[0] = row.weight(row.m);
+    for (let d = 0; d < valueDim; d++) row.o[d] = f(row.sums[0]! * extraValue[kvHead * valueDim + d]!);
+  }
+  const join = (s: number) => {
+    row.raise(s);
+    row.sums[0] = f(row.sums[0]! + row.weight(s));
+  };
+  if (shape.zeroKey) join(0);
+  if (shape.sinks && shape.sinks[h] !== Number.NEGATIVE_INFINITY) join(f(shape.sinks[h]! * f(LOG2_E)));
+
+  const position = shape.qStart + t;
+  for (let first = 0; first < shape.kvLen; first += PAGE) {
+    const keys = Array.from({ length: PAGE }, (_, i) => first + i).filter((j) => attends(trial, t, h, j));
+    if (keys.length === 0) continue;
+    const scores = keys.map((j) => {
+      let s = score((d) => k[(j * numKvHeads + kvHead) * headDim + d]!);
+      if (shape.slopes) s = f(s + f(f(Math.abs(position - j)) * f(shape.slopes[h]! * -LOG2_E)));
+      const bias = shape.bias?.[h * shape.biasHeadStride + t * shape.biasRowStride + j];
+      return bias === undefined ? s : f(s + f(bias * f(LOG2_E)));
+    });
+    row.raise(Math.max(...scores));
+    const odd = [0, 0, 0, 0];
+    keys.forEach((j, i) => {
+      const w = row.weight(scores[i]!);
+      const sums = (j & 4) === 0 ? row.sums : odd;
+      sums[j & 3] = f(sums[j & 3]! + w);
+      for (let d = 0; d < valueDim; d++) row.o[d] = mad(w, v[(j * numKvHeads + kvHead) * valueDim + d]!, row.o[d]!);
+    });
+    for (let i = 0; i < 4; i++) row.sums[i] = f(row.sums[i]! + odd[i]!);
+  }
+
+  const [a, b, c, d] = row.sums as [number, number, number, number];
+  const sum = f(f(a + c) + f(b + d));
+  const inverse = sum === 0 ? 0 : f(1 / sum);
+  return {
+    out: row.o.map((x) => f(f(x * inverse) + 0)),
+    lse: sum === 0 ? Number.NEGATIVE_INFINITY : f(row.m * LN_2 + Math.log(sum)),
+  };
+}
