@@ -14,6 +14,12 @@ const wasmBytes = {
 
 export default defineConfig({
   plugins: [wasmBytes],
-  resolve: { alias: { "headwise/reference": "/src/reference/index.ts", headwise: "/src/index.ts" } },
+  resolve: {
+    alias: {
+      "headwise/reference": "/src/reference/index.ts",
+      "headwise/core": "/src/core.ts",
+      headwise: "/src/index.ts",
+    },
+  },
   test: { include: ["test/**/*.test.ts"], testTimeout: 60_000 },
 });

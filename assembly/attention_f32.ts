@@ -6,17 +6,17 @@ import { TILE_HEIGHT } from "./simd";
 import { AttentionShape, AttentionShapePtr, F32Ptr, PagesPtr } from "./types";
 
 /**
- * out[t, h, :valueDim] = sum over j of softmax(score[j]) · v[j, h/G], with G = numHeads / numKvHeads and
- * score[j] = softcap(scale · q[t, h] · k[j, h/G]) - slope[h] · |p - j| + bias[h, t, j], p = qStart + t,
- * over the keys j in [max(0, p - left), min(kvLen, p + right + 1)) that keep and bias do not exclude; before them come the
- * extra key, the zero key and the sink, where there are any. A row that attends nothing is zeros, its lse -Infinity.
+ * out[t, h, :valueDim] = sum over j of softmax(score[j]) · v[j, h/G], where G = numHeads / numKvHeads, p = qStart + t,
+ * score[j] = softcap(scale · q[t, h] · k[j, h/G]) - slope[h] · |p - j| + bias[h, t, j],
+ * over the keys j in [max(0, p - left), min(kvLen, p + right + 1)) that keep and bias do not exclude. Before them come
+ * the extra key, the zero key and the sink, where there are any. A row that attends nothing is zeros, its lse -Infinity.
  *
- * Rows begin..end of numKvHeads · qLen · G, row (kvHead · qLen + t) · G + g for head h = kvHead · G + g. Bits depend on no
- * cut of the rows, no tile, and on nothing that an excluded key, an unwritten slot of a page or the scratch holds.
+ * Rows begin..end of numKvHeads · qLen · G, row (kvHead · qLen + t) · G + g for head h = kvHead · G + g. Bits depend on
+ * no cut of the rows, no tile, and on nothing that an excluded key, an unwritten slot of a page or the scratch holds.
  *
  * q and out: heads by the strides of `shape`, in floats, any alignment; neither overlaps anything else. pages: for the
- * absolute keys PAGE·i.., page i = [numKvHeads] of K [PAGE/8][headDim][8] and V [ceil(valueDim/8)][PAGE][8]; read where a
- * key is attended, and up to 31 keys around within the page. scratch: see layout.ts, 64-byte aligned, any content.
+ * absolute keys PAGE·i.., page i = [numKvHeads] of K [PAGE/8][headDim][8] and V [ceil(valueDim/8)][PAGE][8]; read where
+ * a key is attended, and up to 31 keys around within the page. scratch: see layout.ts, 64-byte aligned, any content.
  */
 export function attention_f32(
   out: F32Ptr,

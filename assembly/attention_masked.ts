@@ -3,19 +3,19 @@ import { weigh_columns } from "./attention_values_wide";
 import { bias_row, is_excluded, keep_row } from "./mask";
 import { AttentionShape, F32Ptr, U8Ptr } from "./types";
 
-// The slow road of attention_f32: a value is not finite and not every row of the strip attends its key, and 0 · NaN is NaN.
-// Keys are told apart by the rules, never by a weight of 0: an attended key whose weight underflowed must still spoil its
-// row, as it does on the fast road.
+// The slow road of attention_f32: a value is not finite and not every row of the strip attends its key, and 0 · NaN is
+// NaN. Keys are told apart by the rules, never by a weight of 0: an attended key whose weight underflowed must still
+// spoil its row, as it does on the fast road.
 
 /** States of a strip's rows with an alpha of 1, for outputs that are rescaled already. */
 const RESCALED = memory.data<f32>([
-  0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0,
-  0, 0, 0, 0, 0, 1, 0, 0,
+  0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1,
+  0, 0, 0, 0, 0, 0, 0, 1, 0, 0,
 ]);
 
 /**
- * allowed[j] = a bit for each row of the strip that may attend key j of the page, for the keys [first, last). The strip's
- * rows start at row r of the kv head's, the page at key `key`.
+ * allowed[j] = a bit for each row of the strip that may attend key j of the page, for the keys [first, last). The
+ * strip's rows start at row r of the kv head's, the page at key `key`.
  */
 export function classify_keys(
   allowed: U8Ptr,
@@ -47,8 +47,8 @@ export function classify_keys(
 }
 
 /**
- * o[:rows, :8] = alpha · o + sum of weight · value over the allowed keys of [first, last), in ascending order: keys of all
- * rows through the tile, keys of some rows row by row, keys of none not at all.
+ * o[:rows, :8] = alpha · o + sum of weight · value over the allowed keys of [first, last), in ascending order: keys of
+ * all rows through the tile, keys of some rows row by row, keys of none not at all.
  */
 export function weigh_masked(
   o: F32Ptr,

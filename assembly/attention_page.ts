@@ -1,5 +1,5 @@
 import { classify_keys, weigh_masked } from "./attention_masked";
-import { score_4x8, score_5x8, score_6x8 } from "./attention_scores";
+import { score_3x8, score_4x8, score_5x8, score_6x8 } from "./attention_scores";
 import { score_1x32, score_2x16, score_3x16 } from "./attention_scores_wide";
 import { bias_scores, cap_scores, exclude_scores, keep_scores, slope_scores, soften_scores } from "./attention_softmax";
 import { STATE_BYTES, STATE_HIGH, STATE_LOW, STRIP_BYTES, STRIP_ROWS, VALUE_PANEL_BYTES } from "./attention_state";
@@ -11,8 +11,14 @@ import { TILE_HEIGHT } from "./simd";
 import { AttentionShape, F32Ptr } from "./types";
 
 /**
- * A strip of rows with the keys of one page: scores, rules, online softmax, values. The strip is rows r.. of the kv head's,
- * the page that of the keys from `key` on; k is where the kv head's part of it starts, s the strip's scores.
+ * Whether three rows take 16 keys or columns at a time. Fused, they need the 12 chains and have the registers; an add
+ * alone is ready so early that 6 chains do, and the product takes a register.
+ */
+const THREE_WIDE: bool = TILE_HEIGHT == 6;
+
+/**
+ * A strip of rows with the keys of one page: scores, rules, online softmax, values. The strip is rows r.. of the kv
+ * head's, the page that of the keys from `key` on; k is where the kv head's part of it starts, s the strip's scores.
  */
 export function attend_page(
   s: F32Ptr,
@@ -45,7 +51,7 @@ export function attend_page(
   const masked = shape.keep != 0 || shape.bias != 0;
   const shared = latestFirst <= first && earliestLast >= last && !masked;
 
-  const keys = rows > 3 ? 8 : rows > 1 ? 16 : 32;
+  const keys = rows > 3 ? PANEL : rows > 1 ? 16 : 32;
   const start = first & -keys;
   const end = (last + keys - 1) & -keys;
   score_keys(rows, s, queries, k, shape.headDim, start, end);
@@ -88,19 +94,21 @@ export function attend_page(
   let classified = false;
   for (let c = 0; c < panels; ) {
     const left = panels - c;
-    const wide = rows == 1 ? (left > 3 ? 4 : 1) : rows < 4 && left > 1 ? 2 : 1;
+    const wide = rows == 1 ? (left > 3 ? 4 : 1) : rows < (THREE_WIDE ? 4 : 3) && left > 1 ? 2 : 1;
     const to = o + (<usize>c << 5);
     const from = values + VALUE_PANEL_BYTES * c;
     let failed = 0;
     if (wide == 4) failed = weigh_1x32(to, outputBytes, states, p, from, n, check);
     else if (wide == 1) failed = weigh_columns(rows, to, outputBytes, states, p, from, n, check);
     else if (rows == 2) failed = weigh_2x16(to, outputBytes, states, p, from, n, check);
-    else failed = weigh_3x16(to, outputBytes, states, p, from, n, check);
+    else if (THREE_WIDE) failed = weigh_3x16(to, outputBytes, states, p, from, n, check);
     if (failed) {
       if (!classified) classify_keys(allowed, states, rows, shape, kvHead, r, key, first, last);
       classified = true;
       for (let i = c; i < c + wide; i++) {
-        weigh_masked(o + (<usize>i << 5), outputBytes, states, rows, s, v + VALUE_PANEL_BYTES * i, allowed, first, last);
+        const block = o + (<usize>i << 5);
+        const from = v + VALUE_PANEL_BYTES * i;
+        weigh_masked(block, outputBytes, states, rows, s, from, allowed, first, last);
       }
     }
     c += wide;
@@ -121,7 +129,9 @@ function score_keys(rows: i32, s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, st
     case 4:
       return score_4x8(to, q, from, headDim, n >> 3);
     case 3:
-      return score_3x16(to, q, from, headDim, n >> 4);
+      if (THREE_WIDE) score_3x16(to, q, from, headDim, n >> 4);
+      else score_3x8(to, q, from, headDim, n >> 3);
+      return;
     case 2:
       return score_2x16(to, q, from, headDim, n >> 4);
     default:

@@ -20,8 +20,8 @@ function query_scale(shape: AttentionShape): f32 {
 }
 
 /**
- * Sets a row up: its limits in `state`; the scaled query in the chunks of `qs`, which lie `chunk` bytes apart; o[:columns],
- * what it has attended before any page. columns is valueDim rounded up to a panel.
+ * Sets a row up: its limits in `state`; the scaled query in the chunks of `qs`, which lie `chunk` bytes apart;
+ * o[:columns], what it has attended before any page. columns is valueDim rounded up to a panel.
  */
 export function start_row(
   state: usize,

@@ -5,8 +5,9 @@ import { F32Ptr } from "./types";
 
 // The micro-tiles of attention_f32's scores: R query rows x C keys. Every score has one accumulator and walks its sum
 // upwards, so that all forms give the same bits. A tile keeps R·C/4 accumulators beside its operands: V8 has 15 vector
-// registers, and 8 chains at least keep two multiply-adds of latency 4 in flight. The R rows of q lie interleaved in chunks
-// of 64 components, so that one address and constant offsets reach them all; rows of s lie a page of floats apart.
+// registers, and 8 chains at least keep two multiply-adds of latency 4 in flight. The R rows of q lie interleaved in
+// chunks of 64 components, so that one address and constant offsets reach them all; rows of s lie a page of floats
+// apart.
 
 /** Bytes of a chunk of a key panel. */
 const CHUNK_KEYS: usize = QUERY_CHUNK * PANEL * 4;
@@ -169,6 +170,46 @@ export function score_4x8(s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count: 
     v128.store(s, a21, STRIP_BYTES * 2 + 16);
     v128.store(s, a30, STRIP_BYTES * 3);
     v128.store(s, a31, STRIP_BYTES * 3 + 16);
+    s += 32;
+  }
+}
+
+/** s[:3, j] = q[:3] · k[j] for the first 8 · count keys of k. */
+export function score_3x8(s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count: i32): void {
+  for (; count > 0; count--) {
+    const end = k + (<usize>headDim << 5);
+    let x = q;
+    let a00 = f32x4.splat(0);
+    let a01 = f32x4.splat(0);
+    let a10 = f32x4.splat(0);
+    let a11 = f32x4.splat(0);
+    let a20 = f32x4.splat(0);
+    let a21 = f32x4.splat(0);
+    do {
+      const stop = min<usize>(k + CHUNK_KEYS, end);
+      do {
+        const b0 = v128.load(k);
+        const b1 = v128.load(k, 16);
+        const x0 = v128.load32_splat(x);
+        a00 = madd(x0, b0, a00);
+        a01 = madd(x0, b1, a01);
+        const x1 = v128.load32_splat(x, CHUNK_BYTES);
+        a10 = madd(x1, b0, a10);
+        a11 = madd(x1, b1, a11);
+        const x2 = v128.load32_splat(x, CHUNK_BYTES * 2);
+        a20 = madd(x2, b0, a20);
+        a21 = madd(x2, b1, a21);
+        x += 4;
+        k += 32;
+      } while (k < stop);
+      x += CHUNK_BYTES * 2;
+    } while (k < end);
+    v128.store(s, a00);
+    v128.store(s, a01, 16);
+    v128.store(s, a10, STRIP_BYTES);
+    v128.store(s, a11, STRIP_BYTES + 16);
+    v128.store(s, a20, STRIP_BYTES * 2);
+    v128.store(s, a21, STRIP_BYTES * 2 + 16);
     s += 32;
   }
 }

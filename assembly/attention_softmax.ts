@@ -2,8 +2,8 @@ import { LOG2_E, reduced, STATE_ALPHA, STATE_SUMS } from "./attention_state";
 import { ex2_f32, ex2_term, ex2_with, tanh_f32x4 } from "./exp";
 import { F32Ptr, U8Ptr } from "./types";
 
-// One row of scores of one page, s[j] for the keys [first, last) of it: the rules, then the online softmax. Positions are
-// relative to the page.
+// One row of scores of one page, s[j] for the keys [first, last) of it: the rules, then the online softmax. Positions
+// are relative to the page.
 
 /** s[j] = softcap · log2 e · tanh(s[j]) for [first, last), multiples of 4. */
 export function cap_scores(s: F32Ptr, first: i32, last: i32, softcap: f32): void {
@@ -82,7 +82,8 @@ export function soften_scores(s: F32Ptr, first: i32, last: i32, state: usize): v
     top = f32x4.pmax(top, f32x4.pmax(v128.load(at), v128.load(at, 16)));
   }
   top = f32x4.pmax(top, i8x16.shuffle(top, top, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
-  const m = f32x4.extract_lane(f32x4.pmax(top, i8x16.shuffle(top, top, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)), 0);
+  top = f32x4.pmax(top, i8x16.shuffle(top, top, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+  const m = f32x4.extract_lane(top, 0);
   const shift = reduced(m);
   let sums = v128.load(state, STATE_SUMS);
   if (m != before) {

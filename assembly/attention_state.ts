@@ -1,7 +1,7 @@
 import { PAGE, PANEL, QUERY_CHUNK, ROW_STATE } from "./layout";
 
-// How attention_f32's scratch is laid out, and what its parts share. In scratch, for TILE_ROWS rows each: states, queries,
-// outputs; then one strip of scores and a byte for each key of a page.
+// How attention_f32's scratch is laid out, and what its parts share. In scratch, for TILE_ROWS rows each: states,
+// queries, outputs; then one strip of scores and a byte for each key of a page.
 //
 // A state is ROW_STATE floats: the running max m, four sums, alpha, and as integers the keys [low, high) of the row.
 // Queries of a strip of R rows: for each chunk of QUERY_CHUNK components, [R][QUERY_CHUNK].

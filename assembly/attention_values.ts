@@ -12,7 +12,7 @@ export function finite(sum: v128): bool {
   return !v128.any_true(f32x4.ne(f32x4.sub(sum, sum), f32x4.splat(0)));
 }
 
-/** o[:6, :8] = alpha[:6] · o + p[:6, :n] · v[:n, :8], n > 0. Checked: 1, and o as it was, when a result is not finite. */
+/** o[:6, :8] = alpha[:6] · o + p[:6, :n] · v[:n, :8], n > 0. Checked: 1, and o as it was, where not finite. */
 export function weigh_6x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
   const o1 = o + row;
   const o2 = o1 + row;
@@ -91,7 +91,7 @@ export function weigh_6x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F3
   return 0;
 }
 
-/** o[:5, :8] = alpha[:5] · o + p[:5, :n] · v[:n, :8], n > 0. Checked: 1, and o as it was, when a result is not finite. */
+/** o[:5, :8] = alpha[:5] · o + p[:5, :n] · v[:n, :8], n > 0. Checked: 1, and o as it was, where not finite. */
 export function weigh_5x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
   const o1 = o + row;
   const o2 = o1 + row;
@@ -159,7 +159,7 @@ export function weigh_5x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F3
   return 0;
 }
 
-/** o[:4, :8] = alpha[:4] · o + p[:4, :n] · v[:n, :8], n > 0. Checked: 1, and o as it was, when a result is not finite. */
+/** o[:4, :8] = alpha[:4] · o + p[:4, :n] · v[:n, :8], n > 0. Checked: 1, and o as it was, where not finite. */
 export function weigh_4x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
   const o1 = o + row;
   const o2 = o1 + row;
@@ -213,5 +213,51 @@ export function weigh_4x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F3
   v128.store(o2, a21, 16);
   v128.store(o3, a30);
   v128.store(o3, a31, 16);
+  return 0;
+}
+
+/** o[:3, :8] = alpha[:3] · o + p[:3, :n] · v[:n, :8], n > 0. Checked: 1, and o as it was, where not finite. */
+export function weigh_3x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
+  const o1 = o + row;
+  const o2 = o1 + row;
+  const alpha0 = v128.load32_splat(state, STATE_ALPHA);
+  let a00 = f32x4.mul(v128.load(o), alpha0);
+  let a01 = f32x4.mul(v128.load(o, 16), alpha0);
+  const alpha1 = v128.load32_splat(state, STATE_BYTES + STATE_ALPHA);
+  let a10 = f32x4.mul(v128.load(o1), alpha1);
+  let a11 = f32x4.mul(v128.load(o1, 16), alpha1);
+  const alpha2 = v128.load32_splat(state, STATE_BYTES * 2 + STATE_ALPHA);
+  let a20 = f32x4.mul(v128.load(o2), alpha2);
+  let a21 = f32x4.mul(v128.load(o2, 16), alpha2);
+  const end = p + (<usize>n << 2);
+  do {
+    const b0 = v128.load(v);
+    const b1 = v128.load(v, 16);
+    const x0 = v128.load32_splat(p);
+    a00 = madd(x0, b0, a00);
+    a01 = madd(x0, b1, a01);
+    const x1 = v128.load32_splat(p, STRIP_BYTES);
+    a10 = madd(x1, b0, a10);
+    a11 = madd(x1, b1, a11);
+    const x2 = v128.load32_splat(p, STRIP_BYTES * 2);
+    a20 = madd(x2, b0, a20);
+    a21 = madd(x2, b1, a21);
+    p += 4;
+    v += 32;
+  } while (p < end);
+  if (check) {
+    let sum = f32x4.add(a00, a01);
+    sum = f32x4.add(sum, a10);
+    sum = f32x4.add(sum, a11);
+    sum = f32x4.add(sum, a20);
+    sum = f32x4.add(sum, a21);
+    if (!finite(sum)) return 1;
+  }
+  v128.store(o, a00);
+  v128.store(o, a01, 16);
+  v128.store(o1, a10);
+  v128.store(o1, a11, 16);
+  v128.store(o2, a20);
+  v128.store(o2, a21, 16);
   return 0;
 }

@@ -4,8 +4,9 @@ import { F32Ptr } from "./types";
 
 /**
  * o[:6, :8] = alpha[:6] · o + p · v where row r attends r keys more than row 0: the first n keys belong to all rows,
- * then key n + step to the rows above `step`, for the steps below `steps`. No pair outside is multiplied, so nothing needs a
- * check. p and v point at the first key that any row attends; n < 0 when row 0 attends none and -n rows none before it.
+ * then key n + step to the rows above `step`, for the steps below `steps`. No pair outside is multiplied, so nothing
+ * needs a check. p and v point at the first key that any row attends; n < 0 when row 0 attends none and -n rows none
+ * before it.
  */
 export function weigh_6x8_causal(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, steps: i32): void {
   const o1 = o + row;
@@ -145,8 +146,9 @@ export function weigh_6x8_causal(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr
 
 /**
  * o[:4, :8] = alpha[:4] · o + p · v where row r attends r keys more than row 0: the first n keys belong to all rows,
- * then key n + step to the rows above `step`, for the steps below `steps`. No pair outside is multiplied, so nothing needs a
- * check. p and v point at the first key that any row attends; n < 0 when row 0 attends none and -n rows none before it.
+ * then key n + step to the rows above `step`, for the steps below `steps`. No pair outside is multiplied, so nothing
+ * needs a check. p and v point at the first key that any row attends; n < 0 when row 0 attends none and -n rows none
+ * before it.
  */
 export function weigh_4x8_causal(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, steps: i32): void {
   const o1 = o + row;

@@ -1,12 +1,12 @@
 import { STATE_ALPHA, STATE_BYTES, STRIP_BYTES, VALUE_PANEL_BYTES } from "./attention_state";
-import { finite, weigh_4x8, weigh_5x8, weigh_6x8 } from "./attention_values";
+import { finite, weigh_3x8, weigh_4x8, weigh_5x8, weigh_6x8 } from "./attention_values";
 import { madd, TILE_HEIGHT } from "./simd";
 import { F32Ptr } from "./types";
 
-// The tiles of attention_values.ts for strips of up to three rows: more columns at a time, for as many chains, and 8 for what
-// is left of them.
+// The tiles of attention_values.ts for strips of up to three rows: more columns at a time, for as many chains, and 8
+// for what is left of them. Three rows read each weight twice, as attention_scores_wide.ts reads q.
 
-/** o[:3, :16] = alpha[:3] · o + p[:3, :n] · v[:n, :16], n > 0. Checked: 1, and o as it was, when a result is not finite. */
+/** o[:3, :16] = alpha[:3] · o + p[:3, :n] · v[:n, :16], n > 0. Checked: 1, and o as it was, where not finite. */
 export function weigh_3x16(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
   const o1 = o + row;
   const o2 = o1 + row;
@@ -81,7 +81,7 @@ export function weigh_3x16(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F
   return 0;
 }
 
-/** o[:2, :16] = alpha[:2] · o + p[:2, :n] · v[:n, :16], n > 0. Checked: 1, and o as it was, when a result is not finite. */
+/** o[:2, :16] = alpha[:2] · o + p[:2, :n] · v[:n, :16], n > 0. Checked: 1, and o as it was, where not finite. */
 export function weigh_2x16(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
   const o1 = o + row;
   const alpha0 = v128.load32_splat(state, STATE_ALPHA);
@@ -134,7 +134,7 @@ export function weigh_2x16(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F
   return 0;
 }
 
-/** o[:1, :32] = alpha[:1] · o + p[:1, :n] · v[:n, :32], n > 0. Checked: 1, and o as it was, when a result is not finite. */
+/** o[:1, :32] = alpha[:1] · o + p[:1, :n] · v[:n, :32], n > 0. Checked: 1, and o as it was, where not finite. */
 export function weigh_1x32(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
   const alpha0 = v128.load32_splat(state, STATE_ALPHA);
   let a00 = f32x4.mul(v128.load(o), alpha0);
@@ -180,53 +180,7 @@ export function weigh_1x32(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F
   return 0;
 }
 
-/** o[:3, :8] = alpha[:3] · o + p[:3, :n] · v[:n, :8], n > 0. Checked: 1, and o as it was, when a result is not finite. */
-export function weigh_3x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
-  const o1 = o + row;
-  const o2 = o1 + row;
-  const alpha0 = v128.load32_splat(state, STATE_ALPHA);
-  let a00 = f32x4.mul(v128.load(o), alpha0);
-  let a01 = f32x4.mul(v128.load(o, 16), alpha0);
-  const alpha1 = v128.load32_splat(state, STATE_BYTES + STATE_ALPHA);
-  let a10 = f32x4.mul(v128.load(o1), alpha1);
-  let a11 = f32x4.mul(v128.load(o1, 16), alpha1);
-  const alpha2 = v128.load32_splat(state, STATE_BYTES * 2 + STATE_ALPHA);
-  let a20 = f32x4.mul(v128.load(o2), alpha2);
-  let a21 = f32x4.mul(v128.load(o2, 16), alpha2);
-  const end = p + (<usize>n << 2);
-  do {
-    const b0 = v128.load(v);
-    const b1 = v128.load(v, 16);
-    const x0 = v128.load32_splat(p);
-    a00 = madd(x0, b0, a00);
-    a01 = madd(x0, b1, a01);
-    const x1 = v128.load32_splat(p, STRIP_BYTES);
-    a10 = madd(x1, b0, a10);
-    a11 = madd(x1, b1, a11);
-    const x2 = v128.load32_splat(p, STRIP_BYTES * 2);
-    a20 = madd(x2, b0, a20);
-    a21 = madd(x2, b1, a21);
-    p += 4;
-    v += 32;
-  } while (p < end);
-  if (check) {
-    let sum = f32x4.add(a00, a01);
-    sum = f32x4.add(sum, a10);
-    sum = f32x4.add(sum, a11);
-    sum = f32x4.add(sum, a20);
-    sum = f32x4.add(sum, a21);
-    if (!finite(sum)) return 1;
-  }
-  v128.store(o, a00);
-  v128.store(o, a01, 16);
-  v128.store(o1, a10);
-  v128.store(o1, a11, 16);
-  v128.store(o2, a20);
-  v128.store(o2, a21, 16);
-  return 0;
-}
-
-/** o[:2, :8] = alpha[:2] · o + p[:2, :n] · v[:n, :8], n > 0. Checked: 1, and o as it was, when a result is not finite. */
+/** o[:2, :8] = alpha[:2] · o + p[:2, :n] · v[:n, :8], n > 0. Checked: 1, and o as it was, where not finite. */
 export function weigh_2x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
   const o1 = o + row;
   const alpha0 = v128.load32_splat(state, STATE_ALPHA);
@@ -261,7 +215,7 @@ export function weigh_2x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F3
   return 0;
 }
 
-/** o[:1, :8] = alpha[:1] · o + p[:1, :n] · v[:n, :8], n > 0. Checked: 1, and o as it was, when a result is not finite. */
+/** o[:1, :8] = alpha[:1] · o + p[:1, :n] · v[:n, :8], n > 0. Checked: 1, and o as it was, where not finite. */
 export function weigh_1x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
   const alpha0 = v128.load32_splat(state, STATE_ALPHA);
   let a00 = f32x4.mul(v128.load(o), alpha0);

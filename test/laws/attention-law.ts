@@ -3,12 +3,20 @@
 import type { Instance } from "../../src/instantiate.ts";
 import { createRandom, pieces, type Random } from "../kernels/harness.ts";
 import { oracleRow } from "./attention-oracle.ts";
-import { attendAll, attendInChunks, attends, attendTokens, createTrial, type Left, type Trial } from "./attention-trial.ts";
+import {
+  attendAll,
+  attendInChunks,
+  attends,
+  attendTokens,
+  createTrial,
+  type Left,
+  type Trial,
+} from "./attention-trial.ts";
 
 /** Words that a slot of a page, a masked key or the scratch may hold: NaNs with payloads, infinities, extremes. */
 const POISON = [
-  0x7fc00000, 0x7fc12345, 0xffc00001, 0x7fffffff, 0xffffffff, 0x7f800001, 0x7f800000, 0xff800000, 0x7e967699, 0xfe967699,
-  0x80000000, 0x00000001,
+  0x7fc00000, 0x7fc12345, 0xffc00001, 0x7fffffff, 0xffffffff, 0x7f800001, 0x7f800000, 0xff800000, 0x7e967699,
+  0xfe967699, 0x80000000, 0x00000001,
 ] as const;
 const NANS = POISON.slice(0, 6);
 const NAN = 0x7fc00000;
@@ -39,7 +47,13 @@ function checkSchedules(instance: Instance, trial: Trial, whole: Left, random: R
       attendInChunks(instance, trial, () => random.int(1, 40), pick(random, POISON)),
       whole,
     ) ??
-    (shape.qLen <= 13 ? difference("tokens", attendInChunks(instance, trial, () => 1, fill), whole) : undefined)
+    (shape.qLen <= 13
+      ? difference(
+          "tokens",
+          attendInChunks(instance, trial, () => 1, fill),
+          whole,
+        )
+      : undefined)
   );
 }
 
@@ -82,7 +96,8 @@ function poison(trial: Trial, random: Random, words: readonly number[]): Poisone
     if (j !== one && random.next() >= share) continue;
     if (where !== 1) {
       keys.add(j);
-      for (let h = 0; h < numKvHeads; h++) k[(j * numKvHeads + h) * headDim + random.int(0, headDim - 1)] = pick(random, words);
+      for (let h = 0; h < numKvHeads; h++)
+        k[(j * numKvHeads + h) * headDim + random.int(0, headDim - 1)] = pick(random, words);
     }
     if (where !== 0) {
       const d = random.int(0, valueDim - 1);

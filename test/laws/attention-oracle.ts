@@ -10,8 +10,8 @@ const i32 = new Int32Array(f32.buffer);
 const f64 = new Float64Array(1);
 const u64 = new BigUint64Array(f64.buffer);
 
-const LOG2_E = 1.4426950408889634;
-const LN_2 = 0.6931471805599453;
+const LOG2_E = Math.LOG2E;
+const LN_2 = Math.LN2;
 
 /** The float of bits(z) << 23. */
 function power(z: number): number {

@@ -34,9 +34,13 @@ export function createTrial(random: Random): Trial {
   const past = pick(0, 0, 0, 3, 61, 120, 200);
   const kvLen = chance(0.9) ? past + qLen : random.int(0, past + qLen);
   const causal = chance(0.75);
-  const amplitude = pick(1, 1, 4);
+  // The largest makes weights underflow to 0, the smallest values make outputs do so.
+  const amplitude = pick(1, 1, 4, 80);
   const q = floats(random, qLen * (numHeads * headDim + 3)).map((x) => x * amplitude);
-  const v = floats(random, kvLen * numKvHeads * valueDim, chance(0.2) ? "tiny" : "normal");
+  const size = pick(1, 1, 1, 0.002);
+  const v = floats(random, kvLen * numKvHeads * valueDim, size < 1 || chance(0.1) ? "tiny" : "normal").map(
+    (x) => x * size,
+  );
   const density = pick(0.05, 0.5, 0.95);
   const mayKeep = chance(0.35);
   const mayBias = chance(0.3);
@@ -72,7 +76,9 @@ export function createTrial(random: Random): Trial {
       keepHeadStride: perHead ? qLen * kvLen : 0,
       keepRowStride: kvLen,
       bias: mayBias
-        ? Float32Array.from({ length: cells }, () => (random.next() < 0.05 ? Number.NEGATIVE_INFINITY : random.normal()))
+        ? Float32Array.from({ length: cells }, () =>
+            random.next() < 0.05 ? Number.NEGATIVE_INFINITY : random.normal(),
+          )
         : null,
       biasHeadStride: perHead ? qLen * kvLen : 0,
       biasRowStride: kvLen,
@@ -137,8 +143,8 @@ export function attendTokens(
     qLen,
     kvLen,
     qStart: shape.qStart + from,
-    keep: shape.keep && shape.keep.slice(from * shape.keepRowStride),
-    bias: shape.bias && shape.bias.slice(from * shape.biasRowStride),
+    keep: shape.keep?.slice(from * shape.keepRowStride) ?? null,
+    bias: shape.bias?.slice(from * shape.biasRowStride) ?? null,
     lse,
   };
   const pages = createPages(trial, kvLen, fill);

@@ -8,7 +8,6 @@ import {
   attend,
   attendWithMaps,
   createAttention,
-  createCache,
   type Kernels,
   type Tensor,
 } from "../../src/core.ts";
@@ -199,7 +198,7 @@ function elementOf<T>(
 function referenceOf(config: AttentionConfig, options: AttendOptions, sizes: Sizes, b: number): ReferenceOptions {
   const { qLen, kvLen, batch } = sizes;
   const { keys, values, positions, keep, drop, bias, kvLengths, align } = options;
-  const { dModel, kdim = dModel, vdim = dModel } = config;
+  const { vdim = config.dModel } = config;
   const kvLength = kvLengths?.[b] ?? kvLen;
   const row =
     positions &&
@@ -212,13 +211,11 @@ function referenceOf(config: AttentionConfig, options: AttendOptions, sizes: Siz
     ...(keys && { keys: keys.subarray((b * keys.length) / batch, ((b + 1) * keys.length) / batch) }),
     ...(values && { values: values.subarray(b * kvLen * vdim, (b + 1) * kvLen * vdim) }),
     ...(row && { positions: row, ...(keys === undefined && { keyPositions: row }) }),
+    // Behind a short mask of either kind a key is excluded.
     keep: (h, t, j) =>
-      (!keep || Boolean(elementOf<number | boolean>(keep, [b, h, t, j]))) &&
-      (!drop || elementOf<number | boolean>(drop, [b, h, t, j]) === undefined
-        ? !drop
-        : !elementOf<number | boolean>(drop, [b, h, t, j])),
+      (!keep || Boolean(elementOf<number | boolean>(keep, [b, h, t, j]) ?? false)) &&
+      (!drop || !(elementOf<number | boolean>(drop, [b, h, t, j]) ?? true)),
     bias: (h, t, j) => (bias ? (elementOf<number>(bias, [b, h, t, j]) ?? -Infinity) : 0),
-    ...(kdim !== dModel && !keys && { keys: [] }),
   };
 }
 
@@ -230,14 +227,14 @@ const plainOf = ({ wq, wk, wv, wo, layout: _, ...vectors }: AttentionWeights): R
   wo: wo.data,
 });
 
-/** Every float moved by up to 8 ulp, in float64. */
-const STEP = 2 ** -21;
+/** Every float moved by up to 16 ulp, in float64: what rounding in some tens of additions can do, weighed by the layer's own condition. */
+const STEP = 2 ** -20;
 const moved = (random: Random, data: ArrayLike<number>) =>
   Float64Array.from(data, (value) => value * (1 + (random.next() < 0.5 ? STEP : -STEP)));
 
 const largest = (data: ArrayLike<number>) => Array.from(data).reduce((most, one) => Math.max(most, Math.abs(one)), 0);
 
-/** The largest |got - want| over what is allowed: what moving every input by 8 ulp does, and 4 ulp of the largest. */
+/** The largest |got - want| over what is allowed: what moving every input by 16 ulp does, and 4 ulp of the largest. */
 function excess(got: Float32Array, want: Float64Array, other: Float64Array): number {
   expect(got.length).toBe(want.length);
   const allowed = largest(want.map((one, i) => one - other[i]!)) + largest(want) * 2 ** -22;
@@ -286,7 +283,7 @@ function runFeature(kernels: Kernels, { config: rules = {}, parts = {}, ...call 
   return most;
 }
 
-describe.each(shippedBuilds)("in the %s build, the error is within that of moving every input by 8 ulp", (build) => {
+describe.each(shippedBuilds)("in the %s build, the error is within that of moving every input by 16 ulp", (build) => {
   test.each(Object.entries(FEATURES))("with %s", async (_, feature) => {
     using kernels = await kernelsOf(build);
     for (let seed = 0; seed < 4; seed++) {

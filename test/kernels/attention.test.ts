@@ -1,0 +1,215 @@
+import { describe, expect, test } from "vitest";
+import { attention_f32 } from "../../src/reference/attention.ts";
+import { checkAttention } from "../laws/attention-law.ts";
+import { attendAll, attends, createPages, createTrial, scratchFloats, type Trial } from "../laws/attention-trial.ts";
+import { type Arguments, builds, copyArguments, createRandom, floats, load, runKernel, worst } from "./harness.ts";
+
+const U = 2 ** -24;
+const UNBOUNDED = 1 << 30;
+
+/** A plain causal trial, on which a test changes what it is about. */
+function plain(
+  seed: number,
+  qLen: number,
+  headDim: number,
+  valueDim: number,
+  change: Partial<Trial["shape"]> = {},
+): Trial {
+  const random = createRandom(seed);
+  const numHeads = change.numHeads ?? 1;
+  const numKvHeads = change.numKvHeads ?? 1;
+  const kvLen = change.kvLen ?? qLen;
+  return {
+    q: floats(random, qLen * numHeads * headDim),
+    k: floats(random, kvLen * numKvHeads * headDim),
+    v: floats(random, kvLen * numKvHeads * valueDim),
+    shape: {
+      qLen,
+      kvLen,
+      qStart: kvLen - qLen,
+      left: UNBOUNDED,
+      right: 0,
+      numHeads,
+      numKvHeads,
+      headDim,
+      valueDim,
+      qStride: numHeads * headDim,
+      qHeadStride: headDim,
+      outStride: numHeads * valueDim,
+      outHeadStride: valueDim,
+      scale: 1 / Math.sqrt(headDim),
+      softcap: 0,
+      slopes: null,
+      sinks: null,
+      extraKey: null,
+      extraValue: null,
+      zeroKey: 0,
+      keep: null,
+      keepHeadStride: 0,
+      keepRowStride: kvLen,
+      bias: null,
+      biasHeadStride: 0,
+      biasRowStride: kvLen,
+      lse: new Float32Array(numHeads * qLen),
+      ...change,
+    },
+  };
+}
+
+function argumentsOf(trial: Trial): Arguments<"attention_f32"> {
+  const { shape } = trial;
+  const out = new Float32Array(shape.qLen * shape.outStride).fill(7);
+  const scratch = new Float32Array(scratchFloats(shape.headDim, shape.valueDim)).fill(Number.NaN);
+  const pages = createPages(trial, shape.kvLen, 0x7fc12345);
+  return [out, trial.q, pages, scratch, shape, 0, shape.qLen * shape.numHeads];
+}
+
+const largest = (x: Float32Array | null) =>
+  x?.reduce((most, y) => (Number.isFinite(y) ? Math.max(most, Math.abs(y)) : most), 0) ?? 0;
+
+/**
+ * How far f32 may be from float64. A score is a sum of headDim products, so its error is at most headDim + 8 roundings of
+ * the largest sum of magnitudes S that stands before the exponential (8: scaling the query, the rules, the shift by the max).
+ * Softmax turns an error e of the scores into at most 2e of the largest value; the sum over the keys and the exponentials
+ * (2.5 ulp) add kvLen + 16 roundings. Where values are denormal, each of kvLen + 16 operations may lose 2^-149.
+ */
+function tolerance({ shape, q, k, v }: Trial): { out: number; lse: number } {
+  let row = 0;
+  for (let at = 0; at + shape.headDim <= q.length; at += shape.headDim)
+    row = Math.max(
+      row,
+      q.subarray(at, at + shape.headDim).reduce((sum, x) => sum + Math.abs(x), 0),
+    );
+  const reach = (shape.kvLen + shape.qLen) * largest(shape.slopes);
+  const key = Math.max(largest(k), largest(shape.extraKey));
+  const magnitude = 2 * shape.scale * row * key + reach + largest(shape.bias) + largest(shape.sinks) + 1;
+  const scores = (shape.headDim + 8) * U * magnitude;
+  const roundings = (shape.kvLen + 16) * U;
+  const value = Math.max(largest(v), largest(shape.extraValue));
+  const lost = (shape.kvLen + 16) * 2 ** -149;
+  return { out: (2 * scores + 2 * roundings) * value + lost, lse: scores + roundings + 8 * U * magnitude };
+}
+
+describe.each(builds)("attention_f32 in the %s build", (build) => {
+  const instance = load(build);
+
+  function compareWithTwin(trial: Trial, what: string): void {
+    const args = argumentsOf(trial);
+    const twin = copyArguments<"attention_f32">(args);
+    runKernel(instance, "attention_f32", args);
+    attention_f32(...twin);
+    const allowed = tolerance(trial);
+    expect(worst(args[0], twin[0], () => allowed.out).excess, `${what}: out`).toBeLessThanOrEqual(0);
+    const { lse } = trial.shape;
+    if (lse) expect(worst(lse, twin[4].lse!, () => allowed.lse).excess, `${what}: lse`).toBeLessThanOrEqual(0);
+  }
+
+  test("is as near to float64 as its roundings allow, for any size and any rules", () => {
+    for (let seed = 1; seed <= 150; seed++) compareWithTwin(createTrial(createRandom(seed)), `seed ${seed}`);
+  });
+
+  test.each([
+    [1, 1],
+    [5, 3],
+    [16, 16],
+    [20, 9],
+    [64, 64],
+    [80, 80],
+    [96, 33],
+    [128, 128],
+    [192, 128],
+    [256, 7],
+  ])("takes headDim %i with valueDim %i", (headDim, valueDim) => {
+    for (const numHeads of [1, 2, 3, 4, 5, 6, 7, 8, 9, 11])
+      compareWithTwin(plain(numHeads, 3, headDim, valueDim, { numHeads, kvLen: 150 }), `group ${numHeads}`);
+  });
+
+  test("scores to the thousands stay within their roundings", () => {
+    const trial = plain(3, 40, 64, 16);
+    compareWithTwin({ ...trial, q: trial.q.map((x) => x * 1000) }, "large scores");
+  });
+
+  test("no call boundary, no order, no tile and nothing masked can be seen in the bits, and each is the contract's", () => {
+    expect(checkAttention(instance, 1000, 150, build === "relaxed")).toBeUndefined();
+  });
+
+  test("writes valueDim floats a head and no more", () => {
+    const trial = plain(1, 5, 8, 5, { numHeads: 2, outStride: 20, outHeadStride: 7 });
+    const args = argumentsOf(trial);
+    runKernel(instance, "attention_f32", args);
+    for (let i = 0; i < args[0].length; i++) {
+      const written = i % 20 < 14 && (i % 20) % 7 < 5;
+      expect(args[0][i] === 7, `float ${i}`).toBe(!written);
+    }
+  });
+
+  test("an empty range writes nothing", () => {
+    const args = argumentsOf(plain(1, 5, 8, 5));
+    args[5] = 3;
+    args[6] = 3;
+    runKernel(instance, "attention_f32", args);
+    expect(args[0].every((x) => x === 7)).toBe(true);
+  });
+
+  test("a row that attends nothing is zeros and its log-sum-exp -Infinity", () => {
+    const none = { qStart: -3, lse: new Float32Array(5) };
+    for (const change of [none, { ...none, kvLen: 0, qStart: 0 }, { ...none, qStart: 0, keep: new Uint8Array(25) }]) {
+      const trial = plain(2, 5, 16, 8, change);
+      const left = attendAll(instance, trial);
+      const lse = new Float32Array(left.lse.buffer);
+      for (let t = 0; t < 5; t++) {
+        const empty = !Array.from({ length: trial.shape.kvLen }, (_, j) => j).some((j) => attends(trial, t, 0, j));
+        expect(lse[t] === Number.NEGATIVE_INFINITY, `row ${t}`).toBe(empty);
+        expect(
+          left.out.subarray(t * 8, t * 8 + 8).every((word) => word === 0),
+          `row ${t}`,
+        ).toBe(empty);
+      }
+    }
+  });
+
+  test("a sink of -Infinity is no sink, and alone a sink gives zeros and itself", () => {
+    const trial = plain(3, 9, 16, 8);
+    const sinks = Float32Array.of(Number.NEGATIVE_INFINITY);
+    expect(attendAll(instance, { ...trial, shape: { ...trial.shape, sinks } })).toEqual(attendAll(instance, trial));
+    const alone = plain(3, 1, 16, 8, { kvLen: 0, sinks: Float32Array.of(1.25) });
+    const left = attendAll(instance, alone);
+    expect(left.out.every((word) => word === 0)).toBe(true);
+    expect(new Float32Array(left.lse.buffer)[0]).toBeCloseTo(1.25, 6);
+  });
+
+  test("a zero key is an extra key and value of zeros", () => {
+    const trial = plain(4, 9, 16, 8);
+    const zeroKey = attendAll(instance, { ...trial, shape: { ...trial.shape, zeroKey: 1 } });
+    const [extraKey, extraValue] = [new Float32Array(16), new Float32Array(8)];
+    expect(attendAll(instance, { ...trial, shape: { ...trial.shape, extraKey, extraValue } })).toEqual(zeroKey);
+  });
+
+  test("an infinite score, bias or sink makes its row NaN and no other", () => {
+    const trial = plain(5, 9, 16, 8);
+    const clean = attendAll(instance, trial);
+    const bias = new Float32Array(81);
+    bias[4 * 9 + 2] = Number.POSITIVE_INFINITY;
+    bias[7 * 9 + 7] = Number.NaN;
+    const left = attendAll(instance, { ...trial, shape: { ...trial.shape, bias } });
+    for (let t = 0; t < 9; t++) {
+      const row = left.out.subarray(t * 8, t * 8 + 8);
+      if (t === 4 || t === 7) expect([...row], `row ${t}`).toEqual(new Array(8).fill(0x7fc00000));
+      else expect(row, `row ${t}`).toEqual(clean.out.subarray(t * 8, t * 8 + 8));
+    }
+    const sinks = Float32Array.of(Number.POSITIVE_INFINITY);
+    const sunk = attendAll(instance, { ...trial, shape: { ...trial.shape, sinks } });
+    expect(sunk.out.every((word) => word === 0x7fc00000)).toBe(true);
+  });
+
+  test("an attended value that is not finite spoils its column even when its weight is 0", () => {
+    const trial = plain(6, 30, 4, 9, { scale: 1 });
+    trial.q.fill(1);
+    trial.k.fill(60);
+    trial.k.fill(-60, 12, 16);
+    trial.v[3 * 9 + 8] = Number.POSITIVE_INFINITY;
+    const out = new Float32Array(attendAll(instance, trial).out.buffer);
+    for (let t = 0; t < 30; t++)
+      for (let d = 0; d < 9; d++) expect(Number.isNaN(out[t * 9 + d]), `out[${t}, ${d}]`).toBe(t >= 3 && d === 8);
+  });
+});

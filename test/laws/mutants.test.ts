@@ -1,0 +1,153 @@
+// The laws of attention_f32 are worth what they catch: each fault below is put into the source, and must be found.
+
+import { describe, expect, test } from "vitest";
+import type { KernelTable } from "../../src/abi.ts";
+import type { Instance } from "../../src/instantiate.ts";
+import { LinearMemory } from "../../src/memory.ts";
+import { compile } from "../kernels/compile.ts";
+import { checkAttention } from "./attention-law.ts";
+
+const TRIALS = 60;
+
+interface Mutant {
+  readonly fault: string;
+  readonly file: string;
+  readonly from: string;
+  readonly to: string;
+  /** The build in which the fault shows; default simd. */
+  readonly relaxed?: boolean;
+}
+
+const MUTANTS: readonly Mutant[] = [
+  {
+    fault: "the exponential's clamp swallows NaN",
+    file: "exp.ts",
+    from: "f32x4.pmax(t, lowest)",
+    to: "f32x4.pmax(lowest, t)",
+  },
+  {
+    fault: "the power of two is added to the exponent's bits",
+    file: "exp.ts",
+    from: "return f32x4.mul(r, i32x4.shl(z, 23));\n}\n\n// e^r",
+    to: "return i32x4.add(r, i32x4.shl(i32x4.sub(z, i32x4.splat(127)), 23));\n}\n\n// e^r",
+  },
+  {
+    fault: "a masked score is a large negative number",
+    file: "attention_softmax.ts",
+    from: "j++) store<f32>(s + (<usize>j << 2), f32.NEGATIVE_INFINITY);\n}\n\n/**\n * s[j] becomes",
+    to: "j++) store<f32>(s + (<usize>j << 2), -3e38);\n}\n\n/**\n * s[j] becomes",
+  },
+  {
+    fault: "-Infinity less -Infinity is not guarded",
+    file: "attention_state.ts",
+    from: "x == f32.NEGATIVE_INFINITY ? <f32>0 : x",
+    to: "x",
+  },
+  {
+    fault: "a row without weights is divided by 0",
+    file: "attention_rows.ts",
+    from: "sum == 0 ? <f32>0 : <f32>1 / sum",
+    to: "<f32>1 / sum",
+  },
+  {
+    fault: "values of masked keys are not checked",
+    file: "attention_page.ts",
+    from: "const check: i32 = shared ? 0 : 1;",
+    to: "const check: i32 = 0;",
+  },
+  {
+    fault: "the slow road skips keys by a weight of 0",
+    file: "attention_masked.ts",
+    from: "if (!is_excluded(keep, bias, key + j))",
+    to: "if (load<f32>(allowed - 3072 + STRIP_BYTES * i + (<usize>j << 2)) != 0)",
+  },
+  {
+    fault: "the slow road rescales outputs twice",
+    file: "attention_masked.ts",
+    from: "weigh_columns(rows, o, row, RESCALED,",
+    to: "weigh_columns(rows, o, row, states,",
+  },
+  {
+    fault: "values are read up to a whole panel of keys",
+    file: "attention_page.ts",
+    from: "const n = last - first;",
+    to: "const n = end - first;",
+  },
+  {
+    fault: "-0 leaves",
+    file: "attention_rows.ts",
+    from: "f32x4.add(f32x4.mul(o, inverse), f32x4.splat(0))",
+    to: "f32x4.mul(o, inverse)",
+  },
+  {
+    fault: "NaNs leave as they are",
+    file: "attention_rows.ts",
+    from: "v128.bitselect(x, v128.load32_splat(NAN), f32x4.eq(x, x))",
+    to: "x",
+  },
+  {
+    fault: "the staircase starts a key late",
+    file: "attention_page.ts",
+    from: "const whole = load<i32>(states, STATE_HIGH) - key - first;",
+    to: "const whole = load<i32>(states, STATE_HIGH) - key - first + 1;",
+  },
+  {
+    fault: "sums take their keys in another order",
+    file: "attention_softmax.ts",
+    from: "odd = f32x4.add(odd, w1);",
+    to: "sums = f32x4.add(sums, w1);",
+  },
+  {
+    fault: "a bias of -Infinity is only added",
+    file: "attention_softmax.ts",
+    from: "v128.bitselect(none_f32x4, sum, f32x4.eq(x, none_f32x4))",
+    to: "sum",
+  },
+  {
+    fault: "the bias is fused",
+    file: "attention_softmax.ts",
+    from: "f32x4.add(v128.load(at), f32x4.mul(x, factor))",
+    to: "f32x4.relaxed_madd(x, factor, v128.load(at))",
+    relaxed: true,
+  },
+  {
+    fault: "the slope is fused",
+    file: "attention_softmax.ts",
+    from: "f32x4.add(v128.load(at), f32x4.mul(length, factor))",
+    to: "f32x4.relaxed_madd(length, factor, v128.load(at))",
+    relaxed: true,
+  },
+];
+
+/** The kernel with a fault in its source, or without. */
+async function build(relaxed: boolean, mutant?: Mutant): Promise<Instance> {
+  let found = 0;
+  const module = await compile("assembly/index.ts", relaxed, (path, text) => {
+    if (text === null) return null;
+    if (path === "assembly/index.ts") return text.replace(/^export \{ (?!attention_f32).*$/gm, "");
+    if (!mutant || path !== `assembly/${mutant.file}`) return text;
+    const parts = text.split(mutant.from);
+    found = parts.length - 1;
+    return parts.join(mutant.to);
+  });
+  expect(found, "places of the fault").toBe(mutant ? 1 : 0);
+  const memory = new WebAssembly.Memory({ initial: 1 });
+  const { exports } = new WebAssembly.Instance(module, { env: { memory } });
+  const { HEAP_BASE } = exports as { HEAP_BASE?: WebAssembly.Global };
+  return {
+    kernels: exports as unknown as KernelTable,
+    memory: new LinearMemory(memory, Number(HEAP_BASE?.value)),
+    relaxed,
+  };
+}
+
+describe("the laws of attention_f32", () => {
+  test.each([false, true])("hold without a fault (relaxed: %s)", async (relaxed) => {
+    expect(checkAttention(await build(relaxed), 1, TRIALS, relaxed)).toBeUndefined();
+  });
+
+  test.each(MUTANTS)("find that $fault", async (mutant) => {
+    const relaxed = mutant.relaxed ?? false;
+    expect(checkAttention(await build(relaxed, mutant), 1, TRIALS, relaxed)).toBeTypeOf("string");
+  });
+});
