@@ -9,7 +9,8 @@ import { AttentionShape, AttentionShapePtr, F32Ptr, PagesPtr } from "./types";
  * out[t, h, :valueDim] = sum over j of softmax(score[j]) · v[j, h/G], where G = numHeads / numKvHeads, p = qStart + t,
  * score[j] = softcap(scale · q[t, h] · k[j, h/G]) - slope[h] · |p - j| + bias[h, t, j],
  * over the keys j in [max(0, p - left), min(kvLen, p + right + 1)) that keep and bias do not exclude. Before them come
- * the extra key, the zero key and the sink, where there are any. A row that attends nothing is zeros, its lse -Infinity.
+ * the extra key, the zero key and the sink, where there are any. A row that attends nothing is zeros and its
+ * lse -Infinity.
  *
  * Rows begin..end of numKvHeads · qLen · G, row (kvHead · qLen + t) · G + g for head h = kvHead · G + g. Bits depend on
  * no cut of the rows, no tile, and on nothing that an excluded key, an unwritten slot of a page or the scratch holds.

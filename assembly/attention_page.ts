@@ -94,7 +94,8 @@ export function attend_page(
   let classified = false;
   for (let c = 0; c < panels; ) {
     const left = panels - c;
-    const wide = rows == 1 ? (left > 3 ? 4 : 1) : rows < (THREE_WIDE ? 4 : 3) && left > 1 ? 2 : 1;
+    const paired = left > 1 && (rows == 2 || (rows == 3 && THREE_WIDE));
+    const wide = rows == 1 && left > 3 ? 4 : paired ? 2 : 1;
     const to = o + (<usize>c << 5);
     const from = values + VALUE_PANEL_BYTES * c;
     let failed = 0;

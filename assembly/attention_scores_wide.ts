@@ -4,8 +4,8 @@ import { madd } from "./simd";
 import { F32Ptr } from "./types";
 
 // The tiles of attention_scores.ts for strips of up to three rows: more keys at a time, for as many chains.
-// Three rows read each component of q twice, once as a broadcast and once as a float that is spread: read twice alike, V8
-// would keep all three in registers, which are one too few.
+// Three rows read each component of q twice, once as a broadcast and once as a float that is spread: read twice alike,
+// V8 would keep all three in registers, which are one too few.
 
 /** Bytes of a chunk of a key panel. */
 const CHUNK_KEYS: usize = QUERY_CHUNK * PANEL * 4;

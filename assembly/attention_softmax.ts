@@ -33,10 +33,13 @@ export function bias_scores(s: F32Ptr, bias: F32Ptr, first: i32, last: i32): voi
   for (; j < last && (j & 3) != 0; j++) bias_score(s + (<usize>j << 2), bias + (<usize>j << 2));
   const none_f32x4 = f32x4.splat(none);
   const factor = f32x4.splat(<f32>LOG2_E);
+  const lowest = f32x4.splat(-f32.MAX_VALUE);
   for (; j + 4 <= last; j += 4) {
     const at = s + (<usize>j << 2);
     const x = v128.load(bias + (<usize>j << 2));
-    const sum = f32x4.add(v128.load(at), f32x4.mul(x, factor));
+    // Masks made of the lowest float overflow here, and a finite bias must not exclude. pmax lets NaN pass.
+    const product = f32x4.pmax(f32x4.mul(x, factor), lowest);
+    const sum = f32x4.add(v128.load(at), product);
     v128.store(at, v128.bitselect(none_f32x4, sum, f32x4.eq(x, none_f32x4)));
   }
   for (; j < last; j++) bias_score(s + (<usize>j << 2), bias + (<usize>j << 2));
@@ -46,7 +49,8 @@ export function bias_scores(s: F32Ptr, bias: F32Ptr, first: i32, last: i32): voi
 @inline
 function bias_score(at: usize, bias: usize): void {
   const x = load<f32>(bias);
-  store<f32>(at, x == f32.NEGATIVE_INFINITY ? x : load<f32>(at) + x * <f32>LOG2_E);
+  const product = max<f32>(x * <f32>LOG2_E, -f32.MAX_VALUE);
+  store<f32>(at, x == f32.NEGATIVE_INFINITY ? x : load<f32>(at) + product);
 }
 
 /** s[j] = -Infinity where keep[j] is 0, for [first, last), any bounds. */

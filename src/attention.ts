@@ -36,19 +36,19 @@ export interface Attention extends Releasable {
 
 /** What one call of `attend` may say. */
 export interface AttendOptions extends MaskOptions, PlacementOptions {
-  /** Sequences in x; default that of the cache, or 1. */
+  /** Sequences in x, up to 2^20; default that of the cache, or 1. */
   readonly batch?: number;
   /** Keys and values of earlier tokens; this call's are appended. */
   readonly cache?: Cache;
   /** false: attend to what the cache holds and append nothing (cross-attention over keys cached once). Default true. */
   readonly append?: boolean;
-  /** Cross-attention: rows [batch, kvLen, kdim] that keys are projected from; default x. */
+  /** Cross-attention: rows [batch, kvLen, kdim] that keys are projected from; default x, if kdim is dModel. */
   readonly keys?: Float32Array;
-  /** Rows [batch, kvLen, vdim] that values are projected from; default `keys`. */
+  /** Rows [batch, kvLen, vdim] that values are projected from; default `keys`, if vdim is kdim. */
   readonly values?: Float32Array;
   /** RoPE positions of x, [qLen] or [batch, qLen], integers >= 0; default past, past + 1, … */
   readonly positions?: ArrayLike<number>;
-  /** Where to write y; default a fresh array. It may be x. */
+  /** Where to write y; default a fresh array. It may be x, but not overlap it in part. */
   readonly out?: Float32Array;
 }
 

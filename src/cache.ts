@@ -45,7 +45,7 @@ export interface Cache extends Releasable {
 export interface CacheOptions {
   /** Tokens a sequence may hold; memory comes in pages of 128. */
   readonly maxSeqLen: number;
-  /** Sequences; default 1. */
+  /** Sequences, up to 2^20; default 1. */
   readonly batch?: number;
 }
 

@@ -28,6 +28,7 @@ export interface QkNormConfig {
 export interface AttentionConfig {
   /** Floats of one input row, and of one output row unless `wo` says otherwise. */
   readonly dModel: number;
+  /** Up to 65 536. */
   readonly numHeads: number;
   /** Heads of keys and values; must divide numHeads. Default numHeads (MHA); 1 is MQA. */
   readonly numKvHeads?: number;

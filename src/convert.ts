@@ -166,8 +166,9 @@ function meanOfGroups(
       const mean = sum / group;
       pooled[turned ? input * kept + output : output * inputs + input] = mean;
       for (let member = 0; member < group; member++) {
-        squares[first + member]! += at(member) ** 2;
-        distances[first + member]! += (mean - at(member)) ** 2;
+        const own = at(member);
+        squares[first + member]! += own * own;
+        distances[first + member]! += (mean - own) * (mean - own);
       }
     }
   }

@@ -93,6 +93,12 @@ test("a heat map shows the triangle, in characters and in colours", () => {
   expect(heatMap(crafted, 0, false)).toEqual(["@  ", "@  ", " @ "]);
   const [pair] = heatMap(crafted, 0, true);
   expect(pair?.match(/▀/g)?.length).toBe(3);
-  const beside = sideBySide([{ title: "one", lines: ["@"], width: 1 }, { title: "two", lines: ["#"], width: 1 }], 80);
+  const beside = sideBySide(
+    [
+      { title: "one", lines: ["@"], width: 1 },
+      { title: "two", lines: ["#"], width: 1 },
+    ],
+    80,
+  );
   expect(beside).toBe("one   two\n@     #\n");
 });

@@ -40,7 +40,12 @@ export function randomWeights(
     wk: matrix(random, k, kdim),
     wv: matrix(random, v, vdim),
     wo: matrix(random, dModel, numHeads * valueDim),
-    ...(parts.biases && { bq: floats(random, q), bk: floats(random, k), bv: floats(random, v), bo: floats(random, dModel) }),
+    ...(parts.biases && {
+      bq: floats(random, q),
+      bk: floats(random, k),
+      bv: floats(random, v),
+      bo: floats(random, dModel),
+    }),
     ...(parts.sinks && { sinkLogits: floats(random, numHeads) }),
     ...(parts.extraKey && { biasK: floats(random, k), biasV: floats(random, v) }),
     ...(qkNorm && { qNorm: gain(q), kNorm: gain(k) }),

@@ -95,7 +95,7 @@ describe("tables", () => {
     expect(tables(7)).toThrow(new TypeError("ropeTables: positions expected an array of integers, got 7"));
     const missing = { theta: 10_000, pairing: "half" } as RopeWithDim;
     expect(() => ropeTables(missing, [0])).toThrow(
-      new TypeError("ropeTables: rope.dim expected an integer >= 2, got undefined"),
+      new TypeError("ropeTables: rope.dim expected an integer from 2 to 65536, got undefined"),
     );
   });
 });

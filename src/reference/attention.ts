@@ -3,6 +3,9 @@ import type { AttentionShape, Plain, Reference } from "../abi.ts";
 
 type Shape = Plain<AttentionShape>;
 
+/** Scores are kept in units of ln 2, where this is the lowest float: a finite bias below counts as this. */
+const LOWEST_BIAS = -(2 - 2 ** -23) * 2 ** 127 * Math.LN2;
+
 /** One thing that a query attends: a score, and d -> the value's component. */
 interface Attended {
   readonly score: number;
@@ -77,7 +80,7 @@ function attendedBy(
     const keys = kvHead * pageFloats + Math.floor((j % PAGE) / PANEL) * headDim * PANEL + (j % PANEL);
     const values = kvHead * pageFloats + PAGE * headDim + (j % PAGE) * PANEL;
     attended.push({
-      score: score((d) => page[keys + d * PANEL]!) - slope * Math.abs(position - j) + added,
+      score: score((d) => page[keys + d * PANEL]!) - slope * Math.abs(position - j) + Math.max(added, LOWEST_BIAS),
       value: (d) => page[values + Math.floor(d / PANEL) * PAGE * PANEL + (d % PANEL)]!,
     });
   }

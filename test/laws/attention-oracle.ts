@@ -11,6 +11,7 @@ const f64 = new Float64Array(1);
 const u64 = new BigUint64Array(f64.buffer);
 
 const LOG2_E = Math.LOG2E;
+const LARGEST_F32 = (2 - 2 ** -23) * 2 ** 127;
 const LN_2 = Math.LN2;
 
 /** The float of bits(z) << 23. */
@@ -133,7 +134,7 @@ export function oracleRow(trial: Trial, t: number, h: number, fused: boolean): {
       let s = score((d) => k[(j * numKvHeads + kvHead) * headDim + d]!);
       if (shape.slopes) s = f(s + f(f(Math.abs(position - j)) * f(shape.slopes[h]! * -LOG2_E)));
       const bias = shape.bias?.[h * shape.biasHeadStride + t * shape.biasRowStride + j];
-      return bias === undefined ? s : f(s + f(bias * f(LOG2_E)));
+      return bias === undefined ? s : f(s + Math.max(f(bias * f(LOG2_E)), -LARGEST_F32));
     });
     row.raise(Math.max(...scores));
     const odd = [0, 0, 0, 0];

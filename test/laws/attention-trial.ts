@@ -7,6 +7,8 @@ import type { Instance } from "../../src/instantiate.ts";
 import { floats, type Random, runKernel } from "../kernels/harness.ts";
 
 const UNBOUNDED = 1 << 30;
+/** What many masks are made of: finite, so it excludes nothing by itself. */
+const LOWEST_F32 = -(2 - 2 ** -23) * 2 ** 127;
 
 /** One attention call. k and v are [kvLen][numKvHeads][headDim or valueDim]. */
 export interface Trial {
@@ -44,6 +46,7 @@ export function createTrial(random: Random): Trial {
   const density = pick(0.05, 0.5, 0.95);
   const mayKeep = chance(0.35);
   const mayBias = chance(0.3);
+  const lowest = pick(0, 0, 0.97);
   const perHead = chance(0.5);
   const cells = (perHead ? numHeads : 1) * qLen * kvLen;
   const hasExtraKey = chance(0.15);
@@ -77,7 +80,7 @@ export function createTrial(random: Random): Trial {
       keepRowStride: kvLen,
       bias: mayBias
         ? Float32Array.from({ length: cells }, () =>
-            random.next() < 0.05 ? Number.NEGATIVE_INFINITY : random.normal(),
+            random.next() < 0.05 ? Number.NEGATIVE_INFINITY : random.next() < lowest ? LOWEST_F32 : random.normal(),
           )
         : null,
       biasHeadStride: perHead ? qLen * kvLen : 0,

@@ -336,4 +336,18 @@ describe.each(shippedBuilds)("in the %s build", (build) => {
         }
     }
   });
+
+  test("one finite bias on every key changes nothing, down to the lowest float", async () => {
+    using kernels = await kernelsOf(build);
+    const zeros = tensor(createRandom(1), 1, 1, 3, 4);
+    zeros.data.fill(0);
+    const v = tensor(createRandom(2), 1, 1, 3, 4);
+    const plain = scaledDotProductAttention(kernels, zeros, zeros, v, { scores: "weights" });
+    for (const bias of [-1e9, -1e38, -3.4028234663852886e38]) {
+      const same = { data: new Float32Array(3).fill(bias), shape: [3] };
+      const biased = scaledDotProductAttention(kernels, zeros, zeros, v, { bias: same, scores: "weights" });
+      expect(biased.output.data, `bias ${bias}`).toEqual(plain.output.data);
+      expect(biased.scores?.data, `bias ${bias}`).toEqual(plain.scores?.data);
+    }
+  });
 });

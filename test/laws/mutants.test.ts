@@ -106,9 +106,15 @@ const MUTANTS: readonly Mutant[] = [
   {
     fault: "the bias is fused",
     file: "attention_softmax.ts",
-    from: "f32x4.add(v128.load(at), f32x4.mul(x, factor))",
+    from: "f32x4.add(v128.load(at), product)",
     to: "f32x4.relaxed_madd(x, factor, v128.load(at))",
     relaxed: true,
+  },
+  {
+    fault: "the lowest bias overflows",
+    file: "attention_softmax.ts",
+    from: "f32x4.pmax(f32x4.mul(x, factor), lowest)",
+    to: "f32x4.mul(x, factor)",
   },
   {
     fault: "the slope is fused",
