@@ -19,6 +19,8 @@ export interface Measurement {
   readonly ratio: number;
   readonly low: number;
   readonly high: number;
+  /** The fastest sample over the fastest of the peak: what a core does that nobody disturbs. */
+  readonly best: number;
   readonly samples: number;
 }
 
@@ -82,6 +84,7 @@ export async function measure(load: Load, peak: Load, effort: Effort): Promise<M
     ratio: quantile(ratios, 0.5),
     low: quantile(ratios, 0.1),
     high: quantile(ratios, 0.9),
+    best: Math.max(...rates) / Math.max(...peakRates),
     samples: effort.samples,
   };
 }

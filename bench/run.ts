@@ -30,6 +30,7 @@ interface Row {
   readonly percent: number;
   readonly low: number;
   readonly high: number;
+  readonly best: number;
 }
 
 function arithmeticPeak({ peaks }: Build): Load {
@@ -52,7 +53,7 @@ async function runCase(item: Case, build: Build, effort: Effort): Promise<Row> {
   const peak = reading ? await readingPeak(build, bytes, effort) : arithmeticPeak(build);
   const work = reading ? bytes.length : item.flops;
   const long = item.flops > LONG_FLOPS ? { ...effort, samples: LONG_SAMPLES } : effort;
-  const { rate, ratio, low, high } = await measure({ work, run }, peak, long);
+  const { rate, ratio, low, high, best } = await measure({ work, run }, peak, long);
   prepared.release();
   const seconds = work / rate;
   return {
@@ -65,17 +66,19 @@ async function runCase(item: Case, build: Build, effort: Effort): Promise<Row> {
     percent: 100 * ratio,
     low: 100 * low,
     high: 100 * high,
+    best: 100 * best,
   };
 }
 
-const columns = ["kernel", "shape", "build", "GFLOP/s", "GB/s", "peak", "% of peak", "spread"];
-const widths = [14, 20, 8, 8, 7, 8, 9, 9];
+const columns = ["kernel", "shape", "build", "GFLOP/s", "GB/s", "peak", "% of peak", "spread", "best"];
+const widths = [14, 20, 8, 8, 7, 8, 9, 7, 5];
 const line = (cells: readonly string[]) => console.log(cells.map((cell, i) => cell.padEnd(widths[i]!)).join(" | "));
 
 function printRow(row: Row): void {
-  const { kernel, shape, build, gflops, gbytes, peak, percent, low, high } = row;
+  const { kernel, shape, build, gflops, gbytes, peak, percent, low, high, best } = row;
   const spread = `${low.toFixed(0)}-${high.toFixed(0)}`;
-  line([kernel, shape, build, gflops.toFixed(1), gbytes.toFixed(1), peak, percent.toFixed(1), spread]);
+  const speed = [gflops.toFixed(1), gbytes.toFixed(1)];
+  line([kernel, shape, build, ...speed, peak, percent.toFixed(1), spread, best.toFixed(1)]);
 }
 
 function commit(): string | null {

@@ -2,7 +2,7 @@
 // `--wasm` stops after the first half; `--if-stale` does nothing when dist/ is newer than everything it is made from.
 
 import { execFileSync } from "node:child_process";
-import { copyFileSync, mkdirSync, readdirSync, statSync } from "node:fs";
+import { copyFileSync, mkdirSync, readdirSync, rmSync, statSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -15,7 +15,10 @@ const newest = (folder) =>
   Math.max(
     ...readdirSync(folder, { recursive: true }).map((file) => (file === "abi.ts" ? 0 : modified(join(folder, file)))),
   );
-const sources = [...["assembly", "src", "scripts"].map(newest), ...["package.json", "asconfig.json"].map(modified)];
+const sources = [
+  ...["assembly", "src", "scripts"].map(newest),
+  ...["package.json", "package-lock.json", "asconfig.json", "tsconfig.json", "tsconfig.build.json"].map(modified),
+];
 if (process.argv.includes("--if-stale") && modified("dist/types/src/index.d.ts") > Math.max(...sources)) process.exit();
 
 const require = createRequire(import.meta.url);
@@ -43,9 +46,9 @@ const common = {
   charset: "utf8",
   legalComments: "none",
   minify: true,
-  sourcemap: true,
 };
-mkdirSync("dist", { recursive: true });
+rmSync("dist", { recursive: true, force: true });
+mkdirSync("dist");
 await Promise.all([
   build({ ...common, entryPoints: ["src/index.ts"], outfile: "dist/index.js", loader: { ".wasm": "binary" } }),
   build({ ...common, entryPoints: ["src/index.ts"], outfile: "dist/index.workerd.js", plugins: [hostLoadsWasm("")] }),
@@ -59,4 +62,6 @@ await Promise.all([
   build({ ...common, entryPoints: ["src/reference/index.ts"], outfile: "dist/reference.js" }),
 ]);
 for (const name of ["simd", "relaxed"]) copyFileSync(`build/${name}.wasm`, `dist/${name}.wasm`);
+// Its loader is part of the bundles.
+copyFileSync(bin("assemblyscript", "LICENSE"), "dist/LICENSE-assemblyscript");
 run(bin("typescript", "bin/tsc"), "-p", "tsconfig.build.json");

@@ -1,12 +1,12 @@
 import type { Cache } from "./cache.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
-import { describe, expectFlag, expectFloats, expectInt, expectRecord, HeadwiseError } from "./errors.ts";
+import { describe, expectFields, expectFlag, expectFloats, expectInt, expectList, HeadwiseError } from "./errors.ts";
 import { type AttendCall, forward } from "./forward.ts";
 import { expectKernels, type Kernels } from "./kernels.ts";
 import { type Layer, storeLayer } from "./layer.ts";
 import { DISPOSE, expectMade, type Releasable } from "./lifetime.ts";
 import { checkMasks, type MaskOptions } from "./mask.ts";
-import { expectPositions, MOST_SEQUENCES, type PlacementOptions, placeQueries } from "./positions.ts";
+import { expectPositions, isPositional, MOST_SEQUENCES, type PlacementOptions, placeQueries } from "./positions.ts";
 import { createRotary, type Rotary } from "./rotary.ts";
 import type { Tensor } from "./tensor.ts";
 import type { AttentionWeights } from "./weights.ts";
@@ -46,7 +46,7 @@ export interface AttendOptions extends MaskOptions, PlacementOptions {
   readonly keys?: Float32Array;
   /** Rows [batch, kvLen, vdim] that values are projected from; default `keys`, if vdim is kdim. */
   readonly values?: Float32Array;
-  /** RoPE positions of x, [qLen] or [batch, qLen], integers >= 0; default past, past + 1, … */
+  /** RoPE positions of x, [qLen] or [batch, qLen], integers >= 0; default past, past + 1, …, with `keys` 0, 1, … */
   readonly positions?: ArrayLike<number>;
   /** Where to write y; default a fresh array. It may be x, but not overlap it in part. */
   readonly out?: Float32Array;
@@ -107,7 +107,7 @@ export function attend(attention: Attention, x: Float32Array, options: AttendOpt
 
 /**
  * The same y as `attend`, bit for bit, and the weights that each query gave each key: maps [numHeads, qLen, kvLen], with
- * a leading batch dimension when `options.batch` is given. Extra keys (biasK, addZeroAttn) are columns behind the others.
+ * a leading batch dimension when `options.batch` is given or a cache has more than one sequence. Extra keys (biasK, addZeroAttn) are columns behind the others.
  * @example
  * import { attendWithMaps, createAttention, loadKernels } from "headwise";
  * const kernels = await loadKernels();
@@ -127,14 +127,19 @@ export function attendWithMaps(
   const { numHeads } = attention.config;
   const columns = maps.length / (call.batch * numHeads * call.qLen || 1);
   const shape = [numHeads, call.qLen, columns];
-  return { y, maps: { data: maps, shape: options.batch === undefined ? shape : [call.batch, ...shape] } };
+  const single = options.batch === undefined && call.batch === 1;
+  return { y, maps: { data: maps, shape: single ? shape : [call.batch, ...shape] } };
 }
+
+const OPTIONS = [
+  ...["batch", "cache", "append", "keys", "values", "kvLengths", "align", "keep", "drop", "bias", "positions", "out"],
+];
 
 /** Checks everything that a call says and works out its sizes; nothing has changed when it throws. */
 function checkCall(where: string, attention: Attention, x: Float32Array, options: AttendOptions): AttendCall {
   expectMade(where, "attention", attention, "layer", "createAttention");
   expectKernels(where, attention.kernels, "attention.kernels");
-  expectRecord(where, "options", options);
+  expectFields(where, "options", options, OPTIONS);
   const { config } = attention;
   const { cache } = options;
   if (cache !== undefined) checkCache(where, attention, cache);
@@ -173,21 +178,26 @@ function checkCall(where: string, attention: Attention, x: Float32Array, options
     throw new HeadwiseError("CACHE_FULL", `${where}: past ${past} + ${added} exceeds maxSeqLen ${cache.maxSeqLen}`);
   }
 
-  const { left, right } = config.window;
-  const positional = config.causal || Number.isFinite(left) || Number.isFinite(right) || config.slopes !== undefined;
+  const ragged = cache && !cross && options.kvLengths !== undefined;
+  if (ragged && Array.from(expectList(where, "kvLengths", options.kvLengths)).some((length) => length !== kvLen))
+    throw new RangeError(
+      `${where}: kvLengths expected none with a cache that this call appends to, because padding would stay in it; ` +
+        "keep says which keys are real, or each sequence has a cache of its own",
+    );
   const sizes = { batch, qLen, kvLen, past: cache && !cross ? past : undefined };
-  const placements = placeQueries(where, options, sizes, positional);
+  const placements = placeQueries(where, options, sizes, isPositional(config));
   if (options.positions !== undefined && !config.rope)
     throw new RangeError(`${where}: positions expected none without config.rope, got ${describe(options.positions)}`);
+  if (!append && config.rope && options.positions === undefined)
+    throw new RangeError(
+      `${where}: positions expected with rope and append: false, where nothing else places x, got undefined`,
+    );
   const { numHeads } = config;
   const target = { batch, numHeads, qLen, kvLen };
   const out = options.out === undefined ? undefined : expectFloats(where, "out", options.out);
   if (out && out.length !== x.length)
     throw new RangeError(`${where}: out expected ${x.length} floats, got ${out.length}`);
-  // Rows of y are written before later rows of x are read.
-  const apart = out?.buffer === x.buffer ? Math.abs(out.byteOffset - x.byteOffset) : 0;
-  if (apart > 0 && apart < x.byteLength)
-    throw new RangeError(`${where}: out expected x itself or memory apart from it, got one that overlaps x in part`);
+  if (out) expectApart(where, out, x, options);
   return {
     where,
     batch,
@@ -207,6 +217,19 @@ function checkCall(where: string, attention: Attention, x: Float32Array, options
   };
 }
 
+/** Rows of y are written before later rows of x and of masks are read. */
+function expectApart(where: string, out: Float32Array, x: Float32Array, { keep, drop, bias }: AttendOptions): void {
+  for (const [name, data] of Object.entries({ x, keep: keep?.data, drop: drop?.data, bias: bias?.data })) {
+    if (!ArrayBuffer.isView(data) || data.buffer !== out.buffer) continue;
+    const overlaps =
+      data.byteOffset < out.byteOffset + out.byteLength && out.byteOffset < data.byteOffset + data.byteLength;
+    if (overlaps && !(name === "x" && data.byteOffset === out.byteOffset))
+      throw new RangeError(
+        `${where}: out expected ${name === "x" ? "x itself or " : ""}memory apart from ${name}, got one that overlaps it`,
+      );
+  }
+}
+
 function rowsOf(where: string, name: string, data: unknown, batch: number, dim: string, width: number): number {
   const { length } = expectFloats(where, name, data);
   const rows = length / (batch * width);
@@ -215,11 +238,8 @@ function rowsOf(where: string, name: string, data: unknown, batch: number, dim: 
   throw new RangeError(`${where}: ${name} expected a multiple of ${rule} floats, got ${length}`);
 }
 
-function checkCache(where: string, { kernels, config }: Attention, cache: Cache): void {
+function checkCache(where: string, attention: Attention, cache: Cache): void {
   expectMade(where, "cache", cache, "pages", "createCache");
-  if (cache.kernels !== kernels)
-    throw new RangeError(`${where}: cache expected one made with the same kernels as attention, got another's`);
-  for (const name of ["numKvHeads", "headDim", "valueDim"] as const)
-    if (cache.shape[name] !== config[name])
-      throw new RangeError(`${where}: cache expected ${name} ${config[name]}, got ${cache.shape[name]}`);
+  if (cache.layer !== attention)
+    throw new RangeError(`${where}: cache expected one made for this attention, got another's`);
 }

@@ -1,15 +1,17 @@
 import { CACHE_SHAPE_BYTES, storeCacheShape } from "./abi.ts";
 import type { CheckedConfig } from "./config.ts";
-import { expectInt, expectRecord } from "./errors.ts";
+import { expectFields, expectInt } from "./errors.ts";
 import { expectKernels, type Kernels } from "./kernels.ts";
 import { DISPOSE, expectAlive, expectMade, type Releasable } from "./lifetime.ts";
 import { Layout, pointer } from "./memory.ts";
 import { allocatePages, type PageShape, type Pages, pagesBytes, pageTable } from "./pages.ts";
 import { MOST_SEQUENCES } from "./positions.ts";
+import { segmentRows } from "./segment.ts";
 import { createFloats, type Tensor } from "./tensor.ts";
 
 /**
- * Keys and values of the tokens seen so far, `batch` sequences of one common length, in pages taken once.
+ * Keys and values of the tokens that one attention layer has seen so far, `batch` sequences of one common length, in pages
+ * taken once.
  * @example
  * import { createAttention, createCache, loadKernels } from "headwise";
  * const kernels = await loadKernels();
@@ -32,9 +34,7 @@ export interface Cache extends Releasable {
   /** Copies of the present keys [batch, numKvHeads, length, headDim] (after norm and RoPE) and values [.., valueDim]. */
   read(): { key: Tensor; value: Tensor };
   /** @internal */
-  readonly kernels: Kernels;
-  /** @internal */
-  readonly shape: PageShape;
+  readonly layer: CachedLayer;
   /** @internal */
   readonly pages: Pages;
   /** @internal */
@@ -54,8 +54,8 @@ export function cacheBytes(shape: PageShape, { batch, maxSeqLen }: Required<Cach
   return pagesBytes(shape, batch, maxSeqLen);
 }
 
-/** What a cache needs to know of its attention layer. */
-interface CachedLayer {
+/** What a cache needs to know of the attention layer that it is for. */
+export interface CachedLayer {
   readonly kernels: Kernels;
   readonly config: CheckedConfig;
   readonly released: boolean;
@@ -66,7 +66,7 @@ export function createCache(attention: CachedLayer, options: CacheOptions): Cach
   expectMade("createCache", "attention", attention, "layer", "createAttention");
   const { kernels, config } = attention;
   expectKernels("createCache", kernels, "attention.kernels");
-  expectRecord("createCache", "options", options);
+  expectFields("createCache", "options", options, ["maxSeqLen", "batch"]);
   const maxSeqLen = expectInt("createCache", "maxSeqLen", options.maxSeqLen);
   const batch = expectInt("createCache", "batch", options.batch === undefined ? 1 : options.batch, 1, MOST_SEQUENCES);
   const { numKvHeads, headDim, valueDim } = config;
@@ -83,8 +83,7 @@ export function createCache(attention: CachedLayer, options: CacheOptions): Cach
     batch,
     maxSeqLen,
     bytes: cacheBytes(shape, { batch, maxSeqLen }),
-    kernels,
-    shape,
+    layer: attention,
     pages,
     get length() {
       return length;
@@ -110,18 +109,23 @@ export function createCache(attention: CachedLayer, options: CacheOptions): Cach
   return cache;
 }
 
-/** Tokens that `read` brings out at a time. */
-const READ_TOKENS = 256;
-
 function readPages(kernels: Kernels, shape: PageShape, pages: Pages, length: number): { key: Tensor; value: Tensor } {
   const { numKvHeads, headDim, valueDim } = shape;
   const { batch } = pages;
-  const tokens = Math.min(READ_TOKENS, length);
+  const tokens = segmentRows(length);
   const layout = new Layout();
   const place = {
     shape: layout.take(CACHE_SHAPE_BYTES),
     key: layout.floats(numKvHeads * tokens * headDim),
     value: layout.floats(numKvHeads * tokens * valueDim),
+  };
+  const key = {
+    data: createFloats("read", "key", batch * numKvHeads * length * headDim),
+    shape: [batch, numKvHeads, length, headDim],
+  };
+  const value = {
+    data: createFloats("read", "value", batch * numKvHeads * length * valueDim),
+    shape: [batch, numKvHeads, length, valueDim],
   };
   const base = kernels.memory.scratch("read", layout.bytes);
   storeCacheShape(kernels.memory.view(), base + place.shape, {
@@ -131,14 +135,6 @@ function readPages(kernels: Kernels, shape: PageShape, pages: Pages, length: num
     vStride: valueDim,
     vHeadStride: tokens * valueDim,
   });
-  const key = {
-    data: createFloats("read", "key", batch * numKvHeads * length * headDim),
-    shape: [batch, numKvHeads, length, headDim],
-  };
-  const value = {
-    data: createFloats("read", "value", batch * numKvHeads * length * valueDim),
-    shape: [batch, numKvHeads, length, valueDim],
-  };
   for (let b = 0; b < batch; b++)
     for (let begin = 0; begin < length; begin += tokens) {
       const count = Math.min(tokens, length - begin);

@@ -3,16 +3,11 @@
  * come from. The default entry is this with both builds inlined.
  */
 
-import { describe } from "./errors.ts";
-import { createKernels, type Kernels, type LoadOptions, type WasmSource } from "./kernels.ts";
+import { type Kernels, type LoadOptions, ownKernels, type WasmSource } from "./kernels.ts";
 
 export * from "./api.ts";
 
 /** Starts the kernels of the given module, e.g. that of `headwise/simd.wasm`. */
 export async function loadKernels(options: LoadOptions & { readonly module: WasmSource }): Promise<Kernels> {
-  if (options?.module === undefined)
-    throw new TypeError(
-      `loadKernels: module expected WebAssembly.Module or its bytes, got ${describe(options?.module)}`,
-    );
-  return createKernels(options.module, "the module given");
+  return ownKernels(options);
 }

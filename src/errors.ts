@@ -102,3 +102,14 @@ export function expectRecord(where: string, name: string, value: unknown): void 
   if (value !== null && typeof value === "object" && !Array.isArray(value) && !ArrayBuffer.isView(value)) return;
   throw new TypeError(`${where}: ${name} expected an object, got ${describe(value)}`);
 }
+
+/**
+ * Throws `TypeError` unless `value` is an object whose own fields are all `known`: a misspelt option would otherwise be
+ * ignored without a word.
+ */
+export function expectFields(where: string, name: string, value: unknown, known: readonly string[]): void {
+  expectRecord(where, name, value);
+  const unknown = Object.keys(value as object).find((field) => !known.includes(field));
+  if (unknown !== undefined)
+    throw new TypeError(`${where}: ${name} expected only ${known.join(", ")}, got ${describe(unknown)}`);
+}

@@ -1,5 +1,6 @@
+import type { F32Ptr } from "./abi.ts";
 import { expectHeads, MOST_HEADS } from "./config.ts";
-import { describe, expectInt, expectOneOf, expectRecord } from "./errors.ts";
+import { describe, expectFields, expectInt, expectOneOf } from "./errors.ts";
 import { expectKernels, type Kernels } from "./kernels.ts";
 import { Layout, pointer } from "./memory.ts";
 import { expectPositions } from "./positions.ts";
@@ -47,10 +48,13 @@ export function mergeHeads(kernels: Kernels, x: Tensor): Tensor {
   return { data, shape: [len, numHeads * headDim] };
 }
 
-type F32 = ReturnType<typeof pointer.f32>;
-
 /** Runs a kernel that maps as many floats to as many. */
-function inMemory(where: string, { memory }: Kernels, x: Float32Array, run: (out: F32, x: F32) => void): Float32Array {
+function inMemory(
+  where: string,
+  { memory }: Kernels,
+  x: Float32Array,
+  run: (out: F32Ptr, x: F32Ptr) => void,
+): Float32Array {
   const layout = new Layout();
   const [from, to] = [layout.floats(x.length), layout.floats(x.length)];
   const base = memory.scratch(where, layout.bytes);
@@ -84,7 +88,7 @@ export interface ApplyRopeOptions {
 export function applyRope(kernels: Kernels, x: Tensor, options: ApplyRopeOptions): Tensor {
   const where = "applyRope";
   expectKernels(where, kernels);
-  expectRecord(where, "options", options);
+  expectFields(where, "options", options, ["cos", "sin", "positions", "pairing", "layout"]);
   const { layout: given = "bhsd" } = options;
   const order = expectOneOf(where, "layout", given, ["bhsd", "bshd"]);
   const sizes = headSizes(expectTensor(where, "x", x, [4]), order);

@@ -1,4 +1,4 @@
-import { instantiateSync } from "@assemblyscript/loader";
+import * as loader from "@assemblyscript/loader";
 import { KERNEL_ARITY, type KernelTable } from "./abi.ts";
 import { HeadwiseError } from "./errors.ts";
 import { LinearMemory } from "./memory.ts";
@@ -16,10 +16,27 @@ type ModuleExports = KernelTable & {
   readonly HEAP_BASE: WebAssembly.Global;
 };
 
-/** Starts a kernel module on a memory of its own. Throws ABI_MISMATCH when its kernels are not those of this host. */
-export function instantiate(module: WebAssembly.Module): Instance {
-  const memory = new WebAssembly.Memory({ initial: 1 });
-  const exports = instantiateSync(module, { env: { memory } }).instance.exports as unknown as ModuleExports;
+/**
+ * Starts a kernel module on a memory of its own. Throws ABI_MISMATCH when its kernels are not those of this host.
+ * Asynchronous because some browsers refuse to start more than 4 KB synchronously on a page's own thread.
+ */
+export async function instantiate(module: WebAssembly.Module): Promise<Instance> {
+  const memory = createMemory();
+  return adopt((await loader.instantiate(module, { env: { memory } })).instance, memory);
+}
+
+/** The same, at once, for workers and tests. */
+export function instantiateSync(module: WebAssembly.Module): Instance {
+  const memory = createMemory();
+  return adopt(loader.instantiateSync(module, { env: { memory } }).instance, memory);
+}
+
+function createMemory(): WebAssembly.Memory {
+  return new WebAssembly.Memory({ initial: 1 });
+}
+
+function adopt(instance: WebAssembly.Instance, memory: WebAssembly.Memory): Instance {
+  const exports = instance.exports as unknown as ModuleExports;
   for (const [name, arity] of Object.entries(KERNEL_ARITY)) {
     const kernel: unknown = exports[name as keyof KernelTable];
     const got = typeof kernel === "function" ? kernel.length : undefined;

@@ -1,5 +1,5 @@
-import type { KernelTable } from "./abi.ts";
-import { describe, expectFlag, expectRecord, HeadwiseError } from "./errors.ts";
+import type { F32Ptr, KernelTable } from "./abi.ts";
+import { describe, expectFields, expectFlag, HeadwiseError } from "./errors.ts";
 import { type Instance, instantiate } from "./instantiate.ts";
 import { DISPOSE, expectMade, type Releasable } from "./lifetime.ts";
 import { type LinearMemory, pointer } from "./memory.ts";
@@ -24,8 +24,6 @@ export interface Kernels extends Releasable {
   readonly reason: string;
   /** Whether a·b + c rounds once. One of the two published digests belongs to each answer. */
   readonly fused: boolean;
-  /** How many threads were asked for and work, and why when the two differ. */
-  readonly threads: { readonly requested: number; readonly used: number; readonly reason: string };
   /** Bytes of linear memory in blocks that are in use now: weights, caches and scratch. */
   readonly usedBytes: number;
   /** Bytes of linear memory as it stands; it never shrinks while the kernels live. */
@@ -50,33 +48,47 @@ export function expectKernels(where: string, kernels: Kernels, name = "kernels")
   expectMade(where, name, kernels, "table", "loadKernels");
 }
 
-/** Compiles and starts one module. Synchronous: the modules are a few kilobytes. */
-export function createKernels(source: WasmSource, reason: string): Kernels {
-  return wrap(start(compile(source)), reason);
+/** Compiles and starts one module, whichever build it is. */
+export async function createKernels(source: WasmSource, reason: string): Promise<Kernels> {
+  return wrap(await start(await compile(source)), reason);
+}
+
+/** Starts the module of a caller's own, after checking that it is what they ask for. */
+export async function ownKernels(options: LoadOptions): Promise<Kernels> {
+  expectFields("loadKernels", "options", options, ["module", "deterministic"]);
+  const deterministic = expectFlag("loadKernels", "deterministic", options.deterministic);
+  const kernels = await createKernels(options.module as WasmSource, "the module given");
+  if (deterministic && kernels.build !== "simd")
+    throw new RangeError("loadKernels: deterministic expected the simd build as module, got the relaxed one");
+  return kernels;
+}
+
+/** Picks between the two builds: relaxed where the engine accepts it and really fuses, else simd. */
+export async function chooseKernels(
+  simd: WasmSource,
+  relaxed: WasmSource,
+  options: LoadOptions = {},
+): Promise<Kernels> {
+  expectFields("loadKernels", "options", options, ["module", "deterministic"]);
+  if (options.module !== undefined) return ownKernels(options);
+  if (expectFlag("loadKernels", "deterministic", options.deterministic))
+    return createKernels(simd, "deterministic was asked for");
+  if (!isModule(relaxed) && !WebAssembly.validate(relaxed))
+    return createKernels(simd, "this engine has no relaxed SIMD");
+  const kernels = await createKernels(relaxed, "this engine fuses multiply and add");
+  // An engine that accepts relaxed SIMD and does not fuse gains nothing from it and loses the bits that all engines share.
+  return kernels.fused ? kernels : createKernels(simd, "this engine accepts relaxed SIMD but does not fuse");
 }
 
 /** A module of something else fails on its imports or exports before its kernels can be counted. */
-function start(module: WebAssembly.Module): Instance {
+async function start(module: WebAssembly.Module): Promise<Instance> {
   try {
-    return instantiate(module);
+    return await instantiate(module);
   } catch (cause) {
     if (cause instanceof HeadwiseError) throw cause;
     const text = "loadKernels: module expected one of this package's, got one that does not start on its memory";
     throw new HeadwiseError("ABI_MISMATCH", text, { cause });
   }
-}
-
-/** Picks between the two builds: relaxed where the engine accepts it and really fuses, else simd. */
-export function chooseKernels(simd: WasmSource, relaxed: WasmSource, options: LoadOptions = {}): Kernels {
-  expectRecord("loadKernels", "options", options);
-  const deterministic = expectFlag("loadKernels", "deterministic", options.deterministic);
-  if (options.module !== undefined) return createKernels(options.module, "the module given");
-  if (deterministic) return createKernels(simd, "deterministic was asked for");
-  if (!(relaxed instanceof WebAssembly.Module) && !WebAssembly.validate(relaxed))
-    return createKernels(simd, "this engine has no relaxed SIMD");
-  const kernels = createKernels(relaxed, "this engine fuses multiply and add");
-  // An engine that accepts relaxed SIMD and does not fuse gains nothing from it and loses the bits that all engines share.
-  return kernels.fused ? kernels : createKernels(simd, "this engine accepts relaxed SIMD but does not fuse");
 }
 
 function wrap(started: Instance, reason: string): Kernels {
@@ -94,7 +106,6 @@ function wrap(started: Instance, reason: string): Kernels {
     build,
     reason,
     fused,
-    threads: { requested: 1, used: 1, reason: "one thread was asked for" },
     get usedBytes() {
       return alive().memory.used;
     },
@@ -118,7 +129,7 @@ function wrap(started: Instance, reason: string): Kernels {
 /** (1 + 2^-12)² - (1 + 2^-11) is 2^-24 when the product is not rounded, else 0. */
 function fuses({ kernels, memory }: Instance): boolean {
   const at = memory.allocate("loadKernels", 4 * 32);
-  const [x, w, bias, out] = [at, at + 32, at + 64, at + 96].map(pointer.f32) as [F32, F32, F32, F32];
+  const [x, w, bias, out] = [at, at + 32, at + 64, at + 96].map(pointer.f32) as [F32Ptr, F32Ptr, F32Ptr, F32Ptr];
   memory.f32(x, 16).fill(1 + 2 ** -12);
   memory.f32(bias, 8).fill(-(1 + 2 ** -11));
   kernels.linear_f32(out, x, w, bias, 1, 1, 8, 1, 0, 1);
@@ -127,8 +138,6 @@ function fuses({ kernels, memory }: Instance): boolean {
   return fused;
 }
 
-type F32 = ReturnType<typeof pointer.f32>;
-
 /** A module of one function that gives a v128. */
 const SIMD_PROBE: Uint8Array<ArrayBuffer> = Uint8Array.of(
   ...[0, 97, 115, 109, 1, 0, 0, 0], // magic, version
@@ -136,26 +145,36 @@ const SIMD_PROBE: Uint8Array<ArrayBuffer> = Uint8Array.of(
   ...[10, 8, 1, 6, 0, 65, 0, 253, 15, 11], // i32.const 0, i8x16.splat
 );
 
-function compile(source: unknown): WebAssembly.Module {
-  if (source instanceof WebAssembly.Module) return source;
-  if (!(source instanceof ArrayBuffer) && !ArrayBuffer.isView(source))
-    throw new TypeError(`loadKernels: module expected WebAssembly.Module or its bytes, got ${describe(source)}`);
-  const bytes = ArrayBuffer.isView(source)
-    ? new Uint8Array(source.buffer, source.byteOffset, source.byteLength)
-    : new Uint8Array(source);
+/** By tag, since a test runner or a frame may bring classes of its own. */
+const tagOf = (value: unknown) => Object.prototype.toString.call(value);
+
+function isModule(source: unknown): source is WebAssembly.Module {
+  return tagOf(source) === "[object WebAssembly.Module]";
+}
+
+function bytesOf(source: unknown): Uint8Array<ArrayBuffer> {
+  if (ArrayBuffer.isView(source))
+    return new Uint8Array(source.buffer as ArrayBuffer, source.byteOffset, source.byteLength);
+  if (tagOf(source) === "[object ArrayBuffer]") return new Uint8Array(source as ArrayBuffer);
+  throw new TypeError(`loadKernels: module expected WebAssembly.Module or its bytes, got ${describe(source)}`);
+}
+
+async function compile(source: unknown): Promise<WebAssembly.Module> {
+  if (isModule(source)) return source;
+  const bytes = bytesOf(source);
   const magic = bytes.subarray(0, 4);
   if (String.fromCharCode(...magic) !== "\0asm") {
     const found = Array.from(magic, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
     throw new HeadwiseError("NOT_WASM", `loadKernels: module expected bytes that begin 00 61 73 6d, got ${found}`);
   }
   try {
-    return new WebAssembly.Module(bytes as BufferSource);
+    return await WebAssembly.compile(bytes);
   } catch (cause) {
     if (!WebAssembly.validate(SIMD_PROBE))
       throw new HeadwiseError("NO_SIMD", "loadKernels: this engine lacks WebAssembly SIMD, which the module needs", {
         cause,
       });
-    if (!WebAssembly.validate(bytes as BufferSource)) {
+    if (!WebAssembly.validate(bytes)) {
       const text = `loadKernels: module expected bytes that this engine accepts, got ${bytes.length} that it refuses: damaged, or a build for newer engines`;
       throw new HeadwiseError("NOT_WASM", text, { cause });
     }

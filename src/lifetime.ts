@@ -1,3 +1,5 @@
+/// <reference lib="esnext.disposable" preserve="true" />
+
 import { describe, HeadwiseError } from "./errors.ts";
 
 /** Symbol.dispose, also on engines that lack it, so that `using` works where the syntax does. */

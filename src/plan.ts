@@ -1,6 +1,6 @@
 import { cacheBytes } from "./cache.ts";
 import { type AttentionConfig, checkConfig } from "./config.ts";
-import { expectFlag, expectInt, expectRecord } from "./errors.ts";
+import { expectFields, expectFlag, expectInt } from "./errors.ts";
 import { placeCall } from "./forward.ts";
 import { layerLayout } from "./layer.ts";
 import { checkMasks, type MaskOptions } from "./mask.ts";
@@ -25,6 +25,8 @@ export interface PlanSizes extends MaskOptions {
   readonly extraKey?: boolean;
 }
 
+const SIZES = ["batch", "qLen", "maxSeqLen", "keyLen", "maps", "extraKey", "keep", "drop", "bias"];
+
 /** Bytes of linear memory, exact: what `kernels.usedBytes` grows by. */
 export interface Plan {
   /** Held by an Attention. */
@@ -46,7 +48,7 @@ export interface Plan {
 export function plan(config: AttentionConfig, sizes: PlanSizes = {}): Plan {
   const where = "plan";
   const checked = checkConfig(where, config);
-  expectRecord(where, "sizes", sizes);
+  expectFields(where, "sizes", sizes, SIZES);
   const { batch = 1, qLen = 1 } = sizes;
   const { keyLen = qLen } = sizes;
   expectInt(where, "batch", batch, 1, MOST_SEQUENCES);

@@ -1,3 +1,4 @@
+import type { CheckedRules } from "./config.ts";
 import { expectInt, expectList, expectOneOf } from "./errors.ts";
 
 /** Sequences in one call or cache: beyond any use, and few enough that a wrong number cannot keep the host busy. */
@@ -8,6 +9,11 @@ export interface PlacementOptions {
   readonly align?: "start" | "end";
   /** [batch]: how many keys of each row are real. */
   readonly kvLengths?: ArrayLike<number>;
+}
+
+/** Whether where a query stands changes what it attends or how. */
+export function isPositional({ causal, window, slopes }: CheckedRules): boolean {
+  return causal || Number.isFinite(window.left) || Number.isFinite(window.right) || slopes !== undefined;
 }
 
 /** The position of a batch row's first query, and its number of keys. */

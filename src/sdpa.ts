@@ -1,8 +1,8 @@
 import { type AttentionRules, checkRules, expectHeads } from "./config.ts";
-import { expectFlag, expectFloats, expectInt, expectOneOf, expectRecord } from "./errors.ts";
+import { expectFields, expectFlag, expectFloats, expectInt, expectOneOf } from "./errors.ts";
 import { expectKernels, type Kernels } from "./kernels.ts";
 import { checkMasks, type MaskOptions } from "./mask.ts";
-import { MOST_SEQUENCES, type PlacementOptions, placeQueries } from "./positions.ts";
+import { isPositional, MOST_SEQUENCES, type PlacementOptions, placeQueries } from "./positions.ts";
 import { forwardHeads, type HeadsCall } from "./sdpaforward.ts";
 import type { ScoreStage } from "./segment.ts";
 import { concatTokens, type HeadLayout, type HeadSizes, headShape, headSizes } from "./strided.ts";
@@ -70,9 +70,14 @@ function presentOf({ past, layout }: HeadsCall, k: Tensor, v: Tensor): { key: Te
 
 const copyOf = ({ data, shape }: Tensor): Tensor => ({ data: data.slice(), shape: [...shape] });
 
+const OPTIONS = [
+  ...["causal", "window", "scale", "softcap", "alibi", "keep", "drop", "bias", "align", "kvLengths"],
+  ...["layout", "sinkLogits", "past", "present", "scores", "lse"],
+];
+
 function checkCall(where: string, kernels: Kernels, q: Tensor, k: Tensor, v: Tensor, options: SdpaOptions): HeadsCall {
   expectKernels(where, kernels);
-  expectRecord(where, "options", options);
+  expectFields(where, "options", options, OPTIONS);
   const { layout: order = "bhsd" } = options;
   const layout = expectOneOf(where, "layout", order, ["bhsd", "bshd"]);
   const sizesOf = (name: string, tensor: Tensor) => headSizes(expectTensor(where, name, tensor, [4]), layout);
@@ -92,7 +97,7 @@ function checkCall(where: string, kernels: Kernels, q: Tensor, k: Tensor, v: Ten
   const { past } = options;
   let pastLen: number | undefined;
   if (past !== undefined) {
-    expectRecord(where, "past", past);
+    expectFields(where, "past", past, ["key", "value"]);
     const pastKeys = sizesOf("past.key", past.key);
     pastLen = pastKeys.len;
     expectSizes(where, "past.key", pastKeys, layout, { ...keys, len: pastLen });
@@ -100,8 +105,6 @@ function checkCall(where: string, kernels: Kernels, q: Tensor, k: Tensor, v: Ten
   }
   const rules = checkRules(where, options, queries.heads, queries.dim);
   const kvLen = (pastLen ?? 0) + keys.len;
-  const { left, right } = rules.window;
-  const positional = rules.causal || Number.isFinite(left) || Number.isFinite(right) || rules.slopes !== undefined;
   const target = { batch: queries.batch, numHeads: queries.heads, qLen: queries.len, kvLen };
   const sinkLogits =
     options.sinkLogits === undefined ? undefined : expectFloats(where, "sinkLogits", options.sinkLogits);
@@ -120,7 +123,7 @@ function checkCall(where: string, kernels: Kernels, q: Tensor, k: Tensor, v: Ten
       options.scores === undefined
         ? undefined
         : (STAGES.indexOf(expectOneOf(where, "scores", options.scores, STAGES)) as ScoreStage),
-    placements: placeQueries(where, options, { ...target, past: pastLen }, positional),
+    placements: placeQueries(where, options, { ...target, past: pastLen }, isPositional(rules)),
     target,
     masks: checkMasks(where, options, target),
   };

@@ -4,7 +4,7 @@
 import { readFileSync } from "node:fs";
 import type { AttentionShape, CacheShape, KernelTable, Plain, Reference } from "../../src/abi.ts";
 import { ATTENTION_SHAPE_BYTES, CACHE_SHAPE_BYTES, storeAttentionShape, storeCacheShape } from "../../src/abi.ts";
-import { type Instance, instantiate } from "../../src/instantiate.ts";
+import { type Instance, instantiateSync } from "../../src/instantiate.ts";
 
 export const builds = ["debug", "simd", "relaxed"] as const;
 export type BuildName = (typeof builds)[number];
@@ -12,7 +12,7 @@ export type BuildName = (typeof builds)[number];
 /** A fresh instance of one build, with a memory of its own. */
 export function load(build: BuildName): Instance {
   const bytes = readFileSync(new URL(`../../build/${build}.wasm`, import.meta.url));
-  return instantiate(new WebAssembly.Module(bytes));
+  return instantiateSync(new WebAssembly.Module(bytes));
 }
 
 export type KernelName = keyof KernelTable;
