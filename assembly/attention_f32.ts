@@ -1,8 +1,8 @@
 import { attend_page } from "./attention_page";
 import { finish_row, start_row } from "./attention_rows";
-import { CHUNK_BYTES, STATE_BYTES, STATE_HIGH, STATE_LOW, STRIP_BYTES, VALUE_PANEL_BYTES } from "./attention_state";
+import { CHUNK_BYTES, STATE_BYTES, STATE_HIGH, STATE_LOW, TILE_HEIGHT } from "./attention_state";
 import { PAGE, PANEL, QUERY_CHUNK, TILE_ROWS } from "./layout";
-import { TILE_HEIGHT } from "./simd";
+import { key_at } from "./page";
 import { AttentionShape, AttentionShapePtr, F32Ptr, PagesPtr } from "./types";
 
 /**
@@ -93,9 +93,8 @@ function attend_tile(
     i += height;
   }
 
-  const headBytes = STRIP_BYTES * shape.headDim + VALUE_PANEL_BYTES * panels;
   for (let key = low & -PAGE; key < high; key += PAGE) {
-    const k = <usize>load<u32>(pages + ((key / PAGE) << 2)) + headBytes * kvHead;
+    const k = key_at(pages, kvHead, shape.headDim, shape.valueDim, key);
     for (let i = 0; i < n; ) {
       const height = strip_rows(n - i);
       const o = outputs + outputBytes * i;

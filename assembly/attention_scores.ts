@@ -1,5 +1,4 @@
-import { CHUNK_BYTES, STRIP_BYTES } from "./attention_state";
-import { PANEL, QUERY_CHUNK } from "./layout";
+import { CHUNK_BYTES, KEY_CHUNK_BYTES, STRIP_BYTES } from "./attention_state";
 import { madd } from "./simd";
 import { F32Ptr } from "./types";
 
@@ -8,9 +7,6 @@ import { F32Ptr } from "./types";
 // registers, and 8 chains at least keep two multiply-adds of latency 4 in flight. The R rows of q lie interleaved in
 // chunks of 64 components, so that one address and constant offsets reach them all; rows of s lie a page of floats
 // apart.
-
-/** Bytes of a chunk of a key panel. */
-const CHUNK_KEYS: usize = QUERY_CHUNK * PANEL * 4;
 
 /** s[:6, j] = q[:6] · k[j] for the first 8 · count keys of k. */
 export function score_6x8(s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count: i32): void {
@@ -30,7 +26,7 @@ export function score_6x8(s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count: 
     let a50 = f32x4.splat(0);
     let a51 = f32x4.splat(0);
     do {
-      const stop = min<usize>(k + CHUNK_KEYS, end);
+      const stop = min<usize>(k + KEY_CHUNK_BYTES, end);
       do {
         const b0 = v128.load(k);
         const b1 = v128.load(k, 16);
@@ -89,7 +85,7 @@ export function score_5x8(s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count: 
     let a40 = f32x4.splat(0);
     let a41 = f32x4.splat(0);
     do {
-      const stop = min<usize>(k + CHUNK_KEYS, end);
+      const stop = min<usize>(k + KEY_CHUNK_BYTES, end);
       do {
         const b0 = v128.load(k);
         const b1 = v128.load(k, 16);
@@ -141,7 +137,7 @@ export function score_4x8(s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count: 
     let a30 = f32x4.splat(0);
     let a31 = f32x4.splat(0);
     do {
-      const stop = min<usize>(k + CHUNK_KEYS, end);
+      const stop = min<usize>(k + KEY_CHUNK_BYTES, end);
       do {
         const b0 = v128.load(k);
         const b1 = v128.load(k, 16);
@@ -186,7 +182,7 @@ export function score_3x8(s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count: 
     let a20 = f32x4.splat(0);
     let a21 = f32x4.splat(0);
     do {
-      const stop = min<usize>(k + CHUNK_KEYS, end);
+      const stop = min<usize>(k + KEY_CHUNK_BYTES, end);
       do {
         const b0 = v128.load(k);
         const b1 = v128.load(k, 16);

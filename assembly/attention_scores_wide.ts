@@ -1,14 +1,10 @@
-import { CHUNK_BYTES, STRIP_BYTES } from "./attention_state";
-import { PANEL, QUERY_CHUNK } from "./layout";
+import { CHUNK_BYTES, KEY_CHUNK_BYTES, STRIP_BYTES } from "./attention_state";
 import { madd } from "./simd";
 import { F32Ptr } from "./types";
 
 // The tiles of attention_scores.ts for strips of up to three rows: more keys at a time, for as many chains.
 // Three rows read each component of q twice, once as a broadcast and once as a float that is spread: read twice alike,
 // V8 would keep all three in registers, which are one too few.
-
-/** Bytes of a chunk of a key panel. */
-const CHUNK_KEYS: usize = QUERY_CHUNK * PANEL * 4;
 
 /** s[:3, j] = q[:3] · k[j] for the first 16 · count keys of k. */
 export function score_3x16(s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count: i32): void {
@@ -30,7 +26,7 @@ export function score_3x16(s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count:
     let a22 = f32x4.splat(0);
     let a23 = f32x4.splat(0);
     do {
-      const stop = min<usize>(k + CHUNK_KEYS, end);
+      const stop = min<usize>(k + KEY_CHUNK_BYTES, end);
       do {
         const b0 = v128.load(k);
         const b1 = v128.load(k, 16);
@@ -93,7 +89,7 @@ export function score_2x16(s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count:
     let a12 = f32x4.splat(0);
     let a13 = f32x4.splat(0);
     do {
-      const stop = min<usize>(k + CHUNK_KEYS, end);
+      const stop = min<usize>(k + KEY_CHUNK_BYTES, end);
       do {
         const b0 = v128.load(k);
         const b1 = v128.load(k, 16);

@@ -1,4 +1,5 @@
 import { PAGE, PANEL, QUERY_CHUNK, ROW_STATE } from "./layout";
+import { MADD_FUSES } from "./simd";
 
 // How attention_f32's scratch is laid out, and what its parts share. In scratch, for TILE_ROWS rows each: states,
 // queries, outputs; then one strip of scores and a byte for each key of a page.
@@ -13,10 +14,13 @@ export const STATE_ALPHA: usize = 20;
 export const STATE_LOW: usize = 24;
 export const STATE_HIGH: usize = 28;
 
-/** Bytes of a row of scores, of a chunk of a query, and of 8 columns of the values of a page. */
+/** Bytes of a row of scores, of a chunk of a query, and of the same components of a key panel. */
 export const STRIP_BYTES: usize = PAGE << 2;
 export const CHUNK_BYTES: usize = QUERY_CHUNK << 2;
-export const VALUE_PANEL_BYTES: usize = (PAGE * PANEL) << 2;
+export const KEY_CHUNK_BYTES: usize = (QUERY_CHUNK * PANEL) << 2;
+
+/** Rows of the tallest tile of 8 columns whose accumulators and operands fit V8's 15 vector registers. */
+export const TILE_HEIGHT: i32 = MADD_FUSES ? 6 : 4;
 
 /** Rows of the tallest strip of any build. */
 export const STRIP_ROWS = 6;

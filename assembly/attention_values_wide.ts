@@ -1,6 +1,7 @@
-import { STATE_ALPHA, STATE_BYTES, STRIP_BYTES, VALUE_PANEL_BYTES } from "./attention_state";
+import { STATE_ALPHA, STATE_BYTES, STRIP_BYTES, TILE_HEIGHT } from "./attention_state";
 import { finite, weigh_3x8, weigh_4x8, weigh_5x8, weigh_6x8 } from "./attention_values";
-import { madd, TILE_HEIGHT } from "./simd";
+import { VALUE_PANEL_BYTES } from "./page";
+import { madd } from "./simd";
 import { F32Ptr } from "./types";
 
 // The tiles of attention_values.ts for strips of up to three rows: more columns at a time, for as many chains, and 8

@@ -1,9 +1,7 @@
-import { PAGE, PANEL } from "./layout";
-import { key_at, value_at } from "./page";
+import { PANEL } from "./layout";
+import { PANEL_BYTES, VALUE_PANEL_BYTES, key_at, value_at } from "./page";
 import { CacheShape, CacheShapePtr, F32Ptr, PagesPtr } from "./types";
 
-const PANEL_BYTES: usize = PANEL << 2;
-const VALUE_PANEL_BYTES: usize = (PAGE * PANEL) << 2;
 
 /**
  * pages[past + t] = k[t], v[t] for tokens begin..end and every kv head; k and v [token][kvHead][dim] by the strides of

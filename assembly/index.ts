@@ -1,3 +1,5 @@
+import { MADD_FUSES } from "./simd";
+
 // The exports table. scripts/abi.mjs reads it while asc compiles and writes src/abi.ts.
 
 export { attention_f32 } from "./attention_f32";
@@ -11,7 +13,7 @@ export { masked_softmax_f32 } from "./softmax";
 export { weighted_sum_f32 } from "./weighted_sum";
 
 /** 1 in the relaxed build. */
-export const RELAXED: i32 = ASC_FEATURE_RELAXED_SIMD ? 1 : 0;
+export const RELAXED: i32 = MADD_FUSES ? 1 : 0;
 
 /** The first address that no static table uses. */
 export const HEAP_BASE: usize = __heap_base;

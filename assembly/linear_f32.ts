@@ -1,8 +1,11 @@
 import { PANEL } from "./layout";
 import { linear_1x8, linear_1x32, linear_2x16 } from "./linear_rows";
 import { linear_x8 } from "./linear_tile";
-import { MADD_ROWS } from "./simd";
+import { MADD_FUSES } from "./simd";
 import { F32Ptr, F32PtrOrNull } from "./types";
+
+/** Rows of the tallest strip; simd has the registers for six, but not the issue slots. */
+const STRIP_ROWS: i32 = MADD_FUSES ? 6 : 5;
 
 /** Elements of k in a weight block: six rows of x (12 KB) stay in a 32 KB L1 while the panels pass by. */
 const KC = 512;
@@ -78,13 +81,13 @@ function linearBlock(
 ): void {
   while (rows > 0) {
     // Strips as equal as they can be: 7 rows are 4 + 3, so that no strip has fewer than three.
-    const strips = (rows + MADD_ROWS - 1) / MADD_ROWS;
+    const strips = (rows + STRIP_ROWS - 1) / STRIP_ROWS;
     const n = (rows + strips - 1) / strips;
     let o = out;
     let from = init;
     let b = w;
     for (let p = 0; p < panels; p++) {
-      if (MADD_ROWS == 6 && n == 6) linear_x8(6, o, from, x, b, k, outBytes, initBytes, xBytes);
+      if (STRIP_ROWS == 6 && n == 6) linear_x8(6, o, from, x, b, k, outBytes, initBytes, xBytes);
       else if (n == 5) linear_x8(5, o, from, x, b, k, outBytes, initBytes, xBytes);
       else if (n == 4) linear_x8(4, o, from, x, b, k, outBytes, initBytes, xBytes);
       else linear_x8(3, o, from, x, b, k, outBytes, initBytes, xBytes);

@@ -4,6 +4,10 @@
 import { PAGE, PANEL } from "./layout";
 import { PagesPtr } from "./types";
 
+/** Bytes of eight floats of a panel, and of 8 columns of the values of a page. */
+export const PANEL_BYTES: usize = PANEL << 2;
+export const VALUE_PANEL_BYTES: usize = (PAGE * PANEL) << 2;
+
 /** Floats of one kv head in a page. */
 // @ts-ignore: decorator
 @inline

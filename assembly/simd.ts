@@ -9,8 +9,8 @@ export function madd(a: v128, b: v128, c: v128): v128 {
   return f32x4.add(c, f32x4.mul(a, b));
 }
 
-/** Rows of the best tile of eight columns: the simd build needs a register for the product, and is short of issue slots. */
-export const MADD_ROWS: i32 = ASC_FEATURE_RELAXED_SIMD ? 6 : 5;
+/** Whether madd is one instruction. Where it is two, tiles want a register for the product and have fewer rows. */
+export const MADD_FUSES: bool = ASC_FEATURE_RELAXED_SIMD;
 
 /** (v0 + v2) + (v1 + v3). */
 // @ts-ignore: decorator
@@ -43,9 +43,3 @@ export function store_first(at: usize, n: i32, v: v128): void {
     if (n >= 3) v128.store_lane<f32>(at + 8, v, 2);
   }
 }
-
-/**
- * Rows of the tallest tile of 8 columns whose accumulators and operands fit V8's 15 vector registers; a product that is not
- * fused wants one of its own, and more rows would spill.
- */
-export const TILE_HEIGHT: i32 = ASC_FEATURE_RELAXED_SIMD ? 6 : 4;

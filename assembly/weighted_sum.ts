@@ -1,11 +1,9 @@
 import { PAGE, PANEL } from "./layout";
 import { bias_row, end_key, extra_columns, first_key, is_excluded, keep_row } from "./mask";
-import { value_at } from "./page";
+import { PANEL_BYTES, VALUE_PANEL_BYTES, value_at } from "./page";
 import { load_first, madd, store_first } from "./simd";
 import { AttentionShape, AttentionShapePtr, F32Ptr, F32PtrOrNull, PagesPtr, U8PtrOrNull } from "./types";
 
-const PANEL_BYTES: usize = PANEL << 2;
-const VALUE_PANEL_BYTES: usize = (PAGE * PANEL) << 2;
 
 /**
  * out[t, head] = Σ_j weights[t, j] · v[j, head / group], j ascending, for query tokens begin..end; weights

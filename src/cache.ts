@@ -18,7 +18,7 @@ import { createFloats, type Tensor } from "./tensor.ts";
  * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
  * const attention = createAttention(kernels, { dModel: 4, numHeads: 2 }, { wq: eye, wk: eye, wv: eye, wo: eye });
  * const cache = createCache(attention, { maxSeqLen: 100 });
- * console.log(cache.length, cache.bytes); // 0, then the bytes of one page of 128 tokens
+ * console.log(cache.length, cache.bytes); // 0 10304: no token yet, and one page of 128 tokens
  * kernels.release();
  */
 export interface Cache extends Releasable {
@@ -61,7 +61,19 @@ export interface CachedLayer {
   readonly released: boolean;
 }
 
-/** Takes memory for the keys and values of an attention layer. */
+/**
+ * Takes memory for the keys and values of an attention layer. Throws TypeError or RangeError naming the argument, and
+ * HeadwiseError OUT_OF_MEMORY; nothing is allocated then.
+ * @example
+ * import { attend, createAttention, createCache, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const attention = createAttention(kernels, { dModel: 4, numHeads: 2 }, { wq: eye, wk: eye, wv: eye, wo: eye });
+ * const cache = createCache(attention, { maxSeqLen: 100, batch: 2 });
+ * attend(attention, new Float32Array(2 * 3 * 4), { cache }); // three tokens of each sequence
+ * console.log(cache.length, cache.read().key.shape); // 3 [ 2, 2, 3, 2 ]
+ * kernels.release();
+ */
 export function createCache(attention: CachedLayer, options: CacheOptions): Cache {
   expectMade("createCache", "attention", attention, "layer", "createAttention");
   const { kernels, config } = attention;

@@ -1,5 +1,5 @@
 import { pow } from "./arithmetic.ts";
-import { describe, expectFlag, expectFloat32, expectFloats, expectInt, expectOneOf, expectRecord } from "./errors.ts";
+import { describe, expectFields, expectFlag, expectFloat32, expectFloats, expectInt, expectOneOf } from "./errors.ts";
 import { checkRope, type RopeConfig, type RopeWithDim } from "./rotary.ts";
 
 /** Which positions a query sees besides its own: `left` earlier and `right` later keys; undefined = unbounded. */
@@ -42,13 +42,13 @@ export interface AttentionConfig {
   /** Query at position p sees keys at positions <= p. Default false. */
   readonly causal?: boolean;
   readonly window?: Window;
-  /** Multiplies q·k. Default 1/√headDim. */
+  /** Multiplies q·k: other than 0, from -1e38 to 1e38. Default 1/√headDim. */
   readonly scale?: number;
-  /** Scores become softcap·tanh(score / softcap). Default off. */
+  /** Scores become softcap·tanh(score / softcap), for a softcap up to 1e38. Default 0 = off. */
   readonly softcap?: number;
   /**
    * ALiBi: adds -slope·|query position - key position| to the score. "geometric" gives the published slopes for any
-   * head count; an array gives one slope a head.
+   * head count; an array gives one slope a head, from -1e38 to 1e38.
    */
   readonly alibi?: "geometric" | Float32Array;
   readonly rope?: RopeConfig;
@@ -56,6 +56,12 @@ export interface AttentionConfig {
   /** One more key and value of zeros that every query may attend, as in PyTorch's add_zero_attn. */
   readonly addZeroAttn?: boolean;
 }
+
+/** Every field of AttentionConfig, and `fused`, which tells readers of files how rows lie and comes with theirs. */
+export const CONFIG_FIELDS: readonly (keyof AttentionConfig | "fused")[] = [
+  ...(["dModel", "numHeads", "numKvHeads", "headDim", "valueDim", "kdim", "vdim", "causal", "window"] as const),
+  ...(["scale", "softcap", "alibi", "rope", "qkNorm", "addZeroAttn", "fused"] as const),
+];
 
 /** An AttentionConfig with every default filled in and every rule checked. Unbounded window sides are Infinity. */
 export interface CheckedConfig {
@@ -91,7 +97,7 @@ const UNBOUNDED = Number.POSITIVE_INFINITY;
 
 /** Fills in the defaults and checks every rule. */
 export function checkConfig(where: string, config: AttentionConfig): CheckedConfig {
-  expectRecord(where, "config", config);
+  expectFields(where, "config", config, CONFIG_FIELDS);
   const dModel = expectInt(where, "dModel", config.dModel);
   const numHeads = expectInt(where, "numHeads", config.numHeads, 1, MOST_HEADS);
   const or = (value: number | undefined, otherwise: number) => (value === undefined ? otherwise : value);
@@ -128,18 +134,42 @@ export type CheckedRules = Pick<CheckedConfig, "causal" | "window" | "scale" | "
 
 export function checkRules(where: string, rules: AttentionRules, numHeads: number, headDim: number): CheckedRules {
   const { scale = 1 / Math.sqrt(headDim) } = rules;
+  expectScoreFactor(where, "scale", scale);
+  // -0 is off too.
+  const capped = rules.softcap !== undefined && rules.softcap !== 0;
+  const softcap = capped ? expectScoreFactor(where, "softcap", rules.softcap, true) : 0;
+  // What queries are multiplied by where there is a softcap.
+  if (capped) expectFloat32(where, "scale / softcap", Math.fround(scale) / Math.fround(softcap));
   return {
     causal: expectFlag(where, "causal", rules.causal),
     window: checkWindow(where, rules.window),
-    scale: expectFloat32(where, "scale", scale),
-    softcap: rules.softcap === undefined ? 0 : expectFloat32(where, "softcap", rules.softcap, true),
+    scale,
+    softcap,
     slopes: rules.alibi === undefined ? undefined : checkSlopes(where, rules.alibi, numHeads),
   };
 }
 
+/**
+ * What scores are multiplied by or compared with must stay below this: the kernels hold scores in units of ln 2, which
+ * makes them larger by half, and the largest float32 is 3.4e38.
+ */
+const MOST_SCORE = 1e38;
+
+function isScore(value: number): boolean {
+  return Math.abs(value) <= MOST_SCORE;
+}
+
+function expectScoreFactor(where: string, name: string, value: unknown, positive = false): number {
+  const factor = expectFloat32(where, name, value, positive);
+  if (isScore(factor)) return factor;
+  throw new RangeError(
+    `${where}: ${name} expected ${positive ? "at most" : "a number from -1e38 to"} 1e38, got ${factor}`,
+  );
+}
+
 function checkWindow(where: string, window: Window | undefined): CheckedConfig["window"] {
   if (window === undefined) return { left: UNBOUNDED, right: UNBOUNDED };
-  expectRecord(where, "window", window);
+  expectFields(where, "window", window, ["left", "right"]);
   return {
     left: window.left === undefined ? UNBOUNDED : expectInt(where, "window.left", window.left, 0),
     right: window.right === undefined ? UNBOUNDED : expectInt(where, "window.right", window.right, 0),
@@ -147,7 +177,7 @@ function checkWindow(where: string, window: Window | undefined): CheckedConfig["
 }
 
 function checkQkNorm(where: string, norm: QkNormConfig): Required<QkNormConfig> {
-  expectRecord(where, "qkNorm", norm);
+  expectFields(where, "qkNorm", norm, ["kind", "eps", "onePlus"]);
   const { eps = 1e-6 } = norm;
   return {
     kind: expectOneOf(where, "qkNorm.kind", norm.kind, ["per-head", "full"]),
@@ -164,9 +194,21 @@ function checkSlopes(where: string, alibi: "geometric" | Float32Array, numHeads:
   const slopes = expectFloats(where, "alibi", alibi);
   if (slopes.length !== numHeads)
     throw new RangeError(`${where}: alibi expected one slope a head (${numHeads}), got ${slopes.length}`);
-  const odd = slopes.find((slope) => !Number.isFinite(slope));
-  if (odd !== undefined) throw new RangeError(`${where}: alibi expected finite slopes, got ${describe(odd)}`);
+  const odd = slopes.find((slope) => !isScore(slope));
+  if (odd !== undefined)
+    throw new RangeError(`${where}: alibi expected slopes from -1e38 to 1e38, got ${describe(odd)}`);
   return slopes.slice();
+}
+
+/** Throws unless `value` is [numHeads] logits that a softmax can hold; -Infinity is a head without a sink. Returns it. */
+export function checkSinks(where: string, name: string, value: unknown, numHeads: number): Float32Array {
+  const sinks = expectFloats(where, name, value);
+  if (sinks.length !== numHeads)
+    throw new RangeError(`${where}: ${name} expected one a head (${numHeads}), got ${sinks.length}`);
+  const odd = sinks.find((sink) => !isScore(sink) && sink !== Number.NEGATIVE_INFINITY);
+  if (odd !== undefined)
+    throw new RangeError(`${where}: ${name} expected logits from -1e38 to 1e38 or -Infinity, got ${describe(odd)}`);
+  return sinks;
 }
 
 /**
@@ -174,7 +216,7 @@ function checkSlopes(where: string, alibi: "geometric" | Float32Array, numHeads:
  * two below, followed by every other slope of twice that (Press et al. 2022).
  * @example
  * import { alibiSlopes } from "headwise";
- * console.log(alibiSlopes(4)); // 0.25, 0.0625, 0.015625, 0.00390625
+ * console.log(alibiSlopes(4).join(" ")); // 0.25 0.0625 0.015625 0.00390625
  */
 export function alibiSlopes(numHeads: number): Float32Array {
   expectInt("alibiSlopes", "numHeads", numHeads, 1, MOST_HEADS);

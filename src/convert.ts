@@ -1,7 +1,9 @@
 import type { AttentionConfig } from "./config.ts";
-import { expectFloats, expectInt, expectOneOf, expectRecord } from "./errors.ts";
+import { expectFields, expectFloats, expectInt, expectOneOf, expectRecord } from "./errors.ts";
+import { separateWeights } from "./fused.ts";
+import type { MatrixLayout } from "./pack.ts";
 import { expectTensor, type Tensor } from "./tensor.ts";
-import type { AttentionWeights } from "./weights.ts";
+import { type AttentionWeights, WEIGHT_FIELDS } from "./weights.ts";
 
 /** What `convertToGqa` needs of a configuration; the rest is handed on. */
 export type ConvertibleConfig = Pick<AttentionConfig, "numHeads" | "numKvHeads" | "headDim" | "valueDim" | "qkNorm">;
@@ -30,14 +32,14 @@ const WHERE = "convertToGqa";
  * const matrix = { data: new Float32Array(16).fill(1), shape: [4, 4] };
  * const weights = { wq: matrix, wk: matrix, wv: matrix, wo: matrix };
  * const mqa = convertToGqa(weights, { numHeads: 2, headDim: 2 }, 1);
- * console.log(mqa.weights.wk?.shape, mqa.relativeError.key); // [2, 4] Float32Array [0, 0]
+ * console.log(mqa.weights.wk?.shape, mqa.relativeError.key.join(" ")); // [ 2, 4 ] 0 0
  */
 export function convertToGqa<Config extends ConvertibleConfig>(
   weights: AttentionWeights,
   config: Config,
   numKvHeads: number,
 ): ConvertedToGqa<Config> {
-  expectRecord(WHERE, "weights", weights);
+  expectFields(WHERE, "weights", weights, WEIGHT_FIELDS);
   expectRecord(WHERE, "config", config);
   const { layout = "out-in" } = weights;
   expectOneOf(WHERE, "weights.layout", layout, ["out-in", "in-out"]);
@@ -51,16 +53,25 @@ export function convertToGqa<Config extends ConvertibleConfig>(
   expectMultiple("config.numKvHeads", before, "numKvHeads", numKvHeads);
   if (config.qkNorm?.kind === "full" && numKvHeads !== before)
     throw new RangeError(`${WHERE}: config.qkNorm.kind expected "per-head", got "full"`);
-  const separate = weights.wqkv === undefined ? expectSeparate(weights) : splitFused(weights, config, before, layout);
-  const { wq, wk, wv, bq, bk, bv } = separate;
-  const { biasK, biasV } = weights;
+  const separate = separateWeights(WHERE, "weights.", weights, layout, (outputs, inputs) => {
+    // Without a headDim, keys and values are as wide as queries.
+    const headDim = expectInt(WHERE, "config.headDim", config.headDim ?? outputs / (numHeads + 2 * before));
+    return { q: numHeads * headDim, k: before * headDim, v: before * (config.valueDim ?? headDim), inputs };
+  });
+  expectTensor(WHERE, "weights.wq", separate.wq, [2]);
+  const wk = expectTensor(WHERE, "weights.wk", separate.wk, [2]);
+  const wv = expectTensor(WHERE, "weights.wv", separate.wv, [2]);
+  const { bk, bv, biasK, biasV } = separate;
   const outputs = layout === "out-in" ? 0 : 1;
   const kRows = wk.shape[outputs]!;
   const vRows = wv.shape[outputs]!;
   expectMultiple("outputs of weights.wk", kRows, "config.numKvHeads", before);
   expectMultiple("outputs of weights.wv", vRows, "config.numKvHeads", before);
-  if (config.headDim !== undefined && kRows !== before * config.headDim)
-    throw new RangeError(`${WHERE}: weights.wk expected ${before * config.headDim} outputs, got ${kRows}`);
+  const { headDim, valueDim = headDim } = config;
+  if (headDim !== undefined && kRows !== before * headDim)
+    throw new RangeError(`${WHERE}: weights.wk expected ${before * headDim} outputs, got ${kRows}`);
+  if (valueDim !== undefined && vRows !== before * valueDim)
+    throw new RangeError(`${WHERE}: weights.wv expected ${before * valueDim} outputs, got ${vRows}`);
   const pool = (name: string, bias: Float32Array | undefined, rows: number): Float32Array | undefined => {
     if (bias === undefined) return undefined;
     if (expectFloats(WHERE, `weights.${name}`, bias).length !== rows)
@@ -76,9 +87,8 @@ export function convertToGqa<Config extends ConvertibleConfig>(
   };
   const key = poolMatrix(wk);
   const value = poolMatrix(wv);
-  const { wqkv: _w, bqkv: _b, ...rest } = weights;
   return {
-    weights: { ...rest, wq, bq, wk: key.pooled, wv: value.pooled, ...biases },
+    weights: { ...separate, wk: key.pooled, wv: value.pooled, ...biases },
     config: { ...config, numKvHeads },
     relativeError: { key: key.relativeError, value: value.relativeError },
   };
@@ -89,59 +99,10 @@ function expectMultiple(name: string, value: number, ofName: string, of: number)
     throw new RangeError(`${WHERE}: ${name} expected a multiple of ${ofName} (${of}), got ${value}`);
 }
 
-type Separate = Required<Pick<AttentionWeights, "wq" | "wk" | "wv">> & Pick<AttentionWeights, "bq" | "bk" | "bv">;
-
-function expectSeparate({ wq, wk, wv, bq, bk, bv }: AttentionWeights): Separate {
-  return {
-    wq: expectTensor(WHERE, "weights.wq", wq, [2]),
-    wk: expectTensor(WHERE, "weights.wk", wk, [2]),
-    wv: expectTensor(WHERE, "weights.wv", wv, [2]),
-    bq,
-    bk,
-    bv,
-  };
-}
-
-function splitFused(
-  weights: AttentionWeights,
-  config: ConvertibleConfig,
-  numKvHeads: number,
-  layout: "out-in" | "in-out",
-): Separate {
-  const wqkv = expectTensor(WHERE, "weights.wqkv", weights.wqkv, [2]);
-  const outputs = layout === "out-in" ? 0 : 1;
-  const inputs = wqkv.shape[1 - outputs]!;
-  const all = wqkv.shape[outputs]!;
-  // Without a headDim, keys and values are as wide as queries.
-  const headDim = expectInt(WHERE, "config.headDim", config.headDim ?? all / (config.numHeads + 2 * numKvHeads));
-  const valueDim = expectInt(WHERE, "config.valueDim", config.valueDim ?? headDim);
-  const widths = [config.numHeads * headDim, numKvHeads * headDim, numKvHeads * valueDim] as const;
-  const sum = widths[0] + widths[1] + widths[2];
-  if (sum !== all) throw new RangeError(`${WHERE}: weights.wqkv expected ${sum} outputs, got ${all}`);
-  const bias = weights.bqkv && expectFloats(WHERE, "weights.bqkv", weights.bqkv);
-  if (bias !== undefined && bias.length !== all)
-    throw new RangeError(`${WHERE}: weights.bqkv expected ${all} floats, got ${bias.length}`);
-  const part = (from: number, width: number): Tensor => {
-    if (outputs === 0) return { data: wqkv.data.slice(from * inputs, (from + width) * inputs), shape: [width, inputs] };
-    const data = new Float32Array(inputs * width);
-    for (let i = 0; i < inputs; i++) data.set(wqkv.data.subarray(i * all + from, i * all + from + width), i * width);
-    return { data, shape: [inputs, width] };
-  };
-  const [q, k, v] = widths;
-  return {
-    wq: part(0, q),
-    wk: part(q, k),
-    wv: part(q + k, v),
-    bq: bias?.slice(0, q),
-    bk: bias?.slice(q, q + k),
-    bv: bias?.slice(q + k),
-  };
-}
-
 /** The mean of each group of `before / after` consecutive heads, and each head's distance from it. Sums in float64. */
 function meanOfGroups(
   { data, shape }: Tensor,
-  layout: "out-in" | "in-out",
+  layout: MatrixLayout,
   before: number,
   after: number,
 ): { pooled: Tensor; relativeError: Float32Array } {

@@ -7,7 +7,17 @@ import { type Kernels, type LoadOptions, ownKernels, type WasmSource } from "./k
 
 export * from "./api.ts";
 
-/** Starts the kernels of the given module, e.g. that of `headwise/simd.wasm`. */
+/**
+ * Starts the kernels of the given module, e.g. that of `headwise/simd.wasm`.
+ * @example
+ * import { readFileSync } from "node:fs";
+ * import { createRequire } from "node:module";
+ * import { loadKernels } from "headwise/core";
+ * const path = createRequire(import.meta.url).resolve("headwise/simd.wasm");
+ * const kernels = await loadKernels({ module: readFileSync(path) });
+ * console.log(kernels.build); // simd
+ * kernels.release();
+ */
 export async function loadKernels(options: LoadOptions & { readonly module: WasmSource }): Promise<Kernels> {
   return ownKernels(options);
 }

@@ -1,4 +1,5 @@
 import { describe, HeadwiseError } from "./errors.ts";
+import type { MatrixLayout } from "./pack.ts";
 
 /** The parts of an attention layer that a file can hold. */
 export type Part = "q" | "k" | "v" | "qkv" | "o";
@@ -13,7 +14,7 @@ export interface Family {
   /** Biases that are stored together or not at all: one missing from a group is damage, not a choice. */
   readonly together?: readonly (readonly Part[])[];
   readonly extras?: Readonly<Partial<Record<Extra, string>>>;
-  readonly layout: "out-in" | "in-out";
+  readonly layout: MatrixLayout;
   /**
    * What is known of the rows of q, k and v: "equal" = each as many; "qkv" = fused in that order, with fewer rows of k
    * and v where heads share them; "either" = fused in that order or in groups of [q.., k, v], which only the

@@ -54,7 +54,7 @@ export function shapeText(shape: readonly number[]): string {
  * @example
  * import { toFloats } from "headwise";
  * const stored = { name: "w", dtype: "BF16", shape: [2], bytes: new Uint8Array([0x80, 0x3f, 0x00, 0xc0]) } as const;
- * console.log(toFloats(stored)); // Float32Array [1, -2]
+ * console.log(toFloats(stored)); // Float32Array(2) [ 1, -2 ]
  */
 export function toFloats(tensor: StoredTensor, where = "toFloats"): Float32Array {
   expectRecord(where, "tensor", tensor);

@@ -13,7 +13,7 @@ import { expectTensor, type Tensor } from "./tensor.ts";
  * import { loadKernels, splitHeads } from "headwise";
  * const kernels = await loadKernels();
  * const heads = splitHeads(kernels, { data: Float32Array.of(1, 2, 3, 4, 5, 6, 7, 8), shape: [2, 4] }, 2);
- * console.log(heads.shape, heads.data); // [2, 2, 2], 1 2 5 6 3 4 7 8
+ * console.log(heads.shape, heads.data.join(" ")); // [ 2, 2, 2 ] 1 2 5 6 3 4 7 8
  * kernels.release();
  */
 export function splitHeads(kernels: Kernels, x: Tensor, numHeads: number): Tensor {
@@ -35,7 +35,7 @@ export function splitHeads(kernels: Kernels, x: Tensor, numHeads: number): Tenso
  * import { loadKernels, mergeHeads } from "headwise";
  * const kernels = await loadKernels();
  * const x = mergeHeads(kernels, { data: Float32Array.of(1, 2, 5, 6, 3, 4, 7, 8), shape: [2, 2, 2] });
- * console.log(x.shape, x.data); // [2, 4], 1 2 3 4 5 6 7 8
+ * console.log(x.shape, x.data.join(" ")); // [ 2, 4 ] 1 2 3 4 5 6 7 8
  * kernels.release();
  */
 export function mergeHeads(kernels: Kernels, x: Tensor): Tensor {
@@ -82,7 +82,7 @@ export interface ApplyRopeOptions {
  * const kernels = await loadKernels();
  * const x = { data: Float32Array.of(1, 0), shape: [1, 1, 1, 2] };
  * const quarter = { cos: { data: Float32Array.of(0), shape: [1, 1] }, sin: { data: Float32Array.of(1), shape: [1, 1] } };
- * console.log(applyRope(kernels, x, { ...quarter, pairing: "half" }).data); // 0 1
+ * console.log(applyRope(kernels, x, { ...quarter, pairing: "half" }).data.join(" ")); // 0 1
  * kernels.release();
  */
 export function applyRope(kernels: Kernels, x: Tensor, options: ApplyRopeOptions): Tensor {

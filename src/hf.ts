@@ -196,7 +196,7 @@ function readRope(file: Fields, headDim: number, theta = 10_000, layerType = "fu
   const parameters = file.fields("rope_parameters");
   const own = parameters?.fields(layerType) ?? parameters;
   const part = own?.number("partial_rotary_factor") ?? file.number("partial_rotary_factor") ?? 1;
-  const dim = Math.trunc(headDim * part);
+  const dim = rotatedDim(headDim, "partial_rotary_factor", part);
   const scaling = own ?? file.fields("rope_scaling");
   return {
     theta: own?.number("rope_theta") ?? file.number("rope_theta") ?? theta,
@@ -204,6 +204,13 @@ function readRope(file: Fields, headDim: number, theta = 10_000, layerType = "fu
     ...(dim === headDim ? {} : { dim }),
     ...(scaling && readScaling(file, scaling)),
   };
+}
+
+/** Leading components of a head that rotate. */
+function rotatedDim(headDim: number, name: string, share: number): number {
+  const dim = Math.trunc(headDim * share);
+  if (dim === headDim || (dim >= 2 && dim < headDim && dim % 2 === 0)) return dim;
+  throw refusal(name, `a share of head_dim (${headDim}) that is an even integer >= 2`, share);
 }
 
 function readScaling(file: Fields, from: Fields): { scaling?: RopeScaling } {
@@ -216,8 +223,7 @@ function readScaling(file: Fields, from: Fields): { scaling?: RopeScaling } {
   if (kind === "default") return {};
   if (kind === "linear") return { scaling: { kind, factor: need("factor") } };
   if (kind === "llama3") {
-    const lowFreqFactor = need("low_freq_factor");
-    const highFreqFactor = need("high_freq_factor");
+    const [lowFreqFactor, highFreqFactor] = [need("low_freq_factor"), need("high_freq_factor")];
     const originalMaxSeqLen = from.count("original_max_position_embeddings");
     return { scaling: { kind, factor: need("factor"), lowFreqFactor, highFreqFactor, originalMaxSeqLen } };
   }
@@ -225,12 +231,13 @@ function readScaling(file: Fields, from: Fields): { scaling?: RopeScaling } {
     throw refusal("rope scaling", '"linear", "llama3" or "yarn", since others are unsupported', kind);
   const longest = file.number("max_position_embeddings");
   const originalMaxSeqLen = from.count("original_max_position_embeddings", longest);
+  const orNone = (name: string) => (from.raw(name) === 0 ? undefined : from.number(name));
   const optional = {
     betaFast: from.number("beta_fast"),
     betaSlow: from.number("beta_slow"),
     attentionFactor: from.number("attention_factor"),
-    mscale: from.number("mscale"),
-    mscaleAllDim: from.number("mscale_all_dim"),
+    mscale: orNone("mscale"),
+    mscaleAllDim: orNone("mscale_all_dim"),
     truncate: from.raw("truncate") === undefined ? undefined : from.flag("truncate", true),
   };
   const given = Object.fromEntries(Object.entries(optional).filter(([, value]) => value !== undefined));
@@ -246,21 +253,15 @@ function readGpt2(file: Fields, layer: number): HfAttentionConfig {
   const byLayer = file.flag("scale_attn_by_inverse_layer_idx", false);
   const byWidth = file.flag("scale_attn_weights", true);
   const scale = (byWidth ? 1 / Math.sqrt(headDim) : 1) / (byLayer ? layer + 1 : 1);
-  return {
-    dModel,
-    numHeads,
-    numKvHeads: numHeads,
-    headDim,
-    causal: true,
-    scale: byWidth && !byLayer ? undefined : scale,
-  };
+  const own = byWidth && !byLayer ? {} : { scale };
+  return { dModel, numHeads, numKvHeads: numHeads, headDim, causal: true, ...own };
 }
 
 function readNeoX(file: Fields, layer: number): HfAttentionConfig {
   const shape = readShape(file, layer);
   const rope = readRope(file, shape.headDim, file.number("rotary_emb_base"));
   const part = file.fields("rope_parameters") === undefined ? (file.number("rotary_pct") ?? 0.25) : 1;
-  const dim = Math.trunc(shape.headDim * part);
+  const dim = rotatedDim(shape.headDim, "rotary_pct", part);
   return { ...shape, causal: true, rope: part === 1 ? rope : { ...rope, dim }, fused: "grouped" };
 }
 
@@ -272,8 +273,7 @@ function readFalcon(file: Fields, layer: number): HfAttentionConfig {
   const shape = { dModel, numHeads, numKvHeads, headDim, causal: true, fused: shared ? "qkv" : "grouped" } as const;
   if (!file.flag("alibi", false)) return { ...shape, rope: readRope(file, headDim) };
   // Falcon adds the bias before it scales the scores.
-  const inverse = 1 / Math.sqrt(headDim);
-  return { ...shape, alibi: alibiSlopes(numHeads).map((slope) => slope * inverse) };
+  return { ...shape, alibi: alibiSlopes(numHeads).map((slope) => slope * (1 / Math.sqrt(headDim))) };
 }
 
 function readBert(file: Fields, layer: number): HfAttentionConfig {

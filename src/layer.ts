@@ -1,12 +1,13 @@
 import { type F32Ptr, NULL, type NullPtr } from "./abi.ts";
-import type { CheckedConfig } from "./config.ts";
-import { describe, expectFloats, expectOneOf, expectRecord } from "./errors.ts";
+import { type CheckedConfig, checkSinks } from "./config.ts";
+import { describe, expectFields, expectFloats, expectOneOf } from "./errors.ts";
+import { separateWeights } from "./fused.ts";
 import type { Kernels } from "./kernels.ts";
 import { joinLinears, type Linear, type LinearPlace, placeLinears, storeLinear } from "./linear.ts";
 import { Layout, pointer } from "./memory.ts";
 import type { MatrixLayout } from "./pack.ts";
 import { expectTensor, type Tensor } from "./tensor.ts";
-import type { AttentionWeights } from "./weights.ts";
+import { type AttentionWeights, WEIGHT_FIELDS } from "./weights.ts";
 
 /** A layer's weights in linear memory, one block. */
 export interface Layer {
@@ -109,11 +110,14 @@ interface CheckedWeights extends Record<"wq" | "wk" | "wv" | "wo", CheckedLinear
 }
 
 function checkWeights(where: string, config: CheckedConfig, given: AttentionWeights): CheckedWeights {
-  expectRecord(where, "weights", given);
+  expectFields(where, "weights", given, WEIGHT_FIELDS);
   const { layout = "out-in" } = given;
   expectOneOf(where, "weights.layout", layout, ["out-in", "in-out"]);
   const { dModel, numHeads, numKvHeads, headDim, valueDim, kdim, vdim } = config;
-  const weights = given.wqkv === undefined ? given : splitFused(where, config, given, layout);
+  if (given.wqkv !== undefined && (kdim !== dModel || vdim !== dModel))
+    throw new RangeError(`${where}: wqkv expected kdim and vdim equal to dModel (${dModel}), got ${kdim} and ${vdim}`);
+  const widths = { q: numHeads * headDim, k: numKvHeads * headDim, v: numKvHeads * valueDim };
+  const weights = separateWeights(where, "", given, layout, () => ({ ...widths, inputs: dModel }));
 
   const vector = (name: string, value: unknown, length: number): Float32Array | undefined => {
     if (value === undefined) return undefined;
@@ -136,23 +140,24 @@ function checkWeights(where: string, config: CheckedConfig, given: AttentionWeig
       throw new RangeError(`${where}: ${name} expected ${gains[name]} floats for config.qkNorm, got undefined`);
     return config.qkNorm.onePlus ? data.map((w) => 1 + w) : data;
   };
-  const extraKey = vector("biasK", weights.biasK, numKvHeads * headDim);
-  const extraValue = vector("biasV", weights.biasV, numKvHeads * valueDim);
+  const extraKey = vector("biasK", weights.biasK, widths.k);
+  const extraValue = vector("biasV", weights.biasV, widths.v);
   if ((extraKey === undefined) !== (extraValue === undefined))
     throw new RangeError(
       `${where}: biasK and biasV expected both or neither, got ${extraKey ? "biasK" : "biasV"} alone`,
     );
   return {
     layout,
-    wq: linear("q", numHeads * headDim, dModel),
-    wk: linear("k", numKvHeads * headDim, kdim),
-    wv: linear("v", numKvHeads * valueDim, vdim),
+    wq: linear("q", widths.q, dModel),
+    wk: linear("k", widths.k, kdim),
+    wv: linear("v", widths.v, vdim),
     wo: linear("o", dModel, numHeads * valueDim),
     vectors: {
       qNorm: gain("qNorm"),
       kNorm: gain("kNorm"),
       slopes: config.slopes,
-      sinks: vector("sinkLogits", weights.sinkLogits, numHeads),
+      sinks:
+        weights.sinkLogits === undefined ? undefined : checkSinks(where, "sinkLogits", weights.sinkLogits, numHeads),
       extraKey,
       extraValue,
     },
@@ -162,44 +167,4 @@ function checkWeights(where: string, config: CheckedConfig, given: AttentionWeig
 function expectShape(where: string, name: string, { shape }: Tensor, [rows, columns]: [number, number]): void {
   if (shape[0] !== rows || shape[1] !== columns)
     throw new RangeError(`${where}: ${name} expected shape [${rows}, ${columns}], got [${shape.join(", ")}]`);
-}
-
-/** Takes wqkv (rows q, then k, then v; columns in the "in-out" layout) and bqkv apart. */
-function splitFused(
-  where: string,
-  { dModel, numHeads, numKvHeads, headDim, valueDim, kdim, vdim }: CheckedConfig,
-  weights: AttentionWeights,
-  layout: MatrixLayout,
-): AttentionWeights {
-  for (const name of ["wq", "wk", "wv", "bq", "bk", "bv"] as const)
-    if (weights[name] !== undefined)
-      throw new RangeError(`${where}: ${name} expected none beside wqkv, got ${describe(weights[name])}`);
-  if (kdim !== dModel || vdim !== dModel)
-    throw new RangeError(`${where}: wqkv expected kdim and vdim equal to dModel (${dModel}), got ${kdim} and ${vdim}`);
-  const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * valueDim] as const;
-  const total = widths[0] + widths[1] + widths[2];
-  const fused = expectTensor(where, "wqkv", weights.wqkv, [2]);
-  expectShape(where, "wqkv", fused, layout === "out-in" ? [total, dModel] : [dModel, total]);
-  const bias = weights.bqkv === undefined ? undefined : expectFloats(where, "bqkv", weights.bqkv);
-  if (bias && bias.length !== total)
-    throw new RangeError(`${where}: bqkv expected ${total} floats, got ${bias.length}`);
-
-  const part = (begin: number, width: number): Tensor => {
-    if (layout === "out-in")
-      return { data: fused.data.subarray(begin * dModel, (begin + width) * dModel), shape: [width, dModel] };
-    const data = new Float32Array(dModel * width);
-    for (let i = 0; i < dModel; i++)
-      data.set(fused.data.subarray(i * total + begin, i * total + begin + width), i * width);
-    return { data, shape: [dModel, width] };
-  };
-  const [k, v] = [widths[0], widths[0] + widths[1]];
-  return {
-    ...weights,
-    wq: part(0, widths[0]),
-    wk: part(k, widths[1]),
-    wv: part(v, widths[2]),
-    bq: bias?.subarray(0, k),
-    bk: bias?.subarray(k, v),
-    bv: bias?.subarray(v),
-  };
 }

@@ -93,7 +93,8 @@ function broadcast(where: string, name: string, shape: readonly number[], target
   const full = [...Array<number>(4 - shape.length).fill(1), ...shape] as [number, number, number, number];
   const { batch, numHeads, qLen, kvLen } = target;
   const fits =
-    [batch, numHeads, qLen].every((length, axis) => full[axis] === 1 || full[axis] === length) && full[3] <= kvLen;
+    [batch, numHeads, qLen].every((length, axis) => full[axis] === 1 || full[axis] === length) &&
+    (full[3] === 1 || full[3] <= kvLen);
   if (!fits)
     throw new RangeError(
       `${where}: ${name} expected a shape that broadcasts to [${batch}, ${numHeads}, ${qLen}, ${kvLen}], got [${shape.join(", ")}]`,

@@ -1,5 +1,14 @@
 import { cosine, ln, pow, sine } from "./arithmetic.ts";
-import { describe, expectFinite, expectFlag, expectInt, expectList, expectOneOf, expectRecord } from "./errors.ts";
+import {
+  describe,
+  expectFields,
+  expectFinite,
+  expectFlag,
+  expectInt,
+  expectList,
+  expectOneOf,
+  expectRecord,
+} from "./errors.ts";
 import { createFloats, expectTensor, type Tensor } from "./tensor.ts";
 
 /**
@@ -51,7 +60,14 @@ type YarnScaling = Extract<RopeScaling, { kind: "yarn" }>;
 /** Components of a head in `ropeTables`: beyond any use, and few enough that a wrong number cannot keep the host busy. */
 const MOST_DIM = 2 ** 16;
 
-const KINDS = ["linear", "ntk", "llama3", "yarn"] as const;
+/** The fields of each kind of scaling besides `kind` and `factor`. */
+const SCALINGS = {
+  linear: [],
+  ntk: [],
+  llama3: ["lowFreqFactor", "highFreqFactor", "originalMaxSeqLen"],
+  yarn: ["originalMaxSeqLen", "betaFast", "betaSlow", "attentionFactor", "mscale", "mscaleAllDim", "truncate"],
+} as const;
+const KINDS = ["linear", "ntk", "llama3", "yarn"] as const satisfies readonly (keyof typeof SCALINGS)[];
 const PAIRINGS = ["half", "interleaved"] as const;
 
 /** The tables of one RopeConfig, for any positions. */
@@ -88,7 +104,7 @@ export function createRotary(rope: RopeWithDim): Rotary {
  * @example
  * import { ropeTables } from "headwise";
  * const { cos, sin } = ropeTables({ theta: 10_000, pairing: "half", dim: 4 }, [0, 1]);
- * console.log(cos.shape, cos.data[2], sin.data[2]); // [2, 2]: at position 1, cos 1 = 0.5403 and sin 1 = 0.8415
+ * console.log(cos.shape, cos.data[2]?.toFixed(4), sin.data[2]?.toFixed(4)); // [ 2, 2 ] 0.5403 0.8415: cos 1 and sin 1
  */
 export function ropeTables(rope: RopeWithDim, positions: ArrayLike<number>): { cos: Tensor; sin: Tensor } {
   const where = "ropeTables";
@@ -165,7 +181,7 @@ function clamp(x: number, min: number, max: number): number {
 
 /** `rope` with every rule checked and `dim` filled in (default headDim), as a copy. */
 export function checkRope(where: string, rope: RopeConfig, headDim: number): RopeWithDim {
-  expectRecord(where, "rope", rope);
+  expectFields(where, "rope", rope, ["theta", "pairing", "dim", "scaling"]);
   // Below 1 a pair would turn by more than a radian a position, and no bound on the angles would hold.
   const theta = expectAtLeast(where, "rope.theta", expectFinite(where, "rope.theta", rope.theta, true), 1);
   const { pairing, dim = headDim } = rope;
@@ -185,6 +201,7 @@ function checkScaling(where: string, scaling: RopeScaling, theta: number, dim: n
   const name = "rope.scaling";
   expectRecord(where, name, scaling);
   const kind = expectOneOf(where, `${name}.kind`, scaling.kind, KINDS);
+  expectFields(where, name, scaling, ["kind", "factor", ...SCALINGS[kind]]);
   expectAtLeast(where, `${name}.factor`, scaling.factor, 1);
   if (kind === "ntk" && dim < 4)
     throw new RangeError(`${where}: rope.dim expected an even integer >= 4 for ntk scaling, got ${dim}`);
@@ -228,7 +245,7 @@ function expectAbove(where: string, name: string, value: number, bound: string, 
  * @example
  * import { permuteRope } from "headwise";
  * const weight = { data: Float32Array.of(0, 1, 2, 3), shape: [4, 1] }; // one head; pairs (0, 2) and (1, 3)
- * console.log(permuteRope(weight, 1, "half").data); // 0 2 1 3: pairs side by side
+ * console.log(permuteRope(weight, 1, "half").data.join(" ")); // 0 2 1 3: pairs side by side
  */
 export function permuteRope(weight: Tensor, numHeads: number, from: RopeConfig["pairing"], ropeDim?: number): Tensor {
   const where = "permuteRope";

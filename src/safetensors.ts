@@ -26,7 +26,7 @@ const LARGEST_U64 = 2n ** 64n - 1n;
  * import { readSafetensors, writeSafetensors } from "headwise";
  * const bytes = writeSafetensors({ w: { data: new Float32Array([1, 2]), shape: [1, 2] } }, { format: "pt" });
  * const { tensors, metadata } = readSafetensors(bytes);
- * console.log(tensors.get("w")?.shape, metadata.get("format")); // [1, 2] pt
+ * console.log(tensors.get("w")?.shape, metadata.get("format")); // [ 1, 2 ] pt
  */
 export function readSafetensors(bytes: Uint8Array | ArrayBuffer, where = "readSafetensors"): SafetensorsFile {
   const file = expectBytes(where, "bytes", bytes);

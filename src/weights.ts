@@ -1,7 +1,8 @@
-import type { AttentionConfig } from "./config.ts";
-import { describe, expectInt, expectOneOf, expectRecord } from "./errors.ts";
+import { type AttentionConfig, CONFIG_FIELDS } from "./config.ts";
+import { describe, expectFields, expectInt, expectOneOf } from "./errors.ts";
 import type { Extra } from "./families.ts";
 import { shapeText } from "./floats.ts";
+import type { MatrixLayout } from "./pack.ts";
 import { type Matrix, openParts, type Parts } from "./parts.ts";
 import { readSafetensors, type SafetensorsFile } from "./safetensors.ts";
 import type { Tensor } from "./tensor.ts";
@@ -33,8 +34,14 @@ export interface AttentionWeights {
   readonly biasK?: Float32Array;
   readonly biasV?: Float32Array;
   /** How the matrices lie; default "out-in". */
-  readonly layout?: "out-in" | "in-out";
+  readonly layout?: MatrixLayout;
 }
+
+/** Every field of AttentionWeights. */
+export const WEIGHT_FIELDS: readonly (keyof AttentionWeights)[] = [
+  ...(["wq", "wk", "wv", "wqkv", "wo", "bq", "bk", "bv", "bqkv", "bo", "qNorm", "kNorm"] as const),
+  ...(["sinkLogits", "biasK", "biasV", "layout"] as const),
+];
 
 /** What `readAttentionWeights` needs to know where the shapes of the tensors leave it open. */
 export type WeightsConfig = Partial<Pick<AttentionConfig, "numHeads" | "numKvHeads" | "headDim">> & {
@@ -62,7 +69,7 @@ const WHERE = "readAttentionWeights";
  * const bytes = writeSafetensors(
  *   Object.fromEntries(["q", "k", "v", "o"].map((part) => [`layers.0.${part}_proj.weight`, square])),
  * );
- * console.log(readAttentionWeights(bytes, "layers.0.").wq?.shape); // [4, 4]
+ * console.log(readAttentionWeights(bytes, "layers.0.").wq?.shape); // [ 4, 4 ]
  */
 export function readAttentionWeights(
   source: Uint8Array | ArrayBuffer | SafetensorsFile,
@@ -70,7 +77,7 @@ export function readAttentionWeights(
   config: WeightsConfig = {},
 ): AttentionWeights {
   if (typeof prefix !== "string") throw new TypeError(`${WHERE}: prefix expected a string, got ${describe(prefix)}`);
-  expectRecord(WHERE, "config", config);
+  expectFields(WHERE, "config", config, CONFIG_FIELDS);
   for (const name of ["numHeads", "numKvHeads", "headDim"] as const)
     if (config[name] !== undefined) expectInt(WHERE, `config.${name}`, config[name]);
   if (config.fused !== undefined) expectOneOf(WHERE, "config.fused", config.fused, ["qkv", "grouped"]);

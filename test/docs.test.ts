@@ -65,7 +65,7 @@ const running = examples.flatMap(({ name, code, runs }, i) => (runs ? [[name, co
 
 test.each(running)("%s runs and prints what it says", async (_name, code, i) => {
   const printed: string[] = [];
-  const log = vi.spyOn(console, "log").mockImplementation((...args) => void printed.push(format(...args)));
+  const log = vi.spyOn(console, "log").mockImplementation((...args) => void printed.push(format(...args).replace(/\s+/g, " ")));
   try {
     await import(fileOf(i));
   } finally {
