@@ -43,7 +43,7 @@ export interface Plan {
  * @example
  * import { plan } from "headwise";
  * const { weights, cache } = plan({ dModel: 512, numHeads: 8, numKvHeads: 1 }, { maxSeqLen: 2048 });
- * console.log(weights, cache); // 2364544 1048640: the cache is 2048 tokens x 2 x 64 floats and a page table of 64 bytes
+ * console.log(weights, cache); // 2364544 1048640: 2048 tokens x 2 x 64 floats, and 64 bytes of page table
  */
 export function plan(config: AttentionConfig, sizes: PlanSizes = {}): Plan {
   const where = "plan";

@@ -104,7 +104,7 @@ export function createRotary(rope: RopeWithDim): Rotary {
  * @example
  * import { ropeTables } from "headwise";
  * const { cos, sin } = ropeTables({ theta: 10_000, pairing: "half", dim: 4 }, [0, 1]);
- * console.log(cos.shape, cos.data[2]?.toFixed(4), sin.data[2]?.toFixed(4)); // [ 2, 2 ] 0.5403 0.8415: cos 1 and sin 1
+ * console.log(cos.shape, cos.data[2]?.toFixed(4), sin.data[2]?.toFixed(4)); // [ 2, 2 ] 0.5403 0.8415: of 1 rad
  */
 export function ropeTables(rope: RopeWithDim, positions: ArrayLike<number>): { cos: Tensor; sin: Tensor } {
   const where = "ropeTables";

@@ -1,14 +1,10 @@
 import { expect, test } from "vitest";
 import { convertToGqa } from "../src/convert.ts";
+import type { MatrixLayout } from "../src/pack.ts";
 import type { Tensor } from "../src/tensor.ts";
 
 /** [outputs, inputs] with element f(output, input), or its transpose. */
-function matrix(
-  outputs: number,
-  inputs: number,
-  layout: "out-in" | "in-out",
-  f: (o: number, i: number) => number,
-): Tensor {
+function matrix(outputs: number, inputs: number, layout: MatrixLayout, f: (o: number, i: number) => number): Tensor {
   const shape = layout === "out-in" ? [outputs, inputs] : [inputs, outputs];
   const [, columns] = shape as [number, number];
   const data = Float32Array.from({ length: outputs * inputs }, (_, at) => {
@@ -77,6 +73,14 @@ test.each(["out-in", "in-out"] as const)("a fused matrix is split into q, k and 
   );
 });
 
+test("a fused matrix whose values are of another width is split where they begin", () => {
+  const wqkv = matrix(14, 4, "out-in", random);
+  const wo = matrix(4, 6, "out-in", random);
+  const { weights } = convertToGqa({ wqkv, wo }, { numHeads: 2, headDim: 2, valueDim: 3 }, 2);
+  const part = (from: number, rows: number) => matrix(rows, 4, "out-in", (o, i) => random(o + from, i));
+  expect(weights).toEqual({ wq: part(0, 4), wk: part(4, 4), wv: part(8, 6), wo });
+});
+
 const W = matrix(12, 6, "out-in", random);
 const weights = { wq: W, wk: W, wv: W, wo: matrix(6, 12, "out-in", random) };
 
@@ -103,6 +107,36 @@ test.each<[what: string, args: readonly unknown[], message: string]>([
     "outputs of weights.wk expected a multiple of config.numKvHeads (6), got 10",
   ],
   ["keys of another width", [weights, { numHeads: 6, headDim: 3 }, 2], "weights.wk expected 18 outputs, got 12"],
+  [
+    "values of another width",
+    [weights, { numHeads: 6, headDim: 2, valueDim: 3 }, 2],
+    "weights.wv expected 18 outputs, got 12",
+  ],
+  [
+    "values of another width than a headDim that stands for both",
+    [{ ...weights, wv: matrix(18, 6, "out-in", random) }, { numHeads: 6, headDim: 2 }, 2],
+    "weights.wv expected 12 outputs, got 18",
+  ],
+  [
+    "a fused bias without its matrix",
+    [{ ...weights, bqkv: new Float32Array(36) }, { numHeads: 6 }, 2],
+    "weights.bqkv expected none without wqkv, got Float32Array",
+  ],
+  [
+    "a fused matrix beside others",
+    [{ ...weights, wqkv: matrix(36, 6, "out-in", random) }, { numHeads: 6 }, 2],
+    "weights.wq expected none beside wqkv, got Object",
+  ],
+  [
+    "a fused matrix of another height",
+    [{ wqkv: matrix(35, 6, "out-in", random), wo: W }, { numHeads: 6, headDim: 2 }, 2],
+    "weights.wqkv expected shape [36, 6], got [35, 6]",
+  ],
+  [
+    "weights that there are not",
+    [{ ...weights, bK: new Float32Array(12) }, { numHeads: 6 }, 2],
+    'weights expected only wq, wk, wv, wqkv, wo, bq, bk, bv, bqkv, bo, qNorm, kNorm, sinkLogits, biasK, biasV, layout, got "bK"',
+  ],
   [
     "a bias of another length",
     [{ ...weights, bv: new Float32Array(11) }, { numHeads: 6 }, 2],

@@ -65,7 +65,9 @@ const running = examples.flatMap(({ name, code, runs }, i) => (runs ? [[name, co
 
 test.each(running)("%s runs and prints what it says", async (_name, code, i) => {
   const printed: string[] = [];
-  const log = vi.spyOn(console, "log").mockImplementation((...args) => void printed.push(format(...args).replace(/\s+/g, " ")));
+  const log = vi
+    .spyOn(console, "log")
+    .mockImplementation((...args) => void printed.push(format(...args).replace(/\s+/g, " ")));
   try {
     await import(fileOf(i));
   } finally {
@@ -100,7 +102,10 @@ test("every public function has an example of its own", async () => {
   const code = sources.map((file) => read(`src/${file}`)).join("\n");
   const missing = Array.from(names).filter((name) => {
     const documented = code.matchAll(
-      new RegExp(`(\\/\\*\\*(?:(?!\\*\\/)[\\s\\S])*\\*\\/\\n)?export (?:async )?(?:function|class|const) ${name}\\b`, "g"),
+      new RegExp(
+        `(\\/\\*\\*(?:(?!\\*\\/)[\\s\\S])*\\*\\/\\n)?export (?:async )?(?:function|class|const) ${name}\\b`,
+        "g",
+      ),
     );
     const comments = Array.from(documented, ([, comment]) => comment);
     return comments.length === 0 || comments.some((comment) => !comment?.includes("@example"));

@@ -21,6 +21,13 @@ const loose = headwise as unknown as Record<
 };
 const { attend, attendWithMaps, createAttention, createCache, scaledDotProductAttention, applyRope } = loose;
 const { splitHeads, mergeHeads, plan, alibiSlopes, ropeTables, permuteRope, convertToGqa, fromHfConfig } = loose;
+// Fields that there are, as a misspelt one makes them read.
+const CONFIG =
+  "dModel, numHeads, numKvHeads, headDim, valueDim, kdim, vdim, causal, window, scale, softcap, alibi, rope, qkNorm, addZeroAttn, fused";
+const WEIGHTS = "wq, wk, wv, wqkv, wo, bq, bk, bv, bqkv, bo, qNorm, kNorm, sinkLogits, biasK, biasV, layout";
+const CALL = "batch, cache, append, keys, values, kvLengths, align, keep, drop, bias, positions, out";
+const SDPA =
+  "causal, window, scale, softcap, alibi, keep, drop, bias, align, kvLengths, layout, sinkLogits, past, present, scores, lse";
 const { readSafetensors, readAttentionWeights, toFloats, selfTest, writeSafetensors } = loose;
 
 const f = (length: number) => new Float32Array(length);
@@ -54,6 +61,7 @@ test("every wrong call throws its text and changes nothing", async () => {
     applyRope(kernels, x, { cos: t(3, 2), sin: t(3, 2), pairing: "half", ...options });
   const cache = createCache(attention, { maxSeqLen: 4 });
   attend(attention, f(36), { cache });
+  const twin = make({});
   const wide = createAttention(
     kernels,
     { ...config, headDim: 6 },
@@ -63,6 +71,8 @@ test("every wrong call throws its text and changes nothing", async () => {
   const causal = make({ causal: true });
   const cross = make({ kdim: 4, vdim: 6 }, { wk: t(12, 4), wv: t(12, 6) });
   const rotating = make({ rope: { theta: 10, pairing: "half" } });
+  const rotatingCache = createCache(rotating, { maxSeqLen: 4 });
+  attend(rotating, f(36), { cache: rotatingCache });
   const foreign = createAttention(other, config, weights);
   const gone = make({});
   gone.release();
@@ -126,12 +136,53 @@ test("every wrong call throws its text and changes nothing", async () => {
       ],
       [() => make({ scale: 0 }), RangeError, "scale expected a finite float32 number other than 0, got 0"],
       [() => make({ scale: 1e-60 }), RangeError, "scale expected a finite float32 number other than 0, got 1e-60"],
-      [() => make({ softcap: 0 }), RangeError, "softcap expected a finite float32 number > 0, got 0"],
+      [() => make({ scale: 2e38 }), RangeError, "scale expected a number from -1e38 to 1e38, got 2e+38"],
+      [() => make({ scale: -2e38 }), RangeError, "scale expected a number from -1e38 to 1e38, got -2e+38"],
+      [() => make({ softcap: -1 }), RangeError, "softcap expected a finite float32 number > 0, got -1"],
+      [() => make({ softcap: null }), TypeError, "softcap expected a finite float32 number > 0, got null"],
+      [() => make({ softcap: 2e38 }), RangeError, "softcap expected at most 1e38, got 2e+38"],
+      [
+        () => make({ scale: 1, softcap: 2 ** -140 }),
+        RangeError,
+        `scale / softcap expected a finite float32 number other than 0, got ${2 ** 140}`,
+      ],
+      [
+        () => make({ scale: 2 ** -100, softcap: 2 ** 100 }),
+        RangeError,
+        `scale / softcap expected a finite float32 number other than 0, got ${2 ** -200}`,
+      ],
       [() => make({ softcap: 1e300 }), RangeError, "softcap expected a finite float32 number > 0, got 1e+300"],
       [() => make({ alibi: "linear" }), RangeError, 'alibi expected "geometric", got "linear"'],
       [() => make({ alibi: [1, 2, 3] }), TypeError, "alibi expected Float32Array, got Array"],
       [() => make({ alibi: f(2) }), RangeError, "alibi expected one slope a head (3), got 2"],
-      [() => make({ alibi: Float32Array.of(1, Number.NaN, 1) }), RangeError, "alibi expected finite slopes, got NaN"],
+      [
+        () => make({ alibi: Float32Array.of(1, Number.NaN, 1) }),
+        RangeError,
+        "alibi expected slopes from -1e38 to 1e38, got NaN",
+      ],
+      [
+        () => make({ alibi: Float32Array.of(1, 1, -(2 ** 127)) }),
+        RangeError,
+        `alibi expected slopes from -1e38 to 1e38, got ${-(2 ** 127)}`,
+      ],
+      [() => make({ numKVHeads: 3 }), TypeError, `config expected only ${CONFIG}, got "numKVHeads"`],
+      [() => make({ mask: undefined }), TypeError, `config expected only ${CONFIG}, got "mask"`],
+      [() => make({ window: { before: 3 } }), TypeError, 'window expected only left, right, got "before"'],
+      [
+        () => make({ qkNorm: { kind: "full", epsilon: 1e-5 } }),
+        TypeError,
+        'qkNorm expected only kind, eps, onePlus, got "epsilon"',
+      ],
+      [
+        () => make({ rope: { theta: 100, pairing: "half", ropeDim: 2 } }),
+        TypeError,
+        'rope expected only theta, pairing, dim, scaling, got "ropeDim"',
+      ],
+      [
+        () => make({ rope: { theta: 100, pairing: "half", scaling: { kind: "linear", factor: 2, mscale: 1 } } }),
+        TypeError,
+        'rope.scaling expected only kind, factor, got "mscale"',
+      ],
       [
         () => make({ rope: { theta: 100 } }),
         RangeError,
@@ -201,7 +252,19 @@ test("every wrong call throws its text and changes nothing", async () => {
         "wqkv expected kdim and vdim equal to dModel (12), got 6 and 12",
       ],
       [() => make({}, { biasK: f(12) }), RangeError, "biasK and biasV expected both or neither, got biasK alone"],
-      [() => make({}, { sinkLogits: f(4) }), RangeError, "sinkLogits expected 3 floats, got 4"],
+      [() => make({}, { sinkLogits: f(4) }), RangeError, "sinkLogits expected one a head (3), got 4"],
+      [
+        () => make({}, { sinkLogits: f(3).fill(Number.POSITIVE_INFINITY) }),
+        RangeError,
+        "sinkLogits expected logits from -1e38 to 1e38 or -Infinity, got Infinity",
+      ],
+      [
+        () => make({}, { sinkLogits: Float32Array.of(0, -Infinity, -(2 ** 127)) }),
+        RangeError,
+        `sinkLogits expected logits from -1e38 to 1e38 or -Infinity, got ${-(2 ** 127)}`,
+      ],
+      [() => make({}, { bqkv: f(36) }), RangeError, "bqkv expected none without wqkv, got Float32Array"],
+      [() => make({}, { bQ: f(12) }), TypeError, `weights expected only ${WEIGHTS}, got "bQ"`],
       [() => make({}, { qNorm: f(4) }), RangeError, "qNorm expected none without config.qkNorm, got Float32Array"],
     ],
     createCache: [
@@ -213,6 +276,11 @@ test("every wrong call throws its text and changes nothing", async () => {
       [() => createCache(gone, { maxSeqLen: 4 }), "RELEASED", "attention was released"],
       [() => createCache(deadAttention, { maxSeqLen: 4 }), "RELEASED", "attention.kernels was released"],
       [() => createCache(attention), TypeError, "options expected an object, got undefined"],
+      [
+        () => createCache(attention, { maxSeqLen: 4, batchSize: 2 }),
+        TypeError,
+        'options expected only maxSeqLen, batch, got "batchSize"',
+      ],
       [() => createCache(attention, {}), TypeError, "maxSeqLen expected an integer >= 1, got undefined"],
       [() => createCache(attention, { maxSeqLen: 0 }), RangeError, "maxSeqLen expected an integer >= 1, got 0"],
       [
@@ -249,11 +317,23 @@ test("every wrong call throws its text and changes nothing", async () => {
       [() => call({ batch: 1e9 }, 0), RangeError, "batch expected an integer from 1 to 1048576, got 1000000000"],
       [() => call({ cache: {} }), TypeError, "cache expected what createCache gives, got Object"],
       [() => call({ cache: goneCache }, 12), "RELEASED", "cache was released"],
-      [() => call({ cache: wideCache }), RangeError, "cache expected headDim 4, got 6"],
+      [() => call({ cache: wideCache }), RangeError, "cache expected one made for this attention, got another's"],
       [
         () => attend(foreign, f(12), { cache }),
         RangeError,
-        "cache expected one made with the same kernels as attention, got another's",
+        "cache expected one made for this attention, got another's",
+      ],
+      [() => attend(twin, f(12), { cache }), RangeError, "cache expected one made for this attention, got another's"],
+      [() => call({ mask: t(3) }), TypeError, `options expected only ${CALL}, got "mask"`],
+      [
+        () => call({ cache, kvLengths: [3] }, 12),
+        RangeError,
+        "kvLengths expected none with a cache that this call appends to, because padding would stay in it; keep says which keys are real, or each sequence has a cache of its own",
+      ],
+      [
+        () => attend(rotating, f(36), { cache: rotatingCache, append: false }),
+        RangeError,
+        "positions expected with rope and append: false, where nothing else places x, got undefined",
       ],
       [() => call({ cache }, 24), "CACHE_FULL", "past 3 + qLen 2 exceeds maxSeqLen 4"],
       [() => call({ cache, keys: f(24) }, 12), "CACHE_FULL", "past 3 + keys 2 exceeds maxSeqLen 4"],
@@ -307,7 +387,12 @@ test("every wrong call throws its text and changes nothing", async () => {
       [
         () => attend(attention, y.subarray(0, 36), { out: y.subarray(12, 48) }),
         RangeError,
-        "out expected x itself or memory apart from it, got one that overlaps x in part",
+        "out expected x itself or memory apart from x, got one that overlaps it",
+      ],
+      [
+        () => call({ out: y.subarray(0, 36), bias: { data: y.subarray(33, 36), shape: [3] } }),
+        RangeError,
+        "out expected memory apart from bias, got one that overlaps it",
       ],
       [() => call({ keep: [true] }), TypeError, "keep expected an object, got Array"],
       [() => call({ keep: { data: [1, 0, 1], shape: [3] } }), TypeError, "keep.data[0] expected true or false, got 1"],
@@ -394,6 +479,13 @@ test("every wrong call throws its text and changes nothing", async () => {
         'align expected none after a past of 2 keys, which places the queries, got "start"',
       ],
       [() => sdpa({ sinkLogits: f(1) }), RangeError, "sinkLogits expected one a head (2), got 1"],
+      [
+        () => sdpa({ sinkLogits: Float32Array.of(1, Number.NaN) }),
+        RangeError,
+        "sinkLogits expected logits from -1e38 to 1e38 or -Infinity, got NaN",
+      ],
+      [() => sdpa({ sinks: f(2) }), TypeError, `options expected only ${SDPA}, got "sinks"`],
+      [() => sdpa({ softcap: 2e38 }), RangeError, "softcap expected at most 1e38, got 2e+38"],
       [() => sdpa({ alibi: f(3) }), RangeError, "alibi expected one slope a head (2), got 3"],
       [
         () => sdpa({ scores: "logits" }),
@@ -411,6 +503,7 @@ test("every wrong call throws its text and changes nothing", async () => {
       [() => rope({ positions: [0, 1, 3] }), RangeError, "positions expected rows of cos below 3, got 3"],
       [() => rope({ positions: [0, 1] }), RangeError, "positions expected 3 integers, got 2"],
       [() => rope({ layout: "sbhd" }), RangeError, 'layout expected "bhsd" or "bshd", got "sbhd"'],
+      [() => rope({ dim: 4 }), TypeError, 'options expected only cos, sin, positions, pairing, layout, got "dim"'],
       [() => rope({}, t(1, 1, 4, 4)), RangeError, "positions expected rows of cos below 3, got 3"],
     ],
     splitHeads: [
@@ -431,6 +524,12 @@ test("every wrong call throws its text and changes nothing", async () => {
       [() => plan(config, { maxSeqLen: 4, qLen: 5 }), RangeError, "maxSeqLen expected an integer >= 5, got 4"],
       [() => plan(config, { batch: 1e9 }), RangeError, "batch expected an integer from 1 to 1048576, got 1000000000"],
       [() => plan(config, null), TypeError, "sizes expected an object, got null"],
+      [
+        () => plan(config, { kvLen: 4 }),
+        TypeError,
+        'sizes expected only batch, qLen, maxSeqLen, keyLen, maps, extraKey, keep, drop, bias, got "kvLen"',
+      ],
+      [() => plan({ ...config, heads: 3 }), TypeError, `config expected only ${CONFIG}, got "heads"`],
     ],
     alibiSlopes: [
       [() => alibiSlopes(0), RangeError, "numHeads expected an integer from 1 to 65536, got 0"],
@@ -511,6 +610,7 @@ test("loadKernels says what a module is not", async () => {
   const foreign = [0, 97, 115, 109, 1, 0, 0, 0, 1, 4, 1, 96, 0, 0, 2, 7, 1, 1, 97, 1, 98, 0, 0];
   const rows: readonly (readonly [options: unknown, kind: Row[1], text: string])[] = [
     [null, TypeError, "options expected an object, got null"],
+    [{ threads: 2 }, TypeError, 'options expected only module, deterministic, got "threads"'],
     [{ deterministic: 1 }, TypeError, "deterministic expected true or false, got 1"],
     [{ module: "simd.wasm" }, TypeError, 'module expected WebAssembly.Module or its bytes, got "simd.wasm"'],
     [
@@ -529,18 +629,26 @@ test("loadKernels says what a module is not", async () => {
       "the module expected a kernel append_f32 of 7 arguments, got none; its .wasm and .js are of different versions",
     ],
     [
+      { module: bytesOf("relaxed"), deterministic: true },
+      RangeError,
+      "deterministic expected the simd build as module, got the relaxed one",
+    ],
+    [
       { module: Uint8Array.from(foreign) },
       "ABI_MISMATCH",
       "module expected one of this package's, got one that does not start on its memory",
     ],
   ];
   for (const load of [loadKernels, headwise.loadKernels] as unknown as Loose<Promise<unknown>>[])
-    for (const [options, kind, text] of rows.slice(load === loadKernels ? 0 : 2)) {
+    for (const [options, kind, text] of rows) {
       const error = await load(options).catch((reason: unknown) => reason);
       expect((error as Error).message).toBe(`loadKernels: ${text}`);
       expect(error instanceof HeadwiseError ? error.code : (error as Error).constructor, text).toBe(kind);
     }
   await expect((headwise.loadKernels as Loose<Promise<unknown>>)()).rejects.toThrow(
+    "loadKernels: options expected an object, got undefined",
+  );
+  await expect((headwise.loadKernels as Loose<Promise<unknown>>)({})).rejects.toThrow(
     "loadKernels: module expected WebAssembly.Module or its bytes, got undefined",
   );
 });

@@ -91,6 +91,9 @@ function replaced(value: unknown, [key, ...rest]: readonly string[], by: unknown
   return { ...record, [key]: replaced(record[key], rest, by) };
 }
 
+/** Records that may have other fields: files, tensors of files, and what is handed on. */
+const OPEN = /^(fromHfConfig json|readSafetensorsIndex index|writeSafetensors|toFloats tensor|convertToGqa config)\b/;
+
 /** What an engine says when a check is missing. */
 const UNCHECKED =
   /Cannot |is not |not iterable|unreachable|out of bounds|typed array|allocation failed|Invalid |\[object|Maximum call/;
@@ -187,7 +190,7 @@ test("no argument of any function gets past its checks, and nothing has changed 
   };
   const self = { batch: 2, ...masks, kvLengths: [3, 2], align: "start", positions: Int32Array.of(4, 5, 6) };
   const cross = { batch: 2, keys: floats(random, 2 * 2 * 12), values: floats(random, 2 * 2 * 12), align: "end" };
-  const cached = { cache, append: false, align: "end", out: new Float32Array(72) };
+  const cached = { cache, append: false, align: "end", positions: [3, 4, 5], out: new Float32Array(72) };
   const heads = { q: tensor(2, 4, 3, 4), k: tensor(2, 2, 3, 4), v: tensor(2, 2, 3, 5) };
   const sdpa = {
     ...{ layout: "bhsd", causal: true, align: "start", window: { left: 1, right: 0 }, scale: 0.3, softcap: 4 },
@@ -243,7 +246,8 @@ test("no argument of any function gets past its checks, and nothing has changed 
     call("toFloats", { tensor: toFloats }, /name/),
   ];
 
-  const before = headwise.attend(attention, x, { cache, append: false, align: "start" });
+  const again = { cache, append: false, align: "start", positions: [0, 1, 2] } as const;
+  const before = headwise.attend(attention, x, again);
   const sdpaBefore = headwise.scaledDotProductAttention(kernels, heads.q, heads.k, heads.v, { causal: true }).output;
   let count = 0;
   for (const each of calls) {
@@ -258,8 +262,20 @@ test("no argument of any function gets past its checks, and nothing has changed 
         count++;
       }
   expect(count).toBeGreaterThan(10_000);
+
+  let records = 0;
+  for (const { name, args, run } of calls)
+    for (const path of pathsOf(args)) {
+      const record = at(args, path);
+      if (!isPlain(record) || "release" in record || "data" in record || OPEN.test(`${name} ${path.join(".")}`))
+        continue;
+      const values = Object.values(replaced(args, path, { ...record, unheard: undefined }) as typeof args);
+      expect(() => run(values), `${name}, ${path.join(".")}`).toThrow(/: \S+ expected only .*, got "unheard"$/);
+      records++;
+    }
+  expect(records).toBeGreaterThan(20);
   expect(cache.length).toBe(3);
-  expect(firstDifference(headwise.attend(attention, x, { cache, append: false, align: "start" }), before)).toBe(-1);
+  expect(firstDifference(headwise.attend(attention, x, again), before)).toBe(-1);
   const sdpaAfter = headwise.scaledDotProductAttention(kernels, heads.q, heads.k, heads.v, { causal: true }).output;
   expect(firstDifference(sdpaAfter.data, sdpaBefore.data)).toBe(-1);
 
@@ -275,7 +291,7 @@ test("no argument of any function gets past its checks, and nothing has changed 
         const options = { module: hostile } as unknown as { module: WebAssembly.Module };
         await expect(headwise.loadKernels(options), name).rejects.toThrow(/^loadKernels: module expected/);
         if (kindOf(hostile) !== "record")
-          await expect(headwise.loadKernels(hostile as never), name).rejects.toThrow(/^loadKernels: module expected/);
+          await expect(headwise.loadKernels(hostile as never), name).rejects.toThrow(/^loadKernels: options expected/);
       }
     }
   expect(cache.length).toBe(3);

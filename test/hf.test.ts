@@ -475,6 +475,12 @@ test.each<[model: string, json: object, layer: number, want: HfAttentionConfig]>
       },
     },
   ],
+  [
+    "YaRN whose mscale and mscale_all_dim of 0 mean their defaults",
+    { ...gptOss, rope_scaling: { ...gptOss.rope_scaling, mscale: 0, mscale_all_dim: 0 } },
+    1,
+    { ...shape(2880, 64, 8, 64), causal: true, rope: { theta: 150_000, pairing: half, scaling: yarn } },
+  ],
   ["GPT-2 small", gpt2, 11, { ...shape(768, 12, 12, 64), causal: true }],
   [
     "GPT-2 that divides by the layer",
@@ -590,6 +596,23 @@ test.each<[json: unknown, message: string]>([
     'position_embedding_type expected "absolute", got "relative_key"',
   ],
   [{ ...falcon, alibi: 1 }, "alibi expected true or false, got 1"],
+  [{ ...gptOss, rope_scaling: { ...gptOss.rope_scaling, mscale: -1 } }, "mscale expected a finite number > 0, got -1"],
+  [
+    { model_type: "gpt_neox", hidden_size: 64, num_attention_heads: 4, rotary_pct: 0.1 },
+    "rotary_pct expected a share of head_dim (16) that is an even integer >= 2, got 0.1",
+  ],
+  [
+    { model_type: "gpt_neox", hidden_size: 64, num_attention_heads: 4, rotary_pct: 2 },
+    "rotary_pct expected a share of head_dim (16) that is an even integer >= 2, got 2",
+  ],
+  [
+    { ...phi3, partial_rotary_factor: 0.01 },
+    "partial_rotary_factor expected a share of head_dim (96) that is an even integer >= 2, got 0.01",
+  ],
+  [
+    { ...phi3, partial_rotary_factor: 0.04 },
+    "partial_rotary_factor expected a share of head_dim (96) that is an even integer >= 2, got 0.04",
+  ],
 ])("%o is refused", (json, message) => {
   const run = () => fromHfConfig(json as object);
   expect(run).toThrow(HeadwiseError);

@@ -1,6 +1,8 @@
 // The shipped model on our kernels: its accuracy on held-out text, its logits, and the heads it is shipped for.
 
+import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { createDecoder, type Decoder } from "../examples/induction/decoder.ts";
 import { heatMap, sideBySide } from "../examples/induction/heatmap.ts";
@@ -101,4 +103,44 @@ test("a heat map shows the triangle, in characters and in colours", () => {
     80,
   );
   expect(beside).toBe("one   two\n@     #\n");
+});
+
+/** Runs the example as `npm start -- ...args` does, on the built package. */
+function start(...args: string[]): { status: number | null; stdout: string; stderr: string } {
+  const main = fileURLToPath(new URL("../examples/induction/main.ts", import.meta.url));
+  return spawnSync(process.execPath, [main, ...args], { encoding: "utf8" });
+}
+
+test("words without quotes are one text, continued", () => {
+  const { status, stdout, stderr } = start("--tokens", "8", "qz7", "mfk", "qz7", "m");
+  expect([status, stderr]).toEqual([0, ""]);
+  expect(stdout).toMatch(/^prompt {8}qz7 mfk qz7 m\ncontinuation {2}fk qz7 m\n/);
+  expect(stdout).not.toContain("was trained on texts");
+});
+
+test("a text of more than the 96 trained characters is continued, its maps end there, and a note says so", () => {
+  const { status, stdout } = start("--tokens", "90");
+  expect(status).toBe(0);
+  expect(stdout).toContain("trained on texts of 96 characters and this one has 103");
+  expect(
+    Math.max(
+      ...stdout
+        .split("\n")
+        .filter((line) => /^[ .:\-=+*#%@]+$/.test(line))
+        .map((line) => line.length),
+    ),
+  ).toBe(96);
+});
+
+test.each([
+  [["--nope"], "Unknown option '--nope'"],
+  [["--tokens", "0"], "got --tokens 0."],
+  [[""], "got an empty prompt."],
+  [["häm"], 'got the character "ä".'],
+])("the arguments %j are refused with the usage and no stack", (args, text) => {
+  const { status, stdout, stderr } = start(...args);
+  expect([status, stdout]).toEqual([1, ""]);
+  expect(stderr).toContain(text);
+  expect(stderr).toContain("npm start -- [options] [a text whose beginning repeats]");
+  expect(stderr).not.toMatch(/^ +at /m);
 });

@@ -504,6 +504,13 @@ test.each<[args: readonly unknown[], error: Error]>([
     new RangeError("readAttentionWeights: config.numHeads expected an integer >= 1, got 0"),
   ],
   [
+    [new Uint8Array(), "", { numKVHeads: 2 }],
+    new TypeError(
+      "readAttentionWeights: config expected only dModel, numHeads, numKvHeads, headDim, valueDim, kdim, vdim, causal, " +
+        'window, scale, softcap, alibi, rope, qkNorm, addZeroAttn, fused, got "numKVHeads"',
+    ),
+  ],
+  [
     [new Uint8Array(), "", { fused: "kv" }],
     new RangeError('readAttentionWeights: config.fused expected "qkv" or "grouped", got "kv"'),
   ],

@@ -21,12 +21,15 @@ interface DecoderConfig {
   readonly hidden_size: number;
   readonly num_hidden_layers: number;
   readonly rms_norm_eps: number;
+  readonly max_position_embeddings: number;
   readonly vocabulary: string;
 }
 
 export interface Decoder {
   /** The characters, by token id. */
   readonly vocabulary: string;
+  /** Characters of the texts it was trained on. */
+  readonly trainedLen: number;
   readonly caches: readonly Cache[];
   /** Logits [vocabulary] behind the last of `tokens`, which follow those already in the caches. */
   next(tokens: readonly number[]): Float32Array;
@@ -75,6 +78,7 @@ export function createDecoder(kernels: Kernels, bytes: Uint8Array, json: string,
 
   return {
     vocabulary,
+    trainedLen: config.max_position_embeddings,
     caches,
     next(tokens) {
       const x = run(tokens, (attention, normed, l) => attend(attention, normed, { cache: caches[l] }));

@@ -8,23 +8,16 @@ import { createDecoder } from "./decoder.ts";
 import { heatMap, sideBySide } from "./heatmap.ts";
 import { scoreHead } from "./scores.ts";
 
-const USAGE = `npm start -- [options] ["a text whose beginning repeats"]
+const USAGE = `npm start -- [options] [a text whose beginning repeats]
   --tokens N        how many characters to continue (default 24)
   --deterministic   the build that gives the same bits on every engine`;
 
-const { values, positionals } = parseArgs({
-  allowPositionals: true,
-  options: {
-    tokens: { type: "string", default: "24" },
-    deterministic: { type: "boolean", default: false },
-    help: { type: "boolean", short: "h", default: false },
-  },
-});
+const { values, positionals } = readArguments();
 if (values.help) {
   console.log(USAGE);
   process.exit();
 }
-const prompt = positionals[0] ?? "qz7 mfk qz7 m";
+const prompt = positionals.length === 0 ? "qz7 mfk qz7 m" : positionals.join(" ");
 const count = Number(values.tokens);
 if (prompt === "") refuse("an empty prompt");
 if (!Number.isInteger(count) || count < 1 || count > 10_000) refuse(`--tokens ${values.tokens}`);
@@ -65,15 +58,16 @@ if (count > 1)
 console.log(`build         ${kernels.build}: ${kernels.reason}\n`);
 
 const all = [...tokens, ...made];
+const shown = all.slice(0, decoder.trainedLen);
 const colours = process.stdout.isTTY && /truecolor|24bit/.test(process.env.COLORTERM ?? "");
-for (const [layer, maps] of decoder.maps(all).entries()) {
+for (const [layer, maps] of decoder.maps(shown).entries()) {
   const heads = Array.from({ length: maps.shape[0] as number }, (_, head) => {
-    const { previous, induction, entropy, role } = scoreHead(maps, head, all);
+    const { previous, induction, entropy, role } = scoreHead(maps, head, shown);
     console.log(
       `layer ${layer} head ${head}   previous token ${previous.toFixed(2)}   induction ${induction.toFixed(2)}   ` +
         `entropy ${entropy.toFixed(2)} bits   ${role}`,
     );
-    return { title: `layer ${layer} head ${head}: ${role}`, lines: heatMap(maps, head, colours), width: all.length };
+    return { title: `layer ${layer} head ${head}: ${role}`, lines: heatMap(maps, head, colours), width: shown.length };
   });
   console.log(`\n${sideBySide(heads, process.stdout.columns ?? 120)}`);
 }
@@ -83,12 +77,32 @@ console.log(
 console.log(
   "up the diagonal below the main one; an induction head the diagonals one step after an earlier copy of the text.",
 );
+if (all.length > shown.length)
+  console.log(
+    `The model was trained on texts of ${shown.length} characters and this one has ${all.length}: what comes after those ` +
+      "means little, and the maps leave it out.",
+  );
 decoder.release();
 kernels.release();
 
+function readArguments() {
+  const options = {
+    tokens: { type: "string", default: "24" },
+    deterministic: { type: "boolean", default: false },
+    help: { type: "boolean", short: "h", default: false },
+  } as const;
+  try {
+    return parseArgs({ allowPositionals: true, options });
+  } catch (error) {
+    return stop((error as Error).message);
+  }
+}
+
 function refuse(what: string): never {
-  console.error(
-    `The model reads printable ASCII, at least one character, and makes 1 to 10000 more; got ${what}.\n\n${USAGE}`,
-  );
+  return stop(`The model reads printable ASCII, at least one character, and makes 1 to 10000 more; got ${what}.`);
+}
+
+function stop(message: string): never {
+  console.error(`${message}\n\n${USAGE}`);
   process.exit(1);
 }

@@ -221,8 +221,9 @@ describe.each(shippedBuilds)("in the %s build", (build) => {
       using cache = createCache(attention, { maxSeqLen: keyLen, batch });
       attend(attention, first, { cache, keys, values });
       expect(cache.length).toBe(keyLen);
+      const positions = Array.from({ length: len }, (_, i) => i);
       for (let step = 0; step < 2; step++) {
-        const got = attendWithMaps(attention, x, { batch, cache, append: false });
+        const got = attendWithMaps(attention, x, { batch, cache, append: false, positions });
         expectSameBits([got.y, got.maps.data], [want.y, want.maps.data], `seed ${seed}, step ${step}`);
         expect(cache.length).toBe(keyLen);
       }
@@ -348,6 +349,89 @@ describe.each(shippedBuilds)("in the %s build", (build) => {
       const biased = scaledDotProductAttention(kernels, zeros, zeros, v, { bias: same, scores: "weights" });
       expect(biased.output.data, `bias ${bias}`).toEqual(plain.output.data);
       expect(biased.scores?.data, `bias ${bias}`).toEqual(plain.scores?.data);
+    }
+  });
+
+  test("a softcap of 0 is none, a sink of -Infinity is none, and -0 is 0, bit for bit", async () => {
+    using kernels = await kernelsOf(build);
+    for (const seed of SEEDS) {
+      const random = createRandom(900 + seed);
+      const [heads, len, dim] = [random.int(1, 4), random.int(1, 150), random.int(1, 24)];
+      const [q, k, v] = [
+        tensor(random, 1, heads, len, dim),
+        tensor(random, 1, heads, len, dim),
+        tensor(random, 1, heads, len, dim),
+      ];
+      const asked = { causal: true, scores: "weights", lse: true } as const;
+      const bitsOf = (options: SdpaOptions) => {
+        const { output, scores, lse } = scaledDotProductAttention(kernels, q, k, v, { ...asked, ...options });
+        return [output.data, scores!.data, lse!.data];
+      };
+      const plain = bitsOf({});
+      const sinkLogits = new Float32Array(heads).fill(Number.NEGATIVE_INFINITY);
+      expectSameBits(bitsOf({ softcap: 0 }), plain, `seed ${seed}, softcap 0`);
+      expectSameBits(bitsOf({ softcap: -0 }), plain, `seed ${seed}, softcap -0`);
+      expectSameBits(bitsOf({ sinkLogits }), plain, `seed ${seed}, sinks`);
+      const config = layerOf(random, 2);
+      const weights = randomWeights(random, config);
+      const x = floats(random, len * config.dModel);
+      const off = { ...weights, sinkLogits: new Float32Array(config.numHeads).fill(Number.NEGATIVE_INFINITY) };
+      const layer = bothOf(kernels, config, weights, x);
+      expectSameBits(bothOf(kernels, { ...config, softcap: 0 }, off, x), layer, `seed ${seed}, layer`);
+    }
+  });
+
+  test("scales, softcaps, slopes and sinks of 1e38 leave finite outputs, within 1e-6 of what they say", async () => {
+    using kernels = await kernelsOf(build);
+    const random = createRandom(950);
+    const [q, k, v] = [tensor(random, 1, 1, 9, 4), tensor(random, 1, 1, 9, 4), tensor(random, 1, 1, 9, 4)];
+    const run = (options: SdpaOptions, query = q, key = k) =>
+      scaledDotProductAttention(kernels, query, key, v, { lse: true, ...options });
+    const near = (got: Float32Array, want: Float32Array, what: string) => {
+      for (const [i, one] of want.entries())
+        expect(Math.abs(got[i]! - one), `${what}, ${i}`).toBeLessThanOrEqual(1e-6 * Math.max(1, Math.abs(one)));
+    };
+    const small = ({ data, shape }: Tensor): Tensor => ({ data: data.map((one) => one * 1e-19), shape });
+    for (const sign of [1, -1])
+      near(run({ scale: sign * 1e38 }, small(q), small(k)).output.data, run({ scale: sign }).output.data, "scale");
+    near(run({ scale: 1e-6, softcap: 1e38 }).output.data, run({ scale: 1e-6 }).output.data, "softcap");
+    // Each key but the query's own is as far down as scores go.
+    near(run({ causal: true, alibi: Float32Array.of(1e38) }).output.data, v.data, "slopes");
+    const sunk = run({ sinkLogits: Float32Array.of(1e38) });
+    near(sunk.output.data, new Float32Array(36), "sink");
+    near(sunk.lse!.data, new Float32Array(9).fill(1e38), "lse");
+    const risen = run({ sinkLogits: Float32Array.of(-1e38) });
+    near(risen.output.data, run({}).output.data, "low sink");
+  });
+
+  test("a mask whose last dimension is 1 broadcasts over any number of keys, none among them", async () => {
+    using kernels = await kernelsOf(build);
+    const q = tensor(createRandom(960), 2, 3, 5, 4);
+    for (const kvLen of [0, 1, 130]) {
+      const k = tensor(createRandom(961), 2, 3, kvLen, 4);
+      for (const shape of [[1], [5, 1], [3, 1, 1], [2, 3, 5, 1]]) {
+        const size = shape.reduce((a, b) => a * b, 1);
+        const keep = { data: new Uint8Array(size).fill(1), shape };
+        const masks = {
+          keep,
+          drop: { data: new Uint8Array(size), shape },
+          bias: { data: new Float32Array(size), shape },
+        };
+        const [masked, plain] = [masks, {}].map((options) =>
+          scaledDotProductAttention(kernels, q, k, k, { ...options, scores: "weights", lse: true }),
+        );
+        expectSameBits(
+          [masked!.output.data, masked!.scores!.data, masked!.lse!.data],
+          [plain!.output.data, plain!.scores!.data, plain!.lse!.data],
+          `${kvLen} keys, mask [${shape}]`,
+        );
+      }
+      const config = { dModel: 4, numHeads: 2 };
+      using attention = createAttention(kernels, config, randomWeights(createRandom(962), config));
+      const keep = { data: [true], shape: [1] };
+      const y = attend(attention, new Float32Array(8).fill(1), { keys: new Float32Array(kvLen * 4).fill(1), keep });
+      if (kvLen === 0) expect(y).toEqual(new Float32Array(8));
+      else expect(y.some((one) => one !== 0)).toBe(true);
     }
   });
 });

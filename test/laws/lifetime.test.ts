@@ -181,9 +181,11 @@ test("releasing twice does nothing, whichever of kernels, attention and cache go
   const weights = randomWeights(createRandom(1), config);
   const [first, second] = [createAttention(kernels, config, weights), createAttention(kernels, config, weights)];
   const cache = createCache(first, { maxSeqLen: 4 });
+  attend(first, new Float32Array(8), { cache });
   first.release();
-  // A cache outlives the layer it was made for, and serves any layer of its shape.
-  attend(second, new Float32Array(8), { cache });
+  // A cache outlives the layer it was made for, and serves no other.
+  expect(cache.read().key.shape).toEqual([1, 2, 1, 4]);
+  expect(() => attend(second, new Float32Array(8), { cache })).toThrow("cache expected one made for this attention");
   expect(cache.length).toBe(1);
   const { usedBytes } = kernels;
   first.release();
