@@ -1,12 +1,19 @@
 import type { Cache } from "./cache.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
-import { describe, expectFields, expectFlag, expectFloats, expectInt, expectList, HeadwiseError } from "./errors.ts";
+import { describe, expectFields, expectFlag, expectFloats, expectInt, HeadwiseError } from "./errors.ts";
 import { type AttendCall, forward } from "./forward.ts";
 import { expectKernels, type Kernels } from "./kernels.ts";
 import { type Layer, storeLayer } from "./layer.ts";
 import { DISPOSE, expectMade, type Releasable } from "./lifetime.ts";
 import { checkMasks, type MaskOptions } from "./mask.ts";
-import { expectPositions, isPositional, MOST_SEQUENCES, type PlacementOptions, placeQueries } from "./positions.ts";
+import {
+  expectPositions,
+  isPositional,
+  MOST_SEQUENCES,
+  type PlacementOptions,
+  placeQueries,
+  refuseRagged,
+} from "./positions.ts";
 import { createRotary, type Rotary } from "./rotary.ts";
 import type { Tensor } from "./tensor.ts";
 import type { AttentionWeights } from "./weights.ts";
@@ -178,12 +185,7 @@ function checkCall(where: string, attention: Attention, x: Float32Array, options
     throw new HeadwiseError("CACHE_FULL", `${where}: past ${past} + ${added} exceeds maxSeqLen ${cache.maxSeqLen}`);
   }
 
-  const ragged = cache && !cross && options.kvLengths !== undefined;
-  if (ragged && Array.from(expectList(where, "kvLengths", options.kvLengths)).some((length) => length !== kvLen))
-    throw new RangeError(
-      `${where}: kvLengths expected none with a cache that this call appends to, because padding would stay in it; ` +
-        "keep says which keys are real, or each sequence has a cache of its own",
-    );
+  if (cache && !cross && options.kvLengths !== undefined) refuseRagged(where, options.kvLengths, batch, kvLen);
   const sizes = { batch, qLen, kvLen, past: cache && !cross ? past : undefined };
   const placements = placeQueries(where, options, sizes, isPositional(config));
   if (options.positions !== undefined && !config.rope)

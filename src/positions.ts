@@ -52,6 +52,15 @@ export function placeQueries(
   });
 }
 
+/** Throws unless every row has all kvLen keys: padding that was appended to a cache would be attended by later calls. */
+export function refuseRagged(where: string, kvLengths: ArrayLike<number>, batch: number, kvLen: number): void {
+  if (expectLengths(where, kvLengths, batch, kvLen).every((length) => length === kvLen)) return;
+  throw new RangeError(
+    `${where}: kvLengths expected none with a cache that this call appends to, because padding would stay in it; ` +
+      "keep says which keys are real, or each sequence has a cache of its own",
+  );
+}
+
 function expectLengths(where: string, kvLengths: ArrayLike<number>, batch: number, kvLen: number): number[] {
   if (expectList(where, "kvLengths", kvLengths).length !== batch)
     throw new RangeError(`${where}: kvLengths expected one length a batch row (${batch}), got ${kvLengths.length}`);

@@ -1,5 +1,5 @@
-import { type AttentionRules, checkRules, expectHeads } from "./config.ts";
-import { expectFields, expectFlag, expectFloats, expectInt, expectOneOf } from "./errors.ts";
+import { type AttentionRules, checkRules, checkSinks, expectHeads } from "./config.ts";
+import { expectFields, expectFlag, expectInt, expectOneOf } from "./errors.ts";
 import { expectKernels, type Kernels } from "./kernels.ts";
 import { checkMasks, type MaskOptions } from "./mask.ts";
 import { isPositional, MOST_SEQUENCES, type PlacementOptions, placeQueries } from "./positions.ts";
@@ -107,9 +107,7 @@ function checkCall(where: string, kernels: Kernels, q: Tensor, k: Tensor, v: Ten
   const kvLen = (pastLen ?? 0) + keys.len;
   const target = { batch: queries.batch, numHeads: queries.heads, qLen: queries.len, kvLen };
   const sinkLogits =
-    options.sinkLogits === undefined ? undefined : expectFloats(where, "sinkLogits", options.sinkLogits);
-  if (sinkLogits && sinkLogits.length !== queries.heads)
-    throw new RangeError(`${where}: sinkLogits expected one a head (${queries.heads}), got ${sinkLogits.length}`);
+    options.sinkLogits === undefined ? undefined : checkSinks(where, "sinkLogits", options.sinkLogits, queries.heads);
   return {
     where,
     layout,
