@@ -3,7 +3,7 @@ import { score_3x8, score_4x8, score_5x8, score_6x8 } from "./attention_scores";
 import { score_1x32, score_2x16, score_3x16 } from "./attention_scores_wide";
 import { bias_scores, cap_scores, exclude_scores, keep_scores, slope_scores, soften_scores } from "./attention_softmax";
 import { STATE_BYTES, STATE_HIGH, STATE_LOW, STRIP_BYTES, STRIP_ROWS, TILE_HEIGHT } from "./attention_state";
-import { weigh_4x8_causal, weigh_6x8_causal } from "./attention_values_causal";
+import { weigh_causal } from "./attention_values_causal";
 import { weigh_1x32, weigh_2x16, weigh_3x16, weigh_columns } from "./attention_values_wide";
 import { PAGE, PANEL } from "./layout";
 import { bias_row, keep_row } from "./mask";
@@ -83,8 +83,7 @@ export function attend_page(
     for (let c = 0; c < panels; c++) {
       const to = o + (<usize>c << 5);
       const from = values + VALUE_PANEL_BYTES * c;
-      if (TILE_HEIGHT == 6) weigh_6x8_causal(to, outputBytes, states, p, from, whole, n - whole);
-      else weigh_4x8_causal(to, outputBytes, states, p, from, whole, n - whole);
+      weigh_causal(to, outputBytes, states, p, from, whole, n - whole);
     }
     return;
   }
