@@ -10,6 +10,7 @@ import { type Build, buildNames, loadBuild } from "./builds.ts";
 import type { Case, Prepared } from "./case.ts";
 import { linearCases } from "./linear.ts";
 import { type Effort, type Load, measure } from "./measure.ts";
+import { smallCases } from "./small.ts";
 
 const full: Effort = { samples: 101, sampleMs: 4, warmupMs: 200 };
 const quick: Effort = { samples: 21, sampleMs: 3, warmupMs: 80 };
@@ -71,7 +72,7 @@ async function runCase(item: Case, build: Build, effort: Effort): Promise<Row> {
 }
 
 const columns = ["kernel", "shape", "build", "GFLOP/s", "GB/s", "peak", "% of peak", "spread", "best"];
-const widths = [14, 20, 8, 8, 7, 8, 9, 7, 5];
+const widths = [18, 20, 8, 8, 7, 8, 9, 7, 5];
 const line = (cells: readonly string[]) => console.log(cells.map((cell, i) => cell.padEnd(widths[i]!)).join(" | "));
 
 function printRow(row: Row): void {
@@ -107,7 +108,7 @@ const rows: Row[] = [];
 for (const name of buildNames) {
   if (!name.includes(options.build)) continue;
   const build = await loadBuild(name);
-  for (const item of [...linearCases, ...attentionCases]) {
+  for (const item of [...linearCases, ...attentionCases, ...smallCases]) {
     if (options.quick && !item.quick) continue;
     if (!`${item.kernel} ${item.shape}`.includes(options.only)) continue;
     const row = await runCase(item, build, effort);
