@@ -53,3 +53,40 @@ export const attentionShapes: readonly AttentionSizes[] = [
   { qLen: 1, kvLen: 1024, group: 4, headDim: 128 },
   { qLen: 1, kvLen: 1024, group: 8, headDim: 128 },
 ];
+
+/** A whole attention layer: x -> projections -> causal attention -> output projection. */
+export interface BlockShape {
+  readonly model: string;
+  readonly dModel: number;
+  readonly numHeads: number;
+  readonly numKvHeads: number;
+  readonly bias: boolean;
+  /** Base of the half-split rotary embedding, if there is one. */
+  readonly ropeTheta?: number;
+  /** Prompt lengths that are measured. */
+  readonly prompts: readonly number[];
+}
+
+export const gpt2Block: BlockShape = {
+  model: "GPT-2 small",
+  dModel: 768,
+  numHeads: 12,
+  numKvHeads: 12,
+  bias: true,
+  prompts: [16, 128, 512, 1024, 2048],
+};
+
+export const llamaBlock: BlockShape = {
+  model: "Llama 3.2 1B",
+  dModel: 2048,
+  numHeads: 32,
+  numKvHeads: 8,
+  bias: false,
+  ropeTheta: 500_000,
+  prompts: [128, 512, 2048],
+};
+
+export const blockShapes: readonly BlockShape[] = [gpt2Block, llamaBlock];
+
+/** Tokens in the cache when one more is decoded, for `llamaBlock`. */
+export const decodePasts: readonly number[] = [128, 1024, 4096];
