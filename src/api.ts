@@ -1,13 +1,11 @@
 // What every door offers, whatever it knows about wasm bytes.
 
-export {
-  type AttendOptions,
-  type Attention,
-  attend,
-  attendWithMaps,
-  createAttention,
-} from "./attention.ts";
+export { attend, attendWithMaps } from "./attend.ts";
+export { type AttendAsyncOptions, attendAsync } from "./attendasync.ts";
+export { attendMany, type ManySequence } from "./attendmany.ts";
+export { type Attention, createAttention } from "./attention.ts";
 export { type Cache, type CacheOptions, createCache } from "./cache.ts";
+export type { AttendOptions } from "./call.ts";
 export {
   type AttentionConfig,
   type AttentionRules,

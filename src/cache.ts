@@ -1,12 +1,12 @@
 import { CACHE_SHAPE_BYTES, storeCacheShape } from "./abi.ts";
-import type { CheckedConfig } from "./config.ts";
-import { expectFields, expectInt } from "./errors.ts";
+import type { Attention } from "./attention.ts";
+import { expectFields, expectInt, HeadwiseError } from "./errors.ts";
 import { expectKernels, type Kernels } from "./kernels.ts";
 import { DISPOSE, expectAlive, expectMade, type Releasable } from "./lifetime.ts";
 import { Layout, pointer } from "./memory.ts";
 import { allocatePages, type PageShape, type Pages, pagesBytes, pageTable } from "./pages.ts";
 import { MOST_SEQUENCES } from "./positions.ts";
-import { segmentRows } from "./segment.ts";
+import { segmentRows } from "./rows.ts";
 import { createFloats, type Tensor } from "./tensor.ts";
 
 /**
@@ -34,11 +34,15 @@ export interface Cache extends Releasable {
   /** Copies of the present keys [batch, numKvHeads, length, headDim] (after norm and RoPE) and values [.., valueDim]. */
   read(): { key: Tensor; value: Tensor };
   /** @internal */
-  readonly layer: CachedLayer;
+  readonly attention: Attention;
   /** @internal */
   readonly pages: Pages;
   /** @internal */
   advance(tokens: number): void;
+  /** @internal A call that leaves off now and then has it for itself until it gives it back. */
+  readonly held: boolean;
+  /** @internal */
+  hold(by: boolean): void;
 }
 
 /** What `createCache` takes. */
@@ -54,13 +58,6 @@ export function cacheBytes(shape: PageShape, { batch, maxSeqLen }: Required<Cach
   return pagesBytes(shape, batch, maxSeqLen);
 }
 
-/** What a cache needs to know of the attention layer that it is for. */
-export interface CachedLayer {
-  readonly kernels: Kernels;
-  readonly config: CheckedConfig;
-  readonly released: boolean;
-}
-
 /**
  * Takes memory for the keys and values of an attention layer. Throws TypeError or RangeError naming the argument, and
  * HeadwiseError OUT_OF_MEMORY; nothing is allocated then.
@@ -74,7 +71,7 @@ export interface CachedLayer {
  * console.log(cache.length, cache.read().key.shape); // 3 [ 2, 2, 3, 2 ]
  * kernels.release();
  */
-export function createCache(attention: CachedLayer, options: CacheOptions): Cache {
+export function createCache(attention: Attention, options: CacheOptions): Cache {
   expectMade("createCache", "attention", attention, "layer", "createAttention");
   const { kernels, config } = attention;
   expectKernels("createCache", kernels, "attention.kernels");
@@ -86,6 +83,7 @@ export function createCache(attention: CachedLayer, options: CacheOptions): Cach
   const pages = allocatePages("createCache", kernels, shape, batch, maxSeqLen);
   let length = 0;
   let released = false;
+  let held = false;
   const release = () => {
     if (released) return;
     released = true;
@@ -95,7 +93,7 @@ export function createCache(attention: CachedLayer, options: CacheOptions): Cach
     batch,
     maxSeqLen,
     bytes: cacheBytes(shape, { batch, maxSeqLen }),
-    layer: attention,
+    attention,
     pages,
     get length() {
       return length;
@@ -105,6 +103,7 @@ export function createCache(attention: CachedLayer, options: CacheOptions): Cach
     },
     truncate(to) {
       expectAlive("truncate", "cache", cache);
+      expectFree("truncate", cache);
       length = expectInt("truncate", "length", to, 0, length);
     },
     read() {
@@ -115,10 +114,21 @@ export function createCache(attention: CachedLayer, options: CacheOptions): Cach
     advance(tokens) {
       length += tokens;
     },
+    get held() {
+      return held;
+    },
+    hold(by) {
+      held = by;
+    },
     release,
     [DISPOSE]: release,
   };
   return cache;
+}
+
+/** Throws IN_USE while an attendAsync has the cache. */
+export function expectFree(where: string, cache: Cache): void {
+  if (cache.held) throw new HeadwiseError("IN_USE", `${where}: cache expected one that no attendAsync is using`);
 }
 
 function readPages(kernels: Kernels, shape: PageShape, pages: Pages, length: number): { key: Tensor; value: Tensor } {

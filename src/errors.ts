@@ -6,6 +6,7 @@ export type HeadwiseErrorCode =
   | "ABI_MISMATCH"
   | "OUT_OF_MEMORY"
   | "CACHE_FULL"
+  | "IN_USE"
   | "RELEASED"
   | "BAD_FILE";
 

@@ -18,6 +18,8 @@ export interface Layer {
   readonly wv: Linear;
   /** wk and wv as one, where keys and values are projected from rows of the same length. */
   readonly wkv: Linear | undefined;
+  /** All three as one, where queries come from rows of that length too. */
+  readonly wqkv: Linear | undefined;
   readonly wo: Linear;
   readonly qNorm: F32Ptr;
   readonly kNorm: F32Ptr;
@@ -74,15 +76,18 @@ export function storeLayer(where: string, kernels: Kernels, config: CheckedConfi
     kernels.memory.f32(at + places[name], data.length).set(data);
     return pointer.f32(at + places[name]);
   };
+  const wq = linear("wq");
   const wk = linear("wk");
   const wv = linear("wv");
+  const joinable = config.kdim === config.vdim;
   return {
     at,
     bytes,
-    wq: linear("wq"),
+    wq,
     wk,
     wv,
-    wkv: config.kdim === config.vdim ? joinLinears(wk, wv) : undefined,
+    wkv: joinable ? joinLinears(wk, wv) : undefined,
+    wqkv: joinable && config.kdim === config.dModel ? joinLinears(wq, wk, wv) : undefined,
     wo: linear("wo"),
     qNorm: vector("qNorm") as F32Ptr,
     kNorm: vector("kNorm") as F32Ptr,

@@ -3,6 +3,7 @@ import type { F32Ptr } from "./abi.ts";
 import type { Kernels } from "./kernels.ts";
 import { type Layout, pointer } from "./memory.ts";
 import { type MatrixLayout, packedFloats, packPanels, panelsOf } from "./pack.ts";
+import type { Steps } from "./steps.ts";
 
 /** A projection of k inputs to n outputs: where its panels and its bias will lie, relative to their block. */
 export interface LinearPlace {
@@ -53,13 +54,20 @@ export function storeLinear(
   return { k, panels, w: pointer.f32(base + place.w), bias: pointer.f32(base + place.bias) };
 }
 
-/** Two projections of the same input, placed together, as one. */
-export function joinLinears(first: Linear, second: Linear): Linear {
-  return { ...first, panels: first.panels + second.panels };
+/** Projections of the same input, placed together, as one. */
+export function joinLinears(first: Linear, ...others: readonly Linear[]): Linear {
+  return { ...first, panels: others.reduce((panels, other) => panels + other.panels, first.panels) };
 }
 
-/** out[r] = x[r] · wᵀ + bias for `rows` rows; out rows lie outStride floats apart, x rows xStride. */
-export function project(
+/** Panels and rows of a step are multiples of these: whole weight blocks of the kernel, whole strips. */
+const STEP_PANELS = 16;
+const STEP_ROWS = 60;
+
+/**
+ * out[r] = x[r] · wᵀ + bias for `rows` rows, in steps of about `stepFlops`; out rows lie outStride floats apart, x rows
+ * xStride.
+ */
+export function* project(
   { table }: Kernels,
   { w, bias, panels, k }: Linear,
   out: F32Ptr,
@@ -67,6 +75,25 @@ export function project(
   x: F32Ptr,
   xStride: number,
   rows: number,
-): void {
-  table.linear_f32(out, x, w, bias, panels, k, outStride, xStride, 0, rows);
+  stepFlops: number,
+): Steps {
+  const blockFlops = 2 * PANEL * STEP_PANELS * k;
+  const stepPanels = STEP_PANELS * Math.max(1, Math.floor(stepFlops / (blockFlops * rows)));
+  const stepRows = STEP_ROWS * Math.max(1, Math.floor(stepFlops / (blockFlops * STEP_ROWS)));
+  for (let p = 0; p < panels; p += stepPanels) {
+    const count = Math.min(stepPanels, panels - p);
+    const to = pointer.f32(out + 4 * PANEL * p);
+    const from = pointer.f32(w + 4 * PANEL * k * p);
+    const start = pointer.f32(bias + 4 * PANEL * p);
+    for (let r = 0; r < rows; r += stepRows) {
+      const end = Math.min(rows, r + stepRows);
+      table.linear_f32(to, x, from, start, count, k, outStride, xStride, r, end);
+      yield linearFlops(count, k, end - r);
+    }
+  }
+}
+
+/** Floating-point operations of a projection. */
+export function linearFlops(panels: number, k: number, rows: number): number {
+  return 2 * PANEL * panels * k * rows;
 }

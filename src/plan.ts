@@ -1,13 +1,14 @@
 import { cacheBytes } from "./cache.ts";
 import { type AttentionConfig, checkConfig } from "./config.ts";
 import { expectFields, expectFlag, expectInt } from "./errors.ts";
-import { placeCall } from "./forward.ts";
 import { layerLayout } from "./layer.ts";
 import { checkMasks, type MaskOptions } from "./mask.ts";
 import { aligned } from "./memory.ts";
 import { pagesBytes } from "./pages.ts";
 import { MOST_SEQUENCES } from "./positions.ts";
-import { columnsOf, segmentRows } from "./segment.ts";
+import { segmentRows } from "./rows.ts";
+import { placePass } from "./scratch.ts";
+import { columnsOf, segmentNeeds } from "./segment.ts";
 
 /** The largest call that is planned for. */
 export interface PlanSizes extends MaskOptions {
@@ -61,7 +62,8 @@ export function plan(config: AttentionConfig, sizes: PlanSizes = {}): Plan {
   const target = { batch, numHeads: checked.numHeads, qLen, kvLen };
   const masks = checkMasks(where, sizes, target);
   const columns = maps ? columnsOf(kvLen, extraKey, checked.addZeroAttn) : 0;
-  const { bytes } = placeCall(checked, segmentRows(batch * Math.max(qLen, keyLen)), masks, target, columns);
+  const rows = segmentRows(batch * Math.max(qLen, keyLen));
+  const { bytes } = placePass(checked, rows, [segmentNeeds(masks, target, Math.min(rows, qLen), columns)]);
   const weights = aligned(layerLayout(checked).bytes);
   const cache = cached ? cacheBytes(checked, { batch, maxSeqLen: cached }) : pagesBytes(checked, batch, kvLen);
   return { weights, cache, scratch: bytes, total: weights + cache + bytes };

@@ -5,17 +5,18 @@ import type { CheckedMasks, MaskTarget } from "./mask.ts";
 import { Layout, pointer } from "./memory.ts";
 import { allocatePages, type Pages, pageTable } from "./pages.ts";
 import type { Placement } from "./positions.ts";
+import { chunksOf, segmentRows } from "./rows.ts";
 import {
   attendSegment,
   type CallShape,
-  eachChunk,
   placeSegment,
   readScores,
   type ScoreStage,
   type SegmentPlaces,
-  segmentRows,
+  segmentNeeds,
   windowSides,
 } from "./segment.ts";
+import { finish } from "./steps.ts";
 import { blockStrides, eachRun, type HeadLayout, type HeadSizes, headShape, headSizes } from "./strided.ts";
 import { createFloats, type Tensor } from "./tensor.ts";
 
@@ -67,7 +68,7 @@ export function forwardHeads(kernels: Kernels, call: HeadsCall, q: Tensor, k: Te
     if (past) append(run, past.key, past.value, 0);
     append(run, k, v, past ? headSizes(past.key, layout).len : 0);
     for (let b = 0; b < batch; b++)
-      eachChunk(len, (begin, end) => attendTokens(run, q, b, begin, end, outSizes, results));
+      for (const [begin, end] of chunksOf(len)) attendTokens(run, q, b, begin, end, outSizes, results);
   } finally {
     kernels.memory.free(pages.at);
   }
@@ -101,7 +102,9 @@ function placeCall({ sizes, masks, target, stage, past, layout }: HeadsCall): Ca
     slopes: parts.floats(queries.heads),
     sinks: parts.floats(queries.heads),
     cacheShape: parts.take(CACHE_SHAPE_BYTES),
-    segment: placeSegment(parts, dims, masks, target, queryTokens, stage === undefined ? 0 : target.kvLen),
+    segment: placeSegment(parts, dims, [
+      segmentNeeds(masks, target, queryTokens, stage === undefined ? 0 : target.kvLen),
+    ]),
   };
   return { ...places, bytes: parts.bytes };
 }
@@ -122,7 +125,7 @@ function append({ kernels, call, pages, base, places }: Run, k: Tensor, v: Tenso
   const values = headSizes(v, layout);
   const [kAt, vAt] = [pointer.f32(base + places.k), pointer.f32(base + places.v)];
   for (let b = 0; b < keys.batch; b++)
-    eachChunk(keys.len, (begin, end) => {
+    for (const [begin, end] of chunksOf(keys.len)) {
       const tokens = end - begin;
       copyIn(kernels, kAt, k, keys, layout, b, begin, end);
       copyIn(kernels, vAt, v, values, layout, b, begin, end);
@@ -139,7 +142,7 @@ function append({ kernels, call, pages, base, places }: Run, k: Tensor, v: Tenso
         vHeadStride: vStrides.headStride,
       });
       table.append_f32(pageTable(pages, b), kAt, vAt, cacheShape, past + begin, 0, tokens);
-    });
+    }
 }
 
 /** Attends with query tokens begin..end of one batch row. */
@@ -170,7 +173,7 @@ function attendTokens(
     pages: pageTable(pages, batchRow),
   };
   copyIn(kernels, segment.q, q, queries, layout, batchRow, begin, end);
-  attendSegment(kernels, base, places.segment, shape, masks, target, segment);
+  finish(attendSegment(kernels, base, places.segment, shape, masks, target, segment, Infinity));
   eachRun(outSizes, layout, batchRow, begin, end, (to, from, floats) =>
     output.data.set(memory.f32(segment.out + from * 4, floats), to),
   );

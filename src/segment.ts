@@ -10,35 +10,7 @@ import {
 import type { Kernels } from "./kernels.ts";
 import { type CheckedMasks, type MaskTarget, maskElements, writeBias, writeKeep } from "./mask.ts";
 import { type Layout, pointer } from "./memory.ts";
-
-/** Query tokens that are worked on at a time: enough for the tiles to be full, few enough that scratch stays small. */
-export const SEGMENT_TOKENS = 256;
-
-/** Rows that a call of `rows` rows works on at a time. */
-export function segmentRows(rows: number): number {
-  return Math.min(rows, SEGMENT_TOKENS);
-}
-
-/** Cuts rows into those that are worked on at a time. */
-export function eachChunk(rows: number, work: (begin: number, end: number) => void): void {
-  for (let begin = 0; begin < rows; begin += SEGMENT_TOKENS) work(begin, Math.min(rows, begin + SEGMENT_TOKENS));
-}
-
-/** Cuts rows begin..end of [batch, len] at the batch rows: work(batchRow, from, to) with tokens from..to of it. */
-export function eachBatchRow(
-  len: number,
-  begin: number,
-  end: number,
-  work: (batchRow: number, from: number, to: number) => void,
-): void {
-  for (let row = begin; row < end; ) {
-    const batchRow = Math.floor(row / len);
-    const from = row - batchRow * len;
-    const to = Math.min(len, from + end - row);
-    work(batchRow, from, to);
-    row += to - from;
-  }
-}
+import type { Steps } from "./steps.ts";
 
 /** What all segments of a call share: the rules and strides of an AttentionShape. */
 export type CallShape = Pick<
@@ -97,29 +69,56 @@ export function columnsOf(kvLen: number, extraKey: boolean, zeroKey: boolean): n
   return kvLen + Number(extraKey) + Number(zeroKey);
 }
 
-/** Takes scratch for segments of up to `tokens` query tokens; `scoreColumns` is 0 where no scores are read. */
-export function placeSegment(
-  layout: Layout,
-  { numHeads, headDim, valueDim }: Pick<CallShape, "numHeads" | "headDim" | "valueDim">,
+/** What segments need beyond what their head sizes say: tokens, and elements a segment. */
+export interface SegmentNeeds {
+  readonly tokens: number;
+  readonly keep: number;
+  readonly bias: number;
+  readonly scores: number;
+}
+
+/** The needs of segments of up to `tokens` query tokens; `scoreColumns` is 0 where no scores are read. */
+export function segmentNeeds(
   masks: CheckedMasks,
   target: MaskTarget,
   tokens: number,
   scoreColumns: number,
-): SegmentPlaces {
+): SegmentNeeds {
   const mask = maskElements(masks, target, tokens);
+  return {
+    tokens,
+    keep: masks.keep.length || scoreColumns ? mask : 0,
+    bias: masks.bias ? mask : 0,
+    scores: tokens * scoreColumns,
+  };
+}
+
+/** Takes scratch for segments, one after the other, of all these needs. */
+export function placeSegment(
+  layout: Layout,
+  { numHeads, headDim, valueDim }: Pick<CallShape, "numHeads" | "headDim" | "valueDim">,
+  needs: readonly SegmentNeeds[],
+): SegmentPlaces {
+  const most = (need: keyof SegmentNeeds) => needs.reduce((largest, one) => Math.max(largest, one[need]), 0);
   const columns = PANEL * Math.ceil(valueDim / PANEL);
   return {
     shape: layout.take(ATTENTION_SHAPE_BYTES),
     work: layout.floats(TILE_ROWS * (headDim + columns + ROW_STATE) + SCRATCH_STRIP),
-    keep: layout.take(masks.keep.length || scoreColumns ? mask : 0),
-    bias: layout.floats(masks.bias ? mask : 0),
-    lse: layout.floats(numHeads * tokens),
-    scores: layout.floats(tokens * scoreColumns),
+    keep: layout.take(most("keep")),
+    bias: layout.floats(most("bias")),
+    lse: layout.floats(numHeads * most("tokens")),
+    scores: layout.floats(most("scores")),
   };
 }
 
-/** The fused road: writes the segment's outputs, and its log-sum-exp rows [numHeads][tokens] at `places.lse`. */
-export function attendSegment(
+/** Rows of a step are whole strips of the kernel's tiles. */
+const STEP_ROWS = 12;
+
+/**
+ * The fused road: writes the segment's outputs, and its log-sum-exp rows [numHeads][tokens] at `places.lse`, in steps of
+ * about `stepFlops`.
+ */
+export function* attendSegment(
   kernels: Kernels,
   base: number,
   places: SegmentPlaces,
@@ -127,12 +126,29 @@ export function attendSegment(
   masks: CheckedMasks,
   target: MaskTarget,
   segment: Segment,
-): void {
-  const tokens = segment.end - segment.begin;
+  stepFlops: number,
+): Steps {
   const keep = masks.keep.length > 0;
   const shape = storeShape(kernels, base, places, call, masks, target, segment, segment.kvLen, keep);
   const work = pointer.f32(base + places.work);
-  kernels.table.attention_f32(segment.out, segment.q, segment.pages, work, shape, 0, call.numHeads * tokens);
+  const rows = call.numHeads * (segment.end - segment.begin);
+  const rowFlops = segmentFlops(call, segment) / rows;
+  const stepRows = STEP_ROWS * Math.max(1, Math.floor(stepFlops / (rowFlops * STEP_ROWS)));
+  for (let begin = 0; begin < rows; begin += stepRows) {
+    const end = Math.min(rows, begin + stepRows);
+    kernels.table.attention_f32(segment.out, segment.q, segment.pages, work, shape, begin, end);
+    yield (end - begin) * rowFlops;
+  }
+}
+
+/** Floating-point operations of a segment if each query attended every key that any of them may. */
+export function segmentFlops(
+  call: CallShape,
+  { begin, end, position, kvLen }: Pick<Segment, "begin" | "end" | "position" | "kvLen">,
+): number {
+  const last = position + end - begin - 1;
+  const keys = Math.min(kvLen, last + call.right + 1) - Math.max(0, position - call.left);
+  return 2 * call.numHeads * (end - begin) * Math.max(1, keys) * (call.headDim + call.valueDim);
 }
 
 /** The stages of the score matrix that can be read: 0 raw, 1 softcapped, 2 masked, 3 weights. */

@@ -1,4 +1,5 @@
-import { type Attention, attend, attendWithMaps, createAttention } from "./attention.ts";
+import { attend, attendWithMaps } from "./attend.ts";
+import { type Attention, createAttention } from "./attention.ts";
 import { createCache } from "./cache.ts";
 import type { AttentionConfig } from "./config.ts";
 import { Digest } from "./digest.ts";

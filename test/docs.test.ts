@@ -115,7 +115,7 @@ test("every public function has an example of its own", async () => {
 
 test.each([
   ["AttentionConfig", "src/config.ts"],
-  ["AttendOptions", "src/attention.ts"],
+  ["AttendOptions", "src/call.ts"],
   ["SdpaOptions", "src/sdpa.ts"],
   ["MaskOptions", "src/mask.ts"],
   ["PlacementOptions", "src/positions.ts"],

@@ -9,13 +9,14 @@ const root = join(import.meta.dirname, "..");
 /** Floors from the ground up. A file may import from lower floors, and on floors 1 to 3 from what stands before it. */
 const FLOORS: readonly (readonly string[])[] = [
   ["abi", "arithmetic", "digest", "errors", "floats"],
-  ["lifetime", "tensor", "memory", "rotary", "header"],
+  ["lifetime", "steps", "turn", "tensor", "memory", "rotary", "header"],
   [
     "pack",
     "strided",
     "config",
     "mask",
     "positions",
+    "rows",
     "instantiate",
     "kernels",
     "safetensors",
@@ -26,8 +27,8 @@ const FLOORS: readonly (readonly string[])[] = [
     "hf",
     "convert",
   ],
-  ["linear", "layer", "pages", "segment", "cache", "forward", "sdpaforward"],
-  ["attention", "sdpa", "heads", "plan"],
+  ["linear", "layer", "attention", "pages", "cache", "call", "segment", "scratch", "chunk", "forward", "sdpaforward"],
+  ["attend", "attendmany", "attendasync", "sdpa", "heads", "plan"],
   ["selftest", "api", "core", "index"],
 ];
 const ROADS = 4;

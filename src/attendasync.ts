@@ -1,0 +1,82 @@
+import type { Attention } from "./attention.ts";
+import { type AttendOptions, checkCall, commit } from "./call.ts";
+import { describe, expectFinite, expectRecord } from "./errors.ts";
+import { forward, passFlops } from "./forward.ts";
+import { expectKernels } from "./kernels.ts";
+import { expectAlive } from "./lifetime.ts";
+import { othersTurn } from "./turn.ts";
+
+/** What `attendAsync` may be told besides what `attend` may. */
+export interface AttendAsyncOptions extends AttendOptions {
+  /** Ends the call between two steps: it rejects with the signal's reason, and the cache is as it was. */
+  readonly signal?: AbortSignal;
+  /** Called after every slice with the part of the work that is done, above 0 and at most 1. */
+  readonly onProgress?: (done: number) => void;
+  /** Milliseconds of work after which others get their turn; default 8, half a frame. */
+  readonly sliceMs?: number;
+}
+
+/** Work of a step, a thread: below a millisecond on a desktop, a few on a phone, so that slices end on time. */
+const STEP_FLOPS = 2 ** 25;
+
+/**
+ * `attend` in slices of time, so that a page answers its user and a server its other requests while it runs. The same bits
+ * as in one go. Neither x nor anything in the options may change before the promise settles; until then the cache serves no
+ * other call. Rejects with what `attend` throws, with the signal's reason, with what `onProgress` throws, and with RELEASED
+ * when the attention, its kernels or the cache are released meanwhile; the cache is then as it was.
+ * @example
+ * import { attendAsync, createAttention, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const attention = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, { wq: eye, wk: eye, wv: eye, wo: eye });
+ * const stop = new AbortController();
+ * const y = await attendAsync(attention, new Float32Array(400), { signal: stop.signal });
+ * console.log(y.length); // 400
+ * kernels.release();
+ */
+export async function attendAsync(
+  attention: Attention,
+  x: Float32Array,
+  options: AttendAsyncOptions = {},
+): Promise<Float32Array> {
+  const where = "attendAsync";
+  expectRecord(where, "options", options);
+  const { signal, onProgress, sliceMs: given, ...rest } = options;
+  const sliceMs = given === undefined ? 8 : expectFinite(where, "sliceMs", given, true);
+  if (
+    signal !== undefined &&
+    !(typeof signal === "object" && signal !== null && typeof signal.throwIfAborted === "function")
+  )
+    throw new TypeError(`${where}: signal expected an AbortSignal, got ${describe(signal)}`);
+  if (onProgress !== undefined && typeof onProgress !== "function")
+    throw new TypeError(`${where}: onProgress expected a function, got ${describe(onProgress)}`);
+  signal?.throwIfAborted();
+  const call = checkCall(where, attention, x, rest);
+  const { kernels } = attention;
+  const all = passFlops(attention, call);
+  const steps = forward(attention, [call], { stepFlops: STEP_FLOPS, ownScratch: true });
+  call.cache?.hold(true);
+  try {
+    let flops = 0;
+    for (let end = performance.now() + sliceMs; ; ) {
+      const { done, value } = steps.next();
+      if (done) {
+        onProgress?.(1);
+        commit([call]);
+        return value.ys[0] as Float32Array;
+      }
+      flops += value;
+      if (performance.now() < end) continue;
+      onProgress?.(Math.min(flops / all, 1));
+      await othersTurn();
+      signal?.throwIfAborted();
+      expectKernels(where, kernels, "attention.kernels");
+      expectAlive(where, "attention", attention);
+      if (call.cache) expectAlive(where, "cache", call.cache);
+      end = performance.now() + sliceMs;
+    }
+  } finally {
+    steps.return(undefined as never);
+    call.cache?.hold(false);
+  }
+}

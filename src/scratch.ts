@@ -1,0 +1,74 @@
+import { PANEL } from "../assembly/layout.ts";
+import { CACHE_SHAPE_BYTES } from "./abi.ts";
+import type { CheckedConfig } from "./config.ts";
+import { Layout } from "./memory.ts";
+import { panelsOf } from "./pack.ts";
+import { placeSegment, type SegmentNeeds, type SegmentPlaces } from "./segment.ts";
+
+/** Where the parts of a forward pass lie in its scratch. Rows are those of a chunk: only masks and maps grow with the sequence. */
+export interface PassPlaces {
+  readonly x: number;
+  /** [rows, strides.qkv]: the projected queries, keys and values of a token side by side. */
+  readonly q: number;
+  readonly k: number;
+  readonly v: number;
+  readonly heads: number;
+  readonly y: number;
+  readonly cos: number;
+  readonly sin: number;
+  readonly cacheShape: number;
+  readonly segment: SegmentPlaces;
+}
+
+/** Floats between the rows of a chunk: of projected queries, keys and values, of heads' outputs, and of outputs. */
+export interface Strides {
+  readonly qkv: number;
+  readonly heads: number;
+  readonly y: number;
+}
+
+/** The strides of a layer; projections come in whole panels. */
+export function stridesOf(config: CheckedConfig): Strides {
+  const { dModel, numHeads, valueDim } = config;
+  const { q, k, v } = widths(config);
+  return { qkv: q + k + v, heads: numHeads * valueDim, y: wholePanels(dModel) };
+}
+
+function widths({ numHeads, numKvHeads, headDim, valueDim }: CheckedConfig): { q: number; k: number; v: number } {
+  return {
+    q: wholePanels(numHeads * headDim),
+    k: wholePanels(numKvHeads * headDim),
+    v: wholePanels(numKvHeads * valueDim),
+  };
+}
+
+function wholePanels(columns: number): number {
+  return panelsOf(columns) * PANEL;
+}
+
+/** Scratch of a pass of which every chunk has up to `rows` rows. */
+export function placePass(
+  config: CheckedConfig,
+  rows: number,
+  segments: readonly SegmentNeeds[],
+): { places: PassPlaces; bytes: number } {
+  const layout = new Layout();
+  const stride = stridesOf(config);
+  const { q, k } = widths(config);
+  const half = (config.rope?.dim ?? 0) / 2;
+  const x = layout.floats(rows * Math.max(config.dModel, config.kdim, config.vdim));
+  const qkv = layout.floats(rows * stride.qkv);
+  const places = {
+    x,
+    q: qkv,
+    k: qkv + 4 * q,
+    v: qkv + 4 * (q + k),
+    heads: layout.floats(rows * stride.heads),
+    y: layout.floats(rows * stride.y),
+    cos: layout.floats(rows * half),
+    sin: layout.floats(rows * half),
+    cacheShape: layout.take(CACHE_SHAPE_BYTES),
+    segment: placeSegment(layout, config, segments),
+  };
+  return { places, bytes: layout.bytes };
+}
