@@ -1,8 +1,7 @@
 import type { Attention } from "./attention.ts";
-import { type AttendOptions, checkCall, commit } from "./call.ts";
+import { type AttendOptions, checkCall, commit, expectAttention } from "./call.ts";
 import { describe, expectFinite, expectRecord } from "./errors.ts";
 import { forward, passFlops } from "./forward.ts";
-import { expectKernels } from "./kernels.ts";
 import { expectAlive } from "./lifetime.ts";
 import { othersTurn } from "./turn.ts";
 
@@ -52,7 +51,6 @@ export async function attendAsync(
     throw new TypeError(`${where}: onProgress expected a function, got ${describe(onProgress)}`);
   signal?.throwIfAborted();
   const call = checkCall(where, attention, x, rest);
-  const { kernels } = attention;
   const all = passFlops(attention, call);
   const steps = forward(attention, [call], { stepFlops: STEP_FLOPS, ownScratch: true });
   call.cache?.hold(true);
@@ -70,8 +68,7 @@ export async function attendAsync(
       onProgress?.(Math.min(flops / all, 1));
       await othersTurn();
       signal?.throwIfAborted();
-      expectKernels(where, kernels, "attention.kernels");
-      expectAlive(where, "attention", attention);
+      expectAttention(where, attention);
       if (call.cache) expectAlive(where, "cache", call.cache);
       end = performance.now() + sliceMs;
     }

@@ -1,5 +1,5 @@
 import type { Attention } from "./attention.ts";
-import { type AttendCall, type AttendOptions, checkCall, commit, overlaps, readsOf } from "./call.ts";
+import { type AttendCall, type AttendOptions, checkCall, commit, expectAttention, overlaps, readsOf } from "./call.ts";
 import { describe, expectRecord } from "./errors.ts";
 import { forward } from "./forward.ts";
 import { finish } from "./steps.ts";
@@ -29,6 +29,7 @@ export interface ManySequence extends AttendOptions {
  */
 export function attendMany(attention: Attention, sequences: readonly ManySequence[]): Float32Array[] {
   const where = "attendMany";
+  expectAttention(where, attention);
   if (!Array.isArray(sequences))
     throw new TypeError(`${where}: sequences expected an array, got ${describe(sequences)}`);
   const calls = sequences.map((sequence: ManySequence, i) => {

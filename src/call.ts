@@ -60,8 +60,7 @@ export interface AttendCall {
 
 /** Checks everything that a call says and works out its sizes; nothing has changed when it throws. */
 export function checkCall(where: string, attention: Attention, x: Float32Array, options: AttendOptions): AttendCall {
-  expectMade(where, "attention", attention, "layer", "createAttention");
-  expectKernels(where, attention.kernels, "attention.kernels");
+  expectAttention(where, attention);
   expectFields(where, "options", options, OPTIONS);
   const { config } = attention;
   const { cache } = options;
@@ -136,6 +135,12 @@ export function checkCall(where: string, attention: Attention, x: Float32Array, 
     masks: checkMasks(where, options, target),
     out,
   };
+}
+
+/** Throws unless `attention` came from createAttention and neither it nor its kernels were released. */
+export function expectAttention(where: string, attention: Attention): void {
+  expectMade(where, "attention", attention, "layer", "createAttention");
+  expectKernels(where, attention.kernels, "attention.kernels");
 }
 
 /** Makes what the calls appended part of their caches: the last thing a call does. */

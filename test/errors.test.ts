@@ -19,7 +19,8 @@ const loose = headwise as unknown as Record<
   readonly createAttention: Loose<Attention>;
   readonly createCache: Loose<Cache>;
 };
-const { attend, attendWithMaps, createAttention, createCache, scaledDotProductAttention, applyRope } = loose;
+const { attend, attendMany, attendWithMaps, createAttention, createCache, scaledDotProductAttention, applyRope } =
+  loose;
 const { splitHeads, mergeHeads, plan, alibiSlopes, ropeTables, permuteRope, convertToGqa, fromHfConfig } = loose;
 // Fields that there are, as a misspelt one makes them read.
 const CONFIG =
@@ -302,6 +303,49 @@ test("every wrong call throws its text and changes nothing", async () => {
     read: [
       [() => goneCache.read(), "RELEASED", "cache was released"],
       [() => deadCache.read(), "RELEASED", "cache.kernels was released"],
+    ],
+    attendMany: [
+      [() => attendMany({}, []), TypeError, "attention expected what createAttention gives, got Object"],
+      [() => attendMany(attention), TypeError, "sequences expected an array, got undefined"],
+      [() => attendMany(attention, [{ x: f(12) }, null]), TypeError, "sequences[1] expected an object, got null"],
+    ],
+    "attendMany, sequence 0": [
+      [
+        () =>
+          attendMany(attention, [
+            { x: f(12), out: y.subarray(0, 12) },
+            { x: f(12), out: y.subarray(0, 12) },
+          ]),
+        RangeError,
+        "out expected memory apart from out of sequence 1, got one that overlaps it",
+      ],
+    ],
+    "attendMany, sequence 1": [
+      [() => attendMany(attention, [{ x: f(12) }, {}]), TypeError, "x expected Float32Array, got undefined"],
+      [
+        () => attendMany(attention, [{ x: f(12) }, { x: f(12), mask: 1 }]),
+        TypeError,
+        `options expected only ${CALL}, got "mask"`,
+      ],
+      [
+        () => attendMany(attention, [{ x: f(12) }, { x: f(24), cache }]),
+        "CACHE_FULL",
+        "past 3 + qLen 2 exceeds maxSeqLen 4",
+      ],
+      [
+        () =>
+          attendMany(attention, [
+            { x: f(12), cache },
+            { x: f(12), cache },
+          ]),
+        RangeError,
+        "cache expected one of its own, got that of sequence 0",
+      ],
+      [
+        () => attendMany(attention, [{ x: y.subarray(0, 12) }, { x: f(12), out: y.subarray(6, 18) }]),
+        RangeError,
+        "out expected memory apart from x of sequence 0, got one that overlaps it",
+      ],
     ],
     attend: [
       [() => attend(undefined, f(12)), TypeError, "attention expected what createAttention gives, got undefined"],
