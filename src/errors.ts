@@ -84,7 +84,8 @@ export function expectFlag(where: string, name: string, value: unknown): boolean
 
 /** Throws `TypeError` unless `value` is a Float32Array (of any realm). Returns it. */
 export function expectFloats(where: string, name: string, value: unknown): Float32Array {
-  if (ArrayBuffer.isView(value) && Object.prototype.toString.call(value) === "[object Float32Array]")
+  const isView = ArrayBuffer.isView(value);
+  if (isView && (value instanceof Float32Array || Object.prototype.toString.call(value) === "[object Float32Array]"))
     return value as Float32Array;
   throw new TypeError(`${where}: ${name} expected Float32Array, got ${describe(value)}`);
 }

@@ -116,6 +116,7 @@ test("every public function has an example of its own", async () => {
 test.each([
   ["AttentionConfig", "src/config.ts"],
   ["AttendOptions", "src/call.ts"],
+  ["AttendAsyncOptions", "src/attendasync.ts"],
   ["SdpaOptions", "src/sdpa.ts"],
   ["MaskOptions", "src/mask.ts"],
   ["PlacementOptions", "src/positions.ts"],
