@@ -1,3 +1,4 @@
+import { PAGE } from "../assembly/layout.ts";
 import { CACHE_SHAPE_BYTES, storeCacheShape } from "./abi.ts";
 import type { Attention } from "./attention.ts";
 import { expectFields, expectInt, HeadwiseError } from "./errors.ts";
@@ -6,7 +7,6 @@ import { DISPOSE, expectAlive, expectMade, type Releasable } from "./lifetime.ts
 import { Layout, pointer } from "./memory.ts";
 import { allocatePages, type PageShape, type Pages, pagesBytes, pageTable } from "./pages.ts";
 import { MOST_SEQUENCES } from "./positions.ts";
-import { segmentRows } from "./rows.ts";
 import { createFloats, type Tensor } from "./tensor.ts";
 
 /**
@@ -134,7 +134,7 @@ export function expectFree(where: string, cache: Cache): void {
 function readPages(kernels: Kernels, shape: PageShape, pages: Pages, length: number): { key: Tensor; value: Tensor } {
   const { numKvHeads, headDim, valueDim } = shape;
   const { batch } = pages;
-  const tokens = segmentRows(length);
+  const tokens = Math.min(length, PAGE);
   const layout = new Layout();
   const place = {
     shape: layout.take(CACHE_SHAPE_BYTES),

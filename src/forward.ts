@@ -4,8 +4,8 @@ import type { AttendCall } from "./call.ts";
 import { copyIn, fillTables, type Part, type Pass, projectIn, segmentOf, settleKeys, settleQueries } from "./chunk.ts";
 import { type Linear, linearFlops } from "./linear.ts";
 import { allocatePages } from "./pages.ts";
-import { chunksOf, runsOf, segmentRows, tokenRunsOf } from "./rows.ts";
-import { placePass, stridesOf } from "./scratch.ts";
+import { chunksOf, runsOf, tokenRunsOf } from "./rows.ts";
+import { chunkRows, placePass, stridesOf } from "./scratch.ts";
 import { type CallShape, columnsOf, segmentFlops, segmentNeeds, windowSides } from "./segment.ts";
 import type { Steps } from "./steps.ts";
 import { createFloats } from "./tensor.ts";
@@ -42,7 +42,7 @@ export function* forward(
   const total = (rows: (call: AttendCall) => number) => calls.reduce((sum, call) => sum + rows(call), 0);
   const shape = callShape(attention);
   const columns = withMaps ? columnsOf(first.target.kvLen, layer.extraKey !== NULL, config.addZeroAttn) : 0;
-  const rows = segmentRows(Math.max(total(queryRows), total(keyRows)));
+  const rows = chunkRows(config, Math.max(total(queryRows), total(keyRows)));
   const needs = calls.map(({ masks, target }) => segmentNeeds(masks, target, Math.min(rows, target.qLen), columns));
   const { places, bytes } = placePass(config, rows, needs);
   // Scratch comes last: it stays when it has grown, so nothing may fail after it.
@@ -63,10 +63,11 @@ export function* forward(
       maps: withMaps ? maps : undefined,
     };
     const wqkv = config.causal && !withMaps && calls.every(isSelf) ? layer.wqkv : undefined;
-    if (wqkv) for (const [begin, end] of chunksOf(total(queryRows))) yield* attendCausalChunk(pass, wqkv, begin, end);
+    if (wqkv)
+      for (const [begin, end] of chunksOf(total(queryRows), rows)) yield* attendCausalChunk(pass, wqkv, begin, end);
     else {
-      for (const [begin, end] of chunksOf(total(keyRows))) yield* appendChunk(pass, begin, end);
-      for (const [begin, end] of chunksOf(total(queryRows))) yield* attendChunk(pass, begin, end);
+      for (const [begin, end] of chunksOf(total(keyRows), rows)) yield* appendChunk(pass, begin, end);
+      for (const [begin, end] of chunksOf(total(queryRows), rows)) yield* attendChunk(pass, begin, end);
     }
   } finally {
     if (!kernels.released) for (const at of taken) memory.free(at);
@@ -76,12 +77,14 @@ export function* forward(
 
 /** The operations of all steps that `forward` makes of a call. */
 export function passFlops(attention: Attention, call: AttendCall): number {
-  const { wq, wk, wv, wo } = attention.layer;
+  const { config, layer } = attention;
+  const { wq, wk, wv, wo } = layer;
   const shape = callShape(attention);
-  const linear = ({ panels, k }: Linear, rows: number) => linearFlops(panels, k, rows);
+  const rows = chunkRows(config, Math.max(queryRows(call), keyRows(call)));
+  const linear = ({ panels, k }: Linear, count: number) => linearFlops(panels, k, count);
   let flops = linear(wq, queryRows(call)) + linear(wo, queryRows(call));
   flops += linear(wk, keyRows(call)) + linear(wv, keyRows(call));
-  for (const [begin, end] of chunksOf(queryRows(call)))
+  for (const [begin, end] of chunksOf(queryRows(call), rows))
     for (const run of tokenRunsOf({ of: call, begin, end, at: 0 }, call.qLen))
       flops += segmentFlops(shape, segmentOf(call, run));
   return flops;

@@ -6,8 +6,7 @@ import { checkMasks, type MaskOptions } from "./mask.ts";
 import { aligned } from "./memory.ts";
 import { pagesBytes } from "./pages.ts";
 import { MOST_SEQUENCES } from "./positions.ts";
-import { segmentRows } from "./rows.ts";
-import { placePass } from "./scratch.ts";
+import { chunkRows, placePass } from "./scratch.ts";
 import { columnsOf, segmentNeeds } from "./segment.ts";
 
 /** The largest call that is planned for. */
@@ -62,7 +61,7 @@ export function plan(config: AttentionConfig, sizes: PlanSizes = {}): Plan {
   const target = { batch, numHeads: checked.numHeads, qLen, kvLen };
   const masks = checkMasks(where, sizes, target);
   const columns = maps ? columnsOf(kvLen, extraKey, checked.addZeroAttn) : 0;
-  const rows = segmentRows(batch * Math.max(qLen, keyLen));
+  const rows = chunkRows(checked, batch * Math.max(qLen, keyLen));
   const { bytes } = placePass(checked, rows, [segmentNeeds(masks, target, Math.min(rows, qLen), columns)]);
   const weights = aligned(layerLayout(checked).bytes);
   const cache = cached ? cacheBytes(checked, { batch, maxSeqLen: cached }) : pagesBytes(checked, batch, kvLen);

@@ -1,16 +1,8 @@
 // Rows of tokens: those of several sequences and calls lie one behind the other and are worked on in chunks.
 
-/** Tokens that are worked on at a time: enough for the tiles to be full, few enough that scratch stays small. */
-export const SEGMENT_TOKENS = 256;
-
-/** Rows that a call of `rows` rows works on at a time. */
-export function segmentRows(rows: number): number {
-  return Math.min(rows, SEGMENT_TOKENS);
-}
-
-/** Cuts rows into those that are worked on at a time. */
-export function* chunksOf(rows: number): Generator<readonly [begin: number, end: number], void, void> {
-  for (let begin = 0; begin < rows; begin += SEGMENT_TOKENS) yield [begin, Math.min(rows, begin + SEGMENT_TOKENS)];
+/** Cuts rows into chunks of up to `most`. */
+export function* chunksOf(rows: number, most: number): Generator<readonly [begin: number, end: number], void, void> {
+  for (let begin = 0; begin < rows; begin += most) yield [begin, Math.min(rows, begin + most)];
 }
 
 /** Rows begin..end of `of`, which lie at row `at` of their chunk. */

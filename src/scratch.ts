@@ -5,14 +5,33 @@ import { Layout } from "./memory.ts";
 import { panelsOf } from "./pack.ts";
 import { placeSegment, type SegmentNeeds, type SegmentPlaces } from "./segment.ts";
 
-/** Where the parts of a forward pass lie in its scratch. Rows are those of a chunk: only masks and maps grow with the sequence. */
+/** Rows of a chunk: enough for the tiles to be full and for the weights to be read seldom. */
+const CHUNK_ROWS = 256;
+/** The same where the weights stay in a cache close by and are cheap to read again: whole strips, and a megabyte of scratch. */
+const CHUNK_ROWS_NARROW = 108;
+/** Bytes of weights, panels of zeros aside, up to which a layer is narrow. */
+const NARROW_BYTES = 6_000_000;
+
+/** Rows that a pass of `rows` rows works on at a time. */
+export function chunkRows(config: CheckedConfig, rows: number): number {
+  const { dModel, numHeads, valueDim } = config;
+  const bytes = 4 * dModel * (stridesOf(config).qkv + numHeads * valueDim);
+  return Math.min(rows, bytes > NARROW_BYTES ? CHUNK_ROWS : CHUNK_ROWS_NARROW);
+}
+
+/**
+ * Where the parts of a forward pass lie in its scratch. Rows are those of a chunk: only masks and maps grow with the
+ * sequence.
+ */
 export interface PassPlaces {
   readonly x: number;
   /** [rows, strides.qkv]: the projected queries, keys and values of a token side by side. */
   readonly q: number;
   readonly k: number;
   readonly v: number;
+  /** Where x was, which its projections have replaced. */
   readonly heads: number;
+  /** Where the queries were, which have attended. */
   readonly y: number;
   readonly cos: number;
   readonly sin: number;
@@ -56,15 +75,15 @@ export function placePass(
   const stride = stridesOf(config);
   const { q, k } = widths(config);
   const half = (config.rope?.dim ?? 0) / 2;
-  const x = layout.floats(rows * Math.max(config.dModel, config.kdim, config.vdim));
-  const qkv = layout.floats(rows * stride.qkv);
+  const x = layout.floats(rows * Math.max(config.dModel, config.kdim, config.vdim, stride.heads));
+  const qkv = layout.floats(rows * Math.max(stride.qkv, stride.y));
   const places = {
     x,
     q: qkv,
     k: qkv + 4 * q,
     v: qkv + 4 * (q + k),
-    heads: layout.floats(rows * stride.heads),
-    y: layout.floats(rows * stride.y),
+    heads: x,
+    y: qkv,
     cos: layout.floats(rows * half),
     sin: layout.floats(rows * half),
     cacheShape: layout.take(CACHE_SHAPE_BYTES),

@@ -1,3 +1,4 @@
+import { TILE_ROWS } from "../assembly/layout.ts";
 import { CACHE_SHAPE_BYTES, NULL, storeCacheShape } from "./abi.ts";
 import type { CheckedRules } from "./config.ts";
 import type { Kernels } from "./kernels.ts";
@@ -5,7 +6,7 @@ import type { CheckedMasks, MaskTarget } from "./mask.ts";
 import { Layout, pointer } from "./memory.ts";
 import { allocatePages, type Pages, pageTable } from "./pages.ts";
 import type { Placement } from "./positions.ts";
-import { chunksOf, segmentRows } from "./rows.ts";
+import { chunksOf } from "./rows.ts";
 import {
   attendSegment,
   type CallShape,
@@ -19,6 +20,9 @@ import {
 import { finish } from "./steps.ts";
 import { blockStrides, eachRun, type HeadLayout, type HeadSizes, headShape, headSizes } from "./strided.ts";
 import { createFloats, type Tensor } from "./tensor.ts";
+
+/** Tokens of a chunk: two of the kernel's tiles. */
+const CHUNK_TOKENS = 2 * TILE_ROWS;
 
 /** One checked call on queries, keys and values that are there already, past keys and values before them. */
 export interface HeadsCall {
@@ -68,7 +72,7 @@ export function forwardHeads(kernels: Kernels, call: HeadsCall, q: Tensor, k: Te
     if (past) append(run, past.key, past.value, 0);
     append(run, k, v, past ? headSizes(past.key, layout).len : 0);
     for (let b = 0; b < batch; b++)
-      for (const [begin, end] of chunksOf(len)) attendTokens(run, q, b, begin, end, outSizes, results);
+      for (const [begin, end] of chunksOf(len, CHUNK_TOKENS)) attendTokens(run, q, b, begin, end, outSizes, results);
   } finally {
     kernels.memory.free(pages.at);
   }
@@ -89,16 +93,17 @@ interface CallPlaces {
 
 function placeCall({ sizes, masks, target, stage, past, layout }: HeadsCall): CallPlaces {
   const { queries, keys, values } = sizes;
-  const queryTokens = segmentRows(queries.len);
+  const queryTokens = Math.min(queries.len, CHUNK_TOKENS);
   const longest = Math.max(keys.len, past ? headSizes(past.key, layout).len : 0);
-  const keyTokens = segmentRows(longest);
+  const keyTokens = Math.min(longest, CHUNK_TOKENS);
   const dims = { numHeads: queries.heads, headDim: queries.dim, valueDim: values.dim };
   const parts = new Layout();
+  // All keys are in their pages before the first query comes: both use the same room.
+  const [k, v] = [keyTokens * keys.heads * keys.dim, keyTokens * values.heads * values.dim];
+  const [q, out] = [queryTokens * queries.heads * queries.dim, queryTokens * queries.heads * values.dim];
+  const [first, second] = [parts.floats(Math.max(q, k)), parts.floats(Math.max(out, v))];
   const places = {
-    q: parts.floats(queryTokens * queries.heads * queries.dim),
-    k: parts.floats(keyTokens * keys.heads * keys.dim),
-    v: parts.floats(keyTokens * values.heads * values.dim),
-    out: parts.floats(queryTokens * queries.heads * values.dim),
+    ...{ q: first, k: first, out: second, v: second },
     slopes: parts.floats(queries.heads),
     sinks: parts.floats(queries.heads),
     cacheShape: parts.take(CACHE_SHAPE_BYTES),
@@ -125,7 +130,7 @@ function append({ kernels, call, pages, base, places }: Run, k: Tensor, v: Tenso
   const values = headSizes(v, layout);
   const [kAt, vAt] = [pointer.f32(base + places.k), pointer.f32(base + places.v)];
   for (let b = 0; b < keys.batch; b++)
-    for (const [begin, end] of chunksOf(keys.len)) {
+    for (const [begin, end] of chunksOf(keys.len, CHUNK_TOKENS)) {
       const tokens = end - begin;
       copyIn(kernels, kAt, k, keys, layout, b, begin, end);
       copyIn(kernels, vAt, v, values, layout, b, begin, end);

@@ -61,7 +61,7 @@ describe.each(shippedBuilds)("in the %s build", (build) => {
     const y = await attendAsync(attention, x, { sliceMs: SHORT, onProgress: (done) => progress.push(done) });
     expect(kernels.usedBytes).toBe(usedBytes);
     expect(firstDifference(y, attend(attention, x))).toBe(-1);
-    expect(progress.length).toBeGreaterThan(20);
+    expect(progress.length).toBeGreaterThan(12);
     expect(progress.every((done, i) => done > (progress[i - 1] ?? 0) || done === 1)).toBe(true);
     expect(progress.at(-1)).toBe(1);
     // Every step counted: the last but one report is the work of all steps.
