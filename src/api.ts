@@ -2,7 +2,7 @@
 
 export { attend, attendWithMaps } from "./attend.ts";
 export { type AttendAsyncOptions, attendAsync } from "./attendasync.ts";
-export { attendMany, type ManySequence } from "./attendmany.ts";
+export { type AttendManyCall, attendMany } from "./attendmany.ts";
 export { type Attention, createAttention } from "./attention.ts";
 export { type Cache, type CacheOptions, createCache } from "./cache.ts";
 export type { AttendOptions } from "./call.ts";

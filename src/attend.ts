@@ -21,7 +21,7 @@ import type { Tensor } from "./tensor.ts";
  */
 export function attend(attention: Attention, x: Float32Array, options: AttendOptions = {}): Float32Array {
   const call = checkCall("attend", attention, x, options);
-  const { ys } = finish(forward(attention, [call]));
+  const { ys } = finish(forward(attention, [call], { where: call.where }));
   commit([call]);
   return ys[0] as Float32Array;
 }
@@ -44,7 +44,7 @@ export function attendWithMaps(
   options: AttendOptions = {},
 ): { y: Float32Array; maps: Tensor } {
   const call = checkCall("attendWithMaps", attention, x, options);
-  const { ys, maps } = finish(forward(attention, [call], { maps: true }));
+  const { ys, maps } = finish(forward(attention, [call], { where: call.where, maps: true }));
   commit([call]);
   const { numHeads } = attention.config;
   const columns = maps.length / (call.batch * numHeads * call.qLen || 1);

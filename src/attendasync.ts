@@ -15,14 +15,18 @@ export interface AttendAsyncOptions extends AttendOptions {
   readonly sliceMs?: number;
 }
 
-/** Work of a step, a thread: below a millisecond on a desktop, a few on a phone, so that slices end on time. */
+/**
+ * Operations of a step: below a millisecond on a desktop, a few on a phone, so that slices end about on time. A step is not
+ * smaller than six rows of attention over all keys.
+ */
 const STEP_FLOPS = 2 ** 25;
 
 /**
  * `attend` in slices of time, so that a page answers its user and a server its other requests while it runs. The same bits
- * as in one go. Neither x nor anything in the options may change before the promise settles; until then the cache serves no
- * other call. Rejects with what `attend` throws, with the signal's reason, with what `onProgress` throws, and with RELEASED
- * when the attention, its kernels or the cache are released meanwhile; the cache is then as it was.
+ * as in one go. Neither x nor anything in the options may change before the promise settles; until then no other
+ * call may append to the cache (nor shorten it, which goes for a cache that is only read too). Rejects with what `attend`
+ * throws, with the signal's reason, with what `onProgress` throws, and with RELEASED when the attention, its kernels or the
+ * cache are released meanwhile; the cache and `out` are then as they were.
  * @example
  * import { attendAsync, createAttention, loadKernels } from "headwise";
  * const kernels = await loadKernels();
@@ -42,38 +46,49 @@ export async function attendAsync(
   expectRecord(where, "options", options);
   const { signal, onProgress, sliceMs: given, ...rest } = options;
   const sliceMs = given === undefined ? 8 : expectFinite(where, "sliceMs", given, true);
-  if (
-    signal !== undefined &&
-    !(typeof signal === "object" && signal !== null && typeof signal.throwIfAborted === "function")
-  )
-    throw new TypeError(`${where}: signal expected an AbortSignal, got ${describe(signal)}`);
+  if (signal !== undefined) expectSignal(where, signal);
   if (onProgress !== undefined && typeof onProgress !== "function")
     throw new TypeError(`${where}: onProgress expected a function, got ${describe(onProgress)}`);
   signal?.throwIfAborted();
-  const call = checkCall(where, attention, x, rest);
-  const all = passFlops(attention, call);
-  const steps = forward(attention, [call], { stepFlops: STEP_FLOPS, ownScratch: true });
-  call.cache?.hold(true);
+  const checked = checkCall(where, attention, x, rest, ["signal", "onProgress", "sliceMs"]);
+  const { cache, out } = checked;
+  // What was to be written to `out` is kept until nothing can end the call.
+  const call = { ...checked, out: undefined };
+  const all = passFlops(attention, call, STEP_FLOPS);
+  const expectWanted = () => {
+    signal?.throwIfAborted();
+    expectAttention(where, attention);
+    if (cache) expectAlive(where, "cache", cache);
+  };
+  const hold = cache && (call.newKeys > 0 ? "appending" : "reading");
+  if (hold) cache.holds[hold]++;
+  const steps = forward(attention, [call], { where, stepFlops: STEP_FLOPS, ownScratch: true });
   try {
     let flops = 0;
     for (let end = performance.now() + sliceMs; ; ) {
       const { done, value } = steps.next();
       if (done) {
         onProgress?.(1);
+        expectWanted();
         commit([call]);
-        return value.ys[0] as Float32Array;
+        const y = value.ys[0] as Float32Array;
+        out?.set(y);
+        return out ?? y;
       }
       flops += value;
-      if (performance.now() < end) continue;
-      onProgress?.(Math.min(flops / all, 1));
+      if (flops >= all || performance.now() < end) continue;
+      onProgress?.(flops / all);
       await othersTurn();
-      signal?.throwIfAborted();
-      expectAttention(where, attention);
-      if (call.cache) expectAlive(where, "cache", call.cache);
+      expectWanted();
       end = performance.now() + sliceMs;
     }
   } finally {
     steps.return(undefined as never);
-    call.cache?.hold(false);
+    if (hold) cache.holds[hold]--;
   }
+}
+
+function expectSignal(where: string, signal: AbortSignal): void {
+  if (typeof signal !== "object" || signal === null || typeof signal.throwIfAborted !== "function")
+    throw new TypeError(`${where}: signal expected an AbortSignal, got ${describe(signal)}`);
 }

@@ -1,19 +1,19 @@
 import type { Attention } from "./attention.ts";
-import { type AttendCall, type AttendOptions, checkCall, commit, expectAttention, overlaps, readsOf } from "./call.ts";
+import { type AttendCall, type AttendOptions, checkCall, commit, expectAttention, readsOf } from "./call.ts";
 import { describe, expectRecord } from "./errors.ts";
 import { forward } from "./forward.ts";
 import { finish } from "./steps.ts";
 
-/** One sequence of `attendMany`: its x [qLen, dModel] and all that `attend` may be told. */
-export interface ManySequence extends AttendOptions {
+/** One call of `attendMany`: its x [batch, qLen, dModel] and all that `attend` may be told. */
+export interface AttendManyCall extends AttendOptions {
   readonly x: Float32Array;
 }
 
 /**
- * `attend` for several sequences at once, each with a cache and a length of its own: the projections of all of them are one
+ * Several calls of `attend` in one, each with a cache and a length of its own: the projections of all of them are one
  * product, so that a weight is read once. Returns one y each, with the bits that `attend` gives one at a time. Throws what
- * attend throws, naming the sequence; every cache is then as it was. A cache belongs to one of the sequences, and no `out`
- * may overlap what another one reads or writes.
+ * attend throws, naming the call; every cache is then as it was. No two may append to one cache, and no `out` may overlap
+ * what another call reads or writes.
  * @example
  * import { attendMany, createAttention, createCache, loadKernels } from "headwise";
  * const kernels = await loadKernels();
@@ -27,43 +27,77 @@ export interface ManySequence extends AttendOptions {
  * console.log(ys.map((y) => y.length), first?.length, second?.length); // [ 12, 4 ] 3 1
  * kernels.release();
  */
-export function attendMany(attention: Attention, sequences: readonly ManySequence[]): Float32Array[] {
+export function attendMany(attention: Attention, calls: readonly AttendManyCall[]): Float32Array[] {
   const where = "attendMany";
   expectAttention(where, attention);
-  if (!Array.isArray(sequences))
-    throw new TypeError(`${where}: sequences expected an array, got ${describe(sequences)}`);
-  const calls = sequences.map((sequence: ManySequence, i) => {
-    expectRecord(where, `sequences[${i}]`, sequence);
-    const { x, ...options } = sequence;
-    return checkCall(`${where}, sequence ${i}`, attention, x, options);
+  if (!Array.isArray(calls)) throw new TypeError(`${where}: calls expected an array, got ${describe(calls)}`);
+  // Each field is read once, also those of a hole.
+  const given = Array.from(calls as readonly AttendManyCall[], (call, i) => {
+    expectRecord(where, `calls[${i}]`, call);
+    return { ...call };
   });
-  expectOwnCaches(where, calls);
-  expectApart(where, sequences);
-  if (calls.length === 0) return [];
-  const { ys } = finish(forward(attention, calls));
-  commit(calls);
+  const checked = given.map(({ x, ...options }, i) => checkCall(`${where}, call ${i}`, attention, x, options, ["x"]));
+  expectOwnCaches(where, checked);
+  expectApart(where, given);
+  if (checked.length === 0) return [];
+  const { ys } = finish(forward(attention, checked, { where }));
+  commit(checked);
   return ys;
 }
 
 function expectOwnCaches(where: string, calls: readonly AttendCall[]): void {
   const owners = new Map<unknown, number>();
-  for (const [i, { cache }] of calls.entries()) {
+  for (const [i, { cache, newKeys }] of calls.entries()) {
+    if (!cache || newKeys === 0) continue;
     const other = owners.get(cache);
-    if (cache && other !== undefined)
-      throw new RangeError(`${where}, sequence ${i}: cache expected one of its own, got that of sequence ${other}`);
+    if (other !== undefined)
+      throw new RangeError(`${where}, call ${i}: cache expected one of its own, got that of call ${other}`);
     owners.set(cache, i);
   }
 }
 
-/** Throws when one sequence would write what another one reads or writes. */
-function expectApart(where: string, sequences: readonly ManySequence[]): void {
-  for (const [i, { out }] of sequences.entries())
-    for (const [j, { x, ...other }] of out ? sequences.entries() : []) {
-      const data = { ...readsOf(x, other), keys: other.keys, values: other.values, out: other.out };
-      const name = Object.entries(data).find(([, array]) => out && i !== j && overlaps(out, array))?.[0];
-      if (name !== undefined)
-        throw new RangeError(
-          `${where}, sequence ${i}: out expected memory apart from ${name} of sequence ${j}, got one that overlaps it`,
-        );
+/** Bytes that a call reads, or writes as its `out`. */
+interface Range {
+  readonly name: string;
+  readonly call: number;
+  readonly begin: number;
+  readonly end: number;
+}
+
+/** Throws when one call would write what another one reads or writes. */
+function expectApart(where: string, calls: readonly AttendManyCall[]): void {
+  if (calls.every(({ out }) => out === undefined)) return;
+  const buffers = new Map<unknown, Range[]>();
+  for (const [call, { x, ...options }] of calls.entries()) {
+    const { keys, values, out } = options;
+    for (const [name, data] of Object.entries({ ...readsOf(x, options), keys, values, out })) {
+      if (!ArrayBuffer.isView(data)) continue;
+      const ranges = buffers.get(data.buffer) ?? [];
+      buffers.set(data.buffer, ranges);
+      ranges.push({ name, call, begin: data.byteOffset, end: data.byteOffset + data.byteLength });
     }
+  }
+  for (const ranges of buffers.values()) {
+    const [out, other] = clashOf(ranges) ?? [];
+    if (!out || !other) continue;
+    throw new RangeError(
+      `${where}, call ${out.call}: out expected memory apart from ${other.name} of call ${other.call}, got one that overlaps it`,
+    );
+  }
+}
+
+/** An `out` and what it overlaps of another call, if there is such a pair. */
+function clashOf(ranges: Range[]): readonly [out: Range, other: Range] | undefined {
+  ranges.sort((a, b) => a.begin - b.begin);
+  let open: Range[] = [];
+  for (const range of ranges) {
+    open = open.filter(({ end }) => end > range.begin);
+    for (const other of open) {
+      if (other.call === range.call || range.end === range.begin) continue;
+      if (range.name === "out") return [range, other];
+      if (other.name === "out") return [other, range];
+    }
+    open.push(range);
+  }
+  return undefined;
 }

@@ -39,10 +39,8 @@ export interface Cache extends Releasable {
   readonly pages: Pages;
   /** @internal */
   advance(tokens: number): void;
-  /** @internal A call that leaves off now and then has it for itself until it gives it back. */
-  readonly held: boolean;
-  /** @internal */
-  hold(by: boolean): void;
+  /** @internal How many calls that leave off now and then append to it, and read it. */
+  readonly holds: { appending: number; reading: number };
 }
 
 /** What `createCache` takes. */
@@ -83,7 +81,6 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
   const pages = allocatePages("createCache", kernels, shape, batch, maxSeqLen);
   let length = 0;
   let released = false;
-  let held = false;
   const release = () => {
     if (released) return;
     released = true;
@@ -103,7 +100,7 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
     },
     truncate(to) {
       expectAlive("truncate", "cache", cache);
-      expectFree("truncate", cache);
+      expectNoHold("truncate", cache.holds.appending + cache.holds.reading);
       length = expectInt("truncate", "length", to, 0, length);
     },
     read() {
@@ -114,21 +111,16 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
     advance(tokens) {
       length += tokens;
     },
-    get held() {
-      return held;
-    },
-    hold(by) {
-      held = by;
-    },
+    holds: { appending: 0, reading: 0 },
     release,
     [DISPOSE]: release,
   };
   return cache;
 }
 
-/** Throws IN_USE while an attendAsync has the cache. */
-export function expectFree(where: string, cache: Cache): void {
-  if (cache.held) throw new HeadwiseError("IN_USE", `${where}: cache expected one that no attendAsync is using`);
+/** Throws IN_USE unless `holds` is 0: what an attendAsync needs of a cache may not change under it. */
+export function expectNoHold(where: string, holds: number): void {
+  if (holds > 0) throw new HeadwiseError("IN_USE", `${where}: cache expected one that no attendAsync is using`);
 }
 
 function readPages(kernels: Kernels, shape: PageShape, pages: Pages, length: number): { key: Tensor; value: Tensor } {

@@ -1,5 +1,5 @@
 import type { Attention } from "./attention.ts";
-import { type Cache, expectFree } from "./cache.ts";
+import { type Cache, expectNoHold } from "./cache.ts";
 import { describe, expectFields, expectFlag, expectFloats, expectInt, HeadwiseError } from "./errors.ts";
 import { expectKernels } from "./kernels.ts";
 import { expectMade } from "./lifetime.ts";
@@ -58,10 +58,19 @@ export interface AttendCall {
   readonly out: Float32Array | undefined;
 }
 
-/** Checks everything that a call says and works out its sizes; nothing has changed when it throws. */
-export function checkCall(where: string, attention: Attention, x: Float32Array, options: AttendOptions): AttendCall {
+/**
+ * Checks everything that a call says and works out its sizes; nothing has changed when it throws. `otherOptions` are those
+ * that the caller knows besides.
+ */
+export function checkCall(
+  where: string,
+  attention: Attention,
+  x: Float32Array,
+  options: AttendOptions,
+  otherOptions: readonly string[] = [],
+): AttendCall {
   expectAttention(where, attention);
-  expectFields(where, "options", options, OPTIONS);
+  expectFields(where, "options", options, [...otherOptions, ...OPTIONS]);
   const { config } = attention;
   const { cache } = options;
   if (cache !== undefined) checkCache(where, attention, cache);
@@ -74,6 +83,7 @@ export function checkCall(where: string, attention: Attention, x: Float32Array, 
   const append = options.append === undefined ? true : expectFlag(where, "append", options.append);
   if (!cache && options.append === false)
     throw new RangeError(`${where}: append expected true without a cache, got false`);
+  if (cache && append) expectNoHold(where, cache.holds.appending);
   const cross = options.keys !== undefined || !append;
   if (options.values !== undefined && options.keys === undefined)
     throw new RangeError(`${where}: values expected none without keys, got ${describe(options.values)}`);
@@ -164,7 +174,7 @@ function expectApart(where: string, out: Float32Array, x: Float32Array, options:
 }
 
 /** Whether two arrays share a byte. */
-export function overlaps(a: Float32Array, b: unknown): boolean {
+function overlaps(a: Float32Array, b: unknown): boolean {
   return (
     ArrayBuffer.isView(b) &&
     a.buffer === b.buffer &&
@@ -185,5 +195,4 @@ function checkCache(where: string, attention: Attention, cache: Cache): void {
   expectMade(where, "cache", cache, "pages", "createCache");
   if (cache.attention !== attention)
     throw new RangeError(`${where}: cache expected one made for this attention, got another's`);
-  expectFree(where, cache);
 }

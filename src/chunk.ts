@@ -4,16 +4,17 @@ import { type F32Ptr, storeCacheShape } from "./abi.ts";
 import type { Attention } from "./attention.ts";
 import type { AttendCall } from "./call.ts";
 import { type Linear, project } from "./linear.ts";
+import { maskElements } from "./mask.ts";
 import { pointer } from "./memory.ts";
 import { type Pages, pageTable } from "./pages.ts";
 import type { Placement } from "./positions.ts";
-import { type RowRun, type TokenRun, tokenRunsOf } from "./rows.ts";
+import { chunksOf, type RowRun, tokenRunsOf } from "./rows.ts";
 import type { PassPlaces, Strides } from "./scratch.ts";
 import { attendSegment, type CallShape, readScores, type Segment } from "./segment.ts";
 import type { Steps } from "./steps.ts";
 
 /** One call of a pass: the pages its keys go to, and where its outputs go. */
-export interface Part {
+export interface PassCall {
   readonly call: AttendCall;
   readonly pages: Pages;
   readonly y: Float32Array;
@@ -21,7 +22,7 @@ export interface Part {
 
 export interface Pass {
   readonly attention: Attention;
-  readonly parts: readonly Part[];
+  readonly calls: readonly PassCall[];
   readonly shape: CallShape;
   readonly stride: Strides;
   readonly places: PassPlaces;
@@ -31,7 +32,7 @@ export interface Pass {
   readonly maps: Float32Array | undefined;
 }
 
-export type Runs = readonly RowRun<Part>[];
+export type Runs = readonly RowRun<PassCall>[];
 
 const rowsIn = (runs: Runs) => runs.reduce((rows, { begin, end }) => rows + end - begin, 0);
 
@@ -39,7 +40,7 @@ const rowsIn = (runs: Runs) => runs.reduce((rows, { begin, end }) => rows + end 
 export function copyIn(
   { attention, places, base }: Pass,
   runs: Runs,
-  from: (part: Part) => Float32Array,
+  from: (of: PassCall) => Float32Array,
   width: number,
 ): void {
   for (const { of, begin, end, at } of runs)
@@ -63,7 +64,7 @@ export function projectIn(
 export function fillTables(
   { attention: { kernels, rotary }, places, base }: Pass,
   runs: Runs,
-  positionsOf: (part: Part) => Int32Array,
+  positionsOf: (of: PassCall) => Int32Array,
 ): void {
   if (!rotary) return;
   const half = rotary.dim / 2;
@@ -112,12 +113,12 @@ export function* settleQueries(pass: Pass, runs: Runs): Steps {
   normAndRotate(pass, places.q, layer.qNorm, config.numHeads, rows);
   for (const run of runs) {
     const { call, pages } = run.of;
-    for (const tokens of tokenRunsOf(run, call.qLen)) {
+    for (const { at, ...placed } of segmentsOf(call, run, stepFlops)) {
       const segment = {
-        ...segmentOf(call, tokens),
-        q: pointer.f32(base + places.q + 4 * tokens.at * stride.qkv),
-        out: pointer.f32(base + places.heads + 4 * tokens.at * stride.heads),
-        pages: pageTable(pages, tokens.batchRow),
+        ...placed,
+        q: pointer.f32(base + places.q + 4 * at * stride.qkv),
+        out: pointer.f32(base + places.heads + 4 * at * stride.heads),
+        pages: pageTable(pages, placed.batchRow),
       };
       yield* attendSegment(kernels, base, places.segment, shape, call.masks, call.target, segment, stepFlops);
       if (pass.maps) readScores(kernels, base, places.segment, shape, call.masks, call.target, segment, 3, pass.maps);
@@ -129,7 +130,7 @@ export function* settleQueries(pass: Pass, runs: Runs): Steps {
 }
 
 /** Copies a run of the chunk's outputs to where the call wants them. */
-function copyOut({ attention, places, base, stride }: Pass, { of, begin, end, at }: RowRun<Part>): void {
+function copyOut({ attention, places, base, stride }: Pass, { of, begin, end, at }: RowRun<PassCall>): void {
   const { dModel } = attention.config;
   const from = attention.kernels.memory.f32(base + places.y + 4 * at * stride.y, (end - begin) * stride.y);
   if (stride.y === dModel) of.y.set(from, begin * dModel);
@@ -164,11 +165,26 @@ function normAndRotate(
   table.rope_f32(x, cos, sin, heads, headDim, rotary.dim, interleaved, stride.qkv, 0, rows);
 }
 
-/** Where tokens from..to of a batch row stand among its keys. */
-export function segmentOf(
-  { placements }: AttendCall,
-  { batchRow, from, to }: TokenRun,
-): Omit<Segment, "q" | "out" | "pages"> {
-  const { position, kvLen } = placements[batchRow] as Placement;
-  return { batchRow, begin: from, end: to, position: position + from, kvLen };
+/** Elements of masks that are written in one step, where steps are bounded. */
+const STEP_MASK_ELEMENTS = 2 ** 21;
+
+/** A segment, whose first token lies at row `at` of the chunk. */
+type PlacedSegment = Omit<Segment, "q" | "out" | "pages"> & { readonly at: number };
+
+/** Cuts a run of queries into segments: at the batch rows, and so that the masks of a step are soon written. */
+export function* segmentsOf(
+  { placements, qLen, masks, target }: AttendCall,
+  run: RowRun<unknown>,
+  stepFlops: number,
+): Generator<PlacedSegment, void, void> {
+  const most = stepFlops === Infinity ? qLen : Math.ceil(STEP_MASK_ELEMENTS / maskElements(masks, target, 1));
+  for (const { batchRow, from, to, at } of tokenRunsOf(run, qLen)) {
+    const { position, kvLen } = placements[batchRow] as Placement;
+    for (const [begin, end] of chunksOf(to - from, masks.perRow ? most : qLen))
+      yield {
+        ...{ batchRow, kvLen, begin: from + begin, end: from + end },
+        position: position + from + begin,
+        at: at + begin,
+      };
+  }
 }

@@ -1,10 +1,19 @@
 import { NULL } from "./abi.ts";
 import type { Attention } from "./attention.ts";
 import type { AttendCall } from "./call.ts";
-import { copyIn, fillTables, type Part, type Pass, projectIn, segmentOf, settleKeys, settleQueries } from "./chunk.ts";
+import {
+  copyIn,
+  fillTables,
+  type Pass,
+  type PassCall,
+  projectIn,
+  segmentsOf,
+  settleKeys,
+  settleQueries,
+} from "./chunk.ts";
 import { type Linear, linearFlops } from "./linear.ts";
 import { allocatePages } from "./pages.ts";
-import { chunksOf, runsOf, tokenRunsOf } from "./rows.ts";
+import { chunksOf, runsOf } from "./rows.ts";
 import { chunkRows, placePass, stridesOf } from "./scratch.ts";
 import { type CallShape, columnsOf, segmentFlops, segmentNeeds, windowSides } from "./segment.ts";
 import type { Steps } from "./steps.ts";
@@ -12,6 +21,8 @@ import { createFloats } from "./tensor.ts";
 
 /** How a pass is made. */
 export interface PassOptions {
+  /** The public function, for messages. */
+  readonly where: string;
   /** Also the weights of every pair, for a single call. */
   readonly maps?: boolean;
   /** Floating-point operations of a step, about; default all that belongs together. */
@@ -23,8 +34,9 @@ export interface PassOptions {
 const queryRows = ({ batch, qLen }: AttendCall) => batch * qLen;
 const keyRows = ({ batch, newKeys }: AttendCall) => batch * newKeys;
 
-/** Whether a call's queries and keys come from the same rows. */
-const isSelf = ({ x, keys, values, newKeys, qLen }: AttendCall) => keys === x && values === x && newKeys === qLen;
+/** Whether a call's queries and keys come from the same rows and turn by the same positions. */
+const isSelf = ({ x, keys, values, newKeys, qLen, positions, keyPositions }: AttendCall) =>
+  keys === x && values === x && newKeys === qLen && positions === keyPositions;
 
 /**
  * Appends the keys of all calls, attends, projects: `ys`, one a call; `maps` is empty unless asked for. The projections of
@@ -34,7 +46,7 @@ const isSelf = ({ x, keys, values, newKeys, qLen }: AttendCall) => keys === x &&
 export function* forward(
   attention: Attention,
   calls: readonly AttendCall[],
-  { maps: withMaps = false, stepFlops = Infinity, ownScratch = false }: PassOptions = {},
+  { where, maps: withMaps = false, stepFlops = Infinity, ownScratch = false }: PassOptions,
 ): Steps<{ ys: Float32Array[]; maps: Float32Array }> {
   const { kernels, config, layer } = attention;
   const { memory } = kernels;
@@ -47,19 +59,19 @@ export function* forward(
   const { places, bytes } = placePass(config, rows, needs);
   // Scratch comes last: it stays when it has grown, so nothing may fail after it.
   const ys = calls.map(({ where, out, batch, qLen }) => out ?? createFloats(where, "y", batch * qLen * config.dModel));
-  const maps = createFloats(first.where, "maps", first.batch * config.numHeads * first.qLen * columns);
+  const maps = createFloats(where, "maps", first.batch * config.numHeads * first.qLen * columns);
   const taken: number[] = [];
   try {
-    const parts = calls.map((call, i): Part => {
+    const passCalls = calls.map((call, i): PassCall => {
       const pages = call.cache?.pages ?? allocatePages(call.where, kernels, config, call.batch, call.target.kvLen);
       if (!call.cache) taken.push(pages.at);
       return { call, pages, y: ys[i] as Float32Array };
     });
-    const base = ownScratch ? memory.allocate(first.where, bytes) : memory.scratch(first.where, bytes);
+    const base = ownScratch ? memory.allocate(where, bytes) : memory.scratch(where, bytes);
     if (ownScratch) taken.push(base);
     const stride = stridesOf(config);
     const pass: Pass = {
-      ...{ attention, parts, shape, stride, places, base, stepFlops },
+      ...{ attention, calls: passCalls, shape, stride, places, base, stepFlops },
       maps: withMaps ? maps : undefined,
     };
     const wqkv = config.causal && !withMaps && calls.every(isSelf) ? layer.wqkv : undefined;
@@ -75,8 +87,8 @@ export function* forward(
   return { ys, maps };
 }
 
-/** The operations of all steps that `forward` makes of a call. */
-export function passFlops(attention: Attention, call: AttendCall): number {
+/** The operations of all steps of about `stepFlops` that `forward` makes of a call. */
+export function passFlops(attention: Attention, call: AttendCall, stepFlops: number): number {
   const { config, layer } = attention;
   const { wq, wk, wv, wo } = layer;
   const shape = callShape(attention);
@@ -85,8 +97,8 @@ export function passFlops(attention: Attention, call: AttendCall): number {
   let flops = linear(wq, queryRows(call)) + linear(wo, queryRows(call));
   flops += linear(wk, keyRows(call)) + linear(wv, keyRows(call));
   for (const [begin, end] of chunksOf(queryRows(call), rows))
-    for (const run of tokenRunsOf({ of: call, begin, end, at: 0 }, call.qLen))
-      flops += segmentFlops(shape, segmentOf(call, run));
+    for (const segment of segmentsOf(call, { of: call, begin, end, at: 0 }, stepFlops))
+      flops += segmentFlops(shape, segment);
   return flops;
 }
 
@@ -107,7 +119,7 @@ function callShape({ config, layer }: Attention): CallShape {
 
 /** Both of the below, where no query needs a key of a later chunk: x is read once and projected in one go. */
 function* attendCausalChunk(pass: Pass, wqkv: Linear, begin: number, end: number): Steps {
-  const runs = runsOf(pass.parts, ({ call }) => queryRows(call), begin, end);
+  const runs = runsOf(pass.calls, ({ call }) => queryRows(call), begin, end);
   copyIn(pass, runs, ({ call }) => call.x, pass.attention.config.dModel);
   yield* projectIn(pass, wqkv, pass.places.q, end - begin);
   fillTables(pass, runs, ({ call }) => call.positions);
@@ -119,7 +131,7 @@ function* attendCausalChunk(pass: Pass, wqkv: Linear, begin: number, end: number
 function* appendChunk(pass: Pass, begin: number, end: number): Steps {
   const { config, layer } = pass.attention;
   const { places } = pass;
-  const runs = runsOf(pass.parts, ({ call }) => keyRows(call), begin, end);
+  const runs = runsOf(pass.calls, ({ call }) => keyRows(call), begin, end);
   copyIn(pass, runs, ({ call }) => call.keys, config.kdim);
   if (layer.wkv && runs.every(({ of }) => of.call.keys === of.call.values))
     yield* projectIn(pass, layer.wkv, places.k, end - begin);
@@ -135,7 +147,7 @@ function* appendChunk(pass: Pass, begin: number, end: number): Steps {
 /** Projects rows begin..end of all queries, attends, and projects the heads' outputs into the ys. */
 function* attendChunk(pass: Pass, begin: number, end: number): Steps {
   const { config, layer } = pass.attention;
-  const runs = runsOf(pass.parts, ({ call }) => queryRows(call), begin, end);
+  const runs = runsOf(pass.calls, ({ call }) => queryRows(call), begin, end);
   copyIn(pass, runs, ({ call }) => call.x, config.dModel);
   yield* projectIn(pass, layer.wq, pass.places.q, end - begin);
   fillTables(pass, runs, ({ call }) => call.positions);

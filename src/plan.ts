@@ -33,7 +33,10 @@ export interface Plan {
   readonly weights: number;
   /** Held by a Cache, or by a call without one while it runs. */
   readonly cache: number;
-  /** Shared by all calls on the same kernels; it keeps its largest size. It does not grow with the sequence but for maps and masks. */
+  /**
+   * Shared by all calls on the same kernels; it keeps its largest size. It does not grow with the sequence but for maps and
+   * masks. An attendAsync takes as much again while it runs.
+   */
   readonly scratch: number;
   readonly total: number;
 }

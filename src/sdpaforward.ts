@@ -68,11 +68,11 @@ export function forwardHeads(kernels: Kernels, call: HeadsCall, q: Tensor, k: Te
   const pages = allocatePages(where, kernels, pageShape, batch, target.kvLen);
   try {
     const places = placeCall(call);
-    const run: Run = { kernels, call, pages, base: kernels.memory.scratch(where, places.bytes), places };
-    if (past) append(run, past.key, past.value, 0);
-    append(run, k, v, past ? headSizes(past.key, layout).len : 0);
+    const pass: HeadsPass = { kernels, call, pages, base: kernels.memory.scratch(where, places.bytes), places };
+    if (past) append(pass, past.key, past.value, 0);
+    append(pass, k, v, past ? headSizes(past.key, layout).len : 0);
     for (let b = 0; b < batch; b++)
-      for (const [begin, end] of chunksOf(len, CHUNK_TOKENS)) attendTokens(run, q, b, begin, end, outSizes, results);
+      for (const [begin, end] of chunksOf(len, CHUNK_TOKENS)) attendTokens(pass, q, b, begin, end, outSizes, results);
   } finally {
     kernels.memory.free(pages.at);
   }
@@ -114,7 +114,7 @@ function placeCall({ sizes, masks, target, stage, past, layout }: HeadsCall): Ca
   return { ...places, bytes: parts.bytes };
 }
 
-interface Run {
+interface HeadsPass {
   readonly kernels: Kernels;
   readonly call: HeadsCall;
   readonly pages: Pages;
@@ -123,7 +123,7 @@ interface Run {
 }
 
 /** Copies k and v into the pages, from absolute position `past` on. */
-function append({ kernels, call, pages, base, places }: Run, k: Tensor, v: Tensor, past: number): void {
+function append({ kernels, call, pages, base, places }: HeadsPass, k: Tensor, v: Tensor, past: number): void {
   const { memory, table } = kernels;
   const { layout } = call;
   const keys = headSizes(k, layout);
@@ -152,7 +152,7 @@ function append({ kernels, call, pages, base, places }: Run, k: Tensor, v: Tenso
 
 /** Attends with query tokens begin..end of one batch row. */
 function attendTokens(
-  run: Run,
+  pass: HeadsPass,
   q: Tensor,
   batchRow: number,
   begin: number,
@@ -160,13 +160,13 @@ function attendTokens(
   outSizes: HeadSizes,
   { output, scores, lse }: HeadsResult,
 ): void {
-  const { kernels, call, pages, base, places } = run;
+  const { kernels, call, pages, base, places } = pass;
   const { memory } = kernels;
   const { layout, masks, target, stage } = call;
   const { queries } = call.sizes;
   const tokens = end - begin;
   const { position, kvLen } = call.placements[batchRow] as Placement;
-  const shape = callShape(run, tokens);
+  const shape = callShape(pass, tokens);
   const segment = {
     batchRow,
     begin,
@@ -190,7 +190,7 @@ function attendTokens(
     readScores(kernels, base, places.segment, shape, masks, target, segment, stage, scores.data);
 }
 
-function callShape({ kernels, call, base, places }: Run, tokens: number): CallShape {
+function callShape({ kernels, call, base, places }: HeadsPass, tokens: number): CallShape {
   const { rules, layout, sinkLogits } = call;
   const { queries, keys, values } = call.sizes;
   const q = blockStrides(queries, layout, tokens);

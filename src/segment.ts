@@ -112,7 +112,7 @@ export function placeSegment(
 }
 
 /** Rows of a step are whole strips of the kernel's tiles. */
-const STEP_ROWS = 12;
+const STEP_ROWS = 6;
 
 /**
  * The fused road: writes the segment's outputs, and its log-sum-exp rows [numHeads][tokens] at `places.lse`, in steps of

@@ -1,16 +1,14 @@
 interface Hosts {
-  readonly scheduler?: { yield?(): Promise<void> };
   readonly setImmediate?: (then: () => void) => void;
   readonly MessageChannel?: typeof MessageChannel;
 }
 
 /**
  * Resolves when what was waiting for this thread has had its turn: input, timers, requests. Browsers hold timers back by
- * milliseconds, so a timer is the last resort.
+ * milliseconds, so a timer is the last resort; `scheduler.yield` is none, since it comes back before timers and messages.
  */
 export function othersTurn(): Promise<void> {
-  const { scheduler, setImmediate, MessageChannel } = globalThis as Hosts;
-  if (scheduler?.yield) return scheduler.yield();
+  const { setImmediate, MessageChannel } = globalThis as Hosts;
   return new Promise((resolve) => {
     if (setImmediate) setImmediate(resolve);
     else if (MessageChannel) {

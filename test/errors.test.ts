@@ -306,10 +306,10 @@ test("every wrong call throws its text and changes nothing", async () => {
     ],
     attendMany: [
       [() => attendMany({}, []), TypeError, "attention expected what createAttention gives, got Object"],
-      [() => attendMany(attention), TypeError, "sequences expected an array, got undefined"],
-      [() => attendMany(attention, [{ x: f(12) }, null]), TypeError, "sequences[1] expected an object, got null"],
+      [() => attendMany(attention), TypeError, "calls expected an array, got undefined"],
+      [() => attendMany(attention, [{ x: f(12) }, null]), TypeError, "calls[1] expected an object, got null"],
     ],
-    "attendMany, sequence 0": [
+    "attendMany, call 1": [
       [
         () =>
           attendMany(attention, [
@@ -317,15 +317,13 @@ test("every wrong call throws its text and changes nothing", async () => {
             { x: f(12), out: y.subarray(0, 12) },
           ]),
         RangeError,
-        "out expected memory apart from out of sequence 1, got one that overlaps it",
+        "out expected memory apart from out of call 0, got one that overlaps it",
       ],
-    ],
-    "attendMany, sequence 1": [
       [() => attendMany(attention, [{ x: f(12) }, {}]), TypeError, "x expected Float32Array, got undefined"],
       [
         () => attendMany(attention, [{ x: f(12) }, { x: f(12), mask: 1 }]),
         TypeError,
-        `options expected only ${CALL}, got "mask"`,
+        `options expected only x, ${CALL}, got "mask"`,
       ],
       [
         () => attendMany(attention, [{ x: f(12) }, { x: f(24), cache }]),
@@ -339,12 +337,12 @@ test("every wrong call throws its text and changes nothing", async () => {
             { x: f(12), cache },
           ]),
         RangeError,
-        "cache expected one of its own, got that of sequence 0",
+        "cache expected one of its own, got that of call 0",
       ],
       [
         () => attendMany(attention, [{ x: y.subarray(0, 12) }, { x: f(12), out: y.subarray(6, 18) }]),
         RangeError,
-        "out expected memory apart from x of sequence 0, got one that overlaps it",
+        "out expected memory apart from x of call 0, got one that overlaps it",
       ],
     ],
     attend: [

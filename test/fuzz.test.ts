@@ -98,13 +98,20 @@ const OPEN = /^(fromHfConfig json|readSafetensorsIndex index|writeSafetensors|to
 const UNCHECKED =
   /Cannot |is not |not iterable|unreachable|out of bounds|typed array|allocation failed|Invalid |\[object|Maximum call/;
 
-function check({ name, run, args, unread }: Call, path: readonly string[], hostile: unknown, kernels: Kernels): void {
+async function check(
+  { name, run, args, unread }: Call,
+  path: readonly string[],
+  hostile: unknown,
+  kernels: Kernels,
+): Promise<void> {
   const place = `${path.join(".")}=${typeof hostile === "object" ? JSON.stringify(hostile) : String(hostile)}`;
   const what = `${name}, ${place}`;
   const before = kernels.usedBytes;
   let thrown: unknown;
   try {
-    const result = run(Object.values(replaced(args, path, hostile) as typeof args)) as { release?: unknown } | null;
+    const result = (await run(Object.values(replaced(args, path, hostile) as typeof args))) as {
+      release?: unknown;
+    } | null;
     if (typeof result?.release === "function") result.release();
   } catch (error) {
     thrown = error;
@@ -119,7 +126,7 @@ function check({ name, run, args, unread }: Call, path: readonly string[], hosti
   const { message } = thrown as Error;
   const kind = (thrown as Error).constructor;
   expect([TypeError, RangeError, HeadwiseError].includes(kind as never), `${what}: ${kind.name} ${message}`).toBe(true);
-  expect(message, what).toMatch(new RegExp(`^${name}: `));
+  expect(message, what).toMatch(new RegExp(`^${name}(, call 0)?: `));
   expect(message, what).not.toMatch(UNCHECKED);
   if (mustThrow) expect(message, what).toContain(path.filter((key) => !/^(data|shape|\d+)$/.test(key)).at(-1));
 }
@@ -224,6 +231,13 @@ test("no argument of any function gets past its checks, and nothing has changed 
       call(name, { attention, x, options: cross }),
       call(name, { attention, x, options: cached }),
     ]),
+    ...[self, cross, cached].flatMap((options) => [
+      call("attendAsync", { attention, x, options: { ...options, sliceMs: 5, onProgress() {} } }),
+      {
+        ...call("attendMany", { attention, calls: { x, ...options } }),
+        run: ([of, one]: readonly unknown[]) => headwise.attendMany(of as never, [one as never]),
+      },
+    ]),
     call("scaledDotProductAttention", { kernels, ...heads, options: sdpa }),
     call("scaledDotProductAttention", { kernels, ...heads, options: { past, causal: true } }),
     call("applyRope", { kernels, x: tensor(1, 3, 2, 6), options: rope }),
@@ -252,13 +266,13 @@ test("no argument of any function gets past its checks, and nothing has changed 
   let count = 0;
   for (const each of calls) {
     // The arguments as they are must pass, or every replacement would fail for another reason.
-    const result = each.run(Object.values(each.args)) as { release?: () => void } | null;
+    const result = (await each.run(Object.values(each.args))) as { release?: () => void } | null;
     result?.release?.();
   }
   for (const each of calls)
     for (const path of pathsOf(each.args))
       for (const hostile of HOSTILE) {
-        check(each, path, hostile, kernels);
+        await check(each, path, hostile, kernels);
         count++;
       }
   expect(count).toBeGreaterThan(10_000);
@@ -270,7 +284,8 @@ test("no argument of any function gets past its checks, and nothing has changed 
       if (!isPlain(record) || "release" in record || "data" in record || OPEN.test(`${name} ${path.join(".")}`))
         continue;
       const values = Object.values(replaced(args, path, { ...record, unheard: undefined }) as typeof args);
-      expect(() => run(values), `${name}, ${path.join(".")}`).toThrow(/: \S+ expected only .*, got "unheard"$/);
+      const thrown = (async () => run(values))();
+      await expect(thrown, `${name}, ${path.join(".")}`).rejects.toThrow(/: \S+ expected only .*, got "unheard"$/);
       records++;
     }
   expect(records).toBeGreaterThan(20);
