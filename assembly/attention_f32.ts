@@ -1,7 +1,8 @@
 import { attend_page } from "./attention_page";
-import { finish_row, start_row } from "./attention_rows";
-import { CHUNK_BYTES, STATE_BYTES, STATE_HIGH, STATE_LOW, TILE_HEIGHT } from "./attention_state";
+import { finish_rows, start_rows } from "./attention_rows";
+import { CHUNK_BYTES, STATE_BYTES, TILE_HEIGHT } from "./attention_state";
 import { PAGE, PANEL, QUERY_CHUNK, TILE_ROWS } from "./layout";
+import { end_key, first_key } from "./mask";
 import { key_at } from "./page";
 import { AttentionShape, AttentionShapePtr, F32Ptr, PagesPtr } from "./types";
 
@@ -64,36 +65,24 @@ function attend_tile(
   r: i32,
   n: i32,
 ): void {
-  const group = shape.numHeads / shape.numKvHeads;
-  const panels = (shape.valueDim + PANEL - 1) / PANEL;
+  const columns = (shape.valueDim + PANEL - 1) & -PANEL;
   const queryBytes = CHUNK_BYTES * ((shape.headDim + QUERY_CHUNK - 1) / QUERY_CHUNK);
-  const outputBytes = (<usize>panels * PANEL) << 2;
+  const outputBytes = <usize>columns << 2;
   const states = scratch;
   const queries = states + STATE_BYTES * TILE_ROWS;
   const outputs = queries + queryBytes * TILE_ROWS;
   const strip = outputs + outputBytes * TILE_ROWS;
 
-  let low = i32.MAX_VALUE;
-  let high = 0;
   for (let i = 0; i < n; ) {
     const height = strip_rows(n - i);
-    for (let step = 0; step < height; step++) {
-      const row = i + step;
-      const token = (r + row) / group;
-      const head = kvHead * group + (r + row - token * group);
-      const state = states + STATE_BYTES * row;
-      const query = queries + queryBytes * i + CHUNK_BYTES * step;
-      const from = q + ((<usize>token * shape.qStride + <usize>head * shape.qHeadStride) << 2);
-      const o = outputs + outputBytes * row;
-      start_row(state, query, CHUNK_BYTES * height, o, from, shape, token, head, kvHead, panels * PANEL);
-      const to = load<i32>(state, STATE_HIGH);
-      if (to > 0) low = min(low, load<i32>(state, STATE_LOW));
-      high = max(high, to);
-    }
+    const o = outputs + outputBytes * i;
+    start_rows(height, states + STATE_BYTES * i, queries + queryBytes * i, o, q, shape, kvHead, r + i, columns);
     i += height;
   }
-
-  for (let key = low & -PAGE; key < high; key += PAGE) {
+  // Both ends of a row's keys move with its token.
+  const group = shape.numHeads / shape.numKvHeads;
+  const high = end_key(shape, (r + n - 1) / group);
+  for (let key = first_key(shape, r / group) & -PAGE; key < high; key += PAGE) {
     const k = key_at(pages, kvHead, shape.headDim, shape.valueDim, key);
     for (let i = 0; i < n; ) {
       const height = strip_rows(n - i);
@@ -102,11 +91,5 @@ function attend_tile(
       i += height;
     }
   }
-
-  for (let i = 0; i < n; i++) {
-    const token = (r + i) / group;
-    const head = kvHead * group + (r + i - token * group);
-    const to = out + ((<usize>token * shape.outStride + <usize>head * shape.outHeadStride) << 2);
-    finish_row(states + STATE_BYTES * i, outputs + outputBytes * i, to, shape, token, head);
-  }
+  finish_rows(n, states, outputs, out, shape, kvHead, r, columns);
 }

@@ -1,5 +1,5 @@
 import { STATE_ALPHA, STATE_BYTES, STATE_HIGH, STATE_LOW, STRIP_BYTES } from "./attention_state";
-import { weigh_columns } from "./attention_values_wide";
+import { weigh_columns } from "./attention_values";
 import { bias_row, is_excluded, keep_row } from "./mask";
 import { AttentionShape, F32Ptr, U8Ptr } from "./types";
 

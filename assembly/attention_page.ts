@@ -3,8 +3,9 @@ import { score_3x8, score_4x8, score_5x8, score_6x8 } from "./attention_scores";
 import { score_1x32, score_2x16, score_3x16 } from "./attention_scores_wide";
 import { bias_scores, cap_scores, exclude_scores, keep_scores, slope_scores, soften_scores } from "./attention_softmax";
 import { STATE_BYTES, STATE_HIGH, STATE_LOW, STRIP_BYTES, STRIP_ROWS, TILE_HEIGHT } from "./attention_state";
+import { weigh_columns } from "./attention_values";
 import { weigh_causal } from "./attention_values_causal";
-import { weigh_1x32, weigh_2x16, weigh_3x16, weigh_columns } from "./attention_values_wide";
+import { weigh_1x32, weigh_2x16, weigh_3x16 } from "./attention_values_wide";
 import { PAGE, PANEL } from "./layout";
 import { bias_row, keep_row } from "./mask";
 import { VALUE_PANEL_BYTES } from "./page";
@@ -68,8 +69,8 @@ export function attend_page(
     if (ruled) apply_rules(row, shape, kvHead, r + i, key, start, end, from, to);
     exclude_scores(row, start, from);
     exclude_scores(row, to, end);
-    soften_scores(row, start, end, state);
   }
+  soften_scores(s, rows, start, end, states);
 
   const v = k + STRIP_BYTES * shape.headDim;
   const n = last - first;
@@ -91,27 +92,30 @@ export function attend_page(
   const check: i32 = shared ? 0 : 1;
   const allowed = s + STRIP_BYTES * STRIP_ROWS;
   let classified = false;
+  // Strips of few rows take several value panels at a time, each from a part of its own: `step` panels apart.
+  const paired = rows == 2 || (rows == 3 && THREE_WIDE);
+  const wide = rows == 1 ? 4 : paired ? 2 : 1;
+  const step = panels / wide;
   for (let c = 0; c < panels; ) {
-    const left = panels - c;
-    const paired = left > 1 && (rows == 2 || (rows == 3 && THREE_WIDE));
-    const wide = rows == 1 && left > 3 ? 4 : paired ? 2 : 1;
+    const together = c < step ? wide : 1;
     const to = o + (<usize>c << 5);
     const from = values + VALUE_PANEL_BYTES * c;
     let failed = 0;
-    if (wide == 4) failed = weigh_1x32(to, outputBytes, states, p, from, n, check);
-    else if (wide == 1) failed = weigh_columns(rows, to, outputBytes, states, p, from, n, check);
-    else if (rows == 2) failed = weigh_2x16(to, outputBytes, states, p, from, n, check);
-    else if (THREE_WIDE) failed = weigh_3x16(to, outputBytes, states, p, from, n, check);
+    if (together == 1) failed = weigh_columns(rows, to, outputBytes, states, p, from, n, check);
+    else if (rows == 1) failed = weigh_1x32(to, outputBytes, states, p, from, n, check, step);
+    else if (rows == 2) failed = weigh_2x16(to, outputBytes, states, p, from, n, check, step);
+    else if (THREE_WIDE) failed = weigh_3x16(to, outputBytes, states, p, from, n, check, step);
     if (failed) {
       if (!classified) classify_keys(allowed, states, rows, shape, kvHead, r, key, first, last);
       classified = true;
-      for (let i = c; i < c + wide; i++) {
-        const block = o + (<usize>i << 5);
-        const from = v + VALUE_PANEL_BYTES * i;
-        weigh_masked(block, outputBytes, states, rows, s, from, allowed, first, last);
+      for (let i = 0; i < together; i++) {
+        const at = c + i * step;
+        const from = v + VALUE_PANEL_BYTES * at;
+        weigh_masked(o + (<usize>at << 5), outputBytes, states, rows, s, from, allowed, first, last);
       }
     }
-    c += wide;
+    c++;
+    if (c == step) c = step * wide;
   }
 }
 

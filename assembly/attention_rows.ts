@@ -1,4 +1,5 @@
-import { LOG2_E, reduced, STATE_HIGH, STATE_LOW, STATE_SUMS } from "./attention_state";
+import { CHUNK_BYTES, LOG2_E, reduced, STATE_BYTES, STATE_HIGH, STATE_LOW, STATE_SUMS } from "./attention_state";
+import { finite } from "./attention_values";
 import { ex2_f32, ln_f64, tanh_f32x4 } from "./exp";
 import { PANEL, QUERY_CHUNK } from "./layout";
 import { end_key, first_key } from "./mask";
@@ -20,50 +21,83 @@ function query_scale(shape: AttentionShape): f32 {
 }
 
 /**
- * Sets a row up: its limits in `state`; the scaled query in the chunks of `qs`, which lie `chunk` bytes apart;
- * o[:columns], what it has attended before any page. columns is valueDim rounded up to a panel.
+ * Sets a strip up, rows r.. of the kv head's: the limits of each row in its state; its scaled query in the chunks of
+ * `queries`; in o[:columns] what it has attended before any page. columns is valueDim rounded up to a panel.
  */
-export function start_row(
+export function start_rows(
+  rows: i32,
+  states: usize,
+  queries: F32Ptr,
+  outputs: F32Ptr,
+  q: F32Ptr,
+  shape: AttentionShape,
+  kvHead: i32,
+  r: i32,
+  columns: i32,
+): void {
+  const group = shape.numHeads / shape.numKvHeads;
+  const chunk = CHUNK_BYTES * rows;
+  const headBytes = <usize>shape.headDim << 2;
+  const outputBytes = <usize>columns << 2;
+  const special = shape.extraKey != 0 || shape.zeroKey != 0 || shape.sinks != 0;
+  const factor = query_scale(shape);
+  const factor_f32x4 = f32x4.splat(factor);
+  const zero = f32x4.splat(0);
+  let token = r / group;
+  let head = kvHead * group + (r - token * group);
+  const behind = kvHead * group + group;
+  let o = outputs;
+  const stop = states + STATE_BYTES * rows;
+  for (let state = states; state < stop; state += STATE_BYTES) {
+    const low = first_key(shape, token);
+    const high = end_key(shape, token);
+    const none = low >= high;
+    store<f32>(state, f32.NEGATIVE_INFINITY);
+    v128.store(state, zero, STATE_SUMS);
+    store<i32>(state, none ? 0 : low, STATE_LOW);
+    store<i32>(state, none ? 0 : high, STATE_HIGH);
+
+    let from = q + ((<usize>token * shape.qStride + <usize>head * shape.qHeadStride) << 2);
+    const end = from + headBytes;
+    for (let to = queries; from < end; to += chunk) {
+      const last = min(from + CHUNK_BYTES, end);
+      let at = to;
+      for (; from + 32 <= last; from += 32) {
+        v128.store(at, f32x4.mul(v128.load(from), factor_f32x4));
+        v128.store(at, f32x4.mul(v128.load(from, 16), factor_f32x4), 16);
+        at += 32;
+      }
+      for (; from < last; from += 4) {
+        store<f32>(at, load<f32>(from) * factor);
+        at += 4;
+      }
+    }
+    const next = o + outputBytes;
+    for (let at = o; at < next; at += 32) {
+      v128.store(at, zero);
+      v128.store(at, zero, 16);
+    }
+    if (special) start_with_extras(state, queries, chunk, o, shape, kvHead, head, columns);
+    o = next;
+    queries += CHUNK_BYTES;
+    if (++head == behind) {
+      head -= group;
+      token++;
+    }
+  }
+}
+
+/** What a row attends before any page: the extra key, the zero key and the sink, where there are any. */
+function start_with_extras(
   state: usize,
   qs: F32Ptr,
   chunk: usize,
   o: F32Ptr,
-  q: F32Ptr,
   shape: AttentionShape,
-  token: i32,
-  head: i32,
   kvHead: i32,
+  head: i32,
   columns: i32,
 ): void {
-  const low = first_key(shape, token);
-  const high = end_key(shape, token);
-  const none = low >= high;
-  store<f32>(state, f32.NEGATIVE_INFINITY);
-  v128.store(state, f32x4.splat(0), STATE_SUMS);
-  store<i32>(state, none ? 0 : low, STATE_LOW);
-  store<i32>(state, none ? 0 : high, STATE_HIGH);
-
-  const factor = query_scale(shape);
-  const factor_f32x4 = f32x4.splat(factor);
-  let to = qs;
-  for (let d = 0; d < shape.headDim; d += QUERY_CHUNK) {
-    const from = q + (<usize>d << 2);
-    const bytes = <usize>min(QUERY_CHUNK, shape.headDim - d) << 2;
-    const wide = bytes & -32;
-    for (let at: usize = 0; at < wide; at += 32) {
-      v128.store(to + at, f32x4.mul(v128.load(from + at), factor_f32x4));
-      v128.store(to + at, f32x4.mul(v128.load(from + at, 16), factor_f32x4), 16);
-    }
-    for (let at = wide; at < bytes; at += 4) store<f32>(to + at, load<f32>(from + at) * factor);
-    to += chunk;
-  }
-  const zero = f32x4.splat(0);
-  const end = o + (<usize>columns << 2);
-  for (let at = o; at < end; at += 32) {
-    v128.store(at, zero);
-    v128.store(at, zero, 16);
-  }
-
   if (shape.extraKey) start_with_extra_key(state, qs, chunk, o, shape, kvHead);
   if (shape.zeroKey) join(state, o, columns, 0);
   if (shape.sinks) {
@@ -110,32 +144,72 @@ function join(state: usize, o: F32Ptr, columns: i32, score: f32): void {
   for (let at = o; at < end; at += 16) v128.store(at, f32x4.mul(v128.load(at), alpha));
 }
 
-/** o · inverse as it leaves: one zero, one NaN. Whether a masked weight of 0 made -0 into +0 depends on the road. */
+/** o · inverse with one zero: whether a masked weight of 0 made -0 into +0 depends on the road. */
 // @ts-ignore: decorator
 @inline
-function settled(o: v128, inverse: v128): v128 {
-  const x = f32x4.add(f32x4.mul(o, inverse), f32x4.splat(0));
+function scaled(o: v128, inverse: v128): v128 {
+  return f32x4.add(f32x4.mul(o, inverse), f32x4.splat(0));
+}
+
+/** x with one NaN. */
+// @ts-ignore: decorator
+@inline
+function settled(x: v128): v128 {
   return v128.bitselect(x, v128.load32_splat(NAN), f32x4.eq(x, x));
 }
 
-/** Writes out[:valueDim] = o / (sum of weights), and the log-sum-exp where it is wanted. */
-export function finish_row(state: usize, o: F32Ptr, out: F32Ptr, shape: AttentionShape, token: i32, head: i32): void {
-  const even = load<f32>(state, STATE_SUMS) + load<f32>(state, STATE_SUMS + 8);
-  const sum = even + (load<f32>(state, STATE_SUMS + 4) + load<f32>(state, STATE_SUMS + 12));
-  const inverse = f32x4.splat(sum == 0 ? <f32>0 : <f32>1 / sum);
+/** Writes out[:valueDim] = o / (sum of weights) of a strip's rows, and the log-sum-exp where it is wanted. */
+export function finish_rows(
+  rows: i32,
+  states: usize,
+  outputs: F32Ptr,
+  out: F32Ptr,
+  shape: AttentionShape,
+  kvHead: i32,
+  r: i32,
+  columns: i32,
+): void {
+  const group = shape.numHeads / shape.numKvHeads;
+  const outputBytes = <usize>columns << 2;
   const whole = <usize>(shape.valueDim & -PANEL) << 2;
-  for (let at: usize = 0; at < whole; at += 32) {
-    v128.store(out + at, settled(v128.load(o + at), inverse));
-    v128.store(out + at, settled(v128.load(o + at, 16), inverse), 16);
-  }
   const left = shape.valueDim % PANEL;
-  store_first(out + whole, left, settled(v128.load(o + whole), inverse));
-  store_first(out + whole + 16, left - 4, settled(v128.load(o + whole, 16), inverse));
-  if (shape.lse) {
-    const at = shape.lse + ((<usize>head * shape.qLen + token) << 2);
-    const lse = <f32>(<f64>load<f32>(state) * LN_2 + ln_f64(<f64>sum));
-    if (sum == 0) store<f32>(at, f32.NEGATIVE_INFINITY);
-    else if (lse == lse) store<f32>(at, lse);
-    else store<u32>(at, load<u32>(NAN));
+  let token = r / group;
+  let head = kvHead * group + (r - token * group);
+  const behind = kvHead * group + group;
+  let o = outputs;
+  const stop = states + STATE_BYTES * rows;
+  for (let state = states; state < stop; state += STATE_BYTES) {
+    const even = load<f32>(state, STATE_SUMS) + load<f32>(state, STATE_SUMS + 8);
+    const sum = even + (load<f32>(state, STATE_SUMS + 4) + load<f32>(state, STATE_SUMS + 12));
+    const inverse = f32x4.splat(sum == 0 ? <f32>0 : <f32>1 / sum);
+    const to = out + ((<usize>token * shape.outStride + <usize>head * shape.outHeadStride) << 2);
+    // Not finite when any output is not, which is rare: only then are the outputs looked at.
+    let total = f32x4.splat(0);
+    for (let at: usize = 0; at < whole; at += 32) {
+      const x0 = scaled(v128.load(o + at), inverse);
+      const x1 = scaled(v128.load(o + at, 16), inverse);
+      v128.store(to + at, x0);
+      v128.store(to + at, x1, 16);
+      total = f32x4.add(total, f32x4.add(x0, x1));
+    }
+    if (!finite(total)) for (let at = to; at < to + whole; at += 16) v128.store(at, settled(v128.load(at)));
+    if (left > 0) {
+      store_first(to + whole, left, settled(scaled(v128.load(o + whole), inverse)));
+      store_first(to + whole + 16, left - 4, settled(scaled(v128.load(o + whole, 16), inverse)));
+    }
+    if (shape.lse) store_lse(shape.lse + ((<usize>head * shape.qLen + token) << 2), load<f32>(state), sum);
+    o += outputBytes;
+    if (++head == behind) {
+      head -= group;
+      token++;
+    }
   }
+}
+
+/** The log-sum-exp of scores in units of ln 2 whose max is m, from the sum of their weights. */
+function store_lse(at: usize, m: f32, sum: f32): void {
+  const lse = <f32>(<f64>m * LN_2 + ln_f64(<f64>sum));
+  if (sum == 0) store<f32>(at, f32.NEGATIVE_INFINITY);
+  else if (lse == lse) store<f32>(at, lse);
+  else store<u32>(at, load<u32>(NAN));
 }

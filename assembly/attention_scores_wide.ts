@@ -2,16 +2,19 @@ import { CHUNK_BYTES, KEY_CHUNK_BYTES, STRIP_BYTES } from "./attention_state";
 import { madd } from "./simd";
 import { F32Ptr } from "./types";
 
-// The tiles of attention_scores.ts for strips of up to three rows: more keys at a time, for as many chains.
+// The tiles of attention_scores.ts for strips of up to three rows: more keys at a time, for as many chains. The panels
+// of a tile lie `count` panels apart, so that each pointer walks through a part of the page from end to end: a few long
+// streams come from memory up to twice as fast as many short ones.
 // Three rows read each component of q twice, once as a broadcast and once as a float that is spread: read twice alike,
 // V8 would keep all three in registers, which are one too few.
 
-/** s[:3, j] = q[:3] · k[j] for the first 16 · count keys of k. */
+/** s[:3, j] = q[:3] · k[j] for the first 16 · count keys of k, in two parts. */
 export function score_3x16(s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count: i32): void {
   const panel = <usize>headDim << 5;
+  const apart = <usize>count << 5;
+  let k1 = k + panel * count;
   for (; count > 0; count--) {
     const end = k + panel;
-    let k1 = end;
     let x = q;
     let a00 = f32x4.splat(0);
     let a01 = f32x4.splat(0);
@@ -58,27 +61,27 @@ export function score_3x16(s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count:
     } while (k < end);
     v128.store(s, a00);
     v128.store(s, a01, 16);
-    v128.store(s, a02, 32);
-    v128.store(s, a03, 48);
+    v128.store(s + apart, a02);
+    v128.store(s + apart, a03, 16);
     v128.store(s, a10, STRIP_BYTES);
     v128.store(s, a11, STRIP_BYTES + 16);
-    v128.store(s, a12, STRIP_BYTES + 32);
-    v128.store(s, a13, STRIP_BYTES + 48);
+    v128.store(s + apart, a12, STRIP_BYTES);
+    v128.store(s + apart, a13, STRIP_BYTES + 16);
     v128.store(s, a20, STRIP_BYTES * 2);
     v128.store(s, a21, STRIP_BYTES * 2 + 16);
-    v128.store(s, a22, STRIP_BYTES * 2 + 32);
-    v128.store(s, a23, STRIP_BYTES * 2 + 48);
-    k = k1;
-    s += 64;
+    v128.store(s + apart, a22, STRIP_BYTES * 2);
+    v128.store(s + apart, a23, STRIP_BYTES * 2 + 16);
+    s += 32;
   }
 }
 
-/** s[:2, j] = q[:2] · k[j] for the first 16 · count keys of k. */
+/** s[:2, j] = q[:2] · k[j] for the first 16 · count keys of k, in two parts. */
 export function score_2x16(s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count: i32): void {
   const panel = <usize>headDim << 5;
+  const apart = <usize>count << 5;
+  let k1 = k + panel * count;
   for (; count > 0; count--) {
     const end = k + panel;
-    let k1 = end;
     let x = q;
     let a00 = f32x4.splat(0);
     let a01 = f32x4.splat(0);
@@ -113,25 +116,26 @@ export function score_2x16(s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count:
     } while (k < end);
     v128.store(s, a00);
     v128.store(s, a01, 16);
-    v128.store(s, a02, 32);
-    v128.store(s, a03, 48);
+    v128.store(s + apart, a02);
+    v128.store(s + apart, a03, 16);
     v128.store(s, a10, STRIP_BYTES);
     v128.store(s, a11, STRIP_BYTES + 16);
-    v128.store(s, a12, STRIP_BYTES + 32);
-    v128.store(s, a13, STRIP_BYTES + 48);
-    k = k1;
-    s += 64;
+    v128.store(s + apart, a12, STRIP_BYTES);
+    v128.store(s + apart, a13, STRIP_BYTES + 16);
+    s += 32;
   }
 }
 
-/** s[:1, j] = q[:1] · k[j] for the first 32 · count keys of k. */
+/** s[:1, j] = q[:1] · k[j] for the first 32 · count keys of k, in four parts. */
 export function score_1x32(s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count: i32): void {
   const panel = <usize>headDim << 5;
+  const run = panel * count;
+  const apart = <usize>count << 5;
+  let k1 = k + run;
+  let k2 = k1 + run;
+  let k3 = k2 + run;
   for (; count > 0; count--) {
     const end = k + panel;
-    let k1 = end;
-    let k2 = k + panel * 2;
-    let k3 = k + panel * 3;
     let x = q;
     let a00 = f32x4.splat(0);
     let a01 = f32x4.splat(0);
@@ -159,13 +163,12 @@ export function score_1x32(s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count:
     } while (k < end);
     v128.store(s, a00);
     v128.store(s, a01, 16);
-    v128.store(s, a02, 32);
-    v128.store(s, a03, 48);
-    v128.store(s, a04, 64);
-    v128.store(s, a05, 80);
-    v128.store(s, a06, 96);
-    v128.store(s, a07, 112);
-    k = k3;
-    s += 128;
+    v128.store(s + apart, a02);
+    v128.store(s + apart, a03, 16);
+    v128.store(s + apart * 2, a04);
+    v128.store(s + apart * 2, a05, 16);
+    v128.store(s + apart * 3, a06);
+    v128.store(s + apart * 3, a07, 16);
+    s += 32;
   }
 }

@@ -1,9 +1,9 @@
-import { LOG2_E, reduced, STATE_ALPHA, STATE_SUMS } from "./attention_state";
-import { ex2_f32, ex2_term, ex2_with, tanh_f32x4 } from "./exp";
+import { LOG2_E, reduced, STATE_ALPHA, STATE_BYTES, STATE_SUMS, STRIP_BYTES } from "./attention_state";
+import { ex2_f32x4, ex2_term, ex2_with, tanh_f32x4 } from "./exp";
 import { F32Ptr, U8Ptr } from "./types";
 
-// One row of scores of one page, s[j] for the keys [first, last) of it: the rules, then the online softmax. Positions
-// are relative to the page.
+// Scores of one page, s[j] for the keys [first, last) of it: the rules for one row, then the online softmax of a strip.
+// Positions are relative to the page.
 
 /** s[j] = softcap · log2 e · tanh(s[j]) for [first, last), multiples of 4. */
 export function cap_scores(s: F32Ptr, first: i32, last: i32, softcap: f32): void {
@@ -68,37 +68,36 @@ export function keep_scores(s: F32Ptr, keep: U8Ptr, first: i32, last: i32): void
   for (; j < last; j++) if (!load<u8>(keep + j)) store<f32>(s + (<usize>j << 2), f32.NEGATIVE_INFINITY);
 }
 
-/** s[j] = -Infinity for [first, last), any bounds. */
+/** s[j] = -Infinity for [first, last), any bounds: whole vectors, which softmax reads next, never single floats. */
 export function exclude_scores(s: F32Ptr, first: i32, last: i32): void {
-  for (let j = first; j < last; j++) store<f32>(s + (<usize>j << 2), f32.NEGATIVE_INFINITY);
+  const excluded = f32x4.splat(f32.NEGATIVE_INFINITY);
+  const low = i32x4.splat(first);
+  const high = i32x4.splat(last);
+  const start = first & -4;
+  let j = i32x4.add(i32x4.splat(start), i32x4(0, 1, 2, 3));
+  const end = s + (<usize>last << 2);
+  for (let at = s + (<usize>start << 2); at < end; at += 16) {
+    const inside = v128.and(i32x4.ge_s(j, low), i32x4.lt_s(j, high));
+    v128.store(at, v128.bitselect(excluded, v128.load(at), inside));
+    j = i32x4.add(j, i32x4.splat(4));
+  }
 }
 
 /**
- * s[j] becomes 2^(s[j] - m) for [first, last), multiples of 8, where m is the max so far; the row's max, sums and alpha
- * follow. Sums are four lanes; keys with j & 4 have sums of their own, which join the row's at the end.
+ * The scores of a strip become weights, s[j] = 2^(s[j] - m) for [first, last), multiples of 8, where m is the row's max so
+ * far; its max, sums and alpha follow. Sums are four lanes; keys with j & 4 have sums of their own, which join the row's
+ * at the end. The maxima of all rows come first, so that one row's exponentials need not wait for its max.
  */
-export function soften_scores(s: F32Ptr, first: i32, last: i32, state: usize): void {
+export function soften_scores(s: F32Ptr, rows: i32, first: i32, last: i32, states: usize): void {
+  const bytes = <usize>(last - first) << 2;
   const start = s + (<usize>first << 2);
-  const end = s + (<usize>last << 2);
-  const before = load<f32>(state);
-  let top = f32x4.splat(before);
-  for (let at = start; at < end; at += 32) {
-    top = f32x4.pmax(top, f32x4.pmax(v128.load(at), v128.load(at, 16)));
+  const behind = states + STATE_BYTES * rows;
+  let from = start;
+  for (let state = states; state < behind; state += STATE_BYTES) {
+    raise_max(from, from + bytes, state);
+    from += STRIP_BYTES;
   }
-  top = f32x4.pmax(top, i8x16.shuffle(top, top, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
-  top = f32x4.pmax(top, i8x16.shuffle(top, top, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
-  const m = f32x4.extract_lane(top, 0);
-  const shift = reduced(m);
-  let sums = v128.load(state, STATE_SUMS);
-  if (m != before) {
-    const alpha = ex2_f32(before - shift);
-    sums = f32x4.mul(sums, f32x4.splat(alpha));
-    store<f32>(state, m);
-    store<f32>(state, alpha, STATE_ALPHA);
-  } else store<f32>(state, 1, STATE_ALPHA);
 
-  const shift_f32x4 = f32x4.splat(shift);
-  let odd = f32x4.splat(0);
   const k0 = ex2_term(0);
   const k1 = ex2_term(1);
   const k2 = ex2_term(2);
@@ -107,13 +106,37 @@ export function soften_scores(s: F32Ptr, first: i32, last: i32, state: usize): v
   const magic = ex2_term(5);
   const lowest = ex2_term(6);
   const one = ex2_term(7);
-  for (let at = start; at < end; at += 32) {
-    const w0 = ex2_with(f32x4.sub(v128.load(at), shift_f32x4), k0, k1, k2, k3, k4, magic, lowest, one);
-    v128.store(at, w0);
-    sums = f32x4.add(sums, w0);
-    const w1 = ex2_with(f32x4.sub(v128.load(at, 16), shift_f32x4), k0, k1, k2, k3, k4, magic, lowest, one);
-    v128.store(at, w1, 16);
-    odd = f32x4.add(odd, w1);
+  from = start;
+  for (let state = states; state < behind; state += STATE_BYTES) {
+    const shift = f32x4.splat(reduced(load<f32>(state)));
+    let sums = v128.load(state, STATE_SUMS);
+    let odd = f32x4.splat(0);
+    const end = from + bytes;
+    for (let at = from; at < end; at += 32) {
+      const w0 = ex2_with(f32x4.sub(v128.load(at), shift), k0, k1, k2, k3, k4, magic, lowest, one);
+      v128.store(at, w0);
+      sums = f32x4.add(sums, w0);
+      const w1 = ex2_with(f32x4.sub(v128.load(at, 16), shift), k0, k1, k2, k3, k4, magic, lowest, one);
+      v128.store(at, w1, 16);
+      odd = f32x4.add(odd, w1);
+    }
+    v128.store(state, f32x4.add(sums, odd), STATE_SUMS);
+    from += STRIP_BYTES;
   }
-  v128.store(state, f32x4.add(sums, odd), STATE_SUMS);
+}
+
+/** Takes the scores from `at` to `end` into a row's max; its sums are rescaled, alpha says by what. */
+// @ts-ignore: decorator
+@inline
+function raise_max(at: usize, end: usize, state: usize): void {
+  const before = load<f32>(state);
+  let top = f32x4.splat(before);
+  for (; at < end; at += 32) top = f32x4.pmax(top, f32x4.pmax(v128.load(at), v128.load(at, 16)));
+  top = f32x4.pmax(top, i8x16.shuffle(top, top, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+  top = f32x4.pmax(top, i8x16.shuffle(top, top, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+  const m = f32x4.extract_lane(top, 0);
+  const alpha = ex2_f32x4(f32x4.splat(before - reduced(m)));
+  store<f32>(state, m);
+  v128.store(state, f32x4.mul(v128.load(state, STATE_SUMS), alpha), STATE_SUMS);
+  v128.store_lane<f32>(state, alpha, 0, STATE_ALPHA);
 }

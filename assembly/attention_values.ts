@@ -1,4 +1,4 @@
-import { STATE_ALPHA, STATE_BYTES, STRIP_BYTES } from "./attention_state";
+import { STATE_ALPHA, STATE_BYTES, STRIP_BYTES, TILE_HEIGHT } from "./attention_state";
 import { madd } from "./simd";
 import { F32Ptr } from "./types";
 
@@ -135,18 +135,102 @@ function weigh_x8(
   return 0;
 }
 
-export function weigh_6x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
+function weigh_6x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
   return weigh_x8(6, o, row, state, p, v, n, check);
 }
 
-export function weigh_5x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
+function weigh_5x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
   return weigh_x8(5, o, row, state, p, v, n, check);
 }
 
-export function weigh_4x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
+function weigh_4x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
   return weigh_x8(4, o, row, state, p, v, n, check);
 }
 
-export function weigh_3x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
+function weigh_3x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
   return weigh_x8(3, o, row, state, p, v, n, check);
+}
+
+/** o[:2, :8] = alpha[:2] · o + p[:2, :n] · v[:n, :8], n > 0. Checked: 1, and o as it was, where not finite. */
+function weigh_2x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
+  const o1 = o + row;
+  const alpha0 = v128.load32_splat(state, STATE_ALPHA);
+  let a00 = f32x4.mul(v128.load(o), alpha0);
+  let a01 = f32x4.mul(v128.load(o, 16), alpha0);
+  const alpha1 = v128.load32_splat(state, STATE_BYTES + STATE_ALPHA);
+  let a10 = f32x4.mul(v128.load(o1), alpha1);
+  let a11 = f32x4.mul(v128.load(o1, 16), alpha1);
+  const end = p + (<usize>n << 2);
+  do {
+    const b0 = v128.load(v);
+    const b1 = v128.load(v, 16);
+    const x0 = v128.load32_splat(p);
+    a00 = madd(x0, b0, a00);
+    a01 = madd(x0, b1, a01);
+    const x1 = v128.load32_splat(p, STRIP_BYTES);
+    a10 = madd(x1, b0, a10);
+    a11 = madd(x1, b1, a11);
+    p += 4;
+    v += 32;
+  } while (p < end);
+  if (check) {
+    let sum = f32x4.add(a00, a01);
+    sum = f32x4.add(sum, a10);
+    sum = f32x4.add(sum, a11);
+    if (!finite(sum)) return 1;
+  }
+  v128.store(o, a00);
+  v128.store(o, a01, 16);
+  v128.store(o1, a10);
+  v128.store(o1, a11, 16);
+  return 0;
+}
+
+/** o[:1, :8] = alpha[:1] · o + p[:1, :n] · v[:n, :8], n > 0. Checked: 1, and o as it was, where not finite. */
+function weigh_1x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
+  const alpha0 = v128.load32_splat(state, STATE_ALPHA);
+  let a00 = f32x4.mul(v128.load(o), alpha0);
+  let a01 = f32x4.mul(v128.load(o, 16), alpha0);
+  const end = p + (<usize>n << 2);
+  do {
+    const x = v128.load32_splat(p);
+    a00 = madd(x, v128.load(v), a00);
+    a01 = madd(x, v128.load(v, 16), a01);
+    p += 4;
+    v += 32;
+  } while (p < end);
+  if (check) {
+    let sum = f32x4.add(a00, a01);
+    if (!finite(sum)) return 1;
+  }
+  v128.store(o, a00);
+  v128.store(o, a01, 16);
+  return 0;
+}
+
+/** The tile of `rows` rows and 8 columns. */
+export function weigh_columns(
+  rows: i32,
+  o: F32Ptr,
+  row: usize,
+  state: F32Ptr,
+  p: F32Ptr,
+  v: F32Ptr,
+  n: i32,
+  check: i32,
+): i32 {
+  switch (rows) {
+    case 6:
+      return TILE_HEIGHT == 6 ? weigh_6x8(o, row, state, p, v, n, check) : 0;
+    case 5:
+      return weigh_5x8(o, row, state, p, v, n, check);
+    case 4:
+      return weigh_4x8(o, row, state, p, v, n, check);
+    case 3:
+      return weigh_3x8(o, row, state, p, v, n, check);
+    case 2:
+      return weigh_2x8(o, row, state, p, v, n, check);
+    default:
+      return weigh_1x8(o, row, state, p, v, n, check);
+  }
 }

@@ -1,6 +1,7 @@
 import { PANEL } from "./layout";
-import { linear_1x8, linear_1x32, linear_2x16 } from "./linear_rows";
+import { linear_1x8, linear_1x32 } from "./linear_rows";
 import { linear_x8 } from "./linear_tile";
+import { linear_2x16, linear_2x24, linear_3x16 } from "./linear_wide";
 import { MADD_FUSES } from "./simd";
 import { F32Ptr, F32PtrOrNull } from "./types";
 
@@ -45,6 +46,7 @@ export function linear_f32(
   x += <usize>begin * xBytes;
   if (rows == 1) return linearOne(out, x, w, bias, panels, k);
   if (rows == 2) return linearTwo(out, x, w, bias, panels, k, outBytes, xBytes);
+  if (MADD_FUSES && rows == 3) return linearThree(out, x, w, bias, panels, k, outBytes, xBytes);
 
   const few = rows <= FEW_ROWS;
   const blockPanels = few ? 1 : BLOCK_PANELS;
@@ -133,16 +135,46 @@ function linearTwo(
   xBytes: usize,
 ): void {
   const panelBytes = <usize>k << 5;
-  const initStep: usize = bias ? 64 : 0;
+  const initStep: usize = bias ? 32 : 0;
   let init = bias ? bias : zeros;
-  for (; panels >= 2; panels -= 2) {
+  // By threes where madd is one instruction and leaves the registers; the last four by twos.
+  for (; MADD_FUSES && panels > 2 && panels != 4; panels -= 3) {
+    linear_2x24(out, init, x, w, k, outBytes, xBytes, panelBytes);
+    out += 96;
+    init += initStep * 3;
+    w += panelBytes * 3;
+  }
+  for (; panels > 1; panels -= 2) {
     linear_2x16(out, init, x, w, k, outBytes, xBytes, panelBytes);
     out += 64;
-    init += initStep;
+    init += initStep << 1;
     w += panelBytes << 1;
   }
   if (panels > 0) {
     linear_1x8(out, init, x, w, k);
     linear_1x8(out + outBytes, init, x + xBytes, w, k);
   }
+}
+
+/** Three rows by all panels, in the relaxed build. */
+function linearThree(
+  out: F32Ptr,
+  x: F32Ptr,
+  w: F32Ptr,
+  bias: F32PtrOrNull,
+  panels: i32,
+  k: i32,
+  outBytes: usize,
+  xBytes: usize,
+): void {
+  const panelBytes = <usize>k << 5;
+  const initStep: usize = bias ? 64 : 0;
+  let init = bias ? bias : zeros;
+  for (; panels > 1; panels -= 2) {
+    linear_3x16(out, init, x, w, k, outBytes, xBytes, panelBytes);
+    out += 64;
+    init += initStep;
+    w += panelBytes << 1;
+  }
+  if (panels > 0) linear_x8(3, out, init, x, w, k, outBytes, 0, xBytes);
 }

@@ -1,63 +1,8 @@
 import { madd } from "./simd";
 import { F32Ptr } from "./types";
 
-// The forms of linear_f32 for one and two rows, which take several panels at once: enough chains to hide the latency of
-// madd, and as many streams of weights. Strides are in bytes.
-
-/** out[2, 16] = init[16] + x[2, k] · w[k, 16] from two panels `wStride` apart. */
-// @ts-ignore: decorator
-@inline
-export function linear_2x16(
-  out: F32Ptr,
-  init: F32Ptr,
-  x: F32Ptr,
-  w: F32Ptr,
-  k: i32,
-  outStride: usize,
-  xStride: usize,
-  wStride: usize,
-): void {
-  let acc00 = v128.load(init);
-  let acc01 = v128.load(init, 16);
-  let acc02 = v128.load(init, 32);
-  let acc03 = v128.load(init, 48);
-  let acc10 = v128.load(init);
-  let acc11 = v128.load(init, 16);
-  let acc12 = v128.load(init, 32);
-  let acc13 = v128.load(init, 48);
-  let x0 = x;
-  let x1 = x0 + xStride;
-  let w0 = w;
-  let w1 = w0 + wStride;
-  for (const end = w0 + (<usize>k << 5); w0 != end; w0 += 32) {
-    const v0 = v128.load32_splat(x0);
-    const v1 = v128.load32_splat(x1);
-    let b = v128.load(w0);
-    acc00 = madd(v0, b, acc00);
-    acc10 = madd(v1, b, acc10);
-    b = v128.load(w0, 16);
-    acc01 = madd(v0, b, acc01);
-    acc11 = madd(v1, b, acc11);
-    b = v128.load(w1);
-    acc02 = madd(v0, b, acc02);
-    acc12 = madd(v1, b, acc12);
-    b = v128.load(w1, 16);
-    acc03 = madd(v0, b, acc03);
-    acc13 = madd(v1, b, acc13);
-    x0 += 4;
-    x1 += 4;
-    w1 += 32;
-  }
-  const out1 = out + outStride;
-  v128.store(out, acc00);
-  v128.store(out, acc01, 16);
-  v128.store(out, acc02, 32);
-  v128.store(out, acc03, 48);
-  v128.store(out1, acc10);
-  v128.store(out1, acc11, 16);
-  v128.store(out1, acc12, 32);
-  v128.store(out1, acc13, 48);
-}
+// The forms of linear_f32 for one row, which take several panels at once: enough chains to hide the latency of madd,
+// and as many streams of weights. Strides are in bytes.
 
 /** out[32] = init[32] + x[k] · w[k, 32] from four panels `wStride` apart: the form of decode. */
 // @ts-ignore: decorator

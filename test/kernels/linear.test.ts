@@ -80,7 +80,7 @@ describe.each(builds)("linear_f32 in the %s build", (build) => {
     (rows) => {
       const random = createRandom(rows);
       expect(fused && build !== "relaxed").toBe(false);
-      for (const n of [1, 7, 8, 9, 24, 40, 67])
+      for (const n of [1, 7, 8, 9, 24, 32, 40, 67])
         for (const k of [1, 2, 3, 4, 31, 64, 67]) {
           const args = randomArguments(random, rows, n, k);
           const want = canonical(args, fused);
