@@ -2,19 +2,24 @@ import { PAGE, ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../assembly/layout.ts
 import { ATTENTION_SHAPE_BYTES, type AttentionShape, NULL, type Plain, storeAttentionShape } from "../src/abi.ts";
 import { pointer } from "../src/memory.ts";
 import { attention_f32 } from "../src/reference/attention.ts";
+import { causalPairs } from "./block.ts";
 import type { Build } from "./builds.ts";
 import { type Case, expectNear, fill, type Prepared } from "./case.ts";
-import { type AttentionSizes, attentionShapes } from "./shapes.ts";
+import { type AttentionSizes, attentionShapes, decodePasts, llamaBlock } from "./shapes.ts";
 
 /** Relative error that a correct kernel stays far below, and a wrong one does not. */
 const TOLERANCE = 2e-5;
 /** A window side that reaches every key. */
 const FAR = 2 ** 30;
 
-function prepare({ kernels, memory }: Build, { qLen, kvLen, group, headDim }: AttentionSizes): Prepared {
+function prepare(
+  { kernels, memory }: Build,
+  { qLen, kvLen, group, headDim, numKvHeads = 1 }: AttentionSizes,
+): Prepared {
   const pages = Math.ceil(kvLen / PAGE);
-  const pageFloats = 2 * PAGE * headDim;
-  const rows = qLen * group;
+  const pageFloats = numKvHeads * 2 * PAGE * headDim;
+  const numHeads = numKvHeads * group;
+  const rows = qLen * numHeads;
   const sizes = {
     out: rows * headDim,
     q: rows * headDim,
@@ -31,20 +36,19 @@ function prepare({ kernels, memory }: Build, { qLen, kvLen, group, headDim }: At
   fill(view("q"), 1);
   fill(view("pages"), 2);
   memory.u32(at.table, pages).set(Array.from({ length: pages }, (_, p) => at.pages + 4 * p * pageFloats));
-  // One kv head and its group of query heads: what a call over more heads does, once for each.
   const shape = {
     qLen,
     kvLen,
     qStart: kvLen - qLen,
     left: FAR,
     right: 0,
-    numHeads: group,
-    numKvHeads: 1,
+    numHeads,
+    numKvHeads,
     headDim,
     valueDim: headDim,
-    qStride: group * headDim,
+    qStride: numHeads * headDim,
     qHeadStride: headDim,
-    outStride: group * headDim,
+    outStride: numHeads * headDim,
     outHeadStride: headDim,
     scale: 1 / Math.sqrt(headDim),
     softcap: 0,
@@ -73,7 +77,7 @@ function prepare({ kernels, memory }: Build, { qLen, kvLen, group, headDim }: At
         0,
         rows,
       ),
-    bytes: { at: at.pages, length: 4 * sizes.pages },
+    reads: [{ at: at.pages, length: 4 * sizes.pages }],
     check() {
       const arrays = Object.fromEntries(absent.map((name) => [name, null]));
       const plain = { ...shape, ...arrays } as unknown as Plain<AttentionShape>;
@@ -81,8 +85,11 @@ function prepare({ kernels, memory }: Build, { qLen, kvLen, group, headDim }: At
       const want = new Float32Array(sizes.out);
       for (const row of new Set([0, rows >> 1, rows - 1])) {
         attention_f32(want, view("q"), parts, new Float32Array(0), plain, row, row + 1);
-        const got = view("out").subarray(row * headDim, (row + 1) * headDim);
-        expectNear("attention_f32", got, want.subarray(row * headDim, (row + 1) * headDim), TOLERANCE);
+        // Rows are numbered [kv head][token][head of the group], outputs lie [token][head].
+        const [kvHead, t, g] = [Math.floor(row / (qLen * group)), Math.floor(row / group) % qLen, row % group];
+        const begin = (t * numHeads + kvHead * group + g) * headDim;
+        const got = view("out").subarray(begin, begin + headDim);
+        expectNear("attention_f32", got, want.subarray(begin, begin + headDim), TOLERANCE);
       }
     },
     release() {
@@ -91,19 +98,23 @@ function prepare({ kernels, memory }: Build, { qLen, kvLen, group, headDim }: At
   };
 }
 
-/** Pairs of a query and a key that it attends. */
-function visiblePairs({ qLen, kvLen, group }: AttentionSizes): number {
-  return group * (qLen * (kvLen - qLen) + (qLen * (qLen + 1)) / 2);
-}
-
-export const attentionCases: readonly Case[] = attentionShapes.map((sizes) => ({
+const caseOf = (sizes: AttentionSizes, shape: string): Case => ({
   kernel: "attention_f32",
-  shape:
-    sizes.qLen > 1
-      ? `prefill ${sizes.qLen} d${sizes.headDim}`
-      : `decode ${sizes.kvLen} d${sizes.headDim} g${sizes.group}`,
+  shape,
   quick: sizes.quick === true,
-  flops: 4 * sizes.headDim * visiblePairs(sizes),
+  flops: 4 * sizes.headDim * sizes.group * (sizes.numKvHeads ?? 1) * causalPairs(sizes.qLen, sizes.kvLen - sizes.qLen),
   limit: "arithmetic",
   prepare: (build) => prepare(build, sizes),
-}));
+});
+
+export const attentionCases: readonly Case[] = attentionShapes.map((sizes) => {
+  const { qLen, kvLen, group, headDim } = sizes;
+  return caseOf(sizes, qLen > 1 ? `prefill ${qLen} d${headDim}` : `decode ${kvLen} d${headDim} g${group}`);
+});
+
+/** What is left of a decode step without its projections, over all heads. */
+export const decodeCoreCases: readonly Case[] = decodePasts.map((kvLen) => {
+  const { model, dModel, numHeads, numKvHeads } = llamaBlock;
+  const sizes = { qLen: 1, kvLen, group: numHeads / numKvHeads, headDim: dModel / numHeads, numKvHeads };
+  return caseOf(sizes, `${model} past ${kvLen}`);
+});

@@ -1,10 +1,16 @@
 import type { Build } from "./builds.ts";
 
+/** Bytes in linear memory. */
+export interface Region {
+  readonly at: number;
+  readonly length: number;
+}
+
 /** A kernel with its arguments in memory. */
 export interface Prepared {
   run(): void;
-  /** What the kernel must read, for cases that reading limits. */
-  readonly bytes: { readonly at: number; readonly length: number };
+  /** What it must read at least: weights, keys and values, or the one input that it passes over. */
+  readonly reads: readonly Region[];
   /** Throws unless what `run` left agrees with float64. */
   check(): void;
   release(): void;

@@ -38,7 +38,7 @@ function prepare({ kernels, memory }: Build, { m, n, k }: LinearShape): ReturnTy
     );
   return {
     run,
-    bytes: { at: at.w, length: 4 * sizes.w },
+    reads: [{ at: at.w, length: 4 * sizes.w }],
     check() {
       // The whole of a large product would take minutes in float64: the first and the last row, and the outer panels.
       const some = Math.min(panels, 2);

@@ -25,14 +25,23 @@ export const linearShapes: readonly LinearShape[] = [
   { m: 7, n: 2048, k: 2048 },
   { m: 8, n: 2048, k: 2048 },
   { m: 16, n: 2048, k: 2048 },
+  // The same where the weights, 64 MB, come from memory.
+  { m: 2, n: 4096, k: 4096 },
+  { m: 3, n: 4096, k: 4096 },
+  { m: 4, n: 4096, k: 4096 },
+  { m: 6, n: 4096, k: 4096 },
+  { m: 8, n: 4096, k: 4096 },
+  { m: 12, n: 4096, k: 4096 },
 ];
 
-/** One kv head: query tokens, keys, query heads that share it, and the size of a key and of a value. */
+/** Query tokens, keys, query heads that share a kv head, and the size of a key and of a value. */
 export interface AttentionSizes {
   readonly qLen: number;
   readonly kvLen: number;
   readonly group: number;
   readonly headDim: number;
+  /** Default one: a call over more does what it does for one, once for each. */
+  readonly numKvHeads?: number;
   /** Also measured by --quick. */
   readonly quick?: boolean;
 }
@@ -90,3 +99,23 @@ export const blockShapes: readonly BlockShape[] = [gpt2Block, llamaBlock];
 
 /** Tokens in the cache when one more is decoded, for `llamaBlock`. */
 export const decodePasts: readonly number[] = [128, 1024, 4096];
+
+/** Far below what a second thread is worth. */
+export const tinyBlock: BlockShape = {
+  model: "a layer of 64",
+  dModel: 64,
+  numHeads: 4,
+  numKvHeads: 4,
+  bias: false,
+  prompts: [1, 16],
+};
+
+/** A prompt that is longer than its matrix of scores could be: 32768² floats are 4 GiB a head. */
+export const longBlock: BlockShape = {
+  model: "8 heads of 64",
+  dModel: 512,
+  numHeads: 8,
+  numKvHeads: 8,
+  bias: false,
+  prompts: [32_768],
+};

@@ -157,7 +157,7 @@ function prepare({ kernels, memory }: Build, { kernel, args, reads }: Small): Pr
   const read = given[reads] as Float32Array;
   return {
     run: () => (kernels[kernel] as (...numbers: number[]) => void)(...addresses),
-    bytes: { at: addresses[reads] as number, length: read.byteLength },
+    reads: [{ at: addresses[reads] as number, length: read.byteLength }],
     check() {
       const twin = args() as unknown[];
       (reference[kernel] as (...values: unknown[]) => void)(...twin);

@@ -43,6 +43,51 @@ function fma(a: v128, b: v128, c: v128): v128 {
   return f32x4.add(f32x4.mul(a, b), c);
 }
 
+/**
+ * Twelve independent chains of products of integers: in the relaxed build of 8 and 7 bits (16 products and 16 additions
+ * an instruction), in the plain build of 16 bits (8 and 8), where the running sum is an operand of the next product, since
+ * a product of the same two would be computed once.
+ */
+export function dot_peak(rounds: i32, a: i32, b: i32): i32 {
+  const a_i32x4 = i32x4.splat(a);
+  const b_i32x4 = i32x4.splat(b);
+  let acc0 = b_i32x4;
+  let acc1 = b_i32x4;
+  let acc2 = b_i32x4;
+  let acc3 = b_i32x4;
+  let acc4 = b_i32x4;
+  let acc5 = b_i32x4;
+  let acc6 = b_i32x4;
+  let acc7 = b_i32x4;
+  let acc8 = b_i32x4;
+  let acc9 = b_i32x4;
+  let acc10 = b_i32x4;
+  let acc11 = b_i32x4;
+  for (let i = 0; i < rounds; i++) {
+    acc0 = dot(acc0, a_i32x4, b_i32x4);
+    acc1 = dot(acc1, a_i32x4, b_i32x4);
+    acc2 = dot(acc2, a_i32x4, b_i32x4);
+    acc3 = dot(acc3, a_i32x4, b_i32x4);
+    acc4 = dot(acc4, a_i32x4, b_i32x4);
+    acc5 = dot(acc5, a_i32x4, b_i32x4);
+    acc6 = dot(acc6, a_i32x4, b_i32x4);
+    acc7 = dot(acc7, a_i32x4, b_i32x4);
+    acc8 = dot(acc8, a_i32x4, b_i32x4);
+    acc9 = dot(acc9, a_i32x4, b_i32x4);
+    acc10 = dot(acc10, a_i32x4, b_i32x4);
+    acc11 = dot(acc11, a_i32x4, b_i32x4);
+  }
+  acc0 = i32x4.add(i32x4.add(acc0, acc1), i32x4.add(acc2, acc3));
+  acc4 = i32x4.add(i32x4.add(acc4, acc5), i32x4.add(acc6, acc7));
+  acc8 = i32x4.add(i32x4.add(acc8, acc9), i32x4.add(acc10, acc11));
+  return i32x4.extract_lane(i32x4.add(i32x4.add(acc0, acc4), acc8), 0);
+}
+
+function dot(acc: v128, a: v128, b: v128): v128 {
+  if (ASC_FEATURE_RELAXED_SIMD) return i32x4.relaxed_dot_i8x16_i7x16_add_s(a, b, acc);
+  return i32x4.add(i32x4.dot_i16x8_s(acc, a), b);
+}
+
 /** Reads `bytes` bytes (a multiple of 128) in ascending order. */
 export function stream_1(at: usize, bytes: usize): i32 {
   let a = i32x4.splat(0);

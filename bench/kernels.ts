@@ -1,0 +1,6 @@
+import { attentionCases } from "./attention.ts";
+import { casePart } from "./cases.ts";
+import { linearCases } from "./linear.ts";
+import { smallCases } from "./small.ts";
+
+export const kernels = casePart("kernels", [...linearCases, ...attentionCases, ...smallCases]);
