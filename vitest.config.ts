@@ -12,11 +12,21 @@ const wasmBytes = {
   },
 };
 
+/** `import text from "x.txt"` is a string, as it is in the bundle. */
+const texts = {
+  name: "texts",
+  enforce: "pre" as const,
+  load(id: string) {
+    return id.endsWith(".txt") ? `export default ${JSON.stringify(readFileSync(id, "utf8"))};` : null;
+  },
+};
+
 export default defineConfig({
-  plugins: [wasmBytes],
+  plugins: [wasmBytes, texts],
   resolve: {
     alias: {
       "headwise/reference": "/src/reference/index.ts",
+      "headwise/threads": "/src/threads.ts",
       "headwise/core": "/src/core.ts",
       headwise: "/src/index.ts",
     },

@@ -1,6 +1,7 @@
 import { pointer } from "../src/memory.ts";
-import { packedFloats, packPanels, panelsOf } from "../src/pack.ts";
+import { packedFloats, panelsOf } from "../src/pack.ts";
 import { linear_f32 } from "../src/reference/linear.ts";
+import { pack_rows_f32 } from "../src/reference/pack.ts";
 import type { Build } from "./builds.ts";
 import { type Case, expectNear, fill } from "./case.ts";
 import { type LinearShape, linearShapes } from "./shapes.ts";
@@ -21,7 +22,7 @@ function prepare({ kernels, memory }: Build, { m, n, k }: LinearShape): ReturnTy
   fill(view("bias"), 2);
   const matrix = new Float32Array(n * k);
   fill(matrix, 3);
-  packPanels(view("w"), matrix, n, k, "out-in");
+  pack_rows_f32(view("w"), matrix, n, k, 0, panels);
 
   const run = () =>
     kernels.linear_f32(

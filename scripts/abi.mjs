@@ -16,6 +16,7 @@ const POINTEES = {
 };
 const NULLABLE = "OrNull";
 const STORE = { i32: "setInt32", u32: "setUint32", f32: "setFloat32" };
+const LOAD = { i32: "getInt32", u32: "getUint32", f32: "getFloat32" };
 
 const isScalar = (type) => type in STORE;
 const isPointer = (type, structs) => type.replace(NULLABLE, "") in POINTEES || structs.has(type.replace(/Ptr$/, ""));
@@ -103,6 +104,14 @@ function emit(kernels, structs) {
       ...fields.map(
         (field, i) => `  view.${STORE[field.type] ?? STORE.u32}(at + ${i * 4}, shape.${field.name}, LITTLE_ENDIAN);`,
       ),
+      "}",
+      `export function load${name}(view: DataView, at: number): ${name} {`,
+      "  return {",
+      ...fields.map(({ name, type }, i) => {
+        const read = `view.${LOAD[type] ?? LOAD.u32}(at + ${i * 4}, LITTLE_ENDIAN)`;
+        return `    ${name}: ${isScalar(type) ? read : `${read} as ${ts(type)}`},`;
+      }),
+      "  };",
       "}",
       "",
     );

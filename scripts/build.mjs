@@ -26,18 +26,10 @@ const run = (script, ...args) => execFileSync(process.execPath, [script, ...args
 const bin = (name, path) => join(dirname(require.resolve(`${name}/package.json`)), path);
 
 const asc = bin("assemblyscript", "bin/asc.js");
-for (const target of ["simd", "relaxed", "debug"]) run(asc, "--target", target, "--transform", "./scripts/abi.mjs");
-if (process.argv.includes("--wasm")) process.exit();
+const shipped = ["simd", "relaxed", "simd-threads", "relaxed-threads"];
+for (const target of [...shipped, "debug"]) run(asc, "--target", target, "--transform", "./scripts/abi.mjs");
 
 const { build } = await import("esbuild");
-
-/** Leaves `.wasm` imports to the host: they lie beside the bundle in dist/. `suffix` is what the host wants behind. */
-const hostLoadsWasm = (suffix) => ({
-  name: "host-loads-wasm",
-  setup({ onResolve }) {
-    onResolve({ filter: /\.wasm$/ }, ({ path }) => ({ path: `./${path.split("/").at(-1)}${suffix}`, external: true }));
-  },
-});
 
 const common = {
   bundle: true,
@@ -47,21 +39,43 @@ const common = {
   legalComments: "none",
   minify: true,
 };
+// A script of one expression, so that it runs as a module and as none.
+await build({ ...common, format: "iife", entryPoints: ["src/worker.ts"], outfile: "build/worker.txt" });
+if (process.argv.includes("--wasm")) process.exit();
+
+/** Leaves `.wasm` imports to the host: they lie beside the bundle in dist/. `suffix` is what the host wants behind. */
+const hostLoadsWasm = (suffix) => ({
+  name: "host-loads-wasm",
+  setup({ onResolve }) {
+    onResolve({ filter: /\.wasm$/ }, ({ path }) => ({ path: `./${path.split("/").at(-1)}${suffix}`, external: true }));
+  },
+});
+
 rmSync("dist", { recursive: true, force: true });
 mkdirSync("dist");
 await Promise.all([
   build({ ...common, entryPoints: ["src/index.ts"], outfile: "dist/index.js", loader: { ".wasm": "binary" } }),
-  build({ ...common, entryPoints: ["src/index.ts"], outfile: "dist/index.workerd.js", plugins: [hostLoadsWasm("")] }),
   build({
     ...common,
-    entryPoints: ["src/index.ts"],
-    outfile: "dist/index.edge-light.js",
-    plugins: [hostLoadsWasm("?module")],
+    entryPoints: ["src/threads.ts"],
+    outfile: "dist/threads.js",
+    loader: { ".wasm": "binary", ".txt": "text" },
   }),
+  ...Object.entries({ workerd: "", "edge-light": "?module" }).flatMap(([host, suffix]) =>
+    Object.entries({ index: "index", threads: "threadless" }).map(([entry, source]) =>
+      build({
+        ...common,
+        entryPoints: [`src/${source}.ts`],
+        outfile: `dist/${entry}.${host}.js`,
+        plugins: [hostLoadsWasm(suffix)],
+      }),
+    ),
+  ),
   build({ ...common, entryPoints: ["src/core.ts"], outfile: "dist/core.js" }),
   build({ ...common, entryPoints: ["src/reference/index.ts"], outfile: "dist/reference.js" }),
 ]);
-for (const name of ["simd", "relaxed"]) copyFileSync(`build/${name}.wasm`, `dist/${name}.wasm`);
+for (const name of shipped) copyFileSync(`build/${name}.wasm`, `dist/${name}.wasm`);
+copyFileSync("build/worker.txt", "dist/worker.js");
 // Its loader is part of the bundles.
 copyFileSync(bin("assemblyscript", "LICENSE"), "dist/LICENSE-assemblyscript");
 run(bin("typescript", "bin/tsc"), "-p", "tsconfig.build.json");

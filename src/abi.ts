@@ -73,6 +73,37 @@ export function storeAttentionShape(view: DataView, at: number, shape: Attention
   view.setInt32(at + 100, shape.biasRowStride, LITTLE_ENDIAN);
   view.setUint32(at + 104, shape.lse, LITTLE_ENDIAN);
 }
+export function loadAttentionShape(view: DataView, at: number): AttentionShape {
+  return {
+    qLen: view.getInt32(at + 0, LITTLE_ENDIAN),
+    kvLen: view.getInt32(at + 4, LITTLE_ENDIAN),
+    qStart: view.getInt32(at + 8, LITTLE_ENDIAN),
+    left: view.getInt32(at + 12, LITTLE_ENDIAN),
+    right: view.getInt32(at + 16, LITTLE_ENDIAN),
+    numHeads: view.getInt32(at + 20, LITTLE_ENDIAN),
+    numKvHeads: view.getInt32(at + 24, LITTLE_ENDIAN),
+    headDim: view.getInt32(at + 28, LITTLE_ENDIAN),
+    valueDim: view.getInt32(at + 32, LITTLE_ENDIAN),
+    qStride: view.getInt32(at + 36, LITTLE_ENDIAN),
+    qHeadStride: view.getInt32(at + 40, LITTLE_ENDIAN),
+    outStride: view.getInt32(at + 44, LITTLE_ENDIAN),
+    outHeadStride: view.getInt32(at + 48, LITTLE_ENDIAN),
+    scale: view.getFloat32(at + 52, LITTLE_ENDIAN),
+    softcap: view.getFloat32(at + 56, LITTLE_ENDIAN),
+    slopes: view.getUint32(at + 60, LITTLE_ENDIAN) as F32Ptr | NullPtr,
+    sinks: view.getUint32(at + 64, LITTLE_ENDIAN) as F32Ptr | NullPtr,
+    extraKey: view.getUint32(at + 68, LITTLE_ENDIAN) as F32Ptr | NullPtr,
+    extraValue: view.getUint32(at + 72, LITTLE_ENDIAN) as F32Ptr | NullPtr,
+    zeroKey: view.getInt32(at + 76, LITTLE_ENDIAN),
+    keep: view.getUint32(at + 80, LITTLE_ENDIAN) as U8Ptr | NullPtr,
+    keepHeadStride: view.getInt32(at + 84, LITTLE_ENDIAN),
+    keepRowStride: view.getInt32(at + 88, LITTLE_ENDIAN),
+    bias: view.getUint32(at + 92, LITTLE_ENDIAN) as F32Ptr | NullPtr,
+    biasHeadStride: view.getInt32(at + 96, LITTLE_ENDIAN),
+    biasRowStride: view.getInt32(at + 100, LITTLE_ENDIAN),
+    lse: view.getUint32(at + 104, LITTLE_ENDIAN) as F32Ptr | NullPtr,
+  };
+}
 
 export interface CacheShape {
   readonly numKvHeads: number;
@@ -94,6 +125,17 @@ export function storeCacheShape(view: DataView, at: number, shape: CacheShape): 
   view.setInt32(at + 20, shape.vStride, LITTLE_ENDIAN);
   view.setInt32(at + 24, shape.vHeadStride, LITTLE_ENDIAN);
 }
+export function loadCacheShape(view: DataView, at: number): CacheShape {
+  return {
+    numKvHeads: view.getInt32(at + 0, LITTLE_ENDIAN),
+    headDim: view.getInt32(at + 4, LITTLE_ENDIAN),
+    valueDim: view.getInt32(at + 8, LITTLE_ENDIAN),
+    kStride: view.getInt32(at + 12, LITTLE_ENDIAN),
+    kHeadStride: view.getInt32(at + 16, LITTLE_ENDIAN),
+    vStride: view.getInt32(at + 20, LITTLE_ENDIAN),
+    vHeadStride: view.getInt32(at + 24, LITTLE_ENDIAN),
+  };
+}
 
 /** The kernels as the host calls them. */
 export interface KernelTable {
@@ -103,6 +145,8 @@ export interface KernelTable {
   linear_f32(out: F32Ptr, x: F32Ptr, w: F32Ptr, bias: F32Ptr | NullPtr, panels: number, k: number, outStride: number, xStride: number, begin: number, end: number): void;
   masked_softmax_f32(out: F32Ptr, scores: F32Ptr, shape: AttentionShapePtr, head: number, begin: number, end: number): void;
   merge_heads_f32(out: F32Ptr, x: F32Ptr, rows: number, numHeads: number, headDim: number, begin: number, end: number): void;
+  pack_columns_f32(out: F32Ptr, w: F32Ptr, n: number, k: number, begin: number, end: number): void;
+  pack_rows_f32(out: F32Ptr, w: F32Ptr, n: number, k: number, begin: number, end: number): void;
   rms_norm_f32(out: F32Ptr, x: F32Ptr, gain: F32Ptr, n: number, stride: number, eps: number, begin: number, end: number): void;
   rope_f32(x: F32Ptr, cos: F32Ptr, sin: F32Ptr, numHeads: number, headDim: number, ropeDim: number, interleaved: number, stride: number, begin: number, end: number): void;
   scores_f32(out: F32Ptr, q: F32Ptr, pages: PagesPtr, shape: AttentionShapePtr, head: number, stage: number, begin: number, end: number): void;
@@ -118,6 +162,8 @@ export const KERNEL_ARITY: Readonly<Record<keyof KernelTable, number>> = {
   linear_f32: 10,
   masked_softmax_f32: 6,
   merge_heads_f32: 7,
+  pack_columns_f32: 6,
+  pack_rows_f32: 6,
   rms_norm_f32: 8,
   rope_f32: 10,
   scores_f32: 8,

@@ -8,6 +8,8 @@ export type HeadwiseErrorCode =
   | "CACHE_FULL"
   | "IN_USE"
   | "RELEASED"
+  | "KERNEL_FAILED"
+  | "WORKER_LOST"
   | "BAD_FILE";
 
 /**

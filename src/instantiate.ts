@@ -11,6 +11,12 @@ export interface Instance {
   readonly relaxed: boolean;
 }
 
+/** An instance whose memory other threads share, with what they need to join. */
+export interface SharedInstance extends Instance {
+  readonly module: WebAssembly.Module;
+  readonly wasmMemory: WebAssembly.Memory;
+}
+
 type ModuleExports = KernelTable & {
   readonly RELAXED: WebAssembly.Global;
   readonly HEAP_BASE: WebAssembly.Global;
@@ -31,8 +37,30 @@ export function instantiateSync(module: WebAssembly.Module): Instance {
   return adopt(loader.instantiateSync(module, { env: { memory } }).instance, memory);
 }
 
+/** Starts a module of a threaded build on shared memory. */
+export async function instantiateShared(module: WebAssembly.Module): Promise<SharedInstance> {
+  const wasmMemory = createSharedMemory();
+  const { instance } = await loader.instantiate(module, { env: { memory: wasmMemory } });
+  return { ...adopt(instance, wasmMemory), module, wasmMemory };
+}
+
 function createMemory(): WebAssembly.Memory {
   return new WebAssembly.Memory({ initial: 1 });
+}
+
+/** Pages that shared memory may grow to: 4 GiB, or less where an engine cannot set so many addresses aside. */
+const MOST_PAGES = [65_536, 16_384, 4096];
+
+function createSharedMemory(): WebAssembly.Memory {
+  let refused: unknown;
+  for (const maximum of MOST_PAGES) {
+    try {
+      return new WebAssembly.Memory({ initial: 1, maximum, shared: true });
+    } catch (error) {
+      refused = error;
+    }
+  }
+  throw refused;
 }
 
 function adopt(instance: WebAssembly.Instance, memory: WebAssembly.Memory): Instance {

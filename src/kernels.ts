@@ -1,14 +1,25 @@
-import type { F32Ptr, KernelTable } from "./abi.ts";
-import { describe, expectFields, expectFlag, HeadwiseError } from "./errors.ts";
+import type { KernelTable } from "./abi.ts";
+import { type Started, startChosen, startOwn } from "./choose.ts";
+import type { WasmSource } from "./compile.ts";
+import { describe, expectFields, HeadwiseError } from "./errors.ts";
 import { type Instance, instantiate } from "./instantiate.ts";
 import { DISPOSE, expectMade, type Releasable } from "./lifetime.ts";
-import { type LinearMemory, pointer } from "./memory.ts";
+import type { LinearMemory } from "./memory.ts";
+
+export type { WasmSource } from "./compile.ts";
 
 /** "simd" gives the same bits on every engine; "relaxed" fuses multiply and add where the engine does, and is faster. */
 export type Build = "simd" | "relaxed";
 
-/** A compiled module, or the bytes of one. */
-export type WasmSource = WebAssembly.Module | BufferSource;
+/** How many threads work, the calling one among them. */
+export interface Threads {
+  /** What `loadKernels` was asked for, or would have been by default. */
+  readonly requested: number | "auto";
+  /** How many there are now: fewer than at first when workers were lost. */
+  readonly used: number;
+  /** Why so many, in words. */
+  readonly reason: string;
+}
 
 /**
  * The kernels and the memory they work on. Two never share anything.
@@ -24,6 +35,7 @@ export interface Kernels extends Releasable {
   readonly reason: string;
   /** Whether a·b + c rounds once. One of the two published digests belongs to each answer. */
   readonly fused: boolean;
+  readonly threads: Threads;
   /** Bytes of linear memory in blocks that are in use now: weights, caches and scratch. */
   readonly usedBytes: number;
   /** Bytes of linear memory as it stands; it never shrinks while the kernels live. */
@@ -41,6 +53,8 @@ export interface LoadOptions {
   readonly module?: WasmSource;
   /** Use the `simd` build: the same bits on every engine. Default false: whichever build is faster here. */
   readonly deterministic?: boolean;
+  /** How many threads to use, 1 to 64, or "auto"; `headwise/threads` has more than one. The bits stay the same. */
+  readonly threads?: number | "auto";
 }
 
 /** Throws unless `kernels` came from loadKernels and was not released. */
@@ -48,64 +62,73 @@ export function expectKernels(where: string, kernels: Kernels, name = "kernels")
   expectMade(where, name, kernels, "table", "loadKernels");
 }
 
-/** Compiles and starts one module, whichever build it is. */
-export async function createKernels(source: WasmSource, reason: string): Promise<Kernels> {
-  return wrap(await start(await compile(source)), reason);
+/** Fields of LoadOptions. */
+export const LOAD_OPTIONS: readonly string[] = ["module", "deterministic", "threads"];
+
+/** Throws unless `threads` is "auto" or an integer from 1 to 64. Returns it. */
+export function expectThreads(threads: unknown): number | "auto" {
+  if (threads === "auto" || (typeof threads === "number" && Number.isInteger(threads) && threads >= 1 && threads <= 64))
+    return threads;
+  const text = `loadKernels: threads expected "auto" or an integer from 1 to 64, got ${describe(threads)}`;
+  throw ["number", "string"].includes(typeof threads) ? new RangeError(text) : new TypeError(text);
 }
 
-/** Starts the module of a caller's own, after checking that it is what they ask for. */
+/** What an entry says that has one thread. */
+export const ONE_THREAD = "this entry has one thread: import headwise/threads";
+
+/** Starts the module of a caller's own. */
 export async function ownKernels(options: LoadOptions): Promise<Kernels> {
-  expectFields("loadKernels", "options", options, ["module", "deterministic"]);
-  const deterministic = expectFlag("loadKernels", "deterministic", options.deterministic);
-  const kernels = await createKernels(options.module as WasmSource, "the module given");
-  if (deterministic && kernels.build !== "simd")
-    throw new RangeError("loadKernels: deterministic expected the simd build as module, got the relaxed one");
-  return kernels;
+  expectFields("loadKernels", "options", options, LOAD_OPTIONS);
+  const threads = oneThread(options.threads, ONE_THREAD);
+  return alone(await startOwn(options, instantiate), threads);
 }
 
-/** Picks between the two builds: relaxed where the engine accepts it and really fuses, else simd. */
+/** Starts the caller's module or the better of two builds. `why` says why there is one thread where more are wanted. */
 export async function chooseKernels(
   simd: WasmSource,
   relaxed: WasmSource,
   options: LoadOptions = {},
+  why: string = ONE_THREAD,
 ): Promise<Kernels> {
-  expectFields("loadKernels", "options", options, ["module", "deterministic"]);
-  if (options.module !== undefined) return ownKernels(options);
-  if (expectFlag("loadKernels", "deterministic", options.deterministic))
-    return createKernels(simd, "deterministic was asked for");
-  if (!isModule(relaxed) && !WebAssembly.validate(relaxed))
-    return createKernels(simd, "this engine has no relaxed SIMD");
-  const kernels = await createKernels(relaxed, "this engine fuses multiply and add");
-  // An engine that accepts relaxed SIMD and does not fuse gains nothing from it and loses the bits that all engines share.
-  return kernels.fused ? kernels : createKernels(simd, "this engine accepts relaxed SIMD but does not fuse");
+  expectFields("loadKernels", "options", options, LOAD_OPTIONS);
+  const threads = oneThread(options.threads, why);
+  return alone(await startChosen(simd, relaxed, options, instantiate), threads);
 }
 
-/** A module of something else fails on its imports or exports before its kernels can be counted. */
-async function start(module: WebAssembly.Module): Promise<Instance> {
-  try {
-    return await instantiate(module);
-  } catch (cause) {
-    if (cause instanceof HeadwiseError) throw cause;
-    const text = "loadKernels: module expected one of this package's, got one that does not start on its memory";
-    throw new HeadwiseError("ABI_MISMATCH", text, { cause });
-  }
+function oneThread(threads: unknown, why: string): Threads {
+  const requested = threads === undefined ? 1 : expectThreads(threads);
+  return { requested, used: 1, reason: threads === 1 ? "one thread was asked for" : why };
 }
 
-function wrap(started: Instance, reason: string): Kernels {
-  const build: Build = started.relaxed ? "relaxed" : "simd";
-  const fused = fuses(started);
+function alone(started: Started, threads: Threads): Kernels {
+  return wrapKernels(started, { threads, table: started.instance.kernels, release: () => {} });
+}
+
+/** Who runs the kernels, where it is not the calling thread alone. */
+export interface Crew {
+  readonly threads: Threads;
+  readonly table: KernelTable;
+  release(): void;
+}
+
+/** A started module as users hold it. */
+export function wrapKernels({ instance: started, reason, fused }: Started, crew: Crew): Kernels {
   let instance: Instance | undefined = started;
   const alive = () => {
     if (!instance) throw new HeadwiseError("RELEASED", "kernels: used after release");
     return instance;
   };
   const release = () => {
+    if (instance) crew.release();
     instance = undefined;
   };
   return {
-    build,
+    build: started.relaxed ? "relaxed" : "simd",
     reason,
     fused,
+    get threads() {
+      return crew.threads;
+    },
     get usedBytes() {
       return alive().memory.used;
     },
@@ -116,7 +139,8 @@ function wrap(started: Instance, reason: string): Kernels {
       return instance === undefined;
     },
     get table() {
-      return alive().kernels;
+      alive();
+      return crew.table;
     },
     get memory() {
       return alive().memory;
@@ -124,62 +148,4 @@ function wrap(started: Instance, reason: string): Kernels {
     release,
     [DISPOSE]: release,
   };
-}
-
-/** (1 + 2^-12)² - (1 + 2^-11) is 2^-24 when the product is not rounded, else 0. */
-function fuses({ kernels, memory }: Instance): boolean {
-  const at = memory.allocate("loadKernels", 4 * 32);
-  const [x, w, bias, out] = [at, at + 32, at + 64, at + 96].map(pointer.f32) as [F32Ptr, F32Ptr, F32Ptr, F32Ptr];
-  memory.f32(x, 16).fill(1 + 2 ** -12);
-  memory.f32(bias, 8).fill(-(1 + 2 ** -11));
-  kernels.linear_f32(out, x, w, bias, 1, 1, 8, 1, 0, 1);
-  const fused = memory.f32(out, 1)[0] !== 0;
-  memory.free(at);
-  return fused;
-}
-
-/** A module of one function that gives a v128. */
-const SIMD_PROBE: Uint8Array<ArrayBuffer> = Uint8Array.of(
-  ...[0, 97, 115, 109, 1, 0, 0, 0], // magic, version
-  ...[1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0], // type () -> v128, one function of it
-  ...[10, 8, 1, 6, 0, 65, 0, 253, 15, 11], // i32.const 0, i8x16.splat
-);
-
-/** By tag, since a test runner or a frame may bring classes of its own. */
-const tagOf = (value: unknown) => Object.prototype.toString.call(value);
-
-function isModule(source: unknown): source is WebAssembly.Module {
-  return tagOf(source) === "[object WebAssembly.Module]";
-}
-
-function bytesOf(source: unknown): Uint8Array<ArrayBuffer> {
-  if (ArrayBuffer.isView(source))
-    return new Uint8Array(source.buffer as ArrayBuffer, source.byteOffset, source.byteLength);
-  if (tagOf(source) === "[object ArrayBuffer]") return new Uint8Array(source as ArrayBuffer);
-  throw new TypeError(`loadKernels: module expected WebAssembly.Module or its bytes, got ${describe(source)}`);
-}
-
-async function compile(source: unknown): Promise<WebAssembly.Module> {
-  if (isModule(source)) return source;
-  const bytes = bytesOf(source);
-  const magic = bytes.subarray(0, 4);
-  if (String.fromCharCode(...magic) !== "\0asm") {
-    const found = Array.from(magic, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
-    throw new HeadwiseError("NOT_WASM", `loadKernels: module expected bytes that begin 00 61 73 6d, got ${found}`);
-  }
-  try {
-    return await WebAssembly.compile(bytes);
-  } catch (cause) {
-    if (!WebAssembly.validate(SIMD_PROBE))
-      throw new HeadwiseError("NO_SIMD", "loadKernels: this engine lacks WebAssembly SIMD, which the module needs", {
-        cause,
-      });
-    if (!WebAssembly.validate(bytes)) {
-      const text = `loadKernels: module expected bytes that this engine accepts, got ${bytes.length} that it refuses: damaged, or a build for newer engines`;
-      throw new HeadwiseError("NOT_WASM", text, { cause });
-    }
-    const text =
-      "loadKernels: this host forbids compiling wasm from bytes; import headwise under its workerd entry, or give a module";
-    throw new HeadwiseError("NO_CODEGEN", text, { cause });
-  }
 }

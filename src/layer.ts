@@ -3,7 +3,7 @@ import { type CheckedConfig, checkSinks } from "./config.ts";
 import { describe, expectFields, expectFloats, expectOneOf } from "./errors.ts";
 import { separateWeights } from "./fused.ts";
 import type { Kernels } from "./kernels.ts";
-import { joinLinears, type Linear, type LinearPlace, placeLinears, storeLinear } from "./linear.ts";
+import { joinLinears, type Linear, type LinearPlace, placeLinears, stagedFloats, storeLinear } from "./linear.ts";
 import { Layout, pointer } from "./memory.ts";
 import type { MatrixLayout } from "./pack.ts";
 import { expectTensor, type Tensor } from "./tensor.ts";
@@ -29,6 +29,7 @@ export interface Layer {
   readonly extraValue: F32Ptr | NullPtr;
 }
 
+const LINEARS = ["wq", "wk", "wv", "wo"] as const;
 type VectorName = "qNorm" | "kNorm" | "slopes" | "sinks" | "extraKey" | "extraValue";
 type Places = Record<"wq" | "wk" | "wv" | "wo", LinearPlace> & Record<VectorName, number>;
 
@@ -63,12 +64,33 @@ export function layerLayout(config: CheckedConfig): { places: Places; bytes: num
 
 /** Checks every weight against the configuration, then packs them into a new block. */
 export function storeLayer(where: string, kernels: Kernels, config: CheckedConfig, weights: AttentionWeights): Layer {
+  const { memory } = kernels;
   const checked = checkWeights(where, config, weights);
   const { places, bytes } = layerLayout(config);
-  const at = kernels.memory.allocate(where, bytes);
-  const linear = (name: "wq" | "wk" | "wv" | "wo") => {
+  const at = memory.allocate(where, bytes);
+  try {
+    const staging = memory.allocate(where, 4 * Math.max(...LINEARS.map((name) => stagedFloats(places[name]))));
+    const layer = fillLayer(kernels, config, checked, at, places, bytes, staging);
+    memory.free(staging);
+    return layer;
+  } catch (error) {
+    memory.free(at);
+    throw error;
+  }
+}
+
+function fillLayer(
+  kernels: Kernels,
+  config: CheckedConfig,
+  checked: CheckedWeights,
+  at: number,
+  places: Places,
+  bytes: number,
+  staging: number,
+): Layer {
+  const linear = (name: (typeof LINEARS)[number]) => {
     const { w, bias } = checked[name];
-    return storeLinear(kernels, at, places[name], w, checked.layout, bias);
+    return storeLinear(kernels, at, places[name], w, checked.layout, bias, staging);
   };
   const vector = (name: VectorName) => {
     const data = checked.vectors[name];

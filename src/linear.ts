@@ -2,7 +2,8 @@ import { PANEL } from "../assembly/layout.ts";
 import type { F32Ptr } from "./abi.ts";
 import type { Kernels } from "./kernels.ts";
 import { type Layout, pointer } from "./memory.ts";
-import { type MatrixLayout, packedFloats, packPanels, panelsOf } from "./pack.ts";
+import { type MatrixLayout, packedFloats, panelsOf } from "./pack.ts";
+import { chunksOf } from "./rows.ts";
 import type { Steps } from "./steps.ts";
 
 /** A projection of k inputs to n outputs: where its panels and its bias will lie, relative to their block. */
@@ -37,21 +38,46 @@ export function placeLinears(layout: Layout, sizes: readonly (readonly [n: numbe
   }));
 }
 
-/** Packs a matrix and its bias into their place in the block at `base`. */
+/** Floats of a matrix that are packed at a time, where a panel or a row is not longer. */
+const STAGED_FLOATS = 2 ** 16;
+
+/** Floats that a matrix needs beside its place while it is packed. */
+export function stagedFloats({ n, k }: LinearPlace): number {
+  return Math.max(Math.min(STAGED_FLOATS, n * k), PANEL * k, n);
+}
+
+/** Packs a matrix and its bias into their place in the block at `base`, by way of stagedFloats at `staging`. */
 export function storeLinear(
-  { memory }: Kernels,
+  { memory, table }: Kernels,
   base: number,
   place: LinearPlace,
   w: Float32Array,
   layout: MatrixLayout,
   bias: Float32Array | undefined,
+  staging: number,
 ): Linear {
   const { n, k } = place;
-  const panels = panelsOf(n);
-  packPanels(memory.f32(base + place.w, packedFloats(n, k)), w, n, k, layout);
+  const [panels, at] = [panelsOf(n), base + place.w];
+  const stage = (begin: number, end: number) => {
+    memory.f32(staging, end - begin).set(w.subarray(begin, end));
+    return pointer.f32(staging);
+  };
+  if (layout === "out-in") {
+    const rows = PANEL * Math.floor(stagedFloats(place) / (PANEL * k));
+    for (const [begin, end] of chunksOf(n, rows)) {
+      const to = pointer.f32(at + 4 * begin * k);
+      table.pack_rows_f32(to, stage(begin * k, end * k), end - begin, k, 0, panelsOf(end - begin));
+    }
+  } else {
+    const rows = Math.floor(stagedFloats(place) / n);
+    for (const [begin, end] of chunksOf(k, rows)) {
+      const to = pointer.f32(at + 4 * begin * PANEL);
+      table.pack_columns_f32(to, stage(begin * n, end * n), n, k, 0, end - begin);
+    }
+  }
   const row = memory.f32(base + place.bias, panels * PANEL).fill(0);
   if (bias) row.set(bias);
-  return { k, panels, w: pointer.f32(base + place.w), bias: pointer.f32(base + place.bias) };
+  return { k, panels, w: pointer.f32(at), bias: pointer.f32(base + place.bias) };
 }
 
 /** Projections of the same input, placed together, as one. */

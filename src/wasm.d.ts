@@ -3,3 +3,9 @@ declare module "*.wasm" {
   const source: WebAssembly.Module | BufferSource;
   export default source;
 }
+
+// The source of a worker, which the build has bundled.
+declare module "*.txt" {
+  const source: string;
+  export default source;
+}

@@ -45,13 +45,50 @@ test("headwise/core runs with a module of your own", () => {
   expect(run(code)).toBe("simd 1,2,3,4");
 });
 
+test("headwise/threads runs with threads, ends with the process, and takes headwise/worker", () => {
+  const code = `import { attend, createAttention, loadKernels } from "headwise/threads";
+    const kernels = await loadKernels({ threads: 3 });${USE} console.log(kernels.threads.used);`;
+  expect(run(code)).toMatch(/^(relaxed|simd) 1,2,3,4\n3$/);
+  const file = `import { Worker } from "node:worker_threads"; const createWorker = () => {
+    console.log("file"); return new Worker(new URL(import.meta.resolve("headwise/worker")), { execArgv: [] }); };`;
+  expect(run(file + code.replace("threads: 3", "threads: 3, createWorker"))).toMatch(
+    /^file\nfile\n(relaxed|simd) 1,2,3,4\n3$/,
+  );
+});
+
+test("the other entries say where threads are", () => {
+  const code = `import { loadKernels } from "headwise";
+    for (const options of [{}, { threads: 1 }, { threads: 4 }, { threads: "auto" }])
+      console.log(JSON.stringify((await loadKernels(options)).threads));`;
+  const reason = "this entry has one thread: import headwise/threads";
+  expect(
+    run(code)
+      .split("\n")
+      .map((line) => JSON.parse(line)),
+  ).toEqual([
+    { requested: 1, used: 1, reason },
+    { requested: 1, used: 1, reason: "one thread was asked for" },
+    { requested: 4, used: 1, reason },
+    { requested: "auto", used: 1, reason },
+  ]);
+});
+
+test("what threads need is in no entry but theirs", () => {
+  const holders = ["index.js", "core.js", "index.workerd.js", "threads.workerd.js", "threads.js"].filter((file) =>
+    /Atomics|worker_threads/.test(readFileSync(join(root, "dist", file), "utf8")),
+  );
+  expect(holders).toEqual(["threads.js"]);
+});
+
 test("the types compile for a strict consumer that checks its libraries, with nodenext and with bundler", () => {
   const folder = mkdtempSync(join(tmpdir(), "headwise-types-"));
   const code = `import { attend, type AttentionConfig, createAttention, loadKernels } from "headwise";
     import * as core from "headwise/core";
     import { reference } from "headwise/reference";
+    import * as threads from "headwise/threads";
+    import "headwise/worker";
     export const config: AttentionConfig = { dModel: 4, numHeads: 2, rope: { theta: 10_000, pairing: "half" } };
-    export const used = [attend, createAttention, loadKernels, core.attend, reference.linear_f32];`;
+    export const used = [attend, createAttention, loadKernels, core.attend, threads.loadKernels, reference.linear_f32];`;
   try {
     mkdirSync(join(folder, "node_modules"));
     symlinkSync(root, join(folder, "node_modules/headwise"));
@@ -92,6 +129,8 @@ test("headwise/reference holds the twins", () => {
 test.each([
   ["index.workerd.js", ""],
   ["index.edge-light.js", "?module"],
+  ["threads.workerd.js", ""],
+  ["threads.edge-light.js", "?module"],
 ])("%s leaves both modules to the host and holds no bytes", (file, suffix) => {
   const code = readFileSync(join(root, "dist", file), "utf8");
   for (const build of ["simd", "relaxed"]) expect(code).toContain(`from"./${build}.wasm${suffix}"`);

@@ -9,7 +9,7 @@ const root = join(import.meta.dirname, "..");
 /** Floors from the ground up. A file may import from lower floors, and on floors 1 to 3 from what stands before it. */
 const FLOORS: readonly (readonly string[])[] = [
   ["abi", "arithmetic", "digest", "errors", "floats"],
-  ["lifetime", "steps", "turn", "tensor", "memory", "rotary", "header"],
+  ["lifetime", "steps", "turn", "tensor", "memory", "rotary", "header", "control"],
   [
     "pack",
     "strided",
@@ -17,8 +17,12 @@ const FLOORS: readonly (readonly string[])[] = [
     "mask",
     "positions",
     "rows",
+    "compile",
     "instantiate",
+    "choose",
     "kernels",
+    "hosts",
+    "team",
     "safetensors",
     "families",
     "parts",
@@ -27,9 +31,23 @@ const FLOORS: readonly (readonly string[])[] = [
     "hf",
     "convert",
   ],
-  ["linear", "layer", "attention", "pages", "cache", "call", "segment", "scratch", "chunk", "forward", "sdpaforward"],
+  [
+    "linear",
+    "layer",
+    "attention",
+    "pages",
+    "cache",
+    "call",
+    "segment",
+    "scratch",
+    "chunk",
+    "forward",
+    "sdpaforward",
+    "cuts",
+    "crew",
+  ],
   ["attend", "attendmany", "attendasync", "sdpa", "heads", "plan"],
-  ["selftest", "api", "core", "index"],
+  ["selftest", "api", "core", "index", "spawn", "worker", "threads", "threadless"],
 ];
 const ROADS = 4;
 
@@ -130,6 +148,13 @@ test.each(OWNED)("%s is said only where it belongs", (what, owners) => {
 test("only simd.ts asks which build it is", () => {
   const asking = filesOf("assembly").filter((file) => readFileSync(join(root, file), "utf8").includes("ASC_FEATURE_"));
   expect(asking).toEqual(["assembly/simd.ts"]);
+});
+
+test.each(["simd", "relaxed"])("the threaded %s build is the plain one on shared memory", (build) => {
+  const text = (name: string) => readFileSync(join(root, `build/${name}.wat`), "utf8");
+  const memory = '(import "env" "memory" (memory $0 1';
+  expect(text(build)).toContain(`${memory}))`);
+  expect(text(`${build}-threads`)).toBe(text(build).replace(`${memory}))`, `${memory} 65536 shared))`));
 });
 
 test("the simd build holds no relaxed instruction, the relaxed build does", () => {

@@ -10,6 +10,8 @@ import {
   loadKernels,
   type Tensor,
 } from "../src/core.ts";
+import { type Builds, LIMITS, type Limits, loadThreaded } from "../src/crew.ts";
+import { findHost } from "../src/spawn.ts";
 import { createRandom, floats, type Random } from "./kernels/harness.ts";
 
 export const shippedBuilds = ["simd", "relaxed"] as const;
@@ -17,6 +19,35 @@ export const shippedBuilds = ["simd", "relaxed"] as const;
 /** Fresh kernels of one build. */
 export function kernelsOf(build: (typeof shippedBuilds)[number]): Promise<Kernels> {
   return loadKernels({ module: readFileSync(new URL(`../build/${build}.wasm`, import.meta.url)) });
+}
+
+/** What the bundle of `headwise/threads` carries. */
+export const threadedBuilds: Builds = {
+  simd: builtBytes("simd.wasm"),
+  relaxed: builtBytes("relaxed.wasm"),
+  simdThreads: builtBytes("simd-threads.wasm"),
+  relaxedThreads: builtBytes("relaxed-threads.wasm"),
+};
+
+/** The source of a worker as it ships. */
+export const workerSource: string = builtBytes("worker.txt").toString();
+
+function builtBytes(name: string): Buffer<ArrayBuffer> {
+  return Buffer.from(readFileSync(new URL(`../build/${name}`, import.meta.url)));
+}
+
+/** Shares even the smallest work, in the smallest tiles. */
+export const SHARE_ALL: Limits = { ...LIMITS, shares: { call: 0, tile: 0 } };
+
+/** Fresh kernels of one build with threads, which share even the smallest work unless `limits` says otherwise. */
+export function threadedKernels(
+  build: (typeof shippedBuilds)[number],
+  threads: number,
+  limits: Partial<Limits> = {},
+  source: string = workerSource,
+): Promise<Kernels> {
+  const options = { deterministic: build === "simd", threads };
+  return loadThreaded(threadedBuilds, options, findHost(globalThis, source), { ...SHARE_ALL, ...limits });
 }
 
 export function matrix(random: Random, rows: number, columns: number): Tensor {

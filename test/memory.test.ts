@@ -78,3 +78,16 @@ test("freeing what is not allocated throws", () => {
   memory.free(at);
   expect(() => memory.free(at)).toThrow(`free: at expected an allocated address, got ${at}`);
 });
+
+test("shared memory grows like any other, and what was written before stays", () => {
+  const memory = new LinearMemory(new WebAssembly.Memory({ initial: 1, maximum: 64, shared: true }), 0);
+  const at = memory.allocate("test", 1024);
+  const early = memory.f32(at, 256).fill(0.5);
+  const later = memory.allocate("test", 3e6);
+  expect(memory.byteLength).toBeGreaterThan(3e6);
+  memory.f32(later, 750_000).fill(2);
+  early[255] = 3;
+  expect([memory.f32(at, 256)[0], memory.f32(at, 256)[255], memory.f32(later, 750_000)[749_999]]).toEqual([0.5, 3, 2]);
+  expect(() => memory.allocate("test", 2e6)).toThrow(HeadwiseError);
+  expect(memory.used).toBe(1024 + aligned(3e6));
+});

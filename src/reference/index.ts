@@ -9,6 +9,7 @@ import { append_f32, gather_f32 } from "./cache.ts";
 import { merge_heads_f32, split_heads_f32 } from "./heads.ts";
 import { linear_f32 } from "./linear.ts";
 import { rms_norm_f32 } from "./norm.ts";
+import { pack_columns_f32, pack_rows_f32 } from "./pack.ts";
 import { rope_f32 } from "./rope.ts";
 import { scores_f32 } from "./scores.ts";
 import { masked_softmax_f32 } from "./softmax.ts";
@@ -22,6 +23,8 @@ export const reference: Reference = {
   linear_f32,
   masked_softmax_f32,
   merge_heads_f32,
+  pack_columns_f32,
+  pack_rows_f32,
   rms_norm_f32,
   rope_f32,
   scores_f32,
@@ -37,6 +40,8 @@ export {
   linear_f32,
   masked_softmax_f32,
   merge_heads_f32,
+  pack_columns_f32,
+  pack_rows_f32,
   rms_norm_f32,
   rope_f32,
   scores_f32,

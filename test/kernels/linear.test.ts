@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { packedFloats, packPanels, panelsOf } from "../../src/pack.ts";
+import { packedFloats, panelsOf } from "../../src/pack.ts";
 import { linear_f32 } from "../../src/reference/linear.ts";
+import { pack_rows_f32 } from "../../src/reference/pack.ts";
 import { builds, copyArguments, createRandom, floats, load, pieces, type Random, runKernel, worst } from "./harness.ts";
 
 type Arguments = Parameters<typeof linear_f32>;
@@ -19,7 +20,7 @@ function randomArguments(
   const x = floats(random, rows * xStride, kind);
   for (let m = 0; m < rows; m++) x.fill(Number.NaN, m * xStride + k, (m + 1) * xStride);
   const w = new Float32Array(packedFloats(n, k));
-  packPanels(w, floats(random, n * k, kind), n, k, "out-in");
+  pack_rows_f32(w, floats(random, n * k, kind), n, k, 0, panels);
   const bias = random.int(0, 2) > 0 ? floats(random, 8 * panels, kind) : null;
   return [new Float32Array(rows * outStride).fill(7), x, w, bias, panels, k, outStride, xStride, 0, rows];
 }

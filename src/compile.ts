@@ -1,0 +1,51 @@
+import { describe, HeadwiseError } from "./errors.ts";
+
+/** A compiled module, or the bytes of one. */
+export type WasmSource = WebAssembly.Module | BufferSource;
+
+/** A module of one function that gives a v128. */
+const SIMD_PROBE: Uint8Array<ArrayBuffer> = Uint8Array.of(
+  ...[0, 97, 115, 109, 1, 0, 0, 0], // magic, version
+  ...[1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0], // type () -> v128, one function of it
+  ...[10, 8, 1, 6, 0, 65, 0, 253, 15, 11], // i32.const 0, i8x16.splat
+);
+
+/** By tag, since a test runner or a frame may bring classes of its own. */
+const tagOf = (value: unknown) => Object.prototype.toString.call(value);
+
+export function isModule(source: unknown): source is WebAssembly.Module {
+  return tagOf(source) === "[object WebAssembly.Module]";
+}
+
+function bytesOf(source: unknown): Uint8Array<ArrayBuffer> {
+  if (ArrayBuffer.isView(source))
+    return new Uint8Array(source.buffer as ArrayBuffer, source.byteOffset, source.byteLength);
+  if (tagOf(source) === "[object ArrayBuffer]") return new Uint8Array(source as ArrayBuffer);
+  throw new TypeError(`loadKernels: module expected WebAssembly.Module or its bytes, got ${describe(source)}`);
+}
+
+/** Compiles bytes; throws what they or the engine are not. */
+export async function compile(source: unknown): Promise<WebAssembly.Module> {
+  if (isModule(source)) return source;
+  const bytes = bytesOf(source);
+  const magic = bytes.subarray(0, 4);
+  if (String.fromCharCode(...magic) !== "\0asm") {
+    const found = Array.from(magic, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
+    throw new HeadwiseError("NOT_WASM", `loadKernels: module expected bytes that begin 00 61 73 6d, got ${found}`);
+  }
+  try {
+    return await WebAssembly.compile(bytes);
+  } catch (cause) {
+    if (!WebAssembly.validate(SIMD_PROBE))
+      throw new HeadwiseError("NO_SIMD", "loadKernels: this engine lacks WebAssembly SIMD, which the module needs", {
+        cause,
+      });
+    if (!WebAssembly.validate(bytes)) {
+      const text = `loadKernels: module expected bytes that this engine accepts, got ${bytes.length} that it refuses: damaged, or a build for newer engines`;
+      throw new HeadwiseError("NOT_WASM", text, { cause });
+    }
+    const text =
+      "loadKernels: this host forbids compiling wasm from bytes; import headwise under its workerd entry, or give a module";
+    throw new HeadwiseError("NO_CODEGEN", text, { cause });
+  }
+}

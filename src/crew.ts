@@ -1,0 +1,137 @@
+import { type Started, startChosen } from "./choose.ts";
+import type { WorkerAnswer, WorkerStart } from "./control.ts";
+import { SHARES, type Shares, shareKernels } from "./cuts.ts";
+import { HeadwiseError } from "./errors.ts";
+import { letExit, listen, planThreads, type ThreadHost, type ThreadWorker } from "./hosts.ts";
+import { instantiateShared, type SharedInstance } from "./instantiate.ts";
+import {
+  chooseKernels,
+  type Kernels,
+  type LoadOptions,
+  type Threads,
+  type WasmSource,
+  wrapKernels,
+} from "./kernels.ts";
+import { Team } from "./team.ts";
+
+/** The bytes or modules of all builds. */
+export interface Builds {
+  readonly simd: WasmSource;
+  readonly relaxed: WasmSource;
+  readonly simdThreads: WasmSource;
+  readonly relaxedThreads: WasmSource;
+}
+
+/** How long to wait, and what to share. */
+export interface Limits {
+  /** Milliseconds for a worker to start: a slow phone needs one second. */
+  readonly startMs: number;
+  /**
+   * Milliseconds without a finished tile after which a worker is given up. A tile is some milliseconds of work, so only a
+   * worker that is gone, or a machine that has stood still for seconds, takes longer.
+   */
+  readonly patienceMs: number;
+  readonly shares: Shares;
+}
+
+export const LIMITS: Limits = { startMs: 10_000, patienceMs: 10_000, shares: SHARES };
+
+/**
+ * Kernels with as many threads as the host allows, up to those requested; with one thread, of the plain builds, and a
+ * reason where it allows none.
+ */
+export async function loadThreaded(
+  builds: Builds,
+  options: LoadOptions,
+  host: ThreadHost,
+  { startMs, patienceMs, shares }: Limits = LIMITS,
+): Promise<Kernels> {
+  const { threads: requested = "auto" } = options;
+  const alone = (reason: string) =>
+    chooseKernels(builds.simd, builds.relaxed, { ...options, threads: requested }, reason);
+  const { count, reason } = planThreads(requested, host);
+  if (count === 1 || !host.createWorker) return alone(reason);
+  let started: Started<SharedInstance>;
+  try {
+    started = await startChosen(builds.simdThreads, builds.relaxedThreads, options, instantiateShared);
+  } catch (error) {
+    if (!(error instanceof HeadwiseError)) throw error;
+    // What else may be wrong with the module or the engine, the plain road will say.
+    return alone(
+      options.module === undefined
+        ? "this engine refused memory that threads could share"
+        : "the module given does not run on shared memory: it is one for a single thread",
+    );
+  }
+  const { instance } = started;
+  const team = new Team("loadKernels", instance, host.processors, patienceMs);
+  const failed = await enlist(team, instance, count - 1, host.createWorker, startMs);
+  host.close?.();
+  if (team.size === 1) {
+    team.release();
+    return alone(`no worker started (${failed[0]})`);
+  }
+  const missing = failed.length === 0 ? "" : `; ${failed.length} of ${count - 1} workers did not start (${failed[0]})`;
+  return wrapKernels(started, {
+    get threads(): Threads {
+      const lost = team.lost === 0 ? "" : `; ${team.lost} of ${count - 1} workers were lost`;
+      return { requested, used: team.size, reason: `${reason}${missing}${lost}` };
+    },
+    table: shareKernels(instance.kernels, instance.memory, team, shares),
+    release: () => team.release(),
+  });
+}
+
+/** Starts workers, all at once, and lets those join that are ready in time. Returns why the others are not. */
+async function enlist(
+  team: Team,
+  { module, wasmMemory: memory }: SharedInstance,
+  count: number,
+  createWorker: () => ThreadWorker,
+  startMs: number,
+): Promise<readonly string[]> {
+  const starts = Array.from({ length: count }, (_, i) =>
+    startWorker(team, createWorker, { module, memory, control: team.at, thread: i + 1 }, startMs),
+  );
+  const answers = await Promise.all(starts);
+  return answers.filter((why) => why !== undefined);
+}
+
+/** Resolves with nothing when the worker has joined, else with the reason why it has not and is ended. */
+function startWorker(
+  team: Team,
+  createWorker: () => ThreadWorker,
+  start: WorkerStart,
+  startMs: number,
+): Promise<string | undefined> {
+  return new Promise((resolve) => {
+    try {
+      const worker = createWorker();
+      const member = { terminate: () => void worker.terminate() };
+      let waiting = true;
+      const settle = (why?: string) => {
+        clearTimeout(timer);
+        if (waiting && why !== undefined) member.terminate();
+        waiting = false;
+        resolve(why);
+      };
+      const timer = setTimeout(() => settle(`it was not ready within ${startMs} ms`), startMs);
+      const answered = ({ ready, text }: WorkerAnswer) => {
+        if (!ready || !waiting) return settle(text);
+        team.join(member, start.thread);
+        // It begins only now, so that one that came too late never takes a tile.
+        worker.postMessage("begin");
+        letExit(worker);
+        settle();
+      };
+      const ended = (why: string) => {
+        team.leave(member);
+        settle(why);
+      };
+      listen(worker, answered, ended);
+      worker.postMessage(start);
+    } catch (error) {
+      resolve(String(error));
+    }
+  });
+}

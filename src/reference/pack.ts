@@ -1,0 +1,22 @@
+import { PANEL } from "../../assembly/layout.ts";
+import type { Reference } from "../abi.ts";
+
+/** out[p, i, c] = w[8p + c, i] */
+export const pack_rows_f32: Reference["pack_rows_f32"] = (out, w, n, k, begin, end) => {
+  for (let p = begin; p < end; p++)
+    for (let i = 0; i < k; i++)
+      for (let c = 0; c < PANEL; c++) {
+        const row = p * PANEL + c;
+        out[(p * k + i) * PANEL + c] = row < n ? w[row * k + i]! : 0;
+      }
+};
+
+/** out[p, i, c] = w[i, 8p + c] */
+export const pack_columns_f32: Reference["pack_columns_f32"] = (out, w, n, k, begin, end) => {
+  for (let p = 0; p < Math.ceil(n / PANEL); p++)
+    for (let i = begin; i < end; i++)
+      for (let c = 0; c < PANEL; c++) {
+        const column = p * PANEL + c;
+        out[(p * k + i) * PANEL + c] = column < n ? w[i * n + column]! : 0;
+      }
+};

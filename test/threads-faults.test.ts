@@ -1,0 +1,256 @@
+// What goes wrong with workers: they are missing, forbidden, late, fail, end or vanish. There is always an engine that
+// works, and kernels.threads says what it is.
+
+import { Worker } from "node:worker_threads";
+import { afterEach, expect, test } from "vitest";
+import { attend } from "../src/attend.ts";
+import { createAttention } from "../src/attention.ts";
+import { createCache } from "../src/cache.ts";
+import { EPOCH, NEXT } from "../src/control.ts";
+import { LIMITS, type Limits, loadThreaded } from "../src/crew.ts";
+import { planThreads, type ThreadHost, type ThreadWorker } from "../src/hosts.ts";
+import type { Kernels } from "../src/kernels.ts";
+import { findHost, type Scope } from "../src/spawn.ts";
+import { createRandom, floats } from "./kernels/harness.ts";
+import { firstDifference, kernelsOf, randomWeights, threadedBuilds, workerSource } from "./layers.ts";
+
+const held: Kernels[] = [];
+afterEach(() => {
+  for (const kernels of held.splice(0)) kernels.release();
+});
+
+const DMODEL = 192;
+
+/** A layer large enough to be shared, a cache of it, and what it gives for 100 tokens. */
+function createCase(kernels: Kernels): { run(): Float32Array; length(): number } {
+  const random = createRandom(1);
+  const config = { dModel: DMODEL, numHeads: 6, causal: true };
+  const attention = createAttention(kernels, config, randomWeights(random, config));
+  const x = floats(random, 100 * DMODEL);
+  const cache = createCache(attention, { maxSeqLen: 100 });
+  return {
+    run: () => {
+      cache.truncate(0);
+      return attend(attention, x, { cache });
+    },
+    length: () => cache.length,
+  };
+}
+
+async function alone(): Promise<Float32Array> {
+  const kernels = await kernelsOf("simd");
+  const y = createCase(kernels).run();
+  kernels.release();
+  return y;
+}
+
+async function start(
+  threads: number,
+  createWorker: () => ThreadWorker,
+  limits: Partial<Limits> = {},
+): Promise<Kernels> {
+  const host = findHost(globalThis, workerSource, createWorker);
+  const kernels = await loadThreaded(threadedBuilds, { threads, deterministic: true }, host, { ...LIMITS, ...limits });
+  held.push(kernels);
+  return kernels;
+}
+
+/** A worker of Node's that runs `before` and then what ships. */
+const faulty = (before: string) => new Worker(`${before}\n${workerSource}`, { eval: true });
+
+test("a worker that vanishes with a tile: the call fails, the cache is as it was, one thread goes on", async () => {
+  const source = `
+    const { parentPort } = require("node:worker_threads");
+    parentPort.once("message", ({ memory, control }) => {
+      const words = new Int32Array(memory.buffer, control);
+      parentPort.once("message", () => {
+        while (Atomics.sub(words, ${NEXT}, 1) <= 0) Atomics.wait(words, ${EPOCH}, Atomics.load(words, ${EPOCH}), 1);
+        process.exit();
+      });
+      parentPort.postMessage({ ready: true, text: "" });
+    });`;
+  const kernels = await start(2, () => new Worker(source, { eval: true }), { patienceMs: 300 });
+  expect(kernels.threads).toEqual({ requested: 2, used: 2, reason: "as many as were asked for" });
+  const layer = createCase(kernels);
+  let lost: unknown;
+  // The worker may come too late for a call.
+  for (let i = 0; i < 1000 && !lost; i++)
+    try {
+      layer.run();
+    } catch (error) {
+      lost = error;
+    }
+  expect(lost).toMatchObject({
+    code: "WORKER_LOST",
+    message:
+      "kernels: a worker thread stopped answering; this call gave no result and the cache is as it was; the engine goes on with one thread",
+  });
+  expect(layer.length()).toBe(0);
+  expect(kernels.threads).toEqual({
+    requested: 2,
+    used: 1,
+    reason: "as many as were asked for; 1 of 1 workers were lost",
+  });
+  expect(firstDifference(layer.run(), await alone())).toBe(-1);
+});
+
+test("a worker that ends between calls is missed by nobody", async () => {
+  const workers: Worker[] = [];
+  const kernels = await start(3, () => {
+    const worker = new Worker(workerSource, { eval: true });
+    workers.push(worker);
+    return worker;
+  });
+  const layer = createCase(kernels);
+  const want = await alone();
+  expect(firstDifference(layer.run(), want)).toBe(-1);
+  for (const [i, used] of [2, 1].entries()) {
+    await workers[i]?.terminate();
+    expect(kernels.threads).toMatchObject({ requested: 3, used });
+    expect(kernels.threads.reason).toBe(`as many as were asked for; ${i + 1} of 2 workers were lost`);
+    expect(firstDifference(layer.run(), want)).toBe(-1);
+  }
+});
+
+test("a kernel that fails in a worker: the call fails and the workers go on", async () => {
+  const fault = `
+    const real = WebAssembly.instantiate;
+    let failures = 1;
+    WebAssembly.instantiate = async (...given) => {
+      const { exports } = await real(...given);
+      const linear_f32 = (...args) => {
+        if (failures-- > 0) throw new Error("broken on purpose");
+        exports.linear_f32(...args);
+      };
+      return { exports: { ...exports, linear_f32 } };
+    };`;
+  const kernels = await start(2, () => faulty(fault));
+  const layer = createCase(kernels);
+  let failure: unknown;
+  for (let i = 0; i < 1000 && !failure; i++)
+    try {
+      layer.run();
+    } catch (error) {
+      failure = error;
+    }
+  expect(failure).toMatchObject({
+    code: "KERNEL_FAILED",
+    message: "linear_f32: failed in a worker thread (Error: broken on purpose); this call gave no result",
+  });
+  expect([layer.length(), kernels.threads.used]).toEqual([0, 2]);
+  const want = await alone();
+  for (let i = 0; i < 20; i++) expect(firstDifference(layer.run(), want)).toBe(-1);
+});
+
+test("a kernel that fails on the calling thread throws what it would throw alone", async () => {
+  const kernels = await start(2, () => faulty(""));
+  const beyond = (2 ** 31) as Parameters<Kernels["table"]["rms_norm_f32"]>[0];
+  const run = () => kernels.table.rms_norm_f32(beyond, beyond, beyond, 1024, 1024, 1e-6, 0, 4000);
+  expect(run).toThrow(/memory access out of bounds/);
+  expect(firstDifference(createCase(kernels).run(), await alone())).toBe(-1);
+});
+
+test.each<[string, () => ThreadWorker, Partial<Limits>, RegExp]>([
+  [
+    "refused",
+    () => {
+      throw new Error("refused by policy");
+    },
+    {},
+    /^no worker started \(Error: refused by policy\)$/,
+  ],
+  [
+    "silent",
+    () => new Worker("setInterval(() => {}, 1e6)", { eval: true }),
+    { startMs: 200 },
+    /^no worker started \(it was not ready within 200 ms\)$/,
+  ],
+  ["broken", () => new Worker("}", { eval: true }), {}, /^no worker started \(SyntaxError: .*\)$/],
+  ["gone", () => new Worker("", { eval: true }), {}, /^no worker started \(it ended with code 0\)$/],
+  [
+    "unable",
+    () => faulty("WebAssembly.instantiate = () => Promise.reject(new Error('no wasm here'));"),
+    {},
+    /^no worker started \(Error: no wasm here\)$/,
+  ],
+])("workers that are %s: one thread, and why", async (_, createWorker, limits, reason) => {
+  const kernels = await start(3, createWorker, limits);
+  expect(kernels.threads).toMatchObject({ requested: 3, used: 1 });
+  expect(kernels.threads.reason).toMatch(reason);
+  expect(firstDifference(createCase(kernels).run(), await alone())).toBe(-1);
+});
+
+test("some workers that do not start: those that do, and why", async () => {
+  let made = 0;
+  const kernels = await start(4, () => (made++ === 1 ? new Worker("}", { eval: true }) : faulty("")));
+  expect(kernels.threads).toMatchObject({ requested: 4, used: 3 });
+  expect(kernels.threads.reason).toMatch(
+    /^as many as were asked for; 1 of 3 workers did not start \(SyntaxError: .*\)$/,
+  );
+  expect(firstDifference(createCase(kernels).run(), await alone())).toBe(-1);
+});
+
+test("a module for one thread runs with one", async () => {
+  const host = findHost(globalThis, workerSource);
+  const options = { module: threadedBuilds.simd, threads: 2 };
+  const kernels = await loadThreaded(threadedBuilds, options, host);
+  held.push(kernels);
+  expect(kernels.threads).toEqual({
+    requested: 2,
+    used: 1,
+    reason: "the module given does not run on shared memory: it is one for a single thread",
+  });
+  expect(firstDifference(createCase(kernels).run(), await alone())).toBe(-1);
+});
+
+const makeWorker = (): ThreadWorker => ({ postMessage() {}, terminate() {} });
+const able: ThreadHost = { sharing: { possible: true, reason: "" }, processors: 6, createWorker: makeWorker };
+
+test.each<[number | "auto", Partial<ThreadHost>, number, string]>([
+  ["auto", {}, 6, "this host has 6 processors"],
+  ["auto", { processors: 1 }, 1, "this host has 1 processor"],
+  ["auto", { processors: 32 }, 8, 'this host has 32 processors; "auto" takes up to 8'],
+  [3, {}, 3, "as many as were asked for"],
+  [64, { processors: 1 }, 64, "as many as were asked for"],
+  [1, { createWorker: undefined }, 1, "one thread was asked for"],
+  [4, { createWorker: undefined }, 1, "this host has no workers"],
+  [4, { sharing: { possible: false, reason: "because" } }, 1, "because"],
+])("planned for %s threads", (requested, host, count, reason) => {
+  expect(planThreads(requested, { ...able, ...host })).toEqual({ count, reason });
+});
+
+test("what a host offers is found in its global scope", () => {
+  const urls: string[] = [];
+  class WebWorker implements ThreadWorker {
+    constructor(url: string, options: { type: "module" }) {
+      urls.push(url, options.type);
+    }
+    postMessage(): void {}
+    terminate(): void {}
+  }
+  const page: Scope = {
+    SharedArrayBuffer,
+    crossOriginIsolated: true,
+    navigator: { hardwareConcurrency: 6 },
+    Worker: WebWorker,
+    Blob,
+    URL: { createObjectURL: () => "blob:source", revokeObjectURL: (url) => urls.push(`revoked ${url}`) },
+  };
+  const host = findHost(page, "source");
+  expect([host.sharing.possible, host.processors]).toEqual([true, 6]);
+  host.createWorker?.();
+  host.createWorker?.();
+  host.close?.();
+  expect(urls).toEqual(["blob:source", "module", "blob:source", "module", "revoked blob:source"]);
+
+  const bare = findHost({}, "source");
+  expect(bare).toMatchObject({ sharing: { possible: false }, processors: 1, createWorker: undefined });
+  expect(bare.sharing.reason).toBe("this engine has no shared memory");
+  expect(findHost({ ...page, crossOriginIsolated: false }, "source").sharing).toEqual({
+    possible: false,
+    reason:
+      "this page is not cross-origin isolated: serve it with the headers Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp",
+  });
+  expect(findHost({ ...page, Worker: undefined }, "source").createWorker).toBe(undefined);
+  expect(findHost({ ...page, Worker: undefined }, "source", makeWorker).createWorker).toBe(makeWorker);
+});
