@@ -1,0 +1,16 @@
+import { onnxWays, type Runtime } from "../onnxruntime.ts";
+import { versionOf } from "../packages.ts";
+import type { Peer } from "../peer.ts";
+
+let runtime: Runtime;
+
+export const peer: Peer = {
+  name: "native onnxruntime-node",
+  version: versionOf("onnxruntime-node"),
+  column: 5,
+  native: true,
+  async load() {
+    runtime = await import("onnxruntime-node");
+  },
+  ways: (work) => onnxWays(runtime, work, false),
+};

@@ -1,0 +1,130 @@
+// The answers in float64, in plain loops that share no code with any contender.
+
+import type { Block, Core, Layer, Step, Work } from "./works.ts";
+
+type Floats = ArrayLike<number>;
+
+/** How far an answer may be off, relative to the largest value of its row: several times what float32 needs, far below a wrong one. */
+const TOLERANCE = 2e-5;
+
+/** w [outputs, width] · x [width] + bias */
+export function dense(x: Floats, w: Float32Array, bias: Floats | undefined, width: number): Float64Array {
+  const y = new Float64Array(w.length / width);
+  for (let n = 0; n < y.length; n++) {
+    let sum = bias ? bias[n]! : 0;
+    for (let i = 0, at = n * width; i < width; i++) sum += x[i]! * w[at + i]!;
+    y[n] = sum;
+  }
+  return y;
+}
+
+/** Rotates the heads of a row by its position: pairs are half a head apart. */
+export function rotate(row: Float64Array, position: number, headDim: number, theta: number): void {
+  const half = headDim / 2;
+  for (let i = 0; i < half; i++) {
+    const angle = position * theta ** (-i / half);
+    const [cos, sin] = [Math.cos(angle), Math.sin(angle)];
+    for (let at = i; at < row.length; at += headDim) {
+      const [a, b] = [row[at]!, row[at + half]!];
+      row[at] = a * cos - b * sin;
+      row[at + half] = b * cos + a * sin;
+    }
+  }
+}
+
+type Heads = Pick<Layer, "numHeads" | "numKvHeads" | "headDim">;
+
+/** One query [numHeads, headDim] over keys and values, one row [numKvHeads, headDim] for each token. */
+function attendRow({ numHeads, numKvHeads, headDim }: Heads, q: Floats, k: readonly Floats[], v: readonly Floats[]) {
+  const out = new Float64Array(numHeads * headDim);
+  for (let h = 0; h < numHeads; h++) {
+    const at = Math.floor(h / (numHeads / numKvHeads)) * headDim;
+    const scores = k.map((key) => {
+      let dot = 0;
+      for (let d = 0; d < headDim; d++) dot += q[h * headDim + d]! * key[at + d]!;
+      return dot / Math.sqrt(headDim);
+    });
+    const largest = scores.reduce((most, score) => Math.max(most, score), -Infinity);
+    const weights = scores.map((score) => Math.exp(score - largest));
+    const sum = weights.reduce((total, weight) => total + weight, 0);
+    v.forEach((value, j) => {
+      for (let d = 0; d < headDim; d++) out[h * headDim + d]! += (weights[j]! / sum) * value[at + d]!;
+    });
+  }
+  return out;
+}
+
+function rotated(row: Float64Array, position: number, { headDim, ropeTheta }: Layer): Float64Array {
+  if (ropeTheta !== undefined) rotate(row, position, headDim, ropeTheta);
+  return row;
+}
+
+/** Token `t` of a layer, whose keys and values so far are given. */
+function layerRow(layer: Layer, x: Floats, t: number, k: readonly Floats[], v: readonly Floats[]): Float64Array {
+  const q = rotated(dense(x, layer.wq, layer.bq, layer.dModel), t, layer);
+  return dense(attendRow(layer, q, k, v), layer.wo, layer.bo, layer.dModel);
+}
+
+/** Some rows of a block: the first, one in the middle and the last. */
+function blockRows({ layer, qLen, x }: Block): Map<number, Float64Array> {
+  const { dModel } = layer;
+  const token = (t: number) => x.subarray(t * dModel, (t + 1) * dModel);
+  const all = Array.from({ length: qLen }, (_, t) => t);
+  const k = all.map((t) => rotated(dense(token(t), layer.wk, layer.bk, dModel), t, layer));
+  const v = all.map((t) => dense(token(t), layer.wv, layer.bv, dModel));
+  const some = [...new Set([0, qLen >> 1, qLen - 1])];
+  return new Map(some.map((t) => [t, layerRow(layer, token(t), t, k.slice(0, t + 1), v.slice(0, t + 1))]));
+}
+
+/** [heads, len, headDim] as a row [heads, headDim] for each token. */
+function rowsOf(data: Float32Array, { numKvHeads, headDim }: Heads, len: number): Float32Array[] {
+  return Array.from({ length: len }, (_, t) =>
+    Float32Array.from(
+      { length: numKvHeads * headDim },
+      (_, i) => data[(Math.floor(i / headDim) * len + t) * headDim + (i % headDim)]!,
+    ),
+  );
+}
+
+function coreRow(work: Core): Float64Array {
+  return attendRow(work, work.q, rowsOf(work.k, work, work.kvLen), rowsOf(work.v, work, work.kvLen));
+}
+
+function stepRow({ layer, past, x, pastK, pastV }: Step): Float64Array {
+  const k = rotated(dense(x, layer.wk, layer.bk, layer.dModel), past, layer);
+  const v = dense(x, layer.wv, layer.bv, layer.dModel);
+  return layerRow(layer, x, past, [...rowsOf(pastK, layer, past), k], [...rowsOf(pastV, layer, past), v]);
+}
+
+/** Rows of the right answer, by their number. */
+export function answerRows(work: Work): Map<number, Float64Array> {
+  switch (work.kind) {
+    case "product": {
+      const some = [...new Set([0, work.m >> 1, work.m - 1])];
+      return new Map(
+        some.map((r) => [r, dense(work.x.subarray(r * work.k, (r + 1) * work.k), work.w, undefined, work.k)]),
+      );
+    }
+    case "block":
+      return blockRows(work);
+    case "core":
+      return new Map([[0, coreRow(work)]]);
+    case "step":
+      return new Map([[0, stepRow(work)]]);
+  }
+}
+
+/** The largest error of an answer relative to its row. Throws when there is a wrong value. */
+export function expectAnswer(who: string, got: Float32Array, rows: ReadonlyMap<number, Float64Array>): number {
+  let worst = 0;
+  for (const [row, want] of rows) {
+    const largest = want.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+    want.forEach((value, i) => {
+      const answer = got[row * want.length + i];
+      const error = Math.abs((answer ?? NaN) - value) / largest;
+      if (!(error <= TOLERANCE)) throw new Error(`${who} gave ${answer} for ${value} at [${row}, ${i}]`);
+      worst = Math.max(worst, error);
+    });
+  }
+  return worst;
+}

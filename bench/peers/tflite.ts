@@ -1,0 +1,171 @@
+// TensorFlow Lite models, written field by field: schema.fbs of TensorFlow gives the numbers. A table's fields are slots
+// in the order in which the schema lists them.
+
+import { Builder } from "flatbuffers";
+
+const FLOAT32 = 0;
+const INT32 = 2;
+/** The first buffer is empty, and stands for data that is not known beforehand. */
+const EMPTY = 0;
+const SCHEMA_VERSION = 3;
+
+export const OPERATORS = {
+  ADD: 0,
+  CONCATENATION: 2,
+  FULLY_CONNECTED: 9,
+  MUL: 18,
+  RESHAPE: 22,
+  SOFTMAX: 25,
+  TRANSPOSE: 39,
+  SLICE: 65,
+  BATCH_MATMUL: 126,
+} as const;
+type Operator = keyof typeof OPERATORS;
+
+/** Codes above this are only in the newer of the two code fields. */
+const LARGEST_OLD_CODE = 127;
+
+/** The options of operators that need any: which member of the union, and its fields. */
+interface Options {
+  readonly type: number;
+  write(builder: Builder): number;
+}
+
+export const softmaxOptions = (beta: number): Options => ({
+  type: 9,
+  write(builder) {
+    builder.startObject(1);
+    builder.addFieldFloat32(0, beta, 0);
+    return builder.endObject();
+  },
+});
+export const fullyConnectedOptions: Options = { type: 8, write: empty };
+export const concatenationOptions = (axis: number): Options => ({
+  type: 10,
+  write(builder) {
+    builder.startObject(2);
+    builder.addFieldInt32(0, axis, 0);
+    return builder.endObject();
+  },
+});
+export const addOptions: Options = { type: 11, write: empty };
+export const mulOptions: Options = { type: 21, write: empty };
+export const batchMatMulOptions = (transposeB: boolean): Options => ({
+  type: 101,
+  write(builder) {
+    builder.startObject(3);
+    builder.addFieldInt8(1, Number(transposeB), 0);
+    return builder.endObject();
+  },
+});
+
+function empty(builder: Builder): number {
+  builder.startObject(0);
+  return builder.endObject();
+}
+
+/** A tensor of a graph under construction. */
+export interface LiteTensor {
+  readonly index: number;
+  readonly shape: readonly number[];
+}
+
+interface Node {
+  readonly operator: Operator;
+  readonly inputs: readonly number[];
+  readonly output: number;
+  readonly options: Options | undefined;
+}
+
+export class LiteGraph {
+  readonly #tensors: { readonly shape: readonly number[]; readonly data: Float32Array | Int32Array | undefined }[] = [];
+  readonly #nodes: Node[] = [];
+
+  tensor(shape: readonly number[], data?: Float32Array | Int32Array): LiteTensor {
+    return { index: this.#tensors.push({ shape, data }) - 1, shape };
+  }
+
+  node(operator: Operator, inputs: readonly LiteTensor[], shape: readonly number[], options?: Options): LiteTensor {
+    const output = this.tensor(shape);
+    this.#nodes.push({ operator, inputs: inputs.map(({ index }) => index), output: output.index, options });
+    return output;
+  }
+
+  model(inputs: readonly LiteTensor[], outputs: readonly LiteTensor[]): Uint8Array {
+    const weights = this.#tensors.reduce((sum, { data }) => sum + (data?.byteLength ?? 0) + 16, 0);
+    const builder = new Builder(weights + 65_536);
+    const list = (offsets: readonly number[]) => {
+      builder.startVector(4, offsets.length, 4);
+      for (const offset of offsets.toReversed()) builder.addOffset(offset);
+      return builder.endVector();
+    };
+    const ints = (values: readonly number[]) => {
+      builder.startVector(4, values.length, 4);
+      for (const value of values.toReversed()) builder.addInt32(value);
+      return builder.endVector();
+    };
+
+    const buffers = [writeBuffer(builder, undefined)];
+    const tensors = this.#tensors.map(({ shape, data }, i) => {
+      const buffer = data ? buffers.push(writeBuffer(builder, data)) - 1 : EMPTY;
+      const [dims, name] = [ints(shape), builder.createString(`t${i}`)];
+      builder.startObject(4);
+      builder.addFieldOffset(0, dims, 0);
+      builder.addFieldInt8(1, data instanceof Int32Array ? INT32 : FLOAT32, FLOAT32);
+      builder.addFieldInt32(2, buffer, 0);
+      builder.addFieldOffset(3, name, 0);
+      return builder.endObject();
+    });
+    const used = [...new Set(this.#nodes.map(({ operator }) => operator))];
+    const nodes = this.#nodes.map(({ operator, inputs: read, output, options }) => {
+      const [reads, writes, rest] = [ints(read), ints([output]), options?.write(builder) ?? 0];
+      builder.startObject(5);
+      builder.addFieldInt32(0, used.indexOf(operator), 0);
+      builder.addFieldOffset(1, reads, 0);
+      builder.addFieldOffset(2, writes, 0);
+      builder.addFieldInt8(3, options?.type ?? 0, 0);
+      builder.addFieldOffset(4, rest, 0);
+      return builder.endObject();
+    });
+    const codes = used.map((operator) => {
+      const code = OPERATORS[operator];
+      builder.startObject(4);
+      builder.addFieldInt8(0, Math.min(code, LARGEST_OLD_CODE), 0);
+      builder.addFieldInt32(2, 1, 1);
+      builder.addFieldInt32(3, code, 0);
+      return builder.endObject();
+    });
+
+    const parts = [
+      list(tensors),
+      ints(inputs.map(({ index }) => index)),
+      ints(outputs.map(({ index }) => index)),
+      list(nodes),
+    ];
+    builder.startObject(5);
+    parts.forEach((part, slot) => {
+      builder.addFieldOffset(slot, part, 0);
+    });
+    const graph = list([builder.endObject()]);
+    const [allCodes, allBuffers] = [list(codes), list(buffers)];
+    builder.startObject(5);
+    builder.addFieldInt32(0, SCHEMA_VERSION, 0);
+    builder.addFieldOffset(1, allCodes, 0);
+    builder.addFieldOffset(2, graph, 0);
+    builder.addFieldOffset(4, allBuffers, 0);
+    builder.finish(builder.endObject(), "TFL3");
+    return builder.asUint8Array();
+  }
+}
+
+/** Data lies on 16 bytes, as the schema asks. */
+function writeBuffer(builder: Builder, data: Float32Array | Int32Array | undefined): number {
+  let vector = 0;
+  if (data) {
+    builder.prep(16, data.byteLength);
+    vector = builder.createByteVector(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+  }
+  builder.startObject(1);
+  builder.addFieldOffset(0, vector, 0);
+  return builder.endObject();
+}
