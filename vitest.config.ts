@@ -1,14 +1,12 @@
 import { readFileSync } from "node:fs";
 import { defineConfig } from "vitest/config";
 
-/** `import bytes from "x.wasm"` is a Uint8Array, as it is in the bundle. */
-const wasmBytes = {
-  name: "wasm-bytes",
+/** `import source from "x.wasm"` is base64, as it is in the bundle. */
+const wasmSources = {
+  name: "wasm-sources",
   enforce: "pre" as const,
   load(id: string) {
-    if (!id.endsWith(".wasm")) return null;
-    const base64 = readFileSync(id).toString("base64");
-    return `export default Uint8Array.from(Buffer.from(${JSON.stringify(base64)}, "base64"));`;
+    return id.endsWith(".wasm") ? `export default "${readFileSync(id, "base64")}";` : null;
   },
 };
 
@@ -22,7 +20,7 @@ const texts = {
 };
 
 export default defineConfig({
-  plugins: [wasmBytes, texts],
+  plugins: [wasmSources, texts],
   resolve: {
     alias: {
       "headwise/reference": "/src/reference/index.ts",

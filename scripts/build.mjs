@@ -54,12 +54,12 @@ const hostLoadsWasm = (suffix) => ({
 rmSync("dist", { recursive: true, force: true });
 mkdirSync("dist");
 await Promise.all([
-  build({ ...common, entryPoints: ["src/index.ts"], outfile: "dist/index.js", loader: { ".wasm": "binary" } }),
+  build({ ...common, entryPoints: ["src/index.ts"], outfile: "dist/index.js", loader: { ".wasm": "base64" } }),
   build({
     ...common,
     entryPoints: ["src/threads.ts"],
     outfile: "dist/threads.js",
-    loader: { ".wasm": "binary", ".txt": "text" },
+    loader: { ".wasm": "base64", ".txt": "text" },
   }),
   ...Object.entries({ workerd: "", "edge-light": "?module" }).flatMap(([host, suffix]) =>
     Object.entries({ index: "index", threads: "threadless" }).map(([entry, source]) =>
@@ -76,6 +76,4 @@ await Promise.all([
 ]);
 for (const name of shipped) copyFileSync(`build/${name}.wasm`, `dist/${name}.wasm`);
 copyFileSync("build/worker.txt", "dist/worker.js");
-// Its loader is part of the bundles.
-copyFileSync(bin("assemblyscript", "LICENSE"), "dist/LICENSE-assemblyscript");
 run(bin("typescript", "bin/tsc"), "-p", "tsconfig.build.json");

@@ -16,7 +16,7 @@ export interface AttendAsyncOptions extends AttendOptions {
 }
 
 /**
- * Operations of a step: below a millisecond on a desktop, a few on a phone, so that slices end about on time. A step is not
+ * Operations of a step, a thread: below a millisecond on a desktop, a few on a phone, so that slices end about on time. A step is not
  * smaller than six rows of attention over all keys.
  */
 const STEP_FLOPS = 2 ** 25;
@@ -54,7 +54,8 @@ export async function attendAsync(
   const { cache, out } = checked;
   // What was to be written to `out` is kept until nothing can end the call.
   const call = { ...checked, out: undefined };
-  const all = passFlops(attention, call, STEP_FLOPS);
+  const stepFlops = STEP_FLOPS * attention.kernels.threads.used;
+  const all = passFlops(attention, call, stepFlops);
   const expectWanted = () => {
     signal?.throwIfAborted();
     expectAttention(where, attention);
@@ -62,7 +63,7 @@ export async function attendAsync(
   };
   const hold = cache && (call.newKeys > 0 ? "appending" : "reading");
   if (hold) cache.holds[hold]++;
-  const steps = forward(attention, [call], { where, stepFlops: STEP_FLOPS, ownScratch: true });
+  const steps = forward(attention, [call], { where, stepFlops, ownScratch: true });
   try {
     let flops = 0;
     for (let end = performance.now() + sliceMs; ; ) {

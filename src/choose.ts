@@ -1,5 +1,5 @@
 import type { F32Ptr } from "./abi.ts";
-import { compile, isModule, type WasmSource } from "./compile.ts";
+import { type CarriedWasm, compile, isModule, unpack, type WasmSource } from "./compile.ts";
 import { expectFlag, HeadwiseError } from "./errors.ts";
 import type { Instance } from "./instantiate.ts";
 import { pointer } from "./memory.ts";
@@ -32,19 +32,22 @@ export async function startOwn<I extends Instance>(
 
 /** Starts the caller's own module or one of two builds: relaxed where the engine accepts it and really fuses, else simd. */
 export async function startChosen<I extends Instance>(
-  simd: WasmSource,
-  relaxed: WasmSource,
+  simd: CarriedWasm,
+  relaxed: CarriedWasm,
   choice: Choice,
   instantiate: (module: WebAssembly.Module) => Promise<I>,
 ): Promise<Started<I>> {
   if (choice.module !== undefined) return startOwn(choice, instantiate);
   if (expectFlag("loadKernels", "deterministic", choice.deterministic))
-    return start(simd, "deterministic was asked for", instantiate);
-  if (!isModule(relaxed) && !WebAssembly.validate(relaxed))
-    return start(simd, "this engine has no relaxed SIMD", instantiate);
-  const started = await start(relaxed, "this engine fuses multiply and add", instantiate);
+    return start(unpack(simd), "deterministic was asked for", instantiate);
+  const fast = unpack(relaxed);
+  if (!isModule(fast) && !WebAssembly.validate(fast))
+    return start(unpack(simd), "this engine has no relaxed SIMD", instantiate);
+  const started = await start(fast, "this engine fuses multiply and add", instantiate);
   // An engine that accepts relaxed SIMD and does not fuse gains nothing from it and loses the bits that all engines share.
-  return started.fused ? started : start(simd, "this engine accepts relaxed SIMD but does not fuse", instantiate);
+  return started.fused
+    ? started
+    : start(unpack(simd), "this engine accepts relaxed SIMD but does not fuse", instantiate);
 }
 
 /** A module of something else fails on its imports or exports before its kernels can be counted. */

@@ -1,25 +1,19 @@
 import { type Started, startChosen } from "./choose.ts";
+import type { CarriedWasm } from "./compile.ts";
 import type { WorkerAnswer, WorkerStart } from "./control.ts";
 import { SHARES, type Shares, shareKernels } from "./cuts.ts";
 import { HeadwiseError } from "./errors.ts";
 import { letExit, listen, planThreads, type ThreadHost, type ThreadWorker } from "./hosts.ts";
 import { instantiateShared, type SharedInstance } from "./instantiate.ts";
-import {
-  chooseKernels,
-  type Kernels,
-  type LoadOptions,
-  type Threads,
-  type WasmSource,
-  wrapKernels,
-} from "./kernels.ts";
+import { chooseKernels, type Kernels, type LoadOptions, type Threads, wrapKernels } from "./kernels.ts";
 import { Team } from "./team.ts";
 
-/** The bytes or modules of all builds. */
+/** All builds. */
 export interface Builds {
-  readonly simd: WasmSource;
-  readonly relaxed: WasmSource;
-  readonly simdThreads: WasmSource;
-  readonly relaxedThreads: WasmSource;
+  readonly simd: CarriedWasm;
+  readonly relaxed: CarriedWasm;
+  readonly simdThreads: CarriedWasm;
+  readonly relaxedThreads: CarriedWasm;
 }
 
 /** How long to wait, and what to share. */

@@ -1,4 +1,3 @@
-import * as loader from "@assemblyscript/loader";
 import { KERNEL_ARITY, type KernelTable } from "./abi.ts";
 import { HeadwiseError } from "./errors.ts";
 import { LinearMemory } from "./memory.ts";
@@ -27,25 +26,15 @@ type ModuleExports = KernelTable & {
  * Asynchronous because some browsers refuse to start more than 4 KB synchronously on a page's own thread.
  */
 export async function instantiate(module: WebAssembly.Module): Promise<Instance> {
-  const memory = createMemory();
-  return adopt((await loader.instantiate(module, { env: { memory } })).instance, memory);
-}
-
-/** The same, at once, for workers and tests. */
-export function instantiateSync(module: WebAssembly.Module): Instance {
-  const memory = createMemory();
-  return adopt(loader.instantiateSync(module, { env: { memory } }).instance, memory);
+  const memory = new WebAssembly.Memory({ initial: 1 });
+  return adopt(await WebAssembly.instantiate(module, { env: { memory } }), memory);
 }
 
 /** Starts a module of a threaded build on shared memory. */
 export async function instantiateShared(module: WebAssembly.Module): Promise<SharedInstance> {
   const wasmMemory = createSharedMemory();
-  const { instance } = await loader.instantiate(module, { env: { memory: wasmMemory } });
+  const instance = await WebAssembly.instantiate(module, { env: { memory: wasmMemory } });
   return { ...adopt(instance, wasmMemory), module, wasmMemory };
-}
-
-function createMemory(): WebAssembly.Memory {
-  return new WebAssembly.Memory({ initial: 1 });
 }
 
 /** Pages that shared memory may grow to: 4 GiB, or less where an engine cannot set so many addresses aside. */
@@ -63,7 +52,8 @@ function createSharedMemory(): WebAssembly.Memory {
   throw refused;
 }
 
-function adopt(instance: WebAssembly.Instance, memory: WebAssembly.Memory): Instance {
+/** The kernels of an instance, checked against those of this host. */
+export function adopt(instance: WebAssembly.Instance, memory: WebAssembly.Memory): Instance {
   const exports = instance.exports as unknown as ModuleExports;
   for (const [name, arity] of Object.entries(KERNEL_ARITY)) {
     const kernel: unknown = exports[name as keyof KernelTable];

@@ -1,6 +1,6 @@
 import type { KernelTable } from "./abi.ts";
 import { type Started, startChosen, startOwn } from "./choose.ts";
-import type { WasmSource } from "./compile.ts";
+import type { CarriedWasm, WasmSource } from "./compile.ts";
 import { describe, expectFields, HeadwiseError } from "./errors.ts";
 import { type Instance, instantiate } from "./instantiate.ts";
 import { DISPOSE, expectMade, type Releasable } from "./lifetime.ts";
@@ -85,8 +85,8 @@ export async function ownKernels(options: LoadOptions): Promise<Kernels> {
 
 /** Starts the caller's module or the better of two builds. `why` says why there is one thread where more are wanted. */
 export async function chooseKernels(
-  simd: WasmSource,
-  relaxed: WasmSource,
+  simd: CarriedWasm,
+  relaxed: CarriedWasm,
   options: LoadOptions = {},
   why: string = ONE_THREAD,
 ): Promise<Kernels> {

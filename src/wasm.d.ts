@@ -1,6 +1,6 @@
-// What a `.wasm` import is depends on the door: bytes where the bundle inlines them, a module where the host loads them.
+// What a `.wasm` import is depends on the door: base64 where the bundle inlines it, a module where the host loads it.
 declare module "*.wasm" {
-  const source: WebAssembly.Module | BufferSource;
+  const source: WebAssembly.Module | string;
   export default source;
 }
 

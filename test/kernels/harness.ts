@@ -2,9 +2,10 @@
 // are copied into linear memory between guards, the kernel runs, and what it left is copied back.
 
 import { readFileSync } from "node:fs";
+import * as loader from "@assemblyscript/loader";
 import type { AttentionShape, CacheShape, KernelTable, Plain, Reference } from "../../src/abi.ts";
 import { ATTENTION_SHAPE_BYTES, CACHE_SHAPE_BYTES, storeAttentionShape, storeCacheShape } from "../../src/abi.ts";
-import { type Instance, instantiateSync } from "../../src/instantiate.ts";
+import { adopt, type Instance } from "../../src/instantiate.ts";
 
 export const builds = ["debug", "simd", "relaxed"] as const;
 export type BuildName = (typeof builds)[number];
@@ -12,7 +13,9 @@ export type BuildName = (typeof builds)[number];
 /** A fresh instance of one build, with a memory of its own. */
 export function load(build: BuildName): Instance {
   const bytes = readFileSync(new URL(`../../build/${build}.wasm`, import.meta.url));
-  return instantiateSync(new WebAssembly.Module(bytes));
+  const memory = new WebAssembly.Memory({ initial: 1 });
+  // The loader turns an assertion that fails in the debug build into an error with its text and place.
+  return adopt(loader.instantiateSync(bytes, { env: { memory } }).instance, memory);
 }
 
 export type KernelName = keyof KernelTable;
