@@ -25,6 +25,7 @@ export default defineConfig({
     alias: {
       "headwise/reference": "/src/reference/index.ts",
       "headwise/threads": "/src/threads.ts",
+      "headwise/shards": "/src/shards.ts",
       "headwise/core": "/src/core.ts",
       headwise: "/src/index.ts",
     },

@@ -16,7 +16,6 @@ const POINTEES = {
 };
 const NULLABLE = "OrNull";
 const STORE = { i32: "setInt32", u32: "setUint32", f32: "setFloat32" };
-const LOAD = { i32: "getInt32", u32: "getUint32", f32: "getFloat32" };
 
 const isScalar = (type) => type in STORE;
 const isPointer = (type, structs) => type.replace(NULLABLE, "") in POINTEES || structs.has(type.replace(/Ptr$/, ""));
@@ -105,14 +104,10 @@ function emit(kernels, structs) {
         (field, i) => `  view.${STORE[field.type] ?? STORE.u32}(at + ${i * 4}, shape.${field.name}, LITTLE_ENDIAN);`,
       ),
       "}",
-      `export function load${name}(view: DataView, at: number): ${name} {`,
-      "  return {",
-      ...fields.map(({ name, type }, i) => {
-        const read = `view.${LOAD[type] ?? LOAD.u32}(at + ${i * 4}, LITTLE_ENDIAN)`;
-        return `    ${name}: ${isScalar(type) ? read : `${read} as ${ts(type)}`},`;
-      }),
-      "  };",
-      "}",
+      `/** Where the fields of ${name} lie. */`,
+      `export const ${constant}_AT = {`,
+      ...fields.map((field, i) => `  ${field.name}: ${i * 4},`),
+      "} as const;",
       "",
     );
   }

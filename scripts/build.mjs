@@ -39,8 +39,9 @@ const common = {
   legalComments: "none",
   minify: true,
 };
-// A script of one expression, so that it runs as a module and as none.
+// Scripts of one expression, so that they run as modules and as none.
 await build({ ...common, format: "iife", entryPoints: ["src/worker.ts"], outfile: "build/worker.txt" });
+await build({ ...common, format: "iife", entryPoints: ["src/shardworker.ts"], outfile: "build/shard.txt" });
 if (process.argv.includes("--wasm")) process.exit();
 
 /** Leaves `.wasm` imports to the host: they lie beside the bundle in dist/. `suffix` is what the host wants behind. */
@@ -55,19 +56,22 @@ rmSync("dist", { recursive: true, force: true });
 mkdirSync("dist");
 await Promise.all([
   build({ ...common, entryPoints: ["src/index.ts"], outfile: "dist/index.js", loader: { ".wasm": "base64" } }),
-  build({
-    ...common,
-    entryPoints: ["src/threads.ts"],
-    outfile: "dist/threads.js",
-    loader: { ".wasm": "base64", ".txt": "text" },
-  }),
+  ...["threads", "shards"].map((entry) =>
+    build({
+      ...common,
+      entryPoints: [`src/${entry}.ts`],
+      outfile: `dist/${entry}.js`,
+      loader: { ".wasm": "base64", ".txt": "text" },
+    }),
+  ),
   ...Object.entries({ workerd: "", "edge-light": "?module" }).flatMap(([host, suffix]) =>
-    Object.entries({ index: "index", threads: "threadless" }).map(([entry, source]) =>
+    Object.entries({ index: "index", threads: "threadless", shards: "shards" }).map(([entry, source]) =>
       build({
         ...common,
         entryPoints: [`src/${source}.ts`],
         outfile: `dist/${entry}.${host}.js`,
         plugins: [hostLoadsWasm(suffix)],
+        loader: { ".txt": "text" },
       }),
     ),
   ),
@@ -76,4 +80,5 @@ await Promise.all([
 ]);
 for (const name of shipped) copyFileSync(`build/${name}.wasm`, `dist/${name}.wasm`);
 copyFileSync("build/worker.txt", "dist/worker.js");
+copyFileSync("build/shard.txt", "dist/shards-worker.js");
 run(bin("typescript", "bin/tsc"), "-p", "tsconfig.build.json");

@@ -73,37 +73,36 @@ export function storeAttentionShape(view: DataView, at: number, shape: Attention
   view.setInt32(at + 100, shape.biasRowStride, LITTLE_ENDIAN);
   view.setUint32(at + 104, shape.lse, LITTLE_ENDIAN);
 }
-export function loadAttentionShape(view: DataView, at: number): AttentionShape {
-  return {
-    qLen: view.getInt32(at + 0, LITTLE_ENDIAN),
-    kvLen: view.getInt32(at + 4, LITTLE_ENDIAN),
-    qStart: view.getInt32(at + 8, LITTLE_ENDIAN),
-    left: view.getInt32(at + 12, LITTLE_ENDIAN),
-    right: view.getInt32(at + 16, LITTLE_ENDIAN),
-    numHeads: view.getInt32(at + 20, LITTLE_ENDIAN),
-    numKvHeads: view.getInt32(at + 24, LITTLE_ENDIAN),
-    headDim: view.getInt32(at + 28, LITTLE_ENDIAN),
-    valueDim: view.getInt32(at + 32, LITTLE_ENDIAN),
-    qStride: view.getInt32(at + 36, LITTLE_ENDIAN),
-    qHeadStride: view.getInt32(at + 40, LITTLE_ENDIAN),
-    outStride: view.getInt32(at + 44, LITTLE_ENDIAN),
-    outHeadStride: view.getInt32(at + 48, LITTLE_ENDIAN),
-    scale: view.getFloat32(at + 52, LITTLE_ENDIAN),
-    softcap: view.getFloat32(at + 56, LITTLE_ENDIAN),
-    slopes: view.getUint32(at + 60, LITTLE_ENDIAN) as F32Ptr | NullPtr,
-    sinks: view.getUint32(at + 64, LITTLE_ENDIAN) as F32Ptr | NullPtr,
-    extraKey: view.getUint32(at + 68, LITTLE_ENDIAN) as F32Ptr | NullPtr,
-    extraValue: view.getUint32(at + 72, LITTLE_ENDIAN) as F32Ptr | NullPtr,
-    zeroKey: view.getInt32(at + 76, LITTLE_ENDIAN),
-    keep: view.getUint32(at + 80, LITTLE_ENDIAN) as U8Ptr | NullPtr,
-    keepHeadStride: view.getInt32(at + 84, LITTLE_ENDIAN),
-    keepRowStride: view.getInt32(at + 88, LITTLE_ENDIAN),
-    bias: view.getUint32(at + 92, LITTLE_ENDIAN) as F32Ptr | NullPtr,
-    biasHeadStride: view.getInt32(at + 96, LITTLE_ENDIAN),
-    biasRowStride: view.getInt32(at + 100, LITTLE_ENDIAN),
-    lse: view.getUint32(at + 104, LITTLE_ENDIAN) as F32Ptr | NullPtr,
-  };
-}
+/** Where the fields of AttentionShape lie. */
+export const ATTENTION_SHAPE_AT = {
+  qLen: 0,
+  kvLen: 4,
+  qStart: 8,
+  left: 12,
+  right: 16,
+  numHeads: 20,
+  numKvHeads: 24,
+  headDim: 28,
+  valueDim: 32,
+  qStride: 36,
+  qHeadStride: 40,
+  outStride: 44,
+  outHeadStride: 48,
+  scale: 52,
+  softcap: 56,
+  slopes: 60,
+  sinks: 64,
+  extraKey: 68,
+  extraValue: 72,
+  zeroKey: 76,
+  keep: 80,
+  keepHeadStride: 84,
+  keepRowStride: 88,
+  bias: 92,
+  biasHeadStride: 96,
+  biasRowStride: 100,
+  lse: 104,
+} as const;
 
 export interface CacheShape {
   readonly numKvHeads: number;
@@ -125,17 +124,16 @@ export function storeCacheShape(view: DataView, at: number, shape: CacheShape): 
   view.setInt32(at + 20, shape.vStride, LITTLE_ENDIAN);
   view.setInt32(at + 24, shape.vHeadStride, LITTLE_ENDIAN);
 }
-export function loadCacheShape(view: DataView, at: number): CacheShape {
-  return {
-    numKvHeads: view.getInt32(at + 0, LITTLE_ENDIAN),
-    headDim: view.getInt32(at + 4, LITTLE_ENDIAN),
-    valueDim: view.getInt32(at + 8, LITTLE_ENDIAN),
-    kStride: view.getInt32(at + 12, LITTLE_ENDIAN),
-    kHeadStride: view.getInt32(at + 16, LITTLE_ENDIAN),
-    vStride: view.getInt32(at + 20, LITTLE_ENDIAN),
-    vHeadStride: view.getInt32(at + 24, LITTLE_ENDIAN),
-  };
-}
+/** Where the fields of CacheShape lie. */
+export const CACHE_SHAPE_AT = {
+  numKvHeads: 0,
+  headDim: 4,
+  valueDim: 8,
+  kStride: 12,
+  kHeadStride: 16,
+  vStride: 20,
+  vHeadStride: 24,
+} as const;
 
 /** The kernels as the host calls them. */
 export interface KernelTable {

@@ -3,6 +3,7 @@ import { type AttendOptions, checkCall, commit, expectAttention } from "./call.t
 import { describe, expectFinite, expectRecord } from "./errors.ts";
 import { forward, passFlops } from "./forward.ts";
 import { expectAlive } from "./lifetime.ts";
+import { expectSignal } from "./signal.ts";
 import { othersTurn } from "./turn.ts";
 
 /** What `attendAsync` may be told besides what `attend` may. */
@@ -87,9 +88,4 @@ export async function attendAsync(
     steps.return(undefined as never);
     if (hold) cache.holds[hold]--;
   }
-}
-
-function expectSignal(where: string, signal: AbortSignal): void {
-  if (typeof signal !== "object" || signal === null || typeof signal.throwIfAborted !== "function")
-    throw new TypeError(`${where}: signal expected an AbortSignal, got ${describe(signal)}`);
 }

@@ -1,6 +1,6 @@
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
 import { expectKernels, type Kernels } from "./kernels.ts";
-import { type Layer, storeLayer } from "./layer.ts";
+import { type CheckedWeights, checkWeights, type Layer, storeLayer } from "./layer.ts";
 import { DISPOSE, type Releasable } from "./lifetime.ts";
 import { createRotary, type Rotary } from "./rotary.ts";
 import type { AttentionWeights } from "./weights.ts";
@@ -41,7 +41,17 @@ export interface Attention extends Releasable {
 export function createAttention(kernels: Kernels, config: AttentionConfig, weights: AttentionWeights): Attention {
   expectKernels("createAttention", kernels);
   const checked = checkConfig("createAttention", config);
-  const layer = storeLayer("createAttention", kernels, checked, weights);
+  return packAttention("createAttention", kernels, checked, checkWeights("createAttention", checked, weights));
+}
+
+/** The same from what was checked. Without `weights.wo`, the heads' outputs are y: [.., numHeads·valueDim]. */
+export function packAttention(
+  where: string,
+  kernels: Kernels,
+  config: CheckedConfig,
+  weights: CheckedWeights,
+): Attention {
+  const layer = storeLayer(where, kernels, config, weights);
   let released = false;
   const release = () => {
     if (released) return;
@@ -50,14 +60,19 @@ export function createAttention(kernels: Kernels, config: AttentionConfig, weigh
   };
   return {
     kernels,
-    config: checked,
+    config,
     bytes: layer.bytes,
     layer,
-    rotary: checked.rope && createRotary(checked.rope),
+    rotary: config.rope && createRotary(config.rope),
     get released() {
       return released;
     },
     release,
     [DISPOSE]: release,
   };
+}
+
+/** Floats of a row of y: dModel, or those of all heads where the layer has no wo. */
+export function widthOf({ config, layer }: Attention): number {
+  return layer.wo ? config.dModel : config.numHeads * config.valueDim;
 }

@@ -1,7 +1,7 @@
 // What happens to the rows of one chunk, between where they come from and where they go.
 
 import { type F32Ptr, storeCacheShape } from "./abi.ts";
-import type { Attention } from "./attention.ts";
+import { type Attention, widthOf } from "./attention.ts";
 import type { AttendCall } from "./call.ts";
 import { type Linear, project } from "./linear.ts";
 import { maskElements } from "./mask.ts";
@@ -125,19 +125,20 @@ export function* settleQueries(pass: Pass, runs: Runs): Steps {
     }
   }
   const [heads, y] = [pointer.f32(base + places.heads), pointer.f32(base + places.y)];
-  yield* project(kernels, layer.wo, y, stride.y, heads, stride.heads, rows, stepFlops);
+  if (layer.wo) yield* project(kernels, layer.wo, y, stride.y, heads, stride.heads, rows, stepFlops);
   for (const run of runs) copyOut(pass, run);
 }
 
 /** Copies a run of the chunk's outputs to where the call wants them. */
 function copyOut({ attention, places, base, stride }: Pass, { of, begin, end, at }: RowRun<PassCall>): void {
-  const { dModel } = attention.config;
-  const from = attention.kernels.memory.f32(base + places.y + 4 * at * stride.y, (end - begin) * stride.y);
-  if (stride.y === dModel) of.y.set(from, begin * dModel);
+  const width = widthOf(attention);
+  const [place, rowStride] = attention.layer.wo ? [places.y, stride.y] : [places.heads, stride.heads];
+  const from = attention.kernels.memory.f32(base + place + 4 * at * rowStride, (end - begin) * rowStride);
+  if (rowStride === width) of.y.set(from, begin * width);
   else
     for (let r = begin; r < end; r++) {
-      const row = (r - begin) * stride.y;
-      of.y.set(from.subarray(row, row + dModel), r * dModel);
+      const row = (r - begin) * rowStride;
+      of.y.set(from.subarray(row, row + width), r * width);
     }
 }
 

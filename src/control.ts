@@ -27,10 +27,8 @@ export const NEXT: number = WORD;
 export const LEFT: number = 2 * WORD;
 /** 1 when the workers are to end. */
 export const STOPPED: number = 3 * WORD;
-/** Microseconds that a worker looks for the next job before it sleeps. */
-export const SPIN: number = 4 * WORD;
 /** 1 + the number of a kernel that failed in a worker; behind it the length of the error's text, and the text. */
-export const FAILED: number = 5 * WORD;
+export const FAILED: number = 4 * WORD;
 const TEXT = FAILED + 2;
 const TEXT_LENGTH = 3 * WORD - 2;
 const WORDS = 8 * WORD;
@@ -62,6 +60,8 @@ export interface WorkerStart {
   readonly control: number;
   /** 1 and up: 0 is the main thread. */
   readonly thread: number;
+  /** Microseconds to look for the next job before sleeping. */
+  readonly lookFor: number;
 }
 
 /** What a worker answers: that it is ready, or why it is not. */
@@ -137,10 +137,10 @@ export function takeFailure({ words }: Control): { readonly kernel: string; read
 }
 
 /** Tells the processor that this thread only looks again and again, where the engine can. */
-export const pause: () => void = (Atomics as { pause?: () => void }).pause ?? (() => {});
+const pause: () => void = (Atomics as { pause?: () => void }).pause ?? (() => {});
 
 /** Looks until `done` or until some microseconds have passed. Returns whether it is done. */
-export function spin(microseconds: number, done: () => boolean): boolean {
+function spin(microseconds: number, done: () => boolean): boolean {
   const end = performance.now() + microseconds / 1000;
   do {
     // Clocks cost more than looking.
@@ -150,4 +150,17 @@ export function spin(microseconds: number, done: () => boolean): boolean {
     }
   } while (performance.now() < end);
   return false;
+}
+
+/**
+ * A way to look for something before sleeping, for up to `most` microseconds: shorter each time that it was in vain, since
+ * a thread that looks may be in the way of the very thread it waits for, and longer again each time that it was not.
+ */
+export function createLooking(most: number): (done: () => boolean) => boolean {
+  let microseconds = most;
+  return (done) => {
+    const found = spin(microseconds, done);
+    microseconds = found ? Math.min(most, 2 * microseconds) : Math.max(most / 16, microseconds / 2);
+    return found;
+  };
 }

@@ -58,7 +58,7 @@ export async function loadThreaded(
     );
   }
   const { instance } = started;
-  const team = new Team("loadKernels", instance, host.processors, patienceMs);
+  const team = new Team("loadKernels", instance, count > host.processors, patienceMs);
   const failed = await enlist(team, instance, count - 1, host.createWorker, startMs);
   host.close?.();
   if (team.size === 1) {
@@ -85,7 +85,12 @@ async function enlist(
   startMs: number,
 ): Promise<readonly string[]> {
   const starts = Array.from({ length: count }, (_, i) =>
-    startWorker(team, createWorker, { module, memory, control: team.at, thread: i + 1 }, startMs),
+    startWorker(
+      team,
+      createWorker,
+      { module, memory, control: team.at, thread: i + 1, lookFor: team.lookFor },
+      startMs,
+    ),
   );
   const answers = await Promise.all(starts);
   return answers.filter((why) => why !== undefined);

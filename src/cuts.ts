@@ -2,17 +2,11 @@
 // threads. The bits stay, because no kernel lets a cut be seen. Tiles shrink towards the end of a call, so that threads
 // of any speed end together; what is too little to share is called directly.
 
-import { PANEL, ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../assembly/layout.ts";
-import {
-  type AttentionShape,
-  type AttentionShapePtr,
-  type KernelTable,
-  loadAttentionShape,
-  loadCacheShape,
-  NULL,
-} from "./abi.ts";
+import { PANEL, TILE_ROWS } from "../assembly/layout.ts";
+import { ATTENTION_SHAPE_AT, type AttentionShape, CACHE_SHAPE_AT, type KernelTable, NULL } from "./abi.ts";
 import { TILES } from "./control.ts";
 import { aligned, type LinearMemory } from "./memory.ts";
+import { workFloats } from "./segment.ts";
 import type { Team } from "./team.ts";
 
 /** What is too little to share, in floating-point operations of a matrix product: a core does some 50 a nanosecond. */
@@ -43,7 +37,7 @@ const ATTENTION_ROWS = 12;
 /** What an element costs where it is not multiplied, in the operations that take as long. */
 const ROTATED = 16;
 const NORMED = 8;
-const COPIED = 8;
+const COPIED = 24;
 const SOFTMAXED = 40;
 /** A product of the unfused kernels, which are plain loops, takes as long as so many. */
 const UNFUSED = 4;
@@ -104,13 +98,35 @@ function blocksOf(panels: number, rows: number, load: Load): { panels: Range; ro
   return tiles;
 }
 
+/** The counts of an AttentionShape: what the work of a call depends on. */
+type Counts = Pick<
+  AttentionShape,
+  "qLen" | "kvLen" | "qStart" | "left" | "right" | "numHeads" | "numKvHeads" | "headDim" | "valueDim"
+>;
+
+/** Reads them; the other fields of a shape are not read, because small calls go through here too. */
+function countsAt(view: DataView, at: number): Counts {
+  const read = (field: keyof Counts) => view.getInt32(at + ATTENTION_SHAPE_AT[field], true);
+  return {
+    qLen: read("qLen"),
+    kvLen: read("kvLen"),
+    qStart: read("qStart"),
+    left: read("left"),
+    right: read("right"),
+    numHeads: read("numHeads"),
+    numKvHeads: read("numKvHeads"),
+    headDim: read("headDim"),
+    valueDim: read("valueDim"),
+  };
+}
+
 /** Keys that the query at token t may attend, at most. */
-function keysOf({ kvLen, qStart, left, right }: AttentionShape, t: number): number {
+function keysOf({ kvLen, qStart, left, right }: Counts, t: number): number {
   return Math.max(0, Math.min(kvLen, qStart + t + right + 1) - Math.max(0, qStart + t - left));
 }
 
 /** The work of `rows` rows of attention, of tokens all over the call. */
-function attentionWork(shape: AttentionShape, rows: number): number {
+function attentionWork(shape: Counts, rows: number): number {
   const group = shape.numHeads / shape.numKvHeads;
   const keys = (keysOf(shape, 0) + keysOf(shape, shape.qLen - 1)) / 2;
   const streamed = Math.max(1, STREAM_ROWS / (shape.qLen * group));
@@ -121,7 +137,7 @@ function attentionWork(shape: AttentionShape, rows: number): number {
  * The rows begin..end of attention_f32 in tiles: the last rows first, which see the most keys where it is causal, of one
  * kv head after the other, so that as many heads as possible are at work; whole heads where they have few rows.
  */
-function attentionTiles(shape: AttentionShape, begin: number, end: number, load: Load): Range[] {
+function attentionTiles(shape: Counts, begin: number, end: number, load: Load): Range[] {
   const { qLen, numHeads, numKvHeads } = shape;
   const rows = (qLen * numHeads) / numKvHeads;
   if (rows <= ATTENTION_ROWS || numKvHeads > TILES / 4) return rangesOf(begin, end, rows, 0, load);
@@ -146,12 +162,6 @@ function attentionTiles(shape: AttentionShape, begin: number, end: number, load:
   return ranges;
 }
 
-/** Bytes of attention_f32's scratch. */
-function scratchBytes({ headDim, valueDim }: AttentionShape): number {
-  const columns = PANEL * Math.ceil(valueDim / PANEL);
-  return aligned(4 * (TILE_ROWS * (headDim + columns + ROW_STATE) + SCRATCH_STRIP));
-}
-
 /** The kernels `direct`, on all threads of the team where that pays. */
 export function shareKernels(
   direct: KernelTable,
@@ -161,7 +171,7 @@ export function shareKernels(
 ): KernelTable {
   const pays = (work: number) => work >= shares.call && work > 0 && team.size > 1;
   const loadOf = (work: number): Load => ({ work, least: shares.tile, threads: team.size });
-  const shapeAt = (at: AttentionShapePtr) => loadAttentionShape(memory.view(), at);
+  const shapeAt = (at: number) => countsAt(memory.view(), at);
   /** A call whose range is cut and whose other arguments stay. */
   const run = (name: keyof KernelTable, args: readonly number[], ranges: readonly Range[], own = 0) =>
     team.run(
@@ -194,14 +204,15 @@ export function shareKernels(
       const shape = shapeAt(at);
       const work = attentionWork(shape, end - begin);
       if (!pays(work)) return direct.attention_f32(out, q, pages, scratch, at, begin, end);
-      const bytes = scratchBytes(shape);
+      const bytes = aligned(4 * workFloats(shape.headDim, shape.valueDim));
       const own = team.own(bytes);
       if (own === undefined) return direct.attention_f32(out, q, pages, scratch, at, begin, end);
       run("attention_f32", [out, q, pages, own, at], attentionTiles(shape, begin, end, loadOf(work)), bytes);
     },
     append_f32(pages, k, v, at, past, begin, end) {
-      const { numKvHeads, headDim, valueDim } = loadCacheShape(memory.view(), at);
-      const work = COPIED * (end - begin) * numKvHeads * (headDim + valueDim);
+      const view = memory.view();
+      const read = (field: keyof typeof CACHE_SHAPE_AT) => view.getInt32(at + CACHE_SHAPE_AT[field], true);
+      const work = COPIED * (end - begin) * read("numKvHeads") * (read("headDim") + read("valueDim"));
       if (!pays(work)) return direct.append_f32(pages, k, v, at, past, begin, end);
       // Panels of keys are written whole where all their keys are of one tile.
       run("append_f32", [pages, k, v, at, past], rangesOf(begin, end, PANEL, past % PANEL, loadOf(work)));

@@ -1,5 +1,5 @@
 import { NULL } from "./abi.ts";
-import type { Attention } from "./attention.ts";
+import { type Attention, widthOf } from "./attention.ts";
 import type { AttendCall } from "./call.ts";
 import {
   copyIn,
@@ -58,7 +58,8 @@ export function* forward(
   const needs = calls.map(({ masks, target }) => segmentNeeds(masks, target, Math.min(rows, target.qLen), columns));
   const { places, bytes } = placePass(config, rows, needs);
   // Scratch comes last: it stays when it has grown, so nothing may fail after it.
-  const ys = calls.map(({ where, out, batch, qLen }) => out ?? createFloats(where, "y", batch * qLen * config.dModel));
+  const width = widthOf(attention);
+  const ys = calls.map(({ where, out, batch, qLen }) => out ?? createFloats(where, "y", batch * qLen * width));
   const maps = createFloats(where, "maps", first.batch * config.numHeads * first.qLen * columns);
   const taken: number[] = [];
   try {
@@ -94,7 +95,7 @@ export function passFlops(attention: Attention, call: AttendCall, stepFlops: num
   const shape = callShape(attention);
   const rows = chunkRows(config, Math.max(queryRows(call), keyRows(call)));
   const linear = ({ panels, k }: Linear, count: number) => linearFlops(panels, k, count);
-  let flops = linear(wq, queryRows(call)) + linear(wo, queryRows(call));
+  let flops = linear(wq, queryRows(call)) + (wo ? linear(wo, queryRows(call)) : 0);
   flops += linear(wk, keyRows(call)) + linear(wv, keyRows(call));
   for (const [begin, end] of chunksOf(queryRows(call), rows))
     for (const segment of segmentsOf(call, { of: call, begin, end, at: 0 }, stepFlops))

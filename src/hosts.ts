@@ -18,7 +18,7 @@ export interface ThreadHost {
 }
 
 /** Threads of "auto": one a processor, but no more than these. Some browsers claim more processors than there are. */
-const AUTO_MOST = 8;
+export const AUTO_MOST = 8;
 
 /** How many threads to start, and why. */
 export function planThreads(
@@ -41,18 +41,18 @@ interface Telling {
 }
 
 /** Calls `answered` with what the worker posts, and `ended` with the reason when it is over. */
-export function listen(
+export function listen<Answer = WorkerAnswer>(
   worker: ThreadWorker,
-  answered: (answer: WorkerAnswer) => void,
+  answered: (answer: Answer) => void,
   ended: (why: string) => void,
 ): void {
   const telling = worker as Telling;
   if (telling.on) {
-    telling.on("message", (answer) => answered(answer as WorkerAnswer));
+    telling.on("message", (answer) => answered(answer as Answer));
     telling.on("error", (error) => ended(String(error)));
     telling.on("exit", (code) => ended(`it ended with code ${code}`));
   } else {
-    telling.addEventListener?.("message", ({ data }) => answered(data as WorkerAnswer));
+    telling.addEventListener?.("message", ({ data }) => answered(data as Answer));
     telling.addEventListener?.("error", ({ message }) => ended(message || "its source was refused"));
   }
 }

@@ -20,7 +20,8 @@ export interface Layer {
   readonly wkv: Linear | undefined;
   /** All three as one, where queries come from rows of that length too. */
   readonly wqkv: Linear | undefined;
-  readonly wo: Linear;
+  /** None in a layer that gives its heads' outputs as they are. */
+  readonly wo: Linear | undefined;
   readonly qNorm: F32Ptr;
   readonly kNorm: F32Ptr;
   readonly slopes: F32Ptr | NullPtr;
@@ -29,15 +30,14 @@ export interface Layer {
   readonly extraValue: F32Ptr | NullPtr;
 }
 
-const LINEARS = ["wq", "wk", "wv", "wo"] as const;
 type VectorName = "qNorm" | "kNorm" | "slopes" | "sinks" | "extraKey" | "extraValue";
-type Places = Record<"wq" | "wk" | "wv" | "wo", LinearPlace> & Record<VectorName, number>;
+type Places = Record<"wq" | "wk" | "wv", LinearPlace> & { wo: LinearPlace | undefined } & Record<VectorName, number>;
 
 /**
  * Where everything lies. It depends on the configuration alone (biases, sinks and extra keys have their place whether
  * they come or not), so that the bytes are known before there are weights.
  */
-export function layerLayout(config: CheckedConfig): { places: Places; bytes: number } {
+export function layerLayout(config: CheckedConfig, withWo = true): { places: Places; bytes: number } {
   const { dModel, numHeads, numKvHeads, headDim, valueDim, kdim, vdim } = config;
   const layout = new Layout();
   const [wq, wk, wv] = placeLinears(layout, [
@@ -45,7 +45,7 @@ export function layerLayout(config: CheckedConfig): { places: Places; bytes: num
     [numKvHeads * headDim, kdim],
     [numKvHeads * valueDim, vdim],
   ]) as [LinearPlace, LinearPlace, LinearPlace];
-  const [wo] = placeLinears(layout, [[dModel, numHeads * valueDim]]) as [LinearPlace];
+  const [wo] = placeLinears(layout, withWo ? [[dModel, numHeads * valueDim]] : []);
   const gains = normGains(config);
   const places = {
     wq,
@@ -62,15 +62,14 @@ export function layerLayout(config: CheckedConfig): { places: Places; bytes: num
   return { places, bytes: layout.bytes };
 }
 
-/** Checks every weight against the configuration, then packs them into a new block. */
-export function storeLayer(where: string, kernels: Kernels, config: CheckedConfig, weights: AttentionWeights): Layer {
+/** Packs weights into a new block. */
+export function storeLayer(where: string, kernels: Kernels, config: CheckedConfig, weights: CheckedWeights): Layer {
   const { memory } = kernels;
-  const checked = checkWeights(where, config, weights);
-  const { places, bytes } = layerLayout(config);
+  const { places, bytes } = layerLayout(config, weights.wo !== undefined);
   const at = memory.allocate(where, bytes);
   try {
-    const staging = memory.allocate(where, 4 * Math.max(...LINEARS.map((name) => stagedFloats(places[name]))));
-    const layer = fillLayer(kernels, config, checked, at, places, bytes, staging);
+    const staging = memory.allocate(where, 4 * Math.max(...linearPlaces(places).map(stagedFloats)));
+    const layer = fillLayer(kernels, config, weights, at, places, bytes, staging);
     memory.free(staging);
     return layer;
   } catch (error) {
@@ -79,28 +78,30 @@ export function storeLayer(where: string, kernels: Kernels, config: CheckedConfi
   }
 }
 
+function linearPlaces({ wq, wk, wv, wo }: Places): LinearPlace[] {
+  return wo ? [wq, wk, wv, wo] : [wq, wk, wv];
+}
+
 function fillLayer(
   kernels: Kernels,
   config: CheckedConfig,
-  checked: CheckedWeights,
+  weights: CheckedWeights,
   at: number,
   places: Places,
   bytes: number,
   staging: number,
 ): Layer {
-  const linear = (name: (typeof LINEARS)[number]) => {
-    const { w, bias } = checked[name];
-    return storeLinear(kernels, at, places[name], w, checked.layout, bias, staging);
-  };
+  const linear = (place: LinearPlace, { w, bias }: CheckedLinear) =>
+    storeLinear(kernels, at, place, w, weights.layout, bias, staging);
   const vector = (name: VectorName) => {
-    const data = checked.vectors[name];
+    const data = weights.vectors[name];
     if (!data) return NULL;
     kernels.memory.f32(at + places[name], data.length).set(data);
     return pointer.f32(at + places[name]);
   };
-  const wq = linear("wq");
-  const wk = linear("wk");
-  const wv = linear("wv");
+  const wq = linear(places.wq, weights.wq);
+  const wk = linear(places.wk, weights.wk);
+  const wv = linear(places.wv, weights.wv);
   const joinable = config.kdim === config.vdim;
   return {
     at,
@@ -110,7 +111,7 @@ function fillLayer(
     wv,
     wkv: joinable ? joinLinears(wk, wv) : undefined,
     wqkv: joinable && config.kdim === config.dModel ? joinLinears(wq, wk, wv) : undefined,
-    wo: linear("wo"),
+    wo: places.wo && weights.wo && linear(places.wo, weights.wo),
     qNorm: vector("qNorm") as F32Ptr,
     kNorm: vector("kNorm") as F32Ptr,
     slopes: vector("slopes"),
@@ -126,17 +127,24 @@ function normGains({ qkNorm, numHeads, numKvHeads, headDim }: CheckedConfig): { 
   return { qNorm: numHeads * headDim, kNorm: numKvHeads * headDim };
 }
 
-interface CheckedLinear {
+export interface CheckedLinear {
   readonly w: Float32Array;
   readonly bias: Float32Array | undefined;
 }
 
-interface CheckedWeights extends Record<"wq" | "wk" | "wv" | "wo", CheckedLinear> {
+/** Weights that fit their configuration, wqkv taken apart. Without wo, the heads' outputs are not projected. */
+export interface CheckedWeights extends Record<"wq" | "wk" | "wv", CheckedLinear> {
+  readonly wo: CheckedLinear | undefined;
   readonly layout: MatrixLayout;
   readonly vectors: Record<VectorName, Float32Array | undefined>;
 }
 
-function checkWeights(where: string, config: CheckedConfig, given: AttentionWeights): CheckedWeights {
+/** Checks every weight against the configuration; nothing is copied. */
+export function checkWeights(
+  where: string,
+  config: CheckedConfig,
+  given: AttentionWeights,
+): CheckedWeights & { readonly wo: CheckedLinear } {
   expectFields(where, "weights", given, WEIGHT_FIELDS);
   const { layout = "out-in" } = given;
   expectOneOf(where, "weights.layout", layout, ["out-in", "in-out"]);

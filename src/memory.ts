@@ -24,11 +24,14 @@ export function aligned(bytes: number): number {
 
 /**
  * Owns a WebAssembly memory: long-lived blocks, and one scratch block that lives for a call and keeps its largest size.
- * Every address is 64-byte aligned and not 0. Views are made where they are used and never kept, because growth
- * replaces the buffer.
+ * Every address is 64-byte aligned and not 0. Views are made where they are used and not kept by users, because
+ * growth replaces the buffer.
  */
 export class LinearMemory {
   readonly #memory: GrowableMemory;
+  /** Of the memory as it stands, and a view of all of it: both take a while to get. Nobody else grows the memory. */
+  #buffer: ArrayBufferLike;
+  #view: DataView | undefined;
   /** Sorted by address, never adjacent. */
   readonly #free: Block[] = [];
   readonly #sizes: Map<number, number> = new Map();
@@ -38,6 +41,7 @@ export class LinearMemory {
 
   constructor(memory: GrowableMemory, heapBase: number) {
     this.#memory = memory;
+    this.#buffer = memory.buffer;
     this.#end = Math.max(ALIGN, aligned(heapBase));
   }
 
@@ -48,7 +52,7 @@ export class LinearMemory {
 
   /** Bytes of the memory itself. */
   get byteLength(): number {
-    return this.#memory.buffer.byteLength;
+    return this.#buffer.byteLength;
   }
 
   /** Bytes of the scratch block, the largest any call has asked for. */
@@ -116,28 +120,31 @@ export class LinearMemory {
   }
 
   f32(at: number, length: number): Float32Array {
-    return new Float32Array(this.#memory.buffer, at, length);
+    return new Float32Array(this.#buffer, at, length);
   }
 
   u8(at: number, length: number): Uint8Array {
-    return new Uint8Array(this.#memory.buffer, at, length);
+    return new Uint8Array(this.#buffer, at, length);
   }
 
   u32(at: number, length: number): Uint32Array {
-    return new Uint32Array(this.#memory.buffer, at, length);
+    return new Uint32Array(this.#buffer, at, length);
   }
 
   view(): DataView {
-    return new DataView(this.#memory.buffer);
+    this.#view ??= new DataView(this.#buffer);
+    return this.#view;
   }
 
   /** Grows until address `end` is inside; the memory is advanced by the caller only after this succeeded. */
   #reach(where: string, end: number, asked: number): void {
-    const missing = end - this.#memory.buffer.byteLength;
+    const missing = end - this.#buffer.byteLength;
     if (missing <= 0) return;
     try {
       if (end > LARGEST) throw new RangeError("beyond 32-bit addresses");
       this.#memory.grow(Math.ceil(missing / WASM_PAGE));
+      this.#buffer = this.#memory.buffer;
+      this.#view = undefined;
     } catch (cause) {
       const text = `${where}: ${asked} more bytes do not fit: ${this.#used} in use of ${this.byteLength}, growth refused`;
       throw new HeadwiseError("OUT_OF_MEMORY", text, { cause });

@@ -93,6 +93,11 @@ export function segmentNeeds(
   };
 }
 
+/** Floats of scratch that attention_f32 works in, whatever the lengths. */
+export function workFloats(headDim: number, valueDim: number): number {
+  return TILE_ROWS * (headDim + PANEL * Math.ceil(valueDim / PANEL) + ROW_STATE) + SCRATCH_STRIP;
+}
+
 /** Takes scratch for segments, one after the other, of all these needs. */
 export function placeSegment(
   layout: Layout,
@@ -100,10 +105,9 @@ export function placeSegment(
   needs: readonly SegmentNeeds[],
 ): SegmentPlaces {
   const most = (need: keyof SegmentNeeds) => needs.reduce((largest, one) => Math.max(largest, one[need]), 0);
-  const columns = PANEL * Math.ceil(valueDim / PANEL);
   return {
     shape: layout.take(ATTENTION_SHAPE_BYTES),
-    work: layout.floats(TILE_ROWS * (headDim + columns + ROW_STATE) + SCRATCH_STRIP),
+    work: layout.floats(workFloats(headDim, valueDim)),
     keep: layout.take(most("keep")),
     bias: layout.floats(most("bias")),
     lse: layout.floats(numHeads * most("tokens")),

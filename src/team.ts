@@ -2,6 +2,7 @@ import type { KernelTable } from "./abi.ts";
 import {
   CONTROL_BYTES,
   type Control,
+  createLooking,
   EPOCH,
   KERNEL_NAMES,
   LEFT,
@@ -9,17 +10,19 @@ import {
   numbered,
   RECORD,
   runTiles,
-  SPIN,
   STOPPED,
-  spin,
   takeFailure,
   viewControl,
 } from "./control.ts";
 import { HeadwiseError } from "./errors.ts";
 import type { SharedInstance } from "./instantiate.ts";
 
-/** How long threads look for what is about to happen before they sleep, in microseconds: several times a wake-up. */
-const SPIN_MICROSECONDS = 50;
+/**
+ * Microseconds that a worker looks for the next job, and that the main thread looks for the end of one, before they sleep.
+ * Waking up takes tens of microseconds; what a call does between two kernels, up to some hundred; the last tiles, ten.
+ */
+const LOOK_FOR_JOB = 200;
+const LOOK_FOR_END = 50;
 
 /** A worker that can be ended. */
 export interface Member {
@@ -34,24 +37,30 @@ export class Team {
   readonly #members: Set<Member> = new Set();
   readonly #mayWait: boolean;
   readonly #patienceMs: number;
-  readonly #processors: number;
+  readonly #lookForEnd: ReturnType<typeof createLooking>;
   /** Address of the control block. */
   readonly at: number;
+  /** Microseconds that workers look for a job before they sleep. */
+  readonly lookFor: number;
   /** One more than the highest number of a thread. */
   #threads = 1;
   #lost = 0;
   #own = { at: 0, bytes: 0 };
 
-  /** @param patienceMs Milliseconds without a finished tile after which workers are given up. */
-  constructor(where: string, shared: SharedInstance, processors: number, patienceMs: number) {
+  /**
+   * @param crowded More threads than processors: who looks for work then keeps others from working.
+   * @param patienceMs Milliseconds without a finished tile after which workers are given up.
+   */
+  constructor(where: string, shared: SharedInstance, crowded: boolean, patienceMs: number) {
     this.#shared = shared;
     this.at = shared.memory.allocate(where, CONTROL_BYTES);
+    this.lookFor = crowded ? 0 : LOOK_FOR_JOB;
     this.#control = viewControl(shared.wasmMemory.buffer, this.at);
     this.#control.words.fill(0);
     this.#kernels = numbered(shared.kernels);
     this.#mayWait = mayWait(this.#control.words);
+    this.#lookForEnd = createLooking(crowded ? 0 : LOOK_FOR_END);
     this.#patienceMs = patienceMs;
-    this.#processors = processors;
   }
 
   /** Threads that work now. */
@@ -68,9 +77,6 @@ export class Team {
   join(member: Member, thread: number): void {
     this.#members.add(member);
     this.#threads = Math.max(this.#threads, thread + 1);
-    // Who looks for work on the processor that another thread works on keeps it from working.
-    const { words } = this.#control;
-    Atomics.store(words, SPIN, this.size > this.#processors ? 0 : SPIN_MICROSECONDS);
   }
 
   /** Counts a worker out that ended by itself. */
@@ -138,7 +144,7 @@ export class Team {
   #join(): void {
     const { words } = this.#control;
     const done = () => Atomics.load(words, LEFT) === 0;
-    if (spin(this.size > this.#processors ? 0 : SPIN_MICROSECONDS, done)) return;
+    if (this.#lookForEnd(done)) return;
     let left = -1;
     let since = 0;
     for (let now = Atomics.load(words, LEFT); now > 0; now = Atomics.load(words, LEFT)) {
@@ -147,7 +153,6 @@ export class Team {
         since = performance.now();
       } else if (performance.now() - since > this.#patienceMs) this.#giveUp();
       if (this.#mayWait) Atomics.wait(words, LEFT, now, this.#patienceMs / 10);
-      else spin(SPIN_MICROSECONDS, done);
     }
   }
 

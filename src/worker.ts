@@ -5,7 +5,7 @@
 
 import type { KernelTable } from "./abi.ts";
 import type { WorkerAnswer, WorkerStart } from "./control.ts";
-import { EPOCH, leaveFailure, numbered, runTiles, SPIN, STOPPED, spin, viewControl } from "./control.ts";
+import { createLooking, EPOCH, leaveFailure, numbered, runTiles, STOPPED, viewControl } from "./control.ts";
 
 /** What messages come through: the global scope on the web, a port in Node. */
 interface Port {
@@ -35,13 +35,14 @@ port.onmessage = async ({ data }) => {
 };
 
 /** Runs tiles of one job after the other until the engine is released. */
-function work(table: KernelTable, { memory, control: at, thread }: WorkerStart): void {
+function work(table: KernelTable, { memory, control: at, thread, lookFor }: WorkerStart): void {
   const kernels = numbered(table);
   const control = viewControl(memory.buffer, at);
   const { words } = control;
+  const look = createLooking(lookFor);
   while (Atomics.load(words, STOPPED) === 0) {
     const epoch = Atomics.load(words, EPOCH);
     runTiles(control, kernels, thread, (kernel, error) => leaveFailure(control, kernel, error));
-    if (!spin(Atomics.load(words, SPIN), () => Atomics.load(words, EPOCH) !== epoch)) Atomics.wait(words, EPOCH, epoch);
+    if (!look(() => Atomics.load(words, EPOCH) !== epoch)) Atomics.wait(words, EPOCH, epoch);
   }
 }

@@ -9,7 +9,7 @@ const root = join(import.meta.dirname, "..");
 /** Floors from the ground up. A file may import from lower floors, and on floors 1 to 3 from what stands before it. */
 const FLOORS: readonly (readonly string[])[] = [
   ["abi", "arithmetic", "digest", "errors", "floats"],
-  ["lifetime", "steps", "turn", "tensor", "memory", "rotary", "header", "control"],
+  ["lifetime", "signal", "steps", "turn", "tensor", "memory", "rotary", "header", "control"],
   [
     "pack",
     "strided",
@@ -45,9 +45,13 @@ const FLOORS: readonly (readonly string[])[] = [
     "sdpaforward",
     "cuts",
     "crew",
+    "shardcut",
+    "shard",
+    "shardpool",
+    "sharded",
   ],
-  ["attend", "attendmany", "attendasync", "sdpa", "heads", "plan"],
-  ["selftest", "api", "core", "index", "spawn", "worker", "threads", "threadless"],
+  ["attend", "attendmany", "attendasync", "attendsharded", "sdpa", "heads", "plan"],
+  ["selftest", "api", "core", "index", "spawn", "worker", "threads", "threadless", "shardworker", "shards"],
 ];
 const ROADS = 4;
 

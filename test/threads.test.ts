@@ -166,6 +166,36 @@ test("two engines share nothing, and one goes on when the other is released", as
   expectSame(outputsOf(two, 2), want[1] as Float32Array[]);
 });
 
+test("every worker takes tiles of large calls, and none of small ones", async () => {
+  const counts = [1, 2, 3].map(() => new Int32Array(new SharedArrayBuffer(4)));
+  const counting = `
+    const { workerData } = require("node:worker_threads");
+    const real = WebAssembly.instantiate;
+    WebAssembly.instantiate = async (...given) => {
+      const { exports } = await real(...given);
+      const counted = ([name, kernel]) => {
+        if (typeof kernel !== "function") return [name, kernel];
+        return [name, (...args) => (Atomics.add(workerData, 0, 1), kernel(...args))];
+      };
+      return { exports: Object.fromEntries(Object.entries(exports).map(counted)) };
+    };
+    ${workerSource}`;
+  let made = 0;
+  const createWorker = () => new Worker(counting, { eval: true, workerData: counts[made++] });
+  const host = findHost(globalThis, workerSource, createWorker);
+  const kernels = await hold(loadThreaded(threadedBuilds, { threads: 4 }, host));
+  const random = createRandom(1);
+  const layer = (dModel: number) =>
+    createAttention(kernels, { dModel, numHeads: 4 }, randomWeights(random, { dModel, numHeads: 4 }));
+  const [small, large] = [layer(32), layer(256)];
+  const call = (attention: typeof small, tokens: number) =>
+    attend(attention, floats(random, tokens * attention.config.dModel));
+  for (let i = 0; i < 200; i++) call(small, 20);
+  expect(counts.map(([count]) => count)).toEqual([0, 0, 0]);
+  for (let i = 0; i < 200 && counts.some(([count]) => count === 0); i++) call(large, 250);
+  expect(counts.map(([count]) => (count as number) > 0)).toEqual([true, true, true]);
+});
+
 test("release ends the workers", async () => {
   const exits: Promise<number>[] = [];
   const createWorker = () => {
