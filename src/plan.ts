@@ -27,7 +27,7 @@ export interface PlanSizes extends MaskOptions {
 
 const SIZES = ["batch", "qLen", "maxSeqLen", "keyLen", "maps", "extraKey", "keep", "drop", "bias"];
 
-/** Bytes of linear memory, exact: what `kernels.usedBytes` grows by. */
+/** Bytes of linear memory, exact: what `kernels.usedBytes` grows by. Further threads take some 80 KB each. */
 export interface Plan {
   /** Held by an Attention. */
   readonly weights: number;

@@ -120,7 +120,11 @@ export function cutOptions(
 }
 
 function cutMask({ data, shape }: Mask, heads: Span): Mask {
-  return cutPlanes(ArrayBuffer.isView(data) ? (data as Uint8Array) : Uint8Array.from(data, Number), shape, heads);
+  // A class of its own may have a slice of its own, like Node's Buffer, which does not copy.
+  const bytes = ArrayBuffer.isView(data)
+    ? new Uint8Array(data.buffer, data.byteOffset, data.length)
+    : Uint8Array.from(data, Number);
+  return cutPlanes(bytes, shape, heads);
 }
 
 /** The heads' planes of [batch or 1][numHeads or 1][..][..], of rank 1 to 4: all of it where heads do not differ. */

@@ -92,9 +92,14 @@ export function createShardPool(count: number, createWorker: (() => ThreadWorker
       const replies: ShardReply[] = [];
       await new Promise<void>((done) => {
         Object.assign(waiting, { replies, left: count, done });
-        for (const [i, seat] of seats.entries()) {
-          seat.keep(true);
-          seat.post(requests[i] as ShardRequest);
+        try {
+          for (const [i, seat] of seats.entries()) {
+            seat.keep(true);
+            seat.post(requests[i] as ShardRequest);
+          }
+        } catch (error) {
+          // Some shards have begun and wait for the others' heads: nothing that is sent after this would fit.
+          lost(`a message to it failed: ${error}`);
         }
       });
       for (const seat of seats) seat.keep(false);

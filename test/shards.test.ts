@@ -457,6 +457,43 @@ describe("calls that end early", () => {
     await ended;
   });
 
+  test("a message that cannot be sent ends the attention, since other shards have begun", async () => {
+    let full = false;
+    let made = 0;
+    const createWorker = () => {
+      const worker = new Worker(workerText, { eval: true });
+      if (made++ === 0) return worker;
+      const post = worker.postMessage.bind(worker);
+      return Object.assign(worker, {
+        postMessage(...message: Parameters<typeof post>) {
+          if (full) throw new Error("no room");
+          post(...message);
+        },
+      });
+    };
+    const attention = await createShardedAttention(config, weights, { shards: 2, createWorker });
+    full = true;
+    const lost = /^WORKER_LOST attendSharded: a worker was lost \(a message to it failed: Error: no room\)/;
+    expect(await told(attendSharded(attention, tokens))).toMatch(lost);
+    full = false;
+    expect(await told(attendSharded(attention, tokens))).toMatch(lost);
+    attention.release();
+  });
+
+  test("a mask in a Buffer is read like any other and stays as it is", async () => {
+    const attention = await createShardedAttention(config, weights, { shards: 2 });
+    const rows = tokens.length / config.dModel;
+    const bits = Array.from({ length: config.numHeads * rows }, (_, i) => (i % 3 === 0 ? 0 : 1));
+    const shape = [config.numHeads, 1, rows];
+    const plain = await attendSharded(attention, tokens, { keep: { data: Uint8Array.from(bits), shape } });
+    for (const data of [Buffer.from(bits), Buffer.alloc(bits.length).fill(Uint8Array.from(bits))]) {
+      const y = await attendSharded(attention, tokens, { keep: { data, shape } });
+      expect(firstDifference(y, plain)).toBe(-1);
+      expect([...data]).toEqual(bits);
+    }
+    attention.release();
+  });
+
   test("a worker that dies ends the pending call, all later ones and the other workers", async () => {
     const { attention, workers, ended } = await heldWorkers();
     const cache = await createShardedCache(attention, { maxSeqLen: 6000 });
