@@ -74,7 +74,7 @@ export function expectThreads(threads: unknown): number | "auto" {
 }
 
 /** What an entry says that has one thread. */
-export const ONE_THREAD = "this entry has one thread: import headwise/threads";
+const ONE_THREAD = "this entry has one thread: import headwise/threads";
 
 /** Starts the module of a caller's own. */
 export async function ownKernels(options: LoadOptions): Promise<Kernels> {
