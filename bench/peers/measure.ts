@@ -4,7 +4,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { loadBuild } from "../builds.ts";
 import type { Peer, Prepared, Way } from "./peer.ts";
-import { expectAnswer } from "./reference.ts";
+import { type Answer, expectAnswer } from "./reference.ts";
 
 export interface Effort {
   readonly minRounds: number;
@@ -87,7 +87,7 @@ async function warmUp(prepared: Prepared, ms: number): Promise<number> {
 async function prepareWays(
   peer: Peer,
   ways: readonly Way[],
-  answer: ReadonlyMap<number, Float64Array>,
+  answer: Answer,
   effort: Effort,
 ): Promise<(Contender | Absence)[]> {
   const all: (Contender | Absence)[] = [];
@@ -145,7 +145,7 @@ export interface Measured {
 /** Times all peers on a work. The first that works is what the others are compared with. */
 export async function measure(
   given: readonly { readonly peer: Peer; readonly ways: readonly Way[] | string }[],
-  answer: ReadonlyMap<number, Float64Array>,
+  answer: Answer,
   peak: () => number,
   effort: Effort,
 ): Promise<Measured> {

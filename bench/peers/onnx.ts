@@ -57,9 +57,16 @@ function varint(value: number): number[] {
   return bytes;
 }
 
-const FLOAT = 1;
-const INT32 = 6;
-const INT64 = 7;
+export const FLOAT = 1;
+
+type Data = Float32Array | Int32Array | BigInt64Array | Int8Array | Uint8Array;
+
+function typeOf(data: Data): number {
+  if (data instanceof Float32Array) return FLOAT;
+  if (data instanceof Uint8Array) return 2;
+  if (data instanceof Int8Array) return 3;
+  return data instanceof Int32Array ? 6 : 7;
+}
 
 export type Attribute = number | string | readonly number[] | { readonly float: number };
 
@@ -80,13 +87,12 @@ export class OnnxGraph {
     return name;
   }
 
-  constant(data: Float32Array | Int32Array | BigInt64Array, shape: readonly number[]): string {
+  constant(data: Data, shape: readonly number[]): string {
     const name = this.#name();
-    const type = data instanceof Float32Array ? FLOAT : data instanceof Int32Array ? INT32 : INT64;
     const tensor = new Message();
     for (const size of shape) tensor.varint(1, size);
     const raw = new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength);
-    this.#constants.push(tensor.varint(2, type).text(8, name).bytes(9, raw));
+    this.#constants.push(tensor.varint(2, typeOf(data)).text(8, name).bytes(9, raw));
     return name;
   }
 

@@ -1,6 +1,7 @@
 // What the two builds of ONNX Runtime share: the graphs, and how a session runs one.
 
 import type { InferenceSession, Tensor } from "onnxruntime-common";
+import { integerModels } from "./integermodels.ts";
 import { OnnxGraph } from "./onnx.ts";
 import type { Prepared, Way } from "./peer.ts";
 import { graphWays, type Ops, type Program } from "./program.ts";
@@ -51,7 +52,7 @@ function onnxOps(graph: OnnxGraph): Ops<string> {
   };
 }
 
-interface Model {
+export interface Model {
   readonly bytes: Uint8Array;
   readonly inputs: Program["inputs"];
 }
@@ -151,6 +152,7 @@ export async function startSession(runtime: Runtime, { bytes, inputs }: Model): 
 /** The ways of both builds: plain operations, and the fused operators where they fit. */
 export function onnxWays(runtime: Runtime, work: Work, copiesInputs: boolean): Way[] {
   const way = (name: string, model: () => Model): Way => ({ name, prepare: () => startSession(runtime, model()) });
+  if (work.kind === "integer product") return integerModels(work).map(([name, model]) => way(name, model));
   const ways = graphWays(work, (program) => startSession(runtime, plainModel(program)), copiesInputs);
   if (work.kind === "block") ways.push(fusedWay(work, way));
   if (work.kind === "step") ways.push(way("GroupQueryAttention", () => groupedStep(work)));

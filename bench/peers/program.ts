@@ -2,7 +2,7 @@
 // in its own words; the graph is the same.
 
 import type { Prepared, Way } from "./peer.ts";
-import type { Block, Core, Layer, Product, Step, Work } from "./works.ts";
+import type { Block, Core, FloatWork, Layer, Product, Step } from "./works.ts";
 
 /** The operations of a peer, on tensors T. Shapes are row-major. */
 export interface Ops<T> {
@@ -226,8 +226,11 @@ const CONSTANT = "cache constant";
 /** Scores of one key head at once, not of all. */
 export const APART = "a kv head at a time";
 
+/** Why a peer of plain operations has no time for an integer product. */
+export const NO_INTEGERS = "its products have no integer weights";
+
 /** The graphs of a work, by what is special about them. */
-function programs(work: Work): Record<string, Program> {
+function programs(work: FloatWork): Record<string, Program> {
   switch (work.kind) {
     case "product":
       return { plain: product(work) };
@@ -250,7 +253,7 @@ function programs(work: Work): Record<string, Program> {
 
 /** The ways of a peer that prepares any graph. Over a constant cache the steps are shown aside, and the core too unless the peer copies its inputs. */
 export function graphWays(
-  work: Work,
+  work: FloatWork,
   prepare: (program: Program) => Prepared | Promise<Prepared>,
   copiesInputs = false,
 ): Way[] {

@@ -9,7 +9,7 @@ import { measureMemory, measureStart } from "./children.ts";
 import { measureLong } from "./long.ts";
 import { createPeak, full, measure, quick } from "./measure.ts";
 import type { FoundPeer, Peer } from "./peer.ts";
-import { answerRows } from "./reference.ts";
+import { answerOf } from "./reference.ts";
 import { describeMachine, emptyResult, type Result } from "./result.ts";
 import { measureSizes } from "./sizes.ts";
 import { printTables, rowLine } from "./table.ts";
@@ -61,7 +61,7 @@ if (works.length > 0) {
   for (const { name, flops, make } of works) {
     const work = make();
     const given = peers.map((peer) => ({ peer, ways: peer.ways(work) }));
-    const measured = await measure(given, answerRows(work), peak, options.quick ? quick : full);
+    const measured = await measure(given, answerOf(work), peak, options.quick ? quick : full);
     const row = { work: name, flops, ...measured };
     console.error(rowLine(row));
     keep({ rows: [...result.rows.filter((one) => one.work !== name), row] });

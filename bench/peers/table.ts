@@ -24,13 +24,14 @@ function cell(row: Row, peer: string): string {
   if (!timing) return "-";
   const aside = row.timings.find((one) => one.peer === peer && one.aside);
   const ms = number(timing.ms.median) + (aside ? ` [${number(aside.ms.median)}]` : "");
-  if (peer === FIRST) return ms;
+  if (peer === FIRST || !timeOf(row, FIRST)) return ms;
   const { median, low, high } = timing.ratio;
   return `${ms} (${median.toFixed(2)}; ${low.toFixed(2)}-${high.toFixed(2)})`;
 }
 
 /** The JavaScript peer that is least behind. */
 function fastest(row: Row): Timing | undefined {
+  if (!timeOf(row, FIRST)) return undefined;
   const others = row.timings.filter((one) => one.peer !== FIRST && !isNative(one.peer) && !one.aside);
   return others.toSorted((a, b) => a.ratio.median - b.ratio.median)[0];
 }
@@ -57,6 +58,13 @@ function printRows(rows: readonly Row[], peers: readonly string[]): void {
       own ? share.toFixed(0) : "-",
     ]);
   }
+}
+
+/** What an answer's error may be is the same for all, what it is need not be: some have integer activations, some float32. */
+function printErrors(rows: readonly Row[], peers: readonly string[]): void {
+  header(["largest error, of a row's largest value", ...peers]);
+  for (const row of rows) line([row.work, ...peers.map((peer) => timeOf(row, peer)?.error.toExponential(1) ?? "-")]);
+  console.log();
 }
 
 function printOnce(result: Result, peers: readonly string[]): void {
@@ -100,5 +108,7 @@ export function printTables(result: Result, order: readonly string[]): void {
     printRows(rows, peers);
     console.log("\nMilliseconds, medians; in parentheses how many times headwise's: median; the middle 80 %.\n");
   }
+  const integers = rows.filter(({ work }) => /^q\d/.test(work));
+  if (integers.length > 0) printErrors(integers, peers);
   printOnce(result, peers);
 }

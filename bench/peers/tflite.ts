@@ -4,7 +4,13 @@
 import { Builder } from "flatbuffers";
 
 const FLOAT32 = 0;
+const FLOAT16 = 1;
 const INT32 = 2;
+const INT8 = 9;
+const INT4 = 17;
+/** The member of the union of quantization details that has a scale for each block. */
+const BLOCKWISE = 2;
+const NO_TENSOR = -1;
 /** The first buffer is empty, and stands for data that is not known beforehand. */
 const EMPTY = 0;
 const SCHEMA_VERSION = 3;
@@ -64,6 +70,19 @@ function empty(builder: Builder): number {
   return builder.endObject();
 }
 
+/** Data that is known beforehand: float16 as its bits, bytes as pairs of 4-bit integers. */
+type Data = Float32Array | Int32Array | Int8Array | Uint8Array | Uint16Array;
+
+function typeOf(data: Data | undefined): number {
+  if (data instanceof Int32Array) return INT32;
+  if (data instanceof Int8Array) return INT8;
+  if (data instanceof Uint8Array) return INT4;
+  return data instanceof Uint16Array ? FLOAT16 : FLOAT32;
+}
+
+/** Scales of integers: one for each index of the first dimension, or a tensor of one for each block along the last. */
+export type Scales = Float32Array | { readonly block: number; readonly scales: LiteTensor };
+
 /** A tensor of a graph under construction. */
 export interface LiteTensor {
   readonly index: number;
@@ -78,11 +97,15 @@ interface Node {
 }
 
 export class LiteGraph {
-  readonly #tensors: { readonly shape: readonly number[]; readonly data: Float32Array | Int32Array | undefined }[] = [];
+  readonly #tensors: {
+    readonly shape: readonly number[];
+    readonly data: Data | undefined;
+    readonly scales: Scales | undefined;
+  }[] = [];
   readonly #nodes: Node[] = [];
 
-  tensor(shape: readonly number[], data?: Float32Array | Int32Array): LiteTensor {
-    return { index: this.#tensors.push({ shape, data }) - 1, shape };
+  tensor(shape: readonly number[], data?: Data, scales?: Scales): LiteTensor {
+    return { index: this.#tensors.push({ shape, data, scales }) - 1, shape };
   }
 
   node(operator: Operator, inputs: readonly LiteTensor[], shape: readonly number[], options?: Options): LiteTensor {
@@ -106,14 +129,16 @@ export class LiteGraph {
     };
 
     const buffers = [writeBuffer(builder, undefined)];
-    const tensors = this.#tensors.map(({ shape, data }, i) => {
+    const tensors = this.#tensors.map(({ shape, data, scales }, i) => {
       const buffer = data ? buffers.push(writeBuffer(builder, data)) - 1 : EMPTY;
       const [dims, name] = [ints(shape), builder.createString(`t${i}`)];
-      builder.startObject(4);
+      const quantization = scales ? writeScales(builder, scales) : 0;
+      builder.startObject(5);
       builder.addFieldOffset(0, dims, 0);
-      builder.addFieldInt8(1, data instanceof Int32Array ? INT32 : FLOAT32, FLOAT32);
+      builder.addFieldInt8(1, typeOf(data), FLOAT32);
       builder.addFieldInt32(2, buffer, 0);
       builder.addFieldOffset(3, name, 0);
+      builder.addFieldOffset(4, quantization, 0);
       return builder.endObject();
     });
     const used = [...new Set(this.#nodes.map(({ operator }) => operator))];
@@ -158,8 +183,33 @@ export class LiteGraph {
   }
 }
 
+/** QuantizationParameters; zero points are 0. */
+function writeScales(builder: Builder, scales: Scales): number {
+  if (scales instanceof Float32Array) {
+    builder.startVector(4, scales.length, 4);
+    for (const scale of scales.toReversed()) builder.addFloat32(scale);
+    const factors = builder.endVector();
+    builder.startVector(8, scales.length, 8);
+    for (let i = 0; i < scales.length; i++) builder.addInt64(0n);
+    const zeros = builder.endVector();
+    builder.startObject(7);
+    builder.addFieldOffset(2, factors, 0);
+    builder.addFieldOffset(3, zeros, 0);
+    return builder.endObject();
+  }
+  builder.startObject(3);
+  builder.addFieldInt32(0, scales.scales.index, 0);
+  builder.addFieldInt32(1, NO_TENSOR, 0);
+  builder.addFieldInt32(2, scales.block, 0);
+  const details = builder.endObject();
+  builder.startObject(7);
+  builder.addFieldInt8(4, BLOCKWISE, 0);
+  builder.addFieldOffset(5, details, 0);
+  return builder.endObject();
+}
+
 /** Data lies on 16 bytes, as the schema asks. */
-function writeBuffer(builder: Builder, data: Float32Array | Int32Array | undefined): number {
+function writeBuffer(builder: Builder, data: Data | undefined): number {
   let vector = 0;
   if (data) {
     builder.prep(16, data.byteLength);

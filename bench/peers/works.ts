@@ -1,7 +1,8 @@
 // What is compared. Inputs come from seeds, so that every contender on every machine gets the same ones.
 
 import { fill } from "../case.ts";
-import { type BlockShape, decodePasts, gpt2Block, linearShapes, llamaBlock } from "../shapes.ts";
+import { type BlockShape, decodePasts, gpt2Block, type LinearShape, linearShapes, llamaBlock } from "../shapes.ts";
+import { type Integers, makeIntegers } from "./integers.ts";
 import { dense, rotate } from "./reference.ts";
 
 /** A layer's weights, [outputs, inputs] row-major, and what else its shape says. */
@@ -29,6 +30,18 @@ export interface Product {
   readonly k: number;
   readonly x: Float32Array;
   readonly w: Float32Array;
+}
+
+/** The same with weights [n, k] that are kept as integers. */
+export interface IntegerProduct {
+  readonly kind: "integer product";
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+  readonly x: Float32Array;
+  readonly w: Integers;
+  /** Which activations headwise is asked for; peers have 8 bits or float32. */
+  readonly activations: "exact" | "fast";
 }
 
 /** y [qLen, dModel] of a whole layer on x [qLen, dModel], causal. */
@@ -63,7 +76,10 @@ export interface Step {
   readonly pastV: Float32Array;
 }
 
-export type Work = Product | Block | Core | Step;
+/** What plain operations on float32 do. */
+export type FloatWork = Product | Block | Core | Step;
+
+export type Work = FloatWork | IntegerProduct;
 
 export interface WorkRow {
   readonly name: string;
@@ -133,14 +149,36 @@ function blockFlops({ dModel, numHeads, numKvHeads }: BlockShape, qLen: number, 
   return projections + 4 * dModel * (qLen * past + (qLen * (qLen + 1)) / 2);
 }
 
+/** One token and a prompt through a projection of Llama 2 7B. */
+const projections: readonly LinearShape[] = [
+  { m: 1, n: 4096, k: 4096 },
+  { m: 128, n: 4096, k: 4096 },
+];
+
 const products: readonly WorkRow[] = linearShapes
-  .filter(({ m, k }) => m >= 128 || (m === 1 && k === 4096))
+  .filter(({ m }) => m >= 128)
+  .concat(projections)
   .map(({ m, n, k }) => ({
     name: `product ${m}x${n}x${k}`,
-    quick: m === 128,
+    quick: m === 128 && k < 4096,
     flops: 2 * m * n * k,
     make: () => ({ kind: "product", m, n, k, x: floats(m * k, 1), w: floats(n * k, 2) }),
   }));
+
+/** With a scale for `block` inputs. One token is limited by reading, so that only a prompt is asked for fast activations. */
+function integerProducts(bits: 4 | 8, block: number, asked: readonly IntegerProduct["activations"][], note = "") {
+  return projections.flatMap(({ m, n, k }) =>
+    (m === 1 ? asked.slice(0, 1) : asked).map((activations) => ({
+      name: `q${bits} product ${m}x${n}x${k}${note}${activations === "fast" ? ", fast" : ""}`,
+      quick: m === 1 && bits === 8,
+      flops: 2 * m * n * k,
+      make(): IntegerProduct {
+        const w = makeIntegers(bits, n, k, Math.min(block, k), 2);
+        return { kind: "integer product", m, n, k, x: floats(m * k, 1), w, activations };
+      },
+    })),
+  );
+}
 
 const blockName = (kind: string, qLen: number) => `${kind} block, ${qLen} tokens`;
 
@@ -169,6 +207,9 @@ const steps: readonly WorkRow[] = decodePasts.map((past) => ({
 /** All works, in the order of the table. */
 export const workRows: readonly WorkRow[] = [
   ...products,
+  ...integerProducts(8, Infinity, ["exact", "fast"]),
+  ...integerProducts(4, 32, ["exact", "fast"]),
+  ...integerProducts(4, Infinity, ["exact"], ", a scale an output"),
   ...blocks(gpt2Block, "MHA"),
   ...blocks(llamaBlock, "GQA"),
   ...cores,

@@ -15,6 +15,7 @@ import { pointer } from "../../../src/memory.ts";
 import { packedFloats, panelsOf } from "../../../src/pack.ts";
 import { allocatePages, pageTable } from "../../../src/pages.ts";
 import { pack_rows_f32 } from "../../../src/reference/pack.ts";
+import { prepareIntegerProduct } from "../headwiseintegers.ts";
 import { root, versionIn } from "../packages.ts";
 import type { Peer, Prepared } from "../peer.ts";
 import type { Block, Core, Layer, Product, Step } from "../works.ts";
@@ -152,6 +153,8 @@ export const peer: Peer = {
       switch (work.kind) {
         case "product":
           return starting(prepareProduct)(work);
+        case "integer product":
+          return starting(prepareIntegerProduct)(work);
         case "block":
           return starting(prepareBlock)(work);
         case "core":

@@ -1,7 +1,7 @@
 import type { Array as JaxArray } from "@jax-js/jax";
 import { versionOf } from "../packages.ts";
 import type { Peer, Prepared, Way } from "../peer.ts";
-import { APART, graphWays, type Ops, type Program } from "../program.ts";
+import { APART, graphWays, NO_INTEGERS, type Ops, type Program } from "../program.ts";
 import { transposed } from "../transpose.ts";
 import type { Work } from "../works.ts";
 
@@ -106,6 +106,7 @@ export const peer: Peer = {
     jax.defaultDevice("wasm");
   },
   ways(work) {
+    if (work.kind === "integer product") return NO_INTEGERS;
     const fits = (way: Way) => !isLarge(work) || way.name.includes(APART);
     const whole = graphWays(work, (program) => prepare(program, "whole"));
     if (work.kind !== "block" && work.kind !== "step") return whole;

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import type { CompiledModel, Tensor } from "@litertjs/core";
+import { halves, nibbles } from "../integers.ts";
 import { fileOf, versionOf } from "../packages.ts";
 import type { Peer, Prepared } from "../peer.ts";
 import { graphWays, type Ops, type Program } from "../program.ts";
@@ -14,6 +15,7 @@ import {
   mulOptions,
   softmaxOptions,
 } from "../tflite.ts";
+import type { IntegerProduct } from "../works.ts";
 
 let litert: typeof import("@litertjs/core");
 
@@ -59,16 +61,30 @@ function liteOps(graph: LiteGraph): Ops<LiteTensor> {
   };
 }
 
-async function prepare(program: Program): Promise<Prepared> {
+function prepare(program: Program): Promise<Prepared> {
   const graph = new LiteGraph();
   const inputs = program.inputs.map(({ shape }) => graph.tensor(shape));
-  const bytes = graph.model(inputs, program.build(liteOps(graph), inputs));
+  return start(graph.model(inputs, program.build(liteOps(graph), inputs)), program.inputs);
+}
+
+/** Float activations and integer weights: each row is quantized as it comes. */
+function prepareIntegers({ m, n, k, x, w }: IntegerProduct): Promise<Prepared> {
+  const graph = new LiteGraph();
+  const input = graph.tensor([m, k]);
+  const blocks = k / w.block;
+  const scales = blocks === 1 ? w.scales : { block: w.block, scales: graph.tensor([n, blocks], halves(w.scales)) };
+  const weights = graph.tensor([n, k], w.bits === 4 ? nibbles(w, 0) : w.values, scales);
+  const y = graph.node("FULLY_CONNECTED", [input, weights], [m, n], fullyConnectedOptions);
+  return start(graph.model([input], [y]), [{ data: x, shape: [m, k] }]);
+}
+
+async function start(bytes: Uint8Array, inputs: Program["inputs"]): Promise<Prepared> {
   const model: CompiledModel = await litert.loadAndCompile(bytes, {
     accelerator: "wasm",
     cpuOptions: { numThreads: 1 },
   });
   const place = ({ data, shape }: Program["inputs"][number]) => new litert.Tensor(data, [...shape]);
-  const [first, ...kept] = program.inputs;
+  const [first, ...kept] = inputs;
   const cache = kept.map(place);
   let y = new Float32Array();
   return {
@@ -133,7 +149,10 @@ export const peer: Peer = {
   version: versionOf("@litertjs/core"),
   column: 2,
   load,
-  ways: (work) => graphWays(work, prepare),
+  ways(work) {
+    if (work.kind !== "integer product") return graphWays(work, prepare);
+    return [{ name: "plain", prepare: () => prepareIntegers(work) }];
+  },
   shipped: {
     source: 'export { loadAndCompile, loadLiteRt, Tensor } from "@litertjs/core";',
     assets: [

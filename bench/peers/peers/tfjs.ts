@@ -1,7 +1,7 @@
 import type { Tensor, Tensor2D, Tensor3D } from "@tensorflow/tfjs-core";
 import { fileOf, versionOf } from "../packages.ts";
 import type { Peer, Prepared } from "../peer.ts";
-import { graphWays, type Ops, type Program } from "../program.ts";
+import { graphWays, NO_INTEGERS, type Ops, type Program } from "../program.ts";
 
 const FEW_ROWS = 8;
 
@@ -79,7 +79,7 @@ export const peer: Peer = {
     await tf.setBackend("wasm");
     tf.enableProdMode();
   },
-  ways: (work) => graphWays(work, prepare),
+  ways: (work) => (work.kind === "integer product" ? NO_INTEGERS : graphWays(work, prepare)),
   shipped: {
     source: [
       'export { matMul, fused, softmax, tensor } from "@tensorflow/tfjs-core";',
