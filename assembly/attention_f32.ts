@@ -1,9 +1,20 @@
 import { attend_page } from "./attention_page";
 import { finish_rows, start_rows } from "./attention_rows";
-import { CHUNK_BYTES, STATE_BYTES, TILE_HEIGHT } from "./attention_state";
-import { PAGE, PANEL, QUERY_CHUNK, TILE_ROWS } from "./layout";
+import { CHUNK_BYTES, has_integer_keys, query_code_bytes, STATE_BYTES, TILE_HEIGHT } from "./attention_state";
+import { widen_half_keys, widen_half_values, widen_nibble_keys, widen_nibble_values } from "./attention_widen";
+import {
+  FORMAT_F16,
+  FORMAT_Q4,
+  PAGE,
+  PANEL,
+  QUAD,
+  QUERY_CHUNK,
+  ROW_STATE,
+  SCRATCH_STRIP,
+  TILE_ROWS,
+} from "./layout";
 import { end_key, first_key } from "./mask";
-import { key_at } from "./page";
+import { key_format, key_scales, keys_of, page_entry, value_format, value_scales, values_of } from "./page";
 import { AttentionShape, AttentionShapePtr, F32Ptr, PagesPtr } from "./types";
 
 /**
@@ -16,9 +27,13 @@ import { AttentionShape, AttentionShapePtr, F32Ptr, PagesPtr } from "./types";
  * Rows begin..end of numKvHeads · qLen · G, row (kvHead · qLen + t) · G + g for head h = kvHead · G + g. Bits depend on
  * no cut of the rows, no tile, and on nothing that an excluded key, an unwritten slot of a page or the scratch holds.
  *
+ * Keys of integer pages meet queries of 14 bits, q = s · Q with s = max|q| / 8191 over the row's scaled query; values of
+ * integer pages meet weights of 14 bits, w · scale = s · W with s = the largest in the page / 16383. Sums of integers are
+ * exact, the floats around them are not fused.
+ *
  * q and out: heads by the strides of `shape`, in floats, any alignment; neither overlaps anything else. pages: for the
- * absolute keys PAGE·i.., page i = [numKvHeads] of K [PAGE/8][headDim][8] and V [ceil(valueDim/8)][PAGE][8]; read where
- * a key is attended, and up to 31 keys around within the page. scratch: see layout.ts, 64-byte aligned, any content.
+ * absolute keys PAGE·i.., page i as in page.ts, of formats that shape.formats names; read where a key is attended, and up
+ * to 31 keys around within the page. scratch: see layout.ts, 64-byte aligned, any content.
  */
 export function attention_f32(
   out: F32Ptr,
@@ -65,31 +80,79 @@ function attend_tile(
   r: i32,
   n: i32,
 ): void {
-  const columns = (shape.valueDim + PANEL - 1) & -PANEL;
-  const queryBytes = CHUNK_BYTES * ((shape.headDim + QUERY_CHUNK - 1) / QUERY_CHUNK);
+  const headDim = shape.headDim;
+  const valueDim = shape.valueDim;
+  const columns = (valueDim + PANEL - 1) & -PANEL;
+  const queryBytes = CHUNK_BYTES * ((headDim + QUERY_CHUNK - 1) / QUERY_CHUNK);
   const outputBytes = <usize>columns << 2;
   const states = scratch;
   const queries = states + STATE_BYTES * TILE_ROWS;
   const outputs = queries + queryBytes * TILE_ROWS;
   const strip = outputs + outputBytes * TILE_ROWS;
+  const codeBytes = has_integer_keys(shape) ? query_code_bytes(headDim) : 0;
+  const codes = scratch + (<usize>(TILE_ROWS * (ROW_STATE + headDim + columns) + SCRATCH_STRIP) << 2);
+  const wideKeys = codes + codeBytes * TILE_ROWS;
+  const wideValues = wideKeys + wide_key_bytes(shape.formats, headDim);
 
   for (let i = 0; i < n; ) {
     const height = strip_rows(n - i);
     const o = outputs + outputBytes * i;
-    start_rows(height, states + STATE_BYTES * i, queries + queryBytes * i, o, q, shape, kvHead, r + i, columns);
+    const x = codeBytes > 0 ? codes + codeBytes * i : 0;
+    start_rows(height, states + STATE_BYTES * i, queries + queryBytes * i, x, o, q, shape, kvHead, r + i, columns);
     i += height;
   }
   // Both ends of a row's keys move with its token.
   const group = shape.numHeads / shape.numKvHeads;
   const high = end_key(shape, (r + n - 1) / group);
   for (let key = first_key(shape, r / group) & -PAGE; key < high; key += PAGE) {
-    const k = key_at(pages, kvHead, shape.headDim, shape.valueDim, key);
+    const entry = page_entry(pages, key);
+    const keys = key_format(entry);
+    const values = value_format(entry);
+    let k = keys_of(entry, kvHead, headDim, valueDim);
+    let v = values_of(entry, kvHead, headDim, valueDim);
+    const kScales = keys > FORMAT_F16 ? k + key_scales(keys, headDim) : 0;
+    const vScales = values > FORMAT_F16 ? v + value_scales(values, valueDim) : 0;
+    if (keys == FORMAT_F16) {
+      widen_half_keys(wideKeys, k, headDim, high - key);
+      k = wideKeys;
+    } else if (keys == FORMAT_Q4) {
+      widen_nibble_keys(wideKeys, k, headDim, high - key);
+      k = wideKeys;
+    }
+    if (values == FORMAT_F16) {
+      widen_half_values(wideValues, v, columns / PANEL, high - key);
+      v = wideValues;
+    } else if (values == FORMAT_Q4) {
+      widen_nibble_values(wideValues, v, columns / PANEL, high - key);
+      v = wideValues;
+    }
+    if (kScales != 0 && key + PAGE < high) touch_keys(page_entry(pages, key + PAGE), kvHead, headDim, valueDim);
     for (let i = 0; i < n; ) {
       const height = strip_rows(n - i);
       const o = outputs + outputBytes * i;
-      attend_page(strip, queries + queryBytes * i, o, states + STATE_BYTES * i, height, k, shape, kvHead, r + i, key);
+      const x = kScales ? codes + codeBytes * i : queries + queryBytes * i;
+      attend_page(strip, x, o, states + STATE_BYTES * i, height, k, kScales, v, vScales, shape, kvHead, r + i, key);
       i += height;
     }
   }
   finish_rows(n, states, outputs, out, shape, kvHead, r, columns);
+}
+
+/**
+ * Reads a byte of every 4 KB of what comes next, where prefetching begins anew: integers are so few that it would hardly
+ * get going. Nothing uses the bytes; a load is kept because it may trap.
+ */
+// @ts-ignore: decorator
+@inline
+function touch_keys(entry: u32, kvHead: i32, headDim: i32, valueDim: i32): void {
+  const end = values_of(entry, kvHead, headDim, valueDim) + value_scales(value_format(entry), valueDim);
+  for (let at = keys_of(entry, kvHead, headDim, valueDim); at < end; at += 4096) load<u8>(at);
+}
+
+/** Room for the keys of a head as floats where pages have f16, as bytes where they have q4. */
+// @ts-ignore: decorator
+@inline
+function wide_key_bytes(formats: i32, headDim: i32): usize {
+  if (formats & (1 << FORMAT_F16)) return <usize>(PAGE * headDim) << 2;
+  return formats & (1 << FORMAT_Q4) ? <usize>(PAGE * ((headDim + QUAD - 1) & -QUAD)) : 0;
 }

@@ -1,4 +1,6 @@
+import { score_integers, weigh_integers } from "./attention_integers";
 import { classify_keys, weigh_masked } from "./attention_masked";
+import { quantize_weights } from "./attention_quantize";
 import { score_3x8, score_4x8, score_5x8, score_6x8 } from "./attention_scores";
 import { score_1x32, score_2x16, score_3x16 } from "./attention_scores_wide";
 import { bias_scores, cap_scores, exclude_scores, keep_scores, slope_scores, soften_scores } from "./attention_softmax";
@@ -6,10 +8,10 @@ import { STATE_BYTES, STATE_HIGH, STATE_LOW, STRIP_BYTES, STRIP_ROWS, TILE_HEIGH
 import { weigh_columns } from "./attention_values";
 import { weigh_causal } from "./attention_values_causal";
 import { weigh_1x32, weigh_2x16, weigh_3x16 } from "./attention_values_wide";
-import { PAGE, PANEL } from "./layout";
+import { PAGE, PANEL, QUAD } from "./layout";
 import { bias_row, keep_row } from "./mask";
 import { VALUE_PANEL_BYTES } from "./page";
-import { AttentionShape, F32Ptr } from "./types";
+import { AttentionShape, F32Ptr, F32PtrOrNull } from "./types";
 
 /**
  * Whether three rows take 16 keys or columns at a time. Fused, they need the 12 chains and have the registers; an add
@@ -19,15 +21,19 @@ const THREE_WIDE: bool = TILE_HEIGHT == 6;
 
 /**
  * A strip of rows with the keys of one page: scores, rules, online softmax, values. The strip is rows r.. of the kv
- * head's, the page that of the keys from `key` on; k is where the kv head's part of it starts, s the strip's scores.
+ * head's, the page that of the keys from `key` on; k and v are the kv head's keys and values, floats where their scales
+ * are 0 and bytes where not, which is what `queries` are too; s is the strip's scores.
  */
 export function attend_page(
   s: F32Ptr,
-  queries: F32Ptr,
+  queries: usize,
   o: F32Ptr,
   states: usize,
   rows: i32,
-  k: F32Ptr,
+  k: usize,
+  kScales: F32PtrOrNull,
+  v: usize,
+  vScales: F32PtrOrNull,
   shape: AttentionShape,
   kvHead: i32,
   r: i32,
@@ -55,7 +61,11 @@ export function attend_page(
   const keys = rows > 3 ? PANEL : rows > 1 ? 16 : 32;
   const start = first & -keys;
   const end = (last + keys - 1) & -keys;
-  score_keys(rows, s, queries, k, shape.headDim, start, end);
+  if (kScales) {
+    const pairs = ((shape.headDim + QUAD - 1) & -QUAD) >> 1;
+    const at = <usize>start << 2;
+    score_integers(rows, s + at, queries, k + ((<usize>(start >> 3) * pairs) << 4), kScales + at, pairs, end - start);
+  } else score_keys(rows, s, queries, k, shape.headDim, start, end);
   const ruled = masked || shape.softcap > 0 || shape.slopes != 0;
   for (let i = 0; i < rows; i++) {
     const state = states + STATE_BYTES * i;
@@ -72,12 +82,21 @@ export function attend_page(
   }
   soften_scores(s, rows, start, end, states);
 
-  const v = k + STRIP_BYTES * shape.headDim;
+  const panels = (shape.valueDim + PANEL - 1) / PANEL;
+  const outputBytes = (<usize>panels * PANEL) << 2;
+  if (vScales) {
+    for (let i = 0; i < rows; i++) {
+      quantize_row(s + STRIP_BYTES * i, states + STATE_BYTES * i, vScales, shape, kvHead, r + i, key, start, end);
+    }
+    const from = first & -QUAD;
+    const pairs = (((last + QUAD - 1) & -QUAD) - from) >> 1;
+    weigh_integers(rows, o, outputBytes, states, s, from, v + (<usize>from << 3), pairs, panels);
+    return;
+  }
+
   const n = last - first;
   const p = s + (<usize>first << 2);
   const values = v + (<usize>first << 5);
-  const panels = (shape.valueDim + PANEL - 1) / PANEL;
-  const outputBytes = (<usize>panels * PANEL) << 2;
 
   if (!shared && !masked && rows == TILE_HEIGHT && latestFirst <= first && is_staircase(states)) {
     const whole = load<i32>(states, STATE_HIGH) - key - first;
@@ -141,6 +160,31 @@ function score_keys(rows: i32, s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, st
     default:
       return score_1x32(to, q, from, headDim, n >> 5);
   }
+}
+
+/** The weights of row r of a strip for the keys [start, end) of a page as integers, with the values' scales. */
+function quantize_row(
+  row: F32Ptr,
+  state: usize,
+  scales: F32Ptr,
+  shape: AttentionShape,
+  kvHead: i32,
+  r: i32,
+  key: i32,
+  start: i32,
+  end: i32,
+): void {
+  const group = shape.numHeads / shape.numKvHeads;
+  const token = r / group;
+  const head = kvHead * group + (r - token * group);
+  const from = max(load<i32>(state, STATE_LOW) - key, start);
+  const to = min(load<i32>(state, STATE_HIGH) - key, end);
+  let keep = keep_row(shape, head, token);
+  let bias = bias_row(shape, head, token);
+  if (keep) keep += key;
+  if (bias) bias += <usize>key << 2;
+  if (from < to) quantize_weights(row, scales, start, end, from, to, keep, bias);
+  else quantize_weights(row, scales, start, end, end, end, 0, 0);
 }
 
 /** The rules on the scores of row r: softcap, ALiBi, bias, keep. [from, to) is what it may attend of [start, end). */

@@ -1,7 +1,8 @@
 import { CHUNK_BYTES, LOG2_E, reduced, STATE_BYTES, STATE_HIGH, STATE_LOW, STATE_SUMS } from "./attention_state";
+import { quantize_query } from "./attention_quantize";
 import { finite } from "./attention_values";
 import { ex2_f32, ln_f64, tanh_f32x4 } from "./exp";
-import { PANEL, QUERY_CHUNK } from "./layout";
+import { PANEL, QUERY_CHUNK, QUERY_HEAD } from "./layout";
 import { end_key, first_key } from "./mask";
 import { madd, store_first } from "./simd";
 import { AttentionShape, F32Ptr } from "./types";
@@ -22,12 +23,14 @@ function query_scale(shape: AttentionShape): f32 {
 
 /**
  * Sets a strip up, rows r.. of the kv head's: the limits of each row in its state; its scaled query in the chunks of
- * `queries`; in o[:columns] what it has attended before any page. columns is valueDim rounded up to a panel.
+ * `queries`, and as integers in `codes` unless that is 0; in o[:columns] what it has attended before any page. columns is
+ * valueDim rounded up to a panel.
  */
 export function start_rows(
   rows: i32,
   states: usize,
   queries: F32Ptr,
+  codes: usize,
   outputs: F32Ptr,
   q: F32Ptr,
   shape: AttentionShape,
@@ -47,6 +50,7 @@ export function start_rows(
   let head = kvHead * group + (r - token * group);
   const behind = kvHead * group + group;
   let o = outputs;
+  let pairs = codes + <usize>(rows * QUERY_HEAD);
   const stop = states + STATE_BYTES * rows;
   for (let state = states; state < stop; state += STATE_BYTES) {
     const low = first_key(shape, token);
@@ -71,6 +75,11 @@ export function start_rows(
         store<f32>(at, load<f32>(from) * factor);
         at += 4;
       }
+    }
+    if (codes) {
+      quantize_query(codes, pairs, <usize>rows << 2, queries, chunk, shape.headDim);
+      codes += 4;
+      pairs += 4;
     }
     const next = o + outputBytes;
     for (let at = o; at < next; at += 32) {

@@ -1,12 +1,27 @@
-import { PANEL } from "./layout";
-import { PANEL_BYTES, VALUE_PANEL_BYTES, key_at, value_at } from "./page";
+import { load_key, load_value, store_key, store_value } from "./cache_codes";
+import { FORMAT_F32, PAGE, PANEL } from "./layout";
+import {
+  key_at,
+  key_format,
+  key_scales,
+  keys_of,
+  page_entry,
+  PANEL_BYTES,
+  value_at,
+  value_format,
+  VALUE_PANEL_BYTES,
+  value_scales,
+  values_of,
+} from "./page";
 import { CacheShape, CacheShapePtr, F32Ptr, PagesPtr } from "./types";
-
 
 /**
  * pages[past + t] = k[t], v[t] for tokens begin..end and every kv head; k and v [token][kvHead][dim] by the strides of
  * the shape, pages as in page.ts. Columns of the last value panel beyond valueDim become 0; keys outside the range keep
- * what they hold. Bits are copied, whatever they are. No alignment is needed; k and v must not overlap the pages.
+ * what they hold. Float32 pages get the bits, whatever they are; f16 the nearest halves; q8 and q4 a scale a token and
+ * head, its largest magnitude / 127 or / 7, and the nearest integers, halves to even. A token and head with NaN or an
+ * infinity has the scale NaN. Ranges that are appended at the same time must not share a panel of keys. No alignment is
+ * needed; k and v must not overlap the pages.
  */
 export function append_f32(
   pages: PagesPtr,
@@ -29,13 +44,29 @@ export function append_f32(
     const vHead = v + ((<usize>h * s.vHeadStride) << 2);
     for (let t = begin, n = 0; t < end; t += n) {
       n = group(past + t, end - t);
-      const panel = key_at(pages, h, headDim, valueDim, past + t);
       const source = kHead + <usize>t * kBytes;
+      const entry = page_entry(pages, past + t);
+      const format = key_format(entry);
+      if (format != FORMAT_F32) {
+        const keys = keys_of(entry, h, headDim, valueDim);
+        const scales = keys + key_scales(format, headDim);
+        for (let i = 0; i < n; i++)
+          store_key(format, keys, scales, (past + t + i) % PAGE, source + <usize>i * kBytes, headDim);
+        continue;
+      }
+      const panel = key_at(pages, h, headDim, valueDim, past + t);
       if (n == PANEL) transpose(panel, PANEL_BYTES, source, kBytes, headDim);
       else for (let d = 0; d < headDim; d++) copy_word(panel + <usize>d * PANEL_BYTES, source + (<usize>d << 2));
     }
     for (let t = begin; t < end; t++) {
       const source = vHead + <usize>t * vBytes;
+      const entry = page_entry(pages, past + t);
+      const format = value_format(entry);
+      if (format != FORMAT_F32) {
+        const values = values_of(entry, h, headDim, valueDim);
+        store_value(format, values, values + value_scales(format, valueDim), (past + t) % PAGE, source, valueDim);
+        continue;
+      }
       let panel = value_at(pages, h, headDim, valueDim, past + t);
       for (let c = 0; c < valueDim; c += PANEL) {
         if (c + PANEL <= valueDim) copy_panel(panel, source + (<usize>c << 2));
@@ -50,7 +81,10 @@ export function append_f32(
   }
 }
 
-/** k[t], v[t] = pages[past + t] for tokens begin..end and every kv head: the inverse of append_f32, bit for bit. */
+/**
+ * k[t], v[t] = pages[past + t] for tokens begin..end and every kv head: the bits that append_f32 took, or what pages of
+ * other formats have made of them; an integer times its scale is rounded once.
+ */
 export function gather_f32(
   k: F32Ptr,
   v: F32Ptr,
@@ -72,13 +106,29 @@ export function gather_f32(
     const vHead = v + ((<usize>h * s.vHeadStride) << 2);
     for (let t = begin, n = 0; t < end; t += n) {
       n = group(past + t, end - t);
-      const panel = key_at(pages, h, headDim, valueDim, past + t);
       const target = kHead + <usize>t * kBytes;
+      const entry = page_entry(pages, past + t);
+      const format = key_format(entry);
+      if (format != FORMAT_F32) {
+        const keys = keys_of(entry, h, headDim, valueDim);
+        const scales = keys + key_scales(format, headDim);
+        for (let i = 0; i < n; i++)
+          load_key(target + <usize>i * kBytes, format, keys, scales, (past + t + i) % PAGE, headDim);
+        continue;
+      }
+      const panel = key_at(pages, h, headDim, valueDim, past + t);
       if (n == PANEL) transpose_back(target, kBytes, panel, PANEL_BYTES, headDim);
       else for (let d = 0; d < headDim; d++) copy_word(target + (<usize>d << 2), panel + <usize>d * PANEL_BYTES);
     }
     for (let t = begin; t < end; t++) {
       const target = vHead + <usize>t * vBytes;
+      const entry = page_entry(pages, past + t);
+      const format = value_format(entry);
+      if (format != FORMAT_F32) {
+        const values = values_of(entry, h, headDim, valueDim);
+        load_value(target, format, values, values + value_scales(format, valueDim), (past + t) % PAGE, valueDim);
+        continue;
+      }
       let panel = value_at(pages, h, headDim, valueDim, past + t);
       for (let c = 0; c < valueDim; c += PANEL) {
         if (c + PANEL <= valueDim) copy_panel(target + (<usize>c << 2), panel);

@@ -4,8 +4,17 @@
 /** Columns of a packed weight panel, keys of a key panel and columns of a value panel: two v128 of f32. */
 export const PANEL = 8;
 
+/** Inputs of a weight block: those that share a scale in q8 and q4. Rows of integers come in whole blocks. */
+export const BLOCK = 32;
+
 /** Keys of a cache page. Pages lie at absolute positions, so that no call boundary can be seen by the arithmetic. */
 export const PAGE = 128;
+
+/** Formats of the keys of a cache page, and of its values: bits 0-1 and 2-3 of the page's address in its table. */
+export const FORMAT_F32 = 0;
+export const FORMAT_F16 = 1;
+export const FORMAT_Q8 = 2;
+export const FORMAT_Q4 = 3;
 
 /** Alignment of every allocation, in bytes. */
 export const ALIGN = 64;
@@ -25,3 +34,22 @@ export const QUERY_CHUNK = 64;
  * TILE_ROWS · (ROW_STATE + headDim + PANEL · ceil(valueDim / PANEL)) + SCRATCH_STRIP floats, whatever the lengths.
  */
 export const SCRATCH_STRIP = 6944;
+
+/**
+ * What else attention_f32's scratch holds where pages are not float32, behind the rest: for integer keys, a head of so many
+ * bytes and 2 · headDim bytes, rounded up to whole QUADs, for each of TILE_ROWS rows; then keys and values of one head of
+ * a page, as float32 where the page has f16 and as bytes where it has q4.
+ */
+export const QUERY_HEAD = 16;
+
+/** Components of a key, or keys of a value, that integers are kept in wholes of: zeros follow where there are fewer. */
+export const QUAD = 4;
+
+/** Bytes of scratch of linear_q8 and linear_q4: sums of a weight block, and one of 16 panels by 1024 inputs in int8. */
+export const LINEAR_SCRATCH = 163840;
+
+/**
+ * Floats of linear_f16's scratch: 16 panels by 512 inputs of weights in float32, or one of these panels and the rows of x
+ * that meet weights in 16 bits.
+ */
+export const F16_SCRATCH = 65536;

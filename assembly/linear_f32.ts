@@ -1,12 +1,10 @@
 import { PANEL } from "./layout";
 import { linear_1x8, linear_1x32 } from "./linear_rows";
+import { linear_strips } from "./linear_strips";
 import { linear_x8 } from "./linear_tile";
 import { linear_2x16, linear_2x24, linear_3x16 } from "./linear_wide";
 import { MADD_FUSES } from "./simd";
 import { F32Ptr, F32PtrOrNull } from "./types";
-
-/** Rows of the tallest strip; simd has the registers for six, but not the issue slots. */
-const STRIP_ROWS: i32 = MADD_FUSES ? 6 : 5;
 
 /** Elements of k in a weight block: six rows of x (12 KB) stay in a 32 KB L1 while the panels pass by. */
 const KC = 512;
@@ -61,46 +59,8 @@ export function linear_f32(
       const initStep: usize = i > 0 || bias ? 32 : 0;
       const initBytes: usize = i > 0 ? outBytes : 0;
       const kc = min(blockK, k - i);
-      linearBlock(o, init, x + (<usize>i << 2), b + (<usize>i << 5), rows, n, kc, outBytes, initStep, initBytes, xBytes, k);
+      linear_strips(o, init, x + (<usize>i << 2), b + (<usize>i << 5), rows, n, kc, outBytes, initStep, initBytes, xBytes, k);
     }
-  }
-}
-
-/** All rows, at least three, by `panels` panels and k elements of a weight block whose panels have `depth` elements. */
-function linearBlock(
-  out: F32Ptr,
-  init: F32Ptr,
-  x: F32Ptr,
-  w: F32Ptr,
-  rows: i32,
-  panels: i32,
-  k: i32,
-  outBytes: usize,
-  initStep: usize,
-  initBytes: usize,
-  xBytes: usize,
-  depth: i32,
-): void {
-  while (rows > 0) {
-    // Strips as equal as they can be: 7 rows are 4 + 3, so that no strip has fewer than three.
-    const strips = (rows + STRIP_ROWS - 1) / STRIP_ROWS;
-    const n = (rows + strips - 1) / strips;
-    let o = out;
-    let from = init;
-    let b = w;
-    for (let p = 0; p < panels; p++) {
-      if (STRIP_ROWS == 6 && n == 6) linear_x8(6, o, from, x, b, k, outBytes, initBytes, xBytes);
-      else if (n == 5) linear_x8(5, o, from, x, b, k, outBytes, initBytes, xBytes);
-      else if (n == 4) linear_x8(4, o, from, x, b, k, outBytes, initBytes, xBytes);
-      else linear_x8(3, o, from, x, b, k, outBytes, initBytes, xBytes);
-      o += 32;
-      from += initStep;
-      b += <usize>depth << 5;
-    }
-    rows -= n;
-    out += <usize>n * outBytes;
-    init += <usize>n * initBytes;
-    x += <usize>n * xBytes;
   }
 }
 

@@ -1,7 +1,8 @@
+import { keys_high, keys_low } from "./codes";
 import { tanh_f32x4 } from "./exp";
-import { PAGE, PANEL } from "./layout";
+import { FORMAT_F16, FORMAT_F32, PAGE, PANEL, QUAD } from "./layout";
 import { bias_row, end_key, extra_columns, first_key, is_excluded, keep_row } from "./mask";
-import { key_at } from "./page";
+import { key_at, key_format, key_scales, keys_of, page_entry } from "./page";
 import { load_first, madd, store_first } from "./simd";
 import { AttentionShape, AttentionShapePtr, F32Ptr, F32PtrOrNull, PagesPtr, U8PtrOrNull } from "./types";
 
@@ -69,8 +70,20 @@ function dot_keys(row: usize, query: usize, pages: PagesPtr, kvHead: i32, from: 
   const headDim = s.headDim;
   const panelBytes = <usize>headDim * PANEL_BYTES;
   for (let j = from & -PANEL, n = 0; j < to; j += n) {
-    const panel = key_at(pages, kvHead, headDim, s.valueDim, j);
     const target = row + (<usize>j << 2);
+    const entry = page_entry(pages, j);
+    const format = key_format(entry);
+    if (format != FORMAT_F32) {
+      n = PANEL;
+      const slot = j % PAGE;
+      const keys = keys_of(entry, kvHead, headDim, s.valueDim);
+      const scales = keys + key_scales(format, headDim) + (<usize>slot << 2);
+      const lines = format == FORMAT_F16 ? headDim : ((headDim + QUAD - 1) & -QUAD) >> (format - 1);
+      const panel = keys + (<usize>((slot / PANEL) * lines) << 4);
+      dot_codes(target, to - j, query, format, panel, scales, headDim, s.scale);
+      continue;
+    }
+    const panel = key_at(pages, kvHead, headDim, s.valueDim, j);
     // Four panels of one page, or one that may be the last and hold keys beyond the range.
     n = j % PAGE <= PAGE - 4 * PANEL && to - j >= 4 * PANEL ? 4 * PANEL : PANEL;
     if (n == PANEL) dot_1x8(target, to - j, query, panel, headDim, s.scale);
@@ -125,6 +138,29 @@ function dot_1x8(target: usize, n: i32, query: usize, panel: usize, headDim: i32
     const at = <usize>d * PANEL_BYTES;
     acc0 = madd(q_f32x4, v128.load(panel + at), acc0);
     acc1 = madd(q_f32x4, v128.load(panel + at, 16), acc1);
+  }
+  store_first(target, n, acc0);
+  store_first(target + 16, n - 4, acc1);
+}
+
+/** Stores the first n scores of a panel that is not float32, of its keys as floats. */
+function dot_codes(
+  target: usize,
+  n: i32,
+  query: usize,
+  format: i32,
+  panel: usize,
+  scales: usize,
+  headDim: i32,
+  scale: f32,
+): void {
+  const scale_f32x4 = f32x4.splat(scale);
+  let acc0 = f32x4.splat(0);
+  let acc1 = acc0;
+  for (let d = 0; d < headDim; d++) {
+    const q_f32x4 = f32x4.mul(v128.load32_splat(query + (<usize>d << 2)), scale_f32x4);
+    acc0 = madd(q_f32x4, keys_low(format, panel, scales, d), acc0);
+    acc1 = madd(q_f32x4, keys_high(format, panel, scales, d), acc1);
   }
   store_first(target, n, acc0);
   store_first(target + 16, n - 4, acc1);

@@ -12,6 +12,32 @@ export function madd(a: v128, b: v128, c: v128): v128 {
 /** Whether madd is one instruction. Where it is two, tiles want a register for the product and have fewer rows. */
 export const MADD_FUSES: bool = ASC_FEATURE_RELAXED_SIMD;
 
+/** Whether there are products of bytes. */
+export const BYTE_DOTS: bool = ASC_FEATURE_RELAXED_SIMD;
+
+/** Pairs of i16 ones. */
+const ONES = memory.data<u16>([1, 1, 1, 1, 1, 1, 1, 1]);
+
+/**
+ * sum + the dot products of four bytes a lane: w signed, x in [0, 127], so that no engine may round or saturate. The simd
+ * build has no such product and never comes here.
+ */
+// @ts-ignore: decorator
+@inline
+export function dot_bytes(w: v128, x: v128, sum: v128): v128 {
+  if (ASC_FEATURE_RELAXED_SIMD) return i32x4.relaxed_dot_i8x16_i7x16_add_s(w, x, sum);
+  return sum;
+}
+
+/** The same by way of pairs: what an engine does where the CPU lacks the instruction, without a constant made each time. */
+// @ts-ignore: decorator
+@inline
+export function dot_bytes_split(w: v128, x: v128, sum: v128): v128 {
+  if (ASC_FEATURE_RELAXED_SIMD)
+    return i32x4.add(sum, i32x4.dot_i16x8_s(i16x8.relaxed_dot_i8x16_i7x16_s(w, x), v128.load(ONES)));
+  return sum;
+}
+
 /** (v0 + v2) + (v1 + v3). */
 // @ts-ignore: decorator
 @inline

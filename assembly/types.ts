@@ -2,8 +2,11 @@
 // pass one for another, and the shape into an interface and a writer (src/abi.ts).
 
 export type F32Ptr = usize;
+export type I32Ptr = usize;
 export type U8Ptr = usize;
-/** A table of addresses, one u32 a cache page. */
+/** 16-bit floats, f16 or bf16. */
+export type U16Ptr = usize;
+/** A table of addresses, one u32 a cache page, with the page's formats in the low four bits. */
 export type PagesPtr = usize;
 
 /** The same, where 0 means that there is none. */
@@ -53,6 +56,8 @@ export class AttentionShape {
   biasRowStride: i32;
   /** [numHeads][qLen]: where to write the log-sum-exp of each row. */
   lse: F32PtrOrNull;
+  /** Bit f: there are pages with keys of format f; bit 4 + f: with values of it. What scratch holds depends on it. */
+  formats: i32;
 }
 
 export type AttentionShapePtr = usize;

@@ -1,7 +1,19 @@
-import { PAGE, ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../assembly/layout.ts";
-import { ATTENTION_SHAPE_BYTES, type AttentionShape, NULL, type Plain, storeAttentionShape } from "../src/abi.ts";
+import { PAGE } from "../assembly/layout.ts";
+import {
+  ATTENTION_SHAPE_BYTES,
+  type AttentionShape,
+  CACHE_SHAPE_BYTES,
+  NULL,
+  type Page,
+  type Plain,
+  storeAttentionShape,
+  storeCacheShape,
+} from "../src/abi.ts";
+import { type CacheFormat, checkFormat, formatBits } from "../src/cacheformats.ts";
 import { pointer } from "../src/memory.ts";
+import { pageBytes } from "../src/pages.ts";
 import { attention_f32 } from "../src/reference/attention.ts";
+import { workFloats } from "../src/segment.ts";
 import { causalPairs } from "./block.ts";
 import type { Build } from "./builds.ts";
 import { type Case, expectNear, fill, type Prepared } from "./case.ts";
@@ -9,15 +21,22 @@ import { type AttentionSizes, attentionShapes, decodePasts, llamaBlock } from ".
 
 /** Relative error that a correct kernel stays far below, and a wrong one does not. */
 const TOLERANCE = 2e-5;
+/** The same where values meet weights of 14 bits. */
+const INTEGER_TOLERANCE = 2e-4;
 /** A window side that reaches every key. */
 const FAR = 2 ** 30;
 
 function prepare(
   { kernels, memory }: Build,
   { qLen, kvLen, group, headDim, numKvHeads = 1 }: AttentionSizes,
+  format: CacheFormat,
 ): Prepared {
   const pages = Math.ceil(kvLen / PAGE);
-  const pageFloats = numKvHeads * 2 * PAGE * headDim;
+  const dims = { numKvHeads, headDim, valueDim: headDim };
+  const stages = checkFormat("bench", format, headDim);
+  const [{ formats }] = stages as [(typeof stages)[number]];
+  const pageFloats = pageBytes(dims, formats) / 4;
+  const row = numKvHeads * headDim;
   const numHeads = numKvHeads * group;
   const rows = qLen * numHeads;
   const sizes = {
@@ -25,8 +44,10 @@ function prepare(
     q: rows * headDim,
     pages: pages * pageFloats,
     table: pages,
-    scratch: TILE_ROWS * (ROW_STATE + 2 * headDim) + SCRATCH_STRIP,
+    scratch: workFloats(headDim, headDim, formatBits(stages)),
     shape: ATTENTION_SHAPE_BYTES / 4,
+    cacheShape: CACHE_SHAPE_BYTES / 4,
+    tokens: PAGE * row,
   };
   const at = Object.fromEntries(
     Object.entries(sizes).map(([name, length]) => [name, memory.allocate("bench", 4 * length)]),
@@ -34,8 +55,18 @@ function prepare(
   const view = (name: keyof typeof sizes) => memory.f32(at[name], sizes[name]);
 
   fill(view("q"), 1);
-  fill(view("pages"), 2);
-  memory.u32(at.table, pages).set(Array.from({ length: pages }, (_, p) => at.pages + 4 * p * pageFloats));
+  memory.u32(at.table, pages).set(Array.from({ length: pages }, (_, p) => at.pages + 4 * p * pageFloats + formats));
+  const strides = { kStride: row, kHeadStride: headDim, vStride: row, vHeadStride: headDim };
+  storeCacheShape(memory.view(), at.cacheShape, { ...dims, ...strides });
+  const [table, tokens, cacheShape] = [
+    pointer.pages(at.table),
+    pointer.f32(at.tokens),
+    pointer.cacheShape(at.cacheShape),
+  ];
+  for (let past = 0; past < kvLen; past += PAGE) {
+    fill(view("tokens"), 2 + past);
+    kernels.append_f32(table, tokens, tokens, cacheShape, past, 0, Math.min(PAGE, kvLen - past));
+  }
   const shape = {
     qLen,
     kvLen,
@@ -57,6 +88,7 @@ function prepare(
     keepRowStride: 0,
     biasHeadStride: 0,
     biasRowStride: 0,
+    formats: formatBits(stages),
   };
   const absent = ["slopes", "sinks", "extraKey", "extraValue", "keep", "bias", "lse"] as const;
   const pointers = Object.fromEntries(absent.map((name) => [name, NULL])) as Record<
@@ -81,15 +113,20 @@ function prepare(
     check() {
       const arrays = Object.fromEntries(absent.map((name) => [name, null]));
       const plain = { ...shape, ...arrays } as unknown as Plain<AttentionShape>;
-      const parts = Array.from({ length: pages }, (_, p) => memory.f32(at.pages + 4 * p * pageFloats, pageFloats));
+      const parts = Array.from({ length: pages }, (_, p): Page => {
+        const start = at.pages + 4 * p * pageFloats;
+        if (formats === 0) return memory.f32(start, pageFloats);
+        return { formats, bytes: memory.u8(start, 4 * pageFloats) };
+      });
       const want = new Float32Array(sizes.out);
+      const tolerance = format === "f32" || format === "f16" ? TOLERANCE : INTEGER_TOLERANCE;
       for (const row of new Set([0, rows >> 1, rows - 1])) {
         attention_f32(want, view("q"), parts, new Float32Array(0), plain, row, row + 1);
         // Rows are numbered [kv head][token][head of the group], outputs lie [token][head].
         const [kvHead, t, g] = [Math.floor(row / (qLen * group)), Math.floor(row / group) % qLen, row % group];
         const begin = (t * numHeads + kvHead * group + g) * headDim;
         const got = view("out").subarray(begin, begin + headDim);
-        expectNear("attention_f32", got, want.subarray(begin, begin + headDim), TOLERANCE);
+        expectNear("attention_f32", got, want.subarray(begin, begin + headDim), tolerance);
       }
     },
     release() {
@@ -98,19 +135,41 @@ function prepare(
   };
 }
 
-const caseOf = (sizes: AttentionSizes, shape: string): Case => ({
+const caseOf = (sizes: AttentionSizes, shape: string, format: CacheFormat = "f32"): Case => ({
   kernel: "attention_f32",
   shape,
   quick: sizes.quick === true,
   flops: 4 * sizes.headDim * sizes.group * (sizes.numKvHeads ?? 1) * causalPairs(sizes.qLen, sizes.kvLen - sizes.qLen),
   limit: "arithmetic",
-  prepare: (build) => prepare(build, sizes),
+  prepare: (build) => prepare(build, sizes, format),
 });
 
-export const attentionCases: readonly Case[] = attentionShapes.map((sizes) => {
-  const { qLen, kvLen, group, headDim } = sizes;
-  return caseOf(sizes, qLen > 1 ? `prefill ${qLen} d${headDim}` : `decode ${kvLen} d${headDim} g${group}`);
-});
+/** A token over keys that lie in a cache nearby, and over 96 MB of them; half a thousand tokens of a prompt. */
+const formatShapes: readonly AttentionSizes[] = [
+  ...[64, 128].flatMap((headDim) =>
+    [1, 4, 8].flatMap((group) => [
+      { qLen: 1, kvLen: 1024, group, headDim },
+      { qLen: 1, kvLen: 4096, group, headDim, numKvHeads: 3072 / headDim },
+    ]),
+  ),
+  { qLen: 512, kvLen: 512, group: 1, headDim: 64 },
+  { qLen: 512, kvLen: 512, group: 1, headDim: 128 },
+];
+const FORMATS = ["f32", "q8", "q4", "f16"] as const;
+
+function nameOf({ qLen, kvLen, group, headDim }: AttentionSizes): string {
+  if (qLen > 1) return `prefill ${qLen} d${headDim}`;
+  return `decode ${kvLen} d${headDim} g${group}`;
+}
+
+export const attentionCases: readonly Case[] = [
+  ...attentionShapes.map((sizes) => caseOf(sizes, nameOf(sizes))),
+  ...formatShapes.flatMap((sizes) =>
+    FORMATS.filter((format) => format !== "f32" || sizes.numKvHeads).map((format) =>
+      caseOf(sizes, `${nameOf(sizes)} ${format}`, format),
+    ),
+  ),
+];
 
 /** What is left of a decode step without its projections, over all heads. */
 export const decodeCoreCases: readonly Case[] = decodePasts.map((kvLen) => {

@@ -21,7 +21,7 @@ export function configOf({ dModel, numHeads, numKvHeads, ropeTheta }: BlockShape
 }
 
 /** Scaled so that outputs are of the size of inputs. */
-export function weightsOf({ dModel, numHeads, numKvHeads, bias }: BlockShape): AttentionWeights {
+export function weightsOf({ dModel, numHeads, numKvHeads, bias }: BlockShape): AttentionWeights<Tensor> {
   const kvWidth = (dModel / numHeads) * numKvHeads;
   const scaled = (length: number, seed: number) => {
     const data = new Float32Array(length);

@@ -1,6 +1,9 @@
+import { F16_SCRATCH } from "../assembly/layout.ts";
+import { NULL } from "../src/abi.ts";
 import { pointer } from "../src/memory.ts";
 import { packedFloats, panelsOf } from "../src/pack.ts";
 import { linear_f32 } from "../src/reference/linear.ts";
+import { linear_f16 } from "../src/reference/linear_f16.ts";
 import { pack_rows_f32 } from "../src/reference/pack.ts";
 import type { Build } from "./builds.ts";
 import { type Case, expectNear, fill } from "./case.ts";
@@ -58,11 +61,86 @@ function prepare({ kernels, memory }: Build, { m, n, k }: LinearShape): ReturnTy
   };
 }
 
-export const linearCases: readonly Case[] = linearShapes.map((shape) => ({
-  kernel: "linear_f32",
-  shape: `${shape.m}x${shape.n}x${shape.k}`,
-  quick: shape.quick === true,
-  flops: 2 * shape.m * shape.n * shape.k,
-  limit: shape.m < ROWS_TO_COMPUTE ? "reading" : "arithmetic",
-  prepare: (build) => prepare(build, shape),
-}));
+/** The same with weights of 16 bits, of which some in a thousand are subnormal, as in models. */
+function prepareHalves({ kernels, memory }: Build, { m, n, k }: LinearShape, bf16: 0 | 1): ReturnType<Case["prepare"]> {
+  const panels = panelsOf(n);
+  const width = 8 * panels;
+  const bytes = { out: 4 * m * width, x: 4 * m * k, w: 2 * packedFloats(n, k), scratch: 4 * F16_SCRATCH };
+  const at = Object.fromEntries(
+    Object.entries(bytes).map(([name, length]) => [name, memory.allocate("bench", length)]),
+  ) as Record<keyof typeof bytes, number>;
+  const floats = (name: keyof typeof bytes) => memory.f32(at[name], bytes[name] / 4);
+
+  fill(floats("x"), 1);
+  const group = new Float32Array(8 * k);
+  for (let p = 0; p < panels; p++) {
+    fill(group, 3 + p);
+    // Within 2^-5. A panel's floats lie in the scratch until they are packed.
+    memory.f32(at.scratch, group.length).set(group.map((value) => value / 32));
+    kernels.pack_rows_f16(pointer.u16(at.w + 16 * p * k), pointer.f32(at.scratch), 8, k, bf16, 0, 1);
+  }
+  const run = () =>
+    kernels.linear_f16(
+      pointer.f32(at.out),
+      pointer.f32(at.x),
+      pointer.u16(at.w),
+      pointer.f32(at.scratch),
+      NULL,
+      panels,
+      k,
+      bf16,
+      width,
+      k,
+      0,
+      m,
+    );
+  return {
+    run,
+    reads: [{ at: at.w, length: bytes.w }],
+    check() {
+      const w = new Uint16Array(memory.u8(at.w, 16 * k).slice().buffer);
+      for (const row of new Set([0, m - 1])) {
+        const want = new Float64Array(m * width) as unknown as Float32Array;
+        linear_f16(want, floats("x"), w, group, null, 1, k, bf16, width, k, row, row + 1);
+        const got = floats("out").subarray(row * width, row * width + 8);
+        expectNear("linear_f16", got, want.subarray(row * width, row * width + 8), k * 2 ** -24);
+      }
+    },
+    release() {
+      for (const address of Object.values(at)) memory.free(address);
+    },
+  };
+}
+
+const halfShapes: readonly LinearShape[] = [
+  { m: 1, n: 4096, k: 4096, quick: true },
+  { m: 1, n: 16384, k: 4096 },
+  { m: 2, n: 4096, k: 4096 },
+  { m: 4, n: 4096, k: 4096 },
+  { m: 8, n: 4096, k: 4096 },
+  { m: 128, n: 768, k: 768, quick: true },
+];
+
+/** What a row says of a case, but for its kernel. */
+const sizesOf = ({ m, n, k, quick }: LinearShape) => ({
+  quick: quick === true,
+  flops: 2 * m * n * k,
+  limit: m < ROWS_TO_COMPUTE ? ("reading" as const) : ("arithmetic" as const),
+});
+
+export const linearCases: readonly Case[] = [
+  ...linearShapes.map((shape) => ({
+    kernel: "linear_f32",
+    shape: `${shape.m}x${shape.n}x${shape.k}`,
+    ...sizesOf(shape),
+    prepare: (build: Build) => prepare(build, shape),
+  })),
+  ...halfShapes.flatMap((shape) =>
+    ([0, 1] as const).map((bf16) => ({
+      kernel: "linear_f16",
+      shape: `${shape.m}x${shape.n}x${shape.k} ${bf16 ? "bf16" : "f16"}`,
+      ...sizesOf(shape),
+      prepare: (build: Build) => prepareHalves(build, shape, bf16),
+    })),
+  ),
+];

@@ -34,6 +34,16 @@ export const linearShapes: readonly LinearShape[] = [
   { m: 12, n: 4096, k: 4096 },
 ];
 
+/** The same in integers: a prompt, and one token, whose weights lie in a third-level cache or in memory. */
+export const integerShapes: readonly LinearShape[] = [
+  { m: 128, n: 768, k: 768, quick: true },
+  { m: 512, n: 2304, k: 768 },
+  { m: 128, n: 4096, k: 4096 },
+  { m: 4, n: 4096, k: 4096 },
+  { m: 1, n: 4096, k: 4096, quick: true },
+  { m: 1, n: 32768, k: 4096 },
+];
+
 /** Query tokens, keys, query heads that share a kv head, and the size of a key and of a value. */
 export interface AttentionSizes {
   readonly qLen: number;

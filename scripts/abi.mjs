@@ -12,7 +12,8 @@ const TARGET = new URL("../src/abi.ts", import.meta.url);
 const POINTEES = {
   F32Ptr: "Float32Array",
   U8Ptr: "Uint8Array",
-  PagesPtr: "readonly Float32Array[]",
+  U16Ptr: "Uint16Array",
+  PagesPtr: "readonly Page[]",
 };
 const NULLABLE = "OrNull";
 const STORE = { i32: "setInt32", u32: "setUint32", f32: "setFloat32" };
@@ -80,6 +81,8 @@ function emit(kernels, structs) {
     "/** An address in linear memory, by what lies there. */",
     "export type Pointer<T> = number & { readonly [pointee]: T };",
     ...Object.entries(POINTEES).map(([name, type]) => `export type ${name} = Pointer<${type}>;`),
+    "/** A cache page: floats, or bytes with the formats of its keys (bits 0-1) and values (bits 2-3), as in layout.ts. */",
+    "export type Page = Float32Array | { readonly formats: number; readonly bytes: Uint8Array };",
     "/** The pointer that points nowhere. */",
     "export type NullPtr = Pointer<null>;",
     "export const NULL: NullPtr = 0 as NullPtr;",

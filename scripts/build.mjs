@@ -2,7 +2,7 @@
 // `--wasm` stops after the first half; `--if-stale` does nothing when dist/ is newer than everything it is made from.
 
 import { execFileSync } from "node:child_process";
-import { copyFileSync, mkdirSync, readdirSync, rmSync, statSync } from "node:fs";
+import { chmodSync, copyFileSync, mkdirSync, readdirSync, rmSync, statSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -77,8 +77,10 @@ await Promise.all([
   ),
   build({ ...common, entryPoints: ["src/core.ts"], outfile: "dist/core.js" }),
   build({ ...common, entryPoints: ["src/reference/index.ts"], outfile: "dist/reference.js" }),
+  build({ ...common, platform: "node", entryPoints: ["src/cli.ts"], outfile: "dist/cli.js" }),
 ]);
 for (const name of shipped) copyFileSync(`build/${name}.wasm`, `dist/${name}.wasm`);
 copyFileSync("build/worker.txt", "dist/worker.js");
 copyFileSync("build/shard.txt", "dist/shards-worker.js");
+chmodSync("dist/cli.js", 0o755);
 run(bin("typescript", "bin/tsc"), "-p", "tsconfig.build.json");

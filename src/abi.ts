@@ -6,7 +6,10 @@ declare const pointee: unique symbol;
 export type Pointer<T> = number & { readonly [pointee]: T };
 export type F32Ptr = Pointer<Float32Array>;
 export type U8Ptr = Pointer<Uint8Array>;
-export type PagesPtr = Pointer<readonly Float32Array[]>;
+export type U16Ptr = Pointer<Uint16Array>;
+export type PagesPtr = Pointer<readonly Page[]>;
+/** A cache page: floats, or bytes with the formats of its keys (bits 0-1) and values (bits 2-3), as in layout.ts. */
+export type Page = Float32Array | { readonly formats: number; readonly bytes: Uint8Array };
 /** The pointer that points nowhere. */
 export type NullPtr = Pointer<null>;
 export const NULL: NullPtr = 0 as NullPtr;
@@ -41,9 +44,10 @@ export interface AttentionShape {
   readonly biasHeadStride: number;
   readonly biasRowStride: number;
   readonly lse: F32Ptr | NullPtr;
+  readonly formats: number;
 }
 export type AttentionShapePtr = Pointer<AttentionShape>;
-export const ATTENTION_SHAPE_BYTES = 108;
+export const ATTENTION_SHAPE_BYTES = 112;
 export function storeAttentionShape(view: DataView, at: number, shape: AttentionShape): void {
   view.setInt32(at + 0, shape.qLen, LITTLE_ENDIAN);
   view.setInt32(at + 4, shape.kvLen, LITTLE_ENDIAN);
@@ -72,6 +76,7 @@ export function storeAttentionShape(view: DataView, at: number, shape: Attention
   view.setInt32(at + 96, shape.biasHeadStride, LITTLE_ENDIAN);
   view.setInt32(at + 100, shape.biasRowStride, LITTLE_ENDIAN);
   view.setUint32(at + 104, shape.lse, LITTLE_ENDIAN);
+  view.setInt32(at + 108, shape.formats, LITTLE_ENDIAN);
 }
 /** Where the fields of AttentionShape lie. */
 export const ATTENTION_SHAPE_AT = {
@@ -102,6 +107,7 @@ export const ATTENTION_SHAPE_AT = {
   biasHeadStride: 96,
   biasRowStride: 100,
   lse: 104,
+  formats: 108,
 } as const;
 
 export interface CacheShape {
@@ -140,11 +146,23 @@ export interface KernelTable {
   append_f32(pages: PagesPtr, k: F32Ptr, v: F32Ptr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
   attention_f32(out: F32Ptr, q: F32Ptr, pages: PagesPtr, scratch: F32Ptr, shape: AttentionShapePtr, begin: number, end: number): void;
   gather_f32(k: F32Ptr, v: F32Ptr, pages: PagesPtr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
+  linear_f16(out: F32Ptr, x: F32Ptr, w: U16Ptr, scratch: F32Ptr, bias: F32Ptr | NullPtr, panels: number, k: number, bf16: number, outStride: number, xStride: number, begin: number, end: number): void;
   linear_f32(out: F32Ptr, x: F32Ptr, w: F32Ptr, bias: F32Ptr | NullPtr, panels: number, k: number, outStride: number, xStride: number, begin: number, end: number): void;
+  linear_q4(out: F32Ptr, x: U8Ptr, w: U8Ptr, scratch: U8Ptr, bias: F32Ptr | NullPtr, panels: number, k: number, mode: number, outStride: number, begin: number, end: number): void;
+  linear_q8(out: F32Ptr, x: U8Ptr, w: U8Ptr, scratch: U8Ptr, bias: F32Ptr | NullPtr, panels: number, k: number, block: number, mode: number, outStride: number, begin: number, end: number): void;
   masked_softmax_f32(out: F32Ptr, scores: F32Ptr, shape: AttentionShapePtr, head: number, begin: number, end: number): void;
   merge_heads_f32(out: F32Ptr, x: F32Ptr, rows: number, numHeads: number, headDim: number, begin: number, end: number): void;
+  pack_columns_f16(out: U16Ptr, w: F32Ptr, n: number, k: number, bf16: number, begin: number, end: number): void;
   pack_columns_f32(out: F32Ptr, w: F32Ptr, n: number, k: number, begin: number, end: number): void;
+  pack_q4(out: U8Ptr, w: F32Ptr, n: number, k: number, begin: number, end: number): void;
+  pack_q8(out: U8Ptr, w: F32Ptr, n: number, k: number, block: number, begin: number, end: number): void;
+  pack_rows_f16(out: U16Ptr, w: F32Ptr, n: number, k: number, bf16: number, begin: number, end: number): void;
   pack_rows_f32(out: F32Ptr, w: F32Ptr, n: number, k: number, begin: number, end: number): void;
+  quantize_rows(out: U8Ptr, x: F32Ptr, k: number, xStride: number, mode: number, begin: number, end: number): void;
+  repack_columns_f16(out: U16Ptr, w: U16Ptr, n: number, k: number, begin: number, end: number): void;
+  repack_q4(out: U8Ptr, blocks: U8Ptr, n: number, k: number, begin: number, end: number): void;
+  repack_q8(out: U8Ptr, blocks: U8Ptr, n: number, k: number, begin: number, end: number): void;
+  repack_rows_f16(out: U16Ptr, w: U16Ptr, n: number, k: number, begin: number, end: number): void;
   rms_norm_f32(out: F32Ptr, x: F32Ptr, gain: F32Ptr, n: number, stride: number, eps: number, begin: number, end: number): void;
   rope_f32(x: F32Ptr, cos: F32Ptr, sin: F32Ptr, numHeads: number, headDim: number, ropeDim: number, interleaved: number, stride: number, begin: number, end: number): void;
   scores_f32(out: F32Ptr, q: F32Ptr, pages: PagesPtr, shape: AttentionShapePtr, head: number, stage: number, begin: number, end: number): void;
@@ -157,11 +175,23 @@ export const KERNEL_ARITY: Readonly<Record<keyof KernelTable, number>> = {
   append_f32: 7,
   attention_f32: 7,
   gather_f32: 7,
+  linear_f16: 12,
   linear_f32: 10,
+  linear_q4: 11,
+  linear_q8: 12,
   masked_softmax_f32: 6,
   merge_heads_f32: 7,
+  pack_columns_f16: 7,
   pack_columns_f32: 6,
+  pack_q4: 6,
+  pack_q8: 7,
+  pack_rows_f16: 7,
   pack_rows_f32: 6,
+  quantize_rows: 7,
+  repack_columns_f16: 6,
+  repack_q4: 6,
+  repack_q8: 6,
+  repack_rows_f16: 6,
   rms_norm_f32: 8,
   rope_f32: 10,
   scores_f32: 8,

@@ -48,7 +48,8 @@ export function attendMany(attention: Attention, calls: readonly AttendManyCall[
 function expectOwnCaches(where: string, calls: readonly AttendCall[]): void {
   const owners = new Map<unknown, number>();
   for (const [i, { cache, newKeys }] of calls.entries()) {
-    if (!cache || newKeys === 0) continue;
+    // Pages that age are as one call at a time wants them.
+    if (!cache || (newKeys === 0 && !cache.pages.aging)) continue;
     const other = owners.get(cache);
     if (other !== undefined)
       throw new RangeError(`${where}, call ${i}: cache expected one of its own, got that of call ${other}`);

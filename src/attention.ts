@@ -1,4 +1,6 @@
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
+import { expectFields } from "./errors.ts";
+import { checkFormats, type LayerFormats, WEIGHT_OPTIONS, type WeightOptions } from "./formats.ts";
 import { expectKernels, type Kernels } from "./kernels.ts";
 import { type CheckedWeights, checkWeights, type Layer, storeLayer } from "./layer.ts";
 import { DISPOSE, type Releasable } from "./lifetime.ts";
@@ -19,6 +21,8 @@ export interface Attention extends Releasable {
   readonly kernels: Kernels;
   /** With every default filled in. */
   readonly config: CheckedConfig;
+  /** How each matrix is kept. */
+  readonly formats: LayerFormats;
   /** Bytes of linear memory that the weights hold. */
   readonly bytes: number;
   readonly released: boolean;
@@ -29,7 +33,8 @@ export interface Attention extends Releasable {
 }
 
 /**
- * Packs a layer's weights. Throws TypeError or RangeError naming the argument, the rule and the value (both shapes for a
+ * Packs a layer's weights, each matrix in the format that it is stored in or that `options.weights` asks for: one format
+ * for all, or `{ q: "q8", o: "f16" }` for some. Throws TypeError or RangeError naming the argument, the rule and the value (both shapes for a
  * matrix of the wrong one), and HeadwiseError OUT_OF_MEMORY; nothing is allocated then.
  * @example
  * import { createAttention, loadKernels } from "headwise";
@@ -38,10 +43,18 @@ export interface Attention extends Releasable {
  * using attention = createAttention(kernels, { dModel: 64, numHeads: 4 }, { wq: matrix, wk: matrix, wv: matrix, wo: matrix });
  * console.log(attention.config.headDim); // 16
  */
-export function createAttention(kernels: Kernels, config: AttentionConfig, weights: AttentionWeights): Attention {
-  expectKernels("createAttention", kernels);
-  const checked = checkConfig("createAttention", config);
-  return packAttention("createAttention", kernels, checked, checkWeights("createAttention", checked, weights));
+export function createAttention(
+  kernels: Kernels,
+  config: AttentionConfig,
+  weights: AttentionWeights,
+  options: WeightOptions = {},
+): Attention {
+  const where = "createAttention";
+  expectKernels(where, kernels);
+  const checked = checkConfig(where, config);
+  expectFields(where, "options", options, WEIGHT_OPTIONS);
+  const formats = checkFormats(where, options);
+  return packAttention(where, kernels, checked, checkWeights(where, checked, weights, formats));
 }
 
 /** The same from what was checked. Without `weights.wo`, the heads' outputs are y: [.., numHeads·valueDim]. */
@@ -61,6 +74,7 @@ export function packAttention(
   return {
     kernels,
     config,
+    formats: layer.formats,
     bytes: layer.bytes,
     layer,
     rotary: config.rope && createRotary(config.rope),

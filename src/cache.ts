@@ -1,6 +1,15 @@
 import { PAGE } from "../assembly/layout.ts";
 import { CACHE_SHAPE_BYTES, storeCacheShape } from "./abi.ts";
+import { dropPages, leastLength, restorePages } from "./aging.ts";
 import type { Attention } from "./attention.ts";
+import {
+  type CacheFormat,
+  type CacheFormats,
+  type CacheStage,
+  checkFormat,
+  describeStages,
+  type Stage,
+} from "./cacheformats.ts";
 import { expectFields, expectInt, HeadwiseError } from "./errors.ts";
 import { expectKernels, type Kernels } from "./kernels.ts";
 import { DISPOSE, expectAlive, expectMade, type Releasable } from "./lifetime.ts";
@@ -28,10 +37,18 @@ export interface Cache extends Releasable {
   readonly length: number;
   /** Bytes of linear memory held. */
   readonly bytes: number;
+  /** What keys and values are kept in: one stage, or those that tokens go through as they age, from new to old. */
+  readonly format: readonly CacheStage[];
   readonly released: boolean;
-  /** Forgets the tokens from `length` on; replaying them gives the same bits. */
+  /**
+   * Forgets the tokens from `length` on; replaying them gives the same bits. Where tokens have aged, a length that they
+   * were younger at throws RangeError, except 0.
+   */
   truncate(length: number): void;
-  /** Copies of the present keys [batch, numKvHeads, length, headDim] (after norm and RoPE) and values [.., valueDim]. */
+  /**
+   * Copies of the present keys [batch, numKvHeads, length, headDim] (after norm and RoPE) and values [.., valueDim], as
+   * floats whatever they are kept in.
+   */
   read(): { key: Tensor; value: Tensor };
   /** @internal */
   readonly attention: Attention;
@@ -49,11 +66,17 @@ export interface CacheOptions {
   readonly maxSeqLen: number;
   /** Sequences, up to 2^20; default 1. */
   readonly batch?: number;
+  /**
+   * What keys and values are kept in; default "f32". Integers ("q8", "q4") have one scale a token and head. An array is
+   * what tokens go through as they age: a stage says for how many tokens before the query's own 128 it holds, the last
+   * one holds for all that are older.
+   */
+  readonly format?: CacheFormat | CacheFormats | readonly CacheStage[];
 }
 
 /** The bytes of a cache, before it is made. */
-export function cacheBytes(shape: PageShape, { batch, maxSeqLen }: Required<CacheOptions>): number {
-  return pagesBytes(shape, batch, maxSeqLen);
+export function cacheBytes(shape: PageShape, batch: number, maxSeqLen: number, stages: readonly Stage[]): number {
+  return pagesBytes(shape, batch, maxSeqLen, stages);
 }
 
 /**
@@ -73,12 +96,13 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
   expectMade("createCache", "attention", attention, "layer", "createAttention");
   const { kernels, config } = attention;
   expectKernels("createCache", kernels, "attention.kernels");
-  expectFields("createCache", "options", options, ["maxSeqLen", "batch"]);
+  expectFields("createCache", "options", options, ["maxSeqLen", "batch", "format"]);
   const maxSeqLen = expectInt("createCache", "maxSeqLen", options.maxSeqLen);
   const batch = expectInt("createCache", "batch", options.batch === undefined ? 1 : options.batch, 1, MOST_SEQUENCES);
   const { numKvHeads, headDim, valueDim } = config;
+  const stages = checkFormat("createCache", options.format, headDim);
   const shape = { numKvHeads, headDim, valueDim };
-  const pages = allocatePages("createCache", kernels, shape, batch, maxSeqLen);
+  const pages = allocatePages("createCache", kernels, shape, batch, maxSeqLen, stages);
   let length = 0;
   let released = false;
   const release = () => {
@@ -89,7 +113,8 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
   const cache: Cache = {
     batch,
     maxSeqLen,
-    bytes: cacheBytes(shape, { batch, maxSeqLen }),
+    bytes: cacheBytes(shape, batch, maxSeqLen, stages),
+    format: describeStages(stages),
     attention,
     pages,
     get length() {
@@ -101,15 +126,24 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
     truncate(to) {
       expectAlive("truncate", "cache", cache);
       expectNoHold("truncate", cache.holds.appending + cache.holds.reading);
-      length = expectInt("truncate", "length", to, 0, length);
+      expectInt("truncate", "length", to, 0, length);
+      const least = leastLength(pages, length);
+      if (to > 0 && to < least)
+        throw new RangeError(`truncate: length expected 0 or at least ${least}, because older tokens aged, got ${to}`);
+      restorePages(kernels, pages, length);
+      dropPages(kernels, pages, to);
+      length = to;
     },
     read() {
       expectAlive("read", "cache", cache);
       expectKernels("read", kernels, "cache.kernels");
+      if (pages.aging) expectNoHold("read", cache.holds.appending);
+      restorePages(kernels, pages, length);
       return readPages(kernels, shape, pages, length);
     },
     advance(tokens) {
       length += tokens;
+      if (pages.aging) pages.aging.old.length = 0;
     },
     holds: { appending: 0, reading: 0 },
     release,

@@ -83,7 +83,7 @@ export function checkCall(
   const append = options.append === undefined ? true : expectFlag(where, "append", options.append);
   if (!cache && options.append === false)
     throw new RangeError(`${where}: append expected true without a cache, got false`);
-  if (cache && append) expectNoHold(where, cache.holds.appending);
+  if (cache) expectFreeFor(where, cache, append);
   const cross = options.keys !== undefined || !append;
   if (options.values !== undefined && options.keys === undefined)
     throw new RangeError(`${where}: values expected none without keys, got ${describe(options.values)}`);
@@ -189,6 +189,12 @@ function rowsOf(where: string, name: string, data: unknown, batch: number, dim: 
   if (Number.isInteger(rows)) return rows;
   const rule = batch === 1 ? `${dim} (${width})` : `batch (${batch}) x ${dim} (${width})`;
   throw new RangeError(`${where}: ${name} expected a multiple of ${rule} floats, got ${length}`);
+}
+
+/** Throws IN_USE where an attendAsync would see what this call does, or this call what that one does. */
+function expectFreeFor(where: string, { holds, pages }: Cache, append: boolean): void {
+  if (append) expectNoHold(where, holds.appending + (pages.aging ? holds.reading : 0));
+  else if (pages.aging) expectNoHold(where, holds.appending);
 }
 
 function checkCache(where: string, attention: Attention, cache: Cache): void {

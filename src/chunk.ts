@@ -1,14 +1,18 @@
 // What happens to the rows of one chunk, between where they come from and where they go.
 
+import { PAGE } from "../assembly/layout.ts";
 import { type F32Ptr, storeCacheShape } from "./abi.ts";
+import { agePages, reachPages } from "./aging.ts";
 import { type Attention, widthOf } from "./attention.ts";
 import type { AttendCall } from "./call.ts";
-import { type Linear, project } from "./linear.ts";
+import type { Projection } from "./layer.ts";
+import { type Linear, type LinearInput, project, quantizeInput } from "./linear.ts";
 import { maskElements } from "./mask.ts";
 import { pointer } from "./memory.ts";
+import { isInteger } from "./pack.ts";
 import { type Pages, pageTable } from "./pages.ts";
 import type { Placement } from "./positions.ts";
-import { chunksOf, type RowRun, tokenRunsOf } from "./rows.ts";
+import { type RowRun, tokenRunsOf } from "./rows.ts";
 import type { PassPlaces, Strides } from "./scratch.ts";
 import { attendSegment, type CallShape, readScores, type Segment } from "./segment.ts";
 import type { Steps } from "./steps.ts";
@@ -49,15 +53,27 @@ export function copyIn(
       .set(from(of).subarray(begin * width, end * width));
 }
 
+/** Rows of k floats of the chunk as what projections read; as integers too, where one of `linears` wants them. */
+function inputOf({ attention, places, base }: Pass, linears: readonly Linear[], at: number, rows: number): LinearInput {
+  const [{ k }] = linears as [Linear];
+  const input = {
+    x: pointer.f32(base + at),
+    xStride: k,
+    integers: pointer.u8(base + places.integers),
+    mode: attention.layer.modeOf(rows),
+    scratch: base + places.linear,
+  };
+  if (linears.some(({ format }) => isInteger(format))) quantizeInput(attention.kernels, input, k, rows);
+  return input;
+}
+
 /** Projects the chunk's x. */
-export function projectIn(
-  { attention, places, base, stride, stepFlops }: Pass,
-  linear: Linear,
-  to: number,
-  rows: number,
-): Steps {
-  const out = pointer.f32(base + to);
-  return project(attention.kernels, linear, out, stride.qkv, pointer.f32(base + places.x), linear.k, rows, stepFlops);
+export function* projectIn(pass: Pass, projections: readonly Projection[], rows: number): Steps {
+  const { attention, places, base, stride, stepFlops } = pass;
+  const linears = projections.map(({ linear }) => linear);
+  const input = inputOf(pass, linears, places.x, rows);
+  for (const { linear, part } of projections)
+    yield* project(attention.kernels, linear, pointer.f32(base + places[part]), stride.qkv, input, rows, stepFlops);
 }
 
 /** cos and sin of the runs' positions. */
@@ -100,7 +116,10 @@ export function settleKeys(pass: Pass, runs: Runs): void {
         F32Ptr,
         F32Ptr,
       ];
+      reachPages(kernels, pages, batchRow, call.past + to);
       kernels.table.append_f32(pageTable(pages, batchRow), k, v, shape, call.past + from, 0, to - from);
+      // Queries that do not stand among these keys attend them as the last one does.
+      if (!isAmongKeys(attention, call)) agePages(kernels, pages, batchRow, pageOf(call.past + to - 1), call.past);
     }
   }
 }
@@ -113,19 +132,24 @@ export function* settleQueries(pass: Pass, runs: Runs): Steps {
   normAndRotate(pass, places.q, layer.qNorm, config.numHeads, rows);
   for (const run of runs) {
     const { call, pages } = run.of;
-    for (const { at, ...placed } of segmentsOf(call, run, stepFlops)) {
+    const among = isAmongKeys(attention, call);
+    for (const { at, ...placed } of segmentsOf(attention, call, run, stepFlops)) {
+      if (among) agePages(kernels, pages, placed.batchRow, pageOf(placed.position), call.past);
       const segment = {
         ...placed,
         q: pointer.f32(base + places.q + 4 * at * stride.qkv),
         out: pointer.f32(base + places.heads + 4 * at * stride.heads),
         pages: pageTable(pages, placed.batchRow),
+        formats: pages.formats,
       };
       yield* attendSegment(kernels, base, places.segment, shape, call.masks, call.target, segment, stepFlops);
       if (pass.maps) readScores(kernels, base, places.segment, shape, call.masks, call.target, segment, 3, pass.maps);
     }
   }
-  const [heads, y] = [pointer.f32(base + places.heads), pointer.f32(base + places.y)];
-  if (layer.wo) yield* project(kernels, layer.wo, y, stride.y, heads, stride.heads, rows, stepFlops);
+  if (layer.wo) {
+    const input = inputOf(pass, [layer.wo], places.heads, rows);
+    yield* project(kernels, layer.wo, pointer.f32(base + places.y), stride.y, input, rows, stepFlops);
+  }
   for (const run of runs) copyOut(pass, run);
 }
 
@@ -166,26 +190,44 @@ function normAndRotate(
   table.rope_f32(x, cos, sin, heads, headDim, rotary.dim, interleaved, stride.qkv, 0, rows);
 }
 
+const pageOf = (position: number) => Math.floor(position / PAGE);
+
+/** Whether a call's queries come from the rows that its keys come from, and turn by the same positions. */
+export function isSelf({ x, keys, values, newKeys, qLen, positions, keyPositions }: AttendCall): boolean {
+  return keys === x && values === x && newKeys === qLen && positions === keyPositions;
+}
+
+/** Whether queries stand where their keys do, and attend no later ones. */
+export function isAmongKeys({ config }: Attention, call: AttendCall): boolean {
+  return config.causal && isSelf(call) && call.placements.every(({ position }) => position === call.past);
+}
+
 /** Elements of masks that are written in one step, where steps are bounded. */
 const STEP_MASK_ELEMENTS = 2 ** 21;
 
 /** A segment, whose first token lies at row `at` of the chunk. */
-type PlacedSegment = Omit<Segment, "q" | "out" | "pages"> & { readonly at: number };
+type PlacedSegment = Omit<Segment, "q" | "out" | "pages" | "formats"> & { readonly at: number };
 
-/** Cuts a run of queries into segments: at the batch rows, and so that the masks of a step are soon written. */
+/**
+ * Cuts a run of queries into segments: at the batch rows, so that the masks of a step are soon written, and where keys
+ * age, at the pages that their queries are in.
+ */
 export function* segmentsOf(
-  { placements, qLen, masks, target }: AttendCall,
+  attention: Attention,
+  call: AttendCall,
   run: RowRun<unknown>,
   stepFlops: number,
 ): Generator<PlacedSegment, void, void> {
+  const { placements, qLen, masks, target, cache } = call;
+  const aging = cache?.pages.aging !== undefined && isAmongKeys(attention, call);
   const most = stepFlops === Infinity ? qLen : Math.ceil(STEP_MASK_ELEMENTS / maskElements(masks, target, 1));
   for (const { batchRow, from, to, at } of tokenRunsOf(run, qLen)) {
     const { position, kvLen } = placements[batchRow] as Placement;
-    for (const [begin, end] of chunksOf(to - from, masks.perRow ? most : qLen))
-      yield {
-        ...{ batchRow, kvLen, begin: from + begin, end: from + end },
-        position: position + from + begin,
-        at: at + begin,
-      };
+    for (let begin = 0, end = 0; begin < to - from; begin = end) {
+      const first = position + from + begin;
+      end = Math.min(to - from, begin + (masks.perRow ? most : qLen));
+      if (aging) end = Math.min(end, begin + PAGE - (first % PAGE));
+      yield { ...{ batchRow, kvLen, begin: from + begin, end: from + end }, position: first, at: at + begin };
+    }
   }
 }

@@ -35,9 +35,9 @@ const WORDS = 8 * WORD;
 
 /**
  * Numbers of a record: the kernel, bytes that its argument OWN moves on with each thread (scratch that no two threads may
- * share), and up to 10 arguments. Doubles hold addresses and floats exactly.
+ * share), and up to 12 arguments. Doubles hold addresses and floats exactly.
  */
-export const RECORD = 12;
+export const RECORD = 14;
 const ARGUMENTS = 2;
 const OWN = 3;
 
@@ -100,7 +100,7 @@ export function runTiles(
     const a = at + ARGUMENTS;
     const own = records[a + OWN]! + thread * records[at + 1]!;
     try {
-      // Always ten: a kernel ignores arguments that it does not have.
+      // Always twelve: a kernel ignores arguments that it does not have.
       kernels[kernel]!(
         records[a]!,
         records[a + 1]!,
@@ -112,6 +112,8 @@ export function runTiles(
         records[a + 7]!,
         records[a + 8]!,
         records[a + 9]!,
+        records[a + 10]!,
+        records[a + 11]!,
       );
     } catch (error) {
       fail(kernel, error);

@@ -1,8 +1,9 @@
 import type { AttentionConfig } from "./config.ts";
 import { expectFields, expectFloats, expectInt, expectOneOf, expectRecord } from "./errors.ts";
 import { separateWeights } from "./fused.ts";
+import { expectMatrix, toTensor } from "./matrix.ts";
 import type { MatrixLayout } from "./pack.ts";
-import { expectTensor, type Tensor } from "./tensor.ts";
+import type { Tensor } from "./tensor.ts";
 import { type AttentionWeights, WEIGHT_FIELDS } from "./weights.ts";
 
 /** What `convertToGqa` needs of a configuration; the rest is handed on. */
@@ -10,8 +11,8 @@ export type ConvertibleConfig = Pick<AttentionConfig, "numHeads" | "numKvHeads" 
 
 /** A layer with fewer key-value heads, and how far its heads are from those they replace. */
 export interface ConvertedToGqa<Config extends ConvertibleConfig = AttentionConfig> {
-  /** With separate `wq`, `wk` and `wv`, in the layout that was given. */
-  readonly weights: AttentionWeights;
+  /** With separate `wq`, `wk` and `wv`, in the layout that was given; the last two as floats. */
+  readonly weights: AttentionWeights & { readonly wk: Tensor; readonly wv: Tensor };
   readonly config: Config & { readonly numKvHeads: number };
   /**
    * [numKvHeads of the original] each: |mean - head| / |head| over the weights of a head, in the Frobenius norm. 0 = the
@@ -24,7 +25,8 @@ const WHERE = "convertToGqa";
 
 /**
  * Turns MHA into GQA or MQA: the key and value projections of the heads that will share one are replaced by their mean,
- * biases too (Ainslie et al. 2023, who then train a little more). The input is not changed.
+ * biases too (Ainslie et al. 2023, who then train a little more). Stored keys and values become floats. The input is not
+ * changed.
  * @param numKvHeads Key-value heads to keep; a divisor of those there are.
  * @throws TypeError or RangeError, also where a norm over all key heads ("full") makes a mean meaningless.
  * @example
@@ -58,9 +60,9 @@ export function convertToGqa<Config extends ConvertibleConfig>(
     const headDim = expectInt(WHERE, "config.headDim", config.headDim ?? outputs / (numHeads + 2 * before));
     return { q: numHeads * headDim, k: before * headDim, v: before * (config.valueDim ?? headDim), inputs };
   });
-  expectTensor(WHERE, "weights.wq", separate.wq, [2]);
-  const wk = expectTensor(WHERE, "weights.wk", separate.wk, [2]);
-  const wv = expectTensor(WHERE, "weights.wv", separate.wv, [2]);
+  expectMatrix(WHERE, "weights.wq", separate.wq, layout);
+  const wk = toTensor(expectMatrix(WHERE, "weights.wk", separate.wk, layout));
+  const wv = toTensor(expectMatrix(WHERE, "weights.wv", separate.wv, layout));
   const { bk, bv, biasK, biasV } = separate;
   const outputs = layout === "out-in" ? 0 : 1;
   const kRows = wk.shape[outputs]!;

@@ -3,11 +3,13 @@
 // of any speed end together; what is too little to share is called directly.
 
 import { PANEL, TILE_ROWS } from "../assembly/layout.ts";
-import { ATTENTION_SHAPE_AT, type AttentionShape, CACHE_SHAPE_AT, type KernelTable, NULL } from "./abi.ts";
+import { ATTENTION_SHAPE_AT, type AttentionShape, CACHE_SHAPE_AT, type KernelTable } from "./abi.ts";
 import { TILES } from "./control.ts";
+import { shareLinears } from "./cutlinears.ts";
 import { aligned, type LinearMemory } from "./memory.ts";
 import { workFloats } from "./segment.ts";
 import type { Team } from "./team.ts";
+import { fewest, type Load, type Range, rangesOf, STREAM_ROWS, share } from "./tiles.ts";
 
 /** What is too little to share, in floating-point operations of a matrix product: a core does some 50 a nanosecond. */
 export interface Shares {
@@ -20,17 +22,6 @@ export interface Shares {
 /** About 40 and 10 microseconds: several times what it takes to wake a worker, and to hand a tile out. */
 export const SHARES: Shares = { call: 2 ** 21, tile: 2 ** 19 };
 
-/** A projection of fewer rows takes as long as reading its weights, like one of so many. */
-const STREAM_ROWS = 3;
-/** Panels of a tile of many rows: a weight block of the kernel, or less where so few rows leave little to share. */
-const BLOCK_PANELS = 16;
-const SHORT_PANELS = 4;
-/** Rows are cut at whole strips of 5 and of 6. */
-const STRIP_ROWS = 30;
-/** Up to so many rows weights are read once, and tiles are panels alone, at whole register tiles of 2, 3 and 4. */
-const FEW_ROWS = 12;
-const FEW_PANELS = 12;
-
 /** Rows of attention are cut at whole strips of 4 and of 6. */
 const ATTENTION_ROWS = 12;
 
@@ -42,66 +33,10 @@ const SOFTMAXED = 40;
 /** A product of the unfused kernels, which are plain loops, takes as long as so many. */
 const UNFUSED = 4;
 
-/** A range of rows, of tokens or of panels. */
-type Range = readonly [from: number, to: number];
-
-/** A call's work, the least work of its tiles, and the threads to share it. */
-interface Load {
-  readonly work: number;
-  readonly least: number;
-  readonly threads: number;
-}
-
-/** The least units of a tile, of `units` in all; half of the tiles there is room for are left to other cuts. */
-function fewest(units: number, { work, least }: Load): number {
-  return Math.max(1, Math.ceil((units * least) / work), Math.ceil((2 * units) / TILES));
-}
-
-/** The units of the next tile when `left` are left: half of a thread's share. */
-function share(left: number, least: number, threads: number): number {
-  return Math.min(left, Math.max(least, Math.ceil(left / (2 * threads))));
-}
-
-/** Ranges that make up begin..end, cut at multiples of `unit` that are counted from -offset. */
-function rangesOf(begin: number, end: number, unit: number, offset: number, load: Load): Range[] {
-  const first = Math.floor((begin + offset) / unit);
-  const last = Math.ceil((end + offset) / unit);
-  const least = fewest(last - first, load);
-  const ranges: Range[] = [];
-  for (let at = first; at < last; ) {
-    const next = at + share(last - at, least, load.threads);
-    ranges.push([Math.max(begin, at * unit - offset), Math.min(end, next * unit - offset)]);
-    at = next;
-  }
-  return ranges;
-}
-
-/** The tiles of a projection of many rows: some whole weight blocks, or some of the rows of one. */
-function blocksOf(panels: number, rows: number, load: Load): { panels: Range; rows: Range }[] {
-  const strips = Math.ceil(rows / STRIP_ROWS);
-  const width = strips > 1 ? BLOCK_PANELS : SHORT_PANELS;
-  const cells = strips * Math.ceil(panels / width);
-  const least = fewest(cells, load);
-  const tiles: { panels: Range; rows: Range }[] = [];
-  for (let cell = 0; cell < cells; ) {
-    const block = Math.floor(cell / strips);
-    const strip = cell % strips;
-    const size = share(cells - cell, least, load.threads);
-    const blocks = strip === 0 ? Math.floor(size / strips) : 0;
-    const stripEnd = blocks > 0 ? strips : Math.min(strips, strip + size);
-    tiles.push({
-      panels: [block * width, Math.min(panels, (block + Math.max(1, blocks)) * width)],
-      rows: [strip * STRIP_ROWS, Math.min(rows, stripEnd * STRIP_ROWS)],
-    });
-    cell += blocks > 0 ? blocks * strips : stripEnd - strip;
-  }
-  return tiles;
-}
-
 /** The counts of an AttentionShape: what the work of a call depends on. */
 type Counts = Pick<
   AttentionShape,
-  "qLen" | "kvLen" | "qStart" | "left" | "right" | "numHeads" | "numKvHeads" | "headDim" | "valueDim"
+  "qLen" | "kvLen" | "qStart" | "left" | "right" | "numHeads" | "numKvHeads" | "headDim" | "valueDim" | "formats"
 >;
 
 /** Reads them; the other fields of a shape are not read, because small calls go through here too. */
@@ -117,6 +52,7 @@ function countsAt(view: DataView, at: number): Counts {
     numKvHeads: read("numKvHeads"),
     headDim: read("headDim"),
     valueDim: read("valueDim"),
+    formats: read("formats"),
   };
 }
 
@@ -181,30 +117,12 @@ export function shareKernels(
     );
   return {
     ...direct,
-    linear_f32(out, x, w, bias, panels, k, outStride, xStride, begin, end) {
-      const rows = end - begin;
-      const work = 2 * PANEL * panels * k * Math.max(rows, STREAM_ROWS);
-      if (!pays(work)) return direct.linear_f32(out, x, w, bias, panels, k, outStride, xStride, begin, end);
-      const tiles =
-        rows > FEW_ROWS
-          ? blocksOf(panels, rows, loadOf(work))
-          : rangesOf(0, panels, FEW_PANELS, 0, loadOf(work)).map((range) => ({ panels: range, rows: [0, rows] }));
-      const columns = 4 * PANEL;
-      team.run(
-        "linear_f32",
-        0,
-        tiles.map(({ panels: [panel, panelEnd], rows: [from, to] }) => {
-          const start = bias === NULL ? NULL : bias + columns * panel;
-          const sizes = [panelEnd - panel, k, outStride, xStride];
-          return [out + columns * panel, x, w + columns * k * panel, start, ...sizes, begin + from!, begin + to!];
-        }),
-      );
-    },
+    ...shareLinears(direct, team, pays, loadOf),
     attention_f32(out, q, pages, scratch, at, begin, end) {
       const shape = shapeAt(at);
       const work = attentionWork(shape, end - begin);
       if (!pays(work)) return direct.attention_f32(out, q, pages, scratch, at, begin, end);
-      const bytes = aligned(4 * workFloats(shape.headDim, shape.valueDim));
+      const bytes = aligned(4 * workFloats(shape.headDim, shape.valueDim, shape.formats));
       const own = team.own(bytes);
       if (own === undefined) return direct.attention_f32(out, q, pages, scratch, at, begin, end);
       run("attention_f32", [out, q, pages, own, at], attentionTiles(shape, begin, end, loadOf(work)), bytes);

@@ -1,9 +1,12 @@
 import { NULL } from "./abi.ts";
+import { restorePages } from "./aging.ts";
 import { type Attention, widthOf } from "./attention.ts";
 import type { AttendCall } from "./call.ts";
 import {
   copyIn,
   fillTables,
+  isAmongKeys,
+  isSelf,
   type Pass,
   type PassCall,
   projectIn,
@@ -11,11 +14,12 @@ import {
   settleKeys,
   settleQueries,
 } from "./chunk.ts";
+import type { Projection } from "./layer.ts";
 import { type Linear, linearFlops } from "./linear.ts";
 import { allocatePages } from "./pages.ts";
 import { chunksOf, runsOf } from "./rows.ts";
 import { chunkRows, placePass, stridesOf } from "./scratch.ts";
-import { type CallShape, columnsOf, segmentFlops, segmentNeeds, windowSides } from "./segment.ts";
+import { type CallShape, columnsOf, segmentFlops, segmentNeeds, windowSides, workFloats } from "./segment.ts";
 import type { Steps } from "./steps.ts";
 import { createFloats } from "./tensor.ts";
 
@@ -34,10 +38,6 @@ export interface PassOptions {
 const queryRows = ({ batch, qLen }: AttendCall) => batch * qLen;
 const keyRows = ({ batch, newKeys }: AttendCall) => batch * newKeys;
 
-/** Whether a call's queries and keys come from the same rows and turn by the same positions. */
-const isSelf = ({ x, keys, values, newKeys, qLen, positions, keyPositions }: AttendCall) =>
-  keys === x && values === x && newKeys === qLen && positions === keyPositions;
-
 /**
  * Appends the keys of all calls, attends, projects: `ys`, one a call; `maps` is empty unless asked for. The projections of
  * all calls are those of one sequence of rows, whose bits do not depend on what lies beside them. Caches hold what was
@@ -55,8 +55,11 @@ export function* forward(
   const shape = callShape(attention);
   const columns = withMaps ? columnsOf(first.target.kvLen, layer.extraKey !== NULL, config.addZeroAttn) : 0;
   const rows = chunkRows(config, Math.max(total(queryRows), total(keyRows)));
-  const needs = calls.map(({ masks, target }) => segmentNeeds(masks, target, Math.min(rows, target.qLen), columns));
-  const { places, bytes } = placePass(config, rows, needs);
+  const needs = calls.map(({ masks, target, cache }) => {
+    const work = workFloats(config.headDim, config.valueDim, cache?.pages.formats ?? 0);
+    return segmentNeeds(masks, target, Math.min(rows, target.qLen), columns, work);
+  });
+  const { places, bytes } = placePass(config, layer.formats, rows, needs);
   // Scratch comes last: it stays when it has grown, so nothing may fail after it.
   const width = widthOf(attention);
   const ys = calls.map(({ where, out, batch, qLen }) => out ?? createFloats(where, "y", batch * qLen * width));
@@ -66,6 +69,7 @@ export function* forward(
     const passCalls = calls.map((call, i): PassCall => {
       const pages = call.cache?.pages ?? allocatePages(call.where, kernels, config, call.batch, call.target.kvLen);
       if (!call.cache) taken.push(pages.at);
+      restorePages(kernels, pages, call.past);
       return { call, pages, y: ys[i] as Float32Array };
     });
     const base = ownScratch ? memory.allocate(where, bytes) : memory.scratch(where, bytes);
@@ -75,13 +79,23 @@ export function* forward(
       ...{ attention, calls: passCalls, shape, stride, places, base, stepFlops },
       maps: withMaps ? maps : undefined,
     };
-    const wqkv = config.causal && !withMaps && calls.every(isSelf) ? layer.wqkv : undefined;
-    if (wqkv)
-      for (const [begin, end] of chunksOf(total(queryRows), rows)) yield* attendCausalChunk(pass, wqkv, begin, end);
-    else {
-      for (const [begin, end] of chunksOf(total(keyRows), rows)) yield* appendChunk(pass, begin, end);
-      for (const [begin, end] of chunksOf(total(queryRows), rows)) yield* attendChunk(pass, begin, end);
-    }
+    const joined = (call: AttendCall) => isSelf(call) && (!call.cache?.pages.aging || isAmongKeys(attention, call));
+    const qkv = config.causal && !withMaps && calls.every(joined) ? layer.qkv : undefined;
+    if (qkv)
+      for (const [begin, end] of chunksOf(total(queryRows), rows)) yield* attendCausalChunk(pass, qkv, begin, end);
+    // Keys that age must not run ahead of the queries that stand among them: each such call goes by itself.
+    else
+      for (const group of passCalls.some(({ pages }) => pages.aging) ? passCalls.map((one) => [one]) : [passCalls]) {
+        const part = { ...pass, calls: group };
+        const rowsOf = (count: (call: AttendCall) => number) => group.reduce((sum, { call }) => sum + count(call), 0);
+        const together = group.every(({ call, pages }) => pages.aging && isAmongKeys(attention, call));
+        for (const [begin, end] of chunksOf(rowsOf(keyRows), rows)) {
+          yield* appendChunk(part, begin, end);
+          if (together) yield* attendChunk(part, begin, end);
+        }
+        if (!together)
+          for (const [begin, end] of chunksOf(rowsOf(queryRows), rows)) yield* attendChunk(part, begin, end);
+      }
   } finally {
     if (!kernels.released) for (const at of taken) memory.free(at);
   }
@@ -91,14 +105,15 @@ export function* forward(
 /** The operations of all steps of about `stepFlops` that `forward` makes of a call. */
 export function passFlops(attention: Attention, call: AttendCall, stepFlops: number): number {
   const { config, layer } = attention;
-  const { wq, wk, wv, wo } = layer;
+  const { q, k, v, wo } = layer;
   const shape = callShape(attention);
   const rows = chunkRows(config, Math.max(queryRows(call), keyRows(call)));
   const linear = ({ panels, k }: Linear, count: number) => linearFlops(panels, k, count);
-  let flops = linear(wq, queryRows(call)) + (wo ? linear(wo, queryRows(call)) : 0);
-  flops += linear(wk, keyRows(call)) + linear(wv, keyRows(call));
+  let flops = wo ? linear(wo, queryRows(call)) : 0;
+  for (const projection of q) flops += linear(projection.linear, queryRows(call));
+  for (const projection of [...k, ...v]) flops += linear(projection.linear, keyRows(call));
   for (const [begin, end] of chunksOf(queryRows(call), rows))
-    for (const segment of segmentsOf(call, { of: call, begin, end, at: 0 }, stepFlops))
+    for (const segment of segmentsOf(attention, call, { of: call, begin, end, at: 0 }, stepFlops))
       flops += segmentFlops(shape, segment);
   return flops;
 }
@@ -119,10 +134,10 @@ function callShape({ config, layer }: Attention): CallShape {
 }
 
 /** Both of the below, where no query needs a key of a later chunk: x is read once and projected in one go. */
-function* attendCausalChunk(pass: Pass, wqkv: Linear, begin: number, end: number): Steps {
+function* attendCausalChunk(pass: Pass, qkv: readonly Projection[], begin: number, end: number): Steps {
   const runs = runsOf(pass.calls, ({ call }) => queryRows(call), begin, end);
   copyIn(pass, runs, ({ call }) => call.x, pass.attention.config.dModel);
-  yield* projectIn(pass, wqkv, pass.places.q, end - begin);
+  yield* projectIn(pass, qkv, end - begin);
   fillTables(pass, runs, ({ call }) => call.positions);
   settleKeys(pass, runs);
   yield* settleQueries(pass, runs);
@@ -131,15 +146,14 @@ function* attendCausalChunk(pass: Pass, wqkv: Linear, begin: number, end: number
 /** Projects rows begin..end of all keys and values and appends them. */
 function* appendChunk(pass: Pass, begin: number, end: number): Steps {
   const { config, layer } = pass.attention;
-  const { places } = pass;
   const runs = runsOf(pass.calls, ({ call }) => keyRows(call), begin, end);
   copyIn(pass, runs, ({ call }) => call.keys, config.kdim);
-  if (layer.wkv && runs.every(({ of }) => of.call.keys === of.call.values))
-    yield* projectIn(pass, layer.wkv, places.k, end - begin);
+  if (layer.kv && runs.every(({ of }) => of.call.keys === of.call.values))
+    yield* projectIn(pass, layer.kv, end - begin);
   else {
-    yield* projectIn(pass, layer.wk, places.k, end - begin);
+    yield* projectIn(pass, layer.k, end - begin);
     copyIn(pass, runs, ({ call }) => call.values, config.vdim);
-    yield* projectIn(pass, layer.wv, places.v, end - begin);
+    yield* projectIn(pass, layer.v, end - begin);
   }
   fillTables(pass, runs, ({ call }) => call.keyPositions);
   settleKeys(pass, runs);
@@ -150,7 +164,7 @@ function* attendChunk(pass: Pass, begin: number, end: number): Steps {
   const { config, layer } = pass.attention;
   const runs = runsOf(pass.calls, ({ call }) => queryRows(call), begin, end);
   copyIn(pass, runs, ({ call }) => call.x, config.dModel);
-  yield* projectIn(pass, layer.wq, pass.places.q, end - begin);
+  yield* projectIn(pass, layer.q, end - begin);
   fillTables(pass, runs, ({ call }) => call.positions);
   yield* settleQueries(pass, runs);
 }

@@ -1,6 +1,6 @@
 import { describe, expectFloats } from "./errors.ts";
+import { cutOutputs, expectMatrix, toTensor, type WeightTensor } from "./matrix.ts";
 import type { MatrixLayout } from "./pack.ts";
-import { expectTensor, type Tensor } from "./tensor.ts";
 import type { AttentionWeights } from "./weights.ts";
 
 /** Outputs of q, k and v, and how long the rows are that all three are projected from. */
@@ -32,8 +32,8 @@ export function separateWeights(
   for (const name of ["wq", "wk", "wv", "bq", "bk", "bv"] as const)
     if (rest[name] !== undefined)
       throw new RangeError(`${where}: ${prefix}${name} expected none beside wqkv, got ${describe(rest[name])}`);
-  const { data, shape } = expectTensor(where, `${prefix}wqkv`, wqkv, [2]);
-  const [rows, columns] = shape as [number, number];
+  const matrix = expectMatrix(where, `${prefix}wqkv`, wqkv, layout);
+  const [rows, columns] = matrix.shape as [number, number];
   const outIn = layout === "out-in";
   const { q, k, v, inputs } = outIn ? sizesOf(rows, columns) : sizesOf(columns, rows);
   const total = q + k + v;
@@ -46,11 +46,9 @@ export function separateWeights(
   if (bias && bias.length !== total)
     throw new RangeError(`${where}: ${prefix}bqkv expected ${total} floats, got ${bias.length}`);
 
-  const part = (begin: number, width: number): Tensor => {
-    if (outIn) return { data: data.subarray(begin * inputs, (begin + width) * inputs), shape: [width, inputs] };
-    const own = new Float32Array(inputs * width);
-    for (let i = 0; i < inputs; i++) own.set(data.subarray(i * total + begin, i * total + begin + width), i * width);
-    return { data: own, shape: [inputs, width] };
+  const part = (begin: number, width: number): WeightTensor => {
+    const cut = cutOutputs(matrix, layout, begin, begin + width);
+    return "dtype" in wqkv ? cut : toTensor(cut);
   };
   return {
     ...rest,

@@ -1,7 +1,8 @@
 import { describe, HeadwiseError } from "./errors.ts";
+import { BITS, isDtype, type PlainDtype, shapeText } from "./floats.ts";
 
 /** One tensor as the header of a safetensors file states it; `begin` and `end` are bytes into the data. */
-export interface HeaderEntry {
+interface HeaderEntry {
   readonly dtype: string;
   readonly shape: readonly number[];
   readonly begin: number;
@@ -9,11 +10,14 @@ export interface HeaderEntry {
 }
 
 /** What the header says, before its numbers are compared with each other and with the data. */
-export interface Header {
+interface Header {
   readonly metadata: ReadonlyMap<string, string>;
   readonly entries: ReadonlyMap<string, HeaderEntry>;
 }
 
+/** The format's own limit, in bytes: a longer header is an attack rather than a model. */
+export const LARGEST_HEADER = 100_000_000;
+const LARGEST_U64 = 2n ** 64n - 1n;
 /** The format's largest integer: 48 bits, so every one of them is exact as a number. */
 const LARGEST = 2 ** 48 - 1;
 
@@ -38,7 +42,7 @@ const isPlain = (code: number): boolean => code >= 0x20 && code !== 0x22 && code
  * else: duplicate keys, unknown fields, fractions, lone surrogates and deep nesting, which JSON.parse lets through or
  * may overflow the stack on, end at the character where they begin.
  */
-export function readHeader(text: string, where: string): Header {
+function readHeader(text: string, where: string): Header {
   let at = 0;
   /** The tensor being read, for messages. */
   let tensor: string | undefined;
@@ -150,4 +154,70 @@ export function readHeader(text: string, where: string): Header {
   pass((code) => code === 0x20);
   if (at < text.length) fail("only spaces after the closing brace");
   return { metadata, entries };
+}
+
+/** The length of the header, from the first 8 bytes of a file of `size` bytes. */
+export function headerLength(where: string, bytes: Uint8Array, size: number): number {
+  if (bytes.length < 8) throw refusal(where, "bytes expected an 8-byte header length", `${bytes.length} bytes`);
+  const length = new DataView(bytes.buffer, bytes.byteOffset, 8).getBigUint64(0, true);
+  if (length > LARGEST_HEADER) throw refusal(where, `header length expected <= ${LARGEST_HEADER} bytes`, `${length}`);
+  if (length > size - 8) throw refusal(where, `header length expected <= ${size - 8}, the bytes after it`, `${length}`);
+  return Number(length);
+}
+
+/** An entry whose dtype is known and whose range fits its shape and lies in the data. */
+export type CheckedEntry = HeaderEntry & { readonly dtype: PlainDtype };
+
+/** Reads a header and compares all it says with itself and with the bytes of data behind it. */
+export function checkHeader(
+  where: string,
+  bytes: Uint8Array,
+  dataLength: number,
+): { metadata: ReadonlyMap<string, string>; entries: ReadonlyMap<string, CheckedEntry> } {
+  let text = "";
+  try {
+    // A copy, since a TextDecoder may refuse shared memory.
+    text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes.slice());
+  } catch (cause) {
+    throw new HeadwiseError("BAD_FILE", `${where}: header expected valid UTF-8, got other bytes`, { cause });
+  }
+  const { metadata, entries } = readHeader(text, where);
+  const checked = new Map<string, CheckedEntry>();
+  for (const [name, entry] of entries) {
+    const { dtype, shape, begin, end } = entry;
+    const refuse = (rule: string, got: string) => refusal(where, `tensor ${describe(name)} ${rule}`, got);
+    if (!isDtype(dtype)) throw refuse(`dtype expected ${Object.keys(BITS).join(", ")}`, describe(dtype));
+    const bits = bitsOf(shape, BITS[dtype]);
+    if (bits === undefined) throw refuse("expected a size below 2^64 bits", `${dtype} ${shapeText(shape)}`);
+    if (bits % 8n !== 0n) throw refuse("expected to end on a whole byte", `${dtype} ${shapeText(shape)}`);
+    if (end > dataLength) throw refuse(`data_offsets expected to end within ${dataLength} bytes`, `[${begin}, ${end}]`);
+    if (BigInt(end - begin) !== bits / 8n)
+      throw refuse(`expected ${bits / 8n} bytes for ${dtype} ${shapeText(shape)}`, `data_offsets [${begin}, ${end}]`);
+    checked.set(name, { dtype, shape, begin, end });
+  }
+
+  // Ranges in order of their offsets must follow on each other without overlap or hole, and use up the data.
+  let covered = 0;
+  for (const [name, { begin, end }] of [...entries].sort(([, a], [, b]) => a.begin - b.begin || a.end - b.end)) {
+    const rule = `tensor ${describe(name)} data_offsets expected to begin at ${covered}`;
+    if (begin !== covered) throw refusal(where, rule, `[${begin}, ${end}]`);
+    covered = end;
+  }
+  if (covered !== dataLength)
+    throw refusal(where, `data expected ${covered} bytes, as the tensors cover`, `${dataLength}`);
+  return { metadata, entries: checked };
+}
+
+function refusal(where: string, rule: string, got: string): HeadwiseError {
+  return new HeadwiseError("BAD_FILE", `${where}: ${rule}, got ${got}`);
+}
+
+/** Bits of a tensor; undefined where the product leaves 64 bits on the way, even if a later zero would bring it back. */
+function bitsOf(shape: readonly number[], elementBits: number): bigint | undefined {
+  let bits = 1n;
+  for (const length of [...shape, elementBits]) {
+    bits *= BigInt(length);
+    if (bits > LARGEST_U64) return undefined;
+  }
+  return bits;
 }

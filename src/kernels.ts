@@ -1,6 +1,7 @@
 import type { KernelTable } from "./abi.ts";
 import { type Started, startChosen, startOwn } from "./choose.ts";
 import type { CarriedWasm, WasmSource } from "./compile.ts";
+import { findRoads, type Roads } from "./dots.ts";
 import { describe, expectFields, HeadwiseError } from "./errors.ts";
 import { type Instance, instantiate } from "./instantiate.ts";
 import { DISPOSE, expectMade, type Releasable } from "./lifetime.ts";
@@ -41,6 +42,8 @@ export interface Kernels extends Releasable {
   /** Bytes of linear memory as it stands; it never shrinks while the kernels live. */
   readonly memoryBytes: number;
   readonly released: boolean;
+  /** @internal How integers are multiplied fastest here; found when first asked for. */
+  readonly roads: Roads;
   /** @internal */
   readonly table: KernelTable;
   /** @internal */
@@ -114,6 +117,7 @@ export interface Crew {
 /** A started module as users hold it. */
 export function wrapKernels({ instance: started, reason, fused }: Started, crew: Crew): Kernels {
   let instance: Instance | undefined = started;
+  let roads: Roads | undefined;
   const alive = () => {
     if (!instance) throw new HeadwiseError("RELEASED", "kernels: used after release");
     return instance;
@@ -137,6 +141,10 @@ export function wrapKernels({ instance: started, reason, fused }: Started, crew:
     },
     get released() {
       return instance === undefined;
+    },
+    get roads() {
+      roads ??= findRoads(alive());
+      return roads;
     },
     get table() {
       alive();

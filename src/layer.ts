@@ -1,25 +1,37 @@
 import { type F32Ptr, NULL, type NullPtr } from "./abi.ts";
 import { type CheckedConfig, checkSinks } from "./config.ts";
 import { describe, expectFields, expectFloats, expectOneOf } from "./errors.ts";
+import type { StoredTensor } from "./floats.ts";
+import { type CheckedFormats, fillFormats, type LayerFormats } from "./formats.ts";
 import { separateWeights } from "./fused.ts";
 import type { Kernels } from "./kernels.ts";
-import { joinLinears, type Linear, type LinearPlace, placeLinears, stagedFloats, storeLinear } from "./linear.ts";
+import { joinLinears, type Linear, type LinearPlace, modesOf, placeLinears, storeLinear } from "./linear.ts";
+import { expectMatrix, formatOf } from "./matrix.ts";
 import { Layout, pointer } from "./memory.ts";
-import type { MatrixLayout } from "./pack.ts";
-import { expectTensor, type Tensor } from "./tensor.ts";
+import { isInteger, type MatrixLayout } from "./pack.ts";
+import { stagedFloats } from "./packer.ts";
 import { type AttentionWeights, WEIGHT_FIELDS } from "./weights.ts";
+
+/** A product of a chunk's rows, and the first of the parts of a row that it gives. */
+export interface Projection {
+  readonly linear: Linear;
+  readonly part: "q" | "k" | "v";
+}
 
 /** A layer's weights in linear memory, one block. */
 export interface Layer {
   readonly at: number;
   readonly bytes: number;
-  readonly wq: Linear;
-  readonly wk: Linear;
-  readonly wv: Linear;
-  /** wk and wv as one, where keys and values are projected from rows of the same length. */
-  readonly wkv: Linear | undefined;
-  /** All three as one, where queries come from rows of that length too. */
-  readonly wqkv: Linear | undefined;
+  readonly formats: LayerFormats;
+  /** How so many rows of integers are written and multiplied: `mode` of linear_q8. */
+  readonly modeOf: (rows: number) => number;
+  readonly q: readonly Projection[];
+  readonly k: readonly Projection[];
+  readonly v: readonly Projection[];
+  /** Keys and values where they are projected from rows of the same length: one product if they have one format. */
+  readonly kv: readonly Projection[] | undefined;
+  /** All three, where queries come from rows of that length too. */
+  readonly qkv: readonly Projection[] | undefined;
   /** None in a layer that gives its heads' outputs as they are. */
   readonly wo: Linear | undefined;
   readonly qNorm: F32Ptr;
@@ -34,18 +46,22 @@ type VectorName = "qNorm" | "kNorm" | "slopes" | "sinks" | "extraKey" | "extraVa
 type Places = Record<"wq" | "wk" | "wv", LinearPlace> & { wo: LinearPlace | undefined } & Record<VectorName, number>;
 
 /**
- * Where everything lies. It depends on the configuration alone (biases, sinks and extra keys have their place whether
- * they come or not), so that the bytes are known before there are weights.
+ * Where everything lies. It depends on the configuration and the formats alone (biases, sinks and extra keys have their
+ * place whether they come or not), so that the bytes are known before there are weights.
  */
-export function layerLayout(config: CheckedConfig, withWo = true): { places: Places; bytes: number } {
+export function layerLayout(
+  config: CheckedConfig,
+  formats: LayerFormats,
+  withWo = true,
+): { places: Places; bytes: number } {
   const { dModel, numHeads, numKvHeads, headDim, valueDim, kdim, vdim } = config;
   const layout = new Layout();
   const [wq, wk, wv] = placeLinears(layout, [
-    [numHeads * headDim, dModel],
-    [numKvHeads * headDim, kdim],
-    [numKvHeads * valueDim, vdim],
+    [numHeads * headDim, dModel, formats.q],
+    [numKvHeads * headDim, kdim, formats.k],
+    [numKvHeads * valueDim, vdim, formats.v],
   ]) as [LinearPlace, LinearPlace, LinearPlace];
-  const [wo] = placeLinears(layout, withWo ? [[dModel, numHeads * valueDim]] : []);
+  const [wo] = placeLinears(layout, withWo ? [[dModel, numHeads * valueDim, formats.o]] : []);
   const gains = normGains(config);
   const places = {
     wq,
@@ -65,7 +81,7 @@ export function layerLayout(config: CheckedConfig, withWo = true): { places: Pla
 /** Packs weights into a new block. */
 export function storeLayer(where: string, kernels: Kernels, config: CheckedConfig, weights: CheckedWeights): Layer {
   const { memory } = kernels;
-  const { places, bytes } = layerLayout(config, weights.wo !== undefined);
+  const { places, bytes } = layerLayout(config, weights.formats, weights.wo !== undefined);
   const at = memory.allocate(where, bytes);
   try {
     const staging = memory.allocate(where, 4 * Math.max(...linearPlaces(places).map(stagedFloats)));
@@ -99,18 +115,20 @@ function fillLayer(
     kernels.memory.f32(at + places[name], data.length).set(data);
     return pointer.f32(at + places[name]);
   };
-  const wq = linear(places.wq, weights.wq);
-  const wk = linear(places.wk, weights.wk);
-  const wv = linear(places.wv, weights.wv);
+  const q = { linear: linear(places.wq, weights.wq), part: "q" } as const;
+  const k = { linear: linear(places.wk, weights.wk), part: "k" } as const;
+  const v = { linear: linear(places.wv, weights.wv), part: "v" } as const;
   const joinable = config.kdim === config.vdim;
   return {
     at,
     bytes,
-    wq,
-    wk,
-    wv,
-    wkv: joinable ? joinLinears(wk, wv) : undefined,
-    wqkv: joinable && config.kdim === config.dModel ? joinLinears(wq, wk, wv) : undefined,
+    formats: weights.formats,
+    modeOf: Object.values(weights.formats).some(isInteger) ? modesOf(kernels, weights.fast) : () => 0,
+    q: [q],
+    k: [k],
+    v: [v],
+    kv: joinable ? joinProjections([k, v]) : undefined,
+    qkv: joinable && config.kdim === config.dModel ? joinProjections([q, k, v]) : undefined,
     wo: places.wo && weights.wo && linear(places.wo, weights.wo),
     qNorm: vector("qNorm") as F32Ptr,
     kNorm: vector("kNorm") as F32Ptr,
@@ -121,6 +139,17 @@ function fillLayer(
   };
 }
 
+/** Neighbours of one format as one product. */
+function joinProjections(all: readonly Projection[]): Projection[] {
+  const joined: Projection[] = [];
+  for (const { linear, part } of all) {
+    const last = joined.at(-1);
+    if (last?.linear.format !== linear.format) joined.push({ linear, part });
+    else joined[joined.length - 1] = { ...last, linear: joinLinears(last.linear, linear) };
+  }
+  return joined;
+}
+
 function normGains({ qkNorm, numHeads, numKvHeads, headDim }: CheckedConfig): { qNorm: number; kNorm: number } {
   if (!qkNorm) return { qNorm: 0, kNorm: 0 };
   if (qkNorm.kind === "per-head") return { qNorm: headDim, kNorm: headDim };
@@ -128,7 +157,7 @@ function normGains({ qkNorm, numHeads, numKvHeads, headDim }: CheckedConfig): { 
 }
 
 export interface CheckedLinear {
-  readonly w: Float32Array;
+  readonly w: StoredTensor;
   readonly bias: Float32Array | undefined;
 }
 
@@ -136,6 +165,9 @@ export interface CheckedLinear {
 export interface CheckedWeights extends Record<"wq" | "wk" | "wv", CheckedLinear> {
   readonly wo: CheckedLinear | undefined;
   readonly layout: MatrixLayout;
+  readonly formats: LayerFormats;
+  /** Activations of 7 bits rather than 14, where weights are integers. */
+  readonly fast: boolean;
   readonly vectors: Record<VectorName, Float32Array | undefined>;
 }
 
@@ -144,6 +176,7 @@ export function checkWeights(
   where: string,
   config: CheckedConfig,
   given: AttentionWeights,
+  { formats, fast }: CheckedFormats,
 ): CheckedWeights & { readonly wo: CheckedLinear } {
   expectFields(where, "weights", given, WEIGHT_FIELDS);
   const { layout = "out-in" } = given;
@@ -161,9 +194,9 @@ export function checkWeights(
     return data;
   };
   const linear = (name: "q" | "k" | "v" | "o", n: number, k: number): CheckedLinear => {
-    const matrix = expectTensor(where, `w${name}`, weights[`w${name}`], [2]);
+    const matrix = expectMatrix(where, `w${name}`, weights[`w${name}`], layout);
     expectShape(where, `w${name}`, matrix, layout === "out-in" ? [n, k] : [k, n]);
-    return { w: matrix.data, bias: vector(`b${name}`, weights[`b${name}`], n) };
+    return { w: matrix, bias: vector(`b${name}`, weights[`b${name}`], n) };
   };
   const gains = normGains(config);
   const gain = (name: "qNorm" | "kNorm") => {
@@ -181,12 +214,14 @@ export function checkWeights(
     throw new RangeError(
       `${where}: biasK and biasV expected both or neither, got ${extraKey ? "biasK" : "biasV"} alone`,
     );
+  const wq = linear("q", widths.q, dModel);
+  const wk = linear("k", widths.k, kdim);
+  const wv = linear("v", widths.v, vdim);
+  const wo = linear("o", dModel, numHeads * valueDim);
+  const stored = { q: formatOf(wq.w), k: formatOf(wk.w), v: formatOf(wv.w), o: formatOf(wo.w) };
   return {
-    layout,
-    wq: linear("q", widths.q, dModel),
-    wk: linear("k", widths.k, kdim),
-    wv: linear("v", widths.v, vdim),
-    wo: linear("o", dModel, numHeads * valueDim),
+    ...{ layout, wq, wk, wv, wo, fast },
+    formats: fillFormats(formats, stored),
     vectors: {
       qNorm: gain("qNorm"),
       kNorm: gain("kNorm"),
@@ -199,7 +234,7 @@ export function checkWeights(
   };
 }
 
-function expectShape(where: string, name: string, { shape }: Tensor, [rows, columns]: [number, number]): void {
+function expectShape(where: string, name: string, { shape }: StoredTensor, [rows, columns]: [number, number]): void {
   if (shape[0] !== rows || shape[1] !== columns)
     throw new RangeError(`${where}: ${name} expected shape [${rows}, ${columns}], got [${shape.join(", ")}]`);
 }

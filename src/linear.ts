@@ -1,15 +1,17 @@
 import { PANEL } from "../assembly/layout.ts";
-import type { F32Ptr } from "./abi.ts";
+import type { F32Ptr, U8Ptr } from "./abi.ts";
+import type { StoredTensor } from "./floats.ts";
 import type { Kernels } from "./kernels.ts";
-import { type Layout, pointer } from "./memory.ts";
-import { type MatrixLayout, packedFloats, panelsOf } from "./pack.ts";
-import { chunksOf } from "./rows.ts";
+import { aligned, type Layout, pointer } from "./memory.ts";
+import { blockOf, isInteger, type MatrixLayout, packedBytes, panelBytes, panelsOf, type WeightFormat } from "./pack.ts";
+import { packMatrix } from "./packer.ts";
 import type { Steps } from "./steps.ts";
 
 /** A projection of k inputs to n outputs: where its panels and its bias will lie, relative to their block. */
 export interface LinearPlace {
   readonly n: number;
   readonly k: number;
+  readonly format: WeightFormat;
   readonly w: number;
   readonly bias: number;
 }
@@ -18,104 +20,162 @@ export interface LinearPlace {
 export interface Linear {
   readonly k: number;
   readonly panels: number;
-  readonly w: F32Ptr;
+  readonly format: WeightFormat;
+  readonly w: number;
   /** [8·panels], zeros where there is no bias. */
   readonly bias: F32Ptr;
 }
 
-/** Takes places for projections that may run as one: their panels and their biases lie one behind the other. */
-export function placeLinears(layout: Layout, sizes: readonly (readonly [n: number, k: number])[]): LinearPlace[] {
-  const floats = sizes.map(([n, k]) => packedFloats(n, k));
-  const panels = sizes.map(([n]) => panelsOf(n));
-  const sum = (counts: readonly number[]) => counts.reduce((total, count) => total + count, 0);
-  const w = layout.floats(sum(floats));
-  const bias = layout.floats(sum(panels) * PANEL);
-  return sizes.map(([n, k], i) => ({
-    n,
-    k,
-    w: w + sum(floats.slice(0, i)) * 4,
-    bias: bias + sum(panels.slice(0, i)) * PANEL * 4,
-  }));
-}
-
-/** Floats of a matrix that are packed at a time, where a panel or a row is not longer. */
-const STAGED_FLOATS = 2 ** 16;
-
-/** Floats that a matrix needs beside its place while it is packed. */
-export function stagedFloats({ n, k }: LinearPlace): number {
-  return Math.max(Math.min(STAGED_FLOATS, n * k), PANEL * k, n);
+/** Takes places for projections that may run as one: those of one format lie one behind the other, and so do all biases. */
+export function placeLinears(
+  layout: Layout,
+  sizes: readonly (readonly [n: number, k: number, format: WeightFormat])[],
+): LinearPlace[] {
+  let bytes = 0;
+  let floats = 0;
+  const places = sizes.map(([n, k, format], i) => {
+    if (i > 0 && sizes[i - 1]?.[2] !== format) bytes = aligned(bytes);
+    const place = { n, k, format, w: bytes, bias: 4 * floats };
+    bytes += packedBytes(format, n, k);
+    floats += panelsOf(n) * PANEL;
+    return place;
+  });
+  const w = layout.take(bytes);
+  const bias = layout.floats(floats);
+  return places.map((place) => ({ ...place, w: w + place.w, bias: bias + place.bias }));
 }
 
 /** Packs a matrix and its bias into their place in the block at `base`, by way of stagedFloats at `staging`. */
 export function storeLinear(
-  { memory, table }: Kernels,
+  kernels: Kernels,
   base: number,
-  place: LinearPlace,
-  w: Float32Array,
+  { n, k, format, w: at, bias: biasAt }: LinearPlace,
+  matrix: StoredTensor,
   layout: MatrixLayout,
   bias: Float32Array | undefined,
   staging: number,
 ): Linear {
-  const { n, k } = place;
-  const [panels, at] = [panelsOf(n), base + place.w];
-  const stage = (begin: number, end: number) => {
-    memory.f32(staging, end - begin).set(w.subarray(begin, end));
-    return pointer.f32(staging);
-  };
-  if (layout === "out-in") {
-    const rows = PANEL * Math.floor(stagedFloats(place) / (PANEL * k));
-    for (const [begin, end] of chunksOf(n, rows)) {
-      const to = pointer.f32(at + 4 * begin * k);
-      table.pack_rows_f32(to, stage(begin * k, end * k), end - begin, k, 0, panelsOf(end - begin));
-    }
-  } else {
-    const rows = Math.floor(stagedFloats(place) / n);
-    for (const [begin, end] of chunksOf(k, rows)) {
-      const to = pointer.f32(at + 4 * begin * PANEL);
-      table.pack_columns_f32(to, stage(begin * n, end * n), n, k, 0, end - begin);
-    }
-  }
-  const row = memory.f32(base + place.bias, panels * PANEL).fill(0);
+  const panels = panelsOf(n);
+  packMatrix(kernels, matrix, layout, format, base + at, staging);
+  const row = kernels.memory.f32(base + biasAt, panels * PANEL).fill(0);
   if (bias) row.set(bias);
-  return { k, panels, w: pointer.f32(at), bias: pointer.f32(base + place.bias) };
+  return { k, panels, format, w: base + at, bias: pointer.f32(base + biasAt) };
 }
 
-/** Projections of the same input, placed together, as one. */
-export function joinLinears(first: Linear, ...others: readonly Linear[]): Linear {
-  return { ...first, panels: others.reduce((panels, other) => panels + other.panels, first.panels) };
+/** Projections of the same input and format, placed together, as one. */
+export function joinLinears(first: Linear, second: Linear): Linear {
+  return { ...first, panels: first.panels + second.panels };
+}
+
+/** The rows that projections read, in each of the forms that formats need. */
+export interface LinearInput {
+  /** Rows xStride floats apart. */
+  readonly x: F32Ptr;
+  readonly xStride: number;
+  /** The same rows as integers, once `quantizeInput` has been there. */
+  readonly integers: U8Ptr;
+  /** How integers are written and multiplied: `mode` of linear_q8. */
+  readonly mode: number;
+  /** scratchBytes of their formats. */
+  readonly scratch: number;
+}
+
+/** Up to so many rows the road for 14 bits is the better one for 7, too: reading the weights takes longer than the products. */
+const FEW_ROWS = 8;
+
+/** Finds the fastest roads of the engine; gives the mode of so many rows of integers of 14 bits, or of 7. */
+export function modesOf({ roads }: Kernels, fast: boolean): (rows: number) => number {
+  const { exact, fast: split } = roads;
+  return (rows) => 2 * (fast && rows > FEW_ROWS ? split : exact) + (fast ? 1 : 0);
+}
+
+/** Turns `rows` rows of k inputs into integers, for all projections of them. */
+export function quantizeInput(
+  { table }: Kernels,
+  { x, xStride, integers, mode }: LinearInput,
+  k: number,
+  rows: number,
+): void {
+  table.quantize_rows(integers, x, k, xStride, mode, 0, rows);
 }
 
 /** Panels and rows of a step are multiples of these: whole weight blocks of the kernel, whole strips. */
 const STEP_PANELS = 16;
 const STEP_ROWS = 60;
 
-/**
- * out[r] = x[r] · wᵀ + bias for `rows` rows, in steps of about `stepFlops`; out rows lie outStride floats apart, x rows
- * xStride.
- */
+/** out[r] = x[r] · wᵀ + bias for `rows` rows, in steps of about `stepFlops`; out rows lie outStride floats apart. */
 export function* project(
-  { table }: Kernels,
-  { w, bias, panels, k }: Linear,
+  kernels: Kernels,
+  linear: Linear,
   out: F32Ptr,
   outStride: number,
-  x: F32Ptr,
-  xStride: number,
+  input: LinearInput,
   rows: number,
   stepFlops: number,
 ): Steps {
+  const { format, w, bias, panels, k } = linear;
   const blockFlops = 2 * PANEL * STEP_PANELS * k;
   const stepPanels = STEP_PANELS * Math.max(1, Math.floor(stepFlops / (blockFlops * rows)));
   const stepRows = STEP_ROWS * Math.max(1, Math.floor(stepFlops / (blockFlops * STEP_ROWS)));
   for (let p = 0; p < panels; p += stepPanels) {
-    const count = Math.min(stepPanels, panels - p);
+    const part: Linear = {
+      ...{ k, format },
+      panels: Math.min(stepPanels, panels - p),
+      w: w + p * panelBytes(format, k),
+      bias: pointer.f32(bias + 4 * PANEL * p),
+    };
     const to = pointer.f32(out + 4 * PANEL * p);
-    const from = pointer.f32(w + 4 * PANEL * k * p);
-    const start = pointer.f32(bias + 4 * PANEL * p);
     for (let r = 0; r < rows; r += stepRows) {
       const end = Math.min(rows, r + stepRows);
-      table.linear_f32(to, x, from, start, count, k, outStride, xStride, r, end);
-      yield linearFlops(count, k, end - r);
+      multiply(kernels, part, to, outStride, input, r, end);
+      yield linearFlops(part.panels, k, end - r);
     }
+  }
+}
+
+function multiply(
+  { table }: Kernels,
+  { format, w, bias, panels, k }: Linear,
+  out: F32Ptr,
+  outStride: number,
+  { x, xStride, integers, mode, scratch }: LinearInput,
+  begin: number,
+  end: number,
+): void {
+  if (format === "f32") table.linear_f32(out, x, pointer.f32(w), bias, panels, k, outStride, xStride, begin, end);
+  else if (format === "q4")
+    table.linear_q4(out, integers, pointer.u8(w), pointer.u8(scratch), bias, panels, k, mode, outStride, begin, end);
+  else if (isInteger(format))
+    table.linear_q8(
+      out,
+      integers,
+      pointer.u8(w),
+      pointer.u8(scratch),
+      bias,
+      panels,
+      k,
+      blockOf(format, k),
+      mode,
+      outStride,
+      begin,
+      end,
+    );
+  else {
+    const bf16 = format === "bf16" ? 1 : 0;
+    table.linear_f16(
+      out,
+      x,
+      pointer.u16(w),
+      pointer.f32(scratch),
+      bias,
+      panels,
+      k,
+      bf16,
+      outStride,
+      xStride,
+      begin,
+      end,
+    );
   }
 }
 

@@ -1,5 +1,5 @@
 import { ALIGN } from "../assembly/layout.ts";
-import type { AttentionShapePtr, CacheShapePtr, F32Ptr, PagesPtr, U8Ptr } from "./abi.ts";
+import type { AttentionShapePtr, CacheShapePtr, F32Ptr, PagesPtr, U8Ptr, U16Ptr } from "./abi.ts";
 import { HeadwiseError } from "./errors.ts";
 
 const WASM_PAGE = 65_536;
@@ -169,12 +169,14 @@ export class Layout {
 export const pointer: {
   f32(at: number): F32Ptr;
   u8(at: number): U8Ptr;
+  u16(at: number): U16Ptr;
   pages(at: number): PagesPtr;
   attentionShape(at: number): AttentionShapePtr;
   cacheShape(at: number): CacheShapePtr;
 } = {
   f32: (at) => at as F32Ptr,
   u8: (at) => at as U8Ptr,
+  u16: (at) => at as U16Ptr,
   pages: (at) => at as PagesPtr,
   attentionShape: (at) => at as AttentionShapePtr,
   cacheShape: (at) => at as CacheShapePtr,

@@ -1,8 +1,9 @@
 import { describe, HeadwiseError } from "./errors.ts";
 import { type Extra, type Family, findFamily, type Part } from "./families.ts";
-import { shapeText, toFloats } from "./floats.ts";
+import { isBlockDtype, shapeText, toFloats } from "./floats.ts";
+import type { WeightTensor } from "./matrix.ts";
+import { quantizedIn } from "./quantized.ts";
 import type { SafetensorsFile } from "./safetensors.ts";
-import type { Tensor } from "./tensor.ts";
 
 /** A matrix as the layer sees it, whatever its layout in the file. */
 export interface Matrix {
@@ -10,7 +11,7 @@ export interface Matrix {
   readonly outputs: number;
   readonly inputs: number;
   /** As stored. */
-  readonly tensor: Tensor;
+  readonly tensor: WeightTensor;
 }
 
 /** The tensors of one layer by their part. A matrix must be there; other tensors may be absent. */
@@ -31,6 +32,7 @@ export function openParts(where: string, file: SafetensorsFile, prefix: string):
   };
   const { family, root } = findFamily(where, [...file.tensors.keys()], prefix);
   const { weights, biases = {}, extras = {}, layout } = family;
+  const quantized = quantizedIn(where, file.metadata);
   const find = (name: string | undefined) => (name === undefined ? undefined : file.tensors.get(root + name));
   const turn = (outputs: number, inputs: number) => (layout === "out-in" ? [outputs, inputs] : [inputs, outputs]);
   const vector = (name: string | undefined, rule: string, fits: (length: number) => boolean) => {
@@ -59,13 +61,23 @@ export function openParts(where: string, file: SafetensorsFile, prefix: string):
     family,
     fail,
     matrix: (part) => {
-      const tensor = find(weights[part])!;
+      const tensor = quantized(find(weights[part])!);
       const { name, shape } = tensor;
       const [rows = 0, columns = 0] = shape;
       if (shape.length !== 2 || rows === 0 || columns === 0)
         fail(`tensor ${describe(name)} expected a matrix with no empty side, got shape ${shapeText(shape)}`);
+      const inBlocks = isBlockDtype(tensor.dtype);
+      if (inBlocks && layout === "in-out")
+        fail(
+          `tensor ${describe(name)} expected floats in ${family.title}, whose matrices lie [in, out], got ${tensor.dtype}`,
+        );
       const [outputs, inputs] = turn(rows, columns) as [number, number];
-      return { name, outputs, inputs, tensor: { data: toFloats(tensor, where), shape: [rows, columns] } };
+      return {
+        name,
+        outputs,
+        inputs,
+        tensor: inBlocks ? tensor : { data: toFloats(tensor, where), shape: [rows, columns] },
+      };
     },
     bias: (part, length) => vector(biases[part], `[${length}]`, (n) => n === length),
     extra: (part, rule, fits) => vector(extras[part], rule, fits),

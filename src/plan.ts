@@ -1,13 +1,15 @@
-import { cacheBytes } from "./cache.ts";
+import { type CacheOptions, cacheBytes } from "./cache.ts";
+import { checkFormat, formatBits } from "./cacheformats.ts";
 import { type AttentionConfig, checkConfig } from "./config.ts";
-import { expectFields, expectFlag, expectInt } from "./errors.ts";
+import { describe, expectFields, expectFlag, expectInt } from "./errors.ts";
+import { ALL_F32, checkFormats, fillFormats, type WeightOptions } from "./formats.ts";
 import { layerLayout } from "./layer.ts";
 import { checkMasks, type MaskOptions } from "./mask.ts";
 import { aligned } from "./memory.ts";
 import { pagesBytes } from "./pages.ts";
 import { MOST_SEQUENCES } from "./positions.ts";
 import { chunkRows, placePass } from "./scratch.ts";
-import { columnsOf, segmentNeeds } from "./segment.ts";
+import { columnsOf, segmentNeeds, workFloats } from "./segment.ts";
 
 /** The largest call that is planned for. */
 export interface PlanSizes extends MaskOptions {
@@ -17,17 +19,24 @@ export interface PlanSizes extends MaskOptions {
   readonly qLen?: number;
   /** Tokens that a cache may hold; without it, every call takes pages for its own keys and gives them back. */
   readonly maxSeqLen?: number;
+  /** What the cache keeps them in; default "f32". */
+  readonly format?: CacheOptions["format"];
   /** Cross-attention: rows that keys are projected from; default qLen. */
   readonly keyLen?: number;
   /** attendWithMaps instead of attend. */
   readonly maps?: boolean;
   /** biasK and biasV are given, so that maps have a column more. */
   readonly extraKey?: boolean;
+  /** Formats of the matrices, as `createAttention` takes them; default "f32". */
+  readonly weights?: WeightOptions["weights"];
 }
 
-const SIZES = ["batch", "qLen", "maxSeqLen", "keyLen", "maps", "extraKey", "keep", "drop", "bias"];
+const SIZES = [
+  ...["batch", "qLen", "maxSeqLen", "format", "keyLen", "maps", "extraKey", "weights"],
+  ...["keep", "drop", "bias"],
+];
 
-/** Bytes of linear memory, exact: what `kernels.usedBytes` grows by. Further threads take some 80 KB each. */
+/** Bytes of linear memory, exact: what `kernels.usedBytes` grows by. Further threads take some 80 to 256 KB each. */
 export interface Plan {
   /** Held by an Attention. */
   readonly weights: number;
@@ -61,12 +70,18 @@ export function plan(config: AttentionConfig, sizes: PlanSizes = {}): Plan {
   const extraKey = expectFlag(where, "extraKey", sizes.extraKey);
   const cached = sizes.maxSeqLen === undefined ? undefined : expectInt(where, "maxSeqLen", sizes.maxSeqLen, keyLen);
   const kvLen = cached ?? keyLen;
+  if (sizes.format !== undefined && !cached)
+    throw new RangeError(`${where}: format expected none without maxSeqLen, got ${describe(sizes.format)}`);
+  const stages = checkFormat(where, sizes.format, checked.headDim);
   const target = { batch, numHeads: checked.numHeads, qLen, kvLen };
   const masks = checkMasks(where, sizes, target);
   const columns = maps ? columnsOf(kvLen, extraKey, checked.addZeroAttn) : 0;
+  const formats = fillFormats(checkFormats(where, sizes).formats, ALL_F32);
   const rows = chunkRows(checked, batch * Math.max(qLen, keyLen));
-  const { bytes } = placePass(checked, rows, [segmentNeeds(masks, target, Math.min(rows, qLen), columns)]);
-  const weights = aligned(layerLayout(checked).bytes);
-  const cache = cached ? cacheBytes(checked, { batch, maxSeqLen: cached }) : pagesBytes(checked, batch, kvLen);
+  const work = workFloats(checked.headDim, checked.valueDim, formatBits(stages));
+  const needs = segmentNeeds(masks, target, Math.min(rows, qLen), columns, work);
+  const { bytes } = placePass(checked, formats, rows, [needs]);
+  const weights = aligned(layerLayout(checked, formats).bytes);
+  const cache = cached ? cacheBytes(checked, batch, cached, stages) : pagesBytes(checked, batch, kvLen);
   return { weights, cache, scratch: bytes, total: weights + cache + bytes };
 }

@@ -4,20 +4,23 @@ import {
   expectFields,
   expectFinite,
   expectFlag,
+  expectFloats,
   expectInt,
   expectList,
   expectOneOf,
   expectRecord,
 } from "./errors.ts";
-import { createFloats, expectTensor, type Tensor } from "./tensor.ts";
+import { createFloats, type Tensor } from "./tensor.ts";
 
 /**
  * How RoPE frequencies are stretched beyond the trained length. Formulas and names follow the model files that use
- * them; `factor` is the stretch, `originalMaxSeqLen` the trained length in tokens.
+ * them; `factor` is the stretch, `originalMaxSeqLen` the trained length in tokens. "factors" [dim/2] has one for each
+ * pair, as GGUF files of Llama 3 do.
  */
 export type RopeScaling =
   | { readonly kind: "linear"; readonly factor: number }
   | { readonly kind: "ntk"; readonly factor: number }
+  | { readonly kind: "factors"; readonly factors: Float32Array }
   | {
       readonly kind: "llama3";
       readonly factor: number;
@@ -60,15 +63,25 @@ type YarnScaling = Extract<RopeScaling, { kind: "yarn" }>;
 /** Components of a head in `ropeTables`: beyond any use, and few enough that a wrong number cannot keep the host busy. */
 const MOST_DIM = 2 ** 16;
 
-/** The fields of each kind of scaling besides `kind` and `factor`. */
+/** The fields of each kind of scaling besides `kind`. */
 const SCALINGS = {
-  linear: [],
-  ntk: [],
-  llama3: ["lowFreqFactor", "highFreqFactor", "originalMaxSeqLen"],
-  yarn: ["originalMaxSeqLen", "betaFast", "betaSlow", "attentionFactor", "mscale", "mscaleAllDim", "truncate"],
+  linear: ["factor"],
+  ntk: ["factor"],
+  factors: ["factors"],
+  llama3: ["factor", "lowFreqFactor", "highFreqFactor", "originalMaxSeqLen"],
+  yarn: [
+    "factor",
+    "originalMaxSeqLen",
+    "betaFast",
+    "betaSlow",
+    "attentionFactor",
+    "mscale",
+    "mscaleAllDim",
+    "truncate",
+  ],
 } as const;
-const KINDS = ["linear", "ntk", "llama3", "yarn"] as const satisfies readonly (keyof typeof SCALINGS)[];
-const PAIRINGS = ["half", "interleaved"] as const;
+const KINDS = ["linear", "ntk", "llama3", "yarn", "factors"] as const satisfies readonly (keyof typeof SCALINGS)[];
+export const PAIRINGS = ["half", "interleaved"] as const;
 
 /** The tables of one RopeConfig, for any positions. */
 export interface Rotary {
@@ -131,6 +144,8 @@ export function ropeFrequencies(rope: RopeWithDim): { inverse: Float64Array; amp
     case "ntk":
       // (theta·factor^(dim/(dim - 2)))^(-2i/dim), taken apart so that a large base cannot overflow.
       return { inverse: inverse.map((f, i) => f * pow(scaling.factor, (-2 * i) / (dim - 2))), amplitude: 1 };
+    case "factors":
+      return { inverse: inverse.map((f, i) => f / (scaling.factors[i] as number)), amplitude: 1 };
     case "llama3":
       return { inverse: inverse.map((f) => stretch(f, scaling.factor, llama3Keeps(f, scaling))), amplitude: 1 };
     case "yarn": {
@@ -201,7 +216,14 @@ function checkScaling(where: string, scaling: RopeScaling, theta: number, dim: n
   const name = "rope.scaling";
   expectRecord(where, name, scaling);
   const kind = expectOneOf(where, `${name}.kind`, scaling.kind, KINDS);
-  expectFields(where, name, scaling, ["kind", "factor", ...SCALINGS[kind]]);
+  expectFields(where, name, scaling, ["kind", ...SCALINGS[kind]]);
+  if (scaling.kind === "factors") {
+    const factors = expectFloats(where, `${name}.factors`, scaling.factors).slice();
+    if (factors.length !== dim / 2)
+      throw new RangeError(`${where}: ${name}.factors expected one a pair (${dim / 2}), got ${factors.length}`);
+    for (const [i, factor] of factors.entries()) expectAtLeast(where, `${name}.factors[${i}]`, factor, 1);
+    return { kind: "factors", factors };
+  }
   expectAtLeast(where, `${name}.factor`, scaling.factor, 1);
   if (kind === "ntk" && dim < 4)
     throw new RangeError(`${where}: rope.dim expected an even integer >= 4 for ntk scaling, got ${dim}`);
@@ -235,36 +257,4 @@ function expectAtLeast(where: string, name: string, value: unknown, min: number)
 function expectAbove(where: string, name: string, value: number, bound: string, min: number): void {
   if (expectFinite(where, name, value) > min) return;
   throw new RangeError(`${where}: ${name} expected a finite number > ${bound} (${min}), got ${value}`);
-}
-
-/**
- * Reorders the rows of a query or key projection [numHeads·headDim, in] made for the pairing `from`, so that it gives
- * the same scores with the other one. Also for a bias [numHeads·headDim], and for a norm's gain [headDim] with numHeads 1.
- * Only the first `ropeDim` rows of a head (even; default headDim) move. Returns a new tensor. Queries and keys must
- * both be reordered. Throws TypeError or RangeError naming the argument.
- * @example
- * import { permuteRope } from "headwise";
- * const weight = { data: Float32Array.of(0, 1, 2, 3), shape: [4, 1] }; // one head; pairs (0, 2) and (1, 3)
- * console.log(permuteRope(weight, 1, "half").data.join(" ")); // 0 2 1 3: pairs side by side
- */
-export function permuteRope(weight: Tensor, numHeads: number, from: RopeConfig["pairing"], ropeDim?: number): Tensor {
-  const where = "permuteRope";
-  const { data, shape } = expectTensor(where, "weight", weight, [1, 2]);
-  const [rows, width = 1] = shape as [number, number?];
-  expectInt(where, "numHeads", numHeads);
-  expectOneOf(where, "from", from, PAIRINGS);
-  if (rows === 0 || rows % numHeads !== 0)
-    throw new RangeError(`${where}: weight expected a multiple of numHeads (${numHeads}) rows, got ${rows}`);
-  const headDim = rows / numHeads;
-  const dim = expectInt(where, "ropeDim", ropeDim === undefined ? headDim : ropeDim, 2, headDim);
-  if (dim % 2 !== 0) throw new RangeError(`${where}: ropeDim expected an even integer, got ${dim}`);
-  const permuted = data.slice();
-  for (let head = 0; head < rows; head += headDim)
-    for (let i = 0; i < dim; i++) {
-      // Component i % 2 of pair i / 2 when side by side; component i / half of pair i % half when half a head apart.
-      const [apart, beside] = [head + (i >> 1) + (i % 2) * (dim / 2), head + i];
-      const [source, target] = from === "half" ? [apart, beside] : [beside, apart];
-      permuted.set(data.subarray(source * width, (source + 1) * width), target * width);
-    }
-  return { data: permuted, shape: [...shape] };
 }

@@ -1,5 +1,8 @@
 // Rows of tokens: those of several sequences and calls lie one behind the other and are worked on in chunks.
 
+/** Rows of a chunk, at most: enough for the tiles to be full and for the weights to be read seldom. */
+export const CHUNK_ROWS = 256;
+
 /** Cuts rows into chunks of up to `most`. */
 export function* chunksOf(rows: number, most: number): Generator<readonly [begin: number, end: number], void, void> {
   for (let begin = 0; begin < rows; begin += most) yield [begin, Math.min(rows, begin + most)];

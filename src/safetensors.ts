@@ -1,7 +1,11 @@
 import { describe, HeadwiseError } from "./errors.ts";
-import { BITS, isDtype, type StoredTensor, shapeText } from "./floats.ts";
-import { readHeader } from "./header.ts";
+import { BITS, isBlockDtype, isDtype, type PlainDtype, type StoredTensor } from "./floats.ts";
+import { checkHeader, headerLength, LARGEST_HEADER } from "./header.ts";
+import { expectMatrix } from "./matrix.ts";
+import { asBytes, noteQuantized, QUANTIZED } from "./quantized.ts";
+import { type BytesOrSource, readRange, toSource } from "./ranges.ts";
 import { sizeOf, type Tensor } from "./tensor.ts";
+import { createTensorFile, type TensorEntry, type TensorFile } from "./tensorfile.ts";
 
 export { type Dtype, type StoredTensor, toFloats } from "./floats.ts";
 
@@ -10,10 +14,6 @@ export interface SafetensorsFile {
   readonly metadata: ReadonlyMap<string, string>;
   readonly tensors: ReadonlyMap<string, StoredTensor>;
 }
-
-/** The format's own limit, in bytes: a longer header is an attack rather than a model. */
-const LARGEST_HEADER = 100_000_000;
-const LARGEST_U64 = 2n ** 64n - 1n;
 
 /**
  * Reads a safetensors file. Everything the header says is checked before anything is returned, and then the bytes of
@@ -30,48 +30,38 @@ const LARGEST_U64 = 2n ** 64n - 1n;
  */
 export function readSafetensors(bytes: Uint8Array | ArrayBuffer, where = "readSafetensors"): SafetensorsFile {
   const file = expectBytes(where, "bytes", bytes);
-  const fail = (rule: string, got: string): never => {
-    throw new HeadwiseError("BAD_FILE", `${where}: ${rule}, got ${got}`);
-  };
-  if (file.length < 8) fail("bytes expected an 8-byte header length", `${file.length} bytes`);
-  const view = new DataView(file.buffer, file.byteOffset, 8);
-  const length = view.getBigUint64(0, true);
-  if (length > LARGEST_HEADER) fail(`header length expected <= ${LARGEST_HEADER} bytes`, String(length));
-  if (length > file.length - 8) fail(`header length expected <= ${file.length - 8}, the bytes after it`, `${length}`);
-
-  // A copy, since a TextDecoder may refuse shared memory.
-  const headerBytes = file.slice(8, 8 + Number(length));
-  let text = "";
-  try {
-    text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(headerBytes);
-  } catch (cause) {
-    throw new HeadwiseError("BAD_FILE", `${where}: header expected valid UTF-8, got other bytes`, { cause });
-  }
-  const { metadata, entries } = readHeader(text, where);
-
-  const data = file.subarray(8 + headerBytes.length);
+  const start = 8 + headerLength(where, file.subarray(0, 8), file.length);
+  const data = file.subarray(start);
+  const { metadata, entries } = checkHeader(where, file.subarray(8, start), data.length);
   const tensors = new Map<string, StoredTensor>();
-  for (const [name, { dtype, shape, begin, end }] of entries) {
-    const refuse = (rule: string, got: string): never => fail(`tensor ${describe(name)} ${rule}`, got);
-    if (!isDtype(dtype)) return refuse(`dtype expected ${Object.keys(BITS).join(", ")}`, describe(dtype));
-    const bits = bitsOf(shape, BITS[dtype]);
-    if (bits === undefined) return refuse("expected a size below 2^64 bits", `${dtype} ${shapeText(shape)}`);
-    if (bits % 8n !== 0n) refuse("expected to end on a whole byte", `${dtype} ${shapeText(shape)}`);
-    if (end > data.length) refuse(`data_offsets expected to end within ${data.length} bytes`, `[${begin}, ${end}]`);
-    if (BigInt(end - begin) !== bits / 8n)
-      refuse(`expected ${bits / 8n} bytes for ${dtype} ${shapeText(shape)}`, `data_offsets [${begin}, ${end}]`);
+  for (const [name, { dtype, shape, begin, end }] of entries)
     tensors.set(name, { name, dtype, shape, bytes: data.subarray(begin, end) });
-  }
-
-  // Ranges in order of their offsets must follow on each other without overlap or hole, and use up the data.
-  let covered = 0;
-  for (const [name, { begin, end }] of [...entries].sort(([, a], [, b]) => a.begin - b.begin || a.end - b.end)) {
-    if (begin !== covered)
-      fail(`tensor ${describe(name)} data_offsets expected to begin at ${covered}`, `[${begin}, ${end}]`);
-    covered = end;
-  }
-  if (covered !== data.length) fail(`data expected ${covered} bytes, as the tensors cover`, `${data.length}`);
   return { metadata, tensors };
+}
+
+/**
+ * Opens a safetensors file of any size: reads its header and checks all of it, as `readSafetensors` does, and reads
+ * tensors when they are asked for. What `readAll` gives is what `readAttentionWeights` takes as `tensors`.
+ * @throws TypeError unless `source` is one, HeadwiseError `BAD_FILE` for a file that breaks the format.
+ * @example
+ * import { openSafetensors, readAttentionWeights, writeSafetensors } from "headwise";
+ * const square = { data: new Float32Array(16), shape: [4, 4] };
+ * const names = ["q", "k", "v", "o"].map((part) => `layers.0.${part}_proj.weight`);
+ * const bytes = writeSafetensors(Object.fromEntries(names.map((name) => [name, square])));
+ * const { metadata, readAll } = await openSafetensors(new Blob([bytes.slice()]));
+ * const layer = { metadata, tensors: await readAll(names) };
+ * console.log(readAttentionWeights(layer, "layers.0.").wq?.shape); // [ 4, 4 ]
+ */
+export async function openSafetensors(source: BytesOrSource): Promise<TensorFile<string>> {
+  const where = "openSafetensors";
+  const from = toSource(where, source);
+  const length = headerLength(where, await readRange(where, from, 0, Math.min(8, from.size)), from.size);
+  const start = 8 + length;
+  const { metadata, entries } = checkHeader(where, await readRange(where, from, 8, length), from.size - start);
+  const tensors = new Map<string, TensorEntry>();
+  for (const [name, { dtype, shape, begin, end }] of entries)
+    tensors.set(name, { name, dtype, shape, offset: start + begin, bytes: end - begin });
+  return createTensorFile(from, metadata, tensors, Object.keys(BITS) as PlainDtype[]);
 }
 
 /** A plain file name: letters, digits and ._+- and spaces, not starting with a dot. No folders, no URL syntax. */
@@ -145,12 +135,13 @@ export function readSafetensorsIndex(
   return { metadata, tensors };
 }
 
-/** What `writeSafetensors` takes: float32 tensors, or bytes of any dtype. */
+/** What `writeSafetensors` takes: float32 tensors, or bytes of any dtype; of Q8_0 and Q4_0, matrices. */
 export type WritableTensor = Tensor | Omit<StoredTensor, "name">;
 
 /**
  * Writes a safetensors file. Wide elements come first and the header is padded, so that every tensor lies aligned;
- * the same tensors give the same bytes in whatever order they are given.
+ * the same tensors give the same bytes in whatever order they are given. Q8_0 and Q4_0, which the format does not know, are
+ * written as U8, with a metadata entry "headwise.quantized" that `readAttentionWeights` reads.
  * @param tensors A Map or an object, name -> tensor.
  * @throws TypeError or RangeError for a tensor whose data does not fit its shape, or a name the format cannot hold.
  * @example
@@ -163,12 +154,20 @@ export function writeSafetensors(
   metadata: ReadonlyMap<string, string> | Readonly<Record<string, string>> = {},
 ): Uint8Array {
   const where = "writeSafetensors";
-  const stored = pairs(where, "tensors", tensors).map(([name, tensor]) => toStored(where, name, tensor));
+  const given = pairs(where, "tensors", tensors).map(([name, tensor]) => toStored(where, name, tensor));
+  const stored = given.map(asBytes);
   // Not localeCompare: the order must not depend on the host's language.
   stored.sort((a, b) => BITS[b.dtype] - BITS[a.dtype] || (a.name < b.name ? -1 : 1));
 
   const members: string[] = [];
-  const notes = pairs(where, "metadata", metadata).map(([key, value]) => {
+  const entries = pairs(where, "metadata", metadata);
+  const quantized = noteQuantized(given);
+  if (quantized !== undefined) {
+    if (entries.some(([key]) => key === QUANTIZED))
+      throw new RangeError(`${where}: metadata ${describe(QUANTIZED)} expected none beside tensors of blocks, got one`);
+    entries.push([QUANTIZED, quantized]);
+  }
+  const notes = entries.map(([key, value]) => {
     if (typeof value !== "string")
       throw new TypeError(`${where}: metadata ${describe(key)} expected a string, got ${describe(value)}`);
     return `${quote(where, key)}:${quote(where, value)}`;
@@ -196,16 +195,6 @@ export function writeSafetensors(
     at += bytes.length;
   }
   return file;
-}
-
-/** Bits of a tensor; undefined where the product leaves 64 bits on the way, even if a later zero would bring it back. */
-function bitsOf(shape: readonly number[], elementBits: number): bigint | undefined {
-  let bits = 1n;
-  for (const length of [...shape, elementBits]) {
-    bits *= BigInt(length);
-    if (bits > LARGEST_U64) return undefined;
-  }
-  return bits;
 }
 
 function pairs<T>(
@@ -243,6 +232,10 @@ function toStored(where: string, name: string, tensor: WritableTensor): StoredTe
     return { name, dtype: "F32", shape: tensor.shape, bytes: new Uint8Array(buffer, byteOffset, byteLength) };
   }
   const { dtype, shape } = tensor;
+  if (isBlockDtype(dtype)) {
+    const { bytes } = expectMatrix(where, what, tensor, "out-in");
+    return { name, dtype, shape, bytes };
+  }
   if (!isDtype(dtype))
     throw new RangeError(`${where}: ${what} dtype expected ${Object.keys(BITS).join(", ")}, got ${describe(dtype)}`);
   const bytes = expectBytes(where, `${what} bytes`, tensor.bytes);
@@ -252,7 +245,7 @@ function toStored(where: string, name: string, tensor: WritableTensor): StoredTe
 }
 
 /** Throws `TypeError` unless `value` is bytes (of any realm). Returns a plain view: a Buffer's `slice` would share. */
-function expectBytes(where: string, name: string, value: unknown): Uint8Array {
+export function expectBytes(where: string, name: string, value: unknown): Uint8Array {
   const kind = Object.prototype.toString.call(value);
   if (kind === "[object ArrayBuffer]" || kind === "[object SharedArrayBuffer]")
     return new Uint8Array(value as ArrayBuffer);

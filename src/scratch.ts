@@ -1,12 +1,12 @@
 import { PANEL } from "../assembly/layout.ts";
 import { CACHE_SHAPE_BYTES } from "./abi.ts";
 import type { CheckedConfig } from "./config.ts";
+import type { LayerFormats } from "./formats.ts";
 import { Layout } from "./memory.ts";
-import { panelsOf } from "./pack.ts";
+import { integerRowBytes, isInteger, panelsOf, scratchBytes } from "./pack.ts";
+import { CHUNK_ROWS } from "./rows.ts";
 import { placeSegment, type SegmentNeeds, type SegmentPlaces } from "./segment.ts";
 
-/** Rows of a chunk: enough for the tiles to be full and for the weights to be read seldom. */
-const CHUNK_ROWS = 256;
 /** The same where the weights stay in a cache close by and are cheap to read again: whole strips, and a megabyte of scratch. */
 const CHUNK_ROWS_NARROW = 108;
 /** Bytes of weights, panels of zeros aside, up to which a layer is narrow. */
@@ -36,6 +36,10 @@ export interface PassPlaces {
   readonly cos: number;
   readonly sin: number;
   readonly cacheShape: number;
+  /** [rows, integerRowBytes]: what is projected, where weights are integers. */
+  readonly integers: number;
+  /** Scratch of the projections. */
+  readonly linear: number;
   readonly segment: SegmentPlaces;
 }
 
@@ -68,6 +72,7 @@ function wholePanels(columns: number): number {
 /** Scratch of a pass of which every chunk has up to `rows` rows. */
 export function placePass(
   config: CheckedConfig,
+  formats: LayerFormats,
   rows: number,
   segments: readonly SegmentNeeds[],
 ): { places: PassPlaces; bytes: number } {
@@ -87,7 +92,16 @@ export function placePass(
     cos: layout.floats(rows * half),
     sin: layout.floats(rows * half),
     cacheShape: layout.take(CACHE_SHAPE_BYTES),
+    integers: layout.take(rows * longestIntegerRow(config, formats)),
+    linear: layout.take(Math.max(...Object.values(formats).map(scratchBytes))),
     segment: placeSegment(layout, config, segments),
   };
   return { places, bytes: layout.bytes };
+}
+
+/** Bytes of the longest row that meets integer weights, as integers. */
+function longestIntegerRow({ dModel, kdim, vdim, numHeads, valueDim }: CheckedConfig, formats: LayerFormats): number {
+  const inputs = { q: dModel, k: kdim, v: vdim, o: numHeads * valueDim };
+  const parts = (["q", "k", "v", "o"] as const).filter((part) => isInteger(formats[part]));
+  return Math.max(0, ...parts.map((part) => integerRowBytes(inputs[part])));
 }

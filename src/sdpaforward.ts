@@ -16,6 +16,7 @@ import {
   type SegmentPlaces,
   segmentNeeds,
   windowSides,
+  workFloats,
 } from "./segment.ts";
 import { finish } from "./steps.ts";
 import { blockStrides, eachRun, type HeadLayout, type HeadSizes, headShape, headSizes } from "./strided.ts";
@@ -96,7 +97,7 @@ function placeCall({ sizes, masks, target, stage, past, layout }: HeadsCall): Ca
   const queryTokens = Math.min(queries.len, CHUNK_TOKENS);
   const longest = Math.max(keys.len, past ? headSizes(past.key, layout).len : 0);
   const keyTokens = Math.min(longest, CHUNK_TOKENS);
-  const dims = { numHeads: queries.heads, headDim: queries.dim, valueDim: values.dim };
+  const dims = { numHeads: queries.heads };
   const parts = new Layout();
   // All keys are in their pages before the first query comes: both use the same room.
   const [k, v] = [keyTokens * keys.heads * keys.dim, keyTokens * values.heads * values.dim];
@@ -108,7 +109,13 @@ function placeCall({ sizes, masks, target, stage, past, layout }: HeadsCall): Ca
     sinks: parts.floats(queries.heads),
     cacheShape: parts.take(CACHE_SHAPE_BYTES),
     segment: placeSegment(parts, dims, [
-      segmentNeeds(masks, target, queryTokens, stage === undefined ? 0 : target.kvLen),
+      segmentNeeds(
+        masks,
+        target,
+        queryTokens,
+        stage === undefined ? 0 : target.kvLen,
+        workFloats(queries.dim, values.dim, 0),
+      ),
     ]),
   };
   return { ...places, bytes: parts.bytes };
@@ -176,6 +183,7 @@ function attendTokens(
     q: pointer.f32(base + places.q),
     out: pointer.f32(base + places.out),
     pages: pageTable(pages, batchRow),
+    formats: pages.formats,
   };
   copyIn(kernels, segment.q, q, queries, layout, batchRow, begin, end);
   finish(attendSegment(kernels, base, places.segment, shape, masks, target, segment, Infinity));

@@ -1,4 +1,4 @@
-import { PANEL, ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../assembly/layout.ts";
+import { PANEL, QUERY_HEAD, ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../assembly/layout.ts";
 import {
   ATTENTION_SHAPE_BYTES,
   type AttentionShape,
@@ -7,6 +7,7 @@ import {
   type PagesPtr,
   storeAttentionShape,
 } from "./abi.ts";
+import { formatScratch } from "./cacheformats.ts";
 import type { Kernels } from "./kernels.ts";
 import { type CheckedMasks, type MaskTarget, maskElements, writeBias, writeKeep } from "./mask.ts";
 import { type Layout, pointer } from "./memory.ts";
@@ -52,6 +53,8 @@ export interface Segment {
   readonly q: F32Ptr;
   readonly out: F32Ptr;
   readonly pages: PagesPtr;
+  /** Of all pages, as AttentionShape has them. */
+  readonly formats: number;
 }
 
 /** Where a segment's parts lie in the call's scratch. */
@@ -72,42 +75,50 @@ export function columnsOf(kvLen: number, extraKey: boolean, zeroKey: boolean): n
 /** What segments need beyond what their head sizes say: tokens, and elements a segment. */
 export interface SegmentNeeds {
   readonly tokens: number;
+  readonly work: number;
   readonly keep: number;
   readonly bias: number;
   readonly scores: number;
 }
 
-/** The needs of segments of up to `tokens` query tokens; `scoreColumns` is 0 where no scores are read. */
+/**
+ * The needs of segments of up to `tokens` query tokens that attention_f32 works on in `work` floats; `scoreColumns` is 0
+ * where no scores are read.
+ */
 export function segmentNeeds(
   masks: CheckedMasks,
   target: MaskTarget,
   tokens: number,
   scoreColumns: number,
+  work: number,
 ): SegmentNeeds {
   const mask = maskElements(masks, target, tokens);
   return {
     tokens,
+    work,
     keep: masks.keep.length || scoreColumns ? mask : 0,
     bias: masks.bias ? mask : 0,
     scores: tokens * scoreColumns,
   };
 }
 
-/** Floats of scratch that attention_f32 works in, whatever the lengths. */
-export function workFloats(headDim: number, valueDim: number): number {
-  return TILE_ROWS * (headDim + PANEL * Math.ceil(valueDim / PANEL) + ROW_STATE) + SCRATCH_STRIP;
+/** Floats of scratch that attention_f32 works in for pages of these formats, whatever the lengths. */
+export function workFloats(headDim: number, valueDim: number, formats: number): number {
+  const { query, page } = formatScratch(formats, headDim, valueDim);
+  const codes = TILE_ROWS * (query > 0 ? QUERY_HEAD + query : 0) + page;
+  return TILE_ROWS * (headDim + PANEL * Math.ceil(valueDim / PANEL) + ROW_STATE) + SCRATCH_STRIP + codes / 4;
 }
 
 /** Takes scratch for segments, one after the other, of all these needs. */
 export function placeSegment(
   layout: Layout,
-  { numHeads, headDim, valueDim }: Pick<CallShape, "numHeads" | "headDim" | "valueDim">,
+  { numHeads }: Pick<CallShape, "numHeads">,
   needs: readonly SegmentNeeds[],
 ): SegmentPlaces {
   const most = (need: keyof SegmentNeeds) => needs.reduce((largest, one) => Math.max(largest, one[need]), 0);
   return {
     shape: layout.take(ATTENTION_SHAPE_BYTES),
-    work: layout.floats(workFloats(headDim, valueDim)),
+    work: layout.floats(most("work")),
     keep: layout.take(most("keep")),
     bias: layout.floats(most("bias")),
     lse: layout.floats(numHeads * most("tokens")),
@@ -193,7 +204,7 @@ function storeShape(
   call: CallShape,
   masks: CheckedMasks,
   target: MaskTarget,
-  { batchRow, begin, end, position, kvLen: length }: Segment,
+  { batchRow, begin, end, position, kvLen: length, formats }: Segment,
   kvLen: number,
   keep: boolean,
 ): ReturnType<typeof pointer.attentionShape> {
@@ -215,6 +226,7 @@ function storeShape(
     biasHeadStride: headStride,
     biasRowStride: rowStride,
     lse: pointer.f32(base + places.lse),
+    formats,
   });
   return pointer.attentionShape(base + places.shape);
 }

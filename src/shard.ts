@@ -9,8 +9,10 @@ import { HeadwiseError, type HeadwiseErrorCode } from "./errors.ts";
 import { forward } from "./forward.ts";
 import { ownKernels } from "./kernels.ts";
 import type { CheckedLinear, CheckedWeights } from "./layer.ts";
-import { placeLinears, project, stagedFloats, storeLinear } from "./linear.ts";
+import { type LinearInput, modesOf, placeLinears, project, quantizeInput, storeLinear } from "./linear.ts";
 import { Layout, pointer } from "./memory.ts";
+import { integerRowBytes, isInteger, scratchBytes } from "./pack.ts";
+import { stagedFloats } from "./packer.ts";
 import { chunksOf } from "./rows.ts";
 import { chunkRows } from "./scratch.ts";
 import { lengthOf, type Span } from "./shardcut.ts";
@@ -92,9 +94,14 @@ async function startShard(start: StartRequest): Promise<Shard> {
   const exchange = createExchange(start.peers);
   const caches = new Map<number, Cache>();
 
+  const {
+    formats: { o: format },
+    fast,
+  } = weights;
+  const modeOf = isInteger(format) ? modesOf(kernels, fast) : () => 0;
   const width = Math.max(...outputs.map(({ end }) => end));
   const layout = new Layout();
-  const [place] = placeLinears(layout, columns > 0 ? [[columns, width]] : []);
+  const [place] = placeLinears(layout, columns > 0 ? [[columns, width, format]] : []);
   const base = kernels.memory.allocate(where, layout.bytes);
   const staging = kernels.memory.allocate(where, place ? 4 * stagedFloats(place) : 0);
   const wo = place && storeLinear(kernels, base, place, start.wo.w, weights.layout, start.wo.bias, staging);
@@ -109,9 +116,20 @@ async function startShard(start: StartRequest): Promise<Shard> {
     const stride = wo.panels * PANEL;
     const chunk = new Layout();
     const most = chunkRows(config, rows);
-    const at = { heads: chunk.floats(most * width), y: chunk.floats(most * stride) };
+    const at = {
+      heads: chunk.floats(most * width),
+      y: chunk.floats(most * stride),
+      integers: chunk.take(isInteger(format) ? most * integerRowBytes(width) : 0),
+      linear: chunk.take(scratchBytes(format)),
+    };
     const scratch = memory.scratch(where, chunk.bytes);
     const [heads, out] = [pointer.f32(scratch + at.heads), pointer.f32(scratch + at.y)];
+    const input: LinearInput = {
+      ...{ x: heads, xStride: width },
+      mode: modeOf(most),
+      integers: pointer.u8(scratch + at.integers),
+      scratch: scratch + at.linear,
+    };
     for (const [begin, end] of chunksOf(rows, most)) {
       const into = memory.f32(heads, (end - begin) * width);
       for (const [i, part] of parts.entries()) {
@@ -120,7 +138,9 @@ async function startShard(start: StartRequest): Promise<Shard> {
         for (let r = begin; r < end; r++)
           into.set(part.subarray(r * floats, (r + 1) * floats), (r - begin) * width + span.begin);
       }
-      finish(project(kernels, wo, out, stride, heads, width, end - begin, Infinity));
+      // A scale belongs to a whole row of heads, so every shard finds the same one.
+      if (isInteger(format)) quantizeInput(kernels, input, width, end - begin);
+      finish(project(kernels, wo, out, stride, input, end - begin, Infinity));
       const from = memory.f32(out, (end - begin) * stride);
       for (let r = begin; r < end; r++) {
         const row = (r - begin) * stride;

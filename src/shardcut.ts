@@ -5,6 +5,7 @@ import type { AttendCall, AttendOptions } from "./call.ts";
 import type { CheckedConfig } from "./config.ts";
 import type { CheckedLinear, CheckedWeights } from "./layer.ts";
 import type { Mask } from "./mask.ts";
+import { cutOutputs } from "./matrix.ts";
 import { type MatrixLayout, panelsOf } from "./pack.ts";
 
 /** A part of a row of something: floats, heads or columns begin..end. */
@@ -57,17 +58,17 @@ export function cutConfig(config: CheckedConfig, share: Share): CheckedConfig {
 /** The weights of that layer, and the part of wo that gives the share's columns of y. All of it copies. */
 export function cutWeights(
   config: CheckedConfig,
-  { layout, wq, wk, wv, wo, vectors }: CheckedWeights & { readonly wo: CheckedLinear },
+  { layout, formats, fast, wq, wk, wv, wo, vectors }: CheckedWeights & { readonly wo: CheckedLinear },
   share: Share,
 ): { weights: CheckedWeights; wo: CheckedLinear } {
-  const { dModel, numHeads, numKvHeads, headDim, valueDim } = config;
+  const { headDim, valueDim } = config;
   const heads = headsOf(config, share);
   const [q, k, v] = [times(heads, headDim), times(share.kvHeads, headDim), times(share.kvHeads, valueDim)];
   const weights: CheckedWeights = {
-    layout,
-    wq: cutLinear(wq, layout, numHeads * headDim, q),
-    wk: cutLinear(wk, layout, numKvHeads * headDim, k),
-    wv: cutLinear(wv, layout, numKvHeads * valueDim, v),
+    ...{ layout, formats, fast },
+    wq: cutLinear(wq, layout, q),
+    wk: cutLinear(wk, layout, k),
+    wv: cutLinear(wv, layout, v),
     wo: undefined,
     vectors: {
       qNorm: vectors.qNorm?.slice(),
@@ -78,22 +79,14 @@ export function cutWeights(
       extraValue: vectors.extraValue?.slice(v.begin, v.end),
     },
   };
-  return { weights, wo: cutLinear(wo, layout, dModel, share.columns) };
+  return { weights, wo: cutLinear(wo, layout, share.columns) };
 }
 
-/** Outputs begin..end of a matrix that has `outputs` of them. */
-function cutLinear(
-  { w, bias }: CheckedLinear,
-  layout: MatrixLayout,
-  outputs: number,
-  { begin, end }: Span,
-): CheckedLinear {
-  const inputs = w.length / outputs;
-  const part = bias?.slice(begin, end);
-  if (layout === "out-in") return { w: w.slice(begin * inputs, end * inputs), bias: part };
-  const columns = new Float32Array(inputs * (end - begin));
-  for (let i = 0; i < inputs; i++) columns.set(w.subarray(i * outputs + begin, i * outputs + end), i * (end - begin));
-  return { w: columns, bias: part };
+/** Outputs begin..end of a matrix: whole rows of it, whatever they are stored as. */
+function cutLinear({ w, bias }: CheckedLinear, layout: MatrixLayout, { begin, end }: Span): CheckedLinear {
+  const part = cutOutputs(w, layout, begin, end);
+  // Not slice: a class of its own may have one that does not copy, like Node's Buffer.
+  return { w: { ...part, bytes: new Uint8Array(part.bytes) }, bias: bias?.slice(begin, end) };
 }
 
 /** What a checked call says to a share's heads, its cache and x aside. All of it copies. */

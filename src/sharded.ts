@@ -3,6 +3,7 @@ import { type Choice, startChosen } from "./choose.ts";
 import type { CarriedWasm } from "./compile.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
 import { describe, expectFields, expectFlag, expectInt, HeadwiseError } from "./errors.ts";
+import { checkFormats, WEIGHT_OPTIONS, type WeightOptions } from "./formats.ts";
 import { AUTO_MOST, type ThreadHost, type ThreadWorker } from "./hosts.ts";
 import { instantiate } from "./instantiate.ts";
 import type { Build, Kernels } from "./kernels.ts";
@@ -45,7 +46,7 @@ export interface ShardedAttention extends Releasable {
 }
 
 /** What `createShardedAttention` may be told. */
-export interface ShardOptions {
+export interface ShardOptions extends WeightOptions {
   /** How many shards, 1 to 64, up to one a kv head; default "auto": one a processor, up to 8. */
   readonly shards?: number | "auto";
   /** Use the `simd` build: the same bits on every engine. Default false: whichever build is faster here. */
@@ -73,8 +74,8 @@ export async function createSharded(
 ): Promise<ShardedAttention> {
   const where = "createShardedAttention";
   const checked = checkConfig(where, config);
-  const given = checkWeights(where, checked, weights);
   const { requested, choice, createWorker } = checkOptions(where, options);
+  const given = checkWeights(where, checked, weights, checkFormats(where, options));
   const { instance, reason } = await startChosen(builds.simd, builds.relaxed, choice, async (module) => ({
     ...(await instantiate(module)),
     module,
@@ -142,7 +143,7 @@ function checkOptions(
   where: string,
   options: ShardOptions,
 ): { requested: number | "auto"; choice: Choice; createWorker: ShardOptions["createWorker"] } {
-  expectFields(where, "options", options, ["shards", "deterministic", "createWorker"]);
+  expectFields(where, "options", options, ["shards", "deterministic", "createWorker", ...WEIGHT_OPTIONS]);
   const { shards: requested = "auto", createWorker } = options;
   if (requested !== "auto") expectInt(where, "shards", requested, 1, MOST_SHARDS);
   if (createWorker !== undefined && typeof createWorker !== "function")

@@ -2,23 +2,26 @@ import { type AttentionConfig, CONFIG_FIELDS } from "./config.ts";
 import { describe, expectFields, expectInt, expectOneOf } from "./errors.ts";
 import type { Extra } from "./families.ts";
 import { shapeText } from "./floats.ts";
+import type { WeightTensor } from "./matrix.ts";
 import type { MatrixLayout } from "./pack.ts";
 import { type Matrix, openParts, type Parts } from "./parts.ts";
 import { readSafetensors, type SafetensorsFile } from "./safetensors.ts";
-import type { Tensor } from "./tensor.ts";
 
-/** The weights of one attention layer: either `wq`, `wk` and `wv`, or `wqkv`. What a layer lacks is undefined. */
-export interface AttentionWeights {
+/**
+ * The weights of one attention layer: either `wq`, `wk` and `wv`, or `wqkv`. What a layer lacks is undefined. A matrix is
+ * floats, or as a file stores it: F32, F64, F16, BF16, Q8_0 or Q4_0, the last two "out-in".
+ */
+export interface AttentionWeights<Matrix extends WeightTensor = WeightTensor> {
   /** [numHeads·headDim, dModel]; with layout "in-out" [dModel, numHeads·headDim]. The same turn for each matrix. */
-  readonly wq?: Tensor;
+  readonly wq?: Matrix;
   /** [numKvHeads·headDim, kdim]. */
-  readonly wk?: Tensor;
+  readonly wk?: Matrix;
   /** [numKvHeads·valueDim, vdim]. */
-  readonly wv?: Tensor;
+  readonly wv?: Matrix;
   /** [numHeads·headDim + numKvHeads·headDim + numKvHeads·valueDim, dModel]: the rows of q, then k, then v. */
-  readonly wqkv?: Tensor;
+  readonly wqkv?: Matrix;
   /** [dModel, numHeads·valueDim]. */
-  readonly wo: Tensor;
+  readonly wo: Matrix;
   /** One float for each output of the matrix. */
   readonly bq?: Float32Array;
   readonly bk?: Float32Array;
@@ -55,7 +58,7 @@ const WHERE = "readAttentionWeights";
  * Reads the weights of one attention layer from a safetensors file, by the names and layouts of PyTorch's
  * nn.MultiheadAttention, Llama, Mistral, Qwen, Gemma, OLMo, gpt-oss, Phi-3, GPT-2, GPT-NeoX, Falcon, T5, BERT, ViT,
  * Whisper, BART and CLIP, and by W_q, W_k, W_v, W_o and their like. F16, BF16 and F64 become float32; F32 is borrowed
- * from the file where it lies aligned. A relative position bias (T5) is not a weight of the layer: pass it as `bias`.
+ * from the file where it lies aligned; what `quantizeTensor` and `writeSafetensors` made stays as it is. A relative position bias (T5) is not a weight of the layer: pass it as `bias`.
  * @param prefix What comes before the layer's own names, e.g. "model.layers.0.self_attn." (the last dot may be left
  * out).
  * @param config Shapes are compared with it as far as it is given. Falcon and GPT-NeoX need `numHeads` and `fused`
@@ -187,38 +190,32 @@ function readFused(parts: Parts, o: Matrix, config: WeightsConfig): Inputs {
       `${WHERE}: config.numKvHeads expected a divisor of ${k}, the outputs of keys in ${describe(qkv.name)}, ` +
         `got ${describe(numKvHeads)}`,
     );
-  const part = (data: Float32Array, inputs: number) =>
-    ungroup(data, numKvHeads, q / numKvHeads, k / numKvHeads, inputs);
-  const [wq, wk, wv] = part(tensor.data, qkv.inputs);
-  const [bq, bk, bv] = bias === undefined ? [] : part(bias, 1);
+  const heights = [q, k, k].map((rows) => rows / numKvHeads);
+  const [bq, bk, bv] = bias === undefined ? [] : ungroup(bias, numKvHeads, heights);
+  const matrix = (data: Float32Array | Uint8Array, i: number): WeightTensor => {
+    const shape = [numKvHeads * (heights[i] as number), qkv.inputs];
+    return "dtype" in tensor ? { ...tensor, shape, bytes: data as Uint8Array } : { data: data as Float32Array, shape };
+  };
+  const rows: Float32Array | Uint8Array = "dtype" in tensor ? tensor.bytes : tensor.data;
+  const [wq, wk, wv] = ungroup(rows, numKvHeads, heights).map(matrix);
   return {
-    widths,
-    wq: { data: wq, shape: [q, qkv.inputs] },
-    wk: { data: wk, shape: [k, qkv.inputs] },
-    wv: { data: wv, shape: [k, qkv.inputs] },
-    bq,
-    bk,
-    bv,
+    ...{ widths, wq, wk, wv },
+    ...{ bq, bk, bv },
   };
 }
 
-/** Rows [groups][qRows of q, kvRows of k, kvRows of v] to the rows of q, of k and of v. */
-function ungroup(
-  data: Float32Array,
-  groups: number,
-  qRows: number,
-  kvRows: number,
-  inputs: number,
-): [Float32Array, Float32Array, Float32Array] {
+/** Rows [groups][heights[0] of q, heights[1] of k, heights[2] of v], however long, to the rows of q, of k and of v. */
+function ungroup<T extends Float32Array | Uint8Array>(data: T, groups: number, heights: readonly number[]): T[] {
+  const width = data.length / (groups * heights.reduce((sum, rows) => sum + rows, 0));
+  const copyOf = (length: number) => (data.BYTES_PER_ELEMENT === 4 ? new Float32Array(length) : new Uint8Array(length));
+  const parts = heights.map((rows) => copyOf(groups * rows * width) as T);
   let from = 0;
-  const heights = [qRows, kvRows, kvRows];
-  const parts = heights.map((rows) => new Float32Array(groups * rows * inputs));
   for (let group = 0; group < groups; group++)
     for (const [index, rows] of heights.entries()) {
-      parts[index]!.set(data.subarray(from, from + rows * inputs), group * rows * inputs);
-      from += rows * inputs;
+      parts[index]!.set(data.subarray(from, from + rows * width), group * rows * width);
+      from += rows * width;
     }
-  return parts as [Float32Array, Float32Array, Float32Array];
+  return parts;
 }
 
 /** numHeads / numKvHeads must be the same whole number for keys and values, and the heads those of the configuration. */

@@ -60,6 +60,7 @@ test("every wrong call throws its text and changes nothing", async () => {
     scaledDotProductAttention(kernels, q, k, v, options);
   const rope = (options: object, x = t(1, 1, 3, 4)) =>
     applyRope(kernels, x, { cos: t(3, 2), sin: t(3, 2), pairing: "half", ...options });
+  const stored = (dtype: string, shape: number[], bytes: number) => ({ dtype, shape, bytes: new Uint8Array(bytes) });
   const cache = createCache(attention, { maxSeqLen: 4 });
   attend(attention, f(36), { cache });
   const twin = make({});
@@ -96,6 +97,53 @@ test("every wrong call throws its text and changes nothing", async () => {
       [() => createAttention(dead, config, weights), "RELEASED", "kernels was released"],
       [() => createAttention(kernels, undefined, weights), TypeError, "config expected an object, got undefined"],
       [() => createAttention(kernels, config), TypeError, "weights expected an object, got undefined"],
+      [
+        () => createAttention(kernels, config, weights, { format: "q8" }),
+        TypeError,
+        'options expected only weights, activations, got "format"',
+      ],
+      [
+        () => createAttention(kernels, config, weights, { weights: 8 }),
+        TypeError,
+        'weights expected "f32" or "f16" or "bf16" or "q8" or "q8-row" or "q4", got 8',
+      ],
+      [
+        () => createAttention(kernels, config, weights, { weights: { wq: "q8" } }),
+        TypeError,
+        'weights expected only q, k, v, o, got "wq"',
+      ],
+      [
+        () => createAttention(kernels, config, weights, { activations: "slow" }),
+        RangeError,
+        'activations expected "exact" or "fast", got "slow"',
+      ],
+      [
+        () => make({}, { wq: stored("I8", [12, 12], 144) }),
+        RangeError,
+        "wq expected dtype F32, F64, F16, BF16, Q8_0 or Q4_0, got I8",
+      ],
+      [
+        () => make({}, { wq: stored("F16", [12, 12], 144) }),
+        RangeError,
+        "wq.bytes expected 288 bytes for F16 [12, 12], got 144",
+      ],
+      [() => make({}, { wq: stored("F16", [144], 288) }), RangeError, "wq expected rank 2, got shape [144]"],
+      [() => make({}, { wo: stored("F16", [11, 12], 264) }), RangeError, "wo expected shape [12, 12], got [11, 12]"],
+      [
+        () => make({}, { wk: stored("Q8_0", [12, 12], 144) }),
+        RangeError,
+        "wk expected rows of whole blocks of 32, got shape [12, 12]",
+      ],
+      [
+        () => make({}, { wk: { dtype: "F16", shape: [12, 12], bytes: f(144) } }),
+        TypeError,
+        "wk.bytes expected Uint8Array, got Float32Array",
+      ],
+      [
+        () => make({}, { layout: "in-out", wv: stored("Q4_0", [32, 12], 216) }),
+        RangeError,
+        'wv expected layout "out-in" for Q4_0, got "in-out"',
+      ],
       [() => make({ dModel: "12" }), TypeError, 'dModel expected an integer >= 1, got "12"'],
       [() => make({ dModel: -12 }), RangeError, "dModel expected an integer >= 1, got -12"],
       [() => make({ numHeads: Number.NaN }), RangeError, "numHeads expected an integer from 1 to 65536, got NaN"],
@@ -207,7 +255,7 @@ test("every wrong call throws its text and changes nothing", async () => {
       [
         () => make({ rope: { theta: 100, pairing: "half", scaling: { kind: "dynamic" } } }),
         RangeError,
-        'rope.scaling.kind expected "linear" or "ntk" or "llama3" or "yarn", got "dynamic"',
+        'rope.scaling.kind expected "linear" or "ntk" or "llama3" or "yarn" or "factors", got "dynamic"',
       ],
       [
         () => make({ rope: { theta: 100, pairing: "half", scaling: { kind: "linear", factor: 0.5 } } }),
@@ -280,7 +328,7 @@ test("every wrong call throws its text and changes nothing", async () => {
       [
         () => createCache(attention, { maxSeqLen: 4, batchSize: 2 }),
         TypeError,
-        'options expected only maxSeqLen, batch, got "batchSize"',
+        'options expected only maxSeqLen, batch, format, got "batchSize"',
       ],
       [() => createCache(attention, {}), TypeError, "maxSeqLen expected an integer >= 1, got undefined"],
       [() => createCache(attention, { maxSeqLen: 0 }), RangeError, "maxSeqLen expected an integer >= 1, got 0"],
@@ -569,7 +617,12 @@ test("every wrong call throws its text and changes nothing", async () => {
       [
         () => plan(config, { kvLen: 4 }),
         TypeError,
-        'sizes expected only batch, qLen, maxSeqLen, keyLen, maps, extraKey, keep, drop, bias, got "kvLen"',
+        'sizes expected only batch, qLen, maxSeqLen, format, keyLen, maps, extraKey, weights, keep, drop, bias, got "kvLen"',
+      ],
+      [
+        () => plan(config, { weights: { q: "q5" } }),
+        RangeError,
+        'weights.q expected "f32" or "f16" or "bf16" or "q8" or "q8-row" or "q4", got "q5"',
       ],
       [() => plan({ ...config, heads: 3 }), TypeError, `config expected only ${CONFIG}, got "heads"`],
     ],

@@ -5,6 +5,7 @@ import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import * as headwise from "../src/core.ts";
 import { HeadwiseError, type Kernels, type Tensor } from "../src/core.ts";
+import { text, u32, writeGguf } from "./gguf-writer.ts";
 import { createRandom, floats } from "./kernels/harness.ts";
 import { firstDifference, kernelsOf, matrix } from "./layers.ts";
 
@@ -91,8 +92,9 @@ function replaced(value: unknown, [key, ...rest]: readonly string[], by: unknown
   return { ...record, [key]: replaced(record[key], rest, by) };
 }
 
-/** Records that may have other fields: files, tensors of files, and what is handed on. */
-const OPEN = /^(fromHfConfig json|readSafetensorsIndex index|writeSafetensors|toFloats tensor|convertToGqa config)\b/;
+/** Records that may have other fields: files, sources, tensors of files, and what is handed on. */
+const OPEN =
+  /^(fromHfConfig json|readSafetensorsIndex index|writeSafetensors|(toFloats|permuteRope|convertToGqa|open\w+) (tensor|weight|config|source))\b/;
 
 /** What an engine says when a check is missing. */
 const UNCHECKED =
@@ -212,6 +214,18 @@ test("no argument of any function gets past its checks, and nothing has changed 
     ["q", "k", "v", "o"].map((part) => [`a.${part}_proj.weight`, matrix(random, 4, 4)] as const),
   );
   const bytes = headwise.writeSafetensors(stored);
+  const gguf = writeGguf({
+    metadata: {
+      ...{ "general.architecture": text("new"), "new.block_count": u32(1), "new.embedding_length": u32(4) },
+      "new.attention.head_count": u32(2),
+    },
+    tensors: ["q", "k", "v", "output"].map((part) => ({
+      name: `blk.0.attn_${part}.weight`,
+      type: 0,
+      shape: [4, 4],
+      bytes: new Uint8Array(64),
+    })),
+  });
   const index = { weight_map: { w: "a.safetensors" } };
   const simd = readFileSync(new URL("../build/simd.wasm", import.meta.url));
   const toFloats = { name: "w", dtype: "F16", shape: [2], bytes: new Uint8Array(4) };
@@ -254,6 +268,29 @@ test("no argument of any function gets past its checks, and nothing has changed 
     ),
     call("fromHfConfig", { json: hf, layer: 0, part: "encoder" }, /^json\..*=null$/),
     call("readAttentionWeights", { bytes, prefix: "a", config: { numHeads: 2, numKvHeads: 2, headDim: 2 } }),
+    call(
+      "permuteRope",
+      {
+        weight: { name: "w", dtype: "Q8_0", shape: [2, 32], bytes: new Uint8Array(68) },
+        numHeads: 1,
+        from: "half",
+        ropeDim: 2,
+      },
+      /name/,
+    ),
+    // Bytes are a source too.
+    call(
+      "openSafetensors",
+      { source: { size: bytes.length, read: async (at: number, length: number) => bytes.subarray(at, at + length) } },
+      /^source=\{"0":0/,
+    ),
+    call("openGguf", { source: gguf }),
+    // An opened file is one thing, like an attention: its parts are not replaced.
+    call("readGgufLayer", {
+      file: Object.create(await headwise.openGguf(gguf)),
+      layer: 0,
+      options: { pairing: "half" },
+    }),
     call("readSafetensors", { bytes }),
     call("readSafetensorsIndex", { index, shard: () => bytes }),
     call("writeSafetensors", { tensors: { w: tensor(2, 2) }, metadata: { format: "pt" } }),

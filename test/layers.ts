@@ -9,6 +9,7 @@ import {
   type Kernels,
   loadKernels,
   type Tensor,
+  type WeightOptions,
 } from "../src/core.ts";
 import { type Builds, LIMITS, type Limits, loadThreaded } from "../src/crew.ts";
 import { findHost } from "../src/spawn.ts";
@@ -61,7 +62,7 @@ export function randomWeights(
   random: Random,
   config: AttentionConfig,
   parts: { readonly biases?: boolean; readonly sinks?: boolean; readonly extraKey?: boolean } = {},
-): AttentionWeights {
+): AttentionWeights<Tensor> {
   const { dModel, numHeads, numKvHeads = numHeads, headDim = dModel / numHeads, valueDim = headDim } = config;
   const { kdim = dModel, vdim = dModel, qkNorm } = config;
   const [q, k, v] = [numHeads * headDim, numKvHeads * headDim, numKvHeads * valueDim];
@@ -83,7 +84,14 @@ export function randomWeights(
   };
 }
 
-/** A layer that draws its shape and its rules from the seed. */
+/** Formats of every third layer that is drawn: the laws hold for all. */
+const FORMATS: readonly WeightOptions[] = [
+  { weights: "q8" },
+  { weights: { q: "f16", k: "q4", v: "q4", o: "q8-row" } },
+  { weights: { q: "q8-row", k: "q8-row", v: "bf16" }, activations: "fast" },
+];
+
+/** A layer that draws its shape, its rules and its formats from the seed. */
 export function randomLayer(kernels: Kernels, seed: number): { attention: Attention; random: Random } {
   const random = createRandom(seed);
   const group = [1, 2, 3, 7, 8][seed % 5] as number;
@@ -105,7 +113,8 @@ export function randomLayer(kernels: Kernels, seed: number): { attention: Attent
     addZeroAttn: some(0.1),
   };
   const weights = randomWeights(random, config, { biases: some(0.5), sinks: some(0.2), extraKey: some(0.1) });
-  return { attention: createAttention(kernels, config, weights), random };
+  const options = seed % 3 === 2 ? FORMATS[Math.floor(seed / 3) % FORMATS.length] : {};
+  return { attention: createAttention(kernels, config, weights, options), random };
 }
 
 /** The first place where two arrays differ by Object.is, or -1. */

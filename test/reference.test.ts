@@ -243,6 +243,7 @@ describe("the twins one after the other", () => {
       biasHeadStride: qLen * kvLen,
       biasRowStride: kvLen,
       lse: null,
+      formats: 0,
     };
     const columns = kvLen + 1 + shape.zeroKey;
     const maps = new Float32Array(numHeads * qLen * columns);

@@ -1,5 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { checkRope, permuteRope, type RopeWithDim, ropeTables } from "../src/rotary.ts";
+import { bitsEach, toFloats } from "../src/floats.ts";
+import { permuteRope } from "../src/permute.ts";
+import { checkRope, type RopeWithDim, ropeTables } from "../src/rotary.ts";
 import { randoms } from "./exact.ts";
 
 const llama3 = { kind: "llama3", factor: 32, lowFreqFactor: 1, highFreqFactor: 4, originalMaxSeqLen: 8192 };
@@ -18,6 +20,10 @@ describe("checkRope", () => {
     const checked = checkRope("f", { ...base, dim: 32, scaling }, 64);
     expect(checked).toEqual({ theta: 10_000, pairing: "half", dim: 32, scaling });
     expect(checked.scaling).not.toBe(scaling);
+    const factors = { kind: "factors" as const, factors: Float32Array.of(1, 2.5) };
+    const copied = checkRope("f", { ...base, scaling: factors }, 4).scaling as typeof factors;
+    expect(copied).toEqual(factors);
+    expect(copied.factors).not.toBe(factors.factors);
     for (const good of [llama3, gptOss, yarn, { kind: "ntk", factor: 1 }])
       expect(checkRope("f", rope(10_000, 64, good), 64).scaling).toEqual(good);
   });
@@ -43,7 +49,7 @@ describe("checkRope", () => {
     ['rope.dim expected an even integer from 2 to headDim (64), got "8"', TypeError, { dim: "8" }],
     ['rope.scaling expected an object, got "yarn"', TypeError, { scaling: "yarn" }],
     [
-      'rope.scaling.kind expected "linear" or "ntk" or "llama3" or "yarn", got "dynamic"',
+      'rope.scaling.kind expected "linear" or "ntk" or "llama3" or "yarn" or "factors", got "dynamic"',
       RangeError,
       { scaling: { kind: "dynamic", factor: 2 } },
     ],
@@ -101,6 +107,26 @@ describe("checkRope", () => {
       RangeError,
       { scaling: { ...yarn, mscaleAllDim: Infinity } },
     ],
+    [
+      "rope.scaling.factors expected Float32Array, got Array",
+      TypeError,
+      { scaling: { kind: "factors", factors: [1, 2] } },
+    ],
+    [
+      "rope.scaling.factors expected one a pair (32), got 2",
+      RangeError,
+      { scaling: { kind: "factors", factors: Float32Array.of(1, 2) } },
+    ],
+    [
+      "rope.scaling.factors[31] expected a finite number >= 1, got 0.5",
+      RangeError,
+      { scaling: { kind: "factors", factors: new Float32Array(32).fill(1).fill(0.5, 31) } },
+    ],
+    [
+      'rope.scaling expected only kind, factors, got "factor"',
+      TypeError,
+      { scaling: { kind: "factors", factors: new Float32Array(32).fill(1), factor: 1 } },
+    ],
     ["rope.scaling.truncate expected true or false, got 1", TypeError, { scaling: { ...yarn, truncate: 1 } }],
   ])("says %s", (text, kind, fields) => {
     const bad = { ...base, ...fields } as unknown as RopeWithDim;
@@ -147,6 +173,64 @@ describe("permuteRope", () => {
       }
       expect(weight.data).toEqual(before);
     }
+  });
+
+  test.each(["F32", "F16", "Q8_0", "Q4_0", "F64"] as const)("moves rows of %s as they are stored", (dtype) => {
+    const [rows, columns] = [24, 64];
+    const data = matrix(rows, columns);
+    const width = (columns * bitsEach(dtype)) / 8;
+    const bytes = Uint8Array.from({ length: rows * width }, (_, i) => i * 31 + (i >> 8) * 7);
+    const stored = { name: "w", dtype, shape: [rows, columns], bytes };
+    for (const dim of [undefined, 6]) {
+      const got = permuteRope(stored, 3, "half", dim);
+      expect([got.name, got.dtype, got.shape]).toEqual(["w", dtype, [rows, columns]]);
+      // The first float of a row tells which row it was.
+      const order = permuteRope(
+        { data: Float32Array.from({ length: rows }, (_, i) => i), shape: [rows] },
+        3,
+        "half",
+        dim,
+      );
+      for (const [to, from] of order.data.entries())
+        expect(got.bytes.subarray(to * width, (to + 1) * width)).toEqual(
+          bytes.subarray(from * width, (from + 1) * width),
+        );
+      expect(permuteRope(got, 3, "interleaved", dim)).toEqual(stored);
+    }
+    const f32 = { name: "w", dtype: "F32", shape: data.shape, bytes: new Uint8Array(data.data.buffer) } as const;
+    expect(toFloats(permuteRope(f32, 3, "half"))).toEqual(permuteRope(data, 3, "half").data);
+  });
+
+  test("leaves a Buffer alone, and moves the bytes of a bias", () => {
+    const bytes = Buffer.from([1, 0, 2, 0, 3, 0, 4, 0]);
+    const got = permuteRope({ name: "b", dtype: "BF16", shape: [4], bytes }, 1, "half");
+    expect([...got.bytes]).toEqual([1, 0, 3, 0, 2, 0, 4, 0]);
+    expect([...bytes]).toEqual([1, 0, 2, 0, 3, 0, 4, 0]);
+  });
+
+  const blocks = { name: "w", dtype: "Q8_0", shape: [2, 32], bytes: new Uint8Array(68) } as const;
+  test.each([
+    [TypeError, { ...blocks, dtype: "Q6_K" }, 'weight.dtype expected a dtype of stored tensors, got "Q6_K"'],
+    [RangeError, { ...blocks, shape: [64] }, "weight expected rank 2 for Q8_0, got shape [64]"],
+    [RangeError, { ...blocks, shape: [2, 1, 32] }, "weight expected rank 2 for Q8_0, got shape [2, 1, 32]"],
+    [TypeError, { ...blocks, bytes: [1] }, "weight.bytes expected Uint8Array, got Array"],
+    [
+      RangeError,
+      { ...blocks, shape: [3, 32] },
+      "weight.bytes expected 102 bytes in whole rows for Q8_0 [3, 32], got 68",
+    ],
+    [
+      RangeError,
+      { ...blocks, shape: [4, 16] },
+      "weight.bytes expected 68 bytes in whole rows for Q8_0 [4, 16], got 68",
+    ],
+    [
+      RangeError,
+      { ...blocks, dtype: "F4", shape: [2, 3], bytes: new Uint8Array(3) },
+      "weight.bytes expected 3 bytes in whole rows for F4 [2, 3], got 3",
+    ],
+  ])("names what is wrong with a stored tensor: %o %o", (kind, weight, text) => {
+    expect(() => permuteRope(weight as never, 2, "half")).toThrow(new kind(`permuteRope: ${text}`));
   });
 
   test("keeps every score under the other pairing within 1e-6", () => {

@@ -25,7 +25,7 @@ const zeros = (...shape: number[]): Tensor => ({ data: new Float32Array(shape.re
 const square = (size: number): Tensor => zeros(size, size);
 
 /** Four linear layers with bias, in the order in which the tutorials make them. */
-function fourLinears(random: TorchRandom, width: number): AttentionWeights {
+function fourLinears(random: TorchRandom, width: number): AttentionWeights<Tensor> {
   const [q, k, v, o] = ["q", "k", "v", "o"].map(() => random.linear(width, width)) as [L, L, L, L];
   return { wq: q.weight, wk: k.weight, wv: v.weight, wo: o.weight, bq: q.bias, bk: k.bias, bv: v.bias, bo: o.bias };
 }
@@ -58,7 +58,7 @@ test("tutorial 0: 64 wide, 4 heads, with biases has 16,640 parameters; seed 0 su
 });
 
 /** Tutorial 1's module: both layers without bias, then drawn anew from a normal of 0.02. */
-function fused(random: TorchRandom): AttentionWeights {
+function fused(random: TorchRandom): AttentionWeights<Tensor> {
   random.linear(64, 192, false);
   random.linear(64, 64, false);
   return { wqkv: random.randn([192, 64], 0.02), wo: random.randn([64, 64], 0.02) };

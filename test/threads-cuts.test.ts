@@ -2,10 +2,18 @@
 // shared. And the protocol: every tile of every job runs once.
 
 import { expect, test } from "vitest";
-import { CACHE_SHAPE_BYTES, type KernelTable, NULL, storeAttentionShape, storeCacheShape } from "../src/abi.ts";
+import {
+  CACHE_SHAPE_BYTES,
+  KERNEL_ARITY,
+  type KernelTable,
+  NULL,
+  storeAttentionShape,
+  storeCacheShape,
+} from "../src/abi.ts";
 import { TILES } from "../src/control.ts";
 import { SHARES, shareKernels } from "../src/cuts.ts";
 import { LinearMemory, pointer } from "../src/memory.ts";
+import { blockOf, panelBytes, WEIGHT_FORMATS, type WeightFormat } from "../src/pack.ts";
 import type { Team } from "../src/team.ts";
 import { createRandom, floats, load } from "./kernels/harness.ts";
 import { firstDifference, threadedKernels } from "./layers.ts";
@@ -13,7 +21,7 @@ import { firstDifference, threadedKernels } from "./layers.ts";
 /** The arguments of each tile of a call. */
 type Tiles = readonly (readonly number[])[];
 
-const NAMES = Object.keys(load("simd").kernels).filter((name) => name.endsWith("_f32"));
+const NAMES = Object.keys(KERNEL_ARITY);
 
 /** Kernels of a team that only notes what it is given; `last` is undefined after a direct call. */
 function noting(size: number): { kernels: KernelTable; memory: LinearMemory; last(): Tiles | undefined } {
@@ -57,6 +65,59 @@ test("the tiles of a projection are each panel of each row once", () => {
   }
 });
 
+test("the tiles of projections of other formats are each panel of each row once, with scratch of their own", () => {
+  const random = createRandom(5);
+  const [f32, u8, u16] = [pointer.f32, pointer.u8, pointer.u16];
+  const [out, x, w, bias] = [1e9, 5e6, 2e9, 4096] as const;
+  for (let trial = 0; trial < 150; trial++) {
+    const { kernels, last } = noting(random.int(2, 64));
+    const [panels, k, begin] = [random.int(100, 1500), random.int(300, 3000), random.int(0, 40)];
+    const end = begin + (trial % 3 === 0 ? random.int(1, 12) : random.int(1, 256));
+    const stride = 8 * panels;
+    const format = WEIGHT_FORMATS[1 + (trial % 5)] as WeightFormat;
+    const scratch = 7;
+    const block = blockOf(format, k);
+    // What comes behind the bias and the panels, and which arguments they are.
+    let rest: number[];
+    if (format === "q4") {
+      kernels.linear_q4(f32(out), u8(x), u8(w), u8(scratch), f32(bias), panels, k, 2, stride, begin, end);
+      rest = [k, 2, stride];
+    } else if (format === "q8" || format === "q8-row") {
+      kernels.linear_q8(f32(out), u8(x), u8(w), u8(scratch), f32(bias), panels, k, block, 4, stride, begin, end);
+      rest = [k, block, 4, stride];
+    } else {
+      const bf16 = format === "bf16" ? 1 : 0;
+      const [from, at] = [f32(x), f32(scratch)];
+      kernels.linear_f16(f32(out), from, u16(w), at, f32(bias), panels, k, bf16, stride, k, begin, end);
+      rest = [k, bf16, stride, k];
+    }
+    const tiles = last() as Tiles;
+    expect(tiles.length).toBeLessThanOrEqual(TILES);
+    const rows = end - begin;
+    const seen = new Uint8Array(panels * rows);
+    for (const tile of tiles) {
+      const [to, from, weights, own, start, count] = tile as number[] as [
+        number,
+        number,
+        number,
+        number,
+        number,
+        number,
+      ];
+      const panel = (to - out) / 32;
+      // noting() gives scratch at 64.
+      expect([from, own, start, ...tile.slice(6, -2)]).toEqual([x, 64, bias + 32 * panel, ...rest]);
+      expect(weights - w).toBe(panel * panelBytes(format, k));
+      for (let r = tile.at(-2)! - begin; r < tile.at(-1)! - begin; r++)
+        for (let c = panel; c < panel + count; c++) seen[r * panels + c]! += 1;
+    }
+    expect(
+      seen.every((times) => times === 1),
+      `${format} ${panels} ${k} ${rows}`,
+    ).toBe(true);
+  }
+});
+
 test("the tiles of attention are each row once, the last rows of a causal call first", () => {
   const random = createRandom(2);
   for (let trial = 0; trial < 150; trial++) {
@@ -77,7 +138,7 @@ test("the tiles of attention are each row once, the last rows of a causal call f
         softcap: 0,
       },
       ...{ slopes: NULL, sinks: NULL, extraKey: NULL, extraValue: NULL, zeroKey: 0, keep: NULL, keepHeadStride: 0 },
-      ...{ keepRowStride: 0, bias: NULL, biasHeadStride: 0, biasRowStride: 0, lse: NULL },
+      ...{ keepRowStride: 0, bias: NULL, biasHeadStride: 0, biasRowStride: 0, lse: NULL, formats: 0 },
     };
     storeAttentionShape(memory.view(), at, shape);
     const rows = numKvHeads * group * qLen;

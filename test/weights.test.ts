@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { HeadwiseError } from "../src/errors.ts";
 import { readSafetensors, readSafetensorsIndex, writeSafetensors } from "../src/safetensors.ts";
 import type { Tensor } from "../src/tensor.ts";
-import { readAttentionWeights, type WeightsConfig } from "../src/weights.ts";
+import { type AttentionWeights, readAttentionWeights, type WeightsConfig } from "../src/weights.ts";
 
 type Shapes = Readonly<Record<string, readonly number[]>>;
 
@@ -16,8 +16,12 @@ function numbered(shapes: Shapes): Record<string, Tensor> {
   );
 }
 
+/** What a file without blocks gives. */
+const readFloats = (...args: Parameters<typeof readAttentionWeights>) =>
+  readAttentionWeights(...args) as AttentionWeights<Tensor>;
+
 const read = (shapes: Shapes, prefix = "", config: WeightsConfig = {}) =>
-  readAttentionWeights(writeSafetensors(numbered(shapes)), prefix, config);
+  readFloats(writeSafetensors(numbered(shapes)), prefix, config);
 
 function refusalOf(shapes: Shapes, prefix = "", config: WeightsConfig = {}): string {
   try {
@@ -313,14 +317,14 @@ test.each(["F16", "BF16", "F64"] as const)("%s is read as the floats it stands f
   const value = { F16: Uint16Array.of(0x3e00), BF16: Uint16Array.of(0x3fc0), F64: Float64Array.of(1.5) }[dtype];
   const one = { dtype, shape: [1, 1], bytes: new Uint8Array(value.buffer) } as const;
   const file = writeSafetensors({ Wq: one, Wk: one, Wv: one, Wo: one });
-  expect(readAttentionWeights(file).wo.data).toEqual(Float32Array.of(1.5));
+  expect(readFloats(file).wo.data).toEqual(Float32Array.of(1.5));
 });
 
 test("a layer is read from an opened file and from an index, of which only its shards are opened", () => {
   const layer = (index: number) =>
     numbered(Object.fromEntries(["q", "k", "v", "o"].map((n) => [`layers.${index}.${n}_proj.weight`, [2, 2]])));
   const opened = readSafetensors(writeSafetensors(layer(0)));
-  expect(readAttentionWeights(opened, "layers.0.").wo.data[0]).toBe(3000);
+  expect(readFloats(opened, "layers.0.").wo.data[0]).toBe(3000);
   const weight_map = Object.fromEntries(
     [0, 1].flatMap((i) => Object.keys(layer(i)).map((name) => [name, `${i}.safetensors`])),
   );
@@ -329,7 +333,7 @@ test("a layer is read from an opened file and from an index, of which only its s
     names.push(name);
     return writeSafetensors(layer(Number.parseInt(name, 10)));
   });
-  expect(readAttentionWeights(sharded, "layers.1").wv!.data[0]).toBe(2000);
+  expect(readFloats(sharded, "layers.1").wv!.data[0]).toBe(2000);
   expect(names).toEqual(["1.safetensors"]);
 });
 
@@ -490,7 +494,7 @@ test("a wrong prefix or unknown names are answered with what is there", () => {
 test("a dtype that holds no floats is refused by name", () => {
   const whole = { dtype: "I32", shape: [1, 1], bytes: new Uint8Array(4) } as const;
   expect(() => readAttentionWeights(writeSafetensors({ Wq: whole, Wk: whole, Wv: whole, Wo: whole }))).toThrow(
-    'readAttentionWeights: tensor "Wo" expected dtype F32, F16, BF16 or F64, got I32',
+    'readAttentionWeights: tensor "Wo" expected dtype F32, F16, BF16, F64, Q8_0 or Q4_0, got I32',
   );
 });
 

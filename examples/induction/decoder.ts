@@ -6,6 +6,7 @@ import {
   attend,
   attendWithMaps,
   type Cache,
+  type CacheOptions,
   createAttention,
   createCache,
   fromHfConfig,
@@ -14,6 +15,7 @@ import {
   readSafetensors,
   type Tensor,
   toFloats,
+  type WeightOptions,
 } from "headwise";
 
 /** The part of config.json that is read here; the attention's part goes to fromHfConfig. */
@@ -25,13 +27,23 @@ interface DecoderConfig {
   readonly vocabulary: string;
 }
 
+/** What the attentions and their caches keep numbers in; float32 unless it says otherwise. */
+export interface DecoderFormats {
+  readonly weights?: WeightOptions["weights"];
+  readonly cache?: CacheOptions["format"];
+}
+
 export interface Decoder {
   /** The characters, by token id. */
   readonly vocabulary: string;
   /** Characters of the texts it was trained on. */
   readonly trainedLen: number;
   readonly caches: readonly Cache[];
-  /** Logits [vocabulary] behind the last of `tokens`, which follow those already in the caches. */
+  /** Bytes that the attentions' weights hold. */
+  readonly weightBytes: number;
+  /** Logits [vocabulary] behind each of `tokens`, which follow those already in the caches. */
+  logits(tokens: readonly number[]): Float32Array[];
+  /** Those behind the last of them. */
   next(tokens: readonly number[]): Float32Array;
   /** The attention maps [numHeads, tokens, tokens] of each layer for a sequence of its own. */
   maps(tokens: readonly number[]): Tensor[];
@@ -39,7 +51,13 @@ export interface Decoder {
 }
 
 /** Loads the decoder from its safetensors file and its config.json. `maxSeqLen` tokens fit its caches. */
-export function createDecoder(kernels: Kernels, bytes: Uint8Array, json: string, maxSeqLen: number): Decoder {
+export function createDecoder(
+  kernels: Kernels,
+  bytes: Uint8Array,
+  json: string,
+  maxSeqLen: number,
+  formats: DecoderFormats = {},
+): Decoder {
   const config = JSON.parse(json) as DecoderConfig;
   const { hidden_size: dModel, num_hidden_layers: numLayers, rms_norm_eps: eps, vocabulary } = config;
   const file = readSafetensors(bytes);
@@ -57,9 +75,10 @@ export function createDecoder(kernels: Kernels, bytes: Uint8Array, json: string,
       kernels,
       fromHfConfig(json, l),
       readAttentionWeights(file, `model.layers.${l}.self_attn.`),
+      { weights: formats.weights },
     ),
   }));
-  const caches = layers.map(({ attention }) => createCache(attention, { maxSeqLen }));
+  const caches = layers.map(({ attention }) => createCache(attention, { maxSeqLen, format: formats.cache }));
 
   /** Runs all layers over x [tokens, dModel] in place of the residual stream. */
   const run = (
@@ -76,15 +95,23 @@ export function createDecoder(kernels: Kernels, bytes: Uint8Array, json: string,
     return x;
   };
 
+  const cached = (tokens: readonly number[]) =>
+    run(tokens, (attention, normed, l) => attend(attention, normed, { cache: caches[l] }));
+  const unembed = (x: Float32Array) => {
+    const normed = rmsNorm(x, finalGain, eps);
+    return Float32Array.from(vocabulary, (_, token) => dot(unembedding, token * dModel, normed));
+  };
+
   return {
     vocabulary,
     trainedLen: config.max_position_embeddings,
     caches,
-    next(tokens) {
-      const x = run(tokens, (attention, normed, l) => attend(attention, normed, { cache: caches[l] }));
-      const last = rmsNorm(x.subarray(-dModel), finalGain, eps);
-      return Float32Array.from(vocabulary, (_, token) => dot(unembedding, token * dModel, last));
+    weightBytes: layers.reduce((sum, { attention }) => sum + attention.bytes, 0),
+    logits(tokens) {
+      const x = cached(tokens);
+      return tokens.map((_, t) => unembed(x.subarray(t * dModel, (t + 1) * dModel)));
     },
+    next: (tokens) => unembed(cached(tokens).subarray(-dModel)),
     maps(tokens) {
       const all: Tensor[] = [];
       run(tokens, (attention, normed) => {

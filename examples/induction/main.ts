@@ -4,13 +4,19 @@
 import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { loadKernels } from "headwise";
-import { createDecoder } from "./decoder.ts";
+import { argmax, type HeldOut, measureAccuracy } from "./accuracy.ts";
+import { createDecoder, type Decoder, type DecoderFormats } from "./decoder.ts";
 import { heatMap, sideBySide } from "./heatmap.ts";
 import { scoreHead } from "./scores.ts";
 
 const USAGE = `npm start -- [options] [a text whose beginning repeats]
   --tokens N        how many characters to continue (default 24)
+  --weights FORMAT  keep the attentions' weights in f16, bf16, q8, q8-row or q4 (default f32)
+  --cache FORMAT    keep keys and values in f16, q8 or q4 (default f32); with either, the accuracy is shown
   --deterministic   the build that gives the same bits on every engine`;
+
+const WEIGHTS = ["f32", "f16", "bf16", "q8", "q8-row", "q4"] as const;
+const CACHES = ["f32", "f16", "q8", "q4"] as const;
 
 const { values, positionals } = readArguments();
 if (values.help) {
@@ -21,21 +27,19 @@ const prompt = positionals.length === 0 ? "qz7 mfk qz7 m" : positionals.join(" "
 const count = Number(values.tokens);
 if (prompt === "") refuse("an empty prompt");
 if (!Number.isInteger(count) || count < 1 || count > 10_000) refuse(`--tokens ${values.tokens}`);
+const formats = {
+  weights: chosen("--weights", values.weights, WEIGHTS),
+  cache: chosen("--cache", values.cache, CACHES),
+};
 
 const model = new URL("../../model/", import.meta.url);
 const kernels = await loadKernels({ deterministic: values.deterministic });
-const decoder = createDecoder(
-  kernels,
-  readFileSync(new URL("induction.safetensors", model)),
-  readFileSync(new URL("config.json", model), "utf8"),
-  prompt.length + count,
-);
+const decoder = load(prompt.length + count, formats);
 const tokens = Array.from(prompt, (character) => {
   const token = decoder.vocabulary.indexOf(character);
   return token < 0 ? refuse(`the character ${JSON.stringify(character)}`) : token;
 });
 
-const argmax = (logits: Float32Array) => logits.indexOf(logits.reduce((a, b) => Math.max(a, b)));
 const started = performance.now();
 let next = argmax(decoder.next(tokens));
 const firstToken = performance.now() - started;
@@ -55,7 +59,9 @@ if (count > 1)
   console.log(
     `decode        ${Math.round((count - 1) / decodeSeconds)} tokens/s, ${decoder.caches.length} layers, KV cache`,
   );
-console.log(`build         ${kernels.build}: ${kernels.reason}\n`);
+console.log(`build         ${kernels.build}: ${kernels.reason}`);
+if (formats.weights ?? formats.cache) compare();
+console.log();
 
 const all = [...tokens, ...made];
 const shown = all.slice(0, decoder.trainedLen);
@@ -85,9 +91,47 @@ if (all.length > shown.length)
 decoder.release();
 kernels.release();
 
+function load(maxSeqLen: number, formats: DecoderFormats): Decoder {
+  const bytes = readFileSync(new URL("induction.safetensors", model));
+  return createDecoder(kernels, bytes, readFileSync(new URL("config.json", model), "utf8"), maxSeqLen, formats);
+}
+
+/** Says what the formats save and what they cost, beside float32. */
+function compare(): void {
+  const heldOut = JSON.parse(readFileSync(new URL("heldout.json", model), "utf8")) as HeldOut;
+  const [some, exact] = [formats, {}].map((each) => {
+    const tried = load(decoder.trainedLen, each);
+    const { hits, targets } = measureAccuracy(tried, heldOut);
+    const cache = tried.caches.reduce((sum, { bytes }) => sum + bytes, 0);
+    tried.release();
+    return { weights: tried.weightBytes, cache, share: `${((100 * hits) / targets).toFixed(2)} %`, targets };
+  }) as [Measured, Measured];
+  const count = (n: number) => n.toLocaleString("en");
+  const bytes = (part: "weights" | "cache") =>
+    `${count(some[part])} bytes in ${formats[part] ?? "f32"}, ${count(exact[part])} in f32`;
+  console.log(`weights       ${bytes("weights")}`);
+  console.log(`cache         ${bytes("cache")}, for ${decoder.trainedLen} tokens`);
+  console.log(`accuracy      ${some.share} of ${count(some.targets)} held-out characters, ${exact.share} in f32`);
+}
+
+interface Measured {
+  readonly weights: number;
+  readonly cache: number;
+  readonly share: string;
+  readonly targets: number;
+}
+
+function chosen<T extends string>(name: string, value: string | undefined, formats: readonly T[]): T | undefined {
+  const format = formats.find((each) => each === value);
+  if (value !== undefined && format === undefined) stop(`${name} takes ${formats.join(", ")}; got ${value}.`);
+  return format;
+}
+
 function readArguments() {
   const options = {
     tokens: { type: "string", default: "24" },
+    weights: { type: "string" },
+    cache: { type: "string" },
     deterministic: { type: "boolean", default: false },
     help: { type: "boolean", short: "h", default: false },
   } as const;

@@ -1,5 +1,6 @@
-import { PAGE, PANEL } from "../../assembly/layout.ts";
-import type { AttentionShape, Plain, Reference } from "../abi.ts";
+import { FORMAT_F16, PAGE } from "../../assembly/layout.ts";
+import type { AttentionShape, Page, Plain, Reference } from "../abi.ts";
+import { keyAt, quantized, valueAt } from "./cache.ts";
 
 type Shape = Plain<AttentionShape>;
 
@@ -16,7 +17,8 @@ interface Attended {
  * out[t, h] = sum over j of softmax(score[j]) · v[j, kvHead], where
  * score[j] = softcap(scale · q[t, h] · k[j, kvHead]) - slope·|p - j| + bias[j], p = qStart + t,
  * over the keys j in [p - left, p + right] below kvLen that keep and bias allow, plus the extra key, the zero key and the
- * sink where there are any. scratch is not used.
+ * sink where there are any. Keys of integer pages meet the query as integers of 14 bits; the weights of their values, which
+ * the kernel takes as such too, are not rounded here. scratch is not used.
  */
 export const attention_f32: Reference["attention_f32"] = (out, q, pages, _scratch, shape, begin, end) => {
   const { qLen, numHeads, numKvHeads, valueDim } = shape;
@@ -45,19 +47,27 @@ export const attention_f32: Reference["attention_f32"] = (out, q, pages, _scratc
 function attendedBy(
   shape: Shape,
   q: Float32Array,
-  pages: readonly Float32Array[],
+  pages: readonly Page[],
   token: number,
   head: number,
   kvHead: number,
 ): Attended[] {
   const { headDim, valueDim, keep, bias, slopes, sinks, extraKey, extraValue } = shape;
-  const pageFloats = PAGE * (headDim + PANEL * Math.ceil(valueDim / PANEL));
   const position = shape.qStart + token;
   const slope = slopes ? slopes[head]! : 0;
 
-  const score = (key: (d: number) => number): number => {
+  const query = q.subarray(token * shape.qStride + head * shape.qHeadStride).subarray(0, headDim);
+  // As the kernel scales queries before they become integers; scores are scaled back.
+  const factor = Math.fround(shape.softcap > 0 ? shape.scale / shape.softcap : shape.scale * Math.LOG2E);
+  const codes = quantized(
+    query.map((x) => x * factor),
+    8191,
+  );
+  const rounded = codes.integers.map((x) => (x * codes.scale) / factor);
+
+  const score = (key: (d: number) => number, from: ArrayLike<number> = query): number => {
     let dot = 0;
-    for (let d = 0; d < headDim; d++) dot += q[token * shape.qStride + head * shape.qHeadStride + d]! * key(d);
+    for (let d = 0; d < headDim; d++) dot += from[d]! * key(d);
     const scaled = dot * shape.scale;
     return shape.softcap > 0 ? shape.softcap * Math.tanh(scaled / shape.softcap) : scaled;
   };
@@ -77,11 +87,11 @@ function attendedBy(
     const added = bias ? bias[head * shape.biasHeadStride + token * shape.biasRowStride + j]! : 0;
     if (added === Number.NEGATIVE_INFINITY) continue;
     const page = pages[Math.floor(j / PAGE)]!;
-    const keys = kvHead * pageFloats + Math.floor((j % PAGE) / PANEL) * headDim * PANEL + (j % PANEL);
-    const values = kvHead * pageFloats + PAGE * headDim + (j % PAGE) * PANEL;
+    const integers = "bytes" in page && (page.formats & 3) > FORMAT_F16;
+    const dot = score((d) => keyAt(pages, shape, kvHead, j, d), integers ? rounded : query);
     attended.push({
-      score: score((d) => page[keys + d * PANEL]!) - slope * Math.abs(position - j) + Math.max(added, LOWEST_BIAS),
-      value: (d) => page[values + Math.floor(d / PANEL) * PAGE * PANEL + (d % PANEL)]!,
+      score: dot - slope * Math.abs(position - j) + Math.max(added, LOWEST_BIAS),
+      value: (d) => valueAt(pages, shape, kvHead, j, d),
     });
   }
   return attended;

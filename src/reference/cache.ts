@@ -1,43 +1,170 @@
-import { PAGE, PANEL } from "../../assembly/layout.ts";
-import type { Reference } from "../abi.ts";
+import { FORMAT_F16, FORMAT_F32, FORMAT_Q8, PAGE, PANEL, QUAD } from "../../assembly/layout.ts";
+import type { Page, Reference } from "../abi.ts";
+import { narrowF16, widenF16 } from "./half.ts";
 
 interface Dims {
   readonly headDim: number;
   readonly valueDim: number;
 }
 
-const panels = (valueDim: number): number => Math.ceil(valueDim / PANEL);
-const headFloats = ({ headDim, valueDim }: Dims): number => PAGE * (headDim + panels(valueDim) * PANEL);
+/** Rows of integers of nothing larger count as zeros. */
+const LEAST = 2 ** -110;
 
-/** Where K[position, d] of a kv head lies in its page: K is [PAGE/8][headDim][8]. */
+const wholePanels = (valueDim: number): number => PANEL * Math.ceil(valueDim / PANEL);
+const isInteger = (format: number): boolean => format !== FORMAT_F32 && format !== FORMAT_F16;
+
+/** Bytes of one head's keys or values without their scales. */
+function dataBytes(format: number, components: number): number {
+  if (!isInteger(format)) return PAGE * components * (format === FORMAT_F32 ? 4 : 2);
+  return (PAGE * QUAD * Math.ceil(components / QUAD)) / (format === FORMAT_Q8 ? 1 : 2);
+}
+
+const partBytes = (format: number, components: number): number =>
+  dataBytes(format, components) + (isInteger(format) ? 4 * PAGE : 0);
+
+/** Bytes of a page of `numKvHeads` heads. */
+export function pageBytes(formats: number, numKvHeads: number, { headDim, valueDim }: Dims): number {
+  return numKvHeads * (partBytes(formats & 3, headDim) + partBytes(formats >> 2, wholePanels(valueDim)));
+}
+
+/** Where one number of a page lies: its byte, its nibble where it is one of two, and the byte of its scale. */
+interface Place {
+  readonly format: number;
+  readonly at: number;
+  readonly upper: boolean;
+  readonly scale: number;
+}
+
+function place(formats: number, dims: Dims, kvHead: number, isKey: boolean, slot: number, c: number): Place {
+  const [kFormat, vFormat] = [formats & 3, formats >> 2];
+  const columns = wholePanels(dims.valueDim);
+  const keys = partBytes(kFormat, dims.headDim);
+  const start = kvHead * (keys + partBytes(vFormat, columns)) + (isKey ? 0 : keys);
+  const format = isKey ? kFormat : vFormat;
+  // K: panels of 8 slots of the components, V: panels of 8 components of the slots.
+  const [outer, inner, lane] = isKey
+    ? [Math.floor(slot / PANEL), c, slot % PANEL]
+    : [Math.floor(c / PANEL), slot, c % PANEL];
+  const inners = isKey ? (isInteger(format) ? QUAD * Math.ceil(dims.headDim / QUAD) : dims.headDim) : PAGE;
+  const scale = start + dataBytes(format, isKey ? dims.headDim : columns) + 4 * slot;
+  if (!isInteger(format)) {
+    const at = start + (format === FORMAT_F32 ? 4 : 2) * ((outer * inners + inner) * PANEL + lane);
+    return { format, at, upper: false, scale };
+  }
+  // 16 bytes are a pair of 8 lanes, or two pairs in their nibbles.
+  const pair = Math.floor(inner / (format === FORMAT_Q8 ? 2 : 4));
+  const pairs = inners / (format === FORMAT_Q8 ? 2 : 4);
+  const at = start + (outer * pairs + pair) * 16 + lane * 2 + (inner % 2);
+  return { format, at, upper: format !== FORMAT_Q8 && inner % 4 > 1, scale };
+}
+
+const headFloats = ({ headDim, valueDim }: Dims): number => PAGE * (headDim + wholePanels(valueDim));
+
+/** Where K[position, d] of a kv head lies among the floats of its page. */
 export function keyIndex(dims: Dims, kvHead: number, position: number, d: number): number {
   const slot = position % PAGE;
   const panel = Math.floor(slot / PANEL);
   return kvHead * headFloats(dims) + (panel * dims.headDim + d) * PANEL + (slot % PANEL);
 }
 
-/** Where V[position, c] of a kv head lies in its page: V is [ceil(valueDim/8)][PAGE][8], behind K. */
+/** Where V[position, c] of a kv head lies among the floats of its page. */
 export function valueIndex(dims: Dims, kvHead: number, position: number, c: number): number {
-  const slot = position % PAGE;
   const panel = Math.floor(c / PANEL);
-  return kvHead * headFloats(dims) + PAGE * dims.headDim + (panel * PAGE + slot) * PANEL + (c % PANEL);
+  const start = kvHead * headFloats(dims) + PAGE * dims.headDim;
+  return start + (panel * PAGE + (position % PAGE)) * PANEL + (c % PANEL);
 }
 
-/** The page of a position. */
-export function pageOf(pages: readonly Float32Array[], position: number): Float32Array {
-  return pages[Math.floor(position / PAGE)]!;
+const formatsOf = (page: Page): number => ("bytes" in page ? page.formats : FORMAT_F32);
+
+/** A page that is not floats throughout. */
+type CodedPage = Exclude<Page, Float32Array>;
+
+function read({ bytes }: CodedPage, { format, at, upper, scale }: Place): number {
+  const view = new DataView(bytes.buffer, bytes.byteOffset);
+  if (format === FORMAT_F32) return view.getFloat32(at, true);
+  if (format === FORMAT_F16) return widenF16(view.getUint16(at, true));
+  if (format === FORMAT_Q8) return Math.fround(view.getInt8(at) * view.getFloat32(scale, true));
+  const nibble = (view.getUint8(at) >> (upper ? 4 : 0)) & 15;
+  return Math.fround((nibble - 8) * view.getFloat32(scale, true));
 }
 
-/** pages[past + t] = k[t], v[t] */
+/** Writes a float, or the integer of one. */
+function write(page: Page, { format, at, upper }: Place, x: number): void {
+  if (!("bytes" in page)) {
+    page[at / 4] = x;
+    return;
+  }
+  const view = new DataView(page.bytes.buffer, page.bytes.byteOffset);
+  if (format === FORMAT_F32) view.setFloat32(at, x, true);
+  else if (format === FORMAT_F16) view.setUint16(at, narrowF16(x), true);
+  else if (format === FORMAT_Q8) view.setInt8(at, x);
+  else view.setUint8(at, (view.getUint8(at) & (upper ? 15 : 240)) | ((x + 8) << (upper ? 4 : 0)));
+}
+
+/** The integer next to x, the even one of two. */
+export function nearest(x: number): number {
+  const floor = Math.floor(x);
+  const rest = x - floor;
+  return rest > 0.5 || (rest === 0.5 && floor % 2 !== 0) ? floor + 1 : floor;
+}
+
+/** A row as integers up to `most` times one scale: NaN and zeros for a row that is not finite. */
+export function quantized(row: ArrayLike<number>, most: number): { integers: number[]; scale: number } {
+  let largest = 0;
+  for (let i = 0; i < row.length; i++) largest = Math.abs(row[i]!) <= largest ? largest : Math.abs(row[i]!);
+  const finite = Array.from(row).every(Number.isFinite);
+  if (!finite || largest < LEAST) return { integers: Array.from(row, () => 0), scale: finite ? 0 : Number.NaN };
+  const factor = Math.fround(most / largest);
+  const integers = Array.from(row, (x) => nearest(Math.fround(x * factor)));
+  return { integers, scale: Math.fround(largest / most) };
+}
+
+/** K[position, d] of a kv head. */
+export function keyAt(pages: readonly Page[], dims: Dims, kvHead: number, position: number, d: number): number {
+  const page = pages[Math.floor(position / PAGE)]!;
+  if (!("bytes" in page)) return page[keyIndex(dims, kvHead, position, d)]!;
+  return read(page, place(page.formats, dims, kvHead, true, position % PAGE, d));
+}
+
+/** V[position, c] of a kv head. */
+export function valueAt(pages: readonly Page[], dims: Dims, kvHead: number, position: number, c: number): number {
+  const page = pages[Math.floor(position / PAGE)]!;
+  if (!("bytes" in page)) return page[valueIndex(dims, kvHead, position, c)]!;
+  return read(page, place(page.formats, dims, kvHead, false, position % PAGE, c));
+}
+
+/** Writes one head's key or value, and zeros up to `length`, in the page's format. */
+function store(
+  page: Page,
+  dims: Dims,
+  kvHead: number,
+  isKey: boolean,
+  slot: number,
+  row: Float32Array,
+  length: number,
+): void {
+  const at = (c: number) => place(formatsOf(page), dims, kvHead, isKey, slot, c);
+  const { format, scale } = at(0);
+  let numbers: ArrayLike<number> = row;
+  if (isInteger(format) && "bytes" in page) {
+    const codes = quantized(row, format === FORMAT_Q8 ? 127 : 7);
+    new DataView(page.bytes.buffer, page.bytes.byteOffset).setFloat32(scale, codes.scale, true);
+    numbers = codes.integers;
+  }
+  for (let c = 0; c < length; c++) write(page, at(c), c < row.length ? numbers[c]! : 0);
+}
+
+/** pages[past + t] = k[t], v[t], in the formats of the pages */
 export const append_f32: Reference["append_f32"] = (pages, k, v, shape, past, begin, end) => {
+  const { headDim, valueDim } = shape;
   for (let t = begin; t < end; t++)
     for (let h = 0; h < shape.numKvHeads; h++) {
-      const page = pageOf(pages, past + t);
-      for (let d = 0; d < shape.headDim; d++)
-        page[keyIndex(shape, h, past + t, d)] = k[t * shape.kStride + h * shape.kHeadStride + d]!;
-      for (let c = 0; c < panels(shape.valueDim) * PANEL; c++)
-        page[valueIndex(shape, h, past + t, c)] =
-          c < shape.valueDim ? v[t * shape.vStride + h * shape.vHeadStride + c]! : 0;
+      const page = pages[Math.floor((past + t) / PAGE)]!;
+      const slot = (past + t) % PAGE;
+      const [kAt, vAt] = [t * shape.kStride + h * shape.kHeadStride, t * shape.vStride + h * shape.vHeadStride];
+      const keyLength = isInteger(formatsOf(page) & 3) ? QUAD * Math.ceil(headDim / QUAD) : headDim;
+      store(page, shape, h, true, slot, k.subarray(kAt, kAt + headDim), keyLength);
+      store(page, shape, h, false, slot, v.subarray(vAt, vAt + valueDim), wholePanels(valueDim));
     }
 };
 
@@ -45,10 +172,9 @@ export const append_f32: Reference["append_f32"] = (pages, k, v, shape, past, be
 export const gather_f32: Reference["gather_f32"] = (k, v, pages, shape, past, begin, end) => {
   for (let t = begin; t < end; t++)
     for (let h = 0; h < shape.numKvHeads; h++) {
-      const page = pageOf(pages, past + t);
       for (let d = 0; d < shape.headDim; d++)
-        k[t * shape.kStride + h * shape.kHeadStride + d] = page[keyIndex(shape, h, past + t, d)]!;
+        k[t * shape.kStride + h * shape.kHeadStride + d] = keyAt(pages, shape, h, past + t, d);
       for (let c = 0; c < shape.valueDim; c++)
-        v[t * shape.vStride + h * shape.vHeadStride + c] = page[valueIndex(shape, h, past + t, c)]!;
+        v[t * shape.vStride + h * shape.vHeadStride + c] = valueAt(pages, shape, h, past + t, c);
     }
 };

@@ -8,8 +8,15 @@ import { attention_f32 } from "./attention.ts";
 import { append_f32, gather_f32 } from "./cache.ts";
 import { merge_heads_f32, split_heads_f32 } from "./heads.ts";
 import { linear_f32 } from "./linear.ts";
+import { linear_f16 } from "./linear_f16.ts";
+import { linear_q4 } from "./linear_q4.ts";
+import { linear_q8 } from "./linear_q8.ts";
 import { rms_norm_f32 } from "./norm.ts";
 import { pack_columns_f32, pack_rows_f32 } from "./pack.ts";
+import { pack_columns_f16, pack_rows_f16, repack_columns_f16, repack_rows_f16 } from "./pack_f16.ts";
+import { pack_q4, repack_q4 } from "./pack_q4.ts";
+import { pack_q8, repack_q8 } from "./pack_q8.ts";
+import { quantize_rows } from "./quantize.ts";
 import { rope_f32 } from "./rope.ts";
 import { scores_f32 } from "./scores.ts";
 import { masked_softmax_f32 } from "./softmax.ts";
@@ -20,11 +27,23 @@ export const reference: Reference = {
   append_f32,
   attention_f32,
   gather_f32,
+  linear_f16,
   linear_f32,
+  linear_q4,
+  linear_q8,
   masked_softmax_f32,
   merge_heads_f32,
+  pack_columns_f16,
   pack_columns_f32,
+  pack_q4,
+  pack_q8,
+  pack_rows_f16,
   pack_rows_f32,
+  quantize_rows,
+  repack_columns_f16,
+  repack_q4,
+  repack_q8,
+  repack_rows_f16,
   rms_norm_f32,
   rope_f32,
   scores_f32,
@@ -37,11 +56,23 @@ export {
   append_f32,
   attention_f32,
   gather_f32,
+  linear_f16,
   linear_f32,
+  linear_q4,
+  linear_q8,
   masked_softmax_f32,
   merge_heads_f32,
+  pack_columns_f16,
   pack_columns_f32,
+  pack_q4,
+  pack_q8,
+  pack_rows_f16,
   pack_rows_f32,
+  quantize_rows,
+  repack_columns_f16,
+  repack_q4,
+  repack_q8,
+  repack_rows_f16,
   rms_norm_f32,
   rope_f32,
   scores_f32,

@@ -26,22 +26,24 @@ export function rotate(
 /** How far pair i turns at a position, with the scalings as they were published. */
 function turn({ theta, dim, scaling }: Rope, i: number, position: number): { radians: number; amplitude: number } {
   const trained = theta ** ((-2 * i) / dim);
-  const stretched = trained / (scaling?.factor ?? 1);
+  const factor = scaling?.kind === "factors" ? (scaling.factors[i] as number) : (scaling?.factor ?? 1);
+  const stretched = trained / factor;
   const mix = (share: number) => position * (share * trained + (1 - share) * stretched);
   const within = (share: number) => Math.min(1, Math.max(0, share));
   switch (scaling?.kind) {
     case undefined:
     case "linear":
+    case "factors":
       return { radians: position * stretched, amplitude: 1 };
     case "ntk":
-      return { radians: position * (theta * scaling.factor ** (dim / (dim - 2))) ** ((-2 * i) / dim), amplitude: 1 };
+      return { radians: position * (theta * factor ** (dim / (dim - 2))) ** ((-2 * i) / dim), amplitude: 1 };
     case "llama3": {
       const turns = (scaling.originalMaxSeqLen * trained) / (2 * Math.PI);
       const share = (turns - scaling.lowFreqFactor) / (scaling.highFreqFactor - scaling.lowFreqFactor);
       return { radians: mix(within(share)), amplitude: 1 };
     }
     case "yarn": {
-      const { factor, originalMaxSeqLen, betaFast = 32, betaSlow = 1, truncate = true } = scaling;
+      const { originalMaxSeqLen, betaFast = 32, betaSlow = 1, truncate = true } = scaling;
       const pair = (turns: number) =>
         (dim * Math.log(originalMaxSeqLen / (turns * 2 * Math.PI))) / (2 * Math.log(theta));
       const low = Math.max(0, truncate ? Math.floor(pair(betaFast)) : pair(betaFast));

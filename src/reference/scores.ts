@@ -1,5 +1,5 @@
 import type { AttentionShape, Plain, Reference } from "../abi.ts";
-import { keyIndex, pageOf } from "./cache.ts";
+import { keyAt } from "./cache.ts";
 
 /** Whether query token t may attend key j. */
 export function mayAttend(shape: Plain<AttentionShape>, head: number, t: number, j: number): boolean {
@@ -25,7 +25,7 @@ export const scores_f32: Reference["scores_f32"] = (out, q, pages, shape, head, 
       let score = 0;
       for (let d = 0; d < shape.headDim; d++) {
         const query = q[t * shape.qStride + head * shape.qHeadStride + d]!;
-        if (isReal) score += shape.scale * query * pageOf(pages, j)[keyIndex(shape, kvHead, j, d)]!;
+        if (isReal) score += shape.scale * query * keyAt(pages, shape, kvHead, j, d);
         if (isExtra) score += shape.scale * query * shape.extraKey![kvHead * shape.headDim + d]!;
       }
       if (stage > 0 && shape.softcap !== 0) score = shape.softcap * Math.tanh(score / shape.softcap);

@@ -1,5 +1,5 @@
 import type { Reference } from "../abi.ts";
-import { pageOf, valueIndex } from "./cache.ts";
+import { valueAt } from "./cache.ts";
 import { countColumns, mayAttend } from "./scores.ts";
 
 /** out[t] = Σ_j weights[t, j] · v[j], over every weight but 0, and 0 where the query may attend the key. */
@@ -11,8 +11,7 @@ export const weighted_sum_f32: Reference["weighted_sum_f32"] = (out, weights, pa
       let sum = 0;
       for (let j = 0; j < shape.kvLen; j++) {
         const weight = weights[t * columns + j]!;
-        if (weight !== 0 || mayAttend(shape, head, t, j))
-          sum += weight * pageOf(pages, j)[valueIndex(shape, kvHead, j, c)]!;
+        if (weight !== 0 || mayAttend(shape, head, t, j)) sum += weight * valueAt(pages, shape, kvHead, j, c);
       }
       if (shape.extraKey) sum += weights[t * columns + shape.kvLen]! * shape.extraValue![kvHead * shape.valueDim + c]!;
       out[t * shape.outStride + head * shape.outHeadStride + c] = sum;

@@ -44,6 +44,8 @@ export interface ListedTensor {
 export interface Outcome {
   readonly outputs?: Readonly<Record<string, Values>>;
   readonly problems?: readonly string[];
+  /** What an element of an output may differ beyond the tolerance, for a reason that the adapter gives. */
+  readonly slack?: Readonly<Record<string, (element: number) => number>>;
   /**
    * Rows (of the last dimension, counted over all others) without an allowed key, an output each: the expected NaN
    * stand where this package gives zeros.

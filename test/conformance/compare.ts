@@ -18,7 +18,7 @@ export function compareOutcome(c: Case, outcome: Outcome): Comparison {
     const got = outcome.outputs?.[name];
     const shielded = got && sameShape(got, want) ? shield(got, want, outcome.maskedRows?.[name]) : undefined;
     maskedRows += shielded?.rows ?? 0;
-    const problem = firstDifference(name, got, shielded?.want ?? want, tolerance);
+    const problem = firstDifference(name, got, shielded?.want ?? want, tolerance, outcome.slack?.[name]);
     if (problem !== undefined) problems.push(problem);
   }
   return { problems, maskedRows };
@@ -30,13 +30,14 @@ export function firstDifference(
   got: Values | undefined,
   want: Values,
   tolerance: Tolerance,
+  slack: (element: number) => number = () => 0,
 ): string | undefined {
   if (!got) return `${name}: missing`;
   if (!sameShape(got, want)) return `${name}: got shape [${got.shape.join(", ")}], want [${want.shape.join(", ")}]`;
   if (got.data.length !== want.data.length) return `${name}: got ${got.data.length} elements, want ${want.data.length}`;
   for (let i = 0; i < want.data.length; i++)
-    if (!isClose(got.data[i]!, want.data[i]!, tolerance)) {
-      const allowed = `${tolerance.atol} + ${tolerance.rtol}·|want|`;
+    if (!isClose(got.data[i]!, want.data[i]!, { ...tolerance, atol: tolerance.atol + slack(i) })) {
+      const allowed = `${tolerance.atol + slack(i)} + ${tolerance.rtol}·|want|`;
       return `${name}[${unravel(i, want.shape).join(", ")}]: got ${got.data[i]}, want ${want.data[i]}, tolerance ${allowed}`;
     }
   return undefined;

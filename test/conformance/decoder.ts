@@ -7,18 +7,26 @@ import {
   createAttention,
   createCache,
   type Kernels,
+  type WeightTensor,
 } from "../../src/core.ts";
 import type { Case, Outcome, Values } from "./case.ts";
 
 /** One decoder layer: `x` at once, then `x_decode` one token at a time on the same cache, then the cache. */
 export function decoderAttention(kernels: Kernels, c: Case): Outcome {
+  const config = decoderConfig(c, c.someNumber("num_kv_heads", "num_heads"));
+  return { outputs: decode(kernels, c, config, decoderWeights(c)) };
+}
+
+/** The same for a given layer. */
+export function decode(
+  kernels: Kernels,
+  c: Case,
+  config: AttentionConfig,
+  weights: AttentionWeights,
+): Record<"y_prefill" | "y_decode" | "k_cache" | "v_cache", Values> {
   const [batch, qLen, dModel] = c.shape("x") as [number, number, number];
   const steps = c.has("x_decode") ? c.shape("x_decode")[1]! : 0;
-  const attention = createAttention(
-    kernels,
-    decoderConfig(c, c.someNumber("num_kv_heads", "num_heads")),
-    decoderWeights(c),
-  );
+  const attention = createAttention(kernels, config, weights);
   const cache = createCache(attention, { maxSeqLen: qLen + steps, batch });
   const at = (begin: number, length: number) => ({ batch, cache, positions: positions(c, begin, length) });
   try {
@@ -34,12 +42,10 @@ export function decoderAttention(kernels: Kernels, c: Case): Outcome {
     }
     const { key, value } = cache.read();
     return {
-      outputs: {
-        y_prefill: { data: prefill, shape: [batch, qLen, dModel] },
-        y_decode: { data: decoded, shape: [batch, steps, dModel] },
-        k_cache: key,
-        v_cache: value,
-      },
+      y_prefill: { data: prefill, shape: [batch, qLen, dModel] },
+      y_decode: { data: decoded, shape: [batch, steps, dModel] },
+      k_cache: key,
+      v_cache: value,
     };
   } finally {
     cache.release();
@@ -83,13 +89,13 @@ interface StoredRope {
 }
 
 /** Positions only turn queries and keys; the cache counts from 0 whatever the first token's position is. */
-function positions(c: Case, begin: number, length: number): number[] | undefined {
+export function positions(c: Case, begin: number, length: number): number[] | undefined {
   if (!c.entry.attributes.rope) return undefined;
   const first = (c.number("position_offset") ?? 0) + begin;
   return Array.from({ length }, (_, i) => first + i);
 }
 
-function decoderConfig(c: Case, numKvHeads: number): AttentionConfig {
+export function decoderConfig(c: Case, numKvHeads: number): AttentionConfig {
   const rope = (c.entry.attributes.rope ?? undefined) as StoredRope | undefined;
   const norm = c.text("qk_norm");
   const tokens = c.number("sliding_window");
@@ -110,14 +116,18 @@ function decoderConfig(c: Case, numKvHeads: number): AttentionConfig {
   };
 }
 
-function decoderWeights(c: Case): AttentionWeights {
+/** Weights of a case, whose matrices are as `matrix` reads them. */
+export function decoderWeights(
+  c: Case,
+  matrix: (name: "q" | "k" | "v" | "o") => WeightTensor = (name) => c.floats(`${name}_proj.weight`),
+): AttentionWeights {
   const bias = (name: string): Float32Array | undefined => c.floatsIfAny(`${name}_proj.bias`)?.data;
   return {
     layout: "out-in",
-    wq: c.floats("q_proj.weight"),
-    wk: c.floats("k_proj.weight"),
-    wv: c.floats("v_proj.weight"),
-    wo: c.floats("o_proj.weight"),
+    wq: matrix("q"),
+    wk: matrix("k"),
+    wv: matrix("v"),
+    wo: matrix("o"),
     bq: bias("q"),
     bk: bias("k"),
     bv: bias("v"),

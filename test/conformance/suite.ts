@@ -3,6 +3,7 @@ import { Case, type Entry, type Outcome, readIndex } from "./case.ts";
 import { compareOutcome } from "./compare.ts";
 import { decoderAttention, mhaToGqa } from "./decoder.ts";
 import { attention, rotaryEmbedding } from "./onnx.ts";
+import { quantDecoderAttention, quantMatMul } from "./quantised.ts";
 import { loadSafetensors } from "./safetensors.ts";
 import { matMul, softmax, tutorialAttention } from "./seeds.ts";
 import { functionalAttention, multiheadAttention } from "./torch.ts";
@@ -20,13 +21,13 @@ const ADAPTERS: Readonly<Record<string, Adapter>> = {
   DecoderAttention: decoderAttention,
   MHAToGQA: mhaToGqa,
   LoadSafetensors: loadSafetensors,
+  QuantMatMul: quantMatMul,
+  QuantDecoderAttention: quantDecoderAttention,
 };
 
 /** Operators that the package does not have, and why. Any other that has no adapter is a failure. */
 export const SKIPPED: Readonly<Record<string, string>> = {
   MLA: "no latent attention yet",
-  QuantMatMul: "no quantised weights yet",
-  QuantDecoderAttention: "no quantised weights yet",
 };
 
 /** What became of one case. */

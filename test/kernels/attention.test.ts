@@ -1,7 +1,16 @@
 import { describe, expect, test } from "vitest";
+import { FORMAT_Q8 } from "../../assembly/layout.ts";
 import { attention_f32 } from "../../src/reference/attention.ts";
 import { checkAttention } from "../laws/attention-law.ts";
-import { attendAll, attends, createPages, createTrial, scratchFloats, type Trial } from "../laws/attention-trial.ts";
+import {
+  attendAll,
+  attends,
+  createPages,
+  createTrial,
+  inRandomFormats,
+  scratchFloats,
+  type Trial,
+} from "../laws/attention-trial.ts";
 import { type Arguments, builds, copyArguments, createRandom, floats, load, runKernel, worst } from "./harness.ts";
 
 const U = 2 ** -24;
@@ -51,6 +60,7 @@ function plain(
       biasHeadStride: 0,
       biasRowStride: kvLen,
       lse: new Float32Array(numHeads * qLen),
+      formats: 0,
       ...change,
     },
   };
@@ -59,7 +69,7 @@ function plain(
 function argumentsOf(trial: Trial): Arguments<"attention_f32"> {
   const { shape } = trial;
   const out = new Float32Array(shape.qLen * shape.outStride).fill(7);
-  const scratch = new Float32Array(scratchFloats(shape.headDim, shape.valueDim)).fill(Number.NaN);
+  const scratch = new Float32Array(scratchFloats(shape.headDim, shape.valueDim, shape.formats)).fill(Number.NaN);
   const pages = createPages(trial, shape.kvLen, 0x7fc12345);
   return [out, trial.q, pages, scratch, shape, 0, shape.qLen * shape.numHeads];
 }
@@ -71,7 +81,7 @@ const largest = (x: Float32Array | null) =>
  * How far f32 may be from float64. A score is a sum of headDim products, so its error is at most headDim + 8 roundings of
  * the largest sum of magnitudes S that stands before the exponential (8: scaling the query, the rules, the shift by the max).
  * Softmax turns an error e of the scores into at most 2e of the largest value; the sum over the keys and the exponentials
- * (2.5 ulp) add kvLen + 16 roundings. Where values are denormal, each of kvLen + 16 operations may lose 2^-149.
+ * (2.5 ulp) add kvLen + 16 roundings. What pages hold as halves or integers is as exact there as floats. Where values are denormal, each of kvLen + 16 operations may lose 2^-149.
  */
 function tolerance({ shape, q, k, v }: Trial): { out: number; lse: number } {
   let row = 0;
@@ -87,7 +97,9 @@ function tolerance({ shape, q, k, v }: Trial): { out: number; lse: number } {
   const roundings = (shape.kvLen + 16) * U;
   const value = Math.max(largest(v), largest(shape.extraValue));
   const lost = (shape.kvLen + 16) * 2 ** -149;
-  return { out: (2 * scores + 2 * roundings) * value + lost, lse: scores + roundings + 8 * U * magnitude };
+  // Integer weights are off by up to half of the 16383rd part of the largest.
+  const weights = shape.formats >> (4 + FORMAT_Q8) > 0 ? shape.kvLen * 2 ** -14.999 : 0;
+  return { out: (2 * scores + 2 * roundings + weights) * value + lost, lse: scores + roundings + 8 * U * magnitude };
 }
 
 describe.each(builds)("attention_f32 in the %s build", (build) => {
@@ -106,6 +118,13 @@ describe.each(builds)("attention_f32 in the %s build", (build) => {
 
   test("is as near to float64 as its roundings allow, for any size and any rules", () => {
     for (let seed = 1; seed <= 150; seed++) compareWithTwin(createTrial(createRandom(seed)), `seed ${seed}`);
+  });
+
+  test("is as near to its twin on pages of any formats", () => {
+    for (let seed = 1; seed <= 60; seed++) {
+      const random = createRandom(seed + 500);
+      compareWithTwin(inRandomFormats(createTrial(random), random), `seed ${seed}`);
+    }
   });
 
   test.each([
@@ -131,6 +150,10 @@ describe.each(builds)("attention_f32 in the %s build", (build) => {
 
   test("no call boundary, no order, no tile and nothing masked can be seen in the bits, and each is the contract's", () => {
     expect(checkAttention(instance, 1000, 150, build === "relaxed")).toBeUndefined();
+  });
+
+  test("the same holds for pages of any formats and mixtures of them", () => {
+    expect(checkAttention(instance, 5000, 150, build === "relaxed", true)).toBeUndefined();
   });
 
   test("writes valueDim floats a head and no more", () => {

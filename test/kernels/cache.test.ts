@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { PAGE } from "../../assembly/layout.ts";
-import { append_f32, gather_f32 } from "../../src/reference/cache.ts";
+import type { Page } from "../../src/abi.ts";
+import { append_f32, gather_f32, pageBytes } from "../../src/reference/cache.ts";
 import { type Arguments, builds, copyArguments, createRandom, load, pieces, runKernel } from "./harness.ts";
 
 const random = createRandom(11);
@@ -9,9 +10,20 @@ const random = createRandom(11);
 const words = (length: number) => Uint32Array.from({ length }, () => random.next() * 2 ** 32);
 const asFloats = (data: Uint32Array) => new Float32Array(data.buffer);
 const asWords = (data: Float32Array) => new Uint32Array(data.buffer, data.byteOffset, data.length);
+const floatsOf = (pages: readonly Page[]) => pages as readonly Float32Array[];
 const cheat = (data: Float32Array) => asWords(data) as unknown as Float32Array;
 
 const poisons = [0x7fc12345, 0xffc00001, 0x7fffffff, 0x7f800001, 0x7f800000, 0x80000000, 0x00000001];
+
+/** Fills rows with numbers of all sizes; some are not finite, some all zeros, some too small for integers. */
+function numbers(data: Float32Array, stride: number): void {
+  for (let at = 0; at < data.length; at += stride) {
+    const size = [1, 1, 1, 1000, 1e-36, 0][random.int(0, 5)] as number;
+    const row = data.subarray(at, at + stride);
+    for (let i = 0; i < row.length; i++) row[i] = random.normal() * size;
+    if (random.next() < 0.1) row[random.int(0, row.length - 1)] = [Number.NaN, Infinity, -Infinity][random.int(0, 2)]!;
+  }
+}
 
 interface Case {
   readonly numKvHeads: number;
@@ -62,15 +74,15 @@ describe.each(builds)("the cache in the %s build", (build) => {
     const args: Arguments<"append_f32"> = [pages, k, v, shape, dims.past, 0, dims.tokens];
     const split = copyArguments<"append_f32">(args);
     const twin = copyArguments<"append_f32">(args);
-    append_f32(twin[0].map(cheat), cheat(k), cheat(v), shape, dims.past, 0, dims.tokens);
+    append_f32(floatsOf(twin[0]).map(cheat), cheat(k), cheat(v), shape, dims.past, 0, dims.tokens);
     runKernel(instance, "append_f32", args);
-    expect(args[0].map(asWords)).toEqual(twin[0].map(asWords));
+    expect(floatsOf(args[0]).map(asWords)).toEqual(floatsOf(twin[0]).map(asWords));
     for (const [begin, end] of pieces(random, dims.tokens)) {
       split[5] = begin;
       split[6] = end;
       runKernel(instance, "append_f32", split);
     }
-    expect(split[0].map(asWords)).toEqual(twin[0].map(asWords));
+    expect(floatsOf(split[0]).map(asWords)).toEqual(floatsOf(twin[0]).map(asWords));
   });
 
   test.each(cases)("gather_f32 leaves the bits of its twin and gives back what was appended, for %o", (dims) => {
@@ -87,7 +99,7 @@ describe.each(builds)("the cache in the %s build", (build) => {
     ];
     const split = copyArguments<"gather_f32">(args);
     const twin = copyArguments<"gather_f32">(args);
-    gather_f32(cheat(twin[0]), cheat(twin[1]), twin[2].map(cheat), shape, dims.past, 0, dims.tokens);
+    gather_f32(cheat(twin[0]), cheat(twin[1]), floatsOf(twin[2]).map(cheat), shape, dims.past, 0, dims.tokens);
     runKernel(instance, "gather_f32", args);
     expect([asWords(args[0]), asWords(args[1])]).toEqual([asWords(twin[0]), asWords(twin[1])]);
     for (const [begin, end] of pieces(random, dims.tokens)) {
@@ -101,6 +113,39 @@ describe.each(builds)("the cache in the %s build", (build) => {
         const at = t * shape.kStride + h * shape.kHeadStride;
         const end = at + dims.headDim;
         expect(asWords(args[0]).subarray(at, end)).toEqual(asWords(k).subarray(at, end));
+      }
+  });
+
+  test("append_f32 and gather_f32 leave the bytes of their twins on pages of any formats", () => {
+    for (let formats = 1; formats < 16; formats++)
+      for (const dims of cases) {
+        const { shape, k, v } = make(dims);
+        numbers(k, shape.kStride);
+        numbers(v, shape.vStride);
+        const length = pageBytes(formats, dims.numKvHeads, dims);
+        const pages = Array.from({ length: Math.ceil((dims.past + dims.tokens) / PAGE) }, () => ({
+          formats,
+          bytes: new Uint8Array(words(length / 4).buffer),
+        }));
+        const args: Arguments<"append_f32"> = [pages, k, v, shape, dims.past, 0, dims.tokens];
+        const split = copyArguments<"append_f32">(args);
+        const twin = copyArguments<"append_f32">(args);
+        append_f32(...twin);
+        runKernel(instance, "append_f32", args);
+        expect(args[0], `formats ${formats}`).toEqual(twin[0]);
+        for (const [begin, end] of pieces(random, dims.tokens)) {
+          split[5] = begin;
+          split[6] = end;
+          runKernel(instance, "append_f32", split);
+        }
+        expect(split[0], `formats ${formats}, split`).toEqual(twin[0]);
+
+        const blank = [k.slice().fill(7), v.slice().fill(7)] as const;
+        const given: Arguments<"gather_f32"> = [...blank, args[0], shape, dims.past, 0, dims.tokens];
+        const read = copyArguments<"gather_f32">(given);
+        runKernel(instance, "gather_f32", given);
+        gather_f32(...read);
+        expect([given[0], given[1]], `formats ${formats}, read`).toEqual([read[0], read[1]]);
       }
   });
 });

@@ -3,7 +3,7 @@
 
 import { readFileSync } from "node:fs";
 import * as loader from "@assemblyscript/loader";
-import type { AttentionShape, CacheShape, KernelTable, Plain, Reference } from "../../src/abi.ts";
+import type { AttentionShape, CacheShape, KernelTable, Page, Plain, Reference } from "../../src/abi.ts";
 import { ATTENTION_SHAPE_BYTES, CACHE_SHAPE_BYTES, storeAttentionShape, storeCacheShape } from "../../src/abi.ts";
 import { adopt, type Instance } from "../../src/instantiate.ts";
 
@@ -20,13 +20,13 @@ export function load(build: BuildName): Instance {
 
 export type KernelName = keyof KernelTable;
 export type Arguments<K extends KernelName> = Parameters<Reference[K]>;
-type Array32 = Float32Array | Uint32Array | Uint8Array;
+type Array32 = Float32Array | Uint32Array | Uint16Array | Uint8Array;
 
 const GUARD_BYTES = 64;
 const GUARD = 0xa5;
 
 const isArray = (value: unknown): value is Array32 => ArrayBuffer.isView(value);
-const isPages = (value: unknown): value is readonly Float32Array[] => Array.isArray(value);
+const isPages = (value: unknown): value is readonly Page[] => Array.isArray(value);
 const isShape = (value: unknown): value is Plain<AttentionShape> | CacheShape =>
   value !== null && typeof value === "object";
 
@@ -52,11 +52,12 @@ export function runKernel<K extends KernelName>(instance: Instance, name: K, arg
     placed.push({ at, array });
     return at;
   };
+  const placePage = (page: Page) => ("bytes" in page ? place(page.bytes) | page.formats : place(page));
   const toAddress = (value: unknown): number => {
     if (value === null) return 0;
     if (typeof value === "number") return value;
     if (isArray(value)) return place(value);
-    if (isPages(value)) return place(Uint32Array.from(value, (page) => place(page)));
+    if (isPages(value)) return place(Uint32Array.from(value, placePage));
     if (!isShape(value)) throw new TypeError(`${name}: cannot pass ${typeof value}`);
     const fields = Object.fromEntries(Object.entries(value).map(([key, field]) => [key, toAddress(field)]));
     const isAttention = "qLen" in value;

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { PAGE } from "../../assembly/layout.ts";
 import type { AttentionShape, CacheShape, Plain } from "../../src/abi.ts";
-import { append_f32, keyIndex, pageOf, valueIndex } from "../../src/reference/cache.ts";
+import { append_f32, gather_f32, keyIndex, pageBytes, valueIndex } from "../../src/reference/cache.ts";
 import { countColumns, mayAttend, scores_f32 } from "../../src/reference/scores.ts";
 import { weighted_sum_f32 } from "../../src/reference/weighted_sum.ts";
 import type { Random } from "./harness.ts";
@@ -24,6 +24,8 @@ interface Scene {
   readonly q: Float32Array;
   readonly pages: Float32Array[];
 }
+
+const pageOf = (pages: readonly Float32Array[], position: number) => pages[Math.floor(position / PAGE)]!;
 
 const STAGES = [0, 1, 2] as const;
 const EPSILON = 2 ** -24;
@@ -73,6 +75,7 @@ function makeScene(random: Random, fixed: Partial<Shape> = {}): Scene {
     biasHeadStride: strides.head,
     biasRowStride: strides.row,
     lse: null,
+    formats: 0,
     ...fixed,
   };
   const cache: CacheShape = {
@@ -153,6 +156,30 @@ describe.each(builds)("the unfused road in the %s build", (build) => {
         }
         expect(split[0]).toEqual(args[0]);
       }
+    }
+  });
+
+  test("scores_f32 has the bits of float32 pages that hold what pages of other formats stand for", () => {
+    const random = createRandom(23);
+    for (let formats = 1; formats < 16; formats++) {
+      const { shape, q } = makeScene(random, { kvLen: 150 });
+      const { numKvHeads, headDim, valueDim, kvLen } = shape;
+      const cache: CacheShape = {
+        ...{ numKvHeads, headDim, valueDim, kStride: numKvHeads * headDim, kHeadStride: headDim },
+        ...{ vStride: numKvHeads * valueDim, vHeadStride: valueDim },
+      };
+      const [k, v] = [floats(random, kvLen * cache.kStride), floats(random, kvLen * cache.vStride)];
+      const coded = [0, 1].map(() => ({ formats, bytes: new Uint8Array(pageBytes(formats, numKvHeads, shape)) }));
+      append_f32(coded, k, v, cache, 0, 0, kvLen);
+      gather_f32(k, v, coded, cache, 0, 0, kvLen);
+      const plain = [0, 1].map(() => new Float32Array(pageBytes(0, numKvHeads, shape) / 4));
+      append_f32(plain, k, v, cache, 0, 0, kvLen);
+      const [got, want] = [coded, plain].map((pages) => {
+        const args: Arguments<"scores_f32"> = [emptyScores(shape), q, pages, shape, 0, 2, 0, shape.qLen];
+        runKernel(instance, "scores_f32", args);
+        return args[0];
+      });
+      expect(got, `formats ${formats}`).toEqual(want);
     }
   });
 

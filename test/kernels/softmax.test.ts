@@ -46,6 +46,7 @@ const base: Shape = {
   biasHeadStride: 0,
   biasRowStride: 0,
   lse: null,
+  formats: 0,
 };
 
 /**

@@ -1,5 +1,6 @@
 // The laws of attention_f32, as one function that the tests run on every build and the mutants must fail.
 
+import { FORMAT_F16, PAGE } from "../../assembly/layout.ts";
 import type { Instance } from "../../src/instantiate.ts";
 import { createRandom, pieces, type Random } from "../kernels/harness.ts";
 import { oracleRow } from "./attention-oracle.ts";
@@ -9,6 +10,7 @@ import {
   attends,
   attendTokens,
   createTrial,
+  inRandomFormats,
   type Left,
   type Trial,
 } from "./attention-trial.ts";
@@ -118,17 +120,21 @@ function checkPoison(instance: Instance, clean: Trial, whole: Left, random: Rand
   const nansOnly = random.next() < 0.6;
   const { trial, keys, values } = poison(clean, random, nansOnly ? NANS : POISON);
   const left = attendAll(instance, trial, pick(random, POISON));
+  // A value of integers is one number with a scale.
+  const spoilsAll = (j: number) => (clean.formats?.[Math.floor(j / PAGE)] ?? 0) >> 2 > FORMAT_F16;
   for (let t = 0; t < shape.qLen; t++)
     for (let h = 0; h < shape.numHeads; h++) {
       const attended = (j: number) => attends(clean, t, h, j);
       const rowSpoiled = [...keys].some(attended);
-      const columns = new Set([...values].filter(([j]) => attended(j)).map(([, d]) => d));
+      const spoiledValues = [...values].filter(([j]) => attended(j));
+      const allSpoiled = spoiledValues.some(([j]) => spoilsAll(j));
+      const columns = new Set(spoiledValues.map(([, d]) => d));
       const from = t * shape.outStride + h * shape.outHeadStride;
       for (let d = 0; d < shape.valueDim; d++) {
         const got = left.out[from + d]!;
         const at = `out[${t}, ${h}, ${d}] is ${hex(got)}`;
         if (isNaNWord(got) && got !== NAN) return `canonical NaN: ${at}`;
-        const spoiled = rowSpoiled || columns.has(d);
+        const spoiled = rowSpoiled || allSpoiled || columns.has(d);
         if (!spoiled && got !== whole.out[from + d]) return `masked poison: ${at}, not ${hex(whole.out[from + d]!)}`;
         if (spoiled && nansOnly && got !== NAN) return `attended NaN: ${at}`;
       }
@@ -177,12 +183,19 @@ function checkOtherPoison(instance: Instance, clean: Trial, whole: Left, random:
 
 /**
  * Runs `trials` random trials of a seed against every law. Returns what failed first, with the seed that repeats it, or
- * undefined. `fused` as for the oracle.
+ * undefined. `fused` as for the oracle; `coded` for pages of all formats.
  */
-export function checkAttention(instance: Instance, seed: number, trials: number, fused: boolean): string | undefined {
+export function checkAttention(
+  instance: Instance,
+  seed: number,
+  trials: number,
+  fused: boolean,
+  coded = false,
+): string | undefined {
   for (let n = 0; n < trials; n++) {
     const random = createRandom(seed + n);
-    const trial = createTrial(random);
+    const plain = createTrial(random);
+    const trial = coded ? inRandomFormats(plain, random) : plain;
     const whole = attendAll(instance, trial);
     const failure =
       checkOracle(trial, whole, fused, random) ??

@@ -1,7 +1,9 @@
 // attention_f32 one float operation at a time, in the order its contract names: what the kernel must match bit for bit.
 // `fused` is how the build's multiply-add rounds: once, or after the product and again after the sum.
 
-import { PAGE } from "../../assembly/layout.ts";
+import { FORMAT_F16, FORMAT_F32, FORMAT_Q8, PAGE } from "../../assembly/layout.ts";
+import { quantized } from "../../src/reference/cache.ts";
+import { narrowF16, widenF16 } from "../../src/reference/half.ts";
 import { attends, type Trial } from "./attention-trial.ts";
 
 const f = Math.fround;
@@ -97,6 +99,15 @@ class Row {
   }
 }
 
+/** A head's key or value as a page of a format keeps it: floats, or integers and their scale. */
+function stored(x: Float32Array, at: number, length: number, format: number): { numbers: number[]; scale?: number } {
+  const row = x.subarray(at, at + length);
+  if (format === FORMAT_F32) return { numbers: Array.from(row) };
+  if (format === FORMAT_F16) return { numbers: Array.from(row, (one) => widenF16(narrowF16(one))) };
+  const { integers, scale } = quantized(row, format === FORMAT_Q8 ? 127 : 7);
+  return { numbers: integers, scale };
+}
+
 /** out[:valueDim] of head h of query token t, and the log-sum-exp. */
 export function oracleRow(trial: Trial, t: number, h: number, fused: boolean): { out: number[]; lse: number } {
   const { shape, q, k, v } = trial;
@@ -109,6 +120,13 @@ export function oracleRow(trial: Trial, t: number, h: number, fused: boolean): {
   const score = (key: (d: number) => number): number => {
     let s = 0;
     for (let d = 0; d < headDim; d++) s = mad(qs[d]!, key(d), s);
+    return cap ? f(tanh(mad, s) * f(f(shape.softcap) * LOG2_E)) : s;
+  };
+
+  const codes = quantized(qs, 8191);
+  const scoreIntegers = (integers: readonly number[], scale: number): number => {
+    const sum = integers.reduce((total, x, d) => total + x * codes.integers[d]!, 0);
+    const s = f(f(sum) * f(codes.scale * scale));
     return cap ? f(tanh(mad, s) * f(f(shape.softcap) * LOG2_E)) : s;
   };
 
@@ -130,20 +148,39 @@ export function oracleRow(trial: Trial, t: number, h: number, fused: boolean): {
   for (let first = 0; first < shape.kvLen; first += PAGE) {
     const keys = Array.from({ length: PAGE }, (_, i) => first + i).filter((j) => attends(trial, t, h, j));
     if (keys.length === 0) continue;
+    const formats = trial.formats?.[first / PAGE] ?? FORMAT_F32;
+    const kRows = new Map(keys.map((j) => [j, stored(k, (j * numKvHeads + kvHead) * headDim, headDim, formats & 3)]));
+    const vRows = new Map(
+      keys.map((j) => [j, stored(v, (j * numKvHeads + kvHead) * valueDim, valueDim, formats >> 2)]),
+    );
     const scores = keys.map((j) => {
-      let s = score((d) => k[(j * numKvHeads + kvHead) * headDim + d]!);
+      const key = kRows.get(j)!;
+      let s = key.scale === undefined ? score((d) => key.numbers[d]!) : scoreIntegers(key.numbers, key.scale);
       if (shape.slopes) s = f(s + f(f(Math.abs(position - j)) * f(shape.slopes[h]! * -LOG2_E)));
       const bias = shape.bias?.[h * shape.biasHeadStride + t * shape.biasRowStride + j];
       return bias === undefined ? s : f(s + Math.max(f(bias * f(LOG2_E)), -LARGEST_F32));
     });
     row.raise(Math.max(...scores));
     const odd = [0, 0, 0, 0];
+    const weights: number[] = [];
     keys.forEach((j, i) => {
       const w = row.weight(scores[i]!);
       const sums = (j & 4) === 0 ? row.sums : odd;
       sums[j & 3] = f(sums[j & 3]! + w);
-      for (let d = 0; d < valueDim; d++) row.o[d] = mad(w, v[(j * numKvHeads + kvHead) * valueDim + d]!, row.o[d]!);
+      weights.push(w);
+      const value = vRows.get(j)!;
+      if (value.scale === undefined) for (let d = 0; d < valueDim; d++) row.o[d] = mad(w, value.numbers[d]!, row.o[d]!);
     });
+    if (formats >> 2 > FORMAT_F16) {
+      const p = quantized(
+        keys.map((j, i) => f(weights[i]! * vRows.get(j)!.scale!)),
+        16383,
+      );
+      for (let d = 0; d < valueDim; d++) {
+        const sum = keys.reduce((total, j, i) => total + p.integers[i]! * vRows.get(j)!.numbers[d]!, 0);
+        row.o[d] = f(row.o[d]! + f(f(sum) * p.scale));
+      }
+    }
     for (let i = 0; i < 4; i++) row.sums[i] = f(row.sums[i]! + odd[i]!);
   }
 

@@ -1,17 +1,30 @@
 // Random attention calls, for the laws that hold for any of them: keys and values as plain arrays, pages made of them among
 // any garbage, and the calls that must leave the same bits.
 
-import { PAGE, PANEL, ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../../assembly/layout.ts";
-import type { AttentionShape, Plain } from "../../src/abi.ts";
+import {
+  FORMAT_F16,
+  FORMAT_Q4,
+  FORMAT_Q8,
+  PAGE,
+  PANEL,
+  QUAD,
+  QUERY_HEAD,
+  ROW_STATE,
+  SCRATCH_STRIP,
+  TILE_ROWS,
+} from "../../assembly/layout.ts";
+import type { AttentionShape, Page, Plain } from "../../src/abi.ts";
 import type { Instance } from "../../src/instantiate.ts";
+import { append_f32, pageBytes } from "../../src/reference/cache.ts";
 import { floats, type Random, runKernel } from "../kernels/harness.ts";
 
 const UNBOUNDED = 1 << 30;
 /** What many masks are made of: finite, so it excludes nothing by itself. */
 const LOWEST_F32 = -(2 - 2 ** -23) * 2 ** 127;
 
-/** One attention call. k and v are [kvLen][numKvHeads][headDim or valueDim]. */
+/** One attention call. k and v are [kvLen][numKvHeads][headDim or valueDim]; page p has formats[p], or all are floats. */
 export interface Trial {
+  readonly formats?: readonly number[];
   readonly shape: Plain<AttentionShape>;
   readonly q: Float32Array;
   readonly k: Float32Array;
@@ -86,8 +99,26 @@ export function createTrial(random: Random): Trial {
       biasHeadStride: perHead ? qLen * kvLen : 0,
       biasRowStride: kvLen,
       lse: new Float32Array(numHeads * qLen),
+      formats: 0,
     },
   };
+}
+
+/** The same trial with pages of these formats, keys in bits 0-1 and values in bits 2-3. */
+export function inFormats(trial: Trial, formats: readonly number[]): Trial {
+  const mask = formats.reduce((bits, one) => bits | (1 << (one & 3)) | (16 << (one >> 2)), 0);
+  return { ...trial, formats, shape: { ...trial.shape, formats: mask } };
+}
+
+/** The same trial with pages of random formats: one for all, or one each. */
+export function inRandomFormats(trial: Trial, random: Random): Trial {
+  const one = random.int(1, 15);
+  const pages = Math.ceil(Math.max(1, trial.shape.kvLen) / PAGE);
+  const mixed = random.next() < 0.4;
+  return inFormats(
+    trial,
+    Array.from({ length: pages }, () => (mixed ? random.int(0, 15) : one)),
+  );
 }
 
 /** Whether head h of query token t attends key j. */
@@ -99,13 +130,14 @@ export function attends({ shape }: Trial, t: number, h: number, j: number): bool
 }
 
 /** Pages of the first `kvLen` keys; every slot that holds none of them is the word `fill`, except padded columns. */
-export function createPages({ shape, k, v }: Trial, kvLen: number, fill: number): Float32Array[] {
+export function createPages({ shape, k, v, formats = [] }: Trial, kvLen: number, fill: number): Page[] {
   const { numKvHeads, headDim, valueDim } = shape;
   const columns = PANEL * Math.ceil(valueDim / PANEL);
   const headFloats = PAGE * (headDim + columns);
   const k32 = new Uint32Array(k.buffer);
   const v32 = new Uint32Array(v.buffer);
   return Array.from({ length: Math.ceil(kvLen / PAGE) }, (_, page) => {
+    if (formats[page]) return codedPage({ shape, k, v }, formats[page], page, kvLen, fill);
     const words = new Uint32Array(numKvHeads * headFloats).fill(fill);
     for (let j = page * PAGE; j < Math.min(kvLen, (page + 1) * PAGE); j++)
       for (let h = 0; h < numKvHeads; h++) {
@@ -121,9 +153,45 @@ export function createPages({ shape, k, v }: Trial, kvLen: number, fill: number)
   });
 }
 
-/** Floats of scratch that a kernel wants for these head sizes. */
-export function scratchFloats(headDim: number, valueDim: number): number {
-  return TILE_ROWS * (ROW_STATE + headDim + PANEL * Math.ceil(valueDim / PANEL)) + SCRATCH_STRIP;
+/** A page that is not float32: what the twin of append_f32 makes of the keys, between the words. */
+function codedPage(
+  { shape, k, v }: Pick<Trial, "shape" | "k" | "v">,
+  formats: number,
+  page: number,
+  kvLen: number,
+  fill: number,
+): Page {
+  const { numKvHeads, headDim, valueDim } = shape;
+  const bytes = new Uint8Array(new Uint32Array(pageBytes(formats, numKvHeads, shape) / 4).fill(fill).buffer);
+  const [first, end] = [page * PAGE, Math.min(kvLen, (page + 1) * PAGE)];
+  const cacheShape = {
+    ...{ numKvHeads, headDim, valueDim },
+    ...{ kStride: numKvHeads * headDim, kHeadStride: headDim },
+    ...{ vStride: numKvHeads * valueDim, vHeadStride: valueDim },
+  };
+  const pages: Page[] = [{ formats, bytes }];
+  append_f32(
+    pages,
+    k.subarray(first * cacheShape.kStride),
+    v.subarray(first * cacheShape.vStride),
+    cacheShape,
+    0,
+    0,
+    end - first,
+  );
+  return pages[0]!;
+}
+
+/** Floats of scratch that a kernel wants for these head sizes and formats. */
+export function scratchFloats(headDim: number, valueDim: number, formats = 0): number {
+  const columns = PANEL * Math.ceil(valueDim / PANEL);
+  const whole = QUAD * Math.ceil(headDim / QUAD);
+  const has = (format: number) => (formats >> format) & 1;
+  const integerKeys = has(FORMAT_Q8) || has(FORMAT_Q4);
+  const queries = integerKeys ? (TILE_ROWS * (QUERY_HEAD + 2 * whole)) / 4 : 0;
+  const keys = has(FORMAT_F16) ? PAGE * headDim : has(FORMAT_Q4) ? (PAGE * whole) / 4 : 0;
+  const values = has(4 + FORMAT_F16) ? PAGE * columns : has(4 + FORMAT_Q4) ? (PAGE * columns) / 4 : 0;
+  return TILE_ROWS * (ROW_STATE + headDim + columns) + SCRATCH_STRIP + queries + keys + values;
 }
 
 /** Query tokens [from, to) of a trial against the first kvLen keys, the rest of memory filled with a word. */
@@ -140,7 +208,9 @@ export function attendTokens(
   const qLen = to - from;
   const lse = new Float32Array(shape.numHeads * qLen);
   const out = new Float32Array(qLen * shape.outStride);
-  const scratch = new Float32Array(new Uint32Array(scratchFloats(shape.headDim, shape.valueDim)).fill(fill).buffer);
+  const scratch = new Float32Array(
+    new Uint32Array(scratchFloats(shape.headDim, shape.valueDim, shape.formats)).fill(fill).buffer,
+  );
   const call = {
     ...shape,
     qLen,

@@ -112,7 +112,7 @@ describe.each(shippedBuilds)("in the %s build", (build) => {
       const random = createRandom(100 + seed);
       const config = layerOf(random, random.int(1, 3), { valueDim: random.int(1, 9) });
       const weights = randomWeights(random, config, { biases: seed % 2 === 0 });
-      const { wq, wk, wv, bq, bk, bv, ...rest } = weights as Required<AttentionWeights>;
+      const { wq, wk, wv, bq, bk, bv, ...rest } = weights as Required<AttentionWeights<Tensor>>;
       const data = joined(wq.data, wk.data, wv.data);
       const wqkv = { data, shape: [data.length / config.dModel, config.dModel] };
       const fused = { ...rest, wqkv, ...(bq && { bqkv: joined(bq, bk, bv) }) };

@@ -50,6 +50,7 @@ const rope = { theta: 100, pairing: "half" } as const;
 const half = { rope } as const;
 const yarn = { kind: "yarn", factor: 4, originalMaxSeqLen: 16, betaFast: 2 } as const;
 const llama3 = { kind: "llama3", factor: 8, lowFreqFactor: 1, highFreqFactor: 4, originalMaxSeqLen: 64 } as const;
+const factors = Float32Array.of(1, 1.5, 7, 32);
 
 const FEATURES: Readonly<Record<string, Feature>> = {
   "heads with keys of their own": { config: { numHeads: 4, headDim: 12 } },
@@ -149,6 +150,7 @@ const FEATURES: Readonly<Record<string, Feature>> = {
   "rotation of a part": { config: { ...group, rope: { ...rope, dim: 4 }, causal: true } },
   "linear scaling": { config: { ...group, rope: { ...rope, scaling: { kind: "linear", factor: 3 } } } },
   "ntk scaling": { config: { ...group, rope: { ...rope, scaling: { kind: "ntk", factor: 3 } } } },
+  "a factor for each pair": { config: { ...group, rope: { ...rope, scaling: { kind: "factors", factors } } } },
   "llama3 scaling": { config: { ...group, rope: { ...rope, scaling: llama3 } } },
   "yarn scaling": { config: { ...group, rope: { ...rope, scaling: yarn }, causal: true } },
   "positions [qLen]": {
@@ -219,7 +221,7 @@ function referenceOf(config: AttentionConfig, options: AttendOptions, sizes: Siz
   };
 }
 
-const plainOf = ({ wq, wk, wv, wo, layout: _, ...vectors }: AttentionWeights): ReferenceWeights => ({
+const plainOf = ({ wq, wk, wv, wo, layout: _, ...vectors }: AttentionWeights<Tensor>): ReferenceWeights => ({
   ...vectors,
   wq: wq!.data,
   wk: wk!.data,

@@ -16,6 +16,8 @@ interface Mutant {
   readonly to: string;
   /** The build in which the fault shows; default simd. */
   readonly relaxed?: boolean;
+  /** Whether it takes pages of other formats to show; default no. */
+  readonly coded?: boolean;
 }
 
 const MUTANTS: readonly Mutant[] = [
@@ -123,6 +125,56 @@ const MUTANTS: readonly Mutant[] = [
     to: "f32x4.relaxed_madd(length, factor, v128.load(at))",
     relaxed: true,
   },
+  {
+    fault: "scales of excluded values spoil rows",
+    file: "attention_quantize.ts",
+    from: "if (is_spoiled(top) && (keep != 0 || bias != 0)) {",
+    to: "if (false) {",
+    coded: true,
+  },
+  {
+    fault: "scales beyond a row's keys have weight",
+    file: "attention_quantize.ts",
+    from: "if (start < from || to < end) {",
+    to: "if (false) {",
+    coded: true,
+  },
+  {
+    fault: "a weight of 0 forgives the scale of its value",
+    file: "attention_quantize.ts",
+    from: "const p0 = f32x4.mul(v128.load(at), v128.load(k));",
+    to: "const p0 = v128.andnot(f32x4.mul(v128.load(at), v128.load(k)), f32x4.eq(v128.load(at), f32x4.splat(0)));",
+    coded: true,
+  },
+  {
+    fault: "sums of integers are fused into the output",
+    file: "attention_pairs.ts",
+    from: "f32x4.add(f32x4.mul(v128.load(o), alpha), f32x4.mul(f32x4.convert_i32x4_s(low), x))",
+    to: "f32x4.relaxed_madd(f32x4.convert_i32x4_s(low), x, f32x4.mul(v128.load(o), alpha))",
+    relaxed: true,
+    coded: true,
+  },
+  {
+    fault: "the scales of a score are taken one after the other",
+    file: "attention_pairs.ts",
+    from: "f32x4.mul(f32x4.convert_i32x4_s(low), f32x4.mul(x, v128.load(k)))",
+    to: "f32x4.mul(f32x4.mul(f32x4.convert_i32x4_s(low), x), v128.load(k))",
+    coded: true,
+  },
+  {
+    fault: "integers are rounded towards zero",
+    file: "codes.ts",
+    from: "i32x4.sub(f32x4.add(f32x4.mul(v, factor), magic), magic)",
+    to: "i32x4.trunc_sat_f32x4_s(f32x4.mul(v, factor))",
+    coded: true,
+  },
+  {
+    fault: "halves that are not finite become numbers",
+    file: "attention_widen.ts",
+    from: "if (v128.any_true(i16x8.gt_s(v128.and(v, magnitude), most))) {",
+    to: "if (false) {",
+    coded: true,
+  },
 ];
 
 /** The kernel with a fault in its source, or without. */
@@ -149,11 +201,13 @@ async function build(relaxed: boolean, mutant?: Mutant): Promise<Instance> {
 
 describe("the laws of attention_f32", () => {
   test.each([false, true])("hold without a fault (relaxed: %s)", async (relaxed) => {
-    expect(checkAttention(await build(relaxed), 1, TRIALS, relaxed)).toBeUndefined();
+    const kernels = await build(relaxed);
+    for (const coded of [false, true]) expect(checkAttention(kernels, 1, TRIALS, relaxed, coded)).toBeUndefined();
   });
 
   test.each(MUTANTS)("find that $fault", async (mutant) => {
     const relaxed = mutant.relaxed ?? false;
-    expect(checkAttention(await build(relaxed, mutant), 1, TRIALS, relaxed)).toBeTypeOf("string");
+    const coded = mutant.coded ?? false;
+    expect(checkAttention(await build(relaxed, mutant), 1, TRIALS, relaxed, coded)).toBeTypeOf("string");
   });
 });

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 HERE = Path(__file__).parent.parent
-DTYPES = {"float16": "F16", "float32": "F32", "float64": "F64", "bool": "BOOL", "int64": "I64"}
+DTYPES = {"float16": "F16", "float32": "F32", "float64": "F64", "bool": "BOOL", "uint8": "U8", "int64": "I64"}
 CASES = []
 
 

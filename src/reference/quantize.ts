@@ -1,0 +1,13 @@
+import type { Reference } from "../abi.ts";
+import { integerOf, magnitude, padded, scaleOf, writeRow } from "./integers.ts";
+
+/** x[r] ≈ scale[r] · integers[r], of 14 bits, or of 7 where mode is odd */
+export const quantize_rows: Reference["quantize_rows"] = (out, x, k, xStride, mode, begin, end) => {
+  const most = mode & 1 ? 63 : 8191;
+  for (let r = begin; r < end; r++) {
+    const row = x.subarray(r * xStride, r * xStride + k);
+    const { scale, factor } = scaleOf(magnitude(row), most);
+    const integers = Array.from({ length: padded(k) }, (_, i) => (i < k ? integerOf(row[i]!, factor) : 0));
+    writeRow(out, r, mode, scale, integers);
+  }
+};

@@ -1,0 +1,417 @@
+// The command line, as source and as built, and what it is made of: files quantised in pieces, and progress.
+
+import { execFileSync, spawn, spawnSync } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { open } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { delimiter, dirname, join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import {
+  attend,
+  createAttention,
+  fileSource,
+  quantizeTensor,
+  readAttentionWeights,
+  readSafetensors,
+  type StoredFormat,
+  type StoredTensor,
+  type Tensor,
+  toFloats,
+  type WritableTensor,
+  writeSafetensors,
+} from "../src/core.ts";
+import { HeadwiseError } from "../src/errors.ts";
+import { createProgress, sizeText } from "../src/progress.ts";
+import { isLinearName, PIECE_BYTES, PIECE_ELEMENTS, quantizeFile } from "../src/quantizefile.ts";
+import { createRandom, floats } from "./kernels/harness.ts";
+import { firstDifference, kernelsOf } from "./layers.ts";
+
+const cli = fileURLToPath(new URL("../src/cli.ts", import.meta.url));
+const built = fileURLToPath(new URL("../dist/cli.js", import.meta.url));
+const manifest = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as {
+  version: string;
+  bin: Record<string, string>;
+};
+
+let folder: string;
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "headwise-cli-"));
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const at = (name: string) => join(folder, name);
+
+/** Runs `headwise ...args`. */
+function run(...args: string[]): { status: number | null; stdout: string; stderr: string } {
+  return spawnSync(process.execPath, [cli, ...args], { encoding: "utf8" });
+}
+
+const random = createRandom(7);
+const tensor = (...shape: number[]): Tensor => ({
+  data: floats(
+    random,
+    shape.reduce((a, b) => a * b, 1),
+  ),
+  shape,
+});
+
+/** A small decoder in Llama's words, with what a file may hold besides. */
+const model: Record<string, WritableTensor> = {
+  "model.embed_tokens.weight": tensor(10, 64),
+  "lm_head.weight": tensor(10, 64),
+  "model.norm.weight": tensor(64),
+  "model.layers.0.input_layernorm.weight": tensor(64),
+  "model.layers.0.mlp.gate.weight": tensor(4, 64),
+  "model.layers.0.mlp.down_proj.weight": tensor(64, 80),
+  "model.layers.0.self_attn.rotary.steps": { dtype: "I64", shape: [3], bytes: new Uint8Array(24).fill(7) },
+  ...Object.fromEntries(
+    ["q", "k", "v", "o"].map((part) => [`model.layers.0.self_attn.${part}_proj.weight`, tensor(64, 64)]),
+  ),
+};
+const attentionNames = Object.keys(model).filter((name) => /self_attn.*weight$/.test(name));
+
+const write = (name: string, tensors: Record<string, WritableTensor>, metadata?: Record<string, string>) => {
+  writeFileSync(at(name), writeSafetensors(tensors, metadata));
+  return at(name);
+};
+
+/**
+ * `most` bounds the error of an element w of a block whose largest is m: half a step and, for blocks, the rounding of the scale to
+ * float16, which 127 or 8 steps multiply to 2^-11 of m; in q4, values opposite to the largest end at 7 of 8 steps. `ofOutput`
+ * bounds the error of the layer below by its size; measured 6.7e-3, 0.12, 3.0e-4 and 2.4e-3.
+ */
+const FORMATS: readonly (readonly [
+  word: string,
+  format: StoredFormat,
+  most: (w: number, m: number) => number,
+  ofOutput: number,
+])[] = [
+  ["q8", "Q8_0", (_, m) => m / 254 + m / 2 ** 11, 1e-2],
+  ["q4", "Q4_0", (_, m) => m / 8 + m / 2 ** 11, 0.2],
+  ["f16", "F16", (w) => Math.abs(w) / 2 ** 11 + 2 ** -25, 5e-4],
+  ["bf16", "BF16", (w) => Math.abs(w) / 2 ** 8, 4e-3],
+];
+
+describe.each(FORMATS)("quantize --weights %s", (word, format, most, ofOutput) => {
+  test("writes the bytes that writeSafetensors gives for the same tensors", () => {
+    const input = write("in.safetensors", model, { format: "pt", title: "a test" });
+    const { status, stdout, stderr } = run("quantize", input, at(`${word}.safetensors`), "--weights", word);
+    expect([status, stderr]).toEqual([0, ""]);
+    const chosen = [...attentionNames, ...(format.includes("_") ? [] : ["model.layers.0.mlp.down_proj.weight"])];
+    const expected = { ...model };
+    for (const name of chosen) expected[name] = quantizeTensor(model[name] as Tensor, format);
+    const bytes = writeSafetensors(expected, { format: "pt", title: "a test" });
+    expect(Buffer.compare(readFileSync(at(`${word}.safetensors`)), bytes)).toBe(0);
+
+    const lines = stdout.trimEnd().split("\n");
+    expect(lines[0]).toBe(`${chosen.length} of 11 tensors to ${word}, the others as they are`);
+    expect(lines[1]).toBe(
+      `${sizeText(statSync(input).size)} to ${sizeText(bytes.length)} (${((100 * bytes.length) / statSync(input).size).toFixed(1)} %)`,
+    );
+    const [, error, name] = /^largest relative RMS error (\S+), of (\S+)$/.exec(lines[2] as string) ?? [];
+    expect(Number(error)).toBeCloseTo(rmsError(model[name as string] as Tensor, format), 4);
+    expect(Math.max(...chosen.map((each) => rmsError(model[each] as Tensor, format)))).toBeCloseTo(Number(error), 4);
+    for (const each of chosen) expectWithin(model[each] as Tensor, format, most);
+    expect(lines.slice(3)).toEqual(
+      format.includes("_") ? ["kept model.layers.0.mlp.down_proj.weight: its rows are no multiple of 32"] : [],
+    );
+  });
+
+  test("and readAttentionWeights and attend take them, with the bits of the rounded tensors", async () => {
+    using kernels = await kernelsOf("simd");
+    const prefix = "model.layers.0.self_attn.";
+    const config = { dModel: 64, numHeads: 4, causal: true };
+    const x = floats(random, 5 * 64);
+    const made = readAttentionWeights(readFileSync(at(`${word}.safetensors`)), prefix);
+    const rounded = Object.fromEntries(
+      (["q", "k", "v", "o"] as const).map((part) => [
+        `w${part}`,
+        quantizeTensor(model[`${prefix}${part}_proj.weight`] as Tensor, format),
+      ]),
+    ) as unknown as Record<"wq" | "wk" | "wv" | "wo", StoredTensor>;
+    const y = attend(createAttention(kernels, config, made), x);
+    const direct = attend(createAttention(kernels, config, rounded), x);
+    const exact = attend(createAttention(kernels, config, readAttentionWeights(writeSafetensors(model), prefix)), x);
+    expect(firstDifference(y, direct)).toBe(-1);
+    expect(distance(y, exact)).toBeGreaterThan(0);
+    expect(distance(y, exact)).toBeLessThan(ofOutput);
+  });
+});
+
+function expectWithin(tensor: Tensor, format: StoredFormat, most: (w: number, m: number) => number): void {
+  const { data } = tensor;
+  const beyond = toFloats(quantizeTensor(tensor, format)).findIndex((rounded, i) => {
+    const block = data.subarray(32 * Math.floor(i / 32), 32 * Math.floor(i / 32) + 32);
+    const w = data[i] as number;
+    return Math.abs(rounded - w) > most(w, Math.max(...block.map(Math.abs)));
+  });
+  expect(beyond).toBe(-1);
+}
+
+/** |a - b| / |b| */
+function distance(a: Float32Array, b: Float32Array): number {
+  const length = (x: Float32Array) => Math.sqrt(x.reduce((sum, value) => sum + value * value, 0));
+  return length(a.map((value, i) => value - (b[i] as number))) / length(b);
+}
+
+function rmsError({ data, shape }: Tensor, format: StoredFormat): number {
+  return distance(toFloats(quantizeTensor({ data, shape }, format)), data);
+}
+
+const dtypesOf = (name: string) =>
+  Object.fromEntries(
+    Array.from(readSafetensors(readFileSync(at(name))).tensors.values(), (each) => [each.name, each.dtype]),
+  );
+
+test("--include and --keep choose by name, and a second run adds to what the first one did", () => {
+  const input = write("choose.safetensors", model);
+  const [once, twice] = [at("once.safetensors"), at("twice.safetensors")];
+  expect(
+    run("quantize", input, once, "--weights", "q4", "--include", "attn|lm_head", "--keep", "[kv]_proj").status,
+  ).toBe(0);
+  const changed = (name: string) =>
+    Object.entries(dtypesOf(name)).flatMap(([tensor, dtype]) => (dtype === "U8" ? [tensor] : []));
+  const [q, k, v, o] = attentionNames as [string, string, string, string];
+  expect(changed("once.safetensors").sort()).toEqual(["lm_head.weight", o, q].sort());
+  expect(run("quantize", once, twice, "--weights", "q8").status).toBe(0);
+  expect(changed("twice.safetensors").sort()).toEqual(["lm_head.weight", k, o, q, v].sort());
+  const note = JSON.parse(readSafetensors(readFileSync(twice)).metadata.get("headwise.quantized") as string);
+  expect([note[q].format, note[k].format, note["lm_head.weight"].format]).toEqual(["Q4_0", "Q8_0", "Q4_0"]);
+  expect(Buffer.compare(partOf(twice, q), partOf(once, q))).toBe(0);
+});
+
+const partOf = (path: string, name: string) =>
+  readSafetensors(readFileSync(path)).tensors.get(name)?.bytes as Uint8Array;
+
+test("16-bit sources are read, those of GPT-2's form are kept by blocks and not by halves", () => {
+  const half = (...shape: number[]) => quantizeTensor(tensor(...shape), "BF16");
+  const gpt2 = {
+    "h.0.attn.c_attn.weight": half(32, 96),
+    "h.0.attn.c_proj.weight": half(32, 32),
+    "h.0.plain.weight": half(2, 32),
+  };
+  const input = write("gpt2.safetensors", gpt2);
+  const { stdout } = run("quantize", input, at("gpt2-q8.safetensors"), "--weights", "q8");
+  expect(stdout).toContain("1 of 3 tensors to q8");
+  expect(stdout).toContain("kept h.0.attn.c_proj.weight: it lies [inputs, outputs]");
+  expect(run("quantize", input, at("gpt2-f16.safetensors"), "--weights", "f16").stdout).toContain(
+    "3 of 3 tensors to f16",
+  );
+  expect(run("quantize", input, at("gpt2-bf16.safetensors"), "--weights", "bf16").stdout).toContain(
+    "0 of 3 tensors to bf16",
+  );
+  expect(Buffer.compare(readFileSync(at("gpt2-bf16.safetensors")), readFileSync(input))).toBe(0);
+});
+
+test.each([
+  ["model.layers.3.mlp.up_proj.weight", true],
+  ["in_proj_weight", true],
+  ["encoder.block.0.layer.0.SelfAttention.q.weight", true],
+  ["model.layers.3.mlp.gate_proj.weight", true],
+  ["model.layers.3.mlp.gate.weight", false],
+  ["model.embed_tokens.weight", false],
+  ["lm_head.weight", false],
+  ["transformer.wte.weight", false],
+  ["shared.weight", false],
+  ["model.layers.3.post_attention_layernorm.weight", false],
+  ["block.0.SelfAttention.relative_attention_bias.weight", false],
+  ["model.layers.3.self_attn.q_proj.bias", false],
+])("whether %s is a linear weight of a layer: %s", (name, is) => expect(isLinearName(name)).toBe(is));
+
+test("what is wrong is said in a line, with 2 for the command line and 1 for the world, and nothing is left behind", () => {
+  const input = write("good.safetensors", model);
+  const nan = write("nan.safetensors", { "a.weight": { data: new Float32Array(32).fill(Number.NaN), shape: [1, 32] } });
+  const wide = write("wide.safetensors", { "a.weight": { data: new Float32Array(32).fill(1e30), shape: [1, 32] } });
+  const noted = write("noted.safetensors", model, { "headwise.quantized": "[]" });
+  writeFileSync(at("short.safetensors"), readFileSync(input).subarray(0, 1000));
+  const before = readdirSync(folder).sort();
+  const [to, q8] = [at("never.safetensors"), ["--weights", "q8"]];
+  const rows: [args: string[], status: number, text: string][] = [
+    [[], 2, "headwise expected a command, got none"],
+    [["dequantize"], 2, 'headwise expected a command, got "dequantize"'],
+    [["quantize"], 2, "headwise quantize: expected two files, got 0"],
+    [["quantize", input], 2, "headwise quantize: expected two files, got 1"],
+    [["quantize", input, to], 2, "headwise quantize: --weights expected q8, q4, f16, bf16, got none"],
+    [["quantize", input, to, "--weights", "q5"], 2, "headwise quantize: --weights expected q8, q4, f16, bf16, got q5"],
+    [["quantize", input, to, ...q8, "--fast"], 2, "headwise quantize: Unknown option '--fast'"],
+    [["quantize", input, to, ...q8, "--keep", "("], 2, "headwise quantize: --keep expected a regular expression, got "],
+    [["quantize", at("none"), to, ...q8], 1, "headwise quantize: IN expected a file that can be read, got ENOENT"],
+    [["quantize", input, nan, ...q8], 1, `headwise quantize: OUT expected a new file (or --force), got ${nan}`],
+    [
+      ["quantize", input, at("no/folder"), ...q8],
+      1,
+      "headwise quantize: OUT expected a path that can be written, got ENOENT",
+    ],
+    [
+      ["quantize", folder, to, ...q8],
+      1,
+      `headwise quantize: ${folder}: source expected 8 bytes at 0, got Error: EISDIR`,
+    ],
+    [
+      ["quantize", at("short.safetensors"), to, ...q8],
+      1,
+      `headwise quantize: ${at("short.safetensors")}: header length expected`,
+    ],
+    [
+      ["quantize", nan, to, ...q8],
+      1,
+      `headwise quantize: ${nan}: tensor "a.weight" expected numbers that Q8_0 has, got others`,
+    ],
+    [
+      ["quantize", wide, to, "--weights", "f16"],
+      1,
+      `headwise quantize: ${wide}: tensor "a.weight" expected numbers that F16 has`,
+    ],
+    [
+      ["quantize", noted, to, ...q8],
+      1,
+      `headwise quantize: ${noted}: metadata "headwise.quantized" expected an object`,
+    ],
+  ];
+  for (const [args, status, text] of rows) {
+    const got = run(...args);
+    expect(got.stderr).toContain(text);
+    expect([got.status, got.stdout, got.stderr.trimEnd().split("\n").length]).toEqual([status, "", 1]);
+  }
+  expect(readdirSync(folder).sort()).toEqual(before);
+});
+
+test("--force writes over a file, also over the one that is read", () => {
+  const input = write("over.safetensors", model);
+  expect(run("quantize", input, input, "--weights", "q4").status).toBe(1);
+  expect(run("quantize", input, input, "--weights", "q4", "--force").status).toBe(0);
+  expect(dtypesOf("over.safetensors")[attentionNames[0] as string]).toBe("U8");
+});
+
+test("an interrupted run leaves neither a file nor a part of one", async () => {
+  // 64 MiB: long enough to be caught at work.
+  const input = write("long.safetensors", {
+    "a.weight": { data: new Float32Array(2 ** 24), shape: [2 ** 14, 2 ** 10] },
+  });
+  const before = readdirSync(folder).sort();
+  const child = spawn(process.execPath, [cli, "quantize", input, at("never.safetensors"), "--weights", "q4"]);
+  const ended = new Promise<NodeJS.Signals | null>((resolve) => child.on("exit", (_, signal) => resolve(signal)));
+  while (!readdirSync(folder).some((name) => name.endsWith(".part"))) await sleep(2);
+  child.kill("SIGTERM");
+  expect(await ended).toBe("SIGTERM");
+  expect(readdirSync(folder).sort()).toEqual(before);
+  rmSync(input);
+});
+
+test("help and version", () => {
+  expect(run("--version").stdout).toBe(`${manifest.version}\n`);
+  expect(run("--help")).toMatchObject({
+    status: 0,
+    stderr: "",
+    stdout: expect.stringContaining("headwise quantize IN OUT"),
+  });
+  expect(run("quantize", "--help").stdout).toContain("--include REGEX");
+});
+
+test("package.json names the built one, which runs by itself and writes the same bytes", () => {
+  expect(manifest.bin).toEqual({ headwise: "./dist/cli.js" });
+  const PATH = `${dirname(process.execPath)}${delimiter}${process.env.PATH}`;
+  const input = write("built.safetensors", model);
+  const args = ["quantize", input, at("by-built.safetensors"), "--weights", "q8"];
+  execFileSync(built, args, { env: { ...process.env, PATH } });
+  run("quantize", input, at("by-source.safetensors"), "--weights", "q8");
+  expect(Buffer.compare(readFileSync(at("by-built.safetensors")), readFileSync(at("by-source.safetensors")))).toBe(0);
+});
+
+test("no read and no write is larger than a piece, whatever the tensors are, and no byte is read twice", async () => {
+  const rows = 3 * Math.ceil(PIECE_ELEMENTS / 1024) + 5;
+  const input = write("pieces.safetensors", {
+    "a.weight": { data: floats(random, rows * 1024), shape: [rows, 1024] },
+    "embed.weight": { data: floats(random, PIECE_BYTES / 4 + 3), shape: [PIECE_BYTES / 4 + 3] },
+  });
+  const handle = await open(input);
+  const reads: number[] = [];
+  const source = await fileSource({
+    stat: () => handle.stat(),
+    read: (into, offset, length, position) => {
+      reads.push(length);
+      return handle.read(into, offset, length, position);
+    },
+  });
+  const writes: Uint8Array[] = [];
+  const steps: number[] = [];
+  await quantizeFile("quantize", source, async (bytes) => void writes.push(bytes), {
+    format: "Q8_0",
+    onProgress: (done, total) => void steps.push(done / total),
+  });
+  await handle.close();
+  expect(Math.max(...reads)).toBe(4 * PIECE_ELEMENTS);
+  expect(Math.max(...writes.map(({ length }) => length))).toBeLessThanOrEqual(PIECE_BYTES);
+  expect(reads.reduce((sum, length) => sum + length, 0)).toBe(statSync(input).size);
+  expect(steps.length).toBe(4 + 2);
+  expect(steps.at(-1)).toBe(1);
+  expect(steps).toEqual(steps.toSorted((a, b) => a - b));
+  // Pieces of a matrix are the matrix.
+  const given = readSafetensors(readFileSync(input)).tensors;
+  const expected = writeSafetensors({
+    "embed.weight": given.get("embed.weight")!,
+    "a.weight": quantizeTensor(given.get("a.weight")!, "Q8_0"),
+  });
+  expect(Buffer.compare(Buffer.concat(writes), expected)).toBe(0);
+  rmSync(input);
+});
+
+test("a source that breaks off is a bad file", async () => {
+  const bytes = writeSafetensors(model);
+  const source = {
+    size: bytes.length,
+    read: async (offset: number, length: number) =>
+      offset > 20_000 ? new Uint8Array(0) : bytes.slice(offset, offset + length),
+  };
+  const refused = quantizeFile("quantize", source, async () => {}, { format: "Q8_0" });
+  await expect(refused).rejects.toThrow(HeadwiseError);
+  await expect(refused).rejects.toThrow(/^quantize: source expected \d+ bytes at \d+, got 0$/);
+});
+
+describe("progress", () => {
+  const record = (isTTY: boolean, columns?: number) => {
+    const clock = { ms: 0 };
+    const written: string[] = [];
+    const progress = createProgress({ isTTY, columns, write: (text) => written.push(text) }, () => clock.ms);
+    return { progress, written, clock };
+  };
+
+  test("a bar is drawn over on a terminal, no longer than a line, and erased", () => {
+    const { progress, written, clock } = record(true, 60);
+    progress.at(1, 100, "a");
+    expect(written).toEqual([]);
+    clock.ms += 600;
+    progress.at(50_000_000, 100_000_000, "model.layers.0.self_attn.q_proj.weight");
+    progress.at(51_000_000, 100_000_000, "soon after");
+    expect(written).toEqual(["\r\u001b[K[############............]  50 %  50.0 MB of 100 MB  model."]);
+    expect(written[0]?.length).toBe(59 + 4);
+    progress.end();
+    progress.end();
+    expect(written.slice(1)).toEqual(["\r\u001b[K"]);
+  });
+
+  test("lines come seldom elsewhere, and none for what is soon done", () => {
+    const { progress, written, clock } = record(false);
+    clock.ms += 4000;
+    progress.at(30, 100, "a");
+    progress.end();
+    expect(written).toEqual([]);
+    clock.ms += 2000;
+    progress.at(40, 100, "b");
+    clock.ms += 4000;
+    progress.at(70, 100, "c");
+    clock.ms += 2000;
+    progress.at(90, 100, "d");
+    progress.end();
+    expect(written).toEqual(["40 %  40 bytes of 100 bytes  b\n", "90 %  90 bytes of 100 bytes  d\n"]);
+  });
+
+  test.each([
+    [0, "0 bytes"],
+    [999, "999 bytes"],
+    [1234, "1.23 KB"],
+    [182_344, "182 KB"],
+    [4_500_000_000, "4.50 GB"],
+  ])("%s bytes read %s", (bytes, text) => expect(sizeText(bytes)).toBe(text));
+});

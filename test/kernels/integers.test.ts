@@ -1,0 +1,190 @@
+import { describe, expect, test } from "vitest";
+import { BLOCK, LINEAR_SCRATCH } from "../../assembly/layout.ts";
+import { integerRowBytes, packedBytes, panelsOf, wholeBlocks } from "../../src/pack.ts";
+import { reference } from "../../src/reference/index.ts";
+import {
+  type Arguments,
+  builds,
+  copyArguments,
+  createRandom,
+  floats,
+  load,
+  pieces,
+  type Random,
+  runKernel,
+} from "./harness.ts";
+
+/** Modes of a build: 7 bits where odd; pairs, and two roads of bytes where there are products of bytes. */
+const MODES = { debug: [0, 1], simd: [0, 1], relaxed: [0, 1, 2, 3, 4, 5] } as const;
+const KINDS = [undefined, "outlier", "equal", "tiny"] as const;
+const SIZES = [1, 3, 8, 31, 32, 33, 64, 100] as const;
+
+const bitsOf = (data: Float32Array) => new Uint32Array(data.buffer);
+
+/** Rows as quantize_rows leaves them; one of them may be poisoned, small or empty of anything but zeros. */
+function integerRows(random: Random, rows: number, k: number, mode: number, kind?: "outlier" | "equal" | "tiny") {
+  const x = floats(random, rows * k, kind);
+  const odd = [Number.NaN, Number.NEGATIVE_INFINITY, 2 ** -111, 0][random.int(0, 5)];
+  if (odd !== undefined && rows > 1) x.fill(odd, k, k + 1 + random.int(0, k - 1));
+  const integers = new Uint8Array(rows * integerRowBytes(k));
+  reference.quantize_rows(integers, x, k, k, mode, 0, rows);
+  return integers;
+}
+
+type Packing = "pack_q8" | "pack_q4";
+
+/** Packed weights: extremes of int8 and nibbles among them, as blocks of a file may hold. */
+function weights(random: Random, packing: Packing, n: number, k: number, block: number): Uint8Array {
+  const w = floats(random, n * k, KINDS[random.int(0, 3)]);
+  const format = packing === "pack_q4" ? "q4" : block === BLOCK ? "q8" : "q8-row";
+  const packed = new Uint8Array(packedBytes(format, n, k));
+  if (packing === "pack_q4") reference.pack_q4(packed, w, n, k, 0, panelsOf(n));
+  else reference.pack_q8(packed, w, n, k, block, 0, panelsOf(n));
+  return packed;
+}
+
+describe.each(builds)("integer kernels in the %s build", (build) => {
+  const instance = load(build);
+
+  test("quantize_rows leaves the bytes of its twin in every mode, whole and split", () => {
+    const random = createRandom(1);
+    for (const mode of MODES[build])
+      for (const kind of KINDS)
+        for (const k of SIZES) {
+          const [rows, stride] = [5, k + random.int(0, 3)];
+          const x = floats(random, rows * stride, kind);
+          for (let r = 0; r < rows; r++) x.fill(Number.NaN, r * stride + k, (r + 1) * stride);
+          for (const value of [Number.NaN, Number.POSITIVE_INFINITY, 3e38, 2 ** -111])
+            if (random.int(0, 3) === 0) x[random.int(1, 3) * stride] = value;
+          const out = new Uint8Array(rows * integerRowBytes(k));
+          const args: Arguments<"quantize_rows"> = [out, x, k, stride, mode, 0, rows];
+          const want = copyArguments<"quantize_rows">(args);
+          const split = copyArguments<"quantize_rows">(args);
+          reference.quantize_rows(...want);
+          runKernel(instance, "quantize_rows", args);
+          expect(args[0], `mode ${mode} k ${k}`).toEqual(want[0]);
+          for (const [begin, end] of pieces(random, rows)) {
+            split[5] = begin;
+            split[6] = end;
+            runKernel(instance, "quantize_rows", split);
+          }
+          expect(split[0]).toEqual(want[0]);
+        }
+  });
+
+  test.each(["pack_q8", "pack_q4"] as const)("%s leaves the bytes of its twin, whole and split", (name) => {
+    const random = createRandom(2);
+    for (const kind of KINDS)
+      for (const n of [1, 7, 8, 17])
+        for (const k of SIZES)
+          for (const block of name === "pack_q8" ? [BLOCK, wholeBlocks(k)] : [BLOCK]) {
+            const w = floats(random, n * k, kind);
+            for (const value of [Number.NaN, Number.NEGATIVE_INFINITY, 3e38])
+              if (random.int(0, 3) === 0) w[random.int(0, w.length - 1)] = value;
+            const format = name === "pack_q4" ? "q4" : block === BLOCK ? "q8" : "q8-row";
+            const out = new Uint8Array(packedBytes(format, n, k)).fill(7);
+            const run = (kernel: typeof runPack, [begin, end]: readonly [number, number], to: Uint8Array) =>
+              kernel(to, w, n, k, block, begin, end);
+            const runPack = (to: Uint8Array, ...[from, rows, inputs, size, begin, end]: PackRest) => {
+              if (name === "pack_q4") runKernel(instance, name, [to, from, rows, inputs, begin, end]);
+              else runKernel(instance, name, [to, from, rows, inputs, size, begin, end]);
+            };
+            const runTwin = (to: Uint8Array, ...[from, rows, inputs, size, begin, end]: PackRest) => {
+              if (name === "pack_q4") reference.pack_q4(to, from, rows, inputs, begin, end);
+              else reference.pack_q8(to, from, rows, inputs, size, begin, end);
+            };
+            const [whole, split, want] = [out.slice(), out.slice(), out.slice()];
+            run(runTwin, [0, panelsOf(n)], want);
+            run(runPack, [0, panelsOf(n)], whole);
+            for (const piece of pieces(random, panelsOf(n))) run(runPack, piece, split);
+            expect(whole, `n ${n} k ${k} block ${block}`).toEqual(want);
+            expect(split).toEqual(want);
+          }
+  });
+
+  test.each(["repack_q8", "repack_q4"] as const)("%s moves blocks of any bytes as its twin does", (name) => {
+    const random = createRandom(3);
+    const [width, format] = name === "repack_q8" ? ([34, "q8"] as const) : ([18, "q4"] as const);
+    for (const n of [1, 8, 19])
+      for (const k of [32, 96]) {
+        const blocks = Uint8Array.from({ length: ((n * k) / 32) * width }, () => random.int(0, 255));
+        const out = new Uint8Array(packedBytes(format, n, k)).fill(7);
+        const args: Arguments<"repack_q8"> = [out, blocks, n, k, 0, panelsOf(n)];
+        const want = copyArguments<"repack_q8">(args);
+        const split = copyArguments<"repack_q8">(args);
+        reference[name](...want);
+        runKernel(instance, name, args);
+        expect(withOneNaN(args[0], k, format), `n ${n} k ${k}`).toEqual(withOneNaN(want[0], k, format));
+        for (const [begin, end] of pieces(random, panelsOf(n))) {
+          split[4] = begin;
+          split[5] = end;
+          runKernel(instance, name, split);
+        }
+        expect(split[0]).toEqual(args[0]);
+      }
+  });
+
+  test.each([1, 2, 3, 4, 5, 6, 7, 9, 13, 31])(
+    "linear_q8 and linear_q4 have the bits of their twins at %i rows",
+    (rows) => {
+      const random = createRandom(rows);
+      for (const mode of MODES[build])
+        for (const [n, k] of [
+          [1, 1],
+          [8, 32],
+          [9, 33],
+          [40, 100],
+          [67, 64],
+          [131, 200],
+        ] as const)
+          for (const block of [BLOCK, wholeBlocks(k)]) {
+            const x = integerRows(random, rows, k, mode, KINDS[random.int(0, 3)]);
+            const panels = panelsOf(n);
+            const outStride = 8 * panels + random.int(0, 3);
+            const out = new Float32Array(rows * outStride).fill(7);
+            const bias = random.int(0, 2) > 0 ? floats(random, 8 * panels) : null;
+            const w = weights(random, "pack_q8", n, k, block);
+            const scratch = new Uint8Array(LINEAR_SCRATCH);
+            const args: Arguments<"linear_q8"> = [out, x, w, scratch, bias, panels, k, block, mode, outStride, 0, rows];
+            const want = copyArguments<"linear_q8">(args);
+            reference.linear_q8(...want);
+            runKernel(instance, "linear_q8", args);
+            expect(bitsOf(args[0]), `q8 mode ${mode} n ${n} k ${k} block ${block}`).toEqual(bitsOf(want[0]));
+            if (block !== BLOCK) continue;
+            const nibbles = weights(random, "pack_q4", n, k, block);
+            const four: Arguments<"linear_q4"> = [
+              out.fill(7),
+              x,
+              nibbles,
+              scratch,
+              bias,
+              panels,
+              k,
+              mode,
+              outStride,
+              0,
+              rows,
+            ];
+            const wanted = copyArguments<"linear_q4">(four);
+            reference.linear_q4(...wanted);
+            runKernel(instance, "linear_q4", four);
+            expect(bitsOf(four[0]), `q4 mode ${mode} n ${n} k ${k}`).toEqual(bitsOf(wanted[0]));
+          }
+    },
+  );
+});
+
+type PackRest = [w: Float32Array, n: number, k: number, block: number, begin: number, end: number];
+
+/** Scales that are NaN have any payload: all of them become one. */
+function withOneNaN(packed: Uint8Array, k: number, format: "q8" | "q4"): Uint8Array {
+  const [copy, block] = [packed.slice(), format === "q8" ? 32 + 256 : 32 + 128];
+  const view = new DataView(copy.buffer);
+  for (let at = 0; at < copy.length; at += block)
+    for (let column = 0; column < 8; column++) {
+      const scale = view.getFloat32(at + 4 * column, true);
+      if (Number.isNaN(scale)) view.setFloat32(at + 4 * column, Number.NaN, true);
+    }
+  expect(copy.length % ((k / 32) * block)).toBe(0);
+  return copy;
+}
