@@ -1,4 +1,4 @@
-import { add_pairs, scaled } from "./integers_pairs";
+import { add_pairs, scaled_x8 } from "./integers_pairs";
 import { dot_bytes, dot_bytes_split } from "./simd";
 import { F32Ptr, I32Ptr, U8Ptr } from "./types";
 
@@ -119,29 +119,7 @@ export function bytes_x8(
         sum31 = i32x4.shl(sum31, DIGIT_BITS);
       }
     }
-    const s0 = v128.load(scales);
-    const s1 = v128.load(scales, 16);
-    let o = out;
-    scaled(o, from, sum00, s0);
-    scaled(o + 16, from + 16, sum01, s1);
-    if (rows > 1) {
-      o += outStride;
-      from += fromStride;
-      scaled(o, from, sum10, s0);
-      scaled(o + 16, from + 16, sum11, s1);
-    }
-    if (rows > 2) {
-      o += outStride;
-      from += fromStride;
-      scaled(o, from, sum20, s0);
-      scaled(o + 16, from + 16, sum21, s1);
-    }
-    if (rows > 3) {
-      o += outStride;
-      from += fromStride;
-      scaled(o, from, sum30, s0);
-      scaled(o + 16, from + 16, sum31, s1);
-    }
+    scaled_x8(rows, out, outStride, from, fromStride, scales, sum00, sum01, sum10, sum11, sum20, sum21, sum30, sum31);
     from = out;
     fromStride = outStride;
     if (gap) scales = end;

@@ -15,6 +15,49 @@ export function scaled(out: F32Ptr, from: F32Ptr, sum: v128, scale: v128): void 
   v128.store(out, f32x4.add(v128.load(from), f32x4.mul(f32x4.convert_i32x4_s(sum), scale)));
 }
 
+/** The same for up to four rows of 8 columns, whose scales they are. `rows` is a constant. */
+// @ts-ignore: decorator
+@inline
+export function scaled_x8(
+  rows: i32,
+  out: F32Ptr,
+  outStride: usize,
+  from: F32Ptr,
+  fromStride: usize,
+  scales: F32Ptr,
+  sum00: v128,
+  sum01: v128,
+  sum10: v128,
+  sum11: v128,
+  sum20: v128,
+  sum21: v128,
+  sum30: v128,
+  sum31: v128,
+): void {
+  const s0 = v128.load(scales);
+  const s1 = v128.load(scales, 16);
+  scaled(out, from, sum00, s0);
+  scaled(out + 16, from + 16, sum01, s1);
+  if (rows > 1) {
+    out += outStride;
+    from += fromStride;
+    scaled(out, from, sum10, s0);
+    scaled(out + 16, from + 16, sum11, s1);
+  }
+  if (rows > 2) {
+    out += outStride;
+    from += fromStride;
+    scaled(out, from, sum20, s0);
+    scaled(out + 16, from + 16, sum21, s1);
+  }
+  if (rows > 3) {
+    out += outStride;
+    from += fromStride;
+    scaled(out, from, sum30, s0);
+    scaled(out + 16, from + 16, sum31, s1);
+  }
+}
+
 /**
  * out[rows, 8] = from[rows, 8] + Σ scales[8] · (x[rows] · w[8] over a group of k) on the road of pairs. `rows` is a constant
  * from 1 to 4: more rows and accumulators are no faster.
@@ -97,29 +140,7 @@ export function pairs_x8(
       x3 += 8;
       w += 32;
     } while (w < end);
-    const s0 = v128.load(scales);
-    const s1 = v128.load(scales, 16);
-    let o = out;
-    scaled(o, from, sum00, s0);
-    scaled(o + 16, from + 16, sum01, s1);
-    if (rows > 1) {
-      o += outStride;
-      from += fromStride;
-      scaled(o, from, sum10, s0);
-      scaled(o + 16, from + 16, sum11, s1);
-    }
-    if (rows > 2) {
-      o += outStride;
-      from += fromStride;
-      scaled(o, from, sum20, s0);
-      scaled(o + 16, from + 16, sum21, s1);
-    }
-    if (rows > 3) {
-      o += outStride;
-      from += fromStride;
-      scaled(o, from, sum30, s0);
-      scaled(o + 16, from + 16, sum31, s1);
-    }
+    scaled_x8(rows, out, outStride, from, fromStride, scales, sum00, sum01, sum10, sum11, sum20, sum21, sum30, sum31);
     from = out;
     fromStride = outStride;
     if (gap) scales = w;

@@ -1,3 +1,4 @@
+import { largest_lane, magnitudes, rounded } from "./codes";
 import { PAIRS } from "./integers";
 import { DIGIT_BIAS, DIGIT_BITS } from "./integers_bytes";
 import { BLOCK } from "./layout";
@@ -14,11 +15,6 @@ export const ROW_HEAD: usize = 16;
 /** The bits of the lower digit. */
 const DIGIT: i32 = (1 << DIGIT_BITS) - 1;
 
-/** 2^-110: the quotients of what is larger stay finite. */
-const LEAST: f32 = 7.70371977754894341222e-34;
-/** Added and taken off, it rounds a float of up to 2^21 to the nearest integer, ties to even. */
-const MAGIC: f32 = 12582912;
-
 /** The length of a row of integers. */
 // @ts-ignore: decorator
 @inline
@@ -33,48 +29,23 @@ export function row_bytes(k: i32): usize {
   return ROW_HEAD + (<usize>padded(k) << 1);
 }
 
-/** max |x[i]|, NaN if any x is NaN. */
-// @ts-ignore: decorator
-@inline
-export function magnitude(x: F32Ptr, n: i32): f32 {
-  let most = f32x4.splat(0);
-  let i = 0;
-  // max, unlike pmax, keeps a NaN of either side.
-  for (; i + 4 <= n; i += 4) most = f32x4.max(most, f32x4.abs(v128.load(x + (<usize>i << 2))));
-  let m = max<f32>(
-    max<f32>(f32x4.extract_lane(most, 0), f32x4.extract_lane(most, 1)),
-    max<f32>(f32x4.extract_lane(most, 2), f32x4.extract_lane(most, 3)),
-  );
-  for (; i < n; i++) m = max<f32>(m, abs<f32>(load<f32>(x + (<usize>i << 2))));
-  return m;
+/** The bits of max |x[i]|, of NaN if any x is NaN. */
+export function magnitude(x: F32Ptr, n: i32): u32 {
+  let most = i32x4.splat(0);
+  for (; n >= 4; n -= 4) {
+    most = i32x4.max_u(most, magnitudes(v128.load(x)));
+    x += 16;
+  }
+  if (n > 0) most = i32x4.max_u(most, magnitudes(load_first(x, n, 0)));
+  return largest_lane(most);
 }
 
-/**
- * What x is multiplied by before it is rounded to an integer of at most `most`, or 0 where the largest |x| is too small,
- * infinite or NaN.
- */
+/** Eight floats times `factor`, which is not 0, as i16. */
 // @ts-ignore: decorator
 @inline
-export function inverse_scale(largest: f32, most: f32): f32 {
-  return largest >= LEAST && largest <= f32.MAX_VALUE ? most / largest : <f32>0;
-}
-
-/** What integers stand for: NaN where the largest |x| is not finite, 0 where it is too small. */
-// @ts-ignore: decorator
-@inline
-export function scale_of(largest: f32, most: f32): f32 {
-  if (largest <= f32.MAX_VALUE) return largest >= LEAST ? largest / most : <f32>0;
-  return f32.NaN;
-}
-
-/** Eight floats times `factor` as i16, rounded to nearest, ties to even. */
-// @ts-ignore: decorator
-@inline
-export function rounded(a: v128, b: v128, factor: v128): v128 {
-  const magic = f32x4.splat(MAGIC);
-  const low = i32x4.sub(f32x4.add(f32x4.mul(a, factor), magic), magic);
-  const high = i32x4.sub(f32x4.add(f32x4.mul(b, factor), magic), magic);
-  return i16x8.narrow_i32x4_s(low, high);
+export function rounded_eight(a: v128, b: v128, factor: v128): v128 {
+  const all = i32x4.splat(-1);
+  return i16x8.narrow_i32x4_s(rounded(a, factor, all), rounded(b, factor, all));
 }
 
 /** Stores eight integers in the form of a road: at `to`, and where there are lower digits, `plane` bytes behind. */
@@ -102,7 +73,7 @@ export function quantize_row(to: U8Ptr, x: F32Ptr, n: i32, length: i32, factor: 
   const count = factor == 0 ? 0 : n;
   let i = 0;
   for (; i + 8 <= count; i += 8) {
-    store_integers(to, rounded(v128.load(x), v128.load(x, 16), factor_f32x4), road, fast, plane);
+    store_integers(to, rounded_eight(v128.load(x), v128.load(x, 16), factor_f32x4), road, fast, plane);
     x += 32;
     to += step;
   }
@@ -110,7 +81,7 @@ export function quantize_row(to: U8Ptr, x: F32Ptr, n: i32, length: i32, factor: 
     const left = count - i;
     const a = load_first(x, left, 0);
     const b = left > 4 ? load_first(x + 16, left - 4, 0) : zero;
-    store_integers(to, rounded(a, b, factor_f32x4), road, fast, plane);
+    store_integers(to, rounded_eight(a, b, factor_f32x4), road, fast, plane);
     to += step;
     i += 8;
   }

@@ -1,6 +1,7 @@
+import { factor_of } from "./codes";
+import { padded, rounded_eight } from "./integers_rows";
 import { BLOCK, PANEL } from "./layout";
 import { half_at, Q4_BLOCK_BYTES, SCALES } from "./packed";
-import { inverse_scale, padded, rounded } from "./integers_rows";
 import { load_first } from "./simd";
 import { F32Ptr, U8Ptr } from "./types";
 
@@ -30,7 +31,7 @@ export function pack_q4(out: U8Ptr, w: F32Ptr, n: i32, k: i32, begin: i32, end: 
         const count = min(BLOCK, k - i);
         const largest = extreme(from, count);
         const size = abs<f32>(largest);
-        const factor = copysign<f32>(inverse_scale(size, 8), -largest);
+        const factor = copysign<f32>(factor_of(reinterpret<u32>(size), 8), -largest);
         store<f32>(to + (<usize>column << 2), size <= f32.MAX_VALUE ? (factor == 0 ? <f32>0 : largest / -8) : f32.NaN);
         if (factor != 0) store_nibbles(units_of(to, column), from, count, factor);
         to += Q4_BLOCK_BYTES;
@@ -71,7 +72,7 @@ function store_nibbles(to: U8Ptr, x: F32Ptr, n: i32, factor: f32): void {
     const left = n - i;
     const a = load_first(x, left, 0);
     const b = left > 4 ? load_first(x + 16, left - 4, 0) : f32x4.splat(0);
-    const integers = i16x8.min_s(i16x8.add(rounded(a, b, factor_f32x4), i16x8.splat(8)), i16x8.splat(15));
+    const integers = i16x8.min_s(i16x8.add(rounded_eight(a, b, factor_f32x4), i16x8.splat(8)), i16x8.splat(15));
     const even = i16x8.extract_lane_s(integers, 0) | (i16x8.extract_lane_s(integers, 2) << 4);
     const odd = i16x8.extract_lane_s(integers, 1) | (i16x8.extract_lane_s(integers, 3) << 4);
     store<u16>(to, <u16>(even | (i16x8.extract_lane_s(integers, 4) << 8) | (i16x8.extract_lane_s(integers, 6) << 12)));

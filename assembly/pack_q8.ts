@@ -1,6 +1,7 @@
+import { factor_of, scale_of } from "./codes";
+import { magnitude, padded, rounded_eight } from "./integers_rows";
 import { BLOCK, PANEL } from "./layout";
 import { half_at, panel_bytes, SCALES } from "./packed";
-import { inverse_scale, magnitude, padded, rounded, scale_of } from "./integers_rows";
 import { load_first } from "./simd";
 import { F32Ptr, U8Ptr } from "./types";
 
@@ -29,7 +30,7 @@ export function pack_q8(out: U8Ptr, w: F32Ptr, n: i32, k: i32, block: i32, begin
         const count = min(block, k - i);
         const largest = magnitude(from, count);
         store<f32>(to + (<usize>column << 2), scale_of(largest, MOST));
-        store_column(to + SCALES + (<usize>column << 1), from, count, inverse_scale(largest, MOST));
+        store_column(to + SCALES + (<usize>column << 1), from, count, factor_of(largest, MOST));
         to += blockBytes;
       }
     }
@@ -44,7 +45,7 @@ function store_column(to: U8Ptr, x: F32Ptr, n: i32, factor: f32): void {
     const left = n - i;
     const a = load_first(x, left, 0);
     const b = left > 4 ? load_first(x + 16, left - 4, 0) : f32x4.splat(0);
-    const integers = rounded(a, b, factor_f32x4);
+    const integers = rounded_eight(a, b, factor_f32x4);
     const bytes = i8x16.narrow_i16x8_s(integers, integers);
     v128.store_lane<u16>(to, bytes, 0);
     if (left > 2) v128.store_lane<u16>(to, bytes, 1, 16);

@@ -1,5 +1,6 @@
+import { factor_of, scale_of } from "./codes";
 import { FAST } from "./integers";
-import { inverse_scale, magnitude, MOST_EXACT, MOST_FAST, padded, quantize_row, ROW_HEAD, row_bytes, scale_of } from "./integers_rows";
+import { magnitude, MOST_EXACT, MOST_FAST, padded, quantize_row, ROW_HEAD, row_bytes } from "./integers_rows";
 import { F32Ptr, U8Ptr } from "./types";
 
 /**
@@ -27,6 +28,6 @@ export function quantize_rows(
     const to = out + <usize>r * row_bytes(k);
     const largest = magnitude(from, k);
     store<f32>(to, scale_of(largest, most));
-    quantize_row(to + ROW_HEAD, from, k, length, inverse_scale(largest, most), mode >> 1, fast);
+    quantize_row(to + ROW_HEAD, from, k, length, factor_of(largest, most), mode >> 1, fast);
   }
 }

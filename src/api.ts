@@ -16,6 +16,7 @@ export {
   type Window,
 } from "./config.ts";
 export { type ConvertedToGqa, type ConvertibleConfig, convertToGqa } from "./convert.ts";
+export type { Deviation } from "./deviation.ts";
 export { HeadwiseError, type HeadwiseErrorCode } from "./errors.ts";
 export type { LayerFormats, WeightOptions } from "./formats.ts";
 export { type GgufArray, type GgufFile, type GgufValue, openGguf } from "./gguf.ts";
@@ -31,6 +32,12 @@ export { permuteRope } from "./permute.ts";
 export { type Plan, type PlanSizes, plan } from "./plan.ts";
 export type { PlacementOptions } from "./positions.ts";
 export { quantizeTensor, type StoredFormat } from "./quantize.ts";
+export {
+  type QuantizeReportOptions,
+  type QuantizeResult,
+  type QuantizeTrial,
+  quantizeReport,
+} from "./quantizereport.ts";
 export {
   type ByteSource,
   type BytesOrSource,

@@ -2,8 +2,8 @@
 /// <reference types="node" />
 // The command line: `npx headwise quantize in.safetensors out.safetensors --weights q4`.
 
-import { readFileSync, rmSync } from "node:fs";
-import { type FileHandle, open, rename, rm, stat } from "node:fs/promises";
+import { closeSync, openSync, readFileSync, renameSync, rmSync, writeSync } from "node:fs";
+import { type FileHandle, open, stat } from "node:fs/promises";
 import { parseArgs } from "node:util";
 import { HeadwiseError } from "./errors.ts";
 import { createProgress, sizeText } from "./progress.ts";
@@ -66,7 +66,7 @@ async function quantize(args: string[]): Promise<void> {
   if (!values.force && (await exists(to)))
     throw new Error(`quantize: OUT expected a new file (or --force), got ${to}, which exists`);
 
-  const input = await openFile("IN", from, "r");
+  const input = await openFile("IN", from);
   const progress = createProgress(process.stderr, () => performance.now());
   try {
     const source = await fileSource(input);
@@ -116,36 +116,48 @@ async function writeWhole<T>(
 ): Promise<T> {
   // Beside it, since a rename stays within one file system.
   const unfinished = `${path}.${process.pid}.part`;
-  const output = await openFile("OUT", unfinished, "wx");
   const interrupted = (signal: NodeJS.Signals) => {
     rmSync(unfinished, { force: true });
     process.kill(process.pid, signal);
   };
   for (const signal of SIGNALS) process.once(signal, interrupted);
   try {
-    const result = await produce(async (bytes) => {
-      for (let at = 0; at < bytes.length; ) at += (await output.write(bytes, at)).bytesWritten;
-    });
-    await output.close();
-    await rename(unfinished, path);
-    return result;
-  } catch (error) {
-    await output.close();
-    await rm(unfinished, { force: true });
-    throw error;
+    // Synchronous, since an opening under way would make the file after the handler removed it.
+    const output = openNew(unfinished);
+    try {
+      let result: T;
+      try {
+        result = await produce(async (bytes) => {
+          for (let at = 0; at < bytes.length; ) at += writeSync(output, bytes, at);
+        });
+      } finally {
+        closeSync(output);
+      }
+      renameSync(unfinished, path);
+      return result;
+    } finally {
+      rmSync(unfinished, { force: true });
+    }
   } finally {
     for (const signal of SIGNALS) process.off(signal, interrupted);
   }
 }
 
+function openNew(path: string): number {
+  try {
+    return openSync(path, "wx");
+  } catch (error) {
+    throw new Error(`quantize: OUT expected a path that can be written, got ${(error as Error).message}`);
+  }
+}
+
 const SIGNALS: readonly NodeJS.Signals[] = ["SIGINT", "SIGTERM", "SIGHUP"];
 
-async function openFile(name: string, path: string, flags: string): Promise<FileHandle> {
+async function openFile(name: string, path: string): Promise<FileHandle> {
   try {
-    return await open(path, flags);
+    return await open(path);
   } catch (error) {
-    const rule = flags === "r" ? "a file that can be read" : "a path that can be written";
-    throw new Error(`quantize: ${name} expected ${rule}, got ${(error as Error).message}`);
+    throw new Error(`quantize: ${name} expected a file that can be read, got ${(error as Error).message}`);
   }
 }
 

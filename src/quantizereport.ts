@@ -53,6 +53,14 @@ const PARTS = ["q", "k", "v", "o"] as const;
  * for each trial, one after the other; all of it is given back. Every sample is a sequence of its own.
  * @param samples One or several x [qLen, dModel], such as the layer gets on real text: made-up numbers give made-up errors.
  * @throws TypeError or RangeError naming the argument, HeadwiseError OUT_OF_MEMORY.
+ * @example
+ * import { createAttention, loadKernels, quantizeReport } from "headwise";
+ * const kernels = await loadKernels();
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const attention = createAttention(kernels, { dModel: 4, numHeads: 2 }, { wq: eye, wk: eye, wv: eye, wo: eye });
+ * const [q8] = quantizeReport(attention, Float32Array.of(1, 2, 3, 4, 4, 3, 2, 1), { trials: [{ weights: "q8" }] });
+ * console.log(q8!.output.relative < 1e-3, q8!.heads.length); // true 2
+ * kernels.release();
  */
 export function quantizeReport(
   attention: Attention,
