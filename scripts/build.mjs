@@ -52,6 +52,14 @@ const hostLoadsWasm = (suffix) => ({
   },
 });
 
+/** Leaves the library to dist/core.js, for commands that need all of it. */
+const coreBeside = {
+  name: "core-beside",
+  setup({ onResolve }) {
+    onResolve({ filter: /^\.\/core\.ts$/ }, () => ({ path: "./core.js", external: true }));
+  },
+};
+
 rmSync("dist", { recursive: true, force: true });
 mkdirSync("dist");
 await Promise.all([
@@ -77,7 +85,7 @@ await Promise.all([
   ),
   build({ ...common, entryPoints: ["src/core.ts"], outfile: "dist/core.js" }),
   build({ ...common, entryPoints: ["src/reference/index.ts"], outfile: "dist/reference.js" }),
-  build({ ...common, platform: "node", entryPoints: ["src/cli.ts"], outfile: "dist/cli.js" }),
+  build({ ...common, platform: "node", entryPoints: ["src/cli.ts"], outfile: "dist/cli.js", plugins: [coreBeside] }),
 ]);
 for (const name of shipped) copyFileSync(`build/${name}.wasm`, `dist/${name}.wasm`);
 copyFileSync("build/worker.txt", "dist/worker.js");

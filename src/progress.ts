@@ -6,8 +6,8 @@ export interface ProgressStream {
 }
 
 export interface Progress {
-  /** So many of so many bytes are done; `what` is being worked on. */
-  at(done: number, total: number, what: string): void;
+  /** That share is done, 0 to 1; `what` is said beside it. */
+  at(share: number, what: string): void;
   /** Leaves nothing of a bar behind. */
   end(): void;
 }
@@ -25,11 +25,10 @@ export function createProgress(stream: ProgressStream, now: () => number): Progr
   let next = now() + (stream.isTTY ? FIRST : LINE_EVERY);
   let drawn = false;
   return {
-    at(done, total, what) {
+    at(share, what) {
       if (now() < next) return;
       next = now() + every;
-      const share = total === 0 ? 1 : done / total;
-      const text = `${`${Math.floor(100 * share)}`.padStart(3)} %  ${sizeText(done)} of ${sizeText(total)}  ${what}`;
+      const text = `${`${Math.floor(100 * share)}`.padStart(3)} %  ${what}`;
       if (!stream.isTTY) {
         stream.write(`${text.trimStart()}\n`);
         return;

@@ -13,7 +13,7 @@ export interface PlainTensor extends StoredTensor {
 }
 
 /** What the entry says of one tensor. */
-interface Note {
+export interface Note {
   readonly format: BlockDtype;
   readonly shape: readonly [n: number, k: number];
 }
@@ -52,7 +52,7 @@ export function asBytes(tensor: StoredTensor): PlainTensor {
 }
 
 /** The entry that says how the blocks among `tensors` are to be read; none where there are none. */
-export function noteQuantized(tensors: readonly StoredTensor[]): string | undefined {
+export function noteQuantized(tensors: readonly Pick<StoredTensor, "name" | "dtype" | "shape">[]): string | undefined {
   const notes = tensors
     .filter(({ dtype }) => isBlockDtype(dtype))
     .map(({ name, dtype, shape }) => [name, { format: dtype, shape }] as const);
@@ -65,7 +65,8 @@ function refuse(where: string, rule: string, got: string, cause?: unknown): neve
   throw new HeadwiseError("BAD_FILE", `${where}: ${rule}, got ${got}`, { cause });
 }
 
-function readNotes(where: string, text: string | undefined): ReadonlyMap<string, Note> {
+/** What the entry says, by the names of tensors; nothing where there is none. Throws BAD_FILE for one of another form. */
+export function readNotes(where: string, text: string | undefined): ReadonlyMap<string, Note> {
   if (text === undefined) return new Map();
   const what = `metadata ${describe(QUANTIZED)}`;
   let entry: unknown;

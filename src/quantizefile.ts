@@ -4,7 +4,7 @@ import { describe, HeadwiseError } from "./errors.ts";
 import { BLOCKS, type Dtype, isBlockDtype, type StoredTensor, toFloats } from "./floats.ts";
 import { compareLines, type HeaderLine, headerText } from "./headertext.ts";
 import { quantizeTensor, type StoredFormat } from "./quantize.ts";
-import { noteQuantized, QUANTIZED, quantizedIn } from "./quantized.ts";
+import { noteQuantized, QUANTIZED, readNotes } from "./quantized.ts";
 import { type ByteSource, readRange } from "./ranges.ts";
 import { openSafetensors } from "./safetensors.ts";
 import type { TensorEntry } from "./tensorfile.ts";
@@ -35,8 +35,6 @@ export const PIECE_ELEMENTS: number = 2 ** 20;
 /** Bytes that are copied at a time. */
 export const PIECE_BYTES: number = 2 ** 22;
 
-/** What a description has of a tensor that is still to be read. */
-const NONE: Uint8Array = new Uint8Array();
 const FLOATS: readonly string[] = ["F64", "F32", "F16", "BF16"];
 /** Weights that are no linear layers, or are but choose among few: rounding them costs more than it saves. */
 const UNLIKE_LINEAR = /embed|norm|lm_head|relative|router|(^|\.)(gate|wte|wpe|shared)\.weight$/i;
@@ -65,13 +63,11 @@ export async function quantizeFile(
   { format, chooses = isLinearName, onProgress }: FileOptions,
 ): Promise<FileSummary> {
   const { metadata, tensors } = await openSafetensors(source);
-  // Checked, so that it can be read as it is.
-  quantizedIn(where, metadata);
-  const notes = JSON.parse(metadata.get(QUANTIZED) ?? "{}") as Record<string, { format: Dtype; shape: number[] }>;
+  const notes = readNotes(where, metadata.get(QUANTIZED));
   const turned = isTurned(tensors);
   const kept = new Map<string, string>();
   const moves = Array.from(tensors.values(), (from): Move => {
-    const isMatrix = FLOATS.includes(from.dtype) && from.shape.length === 2 && !Object.hasOwn(notes, from.name);
+    const isMatrix = FLOATS.includes(from.dtype) && from.shape.length === 2 && !notes.has(from.name);
     if (!isMatrix || from.dtype === format || !chooses(from.name))
       return { from, line: lineOf(from), format: undefined };
     const reason = unfit(from, format, turned);
@@ -82,8 +78,8 @@ export async function quantizeFile(
   }).sort((a, b) => compareLines(a.line, b.line));
 
   const described = [
-    ...Object.entries(notes).map(([name, note]) => ({ name, dtype: note.format, shape: note.shape, bytes: NONE })),
-    ...moves.flatMap(({ from, format }) => (format ? [{ ...from, dtype: format, bytes: NONE }] : [])),
+    ...Array.from(notes, ([name, { format, shape }]) => ({ name, dtype: format, shape })),
+    ...moves.flatMap(({ from, format }) => (format ? [{ ...from, dtype: format }] : [])),
   ];
   const entry = noteQuantized(described);
   const texts = new Map(metadata);

@@ -27,6 +27,8 @@ export interface QuantizeReportOptions {
    * alone and both, and weights and cache as "q8" and "q8", "q4" and "q8".
    */
   readonly trials?: readonly QuantizeTrial[];
+  /** Told the share that is done, 0 to 1, after each trial of each sample. */
+  readonly onProgress?: (done: number) => void;
 }
 
 /** One trial and what came of it. */
@@ -68,9 +70,10 @@ export function quantizeReport(
   options: QuantizeReportOptions = {},
 ): QuantizeResult[] {
   const { trials, inputs } = checkReport(attention, samples, options);
+  const { onProgress } = options;
   const totals = trials.map(() => createTotals(attention.config));
   const weights = unpackWeights(attention);
-  for (const x of inputs) {
+  for (const [s, x] of inputs.entries()) {
     const exact = measure(attention, x, undefined);
     for (const [i, trial] of trials.entries()) {
       const { formats, fast } = checkFormats(WHERE, trial);
@@ -81,6 +84,7 @@ export function quantizeReport(
       } finally {
         tried.release();
       }
+      onProgress?.((s * trials.length + i + 1) / (inputs.length * trials.length));
     }
   }
   return trials.map((trial, i) => ({ trial, ...(totals[i] as Totals).result() }));
@@ -229,8 +233,10 @@ function checkReport(
     if (length === 0 || length % dModel !== 0)
       throw new RangeError(`${WHERE}: ${name} expected a multiple of dModel (${dModel}) floats, got ${length}`);
   }
-  expectFields(WHERE, "options", options, ["trials"]);
-  const { trials = defaultTrials() } = options;
+  expectFields(WHERE, "options", options, ["trials", "onProgress"]);
+  const { trials = defaultTrials(), onProgress } = options;
+  if (onProgress !== undefined && typeof onProgress !== "function")
+    throw new TypeError(`${WHERE}: onProgress expected a function, got ${describe(onProgress)}`);
   if (!Array.isArray(trials)) throw new TypeError(`${WHERE}: trials expected an array, got ${describe(trials)}`);
   for (const [i, trial] of trials.entries()) {
     expectFields(WHERE, `trials[${i}]`, trial, [...WEIGHT_OPTIONS, "cache"]);

@@ -1,6 +1,7 @@
 import { describe, HeadwiseError } from "./errors.ts";
 import { BITS, isBlockDtype, isDtype, type PlainDtype, type StoredTensor } from "./floats.ts";
-import { checkHeader, headerLength, LARGEST_HEADER } from "./header.ts";
+import { checkHeader, headerLength } from "./header.ts";
+import { compareLines, headerText } from "./headertext.ts";
 import { expectMatrix } from "./matrix.ts";
 import { asBytes, noteQuantized, QUANTIZED } from "./quantized.ts";
 import { type BytesOrSource, readRange, toSource } from "./ranges.ts";
@@ -155,41 +156,19 @@ export function writeSafetensors(
 ): Uint8Array {
   const where = "writeSafetensors";
   const given = pairs(where, "tensors", tensors).map(([name, tensor]) => toStored(where, name, tensor));
-  const stored = given.map(asBytes);
-  // Not localeCompare: the order must not depend on the host's language.
-  stored.sort((a, b) => BITS[b.dtype] - BITS[a.dtype] || (a.name < b.name ? -1 : 1));
-
-  const members: string[] = [];
-  const entries = pairs(where, "metadata", metadata);
+  const stored = given.map(asBytes).sort(compareLines);
+  const notes = pairs(where, "metadata", metadata);
   const quantized = noteQuantized(given);
   if (quantized !== undefined) {
-    if (entries.some(([key]) => key === QUANTIZED))
+    if (notes.some(([key]) => key === QUANTIZED))
       throw new RangeError(`${where}: metadata ${describe(QUANTIZED)} expected none beside tensors of blocks, got one`);
-    entries.push([QUANTIZED, quantized]);
+    notes.push([QUANTIZED, quantized]);
   }
-  const notes = entries.map(([key, value]) => {
-    if (typeof value !== "string")
-      throw new TypeError(`${where}: metadata ${describe(key)} expected a string, got ${describe(value)}`);
-    return `${quote(where, key)}:${quote(where, value)}`;
-  });
-  if (notes.length > 0) members.push(`"__metadata__":{${notes.join(",")}}`);
-  let end = 0;
-  for (const { name, dtype, shape, bytes } of stored) {
-    const begin = end;
-    end += bytes.length;
-    members.push(
-      `${quote(where, name)}:{"dtype":"${dtype}","shape":[${shape.join(",")}],"data_offsets":[${begin},${end}]}`,
-    );
-  }
-  const header = new TextEncoder().encode(`{${members.join(",")}}`);
-  const start = 8 + Math.ceil(header.length / 8) * 8;
-  if (start - 8 > LARGEST_HEADER)
-    throw new RangeError(`${where}: header expected <= ${LARGEST_HEADER} bytes, got ${start - 8}`);
-  const file = new Uint8Array(start + end);
-  new DataView(file.buffer).setBigUint64(0, BigInt(start - 8), true);
-  file.fill(0x20, 8, start);
-  file.set(header, 8);
-  let at = start;
+  const lines = stored.map(({ name, dtype, shape, bytes }) => ({ name, dtype, shape, size: bytes.length }));
+  const header = headerText(where, lines, notes);
+  const file = new Uint8Array(header.length + lines.reduce((sum, { size }) => sum + size, 0));
+  file.set(header);
+  let at = header.length;
   for (const { bytes } of stored) {
     file.set(bytes, at);
     at += bytes.length;
@@ -207,12 +186,6 @@ function pairs<T>(
   return Object.prototype.toString.call(source) === "[object Map]"
     ? [...(source as ReadonlyMap<string, T>)]
     : Object.entries(source);
-}
-
-function quote(where: string, word: string): string {
-  if (typeof word !== "string") throw new TypeError(`${where}: name expected a string, got ${describe(word)}`);
-  if (/\p{Cs}/u.test(word)) throw new RangeError(`${where}: name expected no lone surrogate, got ${describe(word)}`);
-  return JSON.stringify(word);
 }
 
 function toStored(where: string, name: string, tensor: WritableTensor): StoredTensor {

@@ -12,6 +12,8 @@ import {
   attend,
   createAttention,
   fileSource,
+  fromHfConfig,
+  quantizeReport,
   quantizeTensor,
   readAttentionWeights,
   readSafetensors,
@@ -299,6 +301,98 @@ test("an interrupted run leaves neither a file nor a part of one", async () => {
   rmSync(input);
 });
 
+describe("report", () => {
+  const config = {
+    model_type: "llama",
+    hidden_size: 64,
+    num_attention_heads: 4,
+    num_key_value_heads: 4,
+    num_hidden_layers: 1,
+  };
+  const prepare = () => {
+    writeFileSync(at("config.json"), JSON.stringify(config));
+    const files = [
+      write("layer.safetensors", model),
+      write("samples.safetensors", { a: tensor(9, 64), b: tensor(3, 64) }),
+    ];
+    return ["report", ...files, "--config", at("config.json")];
+  };
+
+  test("prints what quantizeReport measures, as a table", async () => {
+    const args = prepare();
+    const { status, stdout, stderr } = run(...args);
+    expect([status, stderr]).toEqual([0, ""]);
+    using kernels = await kernelsOf("simd");
+    const [, layer, inputs] = args as [string, string, string];
+    const weights = readAttentionWeights(readFileSync(layer), "model.layers.0.self_attn.");
+    const attention = createAttention(kernels, fromHfConfig(config, 0), weights);
+    const samples = Array.from(readSafetensors(readFileSync(inputs)).tensors.values(), (each) => toFloats(each));
+    const results = quantizeReport(attention, samples);
+    const [title, empty, head, ...rows] = stdout.trimEnd().split("\n");
+    expect([title, empty]).toEqual(["model.layers.0.self_attn.: 4 heads, 2 samples, 12 tokens", ""]);
+    expect(head?.split(/ {2,}/)).toEqual(
+      "weights,cache,weights KB,cache KB,relative,largest,1 - cosine,head,divergence".split(","),
+    );
+    expect(
+      new Set(
+        stdout
+          .trimEnd()
+          .split("\n")
+          .slice(2)
+          .map(({ length }) => length),
+      ).size,
+    ).toBe(1);
+    expect(rows.length).toBe(results.length);
+    for (const [i, row] of rows.entries()) {
+      const { output, weightBytes, cacheBytes } = results[i]!;
+      const cells = row.split(/ {2,}/);
+      expect(cells.slice(2, 6)).toEqual([
+        (weightBytes / 1000).toFixed(1),
+        (cacheBytes / 1000).toFixed(1),
+        output.relative.toExponential(1),
+        output.largest.toExponential(1),
+      ]);
+    }
+    expect(rows[2]).toMatch(/^v f16 +f32 /);
+    expect(rows.at(-8)).toMatch(/^f32 +keys q8 /);
+    expect(rows.at(-1)).toMatch(/^q4 +q8 /);
+  });
+
+  test("what is wrong is said in a line", () => {
+    const args = prepare();
+    const [, layer, inputs] = args as [string, string, string];
+    const [, , , ...options] = args;
+    const rows: [args: string[], status: number, text: string][] = [
+      [["report", layer], 2, "headwise report: expected two files, got 1"],
+      [["report", layer, inputs], 2, "headwise report: --config expected a file, got none"],
+      [[...args, "--layer", "x"], 2, "headwise report: --layer expected an integer >= 0, got x"],
+      [[...args, "--layer", "1"], 1, "headwise fromHfConfig: layer expected an integer from 0 to 0, got 1"],
+      [[...args, "--prefix", "no."], 1, "headwise readAttentionWeights: "],
+      [
+        ["report", at("none"), inputs, ...options],
+        1,
+        "headwise report: MODEL expected a file that can be read, got ENOENT",
+      ],
+      [["report", layer, layer, ...options], 1, `headwise report: ${layer}: `],
+      [
+        ["report", layer, at("config.json"), ...options],
+        1,
+        `headwise report: ${at("config.json")}: header length expected`,
+      ],
+      [
+        ["report", layer, inputs, "--config", at("none")],
+        1,
+        "headwise report: --config expected a file that can be read, got ENOENT",
+      ],
+    ];
+    for (const [args, status, text] of rows) {
+      const got = run(...args);
+      expect(got.stderr).toContain(text);
+      expect([got.status, got.stdout, got.stderr.trimEnd().split("\n").length]).toEqual([status, "", 1]);
+    }
+  });
+});
+
 test("help and version", () => {
   expect(run("--version").stdout).toBe(`${manifest.version}\n`);
   expect(run("--help")).toMatchObject({
@@ -306,6 +400,7 @@ test("help and version", () => {
     stderr: "",
     stdout: expect.stringContaining("headwise quantize IN OUT"),
   });
+  expect(run("report", "--help").stdout).toContain("--layer N");
   expect(run("quantize", "--help").stdout).toContain("--include REGEX");
 });
 
@@ -379,11 +474,11 @@ describe("progress", () => {
 
   test("a bar is drawn over on a terminal, no longer than a line, and erased", () => {
     const { progress, written, clock } = record(true, 60);
-    progress.at(1, 100, "a");
+    progress.at(0.01, "a");
     expect(written).toEqual([]);
     clock.ms += 600;
-    progress.at(50_000_000, 100_000_000, "model.layers.0.self_attn.q_proj.weight");
-    progress.at(51_000_000, 100_000_000, "soon after");
+    progress.at(0.5, "50.0 MB of 100 MB  model.layers.0.self_attn.q_proj.weight");
+    progress.at(0.51, "soon after");
     expect(written).toEqual(["\r\u001b[K[############............]  50 %  50.0 MB of 100 MB  model."]);
     expect(written[0]?.length).toBe(59 + 4);
     progress.end();
@@ -394,17 +489,17 @@ describe("progress", () => {
   test("lines come seldom elsewhere, and none for what is soon done", () => {
     const { progress, written, clock } = record(false);
     clock.ms += 4000;
-    progress.at(30, 100, "a");
+    progress.at(0.3, "a");
     progress.end();
     expect(written).toEqual([]);
     clock.ms += 2000;
-    progress.at(40, 100, "b");
+    progress.at(0.4, "b");
     clock.ms += 4000;
-    progress.at(70, 100, "c");
+    progress.at(0.7, "c");
     clock.ms += 2000;
-    progress.at(90, 100, "d");
+    progress.at(0.9, "d");
     progress.end();
-    expect(written).toEqual(["40 %  40 bytes of 100 bytes  b\n", "90 %  90 bytes of 100 bytes  d\n"]);
+    expect(written).toEqual(["40 %  b\n", "90 %  d\n"]);
   });
 
   test.each([

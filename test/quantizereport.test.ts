@@ -11,12 +11,13 @@ import {
   createCache,
   fromHfConfig,
   type Kernels,
+  type QuantizeTrial,
+  quantizeReport,
   readAttentionWeights,
   readSafetensors,
   toFloats,
 } from "../src/core.ts";
 import { DeviationSum, divergence } from "../src/deviation.ts";
-import { type QuantizeTrial, quantizeReport } from "../src/quantizereport.ts";
 import { createRandom, floats } from "./kernels/harness.ts";
 import { kernelsOf, randomLayer, randomWeights, shippedBuilds } from "./layers.ts";
 
@@ -154,7 +155,9 @@ test("several samples are one sum, each a sequence of its own", async () => {
   const { attention, make } = makeLayer(kernels);
   const trials = [{ weights: "q4", cache: "q8" }] as const;
   const samples = samplesOf(4, 20, 1, 140);
-  const [together] = quantizeReport(attention, samples, { trials });
+  const shares: number[] = [];
+  const [together] = quantizeReport(attention, samples, { trials, onProgress: (done) => void shares.push(done) });
+  expect(shares).toEqual([1 / 3, 2 / 3, 1]);
   const tried = make(trials[0]);
   const pairs = samples.map((x) => ({
     y: attend(attention, x),
@@ -287,7 +290,12 @@ test("wrong arguments throw their text and allocate nothing", async () => {
       "RangeError",
       "quantizeReport: samples[1] expected a multiple of dModel (64) floats, got 0",
     ],
-    [[attention, x, { trial: [] }], "TypeError", 'quantizeReport: options expected only trials, got "trial"'],
+    [
+      [attention, x, { trial: [] }],
+      "TypeError",
+      'quantizeReport: options expected only trials, onProgress, got "trial"',
+    ],
+    [[attention, x, { onProgress: 1 }], "TypeError", "quantizeReport: onProgress expected a function, got 1"],
     [[attention, x, { trials: {} }], "TypeError", "quantizeReport: trials expected an array, got Object"],
     [
       [attention, x, { trials: [{}, { formats: 1 }] }],
