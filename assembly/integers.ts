@@ -6,11 +6,11 @@ import { F32Ptr, I32Ptr, U8Ptr } from "./types";
 // Exact products of integer rows: what linear_q8, linear_q4 and attention over integer pages are made of. Strides are in
 // bytes.
 //
-// The second factor w is a panel of 8 columns in pairs of k, [k/2][8][2] int8 in [-127, 127], k a multiple of 4. The first
+// The second factor w is a panel of 8 columns in pairs of k, [k/2][8][2] int8, k a multiple of 4. The first
 // one, x, has 14 bits, or 7, in one of two forms. On the road of pairs it is int16 in sequence, and a pair is multiplied
 // in one instruction. On the road of bytes it is one or two planes of 7-bit digits, the upper one first, and four k are
 // multiplied at a time: in one instruction on CPUs that have it, in five on others. Sums are exact either way: up to
-// 2064 k of 14 bits, they fit an i32.
+// 2048 k of 14 bits, they fit an i32.
 
 /** The road that every build has. */
 export const PAIRS: i32 = 0;

@@ -6,7 +6,6 @@ import { panel_bytes, Q4_BLOCK_BYTES, SCALES } from "./packed";
 import { padded, ROW_HEAD, row_bytes } from "./integers_rows";
 import { F32Ptr, F32PtrOrNull, U8Ptr } from "./types";
 
-
 /** Up to so many rows, weights are unpacked a panel at a time. */
 const FEW_ROWS = 4;
 

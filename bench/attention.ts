@@ -33,7 +33,7 @@ function prepare(
 ): Prepared {
   const pages = Math.ceil(kvLen / PAGE);
   const dims = { numKvHeads, headDim, valueDim: headDim };
-  const stages = checkFormat("bench", format, headDim);
+  const stages = checkFormat("bench", "format", format, headDim);
   const [{ formats }] = stages as [(typeof stages)[number]];
   const pageFloats = pageBytes(dims, formats) / 4;
   const row = numKvHeads * headDim;

@@ -53,7 +53,7 @@ export function createAttention(
   expectKernels(where, kernels);
   const checked = checkConfig(where, config);
   expectFields(where, "options", options, WEIGHT_OPTIONS);
-  const formats = checkFormats(where, options);
+  const formats = checkFormats(where, "options.", options);
   return packAttention(where, kernels, checked, checkWeights(where, checked, weights, formats));
 }
 

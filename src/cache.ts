@@ -100,7 +100,7 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
   const maxSeqLen = expectInt("createCache", "maxSeqLen", options.maxSeqLen);
   const batch = expectInt("createCache", "batch", options.batch === undefined ? 1 : options.batch, 1, MOST_SEQUENCES);
   const { numKvHeads, headDim, valueDim } = config;
-  const stages = checkFormat("createCache", options.format, headDim);
+  const stages = checkFormat("createCache", "format", options.format, headDim);
   const shape = { numKvHeads, headDim, valueDim };
   const pages = allocatePages("createCache", kernels, shape, batch, maxSeqLen, stages);
   let length = 0;

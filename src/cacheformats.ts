@@ -32,26 +32,26 @@ function formatsOf({ keys, values }: CacheFormats): number {
   return NAMES.indexOf(keys) | (NAMES.indexOf(values) << 2);
 }
 
-/** Checks what `createCache` was told: the stages that a page goes through, from new to old. */
-export function checkFormat(where: string, format: unknown, headDim: number): readonly Stage[] {
+/** Checks what `createCache` was told at `path`: the stages that a page goes through, from new to old. */
+export function checkFormat(where: string, path: string, format: unknown, headDim: number): readonly Stage[] {
   if (format === undefined) return [{ formats: FORMAT_F32, pages: Number.POSITIVE_INFINITY }];
   if (typeof format === "string") {
-    const name = expectOneOf(where, "format", format, NAMES);
-    return checkFormat(where, { keys: name, values: name }, headDim);
+    const name = expectOneOf(where, path, format, NAMES);
+    return checkFormat(where, path, { keys: name, values: name }, headDim);
   }
   if (!Array.isArray(format)) {
-    expectRecord(where, "format", format);
-    return [checkStage(where, "format", format as CacheStage, headDim, ["keys", "values"])];
+    expectRecord(where, path, format);
+    return [checkStage(where, path, format as CacheStage, headDim, ["keys", "values"])];
   }
-  if (format.length === 0) throw new RangeError(`${where}: format expected one stage or more, got none`);
+  if (format.length === 0) throw new RangeError(`${where}: ${path} expected one stage or more, got none`);
   const stages = format.map((stage, i) => {
     const fields = i === format.length - 1 ? ["keys", "values"] : ["keys", "values", "tokens"];
-    return checkStage(where, `format[${i}]`, stage, headDim, fields);
+    return checkStage(where, `${path}[${i}]`, stage, headDim, fields);
   });
   for (const [i, { formats }] of stages.slice(1).entries()) {
     const before = stages[i] as Stage;
     if (before.formats === formats)
-      throw new RangeError(`${where}: format[${i + 1}] expected other formats than the stage before, got the same`);
+      throw new RangeError(`${where}: ${path}[${i + 1}] expected other formats than the stage before, got the same`);
     for (const [name, shift] of [
       ["keys", 0],
       ["values", 2],
@@ -59,7 +59,7 @@ export function checkFormat(where: string, format: unknown, headDim: number): re
       const [was, is] = [(before.formats >> shift) & 3, (formats >> shift) & 3];
       if (is < was)
         throw new RangeError(
-          `${where}: format[${i + 1}].${name} expected no more bits than before ("${NAMES[was]}"), got "${NAMES[is]}"`,
+          `${where}: ${path}[${i + 1}].${name} expected no more bits than before ("${NAMES[was]}"), got "${NAMES[is]}"`,
         );
     }
   }

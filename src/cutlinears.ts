@@ -5,7 +5,7 @@ import { type KernelTable, NULL } from "./abi.ts";
 import { aligned } from "./memory.ts";
 import { panelBytes, scratchBytes } from "./pack.ts";
 import type { Team } from "./team.ts";
-import { fewest, type Load, type Range, rangesOf, STREAM_ROWS, share } from "./tiles.ts";
+import { fewest, type Load, rangesOf, type Span, STREAM_ROWS, share } from "./tiles.ts";
 
 /** Panels of a tile of many rows: a weight block of the kernel, or less where so few rows leave little to share. */
 const BLOCK_PANELS = 16;
@@ -34,12 +34,12 @@ const QUANTIZED = 16;
 type Linears = "linear_f32" | "linear_f16" | "linear_q8" | "linear_q4";
 
 /** The tiles of a projection of many rows: some whole weight blocks, or some of the rows of one. */
-function blocksOf(panels: number, rows: number, load: Load, stripRows: number): { panels: Range; rows: Range }[] {
+function blocksOf(panels: number, rows: number, load: Load, stripRows: number): { panels: Span; rows: Span }[] {
   const strips = Math.ceil(rows / stripRows);
   const width = strips > 1 ? BLOCK_PANELS : SHORT_PANELS;
   const cells = strips * Math.ceil(panels / width);
   const least = fewest(cells, load);
-  const tiles: { panels: Range; rows: Range }[] = [];
+  const tiles: { panels: Span; rows: Span }[] = [];
   for (let cell = 0; cell < cells; ) {
     const block = Math.floor(cell / strips);
     const strip = cell % strips;

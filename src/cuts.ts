@@ -9,7 +9,7 @@ import { shareLinears } from "./cutlinears.ts";
 import { aligned, type LinearMemory } from "./memory.ts";
 import { workFloats } from "./segment.ts";
 import type { Team } from "./team.ts";
-import { fewest, type Load, type Range, rangesOf, STREAM_ROWS, share } from "./tiles.ts";
+import { fewest, type Load, rangesOf, type Span, STREAM_ROWS, share } from "./tiles.ts";
 
 /** What is too little to share, in floating-point operations of a matrix product: a core does some 50 a nanosecond. */
 export interface Shares {
@@ -73,7 +73,7 @@ function attentionWork(shape: Counts, rows: number): number {
  * The rows begin..end of attention_f32 in tiles: the last rows first, which see the most keys where it is causal, of one
  * kv head after the other, so that as many heads as possible are at work; whole heads where they have few rows.
  */
-function attentionTiles(shape: Counts, begin: number, end: number, load: Load): Range[] {
+function attentionTiles(shape: Counts, begin: number, end: number, load: Load): Span[] {
   const { qLen, numHeads, numKvHeads } = shape;
   const rows = (qLen * numHeads) / numKvHeads;
   if (rows <= ATTENTION_ROWS || numKvHeads > TILES / 4) return rangesOf(begin, end, rows, 0, load);
@@ -84,7 +84,7 @@ function attentionTiles(shape: Counts, begin: number, end: number, load: Load): 
     const [from, to] = [Math.max(begin, head * rows), Math.min(end, (head + 1) * rows)];
     if (from < to) heads.push({ from, to });
   }
-  const ranges: Range[] = [];
+  const ranges: Span[] = [];
   let left = end - begin;
   while (left > 0)
     for (const head of heads) {
@@ -109,7 +109,7 @@ export function shareKernels(
   const loadOf = (work: number): Load => ({ work, least: shares.tile, threads: team.size });
   const shapeAt = (at: number) => countsAt(memory.view(), at);
   /** A call whose range is cut and whose other arguments stay. */
-  const run = (name: keyof KernelTable, args: readonly number[], ranges: readonly Range[], own = 0) =>
+  const run = (name: keyof KernelTable, args: readonly number[], ranges: readonly Span[], own = 0) =>
     team.run(
       name,
       own,

@@ -42,7 +42,7 @@ export function findRoads({ kernels, memory, relaxed }: Instance): Roads {
     sums: layout.take(PANELS * (K / BLOCK) * PANEL * 4),
     out: layout.floats(ROWS * PANELS * PANEL),
   };
-  const at = memory.allocate("loadKernels", layout.bytes);
+  const at = memory.allocate("kernels", layout.bytes);
   memory.u8(at, layout.bytes).fill(0);
   const [x, w, sums] = [places.x, places.w, places.sums].map((place) => pointer.u8(at + place));
   const time = (road: Road, repeats: number) => {

@@ -10,7 +10,7 @@ export interface WeightOptions {
    * "f32", "f16", "bf16", "q8" (int8, a scale for each 32 inputs of an output), "q8-row" (int8, a scale for each output),
    * "q4" (4 bits, a scale for each 32 inputs), for all matrices or for each by itself. Default what a matrix is stored as:
    * a `Tensor` is "f32", a stored tensor of F16 "f16", of BF16 "bf16", of Q8_0 "q8", of Q4_0 "q4". Other than that, weights
-   * are rounded to the nearest that the format has.
+   * are rounded to the nearest that the format has, which for "f16" is an infinity beyond 65504.
    */
   readonly weights?: WeightFormat | Partial<LayerFormats>;
   /**
@@ -30,21 +30,25 @@ export interface CheckedFormats {
   readonly fast: boolean;
 }
 
-/** Throws unless the options are what WeightOptions says; other fields are for the caller to check. */
-export function checkFormats(where: string, { weights, activations = "exact" }: WeightOptions): CheckedFormats {
-  expectOneOf(where, "activations", activations, ["exact", "fast"]);
-  return { formats: formatsOf(where, weights), fast: activations === "fast" };
+/** Throws unless the options are what WeightOptions says; other fields are for the caller to check. `path` is where they stand. */
+export function checkFormats(
+  where: string,
+  path: string,
+  { weights, activations = "exact" }: WeightOptions,
+): CheckedFormats {
+  expectOneOf(where, `${path}activations`, activations, ["exact", "fast"]);
+  return { formats: formatsOf(where, `${path}weights`, weights), fast: activations === "fast" };
 }
 
-function formatsOf(where: string, weights: WeightOptions["weights"]): Partial<LayerFormats> {
+function formatsOf(where: string, path: string, weights: WeightOptions["weights"]): Partial<LayerFormats> {
   if (weights === undefined) return {};
   if (weights === null || typeof weights !== "object") {
-    const format = expectOneOf(where, "weights", weights, WEIGHT_FORMATS);
+    const format = expectOneOf(where, path, weights, WEIGHT_FORMATS);
     return { q: format, k: format, v: format, o: format };
   }
-  expectFields(where, "weights", weights, ["q", "k", "v", "o"]);
+  expectFields(where, path, weights, ["q", "k", "v", "o"]);
   for (const [part, format] of Object.entries(weights))
-    if (format !== undefined) expectOneOf(where, `weights.${part}`, format, WEIGHT_FORMATS);
+    if (format !== undefined) expectOneOf(where, `${path}.${part}`, format, WEIGHT_FORMATS);
   return weights;
 }
 

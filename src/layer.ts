@@ -82,15 +82,18 @@ export function layerLayout(
 export function storeLayer(where: string, kernels: Kernels, config: CheckedConfig, weights: CheckedWeights): Layer {
   const { memory } = kernels;
   const { places, bytes } = layerLayout(config, weights.formats, weights.wo !== undefined);
+  // Finding the roads of integers takes memory for a moment, so it comes before anything is held.
+  const modeOf = Object.values(weights.formats).some(isInteger) ? modesOf(kernels, weights.fast) : () => 0;
   const at = memory.allocate(where, bytes);
+  let staging: number | undefined;
   try {
-    const staging = memory.allocate(where, 4 * Math.max(...linearPlaces(places).map(stagedFloats)));
-    const layer = fillLayer(kernels, config, weights, at, places, bytes, staging);
-    memory.free(staging);
-    return layer;
+    staging = memory.allocate(where, 4 * Math.max(...linearPlaces(places).map(stagedFloats)));
+    return { ...fillLayer(kernels, config, weights, at, places, staging), at, bytes, modeOf };
   } catch (error) {
     memory.free(at);
     throw error;
+  } finally {
+    if (staging !== undefined) memory.free(staging);
   }
 }
 
@@ -104,9 +107,8 @@ function fillLayer(
   weights: CheckedWeights,
   at: number,
   places: Places,
-  bytes: number,
   staging: number,
-): Layer {
+): Omit<Layer, "at" | "bytes" | "modeOf"> {
   const linear = (place: LinearPlace, { w, bias }: CheckedLinear) =>
     storeLinear(kernels, at, place, w, weights.layout, bias, staging);
   const vector = (name: VectorName) => {
@@ -120,10 +122,7 @@ function fillLayer(
   const v = { linear: linear(places.wv, weights.wv), part: "v" } as const;
   const joinable = config.kdim === config.vdim;
   return {
-    at,
-    bytes,
     formats: weights.formats,
-    modeOf: Object.values(weights.formats).some(isInteger) ? modesOf(kernels, weights.fast) : () => 0,
     q: [q],
     k: [k],
     v: [v],

@@ -72,11 +72,11 @@ export function plan(config: AttentionConfig, sizes: PlanSizes = {}): Plan {
   const kvLen = cached ?? keyLen;
   if (sizes.format !== undefined && !cached)
     throw new RangeError(`${where}: format expected none without maxSeqLen, got ${describe(sizes.format)}`);
-  const stages = checkFormat(where, sizes.format, checked.headDim);
+  const stages = checkFormat(where, "format", sizes.format, checked.headDim);
   const target = { batch, numHeads: checked.numHeads, qLen, kvLen };
   const masks = checkMasks(where, sizes, target);
   const columns = maps ? columnsOf(kvLen, extraKey, checked.addZeroAttn) : 0;
-  const formats = fillFormats(checkFormats(where, sizes).formats, ALL_F32);
+  const formats = fillFormats(checkFormats(where, "", sizes).formats, ALL_F32);
   const rows = chunkRows(checked, batch * Math.max(qLen, keyLen));
   const work = workFloats(checked.headDim, checked.valueDim, formatBits(stages));
   const needs = segmentNeeds(masks, target, Math.min(rows, qLen), columns, work);

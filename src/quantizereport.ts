@@ -76,7 +76,7 @@ export function quantizeReport(
   for (const [s, x] of inputs.entries()) {
     const exact = measure(attention, x, undefined);
     for (const [i, trial] of trials.entries()) {
-      const { formats, fast } = checkFormats(WHERE, trial);
+      const { formats, fast } = checkFormats(WHERE, "", trial);
       const filled = { formats: fillFormats(formats, attention.formats), fast };
       const tried = packAttention(WHERE, attention.kernels, attention.config, { ...weights, ...filled });
       try {
@@ -240,8 +240,8 @@ function checkReport(
   if (!Array.isArray(trials)) throw new TypeError(`${WHERE}: trials expected an array, got ${describe(trials)}`);
   for (const [i, trial] of trials.entries()) {
     expectFields(WHERE, `trials[${i}]`, trial, [...WEIGHT_OPTIONS, "cache"]);
-    checkFormats(`${WHERE}: trials[${i}]`, trial);
-    checkFormat(`${WHERE}: trials[${i}].cache`, trial.cache, config.headDim);
+    checkFormats(WHERE, `trials[${i}].`, trial);
+    checkFormat(WHERE, `trials[${i}].cache`, trial.cache, config.headDim);
   }
   return { trials, inputs };
 }

@@ -75,7 +75,7 @@ export async function createSharded(
   const where = "createShardedAttention";
   const checked = checkConfig(where, config);
   const { requested, choice, createWorker } = checkOptions(where, options);
-  const given = checkWeights(where, checked, weights, checkFormats(where, options));
+  const given = checkWeights(where, checked, weights, checkFormats(where, "options.", options));
   const { instance, reason } = await startChosen(builds.simd, builds.relaxed, choice, async (module) => ({
     ...(await instantiate(module)),
     module,

@@ -6,7 +6,7 @@ import { TILES } from "./control.ts";
 export const STREAM_ROWS = 3;
 
 /** A range of rows, of tokens or of panels. */
-export type Range = readonly [from: number, to: number];
+export type Span = readonly [from: number, to: number];
 
 /** A call's work, the least work of its tiles, and the threads to share it. */
 export interface Load {
@@ -26,11 +26,11 @@ export function share(left: number, least: number, threads: number): number {
 }
 
 /** Ranges that make up begin..end, cut at multiples of `unit` that are counted from -offset. */
-export function rangesOf(begin: number, end: number, unit: number, offset: number, load: Load): Range[] {
+export function rangesOf(begin: number, end: number, unit: number, offset: number, load: Load): Span[] {
   const first = Math.floor((begin + offset) / unit);
   const last = Math.ceil((end + offset) / unit);
   const least = fewest(last - first, load);
-  const ranges: Range[] = [];
+  const ranges: Span[] = [];
   for (let at = first; at < last; ) {
     const next = at + share(last - at, least, load.threads);
     ranges.push([Math.max(begin, at * unit - offset), Math.min(end, next * unit - offset)]);

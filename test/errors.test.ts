@@ -105,17 +105,17 @@ test("every wrong call throws its text and changes nothing", async () => {
       [
         () => createAttention(kernels, config, weights, { weights: 8 }),
         TypeError,
-        'weights expected "f32" or "f16" or "bf16" or "q8" or "q8-row" or "q4", got 8',
+        'options.weights expected "f32" or "f16" or "bf16" or "q8" or "q8-row" or "q4", got 8',
       ],
       [
         () => createAttention(kernels, config, weights, { weights: { wq: "q8" } }),
         TypeError,
-        'weights expected only q, k, v, o, got "wq"',
+        'options.weights expected only q, k, v, o, got "wq"',
       ],
       [
         () => createAttention(kernels, config, weights, { activations: "slow" }),
         RangeError,
-        'activations expected "exact" or "fast", got "slow"',
+        'options.activations expected "exact" or "fast", got "slow"',
       ],
       [
         () => make({}, { wq: stored("I8", [12, 12], 144) }),

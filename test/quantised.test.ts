@@ -392,7 +392,6 @@ test("outputs are as far from those of float32 as docs/numerics.md says", async 
     const error = Math.sqrt(
       sum(run(options).map((y, i) => (y - (want[i] as number)) ** 2)) / sum(want.map((y) => y ** 2)),
     );
-    if (process.env.SHOW) console.log(textOf(options), error);
     expect(error, textOf(options)).toBeLessThan(bound);
     expect(error, textOf(options)).toBeGreaterThan(bound / 10);
   }

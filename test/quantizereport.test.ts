@@ -302,13 +302,13 @@ test("wrong arguments throw their text and allocate nothing", async () => {
       "TypeError",
       'quantizeReport: trials[1] expected only weights, activations, cache, got "formats"',
     ],
-    [[attention, x, { trials: [{ weights: "q5" }] }], "RangeError", "quantizeReport: trials[0]: weights expected "],
+    [[attention, x, { trials: [{ weights: "q5" }] }], "RangeError", "quantizeReport: trials[0].weights expected "],
     [
       [attention, x, { trials: [{ activations: "slow" }] }],
       "RangeError",
-      "quantizeReport: trials[0]: activations expected ",
+      "quantizeReport: trials[0].activations expected ",
     ],
-    [[attention, x, { trials: [{ cache: "q5" }] }], "RangeError", "quantizeReport: trials[0].cache: format expected "],
+    [[attention, x, { trials: [{ cache: "q5" }] }], "RangeError", "quantizeReport: trials[0].cache expected "],
   ];
   for (const [args, kind, text] of rows) {
     let thrown: unknown;
