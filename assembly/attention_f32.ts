@@ -33,7 +33,9 @@ import { AttentionShape, AttentionShapePtr, F32Ptr, PagesPtr } from "./types";
  *
  * q and out: heads by the strides of `shape`, in floats, any alignment; neither overlaps anything else. pages: for the
  * absolute keys PAGE·i.., page i as in page.ts, of formats that shape.formats names; read where a key is attended, and up
- * to 31 keys around within the page. scratch: see layout.ts, 64-byte aligned, any content.
+ * to 31 keys around within the page. f16 and q4 are read from the page's first key to the last in range of TILE_ROWS
+ * rows, and with integer keys a byte of every 4 KB of the next page that is in range too. scratch: see layout.ts,
+ * 64-byte aligned, any content.
  */
 export function attention_f32(
   out: F32Ptr,

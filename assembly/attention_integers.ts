@@ -167,8 +167,8 @@ function weigh_5x8(o: F32Ptr, row: usize, states: usize, s: usize, p: usize, v: 
 }
 
 /**
- * o[:rows] = alpha · o + p · v in units of the scales for `panels` panels of columns, over `pairs` pairs of keys from key `first` on, a
- * multiple of 4, where v points too; s are rows of integer weights STRIP_BYTES apart, with their scales.
+ * o[:rows] = alpha · o + p · v in units of the scales for `panels` panels of columns, over `pairs` pairs of keys from key
+ * `first` on, a multiple of 4, where v points too; s are rows of integer weights STRIP_BYTES apart, with their scales.
  */
 export function weigh_integers(
   rows: i32,

@@ -10,9 +10,10 @@ import { F32Ptr, F32PtrOrNull, U8PtrOrNull } from "./types";
 /** The largest integers of 14 bits, with a sign and without. */
 const MOST: f32 = 8191;
 const MOST_WEIGHT: f32 = 16383;
+
 /**
- * A query of headDim components, in chunks `chunk` bytes apart as start_rows leaves them, as integers: its scale at `scale`,
- * its pairs from `to` on, `step` bytes apart, with zeros up to a whole QUAD.
+ * A query of headDim components, in chunks `chunk` bytes apart as start_rows leaves them, as integers: its scale at
+ * `scale`, its pairs from `to` on, `step` bytes apart, with zeros up to a whole QUAD.
  */
 export function quantize_query(scale: F32Ptr, to: usize, step: usize, qs: F32Ptr, chunk: usize, headDim: i32): void {
   let top = i32x4.splat(0);

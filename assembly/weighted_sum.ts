@@ -4,13 +4,13 @@ import { PANEL_BYTES, VALUE_PANEL_BYTES, value_at } from "./page";
 import { load_first, madd, store_first } from "./simd";
 import { AttentionShape, AttentionShapePtr, F32Ptr, F32PtrOrNull, PagesPtr, U8PtrOrNull } from "./types";
 
-
 /**
  * out[t, head] = Σ_j weights[t, j] · v[j, head / group], j ascending, for query tokens begin..end; weights
  * [qLen][kvLen + extras] as masked_softmax_f32 leaves them, out (t, head) at out + t·outStride + head·outHeadStride,
  * valueDim floats. The extra key's column weighs extraValue, last; the zero key's has no value. A key whose weight is 0
  * takes part only where the query may attend it, so that what an excluded key holds cannot matter, while a weight that
- * somebody else put there counts. Pages have values of float32. One accumulator per output. No alignment is needed; out overlaps nothing.
+ * somebody else put there counts. Pages have values of float32. One accumulator per output. No alignment is needed; out
+ * overlaps nothing.
  */
 export function weighted_sum_f32(
   out: F32Ptr,

@@ -1,6 +1,6 @@
-// Pages that change their format as they age. How old a page is depends only on the distance between the query's page and
-// it: with every page that queries proceed by, the pages whose time has come are encoded anew, the oldest first, each one
-// stage further. A page thus goes through the same formats for the same queries, however calls were cut.
+// Pages that change their format as they age. How old a page is depends only on the distance between the query's page
+// and it: with every page that queries proceed by, the pages whose time has come are encoded anew, the oldest first, each
+// one stage further. A page thus goes through the same formats for the same queries, however calls were cut.
 
 import { PAGE } from "../assembly/layout.ts";
 import { storeCacheShape } from "./abi.ts";
@@ -25,14 +25,20 @@ function limitsOf(stages: readonly Stage[]): number[] {
   });
 }
 
+/** Takes a free slot: `slotsOf` counts as many as a sequence needs at once. */
+function takeSlot({ free }: Aging, batchRow: number, stage: number): number {
+  const slot = free[batchRow]?.[stage]?.pop();
+  if (slot === undefined) throw new Error(`pages: stage ${stage} of sequence ${batchRow} has no free slot`);
+  return slot;
+}
+
 /** Gives a slot of the first stage to each page of the tokens below `end` that has none. */
 export function reachPages(kernels: Kernels, pages: Pages, batchRow: number, end: number): void {
   const { aging } = pages;
   if (!aging) return;
   const table = tableOf(kernels, pages, batchRow);
-  const free = (aging.free[batchRow] as number[][])[0] as number[];
   for (let page = Math.ceil(end / PAGE) - 1; page >= 0 && table[page] === 0; page--)
-    table[page] = (free.pop() as number) + (aging.stages[0] as Stage).formats;
+    table[page] = takeSlot(aging, batchRow, 0) + (aging.stages[0] as Stage).formats;
 }
 
 /** Makes the pages of a sequence, of which `held` tokens are committed, as old as a query of page `at` wants them. */
@@ -61,17 +67,16 @@ function demote(
 ): void {
   const { memory } = kernels;
   const { stages, shape } = aging;
-  const free = aging.free[batchRow] as number[][];
   const entry = tableOf(kernels, pages, batchRow)[page] as number;
   const from = addressOf(entry);
-  const to = free[stage]?.pop() as number;
   const { formats } = stages[stage] as Stage;
   if (keep)
     aging.old.push({ batchRow, page, entry, bytes: memory.u8(from, pageBytes(shape, entry & FORMATS)).slice() });
+  const to = takeSlot(aging, batchRow, stage);
   encode(kernels, aging, entry, to + formats);
   copyKept(kernels, aging, entry, to + formats);
   tableOf(kernels, pages, batchRow)[page] = to + formats;
-  free[stage - 1]?.push(from);
+  release(aging, batchRow, entry);
 }
 
 /** Writes the numbers of one page to another of other formats. */
@@ -88,7 +93,7 @@ function encode({ memory, table }: Kernels, { shape, staging }: Aging, from: num
   }
 }
 
-/** Copies the keys, or the values, that stay in their format: encoded twice, a scale might move by an ulp. */
+/** Copies the keys, or the values, that stay in their format: encoded again, the largest float in q8 would be NaN. */
 function copyKept({ memory }: Kernels, { shape }: Aging, from: number, to: number): void {
   const { numKvHeads, headDim, valueDim } = shape;
   const [source, target] = [from, to].map((entry) => headBytes(entry & FORMATS, headDim, valueDim)) as [
@@ -133,11 +138,10 @@ export function restorePages(kernels: Kernels, pages: Pages, length: number): vo
     const table = tableOf(kernels, pages, batchRow);
     release(aging, batchRow, table[page] as number);
     const stage = aging.stages.findIndex(({ formats }) => formats === (entry & FORMATS));
-    const slot = (aging.free[batchRow] as number[][])[stage]?.pop() as number;
+    const slot = takeSlot(aging, batchRow, stage);
     kernels.memory.u8(slot, bytes.length).set(bytes);
     table[page] = slot + (entry & FORMATS);
   }
-  aging.at.fill(ageOf(length));
 }
 
 /** The page of the last of `length` tokens. */

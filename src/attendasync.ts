@@ -1,3 +1,4 @@
+import { restorePages } from "./aging.ts";
 import type { Attention } from "./attention.ts";
 import { type AttendOptions, checkCall, commit, expectAttention } from "./call.ts";
 import { describe, expectFinite, expectRecord } from "./errors.ts";
@@ -17,17 +18,18 @@ export interface AttendAsyncOptions extends AttendOptions {
 }
 
 /**
- * Operations of a step, a thread: below a millisecond on a desktop, a few on a phone, so that slices end about on time. A step is not
- * smaller than six rows of attention over all keys.
+ * Operations of a step, a thread: below a millisecond on a desktop, a few on a phone, so that slices end about on time. A
+ * step is not smaller than six rows of attention over all keys.
  */
 const STEP_FLOPS = 2 ** 25;
 
 /**
  * `attend` in slices of time, so that a page answers its user and a server its other requests while it runs. The same bits
- * as in one go. Neither x nor anything in the options may change before the promise settles; until then no other
- * call may append to the cache (nor shorten it, which goes for a cache that is only read too). Rejects with what `attend`
- * throws, with the signal's reason, with what `onProgress` throws, and with RELEASED when the attention, its kernels or the
- * cache are released meanwhile; the cache and `out` are then as they were.
+ * as in one go. Neither x nor anything in the options may change before the promise settles. Until then the cache is in
+ * use, and what may not be done with it throws IN_USE: no other call may append to it while this one appends, nor shorten
+ * it. Where its tokens age, nothing else may attend to it or read it while this one appends, and nothing may append while
+ * this one reads. Rejects with what `attend` throws, with the signal's reason, with what `onProgress` throws, and with
+ * RELEASED when the attention, its kernels or the cache are released meanwhile; the cache and `out` are then as they were.
  * @example
  * import { attendAsync, createAttention, loadKernels } from "headwise";
  * const kernels = await loadKernels();
@@ -87,5 +89,7 @@ export async function attendAsync(
   } finally {
     steps.return(undefined as never);
     if (hold) cache.holds[hold]--;
+    if (cache && !cache.released && !attention.kernels.released)
+      restorePages(attention.kernels, cache.pages, cache.length);
   }
 }

@@ -12,8 +12,8 @@ export interface AttendManyCall extends AttendOptions {
 /**
  * Several calls of `attend` in one, each with a cache and a length of its own: the projections of all of them are one
  * product, so that a weight is read once. Returns one y each, with the bits that `attend` gives one at a time. Throws what
- * attend throws, naming the call; every cache is then as it was. No two may append to one cache, and no `out` may overlap
- * what another call reads or writes.
+ * attend throws, naming the call; every cache is then as it was. No two may append to one cache; where its
+ * tokens age, none may read a cache that another one appends to. No `out` may overlap what another call reads or writes.
  * @example
  * import { attendMany, createAttention, createCache, loadKernels } from "headwise";
  * const kernels = await loadKernels();
@@ -48,10 +48,10 @@ export function attendMany(attention: Attention, calls: readonly AttendManyCall[
 function expectOwnCaches(where: string, calls: readonly AttendCall[]): void {
   const owners = new Map<unknown, number>();
   for (const [i, { cache, newKeys }] of calls.entries()) {
-    // Pages that age are as one call at a time wants them.
+    // Pages that age are as the call that appends wants them.
     if (!cache || (newKeys === 0 && !cache.pages.aging)) continue;
     const other = owners.get(cache);
-    if (other !== undefined)
+    if (other !== undefined && newKeys + (calls[other] as AttendCall).newKeys > 0)
       throw new RangeError(`${where}, call ${i}: cache expected one of its own, got that of call ${other}`);
     owners.set(cache, i);
   }

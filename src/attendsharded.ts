@@ -35,8 +35,8 @@ export interface AttendShardedOptions extends Omit<AttendOptions, "cache"> {
 }
 
 /**
- * Takes memory for keys and values in every shard. Rejects with TypeError or RangeError naming the argument, and with
- * HeadwiseError OUT_OF_MEMORY; nothing is kept then.
+ * Takes memory for keys and values in every shard, as float32. Rejects with TypeError or RangeError naming the argument,
+ * and with HeadwiseError OUT_OF_MEMORY; nothing is kept then.
  * @example
  * import { attendSharded, createShardedAttention, createShardedCache } from "headwise/shards";
  * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
@@ -47,7 +47,10 @@ export interface AttendShardedOptions extends Omit<AttendOptions, "cache"> {
  * console.log(cache.length); // 3
  * attention.release();
  */
-export async function createShardedCache(attention: ShardedAttention, options: CacheOptions): Promise<ShardedCache> {
+export async function createShardedCache(
+  attention: ShardedAttention,
+  options: Omit<CacheOptions, "format">,
+): Promise<ShardedCache> {
   const where = "createShardedCache";
   expectMade(where, "attention", attention, "pool", "createShardedAttention");
   expectFields(where, "options", options, ["maxSeqLen", "batch"]);

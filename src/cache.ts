@@ -69,7 +69,9 @@ export interface CacheOptions {
   /**
    * What keys and values are kept in; default "f32". Integers ("q8", "q4") have one scale a token and head. An array is
    * what tokens go through as they age: a stage says for how many tokens before the query's own 128 it holds, the last
-   * one holds for all that are older.
+   * one holds for all that are older. Where tokens age, calls that read and one that appends keep out of each
+   * other's way: while an attendAsync appends, no other call may attend to the cache nor `read` it, and while one reads,
+   * none may append (IN_USE).
    */
   readonly format?: CacheFormat | CacheFormats | readonly CacheStage[];
 }
@@ -108,6 +110,7 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
   const release = () => {
     if (released) return;
     released = true;
+    if (pages.aging) pages.aging.old.length = 0;
     if (!kernels.released) kernels.memory.free(pages.at);
   };
   const cache: Cache = {
@@ -125,6 +128,7 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
     },
     truncate(to) {
       expectAlive("truncate", "cache", cache);
+      expectKernels("truncate", kernels, "cache.kernels");
       expectNoHold("truncate", cache.holds.appending + cache.holds.reading);
       expectInt("truncate", "length", to, 0, length);
       const least = leastLength(pages, length);

@@ -1,5 +1,5 @@
 import { FORMAT_F16, FORMAT_F32, FORMAT_Q4, FORMAT_Q8, PAGE, PANEL, QUAD } from "../assembly/layout.ts";
-import { describe, expectFields, expectInt, expectOneOf, expectRecord } from "./errors.ts";
+import { describe, expectFields, expectInt, expectOneOf } from "./errors.ts";
 
 /** How a cache keeps numbers: as floats of 32 or 16 bits, or as integers of 8 or 4 bits with a scale a token and head. */
 export type CacheFormat = "f32" | "f16" | "q8" | "q4";
@@ -39,12 +39,14 @@ export function checkFormat(where: string, path: string, format: unknown, headDi
     const name = expectOneOf(where, path, format, NAMES);
     return checkFormat(where, path, { keys: name, values: name }, headDim);
   }
-  if (!Array.isArray(format)) {
-    expectRecord(where, path, format);
-    return [checkStage(where, path, format as CacheStage, headDim, ["keys", "values"])];
+  if (format === null || typeof format !== "object" || ArrayBuffer.isView(format)) {
+    const rule = "a format's name, { keys, values } or an array of stages";
+    throw new TypeError(`${where}: ${path} expected ${rule}, got ${describe(format)}`);
   }
+  if (!Array.isArray(format)) return [checkStage(where, path, format as CacheStage, headDim, ["keys", "values"])];
   if (format.length === 0) throw new RangeError(`${where}: ${path} expected one stage or more, got none`);
-  const stages = format.map((stage, i) => {
+  // Also those of holes.
+  const stages = Array.from(format, (stage, i) => {
     const fields = i === format.length - 1 ? ["keys", "values"] : ["keys", "values", "tokens"];
     return checkStage(where, `${path}[${i}]`, stage, headDim, fields);
   });
@@ -82,13 +84,17 @@ function checkStage(where: string, name: string, stage: CacheStage, headDim: num
   return { formats, pages: tokens / PAGE };
 }
 
-/** The stages as `createCache` takes them. */
+/** The stages as `createCache` takes them, which nobody can change. */
 export function describeStages(stages: readonly Stage[]): readonly CacheStage[] {
-  return stages.map(({ formats, pages }) => ({
-    keys: NAMES[formats & 3] as CacheFormat,
-    values: NAMES[formats >> 2] as CacheFormat,
-    ...(pages === Number.POSITIVE_INFINITY ? {} : { tokens: pages * PAGE }),
-  }));
+  return Object.freeze(
+    stages.map(({ formats, pages }) =>
+      Object.freeze({
+        keys: NAMES[formats & 3] as CacheFormat,
+        values: NAMES[formats >> 2] as CacheFormat,
+        ...(pages === Number.POSITIVE_INFINITY ? {} : { tokens: pages * PAGE }),
+      }),
+    ),
+  );
 }
 
 /** All formats of the stages as an AttentionShape has them: bit f for keys, bit 4 + f for values. */

@@ -22,6 +22,8 @@ export interface PassCall {
   readonly call: AttendCall;
   readonly pages: Pages;
   readonly y: Float32Array;
+  /** What `agesInStep` says of it. */
+  readonly inStep: boolean;
 }
 
 export interface Pass {
@@ -110,7 +112,7 @@ export function settleKeys(pass: Pass, runs: Runs): void {
   });
   const shape = pointer.cacheShape(base + places.cacheShape);
   for (const run of runs) {
-    const { call, pages } = run.of;
+    const { call, pages, inStep } = run.of;
     for (const { batchRow, from, to, at } of tokenRunsOf(run, call.newKeys)) {
       const [k, v] = [places.k, places.v].map((place) => pointer.f32(base + place + 4 * at * stride.qkv)) as [
         F32Ptr,
@@ -119,7 +121,7 @@ export function settleKeys(pass: Pass, runs: Runs): void {
       reachPages(kernels, pages, batchRow, call.past + to);
       kernels.table.append_f32(pageTable(pages, batchRow), k, v, shape, call.past + from, 0, to - from);
       // Queries that do not stand among these keys attend them as the last one does.
-      if (!isAmongKeys(attention, call)) agePages(kernels, pages, batchRow, pageOf(call.past + to - 1), call.past);
+      if (!inStep) agePages(kernels, pages, batchRow, pageOf(call.past + to - 1), call.past);
     }
   }
 }
@@ -131,10 +133,9 @@ export function* settleQueries(pass: Pass, runs: Runs): Steps {
   const rows = rowsIn(runs);
   normAndRotate(pass, places.q, layer.qNorm, config.numHeads, rows);
   for (const run of runs) {
-    const { call, pages } = run.of;
-    const among = isAmongKeys(attention, call);
-    for (const { at, ...placed } of segmentsOf(attention, call, run, stepFlops)) {
-      if (among) agePages(kernels, pages, placed.batchRow, pageOf(placed.position), call.past);
+    const { call, pages, inStep } = run.of;
+    for (const { at, ...placed } of segmentsOf(call, run, inStep, stepFlops)) {
+      if (inStep) agePages(kernels, pages, placed.batchRow, pageOf(placed.position), call.past);
       const segment = {
         ...placed,
         q: pointer.f32(base + places.q + 4 * at * stride.qkv),
@@ -197,9 +198,10 @@ export function isSelf({ x, keys, values, newKeys, qLen, positions, keyPositions
   return keys === x && values === x && newKeys === qLen && positions === keyPositions;
 }
 
-/** Whether queries stand where their keys do, and attend no later ones. */
-export function isAmongKeys({ config }: Attention, call: AttendCall): boolean {
-  return config.causal && isSelf(call) && call.placements.every(({ position }) => position === call.past);
+/** Whether keys age with the queries of their call, which stand where the keys do and attend no later ones. */
+export function agesInStep({ config }: Attention, call: AttendCall): boolean {
+  if (!call.cache?.pages.aging || !config.causal || !isSelf(call)) return false;
+  return call.placements.every(({ position }) => position === call.past);
 }
 
 /** Elements of masks that are written in one step, where steps are bounded. */
@@ -210,23 +212,22 @@ type PlacedSegment = Omit<Segment, "q" | "out" | "pages" | "formats"> & { readon
 
 /**
  * Cuts a run of queries into segments: at the batch rows, so that the masks of a step are soon written, and where keys
- * age, at the pages that their queries are in.
+ * age `inStep`, at the pages that their queries are in.
  */
 export function* segmentsOf(
-  attention: Attention,
   call: AttendCall,
   run: RowRun<unknown>,
+  inStep: boolean,
   stepFlops: number,
 ): Generator<PlacedSegment, void, void> {
-  const { placements, qLen, masks, target, cache } = call;
-  const aging = cache?.pages.aging !== undefined && isAmongKeys(attention, call);
+  const { placements, qLen, masks, target } = call;
   const most = stepFlops === Infinity ? qLen : Math.ceil(STEP_MASK_ELEMENTS / maskElements(masks, target, 1));
   for (const { batchRow, from, to, at } of tokenRunsOf(run, qLen)) {
     const { position, kvLen } = placements[batchRow] as Placement;
     for (let begin = 0, end = 0; begin < to - from; begin = end) {
       const first = position + from + begin;
       end = Math.min(to - from, begin + (masks.perRow ? most : qLen));
-      if (aging) end = Math.min(end, begin + PAGE - (first % PAGE));
+      if (inStep) end = Math.min(end, begin + PAGE - (first % PAGE));
       yield { ...{ batchRow, kvLen, begin: from + begin, end: from + end }, position: first, at: at + begin };
     }
   }

@@ -3,6 +3,7 @@
 
 import { readFileSync } from "node:fs";
 import { UsageError } from "./commandline.ts";
+import { plainText } from "./errors.ts";
 import { quantize } from "./quantizecommand.ts";
 import { report } from "./reportcommand.ts";
 
@@ -33,6 +34,6 @@ try {
   await main(process.argv.slice(2));
 } catch (error) {
   const usage = error instanceof UsageError;
-  console.error(`headwise ${(error as Error).message}${usage ? " (headwise --help says more)" : ""}`);
+  console.error(`headwise ${plainText((error as Error).message)}${usage ? " (headwise --help says more)" : ""}`);
   process.exitCode = usage ? 2 : 1;
 }

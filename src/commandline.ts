@@ -14,7 +14,7 @@ export function readArguments<const Options extends NonNullable<ParseArgsConfig[
     return parseArgs({ args, allowPositionals: true, options });
   } catch (error) {
     // The first sentence says what; the next ones how parseArgs could be told otherwise.
-    throw new UsageError(`${command}: ${(error as Error).message.split(". ")[0]}`);
+    throw new UsageError(`${command}: ${(error as Error).message.split(/\.\s/)[0]}`);
   }
 }
 

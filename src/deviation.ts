@@ -6,7 +6,7 @@ type Floats = ArrayLike<number>;
 export interface Deviation {
   /** |z - y| / |y|, lengths of vectors: the ratio of the root mean squares. */
   readonly relative: number;
-  /** Of the angle between y and z. */
+  /** Of the angle between y and z; 0 where one of them is 0. */
   readonly cosine: number;
   /** max |z - y| / max |y|. */
   readonly largest: number;
@@ -40,7 +40,7 @@ export class DeviationSum {
     return {
       relative: ratio(Math.sqrt(this.#lost), Math.sqrt(this.#exact)),
       // Rounding may take equal vectors beyond 1.
-      cosine: this.#lost === 0 ? 1 : Math.min(1, this.#product / lengths || 0),
+      cosine: this.#lost === 0 ? 1 : lengths === 0 ? 0 : Math.min(1, this.#product / lengths),
       largest: ratio(this.#mostLost, this.#most),
     };
   }

@@ -40,6 +40,19 @@ export function describe(value: unknown): string {
   return Object.prototype.toString.call(value).slice(8, -1);
 }
 
+/** Bytes as a message shows them: as the text that they are, or else each in hex. */
+export function showBytes(bytes: Uint8Array): string {
+  if (bytes.length === 0) return "no bytes";
+  const text = String.fromCharCode(...bytes);
+  if (/^[\n\r -~]+$/.test(text)) return JSON.stringify(text);
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
+}
+
+/** A text that a terminal shows and does not obey: names come from files. */
+export function plainText(text: string): string {
+  return text.replace(/[\p{Cc}\p{Bidi_Control}]/gu, "\uFFFD");
+}
+
 /** Throws `TypeError` unless `value` is an integer in [min, max] (then `RangeError`). Returns it. */
 export function expectInt(where: string, name: string, value: unknown, min = 1, max: number = LARGEST_INT): number {
   if (typeof value === "number" && Number.isInteger(value) && value >= min && value <= max) return value;

@@ -91,7 +91,7 @@ export function toFloats(tensor: StoredTensor, where = "toFloats"): Float32Array
   if (!ArrayBuffer.isView(bytes) || Object.prototype.toString.call(bytes) !== "[object Uint8Array]")
     throw new TypeError(`${where}: tensor.bytes expected Uint8Array, got ${describe(bytes)}`);
   const bits = bitsEach(known);
-  if (isBlockDtype(known) && (shape.at(-1) ?? 0) % BLOCKS[known].length !== 0)
+  if (isBlockDtype(known) && (shape.at(-1) ?? 1) % BLOCKS[known].length !== 0)
     throw new RangeError(
       `${where}: tensor ${describe(name)} expected rows of whole blocks (${BLOCKS[known].length}) for ${known}, ` +
         `got ${shapeText(shape)}`,

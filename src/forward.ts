@@ -3,9 +3,9 @@ import { restorePages } from "./aging.ts";
 import { type Attention, widthOf } from "./attention.ts";
 import type { AttendCall } from "./call.ts";
 import {
+  agesInStep,
   copyIn,
   fillTables,
-  isAmongKeys,
   isSelf,
   type Pass,
   type PassCall,
@@ -70,7 +70,7 @@ export function* forward(
       const pages = call.cache?.pages ?? allocatePages(call.where, kernels, config, call.batch, call.target.kvLen);
       if (!call.cache) taken.push(pages.at);
       restorePages(kernels, pages, call.past);
-      return { call, pages, y: ys[i] as Float32Array };
+      return { call, pages, y: ys[i] as Float32Array, inStep: agesInStep(attention, call) };
     });
     const base = ownScratch ? memory.allocate(where, bytes) : memory.scratch(where, bytes);
     if (ownScratch) taken.push(base);
@@ -79,8 +79,8 @@ export function* forward(
       ...{ attention, calls: passCalls, shape, stride, places, base, stepFlops },
       maps: withMaps ? maps : undefined,
     };
-    const joined = (call: AttendCall) => isSelf(call) && (!call.cache?.pages.aging || isAmongKeys(attention, call));
-    const qkv = config.causal && !withMaps && calls.every(joined) ? layer.qkv : undefined;
+    const joined = ({ call, pages, inStep }: PassCall) => isSelf(call) && (!pages.aging || inStep);
+    const qkv = config.causal && !withMaps && passCalls.every(joined) ? layer.qkv : undefined;
     if (qkv)
       for (const [begin, end] of chunksOf(total(queryRows), rows)) yield* attendCausalChunk(pass, qkv, begin, end);
     // Keys that age must not run ahead of the queries that stand among them: each such call goes by itself.
@@ -88,7 +88,7 @@ export function* forward(
       for (const group of passCalls.some(({ pages }) => pages.aging) ? passCalls.map((one) => [one]) : [passCalls]) {
         const part = { ...pass, calls: group };
         const rowsOf = (count: (call: AttendCall) => number) => group.reduce((sum, { call }) => sum + count(call), 0);
-        const together = group.every(({ call, pages }) => pages.aging && isAmongKeys(attention, call));
+        const together = group.every(({ inStep }) => inStep);
         for (const [begin, end] of chunksOf(rowsOf(keyRows), rows)) {
           yield* appendChunk(part, begin, end);
           if (together) yield* attendChunk(part, begin, end);
@@ -109,11 +109,12 @@ export function passFlops(attention: Attention, call: AttendCall, stepFlops: num
   const shape = callShape(attention);
   const rows = chunkRows(config, Math.max(queryRows(call), keyRows(call)));
   const linear = ({ panels, k }: Linear, count: number) => linearFlops(panels, k, count);
+  const inStep = agesInStep(attention, call);
   let flops = wo ? linear(wo, queryRows(call)) : 0;
   for (const projection of q) flops += linear(projection.linear, queryRows(call));
   for (const projection of [...k, ...v]) flops += linear(projection.linear, keyRows(call));
   for (const [begin, end] of chunksOf(queryRows(call), rows))
-    for (const segment of segmentsOf(attention, call, { of: call, begin, end, at: 0 }, stepFlops))
+    for (const segment of segmentsOf(call, { of: call, begin, end, at: 0 }, inStep, stepFlops))
       flops += segmentFlops(shape, segment);
   return flops;
 }

@@ -1,4 +1,4 @@
-import { describe, HeadwiseError } from "./errors.ts";
+import { describe, HeadwiseError, showBytes } from "./errors.ts";
 
 /** An array of GGUF's metadata. Booleans are bytes of 0 and 1. */
 export type GgufArray =
@@ -204,8 +204,7 @@ function scan(where: string, bytes: Uint8Array, size: number, whole: boolean): G
   };
 
   const magic = bytes.subarray(0, Math.min(4, bytes.length));
-  if (String.fromCharCode(...magic) !== "GGUF")
-    fail("to begin with GGUF", Array.from(magic, (byte) => byte.toString(16).padStart(2, "0")).join(" ") || "no bytes");
+  if (String.fromCharCode(...magic) !== "GGUF") fail("to begin with GGUF", showBytes(magic));
   at = 4;
   const version = takeU32("version");
   if (version === 1) fail("version 2 or 3", "1, whose counts have 32 bits");

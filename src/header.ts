@@ -1,4 +1,4 @@
-import { describe, HeadwiseError } from "./errors.ts";
+import { describe, HeadwiseError, showBytes } from "./errors.ts";
 import { BITS, isDtype, type PlainDtype, shapeText } from "./floats.ts";
 
 /** One tensor as the header of a safetensors file states it; `begin` and `end` are bytes into the data. */
@@ -160,7 +160,13 @@ function readHeader(text: string, where: string): Header {
 export function headerLength(where: string, bytes: Uint8Array, size: number): number {
   if (bytes.length < 8) throw refusal(where, "bytes expected an 8-byte header length", `${bytes.length} bytes`);
   const length = new DataView(bytes.buffer, bytes.byteOffset, 8).getBigUint64(0, true);
-  if (length > LARGEST_HEADER) throw refusal(where, `header length expected <= ${LARGEST_HEADER} bytes`, `${length}`);
+  if (length > LARGEST_HEADER) {
+    const start = bytes.subarray(0, 8);
+    // Files of other kinds end up here: what they begin with tells which.
+    const kind = String.fromCharCode(...start.subarray(0, 4)) === "GGUF" ? ", a GGUF file: openGguf reads those" : "";
+    const got = `${length} (the file begins with ${showBytes(start)}${kind})`;
+    throw refusal(where, `header length expected <= ${LARGEST_HEADER} bytes`, got);
+  }
   if (length > size - 8) throw refusal(where, `header length expected <= ${size - 8}, the bytes after it`, `${length}`);
   return Number(length);
 }

@@ -32,20 +32,23 @@ export async function createHttpSource(where: string, url: string, request: Rang
     } catch (cause) {
       throw fail("an answer", String(cause), cause);
     }
+    if (typeof response?.headers?.get !== "function") throw fail("a Response", describe(response));
     const { status, headers } = response;
     const refuse = async (rule: string, got: string): Promise<HeadwiseError> => {
       await response.body?.cancel().catch(() => {});
       return fail(rule, got);
     };
-    if (status === 200) {
-      const whole = headers.get("Content-Length");
+    const whole = headers.get("Content-Length");
+    const stated = headers.get("Content-Range");
+    // No range begins in an empty file; those that answer for one all the same give 0 as its size.
+    if (known === undefined && (status === 416 || stated?.endsWith("/0") || (status === 200 && whole === "0")))
+      throw await refuse("a file with bytes in it", "an empty file");
+    if (status === 200)
       throw await refuse(
         "206 for a range, from a server that gives ranges",
         `200 and all ${whole === null ? "" : `${whole} `}bytes`,
       );
-    }
     if (status !== 206) throw await refuse("206 for a range", `${status}`);
-    const stated = headers.get("Content-Range");
     const [, first, last, total] = /^bytes (\d+)-(\d+)\/(\d+)$/.exec(stated ?? "") ?? [];
     if (total === undefined) throw await refuse("Content-Range with the size of the file", describe(stated));
     const version = { size: Number(total), mark: headers.get("ETag") ?? headers.get("Last-Modified") };
@@ -57,8 +60,11 @@ export async function createHttpSource(where: string, url: string, request: Rang
     const end = Math.min(offset + length, version.size);
     if (!Number.isSafeInteger(version.size) || Number(first) !== offset || Number(last) !== end - 1)
       throw await refuse(`bytes ${offset} to ${end - 1}`, stated ?? "");
-    const bytes = await readBody(response, end - offset);
-    if (bytes === undefined) throw fail(`${end - offset} bytes at ${offset}`, "another number");
+    const rule = `${end - offset} bytes at ${offset}`;
+    const bytes = await readBody(response, end - offset).catch((cause) => {
+      throw fail(rule, String(cause), cause);
+    });
+    if (bytes === undefined) throw fail(rule, "another number");
     return { ...version, bytes };
   };
 

@@ -61,7 +61,9 @@ export function openParts(where: string, file: SafetensorsFile, prefix: string):
     family,
     fail,
     matrix: (part) => {
-      const tensor = quantized(find(weights[part])!);
+      const stored = find(weights[part])!;
+      const { bytes } = stored;
+      const tensor = { ...quantized(stored, bytes.length), bytes };
       const { name, shape } = tensor;
       const [rows = 0, columns = 0] = shape;
       if (shape.length !== 2 || rows === 0 || columns === 0)

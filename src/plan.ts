@@ -36,7 +36,10 @@ const SIZES = [
   ...["keep", "drop", "bias"],
 ];
 
-/** Bytes of linear memory, exact: what `kernels.usedBytes` grows by. Further threads take some 80 to 256 KB each. */
+/**
+ * Bytes of linear memory, exact: what `kernels.usedBytes` grows by. Further threads take some 80 to 256 KB each; with an
+ * f16 cache, attention takes 128·(headDim + valueDim)·4 bytes a thread more.
+ */
 export interface Plan {
   /** Held by an Attention. */
   readonly weights: number;

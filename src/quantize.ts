@@ -7,6 +7,10 @@ export type StoredFormat = "Q8_0" | "Q4_0" | "F16" | "BF16";
 
 const WHERE = "quantizeTensor";
 
+/** Bytes of a block, its scale by the largest of its values, and how they are stored. */
+const Q8 = { width: 34, scaleOf: (largest: number) => Math.abs(largest) / 127, store: storeQ8 } as const;
+const Q4 = { width: 18, scaleOf: (largest: number) => largest / -8, store: storeQ4 } as const;
+
 /**
  * A tensor in fewer bits, as GGUF and safetensors files keep it. Q8_0 and Q4_0 take 32 neighbours of a row at a time, by
  * the rules of ggml's reference: for Q8_0 d = max|x| / 127 and q = x·(1 / d) to the nearest integer, halves away from 0;
@@ -35,52 +39,62 @@ export function quantizeTensor(tensor: Tensor | StoredTensor, format: StoredForm
     throw new RangeError(`${WHERE}: tensor.data expected ${size} floats for ${shapeText(shape)}, got ${data.length}`);
   const name = "dtype" in tensor ? tensor.name : "";
   if (format === "F16" || format === "BF16") {
-    const bytes = new Uint8Array(2 * size);
-    const view = new DataView(bytes.buffer);
+    const [bits, halves] = [bitsOf(data), new Uint16Array(size)];
     const narrow = format === "F16" ? narrowF16 : narrowBf16;
-    for (const [i, bits] of bitsOf(data).entries()) view.setUint16(2 * i, narrow(bits), true);
-    return { name, dtype: format, shape, bytes };
+    for (let i = 0; i < size; i++) halves[i] = narrow(bits[i] as number);
+    return { name, dtype: format, shape, bytes: new Uint8Array(halves.buffer) };
   }
-  if ((shape.at(-1) ?? 0) % 32 !== 0)
+  if ((shape.at(-1) ?? 1) % 32 !== 0)
     throw new RangeError(`${WHERE}: tensor expected rows of whole blocks of 32, got shape ${shapeText(shape)}`);
-  const width = format === "Q8_0" ? 34 : 18;
+  const { width, scaleOf, store } = format === "Q8_0" ? Q8 : Q4;
   const bytes = new Uint8Array((size / 32) * width);
-  const store = format === "Q8_0" ? storeQ8 : storeQ4;
-  for (let block = 0; block < size / 32; block++)
-    store(data.subarray(32 * block, 32 * (block + 1)), new DataView(bytes.buffer, block * width, width));
+  const scales = new Float32Array(size / 32);
+  for (let block = 0; block < scales.length; block++) scales[block] = scaleOf(largestOf(data, 32 * block));
+  const bits = bitsOf(scales);
+  for (let block = 0, at = 0; block < scales.length; block++, at += width) {
+    const d = scales[block] as number;
+    const half = expectScale(d, bits[block] as number);
+    bytes[at] = half;
+    bytes[at + 1] = half >>> 8;
+    store(data, 32 * block, d === 0 ? 0 : Math.fround(1 / d), bytes, at + 2);
+  }
   return { name, dtype: format, shape, bytes };
 }
 
-function storeQ8(x: Float32Array, block: DataView): void {
-  const d = Math.fround(x.reduce((most, value) => Math.max(most, Math.abs(value)), 0) / 127);
-  block.setUint16(0, expectScale(d), true);
-  const inverse = d === 0 ? 0 : Math.fround(1 / d);
-  for (const [i, value] of x.entries()) {
-    const q = Math.fround(value * inverse);
-    block.setInt8(2 + i, Math.sign(q) * Math.floor(Math.abs(q) + 0.5));
+/** The first of the largest values of a block by size; NaN where it holds one. */
+function largestOf(data: Float32Array, from: number): number {
+  let largest = 0;
+  for (let i = from; i < from + 32; i++) {
+    const x = data[i] as number;
+    if (Math.abs(x) > Math.abs(largest) || Number.isNaN(x)) largest = x;
+  }
+  return largest;
+}
+
+function storeQ8(data: Float32Array, from: number, inverse: number, bytes: Uint8Array, at: number): void {
+  for (let i = 0; i < 32; i++) {
+    const q = Math.fround((data[from + i] as number) * inverse);
+    bytes[at + i] = q < 0 ? -Math.floor(0.5 - q) : Math.floor(q + 0.5);
   }
 }
 
-function storeQ4(x: Float32Array, block: DataView): void {
-  const most = x.reduce(
-    (found, value) => (Math.abs(value) > Math.abs(found) || Number.isNaN(value) ? value : found),
-    0,
-  );
-  const d = Math.fround(most / -8);
-  block.setUint16(0, expectScale(d), true);
-  const inverse = d === 0 ? 0 : Math.fround(1 / d);
-  const nibble = (i: number) => Math.min(15, Math.floor(Math.fround(Math.fround((x[i] as number) * inverse) + 8.5)));
-  for (let i = 0; i < 16; i++) block.setUint8(2 + i, nibble(i) | (nibble(i + 16) << 4));
+function storeQ4(data: Float32Array, from: number, inverse: number, bytes: Uint8Array, at: number): void {
+  for (let i = from; i < from + 16; i++)
+    bytes[at++] = nibbleOf(data[i] as number, inverse) | (nibbleOf(data[i + 16] as number, inverse) << 4);
 }
 
-function bitsOf(data: Float32Array): Uint32Array {
-  return new Uint32Array(data.buffer, data.byteOffset, data.length);
+function nibbleOf(x: number, inverse: number): number {
+  return Math.min(15, Math.floor(Math.fround(Math.fround(x * inverse) + 8.5)));
 }
 
-/** The float16 of a block's scale. */
-function expectScale(d: number): number {
+function bitsOf(data: Float32Array): Int32Array {
+  return new Int32Array(data.buffer, data.byteOffset, data.length);
+}
+
+/** The float16 of a block's scale, which has these bits. */
+function expectScale(d: number, bits: number): number {
   if (!Number.isFinite(d)) throw new RangeError(`${WHERE}: tensor expected finite numbers, got ${d}`);
-  const half = narrowF16(bitsOf(Float32Array.of(d))[0] as number);
+  const half = narrowF16(bits);
   if ((half & 0x7fff) === 0x7c00)
     throw new RangeError(`${WHERE}: tensor expected blocks whose scale is a float16, got a scale of ${d}`);
   return half;

@@ -1,6 +1,8 @@
-import { closeSync, openSync, renameSync, rmSync, writeSync } from "node:fs";
-import { stat } from "node:fs/promises";
+import { closeSync, fchmodSync, openSync, renameSync, rmSync, type Stats, statSync, writeSync } from "node:fs";
+import { readlink } from "node:fs/promises";
+import { dirname, isAbsolute } from "node:path";
 import { aboutFile, openFile, readArguments, UsageError } from "./commandline.ts";
+import { plainText } from "./errors.ts";
 import { createProgress, sizeText } from "./progress.ts";
 import type { StoredFormat } from "./quantize.ts";
 import { type FileSummary, isLinearName, quantizeFile } from "./quantizefile.ts";
@@ -42,16 +44,18 @@ export async function quantize(args: string[]): Promise<void> {
   const include = readPattern("--include", values.include);
   const keep = readPattern("--keep", values.keep);
   const chooses = (name: string) => (include ? include.test(name) : isLinearName(name)) && !keep?.test(name);
-  if (!values.force && (await exists(to)))
+  const old = writing(() => statSync(to, { throwIfNoEntry: false }));
+  if (old !== undefined && !old.isFile()) throw new Error(`quantize: OUT expected a regular file, got ${to}`);
+  if (old !== undefined && !values.force)
     throw new Error(`quantize: OUT expected a new file (or --force), got ${to}, which exists`);
 
   const input = await openFile("quantize", "IN", from);
   const progress = createProgress(process.stderr, () => performance.now());
   const onProgress = (done: number, total: number, name: string) =>
-    progress.at(done / total, `${sizeText(done)} of ${sizeText(total)}  ${name}`);
+    progress.at(done / total, `${sizeText(done)} of ${sizeText(total)}  ${plainText(name)}`);
   try {
     const source = await fileSource(input);
-    const summary = await writeWhole(to, (write) =>
+    const summary = await writeWhole(await follow(to), old, (write) =>
       quantizeFile("quantize", source, write, { format, chooses, onProgress }),
     );
     progress.end();
@@ -73,9 +77,10 @@ function readPattern(name: string, text: string | undefined): RegExp | undefined
   }
 }
 
-/** The file at `path` holds all that `produce` wrote, or is what it was. */
+/** The file at `path` holds all that `produce` wrote, with the mode of the `old` one, or is what it was. */
 async function writeWhole<T>(
   path: string,
+  old: Stats | undefined,
   produce: (write: (bytes: Uint8Array) => Promise<void>) => Promise<T>,
 ): Promise<T> {
   // Beside it, since a rename stays within one file system.
@@ -87,17 +92,18 @@ async function writeWhole<T>(
   for (const signal of SIGNALS) process.once(signal, interrupted);
   try {
     // Synchronous, since an opening under way would make the file after the handler removed it.
-    const output = openNew(unfinished);
+    const output = writing(() => openSync(unfinished, "wx", old?.mode));
     try {
       let result: T;
       try {
+        if (old !== undefined) writing(() => fchmodSync(output, old.mode));
         result = await produce(async (bytes) => {
-          for (let at = 0; at < bytes.length; ) at += writeSync(output, bytes, at);
+          for (let at = 0; at < bytes.length; ) at += writing(() => writeSync(output, bytes, at));
         });
       } finally {
-        closeSync(output);
+        writing(() => closeSync(output));
       }
-      renameSync(unfinished, path);
+      writing(() => renameSync(unfinished, path));
       return result;
     } finally {
       rmSync(unfinished, { force: true });
@@ -107,9 +113,9 @@ async function writeWhole<T>(
   }
 }
 
-function openNew(path: string): number {
+function writing<T>(step: () => T): T {
   try {
-    return openSync(path, "wx");
+    return step();
   } catch (error) {
     throw new Error(`quantize: OUT expected a path that can be written, got ${(error as Error).message}`);
   }
@@ -117,11 +123,11 @@ function openNew(path: string): number {
 
 const SIGNALS: readonly NodeJS.Signals[] = ["SIGINT", "SIGTERM", "SIGHUP"];
 
-async function exists(path: string): Promise<boolean> {
-  return stat(path).then(
-    () => true,
-    () => false,
-  );
+/** Where links lead, also to what is yet to be made: a rename would replace the link. */
+async function follow(path: string): Promise<string> {
+  const link = await readlink(path).catch(() => undefined);
+  if (link === undefined) return path;
+  return follow(isAbsolute(link) ? link : `${dirname(path)}/${link}`);
 }
 
 function summaryText(
@@ -132,7 +138,7 @@ function summaryText(
     `${quantized} of ${tensors} tensors to ${format}, the others as they are`,
     `${sizeText(bytesBefore)} to ${sizeText(bytesAfter)} (${((100 * bytesAfter) / bytesBefore).toFixed(1)} %)`,
   ];
-  if (worst) lines.push(`largest relative RMS error ${worst.error.toExponential(2)}, of ${worst.name}`);
-  for (const [name, reason] of kept) lines.push(`kept ${name}: ${reason}`);
+  if (worst) lines.push(`largest relative RMS error ${worst.error.toExponential(2)}, of ${plainText(worst.name)}`);
+  for (const [name, reason] of kept) lines.push(`kept ${plainText(name)}: ${reason}`);
   return lines.join("\n");
 }

@@ -13,33 +13,34 @@ export interface PlainTensor extends StoredTensor {
 }
 
 /** What the entry says of one tensor. */
-export interface Note {
+interface Note {
   readonly format: BlockDtype;
   readonly shape: readonly [n: number, k: number];
 }
 
+/** A tensor without its bytes. */
+type Description = Pick<StoredTensor, "name" | "dtype" | "shape">;
+
 /**
- * Reads the entry and gives the reading of a tensor: of blocks where the entry says so, else as it is. Throws BAD_FILE for an
- * entry that breaks its form, and, when a tensor is read, for one that it does not fit.
+ * Reads the entry and says what a tensor of so many bytes is: blocks where the entry says so, else what it was, blocks that
+ * were told already too. Throws BAD_FILE for an entry that breaks its form, and for a tensor that it does not fit.
  */
 export function quantizedIn(
   where: string,
   metadata: ReadonlyMap<string, string>,
-): (tensor: StoredTensor) => StoredTensor {
+): (tensor: Description, bytes: number) => Description {
   const notes = readNotes(where, metadata.get(QUANTIZED));
-  return (tensor) => {
-    const note = notes.get(tensor.name);
-    if (note === undefined) return tensor;
-    const { name, dtype, bytes } = tensor;
-    const { format, shape } = note;
-    const size = ((shape[0] * shape[1]) / BLOCK) * BLOCKS[format].bytes;
-    if (dtype !== "U8" || bytes.length !== size)
+  return ({ name, dtype, shape }, bytes) => {
+    const note = notes.get(name);
+    if (note === undefined || isBlockDtype(dtype)) return { name, dtype, shape };
+    const size = ((note.shape[0] * note.shape[1]) / BLOCK) * BLOCKS[note.format].bytes;
+    if (dtype !== "U8" || bytes !== size)
       refuse(
         where,
-        `tensor ${describe(name)} expected ${size} bytes of U8 for ${format} ${shapeText(shape)}`,
-        `${bytes.length} of ${dtype}`,
+        `tensor ${describe(name)} expected ${size} bytes of U8 for ${note.format} ${shapeText(note.shape)}`,
+        `${bytes} of ${dtype}`,
       );
-    return { name, dtype: format, shape, bytes };
+    return { name, dtype: note.format, shape: note.shape };
   };
 }
 
@@ -52,7 +53,7 @@ export function asBytes(tensor: StoredTensor): PlainTensor {
 }
 
 /** The entry that says how the blocks among `tensors` are to be read; none where there are none. */
-export function noteQuantized(tensors: readonly Pick<StoredTensor, "name" | "dtype" | "shape">[]): string | undefined {
+export function noteQuantized(tensors: readonly Description[]): string | undefined {
   const notes = tensors
     .filter(({ dtype }) => isBlockDtype(dtype))
     .map(({ name, dtype, shape }) => [name, { format: dtype, shape }] as const);
@@ -66,7 +67,7 @@ function refuse(where: string, rule: string, got: string, cause?: unknown): neve
 }
 
 /** What the entry says, by the names of tensors; nothing where there is none. Throws BAD_FILE for one of another form. */
-export function readNotes(where: string, text: string | undefined): ReadonlyMap<string, Note> {
+function readNotes(where: string, text: string | undefined): ReadonlyMap<string, Note> {
   if (text === undefined) return new Map();
   const what = `metadata ${describe(QUANTIZED)}`;
   let entry: unknown;
@@ -85,7 +86,7 @@ function readNote(where: string, what: string, note: unknown): Note {
   if (!isObject(note)) return refuse(where, `${what} expected { format, shape }`, describe(note));
   const { format, shape } = note;
   if (!isBlockDtype(format)) return refuse(where, `${what} expected format Q8_0 or Q4_0`, describe(format));
-  const isLength = (length: unknown) => Number.isSafeInteger(length) && (length as number) > 0;
+  const isLength = (length: unknown) => Number.isSafeInteger(length) && (length as number) >= 0;
   if (!Array.isArray(shape) || shape.length !== 2 || !shape.every(isLength) || shape[1] % BLOCK !== 0)
     return refuse(where, `${what} expected shape [n, k], k a multiple of ${BLOCK}`, JSON.stringify(shape));
   return { format, shape: shape as [number, number] };

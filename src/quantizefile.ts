@@ -1,10 +1,10 @@
 // A safetensors file in fewer bits, read and written a piece at a time, so that it may be larger than memory.
 
 import { describe, HeadwiseError } from "./errors.ts";
-import { BLOCKS, type Dtype, isBlockDtype, type StoredTensor, toFloats } from "./floats.ts";
+import { BLOCKS, bitsEach, type Dtype, isBlockDtype, type StoredTensor, toFloats } from "./floats.ts";
 import { compareLines, type HeaderLine, headerText } from "./headertext.ts";
 import { quantizeTensor, type StoredFormat } from "./quantize.ts";
-import { noteQuantized, QUANTIZED, readNotes } from "./quantized.ts";
+import { noteQuantized, QUANTIZED } from "./quantized.ts";
 import { type ByteSource, readRange } from "./ranges.ts";
 import { openSafetensors } from "./safetensors.ts";
 import type { TensorEntry } from "./tensorfile.ts";
@@ -63,25 +63,20 @@ export async function quantizeFile(
   { format, chooses = isLinearName, onProgress }: FileOptions,
 ): Promise<FileSummary> {
   const { metadata, tensors } = await openSafetensors(source);
-  const notes = readNotes(where, metadata.get(QUANTIZED));
   const turned = isTurned(tensors);
   const kept = new Map<string, string>();
   const moves = Array.from(tensors.values(), (from): Move => {
-    const isMatrix = FLOATS.includes(from.dtype) && from.shape.length === 2 && !notes.has(from.name);
+    const isMatrix = FLOATS.includes(from.dtype) && from.shape.length === 2;
     if (!isMatrix || from.dtype === format || !chooses(from.name))
-      return { from, line: lineOf(from), format: undefined };
+      return { from, line: lineOf(from, from.dtype as Dtype), format: undefined };
     const reason = unfit(from, format, turned);
     if (reason !== undefined) kept.set(from.name, reason);
     return reason === undefined
-      ? { from, line: quantizedLine(from, format), format }
-      : { from, line: lineOf(from), format: undefined };
+      ? { from, line: lineOf(from, format), format }
+      : { from, line: lineOf(from, from.dtype as Dtype), format: undefined };
   }).sort((a, b) => compareLines(a.line, b.line));
 
-  const described = [
-    ...Array.from(notes, ([name, { format, shape }]) => ({ name, dtype: format, shape })),
-    ...moves.flatMap(({ from, format }) => (format ? [{ ...from, dtype: format }] : [])),
-  ];
-  const entry = noteQuantized(described);
+  const entry = noteQuantized(moves.map(({ from, format }) => ({ ...from, dtype: format ?? (from.dtype as Dtype) })));
   const texts = new Map(metadata);
   if (entry !== undefined) texts.set(QUANTIZED, entry);
   const header = headerText(
@@ -143,15 +138,14 @@ function unfit({ name, shape }: TensorEntry, format: StoredFormat, turned: boole
   return turned && /(^|\.)c_\w+\.weight$/.test(name) ? "it lies [inputs, outputs]" : undefined;
 }
 
-function lineOf({ name, dtype, shape, bytes }: TensorEntry): HeaderLine {
-  return { name, dtype: dtype as HeaderLine["dtype"], shape, size: bytes };
-}
-
-function quantizedLine({ name, shape }: TensorEntry, format: StoredFormat): HeaderLine {
-  const [n, k] = shape as [number, number];
-  if (!isBlockDtype(format)) return { name, dtype: format, shape, size: 2 * n * k };
-  const width = (k / BLOCKS[format].length) * BLOCKS[format].bytes;
-  return { name, dtype: "U8", shape: [n, width], size: n * width };
+/** What the header says of a tensor that is kept as `dtype`. */
+function lineOf({ name, dtype: before, shape, bytes }: TensorEntry, dtype: Dtype): HeaderLine {
+  if (isBlockDtype(dtype)) {
+    const [n, k] = shape as [number, number];
+    const width = (k / BLOCKS[dtype].length) * BLOCKS[dtype].bytes;
+    return { name, dtype: "U8", shape: [n, width], size: n * width };
+  }
+  return { name, dtype, shape, size: dtype === before ? bytes : (bytes / bitsEach(before as Dtype)) * bitsEach(dtype) };
 }
 
 /** Whole rows of a matrix, a piece after the other. */

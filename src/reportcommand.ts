@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { aboutFile, openFile, readArguments, UsageError } from "./commandline.ts";
+import { plainText } from "./errors.ts";
 import { createProgress } from "./progress.ts";
 import type { QuantizeResult, QuantizeTrial } from "./quantizereport.ts";
 
@@ -68,7 +69,7 @@ export async function report(args: string[]): Promise<void> {
   const results = library.quantizeReport(attention, samples, { onProgress: (share) => progress.at(share, "trials") });
   progress.end();
   const tokens = samples.reduce((sum, { length }) => sum + length, 0) / config.dModel;
-  console.log(`${prefix}: ${config.numHeads} heads, ${samples.length} samples, ${tokens} tokens\n`);
+  console.log(`${plainText(prefix)}: ${config.numHeads} heads, ${samples.length} samples, ${tokens} tokens\n`);
   console.log(tableText(results));
 }
 

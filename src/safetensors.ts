@@ -1,9 +1,9 @@
 import { describe, HeadwiseError } from "./errors.ts";
-import { BITS, isBlockDtype, isDtype, type PlainDtype, type StoredTensor } from "./floats.ts";
+import { BITS, BLOCKS, type Dtype, isBlockDtype, isDtype, type StoredTensor } from "./floats.ts";
 import { checkHeader, headerLength } from "./header.ts";
 import { compareLines, headerText } from "./headertext.ts";
 import { expectMatrix } from "./matrix.ts";
-import { asBytes, noteQuantized, QUANTIZED } from "./quantized.ts";
+import { asBytes, noteQuantized, QUANTIZED, quantizedIn } from "./quantized.ts";
 import { type BytesOrSource, readRange, toSource } from "./ranges.ts";
 import { sizeOf, type Tensor } from "./tensor.ts";
 import { createTensorFile, type TensorEntry, type TensorFile } from "./tensorfile.ts";
@@ -18,11 +18,12 @@ export interface SafetensorsFile {
 
 /**
  * Reads a safetensors file. Everything the header says is checked before anything is returned, and then the bytes of
- * the tensors are borrowed: nothing is copied.
+ * the tensors are borrowed: nothing is copied. U8 that metadata "headwise.quantized" calls blocks has their dtype and
+ * shape, and the metadata is without that entry, so that what is read can be written again.
  * @param where The function that errors name.
  * @throws TypeError unless `bytes` are bytes; HeadwiseError `BAD_FILE`, with the tensor, the rule and the value, for
  * a file that breaks the format: truncation, bad JSON, duplicate names, sizes that overflow, ranges that overlap,
- * leave a hole or leave bytes over.
+ * leave a hole or leave bytes over, or blocks that are not as the metadata says.
  * @example
  * import { readSafetensors, writeSafetensors } from "headwise";
  * const bytes = writeSafetensors({ w: { data: new Float32Array([1, 2]), shape: [1, 2] } }, { format: "pt" });
@@ -33,11 +34,25 @@ export function readSafetensors(bytes: Uint8Array | ArrayBuffer, where = "readSa
   const file = expectBytes(where, "bytes", bytes);
   const start = 8 + headerLength(where, file.subarray(0, 8), file.length);
   const data = file.subarray(start);
-  const { metadata, entries } = checkHeader(where, file.subarray(8, start), data.length);
+  const { metadata, entries } = describeTensors(where, file.subarray(8, start), data.length);
   const tensors = new Map<string, StoredTensor>();
-  for (const [name, { dtype, shape, begin, end }] of entries)
-    tensors.set(name, { name, dtype, shape, bytes: data.subarray(begin, end) });
+  for (const { begin, end, ...tensor } of entries)
+    tensors.set(tensor.name, { ...tensor, bytes: data.subarray(begin, end) });
   return { metadata, tensors };
+}
+
+/** What a header says, with blocks for the U8 that its metadata calls so: the entry that does is spent then. */
+function describeTensors(where: string, header: Uint8Array, dataLength: number) {
+  const { metadata, entries } = checkHeader(where, header, dataLength);
+  const quantized = quantizedIn(where, metadata);
+  return {
+    metadata: new Map([...metadata].filter(([key]) => key !== QUANTIZED)),
+    entries: Array.from(entries, ([name, { dtype, shape, begin, end }]) => ({
+      ...quantized({ name, dtype, shape }, end - begin),
+      begin,
+      end,
+    })),
+  };
 }
 
 /**
@@ -58,11 +73,11 @@ export async function openSafetensors(source: BytesOrSource): Promise<TensorFile
   const from = toSource(where, source);
   const length = headerLength(where, await readRange(where, from, 0, Math.min(8, from.size)), from.size);
   const start = 8 + length;
-  const { metadata, entries } = checkHeader(where, await readRange(where, from, 8, length), from.size - start);
+  const { metadata, entries } = describeTensors(where, await readRange(where, from, 8, length), from.size - start);
   const tensors = new Map<string, TensorEntry>();
-  for (const [name, { dtype, shape, begin, end }] of entries)
-    tensors.set(name, { name, dtype, shape, offset: start + begin, bytes: end - begin });
-  return createTensorFile(from, metadata, tensors, Object.keys(BITS) as PlainDtype[]);
+  for (const { begin, end, ...tensor } of entries)
+    tensors.set(tensor.name, { ...tensor, offset: start + begin, bytes: end - begin });
+  return createTensorFile(from, metadata, tensors, Object.keys({ ...BITS, ...BLOCKS }) as Dtype[]);
 }
 
 /** A plain file name: letters, digits and ._+- and spaces, not starting with a dot. No folders, no URL syntax. */
@@ -142,7 +157,7 @@ export type WritableTensor = Tensor | Omit<StoredTensor, "name">;
 /**
  * Writes a safetensors file. Wide elements come first and the header is padded, so that every tensor lies aligned;
  * the same tensors give the same bytes in whatever order they are given. Q8_0 and Q4_0, which the format does not know, are
- * written as U8, with a metadata entry "headwise.quantized" that `readAttentionWeights` reads.
+ * written as U8, with a metadata entry "headwise.quantized" by which `readSafetensors` and `openSafetensors` read them.
  * @param tensors A Map or an object, name -> tensor.
  * @throws TypeError or RangeError for a tensor whose data does not fit its shape, or a name the format cannot hold.
  * @example

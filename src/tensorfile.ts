@@ -5,7 +5,7 @@ import { type ByteSource, readRanges } from "./ranges.ts";
 /** A tensor of an opened file. Its elements are not read yet. */
 export interface TensorEntry {
   readonly name: string;
-  /** In the words of the file's format. */
+  /** In the words of the file's format; Q8_0 or Q4_0 also where a safetensors file keeps such blocks. */
   readonly dtype: string;
   readonly shape: readonly number[];
   /** Where it lies in the file, and how many bytes it has. */

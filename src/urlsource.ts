@@ -12,8 +12,8 @@ export interface UrlSourceOptions {
  * The bytes of a URL, by HTTP range requests: a layer of a large file costs its own bytes. The first request brings
  * 64 KB and the size; a file that changes while it is read is noticed (size, ETag or Last-Modified) and refused. A page
  * reads other origins only where their answers allow it and expose `Content-Range`.
- * @throws TypeError for another argument, HeadwiseError `BAD_FILE` for a server that cannot be reached, answers with
- * another status than 206, or ignores ranges (with how many bytes it would have sent; they are not read).
+ * @throws TypeError for another argument, HeadwiseError `BAD_FILE` for a server that cannot be reached, breaks off, has an
+ * empty file, answers with another status than 206, or ignores ranges (with how many bytes it would have sent; they are not read).
  * @example
  * import { openSafetensors, urlSource, writeSafetensors } from "headwise";
  * const bytes = writeSafetensors({ w: { data: Float32Array.of(1, 2), shape: [2] } });

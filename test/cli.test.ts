@@ -1,7 +1,18 @@
 // The command line, as source and as built, and what it is made of: files quantised in pieces, and progress.
 
 import { execFileSync, spawn, spawnSync } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { open } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
@@ -173,13 +184,12 @@ test("--include and --keep choose by name, and a second run adds to what the fir
     run("quantize", input, once, "--weights", "q4", "--include", "attn|lm_head", "--keep", "[kv]_proj").status,
   ).toBe(0);
   const changed = (name: string) =>
-    Object.entries(dtypesOf(name)).flatMap(([tensor, dtype]) => (dtype === "U8" ? [tensor] : []));
+    Object.entries(dtypesOf(name)).flatMap(([tensor, dtype]) => (dtype.startsWith("Q") ? [tensor] : []));
   const [q, k, v, o] = attentionNames as [string, string, string, string];
   expect(changed("once.safetensors").sort()).toEqual(["lm_head.weight", o, q].sort());
   expect(run("quantize", once, twice, "--weights", "q8").status).toBe(0);
   expect(changed("twice.safetensors").sort()).toEqual(["lm_head.weight", k, o, q, v].sort());
-  const note = JSON.parse(readSafetensors(readFileSync(twice)).metadata.get("headwise.quantized") as string);
-  expect([note[q].format, note[k].format, note["lm_head.weight"].format]).toEqual(["Q4_0", "Q8_0", "Q4_0"]);
+  expect(dtypesOf("twice.safetensors")).toMatchObject({ [q]: "Q4_0", [k]: "Q8_0", "lm_head.weight": "Q4_0" });
   expect(Buffer.compare(partOf(twice, q), partOf(once, q))).toBe(0);
 });
 
@@ -236,6 +246,7 @@ test("what is wrong is said in a line, with 2 for the command line and 1 for the
     [["quantize", input], 2, "headwise quantize: expected two files, got 1"],
     [["quantize", input, to], 2, "headwise quantize: --weights expected q8, q4, f16, bf16, got none"],
     [["quantize", input, to, "--weights", "q5"], 2, "headwise quantize: --weights expected q8, q4, f16, bf16, got q5"],
+    [["quantize", input, to, "--weights", "--keep"], 2, "headwise quantize: Option '--weights' argument is ambiguous"],
     [["quantize", input, to, ...q8, "--fast"], 2, "headwise quantize: Unknown option '--fast'"],
     [["quantize", input, to, ...q8, "--keep", "("], 2, "headwise quantize: --keep expected a regular expression, got "],
     [["quantize", at("none"), to, ...q8], 1, "headwise quantize: IN expected a file that can be read, got ENOENT"],
@@ -283,7 +294,76 @@ test("--force writes over a file, also over the one that is read", () => {
   const input = write("over.safetensors", model);
   expect(run("quantize", input, input, "--weights", "q4").status).toBe(1);
   expect(run("quantize", input, input, "--weights", "q4", "--force").status).toBe(0);
-  expect(dtypesOf("over.safetensors")[attentionNames[0] as string]).toBe("U8");
+  expect(dtypesOf("over.safetensors")[attentionNames[0] as string]).toBe("Q4_0");
+});
+
+test("OUT that is no file is refused before anything is read", () => {
+  mkdirSync(at("a-folder"));
+  const paths = [at("a-folder"), ...(process.platform === "win32" ? [] : ["/dev/null"])];
+  for (const path of paths)
+    for (const force of [[], ["--force"]])
+      expect(run("quantize", at("none"), path, "--weights", "q8", ...force)).toMatchObject({
+        status: 1,
+        stderr: `headwise quantize: OUT expected a regular file, got ${path}\n`,
+      });
+  rmSync(at("a-folder"), { recursive: true });
+});
+
+describe.skipIf(process.platform === "win32")("on file systems with links and modes", () => {
+  test("a file that is replaced keeps its mode, a link leads to what is replaced or made", () => {
+    const input = write("linked-in.safetensors", model);
+    writeFileSync(at("target"), "");
+    // Of no usual umask.
+    chmodSync(at("target"), 0o626);
+    symlinkSync("target", at("link"));
+    symlinkSync(at("link"), at("link-to-link"));
+    symlinkSync("made", at("link-to-none"));
+    expect(run("quantize", input, at("link-to-link"), "--weights", "q8", "--force").stderr).toBe("");
+    expect(run("quantize", input, at("link-to-none"), "--weights", "q8").stderr).toBe("");
+    for (const link of ["link", "link-to-link", "link-to-none"])
+      expect(lstatSync(at(link)).isSymbolicLink()).toBe(true);
+    expect(statSync(at("target")).mode & 0o777).toBe(0o626);
+    expect(Buffer.compare(readFileSync(at("target")), readFileSync(at("made")))).toBe(0);
+    expect(dtypesOf("target")[attentionNames[0] as string]).toBe("Q8_0");
+    symlinkSync("round", at("round"));
+    expect(run("quantize", input, at("round"), "--weights", "q8").stderr).toContain(
+      "headwise quantize: OUT expected a path that can be written, got ELOOP",
+    );
+  });
+
+  test("a disk that takes no more is said, and nothing is left behind", () => {
+    const input = write("wider.safetensors", { "a.weight": tensor(256, 256) });
+    const before = readdirSync(folder).sort();
+    // Files may have 16 blocks of 512 or 1024 bytes.
+    const command = 'ulimit -f 16; exec "$0" "$@"';
+    const args = [process.execPath, cli, "quantize", input, at("never.safetensors"), "--weights", "q8"];
+    const { status, stderr } = spawnSync("sh", ["-c", command, ...args], { encoding: "utf8" });
+    expect([status, stderr]).toEqual([
+      1,
+      "headwise quantize: OUT expected a path that can be written, got EFBIG: file too large, write\n",
+    ]);
+    expect(readdirSync(folder).sort()).toEqual(before);
+  });
+});
+
+test("names do not steer the terminal", () => {
+  const name = "\u001b[2J\u009b31m\u007f\u202e.weight";
+  const input = write("names.safetensors", { [name]: tensor(2, 32), [`${name}.odd.weight`]: tensor(2, 33) });
+  const { stdout } = run("quantize", input, at("names-out.safetensors"), "--weights", "q8");
+  expect(stdout).toContain(", of \ufffd[2J\ufffd31m\ufffd\ufffd.weight\n");
+  expect(stdout).toContain("kept \ufffd[2J\ufffd31m\ufffd\ufffd.weight.odd.weight: ");
+  const nan = write("nan-name.safetensors", {
+    [name]: { data: new Float32Array(32).fill(Number.NaN), shape: [1, 32] },
+  });
+  expect(run("quantize", nan, at("never.safetensors"), "--weights", "q8").stderr).toContain(
+    'tensor "\\u001b[2J\ufffd31m\ufffd\ufffd.weight" expected numbers',
+  );
+});
+
+test("a matrix without rows is read again after it was quantised", () => {
+  const input = write("empty.safetensors", { "a.weight": { data: new Float32Array(0), shape: [0, 32] } });
+  expect(run("quantize", input, at("empty-q8.safetensors"), "--weights", "q8").status).toBe(0);
+  expect(dtypesOf("empty-q8.safetensors")).toEqual({ "a.weight": "Q8_0" });
 });
 
 test("an interrupted run leaves neither a file nor a part of one", async () => {

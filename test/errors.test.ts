@@ -347,6 +347,7 @@ test("every wrong call throws its text and changes nothing", async () => {
       [() => cache.truncate(4), RangeError, "length expected an integer from 0 to 3, got 4"],
       [() => cache.truncate("1" as never), TypeError, 'length expected an integer from 0 to 3, got "1"'],
       [() => goneCache.truncate(0), "RELEASED", "cache was released"],
+      [() => deadCache.truncate(0), "RELEASED", "cache.kernels was released"],
     ],
     read: [
       [() => goneCache.read(), "RELEASED", "cache was released"],
@@ -665,7 +666,7 @@ test("every wrong call throws its text and changes nothing", async () => {
       [
         () => readSafetensors(Uint8Array.of(255, 255, 255, 255, 255, 255, 255, 255)),
         "BAD_FILE",
-        "header length expected <= 100000000 bytes, got 18446744073709551615",
+        "header length expected <= 100000000 bytes, got 18446744073709551615 (the file begins with ff ff ff ff ff ff ff ff)",
       ],
       [
         () => readSafetensors(Uint8Array.of(3, 0, 0, 0, 0, 0, 0, 0, 123, 125)),

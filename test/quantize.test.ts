@@ -11,11 +11,13 @@ import {
   quantizeTensor,
   readAttentionWeights,
   readSafetensors,
+  readSafetensorsIndex,
   type StoredTensor,
   type Tensor,
   toFloats,
   writeSafetensors,
 } from "../src/core.ts";
+import { asBytes } from "../src/quantized.ts";
 import { narrowBf16, narrowF16, widenF16 } from "../src/reference/half.ts";
 import { createRandom, floats } from "./kernels/harness.ts";
 import { firstDifference, kernelsOf, matrix, randomWeights } from "./layers.ts";
@@ -85,6 +87,12 @@ test("what cannot be quantised is refused", () => {
   const ones = Array<number>(32).fill(1);
   const refused: [() => unknown, string][] = [
     [() => quantizeTensor(make(ones, [32, 1]), "Q8_0"), "rows of whole blocks of 32, got shape [32, 1]"],
+    [() => quantizeTensor(make([1], []), "Q8_0"), "rows of whole blocks of 32, got shape []"],
+    [() => quantizeTensor(make([1], []), "Q4_0"), "rows of whole blocks of 32, got shape []"],
+    [
+      () => toFloats({ name: "s", dtype: "Q8_0", shape: [], bytes: new Uint8Array(34) }),
+      'toFloats: tensor "s" expected rows of whole blocks (32) for Q8_0, got []',
+    ],
     [() => quantizeTensor(make(ones.with(3, Number.NaN)), "Q8_0"), "tensor expected finite numbers, got NaN"],
     [() => quantizeTensor(make(ones.with(3, Number.NaN)), "Q4_0"), "tensor expected finite numbers, got NaN"],
     [() => quantizeTensor(make(ones.with(9, -Infinity)), "Q4_0"), "tensor expected finite numbers, got Infinity"],
@@ -114,22 +122,33 @@ function quantisedFile(seed: number) {
   return { blocks, tensors: Object.fromEntries(named) };
 }
 
-test("a file keeps blocks as U8 and metadata, and gives the layer that they give", async () => {
+/** What the header of a file says. */
+function headerOf(bytes: Uint8Array): Record<string, Record<string, unknown>> {
+  const length = Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true));
+  return JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
+}
+
+test("a file keeps blocks as U8 and metadata, and gives the tensors and the layer that they give", async () => {
   const { blocks, tensors } = quantisedFile(4);
   const bytes = writeSafetensors(tensors, { made: "here" });
   const reversed = Object.fromEntries(Object.entries(tensors).reverse());
   expect(writeSafetensors(reversed, { made: "here" })).toEqual(bytes);
   const file = readSafetensors(bytes);
-  expect(file.metadata.get("made")).toBe("here");
-  expect(JSON.parse(file.metadata.get("headwise.quantized") as string)).toEqual({
+  expect([...file.metadata]).toEqual([["made", "here"]]);
+  const { __metadata__: notes, "l.q_proj.weight": q } = headerOf(bytes);
+  expect(JSON.parse(notes?.["headwise.quantized"] as string)).toEqual({
     "l.k_proj.weight": { format: "Q4_0", shape: [32, 64] },
     "l.o_proj.weight": { format: "Q4_0", shape: [64, 64] },
     "l.q_proj.weight": { format: "Q8_0", shape: [64, 64] },
   });
-  const q = file.tensors.get("l.q_proj.weight") as StoredTensor;
-  expect([q.dtype, q.shape, q.bytes.length]).toEqual(["U8", [64, 68], 64 * 68]);
+  expect(q).toMatchObject({ dtype: "U8", shape: [64, 68] });
+  for (const [name, tensor] of file.tensors) expect(tensor).toEqual({ ...tensors[name], name });
+  expect(writeSafetensors(file.tensors, file.metadata)).toEqual(bytes);
 
   const opened = await openSafetensors(bytes);
+  expect([...opened.metadata]).toEqual([...file.metadata]);
+  expect(opened.tensors.get("l.q_proj.weight")).toMatchObject({ dtype: "Q8_0", shape: [64, 64], bytes: 64 * 68 });
+  expect(await opened.read("l.q_proj.weight")).toEqual(file.tensors.get("l.q_proj.weight"));
   const layer = { metadata: opened.metadata, tensors: await opened.readAll(opened.tensors.keys()) };
   using kernels = await kernelsOf("simd");
   const x = floats(createRandom(5), 7 * 64);
@@ -143,6 +162,38 @@ test("a file keeps blocks as U8 and metadata, and gives the layer that they give
     const got = run(readAttentionWeights(source, "l.", LAYER));
     expect(got.formats).toEqual(want.formats);
     expect(firstDifference(got.y, want.y)).toBe(-1);
+  }
+});
+
+test("each shard of an index says of its own tensors what they are", () => {
+  const { blocks, tensors } = quantisedFile(10);
+  const shards = Object.fromEntries(
+    Object.entries(tensors).map(([name, tensor], i) => [`${i}.safetensors`, writeSafetensors({ [name]: tensor })]),
+  );
+  const weight_map = Object.fromEntries(Object.keys(tensors).map((name, i) => [name, `${i}.safetensors`]));
+  const file = readSafetensorsIndex({ weight_map }, (name) => shards[name] as Uint8Array);
+  expect(readAttentionWeights(file, "l.", LAYER)).toMatchObject({
+    wq: { dtype: "Q8_0", shape: [64, 64], bytes: blocks.wq.bytes },
+    wk: { dtype: "Q4_0", shape: [32, 64], bytes: blocks.wk.bytes },
+    wv: { data: toFloats(blocks.wv) },
+    wo: { dtype: "Q4_0", shape: [64, 64], bytes: blocks.wo.bytes },
+  });
+  shards["0.safetensors"] = writeSafetensors({ w: blocks.wv }, { "headwise.quantized": "[]" });
+  expect(
+    () =>
+      readSafetensorsIndex({ weight_map }, (name) => shards[name] as Uint8Array).tensors.get("l.q_proj.weight")?.dtype,
+  ).toThrow('readSafetensorsIndex: shard "0.safetensors": metadata "headwise.quantized" expected an object, got Array');
+});
+
+test("matrices without rows or without columns are written and read as blocks too", () => {
+  for (const shape of [
+    [0, 32],
+    [5, 0],
+  ]) {
+    const empty = quantizeTensor({ data: new Float32Array(0), shape }, "Q4_0");
+    const read = readSafetensors(writeSafetensors({ empty })).tensors.get("empty");
+    expect(read).toMatchObject({ dtype: "Q4_0", shape });
+    expect(toFloats(read as StoredTensor)).toEqual(new Float32Array(0));
   }
 });
 
@@ -164,13 +215,15 @@ test("fused rows of a file are blocks too, also where heads lie in groups", () =
 
 test("metadata that breaks its form, or does not fit its tensor, is refused with the rule", () => {
   const { tensors } = quantisedFile(7);
-  const file = readSafetensors(writeSafetensors(tensors));
-  const read = (entry: unknown) => {
-    const text = typeof entry === "string" ? entry : JSON.stringify(entry);
-    const metadata = new Map([["headwise.quantized", text]]);
-    return readAttentionWeights({ metadata, tensors: file.tensors }, "l.");
-  };
-  const notes = JSON.parse(file.metadata.get("headwise.quantized") as string) as Record<string, object>;
+  const plain = new Map(Object.entries(tensors).map(([name, tensor]) => [name, asBytes({ ...tensor, name })]));
+  const textOf = (entry: unknown) => (typeof entry === "string" ? entry : JSON.stringify(entry));
+  const read = (entry: unknown) =>
+    readAttentionWeights(writeSafetensors(plain, { "headwise.quantized": textOf(entry) }), "l.");
+  /** The same of a file that another reader has read. */
+  const readOther = (entry: unknown) =>
+    readAttentionWeights({ metadata: new Map([["headwise.quantized", textOf(entry)]]), tensors: plain }, "l.");
+  const { __metadata__: metadata } = headerOf(writeSafetensors(tensors));
+  const notes = JSON.parse(metadata?.["headwise.quantized"] as string) as Record<string, object>;
   const name = "l.q_proj.weight";
   const refused: [unknown, string][] = [
     ["{", 'metadata "headwise.quantized" expected valid JSON, got "{"'],
@@ -178,6 +231,7 @@ test("metadata that breaks its form, or does not fit its tensor, is refused with
     [{ [name]: 8 }, `metadata "headwise.quantized" of "${name}" expected { format, shape }, got 8`],
     [{ [name]: { format: "Q5_0", shape: [64, 64] } }, 'expected format Q8_0 or Q4_0, got "Q5_0"'],
     [{ [name]: { format: "Q8_0", shape: [64, 63] } }, "expected shape [n, k], k a multiple of 32, got [64,63]"],
+    [{ [name]: { format: "Q8_0", shape: [-1, 32] } }, "expected shape [n, k], k a multiple of 32, got [-1,32]"],
     [{ [name]: { format: "Q8_0", shape: [4096] } }, "expected shape [n, k], k a multiple of 32, got [4096]"],
     [{ [name]: { format: "Q8_0" } }, "expected shape [n, k], k a multiple of 32, got undefined"],
     [
@@ -196,14 +250,16 @@ test("metadata that breaks its form, or does not fit its tensor, is refused with
     ],
   ];
   for (const [entry, text] of refused)
-    try {
-      read(entry);
-      expect.unreachable(text);
-    } catch (error) {
-      expect(error).toBeInstanceOf(HeadwiseError);
-      expect((error as HeadwiseError).code).toBe("BAD_FILE");
-      expect((error as Error).message).toContain(text);
-    }
+    for (const run of [read, readOther])
+      try {
+        run(entry);
+        expect.unreachable(text);
+      } catch (error) {
+        expect(error).toBeInstanceOf(HeadwiseError);
+        expect((error as HeadwiseError).code).toBe("BAD_FILE");
+        expect((error as Error).message).toContain(text);
+      }
+  expect(readOther(notes).wq).toMatchObject({ dtype: "Q8_0", shape: [64, 64] });
   expect(read({ ...notes, "another.layer": { format: "Q8_0", shape: [1, 32] } }).wq).toMatchObject({ dtype: "Q8_0" });
 });
 

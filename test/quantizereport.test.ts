@@ -335,6 +335,9 @@ test("deviations of crafted numbers", () => {
   const opposite = new DeviationSum();
   opposite.add([1, 2], [-1, -2], 0, 2);
   expect(opposite.result()).toEqual({ relative: 2, cosine: -1, largest: 2 });
+  const lost = new DeviationSum();
+  lost.add([1, 2], [1, Number.NaN], 0, 2);
+  expect(lost.result()).toEqual({ relative: Number.NaN, cosine: Number.NaN, largest: Number.NaN });
   const nothing = new DeviationSum();
   nothing.add([0], [1], 0, 1);
   expect(nothing.result()).toEqual({

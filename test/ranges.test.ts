@@ -256,6 +256,7 @@ describe("urlSource", () => {
       };
     })();
   const url = "https://example.com/m";
+  const EMPTY = "a file with bytes in it, got an empty file";
   const read = async (lie: Parameters<typeof server>[0]) =>
     (await urlSource(url, { fetch: server(lie) })).read(100_000, 50);
 
@@ -288,7 +289,22 @@ describe("urlSource", () => {
       "206 for a range, from a server that gives ranges, got 200 and all 7 bytes",
     ],
     ["has no such file", (answer) => Object.assign(answer, { status: 404 }), "206 for a range, got 404"],
-    ["has an empty one", (answer) => Object.assign(answer, { status: 416 }), "206 for a range, got 416"],
+    ["has an empty one", (answer) => Object.assign(answer, { status: 416 }), EMPTY],
+    [
+      "has an empty one and sends all of it",
+      (answer) => Object.assign(answer, { status: 200, headers: { "Content-Length": "0" } }),
+      EMPTY,
+    ],
+    [
+      "has an empty one and names a range of it",
+      (answer) => Object.assign(answer, { headers: { "Content-Range": "bytes 0-0/0" }, body: new Uint8Array() }),
+      EMPTY,
+    ],
+    [
+      "has an empty one later",
+      (answer, asked) => asked === 1 && Object.assign(answer, { status: 416 }),
+      "206 for a range, got 416",
+    ],
     [
       "hides Content-Range",
       (answer) => Object.assign(answer, { headers: {} }),
@@ -359,6 +375,32 @@ describe("urlSource", () => {
       message: `urlSource: url "${gone}" expected an answer, got TypeError: fetch failed`,
       cause: expect.any(TypeError),
     });
+  });
+
+  test("a connection that breaks is a bad file with its cause, in the first answer too", async () => {
+    for (const breaks of [0, 1]) {
+      let asked = 0;
+      const lost = new TypeError("terminated");
+      const fetch: RangeFetch = async (to, init) => {
+        const answer = await server(() => {})(to, init);
+        const body = new ReadableStream({ start: (controller) => controller.error(lost) });
+        return asked++ === breaks ? new Response(body, answer) : answer;
+      };
+      await expect(urlSource(url, { fetch }).then((source) => source.read(100_000, 50))).rejects.toMatchObject({
+        code: "BAD_FILE",
+        message: `urlSource: url "${url}" expected ${["65536 bytes at 0", "50 bytes at 100000"][breaks]}, got ${lost}`,
+        cause: lost,
+      });
+    }
+  });
+
+  test.each([
+    [undefined, "undefined"],
+    [{ status: 206 }, "Object"],
+  ])("a fetch that gives %o is refused", async (answer, got) => {
+    expect(await refusalOf(() => urlSource(url, { fetch: async () => answer as never }))).toBe(
+      `urlSource: url "${url}" expected a Response, got ${got}`,
+    );
   });
 
   test("wrong arguments are named", async () => {

@@ -359,6 +359,10 @@ describe("errors", () => {
       expect(await refused(() => createShardedCache(attention, { maxSeqLen: 0 }))).toBe(
         "RangeError createShardedCache: maxSeqLen expected an integer >= 1, got 0",
       );
+      // @ts-expect-error: caches in shards are float32.
+      expect(await refused(() => createShardedCache(attention, { maxSeqLen: 1, format: "q8" }))).toBe(
+        'TypeError createShardedCache: options expected only maxSeqLen, batch, got "format"',
+      );
       expect(await refused(() => createShardedCache(attention, { maxSeqLen: 2 ** 31 - 1 }))).toContain(
         "OUT_OF_MEMORY createCache: ",
       );

@@ -1,14 +1,12 @@
 import { FORMAT_F16, FORMAT_F32, FORMAT_Q8, PAGE, PANEL, QUAD } from "../../assembly/layout.ts";
 import type { Page, Reference } from "../abi.ts";
 import { narrowF16, widenF16 } from "./half.ts";
+import { integerOf, magnitude, scaleOf } from "./integers.ts";
 
 interface Dims {
   readonly headDim: number;
   readonly valueDim: number;
 }
-
-/** Rows of integers of nothing larger count as zeros. */
-const LEAST = 2 ** -110;
 
 const wholePanels = (valueDim: number): number => PANEL * Math.ceil(valueDim / PANEL);
 const isInteger = (format: number): boolean => format !== FORMAT_F32 && format !== FORMAT_F16;
@@ -101,22 +99,10 @@ function write(page: Page, { format, at, upper }: Place, x: number): void {
   else view.setUint8(at, (view.getUint8(at) & (upper ? 15 : 240)) | ((x + 8) << (upper ? 4 : 0)));
 }
 
-/** The integer next to x, the even one of two. */
-export function nearest(x: number): number {
-  const floor = Math.floor(x);
-  const rest = x - floor;
-  return rest > 0.5 || (rest === 0.5 && floor % 2 !== 0) ? floor + 1 : floor;
-}
-
 /** A row as integers up to `most` times one scale: NaN and zeros for a row that is not finite. */
 export function quantized(row: ArrayLike<number>, most: number): { integers: number[]; scale: number } {
-  let largest = 0;
-  for (let i = 0; i < row.length; i++) largest = Math.abs(row[i]!) <= largest ? largest : Math.abs(row[i]!);
-  const finite = Array.from(row).every(Number.isFinite);
-  if (!finite || largest < LEAST) return { integers: Array.from(row, () => 0), scale: finite ? 0 : Number.NaN };
-  const factor = Math.fround(most / largest);
-  const integers = Array.from(row, (x) => nearest(Math.fround(x * factor)));
-  return { integers, scale: Math.fround(largest / most) };
+  const { scale, factor } = scaleOf(magnitude(row), most);
+  return { integers: Array.from(row, (x) => integerOf(x, factor)), scale };
 }
 
 /** K[position, d] of a kv head. */

@@ -78,10 +78,11 @@ const largest = (x: Float32Array | null) =>
   x?.reduce((most, y) => (Number.isFinite(y) ? Math.max(most, Math.abs(y)) : most), 0) ?? 0;
 
 /**
- * How far f32 may be from float64. A score is a sum of headDim products, so its error is at most headDim + 8 roundings of
- * the largest sum of magnitudes S that stands before the exponential (8: scaling the query, the rules, the shift by the max).
- * Softmax turns an error e of the scores into at most 2e of the largest value; the sum over the keys and the exponentials
- * (2.5 ulp) add kvLen + 16 roundings. What pages hold as halves or integers is as exact there as floats. Where values are denormal, each of kvLen + 16 operations may lose 2^-149.
+ * How far f32 may be from float64. A score is a sum of headDim products, so its error is at most headDim + 8 roundings
+ * of the largest sum of magnitudes S that stands before the exponential (8: scaling the query, the rules, the shift by
+ * the max). Softmax turns an error e of the scores into at most 2e of the largest value; the sum over the keys and the
+ * exponentials (2.5 ulp) add kvLen + 16 roundings. What pages hold as halves or integers is as exact there as floats.
+ * Where values are denormal, each of kvLen + 16 operations may lose 2^-149.
  */
 function tolerance({ shape, q, k, v }: Trial): { out: number; lse: number } {
   let row = 0;

@@ -2,7 +2,6 @@
 // `fused` is how the build's multiply-add rounds: once, or after the product and again after the sum.
 
 import { FORMAT_F16, FORMAT_F32, FORMAT_Q8, PAGE } from "../../assembly/layout.ts";
-import { quantized } from "../../src/reference/cache.ts";
 import { narrowF16, widenF16 } from "../../src/reference/half.ts";
 import { attends, type Trial } from "./attention-trial.ts";
 
@@ -99,12 +98,25 @@ class Row {
   }
 }
 
+/** Added to a float32 of up to 2^22 and taken off again, it leaves the nearest integer, the even one of two. */
+const ROUND = 1.5 * 2 ** 23;
+
+/** Numbers as integers up to `most` of one scale, as docs/numerics.md says. */
+function coded(row: readonly number[], most: number): { integers: number[]; scale: number } {
+  const zeros = row.map(() => 0);
+  if (!row.every(Number.isFinite)) return { integers: zeros, scale: Number.NaN };
+  const largest = Math.max(0, ...row.map(Math.abs));
+  if (largest < 2 ** -110) return { integers: zeros, scale: 0 };
+  const factor = f(most / largest);
+  return { integers: row.map((x) => f(f(f(x * factor) + ROUND) - ROUND)), scale: f(largest / most) };
+}
+
 /** A head's key or value as a page of a format keeps it: floats, or integers and their scale. */
 function stored(x: Float32Array, at: number, length: number, format: number): { numbers: number[]; scale?: number } {
-  const row = x.subarray(at, at + length);
-  if (format === FORMAT_F32) return { numbers: Array.from(row) };
-  if (format === FORMAT_F16) return { numbers: Array.from(row, (one) => widenF16(narrowF16(one))) };
-  const { integers, scale } = quantized(row, format === FORMAT_Q8 ? 127 : 7);
+  const row = Array.from(x.subarray(at, at + length));
+  if (format === FORMAT_F32) return { numbers: row };
+  if (format === FORMAT_F16) return { numbers: row.map((one) => widenF16(narrowF16(one))) };
+  const { integers, scale } = coded(row, format === FORMAT_Q8 ? 127 : 7);
   return { numbers: integers, scale };
 }
 
@@ -123,7 +135,7 @@ export function oracleRow(trial: Trial, t: number, h: number, fused: boolean): {
     return cap ? f(tanh(mad, s) * f(f(shape.softcap) * LOG2_E)) : s;
   };
 
-  const codes = quantized(qs, 8191);
+  const codes = coded(qs, 8191);
   const scoreIntegers = (integers: readonly number[], scale: number): number => {
     const sum = integers.reduce((total, x, d) => total + x * codes.integers[d]!, 0);
     const s = f(f(sum) * f(codes.scale * scale));
@@ -172,7 +184,7 @@ export function oracleRow(trial: Trial, t: number, h: number, fused: boolean): {
       if (value.scale === undefined) for (let d = 0; d < valueDim; d++) row.o[d] = mad(w, value.numbers[d]!, row.o[d]!);
     });
     if (formats >> 2 > FORMAT_F16) {
-      const p = quantized(
+      const p = coded(
         keys.map((j, i) => f(weights[i]! * vRows.get(j)!.scale!)),
         16383,
       );

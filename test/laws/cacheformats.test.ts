@@ -1,7 +1,7 @@
-// The identity law for caches in every format: the same bits for one prefill, any chunks of it, token by token, any batch
-// and many calls at once, while pages change their format as they age.
+// The identity law for caches in every format: the same bits for one prefill, any chunks of it, token by token, any
+// batch and many calls at once, while pages change their format as they age.
 
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import {
   type Attention,
   attend,
@@ -11,10 +11,12 @@ import {
   type CacheOptions,
   createAttention,
   createCache,
+  HeadwiseError,
   type Kernels,
   plan,
 } from "../../src/core.ts";
 import { pageTable } from "../../src/pages.ts";
+import { chunkRows } from "../../src/scratch.ts";
 import { createRandom, floats, type Random } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, randomWeights, shippedBuilds, threadedKernels } from "../layers.ts";
 
@@ -232,8 +234,50 @@ describe("a cache of any format", () => {
     expect(formatOf(undefined)).toEqual([{ keys: "f32", values: "f32" }]);
     expect(formatOf("q8")).toEqual([{ keys: "q8", values: "q8" }]);
     expect(formatOf(AGING)).toEqual(AGING);
+    const stages = formatOf(AGING);
+    expect([stages, ...stages].every(Object.isFrozen)).toBe(true);
     attention.release();
   });
+
+  test("has outputs as far from those of a float32 cache as docs/numerics.md says", async () => {
+    using kernels = await kernelsOf("simd");
+    const config = { dModel: 512, numHeads: 16, numKvHeads: 4, headDim: 64, causal: true } as const;
+    const random = createRandom(8);
+    const attention = createAttention(kernels, config, randomWeights(random, config));
+    const x = floats(random, 512 * 512);
+    const want = inPieces(attention, x, "f32", [512]);
+    const squares = (y: Float32Array) => y.reduce((sum, one) => sum + one ** 2, 0);
+    for (const [format, measured] of [
+      ["f16", 2.7e-4],
+      ["q8", 7.7e-3],
+      ["q4", 1.4e-1],
+      [{ keys: "q8", values: "q4" }, 1.1e-1],
+    ] as [Format, number][]) {
+      const error = inPieces(attention, x, format, [512]).map((y, i) => y - (want[i] as number));
+      const relative = Math.sqrt(squares(error) / squares(want));
+      expect(relative, JSON.stringify(format)).toBeLessThan(1.2 * measured);
+      expect(relative, JSON.stringify(format)).toBeGreaterThan(measured / 1.2);
+    }
+    attention.release();
+  });
+});
+
+test("keys of more than 2048 components stay floats: integer products of more could leave 32 bits", async () => {
+  using kernels = await kernelsOf("simd");
+  for (const headDim of [2048, 2052]) {
+    const config = { dModel: 4, numHeads: 1, headDim, valueDim: 4 };
+    const attention = createAttention(kernels, config, randomWeights(createRandom(1), config));
+    const keysAs = (keys: "q8" | "q4" | "f16") =>
+      createCache(attention, { maxSeqLen: 1, format: { keys, values: "q8" } });
+    expect(keysAs("f16").length).toBe(0);
+    for (const keys of ["q8", "q4"] as const)
+      if (headDim === 2048) expect(keysAs(keys).length).toBe(0);
+      else
+        expect(() => keysAs(keys)).toThrow(
+          new RangeError(`createCache: format.keys expected "f32" or "f16" for headDim above 2048, got "${keys}"`),
+        );
+    attention.release();
+  }
 });
 
 describe("a cache whose tokens age", () => {
@@ -268,17 +312,22 @@ describe("a cache whose tokens age", () => {
       // Between steps, and when all is done but not yet part of the cache.
       for (const end of [0.3, 0.6, 0.9, 1]) {
         const stop = new AbortController();
-        const aged: number[] = [];
+        const formats = () =>
+          Array.from(kernels.memory.u32(pageTable(cache.pages, 0), Math.ceil(tokens / 128)), (entry) => entry & 15);
+        const before = formats();
+        let meanwhile = before;
         const onProgress = (done: number) => {
           if (done < end) return;
-          aged.push(...kernels.memory.u32(pageTable(cache.pages, 0), 10));
+          meanwhile = formats();
           stop.abort();
         };
-        const before = Array.from(kernels.memory.u32(pageTable(cache.pages, 0), 10));
         await expect(
           attendAsync(attention, more, { cache, signal: stop.signal, onProgress, sliceMs: 1e-6 }),
         ).rejects.toThrow();
-        expect(aged).not.toEqual(before);
+        // The first 108 rows may end in the page that the last token is in.
+        if (end > 0.5) expect(meanwhile).not.toEqual(before);
+        expect(formats()).toEqual(before);
+        expect(cache.pages.aging?.old).toEqual([]);
         expect(cache.length).toBe(tokens);
         expect(cache.read()).toEqual(other.read());
       }
@@ -289,6 +338,74 @@ describe("a cache whose tokens age", () => {
       expect(firstDifference(got, want), `${tokens} tokens`).toBe(-1);
       attention.release();
     }
+  });
+
+  test.each(["truncate", "read", "attend", "release"])(
+    "is as it was for %s after a kernel has failed",
+    async (next) => {
+      using kernels = await kernelsOf("simd");
+      const { attention, x, dModel, cache, other } = await aged(kernels, 500);
+      const { table } = kernels;
+      let calls = 0;
+      const failing = vi.spyOn(kernels, "table", "get").mockReturnValue({
+        ...table,
+        attention_f32(...args) {
+          if (++calls === 5) throw new Error("failed");
+          table.attention_f32(...args);
+        },
+      });
+      const more = x.subarray(500 * dModel, 1000 * dModel);
+      expect(() => attend(attention, more, { cache })).toThrow("failed");
+      failing.mockRestore();
+      expect(cache.pages.aging?.old).not.toEqual([]);
+      expect(cache.length).toBe(500);
+      if (next === "release") cache.release();
+      else if (next === "read") expect(cache.read()).toEqual(other.read());
+      else {
+        for (const one of next === "truncate" ? [cache, other] : []) one.truncate(0);
+        const [got, want] = [cache, other].map((one) => attend(attention, more, { cache: one })) as [
+          Float32Array,
+          Float32Array,
+        ];
+        expect(firstDifference(got, want)).toBe(-1);
+        expect(cache.read()).toEqual(other.read());
+      }
+      expect(cache.pages.aging?.old).toEqual([]);
+      attention.release();
+    },
+  );
+
+  test.each([
+    {
+      format: [
+        { keys: "q8", values: "q8", tokens: 128 },
+        { keys: "q8", values: "q4" },
+      ] as Format,
+      part: "key",
+    },
+    {
+      format: [
+        { keys: "q8", values: "q8", tokens: 128 },
+        { keys: "q4", values: "q8" },
+      ] as Format,
+      part: "value",
+    },
+  ] as const)("keeps every bit of the $part that changes no format", async ({ format, part }) => {
+    using kernels = await kernelsOf("simd");
+    const config = { dModel: 4, numHeads: 1, causal: true } as const;
+    const eye = { data: Float32Array.from({ length: 16 }, (_, i) => Number(i % 5 === 0)), shape: [4, 4] };
+    const attention = createAttention(kernels, config, { wq: eye, wk: eye, wv: eye, wo: eye });
+    const x = floats(createRandom(12), 700 * 4);
+    // Its scale times 127 overflows: encoded once more, all four would be NaN.
+    x[4] = (2 - 2 ** -23) * 2 ** 127;
+    const [aged, plain] = ([format, "q8"] as const).map((one) => {
+      using cache = createCache(attention, { maxSeqLen: 700, format: one });
+      attend(attention, x, { cache });
+      return cache.read()[part].data;
+    }) as [Float32Array, Float32Array];
+    expect(Array.from(plain.subarray(4, 8), Number.isNaN)).toEqual([false, false, false, false]);
+    expect(firstDifference(aged, plain)).toBe(-1);
+    attention.release();
   });
 
   test("is cut where nothing has aged since, and says to what it can be", async () => {
@@ -334,27 +451,108 @@ describe("a cache whose tokens age", () => {
     attention.release();
   });
 
-  test("has one call at a time", async () => {
+  test("is as old as its last key for queries placed elsewhere, also where their rows are the keys", async () => {
     using kernels = await kernelsOf("simd");
-    const { attention, x, dModel, cache } = await aged(kernels, 10);
-    const [one, two] = [x.subarray(0, dModel), x.subarray(dModel, 2 * dModel)];
-    const running = attendAsync(attention, x.subarray(0, 600 * dModel), { cache, sliceMs: 1e-6 });
-    expect(() => cache.read()).toThrow("read: cache expected one that no attendAsync is using");
-    await running;
-    const calls = [
-      { x: one, cache },
-      { x: two, cache },
-    ];
-    expect(() => attendMany(attention, calls)).toThrow(
-      "attendMany, call 1: cache expected one of its own, got that of call 0",
+    const config = { dModel: 8, numHeads: 1, causal: true } as const;
+    const random = createRandom(6);
+    const attention = createAttention(kernels, config, randomWeights(random, config));
+    const [x, more] = [floats(random, 300 * 8), floats(random, 600 * 8)];
+    const [same, copied] = [more, more.slice()].map((keys) => {
+      using cache = createCache(attention, { maxSeqLen: 900, format: AGING });
+      attend(attention, x, { cache });
+      return { y: attend(attention, more, { cache, keys, align: "start" }), read: cache.read() };
+    });
+    expect(same).toEqual(copied);
+    attention.release();
+  });
+
+  test("has slots for chunks of 256 rows that begin anywhere in a page", async () => {
+    using kernels = await kernelsOf("relaxed");
+    const config = { dModel: 1100, numHeads: 40, headDim: 16, causal: true } as const;
+    const random = createRandom(3);
+    const attention = createAttention(kernels, config, randomWeights(random, config));
+    expect(chunkRows(attention.config, 640)).toBe(256);
+    const x = floats(random, 640 * 1100);
+    const once = inPieces(attention, x, AGING, [640]);
+    expect(firstDifference(inPieces(attention, x, AGING, [127, 256, 257]), once)).toBe(-1);
+    attention.release();
+  });
+
+  test.each([
+    { format: "q8" as Format, ages: false },
+    { format: AGING, ages: true },
+  ])("is for a call that appends alone, and for any that read, where tokens age: $ages", async ({ format, ages }) => {
+    using kernels = await kernelsOf("simd");
+    const config = { dModel: 16, numHeads: 2, headDim: 8, causal: true } as const;
+    const random = createRandom(1);
+    const attention = createAttention(kernels, config, randomWeights(random, config));
+    using cache = createCache(attention, { maxSeqLen: 1000, format });
+    attend(attention, floats(random, 300 * 16), { cache });
+    const [long, one] = [floats(random, 400 * 16), floats(random, 16)];
+    const reads = { cache, append: false, align: "end" } as const;
+    const refused = (error: Error, run: () => unknown) =>
+      ages ? expect(run).toThrow(error) : expect(run).not.toThrow();
+    const inUse = (where: string) =>
+      new HeadwiseError("IN_USE", `${where}: cache expected one that no attendAsync is using`);
+
+    const reading = attendAsync(attention, long, { ...reads, sliceMs: 1e-6 });
+    const y = attend(attention, one, reads);
+    expect(cache.read().key.shape[2]).toBe(300);
+    refused(inUse("attend"), () => attend(attention, one, { cache }));
+    await reading;
+
+    const appending = attendAsync(attention, long, { cache, sliceMs: 1e-6 });
+    refused(inUse("attend"), () => attend(attention, one, reads));
+    refused(inUse("read"), () => cache.read());
+    expect(() => attend(attention, one, { cache })).toThrow(inUse("attend"));
+    await appending;
+
+    cache.truncate(0);
+    attend(attention, long, { cache });
+    const alone = attend(attention, one, reads);
+    expect(
+      attendMany(attention, [
+        { x: one, ...reads },
+        { x: one, ...reads },
+      ]),
+    ).toEqual([alone, alone]);
+    expect(firstDifference(y, alone)).not.toBe(-1);
+    const shared = new RangeError("attendMany, call 1: cache expected one of its own, got that of call 0");
+    refused(shared, () =>
+      attendMany(attention, [
+        { x: one, cache },
+        { x: one, ...reads },
+      ]),
     );
+    refused(shared, () =>
+      attendMany(attention, [
+        { x: one, ...reads },
+        { x: one, cache },
+      ]),
+    );
+    expect(() =>
+      attendMany(attention, [
+        { x: one, cache },
+        { x: one, cache },
+      ]),
+    ).toThrow(shared);
     attention.release();
   });
 });
 
 test.each<[unknown, string]>([
   ["q5", 'format expected "f32" or "f16" or "q8" or "q4", got "q5"'],
-  [7, "format expected an object, got 7"],
+  [7, "format expected a format's name, { keys, values } or an array of stages, got 7"],
+  [null, "format expected a format's name, { keys, values } or an array of stages, got null"],
+  [new Float32Array(3), "format expected a format's name, { keys, values } or an array of stages, got Float32Array"],
+  [new Array(1), "format[0] expected an object, got undefined"],
+  // biome-ignore lint/suspicious/noSparseArray: a hole is what must not slip through.
+  [[, { keys: "q8", values: "q8" }], "format[0] expected an object, got undefined"],
+  [
+    // biome-ignore lint/suspicious/noSparseArray: as above.
+    [{ keys: "f32", values: "f32", tokens: 128 }, , { keys: "q8", values: "q8" }],
+    "format[1] expected an object, got undefined",
+  ],
   [[], "format expected one stage or more, got none"],
   [{ keys: "q8" }, 'format.values expected "f32" or "f16" or "q8" or "q4", got undefined'],
   [{ keys: "q8", values: "q8", tokens: 128 }, 'format expected only keys, values, got "tokens"'],
@@ -389,6 +587,8 @@ test.each<[unknown, string]>([
 ])("createCache refuses the format %j", async (format, text) => {
   using kernels = await kernelsOf("simd");
   const { attention } = randomLayer(kernels, 1);
+  const used = kernels.usedBytes;
   const make = () => createCache(attention, { maxSeqLen: 10, format: format as Format });
   expect(make).toThrow(`createCache: ${text}`);
+  expect(kernels.usedBytes).toBe(used);
 });

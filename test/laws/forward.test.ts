@@ -229,7 +229,10 @@ const plainOf = ({ wq, wk, wv, wo, layout: _, ...vectors }: AttentionWeights<Ten
   wo: wo.data,
 });
 
-/** Every float moved by up to 16 ulp, in float64: what rounding in some tens of additions can do, weighed by the layer's own condition. */
+/**
+ * Every float moved by up to 16 ulp, in float64: what rounding in some tens of additions can do, weighed by the layer's
+ * own condition.
+ */
 const STEP = 2 ** -20;
 const moved = (random: Random, data: ArrayLike<number>) =>
   Float64Array.from(data, (value) => value * (1 + (random.next() < 0.5 ? STEP : -STEP)));
