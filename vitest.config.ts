@@ -27,6 +27,7 @@ export default defineConfig({
       "headwise/threads": "/src/threads.ts",
       "headwise/shards": "/src/shards.ts",
       "headwise/core": "/src/core.ts",
+      "headwise/weights": "/src/weightsapi.ts",
       headwise: "/src/index.ts",
     },
   },

@@ -2,7 +2,16 @@
 // `--wasm` stops after the first half; `--if-stale` does nothing when dist/ is newer than everything it is made from.
 
 import { execFileSync } from "node:child_process";
-import { chmodSync, copyFileSync, mkdirSync, readdirSync, rmSync, statSync } from "node:fs";
+import {
+  chmodSync,
+  copyFileSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -44,49 +53,61 @@ await build({ ...common, format: "iife", entryPoints: ["src/worker.ts"], outfile
 await build({ ...common, format: "iife", entryPoints: ["src/shardworker.ts"], outfile: "build/shard.txt" });
 if (process.argv.includes("--wasm")) process.exit();
 
-/** Leaves `.wasm` imports to the host: they lie beside the bundle in dist/. `suffix` is what the host wants behind. */
-const hostLoadsWasm = (suffix) => ({
+/**
+ * `src/x.ts?HOST` is the source `src/x.ts` with its `.wasm` imports left to a host that hands those out as compiled modules.
+ * They lie beside the entry in dist/; `suffixes` are what each host wants behind their names.
+ */
+const hostLoadsWasm = (suffixes) => ({
   name: "host-loads-wasm",
-  setup({ onResolve }) {
-    onResolve({ filter: /\.wasm$/ }, ({ path }) => ({ path: `./${path.split("/").at(-1)}${suffix}`, external: true }));
+  setup({ onLoad, onResolve }) {
+    onResolve({ filter: /\?[a-z-]+$/ }, ({ path, kind }) => {
+      const [file, host] = path.split("?");
+      return kind === "entry-point" ? { path: join(root, file), suffix: `?${host}`, pluginData: { host } } : undefined;
+    });
+    onLoad({ filter: /\.ts$/ }, ({ path, pluginData }) =>
+      pluginData?.host
+        ? { contents: readFileSync(path), loader: "ts", resolveDir: dirname(path), pluginData }
+        : undefined,
+    );
+    onResolve({ filter: /\.wasm$/ }, ({ path, pluginData }) =>
+      pluginData?.host
+        ? { path: `./${path.split("/").at(-1)}${suffixes[pluginData.host]}`, external: true }
+        : undefined,
+    );
   },
 });
 
-/** Leaves the library to dist/core.js, for commands that need all of it. */
-const coreBeside = {
-  name: "core-beside",
-  setup({ onResolve }) {
-    onResolve({ filter: /^\.\/core\.ts$/ }, () => ({ path: "./core.js", external: true }));
-  },
+/** What each entry of the package is made from; what several need becomes files of its own in dist/shared/. */
+const entries = {
+  index: "src/index.ts",
+  core: "src/core.ts",
+  weights: "src/weightsapi.ts",
+  threads: "src/threads.ts",
+  shards: "src/shards.ts",
+  reference: "src/reference/index.ts",
+  cli: "src/cli.ts",
 };
+const suffixes = { workerd: "", "edge-light": "?module" };
+for (const host of Object.keys(suffixes))
+  for (const [entry, source] of Object.entries({ index: "index", threads: "threadless", shards: "shards" }))
+    entries[`${entry}.${host}`] = `src/${source}.ts?${host}`;
 
 rmSync("dist", { recursive: true, force: true });
-mkdirSync("dist");
-await Promise.all([
-  build({ ...common, entryPoints: ["src/index.ts"], outfile: "dist/index.js", loader: { ".wasm": "base64" } }),
-  ...["threads", "shards"].map((entry) =>
-    build({
-      ...common,
-      entryPoints: [`src/${entry}.ts`],
-      outfile: `dist/${entry}.js`,
-      loader: { ".wasm": "base64", ".txt": "text" },
-    }),
-  ),
-  ...Object.entries({ workerd: "", "edge-light": "?module" }).flatMap(([host, suffix]) =>
-    Object.entries({ index: "index", threads: "threadless", shards: "shards" }).map(([entry, source]) =>
-      build({
-        ...common,
-        entryPoints: [`src/${source}.ts`],
-        outfile: `dist/${entry}.${host}.js`,
-        plugins: [hostLoadsWasm(suffix)],
-        loader: { ".txt": "text" },
-      }),
-    ),
-  ),
-  build({ ...common, entryPoints: ["src/core.ts"], outfile: "dist/core.js" }),
-  build({ ...common, entryPoints: ["src/reference/index.ts"], outfile: "dist/reference.js" }),
-  build({ ...common, platform: "node", entryPoints: ["src/cli.ts"], outfile: "dist/cli.js", plugins: [coreBeside] }),
-]);
+const { outputFiles } = await build({
+  ...common,
+  entryPoints: Object.entries(entries).map(([out, source]) => ({ in: source, out })),
+  outdir: "dist",
+  splitting: true,
+  chunkNames: "shared/[hash]",
+  external: ["node:*"],
+  plugins: [hostLoadsWasm(suffixes)],
+  loader: { ".wasm": "base64", ".txt": "text" },
+  write: false,
+});
+// esbuild imports each shared file that an entry reaches, for its effects too. There are none, and other bundlers say so.
+const BARE_IMPORT = /import"\.\/(?:shared\/)?[A-Z0-9]{8}\.js";/g;
+mkdirSync("dist/shared", { recursive: true });
+for (const { path, text } of outputFiles) writeFileSync(path, text.replaceAll(BARE_IMPORT, ""));
 for (const name of shipped) copyFileSync(`build/${name}.wasm`, `dist/${name}.wasm`);
 copyFileSync("build/worker.txt", "dist/worker.js");
 copyFileSync("build/shard.txt", "dist/shards-worker.js");

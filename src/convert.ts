@@ -30,7 +30,7 @@ const WHERE = "convertToGqa";
  * @param numKvHeads Key-value heads to keep; a divisor of those there are.
  * @throws TypeError or RangeError, also where a norm over all key heads ("full") makes a mean meaningless.
  * @example
- * import { convertToGqa } from "headwise";
+ * import { convertToGqa } from "headwise/weights";
  * const matrix = { data: new Float32Array(16).fill(1), shape: [4, 4] };
  * const weights = { wq: matrix, wk: matrix, wv: matrix, wo: matrix };
  * const mqa = convertToGqa(weights, { numHeads: 2, headDim: 2 }, 1);

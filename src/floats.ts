@@ -71,7 +71,7 @@ const READABLE = ["F32", "F16", "BF16", "F64", "Q8_0", "Q4_0"] as const;
  * lies on a multiple of four bytes is borrowed: writing to it would write to the file.
  * @throws HeadwiseError `BAD_FILE` for any other dtype.
  * @example
- * import { toFloats } from "headwise";
+ * import { toFloats } from "headwise/weights";
  * const stored = { name: "w", dtype: "BF16", shape: [2], bytes: new Uint8Array([0x80, 0x3f, 0x00, 0xc0]) } as const;
  * console.log(toFloats(stored)); // Float32Array(2) [ 1, -2 ]
  */

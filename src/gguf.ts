@@ -62,7 +62,7 @@ const LARGEST_STEP = 2 ** 24;
  * tensor, the rule and the value: truncation, counts and lengths beyond the file, duplicates, unknown types, tensors
  * that overlap, are misaligned, leave the file, or whose rows are not whole blocks.
  * @example
- * import { openGguf, toFloats } from "headwise";
+ * import { openGguf, toFloats } from "headwise/weights";
  * // A header of no keys and one tensor "w" of two F32, then its bytes at a multiple of 32.
  * const bytes = new Uint8Array(96);
  * bytes.set(new TextEncoder().encode("GGUF"));

@@ -67,7 +67,7 @@ const LONG_FACTORS = ["rope_factors_long.weight", "rope_factors_short.weight"] a
  * arguments.
  * @example
  * import { open } from "node:fs/promises";
- * import { fileSource, type GgufLayer, openGguf, readGgufLayer } from "headwise";
+ * import { fileSource, type GgufLayer, openGguf, readGgufLayer } from "headwise/weights";
  * async function readLayer(path: string, layer: number): Promise<GgufLayer> {
  *   await using handle = await open(path);
  *   return readGgufLayer(await openGguf(await fileSource(handle)), layer);

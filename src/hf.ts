@@ -21,7 +21,7 @@ const WHERE = "fromHfConfig";
  * @throws HeadwiseError `BAD_FILE` for an unknown `model_type`, a missing or wrong field, and rules that are not
  * supported; TypeError or RangeError for the other arguments.
  * @example
- * import { fromHfConfig } from "headwise";
+ * import { fromHfConfig } from "headwise/weights";
  * const config = fromHfConfig({ model_type: "mistral", hidden_size: 4096, num_attention_heads: 32,
  *   num_key_value_heads: 8, rope_theta: 10000, sliding_window: 4096 });
  * console.log(config.headDim, config.window?.left); // 128 4095

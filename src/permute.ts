@@ -12,7 +12,7 @@ const WHERE = "permuteRope";
  * of a head (even; default headDim) move. Returns a new tensor. Queries and keys must both be reordered. Throws
  * TypeError or RangeError naming the argument.
  * @example
- * import { permuteRope } from "headwise";
+ * import { permuteRope } from "headwise/weights";
  * const weight = { data: Float32Array.of(0, 1, 2, 3), shape: [4, 1] }; // one head; pairs (0, 2) and (1, 3)
  * console.log(permuteRope(weight, 1, "half").data.join(" ")); // 0 2 1 3: pairs side by side
  */

@@ -19,7 +19,7 @@ const Q4 = { width: 18, scaleOf: (largest: number) => largest / -8, store: store
  * @throws TypeError or RangeError, also where blocks of 32 do not fill the rows, or meet NaN, an infinity or a d beyond
  * float16.
  * @example
- * import { quantizeTensor, toFloats } from "headwise";
+ * import { quantizeTensor, toFloats } from "headwise/weights";
  * const row = { data: Float32Array.from({ length: 32 }, (_, i) => i - 8), shape: [1, 32] };
  * const stored = quantizeTensor(row, "Q4_0");
  * console.log(stored.bytes.length, toFloats(stored)[31]); // 18 23

@@ -56,7 +56,8 @@ const PARTS = ["q", "k", "v", "o"] as const;
  * @param samples One or several x [qLen, dModel], such as the layer gets on real text: made-up numbers give made-up errors.
  * @throws TypeError or RangeError naming the argument, HeadwiseError OUT_OF_MEMORY.
  * @example
- * import { createAttention, loadKernels, quantizeReport } from "headwise";
+ * import { createAttention, loadKernels } from "headwise";
+ * import { quantizeReport } from "headwise/weights";
  * const kernels = await loadKernels();
  * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
  * const attention = createAttention(kernels, { dModel: 4, numHeads: 2 }, { wq: eye, wk: eye, wv: eye, wo: eye });

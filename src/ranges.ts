@@ -4,7 +4,7 @@ import { describe, expectInt, HeadwiseError } from "./errors.ts";
  * Bytes that are read where they are needed, so that a file may be larger than memory. `blobSource`, `fileSource` and
  * `urlSource` make one; anything else that can read a range may be one too.
  * @example
- * import { type ByteSource, openSafetensors, writeSafetensors } from "headwise";
+ * import { type ByteSource, openSafetensors, writeSafetensors } from "headwise/weights";
  * const file = writeSafetensors({ w: { data: new Float32Array(2), shape: [2] } });
  * const source: ByteSource = {
  *   size: file.length,
@@ -39,7 +39,7 @@ const PIECE = 2 ** 28;
  * The bytes of a `Blob`, such as a file that was chosen in a page. Those of Node end at 4 GiB: it has `fileSource`.
  * @throws TypeError unless it is one.
  * @example
- * import { blobSource } from "headwise";
+ * import { blobSource } from "headwise/weights";
  * const source = blobSource(new Blob(["headwise"]));
  * console.log(source.size, (await source.read(4, 2)).join(" ")); // 8 119 105
  */
@@ -62,7 +62,7 @@ export interface ReadableFile {
  * @throws TypeError unless it can be asked for its size and read at a position.
  * @example
  * import { open } from "node:fs/promises";
- * import { fileSource, openSafetensors } from "headwise";
+ * import { fileSource, openSafetensors } from "headwise/weights";
  * const handle = await open("model/induction.safetensors");
  * const file = await openSafetensors(await fileSource(handle));
  * const { shape } = await file.read("model.layers.1.self_attn.q_proj.weight"); // of 181 KB, reads 17

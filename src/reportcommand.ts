@@ -1,9 +1,14 @@
-import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
+import { createAttention } from "./attention.ts";
 import { aboutFile, openFile, readArguments, UsageError } from "./commandline.ts";
 import { plainText } from "./errors.ts";
+import { fromHfConfig } from "./hf.ts";
+import { loadKernels } from "./index.ts";
 import { createProgress } from "./progress.ts";
-import type { QuantizeResult, QuantizeTrial } from "./quantizereport.ts";
+import { type QuantizeResult, type QuantizeTrial, quantizeReport } from "./quantizereport.ts";
+import { fileSource } from "./ranges.ts";
+import { openSafetensors, toFloats } from "./safetensors.ts";
+import { readAttentionWeights } from "./weights.ts";
 
 const HELP = `headwise report MODEL.safetensors SAMPLES.safetensors --config config.json
 
@@ -36,9 +41,6 @@ export async function report(args: string[]): Promise<void> {
     throw new UsageError(`report: --layer expected an integer >= 0, got ${values.layer}`);
   const { prefix = `model.layers.${values.layer}.self_attn.` } = values;
 
-  const { createAttention, fileSource, fromHfConfig, loadKernels, openSafetensors, ...library } = await import(
-    "./core.ts"
-  );
   const readTensors = async (name: string, path: string, wanted: (tensor: string) => boolean) => {
     const handle = await openFile("report", name, path);
     try {
@@ -60,13 +62,13 @@ export async function report(args: string[]): Promise<void> {
         `report: ${inputs}: ${name} expected shape [tokens, ${config.dModel}], got [${shape.join(", ")}]`,
       );
   // The same numbers on every engine.
-  using kernels = await loadKernels({ module: readFileSync(new URL("../dist/simd.wasm", import.meta.url)) });
-  const attention = createAttention(kernels, config, library.readAttentionWeights(layer, prefix, config), {
+  using kernels = await loadKernels({ deterministic: true });
+  const attention = createAttention(kernels, config, readAttentionWeights(layer, prefix, config), {
     weights: "f32",
   });
-  const samples = Array.from(tensors.values(), (tensor) => library.toFloats(tensor));
+  const samples = Array.from(tensors.values(), (tensor) => toFloats(tensor));
   const progress = createProgress(process.stderr, () => performance.now());
-  const results = library.quantizeReport(attention, samples, { onProgress: (share) => progress.at(share, "trials") });
+  const results = quantizeReport(attention, samples, { onProgress: (share) => progress.at(share, "trials") });
   progress.end();
   const tokens = samples.reduce((sum, { length }) => sum + length, 0) / config.dModel;
   console.log(`${plainText(prefix)}: ${config.numHeads} heads, ${samples.length} samples, ${tokens} tokens\n`);

@@ -25,7 +25,7 @@ export interface SafetensorsFile {
  * a file that breaks the format: truncation, bad JSON, duplicate names, sizes that overflow, ranges that overlap,
  * leave a hole or leave bytes over, or blocks that are not as the metadata says.
  * @example
- * import { readSafetensors, writeSafetensors } from "headwise";
+ * import { readSafetensors, writeSafetensors } from "headwise/weights";
  * const bytes = writeSafetensors({ w: { data: new Float32Array([1, 2]), shape: [1, 2] } }, { format: "pt" });
  * const { tensors, metadata } = readSafetensors(bytes);
  * console.log(tensors.get("w")?.shape, metadata.get("format")); // [ 1, 2 ] pt
@@ -60,7 +60,7 @@ function describeTensors(where: string, header: Uint8Array, dataLength: number) 
  * tensors when they are asked for. What `readAll` gives is what `readAttentionWeights` takes as `tensors`.
  * @throws TypeError unless `source` is one, HeadwiseError `BAD_FILE` for a file that breaks the format.
  * @example
- * import { openSafetensors, readAttentionWeights, writeSafetensors } from "headwise";
+ * import { openSafetensors, readAttentionWeights, writeSafetensors } from "headwise/weights";
  * const square = { data: new Float32Array(16), shape: [4, 4] };
  * const names = ["q", "k", "v", "o"].map((part) => `layers.0.${part}_proj.weight`);
  * const bytes = writeSafetensors(Object.fromEntries(names.map((name) => [name, square])));
@@ -91,7 +91,7 @@ const FILE_NAME = /^[\p{L}\p{N}_][\p{L}\p{N}._+ -]*$/u;
  * @throws HeadwiseError `BAD_FILE` for an index that is not JSON, has no `weight_map`, or names a file that is not a
  * plain file name; and, when a tensor is read, for a shard that breaks the format or lacks the tensor.
  * @example
- * import { readSafetensorsIndex, writeSafetensors } from "headwise";
+ * import { readSafetensorsIndex, writeSafetensors } from "headwise/weights";
  * const shards = new Map([["a.safetensors", writeSafetensors({ w: { data: new Float32Array(2), shape: [2] } })]]);
  * const file = readSafetensorsIndex('{"weight_map":{"w":"a.safetensors"}}', (name) => shards.get(name)!);
  * console.log(file.tensors.get("w")?.dtype); // F32
@@ -161,7 +161,7 @@ export type WritableTensor = Tensor | Omit<StoredTensor, "name">;
  * @param tensors A Map or an object, name -> tensor.
  * @throws TypeError or RangeError for a tensor whose data does not fit its shape, or a name the format cannot hold.
  * @example
- * import { writeSafetensors } from "headwise";
+ * import { writeSafetensors } from "headwise/weights";
  * const bytes = writeSafetensors({ "q_proj.weight": { data: new Float32Array(6), shape: [3, 2] } });
  * console.log(bytes.length % 8); // 0
  */

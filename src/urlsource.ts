@@ -15,7 +15,7 @@ export interface UrlSourceOptions {
  * @throws TypeError for another argument, HeadwiseError `BAD_FILE` for a server that cannot be reached, breaks off, has an
  * empty file, answers with another status than 206, or ignores ranges (with how many bytes it would have sent; they are not read).
  * @example
- * import { openSafetensors, urlSource, writeSafetensors } from "headwise";
+ * import { openSafetensors, urlSource, writeSafetensors } from "headwise/weights";
  * const bytes = writeSafetensors({ w: { data: Float32Array.of(1, 2), shape: [2] } });
  * const server = async (_url: string, { headers }: { headers: Readonly<Record<string, string>> }) => {
  *   const begin = Number(/\d+/.exec(headers.Range!));

@@ -67,7 +67,7 @@ const WHERE = "readAttentionWeights";
  * was found), for a missing tensor, for shapes that do not fit each other (with both), and for layers whose other
  * tensors would change the result.
  * @example
- * import { readAttentionWeights, writeSafetensors } from "headwise";
+ * import { readAttentionWeights, writeSafetensors } from "headwise/weights";
  * const square = { data: new Float32Array(16), shape: [4, 4] };
  * const bytes = writeSafetensors(
  *   Object.fromEntries(["q", "k", "v", "o"].map((part) => [`layers.0.${part}_proj.weight`, square])),

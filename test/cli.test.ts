@@ -19,9 +19,11 @@ import { delimiter, dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { attend, createAttention, type StoredTensor, type Tensor } from "../src/core.ts";
+import { HeadwiseError } from "../src/errors.ts";
+import { createProgress, sizeText } from "../src/progress.ts";
+import { isLinearName, PIECE_BYTES, PIECE_ELEMENTS, quantizeFile } from "../src/quantizefile.ts";
 import {
-  attend,
-  createAttention,
   fileSource,
   fromHfConfig,
   quantizeReport,
@@ -29,15 +31,10 @@ import {
   readAttentionWeights,
   readSafetensors,
   type StoredFormat,
-  type StoredTensor,
-  type Tensor,
   toFloats,
   type WritableTensor,
   writeSafetensors,
-} from "../src/core.ts";
-import { HeadwiseError } from "../src/errors.ts";
-import { createProgress, sizeText } from "../src/progress.ts";
-import { isLinearName, PIECE_BYTES, PIECE_ELEMENTS, quantizeFile } from "../src/quantizefile.ts";
+} from "../src/weightsapi.ts";
 import { createRandom, floats } from "./kernels/harness.ts";
 import { firstDifference, kernelsOf } from "./layers.ts";
 

@@ -1,9 +1,18 @@
 // The ways into the built package: each entry of the exports map exists, and what can run here runs.
 
 import { execFileSync, spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { expect, test } from "vitest";
 
 const root = join(import.meta.dirname, "..");
@@ -29,6 +38,16 @@ test("every file that the exports map names was built", () => {
   expect(files.length).toBeGreaterThan(10);
   expect(files.filter((file) => !existsSync(join(root, file)))).toEqual([]);
 });
+
+/** A file of dist/ and all that it imports from there. */
+function reached(file: string, seen = new Map<string, string>()): Map<string, string> {
+  if (seen.has(file) || !existsSync(join(root, "dist", file))) return seen;
+  const code = readFileSync(join(root, "dist", file), "utf8");
+  seen.set(file, code);
+  for (const [, path] of code.matchAll(/(?:from|import)"(\.[^"]+)"/g))
+    reached(join(dirname(file), path as string), seen);
+  return seen;
+}
 
 test("headwise runs with the bytes inlined", () => {
   const code = `import { attend, createAttention, loadKernels } from "headwise"; const kernels = await loadKernels();${USE}`;
@@ -75,7 +94,7 @@ test("the other entries say where threads are", () => {
 
 test("what threads need is in no entry but theirs", () => {
   const holders = ["index.js", "core.js", "index.workerd.js", "threads.workerd.js", "threads.js"].filter((file) =>
-    /Atomics|worker_threads/.test(readFileSync(join(root, "dist", file), "utf8")),
+    Array.from(reached(file).values()).some((code) => /Atomics|worker_threads/.test(code)),
   );
   expect(holders).toEqual(["threads.js"]);
 });
@@ -85,10 +104,11 @@ test("the types compile for a strict consumer that checks its libraries, with no
   const code = `import { attend, type AttentionConfig, createAttention, loadKernels } from "headwise";
     import * as core from "headwise/core";
     import { reference } from "headwise/reference";
+    import { readSafetensors } from "headwise/weights";
     import * as threads from "headwise/threads";
     import "headwise/worker";
     export const config: AttentionConfig = { dModel: 4, numHeads: 2, rope: { theta: 10_000, pairing: "half" } };
-    export const used = [attend, createAttention, loadKernels, core.attend, threads.loadKernels, reference.linear_f32];`;
+    export const used = [attend, createAttention, loadKernels, core.attend, threads.loadKernels, reference.linear_f32, readSafetensors];`;
   try {
     mkdirSync(join(folder, "node_modules"));
     symlinkSync(root, join(folder, "node_modules/headwise"));
@@ -132,7 +152,21 @@ test.each([
   ["threads.workerd.js", ""],
   ["threads.edge-light.js", "?module"],
 ])("%s leaves both modules to the host and holds no bytes", (file, suffix) => {
-  const code = readFileSync(join(root, "dist", file), "utf8");
-  for (const build of ["simd", "relaxed"]) expect(code).toContain(`from"./${build}.wasm${suffix}"`);
-  expect(code.length).toBeLessThan(readFileSync(join(root, "dist/core.js"), "utf8").length * 1.1);
+  const [own, ...shared] = reached(file).values();
+  for (const build of ["simd", "relaxed"]) expect(own).toContain(`from"./${build}.wasm${suffix}"`);
+  // The longest run of letters that base64 might be is a name.
+  for (const code of [own, ...shared]) expect(code).not.toMatch(/[\w+/]{100}/);
+});
+
+test("all entries throw the same class of error", () => {
+  const code = `const doors = await Promise.all(["headwise", "headwise/core", "headwise/threads", "headwise/shards", "headwise/weights"]
+    .map((name) => import(name))); console.log(new Set(doors.map((door) => door.HeadwiseError)).size);`;
+  expect(run(code)).toBe("1");
+});
+
+test("no file asks another to run for its effects", () => {
+  const bare = readdirSync(join(root, "dist"), { recursive: true, encoding: "utf8" })
+    .filter((file) => file.endsWith(".js"))
+    .filter((file) => /(?:^|;)import"/.test(readFileSync(join(root, "dist", file), "utf8")));
+  expect(bare).toEqual([]);
 });

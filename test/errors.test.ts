@@ -3,14 +3,16 @@
 
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import * as headwise from "../src/core.ts";
+import * as core from "../src/core.ts";
 import { type Attention, type Cache, HeadwiseError, type HeadwiseErrorCode, type Tensor } from "../src/core.ts";
 import { loadKernels } from "../src/index.ts";
+import * as weightsapi from "../src/weightsapi.ts";
 import { firstDifference, kernelsOf } from "./layers.ts";
 
 type Loose<T = unknown> = (...args: readonly unknown[]) => T;
 type Row = readonly [call: () => unknown, kind: typeof TypeError | typeof RangeError | HeadwiseErrorCode, text: string];
 
+const headwise = { ...core, ...weightsapi };
 // Callers from JavaScript: any argument may be anything.
 const loose = headwise as unknown as Record<
   Exclude<keyof typeof headwise, "createAttention" | "createCache">,

@@ -2,7 +2,8 @@
 
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type ByteSource, HeadwiseError, openGguf, toFloats } from "../src/core.ts";
+import { HeadwiseError } from "../src/core.ts";
+import { type ByteSource, openGguf, toFloats } from "../src/weightsapi.ts";
 import {
   Bytes,
   bool,

@@ -5,19 +5,21 @@ import {
   type AttentionConfig,
   type AttentionWeights,
   attend,
-  type ByteSource,
   createAttention,
-  type GgufWeights,
   HeadwiseError,
+  ropeTables,
+  type Tensor,
+} from "../src/core.ts";
+import {
+  type ByteSource,
+  type GgufWeights,
   openGguf,
   permuteRope,
   readAttentionWeights,
   readGgufLayer,
-  ropeTables,
-  type Tensor,
   toFloats,
   writeSafetensors,
-} from "../src/core.ts";
+} from "../src/weightsapi.ts";
 import {
   bool,
   bytesOf,

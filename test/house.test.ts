@@ -87,12 +87,8 @@ const FLOORS: readonly (readonly string[])[] = [
   [
     "selftest",
     "urlsource",
-    "progress",
-    "commandline",
-    "quantizecommand",
-    "reportcommand",
-    "cli",
     "api",
+    "weightsapi",
     "core",
     "index",
     "spawn",
@@ -101,6 +97,11 @@ const FLOORS: readonly (readonly string[])[] = [
     "threadless",
     "shardworker",
     "shards",
+    "progress",
+    "commandline",
+    "quantizecommand",
+    "reportcommand",
+    "cli",
   ],
 ];
 const ROADS = 4;

@@ -13,14 +13,12 @@ import {
   createCache,
   type Kernels,
   plan,
-  quantizeTensor,
-  type StoredFormat,
   type Tensor,
-  toFloats,
   type WeightOptions,
 } from "../src/core.ts";
 import { WEIGHT_FORMATS } from "../src/pack.ts";
 import { attendSharded, createShardedAttention, createShardedCache } from "../src/shards.ts";
+import { quantizeTensor, type StoredFormat, toFloats } from "../src/weightsapi.ts";
 import { projectByTwins } from "./integers.ts";
 import { createRandom, floats, type Random } from "./kernels/harness.ts";
 import { firstDifference, kernelsOf, matrix, randomWeights, shippedBuilds, threadedKernels } from "./layers.ts";

@@ -4,21 +4,23 @@ import { expect, test } from "vitest";
 import {
   type AttentionWeights,
   attend,
-  convertToGqa,
   createAttention,
   HeadwiseError,
+  type StoredTensor,
+  type Tensor,
+} from "../src/core.ts";
+import { asBytes } from "../src/quantized.ts";
+import { narrowBf16, narrowF16, widenF16 } from "../src/reference/half.ts";
+import {
+  convertToGqa,
   openSafetensors,
   quantizeTensor,
   readAttentionWeights,
   readSafetensors,
   readSafetensorsIndex,
-  type StoredTensor,
-  type Tensor,
   toFloats,
   writeSafetensors,
-} from "../src/core.ts";
-import { asBytes } from "../src/quantized.ts";
-import { narrowBf16, narrowF16, widenF16 } from "../src/reference/half.ts";
+} from "../src/weightsapi.ts";
 import { createRandom, floats } from "./kernels/harness.ts";
 import { firstDifference, kernelsOf, matrix, randomWeights } from "./layers.ts";
 

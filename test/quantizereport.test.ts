@@ -9,15 +9,17 @@ import {
   attendWithMaps,
   createAttention,
   createCache,
-  fromHfConfig,
   type Kernels,
+} from "../src/core.ts";
+import { DeviationSum, divergence } from "../src/deviation.ts";
+import {
+  fromHfConfig,
   type QuantizeTrial,
   quantizeReport,
   readAttentionWeights,
   readSafetensors,
   toFloats,
-} from "../src/core.ts";
-import { DeviationSum, divergence } from "../src/deviation.ts";
+} from "../src/weightsapi.ts";
 import { createRandom, floats } from "./kernels/harness.ts";
 import { kernelsOf, randomLayer, randomWeights, shippedBuilds } from "./layers.ts";
 

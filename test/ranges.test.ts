@@ -7,21 +7,21 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { HeadwiseError } from "../src/core.ts";
+import type { RangeFetch } from "../src/http.ts";
+import { readRange, readRanges } from "../src/ranges.ts";
 import {
   type ByteSource,
   type BytesOrSource,
   blobSource,
   fileSource,
-  HeadwiseError,
   openGguf,
   openSafetensors,
   readAttentionWeights,
   readSafetensors,
   urlSource,
   writeSafetensors,
-} from "../src/core.ts";
-import type { RangeFetch } from "../src/http.ts";
-import { readRange, readRanges } from "../src/ranges.ts";
+} from "../src/weightsapi.ts";
 import { bytesOf, writeGguf } from "./gguf-writer.ts";
 
 const model = new URL("../model/induction.safetensors", import.meta.url);

@@ -9,14 +9,11 @@ import {
   type CacheOptions,
   createAttention,
   createCache,
-  fromHfConfig,
   type Kernels,
-  readAttentionWeights,
-  readSafetensors,
   type Tensor,
-  toFloats,
   type WeightOptions,
 } from "headwise";
+import { fromHfConfig, readAttentionWeights, readSafetensors, toFloats } from "headwise/weights";
 
 /** The part of config.json that is read here; the attention's part goes to fromHfConfig. */
 interface DecoderConfig {

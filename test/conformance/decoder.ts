@@ -3,12 +3,12 @@ import {
   type AttentionConfig,
   type AttentionWeights,
   attend,
-  convertToGqa,
   createAttention,
   createCache,
   type Kernels,
   type WeightTensor,
 } from "../../src/core.ts";
+import { convertToGqa } from "../../src/weightsapi.ts";
 import type { Case, Outcome, Values } from "./case.ts";
 
 /** One decoder layer: `x` at once, then `x_decode` one token at a time on the same cache, then the cache. */

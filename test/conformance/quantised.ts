@@ -9,12 +9,11 @@ import {
   createAttention,
   createCache,
   type Kernels,
-  quantizeTensor,
   type StoredTensor,
-  toFloats,
   type WeightTensor,
 } from "../../src/core.ts";
 import { attendReference } from "../../src/reference/attend.ts";
+import { quantizeTensor, toFloats } from "../../src/weightsapi.ts";
 import { projectByTwins, quantizedRows } from "../integers.ts";
 import type { Case, Outcome, Tolerance, Values } from "./case.ts";
 import { firstDifference } from "./compare.ts";
