@@ -1,5 +1,5 @@
 import type { F32Ptr } from "./abi.ts";
-import { type CarriedWasm, compile, isModule, unpack, type WasmSource } from "./compile.ts";
+import { type CarriedWasm, compile, isModule, type ModuleSource, unpack } from "./compile.ts";
 import { expectFlag, HeadwiseError } from "./errors.ts";
 import type { Instance } from "./instantiate.ts";
 import { pointer } from "./memory.ts";
@@ -14,7 +14,7 @@ export interface Started<I extends Instance = Instance> {
 
 /** What says which module to start. */
 export interface Choice {
-  readonly module?: WasmSource;
+  readonly module?: ModuleSource;
   readonly deterministic?: boolean;
 }
 
@@ -24,7 +24,7 @@ export async function startOwn<I extends Instance>(
   instantiate: (module: WebAssembly.Module) => Promise<I>,
 ): Promise<Started<I>> {
   const deterministic = expectFlag("loadKernels", "deterministic", choice.deterministic);
-  const started = await start(choice.module as WasmSource, "the module given", instantiate);
+  const started = await start(choice.module as ModuleSource, "the module given", instantiate);
   if (deterministic && started.instance.relaxed)
     throw new RangeError("loadKernels: deterministic expected the simd build as module, got the relaxed one");
   return started;
@@ -52,7 +52,7 @@ export async function startChosen<I extends Instance>(
 
 /** A module of something else fails on its imports or exports before its kernels can be counted. */
 async function start<I extends Instance>(
-  source: WasmSource,
+  source: ModuleSource,
   reason: string,
   instantiate: (module: WebAssembly.Module) => Promise<I>,
 ): Promise<Started<I>> {

@@ -3,6 +3,9 @@ import { describe, HeadwiseError } from "./errors.ts";
 /** A compiled module, or the bytes of one. */
 export type WasmSource = WebAssembly.Module | BufferSource;
 
+/** A module, its bytes, the answer that brings them, or where they are: a URL of a server or of a file. */
+export type ModuleSource = WasmSource | Response | URL | Promise<WasmSource | Response | URL>;
+
 /** A module, or base64 of one, as bundles carry it. */
 export type CarriedWasm = WebAssembly.Module | string;
 
@@ -14,6 +17,9 @@ export function unpack(carried: CarriedWasm): WasmSource {
   for (let i = 0; i < bytes.length; i++) bytes[i] = text.charCodeAt(i);
   return bytes;
 }
+
+/** By the table of features on webassembly.org. */
+const WITH_SIMD = "Chrome and Edge 91, Firefox 89, Safari 16.4, Node 16.4, Deno 1.9 and what is newer";
 
 /** A module of one function that gives a v128. */
 const SIMD_PROBE: Uint8Array<ArrayBuffer> = Uint8Array.of(
@@ -33,23 +39,34 @@ function bytesOf(source: unknown): Uint8Array<ArrayBuffer> {
   if (ArrayBuffer.isView(source))
     return new Uint8Array(source.buffer as ArrayBuffer, source.byteOffset, source.byteLength);
   if (tagOf(source) === "[object ArrayBuffer]") return new Uint8Array(source as ArrayBuffer);
-  throw new TypeError(`loadKernels: module expected WebAssembly.Module or its bytes, got ${describe(source)}`);
+  const rule = "WebAssembly.Module, its bytes, a Response or a URL";
+  throw new TypeError(`loadKernels: module expected ${rule}, got ${describe(source)}`);
+}
+
+/** Bytes as hexadecimal numbers, and as text where they are some. */
+function bytesText(bytes: Uint8Array): string {
+  const numbers = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
+  const text = String.fromCharCode(...bytes);
+  return /^[ -~\s]+$/.test(text) ? `${numbers} (${JSON.stringify(text)})` : numbers || "no bytes";
+}
+
+/** Throws unless bytes begin as wasm does; `from` says where they come from. */
+export function expectWasm(bytes: Uint8Array, from = ""): void {
+  if (String.fromCharCode(...bytes.subarray(0, 4)) === "\0asm") return;
+  const rule = "module expected bytes that begin 00 61 73 6d";
+  throw new HeadwiseError("NOT_WASM", `loadKernels: ${rule}, got ${bytesText(bytes.subarray(0, 12))}${from}`);
 }
 
 /** Compiles bytes; throws what they or the engine are not. */
 export async function compile(source: unknown): Promise<WebAssembly.Module> {
   if (isModule(source)) return source;
   const bytes = bytesOf(source);
-  const magic = bytes.subarray(0, 4);
-  if (String.fromCharCode(...magic) !== "\0asm") {
-    const found = Array.from(magic, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
-    throw new HeadwiseError("NOT_WASM", `loadKernels: module expected bytes that begin 00 61 73 6d, got ${found}`);
-  }
+  expectWasm(bytes);
   try {
     return await WebAssembly.compile(bytes);
   } catch (cause) {
     if (!WebAssembly.validate(SIMD_PROBE))
-      throw new HeadwiseError("NO_SIMD", "loadKernels: this engine lacks WebAssembly SIMD, which the module needs", {
+      throw new HeadwiseError("NO_SIMD", `loadKernels: this engine lacks WebAssembly SIMD, which ${WITH_SIMD} have`, {
         cause,
       });
     if (!WebAssembly.validate(bytes)) {
@@ -57,7 +74,8 @@ export async function compile(source: unknown): Promise<WebAssembly.Module> {
       throw new HeadwiseError("NOT_WASM", text, { cause });
     }
     const text =
-      "loadKernels: this host forbids compiling wasm from bytes; import headwise under its workerd entry, or give a module";
+      "loadKernels: this host forbids compiling wasm from bytes; in a Worker import headwise under its workerd or edge-light " +
+      "condition, or give headwise/core a module; in a page allow script-src 'wasm-unsafe-eval'";
     throw new HeadwiseError("NO_CODEGEN", text, { cause });
   }
 }

@@ -3,21 +3,19 @@
  * come from. The default entry is this with both builds inlined.
  */
 
-import { type Kernels, type LoadOptions, ownKernels, type WasmSource } from "./kernels.ts";
+import { type Kernels, type LoadOptions, type ModuleSource, ownKernels } from "./kernels.ts";
+import { openModule } from "./modulefile.ts";
 
 export * from "./api.ts";
 
 /**
  * Starts the kernels of the given module, e.g. that of `headwise/simd.wasm`.
  * @example
- * import { readFileSync } from "node:fs";
- * import { createRequire } from "node:module";
  * import { loadKernels } from "headwise/core";
- * const path = createRequire(import.meta.url).resolve("headwise/simd.wasm");
- * const kernels = await loadKernels({ module: readFileSync(path) });
+ * const kernels = await loadKernels({ module: new URL(import.meta.resolve("headwise/simd.wasm")) });
  * console.log(kernels.build); // simd
  * kernels.release();
  */
-export async function loadKernels(options: LoadOptions & { readonly module: WasmSource }): Promise<Kernels> {
-  return ownKernels(options);
+export async function loadKernels(options: LoadOptions & { readonly module: ModuleSource }): Promise<Kernels> {
+  return ownKernels(await openModule(options));
 }

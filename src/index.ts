@@ -7,6 +7,7 @@
 import relaxed from "../build/relaxed.wasm";
 import simd from "../build/simd.wasm";
 import { chooseKernels, type Kernels, type LoadOptions } from "./kernels.ts";
+import { openModule } from "./modulefile.ts";
 
 export * from "./api.ts";
 
@@ -17,6 +18,6 @@ export * from "./api.ts";
  * const kernels = await loadKernels({ deterministic: true });
  * console.log(kernels.build); // simd
  */
-export async function loadKernels(options?: LoadOptions): Promise<Kernels> {
-  return chooseKernels(simd, relaxed, options);
+export async function loadKernels(options: LoadOptions = {}): Promise<Kernels> {
+  return chooseKernels(simd, relaxed, await openModule(options));
 }

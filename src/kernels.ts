@@ -1,13 +1,13 @@
 import type { KernelTable } from "./abi.ts";
 import { type Started, startChosen, startOwn } from "./choose.ts";
-import type { CarriedWasm, WasmSource } from "./compile.ts";
+import type { CarriedWasm, ModuleSource } from "./compile.ts";
 import { findRoads, type Roads } from "./dots.ts";
 import { describe, expectFields, HeadwiseError } from "./errors.ts";
 import { type Instance, instantiate } from "./instantiate.ts";
 import { DISPOSE, expectMade, type Releasable } from "./lifetime.ts";
 import type { LinearMemory } from "./memory.ts";
 
-export type { WasmSource } from "./compile.ts";
+export type { ModuleSource, WasmSource } from "./compile.ts";
 
 /** "simd" gives the same bits on every engine; "relaxed" fuses multiply and add where the engine does, and is faster. */
 export type Build = "simd" | "relaxed";
@@ -52,8 +52,11 @@ export interface Kernels extends Releasable {
 
 /** What `loadKernels` takes. */
 export interface LoadOptions {
-  /** A module of your own, such as `headwise/simd.wasm` where a host imports that as a module. Its build is used as it is. */
-  readonly module?: WasmSource;
+  /**
+   * A module of your own, such as `headwise/simd.wasm` where a host imports that as a module; its bytes; or a Response or
+   * URL that brings them (`file:` on hosts that have files). Its build is used as it is.
+   */
+  readonly module?: ModuleSource;
   /** Use the `simd` build: the same bits on every engine. Default false: whichever build is faster here. */
   readonly deterministic?: boolean;
   /** How many threads to use, 1 to 64, or "auto"; `headwise/threads` has more than one. The bits stay the same. */

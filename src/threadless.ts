@@ -4,6 +4,7 @@ import relaxed from "../build/relaxed.wasm";
 import simd from "../build/simd.wasm";
 import { expectFields } from "./errors.ts";
 import { chooseKernels, type Kernels, LOAD_OPTIONS } from "./kernels.ts";
+import { openModule } from "./modulefile.ts";
 import type { ThreadsOptions } from "./threads.ts";
 
 export * from "./api.ts";
@@ -19,5 +20,5 @@ export * from "./api.ts";
 export async function loadKernels(options: ThreadsOptions = {}): Promise<Kernels> {
   expectFields("loadKernels", "options", options, [...LOAD_OPTIONS, "createWorker"]);
   const { createWorker: _, threads = "auto", ...rest } = options;
-  return chooseKernels(simd, relaxed, { ...rest, threads }, "this host has no workers");
+  return chooseKernels(simd, relaxed, await openModule({ ...rest, threads }), "this host has no workers");
 }

@@ -12,6 +12,7 @@ import { loadThreaded } from "./crew.ts";
 import { describe, expectFields } from "./errors.ts";
 import type { ThreadWorker } from "./hosts.ts";
 import { expectThreads, type Kernels, LOAD_OPTIONS, type LoadOptions } from "./kernels.ts";
+import { openModule } from "./modulefile.ts";
 import { findHost, type Scope } from "./spawn.ts";
 
 export * from "./api.ts";
@@ -47,5 +48,5 @@ export async function loadKernels(options: ThreadsOptions = {}): Promise<Kernels
     throw new TypeError(`loadKernels: createWorker expected a function, got ${describe(createWorker)}`);
   if (rest.threads !== undefined) expectThreads(rest.threads);
   const host = findHost(globalThis as Scope, workerSource, createWorker);
-  return loadThreaded({ simd, relaxed, simdThreads, relaxedThreads }, rest, host);
+  return loadThreaded({ simd, relaxed, simdThreads, relaxedThreads }, await openModule(rest), host);
 }

@@ -2,6 +2,8 @@
 // the value, and leaves everything as it was.
 
 import { readFileSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { expect, test } from "vitest";
 import * as core from "../src/core.ts";
 import { type Attention, type Cache, HeadwiseError, type HeadwiseErrorCode, type Tensor } from "../src/core.ts";
@@ -713,11 +715,15 @@ test("loadKernels says what a module is not", async () => {
     [{ threads: "all" }, RangeError, 'threads expected "auto" or an integer from 1 to 64, got "all"'],
     [{ threads: [2] }, TypeError, 'threads expected "auto" or an integer from 1 to 64, got Array'],
     [{ deterministic: 1 }, TypeError, "deterministic expected true or false, got 1"],
-    [{ module: "simd.wasm" }, TypeError, 'module expected WebAssembly.Module or its bytes, got "simd.wasm"'],
+    [
+      { module: "simd.wasm" },
+      TypeError,
+      'module expected WebAssembly.Module, its bytes, a Response or a URL, got "simd.wasm"',
+    ],
     [
       { module: new Uint8Array([60, 33, 68, 79]) },
       "NOT_WASM",
-      "module expected bytes that begin 00 61 73 6d, got 3c 21 44 4f",
+      'module expected bytes that begin 00 61 73 6d, got 3c 21 44 4f ("<!DO")',
     ],
     [
       { module: bytesOf("simd").subarray(0, 1000) },
@@ -750,6 +756,40 @@ test("loadKernels says what a module is not", async () => {
     "loadKernels: options expected an object, got undefined",
   );
   await expect((headwise.loadKernels as Loose<Promise<unknown>>)({})).rejects.toThrow(
-    "loadKernels: module expected WebAssembly.Module or its bytes, got undefined",
+    "loadKernels: module expected WebAssembly.Module, its bytes, a Response or a URL, got undefined",
   );
+});
+
+test("loadKernels takes answers and URLs, and says what brought no wasm", async () => {
+  const { loadKernels: load } = core;
+  const plain = (bytes: Uint8Array<ArrayBuffer>, status = 200) =>
+    new Response(bytes, { status, headers: { "Content-Type": "text/html; charset=utf-8" } });
+  const file = new URL("../build/simd.wasm", import.meta.url);
+  for (const module of [plain(bytesOf("simd")), file, Promise.resolve(file), Promise.resolve(bytesOf("simd"))]) {
+    const started = await load({ module });
+    expect(started.build).toBe("simd");
+    started.release();
+  }
+  const page = new TextEncoder().encode("<!doctype html><title>Not found</title>");
+  await expect(load({ module: plain(page, 404) })).rejects.toMatchObject({
+    code: "NOT_WASM",
+    message:
+      'loadKernels: module expected bytes that begin 00 61 73 6d, got 3c 21 64 6f 63 74 79 70 65 20 68 74 ("<!doctype ht") from a Response (status 404, text/html; charset=utf-8)',
+  });
+  const server = createServer((_request, response) => response.setHeader("Content-Type", "text/html").end(page));
+  await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/simd.wasm`;
+  try {
+    const told = `("<!doctype ht") from ${url} (status 200, text/html)`;
+    await expect(load({ module: new URL(url) })).rejects.toThrow(told);
+    await expect(load({ module: fetch(url) })).rejects.toThrow(told);
+  } finally {
+    server.close();
+    server.closeAllConnections();
+  }
+  for (const gone of [new URL(url), new URL("no-such.wasm", file)])
+    await expect(load({ module: gone })).rejects.toMatchObject({
+      code: "BAD_FILE",
+      message: expect.stringContaining(`loadKernels: module expected a URL that can be read, got ${gone.href}: `),
+    });
 });

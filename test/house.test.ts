@@ -87,6 +87,7 @@ const FLOORS: readonly (readonly string[])[] = [
   [
     "selftest",
     "urlsource",
+    "modulefile",
     "api",
     "weightsapi",
     "core",
