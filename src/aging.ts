@@ -41,6 +41,26 @@ export function reachPages(kernels: Kernels, pages: Pages, batchRow: number, end
     table[page] = takeSlot(aging, batchRow, 0) + (aging.stages[0] as Stage).formats;
 }
 
+/** Formats of a page where `length` tokens are held. */
+export function formatsAt(kernels: Kernels, pages: Pages, page: number, length: number): number {
+  const { aging } = pages;
+  if (!aging) return (tableOf(kernels, pages, 0)[page] as number) & FORMATS;
+  const age = ageOf(length) - page;
+  const stage = limitsOf(aging.stages).filter((limit) => limit <= age).length;
+  return (aging.stages[stage] as Stage).formats;
+}
+
+/** Gives page `page` of every sequence a slot for these formats, where it has none yet. */
+export function adoptPages(kernels: Kernels, pages: Pages, page: number, formats: number): void {
+  const { aging } = pages;
+  if (!aging) return;
+  const stage = aging.stages.findIndex((each) => each.formats === formats);
+  for (let batchRow = 0; batchRow < pages.batch; batchRow++) {
+    const slot = takeSlot(aging, batchRow, stage);
+    tableOf(kernels, pages, batchRow)[page] = slot + formats;
+  }
+}
+
 /** Makes the pages of a sequence, of which `held` tokens are committed, as old as a query of page `at` wants them. */
 export function agePages(kernels: Kernels, pages: Pages, batchRow: number, at: number, held: number): void {
   const { aging } = pages;
@@ -145,7 +165,7 @@ export function restorePages(kernels: Kernels, pages: Pages, length: number): vo
 }
 
 /** The page of the last of `length` tokens. */
-function ageOf(length: number): number {
+export function ageOf(length: number): number {
   return Math.max(0, Math.ceil(length / PAGE) - 1);
 }
 

@@ -6,6 +6,7 @@ export { type AttendManyCall, attendMany } from "./attendmany.ts";
 export { type Attention, createAttention } from "./attention.ts";
 export { type Cache, type CacheOptions, createCache } from "./cache.ts";
 export type { CacheFormat, CacheFormats, CacheStage } from "./cacheformats.ts";
+export { type CachePage, exportPages, importPages } from "./cachepages.ts";
 export type { AttendOptions } from "./call.ts";
 export {
   type AttentionConfig,

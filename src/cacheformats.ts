@@ -97,6 +97,11 @@ export function describeStages(stages: readonly Stage[]): readonly CacheStage[] 
   );
 }
 
+/** The formats of one page in words. */
+export function describeFormats(formats: number): string {
+  return `keys "${NAMES[formats & 3]}" and values "${NAMES[(formats >> 2) & 3]}"`;
+}
+
 /** All formats of the stages as an AttentionShape has them: bit f for keys, bit 4 + f for values. */
 export function formatBits(stages: readonly Stage[]): number {
   return stages.reduce((bits, { formats }) => bits | (1 << (formats & 3)) | (16 << (formats >> 2)), 0);

@@ -1,5 +1,5 @@
 import type { F32Ptr } from "./abi.ts";
-import { type CarriedWasm, compile, isModule, type ModuleSource, unpack } from "./compile.ts";
+import { type CarriedWasm, compile, forbidden, isModule, type ModuleSource, unpack } from "./compile.ts";
 import { expectFlag, HeadwiseError } from "./errors.ts";
 import type { Instance } from "./instantiate.ts";
 import { pointer } from "./memory.ts";
@@ -62,6 +62,8 @@ async function start<I extends Instance>(
     return { instance, reason, fused: fuses(instance) };
   } catch (cause) {
     if (cause instanceof HeadwiseError) throw cause;
+    // Of a module that was compiled already. By name, since a test runner or a frame may bring classes of its own.
+    if ((cause as Error).name === "CompileError") throw forbidden(cause);
     const text = "loadKernels: module expected one of this package's, got one that does not start on its memory";
     throw new HeadwiseError("ABI_MISMATCH", text, { cause });
   }

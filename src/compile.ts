@@ -73,9 +73,14 @@ export async function compile(source: unknown): Promise<WebAssembly.Module> {
       const text = `loadKernels: module expected bytes that this engine accepts, got ${bytes.length} that it refuses: damaged, or a build for newer engines`;
       throw new HeadwiseError("NOT_WASM", text, { cause });
     }
-    const text =
-      "loadKernels: this host forbids compiling wasm from bytes; in a Worker import headwise under its workerd or edge-light " +
-      "condition, or give headwise/core a module; in a page allow script-src 'wasm-unsafe-eval'";
-    throw new HeadwiseError("NO_CODEGEN", text, { cause });
+    throw forbidden(cause);
   }
+}
+
+/** What a host is told that refuses wasm itself: most engines when it is compiled, WebKit only when it is started. */
+export function forbidden(cause: unknown): HeadwiseError {
+  const text =
+    "loadKernels: this host forbids compiling wasm from bytes; in a Worker import headwise under its workerd or edge-light " +
+    "condition, or give headwise/core a module; in a page allow script-src 'wasm-unsafe-eval'";
+  return new HeadwiseError("NO_CODEGEN", text, { cause });
 }

@@ -34,6 +34,10 @@ export function planThreads(
   return { count, reason: count < processors ? `${has}; "auto" takes up to ${AUTO_MOST}` : has };
 }
 
+/** Why a worker of the web did not come to be: its engine says no more than that. */
+export const REFUSED =
+  "its source was refused; does the page's content security policy allow worker-src blob:, or the file that createWorker takes?";
+
 /** Workers of Node and of the web, as far as they say how they fare. */
 interface Telling {
   on?(event: string, listener: (value: unknown) => void): void;
@@ -53,7 +57,7 @@ export function listen<Answer = WorkerAnswer>(
     telling.on("exit", (code) => ended(`it ended with code ${code}`));
   } else {
     telling.addEventListener?.("message", ({ data }) => answered(data as Answer));
-    telling.addEventListener?.("error", ({ message }) => ended(message || "its source was refused"));
+    telling.addEventListener?.("error", ({ message }) => ended(message || REFUSED));
   }
 }
 

@@ -151,3 +151,9 @@ export function allocatePages(
 export function pageTable({ at, pagesPerRow }: Pages, batchRow: number): PagesPtr {
   return pointer.pages(at + batchRow * tableBytes(pagesPerRow));
 }
+
+/** Where a page of one sequence lies. */
+export function pageAddress({ memory }: Kernels, pages: Pages, batchRow: number, page: number): number {
+  const entry = memory.u32(pageTable(pages, batchRow), pages.pagesPerRow)[page] as number;
+  return (entry & ~15) >>> 0;
+}

@@ -1,4 +1,4 @@
-import type { ThreadHost, ThreadWorker } from "./hosts.ts";
+import { REFUSED, type ThreadHost, type ThreadWorker } from "./hosts.ts";
 
 interface NodeThreads {
   readonly Worker: new (source: string, options: { eval: true; execArgv: [] }) => ThreadWorker;
@@ -49,7 +49,12 @@ function findWorkers(scope: Scope, source: string): Pick<ThreadHost, "createWork
   return {
     createWorker: () => {
       url ??= URL.createObjectURL?.(new Blob([source], { type: "text/javascript" })) as string;
-      return new Worker(url, { type: "module" });
+      try {
+        return new Worker(url, { type: "module" });
+      } catch (cause) {
+        // WebKit throws where other engines send an error event without a message.
+        throw new Error(REFUSED, { cause });
+      }
     },
     close: () => url !== undefined && URL.revokeObjectURL(url),
   };

@@ -5,8 +5,17 @@ import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { expect, test } from "vitest";
+
 import * as core from "../src/core.ts";
-import { type Attention, type Cache, HeadwiseError, type HeadwiseErrorCode, type Tensor } from "../src/core.ts";
+import {
+  type Attention,
+  type Cache,
+  type CachePage,
+  HeadwiseError,
+  type HeadwiseErrorCode,
+  type Tensor,
+} from "../src/core.ts";
+
 import { loadKernels } from "../src/index.ts";
 import * as weightsapi from "../src/weightsapi.ts";
 import { firstDifference, kernelsOf } from "./layers.ts";
@@ -33,6 +42,7 @@ const WEIGHTS = "wq, wk, wv, wqkv, wo, bq, bk, bv, bqkv, bo, qNorm, kNorm, sinkL
 const CALL = "batch, cache, append, keys, values, kvLengths, align, keep, drop, bias, positions, out";
 const SDPA =
   "causal, window, scale, softcap, alibi, keep, drop, bias, align, kvLengths, layout, sinkLogits, past, present, scores, lse";
+const { exportPages, importPages } = loose;
 const { readSafetensors, readAttentionWeights, toFloats, selfTest, writeSafetensors } = loose;
 
 const f = (length: number) => new Float32Array(length);
@@ -67,6 +77,13 @@ test("every wrong call throws its text and changes nothing", async () => {
   const stored = (dtype: string, shape: number[], bytes: number) => ({ dtype, shape, bytes: new Uint8Array(bytes) });
   const cache = createCache(attention, { maxSeqLen: 4 });
   attend(attention, f(36), { cache });
+  const [page] = exportPages(cache) as [CachePage];
+  const changed = (word: number, value: number) => {
+    const bytes = page.bytes.slice();
+    new DataView(bytes.buffer).setUint32(4 * word, value, true);
+    return [{ index: 0, bytes }];
+  };
+  const empty = createCache(attention, { maxSeqLen: 4 });
   const twin = make({});
   const wide = createAttention(
     kernels,
@@ -600,6 +617,57 @@ test("every wrong call throws its text and changes nothing", async () => {
       [() => rope({ layout: "sbhd" }), RangeError, 'layout expected "bhsd" or "bshd", got "sbhd"'],
       [() => rope({ dim: 4 }), TypeError, 'options expected only cos, sin, positions, pairing, layout, got "dim"'],
       [() => rope({}, t(1, 1, 4, 4)), RangeError, "positions expected rows of cos below 3, got 3"],
+    ],
+    exportPages: [
+      [() => exportPages({}), TypeError, "cache expected what createCache gives, got Object"],
+      [() => exportPages(goneCache), "RELEASED", "cache was released"],
+      [() => exportPages(cache, 4), RangeError, "since expected an integer from 0 to 3, got 4"],
+      [() => exportPages(cache, "1"), TypeError, 'since expected an integer from 0 to 3, got "1"'],
+    ],
+    importPages: [
+      [() => importPages(null, [], 0), TypeError, "cache expected what createCache gives, got null"],
+      [() => importPages(goneCache, [], 0), "RELEASED", "cache was released"],
+      [() => importPages(cache, [page], 3), RangeError, "cache expected one without tokens, got 3"],
+      [() => importPages(empty, page, 3), TypeError, "pages expected an iterable of { index, bytes }, got Object"],
+      [() => importPages(empty, "page", 3), TypeError, 'pages expected an iterable of { index, bytes }, got "page"'],
+      [() => importPages(empty, [page], 5), RangeError, "length expected an integer from 0 to 4, got 5"],
+      [() => importPages(empty, [page]), TypeError, "length expected an integer from 0 to 4, got undefined"],
+      [() => importPages(empty, [], 3), RangeError, "pages expected 1 for length 3, got 0"],
+      [() => importPages(empty, [page, page], 3), RangeError, "pages expected 1 for length 3, got more"],
+      [() => importPages(empty, [page.bytes], 3), TypeError, "pages[0] expected an object, got Uint8Array"],
+      [
+        () => importPages(empty, [{ ...page, page: 0 }], 3),
+        TypeError,
+        'pages[0] expected only index, bytes, got "page"',
+      ],
+      [() => importPages(empty, [{ ...page, index: 1 }], 3), RangeError, "pages[0].index expected 0, got 1"],
+      [
+        () => importPages(empty, [{ index: 0, bytes: page.bytes.buffer }], 3),
+        TypeError,
+        "pages[0].bytes expected Uint8Array, got ArrayBuffer",
+      ],
+      ...[new Uint8Array(7), changed(0, 0)[0]?.bytes, changed(1, 2)[0]?.bytes].map(
+        (bytes): Row => [
+          () => importPages(empty, [{ index: 0, bytes }], 3),
+          RangeError,
+          "pages[0].bytes expected a page of version 1 that exportPages gave",
+        ],
+      ),
+      [() => importPages(empty, changed(3, 64), 3), RangeError, "pages[0].bytes expected PAGE 128, got 64"],
+      [() => importPages(empty, changed(4, 2), 3), RangeError, "pages[0].bytes expected batch 1, got 2"],
+      [() => importPages(empty, changed(5, 1), 3), RangeError, "pages[0].bytes expected numKvHeads 3, got 1"],
+      [() => importPages(empty, changed(6, 8), 3), RangeError, "pages[0].bytes expected headDim 4, got 8"],
+      [() => importPages(empty, changed(7, 8), 3), RangeError, "pages[0].bytes expected valueDim 4, got 8"],
+      [
+        () => importPages(empty, changed(2, 10), 3),
+        RangeError,
+        'pages[0].bytes expected keys "f32" and values "f32", got keys "q8" and values "q8"',
+      ],
+      [
+        () => importPages(empty, [{ index: 0, bytes: page.bytes.subarray(0, 100) }], 3),
+        RangeError,
+        `pages[0].bytes expected ${page.bytes.length} bytes, got 100`,
+      ],
     ],
     splitHeads: [
       [() => splitHeads(kernels, t(3, 10), 3), RangeError, "d_model (10) must be divisible by n_heads (3)"],

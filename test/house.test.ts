@@ -83,7 +83,7 @@ const FLOORS: readonly (readonly string[])[] = [
     "shardpool",
     "sharded",
   ],
-  ["attend", "attendmany", "attendasync", "attendsharded", "sdpa", "heads", "plan", "quantizereport"],
+  ["attend", "attendmany", "attendasync", "attendsharded", "sdpa", "heads", "plan", "cachepages", "quantizereport"],
   [
     "selftest",
     "urlsource",
