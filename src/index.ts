@@ -18,5 +18,5 @@ export * from "./api.ts";
  * console.log(kernels.build); // simd
  */
 export async function loadKernels(options?: LoadOptions): Promise<Kernels> {
-  return chooseKernels(simd, relaxed, options);
+  return chooseKernels({ simd, relaxed }, options);
 }

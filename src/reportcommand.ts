@@ -59,8 +59,10 @@ export async function report(args: string[]): Promise<void> {
       throw new Error(
         `report: ${inputs}: ${name} expected shape [tokens, ${config.dModel}], got [${shape.join(", ")}]`,
       );
+  const { quantized } = await import("./quantized.ts");
   // The same numbers on every engine.
-  using kernels = await loadKernels({ module: readFileSync(new URL("../dist/simd.wasm", import.meta.url)) });
+  const module = readFileSync(new URL("../dist/simd.wasm", import.meta.url));
+  using kernels = await loadKernels({ module, quantized });
   const attention = createAttention(kernels, config, library.readAttentionWeights(layer, prefix, config), {
     weights: "f32",
   });

@@ -1,6 +1,7 @@
 // Tensors in fewer bits, and files that keep them.
 
 import { expect, test } from "vitest";
+import { asBytes } from "../src/blocknotes.ts";
 import {
   type AttentionWeights,
   attend,
@@ -17,7 +18,6 @@ import {
   toFloats,
   writeSafetensors,
 } from "../src/core.ts";
-import { asBytes } from "../src/quantized.ts";
 import { narrowBf16, narrowF16, widenF16 } from "../src/reference/half.ts";
 import { createRandom, floats } from "./kernels/harness.ts";
 import { firstDifference, kernelsOf, matrix, randomWeights } from "./layers.ts";
