@@ -1,12 +1,13 @@
 import { readFileSync } from "node:fs";
 import { defineConfig } from "vitest/config";
+import { carry } from "./scripts/carry.mjs";
 
-/** `import source from "x.wasm"` is base64, as it is in the bundle. */
+/** `import source from "x.wasm"` is text, as it is in the bundle. */
 const wasmSources = {
   name: "wasm-sources",
   enforce: "pre" as const,
   load(id: string) {
-    return id.endsWith(".wasm") ? `export default "${readFileSync(id, "base64")}";` : null;
+    return id.endsWith(".wasm") ? `export default "${carry(id)}";` : null;
   },
 };
 
@@ -24,6 +25,7 @@ export default defineConfig({
   resolve: {
     alias: {
       "headwise/reference": "/src/reference/index.ts",
+      "headwise/quantized": "/src/quantized.ts",
       "headwise/threads": "/src/threads.ts",
       "headwise/shards": "/src/shards.ts",
       "headwise/core": "/src/core.ts",

@@ -24,7 +24,7 @@ const THREE_WIDE: bool = TILE_HEIGHT == 6;
  * head's, the page that of the keys from `key` on; k and v are the kv head's keys and values, floats where their scales
  * are 0 and bytes where not, which is what `queries` are too; s is the strip's scores.
  */
-export function attend_page(
+export function attend_page<P>(
   s: F32Ptr,
   queries: usize,
   o: F32Ptr,
@@ -61,7 +61,7 @@ export function attend_page(
   const keys = rows > 3 ? PANEL : rows > 1 ? 16 : 32;
   const start = first & -keys;
   const end = (last + keys - 1) & -keys;
-  if (kScales) {
+  if (isInteger<P>() && kScales != 0) {
     const pairs = ((shape.headDim + QUAD - 1) & -QUAD) >> 1;
     const at = <usize>start << 2;
     score_integers(rows, s + at, queries, k + ((<usize>(start >> 3) * pairs) << 4), kScales + at, pairs, end - start);
@@ -84,7 +84,7 @@ export function attend_page(
 
   const panels = (shape.valueDim + PANEL - 1) / PANEL;
   const outputBytes = (<usize>panels * PANEL) << 2;
-  if (vScales) {
+  if (isInteger<P>() && vScales != 0) {
     for (let i = 0; i < rows; i++) {
       quantize_row(s + STRIP_BYTES * i, states + STATE_BYTES * i, vScales, shape, kvHead, r + i, key, start, end);
     }

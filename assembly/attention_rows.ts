@@ -23,10 +23,10 @@ function query_scale(shape: AttentionShape): f32 {
 
 /**
  * Sets a strip up, rows r.. of the kv head's: the limits of each row in its state; its scaled query in the chunks of
- * `queries`, and as integers in `codes` unless that is 0; in o[:columns] what it has attended before any page. columns is
+ * `queries`, and as integers in `codes` unless that is 0 or pages have none; in o[:columns] what it has attended before any page. columns is
  * valueDim rounded up to a panel.
  */
-export function start_rows(
+export function start_rows<P>(
   rows: i32,
   states: usize,
   queries: F32Ptr,
@@ -76,7 +76,7 @@ export function start_rows(
         at += 4;
       }
     }
-    if (codes) {
+    if (isInteger<P>() && codes != 0) {
       quantize_query(codes, pairs, <usize>rows << 2, queries, chunk, shape.headDim);
       codes += 4;
       pairs += 4;

@@ -17,10 +17,8 @@ import { CacheShape, CacheShapePtr, F32Ptr, PagesPtr } from "./types";
 
 /**
  * pages[past + t] = k[t], v[t] for tokens begin..end and every kv head; k and v [token][kvHead][dim] by the strides of
- * the shape, pages as in page.ts. Columns of the last value panel beyond valueDim become 0; keys outside the range keep
- * what they hold. Float32 pages get the bits, whatever they are; f16 the nearest halves; q8 and q4 a scale a token and
- * head, its largest magnitude / 127 or / 7, and the nearest integers, halves to even. A token and head with NaN or an
- * infinity has the scale NaN. Ranges that are appended at the same time must not share a panel of keys. No alignment is
+ * the shape, pages as in page.ts, of float32. Columns of the last value panel beyond valueDim become 0; keys outside the
+ * range keep what they hold. Pages get the bits, whatever they are. Ranges that are appended at the same time must not share a panel of keys. No alignment is
  * needed; k and v must not overlap the pages.
  */
 export function append_f32(
@@ -32,11 +30,43 @@ export function append_f32(
   begin: i32,
   end: i32,
 ): void {
+  append_tokens<f32>(pages, k, v, shape, past, begin, end);
+}
+
+/**
+ * append_f32 to pages of any format: f16 gets the nearest halves; q8 and q4 a scale a token and head, its largest
+ * magnitude / 127 or / 7, and the nearest integers, halves to even. A token and head with NaN or an infinity has the scale
+ * NaN.
+ */
+export function append_pages(
+  pages: PagesPtr,
+  k: F32Ptr,
+  v: F32Ptr,
+  shape: CacheShapePtr,
+  past: i32,
+  begin: i32,
+  end: i32,
+): void {
+  append_tokens<u8>(pages, k, v, shape, past, begin, end);
+}
+
+/** The kernel for pages of P, see page.ts. */
+// @ts-ignore: decorator
+@inline
+function append_tokens<P>(
+  pages: PagesPtr,
+  k: F32Ptr,
+  v: F32Ptr,
+  shape: CacheShapePtr,
+  past: i32,
+  begin: i32,
+  end: i32,
+): void {
   const s = changetype<CacheShape>(shape);
   const headDim = s.headDim;
   const valueDim = s.valueDim;
-  assert(headDim > 0 && valueDim > 0, "append_f32: headDim and valueDim must be positive");
-  assert(past + begin >= 0, "append_f32: positions must not be negative");
+  assert(headDim > 0 && valueDim > 0, "append: headDim and valueDim must be positive");
+  assert(past + begin >= 0, "append: positions must not be negative");
   const kBytes = <usize>s.kStride << 2;
   const vBytes = <usize>s.vStride << 2;
   for (let h = 0; h < s.numKvHeads; h++) {
@@ -46,28 +76,28 @@ export function append_f32(
       n = group(past + t, end - t);
       const source = kHead + <usize>t * kBytes;
       const entry = page_entry(pages, past + t);
-      const format = key_format(entry);
-      if (format != FORMAT_F32) {
-        const keys = keys_of(entry, h, headDim, valueDim);
+      const format = key_format<P>(entry);
+      if (isInteger<P>() && format != FORMAT_F32) {
+        const keys = keys_of<P>(entry, h, headDim, valueDim);
         const scales = keys + key_scales(format, headDim);
         for (let i = 0; i < n; i++)
           store_key(format, keys, scales, (past + t + i) % PAGE, source + <usize>i * kBytes, headDim);
         continue;
       }
-      const panel = key_at(pages, h, headDim, valueDim, past + t);
+      const panel = key_at<P>(pages, h, headDim, valueDim, past + t);
       if (n == PANEL) transpose(panel, PANEL_BYTES, source, kBytes, headDim);
       else for (let d = 0; d < headDim; d++) copy_word(panel + <usize>d * PANEL_BYTES, source + (<usize>d << 2));
     }
     for (let t = begin; t < end; t++) {
       const source = vHead + <usize>t * vBytes;
       const entry = page_entry(pages, past + t);
-      const format = value_format(entry);
-      if (format != FORMAT_F32) {
-        const values = values_of(entry, h, headDim, valueDim);
+      const format = value_format<P>(entry);
+      if (isInteger<P>() && format != FORMAT_F32) {
+        const values = values_of<P>(entry, h, headDim, valueDim);
         store_value(format, values, values + value_scales(format, valueDim), (past + t) % PAGE, source, valueDim);
         continue;
       }
-      let panel = value_at(pages, h, headDim, valueDim, past + t);
+      let panel = value_at<P>(pages, h, headDim, valueDim, past + t);
       for (let c = 0; c < valueDim; c += PANEL) {
         if (c + PANEL <= valueDim) copy_panel(panel, source + (<usize>c << 2));
         else {
@@ -81,11 +111,36 @@ export function append_f32(
   }
 }
 
-/**
- * k[t], v[t] = pages[past + t] for tokens begin..end and every kv head: the bits that append_f32 took, or what pages of
- * other formats have made of them; an integer times its scale is rounded once.
- */
+/** k[t], v[t] = pages[past + t] for tokens begin..end and every kv head: the bits that append_f32 took. */
 export function gather_f32(
+  k: F32Ptr,
+  v: F32Ptr,
+  pages: PagesPtr,
+  shape: CacheShapePtr,
+  past: i32,
+  begin: i32,
+  end: i32,
+): void {
+  gather_tokens<f32>(k, v, pages, shape, past, begin, end);
+}
+
+/** gather_f32 from pages of any format: what they have made of the floats; an integer times its scale is rounded once. */
+export function gather_pages(
+  k: F32Ptr,
+  v: F32Ptr,
+  pages: PagesPtr,
+  shape: CacheShapePtr,
+  past: i32,
+  begin: i32,
+  end: i32,
+): void {
+  gather_tokens<u8>(k, v, pages, shape, past, begin, end);
+}
+
+/** The kernel for pages of P, see page.ts. */
+// @ts-ignore: decorator
+@inline
+function gather_tokens<P>(
   k: F32Ptr,
   v: F32Ptr,
   pages: PagesPtr,
@@ -97,8 +152,8 @@ export function gather_f32(
   const s = changetype<CacheShape>(shape);
   const headDim = s.headDim;
   const valueDim = s.valueDim;
-  assert(headDim > 0 && valueDim > 0, "gather_f32: headDim and valueDim must be positive");
-  assert(past + begin >= 0, "gather_f32: positions must not be negative");
+  assert(headDim > 0 && valueDim > 0, "gather: headDim and valueDim must be positive");
+  assert(past + begin >= 0, "gather: positions must not be negative");
   const kBytes = <usize>s.kStride << 2;
   const vBytes = <usize>s.vStride << 2;
   for (let h = 0; h < s.numKvHeads; h++) {
@@ -108,28 +163,28 @@ export function gather_f32(
       n = group(past + t, end - t);
       const target = kHead + <usize>t * kBytes;
       const entry = page_entry(pages, past + t);
-      const format = key_format(entry);
-      if (format != FORMAT_F32) {
-        const keys = keys_of(entry, h, headDim, valueDim);
+      const format = key_format<P>(entry);
+      if (isInteger<P>() && format != FORMAT_F32) {
+        const keys = keys_of<P>(entry, h, headDim, valueDim);
         const scales = keys + key_scales(format, headDim);
         for (let i = 0; i < n; i++)
           load_key(target + <usize>i * kBytes, format, keys, scales, (past + t + i) % PAGE, headDim);
         continue;
       }
-      const panel = key_at(pages, h, headDim, valueDim, past + t);
+      const panel = key_at<P>(pages, h, headDim, valueDim, past + t);
       if (n == PANEL) transpose_back(target, kBytes, panel, PANEL_BYTES, headDim);
       else for (let d = 0; d < headDim; d++) copy_word(target + (<usize>d << 2), panel + <usize>d * PANEL_BYTES);
     }
     for (let t = begin; t < end; t++) {
       const target = vHead + <usize>t * vBytes;
       const entry = page_entry(pages, past + t);
-      const format = value_format(entry);
-      if (format != FORMAT_F32) {
-        const values = values_of(entry, h, headDim, valueDim);
+      const format = value_format<P>(entry);
+      if (isInteger<P>() && format != FORMAT_F32) {
+        const values = values_of<P>(entry, h, headDim, valueDim);
         load_value(target, format, values, values + value_scales(format, valueDim), (past + t) % PAGE, valueDim);
         continue;
       }
-      let panel = value_at(pages, h, headDim, valueDim, past + t);
+      let panel = value_at<P>(pages, h, headDim, valueDim, past + t);
       for (let c = 0; c < valueDim; c += PANEL) {
         if (c + PANEL <= valueDim) copy_panel(target + (<usize>c << 2), panel);
         else for (let i = c; i < valueDim; i++) copy_word(target + (<usize>i << 2), panel + (<usize>(i - c) << 2));

@@ -19,6 +19,8 @@ export const CODE_PANEL_BYTES: usize = PAGE * PANEL;
 /** Bytes of the scales. */
 const SCALE_BYTES: usize = PAGE << 2;
 
+// What a kernel's pages may hold is a type P: f32 is floats alone, which costs nothing to tell; u8 is any format.
+
 /** The table entry of a position's page. */
 // @ts-ignore: decorator
 @inline
@@ -28,13 +30,15 @@ export function page_entry(pages: PagesPtr, position: i32): u32 {
 
 // @ts-ignore: decorator
 @inline
-export function key_format(entry: u32): i32 {
+export function key_format<P>(entry: u32): i32 {
+  if (isFloat<P>()) return FORMAT_F32;
   return entry & 3;
 }
 
 // @ts-ignore: decorator
 @inline
-export function value_format(entry: u32): i32 {
+export function value_format<P>(entry: u32): i32 {
+  if (isFloat<P>()) return FORMAT_F32;
   return (entry >> 2) & 3;
 }
 
@@ -64,9 +68,10 @@ export function value_scales(format: i32, valueDim: i32): usize {
 /** Where the keys of a kv head begin in a page, and where its values do. */
 // @ts-ignore: decorator
 @inline
-export function keys_of(entry: u32, kvHead: i32, headDim: i32, valueDim: i32): usize {
-  const keys = key_format(entry);
-  const values = value_format(entry);
+export function keys_of<P>(entry: u32, kvHead: i32, headDim: i32, valueDim: i32): usize {
+  const keys = key_format<P>(entry);
+  const values = value_format<P>(entry);
+  assert(!isFloat<P>() || (entry & 15) == 0, "keys_of: the page must be of float32");
   const scales = (keys < FORMAT_Q8 ? <usize>0 : SCALE_BYTES) + (values < FORMAT_Q8 ? <usize>0 : SCALE_BYTES);
   const bytes = key_scales(keys, headDim) + value_scales(values, valueDim) + scales;
   return <usize>(entry & ~15) + <usize>kvHead * bytes;
@@ -74,29 +79,29 @@ export function keys_of(entry: u32, kvHead: i32, headDim: i32, valueDim: i32): u
 
 // @ts-ignore: decorator
 @inline
-export function values_of(entry: u32, kvHead: i32, headDim: i32, valueDim: i32): usize {
-  const keys = key_format(entry);
+export function values_of<P>(entry: u32, kvHead: i32, headDim: i32, valueDim: i32): usize {
+  const keys = key_format<P>(entry);
   const bytes = key_scales(keys, headDim) + (keys < FORMAT_Q8 ? <usize>0 : SCALE_BYTES);
-  return keys_of(entry, kvHead, headDim, valueDim) + bytes;
+  return keys_of<P>(entry, kvHead, headDim, valueDim) + bytes;
 }
 
 /** Address of K[position, 0] among floats; component d lies PANEL·d floats on, and the next key of the panel 1 on. */
 // @ts-ignore: decorator
 @inline
-export function key_at(pages: PagesPtr, kvHead: i32, headDim: i32, valueDim: i32, position: i32): usize {
+export function key_at<P>(pages: PagesPtr, kvHead: i32, headDim: i32, valueDim: i32, position: i32): usize {
   const entry = page_entry(pages, position);
-  assert(key_format(entry) == FORMAT_F32, "key_at: the page must have keys of float32");
+  assert(key_format<P>(entry) == FORMAT_F32, "key_at: the page must have keys of float32");
   const slot = <u32>position % <u32>PAGE;
   const floats = (slot / <u32>PANEL) * (headDim * PANEL) + (slot % <u32>PANEL);
-  return keys_of(entry, kvHead, headDim, valueDim) + (<usize>floats << 2);
+  return keys_of<P>(entry, kvHead, headDim, valueDim) + (<usize>floats << 2);
 }
 
 /** Address of V[position, 0..8] among floats; the next 8 columns lie PAGE·PANEL floats on, the next key PANEL on. */
 // @ts-ignore: decorator
 @inline
-export function value_at(pages: PagesPtr, kvHead: i32, headDim: i32, valueDim: i32, position: i32): usize {
+export function value_at<P>(pages: PagesPtr, kvHead: i32, headDim: i32, valueDim: i32, position: i32): usize {
   const entry = page_entry(pages, position);
-  assert(value_format(entry) == FORMAT_F32, "value_at: the page must have values of float32");
+  assert(value_format<P>(entry) == FORMAT_F32, "value_at: the page must have values of float32");
   const floats = (<u32>position % <u32>PAGE) * PANEL;
-  return values_of(entry, kvHead, headDim, valueDim) + (<usize>floats << 2);
+  return values_of<P>(entry, kvHead, headDim, valueDim) + (<usize>floats << 2);
 }

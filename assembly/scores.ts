@@ -26,11 +26,41 @@ export function scores_f32(
   begin: i32,
   end: i32,
 ): void {
+  score_rows<f32>(out, q, pages, shape, head, stage, begin, end);
+}
+
+/** scores_f32 over pages with keys of any format, each key as the floats that gather_pages gives. */
+export function scores_pages(
+  out: F32Ptr,
+  q: F32Ptr,
+  pages: PagesPtr,
+  shape: AttentionShapePtr,
+  head: i32,
+  stage: i32,
+  begin: i32,
+  end: i32,
+): void {
+  score_rows<u8>(out, q, pages, shape, head, stage, begin, end);
+}
+
+/** The kernel for pages of P, see page.ts. */
+// @ts-ignore: decorator
+@inline
+function score_rows<P>(
+  out: F32Ptr,
+  q: F32Ptr,
+  pages: PagesPtr,
+  shape: AttentionShapePtr,
+  head: i32,
+  stage: i32,
+  begin: i32,
+  end: i32,
+): void {
   const s = changetype<AttentionShape>(shape);
-  assert(s.headDim > 0 && s.valueDim > 0, "scores_f32: headDim and valueDim must be positive");
-  assert(s.numHeads % s.numKvHeads == 0, "scores_f32: numHeads must be a multiple of numKvHeads");
-  assert(head >= 0 && head < s.numHeads, "scores_f32: head must be below numHeads");
-  assert(begin >= 0 && end <= s.qLen, "scores_f32: begin..end must lie within qLen");
+  assert(s.headDim > 0 && s.valueDim > 0, "scores: headDim and valueDim must be positive");
+  assert(s.numHeads % s.numKvHeads == 0, "scores: numHeads must be a multiple of numKvHeads");
+  assert(head >= 0 && head < s.numHeads, "scores: head must be below numHeads");
+  assert(begin >= 0 && end <= s.qLen, "scores: begin..end must lie within qLen");
   const kvLen = s.kvLen;
   const columns = kvLen + extra_columns(s);
   const kvHead = head / (s.numHeads / s.numKvHeads);
@@ -44,7 +74,7 @@ export function scores_f32(
       to = end_key(s, t);
       if (to <= from) from = to = 0;
     }
-    dot_keys(row, query, pages, kvHead, from, to, s);
+    dot_keys<P>(row, query, pages, kvHead, from, to, s);
     if (s.extraKey) {
       const key = s.extraKey + ((<usize>kvHead * s.headDim) << 2);
       store<f32>(row + (<usize>kvLen << 2), dot(query, key, s.headDim, s.scale));
@@ -66,24 +96,24 @@ export function scores_f32(
 /** Scores of keys from..to. Leaves other numbers in the columns of [0, from) that share from's panel. */
 // @ts-ignore: decorator
 @inline
-function dot_keys(row: usize, query: usize, pages: PagesPtr, kvHead: i32, from: i32, to: i32, s: AttentionShape): void {
+function dot_keys<P>(row: usize, query: usize, pages: PagesPtr, kvHead: i32, from: i32, to: i32, s: AttentionShape): void {
   const headDim = s.headDim;
   const panelBytes = <usize>headDim * PANEL_BYTES;
   for (let j = from & -PANEL, n = 0; j < to; j += n) {
     const target = row + (<usize>j << 2);
     const entry = page_entry(pages, j);
-    const format = key_format(entry);
-    if (format != FORMAT_F32) {
+    const format = key_format<P>(entry);
+    if (isInteger<P>() && format != FORMAT_F32) {
       n = PANEL;
       const slot = j % PAGE;
-      const keys = keys_of(entry, kvHead, headDim, s.valueDim);
+      const keys = keys_of<P>(entry, kvHead, headDim, s.valueDim);
       const scales = keys + key_scales(format, headDim) + (<usize>slot << 2);
       const lines = format == FORMAT_F16 ? headDim : ((headDim + QUAD - 1) & -QUAD) >> (format - 1);
       const panel = keys + (<usize>((slot / PANEL) * lines) << 4);
       dot_codes(target, to - j, query, format, panel, scales, headDim, s.scale);
       continue;
     }
-    const panel = key_at(pages, kvHead, headDim, s.valueDim, j);
+    const panel = key_at<P>(pages, kvHead, headDim, s.valueDim, j);
     // Four panels of one page, or one that may be the last and hold keys beyond the range.
     n = j % PAGE <= PAGE - 4 * PANEL && to - j >= 4 * PANEL ? 4 * PANEL : PANEL;
     if (n == PANEL) dot_1x8(target, to - j, query, panel, headDim, s.scale);

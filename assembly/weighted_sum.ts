@@ -9,7 +9,7 @@ import { AttentionShape, AttentionShapePtr, F32Ptr, F32PtrOrNull, PagesPtr, U8Pt
  * [qLen][kvLen + extras] as masked_softmax_f32 leaves them, out (t, head) at out + t·outStride + head·outHeadStride,
  * valueDim floats. The extra key's column weighs extraValue, last; the zero key's has no value. A key whose weight is 0
  * takes part only where the query may attend it, so that what an excluded key holds cannot matter, while a weight that
- * somebody else put there counts. Pages have values of float32. One accumulator per output. No alignment is needed; out
+ * somebody else put there counts. Pages are of float32. One accumulator per output. No alignment is needed; out
  * overlaps nothing.
  */
 export function weighted_sum_f32(
@@ -61,7 +61,7 @@ function sum_1x32(target: usize, row: usize, pages: PagesPtr, s: AttentionShape,
   let acc6 = acc0;
   let acc7 = acc0;
   for (let start = 0; start < kvLen; start += PAGE) {
-    const panel = value_at(pages, kvHead, s.headDim, s.valueDim, start) + <usize>(c / PANEL) * VALUE_PANEL_BYTES;
+    const panel = value_at<f32>(pages, kvHead, s.headDim, s.valueDim, start) + <usize>(c / PANEL) * VALUE_PANEL_BYTES;
     const stop = min(start + PAGE, kvLen);
     for (let j = start; j < stop; j++) {
       const w = load<f32>(row + (<usize>j << 2));
@@ -113,7 +113,7 @@ function sum_1x8(target: usize, row: usize, pages: PagesPtr, s: AttentionShape, 
   let acc0 = f32x4.splat(0);
   let acc1 = acc0;
   for (let start = 0; start < kvLen; start += PAGE) {
-    const panel = value_at(pages, kvHead, s.headDim, s.valueDim, start) + <usize>(c / PANEL) * VALUE_PANEL_BYTES;
+    const panel = value_at<f32>(pages, kvHead, s.headDim, s.valueDim, start) + <usize>(c / PANEL) * VALUE_PANEL_BYTES;
     const stop = min(start + PAGE, kvLen);
     for (let j = start; j < stop; j++) {
       const w = load<f32>(row + (<usize>j << 2));

@@ -9,7 +9,7 @@ import {
   storeAttentionShape,
   storeCacheShape,
 } from "../src/abi.ts";
-import { type CacheFormat, checkFormat, formatBits } from "../src/cacheformats.ts";
+import { type CacheFormat, checkFormat, formatBits, onlyFloats } from "../src/cacheformats.ts";
 import { pointer } from "../src/memory.ts";
 import { pageBytes } from "../src/pages.ts";
 import { attention_f32 } from "../src/reference/attention.ts";
@@ -54,6 +54,10 @@ function prepare(
   ) as Record<keyof typeof sizes, number>;
   const view = (name: keyof typeof sizes) => memory.f32(at[name], sizes[name]);
 
+  const floats = onlyFloats(formatBits(stages));
+  const append = floats ? kernels.append_f32 : kernels.append_pages;
+  const attend = floats ? kernels.attention_f32 : kernels.attention_pages;
+
   fill(view("q"), 1);
   memory.u32(at.table, pages).set(Array.from({ length: pages }, (_, p) => at.pages + 4 * p * pageFloats + formats));
   const strides = { kStride: row, kHeadStride: headDim, vStride: row, vHeadStride: headDim };
@@ -65,7 +69,7 @@ function prepare(
   ];
   for (let past = 0; past < kvLen; past += PAGE) {
     fill(view("tokens"), 2 + past);
-    kernels.append_f32(table, tokens, tokens, cacheShape, past, 0, Math.min(PAGE, kvLen - past));
+    append(table, tokens, tokens, cacheShape, past, 0, Math.min(PAGE, kvLen - past));
   }
   const shape = {
     qLen,
@@ -100,7 +104,7 @@ function prepare(
 
   return {
     run: () =>
-      kernels.attention_f32(
+      attend(
         pointer.f32(at.out),
         pointer.f32(at.q),
         pointer.pages(at.table),
@@ -126,7 +130,7 @@ function prepare(
         const [kvHead, t, g] = [Math.floor(row / (qLen * group)), Math.floor(row / group) % qLen, row % group];
         const begin = (t * numHeads + kvHead * group + g) * headDim;
         const got = view("out").subarray(begin, begin + headDim);
-        expectNear("attention_f32", got, want.subarray(begin, begin + headDim), tolerance);
+        expectNear(kernelOf(format), got, want.subarray(begin, begin + headDim), tolerance);
       }
     },
     release() {
@@ -135,8 +139,10 @@ function prepare(
   };
 }
 
+const kernelOf = (format: CacheFormat) => (format === "f32" ? "attention_f32" : "attention_pages");
+
 const caseOf = (sizes: AttentionSizes, shape: string, format: CacheFormat = "f32"): Case => ({
-  kernel: "attention_f32",
+  kernel: kernelOf(format),
   shape,
   quick: sizes.quick === true,
   flops: 4 * sizes.headDim * sizes.group * (sizes.numKvHeads ?? 1) * causalPairs(sizes.qLen, sizes.kvLen - sizes.qLen),

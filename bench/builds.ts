@@ -1,11 +1,12 @@
 // The builds under test, each beside its peak loops on one memory, so that a stream reads the very bytes a kernel reads.
 
-import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { main } from "assemblyscript/asc";
 import type { KernelTable } from "../src/abi.ts";
-import { type Kernels, loadKernels } from "../src/core.ts";
+import { startOwn } from "../src/choose.ts";
+import { type Kernels, wrapKernels } from "../src/kernels.ts";
 import type { LinearMemory } from "../src/memory.ts";
+import { modulesOf } from "../test/modules.ts";
 
 export const buildNames = ["simd", "relaxed"] as const;
 export type BuildName = (typeof buildNames)[number];
@@ -48,11 +49,11 @@ export async function startPeaks(name: BuildName, memory: WebAssembly.Memory): P
   return new WebAssembly.Instance(await compilePeaks(name), { env: { memory } }).exports as unknown as Peaks;
 }
 
-/** Loads build/<name>.wasm and its peaks. */
+/** Loads a build, all of its modules, and its peaks. */
 export async function loadBuild(name: BuildName): Promise<Build> {
-  const host = await loadKernels({ module: readFileSync(`${root}/build/${name}.wasm`) });
-  const { table: kernels, memory } = host;
-  // The table is what the module exports, its memory among the rest.
-  const exported = (kernels as unknown as { readonly memory: WebAssembly.Memory }).memory;
-  return { name, host, kernels, memory, peaks: await startPeaks(name, exported) };
+  const started = await startOwn(modulesOf(name));
+  const { kernels, memory, wasmMemory } = started.instance;
+  const threads = { requested: 1, used: 1, reason: "a benchmark of one thread" };
+  const host = wrapKernels(started, { threads, table: kernels, release: () => {} });
+  return { name, host, kernels, memory, peaks: await startPeaks(name, wasmMemory) };
 }

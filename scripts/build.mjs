@@ -1,7 +1,7 @@
 // Builds everything the package ships: assembly/ -> build/*.wasm and src/abi.ts, then src/ -> dist/.
 // `--wasm` stops after the first half; `--if-stale` does nothing when dist/ is newer than everything it is made from.
 
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import {
   chmodSync,
   copyFileSync,
@@ -13,6 +13,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { createRequire } from "node:module";
+import { availableParallelism } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -32,13 +33,32 @@ if (process.argv.includes("--if-stale") && modified("dist/types/src/index.d.ts")
 
 const require = createRequire(import.meta.url);
 const run = (script, ...args) => execFileSync(process.execPath, [script, ...args], { stdio: "inherit" });
+const start = (script, ...args) =>
+  new Promise((resolve, reject) => {
+    const child = spawn(process.execPath, [script, ...args], { stdio: "inherit" });
+    child.on("error", reject);
+    child.on("exit", (code) => (code === 0 ? resolve() : reject(new Error(`${args.join(" ")} ended with ${code}`))));
+  });
 const bin = (name, path) => join(dirname(require.resolve(`${name}/package.json`)), path);
 
 const asc = bin("assemblyscript", "bin/asc.js");
-const shipped = ["simd", "relaxed", "simd-threads", "relaxed-threads"];
-for (const target of [...shipped, "debug"]) run(asc, "--target", target, "--transform", "./scripts/abi.mjs");
+/** The modules, by their entries in assembly/: floats are what every instance has, the others join them. */
+const modules = ["simd", "relaxed"].flatMap((name) => [
+  { target: name, entries: ["index"] },
+  { target: `weights-${name}`, entries: ["weights"] },
+  { target: `caches-${name}`, entries: ["caches"] },
+]);
+const compile = ({ target, entries, flags = [] }) =>
+  start(asc, ...entries.map((entry) => `assembly/${entry}.ts`), "--target", target, ...flags);
+const debug = { target: "debug", entries: ["index", "weights", "caches"], flags: ["--transform", "./scripts/abi.mjs"] };
+const waiting = [debug, ...modules];
+const worker = async () => {
+  for (let module = waiting.shift(); module; module = waiting.shift()) await compile(module);
+};
+await Promise.all(Array.from({ length: Math.min(4, availableParallelism()) }, worker));
 
 const { build } = await import("esbuild");
+const { carriesWasm } = await import("./carry.mjs");
 
 const common = {
   bundle: true,
@@ -51,6 +71,7 @@ const common = {
 // Scripts of one expression, so that they run as modules and as none.
 await build({ ...common, format: "iife", entryPoints: ["src/worker.ts"], outfile: "build/worker.txt" });
 await build({ ...common, format: "iife", entryPoints: ["src/shardworker.ts"], outfile: "build/shard.txt" });
+await build({ ...common, entryPoints: ["src/sharememory.ts"], outfile: "build/sharememory.js" });
 if (process.argv.includes("--wasm")) process.exit();
 
 /**
@@ -82,15 +103,16 @@ const entries = {
   index: "src/index.ts",
   core: "src/core.ts",
   weights: "src/weightsapi.ts",
+  quantized: "src/quantized.ts",
   threads: "src/threads.ts",
   shards: "src/shards.ts",
   reference: "src/reference/index.ts",
   cli: "src/cli.ts",
 };
 const suffixes = { workerd: "", "edge-light": "?module" };
+const hosted = { index: "index", quantized: "quantized", threads: "threadless", shards: "shards" };
 for (const host of Object.keys(suffixes))
-  for (const [entry, source] of Object.entries({ index: "index", threads: "threadless", shards: "shards" }))
-    entries[`${entry}.${host}`] = `src/${source}.ts?${host}`;
+  for (const [entry, source] of Object.entries(hosted)) entries[`${entry}.${host}`] = `src/${source}.ts?${host}`;
 
 rmSync("dist", { recursive: true, force: true });
 const { outputFiles } = await build({
@@ -100,15 +122,19 @@ const { outputFiles } = await build({
   splitting: true,
   chunkNames: "shared/[hash]",
   external: ["node:*"],
-  plugins: [hostLoadsWasm(suffixes)],
-  loader: { ".wasm": "base64", ".txt": "text" },
+  plugins: [hostLoadsWasm(suffixes), carriesWasm],
+  loader: { ".txt": "text" },
   write: false,
 });
 // esbuild imports each shared file that an entry reaches, for its effects too. There are none, and other bundlers say so.
 const BARE_IMPORT = /import"\.\/(?:shared\/)?[A-Z0-9]{8}\.js";/g;
 mkdirSync("dist/shared", { recursive: true });
 for (const { path, text } of outputFiles) writeFileSync(path, text.replaceAll(BARE_IMPORT, ""));
-for (const name of shipped) copyFileSync(`build/${name}.wasm`, `dist/${name}.wasm`);
+for (const { target } of modules) copyFileSync(`build/${target}.wasm`, `dist/${target}.wasm`);
+// The same code on memory that threads share.
+const { shareMemory } = await import("../build/sharememory.js");
+for (const name of ["simd", "relaxed"])
+  writeFileSync(`dist/${name}-threads.wasm`, shareMemory(readFileSync(`build/${name}.wasm`)));
 copyFileSync("build/worker.txt", "dist/worker.js");
 copyFileSync("build/shard.txt", "dist/shards-worker.js");
 chmodSync("dist/cli.js", 0o755);

@@ -108,8 +108,8 @@ function encode({ memory, table }: Kernels, { shape, staging }: Aging, from: num
   const [source, target] = [pointer.pages(staging.table), pointer.pages(staging.table + 4)];
   const [k, v, strided] = [pointer.f32(staging.key), pointer.f32(staging.value), pointer.cacheShape(staging.shape)];
   for (let slot = 0; slot < PAGE; slot += AGED_TOKENS) {
-    table.gather_f32(k, v, source, strided, slot, 0, AGED_TOKENS);
-    table.append_f32(target, k, v, strided, slot, 0, AGED_TOKENS);
+    table.gather_pages(k, v, source, strided, slot, 0, AGED_TOKENS);
+    table.append_pages(target, k, v, strided, slot, 0, AGED_TOKENS);
   }
 }
 

@@ -1,6 +1,6 @@
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
 import { expectFields } from "./errors.ts";
-import { checkFormats, type LayerFormats, WEIGHT_OPTIONS, type WeightOptions } from "./formats.ts";
+import { checkFormats, expectKnown, type LayerFormats, WEIGHT_OPTIONS, type WeightOptions } from "./formats.ts";
 import { expectKernels, type Kernels } from "./kernels.ts";
 import { type CheckedWeights, checkWeights, type Layer, storeLayer } from "./layer.ts";
 import { DISPOSE, type Releasable } from "./lifetime.ts";
@@ -35,7 +35,8 @@ export interface Attention extends Releasable {
 /**
  * Packs a layer's weights, each matrix in the format that it is stored in or that `options.weights` asks for: one format
  * for all, or `{ q: "q8", o: "f16" }` for some. Throws TypeError or RangeError naming the argument, the rule and the value (both shapes for a
- * matrix of the wrong one), and HeadwiseError OUT_OF_MEMORY; nothing is allocated then.
+ * matrix of the wrong one), and HeadwiseError OUT_OF_MEMORY, or NO_QUANTIZED where the kernels know no format but
+ * float32; nothing is allocated then.
  * @example
  * import { createAttention, loadKernels } from "headwise";
  * const kernels = await loadKernels();
@@ -53,8 +54,9 @@ export function createAttention(
   expectKernels(where, kernels);
   const checked = checkConfig(where, config);
   expectFields(where, "options", options, WEIGHT_OPTIONS);
-  const formats = checkFormats(where, "options.", options);
-  return packAttention(where, kernels, checked, checkWeights(where, checked, weights, formats));
+  const given = checkWeights(where, checked, weights, checkFormats(where, "options.", options));
+  expectKnown(where, kernels.quantized, given.formats);
+  return packAttention(where, kernels, checked, given);
 }
 
 /** The same from what was checked. Without `weights.wo`, the heads' outputs are y: [.., numHeads·valueDim]. */

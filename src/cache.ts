@@ -8,6 +8,8 @@ import {
   type CacheStage,
   checkFormat,
   describeStages,
+  expectKnownStages,
+  onlyFloats,
   type Stage,
 } from "./cacheformats.ts";
 import { expectFields, expectInt, HeadwiseError } from "./errors.ts";
@@ -83,7 +85,7 @@ export function cacheBytes(shape: PageShape, batch: number, maxSeqLen: number, s
 
 /**
  * Takes memory for the keys and values of an attention layer. Throws TypeError or RangeError naming the argument, and
- * HeadwiseError OUT_OF_MEMORY; nothing is allocated then.
+ * HeadwiseError OUT_OF_MEMORY, or NO_QUANTIZED where the kernels know no format but float32; nothing is allocated then.
  * @example
  * import { attend, createAttention, createCache, loadKernels } from "headwise";
  * const kernels = await loadKernels();
@@ -103,6 +105,7 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
   const batch = expectInt("createCache", "batch", options.batch === undefined ? 1 : options.batch, 1, MOST_SEQUENCES);
   const { numKvHeads, headDim, valueDim } = config;
   const stages = checkFormat("createCache", "format", options.format, headDim);
+  expectKnownStages("createCache", kernels.quantized, stages);
   const shape = { numKvHeads, headDim, valueDim };
   const pages = allocatePages("createCache", kernels, shape, batch, maxSeqLen, stages);
   let length = 0;
@@ -179,6 +182,8 @@ function readPages(kernels: Kernels, shape: PageShape, pages: Pages, length: num
     data: createFloats("read", "value", batch * numKvHeads * length * valueDim),
     shape: [batch, numKvHeads, length, valueDim],
   };
+  const { table } = kernels;
+  const gather = onlyFloats(pages.formats) ? table.gather_f32 : table.gather_pages;
   const base = kernels.memory.scratch("read", layout.bytes);
   storeCacheShape(kernels.memory.view(), base + place.shape, {
     ...shape,
@@ -191,7 +196,7 @@ function readPages(kernels: Kernels, shape: PageShape, pages: Pages, length: num
     for (let begin = 0; begin < length; begin += tokens) {
       const count = Math.min(tokens, length - begin);
       const [k, v] = [pointer.f32(base + place.key), pointer.f32(base + place.value)];
-      kernels.table.gather_f32(k, v, pageTable(pages, b), pointer.cacheShape(base + place.shape), begin, 0, count);
+      gather(k, v, pageTable(pages, b), pointer.cacheShape(base + place.shape), begin, 0, count);
       for (let h = 0; h < numKvHeads; h++) {
         const row = (b * numKvHeads + h) * length + begin;
         key.data.set(kernels.memory.f32(k + h * tokens * headDim * 4, count * headDim), row * headDim);

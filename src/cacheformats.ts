@@ -1,5 +1,6 @@
 import { FORMAT_F16, FORMAT_F32, FORMAT_Q4, FORMAT_Q8, PAGE, PANEL, QUAD } from "../assembly/layout.ts";
 import { describe, expectFields, expectInt, expectOneOf } from "./errors.ts";
+import { refuseFormat } from "./formats.ts";
 
 /** How a cache keeps numbers: as floats of 32 or 16 bits, or as integers of 8 or 4 bits with a scale a token and head. */
 export type CacheFormat = "f32" | "f16" | "q8" | "q4";
@@ -82,6 +83,22 @@ function checkStage(where: string, name: string, stage: CacheStage, headDim: num
   if (tokens % PAGE !== 0)
     throw new RangeError(`${where}: ${name}.tokens expected a multiple of ${PAGE}, got ${describe(tokens)}`);
   return { formats, pages: tokens / PAGE };
+}
+
+/** Throws NO_QUANTIZED for stages that kernels of floats do not know. */
+export function expectKnownStages(where: string, quantized: boolean, stages: readonly Stage[]): void {
+  if (quantized) return;
+  for (const { formats } of stages)
+    for (const [name, format] of [
+      ["keys", formats & 3],
+      ["values", formats >> 2],
+    ] as const)
+      if (format !== FORMAT_F32) refuseFormat(where, name, NAMES[format] as string);
+}
+
+/** Whether pages of these formats are float32 alone, which the kernels of floats know. */
+export function onlyFloats(bits: number): boolean {
+  return (bits & ~((1 << FORMAT_F32) | (16 << FORMAT_F32))) === 0;
 }
 
 /** The stages as `createCache` takes them, which nobody can change. */

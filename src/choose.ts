@@ -1,70 +1,126 @@
 import type { F32Ptr } from "./abi.ts";
-import { type CarriedWasm, compile, forbidden, isModule, type ModuleSource, unpack } from "./compile.ts";
-import { expectFlag, HeadwiseError } from "./errors.ts";
-import type { Instance } from "./instantiate.ts";
+import {
+  type CarriedWasm,
+  compile,
+  forbidden,
+  isModule,
+  type ModuleSource,
+  unpack,
+  type WasmSource,
+} from "./compile.ts";
+import { expectFields, expectFlag, HeadwiseError } from "./errors.ts";
+import { extend, type Instance, instantiate, type Part, type StartedInstance } from "./instantiate.ts";
 import { pointer } from "./memory.ts";
 
-/** A started module, and why it is this one. */
-export interface Started<I extends Instance = Instance> {
-  readonly instance: I;
+/** "simd" gives the same bits on every engine; "relaxed" fuses multiply and add where the engine does, and is faster. */
+export type Build = "simd" | "relaxed";
+
+/** The module of floats of each build. */
+export type Builds = Readonly<Record<Build, CarriedWasm>>;
+
+/** The modules of other formats than float32, of one build: modules, their bytes, or text as `headwise/quantized` has it. */
+export interface QuantizedModules {
+  /** Weights as f16, bf16, q8, q8-row and q4: `headwise/weights-simd.wasm` or `headwise/weights-relaxed.wasm`. */
+  readonly weights: WasmSource | string;
+  /** Caches as f16, q8 and q4: `headwise/caches-simd.wasm` or `headwise/caches-relaxed.wasm`. */
+  readonly caches: WasmSource | string;
+}
+
+/** The modules of other formats than float32, of the builds that may come to run. */
+export type QuantizedKernels = Readonly<Partial<Record<Build, QuantizedModules>>>;
+
+/** Started modules, and why it is this build. */
+export interface Started {
+  readonly instance: StartedInstance;
   readonly reason: string;
   /** Whether it fuses multiply and add. */
   readonly fused: boolean;
 }
 
-/** What says which module to start. */
+/** What says which modules to start. */
 export interface Choice {
   readonly module?: ModuleSource;
   readonly deterministic?: boolean;
+  readonly quantized?: QuantizedKernels;
 }
 
-/** Starts the module of a caller's own, after checking that it is what they ask for. */
-export async function startOwn<I extends Instance>(
-  choice: Choice,
-  instantiate: (module: WebAssembly.Module) => Promise<I>,
-): Promise<Started<I>> {
+/** Starts the modules of a caller's own, after checking that they are what they ask for. */
+export async function startOwn(choice: Choice, shared = false): Promise<Started> {
   const deterministic = expectFlag("loadKernels", "deterministic", choice.deterministic);
-  const started = await start(choice.module as ModuleSource, "the module given", instantiate);
+  expectQuantized(choice.quantized);
+  const started = await start(choice.module as WasmSource, "the module given", shared);
   if (deterministic && started.instance.relaxed)
     throw new RangeError("loadKernels: deterministic expected the simd build as module, got the relaxed one");
-  return started;
+  return complete(started, choice.quantized, shared);
 }
 
-/** Starts the caller's own module or one of two builds: relaxed where the engine accepts it and really fuses, else simd. */
-export async function startChosen<I extends Instance>(
-  simd: CarriedWasm,
-  relaxed: CarriedWasm,
-  choice: Choice,
-  instantiate: (module: WebAssembly.Module) => Promise<I>,
-): Promise<Started<I>> {
-  if (choice.module !== undefined) return startOwn(choice, instantiate);
-  if (expectFlag("loadKernels", "deterministic", choice.deterministic))
-    return start(unpack(simd), "deterministic was asked for", instantiate);
-  const fast = unpack(relaxed);
-  if (!isModule(fast) && !WebAssembly.validate(fast))
-    return start(unpack(simd), "this engine has no relaxed SIMD", instantiate);
-  const started = await start(fast, "this engine fuses multiply and add", instantiate);
+/** Starts the caller's own modules or those of one of two builds: relaxed where the engine accepts it and really fuses, else simd. */
+export async function startChosen(builds: Builds, choice: Choice, shared = false): Promise<Started> {
+  if (choice.module !== undefined) return startOwn(choice, shared);
+  const deterministic = expectFlag("loadKernels", "deterministic", choice.deterministic);
+  expectQuantized(choice.quantized);
+  const started = await startBuild(builds, deterministic, choice.quantized?.relaxed, shared);
+  return complete(started, choice.quantized, shared);
+}
+
+async function startBuild(
+  builds: Builds,
+  deterministic: boolean,
+  others: QuantizedModules | undefined,
+  shared: boolean,
+): Promise<Started> {
+  const simd = async (reason: string) => start(await unpack(builds.simd), reason, shared);
+  if (deterministic) return simd("deterministic was asked for");
+  const fast = await unpack(builds.relaxed);
+  if (!accepts(fast)) return simd("this engine has no relaxed SIMD");
+  for (const other of others ? [others.weights, others.caches] : [])
+    if (!accepts(await unpack(other))) return simd("this engine has only a part of relaxed SIMD");
+  const started = await start(fast, "this engine fuses multiply and add", shared);
   // An engine that accepts relaxed SIMD and does not fuse gains nothing from it and loses the bits that all engines share.
-  return started.fused
-    ? started
-    : start(unpack(simd), "this engine accepts relaxed SIMD but does not fuse", instantiate);
+  return started.fused ? started : simd("this engine accepts relaxed SIMD but does not fuse");
+}
+
+const accepts = (source: WasmSource) => isModule(source) || WebAssembly.validate(source);
+
+function expectQuantized(quantized: QuantizedKernels | undefined): void {
+  if (quantized === undefined) return;
+  expectFields("loadKernels", "quantized", quantized, ["simd", "relaxed"]);
+  for (const [build, modules] of Object.entries(quantized))
+    if (modules !== undefined) expectFields("loadKernels", `quantized.${build}`, modules, ["weights", "caches"]);
+}
+
+/** Adds the modules of the build that was chosen. */
+async function complete(started: Started, quantized: QuantizedKernels | undefined, shared: boolean): Promise<Started> {
+  if (quantized === undefined) return started;
+  const build = started.instance.relaxed ? "relaxed" : "simd";
+  const { [build]: modules } = quantized;
+  if (modules === undefined) {
+    const text = `loadKernels: quantized.${build} expected the modules of the build that runs here, got undefined`;
+    throw new HeadwiseError("NO_QUANTIZED", text);
+  }
+  const nameOf = (part: Part) => `quantized.${build}.${part}`;
+  const ready = async (part: "weights" | "caches") =>
+    compile(await unpack(modules[part], nameOf(part)), shared, nameOf(part));
+  const [weights, caches] = await Promise.all([ready("weights"), ready("caches")]);
+  const name = `quantized.${build}`;
+  return { ...started, instance: await fitting(name, () => extend(started.instance, { weights, caches }, nameOf)) };
+}
+
+async function start(source: WasmSource, reason: string, shared: boolean): Promise<Started> {
+  const module = await compile(source, shared);
+  const instance = await fitting("module", () => instantiate(module, shared));
+  return { instance, reason, fused: fuses(instance) };
 }
 
 /** A module of something else fails on its imports or exports before its kernels can be counted. */
-async function start<I extends Instance>(
-  source: ModuleSource,
-  reason: string,
-  instantiate: (module: WebAssembly.Module) => Promise<I>,
-): Promise<Started<I>> {
-  const module = await compile(source);
+async function fitting(name: string, work: () => Promise<StartedInstance>): Promise<StartedInstance> {
   try {
-    const instance = await instantiate(module);
-    return { instance, reason, fused: fuses(instance) };
+    return await work();
   } catch (cause) {
-    if (cause instanceof HeadwiseError) throw cause;
+    if (cause instanceof HeadwiseError || cause instanceof RangeError) throw cause;
     // Of a module that was compiled already. By name, since a test runner or a frame may bring classes of its own.
     if ((cause as Error).name === "CompileError") throw forbidden(cause);
-    const text = "loadKernels: module expected one of this package's, got one that does not start on its memory";
+    const text = `loadKernels: ${name} expected one of this package's, got one that does not start on its memory`;
     throw new HeadwiseError("ABI_MISMATCH", text, { cause });
   }
 }

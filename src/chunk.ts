@@ -4,6 +4,7 @@ import { PAGE } from "../assembly/layout.ts";
 import { type F32Ptr, storeCacheShape } from "./abi.ts";
 import { agePages, reachPages } from "./aging.ts";
 import { type Attention, widthOf } from "./attention.ts";
+import { onlyFloats } from "./cacheformats.ts";
 import type { AttendCall } from "./call.ts";
 import type { Projection } from "./layer.ts";
 import { type Linear, type LinearInput, project, quantizeInput } from "./linear.ts";
@@ -119,7 +120,8 @@ export function settleKeys(pass: Pass, runs: Runs): void {
         F32Ptr,
       ];
       reachPages(kernels, pages, batchRow, call.past + to);
-      kernels.table.append_f32(pageTable(pages, batchRow), k, v, shape, call.past + from, 0, to - from);
+      const append = onlyFloats(pages.formats) ? kernels.table.append_f32 : kernels.table.append_pages;
+      append(pageTable(pages, batchRow), k, v, shape, call.past + from, 0, to - from);
       // Queries that do not stand among these keys attend them as the last one does.
       if (!inStep) agePages(kernels, pages, batchRow, pageOf(call.past + to - 1), call.past);
     }

@@ -1,4 +1,5 @@
 import { describe, HeadwiseError } from "./errors.ts";
+import { shareMemory } from "./sharememory.ts";
 
 /** A compiled module, or the bytes of one. */
 export type WasmSource = WebAssembly.Module | BufferSource;
@@ -6,15 +7,37 @@ export type WasmSource = WebAssembly.Module | BufferSource;
 /** A module, its bytes, the answer that brings them, or where they are: a URL of a server or of a file. */
 export type ModuleSource = WasmSource | Response | URL | Promise<WasmSource | Response | URL>;
 
-/** A module, or base64 of one, as bundles carry it. */
+/** A module, or text that stands for one, as bundles carry it: base64 of its bytes, deflated. */
 export type CarriedWasm = WebAssembly.Module | string;
 
-/** Bytes of base64 that is known to be right. Only what runs is decoded: that takes a millisecond a build. */
-export function unpack(carried: CarriedWasm): WasmSource {
+/** What is carried, as a module or its bytes. Only what runs is unpacked: that takes a millisecond a module. */
+export async function unpack(carried: WasmSource | string, name = "module"): Promise<WasmSource> {
   if (typeof carried !== "string") return carried;
-  const text = atob(carried);
-  const bytes = new Uint8Array(text.length);
-  for (let i = 0; i < bytes.length; i++) bytes[i] = text.charCodeAt(i);
+  if (typeof DecompressionStream === "undefined") {
+    const text =
+      "loadKernels: this engine lacks DecompressionStream, which unpacks the kernels; give their modules to headwise/core";
+    throw new HeadwiseError("NO_DECOMPRESSION", text);
+  }
+  try {
+    const bytes = new Blob([decode(carried)]).stream();
+    return await new Response(bytes.pipeThrough(new DecompressionStream("deflate-raw"))).arrayBuffer();
+  } catch (cause) {
+    const rule = "a module, its bytes or what headwise/quantized carries";
+    throw new HeadwiseError("NOT_WASM", `loadKernels: ${name} expected ${rule}, got ${describe(carried)}`, { cause });
+  }
+}
+
+interface FromBase64 {
+  fromBase64?(text: string): Uint8Array<ArrayBuffer>;
+}
+
+/** Bytes of base64. */
+function decode(text: string): Uint8Array<ArrayBuffer> {
+  const { fromBase64 } = Uint8Array as FromBase64;
+  if (fromBase64) return fromBase64.call(Uint8Array, text);
+  const characters = atob(text);
+  const bytes = new Uint8Array(characters.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = characters.charCodeAt(i);
   return bytes;
 }
 
@@ -35,12 +58,13 @@ export function isModule(source: unknown): source is WebAssembly.Module {
   return tagOf(source) === "[object WebAssembly.Module]";
 }
 
-function bytesOf(source: unknown): Uint8Array<ArrayBuffer> {
+function bytesOf(name: string, source: unknown): Uint8Array<ArrayBuffer> {
   if (ArrayBuffer.isView(source))
     return new Uint8Array(source.buffer as ArrayBuffer, source.byteOffset, source.byteLength);
   if (tagOf(source) === "[object ArrayBuffer]") return new Uint8Array(source as ArrayBuffer);
-  const rule = "WebAssembly.Module, its bytes, a Response or a URL";
-  throw new TypeError(`loadKernels: module expected ${rule}, got ${describe(source)}`);
+  const rule =
+    name === "module" ? "WebAssembly.Module, its bytes, a Response or a URL" : "WebAssembly.Module or its bytes";
+  throw new TypeError(`loadKernels: ${name} expected ${rule}, got ${describe(source)}`);
 }
 
 /** Bytes as hexadecimal numbers, and as text where they are some. */
@@ -51,17 +75,18 @@ function bytesText(bytes: Uint8Array): string {
 }
 
 /** Throws unless bytes begin as wasm does; `from` says where they come from. */
-export function expectWasm(bytes: Uint8Array, from = ""): void {
+export function expectWasm(name: string, bytes: Uint8Array, from = ""): void {
   if (String.fromCharCode(...bytes.subarray(0, 4)) === "\0asm") return;
-  const rule = "module expected bytes that begin 00 61 73 6d";
-  throw new HeadwiseError("NOT_WASM", `loadKernels: ${rule}, got ${bytesText(bytes.subarray(0, 12))}${from}`);
+  const got = `${bytesText(bytes.subarray(0, 12))}${from}`;
+  throw new HeadwiseError("NOT_WASM", `loadKernels: ${name} expected bytes that begin 00 61 73 6d, got ${got}`);
 }
 
-/** Compiles bytes; throws what they or the engine are not. */
-export async function compile(source: unknown): Promise<WebAssembly.Module> {
+/** Compiles bytes, for shared memory if asked to; throws what they or the engine are not. */
+export async function compile(source: unknown, shared = false, name = "module"): Promise<WebAssembly.Module> {
   if (isModule(source)) return source;
-  const bytes = bytesOf(source);
-  expectWasm(bytes);
+  const given = bytesOf(name, source);
+  expectWasm(name, given);
+  const bytes = shared ? shareMemory(given) : given;
   try {
     return await WebAssembly.compile(bytes);
   } catch (cause) {
@@ -70,7 +95,7 @@ export async function compile(source: unknown): Promise<WebAssembly.Module> {
         cause,
       });
     if (!WebAssembly.validate(bytes)) {
-      const text = `loadKernels: module expected bytes that this engine accepts, got ${bytes.length} that it refuses: damaged, or a build for newer engines`;
+      const text = `loadKernels: ${name} expected bytes that this engine accepts, got ${bytes.length} that it refuses: damaged, or a build for newer engines`;
       throw new HeadwiseError("NOT_WASM", text, { cause });
     }
     throw forbidden(cause);

@@ -54,7 +54,7 @@ export interface Control {
 
 /** What a worker is told when it starts. */
 export interface WorkerStart {
-  readonly module: WebAssembly.Module;
+  readonly modules: readonly WebAssembly.Module[];
   readonly memory: WebAssembly.Memory;
   /** Address of the control block. */
   readonly control: number;
@@ -72,8 +72,10 @@ export interface WorkerAnswer {
 
 type AnyKernel = (...args: number[]) => void;
 
-/** Kernels by number. */
-export const KERNEL_NAMES: readonly (keyof KernelTable)[] = Object.keys(KERNEL_ARITY) as (keyof KernelTable)[];
+/** Kernels by number, those of modules that were not loaded too. */
+export const KERNEL_NAMES: readonly (keyof KernelTable)[] = Object.values(KERNEL_ARITY).flatMap(
+  (kernels) => Object.keys(kernels) as (keyof KernelTable)[],
+);
 
 /** The kernels in the order of their numbers. */
 export function numbered(table: KernelTable): readonly AnyKernel[] {

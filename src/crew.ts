@@ -1,20 +1,11 @@
-import { type Started, startChosen } from "./choose.ts";
-import type { CarriedWasm } from "./compile.ts";
+import { type Builds, type Started, startChosen } from "./choose.ts";
 import type { WorkerAnswer, WorkerStart } from "./control.ts";
 import { SHARES, type Shares, shareKernels } from "./cuts.ts";
 import { HeadwiseError } from "./errors.ts";
 import { letExit, listen, planThreads, type ThreadHost, type ThreadWorker } from "./hosts.ts";
-import { instantiateShared, type SharedInstance } from "./instantiate.ts";
+import type { StartedInstance } from "./instantiate.ts";
 import { chooseKernels, type Kernels, type LoadOptions, type Threads, wrapKernels } from "./kernels.ts";
 import { Team } from "./team.ts";
-
-/** All builds. */
-export interface Builds {
-  readonly simd: CarriedWasm;
-  readonly relaxed: CarriedWasm;
-  readonly simdThreads: CarriedWasm;
-  readonly relaxedThreads: CarriedWasm;
-}
 
 /** How long to wait, and what to share. */
 export interface Limits {
@@ -31,8 +22,8 @@ export interface Limits {
 export const LIMITS: Limits = { startMs: 10_000, patienceMs: 10_000, shares: SHARES };
 
 /**
- * Kernels with as many threads as the host allows, up to those requested; with one thread, of the plain builds, and a
- * reason where it allows none.
+ * Kernels with as many threads as the host allows, up to those requested; with one thread on memory of its own, and a
+ * reason, where it allows none.
  */
 export async function loadThreaded(
   builds: Builds,
@@ -41,20 +32,19 @@ export async function loadThreaded(
   { startMs, patienceMs, shares }: Limits = LIMITS,
 ): Promise<Kernels> {
   const { threads: requested = "auto" } = options;
-  const alone = (reason: string) =>
-    chooseKernels(builds.simd, builds.relaxed, { ...options, threads: requested }, reason);
+  const alone = (reason: string) => chooseKernels(builds, { ...options, threads: requested }, reason);
   const { count, reason } = planThreads(requested, host);
   if (count === 1 || !host.createWorker) return alone(reason);
-  let started: Started<SharedInstance>;
+  let started: Started;
   try {
-    started = await startChosen(builds.simdThreads, builds.relaxedThreads, options, instantiateShared);
+    started = await startChosen(builds, options, true);
   } catch (error) {
     if (!(error instanceof HeadwiseError)) throw error;
     // What else may be wrong with the module or the engine, the plain road will say.
     return alone(
-      options.module === undefined
+      options.module === undefined && options.quantized === undefined
         ? "this engine refused memory that threads could share"
-        : "the module given does not run on shared memory: it is one for a single thread",
+        : "a module given does not run on shared memory: it is one for a single thread",
     );
   }
   const { instance } = started;
@@ -79,7 +69,7 @@ export async function loadThreaded(
 /** Starts workers, all at once, and lets those join that are ready in time. Returns why the others are not. */
 async function enlist(
   team: Team,
-  { module, wasmMemory: memory }: SharedInstance,
+  { modules, wasmMemory: memory }: StartedInstance,
   count: number,
   createWorker: () => ThreadWorker,
   startMs: number,
@@ -88,7 +78,7 @@ async function enlist(
     startWorker(
       team,
       createWorker,
-      { module, memory, control: team.at, thread: i + 1, lookFor: team.lookFor },
+      { modules: Object.values(modules), memory, control: team.at, thread: i + 1, lookFor: team.lookFor },
       startMs,
     ),
   );

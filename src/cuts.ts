@@ -115,26 +115,45 @@ export function shareKernels(
       own,
       ranges.map(([from, to]) => [...args, from, to]),
     );
-  return {
-    ...direct,
-    ...shareLinears(direct, team, pays, loadOf),
-    attention_f32(out, q, pages, scratch, at, begin, end) {
+  const attentionOf = (name: "attention_f32" | "attention_pages"): KernelTable[typeof name] => {
+    const alone = direct[name];
+    return (out, q, pages, scratch, at, begin, end) => {
       const shape = shapeAt(at);
       const work = attentionWork(shape, end - begin);
-      if (!pays(work)) return direct.attention_f32(out, q, pages, scratch, at, begin, end);
+      if (!pays(work)) return alone(out, q, pages, scratch, at, begin, end);
       const bytes = aligned(4 * workFloats(shape.headDim, shape.valueDim, shape.formats));
       const own = team.own(bytes);
-      if (own === undefined) return direct.attention_f32(out, q, pages, scratch, at, begin, end);
-      run("attention_f32", [out, q, pages, own, at], attentionTiles(shape, begin, end, loadOf(work)), bytes);
-    },
-    append_f32(pages, k, v, at, past, begin, end) {
+      if (own === undefined) return alone(out, q, pages, scratch, at, begin, end);
+      run(name, [out, q, pages, own, at], attentionTiles(shape, begin, end, loadOf(work)), bytes);
+    };
+  };
+  const appendOf = (name: "append_f32" | "append_pages"): KernelTable[typeof name] => {
+    const alone = direct[name];
+    return (pages, k, v, at, past, begin, end) => {
       const view = memory.view();
       const read = (field: keyof typeof CACHE_SHAPE_AT) => view.getInt32(at + CACHE_SHAPE_AT[field], true);
       const work = COPIED * (end - begin) * read("numKvHeads") * (read("headDim") + read("valueDim"));
-      if (!pays(work)) return direct.append_f32(pages, k, v, at, past, begin, end);
+      if (!pays(work)) return alone(pages, k, v, at, past, begin, end);
       // Panels of keys are written whole where all their keys are of one tile.
-      run("append_f32", [pages, k, v, at, past], rangesOf(begin, end, PANEL, past % PANEL, loadOf(work)));
-    },
+      run(name, [pages, k, v, at, past], rangesOf(begin, end, PANEL, past % PANEL, loadOf(work)));
+    };
+  };
+  const scoresOf = (name: "scores_f32" | "scores_pages"): KernelTable[typeof name] => {
+    const alone = direct[name];
+    return (out, q, pages, at, head, stage, begin, end) => {
+      const { kvLen, headDim } = shapeAt(at);
+      const work = 2 * UNFUSED * (end - begin) * kvLen * headDim;
+      if (!pays(work)) return alone(out, q, pages, at, head, stage, begin, end);
+      run(name, [out, q, pages, at, head, stage], rangesOf(begin, end, 1, 0, loadOf(work)));
+    };
+  };
+  return {
+    ...direct,
+    ...shareLinears(direct, team, pays, loadOf),
+    attention_f32: attentionOf("attention_f32"),
+    attention_pages: attentionOf("attention_pages"),
+    append_f32: appendOf("append_f32"),
+    append_pages: appendOf("append_pages"),
     rope_f32(x, cos, sin, numHeads, headDim, ropeDim, interleaved, stride, begin, end) {
       const work = ROTATED * (end - begin) * numHeads * ropeDim;
       if (!pays(work)) return direct.rope_f32(x, cos, sin, numHeads, headDim, ropeDim, interleaved, stride, begin, end);
@@ -146,12 +165,8 @@ export function shareKernels(
       if (!pays(work)) return direct.rms_norm_f32(out, x, gain, n, stride, eps, begin, end);
       run("rms_norm_f32", [out, x, gain, n, stride, eps], rangesOf(begin, end, 1, 0, loadOf(work)));
     },
-    scores_f32(out, q, pages, at, head, stage, begin, end) {
-      const { kvLen, headDim } = shapeAt(at);
-      const work = 2 * UNFUSED * (end - begin) * kvLen * headDim;
-      if (!pays(work)) return direct.scores_f32(out, q, pages, at, head, stage, begin, end);
-      run("scores_f32", [out, q, pages, at, head, stage], rangesOf(begin, end, 1, 0, loadOf(work)));
-    },
+    scores_f32: scoresOf("scores_f32"),
+    scores_pages: scoresOf("scores_pages"),
     masked_softmax_f32(out, scores, at, head, begin, end) {
       const work = SOFTMAXED * (end - begin) * shapeAt(at).kvLen;
       if (!pays(work)) return direct.masked_softmax_f32(out, scores, at, head, begin, end);

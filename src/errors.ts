@@ -2,6 +2,8 @@
 export type HeadwiseErrorCode =
   | "NO_SIMD"
   | "NO_CODEGEN"
+  | "NO_DECOMPRESSION"
+  | "NO_QUANTIZED"
   | "NOT_WASM"
   | "ABI_MISMATCH"
   | "OUT_OF_MEMORY"

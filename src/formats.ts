@@ -1,4 +1,4 @@
-import { expectFields, expectOneOf } from "./errors.ts";
+import { expectFields, expectOneOf, HeadwiseError } from "./errors.ts";
 import { WEIGHT_FORMATS, type WeightFormat } from "./pack.ts";
 
 /** The format of each matrix of a layer. */
@@ -56,6 +56,19 @@ function formatsOf(where: string, path: string, weights: WeightOptions["weights"
 export function fillFormats(formats: Partial<LayerFormats>, otherwise: LayerFormats): LayerFormats {
   const { q = otherwise.q, k = otherwise.k, v = otherwise.v, o = otherwise.o } = formats;
   return { q, k, v, o };
+}
+
+/** Throws NO_QUANTIZED for a format that kernels of floats do not know. */
+export function expectKnown(where: string, quantized: boolean, formats: LayerFormats): void {
+  if (quantized) return;
+  for (const [part, format] of Object.entries(formats)) if (format !== "f32") refuseFormat(where, `w${part}`, format);
+}
+
+/** Throws: kernels of floats do not know the format. */
+export function refuseFormat(where: string, name: string, format: string): never {
+  const rule = '"f32", which is all that these kernels know';
+  const text = `${where}: format of ${name} expected ${rule}, got "${format}"; loadKernels({ quantized }), from headwise/quantized, brings the others`;
+  throw new HeadwiseError("NO_QUANTIZED", text);
 }
 
 /** Every matrix as float32. */

@@ -19,5 +19,5 @@ export * from "./api.ts";
  * console.log(kernels.build); // simd
  */
 export async function loadKernels(options: LoadOptions = {}): Promise<Kernels> {
-  return chooseKernels(simd, relaxed, await openModule(options));
+  return chooseKernels({ simd, relaxed }, await openModule(options));
 }

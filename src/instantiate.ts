@@ -1,40 +1,66 @@
-import { KERNEL_ARITY, type KernelTable } from "./abi.ts";
+import { KERNEL_ARITY, type KernelTable, type PartKernels } from "./abi.ts";
 import { HeadwiseError } from "./errors.ts";
 import { LinearMemory } from "./memory.ts";
 
-/** A module's kernels beside the memory they work on. */
+/** The parts that kernels come in: a module each. */
+export type Part = keyof PartKernels;
+
+/** The modules of an instance: floats always, the others together or not at all. */
+export interface Modules {
+  readonly floats: WebAssembly.Module;
+  readonly weights?: WebAssembly.Module;
+  readonly caches?: WebAssembly.Module;
+}
+
+/** Modules' kernels beside the memory they work on. */
 export interface Instance {
   readonly kernels: KernelTable;
   readonly memory: LinearMemory;
   /** Made with relaxed SIMD. */
   readonly relaxed: boolean;
+  /** Knows weights and caches that are not float32. */
+  readonly quantized: boolean;
 }
 
-/** An instance whose memory other threads share, with what they need to join. */
-export interface SharedInstance extends Instance {
-  readonly module: WebAssembly.Module;
+/** An instance with what others need to start the same on its memory. */
+export interface StartedInstance extends Instance {
+  readonly modules: Modules;
   readonly wasmMemory: WebAssembly.Memory;
 }
 
-type ModuleExports = KernelTable & {
+interface ModuleExports {
   readonly RELAXED: WebAssembly.Global;
   readonly HEAP_BASE: WebAssembly.Global;
-};
-
-/**
- * Starts a kernel module on a memory of its own. Throws ABI_MISMATCH when its kernels are not those of this host.
- * Asynchronous because some browsers refuse to start more than 4 KB synchronously on a page's own thread.
- */
-export async function instantiate(module: WebAssembly.Module): Promise<Instance> {
-  const memory = new WebAssembly.Memory({ initial: 1 });
-  return adopt(await WebAssembly.instantiate(module, { env: { memory } }), memory);
 }
 
-/** Starts a module of a threaded build on shared memory. */
-export async function instantiateShared(module: WebAssembly.Module): Promise<SharedInstance> {
-  const wasmMemory = createSharedMemory();
-  const instance = await WebAssembly.instantiate(module, { env: { memory: wasmMemory } });
-  return { ...adopt(instance, wasmMemory), module, wasmMemory };
+/**
+ * Starts the module of floats on a memory of its own, or on one that threads share. Throws ABI_MISMATCH when its kernels are
+ * not those of this host. Asynchronous because some browsers refuse to start more than 4 KB synchronously on a page's own
+ * thread.
+ */
+export async function instantiate(floats: WebAssembly.Module, shared = false): Promise<StartedInstance> {
+  const wasmMemory = shared ? createSharedMemory() : new WebAssembly.Memory({ initial: 1 });
+  const instance = await WebAssembly.instantiate(floats, { env: { memory: wasmMemory } });
+  return { ...adopt(instance, wasmMemory), modules: { floats }, wasmMemory };
+}
+
+/** Starts the other modules on the memory of an instance. Their tables lie below those of floats, where no heap is. */
+export async function extend(
+  instance: StartedInstance,
+  others: Required<Omit<Modules, "floats">>,
+  nameOf: (part: Part) => string,
+): Promise<StartedInstance> {
+  const { relaxed, wasmMemory } = instance;
+  const kernels = { ...instance.kernels };
+  for (const part of ["weights", "caches"] as const) {
+    const { exports } = await WebAssembly.instantiate(others[part], { env: { memory: wasmMemory } });
+    Object.assign(kernels, kernelsIn(part, exports, nameOf(part)));
+    if (isRelaxed(exports) !== relaxed) {
+      const [want, got] = relaxed ? ["relaxed", "simd"] : ["simd", "relaxed"];
+      throw new RangeError(`loadKernels: ${nameOf(part)} expected a module of the ${want} build, got one of ${got}`);
+    }
+  }
+  return { ...instance, kernels, quantized: true, modules: { ...instance.modules, ...others } };
 }
 
 /** Pages that shared memory may grow to: 4 GiB, or less where an engine cannot set so many addresses aside. */
@@ -52,21 +78,32 @@ function createSharedMemory(): WebAssembly.Memory {
   throw refused;
 }
 
-/** The kernels of an instance, checked against those of this host. */
-export function adopt(instance: WebAssembly.Instance, memory: WebAssembly.Memory): Instance {
-  const exports = instance.exports as unknown as ModuleExports;
-  for (const [name, arity] of Object.entries(KERNEL_ARITY)) {
-    const kernel: unknown = exports[name as keyof KernelTable];
-    const got = typeof kernel === "function" ? kernel.length : undefined;
+/** The kernels of an instance of the module of floats, checked against those of this host. */
+export function adopt({ exports }: WebAssembly.Instance, memory: WebAssembly.Memory): Instance {
+  return {
+    kernels: kernelsIn("floats", exports, "the module") as KernelTable,
+    memory: new LinearMemory(memory, Number((exports as unknown as ModuleExports).HEAP_BASE.value)),
+    relaxed: isRelaxed(exports),
+    quantized: false,
+  };
+}
+
+function isRelaxed(exports: WebAssembly.Exports): boolean {
+  return Number((exports as unknown as ModuleExports).RELAXED.value) === 1;
+}
+
+/** A part's kernels among what a module exports. `name` is the module's in errors. */
+export function kernelsIn<P extends Part>(part: P, exports: WebAssembly.Exports, name: string): PartKernels[P] {
+  const kernels: Record<string, unknown> = {};
+  for (const [kernel, arity] of Object.entries<number>(KERNEL_ARITY[part])) {
+    const found = exports[kernel];
+    const got = typeof found === "function" ? found.length : undefined;
     if (got !== arity) {
-      const found = got === undefined ? "none" : `one of ${got}`;
-      const text = `loadKernels: the module expected a kernel ${name} of ${arity} arguments, got ${found}; its .wasm and .js are of different versions`;
+      const what = got === undefined ? "none" : `one of ${got}`;
+      const text = `loadKernels: ${name} expected a kernel ${kernel} of ${arity} arguments, got ${what}; its .wasm and .js are of different versions`;
       throw new HeadwiseError("ABI_MISMATCH", text);
     }
+    kernels[kernel] = found;
   }
-  return {
-    kernels: exports,
-    memory: new LinearMemory(memory, Number(exports.HEAP_BASE.value)),
-    relaxed: Number(exports.RELAXED.value) === 1,
-  };
+  return kernels as unknown as PartKernels[P];
 }

@@ -1,16 +1,14 @@
 import type { KernelTable } from "./abi.ts";
-import { type Started, startChosen, startOwn } from "./choose.ts";
-import type { CarriedWasm, ModuleSource } from "./compile.ts";
+import { type Build, type Builds, type QuantizedKernels, type Started, startChosen, startOwn } from "./choose.ts";
+import type { ModuleSource } from "./compile.ts";
 import { findRoads, type Roads } from "./dots.ts";
 import { describe, expectFields, HeadwiseError } from "./errors.ts";
-import { type Instance, instantiate } from "./instantiate.ts";
+import type { Instance } from "./instantiate.ts";
 import { DISPOSE, expectMade, type Releasable } from "./lifetime.ts";
 import type { LinearMemory } from "./memory.ts";
 
+export type { Build, QuantizedKernels, QuantizedModules } from "./choose.ts";
 export type { ModuleSource, WasmSource } from "./compile.ts";
-
-/** "simd" gives the same bits on every engine; "relaxed" fuses multiply and add where the engine does, and is faster. */
-export type Build = "simd" | "relaxed";
 
 /** How many threads work, the calling one among them. */
 export interface Threads {
@@ -37,6 +35,8 @@ export interface Kernels extends Releasable {
   /** Whether a·b + c rounds once. One of the two published digests belongs to each answer. */
   readonly fused: boolean;
   readonly threads: Threads;
+  /** Whether they know weights and caches that are not float32: whether `quantized` was given. */
+  readonly quantized: boolean;
   /** Bytes of linear memory in blocks that are in use now: weights, caches and scratch. */
   readonly usedBytes: number;
   /** Bytes of linear memory as it stands; it never shrinks while the kernels live. */
@@ -61,6 +61,8 @@ export interface LoadOptions {
   readonly deterministic?: boolean;
   /** How many threads to use, 1 to 64, or "auto"; `headwise/threads` has more than one. The bits stay the same. */
   readonly threads?: number | "auto";
+  /** The kernels of weights and caches in fewer bits: `quantized` of `headwise/quantized`, or modules of your own. */
+  readonly quantized?: QuantizedKernels;
 }
 
 /** Throws unless `kernels` came from loadKernels and was not released. */
@@ -69,7 +71,7 @@ export function expectKernels(where: string, kernels: Kernels, name = "kernels")
 }
 
 /** Fields of LoadOptions. */
-export const LOAD_OPTIONS: readonly string[] = ["module", "deterministic", "threads"];
+export const LOAD_OPTIONS: readonly string[] = ["module", "deterministic", "threads", "quantized"];
 
 /** Throws unless `threads` is "auto" or an integer from 1 to 64. Returns it. */
 export function expectThreads(threads: unknown): number | "auto" {
@@ -86,19 +88,18 @@ const ONE_THREAD = "this entry has one thread: import headwise/threads";
 export async function ownKernels(options: LoadOptions): Promise<Kernels> {
   expectFields("loadKernels", "options", options, LOAD_OPTIONS);
   const threads = oneThread(options.threads, ONE_THREAD);
-  return alone(await startOwn(options, instantiate), threads);
+  return alone(await startOwn(options), threads);
 }
 
 /** Starts the caller's module or the better of two builds. `why` says why there is one thread where more are wanted. */
 export async function chooseKernels(
-  simd: CarriedWasm,
-  relaxed: CarriedWasm,
+  builds: Builds,
   options: LoadOptions = {},
   why: string = ONE_THREAD,
 ): Promise<Kernels> {
   expectFields("loadKernels", "options", options, LOAD_OPTIONS);
   const threads = oneThread(options.threads, why);
-  return alone(await startChosen(simd, relaxed, options, instantiate), threads);
+  return alone(await startChosen(builds, options), threads);
 }
 
 function oneThread(threads: unknown, why: string): Threads {
@@ -133,6 +134,7 @@ export function wrapKernels({ instance: started, reason, fused }: Started, crew:
     build: started.relaxed ? "relaxed" : "simd",
     reason,
     fused,
+    quantized: started.quantized,
     get threads() {
       return crew.threads;
     },

@@ -18,7 +18,7 @@ export async function openModule<Options extends { readonly module?: unknown }>(
   if (!isUrl && tagOf(given) !== "[object Response]")
     return given === options?.module ? options : { ...options, module: given };
   const { bytes, from } = await readAnswer(isUrl ? await request(given as URL) : (given as Response));
-  expectWasm(bytes, from);
+  expectWasm("module", bytes, from);
   return { ...options, module: bytes };
 }
 

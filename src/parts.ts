@@ -1,8 +1,8 @@
+import { quantizedIn } from "./blocknotes.ts";
 import { describe, HeadwiseError } from "./errors.ts";
 import { type Extra, type Family, findFamily, type Part } from "./families.ts";
 import { isBlockDtype, shapeText, toFloats } from "./floats.ts";
 import type { WeightTensor } from "./matrix.ts";
-import { quantizedIn } from "./quantized.ts";
 import type { SafetensorsFile } from "./safetensors.ts";
 
 /** A matrix as the layer sees it, whatever its layout in the file. */

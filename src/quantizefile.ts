@@ -1,10 +1,10 @@
 // A safetensors file in fewer bits, read and written a piece at a time, so that it may be larger than memory.
 
+import { noteQuantized, QUANTIZED } from "./blocknotes.ts";
 import { describe, HeadwiseError } from "./errors.ts";
 import { BLOCKS, bitsEach, type Dtype, isBlockDtype, type StoredTensor, toFloats } from "./floats.ts";
 import { compareLines, type HeaderLine, headerText } from "./headertext.ts";
 import { quantizeTensor, type StoredFormat } from "./quantize.ts";
-import { noteQuantized, QUANTIZED } from "./quantized.ts";
 import { type ByteSource, readRange } from "./ranges.ts";
 import { openSafetensors } from "./safetensors.ts";
 import type { TensorEntry } from "./tensorfile.ts";

@@ -2,12 +2,12 @@ import { PANEL } from "../assembly/layout.ts";
 import { type F32Ptr, NULL, type NullPtr } from "./abi.ts";
 import { type Attention, packAttention } from "./attention.ts";
 import { type CacheOptions, createCache } from "./cache.ts";
-import { checkFormat } from "./cacheformats.ts";
+import { checkFormat, expectKnownStages } from "./cacheformats.ts";
 import { checkCall, expectAttention } from "./call.ts";
 import type { CheckedConfig } from "./config.ts";
 import { type Deviation, DeviationSum, divergence } from "./deviation.ts";
 import { describe, expectFields, expectFloats } from "./errors.ts";
-import { checkFormats, fillFormats, WEIGHT_OPTIONS, type WeightOptions } from "./formats.ts";
+import { checkFormats, expectKnown, fillFormats, WEIGHT_OPTIONS, type WeightOptions } from "./formats.ts";
 import { forward } from "./forward.ts";
 import type { Kernels } from "./kernels.ts";
 import type { CheckedLinear, CheckedWeights, Layer } from "./layer.ts";
@@ -54,11 +54,12 @@ const PARTS = ["q", "k", "v", "o"] as const;
  * and to the output and the maps of each head. Takes a layer whose weights are float32, and as much memory again as it has
  * for each trial, one after the other; all of it is given back. Every sample is a sequence of its own.
  * @param samples One or several x [qLen, dModel], such as the layer gets on real text: made-up numbers give made-up errors.
- * @throws TypeError or RangeError naming the argument, HeadwiseError OUT_OF_MEMORY.
+ * @throws TypeError or RangeError naming the argument, HeadwiseError OUT_OF_MEMORY, and NO_QUANTIZED where the kernels know no
+ * format but float32.
  * @example
  * import { createAttention, loadKernels } from "headwise";
- * import { quantizeReport } from "headwise/weights";
- * const kernels = await loadKernels();
+ * import { quantized, quantizeReport } from "headwise/quantized";
+ * const kernels = await loadKernels({ quantized });
  * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
  * const attention = createAttention(kernels, { dModel: 4, numHeads: 2 }, { wq: eye, wk: eye, wv: eye, wo: eye });
  * const [q8] = quantizeReport(attention, Float32Array.of(1, 2, 3, 4, 4, 3, 2, 1), { trials: [{ weights: "q8" }] });
@@ -215,7 +216,8 @@ function checkReport(
   options: QuantizeReportOptions,
 ): { trials: readonly QuantizeTrial[]; inputs: readonly Float32Array[] } {
   expectAttention(WHERE, attention);
-  const { config, formats } = attention;
+  const { config, formats, kernels } = attention;
+  const { quantized } = kernels;
   const { dModel, kdim, vdim } = config;
   for (const part of PARTS)
     if (formats[part] !== "f32")
@@ -241,8 +243,8 @@ function checkReport(
   if (!Array.isArray(trials)) throw new TypeError(`${WHERE}: trials expected an array, got ${describe(trials)}`);
   for (const [i, trial] of trials.entries()) {
     expectFields(WHERE, `trials[${i}]`, trial, [...WEIGHT_OPTIONS, "cache"]);
-    checkFormats(WHERE, `trials[${i}].`, trial);
-    checkFormat(WHERE, `trials[${i}].cache`, trial.cache, config.headDim);
+    expectKnown(WHERE, quantized, fillFormats(checkFormats(WHERE, `trials[${i}].`, trial).formats, formats));
+    expectKnownStages(WHERE, quantized, checkFormat(WHERE, `trials[${i}].cache`, trial.cache, config.headDim));
   }
   return { trials, inputs };
 }

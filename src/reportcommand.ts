@@ -5,6 +5,7 @@ import { plainText } from "./errors.ts";
 import { fromHfConfig } from "./hf.ts";
 import { loadKernels } from "./index.ts";
 import { createProgress } from "./progress.ts";
+import { quantized } from "./quantized.ts";
 import { type QuantizeResult, type QuantizeTrial, quantizeReport } from "./quantizereport.ts";
 import { fileSource } from "./ranges.ts";
 import { openSafetensors, toFloats } from "./safetensors.ts";
@@ -62,7 +63,7 @@ export async function report(args: string[]): Promise<void> {
         `report: ${inputs}: ${name} expected shape [tokens, ${config.dModel}], got [${shape.join(", ")}]`,
       );
   // The same numbers on every engine.
-  using kernels = await loadKernels({ deterministic: true });
+  using kernels = await loadKernels({ deterministic: true, quantized });
   const attention = createAttention(kernels, config, readAttentionWeights(layer, prefix, config), {
     weights: "f32",
   });

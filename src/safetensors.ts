@@ -1,9 +1,9 @@
+import { asBytes, noteQuantized, QUANTIZED, quantizedIn } from "./blocknotes.ts";
 import { describe, HeadwiseError } from "./errors.ts";
 import { BITS, BLOCKS, type Dtype, isBlockDtype, isDtype, type StoredTensor } from "./floats.ts";
 import { checkHeader, headerLength } from "./header.ts";
 import { compareLines, headerText } from "./headertext.ts";
 import { expectMatrix } from "./matrix.ts";
-import { asBytes, noteQuantized, QUANTIZED, quantizedIn } from "./quantized.ts";
 import { type BytesOrSource, readRange, toSource } from "./ranges.ts";
 import { sizeOf, type Tensor } from "./tensor.ts";
 import { createTensorFile, type TensorEntry, type TensorFile } from "./tensorfile.ts";

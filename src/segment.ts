@@ -7,7 +7,7 @@ import {
   type PagesPtr,
   storeAttentionShape,
 } from "./abi.ts";
-import { formatScratch } from "./cacheformats.ts";
+import { formatScratch, onlyFloats } from "./cacheformats.ts";
 import type { Kernels } from "./kernels.ts";
 import { type CheckedMasks, type MaskTarget, maskElements, writeBias, writeKeep } from "./mask.ts";
 import { type Layout, pointer } from "./memory.ts";
@@ -145,13 +145,15 @@ export function* attendSegment(
 ): Steps {
   const keep = masks.keep.length > 0;
   const shape = storeShape(kernels, base, places, call, masks, target, segment, segment.kvLen, keep);
+  const { table } = kernels;
+  const attention = onlyFloats(segment.formats) ? table.attention_f32 : table.attention_pages;
   const work = pointer.f32(base + places.work);
   const rows = call.numHeads * (segment.end - segment.begin);
   const rowFlops = segmentFlops(call, segment) / rows;
   const stepRows = STEP_ROWS * Math.max(1, Math.floor(stepFlops / (rowFlops * STEP_ROWS)));
   for (let begin = 0; begin < rows; begin += stepRows) {
     const end = Math.min(rows, begin + stepRows);
-    kernels.table.attention_f32(segment.out, segment.q, segment.pages, work, shape, begin, end);
+    attention(segment.out, segment.q, segment.pages, work, shape, begin, end);
     yield (end - begin) * rowFlops;
   }
 }
@@ -189,9 +191,20 @@ export function readScores(
   const keep = masks.keep.length > 0 || segment.kvLen < target.kvLen;
   const shape = storeShape(kernels, base, places, call, masks, target, segment, target.kvLen, keep);
   const scores = pointer.f32(base + places.scores);
+  const { table } = kernels;
+  const floats = onlyFloats(segment.formats);
   for (let head = 0; head < call.numHeads; head++) {
-    kernels.table.scores_f32(scores, segment.q, segment.pages, shape, head, Math.min(stage, 2), 0, tokens);
-    if (stage === 3) kernels.table.masked_softmax_f32(scores, scores, shape, head, 0, tokens);
+    (floats ? table.scores_f32 : table.scores_pages)(
+      scores,
+      segment.q,
+      segment.pages,
+      shape,
+      head,
+      Math.min(stage, 2),
+      0,
+      tokens,
+    );
+    if (stage === 3) table.masked_softmax_f32(scores, scores, shape, head, 0, tokens);
     const row = (segment.batchRow * call.numHeads + head) * target.qLen + segment.begin;
     into.set(kernels.memory.f32(scores, tokens * columns), row * columns);
   }

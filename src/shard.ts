@@ -7,6 +7,7 @@ import { type AttendOptions, checkCall, commit } from "./call.ts";
 import type { CheckedConfig } from "./config.ts";
 import { HeadwiseError, type HeadwiseErrorCode } from "./errors.ts";
 import { forward } from "./forward.ts";
+import type { Modules } from "./instantiate.ts";
 import { ownKernels } from "./kernels.ts";
 import type { CheckedLinear, CheckedWeights } from "./layer.ts";
 import { type LinearInput, modesOf, placeLinears, project, quantizeInput, storeLinear } from "./linear.ts";
@@ -23,7 +24,7 @@ import { createFloats } from "./tensor.ts";
 export interface StartRequest {
   readonly kind: "start";
   readonly where: string;
-  readonly module: WebAssembly.Module;
+  readonly modules: Modules;
   /** Those of its heads; heads' outputs are what its layer gives. */
   readonly config: CheckedConfig;
   readonly weights: CheckedWeights;
@@ -89,7 +90,9 @@ export function createShard(): (request: ShardRequest) => Promise<ShardReply | u
 
 async function startShard(start: StartRequest): Promise<Shard> {
   const { where, config, weights, columns, outputs } = start;
-  const kernels = await ownKernels({ module: start.module });
+  const { floats, weights: ofWeights, caches: ofCaches } = start.modules;
+  const others = ofWeights && ofCaches && { weights: ofWeights, caches: ofCaches };
+  const kernels = await ownKernels({ module: floats, quantized: others && { simd: others, relaxed: others } });
   const attention = packAttention(where, kernels, config, weights);
   const exchange = createExchange(start.peers);
   const caches = new Map<number, Cache>();

@@ -1,12 +1,11 @@
 import type { Attention } from "./attention.ts";
-import { type Choice, startChosen } from "./choose.ts";
-import type { CarriedWasm } from "./compile.ts";
+import { type Build, type Builds, type Choice, type QuantizedKernels, startChosen } from "./choose.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
 import { describe, expectFields, expectFlag, expectInt, HeadwiseError } from "./errors.ts";
-import { checkFormats, WEIGHT_OPTIONS, type WeightOptions } from "./formats.ts";
+import { checkFormats, expectKnown, WEIGHT_OPTIONS, type WeightOptions } from "./formats.ts";
 import { AUTO_MOST, type ThreadHost, type ThreadWorker } from "./hosts.ts";
-import { instantiate } from "./instantiate.ts";
-import type { Build, Kernels } from "./kernels.ts";
+import type { Modules } from "./instantiate.ts";
+import type { Kernels } from "./kernels.ts";
 import { checkWeights } from "./layer.ts";
 import { DISPOSE, type Releasable } from "./lifetime.ts";
 import type { StartRequest } from "./shard.ts";
@@ -51,6 +50,8 @@ export interface ShardOptions extends WeightOptions {
   readonly shards?: number | "auto";
   /** Use the `simd` build: the same bits on every engine. Default false: whichever build is faster here. */
   readonly deterministic?: boolean;
+  /** The kernels of weights in fewer bits: `quantized` of `headwise/quantized`, or modules of your own. */
+  readonly quantized?: QuantizedKernels;
   /**
    * Makes a worker that runs `headwise/shards-worker`, for pages whose content security policy forbids workers made from
    * text.
@@ -65,7 +66,7 @@ const START_MS = 30_000;
 
 /** `createShardedAttention` for the given builds; `hostFor` finds workers, or takes those of the caller. */
 export async function createSharded(
-  builds: { readonly simd: CarriedWasm; readonly relaxed: CarriedWasm },
+  builds: Builds,
   hostFor: (createWorker: ShardOptions["createWorker"]) => ThreadHost,
   config: AttentionConfig,
   weights: AttentionWeights,
@@ -76,15 +77,13 @@ export async function createSharded(
   const checked = checkConfig(where, config);
   const { requested, choice, createWorker } = checkOptions(where, options);
   const given = checkWeights(where, checked, weights, checkFormats(where, "options.", options));
-  const { instance, reason } = await startChosen(builds.simd, builds.relaxed, choice, async (module) => ({
-    ...(await instantiate(module)),
-    module,
-  }));
+  expectKnown(where, choice.quantized !== undefined, given.formats);
+  const { instance, reason } = await startChosen(builds, choice);
   const start = async (count: number, create: (() => ThreadWorker) | undefined) => {
     const shares = sharesOf(checked, count);
     const pool = createShardPool(count, create);
     try {
-      const requests = startRequests(where, instance.module, checked, given, shares);
+      const requests = startRequests(where, instance.modules, checked, given, shares);
       await within(startMs, pool.ask(where, requests));
       return { shares, pool };
     } catch (error) {
@@ -143,14 +142,17 @@ function checkOptions(
   where: string,
   options: ShardOptions,
 ): { requested: number | "auto"; choice: Choice; createWorker: ShardOptions["createWorker"] } {
-  expectFields(where, "options", options, ["shards", "deterministic", "createWorker", ...WEIGHT_OPTIONS]);
+  expectFields(where, "options", options, ["shards", "deterministic", "quantized", "createWorker", ...WEIGHT_OPTIONS]);
   const { shards: requested = "auto", createWorker } = options;
   if (requested !== "auto") expectInt(where, "shards", requested, 1, MOST_SHARDS);
   if (createWorker !== undefined && typeof createWorker !== "function")
     throw new TypeError(`${where}: createWorker expected a function, got ${describe(createWorker)}`);
   return {
     requested,
-    choice: { deterministic: expectFlag(where, "deterministic", options.deterministic) },
+    choice: {
+      deterministic: expectFlag(where, "deterministic", options.deterministic),
+      quantized: options.quantized,
+    },
     createWorker,
   };
 }
@@ -176,7 +178,7 @@ function planShards(
 /** What each shard is told first. Every two of them have a channel of their own. */
 function startRequests(
   where: string,
-  module: WebAssembly.Module,
+  modules: Modules,
   config: CheckedConfig,
   weights: ReturnType<typeof checkWeights>,
   shares: readonly Share[],
@@ -191,7 +193,7 @@ function startRequests(
   return shares.map((share, i) => ({
     kind: "start",
     where,
-    module,
+    modules,
     config: cutConfig(config, share),
     ...cutWeights(config, weights, share),
     columns: lengthOf(share.columns),

@@ -15,7 +15,7 @@ import {
   viewControl,
 } from "./control.ts";
 import { HeadwiseError } from "./errors.ts";
-import type { SharedInstance } from "./instantiate.ts";
+import type { StartedInstance } from "./instantiate.ts";
 
 /**
  * Microseconds that a worker looks for the next job, and that the main thread looks for the end of one, before they sleep.
@@ -31,7 +31,7 @@ export interface Member {
 
 /** The threads of an engine, the calling one among them: runs a list of tiles on all of them and returns when all are done. */
 export class Team {
-  readonly #shared: SharedInstance;
+  readonly #shared: StartedInstance;
   readonly #control: Control;
   readonly #kernels: ReturnType<typeof numbered>;
   readonly #members: Set<Member> = new Set();
@@ -51,7 +51,7 @@ export class Team {
    * @param crowded More threads than processors: who looks for work then keeps others from working.
    * @param patienceMs Milliseconds without a finished tile after which workers are given up.
    */
-  constructor(where: string, shared: SharedInstance, crowded: boolean, patienceMs: number) {
+  constructor(where: string, shared: StartedInstance, crowded: boolean, patienceMs: number) {
     this.#shared = shared;
     this.at = shared.memory.allocate(where, CONTROL_BYTES);
     this.lookFor = crowded ? 0 : LOOK_FOR_JOB;

@@ -20,5 +20,5 @@ export * from "./api.ts";
 export async function loadKernels(options: ThreadsOptions = {}): Promise<Kernels> {
   expectFields("loadKernels", "options", options, [...LOAD_OPTIONS, "createWorker"]);
   const { createWorker: _, threads = "auto", ...rest } = options;
-  return chooseKernels(simd, relaxed, await openModule({ ...rest, threads }), "this host has no workers");
+  return chooseKernels({ simd, relaxed }, await openModule({ ...rest, threads }), "this host has no workers");
 }

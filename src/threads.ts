@@ -1,12 +1,10 @@
 /**
- * The entry with threads: `headwise` on shared memory, whose kernels run on several threads at once. It has all builds
- * and the workers' source inlined.
+ * The entry with threads: `headwise` on shared memory, whose kernels run on several threads at once. It has both
+ * builds and the workers' source inlined.
  */
 
 import relaxed from "../build/relaxed.wasm";
-import relaxedThreads from "../build/relaxed-threads.wasm";
 import simd from "../build/simd.wasm";
-import simdThreads from "../build/simd-threads.wasm";
 import workerSource from "../build/worker.txt";
 import { loadThreaded } from "./crew.ts";
 import { describe, expectFields } from "./errors.ts";
@@ -48,5 +46,5 @@ export async function loadKernels(options: ThreadsOptions = {}): Promise<Kernels
     throw new TypeError(`loadKernels: createWorker expected a function, got ${describe(createWorker)}`);
   if (rest.threads !== undefined) expectThreads(rest.threads);
   const host = findHost(globalThis as Scope, workerSource, createWorker);
-  return loadThreaded({ simd, relaxed, simdThreads, relaxedThreads }, await openModule(rest), host);
+  return loadThreaded({ simd, relaxed }, await openModule(rest), host);
 }

@@ -1,4 +1,4 @@
-// What a `.wasm` import is depends on the door: base64 where the bundle inlines it, a module where the host loads it.
+// What a `.wasm` import is depends on the door: text where the bundle carries it (scripts/carry.mjs), a module where the host loads it.
 declare module "*.wasm" {
   const source: WebAssembly.Module | string;
   export default source;

@@ -4,7 +4,6 @@
 
 export type { AttentionConfig } from "./config.ts";
 export { type ConvertedToGqa, type ConvertibleConfig, convertToGqa } from "./convert.ts";
-export type { Deviation } from "./deviation.ts";
 export { HeadwiseError, type HeadwiseErrorCode } from "./errors.ts";
 export { type GgufArray, type GgufFile, type GgufValue, openGguf } from "./gguf.ts";
 export { type GgufLayer, type GgufLayerOptions, type GgufWeights, readGgufLayer } from "./gguflayer.ts";
@@ -12,12 +11,6 @@ export { fromHfConfig, type HfAttentionConfig, type HfPart } from "./hf.ts";
 export type { WeightTensor } from "./matrix.ts";
 export { permuteRope } from "./permute.ts";
 export { quantizeTensor, type StoredFormat } from "./quantize.ts";
-export {
-  type QuantizeReportOptions,
-  type QuantizeResult,
-  type QuantizeTrial,
-  quantizeReport,
-} from "./quantizereport.ts";
 export {
   type ByteSource,
   type BytesOrSource,

@@ -22,10 +22,12 @@ const port = host.process?.getBuiltinModule?.("node:worker_threads")?.parentPort
 
 port.onmessage = async ({ data }) => {
   try {
-    const { exports } = await WebAssembly.instantiate(data.module, { env: { memory: data.memory } });
+    const imports = { env: { memory: data.memory } };
+    const started = await Promise.all(data.modules.map((module) => WebAssembly.instantiate(module, imports)));
+    const table = Object.assign({}, ...started.map(({ exports }) => exports)) as KernelTable;
     // The next message says that the others count on this thread.
     port.onmessage = () => {
-      work(exports as unknown as KernelTable, data);
+      work(table, data);
       port.onmessage = null;
     };
     port.postMessage({ ready: true, text: "" });

@@ -22,11 +22,11 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { attend, createAttention, type StoredTensor, type Tensor } from "../src/core.ts";
 import { HeadwiseError } from "../src/errors.ts";
 import { createProgress, sizeText } from "../src/progress.ts";
+import { quantizeReport } from "../src/quantized.ts";
 import { isLinearName, PIECE_BYTES, PIECE_ELEMENTS, quantizeFile } from "../src/quantizefile.ts";
 import {
   fileSource,
   fromHfConfig,
-  quantizeReport,
   quantizeTensor,
   readAttentionWeights,
   readSafetensors,

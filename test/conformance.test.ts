@@ -1,4 +1,3 @@
-import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { loadKernels } from "../src/core.ts";
@@ -6,9 +5,9 @@ import { Case, readIndex } from "./conformance/case.ts";
 import { compareOutcome, firstDifference } from "./conformance/compare.ts";
 import { quantDecoderAttention, quantMatMul } from "./conformance/quantised.ts";
 import { runFolder, SKIPPED } from "./conformance/suite.ts";
+import { modulesOf } from "./modules.ts";
 
 const folder = join(import.meta.dirname, "vectors");
-const root = join(import.meta.dirname, "..");
 const close = { atol: 1e-5, rtol: 1e-5 };
 const want = { data: Float64Array.of(1, 2, 3, Number.NaN, Number.NEGATIVE_INFINITY, 100), shape: [2, 3] };
 const changed = (index: number, value: number) => ({ data: want.data.with(index, value), shape: want.shape });
@@ -16,7 +15,7 @@ const changed = (index: number, value: number) => ({ data: want.data.with(index,
 test.each(["simd", "relaxed"] as const)(
   "every case of test/vectors is within its tolerance on the %s build",
   async (build) => {
-    const kernels = await loadKernels({ module: readFileSync(join(root, "build", `${build}.wasm`)) });
+    const kernels = await loadKernels(modulesOf(build));
     expect(kernels.build).toBe(build);
     const results = runFolder(folder, kernels);
     expect(results.filter((result) => result.state !== "passed")).toEqual([]);
@@ -77,7 +76,7 @@ test("what an adapter says that an element may differ is added to its tolerance,
 });
 
 test("blocks with one bit changed in each row are beyond what rounding may do", async () => {
-  const kernels = await loadKernels({ module: readFileSync(join(root, "build", "simd.wasm")) });
+  const kernels = await loadKernels(modulesOf("simd"));
   for (const entry of readIndex(folder).filter(({ set }) => set === "quantised")) {
     const [right, other] = [new Case(folder, entry), new Case(folder, entry)];
     const values = other.values.bind(other);
@@ -126,7 +125,7 @@ test("a NaN row gives way to ours only where the adapter says that no key is all
 });
 
 test("an operator without an adapter fails, and so does a file with other bytes than the index says", async () => {
-  const kernels = await loadKernels({ module: readFileSync(join(root, "build", "simd.wasm")) });
+  const kernels = await loadKernels(modulesOf("simd"));
   const entry = readIndex(folder)[0]!;
   expect(runFolder(folder, kernels, [{ ...entry, op: "Convolution" }])[0]).toMatchObject({
     state: "failed",

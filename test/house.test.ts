@@ -3,6 +3,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 import { expect, test } from "vitest";
+import { wasmOf } from "./modules.ts";
 
 const root = join(import.meta.dirname, "..");
 
@@ -28,10 +29,10 @@ const FLOORS: readonly (readonly string[])[] = [
     "ggufheader",
   ],
   [
-    "cacheformats",
     "pack",
     "formats",
-    "quantized",
+    "cacheformats",
+    "blocknotes",
     "matrix",
     "quantize",
     "strided",
@@ -39,6 +40,7 @@ const FLOORS: readonly (readonly string[])[] = [
     "mask",
     "positions",
     "rows",
+    "sharememory",
     "compile",
     "instantiate",
     "choose",
@@ -92,6 +94,7 @@ const FLOORS: readonly (readonly string[])[] = [
     "weightsapi",
     "core",
     "index",
+    "quantized",
     "spawn",
     "worker",
     "threads",
@@ -174,7 +177,7 @@ test("kernels import only the helpers below them", () => {
   const helpers = ["simd", "exp", "half", "codes", "types", "layout", "page", "mask", "packed"];
   const integers = ["integers", "integers_pairs", "integers_bytes", "integers_wide", "integers_rows"];
   const wrong = filesOf("assembly")
-    .filter((file) => file !== "assembly/index.ts")
+    .filter((file) => !["index", "weights", "caches"].some((entry) => file === `assembly/${entry}.ts`))
     .flatMap(importsOf)
     .filter(({ from, to }) => {
       const [here, there] = [from, to].map((file) => file.replace(/^assembly\//, "").replace(/\.ts$/, "")) as [
@@ -210,17 +213,30 @@ test("only simd.ts asks which build it is", () => {
   expect(asking).toEqual(["assembly/simd.ts"]);
 });
 
-test.each(["simd", "relaxed"])("the threaded %s build is the plain one on shared memory", (build) => {
-  const text = (name: string) => readFileSync(join(root, `build/${name}.wat`), "utf8");
-  const memory = '(import "env" "memory" (memory $0 1';
-  expect(text(build)).toContain(`${memory}))`);
-  expect(text(`${build}-threads`)).toBe(text(build).replace(`${memory}))`, `${memory} 65536 shared))`));
-});
-
-test("the simd build holds no relaxed instruction, the relaxed build does", () => {
-  const relaxed = (build: string) => readFileSync(join(root, `build/${build}.wat`), "utf8").includes("relaxed_");
+test.each(["", "weights-", "caches-"])("%ssimd holds no relaxed instruction, %srelaxed does", (part) => {
+  const relaxed = (build: string) => readFileSync(join(root, `build/${part}${build}.wat`), "utf8").includes("relaxed_");
   expect([relaxed("simd"), relaxed("relaxed")]).toEqual([false, true]);
 });
+
+test.each(["simd", "relaxed"])("the tables of the modules of the %s build lie apart, those of floats last", (build) => {
+  const reach = (name: string) => {
+    const text = readFileSync(join(root, `build/${name}.wat`), "utf8");
+    const starts = Array.from(text.matchAll(/\(data \$\d+ \(i32\.const (\d+)\)/g), ([, at]) => Number(at));
+    const { HEAP_BASE } = load(name);
+    return { from: Math.min(...starts), to: Number(HEAP_BASE.value) };
+  };
+  const [weights, caches, floats] = [`weights-${build}`, `caches-${build}`, build].map(reach);
+  expect(weights!.from).toBeGreaterThanOrEqual(1024);
+  expect(caches!.from).toBeGreaterThanOrEqual(weights!.to);
+  expect(floats!.from).toBeGreaterThanOrEqual(caches!.to);
+  expect(floats!.to).toBeGreaterThan(floats!.from);
+});
+
+function load(name: string): { readonly HEAP_BASE: WebAssembly.Global } {
+  const memory = new WebAssembly.Memory({ initial: 1 });
+  const module = new WebAssembly.Module(wasmOf(name));
+  return new WebAssembly.Instance(module, { env: { memory } }).exports as { HEAP_BASE: WebAssembly.Global };
+}
 
 test("no file of src/ or assembly/ is longer than 300 lines", () => {
   const lines = (file: string) => readFileSync(join(root, file), "utf8").split("\n").length - 1;

@@ -1,6 +1,9 @@
 // Random layers and inputs for tests of the whole forward pass.
 
 import { readFileSync } from "node:fs";
+import relaxed from "../build/relaxed.wasm";
+import simd from "../build/simd.wasm";
+import type { Builds } from "../src/choose.ts";
 import {
   type Attention,
   type AttentionConfig,
@@ -11,31 +14,25 @@ import {
   type Tensor,
   type WeightOptions,
 } from "../src/core.ts";
-import { type Builds, LIMITS, type Limits, loadThreaded } from "../src/crew.ts";
+import { LIMITS, type Limits, loadThreaded } from "../src/crew.ts";
+import { quantized } from "../src/quantized.ts";
 import { findHost } from "../src/spawn.ts";
 import { createRandom, floats, type Random } from "./kernels/harness.ts";
+import { modulesOf, shippedBuilds } from "./modules.ts";
 
-export const shippedBuilds = ["simd", "relaxed"] as const;
+export { shippedBuilds };
 
 /** Fresh kernels of one build. */
 export function kernelsOf(build: (typeof shippedBuilds)[number]): Promise<Kernels> {
-  return loadKernels({ module: readFileSync(new URL(`../build/${build}.wasm`, import.meta.url)) });
+  return loadKernels(modulesOf(build));
 }
 
-/** What the bundle of `headwise/threads` carries. */
-export const threadedBuilds: Builds = {
-  simd: builtBytes("simd.wasm"),
-  relaxed: builtBytes("relaxed.wasm"),
-  simdThreads: builtBytes("simd-threads.wasm"),
-  relaxedThreads: builtBytes("relaxed-threads.wasm"),
-};
+/** What the bundles of `headwise/threads` and `headwise/quantized` carry. */
+export const threadedBuilds: Builds = { simd, relaxed };
+export { quantized };
 
 /** The source of a worker as it ships. */
-export const workerSource: string = builtBytes("worker.txt").toString();
-
-function builtBytes(name: string): Buffer<ArrayBuffer> {
-  return Buffer.from(readFileSync(new URL(`../build/${name}`, import.meta.url)));
-}
+export const workerSource: string = readFileSync(new URL("../build/worker.txt", import.meta.url), "utf8");
 
 /** Shares even the smallest work, in the smallest tiles. */
 export const SHARE_ALL: Limits = { ...LIMITS, shares: { call: 0, tile: 0 } };
@@ -47,7 +44,7 @@ export function threadedKernels(
   limits: Partial<Limits> = {},
   source: string = workerSource,
 ): Promise<Kernels> {
-  const options = { deterministic: build === "simd", threads };
+  const options = { deterministic: build === "simd", threads, quantized };
   return loadThreaded(threadedBuilds, options, findHost(globalThis, source), { ...SHARE_ALL, ...limits });
 }
 

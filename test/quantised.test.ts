@@ -21,7 +21,15 @@ import { attendSharded, createShardedAttention, createShardedCache } from "../sr
 import { quantizeTensor, type StoredFormat, toFloats } from "../src/weightsapi.ts";
 import { projectByTwins } from "./integers.ts";
 import { createRandom, floats, type Random } from "./kernels/harness.ts";
-import { firstDifference, kernelsOf, matrix, randomWeights, shippedBuilds, threadedKernels } from "./layers.ts";
+import {
+  firstDifference,
+  kernelsOf,
+  matrix,
+  quantized,
+  randomWeights,
+  shippedBuilds,
+  threadedKernels,
+} from "./layers.ts";
 
 /** Every format by itself, both kinds of activations, and mixes whose neighbours can be joined, or not. */
 const OPTIONS: readonly WeightOptions[] = [
@@ -311,7 +319,7 @@ test.each(shippedBuilds)("threads give the bits of one, for every format, on the
 
 test("shards give the bits of one engine, for every format: a scale belongs to a row of all heads", async () => {
   const { loadKernels } = await import("../src/index.ts");
-  using kernels = await loadKernels();
+  using kernels = await loadKernels({ quantized });
   const random = createRandom(77);
   const config = { dModel: 40, numHeads: 6, numKvHeads: 3, headDim: 12, valueDim: 10, causal: true };
   const floatWeights = randomWeights(random, config, { biases: true });
@@ -324,7 +332,7 @@ test("shards give the bits of one engine, for every format: a scale belongs to a
   ];
   for (const [config, weights, options] of cases) {
     using whole = createAttention(kernels, config, weights, options);
-    const sharded = await createShardedAttention(config, weights, { ...options, shards: 3 });
+    const sharded = await createShardedAttention(config, weights, { ...options, shards: 3, quantized });
     try {
       expect(sharded.shards.used).toBe(3);
       const [cache, cut] = [

@@ -1,6 +1,7 @@
 // Tensors in fewer bits, and files that keep them.
 
 import { expect, test } from "vitest";
+import { asBytes } from "../src/blocknotes.ts";
 import {
   type AttentionWeights,
   attend,
@@ -9,7 +10,6 @@ import {
   type StoredTensor,
   type Tensor,
 } from "../src/core.ts";
-import { asBytes } from "../src/quantized.ts";
 import { narrowBf16, narrowF16, widenF16 } from "../src/reference/half.ts";
 import {
   convertToGqa,

@@ -12,14 +12,8 @@ import {
   type Kernels,
 } from "../src/core.ts";
 import { DeviationSum, divergence } from "../src/deviation.ts";
-import {
-  fromHfConfig,
-  type QuantizeTrial,
-  quantizeReport,
-  readAttentionWeights,
-  readSafetensors,
-  toFloats,
-} from "../src/weightsapi.ts";
+import { type QuantizeTrial, quantizeReport } from "../src/quantized.ts";
+import { fromHfConfig, readAttentionWeights, readSafetensors, toFloats } from "../src/weightsapi.ts";
 import { createRandom, floats } from "./kernels/harness.ts";
 import { kernelsOf, randomLayer, randomWeights, shippedBuilds } from "./layers.ts";
 

@@ -325,7 +325,7 @@ describe("errors", () => {
       "TypeError createShardedAttention: createWorker expected a function, got 1",
     );
     expect(await create({}, { threads: 2 })).toBe(
-      'TypeError createShardedAttention: options expected only shards, deterministic, createWorker, weights, activations, got "threads"',
+      'TypeError createShardedAttention: options expected only shards, deterministic, quantized, createWorker, weights, activations, got "threads"',
     );
   });
 

@@ -2,15 +2,8 @@
 // shared. And the protocol: every tile of every job runs once.
 
 import { expect, test } from "vitest";
-import {
-  CACHE_SHAPE_BYTES,
-  KERNEL_ARITY,
-  type KernelTable,
-  NULL,
-  storeAttentionShape,
-  storeCacheShape,
-} from "../src/abi.ts";
-import { TILES } from "../src/control.ts";
+import { CACHE_SHAPE_BYTES, type KernelTable, NULL, storeAttentionShape, storeCacheShape } from "../src/abi.ts";
+import { KERNEL_NAMES, TILES } from "../src/control.ts";
 import { SHARES, shareKernels } from "../src/cuts.ts";
 import { LinearMemory, pointer } from "../src/memory.ts";
 import { blockOf, panelBytes, WEIGHT_FORMATS, type WeightFormat } from "../src/pack.ts";
@@ -20,8 +13,6 @@ import { firstDifference, threadedKernels } from "./layers.ts";
 
 /** The arguments of each tile of a call. */
 type Tiles = readonly (readonly number[])[];
-
-const NAMES = Object.keys(KERNEL_ARITY);
 
 /** Kernels of a team that only notes what it is given; `last` is undefined after a direct call. */
 function noting(size: number): { kernels: KernelTable; memory: LinearMemory; last(): Tiles | undefined } {
@@ -33,7 +24,7 @@ function noting(size: number): { kernels: KernelTable; memory: LinearMemory; las
   const run = (_name: string, _own: number, tiles: Tiles) => {
     noted = tiles;
   };
-  const table = Object.fromEntries(NAMES.map((name) => [name, direct])) as unknown as KernelTable;
+  const table = Object.fromEntries(KERNEL_NAMES.map((name) => [name, direct])) as unknown as KernelTable;
   const team = { size, own: () => 64, run } as unknown as Team;
   return { kernels: shareKernels(table, memory, team), memory, last: () => noted };
 }

@@ -13,6 +13,7 @@ import type { Kernels } from "../src/kernels.ts";
 import { findHost, type Scope } from "../src/spawn.ts";
 import { createRandom, floats } from "./kernels/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, threadedBuilds, workerSource } from "./layers.ts";
+import { modulesOf, wasmOf } from "./modules.ts";
 
 const held: Kernels[] = [];
 afterEach(() => {
@@ -190,16 +191,36 @@ test("some workers that do not start: those that do, and why", async () => {
   expect(firstDifference(createCase(kernels).run(), await alone())).toBe(-1);
 });
 
-test("a module for one thread runs with one", async () => {
+test.each([
+  ["module of floats", { module: new WebAssembly.Module(wasmOf("simd")) }],
+  [
+    "module of weights",
+    {
+      module: wasmOf("simd"),
+      quantized: { simd: { weights: new WebAssembly.Module(wasmOf("weights-simd")), caches: wasmOf("caches-simd") } },
+    },
+  ],
+])("a %s for one thread runs with one", async (_, own) => {
   const host = findHost(globalThis, workerSource);
-  const options = { module: threadedBuilds.simd, threads: 2 };
-  const kernels = await loadThreaded(threadedBuilds, options, host);
+  const kernels = await loadThreaded(threadedBuilds, { ...own, threads: 2 }, host);
   held.push(kernels);
   expect(kernels.threads).toEqual({
     requested: 2,
     used: 1,
-    reason: "the module given does not run on shared memory: it is one for a single thread",
+    reason: "a module given does not run on shared memory: it is one for a single thread",
   });
+  expect(firstDifference(createCase(kernels).run(), await alone())).toBe(-1);
+});
+
+test("bytes of your own, those for one thread, run with as many as were asked for", async () => {
+  const kernels = await loadThreaded(
+    threadedBuilds,
+    { ...modulesOf("simd"), threads: 3 },
+    findHost(globalThis, workerSource),
+  );
+  held.push(kernels);
+  expect(kernels.threads).toEqual({ requested: 3, used: 3, reason: "as many as were asked for" });
+  expect(kernels.quantized).toBe(true);
   expect(firstDifference(createCase(kernels).run(), await alone())).toBe(-1);
 });
 

@@ -4,6 +4,7 @@
 import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { loadKernels } from "headwise";
+import { quantized } from "headwise/quantized";
 import { argmax, type HeldOut, measureAccuracy } from "./accuracy.ts";
 import { createDecoder, type Decoder, type DecoderFormats } from "./decoder.ts";
 import { heatMap, sideBySide } from "./heatmap.ts";
@@ -33,7 +34,12 @@ const formats = {
 };
 
 const model = new URL("../../model/", import.meta.url);
-const kernels = await loadKernels({ deterministic: values.deterministic });
+// What is not asked for is not loaded.
+const inFewerBits = [formats.weights, formats.cache].some((format) => format !== undefined && format !== "f32");
+const kernels = await loadKernels({
+  deterministic: values.deterministic,
+  quantized: inFewerBits ? quantized : undefined,
+});
 const decoder = load(prompt.length + count, formats);
 const tokens = Array.from(prompt, (character) => {
   const token = decoder.vocabulary.indexOf(character);

@@ -20,7 +20,7 @@ interface Attended {
  * sink where there are any. Keys of integer pages meet the query as integers of 14 bits; the weights of their values, which
  * the kernel takes as such too, are not rounded here. scratch is not used.
  */
-export const attention_f32: Reference["attention_f32"] = (out, q, pages, _scratch, shape, begin, end) => {
+export const attention_pages: Reference["attention_pages"] = (out, q, pages, _scratch, shape, begin, end) => {
   const { qLen, numHeads, numKvHeads, valueDim } = shape;
   const group = numHeads / numKvHeads;
   for (let row = begin; row < end; row++) {
@@ -96,3 +96,5 @@ function attendedBy(
   }
   return attended;
 }
+
+export const attention_f32: Reference["attention_f32"] = attention_pages;

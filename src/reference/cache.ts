@@ -141,7 +141,7 @@ function store(
 }
 
 /** pages[past + t] = k[t], v[t], in the formats of the pages */
-export const append_f32: Reference["append_f32"] = (pages, k, v, shape, past, begin, end) => {
+export const append_pages: Reference["append_pages"] = (pages, k, v, shape, past, begin, end) => {
   const { headDim, valueDim } = shape;
   for (let t = begin; t < end; t++)
     for (let h = 0; h < shape.numKvHeads; h++) {
@@ -155,7 +155,7 @@ export const append_f32: Reference["append_f32"] = (pages, k, v, shape, past, be
 };
 
 /** k[t], v[t] = pages[past + t] */
-export const gather_f32: Reference["gather_f32"] = (k, v, pages, shape, past, begin, end) => {
+export const gather_pages: Reference["gather_pages"] = (k, v, pages, shape, past, begin, end) => {
   for (let t = begin; t < end; t++)
     for (let h = 0; h < shape.numKvHeads; h++) {
       for (let d = 0; d < shape.headDim; d++)
@@ -164,3 +164,7 @@ export const gather_f32: Reference["gather_f32"] = (k, v, pages, shape, past, be
         v[t * shape.vStride + h * shape.vHeadStride + c] = valueAt(pages, shape, h, past + t, c);
     }
 };
+
+export const append_f32: Reference["append_f32"] = append_pages;
+
+export const gather_f32: Reference["gather_f32"] = gather_pages;

@@ -4,8 +4,8 @@
  */
 
 import type { Reference } from "../abi.ts";
-import { attention_f32 } from "./attention.ts";
-import { append_f32, gather_f32 } from "./cache.ts";
+import { attention_f32, attention_pages } from "./attention.ts";
+import { append_f32, append_pages, gather_f32, gather_pages } from "./cache.ts";
 import { merge_heads_f32, split_heads_f32 } from "./heads.ts";
 import { linear_f32 } from "./linear.ts";
 import { linear_f16 } from "./linear_f16.ts";
@@ -18,15 +18,18 @@ import { pack_q4, repack_q4 } from "./pack_q4.ts";
 import { pack_q8, repack_q8 } from "./pack_q8.ts";
 import { quantize_rows } from "./quantize.ts";
 import { rope_f32 } from "./rope.ts";
-import { scores_f32 } from "./scores.ts";
+import { scores_f32, scores_pages } from "./scores.ts";
 import { masked_softmax_f32 } from "./softmax.ts";
 import { weighted_sum_f32 } from "./weighted_sum.ts";
 
 /** Every twin by its kernel's name. */
 export const reference: Reference = {
   append_f32,
+  append_pages,
   attention_f32,
+  attention_pages,
   gather_f32,
+  gather_pages,
   linear_f16,
   linear_f32,
   linear_q4,
@@ -47,6 +50,7 @@ export const reference: Reference = {
   rms_norm_f32,
   rope_f32,
   scores_f32,
+  scores_pages,
   split_heads_f32,
   weighted_sum_f32,
 };
@@ -54,8 +58,11 @@ export const reference: Reference = {
 export type { Reference };
 export {
   append_f32,
+  append_pages,
   attention_f32,
+  attention_pages,
   gather_f32,
+  gather_pages,
   linear_f16,
   linear_f32,
   linear_q4,
@@ -76,6 +83,7 @@ export {
   rms_norm_f32,
   rope_f32,
   scores_f32,
+  scores_pages,
   split_heads_f32,
   weighted_sum_f32,
 };

@@ -15,7 +15,7 @@ export function countColumns({ kvLen, extraKey, zeroKey }: Plain<AttentionShape>
 }
 
 /** out[t, j] = scale · q[t] · k[j]; stage 1: its softcap; stage 2: - slope·|p - j| + bias, -Infinity where excluded. */
-export const scores_f32: Reference["scores_f32"] = (out, q, pages, shape, head, stage, begin, end) => {
+export const scores_pages: Reference["scores_pages"] = (out, q, pages, shape, head, stage, begin, end) => {
   const columns = countColumns(shape);
   const kvHead = Math.floor(head / (shape.numHeads / shape.numKvHeads));
   for (let t = begin; t < end; t++)
@@ -37,3 +37,5 @@ export const scores_f32: Reference["scores_f32"] = (out, q, pages, shape, head, 
       out[t * columns + j] = score;
     }
 };
+
+export const scores_f32: Reference["scores_f32"] = scores_pages;

@@ -3,17 +3,15 @@
  * project's own, test/vectors. The last line is `N passed, M failed, K skipped`, over all cases and both builds.
  */
 
-import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { loadKernels } from "../../src/core.ts";
+import { modulesOf, shippedBuilds } from "../modules.ts";
 import { type Result, runFolder, SKIPPED } from "./suite.ts";
 
 const folder = process.env.CONFORMANCE_DIR || join(import.meta.dirname, "..", "vectors");
 const results: Result[] = [];
-for (const build of ["simd", "relaxed"]) {
-  const file = join(import.meta.dirname, "..", "..", "build", `${build}.wasm`);
-  if (!existsSync(file)) throw new Error(`build/${build}.wasm expected, got none: run npm run build first`);
-  const kernels = await loadKernels({ module: readFileSync(file) });
+for (const build of shippedBuilds) {
+  const kernels = await loadKernels(modulesOf(build));
   if (kernels.build !== build) throw new Error(`build/${build}.wasm expected to be that build, got ${kernels.build}`);
   const here = runFolder(folder, kernels);
   kernels.release();

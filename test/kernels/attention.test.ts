@@ -8,6 +8,7 @@ import {
   createPages,
   createTrial,
   inRandomFormats,
+  kernelOf,
   scratchFloats,
   type Trial,
 } from "../laws/attention-trial.ts";
@@ -109,7 +110,7 @@ describe.each(builds)("attention_f32 in the %s build", (build) => {
   function compareWithTwin(trial: Trial, what: string): void {
     const args = argumentsOf(trial);
     const twin = copyArguments<"attention_f32">(args);
-    runKernel(instance, "attention_f32", args);
+    runKernel(instance, kernelOf(trial.shape), args);
     attention_f32(...twin);
     const allowed = tolerance(trial);
     expect(worst(args[0], twin[0], () => allowed.out).excess, `${what}: out`).toBeLessThanOrEqual(0);
@@ -155,6 +156,16 @@ describe.each(builds)("attention_f32 in the %s build", (build) => {
 
   test("the same holds for pages of any formats and mixtures of them", () => {
     expect(checkAttention(instance, 5000, 150, build === "relaxed", true)).toBeUndefined();
+  });
+
+  test("attention_pages has the bits of attention_f32 on pages of float32", () => {
+    for (let seed = 1; seed <= 60; seed++) {
+      const args = argumentsOf(createTrial(createRandom(seed)));
+      const pages = copyArguments<"attention_f32">(args);
+      runKernel(instance, "attention_f32", args);
+      runKernel(instance, "attention_pages", pages);
+      expect([pages[0], pages[4].lse], `seed ${seed}`).toEqual([args[0], args[4].lse]);
+    }
   });
 
   test("writes valueDim floats a head and no more", () => {

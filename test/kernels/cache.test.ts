@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { PAGE } from "../../assembly/layout.ts";
 import type { Page } from "../../src/abi.ts";
-import { append_f32, gather_f32, pageBytes } from "../../src/reference/cache.ts";
+import { append_f32, append_pages, gather_f32, gather_pages, pageBytes } from "../../src/reference/cache.ts";
 import { type Arguments, builds, copyArguments, createRandom, load, pieces, runKernel } from "./harness.ts";
 
 const random = createRandom(11);
@@ -116,8 +116,8 @@ describe.each(builds)("the cache in the %s build", (build) => {
       }
   });
 
-  test("append_f32 and gather_f32 leave the bytes of their twins on pages of any formats", () => {
-    for (let formats = 1; formats < 16; formats++)
+  test("append_pages and gather_pages leave the bytes of their twins on pages of any formats", () => {
+    for (let formats = 0; formats < 16; formats++)
       for (const dims of cases) {
         const { shape, k, v } = make(dims);
         numbers(k, shape.kStride);
@@ -127,24 +127,24 @@ describe.each(builds)("the cache in the %s build", (build) => {
           formats,
           bytes: new Uint8Array(words(length / 4).buffer),
         }));
-        const args: Arguments<"append_f32"> = [pages, k, v, shape, dims.past, 0, dims.tokens];
-        const split = copyArguments<"append_f32">(args);
-        const twin = copyArguments<"append_f32">(args);
-        append_f32(...twin);
-        runKernel(instance, "append_f32", args);
+        const args: Arguments<"append_pages"> = [pages, k, v, shape, dims.past, 0, dims.tokens];
+        const split = copyArguments<"append_pages">(args);
+        const twin = copyArguments<"append_pages">(args);
+        append_pages(...twin);
+        runKernel(instance, "append_pages", args);
         expect(args[0], `formats ${formats}`).toEqual(twin[0]);
         for (const [begin, end] of pieces(random, dims.tokens)) {
           split[5] = begin;
           split[6] = end;
-          runKernel(instance, "append_f32", split);
+          runKernel(instance, "append_pages", split);
         }
         expect(split[0], `formats ${formats}, split`).toEqual(twin[0]);
 
         const blank = [k.slice().fill(7), v.slice().fill(7)] as const;
-        const given: Arguments<"gather_f32"> = [...blank, args[0], shape, dims.past, 0, dims.tokens];
-        const read = copyArguments<"gather_f32">(given);
-        runKernel(instance, "gather_f32", given);
-        gather_f32(...read);
+        const given: Arguments<"gather_pages"> = [...blank, args[0], shape, dims.past, 0, dims.tokens];
+        const read = copyArguments<"gather_pages">(given);
+        runKernel(instance, "gather_pages", given);
+        gather_pages(...read);
         expect([given[0], given[1]], `formats ${formats}, read`).toEqual([read[0], read[1]]);
       }
   });

@@ -1,21 +1,27 @@
 // One way to test every kernel: its arguments as its twin takes them (arrays for addresses, a plain object for a shape)
 // are copied into linear memory between guards, the kernel runs, and what it left is copied back.
 
-import { readFileSync } from "node:fs";
 import * as loader from "@assemblyscript/loader";
 import type { AttentionShape, CacheShape, KernelTable, Page, Plain, Reference } from "../../src/abi.ts";
 import { ATTENTION_SHAPE_BYTES, CACHE_SHAPE_BYTES, storeAttentionShape, storeCacheShape } from "../../src/abi.ts";
-import { adopt, type Instance } from "../../src/instantiate.ts";
+import { adopt, type Instance, kernelsIn } from "../../src/instantiate.ts";
+import { wasmOf } from "../modules.ts";
 
 export const builds = ["debug", "simd", "relaxed"] as const;
 export type BuildName = (typeof builds)[number];
 
 /** A fresh instance of one build, with a memory of its own. */
 export function load(build: BuildName): Instance {
-  const bytes = readFileSync(new URL(`../../build/${build}.wasm`, import.meta.url));
   const memory = new WebAssembly.Memory({ initial: 1 });
   // The loader turns an assertion that fails in the debug build into an error with its text and place.
-  return adopt(loader.instantiateSync(bytes, { env: { memory } }).instance, memory);
+  const start = (name: string) => loader.instantiateSync(wasmOf(name), { env: { memory } }).instance;
+  const floats = start(build);
+  // The debug build has all kernels in one module.
+  const others = (part: "weights" | "caches") => (build === "debug" ? floats : start(`${part}-${build}`)).exports;
+  const instance = adopt(floats, memory);
+  Object.assign(instance.kernels, kernelsIn("weights", others("weights"), "weights"));
+  Object.assign(instance.kernels, kernelsIn("caches", others("caches"), "caches"));
+  return { ...instance, quantized: true };
 }
 
 export type KernelName = keyof KernelTable;

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { PAGE } from "../../assembly/layout.ts";
-import type { AttentionShape, CacheShape, Plain } from "../../src/abi.ts";
+import type { AttentionShape, CacheShape, Page, Plain } from "../../src/abi.ts";
 import { append_f32, gather_f32, keyIndex, pageBytes, valueIndex } from "../../src/reference/cache.ts";
 import { countColumns, mayAttend, scores_f32 } from "../../src/reference/scores.ts";
 import { weighted_sum_f32 } from "../../src/reference/weighted_sum.ts";
@@ -159,7 +159,7 @@ describe.each(builds)("the unfused road in the %s build", (build) => {
     }
   });
 
-  test("scores_f32 has the bits of float32 pages that hold what pages of other formats stand for", () => {
+  test("scores_pages has the bits that scores_f32 has on float32 pages that hold what pages of other formats stand for", () => {
     const random = createRandom(23);
     for (let formats = 1; formats < 16; formats++) {
       const { shape, q } = makeScene(random, { kvLen: 150 });
@@ -174,12 +174,14 @@ describe.each(builds)("the unfused road in the %s build", (build) => {
       gather_f32(k, v, coded, cache, 0, 0, kvLen);
       const plain = [0, 1].map(() => new Float32Array(pageBytes(0, numKvHeads, shape) / 4));
       append_f32(plain, k, v, cache, 0, 0, kvLen);
-      const [got, want] = [coded, plain].map((pages) => {
+      const scores = (kernel: "scores_f32" | "scores_pages", pages: readonly Page[]) => {
         const args: Arguments<"scores_f32"> = [emptyScores(shape), q, pages, shape, 0, 2, 0, shape.qLen];
-        runKernel(instance, "scores_f32", args);
+        runKernel(instance, kernel, args);
         return args[0];
-      });
-      expect(got, `formats ${formats}`).toEqual(want);
+      };
+      const want = scores("scores_f32", plain);
+      expect(scores("scores_pages", coded), `formats ${formats}`).toEqual(want);
+      expect(scores("scores_pages", plain), `formats ${formats}, plain`).toEqual(want);
     }
   });
 

@@ -14,6 +14,7 @@ import {
   TILE_ROWS,
 } from "../../assembly/layout.ts";
 import type { AttentionShape, Page, Plain } from "../../src/abi.ts";
+import { onlyFloats } from "../../src/cacheformats.ts";
 import type { Instance } from "../../src/instantiate.ts";
 import { append_f32, pageBytes } from "../../src/reference/cache.ts";
 import { floats, type Random, runKernel } from "../kernels/harness.ts";
@@ -194,6 +195,11 @@ export function scratchFloats(headDim: number, valueDim: number, formats = 0): n
   return TILE_ROWS * (ROW_STATE + headDim + columns) + SCRATCH_STRIP + queries + keys + values;
 }
 
+/** The kernel for a trial's pages. */
+export function kernelOf({ formats }: Trial["shape"]): "attention_f32" | "attention_pages" {
+  return onlyFloats(formats) ? "attention_f32" : "attention_pages";
+}
+
 /** Query tokens [from, to) of a trial against the first kvLen keys, the rest of memory filled with a word. */
 export function attendTokens(
   instance: Instance,
@@ -222,7 +228,7 @@ export function attendTokens(
   };
   const pages = createPages(trial, kvLen, fill);
   const q = trial.q.slice(from * shape.qStride, to * shape.qStride);
-  for (const [begin, end] of cuts) runKernel(instance, "attention_f32", [out, q, pages, scratch, call, begin, end]);
+  for (const [begin, end] of cuts) runKernel(instance, kernelOf(shape), [out, q, pages, scratch, call, begin, end]);
   return { out: new Uint32Array(out.buffer), lse: new Uint32Array(lse.buffer) };
 }
 

@@ -349,9 +349,9 @@ describe("a cache whose tokens age", () => {
       let calls = 0;
       const failing = vi.spyOn(kernels, "table", "get").mockReturnValue({
         ...table,
-        attention_f32(...args) {
+        attention_pages(...args) {
           if (++calls === 5) throw new Error("failed");
-          table.attention_f32(...args);
+          table.attention_pages(...args);
         },
       });
       const more = x.subarray(500 * dModel, 1000 * dModel);

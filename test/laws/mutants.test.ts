@@ -177,12 +177,16 @@ const MUTANTS: readonly Mutant[] = [
   },
 ];
 
-/** The kernel with a fault in its source, or without. */
+const ENTRY = `
+  export { attention_f32, attention_pages } from "./attention";
+  export { HEAP_BASE } from "./module";`;
+
+/** The kernels with a fault in their source, or without. */
 async function build(relaxed: boolean, mutant?: Mutant): Promise<Instance> {
   let found = 0;
-  const module = await compile("assembly/index.ts", relaxed, (path, text) => {
+  const module = await compile("assembly/mutant.ts", relaxed, (path, text) => {
+    if (path === "assembly/mutant.ts") return ENTRY;
     if (text === null) return null;
-    if (path === "assembly/index.ts") return text.replace(/^export \{ (?!attention_f32).*$/gm, "");
     if (!mutant || path !== `assembly/${mutant.file}`) return text;
     const parts = text.split(mutant.from);
     found = parts.length - 1;
@@ -196,6 +200,7 @@ async function build(relaxed: boolean, mutant?: Mutant): Promise<Instance> {
     kernels: exports as unknown as KernelTable,
     memory: new LinearMemory(memory, Number(HEAP_BASE?.value)),
     relaxed,
+    quantized: true,
   };
 }
 

@@ -27,15 +27,9 @@ import { AttentionShape, AttentionShapePtr, F32Ptr, PagesPtr } from "./types";
  * Rows begin..end of numKvHeads · qLen · G, row (kvHead · qLen + t) · G + g for head h = kvHead · G + g. Bits depend on
  * no cut of the rows, no tile, and on nothing that an excluded key, an unwritten slot of a page or the scratch holds.
  *
- * Keys of integer pages meet queries of 14 bits, q = s · Q with s = max|q| / 8191 over the row's scaled query; values of
- * integer pages meet weights of 14 bits, w · scale = s · W with s = the largest in the page / 16383. Sums of integers are
- * exact, the floats around them are not fused.
- *
  * q and out: heads by the strides of `shape`, in floats, any alignment; neither overlaps anything else. pages: for the
- * absolute keys PAGE·i.., page i as in page.ts, of formats that shape.formats names; read where a key is attended, and up
- * to 31 keys around within the page. f16 and q4 are read from the page's first key to the last in range of TILE_ROWS
- * rows, and with integer keys a byte of every 4 KB of the next page that is in range too. scratch: see layout.ts,
- * 64-byte aligned, any content.
+ * absolute keys PAGE·i.., page i as in page.ts, of float32; read where a key is attended, and up to 31 keys around within
+ * the page. scratch: see layout.ts, 64-byte aligned, any content.
  */
 export function attention_f32(
   out: F32Ptr,
@@ -46,19 +40,56 @@ export function attention_f32(
   begin: i32,
   end: i32,
 ): void {
+  attend_rows<f32>(out, q, pages, scratch, shape, begin, end);
+}
+
+/**
+ * attention_f32 over pages of the formats that shape.formats names.
+ *
+ * Keys of integer pages meet queries of 14 bits, q = s · Q with s = max|q| / 8191 over the row's scaled query; values of
+ * integer pages meet weights of 14 bits, w · scale = s · W with s = the largest in the page / 16383. Sums of integers are
+ * exact, the floats around them are not fused.
+ *
+ * f16 and q4 are read from the page's first key to the last in range of TILE_ROWS rows, and with integer keys a byte of
+ * every 4 KB of the next page that is in range too.
+ */
+export function attention_pages(
+  out: F32Ptr,
+  q: F32Ptr,
+  pages: PagesPtr,
+  scratch: F32Ptr,
+  shape: AttentionShapePtr,
+  begin: i32,
+  end: i32,
+): void {
+  attend_rows<u8>(out, q, pages, scratch, shape, begin, end);
+}
+
+/** The kernel for pages of P, see page.ts. */
+// @ts-ignore: decorator
+@inline
+function attend_rows<P>(
+  out: F32Ptr,
+  q: F32Ptr,
+  pages: PagesPtr,
+  scratch: F32Ptr,
+  shape: AttentionShapePtr,
+  begin: i32,
+  end: i32,
+): void {
   const s = changetype<AttentionShape>(shape);
-  assert(s.headDim > 0 && s.valueDim > 0, "attention_f32: headDim and valueDim must be positive");
-  assert(s.numKvHeads > 0 && s.numHeads % s.numKvHeads == 0, "attention_f32: numHeads must be whole groups");
-  assert((scratch & 63) == 0, "attention_f32: scratch must be 64-byte aligned");
-  assert(begin >= 0 && end <= s.numHeads * s.qLen, "attention_f32: rows must lie within numHeads · qLen");
-  assert(s.left >= 0 && s.right >= 0, "attention_f32: left and right must not be negative");
-  assert((s.extraKey == 0) == (s.extraValue == 0), "attention_f32: an extra key needs its value");
+  assert(s.headDim > 0 && s.valueDim > 0, "attention: headDim and valueDim must be positive");
+  assert(s.numKvHeads > 0 && s.numHeads % s.numKvHeads == 0, "attention: numHeads must be whole groups");
+  assert((scratch & 63) == 0, "attention: scratch must be 64-byte aligned");
+  assert(begin >= 0 && end <= s.numHeads * s.qLen, "attention: rows must lie within numHeads · qLen");
+  assert(s.left >= 0 && s.right >= 0, "attention: left and right must not be negative");
+  assert((s.extraKey == 0) == (s.extraValue == 0), "attention: an extra key needs its value");
   const rows = s.qLen * (s.numHeads / s.numKvHeads);
   for (let at = begin; at < end; ) {
     const kvHead = at / rows;
     const r = at - kvHead * rows;
     const n = min(TILE_ROWS, min(rows - r, end - at));
-    attend_tile(out, q, pages, scratch, s, kvHead, r, n);
+    attend_tile<P>(out, q, pages, scratch, s, kvHead, r, n);
     at += n;
   }
 }
@@ -72,7 +103,7 @@ function strip_rows(left: i32): i32 {
 }
 
 /** Rows r..r+n-1 of a kv head, n <= TILE_ROWS: through all pages that any of them may attend. */
-function attend_tile(
+function attend_tile<P>(
   out: F32Ptr,
   q: F32Ptr,
   pages: PagesPtr,
@@ -91,7 +122,7 @@ function attend_tile(
   const queries = states + STATE_BYTES * TILE_ROWS;
   const outputs = queries + queryBytes * TILE_ROWS;
   const strip = outputs + outputBytes * TILE_ROWS;
-  const codeBytes = has_integer_keys(shape) ? query_code_bytes(headDim) : 0;
+  const codeBytes = isInteger<P>() && has_integer_keys(shape) ? query_code_bytes(headDim) : 0;
   const codes = scratch + (<usize>(TILE_ROWS * (ROW_STATE + headDim + columns) + SCRATCH_STRIP) << 2);
   const wideKeys = codes + codeBytes * TILE_ROWS;
   const wideValues = wideKeys + wide_key_bytes(shape.formats, headDim);
@@ -100,7 +131,7 @@ function attend_tile(
     const height = strip_rows(n - i);
     const o = outputs + outputBytes * i;
     const x = codeBytes > 0 ? codes + codeBytes * i : 0;
-    start_rows(height, states + STATE_BYTES * i, queries + queryBytes * i, x, o, q, shape, kvHead, r + i, columns);
+    start_rows<P>(height, states + STATE_BYTES * i, queries + queryBytes * i, x, o, q, shape, kvHead, r + i, columns);
     i += height;
   }
   // Both ends of a row's keys move with its token.
@@ -108,10 +139,10 @@ function attend_tile(
   const high = end_key(shape, (r + n - 1) / group);
   for (let key = first_key(shape, r / group) & -PAGE; key < high; key += PAGE) {
     const entry = page_entry(pages, key);
-    const keys = key_format(entry);
-    const values = value_format(entry);
-    let k = keys_of(entry, kvHead, headDim, valueDim);
-    let v = values_of(entry, kvHead, headDim, valueDim);
+    const keys = key_format<P>(entry);
+    const values = value_format<P>(entry);
+    let k = keys_of<P>(entry, kvHead, headDim, valueDim);
+    let v = values_of<P>(entry, kvHead, headDim, valueDim);
     const kScales = keys > FORMAT_F16 ? k + key_scales(keys, headDim) : 0;
     const vScales = values > FORMAT_F16 ? v + value_scales(values, valueDim) : 0;
     if (keys == FORMAT_F16) {
@@ -128,12 +159,13 @@ function attend_tile(
       widen_nibble_values(wideValues, v, columns / PANEL, high - key);
       v = wideValues;
     }
-    if (kScales != 0 && key + PAGE < high) touch_keys(page_entry(pages, key + PAGE), kvHead, headDim, valueDim);
+    if (isInteger<P>() && kScales != 0 && key + PAGE < high)
+      touch_keys(page_entry(pages, key + PAGE), kvHead, headDim, valueDim);
     for (let i = 0; i < n; ) {
       const height = strip_rows(n - i);
       const o = outputs + outputBytes * i;
       const x = kScales ? codes + codeBytes * i : queries + queryBytes * i;
-      attend_page(strip, x, o, states + STATE_BYTES * i, height, k, kScales, v, vScales, shape, kvHead, r + i, key);
+      attend_page<P>(strip, x, o, states + STATE_BYTES * i, height, k, kScales, v, vScales, shape, kvHead, r + i, key);
       i += height;
     }
   }
@@ -147,8 +179,8 @@ function attend_tile(
 // @ts-ignore: decorator
 @inline
 function touch_keys(entry: u32, kvHead: i32, headDim: i32, valueDim: i32): void {
-  const end = values_of(entry, kvHead, headDim, valueDim) + value_scales(value_format(entry), valueDim);
-  for (let at = keys_of(entry, kvHead, headDim, valueDim); at < end; at += 4096) load<u8>(at);
+  const end = values_of<u8>(entry, kvHead, headDim, valueDim) + value_scales(value_format<u8>(entry), valueDim);
+  for (let at = keys_of<u8>(entry, kvHead, headDim, valueDim); at < end; at += 4096) load<u8>(at);
 }
 
 /** Room for the keys of a head as floats where pages have f16, as bytes where they have q4. */
