@@ -1,6 +1,6 @@
 import { attend_page } from "./attention_page";
 import { finish_rows, start_rows } from "./attention_rows";
-import { CHUNK_BYTES, has_integer_keys, query_code_bytes, STATE_BYTES, TILE_HEIGHT } from "./attention_state";
+import { CHUNK_BYTES, has_integer_keys, query_code_bytes, STATE_BYTES } from "./attention_state";
 import { widen_half_keys, widen_half_values, widen_nibble_keys, widen_nibble_values } from "./attention_widen";
 import {
   FORMAT_F16,
@@ -15,6 +15,7 @@ import {
 } from "./layout";
 import { end_key, first_key } from "./mask";
 import { key_format, key_scales, keys_of, page_entry, value_format, value_scales, values_of } from "./page";
+import { MADD_FUSES } from "./simd";
 import { AttentionShape, AttentionShapePtr, F32Ptr, PagesPtr } from "./types";
 
 /**
@@ -99,7 +100,7 @@ function attend_rows<P>(
 @inline
 function strip_rows(left: i32): i32 {
   if (left < 6) return left;
-  return TILE_HEIGHT == 6 && left != 7 && left != 8 ? 6 : 4;
+  return MADD_FUSES && left != 7 && left != 8 ? 6 : 4;
 }
 
 /** Rows r..r+n-1 of a kv head, n <= TILE_ROWS: through all pages that any of them may attend. */

@@ -4,20 +4,25 @@ import { quantize_weights } from "./attention_quantize";
 import { score_3x8, score_4x8, score_5x8, score_6x8 } from "./attention_scores";
 import { score_1x32, score_2x16, score_3x16 } from "./attention_scores_wide";
 import { bias_scores, cap_scores, exclude_scores, keep_scores, slope_scores, soften_scores } from "./attention_softmax";
-import { STATE_BYTES, STATE_HIGH, STATE_LOW, STRIP_BYTES, STRIP_ROWS, TILE_HEIGHT } from "./attention_state";
+import { STATE_BYTES, STATE_HIGH, STATE_LOW, STRIP_BYTES, STRIP_ROWS, tile_height } from "./attention_state";
 import { weigh_columns } from "./attention_values";
-import { weigh_causal } from "./attention_values_causal";
+import { weigh_causal_4, weigh_causal_6 } from "./attention_values_causal";
 import { weigh_1x32, weigh_2x16, weigh_3x16 } from "./attention_values_wide";
 import { PAGE, PANEL, QUAD } from "./layout";
 import { bias_row, keep_row } from "./mask";
 import { VALUE_PANEL_BYTES } from "./page";
+import { MADD_FUSES } from "./simd";
 import { AttentionShape, F32Ptr, F32PtrOrNull } from "./types";
 
 /**
  * Whether three rows take 16 keys or columns at a time. Fused, they need the 12 chains and have the registers; an add
  * alone is ready so early that 6 chains do, and the product takes a register.
  */
-const THREE_WIDE: bool = TILE_HEIGHT == 6;
+// @ts-ignore: decorator
+@inline
+function three_wide(): bool {
+  return MADD_FUSES;
+}
 
 /**
  * A strip of rows with the keys of one page: scores, rules, online softmax, values. The strip is rows r.. of the kv
@@ -98,12 +103,13 @@ export function attend_page<P>(
   const p = s + (<usize>first << 2);
   const values = v + (<usize>first << 5);
 
-  if (!shared && !masked && rows == TILE_HEIGHT && latestFirst <= first && is_staircase(states)) {
+  if (!shared && !masked && rows == tile_height() && latestFirst <= first && is_staircase(states)) {
     const whole = load<i32>(states, STATE_HIGH) - key - first;
     for (let c = 0; c < panels; c++) {
       const to = o + (<usize>c << 5);
       const from = values + VALUE_PANEL_BYTES * c;
-      weigh_causal(to, outputBytes, states, p, from, whole, n - whole);
+      if (MADD_FUSES) weigh_causal_6(to, outputBytes, states, p, from, whole, n - whole);
+      else weigh_causal_4(to, outputBytes, states, p, from, whole, n - whole);
     }
     return;
   }
@@ -112,7 +118,7 @@ export function attend_page<P>(
   const allowed = s + STRIP_BYTES * STRIP_ROWS;
   let classified = false;
   // Strips of few rows take several value panels at a time, each from a part of its own: `step` panels apart.
-  const paired = rows == 2 || (rows == 3 && THREE_WIDE);
+  const paired = rows == 2 || (rows == 3 && three_wide());
   const wide = rows == 1 ? 4 : paired ? 2 : 1;
   const step = panels / wide;
   for (let c = 0; c < panels; ) {
@@ -123,7 +129,7 @@ export function attend_page<P>(
     if (together == 1) failed = weigh_columns(rows, to, outputBytes, states, p, from, n, check);
     else if (rows == 1) failed = weigh_1x32(to, outputBytes, states, p, from, n, check, step);
     else if (rows == 2) failed = weigh_2x16(to, outputBytes, states, p, from, n, check, step);
-    else if (THREE_WIDE) failed = weigh_3x16(to, outputBytes, states, p, from, n, check, step);
+    else if (three_wide()) failed = weigh_3x16(to, outputBytes, states, p, from, n, check, step);
     if (failed) {
       if (!classified) classify_keys(allowed, states, rows, shape, kvHead, r, key, first, last);
       classified = true;
@@ -145,14 +151,14 @@ function score_keys(rows: i32, s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, st
   const n = end - start;
   switch (rows) {
     case 6:
-      if (TILE_HEIGHT == 6) score_6x8(to, q, from, headDim, n >> 3);
+      if (MADD_FUSES) score_6x8(to, q, from, headDim, n >> 3);
       return;
     case 5:
       return score_5x8(to, q, from, headDim, n >> 3);
     case 4:
       return score_4x8(to, q, from, headDim, n >> 3);
     case 3:
-      if (THREE_WIDE) score_3x16(to, q, from, headDim, n >> 4);
+      if (three_wide()) score_3x16(to, q, from, headDim, n >> 4);
       else score_3x8(to, q, from, headDim, n >> 3);
       return;
     case 2:
@@ -211,11 +217,12 @@ function apply_rules(
   if (shape.keep) keep_scores(row, keep_row(shape, head, token) + key, from, to);
 }
 
-/** Whether each row of a strip of TILE_HEIGHT attends one key more than the row before. */
+/** Whether each row of a strip of tile_height() attends one key more than the row before. */
 // @ts-ignore: decorator
 @inline
 function is_staircase(states: usize): bool {
   const high = load<i32>(states, STATE_HIGH);
-  for (let i = 1; i < TILE_HEIGHT; i++) if (load<i32>(states + STATE_BYTES * i, STATE_HIGH) != high + i) return false;
+  const rows = tile_height();
+  for (let i = 1; i < rows; i++) if (load<i32>(states + STATE_BYTES * i, STATE_HIGH) != high + i) return false;
   return true;
 }

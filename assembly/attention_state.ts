@@ -25,7 +25,11 @@ export const KEY_CHUNK_BYTES: usize = (QUERY_CHUNK * PANEL) << 2;
 export const WEIGHT_SCALE: usize = PAGE << 1;
 
 /** Rows of the tallest tile of 8 columns whose accumulators and operands fit V8's 15 vector registers. */
-export const TILE_HEIGHT: i32 = MADD_FUSES ? 6 : 4;
+// @ts-ignore: decorator
+@inline
+export function tile_height(): i32 {
+  return MADD_FUSES ? 6 : 4;
+}
 
 /** Rows of the tallest strip of any build. */
 export const STRIP_ROWS = 6;

@@ -1,5 +1,5 @@
-import { STATE_ALPHA, STATE_BYTES, STRIP_BYTES, TILE_HEIGHT } from "./attention_state";
-import { madd } from "./simd";
+import { STATE_ALPHA, STATE_BYTES, STRIP_BYTES } from "./attention_state";
+import { MADD_FUSES, madd } from "./simd";
 import { F32Ptr } from "./types";
 
 // The micro-tiles of attention_f32's values: R rows x C columns, one accumulator an output, ascending keys (see
@@ -221,7 +221,7 @@ export function weigh_columns(
 ): i32 {
   switch (rows) {
     case 6:
-      return TILE_HEIGHT == 6 ? weigh_6x8(o, row, state, p, v, n, check) : 0;
+      return MADD_FUSES ? weigh_6x8(o, row, state, p, v, n, check) : 0;
     case 5:
       return weigh_5x8(o, row, state, p, v, n, check);
     case 4:

@@ -1,17 +1,25 @@
-import { STATE_ALPHA, STATE_BYTES, STRIP_BYTES, TILE_HEIGHT } from "./attention_state";
+import { STATE_ALPHA, STATE_BYTES, STRIP_BYTES } from "./attention_state";
 import { madd } from "./simd";
 import { F32Ptr } from "./types";
 
-/** Whether the tallest tile has more than four rows. */
-const TALL: bool = TILE_HEIGHT > 4;
-
 /**
- * o[:rows, :8] = alpha[:rows] · o + p · v for a strip of rows = TILE_HEIGHT, where row r attends r keys more than row 0:
- * the first n keys belong to all rows, then key n + step to the rows above `step`, for the steps below `steps`. No pair
- * outside is multiplied, so nothing needs a check. p and v point at the first key that any row attends; n < 0 when row 0
- * attends none and -n rows none before it.
+ * o[:rows, :8] = alpha[:rows] · o + p · v for a strip of 6 rows if `tall`, a constant, else 4, where row r attends r keys
+ * more than row 0: the first n keys belong to all rows, then key n + step to the rows above `step`, for the steps below
+ * `steps`. No pair outside is multiplied, so nothing needs a check. p and v point at the first key that any row attends;
+ * n < 0 when row 0 attends none and -n rows none before it.
  */
-export function weigh_causal(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, steps: i32): void {
+// @ts-ignore: decorator
+@inline
+function weigh_staircase(
+  tall: bool,
+  o: F32Ptr,
+  row: usize,
+  state: F32Ptr,
+  p: F32Ptr,
+  v: F32Ptr,
+  n: i32,
+  steps: i32,
+): void {
   const o1 = o + row;
   const o2 = o1 + row;
   const o3 = o2 + row;
@@ -33,7 +41,7 @@ export function weigh_causal(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v:
   let a41 = a01;
   let a50 = a00;
   let a51 = a01;
-  if (TALL) {
+  if (tall) {
     const alpha4 = v128.load32_splat(state, STATE_BYTES * 4 + STATE_ALPHA);
     a40 = f32x4.mul(v128.load(o4), alpha4);
     a41 = f32x4.mul(v128.load(o4, 16), alpha4);
@@ -57,7 +65,7 @@ export function weigh_causal(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v:
     const x3 = v128.load32_splat(p, STRIP_BYTES * 3);
     a30 = madd(x3, b0, a30);
     a31 = madd(x3, b1, a31);
-    if (TALL) {
+    if (tall) {
       const x4 = v128.load32_splat(p, STRIP_BYTES * 4);
       a40 = madd(x4, b0, a40);
       a41 = madd(x4, b1, a41);
@@ -80,7 +88,7 @@ export function weigh_causal(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v:
     const x3 = v128.load32_splat(p, STRIP_BYTES * 3);
     a30 = madd(x3, b0, a30);
     a31 = madd(x3, b1, a31);
-    if (TALL) {
+    if (tall) {
       const x4 = v128.load32_splat(p, STRIP_BYTES * 4);
       a40 = madd(x4, b0, a40);
       a41 = madd(x4, b1, a41);
@@ -100,7 +108,7 @@ export function weigh_causal(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v:
     const x3 = v128.load32_splat(p, STRIP_BYTES * 3);
     a30 = madd(x3, b0, a30);
     a31 = madd(x3, b1, a31);
-    if (TALL) {
+    if (tall) {
       const x4 = v128.load32_splat(p, STRIP_BYTES * 4);
       a40 = madd(x4, b0, a40);
       a41 = madd(x4, b1, a41);
@@ -117,7 +125,7 @@ export function weigh_causal(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v:
     const x3 = v128.load32_splat(p, STRIP_BYTES * 3);
     a30 = madd(x3, b0, a30);
     a31 = madd(x3, b1, a31);
-    if (TALL) {
+    if (tall) {
       const x4 = v128.load32_splat(p, STRIP_BYTES * 4);
       a40 = madd(x4, b0, a40);
       a41 = madd(x4, b1, a41);
@@ -128,7 +136,7 @@ export function weigh_causal(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v:
     p += 4;
     v += 32;
   }
-  if (TALL && n >= -3 && steps > 3) {
+  if (tall && n >= -3 && steps > 3) {
     const b0 = v128.load(v);
     const b1 = v128.load(v, 16);
     const x4 = v128.load32_splat(p, STRIP_BYTES * 4);
@@ -140,7 +148,7 @@ export function weigh_causal(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v:
     p += 4;
     v += 32;
   }
-  if (TALL && n >= -4 && steps > 4) {
+  if (tall && n >= -4 && steps > 4) {
     const b0 = v128.load(v);
     const b1 = v128.load(v, 16);
     const x5 = v128.load32_splat(p, STRIP_BYTES * 5);
@@ -155,10 +163,18 @@ export function weigh_causal(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v:
   v128.store(o2, a21, 16);
   v128.store(o3, a30);
   v128.store(o3, a31, 16);
-  if (TALL) {
+  if (tall) {
     v128.store(o4, a40);
     v128.store(o4, a41, 16);
     v128.store(o5, a50);
     v128.store(o5, a51, 16);
   }
+}
+
+export function weigh_causal_4(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, steps: i32): void {
+  weigh_staircase(false, o, row, state, p, v, n, steps);
+}
+
+export function weigh_causal_6(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, steps: i32): void {
+  weigh_staircase(true, o, row, state, p, v, n, steps);
 }

@@ -116,7 +116,7 @@ function linearTwo(
   }
 }
 
-/** Three rows by all panels, in the relaxed build. */
+/** Three rows by all panels, where madd is one instruction. */
 function linearThree(
   out: F32Ptr,
   x: F32Ptr,

@@ -1,9 +1,9 @@
-import { MADD_FUSES } from "./simd";
+import { BYTE_DOTS } from "./simd";
 
 // What every module says of itself.
 
 /** 1 in the relaxed build. */
-export const RELAXED: i32 = MADD_FUSES ? 1 : 0;
+export const RELAXED: i32 = BYTE_DOTS ? 1 : 0;
 
 /** The first address that no static table of this module uses. Those of other modules lie below the table of floats. */
 export const HEAP_BASE: usize = __heap_base;

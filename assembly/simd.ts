@@ -9,8 +9,12 @@ export function madd(a: v128, b: v128, c: v128): v128 {
   return f32x4.add(c, f32x4.mul(a, b));
 }
 
-/** Whether madd is one instruction. Where it is two, tiles want a register for the product and have fewer rows. */
-export const MADD_FUSES: bool = ASC_FEATURE_RELAXED_SIMD;
+/**
+ * Whether madd is one instruction. Where it is two, tiles want a register for the product and have fewer rows. A variable:
+ * a module that exports it holds the tiles of both builds, so that src/unfuse.ts can make the one out of the other, and in
+ * a module that does not it is a constant, like what is behind it. Never asked in an inner loop.
+ */
+export let MADD_FUSES: bool = ASC_FEATURE_RELAXED_SIMD;
 
 /** Whether there are products of bytes. */
 export const BYTE_DOTS: bool = ASC_FEATURE_RELAXED_SIMD;

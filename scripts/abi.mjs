@@ -44,7 +44,8 @@ function readKernels(sources, structs, entry) {
 
   const kernels = [];
   for (const statement of table.statements) {
-    if (statement.kind !== NodeKind.Export || statement.internalPath === MODULE) continue;
+    // What a module says of itself is no kernel.
+    if (statement.kind !== NodeKind.Export || !statement.path || statement.internalPath === MODULE) continue;
     for (const member of statement.members) {
       const name = member.exportedName.text;
       const found = functions.get(`${statement.internalPath}/${member.localName.text}`);
