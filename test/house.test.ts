@@ -37,6 +37,7 @@ const FLOORS: readonly (readonly string[])[] = [
     "quantize",
     "strided",
     "config",
+    "unfuse",
     "mask",
     "positions",
     "rows",
