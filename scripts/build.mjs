@@ -43,11 +43,13 @@ const bin = (name, path) => join(dirname(require.resolve(`${name}/package.json`)
 
 const asc = bin("assemblyscript", "bin/asc.js");
 /** The modules, by their entries in assembly/: floats are what every instance has, the others join them. */
-const modules = ["simd", "relaxed"].flatMap((name) => [
-  { target: name, entries: ["index"] },
-  { target: `weights-${name}`, entries: ["weights"] },
-  { target: `caches-${name}`, entries: ["caches"] },
-]);
+const modules = [
+  { target: "relaxed", entries: ["index"] },
+  ...["simd", "relaxed"].flatMap((name) => [
+    { target: `weights-${name}`, entries: ["weights"] },
+    { target: `caches-${name}`, entries: ["caches"] },
+  ]),
+];
 const compile = ({ target, entries, flags = [] }) =>
   start(asc, ...entries.map((entry) => `assembly/${entry}.ts`), "--target", target, ...flags);
 const debug = { target: "debug", entries: ["index", "weights", "caches"], flags: ["--transform", "./scripts/abi.mjs"] };
@@ -71,7 +73,10 @@ const common = {
 // Scripts of one expression, so that they run as modules and as none.
 await build({ ...common, format: "iife", entryPoints: ["src/worker.ts"], outfile: "build/worker.txt" });
 await build({ ...common, format: "iife", entryPoints: ["src/shardworker.ts"], outfile: "build/shard.txt" });
-await build({ ...common, entryPoints: ["src/sharememory.ts"], outfile: "build/sharememory.js" });
+await build({ ...common, entryPoints: ["src/sharememory.ts", "src/unfuse.ts"], outdir: "build" });
+// The simd build of floats is the relaxed one with products that are rounded.
+const { unfuse } = await import("../build/unfuse.js");
+writeFileSync("build/simd.wasm", unfuse(readFileSync("build/relaxed.wasm")));
 if (process.argv.includes("--wasm")) process.exit();
 
 /**
@@ -130,7 +135,8 @@ const { outputFiles } = await build({
 const BARE_IMPORT = /import"\.\/(?:shared\/)?[A-Z0-9]{8}\.js";/g;
 mkdirSync("dist/shared", { recursive: true });
 for (const { path, text } of outputFiles) writeFileSync(path, text.replaceAll(BARE_IMPORT, ""));
-for (const { target } of modules) copyFileSync(`build/${target}.wasm`, `dist/${target}.wasm`);
+for (const target of ["simd", ...modules.map((module) => module.target)])
+  copyFileSync(`build/${target}.wasm`, `dist/${target}.wasm`);
 // The same code on memory that threads share.
 const { shareMemory } = await import("../build/sharememory.js");
 for (const name of ["simd", "relaxed"])

@@ -11,11 +11,13 @@ import {
 import { expectFields, expectFlag, HeadwiseError } from "./errors.ts";
 import { extend, type Instance, instantiate, type Part, type StartedInstance } from "./instantiate.ts";
 import { pointer } from "./memory.ts";
+import type { Sharing } from "./sharememory.ts";
+import { unfuse } from "./unfuse.ts";
 
 /** "simd" gives the same bits on every engine; "relaxed" fuses multiply and add where the engine does, and is faster. */
 export type Build = "simd" | "relaxed";
 
-/** The module of floats of each build. */
+/** The module of floats of each build. Where that of simd is "", it is made from the bytes of relaxed. */
 export type Builds = Readonly<Record<Build, CarriedWasm>>;
 
 /** The modules of other formats than float32, of one build: modules, their bytes, or text as `headwise/quantized` has it. */
@@ -45,7 +47,7 @@ export interface Choice {
 }
 
 /** Starts the modules of a caller's own, after checking that they are what they ask for. */
-export async function startOwn(choice: Choice, shared = false): Promise<Started> {
+export async function startOwn(choice: Choice, shared?: Sharing): Promise<Started> {
   const deterministic = expectFlag("loadKernels", "deterministic", choice.deterministic);
   expectQuantized(choice.quantized);
   const started = await start(choice.module as WasmSource, "the module given", shared);
@@ -55,7 +57,7 @@ export async function startOwn(choice: Choice, shared = false): Promise<Started>
 }
 
 /** Starts the caller's own modules or those of one of two builds: relaxed where the engine accepts it and really fuses, else simd. */
-export async function startChosen(builds: Builds, choice: Choice, shared = false): Promise<Started> {
+export async function startChosen(builds: Builds, choice: Choice, shared?: Sharing): Promise<Started> {
   if (choice.module !== undefined) return startOwn(choice, shared);
   const deterministic = expectFlag("loadKernels", "deterministic", choice.deterministic);
   expectQuantized(choice.quantized);
@@ -67,9 +69,9 @@ async function startBuild(
   builds: Builds,
   deterministic: boolean,
   others: QuantizedModules | undefined,
-  shared: boolean,
+  shared: Sharing | undefined,
 ): Promise<Started> {
-  const simd = async (reason: string) => start(await unpack(builds.simd), reason, shared);
+  const simd = async (reason: string) => start(await simdOf(builds), reason, shared);
   if (deterministic) return simd("deterministic was asked for");
   const fast = await unpack(builds.relaxed);
   if (!accepts(fast)) return simd("this engine has no relaxed SIMD");
@@ -78,6 +80,11 @@ async function startBuild(
   const started = await start(fast, "this engine fuses multiply and add", shared);
   // An engine that accepts relaxed SIMD and does not fuse gains nothing from it and loses the bits that all engines share.
   return started.fused ? started : simd("this engine accepts relaxed SIMD but does not fuse");
+}
+
+/** The module of simd, or its bytes. */
+async function simdOf({ simd, relaxed }: Builds): Promise<WasmSource> {
+  return simd === "" ? unfuse(new Uint8Array((await unpack(relaxed)) as ArrayBuffer)) : unpack(simd);
 }
 
 const accepts = (source: WasmSource) => isModule(source) || WebAssembly.validate(source);
@@ -90,7 +97,11 @@ function expectQuantized(quantized: QuantizedKernels | undefined): void {
 }
 
 /** Adds the modules of the build that was chosen. */
-async function complete(started: Started, quantized: QuantizedKernels | undefined, shared: boolean): Promise<Started> {
+async function complete(
+  started: Started,
+  quantized: QuantizedKernels | undefined,
+  shared: Sharing | undefined,
+): Promise<Started> {
   if (quantized === undefined) return started;
   const build = started.instance.relaxed ? "relaxed" : "simd";
   const { [build]: modules } = quantized;
@@ -106,7 +117,7 @@ async function complete(started: Started, quantized: QuantizedKernels | undefine
   return { ...started, instance: await fitting(name, () => extend(started.instance, { weights, caches }, nameOf)) };
 }
 
-async function start(source: WasmSource, reason: string, shared: boolean): Promise<Started> {
+async function start(source: WasmSource, reason: string, shared: Sharing | undefined): Promise<Started> {
   const module = await compile(source, shared);
   const instance = await fitting("module", () => instantiate(module, shared));
   return { instance, reason, fused: fuses(instance) };

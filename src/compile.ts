@@ -1,5 +1,5 @@
 import { describe, HeadwiseError } from "./errors.ts";
-import { shareMemory } from "./sharememory.ts";
+import type { Sharing } from "./sharememory.ts";
 
 /** A compiled module, or the bytes of one. */
 export type WasmSource = WebAssembly.Module | BufferSource;
@@ -82,11 +82,11 @@ export function expectWasm(name: string, bytes: Uint8Array, from = ""): void {
 }
 
 /** Compiles bytes, for shared memory if asked to; throws what they or the engine are not. */
-export async function compile(source: unknown, shared = false, name = "module"): Promise<WebAssembly.Module> {
+export async function compile(source: unknown, shared?: Sharing, name = "module"): Promise<WebAssembly.Module> {
   if (isModule(source)) return source;
   const given = bytesOf(name, source);
   expectWasm(name, given);
-  const bytes = shared ? shareMemory(given) : given;
+  const bytes = shared ? shared.shareMemory(given) : given;
   try {
     return await WebAssembly.compile(bytes);
   } catch (cause) {

@@ -5,6 +5,7 @@ import { HeadwiseError } from "./errors.ts";
 import { letExit, listen, planThreads, type ThreadHost, type ThreadWorker } from "./hosts.ts";
 import type { StartedInstance } from "./instantiate.ts";
 import { chooseKernels, type Kernels, type LoadOptions, type Threads, wrapKernels } from "./kernels.ts";
+import { SHARING } from "./sharememory.ts";
 import { Team } from "./team.ts";
 
 /** How long to wait, and what to share. */
@@ -37,7 +38,7 @@ export async function loadThreaded(
   if (count === 1 || !host.createWorker) return alone(reason);
   let started: Started;
   try {
-    started = await startChosen(builds, options, true);
+    started = await startChosen(builds, options, SHARING);
   } catch (error) {
     if (!(error instanceof HeadwiseError)) throw error;
     // What else may be wrong with the module or the engine, the plain road will say.

@@ -1,6 +1,7 @@
 import { KERNEL_ARITY, type KernelTable, type PartKernels } from "./abi.ts";
 import { HeadwiseError } from "./errors.ts";
 import { LinearMemory } from "./memory.ts";
+import type { Sharing } from "./sharememory.ts";
 
 /** The parts that kernels come in: a module each. */
 export type Part = keyof PartKernels;
@@ -38,8 +39,8 @@ interface ModuleExports {
  * not those of this host. Asynchronous because some browsers refuse to start more than 4 KB synchronously on a page's own
  * thread.
  */
-export async function instantiate(floats: WebAssembly.Module, shared = false): Promise<StartedInstance> {
-  const wasmMemory = shared ? createSharedMemory() : new WebAssembly.Memory({ initial: 1 });
+export async function instantiate(floats: WebAssembly.Module, shared?: Sharing): Promise<StartedInstance> {
+  const wasmMemory = shared ? shared.createMemory() : new WebAssembly.Memory({ initial: 1 });
   const instance = await WebAssembly.instantiate(floats, { env: { memory: wasmMemory } });
   return { ...adopt(instance, wasmMemory), modules: { floats }, wasmMemory };
 }
@@ -61,21 +62,6 @@ export async function extend(
     }
   }
   return { ...instance, kernels, quantized: true, modules: { ...instance.modules, ...others } };
-}
-
-/** Pages that shared memory may grow to: 4 GiB, or less where an engine cannot set so many addresses aside. */
-const MOST_PAGES = [65_536, 16_384, 4096];
-
-function createSharedMemory(): WebAssembly.Memory {
-  let refused: unknown;
-  for (const maximum of MOST_PAGES) {
-    try {
-      return new WebAssembly.Memory({ initial: 1, maximum, shared: true });
-    } catch (error) {
-      refused = error;
-    }
-  }
-  throw refused;
 }
 
 /** The kernels of an instance of the module of floats, checked against those of this host. */

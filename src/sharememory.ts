@@ -60,3 +60,27 @@ function withImport(bytes: Uint8Array<ArrayBuffer>, id: number, from: number, to
   shared.set(bytes.subarray(to), head.length);
   return shared;
 }
+
+/** How memory comes to be shared, for entries with threads. */
+export interface Sharing {
+  shareMemory(bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer>;
+  createMemory(): WebAssembly.Memory;
+}
+
+/** Pages that a memory may grow to: as many, or fewer where an engine cannot set so many addresses aside. */
+const PAGES = [MOST_PAGES, 16_384, 4096];
+
+function createMemory(): WebAssembly.Memory {
+  let refused: unknown;
+  for (const maximum of PAGES) {
+    try {
+      return new WebAssembly.Memory({ initial: 1, maximum, shared: true });
+    } catch (error) {
+      refused = error;
+    }
+  }
+  throw refused;
+}
+
+/** What hosts with threads have. */
+export const SHARING: Sharing = { shareMemory, createMemory };
