@@ -24,6 +24,7 @@ export default defineConfig({
   resolve: {
     alias: {
       "headwise/reference": "/src/reference/index.ts",
+      "headwise/doctor": "/src/doctor.ts",
       "headwise/threads": "/src/threads.ts",
       "headwise/shards": "/src/shards.ts",
       "headwise/core": "/src/core.ts",

@@ -2,7 +2,16 @@
 // `--wasm` stops after the first half; `--if-stale` does nothing when dist/ is newer than everything it is made from.
 
 import { execFileSync } from "node:child_process";
-import { chmodSync, copyFileSync, mkdirSync, readdirSync, rmSync, statSync } from "node:fs";
+import {
+  chmodSync,
+  copyFileSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -52,11 +61,13 @@ const hostLoadsWasm = (suffix) => ({
   },
 });
 
-/** Leaves the library to dist/core.js, for commands that need all of it. */
-const coreBeside = {
-  name: "core-beside",
+/** Leaves entries to their own files in dist/, for commands and pages that need all of one. */
+const entriesBeside = {
+  name: "entries-beside",
   setup({ onResolve }) {
-    onResolve({ filter: /^\.\/core\.ts$/ }, () => ({ path: "./core.js", external: true }));
+    onResolve({ filter: /^\.\/(core|threads|doctor)\.ts$/ }, ({ path, kind }) =>
+      kind === "entry-point" ? undefined : { path: path.replace(".ts", ".js"), external: true },
+    );
   },
 };
 
@@ -85,8 +96,12 @@ await Promise.all([
   ),
   build({ ...common, entryPoints: ["src/core.ts"], outfile: "dist/core.js" }),
   build({ ...common, entryPoints: ["src/reference/index.ts"], outfile: "dist/reference.js" }),
-  build({ ...common, platform: "node", entryPoints: ["src/cli.ts"], outfile: "dist/cli.js", plugins: [coreBeside] }),
+  build({ ...common, platform: "node", entryPoints: ["src/cli.ts"], outfile: "dist/cli.js", plugins: [entriesBeside] }),
+  build({ ...common, entryPoints: ["src/doctor.ts"], outfile: "dist/doctor.js" }),
+  build({ ...common, entryPoints: ["src/doctorpage.ts"], outfile: "dist/doctor-page.js", plugins: [entriesBeside] }),
 ]);
+const { version } = JSON.parse(readFileSync("package.json", "utf8"));
+writeFileSync("dist/doctor.html", readFileSync("src/doctor.html", "utf8").replace("{version}", version));
 for (const name of shipped) copyFileSync(`build/${name}.wasm`, `dist/${name}.wasm`);
 copyFileSync("build/worker.txt", "dist/worker.js");
 copyFileSync("build/shard.txt", "dist/shards-worker.js");
