@@ -26,6 +26,7 @@ export default defineConfig({
     alias: {
       "headwise/reference": "/src/reference/index.ts",
       "headwise/quantized": "/src/quantized.ts",
+      "headwise/doctor": "/src/doctor.ts",
       "headwise/threads": "/src/threads.ts",
       "headwise/shards": "/src/shards.ts",
       "headwise/core": "/src/core.ts",

@@ -112,6 +112,8 @@ const entries = {
   threads: "src/threads.ts",
   shards: "src/shards.ts",
   reference: "src/reference/index.ts",
+  doctor: "src/doctor.ts",
+  "doctor-page": "src/doctorpage.ts",
   cli: "src/cli.ts",
 };
 const suffixes = { workerd: "", "edge-light": "?module" };
@@ -141,6 +143,8 @@ for (const target of ["simd", ...modules.map((module) => module.target)])
 const { shareMemory } = await import("../build/sharememory.js");
 for (const name of ["simd", "relaxed"])
   writeFileSync(`dist/${name}-threads.wasm`, shareMemory(readFileSync(`build/${name}.wasm`)));
+const { version } = JSON.parse(readFileSync("package.json", "utf8"));
+writeFileSync("dist/doctor.html", readFileSync("src/doctor.html", "utf8").replace("{version}", version));
 copyFileSync("build/worker.txt", "dist/worker.js");
 copyFileSync("build/shard.txt", "dist/shards-worker.js");
 chmodSync("dist/cli.js", 0o755);

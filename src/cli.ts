@@ -1,11 +1,9 @@
 #!/usr/bin/env node
-// The command line: `npx headwise quantize in.safetensors out.safetensors --weights q4`.
+// The command line: `npx headwise info`.
 
 import { readFileSync } from "node:fs";
 import { UsageError } from "./commandline.ts";
 import { plainText } from "./errors.ts";
-import { quantize } from "./quantizecommand.ts";
-import { report } from "./reportcommand.ts";
 
 const manifest = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as Record<
   string,
@@ -14,12 +12,24 @@ const manifest = JSON.parse(readFileSync(new URL("../package.json", import.meta.
 
 const HELP = `headwise ${manifest.version}: ${manifest.description}
 
+headwise info                                  what this engine can do, and whether headwise is right in it
+headwise run MODEL                             a layer of a safetensors or GGUF file: does it work, how fast
+headwise bench                                 the speed of layers, for each build and number of threads
 headwise quantize IN OUT --weights FORMAT      a safetensors file in fewer bits
 headwise report MODEL SAMPLES --config CONFIG  what each format does to a layer's outputs
 headwise COMMAND --help                        what a command takes
 headwise --version`;
 
-const COMMANDS: Readonly<Record<string, (args: string[]) => Promise<void>>> = { quantize, report };
+type Command = (args: string[], version: string) => Promise<void>;
+
+/** Each is imported when it is asked for. */
+const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
+  info: async () => (await import("./infocommand.ts")).info,
+  run: async () => (await import("./runcommand.ts")).run,
+  bench: async () => (await import("./benchcommand.ts")).bench,
+  quantize: async () => (await import("./quantizecommand.ts")).quantize,
+  report: async () => (await import("./reportcommand.ts")).report,
+};
 
 async function main(args: string[]): Promise<void> {
   const [name = "", ...rest] = args;
@@ -27,7 +37,8 @@ async function main(args: string[]): Promise<void> {
   if (name === "--version") return console.log(manifest.version);
   if (!Object.hasOwn(COMMANDS, name))
     throw new UsageError(`expected a command, got ${name === "" ? "none" : JSON.stringify(name)}`);
-  await COMMANDS[name]?.(rest);
+  const command = await COMMANDS[name]?.();
+  await command?.(rest, String(manifest.version));
 }
 
 try {

@@ -1,6 +1,6 @@
-import { readFile } from "node:fs/promises";
 import { createAttention } from "./attention.ts";
-import { aboutFile, openFile, readArguments, UsageError } from "./commandline.ts";
+import { columnsText } from "./columns.ts";
+import { aboutFile, openFile, readArguments, readText, UsageError } from "./commandline.ts";
 import { plainText } from "./errors.ts";
 import { fromHfConfig } from "./hf.ts";
 import { loadKernels } from "./index.ts";
@@ -53,7 +53,7 @@ export async function report(args: string[]): Promise<void> {
       await handle.close();
     }
   };
-  const json = await readText("--config", values.config);
+  const json = await readText("report", "--config", values.config);
   const config = fromHfConfig(json, Number(values.layer));
   const layer = await readTensors("MODEL", model, (name) => name.startsWith(prefix));
   const { tensors } = await readTensors("SAMPLES", inputs, () => true);
@@ -76,14 +76,6 @@ export async function report(args: string[]): Promise<void> {
   console.log(tableText(results));
 }
 
-async function readText(name: string, path: string): Promise<string> {
-  try {
-    return await readFile(path, "utf8");
-  } catch (error) {
-    throw new Error(`report: ${name} expected a file that can be read, got ${(error as Error).message}`);
-  }
-}
-
 function tableText(results: readonly QuantizeResult[]): string {
   const head = [
     "weights",
@@ -103,10 +95,7 @@ function tableText(results: readonly QuantizeResult[]): string {
     numberText(Math.max(...heads.map(({ relative }) => relative))),
     numberText(heads.reduce((sum, { divergence }) => sum + divergence, 0) / heads.length),
   ]);
-  const widths = head.map((title, i) => Math.max(title.length, ...rows.map((row) => (row[i] as string).length)));
-  return [head, ...rows]
-    .map((row) => row.map((cell, i) => (i < 2 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!))).join("  "))
-    .join("\n");
+  return columnsText([head, ...rows], 2);
 }
 
 const numberText = (value: number) => (value === 0 ? "0" : value.toExponential(1));

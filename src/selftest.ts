@@ -4,6 +4,7 @@ import { createCache } from "./cache.ts";
 import type { AttentionConfig } from "./config.ts";
 import { Digest } from "./digest.ts";
 import { expectKernels, type Kernels } from "./kernels.ts";
+import { createNoise } from "./noise.ts";
 import { scaledDotProductAttention } from "./sdpa.ts";
 import type { Tensor } from "./tensor.ts";
 
@@ -43,16 +44,6 @@ export function selfTest(kernels: Kernels): SelfTest {
 }
 
 const LAYERS = 40;
-
-/** Numbers in [-1, 1) from a linear congruential generator, whose products stay exact. */
-function createNoise(seed: number): (length: number) => Float32Array {
-  let state = seed * 7919 + 17;
-  return (length) =>
-    Float32Array.from({ length }, () => {
-      state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-      return state / 2 ** 31 - 1;
-    });
-}
 
 /** Cycles through the rules: each occurs with and without each other over the 40 seeds. */
 function configOf(seed: number): AttentionConfig {
