@@ -7,6 +7,7 @@ import type { StartedInstance } from "./instantiate.ts";
 import { chooseKernels, type Kernels, type LoadOptions, type Threads, wrapKernels } from "./kernels.ts";
 import { SHARING } from "./sharememory.ts";
 import { Team } from "./team.ts";
+import { warnOnce } from "./warn.ts";
 
 /** How long to wait, and what to share. */
 export interface Limits {
@@ -34,7 +35,13 @@ export async function loadThreaded(
 ): Promise<Kernels> {
   const { threads: requested = "auto" } = options;
   const alone = (reason: string) => chooseKernels(builds, { ...options, threads: requested }, reason);
+  // A number of threads that cannot be had is warned of there.
+  const refused = (reason: string) => {
+    if (requested === "auto") warnOnce(`one thread: ${reason}`);
+    return alone(reason);
+  };
   const { count, reason } = planThreads(requested, host);
+  if (requested !== 1 && !(host.sharing.possible && host.createWorker)) return refused(reason);
   if (count === 1 || !host.createWorker) return alone(reason);
   let started: Started;
   try {
@@ -42,7 +49,7 @@ export async function loadThreaded(
   } catch (error) {
     if (!(error instanceof HeadwiseError)) throw error;
     // What else may be wrong with the module or the engine, the plain road will say.
-    return alone(
+    return refused(
       options.module === undefined && options.quantized === undefined
         ? "this engine refused memory that threads could share"
         : "a module given does not run on shared memory: it is one for a single thread",
@@ -54,7 +61,7 @@ export async function loadThreaded(
   host.close?.();
   if (team.size === 1) {
     team.release();
-    return alone(`no worker started (${failed[0]})`);
+    return refused(`no worker started (${failed[0]})`);
   }
   const missing = failed.length === 0 ? "" : `; ${failed.length} of ${count - 1} workers did not start (${failed[0]})`;
   return wrapKernels(started, {

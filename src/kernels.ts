@@ -6,6 +6,7 @@ import { describe, expectFields, HeadwiseError } from "./errors.ts";
 import type { Instance } from "./instantiate.ts";
 import { DISPOSE, expectMade, type Releasable } from "./lifetime.ts";
 import type { LinearMemory } from "./memory.ts";
+import { warnOnce } from "./warn.ts";
 
 export type { Build, QuantizedKernels, QuantizedModules } from "./choose.ts";
 export type { ModuleSource, WasmSource } from "./compile.ts";
@@ -104,6 +105,7 @@ export async function chooseKernels(
 
 function oneThread(threads: unknown, why: string): Threads {
   const requested = threads === undefined ? 1 : expectThreads(threads);
+  if (typeof requested === "number" && requested > 1) warnOnce(`one thread instead of ${requested}: ${why}`);
   return { requested, used: 1, reason: threads === 1 ? "one thread was asked for" : why };
 }
 

@@ -2,7 +2,7 @@
 // works, and kernels.threads says what it is.
 
 import { Worker } from "node:worker_threads";
-import { afterEach, expect, test } from "vitest";
+import { afterEach, expect, test, vi } from "vitest";
 import { attend } from "../src/attend.ts";
 import { createAttention } from "../src/attention.ts";
 import { createCache } from "../src/cache.ts";
@@ -238,6 +238,27 @@ test.each<[number | "auto", Partial<ThreadHost>, number, string]>([
   [4, { sharing: { possible: false, reason: "because" } }, 1, "because"],
 ])("planned for %s threads", (requested, host, count, reason) => {
   expect(planThreads(requested, { ...able, ...host })).toEqual({ count, reason });
+});
+
+test("threads that cannot be had are warned of once a reason, one thread that is enough is not", async () => {
+  const warn = vi.spyOn(console, "warn").mockImplementation(() => {});
+  try {
+    const refused = (reason: string): ThreadHost => ({ ...able, sharing: { possible: false, reason } });
+    const start = async (threads: number | "auto", host: ThreadHost) =>
+      held.push(await loadThreaded(threadedBuilds, { threads }, host));
+    for (let i = 0; i < 2; i++) {
+      await start("auto", refused("nobody shares"));
+      await start(3, refused("nobody shares"));
+      await start(1, refused("nobody cares"));
+      await start("auto", { ...able, processors: 1 });
+    }
+    expect(warn.mock.calls).toEqual([
+      ["headwise: one thread: nobody shares"],
+      ["headwise: one thread instead of 3: nobody shares"],
+    ]);
+  } finally {
+    warn.mockRestore();
+  }
 });
 
 test("what a host offers is found in its global scope", () => {
