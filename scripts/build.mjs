@@ -16,6 +16,7 @@ import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { flattenTypes } from "./types.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..");
 process.chdir(root);
@@ -29,7 +30,7 @@ const sources = [
   ...["assembly", "src", "scripts"].map(newest),
   ...["package.json", "package-lock.json", "asconfig.json", "tsconfig.json", "tsconfig.build.json"].map(modified),
 ];
-if (process.argv.includes("--if-stale") && modified("dist/types/src/index.d.ts") > Math.max(...sources)) process.exit();
+if (process.argv.includes("--if-stale") && modified("dist/index.d.ts") > Math.max(...sources)) process.exit();
 
 const require = createRequire(import.meta.url);
 const run = (script, ...args) => execFileSync(process.execPath, [script, ...args], { stdio: "inherit" });
@@ -69,6 +70,8 @@ const common = {
   charset: "utf8",
   legalComments: "none",
   minify: true,
+  // An engine prints the line that threw.
+  lineLimit: 2000,
 };
 // Scripts of one expression, so that they run as modules and as none.
 await build({ ...common, format: "iife", entryPoints: ["src/worker.ts"], outfile: "build/worker.txt" });
@@ -103,8 +106,8 @@ const hostLoadsWasm = (suffixes) => ({
   },
 });
 
-/** What each entry of the package is made from; what several need becomes files of its own in dist/shared/. */
-const entries = {
+/** What each entry with types is made from; what several need becomes files of its own in dist/shared/. */
+const typed = {
   index: "src/index.ts",
   core: "src/core.ts",
   weights: "src/weightsapi.ts",
@@ -113,9 +116,9 @@ const entries = {
   shards: "src/shards.ts",
   reference: "src/reference/index.ts",
   doctor: "src/doctor.ts",
-  "doctor-page": "src/doctorpage.ts",
-  cli: "src/cli.ts",
 };
+const workers = { worker: "src/worker.ts", "shards-worker": "src/shardworker.ts" };
+const entries = { ...typed, "doctor-page": "src/doctorpage.ts" };
 const suffixes = { workerd: "", "edge-light": "?module" };
 const hosted = { index: "index", quantized: "quantized", threads: "threadless", shards: "shards" };
 for (const host of Object.keys(suffixes))
@@ -128,10 +131,18 @@ const { outputFiles } = await build({
   outdir: "dist",
   splitting: true,
   chunkNames: "shared/[hash]",
-  external: ["node:*"],
   plugins: [hostLoadsWasm(suffixes), carriesWasm],
   loader: { ".txt": "text" },
   write: false,
+});
+// One file by itself: split with the others, it would cut them into many more pieces.
+await build({
+  ...common,
+  platform: "node",
+  entryPoints: ["src/cli.ts"],
+  outfile: "dist/cli.js",
+  plugins: [carriesWasm],
+  loader: { ".txt": "text" },
 });
 // esbuild imports each shared file that an entry reaches, for its effects too. There are none, and other bundlers say so.
 const BARE_IMPORT = /import"\.\/(?:shared\/)?[A-Z0-9]{8}\.js";/g;
@@ -148,4 +159,11 @@ writeFileSync("dist/doctor.html", readFileSync("src/doctor.html", "utf8").replac
 copyFileSync("build/worker.txt", "dist/worker.js");
 copyFileSync("build/shard.txt", "dist/shards-worker.js");
 chmodSync("dist/cli.js", 0o755);
+
 run(bin("typescript", "bin/tsc"), "-p", "tsconfig.build.json");
+flattenTypes("build/types", "dist", { ...typed, ...workers });
+// Deno and JSR do not look for declarations beside a file: it has to name them.
+for (const entry of Object.keys({ ...typed, ...workers })) {
+  const file = `dist/${entry}.js`;
+  writeFileSync(file, `/* @ts-self-types="./${entry}.d.ts" */${readFileSync(file, "utf8")}`);
+}

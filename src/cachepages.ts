@@ -2,7 +2,7 @@ import { PAGE } from "../assembly/layout.ts";
 import { CACHE_SHAPE_BYTES, storeCacheShape } from "./abi.ts";
 import { adoptPages, ageOf, formatsAt, restorePages } from "./aging.ts";
 import { type Cache, expectNoHold } from "./cache.ts";
-import { describeFormats } from "./cacheformats.ts";
+import { describeFormats, onlyFloats } from "./cacheformats.ts";
 import { describe, expectFields, expectInt } from "./errors.ts";
 import { expectKernels } from "./kernels.ts";
 import { expectMade } from "./lifetime.ts";
@@ -185,6 +185,7 @@ function clearRest(where: string, { pages, batch, length, attention }: Cache): v
   storeCacheShape(memory.view(), base + shape, { numKvHeads, headDim, valueDim, ...strides });
   const row = pointer.f32(base + zeros);
   memory.f32(row, Math.max(headDim, valueDim)).fill(0);
+  const append = onlyFloats(pages.formats) ? table.append_f32 : table.append_pages;
   for (let b = 0; b < batch; b++)
-    table.append_f32(pageTable(pages, b), row, row, pointer.cacheShape(base + shape), length, 0, rest);
+    append(pageTable(pages, b), row, row, pointer.cacheShape(base + shape), length, 0, rest);
 }

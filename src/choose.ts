@@ -61,22 +61,22 @@ export async function startChosen(builds: Builds, choice: Choice, shared?: Shari
   if (choice.module !== undefined) return startOwn(choice, shared);
   const deterministic = expectFlag("loadKernels", "deterministic", choice.deterministic);
   expectQuantized(choice.quantized);
-  const started = await startBuild(builds, deterministic, choice.quantized?.relaxed, shared);
+  const started = await startBuild(builds, deterministic, choice.quantized, shared);
   return complete(started, choice.quantized, shared);
 }
 
 async function startBuild(
   builds: Builds,
   deterministic: boolean,
-  others: QuantizedModules | undefined,
+  quantized: QuantizedKernels | undefined,
   shared: Sharing | undefined,
 ): Promise<Started> {
   const simd = async (reason: string) => start(await simdOf(builds), reason, shared);
   if (deterministic) return simd("deterministic was asked for");
   const fast = await unpack(builds.relaxed);
   if (!accepts(fast)) return simd("this engine has no relaxed SIMD");
-  for (const other of others ? [others.weights, others.caches] : [])
-    if (!accepts(await unpack(other))) return simd("this engine has only a part of relaxed SIMD");
+  const refused = await refusedPart(quantized);
+  if (refused) return simd(`this engine has relaxed SIMD in part: it refuses quantized.relaxed.${refused}`);
   const started = await start(fast, "this engine fuses multiply and add", shared);
   // An engine that accepts relaxed SIMD and does not fuse gains nothing from it and loses the bits that all engines share.
   return started.fused ? started : simd("this engine accepts relaxed SIMD but does not fuse");
@@ -88,6 +88,17 @@ async function simdOf({ simd, relaxed }: Builds): Promise<WasmSource> {
 }
 
 const accepts = (source: WasmSource) => isModule(source) || WebAssembly.validate(source);
+
+/**
+ * The relaxed part that the engine refuses, where the simd one can stand in for it: WebKit has the fused multiply-add of
+ * relaxed SIMD, and of its products of bytes only one.
+ */
+async function refusedPart({ simd, relaxed }: QuantizedKernels = {}): Promise<string | undefined> {
+  if (simd === undefined || relaxed === undefined) return undefined;
+  for (const part of ["weights", "caches"] as const)
+    if (!accepts(await unpack(relaxed[part], `quantized.relaxed.${part}`))) return part;
+  return undefined;
+}
 
 function expectQuantized(quantized: QuantizedKernels | undefined): void {
   if (quantized === undefined) return;

@@ -1,14 +1,17 @@
 import { describe, HeadwiseError } from "./errors.ts";
 import type { Sharing } from "./sharememory.ts";
 
+/** `WebAssembly.Module` where its type is known, which programs without the DOM's types lack. */
+type WasmModule = typeof globalThis extends { WebAssembly: { Module: { prototype: infer Module } } } ? Module : object;
+
 /** A compiled module, or the bytes of one. */
-export type WasmSource = WebAssembly.Module | BufferSource;
+export type WasmSource = WasmModule | ArrayBuffer | ArrayBufferView;
 
 /** A module, its bytes, the answer that brings them, or where they are: a URL of a server or of a file. */
 export type ModuleSource = WasmSource | Response | URL | Promise<WasmSource | Response | URL>;
 
 /** A module, or text that stands for one, as bundles carry it: base64 of its bytes, deflated. */
-export type CarriedWasm = WebAssembly.Module | string;
+export type CarriedWasm = WasmModule | string;
 
 /** What is carried, as a module or its bytes. Only what runs is unpacked: that takes a millisecond a module. */
 export async function unpack(carried: WasmSource | string, name = "module"): Promise<WasmSource> {

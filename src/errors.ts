@@ -23,6 +23,8 @@ export type HeadwiseErrorCode =
  * console.log(error.code); // CACHE_FULL
  */
 export class HeadwiseError extends Error {
+  /** Minifiers shorten that of the class. */
+  static override readonly name = "HeadwiseError";
   readonly code: HeadwiseErrorCode;
   constructor(code: HeadwiseErrorCode, message: string, options?: ErrorOptions) {
     super(message, options);

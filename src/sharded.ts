@@ -101,7 +101,7 @@ export async function createSharded(
   } catch (error) {
     // What a worker says of its memory holds for this thread too; one that never spoke does not.
     if (!host.createWorker || (error instanceof HeadwiseError && error.code !== "WORKER_LOST")) throw error;
-    const { cause = error } = error as Error;
+    const cause = error instanceof HeadwiseError ? error.cause : error;
     shards = { requested, used: 1, reason: `no worker started (${cause}): one shard, on the calling thread` };
     started = await start(1, undefined);
   } finally {
