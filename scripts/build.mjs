@@ -82,14 +82,11 @@ const hostLoadsWasm = (suffix) => ({
   },
 });
 
-/** Leaves the library to its bundles, for commands that need all of it. */
-const libraryBeside = {
-  name: "library-beside",
+/** Leaves the library to dist/core.js, for commands that need all of it. */
+const coreBeside = {
+  name: "core-beside",
   setup({ onResolve }) {
-    onResolve({ filter: /^\.\/(core|quantized)\.ts$/ }, ({ path }) => ({
-      path: path.replace(/ts$/, "js"),
-      external: true,
-    }));
+    onResolve({ filter: /^\.\/core\.ts$/ }, () => ({ path: "./core.js", external: true }));
   },
 };
 
@@ -119,7 +116,7 @@ await Promise.all([
   ),
   build({ ...common, entryPoints: ["src/core.ts"], outfile: "dist/core.js" }),
   build({ ...common, entryPoints: ["src/reference/index.ts"], outfile: "dist/reference.js" }),
-  build({ ...common, platform: "node", entryPoints: ["src/cli.ts"], outfile: "dist/cli.js", plugins: [libraryBeside] }),
+  build({ ...common, platform: "node", entryPoints: ["src/cli.ts"], outfile: "dist/cli.js", plugins: [coreBeside] }),
 ]);
 for (const { target } of modules) copyFileSync(`build/${target}.wasm`, `dist/${target}.wasm`);
 // The same code on memory that threads share.

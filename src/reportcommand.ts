@@ -59,10 +59,10 @@ export async function report(args: string[]): Promise<void> {
       throw new Error(
         `report: ${inputs}: ${name} expected shape [tokens, ${config.dModel}], got [${shape.join(", ")}]`,
       );
-  const { quantized } = await import("./quantized.ts");
   // The same numbers on every engine.
-  const module = readFileSync(new URL("../dist/simd.wasm", import.meta.url));
-  using kernels = await loadKernels({ module, quantized });
+  const wasm = (name: string) => readFileSync(new URL(`../dist/${name}.wasm`, import.meta.url));
+  const simd = { weights: wasm("weights-simd"), caches: wasm("caches-simd") };
+  using kernels = await loadKernels({ module: wasm("simd"), quantized: { simd } });
   const attention = createAttention(kernels, config, library.readAttentionWeights(layer, prefix, config), {
     weights: "f32",
   });
