@@ -1,4 +1,5 @@
 import type { Plugin } from "esbuild";
+import type { CarriedBytes } from "../src/compile.ts";
 
-export function carry(file: string): string;
+export function carry(file: string): CarriedBytes;
 export const carriesWasm: Plugin;

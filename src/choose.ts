@@ -1,5 +1,5 @@
 import type { F32Ptr } from "./abi.ts";
-import { type CarriedWasm, compile, isModule, unpack, type WasmSource } from "./compile.ts";
+import { type CarriedBytes, type CarriedWasm, compile, isModule, unpack, type WasmSource } from "./compile.ts";
 import { expectFields, expectFlag, HeadwiseError } from "./errors.ts";
 import { extend, type Instance, instantiate, type Part, type StartedInstance } from "./instantiate.ts";
 import { pointer } from "./memory.ts";
@@ -10,12 +10,12 @@ export type Build = "simd" | "relaxed";
 /** The module of floats of each build. */
 export type Builds = Readonly<Record<Build, CarriedWasm>>;
 
-/** The modules of other formats than float32, of one build: modules, their bytes, or text as `headwise/quantized` has it. */
+/** The modules of other formats than float32, of one build: modules, their bytes, or bytes as `headwise/quantized` carries them. */
 export interface QuantizedModules {
   /** Weights as f16, bf16, q8, q8-row and q4: `headwise/weights-simd.wasm` or `headwise/weights-relaxed.wasm`. */
-  readonly weights: WasmSource | string;
+  readonly weights: WasmSource | CarriedBytes;
   /** Caches as f16, q8 and q4: `headwise/caches-simd.wasm` or `headwise/caches-relaxed.wasm`. */
-  readonly caches: WasmSource | string;
+  readonly caches: WasmSource | CarriedBytes;
 }
 
 /** The modules of other formats than float32, of the builds that may come to run. */

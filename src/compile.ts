@@ -4,23 +4,34 @@ import { shareMemory } from "./sharememory.ts";
 /** A compiled module, or the bytes of one. */
 export type WasmSource = WebAssembly.Module | BufferSource;
 
-/** A module, or text that stands for one, as bundles carry it: base64 of its bytes, deflated. */
-export type CarriedWasm = WebAssembly.Module | string;
+/** The bytes of a module as bundles carry them: spans, one behind the other, of what base64 of deflated bytes unpacks to. */
+export interface CarriedBytes {
+  readonly text: string;
+  readonly spans: readonly (readonly [from: number, to: number])[];
+}
 
-/** What is carried, as a module or its bytes. Only what runs is unpacked: that takes a millisecond a module. */
-export async function unpack(carried: WasmSource | string, name = "module"): Promise<WasmSource> {
-  if (typeof carried !== "string") return carried;
+/** What a `.wasm` import gives. */
+export type CarriedWasm = WebAssembly.Module | CarriedBytes;
+
+function isCarried(source: WasmSource | CarriedBytes): source is CarriedBytes {
+  return typeof source === "object" && source !== null && "text" in source;
+}
+
+/** What is carried, as a module or its bytes. Unpacking takes a millisecond. */
+export async function unpack(source: WasmSource | CarriedBytes, name = "module"): Promise<WasmSource> {
+  if (!isCarried(source)) return source;
   if (typeof DecompressionStream === "undefined") {
     const text =
       "loadKernels: this engine lacks DecompressionStream, which unpacks the kernels; give their modules to headwise/core";
     throw new HeadwiseError("NO_DECOMPRESSION", text);
   }
   try {
-    const bytes = new Blob([decode(carried)]).stream();
-    return await new Response(bytes.pipeThrough(new DecompressionStream("deflate-raw"))).arrayBuffer();
+    const deflated = new Blob([decode(source.text)]).stream();
+    const all = await new Response(deflated.pipeThrough(new DecompressionStream("deflate-raw"))).arrayBuffer();
+    return await new Blob(source.spans.map(([from, to]) => new Uint8Array(all, from, to - from))).arrayBuffer();
   } catch (cause) {
     const rule = "a module, its bytes or what headwise/quantized carries";
-    throw new HeadwiseError("NOT_WASM", `loadKernels: ${name} expected ${rule}, got ${describe(carried)}`, { cause });
+    throw new HeadwiseError("NOT_WASM", `loadKernels: ${name} expected ${rule}, got ${describe(source)}`, { cause });
   }
 }
 

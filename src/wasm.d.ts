@@ -1,6 +1,7 @@
-// What a `.wasm` import is depends on the door: text where the bundle carries it (scripts/carry.mjs), a module where the host loads it.
+// What a `.wasm` import is depends on the door: text where the bundle carries it (scripts/carry.mjs), a module where the
+// host loads it.
 declare module "*.wasm" {
-  const source: WebAssembly.Module | string;
+  const source: WebAssembly.Module | import("./compile.ts").CarriedBytes;
   export default source;
 }
 

@@ -196,8 +196,13 @@ test("loadKernels says what is wrong with quantized", async () => {
     [{ simd: relaxed }, RangeError, "quantized.simd.weights expected a module of the simd build, got one of relaxed"],
     [
       { simd: { weights: "weights.wasm", caches: c } },
+      TypeError,
+      'quantized.simd.weights expected WebAssembly.Module or its bytes, got "weights.wasm"',
+    ],
+    [
+      { simd: { weights: { text: "AAAA", spans: [[0, 1]] }, caches: c } },
       "NOT_WASM",
-      'quantized.simd.weights expected a module, its bytes or what headwise/quantized carries, got "weights.wasm"',
+      "quantized.simd.weights expected a module, its bytes or what headwise/quantized carries, got Object",
     ],
     [
       { simd: { weights: w, caches: Uint8Array.of(60, 33, 68, 79) } },
