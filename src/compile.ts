@@ -26,13 +26,34 @@ export async function unpack(source: WasmSource | CarriedBytes, name = "module")
     throw new HeadwiseError("NO_DECOMPRESSION", text);
   }
   try {
-    const deflated = new Blob([decode(source.text)]).stream();
-    const all = await new Response(deflated.pipeThrough(new DecompressionStream("deflate-raw"))).arrayBuffer();
-    return await new Blob(source.spans.map(([from, to]) => new Uint8Array(all, from, to - from))).arrayBuffer();
+    const all = join(await inflate(decode(source.text)));
+    return join(source.spans.map(([from, to]) => all.subarray(from, to)));
   } catch (cause) {
     const rule = "a module, its bytes or what headwise/quantized carries";
     throw new HeadwiseError("NOT_WASM", `loadKernels: ${name} expected ${rule}, got ${describe(source)}`, { cause });
   }
+}
+
+/** By hand rather than through a Response: in Node, asking for that loads an HTTP client, for longer than all of this takes. */
+async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array[]> {
+  const { readable, writable } = new DecompressionStream("deflate-raw");
+  const writer = writable.getWriter();
+  // What fails here fails in reading too.
+  for (const written of [writer.write(bytes), writer.close()]) written.catch(() => {});
+  const reader = readable.getReader();
+  const chunks: Uint8Array[] = [];
+  for (let next = await reader.read(); !next.done; next = await reader.read()) chunks.push(next.value);
+  return chunks;
+}
+
+function join(parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
+  const all = new Uint8Array(parts.reduce((length, part) => length + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
 }
 
 interface FromBase64 {
