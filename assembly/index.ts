@@ -13,7 +13,6 @@ export { pack_columns_f32, pack_rows_f32 } from "./pack";
 export { rope_f32 } from "./rope";
 export { scores_f32 } from "./scores";
 export { masked_softmax_f32 } from "./softmax";
-export { weighted_sum_f32 } from "./weighted_sum";
 
 /** 1 in the relaxed build. */
 export { MADD_FUSES as RELAXED };

@@ -19,7 +19,11 @@ const POINTEES = {
 const PARTS = {
   floats: { entry: "index", type: "FloatKernels", doc: "The kernels of floats, which every instance has" },
   weights: { entry: "weights", type: "WeightKernels", doc: "The kernels of weights that are not float32" },
-  caches: { entry: "caches", type: "CacheKernels", doc: "The kernels of cache pages of any format" },
+  caches: {
+    entry: "caches",
+    type: "CacheKernels",
+    doc: "The kernels of cache pages of any format, and what no call of floats needs",
+  },
 };
 const NULLABLE = "OrNull";
 /** What every module says of itself: not kernels. */

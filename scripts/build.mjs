@@ -55,10 +55,10 @@ const compile = ({ target, entries, flags = [] }) =>
   start(asc, ...entries.map((entry) => `assembly/${entry}.ts`), "--target", target, ...flags);
 const debug = { target: "debug", entries: ["index", "weights", "caches"], flags: ["--transform", "./scripts/abi.mjs"] };
 const waiting = [debug, ...modules];
-const worker = async () => {
+const compileWaiting = async () => {
   for (let module = waiting.shift(); module; module = waiting.shift()) await compile(module);
 };
-await Promise.all(Array.from({ length: Math.min(4, availableParallelism()) }, worker));
+await Promise.all(Array.from({ length: Math.min(4, availableParallelism()) }, compileWaiting));
 
 const { build } = await import("esbuild");
 const { carriesWasm } = await import("./carry.mjs");

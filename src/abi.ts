@@ -155,7 +155,6 @@ export interface FloatKernels {
   rope_f32(x: F32Ptr, cos: F32Ptr, sin: F32Ptr, numHeads: number, headDim: number, ropeDim: number, interleaved: number, stride: number, begin: number, end: number): void;
   scores_f32(out: F32Ptr, q: F32Ptr, pages: PagesPtr, shape: AttentionShapePtr, head: number, stage: number, begin: number, end: number): void;
   split_heads_f32(out: F32Ptr, x: F32Ptr, rows: number, numHeads: number, headDim: number, begin: number, end: number): void;
-  weighted_sum_f32(out: F32Ptr, weights: F32Ptr, pages: PagesPtr, shape: AttentionShapePtr, head: number, begin: number, end: number): void;
 }
 
 /** The kernels of weights that are not float32, as the host calls them. */
@@ -174,12 +173,13 @@ export interface WeightKernels {
   repack_rows_f16(out: U16Ptr, w: U16Ptr, n: number, k: number, begin: number, end: number): void;
 }
 
-/** The kernels of cache pages of any format, as the host calls them. */
+/** The kernels of cache pages of any format, and what no call of floats needs, as the host calls them. */
 export interface CacheKernels {
   append_pages(pages: PagesPtr, k: F32Ptr, v: F32Ptr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
   attention_pages(out: F32Ptr, q: F32Ptr, pages: PagesPtr, scratch: F32Ptr, shape: AttentionShapePtr, begin: number, end: number): void;
   gather_pages(k: F32Ptr, v: F32Ptr, pages: PagesPtr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
   scores_pages(out: F32Ptr, q: F32Ptr, pages: PagesPtr, shape: AttentionShapePtr, head: number, stage: number, begin: number, end: number): void;
+  weighted_sum_f32(out: F32Ptr, weights: F32Ptr, pages: PagesPtr, shape: AttentionShapePtr, head: number, begin: number, end: number): void;
 }
 
 /** All kernels. Those of a part whose module was not loaded are absent, and doors keep calls from them. */
@@ -207,7 +207,6 @@ export const KERNEL_ARITY: { readonly [P in keyof PartKernels]: Readonly<Record<
     rope_f32: 10,
     scores_f32: 8,
     split_heads_f32: 7,
-    weighted_sum_f32: 7,
   },
   weights: {
     linear_f16: 12,
@@ -228,6 +227,7 @@ export const KERNEL_ARITY: { readonly [P in keyof PartKernels]: Readonly<Record<
     attention_pages: 7,
     gather_pages: 7,
     scores_pages: 8,
+    weighted_sum_f32: 7,
   },
 };
 

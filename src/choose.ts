@@ -84,7 +84,7 @@ async function startBuild(
 
 /** The module of simd, or its bytes. */
 async function simdOf({ simd, relaxed }: Builds): Promise<WasmSource> {
-  return simd === "" ? unfuse(new Uint8Array((await unpack(relaxed)) as ArrayBuffer)) : unpack(simd);
+  return simd === "" ? unfuse((await unpack(relaxed)) as Uint8Array) : unpack(simd);
 }
 
 const accepts = (source: WasmSource) => isModule(source) || WebAssembly.validate(source);

@@ -1,3 +1,4 @@
+import { joinBytes } from "./bytes.ts";
 import { describe, HeadwiseError } from "./errors.ts";
 import type { Sharing } from "./sharememory.ts";
 
@@ -22,12 +23,23 @@ export async function unpack(carried: WasmSource | string, name = "module"): Pro
     throw new HeadwiseError("NO_DECOMPRESSION", text);
   }
   try {
-    const bytes = new Blob([decode(carried)]).stream();
-    return await new Response(bytes.pipeThrough(new DecompressionStream("deflate-raw"))).arrayBuffer();
+    return await inflate(decode(carried));
   } catch (cause) {
     const rule = "a module, its bytes or what headwise/quantized carries";
     throw new HeadwiseError("NOT_WASM", `loadKernels: ${name} expected ${rule}, got ${describe(carried)}`, { cause });
   }
+}
+
+/** By hand rather than through a Response: in Node, asking for that loads an HTTP client, for longer than all of this takes. */
+async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>> {
+  const { readable, writable } = new DecompressionStream("deflate-raw");
+  const writer = writable.getWriter();
+  // What fails here fails in reading too.
+  for (const written of [writer.write(bytes), writer.close()]) written.catch(() => {});
+  const reader = readable.getReader();
+  const parts: Uint8Array[] = [];
+  for (let next = await reader.read(); !next.done; next = await reader.read()) parts.push(next.value);
+  return joinBytes(parts);
 }
 
 interface FromBase64 {

@@ -1,5 +1,7 @@
 // The simd build out of the relaxed one: the two differ in one instruction, so that a bundle need not carry both.
 
+import { type Bytes, joinBytes } from "./bytes.ts";
+
 /** Sections of a module. */
 const TYPES = 1;
 const FUNCTIONS = 3;
@@ -87,8 +89,8 @@ export function unfuse(relaxed: Uint8Array): Uint8Array<ArrayBuffer> {
         if (name === MARK && kind === GLOBAL) bytes[globals[index] as number] = 0;
     } else if (section === CODE) {
       const bodies = reader.list((i) => unfuseBody(reader, functions[i] as number));
-      const code = join([leb(bodies.length), ...bodies]);
-      return join([bytes.subarray(0, start), [CODE], leb(code.length), code, bytes.subarray(end)]);
+      const code = joinBytes([leb(bodies.length), ...bodies]);
+      return joinBytes([bytes.subarray(0, start), [CODE], leb(code.length), code, bytes.subarray(end)]);
     }
     reader.at = end;
   }
@@ -109,7 +111,7 @@ function unfuseBody(reader: Reader, parameters: number): Uint8Array {
   // One more local, in which the addend waits: of the operands it is on top of the stack.
   const wait = leb(locals);
   const mulAdd = [LOCAL_SET, ...wait, ...MUL, LOCAL_GET, ...wait, ...ADD];
-  const parts: Part[] = [leb(groups + 1), bytes.subarray(declared, reader.at), [1, V128]];
+  const parts: Bytes[] = [leb(groups + 1), bytes.subarray(declared, reader.at), [1, V128]];
   let copied = reader.at;
   let fuses = false;
   while (reader.at < end) {
@@ -119,20 +121,8 @@ function unfuseBody(reader: Reader, parameters: number): Uint8Array {
     copied = reader.at;
     fuses = true;
   }
-  const body = fuses ? join([...parts, bytes.subarray(copied, end)]) : bytes.subarray(start, end);
-  return join([leb(body.length), body]);
-}
-
-type Part = Uint8Array | readonly number[];
-
-function join(parts: readonly Part[]): Uint8Array<ArrayBuffer> {
-  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
-  let at = 0;
-  for (const part of parts) {
-    whole.set(part, at);
-    at += part.length;
-  }
-  return whole;
+  const body = fuses ? joinBytes([...parts, bytes.subarray(copied, end)]) : bytes.subarray(start, end);
+  return joinBytes([leb(body.length), body]);
 }
 
 function leb(value: number): number[] {

@@ -9,7 +9,7 @@ const root = join(import.meta.dirname, "..");
 
 /** Floors from the ground up. A file may import from lower floors, and on floors 1 to 3 from what stands before it. */
 const FLOORS: readonly (readonly string[])[] = [
-  ["abi", "arithmetic", "digest", "noise", "errors", "warn", "floats", "npy"],
+  ["abi", "arithmetic", "bytes", "digest", "noise", "errors", "warn", "floats", "npy"],
   [
     "lifetime",
     "signal",
