@@ -11,11 +11,10 @@ import { describeOrigin, originOf } from "./machine.ts";
 import type { Effort } from "./measure.ts";
 import type { Context } from "./part.ts";
 import { peaks } from "./peaks.ts";
-import { size } from "./size.ts";
 import { start } from "./start.ts";
 import { threads } from "./threads.ts";
 
-const parts = [size, start, peaks, kernels, blocks, threads, long];
+const parts = [start, peaks, kernels, blocks, threads, long];
 const full: Effort = { samples: 101, sampleMs: 4, warmupMs: 200, mostMs: 6000 };
 const quick: Effort = { samples: 21, sampleMs: 3, warmupMs: 80, mostMs: 1000 };
 

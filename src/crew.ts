@@ -36,9 +36,10 @@ export async function loadThreaded(
   const { threads: requested = "auto" } = options;
   const alone = (reason: string) => chooseKernels(builds, { ...options, threads: requested }, reason);
   // A number of threads that cannot be had is warned of there.
-  const refused = (reason: string) => {
+  const refused = async (reason: string) => {
+    const kernels = await alone(reason);
     if (requested === "auto") warnOnce(`one thread: ${reason}`);
-    return alone(reason);
+    return kernels;
   };
   const { count, reason } = planThreads(requested, host);
   if (requested !== 1 && !(host.sharing.possible && host.createWorker)) return refused(reason);

@@ -105,11 +105,12 @@ export async function chooseKernels(
 
 function oneThread(threads: unknown, why: string): Threads {
   const requested = threads === undefined ? 1 : expectThreads(threads);
-  if (typeof requested === "number" && requested > 1) warnOnce(`one thread instead of ${requested}: ${why}`);
   return { requested, used: 1, reason: threads === 1 ? "one thread was asked for" : why };
 }
 
 function alone(started: Started, threads: Threads): Kernels {
+  const { requested, reason } = threads;
+  if (typeof requested === "number" && requested > 1) warnOnce(`one thread instead of ${requested}: ${reason}`);
   return wrapKernels(started, { threads, table: started.instance.kernels, release: () => {} });
 }
 

@@ -6,7 +6,7 @@ import { shareMemory } from "../src/sharememory.ts";
 import { wasmOf } from "./modules.ts";
 
 test.each([
-  ["index", "simd"],
+  ["index", "relaxed"],
   ["caches", "caches-relaxed"],
 ])("assembly/%s.ts, patched as %s, is byte for byte what asc makes with sharedMemory", async (entry, target) => {
   let made: Uint8Array | undefined;

@@ -1,0 +1,38 @@
+// The model behind Bun.serve: GET /?prompt=…&tokens=… streams the continuation, a line of JSON a character.
+
+import { loadKernels } from "headwise";
+import { createDecoder } from "./decoder.ts";
+
+const MOST_CHARACTERS = 96; // of prompt and continuation: what the model was trained on
+
+// Deterministic: the same bits on every engine, so that servers on different runtimes can stand in for each other.
+const kernels = await loadKernels({ deterministic: true });
+const model = new URL("../../model/", import.meta.url);
+const decoder = createDecoder(
+  kernels,
+  await Bun.file(new URL("induction.safetensors", model)).bytes(),
+  await Bun.file(new URL("config.json", model)).text(),
+);
+
+async function* lines(prompt: string, tokens: number) {
+  for (const choice of decoder.continue(prompt, tokens)) {
+    yield `${JSON.stringify(choice)}\n`;
+    await Bun.sleep(0); // the line goes out, and other requests come in
+  }
+}
+
+const server = Bun.serve({
+  hostname: "127.0.0.1",
+  port: Number(Bun.argv[2] ?? 8000),
+  fetch({ url }) {
+    const query = new URL(url).searchParams;
+    const prompt = query.get("prompt") ?? "";
+    const tokens = Number(query.get("tokens") ?? 16);
+    const refuse = (rule: string) => new Response(`${rule}\n`, { status: 400 });
+    if (prompt === "" || !decoder.knows(prompt)) return refuse("prompt expected printable ASCII characters");
+    if (!(Number.isInteger(tokens) && tokens > 0 && prompt.length + tokens <= MOST_CHARACTERS))
+      return refuse(`tokens expected 1 to ${MOST_CHARACTERS - prompt.length} behind this prompt`);
+    return new Response(lines(prompt, tokens), { headers: { "content-type": "application/x-ndjson" } });
+  },
+});
+console.log(`Listening on ${server.url}`);

@@ -1,0 +1,45 @@
+// The answers of one process that nothing happens to: the same model, the same package, no caches but its own.
+
+import { readFileSync } from "node:fs";
+import { loadKernels } from "headwise";
+import { argmax, createModel, digestOf } from "../src/model.ts";
+
+const model = new URL("../../../model/", import.meta.url);
+
+/** The shipped model in this process, on the build that the Worker uses. */
+export async function loadAlone() {
+  const kernels = await loadKernels({ deterministic: true });
+  const config = JSON.parse(readFileSync(new URL("config.json", model), "utf8"));
+  const weights = readFileSync(new URL("induction.safetensors", model));
+  return createModel(kernels, weights, config);
+}
+
+/** What the model was shipped with to compare against. */
+export function readLogits() {
+  return JSON.parse(readFileSync(new URL("logits.json", model), "utf8"));
+}
+
+/**
+ * Runs a conversation of turns [prompt, count] token by token. `text` is all of it, `digest(from, to)` hashes the logits
+ * that the tokens from..to were chosen by.
+ */
+export function converse(model, turns) {
+  const length = turns.reduce((sum, [prompt, count]) => sum + prompt.length + count, 0);
+  const caches = model.createCaches(length);
+  const logits = [];
+  let text = "";
+  let next;
+  const feed = (character) => {
+    next = model.next([model.vocabulary.indexOf(character)], caches);
+    text += character;
+  };
+  for (const [prompt, count] of turns) {
+    for (const character of prompt) feed(character);
+    for (let i = 0; i < count; i++) {
+      logits[text.length] = next;
+      feed(model.vocabulary[argmax(next)]);
+    }
+  }
+  for (const cache of caches) cache.release();
+  return { text, digest: (from, to) => digestOf(logits.slice(from, to)) };
+}

@@ -1,0 +1,233 @@
+// A load test on this machine: `node load.mjs [--sessions 200] [--seconds 120] [--seed 1]`. Clients converse at the same time
+// while objects are reset under them, connections are dropped, caches are pushed out for lack of memory, and the server is
+// killed once and started again. Afterwards every conversation is computed anew in this process: each text must be the same,
+// each token must have come once and in order, and the logits must have the same bits.
+
+import { setTimeout as wait } from "node:timers/promises";
+import { parseArgs } from "node:util";
+import { converse, loadAlone } from "./harness/alone.mjs";
+import { startServer } from "./harness/server.mjs";
+import { generate, openSession, request } from "./public/client.js";
+
+const options = { sessions: { type: "string" }, seconds: { type: "string" }, seed: { type: "string" } };
+const { values } = parseArgs({ options });
+const [sessions, seconds, seed] = [values.sessions ?? 200, values.seconds ?? 120, values.seed ?? 1].map(Number);
+const MAX_CONTEXT = 512;
+const MEMORY_MIB = 64;
+const ABORT_EVERY_MS = 200;
+/** Resets that are asked for at the same time, where the server is slow to answer. */
+const MOST_RESETS = 8;
+const DROPPED_SHARE = 0.05;
+
+/** Numbers in [0, 1) from a seed, so that two runs say the same things. */
+function createRandom(state) {
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let t = Math.imul(state ^ (state >>> 15), 1 | state);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+const conversations = [];
+const counts = { answers: 0, tokens: 0, retries: new Map(), aborts: 0, dropped: 0, restarts: 0 };
+const times = { first: [], perToken: [], gap: [] };
+let peakBytes = 0;
+let peakLive = 0;
+
+const server = await startServer({ MEMORY_MIB, MAX_CONTEXT });
+const started = performance.now();
+const ends = started + 1000 * seconds;
+let cpu = 0;
+try {
+  const chaos = disturb();
+  await Promise.all(Array.from({ length: sessions }, (_, user) => converseUntilEnd(createRandom(1000 * seed + user))));
+  await chaos;
+  cpu += server.cpuSeconds() ?? Number.NaN;
+  await compareStored();
+} catch (error) {
+  console.error(server.output());
+  throw error;
+} finally {
+  server.stop();
+}
+const took = (performance.now() - started) / 1000;
+report(await compareWithOneProcess());
+
+/** One user: conversations one after the other, each of several answers, until time is up. */
+async function converseUntilEnd(random) {
+  const integer = (least, most) => least + Math.floor(random() * (most - least + 1));
+  await wait(integer(0, 2000));
+  while (performance.now() < ends) {
+    const session = await openWithPatience();
+    const conversation = { session, turns: [], text: "", parts: [], busy: false };
+    conversations.push(conversation);
+    const segment = Array.from({ length: integer(6, 20) }, () => String.fromCharCode(integer(33, 126))).join("");
+    for (let turn = 0; performance.now() < ends; turn++) {
+      // A text whose beginning repeats, and later a few characters at a time, or none to go on where it ended.
+      const prompt = turn === 0 ? segment + segment.slice(0, integer(1, 5)) : segment.slice(0, integer(0, 5));
+      const count = integer(8, 64);
+      if (session.length + prompt.length + count > MAX_CONTEXT) break;
+      await converseOnce(conversation, prompt, count, random);
+      await wait(integer(0, 500));
+    }
+  }
+}
+
+async function openWithPatience() {
+  for (let attempt = 0; ; attempt++)
+    try {
+      return await openSession(server.base);
+    } catch (error) {
+      if (attempt === 100) throw error;
+      note(error);
+      await wait(500 + 2000 * Math.random());
+    }
+}
+
+/** One answer. */
+async function converseOnce(conversation, prompt, count, random) {
+  const { session } = conversation;
+  conversation.turns.push([prompt, count]);
+  conversation.text += prompt;
+  conversation.busy = true;
+  const begin = performance.now();
+  const onDone = ({ tokens, length, digest }) => conversation.parts.push({ from: length - tokens, to: length, digest });
+  let came = 0;
+  let last = begin;
+  const take = ({ index, text }) => {
+    if (index !== conversation.text.length) throw new Error(`token ${conversation.text.length} expected, got ${index}`);
+    conversation.text += text;
+    const now = performance.now();
+    (came++ === 0 ? times.first : times.gap).push(now - last);
+    last = now;
+  };
+  const options = {
+    digest: true,
+    patience: 60_000,
+    onDone,
+    onRetry: note,
+    fetch: (...args) => fetchOrDrop(random, ...args),
+  };
+  for await (const token of generate(session, prompt, count, options)) take(token);
+  conversation.busy = false;
+  counts.answers++;
+  counts.tokens += count;
+  times.perToken.push((performance.now() - begin) / count);
+}
+
+/** `fetch`, but a part of the streams ends like a connection that is lost, here and at the server. */
+async function fetchOrDrop(random, url, init) {
+  const response = await fetch(url, init);
+  if (init.method !== "POST" || !response.ok || random() > DROPPED_SHARE) return response;
+  const reader = response.body.getReader();
+  let left = Math.floor(4 * random());
+  const body = new ReadableStream({
+    async pull(controller) {
+      const { value, done } = await reader.read();
+      if (done) return controller.close();
+      if (left-- > 0) return controller.enqueue(value);
+      counts.dropped++;
+      await reader.cancel();
+      controller.error(Object.assign(new TypeError("dropped"), { code: "dropped" }));
+    },
+  });
+  return new Response(body, response);
+}
+
+function note(error) {
+  const name = error.code ?? error.cause?.code ?? error.name;
+  counts.retries.set(name, (counts.retries.get(name) ?? 0) + 1);
+}
+
+/** Resets objects in the middle of their answers, and kills the server half way. */
+async function disturb() {
+  const random = createRandom(seed);
+  const half = started + 500 * seconds;
+  const resets = new Set();
+  while (performance.now() < ends) {
+    await wait(ABORT_EVERY_MS);
+    if (counts.restarts === 0 && performance.now() > half) {
+      counts.restarts++;
+      cpu += server.cpuSeconds() ?? Number.NaN;
+      await server.restart();
+    }
+    const busy = conversations.filter((conversation) => conversation.busy);
+    const victim = busy[Math.floor(random() * busy.length)];
+    if (!victim || resets.size === MOST_RESETS) continue;
+    const one = reset(victim.session)
+      .catch(note)
+      .finally(() => resets.delete(one));
+    resets.add(one);
+  }
+  await Promise.all(resets);
+}
+
+async function reset({ url }) {
+  const { memoryBytes, live } = await request(`${url}/debug`);
+  peakBytes = Math.max(peakBytes, memoryBytes);
+  peakLive = Math.max(peakLive, live);
+  await request(`${url}/debug`, { method: "DELETE" });
+  counts.aborts++;
+}
+
+/** What the server has stored is what the clients were told. */
+async function compareStored() {
+  for (const conversation of conversations) {
+    const { text } = await request(conversation.session.url);
+    if (text !== conversation.text) fail(conversation, `stored ${JSON.stringify(text)}`);
+  }
+}
+
+/** Recomputes every conversation. Returns how many digests were compared, and over how many tokens. */
+async function compareWithOneProcess() {
+  const model = await loadAlone();
+  let [digests, hashed] = [0, 0];
+  for (const conversation of conversations) {
+    const expected = converse(model, conversation.turns);
+    if (conversation.text !== expected.text) fail(conversation, `one process says ${JSON.stringify(expected.text)}`);
+    for (const { from, to, digest } of conversation.parts) {
+      if ((await expected.digest(from, to)) !== digest)
+        fail(conversation, `other logits behind tokens ${from} to ${to}`);
+      digests++;
+      hashed += to - from;
+    }
+  }
+  return { digests, hashed };
+}
+
+function fail({ session, text }, why) {
+  console.error(`FAILED ${session.url}: ${JSON.stringify(text)}, ${why}`);
+  process.exitCode = 1;
+}
+
+function report({ digests, hashed }) {
+  const quantile = (list, q) => [...list].sort((a, b) => a - b)[Math.min(list.length - 1, Math.floor(q * list.length))];
+  const ms = (list) => [0.5, 0.99].map((q) => `p${100 * q} ${(quantile(list, q) ?? 0).toFixed(1)} ms`).join(", ");
+  const { answers, tokens, aborts, dropped, restarts, retries } = counts;
+  const why = Array.from(retries, ([name, count]) => `${name} ${count}`).join(", ");
+  console.log(`load          ${sessions} clients, ${conversations.length} conversations, ${took.toFixed(0)} s`);
+  console.log(`answers       ${answers} of ${tokens} tokens, ${(tokens / took).toFixed(0)} tokens/s`);
+  console.log(`per token     ${ms(times.perToken)} (an answer's time / its tokens, refusals and resets included)`);
+  console.log(`first token   ${ms(times.first)}; between two ${ms(times.gap)}`);
+  if (cpu) console.log(`CPU           ${((1000 * cpu) / tokens).toFixed(2)} ms of workerd a token, all included`);
+  console.log(
+    `disturbed     ${aborts} objects reset, ${dropped} connections dropped, ${restarts} restart after a kill`,
+  );
+  console.log(`tried again   ${why || "nothing"}`);
+  console.log(
+    `memory        ${(peakBytes / 2 ** 20).toFixed(1)} MiB of linear memory, ${peakLive} conversations live at most`,
+  );
+  console.log(`compared      ${conversations.length} texts; logits behind ${hashed} tokens in ${digests} digests`);
+  const checks = [
+    [answers >= sessions, "every client got an answer"],
+    [aborts > 0 && restarts === 1, "objects were reset and the server was killed"],
+    [peakBytes > 0 && peakBytes <= MEMORY_MIB * 2 ** 20, `linear memory stayed within ${MEMORY_MIB} MiB`],
+    [hashed > tokens / 10, "logits behind a tenth of the tokens or more were compared"],
+    [!process.exitCode, "every text and every bit is that of one process, nothing lost, nothing twice"],
+  ];
+  for (const [ok, what] of checks) {
+    console.log(`${ok ? "ok    " : "FAILED"}        ${what}`);
+    if (!ok) process.exitCode = 1;
+  }
+}

@@ -1,0 +1,38 @@
+// Sends 20 requests at once and then each of them alone, and compares the answers: node client.ts [url of the server]
+
+const server = process.argv[2] ?? "http://127.0.0.1:8000/";
+
+interface Health {
+  readonly build: string;
+  readonly threads: { readonly used: number; readonly reason: string };
+  readonly largest: number;
+}
+
+/** Prompts of different lengths, each a word again and again up to somewhere in it, and different tokens to make. */
+const jobs = Array.from({ length: 20 }, (_, i) => {
+  const word = `${(7 ** 5 * (i + 3)).toString(36)} ${String.fromCharCode(97 + i)}${i} `;
+  return { prompt: word.repeat(6).slice(0, word.length + 3 + 2 * i), tokens: 8 + ((5 * i) % 17) };
+});
+
+/** The lines of an answer: a character and its logit each, whose digits say all bits of the number. */
+async function ask(job: (typeof jobs)[number]): Promise<string[]> {
+  const response = await fetch(new URL("generate", server), { method: "POST", body: JSON.stringify(job) });
+  const text = await response.text();
+  if (!response.ok) throw new Error(`the server said ${response.status}: ${text}`);
+  return text.trimEnd().split("\n");
+}
+
+const together = await Promise.all(jobs.map(ask));
+const { build, threads, largest } = (await (await fetch(new URL("health", server))).json()) as Health;
+
+let equal = 0;
+for (const [i, job] of jobs.entries()) {
+  const alone = await ask(job);
+  if (alone.length === job.tokens && alone.join() === together[i]?.join()) equal++;
+  else console.error(`answer ${i} differs\n  together ${together[i]?.join(" ")}\n  alone    ${alone.join(" ")}`);
+}
+const first = together[0]?.map((line) => JSON.parse(line).character).join("");
+console.log(`${JSON.stringify(jobs[0]?.prompt)} goes on ${JSON.stringify(first)}`);
+console.log(`${equal} of ${jobs.length} answers have the bits of the answer alone; up to ${largest} in one step`);
+console.log(`build ${build}, ${threads.used} threads: ${threads.reason}`);
+process.exitCode = equal === jobs.length && largest > 1 ? 0 : 1;

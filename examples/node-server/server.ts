@@ -1,0 +1,114 @@
+// One engine with threads for all requests: those that run at the same time take their steps together.
+//   GET  /health    -> what the engine is and how busy
+//   POST /generate  { "prompt": "qz7 mfk qz7 m", "tokens": 11 } -> a line of JSON a character, as it comes
+
+import { readFile } from "node:fs/promises";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { loadKernels } from "headwise/threads";
+import { createBatcher } from "./batcher.ts";
+import { createDecoder } from "./decoder.ts";
+
+const MOST_CHARACTERS = 96; // of prompt and continuation: what the model was trained on
+const MOST_IN_BODY = 4096; // characters
+const TOGETHER = 32; // conversations in one step
+
+const kernels = await loadKernels({ threads: "auto" });
+const model = new URL("../../model/", import.meta.url);
+const decoder = createDecoder(
+  kernels,
+  await readFile(new URL("induction.safetensors", model)),
+  await readFile(new URL("config.json", model), "utf8"),
+);
+const batcher = createBatcher(decoder, TOGETHER);
+
+class Refusal extends Error {
+  readonly status: number;
+  constructor(status: number, message: string) {
+    super(message);
+    this.status = status;
+  }
+}
+
+let answering = 0;
+
+const server = createServer(async (request, response) => {
+  answering++;
+  response.on("close", () => {
+    answering--;
+    endConnections();
+  });
+  try {
+    await answer(request, response);
+  } catch (error) {
+    if (response.headersSent) return void response.destroy(); // the client sees that the answer is not whole
+    const status = error instanceof Refusal ? error.status : 500;
+    if (status === 500) console.error(error);
+    response.writeHead(status, { "content-type": "text/plain", ...(status === 503 && { "retry-after": "1" }) });
+    response.end(`${error instanceof Refusal ? error.message : "this should not have happened"}\n`);
+  }
+});
+
+async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  const route = `${request.method} ${request.url}`;
+  if (route === "GET /health") {
+    const { build, threads } = kernels;
+    response.setHeader("content-type", "application/json");
+    response.end(JSON.stringify({ build, threads, ...batcher.counts() }));
+  } else if (route === "POST /generate") {
+    const { prompt, tokens } = expectJob(await readBody(request));
+    if (!server.listening) throw new Refusal(503, "this server is about to end");
+    if (batcher.full()) throw new Refusal(503, "too many conversations at once");
+    const gone = new AbortController();
+    response.on("close", () => gone.abort());
+    response.setHeader("content-type", "application/x-ndjson");
+    const send = (choice: unknown) => void response.write(`${JSON.stringify(choice)}\n`);
+    await batcher.generate({ prompt, tokens, signal: gone.signal, send });
+    response.end();
+  } else throw new Refusal(404, "there are GET /health and POST /generate");
+}
+
+async function readBody(request: IncomingMessage): Promise<string> {
+  let body = "";
+  for await (const chunk of request.setEncoding("utf8")) if (body.length <= MOST_IN_BODY) body += chunk;
+  if (body.length > MOST_IN_BODY) throw new Refusal(413, `the request expected at most ${MOST_IN_BODY} characters`);
+  return body;
+}
+
+function expectJob(body: string): { readonly prompt: string; readonly tokens: number } {
+  let parsed: { prompt?: unknown; tokens?: unknown } | null;
+  try {
+    parsed = JSON.parse(body);
+  } catch {
+    throw new Refusal(400, "the request expected JSON");
+  }
+  const { prompt, tokens } = parsed ?? {};
+  if (typeof prompt !== "string" || prompt === "" || !decoder.knows(prompt))
+    throw new Refusal(400, "prompt expected printable ASCII characters");
+  const room = MOST_CHARACTERS - prompt.length;
+  if (typeof tokens !== "number" || !Number.isInteger(tokens) || tokens < 1 || tokens > room)
+    throw new Refusal(400, `tokens expected 1 to ${room} behind this prompt`);
+  return { prompt, tokens };
+}
+
+server.listen(Number(process.argv[2] ?? 8000), "127.0.0.1", () => {
+  const { build, threads } = kernels;
+  console.log(`Listening on http://127.0.0.1:${(server.address() as AddressInfo).port}/`);
+  console.log(`build ${build}, ${threads.used} threads: ${threads.reason}`);
+});
+
+/** Once nothing new is taken: connections outlive their answers, and some browsers open them ahead of any request. */
+function endConnections(): void {
+  if (!server.listening && answering === 0) server.closeAllConnections();
+}
+
+// The first signal lets what runs come to its end, a second one does not wait.
+for (const signal of ["SIGINT", "SIGTERM"] as const)
+  process.once(signal, () => {
+    console.log("ending: no new conversations");
+    server.close(() => {
+      kernels.release();
+      console.log("ended");
+    });
+    endConnections();
+  });

@@ -1,0 +1,4 @@
+import { run } from "./harness.mjs";
+import { twoShards } from "./shards.mjs";
+
+run(() => twoShards());

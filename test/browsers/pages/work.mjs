@@ -1,0 +1,33 @@
+// What is done wherever a page, a worker or a service worker has got hold of the package.
+
+import { runSuite } from "./suite.mjs";
+
+const warnings = [];
+const { warn } = console;
+console.warn = (...words) => {
+  warnings.push(words.join(" "));
+  warn.apply(console, words);
+};
+
+/** The suite on one entry, with two threads where that is `threads`; and what comes of asking for two threads anywhere. */
+export async function work(entries, name, step = () => {}) {
+  const { [name]: entry, threads, weights, quantized } = entries;
+  step("two threads");
+  const two = await twoThreads(threads);
+  // Once more: that there is one thread where two were wanted is said once.
+  (await threads.loadKernels({ threads: 2 })).release();
+  step("the suite");
+  const load = { quantized: quantized.quantized, ...(name === "threads" && { threads: 2 }) };
+  return { two, suite: await runSuite({ headwise: entry, weights, load }), warnings };
+}
+
+/** Asks for two threads, in the build that is the same everywhere, and tests what comes of it. */
+export async function twoThreads({ loadKernels, selfTest }, options = {}) {
+  const kernels = await loadKernels({ threads: 2, deterministic: true, ...options });
+  try {
+    const { ok, digest } = selfTest(kernels);
+    return { ...kernels.threads, ok, digest };
+  } finally {
+    kernels.release();
+  }
+}

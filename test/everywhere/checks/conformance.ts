@@ -1,0 +1,13 @@
+import type { Entry } from "../../conformance/case.ts";
+import { runFolder } from "../../conformance/suite.ts";
+import type { Context } from "../suite.ts";
+
+/** The cases of test/vectors, by their own adapters and tolerances. */
+export async function checkConformance({ kernels, fixtures, check }: Context): Promise<void> {
+  const { cases } = JSON.parse(fixtures.texts["test/vectors/index.json"] as string) as { cases: Entry[] };
+  for (const entry of cases)
+    await check(`conformance: ${entry.set} ${entry.name}`, () => {
+      const [result] = runFolder("test/vectors", kernels, [entry]);
+      if (result?.state !== "passed") throw new Error(result?.problems.join("; ") ?? "no result");
+    });
+}

@@ -1,0 +1,13 @@
+// The same for workers that the package makes by itself: Node's diagnostic report lists those that live.
+
+import { loadKernels, selfTest } from "headwise/threads";
+
+const workers = () => process.report.getReport().workers.length;
+
+const kernels = await loadKernels({ threads: 3, deterministic: true });
+const { ok } = selfTest(kernels);
+const { used } = kernels.threads;
+const before = workers();
+kernels.release();
+while (workers() > 0) await new Promise((resolve) => setTimeout(resolve, 10)); // or for ever
+console.log(JSON.stringify({ used, ok, ended: before }));

@@ -1,0 +1,6 @@
+import { quantized } from "headwise/quantized";
+import * as headwise from "headwise/threads";
+import * as weights from "headwise/weights";
+import { runSuite } from "./suite.mjs";
+
+console.log(JSON.stringify(await runSuite({ headwise, weights, load: { quantized, threads: 2 } })));

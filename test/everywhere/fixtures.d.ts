@@ -1,0 +1,3 @@
+declare module "everywhere:fixtures" {
+  export const fixtures: import("./suite.ts").Fixtures;
+}

@@ -1,0 +1,1 @@
+export function pack(options: { readonly into: string }): string;

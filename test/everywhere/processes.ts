@@ -1,0 +1,98 @@
+// Child processes that end: by themselves, or by their time limit, or with this process.
+
+import { type ChildProcess, spawn } from "node:child_process";
+
+const alive = new Set<ChildProcess>();
+
+export interface Command {
+  readonly file: string;
+  readonly args: readonly string[];
+  readonly cwd: string;
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+/** Starts a command in a group of its own, so that `stop` ends what it started too. */
+export function start({ file, args, cwd, env }: Command): ChildProcess {
+  const child = spawn(file, args, {
+    cwd,
+    env: { ...process.env, ...env },
+    stdio: ["ignore", "pipe", "pipe"],
+    detached: true,
+  });
+  alive.add(child);
+  child.once("exit", () => alive.delete(child));
+  return child;
+}
+
+/** Ends a child and its children. */
+export function stop(child: ChildProcess): void {
+  if (!alive.delete(child) || child.pid === undefined) return;
+  try {
+    process.kill(-child.pid, "SIGKILL");
+  } catch {
+    child.kill("SIGKILL");
+  }
+}
+
+/** Ends all that still run. */
+export function stopAll(): void {
+  for (const child of alive) stop(child);
+}
+
+/** What the command printed. Throws with all it said when it fails or takes longer than `seconds`. */
+export async function run(command: Command, seconds: number): Promise<string> {
+  const child = start(command);
+  const said = { out: "", err: "" };
+  child.stdout?.on("data", (data) => {
+    said.out += data;
+  });
+  child.stderr?.on("data", (data) => {
+    said.err += data;
+  });
+  const name = [command.file, ...command.args].join(" ");
+  const limit = setTimeout(() => stop(child), seconds * 1000);
+  const begin = performance.now();
+  const code = await new Promise<number | null>((resolve, reject) => {
+    child.once("error", reject);
+    child.once("close", resolve);
+  }).finally(() => clearTimeout(limit));
+  if (code === 0) return said.out;
+  const late = performance.now() - begin >= seconds * 1000;
+  const how = late ? `did not end within ${seconds} s` : `ended with ${code}`;
+  throw new Error(`${name} ${how}\n${said.out.slice(-2000)}${said.err.slice(-4000)}`);
+}
+
+/**
+ * The first match of `pattern` in what a child prints. Throws with what it said when it ends before that, prints something
+ * like `failure`, or takes longer than `seconds`.
+ */
+export function waitFor(
+  child: ChildProcess,
+  pattern: RegExp,
+  failure: RegExp,
+  seconds: number,
+): Promise<RegExpExecArray> {
+  return new Promise((resolve, reject) => {
+    let said = "";
+    const limit = setTimeout(() => fail(`nothing like ${pattern} within ${seconds} s`), seconds * 1000);
+    const fail = (why: string) => {
+      clearTimeout(limit);
+      reject(new Error(`${why}\n${said.slice(-4000)}`));
+    };
+    const listen = (data: Buffer) => {
+      said += data;
+      const match = pattern.exec(said);
+      if (match) {
+        clearTimeout(limit);
+        resolve(match);
+      } else if (failure.test(said)) {
+        // What went wrong is printed behind the words that say that it did.
+        setTimeout(() => fail("it failed"), 500);
+      }
+    };
+    child.stdout?.on("data", listen);
+    child.stderr?.on("data", listen);
+    child.once("error", (error) => fail(String(error)));
+    child.once("exit", (code) => fail(`it ended with ${code}`));
+  });
+}

@@ -1,0 +1,43 @@
+// What the examples must answer: computed here, by the packed package in Node on one thread, and checked itself against
+// logits in float64 that are shipped with the model.
+
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+
+export const PROMPT = "qz7 mfk qz7 m";
+export const CONTINUATION = "fk qz7 mfk qz7 mfk qz7 m";
+
+/** Answers of the package installed in `root`, of its deterministic build or of the one that it chooses here. */
+export async function createReference(root, deterministic) {
+  const { loadKernels } = await import(pathToFileURL(join(root, "node_modules/headwise/dist/index.js")));
+  const { createDecoder } = await import(pathToFileURL(join(root, "examples/deno/decoder.ts")));
+  const kernels = await loadKernels({ deterministic });
+  const json = await readFile(join(root, "model/config.json"), "utf8");
+  const decoder = createDecoder(kernels, await readFile(join(root, "model/induction.safetensors")), json);
+  return {
+    build: kernels.build,
+    /** The next `count` choices, `{ character, logit }` each. */
+    choices: (prompt, count) => Array.from(decoder.continue(prompt, count)),
+    /** The weight that query `query` of `text` gives key `key`. */
+    weight: (text, layer, head, query, key) => {
+      const { data, shape } = decoder.maps(text)[layer];
+      return data[(head * shape[1] + query) * shape[2] + key];
+    },
+  };
+}
+
+/** Throws unless `got` are the choices of the reference, in all bits of their logits. */
+export function expectChoices(got, reference, prompt, count) {
+  const wanted = reference.choices(prompt, count);
+  const [mine, theirs] = [wanted, got].map((choices) => JSON.stringify(choices));
+  if (mine !== theirs) throw new Error(`${JSON.stringify(prompt)} expected\n  ${mine}, got\n  ${theirs}`);
+}
+
+export function expect(what, got, wanted) {
+  const ok = wanted instanceof RegExp ? wanted.test(got) : Object.is(got, wanted);
+  if (!ok)
+    throw new Error(
+      `${what} expected ${wanted instanceof RegExp ? wanted : JSON.stringify(wanted)}, got ${JSON.stringify(got)}`,
+    );
+}

@@ -1,0 +1,127 @@
+// Runs all examples on the packed package, each in a copy of its own outside of the repository, and compares what they
+// answer: npm run test:examples [-- --only bun]
+
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { basename, join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { parseArgs } from "node:util";
+import { pack } from "../everywhere/pack.mjs";
+import { createReference, expect } from "./given.mjs";
+import { isolated, launch, plain, viteBuild, viteDev } from "./pages.mjs";
+import { endAll, run } from "./processes.mjs";
+import { bun, deno, nodeServer } from "./servers.mjs";
+
+const { only } = parseArgs({ options: { only: { type: "string", default: "" } } }).values;
+const repository = join(import.meta.dirname, "../..");
+const root = mkdtempSync(join(tmpdir(), "headwise-examples-"));
+const npm = process.platform === "win32" ? "npm.cmd" : "npm";
+let browser;
+
+const SCENARIOS = {
+  "the model": reference,
+  "copies of the decoder": copies,
+  "node-server": nodeServer,
+  deno,
+  bun,
+  "browser, no headers": plain,
+  "browser, isolated": isolated,
+  "vite build": viteBuild,
+  "vite dev": viteDev,
+};
+
+process.on("exit", cleanUp);
+for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => process.exit(1));
+
+function cleanUp() {
+  endAll();
+  rmSync(root, { recursive: true, force: true, maxRetries: 5 });
+}
+
+/** Chosen by the deterministic build, the likeliest character and its logit are those computed in float64. */
+function reference({ exact }) {
+  const { prompt, top } = JSON.parse(readFileSync(join(root, "model/logits.json"), "utf8"));
+  const [{ character, logit }] = exact.choices(prompt, 1);
+  expect("the likeliest character", character, top[0].character);
+  expect("a logit within 1e-4 of float64", Math.abs(logit - top[0].logit) < 1e-4, true);
+  return `${JSON.stringify(prompt)} goes on with ${JSON.stringify(character)}, logit ${logit.toFixed(6)}`;
+}
+
+/** The decoder is the same file in three examples. */
+function copies() {
+  const [first, ...others] = ["deno/decoder.ts", "bun/decoder.ts", "vite/src/decoder.ts"].map((file) =>
+    readFileSync(join(repository, "examples", file), "utf8"),
+  );
+  for (const other of others) expect("a copy like examples/deno/decoder.ts", other === first, true);
+  return `${others.length + 1} equal files`;
+}
+
+function freePort() {
+  return new Promise((resolve, reject) => {
+    const server = createServer().on("error", reject);
+    server.listen(0, "127.0.0.1", () => {
+      const { port } = server.address();
+      server.close(() => resolve(port));
+    });
+  });
+}
+
+/** The examples, the model and the package, installed as a user would; the runtimes and the driver beside them. */
+async function install() {
+  const LEFT_OUT = new Set(["node_modules", "dist"]);
+  const copy = (from, to) =>
+    cpSync(join(repository, from), join(root, to), {
+      recursive: true,
+      filter: (path) => !LEFT_OUT.has(basename(path)),
+    });
+  for (const name of ["browser", "vite", "node-server", "deno", "bun"]) copy(`examples/${name}`, `examples/${name}`);
+  copy("model", "model");
+  const tarball = await pack({ into: root });
+  writeFileSync(join(root, "package.json"), '{ "private": true, "type": "module" }\n');
+  const quiet = ["--no-audit", "--no-fund", "--loglevel=error"];
+  await run(npm, ["install", ...quiet, tarball], { cwd: root });
+  await run(npm, ["install", ...quiet, tarball], { cwd: join(root, "examples/vite"), seconds: 240 });
+  for (const name of ["package.json", "package-lock.json"]) copy(`test/examples/${name}`, `tools/${name}`);
+  await run(npm, ["ci", ...quiet], { cwd: join(root, "tools"), seconds: 240 });
+}
+
+/** What the scenarios are given. */
+async function prepare() {
+  await install();
+  const { default: puppeteer } = await import(
+    pathToFileURL(join(root, "tools/node_modules/puppeteer-core/lib/puppeteer/puppeteer-core.js"))
+  );
+  browser = await launch(puppeteer, join(repository, "test/browsers/install.sh"));
+  return {
+    browser,
+    npm,
+    freePort,
+    folder: (name) => join(root, "examples", name),
+    temporary: (name) => join(root, name),
+    tool: (name) => join(root, "tools/node_modules/.bin", name),
+    types: join(root, "tools/node_modules/@types"),
+    exact: await createReference(root, true),
+    fast: await createReference(root, false),
+  };
+}
+
+const started = Date.now();
+const seconds = (since) => `${((Date.now() - since) / 1000).toFixed(1)} s`;
+const given = await prepare();
+console.log(`installed ${join(basename(root), "node_modules/headwise")} and the runtimes in ${seconds(started)}`);
+let [ran, failed] = [0, 0];
+for (const [name, scenario] of Object.entries(SCENARIOS)) {
+  if (!name.includes(only)) continue;
+  ran++;
+  const began = Date.now();
+  try {
+    console.log(`ok    ${name.padEnd(24)}${await scenario(given)} (${seconds(began)})`);
+  } catch (error) {
+    failed++;
+    console.log(`FAIL  ${name.padEnd(24)}${error.message}`);
+  }
+}
+await browser.close();
+console.log(`${ran - failed} of ${ran} examples answer what they must, in ${seconds(started)}`);
+process.exit(failed === 0 && ran > 0 ? 0 : 1);
