@@ -20,7 +20,7 @@ export { HeadwiseError, type HeadwiseErrorCode } from "./errors.ts";
 export type { Dtype, StoredTensor } from "./floats.ts";
 export type { LayerFormats, WeightOptions } from "./formats.ts";
 export { type ApplyRopeOptions, applyRope, mergeHeads, splitHeads } from "./heads.ts";
-export type { Build, Kernels, LoadOptions, ModuleSource, WasmSource } from "./kernels.ts";
+export type { Build, Kernels, LoadOptions, ModuleSource, Threads, WasmSource } from "./kernels.ts";
 export type { Releasable } from "./lifetime.ts";
 export type { Mask, MaskOptions } from "./mask.ts";
 export type { WeightTensor } from "./matrix.ts";

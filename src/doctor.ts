@@ -3,7 +3,7 @@
 import { placeAttention } from "./attentionwork.ts";
 import type { HeadwiseErrorCode } from "./errors.ts";
 import type { Build, Kernels, LoadOptions, Threads } from "./kernels.ts";
-import { peakModule, startPeak } from "./peak.ts";
+import { peakModule, startPeak, startsWasm } from "./peak.ts";
 import { placeProjection } from "./projection.ts";
 import type { scaledDotProductAttention } from "./sdpa.ts";
 import type { SelfTest, selfTest } from "./selftest.ts";
@@ -90,21 +90,13 @@ const SHARED_MEMORY = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 5, 4, 1, 3,
 function findFeatures(): EngineFeatures {
   const scope = globalThis as { readonly SharedArrayBuffer?: unknown; readonly crossOriginIsolated?: boolean };
   return {
-    codegen: canCompile(),
+    codegen: startsWasm(),
     simd: WebAssembly.validate(peakModule(false)),
     relaxedSimd: WebAssembly.validate(peakModule(true)),
     threads: WebAssembly.validate(SHARED_MEMORY),
     sharedMemory: scope.SharedArrayBuffer !== undefined,
     isolated: scope.crossOriginIsolated ?? null,
   };
-}
-
-function canCompile(): boolean {
-  try {
-    return Boolean(new WebAssembly.Module(SHARED_MEMORY.slice(0, 8)));
-  } catch {
-    return false;
-  }
 }
 
 /**

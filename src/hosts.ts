@@ -36,7 +36,7 @@ export function planThreads(
 
 /** Why a worker of the web did not come to be: its engine says no more than that. */
 export const REFUSED =
-  "its source was refused; does the page's content security policy allow worker-src blob:, or the file that createWorker takes?";
+  "its source was refused; a content security policy must allow worker-src blob:, or createWorker make it of a file that is served with Cross-Origin-Embedder-Policy: require-corp";
 
 /** Workers of Node and of the web, as far as they say how they fare. */
 interface Telling {

@@ -71,3 +71,12 @@ export function startPeak(fused: boolean): Peak {
   const rounds = 50_000;
   return { flops: 2 * CHAINS * LANES * rounds, run: () => void peak(rounds, 0.5, 1) };
 }
+
+/** Whether wasm may be made of bytes here. WebKit compiles where a content security policy forbids it, and refuses to start. */
+export function startsWasm(): boolean {
+  try {
+    return Boolean(new WebAssembly.Instance(new WebAssembly.Module(peakModule(false))));
+  } catch {
+    return false;
+  }
+}

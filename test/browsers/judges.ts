@@ -228,7 +228,7 @@ export function judgeDoctor(...refusal: readonly string[]): Judge {
   return ({ result }, can) => {
     const { ok, text } = result as { readonly ok: boolean; readonly text: string };
     return {
-      said: text.replaceAll(/\s+/g, " ").slice(0, 300),
+      said: text.slice(text.indexOf("features")).replaceAll(/\s+/g, " ").slice(0, 240),
       problems: [
         ...differing("whether the report is good", ok, refusal.length === 0),
         ...lacking("report", text, ...(refusal.length === 0 ? [isolated(can).reason] : refusal)),

@@ -1,0 +1,60 @@
+// What every bundle computes: one use of each entry. The bits do not depend on where it runs.
+
+import { attend, createAttention, createCache, loadKernels, selfTest } from "headwise";
+import { quantized } from "headwise/quantized";
+import { loadKernels as loadThreads } from "headwise/threads";
+import { readAttentionWeights, writeSafetensors } from "headwise/weights";
+
+const CONFIG = { dModel: 64, numHeads: 8, numKvHeads: 2, causal: true, rope: { theta: 10_000, pairing: "half" } };
+
+/** Bits of the float and the integer kernels, of weights from a file and of two threads; and what was chosen here. */
+export async function runTrial() {
+  const fast = await loadKernels();
+  const kernels = await loadKernels({ deterministic: true, quantized });
+  const threaded = await loadThreads({ deterministic: true, threads: 2 });
+  const weights = { wq: matrix(64, 64), wk: matrix(16, 64), wv: matrix(16, 64), wo: matrix(64, 64) };
+  const outcome = {
+    bits: {
+      selfTest: selfTest(kernels).digest,
+      floats: prefillAndDecode(kernels, weights),
+      integers: prefillAndDecode(kernels, weights, { weights: "q8" }, "q8"),
+      file: prefillAndDecode(kernels, throughFile(weights)),
+      threads: prefillAndDecode(threaded, weights),
+    },
+    ok: [fast, kernels, threaded].every((each) => selfTest(each).ok),
+    build: fast.build,
+    threads: threaded.threads.used,
+    reason: threaded.threads.reason,
+  };
+  for (const each of [fast, kernels, threaded]) each.release();
+  return outcome;
+}
+
+/** Prefill of four tokens, decode of a fifth. */
+function prefillAndDecode(kernels, weights, options = {}, format = "f32") {
+  const attention = createAttention(kernels, CONFIG, weights, options);
+  const cache = createCache(attention, { maxSeqLen: 8, format });
+  const x = matrix(5, 64).data;
+  const prompt = attend(attention, x.subarray(0, 4 * 64), { cache });
+  const next = attend(attention, x.subarray(4 * 64), { cache });
+  return `${fnv1a(prompt)} ${fnv1a(next)}`;
+}
+
+function throughFile({ wq, wk, wv, wo }) {
+  const file = { "q_proj.weight": wq, "k_proj.weight": wk, "v_proj.weight": wv, "o_proj.weight": wo };
+  return readAttentionWeights(writeSafetensors(file));
+}
+
+function matrix(rows, columns) {
+  return {
+    data: Float32Array.from({ length: rows * columns }, (_, i) => ((i * 37) % 101) / 505 - 0.1),
+    shape: [rows, columns],
+  };
+}
+
+/** Of the bytes of 32-bit floats. */
+function fnv1a({ buffer, byteOffset, byteLength }) {
+  let hash = 0x811c9dc5;
+  for (const byte of new Uint8Array(buffer, byteOffset, byteLength)) hash = Math.imul(hash ^ byte, 0x01000193) >>> 0;
+  return hash.toString(16).padStart(8, "0");
+}

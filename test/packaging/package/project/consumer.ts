@@ -1,0 +1,109 @@
+// One use of every entry, as users write it. It is compiled under several compilers and settings, and run.
+
+import {
+  type Attention,
+  type AttentionConfig,
+  type AttentionWeights,
+  attend,
+  attendAsync,
+  attendMany,
+  createAttention,
+  createCache,
+  HeadwiseError,
+  type HeadwiseErrorCode,
+  type Kernels,
+  loadKernels,
+  scaledDotProductAttention,
+  selfTest,
+  type Tensor,
+} from "headwise";
+import * as core from "headwise/core";
+import { type Diagnosis, diagnose, diagnosisText } from "headwise/doctor";
+import * as inline from "headwise/inline";
+import { type QuantizedKernels, quantized } from "headwise/quantized";
+import { reference } from "headwise/reference";
+import { attendSharded, createShardedAttention, type ShardedAttention } from "headwise/shards";
+import type {} from "headwise/shards-worker";
+import { loadKernels as loadThreads, type ThreadsOptions } from "headwise/threads";
+import { openSafetensors, readAttentionWeights, readSafetensors, writeSafetensors } from "headwise/weights";
+import type {} from "headwise/worker";
+
+const matrix = (rows: number, columns: number): Tensor => ({
+  data: Float32Array.from({ length: rows * columns }, (_, i) => ((i * 37) % 101) / 505 - 0.1),
+  shape: [rows, columns],
+});
+
+const config: AttentionConfig = {
+  dModel: 16,
+  numHeads: 4,
+  numKvHeads: 2,
+  causal: true,
+  window: { left: 8 },
+  rope: { theta: 10_000, pairing: "half" },
+};
+const weights: AttentionWeights = { wq: matrix(16, 16), wk: matrix(8, 16), wv: matrix(8, 16), wo: matrix(16, 16) };
+
+async function decode(kernels: Kernels): Promise<Float32Array> {
+  using attention: Attention = createAttention(kernels, config, weights);
+  using cache = createCache(attention, { maxSeqLen: 8 });
+  const x = matrix(3, 16).data;
+  attend(attention, x.subarray(0, 32), { cache });
+  const row: Float32Array = await attendAsync(attention, x.subarray(32), {
+    cache,
+    signal: new AbortController().signal,
+  });
+  const [whole] = attendMany(attention, [{ x }]);
+  return whole === undefined ? row : whole.subarray(32).map((y, i) => y - (row[i] ?? Number.NaN));
+}
+
+async function quantised(kernels: QuantizedKernels): Promise<string> {
+  using loaded = await loadKernels({ quantized: kernels });
+  using attention = createAttention(loaded, config, weights, { weights: { q: "q8", o: "f16" } });
+  using cache = createCache(attention, { maxSeqLen: 8, format: { keys: "q8", values: "f16" } });
+  attend(attention, matrix(3, 16).data, { cache });
+  return attention.formats.q;
+}
+
+async function examined(): Promise<string | undefined> {
+  const diagnosis: Diagnosis = await diagnose(inline, { version: "0", engine: "this one" }, { deterministic: true });
+  return diagnosisText(diagnosis).split("\n")[0];
+}
+
+async function files(): Promise<AttentionWeights> {
+  const bytes = writeSafetensors({ "q_proj.weight": matrix(16, 16), "k_proj.weight": matrix(16, 16) });
+  const file = await openSafetensors(new Blob([bytes.slice()]));
+  const { tensors } = readSafetensors(bytes);
+  return readAttentionWeights({ metadata: file.metadata, tensors });
+}
+
+async function shards(): Promise<Float32Array> {
+  using attention: ShardedAttention = await createShardedAttention(config, weights, { shards: 1 });
+  return await attendSharded(attention, matrix(2, 16).data);
+}
+
+function codeOf(error: unknown): HeadwiseErrorCode | undefined {
+  return error instanceof HeadwiseError ? error.code : undefined;
+}
+
+const options: ThreadsOptions = { threads: 2, deterministic: true };
+using kernels = await loadThreads(options);
+const single: Kernels = await inline.loadKernels({ deterministic: true });
+const own = core.loadKernels({ module: new Uint8Array([0, 97, 115, 109]) }).then(() => undefined, codeOf);
+const { output } = scaledDotProductAttention(single, matrix1(), matrix1(), matrix1(), { causal: true });
+
+function matrix1(): Tensor {
+  return { data: new Float32Array(4), shape: [1, 1, 2, 2] };
+}
+
+console.log(
+  selfTest(await loadKernels()).ok && selfTest(kernels).ok,
+  (await decode(single)).every((difference) => difference === 0),
+  await quantised(quantized),
+  await examined(),
+  (await shards()).length,
+  output.shape.length,
+  typeof reference.linear_f32,
+  await own,
+  await files().then(() => undefined, codeOf),
+);
+single.release();
