@@ -156,8 +156,8 @@ function checkPage(where: string, cache: Cache, index: number, formats: number, 
   if (Object.prototype.toString.call(bytes) !== "[object Uint8Array]")
     throw new TypeError(`${where}: ${name}.bytes expected Uint8Array, got ${describe(bytes)}`);
   const header = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const word = (i: number) => (4 * i + 4 <= Math.min(bytes.length, HEADER_BYTES) ? header.getUint32(4 * i, true) : -1);
-  if (word(0) !== MAGIC || word(1) !== VERSION)
+  const word = (i: number) => header.getUint32(4 * i, true);
+  if (bytes.length < HEADER_BYTES || word(0) !== MAGIC || word(1) !== VERSION)
     throw new RangeError(`${where}: ${name}.bytes expected a page of version ${VERSION} that exportPages gave`);
   for (const [i, expected] of headerOf(cache).entries())
     if (word(3 + i) !== expected)

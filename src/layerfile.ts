@@ -118,7 +118,7 @@ async function describeLayer(
   }
 }
 
-/** The one prefix of a layer of that number, or of all there are. */
+/** The one prefix of a layer of that number, or without a number. */
 function findPrefix(command: string, names: readonly string[], layer: number): string {
   const all = new Set(names);
   const roots = new Set<string>();
@@ -131,7 +131,8 @@ function findPrefix(command: string, names: readonly string[], layer: number): s
     }
   }
   const numbered = [...roots].filter((root) => root.split(".").includes(String(layer)));
-  const [only, ...more] = numbered.length > 0 || roots.size > 1 ? numbered : roots;
+  const unnumbered = [...roots].filter((root) => !root.split(".").some((part) => /^\d+$/.test(part)));
+  const [only, ...more] = numbered.length > 0 ? numbered : unnumbered;
   if (only !== undefined && more.length === 0) return only;
   const shown = (numbered.length > 0 ? numbered : [...roots]).slice(0, 6).join(", ");
   throw new Error(

@@ -69,7 +69,6 @@ export function runLayer(
   const tokens = x.length / dModel;
   const cache = createCache(attention, { maxSeqLen: tokens, format: cacheFormat });
   const { y, ...prefill } = timePrefill(attention, cache, x);
-  const decoded = Math.min(decode, tokens);
   const forward = causal || window.right === 0;
   const digest = new Digest();
   digest.add(y);
@@ -83,7 +82,7 @@ export function runLayer(
     packMs,
     kernels: { build, reason, threads },
     prefill: { tokens, ...prefill },
-    ...(forward && decoded > 0 && { decode: timeDecode(attention, cache, x, y, decoded) }),
+    ...(forward && decode > 0 && { decode: timeDecode(attention, cache, x, y, decode) }),
     y: { shape: [tokens, dModel], digest: digest.toString(), first: Array.from(y.subarray(0, 6)) },
     memoryBytes: kernels.memoryBytes,
   };

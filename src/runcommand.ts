@@ -36,7 +36,7 @@ const OPTIONS = {
   config: { type: "string" },
   prefix: { type: "string" },
   tokens: { type: "string" },
-  decode: { type: "string", default: "32" },
+  decode: { type: "string" },
   input: { type: "string" },
   weights: { type: "string" },
   cache: { type: "string" },
@@ -46,6 +46,7 @@ const OPTIONS = {
 } as const;
 
 const MOST_TOKENS = 2 ** 20;
+const DECODED = 32;
 const CACHE_FORMATS: readonly CacheFormat[] = ["f32", "f16", "q8", "q4"];
 
 /** `headwise run`. */
@@ -55,7 +56,6 @@ export async function run(args: string[]): Promise<void> {
   const [model, ...more] = positionals;
   if (model === undefined || more.length > 0) throw new UsageError(`run: expected one file, got ${positionals.length}`);
   const layer = readCount("run", "--layer", values.layer, 0, MOST_TOKENS);
-  const decode = readCount("run", "--decode", values.decode, 0, MOST_TOKENS);
   const tokens = values.tokens === undefined ? undefined : readCount("run", "--tokens", values.tokens, 1, MOST_TOKENS);
   const weights = readChoice("run", "--weights", values.weights, WEIGHT_FORMATS);
   const cache = readChoice("run", "--cache", values.cache, CACHE_FORMATS);
@@ -65,6 +65,9 @@ export async function run(args: string[]): Promise<void> {
   const { path, prefix, config, weights: stored } = await readLayer("run", model, { ...values, layer });
   const readMs = performance.now() - began;
   const x = await readInput(values.input, tokens, config.dModel);
+  const most = x.length / config.dModel;
+  const decode =
+    values.decode === undefined ? Math.min(DECODED, most) : readCount("run", "--decode", values.decode, 0, most);
   const kernels = await startKernels(threads, values.deterministic);
   try {
     const result = runLayer(kernels, config, stored, { x, decode, weights, cache });

@@ -223,6 +223,7 @@ test("what is wrong is said in a line", () => {
   const alone = write("lonely/model.safetensors", writeSafetensors(model));
   mkdirSync(join(folder, "empty"), { recursive: true });
   const two = write("two.safetensors", writeSafetensors({ ...named("encoder.0."), ...named("decoder.0.") }));
+  const one = write("one.safetensors", writeSafetensors(named("model.layers.0.self_attn.")));
   const none = write("none.safetensors", writeSafetensors({ w: tensor(2, 2) }));
   const html = write("page.safetensors", "<!doctype html>");
   const bare = write("bare.json", "{}");
@@ -246,6 +247,12 @@ test("what is wrong is said in a line", () => {
       1,
       "headwise run: --prefix expected where the names of the layer begin, such as decoder.0., encoder.0., got",
     ],
+    [
+      [one, "--layer", "1"],
+      1,
+      "headwise run: --prefix expected where the names of the layer begin, such as model.layers.0.self_attn., got none",
+    ],
+    [[path, "--tokens", "9", "--decode", "10"], 2, "headwise run: --decode expected an integer from 0 to 9, got 10"],
     [[none], 1, "headwise run: --prefix expected where the names of the layer begin, got none"],
     [[html], 1, `headwise run: ${html}: header length expected`],
     [[lonely], 1, `headwise run: --config expected a file, since there is no config.json beside ${alone}, got none`],
