@@ -16,10 +16,10 @@ import {
 import { CacheShape, CacheShapePtr, F32Ptr, PagesPtr } from "./types";
 
 /**
- * pages[past + t] = k[t], v[t] for tokens begin..end and every kv head; k and v [token][kvHead][dim] by the strides of
- * the shape, pages as in page.ts, of float32. Columns of the last value panel beyond valueDim become 0; keys outside the
- * range keep what they hold. Pages get the bits, whatever they are. Ranges that are appended at the same time must not share a panel of keys. No alignment is
- * needed; k and v must not overlap the pages.
+ * pages[past + t] = k[t], v[t], bit for bit, for tokens begin..end and every kv head; k and v [token][kvHead][dim] by the
+ * strides of the shape, pages as in page.ts, of float32. Columns of the last value panel beyond valueDim become 0; keys
+ * outside the range keep what they hold. Ranges that are appended at the same time must not share a panel of keys. No
+ * alignment is needed; k and v must not overlap the pages.
  */
 export function append_f32(
   pages: PagesPtr,

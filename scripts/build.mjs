@@ -30,7 +30,10 @@ const sources = [
   ...["assembly", "src", "scripts"].map(newest),
   ...["package.json", "package-lock.json", "asconfig.json", "tsconfig.json", "tsconfig.build.json"].map(modified),
 ];
-if (process.argv.includes("--if-stale") && modified("dist/index.d.ts") > Math.max(...sources)) process.exit();
+/** Written last, so that a build that failed is none. */
+const BUILT = "build/built";
+if (process.argv.includes("--if-stale") && modified(BUILT) > Math.max(...sources) && modified("dist/index.js") > 0)
+  process.exit();
 
 const require = createRequire(import.meta.url);
 const run = (script, ...args) => execFileSync(process.execPath, [script, ...args], { stdio: "inherit" });
@@ -167,3 +170,4 @@ for (const entry of Object.keys({ ...typed, ...workers })) {
   const file = `dist/${entry}.js`;
   writeFileSync(file, `/* @ts-self-types="./${entry}.d.ts" */${readFileSync(file, "utf8")}`);
 }
+writeFileSync(BUILT, "");

@@ -31,7 +31,7 @@ const imports = [
     entry: "headwise",
     names: "loadKernels, scaledDotProductAttention",
   },
-  ...["core", "weights", "quantized", "threads", "shards", "reference"].map((name) => ({
+  ...["core", "weights", "quantized", "threads", "shards", "reference", "doctor"].map((name) => ({
     what: `headwise/${name}`,
     entry: `headwise/${name}`,
   })),
