@@ -3,6 +3,7 @@
 // that most of them fall between two interruptions.
 
 import { setTimeout as sleep } from "node:timers/promises";
+import { median, time } from "../src/timing.ts";
 
 /** Something to time: `run` does `work` units of work (operations or bytes). */
 export interface Load {
@@ -40,13 +41,6 @@ const LEAST_SAMPLES = 5;
 export function quantile(values: readonly number[], q: number): number {
   const sorted = values.toSorted((a, b) => a - b);
   return sorted[Math.round(q * (sorted.length - 1))]!;
-}
-
-/** Runs a load `repeats` times. Returns milliseconds. */
-function time(load: Load, repeats: number): number {
-  const start = performance.now();
-  for (let i = 0; i < repeats; i++) load.run();
-  return performance.now() - start;
 }
 
 /** Until the engine has compiled the load with its best compiler, which it does on another thread: hence the pauses. */
@@ -94,10 +88,10 @@ export async function measure(load: Load, peak: Load, effort: Effort): Promise<M
     ratios.push((2 * rate) / (before + after));
   }
   return {
-    rate: quantile(rates, 0.5),
+    rate: median(rates),
     bestRate: Math.max(...rates),
-    peakRate: quantile(peakRates, 0.5),
-    ratio: quantile(ratios, 0.5),
+    peakRate: median(peakRates),
+    ratio: median(ratios),
     low: quantile(ratios, 0.1),
     high: quantile(ratios, 0.9),
     best: Math.max(...rates) / Math.max(...peakRates),
@@ -133,9 +127,9 @@ export async function compare(loads: readonly Load[], effort: Effort): Promise<C
   return rates.map((own) => {
     const ratios = own.map((rate, round) => rate / rates[0]![round]!);
     return {
-      rate: quantile(own, 0.5),
+      rate: median(own),
       bestRate: Math.max(...own),
-      ratio: quantile(ratios, 0.5),
+      ratio: median(ratios),
       low: quantile(ratios, 0.1),
       high: quantile(ratios, 0.9),
     };

@@ -89,16 +89,21 @@ async function startSettings(most: number): Promise<Kernels[]> {
   const counts = [1];
   while (counts.at(-1)! < most) counts.push(Math.min(most, 2 * counts.at(-1)!));
   const settings: Kernels[] = [];
-  for (const deterministic of [false, true])
-    for (const count of counts) {
-      const kernels = await startKernels(count, deterministic);
-      // Where the engine has one build, or no threads, the next ones are the same again.
-      const same = settings.some(
-        ({ build, threads }) => build === kernels.build && threads.used === kernels.threads.used,
-      );
-      if (same) kernels.release();
-      else settings.push(kernels);
-    }
+  try {
+    for (const deterministic of [false, true])
+      for (const count of counts) {
+        const kernels = await startKernels(count, deterministic);
+        // Where the engine has one build, or no threads, the next ones are the same again.
+        const same = settings.some(
+          ({ build, threads }) => build === kernels.build && threads.used === kernels.threads.used,
+        );
+        if (same) kernels.release();
+        else settings.push(kernels);
+      }
+  } catch (error) {
+    for (const kernels of settings) kernels.release();
+    throw error;
+  }
   return settings;
 }
 
@@ -111,6 +116,7 @@ async function timeWork(
   const loads = settings.map(prepare(weights));
   const rates = await timeLoads(loads, EFFORT);
   for (const load of loads) load.release();
+  if (!rates) throw new Error("bench: clock expected to move while code runs, got one that stands still");
   return rates.map(({ ms, bestMs, gflops, bestGflops, ratio }, i): Row => {
     const { build, threads } = settings[i]!;
     const tokensPerSecond = (1000 * tokens) / ms;

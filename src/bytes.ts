@@ -11,3 +11,8 @@ export function joinBytes(parts: readonly Bytes[]): Uint8Array<ArrayBuffer> {
   }
   return whole;
 }
+
+/** An unsigned number of up to 32 bits as LEB128. */
+export function leb(value: number): number[] {
+  return value < 128 ? [value] : [(value & 127) | 128, ...leb(value >>> 7)];
+}

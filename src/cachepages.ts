@@ -3,7 +3,7 @@ import { CACHE_SHAPE_BYTES, storeCacheShape } from "./abi.ts";
 import { adoptPages, ageOf, formatsAt, restorePages } from "./aging.ts";
 import { type Cache, expectNoHold } from "./cache.ts";
 import { describeFormats, onlyFloats } from "./cacheformats.ts";
-import { describe, expectFields, expectInt } from "./errors.ts";
+import { describe, expectFields, expectInt, showBytes, tagOf } from "./errors.ts";
 import { expectKernels } from "./kernels.ts";
 import { expectMade } from "./lifetime.ts";
 import { Layout, pointer } from "./memory.ts";
@@ -153,12 +153,14 @@ function checkPage(where: string, cache: Cache, index: number, formats: number, 
   expectFields(where, name, page, ["index", "bytes"]);
   const { bytes, index: given } = page;
   if (given !== index) throw new RangeError(`${where}: ${name}.index expected ${index}, got ${describe(given)}`);
-  if (Object.prototype.toString.call(bytes) !== "[object Uint8Array]")
+  if (tagOf(bytes) !== "Uint8Array")
     throw new TypeError(`${where}: ${name}.bytes expected Uint8Array, got ${describe(bytes)}`);
   const header = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const word = (i: number) => header.getUint32(4 * i, true);
-  if (bytes.length < HEADER_BYTES || word(0) !== MAGIC || word(1) !== VERSION)
-    throw new RangeError(`${where}: ${name}.bytes expected a page of version ${VERSION} that exportPages gave`);
+  if (bytes.length < HEADER_BYTES || word(0) !== MAGIC || word(1) !== VERSION) {
+    const rule = `a page of version ${VERSION} that exportPages gave`;
+    throw new RangeError(`${where}: ${name}.bytes expected ${rule}, got ${showBytes(bytes.subarray(0, 8))}`);
+  }
   for (const [i, expected] of headerOf(cache).entries())
     if (word(3 + i) !== expected)
       throw new RangeError(`${where}: ${name}.bytes expected ${FIELDS[i]} ${expected}, got ${word(3 + i)}`);

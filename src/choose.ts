@@ -1,14 +1,16 @@
 import type { F32Ptr } from "./abi.ts";
 import {
+  accepts,
   type CarriedWasm,
   compile,
+  expectSource,
   forbidden,
-  isModule,
+  lacksDots,
   type ModuleSource,
   unpack,
   type WasmSource,
 } from "./compile.ts";
-import { expectFields, expectFlag, HeadwiseError } from "./errors.ts";
+import { expectFields, expectFlag, HeadwiseError, memoryRefused } from "./errors.ts";
 import { extend, type Instance, instantiate, type Part, type StartedInstance } from "./instantiate.ts";
 import { pointer } from "./memory.ts";
 import type { Sharing } from "./sharememory.ts";
@@ -61,25 +63,20 @@ export async function startChosen(builds: Builds, choice: Choice, shared?: Shari
   if (choice.module !== undefined) return startOwn(choice, shared);
   const deterministic = expectFlag("loadKernels", "deterministic", choice.deterministic);
   expectQuantized(choice.quantized);
-  const started = await startBuild(builds, deterministic, choice.quantized, shared);
-  return complete(started, choice.quantized, shared);
-}
-
-async function startBuild(
-  builds: Builds,
-  deterministic: boolean,
-  quantized: QuantizedKernels | undefined,
-  shared: Sharing | undefined,
-): Promise<Started> {
-  const simd = async (reason: string) => start(await simdOf(builds), reason, shared);
+  const simd = async (reason: string) =>
+    complete(await start(await simdOf(builds), reason, shared), choice.quantized, shared);
   if (deterministic) return simd("deterministic was asked for");
   const fast = await unpack(builds.relaxed);
   if (!accepts(fast)) return simd("this engine has no relaxed SIMD");
-  const refused = await refusedPart(quantized);
+  const quantized = await unpackRelaxed(choice.quantized);
+  const refused = refusedPart(quantized);
   if (refused) return simd(`this engine has relaxed SIMD in part: it refuses quantized.relaxed.${refused}`);
-  const started = await start(fast, "this engine fuses multiply and add", shared);
+  const reason = "this engine fuses multiply and add";
+  // On one thread's memory at first: shared memory sets gigabytes of addresses aside, in vain where this build is not kept.
+  const started = await start(fast, reason);
   // An engine that accepts relaxed SIMD and does not fuse gains nothing from it and loses the bits that all engines share.
-  return started.fused ? started : simd("this engine accepts relaxed SIMD but does not fuse");
+  if (!started.fused) return simd("this engine accepts relaxed SIMD but does not fuse");
+  return complete(shared ? await start(fast, reason, shared) : started, quantized, shared);
 }
 
 /** The module of simd, or its bytes. */
@@ -87,17 +84,31 @@ async function simdOf({ simd, relaxed }: Builds): Promise<WasmSource> {
   return simd === "" ? unfuse((await unpack(relaxed)) as Uint8Array) : unpack(simd);
 }
 
-const accepts = (source: WasmSource) => isModule(source) || WebAssembly.validate(source);
+const PARTS = ["weights", "caches"] as const;
+type Sources = Readonly<Record<(typeof PARTS)[number], WasmSource>>;
+type RelaxedSources = QuantizedKernels & { readonly relaxed?: Sources };
+
+/** The modules of a build beside that of floats, or their bytes, after checking that they are some. */
+async function unpackParts(build: Build, modules: QuantizedModules): Promise<Sources> {
+  const ready = async (part: keyof Sources) => {
+    const name = `quantized.${build}.${part}`;
+    return expectSource(name, await unpack(modules[part], name));
+  };
+  const [weights, caches] = await Promise.all([ready("weights"), ready("caches")]);
+  return { weights, caches };
+}
+
+async function unpackRelaxed(quantized: QuantizedKernels | undefined): Promise<RelaxedSources | undefined> {
+  const { relaxed } = quantized ?? {};
+  return relaxed ? { ...quantized, relaxed: await unpackParts("relaxed", relaxed) } : (quantized as RelaxedSources);
+}
 
 /**
  * The relaxed part that the engine refuses, where the simd one can stand in for it: WebKit has the fused multiply-add of
  * relaxed SIMD, and of its products of bytes only one.
  */
-async function refusedPart({ simd, relaxed }: QuantizedKernels = {}): Promise<string | undefined> {
-  if (simd === undefined || relaxed === undefined) return undefined;
-  for (const part of ["weights", "caches"] as const)
-    if (!accepts(await unpack(relaxed[part], `quantized.relaxed.${part}`))) return part;
-  return undefined;
+function refusedPart({ simd, relaxed }: RelaxedSources = {}): string | undefined {
+  return simd && relaxed && PARTS.find((part) => lacksDots(relaxed[part]));
 }
 
 function expectQuantized(quantized: QuantizedKernels | undefined): void {
@@ -121,14 +132,16 @@ async function complete(
     throw new HeadwiseError("NO_QUANTIZED", text);
   }
   const nameOf = (part: Part) => `quantized.${build}.${part}`;
-  const ready = async (part: "weights" | "caches") =>
-    compile(await unpack(modules[part], nameOf(part)), shared, nameOf(part));
-  const [weights, caches] = await Promise.all([ready("weights"), ready("caches")]);
+  const sources = await unpackParts(build, modules);
+  const [weights, caches] = await Promise.all([
+    compile(sources.weights, shared, nameOf("weights")),
+    compile(sources.caches, shared, nameOf("caches")),
+  ]);
   const name = `quantized.${build}`;
   return { ...started, instance: await fitting(name, () => extend(started.instance, { weights, caches }, nameOf)) };
 }
 
-async function start(source: WasmSource, reason: string, shared: Sharing | undefined): Promise<Started> {
+async function start(source: WasmSource, reason: string, shared?: Sharing): Promise<Started> {
   const module = await compile(source, shared);
   const instance = await fitting("module", () => instantiate(module, shared));
   return { instance, reason, fused: fuses(instance) };
@@ -139,9 +152,12 @@ async function fitting(name: string, work: () => Promise<StartedInstance>): Prom
   try {
     return await work();
   } catch (cause) {
-    if (cause instanceof HeadwiseError || cause instanceof RangeError) throw cause;
-    // Of a module that was compiled already. By name, since a test runner or a frame may bring classes of its own.
-    if ((cause as Error).name === "CompileError") throw forbidden(cause);
+    // By name, since a test runner or a frame may bring classes of its own.
+    const { name: kind, message } = cause as Error;
+    if (cause instanceof HeadwiseError || message.startsWith("loadKernels: ")) throw cause;
+    if (kind === "RangeError") throw memoryRefused(`to start ${name}`, cause);
+    // Of a module that was compiled already.
+    if (kind === "CompileError") throw forbidden(cause);
     const text = `loadKernels: ${name} expected one of this package's, got one that does not start on its memory`;
     throw new HeadwiseError("ABI_MISMATCH", text, { cause });
   }

@@ -1,5 +1,5 @@
 import { joinBytes } from "./bytes.ts";
-import { describe, HeadwiseError } from "./errors.ts";
+import { describe, HeadwiseError, hexOf, memoryRefused, showBytes, tagOf } from "./errors.ts";
 import type { Sharing } from "./sharememory.ts";
 
 /** `WebAssembly.Module` where its type is known, which programs without the DOM's types lack. */
@@ -17,22 +17,32 @@ export type CarriedWasm = WasmModule | string;
 /** What is carried, as a module or its bytes. Only what runs is unpacked: that takes a millisecond a module. */
 export async function unpack(carried: WasmSource | string, name = "module"): Promise<WasmSource> {
   if (typeof carried !== "string") return carried;
-  if (typeof DecompressionStream === "undefined") {
-    const text =
-      "loadKernels: this engine lacks DecompressionStream, which unpacks the kernels; give their modules to headwise/core";
-    throw new HeadwiseError("NO_DECOMPRESSION", text);
-  }
+  const stream = createInflater();
   try {
-    return await inflate(decode(carried));
+    return await inflate(stream, decode(carried));
   } catch (cause) {
     const rule = "a module, its bytes or what headwise/quantized carries";
     throw new HeadwiseError("NOT_WASM", `loadKernels: ${name} expected ${rule}, got ${describe(carried)}`, { cause });
   }
 }
 
+/** Some engines lack the class, and others, which are older than this format of it, refuse that. */
+function createInflater(): DecompressionStream {
+  try {
+    return new DecompressionStream("deflate-raw");
+  } catch (cause) {
+    expectSimd(cause);
+    const text =
+      "loadKernels: this engine lacks DecompressionStream of deflate-raw, which unpacks the kernels; give their modules to headwise/core";
+    throw new HeadwiseError("NO_DECOMPRESSION", text, { cause });
+  }
+}
+
 /** By hand rather than through a Response: in Node, asking for that loads an HTTP client, for longer than all of this takes. */
-async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>> {
-  const { readable, writable } = new DecompressionStream("deflate-raw");
+async function inflate(
+  { readable, writable }: DecompressionStream,
+  bytes: Uint8Array<ArrayBuffer>,
+): Promise<Uint8Array<ArrayBuffer>> {
   const writer = writable.getWriter();
   // What fails here fails in reading too.
   for (const written of [writer.write(bytes), writer.close()]) written.catch(() => {});
@@ -56,8 +66,8 @@ function decode(text: string): Uint8Array<ArrayBuffer> {
   return bytes;
 }
 
-/** By the table of features on webassembly.org. */
-const WITH_SIMD = "Chrome and Edge 91, Firefox 89, Safari 16.4, Node 16.4, Deno 1.9 and what is newer";
+/** Those that have deflate-raw too: some had SIMD before, but cannot unpack the default entry. */
+const WITH_SIMD = "Chrome and Edge 103, Firefox 113, Safari 16.4, Node 20.19, today's Deno and Bun and what is newer";
 
 /** A module of one function that gives a v128. */
 const SIMD_PROBE: Uint8Array<ArrayBuffer> = Uint8Array.of(
@@ -66,49 +76,72 @@ const SIMD_PROBE: Uint8Array<ArrayBuffer> = Uint8Array.of(
   ...[10, 8, 1, 6, 0, 65, 0, 253, 15, 11], // i32.const 0, i8x16.splat
 );
 
-/** By tag, since a test runner or a frame may bring classes of its own. */
-const tagOf = (value: unknown) => Object.prototype.toString.call(value);
+/** i32x4.relaxed_dot_i8x16_i7x16_add_s, the one instruction of relaxed kernels that an engine with others of them may lack. */
+const DOT_PROBE: Uint8Array<ArrayBuffer> = Uint8Array.of(
+  ...[0, 97, 115, 109, 1, 0, 0, 0], // magic, version
+  ...[1, 6, 1, 96, 1, 123, 1, 123, 3, 2, 1, 0], // type v128 -> v128, one function of it
+  ...[10, 13, 1, 11, 0, 32, 0, 32, 0, 32, 0, 253, 147, 2, 11], // of its parameter three times
+);
+
+/** Throws where the engine lacks SIMD. */
+function expectSimd(cause: unknown): void {
+  if (WebAssembly.validate(SIMD_PROBE)) return;
+  const text = `loadKernels: this engine lacks WebAssembly SIMD, which ${WITH_SIMD} have`;
+  throw new HeadwiseError("NO_SIMD", text, { cause });
+}
 
 export function isModule(source: unknown): source is WebAssembly.Module {
-  return tagOf(source) === "[object WebAssembly.Module]";
+  return tagOf(source) === "WebAssembly.Module";
+}
+
+/** Whether the engine takes a module, or the bytes of one. */
+export function accepts(source: WasmSource): boolean {
+  return isModule(source) || WebAssembly.validate(source);
+}
+
+/** Whether it is for want of an instruction that this engine refuses a source; else the source is damaged. */
+export function lacksDots(source: WasmSource): boolean {
+  return !WebAssembly.validate(DOT_PROBE) && !accepts(source);
+}
+
+/** A module as it is, or the bytes of one; throws what else `source` is. */
+export function expectSource(name: string, source: unknown): WebAssembly.Module | Uint8Array<ArrayBuffer> {
+  if (isModule(source)) return source;
+  const bytes = bytesOf(name, source);
+  expectWasm(name, bytes);
+  return bytes;
 }
 
 function bytesOf(name: string, source: unknown): Uint8Array<ArrayBuffer> {
   if (ArrayBuffer.isView(source))
     return new Uint8Array(source.buffer as ArrayBuffer, source.byteOffset, source.byteLength);
-  if (tagOf(source) === "[object ArrayBuffer]") return new Uint8Array(source as ArrayBuffer);
+  if (tagOf(source) === "ArrayBuffer") return new Uint8Array(source as ArrayBuffer);
   const rule =
     name === "module" ? "WebAssembly.Module, its bytes, a Response or a URL" : "WebAssembly.Module or its bytes";
   throw new TypeError(`loadKernels: ${name} expected ${rule}, got ${describe(source)}`);
 }
 
-/** Bytes as hexadecimal numbers, and as text where they are some. */
-function bytesText(bytes: Uint8Array): string {
-  const numbers = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
-  const text = String.fromCharCode(...bytes);
-  return /^[ -~\s]+$/.test(text) ? `${numbers} (${JSON.stringify(text)})` : numbers || "no bytes";
-}
-
 /** Throws unless bytes begin as wasm does; `from` says where they come from. */
 export function expectWasm(name: string, bytes: Uint8Array, from = ""): void {
   if (String.fromCharCode(...bytes.subarray(0, 4)) === "\0asm") return;
-  const got = `${bytesText(bytes.subarray(0, 12))}${from}`;
-  throw new HeadwiseError("NOT_WASM", `loadKernels: ${name} expected bytes that begin 00 61 73 6d, got ${got}`);
+  const start = bytes.subarray(0, 12);
+  const [hex, shown] = [hexOf(start), showBytes(start)];
+  // Beside the bytes that are expected, the text that they are if they are some.
+  const got = hex === "" || hex === shown ? shown : `${hex} (${shown})`;
+  throw new HeadwiseError("NOT_WASM", `loadKernels: ${name} expected bytes that begin 00 61 73 6d, got ${got}${from}`);
 }
 
 /** Compiles bytes, for shared memory if asked to; throws what they or the engine are not. */
 export async function compile(source: unknown, shared?: Sharing, name = "module"): Promise<WebAssembly.Module> {
-  if (isModule(source)) return source;
-  const given = bytesOf(name, source);
-  expectWasm(name, given);
+  const given = expectSource(name, source);
+  if (isModule(given)) return given;
   const bytes = shared ? shared.shareMemory(given) : given;
   try {
     return await WebAssembly.compile(bytes);
   } catch (cause) {
-    if (!WebAssembly.validate(SIMD_PROBE))
-      throw new HeadwiseError("NO_SIMD", `loadKernels: this engine lacks WebAssembly SIMD, which ${WITH_SIMD} have`, {
-        cause,
-      });
+    // By name, since a test runner or a frame may bring classes of its own.
+    if ((cause as Error).name === "RangeError") throw memoryRefused(`to compile ${name}`, cause);
+    expectSimd(cause);
     if (!WebAssembly.validate(bytes)) {
       const text = `loadKernels: ${name} expected bytes that this engine accepts, got ${bytes.length} that it refuses: damaged, or a build for newer engines`;
       throw new HeadwiseError("NOT_WASM", text, { cause });

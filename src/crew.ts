@@ -1,4 +1,5 @@
 import { type Builds, type Started, startChosen } from "./choose.ts";
+import { isModule } from "./compile.ts";
 import type { WorkerAnswer, WorkerStart } from "./control.ts";
 import { SHARES, type Shares, shareKernels } from "./cuts.ts";
 import { HeadwiseError } from "./errors.ts";
@@ -51,9 +52,9 @@ export async function loadThreaded(
     if (!(error instanceof HeadwiseError)) throw error;
     // What else may be wrong with the module or the engine, the plain road will say.
     return refused(
-      options.module === undefined && options.quantized === undefined
-        ? "this engine refused memory that threads could share"
-        : "a module given does not run on shared memory: it is one for a single thread",
+      error.code === "ABI_MISMATCH" && hasModule(options)
+        ? "a module given does not run on shared memory: it is one for a single thread"
+        : "this engine refused memory that threads could share",
     );
   }
   const { instance } = started;
@@ -73,6 +74,11 @@ export async function loadThreaded(
     table: shareKernels(instance.kernels, instance.memory, team, shares),
     release: () => team.release(),
   });
+}
+
+/** Whether anything given is compiled, which cannot be changed to share memory any more. */
+function hasModule({ module, quantized = {} }: LoadOptions): boolean {
+  return [module, ...Object.values(quantized).flatMap((modules) => Object.values(modules ?? {}))].some(isModule);
 }
 
 /** Starts workers, all at once, and lets those join that are ready in time. Returns why the others are not. */
@@ -103,33 +109,38 @@ function startWorker(
   startMs: number,
 ): Promise<string | undefined> {
   return new Promise((resolve) => {
+    let worker: ThreadWorker;
     try {
-      const worker = createWorker();
-      const member = { terminate: () => void worker.terminate() };
-      let waiting = true;
-      const settle = (why?: string) => {
-        clearTimeout(timer);
-        if (waiting && why !== undefined) member.terminate();
-        waiting = false;
-        resolve(why);
-      };
-      const timer = setTimeout(() => settle(`it was not ready within ${startMs} ms`), startMs);
-      const answered = ({ ready, text }: WorkerAnswer) => {
-        if (!ready || !waiting) return settle(text);
-        team.join(member, start.thread);
-        // It begins only now, so that one that came too late never takes a tile.
-        worker.postMessage("begin");
-        letExit(worker);
-        settle();
-      };
-      const ended = (why: string) => {
-        team.leave(member);
-        settle(why);
-      };
+      worker = createWorker();
+    } catch (error) {
+      return resolve(String(error));
+    }
+    const member = { terminate: () => void worker.terminate() };
+    let waiting = true;
+    const settle = (why?: string) => {
+      clearTimeout(timer);
+      if (waiting && why !== undefined) member.terminate();
+      waiting = false;
+      resolve(why);
+    };
+    const timer = setTimeout(() => settle(`it was not ready within ${startMs} ms`), startMs);
+    const answered = ({ ready, text }: WorkerAnswer) => {
+      if (!ready || !waiting) return settle(text);
+      team.join(member, start.thread);
+      // It begins only now, so that one that came too late never takes a tile.
+      worker.postMessage("begin");
+      letExit(worker);
+      settle();
+    };
+    const ended = (why: string) => {
+      team.leave(member);
+      settle(why);
+    };
+    try {
       listen(worker, answered, ended);
       worker.postMessage(start);
     } catch (error) {
-      resolve(String(error));
+      settle(String(error));
     }
   });
 }

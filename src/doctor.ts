@@ -43,15 +43,15 @@ export interface EngineFeatures {
   readonly isolated: boolean | null;
 }
 
-/** The speed and the error of a fixed piece of work. */
+/** The speed and the error of a fixed piece of work. Some hosts stop their clocks while code runs: no speed there. */
 export interface WorkReport {
   readonly work: string;
   readonly shape: string;
   /** Thousands of millions of operations a second: the median, and of the fastest sample. */
-  readonly gflops: number;
-  readonly bestGflops: number;
+  readonly gflops?: number;
+  readonly bestGflops?: number;
   /** Of the peak of as many threads as there are: the fastest sample of the fastest, as on a core that nobody disturbs. */
-  readonly ofPeak: number;
+  readonly ofPeak?: number;
   /** |error| / |y|, and the largest error by the largest |y|, against float64. */
   readonly relativeError: number;
   readonly largestError: number;
@@ -75,7 +75,10 @@ export interface Diagnosis extends Surroundings {
     readonly memoryBytes: number;
   };
   readonly selfTest?: SelfTest & { readonly ms: number };
-  /** What one thread can do, by the arithmetic of the build: "fma" rounds once, "mul+add" twice. */
+  /**
+   * What one thread can do, by the arithmetic of the build: "fma" rounds once, "mul+add" twice. Not known where wasm may
+   * not be compiled from bytes, or the clock stands still.
+   */
   readonly peak?: { readonly arithmetic: "fma" | "mul+add"; readonly gflops: number; readonly bestGflops: number };
   readonly works?: readonly WorkReport[];
 }
@@ -108,7 +111,7 @@ function findFeatures(): EngineFeatures {
  * @example
  * import * as headwise from "headwise/threads";
  * import { diagnose } from "headwise/doctor";
- * const report = await diagnose(headwise, { version: "0.3.0", engine: "this one" }, { threads: 1 });
+ * const report = await diagnose(headwise, { version: "0.4.0", engine: "this one" }, { threads: 1 });
  * console.log(report.ok, report.works?.length); // true 2
  */
 export async function diagnose(
@@ -129,7 +132,7 @@ export async function diagnose(
     const startMs = performance.now() - begin;
     const { build, reason, fused } = kernels;
     const tested = testSelf(headwise, kernels);
-    const measured = await measureWorks(headwise, kernels);
+    const measured = await measureWorks(headwise, kernels, features);
     const { threads, memoryBytes } = kernels;
     return {
       ok: tested.ok,
@@ -154,28 +157,32 @@ function testSelf({ selfTest }: Headwise, kernels: Kernels): NonNullable<Diagnos
 async function measureWorks(
   { scaledDotProductAttention }: Headwise,
   kernels: Kernels,
+  { codegen }: EngineFeatures,
 ): Promise<Pick<Diagnosis, "peak" | "works">> {
   const works = [
     placeProjection(kernels, 128, 768, 768),
     placeAttention(scaledDotProductAttention, kernels, 12, 512, 64),
   ];
   const { fused, threads } = kernels;
-  const [peak, ...rates] = await timeLoads([startPeak(fused), ...works], EFFORT);
-  const { gflops, bestGflops } = peak!;
-  const reports = works.map((work, i): WorkReport => {
+  const loads = codegen ? [startPeak(fused), ...works] : works;
+  const rates = await timeLoads(loads, EFFORT);
+  const peak = codegen ? rates?.[0] : undefined;
+  const reports = works.map((work): WorkReport => {
     const { relative, largest } = work.error();
     work.release();
-    const rate = rates[i]!;
+    const rate = rates?.[loads.indexOf(work)];
     return {
       work: work.name,
       shape: work.shape,
-      gflops: rate.gflops,
-      bestGflops: rate.bestGflops,
-      ofPeak: rate.bestGflops / (bestGflops * threads.used),
+      gflops: rate?.gflops,
+      bestGflops: rate?.bestGflops,
+      ofPeak: rate && peak && rate.bestGflops / (peak.bestGflops * threads.used),
       relativeError: relative,
       largestError: largest,
     };
   });
+  if (!peak) return { works: reports };
+  const { gflops, bestGflops } = peak;
   return { peak: { arithmetic: fused ? "fma" : "mul+add", gflops, bestGflops }, works: reports };
 }
 
@@ -184,8 +191,8 @@ async function measureWorks(
  * @example
  * import * as headwise from "headwise";
  * import { diagnose, diagnosisText } from "headwise/doctor";
- * const report = await diagnose(headwise, { version: "0.3.0", engine: "this one" }, { deterministic: true });
- * console.log(diagnosisText(report).split("\n")[0]); // headwise 0.3.0: ok
+ * const report = await diagnose(headwise, { version: "0.4.0", engine: "this one" }, { deterministic: true });
+ * console.log(diagnosisText(report).split("\n")[0]); // headwise 0.4.0: ok
  */
 export function diagnosisText(diagnosis: Diagnosis): string {
   const { ok, version, problem, features, kernels, selfTest: tested, peak, works = [] } = diagnosis;
@@ -200,14 +207,20 @@ export function diagnosisText(diagnosis: Diagnosis): string {
     ["self-test", tested && selfTestText(tested)],
     ["peak", peak && `${rateText(peak)} of ${peak.arithmetic} on one thread`],
     ...works.map((report): [string, string] => [report.work, workText(report, kernels?.threads.used ?? 1)]),
-    ["note", peak && peak.gflops < STEADY * peak.bestGflops ? BUSY : undefined],
+    ["note", noteText(diagnosis)],
     ["memory", kernels && `${(kernels.memoryBytes / 1e6).toFixed(1)} MB for the kernels`],
   ];
   const lines = rows.flatMap(([title, text]) => (text === undefined ? [] : [`${title.padEnd(11)}${text}`]));
   return [`headwise ${version}: ${ok ? "ok" : "FAILED"}`, ...lines].join("\n");
 }
 
-const BUSY = "the speed varied while it was measured: the machine is busy, and only the best figures mean something";
+function noteText({ peak, works = [] }: Diagnosis): string | undefined {
+  if (works.some(({ gflops }) => gflops === undefined))
+    return "the clock of this engine stands still while code runs: speed cannot be measured";
+  if (peak && peak.gflops < STEADY * peak.bestGflops)
+    return "the speed varied while it was measured: the machine is busy, and only the best figures mean something";
+  return undefined;
+}
 
 function machineText({ processor, processors, memory }: Surroundings): string | undefined {
   const parts = [
@@ -242,7 +255,11 @@ function selfTestText({ ok, digest, expected, outputs, ms }: NonNullable<Diagnos
 const rateText = ({ gflops, bestGflops }: { readonly gflops: number; readonly bestGflops: number }) =>
   `${gflops.toFixed(1)} GFLOP/s (best ${bestGflops.toFixed(1)})`;
 
-function workText(report: WorkReport, threads: number): string {
-  const share = `${(100 * report.ofPeak).toFixed(0)} % of ${threads === 1 ? "the peak" : `${threads} x the peak`}`;
-  return `${rateText(report)}, ${share}, error ${report.relativeError.toExponential(1)}: ${report.shape}`;
+function workText({ gflops, bestGflops, ofPeak, ...report }: WorkReport, threads: number): string {
+  const parts = [
+    gflops !== undefined && bestGflops !== undefined && rateText({ gflops, bestGflops }),
+    ofPeak !== undefined && `${(100 * ofPeak).toFixed(0)} % of ${threads === 1 ? "the peak" : `${threads} x the peak`}`,
+    `error ${report.relativeError.toExponential(1)}`,
+  ];
+  return `${parts.filter(Boolean).join(", ")}: ${report.shape}`;
 }

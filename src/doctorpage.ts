@@ -43,6 +43,7 @@ async function examine(): Promise<void> {
 }
 
 async function diagnosePage(): Promise<PageDiagnosis> {
+  refused.clear();
   const asked = new URLSearchParams(location.search);
   const threads = asked.get("threads") ?? "auto";
   const options = {

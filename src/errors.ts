@@ -33,7 +33,17 @@ export class HeadwiseError extends Error {
   }
 }
 
+/** What loadKernels throws where an engine has no memory left for `what`. */
+export function memoryRefused(what: string, cause: unknown): HeadwiseError {
+  return new HeadwiseError("OUT_OF_MEMORY", `loadKernels: this engine refused memory ${what}`, { cause });
+}
+
 const LARGEST_INT = 2 ** 31 - 1;
+
+/** What a value is by its tag: a test runner or a frame may bring classes of its own. */
+export function tagOf(value: unknown): string {
+  return Object.prototype.toString.call(value).slice(8, -1);
+}
 
 /** A value as it reads in an error message: its kind, and its content where that is short. */
 export function describe(value: unknown): string {
@@ -41,7 +51,12 @@ export function describe(value: unknown): string {
   if (typeof value === "bigint") return `${value}n`;
   if (typeof value === "function") return "function";
   if (value === null || typeof value !== "object") return Object.is(value, -0) ? "-0" : String(value);
-  return Object.prototype.toString.call(value).slice(8, -1);
+  return tagOf(value);
+}
+
+/** Bytes in hex. */
+export function hexOf(bytes: Uint8Array): string {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
 }
 
 /** Bytes as a message shows them: as the text that they are, or else each in hex. */
@@ -49,7 +64,7 @@ export function showBytes(bytes: Uint8Array): string {
   if (bytes.length === 0) return "no bytes";
   const text = String.fromCharCode(...bytes);
   if (/^[\n\r -~]+$/.test(text)) return JSON.stringify(text);
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
+  return hexOf(bytes);
 }
 
 /** A text that a terminal shows and does not obey: names come from files. */
@@ -104,8 +119,7 @@ export function expectFlag(where: string, name: string, value: unknown): boolean
 /** Throws `TypeError` unless `value` is a Float32Array (of any realm). Returns it. */
 export function expectFloats(where: string, name: string, value: unknown): Float32Array {
   const isView = ArrayBuffer.isView(value);
-  if (isView && (value instanceof Float32Array || Object.prototype.toString.call(value) === "[object Float32Array]"))
-    return value as Float32Array;
+  if (isView && (value instanceof Float32Array || tagOf(value) === "Float32Array")) return value as Float32Array;
   throw new TypeError(`${where}: ${name} expected Float32Array, got ${describe(value)}`);
 }
 

@@ -1,5 +1,5 @@
 import { KERNEL_ARITY, type KernelTable, type PartKernels } from "./abi.ts";
-import { HeadwiseError } from "./errors.ts";
+import { HeadwiseError, memoryRefused } from "./errors.ts";
 import { LinearMemory } from "./memory.ts";
 import type { Sharing } from "./sharememory.ts";
 
@@ -36,13 +36,21 @@ interface ModuleExports {
 
 /**
  * Starts the module of floats on a memory of its own, or on one that threads share. Throws ABI_MISMATCH when its kernels are
- * not those of this host. Asynchronous because some browsers refuse to start more than 4 KB synchronously on a page's own
- * thread.
+ * not those of this host, and OUT_OF_MEMORY. Asynchronous because some browsers refuse to start more than 4 KB synchronously
+ * on a page's own thread.
  */
 export async function instantiate(floats: WebAssembly.Module, shared?: Sharing): Promise<StartedInstance> {
-  const wasmMemory = shared ? shared.createMemory() : new WebAssembly.Memory({ initial: 1 });
+  const wasmMemory = shared ? shared.createMemory() : createMemory();
   const instance = await WebAssembly.instantiate(floats, { env: { memory: wasmMemory } });
   return { ...adopt(instance, wasmMemory), modules: { floats }, wasmMemory };
+}
+
+function createMemory(): WebAssembly.Memory {
+  try {
+    return new WebAssembly.Memory({ initial: 1 });
+  } catch (cause) {
+    throw memoryRefused("for the kernels", cause);
+  }
 }
 
 /** Starts the other modules on the memory of an instance. Their tables lie below those of floats, where no heap is. */

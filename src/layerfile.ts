@@ -3,7 +3,7 @@ import { basename, dirname, join } from "node:path";
 import { aboutFile, openFile, readText } from "./commandline.ts";
 import type { AttentionConfig } from "./config.ts";
 import { describe, HeadwiseError } from "./errors.ts";
-import { FAMILIES } from "./families.ts";
+import { FAMILIES, findFamily } from "./families.ts";
 import type { StoredTensor } from "./floats.ts";
 import { openGguf } from "./gguf.ts";
 import { readGgufLayer } from "./gguflayer.ts";
@@ -38,7 +38,7 @@ const IN_FOLDER = ["model.safetensors.index.json", "model.safetensors"];
  * bytes of that layer.
  */
 export async function readLayer(command: string, given: string, choice: LayerChoice): Promise<FileLayer> {
-  const path = await modelIn(given);
+  const path = await modelIn(command, given);
   if (path.endsWith(".json")) return readIndexed(command, path, choice);
   return withFile(command, path, async (source) => {
     const magic = await readRange(command, source, 0, Math.min(4, source.size));
@@ -48,15 +48,30 @@ export async function readLayer(command: string, given: string, choice: LayerCho
     }
     const { tensors, metadata, readAll } = await openSafetensors(source);
     const [prefix, config] = await describeLayer(command, path, [...tensors.keys()], choice);
-    const layer = { metadata, tensors: await readAll([...tensors.keys()].filter((name) => name.startsWith(prefix))) };
+    const layer = { metadata, tensors: await readAll(namesOf(command, path, [...tensors.keys()], prefix)) };
     return { path, prefix, config, weights: readAttentionWeights(layer, prefix, config) };
   });
 }
 
-async function modelIn(given: string): Promise<string> {
-  const inside: string[] = await readdir(given).catch(() => []);
+async function modelIn(command: string, given: string): Promise<string> {
+  const inside = await readdir(given).catch(() => undefined);
+  if (inside === undefined) return given;
   const name = IN_FOLDER.find((each) => inside.includes(each));
-  return name === undefined ? given : join(given, name);
+  if (name !== undefined) return join(given, name);
+  const got = inside.length === 0 ? "an empty one" : `one with ${inside.sort().slice(0, 6).join(", ")}`;
+  throw new HeadwiseError("BAD_FILE", `${command}: MODEL expected a folder with ${IN_FOLDER.join(" or ")}, got ${got}`);
+}
+
+/** The tensors of the layer below `prefix`: what else lies there, such as the layers of a whole model, is not read. */
+function namesOf(command: string, path: string, names: readonly string[], prefix: string): string[] {
+  try {
+    const { family, root } = findFamily(command, names, prefix);
+    const groups = [family.weights, family.biases, family.extras];
+    const own = new Set(groups.flatMap((group) => Object.values(group ?? {})).map((name) => root + name));
+    return names.filter((name) => own.has(name));
+  } catch (error) {
+    throw aboutFile(command, path, error);
+  }
 }
 
 /** Runs `read` on an open file; what the library says of it names it. */
@@ -77,7 +92,7 @@ async function readIndexed(command: string, path: string, choice: LayerChoice): 
   const files = new Map(Object.entries(Object(index?.weight_map) as Record<string, unknown>));
   if (files.size === 0) throw new HeadwiseError("BAD_FILE", `${command}: ${path} expected a weight_map, got none`);
   const [prefix, config] = await describeLayer(command, path, [...files.keys()], choice);
-  const names = [...files.keys()].filter((name) => name.startsWith(prefix));
+  const names = namesOf(command, path, [...files.keys()], prefix);
   const tensors = new Map<string, StoredTensor>();
   const metadata = new Map<string, string>();
   for (const file of new Set(names.map((name) => files.get(name)))) {

@@ -1,6 +1,8 @@
 // A module of one function, written here byte by byte: what a core can do at most, in the same engine and with the same
 // instructions as the kernels.
 
+import { leb } from "./bytes.ts";
+
 /** Independent chains: what it takes to hide the latency of an instruction, and as many as stay in registers. */
 const CHAINS = 12;
 const LANES = 4;
@@ -47,11 +49,6 @@ export function peakModule(fused: boolean): Uint8Array<ArrayBuffer> {
 
 function section(id: number, content: readonly number[]): number[] {
   return [id, ...leb(content.length), ...content];
-}
-
-/** A length below 2^14, as LEB128. */
-function leb(length: number): number[] {
-  return length < 128 ? [length] : [(length & 127) | 128, length >> 7];
 }
 
 /** The function, started. */

@@ -10,6 +10,7 @@ import { isNpy, readNpy } from "./npy.ts";
 import { WEIGHT_FORMATS } from "./pack.ts";
 import { sizeText } from "./progress.ts";
 import { KERNEL_OPTIONS, startKernels } from "./startkernels.ts";
+import { createFloats } from "./tensor.ts";
 
 const HELP = `headwise run MODEL [options]
 
@@ -81,7 +82,7 @@ export async function run(args: string[]): Promise<void> {
 
 /** Rows from a file, all or the first `tokens`, or seeded ones. */
 async function readInput(path: string | undefined, tokens: number | undefined, dModel: number): Promise<Float32Array> {
-  if (path === undefined) return createNoise(1)((tokens ?? 128) * dModel);
+  if (path === undefined) return seedRows(tokens ?? 128, dModel);
   const fail = (rule: string, got: string): never => {
     throw new Error(`run: --input expected ${rule}, got ${got}`);
   };
@@ -89,7 +90,8 @@ async function readInput(path: string | undefined, tokens: number | undefined, d
   let data: Float32Array;
   if (isNpy(bytes)) {
     const array = readNpy("run: --input", bytes);
-    if (array.shape.at(-1) !== dModel) fail(`shape [tokens, ${dModel}]`, `[${array.shape.join(", ")}]`);
+    if (array.shape.length !== 2 || array.shape[1] !== dModel)
+      fail(`shape [tokens, ${dModel}]`, `[${array.shape.join(", ")}]`);
     data = array.data;
   } else {
     if (bytes.length % (4 * dModel) !== 0) fail(`rows of ${4 * dModel} bytes`, `${bytes.length} bytes`);
@@ -98,6 +100,13 @@ async function readInput(path: string | undefined, tokens: number | undefined, d
   const rows = data.length / dModel;
   if (rows < (tokens ?? 1) || rows > MOST_TOKENS) fail(`${tokens ?? `1 to ${MOST_TOKENS}`} rows`, `${rows}`);
   return data.subarray(0, (tokens ?? rows) * dModel);
+}
+
+function seedRows(tokens: number, dModel: number): Float32Array {
+  const x = createFloats("run", "input", tokens * dModel);
+  const noise = createNoise(1);
+  for (let t = 0; t < tokens; t++) x.set(noise(dModel), t * dModel);
+  return x;
 }
 
 function runText(path: string, prefix: string, readMs: number, result: LayerRun): string {

@@ -1,6 +1,9 @@
 // A module that imports its memory as one thread's own, made into the module that imports it shared: the same code, another
 // import. An engine runs atomic and plain loads of either, and the kernels have plain ones alone.
 
+import { joinBytes, leb } from "./bytes.ts";
+import { memoryRefused } from "./errors.ts";
+
 const IMPORTS = 2;
 const MEMORY = 2;
 /** Bits of a memory's flags: it has a maximum, it is shared. */
@@ -18,10 +21,6 @@ function readUnsigned(bytes: Uint8Array, at: number): readonly [value: number, e
     value += (byte & 127) * 2 ** shift;
     if (byte < 128) return [value, at];
   }
-}
-
-function unsigned(value: number): number[] {
-  return value < 128 ? [value] : [(value & 127) | 128, ...unsigned(value >>> 7)];
 }
 
 /**
@@ -48,17 +47,8 @@ function withImport(bytes: Uint8Array<ArrayBuffer>, id: number, from: number, to
   if (count !== 1 || bytes[kind] !== MEMORY || bytes[kind + 1] !== 0) return bytes;
   const [, end] = readUnsigned(bytes, kind + 2);
   if (end !== to) return bytes;
-  const section = [
-    ...bytes.subarray(from, kind + 1),
-    SHARED,
-    ...bytes.subarray(kind + 2, end),
-    ...unsigned(MOST_PAGES),
-  ];
-  const head = [...bytes.subarray(0, id + 1), ...unsigned(section.length), ...section];
-  const shared = new Uint8Array(head.length + bytes.length - to);
-  shared.set(head);
-  shared.set(bytes.subarray(to), head.length);
-  return shared;
+  const section = joinBytes([bytes.subarray(from, kind + 1), [SHARED], bytes.subarray(kind + 2, end), leb(MOST_PAGES)]);
+  return joinBytes([bytes.subarray(0, id + 1), leb(section.length), section, bytes.subarray(to)]);
 }
 
 /** How memory comes to be shared, for entries with threads. */
@@ -79,7 +69,7 @@ function createMemory(): WebAssembly.Memory {
       refused = error;
     }
   }
-  throw refused;
+  throw memoryRefused("that threads could share", refused);
 }
 
 /** What hosts with threads have. */

@@ -1,6 +1,6 @@
 // The simd build out of the relaxed one: the two differ in one instruction, so that a bundle need not carry both.
 
-import { type Bytes, joinBytes } from "./bytes.ts";
+import { type Bytes, joinBytes, leb } from "./bytes.ts";
 
 /** Sections of a module. */
 const TYPES = 1;
@@ -123,10 +123,6 @@ function unfuseBody(reader: Reader, parameters: number): Uint8Array {
   }
   const body = fuses ? joinBytes([...parts, bytes.subarray(copied, end)]) : bytes.subarray(start, end);
   return joinBytes([leb(body.length), body]);
-}
-
-function leb(value: number): number[] {
-  return value < 128 ? [value] : [(value & 127) | 128, ...leb(value >>> 7)];
 }
 
 /** Reads the parts of a module, one after the other. */

@@ -43,7 +43,7 @@ describe("info", () => {
     expect(report.selfTest?.digest).toBe(report.selfTest?.expected);
     expect(report.peak?.arithmetic).toBe(report.kernels?.fused ? "fma" : "mul+add");
     expect(report.works?.map(({ work }) => work)).toEqual(["linear", "attention"]);
-    for (const { gflops, bestGflops, ofPeak, relativeError } of report.works ?? []) {
+    for (const { gflops = Infinity, bestGflops = 0, ofPeak, relativeError } of report.works ?? []) {
       expect(bestGflops).toBeGreaterThanOrEqual(gflops);
       expect(ofPeak).toBeCloseTo(bestGflops / (2 * (report.peak?.bestGflops ?? 0)), 6);
       expect(relativeError).toBeGreaterThan(0);
@@ -99,6 +99,20 @@ describe("info", () => {
 });
 
 describe("bench", () => {
+  afterEach(() => void vi.doUnmock("../src/startkernels.ts"));
+
+  test("kernels that have started are given back when others do not start", async () => {
+    const kernels = await kernelsOf("simd");
+    const startKernels = vi
+      .fn()
+      .mockResolvedValueOnce(kernels)
+      .mockRejectedValue(new HeadwiseError("NO_SIMD", "no more"));
+    vi.doMock("../src/startkernels.ts", () => ({ startKernels }));
+    const { bench } = await import("../src/benchcommand.ts");
+    await expect(bench(["--shape", "linear", "--threads", "1"], version)).rejects.toThrow("no more");
+    expect([startKernels.mock.calls.length, kernels.released]).toEqual([2, true]);
+  });
+
   test("times each build with each number of threads", () => {
     const { status, stdout } = run(["bench", "--shape", "linear", "--threads", "2", "--json"]);
     expect(status).toBe(0);
@@ -164,6 +178,56 @@ describe("the report", () => {
     };
     await expect(diagnose(headwise, surroundings)).rejects.toThrow("it fell");
     expect(kernels.released).toBe(true);
+  });
+
+  describe("on hosts of the edge", () => {
+    afterEach(() => void vi.unstubAllGlobals());
+
+    /** Bytes are refused, modules that were compiled before run. */
+    const refuseBytes = () => {
+      class Module {
+        constructor() {
+          throw new WebAssembly.CompileError("Wasm code generation disallowed by embedder");
+        }
+      }
+      vi.stubGlobal("WebAssembly", Object.create(WebAssembly, { Module: { value: Module } }));
+    };
+    const examine = async () => {
+      const kernels = await kernelsOf("simd");
+      refuseBytes();
+      return diagnose({ loadKernels: async () => kernels, selfTest, scaledDotProductAttention }, surroundings);
+    };
+
+    test("without code generation the works are timed, beside no peak", async () => {
+      const diagnosis = await examine();
+      expect(diagnosis).toMatchObject({ ok: true, features: { codegen: false, simd: true } });
+      expect(diagnosis.peak).toBeUndefined();
+      expect(diagnosis.works?.map(({ work, ofPeak }) => [work, ofPeak])).toEqual([
+        ["linear", undefined],
+        ["attention", undefined],
+      ]);
+      for (const { gflops = 0, bestGflops = 0, relativeError } of diagnosis.works ?? []) {
+        expect(gflops).toBeGreaterThan(0);
+        expect(bestGflops).toBeGreaterThanOrEqual(gflops);
+        expect(relativeError).toBeLessThan(roundings(768));
+      }
+      expect(diagnosisText(diagnosis)).toMatch(/\nlinear {5}\d+\.\d GFLOP\/s \(best \d+\.\d\), error \d\.\de-7: \[128/);
+    });
+
+    test("where the clock stands still too, the errors remain", { timeout: 60_000 }, async () => {
+      vi.stubGlobal("performance", { now: () => 1e6 });
+      const diagnosis = await examine();
+      expect([diagnosis.ok, diagnosis.peak]).toEqual([true, undefined]);
+      for (const { gflops, bestGflops, ofPeak, relativeError } of diagnosis.works ?? []) {
+        expect([gflops, bestGflops, ofPeak]).toEqual([undefined, undefined, undefined]);
+        expect(relativeError).toBeGreaterThan(0);
+        expect(relativeError).toBeLessThan(roundings(768));
+      }
+      const text = diagnosisText(diagnosis);
+      expect(text).toMatch(/\nlinear {5}error \d\.\de-7: \[128, 768\] x \[768, 768\]\nattention {2}error /);
+      expect(text).toContain("\nnote       the clock of this engine stands still while code runs");
+      expect(text).not.toMatch(/NaN|Infinity|undefined/);
+    });
   });
 
   const report = async (): Promise<Diagnosis> => {
@@ -240,11 +304,14 @@ describe.each(shippedBuilds)("works on the %s build", (build) => {
 });
 
 describe("timing", () => {
-  afterEach(() => void vi.restoreAllMocks());
+  afterEach(() => void vi.unstubAllGlobals());
+
+  /** A clock that shows `now`. */
+  const stubClock = (now: () => number) => vi.stubGlobal("performance", { now });
 
   test("loads are run by turns, and compared with the first in the same round", async () => {
     const clock = { ms: 0 };
-    vi.spyOn(performance, "now").mockImplementation(() => clock.ms);
+    stubClock(() => clock.ms);
     const order: string[] = [];
     const load = (name: string, ms: number) => ({
       flops: 6e6,
@@ -254,16 +321,16 @@ describe("timing", () => {
       },
     });
     const effort = { warmupMs: 0, sampleMs: 6, rounds: 5, mostMs: 1e6 };
-    const [first, second] = await timeLoads([load("a", 2), load("b", 3)], effort);
+    const [first, second] = (await timeLoads([load("a", 2), load("b", 3)], effort)) ?? [];
     // Four runs of a and two of b are the first that take 6 ms.
     expect(order.join("").slice(-30)).toBe("aaaabb bbaaaa aaaabb bbaaaa aaaabb".replaceAll(" ", ""));
     expect(first).toEqual({ ms: 2, bestMs: 2, gflops: 3, bestGflops: 3, ratio: 1 });
     expect(second).toEqual({ ms: 3, bestMs: 3, gflops: 2, bestGflops: 2, ratio: 2 / 3 });
   });
 
-  test("a clock that stands still makes samples longer, and little time fewer rounds", async () => {
+  test("a clock that stands still for a while makes samples longer, and little time fewer rounds", async () => {
     const clock = { ms: 0 };
-    vi.spyOn(performance, "now").mockImplementation(() => Math.floor(clock.ms));
+    stubClock(() => Math.floor(clock.ms));
     let runs = 0;
     const load = {
       flops: 1e6,
@@ -272,14 +339,95 @@ describe("timing", () => {
         clock.ms += 1 / 64;
       },
     };
-    const [rate] = await timeLoads([load], { warmupMs: 0, sampleMs: 8, rounds: 100, mostMs: 1 });
+    const [rate] = (await timeLoads([load], { warmupMs: 0, sampleMs: 8, rounds: 100, mostMs: 1 })) ?? [];
     expect(rate?.ms).toBeCloseTo(1 / 64, 3);
-    // 1 to warm up, 1 + 8 + 64 + 512 to find 512 runs of 8 ms, and the least of three rounds.
-    expect(runs).toBe(1 + 1 + 8 + 64 + 512 + 3 * 512);
+    // 1 to warm up, 1 + 8 + 64 + 512 to find 512 runs of 8 ms, the last two twice, and the least of three rounds.
+    expect(runs).toBe(1 + 1 + 8 + 2 * 64 + 2 * 512 + 3 * 512);
+  });
+
+  test("a clock of 100 ms makes samples of five ticks", async () => {
+    const clock = { ms: 0 };
+    stubClock(() => {
+      // Reading it takes a microsecond.
+      clock.ms += 1e-3;
+      return 100 * Math.floor(clock.ms / 100);
+    });
+    const load = {
+      flops: 1e6,
+      run() {
+        clock.ms += 3;
+      },
+    };
+    const [rate] = (await timeLoads([load], { warmupMs: 0, sampleMs: 8, rounds: 5, mostMs: 1e6 })) ?? [];
+    expect(Math.abs((rate?.ms ?? 0) / 3 - 1)).toBeLessThan(0.2);
+    expect(Math.abs((rate?.bestMs ?? 0) / 3 - 1)).toBeLessThan(0.2);
+  });
+
+  test("a sample that was interrupted is not taken for a long one", async () => {
+    const clock = { ms: 0 };
+    stubClock(() => Math.floor(clock.ms));
+    let runs = 0;
+    // The second run is the first of the search.
+    const load = {
+      flops: 1e6,
+      run() {
+        clock.ms += runs++ === 1 ? 20 : 1 / 64;
+      },
+    };
+    const [rate] = (await timeLoads([load], { warmupMs: 0, sampleMs: 8, rounds: 3, mostMs: 1 })) ?? [];
+    expect(rate?.bestMs).toBeCloseTo(1 / 64, 3);
+  });
+
+  test("a clock that never moves ends without rates, when each load has run", async () => {
+    stubClock(() => 0);
+    const runs = [0, 0];
+    const loads = runs.map((_, i) => ({ flops: 1e8, run: () => void runs[i]!++ }));
+    expect(await timeLoads(loads, { warmupMs: 80, sampleMs: 8, rounds: 20, mostMs: 700 })).toBeUndefined();
+    // 128 to warm up; 1 + 8 + 64 + 512 to find that 8.6e9 operations do not move it.
+    expect(runs).toEqual([128 + 1 + 8 + 64 + 512, 128]);
   });
 
   test("the median is the middle one, or the upper of two", () => {
     expect([median([3, 1, 2]), median([4, 1, 3, 2]), median([5])]).toEqual([2, 3, 5]);
+  });
+});
+
+describe("the page", () => {
+  afterEach(() => {
+    vi.unstubAllGlobals();
+    vi.doUnmock("../src/doctor.ts");
+  });
+
+  test("says what the policy refused in this run, not in earlier ones", async () => {
+    const elements = new Map<string, { textContent: string; dataset: Record<string, string>; click?: () => void }>();
+    const find = (id: string) => {
+      const made = {
+        textContent: "",
+        dataset: {},
+        addEventListener: (_: string, f: () => void) => Object.assign(made, { click: f }),
+      };
+      if (!elements.has(id)) elements.set(id, made);
+      return elements.get(id);
+    };
+    let refuse: (event: { effectiveDirective: string; blockedURI: string }) => void = () => {};
+    const addEventListener = (_: string, listener: typeof refuse) => {
+      refuse = listener;
+    };
+    vi.stubGlobal("document", { getElementById: find, addEventListener, documentElement: { dataset: { version } } });
+    vi.stubGlobal("location", { search: "?threads=1" });
+    let runs = 0;
+    const diagnose = async () => {
+      refuse({ effectiveDirective: "worker-src", blockedURI: `blob-${++runs}` });
+      return { ok: true };
+    };
+    vi.doMock("../src/doctor.ts", () => ({ diagnose, diagnosisText: () => "text" }));
+    await import("../src/doctorpage.ts");
+    const report = find("report");
+    await vi.waitFor(() => expect(report?.dataset.ok).toBe("true"), 5000);
+    expect(report?.textContent).toBe("text\npolicy     worker-src refused blob-1");
+    find("again")?.click?.();
+    await vi.waitFor(() => expect(report?.dataset.ok).toBe("true"), 5000);
+    expect(report?.textContent).toBe("text\npolicy     worker-src refused blob-2");
   });
 });
 

@@ -4,7 +4,7 @@
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 
 import * as core from "../src/core.ts";
 import {
@@ -17,6 +17,8 @@ import {
 } from "../src/core.ts";
 
 import { loadKernels } from "../src/index.ts";
+import { loadKernels as loadThreadless } from "../src/threadless.ts";
+import { loadKernels as loadThreads } from "../src/threads.ts";
 import * as weightsapi from "../src/weightsapi.ts";
 import { firstDifference, kernelsOf } from "./layers.ts";
 
@@ -646,11 +648,17 @@ test("every wrong call throws its text and changes nothing", async () => {
         TypeError,
         "pages[0].bytes expected Uint8Array, got ArrayBuffer",
       ],
-      ...[new Uint8Array(7), changed(0, 0)[0]?.bytes, changed(1, 2)[0]?.bytes].map(
-        (bytes): Row => [
+      ...(
+        [
+          [new Uint8Array(0), "no bytes"],
+          [changed(0, 0)[0]?.bytes, "00 00 00 00 01 00 00 00"],
+          [changed(1, 2)[0]?.bytes, "48 57 50 47 02 00 00 00"],
+        ] as const
+      ).map(
+        ([bytes, got]): Row => [
           () => importPages(empty, [{ index: 0, bytes }], 3),
           RangeError,
-          "pages[0].bytes expected a page of version 1 that exportPages gave",
+          `pages[0].bytes expected a page of version 1 that exportPages gave, got ${got}`,
         ],
       ),
       [() => importPages(empty, changed(3, 64), 3), RangeError, "pages[0].bytes expected PAGE 128, got 64"],
@@ -860,4 +868,81 @@ test("loadKernels takes answers and URLs, and says what brought no wasm", async 
       code: "BAD_FILE",
       message: expect.stringContaining(`loadKernels: module expected a URL that can be read, got ${gone.href}: `),
     });
+});
+
+test("loadKernels says which answer broke off, was used before or never came", async () => {
+  const { loadKernels: load } = core;
+  const used = new Response(bytesOf("simd"), { headers: { "Content-Type": "application/wasm" } });
+  await used.arrayBuffer();
+  await expect(load({ module: used })).rejects.toMatchObject({
+    code: "BAD_FILE",
+    message: expect.stringMatching(
+      /^loadKernels: module expected a Response that can be read, got one from a Response \(status 200, application\/wasm\): ./,
+    ),
+  });
+  const server = createServer((_request, response) => {
+    response.writeHead(200, { "Content-Length": 1000 }).write("\0asm", () => response.destroy());
+  });
+  await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/simd.wasm`;
+  const broken = `loadKernels: module expected a Response that can be read, got one from ${url} (status 200, no content type): `;
+  try {
+    for (const module of [new URL(url), fetch(url)])
+      await expect(load({ module })).rejects.toMatchObject({
+        code: "BAD_FILE",
+        message: expect.stringContaining(broken),
+      });
+  } finally {
+    server.close();
+    server.closeAllConnections();
+  }
+  await expect(load({ module: fetch(url) })).rejects.toMatchObject({
+    code: "BAD_FILE",
+    message: "loadKernels: module expected a promise that is kept, got one broken: fetch failed",
+  });
+});
+
+test("options are checked before anything is fetched", async () => {
+  const asked = vi.spyOn(globalThis, "fetch").mockRejectedValue(new Error("asked"));
+  try {
+    for (const load of [loadKernels, core.loadKernels, loadThreadless, loadThreads] as Loose<Promise<unknown>>[])
+      await expect(load({ module: new URL("http://127.0.0.1/simd.wasm"), fast: true })).rejects.toThrow(
+        /^loadKernels: options expected only module, .*, got "fast"$/,
+      );
+    expect(asked).not.toHaveBeenCalled();
+  } finally {
+    asked.mockRestore();
+  }
+});
+
+test("loadKernels says what an engine has no memory for", async () => {
+  const module = bytesOf("simd");
+  const cause = new RangeError("could not allocate memory");
+  const refuse = () => Promise.reject(cause);
+  const faults = [
+    ["compile", refuse, "to compile module"],
+    ["instantiate", refuse, "to start module"],
+    [
+      "Memory",
+      class {
+        constructor() {
+          throw cause;
+        }
+      },
+      "for the kernels",
+    ],
+  ] as const;
+  for (const [name, fault, what] of faults) {
+    const { [name]: real } = WebAssembly;
+    try {
+      Object.assign(WebAssembly, { [name]: fault });
+      await expect(core.loadKernels({ module })).rejects.toMatchObject({
+        code: "OUT_OF_MEMORY",
+        message: `loadKernels: this engine refused memory ${what}`,
+        cause,
+      });
+    } finally {
+      Object.assign(WebAssembly, { [name]: real });
+    }
+  }
 });

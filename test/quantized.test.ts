@@ -222,17 +222,90 @@ test("a matrix of a wrong shape is told before its format", async () => {
   expect(() => createAttention(all, config, wrong, { weights: "q8" })).toThrow("wq expected shape [64, 64]");
 });
 
-test("where DecompressionStream is missing, the error says what helps", async () => {
-  const { DecompressionStream: real } = globalThis;
+/** What `work` gives while some of what an engine has is something else. */
+async function withEngine<T>(scope: object, parts: object, work: () => Promise<T>): Promise<T> {
+  const real = Object.fromEntries(Object.keys(parts).map((name) => [name, Reflect.get(scope, name)]));
   try {
-    Object.assign(globalThis, { DecompressionStream: undefined });
+    Object.assign(scope, parts);
+    return await work();
+  } finally {
+    Object.assign(scope, real);
+  }
+}
+
+/** As engines had it before they knew deflate-raw. */
+class OldStream {
+  constructor(format: string) {
+    throw new TypeError(`Unsupported compression format: '${format}'`);
+  }
+}
+
+test.each([undefined, OldStream])("where DecompressionStream is %o, the error says what helps", async (stream) => {
+  await withEngine(globalThis, { DecompressionStream: stream }, async () => {
     await expect(loadDefault()).rejects.toMatchObject({
       code: "NO_DECOMPRESSION",
       message:
-        "loadKernels: this engine lacks DecompressionStream, which unpacks the kernels; give their modules to headwise/core",
+        "loadKernels: this engine lacks DecompressionStream of deflate-raw, which unpacks the kernels; give their modules to headwise/core",
     });
     (await loadKernels(modulesOf("simd"))).release();
-  } finally {
-    Object.assign(globalThis, { DecompressionStream: real });
+    await withEngine(WebAssembly, { validate: () => false }, () =>
+      expect(loadDefault()).rejects.toMatchObject({
+        code: "NO_SIMD",
+        message:
+          "loadKernels: this engine lacks WebAssembly SIMD, which Chrome and Edge 103, Firefox 113, Safari 16.4, Node 20.19, today's Deno and Bun and what is newer have",
+      }),
+    );
+  });
+});
+
+test("a relaxed part that is none of wasm is told, not passed over", async () => {
+  const { weights: w, caches: c } = quantizedOf("relaxed");
+  const damaged = wasmOf("caches-relaxed").fill(0xff, 20_000, 20_100);
+  const rows: readonly [relaxed: unknown, kind: unknown, text: string][] = [
+    [{ weights: 5, caches: c }, TypeError, "weights expected WebAssembly.Module or its bytes, got 5"],
+    [
+      { weights: new TextEncoder().encode("<!doctype html>"), caches: c },
+      "NOT_WASM",
+      'weights expected bytes that begin 00 61 73 6d, got 3c 21 64 6f 63 74 79 70 65 20 68 74 ("<!doctype ht")',
+    ],
+    [
+      { weights: w, caches: damaged },
+      "NOT_WASM",
+      `caches expected bytes that this engine accepts, got ${damaged.length} that it refuses: damaged, or a build for newer engines`,
+    ],
+  ];
+  for (const [relaxed, kind, text] of rows) {
+    const given = { simd: quantized.simd, relaxed } as QuantizedKernels;
+    const error: unknown = await loadDefault({ quantized: given }).catch((reason: unknown) => reason);
+    const { message, code } = error as HeadwiseError;
+    expect([message, code ?? (error as Error).constructor]).toEqual([`loadKernels: quantized.relaxed.${text}`, kind]);
   }
+});
+
+test("an engine that lacks products of bytes runs the simd build, and says why", async () => {
+  const { validate } = WebAssembly;
+  const DOT = Buffer.of(0xfd, 0x93, 0x02);
+  const withoutDots = (bytes: Uint8Array<ArrayBuffer>) => validate(bytes) && !Buffer.from(bytes).includes(DOT);
+  await withEngine(WebAssembly, { validate: withoutDots }, async () => {
+    using kernels = await loadDefault({ quantized });
+    expect([kernels.build, kernels.reason]).toEqual([
+      "simd",
+      "this engine has relaxed SIMD in part: it refuses quantized.relaxed.weights",
+    ]);
+  });
+});
+
+test("each part is unpacked once", async () => {
+  let unpacked = 0;
+  const { DecompressionStream: Real } = globalThis;
+  class Counted extends Real {
+    constructor(format: CompressionFormat) {
+      super(format);
+      unpacked++;
+    }
+  }
+  await withEngine(globalThis, { DecompressionStream: Counted }, async () => {
+    using kernels = await loadDefault({ quantized });
+    expect([kernels.build, unpacked]).toEqual(["relaxed", 3]);
+  });
 });

@@ -131,7 +131,7 @@ describe("a layer of a safetensors file", () => {
     const digest = await expectedDigest(x);
     const files = [
       write("x.bin", bytesOf(x)),
-      write("x4.npy", npy("<f4", "(1, 5, 64)", bytesOf(x))),
+      write("x4.npy", npy("<f4", "(5, 64)", bytesOf(x))),
       write("x8.npy", npy("<f8", "(5, 64)", new Uint8Array(Float64Array.from(x).buffer))),
     ];
     for (const input of files)
@@ -216,18 +216,65 @@ test("a GGUF file needs no config", async () => {
   expect(result.y.digest).toBe(await expectedDigest(createNoise(1)(128 * 64)));
 });
 
+test("of what lies beside a layer without a prefix, nothing is read", async () => {
+  const names = { wq: "W_q", wk: "W_k", wv: "W_v", wo: "W_o" } as const;
+  const layer = Object.fromEntries(
+    Object.entries(names).map(([field, name]) => [`${name}.weight`, weights[field as keyof typeof names]]),
+  );
+  const rest = "model.embed_tokens.weight";
+  mkdirSync(join(folder, "bare"), { recursive: true });
+  write("bare/config.json", JSON.stringify(config));
+  write("bare/layer.safetensors", writeSafetensors(layer));
+  // A file that is not there cannot be opened.
+  const files = Object.fromEntries(Object.keys(layer).map((name) => [name, "layer.safetensors"]));
+  const index = { weight_map: { ...files, [rest]: "absent.safetensors" } };
+  const path = write("bare/model.safetensors.index.json", JSON.stringify(index));
+  const y = { digest: await expectedDigest(createNoise(1)(128 * 64)) };
+  expect(runJson(path, "--deterministic", "--prefix", "")).toMatchObject({ prefix: "", y });
+  const whole = write("bare/whole.safetensors", writeSafetensors({ ...layer, [rest]: tensor(10, 64) }));
+  expect(runJson(whole, "--deterministic", "--prefix", "").y).toMatchObject(y);
+  const norm = write("bare/norm.safetensors", writeSafetensors({ ...layer, "q_layernorm.weight": tensor(1, 16) }));
+  expect(run(norm, "--prefix", "").stderr).toContain(
+    `headwise run: ${norm}: tensor "q_layernorm.weight" expected to be absent`,
+  );
+});
+
+test("rows that no engine has room for are refused by name", () => {
+  const [dModel, headDim] = [2 ** 16, 4];
+  const zeros = (rows: number, columns: number): Tensor => ({
+    data: new Float32Array(rows * columns),
+    shape: [rows, columns],
+  });
+  const prefix = "model.layers.0.self_attn.";
+  const inputs = ["q", "k", "v"].map((part) => [`${prefix}${part}_proj.weight`, zeros(headDim, dModel)] as const);
+  const tensors = { ...Object.fromEntries(inputs), [`${prefix}o_proj.weight`]: zeros(dModel, headDim) };
+  mkdirSync(join(folder, "large"), { recursive: true });
+  const one = { num_attention_heads: 1, num_key_value_heads: 1, head_dim: headDim };
+  write("large/config.json", JSON.stringify({ ...config, hidden_size: dModel, ...one }));
+  const path = write("large/model.safetensors", writeSafetensors(tensors));
+  expect(run(path, "--tokens", `${2 ** 20}`)).toMatchObject({
+    status: 1,
+    stdout: "",
+    stderr: `headwise run: input of ${2 ** 36} floats does not fit, the engine refused\n`,
+  });
+});
+
 test("what is wrong is said in a line", () => {
   const path = prepare();
   const lonely = join(folder, "lonely");
   mkdirSync(lonely, { recursive: true });
   const alone = write("lonely/model.safetensors", writeSafetensors(model));
   mkdirSync(join(folder, "empty"), { recursive: true });
+  const other = join(folder, "other");
+  mkdirSync(other, { recursive: true });
+  write("other/notes.txt", "no model");
   const two = write("two.safetensors", writeSafetensors({ ...named("encoder.0."), ...named("decoder.0.") }));
   const one = write("one.safetensors", writeSafetensors(named("model.layers.0.self_attn.")));
   const none = write("none.safetensors", writeSafetensors({ w: tensor(2, 2) }));
   const html = write("page.safetensors", "<!doctype html>");
   const bare = write("bare.json", "{}");
   const short = write("short.bin", new Uint8Array(100));
+  const three = write("three.npy", npy("<f4", "(2, 3, 64)", new Uint8Array(2 * 3 * 64 * 4)));
   const wide = write("wide.npy", npy("<f4", "(2, 3)", new Uint8Array(24)));
   const rows: [args: string[], status: number, text: string][] = [
     [[], 2, "headwise run: expected one file, got 0"],
@@ -260,12 +307,18 @@ test("what is wrong is said in a line", () => {
     [
       [join(folder, "empty")],
       1,
-      `headwise run: ${join(folder, "empty")}: source expected 4 bytes at 0, got Error: EISDIR`,
+      "headwise run: MODEL expected a folder with model.safetensors.index.json or model.safetensors, got an empty one",
+    ],
+    [
+      [other],
+      1,
+      "headwise run: MODEL expected a folder with model.safetensors.index.json or model.safetensors, got one with notes.txt",
     ],
     [[bare], 1, `headwise run: ${bare} expected a weight_map, got none`],
     [[path, "--input", join(folder, "no")], 1, "headwise run: --input expected a file that can be read, got ENOENT"],
     [[path, "--input", short], 1, "headwise run: --input expected rows of 256 bytes, got 100 bytes"],
     [[path, "--input", wide], 1, "headwise run: --input expected shape [tokens, 64], got [2, 3]"],
+    [[path, "--input", three], 1, "headwise run: --input expected shape [tokens, 64], got [2, 3, 64]"],
   ];
   for (const [args, status, text] of rows) {
     const got = run(...args);

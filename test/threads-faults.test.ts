@@ -2,6 +2,7 @@
 // works, and kernels.threads says what it is.
 
 import { Worker } from "node:worker_threads";
+import { deflateRawSync } from "node:zlib";
 import { afterEach, expect, test, vi } from "vitest";
 import { attend } from "../src/attend.ts";
 import { createAttention } from "../src/attention.ts";
@@ -12,7 +13,7 @@ import { planThreads, type ThreadHost, type ThreadWorker } from "../src/hosts.ts
 import type { Kernels } from "../src/kernels.ts";
 import { findHost, type Scope } from "../src/spawn.ts";
 import { createRandom, floats } from "./kernels/harness.ts";
-import { firstDifference, kernelsOf, randomWeights, threadedBuilds, workerSource } from "./layers.ts";
+import { firstDifference, kernelsOf, quantized, randomWeights, threadedBuilds, workerSource } from "./layers.ts";
 import { modulesOf, wasmOf } from "./modules.ts";
 
 const held: Kernels[] = [];
@@ -222,6 +223,70 @@ test("bytes of your own, those for one thread, run with as many as were asked fo
   expect(kernels.threads).toEqual({ requested: 3, used: 3, reason: "as many as were asked for" });
   expect(kernels.quantized).toBe(true);
   expect(firstDifference(createCase(kernels).run(), await alone())).toBe(-1);
+});
+
+test("a worker that cannot be told what to start is ended at once", async () => {
+  let ended = 0;
+  const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
+  const before = timers();
+  const { threads } = await start(3, () => ({
+    postMessage() {
+      throw new Error("cannot be cloned");
+    },
+    terminate: () => ended++,
+  }));
+  expect([threads.reason, ended, timers() - before]).toEqual(["no worker started (Error: cannot be cloned)", 2, 0]);
+});
+
+/** What `work` gives where shared memory is refused, or only counted. Memories that were asked for are told. */
+async function withMemory<T>(refuse: boolean, work: () => Promise<T>): Promise<readonly [result: T, shared: number]> {
+  const { Memory: Real } = WebAssembly;
+  let shared = 0;
+  class Memory extends Real {
+    constructor(descriptor: WebAssembly.MemoryDescriptor) {
+      if (descriptor.shared) shared++;
+      if (descriptor.shared && refuse) throw new RangeError("WebAssembly.Memory(): could not allocate memory");
+      super(descriptor);
+    }
+  }
+  try {
+    Object.assign(WebAssembly, { Memory });
+    return [await work(), shared];
+  } finally {
+    Object.assign(WebAssembly, { Memory: Real });
+  }
+}
+
+test.each([
+  ["its own kernels", {}],
+  ["its own of every format", { quantized }],
+  ["a compiled module", { module: new WebAssembly.Module(wasmOf("simd")) }],
+])("where an engine refuses shared memory to %s: one thread, and why", async (_, own) => {
+  const host = findHost(globalThis, workerSource);
+  const [kernels] = await withMemory(true, () =>
+    loadThreaded(threadedBuilds, { deterministic: true, ...own, threads: 2 }, host),
+  );
+  held.push(kernels);
+  expect(kernels.threads).toEqual({
+    requested: 2,
+    used: 1,
+    reason: "this engine refused memory that threads could share",
+  });
+  expect(firstDifference(createCase(kernels).run(), await alone())).toBe(-1);
+});
+
+test("where relaxed SIMD does not fuse, shared memory is set aside once", async () => {
+  const rounding = deflateRawSync(wasmOf("simd")).toString("base64");
+  const host = findHost(globalThis, workerSource);
+  const [kernels, shared] = await withMemory(false, () =>
+    loadThreaded({ simd: rounding, relaxed: rounding }, { threads: 2 }, host),
+  );
+  held.push(kernels);
+  expect([kernels.reason, kernels.threads.used, shared]).toEqual([
+    "this engine accepts relaxed SIMD but does not fuse",
+    2,
+    1,
+  ]);
 });
 
 const makeWorker = (): ThreadWorker => ({ postMessage() {}, terminate() {} });

@@ -3,6 +3,7 @@
 import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { beforeAll, describe, expect, test } from "vitest";
+import { leb } from "../src/bytes.ts";
 import { unfuse } from "../src/unfuse.ts";
 import { compileBytes } from "./kernels/compile.ts";
 
@@ -101,6 +102,18 @@ test("numbers that grow take a byte more", () => {
   floats.set([2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4], 16);
   f(64);
   expect(Array.from(floats.subarray(28, 32))).toEqual([10, 10, 10, 10]);
+});
+
+test("numbers of any length are written as LEB128", () => {
+  const rows: readonly [value: number, bytes: readonly number[]][] = [
+    [0, [0]],
+    [127, [127]],
+    [128, [128, 1]],
+    [2 ** 14 - 1, [255, 127]],
+    [2 ** 14, [128, 128, 1]],
+    [2 ** 32 - 1, [255, 255, 255, 255, 15]],
+  ];
+  for (const [value, bytes] of rows) expect(leb(value), `${value}`).toEqual(bytes);
 });
 
 test("another relaxed instruction is refused", async () => {

@@ -35,7 +35,8 @@ function command(name: string, tool: string, program: string, args: (out: string
       await run(join("node_modules", program), args(out), {
         folder,
         limit: 240,
-        env: { DENO_DIR: join(folder, ".deno") },
+        // Deno has a list of authorities of its own, on which that of a proxy that npm trusts is not.
+        env: { DENO_DIR: join(folder, ".deno"), DENO_TLS_CA_STORE: "mozilla,system" },
       });
       addPage(join(folder, out));
       return { ...(await serveFolder(join(folder, out))), isolated: true };
