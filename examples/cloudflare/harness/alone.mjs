@@ -25,7 +25,8 @@ export function readLogits() {
  */
 export function converse(model, turns) {
   const length = turns.reduce((sum, [prompt, count]) => sum + prompt.length + count, 0);
-  const caches = model.createCaches(length);
+  // A conversation may end before anything is said.
+  const caches = model.createCaches(Math.max(1, length));
   const logits = [];
   let text = "";
   let next;
