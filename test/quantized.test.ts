@@ -233,6 +233,12 @@ async function withEngine<T>(scope: object, parts: object, work: () => Promise<T
   }
 }
 
+/** What `work` gives where there is no zlib of Node's, as in a browser, but this class of streams. */
+const withStream = <T>(DecompressionStream: unknown, work: () => Promise<T>): Promise<T> =>
+  withEngine(process, { getBuiltinModule: () => undefined }, () =>
+    withEngine(globalThis, { DecompressionStream }, work),
+  );
+
 /** As engines had it before they knew deflate-raw. */
 class OldStream {
   constructor(format: string) {
@@ -241,7 +247,7 @@ class OldStream {
 }
 
 test.each([undefined, OldStream])("where DecompressionStream is %o, the error says what helps", async (stream) => {
-  await withEngine(globalThis, { DecompressionStream: stream }, async () => {
+  await withStream(stream, async () => {
     await expect(loadDefault()).rejects.toMatchObject({
       code: "NO_DECOMPRESSION",
       message:
@@ -304,8 +310,12 @@ test("each part is unpacked once", async () => {
       unpacked++;
     }
   }
-  await withEngine(globalThis, { DecompressionStream: Counted }, async () => {
+  await withStream(Counted, async () => {
     using kernels = await loadDefault({ quantized });
     expect([kernels.build, unpacked]).toEqual(["relaxed", 3]);
   });
+  // Where there is a zlib, no stream is made.
+  await withEngine(globalThis, { DecompressionStream: undefined }, async () =>
+    (await loadDefault({ quantized })).release(),
+  );
 });
