@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { defineConfig } from "vitest/config";
 import { carry } from "./scripts/carry.mjs";
+import { viteAliases } from "./scripts/entries.mjs";
 
 /** `import source from "x.wasm"` is text, as it is in the bundle. */
 const wasmSources = {
@@ -23,16 +24,7 @@ const texts = {
 export default defineConfig({
   plugins: [wasmSources, texts],
   resolve: {
-    alias: {
-      "headwise/reference": "/src/reference/index.ts",
-      "headwise/quantized": "/src/quantized.ts",
-      "headwise/doctor": "/src/doctor.ts",
-      "headwise/threads": "/src/threads.ts",
-      "headwise/shards": "/src/shards.ts",
-      "headwise/core": "/src/core.ts",
-      "headwise/weights": "/src/weightsapi.ts",
-      headwise: "/src/index.ts",
-    },
+    alias: viteAliases(),
   },
   test: { include: ["test/**/*.test.ts"], testTimeout: 60_000 },
 });

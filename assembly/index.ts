@@ -1,18 +1,18 @@
-import { MADD_FUSES } from "./simd";
+import { MADD_FUSES } from "./math/simd";
 
 // The kernels of floats, which every instance has. scripts/abi.mjs reads this table and those of weights.ts and caches.ts
-// while asc compiles and writes src/abi.ts.
+// while asc compiles and writes src/wasm/abi.ts.
 
-export { attention_f32 } from "./attention";
-export { append_f32, gather_f32 } from "./cache";
-export { merge_heads_f32, split_heads_f32 } from "./heads";
-export { linear_f32 } from "./linear_f32";
+export { attention_f32 } from "./attention/attention";
+export { append_f32, gather_f32 } from "./cache/append_gather";
+export { merge_heads_f32, split_heads_f32 } from "./pointwise/heads";
+export { linear_f32 } from "./linear/f32";
 export { HEAP_BASE } from "./module";
-export { rms_norm_f32 } from "./norm";
-export { pack_columns_f32, pack_rows_f32 } from "./pack";
-export { rope_f32 } from "./rope";
-export { scores_f32 } from "./scores";
-export { masked_softmax_f32 } from "./softmax";
+export { rms_norm_f32 } from "./pointwise/rms_norm";
+export { pack_columns_f32, pack_rows_f32 } from "./linear/pack_f32";
+export { rope_f32 } from "./pointwise/rope";
+export { scores_f32 } from "./unfused/scores";
+export { masked_softmax_f32 } from "./unfused/softmax";
 
 /** 1 in the relaxed build. */
 export { MADD_FUSES as RELAXED };

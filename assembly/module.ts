@@ -1,4 +1,4 @@
-import { BYTE_DOTS } from "./simd";
+import { BYTE_DOTS } from "./math/simd";
 
 // What every module says of itself.
 

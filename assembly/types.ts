@@ -1,5 +1,5 @@
 // What kernels are given. The build turns each pointer alias into a TypeScript type of its own, so that the host cannot
-// pass one for another, and the shape into an interface and a writer (src/abi.ts).
+// pass one for another, and the shape into an interface and a writer (src/wasm/abi.ts).
 
 export type F32Ptr = usize;
 export type I32Ptr = usize;

@@ -1,4 +1,8 @@
 import { PAGE } from "../assembly/layout.ts";
+import { type CacheFormat, checkFormat, formatBits, onlyFloats } from "../src/cache/formats.ts";
+import { pageBytes } from "../src/cache/pages.ts";
+import { workFloats } from "../src/forward/attend-segment.ts";
+import { attention_f32 } from "../src/reference/attention.ts";
 import {
   ATTENTION_SHAPE_BYTES,
   type AttentionShape,
@@ -8,12 +12,8 @@ import {
   type Plain,
   storeAttentionShape,
   storeCacheShape,
-} from "../src/abi.ts";
-import { type CacheFormat, checkFormat, formatBits, onlyFloats } from "../src/cacheformats.ts";
-import { pointer } from "../src/memory.ts";
-import { pageBytes } from "../src/pages.ts";
-import { attention_f32 } from "../src/reference/attention.ts";
-import { workFloats } from "../src/segment.ts";
+} from "../src/wasm/abi.ts";
+import { pointer } from "../src/wasm/memory.ts";
 import { causalPairs } from "./block.ts";
 import type { Build } from "./builds.ts";
 import { type Case, expectNear, fill, type Prepared } from "./case.ts";

@@ -7,7 +7,7 @@ import {
   createAttention,
   type Kernels,
   type Tensor,
-} from "../src/core.ts";
+} from "../src/entries/core.ts";
 import { expectNear, fill } from "./case.ts";
 import { createOracle, type Oracle } from "./oracle.ts";
 import type { BlockShape } from "./shapes.ts";

@@ -1,6 +1,6 @@
 // Whole layers through the public functions: prompts against arithmetic, single tokens against reading what they need.
 
-import { attend, createCache } from "../src/core.ts";
+import { attend, createCache } from "../src/entries/core.ts";
 import { decodeCoreCases } from "./attention.ts";
 import { blockFlops, expectRows, layerOf } from "./block.ts";
 import type { Build } from "./builds.ts";

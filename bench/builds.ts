@@ -2,10 +2,10 @@
 
 import { fileURLToPath } from "node:url";
 import { main } from "assemblyscript/asc";
-import type { KernelTable } from "../src/abi.ts";
-import { startOwn } from "../src/choose.ts";
-import { type Kernels, wrapKernels } from "../src/kernels.ts";
-import type { LinearMemory } from "../src/memory.ts";
+import type { KernelTable } from "../src/wasm/abi.ts";
+import { type Kernels, wrapKernels } from "../src/wasm/kernels.ts";
+import type { LinearMemory } from "../src/wasm/memory.ts";
+import { startOwn } from "../src/wasm/select-build.ts";
 import { modulesOf } from "../test/modules.ts";
 
 export const buildNames = ["simd", "relaxed"] as const;

@@ -1,11 +1,11 @@
 // Projections in integers: activations of 14 bits, or of 7 where it says fast, by weights of 8 and 4 bits.
 
 import { LINEAR_SCRATCH } from "../assembly/layout.ts";
-import { NULL } from "../src/abi.ts";
-import { Layout, pointer } from "../src/memory.ts";
-import { blockOf, integerRowBytes, panelBytes, panelsOf, type WeightFormat } from "../src/pack.ts";
+import { blockOf, integerRowBytes, panelBytes, panelsOf, type WeightFormat } from "../src/linear/formats.ts";
 import { linear_q4 } from "../src/reference/linear_q4.ts";
 import { linear_q8 } from "../src/reference/linear_q8.ts";
+import { NULL } from "../src/wasm/abi.ts";
+import { Layout, pointer } from "../src/wasm/memory.ts";
 import type { Build } from "./builds.ts";
 import { type Case, fill, type Prepared } from "./case.ts";
 import { integerShapes, type LinearShape } from "./shapes.ts";

@@ -1,10 +1,10 @@
 import { F16_SCRATCH } from "../assembly/layout.ts";
-import { NULL } from "../src/abi.ts";
-import { pointer } from "../src/memory.ts";
-import { packedFloats, panelsOf } from "../src/pack.ts";
+import { packedFloats, panelsOf } from "../src/linear/formats.ts";
 import { linear_f32 } from "../src/reference/linear.ts";
 import { linear_f16 } from "../src/reference/linear_f16.ts";
 import { pack_rows_f32 } from "../src/reference/pack.ts";
+import { NULL } from "../src/wasm/abi.ts";
+import { pointer } from "../src/wasm/memory.ts";
 import type { Build } from "./builds.ts";
 import { type Case, expectNear, fill } from "./case.ts";
 import { type LinearShape, linearShapes } from "./shapes.ts";

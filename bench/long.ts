@@ -1,6 +1,6 @@
 // A very long prompt: how long it takes, and what memory it takes besides its keys and values.
 
-import { attend } from "../src/core.ts";
+import { attend } from "../src/entries/core.ts";
 import { blockFlops, expectRows, layerOf } from "./block.ts";
 import { type BuildName, loadBuild } from "./builds.ts";
 import { arithmeticPeak } from "./cases.ts";

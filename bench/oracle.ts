@@ -1,4 +1,4 @@
-import type { CheckedConfig } from "../src/config.ts";
+import type { CheckedConfig } from "../src/attention/config.ts";
 import { rotate } from "../src/reference/rotary.ts";
 import { fill } from "./case.ts";
 

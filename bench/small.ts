@@ -2,6 +2,7 @@
 // compared with reading it, the two products of the unfused road with arithmetic.
 
 import { PAGE } from "../assembly/layout.ts";
+import { reference } from "../src/reference/index.ts";
 import {
   ATTENTION_SHAPE_BYTES,
   CACHE_SHAPE_BYTES,
@@ -9,8 +10,7 @@ import {
   type Reference,
   storeAttentionShape,
   storeCacheShape,
-} from "../src/abi.ts";
-import { reference } from "../src/reference/index.ts";
+} from "../src/wasm/abi.ts";
 import type { Build } from "./builds.ts";
 import { type Case, expectNear, fill, type Prepared } from "./case.ts";
 

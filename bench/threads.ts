@@ -1,6 +1,6 @@
 // One engine of one thread, one of two and one of as many as it chooses, in turns in one process.
 
-import type { AttendOptions, Kernels } from "../src/core.ts";
+import type { AttendOptions, Kernels } from "../src/entries/core.ts";
 import { configOf, weightsOf } from "./block.ts";
 import { type Comparison, compare, type Load } from "./measure.ts";
 import { inputRows } from "./oracle.ts";
@@ -8,7 +8,7 @@ import { type Column, part } from "./part.ts";
 import { type BlockShape, gpt2Block, llamaBlock, tinyBlock } from "./shapes.ts";
 import { twoPeaks } from "./twice.ts";
 
-type Door = typeof import("../src/threads.ts");
+type Door = typeof import("../src/entries/threads.ts");
 
 /** What the engines are asked for, in the order of the columns. */
 const requests = [1, 2, "auto"] as const;

@@ -1,4 +1,4 @@
-// asc transform: reads the kernels that each module of assembly/ exports and the structs they take, and writes src/abi.ts.
+// asc transform: reads the kernels that each module of assembly/ exports and the structs they take, and writes src/wasm/abi.ts.
 // The alphabet is small on purpose (i32, u32, f32, the pointer aliases of assembly/types.ts); anything else fails the
 // build.
 
@@ -6,7 +6,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { NodeKind } from "assemblyscript";
 import { Transform } from "assemblyscript/transform";
 
-const TARGET = new URL("../src/abi.ts", import.meta.url);
+const TARGET = new URL("../src/wasm/abi.ts", import.meta.url);
 
 /** What a pointer of each kind points to, in TypeScript. */
 const POINTEES = {

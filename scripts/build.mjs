@@ -1,4 +1,4 @@
-// Builds everything the package ships: assembly/ -> build/*.wasm and src/abi.ts, then src/ -> dist/.
+// Builds everything the package ships: assembly/ -> build/*.wasm and src/wasm/abi.ts, then src/ -> dist/.
 // `--wasm` stops after the first half; `--if-stale` does nothing when dist/ is newer than everything it is made from.
 
 import { execFileSync, spawn } from "node:child_process";
@@ -16,6 +16,7 @@ import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { FILES, HOSTS } from "./entries.mjs";
 import { flattenTypes } from "./types.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..");
@@ -24,7 +25,9 @@ process.chdir(root);
 const modified = (file) => statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0;
 const newest = (folder) =>
   Math.max(
-    ...readdirSync(folder, { recursive: true }).map((file) => (file === "abi.ts" ? 0 : modified(join(folder, file)))),
+    ...readdirSync(folder, { recursive: true }).map((file) =>
+      file === "wasm/abi.ts" ? 0 : modified(join(folder, file)),
+    ),
   );
 const sources = [
   ...["assembly", "src", "scripts"].map(newest),
@@ -77,11 +80,11 @@ const common = {
   lineLimit: 2000,
 };
 // Scripts of one expression, so that they run as modules and as none.
-await build({ ...common, format: "iife", entryPoints: ["src/worker.ts"], outfile: "build/worker.txt" });
-await build({ ...common, format: "iife", entryPoints: ["src/shardworker.ts"], outfile: "build/shard.txt" });
-await build({ ...common, entryPoints: ["src/sharememory.ts", "src/unfuse.ts"], outdir: "build" });
+await build({ ...common, format: "iife", entryPoints: ["src/entries/worker.ts"], outfile: "build/worker.txt" });
+await build({ ...common, format: "iife", entryPoints: ["src/entries/shards-worker.ts"], outfile: "build/shard.txt" });
+await build({ ...common, entryPoints: ["src/wasm/shared-memory.ts", "src/wasm/lower-fma.ts"], outdir: "build" });
 // The simd build of floats is the relaxed one with products that are rounded.
-const { unfuse } = await import("../build/unfuse.js");
+const { unfuse } = await import("../build/lower-fma.js");
 writeFileSync("build/simd.wasm", unfuse(readFileSync("build/relaxed.wasm")));
 if (process.argv.includes("--wasm")) process.exit();
 
@@ -109,32 +112,23 @@ const hostLoadsWasm = (suffixes) => ({
   },
 });
 
-/** What each entry with types is made from; what several need becomes files of its own in dist/shared/. */
-const typed = {
-  index: "src/index.ts",
-  core: "src/core.ts",
-  weights: "src/weightsapi.ts",
-  quantized: "src/quantized.ts",
-  threads: "src/threads.ts",
-  shards: "src/shards.ts",
-  reference: "src/reference/index.ts",
-  doctor: "src/doctor.ts",
+/** What each file of dist/ is made from; what several need becomes files of its own in dist/shared/. */
+const bundles = FILES.filter(({ worker }) => !worker);
+const sourcesOf = {
+  ...Object.fromEntries(bundles.map(({ name, source }) => [name, source])),
+  "doctor-page": "src/entries/doctor-page.ts",
 };
-const workers = { worker: "src/worker.ts", "shards-worker": "src/shardworker.ts" };
-const entries = { ...typed, "doctor-page": "src/doctorpage.ts" };
-const suffixes = { workerd: "", "edge-light": "?module" };
-const hosted = { index: "index", quantized: "quantized", threads: "threadless", shards: "shards" };
-for (const host of Object.keys(suffixes))
-  for (const [entry, source] of Object.entries(hosted)) entries[`${entry}.${host}`] = `src/${source}.ts?${host}`;
+for (const host of Object.keys(HOSTS))
+  for (const { name, hosted } of bundles) if (hosted) sourcesOf[`${name}.${host}`] = `${hosted}?${host}`;
 
 rmSync("dist", { recursive: true, force: true });
 const { outputFiles } = await build({
   ...common,
-  entryPoints: Object.entries(entries).map(([out, source]) => ({ in: source, out })),
+  entryPoints: Object.entries(sourcesOf).map(([out, source]) => ({ in: source, out })),
   outdir: "dist",
   splitting: true,
   chunkNames: "shared/[hash]",
-  plugins: [hostLoadsWasm(suffixes), carriesWasm],
+  plugins: [hostLoadsWasm(HOSTS), carriesWasm],
   loader: { ".txt": "text" },
   write: false,
 });
@@ -142,7 +136,7 @@ const { outputFiles } = await build({
 await build({
   ...common,
   platform: "node",
-  entryPoints: ["src/cli.ts"],
+  entryPoints: ["src/cli/main.ts"],
   outfile: "dist/cli.js",
   plugins: [carriesWasm],
   loader: { ".txt": "text" },
@@ -154,20 +148,20 @@ for (const { path, text } of outputFiles) writeFileSync(path, text.replaceAll(BA
 for (const target of ["simd", ...modules.map((module) => module.target)])
   copyFileSync(`build/${target}.wasm`, `dist/${target}.wasm`);
 // The same code on memory that threads share.
-const { shareMemory } = await import("../build/sharememory.js");
+const { shareMemory } = await import("../build/shared-memory.js");
 for (const name of ["simd", "relaxed"])
   writeFileSync(`dist/${name}-threads.wasm`, shareMemory(readFileSync(`build/${name}.wasm`)));
 const { version } = JSON.parse(readFileSync("package.json", "utf8"));
-writeFileSync("dist/doctor.html", readFileSync("src/doctor.html", "utf8").replace("{version}", version));
+writeFileSync("dist/doctor.html", readFileSync("src/entries/doctor.html", "utf8").replace("{version}", version));
 copyFileSync("build/worker.txt", "dist/worker.js");
 copyFileSync("build/shard.txt", "dist/shards-worker.js");
 chmodSync("dist/cli.js", 0o755);
 
 run(bin("typescript", "bin/tsc"), "-p", "tsconfig.build.json");
-flattenTypes("build/types", "dist", { ...typed, ...workers });
+flattenTypes("build/types", "dist", Object.fromEntries(FILES.map(({ name, source }) => [name, source])));
 // Deno and JSR do not look for declarations beside a file: it has to name them.
-for (const entry of Object.keys({ ...typed, ...workers })) {
-  const file = `dist/${entry}.js`;
-  writeFileSync(file, `/* @ts-self-types="./${entry}.d.ts" */${readFileSync(file, "utf8")}`);
+for (const { name } of FILES) {
+  const file = `dist/${name}.js`;
+  writeFileSync(file, `/* @ts-self-types="./${name}.d.ts" */${readFileSync(file, "utf8")}`);
 }
 writeFileSync(BUILT, "");

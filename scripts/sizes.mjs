@@ -6,6 +6,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 import { build } from "esbuild";
+import { FILES } from "./entries.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..");
 
@@ -23,18 +24,16 @@ async function bundled(entry, names) {
   return outputFiles[0].contents;
 }
 
+const [whole, ...others] = FILES.filter(({ worker }) => !worker);
 const imports = [
-  { what: "headwise, all of it with both builds", entry: "headwise", budget: 48 },
+  { what: "headwise, all of it with both builds", entry: "headwise", budget: whole.budget },
   { what: "scaledDotProductAttention alone", entry: "headwise", names: "scaledDotProductAttention", budget: 25 },
   {
     what: "loadKernels, scaledDotProductAttention",
     entry: "headwise",
     names: "loadKernels, scaledDotProductAttention",
   },
-  ...["core", "weights", "quantized", "threads", "shards", "reference", "doctor"].map((name) => ({
-    what: `headwise/${name}`,
-    entry: `headwise/${name}`,
-  })),
+  ...others.map(({ name, budget }) => ({ what: `headwise/${name}`, entry: `headwise/${name}`, budget })),
 ];
 const modules = readdirSync(join(root, "dist")).filter((file) => file.endsWith(".wasm"));
 

@@ -19,7 +19,7 @@ const USE = /(?<![\w$.])[A-Za-z_$][\w$]*(?!\??:|[\w$])/g;
  * Writes `<out>/<entry>.d.ts`.
  * @param {string} folder Where tsc wrote.
  * @param {string} out
- * @param {Record<string, string>} entries The source of each: { index: "src/index.ts" }. The first is the one that others import.
+ * @param {Record<string, string>} entries The source of each: { index: "src/entries/index.ts" }. The first is the one that others import.
  */
 export function flattenTypes(folder, out, entries) {
   const known = new Map();

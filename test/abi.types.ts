@@ -1,6 +1,6 @@
 // What the compiler must refuse about kernels. `tsc` checks this file; an unused @ts-expect-error fails it.
 
-import type { AttentionShapePtr, F32Ptr, KernelTable, PagesPtr, Reference, U8Ptr } from "../src/abi.ts";
+import type { AttentionShapePtr, F32Ptr, KernelTable, PagesPtr, Reference, U8Ptr } from "../src/wasm/abi.ts";
 
 declare const table: KernelTable;
 declare const f32: F32Ptr;

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { cosine, exp, LARGEST_ANGLE, ln, pow, sine } from "../src/arithmetic.ts";
+import { cosine, exp, LARGEST_ANGLE, ln, pow, sine } from "../src/util/math.ts";
 import { approximate, exactExp, exactLn, exactTurn, fixed, LN2, ONE, over, PI, randoms, times } from "./exact.ts";
 
 /** The distance between neighbouring float64 around x. */

@@ -19,11 +19,10 @@ import { delimiter, dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { attend, createAttention, type StoredTensor, type Tensor } from "../src/core.ts";
-import { HeadwiseError } from "../src/errors.ts";
-import { createProgress, sizeText } from "../src/progress.ts";
-import { quantizeReport } from "../src/quantized.ts";
-import { isLinearName, PIECE_BYTES, PIECE_ELEMENTS, quantizeFile } from "../src/quantizefile.ts";
+import { createProgress, sizeText } from "../src/cli/progress.ts";
+import { isLinearName, PIECE_BYTES, PIECE_ELEMENTS, quantizeFile } from "../src/cli/quantize-file.ts";
+import { attend, createAttention, type StoredTensor, type Tensor } from "../src/entries/core.ts";
+import { quantizeReport } from "../src/entries/quantized.ts";
 import {
   fileSource,
   fromHfConfig,
@@ -34,7 +33,8 @@ import {
   toFloats,
   type WritableTensor,
   writeSafetensors,
-} from "../src/weightsapi.ts";
+} from "../src/entries/weights.ts";
+import { HeadwiseError } from "../src/util/errors.ts";
 import { createRandom, floats } from "./kernels/harness.ts";
 import { firstDifference, kernelsOf } from "./layers.ts";
 

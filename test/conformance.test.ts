@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { loadKernels } from "../src/core.ts";
+import { loadKernels } from "../src/entries/core.ts";
 import { Case, readIndex } from "./conformance/case.ts";
 import { compareOutcome, firstDifference } from "./conformance/compare.ts";
 import { quantDecoderAttention, quantMatMul } from "./conformance/quantised.ts";

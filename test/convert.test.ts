@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { convertToGqa } from "../src/convert.ts";
-import type { MatrixLayout } from "../src/pack.ts";
-import type { Tensor } from "../src/tensor.ts";
+import { convertToGqa } from "../src/models/convert-gqa.ts";
+import type { MatrixLayout } from "../src/tensor/matrix.ts";
+import type { Tensor } from "../src/tensor/tensor.ts";
 
 /** [outputs, inputs] with element f(output, input), or its transpose. */
 function matrix(outputs: number, inputs: number, layout: MatrixLayout, f: (o: number, i: number) => number): Tensor {

@@ -46,7 +46,9 @@ function saidBy(code: string): (string | undefined)[] {
 const documents = ["README.md", ...readdirSync(join(root, "docs")).map((name) => `docs/${name}`)].filter((file) =>
   file.endsWith(".md"),
 );
-const sources = readdirSync(join(root, "src")).filter((file) => file.endsWith(".ts") && !file.endsWith(".d.ts"));
+const sources = readdirSync(join(root, "src"), { recursive: true, encoding: "utf8" }).filter(
+  (file) => file.endsWith(".ts") && !file.endsWith(".d.ts") && !file.startsWith("reference/"),
+);
 const examples = [...documents.flatMap(blocksOf), ...sources.map((file) => `src/${file}`).flatMap(examplesOf)];
 const fileOf = (i: number) => join(folder, `example-${i}.ts`);
 
@@ -82,7 +84,7 @@ test.each(running)("%s runs and prints what it says", async (_name, code, i) => 
 });
 
 test("every example type-checks", () => {
-  const config = { extends: "../../tsconfig.json", include: ["*.ts", "../../src/wasm.d.ts"] };
+  const config = { extends: "../../tsconfig.json", include: ["*.ts", "../../src/entries/assets.d.ts"] };
   const compilerOptions = { noUnusedLocals: false };
   writeFileSync(join(folder, "tsconfig.json"), JSON.stringify({ ...config, compilerOptions }));
   const tsc = join(root, "node_modules/typescript/bin/tsc");
@@ -98,10 +100,10 @@ test("every example type-checks", () => {
 
 test("every public function has an example of its own", async () => {
   const doors = [
-    await import("../src/index.ts"),
-    await import("../src/core.ts"),
-    await import("../src/threads.ts"),
-    await import("../src/weightsapi.ts"),
+    await import("../src/entries/index.ts"),
+    await import("../src/entries/core.ts"),
+    await import("../src/entries/threads.ts"),
+    await import("../src/entries/weights.ts"),
   ];
   const names = new Set(doors.flatMap((door) => Object.keys(door)));
   const code = sources.map((file) => read(`src/${file}`)).join("\n");
@@ -119,12 +121,12 @@ test("every public function has an example of its own", async () => {
 });
 
 test.each([
-  ["AttentionConfig", "src/config.ts"],
-  ["AttendOptions", "src/call.ts"],
-  ["AttendAsyncOptions", "src/attendasync.ts"],
-  ["SdpaOptions", "src/sdpa.ts"],
-  ["MaskOptions", "src/mask.ts"],
-  ["PlacementOptions", "src/positions.ts"],
+  ["AttentionConfig", "src/attention/config.ts"],
+  ["AttendOptions", "src/forward/call.ts"],
+  ["AttendAsyncOptions", "src/api/attend-async.ts"],
+  ["SdpaOptions", "src/api/sdpa.ts"],
+  ["MaskOptions", "src/attention/mask.ts"],
+  ["PlacementOptions", "src/attention/positions.ts"],
 ])("the README's tables have every field of %s", (name, file) => {
   const body = read(file).match(new RegExp(`^export interface ${name}\\b[^{]*\\{\\n([\\s\\S]*?)^\\}`, "m"))?.[1] ?? "";
   const fields = Array.from(body.matchAll(/^ {2}readonly (\w+)\??:/gm), ([, field]) => field as string);

@@ -4,14 +4,14 @@ import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, test, vi } from "vitest";
-import { placeAttention } from "../src/attentionwork.ts";
-import { columnsText } from "../src/columns.ts";
-import { scaledDotProductAttention, selfTest } from "../src/core.ts";
-import { type Diagnosis, diagnose, diagnosisText, type Headwise } from "../src/doctor.ts";
-import { HeadwiseError } from "../src/errors.ts";
-import { peakModule, startPeak } from "../src/peak.ts";
-import { placeProjection } from "../src/projection.ts";
-import { median, timeLoads } from "../src/timing.ts";
+import { columnsText } from "../src/cli/text.ts";
+import { placeAttention } from "../src/diagnostics/attention-work.ts";
+import { type Diagnosis, diagnose, diagnosisText, type Headwise } from "../src/diagnostics/doctor.ts";
+import { placeProjection } from "../src/diagnostics/linear-work.ts";
+import { peakModule, startPeak } from "../src/diagnostics/peak.ts";
+import { median, timeLoads } from "../src/diagnostics/timing.ts";
+import { scaledDotProductAttention, selfTest } from "../src/entries/core.ts";
+import { HeadwiseError } from "../src/util/errors.ts";
 import { kernelsOf, shippedBuilds } from "./layers.ts";
 
 const built = fileURLToPath(new URL("../dist/cli.js", import.meta.url));
@@ -99,7 +99,7 @@ describe("info", () => {
 });
 
 describe("bench", () => {
-  afterEach(() => void vi.doUnmock("../src/startkernels.ts"));
+  afterEach(() => void vi.doUnmock("../src/cli/load-kernels.ts"));
 
   test("kernels that have started are given back when others do not start", async () => {
     const kernels = await kernelsOf("simd");
@@ -107,8 +107,8 @@ describe("bench", () => {
       .fn()
       .mockResolvedValueOnce(kernels)
       .mockRejectedValue(new HeadwiseError("NO_SIMD", "no more"));
-    vi.doMock("../src/startkernels.ts", () => ({ startKernels }));
-    const { bench } = await import("../src/benchcommand.ts");
+    vi.doMock("../src/cli/load-kernels.ts", () => ({ startKernels }));
+    const { bench } = await import("../src/cli/bench.ts");
     await expect(bench(["--shape", "linear", "--threads", "1"], version)).rejects.toThrow("no more");
     expect([startKernels.mock.calls.length, kernels.released]).toEqual([2, true]);
   });
@@ -395,7 +395,7 @@ describe("timing", () => {
 describe("the page", () => {
   afterEach(() => {
     vi.unstubAllGlobals();
-    vi.doUnmock("../src/doctor.ts");
+    vi.doUnmock("../src/diagnostics/doctor.ts");
   });
 
   test("says what the policy refused in this run, not in earlier ones", async () => {
@@ -420,8 +420,8 @@ describe("the page", () => {
       refuse({ effectiveDirective: "worker-src", blockedURI: `blob-${++runs}` });
       return { ok: true };
     };
-    vi.doMock("../src/doctor.ts", () => ({ diagnose, diagnosisText: () => "text" }));
-    await import("../src/doctorpage.ts");
+    vi.doMock("../src/diagnostics/doctor.ts", () => ({ diagnose, diagnosisText: () => "text" }));
+    await import("../src/entries/doctor-page.ts");
     const report = find("report");
     await vi.waitFor(() => expect(report?.dataset.ok).toBe("true"), 5000);
     expect(report?.textContent).toBe("text\npolicy     worker-src refused blob-1");

@@ -6,7 +6,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { expect, test, vi } from "vitest";
 
-import * as core from "../src/core.ts";
+import * as core from "../src/entries/core.ts";
 import {
   type Attention,
   type Cache,
@@ -14,12 +14,12 @@ import {
   HeadwiseError,
   type HeadwiseErrorCode,
   type Tensor,
-} from "../src/core.ts";
+} from "../src/entries/core.ts";
 
-import { loadKernels } from "../src/index.ts";
-import { loadKernels as loadThreadless } from "../src/threadless.ts";
-import { loadKernels as loadThreads } from "../src/threads.ts";
-import * as weightsapi from "../src/weightsapi.ts";
+import { loadKernels } from "../src/entries/index.ts";
+import { loadKernels as loadThreads } from "../src/entries/threads.ts";
+import { loadKernels as loadThreadless } from "../src/entries/threads-single.ts";
+import * as weightsapi from "../src/entries/weights.ts";
 import { firstDifference, kernelsOf } from "./layers.ts";
 
 type Loose<T = unknown> = (...args: readonly unknown[]) => T;

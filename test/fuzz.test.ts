@@ -3,9 +3,9 @@
 
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import * as core from "../src/core.ts";
-import { HeadwiseError, type Kernels, type Tensor } from "../src/core.ts";
-import * as weightsapi from "../src/weightsapi.ts";
+import * as core from "../src/entries/core.ts";
+import { HeadwiseError, type Kernels, type Tensor } from "../src/entries/core.ts";
+import * as weightsapi from "../src/entries/weights.ts";
 import { text, u32, writeGguf } from "./gguf-writer.ts";
 import { createRandom, floats } from "./kernels/harness.ts";
 import { firstDifference, kernelsOf, matrix } from "./layers.ts";

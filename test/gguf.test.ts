@@ -2,8 +2,8 @@
 
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { HeadwiseError } from "../src/core.ts";
-import { type ByteSource, openGguf, toFloats } from "../src/weightsapi.ts";
+import { HeadwiseError } from "../src/entries/core.ts";
+import { type ByteSource, openGguf, toFloats } from "../src/entries/weights.ts";
 import {
   Bytes,
   bool,

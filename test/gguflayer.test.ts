@@ -9,7 +9,7 @@ import {
   HeadwiseError,
   ropeTables,
   type Tensor,
-} from "../src/core.ts";
+} from "../src/entries/core.ts";
 import {
   type ByteSource,
   type GgufWeights,
@@ -19,7 +19,7 @@ import {
   readGgufLayer,
   toFloats,
   writeSafetensors,
-} from "../src/weightsapi.ts";
+} from "../src/entries/weights.ts";
 import {
   bool,
   bytesOf,

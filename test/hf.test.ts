@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { alibiSlopes } from "../src/config.ts";
-import { HeadwiseError } from "../src/errors.ts";
-import { fromHfConfig, type HfAttentionConfig } from "../src/hf.ts";
+import { alibiSlopes } from "../src/attention/config.ts";
+import { fromHfConfig, type HfAttentionConfig } from "../src/models/hf/config.ts";
+import { HeadwiseError } from "../src/util/errors.ts";
 
 const half = "half" as const;
 const llama = {

@@ -1,145 +1,29 @@
-// The rules of the house that neither compiler checks: which way imports point, and who may touch what.
+// The rules that neither compiler checks: which way imports point, and who may name what.
 
 import { readdirSync, readFileSync } from "node:fs";
-import { dirname, join, relative } from "node:path";
+import { dirname, join } from "node:path";
 import { expect, test } from "vitest";
+import { staleCopies } from "../scripts/entries.mjs";
+import { KERNEL_ARITY } from "../src/wasm/abi.ts";
 import { wasmOf } from "./modules.ts";
 
 const root = join(import.meta.dirname, "..");
 
-/** Floors from the ground up. A file may import from lower floors, and on floors 1 to 3 from what stands before it. */
-const FLOORS: readonly (readonly string[])[] = [
-  ["abi", "arithmetic", "bytes", "digest", "noise", "errors", "warn", "floats", "npy"],
-  [
-    "lifetime",
-    "signal",
-    "steps",
-    "turn",
-    "tensor",
-    "memory",
-    "rotary",
-    "permute",
-    "header",
-    "headertext",
-    "deviation",
-    "control",
-    "ranges",
-    "http",
-    "tensorfile",
-    "ggufheader",
-  ],
-  [
-    "pack",
-    "formats",
-    "cacheformats",
-    "blocknotes",
-    "matrix",
-    "quantize",
-    "strided",
-    "config",
-    "unfuse",
-    "mask",
-    "positions",
-    "rows",
-    "sharememory",
-    "compile",
-    "instantiate",
-    "choose",
-    "dots",
-    "kernels",
-    "hosts",
-    "team",
-    "safetensors",
-    "families",
-    "parts",
-    "weights",
-    "fused",
-    "hf",
-    "convert",
-    "gguf",
-    "architectures",
-    "ggufconfig",
-    "gguflayer",
-    "quantizefile",
-  ],
-  [
-    "dots",
-    "packer",
-    "linear",
-    "layer",
-    "attention",
-    "pages",
-    "aging",
-    "cache",
-    "call",
-    "segment",
-    "scratch",
-    "chunk",
-    "forward",
-    "sdpaforward",
-    "tiles",
-    "cutlinears",
-    "cuts",
-    "crew",
-    "shardcut",
-    "shard",
-    "shardpool",
-    "sharded",
-  ],
-  [
-    "attend",
-    "attendmany",
-    "attendasync",
-    "attendsharded",
-    "sdpa",
-    "heads",
-    "plan",
-    "cachepages",
-    "quantizereport",
-    "projection",
-  ],
-  [
-    "selftest",
-    "urlsource",
-    "modulefile",
-    "api",
-    "weightsapi",
-    "core",
-    "index",
-    "quantized",
-    "spawn",
-    "worker",
-    "threads",
-    "threadless",
-    "shardworker",
-    "shards",
-    "progress",
-    "timing",
-    "peak",
-    "attentionwork",
-    "doctor",
-    "doctorpage",
-    "columns",
-    "commandline",
-    "surroundings",
-    "startkernels",
-    "layerfile",
-    "layerrun",
-    "benchworks",
-    "infocommand",
-    "runcommand",
-    "benchcommand",
-    "quantizecommand",
-    "reportcommand",
-    "cli",
-  ],
+/** The folders of src/, bottom to top: a file imports its own folder or one that stands before it. */
+const ORDER = [
+  ...["util", "tensor", "platform", "wasm", "linear", "attention", "cache", "forward", "api", "diagnostics"],
+  ...["files", "models", "threads", "shards", "entries", "cli"],
 ];
-const ROADS = 4;
 
-interface Import {
-  readonly from: string;
-  readonly to: string;
-}
+/** The folders of assembly/ and those that each may import, besides itself and the files that lie in the root. */
+const KERNEL_FOLDERS: Readonly<Record<string, readonly string[]>> = {
+  math: [],
+  linear: ["math"],
+  cache: ["math"],
+  pointwise: ["math"],
+  attention: ["math", "linear", "cache", "pointwise"],
+  unfused: ["math", "linear", "cache", "pointwise"],
+};
 
 function filesOf(folder: string): string[] {
   return readdirSync(join(root, folder), { recursive: true, encoding: "utf8" })
@@ -147,96 +31,146 @@ function filesOf(folder: string): string[] {
     .map((file) => join(folder, file));
 }
 
-function importsOf(file: string): Import[] {
-  const text = readFileSync(join(root, file), "utf8");
-  return Array.from(text.matchAll(/^(?:import|export)\b[^;]*?from "(\.[^"]+)";/gms), ([, path]) => ({
-    from: file,
-    to: relative(root, join(root, dirname(file), path as string)),
-  }));
+const readText = (file: string) => readFileSync(join(root, file), "utf8");
+
+/** A file without comments and without the text of its strings. */
+const codeOf = (file: string) =>
+  readText(file).replace(/\/\*[\s\S]*?\*\/|\/\/.*|"(?:[^"\\\n]|\\.)*"/g, (found) => (found[0] === '"' ? '""' : ""));
+
+/** What a file imports, `import()` included, by path from the root. */
+function importsOf(file: string): string[] {
+  return Array.from(readText(file).matchAll(/(?:\bfrom|\bimport\()\s*"(\.[^"]+)"/g), ([, path]) => {
+    const target = join(dirname(file), path as string);
+    return file.startsWith("assembly/") ? `${target}.ts` : target;
+  });
 }
 
-/** A file without its comments. */
-function codeOf(file: string): string {
-  return readFileSync(join(root, file), "utf8").replace(/\/\*[\s\S]*?\*\/|\/\/.*/g, "");
+/** Arrows that `isWrong` says must not be. */
+function wrongImports(files: readonly string[], isWrong: (from: string, to: string) => boolean): string[] {
+  return files.flatMap((from) =>
+    importsOf(from)
+      .filter((to) => isWrong(from, to))
+      .map((to) => `${from} -> ${to}`),
+  );
 }
 
-const sources = filesOf("src");
-const nameOf = (file: string) => file.replace(/^src\//, "").replace(/\.ts$/, "");
-const floorOf = (file: string) => FLOORS.findIndex((names) => names.includes(nameOf(file)));
+/** One circle of imports among files, if there is any. */
+function findCircle(files: readonly string[]): string {
+  const done = new Set<string>();
+  const visit = (file: string, path: readonly string[]): string => {
+    if (path.includes(file)) return [...path.slice(path.indexOf(file)), file].join(" -> ");
+    if (done.has(file) || !files.includes(file)) return "";
+    for (const next of importsOf(file)) {
+      const circle = visit(next, [...path, file]);
+      if (circle !== "") return circle;
+    }
+    done.add(file);
+    return "";
+  };
+  for (const file of files) {
+    const circle = visit(file, []);
+    if (circle !== "") return circle;
+  }
+  return "";
+}
 
-test("every file of src/ stands on a floor", () => {
-  const homeless = sources.filter((file) => !file.startsWith("src/reference/") && floorOf(file) < 0);
-  expect(homeless).toEqual([]);
-  const missing = FLOORS.flat().filter((name) => !sources.includes(`src/${name}.ts`));
-  expect(missing).toEqual([]);
+const sources = filesOf("src").filter((file) => !file.startsWith("src/reference/"));
+const twins = filesOf("src/reference");
+const kernels = filesOf("assembly");
+const folderOf = (file: string) => file.split("/").slice(1, -1)[0] ?? "";
+const isIn = (...places: string[]) => {
+  return (file: string) => places.some((place) => file === `src/${place}.ts` || file.startsWith(`src/${place}/`));
+};
+
+test("every file of src/ lies in a folder of the order", () => {
+  expect(sources.filter((file) => !ORDER.includes(folderOf(file)))).toEqual([]);
 });
 
-test("imports point down", () => {
-  const wrong = sources
-    .filter((file) => !file.startsWith("src/reference/"))
-    .flatMap(importsOf)
-    .filter(({ from, to }) => {
-      if (to === "assembly/layout.ts") return false;
-      if (to.startsWith("build/")) return floorOf(from) !== FLOORS.length - 1;
-      if (!to.startsWith("src/") || to.startsWith("src/reference/")) return true;
-      const [here, there] = [floorOf(from), floorOf(to)];
-      if (there !== here) return there > here;
-      if (here === ROADS) return true;
-      const names = FLOORS[here] as readonly string[];
-      return names.indexOf(nameOf(to)) >= names.indexOf(nameOf(from));
-    });
+test("a file of src/ imports its own folder or one before it in the order", () => {
+  const wrong = wrongImports(sources, (from, to) => {
+    if (to === "assembly/layout.ts") return false;
+    if (to.startsWith("build/")) return folderOf(from) !== "entries";
+    if (!to.startsWith("src/") || to.startsWith("src/reference/")) return true;
+    return ORDER.indexOf(folderOf(to)) > ORDER.indexOf(folderOf(from));
+  });
   expect(wrong).toEqual([]);
 });
 
-test("twins know the ABI's types, each other and nothing else", () => {
-  const wrong = sources
-    .filter((file) => file.startsWith("src/reference/"))
-    .flatMap(importsOf)
-    .filter(
-      ({ to }) =>
-        !to.startsWith("src/reference/") && !["src/abi.ts", "src/config.ts", "assembly/layout.ts"].includes(to),
-    );
+test("files of api/ do not import each other, and only cli/ imports entries/", () => {
+  const wrong = wrongImports(sources, (from, to) =>
+    to.startsWith("src/api/")
+      ? from.startsWith("src/api/")
+      : to.startsWith("src/entries/") && !["entries", "cli"].includes(folderOf(from)),
+  );
   expect(wrong).toEqual([]);
 });
 
-test("kernels import only the helpers below them", () => {
-  const helpers = ["simd", "exp", "half", "codes", "types", "layout", "page", "mask", "packed"];
-  const integers = ["integers", "integers_pairs", "integers_bytes", "integers_wide", "integers_rows"];
-  const wrong = filesOf("assembly")
-    .filter((file) => !["index", "weights", "caches"].some((entry) => file === `assembly/${entry}.ts`))
-    .flatMap(importsOf)
-    .filter(({ from, to }) => {
-      const [here, there] = [from, to].map((file) => file.replace(/^assembly\//, "").replace(/\.ts$/, "")) as [
-        string,
-        string,
-      ];
-      return ![...helpers, ...integers].includes(there) && !there.startsWith(`${here.split("_")[0]}_`);
-    });
-  expect(wrong).toEqual([]);
+test.each([
+  ["src", [...sources, ...twins]],
+  ["assembly", kernels],
+  ["bench", filesOf("bench").filter((file) => !file.includes("node_modules"))],
+])("%s has no circle of imports", (_, files) => {
+  expect(findCircle(files)).toBe("");
 });
 
-/** What only one file (or floor) may say. */
-const OWNED: readonly [what: RegExp, owners: (file: string) => boolean][] = [
-  [/\bbuffer\.byteLength|\.grow\(/, (file) => file === "src/memory.ts"],
+test("twins import the ABI's types and each other, and nothing else", () => {
+  const others = ["src/wasm/abi.ts", "src/attention/config.ts", "assembly/layout.ts"];
+  expect(wrongImports(twins, (_, to) => !to.startsWith("src/reference/") && !others.includes(to))).toEqual([]);
+});
+
+test("kernels import their own folder, the files in the root, and the folders below", () => {
+  const wrong = wrongImports(
+    kernels.filter((file) => folderOf(file) !== ""),
+    (from, to) => {
+      const [here, there] = [folderOf(from), folderOf(to)];
+      return there !== "" && there !== here && !KERNEL_FOLDERS[here]?.includes(there);
+    },
+  );
+  expect(wrong).toEqual([]);
+  expect(kernels.map(folderOf).filter((folder) => folder !== "" && !(folder in KERNEL_FOLDERS))).toEqual([]);
+});
+
+/** The name of any kernel, whatever the variable is called that holds the table. */
+const KERNEL = new RegExp(`\\b(?:${Object.values(KERNEL_ARITY).flatMap(Object.keys).join("|")})\\b`);
+
+/** What only some files may name. */
+const OWNED: readonly [name: string, what: RegExp, owners: (file: string) => boolean][] = [
+  ["the size of memory", /\bbuffer\.byteLength|\.grow\(/, isIn("wasm/memory")],
   [
+    "instances of WebAssembly",
     /new WebAssembly\.(Instance|Memory)\b|WebAssembly\.instantiate/,
-    (file) => ["src/instantiate.ts", "src/sharememory.ts", "src/peak.ts", "src/worker.ts"].includes(file),
+    isIn("wasm/instantiate", "wasm/shared-memory", "diagnostics/peak", "entries/worker"),
   ],
-  [/\btable\.\w+_(f32|f16|q8|q4|rows)\(/, (file) => [3, 4].includes(floorOf(file))],
-  [/\bfetch\(|from "node:|import\.meta|process\./, (file) => floorOf(file) === FLOORS.length - 1],
-  [/Math\.(sin|cos|tan|pow|exp|expm1|log|log2|log10|log1p|tanh|sinh|cosh|hypot|cbrt|atan|atan2)\b/, () => false],
+  [
+    "a kernel",
+    KERNEL,
+    isIn(...["wasm", "linear", "cache", "forward", "threads"], "api/head-ops", "diagnostics/linear-work"),
+  ],
+  [
+    "the platform",
+    // In a type, globalThis asks what types there are, not what runs.
+    /(?<!typeof )\bglobalThis\b|\b(?:process|navigator|console)\b|\bimport\.meta\b|\bnode:/,
+    isIn("platform", "entries", "cli"),
+  ],
+  ["fetch", /\bfetch\(/, isIn("files/url-source", "entries", "cli")],
+  [
+    "functions whose last bits differ between engines",
+    /Math\.(sin|cos|tan|pow|exp|expm1|log|log2|log10|log1p|tanh|sinh|cosh|hypot|cbrt|atan|atan2)\b/,
+    () => false,
+  ],
 ];
 
-test.each(OWNED)("%s is said only where it belongs", (what, owners) => {
-  const wrong = sources
-    .filter((file) => !file.startsWith("src/reference/") && !owners(file))
-    .filter((file) => what.test(codeOf(file)));
-  expect(wrong).toEqual([]);
+test.each(OWNED)("%s: only its owners name it", (_, what, owners) => {
+  expect(sources.filter((file) => !owners(file) && what.test(codeOf(file)))).toEqual([]);
+});
+
+test("package.json, jsr.json and tsconfig.json repeat the list of entries", () => {
+  expect(staleCopies(false)).toEqual([]);
 });
 
 test("only simd.ts asks which build it is", () => {
-  const asking = filesOf("assembly").filter((file) => readFileSync(join(root, file), "utf8").includes("ASC_FEATURE_"));
-  expect(asking).toEqual(["assembly/simd.ts"]);
+  const asking = kernels.filter((file) => readText(file).includes("ASC_FEATURE_"));
+  expect(asking).toEqual(["assembly/math/simd.ts"]);
 });
 
 test.each(["weights-", "caches-"])("%ssimd holds no relaxed instruction, %srelaxed does", (part) => {
@@ -266,7 +200,7 @@ function load(name: string): { readonly HEAP_BASE: WebAssembly.Global } {
 }
 
 test("no file of src/ or assembly/ is longer than 300 lines", () => {
-  const lines = (file: string) => readFileSync(join(root, file), "utf8").split("\n").length - 1;
-  const long = [...sources, ...filesOf("assembly")].filter((file) => file !== "src/abi.ts" && lines(file) > 300);
+  const lines = (file: string) => readText(file).split("\n").length - 1;
+  const long = [...sources, ...twins, ...kernels].filter((file) => file !== "src/wasm/abi.ts" && lines(file) > 300);
   expect(long).toEqual([]);
 });

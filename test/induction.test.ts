@@ -8,7 +8,7 @@ import { argmax } from "../examples/induction/accuracy.ts";
 import { createDecoder, type Decoder } from "../examples/induction/decoder.ts";
 import { heatMap, sideBySide } from "../examples/induction/heatmap.ts";
 import { scoreHead } from "../examples/induction/scores.ts";
-import type { Tensor } from "../src/core.ts";
+import type { Tensor } from "../src/entries/core.ts";
 import { firstDifference, kernelsOf, shippedBuilds } from "./layers.ts";
 
 const model = (file: string) => new URL(`../model/${file}`, import.meta.url);

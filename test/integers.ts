@@ -1,7 +1,7 @@
 // Projections of integers by the twins alone: what a layer must give, whatever its build, its tiles and its road.
 
-import type { StoredTensor, Tensor, WeightFormat } from "../src/core.ts";
-import { blockOf, integerRowBytes, packedBytes, panelsOf } from "../src/pack.ts";
+import type { StoredTensor, Tensor, WeightFormat } from "../src/entries/core.ts";
+import { blockOf, integerRowBytes, packedBytes, panelsOf } from "../src/linear/formats.ts";
 import { reference } from "../src/reference/index.ts";
 import { readRow } from "../src/reference/integers.ts";
 

@@ -3,7 +3,6 @@
 import { readFileSync } from "node:fs";
 import relaxed from "../build/relaxed.wasm";
 import simd from "../build/simd.wasm";
-import type { Builds } from "../src/choose.ts";
 import {
   type Attention,
   type AttentionConfig,
@@ -13,10 +12,11 @@ import {
   loadKernels,
   type Tensor,
   type WeightOptions,
-} from "../src/core.ts";
-import { LIMITS, type Limits, loadThreaded } from "../src/crew.ts";
-import { quantized } from "../src/quantized.ts";
-import { findHost } from "../src/spawn.ts";
+} from "../src/entries/core.ts";
+import { quantized } from "../src/entries/quantized.ts";
+import { findHost } from "../src/platform/spawn.ts";
+import { LIMITS, type Limits, loadThreaded } from "../src/threads/load.ts";
+import type { Builds } from "../src/wasm/select-build.ts";
 import { createRandom, floats, type Random } from "./kernels/harness.ts";
 import { modulesOf, shippedBuilds } from "./modules.ts";
 

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { HeadwiseError } from "../src/errors.ts";
-import { aligned, LinearMemory } from "../src/memory.ts";
+import { HeadwiseError } from "../src/util/errors.ts";
+import { aligned, LinearMemory } from "../src/wasm/memory.ts";
 import { createRandom } from "./kernels/harness.ts";
 
 /** A memory whose bytes nobody has: it only counts, so that addresses beyond 2 GiB can be reached. */

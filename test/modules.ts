@@ -1,7 +1,7 @@
 // The modules of a build as it ships, for tests, the conformance runner and benchmarks.
 
 import { existsSync, readFileSync } from "node:fs";
-import type { Build, QuantizedKernels, QuantizedModules } from "../src/choose.ts";
+import type { Build, QuantizedKernels, QuantizedModules } from "../src/wasm/select-build.ts";
 
 export const shippedBuilds = ["simd", "relaxed"] as const;
 

@@ -15,10 +15,10 @@ import {
   plan,
   type Tensor,
   type WeightOptions,
-} from "../src/core.ts";
-import { WEIGHT_FORMATS } from "../src/pack.ts";
-import { attendSharded, createShardedAttention, createShardedCache } from "../src/shards.ts";
-import { quantizeTensor, type StoredFormat, toFloats } from "../src/weightsapi.ts";
+} from "../src/entries/core.ts";
+import { attendSharded, createShardedAttention, createShardedCache } from "../src/entries/shards.ts";
+import { quantizeTensor, type StoredFormat, toFloats } from "../src/entries/weights.ts";
+import { WEIGHT_FORMATS } from "../src/linear/formats.ts";
 import { projectByTwins } from "./integers.ts";
 import { createRandom, floats, type Random } from "./kernels/harness.ts";
 import {
@@ -318,7 +318,7 @@ test.each(shippedBuilds)("threads give the bits of one, for every format, on the
 });
 
 test("shards give the bits of one engine, for every format: a scale belongs to a row of all heads", async () => {
-  const { loadKernels } = await import("../src/index.ts");
+  const { loadKernels } = await import("../src/entries/index.ts");
   using kernels = await loadKernels({ quantized });
   const random = createRandom(77);
   const config = { dModel: 40, numHeads: 6, numKvHeads: 3, headDim: 12, valueDim: 10, causal: true };

@@ -1,7 +1,6 @@
 // Tensors in fewer bits, and files that keep them.
 
 import { expect, test } from "vitest";
-import { asBytes } from "../src/blocknotes.ts";
 import {
   type AttentionWeights,
   attend,
@@ -9,8 +8,7 @@ import {
   HeadwiseError,
   type StoredTensor,
   type Tensor,
-} from "../src/core.ts";
-import { narrowBf16, narrowF16, widenF16 } from "../src/reference/half.ts";
+} from "../src/entries/core.ts";
 import {
   convertToGqa,
   openSafetensors,
@@ -20,7 +18,9 @@ import {
   readSafetensorsIndex,
   toFloats,
   writeSafetensors,
-} from "../src/weightsapi.ts";
+} from "../src/entries/weights.ts";
+import { asBytes } from "../src/files/safetensors/quantization.ts";
+import { narrowBf16, narrowF16, widenF16 } from "../src/reference/half.ts";
 import { createRandom, floats } from "./kernels/harness.ts";
 import { firstDifference, kernelsOf, matrix, randomWeights } from "./layers.ts";
 

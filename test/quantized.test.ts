@@ -1,7 +1,6 @@
 // Kernels in modules: what those of floats refuse before anything changes, what `quantized` must be, and who may share it.
 
 import { expect, test } from "vitest";
-import type { QuantizedKernels } from "../src/choose.ts";
 import {
   attend,
   createAttention,
@@ -10,11 +9,12 @@ import {
   type Kernels,
   loadKernels,
   type StoredTensor,
-} from "../src/core.ts";
-import { loadKernels as loadDefault } from "../src/index.ts";
-import { quantizeReport } from "../src/quantized.ts";
-import { createShardedAttention } from "../src/shards.ts";
-import { loadKernels as loadThreads } from "../src/threads.ts";
+} from "../src/entries/core.ts";
+import { loadKernels as loadDefault } from "../src/entries/index.ts";
+import { quantizeReport } from "../src/entries/quantized.ts";
+import { createShardedAttention } from "../src/entries/shards.ts";
+import { loadKernels as loadThreads } from "../src/entries/threads.ts";
+import type { QuantizedKernels } from "../src/wasm/select-build.ts";
 import { createRandom, floats } from "./kernels/harness.ts";
 import { firstDifference, matrix, quantized, randomWeights, shippedBuilds } from "./layers.ts";
 import { modulesOf, quantizedOf, wasmOf } from "./modules.ts";

@@ -2,6 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
+import { DeviationSum, divergence } from "../src/diagnostics/error-stats.ts";
 import {
   type Attention,
   type AttentionConfig,
@@ -10,10 +11,9 @@ import {
   createAttention,
   createCache,
   type Kernels,
-} from "../src/core.ts";
-import { DeviationSum, divergence } from "../src/deviation.ts";
-import { type QuantizeTrial, quantizeReport } from "../src/quantized.ts";
-import { fromHfConfig, readAttentionWeights, readSafetensors, toFloats } from "../src/weightsapi.ts";
+} from "../src/entries/core.ts";
+import { type QuantizeTrial, quantizeReport } from "../src/entries/quantized.ts";
+import { fromHfConfig, readAttentionWeights, readSafetensors, toFloats } from "../src/entries/weights.ts";
 import { createRandom, floats } from "./kernels/harness.ts";
 import { kernelsOf, randomLayer, randomWeights, shippedBuilds } from "./layers.ts";
 

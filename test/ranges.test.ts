@@ -7,9 +7,7 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { HeadwiseError } from "../src/core.ts";
-import type { RangeFetch } from "../src/http.ts";
-import { readRange, readRanges } from "../src/ranges.ts";
+import { HeadwiseError } from "../src/entries/core.ts";
 import {
   type ByteSource,
   type BytesOrSource,
@@ -21,7 +19,9 @@ import {
   readSafetensors,
   urlSource,
   writeSafetensors,
-} from "../src/weightsapi.ts";
+} from "../src/entries/weights.ts";
+import { readRange, readRanges } from "../src/files/byte-source.ts";
+import type { RangeFetch } from "../src/files/http-source.ts";
 import { bytesOf, writeGguf } from "./gguf-writer.ts";
 
 const model = new URL("../model/induction.safetensors", import.meta.url);

@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
 import { PAGE } from "../assembly/layout.ts";
-import type { AttentionShape, Plain } from "../src/abi.ts";
-import type { CheckedConfig } from "../src/config.ts";
+import type { CheckedConfig } from "../src/attention/config.ts";
 import { attendReference, type ReferenceOptions, type ReferenceWeights } from "../src/reference/attend.ts";
 import { reference } from "../src/reference/index.ts";
 import { rotate } from "../src/reference/rotary.ts";
+import type { AttentionShape, Plain } from "../src/wasm/abi.ts";
 import { createRandom, floats, type Random } from "./kernels/harness.ts";
 
 const FAR = Number.POSITIVE_INFINITY;

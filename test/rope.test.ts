@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { bitsEach, toFloats } from "../src/floats.ts";
-import { permuteRope } from "../src/permute.ts";
-import { checkRope, type RopeWithDim, ropeTables } from "../src/rotary.ts";
+import { checkRope, type RopeWithDim, ropeTables } from "../src/attention/rope.ts";
+import { permuteRope } from "../src/models/permute-rope.ts";
+import { bitsEach, toFloats } from "../src/tensor/dtypes.ts";
 import { randoms } from "./exact.ts";
 
 const llama3 = { kind: "llama3", factor: 32, lowFreqFactor: 1, highFreqFactor: 4, originalMaxSeqLen: 8192 };

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { createRotary, type RopeWithDim, ropeFrequencies, ropeTables } from "../src/rotary.ts";
+import { createRotary, type RopeWithDim, ropeFrequencies, ropeTables } from "../src/attention/rope.ts";
 import { approximate, exactExp, exactLn, exactTurn, fixed, randoms } from "./exact.ts";
 
 const rope = (theta: number, dim: number, scaling?: unknown): RopeWithDim =>

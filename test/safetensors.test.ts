@@ -1,12 +1,12 @@
 import { expect, test } from "vitest";
-import { HeadwiseError } from "../src/errors.ts";
 import {
   readSafetensors,
   readSafetensorsIndex,
   type StoredTensor,
   toFloats,
   writeSafetensors,
-} from "../src/safetensors.ts";
+} from "../src/files/safetensors/safetensors.ts";
+import { HeadwiseError } from "../src/util/errors.ts";
 
 /** A file with this header text (or bytes), its true length or a wrong one, and so many bytes of data. */
 function fileOf(header: string | Uint8Array, data = 0, length?: bigint): Uint8Array {

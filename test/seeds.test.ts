@@ -11,7 +11,7 @@ import {
   scaledDotProductAttention,
   splitHeads,
   type Tensor,
-} from "../src/index.ts";
+} from "../src/entries/index.ts";
 import { type TorchLinear, TorchRandom } from "./torch-random.ts";
 
 // The figures that the five tutorials print. Inputs come from their seeds, drawn in the order of their text.

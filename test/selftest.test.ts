@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { selfTest } from "../src/core.ts";
-import { Digest } from "../src/digest.ts";
+import { Digest } from "../src/diagnostics/digest.ts";
+import { selfTest } from "../src/entries/core.ts";
 import { kernelsOf, shippedBuilds } from "./layers.ts";
 
 describe.each(shippedBuilds)("the self-test in the %s build", (build) => {

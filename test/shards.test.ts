@@ -13,8 +13,7 @@ import {
   createCache,
   type Kernels,
   loadKernels,
-} from "../src/index.ts";
-import { createSharded } from "../src/sharded.ts";
+} from "../src/entries/index.ts";
 import {
   type AttendShardedOptions,
   attendSharded,
@@ -22,7 +21,8 @@ import {
   createShardedCache,
   type ShardedAttention,
   type ShardOptions,
-} from "../src/shards.ts";
+} from "../src/entries/shards.ts";
+import { createSharded } from "../src/shards/attention.ts";
 import { createRandom, floats } from "./kernels/harness.ts";
 import { firstDifference, kernelsOf, matrix, randomWeights } from "./layers.ts";
 

@@ -2,7 +2,7 @@
 
 import { main } from "assemblyscript/asc";
 import { expect, test } from "vitest";
-import { shareMemory } from "../src/sharememory.ts";
+import { shareMemory } from "../src/wasm/shared-memory.ts";
 import { wasmOf } from "./modules.ts";
 
 test.each([

@@ -2,12 +2,12 @@
 // shared. And the protocol: every tile of every job runs once.
 
 import { expect, test } from "vitest";
-import { CACHE_SHAPE_BYTES, type KernelTable, NULL, storeAttentionShape, storeCacheShape } from "../src/abi.ts";
-import { KERNEL_NAMES, TILES } from "../src/control.ts";
-import { SHARES, shareKernels } from "../src/cuts.ts";
-import { LinearMemory, pointer } from "../src/memory.ts";
-import { blockOf, panelBytes, WEIGHT_FORMATS, type WeightFormat } from "../src/pack.ts";
-import type { Team } from "../src/team.ts";
+import { blockOf, panelBytes, WEIGHT_FORMATS, type WeightFormat } from "../src/linear/formats.ts";
+import { SHARES, shareKernels } from "../src/threads/parallel-kernels.ts";
+import type { Team } from "../src/threads/pool.ts";
+import { KERNEL_NAMES, TILES } from "../src/threads/work-queue.ts";
+import { CACHE_SHAPE_BYTES, type KernelTable, NULL, storeAttentionShape, storeCacheShape } from "../src/wasm/abi.ts";
+import { LinearMemory, pointer } from "../src/wasm/memory.ts";
 import { createRandom, floats, load } from "./kernels/harness.ts";
 import { firstDifference, threadedKernels } from "./layers.ts";
 

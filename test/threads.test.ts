@@ -2,15 +2,15 @@
 
 import { Worker } from "node:worker_threads";
 import { afterEach, describe, expect, test } from "vitest";
-import { attend, attendWithMaps } from "../src/attend.ts";
-import { createAttention } from "../src/attention.ts";
-import { createCache } from "../src/cache.ts";
-import type { AttentionConfig } from "../src/config.ts";
-import { LIMITS, loadThreaded } from "../src/crew.ts";
-import type { Kernels } from "../src/kernels.ts";
-import { scaledDotProductAttention } from "../src/sdpa.ts";
-import { selfTest } from "../src/selftest.ts";
-import { findHost } from "../src/spawn.ts";
+import { attend, attendWithMaps } from "../src/api/attend.ts";
+import { scaledDotProductAttention } from "../src/api/sdpa.ts";
+import { createAttention } from "../src/attention/attention.ts";
+import type { AttentionConfig } from "../src/attention/config.ts";
+import { createCache } from "../src/cache/cache.ts";
+import { selfTest } from "../src/diagnostics/self-test.ts";
+import { findHost } from "../src/platform/spawn.ts";
+import { LIMITS, loadThreaded } from "../src/threads/load.ts";
+import type { Kernels } from "../src/wasm/kernels.ts";
 import { createRandom, floats } from "./kernels/harness.ts";
 import {
   firstDifference,

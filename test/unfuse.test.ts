@@ -3,8 +3,8 @@
 import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { beforeAll, describe, expect, test } from "vitest";
-import { leb } from "../src/bytes.ts";
-import { unfuse } from "../src/unfuse.ts";
+import { leb } from "../src/util/bytes.ts";
+import { unfuse } from "../src/wasm/lower-fma.ts";
 import { compileBytes } from "./kernels/compile.ts";
 
 const bytesOf = (name: string) => new Uint8Array(readFileSync(new URL(`../build/${name}.wasm`, import.meta.url)));

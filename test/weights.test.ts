@@ -1,8 +1,9 @@
 import { expect, test } from "vitest";
-import { HeadwiseError } from "../src/errors.ts";
-import { readSafetensors, readSafetensorsIndex, writeSafetensors } from "../src/safetensors.ts";
-import type { Tensor } from "../src/tensor.ts";
-import { type AttentionWeights, readAttentionWeights, type WeightsConfig } from "../src/weights.ts";
+import type { AttentionWeights } from "../src/attention/weights.ts";
+import { readSafetensors, readSafetensorsIndex, writeSafetensors } from "../src/files/safetensors/safetensors.ts";
+import { readAttentionWeights, type WeightsConfig } from "../src/models/hf/weights.ts";
+import type { Tensor } from "../src/tensor/tensor.ts";
+import { HeadwiseError } from "../src/util/errors.ts";
 
 type Shapes = Readonly<Record<string, readonly number[]>>;
 

@@ -1,10 +1,10 @@
 // headwise's kernels for integer weights as the projections of a layer call them.
 
 import { LINEAR_SCRATCH } from "../../assembly/layout.ts";
-import { type F32Ptr, NULL, type U8Ptr } from "../../src/abi.ts";
-import type { Kernels } from "../../src/index.ts";
-import { pointer } from "../../src/memory.ts";
-import { integerRowBytes, packedBytes, panelsOf } from "../../src/pack.ts";
+import type { Kernels } from "../../src/entries/index.ts";
+import { integerRowBytes, packedBytes, panelsOf } from "../../src/linear/formats.ts";
+import { type F32Ptr, NULL, type U8Ptr } from "../../src/wasm/abi.ts";
+import { pointer } from "../../src/wasm/memory.ts";
 import { q4Blocks, toFloats } from "./integers.ts";
 import type { Prepared } from "./peer.ts";
 import type { IntegerProduct } from "./works.ts";

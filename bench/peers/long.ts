@@ -2,7 +2,7 @@
 
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import type * as Headwise from "../../src/index.ts";
+import type * as Headwise from "../../src/entries/index.ts";
 import { fill } from "../case.ts";
 import { reasonOf } from "./measure.ts";
 import { longModel, startSession } from "./onnxruntime.ts";

@@ -1,5 +1,5 @@
 import { FORMAT_F16, PAGE } from "../../assembly/layout.ts";
-import type { AttentionShape, Page, Plain, Reference } from "../abi.ts";
+import type { AttentionShape, Page, Plain, Reference } from "../wasm/abi.ts";
 import { keyAt, quantized, valueAt } from "./cache.ts";
 
 type Shape = Plain<AttentionShape>;

@@ -1,5 +1,5 @@
 import { FORMAT_F16, FORMAT_F32, FORMAT_Q8, PAGE, PANEL, QUAD } from "../../assembly/layout.ts";
-import type { Page, Reference } from "../abi.ts";
+import type { Page, Reference } from "../wasm/abi.ts";
 import { narrowF16, widenF16 } from "./half.ts";
 import { integerOf, magnitude, scaleOf } from "./integers.ts";
 

@@ -1,4 +1,4 @@
-import type { Reference } from "../abi.ts";
+import type { Reference } from "../wasm/abi.ts";
 
 /** out[h, t] = x[t, h] */
 export const split_heads_f32: Reference["split_heads_f32"] = (out, x, rows, numHeads, headDim, begin, end) => {

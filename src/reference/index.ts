@@ -3,7 +3,7 @@
  * sums in double precision. They are the specification that the kernels are tested against, and a place to step through.
  */
 
-import type { Reference } from "../abi.ts";
+import type { Reference } from "../wasm/abi.ts";
 import { attention_f32, attention_pages } from "./attention.ts";
 import { append_f32, append_pages, gather_f32, gather_pages } from "./cache.ts";
 import { merge_heads_f32, split_heads_f32 } from "./heads.ts";

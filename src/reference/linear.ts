@@ -1,4 +1,4 @@
-import type { Reference } from "../abi.ts";
+import type { Reference } from "../wasm/abi.ts";
 
 /** out[m, n] = x[m, k] · w[n, k]ᵀ + bias[n], w packed [panels][k][8] */
 export const linear_f32: Reference["linear_f32"] = (out, x, w, bias, panels, k, outStride, xStride, begin, end) => {

@@ -1,4 +1,4 @@
-import type { Reference } from "../abi.ts";
+import type { Reference } from "../wasm/abi.ts";
 import { widenBf16, widenF16 } from "./half.ts";
 
 /** out[m, n] = x[m, k] · w[n, k]ᵀ + bias[n], w packed [panels][k][8] in f16 or bf16 */

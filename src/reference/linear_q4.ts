@@ -1,4 +1,4 @@
-import type { Reference } from "../abi.ts";
+import type { Reference } from "../wasm/abi.ts";
 import { linearIntegers, packedQ4 } from "./integers.ts";
 
 /** out = x · wᵀ + bias, x from quantize_rows in the same mode, w from pack_q4 or repack_q4 */

@@ -1,4 +1,4 @@
-import type { Reference } from "../abi.ts";
+import type { Reference } from "../wasm/abi.ts";
 
 /** out[r, :n] = x[r, :n] / sqrt(mean(x[r]²) + eps) · gain[:n] */
 export const rms_norm_f32: Reference["rms_norm_f32"] = (out, x, gain, n, stride, eps, begin, end) => {

@@ -1,5 +1,5 @@
 import { PANEL } from "../../assembly/layout.ts";
-import type { Reference } from "../abi.ts";
+import type { Reference } from "../wasm/abi.ts";
 
 /** out[p, i, c] = w[8p + c, i] */
 export const pack_rows_f32: Reference["pack_rows_f32"] = (out, w, n, k, begin, end) => {

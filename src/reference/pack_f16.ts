@@ -1,5 +1,5 @@
 import { PANEL } from "../../assembly/layout.ts";
-import type { Reference } from "../abi.ts";
+import type { Reference } from "../wasm/abi.ts";
 import { narrowBf16, narrowF16 } from "./half.ts";
 
 /** out[p, i, c] = w[8p + c, i] as f16 or bf16 */

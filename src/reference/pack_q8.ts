@@ -1,5 +1,5 @@
 import { BLOCK, PANEL } from "../../assembly/layout.ts";
-import type { Reference } from "../abi.ts";
+import type { Reference } from "../wasm/abi.ts";
 import { widenF16 } from "./half.ts";
 import { integerOf, magnitude, packedQ8, padded, scaleOf } from "./integers.ts";
 

@@ -1,4 +1,4 @@
-import type { Reference } from "../abi.ts";
+import type { Reference } from "../wasm/abi.ts";
 import { integerOf, magnitude, padded, scaleOf, writeRow } from "./integers.ts";
 
 /** x[r] ≈ scale[r] · integers[r], of 14 bits, or of 7 where mode is odd */

@@ -1,4 +1,4 @@
-import type { Reference } from "../abi.ts";
+import type { Reference } from "../wasm/abi.ts";
 
 /** (a, b) -> (a·cos - b·sin, b·cos + a·sin) for the ropeDim / 2 pairs of every head, in place. */
 export const rope_f32: Reference["rope_f32"] = (

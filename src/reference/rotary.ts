@@ -1,4 +1,4 @@
-import type { CheckedConfig } from "../config.ts";
+import type { CheckedConfig } from "../attention/config.ts";
 
 type Rope = NonNullable<CheckedConfig["rope"]>;
 

@@ -1,4 +1,4 @@
-import type { AttentionShape, Plain, Reference } from "../abi.ts";
+import type { AttentionShape, Plain, Reference } from "../wasm/abi.ts";
 import { keyAt } from "./cache.ts";
 
 /** Whether query token t may attend key j. */

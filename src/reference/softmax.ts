@@ -1,4 +1,4 @@
-import type { Reference } from "../abi.ts";
+import type { Reference } from "../wasm/abi.ts";
 import { countColumns } from "./scores.ts";
 
 const EXCLUDED = Number.NEGATIVE_INFINITY;

@@ -1,4 +1,4 @@
-import type { Reference } from "../abi.ts";
+import type { Reference } from "../wasm/abi.ts";
 import { valueAt } from "./cache.ts";
 import { countColumns, mayAttend } from "./scores.ts";
 

@@ -1,4 +1,4 @@
-import type { Tensor } from "../../src/core.ts";
+import type { Tensor } from "../../src/entries/core.ts";
 import { product } from "./case.ts";
 
 /** [..., heads·size] as [..., heads, size]; no data moves. */

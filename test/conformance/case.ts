@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Mask, Tensor } from "../../src/core.ts";
+import type { Mask, Tensor } from "../../src/entries/core.ts";
 
 /** Numbers with a shape: what an operator takes or gives. */
 export interface Values {

@@ -7,8 +7,8 @@ import {
   createCache,
   type Kernels,
   type WeightTensor,
-} from "../../src/core.ts";
-import { convertToGqa } from "../../src/weightsapi.ts";
+} from "../../src/entries/core.ts";
+import { convertToGqa } from "../../src/entries/weights.ts";
 import type { Case, Outcome, Values } from "./case.ts";
 
 /** One decoder layer: `x` at once, then `x_decode` one token at a time on the same cache, then the cache. */

@@ -1,4 +1,4 @@
-import { applyRope, type Kernels, type Mask, scaledDotProductAttention, type Tensor } from "../../src/core.ts";
+import { applyRope, type Kernels, type Mask, scaledDotProductAttention, type Tensor } from "../../src/entries/core.ts";
 import { joinLast, splitLast, swapAxes } from "./arrays.ts";
 import type { Case, Outcome } from "./case.ts";
 

@@ -11,9 +11,9 @@ import {
   type Kernels,
   type StoredTensor,
   type WeightTensor,
-} from "../../src/core.ts";
+} from "../../src/entries/core.ts";
+import { quantizeTensor, toFloats } from "../../src/entries/weights.ts";
 import { attendReference } from "../../src/reference/attend.ts";
-import { quantizeTensor, toFloats } from "../../src/weightsapi.ts";
 import { projectByTwins, quantizedRows } from "../integers.ts";
 import type { Case, Outcome, Tolerance, Values } from "./case.ts";
 import { firstDifference } from "./compare.ts";

@@ -4,7 +4,7 @@
  */
 
 import { join } from "node:path";
-import { loadKernels } from "../../src/core.ts";
+import { loadKernels } from "../../src/entries/core.ts";
 import { modulesOf, shippedBuilds } from "../modules.ts";
 import { type Result, runFolder, SKIPPED } from "./suite.ts";
 

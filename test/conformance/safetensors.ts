@@ -1,5 +1,5 @@
-import { type AttentionConfig, createAttention, HeadwiseError, type Kernels } from "../../src/core.ts";
-import { readAttentionWeights, readSafetensors, type SafetensorsFile } from "../../src/weightsapi.ts";
+import { type AttentionConfig, createAttention, HeadwiseError, type Kernels } from "../../src/entries/core.ts";
+import { readAttentionWeights, readSafetensors, type SafetensorsFile } from "../../src/entries/weights.ts";
 import { type Case, type Entry, type Outcome, sha256 } from "./case.ts";
 
 /** A file and the verdict of the format text; where it is accepted, every tensor to the byte. */

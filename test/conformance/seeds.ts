@@ -9,7 +9,7 @@ import {
   scaledDotProductAttention,
   splitHeads,
   type Tensor,
-} from "../../src/core.ts";
+} from "../../src/entries/core.ts";
 import { identity } from "./arrays.ts";
 import type { Case, Outcome, Values } from "./case.ts";
 import { product } from "./case.ts";

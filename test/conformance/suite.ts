@@ -1,4 +1,4 @@
-import type { Kernels } from "../../src/core.ts";
+import type { Kernels } from "../../src/entries/core.ts";
 import { Case, type Entry, type Outcome, readIndex } from "./case.ts";
 import { compareOutcome } from "./compare.ts";
 import { decoderAttention, mhaToGqa } from "./decoder.ts";

@@ -8,7 +8,7 @@ import {
   type Mask,
   scaledDotProductAttention,
   type Tensor,
-} from "../../src/core.ts";
+} from "../../src/entries/core.ts";
 import { addBroadcast, elementAt, swapAxes } from "./arrays.ts";
 import type { Case, Outcome, Values } from "./case.ts";
 

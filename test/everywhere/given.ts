@@ -1,9 +1,9 @@
 // The package under test. It is handed in, never imported: a host imports it in the way that its users do, and the suite
 // is one bundle without it. Adapters of test/conformance and the example's decoder import these names for "headwise".
 
-import type * as Headwise from "../../src/index.ts";
-import type { Kernels, LoadOptions } from "../../src/kernels.ts";
-import type * as Weights from "../../src/weightsapi.ts";
+import type * as Headwise from "../../src/entries/index.ts";
+import type * as Weights from "../../src/entries/weights.ts";
+import type { Kernels, LoadOptions } from "../../src/wasm/kernels.ts";
 
 /** `headwise`, or another entry with the same functions, such as `headwise/threads`. */
 export type Entry = Omit<typeof Headwise, "loadKernels"> & {

@@ -3,7 +3,7 @@
  * no files, no network, no test runner. `bundle.ts` makes one module of it and its fixtures.
  */
 
-import type { Kernels } from "../../src/kernels.ts";
+import type { Kernels } from "../../src/wasm/kernels.ts";
 import { checkCalls } from "./checks/calls.ts";
 import { checkConformance } from "./checks/conformance.ts";
 import { checkErrors } from "./checks/errors.ts";

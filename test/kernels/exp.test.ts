@@ -13,10 +13,10 @@ interface Entry {
   readonly HEAP_BASE: WebAssembly.Global;
 }
 
-/** The inline functions of assembly/exp.ts as loops over arrays; n is a multiple of 4. */
+/** The inline functions of assembly/math/exp.ts as loops over arrays; n is a multiple of 4. */
 const ENTRY = "test/kernels/exp.entry.ts";
 const SOURCE = `
-  import { ex2_f32, ex2_f32x4, exp_f32, exp_f32x4, ln_f64, tanh_f32, tanh_f32x4 } from "../../assembly/exp";
+  import { ex2_f32, ex2_f32x4, exp_f32, exp_f32x4, ln_f64, tanh_f32, tanh_f32x4 } from "../../assembly/math/exp";
   ${["ex2", "exp", "tanh"]
     .map(
       (name) => `

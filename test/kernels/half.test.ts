@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, test } from "vitest";
-import { toFloats } from "../../src/floats.ts";
 import { narrowBf16, narrowF16, widenBf16, widenF16 } from "../../src/reference/half.ts";
+import { toFloats } from "../../src/tensor/dtypes.ts";
 import { compile } from "./compile.ts";
 import { createRandom } from "./harness.ts";
 
@@ -8,12 +8,12 @@ type Loop = (out: number, x: number, n: number) => void;
 type Format = "f16" | "bf16";
 type Entry = Record<`widen_${Format}` | `narrow_${Format}`, Loop> & { readonly HEAP_BASE: WebAssembly.Global };
 
-/** The inline functions of assembly/half.ts as loops over arrays; n is a multiple of 8. */
+/** The inline functions of assembly/math/half.ts as loops over arrays; n is a multiple of 8. */
 const ENTRY = "test/kernels/half.entry.ts";
 const SOURCE = `
   import {
     narrow_bf16 as bf16, narrow_f16 as f16, widen_bf16_high, widen_bf16_low, widen_f16_high, widen_f16_low,
-  } from "../../assembly/half";
+  } from "../../assembly/math/half";
   ${["f16", "bf16"]
     .map(
       (format) => `

@@ -2,9 +2,9 @@
 // are copied into linear memory between guards, the kernel runs, and what it left is copied back.
 
 import * as loader from "@assemblyscript/loader";
-import type { AttentionShape, CacheShape, KernelTable, Page, Plain, Reference } from "../../src/abi.ts";
-import { ATTENTION_SHAPE_BYTES, CACHE_SHAPE_BYTES, storeAttentionShape, storeCacheShape } from "../../src/abi.ts";
-import { adopt, type Instance, kernelsIn } from "../../src/instantiate.ts";
+import type { AttentionShape, CacheShape, KernelTable, Page, Plain, Reference } from "../../src/wasm/abi.ts";
+import { ATTENTION_SHAPE_BYTES, CACHE_SHAPE_BYTES, storeAttentionShape, storeCacheShape } from "../../src/wasm/abi.ts";
+import { adopt, type Instance, kernelsIn } from "../../src/wasm/instantiate.ts";
 import { wasmOf } from "../modules.ts";
 
 export const builds = ["debug", "simd", "relaxed"] as const;

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { BLOCK, LINEAR_SCRATCH } from "../../assembly/layout.ts";
-import { integerRowBytes, packedBytes, panelsOf, wholeBlocks } from "../../src/pack.ts";
+import { integerRowBytes, packedBytes, panelsOf, wholeBlocks } from "../../src/linear/formats.ts";
 import { reference } from "../../src/reference/index.ts";
 import {
   type Arguments,

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { F16_SCRATCH } from "../../assembly/layout.ts";
-import { packedFloats, panelsOf } from "../../src/pack.ts";
+import { packedFloats, panelsOf } from "../../src/linear/formats.ts";
 import { widenBf16, widenF16 } from "../../src/reference/half.ts";
 import { linear_f16 } from "../../src/reference/linear_f16.ts";
 import { pack_columns_f16, pack_rows_f16, repack_columns_f16, repack_rows_f16 } from "../../src/reference/pack_f16.ts";

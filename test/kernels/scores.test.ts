@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { PAGE } from "../../assembly/layout.ts";
-import type { AttentionShape, CacheShape, Page, Plain } from "../../src/abi.ts";
 import { append_f32, gather_f32, keyIndex, pageBytes, valueIndex } from "../../src/reference/cache.ts";
 import { countColumns, mayAttend, scores_f32 } from "../../src/reference/scores.ts";
 import { weighted_sum_f32 } from "../../src/reference/weighted_sum.ts";
+import type { AttentionShape, CacheShape, Page, Plain } from "../../src/wasm/abi.ts";
 import type { Random } from "./harness.ts";
 import {
   type Arguments,

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import type { AttentionShape, Plain } from "../../src/abi.ts";
 import { countColumns } from "../../src/reference/scores.ts";
 import { masked_softmax_f32 } from "../../src/reference/softmax.ts";
+import type { AttentionShape, Plain } from "../../src/wasm/abi.ts";
 import {
   type Arguments,
   builds,

@@ -1,7 +1,7 @@
 // The laws of attention_f32, as one function that the tests run on every build and the mutants must fail.
 
 import { FORMAT_F16, PAGE } from "../../assembly/layout.ts";
-import type { Instance } from "../../src/instantiate.ts";
+import type { Instance } from "../../src/wasm/instantiate.ts";
 import { createRandom, pieces, type Random } from "../kernels/harness.ts";
 import { oracleRow } from "./attention-oracle.ts";
 import {

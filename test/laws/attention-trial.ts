@@ -13,10 +13,10 @@ import {
   SCRATCH_STRIP,
   TILE_ROWS,
 } from "../../assembly/layout.ts";
-import type { AttentionShape, Page, Plain } from "../../src/abi.ts";
-import { onlyFloats } from "../../src/cacheformats.ts";
-import type { Instance } from "../../src/instantiate.ts";
+import { onlyFloats } from "../../src/cache/formats.ts";
 import { append_f32, pageBytes } from "../../src/reference/cache.ts";
+import type { AttentionShape, Page, Plain } from "../../src/wasm/abi.ts";
+import type { Instance } from "../../src/wasm/instantiate.ts";
 import { floats, type Random, runKernel } from "../kernels/harness.ts";
 
 const UNBOUNDED = 1 << 30;

@@ -2,6 +2,7 @@
 // batch and many calls at once, while pages change their format as they age.
 
 import { describe, expect, test, vi } from "vitest";
+import { pageTable } from "../../src/cache/pages.ts";
 import {
   type Attention,
   attend,
@@ -14,9 +15,8 @@ import {
   HeadwiseError,
   type Kernels,
   plan,
-} from "../../src/core.ts";
-import { pageTable } from "../../src/pages.ts";
-import { chunkRows } from "../../src/scratch.ts";
+} from "../../src/entries/core.ts";
+import { chunkRows } from "../../src/forward/scratch.ts";
 import { createRandom, floats, type Random } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, randomWeights, shippedBuilds, threadedKernels } from "../layers.ts";
 

@@ -14,7 +14,7 @@ import {
   exportPages,
   importPages,
   type Kernels,
-} from "../../src/core.ts";
+} from "../../src/entries/core.ts";
 import { createRandom, floats, type Random } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds, threadedKernels } from "../layers.ts";
 

@@ -14,7 +14,7 @@ import {
   type SdpaOptions,
   scaledDotProductAttention,
   type Tensor,
-} from "../../src/core.ts";
+} from "../../src/entries/core.ts";
 import { attendReference } from "../../src/reference/attend.ts";
 import { createRandom, floats, type Random } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds } from "../layers.ts";

@@ -10,7 +10,7 @@ import {
   createAttention,
   type Kernels,
   type Tensor,
-} from "../../src/core.ts";
+} from "../../src/entries/core.ts";
 import { attendReference, type ReferenceOptions, type ReferenceWeights } from "../../src/reference/attend.ts";
 import { createRandom, floats, type Random } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds } from "../layers.ts";

@@ -1,7 +1,7 @@
 // The identity law: within one build, the same bits for one prefill, any chunks of it, token by token, and any batch.
 
 import { describe, expect, test } from "vitest";
-import { type Attention, attend, attendWithMaps, createCache } from "../../src/core.ts";
+import { type Attention, attend, attendWithMaps, createCache } from "../../src/entries/core.ts";
 import { floats, type Random } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, shippedBuilds } from "../layers.ts";
 

@@ -17,7 +17,7 @@ import {
   selfTest,
   splitHeads,
   type Tensor,
-} from "../../src/core.ts";
+} from "../../src/entries/core.ts";
 import { createRandom, floats, type Random } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, randomWeights } from "../layers.ts";
 

@@ -9,7 +9,7 @@ import {
   type Cache,
   createCache,
   type MaskOptions,
-} from "../../src/core.ts";
+} from "../../src/entries/core.ts";
 import { floats, type Random } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, shippedBuilds } from "../layers.ts";
 

@@ -11,7 +11,7 @@ import {
   type SdpaResult,
   scaledDotProductAttention,
   type Tensor,
-} from "../../src/core.ts";
+} from "../../src/entries/core.ts";
 import { createRandom, floats, type Random } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds } from "../layers.ts";
 

@@ -10,7 +10,7 @@ import {
   createCache,
   type HeadwiseErrorCode,
   type Kernels,
-} from "../../src/core.ts";
+} from "../../src/entries/core.ts";
 import { createRandom, floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, randomWeights, shippedBuilds } from "../layers.ts";
 

@@ -1,6 +1,11 @@
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../../../assembly/layout.ts";
+import { allocatePages, pageTable } from "../../../src/cache/pages.ts";
+import type * as Headwise from "../../../src/entries/index.ts";
+import type { Attention, Kernels } from "../../../src/entries/index.ts";
+import { packedFloats, panelsOf } from "../../../src/linear/formats.ts";
+import { pack_rows_f32 } from "../../../src/reference/pack.ts";
 import {
   ATTENTION_SHAPE_BYTES,
   CACHE_SHAPE_BYTES,
@@ -8,13 +13,8 @@ import {
   NULL,
   storeAttentionShape,
   storeCacheShape,
-} from "../../../src/abi.ts";
-import type * as Headwise from "../../../src/index.ts";
-import type { Attention, Kernels } from "../../../src/index.ts";
-import { pointer } from "../../../src/memory.ts";
-import { packedFloats, panelsOf } from "../../../src/pack.ts";
-import { allocatePages, pageTable } from "../../../src/pages.ts";
-import { pack_rows_f32 } from "../../../src/reference/pack.ts";
+} from "../../../src/wasm/abi.ts";
+import { pointer } from "../../../src/wasm/memory.ts";
 import { prepareIntegerProduct } from "../headwiseintegers.ts";
 import { root, versionIn } from "../packages.ts";
 import type { Peer, Prepared } from "../peer.ts";

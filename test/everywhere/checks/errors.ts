@@ -1,4 +1,4 @@
-import type { Tensor } from "../../../src/core.ts";
+import type { Tensor } from "../../../src/entries/core.ts";
 import type { Context } from "../suite.ts";
 import { type Expected, expectEqual, expectThrown } from "./expect.ts";
 import { createNoise, GROUPED, weightsOf } from "./layers.ts";

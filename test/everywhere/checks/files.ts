@@ -1,4 +1,4 @@
-import type { Tensor } from "../../../src/core.ts";
+import type { Tensor } from "../../../src/entries/core.ts";
 import type { Context } from "../suite.ts";
 import { expectEqual, expectSameBits, expectThrown, expectTrue, expectWithin, thrownBy } from "./expect.ts";
 import { createNoise } from "./layers.ts";

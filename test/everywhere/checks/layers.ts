@@ -1,6 +1,13 @@
 // Seeded layers and inputs. A generator whose products stay exact, so that every engine makes the same numbers.
 
-import type { Attention, AttentionConfig, AttentionWeights, Cache, Kernels, Tensor } from "../../../src/core.ts";
+import type {
+  Attention,
+  AttentionConfig,
+  AttentionWeights,
+  Cache,
+  Kernels,
+  Tensor,
+} from "../../../src/entries/core.ts";
 import { attend, createAttention } from "../given.ts";
 
 /** Numbers in [-1, 1), as many as asked for. */

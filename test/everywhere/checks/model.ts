@@ -1,8 +1,8 @@
 import { argmax, type HeldOut } from "../../../examples/induction/accuracy.ts";
 import { createDecoder, type Decoder, type DecoderFormats } from "../../../examples/induction/decoder.ts";
 import { scoreHead } from "../../../examples/induction/scores.ts";
-import type { Kernels } from "../../../src/core.ts";
-import { Digest } from "../../../src/digest.ts";
+import { Digest } from "../../../src/diagnostics/digest.ts";
+import type { Kernels } from "../../../src/entries/core.ts";
 import type { Context } from "../suite.ts";
 import { expectEqual, expectSameBits, expectTrue, expectWithin } from "./expect.ts";
 

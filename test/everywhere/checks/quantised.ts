@@ -1,4 +1,4 @@
-import { Digest } from "../../../src/digest.ts";
+import { Digest } from "../../../src/diagnostics/digest.ts";
 import type { Context } from "../suite.ts";
 import { expectEqual, expectSameBits, expectTrue, expectWithin } from "./expect.ts";
 import { createNoise, decodeRows, GROUPED, weightsOf } from "./layers.ts";

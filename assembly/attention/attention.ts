@@ -1,0 +1,193 @@
+import { attend_page } from "./page_step";
+import { finish_rows, start_rows } from "./begin_end";
+import { CHUNK_BYTES, has_integer_keys, query_code_bytes, STATE_BYTES } from "./state";
+import { widen_half_keys, widen_half_values, widen_nibble_keys, widen_nibble_values } from "./dequantize";
+import {
+  FORMAT_F16,
+  FORMAT_Q4,
+  PAGE,
+  PANEL,
+  QUAD,
+  QUERY_CHUNK,
+  ROW_STATE,
+  SCRATCH_STRIP,
+  TILE_ROWS,
+} from "../layout";
+import { end_key, first_key } from "../mask";
+import { key_format, key_scales, keys_of, page_entry, value_format, value_scales, values_of } from "../cache/page";
+import { MADD_FUSES } from "../math/simd";
+import { AttentionShape, AttentionShapePtr, F32Ptr, PagesPtr } from "../types";
+
+/**
+ * out[t, h, :valueDim] = sum over j of softmax(score[j]) · v[j, h/G], where G = numHeads / numKvHeads, p = qStart + t,
+ * score[j] = softcap(scale · q[t, h] · k[j, h/G]) - slope[h] · |p - j| + bias[h, t, j],
+ * over the keys j in [max(0, p - left), min(kvLen, p + right + 1)) that keep and bias do not exclude. Before them come
+ * the extra key, the zero key and the sink, where there are any. A row that attends nothing is zeros and its
+ * lse -Infinity.
+ *
+ * Rows begin..end of numKvHeads · qLen · G, row (kvHead · qLen + t) · G + g for head h = kvHead · G + g. Bits depend on
+ * no cut of the rows, no tile, and on nothing that an excluded key, an unwritten slot of a page or the scratch holds.
+ *
+ * q and out: heads by the strides of `shape`, in floats, any alignment; neither overlaps anything else. pages: for the
+ * absolute keys PAGE·i.., page i as in page.ts, of float32; read where a key is attended, and up to 31 keys around within
+ * the page. scratch: see layout.ts, 64-byte aligned, any content.
+ */
+export function attention_f32(
+  out: F32Ptr,
+  q: F32Ptr,
+  pages: PagesPtr,
+  scratch: F32Ptr,
+  shape: AttentionShapePtr,
+  begin: i32,
+  end: i32,
+): void {
+  attend_rows<f32>(out, q, pages, scratch, shape, begin, end);
+}
+
+/**
+ * attention_f32 over pages of the formats that shape.formats names.
+ *
+ * Keys of integer pages meet queries of 14 bits, q = s · Q with s = max|q| / 8191 over the row's scaled query; values of
+ * integer pages meet weights of 14 bits, w · scale = s · W with s = the largest in the page / 16383. Sums of integers are
+ * exact, the floats around them are not fused.
+ *
+ * f16 and q4 are read from the page's first key to the last in range of TILE_ROWS rows, and with integer keys a byte of
+ * every 4 KB of the next page that is in range too.
+ */
+export function attention_pages(
+  out: F32Ptr,
+  q: F32Ptr,
+  pages: PagesPtr,
+  scratch: F32Ptr,
+  shape: AttentionShapePtr,
+  begin: i32,
+  end: i32,
+): void {
+  attend_rows<u8>(out, q, pages, scratch, shape, begin, end);
+}
+
+/** The kernel for pages of P, see page.ts. */
+// @ts-ignore: decorator
+@inline
+function attend_rows<P>(
+  out: F32Ptr,
+  q: F32Ptr,
+  pages: PagesPtr,
+  scratch: F32Ptr,
+  shape: AttentionShapePtr,
+  begin: i32,
+  end: i32,
+): void {
+  const s = changetype<AttentionShape>(shape);
+  assert(s.headDim > 0 && s.valueDim > 0, "attention: headDim and valueDim must be positive");
+  assert(s.numKvHeads > 0 && s.numHeads % s.numKvHeads == 0, "attention: numHeads must be whole groups");
+  assert((scratch & 63) == 0, "attention: scratch must be 64-byte aligned");
+  assert(begin >= 0 && end <= s.numHeads * s.qLen, "attention: rows must lie within numHeads · qLen");
+  assert(s.left >= 0 && s.right >= 0, "attention: left and right must not be negative");
+  assert((s.extraKey == 0) == (s.extraValue == 0), "attention: an extra key needs its value");
+  const rows = s.qLen * (s.numHeads / s.numKvHeads);
+  for (let at = begin; at < end; ) {
+    const kvHead = at / rows;
+    const r = at - kvHead * rows;
+    const n = min(TILE_ROWS, min(rows - r, end - at));
+    attend_tile<P>(out, q, pages, scratch, s, kvHead, r, n);
+    at += n;
+  }
+}
+
+/** Rows of the next strip when `left` are left: few sizes, none that wastes a row. */
+// @ts-ignore: decorator
+@inline
+function strip_rows(left: i32): i32 {
+  if (left < 6) return left;
+  return MADD_FUSES && left != 7 && left != 8 ? 6 : 4;
+}
+
+/** Rows r..r+n-1 of a kv head, n <= TILE_ROWS: through all pages that any of them may attend. */
+function attend_tile<P>(
+  out: F32Ptr,
+  q: F32Ptr,
+  pages: PagesPtr,
+  scratch: F32Ptr,
+  shape: AttentionShape,
+  kvHead: i32,
+  r: i32,
+  n: i32,
+): void {
+  const headDim = shape.headDim;
+  const valueDim = shape.valueDim;
+  const columns = (valueDim + PANEL - 1) & -PANEL;
+  const queryBytes = CHUNK_BYTES * ((headDim + QUERY_CHUNK - 1) / QUERY_CHUNK);
+  const outputBytes = <usize>columns << 2;
+  const states = scratch;
+  const queries = states + STATE_BYTES * TILE_ROWS;
+  const outputs = queries + queryBytes * TILE_ROWS;
+  const strip = outputs + outputBytes * TILE_ROWS;
+  const codeBytes = isInteger<P>() && has_integer_keys(shape) ? query_code_bytes(headDim) : 0;
+  const codes = scratch + (<usize>(TILE_ROWS * (ROW_STATE + headDim + columns) + SCRATCH_STRIP) << 2);
+  const wideKeys = codes + codeBytes * TILE_ROWS;
+  const wideValues = wideKeys + wide_key_bytes(shape.formats, headDim);
+
+  for (let i = 0; i < n; ) {
+    const height = strip_rows(n - i);
+    const o = outputs + outputBytes * i;
+    const x = codeBytes > 0 ? codes + codeBytes * i : 0;
+    start_rows<P>(height, states + STATE_BYTES * i, queries + queryBytes * i, x, o, q, shape, kvHead, r + i, columns);
+    i += height;
+  }
+  // Both ends of a row's keys move with its token.
+  const group = shape.numHeads / shape.numKvHeads;
+  const high = end_key(shape, (r + n - 1) / group);
+  for (let key = first_key(shape, r / group) & -PAGE; key < high; key += PAGE) {
+    const entry = page_entry(pages, key);
+    const keys = key_format<P>(entry);
+    const values = value_format<P>(entry);
+    let k = keys_of<P>(entry, kvHead, headDim, valueDim);
+    let v = values_of<P>(entry, kvHead, headDim, valueDim);
+    const kScales = keys > FORMAT_F16 ? k + key_scales(keys, headDim) : 0;
+    const vScales = values > FORMAT_F16 ? v + value_scales(values, valueDim) : 0;
+    if (keys == FORMAT_F16) {
+      widen_half_keys(wideKeys, k, headDim, high - key);
+      k = wideKeys;
+    } else if (keys == FORMAT_Q4) {
+      widen_nibble_keys(wideKeys, k, headDim, high - key);
+      k = wideKeys;
+    }
+    if (values == FORMAT_F16) {
+      widen_half_values(wideValues, v, columns / PANEL, high - key);
+      v = wideValues;
+    } else if (values == FORMAT_Q4) {
+      widen_nibble_values(wideValues, v, columns / PANEL, high - key);
+      v = wideValues;
+    }
+    if (isInteger<P>() && kScales != 0 && key + PAGE < high)
+      touch_keys(page_entry(pages, key + PAGE), kvHead, headDim, valueDim);
+    for (let i = 0; i < n; ) {
+      const height = strip_rows(n - i);
+      const o = outputs + outputBytes * i;
+      const x = kScales ? codes + codeBytes * i : queries + queryBytes * i;
+      attend_page<P>(strip, x, o, states + STATE_BYTES * i, height, k, kScales, v, vScales, shape, kvHead, r + i, key);
+      i += height;
+    }
+  }
+  finish_rows(n, states, outputs, out, shape, kvHead, r, columns);
+}
+
+/**
+ * Reads a byte of every 4 KB of what comes next, where prefetching begins anew: integers are so few that it would hardly
+ * get going. Nothing uses the bytes; a load is kept because it may trap.
+ */
+// @ts-ignore: decorator
+@inline
+function touch_keys(entry: u32, kvHead: i32, headDim: i32, valueDim: i32): void {
+  const end = values_of<u8>(entry, kvHead, headDim, valueDim) + value_scales(value_format<u8>(entry), valueDim);
+  for (let at = keys_of<u8>(entry, kvHead, headDim, valueDim); at < end; at += 4096) load<u8>(at);
+}
+
+/** Room for the keys of a head as floats where pages have f16, as bytes where they have q4. */
+// @ts-ignore: decorator
+@inline
+function wide_key_bytes(formats: i32, headDim: i32): usize {
+  if (formats & (1 << FORMAT_F16)) return <usize>(PAGE * headDim) << 2;
+  return formats & (1 << FORMAT_Q4) ? <usize>(PAGE * ((headDim + QUAD - 1) & -QUAD)) : 0;
+}

@@ -1,0 +1,87 @@
+import { STATE_ALPHA, STATE_BYTES, STATE_HIGH, STATE_LOW, STRIP_BYTES } from "./state";
+import { weigh_columns } from "./pv";
+import { bias_row, is_excluded, keep_row } from "../mask";
+import { AttentionShape, F32Ptr, U8Ptr } from "../types";
+
+// The slow road of attention_f32: a value is not finite and not every row of the strip attends its key, and 0 · NaN is
+// NaN. Keys are told apart by the rules, never by a weight of 0: an attended key whose weight underflowed must still
+// spoil its row, as it does on the fast road.
+
+/** States of a strip's rows with an alpha of 1, for outputs that are rescaled already. */
+const RESCALED = memory.data<f32>([
+  0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1,
+  0, 0, 0, 0, 0, 0, 0, 1, 0, 0,
+]);
+
+/**
+ * allowed[j] = a bit for each row of the strip that may attend key j of the page, for the keys [first, last). The
+ * strip's rows start at row r of the kv head's, the page at key `key`.
+ */
+export function classify_keys(
+  allowed: U8Ptr,
+  states: usize,
+  rows: i32,
+  shape: AttentionShape,
+  kvHead: i32,
+  r: i32,
+  key: i32,
+  first: i32,
+  last: i32,
+): void {
+  const group = shape.numHeads / shape.numKvHeads;
+  for (let j = first; j < last; j++) store<u8>(allowed + j, 0);
+  let bit: u8 = 1;
+  for (let i = 0; i < rows; i++) {
+    const state = states + STATE_BYTES * i;
+    const from = max(first, load<i32>(state, STATE_LOW) - key);
+    const to = min(last, load<i32>(state, STATE_HIGH) - key);
+    const token = (r + i) / group;
+    const head = kvHead * group + (r + i - token * group);
+    const keep = keep_row(shape, head, token);
+    const bias = bias_row(shape, head, token);
+    for (let j = from; j < to; j++) {
+      if (!is_excluded(keep, bias, key + j)) store<u8>(allowed + j, load<u8>(allowed + j) | bit);
+    }
+    bit <<= 1;
+  }
+}
+
+/**
+ * o[:rows, :8] = alpha · o + sum of weight · value over the allowed keys of [first, last), in ascending order: keys of
+ * all rows through the tile, keys of some rows row by row, keys of none not at all.
+ */
+export function weigh_masked(
+  o: F32Ptr,
+  row: usize,
+  states: usize,
+  rows: i32,
+  s: F32Ptr,
+  v: F32Ptr,
+  allowed: U8Ptr,
+  first: i32,
+  last: i32,
+): void {
+  for (let i = 0; i < rows; i++) {
+    const at = o + row * i;
+    const alpha = v128.load32_splat(states + STATE_BYTES * i, STATE_ALPHA);
+    v128.store(at, f32x4.mul(v128.load(at), alpha));
+    v128.store(at, f32x4.mul(v128.load(at, 16), alpha), 16);
+  }
+  const all: u32 = (1 << rows) - 1;
+  for (let from = first; from < last; ) {
+    const who: u32 = load<u8>(allowed + from);
+    let to = from + 1;
+    while (to < last && load<u8>(allowed + to) == who) to++;
+    const p = s + (<usize>from << 2);
+    const values = v + (<usize>from << 5);
+    if (who == all) weigh_columns(rows, o, row, RESCALED, p, values, to - from, 0);
+    else {
+      for (let i = 0; i < rows; i++) {
+        if (who & (1 << i)) {
+          weigh_columns(1, o + row * i, row, RESCALED, p + STRIP_BYTES * i, values, to - from, 0);
+        }
+      }
+    }
+    from = to;
+  }
+}

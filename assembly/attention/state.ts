@@ -1,0 +1,59 @@
+import { FORMAT_Q4, FORMAT_Q8, PAGE, PANEL, QUAD, QUERY_CHUNK, QUERY_HEAD, ROW_STATE } from "../layout";
+import { MADD_FUSES } from "../math/simd";
+import { AttentionShape } from "../types";
+
+// How attention_f32's scratch is laid out, and what its parts share. In scratch, for TILE_ROWS rows each: states,
+// queries, outputs; then one strip of scores and a byte for each key of a page.
+//
+// A state is ROW_STATE floats: the running max m, four sums, alpha, and as integers the keys [low, high) of the row.
+// Queries of a strip of R rows: for each chunk of QUERY_CHUNK components, [R][QUERY_CHUNK].
+// Integer queries of a strip of R rows: [R] scales in the first R heads; then for each pair of components, [R] pairs.
+// Outputs: [PANEL · ceil(valueDim / PANEL)] a row. Scores: [PAGE] a row.
+
+export const STATE_BYTES: usize = ROW_STATE << 2;
+export const STATE_SUMS: usize = 4;
+export const STATE_ALPHA: usize = 20;
+export const STATE_LOW: usize = 24;
+export const STATE_HIGH: usize = 28;
+
+/** Bytes of a row of scores, of a chunk of a query, and of the same components of a key panel. */
+export const STRIP_BYTES: usize = PAGE << 2;
+export const CHUNK_BYTES: usize = QUERY_CHUNK << 2;
+export const KEY_CHUNK_BYTES: usize = (QUERY_CHUNK * PANEL) << 2;
+
+/** Where the scale of a row of integer weights lies, behind them: they take the place of the scores. */
+export const WEIGHT_SCALE: usize = PAGE << 1;
+
+/** Rows of the tallest tile of 8 columns whose accumulators and operands fit V8's 15 vector registers. */
+// @ts-ignore: decorator
+@inline
+export function tile_height(): i32 {
+  return MADD_FUSES ? 6 : 4;
+}
+
+/** Rows of the tallest strip of any build. */
+export const STRIP_ROWS = 6;
+
+/** Scores are kept in units of ln 2, so that a weight is 2^score. */
+export const LOG2_E: f64 = 1.4426950408889634;
+
+/** x, or 0 for -Infinity: what is subtracted from scores, so that -Infinity - x is never NaN. */
+// @ts-ignore: decorator
+@inline
+export function reduced(x: f32): f32 {
+  return x == f32.NEGATIVE_INFINITY ? <f32>0 : x;
+}
+
+/** Whether any page has keys of integers. */
+// @ts-ignore: decorator
+@inline
+export function has_integer_keys(shape: AttentionShape): bool {
+  return (shape.formats & ((1 << FORMAT_Q8) | (1 << FORMAT_Q4))) != 0;
+}
+
+/** Bytes of an integer query with its head. */
+// @ts-ignore: decorator
+@inline
+export function query_code_bytes(headDim: i32): usize {
+  return <usize>QUERY_HEAD + (<usize>((headDim + QUAD - 1) & -QUAD) << 1);
+}

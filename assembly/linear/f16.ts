@@ -1,0 +1,252 @@
+import { widen_lines } from "../math/half";
+import { F16_SCRATCH, PANEL } from "../layout";
+import { half_1x32, half_2x16, half_x8 } from "./f16_skinny";
+import { linear_1x8, linear_1x32 } from "./gemv";
+import { linear_strips } from "./strips";
+import { F32Ptr, F32PtrOrNull, U16Ptr } from "../types";
+
+/** Elements of k in a weight block, and panels of one that is widened for many rows: half of a small L2. */
+const KC = 512;
+const BLOCK_PANELS = 16;
+/** For few rows a block has one panel, and for one or two of them these: half of a small L1. */
+const ROW_PANELS = 4;
+const ROW_KC = 128;
+
+/** Up to so many rows meet the weights in the registers that widen them, in strips and blocks of k of up to these. */
+const FUSED_ROWS = 15;
+const STRIP_ROWS = 5;
+const FUSED_KC = 1024;
+/** Where their floats lie in the scratch, behind the small blocks, and how many there may be. */
+const X_AT = KC * PANEL;
+const X_ROOM = F16_SCRATCH - X_AT;
+
+/** One line in LOOK is looked at for subnormals. More of them than one half in MANY are many. */
+const LOOK = 32;
+const MANY = 32;
+
+/** Where a missing bias is read: as many floats as the widest tile has columns. */
+const zeros = memory.data(128, 16);
+
+/** In pairs: all but the sign, 1, and the number of subnormals above 0. */
+const LOOKS = memory.data<u32>([0x7fff7fff, 0x00010001, 0x03ff03ff]);
+
+/** 2^112, and the bits of a float32 without its sign. */
+const SCALE = memory.data<u32>([0x77800000, 0x7fffffff]);
+
+/**
+ * linear_f32 on weights of 16 bits, f16 or bf16 (bf16 = 1), packed [panels][k][8]: the bits of linear_f32 on the same
+ * weights as float32. The rules of linear_f32 hold, and scratch is F16_SCRATCH floats of any content that nothing else
+ * uses meanwhile.
+ */
+export function linear_f16(
+  out: F32Ptr,
+  x: F32Ptr,
+  w: U16Ptr,
+  scratch: F32Ptr,
+  bias: F32PtrOrNull,
+  panels: i32,
+  k: i32,
+  bf16: i32,
+  outStride: i32,
+  xStride: i32,
+  begin: i32,
+  end: i32,
+): void {
+  assert(panels > 0 && k > 0, "linear_f16: panels and k must be positive");
+  assert(outStride >= panels * PANEL && xStride >= k, "linear_f16: strides must hold a row");
+  const outBytes = <usize>outStride << 2;
+  const xBytes = <usize>xStride << 2;
+  const rows = end - begin;
+  out += <usize>begin * outBytes;
+  x += <usize>begin * xBytes;
+  if (rows <= 0) return;
+  let done = 0;
+  if (rows <= FUSED_ROWS) {
+    const step = rows == 1 ? 4 : rows == 2 ? 2 : 1;
+    const scaled = scratch + (X_AT << 2);
+    done = panels - (panels % step);
+    if (done > 0) {
+      if (bf16) fused(true, out, x, x, w, scratch, bias, rows, done, step, k, outBytes, xBytes, xBytes);
+      else if (rows <= X_ROOM / k && scale_rows(scaled, x, rows, k, xBytes))
+        fused(false, out, scaled, x, w, scratch, bias, rows, done, step, k, outBytes, <usize>k << 2, xBytes);
+      else done = 0;
+    }
+  }
+
+  if (done == panels) return;
+  const init = bias ? bias + (<usize>done << 5) : zeros;
+  const initStep: usize = bias ? 32 : 0;
+  out += <usize>done << 5;
+  w += (<usize>done * k) << 4;
+  widened(bf16 != 0, out, init, x, w, scratch, rows, panels - done, k, outBytes, initStep, 0, xBytes, k);
+}
+
+/**
+ * All rows by `panels` panels, whole steps of 4 for one row, 2 for two and 1 for more. x is scaled where the weights are
+ * f16, `plain` is not: what a tile would get wrong, and blocks after one with many subnormals, are widened first.
+ */
+// @ts-ignore: decorator
+@inline
+function fused(
+  bf16: bool,
+  out: F32Ptr,
+  x: F32Ptr,
+  plain: F32Ptr,
+  w: U16Ptr,
+  scratch: F32Ptr,
+  bias: F32PtrOrNull,
+  rows: i32,
+  panels: i32,
+  step: i32,
+  k: i32,
+  outBytes: usize,
+  xBytes: usize,
+  plainBytes: usize,
+): void {
+  const panelBytes = <usize>k << 4;
+  const blockK = bf16 ? k : FUSED_KC;
+  let many = false;
+  for (let p = 0; p < panels; p += step) {
+    const o = out + (<usize>p << 5);
+    for (let i = 0; i < k; i += blockK) {
+      const init = i > 0 ? o : bias ? bias + (<usize>p << 5) : zeros;
+      const initBytes: usize = i > 0 ? outBytes : 0;
+      const b = w + <usize>p * panelBytes + (<usize>i << 4);
+      const kc = min(blockK, k - i);
+      for (let row = 0; row < rows; ) {
+        // Strips as equal as they can be: up to two rows are one of their own kind, no other has fewer than three.
+        const strips = (rows - row + STRIP_ROWS - 1) / STRIP_ROWS;
+        const n = (rows - row + strips - 1) / strips;
+        const to = o + <usize>row * outBytes;
+        const from = init + <usize>row * initBytes;
+        const xs = x + <usize>row * xBytes + (<usize>i << 2);
+        let done = false;
+        if (!many) {
+          if (n == 1) done = half_1x32(bf16, to, from, xs, b, kc, panelBytes);
+          else if (n == 2) done = half_2x16(bf16, to, from, xs, b, kc, outBytes, initBytes, xBytes, panelBytes);
+          else if (n == 3) done = half_x8(bf16, 3, to, from, xs, b, kc, outBytes, initBytes, xBytes);
+          else if (n == 4) done = half_x8(bf16, 4, to, from, xs, b, kc, outBytes, initBytes, xBytes);
+          else done = half_x8(bf16, 5, to, from, xs, b, kc, outBytes, initBytes, xBytes);
+        }
+        if (!bf16 && !done) {
+          const plains = plain + <usize>row * plainBytes + (<usize>i << 2);
+          widened(false, to, from, plains, b, scratch, n, step, kc, outBytes, 32, initBytes, plainBytes, k);
+        }
+        row += n;
+      }
+      // What one block had many of, the next is taken to have: only the time that it takes depends on it.
+      if (!bf16) many = has_many_subnormals(b, step, kc, panelBytes);
+    }
+  }
+}
+
+/** All rows by panels x k weights that are widened into the scratch first; their panels have `depth` elements. */
+function widened(
+  bf16: bool,
+  out: F32Ptr,
+  init: F32Ptr,
+  x: F32Ptr,
+  w: U16Ptr,
+  scratch: F32Ptr,
+  rows: i32,
+  panels: i32,
+  k: i32,
+  outBytes: usize,
+  initStep: usize,
+  initBytes: usize,
+  xBytes: usize,
+  depth: i32,
+): void {
+  const blockPanels = rows < 3 ? ROW_PANELS : rows <= FUSED_ROWS ? 1 : BLOCK_PANELS;
+  const blockK = rows < 3 ? ROW_KC : KC;
+  for (let p = 0; p < panels; p += blockPanels) {
+    const n = min(blockPanels, panels - p);
+    const o = out + (<usize>p << 5);
+    for (let i = 0; i < k; i += blockK) {
+      const kc = min(blockK, k - i);
+      const from = w + ((<usize>p * depth + i) << 4);
+      const kcBytes = <usize>kc << 5;
+      for (let q = 0; q < n; q++) widen_lines(scratch + <usize>q * kcBytes, from + ((<usize>q * depth) << 4), kc, bf16);
+      // The first block starts from init, the others from what is there.
+      const first = i == 0;
+      const start = first ? init + <usize>p * initStep : o;
+      const step: usize = first ? initStep : 32;
+      const rowStep: usize = first ? initBytes : outBytes;
+      const a = x + (<usize>i << 2);
+      if (rows < 3) block_by_rows(o, start, a, scratch, rows, n, kc, outBytes, step, rowStep, xBytes);
+      else linear_strips(o, start, a, scratch, rows, n, kc, outBytes, step, rowStep, xBytes, kc);
+    }
+  }
+}
+
+/** One row after the other by a block of float32. */
+function block_by_rows(
+  out: F32Ptr,
+  init: F32Ptr,
+  x: F32Ptr,
+  w: F32Ptr,
+  rows: i32,
+  panels: i32,
+  k: i32,
+  outBytes: usize,
+  initStep: usize,
+  initBytes: usize,
+  xBytes: usize,
+): void {
+  const panelBytes = <usize>k << 5;
+  for (let row = 0; row < rows; row++) {
+    if (panels == 4) linear_1x32(out, init, x, w, k, panelBytes);
+    else
+      for (let p = 0; p < panels; p++)
+        linear_1x8(out + (<usize>p << 5), init + <usize>p * initStep, x, w + <usize>p * panelBytes, k);
+    out += outBytes;
+    init += initBytes;
+    x += xBytes;
+  }
+}
+
+/** to[rows, k] = x · 2^112, dense. Returns whether all of it is finite. */
+function scale_rows(to: F32Ptr, x: F32Ptr, rows: i32, k: i32, xBytes: usize): bool {
+  const scale = v128.load32_splat(SCALE);
+  const magnitude = v128.load32_splat(SCALE + 4);
+  const wide = k & ~3;
+  let most = i32x4.splat(0);
+  for (let row = 0; row < rows; row++) {
+    for (let i = 0; i < wide; i += 4) {
+      const v = f32x4.mul(v128.load(x + (<usize>i << 2)), scale);
+      most = i32x4.max_u(most, v128.and(v, magnitude));
+      v128.store(to + (<usize>i << 2), v);
+    }
+    for (let i = wide; i < k; i++) {
+      const v = f32x4.mul(v128.load32_splat(x + (<usize>i << 2)), scale);
+      most = i32x4.max_u(most, v128.and(v, magnitude));
+      v128.store_lane<f32>(to + (<usize>i << 2), v, 0);
+    }
+    to += <usize>k << 2;
+    x += xBytes;
+  }
+  return !v128.any_true(i32x4.ge_u(most, i32x4.splat(0x7f800000)));
+}
+
+/**
+ * Whether many of the f16 in some lines are subnormal. To the tiles that widen as they multiply these are subnormal
+ * float32, which are right but slow on some processors: from so many on, widening them first is faster there.
+ */
+function has_many_subnormals(w: U16Ptr, panels: i32, k: i32, panelBytes: usize): bool {
+  const magnitude = v128.load32_splat(LOOKS);
+  const one = v128.load32_splat(LOOKS + 4);
+  const most = v128.load32_splat(LOOKS + 8);
+  let found = i32x4.splat(0);
+  let lines = 0;
+  for (let p = 0; p < panels; p++) {
+    for (let i = 0; i < k; i += LOOK) {
+      const above = i16x8.sub(v128.and(v128.load(w + (<usize>i << 4)), magnitude), one);
+      found = i16x8.sub(found, i16x8.lt_u(above, most));
+      lines++;
+    }
+    w += panelBytes;
+  }
+  const pairs = i32x4.dot_i16x8_s(found, one);
+  const some = i32x4.extract_lane(pairs, 0) + i32x4.extract_lane(pairs, 1);
+  return (some + i32x4.extract_lane(pairs, 2) + i32x4.extract_lane(pairs, 3)) * MANY > lines * PANEL;
+}

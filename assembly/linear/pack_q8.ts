@@ -1,0 +1,82 @@
+import { factor_of, scale_of } from "../math/rounding";
+import { magnitude, padded, rounded_eight } from "./quantize_rows";
+import { BLOCK, PANEL } from "../layout";
+import { half_at, panel_bytes, SCALES } from "./block_layout";
+import { load_first } from "../math/simd";
+import { F32Ptr, U8Ptr } from "../types";
+
+/** The largest integer of a weight, and the bytes of a block as GGUF has it: a half for the scale, then 32 integers. */
+const MOST: f32 = 127;
+const Q8_0_BYTES: usize = 34;
+
+/**
+ * Panels begin..end of w [n, k] as linear_q8 reads them, blocks of `block` inputs: scale = max |w| / 127 over a block of a
+ * row, integers rounded to nearest, ties to even. Rows beyond n and inputs beyond k are zeros. A block with a NaN or an
+ * infinity has the scale NaN and integers 0, and one below 2^-110 both 0. out must not overlap w.
+ */
+export function pack_q8(out: U8Ptr, w: F32Ptr, n: i32, k: i32, block: i32, begin: i32, end: i32): void {
+  const length = padded(k);
+  const blockBytes = SCALES + (<usize>block << 3);
+  const panelBytes = panel_bytes(length, block);
+  assert(begin >= 0 && end <= (n + PANEL - 1) / PANEL, "pack_q8: begin..end must lie within the panels");
+  for (let p = begin; p < end; p++) {
+    const panel = out + panelBytes * p;
+    memory.fill(panel, 0, panelBytes);
+    for (let column = 0; column < min(PANEL, n - p * PANEL); column++) {
+      const row = w + ((<usize>(p * PANEL + column) * k) << 2);
+      let to = panel;
+      for (let i = 0; i < k; i += block) {
+        const from = row + (<usize>i << 2);
+        const count = min(block, k - i);
+        const largest = magnitude(from, count);
+        store<f32>(to + (<usize>column << 2), scale_of(largest, MOST));
+        store_column(to + SCALES + (<usize>column << 1), from, count, factor_of(largest, MOST));
+        to += blockBytes;
+      }
+    }
+  }
+}
+
+/** The integers of x[:n] · factor, two together every 16 bytes; none where the factor is 0. */
+function store_column(to: U8Ptr, x: F32Ptr, n: i32, factor: f32): void {
+  if (factor == 0) return;
+  const factor_f32x4 = f32x4.splat(factor);
+  for (let i = 0; i < n; i += 8) {
+    const left = n - i;
+    const a = load_first(x, left, 0);
+    const b = left > 4 ? load_first(x + 16, left - 4, 0) : f32x4.splat(0);
+    const integers = rounded_eight(a, b, factor_f32x4);
+    const bytes = i8x16.narrow_i16x8_s(integers, integers);
+    v128.store_lane<u16>(to, bytes, 0);
+    if (left > 2) v128.store_lane<u16>(to, bytes, 1, 16);
+    if (left > 4) v128.store_lane<u16>(to, bytes, 2, 32);
+    if (left > 6) v128.store_lane<u16>(to, bytes, 3, 48);
+    x += 32;
+    to += 64;
+  }
+}
+
+/**
+ * The same from blocks as GGUF's Q8_0 has them, [n][k / 32] of 34 bytes, k a multiple of 32: the scales widened, the
+ * integers as they are.
+ */
+export function repack_q8(out: U8Ptr, blocks: U8Ptr, n: i32, k: i32, begin: i32, end: i32): void {
+  assert(k % BLOCK == 0, "repack_q8: k must be whole blocks");
+  assert(begin >= 0 && end <= (n + PANEL - 1) / PANEL, "repack_q8: begin..end must lie within the panels");
+  const rowBytes = <usize>(k / BLOCK) * Q8_0_BYTES;
+  const panelBytes = panel_bytes(k, BLOCK);
+  for (let p = begin; p < end; p++) {
+    const panel = out + panelBytes * p;
+    memory.fill(panel, 0, panelBytes);
+    for (let column = 0; column < min(PANEL, n - p * PANEL); column++) {
+      let from = blocks + rowBytes * (p * PANEL + column);
+      const next = from + rowBytes;
+      for (let to = panel; from < next; to += SCALES + (BLOCK << 3)) {
+        store<f32>(to + (<usize>column << 2), half_at(from));
+        const integers = to + SCALES + (<usize>column << 1);
+        for (let i: usize = 0; i < <usize>BLOCK; i += 2) store<u16>(integers + (i << 3), load<u16>(from + 2 + i));
+        from += Q8_0_BYTES;
+      }
+    }
+  }
+}

@@ -1,0 +1,166 @@
+import { PAIRS } from "./int_dot";
+import { add_pairs, scaled } from "./int_dot_i16";
+import { BLOCK, PANEL } from "../layout";
+import { BLOCK_PANELS, KC, SUMS, scale_rows, sum_products } from "./q8";
+import { panel_bytes, Q4_BLOCK_BYTES, SCALES } from "./block_layout";
+import { padded, ROW_HEAD, row_bytes } from "./quantize_rows";
+import { F32Ptr, F32PtrOrNull, U8Ptr } from "../types";
+
+/** Up to so many rows, weights are unpacked a panel at a time. */
+const FEW_ROWS = 4;
+
+/** Panels that a single row reads at a time. */
+const STREAMS = 4;
+
+const zeros = memory.data(32, 16);
+
+/**
+ * The same as linear_q8 with blocks of 32, for weights of 4 bits: w[n, k] = scale · (nibble - 8). w is packed [panels][K / 32]
+ * of 8 scales and, for each 8 inputs, 8 rows of two units of 16 bits: unit e of a row has the nibbles of its inputs e,
+ * 2 + e, 4 + e, 6 + e, the first in the lowest bits. scratch: LINEAR_SCRATCH bytes (layout.ts), 16-byte aligned.
+ */
+export function linear_q4(
+  out: F32Ptr,
+  x: U8Ptr,
+  w: U8Ptr,
+  scratch: U8Ptr,
+  bias: F32PtrOrNull,
+  panels: i32,
+  k: i32,
+  mode: i32,
+  outStride: i32,
+  begin: i32,
+  end: i32,
+): void {
+  assert(panels > 0 && k > 0, "linear_q4: panels and k must be positive");
+  assert(outStride >= panels * PANEL, "linear_q4: the stride must hold a row");
+  const rows = end - begin;
+  const outBytes = <usize>outStride << 2;
+  const xBytes = row_bytes(k);
+  const length = padded(k);
+  out += <usize>begin * outBytes;
+  x += <usize>begin * xBytes;
+  const panelBytes = <usize>(length / BLOCK) * Q4_BLOCK_BYTES;
+  if (rows == 1 && mode >> 1 == PAIRS) {
+    for (let p = 0; p < panels; p += STREAMS)
+      sum_row(out + (<usize>p << 5), x + ROW_HEAD, w + panelBytes * p, panelBytes, min(STREAMS, panels - p));
+  } else {
+    const step = rows <= FEW_ROWS ? 1 : BLOCK_PANELS;
+    const unpacked = scratch + SUMS;
+    for (let p = 0; p < panels; p += step) {
+      const n = min(step, panels - p);
+      for (let i = 0; i < length; i += KC) {
+        const count = min(KC, length - i);
+        const unpackedBytes = panel_bytes(count, BLOCK);
+        const from = w + panelBytes * p + <usize>(i / BLOCK) * Q4_BLOCK_BYTES;
+        for (let q = 0; q < n; q++) unpack(unpacked + unpackedBytes * q, from + panelBytes * q, count);
+        const o = out + (<usize>p << 5);
+        sum_products(o, outBytes, i > 0, x + ROW_HEAD, xBytes, unpacked, unpacked + SCALES, unpackedBytes, scratch, n, length, BLOCK, i, count, mode, rows);
+      }
+    }
+  }
+  scale_rows(out, outBytes, x, xBytes, bias, panels, rows);
+}
+
+/** The four nibbles of each unit of 16 bits, one of them in each. */
+// @ts-ignore: decorator
+@inline
+function nibble(v: v128, j: i32): v128 {
+  if (j == 0) return v128.and(v, i16x8.splat(15));
+  if (j == 3) return i16x8.shr_u(v, 12);
+  return v128.and(i16x8.shr_u(v, j << 2), i16x8.splat(15));
+}
+
+/** A panel of `count` inputs as linear_q8 has it. */
+function unpack(to: U8Ptr, from: U8Ptr, count: i32): void {
+  const eight = i8x16.splat(8);
+  for (; count > 0; count -= BLOCK) {
+    v128.store(to, v128.load(from));
+    v128.store(to, v128.load(from, 16), 16);
+    to += SCALES;
+    from += SCALES;
+    for (const end = from + BLOCK * 4; from < end; from += 32) {
+      const low = v128.load(from);
+      const high = v128.load(from, 16);
+      v128.store(to, i8x16.sub(i8x16.narrow_i16x8_s(nibble(low, 0), nibble(high, 0)), eight));
+      v128.store(to, i8x16.sub(i8x16.narrow_i16x8_s(nibble(low, 1), nibble(high, 1)), eight), 16);
+      v128.store(to, i8x16.sub(i8x16.narrow_i16x8_s(nibble(low, 2), nibble(high, 2)), eight), 32);
+      v128.store(to, i8x16.sub(i8x16.narrow_i16x8_s(nibble(low, 3), nibble(high, 3)), eight), 48);
+      to += 64;
+    }
+  }
+}
+
+/** out[8·panels] = the sums of one row by up to STREAMS panels, a block of each after the other: as many streams. */
+function sum_row(out: F32Ptr, x: U8Ptr, w: U8Ptr, panelBytes: usize, panels: i32): void {
+  let start = zeros;
+  for (const end = w + panelBytes; w < end; w += Q4_BLOCK_BYTES) {
+    const offset = offset_of(x);
+    let block = w;
+    for (let p = 0; p < panels; p++) {
+      const o = out + (<usize>p << 5);
+      sum_block(o, start == zeros ? zeros : o, x, block, offset);
+      block += panelBytes;
+    }
+    start = out;
+    x += BLOCK * 2;
+  }
+}
+
+/** -8 · the sum of 32 integers, in every lane. */
+// @ts-ignore: decorator
+@inline
+function offset_of(x: U8Ptr): v128 {
+  const eights = i16x8.splat(-8);
+  const a = i32x4.add(i32x4.dot_i16x8_s(v128.load(x), eights), i32x4.dot_i16x8_s(v128.load(x, 16), eights));
+  const b = i32x4.add(i32x4.dot_i16x8_s(v128.load(x, 32), eights), i32x4.dot_i16x8_s(v128.load(x, 48), eights));
+  let sum = i32x4.add(a, b);
+  sum = i32x4.add(sum, i8x16.shuffle(sum, sum, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+  return i32x4.add(sum, i8x16.shuffle(sum, sum, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+}
+
+/** Masks of the nibbles that are multiplied where they stand, from memory: V8 makes constants anew at each use. */
+const MASKS = memory.data<u16>([
+  15, 15, 15, 15, 15, 15, 15, 15, 240, 240, 240, 240, 240, 240, 240, 240, 3840, 3840, 3840, 3840, 3840, 3840, 3840,
+  3840,
+]);
+
+/** out[8] = from[8] + scales[8] · (offset + x[32] · nibbles[32, 8]). */
+// @ts-ignore: decorator
+@inline
+function sum_block(out: F32Ptr, from: F32Ptr, x: U8Ptr, block: U8Ptr, offset: v128): void {
+  const mask0 = v128.load(MASKS);
+  const mask1 = v128.load(MASKS, 16);
+  const mask2 = v128.load(MASKS, 32);
+  // 16 and 256 times the sums of the second and the third nibbles stay below 2^28.
+  let low = offset;
+  let low16 = i32x4.splat(0);
+  let low256 = i32x4.splat(0);
+  let high = offset;
+  let high16 = i32x4.splat(0);
+  let high256 = i32x4.splat(0);
+  let at = block + SCALES;
+  const end = at + BLOCK * 4;
+  do {
+    const x0 = v128.load32_splat(x);
+    const x1 = v128.load32_splat(x, 4);
+    const x2 = v128.load32_splat(x, 8);
+    const x3 = v128.load32_splat(x, 12);
+    let v = v128.load(at);
+    low = add_pairs(x0, v128.and(v, mask0), low);
+    low16 = add_pairs(x1, v128.and(v, mask1), low16);
+    low256 = add_pairs(x2, v128.and(v, mask2), low256);
+    low = add_pairs(x3, i16x8.shr_u(v, 12), low);
+    v = v128.load(at, 16);
+    high = add_pairs(x0, v128.and(v, mask0), high);
+    high16 = add_pairs(x1, v128.and(v, mask1), high16);
+    high256 = add_pairs(x2, v128.and(v, mask2), high256);
+    high = add_pairs(x3, i16x8.shr_u(v, 12), high);
+    x += 16;
+    at += 32;
+  } while (at < end);
+  low = i32x4.add(low, i32x4.add(i32x4.shr_s(low16, 4), i32x4.shr_s(low256, 8)));
+  high = i32x4.add(high, i32x4.add(i32x4.shr_s(high16, 4), i32x4.shr_s(high256, 8)));
+  scaled(out, from, low, v128.load(block));
+  scaled(out + 16, from + 16, high, v128.load(block, 16));
+}

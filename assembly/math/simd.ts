@@ -1,0 +1,75 @@
+// The few vector operations that depend on the build, and those that are longer than one instruction. The only file
+// that asks which build it is.
+
+/** a · b + c: one rounding in the relaxed build where the engine fuses, two in the simd build. */
+// @ts-ignore: decorator
+@inline
+export function madd(a: v128, b: v128, c: v128): v128 {
+  if (ASC_FEATURE_RELAXED_SIMD) return f32x4.relaxed_madd(a, b, c);
+  return f32x4.add(c, f32x4.mul(a, b));
+}
+
+/**
+ * Whether madd is one instruction. Where it is two, tiles want a register for the product and have fewer rows. A variable:
+ * a module that exports it holds the tiles of both builds, so that src/wasm/lower-fma.ts can make the one out of the other, and in
+ * a module that does not it is a constant, like what is behind it. Never asked in an inner loop.
+ */
+export let MADD_FUSES: bool = ASC_FEATURE_RELAXED_SIMD;
+
+/** Whether there are products of bytes. */
+export const BYTE_DOTS: bool = ASC_FEATURE_RELAXED_SIMD;
+
+/** Pairs of i16 ones. */
+const ONES = memory.data<u16>([1, 1, 1, 1, 1, 1, 1, 1]);
+
+/**
+ * sum + the dot products of four bytes a lane: w signed, x in [0, 127], so that no engine may round or saturate. The simd
+ * build has no such product and never comes here.
+ */
+// @ts-ignore: decorator
+@inline
+export function dot_bytes(w: v128, x: v128, sum: v128): v128 {
+  if (ASC_FEATURE_RELAXED_SIMD) return i32x4.relaxed_dot_i8x16_i7x16_add_s(w, x, sum);
+  return sum;
+}
+
+/** The same by way of pairs: what an engine does where the CPU lacks the instruction, without a constant made each time. */
+// @ts-ignore: decorator
+@inline
+export function dot_bytes_split(w: v128, x: v128, sum: v128): v128 {
+  if (ASC_FEATURE_RELAXED_SIMD)
+    return i32x4.add(sum, i32x4.dot_i16x8_s(i16x8.relaxed_dot_i8x16_i7x16_s(w, x), v128.load(ONES)));
+  return sum;
+}
+
+/** (v0 + v2) + (v1 + v3). */
+// @ts-ignore: decorator
+@inline
+export function hsum(v: v128): f32 {
+  return (
+    f32x4.extract_lane(v, 0) + f32x4.extract_lane(v, 2) + (f32x4.extract_lane(v, 1) + f32x4.extract_lane(v, 3))
+  );
+}
+
+/** The first n floats at `at`, `fill` in the lanes behind; nothing beyond them is read. n >= 1; from 4 on all lanes. */
+// @ts-ignore: decorator
+@inline
+export function load_first(at: usize, n: i32, fill: f32): v128 {
+  if (n >= 4) return v128.load(at);
+  const fill_f32x4 = f32x4.splat(fill);
+  if (n == 1) return v128.load_lane<f32>(at, fill_f32x4, 0);
+  const two_f32x4 = v128.load_lane<f64>(at, fill_f32x4, 0);
+  return n == 2 ? two_f32x4 : v128.load_lane<f32>(at + 8, two_f32x4, 2);
+}
+
+/** Stores the first n lanes and nothing beyond them. Any n; none below 1, all from 4 on. */
+// @ts-ignore: decorator
+@inline
+export function store_first(at: usize, n: i32, v: v128): void {
+  if (n >= 4) v128.store(at, v);
+  else {
+    if (n >= 1) v128.store_lane<f32>(at, v, 0);
+    if (n >= 2) v128.store_lane<f32>(at + 4, v, 1);
+    if (n >= 3) v128.store_lane<f32>(at + 8, v, 2);
+  }
+}

@@ -1,0 +1,125 @@
+// The entries of the package, once: what can be imported, and what each import is made from. The build, the size budgets
+// and vitest read this list; package.json, jsr.json and tsconfig.json repeat it for tools that only read JSON.
+// `node scripts/entries.mjs` writes those three, and `--check` fails where one of them says something else.
+
+import { readFileSync, writeFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+
+/**
+ * `subpath` is what users import, `name` the file in dist/, `source` what it is made from. `hosted` is the source for
+ * hosts that hand out `.wasm` imports as compiled modules; an entry without it is the same everywhere. `worker` entries are
+ * scripts that the build writes by themselves. `budget` is the kB, gzip, that the whole entry may take.
+ */
+export const ENTRIES = [
+  {
+    subpath: ".",
+    name: "index",
+    source: "src/entries/index.ts",
+    hosted: "src/entries/index.ts",
+    budget: 48,
+  },
+  { subpath: "./core", name: "core", source: "src/entries/core.ts" },
+  { subpath: "./inline", name: "index", source: "src/entries/index.ts" },
+  { subpath: "./weights", name: "weights", source: "src/entries/weights.ts" },
+  {
+    subpath: "./quantized",
+    name: "quantized",
+    source: "src/entries/quantized.ts",
+    hosted: "src/entries/quantized.ts",
+  },
+  {
+    subpath: "./threads",
+    name: "threads",
+    source: "src/entries/threads.ts",
+    hosted: "src/entries/threads-single.ts",
+  },
+  { subpath: "./worker", name: "worker", source: "src/entries/worker.ts", worker: true },
+  { subpath: "./shards", name: "shards", source: "src/entries/shards.ts", hosted: "src/entries/shards.ts" },
+  { subpath: "./shards-worker", name: "shards-worker", source: "src/entries/shards-worker.ts", worker: true },
+  { subpath: "./reference", name: "reference", source: "src/reference/index.ts" },
+  { subpath: "./doctor", name: "doctor", source: "src/entries/doctor.ts" },
+];
+
+/** Hosts with entries of their own: the export condition, and what they want behind the name of a `.wasm` import. */
+export const HOSTS = { workerd: "", "edge-light": "?module" };
+
+/** Modules for whoever loads them by themselves. */
+const MODULES = [
+  ...["simd", "relaxed"],
+  ...["weights", "caches"].flatMap((part) => [`${part}-simd`, `${part}-relaxed`]),
+  ...["simd-threads", "relaxed-threads"],
+];
+
+/** Entries that are files of their own: `headwise/inline` is the default entry without the hosts' conditions. */
+export const FILES = ENTRIES.filter(({ name }, i) => ENTRIES.findIndex((each) => each.name === name) === i);
+
+const script = (name) => `./dist/${name}.js`;
+const importName = (subpath) => subpath.replace(".", "headwise");
+
+/** `exports` of package.json. */
+const exportsMap = () =>
+  Object.fromEntries([
+    ...ENTRIES.map(({ subpath, name, hosted }) => [
+      subpath,
+      {
+        types: `./dist/${name}.d.ts`,
+        ...(hosted && Object.fromEntries(Object.keys(HOSTS).map((host) => [host, script(`${name}.${host}`)]))),
+        default: script(name),
+      },
+    ]),
+    ["./doctor.html", "./dist/doctor.html"],
+    ...MODULES.map((name) => [`./${name}.wasm`, `./dist/${name}.wasm`]),
+    ["./package.json", "./package.json"],
+  ]);
+
+/** `exports` of jsr.json, and with `alias` what Parcel resolves subpaths by. */
+const plainExports = () => Object.fromEntries(ENTRIES.map(({ subpath, name }) => [subpath, script(name)]));
+const aliases = () => Object.fromEntries(Object.entries(plainExports()).filter(([subpath]) => subpath !== "."));
+
+/** Where the sources of each import are: `paths` of tsconfig.json. The workers have nothing to import. */
+const paths = () =>
+  Object.fromEntries(
+    FILES.filter(({ worker }) => !worker).map(({ subpath, source }) => [importName(subpath), [`./${source}`]]),
+  );
+
+/** The same for vitest, which takes the first name that fits: the default entry last. */
+export const viteAliases = () =>
+  Object.fromEntries(
+    Object.entries(paths())
+      .reverse()
+      .map(([name, [source]]) => [name, source.slice(1)]),
+  );
+
+/** What each JSON file has to say: the field, and its value. */
+const COPIES = [
+  ["package.json", (json) => [json, "exports", exportsMap()]],
+  ["package.json", (json) => [json, "alias", aliases()]],
+  ["jsr.json", (json) => [json, "exports", plainExports()]],
+  ["tsconfig.json", (json) => [json.compilerOptions, "paths", paths()]],
+];
+
+/** The files that say something else than this list, after writing them if `write` is set. */
+export function staleCopies(write) {
+  const stale = [];
+  for (const [file, copyOf] of COPIES) {
+    const path = new URL(`../${file}`, import.meta.url);
+    const json = JSON.parse(readFileSync(path, "utf8"));
+    const [holder, field, value] = copyOf(json);
+    if (JSON.stringify(holder[field]) === JSON.stringify(value)) continue;
+    stale.push(`${file}: ${field}`);
+    holder[field] = value;
+    if (write) writeFileSync(path, `${JSON.stringify(json, null, 2)}\n`);
+  }
+  return stale;
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const check = process.argv.includes("--check");
+  const stale = staleCopies(!check);
+  if (check && stale.length > 0) {
+    console.error(
+      `entries: expected what scripts/entries.mjs says (run it), got something else in ${stale.join(", ")}`,
+    );
+    process.exit(1);
+  }
+}

@@ -1,0 +1,95 @@
+import type { Attention } from "../attention/attention.ts";
+import { restorePages } from "../cache/aging.ts";
+import { type AttendOptions, checkCall, commit, expectAttention } from "../forward/call.ts";
+import { forward, passFlops } from "../forward/forward.ts";
+import { othersTurn } from "../platform/event-loop.ts";
+import { describe, expectFinite, expectRecord } from "../util/errors.ts";
+import { expectAlive } from "../util/lifetime.ts";
+import { expectSignal } from "../util/signal.ts";
+
+/** What `attendAsync` may be told besides what `attend` may. */
+export interface AttendAsyncOptions extends AttendOptions {
+  /** Ends the call between two steps: it rejects with the signal's reason, and the cache is as it was. */
+  readonly signal?: AbortSignal;
+  /** Called after every slice with the part of the work that is done, above 0 and at most 1. */
+  readonly onProgress?: (done: number) => void;
+  /** Milliseconds of work after which others get their turn; default 8, half a frame. */
+  readonly sliceMs?: number;
+}
+
+/**
+ * Operations of a step, a thread: below a millisecond on a desktop, a few on a phone, so that slices end about on time. A
+ * step is not smaller than six rows of attention over all keys.
+ */
+const STEP_FLOPS = 2 ** 25;
+
+/**
+ * `attend` in slices of time, so that a page answers its user and a server its other requests while it runs. The same bits
+ * as in one go. Neither x nor anything in the options may change before the promise settles. Until then the cache is in
+ * use, and what may not be done with it throws IN_USE: no other call may append to it while this one appends, nor shorten
+ * it. Where its tokens age, nothing else may attend to it or read it while this one appends, and nothing may append while
+ * this one reads. Rejects with what `attend` throws, with the signal's reason, with what `onProgress` throws, and with
+ * RELEASED when the attention, its kernels or the cache are released meanwhile; the cache and `out` are then as they were.
+ * @example
+ * import { attendAsync, createAttention, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const attention = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, { wq: eye, wk: eye, wv: eye, wo: eye });
+ * const stop = new AbortController();
+ * const y = await attendAsync(attention, new Float32Array(400), { signal: stop.signal });
+ * console.log(y.length); // 400
+ * kernels.release();
+ */
+export async function attendAsync(
+  attention: Attention,
+  x: Float32Array,
+  options: AttendAsyncOptions = {},
+): Promise<Float32Array> {
+  const where = "attendAsync";
+  expectRecord(where, "options", options);
+  const { signal, onProgress, sliceMs: given, ...rest } = options;
+  const sliceMs = given === undefined ? 8 : expectFinite(where, "sliceMs", given, true);
+  if (signal !== undefined) expectSignal(where, signal);
+  if (onProgress !== undefined && typeof onProgress !== "function")
+    throw new TypeError(`${where}: onProgress expected a function, got ${describe(onProgress)}`);
+  signal?.throwIfAborted();
+  const checked = checkCall(where, attention, x, rest, ["signal", "onProgress", "sliceMs"]);
+  const { cache, out } = checked;
+  // What was to be written to `out` is kept until nothing can end the call.
+  const call = { ...checked, out: undefined };
+  const stepFlops = STEP_FLOPS * attention.kernels.threads.used;
+  const all = passFlops(attention, call, stepFlops);
+  const expectWanted = () => {
+    signal?.throwIfAborted();
+    expectAttention(where, attention);
+    if (cache) expectAlive(where, "cache", cache);
+  };
+  const hold = cache && (call.newKeys > 0 ? "appending" : "reading");
+  if (hold) cache.holds[hold]++;
+  const steps = forward(attention, [call], { where, stepFlops, ownScratch: true });
+  try {
+    let flops = 0;
+    for (let end = performance.now() + sliceMs; ; ) {
+      const { done, value } = steps.next();
+      if (done) {
+        onProgress?.(1);
+        expectWanted();
+        commit([call]);
+        const y = value.ys[0] as Float32Array;
+        out?.set(y);
+        return out ?? y;
+      }
+      flops += value;
+      if (flops >= all || performance.now() < end) continue;
+      onProgress?.(flops / all);
+      await othersTurn();
+      expectWanted();
+      end = performance.now() + sliceMs;
+    }
+  } finally {
+    steps.return(undefined as never);
+    if (hold) cache.holds[hold]--;
+    if (cache && !cache.released && !attention.kernels.released)
+      restorePages(attention.kernels, cache.pages, cache.length);
+  }
+}

@@ -1,0 +1,104 @@
+import type { Attention } from "../attention/attention.ts";
+import { type AttendCall, type AttendOptions, checkCall, commit, expectAttention, readsOf } from "../forward/call.ts";
+import { forward } from "../forward/forward.ts";
+import { describe, expectRecord } from "../util/errors.ts";
+import { finish } from "../util/steps.ts";
+
+/** One call of `attendMany`: its x [batch, qLen, dModel] and all that `attend` may be told. */
+export interface AttendManyCall extends AttendOptions {
+  readonly x: Float32Array;
+}
+
+/**
+ * Several calls of `attend` in one, each with a cache and a length of its own: the projections of all of them are one
+ * product, so that a weight is read once. Returns one y each, with the bits that `attend` gives one at a time. Throws what
+ * attend throws, naming the call; every cache is then as it was. No two may append to one cache; where its
+ * tokens age, none may read a cache that another one appends to. No `out` may overlap what another call reads or writes.
+ * @example
+ * import { attendMany, createAttention, createCache, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const attention = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, { wq: eye, wk: eye, wv: eye, wo: eye });
+ * const [first, second] = [16, 64].map((maxSeqLen) => createCache(attention, { maxSeqLen }));
+ * const ys = attendMany(attention, [
+ *   { x: new Float32Array(12).fill(1), cache: first }, // three tokens of one conversation
+ *   { x: Float32Array.of(0, 1, 0, 0), cache: second }, // one of another
+ * ]);
+ * console.log(ys.map((y) => y.length), first?.length, second?.length); // [ 12, 4 ] 3 1
+ * kernels.release();
+ */
+export function attendMany(attention: Attention, calls: readonly AttendManyCall[]): Float32Array[] {
+  const where = "attendMany";
+  expectAttention(where, attention);
+  if (!Array.isArray(calls)) throw new TypeError(`${where}: calls expected an array, got ${describe(calls)}`);
+  // Each field is read once, also those of a hole.
+  const given = Array.from(calls as readonly AttendManyCall[], (call, i) => {
+    expectRecord(where, `calls[${i}]`, call);
+    return { ...call };
+  });
+  const checked = given.map(({ x, ...options }, i) => checkCall(`${where}, call ${i}`, attention, x, options, ["x"]));
+  expectOwnCaches(where, checked);
+  expectApart(where, given);
+  if (checked.length === 0) return [];
+  const { ys } = finish(forward(attention, checked, { where }));
+  commit(checked);
+  return ys;
+}
+
+function expectOwnCaches(where: string, calls: readonly AttendCall[]): void {
+  const owners = new Map<unknown, number>();
+  for (const [i, { cache, newKeys }] of calls.entries()) {
+    // Pages that age are as the call that appends wants them.
+    if (!cache || (newKeys === 0 && !cache.pages.aging)) continue;
+    const other = owners.get(cache);
+    if (other !== undefined && newKeys + (calls[other] as AttendCall).newKeys > 0)
+      throw new RangeError(`${where}, call ${i}: cache expected one of its own, got that of call ${other}`);
+    owners.set(cache, i);
+  }
+}
+
+/** Bytes that a call reads, or writes as its `out`. */
+interface Range {
+  readonly name: string;
+  readonly call: number;
+  readonly begin: number;
+  readonly end: number;
+}
+
+/** Throws when one call would write what another one reads or writes. */
+function expectApart(where: string, calls: readonly AttendManyCall[]): void {
+  if (calls.every(({ out }) => out === undefined)) return;
+  const buffers = new Map<unknown, Range[]>();
+  for (const [call, { x, ...options }] of calls.entries()) {
+    const { keys, values, out } = options;
+    for (const [name, data] of Object.entries({ ...readsOf(x, options), keys, values, out })) {
+      if (!ArrayBuffer.isView(data)) continue;
+      const ranges = buffers.get(data.buffer) ?? [];
+      buffers.set(data.buffer, ranges);
+      ranges.push({ name, call, begin: data.byteOffset, end: data.byteOffset + data.byteLength });
+    }
+  }
+  for (const ranges of buffers.values()) {
+    const [out, other] = clashOf(ranges) ?? [];
+    if (!out || !other) continue;
+    throw new RangeError(
+      `${where}, call ${out.call}: out expected memory apart from ${other.name} of call ${other.call}, got one that overlaps it`,
+    );
+  }
+}
+
+/** An `out` and what it overlaps of another call, if there is such a pair. */
+function clashOf(ranges: Range[]): readonly [out: Range, other: Range] | undefined {
+  ranges.sort((a, b) => a.begin - b.begin);
+  let open: Range[] = [];
+  for (const range of ranges) {
+    open = open.filter(({ end }) => end > range.begin);
+    for (const other of open) {
+      if (other.call === range.call || range.end === range.begin) continue;
+      if (range.name === "out") return [range, other];
+      if (other.name === "out") return [other, range];
+    }
+    open.push(range);
+  }
+  return undefined;
+}

@@ -1,0 +1,146 @@
+import { expectHeads, MOST_HEADS } from "../attention/config.ts";
+import { expectPositions } from "../attention/positions.ts";
+import { blockStrides, eachRun, type HeadLayout, headSizes } from "../tensor/head-layout.ts";
+import { expectTensor, type Tensor } from "../tensor/tensor.ts";
+import { describe, expectFields, expectInt, expectOneOf } from "../util/errors.ts";
+import type { F32Ptr } from "../wasm/abi.ts";
+import { expectKernels, type Kernels } from "../wasm/kernels.ts";
+import { Layout, pointer } from "../wasm/memory.ts";
+
+/**
+ * [len, numHeads·headDim] -> [numHeads, len, headDim]: the heads of each token, side by side in x, one behind the other.
+ * @example
+ * import { loadKernels, splitHeads } from "headwise";
+ * const kernels = await loadKernels();
+ * const heads = splitHeads(kernels, { data: Float32Array.of(1, 2, 3, 4, 5, 6, 7, 8), shape: [2, 4] }, 2);
+ * console.log(heads.shape, heads.data.join(" ")); // [ 2, 2, 2 ] 1 2 5 6 3 4 7 8
+ * kernels.release();
+ */
+export function splitHeads(kernels: Kernels, x: Tensor, numHeads: number): Tensor {
+  expectKernels("splitHeads", kernels);
+  const [len, width] = expectTensor("splitHeads", "x", x, [2]).shape as [number, number];
+  expectInt("splitHeads", "numHeads", numHeads, 1, MOST_HEADS);
+  if (width % numHeads !== 0 || width === 0)
+    throw new RangeError(`splitHeads: d_model (${width}) must be divisible by n_heads (${numHeads})`);
+  const headDim = width / numHeads;
+  const data = inMemory("splitHeads", kernels, x.data, (out, from) =>
+    kernels.table.split_heads_f32(out, from, len, numHeads, headDim, 0, len),
+  );
+  return { data, shape: [numHeads, len, headDim] };
+}
+
+/**
+ * [numHeads, len, headDim] -> [len, numHeads·headDim]: the inverse of splitHeads.
+ * @example
+ * import { loadKernels, mergeHeads } from "headwise";
+ * const kernels = await loadKernels();
+ * const x = mergeHeads(kernels, { data: Float32Array.of(1, 2, 5, 6, 3, 4, 7, 8), shape: [2, 2, 2] });
+ * console.log(x.shape, x.data.join(" ")); // [ 2, 4 ] 1 2 3 4 5 6 7 8
+ * kernels.release();
+ */
+export function mergeHeads(kernels: Kernels, x: Tensor): Tensor {
+  expectKernels("mergeHeads", kernels);
+  const [numHeads, len, headDim] = expectTensor("mergeHeads", "x", x, [3]).shape as [number, number, number];
+  expectHeads("mergeHeads", "x", numHeads, headDim);
+  const data = inMemory("mergeHeads", kernels, x.data, (out, from) =>
+    kernels.table.merge_heads_f32(out, from, len, numHeads, headDim, 0, len),
+  );
+  return { data, shape: [len, numHeads * headDim] };
+}
+
+/** Runs a kernel that maps as many floats to as many. */
+function inMemory(
+  where: string,
+  { memory }: Kernels,
+  x: Float32Array,
+  run: (out: F32Ptr, x: F32Ptr) => void,
+): Float32Array {
+  const layout = new Layout();
+  const [from, to] = [layout.floats(x.length), layout.floats(x.length)];
+  const base = memory.scratch(where, layout.bytes);
+  memory.f32(base + from, x.length).set(x);
+  run(pointer.f32(base + to), pointer.f32(base + from));
+  return memory.f32(base + to, x.length).slice();
+}
+
+/** What `applyRope` takes. */
+export interface ApplyRopeOptions {
+  /** [positions, dim/2]: `dim` leading components of each head rotate. See `ropeTables`. */
+  readonly cos: Tensor;
+  readonly sin: Tensor;
+  readonly pairing: "half" | "interleaved";
+  /** Rows of cos and sin, [len] or [batch, len]; default 0..len-1. */
+  readonly positions?: ArrayLike<number>;
+  /** "bhsd" [batch, heads, len, dim] (default) or "bshd". */
+  readonly layout?: HeadLayout;
+}
+
+/**
+ * Rotates the heads of x by the given tables: (a, b) -> (a·cos - b·sin, b·cos + a·sin).
+ * @example
+ * import { applyRope, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const x = { data: Float32Array.of(1, 0), shape: [1, 1, 1, 2] };
+ * const quarter = { cos: { data: Float32Array.of(0), shape: [1, 1] }, sin: { data: Float32Array.of(1), shape: [1, 1] } };
+ * console.log(applyRope(kernels, x, { ...quarter, pairing: "half" }).data.join(" ")); // 0 1
+ * kernels.release();
+ */
+export function applyRope(kernels: Kernels, x: Tensor, options: ApplyRopeOptions): Tensor {
+  const where = "applyRope";
+  expectKernels(where, kernels);
+  expectFields(where, "options", options, ["cos", "sin", "positions", "pairing", "layout"]);
+  const { layout: given = "bhsd" } = options;
+  const order = expectOneOf(where, "layout", given, ["bhsd", "bshd"]);
+  const sizes = headSizes(expectTensor(where, "x", x, [4]), order);
+  const { batch, heads, len, dim } = sizes;
+  expectHeads(where, "x", heads, dim);
+  const pairing = expectOneOf(where, "pairing", options.pairing, ["half", "interleaved"]);
+  const [rows, half] = expectTensor(where, "cos", options.cos, [2]).shape as [number, number];
+  const sin = expectTensor(where, "sin", options.sin, [2]);
+  if (sin.shape[0] !== rows || sin.shape[1] !== half)
+    throw new RangeError(`${where}: sin expected shape [${rows}, ${half}], got [${sin.shape.join(", ")}]`);
+  if (half === 0 || 2 * half > dim)
+    throw new RangeError(`${where}: cos expected 1 to ${Math.floor(dim / 2)} columns for heads of ${dim}, got ${half}`);
+  const positions = expectPositions(where, options.positions, batch, len, 0);
+  const beyond = positions.find((position) => position >= rows);
+  if (beyond !== undefined)
+    throw new RangeError(`${where}: positions expected rows of cos below ${rows}, got ${describe(beyond)}`);
+
+  const data = new Float32Array(x.data.length);
+  if (data.length === 0) return { data, shape: [...x.shape] };
+  const { memory, table } = kernels;
+  const layout = new Layout();
+  const at = { x: layout.floats(heads * len * dim), cos: layout.floats(len * half), sin: layout.floats(len * half) };
+  const base = memory.scratch(where, layout.bytes);
+  const { stride, headStride } = blockStrides(sizes, order, len);
+  for (let b = 0; b < batch; b++) {
+    const [cosInto, sinInto] = [memory.f32(base + at.cos, len * half), memory.f32(base + at.sin, len * half)];
+    for (let t = 0; t < len; t++) {
+      const row = positions[b * len + t]! * half;
+      cosInto.set(options.cos.data.subarray(row, row + half), t * half);
+      sinInto.set(sin.data.subarray(row, row + half), t * half);
+    }
+    eachRun(sizes, order, b, 0, len, (from, to, floats) =>
+      memory.f32(base + at.x + to * 4, floats).set(x.data.subarray(from, from + floats)),
+    );
+    const [cosAt, sinAt] = [pointer.f32(base + at.cos), pointer.f32(base + at.sin)];
+    const interleaved = pairing === "interleaved" ? 1 : 0;
+    // A head-major block is heads x len tokens of one head each.
+    const perCall = order === "bhsd" ? heads : 1;
+    for (let h = 0; h < perCall; h++)
+      table.rope_f32(
+        pointer.f32(base + at.x + h * headStride * 4),
+        cosAt,
+        sinAt,
+        order === "bhsd" ? 1 : heads,
+        dim,
+        2 * half,
+        interleaved,
+        stride,
+        0,
+        len,
+      );
+    eachRun(sizes, order, b, 0, len, (to, from, floats) => data.set(memory.f32(base + at.x + from * 4, floats), to));
+  }
+  return { data, shape: [...x.shape] };
+}

@@ -1,0 +1,134 @@
+import { type AttentionRules, checkRules, checkSinks, expectHeads } from "../attention/config.ts";
+import { checkMasks, type MaskOptions } from "../attention/mask.ts";
+import { isPositional, MOST_SEQUENCES, type PlacementOptions, placeQueries } from "../attention/positions.ts";
+import type { ScoreStage } from "../forward/attend-segment.ts";
+import { forwardHeads, type HeadsCall } from "../forward/sdpa.ts";
+import { concatTokens, type HeadLayout, type HeadSizes, headShape, headSizes } from "../tensor/head-layout.ts";
+import { expectTensor, type Tensor } from "../tensor/tensor.ts";
+import { expectFields, expectFlag, expectInt, expectOneOf } from "../util/errors.ts";
+import { expectKernels, type Kernels } from "../wasm/kernels.ts";
+
+/** What one call of `scaledDotProductAttention` may say. */
+export interface SdpaOptions extends AttentionRules, MaskOptions, PlacementOptions {
+  /** Order of dimensions of q, k, v, past and the output: "bhsd" [batch, heads, len, dim] (default) or "bshd". */
+  readonly layout?: HeadLayout;
+  /** [heads]: a logit per head that joins the denominator and has no value. */
+  readonly sinkLogits?: Float32Array;
+  /** Keys and values of earlier tokens; they stand before k and v, and the queries behind them. */
+  readonly past?: { readonly key: Tensor; readonly value: Tensor };
+  /** Return the keys and values of past and call together. Default false. */
+  readonly present?: boolean;
+  /**
+   * Return the score matrix at one stage: "raw" scale·q·k, "softcapped", "masked" (ALiBi and bias added, -Infinity where
+   * a key is excluded) or "weights". Default none.
+   */
+  readonly scores?: "raw" | "softcapped" | "masked" | "weights";
+  /** Return the log-sum-exp of each row's scores. Default false. */
+  readonly lse?: boolean;
+}
+
+/** What it returns; the parts that were not asked for are undefined. */
+export interface SdpaResult {
+  /** [batch, heads, qLen, valueDim], in the order of `layout`. */
+  readonly output: Tensor;
+  readonly present: { readonly key: Tensor; readonly value: Tensor } | undefined;
+  /** [batch, heads, qLen, kvLen]. */
+  readonly scores: Tensor | undefined;
+  /** [batch, heads, qLen]; -Infinity for a row without a key. */
+  readonly lse: Tensor | undefined;
+}
+
+const STAGES = ["raw", "softcapped", "masked", "weights"] as const;
+
+/**
+ * softmax(scale·q·kᵀ, masked)·v, the core of attention alone. q [batch, heads, qLen, headDim], k [batch, kvHeads, kvLen,
+ * headDim], v [batch, kvHeads, kvLen, valueDim]; heads must be a multiple of kvHeads. Masked positions cannot change the
+ * output, whatever they hold; a row without a key has zeros. Throws TypeError or RangeError naming the argument.
+ * @example
+ * import { loadKernels, scaledDotProductAttention } from "headwise";
+ * const kernels = await loadKernels();
+ * const q = { data: Float32Array.of(1, 0, 0, 1), shape: [1, 1, 2, 2] };
+ * const { output, scores } = scaledDotProductAttention(kernels, q, q, q, { causal: true, scores: "weights" });
+ * console.log(output.data[0], scores?.data[0]); // 1 1: the first query sees only itself
+ * kernels.release();
+ */
+export function scaledDotProductAttention(
+  kernels: Kernels,
+  q: Tensor,
+  k: Tensor,
+  v: Tensor,
+  options: SdpaOptions = {},
+): SdpaResult {
+  const call = checkCall("scaledDotProductAttention", kernels, q, k, v, options);
+  return { ...forwardHeads(kernels, call, q, k, v), present: call.present ? presentOf(call, k, v) : undefined };
+}
+
+function presentOf({ past, layout }: HeadsCall, k: Tensor, v: Tensor): { key: Tensor; value: Tensor } {
+  if (past) return { key: concatTokens(past.key, k, layout), value: concatTokens(past.value, v, layout) };
+  return { key: copyOf(k), value: copyOf(v) };
+}
+
+const copyOf = ({ data, shape }: Tensor): Tensor => ({ data: data.slice(), shape: [...shape] });
+
+const OPTIONS = [
+  ...["causal", "window", "scale", "softcap", "alibi", "keep", "drop", "bias", "align", "kvLengths"],
+  ...["layout", "sinkLogits", "past", "present", "scores", "lse"],
+];
+
+function checkCall(where: string, kernels: Kernels, q: Tensor, k: Tensor, v: Tensor, options: SdpaOptions): HeadsCall {
+  expectKernels(where, kernels);
+  expectFields(where, "options", options, OPTIONS);
+  const { layout: order = "bhsd" } = options;
+  const layout = expectOneOf(where, "layout", order, ["bhsd", "bshd"]);
+  const sizesOf = (name: string, tensor: Tensor) => headSizes(expectTensor(where, name, tensor, [4]), layout);
+  const queries = sizesOf("q", q);
+  const keys = sizesOf("k", k);
+  const values = sizesOf("v", v);
+  for (const [name, { heads, dim }] of Object.entries({ q: queries, k: keys, v: values }))
+    expectHeads(where, name, heads, dim);
+  expectInt(where, "batch of q", queries.batch, 0, MOST_SEQUENCES);
+  if (queries.heads % keys.heads !== 0)
+    throw new RangeError(
+      `${where}: q expected a multiple of k's heads (${keys.heads}), got ${queries.heads}: ` +
+        `n_heads (${queries.heads}) must be divisible by n_kv_heads (${keys.heads})`,
+    );
+  expectSizes(where, "k", keys, layout, { ...keys, batch: queries.batch, dim: queries.dim });
+  expectSizes(where, "v", values, layout, { ...keys, dim: values.dim });
+  const { past } = options;
+  let pastLen: number | undefined;
+  if (past !== undefined) {
+    expectFields(where, "past", past, ["key", "value"]);
+    const pastKeys = sizesOf("past.key", past.key);
+    pastLen = pastKeys.len;
+    expectSizes(where, "past.key", pastKeys, layout, { ...keys, len: pastLen });
+    expectSizes(where, "past.value", sizesOf("past.value", past.value), layout, { ...values, len: pastLen });
+  }
+  const rules = checkRules(where, options, queries.heads, queries.dim);
+  const kvLen = (pastLen ?? 0) + keys.len;
+  const target = { batch: queries.batch, numHeads: queries.heads, qLen: queries.len, kvLen };
+  const sinkLogits =
+    options.sinkLogits === undefined ? undefined : checkSinks(where, "sinkLogits", options.sinkLogits, queries.heads);
+  return {
+    where,
+    layout,
+    rules,
+    sizes: { queries, keys, values },
+    past,
+    present: expectFlag(where, "present", options.present),
+    lse: expectFlag(where, "lse", options.lse),
+    sinkLogits,
+    stage:
+      options.scores === undefined
+        ? undefined
+        : (STAGES.indexOf(expectOneOf(where, "scores", options.scores, STAGES)) as ScoreStage),
+    placements: placeQueries(where, options, { ...target, past: pastLen }, isPositional(rules)),
+    target,
+    masks: checkMasks(where, options, target),
+  };
+}
+
+function expectSizes(where: string, name: string, got: HeadSizes, layout: HeadLayout, want: HeadSizes): void {
+  const [given, expected] = [headShape(got, layout), headShape(want, layout)];
+  if (given.some((length, axis) => length !== expected[axis]))
+    throw new RangeError(`${where}: ${name} expected shape [${expected.join(", ")}], got [${given.join(", ")}]`);
+}

@@ -1,0 +1,94 @@
+import { expectFields } from "../util/errors.ts";
+import { DISPOSE, type Releasable } from "../util/lifetime.ts";
+import { expectKernels, type Kernels } from "../wasm/kernels.ts";
+import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
+import { type CheckedWeights, checkWeights, type Layer, storeLayer } from "./packed-weights.ts";
+import { createRotary, type Rotary } from "./rope.ts";
+import { checkFormats, expectKnown, type LayerFormats, WEIGHT_OPTIONS, type WeightOptions } from "./weight-options.ts";
+import type { AttentionWeights } from "./weights.ts";
+
+/**
+ * One attention layer: its weights packed in linear memory and the rules it follows.
+ * @example
+ * import { attend, createAttention, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const attention = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, { wq: eye, wk: eye, wv: eye, wo: eye });
+ * console.log(attend(attention, new Float32Array(12).fill(1)).length); // 12: three tokens of four floats
+ * attention.release();
+ */
+export interface Attention extends Releasable {
+  readonly kernels: Kernels;
+  /** With every default filled in. */
+  readonly config: CheckedConfig;
+  /** How each matrix is kept. */
+  readonly formats: LayerFormats;
+  /** Bytes of linear memory that the weights hold. */
+  readonly bytes: number;
+  readonly released: boolean;
+  /** @internal */
+  readonly layer: Layer;
+  /** @internal */
+  readonly rotary: Rotary | undefined;
+}
+
+/**
+ * Packs a layer's weights, each matrix in the format that it is stored in or that `options.weights` asks for: one format
+ * for all, or `{ q: "q8", o: "f16" }` for some. Throws TypeError or RangeError naming the argument, the rule and the value (both shapes for a
+ * matrix of the wrong one), and HeadwiseError OUT_OF_MEMORY, or NO_QUANTIZED where the kernels know no format but
+ * float32; nothing is allocated then.
+ * @example
+ * import { createAttention, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const matrix = { data: new Float32Array(64 * 64), shape: [64, 64] };
+ * using attention = createAttention(kernels, { dModel: 64, numHeads: 4 }, { wq: matrix, wk: matrix, wv: matrix, wo: matrix });
+ * console.log(attention.config.headDim); // 16
+ */
+export function createAttention(
+  kernels: Kernels,
+  config: AttentionConfig,
+  weights: AttentionWeights,
+  options: WeightOptions = {},
+): Attention {
+  const where = "createAttention";
+  expectKernels(where, kernels);
+  const checked = checkConfig(where, config);
+  expectFields(where, "options", options, WEIGHT_OPTIONS);
+  const given = checkWeights(where, checked, weights, checkFormats(where, "options.", options));
+  expectKnown(where, kernels.quantized, given.formats);
+  return packAttention(where, kernels, checked, given);
+}
+
+/** The same from what was checked. Without `weights.wo`, the heads' outputs are y: [.., numHeads·valueDim]. */
+export function packAttention(
+  where: string,
+  kernels: Kernels,
+  config: CheckedConfig,
+  weights: CheckedWeights,
+): Attention {
+  const layer = storeLayer(where, kernels, config, weights);
+  let released = false;
+  const release = () => {
+    if (released) return;
+    released = true;
+    if (!kernels.released) kernels.memory.free(layer.at);
+  };
+  return {
+    kernels,
+    config,
+    formats: layer.formats,
+    bytes: layer.bytes,
+    layer,
+    rotary: config.rope && createRotary(config.rope),
+    get released() {
+      return released;
+    },
+    release,
+    [DISPOSE]: release,
+  };
+}
+
+/** Floats of a row of y: dModel, or those of all heads where the layer has no wo. */
+export function widthOf({ config, layer }: Attention): number {
+  return layer.wo ? config.dModel : config.numHeads * config.valueDim;
+}

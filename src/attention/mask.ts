@@ -1,0 +1,178 @@
+import { expectTensor, sizeOf, type Tensor } from "../tensor/tensor.ts";
+import { describe, expectRecord } from "../util/errors.ts";
+
+/**
+ * Booleans of rank 1 to 4, broadcast from the right to [batch, numHeads, qLen, kvLen]. A last dimension shorter than
+ * kvLen (and longer than 1) excludes the keys behind it.
+ */
+export interface Mask {
+  readonly data: Uint8Array | readonly boolean[];
+  readonly shape: readonly number[];
+}
+
+/** What a caller may say about (query, key) pairs; conditions intersect, biases add. */
+export interface MaskOptions {
+  /** 1 or true = the query may attend the key. */
+  readonly keep?: Mask;
+  /** The inverse: 1 or true = it may not. */
+  readonly drop?: Mask;
+  /** Added to the score; -Infinity excludes. Broadcast like a Mask. */
+  readonly bias?: Tensor;
+}
+
+/** The sizes a mask is broadcast to. */
+export interface MaskTarget {
+  readonly batch: number;
+  readonly numHeads: number;
+  readonly qLen: number;
+  readonly kvLen: number;
+}
+
+/** One checked mask: its four dimensions, each 1 or that of the target (the last may be shorter), and how to read it. */
+interface Plane {
+  readonly shape: readonly [number, number, number, number];
+  at(index: number): number;
+}
+
+/** Checked masks of a call, and what they need in linear memory a segment of query rows. */
+export interface CheckedMasks {
+  readonly keep: readonly Plane[];
+  readonly bias: Plane | undefined;
+  /** Whether any plane differs between heads, or between query rows: otherwise one row serves all. */
+  readonly perHead: boolean;
+  readonly perRow: boolean;
+}
+
+/** Checks shapes and element types against the target. Nothing is copied. */
+export function checkMasks(where: string, options: MaskOptions, target: MaskTarget): CheckedMasks {
+  const keep: Plane[] = [];
+  if (options.keep !== undefined) {
+    const data = checkBooleans(where, "keep", options.keep);
+    keep.push({ shape: broadcast(where, "keep", options.keep.shape, target), at: (i) => (data[i] ? 1 : 0) });
+  }
+  if (options.drop !== undefined) {
+    const data = checkBooleans(where, "drop", options.drop);
+    keep.push({ shape: broadcast(where, "drop", options.drop.shape, target), at: (i) => (data[i] ? 0 : 1) });
+  }
+  let bias: Plane | undefined;
+  if (options.bias !== undefined) {
+    const { data, shape } = expectTensor(where, "bias", options.bias, [1, 2, 3, 4]);
+    bias = { shape: broadcast(where, "bias", shape, target), at: (i) => data[i] as number };
+  }
+  const planes = bias ? [...keep, bias] : keep;
+  return {
+    keep,
+    bias,
+    perHead: planes.some(({ shape }) => shape[1] > 1),
+    perRow: planes.some(({ shape }) => shape[2] > 1),
+  };
+}
+
+function checkBooleans(where: string, name: string, mask: Mask): ArrayLike<number | boolean> {
+  expectRecord(where, name, mask);
+  const { data, shape } = mask;
+  // By its tag, so that a Uint8Array of another realm passes too.
+  const isBytes = ArrayBuffer.isView(data) && Object.prototype.toString.call(data) === "[object Uint8Array]";
+  if (!isBytes && !Array.isArray(data))
+    throw new TypeError(`${where}: ${name}.data expected Uint8Array or an array of booleans, got ${describe(data)}`);
+  const size = sizeOf(where, name, shape);
+  if (shape.length < 1 || shape.length > 4)
+    throw new RangeError(`${where}: ${name} expected rank 1 to 4, got shape [${shape.join(", ")}]`);
+  if (data.length !== size)
+    throw new RangeError(
+      `${where}: ${name}.data expected ${size} elements for shape [${shape.join(", ")}], got ${data.length}`,
+    );
+  if (!isBytes)
+    for (const [i, allowed] of data.entries())
+      if (typeof allowed !== "boolean")
+        throw new TypeError(`${where}: ${name}.data[${i}] expected true or false, got ${describe(allowed)}`);
+  return data;
+}
+
+function broadcast(where: string, name: string, shape: readonly number[], target: MaskTarget): Plane["shape"] {
+  const full = [...Array<number>(4 - shape.length).fill(1), ...shape] as [number, number, number, number];
+  const { batch, numHeads, qLen, kvLen } = target;
+  const fits =
+    [batch, numHeads, qLen].every((length, axis) => full[axis] === 1 || full[axis] === length) &&
+    (full[3] === 1 || full[3] <= kvLen);
+  if (!fits)
+    throw new RangeError(
+      `${where}: ${name} expected a shape that broadcasts to [${batch}, ${numHeads}, ${qLen}, ${kvLen}], got [${shape.join(", ")}]`,
+    );
+  return full;
+}
+
+/** Elements that `writeKeep` and `writeBias` write for a segment of `rows` query rows. */
+export function maskElements(masks: CheckedMasks, target: MaskTarget, rows: number): number {
+  return (masks.perHead ? target.numHeads : 1) * (masks.perRow ? rows : 1) * target.kvLen;
+}
+
+/**
+ * Writes [heads or 1][rows or 1][kvLen] bytes for query rows begin..end of one batch row: 1 where all allow and the key is
+ * among the first `length`.
+ */
+export function writeKeep(
+  into: Uint8Array,
+  masks: CheckedMasks,
+  target: MaskTarget,
+  batch: number,
+  begin: number,
+  end: number,
+  length: number,
+): void {
+  into.fill(1);
+  for (let row = 0; row < into.length; row += target.kvLen) into.fill(0, row + length, row + target.kvLen);
+  for (const plane of masks.keep)
+    eachRow(masks, target, plane, batch, begin, end, (from, to) => {
+      const [, , , length] = plane.shape;
+      if (length === 1) {
+        if (plane.at(from) === 0) into.fill(0, to, to + target.kvLen);
+        return;
+      }
+      for (let j = 0; j < length; j++) if (plane.at(from + j) === 0) into[to + j] = 0;
+      into.fill(0, to + length, to + target.kvLen);
+    });
+}
+
+/** The same for the bias: floats, -Infinity behind a short last dimension. */
+export function writeBias(
+  into: Float32Array,
+  masks: CheckedMasks,
+  target: MaskTarget,
+  batch: number,
+  begin: number,
+  end: number,
+): void {
+  const plane = masks.bias;
+  if (!plane) return;
+  eachRow(masks, target, plane, batch, begin, end, (from, to) => {
+    const [, , , length] = plane.shape;
+    if (length === 1) into.fill(plane.at(from), to, to + target.kvLen);
+    else {
+      for (let j = 0; j < length; j++) into[to + j] = plane.at(from + j);
+      into.fill(Number.NEGATIVE_INFINITY, to + length, to + target.kvLen);
+    }
+  });
+}
+
+/** Calls `copy(from, to)` for every row of the written block, with the plane's row that stands there. */
+function eachRow(
+  masks: CheckedMasks,
+  target: MaskTarget,
+  plane: Plane,
+  batch: number,
+  begin: number,
+  end: number,
+  copy: (from: number, to: number) => void,
+): void {
+  const [planeBatch, planeHeads, planeRows, length] = plane.shape;
+  const heads = masks.perHead ? target.numHeads : 1;
+  const rows = masks.perRow ? end - begin : 1;
+  for (let h = 0; h < heads; h++)
+    for (let r = 0; r < rows; r++) {
+      const row = planeRows === 1 ? 0 : begin + r;
+      const head = planeHeads === 1 ? 0 : h;
+      const from = (((planeBatch === 1 ? 0 : batch) * planeHeads + head) * planeRows + row) * length;
+      copy(from, (h * rows + r) * target.kvLen);
+    }
+}

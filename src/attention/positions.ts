@@ -1,0 +1,90 @@
+import { expectInt, expectList, expectOneOf } from "../util/errors.ts";
+import type { CheckedRules } from "./config.ts";
+
+/** Sequences in one call or cache: beyond any use, and few enough that a wrong number cannot keep the host busy. */
+export const MOST_SEQUENCES: number = 2 ** 20;
+
+/** What decides where queries stand among the keys. */
+export interface PlacementOptions {
+  readonly align?: "start" | "end";
+  /** [batch]: how many keys of each row are real. */
+  readonly kvLengths?: ArrayLike<number>;
+}
+
+/** Whether where a query stands changes what it attends or how. */
+export function isPositional({ causal, window, slopes }: CheckedRules): boolean {
+  return causal || Number.isFinite(window.left) || Number.isFinite(window.right) || slopes !== undefined;
+}
+
+/** The position of a batch row's first query, and its number of keys. */
+export interface Placement {
+  readonly position: number;
+  readonly kvLen: number;
+}
+
+/**
+ * Where the queries of each batch row stand. With a past they follow it. Without one they begin where the keys do, unless
+ * there are fewer or more of them and the rules ask for positions: then `align` must say.
+ */
+export function placeQueries(
+  where: string,
+  { align, kvLengths }: PlacementOptions,
+  sizes: { readonly batch: number; readonly qLen: number; readonly kvLen: number; readonly past: number | undefined },
+  positional: boolean,
+): Placement[] {
+  const { batch, qLen, kvLen, past } = sizes;
+  const lengths = kvLengths === undefined ? undefined : expectLengths(where, kvLengths, batch, kvLen);
+  if (align !== undefined) expectOneOf(where, "align", align, ["start", "end"]);
+  if (past !== undefined) {
+    if (align !== undefined)
+      throw new RangeError(
+        `${where}: align expected none after a past of ${past} keys, which places the queries, got "${align}"`,
+      );
+    return Array.from({ length: batch }, (_, b) => ({ position: past, kvLen: lengths?.[b] ?? kvLen }));
+  }
+  if (positional && align === undefined && qLen !== kvLen)
+    throw new RangeError(
+      `${where}: align expected "start" or "end" because qLen (${qLen}) and kvLen (${kvLen}) differ and no past places the queries, got undefined`,
+    );
+  return Array.from({ length: batch }, (_, b) => {
+    const length = lengths?.[b] ?? kvLen;
+    return { position: align === "end" ? length - qLen : 0, kvLen: length };
+  });
+}
+
+/** Throws unless every row has all kvLen keys: padding that was appended to a cache would be attended by later calls. */
+export function refuseRagged(where: string, kvLengths: ArrayLike<number>, batch: number, kvLen: number): void {
+  if (expectLengths(where, kvLengths, batch, kvLen).every((length) => length === kvLen)) return;
+  throw new RangeError(
+    `${where}: kvLengths expected none with a cache that this call appends to, because padding would stay in it; ` +
+      "keep says which keys are real, or each sequence has a cache of its own",
+  );
+}
+
+function expectLengths(where: string, kvLengths: ArrayLike<number>, batch: number, kvLen: number): number[] {
+  if (expectList(where, "kvLengths", kvLengths).length !== batch)
+    throw new RangeError(`${where}: kvLengths expected one length a batch row (${batch}), got ${kvLengths.length}`);
+  return Array.from({ length: batch }, (_, b) => expectInt(where, `kvLengths[${b}]`, kvLengths[b], 0, kvLen));
+}
+
+/** RoPE positions [batch·len] from what a call gives ([len] or [batch, len]) or, by default, start..start+len-1 a row. */
+export function expectPositions(
+  where: string,
+  positions: ArrayLike<number> | undefined,
+  batch: number,
+  len: number,
+  start: number,
+): Int32Array {
+  const all = new Int32Array(batch * len);
+  if (positions === undefined) return all.map((_, i) => start + (i % len));
+  const { length } = expectList(where, "positions", positions);
+  if (length !== len && length !== batch * len)
+    throw new RangeError(
+      `${where}: positions expected ${batch === 1 ? len : `${len} or ${batch * len}`} integers, got ${length}`,
+    );
+  for (let i = 0; i < all.length; i++) {
+    const from = length === len ? i % len : i;
+    all[i] = expectInt(where, `positions[${from}]`, positions[from], 0);
+  }
+  return all;
+}

@@ -1,0 +1,260 @@
+import { createFloats, type Tensor } from "../tensor/tensor.ts";
+import {
+  describe,
+  expectFields,
+  expectFinite,
+  expectFlag,
+  expectFloats,
+  expectInt,
+  expectList,
+  expectOneOf,
+  expectRecord,
+} from "../util/errors.ts";
+import { cosine, ln, pow, sine } from "../util/math.ts";
+
+/**
+ * How RoPE frequencies are stretched beyond the trained length. Formulas and names follow the model files that use
+ * them; `factor` is the stretch, `originalMaxSeqLen` the trained length in tokens. "factors" [dim/2] has one for each
+ * pair, as GGUF files of Llama 3 do.
+ */
+export type RopeScaling =
+  | { readonly kind: "linear"; readonly factor: number }
+  | { readonly kind: "ntk"; readonly factor: number }
+  | { readonly kind: "factors"; readonly factors: Float32Array }
+  | {
+      readonly kind: "llama3";
+      readonly factor: number;
+      readonly lowFreqFactor: number;
+      readonly highFreqFactor: number;
+      readonly originalMaxSeqLen: number;
+    }
+  | {
+      readonly kind: "yarn";
+      readonly factor: number;
+      readonly originalMaxSeqLen: number;
+      /** Rotations that bound the ramp; defaults 32 and 1. */
+      readonly betaFast?: number;
+      readonly betaSlow?: number;
+      /** Multiplies cos and sin; default 0.1·ln(factor) + 1, or from `mscale` and `mscaleAllDim` where given. */
+      readonly attentionFactor?: number;
+      readonly mscale?: number;
+      readonly mscaleAllDim?: number;
+      /** Round the ramp's bounds to whole dimensions; default true. */
+      readonly truncate?: boolean;
+    };
+
+/** Rotary position embedding of queries and keys. */
+export interface RopeConfig {
+  /** Base of the frequencies theta^(-2i/dim), e.g. 10 000 or 500 000. */
+  readonly theta: number;
+  /** "half" rotates (x[i], x[i + dim/2]); "interleaved" rotates (x[2i], x[2i+1]). No default: a wrong one is silent. */
+  readonly pairing: "half" | "interleaved";
+  /** How many leading components of a head rotate (even); default headDim. */
+  readonly dim?: number;
+  readonly scaling?: RopeScaling;
+}
+
+/** A RopeConfig whose `dim` is filled in. */
+export type RopeWithDim = RopeConfig & { readonly dim: number };
+
+type Llama3Scaling = Extract<RopeScaling, { kind: "llama3" }>;
+type YarnScaling = Extract<RopeScaling, { kind: "yarn" }>;
+
+/** Components of a head in `ropeTables`: beyond any use, and few enough that a wrong number cannot keep the host busy. */
+const MOST_DIM = 2 ** 16;
+
+/** The fields of each kind of scaling besides `kind`. */
+const SCALINGS = {
+  linear: ["factor"],
+  ntk: ["factor"],
+  factors: ["factors"],
+  llama3: ["factor", "lowFreqFactor", "highFreqFactor", "originalMaxSeqLen"],
+  yarn: [
+    "factor",
+    "originalMaxSeqLen",
+    "betaFast",
+    "betaSlow",
+    "attentionFactor",
+    "mscale",
+    "mscaleAllDim",
+    "truncate",
+  ],
+} as const;
+const KINDS = ["linear", "ntk", "llama3", "yarn", "factors"] as const satisfies readonly (keyof typeof SCALINGS)[];
+export const PAIRINGS = ["half", "interleaved"] as const;
+
+/** The tables of one RopeConfig, for any positions. */
+export interface Rotary {
+  readonly dim: number;
+  readonly pairing: RopeConfig["pairing"];
+  /** Writes cos and sin [positions.length, dim/2] of integer positions from 0 to 2^31 - 1. */
+  readonly fill: (positions: ArrayLike<number>, cos: Float32Array, sin: Float32Array) => void;
+}
+
+/** Frequencies once, tables as often as positions come. `rope` went through `checkRope`. */
+export function createRotary(rope: RopeWithDim): Rotary {
+  const { dim, pairing } = rope;
+  const { inverse, amplitude } = ropeFrequencies(rope);
+  return {
+    dim,
+    pairing,
+    fill(positions, cos, sin) {
+      for (let t = 0, at = 0; t < positions.length; t++)
+        for (let i = 0; i < inverse.length; i++, at++) {
+          const angle = (positions[t] as number) * (inverse[i] as number);
+          cos[at] = cosine(angle) * amplitude;
+          sin[at] = sine(angle) * amplitude;
+        }
+    },
+  };
+}
+
+/**
+ * Tables cos and sin [positions.length, dim/2] of integer positions from 0 to 2^31 - 1, in any order. Angles are formed
+ * in float64: an entry is within amplitude·(2^-24 + position·2^-50) of the exact value, where 2^-24 is the rounding to
+ * float32 and amplitude is 1 but for yarn.
+ * Throws TypeError or RangeError naming the field or the position.
+ * @example
+ * import { ropeTables } from "headwise";
+ * const { cos, sin } = ropeTables({ theta: 10_000, pairing: "half", dim: 4 }, [0, 1]);
+ * console.log(cos.shape, cos.data[2]?.toFixed(4), sin.data[2]?.toFixed(4)); // [ 2, 2 ] 0.5403 0.8415: of 1 rad
+ */
+export function ropeTables(rope: RopeWithDim, positions: ArrayLike<number>): { cos: Tensor; sin: Tensor } {
+  const where = "ropeTables";
+  expectRecord(where, "rope", rope);
+  const checked = checkRope(where, rope, expectInt(where, "rope.dim", rope.dim, 2, MOST_DIM));
+  expectList(where, "positions", positions);
+  for (let t = 0; t < positions.length; t++) expectInt(where, `positions[${t}]`, positions[t], 0);
+  const shape = [positions.length, checked.dim / 2] as const;
+  const cos = { data: createFloats(where, "cos", shape[0] * shape[1]), shape };
+  const sin = { data: createFloats(where, "sin", shape[0] * shape[1]), shape };
+  createRotary(checked).fill(positions, cos.data, sin.data);
+  return { cos, sin };
+}
+
+/** Radians a position for each pair, [dim/2] (at most 1), and the factor on cos and sin. */
+export function ropeFrequencies(rope: RopeWithDim): { inverse: Float64Array; amplitude: number } {
+  const { theta, dim, scaling } = rope;
+  const inverse = Float64Array.from({ length: dim / 2 }, (_, i) => pow(theta, (-2 * i) / dim));
+  switch (scaling?.kind) {
+    case undefined:
+      return { inverse, amplitude: 1 };
+    case "linear":
+      return { inverse: inverse.map((f) => f / scaling.factor), amplitude: 1 };
+    case "ntk":
+      // (theta·factor^(dim/(dim - 2)))^(-2i/dim), taken apart so that a large base cannot overflow.
+      return { inverse: inverse.map((f, i) => f * pow(scaling.factor, (-2 * i) / (dim - 2))), amplitude: 1 };
+    case "factors":
+      return { inverse: inverse.map((f, i) => f / (scaling.factors[i] as number)), amplitude: 1 };
+    case "llama3":
+      return { inverse: inverse.map((f) => stretch(f, scaling.factor, llama3Keeps(f, scaling))), amplitude: 1 };
+    case "yarn": {
+      const [low, high] = yarnRamp(theta, dim, scaling);
+      const keeps = (i: number) => 1 - clamp((i - low) / (high - low), 0, 1);
+      return {
+        inverse: inverse.map((f, i) => stretch(f, scaling.factor, keeps(i))),
+        amplitude: yarnAmplitude(scaling),
+      };
+    }
+  }
+}
+
+/** Between the stretched frequency (keeps = 0) and the trained one (keeps = 1). */
+function stretch(frequency: number, factor: number, keeps: number): number {
+  return (1 - keeps) * (frequency / factor) + keeps * frequency;
+}
+
+/** By the turns a pair makes within the trained length: all kept from highFreqFactor on, none up to lowFreqFactor. */
+function llama3Keeps(frequency: number, scaling: Llama3Scaling): number {
+  const { lowFreqFactor, highFreqFactor, originalMaxSeqLen } = scaling;
+  const turns = (originalMaxSeqLen * frequency) / (2 * Math.PI);
+  return clamp((turns - lowFreqFactor) / (highFreqFactor - lowFreqFactor), 0, 1);
+}
+
+/** Pairs between which frequencies go from kept to stretched: those of betaFast and betaSlow turns. */
+function yarnRamp(theta: number, dim: number, scaling: YarnScaling): [low: number, high: number] {
+  const { originalMaxSeqLen, betaFast = 32, betaSlow = 1, truncate = true } = scaling;
+  // theta^(-2i/dim)·originalMaxSeqLen = 2pi·turns, solved for i.
+  const pairOf = (turns: number) => (dim * ln(originalMaxSeqLen / (turns * 2 * Math.PI))) / (2 * ln(theta));
+  const [first, last] = [pairOf(betaFast), pairOf(betaSlow)];
+  const low = Math.max(truncate ? Math.floor(first) : first, 0);
+  const high = Math.min(truncate ? Math.ceil(last) : last, dim - 1);
+  // Model files rely on these bounds and on this step where they meet, also where lengths are so short that they cross.
+  return [low, low === high ? high + 0.001 : high];
+}
+
+function yarnAmplitude({ factor, attentionFactor, mscale, mscaleAllDim }: YarnScaling): number {
+  if (attentionFactor !== undefined) return attentionFactor;
+  const grown = (scale: number) => 0.1 * scale * ln(factor) + 1;
+  // A missing or zero one of the two leaves the default, as in the model files.
+  return mscale && mscaleAllDim ? grown(mscale) / grown(mscaleAllDim) : grown(1);
+}
+
+function clamp(x: number, min: number, max: number): number {
+  return Math.min(Math.max(x, min), max);
+}
+
+/** `rope` with every rule checked and `dim` filled in (default headDim), as a copy. */
+export function checkRope(where: string, rope: RopeConfig, headDim: number): RopeWithDim {
+  expectFields(where, "rope", rope, ["theta", "pairing", "dim", "scaling"]);
+  // Below 1 a pair would turn by more than a radian a position, and no bound on the angles would hold.
+  const theta = expectAtLeast(where, "rope.theta", expectFinite(where, "rope.theta", rope.theta, true), 1);
+  const { pairing, dim = headDim } = rope;
+  if (!PAIRINGS.includes(pairing))
+    throw new RangeError(
+      `${where}: rope.pairing expected "half" or "interleaved" (no default: a wrong one is silent), got ${describe(pairing)}`,
+    );
+  if (!Number.isInteger(dim) || dim < 2 || dim > headDim || dim % 2 !== 0) {
+    const text = `${where}: rope.dim expected an even integer from 2 to headDim (${headDim}), got ${describe(dim)}`;
+    throw typeof dim === "number" ? new RangeError(text) : new TypeError(text);
+  }
+  const scaling = rope.scaling === undefined ? undefined : checkScaling(where, rope.scaling, theta, dim);
+  return { theta, pairing, dim, ...(scaling && { scaling }) };
+}
+
+function checkScaling(where: string, scaling: RopeScaling, theta: number, dim: number): RopeScaling {
+  const name = "rope.scaling";
+  expectRecord(where, name, scaling);
+  const kind = expectOneOf(where, `${name}.kind`, scaling.kind, KINDS);
+  expectFields(where, name, scaling, ["kind", ...SCALINGS[kind]]);
+  if (scaling.kind === "factors") {
+    const factors = expectFloats(where, `${name}.factors`, scaling.factors).slice();
+    if (factors.length !== dim / 2)
+      throw new RangeError(`${where}: ${name}.factors expected one a pair (${dim / 2}), got ${factors.length}`);
+    for (const [i, factor] of factors.entries()) expectAtLeast(where, `${name}.factors[${i}]`, factor, 1);
+    return { kind: "factors", factors };
+  }
+  expectAtLeast(where, `${name}.factor`, scaling.factor, 1);
+  if (kind === "ntk" && dim < 4)
+    throw new RangeError(`${where}: rope.dim expected an even integer >= 4 for ntk scaling, got ${dim}`);
+  if (scaling.kind === "llama3") {
+    const { lowFreqFactor, highFreqFactor, originalMaxSeqLen } = scaling;
+    expectFinite(where, `${name}.lowFreqFactor`, lowFreqFactor, true);
+    expectAbove(where, `${name}.highFreqFactor`, highFreqFactor, "lowFreqFactor", lowFreqFactor);
+    expectInt(where, `${name}.originalMaxSeqLen`, originalMaxSeqLen);
+  }
+  if (scaling.kind === "yarn") {
+    const { betaFast = 32, betaSlow = 1, attentionFactor, mscale = 0, mscaleAllDim = 0 } = scaling;
+    if (theta <= 1)
+      throw new RangeError(`${where}: rope.theta expected a finite number > 1 for yarn scaling, got ${theta}`);
+    expectInt(where, `${name}.originalMaxSeqLen`, scaling.originalMaxSeqLen);
+    expectFinite(where, `${name}.betaSlow`, betaSlow, true);
+    expectAbove(where, `${name}.betaFast`, betaFast, "betaSlow", betaSlow);
+    if (attentionFactor !== undefined) expectFinite(where, `${name}.attentionFactor`, attentionFactor, true);
+    expectAtLeast(where, `${name}.mscale`, mscale, 0);
+    expectAtLeast(where, `${name}.mscaleAllDim`, mscaleAllDim, 0);
+    expectFlag(where, `${name}.truncate`, scaling.truncate);
+  }
+  return { ...scaling };
+}
+
+function expectAtLeast(where: string, name: string, value: unknown, min: number): number {
+  if (typeof value === "number" && value >= min && value < Infinity) return value;
+  const text = `${where}: ${name} expected a finite number >= ${min}, got ${describe(value)}`;
+  throw typeof value === "number" ? new RangeError(text) : new TypeError(text);
+}
+
+function expectAbove(where: string, name: string, value: number, bound: string, min: number): void {
+  if (expectFinite(where, name, value) > min) return;
+  throw new RangeError(`${where}: ${name} expected a finite number > ${bound} (${min}), got ${value}`);
+}

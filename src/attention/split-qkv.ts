@@ -1,0 +1,62 @@
+import type { MatrixLayout } from "../tensor/matrix.ts";
+import { cutOutputs, expectMatrix, toTensor, type WeightTensor } from "../tensor/matrix.ts";
+import { describe, expectFloats } from "../util/errors.ts";
+import type { AttentionWeights } from "./weights.ts";
+
+/** Outputs of q, k and v, and how long the rows are that all three are projected from. */
+export interface FusedSizes {
+  readonly q: number;
+  readonly k: number;
+  readonly v: number;
+  readonly inputs: number;
+}
+
+/**
+ * Weights with wq, wk and wv each by itself: as they are, or with wqkv (outputs of q, then k, then v) and bqkv taken
+ * apart. Parts are borrowed from the fused data where they lie in one piece.
+ * @param prefix What names in errors begin with.
+ * @param sizesOf The sizes to expect, given those of the matrix.
+ */
+export function separateWeights(
+  where: string,
+  prefix: string,
+  weights: AttentionWeights,
+  layout: MatrixLayout,
+  sizesOf: (outputs: number, inputs: number) => FusedSizes,
+): AttentionWeights {
+  const { wqkv, bqkv, ...rest } = weights;
+  if (wqkv === undefined) {
+    if (bqkv === undefined) return weights;
+    throw new RangeError(`${where}: ${prefix}bqkv expected none without wqkv, got ${describe(bqkv)}`);
+  }
+  for (const name of ["wq", "wk", "wv", "bq", "bk", "bv"] as const)
+    if (rest[name] !== undefined)
+      throw new RangeError(`${where}: ${prefix}${name} expected none beside wqkv, got ${describe(rest[name])}`);
+  const matrix = expectMatrix(where, `${prefix}wqkv`, wqkv, layout);
+  const [rows, columns] = matrix.shape as [number, number];
+  const outIn = layout === "out-in";
+  const { q, k, v, inputs } = outIn ? sizesOf(rows, columns) : sizesOf(columns, rows);
+  const total = q + k + v;
+  const [wantedRows, wantedColumns] = outIn ? [total, inputs] : [inputs, total];
+  if (rows !== wantedRows || columns !== wantedColumns)
+    throw new RangeError(
+      `${where}: ${prefix}wqkv expected shape [${wantedRows}, ${wantedColumns}], got [${rows}, ${columns}]`,
+    );
+  const bias = bqkv === undefined ? undefined : expectFloats(where, `${prefix}bqkv`, bqkv);
+  if (bias && bias.length !== total)
+    throw new RangeError(`${where}: ${prefix}bqkv expected ${total} floats, got ${bias.length}`);
+
+  const part = (begin: number, width: number): WeightTensor => {
+    const cut = cutOutputs(matrix, layout, begin, begin + width);
+    return "dtype" in wqkv ? cut : toTensor(cut);
+  };
+  return {
+    ...rest,
+    wq: part(0, q),
+    wk: part(q, k),
+    wv: part(q + k, v),
+    bq: bias?.subarray(0, q),
+    bk: bias?.subarray(q, q + k),
+    bv: bias?.subarray(q + k),
+  };
+}

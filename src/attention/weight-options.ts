@@ -1,0 +1,75 @@
+import { WEIGHT_FORMATS, type WeightFormat } from "../linear/formats.ts";
+import { expectFields, expectOneOf, HeadwiseError } from "../util/errors.ts";
+
+/** The format of each matrix of a layer. */
+export type LayerFormats = Readonly<Record<"q" | "k" | "v" | "o", WeightFormat>>;
+
+/** How a layer keeps its weights and multiplies them. */
+export interface WeightOptions {
+  /**
+   * "f32", "f16", "bf16", "q8" (int8, a scale for each 32 inputs of an output), "q8-row" (int8, a scale for each output),
+   * "q4" (4 bits, a scale for each 32 inputs), for all matrices or for each by itself. Default what a matrix is stored as:
+   * a `Tensor` is "f32", a stored tensor of F16 "f16", of BF16 "bf16", of Q8_0 "q8", of Q4_0 "q4". Other than that, weights
+   * are rounded to the nearest that the format has, which for "f16" is an infinity beyond 65504.
+   */
+  readonly weights?: WeightFormat | Partial<LayerFormats>;
+  /**
+   * What rows become where they meet integer weights: "exact" (the default) keeps 14 bits of a row's largest value, "fast"
+   * 7, at the error that docs/numerics.md states. Both give the same bits for prefill, decode and any batch.
+   */
+  readonly activations?: "exact" | "fast";
+}
+
+/** Fields of WeightOptions. */
+export const WEIGHT_OPTIONS: readonly (keyof WeightOptions)[] = ["weights", "activations"];
+
+/** What they say, checked. */
+export interface CheckedFormats {
+  /** Those that were asked for. */
+  readonly formats: Partial<LayerFormats>;
+  readonly fast: boolean;
+}
+
+/** Throws unless the options are what WeightOptions says; other fields are for the caller to check. `path` is where they stand. */
+export function checkFormats(
+  where: string,
+  path: string,
+  { weights, activations = "exact" }: WeightOptions,
+): CheckedFormats {
+  expectOneOf(where, `${path}activations`, activations, ["exact", "fast"]);
+  return { formats: formatsOf(where, `${path}weights`, weights), fast: activations === "fast" };
+}
+
+function formatsOf(where: string, path: string, weights: WeightOptions["weights"]): Partial<LayerFormats> {
+  if (weights === undefined) return {};
+  if (weights === null || typeof weights !== "object") {
+    const format = expectOneOf(where, path, weights, WEIGHT_FORMATS);
+    return { q: format, k: format, v: format, o: format };
+  }
+  expectFields(where, path, weights, ["q", "k", "v", "o"]);
+  for (const [part, format] of Object.entries(weights))
+    if (format !== undefined) expectOneOf(where, `${path}.${part}`, format, WEIGHT_FORMATS);
+  return weights;
+}
+
+/** The formats asked for, and `otherwise` for the rest. */
+export function fillFormats(formats: Partial<LayerFormats>, otherwise: LayerFormats): LayerFormats {
+  const { q = otherwise.q, k = otherwise.k, v = otherwise.v, o = otherwise.o } = formats;
+  return { q, k, v, o };
+}
+
+/** Throws NO_QUANTIZED for a format that kernels of floats do not know. */
+export function expectKnown(where: string, quantized: boolean, formats: LayerFormats): void {
+  if (quantized) return;
+  for (const [part, format] of Object.entries(formats)) if (format !== "f32") refuseFormat(where, `w${part}`, format);
+}
+
+/** Throws: kernels of floats do not know the format. */
+export function refuseFormat(where: string, name: string, format: string): never {
+  const rule = '"f32", which is all that these kernels know';
+  const text = `${where}: format of ${name} expected ${rule}, got "${format}"; loadKernels({ quantized }), from headwise/quantized, brings the others`;
+  throw new HeadwiseError("NO_QUANTIZED", text);
+}
+
+/** Every matrix as float32. */
+export const ALL_F32: LayerFormats = { q: "f32", k: "f32", v: "f32", o: "f32" };

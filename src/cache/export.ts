@@ -1,0 +1,193 @@
+import { PAGE } from "../../assembly/layout.ts";
+import { describe, expectFields, expectInt, showBytes, tagOf } from "../util/errors.ts";
+import { expectMade } from "../util/lifetime.ts";
+import { CACHE_SHAPE_BYTES, storeCacheShape } from "../wasm/abi.ts";
+import { expectKernels } from "../wasm/kernels.ts";
+import { Layout, pointer } from "../wasm/memory.ts";
+import { adoptPages, ageOf, formatsAt, restorePages } from "./aging.ts";
+import { type Cache, expectNoHold } from "./cache.ts";
+import { describeFormats, onlyFloats } from "./formats.ts";
+import { pageAddress, pageBytes, pageTable } from "./pages.ts";
+
+/** 128 tokens of every sequence of a cache, as bytes that can be kept anywhere. */
+export interface CachePage {
+  /** It holds the tokens from 128 · index on. */
+  readonly index: number;
+  /** The page as the cache keeps it, in whatever format, behind a header of 32 bytes that says what it is. */
+  readonly bytes: Uint8Array;
+}
+
+// A header is eight u32, the least significant byte first: MAGIC, VERSION, formats, and what pages depend on.
+const MAGIC = 0x47505748; // "HWPG"
+const VERSION = 1;
+const HEADER_BYTES = 32;
+const FIELDS = ["PAGE", "batch", "numKvHeads", "headDim", "valueDim"] as const;
+
+/**
+ * Copies of the pages of a cache that are not as they were when it held `since` tokens: by default all that hold a token,
+ * else the one that token `since` belongs to and those behind it, and where tokens age those that have. So what a caller
+ * keeps can be brought up to date with few pages; where the cache was truncated meanwhile, `since` is the fewest tokens
+ * that it held. Equal caches give equal bytes, and what a page holds behind the last token is zeros.
+ *
+ * Throws IN_USE while an attendAsync appends, TypeError and RangeError naming the argument.
+ * @example
+ * import { attend, createAttention, createCache, exportPages, importPages, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const attention = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, { wq: eye, wk: eye, wv: eye, wo: eye });
+ * const [cache, copy] = [createCache(attention, { maxSeqLen: 300 }), createCache(attention, { maxSeqLen: 300 })];
+ * attend(attention, new Float32Array(150 * 4).fill(1), { cache });
+ * const kept = exportPages(cache);
+ * attend(attention, new Float32Array(4).fill(2), { cache });
+ * for (const page of exportPages(cache, 150)) kept[page.index] = page; // the second of two
+ * importPages(copy, kept, cache.length);
+ * console.log(kept.length, copy.length); // 2 151
+ * kernels.release();
+ */
+export function exportPages(cache: Cache, since = 0): CachePage[] {
+  const where = "exportPages";
+  expectUsable(where, cache);
+  expectNoHold(where, cache.holds.appending);
+  const { pages, length, attention } = cache;
+  const { kernels } = attention;
+  expectInt(where, "since", since, 0, length);
+  restorePages(kernels, pages, length);
+  clearRest(where, cache);
+  const exported: CachePage[] = [];
+  for (let index = 0; index * PAGE < length; index++) {
+    const formats = formatsAt(kernels, pages, index, length);
+    const same = (index + 1) * PAGE <= since && formats === formatsAt(kernels, pages, index, since);
+    if (!same) exported.push({ index, bytes: copyOut(cache, index, formats) });
+  }
+  return exported;
+}
+
+/**
+ * Fills an empty cache with the first `length` tokens of pages that `exportPages` gave, in ascending order and none left
+ * out: of a cache of the same layer, batch and format, in this process or another. What follows has the bits that it would
+ * have had there. `pages` may be any iterable, such as rows of a table that are read one at a time. `length` may be less
+ * than what was exported, except that the pages of a cache whose tokens age must be as old as `length` wants them.
+ *
+ * Pages are told by their headers; whether numbers in them were changed cannot be seen, so keep them where nothing is half
+ * written. Throws IN_USE, TypeError and RangeError naming the argument, and what `pages` throws; the cache is then empty.
+ * @example
+ * import { attend, createAttention, createCache, exportPages, importPages, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const attention = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, { wq: eye, wk: eye, wv: eye, wo: eye });
+ * const [cache, fork] = [createCache(attention, { maxSeqLen: 100 }), createCache(attention, { maxSeqLen: 200 })];
+ * attend(attention, new Float32Array(3 * 4).fill(1), { cache });
+ * importPages(fork, exportPages(cache), 2); // the first two of three tokens
+ * console.log(fork.length, fork.read().key.shape); // 2 [ 1, 2, 2, 2 ]
+ * kernels.release();
+ */
+export function importPages(cache: Cache, pages: Iterable<CachePage>, length: number): void {
+  const where = "importPages";
+  expectUsable(where, cache);
+  expectNoHold(where, cache.holds.appending + cache.holds.reading);
+  if (cache.length > 0) throw new RangeError(`${where}: cache expected one without tokens, got ${cache.length}`);
+  if (pages === null || typeof pages !== "object" || typeof pages[Symbol.iterator] !== "function")
+    throw new TypeError(`${where}: pages expected an iterable of { index, bytes }, got ${describe(pages)}`);
+  expectInt(where, "length", length, 0, cache.maxSeqLen);
+  const { kernels } = cache.attention;
+  const count = Math.ceil(length / PAGE);
+  restorePages(kernels, cache.pages, 0);
+  let index = 0;
+  // What gives the pages may do anything in between, but not with this cache.
+  cache.holds.appending++;
+  try {
+    for (const page of pages) {
+      expectUsable(where, cache);
+      if (index === count) throw new RangeError(`${where}: pages expected ${count} for length ${length}, got more`);
+      const formats = formatsAt(kernels, cache.pages, index, length);
+      const bytes = checkPage(where, cache, index, formats, page);
+      adoptPages(kernels, cache.pages, index, formats);
+      copyIn(cache, index, bytes);
+      index++;
+    }
+    expectUsable(where, cache);
+    if (index < count) throw new RangeError(`${where}: pages expected ${count} for length ${length}, got ${index}`);
+    if (cache.pages.aging) cache.pages.aging.at.fill(ageOf(length));
+    cache.advance(length);
+  } finally {
+    cache.holds.appending--;
+    if (!cache.released && !kernels.released) restorePages(kernels, cache.pages, cache.length);
+  }
+}
+
+function expectUsable(where: string, cache: Cache): void {
+  expectMade(where, "cache", cache, "pages", "createCache");
+  expectKernels(where, cache.attention.kernels, "cache.kernels");
+}
+
+/** What stands in the header of a cache's pages behind their formats. */
+function headerOf({ batch, attention: { config } }: Cache): number[] {
+  return [PAGE, batch, config.numKvHeads, config.headDim, config.valueDim];
+}
+
+function copyOut(cache: Cache, index: number, formats: number): Uint8Array {
+  const { pages, batch, attention } = cache;
+  const size = pageBytes(attention.config, formats);
+  const bytes = new Uint8Array(HEADER_BYTES + batch * size);
+  const header = new DataView(bytes.buffer);
+  for (const [i, word] of [MAGIC, VERSION, formats, ...headerOf(cache)].entries()) header.setUint32(4 * i, word, true);
+  for (let b = 0; b < batch; b++)
+    bytes.set(
+      attention.kernels.memory.u8(pageAddress(attention.kernels, pages, b, index), size),
+      HEADER_BYTES + b * size,
+    );
+  return bytes;
+}
+
+function copyIn({ pages, batch, attention: { kernels } }: Cache, index: number, bytes: Uint8Array): void {
+  const size = (bytes.length - HEADER_BYTES) / batch;
+  for (let b = 0; b < batch; b++) {
+    const from = HEADER_BYTES + b * size;
+    kernels.memory.u8(pageAddress(kernels, pages, b, index), size).set(bytes.subarray(from, from + size));
+  }
+}
+
+/** Throws unless `page` is page `index` of a cache like this one, in the formats that it has there. Returns its bytes. */
+function checkPage(where: string, cache: Cache, index: number, formats: number, page: CachePage): Uint8Array {
+  const name = `pages[${index}]`;
+  expectFields(where, name, page, ["index", "bytes"]);
+  const { bytes, index: given } = page;
+  if (given !== index) throw new RangeError(`${where}: ${name}.index expected ${index}, got ${describe(given)}`);
+  if (tagOf(bytes) !== "Uint8Array")
+    throw new TypeError(`${where}: ${name}.bytes expected Uint8Array, got ${describe(bytes)}`);
+  const header = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const word = (i: number) => header.getUint32(4 * i, true);
+  if (bytes.length < HEADER_BYTES || word(0) !== MAGIC || word(1) !== VERSION) {
+    const rule = `a page of version ${VERSION} that exportPages gave`;
+    throw new RangeError(`${where}: ${name}.bytes expected ${rule}, got ${showBytes(bytes.subarray(0, 8))}`);
+  }
+  for (const [i, expected] of headerOf(cache).entries())
+    if (word(3 + i) !== expected)
+      throw new RangeError(`${where}: ${name}.bytes expected ${FIELDS[i]} ${expected}, got ${word(3 + i)}`);
+  if (word(2) !== formats)
+    throw new RangeError(
+      `${where}: ${name}.bytes expected ${describeFormats(formats)}, got ${describeFormats(word(2))}`,
+    );
+  const length = HEADER_BYTES + cache.batch * pageBytes(cache.attention.config, formats);
+  if (bytes.length !== length)
+    throw new RangeError(`${where}: ${name}.bytes expected ${length} bytes, got ${bytes.length}`);
+  return bytes;
+}
+
+/** Makes zeros of what the last page holds behind the last token: it is whatever that memory was used for before. */
+function clearRest(where: string, { pages, batch, length, attention }: Cache): void {
+  const rest = Math.ceil(length / PAGE) * PAGE - length;
+  if (rest === 0) return;
+  const { memory, table } = attention.kernels;
+  const { numKvHeads, headDim, valueDim } = attention.config;
+  const layout = new Layout();
+  const [shape, zeros] = [layout.take(CACHE_SHAPE_BYTES), layout.floats(Math.max(headDim, valueDim))];
+  const base = memory.scratch(where, layout.bytes);
+  const strides = { kStride: 0, kHeadStride: 0, vStride: 0, vHeadStride: 0 };
+  storeCacheShape(memory.view(), base + shape, { numKvHeads, headDim, valueDim, ...strides });
+  const row = pointer.f32(base + zeros);
+  memory.f32(row, Math.max(headDim, valueDim)).fill(0);
+  const append = onlyFloats(pages.formats) ? table.append_f32 : table.append_pages;
+  for (let b = 0; b < batch; b++)
+    append(pageTable(pages, b), row, row, pointer.cacheShape(base + shape), length, 0, rest);
+}

@@ -1,0 +1,159 @@
+import { FORMAT_F32, PAGE, PANEL } from "../../assembly/layout.ts";
+import type { CheckedConfig } from "../attention/config.ts";
+import { CHUNK_ROWS } from "../util/rows.ts";
+import { CACHE_SHAPE_BYTES, type PagesPtr } from "../wasm/abi.ts";
+import type { Kernels } from "../wasm/kernels.ts";
+import { aligned, Layout, pointer } from "../wasm/memory.ts";
+import { formatBits, headBytes, type Stage } from "./formats.ts";
+
+/** What the pages of a layer depend on. */
+export type PageShape = Pick<CheckedConfig, "numKvHeads" | "headDim" | "valueDim">;
+
+/**
+ * Keys and values of `batch` sequences in pages of 128 absolute positions, as attention_f32 reads them (assembly/cache/page.ts
+ * says how). One block: the tables of addresses, then the pages.
+ */
+export interface Pages {
+  readonly at: number;
+  readonly batch: number;
+  readonly pagesPerRow: number;
+  /** Of all pages, as AttentionShape has them. */
+  readonly formats: number;
+  /** Where pages change their format as they age. */
+  readonly aging: Aging | undefined;
+}
+
+/** A page as it was before calls that are not committed: its table entry, and its bytes. */
+export interface OldPage {
+  readonly batchRow: number;
+  readonly page: number;
+  readonly entry: number;
+  readonly bytes: Uint8Array;
+}
+
+/** Pages that age. Their table entries are 0 until a key comes; slots are taken from those of the stage. */
+export interface Aging {
+  readonly shape: PageShape;
+  readonly stages: readonly Stage[];
+  /** Free slots, by sequence and by stage. */
+  readonly free: readonly number[][][];
+  /** Pages that changed since the last commit, in the order in which they did. */
+  readonly old: OldPage[];
+  /** The page of the query that each sequence's pages are as old as. */
+  readonly at: number[];
+  /** Room for AGED_TOKENS tokens on their way from one format to the next, and where their strides and tables lie. */
+  readonly staging: { readonly key: number; readonly value: number; readonly shape: number; readonly table: number };
+}
+
+/** Tokens that change their format at a time: a panel of keys. */
+export const AGED_TOKENS: number = PANEL;
+
+/** Pages, beside the first, of a chunk of keys that are appended before their queries come. */
+const AHEAD = CHUNK_ROWS / PAGE;
+
+const FLOATS: readonly Stage[] = [{ formats: FORMAT_F32, pages: Number.POSITIVE_INFINITY }];
+
+/** Bytes of a page of these formats. */
+export function pageBytes({ numKvHeads, headDim, valueDim }: PageShape, formats: number): number {
+  const { keys, values } = headBytes(formats, headDim, valueDim);
+  return aligned(numKvHeads * (keys + values));
+}
+
+function tableBytes(pagesPerRow: number): number {
+  return aligned(pagesPerRow * 4);
+}
+
+/** Slots of each stage that a sequence of up to `pagesPerRow` pages needs at once. */
+function slotsOf(stages: readonly Stage[], pagesPerRow: number): number[] {
+  let younger = 0;
+  return stages.map(({ pages }, i) => {
+    // The query's own page is the first stage's, and belongs to no count.
+    const most = i === 0 ? pages + 1 + AHEAD : pages;
+    const slots = Math.min(pagesPerRow - younger, most);
+    younger = Math.min(pagesPerRow, younger + pages + (i === 0 ? 1 : 0));
+    return slots;
+  });
+}
+
+/** Where the parts of pages lie in their block. */
+function placePages(shape: PageShape, batch: number, maxSeqLen: number, stages: readonly Stage[]) {
+  const pagesPerRow = Math.ceil(maxSeqLen / PAGE);
+  const layout = new Layout();
+  layout.take(batch * tableBytes(pagesPerRow));
+  const { numKvHeads, headDim, valueDim } = shape;
+  const tokens = stages.length > 1 ? AGED_TOKENS : 0;
+  const staging = {
+    key: layout.floats(tokens * numKvHeads * headDim),
+    value: layout.floats(tokens * numKvHeads * valueDim),
+    shape: layout.take(tokens && CACHE_SHAPE_BYTES),
+    table: layout.take(tokens && 8),
+  };
+  const slots = slotsOf(stages, pagesPerRow).map((count, i) => {
+    const bytes = pageBytes(shape, (stages[i] as Stage).formats);
+    return { at: layout.take(batch * count * bytes), count, bytes };
+  });
+  return { pagesPerRow, staging, slots, bytes: layout.bytes };
+}
+
+/** Bytes that `allocatePages` takes. */
+export function pagesBytes(
+  shape: PageShape,
+  batch: number,
+  maxSeqLen: number,
+  stages: readonly Stage[] = FLOATS,
+): number {
+  return placePages(shape, batch, maxSeqLen, stages).bytes;
+}
+
+/**
+ * Takes pages for `batch` sequences of up to `maxSeqLen` tokens, in the formats of the stages. What they hold is
+ * unspecified, and never attended.
+ */
+export function allocatePages(
+  where: string,
+  { memory }: Kernels,
+  shape: PageShape,
+  batch: number,
+  maxSeqLen: number,
+  stages: readonly Stage[] = FLOATS,
+): Pages {
+  const { pagesPerRow, staging, slots, bytes } = placePages(shape, batch, maxSeqLen, stages);
+  const at = memory.allocate(where, bytes);
+  const rows = Array.from({ length: batch }, (_, b) => b);
+  const aging = stages.length > 1 && {
+    shape,
+    stages,
+    free: rows.map((b) =>
+      slots.map((slot) =>
+        Array.from({ length: slot.count }, (_, i) => at + slot.at + (b * slot.count + i) * slot.bytes),
+      ),
+    ),
+    old: [],
+    at: rows.map(() => 0),
+    staging: {
+      key: at + staging.key,
+      value: at + staging.value,
+      shape: at + staging.shape,
+      table: at + staging.table,
+    },
+  };
+  const pages: Pages = { at, batch, pagesPerRow, formats: formatBits(stages), aging: aging || undefined };
+  const [first] = slots as [(typeof slots)[number]];
+  for (const b of rows) {
+    const table = memory.u32(pageTable(pages, b), pagesPerRow);
+    for (let p = 0; p < pagesPerRow; p++)
+      table[p] = aging ? 0 : at + first.at + (b * pagesPerRow + p) * first.bytes + (stages[0] as Stage).formats;
+  }
+  return pages;
+}
+
+/** The page table of one sequence. */
+export function pageTable({ at, pagesPerRow }: Pages, batchRow: number): PagesPtr {
+  return pointer.pages(at + batchRow * tableBytes(pagesPerRow));
+}
+
+/** Where a page of one sequence lies. */
+export function pageAddress({ memory }: Kernels, pages: Pages, batchRow: number, page: number): number {
+  const entry = memory.u32(pageTable(pages, batchRow), pages.pagesPerRow)[page] as number;
+  return (entry & ~15) >>> 0;
+}

@@ -1,0 +1,138 @@
+import { availableParallelism } from "node:os";
+import { type Effort, timeLoads } from "../diagnostics/timing.ts";
+import { WEIGHT_FORMATS, type WeightFormat } from "../linear/formats.ts";
+import { AUTO_MOST } from "../platform/workers.ts";
+import type { Build, Kernels } from "../wasm/kernels.ts";
+import { readArguments, readChoice, readThreads, refusePositionals, UsageError } from "./args.ts";
+import { BENCH_SHAPES, type BenchWork } from "./bench-works.ts";
+import { startKernels } from "./load-kernels.ts";
+import { createProgress } from "./progress.ts";
+import { findSurroundings } from "./system-info.ts";
+import { columnsText } from "./text.ts";
+
+const HELP = `headwise bench [--shape NAME ...] [--threads N|auto] [--weights FORMAT] [--json]
+
+Times a projection and layers of GPT-2 small and Llama 3.2 1B, prefill and decode, with each build
+and with 1, 2, 4 ... threads, by turns. "of first" is the speed beside that of the first row of the
+same work, in the same round. Takes less than a minute.
+
+  --shape NAME       ${Object.keys(BENCH_SHAPES).join(", ")}; may be given more than once (default all)
+  --threads N|auto   the most threads (default auto: one a processor, up to 8)
+  --weights FORMAT   what layers keep their weights in (default f32)
+  --json             the same as JSON`;
+
+const OPTIONS = {
+  shape: { type: "string", multiple: true },
+  threads: { type: "string", default: "auto" },
+  weights: { type: "string", default: "f32" },
+  json: { type: "boolean", default: false },
+  help: { type: "boolean", short: "h", default: false },
+} as const;
+
+/** For one work with all builds and threads: some seconds. */
+const EFFORT: Effort = { warmupMs: 60, sampleMs: 10, rounds: 15, mostMs: 2500 };
+
+interface Row {
+  readonly shape: string;
+  readonly work: string;
+  readonly build: Build;
+  readonly threads: number;
+  readonly ms: number;
+  readonly bestMs: number;
+  readonly tokensPerSecond: number;
+  readonly gflops: number;
+  readonly bestGflops: number;
+  /** The speed beside that of the first row of the work. */
+  readonly ofFirst: number;
+}
+
+/** `headwise bench`. */
+export async function bench(args: string[], version: string): Promise<void> {
+  const { values, positionals } = readArguments("bench", args, OPTIONS);
+  if (values.help) return console.log(HELP);
+  refusePositionals("bench", positionals);
+  const weights = readChoice("bench", "--weights", values.weights, WEIGHT_FORMATS) as WeightFormat;
+  const asked = readThreads("bench", values.threads);
+  const most = asked === "auto" ? Math.min(AUTO_MOST, availableParallelism()) : asked;
+  const { shape: names = Object.keys(BENCH_SHAPES) } = values;
+  const shapes = names.map((name) => {
+    const shape = Object.hasOwn(BENCH_SHAPES, name) ? BENCH_SHAPES[name] : undefined;
+    if (!shape) throw new UsageError(`bench: --shape expected ${Object.keys(BENCH_SHAPES).join(", ")}, got ${name}`);
+    return { name, ...shape };
+  });
+
+  const settings = await startSettings(most);
+  const progress = createProgress(process.stderr, () => performance.now());
+  const total = shapes.reduce((sum, { works }) => sum + works.length, 0);
+  const rows: Row[] = [];
+  let done = 0;
+  try {
+    for (const { name, works } of shapes)
+      for (const work of works) {
+        progress.at(done++ / total, `${name} ${work.name}`);
+        rows.push(...(await timeWork(name, work, weights, settings)));
+      }
+  } finally {
+    progress.end();
+    for (const kernels of settings) kernels.release();
+  }
+  const { version: headwise, ...surroundings } = findSurroundings(version);
+  if (values.json) return console.log(JSON.stringify({ headwise, ...surroundings, weights, rows }, null, 2));
+  const { engine, processor = "", processors = "unknown" } = surroundings;
+  console.log(`headwise ${version}, ${engine}, ${processor}, ${processors} processors, weights ${weights}\n`);
+  console.log(rowsText(rows));
+  console.log(`\n${shapes.map((shape) => `${shape.name}: ${shape.title}`).join("\n")}`);
+}
+
+/** Kernels of each build the engine has, the faster first, with 1, 2, 4 ... threads. */
+async function startSettings(most: number): Promise<Kernels[]> {
+  const counts = [1];
+  while (counts.at(-1)! < most) counts.push(Math.min(most, 2 * counts.at(-1)!));
+  const settings: Kernels[] = [];
+  try {
+    for (const deterministic of [false, true])
+      for (const count of counts) {
+        const kernels = await startKernels(count, deterministic);
+        // Where the engine has one build, or no threads, the next ones are the same again.
+        const same = settings.some(
+          ({ build, threads }) => build === kernels.build && threads.used === kernels.threads.used,
+        );
+        if (same) kernels.release();
+        else settings.push(kernels);
+      }
+  } catch (error) {
+    for (const kernels of settings) kernels.release();
+    throw error;
+  }
+  return settings;
+}
+
+async function timeWork(
+  shape: string,
+  { name, tokens, prepare }: BenchWork,
+  weights: WeightFormat,
+  settings: readonly Kernels[],
+): Promise<Row[]> {
+  const loads = settings.map(prepare(weights));
+  const rates = await timeLoads(loads, EFFORT);
+  for (const load of loads) load.release();
+  if (!rates) throw new Error("bench: clock expected to move while code runs, got one that stands still");
+  return rates.map(({ ms, bestMs, gflops, bestGflops, ratio }, i): Row => {
+    const { build, threads } = settings[i]!;
+    const tokensPerSecond = (1000 * tokens) / ms;
+    return {
+      ...{ shape, work: name, build, threads: threads.used },
+      ...{ ms, bestMs, tokensPerSecond, gflops, bestGflops, ofFirst: ratio },
+    };
+  });
+}
+
+function rowsText(rows: readonly Row[]): string {
+  const head = ["shape", "work", "build", "threads", "ms", "best ms", "tokens/s", "GFLOP/s", "best", "of first"];
+  const cells = rows.map((row) => [
+    ...[row.shape, row.work, row.build, `${row.threads}`],
+    ...[row.ms, row.bestMs].map((ms) => (ms < 100 ? ms.toPrecision(3) : ms.toFixed(0))),
+    ...[row.tokensPerSecond.toFixed(0), row.gflops.toFixed(1), row.bestGflops.toFixed(1), row.ofFirst.toFixed(2)],
+  ]);
+  return columnsText([head, ...cells], 3);
+}

@@ -1,0 +1,34 @@
+import { diagnose, diagnosisText } from "../diagnostics/doctor.ts";
+import { paint, readArguments, readThreads, refusePositionals } from "./args.ts";
+import { KERNEL_OPTIONS } from "./load-kernels.ts";
+import { findSurroundings } from "./system-info.ts";
+
+const HELP = `headwise info [--threads N|auto] [--deterministic] [--json]
+
+What this engine can do and whether headwise is right and fast in it: features, the build that runs
+and why, threads, the self-test, speed beside the peak of one core, errors against float64. Exits
+with 1 if the kernels do not start or the self-test fails. Takes about two seconds.
+
+  --threads N|auto   with so many threads; default 1
+  --deterministic    the build that gives the same bits on every engine
+  --json             the same as JSON`;
+
+const OPTIONS = {
+  ...KERNEL_OPTIONS,
+  json: { type: "boolean", default: false },
+  help: { type: "boolean", short: "h", default: false },
+} as const;
+
+/** `headwise info`. */
+export async function info(args: string[], version: string): Promise<void> {
+  const { values, positionals } = readArguments("info", args, OPTIONS);
+  if (values.help) return console.log(HELP);
+  refusePositionals("info", positionals);
+  const options = { threads: readThreads("info", values.threads), deterministic: values.deterministic };
+  const diagnosis = await diagnose(await import("../entries/threads.ts"), findSurroundings(version), options);
+  const text = diagnosisText(diagnosis)
+    .replace(/: ok\b/g, `: ${paint("green", "ok")}`)
+    .replace(/: FAILED\b/g, `: ${paint("red", "FAILED")}`);
+  console.log(values.json ? JSON.stringify(diagnosis, null, 2) : text);
+  if (!diagnosis.ok) process.exitCode = 1;
+}

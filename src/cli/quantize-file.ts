@@ -1,0 +1,196 @@
+// A safetensors file in fewer bits, read and written a piece at a time, so that it may be larger than memory.
+
+import { type ByteSource, readRange } from "../files/byte-source.ts";
+import { compareLines, type HeaderLine, headerText } from "../files/safetensors/header-writer.ts";
+import { noteQuantized, QUANTIZED } from "../files/safetensors/quantization.ts";
+import { openSafetensors } from "../files/safetensors/safetensors.ts";
+import type { TensorEntry } from "../files/tensor-file.ts";
+import { BLOCKS, bitsEach, type Dtype, isBlockDtype, type StoredTensor, toFloats } from "../tensor/dtypes.ts";
+import { quantizeTensor, type StoredFormat } from "../tensor/quantize.ts";
+import { describe, HeadwiseError } from "../util/errors.ts";
+
+export interface FileOptions {
+  /** What chosen matrices become. */
+  readonly format: StoredFormat;
+  /** Chooses among the matrices by name; default those that look like linear weights of a layer. */
+  readonly chooses?: (name: string) => boolean;
+  /** Told after every piece, in bytes of the source's tensors. */
+  readonly onProgress?: (done: number, total: number, name: string) => void;
+}
+
+/** What was done. */
+export interface FileSummary {
+  readonly tensors: number;
+  readonly quantized: number;
+  /** Names of matrices that were chosen and cannot be had in the format, with the reason. */
+  readonly kept: ReadonlyMap<string, string>;
+  readonly bytesBefore: number;
+  readonly bytesAfter: number;
+  /** The matrix that lost most: |w - rounded w| / |w| over all its elements. */
+  readonly worst: { readonly name: string; readonly error: number } | undefined;
+}
+
+/** Elements that are in memory at a time, and as many rounded ones; a row if that is longer. */
+export const PIECE_ELEMENTS: number = 2 ** 20;
+/** Bytes that are copied at a time. */
+export const PIECE_BYTES: number = 2 ** 22;
+
+const FLOATS: readonly string[] = ["F64", "F32", "F16", "BF16"];
+/** Weights that are no linear layers, or are but choose among few: rounding them costs more than it saves. */
+const UNLIKE_LINEAR = /embed|norm|lm_head|relative|router|(^|\.)(gate|wte|wpe|shared)\.weight$/i;
+
+/** Whether a matrix of this name is likely to be a linear weight of a layer. */
+export function isLinearName(name: string): boolean {
+  return /(^|[._])weight$/.test(name) && !UNLIKE_LINEAR.test(name);
+}
+
+/** A tensor on its way: what it was and what it becomes. */
+interface Move {
+  readonly from: TensorEntry;
+  readonly line: HeaderLine;
+  readonly format: StoredFormat | undefined;
+}
+
+/**
+ * Writes the file in `source` with the chosen matrices in another format, in order: first the header, then the tensors as
+ * `writeSafetensors` orders them. Blocks are written as it writes them, other tensors as they are.
+ * @throws HeadwiseError `BAD_FILE` for a file that breaks the format, and for a matrix whose numbers the new one has not.
+ */
+export async function quantizeFile(
+  where: string,
+  source: ByteSource,
+  write: (bytes: Uint8Array) => Promise<void>,
+  { format, chooses = isLinearName, onProgress }: FileOptions,
+): Promise<FileSummary> {
+  const { metadata, tensors } = await openSafetensors(source);
+  const turned = isTurned(tensors);
+  const kept = new Map<string, string>();
+  const moves = Array.from(tensors.values(), (from): Move => {
+    const isMatrix = FLOATS.includes(from.dtype) && from.shape.length === 2;
+    if (!isMatrix || from.dtype === format || !chooses(from.name))
+      return { from, line: lineOf(from, from.dtype as Dtype), format: undefined };
+    const reason = unfit(from, format, turned);
+    if (reason !== undefined) kept.set(from.name, reason);
+    return reason === undefined
+      ? { from, line: lineOf(from, format), format }
+      : { from, line: lineOf(from, from.dtype as Dtype), format: undefined };
+  }).sort((a, b) => compareLines(a.line, b.line));
+
+  const entry = noteQuantized(moves.map(({ from, format }) => ({ ...from, dtype: format ?? (from.dtype as Dtype) })));
+  const texts = new Map(metadata);
+  if (entry !== undefined) texts.set(QUANTIZED, entry);
+  const header = headerText(
+    where,
+    moves.map(({ line }) => line),
+    texts,
+  );
+  await write(header);
+
+  const total = moves.reduce((sum, { from }) => sum + from.bytes, 0);
+  let done = 0;
+  let worst: FileSummary["worst"];
+  const advance = ({ name }: TensorEntry, bytes: number) => {
+    done += bytes;
+    onProgress?.(done, total, name);
+  };
+  for (const { from, format } of moves) {
+    if (format === undefined) {
+      for (let at = 0; at < from.bytes; at += PIECE_BYTES) {
+        const size = Math.min(PIECE_BYTES, from.bytes - at);
+        await write(await readRange(where, source, from.offset + at, size));
+        advance(from, size);
+      }
+      continue;
+    }
+    const error = createError();
+    for await (const piece of piecesOf(where, source, from)) {
+      const rounded = round(where, piece, format);
+      error.add(piece, rounded);
+      await write(rounded.bytes);
+      advance(from, piece.bytes.length);
+    }
+    const relative = error.relative();
+    if (!Number.isFinite(relative)) refuse(where, from, format);
+    if (worst === undefined || relative > worst.error) worst = { name: from.name, error: relative };
+  }
+  return {
+    tensors: moves.length,
+    quantized: moves.filter(({ format }) => format !== undefined).length,
+    kept,
+    bytesBefore: source.size,
+    bytesAfter: header.length + moves.reduce((sum, { line }) => sum + line.size, 0),
+    worst,
+  };
+}
+
+/** Whether linear weights lie [inputs, outputs], as GPT-2's do: blocks would lie across the sums. */
+function isTurned(tensors: ReadonlyMap<string, TensorEntry>): boolean {
+  return Array.from(tensors.values()).some(
+    ({ name, shape: [inputs = 0, outputs] }) => /(^|\.)c_attn\.weight$/.test(name) && outputs === 3 * inputs,
+  );
+}
+
+/** Why a matrix cannot be had in the format. */
+function unfit({ name, shape }: TensorEntry, format: StoredFormat, turned: boolean): string | undefined {
+  if (!isBlockDtype(format)) return undefined;
+  const { length } = BLOCKS[format];
+  if ((shape[1] as number) % length !== 0) return `its rows are no multiple of ${length}`;
+  return turned && /(^|\.)c_\w+\.weight$/.test(name) ? "it lies [inputs, outputs]" : undefined;
+}
+
+/** What the header says of a tensor that is kept as `dtype`. */
+function lineOf({ name, dtype: before, shape, bytes }: TensorEntry, dtype: Dtype): HeaderLine {
+  if (isBlockDtype(dtype)) {
+    const [n, k] = shape as [number, number];
+    const width = (k / BLOCKS[dtype].length) * BLOCKS[dtype].bytes;
+    return { name, dtype: "U8", shape: [n, width], size: n * width };
+  }
+  return { name, dtype, shape, size: dtype === before ? bytes : (bytes / bitsEach(before as Dtype)) * bitsEach(dtype) };
+}
+
+/** Whole rows of a matrix, a piece after the other. */
+async function* piecesOf(where: string, source: ByteSource, from: TensorEntry): AsyncGenerator<StoredTensor> {
+  const [n, k] = from.shape as [number, number];
+  const width = from.bytes / n;
+  const rows = Math.max(1, Math.floor(PIECE_ELEMENTS / k));
+  for (let r = 0; r < n; r += rows) {
+    const count = Math.min(rows, n - r);
+    const bytes = await readRange(where, source, from.offset + r * width, count * width);
+    yield { name: from.name, dtype: from.dtype as Dtype, shape: [count, k], bytes };
+  }
+}
+
+function round(where: string, piece: StoredTensor, format: StoredFormat): StoredTensor {
+  try {
+    return quantizeTensor(piece, format);
+  } catch (cause) {
+    return refuse(where, piece, format, cause);
+  }
+}
+
+function refuse(where: string, { name }: { readonly name: string }, format: StoredFormat, cause?: unknown): never {
+  throw new HeadwiseError(
+    "BAD_FILE",
+    `${where}: tensor ${describe(name)} expected numbers that ${format} has, got others`,
+    {
+      cause,
+    },
+  );
+}
+
+/** The error of a matrix over all its pieces. */
+function createError(): { add(exact: StoredTensor, rounded: StoredTensor): void; relative(): number } {
+  let lost = 0;
+  let all = 0;
+  return {
+    add(exact, rounded) {
+      const [a, b] = [toFloats(exact), toFloats(rounded)];
+      for (let i = 0; i < a.length; i++) {
+        const value = a[i] as number;
+        lost += (value - (b[i] as number)) ** 2;
+        all += value ** 2;
+      }
+    },
+    relative: () => (all === 0 ? lost : Math.sqrt(lost / all)),
+  };
+}

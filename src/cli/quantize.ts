@@ -1,0 +1,144 @@
+import { closeSync, fchmodSync, openSync, renameSync, rmSync, type Stats, statSync, writeSync } from "node:fs";
+import { readlink } from "node:fs/promises";
+import { dirname, isAbsolute } from "node:path";
+import { fileSource } from "../files/byte-source.ts";
+import type { StoredFormat } from "../tensor/quantize.ts";
+import { plainText } from "../util/errors.ts";
+import { aboutFile, openFile, readArguments, UsageError } from "./args.ts";
+import { createProgress, sizeText } from "./progress.ts";
+import { type FileSummary, isLinearName, quantizeFile } from "./quantize-file.ts";
+
+const FORMATS: Readonly<Record<string, StoredFormat>> = { q8: "Q8_0", q4: "Q4_0", f16: "F16", bf16: "BF16" };
+
+const HELP = `headwise quantize IN.safetensors OUT.safetensors --weights q8|q4|f16|bf16
+
+Writes a safetensors file with the linear weights of its layers in fewer bits, and all other
+tensors as they are. It is read and written in pieces and may be larger than memory.
+
+  --weights FORMAT   q8 and q4: 8 or 4 bits an element and a scale for each 32 (GGUF's Q8_0
+                     and Q4_0), for matrices whose rows are a multiple of 32; f16, bf16
+  --include REGEX    which matrices, by name; default: names that end in weight, other than
+                     embeddings, norms, lm_head and routers
+  --keep REGEX       which of them to leave as they are
+  --force            write over OUT if it exists`;
+
+const OPTIONS = {
+  weights: { type: "string" },
+  include: { type: "string" },
+  keep: { type: "string" },
+  force: { type: "boolean", default: false },
+  help: { type: "boolean", short: "h", default: false },
+} as const;
+
+/** `headwise quantize`. */
+export async function quantize(args: string[]): Promise<void> {
+  const { values, positionals } = readArguments("quantize", args, OPTIONS);
+  if (values.help) return console.log(HELP);
+  const [from, to, ...more] = positionals;
+  if (from === undefined || to === undefined || more.length > 0)
+    throw new UsageError(`quantize: expected two files, got ${positionals.length}`);
+  const { weights } = values;
+  const format = weights !== undefined && Object.hasOwn(FORMATS, weights) ? FORMATS[weights] : undefined;
+  if (format === undefined)
+    throw new UsageError(`quantize: --weights expected ${Object.keys(FORMATS).join(", ")}, got ${weights ?? "none"}`);
+  const include = readPattern("--include", values.include);
+  const keep = readPattern("--keep", values.keep);
+  const chooses = (name: string) => (include ? include.test(name) : isLinearName(name)) && !keep?.test(name);
+  const old = writing(() => statSync(to, { throwIfNoEntry: false }));
+  if (old !== undefined && !old.isFile()) throw new Error(`quantize: OUT expected a regular file, got ${to}`);
+  if (old !== undefined && !values.force)
+    throw new Error(`quantize: OUT expected a new file (or --force), got ${to}, which exists`);
+
+  const input = await openFile("quantize", "IN", from);
+  const progress = createProgress(process.stderr, () => performance.now());
+  const onProgress = (done: number, total: number, name: string) =>
+    progress.at(done / total, `${sizeText(done)} of ${sizeText(total)}  ${plainText(name)}`);
+  try {
+    const source = await fileSource(input);
+    const summary = await writeWhole(await follow(to), old, (write) =>
+      quantizeFile("quantize", source, write, { format, chooses, onProgress }),
+    );
+    progress.end();
+    console.log(summaryText(summary, weights as string));
+  } catch (error) {
+    throw aboutFile("quantize", from, error);
+  } finally {
+    progress.end();
+    await input.close();
+  }
+}
+
+function readPattern(name: string, text: string | undefined): RegExp | undefined {
+  if (text === undefined) return undefined;
+  try {
+    return new RegExp(text, "u");
+  } catch (error) {
+    throw new UsageError(`quantize: ${name} expected a regular expression, got ${(error as Error).message}`);
+  }
+}
+
+/** The file at `path` holds all that `produce` wrote, with the mode of the `old` one, or is what it was. */
+async function writeWhole<T>(
+  path: string,
+  old: Stats | undefined,
+  produce: (write: (bytes: Uint8Array) => Promise<void>) => Promise<T>,
+): Promise<T> {
+  // Beside it, since a rename stays within one file system.
+  const unfinished = `${path}.${process.pid}.part`;
+  const interrupted = (signal: NodeJS.Signals) => {
+    rmSync(unfinished, { force: true });
+    process.kill(process.pid, signal);
+  };
+  for (const signal of SIGNALS) process.once(signal, interrupted);
+  try {
+    // Synchronous, since an opening under way would make the file after the handler removed it.
+    const output = writing(() => openSync(unfinished, "wx", old?.mode));
+    try {
+      let result: T;
+      try {
+        if (old !== undefined) writing(() => fchmodSync(output, old.mode));
+        result = await produce(async (bytes) => {
+          for (let at = 0; at < bytes.length; ) at += writing(() => writeSync(output, bytes, at));
+        });
+      } finally {
+        writing(() => closeSync(output));
+      }
+      writing(() => renameSync(unfinished, path));
+      return result;
+    } finally {
+      rmSync(unfinished, { force: true });
+    }
+  } finally {
+    for (const signal of SIGNALS) process.off(signal, interrupted);
+  }
+}
+
+function writing<T>(step: () => T): T {
+  try {
+    return step();
+  } catch (error) {
+    throw new Error(`quantize: OUT expected a path that can be written, got ${(error as Error).message}`);
+  }
+}
+
+const SIGNALS: readonly NodeJS.Signals[] = ["SIGINT", "SIGTERM", "SIGHUP"];
+
+/** Where links lead, also to what is yet to be made: a rename would replace the link. */
+async function follow(path: string): Promise<string> {
+  const link = await readlink(path).catch(() => undefined);
+  if (link === undefined) return path;
+  return follow(isAbsolute(link) ? link : `${dirname(path)}/${link}`);
+}
+
+function summaryText(
+  { tensors, quantized, kept, bytesBefore, bytesAfter, worst }: FileSummary,
+  format: string,
+): string {
+  const lines = [
+    `${quantized} of ${tensors} tensors to ${format}, the others as they are`,
+    `${sizeText(bytesBefore)} to ${sizeText(bytesAfter)} (${((100 * bytesAfter) / bytesBefore).toFixed(1)} %)`,
+  ];
+  if (worst) lines.push(`largest relative RMS error ${worst.error.toExponential(2)}, of ${plainText(worst.name)}`);
+  for (const [name, reason] of kept) lines.push(`kept ${plainText(name)}: ${reason}`);
+  return lines.join("\n");
+}

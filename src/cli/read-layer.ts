@@ -1,0 +1,157 @@
+import { readdir, stat } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
+import type { AttentionConfig } from "../attention/config.ts";
+import type { AttentionWeights } from "../attention/weights.ts";
+import { type ByteSource, fileSource, readRange } from "../files/byte-source.ts";
+import { openGguf } from "../files/gguf/gguf.ts";
+import { openSafetensors, parseJson } from "../files/safetensors/safetensors.ts";
+import { readGgufLayer } from "../models/gguf/layer.ts";
+import { fromHfConfig } from "../models/hf/config.ts";
+import { FAMILIES, findFamily } from "../models/hf/tensor-names.ts";
+import { readAttentionWeights } from "../models/hf/weights.ts";
+import type { StoredTensor } from "../tensor/dtypes.ts";
+import { describe, HeadwiseError } from "../util/errors.ts";
+import { aboutFile, openFile, readText } from "./args.ts";
+
+/** A layer as a file has it. */
+export interface FileLayer {
+  /** The file, where a folder was given. */
+  readonly path: string;
+  /** How the names of its tensors begin. */
+  readonly prefix: string;
+  readonly config: AttentionConfig;
+  readonly weights: AttentionWeights;
+}
+
+/** Which layer of a file, and what the file does not say. */
+export interface LayerChoice {
+  readonly layer: number;
+  readonly prefix?: string;
+  /** A path of a config.json; default the one beside the model. */
+  readonly config?: string;
+}
+
+/** What a folder of a model holds, the first that is there. */
+const IN_FOLDER = ["model.safetensors.index.json", "model.safetensors"];
+
+/**
+ * Reads one layer of a GGUF file, a safetensors file, the index of several, or a folder with one of the latter: only the
+ * bytes of that layer.
+ */
+export async function readLayer(command: string, given: string, choice: LayerChoice): Promise<FileLayer> {
+  const path = await modelIn(command, given);
+  if (path.endsWith(".json")) return readIndexed(command, path, choice);
+  return withFile(command, path, async (source) => {
+    const magic = await readRange(command, source, 0, Math.min(4, source.size));
+    if (String.fromCharCode(...magic) === "GGUF") {
+      const { config, weights } = await readGgufLayer(await openGguf(source), choice.layer);
+      return { path, prefix: `blk.${choice.layer}.attn_`, config, weights };
+    }
+    const { tensors, metadata, readAll } = await openSafetensors(source);
+    const [prefix, config] = await describeLayer(command, path, [...tensors.keys()], choice);
+    const layer = { metadata, tensors: await readAll(namesOf(command, path, [...tensors.keys()], prefix)) };
+    return { path, prefix, config, weights: readAttentionWeights(layer, prefix, config) };
+  });
+}
+
+async function modelIn(command: string, given: string): Promise<string> {
+  const inside = await readdir(given).catch(() => undefined);
+  if (inside === undefined) return given;
+  const name = IN_FOLDER.find((each) => inside.includes(each));
+  if (name !== undefined) return join(given, name);
+  const got = inside.length === 0 ? "an empty one" : `one with ${inside.sort().slice(0, 6).join(", ")}`;
+  throw new HeadwiseError("BAD_FILE", `${command}: MODEL expected a folder with ${IN_FOLDER.join(" or ")}, got ${got}`);
+}
+
+/** The tensors of the layer below `prefix`: what else lies there, such as the layers of a whole model, is not read. */
+function namesOf(command: string, path: string, names: readonly string[], prefix: string): string[] {
+  try {
+    const { family, root } = findFamily(command, names, prefix);
+    const groups = [family.weights, family.biases, family.extras];
+    const own = new Set(groups.flatMap((group) => Object.values(group ?? {})).map((name) => root + name));
+    return names.filter((name) => own.has(name));
+  } catch (error) {
+    throw aboutFile(command, path, error);
+  }
+}
+
+/** Runs `read` on an open file; what the library says of it names it. */
+async function withFile<T>(command: string, path: string, read: (source: ByteSource) => Promise<T>): Promise<T> {
+  const handle = await openFile(command, "MODEL", path);
+  try {
+    return await read(await fileSource(handle));
+  } catch (error) {
+    throw aboutFile(command, path, error);
+  } finally {
+    await handle.close();
+  }
+}
+
+/** A model in several files, by its index: those are opened that the layer lies in. */
+async function readIndexed(command: string, path: string, choice: LayerChoice): Promise<FileLayer> {
+  const index = parseJson(command, "MODEL", await readText(command, "MODEL", path)) as { weight_map?: unknown };
+  const files = new Map(Object.entries(Object(index?.weight_map) as Record<string, unknown>));
+  if (files.size === 0) throw new HeadwiseError("BAD_FILE", `${command}: ${path} expected a weight_map, got none`);
+  const [prefix, config] = await describeLayer(command, path, [...files.keys()], choice);
+  const names = namesOf(command, path, [...files.keys()], prefix);
+  const tensors = new Map<string, StoredTensor>();
+  const metadata = new Map<string, string>();
+  for (const file of new Set(names.map((name) => files.get(name)))) {
+    // An index may name files beside it, and no others.
+    if (typeof file !== "string" || file === ".." || basename(file) !== file)
+      throw new HeadwiseError("BAD_FILE", `${command}: ${path} expected plain file names, got ${describe(file)}`);
+    await withFile(command, join(dirname(path), file), async (source) => {
+      const shard = await openSafetensors(source);
+      const own = names.filter((name) => files.get(name) === file);
+      for (const [name, tensor] of await shard.readAll(own)) tensors.set(name, tensor);
+      for (const [key, value] of shard.metadata) metadata.set(key, value);
+    });
+  }
+  return { path, prefix, config, weights: readAttentionWeights({ metadata, tensors }, prefix, config) };
+}
+
+async function describeLayer(
+  command: string,
+  path: string,
+  names: readonly string[],
+  { layer, prefix, config }: LayerChoice,
+): Promise<[prefix: string, config: AttentionConfig]> {
+  const beside = join(dirname(path), "config.json");
+  const found =
+    config ??
+    (await stat(beside).then(
+      () => beside,
+      () => undefined,
+    ));
+  if (found === undefined)
+    throw new Error(`${command}: --config expected a file, since there is no config.json beside ${path}, got none`);
+  const json = await readText(command, "--config", found);
+  const start = prefix ?? findPrefix(command, names, layer);
+  try {
+    return [start, fromHfConfig(json, layer)];
+  } catch (error) {
+    throw aboutFile(command, found, error);
+  }
+}
+
+/** The one prefix of a layer of that number, or without a number. */
+function findPrefix(command: string, names: readonly string[], layer: number): string {
+  const all = new Set(names);
+  const roots = new Set<string>();
+  for (const { weights } of FAMILIES) {
+    const [first = "", ...others] = Object.values(weights);
+    for (const name of names) {
+      const root = name.slice(0, -first.length);
+      const whole = name.endsWith(first) && (root === "" || root.endsWith("."));
+      if (whole && others.every((other) => all.has(root + other))) roots.add(root);
+    }
+  }
+  const numbered = [...roots].filter((root) => root.split(".").includes(String(layer)));
+  const unnumbered = [...roots].filter((root) => !root.split(".").some((part) => /^\d+$/.test(part)));
+  const [only, ...more] = numbered.length > 0 ? numbered : unnumbered;
+  if (only !== undefined && more.length === 0) return only;
+  const shown = (numbered.length > 0 ? numbered : [...roots]).slice(0, 6).join(", ");
+  throw new Error(
+    `${command}: --prefix expected where the names of the layer begin${shown && `, such as ${shown}`}, got none`,
+  );
+}

@@ -1,0 +1,112 @@
+import { createAttention } from "../attention/attention.ts";
+import { type QuantizeResult, type QuantizeTrial, quantizeReport } from "../diagnostics/quantize-report.ts";
+import { loadKernels } from "../entries/index.ts";
+import { quantized } from "../entries/quantized.ts";
+import { fileSource } from "../files/byte-source.ts";
+import { openSafetensors, toFloats } from "../files/safetensors/safetensors.ts";
+import { fromHfConfig } from "../models/hf/config.ts";
+import { readAttentionWeights } from "../models/hf/weights.ts";
+import { plainText } from "../util/errors.ts";
+import { aboutFile, openFile, readArguments, readText, UsageError } from "./args.ts";
+import { createProgress } from "./progress.ts";
+import { columnsText } from "./text.ts";
+
+const HELP = `headwise report MODEL.safetensors SAMPLES.safetensors --config config.json
+
+Measures what each weight and cache format does to the outputs of one attention layer, against
+float32. SAMPLES holds inputs of that layer on real text, tensors [tokens, dModel], each a sequence.
+
+  --config FILE   the model's config.json
+  --layer N       which layer (default 0)
+  --prefix TEXT   how the names of its tensors begin (default model.layers.N.self_attn.)
+
+relative: |error| / |y|; largest: of the largest |y|; head: the largest relative error of a head's
+output; divergence: of the attention maps in nats, the mean over heads and rows.`;
+
+const OPTIONS = {
+  config: { type: "string" },
+  layer: { type: "string", default: "0" },
+  prefix: { type: "string" },
+  help: { type: "boolean", short: "h", default: false },
+} as const;
+
+/** `headwise report`. */
+export async function report(args: string[]): Promise<void> {
+  const { values, positionals } = readArguments("report", args, OPTIONS);
+  if (values.help) return console.log(HELP);
+  const [model, inputs, ...more] = positionals;
+  if (model === undefined || inputs === undefined || more.length > 0)
+    throw new UsageError(`report: expected two files, got ${positionals.length}`);
+  if (values.config === undefined) throw new UsageError("report: --config expected a file, got none");
+  if (!/^\d+$/.test(values.layer))
+    throw new UsageError(`report: --layer expected an integer >= 0, got ${values.layer}`);
+  const { prefix = `model.layers.${values.layer}.self_attn.` } = values;
+
+  const readTensors = async (name: string, path: string, wanted: (tensor: string) => boolean) => {
+    const handle = await openFile("report", name, path);
+    try {
+      const { metadata, tensors, readAll } = await openSafetensors(await fileSource(handle));
+      return { metadata, tensors: await readAll(Array.from(tensors.keys()).filter(wanted)) };
+    } catch (error) {
+      throw aboutFile("report", path, error);
+    } finally {
+      await handle.close();
+    }
+  };
+  const json = await readText("report", "--config", values.config);
+  const config = fromHfConfig(json, Number(values.layer));
+  const layer = await readTensors("MODEL", model, (name) => name.startsWith(prefix));
+  const { tensors } = await readTensors("SAMPLES", inputs, () => true);
+  for (const { name, shape } of tensors.values())
+    if (shape.length !== 2 || shape[0] === 0 || shape[1] !== config.dModel)
+      throw new Error(
+        `report: ${inputs}: ${name} expected shape [tokens, ${config.dModel}], got [${shape.join(", ")}]`,
+      );
+  // The same numbers on every engine.
+  using kernels = await loadKernels({ deterministic: true, quantized });
+  const attention = createAttention(kernels, config, readAttentionWeights(layer, prefix, config), {
+    weights: "f32",
+  });
+  const samples = Array.from(tensors.values(), (tensor) => toFloats(tensor));
+  const progress = createProgress(process.stderr, () => performance.now());
+  const results = quantizeReport(attention, samples, { onProgress: (share) => progress.at(share, "trials") });
+  progress.end();
+  const tokens = samples.reduce((sum, { length }) => sum + length, 0) / config.dModel;
+  console.log(`${plainText(prefix)}: ${config.numHeads} heads, ${samples.length} samples, ${tokens} tokens\n`);
+  console.log(tableText(results));
+}
+
+function tableText(results: readonly QuantizeResult[]): string {
+  const head = [
+    "weights",
+    "cache",
+    "weights KB",
+    "cache KB",
+    "relative",
+    "largest",
+    "1 - cosine",
+    "head",
+    "divergence",
+  ];
+  const rows = results.map(({ trial, weightBytes, cacheBytes, output, heads }) => [
+    ...namesOf(trial),
+    ...[weightBytes, cacheBytes].map((bytes) => (bytes / 1000).toFixed(1)),
+    ...[output.relative, output.largest, 1 - output.cosine].map(numberText),
+    numberText(Math.max(...heads.map(({ relative }) => relative))),
+    numberText(heads.reduce((sum, { divergence }) => sum + divergence, 0) / heads.length),
+  ]);
+  return columnsText([head, ...rows], 2);
+}
+
+const numberText = (value: number) => (value === 0 ? "0" : value.toExponential(1));
+
+/** The formats of a trial as words, one for weights and one for the cache. */
+function namesOf({ weights = "f32", cache = "f32" }: QuantizeTrial): [string, string] {
+  const nameOf = (formats: object | string) =>
+    typeof formats === "string"
+      ? formats
+      : Object.entries(formats)
+          .flatMap(([part, format]) => (format === "f32" ? [] : [`${part} ${format}`]))
+          .join(" ");
+  return [nameOf(weights), nameOf(cache)];
+}

@@ -1,0 +1,133 @@
+import { attend } from "../api/attend.ts";
+import { type Attention, createAttention } from "../attention/attention.ts";
+import type { AttentionConfig, CheckedConfig } from "../attention/config.ts";
+import type { LayerFormats } from "../attention/weight-options.ts";
+import type { AttentionWeights } from "../attention/weights.ts";
+import { type Cache, createCache } from "../cache/cache.ts";
+import type { CacheFormat } from "../cache/formats.ts";
+import { Digest } from "../diagnostics/digest.ts";
+import { median } from "../diagnostics/timing.ts";
+import type { WeightFormat } from "../linear/formats.ts";
+import type { Build, Kernels, Threads } from "../wasm/kernels.ts";
+
+/** What to run on a layer, and how it is kept. */
+export interface LayerWork {
+  /** [tokens, dModel]. */
+  readonly x: Float32Array;
+  /** How many of the tokens one by one, at the end. */
+  readonly decode: number;
+  readonly weights: WeightFormat | undefined;
+  readonly cache: CacheFormat | undefined;
+}
+
+/** Milliseconds of calls: the median and the least. */
+interface Times {
+  readonly ms: number;
+  readonly bestMs: number;
+}
+
+/** What came of it. */
+export interface LayerRun {
+  readonly config: CheckedConfig;
+  readonly formats: LayerFormats;
+  readonly cacheFormat: CacheFormat;
+  readonly weightBytes: number;
+  readonly cacheBytes: number;
+  readonly memoryBytes: number;
+  readonly packMs: number;
+  readonly kernels: { readonly build: Build; readonly reason: string; readonly threads: Threads };
+  readonly prefill: Times & { readonly tokens: number; readonly firstMs: number };
+  /** Undefined where later tokens change earlier rows, or none is decoded. */
+  readonly decode?: Times & {
+    readonly tokens: number;
+    /** Tokens before the first of them. */
+    readonly past: number;
+    /** Whether each row has the bits that it has in the prefill. */
+    readonly same: boolean;
+    readonly differing: number;
+  };
+  readonly y: { readonly shape: readonly number[]; readonly digest: string; readonly first: readonly number[] };
+}
+
+const MOST_PREFILLS = 20;
+const PREFILLS_MS = 1000;
+const DECODES = 3;
+
+/** Prefills all tokens, then most of them and the rest one by one, and compares. */
+export function runLayer(
+  kernels: Kernels,
+  config: AttentionConfig,
+  weights: AttentionWeights,
+  { x, decode, weights: format, cache: cacheFormat = "f32" }: LayerWork,
+): LayerRun {
+  const began = performance.now();
+  const attention = createAttention(kernels, config, weights, { weights: format });
+  const packMs = performance.now() - began;
+  const { dModel, kdim, vdim, causal, window } = attention.config;
+  if (kdim !== dModel || vdim !== dModel)
+    throw new Error(`run: MODEL expected a layer of self-attention, got one with keys of ${kdim} floats`);
+  const tokens = x.length / dModel;
+  const cache = createCache(attention, { maxSeqLen: tokens, format: cacheFormat });
+  const { y, ...prefill } = timePrefill(attention, cache, x);
+  const forward = causal || window.right === 0;
+  const digest = new Digest();
+  digest.add(y);
+  const { build, reason, threads } = kernels;
+  return {
+    config: attention.config,
+    formats: attention.formats,
+    cacheFormat,
+    weightBytes: attention.bytes,
+    cacheBytes: cache.bytes,
+    packMs,
+    kernels: { build, reason, threads },
+    prefill: { tokens, ...prefill },
+    ...(forward && decode > 0 && { decode: timeDecode(attention, cache, x, y, decode) }),
+    y: { shape: [tokens, dModel], digest: digest.toString(), first: Array.from(y.subarray(0, 6)) },
+    memoryBytes: kernels.memoryBytes,
+  };
+}
+
+function timePrefill(attention: Attention, cache: Cache, x: Float32Array) {
+  const times: number[] = [];
+  let y = new Float32Array() as Float32Array;
+  const end = performance.now() + PREFILLS_MS;
+  while (times.length < 2 || (times.length < MOST_PREFILLS && performance.now() < end)) {
+    cache.truncate(0);
+    const began = performance.now();
+    y = attend(attention, x, { cache });
+    times.push(performance.now() - began);
+  }
+  // The engine compiles its kernels better while the first calls run.
+  const [firstMs, ...others] = times as [number, ...number[]];
+  return { y, firstMs, ms: median(others), bestMs: Math.min(...others) };
+}
+
+function timeDecode(
+  attention: Attention,
+  cache: Cache,
+  x: Float32Array,
+  y: Float32Array,
+  tokens: number,
+): NonNullable<LayerRun["decode"]> {
+  const { dModel } = attention.config;
+  const row = (t: number) => x.subarray(t * dModel, (t + 1) * dModel);
+  const all = x.length / dModel;
+  const past = all - tokens;
+  const times: number[] = [];
+  const differing = new Set<number>();
+  for (let pass = 0; pass < DECODES; pass++) {
+    cache.truncate(0);
+    if (past > 0) attend(attention, x.subarray(0, past * dModel), { cache });
+    for (let t = past; t < all; t++) {
+      const began = performance.now();
+      const one = attend(attention, row(t), { cache });
+      times.push(performance.now() - began);
+      if (one.some((value, i) => !Object.is(value, y[t * dModel + i]))) differing.add(t);
+    }
+  }
+  return {
+    ...{ tokens, past, ms: median(times), bestMs: Math.min(...times) },
+    ...{ same: differing.size === 0, differing: differing.size },
+  };
+}

@@ -1,0 +1,157 @@
+import { readFile } from "node:fs/promises";
+import { basename } from "node:path";
+import type { CacheFormat } from "../cache/formats.ts";
+import { createNoise } from "../diagnostics/random.ts";
+import { WEIGHT_FORMATS } from "../linear/formats.ts";
+import { createFloats } from "../tensor/tensor.ts";
+import { plainText } from "../util/errors.ts";
+import { paint, readArguments, readChoice, readCount, readThreads, UsageError } from "./args.ts";
+import { KERNEL_OPTIONS, startKernels } from "./load-kernels.ts";
+import { isNpy, readNpy } from "./npy.ts";
+import { sizeText } from "./progress.ts";
+import { readLayer } from "./read-layer.ts";
+import { type LayerRun, runLayer } from "./run-layer.ts";
+
+const HELP = `headwise run MODEL [options]
+
+Runs one attention layer of MODEL: a safetensors file, a model.safetensors.index.json, a folder with
+one of them, or a GGUF file.
+Prints what the layer is, milliseconds of a prefill and of a decoded token, the first outputs and the
+digest of all, and whether prefill and decode have the same bits; exits with 1 if they have not.
+
+  --layer N          which layer (default 0)
+  --config FILE      the model's config.json (default the one beside MODEL; GGUF needs none)
+  --prefix TEXT      how the names of the layer's tensors begin (default found by --layer)
+  --tokens N         how many tokens (default 128)
+  --decode N         how many of them one by one, at the end (default 32)
+  --input FILE       their rows, [tokens, dModel]: .npy (<f4 or <f8), else float32; default seeded
+  --weights FORMAT   f32, f16, bf16, q8, q8-row, q4 (default f32, or as stored where that is in
+                     blocks or in GGUF)
+  --cache FORMAT     f32, f16, q8, q4 (default f32)
+  --threads N|auto   with so many threads (default 1)
+  --deterministic    the build that gives the same bits on every engine
+  --json             the same as JSON`;
+
+const OPTIONS = {
+  layer: { type: "string", default: "0" },
+  config: { type: "string" },
+  prefix: { type: "string" },
+  tokens: { type: "string" },
+  decode: { type: "string" },
+  input: { type: "string" },
+  weights: { type: "string" },
+  cache: { type: "string" },
+  ...KERNEL_OPTIONS,
+  json: { type: "boolean", default: false },
+  help: { type: "boolean", short: "h", default: false },
+} as const;
+
+const MOST_TOKENS = 2 ** 20;
+const DECODED = 32;
+const CACHE_FORMATS: readonly CacheFormat[] = ["f32", "f16", "q8", "q4"];
+
+/** `headwise run`. */
+export async function run(args: string[]): Promise<void> {
+  const { values, positionals } = readArguments("run", args, OPTIONS);
+  if (values.help) return console.log(HELP);
+  const [model, ...more] = positionals;
+  if (model === undefined || more.length > 0) throw new UsageError(`run: expected one file, got ${positionals.length}`);
+  const layer = readCount("run", "--layer", values.layer, 0, MOST_TOKENS);
+  const tokens = values.tokens === undefined ? undefined : readCount("run", "--tokens", values.tokens, 1, MOST_TOKENS);
+  const weights = readChoice("run", "--weights", values.weights, WEIGHT_FORMATS);
+  const cache = readChoice("run", "--cache", values.cache, CACHE_FORMATS);
+  const threads = readThreads("run", values.threads);
+
+  const began = performance.now();
+  const { path, prefix, config, weights: stored } = await readLayer("run", model, { ...values, layer });
+  const readMs = performance.now() - began;
+  const x = await readInput(values.input, tokens, config.dModel);
+  const most = x.length / config.dModel;
+  const decode =
+    values.decode === undefined ? Math.min(DECODED, most) : readCount("run", "--decode", values.decode, 0, most);
+  const kernels = await startKernels(threads, values.deterministic);
+  try {
+    const result = runLayer(kernels, config, stored, { x, decode, weights, cache });
+    const report = { file: path, prefix, readMs, ...result };
+    console.log(values.json ? JSON.stringify(report, null, 2) : runText(path, prefix, readMs, result));
+    if (result.decode?.same === false) process.exitCode = 1;
+  } finally {
+    kernels.release();
+  }
+}
+
+/** Rows from a file, all or the first `tokens`, or seeded ones. */
+async function readInput(path: string | undefined, tokens: number | undefined, dModel: number): Promise<Float32Array> {
+  if (path === undefined) return seedRows(tokens ?? 128, dModel);
+  const fail = (rule: string, got: string): never => {
+    throw new Error(`run: --input expected ${rule}, got ${got}`);
+  };
+  const bytes = await readFile(path).catch((error: Error) => fail("a file that can be read", error.message));
+  let data: Float32Array;
+  if (isNpy(bytes)) {
+    const array = readNpy("run: --input", bytes);
+    if (array.shape.length !== 2 || array.shape[1] !== dModel)
+      fail(`shape [tokens, ${dModel}]`, `[${array.shape.join(", ")}]`);
+    data = array.data;
+  } else {
+    if (bytes.length % (4 * dModel) !== 0) fail(`rows of ${4 * dModel} bytes`, `${bytes.length} bytes`);
+    data = new Float32Array(new Uint8Array(bytes).buffer);
+  }
+  const rows = data.length / dModel;
+  if (rows < (tokens ?? 1) || rows > MOST_TOKENS) fail(`${tokens ?? `1 to ${MOST_TOKENS}`} rows`, `${rows}`);
+  return data.subarray(0, (tokens ?? rows) * dModel);
+}
+
+function seedRows(tokens: number, dModel: number): Float32Array {
+  const x = createFloats("run", "input", tokens * dModel);
+  const noise = createNoise(1);
+  for (let t = 0; t < tokens; t++) x.set(noise(dModel), t * dModel);
+  return x;
+}
+
+function runText(path: string, prefix: string, readMs: number, result: LayerRun): string {
+  const { config, formats, kernels, prefill, decode, y } = result;
+  const { numHeads, numKvHeads, headDim, dModel, causal, window, rope } = config;
+  const left = Number.isFinite(window.left) ? `, window of ${window.left}` : "";
+  const turned = rope ? `, RoPE ${rope.theta} ${rope.pairing}` : "";
+  const perSecond = (tokens: number, ms: number) => `${Math.round((1000 * tokens) / ms)} tokens/s`;
+  const rows: [title: string, text: string][] = [
+    ["layer", `${plainText(prefix)} of ${plainText(basename(path))}, read in ${readMs.toFixed(1)} ms`],
+    [
+      "shape",
+      `dModel ${dModel}, ${numHeads} heads of ${headDim}, ${numKvHeads} kv heads${causal ? ", causal" : ""}${left}${turned}`,
+    ],
+    ["weights", `${formatsText(formats)}, ${sizeText(result.weightBytes)}, packed in ${result.packMs.toFixed(1)} ms`],
+    ["cache", `${result.cacheFormat}, ${sizeText(result.cacheBytes)} for ${prefill.tokens} tokens`],
+    ["build", `${kernels.build}: ${kernels.reason}`],
+    ["threads", `${kernels.threads.used}: ${kernels.threads.reason}`],
+    [
+      "prefill",
+      `${prefill.ms.toFixed(2)} ms for ${prefill.tokens} tokens (best ${prefill.bestMs.toFixed(2)}, first ${prefill.firstMs.toFixed(2)}): ${perSecond(prefill.tokens, prefill.ms)}`,
+    ],
+  ];
+  if (decode) {
+    const { tokens, past, ms, bestMs, same } = decode;
+    const verdict = same
+      ? paint("green", `${tokens} rows have the same bits`)
+      : paint("red", `FAILED: ${decode.differing} of ${tokens} rows differ`);
+    rows.push(
+      ["decode", `${ms.toFixed(3)} ms a token behind ${past} (best ${bestMs.toFixed(3)}): ${perSecond(1, ms)}`],
+      ["identity", `prefill = decode: ${verdict}`],
+    );
+  } else rows.push(["decode", "none: the layer is not causal, or no token is decoded"]);
+  rows.push(
+    ["y", `[${y.shape.join(", ")}], digest ${y.digest}`],
+    ["y[0]", y.first.map((value) => value.toPrecision(6)).join(" ")],
+    ["memory", sizeText(result.memoryBytes)],
+  );
+  return rows.map(([title, text]) => `${title.padEnd(10)}${text}`).join("\n");
+}
+
+function formatsText(formats: LayerRun["formats"]): string {
+  const kinds = new Set(Object.values(formats));
+  if (kinds.size === 1) return [...kinds].join();
+  return Object.entries(formats)
+    .map(([part, format]) => `${part} ${format}`)
+    .join(" ");
+}

@@ -1,0 +1,35 @@
+import { arch, availableParallelism, cpus, release, totalmem, type } from "node:os";
+import type { Surroundings } from "../diagnostics/doctor.ts";
+
+/** Some versions are the hash of a commit. */
+const LONGEST = 24;
+
+/** What the runtime tells of itself and of the machine. Of some hosts it may not be asked. */
+export function findSurroundings(version: string): Surroundings {
+  const asked = <T>(ask: () => T): T | undefined => {
+    try {
+      return ask();
+    } catch {
+      return undefined;
+    }
+  };
+  return {
+    version,
+    engine: engineText(process.versions),
+    system: asked(() => `${type()} ${release()} ${arch()}`),
+    processor: asked(() => cpus()[0]?.model.trim()),
+    processors: asked(availableParallelism),
+    memory: asked(totalmem),
+  };
+}
+
+/** Runtimes that stand in for Node name its version and that of its V8 too, so theirs come first. */
+function engineText(versions: Readonly<Record<string, string | undefined>>): string {
+  const named = (names: Readonly<Record<string, string>>) => {
+    const found = Object.keys(names).find((name) => versions[name] !== undefined);
+    return found && `${names[found]} ${versions[found]?.slice(0, LONGEST)}`;
+  };
+  const runtime = named({ deno: "Deno", bun: "Bun", node: "Node" });
+  const engine = named({ webkit: "WebKit", v8: "V8" });
+  return [runtime, engine].filter(Boolean).join(", ");
+}

@@ -1,0 +1,62 @@
+import { packedFloats, panelsOf } from "../linear/formats.ts";
+import type { F32Ptr } from "../wasm/abi.ts";
+import type { Kernels } from "../wasm/kernels.ts";
+import { Layout, pointer } from "../wasm/memory.ts";
+import { type Deviation, DeviationSum } from "./error-stats.ts";
+import { createNoise } from "./random.ts";
+
+/** A fixed piece of work on kernels. */
+export interface Work {
+  readonly name: string;
+  /** Its sizes, in words. */
+  readonly shape: string;
+  readonly flops: number;
+  run(): void;
+  /** How far what the last run gave lies from float64, over some of its rows. */
+  error(): Deviation;
+  release(): void;
+}
+
+/** Each so many rows, one is compared with float64, which takes long. */
+const COMPARED = 31;
+
+/** y[m, n] = x[m, k] · w[n, k]ᵀ + bias[n] by the kernel alone. n is a multiple of 8. */
+export function placeProjection(kernels: Kernels, m: number, n: number, k: number): Work {
+  const { table, memory } = kernels;
+  const noise = createNoise(n);
+  const [x, w, bias] = [noise(m * k), noise(n * k), noise(n)];
+  const layout = new Layout();
+  const place = {
+    x: layout.floats(m * k),
+    w: layout.floats(packedFloats(n, k)),
+    bias: layout.floats(n),
+    // Rows of w on their way to panels, then y.
+    y: layout.floats(Math.max(m, k) * n),
+  };
+  const base = memory.allocate("projection", layout.bytes);
+  const at = (part: keyof typeof place): F32Ptr => pointer.f32(base + place[part]);
+  memory.f32(at("x"), x.length).set(x);
+  memory.f32(at("bias"), n).set(bias);
+  memory.f32(at("y"), w.length).set(w);
+  table.pack_rows_f32(at("w"), at("y"), n, k, 0, panelsOf(n));
+  return {
+    name: "linear",
+    shape: `[${m}, ${k}] x [${k}, ${n}]`,
+    flops: 2 * m * n * k,
+    run: () => table.linear_f32(at("y"), at("x"), at("w"), at("bias"), panelsOf(n), k, n, k, 0, m),
+    error() {
+      const sum = new DeviationSum();
+      const y = memory.f32(at("y"), m * n);
+      for (let r = 0; r < m; r += COMPARED) {
+        const exact = Float64Array.from({ length: n }, (_, j) => {
+          let dot = bias[j]!;
+          for (let i = 0; i < k; i++) dot += x[r * k + i]! * w[j * k + i]!;
+          return dot;
+        });
+        sum.add(exact, y.subarray(r * n, (r + 1) * n), 0, n);
+      }
+      return sum.result();
+    },
+    release: () => memory.free(base),
+  };
+}

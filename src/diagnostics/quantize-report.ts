@@ -1,0 +1,256 @@
+import { PANEL } from "../../assembly/layout.ts";
+import { type Attention, packAttention } from "../attention/attention.ts";
+import type { CheckedConfig } from "../attention/config.ts";
+import type { CheckedLinear, CheckedWeights, Layer } from "../attention/packed-weights.ts";
+import {
+  checkFormats,
+  expectKnown,
+  fillFormats,
+  WEIGHT_OPTIONS,
+  type WeightOptions,
+} from "../attention/weight-options.ts";
+import { type CacheOptions, createCache } from "../cache/cache.ts";
+import { checkFormat, expectKnownStages } from "../cache/formats.ts";
+import { checkCall, expectAttention } from "../forward/call.ts";
+import { forward } from "../forward/forward.ts";
+import { WEIGHT_FORMATS } from "../linear/formats.ts";
+import type { Linear } from "../linear/linear.ts";
+import { describe, expectFields, expectFloats } from "../util/errors.ts";
+import { finish } from "../util/steps.ts";
+import { type F32Ptr, NULL, type NullPtr } from "../wasm/abi.ts";
+import type { Kernels } from "../wasm/kernels.ts";
+import { type Deviation, DeviationSum, divergence } from "./error-stats.ts";
+
+/** Formats to try together, as `createAttention` and `createCache` take them. What is left out stays float32. */
+export interface QuantizeTrial extends WeightOptions {
+  readonly cache?: CacheOptions["format"];
+}
+
+/** What `quantizeReport` may be told. */
+export interface QuantizeReportOptions {
+  /**
+   * What to try; default every weight format for each matrix alone and for all, every cache format for keys alone, values
+   * alone and both, and weights and cache as "q8" and "q8", "q4" and "q8".
+   */
+  readonly trials?: readonly QuantizeTrial[];
+  /** Told the share that is done, 0 to 1, after each trial of each sample. */
+  readonly onProgress?: (done: number) => void;
+}
+
+/** One trial and what came of it. */
+export interface QuantizeResult {
+  readonly trial: QuantizeTrial;
+  /** Bytes of linear memory of the weights, and of a cache for the longest sample. */
+  readonly weightBytes: number;
+  readonly cacheBytes: number;
+  /** Of the layer's y, over all samples. */
+  readonly output: Deviation;
+  /**
+   * Of each head's output, before the output projection. `divergence` is that of its maps, Σ p·ln(p / q) + q - p in nats, the
+   * mean over all rows: p is the weight in float32 and q, at least 2^-126, the other one.
+   */
+  readonly heads: readonly (Deviation & { readonly divergence: number })[];
+}
+
+const WHERE = "quantizeReport";
+const PARTS = ["q", "k", "v", "o"] as const;
+
+/**
+ * What each format does to the outputs of a layer on samples of its inputs, measured with the kernels that would run: to y,
+ * and to the output and the maps of each head. Takes a layer whose weights are float32, and as much memory again as it has
+ * for each trial, one after the other; all of it is given back. Every sample is a sequence of its own.
+ * @param samples One or several x [qLen, dModel], such as the layer gets on real text: made-up numbers give made-up errors.
+ * @throws TypeError or RangeError naming the argument, HeadwiseError OUT_OF_MEMORY, and NO_QUANTIZED where the kernels know no
+ * format but float32.
+ * @example
+ * import { createAttention, loadKernels } from "headwise";
+ * import { quantized, quantizeReport } from "headwise/quantized";
+ * const kernels = await loadKernels({ quantized });
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const attention = createAttention(kernels, { dModel: 4, numHeads: 2 }, { wq: eye, wk: eye, wv: eye, wo: eye });
+ * const [q8] = quantizeReport(attention, Float32Array.of(1, 2, 3, 4, 4, 3, 2, 1), { trials: [{ weights: "q8" }] });
+ * console.log(q8!.output.relative < 1e-3, q8!.heads.length); // true 2
+ * kernels.release();
+ */
+export function quantizeReport(
+  attention: Attention,
+  samples: Float32Array | readonly Float32Array[],
+  options: QuantizeReportOptions = {},
+): QuantizeResult[] {
+  const { trials, inputs } = checkReport(attention, samples, options);
+  const { onProgress } = options;
+  const totals = trials.map(() => createTotals(attention.config));
+  const weights = unpackWeights(attention);
+  for (const [s, x] of inputs.entries()) {
+    const exact = measure(attention, x, undefined);
+    for (const [i, trial] of trials.entries()) {
+      const { formats, fast } = checkFormats(WHERE, "", trial);
+      const filled = { formats: fillFormats(formats, attention.formats), fast };
+      const tried = packAttention(WHERE, attention.kernels, attention.config, { ...weights, ...filled });
+      try {
+        totals[i]?.add(exact, measure(tried, x, trial.cache));
+      } finally {
+        tried.release();
+      }
+      onProgress?.((s * trials.length + i + 1) / (inputs.length * trials.length));
+    }
+  }
+  return trials.map((trial, i) => ({ trial, ...(totals[i] as Totals).result() }));
+}
+
+/** What a layer gives for one sample. */
+interface Measured {
+  readonly y: Float32Array;
+  /** [qLen, numHeads, valueDim]. */
+  readonly heads: Float32Array;
+  /** [numHeads, qLen, columns]. */
+  readonly maps: Float32Array;
+  readonly weightBytes: number;
+  readonly cacheBytes: number;
+}
+
+/** Runs the layer on x, first without its output projection: the heads' outputs are y then. */
+function measure(attention: Attention, x: Float32Array, format: CacheOptions["format"]): Measured {
+  const pass = (layer: Attention, maps: boolean) => {
+    const maxSeqLen = x.length / attention.config.dModel;
+    const cache = createCache(layer, { maxSeqLen, format });
+    try {
+      const call = checkCall(WHERE, layer, x, { cache });
+      const { ys, maps: weights } = finish(forward(layer, [call], { where: WHERE, maps, ownScratch: true }));
+      return { y: ys[0] as Float32Array, maps: weights, cacheBytes: cache.bytes };
+    } finally {
+      cache.release();
+    }
+  };
+  const { y: heads, maps } = pass({ ...attention, layer: { ...attention.layer, wo: undefined } }, true);
+  const { y, cacheBytes } = pass(attention, false);
+  return { y, heads, maps, weightBytes: attention.bytes, cacheBytes };
+}
+
+/** The errors of one trial, sample by sample. */
+interface Totals {
+  add(exact: Measured, tried: Measured): void;
+  result(): Omit<QuantizeResult, "trial">;
+}
+
+function createTotals({ numHeads, valueDim }: CheckedConfig): Totals {
+  const output = new DeviationSum();
+  const heads = Array.from({ length: numHeads }, () => ({ deviation: new DeviationSum(), divergence: 0 }));
+  let [rows, weightBytes, cacheBytes] = [0, 0, 0];
+  return {
+    add(exact, tried) {
+      output.add(exact.y, tried.y, 0, exact.y.length);
+      const width = exact.maps.length / numHeads;
+      for (const [h, head] of heads.entries()) {
+        for (let at = h * valueDim; at < exact.heads.length; at += numHeads * valueDim)
+          head.deviation.add(exact.heads, tried.heads, at, at + valueDim);
+        head.divergence += divergence(exact.maps, tried.maps, h * width, (h + 1) * width);
+      }
+      rows += exact.heads.length / (numHeads * valueDim);
+      weightBytes = tried.weightBytes;
+      cacheBytes = Math.max(cacheBytes, tried.cacheBytes);
+    },
+    result: () => ({
+      weightBytes,
+      cacheBytes,
+      output: output.result(),
+      heads: heads.map(({ deviation, divergence }) => ({ ...deviation.result(), divergence: divergence / rows })),
+    }),
+  };
+}
+
+/** A float32 layer as it was given: what the panels hold, bit for bit. */
+function unpackWeights({ kernels, config, layer }: Attention): Omit<CheckedWeights, "formats" | "fast"> {
+  const { dModel, numHeads, numKvHeads, headDim, valueDim, qkNorm, slopes } = config;
+  const [q, k, v] = [numHeads * headDim, numKvHeads * headDim, numKvHeads * valueDim];
+  const vector = (at: F32Ptr | NullPtr, length: number) =>
+    at === NULL ? undefined : kernels.memory.f32(at, length).slice();
+  const gains = qkNorm?.kind === "full" ? { q, k } : { q: headDim, k: headDim };
+  const linear = ([projection]: Layer["q"], n: number) =>
+    unpackLinear(kernels, (projection as Layer["q"][number]).linear, n);
+  return {
+    layout: "out-in",
+    wq: linear(layer.q, q),
+    wk: linear(layer.k, k),
+    wv: linear(layer.v, v),
+    wo: unpackLinear(kernels, layer.wo as Linear, dModel),
+    vectors: {
+      qNorm: vector(layer.qNorm, gains.q),
+      kNorm: vector(layer.kNorm, gains.k),
+      slopes,
+      sinks: vector(layer.sinks, numHeads),
+      extraKey: vector(layer.extraKey, k),
+      extraValue: vector(layer.extraValue, v),
+    },
+  };
+}
+
+/** The first n rows of panels [panels][k][8], and their biases. */
+function unpackLinear({ memory }: Kernels, { w, bias, panels, k }: Linear, n: number): CheckedLinear {
+  const packed = memory.f32(w, panels * k * PANEL);
+  const data = new Float32Array(n * k);
+  for (let row = 0; row < n; row++) {
+    const at = Math.floor(row / PANEL) * k * PANEL + (row % PANEL);
+    for (let i = 0; i < k; i++) data[row * k + i] = packed[at + i * PANEL] as number;
+  }
+  return {
+    w: { name: "w", dtype: "F32", shape: [n, k], bytes: new Uint8Array(data.buffer) },
+    bias: memory.f32(bias, n).slice(),
+  };
+}
+
+/** Every format by itself, and two pairs. */
+function defaultTrials(): QuantizeTrial[] {
+  const weights = WEIGHT_FORMATS.filter((format) => format !== "f32");
+  const caches = ["f16", "q8", "q4"] as const;
+  return [
+    ...weights.flatMap((format) => [...PARTS.map((part) => ({ weights: { [part]: format } })), { weights: format }]),
+    ...caches.flatMap((format): QuantizeTrial[] => [
+      { cache: { keys: format, values: "f32" } },
+      { cache: { keys: "f32", values: format } },
+      { cache: format },
+    ]),
+    { weights: "q8", cache: "q8" },
+    { weights: "q4", cache: "q8" },
+  ];
+}
+
+/** Checks everything, so that nothing was done when it throws. */
+function checkReport(
+  attention: Attention,
+  samples: Float32Array | readonly Float32Array[],
+  options: QuantizeReportOptions,
+): { trials: readonly QuantizeTrial[]; inputs: readonly Float32Array[] } {
+  expectAttention(WHERE, attention);
+  const { config, formats, kernels } = attention;
+  const { quantized } = kernels;
+  const { dModel, kdim, vdim } = config;
+  for (const part of PARTS)
+    if (formats[part] !== "f32")
+      throw new RangeError(
+        `${WHERE}: attention expected weights of "f32", got ${describe(formats[part])} for w${part}`,
+      );
+  if (kdim !== dModel || vdim !== dModel)
+    throw new RangeError(
+      `${WHERE}: attention expected kdim and vdim equal to dModel (${dModel}), got ${kdim} and ${vdim}`,
+    );
+  const inputs = Array.isArray(samples) ? (samples as readonly Float32Array[]) : [samples as Float32Array];
+  if (inputs.length === 0) throw new RangeError(`${WHERE}: samples expected one or more, got none`);
+  for (const [i, x] of inputs.entries()) {
+    const name = Array.isArray(samples) ? `samples[${i}]` : "samples";
+    const { length } = expectFloats(WHERE, name, x);
+    if (length === 0 || length % dModel !== 0)
+      throw new RangeError(`${WHERE}: ${name} expected a multiple of dModel (${dModel}) floats, got ${length}`);
+  }
+  expectFields(WHERE, "options", options, ["trials", "onProgress"]);
+  const { trials = defaultTrials(), onProgress } = options;
+  if (onProgress !== undefined && typeof onProgress !== "function")
+    throw new TypeError(`${WHERE}: onProgress expected a function, got ${describe(onProgress)}`);
+  if (!Array.isArray(trials)) throw new TypeError(`${WHERE}: trials expected an array, got ${describe(trials)}`);
+  for (const [i, trial] of trials.entries()) {
+    expectFields(WHERE, `trials[${i}]`, trial, [...WEIGHT_OPTIONS, "cache"]);
+    expectKnown(WHERE, quantized, fillFormats(checkFormats(WHERE, `trials[${i}].`, trial).formats, formats));
+    expectKnownStages(WHERE, quantized, checkFormat(WHERE, `trials[${i}].cache`, trial.cache, config.headDim));
+  }
+  return { trials, inputs };
+}

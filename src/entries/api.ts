@@ -1,0 +1,35 @@
+// What every entry with kernels exports, wherever it gets the wasm modules from.
+
+export { attend, attendWithMaps } from "../api/attend.ts";
+export { type AttendAsyncOptions, attendAsync } from "../api/attend-async.ts";
+export { type AttendManyCall, attendMany } from "../api/attend-many.ts";
+export { type ApplyRopeOptions, applyRope, mergeHeads, splitHeads } from "../api/head-ops.ts";
+export { type Plan, type PlanSizes, plan } from "../api/plan.ts";
+export { type SdpaOptions, type SdpaResult, scaledDotProductAttention } from "../api/sdpa.ts";
+export { type Attention, createAttention } from "../attention/attention.ts";
+export {
+  type AttentionConfig,
+  type AttentionRules,
+  alibiSlopes,
+  type CheckedConfig,
+  type QkNormConfig,
+  type Window,
+} from "../attention/config.ts";
+export type { Mask, MaskOptions } from "../attention/mask.ts";
+export type { PlacementOptions } from "../attention/positions.ts";
+export { type RopeConfig, type RopeScaling, type RopeWithDim, ropeTables } from "../attention/rope.ts";
+export type { LayerFormats, WeightOptions } from "../attention/weight-options.ts";
+export type { AttentionWeights } from "../attention/weights.ts";
+export { type Cache, type CacheOptions, createCache } from "../cache/cache.ts";
+export { type CachePage, exportPages, importPages } from "../cache/export.ts";
+export type { CacheFormat, CacheFormats, CacheStage } from "../cache/formats.ts";
+export { type SelfTest, selfTest } from "../diagnostics/self-test.ts";
+export type { AttendOptions } from "../forward/call.ts";
+export type { WeightFormat } from "../linear/formats.ts";
+export type { Dtype, StoredTensor } from "../tensor/dtypes.ts";
+export type { HeadLayout } from "../tensor/head-layout.ts";
+export type { MatrixLayout, WeightTensor } from "../tensor/matrix.ts";
+export type { Tensor } from "../tensor/tensor.ts";
+export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";
+export type { Releasable } from "../util/lifetime.ts";
+export type { Build, Kernels, LoadOptions, ModuleSource, Threads, WasmSource } from "../wasm/kernels.ts";

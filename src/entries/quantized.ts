@@ -1,0 +1,36 @@
+/**
+ * The entry of weights and caches in fewer bits: `quantized`, their kernels, for loadKernels, and what they do to a layer.
+ * Like the default entry it is built with all modules inlined, and with `.wasm` imports for hosts that refuse bytes.
+ */
+
+import cachesRelaxed from "../../build/caches-relaxed.wasm";
+import cachesSimd from "../../build/caches-simd.wasm";
+import weightsRelaxed from "../../build/weights-relaxed.wasm";
+import weightsSimd from "../../build/weights-simd.wasm";
+import type { QuantizedKernels } from "../wasm/select-build.ts";
+
+export type { Deviation } from "../diagnostics/error-stats.ts";
+export {
+  type QuantizeReportOptions,
+  type QuantizeResult,
+  type QuantizeTrial,
+  quantizeReport,
+} from "../diagnostics/quantize-report.ts";
+export type { QuantizedKernels, QuantizedModules } from "../wasm/select-build.ts";
+
+/**
+ * The kernels of weights as f16, bf16, q8, q8-row and q4, and of caches as f16, q8 and q4, of both builds.
+ * @example
+ * import { createAttention, loadKernels } from "headwise";
+ * import { quantized } from "headwise/quantized";
+ * const kernels = await loadKernels({ quantized });
+ * const matrix = { data: new Float32Array(64 * 64), shape: [64, 64] };
+ * const weights = { wq: matrix, wk: matrix, wv: matrix, wo: matrix };
+ * const attention = createAttention(kernels, { dModel: 64, numHeads: 4 }, weights, { weights: "q8" });
+ * console.log(attention.formats.q); // q8
+ * kernels.release();
+ */
+export const quantized: QuantizedKernels = {
+  simd: { weights: weightsSimd, caches: cachesSimd },
+  relaxed: { weights: weightsRelaxed, caches: cachesRelaxed },
+};

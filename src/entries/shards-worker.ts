@@ -1,0 +1,26 @@
+/**
+ * What a worker of `headwise/shards` runs. That entry carries it as text; `headwise/shards-worker` is the same as a file,
+ * for pages whose content security policy forbids workers made from text.
+ */
+
+import { buffersIn } from "../shards/partition.ts";
+import { createShard, type ShardReply, type ShardRequest } from "../shards/shard.ts";
+
+/** What messages come through: the global scope on the web, a port in Node. */
+interface Port {
+  onmessage: ((event: { readonly data: ShardRequest }) => void) | null;
+  postMessage(reply: ShardReply, moved: ArrayBuffer[]): void;
+}
+
+interface Host {
+  readonly process?: { getBuiltinModule?(name: string): { readonly parentPort: Port | null } | undefined };
+}
+
+const host = globalThis as Host;
+const port = host.process?.getBuiltinModule?.("node:worker_threads")?.parentPort ?? (globalThis as unknown as Port);
+
+const answer = createShard();
+port.onmessage = async ({ data }) => {
+  const reply = await answer(data);
+  if (reply) port.postMessage(reply, buffersIn(reply));
+};

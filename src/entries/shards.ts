@@ -1,0 +1,46 @@
+/**
+ * The entry with shards: workers that each hold some heads of a layer in memory of their own, for hosts where memory
+ * cannot be shared. It has both builds and the workers' source inlined.
+ */
+
+import relaxed from "../../build/relaxed.wasm";
+import shardSource from "../../build/shard.txt";
+import simd from "../../build/simd.wasm";
+import type { AttentionConfig } from "../attention/config.ts";
+import type { AttentionWeights } from "../attention/weights.ts";
+import { findHost, type Scope } from "../platform/spawn.ts";
+import { createSharded, type ShardedAttention, type ShardOptions } from "../shards/attention.ts";
+
+export type { AttentionConfig, CheckedConfig } from "../attention/config.ts";
+export type { AttentionWeights } from "../attention/weights.ts";
+export type { CacheOptions } from "../cache/cache.ts";
+export type { ThreadWorker } from "../platform/workers.ts";
+export {
+  type AttendShardedOptions,
+  attendSharded,
+  createShardedCache,
+  type ShardedCache,
+} from "../shards/attend.ts";
+export type { ShardedAttention, ShardOptions, Shards } from "../shards/attention.ts";
+export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";
+
+/**
+ * Starts workers and gives each the weights of some heads. Where a host has no workers, or they do not start, there is one
+ * shard on the calling thread, and `shards.reason` says why. Rejects with what `createAttention` throws.
+ * @example
+ * import { createShardedAttention } from "headwise/shards";
+ * const matrix = { data: new Float32Array(64 * 64), shape: [64, 64] };
+ * const weights = { wq: matrix, wk: matrix, wv: matrix, wo: matrix };
+ * const attention = await createShardedAttention({ dModel: 64, numHeads: 4 }, weights, { shards: 2 });
+ * console.log(attention.shards); // { requested: 2, used: 2, reason: 'as many as were asked for' }
+ * attention.release();
+ */
+export async function createShardedAttention(
+  config: AttentionConfig,
+  weights: AttentionWeights,
+  options: ShardOptions = {},
+): Promise<ShardedAttention> {
+  const hostFor = (createWorker: ShardOptions["createWorker"]) =>
+    findHost(globalThis as Scope, shardSource, createWorker);
+  return createSharded({ simd, relaxed }, hostFor, config, weights, options);
+}

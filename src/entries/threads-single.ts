@@ -1,0 +1,24 @@
+/** What `headwise/threads` is on hosts without workers, such as Cloudflare Workers: the same functions, one thread. */
+
+import relaxed from "../../build/relaxed.wasm";
+import simd from "../../build/simd.wasm";
+import { expectFields } from "../util/errors.ts";
+import { chooseKernels, type Kernels, LOAD_OPTIONS } from "../wasm/kernels.ts";
+import { openModule } from "./module-source.ts";
+import type { ThreadsOptions } from "./threads.ts";
+
+export * from "./api.ts";
+
+/**
+ * Starts the kernels, with one thread.
+ * @example
+ * import { loadKernels } from "headwise/threads";
+ * const kernels = await loadKernels({ threads: 1 });
+ * console.log(kernels.threads.used); // 1
+ * kernels.release();
+ */
+export async function loadKernels(options: ThreadsOptions = {}): Promise<Kernels> {
+  expectFields("loadKernels", "options", options, [...LOAD_OPTIONS, "createWorker"]);
+  const { createWorker: _, threads = "auto", ...rest } = options;
+  return chooseKernels({ simd, relaxed }, await openModule({ ...rest, threads }), "this host has no workers");
+}

@@ -1,0 +1,36 @@
+/**
+ * The entry about weights: the files they come from and the forms they take. It needs no kernels and carries none.
+ */
+
+export type { AttentionConfig } from "../attention/config.ts";
+export type { AttentionWeights } from "../attention/weights.ts";
+export {
+  type ByteSource,
+  type BytesOrSource,
+  blobSource,
+  fileSource,
+  type ReadableFile,
+} from "../files/byte-source.ts";
+export { type GgufArray, type GgufFile, type GgufValue, openGguf } from "../files/gguf/gguf.ts";
+export {
+  type Dtype,
+  openSafetensors,
+  readSafetensors,
+  readSafetensorsIndex,
+  type SafetensorsFile,
+  type StoredTensor,
+  toFloats,
+  type WritableTensor,
+  writeSafetensors,
+} from "../files/safetensors/safetensors.ts";
+export type { TensorEntry, TensorFile } from "../files/tensor-file.ts";
+export { type UrlSourceOptions, urlSource } from "../files/url-source.ts";
+export { type ConvertedToGqa, type ConvertibleConfig, convertToGqa } from "../models/convert-gqa.ts";
+export { type GgufLayer, type GgufLayerOptions, type GgufWeights, readGgufLayer } from "../models/gguf/layer.ts";
+export { fromHfConfig, type HfAttentionConfig, type HfPart } from "../models/hf/config.ts";
+export { readAttentionWeights, type WeightsConfig } from "../models/hf/weights.ts";
+export { permuteRope } from "../models/permute-rope.ts";
+export type { WeightTensor } from "../tensor/matrix.ts";
+export { quantizeTensor, type StoredFormat } from "../tensor/quantize.ts";
+export type { Tensor } from "../tensor/tensor.ts";
+export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";

@@ -1,0 +1,51 @@
+/**
+ * What a thread of `headwise/threads` runs. That entry carries it as text; `headwise/worker` is the same as a file, for
+ * pages whose content security policy forbids workers made from text.
+ */
+
+import type { WorkerAnswer } from "../platform/workers.ts";
+import type { WorkerStart } from "../threads/work-queue.ts";
+import { createLooking, EPOCH, leaveFailure, numbered, runTiles, STOPPED, viewControl } from "../threads/work-queue.ts";
+import type { KernelTable } from "../wasm/abi.ts";
+
+/** What messages come through: the global scope on the web, a port in Node. */
+interface Port {
+  onmessage: ((event: { readonly data: WorkerStart }) => void) | null;
+  postMessage(answer: WorkerAnswer): void;
+}
+
+interface Host {
+  readonly process?: { getBuiltinModule?(name: string): { readonly parentPort: Port | null } | undefined };
+}
+
+const host = globalThis as Host;
+const port = host.process?.getBuiltinModule?.("node:worker_threads")?.parentPort ?? (globalThis as unknown as Port);
+
+port.onmessage = async ({ data }) => {
+  try {
+    const imports = { env: { memory: data.memory } };
+    const started = await Promise.all(data.modules.map((module) => WebAssembly.instantiate(module, imports)));
+    const table = Object.assign({}, ...started.map(({ exports }) => exports)) as KernelTable;
+    // The next message says that the others count on this thread.
+    port.onmessage = () => {
+      work(table, data);
+      port.onmessage = null;
+    };
+    port.postMessage({ ready: true, text: "" });
+  } catch (error) {
+    port.postMessage({ ready: false, text: String(error) });
+  }
+};
+
+/** Runs tiles of one job after the other until the engine is released. */
+function work(table: KernelTable, { memory, control: at, thread, lookFor }: WorkerStart): void {
+  const kernels = numbered(table);
+  const control = viewControl(memory.buffer, at);
+  const { words } = control;
+  const look = createLooking(lookFor);
+  while (Atomics.load(words, STOPPED) === 0) {
+    const epoch = Atomics.load(words, EPOCH);
+    runTiles(control, kernels, thread, (kernel, error) => leaveFailure(control, kernel, error));
+    if (!look(() => Atomics.load(words, EPOCH) !== epoch)) Atomics.wait(words, EPOCH, epoch);
+  }
+}

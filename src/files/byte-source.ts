@@ -1,0 +1,179 @@
+import { describe, expectInt, HeadwiseError } from "../util/errors.ts";
+
+/**
+ * Bytes that are read where they are needed, so that a file may be larger than memory. `blobSource`, `fileSource` and
+ * `urlSource` make one; anything else that can read a range may be one too.
+ * @example
+ * import { type ByteSource, openSafetensors, writeSafetensors } from "headwise/weights";
+ * const file = writeSafetensors({ w: { data: new Float32Array(2), shape: [2] } });
+ * const source: ByteSource = {
+ *   size: file.length,
+ *   read: async (offset, length) => file.subarray(offset, offset + length),
+ * };
+ * console.log((await openSafetensors(source)).tensors.size); // 1
+ */
+export interface ByteSource {
+  /** Bytes in all. */
+  readonly size: number;
+  /** The bytes [offset, offset + length), which lie within `size`. They may be a view, and are not written to. */
+  read(offset: number, length: number): Promise<Uint8Array>;
+}
+
+/** What files are opened from: bytes that are there already, a `Blob` (a `File` too), or a source. */
+export type BytesOrSource = Uint8Array | ArrayBuffer | Blob | ByteSource;
+
+/** Bytes [begin, end) of a source. */
+export interface Range {
+  readonly begin: number;
+  readonly end: number;
+}
+
+/** Bytes between two ranges that are read along with them: a request of its own costs more. */
+const GAP = 2 ** 18;
+/** Ranges are not joined beyond this, so that one request does not outgrow what it is for. */
+const MOST_JOINED = 2 ** 28;
+/** Bytes of one read: files and Blobs of some hosts take less than 2^31. */
+const PIECE = 2 ** 28;
+
+/**
+ * The bytes of a `Blob`, such as a file that was chosen in a page. Those of Node end at 4 GiB: it has `fileSource`.
+ * @throws TypeError unless it is one.
+ * @example
+ * import { blobSource } from "headwise/weights";
+ * const source = blobSource(new Blob(["headwise"]));
+ * console.log(source.size, (await source.read(4, 2)).join(" ")); // 8 119 105
+ */
+export function blobSource(blob: Blob): ByteSource {
+  if (!isBlob(blob)) throw new TypeError(`blobSource: blob expected a Blob, got ${describe(blob)}`);
+  return {
+    size: blob.size,
+    read: async (offset, length) => new Uint8Array(await blob.slice(offset, offset + length).arrayBuffer()),
+  };
+}
+
+/** What `fileSource` needs of an open file: that of `open` in `node:fs/promises`, which Deno and Bun have too. */
+export interface ReadableFile {
+  stat(): Promise<{ readonly size: number }>;
+  read(into: Uint8Array, at: number, length: number, position: number): Promise<{ readonly bytesRead: number }>;
+}
+
+/**
+ * The bytes of an open file. Closing it remains yours.
+ * @throws TypeError unless it can be asked for its size and read at a position.
+ * @example
+ * import { open } from "node:fs/promises";
+ * import { fileSource, openSafetensors } from "headwise/weights";
+ * const handle = await open("model/induction.safetensors");
+ * const file = await openSafetensors(await fileSource(handle));
+ * const { shape } = await file.read("model.layers.1.self_attn.q_proj.weight"); // of 181 KB, reads 17
+ * await handle.close();
+ * console.log(shape); // [ 64, 64 ]
+ */
+export async function fileSource(file: ReadableFile): Promise<ByteSource> {
+  if (file === null || typeof file !== "object" || typeof file.stat !== "function" || typeof file.read !== "function")
+    throw new TypeError(`fileSource: file expected an open file with stat and read, got ${describe(file)}`);
+  const { size } = await file.stat();
+  return {
+    size,
+    async read(offset, length) {
+      const bytes = new Uint8Array(length);
+      let at = 0;
+      while (at < length) {
+        const { bytesRead } = await file.read(bytes, at, length - at, offset + at);
+        if (bytesRead === 0) break;
+        at += bytesRead;
+      }
+      return bytes.subarray(0, at);
+    },
+  };
+}
+
+/** Whatever a file can be opened from, as a source. */
+export function toSource(where: string, source: BytesOrSource): ByteSource {
+  const kind = Object.prototype.toString.call(source);
+  if (kind === "[object ArrayBuffer]" || kind === "[object SharedArrayBuffer]" || kind === "[object Uint8Array]") {
+    const { buffer, byteOffset, byteLength } = ArrayBuffer.isView(source)
+      ? source
+      : new Uint8Array(source as ArrayBuffer);
+    const bytes = new Uint8Array(buffer, byteOffset, byteLength);
+    return { size: byteLength, read: async (offset, length) => bytes.subarray(offset, offset + length) };
+  }
+  if (isBlob(source)) return blobSource(source);
+  const { size, read } = Object(source) as Partial<ByteSource>;
+  if (size === undefined)
+    throw new TypeError(
+      `${where}: source expected bytes, a Blob, or a source (of fileSource or urlSource), got ${describe(source)}`,
+    );
+  if (typeof read !== "function")
+    throw new TypeError(`${where}: source.read expected a function, got ${describe(read)}`);
+  expectInt(where, "source.size", size, 0, Number.MAX_SAFE_INTEGER);
+  return source as ByteSource;
+}
+
+function isBlob(value: unknown): value is Blob {
+  return ["[object Blob]", "[object File]"].includes(Object.prototype.toString.call(value));
+}
+
+/** Reads [offset, offset + length) in one piece of memory; throws BAD_FILE where the source gives less. */
+export async function readRange(
+  where: string,
+  source: ByteSource,
+  offset: number,
+  length: number,
+): Promise<Uint8Array> {
+  if (length <= PIECE) return readPiece(where, source, offset, length);
+  const bytes = createBytes(where, length);
+  for (let at = 0; at < length; at += PIECE)
+    bytes.set(await readPiece(where, source, offset + at, Math.min(PIECE, length - at)), at);
+  return bytes;
+}
+
+async function readPiece(where: string, source: ByteSource, offset: number, length: number): Promise<Uint8Array> {
+  const rule = `${where}: source expected ${length} bytes at ${offset}`;
+  let bytes: unknown;
+  try {
+    bytes = await source.read(offset, length);
+  } catch (cause) {
+    if (cause instanceof HeadwiseError) throw cause;
+    throw new HeadwiseError("BAD_FILE", `${rule}, got ${String(cause)}`, { cause });
+  }
+  if (!ArrayBuffer.isView(bytes) || Object.prototype.toString.call(bytes) !== "[object Uint8Array]")
+    throw new TypeError(`${where}: source.read expected to give Uint8Array, got ${describe(bytes)}`);
+  if (bytes.byteLength !== length) throw new HeadwiseError("BAD_FILE", `${rule}, got ${bytes.byteLength}`);
+  return bytes as Uint8Array;
+}
+
+/** Room for what is read. Throws OUT_OF_MEMORY where the engine has none. */
+function createBytes(where: string, length: number): Uint8Array {
+  try {
+    return new Uint8Array(length);
+  } catch (cause) {
+    throw new HeadwiseError("OUT_OF_MEMORY", `${where}: ${length} bytes do not fit, the engine refused`, { cause });
+  }
+}
+
+/** Reads several ranges, those that lie close together in one go. The bytes come in the order of `ranges`. */
+export async function readRanges(
+  where: string,
+  source: ByteSource,
+  ranges: readonly Range[],
+): Promise<readonly Uint8Array[]> {
+  const order = Array.from(ranges.keys()).sort((a, b) => ranges[a]!.begin - ranges[b]!.begin);
+  const joined: { begin: number; end: number; members: number[] }[] = [];
+  for (const member of order) {
+    const { begin, end } = ranges[member]!;
+    const last = joined.at(-1);
+    if (last !== undefined && begin <= last.end + GAP && Math.max(end, last.end) - last.begin <= MOST_JOINED) {
+      last.end = Math.max(last.end, end);
+      last.members.push(member);
+    } else joined.push({ begin, end, members: [member] });
+  }
+  const found = new Array<Uint8Array>(ranges.length);
+  const read = async ({ begin, end, members }: (typeof joined)[number]) => {
+    const bytes = begin === end ? new Uint8Array() : await readRange(where, source, begin, end - begin);
+    for (const member of members)
+      found[member] = bytes.subarray(ranges[member]!.begin - begin, ranges[member]!.end - begin);
+  };
+  await Promise.all(joined.map(read));
+  return found;
+}

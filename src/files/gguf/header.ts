@@ -1,0 +1,248 @@
+import { describe, HeadwiseError, showBytes } from "../../util/errors.ts";
+
+/** An array of GGUF's metadata. Booleans are bytes of 0 and 1. */
+export type GgufArray =
+  | Uint8Array
+  | Int8Array
+  | Uint16Array
+  | Int16Array
+  | Uint32Array
+  | Int32Array
+  | Float32Array
+  | Float64Array
+  | BigUint64Array
+  | BigInt64Array
+  | readonly string[]
+  | readonly GgufArray[];
+
+/** A value of GGUF's metadata: integers of 64 bits are bigints, all other numbers are numbers. */
+export type GgufValue = number | bigint | boolean | string | GgufArray;
+
+/** One tensor as the header states it. */
+export interface GgufInfo {
+  readonly name: string;
+  /** The lengths of its dimensions, the innermost first. */
+  readonly lengths: readonly number[];
+  /** The number of its type. */
+  readonly type: number;
+  /** Bytes into the data. */
+  readonly offset: number;
+}
+
+/** What the header says, before its tensors are compared with each other and with the data. */
+export interface GgufHeader {
+  readonly metadata: ReadonlyMap<string, GgufValue>;
+  readonly infos: readonly GgufInfo[];
+  readonly alignment: number;
+  /** Where the data begins. */
+  readonly start: number;
+}
+
+/** Bytes of a header, at most; the format has no limit. Vocabularies of 256 thousand tokens take some 20 MB. */
+const LARGEST_HEADER = 100_000_000;
+/** Tensors, and keys. */
+const MOST_ENTRIES = 2 ** 20;
+const MOST_DIMENSIONS = 4;
+/** Arrays within arrays: how deep, and how many in all. No known file nests them. */
+const MOST_DEPTH = 4;
+const MOST_NESTED = 2 ** 16;
+const LONGEST_KEY = 2 ** 16 - 1;
+const LARGEST_ALIGNMENT = 2 ** 20;
+
+const STRING = 8;
+const ARRAY = 9;
+const BOOL = 7;
+
+/** Numbers by the number of their type: bytes, how one is read, and what an array of them is. */
+const NUMBERS = new Map<
+  number,
+  {
+    readonly width: number;
+    readonly one: (view: DataView, at: number) => number | bigint;
+    readonly all: new (bytes: ArrayBuffer) => Exclude<GgufArray, readonly unknown[]>;
+  }
+>([
+  [0, { width: 1, one: (view, at) => view.getUint8(at), all: Uint8Array }],
+  [1, { width: 1, one: (view, at) => view.getInt8(at), all: Int8Array }],
+  [2, { width: 2, one: (view, at) => view.getUint16(at, true), all: Uint16Array }],
+  [3, { width: 2, one: (view, at) => view.getInt16(at, true), all: Int16Array }],
+  [4, { width: 4, one: (view, at) => view.getUint32(at, true), all: Uint32Array }],
+  [5, { width: 4, one: (view, at) => view.getInt32(at, true), all: Int32Array }],
+  [6, { width: 4, one: (view, at) => view.getFloat32(at, true), all: Float32Array }],
+  [BOOL, { width: 1, one: (view, at) => view.getUint8(at), all: Uint8Array }],
+  [10, { width: 8, one: (view, at) => view.getBigUint64(at, true), all: BigUint64Array }],
+  [11, { width: 8, one: (view, at) => view.getBigInt64(at, true), all: BigInt64Array }],
+  [12, { width: 8, one: (view, at) => view.getFloat64(at, true), all: Float64Array }],
+]);
+
+/** Thrown where the bytes end but the file does not: more of them, up to `end` at least, are needed. */
+class MoreNeeded {
+  readonly end: number;
+  constructor(end: number) {
+    this.end = end;
+  }
+}
+
+/**
+ * Reads a header of which `bytes` is the beginning, in a file of `size` bytes. Returns how many bytes it needs at least
+ * where these are not enough. Lengths and counts are compared with the file before anything of their size is made.
+ */
+export function readGgufHeader(where: string, bytes: Uint8Array, size: number): GgufHeader | number {
+  try {
+    // Lists are made once it is known that the header is whole.
+    scan(where, bytes, size, false);
+    return scan(where, bytes, size, true);
+  } catch (error) {
+    if (error instanceof MoreNeeded) return error.end;
+    throw error;
+  }
+}
+
+/** Text of up to so many bytes is decoded here: calling a decoder for each word of a vocabulary takes a second. */
+const SHORT_TEXT = 64;
+
+/** UTF-8 of characters below U+0800, or undefined where there are others, or errors. `codes` is room for them. */
+function decodeShort(bytes: Uint8Array, begin: number, end: number, codes: Uint16Array): string | undefined {
+  let count = 0;
+  for (let at = begin; at < end; at++) {
+    const byte = bytes[at]!;
+    if (byte < 0x80) codes[count++] = byte;
+    else {
+      at++;
+      const next = at < end ? bytes[at]! : 0;
+      if (byte < 0xc2 || byte > 0xdf || (next & 0xc0) !== 0x80) return undefined;
+      codes[count++] = ((byte & 0x1f) << 6) | (next & 0x3f);
+    }
+  }
+  return String.fromCharCode.apply(undefined, codes.subarray(0, count) as unknown as number[]);
+}
+
+function scan(where: string, bytes: Uint8Array, size: number, whole: boolean): GgufHeader {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  const lossy = new TextDecoder("utf-8", { ignoreBOM: true });
+  const codes = new Uint16Array(SHORT_TEXT);
+  const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+  let at = 0;
+  let nested = 0;
+  /** What is being read, for messages. */
+  let place = "header";
+
+  const fail = (rule: string, got: string | number | bigint): never => {
+    throw new HeadwiseError("BAD_FILE", `${where}: ${place} expected ${rule}, got ${got}`);
+  };
+  /** Moves past `length` bytes and returns where they begin. */
+  const take = (length: number, what: string): number => {
+    const [begin, end] = [at, at + length];
+    if (end > size) fail(`${what} within the file (${size} bytes)`, `${length} bytes at ${begin}`);
+    if (end > LARGEST_HEADER) fail(`${what} within ${LARGEST_HEADER} bytes of header`, `${length} bytes at ${begin}`);
+    if (end > bytes.length) throw new MoreNeeded(end);
+    at = end;
+    return begin;
+  };
+  const takeU32 = (what: string): number => view.getUint32(take(4, what), true);
+  const takeU64 = (what: string): number => {
+    const begin = take(8, what);
+    const high = view.getUint32(begin + 4, true);
+    if (high >= 2 ** 21) fail(`${what} below 2^53`, view.getBigUint64(begin, true));
+    return high * 2 ** 32 + view.getUint32(begin, true);
+  };
+  /** A count of things of `least` bytes or more each, which must fit into the file. */
+  const takeCount = (what: string, least: number, most = Number.POSITIVE_INFINITY): number => {
+    const count = takeU64(what);
+    if (count > most) fail(`${what} <= ${most}`, count);
+    return count * least <= size - at ? count : fail(`${what} that the file (${size} bytes) has room for`, count);
+  };
+  // Copies, since a TextDecoder may refuse shared memory.
+  const takeText = (decode = true): string => {
+    const begin = take(takeU64("length of a string"), "a string");
+    if (!decode) return "";
+    const short = at - begin <= SHORT_TEXT ? decodeShort(bytes, begin, at, codes) : undefined;
+    return short ?? lossy.decode(bytes.slice(begin, at));
+  };
+  const takeName = (what: string): string => {
+    const length = takeU64(`length of ${what}`);
+    if (length > LONGEST_KEY) fail(`${what} of at most ${LONGEST_KEY} bytes`, length);
+    const begin = take(length, what);
+    try {
+      return strict.decode(bytes.slice(begin, begin + length));
+    } catch {
+      return fail(`${what} in valid UTF-8`, "other bytes");
+    }
+  };
+  const takeType = (): number => {
+    const type = takeU32("type of a value");
+    return type <= 12 ? type : fail("a type of value from 0 to 12", type);
+  };
+  const takeArray = (depth: number): GgufArray => {
+    const type = takeType();
+    const number = NUMBERS.get(type);
+    const count = takeCount("length of an array", number?.width ?? (type === STRING ? 8 : 12));
+    if (number !== undefined) {
+      const begin = take(count * number.width, "an array");
+      const all = new number.all(bytes.slice(begin, whole ? at : begin).buffer as ArrayBuffer);
+      if (type === BOOL && all.some((flag: number | bigint) => flag > 1)) fail("booleans of 0 or 1", "another");
+      return all;
+    }
+    const items: (string | GgufArray)[] = [];
+    if (type === STRING) for (let i = 0; i < count; i++) items.push(takeText(whole));
+    else {
+      if (depth === MOST_DEPTH) fail(`arrays at most ${MOST_DEPTH} deep`, "a deeper one");
+      nested += count;
+      if (nested > MOST_NESTED) fail(`at most ${MOST_NESTED} arrays within arrays`, nested);
+      for (let i = 0; i < count; i++) items.push(takeArray(depth + 1));
+    }
+    return items as GgufArray;
+  };
+  const takeValue = (): GgufValue => {
+    const type = takeType();
+    if (type === STRING) return takeText();
+    if (type === ARRAY) return takeArray(1);
+    const { width, one } = NUMBERS.get(type)!;
+    const value = one(view, take(width, "a value"));
+    if (type !== BOOL) return value;
+    return value === 0 || value === 1 ? value === 1 : fail("a boolean of 0 or 1", value);
+  };
+
+  const magic = bytes.subarray(0, Math.min(4, bytes.length));
+  if (String.fromCharCode(...magic) !== "GGUF") fail("to begin with GGUF", showBytes(magic));
+  at = 4;
+  const version = takeU32("version");
+  if (version === 1) fail("version 2 or 3", "1, whose counts have 32 bits");
+  if (version % 2 ** 16 === 0 && version > 0) fail("little-endian numbers", "a big-endian file");
+  if (version !== 2 && version !== 3) fail("version 2 or 3", version);
+  // A tensor takes 24 bytes and a key 13 at the least.
+  const tensorCount = takeCount("tensor count", 24, MOST_ENTRIES);
+  const keyCount = takeCount("key count", 13, MOST_ENTRIES);
+
+  const metadata = new Map<string, GgufValue>();
+  for (let i = 0; i < keyCount; i++) {
+    place = `key ${i}`;
+    const key = takeName("its name");
+    place = `key ${describe(key)}`;
+    if (metadata.has(key)) fail("to be there once", "it again");
+    metadata.set(key, takeValue());
+  }
+  place = 'key "general.alignment"';
+  const alignment = metadata.get("general.alignment") ?? 32;
+  if (typeof alignment !== "number" || alignment < 1 || alignment > LARGEST_ALIGNMENT || !isPowerOfTwo(alignment))
+    return fail(`a power of two up to ${LARGEST_ALIGNMENT}`, describe(alignment));
+
+  const infos: GgufInfo[] = [];
+  const seen = new Set<string>();
+  for (let i = 0; i < tensorCount; i++) {
+    place = `tensor ${i}`;
+    const name = takeName("its name");
+    place = `tensor ${describe(name)}`;
+    if (seen.has(name)) fail("to be there once", "it again");
+    seen.add(name);
+    const dimensions = takeU32("its dimensions");
+    if (dimensions > MOST_DIMENSIONS) fail(`at most ${MOST_DIMENSIONS} dimensions`, dimensions);
+    const lengths = Array.from({ length: dimensions }, () => takeU64("the length of a dimension"));
+    infos.push({ name, lengths, type: takeU32("its type"), offset: takeU64("its offset") });
+  }
+  return { metadata, infos, alignment, start: Math.ceil(at / alignment) * alignment };
+}
+
+function isPowerOfTwo(value: number): boolean {
+  return Number.isInteger(value) && (value & (value - 1)) === 0;
+}

@@ -1,0 +1,97 @@
+import { describe, HeadwiseError } from "../util/errors.ts";
+import type { ByteSource } from "./byte-source.ts";
+
+/** The part of `fetch` that is used. */
+export type RangeFetch = (
+  url: string,
+  init: { readonly headers: Readonly<Record<string, string>> },
+) => Promise<Response>;
+
+/** Bytes that the first request brings, so that the file's size and its header mostly come together. */
+const FIRST = 2 ** 16;
+
+/** What must not change between two requests. */
+interface Version {
+  readonly size: number;
+  /** An ETag, or else when it was modified last; null where the server gives neither, or hides it from this page. */
+  readonly mark: string | null;
+}
+
+/** A source that reads the ranges of a resource over HTTP. Reads that the first request covered cost nothing. */
+export async function createHttpSource(where: string, url: string, request: RangeFetch): Promise<ByteSource> {
+  const name = `${where}: url ${describe(url)}`;
+  const fail = (rule: string, got: string, cause?: unknown): HeadwiseError =>
+    new HeadwiseError("BAD_FILE", `${name} expected ${rule}, got ${got}`, { cause });
+
+  /** Reads [offset, offset + length), or as much as there is where `known` does not say how much that is. */
+  const ask = async (offset: number, length: number, known?: Version): Promise<Version & { bytes: Uint8Array }> => {
+    let response: Response;
+    try {
+      // Nothing but Range: a page may send it to any server that allows pages at all, If-Range it may not.
+      response = await request(url, { headers: { Range: `bytes=${offset}-${offset + length - 1}` } });
+    } catch (cause) {
+      throw fail("an answer", String(cause), cause);
+    }
+    if (typeof response?.headers?.get !== "function") throw fail("a Response", describe(response));
+    const { status, headers } = response;
+    const refuse = async (rule: string, got: string): Promise<HeadwiseError> => {
+      await response.body?.cancel().catch(() => {});
+      return fail(rule, got);
+    };
+    const whole = headers.get("Content-Length");
+    const stated = headers.get("Content-Range");
+    // No range begins in an empty file; those that answer for one all the same give 0 as its size.
+    if (known === undefined && (status === 416 || stated?.endsWith("/0") || (status === 200 && whole === "0")))
+      throw await refuse("a file with bytes in it", "an empty file");
+    if (status === 200)
+      throw await refuse(
+        "206 for a range, from a server that gives ranges",
+        `200 and all ${whole === null ? "" : `${whole} `}bytes`,
+      );
+    if (status !== 206) throw await refuse("206 for a range", `${status}`);
+    const [, first, last, total] = /^bytes (\d+)-(\d+)\/(\d+)$/.exec(stated ?? "") ?? [];
+    if (total === undefined) throw await refuse("Content-Range with the size of the file", describe(stated));
+    const version = { size: Number(total), mark: headers.get("ETag") ?? headers.get("Last-Modified") };
+    if (known !== undefined && (known.size !== version.size || known.mark !== version.mark))
+      throw await refuse(
+        `to stay as it was (${known.size} bytes, ${known.mark})`,
+        `${version.size} bytes, ${version.mark}`,
+      );
+    const end = Math.min(offset + length, version.size);
+    if (!Number.isSafeInteger(version.size) || Number(first) !== offset || Number(last) !== end - 1)
+      throw await refuse(`bytes ${offset} to ${end - 1}`, stated ?? "");
+    const rule = `${end - offset} bytes at ${offset}`;
+    const bytes = await readBody(response, end - offset).catch((cause) => {
+      throw fail(rule, String(cause), cause);
+    });
+    if (bytes === undefined) throw fail(rule, "another number");
+    return { ...version, bytes };
+  };
+
+  const { bytes: head, ...version } = await ask(0, FIRST);
+  return {
+    size: version.size,
+    async read(offset, length) {
+      if (offset + length <= head.length) return head.subarray(offset, offset + length);
+      return (await ask(offset, length, version)).bytes;
+    },
+  };
+}
+
+/** The body, or undefined where it is longer or shorter than it should be. */
+async function readBody(response: Response, length: number): Promise<Uint8Array | undefined> {
+  const reader = response.body?.getReader();
+  const bytes = new Uint8Array(length);
+  let at = 0;
+  while (reader !== undefined) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    if (at + value.length > length) {
+      await reader.cancel().catch(() => {});
+      return undefined;
+    }
+    bytes.set(value, at);
+    at += value.length;
+  }
+  return at === length ? bytes : undefined;
+}

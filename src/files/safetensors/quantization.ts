@@ -1,0 +1,104 @@
+// Blocks in safetensors files: bytes (U8) to the format, which metadata says how to read.
+
+import { BLOCK } from "../../../assembly/layout.ts";
+import {
+  BLOCKS,
+  type BlockDtype,
+  isBlockDtype,
+  type PlainDtype,
+  type StoredTensor,
+  shapeText,
+} from "../../tensor/dtypes.ts";
+import { describe, HeadwiseError } from "../../util/errors.ts";
+
+/** The entry of a file's metadata: JSON { "<tensor>": { "format": "Q8_0" or "Q4_0", "shape": [n, k] } }. */
+export const QUANTIZED = "headwise.quantized";
+
+/** A tensor of a dtype that the format knows. */
+export interface PlainTensor extends StoredTensor {
+  readonly dtype: PlainDtype;
+}
+
+/** What the entry says of one tensor. */
+interface Note {
+  readonly format: BlockDtype;
+  readonly shape: readonly [n: number, k: number];
+}
+
+/** A tensor without its bytes. */
+type Description = Pick<StoredTensor, "name" | "dtype" | "shape">;
+
+/**
+ * Reads the entry and says what a tensor of so many bytes is: blocks where the entry says so, else what it was, blocks that
+ * were told already too. Throws BAD_FILE for an entry that breaks its form, and for a tensor that it does not fit.
+ */
+export function quantizedIn(
+  where: string,
+  metadata: ReadonlyMap<string, string>,
+): (tensor: Description, bytes: number) => Description {
+  const notes = readNotes(where, metadata.get(QUANTIZED));
+  return ({ name, dtype, shape }, bytes) => {
+    const note = notes.get(name);
+    if (note === undefined || isBlockDtype(dtype)) return { name, dtype, shape };
+    const size = ((note.shape[0] * note.shape[1]) / BLOCK) * BLOCKS[note.format].bytes;
+    if (dtype !== "U8" || bytes !== size)
+      refuse(
+        where,
+        `tensor ${describe(name)} expected ${size} bytes of U8 for ${note.format} ${shapeText(note.shape)}`,
+        `${bytes} of ${dtype}`,
+      );
+    return { name, dtype: note.format, shape: note.shape };
+  };
+}
+
+/** A tensor of blocks as the bytes that a file keeps, any other as it is. */
+export function asBytes(tensor: StoredTensor): PlainTensor {
+  const { name, dtype, shape, bytes } = tensor;
+  if (!isBlockDtype(dtype)) return { name, dtype, shape, bytes };
+  const [n, k] = shape as [number, number];
+  return { name, dtype: "U8", shape: [n, (k / BLOCK) * BLOCKS[dtype].bytes], bytes };
+}
+
+/** The entry that says how the blocks among `tensors` are to be read; none where there are none. */
+export function noteQuantized(tensors: readonly Description[]): string | undefined {
+  const notes = tensors
+    .filter(({ dtype }) => isBlockDtype(dtype))
+    .map(({ name, dtype, shape }) => [name, { format: dtype, shape }] as const);
+  // Sorted, so that the same tensors give the same bytes in whatever order they are given.
+  notes.sort(([a], [b]) => (a < b ? -1 : 1));
+  return notes.length === 0 ? undefined : JSON.stringify(Object.fromEntries(notes));
+}
+
+function refuse(where: string, rule: string, got: string, cause?: unknown): never {
+  throw new HeadwiseError("BAD_FILE", `${where}: ${rule}, got ${got}`, { cause });
+}
+
+/** What the entry says, by the names of tensors; nothing where there is none. Throws BAD_FILE for one of another form. */
+function readNotes(where: string, text: string | undefined): ReadonlyMap<string, Note> {
+  if (text === undefined) return new Map();
+  const what = `metadata ${describe(QUANTIZED)}`;
+  let entry: unknown;
+  try {
+    entry = JSON.parse(text);
+  } catch (cause) {
+    return refuse(where, `${what} expected valid JSON`, describe(text), cause);
+  }
+  if (!isObject(entry)) return refuse(where, `${what} expected an object`, describe(entry));
+  return new Map(
+    Object.entries(entry).map(([name, note]) => [name, readNote(where, `${what} of ${describe(name)}`, note)]),
+  );
+}
+
+function readNote(where: string, what: string, note: unknown): Note {
+  if (!isObject(note)) return refuse(where, `${what} expected { format, shape }`, describe(note));
+  const { format, shape } = note;
+  if (!isBlockDtype(format)) return refuse(where, `${what} expected format Q8_0 or Q4_0`, describe(format));
+  const isLength = (length: unknown) => Number.isSafeInteger(length) && (length as number) >= 0;
+  if (!Array.isArray(shape) || shape.length !== 2 || !shape.every(isLength) || shape[1] % BLOCK !== 0)
+    return refuse(where, `${what} expected shape [n, k], k a multiple of ${BLOCK}`, JSON.stringify(shape));
+  return { format, shape: shape as [number, number] };
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return value !== null && typeof value === "object" && !Array.isArray(value);
+}

@@ -1,0 +1,245 @@
+import { PANEL, QUERY_HEAD, ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../../assembly/layout.ts";
+import { type CheckedMasks, type MaskTarget, maskElements, writeBias, writeKeep } from "../attention/mask.ts";
+import { formatScratch, onlyFloats } from "../cache/formats.ts";
+import type { Steps } from "../util/steps.ts";
+import {
+  ATTENTION_SHAPE_BYTES,
+  type AttentionShape,
+  type F32Ptr,
+  NULL,
+  type PagesPtr,
+  storeAttentionShape,
+} from "../wasm/abi.ts";
+import type { Kernels } from "../wasm/kernels.ts";
+import { type Layout, pointer } from "../wasm/memory.ts";
+
+/** What all segments of a call share: the rules and strides of an AttentionShape. */
+export type CallShape = Pick<
+  AttentionShape,
+  | "numHeads"
+  | "numKvHeads"
+  | "headDim"
+  | "valueDim"
+  | "qStride"
+  | "qHeadStride"
+  | "outStride"
+  | "outHeadStride"
+  | "left"
+  | "right"
+  | "scale"
+  | "softcap"
+  | "slopes"
+  | "sinks"
+  | "extraKey"
+  | "extraValue"
+  | "zeroKey"
+>;
+
+/** Unbounded, for a kernel that adds it to a position. */
+const FAR = 2 ** 30;
+
+/** The sides of the window as the kernels take them; causal closes the right one. */
+export function windowSides(causal: boolean, window: { left: number; right: number }): { left: number; right: number } {
+  return { left: Math.min(window.left, FAR), right: causal ? 0 : Math.min(window.right, FAR) };
+}
+
+/** Tokens begin..end of one batch row as queries, the first at `position`, over the first `kvLen` keys of its pages. */
+export interface Segment {
+  readonly batchRow: number;
+  readonly begin: number;
+  readonly end: number;
+  readonly position: number;
+  readonly kvLen: number;
+  readonly q: F32Ptr;
+  readonly out: F32Ptr;
+  readonly pages: PagesPtr;
+  /** Of all pages, as AttentionShape has them. */
+  readonly formats: number;
+}
+
+/** Where a segment's parts lie in the call's scratch. */
+export interface SegmentPlaces {
+  readonly shape: number;
+  readonly work: number;
+  readonly keep: number;
+  readonly bias: number;
+  readonly lse: number;
+  readonly scores: number;
+}
+
+/** Columns of the unfused road: the keys, then the extra key, then the zero key. */
+export function columnsOf(kvLen: number, extraKey: boolean, zeroKey: boolean): number {
+  return kvLen + Number(extraKey) + Number(zeroKey);
+}
+
+/** What segments need beyond what their head sizes say: tokens, and elements a segment. */
+export interface SegmentNeeds {
+  readonly tokens: number;
+  readonly work: number;
+  readonly keep: number;
+  readonly bias: number;
+  readonly scores: number;
+}
+
+/**
+ * The needs of segments of up to `tokens` query tokens that attention_f32 works on in `work` floats; `scoreColumns` is 0
+ * where no scores are read.
+ */
+export function segmentNeeds(
+  masks: CheckedMasks,
+  target: MaskTarget,
+  tokens: number,
+  scoreColumns: number,
+  work: number,
+): SegmentNeeds {
+  const mask = maskElements(masks, target, tokens);
+  return {
+    tokens,
+    work,
+    keep: masks.keep.length || scoreColumns ? mask : 0,
+    bias: masks.bias ? mask : 0,
+    scores: tokens * scoreColumns,
+  };
+}
+
+/** Floats of scratch that attention_f32 works in for pages of these formats, whatever the lengths. */
+export function workFloats(headDim: number, valueDim: number, formats: number): number {
+  const { query, page } = formatScratch(formats, headDim, valueDim);
+  const codes = TILE_ROWS * (query > 0 ? QUERY_HEAD + query : 0) + page;
+  return TILE_ROWS * (headDim + PANEL * Math.ceil(valueDim / PANEL) + ROW_STATE) + SCRATCH_STRIP + codes / 4;
+}
+
+/** Takes scratch for segments, one after the other, of all these needs. */
+export function placeSegment(
+  layout: Layout,
+  { numHeads }: Pick<CallShape, "numHeads">,
+  needs: readonly SegmentNeeds[],
+): SegmentPlaces {
+  const most = (need: keyof SegmentNeeds) => needs.reduce((largest, one) => Math.max(largest, one[need]), 0);
+  return {
+    shape: layout.take(ATTENTION_SHAPE_BYTES),
+    work: layout.floats(most("work")),
+    keep: layout.take(most("keep")),
+    bias: layout.floats(most("bias")),
+    lse: layout.floats(numHeads * most("tokens")),
+    scores: layout.floats(most("scores")),
+  };
+}
+
+/** Rows of a step are whole strips of the kernel's tiles. */
+const STEP_ROWS = 6;
+
+/**
+ * The fused road: writes the segment's outputs, and its log-sum-exp rows [numHeads][tokens] at `places.lse`, in steps of
+ * about `stepFlops`.
+ */
+export function* attendSegment(
+  kernels: Kernels,
+  base: number,
+  places: SegmentPlaces,
+  call: CallShape,
+  masks: CheckedMasks,
+  target: MaskTarget,
+  segment: Segment,
+  stepFlops: number,
+): Steps {
+  const keep = masks.keep.length > 0;
+  const shape = storeShape(kernels, base, places, call, masks, target, segment, segment.kvLen, keep);
+  const { table } = kernels;
+  const attention = onlyFloats(segment.formats) ? table.attention_f32 : table.attention_pages;
+  const work = pointer.f32(base + places.work);
+  const rows = call.numHeads * (segment.end - segment.begin);
+  const rowFlops = segmentFlops(call, segment) / rows;
+  const stepRows = STEP_ROWS * Math.max(1, Math.floor(stepFlops / (rowFlops * STEP_ROWS)));
+  for (let begin = 0; begin < rows; begin += stepRows) {
+    const end = Math.min(rows, begin + stepRows);
+    attention(segment.out, segment.q, segment.pages, work, shape, begin, end);
+    yield (end - begin) * rowFlops;
+  }
+}
+
+/** Floating-point operations of a segment if each query attended every key that any of them may. */
+export function segmentFlops(
+  call: CallShape,
+  { begin, end, position, kvLen }: Pick<Segment, "begin" | "end" | "position" | "kvLen">,
+): number {
+  const last = position + end - begin - 1;
+  const keys = Math.min(kvLen, last + call.right + 1) - Math.max(0, position - call.left);
+  return 2 * call.numHeads * (end - begin) * Math.max(1, keys) * (call.headDim + call.valueDim);
+}
+
+/** The stages of the score matrix that can be read: 0 raw, 1 softcapped, 2 masked, 3 weights. */
+export type ScoreStage = 0 | 1 | 2 | 3;
+
+/**
+ * The unfused road: the score matrix of a segment at a stage, row by row into `into` [batch, numHeads, qLen, columns].
+ * Keys that a row lacks (segment.kvLen < target.kvLen) are masked ones here.
+ */
+export function readScores(
+  kernels: Kernels,
+  base: number,
+  places: SegmentPlaces,
+  call: CallShape,
+  masks: CheckedMasks,
+  target: MaskTarget,
+  segment: Segment,
+  stage: ScoreStage,
+  into: Float32Array,
+): void {
+  const tokens = segment.end - segment.begin;
+  const columns = columnsOf(target.kvLen, call.extraKey !== NULL, call.zeroKey === 1);
+  const keep = masks.keep.length > 0 || segment.kvLen < target.kvLen;
+  const shape = storeShape(kernels, base, places, call, masks, target, segment, target.kvLen, keep);
+  const scores = pointer.f32(base + places.scores);
+  const { table } = kernels;
+  const floats = onlyFloats(segment.formats);
+  for (let head = 0; head < call.numHeads; head++) {
+    (floats ? table.scores_f32 : table.scores_pages)(
+      scores,
+      segment.q,
+      segment.pages,
+      shape,
+      head,
+      Math.min(stage, 2),
+      0,
+      tokens,
+    );
+    if (stage === 3) table.masked_softmax_f32(scores, scores, shape, head, 0, tokens);
+    const row = (segment.batchRow * call.numHeads + head) * target.qLen + segment.begin;
+    into.set(kernels.memory.f32(scores, tokens * columns), row * columns);
+  }
+}
+
+function storeShape(
+  { memory }: Kernels,
+  base: number,
+  places: SegmentPlaces,
+  call: CallShape,
+  masks: CheckedMasks,
+  target: MaskTarget,
+  { batchRow, begin, end, position, kvLen: length, formats }: Segment,
+  kvLen: number,
+  keep: boolean,
+): ReturnType<typeof pointer.attentionShape> {
+  const tokens = end - begin;
+  const elements = maskElements(masks, target, tokens);
+  if (keep) writeKeep(memory.u8(base + places.keep, elements), masks, target, batchRow, begin, end, length);
+  if (masks.bias) writeBias(memory.f32(base + places.bias, elements), masks, target, batchRow, begin, end);
+  const rowStride = masks.perRow ? target.kvLen : 0;
+  const headStride = masks.perHead ? (masks.perRow ? tokens : 1) * target.kvLen : 0;
+  storeAttentionShape(memory.view(), base + places.shape, {
+    ...call,
+    qLen: tokens,
+    kvLen,
+    qStart: position,
+    keep: keep ? pointer.u8(base + places.keep) : NULL,
+    keepHeadStride: headStride,
+    keepRowStride: rowStride,
+    bias: masks.bias ? pointer.f32(base + places.bias) : NULL,
+    biasHeadStride: headStride,
+    biasRowStride: rowStride,
+    lse: pointer.f32(base + places.lse),
+    formats,
+  });
+  return pointer.attentionShape(base + places.shape);
+}

@@ -1,0 +1,204 @@
+import type { Attention } from "../attention/attention.ts";
+import { type CheckedMasks, checkMasks, type MaskOptions, type MaskTarget } from "../attention/mask.ts";
+import {
+  expectPositions,
+  isPositional,
+  MOST_SEQUENCES,
+  type Placement,
+  type PlacementOptions,
+  placeQueries,
+  refuseRagged,
+} from "../attention/positions.ts";
+import { type Cache, expectNoHold } from "../cache/cache.ts";
+import { describe, expectFields, expectFlag, expectFloats, expectInt, HeadwiseError } from "../util/errors.ts";
+import { expectMade } from "../util/lifetime.ts";
+import { expectKernels } from "../wasm/kernels.ts";
+
+/** What one call of `attend` may say. */
+export interface AttendOptions extends MaskOptions, PlacementOptions {
+  /** Sequences in x, up to 2^20; default that of the cache, or 1. */
+  readonly batch?: number;
+  /** Keys and values of earlier tokens; this call's are appended. */
+  readonly cache?: Cache;
+  /** false: attend to what the cache holds and append nothing (cross-attention over keys cached once). Default true. */
+  readonly append?: boolean;
+  /** Cross-attention: rows [batch, kvLen, kdim] that keys are projected from; default x, if kdim is dModel. */
+  readonly keys?: Float32Array;
+  /** Rows [batch, kvLen, vdim] that values are projected from; default `keys`, if vdim is kdim. */
+  readonly values?: Float32Array;
+  /** RoPE positions of x, [qLen] or [batch, qLen], integers >= 0; default past, past + 1, …, with `keys` 0, 1, … */
+  readonly positions?: ArrayLike<number>;
+  /** Where to write y; default a fresh array. It may be x, but not overlap it in part. */
+  readonly out?: Float32Array;
+}
+
+const OPTIONS = [
+  ...["batch", "cache", "append", "keys", "values", "kvLengths", "align", "keep", "drop", "bias", "positions", "out"],
+];
+
+/** One checked call: x [batch, qLen, dModel], keys [batch, newKeys, kdim], values [batch, newKeys, vdim]. */
+export interface AttendCall {
+  /** The public function, for messages. */
+  readonly where: string;
+  readonly batch: number;
+  readonly qLen: number;
+  /** Keys that this call projects and appends, after `past` earlier ones. */
+  readonly newKeys: number;
+  readonly past: number;
+  readonly x: Float32Array;
+  readonly keys: Float32Array;
+  readonly values: Float32Array;
+  readonly cache: Cache | undefined;
+  readonly placements: readonly Placement[];
+  /** RoPE positions of x and of the keys, [batch·qLen] and [batch·newKeys], where the layer rotates. */
+  readonly positions: Int32Array;
+  readonly keyPositions: Int32Array;
+  readonly target: MaskTarget;
+  readonly masks: CheckedMasks;
+  readonly out: Float32Array | undefined;
+}
+
+/**
+ * Checks everything that a call says and works out its sizes; nothing has changed when it throws. `otherOptions` are those
+ * that the caller knows besides.
+ */
+export function checkCall(
+  where: string,
+  attention: Attention,
+  x: Float32Array,
+  options: AttendOptions,
+  otherOptions: readonly string[] = [],
+): AttendCall {
+  expectAttention(where, attention);
+  expectFields(where, "options", options, [...otherOptions, ...OPTIONS]);
+  const { config } = attention;
+  const { cache } = options;
+  if (cache !== undefined) checkCache(where, attention, cache);
+  const { batch = cache ? cache.batch : 1 } = options;
+  expectInt(where, "batch", batch, 1, MOST_SEQUENCES);
+  if (cache && cache.batch !== batch)
+    throw new RangeError(`${where}: batch expected that of the cache (${cache.batch}), got ${batch}`);
+  const qLen = rowsOf(where, "x", x, batch, "dModel", config.dModel);
+
+  const append = options.append === undefined ? true : expectFlag(where, "append", options.append);
+  if (!cache && options.append === false)
+    throw new RangeError(`${where}: append expected true without a cache, got false`);
+  if (cache) expectFreeFor(where, cache, append);
+  const cross = options.keys !== undefined || !append;
+  if (options.values !== undefined && options.keys === undefined)
+    throw new RangeError(`${where}: values expected none without keys, got ${describe(options.values)}`);
+  if (!append && options.keys !== undefined)
+    throw new RangeError(`${where}: keys expected none with append: false, got ${describe(options.keys)}`);
+  const { dModel, kdim, vdim } = config;
+  const { keys = x } = options;
+  const { values = keys } = options;
+  let newKeys = 0;
+  if (append) {
+    if (options.keys === undefined && kdim !== dModel)
+      throw new RangeError(`${where}: keys expected because kdim (${kdim}) is not dModel (${dModel}), got undefined`);
+    if (options.values === undefined && vdim !== kdim)
+      throw new RangeError(`${where}: values expected because vdim (${vdim}) is not kdim (${kdim}), got undefined`);
+    newKeys = rowsOf(where, "keys", keys, batch, "kdim", kdim);
+    const newValues = rowsOf(where, "values", values, batch, "vdim", vdim);
+    if (newValues !== newKeys)
+      throw new RangeError(`${where}: values expected as many rows as keys (${newKeys}), got ${newValues}`);
+  }
+  const past = cache?.length ?? 0;
+  const kvLen = past + newKeys;
+  if (cache && kvLen > cache.maxSeqLen) {
+    const added = cross ? `keys ${newKeys}` : `qLen ${newKeys}`;
+    throw new HeadwiseError("CACHE_FULL", `${where}: past ${past} + ${added} exceeds maxSeqLen ${cache.maxSeqLen}`);
+  }
+
+  if (cache && !cross && options.kvLengths !== undefined) refuseRagged(where, options.kvLengths, batch, kvLen);
+  const sizes = { batch, qLen, kvLen, past: cache && !cross ? past : undefined };
+  const placements = placeQueries(where, options, sizes, isPositional(config));
+  if (options.positions !== undefined && !config.rope)
+    throw new RangeError(`${where}: positions expected none without config.rope, got ${describe(options.positions)}`);
+  if (!append && config.rope && options.positions === undefined)
+    throw new RangeError(
+      `${where}: positions expected with rope and append: false, where nothing else places x, got undefined`,
+    );
+  const { numHeads } = config;
+  const target = { batch, numHeads, qLen, kvLen };
+  const positions = config.rope
+    ? expectPositions(where, options.positions, batch, qLen, cross ? 0 : past)
+    : new Int32Array(0);
+  const out = options.out === undefined ? undefined : expectFloats(where, "out", options.out);
+  if (out && out.length !== x.length)
+    throw new RangeError(`${where}: out expected ${x.length} floats, got ${out.length}`);
+  if (out) expectApart(where, out, x, options);
+  return {
+    where,
+    batch,
+    qLen,
+    newKeys,
+    past,
+    x,
+    keys,
+    values,
+    cache,
+    placements,
+    positions,
+    keyPositions: cross && config.rope ? expectPositions(where, undefined, batch, newKeys, past) : positions,
+    target,
+    masks: checkMasks(where, options, target),
+    out,
+  };
+}
+
+/** Throws unless `attention` came from createAttention and neither it nor its kernels were released. */
+export function expectAttention(where: string, attention: Attention): void {
+  expectMade(where, "attention", attention, "layer", "createAttention");
+  expectKernels(where, attention.kernels, "attention.kernels");
+}
+
+/** Makes what the calls appended part of their caches: the last thing a call does. */
+export function commit(calls: readonly AttendCall[]): void {
+  for (const { cache, newKeys } of calls) cache?.advance(newKeys);
+}
+
+/** The arrays that a call reads while it writes, by their names. */
+export function readsOf(x: Float32Array, { keep, drop, bias }: AttendOptions): Record<string, unknown> {
+  return { x, keep: keep?.data, drop: drop?.data, bias: bias?.data };
+}
+
+/** Rows of y are written before later rows of x and of masks are read. */
+function expectApart(where: string, out: Float32Array, x: Float32Array, options: AttendOptions): void {
+  for (const [name, data] of Object.entries(readsOf(x, options))) {
+    if (!overlaps(out, data) || (name === "x" && x.byteOffset === out.byteOffset)) continue;
+    throw new RangeError(
+      `${where}: out expected ${name === "x" ? "x itself or " : ""}memory apart from ${name}, got one that overlaps it`,
+    );
+  }
+}
+
+/** Whether two arrays share a byte. */
+function overlaps(a: Float32Array, b: unknown): boolean {
+  return (
+    ArrayBuffer.isView(b) &&
+    a.buffer === b.buffer &&
+    a.byteOffset < b.byteOffset + b.byteLength &&
+    b.byteOffset < a.byteOffset + a.byteLength
+  );
+}
+
+function rowsOf(where: string, name: string, data: unknown, batch: number, dim: string, width: number): number {
+  const { length } = expectFloats(where, name, data);
+  const rows = length / (batch * width);
+  if (Number.isInteger(rows)) return rows;
+  const rule = batch === 1 ? `${dim} (${width})` : `batch (${batch}) x ${dim} (${width})`;
+  throw new RangeError(`${where}: ${name} expected a multiple of ${rule} floats, got ${length}`);
+}
+
+/** Throws IN_USE where an attendAsync would see what this call does, or this call what that one does. */
+function expectFreeFor(where: string, { holds, pages }: Cache, append: boolean): void {
+  if (append) expectNoHold(where, holds.appending + (pages.aging ? holds.reading : 0));
+  else if (pages.aging) expectNoHold(where, holds.appending);
+}
+
+function checkCache(where: string, attention: Attention, cache: Cache): void {
+  expectMade(where, "cache", cache, "pages", "createCache");
+  if (cache.attention !== attention)
+    throw new RangeError(`${where}: cache expected one made for this attention, got another's`);
+}

@@ -1,0 +1,244 @@
+import { TILE_ROWS } from "../../assembly/layout.ts";
+import type { CheckedRules } from "../attention/config.ts";
+import type { CheckedMasks, MaskTarget } from "../attention/mask.ts";
+import type { Placement } from "../attention/positions.ts";
+import { allocatePages, type Pages, pageTable } from "../cache/pages.ts";
+import { blockStrides, eachRun, type HeadLayout, type HeadSizes, headShape, headSizes } from "../tensor/head-layout.ts";
+import { createFloats, type Tensor } from "../tensor/tensor.ts";
+import { chunksOf } from "../util/rows.ts";
+import { finish } from "../util/steps.ts";
+import { CACHE_SHAPE_BYTES, NULL, storeCacheShape } from "../wasm/abi.ts";
+import type { Kernels } from "../wasm/kernels.ts";
+import { Layout, pointer } from "../wasm/memory.ts";
+import {
+  attendSegment,
+  type CallShape,
+  placeSegment,
+  readScores,
+  type ScoreStage,
+  type SegmentPlaces,
+  segmentNeeds,
+  windowSides,
+  workFloats,
+} from "./attend-segment.ts";
+
+/** Tokens of a chunk: two of the kernel's tiles. */
+const CHUNK_TOKENS = 2 * TILE_ROWS;
+
+/** One checked call on queries, keys and values that are there already, past keys and values before them. */
+export interface HeadsCall {
+  readonly where: string;
+  readonly layout: HeadLayout;
+  readonly rules: CheckedRules;
+  readonly sizes: { readonly queries: HeadSizes; readonly keys: HeadSizes; readonly values: HeadSizes };
+  readonly past: { readonly key: Tensor; readonly value: Tensor } | undefined;
+  readonly present: boolean;
+  readonly sinkLogits: Float32Array | undefined;
+  readonly stage: ScoreStage | undefined;
+  readonly lse: boolean;
+  readonly placements: readonly Placement[];
+  readonly target: MaskTarget;
+  readonly masks: CheckedMasks;
+}
+
+/** What the call asked for. */
+export interface HeadsResult {
+  readonly output: Tensor;
+  readonly scores: Tensor | undefined;
+  readonly lse: Tensor | undefined;
+}
+
+/** Copies keys and values into pages of the call's own, attends, and gives the pages back. */
+export function forwardHeads(kernels: Kernels, call: HeadsCall, q: Tensor, k: Tensor, v: Tensor): HeadsResult {
+  const { where, sizes, target, layout, past } = call;
+  const { queries, keys, values } = sizes;
+  const { batch, heads, len } = queries;
+  const pageShape = { numKvHeads: keys.heads, headDim: keys.dim, valueDim: values.dim };
+  const outSizes = { ...queries, dim: values.dim };
+  const tensor = (name: string, shape: number[]): Tensor => {
+    const length = shape.reduce((a, b) => a * b, 1);
+    return { data: createFloats(where, name, length), shape };
+  };
+  const results = {
+    output: tensor("output", headShape(outSizes, layout)),
+    scores: call.stage === undefined ? undefined : tensor("scores", [batch, heads, len, target.kvLen]),
+    lse: call.lse ? tensor("lse", [batch, heads, len]) : undefined,
+  };
+  if (q.data.length === 0) return results;
+  // Scratch comes last: it stays when it has grown, so nothing may fail after it.
+  const pages = allocatePages(where, kernels, pageShape, batch, target.kvLen);
+  try {
+    const places = placeCall(call);
+    const pass: HeadsPass = { kernels, call, pages, base: kernels.memory.scratch(where, places.bytes), places };
+    if (past) append(pass, past.key, past.value, 0);
+    append(pass, k, v, past ? headSizes(past.key, layout).len : 0);
+    for (let b = 0; b < batch; b++)
+      for (const [begin, end] of chunksOf(len, CHUNK_TOKENS)) attendTokens(pass, q, b, begin, end, outSizes, results);
+  } finally {
+    kernels.memory.free(pages.at);
+  }
+  return results;
+}
+
+interface CallPlaces {
+  readonly bytes: number;
+  readonly q: number;
+  readonly k: number;
+  readonly v: number;
+  readonly out: number;
+  readonly slopes: number;
+  readonly sinks: number;
+  readonly cacheShape: number;
+  readonly segment: SegmentPlaces;
+}
+
+function placeCall({ sizes, masks, target, stage, past, layout }: HeadsCall): CallPlaces {
+  const { queries, keys, values } = sizes;
+  const queryTokens = Math.min(queries.len, CHUNK_TOKENS);
+  const longest = Math.max(keys.len, past ? headSizes(past.key, layout).len : 0);
+  const keyTokens = Math.min(longest, CHUNK_TOKENS);
+  const dims = { numHeads: queries.heads };
+  const parts = new Layout();
+  // All keys are in their pages before the first query comes: both use the same room.
+  const [k, v] = [keyTokens * keys.heads * keys.dim, keyTokens * values.heads * values.dim];
+  const [q, out] = [queryTokens * queries.heads * queries.dim, queryTokens * queries.heads * values.dim];
+  const [first, second] = [parts.floats(Math.max(q, k)), parts.floats(Math.max(out, v))];
+  const places = {
+    ...{ q: first, k: first, out: second, v: second },
+    slopes: parts.floats(queries.heads),
+    sinks: parts.floats(queries.heads),
+    cacheShape: parts.take(CACHE_SHAPE_BYTES),
+    segment: placeSegment(parts, dims, [
+      segmentNeeds(
+        masks,
+        target,
+        queryTokens,
+        stage === undefined ? 0 : target.kvLen,
+        workFloats(queries.dim, values.dim, 0),
+      ),
+    ]),
+  };
+  return { ...places, bytes: parts.bytes };
+}
+
+interface HeadsPass {
+  readonly kernels: Kernels;
+  readonly call: HeadsCall;
+  readonly pages: Pages;
+  readonly base: number;
+  readonly places: CallPlaces;
+}
+
+/** Copies k and v into the pages, from absolute position `past` on. */
+function append({ kernels, call, pages, base, places }: HeadsPass, k: Tensor, v: Tensor, past: number): void {
+  const { memory, table } = kernels;
+  const { layout } = call;
+  const keys = headSizes(k, layout);
+  const values = headSizes(v, layout);
+  const [kAt, vAt] = [pointer.f32(base + places.k), pointer.f32(base + places.v)];
+  for (let b = 0; b < keys.batch; b++)
+    for (const [begin, end] of chunksOf(keys.len, CHUNK_TOKENS)) {
+      const tokens = end - begin;
+      copyIn(kernels, kAt, k, keys, layout, b, begin, end);
+      copyIn(kernels, vAt, v, values, layout, b, begin, end);
+      const kStrides = blockStrides(keys, layout, tokens);
+      const vStrides = blockStrides(values, layout, tokens);
+      const cacheShape = pointer.cacheShape(base + places.cacheShape);
+      storeCacheShape(memory.view(), cacheShape, {
+        numKvHeads: keys.heads,
+        headDim: keys.dim,
+        valueDim: values.dim,
+        kStride: kStrides.stride,
+        kHeadStride: kStrides.headStride,
+        vStride: vStrides.stride,
+        vHeadStride: vStrides.headStride,
+      });
+      table.append_f32(pageTable(pages, b), kAt, vAt, cacheShape, past + begin, 0, tokens);
+    }
+}
+
+/** Attends with query tokens begin..end of one batch row. */
+function attendTokens(
+  pass: HeadsPass,
+  q: Tensor,
+  batchRow: number,
+  begin: number,
+  end: number,
+  outSizes: HeadSizes,
+  { output, scores, lse }: HeadsResult,
+): void {
+  const { kernels, call, pages, base, places } = pass;
+  const { memory } = kernels;
+  const { layout, masks, target, stage } = call;
+  const { queries } = call.sizes;
+  const tokens = end - begin;
+  const { position, kvLen } = call.placements[batchRow] as Placement;
+  const shape = callShape(pass, tokens);
+  const segment = {
+    batchRow,
+    begin,
+    end,
+    position: position + begin,
+    kvLen,
+    q: pointer.f32(base + places.q),
+    out: pointer.f32(base + places.out),
+    pages: pageTable(pages, batchRow),
+    formats: pages.formats,
+  };
+  copyIn(kernels, segment.q, q, queries, layout, batchRow, begin, end);
+  finish(attendSegment(kernels, base, places.segment, shape, masks, target, segment, Infinity));
+  eachRun(outSizes, layout, batchRow, begin, end, (to, from, floats) =>
+    output.data.set(memory.f32(segment.out + from * 4, floats), to),
+  );
+  for (let h = 0; lse && h < queries.heads; h++) {
+    const row = (batchRow * queries.heads + h) * queries.len + begin;
+    lse.data.set(memory.f32(base + places.segment.lse + h * tokens * 4, tokens), row);
+  }
+  if (scores && stage !== undefined)
+    readScores(kernels, base, places.segment, shape, masks, target, segment, stage, scores.data);
+}
+
+function callShape({ kernels, call, base, places }: HeadsPass, tokens: number): CallShape {
+  const { rules, layout, sinkLogits } = call;
+  const { queries, keys, values } = call.sizes;
+  const q = blockStrides(queries, layout, tokens);
+  const out = blockStrides({ ...queries, dim: values.dim }, layout, tokens);
+  const vector = (at: number, data: Float32Array | undefined) => {
+    if (!data) return NULL;
+    kernels.memory.f32(base + at, data.length).set(data);
+    return pointer.f32(base + at);
+  };
+  return {
+    numHeads: queries.heads,
+    numKvHeads: keys.heads,
+    headDim: queries.dim,
+    valueDim: values.dim,
+    qStride: q.stride,
+    qHeadStride: q.headStride,
+    outStride: out.stride,
+    outHeadStride: out.headStride,
+    ...windowSides(rules.causal, rules.window),
+    scale: rules.scale,
+    softcap: rules.softcap,
+    slopes: vector(places.slopes, rules.slopes),
+    sinks: vector(places.sinks, sinkLogits),
+    extraKey: NULL,
+    extraValue: NULL,
+    zeroKey: 0,
+  };
+}
+
+function copyIn(
+  { memory }: Kernels,
+  to: number,
+  tensor: Tensor,
+  sizes: HeadSizes,
+  layout: HeadLayout,
+  batchRow: number,
+  begin: number,
+  end: number,
+): void {
+  eachRun(sizes, layout, batchRow, begin, end, (from, block, floats) =>
+    memory.f32(to + block * 4, floats).set(tensor.data.subarray(from, from + floats)),
+  );
+}

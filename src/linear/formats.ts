@@ -1,0 +1,70 @@
+import { BLOCK, F16_SCRATCH, LINEAR_SCRATCH, PANEL } from "../../assembly/layout.ts";
+import type { StoredTensor } from "../tensor/dtypes.ts";
+import type { MATRIX_DTYPES } from "../tensor/matrix.ts";
+
+/**
+ * How a packed matrix keeps its weights: as float32; as 16-bit floats, widened in the kernel; as int8 with a scale for each
+ * 32 inputs of an output ("q8") or for each output ("q8-row"); as 4-bit integers with a scale for each 32 inputs ("q4").
+ */
+export type WeightFormat = "f32" | "f16" | "bf16" | "q8" | "q8-row" | "q4";
+
+/** Every weight format, the most exact first. */
+export const WEIGHT_FORMATS: readonly WeightFormat[] = ["f32", "f16", "bf16", "q8", "q8-row", "q4"];
+
+/** The formats that weights of each dtype keep unless another is asked for. */
+const STORED_FORMATS: Readonly<Record<(typeof MATRIX_DTYPES)[number], WeightFormat>> = {
+  ...{ F32: "f32", F64: "f32", F16: "f16", BF16: "bf16", Q8_0: "q8", Q4_0: "q4" },
+};
+
+/** The format that has a matrix as it is stored, or as float32 where no format does. */
+export function formatOf({ dtype }: StoredTensor): WeightFormat {
+  return STORED_FORMATS[dtype as (typeof MATRIX_DTYPES)[number]];
+}
+
+/** Whether the weights are integers, so that the activations they meet become integers too. */
+export function isInteger(format: WeightFormat): boolean {
+  return format === "q8" || format === "q8-row" || format === "q4";
+}
+
+/** Inputs of a matrix of integers: k rounded up to whole blocks, with zeros. */
+export function wholeBlocks(k: number): number {
+  return Math.ceil(k / BLOCK) * BLOCK;
+}
+
+/** Inputs that share a scale. */
+export function blockOf(format: WeightFormat, k: number): number {
+  return format === "q8-row" ? wholeBlocks(k) : BLOCK;
+}
+
+/** Panels that hold n columns. */
+export function panelsOf(n: number): number {
+  return Math.ceil(n / PANEL);
+}
+
+/** Floats of a packed [n, k] matrix: whole panels, [panels][k][8]. */
+export function packedFloats(n: number, k: number): number {
+  return panelsOf(n) * k * PANEL;
+}
+
+/** Bytes of a panel of a matrix with k inputs: [k][8] floats, or for each block [8] scales and [block / 2][8][2] integers. */
+export function panelBytes(format: WeightFormat, k: number): number {
+  if (!isInteger(format)) return k * PANEL * (format === "f32" ? 4 : 2);
+  const scales = (wholeBlocks(k) / blockOf(format, k)) * PANEL * 4;
+  return scales + (wholeBlocks(k) * PANEL) / (format === "q4" ? 2 : 1);
+}
+
+/** Bytes of a packed [n, k] matrix: whole panels. */
+export function packedBytes(format: WeightFormat, n: number, k: number): number {
+  return panelsOf(n) * panelBytes(format, k);
+}
+
+/** Bytes of scratch that the kernel of a format needs. */
+export function scratchBytes(format: WeightFormat): number {
+  if (isInteger(format)) return LINEAR_SCRATCH;
+  return format === "f32" ? 0 : 4 * F16_SCRATCH;
+}
+
+/** Bytes of a row of k activations as integers: a scale in the first 16, then 16 bits for each input of whole blocks. */
+export function integerRowBytes(k: number): number {
+  return 16 + 2 * wholeBlocks(k);
+}

@@ -1,0 +1,109 @@
+// Matrices on their way to panels: a piece at a time is staged in linear memory and packed by a kernel, so that no matrix
+// is there twice, and none as float32 that neither comes nor stays so.
+
+import { PANEL } from "../../assembly/layout.ts";
+import { type StoredTensor, toFloats } from "../tensor/dtypes.ts";
+import { type MatrixLayout, rowsOf, turnedColumnsOf } from "../tensor/matrix.ts";
+import { chunksOf } from "../util/rows.ts";
+import type { Kernels } from "../wasm/kernels.ts";
+import { pointer } from "../wasm/memory.ts";
+import { blockOf, isInteger, panelBytes, panelsOf, type WeightFormat } from "./formats.ts";
+
+/** Floats of a matrix that are packed at a time, where a panel or a row is not longer. */
+const STAGED_FLOATS = 2 ** 16;
+
+/** Floats that a matrix of n outputs and k inputs needs beside its place while it is packed. */
+export function stagedFloats({ n, k }: { readonly n: number; readonly k: number }): number {
+  return Math.max(Math.min(STAGED_FLOATS, n * k), PANEL * k, n);
+}
+
+/** Packs a matrix [n, k], or [k, n] if it lies "in-out", to address `to`, by way of stagedFloats at `staging`. */
+export function packMatrix(
+  kernels: Kernels,
+  matrix: StoredTensor,
+  layout: MatrixLayout,
+  format: WeightFormat,
+  to: number,
+  staging: number,
+): void {
+  const [n, k] = (layout === "out-in" ? matrix.shape : matrix.shape.toReversed()) as [number, number];
+  const most = stagedFloats({ n, k });
+  if (layout === "in-out" && !isInteger(format)) {
+    for (const [begin, end] of chunksOf(k, Math.floor(most / n)))
+      packInputs(
+        kernels,
+        rowsOf(matrix, begin, end),
+        format,
+        n,
+        k,
+        to + begin * PANEL * (format === "f32" ? 4 : 2),
+        staging,
+      );
+    return;
+  }
+  const bytes = panelBytes(format, k);
+  for (const [begin, end] of chunksOf(n, PANEL * Math.floor(most / (PANEL * k)))) {
+    const piece = layout === "out-in" ? rowsOf(matrix, begin, end) : turnedColumnsOf(matrix, begin, end);
+    packOutputs(kernels, piece, format, to + (begin / PANEL) * bytes, staging);
+  }
+}
+
+/** Copies a piece to `staging` as it is stored. */
+function stage({ memory }: Kernels, { bytes }: StoredTensor, staging: number): number {
+  memory.u8(staging, bytes.length).set(bytes);
+  return staging;
+}
+
+/** The same as floats. */
+function stageFloats(kernels: Kernels, piece: StoredTensor, staging: number) {
+  if (piece.dtype === "F32") stage(kernels, piece, staging);
+  else {
+    const floats = toFloats(piece);
+    kernels.memory.f32(staging, floats.length).set(floats);
+  }
+  return pointer.f32(staging);
+}
+
+/** Packs rows of a matrix, whole panels of outputs. What is stored as it is kept is moved, bit for bit. */
+function packOutputs(kernels: Kernels, piece: StoredTensor, format: WeightFormat, to: number, staging: number): void {
+  const { table } = kernels;
+  const { dtype } = piece;
+  const [n, k] = piece.shape as [number, number];
+  const panels = panelsOf(n);
+  if (format === "f32") {
+    table.pack_rows_f32(pointer.f32(to), stageFloats(kernels, piece, staging), n, k, 0, panels);
+  } else if (format === "f16" || format === "bf16") {
+    const out = pointer.u16(to);
+    if (dtype === format.toUpperCase())
+      table.repack_rows_f16(out, pointer.u16(stage(kernels, piece, staging)), n, k, 0, panels);
+    else table.pack_rows_f16(out, stageFloats(kernels, piece, staging), n, k, format === "bf16" ? 1 : 0, 0, panels);
+  } else {
+    const out = pointer.u8(to);
+    if (dtype === "Q8_0" && format === "q8")
+      table.repack_q8(out, pointer.u8(stage(kernels, piece, staging)), n, k, 0, panels);
+    else if (dtype === "Q4_0" && format === "q4")
+      table.repack_q4(out, pointer.u8(stage(kernels, piece, staging)), n, k, 0, panels);
+    else if (format === "q4") table.pack_q4(out, stageFloats(kernels, piece, staging), n, k, 0, panels);
+    else table.pack_q8(out, stageFloats(kernels, piece, staging), n, k, blockOf(format, k), 0, panels);
+  }
+}
+
+/** Packs rows [k', n] of a matrix that lies "in-out": some inputs of all outputs. */
+function packInputs(
+  kernels: Kernels,
+  piece: StoredTensor,
+  format: WeightFormat,
+  n: number,
+  k: number,
+  to: number,
+  staging: number,
+): void {
+  const { table } = kernels;
+  const rows = piece.shape[0] as number;
+  const out = pointer.u16(to);
+  if (format === "f32") {
+    table.pack_columns_f32(pointer.f32(to), stageFloats(kernels, piece, staging), n, k, 0, rows);
+  } else if (piece.dtype === format.toUpperCase()) {
+    table.repack_columns_f16(out, pointer.u16(stage(kernels, piece, staging)), n, k, 0, rows);
+  } else table.pack_columns_f16(out, stageFloats(kernels, piece, staging), n, k, format === "bf16" ? 1 : 0, 0, rows);
+}

@@ -1,0 +1,142 @@
+import type { AttentionConfig } from "../attention/config.ts";
+import { separateWeights } from "../attention/split-qkv.ts";
+import { type AttentionWeights, WEIGHT_FIELDS } from "../attention/weights.ts";
+import type { MatrixLayout } from "../tensor/matrix.ts";
+import { expectMatrix, toTensor } from "../tensor/matrix.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import { expectFields, expectFloats, expectInt, expectOneOf, expectRecord } from "../util/errors.ts";
+
+/** What `convertToGqa` needs of a configuration; the rest is handed on. */
+export type ConvertibleConfig = Pick<AttentionConfig, "numHeads" | "numKvHeads" | "headDim" | "valueDim" | "qkNorm">;
+
+/** A layer with fewer key-value heads, and how far its heads are from those they replace. */
+export interface ConvertedToGqa<Config extends ConvertibleConfig = AttentionConfig> {
+  /** With separate `wq`, `wk` and `wv`, in the layout that was given; the last two as floats. */
+  readonly weights: AttentionWeights & { readonly wk: Tensor; readonly wv: Tensor };
+  readonly config: Config & { readonly numKvHeads: number };
+  /**
+   * [numKvHeads of the original] each: |mean - head| / |head| over the weights of a head, in the Frobenius norm. 0 = the
+   * heads of a group are equal; a head of zeros in a group that is not has Infinity.
+   */
+  readonly relativeError: { readonly key: Float32Array; readonly value: Float32Array };
+}
+
+const WHERE = "convertToGqa";
+
+/**
+ * Turns MHA into GQA or MQA: the key and value projections of the heads that will share one are replaced by their mean,
+ * biases too (Ainslie et al. 2023, who then train a little more). Stored keys and values become floats. The input is not
+ * changed.
+ * @param numKvHeads Key-value heads to keep; a divisor of those there are.
+ * @throws TypeError or RangeError, also where a norm over all key heads ("full") makes a mean meaningless.
+ * @example
+ * import { convertToGqa } from "headwise/weights";
+ * const matrix = { data: new Float32Array(16).fill(1), shape: [4, 4] };
+ * const weights = { wq: matrix, wk: matrix, wv: matrix, wo: matrix };
+ * const mqa = convertToGqa(weights, { numHeads: 2, headDim: 2 }, 1);
+ * console.log(mqa.weights.wk?.shape, mqa.relativeError.key.join(" ")); // [ 2, 4 ] 0 0
+ */
+export function convertToGqa<Config extends ConvertibleConfig>(
+  weights: AttentionWeights,
+  config: Config,
+  numKvHeads: number,
+): ConvertedToGqa<Config> {
+  expectFields(WHERE, "weights", weights, WEIGHT_FIELDS);
+  expectRecord(WHERE, "config", config);
+  const { layout = "out-in" } = weights;
+  expectOneOf(WHERE, "weights.layout", layout, ["out-in", "in-out"]);
+  const numHeads = expectInt(WHERE, "config.numHeads", config.numHeads);
+  const { numKvHeads: before = numHeads } = config;
+  expectInt(WHERE, "config.numKvHeads", before);
+  expectInt(WHERE, "numKvHeads", numKvHeads);
+  for (const name of ["headDim", "valueDim"] as const)
+    if (config[name] !== undefined) expectInt(WHERE, `config.${name}`, config[name]);
+  expectMultiple("config.numHeads", numHeads, "config.numKvHeads", before);
+  expectMultiple("config.numKvHeads", before, "numKvHeads", numKvHeads);
+  if (config.qkNorm?.kind === "full" && numKvHeads !== before)
+    throw new RangeError(`${WHERE}: config.qkNorm.kind expected "per-head", got "full"`);
+  const separate = separateWeights(WHERE, "weights.", weights, layout, (outputs, inputs) => {
+    // Without a headDim, keys and values are as wide as queries.
+    const headDim = expectInt(WHERE, "config.headDim", config.headDim ?? outputs / (numHeads + 2 * before));
+    return { q: numHeads * headDim, k: before * headDim, v: before * (config.valueDim ?? headDim), inputs };
+  });
+  expectMatrix(WHERE, "weights.wq", separate.wq, layout);
+  const wk = toTensor(expectMatrix(WHERE, "weights.wk", separate.wk, layout));
+  const wv = toTensor(expectMatrix(WHERE, "weights.wv", separate.wv, layout));
+  const { bk, bv, biasK, biasV } = separate;
+  const outputs = layout === "out-in" ? 0 : 1;
+  const kRows = wk.shape[outputs]!;
+  const vRows = wv.shape[outputs]!;
+  expectMultiple("outputs of weights.wk", kRows, "config.numKvHeads", before);
+  expectMultiple("outputs of weights.wv", vRows, "config.numKvHeads", before);
+  const { headDim, valueDim = headDim } = config;
+  if (headDim !== undefined && kRows !== before * headDim)
+    throw new RangeError(`${WHERE}: weights.wk expected ${before * headDim} outputs, got ${kRows}`);
+  if (valueDim !== undefined && vRows !== before * valueDim)
+    throw new RangeError(`${WHERE}: weights.wv expected ${before * valueDim} outputs, got ${vRows}`);
+  const pool = (name: string, bias: Float32Array | undefined, rows: number): Float32Array | undefined => {
+    if (bias === undefined) return undefined;
+    if (expectFloats(WHERE, `weights.${name}`, bias).length !== rows)
+      throw new RangeError(`${WHERE}: weights.${name} expected ${rows} floats, got ${bias.length}`);
+    return meanOfGroups({ data: bias, shape: [rows, 1] }, "out-in", before, numKvHeads).pooled.data;
+  };
+  const poolMatrix = (matrix: Tensor) => meanOfGroups(matrix, layout, before, numKvHeads);
+  const biases = {
+    bk: pool("bk", bk, kRows),
+    bv: pool("bv", bv, vRows),
+    biasK: pool("biasK", biasK, kRows),
+    biasV: pool("biasV", biasV, vRows),
+  };
+  const key = poolMatrix(wk);
+  const value = poolMatrix(wv);
+  return {
+    weights: { ...separate, wk: key.pooled, wv: value.pooled, ...biases },
+    config: { ...config, numKvHeads },
+    relativeError: { key: key.relativeError, value: value.relativeError },
+  };
+}
+
+function expectMultiple(name: string, value: number, ofName: string, of: number): void {
+  if (value % of !== 0)
+    throw new RangeError(`${WHERE}: ${name} expected a multiple of ${ofName} (${of}), got ${value}`);
+}
+
+/** The mean of each group of `before / after` consecutive heads, and each head's distance from it. Sums in float64. */
+function meanOfGroups(
+  { data, shape }: Tensor,
+  layout: MatrixLayout,
+  before: number,
+  after: number,
+): { pooled: Tensor; relativeError: Float32Array } {
+  const [rows, columns] = shape as [number, number];
+  const turned = layout === "in-out";
+  const [outputs, inputs] = turned ? [columns, rows] : [rows, columns];
+  const width = outputs / before;
+  const group = before / after;
+  const kept = after * width;
+  const pooled = new Float32Array(kept * inputs);
+  const squares = new Float64Array(before);
+  const distances = new Float64Array(before);
+  for (let output = 0; output < kept; output++) {
+    const first = Math.floor(output / width) * group;
+    for (let input = 0; input < inputs; input++) {
+      const at = (member: number): number => {
+        const from = (first + member) * width + (output % width);
+        return data[turned ? input * outputs + from : from * inputs + input]!;
+      };
+      let sum = 0;
+      for (let member = 0; member < group; member++) sum += at(member);
+      const mean = sum / group;
+      pooled[turned ? input * kept + output : output * inputs + input] = mean;
+      for (let member = 0; member < group; member++) {
+        const own = at(member);
+        squares[first + member]! += own * own;
+        distances[first + member]! += (mean - own) * (mean - own);
+      }
+    }
+  }
+  const relativeError = Float32Array.from(distances, (distance, head) =>
+    distance === 0 ? 0 : Math.sqrt(distance / squares[head]!),
+  );
+  return { pooled: { data: pooled, shape: turned ? [inputs, kept] : [kept, inputs] }, relativeError };
+}

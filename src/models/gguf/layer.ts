@@ -1,0 +1,178 @@
+import type { AttentionConfig, QkNormConfig } from "../../attention/config.ts";
+import { PAIRINGS, type RopeConfig } from "../../attention/rope.ts";
+import type { AttentionWeights } from "../../attention/weights.ts";
+import type { GgufFile } from "../../files/gguf/gguf.ts";
+import { type StoredTensor, shapeText, toFloats } from "../../tensor/dtypes.ts";
+import { describe, expectFields, expectInt, expectOneOf, HeadwiseError } from "../../util/errors.ts";
+import { readGgufConfig } from "./config.ts";
+
+type Matrix = "wq" | "wk" | "wv" | "wqkv" | "wo";
+
+/** AttentionWeights whose matrices are as the file has them, quantised ones too. */
+export type GgufWeights = Omit<AttentionWeights, Matrix | "layout"> & {
+  readonly [Name in Exclude<Matrix, "wo">]?: StoredTensor;
+} & { readonly wo: StoredTensor };
+
+/** What `createAttention` takes to make a layer. */
+export interface GgufLayer {
+  readonly config: AttentionConfig;
+  readonly weights: GgufWeights;
+}
+
+/** What a file does not say. */
+export interface GgufLayerOptions {
+  /** How heads rotate, in a file of an architecture that is not known, or in place of what is known. */
+  readonly pairing?: RopeConfig["pairing"];
+}
+
+const WHERE = "readGgufLayer";
+
+/** The tensors of a layer by what stands behind `attn_`: the weights they are, and whether they stay as stored. */
+const FIELDS: Readonly<Record<string, readonly [keyof GgufWeights, "stored" | "floats"]>> = {
+  "q.weight": ["wq", "stored"],
+  "k.weight": ["wk", "stored"],
+  "v.weight": ["wv", "stored"],
+  "qkv.weight": ["wqkv", "stored"],
+  "output.weight": ["wo", "stored"],
+  "q.bias": ["bq", "floats"],
+  "k.bias": ["bk", "floats"],
+  "v.bias": ["bv", "floats"],
+  "qkv.bias": ["bqkv", "floats"],
+  "output.bias": ["bo", "floats"],
+  "q_norm.weight": ["qNorm", "floats"],
+  "k_norm.weight": ["kNorm", "floats"],
+  "sinks.weight": ["sinkLogits", "floats"],
+  sinks: ["sinkLogits", "floats"],
+};
+
+/** Tensors below a layer's `attn_` that are not part of attention: norms around it, and tables of no use. */
+const OUTSIDE = /^(norm|norm_2|output_norm|rot_embd)\./;
+
+/** Divisors of RoPE's frequencies, for all layers (Llama 3), and those of longrope, which is not supported. */
+const FACTORS = "rope_freqs.weight";
+const MOST_FACTORS = 2 ** 15;
+const LONG_FACTORS = ["rope_factors_long.weight", "rope_factors_short.weight"] as const;
+
+/**
+ * Reads one attention layer of a GGUF file: its configuration from the metadata and what is known of the architecture,
+ * its matrices as they are stored, its vectors as floats. Only the bytes of these tensors are read.
+ *
+ * The architecture decides how heads rotate: "interleaved" for Llama and its kin, whose rows were permuted when the
+ * file was made, "half" for Qwen, Gemma, Phi and others. A sliding window counts in the layers that the file or the
+ * architecture gives it, and in all where neither says.
+ * @param layer Counted from 0.
+ * @throws HeadwiseError `BAD_FILE` for an architecture that is not known (unless `options.pairing` is given: heads,
+ * window, scale and norms then follow the metadata alone), for rules that are not supported, a missing tensor, a shape
+ * that does not fit the metadata, and tensors of attention that would be left unread; TypeError or RangeError for the
+ * arguments.
+ * @example
+ * import { open } from "node:fs/promises";
+ * import { fileSource, type GgufLayer, openGguf, readGgufLayer } from "headwise/weights";
+ * async function readLayer(path: string, layer: number): Promise<GgufLayer> {
+ *   await using handle = await open(path);
+ *   return readGgufLayer(await openGguf(await fileSource(handle)), layer);
+ * }
+ * console.log(typeof readLayer); // function: readLayer("Llama-3.2-1B-Q8_0.gguf", 15) reads 11 MB of 1.3 GB
+ */
+export async function readGgufLayer(file: GgufFile, layer: number, options: GgufLayerOptions = {}): Promise<GgufLayer> {
+  expectFile(file);
+  expectInt(WHERE, "layer", layer, 0);
+  expectFields(WHERE, "options", options, ["pairing"]);
+  const { pairing } = options;
+  if (pairing !== undefined) expectOneOf(WHERE, "options.pairing", pairing, PAIRINGS);
+  for (const name of LONG_FACTORS)
+    if (file.tensors.has(name)) throw refusal(name, "to be absent, since longrope is unsupported", "it");
+
+  const prefix = `blk.${layer}.attn_`;
+  const names = [...file.tensors.keys()].filter((name) => name.startsWith(prefix));
+  const stated = readGgufConfig(file, layer, pairing, await readFactors(file));
+  const parts = partsOf(file, prefix, names);
+  const { numHeads, dModel, numKvHeads, headDim, valueDim } = stated.config;
+  const [q, k, v] = [numHeads * headDim, numKvHeads * headDim, numKvHeads * valueDim];
+
+  const fused = parts.has("qkv.weight");
+  const shapes: Record<string, readonly number[]> = {
+    ...(fused
+      ? { "qkv.weight": [q + k + v, dModel] }
+      : { "q.weight": [q, dModel], "k.weight": [k, dModel], "v.weight": [v, dModel] }),
+    "output.weight": [dModel, numHeads * valueDim],
+  };
+  const lengths: Record<string, readonly number[]> = {
+    ...(fused ? { "qkv.bias": [q + k + v] } : { "q.bias": [q], "k.bias": [k], "v.bias": [v] }),
+    "output.bias": [dModel],
+    "q_norm.weight": [headDim, q],
+    "k_norm.weight": [headDim, k],
+    "sinks.weight": [numHeads],
+    sinks: [numHeads],
+  };
+  for (const [part, shape] of Object.entries(shapes)) parts.expectShape(part, shape);
+  for (const [part, choices] of Object.entries(lengths)) if (parts.has(part)) parts.expectLength(part, choices);
+  parts.expectOnly([...Object.keys(shapes), ...Object.keys(lengths)]);
+  if (parts.has("q_norm.weight") !== parts.has("k_norm.weight"))
+    throw refusal(`${prefix}q_norm.weight`, `beside "${prefix}k_norm.weight", both or neither`, "one of them");
+
+  // Queries of one head make both kinds the same.
+  const kind: QkNormConfig["kind"] = parts.length("q_norm.weight") === headDim ? "per-head" : "full";
+  if (parts.has("k_norm.weight")) parts.expectLength("k_norm.weight", [kind === "full" ? k : headDim]);
+  const qkNorm = parts.has("q_norm.weight") ? { kind, eps: stated.normEps(`${prefix}q_norm.weight`) } : undefined;
+
+  const weights: Record<string, StoredTensor | Float32Array> = {};
+  for (const [name, tensor] of await file.readAll(parts.names(), WHERE)) {
+    const [field, kept] = FIELDS[name.slice(prefix.length)] as (typeof FIELDS)[string];
+    // A copy of a vector, since the bytes around it are those of other tensors.
+    weights[field] = kept === "stored" ? tensor : toFloats(tensor, WHERE).slice();
+  }
+  return { config: { ...stated.config, ...(qkNorm && { qkNorm }) }, weights: weights as unknown as GgufWeights };
+}
+
+function expectFile(file: GgufFile): void {
+  const isMap = (value: unknown) => Object.prototype.toString.call(value) === "[object Map]";
+  const { metadata, tensors, read, readAll } = Object(file) as Partial<GgufFile>;
+  if (isMap(metadata) && isMap(tensors) && typeof read === "function" && typeof readAll === "function") return;
+  throw new TypeError(
+    `${WHERE}: file expected metadata, tensors, read and readAll, as openGguf gives them, got ${describe(file)}`,
+  );
+}
+
+function refusal(name: string, rule: string, got: string): HeadwiseError {
+  return new HeadwiseError("BAD_FILE", `${WHERE}: tensor ${describe(name)} expected ${rule}, got ${got}`);
+}
+
+async function readFactors(file: GgufFile): Promise<Float32Array | undefined> {
+  const entry = file.tensors.get(FACTORS);
+  if (entry === undefined) return undefined;
+  const { shape } = entry;
+  if (shape.length !== 1 || (shape[0] as number) > MOST_FACTORS)
+    throw refusal(FACTORS, `one dimension of at most ${MOST_FACTORS}`, shapeText(shape));
+  const factors = toFloats(await file.read(FACTORS, WHERE), WHERE).slice();
+  const odd = factors.find((factor) => !(factor >= 1 && factor < Infinity));
+  if (odd !== undefined) throw refusal(FACTORS, "finite factors >= 1", String(odd));
+  return factors;
+}
+
+/** The tensors of a layer by what stands behind its prefix. */
+function partsOf(file: GgufFile, prefix: string, names: readonly string[]) {
+  const shapeOf = (part: string) => file.tensors.get(prefix + part)?.shape;
+  const files = Number(file.metadata.get("split.count") ?? 1);
+  const none = files > 1 ? `no such tensor in this one of ${files} files` : "no such tensor";
+  const inside = names.filter((name) => !OUTSIDE.test(name.slice(prefix.length)));
+  return {
+    names: () => inside,
+    has: (part: string) => shapeOf(part) !== undefined,
+    length: (part: string) => shapeOf(part)?.at(-1),
+    expectShape(part: string, shape: readonly number[]) {
+      const found = shapeOf(part);
+      if (found?.length !== shape.length || found.some((length, axis) => length !== shape[axis]))
+        throw refusal(prefix + part, `shape ${shapeText(shape)}`, found ? shapeText(found) : none);
+    },
+    expectLength(part: string, choices: readonly number[]) {
+      const found = shapeOf(part) as readonly number[];
+      if (found.length !== 1 || !choices.includes(found[0] as number))
+        throw refusal(prefix + part, `shape ${choices.map((n) => shapeText([n])).join(" or ")}`, shapeText(found));
+    },
+    expectOnly(known: readonly string[]) {
+      const unread = inside.find((name) => !known.includes(name.slice(prefix.length)));
+      if (unread !== undefined) throw refusal(unread, "to be absent, since the layer would be read without it", "it");
+    },
+  };
+}

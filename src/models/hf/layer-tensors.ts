@@ -1,0 +1,92 @@
+import { quantizedIn } from "../../files/safetensors/quantization.ts";
+import type { SafetensorsFile } from "../../files/safetensors/safetensors.ts";
+import { isBlockDtype, shapeText, toFloats } from "../../tensor/dtypes.ts";
+import type { WeightTensor } from "../../tensor/matrix.ts";
+import { describe, HeadwiseError } from "../../util/errors.ts";
+import { type Extra, type Family, findFamily, type Part } from "./tensor-names.ts";
+
+/** A matrix as the layer sees it, whatever its layout in the file. */
+export interface Matrix {
+  readonly name: string;
+  readonly outputs: number;
+  readonly inputs: number;
+  /** As stored. */
+  readonly tensor: WeightTensor;
+}
+
+/** The tensors of one layer by their part. A matrix must be there; other tensors may be absent. */
+export interface Parts {
+  readonly family: Family;
+  matrix(part: Part): Matrix;
+  bias(part: Part, length: number): Float32Array | undefined;
+  extra(part: Extra, rule: string, fits: (length: number) => boolean): Float32Array | undefined;
+  fail(text: string): never;
+  /** Throws: the matrix should have had so many outputs and inputs, and why. */
+  refuse(matrix: Matrix, outputs: number, inputs: number, because: string): never;
+}
+
+/** Finds the layer below a prefix. Its biases are there together or not at all, as its family has them. */
+export function openParts(where: string, file: SafetensorsFile, prefix: string): Parts {
+  const fail = (text: string): never => {
+    throw new HeadwiseError("BAD_FILE", `${where}: ${text}`);
+  };
+  const { family, root } = findFamily(where, [...file.tensors.keys()], prefix);
+  const { weights, biases = {}, extras = {}, layout } = family;
+  const quantized = quantizedIn(where, file.metadata);
+  const find = (name: string | undefined) => (name === undefined ? undefined : file.tensors.get(root + name));
+  const turn = (outputs: number, inputs: number) => (layout === "out-in" ? [outputs, inputs] : [inputs, outputs]);
+  const vector = (name: string | undefined, rule: string, fits: (length: number) => boolean) => {
+    const tensor = find(name);
+    if (tensor === undefined) return undefined;
+    // PyTorch stores bias_k and bias_v as [1, 1, n].
+    const length = tensor.shape.at(-1) ?? 0;
+    if (
+      length === 0 ||
+      !fits(length) ||
+      tensor.shape.some((side, axis) => axis < tensor.shape.length - 1 && side !== 1)
+    )
+      fail(`tensor ${describe(tensor.name)} expected shape ${rule}, got ${shapeText(tensor.shape)}`);
+    return toFloats(tensor, where);
+  };
+  for (const group of family.together ?? []) {
+    const present = group.filter((part) => find(biases[part]) !== undefined);
+    const absent = group.find((part) => !present.includes(part));
+    if (present[0] !== undefined && absent !== undefined)
+      fail(
+        `tensor ${describe(root + biases[absent])} expected beside ${describe(root + biases[present[0]])}, as in ` +
+          `${family.title}, got none`,
+      );
+  }
+  return {
+    family,
+    fail,
+    matrix: (part) => {
+      const stored = find(weights[part])!;
+      const { bytes } = stored;
+      const tensor = { ...quantized(stored, bytes.length), bytes };
+      const { name, shape } = tensor;
+      const [rows = 0, columns = 0] = shape;
+      if (shape.length !== 2 || rows === 0 || columns === 0)
+        fail(`tensor ${describe(name)} expected a matrix with no empty side, got shape ${shapeText(shape)}`);
+      const inBlocks = isBlockDtype(tensor.dtype);
+      if (inBlocks && layout === "in-out")
+        fail(
+          `tensor ${describe(name)} expected floats in ${family.title}, whose matrices lie [in, out], got ${tensor.dtype}`,
+        );
+      const [outputs, inputs] = turn(rows, columns) as [number, number];
+      return {
+        name,
+        outputs,
+        inputs,
+        tensor: inBlocks ? tensor : { data: toFloats(tensor, where), shape: [rows, columns] },
+      };
+    },
+    bias: (part, length) => vector(biases[part], `[${length}]`, (n) => n === length),
+    extra: (part, rule, fits) => vector(extras[part], rule, fits),
+    refuse: ({ name, tensor }, outputs, inputs, because) =>
+      fail(
+        `tensor ${describe(name)} expected shape ${shapeText(turn(outputs, inputs))} ${because}, ` +
+          `got ${shapeText(tensor.shape)}`,
+      ),
+  };
+}

@@ -1,0 +1,168 @@
+import type { MatrixLayout } from "../../tensor/matrix.ts";
+import { describe, HeadwiseError } from "../../util/errors.ts";
+
+/** The parts of an attention layer that a file can hold. */
+export type Part = "q" | "k" | "v" | "qkv" | "o";
+export type Extra = "qNorm" | "kNorm" | "sinkLogits" | "biasK" | "biasV";
+
+/** How one family of models names and lays out the tensors of an attention layer, below the layer's prefix. */
+export interface Family {
+  /** As it reads in errors. */
+  readonly title: string;
+  readonly weights: Readonly<Partial<Record<Part, string>>>;
+  readonly biases?: Readonly<Partial<Record<Part, string>>>;
+  /** Biases that are stored together or not at all: one missing from a group is damage, not a choice. */
+  readonly together?: readonly (readonly Part[])[];
+  readonly extras?: Readonly<Partial<Record<Extra, string>>>;
+  readonly layout: MatrixLayout;
+  /**
+   * What is known of the rows of q, k and v: "equal" = each as many; "qkv" = fused in that order, with fewer rows of k
+   * and v where heads share them; "either" = fused in that order or in groups of [q.., k, v], which only the
+   * configuration tells. Undefined = separate matrices.
+   */
+  readonly rows?: "equal" | "qkv" | "either";
+  /** Keys and values may be projected from rows of another width. */
+  readonly ownKdim?: boolean;
+}
+
+const BIAS = /weight$/;
+
+/** A row of nn.Linear layers: X.weight [out, in] and, where it exists, X.bias [out]. */
+function linear(title: string, weights: Family["weights"], rest: Partial<Family> = {}): Family {
+  const biases: Partial<Record<Part, string>> = {};
+  for (const part of ["q", "k", "v", "qkv", "o"] as const) {
+    const name = weights[part];
+    if (name !== undefined) biases[part] = name.replace(BIAS, "bias");
+  }
+  return { title, weights, biases, layout: "out-in", ...rest };
+}
+
+const SEPARATE: readonly Part[] = ["q", "k", "v"];
+const ALL: readonly Part[] = ["q", "k", "v", "o"];
+const FUSED: readonly Part[] = ["qkv", "o"];
+
+/** The families that are recognised; where the names of several are present, the first complete one is read. */
+export const FAMILIES: readonly Family[] = [
+  {
+    title: "PyTorch nn.MultiheadAttention",
+    weights: { qkv: "in_proj_weight", o: "out_proj.weight" },
+    biases: { qkv: "in_proj_bias", o: "out_proj.bias" },
+    together: [FUSED],
+    extras: { biasK: "bias_k", biasV: "bias_v" },
+    layout: "out-in",
+    rows: "equal",
+  },
+  {
+    title: "PyTorch nn.MultiheadAttention with kdim or vdim",
+    weights: { q: "q_proj_weight", k: "k_proj_weight", v: "v_proj_weight", o: "out_proj.weight" },
+    // One bias for all three, although the weights are separate.
+    biases: { qkv: "in_proj_bias", o: "out_proj.bias" },
+    together: [FUSED],
+    extras: { biasK: "bias_k", biasV: "bias_v" },
+    layout: "out-in",
+    rows: "equal",
+    ownKdim: true,
+  },
+  linear(
+    "Llama, Mistral, Qwen, Gemma, OLMo, gpt-oss",
+    { q: "q_proj.weight", k: "k_proj.weight", v: "v_proj.weight", o: "o_proj.weight" },
+    { together: [SEPARATE], extras: { qNorm: "q_norm.weight", kNorm: "k_norm.weight", sinkLogits: "sinks" } },
+  ),
+  linear(
+    // Whisper's keys have no bias, CLIP's have one.
+    "Whisper, BART, CLIP",
+    { q: "q_proj.weight", k: "k_proj.weight", v: "v_proj.weight", o: "out_proj.weight" },
+    { together: [["q", "v", "o"]] },
+  ),
+  linear("Phi-3", { qkv: "qkv_proj.weight", o: "o_proj.weight" }, { together: [FUSED], rows: "qkv" }),
+  linear("GPT-2", { qkv: "c_attn.weight", o: "c_proj.weight" }, { together: [FUSED], layout: "in-out", rows: "equal" }),
+  linear(
+    "BERT, RoBERTa",
+    { q: "self.query.weight", k: "self.key.weight", v: "self.value.weight", o: "output.dense.weight" },
+    { together: [ALL] },
+  ),
+  linear(
+    "ViT",
+    { q: "attention.query.weight", k: "attention.key.weight", v: "attention.value.weight", o: "output.dense.weight" },
+    { together: [SEPARATE] },
+  ),
+  linear(
+    "DistilBERT",
+    { q: "q_lin.weight", k: "k_lin.weight", v: "v_lin.weight", o: "out_lin.weight" },
+    { together: [ALL] },
+  ),
+  linear(
+    "Falcon, GPT-NeoX",
+    { qkv: "query_key_value.weight", o: "dense.weight" },
+    { together: [FUSED], rows: "either" },
+  ),
+  linear("T5", { q: "q.weight", k: "k.weight", v: "v.weight", o: "o.weight" }, { together: [SEPARATE] }),
+  linear(
+    "W_q, W_k, W_v, W_o as linear layers",
+    { q: "W_q.weight", k: "W_k.weight", v: "W_v.weight", o: "W_o.weight" },
+    { together: [ALL] },
+  ),
+  linear("qkv and W_o", { qkv: "qkv.weight", o: "W_o.weight" }, { together: [FUSED], rows: "qkv" }),
+  linear("qkv and proj", { qkv: "qkv.weight", o: "proj.weight" }, { rows: "qkv" }),
+  { title: "W_q, W_k, W_v, W_o of x·W", weights: { q: "W_q", k: "W_k", v: "W_v", o: "W_o" }, layout: "in-out" },
+  { title: "W_Q, W_K, W_V, W_O of x·W", weights: { q: "W_Q", k: "W_K", v: "W_V", o: "W_O" }, layout: "in-out" },
+  { title: "Wq, Wk, Wv, Wo of x·W", weights: { q: "Wq", k: "Wk", v: "Wv", o: "Wo" }, layout: "in-out" },
+];
+
+/**
+ * Norms of q and k under names that a family does not read: LayerNorm, or RMS norm where the family has none. They
+ * change the result, so a layer that has one is refused instead of read without it.
+ */
+const UNREAD_NORM = /^(q|k|query|key)_?(layer)?norm\./;
+
+/** A family and where its names begin. */
+export interface Found {
+  readonly family: Family;
+  /** The prefix, with its last dot. */
+  readonly root: string;
+}
+
+/** Finds the family of the layer whose names begin with `prefix`, or says what is there instead. */
+export function findFamily(where: string, names: readonly string[], prefix: string): Found {
+  const fail = (text: string): never => {
+    throw new HeadwiseError("BAD_FILE", `${where}: ${text}`);
+  };
+  const undotted = prefix !== "" && !prefix.endsWith(".") && names.some((name) => name.startsWith(`${prefix}.`));
+  const root = undotted ? `${prefix}.` : prefix;
+  const below = new Set(names.filter((name) => name.startsWith(root)).map((name) => name.slice(root.length)));
+  if (below.size === 0) return fail(`prefix ${describe(root)} expected to begin a tensor's name, got ${layers(names)}`);
+
+  const lacking = ({ weights }: Family) => Object.values(weights).filter((name) => !below.has(name));
+  const family = FAMILIES.find((each) => lacking(each).length === 0);
+  if (family === undefined) {
+    // The output's name alone says little: several families share it.
+    const inputs = ({ weights: { q, k, v, qkv } }: Family) => [q, k, v, qkv].filter((name) => name !== undefined);
+    const partial = FAMILIES.filter((each) => inputs(each).some((name) => below.has(name)));
+    const [closest] = partial.sort((a, b) => lacking(a).length - lacking(b).length);
+    if (closest === undefined)
+      return fail(`names below prefix ${describe(root)} expected one of the known families, got ${list([...below])}`);
+    return fail(`tensor ${describe(root + lacking(closest)[0])} expected, as in ${closest.title}, got none`);
+  }
+
+  const read = [family.weights, family.biases, family.extras].flatMap((group) => Object.values(group ?? {}));
+  const modules = read.filter((name) => name.endsWith(".weight")).map((name) => name.slice(0, -"weight".length));
+  for (const name of below)
+    if (!read.includes(name) && (UNREAD_NORM.test(name) || modules.some((module) => name.startsWith(module))))
+      fail(`tensor ${describe(root + name)} expected to be absent: ${family.title} would be read without it, got it`);
+  return { family, root };
+}
+
+/** The prefixes of a file below which a family's output matrix lies, or some of its names where there is none. */
+function layers(names: readonly string[]): string {
+  const outputs = new Set(FAMILIES.map(({ weights }) => `.${weights.o}`));
+  const prefixes = new Set<string>();
+  for (const name of names)
+    for (const output of outputs) if (name.endsWith(output)) prefixes.add(name.slice(0, 1 - output.length));
+  return prefixes.size > 0 ? `layers at ${list([...prefixes])}` : list(names);
+}
+
+function list(names: readonly string[]): string {
+  if (names.length === 0) return "no tensors";
+  const shown = names.slice(0, 6).map(describe).join(", ");
+  return names.length > 6 ? `${shown} and ${names.length - 6} more` : shown;
+}

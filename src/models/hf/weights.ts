@@ -1,0 +1,202 @@
+import { type AttentionConfig, CONFIG_FIELDS } from "../../attention/config.ts";
+import type { AttentionWeights } from "../../attention/weights.ts";
+import { readSafetensors, type SafetensorsFile } from "../../files/safetensors/safetensors.ts";
+import { shapeText } from "../../tensor/dtypes.ts";
+import type { WeightTensor } from "../../tensor/matrix.ts";
+import { describe, expectFields, expectInt, expectOneOf } from "../../util/errors.ts";
+import { type Matrix, openParts, type Parts } from "./layer-tensors.ts";
+import type { Extra } from "./tensor-names.ts";
+
+/** What `readAttentionWeights` needs to know where the shapes of the tensors leave it open. */
+export type WeightsConfig = Partial<Pick<AttentionConfig, "numHeads" | "numKvHeads" | "headDim">> & {
+  /** Rows of a fused matrix: all q, all k, all v; or for each key-value head its q's, its k and its v. */
+  readonly fused?: "qkv" | "grouped";
+};
+
+const WHERE = "readAttentionWeights";
+
+/**
+ * Reads the weights of one attention layer from a safetensors file, by the names and layouts of PyTorch's
+ * nn.MultiheadAttention, Llama, Mistral, Qwen, Gemma, OLMo, gpt-oss, Phi-3, GPT-2, GPT-NeoX, Falcon, T5, BERT, ViT,
+ * Whisper, BART and CLIP, and by W_q, W_k, W_v, W_o and their like. F16, BF16 and F64 become float32; F32 is borrowed
+ * from the file where it lies aligned; what `quantizeTensor` and `writeSafetensors` made stays as it is. A relative position bias (T5) is not a weight of the layer: pass it as `bias`.
+ * @param prefix What comes before the layer's own names, e.g. "model.layers.0.self_attn." (the last dot may be left
+ * out).
+ * @param config Shapes are compared with it as far as it is given. Falcon and GPT-NeoX need `numHeads` and `fused`
+ * (or `numKvHeads: 1`): nothing in their files says in which order the rows lie. `fromHfConfig` gives both.
+ * @throws HeadwiseError `BAD_FILE` for a file that breaks the format, for names that are not recognised (with what
+ * was found), for a missing tensor, for shapes that do not fit each other (with both), and for layers whose other
+ * tensors would change the result.
+ * @example
+ * import { readAttentionWeights, writeSafetensors } from "headwise/weights";
+ * const square = { data: new Float32Array(16), shape: [4, 4] };
+ * const bytes = writeSafetensors(
+ *   Object.fromEntries(["q", "k", "v", "o"].map((part) => [`layers.0.${part}_proj.weight`, square])),
+ * );
+ * console.log(readAttentionWeights(bytes, "layers.0.").wq?.shape); // [ 4, 4 ]
+ */
+export function readAttentionWeights(
+  source: Uint8Array | ArrayBuffer | SafetensorsFile,
+  prefix = "",
+  config: WeightsConfig = {},
+): AttentionWeights {
+  if (typeof prefix !== "string") throw new TypeError(`${WHERE}: prefix expected a string, got ${describe(prefix)}`);
+  expectFields(WHERE, "config", config, CONFIG_FIELDS);
+  for (const name of ["numHeads", "numKvHeads", "headDim"] as const)
+    if (config[name] !== undefined) expectInt(WHERE, `config.${name}`, config[name]);
+  if (config.fused !== undefined) expectOneOf(WHERE, "config.fused", config.fused, ["qkv", "grouped"]);
+  const { numHeads, numKvHeads } = config;
+  if (numHeads !== undefined && numKvHeads !== undefined && numHeads % numKvHeads !== 0)
+    throw new RangeError(
+      `${WHERE}: config.numHeads expected a multiple of config.numKvHeads (${numKvHeads}), got ${numHeads}`,
+    );
+  const file = isFile(source) ? source : readSafetensors(source, WHERE);
+  return readLayer(openParts(WHERE, file, prefix), config);
+}
+
+function isFile(source: unknown): source is SafetensorsFile {
+  if (source === null || typeof source !== "object" || !("tensors" in source)) return false;
+  return Object.prototype.toString.call(source.tensors) === "[object Map]";
+}
+
+/** Outputs of q, k and v. */
+interface Widths {
+  readonly q: number;
+  readonly k: number;
+  readonly v: number;
+}
+
+type Inputs = Pick<AttentionWeights, "wq" | "wk" | "wv" | "wqkv" | "bq" | "bk" | "bv" | "bqkv"> & {
+  readonly widths: Widths;
+};
+
+/** Reads the tensors of an opened layer and compares them with each other and with what is given of `config`. */
+function readLayer(parts: Parts, config: WeightsConfig): AttentionWeights {
+  const { family, extra, fail } = parts;
+  const { numHeads } = config;
+  const o = parts.matrix("o");
+  const { widths, ...inputs } = family.weights.qkv === undefined ? readSeparate(parts, o) : readFused(parts, o, config);
+  checkHeads(parts, o, widths, config);
+  const headDim = config.headDim ?? (numHeads === undefined ? undefined : widths.q / numHeads);
+  const isGain = (width: number) => (n: number) =>
+    n === width || (headDim === undefined ? width % n === 0 : n === headDim);
+  const isHeads = (n: number) => (numHeads === undefined ? widths.q % n === 0 : n === numHeads);
+  const pair = (first: Extra, second: Extra, a: Float32Array | undefined, b: Float32Array | undefined) => {
+    if ((a === undefined) === (b === undefined)) return;
+    const names = [family.extras?.[first], family.extras?.[second]].map(describe);
+    fail(`${names.join(" and ")} expected both or neither, got ${names[a === undefined ? 1 : 0]}`);
+  };
+  const qNorm = extra("qNorm", `[${headDim ?? "headDim"}] or [${widths.q}]`, isGain(widths.q));
+  const kNorm = extra("kNorm", `[${headDim ?? "headDim"}] or [${widths.k}]`, isGain(widths.k));
+  pair("qNorm", "kNorm", qNorm, kNorm);
+  const biasK = extra("biasK", `[1, 1, ${widths.k}]`, (n) => n === widths.k);
+  const biasV = extra("biasV", `[1, 1, ${widths.v}]`, (n) => n === widths.v);
+  pair("biasK", "biasV", biasK, biasV);
+  const sinkLogits = extra("sinkLogits", `[${numHeads ?? "numHeads"}]`, isHeads);
+  const { layout } = family;
+  return { ...inputs, wo: o.tensor, bo: parts.bias("o", o.outputs), qNorm, kNorm, sinkLogits, biasK, biasV, layout };
+}
+
+function readSeparate(parts: Parts, o: Matrix): Inputs {
+  const { family, refuse } = parts;
+  const q = parts.matrix("q");
+  const k = parts.matrix("k");
+  const v = parts.matrix("v");
+  const dModel = q.inputs;
+  if (o.outputs !== dModel) refuse(o, dModel, o.inputs, `for the ${dModel} inputs of ${describe(q.name)}`);
+  for (const each of family.ownKdim ? [] : [k, v])
+    if (each.inputs !== dModel) refuse(each, each.outputs, dModel, `beside ${describe(q.name)}`);
+  if (family.rows === "equal")
+    for (const each of [q, k, v]) if (each.outputs !== dModel) refuse(each, dModel, each.inputs, `in ${family.title}`);
+  const widths = { q: q.outputs, k: k.outputs, v: v.outputs };
+  const fusedBias = parts.bias("qkv", widths.q + widths.k + widths.v);
+  return {
+    widths,
+    wq: q.tensor,
+    wk: k.tensor,
+    wv: v.tensor,
+    bq: fusedBias?.slice(0, widths.q) ?? parts.bias("q", widths.q),
+    bk: fusedBias?.slice(widths.q, widths.q + widths.k) ?? parts.bias("k", widths.k),
+    bv: fusedBias?.slice(widths.q + widths.k) ?? parts.bias("v", widths.v),
+  };
+}
+
+function readFused(parts: Parts, o: Matrix, config: WeightsConfig): Inputs {
+  const { family, refuse } = parts;
+  const qkv = parts.matrix("qkv");
+  const q = o.inputs;
+  const because = `beside ${describe(o.name)} ${shapeText(o.tensor.shape)}`;
+  if (family.rows === "equal" && (qkv.outputs !== 3 * q || qkv.inputs !== o.outputs))
+    refuse(qkv, 3 * q, o.outputs, because);
+  if (qkv.inputs !== o.outputs) refuse(qkv, qkv.outputs, o.outputs, because);
+  // Values are as wide as keys in every fused family, so the outputs beyond q's are two equal halves.
+  const k = (qkv.outputs - q) / 2;
+  if (!Number.isInteger(k) || k <= 0 || q % k !== 0)
+    refuse(qkv, 3 * q, o.outputs, `(or fewer rows for shared keys and values) ${because}`);
+  const widths = { q, k, v: k };
+  const bias = parts.bias("qkv", qkv.outputs);
+  const { tensor } = qkv;
+
+  const order = config.fused ?? (family.rows === "either" && config.numKvHeads !== 1 ? undefined : "qkv");
+  if (order === undefined)
+    throw new RangeError(
+      `${WHERE}: config.fused expected "qkv" or "grouped", since files of ${family.title} do not say, got undefined`,
+    );
+  if (order === "qkv") return { widths, wqkv: tensor, bqkv: bias };
+  if (family.rows === "equal")
+    throw new RangeError(`${WHERE}: config.fused expected "qkv" for ${family.title}, got "grouped"`);
+  const numKvHeads = config.numKvHeads ?? config.numHeads;
+  if (numKvHeads === undefined || k % numKvHeads !== 0)
+    throw new RangeError(
+      `${WHERE}: config.numKvHeads expected a divisor of ${k}, the outputs of keys in ${describe(qkv.name)}, ` +
+        `got ${describe(numKvHeads)}`,
+    );
+  const heights = [q, k, k].map((rows) => rows / numKvHeads);
+  const [bq, bk, bv] = bias === undefined ? [] : ungroup(bias, numKvHeads, heights);
+  const matrix = (data: Float32Array | Uint8Array, i: number): WeightTensor => {
+    const shape = [numKvHeads * (heights[i] as number), qkv.inputs];
+    return "dtype" in tensor ? { ...tensor, shape, bytes: data as Uint8Array } : { data: data as Float32Array, shape };
+  };
+  const rows: Float32Array | Uint8Array = "dtype" in tensor ? tensor.bytes : tensor.data;
+  const [wq, wk, wv] = ungroup(rows, numKvHeads, heights).map(matrix);
+  return {
+    ...{ widths, wq, wk, wv },
+    ...{ bq, bk, bv },
+  };
+}
+
+/** Rows [groups][heights[0] of q, heights[1] of k, heights[2] of v], however long, to the rows of q, of k and of v. */
+function ungroup<T extends Float32Array | Uint8Array>(data: T, groups: number, heights: readonly number[]): T[] {
+  const width = data.length / (groups * heights.reduce((sum, rows) => sum + rows, 0));
+  const copyOf = (length: number) => (data.BYTES_PER_ELEMENT === 4 ? new Float32Array(length) : new Uint8Array(length));
+  const parts = heights.map((rows) => copyOf(groups * rows * width) as T);
+  let from = 0;
+  for (let group = 0; group < groups; group++)
+    for (const [index, rows] of heights.entries()) {
+      parts[index]!.set(data.subarray(from, from + rows * width), group * rows * width);
+      from += rows * width;
+    }
+  return parts;
+}
+
+/** numHeads / numKvHeads must be the same whole number for keys and values, and the heads those of the configuration. */
+function checkHeads(parts: Parts, o: Matrix, widths: Widths, config: WeightsConfig): void {
+  const { fail } = parts;
+  const outputs = `outputs of q, k and v [${widths.q}, ${widths.k}, ${widths.v}] and inputs of o [${o.inputs}]`;
+  const name = describe(o.name);
+  if (widths.q % widths.k !== 0 || widths.v * (widths.q / widths.k) !== o.inputs)
+    fail(`tensors beside ${name} expected heads of q that share those of k and v evenly, got ${outputs}`);
+  const { numHeads, numKvHeads, headDim } = config;
+  const wrong = (rule: string) => fail(`tensors beside ${name} expected ${rule}, got ${outputs}`);
+  const group = widths.q / widths.k;
+  if (numHeads !== undefined) {
+    if (widths.q !== numHeads * (headDim ?? widths.q / numHeads) || widths.q % numHeads !== 0)
+      wrong(`numHeads ${numHeads}${headDim === undefined ? "" : ` of headDim ${headDim}`}`);
+    if (o.inputs % numHeads !== 0 || numHeads % group !== 0) wrong(`numHeads ${numHeads}`);
+    if (numKvHeads !== undefined && numKvHeads * group !== numHeads)
+      wrong(`numHeads ${numHeads} and numKvHeads ${numKvHeads}`);
+  }
+  if (headDim !== undefined && widths.k % headDim !== 0) wrong(`a multiple of headDim ${headDim}`);
+  if (numKvHeads !== undefined && (widths.k % numKvHeads !== 0 || widths.v % numKvHeads !== 0))
+    wrong(`numKvHeads ${numKvHeads}`);
+}

@@ -1,0 +1,80 @@
+import { PAIRINGS, type RopeConfig } from "../attention/rope.ts";
+import { BLOCKS, bitsEach, isBlockDtype, isDtype, type StoredTensor } from "../tensor/dtypes.ts";
+import { expectTensor, sizeOf, type Tensor } from "../tensor/tensor.ts";
+import { describe, expectInt, expectOneOf } from "../util/errors.ts";
+
+const WHERE = "permuteRope";
+
+/**
+ * Reorders the rows of a query or key projection [numHeads·headDim, in] made for the pairing `from`, so that it gives
+ * the same scores with the other one. Also for a bias [numHeads·headDim], and for a norm's gain [headDim] with numHeads 1.
+ * A stored tensor keeps its dtype: its rows are moved as they are, quantised ones too. Only the first `ropeDim` rows
+ * of a head (even; default headDim) move. Returns a new tensor. Queries and keys must both be reordered. Throws
+ * TypeError or RangeError naming the argument.
+ * @example
+ * import { permuteRope } from "headwise/weights";
+ * const weight = { data: Float32Array.of(0, 1, 2, 3), shape: [4, 1] }; // one head; pairs (0, 2) and (1, 3)
+ * console.log(permuteRope(weight, 1, "half").data.join(" ")); // 0 2 1 3: pairs side by side
+ */
+export function permuteRope<Weight extends Tensor | StoredTensor>(
+  weight: Weight,
+  numHeads: number,
+  from: RopeConfig["pairing"],
+  ropeDim?: number,
+): Weight extends StoredTensor ? StoredTensor : Tensor {
+  const stored = isStored(weight) ? expectRows(weight) : undefined;
+  const { shape } = stored ?? expectTensor(WHERE, "weight", weight, [1, 2]);
+  const rows = shape[0] as number;
+  expectInt(WHERE, "numHeads", numHeads);
+  expectOneOf(WHERE, "from", from, PAIRINGS);
+  if (rows === 0 || rows % numHeads !== 0)
+    throw new RangeError(`${WHERE}: weight expected a multiple of numHeads (${numHeads}) rows, got ${rows}`);
+  const headDim = rows / numHeads;
+  const dim = expectInt(WHERE, "ropeDim", ropeDim === undefined ? headDim : ropeDim, 2, headDim);
+  if (dim % 2 !== 0) throw new RangeError(`${WHERE}: ropeDim expected an even integer, got ${dim}`);
+
+  const permute = <Row extends Float32Array | Uint8Array>(data: Row): Row => {
+    const width = data.length / rows;
+    const permuted = data.slice() as Row;
+    for (let head = 0; head < rows; head += headDim)
+      for (let i = 0; i < dim; i++) {
+        // Component i % 2 of pair i / 2 when side by side; component i / half of pair i % half when half a head apart.
+        const [apart, beside] = [head + (i >> 1) + (i % 2) * (dim / 2), head + i];
+        const [source, target] = from === "half" ? [apart, beside] : [beside, apart];
+        permuted.set(data.subarray(source * width, (source + 1) * width), target * width);
+      }
+    return permuted;
+  };
+  type Permuted = Weight extends StoredTensor ? StoredTensor : Tensor;
+  const made = (tensor: Tensor | StoredTensor) => tensor as Permuted;
+  if (stored === undefined) return made({ data: permute((weight as Tensor).data), shape: [...shape] });
+  const { name, dtype, bytes } = stored;
+  // A plain view first: the `slice` of a Buffer would share its memory.
+  const view = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.length);
+  return made({ name, dtype, shape: [...shape], bytes: permute(view) });
+}
+
+function isStored(weight: Tensor | StoredTensor): weight is StoredTensor {
+  return weight !== null && typeof weight === "object" && "bytes" in weight;
+}
+
+/** Throws unless the tensor has rows that can be moved: whole bytes, and whole blocks. */
+function expectRows(weight: StoredTensor): StoredTensor {
+  const { dtype, shape, bytes } = weight;
+  if (typeof dtype !== "string" || !(isDtype(dtype) || isBlockDtype(dtype)))
+    throw new TypeError(`${WHERE}: weight.dtype expected a dtype of stored tensors, got ${describe(dtype)}`);
+  const size = sizeOf(WHERE, "weight", shape);
+  if (shape.length !== 2 && (shape.length !== 1 || isBlockDtype(dtype)))
+    throw new RangeError(
+      `${WHERE}: weight expected rank ${isBlockDtype(dtype) ? "2" : "1 or 2"} for ${dtype}, got shape [${shape.join(", ")}]`,
+    );
+  if (!ArrayBuffer.isView(bytes) || Object.prototype.toString.call(bytes) !== "[object Uint8Array]")
+    throw new TypeError(`${WHERE}: weight.bytes expected Uint8Array, got ${describe(bytes)}`);
+  const wanted = (size * bitsEach(dtype)) / 8;
+  const row = ((shape[1] ?? 1) * bitsEach(dtype)) / 8;
+  if (bytes.length !== wanted || !Number.isInteger(row) || (isBlockDtype(dtype) && row % BLOCKS[dtype].bytes !== 0))
+    throw new RangeError(
+      `${WHERE}: weight.bytes expected ${wanted} bytes in whole rows for ${dtype} [${shape.join(", ")}], got ${bytes.length}`,
+    );
+  return weight;
+}

@@ -1,0 +1,201 @@
+import { MOST_SEQUENCES } from "../attention/positions.ts";
+import type { Cache, CacheOptions } from "../cache/cache.ts";
+import { type AttendOptions, checkCall, commit } from "../forward/call.ts";
+import { createFloats } from "../tensor/tensor.ts";
+import { expectFields, expectInt, expectRecord, HeadwiseError } from "../util/errors.ts";
+import { DISPOSE, expectAlive, expectMade, type Releasable } from "../util/lifetime.ts";
+import { expectSignal } from "../util/signal.ts";
+import type { ShardedAttention } from "./attention.ts";
+import { cutOptions, lengthOf, type Share } from "./partition.ts";
+import type { AttendRequest } from "./shard.ts";
+
+/** Keys and values of the tokens that a sharded attention has seen so far; those of a head are where the head is. */
+export interface ShardedCache extends Releasable {
+  readonly batch: number;
+  readonly maxSeqLen: number;
+  /** Tokens held, those of calls that have settled. */
+  readonly length: number;
+  readonly released: boolean;
+  /** Forgets the tokens from `length` on; replaying them gives the same bits. Throws IN_USE while a call has the cache. */
+  truncate(length: number): void;
+  /** @internal */
+  readonly id: number;
+  /** @internal What checks of calls know of the cache. */
+  readonly standIn: Cache;
+  /** @internal Calls that have not settled. */
+  readonly pending: { calls: number };
+}
+
+/** What `attendSharded` may be told: what `attend` may, with a sharded cache, and a signal. */
+export interface AttendShardedOptions extends Omit<AttendOptions, "cache"> {
+  /** Keys and values of earlier tokens; this call's are appended. */
+  readonly cache?: ShardedCache;
+  /** Rejects with the signal's reason as soon as it is aborted. Later calls wait until the shards have left off. */
+  readonly signal?: AbortSignal;
+}
+
+/**
+ * Takes memory for keys and values in every shard, as float32. Rejects with TypeError or RangeError naming the argument,
+ * and with HeadwiseError OUT_OF_MEMORY; nothing is kept then.
+ * @example
+ * import { attendSharded, createShardedAttention, createShardedCache } from "headwise/shards";
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const config = { dModel: 4, numHeads: 2, causal: true };
+ * const attention = await createShardedAttention(config, { wq: eye, wk: eye, wv: eye, wo: eye }, { shards: 2 });
+ * const cache = await createShardedCache(attention, { maxSeqLen: 100 });
+ * await attendSharded(attention, new Float32Array(12).fill(1), { cache });
+ * console.log(cache.length); // 3
+ * attention.release();
+ */
+export async function createShardedCache(
+  attention: ShardedAttention,
+  options: Omit<CacheOptions, "format">,
+): Promise<ShardedCache> {
+  const where = "createShardedCache";
+  expectMade(where, "attention", attention, "pool", "createShardedAttention");
+  expectFields(where, "options", options, ["maxSeqLen", "batch"]);
+  const maxSeqLen = expectInt(where, "maxSeqLen", options.maxSeqLen);
+  const batch = expectInt(where, "batch", options.batch === undefined ? 1 : options.batch, 1, MOST_SEQUENCES);
+  const { pool, shares, standIn } = attention;
+  const id = attention.made.caches++;
+  const forget = () => pool.tell({ kind: "forget", cache: id });
+  try {
+    const request = { kind: "cache", cache: id, maxSeqLen, batch } as const;
+    await attention.queue(() =>
+      pool.ask(
+        where,
+        shares.map(() => request),
+      ),
+    );
+  } catch (error) {
+    forget();
+    throw error;
+  }
+  let length = 0;
+  let released = false;
+  const pending = { calls: 0 };
+  const release = () => {
+    if (!released) forget();
+    released = true;
+  };
+  const cache: ShardedCache = {
+    batch,
+    maxSeqLen,
+    id,
+    pending,
+    standIn: {
+      attention: standIn,
+      batch,
+      maxSeqLen,
+      pages: {},
+      holds: { appending: 0, reading: 0 },
+      released: false,
+      get length() {
+        return length;
+      },
+      advance(tokens) {
+        length += tokens;
+      },
+    } as Cache,
+    get length() {
+      return length;
+    },
+    get released() {
+      return released;
+    },
+    truncate(to) {
+      expectAlive("truncate", "cache", cache);
+      if (pending.calls > 0)
+        throw new HeadwiseError("IN_USE", "truncate: cache expected one that no attendSharded is using");
+      length = expectInt("truncate", "length", to, 0, length);
+    },
+    release,
+    [DISPOSE]: release,
+  };
+  return cache;
+}
+
+/**
+ * `attend` in shards: the output y [batch, qLen, dModel] for x [batch, qLen, dModel], with the same bits, rules and errors.
+ * Neither x nor anything in the options may change before the promise settles. Calls on one attention run one after the
+ * other, so the next may be made before the last has settled. Rejects with what `attend` throws, with the signal's reason,
+ * with RELEASED when the attention or the cache is released meanwhile, and with WORKER_LOST once a worker has ended by
+ * itself; the cache and `out` are then as they were.
+ * @example
+ * import { attendSharded, createShardedAttention } from "headwise/shards";
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const attention = await createShardedAttention({ dModel: 4, numHeads: 2 }, { wq: eye, wk: eye, wv: eye, wo: eye });
+ * const y = await attendSharded(attention, Float32Array.of(1, 2, 3, 4));
+ * console.log(y.join(" ")); // 1 2 3 4
+ * attention.release();
+ */
+export async function attendSharded(
+  attention: ShardedAttention,
+  x: Float32Array,
+  options: AttendShardedOptions = {},
+): Promise<Float32Array> {
+  const where = "attendSharded";
+  expectMade(where, "attention", attention, "pool", "createShardedAttention");
+  expectRecord(where, "options", options);
+  const { signal, cache, ...rest } = options;
+  if (signal !== undefined) expectSignal(where, signal);
+  if (cache !== undefined) expectMade(where, "cache", cache, "pending", "createShardedCache");
+  const { config, pool, shares, spares } = attention;
+  const expectWanted = () => {
+    signal?.throwIfAborted();
+    expectAlive(where, "attention", attention);
+    if (cache) expectAlive(where, "cache", cache);
+  };
+  const work = async () => {
+    expectWanted();
+    const call = checkCall(where, attention.standIn, x, { ...rest, cache: cache?.standIn }, ["signal"]);
+    const kept = spares.splice(0);
+    const requests = shares.map(
+      (share, i): AttendRequest => ({
+        kind: "attend",
+        where,
+        x: copyInto(kept[i], x),
+        past: call.past,
+        cache: cache?.id,
+        options: cutOptions(config, rest, call, share),
+      }),
+    );
+    const y = call.out ?? createFloats(where, "y", x.length);
+    const replies = await pool.ask(where, requests);
+    for (const [i, reply] of replies.entries()) spares[i] = reply.x;
+    expectWanted();
+    for (const [i, { y: columns }] of replies.entries())
+      if (columns) joinColumns(y, config.dModel, columns, shares[i] as Share);
+    commit([call]);
+    return y;
+  };
+  if (cache) cache.pending.calls++;
+  const done = attention.queue(work).finally(() => {
+    if (cache) cache.pending.calls--;
+  });
+  return signal ? orAborted(done, signal) : done;
+}
+
+/** A copy of x, in the spare array if that has its length. */
+function copyInto(spare: Float32Array | undefined, x: Float32Array): Float32Array {
+  if (spare?.length !== x.length) return x.slice();
+  spare.set(x);
+  return spare;
+}
+
+/** Writes a shard's columns of y to where they belong. */
+function joinColumns(y: Float32Array, dModel: number, part: Float32Array, { columns }: Share): void {
+  const width = lengthOf(columns);
+  for (let from = 0, to = columns.begin; from < part.length; from += width, to += dModel)
+    y.set(part.subarray(from, from + width), to);
+}
+
+/** The work's result, or the signal's reason once it is aborted. */
+function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason);
+    signal.addEventListener("abort", abort);
+    if (signal.aborted) abort();
+    work.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
+  });
+}

@@ -1,0 +1,211 @@
+import type { Attention } from "../attention/attention.ts";
+import { type AttentionConfig, type CheckedConfig, checkConfig } from "../attention/config.ts";
+import { checkWeights } from "../attention/packed-weights.ts";
+import { checkFormats, expectKnown, WEIGHT_OPTIONS, type WeightOptions } from "../attention/weight-options.ts";
+import type { AttentionWeights } from "../attention/weights.ts";
+import { AUTO_MOST, type ThreadHost, type ThreadWorker } from "../platform/workers.ts";
+import { describe, expectFields, expectFlag, expectInt, HeadwiseError } from "../util/errors.ts";
+import { DISPOSE, type Releasable } from "../util/lifetime.ts";
+import type { Modules } from "../wasm/instantiate.ts";
+import type { Kernels } from "../wasm/kernels.ts";
+import { type Build, type Builds, type Choice, type QuantizedKernels, startChosen } from "../wasm/select-build.ts";
+import { cutConfig, cutWeights, lengthOf, outputsOf, type Share, sharesOf } from "./partition.ts";
+import { createShardPool, type ShardPool } from "./pool.ts";
+import type { StartRequest } from "./shard.ts";
+
+/** How many shards a layer has. */
+export interface Shards {
+  readonly requested: number | "auto";
+  readonly used: number;
+  /** Why so many, in words. */
+  readonly reason: string;
+}
+
+/** One attention layer in shards: workers that each hold some of its heads. Calls on it run one after the other. */
+export interface ShardedAttention extends Releasable {
+  /** With every default filled in. */
+  readonly config: CheckedConfig;
+  readonly build: Build;
+  /** Why this build runs here, in words. */
+  readonly reason: string;
+  readonly shards: Shards;
+  readonly released: boolean;
+  /** @internal */
+  readonly pool: ShardPool;
+  /** @internal */
+  readonly shares: readonly Share[];
+  /** @internal What checks of calls know of the layer. */
+  readonly standIn: Attention;
+  /** @internal One for each shard, of the length of the last x. */
+  readonly spares: (Float32Array | undefined)[];
+  /** @internal Caches made so far. */
+  readonly made: { caches: number };
+  /** @internal Does the work when all that came before is done. */
+  queue<T>(work: () => Promise<T>): Promise<T>;
+}
+
+/** What `createShardedAttention` may be told. */
+export interface ShardOptions extends WeightOptions {
+  /** How many shards, 1 to 64, up to one a kv head; default "auto": one a processor, up to 8. */
+  readonly shards?: number | "auto";
+  /** Use the `simd` build: the same bits on every engine. Default false: whichever build is faster here. */
+  readonly deterministic?: boolean;
+  /** The kernels of weights in fewer bits: `quantized` of `headwise/quantized`, or modules of your own. */
+  readonly quantized?: QuantizedKernels;
+  /**
+   * Makes a worker that runs `headwise/shards-worker`, for pages whose content security policy forbids workers made from
+   * text.
+   */
+  readonly createWorker?: () => ThreadWorker;
+}
+
+const MOST_SHARDS = 64;
+
+/** Milliseconds for all workers to start and pack their weights. A phone packs a large layer in a second. */
+const START_MS = 30_000;
+
+/** `createShardedAttention` for the given builds; `hostFor` finds workers, or takes those of the caller. */
+export async function createSharded(
+  builds: Builds,
+  hostFor: (createWorker: ShardOptions["createWorker"]) => ThreadHost,
+  config: AttentionConfig,
+  weights: AttentionWeights,
+  options: ShardOptions,
+  startMs: number = START_MS,
+): Promise<ShardedAttention> {
+  const where = "createShardedAttention";
+  const checked = checkConfig(where, config);
+  const { requested, choice, createWorker } = checkOptions(where, options);
+  const given = checkWeights(where, checked, weights, checkFormats(where, "options.", options));
+  expectKnown(where, choice.quantized !== undefined, given.formats);
+  const { instance, reason } = await startChosen(builds, choice);
+  const start = async (count: number, create: (() => ThreadWorker) | undefined) => {
+    const shares = sharesOf(checked, count);
+    const pool = createShardPool(count, create);
+    try {
+      const requests = startRequests(where, instance.modules, checked, given, shares);
+      await within(startMs, pool.ask(where, requests));
+      return { shares, pool };
+    } catch (error) {
+      pool.end(() => error as Error);
+      throw error;
+    }
+  };
+
+  const host = hostFor(createWorker);
+  const plan = planShards(requested, checked, host);
+  let shards: Shards = { requested, used: plan.count, reason: plan.reason };
+  let started: Awaited<ReturnType<typeof start>>;
+  try {
+    started = await start(plan.count, host.createWorker);
+  } catch (error) {
+    // What a worker says of its memory holds for this thread too; one that never spoke does not.
+    if (!host.createWorker || (error instanceof HeadwiseError && error.code !== "WORKER_LOST")) throw error;
+    const cause = error instanceof HeadwiseError ? error.cause : error;
+    shards = { requested, used: 1, reason: `no worker started (${cause}): one shard, on the calling thread` };
+    started = await start(1, undefined);
+  } finally {
+    host.close?.();
+  }
+  const { pool, shares } = started;
+  let released = false;
+  let before: Promise<unknown> = Promise.resolve();
+  const release = () => {
+    released = true;
+    pool.end((caller) => new HeadwiseError("RELEASED", `${caller}: attention was released`));
+  };
+  const kernels = { table: instance.kernels, released: false } as Kernels;
+  return {
+    config: checked,
+    build: instance.relaxed ? "relaxed" : "simd",
+    reason,
+    shards,
+    pool,
+    shares,
+    standIn: { kernels, config: checked, layer: {}, released: false } as Attention,
+    spares: [],
+    made: { caches: 0 },
+    queue(work) {
+      const done = before.then(work);
+      before = done.catch(() => {});
+      return done;
+    },
+    get released() {
+      return released;
+    },
+    release,
+    [DISPOSE]: release,
+  };
+}
+
+function checkOptions(
+  where: string,
+  options: ShardOptions,
+): { requested: number | "auto"; choice: Choice; createWorker: ShardOptions["createWorker"] } {
+  expectFields(where, "options", options, ["shards", "deterministic", "quantized", "createWorker", ...WEIGHT_OPTIONS]);
+  const { shards: requested = "auto", createWorker } = options;
+  if (requested !== "auto") expectInt(where, "shards", requested, 1, MOST_SHARDS);
+  if (createWorker !== undefined && typeof createWorker !== "function")
+    throw new TypeError(`${where}: createWorker expected a function, got ${describe(createWorker)}`);
+  return {
+    requested,
+    choice: {
+      deterministic: expectFlag(where, "deterministic", options.deterministic),
+      quantized: options.quantized,
+    },
+    createWorker,
+  };
+}
+
+/** How many shards to make, and why. */
+function planShards(
+  requested: number | "auto",
+  { numKvHeads, qkNorm }: CheckedConfig,
+  { processors, createWorker }: ThreadHost,
+): { readonly count: number; readonly reason: string } {
+  if (!createWorker) return { count: 1, reason: "this host has no workers: one shard, on the calling thread" };
+  if (requested === 1) return { count: 1, reason: "one shard was asked for" };
+  if (qkNorm?.kind === "full") return { count: 1, reason: 'qkNorm of kind "full" takes all heads together' };
+  const heads = `a shard has whole key-value heads, and there ${numKvHeads === 1 ? "is 1" : `are ${numKvHeads}`}`;
+  if (requested !== "auto" && requested <= numKvHeads) return { count: requested, reason: "as many as were asked for" };
+  if (requested !== "auto") return { count: numKvHeads, reason: heads };
+  const most = Math.max(1, Math.min(AUTO_MOST, processors, numKvHeads));
+  // The shard with the most heads is the last to finish: no more shards than keep it from having fewer.
+  const count = Math.ceil(numKvHeads / Math.ceil(numKvHeads / most));
+  return { count, reason: `"auto" on ${processors} processors, where ${heads}` };
+}
+
+/** What each shard is told first. Every two of them have a channel of their own. */
+function startRequests(
+  where: string,
+  modules: Modules,
+  config: CheckedConfig,
+  weights: ReturnType<typeof checkWeights>,
+  shares: readonly Share[],
+): StartRequest[] {
+  const peers: (MessagePort | undefined)[][] = shares.map(() => shares.map(() => undefined));
+  for (const [i, mine] of peers.entries())
+    for (const [j, theirs] of peers.slice(0, i).entries()) {
+      const { port1, port2 } = new MessageChannel();
+      mine[j] = port1;
+      theirs[i] = port2;
+    }
+  return shares.map((share, i) => ({
+    kind: "start",
+    where,
+    modules,
+    config: cutConfig(config, share),
+    ...cutWeights(config, weights, share),
+    columns: lengthOf(share.columns),
+    outputs: shares.map((one) => outputsOf(config, one)),
+    peers: peers[i] as (MessagePort | undefined)[],
+  }));
+}
+
+/** The work's result, or an error when it takes longer than `ms`. */
+function within<T>(ms: number, work: Promise<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error(`it was not ready within ${ms} ms`)), ms);
+    work.then(resolve, reject).finally(() => clearTimeout(timer));
+  });
+}

@@ -1,0 +1,147 @@
+// What of a layer, and of a call, belongs to which heads.
+
+import { PANEL } from "../../assembly/layout.ts";
+import type { CheckedConfig } from "../attention/config.ts";
+import type { Mask } from "../attention/mask.ts";
+import type { CheckedLinear, CheckedWeights } from "../attention/packed-weights.ts";
+import type { AttendCall, AttendOptions } from "../forward/call.ts";
+import { panelsOf } from "../linear/formats.ts";
+import type { MatrixLayout } from "../tensor/matrix.ts";
+import { cutOutputs } from "../tensor/matrix.ts";
+
+/** A part of a row of something: floats, heads or columns begin..end. */
+export interface Span {
+  readonly begin: number;
+  readonly end: number;
+}
+
+/** What one shard does: the heads that it attends with, and the columns of y that it projects all heads' outputs to. */
+export interface Share {
+  readonly kvHeads: Span;
+  readonly columns: Span;
+}
+
+/** Cuts 0..total into `count` spans that differ by one at most. */
+function spansOf(total: number, count: number): Span[] {
+  const border = (i: number) => Math.floor((i * total) / count);
+  return Array.from({ length: count }, (_, i) => ({ begin: border(i), end: border(i + 1) }));
+}
+
+const times = ({ begin, end }: Span, factor: number): Span => ({ begin: begin * factor, end: end * factor });
+export const lengthOf = ({ begin, end }: Span): number => end - begin;
+
+/** Shares for `count` shards, up to numKvHeads: whole kv heads, so that no key is kept twice, and whole panels of wo. */
+export function sharesOf({ numKvHeads, dModel }: CheckedConfig, count: number): Share[] {
+  const panels = spansOf(panelsOf(dModel), count);
+  return spansOf(numKvHeads, count).map((kvHeads, i) => {
+    const { begin, end } = times(panels[i] as Span, PANEL);
+    return { kvHeads, columns: { begin, end: Math.min(end, dModel) } };
+  });
+}
+
+/** The query heads of a share. */
+function headsOf({ numHeads, numKvHeads }: CheckedConfig, { kvHeads }: Share): Span {
+  return times(kvHeads, numHeads / numKvHeads);
+}
+
+/** Where the outputs of a share's heads lie in a row of all heads' outputs. */
+export function outputsOf(config: CheckedConfig, share: Share): Span {
+  return times(headsOf(config, share), config.valueDim);
+}
+
+/** The layer that a shard's heads are by themselves. */
+export function cutConfig(config: CheckedConfig, share: Share): CheckedConfig {
+  const heads = headsOf(config, share);
+  const slopes = config.slopes?.slice(heads.begin, heads.end);
+  return { ...config, numHeads: lengthOf(heads), numKvHeads: lengthOf(share.kvHeads), slopes };
+}
+
+/** The weights of that layer, and the part of wo that gives the share's columns of y. All of it copies. */
+export function cutWeights(
+  config: CheckedConfig,
+  { layout, formats, fast, wq, wk, wv, wo, vectors }: CheckedWeights & { readonly wo: CheckedLinear },
+  share: Share,
+): { weights: CheckedWeights; wo: CheckedLinear } {
+  const { headDim, valueDim } = config;
+  const heads = headsOf(config, share);
+  const [q, k, v] = [times(heads, headDim), times(share.kvHeads, headDim), times(share.kvHeads, valueDim)];
+  const weights: CheckedWeights = {
+    ...{ layout, formats, fast },
+    wq: cutLinear(wq, layout, q),
+    wk: cutLinear(wk, layout, k),
+    wv: cutLinear(wv, layout, v),
+    wo: undefined,
+    vectors: {
+      qNorm: vectors.qNorm?.slice(),
+      kNorm: vectors.kNorm?.slice(),
+      slopes: vectors.slopes?.slice(heads.begin, heads.end),
+      sinks: vectors.sinks?.slice(heads.begin, heads.end),
+      extraKey: vectors.extraKey?.slice(k.begin, k.end),
+      extraValue: vectors.extraValue?.slice(v.begin, v.end),
+    },
+  };
+  return { weights, wo: cutLinear(wo, layout, share.columns) };
+}
+
+/** Outputs begin..end of a matrix: whole rows of it, whatever they are stored as. */
+function cutLinear({ w, bias }: CheckedLinear, layout: MatrixLayout, { begin, end }: Span): CheckedLinear {
+  const part = cutOutputs(w, layout, begin, end);
+  // Not slice: a class of its own may have one that does not copy, like Node's Buffer.
+  return { w: { ...part, bytes: new Uint8Array(part.bytes) }, bias: bias?.slice(begin, end) };
+}
+
+/** What a checked call says to a share's heads, its cache and x aside. All of it copies. */
+export function cutOptions(
+  config: CheckedConfig,
+  options: AttendOptions,
+  { batch, positions }: AttendCall,
+  share: Share,
+): AttendOptions {
+  const { append, align, kvLengths, keys, values, keep, drop, bias } = options;
+  const heads = headsOf(config, share);
+  // Keys and values of one array are projected by one product, so it stays one.
+  const same = values === keys && config.kdim === config.vdim;
+  return {
+    ...{ batch, append, align },
+    kvLengths: kvLengths && Array.from(kvLengths),
+    positions: options.positions && positions.slice(),
+    keys: keys?.slice(),
+    values: same ? undefined : values?.slice(),
+    keep: keep && cutMask(keep, heads),
+    drop: drop && cutMask(drop, heads),
+    bias: bias && cutPlanes(bias.data, bias.shape, heads),
+  };
+}
+
+function cutMask({ data, shape }: Mask, heads: Span): Mask {
+  // A class of its own may have a slice of its own, like Node's Buffer, which does not copy.
+  const bytes = ArrayBuffer.isView(data)
+    ? new Uint8Array(data.buffer, data.byteOffset, data.length)
+    : Uint8Array.from(data, Number);
+  return cutPlanes(bytes, shape, heads);
+}
+
+/** The heads' planes of [batch or 1][numHeads or 1][..][..], of rank 1 to 4: all of it where heads do not differ. */
+function cutPlanes<T extends Uint8Array | Float32Array>(
+  data: T,
+  shape: readonly number[],
+  heads: Span,
+): { data: T; shape: readonly number[] } {
+  const axis = shape.length - 3;
+  const planes = shape[axis] ?? 1;
+  if (planes === 1) return { data: data.slice() as T, shape: [...shape] };
+  const plane = data.length / (planes * (shape[axis - 1] ?? 1));
+  const { begin, end } = times(heads, plane);
+  const cut = data.slice(0, (data.length / planes) * lengthOf(heads)) as T;
+  for (let from = 0, to = 0; from < data.length; from += planes * plane, to += end - begin)
+    cut.set(data.subarray(from + begin, from + end), to);
+  return { data: cut, shape: shape.map((length, i) => (i === axis ? lengthOf(heads) : length)) };
+}
+
+/** The buffers of all typed arrays in a message that is made of copies: moved instead of being copied again. */
+export function buffersIn(value: unknown): ArrayBuffer[] {
+  if (ArrayBuffer.isView(value)) return [value.buffer as ArrayBuffer];
+  const tag = Object.prototype.toString.call(value);
+  if (tag !== "[object Object]" && tag !== "[object Array]") return [];
+  return Object.values(value as object).flatMap(buffersIn);
+}

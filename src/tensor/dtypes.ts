@@ -1,0 +1,168 @@
+import { describe, expectInt, expectRecord, HeadwiseError } from "../util/errors.ts";
+
+/** Bits of one element, in the words of safetensors. */
+export const BITS = {
+  BOOL: 8,
+  F4: 4,
+  F6_E2M3: 6,
+  F6_E3M2: 6,
+  U8: 8,
+  I8: 8,
+  F8_E5M2: 8,
+  F8_E4M3: 8,
+  F8_E8M0: 8,
+  F8_E4M3FNUZ: 8,
+  F8_E5M2FNUZ: 8,
+  I16: 16,
+  U16: 16,
+  F16: 16,
+  BF16: 16,
+  I32: 32,
+  U32: 32,
+  F32: 32,
+  C64: 64,
+  F64: 64,
+  I64: 64,
+  U64: 64,
+} as const;
+
+/** Elements and bytes of a block of GGUF's quantised formats. A block lies along the last dimension. */
+export const BLOCKS = {
+  /** A float16 scale d and 32 int8 q: elements d·q. */
+  Q8_0: { length: 32, bytes: 34 },
+  /** A float16 scale d and 16 bytes: byte j holds elements j (low) and j + 16 (high) as d·(nibble - 8). */
+  Q4_0: { length: 32, bytes: 18 },
+} as const;
+
+export type PlainDtype = keyof typeof BITS;
+export type BlockDtype = keyof typeof BLOCKS;
+
+/** How the elements of a stored tensor are written: one by one, or in blocks. */
+export type Dtype = PlainDtype | BlockDtype;
+
+/** A tensor as it lies in a file: little-endian, row-major. `bytes` is a view of what was read, not a copy. */
+export interface StoredTensor {
+  readonly name: string;
+  readonly dtype: Dtype;
+  readonly shape: readonly number[];
+  readonly bytes: Uint8Array;
+}
+
+/** Whether a word names a dtype of safetensors. */
+export function isDtype(word: string): word is PlainDtype {
+  return Object.hasOwn(BITS, word);
+}
+
+/** Whether a word names a dtype of blocks. */
+export function isBlockDtype(word: unknown): word is BlockDtype {
+  return typeof word === "string" && Object.hasOwn(BLOCKS, word);
+}
+
+/** A shape as it reads in an error message. */
+export function shapeText(shape: readonly number[]): string {
+  return `[${shape.slice(0, 8).join(", ")}${shape.length > 8 ? ", …" : ""}]`;
+}
+
+/** What `toFloats` reads. */
+const READABLE = ["F32", "F16", "BF16", "F64", "Q8_0", "Q4_0"] as const;
+
+/**
+ * The elements of a stored tensor as float32. F16, BF16, Q8_0 and Q4_0 widen exactly, F64 rounds to nearest. F32 that
+ * lies on a multiple of four bytes is borrowed: writing to it would write to the file.
+ * @throws HeadwiseError `BAD_FILE` for any other dtype.
+ * @example
+ * import { toFloats } from "headwise/weights";
+ * const stored = { name: "w", dtype: "BF16", shape: [2], bytes: new Uint8Array([0x80, 0x3f, 0x00, 0xc0]) } as const;
+ * console.log(toFloats(stored)); // Float32Array(2) [ 1, -2 ]
+ */
+export function toFloats(tensor: StoredTensor, where = "toFloats"): Float32Array {
+  expectRecord(where, "tensor", tensor);
+  const { name, dtype, shape, bytes } = tensor;
+  if (!Array.isArray(shape)) throw new TypeError(`${where}: tensor.shape expected an array, got ${describe(shape)}`);
+  for (const length of shape as readonly number[]) expectInt(where, "tensor.shape", length, 0);
+  const size = shape.reduce((product, length) => product * length, 1);
+  const known = READABLE.find((each) => each === dtype);
+  if (known === undefined)
+    throw new HeadwiseError(
+      "BAD_FILE",
+      `${where}: tensor ${describe(name)} expected dtype F32, F16, BF16, F64, Q8_0 or Q4_0, ` +
+        `got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
+    );
+  if (!ArrayBuffer.isView(bytes) || Object.prototype.toString.call(bytes) !== "[object Uint8Array]")
+    throw new TypeError(`${where}: tensor.bytes expected Uint8Array, got ${describe(bytes)}`);
+  const bits = bitsEach(known);
+  if (isBlockDtype(known) && (shape.at(-1) ?? 1) % BLOCKS[known].length !== 0)
+    throw new RangeError(
+      `${where}: tensor ${describe(name)} expected rows of whole blocks (${BLOCKS[known].length}) for ${known}, ` +
+        `got ${shapeText(shape)}`,
+    );
+  if (bytes.length !== (size * bits) / 8)
+    throw new RangeError(
+      `${where}: tensor ${describe(name)} expected ${(size * bits) / 8} bytes for ${dtype} ${shapeText(shape)}, ` +
+        `got ${bytes.length}`,
+    );
+  if (isBlockDtype(known)) return widenBlocks(known, bytes, size);
+  const width = bits / 8;
+  // Typed arrays need their elements aligned; a header of any length is valid, so the data need not be.
+  const { buffer, byteOffset } = bytes.byteOffset % width === 0 ? bytes : new Uint8Array(bytes);
+  if (dtype === "F32") return new Float32Array(buffer, byteOffset, size);
+  if (dtype === "F64") return new Float32Array(new Float64Array(buffer, byteOffset, size));
+  const halves = new Uint16Array(buffer, byteOffset, size);
+  return dtype === "F16" ? widenF16(halves) : widenBf16(halves);
+}
+
+/** Bits of one element; with its share of the scale where elements lie in blocks. */
+export function bitsEach(dtype: Dtype): number {
+  if (!isBlockDtype(dtype)) return BITS[dtype];
+  const { length, bytes } = BLOCKS[dtype];
+  return (bytes * 8) / length;
+}
+
+/** Blocks to float32. d has 11 significant bits and q at most 8, so that d·q is exact. */
+function widenBlocks(dtype: BlockDtype, bytes: Uint8Array, size: number): Float32Array {
+  const { length, bytes: stride } = BLOCKS[dtype];
+  const floats = new Float32Array(size);
+  const scales = new Uint16Array(size / length);
+  for (let b = 0; b < scales.length; b++) scales[b] = bytes[b * stride]! | (bytes[b * stride + 1]! << 8);
+  const widened = widenF16(scales);
+  for (let b = 0; b < scales.length; b++) {
+    const d = widened[b]!;
+    const [from, to] = [b * stride + 2, b * length];
+    if (dtype === "Q8_0") for (let j = 0; j < 32; j++) floats[to + j] = d * ((bytes[from + j]! << 24) >> 24);
+    else
+      for (let j = 0; j < 16; j++) {
+        const pair = bytes[from + j]!;
+        floats[to + j] = d * ((pair & 15) - 8);
+        floats[to + j + 16] = d * ((pair >> 4) - 8);
+      }
+  }
+  return floats;
+}
+
+/** [..] float16 bits to float32, exactly: subnormals, infinities and NaN included. */
+function widenF16(halves: Uint16Array): Float32Array {
+  const floats = new Float32Array(halves.length);
+  const bits = new Uint32Array(floats.buffer);
+  for (let i = 0; i < halves.length; i++) {
+    const half = halves[i]!;
+    const sign = (half & 0x8000) << 16;
+    const exponent = (half >> 10) & 0x1f;
+    const fraction = half & 0x3ff;
+    if (exponent === 0) {
+      // Zero or subnormal: fraction · 2^-24 is exact, and the sign is set by bits so that -0 stays -0.
+      floats[i] = fraction / 16_777_216;
+      bits[i]! |= sign;
+    } else {
+      // The bias grows from 15 to 127; an exponent of ones stays one of ones.
+      bits[i] = sign | ((exponent === 31 ? 255 : exponent + 112) << 23) | (fraction << 13);
+    }
+  }
+  return floats;
+}
+
+/** [..] bfloat16 bits to float32: the upper half of the same number. */
+function widenBf16(halves: Uint16Array): Float32Array {
+  const bits = new Uint32Array(halves.length);
+  for (let i = 0; i < halves.length; i++) bits[i] = halves[i]! << 16;
+  return new Float32Array(bits.buffer);
+}

@@ -1,0 +1,89 @@
+import { BLOCK } from "../../assembly/layout.ts";
+import { describe, expectInt } from "../util/errors.ts";
+import { bitsEach, isBlockDtype, type StoredTensor, shapeText, toFloats } from "./dtypes.ts";
+import { expectTensor, type Tensor } from "./tensor.ts";
+
+/** A weight matrix: floats, or as a file stores it (F32, F64, F16, BF16, Q8_0 or Q4_0). */
+export type WeightTensor = Tensor | StoredTensor;
+
+/** How a weight matrix of n outputs and k inputs lies in memory: [n, k] or [k, n], row-major. */
+export type MatrixLayout = "out-in" | "in-out";
+
+/** The dtypes that weight matrices may have. */
+export const MATRIX_DTYPES = ["F32", "F64", "F16", "BF16", "Q8_0", "Q4_0"] as const;
+
+/** Throws unless `value` is a weight matrix that may lie so. Returns it as it would lie in a file; nothing is copied. */
+export function expectMatrix(where: string, name: string, value: unknown, layout: MatrixLayout): StoredTensor {
+  if (value === null || typeof value !== "object" || !("dtype" in value)) {
+    const { data, shape } = expectTensor(where, name, value, [2]);
+    return { name, dtype: "F32", shape, bytes: new Uint8Array(data.buffer, data.byteOffset, data.byteLength) };
+  }
+  const { dtype, shape, bytes } = value as StoredTensor;
+  if (!MATRIX_DTYPES.some((each) => each === dtype))
+    throw new RangeError(
+      `${where}: ${name} expected dtype ${MATRIX_DTYPES.slice(0, -1).join(", ")} or ${MATRIX_DTYPES.at(-1)}, ` +
+        `got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
+    );
+  if (!Array.isArray(shape)) throw new TypeError(`${where}: ${name}.shape expected an array, got ${describe(shape)}`);
+  for (const [axis, length] of shape.entries()) expectInt(where, `${name}.shape[${axis}]`, length, 0);
+  if (shape.length !== 2) throw new RangeError(`${where}: ${name} expected rank 2, got shape ${shapeText(shape)}`);
+  if (Object.prototype.toString.call(bytes) !== "[object Uint8Array]")
+    throw new TypeError(`${where}: ${name}.bytes expected Uint8Array, got ${describe(bytes)}`);
+  const matrix: StoredTensor = { name, dtype, shape, bytes };
+  const [rows, columns] = shape as [number, number];
+  if (isBlockDtype(dtype) && layout === "in-out")
+    throw new RangeError(`${where}: ${name} expected layout "out-in" for ${dtype}, got "in-out"`);
+  if (isBlockDtype(dtype) && columns % BLOCK !== 0)
+    throw new RangeError(`${where}: ${name} expected rows of whole blocks of ${BLOCK}, got shape ${shapeText(shape)}`);
+  const size = rows * bytesOf(matrix, columns);
+  if (bytes.length !== size)
+    throw new RangeError(
+      `${where}: ${name}.bytes expected ${size} bytes for ${dtype} ${shapeText(shape)}, got ${bytes.length}`,
+    );
+  return matrix;
+}
+
+/** Bytes of so many neighbouring elements of a row, whole blocks of them. */
+function bytesOf({ dtype }: StoredTensor, elements: number): number {
+  return (elements * bitsEach(dtype)) / 8;
+}
+
+/** Rows begin..end, borrowed. */
+export function rowsOf(matrix: StoredTensor, begin: number, end: number): StoredTensor {
+  const columns = matrix.shape[1] as number;
+  const width = bytesOf(matrix, columns);
+  return { ...matrix, shape: [end - begin, columns], bytes: matrix.bytes.subarray(begin * width, end * width) };
+}
+
+/** Columns begin..end, copied; not of blocks. */
+export function columnsOf(matrix: StoredTensor, begin: number, end: number): StoredTensor {
+  const [rows, columns] = matrix.shape as [number, number];
+  const element = bytesOf(matrix, 1);
+  const part = (end - begin) * element;
+  const bytes = new Uint8Array(rows * part);
+  for (let r = 0; r < rows; r++) {
+    const from = (r * columns + begin) * element;
+    bytes.set(matrix.bytes.subarray(from, from + part), r * part);
+  }
+  return { ...matrix, shape: [rows, end - begin], bytes };
+}
+
+/** Columns begin..end as rows, copied; not of blocks. */
+export function turnedColumnsOf(matrix: StoredTensor, begin: number, end: number): StoredTensor {
+  const { bytes, shape } = columnsOf(matrix, begin, end);
+  const [rows, columns] = shape as [number, number];
+  const Elements = { 2: Uint16Array, 4: Uint32Array, 8: Float64Array }[bytesOf(matrix, 1) as 2 | 4 | 8];
+  const [from, to] = [new Elements(bytes.buffer as ArrayBuffer), new Elements(rows * columns)];
+  for (let r = 0; r < rows; r++) for (let c = 0; c < columns; c++) to[c * rows + r] = from[r * columns + c] as number;
+  return { ...matrix, shape: [columns, rows], bytes: new Uint8Array(to.buffer) };
+}
+
+/** The part of a matrix that gives outputs begin..end: borrowed where it lies in one piece. */
+export function cutOutputs(matrix: StoredTensor, layout: MatrixLayout, begin: number, end: number): StoredTensor {
+  return layout === "out-in" ? rowsOf(matrix, begin, end) : columnsOf(matrix, begin, end);
+}
+
+/** A matrix as floats: borrowed where it holds them on a multiple of four bytes. */
+export function toTensor(matrix: StoredTensor): Tensor {
+  return { data: toFloats(matrix), shape: matrix.shape };
+}

@@ -1,0 +1,126 @@
+import { describe, expectOneOf } from "../util/errors.ts";
+import { type StoredTensor, shapeText, toFloats } from "./dtypes.ts";
+import { sizeOf, type Tensor } from "./tensor.ts";
+
+/** The formats that `quantizeTensor` writes. */
+export type StoredFormat = "Q8_0" | "Q4_0" | "F16" | "BF16";
+
+const WHERE = "quantizeTensor";
+
+/** Bytes of a block, its scale by the largest of its values, and how they are stored. */
+const Q8 = { width: 34, scaleOf: (largest: number) => Math.abs(largest) / 127, store: storeQ8 } as const;
+const Q4 = { width: 18, scaleOf: (largest: number) => largest / -8, store: storeQ4 } as const;
+
+/**
+ * A tensor in fewer bits, as GGUF and safetensors files keep it. Q8_0 and Q4_0 take 32 neighbours of a row at a time, by
+ * the rules of ggml's reference: for Q8_0 d = max|x| / 127 and q = x·(1 / d) to the nearest integer, halves away from 0;
+ * for Q4_0 d = m / -8, where m is the first of the largest values by size, and q = min(15, ⌊x·(1 / d) + 8.5⌋), which
+ * stands for q - 8. All of it is float32, and d is stored as float16. F16 and BF16 round to nearest, halves to even.
+ * @throws TypeError or RangeError, also where blocks of 32 do not fill the rows, or meet NaN, an infinity or a d beyond
+ * float16.
+ * @example
+ * import { quantizeTensor, toFloats } from "headwise/weights";
+ * const row = { data: Float32Array.from({ length: 32 }, (_, i) => i - 8), shape: [1, 32] };
+ * const stored = quantizeTensor(row, "Q4_0");
+ * console.log(stored.bytes.length, toFloats(stored)[31]); // 18 23
+ */
+export function quantizeTensor(tensor: Tensor | StoredTensor, format: StoredFormat): StoredTensor {
+  if (tensor === null || typeof tensor !== "object")
+    throw new TypeError(
+      `${WHERE}: tensor expected { data, shape } or { dtype, shape, bytes }, got ${describe(tensor)}`,
+    );
+  expectOneOf(WHERE, "format", format, ["Q8_0", "Q4_0", "F16", "BF16"]);
+  const { shape } = tensor;
+  const size = sizeOf(WHERE, "tensor", shape);
+  const data = "dtype" in tensor ? toFloats(tensor, WHERE) : tensor.data;
+  if (Object.prototype.toString.call(data) !== "[object Float32Array]")
+    throw new TypeError(`${WHERE}: tensor.data expected Float32Array, got ${describe(data)}`);
+  if (data.length !== size)
+    throw new RangeError(`${WHERE}: tensor.data expected ${size} floats for ${shapeText(shape)}, got ${data.length}`);
+  const name = "dtype" in tensor ? tensor.name : "";
+  if (format === "F16" || format === "BF16") {
+    const [bits, halves] = [bitsOf(data), new Uint16Array(size)];
+    const narrow = format === "F16" ? narrowF16 : narrowBf16;
+    for (let i = 0; i < size; i++) halves[i] = narrow(bits[i] as number);
+    return { name, dtype: format, shape, bytes: new Uint8Array(halves.buffer) };
+  }
+  if ((shape.at(-1) ?? 1) % 32 !== 0)
+    throw new RangeError(`${WHERE}: tensor expected rows of whole blocks of 32, got shape ${shapeText(shape)}`);
+  const { width, scaleOf, store } = format === "Q8_0" ? Q8 : Q4;
+  const bytes = new Uint8Array((size / 32) * width);
+  const scales = new Float32Array(size / 32);
+  for (let block = 0; block < scales.length; block++) scales[block] = scaleOf(largestOf(data, 32 * block));
+  const bits = bitsOf(scales);
+  for (let block = 0, at = 0; block < scales.length; block++, at += width) {
+    const d = scales[block] as number;
+    const half = expectScale(d, bits[block] as number);
+    bytes[at] = half;
+    bytes[at + 1] = half >>> 8;
+    store(data, 32 * block, d === 0 ? 0 : Math.fround(1 / d), bytes, at + 2);
+  }
+  return { name, dtype: format, shape, bytes };
+}
+
+/** The first of the largest values of a block by size; NaN where it holds one. */
+function largestOf(data: Float32Array, from: number): number {
+  let largest = 0;
+  for (let i = from; i < from + 32; i++) {
+    const x = data[i] as number;
+    if (Math.abs(x) > Math.abs(largest) || Number.isNaN(x)) largest = x;
+  }
+  return largest;
+}
+
+function storeQ8(data: Float32Array, from: number, inverse: number, bytes: Uint8Array, at: number): void {
+  for (let i = 0; i < 32; i++) {
+    const q = Math.fround((data[from + i] as number) * inverse);
+    bytes[at + i] = q < 0 ? -Math.floor(0.5 - q) : Math.floor(q + 0.5);
+  }
+}
+
+function storeQ4(data: Float32Array, from: number, inverse: number, bytes: Uint8Array, at: number): void {
+  for (let i = from; i < from + 16; i++)
+    bytes[at++] = nibbleOf(data[i] as number, inverse) | (nibbleOf(data[i + 16] as number, inverse) << 4);
+}
+
+function nibbleOf(x: number, inverse: number): number {
+  return Math.min(15, Math.floor(Math.fround(Math.fround(x * inverse) + 8.5)));
+}
+
+function bitsOf(data: Float32Array): Int32Array {
+  return new Int32Array(data.buffer, data.byteOffset, data.length);
+}
+
+/** The float16 of a block's scale, which has these bits. */
+function expectScale(d: number, bits: number): number {
+  if (!Number.isFinite(d)) throw new RangeError(`${WHERE}: tensor expected finite numbers, got ${d}`);
+  const half = narrowF16(bits);
+  if ((half & 0x7fff) === 0x7c00)
+    throw new RangeError(`${WHERE}: tensor expected blocks whose scale is a float16, got a scale of ${d}`);
+  return half;
+}
+
+/** The bfloat16 that is nearest to a float32, both by their bits; halves to even. */
+function narrowBf16(bits: number): number {
+  // A NaN keeps the upper half of its payload, and one bit more so that it stays one.
+  if ((bits & 0x7fffffff) > 0x7f800000) return (bits >>> 16) | 0x40;
+  return (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16;
+}
+
+/** The same for float16. */
+function narrowF16(bits: number): number {
+  const sign = (bits >>> 16) & 0x8000;
+  const size = bits & 0x7fffffff;
+  if (size > 0x7f800000) return sign | 0x7e00 | ((size >>> 13) & 0x1ff);
+  // 65520 is half way between the largest float16 and the next power of two.
+  if (size >= 0x477ff000) return sign | 0x7c00;
+  if (size >= 0x38800000) return sign | ((size - 0x38000000 + 0xfff + ((size >>> 13) & 1)) >>> 13);
+  // Subnormal: a multiple of 2^-24, which shifts the 24 bits of the fraction out by 126 less the exponent.
+  const shift = 126 - (size >>> 23);
+  if (shift > 24) return sign;
+  const fraction = (size & 0x7fffff) | 0x800000;
+  const whole = fraction >>> shift;
+  const rest = fraction - whole * 2 ** shift;
+  const half = 2 ** (shift - 1);
+  return sign | (whole + (rest > half || (rest === half && whole % 2 === 1) ? 1 : 0));
+}

@@ -1,0 +1,153 @@
+import { warnOnce } from "../platform/console.ts";
+import {
+  letExit,
+  listen,
+  planThreads,
+  type ThreadHost,
+  type ThreadWorker,
+  type WorkerAnswer,
+} from "../platform/workers.ts";
+import { HeadwiseError } from "../util/errors.ts";
+import { isModule } from "../wasm/compile.ts";
+import type { StartedInstance } from "../wasm/instantiate.ts";
+import { chooseKernels, type Kernels, type LoadOptions, type Threads, wrapKernels } from "../wasm/kernels.ts";
+import { type Builds, type Started, startChosen } from "../wasm/select-build.ts";
+import { SHARING } from "../wasm/shared-memory.ts";
+import { SHARES, type Shares, shareKernels } from "./parallel-kernels.ts";
+import { Team } from "./pool.ts";
+import type { WorkerStart } from "./work-queue.ts";
+
+/** How long to wait, and what to share. */
+export interface Limits {
+  /** Milliseconds for a worker to start: a slow phone needs one second. */
+  readonly startMs: number;
+  /**
+   * Milliseconds without a finished tile after which a worker is given up. A tile is some milliseconds of work, so only a
+   * worker that is gone, or a machine that has stood still for seconds, takes longer.
+   */
+  readonly patienceMs: number;
+  readonly shares: Shares;
+}
+
+export const LIMITS: Limits = { startMs: 10_000, patienceMs: 10_000, shares: SHARES };
+
+/**
+ * Kernels with as many threads as the host allows, up to those requested; with one thread on memory of its own, and a
+ * reason, where it allows none.
+ */
+export async function loadThreaded(
+  builds: Builds,
+  options: LoadOptions,
+  host: ThreadHost,
+  { startMs, patienceMs, shares }: Limits = LIMITS,
+): Promise<Kernels> {
+  const { threads: requested = "auto" } = options;
+  const alone = (reason: string) => chooseKernels(builds, { ...options, threads: requested }, reason);
+  // A number of threads that cannot be had is warned of there.
+  const refused = async (reason: string) => {
+    const kernels = await alone(reason);
+    if (requested === "auto") warnOnce(`one thread: ${reason}`);
+    return kernels;
+  };
+  const { count, reason } = planThreads(requested, host);
+  if (requested !== 1 && !(host.sharing.possible && host.createWorker)) return refused(reason);
+  if (count === 1 || !host.createWorker) return alone(reason);
+  let started: Started;
+  try {
+    started = await startChosen(builds, options, SHARING);
+  } catch (error) {
+    if (!(error instanceof HeadwiseError)) throw error;
+    // What else may be wrong with the module or the engine, the plain road will say.
+    return refused(
+      error.code === "ABI_MISMATCH" && hasModule(options)
+        ? "a module given does not run on shared memory: it is one for a single thread"
+        : "this engine refused memory that threads could share",
+    );
+  }
+  const { instance } = started;
+  const team = new Team("loadKernels", instance, count > host.processors, patienceMs);
+  const failed = await enlist(team, instance, count - 1, host.createWorker, startMs);
+  host.close?.();
+  if (team.size === 1) {
+    team.release();
+    return refused(`no worker started (${failed[0]})`);
+  }
+  const missing = failed.length === 0 ? "" : `; ${failed.length} of ${count - 1} workers did not start (${failed[0]})`;
+  return wrapKernels(started, {
+    get threads(): Threads {
+      const lost = team.lost === 0 ? "" : `; ${team.lost} of ${count - 1} workers were lost`;
+      return { requested, used: team.size, reason: `${reason}${missing}${lost}` };
+    },
+    table: shareKernels(instance.kernels, instance.memory, team, shares),
+    release: () => team.release(),
+  });
+}
+
+/** Whether anything given is compiled, which cannot be changed to share memory any more. */
+function hasModule({ module, quantized = {} }: LoadOptions): boolean {
+  return [module, ...Object.values(quantized).flatMap((modules) => Object.values(modules ?? {}))].some(isModule);
+}
+
+/** Starts workers, all at once, and lets those join that are ready in time. Returns why the others are not. */
+async function enlist(
+  team: Team,
+  { modules, wasmMemory: memory }: StartedInstance,
+  count: number,
+  createWorker: () => ThreadWorker,
+  startMs: number,
+): Promise<readonly string[]> {
+  const starts = Array.from({ length: count }, (_, i) =>
+    startWorker(
+      team,
+      createWorker,
+      { modules: Object.values(modules), memory, control: team.at, thread: i + 1, lookFor: team.lookFor },
+      startMs,
+    ),
+  );
+  const answers = await Promise.all(starts);
+  return answers.filter((why) => why !== undefined);
+}
+
+/** Resolves with nothing when the worker has joined, else with the reason why it has not and is ended. */
+function startWorker(
+  team: Team,
+  createWorker: () => ThreadWorker,
+  start: WorkerStart,
+  startMs: number,
+): Promise<string | undefined> {
+  return new Promise((resolve) => {
+    let worker: ThreadWorker;
+    try {
+      worker = createWorker();
+    } catch (error) {
+      return resolve(String(error));
+    }
+    const member = { terminate: () => void worker.terminate() };
+    let waiting = true;
+    const settle = (why?: string) => {
+      clearTimeout(timer);
+      if (waiting && why !== undefined) member.terminate();
+      waiting = false;
+      resolve(why);
+    };
+    const timer = setTimeout(() => settle(`it was not ready within ${startMs} ms`), startMs);
+    const answered = ({ ready, text }: WorkerAnswer) => {
+      if (!ready || !waiting) return settle(text);
+      team.join(member, start.thread);
+      // It begins only now, so that one that came too late never takes a tile.
+      worker.postMessage("begin");
+      letExit(worker);
+      settle();
+    };
+    const ended = (why: string) => {
+      team.leave(member);
+      settle(why);
+    };
+    try {
+      listen(worker, answered, ended);
+      worker.postMessage(start);
+    } catch (error) {
+      settle(String(error));
+    }
+  });
+}

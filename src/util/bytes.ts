@@ -1,0 +1,32 @@
+/** Bytes in a row. */
+export type Bytes = Uint8Array | readonly number[];
+
+/** All parts, one behind the other. */
+export function joinBytes(parts: readonly Bytes[]): Uint8Array<ArrayBuffer> {
+  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}
+
+/** An unsigned number of up to 32 bits as LEB128. */
+export function leb(value: number): number[] {
+  return value < 128 ? [value] : [(value & 127) | 128, ...leb(value >>> 7)];
+}
+
+interface FromBase64 {
+  fromBase64?(text: string): Uint8Array<ArrayBuffer>;
+}
+
+/** Bytes of base64. */
+export function decodeBase64(text: string): Uint8Array<ArrayBuffer> {
+  const { fromBase64 } = Uint8Array as FromBase64;
+  if (fromBase64) return fromBase64.call(Uint8Array, text);
+  const characters = atob(text);
+  const bytes = new Uint8Array(characters.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = characters.charCodeAt(i);
+  return bytes;
+}

@@ -1,0 +1,183 @@
+import { ALIGN } from "../../assembly/layout.ts";
+import { HeadwiseError } from "../util/errors.ts";
+import type { AttentionShapePtr, CacheShapePtr, F32Ptr, PagesPtr, U8Ptr, U16Ptr } from "./abi.ts";
+
+const WASM_PAGE = 65_536;
+/** What 32-bit addresses reach, less one page so that every end address is still a u32. */
+const LARGEST = 2 ** 32 - WASM_PAGE;
+
+/** The part of WebAssembly.Memory that is used here; tests pass a stand-in to reach sizes no machine has. */
+export interface GrowableMemory {
+  readonly buffer: ArrayBufferLike;
+  grow(pages: number): number;
+}
+
+interface Block {
+  at: number;
+  bytes: number;
+}
+
+/** Rounds up to the alignment of every allocation. */
+export function aligned(bytes: number): number {
+  return Math.ceil(bytes / ALIGN) * ALIGN;
+}
+
+/**
+ * Owns a WebAssembly memory: long-lived blocks, and one scratch block that lives for a call and keeps its largest size.
+ * Every address is 64-byte aligned and not 0. Views are made where they are used and not kept by users, because
+ * growth replaces the buffer.
+ */
+export class LinearMemory {
+  readonly #memory: GrowableMemory;
+  /** Of the memory as it stands, and a view of all of it: both take a while to get. Nobody else grows the memory. */
+  #buffer: ArrayBufferLike;
+  #view: DataView | undefined;
+  /** Sorted by address, never adjacent. */
+  readonly #free: Block[] = [];
+  readonly #sizes: Map<number, number> = new Map();
+  #end: number;
+  #used = 0;
+  #scratch: Block = { at: 0, bytes: 0 };
+
+  constructor(memory: GrowableMemory, heapBase: number) {
+    this.#memory = memory;
+    this.#buffer = memory.buffer;
+    this.#end = Math.max(ALIGN, aligned(heapBase));
+  }
+
+  /** Bytes in allocated blocks, the scratch block included. */
+  get used(): number {
+    return this.#used;
+  }
+
+  /** Bytes of the memory itself. */
+  get byteLength(): number {
+    return this.#buffer.byteLength;
+  }
+
+  /** Bytes of the scratch block, the largest any call has asked for. */
+  get scratchBytes(): number {
+    return this.#scratch.bytes;
+  }
+
+  /** A block of at least `bytes`, its content unspecified. Throws OUT_OF_MEMORY and changes nothing when there is none. */
+  allocate(where: string, bytes: number): number {
+    const size = Math.max(ALIGN, aligned(bytes));
+    const found = this.#free.findIndex((block) => block.bytes >= size);
+    const block = this.#free[found];
+    let at: number;
+    if (block) {
+      at = block.at;
+      if (block.bytes === size) this.#free.splice(found, 1);
+      else {
+        block.at += size;
+        block.bytes -= size;
+      }
+    } else {
+      const last = this.#free.at(-1);
+      at = last && last.at + last.bytes === this.#end ? last.at : this.#end;
+      this.#reach(where, at + size, size);
+      if (at === last?.at) this.#free.pop();
+      this.#end = at + size;
+    }
+    this.#sizes.set(at, size);
+    this.#used += size;
+    return at;
+  }
+
+  /** Gives a block back. */
+  free(at: number): void {
+    const bytes = this.#sizes.get(at);
+    if (bytes === undefined) throw new RangeError(`free: at expected an allocated address, got ${at}`);
+    this.#sizes.delete(at);
+    this.#used -= bytes;
+    let i = this.#free.findIndex((block) => block.at > at);
+    if (i < 0) i = this.#free.length;
+    const before = this.#free[i - 1];
+    const after = this.#free[i];
+    const joinsBefore = before !== undefined && before.at + before.bytes === at;
+    const joinsAfter = after !== undefined && at + bytes === after.at;
+    if (joinsBefore) {
+      before.bytes += bytes;
+      if (joinsAfter) {
+        before.bytes += after.bytes;
+        this.#free.splice(i, 1);
+      }
+    } else if (joinsAfter) {
+      after.at = at;
+      after.bytes += bytes;
+    } else this.#free.splice(i, 0, { at, bytes });
+  }
+
+  /** The scratch block, at least `bytes` long; its content does not survive the next call. */
+  scratch(where: string, bytes: number): number {
+    if (bytes > this.#scratch.bytes) {
+      const at = this.allocate(where, bytes);
+      if (this.#scratch.bytes > 0) this.free(this.#scratch.at);
+      this.#scratch = { at, bytes: this.#sizes.get(at) ?? 0 };
+    }
+    return this.#scratch.at;
+  }
+
+  f32(at: number, length: number): Float32Array {
+    return new Float32Array(this.#buffer, at, length);
+  }
+
+  u8(at: number, length: number): Uint8Array {
+    return new Uint8Array(this.#buffer, at, length);
+  }
+
+  u32(at: number, length: number): Uint32Array {
+    return new Uint32Array(this.#buffer, at, length);
+  }
+
+  view(): DataView {
+    this.#view ??= new DataView(this.#buffer);
+    return this.#view;
+  }
+
+  /** Grows until address `end` is inside; the memory is advanced by the caller only after this succeeded. */
+  #reach(where: string, end: number, asked: number): void {
+    const missing = end - this.#buffer.byteLength;
+    if (missing <= 0) return;
+    try {
+      if (end > LARGEST) throw new RangeError("beyond 32-bit addresses");
+      this.#memory.grow(Math.ceil(missing / WASM_PAGE));
+      this.#buffer = this.#memory.buffer;
+      this.#view = undefined;
+    } catch (cause) {
+      const text = `${where}: ${asked} more bytes do not fit: ${this.#used} in use of ${this.byteLength}, growth refused`;
+      throw new HeadwiseError("OUT_OF_MEMORY", text, { cause });
+    }
+  }
+}
+
+/** Lays blocks out one behind the other, each aligned: `take` hands out offsets, `bytes` is what all of them need. */
+export class Layout {
+  bytes = 0;
+  take(bytes: number): number {
+    const at = this.bytes;
+    this.bytes += aligned(bytes);
+    return at;
+  }
+  floats(count: number): number {
+    return this.take(count * 4);
+  }
+}
+
+/** Marks an address by what lies there; the only way to make a kernel argument of a number. */
+export const pointer: {
+  f32(at: number): F32Ptr;
+  u8(at: number): U8Ptr;
+  u16(at: number): U16Ptr;
+  pages(at: number): PagesPtr;
+  attentionShape(at: number): AttentionShapePtr;
+  cacheShape(at: number): CacheShapePtr;
+} = {
+  f32: (at) => at as F32Ptr,
+  u8: (at) => at as U8Ptr,
+  u16: (at) => at as U16Ptr,
+  pages: (at) => at as PagesPtr,
+  attentionShape: (at) => at as AttentionShapePtr,
+  cacheShape: (at) => at as CacheShapePtr,
+};

@@ -1,0 +1,176 @@
+import { expectFields, expectFlag, HeadwiseError, memoryRefused } from "../util/errors.ts";
+import type { F32Ptr } from "./abi.ts";
+import {
+  accepts,
+  type CarriedWasm,
+  compile,
+  expectSource,
+  forbidden,
+  lacksDots,
+  type ModuleSource,
+  unpack,
+  type WasmSource,
+} from "./compile.ts";
+import { extend, type Instance, instantiate, type Part, type StartedInstance } from "./instantiate.ts";
+import { unfuse } from "./lower-fma.ts";
+import { pointer } from "./memory.ts";
+import type { Sharing } from "./shared-memory.ts";
+
+/** "simd" gives the same bits on every engine; "relaxed" fuses multiply and add where the engine does, and is faster. */
+export type Build = "simd" | "relaxed";
+
+/** The module of floats of each build. Where that of simd is "", it is made from the bytes of relaxed. */
+export type Builds = Readonly<Record<Build, CarriedWasm>>;
+
+/** The modules of other formats than float32, of one build: modules, their bytes, or text as `headwise/quantized` has it. */
+export interface QuantizedModules {
+  /** Weights as f16, bf16, q8, q8-row and q4: `headwise/weights-simd.wasm` or `headwise/weights-relaxed.wasm`. */
+  readonly weights: WasmSource | string;
+  /** Caches as f16, q8 and q4: `headwise/caches-simd.wasm` or `headwise/caches-relaxed.wasm`. */
+  readonly caches: WasmSource | string;
+}
+
+/** The modules of other formats than float32, of the builds that may come to run. */
+export type QuantizedKernels = Readonly<Partial<Record<Build, QuantizedModules>>>;
+
+/** Started modules, and why it is this build. */
+export interface Started {
+  readonly instance: StartedInstance;
+  readonly reason: string;
+  /** Whether it fuses multiply and add. */
+  readonly fused: boolean;
+}
+
+/** What says which modules to start. */
+export interface Choice {
+  readonly module?: ModuleSource;
+  readonly deterministic?: boolean;
+  readonly quantized?: QuantizedKernels;
+}
+
+/** Starts the modules of a caller's own, after checking that they are what they ask for. */
+export async function startOwn(choice: Choice, shared?: Sharing): Promise<Started> {
+  const deterministic = expectFlag("loadKernels", "deterministic", choice.deterministic);
+  expectQuantized(choice.quantized);
+  const started = await start(choice.module as WasmSource, "the module given", shared);
+  if (deterministic && started.instance.relaxed)
+    throw new RangeError("loadKernels: deterministic expected the simd build as module, got the relaxed one");
+  return complete(started, choice.quantized, shared);
+}
+
+/** Starts the caller's own modules or those of one of two builds: relaxed where the engine accepts it and really fuses, else simd. */
+export async function startChosen(builds: Builds, choice: Choice, shared?: Sharing): Promise<Started> {
+  if (choice.module !== undefined) return startOwn(choice, shared);
+  const deterministic = expectFlag("loadKernels", "deterministic", choice.deterministic);
+  expectQuantized(choice.quantized);
+  const simd = async (reason: string) =>
+    complete(await start(await simdOf(builds), reason, shared), choice.quantized, shared);
+  if (deterministic) return simd("deterministic was asked for");
+  const fast = await unpack(builds.relaxed);
+  if (!accepts(fast)) return simd("this engine has no relaxed SIMD");
+  const quantized = await unpackRelaxed(choice.quantized);
+  const refused = refusedPart(quantized);
+  if (refused) return simd(`this engine has relaxed SIMD in part: it refuses quantized.relaxed.${refused}`);
+  const reason = "this engine fuses multiply and add";
+  // On one thread's memory at first: shared memory sets gigabytes of addresses aside, in vain where this build is not kept.
+  const started = await start(fast, reason);
+  // An engine that accepts relaxed SIMD and does not fuse gains nothing from it and loses the bits that all engines share.
+  if (!started.fused) return simd("this engine accepts relaxed SIMD but does not fuse");
+  return complete(shared ? await start(fast, reason, shared) : started, quantized, shared);
+}
+
+/** The module of simd, or its bytes. */
+async function simdOf({ simd, relaxed }: Builds): Promise<WasmSource> {
+  return simd === "" ? unfuse((await unpack(relaxed)) as Uint8Array) : unpack(simd);
+}
+
+const PARTS = ["weights", "caches"] as const;
+type Sources = Readonly<Record<(typeof PARTS)[number], WasmSource>>;
+type RelaxedSources = QuantizedKernels & { readonly relaxed?: Sources };
+
+/** The modules of a build beside that of floats, or their bytes, after checking that they are some. */
+async function unpackParts(build: Build, modules: QuantizedModules): Promise<Sources> {
+  const ready = async (part: keyof Sources) => {
+    const name = `quantized.${build}.${part}`;
+    return expectSource(name, await unpack(modules[part], name));
+  };
+  const [weights, caches] = await Promise.all([ready("weights"), ready("caches")]);
+  return { weights, caches };
+}
+
+async function unpackRelaxed(quantized: QuantizedKernels | undefined): Promise<RelaxedSources | undefined> {
+  const { relaxed } = quantized ?? {};
+  return relaxed ? { ...quantized, relaxed: await unpackParts("relaxed", relaxed) } : (quantized as RelaxedSources);
+}
+
+/**
+ * The relaxed part that the engine refuses, where the simd one can stand in for it: WebKit has the fused multiply-add of
+ * relaxed SIMD, and of its products of bytes only one.
+ */
+function refusedPart({ simd, relaxed }: RelaxedSources = {}): string | undefined {
+  return simd && relaxed && PARTS.find((part) => lacksDots(relaxed[part]));
+}
+
+function expectQuantized(quantized: QuantizedKernels | undefined): void {
+  if (quantized === undefined) return;
+  expectFields("loadKernels", "quantized", quantized, ["simd", "relaxed"]);
+  for (const [build, modules] of Object.entries(quantized))
+    if (modules !== undefined) expectFields("loadKernels", `quantized.${build}`, modules, ["weights", "caches"]);
+}
+
+/** Adds the modules of the build that was chosen. */
+async function complete(
+  started: Started,
+  quantized: QuantizedKernels | undefined,
+  shared: Sharing | undefined,
+): Promise<Started> {
+  if (quantized === undefined) return started;
+  const build = started.instance.relaxed ? "relaxed" : "simd";
+  const { [build]: modules } = quantized;
+  if (modules === undefined) {
+    const text = `loadKernels: quantized.${build} expected the modules of the build that runs here, got undefined`;
+    throw new HeadwiseError("NO_QUANTIZED", text);
+  }
+  const nameOf = (part: Part) => `quantized.${build}.${part}`;
+  const sources = await unpackParts(build, modules);
+  const [weights, caches] = await Promise.all([
+    compile(sources.weights, shared, nameOf("weights")),
+    compile(sources.caches, shared, nameOf("caches")),
+  ]);
+  const name = `quantized.${build}`;
+  return { ...started, instance: await fitting(name, () => extend(started.instance, { weights, caches }, nameOf)) };
+}
+
+async function start(source: WasmSource, reason: string, shared?: Sharing): Promise<Started> {
+  const module = await compile(source, shared);
+  const instance = await fitting("module", () => instantiate(module, shared));
+  return { instance, reason, fused: fuses(instance) };
+}
+
+/** A module of something else fails on its imports or exports before its kernels can be counted. */
+async function fitting(name: string, work: () => Promise<StartedInstance>): Promise<StartedInstance> {
+  try {
+    return await work();
+  } catch (cause) {
+    // By name, since a test runner or a frame may bring classes of its own.
+    const { name: kind, message } = cause as Error;
+    if (cause instanceof HeadwiseError || message.startsWith("loadKernels: ")) throw cause;
+    if (kind === "RangeError") throw memoryRefused(`to start ${name}`, cause);
+    // Of a module that was compiled already.
+    if (kind === "CompileError") throw forbidden(cause);
+    const text = `loadKernels: ${name} expected one of this package's, got one that does not start on its memory`;
+    throw new HeadwiseError("ABI_MISMATCH", text, { cause });
+  }
+}
+
+/** (1 + 2^-12)² - (1 + 2^-11) is 2^-24 when the product is not rounded, else 0. */
+function fuses({ kernels, memory }: Instance): boolean {
+  const at = memory.allocate("loadKernels", 4 * 32);
+  const [x, w, bias, out] = [at, at + 32, at + 64, at + 96].map(pointer.f32) as [F32Ptr, F32Ptr, F32Ptr, F32Ptr];
+  memory.f32(x, 16).fill(1 + 2 ** -12);
+  memory.f32(bias, 8).fill(-(1 + 2 ** -11));
+  kernels.linear_f32(out, x, w, bias, 1, 1, 8, 1, 0, 1);
+  const fused = memory.f32(out, 1)[0] !== 0;
+  memory.free(at);
+  return fused;
+}
