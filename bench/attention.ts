@@ -1,6 +1,6 @@
 import { PAGE } from "../assembly/layout.ts";
-import { type CacheFormat, checkFormat, formatBits, onlyFloats } from "../src/cache/formats.ts";
-import { pageBytes } from "../src/cache/pages.ts";
+import { checkFormat } from "../src/cache/formats.ts";
+import { type CacheFormat, createPageLayout, entryOf, pageBytes, type Stage } from "../src/cache/page-layout.ts";
 import { workFloats } from "../src/forward/attend-segment.ts";
 import { attention_f32 } from "../src/reference/attention.ts";
 import {
@@ -33,9 +33,9 @@ function prepare(
 ): Prepared {
   const pages = Math.ceil(kvLen / PAGE);
   const dims = { numKvHeads, headDim, valueDim: headDim };
-  const stages = checkFormat("bench", "format", format, headDim);
-  const [{ formats }] = stages as [(typeof stages)[number]];
-  const pageFloats = pageBytes(dims, formats) / 4;
+  const layout = createPageLayout(dims, checkFormat("bench", "format", format, headDim));
+  const { code } = layout.stages[0] as Stage;
+  const pageFloats = pageBytes(layout, code) / 4;
   const row = numKvHeads * headDim;
   const numHeads = numKvHeads * group;
   const rows = qLen * numHeads;
@@ -44,7 +44,7 @@ function prepare(
     q: rows * headDim,
     pages: pages * pageFloats,
     table: pages,
-    scratch: workFloats(headDim, headDim, formatBits(stages)),
+    scratch: workFloats(layout),
     shape: ATTENTION_SHAPE_BYTES / 4,
     cacheShape: CACHE_SHAPE_BYTES / 4,
     tokens: PAGE * row,
@@ -54,12 +54,13 @@ function prepare(
   ) as Record<keyof typeof sizes, number>;
   const view = (name: keyof typeof sizes) => memory.f32(at[name], sizes[name]);
 
-  const floats = onlyFloats(formatBits(stages));
-  const append = floats ? kernels.append_f32 : kernels.append_pages;
-  const attend = floats ? kernels.attention_f32 : kernels.attention_pages;
+  const append = kernels[layout.kernels.append];
+  const attend = kernels[layout.kernels.attention];
 
   fill(view("q"), 1);
-  memory.u32(at.table, pages).set(Array.from({ length: pages }, (_, p) => at.pages + 4 * p * pageFloats + formats));
+  memory
+    .u32(at.table, pages)
+    .set(Array.from({ length: pages }, (_, p) => entryOf(at.pages + 4 * p * pageFloats, code)));
   const strides = { kStride: row, kHeadStride: headDim, vStride: row, vHeadStride: headDim };
   storeCacheShape(memory.view(), at.cacheShape, { ...dims, ...strides });
   const [table, tokens, cacheShape] = [
@@ -92,7 +93,7 @@ function prepare(
     keepRowStride: 0,
     biasHeadStride: 0,
     biasRowStride: 0,
-    formats: formatBits(stages),
+    formats: layout.formats,
   };
   const absent = ["slopes", "sinks", "extraKey", "extraValue", "keep", "bias", "lse"] as const;
   const pointers = Object.fromEntries(absent.map((name) => [name, NULL])) as Record<
@@ -119,8 +120,8 @@ function prepare(
       const plain = { ...shape, ...arrays } as unknown as Plain<AttentionShape>;
       const parts = Array.from({ length: pages }, (_, p): Page => {
         const start = at.pages + 4 * p * pageFloats;
-        if (formats === 0) return memory.f32(start, pageFloats);
-        return { formats, bytes: memory.u8(start, 4 * pageFloats) };
+        if (code === 0) return memory.f32(start, pageFloats);
+        return { formats: code, bytes: memory.u8(start, 4 * pageFloats) };
       });
       const want = new Float32Array(sizes.out);
       const tolerance = format === "f32" || format === "f16" ? TOLERANCE : INTEGER_TOLERANCE;

@@ -248,7 +248,7 @@ test("every wrong call throws its text and changes nothing", async () => {
       [
         () => make({ rope: { theta: 100, pairing: "half", ropeDim: 2 } }),
         TypeError,
-        'rope expected only theta, pairing, dim, scaling, got "ropeDim"',
+        'rope expected only theta, pairing, dim, start, scaling, got "ropeDim"',
       ],
       [
         () => make({ rope: { theta: 100, pairing: "half", scaling: { kind: "linear", factor: 2, mscale: 1 } } }),
@@ -274,6 +274,21 @@ test("every wrong call throws its text and changes nothing", async () => {
         () => make({ rope: { theta: 100, pairing: "half", dim: 6 } }),
         RangeError,
         "rope.dim expected an even integer from 2 to headDim (4), got 6",
+      ],
+      [
+        () => make({ rope: { theta: 100, pairing: "half", dim: 4, start: 2 } }),
+        RangeError,
+        "rope.dim expected an even integer from 2 to headDim - start (2), got 4",
+      ],
+      [
+        () => make({ rope: { theta: 100, pairing: "half", start: 1 } }),
+        RangeError,
+        "rope.dim expected an even integer from 2 to headDim - start (3), got 3",
+      ],
+      [
+        () => make({ rope: { theta: 100, pairing: "half", start: 3 } }),
+        RangeError,
+        "rope.start expected an integer from 0 to 2, got 3",
       ],
       [
         () => make({ rope: { theta: 100, pairing: "half", scaling: { kind: "dynamic" } } }),

@@ -1,6 +1,6 @@
 import type { Attention } from "../attention/attention.ts";
 import { restorePages } from "../cache/aging.ts";
-import { type AttendOptions, checkCall, commit, expectAttention } from "../forward/call.ts";
+import { type AttendOptions, checkAttend, commit, expectAttention } from "../forward/call.ts";
 import { forward, passFlops } from "../forward/forward.ts";
 import { othersTurn } from "../platform/event-loop.ts";
 import { describe, expectFinite, expectRecord } from "../util/errors.ts";
@@ -53,7 +53,7 @@ export async function attendAsync(
   if (onProgress !== undefined && typeof onProgress !== "function")
     throw new TypeError(`${where}: onProgress expected a function, got ${describe(onProgress)}`);
   signal?.throwIfAborted();
-  const checked = checkCall(where, attention, x, rest, ["signal", "onProgress", "sliceMs"]);
+  const checked = checkAttend(where, attention, x, rest, ["signal", "onProgress", "sliceMs"]);
   const { cache, out } = checked;
   // What was to be written to `out` is kept until nothing can end the call.
   const call = { ...checked, out: undefined };

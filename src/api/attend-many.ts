@@ -1,5 +1,5 @@
 import type { Attention } from "../attention/attention.ts";
-import { type AttendCall, type AttendOptions, checkCall, commit, expectAttention, readsOf } from "../forward/call.ts";
+import { type AttendCall, type AttendOptions, checkAttend, commit, expectAttention, readsOf } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
 import { describe, expectRecord } from "../util/errors.ts";
 import { finish } from "../util/steps.ts";
@@ -36,7 +36,7 @@ export function attendMany(attention: Attention, calls: readonly AttendManyCall[
     expectRecord(where, `calls[${i}]`, call);
     return { ...call };
   });
-  const checked = given.map(({ x, ...options }, i) => checkCall(`${where}, call ${i}`, attention, x, options, ["x"]));
+  const checked = given.map(({ x, ...options }, i) => checkAttend(`${where}, call ${i}`, attention, x, options, ["x"]));
   expectOwnCaches(where, checked);
   expectApart(where, given);
   if (checked.length === 0) return [];

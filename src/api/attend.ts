@@ -1,5 +1,5 @@
 import type { Attention } from "../attention/attention.ts";
-import { type AttendOptions, checkCall, commit } from "../forward/call.ts";
+import { type AttendOptions, checkAttend, commit } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { finish } from "../util/steps.ts";
@@ -20,7 +20,7 @@ import { finish } from "../util/steps.ts";
  * kernels.release();
  */
 export function attend(attention: Attention, x: Float32Array, options: AttendOptions = {}): Float32Array {
-  const call = checkCall("attend", attention, x, options);
+  const call = checkAttend("attend", attention, x, options);
   const { ys } = finish(forward(attention, [call], { where: call.where }));
   commit([call]);
   return ys[0] as Float32Array;
@@ -43,7 +43,7 @@ export function attendWithMaps(
   x: Float32Array,
   options: AttendOptions = {},
 ): { y: Float32Array; maps: Tensor } {
-  const call = checkCall("attendWithMaps", attention, x, options);
+  const call = checkAttend("attendWithMaps", attention, x, options);
   const { ys, maps } = finish(forward(attention, [call], { where: call.where, maps: true }));
   commit([call]);
   const { numHeads } = attention.config;

@@ -2,12 +2,14 @@ import { type AttentionConfig, checkConfig } from "../attention/config.ts";
 import { checkMasks, type MaskOptions } from "../attention/mask.ts";
 import { layerLayout } from "../attention/packed-weights.ts";
 import { MOST_SEQUENCES } from "../attention/positions.ts";
-import { ALL_F32, checkFormats, fillFormats, type WeightOptions } from "../attention/weight-options.ts";
-import { type CacheOptions, cacheBytes } from "../cache/cache.ts";
-import { checkFormat, formatBits } from "../cache/formats.ts";
+import { checkFormats, fillFormats, type WeightOptions } from "../attention/weight-options.ts";
+import type { CacheOptions } from "../cache/cache.ts";
+import { checkFormat } from "../cache/formats.ts";
+import { createPageLayout } from "../cache/page-layout.ts";
 import { pagesBytes } from "../cache/pages.ts";
 import { columnsOf, segmentNeeds, workFloats } from "../forward/attend-segment.ts";
-import { chunkRows, placePass } from "../forward/scratch.ts";
+import { placePass } from "../forward/forward.ts";
+import { chunkRows } from "../forward/layer-scratch.ts";
 import { describe, expectFields, expectFlag, expectInt } from "../util/errors.ts";
 import { aligned } from "../wasm/memory.ts";
 
@@ -75,16 +77,15 @@ export function plan(config: AttentionConfig, sizes: PlanSizes = {}): Plan {
   const kvLen = cached ?? keyLen;
   if (sizes.format !== undefined && !cached)
     throw new RangeError(`${where}: format expected none without maxSeqLen, got ${describe(sizes.format)}`);
-  const stages = checkFormat(where, "format", sizes.format, checked.headDim);
+  const pages = createPageLayout(checked, checkFormat(where, "format", sizes.format, checked.headDim));
   const target = { batch, numHeads: checked.numHeads, qLen, kvLen };
   const masks = checkMasks(where, sizes, target);
   const columns = maps ? columnsOf(kvLen, extraKey, checked.addZeroAttn) : 0;
-  const formats = fillFormats(checkFormats(where, "", sizes).formats, ALL_F32);
+  const formats = fillFormats(checkFormats(where, "", sizes).formats, () => "f32");
   const rows = chunkRows(checked, batch * Math.max(qLen, keyLen));
-  const work = workFloats(checked.headDim, checked.valueDim, formatBits(stages));
-  const needs = segmentNeeds(masks, target, Math.min(rows, qLen), columns, work);
+  const needs = segmentNeeds(masks, target, Math.min(rows, qLen), columns, workFloats(pages));
   const { bytes } = placePass(checked, formats, rows, [needs]);
   const weights = aligned(layerLayout(checked, formats).bytes);
-  const cache = cached ? cacheBytes(checked, batch, cached, stages) : pagesBytes(checked, batch, kvLen);
+  const cache = pagesBytes(pages, batch, kvLen);
   return { weights, cache, scratch: bytes, total: weights + cache + bytes };
 }

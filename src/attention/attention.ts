@@ -1,8 +1,9 @@
 import { expectFields } from "../util/errors.ts";
 import { DISPOSE, type Releasable } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
+import { type CheckedWeights, checkWeights } from "./check-weights.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
-import { type CheckedWeights, checkWeights, type Layer, storeLayer } from "./packed-weights.ts";
+import { type Layer, storeLayer } from "./packed-weights.ts";
 import { createRotary, type Rotary } from "./rope.ts";
 import { checkFormats, expectKnown, type LayerFormats, WEIGHT_OPTIONS, type WeightOptions } from "./weight-options.ts";
 import type { AttentionWeights } from "./weights.ts";
@@ -59,7 +60,7 @@ export function createAttention(
   return packAttention(where, kernels, checked, given);
 }
 
-/** The same from what was checked. Without `weights.wo`, the heads' outputs are y: [.., numHeads·valueDim]. */
+/** The same from what was checked. Without `weights.linears.o`, the heads' outputs are y: [.., numHeads·valueDim]. */
 export function packAttention(
   where: string,
   kernels: Kernels,
@@ -90,5 +91,5 @@ export function packAttention(
 
 /** Floats of a row of y: dModel, or those of all heads where the layer has no wo. */
 export function widthOf({ config, layer }: Attention): number {
-  return layer.wo ? config.dModel : config.numHeads * config.valueDim;
+  return layer.linears.o ? config.dModel : config.numHeads * config.valueDim;
 }

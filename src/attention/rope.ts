@@ -49,8 +49,10 @@ export interface RopeConfig {
   readonly theta: number;
   /** "half" rotates (x[i], x[i + dim/2]); "interleaved" rotates (x[2i], x[2i+1]). No default: a wrong one is silent. */
   readonly pairing: "half" | "interleaved";
-  /** How many leading components of a head rotate (even); default headDim. */
+  /** How many components of a head rotate (even); default all from `start` on. */
   readonly dim?: number;
+  /** The first component of a head that rotates; default 0. */
+  readonly start?: number;
   readonly scaling?: RopeScaling;
 }
 
@@ -86,6 +88,8 @@ export const PAIRINGS = ["half", "interleaved"] as const;
 /** The tables of one RopeConfig, for any positions. */
 export interface Rotary {
   readonly dim: number;
+  /** The first component that rotates. */
+  readonly start: number;
   readonly pairing: RopeConfig["pairing"];
   /** Writes cos and sin [positions.length, dim/2] of integer positions from 0 to 2^31 - 1. */
   readonly fill: (positions: ArrayLike<number>, cos: Float32Array, sin: Float32Array) => void;
@@ -93,10 +97,11 @@ export interface Rotary {
 
 /** Frequencies once, tables as often as positions come. `rope` went through `checkRope`. */
 export function createRotary(rope: RopeWithDim): Rotary {
-  const { dim, pairing } = rope;
+  const { dim, start = 0, pairing } = rope;
   const { inverse, amplitude } = ropeFrequencies(rope);
   return {
     dim,
+    start,
     pairing,
     fill(positions, cos, sin) {
       for (let t = 0, at = 0; t < positions.length; t++)
@@ -196,20 +201,22 @@ function clamp(x: number, min: number, max: number): number {
 
 /** `rope` with every rule checked and `dim` filled in (default headDim), as a copy. */
 export function checkRope(where: string, rope: RopeConfig, headDim: number): RopeWithDim {
-  expectFields(where, "rope", rope, ["theta", "pairing", "dim", "scaling"]);
+  expectFields(where, "rope", rope, ["theta", "pairing", "dim", "start", "scaling"]);
   // Below 1 a pair would turn by more than a radian a position, and no bound on the angles would hold.
   const theta = expectAtLeast(where, "rope.theta", expectFinite(where, "rope.theta", rope.theta, true), 1);
-  const { pairing, dim = headDim } = rope;
+  const start = rope.start === undefined ? 0 : expectInt(where, "rope.start", rope.start, 0, headDim - 2);
+  const { pairing, dim = headDim - start } = rope;
   if (!PAIRINGS.includes(pairing))
     throw new RangeError(
       `${where}: rope.pairing expected "half" or "interleaved" (no default: a wrong one is silent), got ${describe(pairing)}`,
     );
-  if (!Number.isInteger(dim) || dim < 2 || dim > headDim || dim % 2 !== 0) {
-    const text = `${where}: rope.dim expected an even integer from 2 to headDim (${headDim}), got ${describe(dim)}`;
+  if (!Number.isInteger(dim) || dim < 2 || start + dim > headDim || dim % 2 !== 0) {
+    const most = start === 0 ? `headDim (${headDim})` : `headDim - start (${headDim - start})`;
+    const text = `${where}: rope.dim expected an even integer from 2 to ${most}, got ${describe(dim)}`;
     throw typeof dim === "number" ? new RangeError(text) : new TypeError(text);
   }
   const scaling = rope.scaling === undefined ? undefined : checkScaling(where, rope.scaling, theta, dim);
-  return { theta, pairing, dim, ...(scaling && { scaling }) };
+  return { theta, pairing, dim, ...(start > 0 && { start }), ...(scaling && { scaling }) };
 }
 
 function checkScaling(where: string, scaling: RopeScaling, theta: number, dim: number): RopeScaling {

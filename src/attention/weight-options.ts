@@ -1,8 +1,9 @@
 import { WEIGHT_FORMATS, type WeightFormat } from "../linear/formats.ts";
 import { expectFields, expectOneOf, HeadwiseError } from "../util/errors.ts";
+import { PROJECTIONS, type ProjectionName } from "./layer-sizes.ts";
 
 /** The format of each matrix of a layer. */
-export type LayerFormats = Readonly<Record<"q" | "k" | "v" | "o", WeightFormat>>;
+export type LayerFormats = Readonly<Record<ProjectionName, WeightFormat>>;
 
 /** How a layer keeps its weights and multiplies them. */
 export interface WeightOptions {
@@ -44,18 +45,24 @@ function formatsOf(where: string, path: string, weights: WeightOptions["weights"
   if (weights === undefined) return {};
   if (weights === null || typeof weights !== "object") {
     const format = expectOneOf(where, path, weights, WEIGHT_FORMATS);
-    return { q: format, k: format, v: format, o: format };
+    return eachProjection(() => format);
   }
-  expectFields(where, path, weights, ["q", "k", "v", "o"]);
+  expectFields(where, path, weights, PROJECTIONS);
   for (const [part, format] of Object.entries(weights))
     if (format !== undefined) expectOneOf(where, `${path}.${part}`, format, WEIGHT_FORMATS);
   return weights;
 }
 
+function eachProjection(formatOf: (name: ProjectionName) => WeightFormat): LayerFormats {
+  return Object.fromEntries(PROJECTIONS.map((name) => [name, formatOf(name)])) as LayerFormats;
+}
+
 /** The formats asked for, and `otherwise` for the rest. */
-export function fillFormats(formats: Partial<LayerFormats>, otherwise: LayerFormats): LayerFormats {
-  const { q = otherwise.q, k = otherwise.k, v = otherwise.v, o = otherwise.o } = formats;
-  return { q, k, v, o };
+export function fillFormats(
+  formats: Partial<LayerFormats>,
+  otherwise: (name: ProjectionName) => WeightFormat,
+): LayerFormats {
+  return eachProjection((name) => formats[name] ?? otherwise(name));
 }
 
 /** Throws NO_QUANTIZED for a format that kernels of floats do not know. */
@@ -70,6 +77,3 @@ export function refuseFormat(where: string, name: string, format: string): never
   const text = `${where}: format of ${name} expected ${rule}, got "${format}"; loadKernels({ quantized }), from headwise/quantized, brings the others`;
   throw new HeadwiseError("NO_QUANTIZED", text);
 }
-
-/** Every matrix as float32. */
-export const ALL_F32: LayerFormats = { q: "f32", k: "f32", v: "f32", o: "f32" };

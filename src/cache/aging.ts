@@ -3,14 +3,11 @@
 // one stage further. A page thus goes through the same formats for the same queries, however calls were cut.
 
 import { PAGE } from "../../assembly/layout.ts";
-import { storeCacheShape } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { pointer } from "../wasm/memory.ts";
-import { headBytes, type Stage } from "./formats.ts";
-import { AGED_TOKENS, type Aging, type Pages, pageBytes, pageTable } from "./pages.ts";
-
-const FORMATS = 15;
-const addressOf = (entry: number) => (entry & ~FORMATS) >>> 0;
+import { storeRows } from "./append-gather.ts";
+import { addressIn, codeIn, entryOf, type PageCode, pageBytes, type Stage, sharedParts } from "./page-layout.ts";
+import { AGED_TOKENS, type Aging, type Pages, pageTable } from "./pages.ts";
 
 function tableOf({ memory }: Kernels, pages: Pages, batchRow: number): Uint32Array {
   return memory.u32(pageTable(pages, batchRow), pages.pagesPerRow);
@@ -38,34 +35,38 @@ export function reachPages(kernels: Kernels, pages: Pages, batchRow: number, end
   if (!aging) return;
   const table = tableOf(kernels, pages, batchRow);
   for (let page = Math.ceil(end / PAGE) - 1; page >= 0 && table[page] === 0; page--)
-    table[page] = takeSlot(aging, batchRow, 0) + (aging.stages[0] as Stage).formats;
+    table[page] = entryOf(takeSlot(aging, batchRow, 0), (pages.layout.stages[0] as Stage).code);
 }
 
-/** Formats of a page where `length` tokens are held. */
-export function formatsAt(kernels: Kernels, pages: Pages, page: number, length: number): number {
-  const { aging } = pages;
-  if (!aging) return (tableOf(kernels, pages, 0)[page] as number) & FORMATS;
+/** The formats of a page where `length` tokens are held. */
+export function codeAt(kernels: Kernels, pages: Pages, page: number, length: number): PageCode {
+  const { aging, layout } = pages;
+  if (!aging) return codeIn(tableOf(kernels, pages, 0)[page] as number);
   const age = ageOf(length) - page;
-  const stage = limitsOf(aging.stages).filter((limit) => limit <= age).length;
-  return (aging.stages[stage] as Stage).formats;
+  const stage = limitsOf(layout.stages).filter((limit) => limit <= age).length;
+  return (layout.stages[stage] as Stage).code;
 }
 
 /** Gives page `page` of every sequence a slot for these formats, where it has none yet. */
-export function adoptPages(kernels: Kernels, pages: Pages, page: number, formats: number): void {
+export function adoptPages(kernels: Kernels, pages: Pages, page: number, code: PageCode): void {
   const { aging } = pages;
   if (!aging) return;
-  const stage = aging.stages.findIndex((each) => each.formats === formats);
   for (let batchRow = 0; batchRow < pages.batch; batchRow++) {
-    const slot = takeSlot(aging, batchRow, stage);
-    tableOf(kernels, pages, batchRow)[page] = slot + formats;
+    const slot = takeSlot(aging, batchRow, stageOf(pages, code));
+    tableOf(kernels, pages, batchRow)[page] = entryOf(slot, code);
   }
+}
+
+/** The stage whose pages have these formats: no two have the same. */
+function stageOf({ layout }: Pages, code: PageCode): number {
+  return layout.stages.findIndex((stage) => stage.code === code);
 }
 
 /** Makes the pages of a sequence, of which `held` tokens are committed, as old as a query of page `at` wants them. */
 export function agePages(kernels: Kernels, pages: Pages, batchRow: number, at: number, held: number): void {
   const { aging } = pages;
   if (!aging) return;
-  const limits = limitsOf(aging.stages);
+  const limits = limitsOf(pages.layout.stages);
   for (let now = (aging.at[batchRow] as number) + 1; now <= at; now++) {
     for (let stage = limits.length; stage > 0; stage--) {
       const page = now - (limits[stage - 1] as number);
@@ -86,47 +87,38 @@ function demote(
   keep: boolean,
 ): void {
   const { memory } = kernels;
-  const { stages, shape } = aging;
-  const entry = tableOf(kernels, pages, batchRow)[page] as number;
-  const from = addressOf(entry);
-  const { formats } = stages[stage] as Stage;
-  if (keep)
-    aging.old.push({ batchRow, page, entry, bytes: memory.u8(from, pageBytes(shape, entry & FORMATS)).slice() });
-  const to = takeSlot(aging, batchRow, stage);
-  encode(kernels, aging, entry, to + formats);
-  copyKept(kernels, aging, entry, to + formats);
-  tableOf(kernels, pages, batchRow)[page] = to + formats;
-  release(aging, batchRow, entry);
+  const { layout } = pages;
+  const before = tableOf(kernels, pages, batchRow)[page] as number;
+  if (keep) {
+    const bytes = memory.u8(addressIn(before), pageBytes(layout, codeIn(before))).slice();
+    aging.old.push({ batchRow, page, entry: before, bytes });
+  }
+  const after = entryOf(takeSlot(aging, batchRow, stage), (layout.stages[stage] as Stage).code);
+  encode(kernels, pages, aging, before, after);
+  copyShared(kernels, pages, before, after);
+  tableOf(kernels, pages, batchRow)[page] = after;
+  release(pages, aging, batchRow, before);
 }
 
 /** Writes the numbers of one page to another of other formats. */
-function encode({ memory, table }: Kernels, { shape, staging }: Aging, from: number, to: number): void {
-  const { numKvHeads, headDim, valueDim } = shape;
+function encode(kernels: Kernels, { layout }: Pages, { staging }: Aging, from: number, to: number): void {
+  const { memory, table } = kernels;
+  const { numKvHeads, headDim, valueDim } = layout;
   const strides = { kStride: numKvHeads * headDim, kHeadStride: headDim, vStride: numKvHeads * valueDim };
-  storeCacheShape(memory.view(), staging.shape, { numKvHeads, headDim, valueDim, ...strides, vHeadStride: valueDim });
+  const rows = storeRows(kernels, staging.shape, layout, { ...strides, vHeadStride: valueDim });
   memory.u32(staging.table, 2).set([from, to]);
   const [source, target] = [pointer.pages(staging.table), pointer.pages(staging.table + 4)];
-  const [k, v, strided] = [pointer.f32(staging.key), pointer.f32(staging.value), pointer.cacheShape(staging.shape)];
+  const [k, v] = [pointer.f32(staging.key), pointer.f32(staging.value)];
   for (let slot = 0; slot < PAGE; slot += AGED_TOKENS) {
-    table.gather_pages(k, v, source, strided, slot, 0, AGED_TOKENS);
-    table.append_pages(target, k, v, strided, slot, 0, AGED_TOKENS);
+    table.gather_pages(k, v, source, rows, slot, 0, AGED_TOKENS);
+    table.append_pages(target, k, v, rows, slot, 0, AGED_TOKENS);
   }
 }
 
 /** Copies the keys, or the values, that stay in their format: encoded again, the largest float in q8 would be NaN. */
-function copyKept({ memory }: Kernels, { shape }: Aging, from: number, to: number): void {
-  const { numKvHeads, headDim, valueDim } = shape;
-  const [source, target] = [from, to].map((entry) => headBytes(entry & FORMATS, headDim, valueDim)) as [
-    ReturnType<typeof headBytes>,
-    ReturnType<typeof headBytes>,
-  ];
-  const copy = (a: number, b: number, bytes: number) => memory.u8(b, bytes).set(memory.u8(a, bytes));
-  for (let head = 0; head < numKvHeads; head++) {
-    const a = addressOf(from) + head * (source.keys + source.values);
-    const b = addressOf(to) + head * (target.keys + target.values);
-    if ((from & 3) === (to & 3)) copy(a, b, target.keys);
-    if ((from & 12) === (to & 12)) copy(a + source.keys, b + target.keys, target.values);
-  }
+function copyShared({ memory }: Kernels, { layout }: Pages, before: number, after: number): void {
+  for (const { from, to, bytes } of sharedParts(layout, codeIn(before), codeIn(after)))
+    memory.u8(addressIn(after) + to, bytes).set(memory.u8(addressIn(before) + from, bytes));
 }
 
 /** Forgets the tokens from `length` on: the slots of their pages are free again. */
@@ -136,16 +128,15 @@ export function dropPages(kernels: Kernels, pages: Pages, length: number): void 
   for (let batchRow = 0; batchRow < batch; batchRow++) {
     const table = tableOf(kernels, pages, batchRow);
     for (let page = Math.ceil(length / PAGE); page < table.length && table[page] !== 0; page++) {
-      release(aging, batchRow, table[page] as number);
+      release(pages, aging, batchRow, table[page] as number);
       table[page] = 0;
     }
     aging.at[batchRow] = Math.min(aging.at[batchRow] as number, ageOf(length));
   }
 }
 
-function release({ free, stages }: Aging, batchRow: number, entry: number): void {
-  const stage = stages.findIndex(({ formats }) => formats === (entry & FORMATS));
-  free[batchRow]?.[stage]?.push(addressOf(entry));
+function release(pages: Pages, { free }: Aging, batchRow: number, entry: number): void {
+  free[batchRow]?.[stageOf(pages, codeIn(entry))]?.push(addressIn(entry));
 }
 
 /** Takes back what calls that were not committed have done: `length` tokens are held. */
@@ -156,11 +147,10 @@ export function restorePages(kernels: Kernels, pages: Pages, length: number): vo
   for (let last = aging.old.pop(); last; last = aging.old.pop()) {
     const { batchRow, page, entry, bytes } = last;
     const table = tableOf(kernels, pages, batchRow);
-    release(aging, batchRow, table[page] as number);
-    const stage = aging.stages.findIndex(({ formats }) => formats === (entry & FORMATS));
-    const slot = takeSlot(aging, batchRow, stage);
+    release(pages, aging, batchRow, table[page] as number);
+    const slot = takeSlot(aging, batchRow, stageOf(pages, codeIn(entry)));
     kernels.memory.u8(slot, bytes.length).set(bytes);
-    table[page] = slot + (entry & FORMATS);
+    table[page] = entryOf(slot, codeIn(entry));
   }
 }
 
@@ -170,8 +160,8 @@ export function ageOf(length: number): number {
 }
 
 /** The fewest tokens, but none at all, that pages which have aged with `length` can be cut to. */
-export function leastLength({ aging }: Pages, length: number): number {
+export function leastLength({ aging, layout }: Pages, length: number): number {
   const page = ageOf(length);
-  if (!aging || page < (limitsOf(aging.stages)[0] as number)) return 0;
+  if (!aging || page < (limitsOf(layout.stages)[0] as number)) return 0;
   return page * PAGE + 1;
 }

@@ -4,21 +4,14 @@ import { MOST_SEQUENCES } from "../attention/positions.ts";
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
 import { expectFields, expectInt, HeadwiseError } from "../util/errors.ts";
 import { DISPOSE, expectAlive, expectMade, type Releasable } from "../util/lifetime.ts";
-import { CACHE_SHAPE_BYTES, storeCacheShape } from "../wasm/abi.ts";
+import { chunksOf } from "../util/rows.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
 import { dropPages, leastLength, restorePages } from "./aging.ts";
-import {
-  type CacheFormat,
-  type CacheFormats,
-  type CacheStage,
-  checkFormat,
-  describeStages,
-  expectKnownStages,
-  onlyFloats,
-  type Stage,
-} from "./formats.ts";
-import { allocatePages, type PageShape, type Pages, pagesBytes, pageTable } from "./pages.ts";
+import { gatherRows, placeRows, storeRows } from "./append-gather.ts";
+import { type CacheStage, checkFormat, describeStages, expectKnownStages } from "./formats.ts";
+import { type CacheFormat, type CacheFormats, createPageLayout } from "./page-layout.ts";
+import { allocatePages, type Pages, pagesBytes } from "./pages.ts";
 
 /**
  * Keys and values of the tokens that one attention layer has seen so far, `batch` sequences of one common length, in pages
@@ -78,11 +71,6 @@ export interface CacheOptions {
   readonly format?: CacheFormat | CacheFormats | readonly CacheStage[];
 }
 
-/** The bytes of a cache, before it is made. */
-export function cacheBytes(shape: PageShape, batch: number, maxSeqLen: number, stages: readonly Stage[]): number {
-  return pagesBytes(shape, batch, maxSeqLen, stages);
-}
-
 /**
  * Takes memory for the keys and values of an attention layer. Throws TypeError or RangeError naming the argument, and
  * HeadwiseError OUT_OF_MEMORY, or NO_QUANTIZED where the kernels know no format but float32; nothing is allocated then.
@@ -103,11 +91,10 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
   expectFields("createCache", "options", options, ["maxSeqLen", "batch", "format"]);
   const maxSeqLen = expectInt("createCache", "maxSeqLen", options.maxSeqLen);
   const batch = expectInt("createCache", "batch", options.batch === undefined ? 1 : options.batch, 1, MOST_SEQUENCES);
-  const { numKvHeads, headDim, valueDim } = config;
-  const stages = checkFormat("createCache", "format", options.format, headDim);
+  const stages = checkFormat("createCache", "format", options.format, config.headDim);
   expectKnownStages("createCache", kernels.quantized, stages);
-  const shape = { numKvHeads, headDim, valueDim };
-  const pages = allocatePages("createCache", kernels, shape, batch, maxSeqLen, stages);
+  const layout = createPageLayout(config, stages);
+  const pages = allocatePages("createCache", kernels, layout, batch, maxSeqLen);
   let length = 0;
   let released = false;
   const release = () => {
@@ -119,7 +106,7 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
   const cache: Cache = {
     batch,
     maxSeqLen,
-    bytes: cacheBytes(shape, batch, maxSeqLen, stages),
+    bytes: pagesBytes(layout, batch, maxSeqLen),
     format: describeStages(stages),
     attention,
     pages,
@@ -146,7 +133,7 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
       expectKernels("read", kernels, "cache.kernels");
       if (pages.aging) expectNoHold("read", cache.holds.appending);
       restorePages(kernels, pages, length);
-      return readPages(kernels, shape, pages, length);
+      return readPages(kernels, pages, length);
     },
     advance(tokens) {
       length += tokens;
@@ -164,13 +151,14 @@ export function expectNoHold(where: string, holds: number): void {
   if (holds > 0) throw new HeadwiseError("IN_USE", `${where}: cache expected one that no attendAsync is using`);
 }
 
-function readPages(kernels: Kernels, shape: PageShape, pages: Pages, length: number): { key: Tensor; value: Tensor } {
-  const { numKvHeads, headDim, valueDim } = shape;
+function readPages(kernels: Kernels, pages: Pages, length: number): { key: Tensor; value: Tensor } {
+  const { memory } = kernels;
+  const { numKvHeads, headDim, valueDim } = pages.layout;
   const { batch } = pages;
   const tokens = Math.min(length, PAGE);
   const layout = new Layout();
   const place = {
-    shape: layout.take(CACHE_SHAPE_BYTES),
+    rows: placeRows(layout),
     key: layout.floats(numKvHeads * tokens * headDim),
     value: layout.floats(numKvHeads * tokens * valueDim),
   };
@@ -182,25 +170,22 @@ function readPages(kernels: Kernels, shape: PageShape, pages: Pages, length: num
     data: createFloats("read", "value", batch * numKvHeads * length * valueDim),
     shape: [batch, numKvHeads, length, valueDim],
   };
-  const { table } = kernels;
-  const gather = onlyFloats(pages.formats) ? table.gather_f32 : table.gather_pages;
-  const base = kernels.memory.scratch("read", layout.bytes);
-  storeCacheShape(kernels.memory.view(), base + place.shape, {
-    ...shape,
+  const base = memory.scratch("read", layout.bytes);
+  const rows = storeRows(kernels, base + place.rows, pages.layout, {
     kStride: headDim,
     kHeadStride: tokens * headDim,
     vStride: valueDim,
     vHeadStride: tokens * valueDim,
   });
+  const [k, v] = [pointer.f32(base + place.key), pointer.f32(base + place.value)];
   for (let b = 0; b < batch; b++)
-    for (let begin = 0; begin < length; begin += tokens) {
-      const count = Math.min(tokens, length - begin);
-      const [k, v] = [pointer.f32(base + place.key), pointer.f32(base + place.value)];
-      gather(k, v, pageTable(pages, b), pointer.cacheShape(base + place.shape), begin, 0, count);
+    for (const [begin, end] of chunksOf(length, PAGE)) {
+      const count = end - begin;
+      gatherRows(kernels, pages, b, rows, { k, v }, begin, count);
       for (let h = 0; h < numKvHeads; h++) {
         const row = (b * numKvHeads + h) * length + begin;
-        key.data.set(kernels.memory.f32(k + h * tokens * headDim * 4, count * headDim), row * headDim);
-        value.data.set(kernels.memory.f32(v + h * tokens * valueDim * 4, count * valueDim), row * valueDim);
+        key.data.set(memory.f32(k + h * tokens * headDim * 4, count * headDim), row * headDim);
+        value.data.set(memory.f32(v + h * tokens * valueDim * 4, count * valueDim), row * valueDim);
       }
     }
   return { key, value };

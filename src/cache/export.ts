@@ -1,13 +1,14 @@
 import { PAGE } from "../../assembly/layout.ts";
 import { describe, expectFields, expectInt, showBytes, tagOf } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
-import { CACHE_SHAPE_BYTES, storeCacheShape } from "../wasm/abi.ts";
 import { expectKernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
-import { adoptPages, ageOf, formatsAt, restorePages } from "./aging.ts";
+import { adoptPages, ageOf, codeAt, restorePages } from "./aging.ts";
+import { appendRows, placeRows, storeRows } from "./append-gather.ts";
 import { type Cache, expectNoHold } from "./cache.ts";
-import { describeFormats, onlyFloats } from "./formats.ts";
-import { pageAddress, pageBytes, pageTable } from "./pages.ts";
+import { describeFormats } from "./formats.ts";
+import { type PageCode, pageBytes } from "./page-layout.ts";
+import { pageAddress } from "./pages.ts";
 
 /** 128 tokens of every sequence of a cache, as bytes that can be kept anywhere. */
 export interface CachePage {
@@ -55,9 +56,9 @@ export function exportPages(cache: Cache, since = 0): CachePage[] {
   clearRest(where, cache);
   const exported: CachePage[] = [];
   for (let index = 0; index * PAGE < length; index++) {
-    const formats = formatsAt(kernels, pages, index, length);
-    const same = (index + 1) * PAGE <= since && formats === formatsAt(kernels, pages, index, since);
-    if (!same) exported.push({ index, bytes: copyOut(cache, index, formats) });
+    const code = codeAt(kernels, pages, index, length);
+    const same = (index + 1) * PAGE <= since && code === codeAt(kernels, pages, index, since);
+    if (!same) exported.push({ index, bytes: copyOut(cache, index, code) });
   }
   return exported;
 }
@@ -99,9 +100,9 @@ export function importPages(cache: Cache, pages: Iterable<CachePage>, length: nu
     for (const page of pages) {
       expectUsable(where, cache);
       if (index === count) throw new RangeError(`${where}: pages expected ${count} for length ${length}, got more`);
-      const formats = formatsAt(kernels, cache.pages, index, length);
-      const bytes = checkPage(where, cache, index, formats, page);
-      adoptPages(kernels, cache.pages, index, formats);
+      const code = codeAt(kernels, cache.pages, index, length);
+      const bytes = checkPage(where, cache, index, code, page);
+      adoptPages(kernels, cache.pages, index, code);
       copyIn(cache, index, bytes);
       index++;
     }
@@ -125,12 +126,12 @@ function headerOf({ batch, attention: { config } }: Cache): number[] {
   return [PAGE, batch, config.numKvHeads, config.headDim, config.valueDim];
 }
 
-function copyOut(cache: Cache, index: number, formats: number): Uint8Array {
+function copyOut(cache: Cache, index: number, code: PageCode): Uint8Array {
   const { pages, batch, attention } = cache;
-  const size = pageBytes(attention.config, formats);
+  const size = pageBytes(pages.layout, code);
   const bytes = new Uint8Array(HEADER_BYTES + batch * size);
   const header = new DataView(bytes.buffer);
-  for (const [i, word] of [MAGIC, VERSION, formats, ...headerOf(cache)].entries()) header.setUint32(4 * i, word, true);
+  for (const [i, word] of [MAGIC, VERSION, code, ...headerOf(cache)].entries()) header.setUint32(4 * i, word, true);
   for (let b = 0; b < batch; b++)
     bytes.set(
       attention.kernels.memory.u8(pageAddress(attention.kernels, pages, b, index), size),
@@ -148,7 +149,7 @@ function copyIn({ pages, batch, attention: { kernels } }: Cache, index: number, 
 }
 
 /** Throws unless `page` is page `index` of a cache like this one, in the formats that it has there. Returns its bytes. */
-function checkPage(where: string, cache: Cache, index: number, formats: number, page: CachePage): Uint8Array {
+function checkPage(where: string, cache: Cache, index: number, code: PageCode, page: CachePage): Uint8Array {
   const name = `pages[${index}]`;
   expectFields(where, name, page, ["index", "bytes"]);
   const { bytes, index: given } = page;
@@ -164,11 +165,9 @@ function checkPage(where: string, cache: Cache, index: number, formats: number, 
   for (const [i, expected] of headerOf(cache).entries())
     if (word(3 + i) !== expected)
       throw new RangeError(`${where}: ${name}.bytes expected ${FIELDS[i]} ${expected}, got ${word(3 + i)}`);
-  if (word(2) !== formats)
-    throw new RangeError(
-      `${where}: ${name}.bytes expected ${describeFormats(formats)}, got ${describeFormats(word(2))}`,
-    );
-  const length = HEADER_BYTES + cache.batch * pageBytes(cache.attention.config, formats);
+  if (word(2) !== code)
+    throw new RangeError(`${where}: ${name}.bytes expected ${describeFormats(code)}, got ${describeFormats(word(2))}`);
+  const length = HEADER_BYTES + cache.batch * pageBytes(cache.pages.layout, code);
   if (bytes.length !== length)
     throw new RangeError(`${where}: ${name}.bytes expected ${length} bytes, got ${bytes.length}`);
   return bytes;
@@ -178,16 +177,16 @@ function checkPage(where: string, cache: Cache, index: number, formats: number, 
 function clearRest(where: string, { pages, batch, length, attention }: Cache): void {
   const rest = Math.ceil(length / PAGE) * PAGE - length;
   if (rest === 0) return;
-  const { memory, table } = attention.kernels;
-  const { numKvHeads, headDim, valueDim } = attention.config;
+  const { kernels } = attention;
+  const { memory } = kernels;
+  const { headDim, valueDim } = pages.layout;
   const layout = new Layout();
-  const [shape, zeros] = [layout.take(CACHE_SHAPE_BYTES), layout.floats(Math.max(headDim, valueDim))];
+  const place = { rows: placeRows(layout), zeros: layout.floats(Math.max(headDim, valueDim)) };
   const base = memory.scratch(where, layout.bytes);
+  // All tokens and heads are the one row of zeros.
   const strides = { kStride: 0, kHeadStride: 0, vStride: 0, vHeadStride: 0 };
-  storeCacheShape(memory.view(), base + shape, { numKvHeads, headDim, valueDim, ...strides });
-  const row = pointer.f32(base + zeros);
-  memory.f32(row, Math.max(headDim, valueDim)).fill(0);
-  const append = onlyFloats(pages.formats) ? table.append_f32 : table.append_pages;
-  for (let b = 0; b < batch; b++)
-    append(pageTable(pages, b), row, row, pointer.cacheShape(base + shape), length, 0, rest);
+  const rows = storeRows(kernels, base + place.rows, pages.layout, strides);
+  const zeros = pointer.f32(base + place.zeros);
+  memory.f32(zeros, Math.max(headDim, valueDim)).fill(0);
+  for (let b = 0; b < batch; b++) appendRows(kernels, pages, b, rows, { k: zeros, v: zeros }, length, rest);
 }

@@ -1,43 +1,28 @@
-import { FORMAT_F16, FORMAT_F32, FORMAT_Q4, FORMAT_Q8, PAGE, PANEL, QUAD } from "../../assembly/layout.ts";
+import { PAGE } from "../../assembly/layout.ts";
 import { refuseFormat } from "../attention/weight-options.ts";
 import { describe, expectFields, expectInt, expectOneOf } from "../util/errors.ts";
-
-/** How a cache keeps numbers: as floats of 32 or 16 bits, or as integers of 8 or 4 bits with a scale a token and head. */
-export type CacheFormat = "f32" | "f16" | "q8" | "q4";
-
-/** One for keys, one for values. */
-export interface CacheFormats {
-  readonly keys: CacheFormat;
-  readonly values: CacheFormat;
-}
+import {
+  CACHE_FORMATS,
+  type CacheFormats,
+  decodeFormats,
+  encodeFormats,
+  type PageCode,
+  type Stage,
+} from "./page-layout.ts";
 
 /** Formats of a part of a sequence, and for how many tokens they hold: multiples of 128. The last part has no end. */
 export interface CacheStage extends CacheFormats {
   readonly tokens?: number;
 }
 
-/** Formats of a page as the kernels take them, and for how many pages they hold. */
-export interface Stage {
-  readonly formats: number;
-  readonly pages: number;
-}
-
-/** From the bits to the name. */
-const NAMES: readonly CacheFormat[] = ["f32", "f16", "q8", "q4"];
-
 /** Components of keys up to which products of 14 and 8 bits cannot leave 32. */
 const MOST_INTEGER_DIM = 2048;
 
-/** The formats of one page: keys in bits 0 and 1, values in bits 2 and 3. */
-function formatsOf({ keys, values }: CacheFormats): number {
-  return NAMES.indexOf(keys) | (NAMES.indexOf(values) << 2);
-}
-
-/** Checks what `createCache` was told at `path`: the stages that a page goes through, from new to old. */
+/** Checks the option `format` of a cache, which stands at `path`, and returns the stages that a page goes through, from new to old. */
 export function checkFormat(where: string, path: string, format: unknown, headDim: number): readonly Stage[] {
-  if (format === undefined) return [{ formats: FORMAT_F32, pages: Number.POSITIVE_INFINITY }];
+  if (format === undefined) return checkFormat(where, path, "f32", headDim);
   if (typeof format === "string") {
-    const name = expectOneOf(where, path, format, NAMES);
+    const name = expectOneOf(where, path, format, CACHE_FORMATS);
     return checkFormat(where, path, { keys: name, values: name }, headDim);
   }
   if (format === null || typeof format !== "object" || ArrayBuffer.isView(format)) {
@@ -51,63 +36,50 @@ export function checkFormat(where: string, path: string, format: unknown, headDi
     const fields = i === format.length - 1 ? ["keys", "values"] : ["keys", "values", "tokens"];
     return checkStage(where, `${path}[${i}]`, stage, headDim, fields);
   });
-  for (const [i, { formats }] of stages.slice(1).entries()) {
-    const before = stages[i] as Stage;
-    if (before.formats === formats)
+  for (const [i, { code }] of stages.slice(1).entries()) {
+    const before = (stages[i] as Stage).code;
+    if (before === code)
       throw new RangeError(`${where}: ${path}[${i + 1}] expected other formats than the stage before, got the same`);
-    for (const [name, shift] of [
-      ["keys", 0],
-      ["values", 2],
-    ] as const) {
-      const [was, is] = [(before.formats >> shift) & 3, (formats >> shift) & 3];
-      if (is < was)
+    const [was, is] = [decodeFormats(before), decodeFormats(code)];
+    for (const name of ["keys", "values"] as const)
+      if (CACHE_FORMATS.indexOf(is[name]) < CACHE_FORMATS.indexOf(was[name]))
         throw new RangeError(
-          `${where}: ${path}[${i + 1}].${name} expected no more bits than before ("${NAMES[was]}"), got "${NAMES[is]}"`,
+          `${where}: ${path}[${i + 1}].${name} expected no more bits than before ("${was[name]}"), got "${is[name]}"`,
         );
-    }
   }
   return stages;
 }
 
 function checkStage(where: string, name: string, stage: CacheStage, headDim: number, fields: readonly string[]): Stage {
   expectFields(where, name, stage, fields);
-  const keys = expectOneOf(where, `${name}.keys`, stage.keys, NAMES);
-  const values = expectOneOf(where, `${name}.values`, stage.values, NAMES);
+  const keys = expectOneOf(where, `${name}.keys`, stage.keys, CACHE_FORMATS);
+  const values = expectOneOf(where, `${name}.values`, stage.values, CACHE_FORMATS);
   if (headDim > MOST_INTEGER_DIM && (keys === "q8" || keys === "q4"))
     throw new RangeError(
       `${where}: ${name}.keys expected "f32" or "f16" for headDim above ${MOST_INTEGER_DIM}, got "${keys}"`,
     );
-  const formats = formatsOf({ keys, values });
-  if (!fields.includes("tokens")) return { formats, pages: Number.POSITIVE_INFINITY };
+  const code = encodeFormats({ keys, values });
+  if (!fields.includes("tokens")) return { code, pages: Number.POSITIVE_INFINITY };
   const tokens = expectInt(where, `${name}.tokens`, stage.tokens, PAGE);
   if (tokens % PAGE !== 0)
     throw new RangeError(`${where}: ${name}.tokens expected a multiple of ${PAGE}, got ${describe(tokens)}`);
-  return { formats, pages: tokens / PAGE };
+  return { code, pages: tokens / PAGE };
 }
 
-/** Throws NO_QUANTIZED for stages that kernels of floats do not know. */
+/** Throws NO_QUANTIZED for formats other than float32 where their kernels were not loaded. */
 export function expectKnownStages(where: string, quantized: boolean, stages: readonly Stage[]): void {
   if (quantized) return;
-  for (const { formats } of stages)
-    for (const [name, format] of [
-      ["keys", formats & 3],
-      ["values", formats >> 2],
-    ] as const)
-      if (format !== FORMAT_F32) refuseFormat(where, name, NAMES[format] as string);
-}
-
-/** Whether pages of these formats are float32 alone, which the kernels of floats know. */
-export function onlyFloats(bits: number): boolean {
-  return (bits & ~((1 << FORMAT_F32) | (16 << FORMAT_F32))) === 0;
+  for (const { code } of stages)
+    for (const [name, format] of Object.entries(decodeFormats(code)))
+      if (format !== "f32") refuseFormat(where, name, format);
 }
 
 /** The stages as `createCache` takes them, which nobody can change. */
 export function describeStages(stages: readonly Stage[]): readonly CacheStage[] {
   return Object.freeze(
-    stages.map(({ formats, pages }) =>
+    stages.map(({ code, pages }) =>
       Object.freeze({
-        keys: NAMES[formats & 3] as CacheFormat,
-        values: NAMES[formats >> 2] as CacheFormat,
+        ...decodeFormats(code),
         ...(pages === Number.POSITIVE_INFINITY ? {} : { tokens: pages * PAGE }),
       }),
     ),
@@ -115,39 +87,7 @@ export function describeStages(stages: readonly Stage[]): readonly CacheStage[] 
 }
 
 /** The formats of one page in words. */
-export function describeFormats(formats: number): string {
-  return `keys "${NAMES[formats & 3]}" and values "${NAMES[(formats >> 2) & 3]}"`;
-}
-
-/** All formats of the stages as an AttentionShape has them: bit f for keys, bit 4 + f for values. */
-export function formatBits(stages: readonly Stage[]): number {
-  return stages.reduce((bits, { formats }) => bits | (1 << (formats & 3)) | (16 << (formats >> 2)), 0);
-}
-
-const isInteger = (format: number) => format === FORMAT_Q8 || format === FORMAT_Q4;
-const wholeQuads = (components: number) => QUAD * Math.ceil(components / QUAD);
-
-function partBytes(format: number, components: number): number {
-  if (!isInteger(format)) return PAGE * components * (format === FORMAT_F32 ? 4 : 2);
-  return (PAGE * wholeQuads(components)) / (format === FORMAT_Q8 ? 1 : 2) + 4 * PAGE;
-}
-
-/** Bytes of the keys and of the values of one kv head in a page: whole blocks of 64. */
-export function headBytes(formats: number, headDim: number, valueDim: number): { keys: number; values: number } {
-  const columns = PANEL * Math.ceil(valueDim / PANEL);
-  return { keys: partBytes(formats & 3, headDim), values: partBytes(formats >> 2, columns) };
-}
-
-/** Bytes of attention_f32's scratch for pages of these formats, beside those it always takes. */
-export function formatScratch(bits: number, headDim: number, valueDim: number): Record<"query" | "page", number> {
-  const columns = PANEL * Math.ceil(valueDim / PANEL);
-  const has = (format: number) => (bits & (1 << format)) !== 0;
-  const wide = (shift: number, components: number) => {
-    if (has(shift + FORMAT_F16)) return 4 * PAGE * components;
-    return has(shift + FORMAT_Q4) ? PAGE * wholeQuads(components) : 0;
-  };
-  return {
-    query: has(FORMAT_Q8) || has(FORMAT_Q4) ? 2 * wholeQuads(headDim) : 0,
-    page: wide(0, headDim) + wide(4, columns),
-  };
+export function describeFormats(code: PageCode): string {
+  const { keys, values } = decodeFormats(code);
+  return `keys "${keys}" and values "${values}"`;
 }

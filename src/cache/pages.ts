@@ -1,13 +1,9 @@
-import { FORMAT_F32, PAGE, PANEL } from "../../assembly/layout.ts";
-import type { CheckedConfig } from "../attention/config.ts";
+import { PAGE, PANEL } from "../../assembly/layout.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
 import { CACHE_SHAPE_BYTES, type PagesPtr } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { aligned, Layout, pointer } from "../wasm/memory.ts";
-import { formatBits, headBytes, type Stage } from "./formats.ts";
-
-/** What the pages of a layer depend on. */
-export type PageShape = Pick<CheckedConfig, "numKvHeads" | "headDim" | "valueDim">;
+import { addressIn, entryOf, type PageLayout, pageBytes, type Stage } from "./page-layout.ts";
 
 /**
  * Keys and values of `batch` sequences in pages of 128 absolute positions, as attention_f32 reads them (assembly/cache/page.ts
@@ -17,8 +13,7 @@ export interface Pages {
   readonly at: number;
   readonly batch: number;
   readonly pagesPerRow: number;
-  /** Of all pages, as AttentionShape has them. */
-  readonly formats: number;
+  readonly layout: PageLayout;
   /** Where pages change their format as they age. */
   readonly aging: Aging | undefined;
 }
@@ -33,8 +28,6 @@ export interface OldPage {
 
 /** Pages that age. Their table entries are 0 until a key comes; slots are taken from those of the stage. */
 export interface Aging {
-  readonly shape: PageShape;
-  readonly stages: readonly Stage[];
   /** Free slots, by sequence and by stage. */
   readonly free: readonly number[][][];
   /** Pages that changed since the last commit, in the order in which they did. */
@@ -50,14 +43,6 @@ export const AGED_TOKENS: number = PANEL;
 
 /** Pages, beside the first, of a chunk of keys that are appended before their queries come. */
 const AHEAD = CHUNK_ROWS / PAGE;
-
-const FLOATS: readonly Stage[] = [{ formats: FORMAT_F32, pages: Number.POSITIVE_INFINITY }];
-
-/** Bytes of a page of these formats. */
-export function pageBytes({ numKvHeads, headDim, valueDim }: PageShape, formats: number): number {
-  const { keys, values } = headBytes(formats, headDim, valueDim);
-  return aligned(numKvHeads * (keys + values));
-}
 
 function tableBytes(pagesPerRow: number): number {
   return aligned(pagesPerRow * 4);
@@ -76,11 +61,11 @@ function slotsOf(stages: readonly Stage[], pagesPerRow: number): number[] {
 }
 
 /** Where the parts of pages lie in their block. */
-function placePages(shape: PageShape, batch: number, maxSeqLen: number, stages: readonly Stage[]) {
+function placePages(pageLayout: PageLayout, batch: number, maxSeqLen: number) {
+  const { numKvHeads, headDim, valueDim, stages } = pageLayout;
   const pagesPerRow = Math.ceil(maxSeqLen / PAGE);
   const layout = new Layout();
   layout.take(batch * tableBytes(pagesPerRow));
-  const { numKvHeads, headDim, valueDim } = shape;
   const tokens = stages.length > 1 ? AGED_TOKENS : 0;
   const staging = {
     key: layout.floats(tokens * numKvHeads * headDim),
@@ -89,40 +74,29 @@ function placePages(shape: PageShape, batch: number, maxSeqLen: number, stages: 
     table: layout.take(tokens && 8),
   };
   const slots = slotsOf(stages, pagesPerRow).map((count, i) => {
-    const bytes = pageBytes(shape, (stages[i] as Stage).formats);
+    const bytes = pageBytes(pageLayout, (stages[i] as Stage).code);
     return { at: layout.take(batch * count * bytes), count, bytes };
   });
   return { pagesPerRow, staging, slots, bytes: layout.bytes };
 }
 
 /** Bytes that `allocatePages` takes. */
-export function pagesBytes(
-  shape: PageShape,
-  batch: number,
-  maxSeqLen: number,
-  stages: readonly Stage[] = FLOATS,
-): number {
-  return placePages(shape, batch, maxSeqLen, stages).bytes;
+export function pagesBytes(layout: PageLayout, batch: number, maxSeqLen: number): number {
+  return placePages(layout, batch, maxSeqLen).bytes;
 }
 
-/**
- * Takes pages for `batch` sequences of up to `maxSeqLen` tokens, in the formats of the stages. What they hold is
- * unspecified, and never attended.
- */
+/** Takes pages for `batch` sequences of up to `maxSeqLen` tokens. What they hold is unspecified, and never attended. */
 export function allocatePages(
   where: string,
   { memory }: Kernels,
-  shape: PageShape,
+  layout: PageLayout,
   batch: number,
   maxSeqLen: number,
-  stages: readonly Stage[] = FLOATS,
 ): Pages {
-  const { pagesPerRow, staging, slots, bytes } = placePages(shape, batch, maxSeqLen, stages);
+  const { pagesPerRow, staging, slots, bytes } = placePages(layout, batch, maxSeqLen);
   const at = memory.allocate(where, bytes);
   const rows = Array.from({ length: batch }, (_, b) => b);
-  const aging = stages.length > 1 && {
-    shape,
-    stages,
+  const aging = layout.stages.length > 1 && {
     free: rows.map((b) =>
       slots.map((slot) =>
         Array.from({ length: slot.count }, (_, i) => at + slot.at + (b * slot.count + i) * slot.bytes),
@@ -137,12 +111,13 @@ export function allocatePages(
       table: at + staging.table,
     },
   };
-  const pages: Pages = { at, batch, pagesPerRow, formats: formatBits(stages), aging: aging || undefined };
+  const pages: Pages = { at, batch, pagesPerRow, layout, aging: aging || undefined };
   const [first] = slots as [(typeof slots)[number]];
+  const { code } = layout.stages[0] as Stage;
   for (const b of rows) {
     const table = memory.u32(pageTable(pages, b), pagesPerRow);
     for (let p = 0; p < pagesPerRow; p++)
-      table[p] = aging ? 0 : at + first.at + (b * pagesPerRow + p) * first.bytes + (stages[0] as Stage).formats;
+      table[p] = aging ? 0 : entryOf(at + first.at + (b * pagesPerRow + p) * first.bytes, code);
   }
   return pages;
 }
@@ -154,6 +129,5 @@ export function pageTable({ at, pagesPerRow }: Pages, batchRow: number): PagesPt
 
 /** Where a page of one sequence lies. */
 export function pageAddress({ memory }: Kernels, pages: Pages, batchRow: number, page: number): number {
-  const entry = memory.u32(pageTable(pages, batchRow), pages.pagesPerRow)[page] as number;
-  return (entry & ~15) >>> 0;
+  return addressIn(memory.u32(pageTable(pages, batchRow), pages.pagesPerRow)[page] as number);
 }

@@ -4,7 +4,7 @@ import type { AttentionConfig, CheckedConfig } from "../attention/config.ts";
 import type { LayerFormats } from "../attention/weight-options.ts";
 import type { AttentionWeights } from "../attention/weights.ts";
 import { type Cache, createCache } from "../cache/cache.ts";
-import type { CacheFormat } from "../cache/formats.ts";
+import type { CacheFormat } from "../cache/page-layout.ts";
 import { Digest } from "../diagnostics/digest.ts";
 import { median } from "../diagnostics/timing.ts";
 import type { WeightFormat } from "../linear/formats.ts";

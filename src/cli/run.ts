@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { basename } from "node:path";
-import type { CacheFormat } from "../cache/formats.ts";
+import type { CacheFormat } from "../cache/page-layout.ts";
 import { createNoise } from "../diagnostics/random.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import { createFloats } from "../tensor/tensor.ts";

@@ -1,7 +1,8 @@
 import { PANEL } from "../../assembly/layout.ts";
 import { type Attention, packAttention } from "../attention/attention.ts";
+import type { CheckedLinear, CheckedWeights } from "../attention/check-weights.ts";
 import type { CheckedConfig } from "../attention/config.ts";
-import type { CheckedLinear, CheckedWeights, Layer } from "../attention/packed-weights.ts";
+import { type ProjectionName, projectionSizes, vectorSizes } from "../attention/layer-sizes.ts";
 import {
   checkFormats,
   expectKnown,
@@ -11,7 +12,7 @@ import {
 } from "../attention/weight-options.ts";
 import { type CacheOptions, createCache } from "../cache/cache.ts";
 import { checkFormat, expectKnownStages } from "../cache/formats.ts";
-import { checkCall, expectAttention } from "../forward/call.ts";
+import { checkAttend, expectAttention } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import type { Linear } from "../linear/linear.ts";
@@ -85,7 +86,7 @@ export function quantizeReport(
     const exact = measure(attention, x, undefined);
     for (const [i, trial] of trials.entries()) {
       const { formats, fast } = checkFormats(WHERE, "", trial);
-      const filled = { formats: fillFormats(formats, attention.formats), fast };
+      const filled = { formats: fillFormats(formats, (name) => attention.formats[name]), fast };
       const tried = packAttention(WHERE, attention.kernels, attention.config, { ...weights, ...filled });
       try {
         totals[i]?.add(exact, measure(tried, x, trial.cache));
@@ -115,14 +116,16 @@ function measure(attention: Attention, x: Float32Array, format: CacheOptions["fo
     const maxSeqLen = x.length / attention.config.dModel;
     const cache = createCache(layer, { maxSeqLen, format });
     try {
-      const call = checkCall(WHERE, layer, x, { cache });
+      const call = checkAttend(WHERE, layer, x, { cache });
       const { ys, maps: weights } = finish(forward(layer, [call], { where: WHERE, maps, ownScratch: true }));
       return { y: ys[0] as Float32Array, maps: weights, cacheBytes: cache.bytes };
     } finally {
       cache.release();
     }
   };
-  const { y: heads, maps } = pass({ ...attention, layer: { ...attention.layer, wo: undefined } }, true);
+  const { layer } = attention;
+  const withoutOutput = { ...layer, linears: { ...layer.linears, o: undefined } };
+  const { y: heads, maps } = pass({ ...attention, layer: withoutOutput }, true);
   const { y, cacheBytes } = pass(attention, false);
   return { y, heads, maps, weightBytes: attention.bytes, cacheBytes };
 }
@@ -161,26 +164,20 @@ function createTotals({ numHeads, valueDim }: CheckedConfig): Totals {
 
 /** A float32 layer as it was given: what the panels hold, bit for bit. */
 function unpackWeights({ kernels, config, layer }: Attention): Omit<CheckedWeights, "formats" | "fast"> {
-  const { dModel, numHeads, numKvHeads, headDim, valueDim, qkNorm, slopes } = config;
-  const [q, k, v] = [numHeads * headDim, numKvHeads * headDim, numKvHeads * valueDim];
+  const [sizes, lengths] = [projectionSizes(config), vectorSizes(config)];
   const vector = (at: F32Ptr | NullPtr, length: number) =>
     at === NULL ? undefined : kernels.memory.f32(at, length).slice();
-  const gains = qkNorm?.kind === "full" ? { q, k } : { q: headDim, k: headDim };
-  const linear = ([projection]: Layer["q"], n: number) =>
-    unpackLinear(kernels, (projection as Layer["q"][number]).linear, n);
+  const linear = (name: ProjectionName) => unpackLinear(kernels, layer.linears[name] as Linear, sizes[name].n);
   return {
     layout: "out-in",
-    wq: linear(layer.q, q),
-    wk: linear(layer.k, k),
-    wv: linear(layer.v, v),
-    wo: unpackLinear(kernels, layer.wo as Linear, dModel),
+    linears: { q: linear("q"), k: linear("k"), v: linear("v"), o: linear("o") },
     vectors: {
-      qNorm: vector(layer.qNorm, gains.q),
-      kNorm: vector(layer.kNorm, gains.k),
-      slopes,
-      sinks: vector(layer.sinks, numHeads),
-      extraKey: vector(layer.extraKey, k),
-      extraValue: vector(layer.extraValue, v),
+      qNorm: vector(layer.qNorm, lengths.qNorm),
+      kNorm: vector(layer.kNorm, lengths.kNorm),
+      slopes: config.slopes,
+      sinks: vector(layer.sinks, lengths.sinks),
+      extraKey: vector(layer.extraKey, lengths.extraKey),
+      extraValue: vector(layer.extraValue, lengths.extraValue),
     },
   };
 }
@@ -249,7 +246,11 @@ function checkReport(
   if (!Array.isArray(trials)) throw new TypeError(`${WHERE}: trials expected an array, got ${describe(trials)}`);
   for (const [i, trial] of trials.entries()) {
     expectFields(WHERE, `trials[${i}]`, trial, [...WEIGHT_OPTIONS, "cache"]);
-    expectKnown(WHERE, quantized, fillFormats(checkFormats(WHERE, `trials[${i}].`, trial).formats, formats));
+    expectKnown(
+      WHERE,
+      quantized,
+      fillFormats(checkFormats(WHERE, `trials[${i}].`, trial).formats, (name) => formats[name]),
+    );
     expectKnownStages(WHERE, quantized, checkFormat(WHERE, `trials[${i}].cache`, trial.cache, config.headDim));
   }
   return { trials, inputs };

@@ -22,7 +22,8 @@ export type { LayerFormats, WeightOptions } from "../attention/weight-options.ts
 export type { AttentionWeights } from "../attention/weights.ts";
 export { type Cache, type CacheOptions, createCache } from "../cache/cache.ts";
 export { type CachePage, exportPages, importPages } from "../cache/export.ts";
-export type { CacheFormat, CacheFormats, CacheStage } from "../cache/formats.ts";
+export type { CacheStage } from "../cache/formats.ts";
+export type { CacheFormat, CacheFormats } from "../cache/page-layout.ts";
 export { type SelfTest, selfTest } from "../diagnostics/self-test.ts";
 export type { AttendOptions } from "../forward/call.ts";
 export type { WeightFormat } from "../linear/formats.ts";

@@ -1,6 +1,7 @@
 import { PANEL, QUERY_HEAD, ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../../assembly/layout.ts";
+import type { CheckedRules } from "../attention/config.ts";
 import { type CheckedMasks, type MaskTarget, maskElements, writeBias, writeKeep } from "../attention/mask.ts";
-import { formatScratch, onlyFloats } from "../cache/formats.ts";
+import { formatScratch, type PageLayout } from "../cache/page-layout.ts";
 import type { Steps } from "../util/steps.ts";
 import {
   ATTENTION_SHAPE_BYTES,
@@ -38,9 +39,21 @@ export type CallShape = Pick<
 /** Unbounded, for a kernel that adds it to a position. */
 const FAR = 2 ** 30;
 
-/** The sides of the window as the kernels take them; causal closes the right one. */
-export function windowSides(causal: boolean, window: { left: number; right: number }): { left: number; right: number } {
-  return { left: Math.min(window.left, FAR), right: causal ? 0 : Math.min(window.right, FAR) };
+/** The CallShape of heads of these sizes under these rules; vectors that are absent have no effect. */
+export function callShape(
+  { numHeads, numKvHeads, headDim, valueDim }: Pick<CallShape, "numHeads" | "numKvHeads" | "headDim" | "valueDim">,
+  { causal, window, scale, softcap }: Pick<CheckedRules, "causal" | "window" | "scale" | "softcap">,
+  vectors: Pick<CallShape, "slopes" | "sinks"> & Partial<Pick<CallShape, "extraKey" | "extraValue" | "zeroKey">>,
+  strides: Pick<CallShape, "qStride" | "qHeadStride" | "outStride" | "outHeadStride">,
+): CallShape {
+  return {
+    ...{ numHeads, numKvHeads, headDim, valueDim, scale, softcap },
+    left: Math.min(window.left, FAR),
+    right: causal ? 0 : Math.min(window.right, FAR),
+    ...{ extraKey: NULL, extraValue: NULL, zeroKey: 0 },
+    ...vectors,
+    ...strides,
+  };
 }
 
 /** Tokens begin..end of one batch row as queries, the first at `position`, over the first `kvLen` keys of its pages. */
@@ -53,8 +66,7 @@ export interface Segment {
   readonly q: F32Ptr;
   readonly out: F32Ptr;
   readonly pages: PagesPtr;
-  /** Of all pages, as AttentionShape has them. */
-  readonly formats: number;
+  readonly layout: PageLayout;
 }
 
 /** Where a segment's parts lie in the call's scratch. */
@@ -102,11 +114,12 @@ export function segmentNeeds(
   };
 }
 
-/** Floats of scratch that attention_f32 works in for pages of these formats, whatever the lengths. */
-export function workFloats(headDim: number, valueDim: number, formats: number): number {
-  const { query, page } = formatScratch(formats, headDim, valueDim);
-  const codes = TILE_ROWS * (query > 0 ? QUERY_HEAD + query : 0) + page;
-  return TILE_ROWS * (headDim + PANEL * Math.ceil(valueDim / PANEL) + ROW_STATE) + SCRATCH_STRIP + codes / 4;
+/** Floats of scratch that the attention kernel works in for pages of these formats, whatever the lengths. */
+export function workFloats(pages: Pick<PageLayout, "headDim" | "valueDim" | "formats">): number {
+  const { headDim, valueDim } = pages;
+  const { query, page } = formatScratch(pages);
+  const formatBytes = TILE_ROWS * (query > 0 ? QUERY_HEAD + query : 0) + page;
+  return TILE_ROWS * (headDim + PANEL * Math.ceil(valueDim / PANEL) + ROW_STATE) + SCRATCH_STRIP + formatBytes / 4;
 }
 
 /** Takes scratch for segments, one after the other, of all these needs. */
@@ -145,8 +158,7 @@ export function* attendSegment(
 ): Steps {
   const keep = masks.keep.length > 0;
   const shape = storeShape(kernels, base, places, call, masks, target, segment, segment.kvLen, keep);
-  const { table } = kernels;
-  const attention = onlyFloats(segment.formats) ? table.attention_f32 : table.attention_pages;
+  const attention = kernels.table[segment.layout.kernels.attention];
   const work = pointer.f32(base + places.work);
   const rows = call.numHeads * (segment.end - segment.begin);
   const rowFlops = segmentFlops(call, segment) / rows;
@@ -192,18 +204,8 @@ export function readScores(
   const shape = storeShape(kernels, base, places, call, masks, target, segment, target.kvLen, keep);
   const scores = pointer.f32(base + places.scores);
   const { table } = kernels;
-  const floats = onlyFloats(segment.formats);
   for (let head = 0; head < call.numHeads; head++) {
-    (floats ? table.scores_f32 : table.scores_pages)(
-      scores,
-      segment.q,
-      segment.pages,
-      shape,
-      head,
-      Math.min(stage, 2),
-      0,
-      tokens,
-    );
+    table[segment.layout.kernels.scores](scores, segment.q, segment.pages, shape, head, Math.min(stage, 2), 0, tokens);
     if (stage === 3) table.masked_softmax_f32(scores, scores, shape, head, 0, tokens);
     const row = (segment.batchRow * call.numHeads + head) * target.qLen + segment.begin;
     into.set(kernels.memory.f32(scores, tokens * columns), row * columns);
@@ -217,7 +219,7 @@ function storeShape(
   call: CallShape,
   masks: CheckedMasks,
   target: MaskTarget,
-  { batchRow, begin, end, position, kvLen: length, formats }: Segment,
+  { batchRow, begin, end, position, kvLen: length, layout }: Segment,
   kvLen: number,
   keep: boolean,
 ): ReturnType<typeof pointer.attentionShape> {
@@ -239,7 +241,7 @@ function storeShape(
     biasHeadStride: headStride,
     biasRowStride: rowStride,
     lse: pointer.f32(base + places.lse),
-    formats,
+    formats: layout.formats,
   });
   return pointer.attentionShape(base + places.shape);
 }

@@ -1,4 +1,5 @@
 import type { Attention } from "../attention/attention.ts";
+import type { CheckedConfig } from "../attention/config.ts";
 import { type CheckedMasks, checkMasks, type MaskOptions, type MaskTarget } from "../attention/mask.ts";
 import {
   expectPositions,
@@ -36,33 +37,51 @@ const OPTIONS = [
   ...["batch", "cache", "append", "keys", "values", "kvLengths", "align", "keep", "drop", "bias", "positions", "out"],
 ];
 
-/** One checked call: x [batch, qLen, dModel], keys [batch, newKeys, kdim], values [batch, newKeys, vdim]. */
-export interface AttendCall {
-  /** The public function, for messages. */
-  readonly where: string;
+/** The tokens of a call: how many, where they stand and what they may attend. */
+export interface CallTokens {
   readonly batch: number;
   readonly qLen: number;
   /** Keys that this call projects and appends, after `past` earlier ones. */
   readonly newKeys: number;
   readonly past: number;
-  readonly x: Float32Array;
-  readonly keys: Float32Array;
-  readonly values: Float32Array;
-  readonly cache: Cache | undefined;
   readonly placements: readonly Placement[];
   /** RoPE positions of x and of the keys, [batch·qLen] and [batch·newKeys], where the layer rotates. */
   readonly positions: Int32Array;
   readonly keyPositions: Int32Array;
   readonly target: MaskTarget;
   readonly masks: CheckedMasks;
+}
+
+/** What was checked of a call: its tokens and arrays, x [batch, qLen, dModel], keys [batch, newKeys, kdim] and values. */
+export interface CheckedCall extends CallTokens {
+  /** The public function, for messages. */
+  readonly where: string;
+  readonly x: Float32Array;
+  readonly keys: Float32Array;
+  readonly values: Float32Array;
   readonly out: Float32Array | undefined;
 }
 
+/** A checked call with the cache that it is to change. */
+export interface AttendCall extends CheckedCall {
+  readonly cache: Cache | undefined;
+}
+
+/** What a call has to know of a cache, wherever that is. */
+export interface CacheFacts {
+  readonly batch: number;
+  readonly maxSeqLen: number;
+  readonly length: number;
+}
+
+/** What options say besides the cache. */
+type CallOptions = Omit<AttendOptions, "cache">;
+
 /**
- * Checks everything that a call says and works out its sizes; nothing has changed when it throws. `otherOptions` are those
- * that the caller knows besides.
+ * Checks a call on a layer of this process: its handles, and everything that it says. Nothing has changed when it throws.
+ * `otherOptions` are those that the caller knows besides.
  */
-export function checkCall(
+export function checkAttend(
   where: string,
   attention: Attention,
   x: Float32Array,
@@ -70,10 +89,38 @@ export function checkCall(
   otherOptions: readonly string[] = [],
 ): AttendCall {
   expectAttention(where, attention);
-  expectFields(where, "options", options, [...otherOptions, ...OPTIONS]);
-  const { config } = attention;
+  expectOptions(where, options, otherOptions);
   const { cache } = options;
-  if (cache !== undefined) checkCache(where, attention, cache);
+  if (cache !== undefined) {
+    expectMade(where, "cache", cache, "pages", "createCache");
+    expectOwnCache(where, cache.attention === attention);
+  }
+  const expectFree = (append: boolean) => cache && expectFreeFor(where, cache, append);
+  return { ...checkCall(where, attention.config, cache, x, options, expectFree), cache };
+}
+
+/** Throws unless `options` has no fields but those of AttendOptions and `others`. */
+export function expectOptions(where: string, options: unknown, others: readonly string[]): void {
+  expectFields(where, "options", options, [...others, ...OPTIONS]);
+}
+
+/** Throws unless the cache of a call is its layer's own. */
+export function expectOwnCache(where: string, own: boolean): void {
+  if (!own) throw new RangeError(`${where}: cache expected one made for this attention, got another's`);
+}
+
+/**
+ * Checks what a call says against the layer's configuration and what its cache holds, and works out its sizes.
+ * `expectFree` throws where other calls on the cache stand in the way.
+ */
+export function checkCall(
+  where: string,
+  config: CheckedConfig,
+  cache: CacheFacts | undefined,
+  x: Float32Array,
+  options: CallOptions,
+  expectFree: (append: boolean) => void = () => {},
+): CheckedCall {
   const { batch = cache ? cache.batch : 1 } = options;
   expectInt(where, "batch", batch, 1, MOST_SEQUENCES);
   if (cache && cache.batch !== batch)
@@ -83,7 +130,7 @@ export function checkCall(
   const append = options.append === undefined ? true : expectFlag(where, "append", options.append);
   if (!cache && options.append === false)
     throw new RangeError(`${where}: append expected true without a cache, got false`);
-  if (cache) expectFreeFor(where, cache, append);
+  expectFree(append);
   const cross = options.keys !== undefined || !append;
   if (options.values !== undefined && options.keys === undefined)
     throw new RangeError(`${where}: values expected none without keys, got ${describe(options.values)}`);
@@ -137,7 +184,6 @@ export function checkCall(
     x,
     keys,
     values,
-    cache,
     placements,
     positions,
     keyPositions: cross && config.rope ? expectPositions(where, undefined, batch, newKeys, past) : positions,
@@ -159,12 +205,12 @@ export function commit(calls: readonly AttendCall[]): void {
 }
 
 /** The arrays that a call reads while it writes, by their names. */
-export function readsOf(x: Float32Array, { keep, drop, bias }: AttendOptions): Record<string, unknown> {
+export function readsOf(x: Float32Array, { keep, drop, bias }: CallOptions): Record<string, unknown> {
   return { x, keep: keep?.data, drop: drop?.data, bias: bias?.data };
 }
 
 /** Rows of y are written before later rows of x and of masks are read. */
-function expectApart(where: string, out: Float32Array, x: Float32Array, options: AttendOptions): void {
+function expectApart(where: string, out: Float32Array, x: Float32Array, options: CallOptions): void {
   for (const [name, data] of Object.entries(readsOf(x, options))) {
     if (!overlaps(out, data) || (name === "x" && x.byteOffset === out.byteOffset)) continue;
     throw new RangeError(
@@ -195,10 +241,4 @@ function rowsOf(where: string, name: string, data: unknown, batch: number, dim: 
 function expectFreeFor(where: string, { holds, pages }: Cache, append: boolean): void {
   if (append) expectNoHold(where, holds.appending + (pages.aging ? holds.reading : 0));
   else if (pages.aging) expectNoHold(where, holds.appending);
-}
-
-function checkCache(where: string, attention: Attention, cache: Cache): void {
-  expectMade(where, "cache", cache, "pages", "createCache");
-  if (cache.attention !== attention)
-    throw new RangeError(`${where}: cache expected one made for this attention, got another's`);
 }

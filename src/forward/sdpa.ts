@@ -2,23 +2,25 @@ import { TILE_ROWS } from "../../assembly/layout.ts";
 import type { CheckedRules } from "../attention/config.ts";
 import type { CheckedMasks, MaskTarget } from "../attention/mask.ts";
 import type { Placement } from "../attention/positions.ts";
+import { appendRows, placeRows, storeRows } from "../cache/append-gather.ts";
+import { createPageLayout, type PageLayout } from "../cache/page-layout.ts";
 import { allocatePages, type Pages, pageTable } from "../cache/pages.ts";
 import { blockStrides, eachRun, type HeadLayout, type HeadSizes, headShape, headSizes } from "../tensor/head-layout.ts";
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
 import { chunksOf } from "../util/rows.ts";
 import { finish } from "../util/steps.ts";
-import { CACHE_SHAPE_BYTES, NULL, storeCacheShape } from "../wasm/abi.ts";
+import { type F32Ptr, NULL } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
 import {
   attendSegment,
   type CallShape,
+  callShape,
   placeSegment,
   readScores,
   type ScoreStage,
   type SegmentPlaces,
   segmentNeeds,
-  windowSides,
   workFloats,
 } from "./attend-segment.ts";
 
@@ -53,7 +55,7 @@ export function forwardHeads(kernels: Kernels, call: HeadsCall, q: Tensor, k: Te
   const { where, sizes, target, layout, past } = call;
   const { queries, keys, values } = sizes;
   const { batch, heads, len } = queries;
-  const pageShape = { numKvHeads: keys.heads, headDim: keys.dim, valueDim: values.dim };
+  const pageLayout = createPageLayout({ numKvHeads: keys.heads, headDim: keys.dim, valueDim: values.dim });
   const outSizes = { ...queries, dim: values.dim };
   const tensor = (name: string, shape: number[]): Tensor => {
     const length = shape.reduce((a, b) => a * b, 1);
@@ -66,9 +68,9 @@ export function forwardHeads(kernels: Kernels, call: HeadsCall, q: Tensor, k: Te
   };
   if (q.data.length === 0) return results;
   // Scratch comes last: it stays when it has grown, so nothing may fail after it.
-  const pages = allocatePages(where, kernels, pageShape, batch, target.kvLen);
+  const pages = allocatePages(where, kernels, pageLayout, batch, target.kvLen);
   try {
-    const places = placeCall(call);
+    const places = placeCall(call, pageLayout);
     const pass: HeadsPass = { kernels, call, pages, base: kernels.memory.scratch(where, places.bytes), places };
     if (past) append(pass, past.key, past.value, 0);
     append(pass, k, v, past ? headSizes(past.key, layout).len : 0);
@@ -88,11 +90,11 @@ interface CallPlaces {
   readonly out: number;
   readonly slopes: number;
   readonly sinks: number;
-  readonly cacheShape: number;
+  readonly keyRows: number;
   readonly segment: SegmentPlaces;
 }
 
-function placeCall({ sizes, masks, target, stage, past, layout }: HeadsCall): CallPlaces {
+function placeCall({ sizes, masks, target, stage, past, layout }: HeadsCall, pageLayout: PageLayout): CallPlaces {
   const { queries, keys, values } = sizes;
   const queryTokens = Math.min(queries.len, CHUNK_TOKENS);
   const longest = Math.max(keys.len, past ? headSizes(past.key, layout).len : 0);
@@ -107,15 +109,9 @@ function placeCall({ sizes, masks, target, stage, past, layout }: HeadsCall): Ca
     ...{ q: first, k: first, out: second, v: second },
     slopes: parts.floats(queries.heads),
     sinks: parts.floats(queries.heads),
-    cacheShape: parts.take(CACHE_SHAPE_BYTES),
+    keyRows: placeRows(parts),
     segment: placeSegment(parts, dims, [
-      segmentNeeds(
-        masks,
-        target,
-        queryTokens,
-        stage === undefined ? 0 : target.kvLen,
-        workFloats(queries.dim, values.dim, 0),
-      ),
+      segmentNeeds(masks, target, queryTokens, stage === undefined ? 0 : target.kvLen, workFloats(pageLayout)),
     ]),
   };
   return { ...places, bytes: parts.bytes };
@@ -131,29 +127,23 @@ interface HeadsPass {
 
 /** Copies k and v into the pages, from absolute position `past` on. */
 function append({ kernels, call, pages, base, places }: HeadsPass, k: Tensor, v: Tensor, past: number): void {
-  const { memory, table } = kernels;
   const { layout } = call;
   const keys = headSizes(k, layout);
   const values = headSizes(v, layout);
-  const [kAt, vAt] = [pointer.f32(base + places.k), pointer.f32(base + places.v)];
+  const rows = { k: pointer.f32(base + places.k), v: pointer.f32(base + places.v) };
   for (let b = 0; b < keys.batch; b++)
     for (const [begin, end] of chunksOf(keys.len, CHUNK_TOKENS)) {
       const tokens = end - begin;
-      copyIn(kernels, kAt, k, keys, layout, b, begin, end);
-      copyIn(kernels, vAt, v, values, layout, b, begin, end);
-      const kStrides = blockStrides(keys, layout, tokens);
-      const vStrides = blockStrides(values, layout, tokens);
-      const cacheShape = pointer.cacheShape(base + places.cacheShape);
-      storeCacheShape(memory.view(), cacheShape, {
-        numKvHeads: keys.heads,
-        headDim: keys.dim,
-        valueDim: values.dim,
+      copyIn(kernels, rows.k, k, keys, layout, b, begin, end);
+      copyIn(kernels, rows.v, v, values, layout, b, begin, end);
+      const [kStrides, vStrides] = [blockStrides(keys, layout, tokens), blockStrides(values, layout, tokens)];
+      const shape = storeRows(kernels, base + places.keyRows, pages.layout, {
         kStride: kStrides.stride,
         kHeadStride: kStrides.headStride,
         vStride: vStrides.stride,
         vHeadStride: vStrides.headStride,
       });
-      table.append_f32(pageTable(pages, b), kAt, vAt, cacheShape, past + begin, 0, tokens);
+      appendRows(kernels, pages, b, shape, rows, past + begin, tokens);
     }
 }
 
@@ -173,7 +163,7 @@ function attendTokens(
   const { queries } = call.sizes;
   const tokens = end - begin;
   const { position, kvLen } = call.placements[batchRow] as Placement;
-  const shape = callShape(pass, tokens);
+  const shape = headsShape(pass, tokens);
   const segment = {
     batchRow,
     begin,
@@ -183,7 +173,7 @@ function attendTokens(
     q: pointer.f32(base + places.q),
     out: pointer.f32(base + places.out),
     pages: pageTable(pages, batchRow),
-    formats: pages.formats,
+    layout: pages.layout,
   };
   copyIn(kernels, segment.q, q, queries, layout, batchRow, begin, end);
   finish(attendSegment(kernels, base, places.segment, shape, masks, target, segment, Infinity));
@@ -198,9 +188,9 @@ function attendTokens(
     readScores(kernels, base, places.segment, shape, masks, target, segment, stage, scores.data);
 }
 
-function callShape({ kernels, call, base, places }: HeadsPass, tokens: number): CallShape {
+function headsShape({ kernels, call, pages, base, places }: HeadsPass, tokens: number): CallShape {
   const { rules, layout, sinkLogits } = call;
-  const { queries, keys, values } = call.sizes;
+  const { queries, values } = call.sizes;
   const q = blockStrides(queries, layout, tokens);
   const out = blockStrides({ ...queries, dim: values.dim }, layout, tokens);
   const vector = (at: number, data: Float32Array | undefined) => {
@@ -208,29 +198,17 @@ function callShape({ kernels, call, base, places }: HeadsPass, tokens: number): 
     kernels.memory.f32(base + at, data.length).set(data);
     return pointer.f32(base + at);
   };
-  return {
-    numHeads: queries.heads,
-    numKvHeads: keys.heads,
-    headDim: queries.dim,
-    valueDim: values.dim,
-    qStride: q.stride,
-    qHeadStride: q.headStride,
-    outStride: out.stride,
-    outHeadStride: out.headStride,
-    ...windowSides(rules.causal, rules.window),
-    scale: rules.scale,
-    softcap: rules.softcap,
-    slopes: vector(places.slopes, rules.slopes),
-    sinks: vector(places.sinks, sinkLogits),
-    extraKey: NULL,
-    extraValue: NULL,
-    zeroKey: 0,
-  };
+  return callShape(
+    { numHeads: queries.heads, ...pages.layout },
+    rules,
+    { slopes: vector(places.slopes, rules.slopes), sinks: vector(places.sinks, sinkLogits) },
+    { qStride: q.stride, qHeadStride: q.headStride, outStride: out.stride, outHeadStride: out.headStride },
+  );
 }
 
 function copyIn(
   { memory }: Kernels,
-  to: number,
+  to: F32Ptr,
   tensor: Tensor,
   sizes: HeadSizes,
   layout: HeadLayout,

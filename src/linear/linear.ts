@@ -5,13 +5,26 @@ import type { Steps } from "../util/steps.ts";
 import type { F32Ptr, U8Ptr } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { aligned, type Layout, pointer } from "../wasm/memory.ts";
-import { blockOf, isInteger, packedBytes, panelBytes, panelsOf, type WeightFormat } from "./formats.ts";
+import {
+  blockOf,
+  integerRowBytes,
+  isInteger,
+  packedBytes,
+  panelBytes,
+  panelsOf,
+  scratchBytes,
+  type WeightFormat,
+} from "./formats.ts";
 import { packMatrix } from "./pack.ts";
 
-/** A projection of k inputs to n outputs: where its panels and its bias will lie, relative to their block. */
-export interface LinearPlace {
+/** Outputs n and inputs k of a matrix. */
+export interface LinearSize {
   readonly n: number;
   readonly k: number;
+}
+
+/** A projection: where its panels and its bias will lie, relative to their block. */
+export interface LinearPlace extends LinearSize {
   readonly format: WeightFormat;
   readonly w: number;
   readonly bias: number;
@@ -30,12 +43,12 @@ export interface Linear {
 /** Takes places for projections that may run as one: those of one format lie one behind the other, and so do all biases. */
 export function placeLinears(
   layout: Layout,
-  sizes: readonly (readonly [n: number, k: number, format: WeightFormat])[],
+  sizes: readonly (LinearSize & { readonly format: WeightFormat })[],
 ): LinearPlace[] {
   let bytes = 0;
   let floats = 0;
-  const places = sizes.map(([n, k, format], i) => {
-    if (i > 0 && sizes[i - 1]?.[2] !== format) bytes = aligned(bytes);
+  const places = sizes.map(({ n, k, format }, i) => {
+    if (i > 0 && sizes[i - 1]?.format !== format) bytes = aligned(bytes);
     const place = { n, k, format, w: bytes, bias: 4 * floats };
     bytes += packedBytes(format, n, k);
     floats += panelsOf(n) * PANEL;
@@ -68,12 +81,18 @@ export function joinLinears(first: Linear, second: Linear): Linear {
   return { ...first, panels: first.panels + second.panels };
 }
 
+/** Rows of floats in linear memory, `stride` floats apart. */
+export interface Rows {
+  readonly at: F32Ptr;
+  readonly stride: number;
+}
+
 /** The rows that projections read, in each of the forms that formats need. */
 export interface LinearInput {
   /** Rows xStride floats apart. */
   readonly x: F32Ptr;
   readonly xStride: number;
-  /** The same rows as integers, once `quantizeInput` has been there. */
+  /** The same rows as integers, where one of the projections has integer weights. */
   readonly integers: U8Ptr;
   /** How integers are written and multiplied: `mode` of linear_q8. */
   readonly mode: number;
@@ -90,26 +109,50 @@ export function modesOf({ roads }: Kernels, fast: boolean): (rows: number) => nu
   return (rows) => 2 * (fast && rows > FEW_ROWS ? split : exact) + (fast ? 1 : 0);
 }
 
-/** Turns `rows` rows of k inputs into integers, for all projections of them. */
-export function quantizeInput(
-  { table }: Kernels,
-  { x, xStride, integers, mode }: LinearInput,
-  k: number,
+/** Where activations become integers, and where kernels work, relative to a block of scratch. */
+export interface LinearScratch {
+  readonly integers: number;
+  readonly work: number;
+}
+
+/** Takes what projections of up to `rows` rows by any of these matrices need besides their input and output. */
+export function placeLinearScratch(
+  layout: Layout,
+  matrices: readonly { readonly k: number; readonly format: WeightFormat }[],
   rows: number,
-): void {
-  table.quantize_rows(integers, x, k, xStride, mode, 0, rows);
+): LinearScratch {
+  const integerRows = matrices.filter(({ format }) => isInteger(format)).map(({ k }) => integerRowBytes(k));
+  return {
+    integers: layout.take(rows * Math.max(0, ...integerRows)),
+    work: layout.take(Math.max(...matrices.map(({ format }) => scratchBytes(format)))),
+  };
+}
+
+/** `rows` rows as what projections by `linears` read: as integers too, where one of them wants those. */
+export function prepareInput(
+  { table }: Kernels,
+  linears: readonly Linear[],
+  { at: x, stride: xStride }: Rows,
+  rows: number,
+  mode: number,
+  { integers: integersAt, work }: LinearScratch,
+  base: number,
+): LinearInput {
+  const integers = pointer.u8(base + integersAt);
+  const [{ k }] = linears as [Linear];
+  if (linears.some(({ format }) => isInteger(format))) table.quantize_rows(integers, x, k, xStride, mode, 0, rows);
+  return { x, xStride, integers, mode, scratch: base + work };
 }
 
 /** Panels and rows of a step are multiples of these: whole weight blocks of the kernel, whole strips. */
 const STEP_PANELS = 16;
 const STEP_ROWS = 60;
 
-/** out[r] = x[r] · wᵀ + bias for `rows` rows, in steps of about `stepFlops`; out rows lie outStride floats apart. */
+/** out[r] = x[r] · wᵀ + bias for `rows` rows, in steps of about `stepFlops`. */
 export function* project(
   kernels: Kernels,
   linear: Linear,
-  out: F32Ptr,
-  outStride: number,
+  { at: out, stride: outStride }: Rows,
   input: LinearInput,
   rows: number,
   stepFlops: number,
@@ -129,7 +172,7 @@ export function* project(
     for (let r = 0; r < rows; r += stepRows) {
       const end = Math.min(rows, r + stepRows);
       multiply(kernels, part, to, outStride, input, r, end);
-      yield linearFlops(part.panels, k, end - r);
+      yield linearFlops(part, end - r);
     }
   }
 }
@@ -181,6 +224,6 @@ function multiply(
 }
 
 /** Floating-point operations of a projection. */
-export function linearFlops(panels: number, k: number, rows: number): number {
+export function linearFlops({ panels, k }: Pick<Linear, "panels" | "k">, rows: number): number {
   return 2 * PANEL * panels * k * rows;
 }

@@ -15,7 +15,8 @@ export function rotate(
     const t = Math.floor(at / headDim / heads);
     for (let i = 0; i < half; i++) {
       const { radians, amplitude } = turn(rope, i, positions ? positions[t]! : t);
-      const [first, second] = rope.pairing === "half" ? [at + i, at + i + half] : [at + 2 * i, at + 2 * i + 1];
+      const from = at + (rope.start ?? 0);
+      const [first, second] = rope.pairing === "half" ? [from + i, from + i + half] : [from + 2 * i, from + 2 * i + 1];
       const [a, b] = [x[first]!, x[second]!];
       x[first] = amplitude * (a * Math.cos(radians) - b * Math.sin(radians));
       x[second] = amplitude * (b * Math.cos(radians) + a * Math.sin(radians));

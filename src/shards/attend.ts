@@ -1,6 +1,6 @@
 import { MOST_SEQUENCES } from "../attention/positions.ts";
-import type { Cache, CacheOptions } from "../cache/cache.ts";
-import { type AttendOptions, checkCall, commit } from "../forward/call.ts";
+import type { CacheOptions } from "../cache/cache.ts";
+import { type AttendOptions, checkCall, expectOptions, expectOwnCache } from "../forward/call.ts";
 import { createFloats } from "../tensor/tensor.ts";
 import { expectFields, expectInt, expectRecord, HeadwiseError } from "../util/errors.ts";
 import { DISPOSE, expectAlive, expectMade, type Releasable } from "../util/lifetime.ts";
@@ -20,8 +20,10 @@ export interface ShardedCache extends Releasable {
   truncate(length: number): void;
   /** @internal */
   readonly id: number;
-  /** @internal What checks of calls know of the cache. */
-  readonly standIn: Cache;
+  /** @internal */
+  readonly attention: ShardedAttention;
+  /** @internal */
+  advance(tokens: number): void;
   /** @internal Calls that have not settled. */
   readonly pending: { calls: number };
 }
@@ -56,7 +58,7 @@ export async function createShardedCache(
   expectFields(where, "options", options, ["maxSeqLen", "batch"]);
   const maxSeqLen = expectInt(where, "maxSeqLen", options.maxSeqLen);
   const batch = expectInt(where, "batch", options.batch === undefined ? 1 : options.batch, 1, MOST_SEQUENCES);
-  const { pool, shares, standIn } = attention;
+  const { pool, shares } = attention;
   const id = attention.made.caches++;
   const forget = () => pool.tell({ kind: "forget", cache: id });
   try {
@@ -83,20 +85,10 @@ export async function createShardedCache(
     maxSeqLen,
     id,
     pending,
-    standIn: {
-      attention: standIn,
-      batch,
-      maxSeqLen,
-      pages: {},
-      holds: { appending: 0, reading: 0 },
-      released: false,
-      get length() {
-        return length;
-      },
-      advance(tokens) {
-        length += tokens;
-      },
-    } as Cache,
+    attention,
+    advance(tokens) {
+      length += tokens;
+    },
     get length() {
       return length;
     },
@@ -148,7 +140,9 @@ export async function attendSharded(
   };
   const work = async () => {
     expectWanted();
-    const call = checkCall(where, attention.standIn, x, { ...rest, cache: cache?.standIn }, ["signal"]);
+    expectOptions(where, rest, ["signal"]);
+    if (cache) expectOwnCache(where, cache.attention === attention);
+    const call = checkCall(where, config, cache, x, rest);
     const kept = spares.splice(0);
     const requests = shares.map(
       (share, i): AttendRequest => ({
@@ -166,7 +160,7 @@ export async function attendSharded(
     expectWanted();
     for (const [i, { y: columns }] of replies.entries())
       if (columns) joinColumns(y, config.dModel, columns, shares[i] as Share);
-    commit([call]);
+    cache?.advance(call.newKeys);
     return y;
   };
   if (cache) cache.pending.calls++;

@@ -1,13 +1,11 @@
-import type { Attention } from "../attention/attention.ts";
+import { checkWeights } from "../attention/check-weights.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "../attention/config.ts";
-import { checkWeights } from "../attention/packed-weights.ts";
 import { checkFormats, expectKnown, WEIGHT_OPTIONS, type WeightOptions } from "../attention/weight-options.ts";
 import type { AttentionWeights } from "../attention/weights.ts";
 import { AUTO_MOST, type ThreadHost, type ThreadWorker } from "../platform/workers.ts";
 import { describe, expectFields, expectFlag, expectInt, HeadwiseError } from "../util/errors.ts";
 import { DISPOSE, type Releasable } from "../util/lifetime.ts";
 import type { Modules } from "../wasm/instantiate.ts";
-import type { Kernels } from "../wasm/kernels.ts";
 import { type Build, type Builds, type Choice, type QuantizedKernels, startChosen } from "../wasm/select-build.ts";
 import { cutConfig, cutWeights, lengthOf, outputsOf, type Share, sharesOf } from "./partition.ts";
 import { createShardPool, type ShardPool } from "./pool.ts";
@@ -34,8 +32,6 @@ export interface ShardedAttention extends Releasable {
   readonly pool: ShardPool;
   /** @internal */
   readonly shares: readonly Share[];
-  /** @internal What checks of calls know of the layer. */
-  readonly standIn: Attention;
   /** @internal One for each shard, of the length of the last x. */
   readonly spares: (Float32Array | undefined)[];
   /** @internal Caches made so far. */
@@ -114,7 +110,6 @@ export async function createSharded(
     released = true;
     pool.end((caller) => new HeadwiseError("RELEASED", `${caller}: attention was released`));
   };
-  const kernels = { table: instance.kernels, released: false } as Kernels;
   return {
     config: checked,
     build: instance.relaxed ? "relaxed" : "simd",
@@ -122,7 +117,6 @@ export async function createSharded(
     shards,
     pool,
     shares,
-    standIn: { kernels, config: checked, layer: {}, released: false } as Attention,
     spares: [],
     made: { caches: 0 },
     queue(work) {

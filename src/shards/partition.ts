@@ -1,10 +1,10 @@
 // What of a layer, and of a call, belongs to which heads.
 
 import { PANEL } from "../../assembly/layout.ts";
+import type { CheckedLinear, CheckedWeights } from "../attention/check-weights.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import type { Mask } from "../attention/mask.ts";
-import type { CheckedLinear, CheckedWeights } from "../attention/packed-weights.ts";
-import type { AttendCall, AttendOptions } from "../forward/call.ts";
+import type { AttendOptions, CheckedCall } from "../forward/call.ts";
 import { panelsOf } from "../linear/formats.ts";
 import type { MatrixLayout } from "../tensor/matrix.ts";
 import { cutOutputs } from "../tensor/matrix.ts";
@@ -59,7 +59,7 @@ export function cutConfig(config: CheckedConfig, share: Share): CheckedConfig {
 /** The weights of that layer, and the part of wo that gives the share's columns of y. All of it copies. */
 export function cutWeights(
   config: CheckedConfig,
-  { layout, formats, fast, wq, wk, wv, wo, vectors }: CheckedWeights & { readonly wo: CheckedLinear },
+  { layout, formats, fast, linears, vectors }: CheckedWeights,
   share: Share,
 ): { weights: CheckedWeights; wo: CheckedLinear } {
   const { headDim, valueDim } = config;
@@ -67,10 +67,12 @@ export function cutWeights(
   const [q, k, v] = [times(heads, headDim), times(share.kvHeads, headDim), times(share.kvHeads, valueDim)];
   const weights: CheckedWeights = {
     ...{ layout, formats, fast },
-    wq: cutLinear(wq, layout, q),
-    wk: cutLinear(wk, layout, k),
-    wv: cutLinear(wv, layout, v),
-    wo: undefined,
+    linears: {
+      q: cutLinear(linears.q, layout, q),
+      k: cutLinear(linears.k, layout, k),
+      v: cutLinear(linears.v, layout, v),
+      o: undefined,
+    },
     vectors: {
       qNorm: vectors.qNorm?.slice(),
       kNorm: vectors.kNorm?.slice(),
@@ -80,7 +82,7 @@ export function cutWeights(
       extraValue: vectors.extraValue?.slice(v.begin, v.end),
     },
   };
-  return { weights, wo: cutLinear(wo, layout, share.columns) };
+  return { weights, wo: cutLinear(linears.o as CheckedLinear, layout, share.columns) };
 }
 
 /** Outputs begin..end of a matrix: whole rows of it, whatever they are stored as. */
@@ -93,8 +95,8 @@ function cutLinear({ w, bias }: CheckedLinear, layout: MatrixLayout, { begin, en
 /** What a checked call says to a share's heads, its cache and x aside. All of it copies. */
 export function cutOptions(
   config: CheckedConfig,
-  options: AttendOptions,
-  { batch, positions }: AttendCall,
+  options: Omit<AttendOptions, "cache">,
+  { batch, positions }: CheckedCall,
   share: Share,
 ): AttendOptions {
   const { append, align, kvLengths, keys, values, keep, drop, bias } = options;

@@ -2,14 +2,14 @@
 
 import { PANEL } from "../../assembly/layout.ts";
 import { packAttention } from "../attention/attention.ts";
+import type { CheckedLinear, CheckedWeights } from "../attention/check-weights.ts";
 import type { CheckedConfig } from "../attention/config.ts";
-import type { CheckedLinear, CheckedWeights } from "../attention/packed-weights.ts";
 import { type Cache, createCache } from "../cache/cache.ts";
-import { type AttendOptions, checkCall, commit } from "../forward/call.ts";
+import { type AttendOptions, checkAttend, commit } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
-import { chunkRows } from "../forward/scratch.ts";
-import { integerRowBytes, isInteger, scratchBytes } from "../linear/formats.ts";
-import { type LinearInput, modesOf, placeLinears, project, quantizeInput, storeLinear } from "../linear/linear.ts";
+import { chunkRows } from "../forward/layer-scratch.ts";
+import { isInteger } from "../linear/formats.ts";
+import { modesOf, placeLinearScratch, placeLinears, prepareInput, project, storeLinear } from "../linear/linear.ts";
 import { stagedFloats } from "../linear/pack.ts";
 import { createFloats } from "../tensor/tensor.ts";
 import { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";
@@ -104,7 +104,7 @@ async function startShard(start: StartRequest): Promise<Shard> {
   const modeOf = isInteger(format) ? modesOf(kernels, fast) : () => 0;
   const width = Math.max(...outputs.map(({ end }) => end));
   const layout = new Layout();
-  const [place] = placeLinears(layout, columns > 0 ? [[columns, width, format]] : []);
+  const [place] = placeLinears(layout, columns > 0 ? [{ n: columns, k: width, format }] : []);
   const base = kernels.memory.allocate(where, layout.bytes);
   const staging = kernels.memory.allocate(where, place ? 4 * stagedFloats(place) : 0);
   const wo = place && storeLinear(kernels, base, place, start.wo.w, weights.layout, start.wo.bias, staging);
@@ -122,19 +122,13 @@ async function startShard(start: StartRequest): Promise<Shard> {
     const at = {
       heads: chunk.floats(most * width),
       y: chunk.floats(most * stride),
-      integers: chunk.take(isInteger(format) ? most * integerRowBytes(width) : 0),
-      linear: chunk.take(scratchBytes(format)),
+      linear: placeLinearScratch(chunk, [wo], most),
     };
     const scratch = memory.scratch(where, chunk.bytes);
-    const [heads, out] = [pointer.f32(scratch + at.heads), pointer.f32(scratch + at.y)];
-    const input: LinearInput = {
-      ...{ x: heads, xStride: width },
-      mode: modeOf(most),
-      integers: pointer.u8(scratch + at.integers),
-      scratch: scratch + at.linear,
-    };
+    const heads = { at: pointer.f32(scratch + at.heads), stride: width };
+    const out = { at: pointer.f32(scratch + at.y), stride };
     for (const [begin, end] of chunksOf(rows, most)) {
-      const into = memory.f32(heads, (end - begin) * width);
+      const into = memory.f32(heads.at, (end - begin) * width);
       for (const [i, part] of parts.entries()) {
         const span = outputs[i] as Span;
         const floats = lengthOf(span);
@@ -142,9 +136,10 @@ async function startShard(start: StartRequest): Promise<Shard> {
           into.set(part.subarray(r * floats, (r + 1) * floats), (r - begin) * width + span.begin);
       }
       // A scale belongs to a whole row of heads, so every shard finds the same one.
-      if (isInteger(format)) quantizeInput(kernels, input, width, end - begin);
-      finish(project(kernels, wo, out, stride, input, end - begin, Infinity));
-      const from = memory.f32(out, (end - begin) * stride);
+      const mode = modeOf(end - begin);
+      const input = prepareInput(kernels, [wo], heads, end - begin, mode, at.linear, scratch);
+      finish(project(kernels, wo, out, input, end - begin, Infinity));
+      const from = memory.f32(out.at, (end - begin) * stride);
       for (let r = begin; r < end; r++) {
         const row = (r - begin) * stride;
         y.set(from.subarray(row, row + columns), r * columns);
@@ -157,7 +152,7 @@ async function startShard(start: StartRequest): Promise<Shard> {
     const cache = id === undefined ? undefined : caches.get(id);
     // What a call appended here stays when it failed elsewhere, until now.
     cache?.truncate(past);
-    const call = checkCall(where, attention, x, { ...options, cache });
+    const call = checkAttend(where, attention, x, { ...options, cache });
     const { ys } = finish(forward(attention, [call], { where }));
     commit([call]);
     return ys[0] as Float32Array;

@@ -121,7 +121,7 @@ export function shareKernels(
       const shape = shapeAt(at);
       const work = attentionWork(shape, end - begin);
       if (!pays(work)) return alone(out, q, pages, scratch, at, begin, end);
-      const bytes = aligned(4 * workFloats(shape.headDim, shape.valueDim, shape.formats));
+      const bytes = aligned(4 * workFloats(shape));
       const own = team.own(bytes);
       if (own === undefined) return alone(out, q, pages, scratch, at, begin, end);
       run(name, [out, q, pages, own, at], attentionTiles(shape, begin, end, loadOf(work)), bytes);

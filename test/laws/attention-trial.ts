@@ -13,7 +13,7 @@ import {
   SCRATCH_STRIP,
   TILE_ROWS,
 } from "../../assembly/layout.ts";
-import { onlyFloats } from "../../src/cache/formats.ts";
+import { kernelsFor } from "../../src/cache/page-layout.ts";
 import { append_f32, pageBytes } from "../../src/reference/cache.ts";
 import type { AttentionShape, Page, Plain } from "../../src/wasm/abi.ts";
 import type { Instance } from "../../src/wasm/instantiate.ts";
@@ -197,7 +197,7 @@ export function scratchFloats(headDim: number, valueDim: number, formats = 0): n
 
 /** The kernel for a trial's pages. */
 export function kernelOf({ formats }: Trial["shape"]): "attention_f32" | "attention_pages" {
-  return onlyFloats(formats) ? "attention_f32" : "attention_pages";
+  return kernelsFor(formats).attention;
 }
 
 /** Query tokens [from, to) of a trial against the first kvLen keys, the rest of memory filled with a word. */

@@ -16,7 +16,7 @@ import {
   type Kernels,
   plan,
 } from "../../src/entries/core.ts";
-import { chunkRows } from "../../src/forward/scratch.ts";
+import { chunkRows } from "../../src/forward/layer-scratch.ts";
 import { createRandom, floats, type Random } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, randomWeights, shippedBuilds, threadedKernels } from "../layers.ts";
 

@@ -148,6 +148,10 @@ const FEATURES: Readonly<Record<string, Feature>> = {
   "rotation of halves": { config: { ...group, ...half, causal: true } },
   "rotation of neighbours": { config: { ...group, rope: { theta: 500, pairing: "interleaved" }, causal: true } },
   "rotation of a part": { config: { ...group, rope: { ...rope, dim: 4 }, causal: true } },
+  "rotation of a range": { config: { ...group, rope: { ...rope, start: 3, dim: 4 }, causal: true } },
+  "rotation of the last components": {
+    config: { ...group, rope: { theta: 500, pairing: "interleaved", start: 2 }, causal: true },
+  },
   "linear scaling": { config: { ...group, rope: { ...rope, scaling: { kind: "linear", factor: 3 } } } },
   "ntk scaling": { config: { ...group, rope: { ...rope, scaling: { kind: "ntk", factor: 3 } } } },
   "a factor for each pair": { config: { ...group, rope: { ...rope, scaling: { kind: "factors", factors } } } },

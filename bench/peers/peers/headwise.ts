@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../../../assembly/layout.ts";
+import { createPageLayout } from "../../../src/cache/page-layout.ts";
 import { allocatePages, pageTable } from "../../../src/cache/pages.ts";
 import type * as Headwise from "../../../src/entries/index.ts";
 import type { Attention, Kernels } from "../../../src/entries/index.ts";
@@ -107,7 +108,7 @@ function prepareStep(kernels: Kernels, { layer, past, x, pastX }: Step): Prepare
 function prepareCore(kernels: Kernels, { numHeads, numKvHeads, headDim, kvLen, q, k, v }: Core): Prepared {
   const { memory, table } = kernels;
   const dims = { numKvHeads, headDim, valueDim: headDim };
-  const pages = pageTable(allocatePages("bench", kernels, dims, 1, kvLen), 0);
+  const pages = pageTable(allocatePages("bench", kernels, createPageLayout(dims), 1, kvLen), 0);
   const place = (data: Float32Array) => {
     const at = memory.allocate("bench", data.byteLength);
     memory.f32(at, data.length).set(data);

@@ -1,0 +1,94 @@
+import { formatOf } from "../linear/formats.ts";
+import type { StoredTensor } from "../tensor/dtypes.ts";
+import { expectMatrix, type MatrixLayout } from "../tensor/matrix.ts";
+import { describe, expectFields, expectFloats, expectOneOf } from "../util/errors.ts";
+import { type CheckedConfig, checkSinks } from "./config.ts";
+import { type ProjectionName, type Projections, projectionSizes, type VectorName, vectorSizes } from "./layer-sizes.ts";
+import { separateWeights } from "./split-qkv.ts";
+import { type CheckedFormats, fillFormats, type LayerFormats } from "./weight-options.ts";
+import { type AttentionWeights, WEIGHT_FIELDS } from "./weights.ts";
+
+/** A matrix and its bias. */
+export interface CheckedLinear {
+  readonly w: StoredTensor;
+  readonly bias: Float32Array | undefined;
+}
+
+/** Weights that fit their configuration, wqkv taken apart. */
+export interface CheckedWeights {
+  readonly linears: Projections<CheckedLinear>;
+  readonly layout: MatrixLayout;
+  readonly formats: LayerFormats;
+  /** Activations of 7 bits rather than 14, where weights are integers. */
+  readonly fast: boolean;
+  readonly vectors: Record<VectorName, Float32Array | undefined>;
+}
+
+/** Checks every weight against the configuration; nothing is copied. */
+export function checkWeights(
+  where: string,
+  config: CheckedConfig,
+  given: AttentionWeights,
+  { formats, fast }: CheckedFormats,
+): CheckedWeights {
+  expectFields(where, "weights", given, WEIGHT_FIELDS);
+  const { layout = "out-in" } = given;
+  expectOneOf(where, "weights.layout", layout, ["out-in", "in-out"]);
+  const { dModel, kdim, vdim } = config;
+  if (given.wqkv !== undefined && (kdim !== dModel || vdim !== dModel))
+    throw new RangeError(`${where}: wqkv expected kdim and vdim equal to dModel (${dModel}), got ${kdim} and ${vdim}`);
+  const sizes = projectionSizes(config);
+  const widths = { q: sizes.q.n, k: sizes.k.n, v: sizes.v.n, inputs: dModel };
+  const weights = separateWeights(where, "", given, layout, () => widths);
+
+  const vector = (name: string, value: unknown, length: number): Float32Array | undefined => {
+    if (value === undefined) return undefined;
+    const data = expectFloats(where, name, value);
+    if (data.length !== length) throw new RangeError(`${where}: ${name} expected ${length} floats, got ${data.length}`);
+    return data;
+  };
+  const linear = (name: ProjectionName): CheckedLinear => {
+    const { n, k } = sizes[name];
+    const matrix = expectMatrix(where, `w${name}`, weights[`w${name}`], layout);
+    expectShape(where, `w${name}`, matrix, layout === "out-in" ? [n, k] : [k, n]);
+    return { w: matrix, bias: vector(`b${name}`, weights[`b${name}`], n) };
+  };
+  const lengths = vectorSizes(config);
+  const gain = (name: "qNorm" | "kNorm") => {
+    if (!config.qkNorm && weights[name] !== undefined)
+      throw new RangeError(`${where}: ${name} expected none without config.qkNorm, got ${describe(weights[name])}`);
+    if (!config.qkNorm) return undefined;
+    const data = vector(name, weights[name], lengths[name]);
+    if (!data)
+      throw new RangeError(`${where}: ${name} expected ${lengths[name]} floats for config.qkNorm, got undefined`);
+    return config.qkNorm.onePlus ? data.map((w) => 1 + w) : data;
+  };
+  const extraKey = vector("biasK", weights.biasK, lengths.extraKey);
+  const extraValue = vector("biasV", weights.biasV, lengths.extraValue);
+  if ((extraKey === undefined) !== (extraValue === undefined))
+    throw new RangeError(
+      `${where}: biasK and biasV expected both or neither, got ${extraKey ? "biasK" : "biasV"} alone`,
+    );
+  const linears = { q: linear("q"), k: linear("k"), v: linear("v"), o: linear("o") };
+  return {
+    ...{ layout, fast },
+    linears,
+    formats: fillFormats(formats, (name) => formatOf(linears[name].w)),
+    vectors: {
+      qNorm: gain("qNorm"),
+      kNorm: gain("kNorm"),
+      slopes: config.slopes,
+      sinks:
+        weights.sinkLogits === undefined
+          ? undefined
+          : checkSinks(where, "sinkLogits", weights.sinkLogits, config.numHeads),
+      extraKey,
+      extraValue,
+    },
+  };
+}
+
+function expectShape(where: string, name: string, { shape }: StoredTensor, [rows, columns]: [number, number]): void {
+  if (shape[0] !== rows || shape[1] !== columns)
+    throw new RangeError(`${where}: ${name} expected shape [${rows}, ${columns}], got [${shape.join(", ")}]`);
+}

@@ -1,0 +1,45 @@
+// The matrices and vectors of an attention layer, by name, and how long they are. Whoever checks, packs, places or counts
+// them goes through these lists.
+
+import type { LinearSize } from "../linear/linear.ts";
+import type { CheckedConfig } from "./config.ts";
+
+/** The matrices in the order in which their panels lie: those that may be projected together side by side. */
+export const PROJECTIONS = ["q", "k", "v", "o"] as const;
+export type ProjectionName = (typeof PROJECTIONS)[number];
+
+/** One thing for each matrix of a layer. Without `o`, the layer's outputs are those of its heads. */
+export interface Projections<T> {
+  readonly q: T;
+  readonly k: T;
+  readonly v: T;
+  readonly o: T | undefined;
+}
+
+/** Outputs and inputs of each matrix. */
+export function projectionSizes(config: CheckedConfig): Readonly<Record<ProjectionName, LinearSize>> {
+  const { dModel, kdim, vdim, numHeads, numKvHeads, headDim, valueDim } = config;
+  return {
+    q: { n: numHeads * headDim, k: dModel },
+    k: { n: numKvHeads * headDim, k: kdim },
+    v: { n: numKvHeads * valueDim, k: vdim },
+    o: { n: dModel, k: numHeads * valueDim },
+  };
+}
+
+/** The vectors besides biases. */
+export type VectorName = "qNorm" | "kNorm" | "slopes" | "sinks" | "extraKey" | "extraValue";
+
+/** Floats of each vector; 0 where a layer of this configuration has none. */
+export function vectorSizes(config: CheckedConfig): Readonly<Record<VectorName, number>> {
+  const { qkNorm, numHeads, numKvHeads, headDim, valueDim } = config;
+  const gains = (heads: number) => (qkNorm ? (qkNorm.kind === "per-head" ? headDim : heads * headDim) : 0);
+  return {
+    qNorm: gains(numHeads),
+    kNorm: gains(numKvHeads),
+    slopes: numHeads,
+    sinks: numHeads,
+    extraKey: numKvHeads * headDim,
+    extraValue: numKvHeads * valueDim,
+  };
+}

@@ -1,0 +1,66 @@
+// Keys and values on their way between rows in linear memory and the pages of a cache.
+
+import { CACHE_SHAPE_BYTES, type CacheShapePtr, type F32Ptr, storeCacheShape } from "../wasm/abi.ts";
+import type { Kernels } from "../wasm/kernels.ts";
+import { type Layout, pointer } from "../wasm/memory.ts";
+import type { PageShape } from "./page-layout.ts";
+import { type Pages, pageTable } from "./pages.ts";
+
+/** Floats between neighbouring tokens, and between neighbouring heads, of rows of keys and of values. */
+export interface RowStrides {
+  readonly kStride: number;
+  readonly kHeadStride: number;
+  readonly vStride: number;
+  readonly vHeadStride: number;
+}
+
+/** Where the first key and the first value lie. */
+export interface KeyValueRows {
+  readonly k: F32Ptr;
+  readonly v: F32Ptr;
+}
+
+/** Takes room for what `storeRows` writes. */
+export function placeRows(layout: Layout): number {
+  return layout.take(CACHE_SHAPE_BYTES);
+}
+
+/** Describes rows to the kernels below, at an address that `placeRows` took. */
+export function storeRows(
+  { memory }: Kernels,
+  at: number,
+  { numKvHeads, headDim, valueDim }: PageShape,
+  { kStride, kHeadStride, vStride, vHeadStride }: RowStrides,
+): CacheShapePtr {
+  storeCacheShape(memory.view(), at, {
+    ...{ numKvHeads, headDim, valueDim },
+    ...{ kStride, kHeadStride, vStride, vHeadStride },
+  });
+  return pointer.cacheShape(at);
+}
+
+/** Writes `count` rows to the pages of a sequence, the first to `position`. */
+export function appendRows(
+  { table }: Kernels,
+  pages: Pages,
+  batchRow: number,
+  shape: CacheShapePtr,
+  { k, v }: KeyValueRows,
+  position: number,
+  count: number,
+): void {
+  table[pages.layout.kernels.append](pageTable(pages, batchRow), k, v, shape, position, 0, count);
+}
+
+/** Reads `count` rows from the pages of a sequence, the first from `position`, as float32 whatever they are kept in. */
+export function gatherRows(
+  { table }: Kernels,
+  pages: Pages,
+  batchRow: number,
+  shape: CacheShapePtr,
+  { k, v }: KeyValueRows,
+  position: number,
+  count: number,
+): void {
+  table[pages.layout.kernels.gather](k, v, pageTable(pages, batchRow), shape, position, 0, count);
+}

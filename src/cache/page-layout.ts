@@ -1,0 +1,150 @@
+// How the pages of a cache lie in memory. The one owner of the codes of formats, of the arithmetic of bytes, and of which
+// kernels read and write pages.
+
+import { FORMAT_F16, FORMAT_F32, FORMAT_Q4, FORMAT_Q8, PAGE, PANEL, QUAD } from "../../assembly/layout.ts";
+import type { CheckedConfig } from "../attention/config.ts";
+import { aligned } from "../wasm/memory.ts";
+
+/** How a cache keeps numbers: as floats of 32 or 16 bits, or as integers of 8 or 4 bits with a scale a token and head. */
+export type CacheFormat = "f32" | "f16" | "q8" | "q4";
+
+/** One for keys, one for values. */
+export interface CacheFormats {
+  readonly keys: CacheFormat;
+  readonly values: CacheFormat;
+}
+
+/** The formats in the order of their codes in the kernels, which is from more bits to fewer. */
+export const CACHE_FORMATS: readonly CacheFormat[] = ["f32", "f16", "q8", "q4"];
+
+/** The formats of one page as a number: that of its keys in bits 0 and 1, that of its values in bits 2 and 3. */
+export type PageCode = number;
+
+const keyCode = (code: PageCode) => code & 3;
+const valueCode = (code: PageCode) => (code >> 2) & 3;
+
+export function encodeFormats({ keys, values }: CacheFormats): PageCode {
+  return CACHE_FORMATS.indexOf(keys) | (CACHE_FORMATS.indexOf(values) << 2);
+}
+
+export function decodeFormats(code: PageCode): CacheFormats {
+  return { keys: CACHE_FORMATS[keyCode(code)] as CacheFormat, values: CACHE_FORMATS[valueCode(code)] as CacheFormat };
+}
+
+/** An entry of a page table: the page's address, whose low bits are free because pages are aligned, and its code. */
+const CODE_BITS = 15;
+
+export const entryOf = (address: number, code: PageCode): number => address + code;
+export const addressIn = (entry: number): number => (entry & ~CODE_BITS) >>> 0;
+export const codeIn = (entry: number): PageCode => entry & CODE_BITS;
+
+/** The sizes that pages depend on. */
+export type PageShape = Pick<CheckedConfig, "numKvHeads" | "headDim" | "valueDim">;
+
+/** The formats of pages of some age, and for how many pages they hold. */
+export interface Stage {
+  readonly code: PageCode;
+  readonly pages: number;
+}
+
+/** Everything that depends on what pages hold; made once a cache. */
+export interface PageLayout extends PageShape {
+  /** What a page goes through from new to old: one stage where pages keep their format. */
+  readonly stages: readonly Stage[];
+  /** All formats of the stages as an AttentionShape has them: bit f for keys, bit 4 + f for values. */
+  readonly formats: number;
+  readonly kernels: PageKernels;
+}
+
+const FLOAT_KERNELS = {
+  append: "append_f32",
+  gather: "gather_f32",
+  attention: "attention_f32",
+  scores: "scores_f32",
+} as const;
+const FORMAT_KERNELS = {
+  append: "append_pages",
+  gather: "gather_pages",
+  attention: "attention_pages",
+  scores: "scores_pages",
+} as const;
+
+/** The names of the kernels that work on pages: those for float32 alone, or those for any formats. */
+export type PageKernels = typeof FLOAT_KERNELS | typeof FORMAT_KERNELS;
+
+/** Pages of float32 that keep their format. */
+const FLOAT_STAGES: readonly Stage[] = [
+  { code: encodeFormats({ keys: "f32", values: "f32" }), pages: Number.POSITIVE_INFINITY },
+];
+
+export function createPageLayout(
+  { numKvHeads, headDim, valueDim }: PageShape,
+  stages: readonly Stage[] = FLOAT_STAGES,
+): PageLayout {
+  const formats = stages.reduce((bits, { code }) => bits | (1 << keyCode(code)) | (16 << valueCode(code)), 0);
+  return { numKvHeads, headDim, valueDim, stages, formats, kernels: kernelsFor(formats) };
+}
+
+/** The kernels for pages of these formats, bits as in a PageLayout. */
+export function kernelsFor(formats: number): PageKernels {
+  const floats = (1 << FORMAT_F32) | (16 << FORMAT_F32);
+  return (formats & ~floats) === 0 ? FLOAT_KERNELS : FORMAT_KERNELS;
+}
+
+const isInteger = (format: number) => format === FORMAT_Q8 || format === FORMAT_Q4;
+const wholeQuads = (components: number) => QUAD * Math.ceil(components / QUAD);
+const wholePanels = (columns: number) => PANEL * Math.ceil(columns / PANEL);
+
+/** Bytes of the keys, or of the values, of one kv head in a page. */
+function partBytes(format: number, components: number): number {
+  if (!isInteger(format)) return PAGE * components * (format === FORMAT_F32 ? 4 : 2);
+  return (PAGE * wholeQuads(components)) / (format === FORMAT_Q8 ? 1 : 2) + 4 * PAGE;
+}
+
+/** The same for both, in the order in which they lie: whole blocks of 64. */
+function headBytes({ headDim, valueDim }: PageShape, code: PageCode): { keys: number; values: number } {
+  return { keys: partBytes(keyCode(code), headDim), values: partBytes(valueCode(code), wholePanels(valueDim)) };
+}
+
+/** Bytes of a page: the heads one behind the other. */
+export function pageBytes(shape: PageShape, code: PageCode): number {
+  const { keys, values } = headBytes(shape, code);
+  return aligned(shape.numKvHeads * (keys + values));
+}
+
+/** A part of a page that has the same format in two pages: where it lies in each, and its bytes. */
+export interface SharedPart {
+  readonly from: number;
+  readonly to: number;
+  readonly bytes: number;
+}
+
+/** The keys and the values of each head whose format is the same in a page of code `from` and one of code `to`. */
+export function* sharedParts(shape: PageShape, from: PageCode, to: PageCode): Generator<SharedPart, void, void> {
+  const [source, target] = [headBytes(shape, from), headBytes(shape, to)];
+  for (let head = 0; head < shape.numKvHeads; head++) {
+    const [a, b] = [head * (source.keys + source.values), head * (target.keys + target.values)];
+    if (keyCode(from) === keyCode(to)) yield { from: a, to: b, bytes: target.keys };
+    if (valueCode(from) === valueCode(to)) yield { from: a + source.keys, to: b + target.keys, bytes: target.values };
+  }
+}
+
+/**
+ * Bytes of the attention kernel's scratch for pages of these formats, beside what it always takes: `query` for each of its
+ * rows, and `page` for a head of a page.
+ */
+export function formatScratch({
+  headDim,
+  valueDim,
+  formats,
+}: Pick<PageLayout, "headDim" | "valueDim" | "formats">): Record<"query" | "page", number> {
+  const has = (format: number) => (formats & (1 << format)) !== 0;
+  const widened = (shift: number, components: number) => {
+    if (has(shift + FORMAT_F16)) return 4 * PAGE * components;
+    return has(shift + FORMAT_Q4) ? PAGE * wholeQuads(components) : 0;
+  };
+  return {
+    query: has(FORMAT_Q8) || has(FORMAT_Q4) ? 2 * wholeQuads(headDim) : 0,
+    page: widened(0, headDim) + widened(4, wholePanels(valueDim)),
+  };
+}

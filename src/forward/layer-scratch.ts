@@ -1,0 +1,89 @@
+import { PANEL } from "../../assembly/layout.ts";
+import type { CheckedConfig } from "../attention/config.ts";
+import { PROJECTIONS, projectionSizes } from "../attention/layer-sizes.ts";
+import type { LayerFormats } from "../attention/weight-options.ts";
+import { placeRows } from "../cache/append-gather.ts";
+import { panelsOf } from "../linear/formats.ts";
+import { type LinearScratch, placeLinearScratch } from "../linear/linear.ts";
+import { CHUNK_ROWS } from "../util/rows.ts";
+import type { Layout } from "../wasm/memory.ts";
+import { placeSegment, type SegmentNeeds, type SegmentPlaces } from "./attend-segment.ts";
+
+/** The same where the weights stay in a cache close by and are cheap to read again: whole strips, and a megabyte of scratch. */
+const CHUNK_ROWS_NARROW = 108;
+/** Bytes of weights, panels of zeros aside, up to which a layer is narrow. */
+const NARROW_BYTES = 6_000_000;
+
+/** Rows that a pass of `rows` rows works on at a time. */
+export function chunkRows(config: CheckedConfig, rows: number): number {
+  const { dModel, numHeads, valueDim } = config;
+  const bytes = 4 * dModel * (stridesOf(config).qkv + numHeads * valueDim);
+  return Math.min(rows, bytes > NARROW_BYTES ? CHUNK_ROWS : CHUNK_ROWS_NARROW);
+}
+
+/** Floats between the rows of a chunk: of projected queries, keys and values, of heads' outputs, and of outputs. */
+export interface Strides {
+  readonly qkv: number;
+  readonly heads: number;
+  readonly y: number;
+}
+
+/** The strides of a layer; projections come in whole panels. */
+export function stridesOf(config: CheckedConfig): Strides {
+  const { q, k, v, o } = projectionSizes(config);
+  return { qkv: wholePanels(q.n) + wholePanels(k.n) + wholePanels(v.n), heads: o.k, y: wholePanels(o.n) };
+}
+
+function wholePanels(columns: number): number {
+  return panelsOf(columns) * PANEL;
+}
+
+/** Where the parts of a layer's scratch lie. Rows are those of a chunk: only masks and maps grow with the sequence. */
+export interface LayerPlaces {
+  /** [rows, strides.qkv]: the projected queries, keys and values of a token side by side. */
+  readonly q: number;
+  readonly k: number;
+  readonly v: number;
+  /** [rows, strides.heads]. */
+  readonly heads: number;
+  /** [rows, rope.dim / 2] each. */
+  readonly cos: number;
+  readonly sin: number;
+  /** What describes a chunk's keys and values to the kernel that appends them. */
+  readonly keyRows: number;
+  readonly linear: LinearScratch;
+  readonly segment: SegmentPlaces;
+}
+
+/**
+ * Takes what a layer needs for chunks of up to `rows` rows. The caller says where the projected rows and the heads' outputs
+ * lie, since nothing but the layer's input and output is needed at the same time: the input may lie where the heads'
+ * outputs go, and the output where the projected rows were.
+ */
+export function placeLayer(
+  layout: Layout,
+  config: CheckedConfig,
+  formats: LayerFormats,
+  rows: number,
+  segments: readonly SegmentNeeds[],
+  { qkv, heads }: { readonly qkv: number; readonly heads: number },
+): LayerPlaces {
+  const sizes = projectionSizes(config);
+  const half = (config.rope?.dim ?? 0) / 2;
+  const k = qkv + 4 * wholePanels(sizes.q.n);
+  return {
+    q: qkv,
+    k,
+    v: k + 4 * wholePanels(sizes.k.n),
+    heads,
+    cos: layout.floats(rows * half),
+    sin: layout.floats(rows * half),
+    keyRows: placeRows(layout),
+    linear: placeLinearScratch(
+      layout,
+      PROJECTIONS.map((name) => ({ k: sizes[name].k, format: formats[name] })),
+      rows,
+    ),
+    segment: placeSegment(layout, config, segments),
+  };
+}
