@@ -158,11 +158,12 @@ test("a file keeps blocks as U8 and metadata, and gives the tensors and the laye
     using attention = createAttention(kernels, LAYER, weights);
     return { y: attend(attention, x), formats: attention.formats };
   };
+  // 16-bit floats stay in their format and give the bits of the floats they stand for.
   const want = run({ ...blocks, wv: { data: toFloats(blocks.wv), shape: blocks.wv.shape } });
   expect(want.formats).toEqual({ q: "q8", k: "q4", v: "f32", o: "q4" });
   for (const source of [bytes, file, layer]) {
     const got = run(readAttentionWeights(source, "l.", LAYER));
-    expect(got.formats).toEqual(want.formats);
+    expect(got.formats).toEqual({ ...want.formats, v: "f16" });
     expect(firstDifference(got.y, want.y)).toBe(-1);
   }
 });
@@ -177,7 +178,7 @@ test("each shard of an index says of its own tensors what they are", () => {
   expect(readAttentionWeights(file, "l.", LAYER)).toMatchObject({
     wq: { dtype: "Q8_0", shape: [64, 64], bytes: blocks.wq.bytes },
     wk: { dtype: "Q4_0", shape: [32, 64], bytes: blocks.wk.bytes },
-    wv: { data: toFloats(blocks.wv) },
+    wv: { dtype: "F16", shape: blocks.wv.shape, bytes: blocks.wv.bytes },
     wo: { dtype: "Q4_0", shape: [64, 64], bytes: blocks.wo.bytes },
   });
   shards["0.safetensors"] = writeSafetensors({ w: blocks.wv }, { "headwise.quantized": "[]" });
@@ -245,7 +246,7 @@ test("metadata that breaks its form, or does not fit its tensor, is refused with
       'tensor "l.v_proj.weight" expected 2176 bytes of U8 for Q8_0 [32, 64], got 4096 of F16',
     ],
     // Bytes that nothing explains are not weights.
-    [{}, 'tensor "l.o_proj.weight" expected dtype F32, F16, BF16, F64, Q8_0 or Q4_0, got U8'],
+    [{}, 'tensor "l.o_proj.weight" expected dtype F32, F64, F16, BF16, Q8_0 or Q4_0, got U8'],
     [
       { ...notes, [name]: { format: "Q8_0", shape: [128, 32] } },
       `tensor "l.o_proj.weight" expected shape [32, 64] for the 32 inputs of "${name}", got [64, 64]`,

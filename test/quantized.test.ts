@@ -9,11 +9,13 @@ import {
   type Kernels,
   loadKernels,
   type StoredTensor,
+  type WeightTensor,
 } from "../src/entries/core.ts";
 import { loadKernels as loadDefault } from "../src/entries/index.ts";
 import { quantizeReport } from "../src/entries/quantized.ts";
 import { createShardedAttention } from "../src/entries/shards.ts";
 import { loadKernels as loadThreads } from "../src/entries/threads.ts";
+import { quantizeTensor, toFloats } from "../src/entries/weights.ts";
 import type { QuantizedKernels } from "../src/wasm/select-build.ts";
 import { createRandom, floats } from "./kernels/harness.ts";
 import { firstDifference, matrix, quantized, randomWeights, shippedBuilds } from "./layers.ts";
@@ -55,10 +57,8 @@ test("kernels of floats refuse weights of every other format, asked for or store
         code: "NO_QUANTIZED",
         message: `createAttention: ${known(part, format)}`,
       });
-  const bytes = { F16: 2 * 64 * 64, BF16: 2 * 64 * 64, Q8_0: 128 * 34, Q4_0: 128 * 18 };
+  const bytes = { Q8_0: 128 * 34, Q4_0: 128 * 18 };
   for (const [dtype, format] of [
-    ["F16", "f16"],
-    ["BF16", "bf16"],
     ["Q8_0", "q8"],
     ["Q4_0", "q4"],
   ] as const) {
@@ -70,6 +70,18 @@ test("kernels of floats refuse weights of every other format, asked for or store
     // As floats they are welcome.
     createAttention(kernels, config, { ...weights, wk: stored }, { weights: "f32" }).release();
   }
+});
+
+test.each(["F16", "BF16"] as const)("kernels of floats widen stored %s, with the bits of its floats", async (dtype) => {
+  using kernels = await loadKernels({ module: wasmOf("simd") });
+  const stored = quantizeTensor(weights.wk as WeightTensor, dtype);
+  const run = (wk: WeightTensor) => {
+    using attention = createAttention(kernels, config, { ...weights, wk });
+    return { y: attend(attention, x), formats: attention.formats };
+  };
+  const [got, want] = [run(stored), run({ data: toFloats(stored), shape: [64, 64] })];
+  expect(got.formats.k).toBe("f32");
+  expect(got.y).toEqual(want.y);
 });
 
 test("kernels of floats refuse caches and trials of every other format, before anything changes", async () => {

@@ -258,7 +258,7 @@ test("aligned F32 is borrowed, and other dtypes are refused by name", () => {
   const floats = Float32Array.of(1, 2);
   expect(toFloats(stored("F32", new Uint8Array(floats.buffer))).buffer).toBe(floats.buffer);
   expect(refusalOf(() => toFloats({ name: "w", dtype: "I64", shape: [1], bytes: new Uint8Array(8) }))).toBe(
-    'toFloats: tensor "w" expected dtype F32, F16, BF16, F64, Q8_0 or Q4_0, got I64',
+    'toFloats: tensor "w" expected dtype F32, F64, F16, BF16, Q8_0 or Q4_0, got I64',
   );
   expect(() => toFloats(stored("F32", new Uint8Array(8), [3]))).toThrow(
     new RangeError('toFloats: tensor "t" expected 12 bytes for F32 [3], got 8'),

@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import type { AttentionWeights } from "../src/attention/weights.ts";
 import { readSafetensors, readSafetensorsIndex, writeSafetensors } from "../src/files/safetensors/safetensors.ts";
 import { readAttentionWeights, type WeightsConfig } from "../src/models/hf/weights.ts";
+import { type StoredTensor, toFloats } from "../src/tensor/dtypes.ts";
 import type { Tensor } from "../src/tensor/tensor.ts";
 import { HeadwiseError } from "../src/util/errors.ts";
 
@@ -314,11 +315,29 @@ test("Falcon's order of rows is asked for, since its file does not say", () => {
   expect(() => read(gpt2, "", { fused: "grouped" })).toThrow('config.fused expected "qkv" for GPT-2, got "grouped"');
 });
 
-test.each(["F16", "BF16", "F64"] as const)("%s is read as the floats it stands for", (dtype) => {
-  const value = { F16: Uint16Array.of(0x3e00), BF16: Uint16Array.of(0x3fc0), F64: Float64Array.of(1.5) }[dtype];
-  const one = { dtype, shape: [1, 1], bytes: new Uint8Array(value.buffer) } as const;
+test("matrices of F64 are read as floats", () => {
+  const one = { dtype: "F64", shape: [1, 1], bytes: new Uint8Array(Float64Array.of(1.5).buffer) } as const;
   const file = writeSafetensors({ Wq: one, Wk: one, Wv: one, Wo: one });
   expect(readFloats(file).wo.data).toEqual(Float32Array.of(1.5));
+});
+
+test.each([
+  ["F16", Uint16Array.of(0x3e00)],
+  ["BF16", Uint16Array.of(0x3fc0)],
+] as const)("matrices of %s stay as they are stored, vectors become floats", (dtype, value) => {
+  const bytes = new Uint8Array(value.buffer);
+  const [matrix, bias] = [
+    { dtype, shape: [1, 1], bytes },
+    { dtype, shape: [1], bytes },
+  ] as const;
+  const parts = ["q", "k", "v", "o"].flatMap((part) => [
+    [`${part}_proj.weight`, matrix],
+    [`${part}_proj.bias`, bias],
+  ]);
+  const { wo, bo } = readAttentionWeights(writeSafetensors(Object.fromEntries(parts)));
+  expect(wo).toMatchObject({ dtype, shape: [1, 1], bytes });
+  expect(toFloats(wo as StoredTensor)).toEqual(Float32Array.of(1.5));
+  expect(bo).toEqual(Float32Array.of(1.5));
 });
 
 test("a layer is read from an opened file and from an index, of which only its shards are opened", () => {
@@ -495,7 +514,7 @@ test("a wrong prefix or unknown names are answered with what is there", () => {
 test("a dtype that holds no floats is refused by name", () => {
   const whole = { dtype: "I32", shape: [1, 1], bytes: new Uint8Array(4) } as const;
   expect(() => readAttentionWeights(writeSafetensors({ Wq: whole, Wk: whole, Wv: whole, Wo: whole }))).toThrow(
-    'readAttentionWeights: tensor "Wo" expected dtype F32, F16, BF16, F64, Q8_0 or Q4_0, got I32',
+    'readAttentionWeights: tensor "Wo" expected dtype F32, F64, F16, BF16, Q8_0 or Q4_0, got I32',
   );
 });
 

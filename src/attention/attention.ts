@@ -55,7 +55,7 @@ export function createAttention(
   expectKernels(where, kernels);
   const checked = checkConfig(where, config);
   expectFields(where, "options", options, WEIGHT_OPTIONS);
-  const given = checkWeights(where, checked, weights, checkFormats(where, "options.", options));
+  const given = checkWeights(where, checked, weights, checkFormats(where, "options.", options), kernels.quantized);
   expectKnown(where, kernels.quantized, given.formats);
   return packAttention(where, kernels, checked, given);
 }

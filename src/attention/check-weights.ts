@@ -24,12 +24,13 @@ export interface CheckedWeights {
   readonly vectors: Record<VectorName, Float32Array | undefined>;
 }
 
-/** Checks every weight against the configuration; nothing is copied. */
+/** Checks every weight against the configuration, for kernels that know formats besides float32 or not; nothing is copied. */
 export function checkWeights(
   where: string,
   config: CheckedConfig,
   given: AttentionWeights,
   { formats, fast }: CheckedFormats,
+  quantized: boolean,
 ): CheckedWeights {
   expectFields(where, "weights", given, WEIGHT_FIELDS);
   const { layout = "out-in" } = given;
@@ -73,7 +74,7 @@ export function checkWeights(
   return {
     ...{ layout, fast },
     linears,
-    formats: fillFormats(formats, (name) => formatOf(linears[name].w)),
+    formats: fillFormats(formats, (name) => formatOf(linears[name].w, quantized)),
     vectors: {
       qNorm: gain("qNorm"),
       kNorm: gain("kNorm"),

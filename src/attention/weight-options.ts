@@ -10,8 +10,9 @@ export interface WeightOptions {
   /**
    * "f32", "f16", "bf16", "q8" (int8, a scale for each 32 inputs of an output), "q8-row" (int8, a scale for each output),
    * "q4" (4 bits, a scale for each 32 inputs), for all matrices or for each by itself. Default what a matrix is stored as:
-   * a `Tensor` is "f32", a stored tensor of F16 "f16", of BF16 "bf16", of Q8_0 "q8", of Q4_0 "q4". Other than that, weights
-   * are rounded to the nearest that the format has, which for "f16" is an infinity beyond 65504.
+   * a `Tensor` is "f32", a stored tensor of F16 "f16", of BF16 "bf16", of Q8_0 "q8", of Q4_0 "q4"; without `quantized`
+   * kernels 16-bit floats are widened to "f32", which gives the same bits. Where another format is asked for, weights are
+   * rounded to the nearest that it has, which for "f16" is an infinity beyond 65504.
    */
   readonly weights?: WeightFormat | Partial<LayerFormats>;
   /**

@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { basename } from "node:path";
-import type { CacheFormat } from "../cache/page-layout.ts";
+import { CACHE_FORMATS } from "../cache/page-layout.ts";
 import { createNoise } from "../diagnostics/random.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import { createFloats } from "../tensor/tensor.ts";
@@ -48,7 +48,6 @@ const OPTIONS = {
 
 const MOST_TOKENS = 2 ** 20;
 const DECODED = 32;
-const CACHE_FORMATS: readonly CacheFormat[] = ["f32", "f16", "q8", "q4"];
 
 /** `headwise run`. */
 export async function run(args: string[]): Promise<void> {

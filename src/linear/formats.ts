@@ -1,6 +1,5 @@
 import { BLOCK, F16_SCRATCH, LINEAR_SCRATCH, PANEL } from "../../assembly/layout.ts";
-import type { StoredTensor } from "../tensor/dtypes.ts";
-import type { MATRIX_DTYPES } from "../tensor/matrix.ts";
+import type { FloatDtype, StoredTensor } from "../tensor/dtypes.ts";
 
 /**
  * How a packed matrix keeps its weights: as float32; as 16-bit floats, widened in the kernel; as int8 with a scale for each
@@ -11,14 +10,18 @@ export type WeightFormat = "f32" | "f16" | "bf16" | "q8" | "q8-row" | "q4";
 /** Every weight format, the most exact first. */
 export const WEIGHT_FORMATS: readonly WeightFormat[] = ["f32", "f16", "bf16", "q8", "q8-row", "q4"];
 
-/** The formats that weights of each dtype keep unless another is asked for. */
-const STORED_FORMATS: Readonly<Record<(typeof MATRIX_DTYPES)[number], WeightFormat>> = {
+/** The formats that hold each dtype without loss, but for F64. */
+const STORED_FORMATS: Readonly<Record<FloatDtype, WeightFormat>> = {
   ...{ F32: "f32", F64: "f32", F16: "f16", BF16: "bf16", Q8_0: "q8", Q4_0: "q4" },
 };
 
-/** The format that has a matrix as it is stored, or as float32 where no format does. */
-export function formatOf({ dtype }: StoredTensor): WeightFormat {
-  return STORED_FORMATS[dtype as (typeof MATRIX_DTYPES)[number]];
+/**
+ * The format of a matrix where none is asked for: as it is stored, where the kernels know that. Those of float32 alone get
+ * 16-bit floats widened, which changes no product; blocks of integers would take four to seven times their bytes.
+ */
+export function formatOf({ dtype }: StoredTensor, quantized: boolean): WeightFormat {
+  const format = STORED_FORMATS[dtype as FloatDtype];
+  return quantized || isInteger(format) ? format : "f32";
 }
 
 /** Whether the weights are integers, so that the activations they meet become integers too. */

@@ -72,8 +72,9 @@ export async function createSharded(
   const where = "createShardedAttention";
   const checked = checkConfig(where, config);
   const { requested, choice, createWorker } = checkOptions(where, options);
-  const given = checkWeights(where, checked, weights, checkFormats(where, "options.", options));
-  expectKnown(where, choice.quantized !== undefined, given.formats);
+  const quantized = choice.quantized !== undefined;
+  const given = checkWeights(where, checked, weights, checkFormats(where, "options.", options), quantized);
+  expectKnown(where, quantized, given.formats);
   const { instance, reason } = await startChosen(builds, choice);
   const start = async (count: number, create: (() => ThreadWorker) | undefined) => {
     const shares = sharesOf(checked, count);

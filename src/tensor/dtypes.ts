@@ -63,8 +63,12 @@ export function shapeText(shape: readonly number[]): string {
   return `[${shape.slice(0, 8).join(", ")}${shape.length > 8 ? ", …" : ""}]`;
 }
 
-/** What `toFloats` reads. */
-const READABLE = ["F32", "F16", "BF16", "F64", "Q8_0", "Q4_0"] as const;
+/** The dtypes that stand for numbers of float32 or fewer bits, and F64: those of weight matrices, which `toFloats` reads. */
+export const FLOAT_DTYPES = ["F32", "F64", "F16", "BF16", "Q8_0", "Q4_0"] as const;
+export type FloatDtype = (typeof FLOAT_DTYPES)[number];
+
+/** The same in words. */
+export const FLOAT_DTYPE_RULE: string = `dtype ${FLOAT_DTYPES.slice(0, -1).join(", ")} or ${FLOAT_DTYPES.at(-1)}`;
 
 /**
  * The elements of a stored tensor as float32. F16, BF16, Q8_0 and Q4_0 widen exactly, F64 rounds to nearest. F32 that
@@ -81,11 +85,11 @@ export function toFloats(tensor: StoredTensor, where = "toFloats"): Float32Array
   if (!Array.isArray(shape)) throw new TypeError(`${where}: tensor.shape expected an array, got ${describe(shape)}`);
   for (const length of shape as readonly number[]) expectInt(where, "tensor.shape", length, 0);
   const size = shape.reduce((product, length) => product * length, 1);
-  const known = READABLE.find((each) => each === dtype);
+  const known = FLOAT_DTYPES.find((each) => each === dtype);
   if (known === undefined)
     throw new HeadwiseError(
       "BAD_FILE",
-      `${where}: tensor ${describe(name)} expected dtype F32, F16, BF16, F64, Q8_0 or Q4_0, ` +
+      `${where}: tensor ${describe(name)} expected ${FLOAT_DTYPE_RULE}, ` +
         `got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
     );
   if (!ArrayBuffer.isView(bytes) || Object.prototype.toString.call(bytes) !== "[object Uint8Array]")

@@ -1,6 +1,14 @@
 import { BLOCK } from "../../assembly/layout.ts";
 import { describe, expectInt } from "../util/errors.ts";
-import { bitsEach, isBlockDtype, type StoredTensor, shapeText, toFloats } from "./dtypes.ts";
+import {
+  bitsEach,
+  FLOAT_DTYPE_RULE,
+  FLOAT_DTYPES,
+  isBlockDtype,
+  type StoredTensor,
+  shapeText,
+  toFloats,
+} from "./dtypes.ts";
 import { expectTensor, type Tensor } from "./tensor.ts";
 
 /** A weight matrix: floats, or as a file stores it (F32, F64, F16, BF16, Q8_0 or Q4_0). */
@@ -9,9 +17,6 @@ export type WeightTensor = Tensor | StoredTensor;
 /** How a weight matrix of n outputs and k inputs lies in memory: [n, k] or [k, n], row-major. */
 export type MatrixLayout = "out-in" | "in-out";
 
-/** The dtypes that weight matrices may have. */
-export const MATRIX_DTYPES = ["F32", "F64", "F16", "BF16", "Q8_0", "Q4_0"] as const;
-
 /** Throws unless `value` is a weight matrix that may lie so. Returns it as it would lie in a file; nothing is copied. */
 export function expectMatrix(where: string, name: string, value: unknown, layout: MatrixLayout): StoredTensor {
   if (value === null || typeof value !== "object" || !("dtype" in value)) {
@@ -19,10 +24,9 @@ export function expectMatrix(where: string, name: string, value: unknown, layout
     return { name, dtype: "F32", shape, bytes: new Uint8Array(data.buffer, data.byteOffset, data.byteLength) };
   }
   const { dtype, shape, bytes } = value as StoredTensor;
-  if (!MATRIX_DTYPES.some((each) => each === dtype))
+  if (!FLOAT_DTYPES.some((each) => each === dtype))
     throw new RangeError(
-      `${where}: ${name} expected dtype ${MATRIX_DTYPES.slice(0, -1).join(", ")} or ${MATRIX_DTYPES.at(-1)}, ` +
-        `got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
+      `${where}: ${name} expected ${FLOAT_DTYPE_RULE}, ` + `got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
     );
   if (!Array.isArray(shape)) throw new TypeError(`${where}: ${name}.shape expected an array, got ${describe(shape)}`);
   for (const [axis, length] of shape.entries()) expectInt(where, `${name}.shape[${axis}]`, length, 0);

@@ -1,6 +1,6 @@
 import { quantizedIn } from "../../files/safetensors/quantization.ts";
 import type { SafetensorsFile } from "../../files/safetensors/safetensors.ts";
-import { isBlockDtype, shapeText, toFloats } from "../../tensor/dtypes.ts";
+import { isBlockDtype, type StoredTensor, shapeText, toFloats } from "../../tensor/dtypes.ts";
 import type { WeightTensor } from "../../tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
 import { type Extra, type Family, findFamily, type Part } from "./tensor-names.ts";
@@ -24,6 +24,9 @@ export interface Parts {
   /** Throws: the matrix should have had so many outputs and inputs, and why. */
   refuse(matrix: Matrix, outputs: number, inputs: number, because: string): never;
 }
+
+/** Whether a tensor stays as it is stored, in 16 bits an element. */
+const isHalf = ({ dtype }: StoredTensor) => dtype === "F16" || dtype === "BF16";
 
 /** Finds the layer below a prefix. Its biases are there together or not at all, as its family has them. */
 export function openParts(where: string, file: SafetensorsFile, prefix: string): Parts {
@@ -78,7 +81,7 @@ export function openParts(where: string, file: SafetensorsFile, prefix: string):
         name,
         outputs,
         inputs,
-        tensor: inBlocks ? tensor : { data: toFloats(tensor, where), shape: [rows, columns] },
+        tensor: inBlocks || isHalf(tensor) ? tensor : { data: toFloats(tensor, where), shape: [rows, columns] },
       };
     },
     bias: (part, length) => vector(biases[part], `[${length}]`, (n) => n === length),

@@ -18,8 +18,9 @@ const WHERE = "readAttentionWeights";
 /**
  * Reads the weights of one attention layer from a safetensors file, by the names and layouts of PyTorch's
  * nn.MultiheadAttention, Llama, Mistral, Qwen, Gemma, OLMo, gpt-oss, Phi-3, GPT-2, GPT-NeoX, Falcon, T5, BERT, ViT,
- * Whisper, BART and CLIP, and by W_q, W_k, W_v, W_o and their like. F16, BF16 and F64 become float32; F32 is borrowed
- * from the file where it lies aligned; what `quantizeTensor` and `writeSafetensors` made stays as it is. A relative position bias (T5) is not a weight of the layer: pass it as `bias`.
+ * Whisper, BART and CLIP, and by W_q, W_k, W_v, W_o and their like. Matrices of F16, BF16
+ * and what `quantizeTensor` made stay as they are stored (`toFloats` widens them), F64 becomes float32, and F32 is borrowed
+ * from the file where it lies aligned. Vectors are floats. A relative position bias (T5) is not a weight of the layer: pass it as `bias`.
  * @param prefix What comes before the layer's own names, e.g. "model.layers.0.self_attn." (the last dot may be left
  * out).
  * @param config Shapes are compared with it as far as it is given. Falcon and GPT-NeoX need `numHeads` and `fused`
