@@ -8,8 +8,8 @@ import { checkFormat } from "../cache/formats.ts";
 import { createPageLayout } from "../cache/page-layout.ts";
 import { pagesBytes } from "../cache/pages.ts";
 import { columnsOf, segmentNeeds, workFloats } from "../forward/attend-segment.ts";
-import { placePass } from "../forward/forward.ts";
 import { chunkRows } from "../forward/layer-scratch.ts";
+import { placePass } from "../forward/pass.ts";
 import { describe, expectFields, expectFlag, expectInt } from "../util/errors.ts";
 import { aligned } from "../wasm/memory.ts";
 

@@ -1,32 +1,29 @@
-// A pass: the rows of all calls, copied into scratch a chunk at a time, run through the layer, and copied out.
+// The forward pass of a layer over any number of calls, and what it costs.
 
 import { type Attention, widthOf } from "../attention/attention.ts";
-import type { CheckedConfig } from "../attention/config.ts";
 import { PROJECTIONS } from "../attention/layer-sizes.ts";
-import type { LayerFormats } from "../attention/weight-options.ts";
 import { restorePages } from "../cache/aging.ts";
 import { createPageLayout } from "../cache/page-layout.ts";
 import { allocatePages } from "../cache/pages.ts";
-import { linearFlops, type Rows } from "../linear/linear.ts";
+import { linearFlops } from "../linear/linear.ts";
 import { createFloats } from "../tensor/tensor.ts";
-import { chunksOf, type RowRun, runsOf } from "../util/rows.ts";
+import { chunksOf } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { NULL } from "../wasm/abi.ts";
-import { Layout, pointer } from "../wasm/memory.ts";
-import { callShape, columnsOf, type SegmentNeeds, segmentFlops, segmentNeeds, workFloats } from "./attend-segment.ts";
+import { type CallShape, callShape, columnsOf, segmentFlops, segmentNeeds, workFloats } from "./attend-segment.ts";
 import type { AttendCall } from "./call.ts";
-import { chunkRows, type LayerPlaces, placeLayer, stridesOf } from "./layer-scratch.ts";
+import { chunkRows, stridesOf } from "./layer-scratch.ts";
+import { segmentsOf } from "./layer-steps.ts";
 import {
-  appendKeys,
-  attendQueries,
-  type LayerCall,
-  type LayerWork,
-  projectRows,
-  type Runs,
-  rowsIn,
-  runAttention,
-  segmentsOf,
-} from "./layer-steps.ts";
+  appendChunk,
+  attendCausalChunk,
+  attendChunk,
+  keyRows,
+  type Pass,
+  type PassCall,
+  placePass,
+  queryRows,
+} from "./pass.ts";
 
 /** How a pass is made. */
 export interface PassOptions {
@@ -39,45 +36,6 @@ export interface PassOptions {
   /** Take a block instead of the scratch that all calls share, because others may run between the steps. */
   readonly ownScratch?: boolean;
 }
-
-/** Where the parts of a pass lie in its scratch. */
-export interface PassPlaces {
-  /** [rows, dModel, kdim or vdim]; later the heads' outputs. */
-  readonly x: number;
-  /** The projected rows; later the outputs, in whole panels. */
-  readonly y: number;
-  readonly layer: LayerPlaces;
-}
-
-/** Scratch of a pass of which every chunk has up to `rows` rows. */
-export function placePass(
-  config: CheckedConfig,
-  formats: LayerFormats,
-  rows: number,
-  segments: readonly SegmentNeeds[],
-): { places: PassPlaces; bytes: number } {
-  const layout = new Layout();
-  const stride = stridesOf(config);
-  const x = layout.floats(rows * Math.max(config.dModel, config.kdim, config.vdim, stride.heads));
-  const y = layout.floats(rows * Math.max(stride.qkv, stride.y));
-  const layer = placeLayer(layout, config, formats, rows, segments, { qkv: y, heads: x });
-  return { places: { x, y, layer }, bytes: layout.bytes };
-}
-
-/** A call of a pass, and where its outputs go. */
-interface PassCall extends LayerCall {
-  readonly call: AttendCall;
-  readonly y: Float32Array;
-}
-
-interface Pass {
-  readonly calls: readonly PassCall[];
-  readonly places: PassPlaces;
-  readonly work: LayerWork;
-}
-
-const queryRows = ({ batch, qLen }: AttendCall) => batch * qLen;
-const keyRows = ({ batch, newKeys }: AttendCall) => batch * newKeys;
 
 /**
  * Appends the keys of all calls, attends, projects: `ys`, one a call; `maps` is empty unless asked for. The projections of
@@ -158,7 +116,7 @@ export function passFlops(attention: Attention, call: AttendCall, stepFlops: num
   return flops;
 }
 
-function layerShape({ config, layer }: Attention) {
+function layerShape({ config, layer }: Attention): CallShape {
   const { headDim, valueDim, addZeroAttn } = config;
   const { slopes, sinks, extraKey, extraValue } = layer;
   const stride = stridesOf(config);
@@ -179,76 +137,4 @@ function isSelf({ x, keys, values, newKeys, qLen, positions, keyPositions }: Att
 function agesInStep({ config }: Attention, call: AttendCall): boolean {
   if (!call.cache?.pages.aging || !config.causal || !isSelf(call)) return false;
   return call.placements.every(({ position }) => position === call.past);
-}
-
-/** Both of the below: x is read once and projected in one go. */
-function* attendCausalChunk(pass: Pass, begin: number, end: number): Steps {
-  const runs = runsOf(pass.calls, ({ call }) => queryRows(call), begin, end);
-  const x = copyIn(pass, runs, ({ x }) => x, pass.work.attention.config.dModel);
-  const out = outputOf(pass);
-  yield* runAttention(pass.work, runs, { x, out });
-  for (const run of runs) copyOut(pass, out, run);
-}
-
-/** Projects rows begin..end of all keys and values and appends them. */
-function* appendChunk(pass: Pass, begin: number, end: number): Steps {
-  const { work, calls } = pass;
-  const { config, layer } = work.attention;
-  const { k, v, kv } = layer.products;
-  const runs = runsOf(calls, ({ call }) => keyRows(call), begin, end);
-  const keys = copyIn(pass, runs, (call) => call.keys, config.kdim);
-  if (kv && runs.every(({ of }) => of.call.keys === of.call.values)) yield* projectRows(work, kv, keys, end - begin);
-  else {
-    yield* projectRows(work, k, keys, end - begin);
-    const values = copyIn(pass, runs, (call) => call.values, config.vdim);
-    yield* projectRows(work, v, values, end - begin);
-  }
-  appendKeys(work, runs);
-}
-
-/** Projects rows begin..end of all queries, attends, and projects the heads' outputs into the ys. */
-function* attendChunk(pass: Pass, begin: number, end: number): Steps {
-  const { work, calls } = pass;
-  const { config, layer } = work.attention;
-  const runs = runsOf(calls, ({ call }) => queryRows(call), begin, end);
-  const x = copyIn(pass, runs, ({ x }) => x, config.dModel);
-  yield* projectRows(work, layer.products.q, x, rowsIn(runs));
-  const out = outputOf(pass);
-  yield* attendQueries(work, runs, out);
-  for (const run of runs) copyOut(pass, out, run);
-}
-
-/** Copies the runs' rows of `width` floats to the chunk's x. */
-function copyIn(
-  { places, work: { attention, base } }: Pass,
-  runs: Runs<PassCall>,
-  from: (call: AttendCall) => Float32Array,
-  width: number,
-): Rows {
-  const x = base + places.x;
-  for (const { of, begin, end, at } of runs)
-    attention.kernels.memory
-      .f32(x + 4 * at * width, (end - begin) * width)
-      .set(from(of.call).subarray(begin * width, end * width));
-  return { at: pointer.f32(x), stride: width };
-}
-
-/** Where the chunk's outputs are: those of the output projection, or of the heads where the layer has none. */
-function outputOf({ places, work: { attention, base } }: Pass): Rows {
-  const stride = stridesOf(attention.config);
-  return attention.layer.linears.o
-    ? { at: pointer.f32(base + places.y), stride: stride.y }
-    : { at: pointer.f32(base + places.layer.heads), stride: stride.heads };
-}
-
-/** Copies a run of the chunk's outputs to where the call wants them. */
-function copyOut({ work: { attention } }: Pass, out: Rows, { of, begin, end, at }: RowRun<PassCall>): void {
-  const width = widthOf(attention);
-  const from = attention.kernels.memory.f32(out.at + 4 * at * out.stride, (end - begin) * out.stride);
-  if (out.stride === width) of.y.set(from, begin * width);
-  else
-    for (let r = begin; r < end; r++) {
-      const row = (r - begin) * out.stride;
-      of.y.set(from.subarray(row, row + width), r * width);
-    }
 }

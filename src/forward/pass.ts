@@ -1,0 +1,135 @@
+// One chunk of a pass: rows of all its calls, copied into scratch, run through the layer, and copied out.
+
+import { widthOf } from "../attention/attention.ts";
+import type { CheckedConfig } from "../attention/config.ts";
+import type { LayerFormats } from "../attention/weight-options.ts";
+import type { Rows } from "../linear/linear.ts";
+import { type RowRun, runsOf } from "../util/rows.ts";
+import type { Steps } from "../util/steps.ts";
+import { Layout, pointer } from "../wasm/memory.ts";
+import type { SegmentNeeds } from "./attend-segment.ts";
+import type { AttendCall } from "./call.ts";
+import { type LayerPlaces, placeLayer, stridesOf } from "./layer-scratch.ts";
+import {
+  appendKeys,
+  attendQueries,
+  type LayerCall,
+  type LayerWork,
+  projectRows,
+  type Runs,
+  rowsIn,
+  runAttention,
+} from "./layer-steps.ts";
+
+/** Where the parts of a pass lie in its scratch. */
+export interface PassPlaces {
+  /** [rows, dModel, kdim or vdim]; later the heads' outputs. */
+  readonly x: number;
+  /** The projected rows; later the outputs, in whole panels. */
+  readonly y: number;
+  readonly layer: LayerPlaces;
+}
+
+/** Scratch of a pass of which every chunk has up to `rows` rows. */
+export function placePass(
+  config: CheckedConfig,
+  formats: LayerFormats,
+  rows: number,
+  segments: readonly SegmentNeeds[],
+): { places: PassPlaces; bytes: number } {
+  const layout = new Layout();
+  const stride = stridesOf(config);
+  const x = layout.floats(rows * Math.max(config.dModel, config.kdim, config.vdim, stride.heads));
+  const y = layout.floats(rows * Math.max(stride.qkv, stride.y));
+  const layer = placeLayer(layout, config, formats, rows, segments, { qkv: y, heads: x });
+  return { places: { x, y, layer }, bytes: layout.bytes };
+}
+
+/** A call of a pass, and where its outputs go. */
+export interface PassCall extends LayerCall {
+  readonly call: AttendCall;
+  readonly y: Float32Array;
+}
+
+/** Calls at work on one block of scratch. */
+export interface Pass {
+  readonly calls: readonly PassCall[];
+  readonly places: PassPlaces;
+  readonly work: LayerWork;
+}
+
+/** Rows of a call that are queries, and rows that become keys. */
+export const queryRows = ({ batch, qLen }: AttendCall): number => batch * qLen;
+export const keyRows = ({ batch, newKeys }: AttendCall): number => batch * newKeys;
+
+/** Appends rows begin..end and attends with them, where keys and queries come from the same rows. */
+export function* attendCausalChunk(pass: Pass, begin: number, end: number): Steps {
+  const runs = runsOf(pass.calls, ({ call }) => queryRows(call), begin, end);
+  const x = copyIn(pass, runs, ({ x }) => x, pass.work.attention.config.dModel);
+  const out = outputOf(pass);
+  yield* runAttention(pass.work, runs, { x, out });
+  for (const run of runs) copyOut(pass, out, run);
+}
+
+/** Projects rows begin..end of all keys and values and appends them. */
+export function* appendChunk(pass: Pass, begin: number, end: number): Steps {
+  const { work, calls } = pass;
+  const { config, layer } = work.attention;
+  const { k, v, kv } = layer.products;
+  const runs = runsOf(calls, ({ call }) => keyRows(call), begin, end);
+  const keys = copyIn(pass, runs, (call) => call.keys, config.kdim);
+  if (kv && runs.every(({ of }) => of.call.keys === of.call.values)) yield* projectRows(work, kv, keys, end - begin);
+  else {
+    yield* projectRows(work, k, keys, end - begin);
+    const values = copyIn(pass, runs, (call) => call.values, config.vdim);
+    yield* projectRows(work, v, values, end - begin);
+  }
+  appendKeys(work, runs);
+}
+
+/** Projects rows begin..end of all queries, attends, and projects the heads' outputs into the ys. */
+export function* attendChunk(pass: Pass, begin: number, end: number): Steps {
+  const { work, calls } = pass;
+  const { config, layer } = work.attention;
+  const runs = runsOf(calls, ({ call }) => queryRows(call), begin, end);
+  const x = copyIn(pass, runs, ({ x }) => x, config.dModel);
+  yield* projectRows(work, layer.products.q, x, rowsIn(runs));
+  const out = outputOf(pass);
+  yield* attendQueries(work, runs, out);
+  for (const run of runs) copyOut(pass, out, run);
+}
+
+/** Copies the runs' rows of `width` floats to the chunk's x. */
+function copyIn(
+  { places, work: { attention, base } }: Pass,
+  runs: Runs<PassCall>,
+  from: (call: AttendCall) => Float32Array,
+  width: number,
+): Rows {
+  const x = base + places.x;
+  for (const { of, begin, end, at } of runs)
+    attention.kernels.memory
+      .f32(x + 4 * at * width, (end - begin) * width)
+      .set(from(of.call).subarray(begin * width, end * width));
+  return { at: pointer.f32(x), stride: width };
+}
+
+/** Where the chunk's outputs are: those of the output projection, or of the heads where the layer has none. */
+function outputOf({ places, work: { attention, base } }: Pass): Rows {
+  const stride = stridesOf(attention.config);
+  return attention.layer.linears.o
+    ? { at: pointer.f32(base + places.y), stride: stride.y }
+    : { at: pointer.f32(base + places.layer.heads), stride: stride.heads };
+}
+
+/** Copies a run of the chunk's outputs to where the call wants them. */
+function copyOut({ work: { attention } }: Pass, out: Rows, { of, begin, end, at }: RowRun<PassCall>): void {
+  const width = widthOf(attention);
+  const from = attention.kernels.memory.f32(out.at + 4 * at * out.stride, (end - begin) * out.stride);
+  if (out.stride === width) of.y.set(from, begin * width);
+  else
+    for (let r = begin; r < end; r++) {
+      const row = (r - begin) * out.stride;
+      of.y.set(from.subarray(row, row + width), r * width);
+    }
+}
