@@ -3,9 +3,8 @@ import { restorePages } from "../cache/aging.ts";
 import { type AttendOptions, checkAttend, commit, expectAttention } from "../forward/call.ts";
 import { forward, passFlops } from "../forward/forward.ts";
 import { othersTurn } from "../platform/event-loop.ts";
-import { describe, expectFinite, expectRecord } from "../util/errors.ts";
+import { describe, expectFinite, expectRecord, expectSignal } from "../util/errors.ts";
 import { expectAlive } from "../util/lifetime.ts";
-import { expectSignal } from "../util/signal.ts";
 
 /** What `attendAsync` may be told besides what `attend` may. */
 export interface AttendAsyncOptions extends AttendOptions {

@@ -1,5 +1,5 @@
 import { expectTensor, sizeOf, type Tensor } from "../tensor/tensor.ts";
-import { describe, expectRecord } from "../util/errors.ts";
+import { describe, expectRecord, tagOf } from "../util/errors.ts";
 
 /**
  * Booleans of rank 1 to 4, broadcast from the right to [batch, numHeads, qLen, kvLen]. A last dimension shorter than
@@ -72,7 +72,7 @@ function checkBooleans(where: string, name: string, mask: Mask): ArrayLike<numbe
   expectRecord(where, name, mask);
   const { data, shape } = mask;
   // By its tag, so that a Uint8Array of another realm passes too.
-  const isBytes = ArrayBuffer.isView(data) && Object.prototype.toString.call(data) === "[object Uint8Array]";
+  const isBytes = ArrayBuffer.isView(data) && tagOf(data) === "Uint8Array";
   if (!isBytes && !Array.isArray(data))
     throw new TypeError(`${where}: ${name}.data expected Uint8Array or an array of booleans, got ${describe(data)}`);
   const size = sizeOf(where, name, shape);

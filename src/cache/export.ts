@@ -1,5 +1,5 @@
 import { PAGE } from "../../assembly/layout.ts";
-import { describe, expectFields, expectInt, showBytes, tagOf } from "../util/errors.ts";
+import { describe, expectFields, expectInt, expectUint8Array, showBytes } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
@@ -154,8 +154,7 @@ function checkPage(where: string, cache: Cache, index: number, code: PageCode, p
   expectFields(where, name, page, ["index", "bytes"]);
   const { bytes, index: given } = page;
   if (given !== index) throw new RangeError(`${where}: ${name}.index expected ${index}, got ${describe(given)}`);
-  if (tagOf(bytes) !== "Uint8Array")
-    throw new TypeError(`${where}: ${name}.bytes expected Uint8Array, got ${describe(bytes)}`);
+  expectUint8Array(where, `${name}.bytes`, bytes);
   const header = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const word = (i: number) => header.getUint32(4 * i, true);
   if (bytes.length < HEADER_BYTES || word(0) !== MAGIC || word(1) !== VERSION) {

@@ -4,13 +4,14 @@ import type { AttentionConfig } from "../attention/config.ts";
 import type { AttentionWeights } from "../attention/weights.ts";
 import { type ByteSource, fileSource, readRange } from "../files/byte-source.ts";
 import { openGguf } from "../files/gguf/gguf.ts";
-import { openSafetensors, parseJson } from "../files/safetensors/safetensors.ts";
+import { openSafetensors } from "../files/safetensors/safetensors.ts";
 import { readGgufLayer } from "../models/gguf/layer.ts";
 import { fromHfConfig } from "../models/hf/config.ts";
 import { FAMILIES, findFamily } from "../models/hf/tensor-names.ts";
 import { readAttentionWeights } from "../models/hf/weights.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
+import { parseJson } from "../util/json.ts";
 import { aboutFile, openFile, readText } from "./args.ts";
 
 /** A layer as a file has it. */

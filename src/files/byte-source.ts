@@ -1,4 +1,4 @@
-import { describe, expectInt, HeadwiseError } from "../util/errors.ts";
+import { describe, expectBytes, expectInt, HeadwiseError, tagOf } from "../util/errors.ts";
 
 /**
  * Bytes that are read where they are needed, so that a file may be larger than memory. `blobSource`, `fileSource` and
@@ -90,13 +90,9 @@ export async function fileSource(file: ReadableFile): Promise<ByteSource> {
 
 /** Whatever a file can be opened from, as a source. */
 export function toSource(where: string, source: BytesOrSource): ByteSource {
-  const kind = Object.prototype.toString.call(source);
-  if (kind === "[object ArrayBuffer]" || kind === "[object SharedArrayBuffer]" || kind === "[object Uint8Array]") {
-    const { buffer, byteOffset, byteLength } = ArrayBuffer.isView(source)
-      ? source
-      : new Uint8Array(source as ArrayBuffer);
-    const bytes = new Uint8Array(buffer, byteOffset, byteLength);
-    return { size: byteLength, read: async (offset, length) => bytes.subarray(offset, offset + length) };
+  if (["ArrayBuffer", "SharedArrayBuffer", "Uint8Array"].includes(tagOf(source))) {
+    const bytes = expectBytes(where, "source", source);
+    return { size: bytes.length, read: async (offset, length) => bytes.subarray(offset, offset + length) };
   }
   if (isBlob(source)) return blobSource(source);
   const { size, read } = Object(source) as Partial<ByteSource>;
@@ -111,7 +107,7 @@ export function toSource(where: string, source: BytesOrSource): ByteSource {
 }
 
 function isBlob(value: unknown): value is Blob {
-  return ["[object Blob]", "[object File]"].includes(Object.prototype.toString.call(value));
+  return ["Blob", "File"].includes(tagOf(value));
 }
 
 /** Reads [offset, offset + length) in one piece of memory; throws BAD_FILE where the source gives less. */
@@ -137,7 +133,7 @@ async function readPiece(where: string, source: ByteSource, offset: number, leng
     if (cause instanceof HeadwiseError) throw cause;
     throw new HeadwiseError("BAD_FILE", `${rule}, got ${String(cause)}`, { cause });
   }
-  if (!ArrayBuffer.isView(bytes) || Object.prototype.toString.call(bytes) !== "[object Uint8Array]")
+  if (!ArrayBuffer.isView(bytes) || tagOf(bytes) !== "Uint8Array")
     throw new TypeError(`${where}: source.read expected to give Uint8Array, got ${describe(bytes)}`);
   if (bytes.byteLength !== length) throw new HeadwiseError("BAD_FILE", `${rule}, got ${bytes.byteLength}`);
   return bytes as Uint8Array;

@@ -1,4 +1,4 @@
-import { describe, expectFields } from "../util/errors.ts";
+import { describe, expectFields, tagOf } from "../util/errors.ts";
 import type { ByteSource } from "./byte-source.ts";
 import { createHttpSource, type RangeFetch } from "./http-source.ts";
 
@@ -27,7 +27,7 @@ export interface UrlSourceOptions {
  */
 export async function urlSource(url: string | URL, options: UrlSourceOptions = {}): Promise<ByteSource> {
   const where = "urlSource";
-  if (typeof url !== "string" && Object.prototype.toString.call(url) !== "[object URL]")
+  if (typeof url !== "string" && tagOf(url) !== "URL")
     throw new TypeError(`${where}: url expected a string or a URL, got ${describe(url)}`);
   expectFields(where, "options", options, ["fetch"]);
   const { fetch: request = (to, init) => fetch(to, init) } = options;

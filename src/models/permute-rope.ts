@@ -1,7 +1,7 @@
 import { PAIRINGS, type RopeConfig } from "../attention/rope.ts";
 import { BLOCKS, bitsEach, isBlockDtype, isDtype, type StoredTensor } from "../tensor/dtypes.ts";
 import { expectTensor, sizeOf, type Tensor } from "../tensor/tensor.ts";
-import { describe, expectInt, expectOneOf } from "../util/errors.ts";
+import { describe, expectInt, expectOneOf, expectUint8Array } from "../util/errors.ts";
 
 const WHERE = "permuteRope";
 
@@ -68,8 +68,7 @@ function expectRows(weight: StoredTensor): StoredTensor {
     throw new RangeError(
       `${WHERE}: weight expected rank ${isBlockDtype(dtype) ? "2" : "1 or 2"} for ${dtype}, got shape [${shape.join(", ")}]`,
     );
-  if (!ArrayBuffer.isView(bytes) || Object.prototype.toString.call(bytes) !== "[object Uint8Array]")
-    throw new TypeError(`${WHERE}: weight.bytes expected Uint8Array, got ${describe(bytes)}`);
+  expectUint8Array(WHERE, "weight.bytes", bytes);
   const wanted = (size * bitsEach(dtype)) / 8;
   const row = ((shape[1] ?? 1) * bitsEach(dtype)) / 8;
   if (bytes.length !== wanted || !Number.isInteger(row) || (isBlockDtype(dtype) && row % BLOCKS[dtype].bytes !== 0))

@@ -8,6 +8,7 @@ import type { AttendOptions, CheckedCall } from "../forward/call.ts";
 import { panelsOf } from "../linear/formats.ts";
 import type { MatrixLayout } from "../tensor/matrix.ts";
 import { cutOutputs } from "../tensor/matrix.ts";
+import { tagOf } from "../util/errors.ts";
 
 /** A part of a row of something: floats, heads or columns begin..end. */
 export interface Span {
@@ -143,7 +144,6 @@ function cutPlanes<T extends Uint8Array | Float32Array>(
 /** The buffers of all typed arrays in a message that is made of copies: moved instead of being copied again. */
 export function buffersIn(value: unknown): ArrayBuffer[] {
   if (ArrayBuffer.isView(value)) return [value.buffer as ArrayBuffer];
-  const tag = Object.prototype.toString.call(value);
-  if (tag !== "[object Object]" && tag !== "[object Array]") return [];
+  if (!["Object", "Array"].includes(tagOf(value))) return [];
   return Object.values(value as object).flatMap(buffersIn);
 }

@@ -1,4 +1,4 @@
-import { describe, expectInt, expectRecord, HeadwiseError } from "../util/errors.ts";
+import { describe, expectInt, expectRecord, expectUint8Array, HeadwiseError } from "../util/errors.ts";
 
 /** Bits of one element, in the words of safetensors. */
 export const BITS = {
@@ -92,8 +92,7 @@ export function toFloats(tensor: StoredTensor, where = "toFloats"): Float32Array
       `${where}: tensor ${describe(name)} expected ${FLOAT_DTYPE_RULE}, ` +
         `got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
     );
-  if (!ArrayBuffer.isView(bytes) || Object.prototype.toString.call(bytes) !== "[object Uint8Array]")
-    throw new TypeError(`${where}: tensor.bytes expected Uint8Array, got ${describe(bytes)}`);
+  expectUint8Array(where, "tensor.bytes", bytes);
   const bits = bitsEach(known);
   if (isBlockDtype(known) && (shape.at(-1) ?? 1) % BLOCKS[known].length !== 0)
     throw new RangeError(

@@ -1,5 +1,5 @@
 import { BLOCK } from "../../assembly/layout.ts";
-import { describe, expectInt } from "../util/errors.ts";
+import { describe, expectInt, expectUint8Array } from "../util/errors.ts";
 import {
   bitsEach,
   FLOAT_DTYPE_RULE,
@@ -31,8 +31,7 @@ export function expectMatrix(where: string, name: string, value: unknown, layout
   if (!Array.isArray(shape)) throw new TypeError(`${where}: ${name}.shape expected an array, got ${describe(shape)}`);
   for (const [axis, length] of shape.entries()) expectInt(where, `${name}.shape[${axis}]`, length, 0);
   if (shape.length !== 2) throw new RangeError(`${where}: ${name} expected rank 2, got shape ${shapeText(shape)}`);
-  if (Object.prototype.toString.call(bytes) !== "[object Uint8Array]")
-    throw new TypeError(`${where}: ${name}.bytes expected Uint8Array, got ${describe(bytes)}`);
+  expectUint8Array(where, `${name}.bytes`, bytes);
   const matrix: StoredTensor = { name, dtype, shape, bytes };
   const [rows, columns] = shape as [number, number];
   if (isBlockDtype(dtype) && layout === "in-out")

@@ -1,4 +1,4 @@
-import { describe, expectOneOf } from "../util/errors.ts";
+import { describe, expectFloats, expectOneOf } from "../util/errors.ts";
 import { type StoredTensor, shapeText, toFloats } from "./dtypes.ts";
 import { sizeOf, type Tensor } from "./tensor.ts";
 
@@ -32,9 +32,7 @@ export function quantizeTensor(tensor: Tensor | StoredTensor, format: StoredForm
   expectOneOf(WHERE, "format", format, ["Q8_0", "Q4_0", "F16", "BF16"]);
   const { shape } = tensor;
   const size = sizeOf(WHERE, "tensor", shape);
-  const data = "dtype" in tensor ? toFloats(tensor, WHERE) : tensor.data;
-  if (Object.prototype.toString.call(data) !== "[object Float32Array]")
-    throw new TypeError(`${WHERE}: tensor.data expected Float32Array, got ${describe(data)}`);
+  const data = "dtype" in tensor ? toFloats(tensor, WHERE) : expectFloats(WHERE, "tensor.data", tensor.data);
   if (data.length !== size)
     throw new RangeError(`${WHERE}: tensor.data expected ${size} floats for ${shapeText(shape)}, got ${data.length}`);
   const name = "dtype" in tensor ? tensor.name : "";

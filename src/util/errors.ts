@@ -15,7 +15,7 @@ export type HeadwiseErrorCode =
   | "BAD_FILE";
 
 /**
- * The world did not fit: the engine, the memory, a cache or a file. Wrong arguments throw `TypeError` and
+ * What the environment or a resource caused: the engine, memory, a cache or a file. Wrong arguments throw `TypeError` and
  * `RangeError` instead.
  * @example
  * import { HeadwiseError } from "headwise";
@@ -121,6 +121,27 @@ export function expectFloats(where: string, name: string, value: unknown): Float
   const isView = ArrayBuffer.isView(value);
   if (isView && (value instanceof Float32Array || tagOf(value) === "Float32Array")) return value as Float32Array;
   throw new TypeError(`${where}: ${name} expected Float32Array, got ${describe(value)}`);
+}
+
+/** Throws `TypeError` unless `value` is a Uint8Array (of any realm). Returns it. */
+export function expectUint8Array(where: string, name: string, value: unknown): Uint8Array {
+  if (ArrayBuffer.isView(value) && tagOf(value) === "Uint8Array") return value as Uint8Array;
+  throw new TypeError(`${where}: ${name} expected Uint8Array, got ${describe(value)}`);
+}
+
+/** Throws `TypeError` unless `value` is bytes (of any realm). Returns a plain view: a Buffer's `slice` would share. */
+export function expectBytes(where: string, name: string, value: unknown): Uint8Array {
+  const tag = tagOf(value);
+  if (tag === "ArrayBuffer" || tag === "SharedArrayBuffer") return new Uint8Array(value as ArrayBuffer);
+  if (ArrayBuffer.isView(value) && tag === "Uint8Array")
+    return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
+  throw new TypeError(`${where}: ${name} expected Uint8Array or ArrayBuffer, got ${describe(value)}`);
+}
+
+/** Throws `TypeError` unless `signal` is an AbortSignal (of any realm). */
+export function expectSignal(where: string, signal: AbortSignal): void {
+  if (typeof signal !== "object" || signal === null || typeof signal.throwIfAborted !== "function")
+    throw new TypeError(`${where}: signal expected an AbortSignal, got ${describe(signal)}`);
 }
 
 /** Throws `TypeError` unless `value` is an array or a typed array, or looks like one. Returns it. */

@@ -1,7 +1,8 @@
 import { BITS, BLOCKS, type Dtype, isBlockDtype, isDtype, type StoredTensor } from "../../tensor/dtypes.ts";
 import { expectMatrix } from "../../tensor/matrix.ts";
 import { sizeOf, type Tensor } from "../../tensor/tensor.ts";
-import { describe, HeadwiseError } from "../../util/errors.ts";
+import { describe, expectBytes, HeadwiseError, tagOf } from "../../util/errors.ts";
+import { parseJson } from "../../util/json.ts";
 import { type BytesOrSource, readRange, toSource } from "../byte-source.ts";
 import { createTensorFile, type TensorEntry, type TensorFile } from "../tensor-file.ts";
 import { checkHeader, headerLength } from "./header-reader.ts";
@@ -198,9 +199,7 @@ function pairs<T>(
 ): [string, T][] {
   if (source === null || typeof source !== "object" || Array.isArray(source))
     throw new TypeError(`${where}: ${name} expected a Map or an object, got ${describe(source)}`);
-  return Object.prototype.toString.call(source) === "[object Map]"
-    ? [...(source as ReadonlyMap<string, T>)]
-    : Object.entries(source);
+  return tagOf(source) === "Map" ? [...(source as ReadonlyMap<string, T>)] : Object.entries(source);
 }
 
 function toStored(where: string, name: string, tensor: WritableTensor): StoredTensor {
@@ -212,7 +211,7 @@ function toStored(where: string, name: string, tensor: WritableTensor): StoredTe
     );
   const size = sizeOf(where, what, tensor.shape);
   if ("data" in tensor) {
-    if (Object.prototype.toString.call(tensor.data) !== "[object Float32Array]")
+    if (tagOf(tensor.data) !== "Float32Array")
       throw new TypeError(`${where}: ${what} data expected Float32Array, got ${describe(tensor.data)}`);
     if (tensor.data.length !== size)
       throw new RangeError(`${where}: ${what} expected ${size} floats, got ${tensor.data.length}`);
@@ -230,28 +229,6 @@ function toStored(where: string, name: string, tensor: WritableTensor): StoredTe
   if (bytes.length * 8 !== size * BITS[dtype])
     throw new RangeError(`${where}: ${what} expected ${(size * BITS[dtype]) / 8} bytes, got ${bytes.length}`);
   return { name, dtype, shape, bytes };
-}
-
-/** Throws `TypeError` unless `value` is bytes (of any realm). Returns a plain view: a Buffer's `slice` would share. */
-export function expectBytes(where: string, name: string, value: unknown): Uint8Array {
-  const kind = Object.prototype.toString.call(value);
-  if (kind === "[object ArrayBuffer]" || kind === "[object SharedArrayBuffer]")
-    return new Uint8Array(value as ArrayBuffer);
-  if (ArrayBuffer.isView(value) && kind === "[object Uint8Array]")
-    return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
-  throw new TypeError(`${where}: ${name} expected Uint8Array or ArrayBuffer, got ${describe(value)}`);
-}
-
-/** The value of a JSON text, or `json` itself where it is an object already. */
-export function parseJson(where: string, name: string, json: string | object): unknown {
-  if (typeof json === "object" && json !== null && !ArrayBuffer.isView(json)) return json;
-  if (typeof json !== "string")
-    throw new TypeError(`${where}: ${name} expected JSON text or an object, got ${describe(json)}`);
-  try {
-    return JSON.parse(json);
-  } catch (cause) {
-    throw new HeadwiseError("BAD_FILE", `${where}: ${name} expected valid JSON, got ${describe(json)}`, { cause });
-  }
 }
 
 /** The own members of an object: what a file calls `__proto__` stays a name. */

@@ -3,7 +3,7 @@ import { PAIRINGS, type RopeConfig } from "../../attention/rope.ts";
 import type { AttentionWeights } from "../../attention/weights.ts";
 import type { GgufFile } from "../../files/gguf/gguf.ts";
 import { type StoredTensor, shapeText, toFloats } from "../../tensor/dtypes.ts";
-import { describe, expectFields, expectInt, expectOneOf, HeadwiseError } from "../../util/errors.ts";
+import { describe, expectFields, expectInt, expectOneOf, HeadwiseError, tagOf } from "../../util/errors.ts";
 import { readGgufConfig } from "./config.ts";
 
 type Matrix = "wq" | "wk" | "wv" | "wqkv" | "wo";
@@ -126,7 +126,7 @@ export async function readGgufLayer(file: GgufFile, layer: number, options: Gguf
 }
 
 function expectFile(file: GgufFile): void {
-  const isMap = (value: unknown) => Object.prototype.toString.call(value) === "[object Map]";
+  const isMap = (value: unknown) => tagOf(value) === "Map";
   const { metadata, tensors, read, readAll } = Object(file) as Partial<GgufFile>;
   if (isMap(metadata) && isMap(tensors) && typeof read === "function" && typeof readAll === "function") return;
   throw new TypeError(

@@ -1,7 +1,7 @@
 import { type AttentionConfig, alibiSlopes, type QkNormConfig } from "../../attention/config.ts";
 import type { RopeConfig, RopeScaling } from "../../attention/rope.ts";
-import { parseJson } from "../../files/safetensors/safetensors.ts";
 import { describe, expectInt, expectOneOf, HeadwiseError } from "../../util/errors.ts";
+import { parseJson } from "../../util/json.ts";
 
 /** An AttentionConfig, and how the rows of a fused matrix lie where the file of the weights does not say. */
 export type HfAttentionConfig = AttentionConfig & { readonly fused?: "qkv" | "grouped" };

@@ -3,7 +3,7 @@ import type { AttentionWeights } from "../../attention/weights.ts";
 import { readSafetensors, type SafetensorsFile } from "../../files/safetensors/safetensors.ts";
 import { shapeText } from "../../tensor/dtypes.ts";
 import type { WeightTensor } from "../../tensor/matrix.ts";
-import { describe, expectFields, expectInt, expectOneOf } from "../../util/errors.ts";
+import { describe, expectFields, expectInt, expectOneOf, tagOf } from "../../util/errors.ts";
 import { type Matrix, openParts, type Parts } from "./layer-tensors.ts";
 import type { Extra } from "./tensor-names.ts";
 
@@ -57,7 +57,7 @@ export function readAttentionWeights(
 
 function isFile(source: unknown): source is SafetensorsFile {
   if (source === null || typeof source !== "object" || !("tensors" in source)) return false;
-  return Object.prototype.toString.call(source.tensors) === "[object Map]";
+  return tagOf(source.tensors) === "Map";
 }
 
 /** Outputs of q, k and v. */
