@@ -1,9 +1,13 @@
 // The entries of the package, once: what can be imported, and what each import is made from. The build, the size budgets
 // and vitest read this list; package.json, jsr.json and tsconfig.json repeat it for tools that only read JSON.
-// `node scripts/entries.mjs` writes those three, and `--check` fails where one of them says something else.
+// `node scripts/entries.mjs` writes those three, and `--check` fails where one of them says something else. It also writes
+// the fields of package.json that hold the repository's address.
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+
+/** The address of the repository, a placeholder until it has one. npm resolves the relative links of the README by it. */
+const REPOSITORY = "https://github.com/headwise/headwise";
 
 /**
  * `subpath` is what users import, `name` the file in dist/, `source` what it is made from. `hosted` is the source for
@@ -92,6 +96,9 @@ export const viteAliases = () =>
 
 /** What each JSON file has to say: the field, and its value. */
 const COPIES = [
+  ["package.json", (json) => [json, "repository", { type: "git", url: `git+${REPOSITORY}.git` }]],
+  ["package.json", (json) => [json, "homepage", `${REPOSITORY}#readme`]],
+  ["package.json", (json) => [json, "bugs", `${REPOSITORY}/issues`]],
   ["package.json", (json) => [json, "exports", exportsMap()]],
   ["package.json", (json) => [json, "alias", aliases()]],
   ["jsr.json", (json) => [json, "exports", plainExports()]],

@@ -1,9 +1,10 @@
 // Every example that users read runs, type-checks and prints what it says: the ```ts blocks of the documents and the
-// @example of every public function (```ts no-run is only type-checked: it needs files or a host of its own).
+// @example of every public function (```ts no-run is only type-checked: it needs files or a host of its own). And what
+// the documents point at exists.
 
 import { execFileSync } from "node:child_process";
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { format } from "node:util";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 
@@ -43,9 +44,8 @@ function saidBy(code: string): (string | undefined)[] {
   return Array.from(code.matchAll(/console\.log\([\s\S]*?\);(?: \/\/ (.*))?$/gm), ([, comment]) => comment);
 }
 
-const documents = ["README.md", ...readdirSync(join(root, "docs")).map((name) => `docs/${name}`)].filter((file) =>
-  file.endsWith(".md"),
-);
+const pagesOf = (folder: string) => readdirSync(join(root, folder)).map((name) => `${folder}/${name}`);
+const documents = ["README.md", ...pagesOf("docs"), ...pagesOf("docs/guide")].filter((file) => file.endsWith(".md"));
 const sources = readdirSync(join(root, "src"), { recursive: true, encoding: "utf8" }).filter(
   (file) => file.endsWith(".ts") && !file.endsWith(".d.ts") && !file.startsWith("reference/"),
 );
@@ -127,13 +127,73 @@ test.each([
   ["SdpaOptions", "src/api/sdpa.ts"],
   ["MaskOptions", "src/attention/mask.ts"],
   ["PlacementOptions", "src/attention/positions.ts"],
-])("the README's tables have every field of %s", (name, file) => {
+  ["CacheOptions", "src/cache/cache.ts"],
+  ["LoadOptions", "src/wasm/kernels.ts"],
+])("the tables of docs/api.md have every field of %s", (name, file) => {
   const body = read(file).match(new RegExp(`^export interface ${name}\\b[^{]*\\{\\n([\\s\\S]*?)^\\}`, "m"))?.[1] ?? "";
   const fields = Array.from(body.matchAll(/^ {2}readonly (\w+)\??:/gm), ([, field]) => field as string);
-  const rows = read("README.md")
+  const rows = read("docs/api.md")
     .split("\n")
     .filter((line) => line.startsWith("| "))
     .map((line) => line.split(" | ")[0] as string);
   expect(fields.length).toBeGreaterThan(1);
   expect(fields.filter((field) => !rows.some((row) => row.includes(`\`${field}\``)))).toEqual([]);
+});
+
+test("every error code has a row in docs/api.md", () => {
+  const codes = Array.from(read("src/util/errors.ts").matchAll(/^ {2}\| "([A-Z_]+)"/gm), ([, code]) => code as string);
+  expect(codes.length).toBeGreaterThan(5);
+  expect(codes.filter((code) => !read("docs/api.md").includes(`| \`${code}\` |`))).toEqual([]);
+});
+
+test("the README takes at most 10 KB", () => {
+  expect(statSync(join(root, "README.md")).size).toBeLessThanOrEqual(10_240);
+});
+
+test("the blocks of the documents that run read no file and fetch nothing", () => {
+  const blocks = documents.flatMap(blocksOf).filter(({ runs }) => runs);
+  const reading = blocks.filter(({ code }) => /node:|\bfetch\(|\burlSource\(/.test(code));
+  expect(reading.map(({ name }) => name)).toEqual([]);
+});
+
+const linked = [...documents, "CHANGELOG.md", "CONTRIBUTING.md", "model/README.md", "training/README.md"];
+
+/** The anchors of a page's headings, as GitHub makes them. */
+function anchorsOf(page: string): string[] {
+  const headings = read(page)
+    .replace(/^```[\s\S]*?^```/gm, "")
+    .matchAll(/^#+ (.*)$/gm);
+  return Array.from(headings, ([, text]) =>
+    (text as string)
+      .toLowerCase()
+      .replace(/[^\p{L}\p{N}_ -]/gu, "")
+      .replace(/ /g, "-"),
+  );
+}
+
+test.each(linked)("every relative link of %s leads to a file, and to a heading of it", (page) => {
+  const links = Array.from(read(page).matchAll(/\]\((?![a-z]+:)([^)#\s]*)(?:#([^)\s]*))?\)/g));
+  const broken = links.filter(([, path, anchor]) => {
+    const target = path === "" ? page : join(dirname(page), path as string);
+    if (!existsSync(join(root, target))) return true;
+    return anchor !== undefined && !anchorsOf(target).includes(anchor);
+  });
+  expect(broken.map(([link]) => link)).toEqual([]);
+});
+
+test.each(linked.filter((page) => page !== "CHANGELOG.md"))("every file that %s names exists", (page) => {
+  const names = Array.from(
+    read(page).matchAll(/`((?:assembly|src|scripts|test|bench|docs|examples|model|training)\/[\w./-]+)`/g),
+    ([, name]) => name as string,
+  );
+  expect(names.filter((name) => !existsSync(join(root, name)))).toEqual([]);
+});
+
+test("repository, homepage and bugs of package.json have one address, by which npm resolves the README's links", () => {
+  const { repository, homepage, bugs } = JSON.parse(read("package.json"));
+  const address = repository.url.replace(/^git\+/, "").replace(/\.git$/, "");
+  expect(repository).toEqual({ type: "git", url: `git+${address}.git` });
+  expect(address).toMatch(/^https:\/\/github\.com\/[\w-]+\/[\w-]+$/);
+  expect(homepage).toBe(`${address}#readme`);
+  expect(bugs).toBe(`${address}/issues`);
 });
