@@ -12,7 +12,7 @@ import type { Steps } from "../util/steps.ts";
 import { NULL } from "../wasm/abi.ts";
 import { type CallShape, callShape, columnsOf, segmentFlops, segmentNeeds, workFloats } from "./attend-segment.ts";
 import type { AttendCall } from "./call.ts";
-import { chunkRows, stridesOf } from "./layer-scratch.ts";
+import { chunkRows, type Strides, stridesOf } from "./layer-scratch.ts";
 import { segmentsOf } from "./layer-steps.ts";
 import {
   appendChunk,
@@ -53,9 +53,8 @@ export function* forward(
   const total = (rows: (call: AttendCall) => number) => calls.reduce((sum, call) => sum + rows(call), 0);
   const columns = withMaps ? columnsOf(first.target.kvLen, layer.extraKey !== NULL, config.addZeroAttn) : 0;
   const rows = chunkRows(config, Math.max(total(queryRows), total(keyRows)));
-  const ownPages = createPageLayout(config);
   const needs = calls.map(({ masks, target, cache }) => {
-    const work = workFloats(cache?.pages.layout ?? ownPages);
+    const work = workFloats(cache?.pages.layout ?? createPageLayout(config));
     return segmentNeeds(masks, target, Math.min(rows, target.qLen), columns, work);
   });
   const { places, bytes } = placePass(config, layer.formats, rows, needs);
@@ -66,14 +65,16 @@ export function* forward(
   const taken: number[] = [];
   try {
     const passCalls = calls.map((call, i): PassCall => {
-      const pages = call.cache?.pages ?? allocatePages(call.where, kernels, ownPages, call.batch, call.target.kvLen);
+      const pages =
+        call.cache?.pages ??
+        allocatePages(call.where, kernels, createPageLayout(config), call.batch, call.target.kvLen);
       if (!call.cache) taken.push(pages.at);
       restorePages(kernels, pages, call.past);
       return { call, tokens: call, pages, y: ys[i] as Float32Array, inStep: agesInStep(attention, call) };
     });
     const base = ownScratch ? memory.allocate(where, bytes) : memory.scratch(where, bytes);
     if (ownScratch) taken.push(base);
-    const shape = layerShape(attention);
+    const shape = layerShape(attention, places.layer.stride);
     const work = { attention, shape, places: places.layer, base, stepFlops, maps: withMaps ? maps : undefined };
     const pass: Pass = { calls: passCalls, places, work };
     const joined = ({ call, pages, inStep }: PassCall) => isSelf(call) && (!pages.aging || inStep);
@@ -102,7 +103,7 @@ export function* forward(
 /** The operations of all steps of about `stepFlops` that `forward` makes of a call. */
 export function passFlops(attention: Attention, call: AttendCall, stepFlops: number): number {
   const { config, layer } = attention;
-  const shape = layerShape(attention);
+  const shape = layerShape(attention, stridesOf(config));
   const rows = chunkRows(config, Math.max(queryRows(call), keyRows(call)));
   const inStep = agesInStep(attention, call);
   let flops = 0;
@@ -116,10 +117,9 @@ export function passFlops(attention: Attention, call: AttendCall, stepFlops: num
   return flops;
 }
 
-function layerShape({ config, layer }: Attention): CallShape {
+function layerShape({ config, layer }: Attention, stride: Strides): CallShape {
   const { headDim, valueDim, addZeroAttn } = config;
   const { slopes, sinks, extraKey, extraValue } = layer;
-  const stride = stridesOf(config);
   return callShape(
     config,
     config,

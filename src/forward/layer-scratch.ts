@@ -40,6 +40,7 @@ function wholePanels(columns: number): number {
 
 /** Where the parts of a layer's scratch lie. Rows are those of a chunk: only masks and maps grow with the sequence. */
 export interface LayerPlaces {
+  readonly stride: Strides;
   /** [rows, strides.qkv]: the projected queries, keys and values of a token side by side. */
   readonly q: number;
   readonly k: number;
@@ -66,12 +67,13 @@ export function placeLayer(
   formats: LayerFormats,
   rows: number,
   segments: readonly SegmentNeeds[],
-  { qkv, heads }: { readonly qkv: number; readonly heads: number },
+  { stride, qkv, heads }: { readonly stride: Strides; readonly qkv: number; readonly heads: number },
 ): LayerPlaces {
   const sizes = projectionSizes(config);
   const half = (config.rope?.dim ?? 0) / 2;
   const k = qkv + 4 * wholePanels(sizes.q.n);
   return {
+    stride,
     q: qkv,
     k,
     v: k + 4 * wholePanels(sizes.k.n),

@@ -16,7 +16,7 @@ import type { F32Ptr } from "../wasm/abi.ts";
 import { pointer } from "../wasm/memory.ts";
 import { attendSegment, type CallShape, readScores, type Segment } from "./attend-segment.ts";
 import type { CallTokens } from "./call.ts";
-import { type LayerPlaces, stridesOf } from "./layer-scratch.ts";
+import type { LayerPlaces } from "./layer-scratch.ts";
 
 /** The tokens of one call, and the pages that their keys go to. */
 export interface LayerCall {
@@ -58,12 +58,13 @@ export function* runAttention(work: LayerWork, runs: Runs, { x, out }: { x: Rows
 /** Projects rows x to their parts of the chunk's projected rows. */
 export function* projectRows(work: LayerWork, products: readonly Projection[], x: Rows, rows: number): Steps {
   const { attention, places, base, stepFlops } = work;
-  const { kernels, config, layer } = attention;
+  const { kernels, layer } = attention;
   const linears = products.map(({ linear }) => linear);
   const input = prepareInput(kernels, linears, x, rows, layer.modeOf(rows), places.linear, base);
-  const stride = stridesOf(config).qkv;
-  for (const { linear, part } of products)
-    yield* project(kernels, linear, { at: pointer.f32(base + places[part]), stride }, input, rows, stepFlops);
+  for (const { linear, part } of products) {
+    const out = { at: pointer.f32(base + places[part]), stride: places.stride.qkv };
+    yield* project(kernels, linear, out, input, rows, stepFlops);
+  }
 }
 
 /** Appends the chunk's projected keys and values. */
@@ -100,7 +101,7 @@ function storeKeys(work: LayerWork, runs: Runs): void {
   const { attention, places, base } = work;
   const { kernels, config, layer } = attention;
   const { numKvHeads, headDim, valueDim } = config;
-  const { qkv } = stridesOf(config);
+  const { qkv } = places.stride;
   normAndRotate(work, places.k, layer.kNorm, numKvHeads, rowsIn(runs));
   const strides = { kStride: qkv, kHeadStride: headDim, vStride: qkv, vHeadStride: valueDim };
   const shape = storeRows(kernels, base + places.keyRows, config, strides);
@@ -122,7 +123,7 @@ function storeKeys(work: LayerWork, runs: Runs): void {
 function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
   const { attention, places, base, stepFlops, shape, maps } = work;
   const { kernels, config, layer } = attention;
-  const stride = stridesOf(config);
+  const { stride } = places;
   const rows = rowsIn(runs);
   normAndRotate(work, places.q, layer.qNorm, config.numHeads, rows);
   for (const run of runs) {
@@ -159,7 +160,7 @@ function normAndRotate(
   const { kernels, config, rotary } = attention;
   const { table } = kernels;
   const { qkNorm, headDim } = config;
-  const stride = stridesOf(config).qkv;
+  const stride = places.stride.qkv;
   const x = pointer.f32(base + at);
   if (qkNorm?.kind === "full") table.rms_norm_f32(x, x, gain, heads * headDim, stride, qkNorm.eps, 0, rows);
   else if (qkNorm)

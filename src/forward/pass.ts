@@ -41,7 +41,7 @@ export function placePass(
   const stride = stridesOf(config);
   const x = layout.floats(rows * Math.max(config.dModel, config.kdim, config.vdim, stride.heads));
   const y = layout.floats(rows * Math.max(stride.qkv, stride.y));
-  const layer = placeLayer(layout, config, formats, rows, segments, { qkv: y, heads: x });
+  const layer = placeLayer(layout, config, formats, rows, segments, { stride, qkv: y, heads: x });
   return { places: { x, y, layer }, bytes: layout.bytes };
 }
 
@@ -115,11 +115,10 @@ function copyIn(
 }
 
 /** Where the chunk's outputs are: those of the output projection, or of the heads where the layer has none. */
-function outputOf({ places, work: { attention, base } }: Pass): Rows {
-  const stride = stridesOf(attention.config);
+function outputOf({ places: { y, layer }, work: { attention, base } }: Pass): Rows {
   return attention.layer.linears.o
-    ? { at: pointer.f32(base + places.y), stride: stride.y }
-    : { at: pointer.f32(base + places.layer.heads), stride: stride.heads };
+    ? { at: pointer.f32(base + y), stride: layer.stride.y }
+    : { at: pointer.f32(base + layer.heads), stride: layer.stride.heads };
 }
 
 /** Copies a run of the chunk's outputs to where the call wants them. */
