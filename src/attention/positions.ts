@@ -4,10 +4,14 @@ import type { CheckedRules } from "./config.ts";
 /** Sequences in one call or cache: beyond any use, and few enough that a wrong number cannot keep the host busy. */
 export const MOST_SEQUENCES: number = 2 ** 20;
 
-/** What decides where queries stand among the keys. */
+/** The positions of queries relative to the keys, where neither a cache nor a past determines them. */
 export interface PlacementOptions {
+  /**
+   * "start": query 0 is at the position of key 0. "end": the last query is at the position of the last key. Required where
+   * the rules depend on positions (causal, window, ALiBi), qLen differs from kvLen, and there is no past.
+   */
   readonly align?: "start" | "end";
-  /** [batch]: how many keys of each row are real. */
+  /** How many keys of each sequence are real, [batch]. Those after them are padding, which no query attends. Default all. */
   readonly kvLengths?: ArrayLike<number>;
 }
 

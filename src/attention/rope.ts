@@ -13,49 +13,78 @@ import {
 import { cosine, ln, pow, sine } from "../util/math.ts";
 
 /**
- * How RoPE frequencies are stretched beyond the trained length. Formulas and names follow the model files that use
- * them; `factor` is the stretch, `originalMaxSeqLen` the trained length in tokens. "factors" [dim/2] has one for each
- * pair, as GGUF files of Llama 3 do.
+ * How RoPE frequencies are lowered for sequences beyond the trained length, by the formulas and names of the model files.
+ * Rotations are those that a pair makes within the trained length, `originalMaxSeqLen` tokens.
  */
 export type RopeScaling =
-  | { readonly kind: "linear"; readonly factor: number }
-  | { readonly kind: "ntk"; readonly factor: number }
-  | { readonly kind: "factors"; readonly factors: Float32Array }
   | {
-      readonly kind: "llama3";
+      /** Divides every frequency. */
+      readonly kind: "linear";
+      /** At least 1. */
       readonly factor: number;
+    }
+  | {
+      /** Multiplies theta by factor^(dim/(dim - 2)). */
+      readonly kind: "ntk";
+      /** At least 1. */
+      readonly factor: number;
+    }
+  | {
+      /** Divides the frequency of each pair by a factor of its own, as GGUF files of Llama 3 do. */
+      readonly kind: "factors";
+      /** One per pair, [dim/2], at least 1. */
+      readonly factors: Float32Array;
+    }
+  | {
+      /** Divides by `factor` up to `lowFreqFactor` rotations, by 1 from `highFreqFactor` on, and blends in between. */
+      readonly kind: "llama3";
+      /** At least 1. */
+      readonly factor: number;
+      /** Rotations, above 0. */
       readonly lowFreqFactor: number;
+      /** Rotations, above lowFreqFactor. */
       readonly highFreqFactor: number;
+      /** Trained length in tokens. */
       readonly originalMaxSeqLen: number;
     }
   | {
+      /** YaRN: as "llama3" from `betaSlow` to `betaFast` rotations, blended by the index of the pair. */
       readonly kind: "yarn";
+      /** At least 1. */
       readonly factor: number;
+      /** Trained length in tokens. */
       readonly originalMaxSeqLen: number;
-      /** Rotations that bound the ramp; defaults 32 and 1. */
+      /** Rotations from which a frequency is kept. Default 32. */
       readonly betaFast?: number;
+      /** Rotations up to which a frequency is divided by `factor`. Default 1. */
       readonly betaSlow?: number;
-      /** Multiplies cos and sin; default 0.1·ln(factor) + 1, or from `mscale` and `mscaleAllDim` where given. */
+      /** Factor on cos and sin. Default g(mscale) / g(mscaleAllDim), or g(1) unless both are above 0: see mscale. */
       readonly attentionFactor?: number;
+      /** Scale s in g(s) = 0.1·s·ln(factor) + 1. Default 0. */
       readonly mscale?: number;
+      /** The same in the divisor. Default 0. */
       readonly mscaleAllDim?: number;
-      /** Round the ramp's bounds to whole dimensions; default true. */
+      /** Round the bounds of the blended pairs to integers. Default true. */
       readonly truncate?: boolean;
     };
 
 /** Rotary position embedding of queries and keys. */
 export interface RopeConfig {
-  /** Base of the frequencies theta^(-2i/dim), e.g. 10 000 or 500 000. */
+  /** Base of the frequencies theta^(-2i/dim), at least 1; models have 10 000, 500 000 and others. */
   readonly theta: number;
-  /** "half" rotates (x[i], x[i + dim/2]); "interleaved" rotates (x[2i], x[2i+1]). No default: a wrong one is silent. */
+  /** Which components form a pair: "half" (x[i], x[i + dim/2]), "interleaved" (x[2i], x[2i + 1]). */
   readonly pairing: "half" | "interleaved";
-  /** How many leading components of a head rotate (even); default headDim. */
+  /** How many components of a head rotate, from the first: even, up to headDim. Default headDim. */
   readonly dim?: number;
+  /** Scaling for sequences beyond the trained length. Default none. */
   readonly scaling?: RopeScaling;
 }
 
-/** A RopeConfig whose `dim` is filled in. */
-export type RopeWithDim = RopeConfig & { readonly dim: number };
+/** A RopeConfig with `dim`. */
+export type RopeWithDim = RopeConfig & {
+  /** How many components of a head rotate, from the first: even. */
+  readonly dim: number;
+};
 
 type Llama3Scaling = Extract<RopeScaling, { kind: "llama3" }>;
 type YarnScaling = Extract<RopeScaling, { kind: "yarn" }>;
@@ -110,16 +139,25 @@ export function createRotary(rope: RopeWithDim): Rotary {
 }
 
 /**
- * Tables cos and sin [positions.length, dim/2] of integer positions from 0 to 2^31 - 1, in any order. Angles are formed
- * in float64: an entry is within amplitude·(2^-24 + position·2^-50) of the exact value, where 2^-24 is the rounding to
- * float32 and amplitude is 1 but for yarn.
- * Throws TypeError or RangeError naming the field or the position.
+ * Tables of cosines and sines for `applyRope`. Angles are computed in float64: an entry is within
+ * amplitude·(2^-24 + position·2^-50) of the exact value, where 2^-24 is the rounding to float32, and the amplitude is 1
+ * except for "yarn".
+ * @param positions Integers from 0 to 2^31 - 1, in any order.
+ * @throws TypeError or RangeError naming the field or the position. HeadwiseError `OUT_OF_MEMORY`.
  * @example
  * import { ropeTables } from "headwise";
  * const { cos, sin } = ropeTables({ theta: 10_000, pairing: "half", dim: 4 }, [0, 1]);
  * console.log(cos.shape, cos.data[2]?.toFixed(4), sin.data[2]?.toFixed(4)); // [ 2, 2 ] 0.5403 0.8415: of 1 rad
  */
-export function ropeTables(rope: RopeWithDim, positions: ArrayLike<number>): { cos: Tensor; sin: Tensor } {
+export function ropeTables(
+  rope: RopeWithDim,
+  positions: ArrayLike<number>,
+): {
+  /** Cosines [positions.length, dim/2]. */
+  cos: Tensor;
+  /** Sines, of the same shape. */
+  sin: Tensor;
+} {
   const where = "ropeTables";
   expectRecord(where, "rope", rope);
   const checked = checkRope(where, rope, expectInt(where, "rope.dim", rope.dim, 2, MOST_DIM));

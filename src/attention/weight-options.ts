@@ -1,21 +1,21 @@
 import { WEIGHT_FORMATS, type WeightFormat } from "../linear/formats.ts";
 import { expectFields, expectOneOf, HeadwiseError } from "../util/errors.ts";
 
-/** The format of each matrix of a layer. */
+/** The format of the query, key, value and output projection of a layer. */
 export type LayerFormats = Readonly<Record<"q" | "k" | "v" | "o", WeightFormat>>;
 
-/** How a layer keeps its weights and multiplies them. */
+/** The formats of a layer's weights, and of the activations that integer weights are multiplied with. */
 export interface WeightOptions {
   /**
-   * "f32", "f16", "bf16", "q8" (int8, a scale for each 32 inputs of an output), "q8-row" (int8, a scale for each output),
-   * "q4" (4 bits, a scale for each 32 inputs), for all matrices or for each by itself. Default what a matrix is stored as:
-   * a `Tensor` is "f32", a stored tensor of F16 "f16", of BF16 "bf16", of Q8_0 "q8", of Q4_0 "q4". Other than that, weights
-   * are rounded to the nearest that the format has, which for "f16" is an infinity beyond 65504.
+   * One format for all matrices, or one for each. Default the format that a matrix is stored in: "f32" for a `Tensor` and
+   * for F32 and F64, "f16" for F16, "bf16" for BF16, "q8" for Q8_0, "q4" for Q4_0. Converting to another format rounds to
+   * nearest; "f16" makes an infinity of a weight beyond 65504.
    */
   readonly weights?: WeightFormat | Partial<LayerFormats>;
   /**
-   * What rows become where they meet integer weights: "exact" (the default) keeps 14 bits of a row's largest value, "fast"
-   * 7, at the error that docs/numerics.md states. Both give the same bits for prefill, decode and any batch.
+   * How rows are quantised before they are multiplied with integer weights: "exact" to 14 bits of the largest value of the
+   * row, "fast" to 7. docs/numerics.md states the errors. Both keep the same bits in prefill, decode and any batch. Default
+   * "exact".
    */
   readonly activations?: "exact" | "fast";
 }

@@ -2,17 +2,20 @@ import { FORMAT_F16, FORMAT_F32, FORMAT_Q4, FORMAT_Q8, PAGE, PANEL, QUAD } from 
 import { refuseFormat } from "../attention/weight-options.ts";
 import { describe, expectFields, expectInt, expectOneOf } from "../util/errors.ts";
 
-/** How a cache keeps numbers: as floats of 32 or 16 bits, or as integers of 8 or 4 bits with a scale a token and head. */
+/** Floats of 32 or 16 bits, or integers of 8 or 4 bits with one scale for each token and head. */
 export type CacheFormat = "f32" | "f16" | "q8" | "q4";
 
-/** One for keys, one for values. */
+/** The formats of a cache's keys and of its values. */
 export interface CacheFormats {
+  /** Format of keys. "q8" and "q4" need a headDim of at most 2048. */
   readonly keys: CacheFormat;
+  /** Format of values. */
   readonly values: CacheFormat;
 }
 
-/** Formats of a part of a sequence, and for how many tokens they hold: multiples of 128. The last part has no end. */
+/** One of the stages that the tokens of a cache go through as they age. */
 export interface CacheStage extends CacheFormats {
+  /** How many tokens the stage covers, a multiple of 128. The last stage covers all older tokens and has no number. */
   readonly tokens?: number;
 }
 

@@ -1,6 +1,8 @@
-/** The part of a worker, of the web or of Node, that a crew needs. */
+/** The part of a worker that is used: a `Worker` of the web or of `node:worker_threads` fits. */
 export interface ThreadWorker {
+  /** Sends a message by structured clone. */
   postMessage(message: unknown): void;
+  /** Ends the worker at once. */
   terminate(): unknown;
 }
 

@@ -3,23 +3,23 @@ import type { RopeConfig, RopeScaling } from "../../attention/rope.ts";
 import { parseJson } from "../../files/safetensors/safetensors.ts";
 import { describe, expectInt, expectOneOf, HeadwiseError } from "../../util/errors.ts";
 
-/** An AttentionConfig, and how the rows of a fused matrix lie where the file of the weights does not say. */
-export type HfAttentionConfig = AttentionConfig & { readonly fused?: "qkv" | "grouped" };
+/** An AttentionConfig, and what `readAttentionWeights` cannot derive from the shapes of the tensors. */
+export type HfAttentionConfig = AttentionConfig & {
+  /** Row order of a fused projection: see `WeightsConfig`. */
+  readonly fused?: "qkv" | "grouped";
+};
 
-/** Which attention of an encoder-decoder model. */
+/** An attention of an encoder-decoder model: self-attention of the encoder or decoder, or the decoder's cross-attention. */
 export type HfPart = "encoder" | "decoder" | "cross";
 
 const WHERE = "fromHfConfig";
 
 /**
- * The configuration of one attention layer from a model's `config.json`: heads, window, scale, softcap, norm of queries
- * and keys, RoPE and ALiBi of that layer. A sliding window of W tokens is `window.left` W - 1.
+ * Reads the rules of an attention layer from `config.json`. A sliding window of W tokens becomes `window.left` = W - 1.
  * @param json The text of the file, or the object it parses to.
- * @param layer Counted from 0: window, theta and scale may differ from layer to layer.
- * @param part For T5 and Whisper: the encoder's self-attention (default), the decoder's, or the decoder's attention to
- * the encoder. Other models have one kind of layer.
- * @throws HeadwiseError `BAD_FILE` for an unknown `model_type`, a missing or wrong field, and rules that are not
- * supported; TypeError or RangeError for the other arguments.
+ * @param layer Index of the layer, from 0. Window, theta and scale may differ between layers.
+ * @param part Which attention of T5 or Whisper. Other models have one kind of layer.
+ * @throws TypeError or RangeError; HeadwiseError `BAD_FILE` for an unknown model, a wrong field, or an unsupported rule.
  * @example
  * import { fromHfConfig } from "headwise/weights";
  * const config = fromHfConfig({ model_type: "mistral", hidden_size: 4096, num_attention_heads: 32,
