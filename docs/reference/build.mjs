@@ -77,8 +77,17 @@ function writeReport(name) {
       },
     },
   });
-  const { succeeded } = Extractor.invoke(config, { localBuild: !check, printApiReportDiff: check });
-  return succeeded;
+  const { succeeded, apiReportChanged } = Extractor.invoke(config, {
+    localBuild: !check,
+    printApiReportDiff: check,
+    messageCallback(message) {
+      if (message.messageId === "console-preamble") message.logLevel = "none";
+      if (message.messageId !== "console-api-report-not-copied") return;
+      console.error(`report/${name}.api.md: expected what \`npm run docs\` writes, got something else:`);
+      message.handled = true;
+    },
+  });
+  return succeeded && !(check && apiReportChanged);
 }
 
 mkdirSync(reports, { recursive: true });
@@ -88,4 +97,5 @@ if (!check) for (const file of left) rmSync(join(reports, file));
 else if (left.length > 0) console.error(`report/: expected one file for each entry, got ${left.join(", ")} too`);
 
 const ok = [await writePages(), ...entries.map(({ name }) => writeReport(name)), !check || left.length === 0];
-process.exitCode = ok.every(Boolean) ? 0 : 1;
+if (!ok.every(Boolean)) process.exit(1);
+console.log(`docs/reference/out/index.html, ${entries.length} reports in docs/reference/report/`);
