@@ -25,7 +25,7 @@ async function writePages() {
     name: "headwise",
     tsconfig,
     entryPoints: entries.map(({ source }) => join(root, source)),
-    basePath: root,
+    displayBasePath: root,
     readme: "none",
     excludeInternal: true,
     // Pages lie two folders below this one, and link to the sources in the same checkout.

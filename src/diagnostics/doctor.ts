@@ -117,7 +117,7 @@ export interface Diagnosis extends Surroundings {
 }
 
 const EFFORT: Effort = { warmupMs: 80, sampleMs: 8, rounds: 20, mostMs: 700 };
-/** Where the median falls below so much of the best, something else is at work. */
+/** If the median is below this fraction of the best, other programs use the processor. */
 const STEADY = 0.75;
 
 /** A memory of one page that may be shared, and nothing else. */
@@ -250,7 +250,7 @@ function noteText({ peak, works = [] }: Diagnosis): string | undefined {
   if (works.some(({ gflops }) => gflops === undefined))
     return "the clock of this engine stands still while code runs: speed cannot be measured";
   if (peak && peak.gflops < STEADY * peak.bestGflops)
-    return "the speed varied while it was measured: the machine is busy, and only the best figures mean something";
+    return "the speed varied while it was measured: the machine is busy, and only the best figures are meaningful";
   return undefined;
 }
 
@@ -280,7 +280,7 @@ function threadsText({ requested, used, reason }: Threads): string {
 }
 
 function selfTestText({ ok, digest, expected, outputs, ms }: NonNullable<Diagnosis["selfTest"]>): string {
-  const verdict = ok ? `ok: ${digest} as published` : `FAILED: ${digest}, published is ${expected}`;
+  const verdict = ok ? `ok: ${digest} as published` : `FAILED: ${digest}, expected ${expected}`;
   return `${verdict}, ${outputs} outputs (${ms.toFixed(0)} ms)`;
 }
 
