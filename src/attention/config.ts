@@ -228,7 +228,7 @@ function checkSlopes(where: string, alibi: "geometric" | Float32Array, numHeads:
   }
   const slopes = expectFloats(where, "alibi", alibi);
   if (slopes.length !== numHeads)
-    throw new RangeError(`${where}: alibi expected one slope a head (${numHeads}), got ${slopes.length}`);
+    throw new RangeError(`${where}: alibi expected one slope per head (${numHeads}), got ${slopes.length}`);
   const odd = slopes.find((slope) => !isScore(slope));
   if (odd !== undefined)
     throw new RangeError(`${where}: alibi expected slopes from -1e38 to 1e38, got ${describe(odd)}`);
@@ -239,7 +239,7 @@ function checkSlopes(where: string, alibi: "geometric" | Float32Array, numHeads:
 export function checkSinks(where: string, name: string, value: unknown, numHeads: number): Float32Array {
   const sinks = expectFloats(where, name, value);
   if (sinks.length !== numHeads)
-    throw new RangeError(`${where}: ${name} expected one a head (${numHeads}), got ${sinks.length}`);
+    throw new RangeError(`${where}: ${name} expected one per head (${numHeads}), got ${sinks.length}`);
   const odd = sinks.find((sink) => !isScore(sink) && sink !== Number.NEGATIVE_INFINITY);
   if (odd !== undefined)
     throw new RangeError(`${where}: ${name} expected logits from -1e38 to 1e38 or -Infinity, got ${describe(odd)}`);

@@ -42,13 +42,13 @@ export function placeQueries(
   if (past !== undefined) {
     if (align !== undefined)
       throw new RangeError(
-        `${where}: align expected none after a past of ${past} keys, which places the queries, got "${align}"`,
+        `${where}: align expected none after a past of ${past} keys, which determines the positions of the queries, got "${align}"`,
       );
     return Array.from({ length: batch }, (_, b) => ({ position: past, kvLen: lengths?.[b] ?? kvLen }));
   }
   if (positional && align === undefined && qLen !== kvLen)
     throw new RangeError(
-      `${where}: align expected "start" or "end" because qLen (${qLen}) and kvLen (${kvLen}) differ and no past places the queries, got undefined`,
+      `${where}: align expected "start" or "end" because qLen (${qLen}) and kvLen (${kvLen}) differ and no past determines the positions of the queries, got undefined`,
     );
   return Array.from({ length: batch }, (_, b) => {
     const length = lengths?.[b] ?? kvLen;
@@ -61,13 +61,13 @@ export function refuseRagged(where: string, kvLengths: ArrayLike<number>, batch:
   if (expectLengths(where, kvLengths, batch, kvLen).every((length) => length === kvLen)) return;
   throw new RangeError(
     `${where}: kvLengths expected none with a cache that this call appends to, because padding would stay in it; ` +
-      "keep says which keys are real, or each sequence has a cache of its own",
+      "mark real keys with keep, or give each sequence a cache of its own",
   );
 }
 
 function expectLengths(where: string, kvLengths: ArrayLike<number>, batch: number, kvLen: number): number[] {
   if (expectList(where, "kvLengths", kvLengths).length !== batch)
-    throw new RangeError(`${where}: kvLengths expected one length a batch row (${batch}), got ${kvLengths.length}`);
+    throw new RangeError(`${where}: kvLengths expected one length per sequence (${batch}), got ${kvLengths.length}`);
   return Array.from({ length: batch }, (_, b) => expectInt(where, `kvLengths[${b}]`, kvLengths[b], 0, kvLen));
 }
 

@@ -240,7 +240,7 @@ export function checkRope(where: string, rope: RopeConfig, headDim: number): Rop
   const { pairing, dim = headDim } = rope;
   if (!PAIRINGS.includes(pairing))
     throw new RangeError(
-      `${where}: rope.pairing expected "half" or "interleaved" (no default: a wrong one is silent), got ${describe(pairing)}`,
+      `${where}: rope.pairing expected "half" or "interleaved" (no default: a wrong one gives wrong results without an error), got ${describe(pairing)}`,
     );
   if (!Number.isInteger(dim) || dim < 2 || dim > headDim || dim % 2 !== 0) {
     const text = `${where}: rope.dim expected an even integer from 2 to headDim (${headDim}), got ${describe(dim)}`;
@@ -258,7 +258,7 @@ function checkScaling(where: string, scaling: RopeScaling, theta: number, dim: n
   if (scaling.kind === "factors") {
     const factors = expectFloats(where, `${name}.factors`, scaling.factors).slice();
     if (factors.length !== dim / 2)
-      throw new RangeError(`${where}: ${name}.factors expected one a pair (${dim / 2}), got ${factors.length}`);
+      throw new RangeError(`${where}: ${name}.factors expected one per pair (${dim / 2}), got ${factors.length}`);
     for (const [i, factor] of factors.entries()) expectAtLeast(where, `${name}.factors[${i}]`, factor, 1);
     return { kind: "factors", factors };
   }

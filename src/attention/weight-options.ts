@@ -66,8 +66,8 @@ export function expectKnown(where: string, quantized: boolean, formats: LayerFor
 
 /** Throws: kernels of floats do not know the format. */
 export function refuseFormat(where: string, name: string, format: string): never {
-  const rule = '"f32", which is all that these kernels know';
-  const text = `${where}: format of ${name} expected ${rule}, got "${format}"; loadKernels({ quantized }), from headwise/quantized, brings the others`;
+  const rule = '"f32", the only format of these kernels';
+  const text = `${where}: format of ${name} expected ${rule}, got "${format}"; loadKernels({ quantized }), from headwise/quantized, loads the others`;
   throw new HeadwiseError("NO_QUANTIZED", text);
 }
 

@@ -120,7 +120,7 @@ export function checkCall(
     throw new RangeError(`${where}: positions expected none without config.rope, got ${describe(options.positions)}`);
   if (!append && config.rope && options.positions === undefined)
     throw new RangeError(
-      `${where}: positions expected with rope and append: false, where nothing else places x, got undefined`,
+      `${where}: positions expected with rope and append: false, because x does not continue the cache, got undefined`,
     );
   const { numHeads } = config;
   const target = { batch, numHeads, qLen, kvLen };
@@ -203,5 +203,5 @@ function expectFreeFor(where: string, { holds, pages }: Cache, append: boolean):
 function checkCache(where: string, attention: Attention, cache: Cache): void {
   expectMade(where, "cache", cache, "pages", "createCache");
   if (cache.attention !== attention)
-    throw new RangeError(`${where}: cache expected one made for this attention, got another's`);
+    throw new RangeError(`${where}: cache expected one made for this attention, got one of another`);
 }

@@ -42,7 +42,7 @@ export function planThreads(
 
 /** Why a worker of the web did not come to be: its engine says no more than that. */
 export const REFUSED =
-  "its source was refused; a content security policy must allow worker-src blob:, or createWorker make it of a file that is served with Cross-Origin-Embedder-Policy: require-corp";
+  "its source was refused: allow worker-src blob: in the content security policy, or make it with createWorker from a file that is served with Cross-Origin-Embedder-Policy: require-corp";
 
 /** Workers of Node and of the web, as far as they say how they fare. */
 interface Telling {

@@ -22,7 +22,7 @@ export async function unpack(carried: WasmSource | string, name = "module"): Pro
   try {
     return await inflate(decodeBase64(carried));
   } catch (cause) {
-    const rule = "a module, its bytes or what headwise/quantized carries";
+    const rule = "a module, its bytes or an inlined module of headwise/quantized";
     throw new HeadwiseError("NOT_WASM", `loadKernels: ${name} expected ${rule}, got ${describe(carried)}`, { cause });
   }
 }

@@ -158,7 +158,7 @@ async function fitting(name: string, work: () => Promise<StartedInstance>): Prom
     if (kind === "RangeError") throw memoryRefused(`to start ${name}`, cause);
     // Of a module that was compiled already.
     if (kind === "CompileError") throw forbidden(cause);
-    const text = `loadKernels: ${name} expected one of this package's, got one that does not start on its memory`;
+    const text = `loadKernels: ${name} expected a module of this package, got one that does not accept its memory`;
     throw new HeadwiseError("ABI_MISMATCH", text, { cause });
   }
 }

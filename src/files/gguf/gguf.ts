@@ -121,7 +121,7 @@ function entriesOf({ infos, alignment, start }: GgufHeader, size: number): Reado
     if (covered !== undefined && entry.offset < covered.offset + covered.bytes)
       throw new HeadwiseError(
         "BAD_FILE",
-        `${WHERE}: tensor ${describe(entry.name)} expected to begin behind ${describe(covered.name)}, which ends at ` +
+        `${WHERE}: tensor ${describe(entry.name)} expected to begin after ${describe(covered.name)}, which ends at ` +
           `${covered.offset + covered.bytes}, got ${entry.offset}`,
       );
     covered = entry;

@@ -142,7 +142,7 @@ function readFused(parts: Parts, o: Matrix, config: WeightsConfig): Inputs {
   const order = config.fused ?? (family.rows === "either" && config.numKvHeads !== 1 ? undefined : "qkv");
   if (order === undefined)
     throw new RangeError(
-      `${WHERE}: config.fused expected "qkv" or "grouped", since files of ${family.title} do not say, got undefined`,
+      `${WHERE}: config.fused expected "qkv" or "grouped", since files of ${family.title} do not contain it, got undefined`,
     );
   if (order === "qkv") return { widths, wqkv: tensor, bqkv: bias };
   if (family.rows === "equal")
