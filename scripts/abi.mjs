@@ -139,7 +139,7 @@ function emit(parts, structs) {
       "",
     );
   lines.push(
-    "/** All kernels. Those of a part whose module was not loaded are absent, and doors keep calls from them. */",
+    "/** All kernels. Those of a module that was not loaded are undefined; checks keep calls from them. */",
     `export interface KernelTable extends ${parts.map(({ type }) => type).join(", ")} {}`,
     "",
     "/** The kernels of each part, a module each. */",

@@ -114,7 +114,7 @@ describe.each(FORMATS)("quantize --weights %s", (word, format, most, ofOutput) =
     expect(Buffer.compare(readFileSync(at(`${word}.safetensors`)), bytes)).toBe(0);
 
     const lines = stdout.trimEnd().split("\n");
-    expect(lines[0]).toBe(`${chosen.length} of 11 tensors to ${word}, the others as they are`);
+    expect(lines[0]).toBe(`${chosen.length} of 11 tensors converted to ${word}, the others unchanged`);
     expect(lines[1]).toBe(
       `${sizeText(statSync(input).size)} to ${sizeText(bytes.length)} (${((100 * bytes.length) / statSync(input).size).toFixed(1)} %)`,
     );
@@ -123,7 +123,7 @@ describe.each(FORMATS)("quantize --weights %s", (word, format, most, ofOutput) =
     expect(Math.max(...chosen.map((each) => rmsError(model[each] as Tensor, format)))).toBeCloseTo(Number(error), 4);
     for (const each of chosen) expectWithin(model[each] as Tensor, format, most);
     expect(lines.slice(3)).toEqual(
-      format.includes("_") ? ["kept model.layers.0.mlp.down_proj.weight: its rows are no multiple of 32"] : [],
+      format.includes("_") ? ["unchanged model.layers.0.mlp.down_proj.weight: its rows are not a multiple of 32"] : [],
     );
   });
 
@@ -201,13 +201,13 @@ test("16-bit sources are read, those of GPT-2's form are kept by blocks and not 
   };
   const input = write("gpt2.safetensors", gpt2);
   const { stdout } = run("quantize", input, at("gpt2-q8.safetensors"), "--weights", "q8");
-  expect(stdout).toContain("1 of 3 tensors to q8");
-  expect(stdout).toContain("kept h.0.attn.c_proj.weight: it lies [inputs, outputs]");
+  expect(stdout).toContain("1 of 3 tensors converted to q8");
+  expect(stdout).toContain("unchanged h.0.attn.c_proj.weight: its layout is [inputs, outputs]");
   expect(run("quantize", input, at("gpt2-f16.safetensors"), "--weights", "f16").stdout).toContain(
-    "3 of 3 tensors to f16",
+    "3 of 3 tensors converted to f16",
   );
   expect(run("quantize", input, at("gpt2-bf16.safetensors"), "--weights", "bf16").stdout).toContain(
-    "0 of 3 tensors to bf16",
+    "0 of 3 tensors converted to bf16",
   );
   expect(Buffer.compare(readFileSync(at("gpt2-bf16.safetensors")), readFileSync(input))).toBe(0);
 });
@@ -265,12 +265,12 @@ test("what is wrong is said in a line, with 2 for the command line and 1 for the
     [
       ["quantize", nan, to, ...q8],
       1,
-      `headwise quantize: ${nan}: tensor "a.weight" expected numbers that Q8_0 has, got others`,
+      `headwise quantize: ${nan}: tensor "a.weight" expected numbers that Q8_0 can represent, got others`,
     ],
     [
       ["quantize", wide, to, "--weights", "f16"],
       1,
-      `headwise quantize: ${wide}: tensor "a.weight" expected numbers that F16 has`,
+      `headwise quantize: ${wide}: tensor "a.weight" expected numbers that F16 can represent`,
     ],
     [
       ["quantize", noted, to, ...q8],
@@ -347,7 +347,7 @@ test("names do not steer the terminal", () => {
   const input = write("names.safetensors", { [name]: tensor(2, 32), [`${name}.odd.weight`]: tensor(2, 33) });
   const { stdout } = run("quantize", input, at("names-out.safetensors"), "--weights", "q8");
   expect(stdout).toContain(", of \ufffd[2J\ufffd31m\ufffd\ufffd.weight\n");
-  expect(stdout).toContain("kept \ufffd[2J\ufffd31m\ufffd\ufffd.weight.odd.weight: ");
+  expect(stdout).toContain("unchanged \ufffd[2J\ufffd31m\ufffd\ufffd.weight.odd.weight: ");
   const nan = write("nan-name.safetensors", {
     [name]: { data: new Float32Array(32).fill(Number.NaN), shape: [1, 32] },
   });

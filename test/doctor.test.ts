@@ -164,7 +164,7 @@ describe("the report", () => {
     expect(report).toMatchObject({ ok: false, selfTest: other });
     expect(kernels.released).toBe(true);
     expect(diagnosisText(report)).toMatch(/^headwise 1\.2\.3: FAILED\nengine {5}an engine\nfeatures/);
-    expect(diagnosisText(report)).toContain("self-test  FAILED: 0, published is 1, 200 outputs");
+    expect(diagnosisText(report)).toContain("self-test  FAILED: 0, expected 1, 200 outputs");
   });
 
   test("kernels are given back when an examination throws", async () => {

@@ -226,7 +226,7 @@ test("every wrong call throws its text and changes nothing", async () => {
       [() => make({ softcap: 1e300 }), RangeError, "softcap expected a finite float32 number > 0, got 1e+300"],
       [() => make({ alibi: "linear" }), RangeError, 'alibi expected "geometric", got "linear"'],
       [() => make({ alibi: [1, 2, 3] }), TypeError, "alibi expected Float32Array, got Array"],
-      [() => make({ alibi: f(2) }), RangeError, "alibi expected one slope a head (3), got 2"],
+      [() => make({ alibi: f(2) }), RangeError, "alibi expected one slope per head (3), got 2"],
       [
         () => make({ alibi: Float32Array.of(1, Number.NaN, 1) }),
         RangeError,
@@ -258,7 +258,7 @@ test("every wrong call throws its text and changes nothing", async () => {
       [
         () => make({ rope: { theta: 100 } }),
         RangeError,
-        'rope.pairing expected "half" or "interleaved" (no default: a wrong one is silent), got undefined',
+        'rope.pairing expected "half" or "interleaved" (no default: a wrong one gives wrong results without an error), got undefined',
       ],
       [
         () => make({ rope: { theta: 0, pairing: "half" } }),
@@ -339,7 +339,7 @@ test("every wrong call throws its text and changes nothing", async () => {
         "wqkv expected kdim and vdim equal to dModel (12), got 6 and 12",
       ],
       [() => make({}, { biasK: f(12) }), RangeError, "biasK and biasV expected both or neither, got biasK alone"],
-      [() => make({}, { sinkLogits: f(4) }), RangeError, "sinkLogits expected one a head (3), got 4"],
+      [() => make({}, { sinkLogits: f(4) }), RangeError, "sinkLogits expected one per head (3), got 4"],
       [
         () => make({}, { sinkLogits: f(3).fill(Number.POSITIVE_INFINITY) }),
         RangeError,
@@ -446,23 +446,27 @@ test("every wrong call throws its text and changes nothing", async () => {
       [() => call({ batch: 1e9 }, 0), RangeError, "batch expected an integer from 1 to 1048576, got 1000000000"],
       [() => call({ cache: {} }), TypeError, "cache expected what createCache gives, got Object"],
       [() => call({ cache: goneCache }, 12), "RELEASED", "cache was released"],
-      [() => call({ cache: wideCache }), RangeError, "cache expected one made for this attention, got another's"],
+      [() => call({ cache: wideCache }), RangeError, "cache expected one made for this attention, got one of another"],
       [
         () => attend(foreign, f(12), { cache }),
         RangeError,
-        "cache expected one made for this attention, got another's",
+        "cache expected one made for this attention, got one of another",
       ],
-      [() => attend(twin, f(12), { cache }), RangeError, "cache expected one made for this attention, got another's"],
+      [
+        () => attend(twin, f(12), { cache }),
+        RangeError,
+        "cache expected one made for this attention, got one of another",
+      ],
       [() => call({ mask: t(3) }), TypeError, `options expected only ${CALL}, got "mask"`],
       [
         () => call({ cache, kvLengths: [3] }, 12),
         RangeError,
-        "kvLengths expected none with a cache that this call appends to, because padding would stay in it; keep says which keys are real, or each sequence has a cache of its own",
+        "kvLengths expected none with a cache that this call appends to, because padding would stay in it; mark real keys with keep, or give each sequence a cache of its own",
       ],
       [
         () => attend(rotating, f(36), { cache: rotatingCache, append: false }),
         RangeError,
-        "positions expected with rope and append: false, where nothing else places x, got undefined",
+        "positions expected with rope and append: false, because x does not continue the cache, got undefined",
       ],
       [() => call({ cache }, 24), "CACHE_FULL", "past 3 + qLen 2 exceeds maxSeqLen 4"],
       [() => call({ cache, keys: f(24) }, 12), "CACHE_FULL", "past 3 + keys 2 exceeds maxSeqLen 4"],
@@ -470,7 +474,7 @@ test("every wrong call throws its text and changes nothing", async () => {
       [
         () => call({ cache, align: "end" }, 12),
         RangeError,
-        'align expected none after a past of 3 keys, which places the queries, got "end"',
+        'align expected none after a past of 3 keys, which determines the positions of the queries, got "end"',
       ],
       [() => call({ append: false }), RangeError, "append expected true without a cache, got false"],
       [() => call({ append: 0 }), TypeError, "append expected true or false, got 0"],
@@ -497,9 +501,9 @@ test("every wrong call throws its text and changes nothing", async () => {
       [
         () => attend(causal, f(12), { keys: f(24) }),
         RangeError,
-        'align expected "start" or "end" because qLen (1) and kvLen (2) differ and no past places the queries, got undefined',
+        'align expected "start" or "end" because qLen (1) and kvLen (2) differ and no past determines the positions of the queries, got undefined',
       ],
-      [() => call({ kvLengths: [1, 2] }), RangeError, "kvLengths expected one length a batch row (1), got 2"],
+      [() => call({ kvLengths: [1, 2] }), RangeError, "kvLengths expected one length per sequence (1), got 2"],
       [() => call({ kvLengths: "3" }), TypeError, 'kvLengths expected an array of integers, got "3"'],
       [() => call({ kvLengths: [4] }), RangeError, "kvLengths[0] expected an integer from 0 to 3, got 4"],
       [() => call({ kvLengths: [1.5] }), RangeError, "kvLengths[0] expected an integer from 0 to 3, got 1.5"],
@@ -600,14 +604,14 @@ test("every wrong call throws its text and changes nothing", async () => {
       [
         () => sdpa({ causal: true }, t(1, 2, 2, 4)),
         RangeError,
-        'align expected "start" or "end" because qLen (2) and kvLen (3) differ and no past places the queries, got undefined',
+        'align expected "start" or "end" because qLen (2) and kvLen (3) differ and no past determines the positions of the queries, got undefined',
       ],
       [
         () => sdpa({ past: { key: t(1, 1, 2, 4), value: t(1, 1, 2, 4) }, align: "start" }),
         RangeError,
-        'align expected none after a past of 2 keys, which places the queries, got "start"',
+        'align expected none after a past of 2 keys, which determines the positions of the queries, got "start"',
       ],
-      [() => sdpa({ sinkLogits: f(1) }), RangeError, "sinkLogits expected one a head (2), got 1"],
+      [() => sdpa({ sinkLogits: f(1) }), RangeError, "sinkLogits expected one per head (2), got 1"],
       [
         () => sdpa({ sinkLogits: Float32Array.of(1, Number.NaN) }),
         RangeError,
@@ -615,7 +619,7 @@ test("every wrong call throws its text and changes nothing", async () => {
       ],
       [() => sdpa({ sinks: f(2) }), TypeError, `options expected only ${SDPA}, got "sinks"`],
       [() => sdpa({ softcap: 2e38 }), RangeError, "softcap expected at most 1e38, got 2e+38"],
-      [() => sdpa({ alibi: f(3) }), RangeError, "alibi expected one slope a head (2), got 3"],
+      [() => sdpa({ alibi: f(3) }), RangeError, "alibi expected one slope per head (2), got 3"],
       [
         () => sdpa({ scores: "logits" }),
         RangeError,
@@ -834,7 +838,7 @@ test("loadKernels says what a module is not", async () => {
     [
       { module: Uint8Array.from(foreign) },
       "ABI_MISMATCH",
-      "module expected one of this package's, got one that does not start on its memory",
+      "module expected a module of this package, got one that does not accept its memory",
     ],
   ];
   for (const load of [loadKernels, headwise.loadKernels] as unknown as Loose<Promise<unknown>>[])

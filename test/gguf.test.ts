@@ -520,12 +520,12 @@ describe("hostile files", () => {
     [
       "two tensors in one place",
       writeGguf({ tensors: [tensor("a", [8]), tensor("b", [8], { offset: 0 })] }),
-      'tensor "b" expected to begin behind "a", which ends at 128, got 96',
+      'tensor "b" expected to begin after "a", which ends at 128, got 96',
     ],
     [
       "a tensor within another",
       writeGguf({ tensors: [tensor("b", [4], { offset: 32 }), tensor("a", [64], { offset: 0 })] }),
-      'tensor "b" expected to begin behind "a", which ends at 352, got 128',
+      'tensor "b" expected to begin after "a", which ends at 352, got 128',
     ],
     ["data cut off", valid.slice(0, -1), 'tensor "w" expected to end within the file (127 bytes), got 32 bytes at 96'],
     ["no data", valid.slice(0, 84), 'tensor "w" expected to end within the file (84 bytes), got 32 bytes at 96'],

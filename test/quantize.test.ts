@@ -275,7 +275,7 @@ test("blocks are refused where a file's matrices lie [in, out], and metadata tha
     "c_proj.bias": { data: new Float32Array(32), shape: [32] },
   };
   expect(() => readAttentionWeights(writeSafetensors(gpt2))).toThrow(
-    'tensor "c_attn.weight" expected floats in GPT-2, whose matrices lie [in, out], got Q8_0',
+    'tensor "c_attn.weight" expected floats in GPT-2, whose matrices are [in, out], got Q8_0',
   );
   expect(() => writeSafetensors(gpt2, { "headwise.quantized": "{}" })).toThrow(
     'writeSafetensors: metadata "headwise.quantized" expected none beside tensors of blocks, got one',

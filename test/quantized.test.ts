@@ -27,8 +27,8 @@ const weights = randomWeights(random, config);
 const x = floats(random, 5 * 64);
 
 const known = (what: string, format: string) =>
-  `format of ${what} expected "f32", which is all that these kernels know, got "${format}"; ` +
-  "loadKernels({ quantized }), from headwise/quantized, brings the others";
+  `format of ${what} expected "f32", the only format of these kernels, got "${format}"; ` +
+  "loadKernels({ quantized }), from headwise/quantized, loads the others";
 
 /** The error that `work` throws, by code and text, and what it took of the kernels. */
 function refused(kernels: Kernels, work: () => unknown): { code: string; message: string } {
@@ -203,13 +203,13 @@ test("loadKernels says what is wrong with quantized", async () => {
     [
       { simd: { weights: w, caches: foreign } },
       "ABI_MISMATCH",
-      "quantized.simd expected one of this package's, got one that does not start on its memory",
+      "quantized.simd expected a module of this package, got one that does not accept its memory",
     ],
     [{ simd: relaxed }, RangeError, "quantized.simd.weights expected a module of the simd build, got one of relaxed"],
     [
       { simd: { weights: "weights.wasm", caches: c } },
       "NOT_WASM",
-      'quantized.simd.weights expected a module, its bytes or what headwise/quantized carries, got "weights.wasm"',
+      'quantized.simd.weights expected a module, its bytes or an inlined module of headwise/quantized, got "weights.wasm"',
     ],
     [
       { simd: { weights: w, caches: Uint8Array.of(60, 33, 68, 79) } },

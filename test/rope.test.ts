@@ -34,12 +34,12 @@ describe("checkRope", () => {
     ["rope.theta expected a finite number >= 1, got 0.5", RangeError, { theta: 0.5 }],
     ['rope.theta expected a finite number > 0, got "10000"', TypeError, { theta: "10000" }],
     [
-      'rope.pairing expected "half" or "interleaved" (no default: a wrong one is silent), got undefined',
+      'rope.pairing expected "half" or "interleaved" (no default: a wrong one gives wrong results without an error), got undefined',
       RangeError,
       { pairing: undefined },
     ],
     [
-      'rope.pairing expected "half" or "interleaved" (no default: a wrong one is silent), got "neox"',
+      'rope.pairing expected "half" or "interleaved" (no default: a wrong one gives wrong results without an error), got "neox"',
       RangeError,
       { pairing: "neox" },
     ],
@@ -113,7 +113,7 @@ describe("checkRope", () => {
       { scaling: { kind: "factors", factors: [1, 2] } },
     ],
     [
-      "rope.scaling.factors expected one a pair (32), got 2",
+      "rope.scaling.factors expected one per pair (32), got 2",
       RangeError,
       { scaling: { kind: "factors", factors: Float32Array.of(1, 2) } },
     ],

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { createRotary, type RopeWithDim, ropeFrequencies, ropeTables } from "../src/attention/rope.ts";
+import { createRotary, type RopeWithDim, ropeTables } from "../src/attention/rope.ts";
+import { ropeFrequencies } from "../src/attention/rope-frequencies.ts";
 import { approximate, exactExp, exactLn, exactTurn, fixed, randoms } from "./exact.ts";
 
 const rope = (theta: number, dim: number, scaling?: unknown): RopeWithDim =>

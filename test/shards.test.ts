@@ -351,7 +351,7 @@ describe("errors", () => {
       );
       expect(await attending({ cache }, x(10))).toBe("CACHE_FULL attendSharded: past 0 + qLen 10 exceeds maxSeqLen 9");
       expect(await refused(() => attendSharded(other, tokens, { cache }))).toBe(
-        "RangeError attendSharded: cache expected one made for this attention, got another's",
+        "RangeError attendSharded: cache expected one made for this attention, got one of another",
       );
       expect(await refused(() => attendSharded({} as ShardedAttention, tokens))).toBe(
         "TypeError attendSharded: attention expected what createShardedAttention gives, got Object",

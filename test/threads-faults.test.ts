@@ -270,7 +270,7 @@ test.each([
   expect(kernels.threads).toEqual({
     requested: 2,
     used: 1,
-    reason: "this engine refused memory that threads could share",
+    reason: "this engine refused shared memory",
   });
   expect(firstDifference(createCase(kernels).run(), await alone())).toBe(-1);
 });

@@ -303,7 +303,7 @@ test("Falcon's order of rows is asked for, since its file does not say", () => {
   const shapes = { "query_key_value.weight": [16, 8], "dense.weight": [8, 8] };
   expect(() => read(shapes)).toThrow(
     new RangeError(
-      'readAttentionWeights: config.fused expected "qkv" or "grouped", since files of Falcon, GPT-NeoX do not say, got undefined',
+      'readAttentionWeights: config.fused expected "qkv" or "grouped", since files of Falcon, GPT-NeoX do not contain it, got undefined',
     ),
   );
   expect(read(shapes, "", { fused: "qkv" }).wqkv!.shape).toEqual([16, 8]);

@@ -6,13 +6,13 @@ import { othersTurn } from "../platform/event-loop.ts";
 import { describe, expectFinite, expectRecord, expectSignal } from "../util/errors.ts";
 import { expectAlive } from "../util/lifetime.ts";
 
-/** What `attendAsync` may be told besides what `attend` may. */
+/** Options of `attendAsync`: those of `attend`, and how the call is sliced. */
 export interface AttendAsyncOptions extends AttendOptions {
-  /** Ends the call between two steps: it rejects with the signal's reason, and the cache is as it was. */
+  /** Aborts the call between two slices: it rejects with the signal's reason, and the cache is unchanged. */
   readonly signal?: AbortSignal;
-  /** Called after every slice with the part of the work that is done, above 0 and at most 1. */
+  /** Called after every slice with the fraction of the work that is done: above 0, and 1 at the end. */
   readonly onProgress?: (done: number) => void;
-  /** Milliseconds of work after which others get their turn; default 8, half a frame. */
+  /** Milliseconds of work between two yields to the event loop. Default 8, half a frame at 60 frames a second. */
   readonly sliceMs?: number;
 }
 
@@ -23,12 +23,17 @@ export interface AttendAsyncOptions extends AttendOptions {
 const STEP_FLOPS = 2 ** 25;
 
 /**
- * `attend` in slices of time, so that a page answers its user and a server its other requests while it runs. The same bits
- * as in one go. Neither x nor anything in the options may change before the promise settles. Until then the cache is in
- * use, and what may not be done with it throws IN_USE: no other call may append to it while this one appends, nor shorten
- * it. Where its tokens age, nothing else may attend to it or read it while this one appends, and nothing may append while
- * this one reads. Rejects with what `attend` throws, with the signal's reason, with what `onProgress` throws, and with
- * RELEASED when the attention, its kernels or the cache are released meanwhile; the cache and `out` are then as they were.
+ * `attend` in time slices. It yields to the event loop between slices, so that pages stay responsive and servers answer
+ * other requests. The result has the bits of `attend`.
+ *
+ * x and everything in `options` must not change before the promise settles. Until then the cache is in use, and other calls
+ * that would disturb this one throw `IN_USE`: nothing may truncate the cache, and nothing else may append to it while this
+ * call appends. If its tokens change format as they age (see `CacheOptions.format`), nothing else may read or attend to it
+ * while this call appends, and nothing may append to it while this call only reads.
+ * @param x Input rows [batch, qLen, dModel].
+ * @returns Output rows y [batch, qLen, dModel]: `options.out` where it is given, else a new array.
+ * @throws The same errors as `attend`, the signal's reason, whatever `onProgress` throws, and HeadwiseError `RELEASED` if the
+ * attention, its kernels or the cache are released before the end. The cache and `out` are then unchanged.
  * @example
  * import { attendAsync, createAttention, loadKernels } from "headwise";
  * const kernels = await loadKernels();

@@ -4,16 +4,20 @@ import { forward } from "../forward/forward.ts";
 import { describe, expectRecord } from "../util/errors.ts";
 import { finish } from "../util/steps.ts";
 
-/** One call of `attendMany`: its x [batch, qLen, dModel] and all that `attend` may be told. */
+/** One of the calls that `attendMany` runs together: x, and the options of `attend`. */
 export interface AttendManyCall extends AttendOptions {
+  /** Input rows [batch, qLen, dModel]. */
   readonly x: Float32Array;
 }
 
 /**
- * Several calls of `attend` in one, each with a cache and a length of its own: the projections of all of them are one
- * product, so that a weight is read once. Returns one y each, with the bits that `attend` gives one at a time. Throws what
- * attend throws, naming the call; every cache is then as it was. No two may append to one cache; where its
- * tokens age, none may read a cache that another one appends to. No `out` may overlap what another call reads or writes.
+ * Runs several calls of `attend` together, each with its own cache and its own qLen. The rows of all calls share each
+ * projection, so that every weight is read once. Every y has the bits that `attend` gives for that call alone.
+ *
+ * Two calls must not append to the same cache. If the tokens of a cache change format as they age, no call may read it while
+ * another one appends to it. No `out` may overlap an array that another call reads or writes.
+ * @returns One y [batch, qLen, dModel] per call, in order.
+ * @throws The same errors as `attend`, with the index of the call in the message. All caches are then unchanged.
  * @example
  * import { attendMany, createAttention, createCache, loadKernels } from "headwise";
  * const kernels = await loadKernels();

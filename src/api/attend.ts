@@ -5,9 +5,16 @@ import type { Tensor } from "../tensor/tensor.ts";
 import { finish } from "../util/steps.ts";
 
 /**
- * The layer's output y [batch, qLen, dModel] for x [batch, qLen, dModel]. The same bits for one prefill, any chunks of
- * it, token by token, and any batch. Masked positions cannot change it, whatever they hold; a row with no key to attend
- * has zeros before the output projection. A call that throws leaves the cache as it was.
+ * Runs one attention layer: projects x to queries, keys and values, attends, and applies the output projection. With a
+ * cache, the new keys and values are appended first, and x attends to all that the cache then holds.
+ *
+ * A token's output has the same bits in one prefill, in chunks, token by token and in any batch. A masked key cannot change
+ * the output, even if it is NaN. A query with no key to attend gives zeros before the output projection.
+ * @param x Input rows [batch, qLen, dModel].
+ * @returns Output rows y [batch, qLen, dModel]: `options.out` where it is given, else a new array.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `CACHE_FULL`, `OUT_OF_MEMORY`, `RELEASED`, `IN_USE` where
+ * a running `attendAsync` excludes this use of the cache, and with threads `WORKER_LOST` or `KERNEL_FAILED`. The cache is
+ * then unchanged.
  * @example
  * import { attend, createAttention, createCache, loadKernels } from "headwise";
  * const kernels = await loadKernels();
@@ -27,8 +34,10 @@ export function attend(attention: Attention, x: Float32Array, options: AttendOpt
 }
 
 /**
- * The same y as `attend`, bit for bit, and the weights that each query gave each key: maps [numHeads, qLen, kvLen], with
- * a leading batch dimension when `options.batch` is given or a cache has more than one sequence. Extra keys (biasK, addZeroAttn) are columns behind the others.
+ * `attend`, which also returns the attention maps: the softmax weights that each query gives each key. y has the bits of
+ * `attend`. The extra keys of `biasK` and `addZeroAttn` are further columns, after those of the kvLen keys.
+ * @param x Input rows [batch, qLen, dModel].
+ * @throws The same errors as `attend`; the cache is then unchanged.
  * @example
  * import { attendWithMaps, createAttention, loadKernels } from "headwise";
  * const kernels = await loadKernels();
@@ -42,7 +51,15 @@ export function attendWithMaps(
   attention: Attention,
   x: Float32Array,
   options: AttendOptions = {},
-): { y: Float32Array; maps: Tensor } {
+): {
+  /** Output rows [batch, qLen, dModel]. */
+  y: Float32Array;
+  /**
+   * Weights [numHeads, qLen, kvLen]; [batch, numHeads, qLen, kvLen] where `options.batch` is given or the cache has more
+   * than one sequence.
+   */
+  maps: Tensor;
+} {
   const call = checkAttend("attendWithMaps", attention, x, options);
   const { ys, maps } = finish(forward(attention, [call], { where: call.where, maps: true }));
   commit([call]);

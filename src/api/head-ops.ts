@@ -8,7 +8,8 @@ import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
 
 /**
- * [len, numHeads·headDim] -> [numHeads, len, headDim]: the heads of each token, side by side in x, one behind the other.
+ * Moves the heads of x to the front: [len, numHeads·headDim] -> [numHeads, len, headDim].
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
  * @example
  * import { loadKernels, splitHeads } from "headwise";
  * const kernels = await loadKernels();
@@ -30,7 +31,8 @@ export function splitHeads(kernels: Kernels, x: Tensor, numHeads: number): Tenso
 }
 
 /**
- * [numHeads, len, headDim] -> [len, numHeads·headDim]: the inverse of splitHeads.
+ * The inverse of `splitHeads`: [numHeads, len, headDim] -> [len, numHeads·headDim].
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
  * @example
  * import { loadKernels, mergeHeads } from "headwise";
  * const kernels = await loadKernels();
@@ -63,20 +65,25 @@ function inMemory(
   return memory.f32(base + to, x.length).slice();
 }
 
-/** What `applyRope` takes. */
+/** Options of `applyRope`: the tables, and how they apply to x. */
 export interface ApplyRopeOptions {
-  /** [positions, dim/2]: `dim` leading components of each head rotate. See `ropeTables`. */
+  /** Cosines [rows, dim/2], as `ropeTables` makes them. The first `dim` components of each head rotate. */
   readonly cos: Tensor;
+  /** Sines, of the same shape. */
   readonly sin: Tensor;
+  /** Which components form a pair: "half" (x[i], x[i + dim/2]), "interleaved" (x[2i], x[2i + 1]). */
   readonly pairing: "half" | "interleaved";
-  /** Rows of cos and sin, [len] or [batch, len]; default 0..len-1. */
+  /** The row of cos and sin for each token, [len] or [batch, len]. Default 0 to len - 1. */
   readonly positions?: ArrayLike<number>;
-  /** "bhsd" [batch, heads, len, dim] (default) or "bshd". */
+  /** Order of the dimensions of x: "bhsd" [batch, heads, len, headDim] (default) or "bshd". */
   readonly layout?: HeadLayout;
 }
 
 /**
- * Rotates the heads of x by the given tables: (a, b) -> (a·cos - b·sin, b·cos + a·sin).
+ * Rotates pairs of components in every head of x: (a, b) -> (a·cos - b·sin, b·cos + a·sin).
+ * @param x [batch, heads, len, headDim], or in the order of `options.layout`. It is not changed.
+ * @returns A new tensor of the shape of x.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
  * @example
  * import { applyRope, loadKernels } from "headwise";
  * const kernels = await loadKernels();

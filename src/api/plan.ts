@@ -13,23 +13,23 @@ import { placePass } from "../forward/pass.ts";
 import { describe, expectFields, expectFlag, expectInt } from "../util/errors.ts";
 import { aligned } from "../wasm/memory.ts";
 
-/** The largest call that is planned for. */
+/** The largest call to plan memory for. */
 export interface PlanSizes extends MaskOptions {
-  /** Sequences; default 1. */
+  /** Sequences. Default 1. */
   readonly batch?: number;
-  /** Tokens of the longest call; default 1, a decode step. */
+  /** Tokens of the longest call. Default 1, a decode step. */
   readonly qLen?: number;
-  /** Tokens that a cache may hold; without it, every call takes pages for its own keys and gives them back. */
+  /** Tokens per sequence in the cache. Without it, there is no cache: every call allocates pages and frees them. */
   readonly maxSeqLen?: number;
-  /** What the cache keeps them in; default "f32". */
+  /** Format of the cache, as `createCache` takes it. Default "f32". */
   readonly format?: CacheOptions["format"];
-  /** Cross-attention: rows that keys are projected from; default qLen. */
+  /** Cross-attention: rows that keys are projected from. Default qLen. */
   readonly keyLen?: number;
-  /** attendWithMaps instead of attend. */
+  /** Plan for `attendWithMaps` instead of `attend`. Default false. */
   readonly maps?: boolean;
-  /** biasK and biasV are given, so that maps have a column more. */
+  /** The weights include `biasK` and `biasV`, which add a column to the maps. Default false. */
   readonly extraKey?: boolean;
-  /** Formats of the matrices, as `createAttention` takes them; default "f32". */
+  /** Formats of the weights, as `createAttention` takes them. Default "f32". */
   readonly weights?: WeightOptions["weights"];
 }
 
@@ -39,24 +39,26 @@ const SIZES = [
 ];
 
 /**
- * Bytes of linear memory, exact: what `kernels.usedBytes` grows by. Further threads take some 80 to 256 KB each; with an
- * f16 cache, attention takes 128·(headDim + valueDim)·4 bytes a thread more.
+ * Exact bytes of linear memory: how much `kernels.usedBytes` grows. Threads beyond the first take 80 to 256 KB each, and
+ * with an f16 cache every thread takes another 128·(headDim + valueDim)·4 bytes.
  */
 export interface Plan {
-  /** Held by an Attention. */
+  /** Bytes that the Attention holds. */
   readonly weights: number;
-  /** Held by a Cache, or by a call without one while it runs. */
+  /** Bytes that the Cache holds, or a call without a cache while it runs. */
   readonly cache: number;
   /**
-   * Shared by all calls on the same kernels; it keeps its largest size. It does not grow with the sequence but for maps and
-   * masks. An attendAsync takes as much again while it runs.
+   * Bytes that all calls on the same kernels share. They are kept at their largest size, which is independent of the sequence
+   * length except for maps and masks. A running `attendAsync` takes as much again.
    */
   readonly scratch: number;
+  /** The sum of the three. */
   readonly total: number;
 }
 
 /**
- * What a layer, its cache and a call will take, before anything is allocated.
+ * The memory that a layer, its cache and a call will take, computed before anything is allocated.
+ * @throws TypeError or RangeError naming the argument.
  * @example
  * import { plan } from "headwise";
  * const { weights, cache } = plan({ dModel: 512, numHeads: 8, numKvHeads: 1 }, { maxSeqLen: 2048 });

@@ -8,42 +8,59 @@ import { expectTensor, type Tensor } from "../tensor/tensor.ts";
 import { expectFields, expectFlag, expectInt, expectOneOf } from "../util/errors.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 
-/** What one call of `scaledDotProductAttention` may say. */
+/** Options of `scaledDotProductAttention`. */
 export interface SdpaOptions extends AttentionRules, MaskOptions, PlacementOptions {
-  /** Order of dimensions of q, k, v, past and the output: "bhsd" [batch, heads, len, dim] (default) or "bshd". */
+  /** Order of the dimensions of q, k, v, `past` and the output: "bhsd" [batch, heads, len, dim] (default) or "bshd". */
   readonly layout?: HeadLayout;
-  /** [heads]: a logit per head that joins the denominator and has no value. */
+  /** Attention sinks: one logit per head, [heads], that is part of the softmax's denominator and has no value. */
   readonly sinkLogits?: Float32Array;
-  /** Keys and values of earlier tokens; they stand before k and v, and the queries behind them. */
-  readonly past?: { readonly key: Tensor; readonly value: Tensor };
-  /** Return the keys and values of past and call together. Default false. */
+  /** Keys and values of earlier tokens. They precede k and v, and the queries are at the positions after them. */
+  readonly past?: {
+    /** [batch, kvHeads, pastLen, headDim]. */
+    readonly key: Tensor;
+    /** [batch, kvHeads, pastLen, valueDim]. */
+    readonly value: Tensor;
+  };
+  /** Return `past` and the new keys and values together, as `present`. Default false. */
   readonly present?: boolean;
   /**
-   * Return the score matrix at one stage: "raw" scale·q·k, "softcapped", "masked" (ALiBi and bias added, -Infinity where
-   * a key is excluded) or "weights". Default none.
+   * Return the scores at one stage: "raw" is scale·q·k, "softcapped" is after the softcap, "masked" is after ALiBi and bias
+   * with -Infinity for excluded keys, "weights" is after the softmax. Default none.
    */
   readonly scores?: "raw" | "softcapped" | "masked" | "weights";
-  /** Return the log-sum-exp of each row's scores. Default false. */
+  /** Return the log-sum-exp of the scores of each row. Default false. */
   readonly lse?: boolean;
 }
 
-/** What it returns; the parts that were not asked for are undefined. */
+/** Result of `scaledDotProductAttention`. Parts that were not requested are undefined. */
 export interface SdpaResult {
   /** [batch, heads, qLen, valueDim], in the order of `layout`. */
   readonly output: Tensor;
-  readonly present: { readonly key: Tensor; readonly value: Tensor } | undefined;
-  /** [batch, heads, qLen, kvLen]. */
+  /** The keys and values of `past` and of the call, in the order of `layout`. */
+  readonly present:
+    | {
+        /** [batch, kvHeads, kvLen, headDim]. */
+        readonly key: Tensor;
+        /** [batch, kvHeads, kvLen, valueDim]. */
+        readonly value: Tensor;
+      }
+    | undefined;
+  /** [batch, heads, qLen, kvLen], whatever the layout. */
   readonly scores: Tensor | undefined;
-  /** [batch, heads, qLen]; -Infinity for a row without a key. */
+  /** [batch, heads, qLen], whatever the layout; -Infinity for a query with no key to attend. */
   readonly lse: Tensor | undefined;
 }
 
 const STAGES = ["raw", "softcapped", "masked", "weights"] as const;
 
 /**
- * softmax(scale·q·kᵀ, masked)·v, the core of attention alone. q [batch, heads, qLen, headDim], k [batch, kvHeads, kvLen,
- * headDim], v [batch, kvHeads, kvLen, valueDim]; heads must be a multiple of kvHeads. Masked positions cannot change the
- * output, whatever they hold; a row without a key has zeros. Throws TypeError or RangeError naming the argument.
+ * Attention without projections and without a cache: softmax(scale·q·kᵀ, masked)·v. The number of query heads must be a
+ * multiple of the number of key-value heads. A masked key cannot change the output, even if it is NaN. A query with no key
+ * to attend gives zeros. Shapes below are for the layout "bhsd".
+ * @param q Queries [batch, heads, qLen, headDim].
+ * @param k Keys [batch, kvHeads, kvLen, headDim].
+ * @param v Values [batch, kvHeads, kvLen, valueDim].
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
  * @example
  * import { loadKernels, scaledDotProductAttention } from "headwise";
  * const kernels = await loadKernels();

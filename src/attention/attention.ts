@@ -9,7 +9,7 @@ import { checkFormats, expectKnown, type LayerFormats, WEIGHT_OPTIONS, type Weig
 import type { AttentionWeights } from "./weights.ts";
 
 /**
- * One attention layer: its weights packed in linear memory and the rules it follows.
+ * One attention layer: its configuration, and its weights packed in linear memory until `release()`.
  * @example
  * import { attend, createAttention, loadKernels } from "headwise";
  * const kernels = await loadKernels();
@@ -19,13 +19,15 @@ import type { AttentionWeights } from "./weights.ts";
  * attention.release();
  */
 export interface Attention extends Releasable {
+  /** The kernels that run the layer, in whose memory its weights lie. */
   readonly kernels: Kernels;
-  /** With every default filled in. */
+  /** The configuration with every default filled in. */
   readonly config: CheckedConfig;
-  /** How each matrix is kept. */
+  /** The format of each packed matrix. */
   readonly formats: LayerFormats;
-  /** Bytes of linear memory that the weights hold. */
+  /** Bytes of linear memory that the weights take. */
   readonly bytes: number;
+  /** Whether `release()` was called. */
   readonly released: boolean;
   /** @internal */
   readonly layer: Layer;
@@ -34,10 +36,10 @@ export interface Attention extends Releasable {
 }
 
 /**
- * Packs a layer's weights, each matrix in the format that it is stored in or that `options.weights` asks for: one format
- * for all, or `{ q: "q8", o: "f16" }` for some. Throws TypeError or RangeError naming the argument, the rule and the value (both shapes for a
- * matrix of the wrong one), and HeadwiseError OUT_OF_MEMORY, or NO_QUANTIZED where the kernels know no format but
- * float32; nothing is allocated then.
+ * Packs the weights of a layer into linear memory. Each matrix keeps the format it is stored in, unless `options.weights`
+ * names another: one for all matrices, or one for some, as in `{ q: "q8", o: "f16" }`. The given arrays are not used later.
+ * @throws TypeError or RangeError naming the argument, the rule and the value. HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, or
+ * `NO_QUANTIZED` for formats other than "f32" with kernels that were loaded without `quantized`. Nothing is allocated then.
  * @example
  * import { createAttention, loadKernels } from "headwise";
  * const kernels = await loadKernels();

@@ -10,58 +10,67 @@ import {
 import { pow } from "../util/math.ts";
 import { checkRope, type RopeConfig, type RopeWithDim } from "./rope.ts";
 
-/** Which positions a query sees besides its own: `left` earlier and `right` later keys; undefined = unbounded. */
+/** Sliding window: which keys a query may attend, counted from the key at its own position. */
 export interface Window {
+  /** How many earlier keys, besides its own. Default unbounded. */
   readonly left?: number;
+  /** How many later keys, besides its own. Default unbounded. */
   readonly right?: number;
 }
 
-/** RMS norm of queries and keys after the projection and before RoPE. The gains are `weights.qNorm` and `kNorm`. */
+/** RMS norm of queries and keys, after the projection and before RoPE. The gains are `qNorm` and `kNorm` of the weights. */
 export interface QkNormConfig {
-  /** "per-head": gain [headDim], each head by itself. "full": gain [numHeads·headDim], all heads of a token at once. */
+  /**
+   * "per-head" normalises each head by itself, with gains [headDim]. "full" normalises all heads of a token at once, with
+   * gains [numHeads·headDim] for queries and [numKvHeads·headDim] for keys.
+   */
   readonly kind: "per-head" | "full";
-  /** Added to the mean square; default 1e-6. */
+  /** Added to the mean square. Default 1e-6. */
   readonly eps?: number;
-  /** The stored gain is w of (1 + w), as in Gemma. */
+  /** Multiply by 1 + gain instead of by the gain, as Gemma does. Default false. */
   readonly onePlus?: boolean;
 }
 
 /**
- * The shape and the rules of one attention layer.
+ * The shapes and rules of one attention layer.
  * @example
  * import { type AttentionConfig } from "headwise";
  * const config: AttentionConfig = { dModel: 2048, numHeads: 32, numKvHeads: 8, causal: true };
  * console.log(config.numHeads / config.numKvHeads!); // 4
  */
 export interface AttentionConfig {
-  /** Floats of one input row, and of one output row unless `wo` says otherwise. */
+  /** Floats in a row of x and in a row of y. */
   readonly dModel: number;
-  /** Up to 65 536. */
+  /** Query heads, 1 to 65 536. */
   readonly numHeads: number;
-  /** Heads of keys and values; must divide numHeads. Default numHeads (MHA); 1 is MQA. */
+  /** Key-value heads, a divisor of numHeads. Default numHeads (MHA); 1 is MQA, and anything between is GQA. */
   readonly numKvHeads?: number;
-  /** Floats of a query or key head. Default dModel / numHeads. */
+  /** Floats in a query or key head. Default dModel / numHeads. */
   readonly headDim?: number;
-  /** Floats of a value head. Default headDim. */
+  /** Floats in a value head. Default headDim. */
   readonly valueDim?: number;
-  /** Floats of one row that keys (values) are projected from, in cross-attention. Default dModel. */
+  /** Floats in a row that keys are projected from. Default dModel; others are for cross-attention. */
   readonly kdim?: number;
+  /** Floats in a row that values are projected from. Default dModel. */
   readonly vdim?: number;
-  /** Query at position p sees keys at positions <= p. Default false. */
+  /** A query at position p attends keys at positions up to p only. Default false. */
   readonly causal?: boolean;
+  /** Sliding window. Default unbounded on both sides. */
   readonly window?: Window;
-  /** Multiplies q·k: other than 0, from -1e38 to 1e38. Default 1/√headDim. */
+  /** Factor on q·k, from -1e38 to 1e38 and not 0. Default 1/√headDim. */
   readonly scale?: number;
-  /** Scores become softcap·tanh(score / softcap), for a softcap up to 1e38. Default 0 = off. */
+  /** A score becomes softcap·tanh(score / softcap), for a softcap from 0 to 1e38. Default 0: no softcap. */
   readonly softcap?: number;
   /**
-   * ALiBi: adds -slope·|query position - key position| to the score. "geometric" gives the published slopes for any
-   * head count; an array gives one slope a head, from -1e38 to 1e38.
+   * ALiBi: adds -slope·|query position - key position| to the score. "geometric" takes the slopes of `alibiSlopes`; an array
+   * [numHeads] gives one slope per head, from -1e38 to 1e38. Default none.
    */
   readonly alibi?: "geometric" | Float32Array;
+  /** Rotary position embedding. Default none. */
   readonly rope?: RopeConfig;
+  /** RMS norm of queries and keys. Default none. */
   readonly qkNorm?: QkNormConfig;
-  /** One more key and value of zeros that every query may attend, as in PyTorch's add_zero_attn. */
+  /** Add a key of zeros with a value of zeros that every query may attend, as PyTorch's add_zero_attn. Default false. */
   readonly addZeroAttn?: boolean;
 }
 
@@ -71,24 +80,42 @@ export const CONFIG_FIELDS: readonly (keyof AttentionConfig | "fused")[] = [
   ...(["scale", "softcap", "alibi", "rope", "qkNorm", "addZeroAttn", "fused"] as const),
 ];
 
-/** An AttentionConfig with every default filled in and every rule checked. Unbounded window sides are Infinity. */
+/** An AttentionConfig after its checks, with every default filled in. */
 export interface CheckedConfig {
+  /** Floats in a row of x and in a row of y. */
   readonly dModel: number;
+  /** Query heads. */
   readonly numHeads: number;
+  /** Key-value heads. */
   readonly numKvHeads: number;
+  /** Floats in a query or key head. */
   readonly headDim: number;
+  /** Floats in a value head. */
   readonly valueDim: number;
+  /** Floats in a row that keys are projected from. */
   readonly kdim: number;
+  /** Floats in a row that values are projected from. */
   readonly vdim: number;
+  /** Whether a query at position p attends keys at positions up to p only. */
   readonly causal: boolean;
-  readonly window: { readonly left: number; readonly right: number };
+  /** Sliding window; Infinity where a side is unbounded. */
+  readonly window: {
+    /** How many earlier keys, besides its own. */
+    readonly left: number;
+    /** How many later keys, besides its own. */
+    readonly right: number;
+  };
+  /** Factor on q·k. */
   readonly scale: number;
-  /** 0 = off. */
+  /** Bound of the softcap; 0 where there is none. */
   readonly softcap: number;
-  /** [numHeads], or undefined. */
+  /** ALiBi slopes [numHeads], if there are any. */
   readonly slopes: Float32Array | undefined;
+  /** Rotary position embedding, if there is one. */
   readonly rope: RopeWithDim | undefined;
+  /** RMS norm of queries and keys, if there is one. */
   readonly qkNorm: Required<QkNormConfig> | undefined;
+  /** Whether there is a key of zeros with a value of zeros. */
   readonly addZeroAttn: boolean;
 }
 
@@ -136,7 +163,7 @@ export function checkConfig(where: string, config: AttentionConfig): CheckedConf
   };
 }
 
-/** The part of a configuration that holds without projections, for scaledDotProductAttention too. */
+/** The rules of a configuration that do not depend on projections: `scaledDotProductAttention` takes them too. */
 export type AttentionRules = Pick<AttentionConfig, "causal" | "window" | "scale" | "softcap" | "alibi">;
 export type CheckedRules = Pick<CheckedConfig, "causal" | "window" | "scale" | "softcap" | "slopes">;
 
@@ -201,7 +228,7 @@ function checkSlopes(where: string, alibi: "geometric" | Float32Array, numHeads:
   }
   const slopes = expectFloats(where, "alibi", alibi);
   if (slopes.length !== numHeads)
-    throw new RangeError(`${where}: alibi expected one slope a head (${numHeads}), got ${slopes.length}`);
+    throw new RangeError(`${where}: alibi expected one slope per head (${numHeads}), got ${slopes.length}`);
   const odd = slopes.find((slope) => !isScore(slope));
   if (odd !== undefined)
     throw new RangeError(`${where}: alibi expected slopes from -1e38 to 1e38, got ${describe(odd)}`);
@@ -212,7 +239,7 @@ function checkSlopes(where: string, alibi: "geometric" | Float32Array, numHeads:
 export function checkSinks(where: string, name: string, value: unknown, numHeads: number): Float32Array {
   const sinks = expectFloats(where, name, value);
   if (sinks.length !== numHeads)
-    throw new RangeError(`${where}: ${name} expected one a head (${numHeads}), got ${sinks.length}`);
+    throw new RangeError(`${where}: ${name} expected one per head (${numHeads}), got ${sinks.length}`);
   const odd = sinks.find((sink) => !isScore(sink) && sink !== Number.NEGATIVE_INFINITY);
   if (odd !== undefined)
     throw new RangeError(`${where}: ${name} expected logits from -1e38 to 1e38 or -Infinity, got ${describe(odd)}`);
@@ -220,8 +247,10 @@ export function checkSinks(where: string, name: string, value: unknown, numHeads
 }
 
 /**
- * The published ALiBi slopes [numHeads]: 2^(-8·(h+1)/n) for a power of two n; otherwise those of the largest power of
- * two below, followed by every other slope of twice that (Press et al. 2022).
+ * The published ALiBi slopes (Press et al. 2022). For n heads, n a power of two, head h has the slope 2^(-8·(h + 1)/n). For
+ * other counts, the largest power of two below gives the first slopes, and every second slope of twice that power the rest.
+ * @returns One slope per head, [numHeads].
+ * @throws TypeError or RangeError unless numHeads is an integer from 1 to 65 536.
  * @example
  * import { alibiSlopes } from "headwise";
  * console.log(alibiSlopes(4).join(" ")); // 0.25 0.0625 0.015625 0.00390625

@@ -2,21 +2,23 @@ import { expectTensor, sizeOf, type Tensor } from "../tensor/tensor.ts";
 import { describe, expectRecord, tagOf } from "../util/errors.ts";
 
 /**
- * Booleans of rank 1 to 4, broadcast from the right to [batch, numHeads, qLen, kvLen]. A last dimension shorter than
- * kvLen (and longer than 1) excludes the keys behind it.
+ * One boolean for each pair of a query and a key: rank 1 to 4, broadcast from the right to [batch, numHeads, qLen, kvLen]. A
+ * last dimension longer than 1 but shorter than kvLen covers the first keys, and excludes all others.
  */
 export interface Mask {
+  /** 0 is false, any other number is true. */
   readonly data: Uint8Array | readonly boolean[];
+  /** Up to four dimensions, each 1 or that of the target. */
   readonly shape: readonly number[];
 }
 
-/** What a caller may say about (query, key) pairs; conditions intersect, biases add. */
+/** Masks of a call. A key is attended where every condition allows it, those of the configuration included. */
 export interface MaskOptions {
-  /** 1 or true = the query may attend the key. */
+  /** True where the query may attend the key. */
   readonly keep?: Mask;
-  /** The inverse: 1 or true = it may not. */
+  /** True where the query may not attend the key. */
   readonly drop?: Mask;
-  /** Added to the score; -Infinity excludes. Broadcast like a Mask. */
+  /** Floats that are added to the scores, broadcast like a Mask. -Infinity excludes the key. */
   readonly bias?: Tensor;
 }
 

@@ -4,10 +4,14 @@ import type { CheckedRules } from "./config.ts";
 /** Sequences in one call or cache: beyond any use, and few enough that a wrong number cannot keep the host busy. */
 export const MOST_SEQUENCES: number = 2 ** 20;
 
-/** What decides where queries stand among the keys. */
+/** The positions of queries relative to the keys, where neither a cache nor a past determines them. */
 export interface PlacementOptions {
+  /**
+   * "start": query 0 is at the position of key 0. "end": the last query is at the position of the last key. Required where
+   * the rules depend on positions (causal, window, ALiBi), qLen differs from kvLen, and there is no past.
+   */
   readonly align?: "start" | "end";
-  /** [batch]: how many keys of each row are real. */
+  /** How many keys of each sequence are real, [batch]. Those after them are padding, which no query attends. Default all. */
   readonly kvLengths?: ArrayLike<number>;
 }
 
@@ -38,13 +42,13 @@ export function placeQueries(
   if (past !== undefined) {
     if (align !== undefined)
       throw new RangeError(
-        `${where}: align expected none after a past of ${past} keys, which places the queries, got "${align}"`,
+        `${where}: align expected none after a past of ${past} keys, which determines the positions of the queries, got "${align}"`,
       );
     return Array.from({ length: batch }, (_, b) => ({ position: past, kvLen: lengths?.[b] ?? kvLen }));
   }
   if (positional && align === undefined && qLen !== kvLen)
     throw new RangeError(
-      `${where}: align expected "start" or "end" because qLen (${qLen}) and kvLen (${kvLen}) differ and no past places the queries, got undefined`,
+      `${where}: align expected "start" or "end" because qLen (${qLen}) and kvLen (${kvLen}) differ and no past determines the positions of the queries, got undefined`,
     );
   return Array.from({ length: batch }, (_, b) => {
     const length = lengths?.[b] ?? kvLen;
@@ -57,13 +61,13 @@ export function refuseRagged(where: string, kvLengths: ArrayLike<number>, batch:
   if (expectLengths(where, kvLengths, batch, kvLen).every((length) => length === kvLen)) return;
   throw new RangeError(
     `${where}: kvLengths expected none with a cache that this call appends to, because padding would stay in it; ` +
-      "keep says which keys are real, or each sequence has a cache of its own",
+      "mark real keys with keep, or give each sequence a cache of its own",
   );
 }
 
 function expectLengths(where: string, kvLengths: ArrayLike<number>, batch: number, kvLen: number): number[] {
   if (expectList(where, "kvLengths", kvLengths).length !== batch)
-    throw new RangeError(`${where}: kvLengths expected one length a batch row (${batch}), got ${kvLengths.length}`);
+    throw new RangeError(`${where}: kvLengths expected one length per sequence (${batch}), got ${kvLengths.length}`);
   return Array.from({ length: batch }, (_, b) => expectInt(where, `kvLengths[${b}]`, kvLengths[b], 0, kvLen));
 }
 

@@ -10,57 +10,28 @@ import {
   expectOneOf,
   expectRecord,
 } from "../util/errors.ts";
-import { cosine, ln, pow, sine } from "../util/math.ts";
-
-/**
- * How RoPE frequencies are stretched beyond the trained length. Formulas and names follow the model files that use
- * them; `factor` is the stretch, `originalMaxSeqLen` the trained length in tokens. "factors" [dim/2] has one for each
- * pair, as GGUF files of Llama 3 do.
- */
-export type RopeScaling =
-  | { readonly kind: "linear"; readonly factor: number }
-  | { readonly kind: "ntk"; readonly factor: number }
-  | { readonly kind: "factors"; readonly factors: Float32Array }
-  | {
-      readonly kind: "llama3";
-      readonly factor: number;
-      readonly lowFreqFactor: number;
-      readonly highFreqFactor: number;
-      readonly originalMaxSeqLen: number;
-    }
-  | {
-      readonly kind: "yarn";
-      readonly factor: number;
-      readonly originalMaxSeqLen: number;
-      /** Rotations that bound the ramp; defaults 32 and 1. */
-      readonly betaFast?: number;
-      readonly betaSlow?: number;
-      /** Multiplies cos and sin; default 0.1·ln(factor) + 1, or from `mscale` and `mscaleAllDim` where given. */
-      readonly attentionFactor?: number;
-      readonly mscale?: number;
-      readonly mscaleAllDim?: number;
-      /** Round the ramp's bounds to whole dimensions; default true. */
-      readonly truncate?: boolean;
-    };
+import { cosine, sine } from "../util/math.ts";
+import { type RopeScaling, ropeFrequencies } from "./rope-frequencies.ts";
 
 /** Rotary position embedding of queries and keys. */
 export interface RopeConfig {
-  /** Base of the frequencies theta^(-2i/dim), e.g. 10 000 or 500 000. */
+  /** Base of the frequencies theta^(-2i/dim), at least 1; models have 10 000, 500 000 and others. */
   readonly theta: number;
-  /** "half" rotates (x[i], x[i + dim/2]); "interleaved" rotates (x[2i], x[2i+1]). No default: a wrong one is silent. */
+  /** Which components form a pair: "half" (x[i], x[i + dim/2]), "interleaved" (x[2i], x[2i + 1]). */
   readonly pairing: "half" | "interleaved";
-  /** How many components of a head rotate (even); default all from `start` on. */
+  /** How many components of a head rotate: even. Default all from `start` on. */
   readonly dim?: number;
-  /** The first component of a head that rotates; default 0. */
+  /** The first component of a head that rotates; start + dim is at most headDim. Default 0. */
   readonly start?: number;
+  /** Scaling for sequences beyond the trained length. Default none. */
   readonly scaling?: RopeScaling;
 }
 
-/** A RopeConfig whose `dim` is filled in. */
-export type RopeWithDim = RopeConfig & { readonly dim: number };
-
-type Llama3Scaling = Extract<RopeScaling, { kind: "llama3" }>;
-type YarnScaling = Extract<RopeScaling, { kind: "yarn" }>;
+/** A RopeConfig with `dim`. */
+export type RopeWithDim = RopeConfig & {
+  /** How many components of a head rotate: even. */
+  readonly dim: number;
+};
 
 /** Components of a head in `ropeTables`: beyond any use, and few enough that a wrong number cannot keep the host busy. */
 const MOST_DIM = 2 ** 16;
@@ -115,16 +86,25 @@ export function createRotary(rope: RopeWithDim): Rotary {
 }
 
 /**
- * Tables cos and sin [positions.length, dim/2] of integer positions from 0 to 2^31 - 1, in any order. Angles are formed
- * in float64: an entry is within amplitude·(2^-24 + position·2^-50) of the exact value, where 2^-24 is the rounding to
- * float32 and amplitude is 1 but for yarn.
- * Throws TypeError or RangeError naming the field or the position.
+ * Tables of cosines and sines for `applyRope`. Angles are computed in float64: an entry is within
+ * amplitude·(2^-24 + position·2^-50) of the exact value, where 2^-24 is the rounding to float32, and the amplitude is 1
+ * except for "yarn".
+ * @param positions Integers from 0 to 2^31 - 1, in any order.
+ * @throws TypeError or RangeError naming the field or the position. HeadwiseError `OUT_OF_MEMORY`.
  * @example
  * import { ropeTables } from "headwise";
  * const { cos, sin } = ropeTables({ theta: 10_000, pairing: "half", dim: 4 }, [0, 1]);
  * console.log(cos.shape, cos.data[2]?.toFixed(4), sin.data[2]?.toFixed(4)); // [ 2, 2 ] 0.5403 0.8415: of 1 rad
  */
-export function ropeTables(rope: RopeWithDim, positions: ArrayLike<number>): { cos: Tensor; sin: Tensor } {
+export function ropeTables(
+  rope: RopeWithDim,
+  positions: ArrayLike<number>,
+): {
+  /** Cosines [positions.length, dim/2]. */
+  cos: Tensor;
+  /** Sines, of the same shape. */
+  sin: Tensor;
+} {
   const where = "ropeTables";
   expectRecord(where, "rope", rope);
   const checked = checkRope(where, rope, expectInt(where, "rope.dim", rope.dim, 2, MOST_DIM));
@@ -137,68 +117,6 @@ export function ropeTables(rope: RopeWithDim, positions: ArrayLike<number>): { c
   return { cos, sin };
 }
 
-/** Radians a position for each pair, [dim/2] (at most 1), and the factor on cos and sin. */
-export function ropeFrequencies(rope: RopeWithDim): { inverse: Float64Array; amplitude: number } {
-  const { theta, dim, scaling } = rope;
-  const inverse = Float64Array.from({ length: dim / 2 }, (_, i) => pow(theta, (-2 * i) / dim));
-  switch (scaling?.kind) {
-    case undefined:
-      return { inverse, amplitude: 1 };
-    case "linear":
-      return { inverse: inverse.map((f) => f / scaling.factor), amplitude: 1 };
-    case "ntk":
-      // (theta·factor^(dim/(dim - 2)))^(-2i/dim), taken apart so that a large base cannot overflow.
-      return { inverse: inverse.map((f, i) => f * pow(scaling.factor, (-2 * i) / (dim - 2))), amplitude: 1 };
-    case "factors":
-      return { inverse: inverse.map((f, i) => f / (scaling.factors[i] as number)), amplitude: 1 };
-    case "llama3":
-      return { inverse: inverse.map((f) => stretch(f, scaling.factor, llama3Keeps(f, scaling))), amplitude: 1 };
-    case "yarn": {
-      const [low, high] = yarnRamp(theta, dim, scaling);
-      const keeps = (i: number) => 1 - clamp((i - low) / (high - low), 0, 1);
-      return {
-        inverse: inverse.map((f, i) => stretch(f, scaling.factor, keeps(i))),
-        amplitude: yarnAmplitude(scaling),
-      };
-    }
-  }
-}
-
-/** Between the stretched frequency (keeps = 0) and the trained one (keeps = 1). */
-function stretch(frequency: number, factor: number, keeps: number): number {
-  return (1 - keeps) * (frequency / factor) + keeps * frequency;
-}
-
-/** By the turns a pair makes within the trained length: all kept from highFreqFactor on, none up to lowFreqFactor. */
-function llama3Keeps(frequency: number, scaling: Llama3Scaling): number {
-  const { lowFreqFactor, highFreqFactor, originalMaxSeqLen } = scaling;
-  const turns = (originalMaxSeqLen * frequency) / (2 * Math.PI);
-  return clamp((turns - lowFreqFactor) / (highFreqFactor - lowFreqFactor), 0, 1);
-}
-
-/** Pairs between which frequencies go from kept to stretched: those of betaFast and betaSlow turns. */
-function yarnRamp(theta: number, dim: number, scaling: YarnScaling): [low: number, high: number] {
-  const { originalMaxSeqLen, betaFast = 32, betaSlow = 1, truncate = true } = scaling;
-  // theta^(-2i/dim)·originalMaxSeqLen = 2pi·turns, solved for i.
-  const pairOf = (turns: number) => (dim * ln(originalMaxSeqLen / (turns * 2 * Math.PI))) / (2 * ln(theta));
-  const [first, last] = [pairOf(betaFast), pairOf(betaSlow)];
-  const low = Math.max(truncate ? Math.floor(first) : first, 0);
-  const high = Math.min(truncate ? Math.ceil(last) : last, dim - 1);
-  // Model files rely on these bounds and on this step where they meet, also where lengths are so short that they cross.
-  return [low, low === high ? high + 0.001 : high];
-}
-
-function yarnAmplitude({ factor, attentionFactor, mscale, mscaleAllDim }: YarnScaling): number {
-  if (attentionFactor !== undefined) return attentionFactor;
-  const grown = (scale: number) => 0.1 * scale * ln(factor) + 1;
-  // A missing or zero one of the two leaves the default, as in the model files.
-  return mscale && mscaleAllDim ? grown(mscale) / grown(mscaleAllDim) : grown(1);
-}
-
-function clamp(x: number, min: number, max: number): number {
-  return Math.min(Math.max(x, min), max);
-}
-
 /** `rope` with every rule checked and `dim` filled in (default headDim), as a copy. */
 export function checkRope(where: string, rope: RopeConfig, headDim: number): RopeWithDim {
   expectFields(where, "rope", rope, ["theta", "pairing", "dim", "start", "scaling"]);
@@ -208,7 +126,7 @@ export function checkRope(where: string, rope: RopeConfig, headDim: number): Rop
   const { pairing, dim = headDim - start } = rope;
   if (!PAIRINGS.includes(pairing))
     throw new RangeError(
-      `${where}: rope.pairing expected "half" or "interleaved" (no default: a wrong one is silent), got ${describe(pairing)}`,
+      `${where}: rope.pairing expected "half" or "interleaved" (no default: a wrong one gives wrong results without an error), got ${describe(pairing)}`,
     );
   if (!Number.isInteger(dim) || dim < 2 || start + dim > headDim || dim % 2 !== 0) {
     const most = start === 0 ? `headDim (${headDim})` : `headDim - start (${headDim - start})`;
@@ -227,7 +145,7 @@ function checkScaling(where: string, scaling: RopeScaling, theta: number, dim: n
   if (scaling.kind === "factors") {
     const factors = expectFloats(where, `${name}.factors`, scaling.factors).slice();
     if (factors.length !== dim / 2)
-      throw new RangeError(`${where}: ${name}.factors expected one a pair (${dim / 2}), got ${factors.length}`);
+      throw new RangeError(`${where}: ${name}.factors expected one per pair (${dim / 2}), got ${factors.length}`);
     for (const [i, factor] of factors.entries()) expectAtLeast(where, `${name}.factors[${i}]`, factor, 1);
     return { kind: "factors", factors };
   }

@@ -2,22 +2,22 @@ import { WEIGHT_FORMATS, type WeightFormat } from "../linear/formats.ts";
 import { expectFields, expectOneOf, HeadwiseError } from "../util/errors.ts";
 import { PROJECTIONS, type ProjectionName } from "./layer-sizes.ts";
 
-/** The format of each matrix of a layer. */
+/** The format of the query, key, value and output projection of a layer. */
 export type LayerFormats = Readonly<Record<ProjectionName, WeightFormat>>;
 
-/** How a layer keeps its weights and multiplies them. */
+/** The formats of a layer's weights, and of the activations that integer weights are multiplied with. */
 export interface WeightOptions {
   /**
-   * "f32", "f16", "bf16", "q8" (int8, a scale for each 32 inputs of an output), "q8-row" (int8, a scale for each output),
-   * "q4" (4 bits, a scale for each 32 inputs), for all matrices or for each by itself. Default what a matrix is stored as:
-   * a `Tensor` is "f32", a stored tensor of F16 "f16", of BF16 "bf16", of Q8_0 "q8", of Q4_0 "q4"; without `quantized`
-   * kernels 16-bit floats are widened to "f32", which gives the same bits. Where another format is asked for, weights are
-   * rounded to the nearest that it has, which for "f16" is an infinity beyond 65504.
+   * One format for all matrices, or one for each. Default the format that a matrix is stored in: "f32" for a `Tensor` and
+   * for F32 and F64, "f16" for F16, "bf16" for BF16, "q8" for Q8_0, "q4" for Q4_0. Kernels without `quantized` widen F16 and
+   * BF16 to "f32", which gives the same bits. Converting to another format rounds to nearest; "f16" makes an infinity of a
+   * weight beyond 65504.
    */
   readonly weights?: WeightFormat | Partial<LayerFormats>;
   /**
-   * What rows become where they meet integer weights: "exact" (the default) keeps 14 bits of a row's largest value, "fast"
-   * 7, at the error that docs/numerics.md states. Both give the same bits for prefill, decode and any batch.
+   * How rows are quantised before they are multiplied with integer weights: "exact" to 14 bits of the largest value of the
+   * row, "fast" to 7. docs/numerics.md states the errors. Both keep the same bits in prefill, decode and any batch. Default
+   * "exact".
    */
   readonly activations?: "exact" | "fast";
 }
@@ -74,7 +74,7 @@ export function expectKnown(where: string, quantized: boolean, formats: LayerFor
 
 /** Throws: kernels of floats do not know the format. */
 export function refuseFormat(where: string, name: string, format: string): never {
-  const rule = '"f32", which is all that these kernels know';
-  const text = `${where}: format of ${name} expected ${rule}, got "${format}"; loadKernels({ quantized }), from headwise/quantized, brings the others`;
+  const rule = '"f32", the only format of these kernels';
+  const text = `${where}: format of ${name} expected ${rule}, got "${format}"; loadKernels({ quantized }), from headwise/quantized, loads the others`;
   throw new HeadwiseError("NO_QUANTIZED", text);
 }

@@ -1,35 +1,42 @@
 import type { MatrixLayout, WeightTensor } from "../tensor/matrix.ts";
 
 /**
- * The weights of one attention layer: either `wq`, `wk` and `wv`, or `wqkv`. What a layer lacks is undefined. A matrix is
- * floats, or as a file stores it: F32, F64, F16, BF16, Q8_0 or Q4_0, the last two "out-in".
+ * The weights of one attention layer: either `wq`, `wk` and `wv`, or the fused `wqkv`. Fields of what the layer does not have
+ * are undefined. A matrix is a `Tensor`, or a stored tensor of F32, F64, F16, BF16, Q8_0 or Q4_0. Shapes below are for the
+ * layout "out-in"; with "in-out" every matrix is transposed, and Q8_0 and Q4_0 are not allowed.
  */
 export interface AttentionWeights<Matrix extends WeightTensor = WeightTensor> {
-  /** [numHeads·headDim, dModel]; with layout "in-out" [dModel, numHeads·headDim]. The same turn for each matrix. */
+  /** Query projection [numHeads·headDim, dModel]. */
   readonly wq?: Matrix;
-  /** [numKvHeads·headDim, kdim]. */
+  /** Key projection [numKvHeads·headDim, kdim]. */
   readonly wk?: Matrix;
-  /** [numKvHeads·valueDim, vdim]. */
+  /** Value projection [numKvHeads·valueDim, vdim]. */
   readonly wv?: Matrix;
-  /** [numHeads·headDim + numKvHeads·headDim + numKvHeads·valueDim, dModel]: the rows of q, then k, then v. */
+  /** The rows of wq, then wk, then wv: [(numHeads + numKvHeads)·headDim + numKvHeads·valueDim, dModel]. */
   readonly wqkv?: Matrix;
-  /** [dModel, numHeads·valueDim]. */
+  /** Output projection [dModel, numHeads·valueDim]. */
   readonly wo: Matrix;
-  /** One float for each output of the matrix. */
+  /** Bias of wq, [numHeads·headDim]. */
   readonly bq?: Float32Array;
+  /** Bias of wk, [numKvHeads·headDim]. */
   readonly bk?: Float32Array;
+  /** Bias of wv, [numKvHeads·valueDim]. */
   readonly bv?: Float32Array;
+  /** Bias of wqkv: bq, then bk, then bv. */
   readonly bqkv?: Float32Array;
+  /** Bias of wo, [dModel]. */
   readonly bo?: Float32Array;
-  /** Gains of the RMS norm of queries and keys: [headDim], or [numHeads·headDim] and [numKvHeads·headDim]. */
+  /** Gain of the RMS norm of queries: [headDim], or [numHeads·headDim] for the kind "full". */
   readonly qNorm?: Float32Array;
+  /** Gain of the RMS norm of keys: [headDim], or [numKvHeads·headDim] for the kind "full". */
   readonly kNorm?: Float32Array;
-  /** [numHeads]. One logit a head in the softmax's denominator; it has no value. */
+  /** Attention sinks: one logit per head, [numHeads], that is part of the softmax's denominator and has no value. */
   readonly sinkLogits?: Float32Array;
-  /** One more key [numKvHeads·headDim] and value [numKvHeads·valueDim] behind the projected ones (add_bias_kv). */
+  /** One more key [numKvHeads·headDim] that every query may attend, as PyTorch's add_bias_kv. Only together with biasV. */
   readonly biasK?: Float32Array;
+  /** The value of that key, [numKvHeads·valueDim]. */
   readonly biasV?: Float32Array;
-  /** How the matrices lie; default "out-in". */
+  /** Whether rows of a matrix are outputs ("out-in", the default) or inputs ("in-out"). */
   readonly layout?: MatrixLayout;
 }
 

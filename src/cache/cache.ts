@@ -14,8 +14,8 @@ import { type CacheFormat, type CacheFormats, createPageLayout } from "./page-la
 import { allocatePages, type Pages, pagesBytes } from "./pages.ts";
 
 /**
- * Keys and values of the tokens that one attention layer has seen so far, `batch` sequences of one common length, in pages
- * taken once.
+ * The KV cache of one attention layer: keys and values of `batch` sequences, which always have the same length. All of its
+ * memory is allocated when it is made, in pages of 128 tokens, and freed by `release()`.
  * @example
  * import { createAttention, createCache, loadKernels } from "headwise";
  * const kernels = await loadKernels();
@@ -26,25 +26,34 @@ import { allocatePages, type Pages, pagesBytes } from "./pages.ts";
  * kernels.release();
  */
 export interface Cache extends Releasable {
+  /** Sequences. */
   readonly batch: number;
+  /** Tokens per sequence that fit. */
   readonly maxSeqLen: number;
-  /** Tokens held. */
+  /** Tokens per sequence that are stored. */
   readonly length: number;
-  /** Bytes of linear memory held. */
+  /** Bytes of linear memory. */
   readonly bytes: number;
-  /** What keys and values are kept in: one stage, or those that tokens go through as they age, from new to old. */
+  /** Formats of keys and values: one stage, or the stages that tokens go through as they age, the newest first. */
   readonly format: readonly CacheStage[];
+  /** Whether `release()` was called. */
   readonly released: boolean;
   /**
-   * Forgets the tokens from `length` on; replaying them gives the same bits. Where tokens have aged, a length that they
-   * were younger at throws RangeError, except 0.
+   * Drops the tokens from `length` on. Appending them again gives the same bits.
+   * @throws TypeError or RangeError for a `length` above the current one, and for one above 0 at which tokens that have aged
+   * since were in an earlier stage. HeadwiseError `RELEASED`, or `IN_USE` while an `attendAsync` uses the cache.
    */
   truncate(length: number): void;
   /**
-   * Copies of the present keys [batch, numKvHeads, length, headDim] (after norm and RoPE) and values [.., valueDim], as
-   * floats whatever they are kept in.
+   * Copies the stored keys (after norm and RoPE) and values as float32, whatever the format.
+   * @throws HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, or `IN_USE` where tokens age and an `attendAsync` appends.
    */
-  read(): { key: Tensor; value: Tensor };
+  read(): {
+    /** [batch, numKvHeads, length, headDim]. */
+    key: Tensor;
+    /** [batch, numKvHeads, length, valueDim]. */
+    value: Tensor;
+  };
   /** @internal */
   readonly attention: Attention;
   /** @internal */
@@ -55,25 +64,27 @@ export interface Cache extends Releasable {
   readonly holds: { appending: number; reading: number };
 }
 
-/** What `createCache` takes. */
+/** Options of `createCache`. */
 export interface CacheOptions {
-  /** Tokens a sequence may hold; memory comes in pages of 128. */
+  /** Tokens per sequence that fit. Memory is allocated in pages of 128 tokens. */
   readonly maxSeqLen: number;
-  /** Sequences, up to 2^20; default 1. */
+  /** Sequences, 1 to 2^20. Default 1. */
   readonly batch?: number;
   /**
-   * What keys and values are kept in; default "f32". Integers ("q8", "q4") have one scale a token and head. An array is
-   * what tokens go through as they age: a stage says for how many tokens before the query's own 128 it holds, the last
-   * one holds for all that are older. Where tokens age, calls that read and one that appends keep out of each
-   * other's way: while an attendAsync appends, no other call may attend to the cache nor `read` it, and while one reads,
-   * none may append (IN_USE).
+   * Formats of keys and values. Default "f32". An array lists the stages that tokens go through as they age: each stage but
+   * the last gives the number of tokens it covers, counted back from the page of 128 tokens that the query is in, and the
+   * last covers all older ones. The formats of a stage have no more bits than those of the stage before.
+   *
+   * Where tokens age, a call that appends excludes calls that read: while an `attendAsync` appends, other calls that attend
+   * to the cache or read it throw `IN_USE`, and while one only reads, those that append do.
    */
   readonly format?: CacheFormat | CacheFormats | readonly CacheStage[];
 }
 
 /**
- * Takes memory for the keys and values of an attention layer. Throws TypeError or RangeError naming the argument, and
- * HeadwiseError OUT_OF_MEMORY, or NO_QUANTIZED where the kernels know no format but float32; nothing is allocated then.
+ * Allocates a KV cache for an attention layer.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, or `NO_QUANTIZED` for
+ * formats other than "f32" with kernels that were loaded without `quantized`. Nothing is allocated then.
  * @example
  * import { attend, createAttention, createCache, loadKernels } from "headwise";
  * const kernels = await loadKernels();

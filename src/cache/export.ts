@@ -10,11 +10,11 @@ import { describeFormats } from "./formats.ts";
 import { type PageCode, pageBytes } from "./page-layout.ts";
 import { pageAddress } from "./pages.ts";
 
-/** 128 tokens of every sequence of a cache, as bytes that can be kept anywhere. */
+/** 128 tokens of every sequence of a cache, as bytes that can be stored anywhere. */
 export interface CachePage {
-  /** It holds the tokens from 128 · index on. */
+  /** The page holds tokens 128·index to 128·index + 127. */
   readonly index: number;
-  /** The page as the cache keeps it, in whatever format, behind a header of 32 bytes that says what it is. */
+  /** A header of 32 bytes with the format and the shape, then the page in the format of the cache. */
   readonly bytes: Uint8Array;
 }
 
@@ -25,12 +25,13 @@ const HEADER_BYTES = 32;
 const FIELDS = ["PAGE", "batch", "numKvHeads", "headDim", "valueDim"] as const;
 
 /**
- * Copies of the pages of a cache that are not as they were when it held `since` tokens: by default all that hold a token,
- * else the one that token `since` belongs to and those behind it, and where tokens age those that have. So what a caller
- * keeps can be brought up to date with few pages; where the cache was truncated meanwhile, `since` is the fewest tokens
- * that it held. Equal caches give equal bytes, and what a page holds behind the last token is zeros.
- *
- * Throws IN_USE while an attendAsync appends, TypeError and RangeError naming the argument.
+ * Copies the pages of a cache, or only those that have changed since it held `since` tokens, so that a stored copy can be
+ * updated with few pages. Changed are the page of token `since` and all later ones, and pages whose tokens have aged to
+ * another format. Equal caches give equal bytes; the rest of the last page is zeros.
+ * @param since Tokens that the stored copy holds. If the cache was truncated after that copy was made, the shortest length
+ * that it has had since. Default 0: all pages.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, or `IN_USE` while an
+ * `attendAsync` appends.
  * @example
  * import { attend, createAttention, createCache, exportPages, importPages, loadKernels } from "headwise";
  * const kernels = await loadKernels();
@@ -64,13 +65,16 @@ export function exportPages(cache: Cache, since = 0): CachePage[] {
 }
 
 /**
- * Fills an empty cache with the first `length` tokens of pages that `exportPages` gave, in ascending order and none left
- * out: of a cache of the same layer, batch and format, in this process or another. What follows has the bits that it would
- * have had there. `pages` may be any iterable, such as rows of a table that are read one at a time. `length` may be less
- * than what was exported, except that the pages of a cache whose tokens age must be as old as `length` wants them.
+ * Fills an empty cache from pages that `exportPages` made, in this process or another, of a cache with the same layer, batch
+ * and format. Later calls give the same bits as with the exported cache.
  *
- * Pages are told by their headers; whether numbers in them were changed cannot be seen, so keep them where nothing is half
- * written. Throws IN_USE, TypeError and RangeError naming the argument, and what `pages` throws; the cache is then empty.
+ * The header of each page is checked, but not the numbers after it: store pages where no write is left half done, together
+ * with the layer that they belong to and their length.
+ * @param pages All pages that hold the first `length` tokens, in ascending order. An iterable is read one page at a time.
+ * @param length Tokens to import, up to those that were exported. If tokens age, every page must be in the stage that it is
+ * in at this length.
+ * @throws TypeError or RangeError naming the argument, whatever `pages` throws, HeadwiseError `RELEASED`, or `IN_USE` while an
+ * `attendAsync` uses the cache. A cache that was empty is then empty again.
  * @example
  * import { attend, createAttention, createCache, exportPages, importPages, loadKernels } from "headwise";
  * const kernels = await loadKernels();

@@ -10,8 +10,9 @@ import {
   type Stage,
 } from "./page-layout.ts";
 
-/** Formats of a part of a sequence, and for how many tokens they hold: multiples of 128. The last part has no end. */
+/** One of the stages that the tokens of a cache go through as they age. */
 export interface CacheStage extends CacheFormats {
+  /** How many tokens the stage covers, a multiple of 128. The last stage covers all older tokens and has no number. */
   readonly tokens?: number;
 }
 

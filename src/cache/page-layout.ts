@@ -5,12 +5,14 @@ import { FORMAT_F16, FORMAT_F32, FORMAT_Q4, FORMAT_Q8, PAGE, PANEL, QUAD } from 
 import type { CheckedConfig } from "../attention/config.ts";
 import { aligned } from "../wasm/memory.ts";
 
-/** How a cache keeps numbers: as floats of 32 or 16 bits, or as integers of 8 or 4 bits with a scale a token and head. */
+/** Floats of 32 or 16 bits, or integers of 8 or 4 bits with one scale for each token and head. */
 export type CacheFormat = "f32" | "f16" | "q8" | "q4";
 
-/** One for keys, one for values. */
+/** The formats of a cache's keys and of its values. */
 export interface CacheFormats {
+  /** Format of keys. "q8" and "q4" need a headDim of at most 2048. */
   readonly keys: CacheFormat;
+  /** Format of values. */
   readonly values: CacheFormat;
 }
 

@@ -1,10 +1,10 @@
 import { type FileHandle, open } from "node:fs/promises";
 import { type ParseArgsConfig, parseArgs, styleText } from "node:util";
 
-/** What is wrong with the command line, rather than with the world. */
+/** An error in the command line, not in a file or the environment: the exit code is 2. */
 export class UsageError extends Error {}
 
-/** What a command was told. Throws UsageError for an option that it has not, or that has a value too many or too few. */
+/** Parses the arguments of a command. Throws UsageError for an unknown option, a missing value or one too many. */
 export function readArguments<const Options extends NonNullable<ParseArgsConfig["options"]>>(
   command: string,
   args: string[],
@@ -13,12 +13,12 @@ export function readArguments<const Options extends NonNullable<ParseArgsConfig[
   try {
     return parseArgs({ args, allowPositionals: true, options });
   } catch (error) {
-    // The first sentence says what; the next ones how parseArgs could be told otherwise.
+    // The first sentence is the error. The others explain how to escape arguments.
     throw new UsageError(`${command}: ${(error as Error).message.split(/\.\s/)[0]}`);
   }
 }
 
-/** Throws unless there are none. */
+/** Throws for a command that takes options only. */
 export function refusePositionals(command: string, positionals: readonly string[]): void {
   if (positionals.length > 0) throw new UsageError(`${command}: expected options alone, got ${positionals[0]}`);
 }
@@ -61,9 +61,9 @@ export async function readText(command: string, name: string, path: string): Pro
   }
 }
 
-/** An error of the library about the file at `path`, in the words of a command; any other as it is. */
+/** An error of the library about the file at `path`, with the command and the file in its message. Others are returned as they are. */
 export function aboutFile(command: string, path: string, error: unknown): unknown {
-  // By name, since dist/core.js has a class of its own.
+  // By name: errors may come from another copy of the library.
   if (!(error instanceof Error) || error.name !== "HeadwiseError") return error;
   return new Error(`${command}: ${path}: ${error.message.replace(/^\w+: /, "")}`);
 }

@@ -10,7 +10,7 @@ import type { WeightFormat } from "../linear/formats.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 
-/** A work whose memory is given back when it was timed. */
+/** A work whose memory is freed by `release`. */
 export interface PlacedLoad extends Load {
   release(): void;
 }
@@ -20,11 +20,11 @@ export interface BenchWork {
   readonly name: string;
   /** Tokens of a run. */
   readonly tokens: number;
-  /** Makes its numbers once, for all kernels that are to do it. */
+  /** Makes the inputs once, for all kernels that run the work. */
   prepare(format: WeightFormat): (kernels: Kernels) => PlacedLoad;
 }
 
-/** Works that have a name in common. */
+/** Works with a common name. */
 export interface BenchShape {
   readonly title: string;
   readonly works: readonly BenchWork[];
@@ -39,7 +39,7 @@ const LLAMA: AttentionConfig = {
   rope: { theta: 500_000, pairing: "half" },
 };
 
-/** What is measured, by the word that chooses it. */
+/** What is measured, by the value of --shape. */
 export const BENCH_SHAPES: Readonly<Record<string, BenchShape>> = {
   linear: {
     title: "[128, 768] x [768, 768]",
@@ -57,7 +57,7 @@ function decode(config: AttentionConfig, past: number): BenchWork {
   return { name: `decode at ${past}`, tokens: 1, prepare: (format) => prepare(config, format, past, 1) };
 }
 
-/** Calls of `tokens` tokens behind `past`. */
+/** Calls of `tokens` tokens after `past` tokens. */
 function prepare(config: AttentionConfig, format: WeightFormat, past: number, tokens: number) {
   const weights = seedWeights(config);
   const noise = createNoise(2);
@@ -67,7 +67,7 @@ function prepare(config: AttentionConfig, format: WeightFormat, past: number, to
     const { dModel, numHeads, numKvHeads, headDim } = attention.config;
     const cache = createCache(attention, { maxSeqLen: past + tokens });
     if (past > 0) attend(attention, before, { cache });
-    // Each query meets the keys up to its own.
+    // Every query attends the keys up to its own position.
     const pairs = tokens * past + (tokens * (tokens + 1)) / 2;
     return {
       flops: 4 * tokens * dModel * headDim * (numHeads + numKvHeads) + 4 * numHeads * headDim * pairs,
@@ -86,7 +86,7 @@ function prepare(config: AttentionConfig, format: WeightFormat, past: number, to
 function seedWeights({ dModel, numHeads, numKvHeads = numHeads }: AttentionConfig): AttentionWeights {
   const noise = createNoise(1);
   const matrix = (rows: number, columns: number): Tensor => {
-    // A row of y is then as large as one of x.
+    // The rows of y then have about the norm of those of x.
     const scale = Math.sqrt(3 / columns);
     return { data: noise(rows * columns).map((w) => w * scale), shape: [rows, columns] };
   };

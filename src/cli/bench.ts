@@ -12,14 +12,14 @@ import { columnsText } from "./text.ts";
 
 const HELP = `headwise bench [--shape NAME ...] [--threads N|auto] [--weights FORMAT] [--json]
 
-Times a projection and layers of GPT-2 small and Llama 3.2 1B, prefill and decode, with each build
-and with 1, 2, 4 ... threads, by turns. "of first" is the speed beside that of the first row of the
-same work, in the same round. Takes less than a minute.
+Times a linear layer, and prefill and decode of attention layers of GPT-2 small and Llama 3.2 1B, with
+each build and with 1, 2, 4 ... threads. The settings of a work are timed in alternation; "of first"
+is the speed relative to its first row. Takes less than a minute.
 
   --shape NAME       ${Object.keys(BENCH_SHAPES).join(", ")}; may be given more than once (default all)
-  --threads N|auto   the most threads (default auto: one a processor, up to 8)
-  --weights FORMAT   what layers keep their weights in (default f32)
-  --json             the same as JSON`;
+  --threads N|auto   largest number of threads (default auto: one per processor, up to 8)
+  --weights FORMAT   format of the attention layers' weights (default f32)
+  --json             print JSON`;
 
 const OPTIONS = {
   shape: { type: "string", multiple: true },
@@ -29,7 +29,7 @@ const OPTIONS = {
   help: { type: "boolean", short: "h", default: false },
 } as const;
 
-/** For one work with all builds and threads: some seconds. */
+/** Time for one work with all builds and numbers of threads: a few seconds. */
 const EFFORT: Effort = { warmupMs: 60, sampleMs: 10, rounds: 15, mostMs: 2500 };
 
 interface Row {
@@ -42,7 +42,7 @@ interface Row {
   readonly tokensPerSecond: number;
   readonly gflops: number;
   readonly bestGflops: number;
-  /** The speed beside that of the first row of the work. */
+  /** Speed relative to the first row of the work: the median ratio over rounds. */
   readonly ofFirst: number;
 }
 
@@ -84,7 +84,7 @@ export async function bench(args: string[], version: string): Promise<void> {
   console.log(`\n${shapes.map((shape) => `${shape.name}: ${shape.title}`).join("\n")}`);
 }
 
-/** Kernels of each build the engine has, the faster first, with 1, 2, 4 ... threads. */
+/** Kernels of each build that the engine has, the faster build first, with 1, 2, 4 ... threads. */
 async function startSettings(most: number): Promise<Kernels[]> {
   const counts = [1];
   while (counts.at(-1)! < most) counts.push(Math.min(most, 2 * counts.at(-1)!));
@@ -93,7 +93,7 @@ async function startSettings(most: number): Promise<Kernels[]> {
     for (const deterministic of [false, true])
       for (const count of counts) {
         const kernels = await startKernels(count, deterministic);
-        // Where the engine has one build, or no threads, the next ones are the same again.
+        // An engine with one build, or without threads, gives the same kernels again.
         const same = settings.some(
           ({ build, threads }) => build === kernels.build && threads.used === kernels.threads.used,
         );
@@ -116,7 +116,7 @@ async function timeWork(
   const loads = settings.map(prepare(weights));
   const rates = await timeLoads(loads, EFFORT);
   for (const load of loads) load.release();
-  if (!rates) throw new Error("bench: clock expected to move while code runs, got one that stands still");
+  if (!rates) throw new Error("bench: clock expected to advance while code runs, got one that stands still");
   return rates.map(({ ms, bestMs, gflops, bestGflops, ratio }, i): Row => {
     const { build, threads } = settings[i]!;
     const tokensPerSecond = (1000 * tokens) / ms;

@@ -5,13 +5,13 @@ import { findSurroundings } from "./system-info.ts";
 
 const HELP = `headwise info [--threads N|auto] [--deterministic] [--json]
 
-What this engine can do and whether headwise is right and fast in it: features, the build that runs
-and why, threads, the self-test, speed beside the peak of one core, errors against float64. Exits
-with 1 if the kernels do not start or the self-test fails. Takes about two seconds.
+Diagnoses this engine in about two seconds: its features, the build and the threads that run and why,
+the self-test, the speed next to the peak of one core, and errors against float64. Exits with 1 if
+the kernels do not start or the self-test fails.
 
-  --threads N|auto   with so many threads; default 1
-  --deterministic    the build that gives the same bits on every engine
-  --json             the same as JSON`;
+  --threads N|auto   number of threads, 1 to 64 (default 1)
+  --deterministic    use the build that gives the same bits on every engine
+  --json             print JSON`;
 
 const OPTIONS = {
   ...KERNEL_OPTIONS,

@@ -12,17 +12,17 @@ const manifest = JSON.parse(readFileSync(new URL("../package.json", import.meta.
 
 const HELP = `headwise ${manifest.version}: ${manifest.description}
 
-headwise info                                  what this engine can do, and whether headwise is right in it
-headwise run MODEL                             a layer of a safetensors or GGUF file: does it work, how fast
-headwise bench                                 the speed of layers, for each build and number of threads
-headwise quantize IN OUT --weights FORMAT      a safetensors file in fewer bits
-headwise report MODEL SAMPLES --config CONFIG  what each format does to a layer's outputs
-headwise COMMAND --help                        what a command takes
-headwise --version`;
+headwise info                                  diagnose this engine: features, correctness, speed
+headwise run MODEL                             run and time a layer of a safetensors or GGUF file
+headwise bench                                 time layers, with each build and number of threads
+headwise quantize IN OUT --weights FORMAT      write a safetensors file in fewer bits
+headwise report MODEL SAMPLES --config CONFIG  measure how formats change the outputs of a layer
+headwise COMMAND --help                        show the options of a command
+headwise --version                             show the version`;
 
 type Command = (args: string[], version: string) => Promise<void>;
 
-/** Each is imported when it is asked for. */
+/** Each is imported only when it runs. */
 const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   info: async () => (await import("./info.ts")).info,
   run: async () => (await import("./run.ts")).run,
@@ -45,6 +45,6 @@ try {
   await main(process.argv.slice(2));
 } catch (error) {
   const usage = error instanceof UsageError;
-  console.error(`headwise ${plainText((error as Error).message)}${usage ? " (headwise --help says more)" : ""}`);
+  console.error(`headwise ${plainText((error as Error).message)}${usage ? " (see headwise --help)" : ""}`);
   process.exitCode = usage ? 2 : 1;
 }

@@ -1,4 +1,4 @@
-/** Where lines go: a terminal or not. */
+/** The stream that progress is written to, a terminal or not. */
 export interface ProgressStream {
   readonly isTTY?: boolean;
   readonly columns?: number;
@@ -6,20 +6,20 @@ export interface ProgressStream {
 }
 
 export interface Progress {
-  /** That share is done, 0 to 1; `what` is said beside it. */
+  /** Reports the fraction that is done, 0 to 1, with `what` beside it. */
   at(share: number, what: string): void;
-  /** Leaves nothing of a bar behind. */
+  /** Erases the bar. */
   end(): void;
 }
 
-/** Milliseconds before anything is shown, and between what is shown on a terminal and elsewhere. */
+/** Milliseconds before the first update on a terminal, between updates there, and between lines elsewhere. */
 const FIRST = 500;
 const BAR_EVERY = 100;
 const LINE_EVERY = 5000;
 const BAR_WIDTH = 24;
 const ERASE = "\r\u001b[K";
 
-/** A bar that is drawn over on a terminal, a line now and then elsewhere, and nothing for what is soon done. */
+/** A progress bar on a terminal, occasional lines elsewhere, and nothing for work that is done soon. */
 export function createProgress(stream: ProgressStream, now: () => number): Progress {
   const every = stream.isTTY ? BAR_EVERY : LINE_EVERY;
   let next = now() + (stream.isTTY ? FIRST : LINE_EVERY);
@@ -35,7 +35,7 @@ export function createProgress(stream: ProgressStream, now: () => number): Progr
       }
       const full = Math.floor(BAR_WIDTH * share);
       const line = `[${"#".repeat(full)}${".".repeat(BAR_WIDTH - full)}] ${text}`;
-      // A line that wraps could not be drawn over.
+      // A line that wraps could not be erased.
       stream.write(`${ERASE}${line.slice(0, (stream.columns ?? 80) - 1)}`);
       drawn = true;
     },
@@ -46,7 +46,7 @@ export function createProgress(stream: ProgressStream, now: () => number): Progr
   };
 }
 
-/** Bytes as people read them. */
+/** Bytes in a unit for people, such as 1.23 MB. */
 export function sizeText(bytes: number): string {
   const units = ["bytes", "KB", "MB", "GB", "TB"];
   let [size, unit] = [bytes, 0];

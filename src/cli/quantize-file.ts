@@ -1,4 +1,4 @@
-// A safetensors file in fewer bits, read and written a piece at a time, so that it may be larger than memory.
+// Converts a safetensors file to fewer bits. It is read and written in pieces, so that it may be larger than memory.
 
 import { type ByteSource, readRange } from "../files/byte-source.ts";
 import { compareLines, type HeaderLine, headerText } from "../files/safetensors/header-writer.ts";
@@ -10,33 +10,33 @@ import { quantizeTensor, type StoredFormat } from "../tensor/quantize.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 
 export interface FileOptions {
-  /** What chosen matrices become. */
+  /** Format of the converted matrices. */
   readonly format: StoredFormat;
-  /** Chooses among the matrices by name; default those that look like linear weights of a layer. */
+  /** Whether to convert the matrix of this name; default `isLinearName`. */
   readonly chooses?: (name: string) => boolean;
-  /** Told after every piece, in bytes of the source's tensors. */
+  /** Called after every piece, with bytes of the source's tensors. */
   readonly onProgress?: (done: number, total: number, name: string) => void;
 }
 
-/** What was done. */
+/** Result of a conversion. */
 export interface FileSummary {
   readonly tensors: number;
   readonly quantized: number;
-  /** Names of matrices that were chosen and cannot be had in the format, with the reason. */
+  /** Matrices that were chosen but cannot have the format: name -> reason. */
   readonly kept: ReadonlyMap<string, string>;
   readonly bytesBefore: number;
   readonly bytesAfter: number;
-  /** The matrix that lost most: |w - rounded w| / |w| over all its elements. */
+  /** The matrix with the largest error ‖w - rounded w‖ / ‖w‖. */
   readonly worst: { readonly name: string; readonly error: number } | undefined;
 }
 
-/** Elements that are in memory at a time, and as many rounded ones; a row if that is longer. */
+/** Elements of a piece; at least one row. The rounded elements are in memory too. */
 export const PIECE_ELEMENTS: number = 2 ** 20;
-/** Bytes that are copied at a time. */
+/** Bytes of a piece of a tensor that is copied. */
 export const PIECE_BYTES: number = 2 ** 22;
 
 const FLOATS: readonly string[] = ["F64", "F32", "F16", "BF16"];
-/** Weights that are no linear layers, or are but choose among few: rounding them costs more than it saves. */
+/** Weights that are not those of a linear layer, and those of routers: rounding them costs more than it saves. */
 const UNLIKE_LINEAR = /embed|norm|lm_head|relative|router|(^|\.)(gate|wte|wpe|shared)\.weight$/i;
 
 /** Whether a matrix of this name is likely to be a linear weight of a layer. */
@@ -44,7 +44,7 @@ export function isLinearName(name: string): boolean {
   return /(^|[._])weight$/.test(name) && !UNLIKE_LINEAR.test(name);
 }
 
-/** A tensor on its way: what it was and what it becomes. */
+/** A tensor of the source, and what is written for it. */
 interface Move {
   readonly from: TensorEntry;
   readonly line: HeaderLine;
@@ -52,9 +52,9 @@ interface Move {
 }
 
 /**
- * Writes the file in `source` with the chosen matrices in another format, in order: first the header, then the tensors as
- * `writeSafetensors` orders them. Blocks are written as it writes them, other tensors as they are.
- * @throws HeadwiseError `BAD_FILE` for a file that breaks the format, and for a matrix whose numbers the new one has not.
+ * Writes the file in `source` with the chosen matrices in another format: the header, then the tensors, in the order and the
+ * encoding of `writeSafetensors`. Other tensors are copied.
+ * @throws HeadwiseError `BAD_FILE` for a file that breaks the format, and for numbers that the new format cannot represent.
  */
 export async function quantizeFile(
   where: string,
@@ -123,22 +123,22 @@ export async function quantizeFile(
   };
 }
 
-/** Whether linear weights lie [inputs, outputs], as GPT-2's do: blocks would lie across the sums. */
+/** Whether linear weights are [inputs, outputs], as GPT-2's are: blocks would then lie across the sums. */
 function isTurned(tensors: ReadonlyMap<string, TensorEntry>): boolean {
   return Array.from(tensors.values()).some(
     ({ name, shape: [inputs = 0, outputs] }) => /(^|\.)c_attn\.weight$/.test(name) && outputs === 3 * inputs,
   );
 }
 
-/** Why a matrix cannot be had in the format. */
+/** Why a matrix cannot have the format, if it cannot. */
 function unfit({ name, shape }: TensorEntry, format: StoredFormat, turned: boolean): string | undefined {
   if (!isBlockDtype(format)) return undefined;
   const { length } = BLOCKS[format];
-  if ((shape[1] as number) % length !== 0) return `its rows are no multiple of ${length}`;
-  return turned && /(^|\.)c_\w+\.weight$/.test(name) ? "it lies [inputs, outputs]" : undefined;
+  if ((shape[1] as number) % length !== 0) return `its rows are not a multiple of ${length}`;
+  return turned && /(^|\.)c_\w+\.weight$/.test(name) ? "its layout is [inputs, outputs]" : undefined;
 }
 
-/** What the header says of a tensor that is kept as `dtype`. */
+/** The entry of the header for a tensor that is written as `dtype`. */
 function lineOf({ name, dtype: before, shape, bytes }: TensorEntry, dtype: Dtype): HeaderLine {
   if (isBlockDtype(dtype)) {
     const [n, k] = shape as [number, number];
@@ -148,7 +148,7 @@ function lineOf({ name, dtype: before, shape, bytes }: TensorEntry, dtype: Dtype
   return { name, dtype, shape, size: dtype === before ? bytes : (bytes / bitsEach(before as Dtype)) * bitsEach(dtype) };
 }
 
-/** Whole rows of a matrix, a piece after the other. */
+/** A matrix in pieces of whole rows. */
 async function* piecesOf(where: string, source: ByteSource, from: TensorEntry): AsyncGenerator<StoredTensor> {
   const [n, k] = from.shape as [number, number];
   const width = from.bytes / n;
@@ -171,7 +171,7 @@ function round(where: string, piece: StoredTensor, format: StoredFormat): Stored
 function refuse(where: string, { name }: { readonly name: string }, format: StoredFormat, cause?: unknown): never {
   throw new HeadwiseError(
     "BAD_FILE",
-    `${where}: tensor ${describe(name)} expected numbers that ${format} has, got others`,
+    `${where}: tensor ${describe(name)} expected numbers that ${format} can represent, got others`,
     {
       cause,
     },

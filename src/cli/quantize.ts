@@ -12,15 +12,15 @@ const FORMATS: Readonly<Record<string, StoredFormat>> = { q8: "Q8_0", q4: "Q4_0"
 
 const HELP = `headwise quantize IN.safetensors OUT.safetensors --weights q8|q4|f16|bf16
 
-Writes a safetensors file with the linear weights of its layers in fewer bits, and all other
-tensors as they are. It is read and written in pieces and may be larger than memory.
+Writes a copy of a safetensors file with the linear weights of its layers in fewer bits. Other
+tensors are unchanged. The file is processed in pieces and may be larger than memory.
 
-  --weights FORMAT   q8 and q4: 8 or 4 bits an element and a scale for each 32 (GGUF's Q8_0
-                     and Q4_0), for matrices whose rows are a multiple of 32; f16, bf16
-  --include REGEX    which matrices, by name; default: names that end in weight, other than
-                     embeddings, norms, lm_head and routers
-  --keep REGEX       which of them to leave as they are
-  --force            write over OUT if it exists`;
+  --weights FORMAT   q8, q4: 8 or 4 bits per element and one scale for each 32 (GGUF's Q8_0 and
+                     Q4_0), for matrices whose rows are a multiple of 32; or f16, bf16
+  --include REGEX    names of the matrices to convert (default: names that end in weight, except
+                     embeddings, norms, lm_head and routers)
+  --keep REGEX       names of matrices to leave unchanged
+  --force            overwrite OUT if it exists`;
 
 const OPTIONS = {
   weights: { type: "string" },
@@ -77,13 +77,13 @@ function readPattern(name: string, text: string | undefined): RegExp | undefined
   }
 }
 
-/** The file at `path` holds all that `produce` wrote, with the mode of the `old` one, or is what it was. */
+/** Replaces the file at `path` by what `produce` writes, with the mode of the `old` one. If that fails, the file is unchanged. */
 async function writeWhole<T>(
   path: string,
   old: Stats | undefined,
   produce: (write: (bytes: Uint8Array) => Promise<void>) => Promise<T>,
 ): Promise<T> {
-  // Beside it, since a rename stays within one file system.
+  // In the same folder, since a rename works within one file system only.
   const unfinished = `${path}.${process.pid}.part`;
   const interrupted = (signal: NodeJS.Signals) => {
     rmSync(unfinished, { force: true });
@@ -91,7 +91,7 @@ async function writeWhole<T>(
   };
   for (const signal of SIGNALS) process.once(signal, interrupted);
   try {
-    // Synchronous, since an opening under way would make the file after the handler removed it.
+    // Synchronous: an asynchronous open could create the file after the handler has removed it.
     const output = writing(() => openSync(unfinished, "wx", old?.mode));
     try {
       let result: T;
@@ -123,7 +123,7 @@ function writing<T>(step: () => T): T {
 
 const SIGNALS: readonly NodeJS.Signals[] = ["SIGINT", "SIGTERM", "SIGHUP"];
 
-/** Where links lead, also to what is yet to be made: a rename would replace the link. */
+/** The path behind symbolic links, whether or not it exists: a rename would replace the link. */
 async function follow(path: string): Promise<string> {
   const link = await readlink(path).catch(() => undefined);
   if (link === undefined) return path;
@@ -135,10 +135,10 @@ function summaryText(
   format: string,
 ): string {
   const lines = [
-    `${quantized} of ${tensors} tensors to ${format}, the others as they are`,
+    `${quantized} of ${tensors} tensors converted to ${format}, the others unchanged`,
     `${sizeText(bytesBefore)} to ${sizeText(bytesAfter)} (${((100 * bytesAfter) / bytesBefore).toFixed(1)} %)`,
   ];
   if (worst) lines.push(`largest relative RMS error ${worst.error.toExponential(2)}, of ${plainText(worst.name)}`);
-  for (const [name, reason] of kept) lines.push(`kept ${plainText(name)}: ${reason}`);
+  for (const [name, reason] of kept) lines.push(`unchanged ${plainText(name)}: ${reason}`);
   return lines.join("\n");
 }

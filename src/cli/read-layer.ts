@@ -14,30 +14,30 @@ import { describe, HeadwiseError } from "../util/errors.ts";
 import { parseJson } from "../util/json.ts";
 import { aboutFile, openFile, readText } from "./args.ts";
 
-/** A layer as a file has it. */
+/** A layer that was read from a file. */
 export interface FileLayer {
-  /** The file, where a folder was given. */
+  /** The file itself, also if its folder was given. */
   readonly path: string;
-  /** How the names of its tensors begin. */
+  /** What the names of its tensors begin with. */
   readonly prefix: string;
   readonly config: AttentionConfig;
   readonly weights: AttentionWeights;
 }
 
-/** Which layer of a file, and what the file does not say. */
+/** Which layer of a file, and what the file does not contain. */
 export interface LayerChoice {
   readonly layer: number;
   readonly prefix?: string;
-  /** A path of a config.json; default the one beside the model. */
+  /** Path of the config.json; default the one beside the model. */
   readonly config?: string;
 }
 
-/** What a folder of a model holds, the first that is there. */
+/** The file to read in the folder of a model: the first of these that exists. */
 const IN_FOLDER = ["model.safetensors.index.json", "model.safetensors"];
 
 /**
- * Reads one layer of a GGUF file, a safetensors file, the index of several, or a folder with one of the latter: only the
- * bytes of that layer.
+ * Reads one layer of a GGUF file, a safetensors file, the index of several, or a folder with one of the last two. Only the
+ * bytes of that layer are read.
  */
 export async function readLayer(command: string, given: string, choice: LayerChoice): Promise<FileLayer> {
   const path = await modelIn(command, given);
@@ -64,7 +64,7 @@ async function modelIn(command: string, given: string): Promise<string> {
   throw new HeadwiseError("BAD_FILE", `${command}: MODEL expected a folder with ${IN_FOLDER.join(" or ")}, got ${got}`);
 }
 
-/** The tensors of the layer below `prefix`: what else lies there, such as the layers of a whole model, is not read. */
+/** The names of the layer's own tensors. Others with the same prefix, such as further layers, are not read. */
 function namesOf(command: string, path: string, names: readonly string[], prefix: string): string[] {
   try {
     const { family, root } = findFamily(command, names, prefix);
@@ -76,7 +76,7 @@ function namesOf(command: string, path: string, names: readonly string[], prefix
   }
 }
 
-/** Runs `read` on an open file; what the library says of it names it. */
+/** Runs `read` on an open file. Errors of the library get the file's path. */
 async function withFile<T>(command: string, path: string, read: (source: ByteSource) => Promise<T>): Promise<T> {
   const handle = await openFile(command, "MODEL", path);
   try {
@@ -88,7 +88,7 @@ async function withFile<T>(command: string, path: string, read: (source: ByteSou
   }
 }
 
-/** A model in several files, by its index: those are opened that the layer lies in. */
+/** Reads a layer of a model in several files, by the index: only files with tensors of the layer are opened. */
 async function readIndexed(command: string, path: string, choice: LayerChoice): Promise<FileLayer> {
   const index = parseJson(command, "MODEL", await readText(command, "MODEL", path)) as { weight_map?: unknown };
   const files = new Map(Object.entries(Object(index?.weight_map) as Record<string, unknown>));
@@ -98,7 +98,7 @@ async function readIndexed(command: string, path: string, choice: LayerChoice): 
   const tensors = new Map<string, StoredTensor>();
   const metadata = new Map<string, string>();
   for (const file of new Set(names.map((name) => files.get(name)))) {
-    // An index may name files beside it, and no others.
+    // An index may name files in its own folder only.
     if (typeof file !== "string" || file === ".." || basename(file) !== file)
       throw new HeadwiseError("BAD_FILE", `${command}: ${path} expected plain file names, got ${describe(file)}`);
     await withFile(command, join(dirname(path), file), async (source) => {
@@ -135,7 +135,7 @@ async function describeLayer(
   }
 }
 
-/** The one prefix of a layer of that number, or without a number. */
+/** The only prefix with the number of the layer, or else the only one without a number. */
 function findPrefix(command: string, names: readonly string[], layer: number): string {
   const all = new Set(names);
   const roots = new Set<string>();
@@ -153,6 +153,6 @@ function findPrefix(command: string, names: readonly string[], layer: number): s
   if (only !== undefined && more.length === 0) return only;
   const shown = (numbered.length > 0 ? numbered : [...roots]).slice(0, 6).join(", ");
   throw new Error(
-    `${command}: --prefix expected where the names of the layer begin${shown && `, such as ${shown}`}, got none`,
+    `${command}: --prefix expected the start of the names of the layer${shown && `, such as ${shown}`}, got none`,
   );
 }

@@ -13,15 +13,15 @@ import { columnsText } from "./text.ts";
 
 const HELP = `headwise report MODEL.safetensors SAMPLES.safetensors --config config.json
 
-Measures what each weight and cache format does to the outputs of one attention layer, against
-float32. SAMPLES holds inputs of that layer on real text, tensors [tokens, dModel], each a sequence.
+Measures how each weight and cache format changes the outputs of one attention layer, compared with
+float32. SAMPLES holds inputs of the layer on real text: tensors [tokens, dModel], one per sequence.
 
   --config FILE   the model's config.json
-  --layer N       which layer (default 0)
-  --prefix TEXT   how the names of its tensors begin (default model.layers.N.self_attn.)
+  --layer N       index of the layer (default 0)
+  --prefix TEXT   start of the names of its tensors (default model.layers.N.self_attn.)
 
-relative: |error| / |y|; largest: of the largest |y|; head: the largest relative error of a head's
-output; divergence: of the attention maps in nats, the mean over heads and rows.`;
+relative: |error| / |y|. largest: largest error / largest |y|. head: largest relative error of a head's
+output. divergence: of the attention maps, in nats, mean over heads and rows.`;
 
 const OPTIONS = {
   config: { type: "string" },

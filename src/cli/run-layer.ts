@@ -10,23 +10,23 @@ import { median } from "../diagnostics/timing.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import type { Build, Kernels, Threads } from "../wasm/kernels.ts";
 
-/** What to run on a layer, and how it is kept. */
+/** What to run on a layer, and the formats of its weights and cache. */
 export interface LayerWork {
   /** [tokens, dModel]. */
   readonly x: Float32Array;
-  /** How many of the tokens one by one, at the end. */
+  /** How many tokens, the last ones, are decoded one by one. */
   readonly decode: number;
   readonly weights: WeightFormat | undefined;
   readonly cache: CacheFormat | undefined;
 }
 
-/** Milliseconds of calls: the median and the least. */
+/** Milliseconds of calls: the median and the minimum. */
 interface Times {
   readonly ms: number;
   readonly bestMs: number;
 }
 
-/** What came of it. */
+/** Result of running a layer. */
 export interface LayerRun {
   readonly config: CheckedConfig;
   readonly formats: LayerFormats;
@@ -37,12 +37,12 @@ export interface LayerRun {
   readonly packMs: number;
   readonly kernels: { readonly build: Build; readonly reason: string; readonly threads: Threads };
   readonly prefill: Times & { readonly tokens: number; readonly firstMs: number };
-  /** Undefined where later tokens change earlier rows, or none is decoded. */
+  /** Undefined if later tokens change earlier rows, or no token is decoded. */
   readonly decode?: Times & {
     readonly tokens: number;
-    /** Tokens before the first of them. */
+    /** Tokens before the first decoded one. */
     readonly past: number;
-    /** Whether each row has the bits that it has in the prefill. */
+    /** Whether every row has the same bits as in the prefill. */
     readonly same: boolean;
     readonly differing: number;
   };
@@ -98,7 +98,7 @@ function timePrefill(attention: Attention, cache: Cache, x: Float32Array) {
     y = attend(attention, x, { cache });
     times.push(performance.now() - began);
   }
-  // The engine compiles its kernels better while the first calls run.
+  // The first call is slower: the engine optimises the kernels while it runs.
   const [firstMs, ...others] = times as [number, ...number[]];
   return { y, firstMs, ms: median(others), bestMs: Math.min(...others) };
 }

@@ -14,23 +14,24 @@ import { type LayerRun, runLayer } from "./run-layer.ts";
 
 const HELP = `headwise run MODEL [options]
 
-Runs one attention layer of MODEL: a safetensors file, a model.safetensors.index.json, a folder with
-one of them, or a GGUF file.
-Prints what the layer is, milliseconds of a prefill and of a decoded token, the first outputs and the
-digest of all, and whether prefill and decode have the same bits; exits with 1 if they have not.
+Runs and times one attention layer of MODEL: a safetensors file, a model.safetensors.index.json, a
+folder with one of them, or a GGUF file. Prints the configuration, the milliseconds of a prefill and
+of a decoded token, the first outputs, a digest of all outputs, and whether prefill and decode give
+the same bits. Exits with 1 if they do not.
 
-  --layer N          which layer (default 0)
-  --config FILE      the model's config.json (default the one beside MODEL; GGUF needs none)
-  --prefix TEXT      how the names of the layer's tensors begin (default found by --layer)
-  --tokens N         how many tokens (default 128)
-  --decode N         how many of them one by one, at the end (default 32)
-  --input FILE       their rows, [tokens, dModel]: .npy (<f4 or <f8), else float32; default seeded
-  --weights FORMAT   f32, f16, bf16, q8, q8-row, q4 (default f32, or as stored where that is in
-                     blocks or in GGUF)
+  --layer N          index of the layer (default 0)
+  --config FILE      the model's config.json (default: the one beside MODEL; GGUF needs none)
+  --prefix TEXT      start of the names of the layer's tensors (default: found by --layer)
+  --tokens N         number of tokens (default 128)
+  --decode N         how many of them, the last ones, to decode one by one (default 32)
+  --input FILE       input rows [tokens, dModel]: .npy of <f4 or <f8, or raw float32 (default:
+                     seeded random numbers)
+  --weights FORMAT   f32, f16, bf16, q8, q8-row, q4 (default f32; for GGUF and for blocks of
+                     Q8_0 and Q4_0 the stored format)
   --cache FORMAT     f32, f16, q8, q4 (default f32)
-  --threads N|auto   with so many threads (default 1)
-  --deterministic    the build that gives the same bits on every engine
-  --json             the same as JSON`;
+  --threads N|auto   number of threads, 1 to 64 (default 1)
+  --deterministic    use the build that gives the same bits on every engine
+  --json             print JSON`;
 
 const OPTIONS = {
   layer: { type: "string", default: "0" },
@@ -79,7 +80,7 @@ export async function run(args: string[]): Promise<void> {
   }
 }
 
-/** Rows from a file, all or the first `tokens`, or seeded ones. */
+/** Input rows: all rows of the file or the first `tokens`, or seeded random ones without a file. */
 async function readInput(path: string | undefined, tokens: number | undefined, dModel: number): Promise<Float32Array> {
   if (path === undefined) return seedRows(tokens ?? 128, dModel);
   const fail = (rule: string, got: string): never => {
@@ -135,7 +136,7 @@ function runText(path: string, prefix: string, readMs: number, result: LayerRun)
       ? paint("green", `${tokens} rows have the same bits`)
       : paint("red", `FAILED: ${decode.differing} of ${tokens} rows differ`);
     rows.push(
-      ["decode", `${ms.toFixed(3)} ms a token behind ${past} (best ${bestMs.toFixed(3)}): ${perSecond(1, ms)}`],
+      ["decode", `${ms.toFixed(3)} ms per token after ${past} (best ${bestMs.toFixed(3)}): ${perSecond(1, ms)}`],
       ["identity", `prefill = decode: ${verdict}`],
     );
   } else rows.push(["decode", "none: the layer is not causal, or no token is decoded"]);

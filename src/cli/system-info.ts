@@ -1,10 +1,10 @@
 import { arch, availableParallelism, cpus, release, totalmem, type } from "node:os";
 import type { Surroundings } from "../diagnostics/doctor.ts";
 
-/** Some versions are the hash of a commit. */
+/** Characters of a version that are shown: some are the hash of a commit. */
 const LONGEST = 24;
 
-/** What the runtime tells of itself and of the machine. Of some hosts it may not be asked. */
+/** What is known about the runtime and the machine. Some hosts refuse a part of it. */
 export function findSurroundings(version: string): Surroundings {
   const asked = <T>(ask: () => T): T | undefined => {
     try {
@@ -23,7 +23,7 @@ export function findSurroundings(version: string): Surroundings {
   };
 }
 
-/** Runtimes that stand in for Node name its version and that of its V8 too, so theirs come first. */
+/** Runtimes that emulate Node report versions of Node and V8 too, so their own are looked up first. */
 function engineText(versions: Readonly<Record<string, string | undefined>>): string {
   const named = (names: Readonly<Record<string, string>>) => {
     const found = Object.keys(names).find((name) => versions[name] !== undefined);

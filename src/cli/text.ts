@@ -1,4 +1,4 @@
-/** Rows of cells as a table: the first `names` columns are words, which begin below each other, the others numbers, which end so. */
+/** Rows of cells as a table. The first `names` columns are aligned to the left, the others to the right. */
 export function columnsText(rows: readonly (readonly string[])[], names: number): string {
   const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => (row[i] as string).length)));
   return rows

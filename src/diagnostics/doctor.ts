@@ -10,82 +10,114 @@ import { peakModule, startPeak, startsWasm } from "./peak.ts";
 import type { SelfTest, selfTest } from "./self-test.ts";
 import { type Effort, timeLoads } from "./timing.ts";
 
-/** What of `headwise` or `headwise/threads` is examined. */
+/** The functions of `headwise` or `headwise/threads` that are examined. */
 export interface Headwise {
+  /** Loads the kernels. */
   loadKernels(options?: LoadOptions): Promise<Kernels>;
+  /** Compares the bits of results with the published ones. */
   readonly selfTest: typeof selfTest;
+  /** Attention, one of the two workloads whose speed is measured. */
   readonly scaledDotProductAttention: typeof scaledDotProductAttention;
 }
 
-/** What only the host knows, in its own words. */
+/** What only the caller knows about the environment. */
 export interface Surroundings {
-  /** The version of headwise. */
+  /** Version of headwise. */
   readonly version: string;
-  /** Name and version, or a browser's user agent. */
+  /** Name and version of the engine, or a browser's user agent. */
   readonly engine: string;
+  /** Operating system. */
   readonly system?: string;
+  /** Name of the processor. */
   readonly processor?: string;
+  /** Number of logical processors. */
   readonly processors?: number;
-  /** Bytes of the machine's memory. */
+  /** Memory of the machine in bytes. */
   readonly memory?: number;
 }
 
-/** What an engine has, whether headwise uses it or not. */
+/** Features of an engine, whether headwise uses them or not. */
 export interface EngineFeatures {
-  /** Whether wasm may be compiled from bytes; a content security policy can forbid it. */
+  /** WebAssembly can be compiled from bytes. A content security policy can forbid it. */
   readonly codegen: boolean;
+  /** WebAssembly SIMD. */
   readonly simd: boolean;
+  /** WebAssembly relaxed SIMD. */
   readonly relaxedSimd: boolean;
-  /** Memory that threads share, as wasm knows it. */
+  /** WebAssembly threads: shared memory and atomics. */
   readonly threads: boolean;
-  /** Memory that threads share, as JavaScript sees it: some browsers hide it from pages that are not isolated. */
+  /** Shared memory can be made. Some browsers allow it only in pages that are cross-origin isolated. */
   readonly sharedMemory: boolean;
-  /** Cross-origin isolation of a page or worker; null where there is no such thing. */
+  /** The page or worker is cross-origin isolated; null on hosts without that notion. */
   readonly isolated: boolean | null;
 }
 
-/** The speed and the error of a fixed piece of work. Some hosts stop their clocks while code runs: no speed there. */
+/** Speed and error of one workload. There is no speed on hosts whose clock stands still while code runs. */
 export interface WorkReport {
+  /** Name of the workload. */
   readonly work: string;
+  /** Its sizes, in words. */
   readonly shape: string;
-  /** Thousands of millions of operations a second: the median, and of the fastest sample. */
+  /** Median speed in 10^9 floating-point operations per second. */
   readonly gflops?: number;
+  /** Speed of the fastest sample, in the same unit. */
   readonly bestGflops?: number;
-  /** Of the peak of as many threads as there are: the fastest sample of the fastest, as on a core that nobody disturbs. */
+  /** bestGflops divided by the best peak of one thread times the number of threads. */
   readonly ofPeak?: number;
-  /** |error| / |y|, and the largest error by the largest |y|, against float64. */
+  /** Norm of the error against float64, divided by the norm of the output. */
   readonly relativeError: number;
+  /** Largest error against float64, divided by the largest output. */
   readonly largestError: number;
 }
 
-/** What `diagnose` found. What follows `features` is there if the kernels started. */
+/** Result of `diagnose`. `kernels` and the fields after it are undefined if the kernels did not start. */
 export interface Diagnosis extends Surroundings {
-  /** The kernels start, and the self-test has the published digest. */
+  /** Whether the kernels started and the self-test passed. */
   readonly ok: boolean;
   /** Why the kernels did not start. */
-  readonly problem?: { readonly code: HeadwiseErrorCode | undefined; readonly message: string };
+  readonly problem?: {
+    /** The code of a HeadwiseError. */
+    readonly code: HeadwiseErrorCode | undefined;
+    /** The message of the error. */
+    readonly message: string;
+  };
+  /** Features of the engine. */
   readonly features: EngineFeatures;
+  /** The kernels, and how they started. */
   readonly kernels?: {
+    /** The build that runs. */
     readonly build: Build;
+    /** Why this build runs, in words. */
     readonly reason: string;
+    /** Whether a·b + c is rounded once instead of twice. */
     readonly fused: boolean;
+    /** The threads that run the kernels. */
     readonly threads: Threads;
-    /** Milliseconds from `loadKernels` to its answer. */
+    /** Milliseconds that `loadKernels` took. */
     readonly startMs: number;
-    /** Bytes of linear memory when all was done. */
+    /** Size of the linear memory in bytes, at the end. */
     readonly memoryBytes: number;
   };
-  readonly selfTest?: SelfTest & { readonly ms: number };
-  /**
-   * What one thread can do, by the arithmetic of the build: "fma" rounds once, "mul+add" twice. Not known where wasm may
-   * not be compiled from bytes, or the clock stands still.
-   */
-  readonly peak?: { readonly arithmetic: "fma" | "mul+add"; readonly gflops: number; readonly bestGflops: number };
+  /** Result of the self-test. */
+  readonly selfTest?: SelfTest & {
+    /** Milliseconds that the self-test took. */
+    readonly ms: number;
+  };
+  /** Peak speed of one thread. Unknown where WebAssembly cannot be compiled from bytes and where the clock stands still. */
+  readonly peak?: {
+    /** The operations of the build: "fma" is fused and rounds once, "mul+add" rounds twice. */
+    readonly arithmetic: "fma" | "mul+add";
+    /** Median speed in 10^9 floating-point operations per second. */
+    readonly gflops: number;
+    /** Speed of the fastest sample, in the same unit. */
+    readonly bestGflops: number;
+  };
+  /** The workloads: a linear layer of GPT-2 small for 128 tokens, and its attention for 512. */
   readonly works?: readonly WorkReport[];
 }
 
 const EFFORT: Effort = { warmupMs: 80, sampleMs: 8, rounds: 20, mostMs: 700 };
-/** Where the median falls below so much of the best, something else is at work. */
+/** If the median is below this fraction of the best, other programs use the processor. */
 const STEADY = 0.75;
 
 /** A memory of one page that may be shared, and nothing else. */
@@ -102,11 +134,12 @@ function findFeatures(): EngineFeatures {
 }
 
 /**
- * Examines an engine: features, the build that runs and why, threads and why so many, the self-test, and the speed of a
- * product of matrices and of attention beside the peak of one core, with their errors against float64. Takes about two
- * seconds. An engine in which the kernels do not start has a report too, which says why.
- * @param headwise The library itself, as `import * as headwise from "headwise/threads"` gives it.
- * @param options What `loadKernels` is given.
+ * Examines an engine in about two seconds: its features, the build and the threads that run and why, the self-test, and the
+ * speed and error of a matrix product and of attention, next to the peak speed of one thread. If the kernels do not start,
+ * the result is not an error but a diagnosis with the reason.
+ * @param headwise The module `headwise` or `headwise/threads`.
+ * @param surroundings What only the caller knows. It becomes part of the result.
+ * @param options Options of `loadKernels`.
  * @example
  * import * as headwise from "headwise/threads";
  * import { diagnose } from "headwise/doctor";
@@ -186,7 +219,7 @@ async function measureWorks(
 }
 
 /**
- * A diagnosis as lines of text for people; `JSON.stringify` gives it to programs.
+ * Formats a diagnosis as lines of text for people. For programs, use `JSON.stringify`.
  * @example
  * import * as headwise from "headwise";
  * import { diagnose, diagnosisText } from "headwise/doctor";
@@ -217,7 +250,7 @@ function noteText({ peak, works = [] }: Diagnosis): string | undefined {
   if (works.some(({ gflops }) => gflops === undefined))
     return "the clock of this engine stands still while code runs: speed cannot be measured";
   if (peak && peak.gflops < STEADY * peak.bestGflops)
-    return "the speed varied while it was measured: the machine is busy, and only the best figures mean something";
+    return "the speed varied while it was measured: the machine is busy, and only the best figures are meaningful";
   return undefined;
 }
 
@@ -247,7 +280,7 @@ function threadsText({ requested, used, reason }: Threads): string {
 }
 
 function selfTestText({ ok, digest, expected, outputs, ms }: NonNullable<Diagnosis["selfTest"]>): string {
-  const verdict = ok ? `ok: ${digest} as published` : `FAILED: ${digest}, published is ${expected}`;
+  const verdict = ok ? `ok: ${digest} as published` : `FAILED: ${digest}, expected ${expected}`;
   return `${verdict}, ${outputs} outputs (${ms.toFixed(0)} ms)`;
 }
 

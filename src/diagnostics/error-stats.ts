@@ -2,11 +2,11 @@ import { ln } from "../util/math.ts";
 
 type Floats = ArrayLike<number>;
 
-/** How far numbers z lie from y. */
+/** How far numbers z are from the exact numbers y. */
 export interface Deviation {
-  /** |z - y| / |y|, lengths of vectors: the ratio of the root mean squares. */
+  /** ‖z - y‖ / ‖y‖, the ratio of the Euclidean norms. */
   readonly relative: number;
-  /** Of the angle between y and z; 0 where one of them is 0. */
+  /** Cosine of the angle between y and z; 0 if one of them is 0. */
   readonly cosine: number;
   /** max |z - y| / max |y|. */
   readonly largest: number;

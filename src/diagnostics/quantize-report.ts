@@ -22,47 +22,55 @@ import { type F32Ptr, NULL, type NullPtr } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { type Deviation, DeviationSum, divergence } from "./error-stats.ts";
 
-/** Formats to try together, as `createAttention` and `createCache` take them. What is left out stays float32. */
+/** Formats that are tried together, as `createAttention` and `createCache` take them. Default float32. */
 export interface QuantizeTrial extends WeightOptions {
+  /** Format of the cache. */
   readonly cache?: CacheOptions["format"];
 }
 
-/** What `quantizeReport` may be told. */
+/** Options of `quantizeReport`. */
 export interface QuantizeReportOptions {
   /**
-   * What to try; default every weight format for each matrix alone and for all, every cache format for keys alone, values
-   * alone and both, and weights and cache as "q8" and "q8", "q4" and "q8".
+   * The formats to try. Default every weight format for each matrix alone and for all matrices, every cache format for keys
+   * alone, values alone and both, and two combinations: "q8" and "q4" weights, each with a "q8" cache.
    */
   readonly trials?: readonly QuantizeTrial[];
-  /** Told the share that is done, 0 to 1, after each trial of each sample. */
+  /** Called after each trial of each sample with the fraction of the work that is done: above 0, and 1 at the end. */
   readonly onProgress?: (done: number) => void;
 }
 
-/** One trial and what came of it. */
+/** Result of one trial. */
 export interface QuantizeResult {
+  /** The formats that were tried. */
   readonly trial: QuantizeTrial;
-  /** Bytes of linear memory of the weights, and of a cache for the longest sample. */
+  /** Bytes of linear memory for the weights. */
   readonly weightBytes: number;
+  /** Bytes of linear memory for a cache of the longest sample. */
   readonly cacheBytes: number;
-  /** Of the layer's y, over all samples. */
+  /** Error of the layer's y over all samples. */
   readonly output: Deviation;
-  /**
-   * Of each head's output, before the output projection. `divergence` is that of its maps, Σ p·ln(p / q) + q - p in nats, the
-   * mean over all rows: p is the weight in float32 and q, at least 2^-126, the other one.
-   */
-  readonly heads: readonly (Deviation & { readonly divergence: number })[];
+  /** Error of each head, [numHeads]: of its output before the output projection, and of its maps. */
+  readonly heads: readonly (Deviation & {
+    /**
+     * Kullback-Leibler divergence of the maps in nats, the mean over all queries: Σ p·ln(p / q) + q - p, where p is the
+     * weight in float32, and q is the weight in the tried formats, at least 2^-126.
+     */
+    readonly divergence: number;
+  })[];
 }
 
 const WHERE = "quantizeReport";
 const PARTS = ["q", "k", "v", "o"] as const;
 
 /**
- * What each format does to the outputs of a layer on samples of its inputs, measured with the kernels that would run: to y,
- * and to the output and the maps of each head. Takes a layer whose weights are float32, and as much memory again as it has
- * for each trial, one after the other; all of it is given back. Every sample is a sequence of its own.
- * @param samples One or several x [qLen, dModel], such as the layer gets on real text: made-up numbers give made-up errors.
- * @throws TypeError or RangeError naming the argument, HeadwiseError OUT_OF_MEMORY, and NO_QUANTIZED where the kernels know no
- * format but float32.
+ * Measures how each format changes the outputs of a layer on samples of its inputs: y, and the output and the maps of each
+ * head. It runs the kernels that the format would run. Each trial takes as much memory as the layer, and frees it again.
+ * @param attention A layer with float32 weights.
+ * @param samples One or more sequences x [qLen, dModel]. Take inputs that the layer gets on real text: errors on random
+ * inputs are different.
+ * @returns One result per trial, in order.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, or `NO_QUANTIZED` with
+ * kernels that were loaded without `quantized`.
  * @example
  * import { createAttention, loadKernels } from "headwise";
  * import { quantized, quantizeReport } from "headwise/quantized";

@@ -11,19 +11,22 @@ import { createNoise } from "./random.ts";
 /** The digests every engine must reach: one where multiply and add round twice (always the simd build), one where once. */
 const PUBLISHED = { unfused: "9e246a77089b1b21", fused: "1e12bb10e7175e25" } as const;
 
-/** What `selfTest` found. */
+/** Result of `selfTest`. */
 export interface SelfTest {
-  /** The digest is the published one. */
+  /** Whether the digest is the published one. */
   readonly ok: boolean;
+  /** Digest of the outputs' bits, 16 hex digits. */
   readonly digest: string;
+  /** The published digest for these kernels. */
   readonly expected: string;
-  /** How many output arrays went into it. */
+  /** How many output arrays the digest covers. */
   readonly outputs: number;
 }
 
 /**
- * Computes some 200 outputs of 40 seeded layers (every rule, prefill, chunks, decode, maps) and compares the digest of
- * their bits with the published one. Takes a fraction of a second, and memory that it gives back.
+ * Checks that this engine computes the published bits. It runs 40 seeded layers that cover every rule, prefill, decode and
+ * maps, and compares a digest of about 200 outputs with the published one, in a fraction of a second. All memory is freed.
+ * @throws HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
  * @example
  * import { loadKernels, selfTest } from "headwise";
  * const kernels = await loadKernels({ deterministic: true });

@@ -17,7 +17,8 @@ export {
 } from "../attention/config.ts";
 export type { Mask, MaskOptions } from "../attention/mask.ts";
 export type { PlacementOptions } from "../attention/positions.ts";
-export { type RopeConfig, type RopeScaling, type RopeWithDim, ropeTables } from "../attention/rope.ts";
+export { type RopeConfig, type RopeWithDim, ropeTables } from "../attention/rope.ts";
+export type { RopeScaling } from "../attention/rope-frequencies.ts";
 export type { LayerFormats, WeightOptions } from "../attention/weight-options.ts";
 export type { AttentionWeights } from "../attention/weights.ts";
 export { type Cache, type CacheOptions, createCache } from "../cache/cache.ts";

@@ -1,6 +1,6 @@
 /**
- * Everything but the wasm bytes: for hosts that hand out compiled modules, and for whoever wants to say where the bytes
- * come from. The default entry is this with both builds inlined.
+ * The default entry without inlined modules, for callers who load the WebAssembly modules themselves.
+ * @packageDocumentation
  */
 
 import { type Kernels, type LoadOptions, type ModuleSource, ownKernels } from "../wasm/kernels.ts";
@@ -9,7 +9,9 @@ import { openModule } from "./module-source.ts";
 export * from "./api.ts";
 
 /**
- * Starts the kernels of the given module, e.g. that of `headwise/simd.wasm`.
+ * Starts the kernels of the given module, for instance of `headwise/simd.wasm`.
+ * @throws TypeError or RangeError naming the option. HeadwiseError `BAD_FILE` where the module cannot be read, `NOT_WASM`,
+ * `ABI_MISMATCH`, `NO_SIMD`, `NO_CODEGEN`, `NO_QUANTIZED` or `OUT_OF_MEMORY`.
  * @example
  * import { loadKernels } from "headwise/core";
  * const kernels = await loadKernels({ module: new URL(import.meta.resolve("headwise/simd.wasm")) });

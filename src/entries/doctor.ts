@@ -1,4 +1,7 @@
-/** What an engine can do, and whether headwise is right and fast in it: one report for the command line and for pages. */
+/**
+ * Diagnosis of an engine: its features, and whether headwise is correct and fast in it.
+ * @packageDocumentation
+ */
 
 export {
   type Diagnosis,

@@ -1,7 +1,8 @@
 /**
- * The entry that knows where the kernels' bytes are. It is built three ways: with both builds inlined for Node, Deno, Bun
- * and browsers (no file or network is touched), and with `.wasm` imports for hosts that hand those out as compiled modules
- * and refuse bytes (Cloudflare Workers, edge runtimes).
+ * The default entry: attention on one thread, with float32 weights and caches. Both builds of the kernels are inlined, so
+ * that no file or network is used. On hosts that refuse to compile bytes (Cloudflare Workers, edge runtimes), they are
+ * `.wasm` imports instead.
+ * @packageDocumentation
  */
 
 import relaxed from "../../build/relaxed.wasm";
@@ -12,7 +13,9 @@ import { openModule } from "./module-source.ts";
 export * from "./api.ts";
 
 /**
- * Starts the kernels: the relaxed build where the engine fuses multiply and add, else simd.
+ * Starts the kernels: the build "relaxed" on engines with a fused multiply-add, else "simd".
+ * @throws TypeError or RangeError naming the option. HeadwiseError `NO_SIMD`, `NO_CODEGEN`, `NO_DECOMPRESSION`,
+ * `NO_QUANTIZED` or `OUT_OF_MEMORY`; for a module of your own also `BAD_FILE`, `NOT_WASM` or `ABI_MISMATCH`.
  * @example
  * import { loadKernels } from "headwise";
  * const kernels = await loadKernels({ deterministic: true });

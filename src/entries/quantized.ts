@@ -1,6 +1,7 @@
 /**
- * The entry of weights and caches in fewer bits: `quantized`, their kernels, for loadKernels, and what they do to a layer.
- * Like the default entry it is built with all modules inlined, and with `.wasm` imports for hosts that refuse bytes.
+ * Formats other than float32: their kernels, which `loadKernels` takes as the option `quantized`, and a report of the errors
+ * that they make in a layer.
+ * @packageDocumentation
  */
 
 import cachesRelaxed from "../../build/caches-relaxed.wasm";
@@ -19,7 +20,7 @@ export {
 export type { QuantizedKernels, QuantizedModules } from "../wasm/select-build.ts";
 
 /**
- * The kernels of weights as f16, bf16, q8, q8-row and q4, and of caches as f16, q8 and q4, of both builds.
+ * Kernels for weights in f16, bf16, q8, q8-row and q4 and for caches in f16, q8 and q4, for both builds.
  * @example
  * import { createAttention, loadKernels } from "headwise";
  * import { quantized } from "headwise/quantized";

@@ -1,6 +1,7 @@
 /**
- * The entry with shards: workers that each hold some heads of a layer in memory of their own, for hosts where memory
- * cannot be shared. It has both builds and the workers' source inlined.
+ * Layers whose heads are divided among workers that share no memory, for hosts where memory cannot be shared. The kernels and
+ * the source of the workers are inlined.
+ * @packageDocumentation
  */
 
 import relaxed from "../../build/relaxed.wasm";
@@ -25,8 +26,9 @@ export type { ShardedAttention, ShardOptions, Shards } from "../shards/attention
 export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";
 
 /**
- * Starts workers and gives each the weights of some heads. Where a host has no workers, or they do not start, there is one
- * shard on the calling thread, and `shards.reason` says why. Rejects with what `createAttention` throws.
+ * Starts workers and gives each the weights of some heads. On hosts without workers, and if they do not start, there is one
+ * shard on the calling thread, for the reason in `shards.reason`.
+ * @throws The errors of `loadKernels` and `createAttention`.
  * @example
  * import { createShardedAttention } from "headwise/shards";
  * const matrix = { data: new Float32Array(64 * 64), shape: [64, 64] };

@@ -1,6 +1,6 @@
 /**
- * The entry with threads: `headwise` on shared memory, whose kernels run on several threads at once. It has both
- * builds and the workers' source inlined.
+ * The default entry with kernels that run on several threads over shared memory. The source of the workers is inlined.
+ * @packageDocumentation
  */
 
 import relaxed from "../../build/relaxed.wasm";
@@ -16,12 +16,13 @@ import { openModule } from "./module-source.ts";
 export type { ThreadWorker } from "../platform/workers.ts";
 export * from "./api.ts";
 
-/** What `loadKernels` of `headwise/threads` takes. */
+/** Options of `loadKernels` in `headwise/threads`. */
 export interface ThreadsOptions extends LoadOptions {
-  /** How many threads to use, 1 to 64; default "auto": one a processor, up to 8. */
+  /** Threads, 1 to 64, the calling one included. Default "auto": one per processor, up to 8. */
   readonly threads?: number | "auto";
   /**
-   * Makes a worker that runs `headwise/worker`, for pages whose content security policy forbids workers made from text.
+   * Makes a worker that runs `headwise/worker`, for pages whose content security policy forbids workers made from inlined
+   * source. Default a worker made from inlined source.
    * @example
    * import { loadKernels } from "headwise/threads";
    * import { Worker } from "node:worker_threads";
@@ -31,8 +32,11 @@ export interface ThreadsOptions extends LoadOptions {
 }
 
 /**
- * Starts the kernels with threads: the calling one and workers, which `release()` ends. Results have the same bits with
- * any number of them. Where a host allows no threads, there is one, and `kernels.threads.reason` says why.
+ * Starts the kernels on the calling thread and on workers, which `release()` ends. Results have the same bits with any number
+ * of threads. On hosts without threads, the kernels run on the calling thread alone, for the reason in
+ * `kernels.threads.reason`.
+ * @throws TypeError or RangeError naming the option. HeadwiseError `NO_SIMD`, `NO_CODEGEN`, `NO_DECOMPRESSION`,
+ * `NO_QUANTIZED` or `OUT_OF_MEMORY`; for a module of your own also `BAD_FILE`, `NOT_WASM` or `ABI_MISMATCH`.
  * @example
  * import { loadKernels } from "headwise/threads";
  * const kernels = await loadKernels({ threads: 2 });

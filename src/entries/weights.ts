@@ -1,5 +1,6 @@
 /**
- * The entry about weights: the files they come from and the forms they take. It needs no kernels and carries none.
+ * Weights: reading and writing model files, and converting what is in them. It works without kernels.
+ * @packageDocumentation
  */
 
 export type { AttentionConfig } from "../attention/config.ts";

@@ -1,8 +1,8 @@
 import { describe, expectBytes, expectInt, HeadwiseError, tagOf } from "../util/errors.ts";
 
 /**
- * Bytes that are read where they are needed, so that a file may be larger than memory. `blobSource`, `fileSource` and
- * `urlSource` make one; anything else that can read a range may be one too.
+ * Bytes that are read by range, so that a file may be larger than memory. `blobSource`, `fileSource` and `urlSource` make
+ * one, and so can you.
  * @example
  * import { type ByteSource, openSafetensors, writeSafetensors } from "headwise/weights";
  * const file = writeSafetensors({ w: { data: new Float32Array(2), shape: [2] } });
@@ -13,13 +13,13 @@ import { describe, expectBytes, expectInt, HeadwiseError, tagOf } from "../util/
  * console.log((await openSafetensors(source)).tensors.size); // 1
  */
 export interface ByteSource {
-  /** Bytes in all. */
+  /** Size in bytes. */
   readonly size: number;
-  /** The bytes [offset, offset + length), which lie within `size`. They may be a view, and are not written to. */
+  /** Reads the bytes from `offset` to `offset + length`, which is at most `size`. The result may be a view: it is only read. */
   read(offset: number, length: number): Promise<Uint8Array>;
 }
 
-/** What files are opened from: bytes that are there already, a `Blob` (a `File` too), or a source. */
+/** A file to open: its bytes, a `Blob` or `File`, or a source that reads ranges. */
 export type BytesOrSource = Uint8Array | ArrayBuffer | Blob | ByteSource;
 
 /** Bytes [begin, end) of a source. */
@@ -36,8 +36,9 @@ const MOST_JOINED = 2 ** 28;
 const PIECE = 2 ** 28;
 
 /**
- * The bytes of a `Blob`, such as a file that was chosen in a page. Those of Node end at 4 GiB: it has `fileSource`.
- * @throws TypeError unless it is one.
+ * A source that reads a `Blob`, such as a file that a user chose in a page. Blobs of Node are limited to 4 GiB: use
+ * `fileSource` there.
+ * @throws TypeError unless `blob` is a Blob.
  * @example
  * import { blobSource } from "headwise/weights";
  * const source = blobSource(new Blob(["headwise"]));
@@ -51,15 +52,28 @@ export function blobSource(blob: Blob): ByteSource {
   };
 }
 
-/** What `fileSource` needs of an open file: that of `open` in `node:fs/promises`, which Deno and Bun have too. */
+/** An open file, as `open` of `node:fs/promises` gives it in Node, Deno and Bun. */
 export interface ReadableFile {
-  stat(): Promise<{ readonly size: number }>;
-  read(into: Uint8Array, at: number, length: number, position: number): Promise<{ readonly bytesRead: number }>;
+  /** Resolves with the size in bytes. */
+  stat(): Promise<{
+    /** Size in bytes. */
+    readonly size: number;
+  }>;
+  /** Reads up to `length` bytes at `position` of the file into `into`, from index `at` on. */
+  read(
+    into: Uint8Array,
+    at: number,
+    length: number,
+    position: number,
+  ): Promise<{
+    /** How many bytes were read; 0 at the end of the file. */
+    readonly bytesRead: number;
+  }>;
 }
 
 /**
- * The bytes of an open file. Closing it remains yours.
- * @throws TypeError unless it can be asked for its size and read at a position.
+ * A source that reads an open file. It does not close the file.
+ * @throws TypeError unless `file` has `stat` and `read`.
  * @example
  * import { open } from "node:fs/promises";
  * import { fileSource, openSafetensors } from "headwise/weights";

@@ -2,27 +2,34 @@ import type { Dtype, StoredTensor } from "../tensor/dtypes.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { type ByteSource, readRanges } from "./byte-source.ts";
 
-/** A tensor of an opened file. Its elements are not read yet. */
+/** The description of a tensor in an opened file. */
 export interface TensorEntry {
+  /** Name in the file. */
   readonly name: string;
-  /** In the words of the file's format; Q8_0 or Q4_0 also where a safetensors file keeps such blocks. */
+  /** Name of the dtype in the file's format. Q8_0 and Q4_0 also for blocks that `writeSafetensors` stored as U8. */
   readonly dtype: string;
+  /** Dimensions, the outermost first. */
   readonly shape: readonly number[];
-  /** Where it lies in the file, and how many bytes it has. */
+  /** Where the tensor begins, in bytes from the beginning of the file. */
   readonly offset: number;
+  /** How many bytes the tensor takes. */
   readonly bytes: number;
 }
 
-/** A file whose header is read and checked, and whose tensors are read when they are asked for. */
+/** An opened file: its header is read and checked, and tensors are read on request. */
 export interface TensorFile<Value> {
+  /** Metadata of the file. */
   readonly metadata: ReadonlyMap<string, Value>;
+  /** All tensors by name. */
   readonly tensors: ReadonlyMap<string, TensorEntry>;
   /**
-   * Reads one tensor. Throws RangeError for a name that the file has not, `BAD_FILE` for a dtype that cannot be read
-   * and where the bytes cannot be had; `where` is the function that errors name.
+   * Reads one tensor.
+   * @param where Name of the function in error messages.
+   * @throws RangeError for a name that the file does not have. HeadwiseError `BAD_FILE` for a dtype that cannot be read and
+   * for bytes that cannot be read, `OUT_OF_MEMORY` where they do not fit into memory.
    */
   read(name: string, where?: string): Promise<StoredTensor>;
-  /** Reads several tensors, those that lie close together in one go. */
+  /** Reads several tensors; those that are close to each other in the file in one request. Throws as `read` does. */
   readAll(names: Iterable<string>, where?: string): Promise<ReadonlyMap<string, StoredTensor>>;
 }
 

@@ -2,18 +2,18 @@ import { describe, expectFields, tagOf } from "../util/errors.ts";
 import type { ByteSource } from "./byte-source.ts";
 import { createHttpSource, type RangeFetch } from "./http-source.ts";
 
-/** How a URL is read. */
+/** Options of `urlSource`. */
 export interface UrlSourceOptions {
-  /** Used in place of the host's `fetch`, e.g. to add headers or a signal. */
+  /** Called instead of the global `fetch`, for instance to add headers or a signal. */
   readonly fetch?: RangeFetch;
 }
 
 /**
- * The bytes of a URL, by HTTP range requests: a layer of a large file costs its own bytes. The first request brings
- * 64 KB and the size; a file that changes while it is read is noticed (size, ETag or Last-Modified) and refused. A page
- * reads other origins only where their answers allow it and expose `Content-Range`.
- * @throws TypeError for another argument, HeadwiseError `BAD_FILE` for a server that cannot be reached, breaks off, has an
- * empty file, answers with another status than 206, or ignores ranges (with how many bytes it would have sent; they are not read).
+ * A source that reads a URL by HTTP range requests, so that one layer of a large file costs its own bytes only. The first
+ * request reads 64 KB. A page can read from other origins only if they allow it by CORS and expose `Content-Range`.
+ * @throws TypeError naming the argument. HeadwiseError `BAD_FILE`, here or when bytes are read, if the server cannot be
+ * reached or breaks off, answers with a status other than 206, or has an empty file; and if the file changes between two
+ * requests (size, ETag or Last-Modified). An answer with the whole file is cancelled.
  * @example
  * import { openSafetensors, urlSource, writeSafetensors } from "headwise/weights";
  * const bytes = writeSafetensors({ w: { data: Float32Array.of(1, 2), shape: [2] } });

@@ -15,21 +15,24 @@ import { describe, expectFields, expectFlag, expectFloats, expectInt, HeadwiseEr
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels } from "../wasm/kernels.ts";
 
-/** What one call of `attend` may say. */
+/** Options of one call of `attend`. */
 export interface AttendOptions extends MaskOptions, PlacementOptions {
-  /** Sequences in x, up to 2^20; default that of the cache, or 1. */
+  /** Sequences in x, 1 to 2^20. Default that of the cache, or 1. */
   readonly batch?: number;
-  /** Keys and values of earlier tokens; this call's are appended. */
+  /** KV cache with the keys and values of earlier tokens. Those of this call are appended. Default none. */
   readonly cache?: Cache;
-  /** false: attend to what the cache holds and append nothing (cross-attention over keys cached once). Default true. */
+  /**
+   * false: append nothing, and attend only to what the cache holds, as cross-attention over keys that were cached once. A
+   * layer with RoPE then needs `positions`, and one that is causal or has a window or ALiBi needs `align`. Default true.
+   */
   readonly append?: boolean;
-  /** Cross-attention: rows [batch, kvLen, kdim] that keys are projected from; default x, if kdim is dModel. */
+  /** Cross-attention: rows that keys are projected from, [batch, kvLen, kdim]. Default x, which needs kdim = dModel. */
   readonly keys?: Float32Array;
-  /** Rows [batch, kvLen, vdim] that values are projected from; default `keys`, if vdim is kdim. */
+  /** Rows that values are projected from, [batch, kvLen, vdim]. Default `keys`, which needs vdim = kdim. */
   readonly values?: Float32Array;
-  /** RoPE positions of x, [qLen] or [batch, qLen], integers >= 0; default past, past + 1, …, with `keys` 0, 1, … */
+  /** RoPE positions of x, [qLen] or [batch, qLen]: integers >= 0. Default past, past + 1, …; with `keys` 0, 1, … */
   readonly positions?: ArrayLike<number>;
-  /** Where to write y; default a fresh array. It may be x, but not overlap it in part. */
+  /** Array to write y to, of the length of x: x itself, or one that does not overlap x. Default a new array. */
   readonly out?: Float32Array;
 }
 
@@ -106,7 +109,7 @@ export function expectOptions(where: string, options: unknown, others: readonly 
 
 /** Throws unless the cache of a call is its layer's own. */
 export function expectOwnCache(where: string, own: boolean): void {
-  if (!own) throw new RangeError(`${where}: cache expected one made for this attention, got another's`);
+  if (!own) throw new RangeError(`${where}: cache expected one made for this attention, got one of another`);
 }
 
 /**
@@ -164,7 +167,7 @@ export function checkCall(
     throw new RangeError(`${where}: positions expected none without config.rope, got ${describe(options.positions)}`);
   if (!append && config.rope && options.positions === undefined)
     throw new RangeError(
-      `${where}: positions expected with rope and append: false, where nothing else places x, got undefined`,
+      `${where}: positions expected with rope and append: false, because x does not continue the cache, got undefined`,
     );
   const { numHeads } = config;
   const target = { batch, numHeads, qLen, kvLen };

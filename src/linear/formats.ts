@@ -2,8 +2,8 @@ import { BLOCK, F16_SCRATCH, LINEAR_SCRATCH, PANEL } from "../../assembly/layout
 import type { FloatDtype, StoredTensor } from "../tensor/dtypes.ts";
 
 /**
- * How a packed matrix keeps its weights: as float32; as 16-bit floats, widened in the kernel; as int8 with a scale for each
- * 32 inputs of an output ("q8") or for each output ("q8-row"); as 4-bit integers with a scale for each 32 inputs ("q4").
+ * Format of a packed weight matrix. "f32", "f16" and "bf16" are floats. "q8" is int8 with one scale for each 32 inputs of an
+ * output, "q8-row" is int8 with one scale for each output, and "q4" is 4-bit integers with one scale for each 32 inputs.
  */
 export type WeightFormat = "f32" | "f16" | "bf16" | "q8" | "q8-row" | "q4";
 

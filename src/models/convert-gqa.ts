@@ -6,29 +6,43 @@ import { expectMatrix, toTensor } from "../tensor/matrix.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { expectFields, expectFloats, expectInt, expectOneOf, expectRecord } from "../util/errors.ts";
 
-/** What `convertToGqa` needs of a configuration; the rest is handed on. */
+/** The fields of a configuration that `convertToGqa` reads. Other fields are copied. */
 export type ConvertibleConfig = Pick<AttentionConfig, "numHeads" | "numKvHeads" | "headDim" | "valueDim" | "qkNorm">;
 
-/** A layer with fewer key-value heads, and how far its heads are from those they replace. */
+/** A layer with fewer key-value heads, and the error that the conversion makes. */
 export interface ConvertedToGqa<Config extends ConvertibleConfig = AttentionConfig> {
-  /** With separate `wq`, `wk` and `wv`, in the layout that was given; the last two as floats. */
-  readonly weights: AttentionWeights & { readonly wk: Tensor; readonly wv: Tensor };
-  readonly config: Config & { readonly numKvHeads: number };
+  /** The weights, in the layout of the input, with separate `wq`, `wk` and `wv`. */
+  readonly weights: AttentionWeights & {
+    /** Key projection of the remaining heads. */
+    readonly wk: Tensor;
+    /** Value projection of the remaining heads. */
+    readonly wv: Tensor;
+  };
+  /** The configuration with the new number of key-value heads. */
+  readonly config: Config & {
+    /** Key-value heads that remain. */
+    readonly numKvHeads: number;
+  };
   /**
-   * [numKvHeads of the original] each: |mean - head| / |head| over the weights of a head, in the Frobenius norm. 0 = the
-   * heads of a group are equal; a head of zeros in a group that is not has Infinity.
+   * |mean - head| / |head| for each original head, in the Frobenius norm of its projection: 0 if all heads of the group are
+   * equal, Infinity for a head of zeros among others.
    */
-  readonly relativeError: { readonly key: Float32Array; readonly value: Float32Array };
+  readonly relativeError: {
+    /** Of the key projection, [original numKvHeads]. */
+    readonly key: Float32Array;
+    /** Of the value projection, [original numKvHeads]. */
+    readonly value: Float32Array;
+  };
 }
 
 const WHERE = "convertToGqa";
 
 /**
- * Turns MHA into GQA or MQA: the key and value projections of the heads that will share one are replaced by their mean,
- * biases too (Ainslie et al. 2023, who then train a little more). Stored keys and values become floats. The input is not
- * changed.
- * @param numKvHeads Key-value heads to keep; a divisor of those there are.
- * @throws TypeError or RangeError, also where a norm over all key heads ("full") makes a mean meaningless.
+ * Converts MHA to GQA or MQA: replaces each group of key-value heads by their mean, biases included. Ainslie et al. (2023)
+ * propose this, followed by some training. Key and value projections become float32. The input is not changed.
+ * @param numKvHeads Key-value heads that remain, a divisor of the present number.
+ * @throws TypeError or RangeError naming the argument, also for a `qkNorm` of the kind "full": it normalises all key heads
+ * together, so that their mean has no meaning. HeadwiseError `BAD_FILE` for a stored matrix of a dtype that cannot be read.
  * @example
  * import { convertToGqa } from "headwise/weights";
  * const matrix = { data: new Float32Array(16).fill(1), shape: [4, 4] };

@@ -6,11 +6,14 @@ import { describe, expectInt, expectOneOf, expectUint8Array } from "../util/erro
 const WHERE = "permuteRope";
 
 /**
- * Reorders the rows of a query or key projection [numHeads·headDim, in] made for the pairing `from`, so that it gives
- * the same scores with the other one. Also for a bias [numHeads·headDim], and for a norm's gain [headDim] with numHeads 1.
- * A stored tensor keeps its dtype: its rows are moved as they are, quantised ones too. Only the first `ropeDim` rows
- * of a head (even; default headDim) move. Returns a new tensor. Queries and keys must both be reordered. Throws
- * TypeError or RangeError naming the argument.
+ * Reorders the rows of a query or key projection from one RoPE pairing to the other. If both projections are reordered, the
+ * scores stay the same. Biases and the gains of `qkNorm` must be reordered too.
+ * @param weight A projection [numHeads·headDim, inputs], a bias [numHeads·headDim], or the gain of a "per-head" norm
+ * [headDim] with numHeads 1. A stored tensor keeps its encoding. It is not changed.
+ * @param from The pairing that `weight` is made for.
+ * @param ropeDim How many rows of a head rotate, from the first: even. Default headDim.
+ * @returns A new tensor for the other pairing.
+ * @throws TypeError or RangeError naming the argument.
  * @example
  * import { permuteRope } from "headwise/weights";
  * const weight = { data: Float32Array.of(0, 1, 2, 3), shape: [4, 1] }; // one head; pairs (0, 2) and (1, 3)

@@ -1,6 +1,8 @@
-/** The part of a worker, of the web or of Node, that a crew needs. */
+/** The part of a worker that is used: a `Worker` of the web or of `node:worker_threads` fits. */
 export interface ThreadWorker {
+  /** Sends a message by structured clone. */
   postMessage(message: unknown): void;
+  /** Ends the worker at once. */
   terminate(): unknown;
 }
 
@@ -40,7 +42,7 @@ export function planThreads(
 
 /** Why a worker of the web did not come to be: its engine says no more than that. */
 export const REFUSED =
-  "its source was refused; a content security policy must allow worker-src blob:, or createWorker make it of a file that is served with Cross-Origin-Embedder-Policy: require-corp";
+  "its source was refused: allow worker-src blob: in the content security policy, or make it with createWorker from a file that is served with Cross-Origin-Embedder-Policy: require-corp";
 
 /** Workers of Node and of the web, as far as they say how they fare. */
 interface Telling {

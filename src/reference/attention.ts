@@ -14,11 +14,12 @@ interface Attended {
 }
 
 /**
- * out[t, h] = sum over j of softmax(score[j]) · v[j, kvHead], where
- * score[j] = softcap(scale · q[t, h] · k[j, kvHead]) - slope·|p - j| + bias[j], p = qStart + t,
- * over the keys j in [p - left, p + right] below kvLen that keep and bias allow, plus the extra key, the zero key and the
- * sink where there are any. Keys of integer pages meet the query as integers of 14 bits; the weights of their values, which
- * the kernel takes as such too, are not rounded here. scratch is not used.
+ * Attention over cache pages of any format: out[t, h] = Σ_j softmax(score)[j] · v[j, kvHead], where
+ * score[j] = softcap(scale · q[t, h] · k[j, kvHead]) - slope·|p - j| + bias[j] and p = qStart + t, over the keys j in
+ * [p - left, p + right] and below kvLen that keep and bias allow, plus the extra key, the zero key and the sink if there are
+ * any. Rows begin..end are those of [numKvHeads, qLen, heads of a group]. The query is rounded to 14 bits for keys in integer
+ * formats. The kernel also rounds softmax weights to 14 bits for values in integer formats; this twin does not. scratch is
+ * not used.
  */
 export const attention_pages: Reference["attention_pages"] = (out, q, pages, _scratch, shape, begin, end) => {
   const { qLen, numHeads, numKvHeads, valueDim } = shape;
@@ -97,4 +98,5 @@ function attendedBy(
   return attended;
 }
 
+/** Attention over cache pages of float32: `attention_pages` for this one format. */
 export const attention_f32: Reference["attention_f32"] = attention_pages;

@@ -140,7 +140,7 @@ function store(
   for (let c = 0; c < length; c++) write(page, at(c), c < row.length ? numbers[c]! : 0);
 }
 
-/** pages[past + t] = k[t], v[t], in the formats of the pages */
+/** Appends tokens begin..end to cache pages, in their format: pages[past + t] = k[t], v[t]. */
 export const append_pages: Reference["append_pages"] = (pages, k, v, shape, past, begin, end) => {
   const { headDim, valueDim } = shape;
   for (let t = begin; t < end; t++)
@@ -154,7 +154,7 @@ export const append_pages: Reference["append_pages"] = (pages, k, v, shape, past
     }
 };
 
-/** k[t], v[t] = pages[past + t] */
+/** Reads tokens begin..end from cache pages of any format: k[t], v[t] = pages[past + t]. */
 export const gather_pages: Reference["gather_pages"] = (k, v, pages, shape, past, begin, end) => {
   for (let t = begin; t < end; t++)
     for (let h = 0; h < shape.numKvHeads; h++) {
@@ -165,6 +165,8 @@ export const gather_pages: Reference["gather_pages"] = (k, v, pages, shape, past
     }
 };
 
+/** Appends tokens to cache pages of float32: `append_pages` for this one format. */
 export const append_f32: Reference["append_f32"] = append_pages;
 
+/** Reads tokens from cache pages of float32: `gather_pages` for this one format. */
 export const gather_f32: Reference["gather_f32"] = gather_pages;

@@ -1,6 +1,7 @@
 /**
- * Readable twins of every kernel: the same names and arguments, arrays where the kernels take addresses, plain loops,
- * sums in double precision. They are the specification that the kernels are tested against, and a place to step through.
+ * A readable twin of every kernel: the same name and arguments, with arrays instead of addresses, plain loops, and sums in
+ * double precision. Tests compare the kernels with these functions, and a debugger can step through them.
+ * @packageDocumentation
  */
 
 import type { Reference } from "../wasm/abi.ts";
@@ -22,7 +23,7 @@ import { scores_f32, scores_pages } from "./scores.ts";
 import { masked_softmax_f32 } from "./softmax.ts";
 import { weighted_sum_f32 } from "./weighted_sum.ts";
 
-/** Every twin by its kernel's name. */
+/** All twins by the names of their kernels. */
 export const reference: Reference = {
   append_f32,
   append_pages,

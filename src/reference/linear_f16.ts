@@ -1,7 +1,7 @@
 import type { Reference } from "../wasm/abi.ts";
 import { widenBf16, widenF16 } from "./half.ts";
 
-/** out[m, n] = x[m, k] · w[n, k]ᵀ + bias[n], w packed [panels][k][8] in f16 or bf16 */
+/** out[m, n] = x[m, k] · w[n, k]ᵀ + bias[n] for rows m in begin..end; w packed [panels][k][8] in f16, or bf16. */
 export const linear_f16: Reference["linear_f16"] = (
   out,
   x,

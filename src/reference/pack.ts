@@ -1,7 +1,7 @@
 import { PANEL } from "../../assembly/layout.ts";
 import type { Reference } from "../wasm/abi.ts";
 
-/** out[p, i, c] = w[8p + c, i] */
+/** Packs w [n, k] into panels [k][8]: out[p, i, c] = w[8p + c, i] for panels p in begin..end; 0 beyond n. */
 export const pack_rows_f32: Reference["pack_rows_f32"] = (out, w, n, k, begin, end) => {
   for (let p = begin; p < end; p++)
     for (let i = 0; i < k; i++)
@@ -11,7 +11,7 @@ export const pack_rows_f32: Reference["pack_rows_f32"] = (out, w, n, k, begin, e
       }
 };
 
-/** out[p, i, c] = w[i, 8p + c] */
+/** Packs w [k, n] into panels [k][8]: out[p, i, c] = w[i, 8p + c] for inputs i in begin..end; 0 beyond n. */
 export const pack_columns_f32: Reference["pack_columns_f32"] = (out, w, n, k, begin, end) => {
   for (let p = 0; p < Math.ceil(n / PANEL); p++)
     for (let i = begin; i < end; i++)

@@ -2,7 +2,7 @@ import { PANEL } from "../../assembly/layout.ts";
 import type { Reference } from "../wasm/abi.ts";
 import { narrowBf16, narrowF16 } from "./half.ts";
 
-/** out[p, i, c] = w[8p + c, i] as f16 or bf16 */
+/** `pack_rows_f32` that rounds to f16, or to bf16. */
 export const pack_rows_f16: Reference["pack_rows_f16"] = (out, w, n, k, bf16, begin, end) => {
   const narrow = bf16 ? narrowBf16 : narrowF16;
   for (let p = begin; p < end; p++)
@@ -13,7 +13,7 @@ export const pack_rows_f16: Reference["pack_rows_f16"] = (out, w, n, k, bf16, be
       }
 };
 
-/** out[p, i, c] = w[i, 8p + c] as f16 or bf16 */
+/** `pack_columns_f32` that rounds to f16, or to bf16. */
 export const pack_columns_f16: Reference["pack_columns_f16"] = (out, w, n, k, bf16, begin, end) => {
   const narrow = bf16 ? narrowBf16 : narrowF16;
   for (let p = 0; p < Math.ceil(n / PANEL); p++)
@@ -24,7 +24,7 @@ export const pack_columns_f16: Reference["pack_columns_f16"] = (out, w, n, k, bf
       }
 };
 
-/** out[p, i, c] = w[8p + c, i], halves as they are */
+/** `pack_rows_f32` for weights that are 16-bit floats already: their bits are copied. */
 export const repack_rows_f16: Reference["repack_rows_f16"] = (out, w, n, k, begin, end) => {
   for (let p = begin; p < end; p++)
     for (let i = 0; i < k; i++)
@@ -34,7 +34,7 @@ export const repack_rows_f16: Reference["repack_rows_f16"] = (out, w, n, k, begi
       }
 };
 
-/** out[p, i, c] = w[i, 8p + c], halves as they are */
+/** `pack_columns_f32` for weights that are 16-bit floats already: their bits are copied. */
 export const repack_columns_f16: Reference["repack_columns_f16"] = (out, w, n, k, begin, end) => {
   for (let p = 0; p < Math.ceil(n / PANEL); p++)
     for (let i = begin; i < end; i++)

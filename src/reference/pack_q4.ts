@@ -11,7 +11,10 @@ function extreme(values: ArrayLike<number>): number {
   return found;
 }
 
-/** w[n, i] ≈ scale · (nibble - 8), a scale for each 32 inputs: the one that makes the largest in size -8 */
+/**
+ * Packs panels begin..end of w [n, k] as w[n, i] ≈ scale·(nibble - 8), with one scale for each 32 inputs, chosen so that the
+ * input that is largest in size becomes -8.
+ */
 export const pack_q4: Reference["pack_q4"] = (out, w, n, k, begin, end) => {
   const packed = packedQ4(out, k);
   for (let row = begin * PANEL; row < end * PANEL; row++)
@@ -29,7 +32,7 @@ export const pack_q4: Reference["pack_q4"] = (out, w, n, k, begin, end) => {
 /** Bytes of a block of GGUF's Q4_0: a float16, then byte j with the nibbles of elements j and j + 16. */
 const Q4_0_BYTES = 18;
 
-/** The same from blocks [n][k / 32] of Q4_0 */
+/** Packs panels begin..end of a matrix in blocks of Q4_0, [n][k / 32], with the same scales and integers. */
 export const repack_q4: Reference["repack_q4"] = (out, blocks, n, k, begin, end) => {
   const packed = packedQ4(out, k);
   const view = new DataView(blocks.buffer, blocks.byteOffset, blocks.byteLength);

@@ -3,7 +3,7 @@ import type { Reference } from "../wasm/abi.ts";
 import { widenF16 } from "./half.ts";
 import { integerOf, magnitude, packedQ8, padded, scaleOf } from "./integers.ts";
 
-/** w[n, i] ≈ scale · integer, a scale for each `block` inputs; zeros beyond n and k */
+/** Packs panels begin..end of w [n, k] as w[n, i] ≈ scale·integer, one scale for each `block` inputs; 0 beyond n and k. */
 export const pack_q8: Reference["pack_q8"] = (out, w, n, k, block, begin, end) => {
   const packed = packedQ8(out, k, block);
   for (let row = begin * PANEL; row < end * PANEL; row++)
@@ -19,7 +19,7 @@ export const pack_q8: Reference["pack_q8"] = (out, w, n, k, block, begin, end) =
 /** Bytes of a block of GGUF's Q8_0: a float16, then 32 integers. */
 const Q8_0_BYTES = 34;
 
-/** The same from blocks [n][k / 32] of Q8_0 */
+/** Packs panels begin..end of a matrix in blocks of Q8_0, [n][k / 32], with the same scales and integers. */
 export const repack_q8: Reference["repack_q8"] = (out, blocks, n, k, begin, end) => {
   const packed = packedQ8(out, k, BLOCK);
   const view = new DataView(blocks.buffer, blocks.byteOffset, blocks.byteLength);

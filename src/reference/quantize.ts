@@ -1,7 +1,7 @@
 import type { Reference } from "../wasm/abi.ts";
 import { integerOf, magnitude, padded, scaleOf, writeRow } from "./integers.ts";
 
-/** x[r] ≈ scale[r] · integers[r], of 14 bits, or of 7 where mode is odd */
+/** Quantises rows begin..end as x[r] ≈ scale[r]·integers[r]: to 14 bits, or to 7 if mode is odd. */
 export const quantize_rows: Reference["quantize_rows"] = (out, x, k, xStride, mode, begin, end) => {
   const most = mode & 1 ? 63 : 8191;
   for (let r = begin; r < end; r++) {

@@ -1,6 +1,6 @@
 import type { Reference } from "../wasm/abi.ts";
 
-/** (a, b) -> (a·cos - b·sin, b·cos + a·sin) for the ropeDim / 2 pairs of every head, in place. */
+/** (a, b) -> (a·cos - b·sin, b·cos + a·sin) for the ropeDim / 2 pairs of every head of tokens begin..end, in place. */
 export const rope_f32: Reference["rope_f32"] = (
   x,
   cos,

@@ -14,7 +14,10 @@ export function countColumns({ kvLen, extraKey, zeroKey }: Plain<AttentionShape>
   return kvLen + (extraKey ? 1 : 0) + (zeroKey ? 1 : 0);
 }
 
-/** out[t, j] = scale · q[t] · k[j]; stage 1: its softcap; stage 2: - slope·|p - j| + bias, -Infinity where excluded. */
+/**
+ * Scores of one head for queries t in begin..end, over cache pages of any format. Stage 0: out[t, j] = scale · q[t] · k[j].
+ * Stage 1: after the softcap. Stage 2: also - slope·|p - j| + bias[t, j], and -Infinity for excluded keys.
+ */
 export const scores_pages: Reference["scores_pages"] = (out, q, pages, shape, head, stage, begin, end) => {
   const columns = countColumns(shape);
   const kvHead = Math.floor(head / (shape.numHeads / shape.numKvHeads));
@@ -38,4 +41,5 @@ export const scores_pages: Reference["scores_pages"] = (out, q, pages, shape, he
     }
 };
 
+/** Scores over cache pages of float32: `scores_pages` for this one format. */
 export const scores_f32: Reference["scores_f32"] = scores_pages;

@@ -3,7 +3,7 @@ import { countColumns } from "./scores.ts";
 
 const EXCLUDED = Number.NEGATIVE_INFINITY;
 
-/** out[t, j] = exp(scores[t, j]) / (exp(sink) + Σ_i exp(scores[t, i])), 0 where the score is -Infinity. */
+/** out[t, j] = exp(scores[t, j]) / (exp(sink) + Σ_i exp(scores[t, i])) for rows t in begin..end; 0 for a score of -Infinity. */
 export const masked_softmax_f32: Reference["masked_softmax_f32"] = (out, scores, shape, head, begin, end) => {
   const columns = countColumns(shape);
   const sink = shape.sinks ? shape.sinks[head]! : EXCLUDED;

@@ -2,7 +2,10 @@ import type { Reference } from "../wasm/abi.ts";
 import { valueAt } from "./cache.ts";
 import { countColumns, mayAttend } from "./scores.ts";
 
-/** out[t] = Σ_j weights[t, j] · v[j], over every weight but 0, and 0 where the query may attend the key. */
+/**
+ * out[t] = Σ_j weights[t, j]·v[j] of one head, for queries t in begin..end. Excluded keys, whose weight is 0, are left out,
+ * so that a NaN in their value has no effect. A weight of 0 for a key that may be attended takes part.
+ */
 export const weighted_sum_f32: Reference["weighted_sum_f32"] = (out, weights, pages, shape, head, begin, end) => {
   const columns = countColumns(shape);
   const kvHead = Math.floor(head / (shape.numHeads / shape.numKvHeads));

@@ -8,14 +8,21 @@ import type { ShardedAttention } from "./attention.ts";
 import { cutOptions, lengthOf, type Share } from "./partition.ts";
 import type { AttendRequest } from "./shard.ts";
 
-/** Keys and values of the tokens that a sharded attention has seen so far; those of a head are where the head is. */
+/** The KV cache of a sharded layer. The keys and values of a head are in the memory of the head's shard. */
 export interface ShardedCache extends Releasable {
+  /** Sequences. */
   readonly batch: number;
+  /** Tokens per sequence that fit. */
   readonly maxSeqLen: number;
-  /** Tokens held, those of calls that have settled. */
+  /** Tokens per sequence that are stored, not counting calls that have not settled. */
   readonly length: number;
+  /** Whether `release()` was called. */
   readonly released: boolean;
-  /** Forgets the tokens from `length` on; replaying them gives the same bits. Throws IN_USE while a call has the cache. */
+  /**
+   * Drops the tokens from `length` on. Appending them again gives the same bits.
+   * @throws TypeError or RangeError for a `length` above the current one. HeadwiseError `RELEASED`, or `IN_USE` while a call
+   * with the cache has not settled.
+   */
   truncate(length: number): void;
   /** @internal */
   readonly id: number;
@@ -27,17 +34,18 @@ export interface ShardedCache extends Releasable {
   readonly pending: { calls: number };
 }
 
-/** What `attendSharded` may be told: what `attend` may, with a sharded cache, and a signal. */
+/** Options of `attendSharded`: those of `attend` with a sharded cache, and a signal. */
 export interface AttendShardedOptions extends Omit<AttendOptions, "cache"> {
-  /** Keys and values of earlier tokens; this call's are appended. */
+  /** KV cache with the keys and values of earlier tokens. Those of this call are appended. Default none. */
   readonly cache?: ShardedCache;
-  /** Rejects with the signal's reason as soon as it is aborted. Later calls wait until the shards have left off. */
+  /** Aborts the call: it rejects with the signal's reason at once. The next call waits until the workers are free. */
   readonly signal?: AbortSignal;
 }
 
 /**
- * Takes memory for keys and values in every shard, as float32. Rejects with TypeError or RangeError naming the argument,
- * and with HeadwiseError OUT_OF_MEMORY; nothing is kept then.
+ * Allocates a KV cache of float32 in every shard.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY`, `RELEASED` or `WORKER_LOST`. Nothing is
+ * allocated then.
  * @example
  * import { attendSharded, createShardedAttention, createShardedCache } from "headwise/shards";
  * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
@@ -107,11 +115,13 @@ export async function createShardedCache(
 }
 
 /**
- * `attend` in shards: the output y [batch, qLen, dModel] for x [batch, qLen, dModel], with the same bits, rules and errors.
- * Neither x nor anything in the options may change before the promise settles. Calls on one attention run one after the
- * other, so the next may be made before the last has settled. Rejects with what `attend` throws, with the signal's reason,
- * with RELEASED when the attention or the cache is released meanwhile, and with WORKER_LOST once a worker has ended by
- * itself; the cache and `out` are then as they were.
+ * `attend` for a sharded layer. Every shard computes its heads, and the result has the bits of `attend`. Calls on one layer
+ * run one after the other, so that the next can be made before the last has settled. x and everything in `options` must not
+ * change before the promise settles.
+ * @param x Input rows [batch, qLen, dModel].
+ * @returns Output rows y [batch, qLen, dModel]: `options.out` where it is given, else a new array.
+ * @throws The same errors as `attend`, the signal's reason, HeadwiseError `RELEASED` if the attention or the cache is released
+ * before the end, and `WORKER_LOST` once a worker has ended by itself. The cache and `out` are then unchanged.
  * @example
  * import { attendSharded, createShardedAttention } from "headwise/shards";
  * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };

@@ -11,22 +11,27 @@ import { cutConfig, cutWeights, lengthOf, outputsOf, type Share, sharesOf } from
 import { createShardPool, type ShardPool } from "./pool.ts";
 import type { StartRequest } from "./shard.ts";
 
-/** How many shards a layer has. */
+/** The shards of a layer. */
 export interface Shards {
+  /** The option `shards` of `createShardedAttention`, or its default. */
   readonly requested: number | "auto";
+  /** How many shards there are. */
   readonly used: number;
-  /** Why so many, in words. */
+  /** Why this many, in words. */
   readonly reason: string;
 }
 
-/** One attention layer in shards: workers that each hold some of its heads. Calls on it run one after the other. */
+/** One attention layer whose heads are divided among workers. Each worker has memory of its own. */
 export interface ShardedAttention extends Releasable {
-  /** With every default filled in. */
+  /** The configuration with every default filled in. */
   readonly config: CheckedConfig;
+  /** The build that runs. */
   readonly build: Build;
-  /** Why this build runs here, in words. */
+  /** Why this build runs, in words. */
   readonly reason: string;
+  /** The shards of the layer. */
   readonly shards: Shards;
+  /** Whether `release()` was called. */
   readonly released: boolean;
   /** @internal */
   readonly pool: ShardPool;
@@ -40,17 +45,17 @@ export interface ShardedAttention extends Releasable {
   queue<T>(work: () => Promise<T>): Promise<T>;
 }
 
-/** What `createShardedAttention` may be told. */
+/** Options of `createShardedAttention`. */
 export interface ShardOptions extends WeightOptions {
-  /** How many shards, 1 to 64, up to one a kv head; default "auto": one a processor, up to 8. */
+  /** Shards, 1 to 64, at most one per key-value head. Default "auto": one per processor, up to 8. */
   readonly shards?: number | "auto";
-  /** Use the `simd` build: the same bits on every engine. Default false: whichever build is faster here. */
+  /** Use the build "simd", which gives the same bits on every engine. Default false: the faster build on this engine. */
   readonly deterministic?: boolean;
-  /** The kernels of weights in fewer bits: `quantized` of `headwise/quantized`, or modules of your own. */
+  /** Kernels for weights other than float32: `quantized` of `headwise/quantized`, or your own modules. Default none. */
   readonly quantized?: QuantizedKernels;
   /**
    * Makes a worker that runs `headwise/shards-worker`, for pages whose content security policy forbids workers made from
-   * text.
+   * inlined source. Default a worker made from inlined source.
    */
   readonly createWorker?: () => ThreadWorker;
 }

@@ -37,14 +37,18 @@ export const BLOCKS = {
 export type PlainDtype = keyof typeof BITS;
 export type BlockDtype = keyof typeof BLOCKS;
 
-/** How the elements of a stored tensor are written: one by one, or in blocks. */
+/** How a file stores elements: a dtype of safetensors, or one of GGUF's blocks of 32 elements with a scale, Q8_0 and Q4_0. */
 export type Dtype = PlainDtype | BlockDtype;
 
-/** A tensor as it lies in a file: little-endian, row-major. `bytes` is a view of what was read, not a copy. */
+/** A tensor in the encoding of a file: little-endian, row-major. `toFloats` decodes it. */
 export interface StoredTensor {
+  /** Name in the file. */
   readonly name: string;
+  /** Encoding of the elements. */
   readonly dtype: Dtype;
+  /** Dimensions, the outermost first. Blocks lie along the last one. */
   readonly shape: readonly number[];
+  /** The encoded elements, a view of the bytes that were read. */
   readonly bytes: Uint8Array;
 }
 
@@ -71,9 +75,10 @@ export type FloatDtype = (typeof FLOAT_DTYPES)[number];
 export const FLOAT_DTYPE_RULE: string = `dtype ${FLOAT_DTYPES.slice(0, -1).join(", ")} or ${FLOAT_DTYPES.at(-1)}`;
 
 /**
- * The elements of a stored tensor as float32. F16, BF16, Q8_0 and Q4_0 widen exactly, F64 rounds to nearest. F32 that
- * lies on a multiple of four bytes is borrowed: writing to it would write to the file.
- * @throws HeadwiseError `BAD_FILE` for any other dtype.
+ * Decodes a stored tensor to float32: F32, F16, BF16, Q8_0 and Q4_0 exactly, F64 to nearest. F32 at a multiple of four bytes
+ * is not copied: the result is a view of `tensor.bytes`.
+ * @param where Name of the function in error messages.
+ * @throws HeadwiseError `BAD_FILE` for any other dtype. TypeError or RangeError for bytes that do not fit dtype and shape.
  * @example
  * import { toFloats } from "headwise/weights";
  * const stored = { name: "w", dtype: "BF16", shape: [2], bytes: new Uint8Array([0x80, 0x3f, 0x00, 0xc0]) } as const;

@@ -1,6 +1,6 @@
 import type { Tensor } from "./tensor.ts";
 
-/** The order of a rank-4 tensor's dimensions: [batch, heads, len, dim] or [batch, len, heads, dim]. */
+/** Order of the dimensions of a rank-4 tensor: "bhsd" [batch, heads, len, dim] or "bshd" [batch, len, heads, dim]. */
 export type HeadLayout = "bhsd" | "bshd";
 
 /** A rank-4 tensor's sizes, whatever their order. */

@@ -11,10 +11,10 @@ import {
 } from "./dtypes.ts";
 import { expectTensor, type Tensor } from "./tensor.ts";
 
-/** A weight matrix: floats, or as a file stores it (F32, F64, F16, BF16, Q8_0 or Q4_0). */
+/** A weight matrix: float32, or in the encoding of a file (F32, F64, F16, BF16, Q8_0 or Q4_0). */
 export type WeightTensor = Tensor | StoredTensor;
 
-/** How a weight matrix of n outputs and k inputs lies in memory: [n, k] or [k, n], row-major. */
+/** Row-major layout of a weight matrix with n outputs and k inputs: "out-in" [n, k] or "in-out" [k, n]. */
 export type MatrixLayout = "out-in" | "in-out";
 
 /** Throws unless `value` is a weight matrix that may lie so. Returns it as it would lie in a file; nothing is copied. */

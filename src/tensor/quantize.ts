@@ -2,7 +2,7 @@ import { describe, expectFloats, expectOneOf } from "../util/errors.ts";
 import { type StoredTensor, shapeText, toFloats } from "./dtypes.ts";
 import { sizeOf, type Tensor } from "./tensor.ts";
 
-/** The formats that `quantizeTensor` writes. */
+/** The encodings that `quantizeTensor` writes. */
 export type StoredFormat = "Q8_0" | "Q4_0" | "F16" | "BF16";
 
 const WHERE = "quantizeTensor";
@@ -12,12 +12,16 @@ const Q8 = { width: 34, scaleOf: (largest: number) => Math.abs(largest) / 127, s
 const Q4 = { width: 18, scaleOf: (largest: number) => largest / -8, store: storeQ4 } as const;
 
 /**
- * A tensor in fewer bits, as GGUF and safetensors files keep it. Q8_0 and Q4_0 take 32 neighbours of a row at a time, by
- * the rules of ggml's reference: for Q8_0 d = max|x| / 127 and q = x·(1 / d) to the nearest integer, halves away from 0;
- * for Q4_0 d = m / -8, where m is the first of the largest values by size, and q = min(15, ⌊x·(1 / d) + 8.5⌋), which
- * stands for q - 8. All of it is float32, and d is stored as float16. F16 and BF16 round to nearest, halves to even.
- * @throws TypeError or RangeError, also where blocks of 32 do not fill the rows, or meet NaN, an infinity or a d beyond
- * float16.
+ * Encodes a tensor in fewer bits, as GGUF files do. F16 and BF16 round to nearest, ties to even. Q8_0 and Q4_0 encode each
+ * 32 elements of a row as a block of integers q with a scale d, by the rules of ggml's reference, in float32:
+ * - Q8_0: d = max|x| / 127, and q = x·(1/d), rounded to nearest, ties away from 0. The element is d·q.
+ * - Q4_0: d = m / -8, where m is the first element with the largest |x|, and q = min(15, ⌊x·(1/d) + 8.5⌋). The element is
+ *   d·(q - 8).
+ *
+ * d is stored as float16.
+ * @returns A stored tensor of the same shape, with the name of a stored input.
+ * @throws TypeError or RangeError naming the argument. For Q8_0 and Q4_0 also RangeError for rows that are not a multiple of
+ * 32, and for blocks with NaN, an infinity, or a scale beyond float16.
  * @example
  * import { quantizeTensor, toFloats } from "headwise/weights";
  * const row = { data: Float32Array.from({ length: 32 }, (_, i) => i - 8), shape: [1, 32] };

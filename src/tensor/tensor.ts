@@ -1,8 +1,10 @@
 import { describe, expectFloats, expectInt, HeadwiseError } from "../util/errors.ts";
 
-/** A dense row-major float32 array with its shape. `data.length` is the product of `shape`. */
+/** A dense, row-major float32 array with its shape. */
 export interface Tensor {
+  /** The elements; as many as the product of `shape`. */
   readonly data: Float32Array;
+  /** Dimensions, the outermost first. */
   readonly shape: readonly number[];
 }
 

@@ -61,7 +61,7 @@ export async function loadThreaded(
     return refused(
       error.code === "ABI_MISMATCH" && hasModule(options)
         ? "a module given does not run on shared memory: it is one for a single thread"
-        : "this engine refused memory that threads could share",
+        : "this engine refused shared memory",
     );
   }
   const { instance } = started;

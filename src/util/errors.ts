@@ -1,4 +1,19 @@
-/** What `HeadwiseError.code` can be. */
+/**
+ * Codes of HeadwiseError.
+ * - `NO_SIMD`: the engine has no WebAssembly SIMD.
+ * - `NO_CODEGEN`: the host forbids compiling WebAssembly from bytes.
+ * - `NO_DECOMPRESSION`: the engine cannot decompress the inlined modules.
+ * - `NO_QUANTIZED`: the kernels were loaded without the modules of this format.
+ * - `NOT_WASM`: the bytes are not a WebAssembly module.
+ * - `ABI_MISMATCH`: the module is of another version of headwise.
+ * - `OUT_OF_MEMORY`: linear memory or an array cannot grow.
+ * - `CACHE_FULL`: the tokens exceed `maxSeqLen`.
+ * - `IN_USE`: a running asynchronous call excludes this one.
+ * - `RELEASED`: the object, or one that it depends on, was released.
+ * - `KERNEL_FAILED`: a kernel failed in a worker, a sign of damaged memory.
+ * - `WORKER_LOST`: a worker ended or stopped answering.
+ * - `BAD_FILE`: a file or an answer of a server cannot be read, or breaks its format.
+ */
 export type HeadwiseErrorCode =
   | "NO_SIMD"
   | "NO_CODEGEN"
@@ -15,17 +30,19 @@ export type HeadwiseErrorCode =
   | "BAD_FILE";
 
 /**
- * What the environment or a resource caused: the engine, memory, a cache or a file. Wrong arguments throw `TypeError` and
- * `RangeError` instead.
+ * A failure of the environment or of a resource: the engine, memory, a cache, a worker or a file. `code` tells which. Wrong
+ * arguments throw TypeError or RangeError instead.
  * @example
  * import { HeadwiseError } from "headwise";
  * const error = new HeadwiseError("CACHE_FULL", "attend: past 4090 + qLen 8 exceeds maxSeqLen 4096");
  * console.log(error.code); // CACHE_FULL
  */
 export class HeadwiseError extends Error {
-  /** Minifiers shorten that of the class. */
+  /** "HeadwiseError", also where a minifier renames the class. */
   static override readonly name = "HeadwiseError";
+  /** The kind of failure. */
   readonly code: HeadwiseErrorCode;
+  /** An error with a code; `options.cause` is the error behind it. */
   constructor(code: HeadwiseErrorCode, message: string, options?: ErrorOptions) {
     super(message, options);
     this.name = "HeadwiseError";

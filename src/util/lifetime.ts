@@ -5,9 +5,11 @@ import { describe, HeadwiseError } from "./errors.ts";
 /** Symbol.dispose, also on engines that lack it, so that `using` works where the syntax does. */
 export const DISPOSE: typeof Symbol.dispose = Symbol.dispose ?? (Symbol.for("Symbol.dispose") as typeof Symbol.dispose);
 
-/** Something that holds linear memory until `release()`; `using` calls it. Releasing twice does nothing. */
+/** An object that holds memory or workers until `release()`. It works with `using`. */
 export interface Releasable {
+  /** Frees what the object holds. Using the object afterwards throws; releasing it again does nothing. */
   release(): void;
+  /** `release()`, for `using`. */
   [Symbol.dispose](): void;
 }
 

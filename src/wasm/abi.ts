@@ -182,7 +182,7 @@ export interface CacheKernels {
   weighted_sum_f32(out: F32Ptr, weights: F32Ptr, pages: PagesPtr, shape: AttentionShapePtr, head: number, begin: number, end: number): void;
 }
 
-/** All kernels. Those of a part whose module was not loaded are absent, and doors keep calls from them. */
+/** All kernels. Those of a module that was not loaded are undefined; checks keep calls from them. */
 export interface KernelTable extends FloatKernels, WeightKernels, CacheKernels {}
 
 /** The kernels of each part, a module each. */

@@ -6,10 +6,10 @@ import type { Sharing } from "./shared-memory.ts";
 /** `WebAssembly.Module` where its type is known, which programs without the DOM's types lack. */
 type WasmModule = typeof globalThis extends { WebAssembly: { Module: { prototype: infer Module } } } ? Module : object;
 
-/** A compiled module, or the bytes of one. */
+/** A compiled WebAssembly module, or its bytes. */
 export type WasmSource = WasmModule | ArrayBuffer | ArrayBufferView;
 
-/** A module, its bytes, the answer that brings them, or where they are: a URL of a server or of a file. */
+/** A compiled WebAssembly module, its bytes, a Response with its bytes, the URL of its bytes, or a promise of one of these. */
 export type ModuleSource = WasmSource | Response | URL | Promise<WasmSource | Response | URL>;
 
 /** A module, or text that stands for one, as bundles carry it: base64 of its bytes, deflated. */
@@ -22,7 +22,7 @@ export async function unpack(carried: WasmSource | string, name = "module"): Pro
   try {
     return await inflate(decodeBase64(carried));
   } catch (cause) {
-    const rule = "a module, its bytes or what headwise/quantized carries";
+    const rule = "a module, its bytes or an inlined module of headwise/quantized";
     throw new HeadwiseError("NOT_WASM", `loadKernels: ${name} expected ${rule}, got ${describe(carried)}`, { cause });
   }
 }

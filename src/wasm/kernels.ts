@@ -11,18 +11,18 @@ import { type Build, type Builds, type QuantizedKernels, type Started, startChos
 export type { ModuleSource, WasmSource } from "./compile.ts";
 export type { Build, QuantizedKernels, QuantizedModules } from "./select-build.ts";
 
-/** How many threads work, the calling one among them. */
+/** The threads that run the kernels, including the calling one. */
 export interface Threads {
-  /** What `loadKernels` was asked for, or would have been by default. */
+  /** The option `threads` of `loadKernels`, or its default. */
   readonly requested: number | "auto";
-  /** How many there are now: fewer than at first when workers were lost. */
+  /** Threads in use now: fewer than at the start if workers were lost. */
   readonly used: number;
-  /** Why so many, in words. */
+  /** Why this many, in words. */
   readonly reason: string;
 }
 
 /**
- * The kernels and the memory they work on. Two never share anything.
+ * Compiled kernels and the linear memory they work on, up to 4 GiB. Two of them share nothing.
  * @example
  * import { loadKernels } from "headwise";
  * const kernels = await loadKernels();
@@ -30,18 +30,21 @@ export interface Threads {
  * kernels.release();
  */
 export interface Kernels extends Releasable {
+  /** The build that runs. */
   readonly build: Build;
-  /** Why this build runs here, in words. */
+  /** Why this build runs, in words. */
   readonly reason: string;
-  /** Whether a·b + c rounds once. One of the two published digests belongs to each answer. */
+  /** Whether a·b + c is rounded once instead of twice. The self-test has one published digest for each. */
   readonly fused: boolean;
+  /** The threads that run the kernels. */
   readonly threads: Threads;
-  /** Whether they know weights and caches that are not float32: whether `quantized` was given. */
+  /** Whether weights and caches may have formats other than float32: whether `quantized` was given. */
   readonly quantized: boolean;
-  /** Bytes of linear memory in blocks that are in use now: weights, caches and scratch. */
+  /** Bytes of linear memory that weights, caches and scratch use now. */
   readonly usedBytes: number;
-  /** Bytes of linear memory as it stands; it never shrinks while the kernels live. */
+  /** Size of the linear memory in bytes. It does not shrink before `release()`. */
   readonly memoryBytes: number;
+  /** Whether `release()` was called. */
   readonly released: boolean;
   /** @internal How integers are multiplied fastest here; found when first asked for. */
   readonly roads: Roads;
@@ -51,18 +54,18 @@ export interface Kernels extends Releasable {
   readonly memory: LinearMemory;
 }
 
-/** What `loadKernels` takes. */
+/** Options of `loadKernels`. */
 export interface LoadOptions {
   /**
-   * A module of your own, such as `headwise/simd.wasm` where a host imports that as a module; its bytes; or a Response or
-   * URL that brings them (`file:` on hosts that have files). Its build is used as it is.
+   * A module to use instead of the inlined ones, such as `headwise/simd.wasm`: compiled, as bytes, or as a Response or URL
+   * that delivers bytes (`file:` URLs on hosts with a file system). The build is that of the module.
    */
   readonly module?: ModuleSource;
-  /** Use the `simd` build: the same bits on every engine. Default false: whichever build is faster here. */
+  /** Use the build "simd", which gives the same bits on every engine. Default false: the faster build on this engine. */
   readonly deterministic?: boolean;
-  /** How many threads to use, 1 to 64, or "auto"; `headwise/threads` has more than one. The bits stay the same. */
+  /** Threads, 1 to 64, or "auto". Only `headwise/threads` has more than one. The bits do not depend on it. */
   readonly threads?: number | "auto";
-  /** The kernels of weights and caches in fewer bits: `quantized` of `headwise/quantized`, or modules of your own. */
+  /** Kernels for formats other than float32: `quantized` of `headwise/quantized`, or your own modules. Default none. */
   readonly quantized?: QuantizedKernels;
 }
 

@@ -16,21 +16,21 @@ import { unfuse } from "./lower-fma.ts";
 import { pointer } from "./memory.ts";
 import type { Sharing } from "./shared-memory.ts";
 
-/** "simd" gives the same bits on every engine; "relaxed" fuses multiply and add where the engine does, and is faster. */
+/** "simd" gives the same bits on every engine. "relaxed" is faster: it uses the fused multiply-add of the engine. */
 export type Build = "simd" | "relaxed";
 
 /** The module of floats of each build. Where that of simd is "", it is made from the bytes of relaxed. */
 export type Builds = Readonly<Record<Build, CarriedWasm>>;
 
-/** The modules of other formats than float32, of one build: modules, their bytes, or text as `headwise/quantized` has it. */
+/** The kernels of one build for formats other than float32: compiled, as bytes, or inlined as in `headwise/quantized`. */
 export interface QuantizedModules {
-  /** Weights as f16, bf16, q8, q8-row and q4: `headwise/weights-simd.wasm` or `headwise/weights-relaxed.wasm`. */
+  /** Weights in f16, bf16, q8, q8-row and q4: `headwise/weights-simd.wasm` or `headwise/weights-relaxed.wasm`. */
   readonly weights: WasmSource | string;
-  /** Caches as f16, q8 and q4: `headwise/caches-simd.wasm` or `headwise/caches-relaxed.wasm`. */
+  /** Caches in f16, q8 and q4: `headwise/caches-simd.wasm` or `headwise/caches-relaxed.wasm`. */
   readonly caches: WasmSource | string;
 }
 
-/** The modules of other formats than float32, of the builds that may come to run. */
+/** The kernels for formats other than float32, for each build that may run. */
 export type QuantizedKernels = Readonly<Partial<Record<Build, QuantizedModules>>>;
 
 /** Started modules, and why it is this build. */
@@ -158,7 +158,7 @@ async function fitting(name: string, work: () => Promise<StartedInstance>): Prom
     if (kind === "RangeError") throw memoryRefused(`to start ${name}`, cause);
     // Of a module that was compiled already.
     if (kind === "CompileError") throw forbidden(cause);
-    const text = `loadKernels: ${name} expected one of this package's, got one that does not start on its memory`;
+    const text = `loadKernels: ${name} expected a module of this package, got one that does not accept its memory`;
     throw new HeadwiseError("ABI_MISMATCH", text, { cause });
   }
 }

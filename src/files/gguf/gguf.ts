@@ -6,7 +6,7 @@ import { type GgufHeader, type GgufValue, readGgufHeader } from "./header.ts";
 
 export type { GgufArray, GgufValue } from "./header.ts";
 
-/** A GGUF file whose header is read and checked. Shapes are [out, in], the innermost dimension last. */
+/** An opened GGUF file. Shapes have the outermost dimension first, so a matrix is [outputs, inputs]. */
 export type GgufFile = TensorFile<GgufValue>;
 
 /** The types of tensors by their numbers: name, and elements and bytes of a block. Numbers left out are retired. */
@@ -54,13 +54,11 @@ const FIRST = 2 ** 16;
 const LARGEST_STEP = 2 ** 24;
 
 /**
- * Opens a GGUF file (version 2 or 3) of any size: reads its header, checks all of it, and reads tensors when they are
- * asked for. F32, F16, BF16, Q8_0 and Q4_0 can be read; tensors of other types are listed with their names and sizes.
- * Metadata values have JavaScript's types, 64-bit integers are bigints; text that is not UTF-8 holds U+FFFD.
- * @param source Bytes, a `Blob`, or what `fileSource` and `urlSource` give.
- * @throws TypeError unless `source` is one, HeadwiseError `BAD_FILE` for a file that breaks the format, with the key or
- * tensor, the rule and the value: truncation, counts and lengths beyond the file, duplicates, unknown types, tensors
- * that overlap, are misaligned, leave the file, or whose rows are not whole blocks.
+ * Opens a GGUF file (version 2 or 3) of any size: reads and checks its header. Tensors of F32, F16, BF16, Q8_0 and Q4_0 can
+ * then be read; those of other types are only listed. In text that is not valid UTF-8, U+FFFD replaces the wrong bytes.
+ * @throws TypeError for a `source` of another type. HeadwiseError `BAD_FILE` for bytes that cannot be read and for a file
+ * that breaks the format, with the key or tensor, the rule and the value: a truncated file, counts and lengths beyond the
+ * file, duplicates, unknown types, and tensors that overlap, are misaligned, exceed the file or have incomplete blocks.
  * @example
  * import { openGguf, toFloats } from "headwise/weights";
  * // A header of no keys and one tensor "w" of two F32, then its bytes at a multiple of 32.
@@ -123,7 +121,7 @@ function entriesOf({ infos, alignment, start }: GgufHeader, size: number): Reado
     if (covered !== undefined && entry.offset < covered.offset + covered.bytes)
       throw new HeadwiseError(
         "BAD_FILE",
-        `${WHERE}: tensor ${describe(entry.name)} expected to begin behind ${describe(covered.name)}, which ends at ` +
+        `${WHERE}: tensor ${describe(entry.name)} expected to begin after ${describe(covered.name)}, which ends at ` +
           `${covered.offset + covered.bytes}, got ${entry.offset}`,
       );
     covered = entry;

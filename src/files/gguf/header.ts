@@ -1,6 +1,6 @@
 import { describe, HeadwiseError, showBytes } from "../../util/errors.ts";
 
-/** An array of GGUF's metadata. Booleans are bytes of 0 and 1. */
+/** An array in GGUF metadata. Booleans are bytes, 0 or 1. */
 export type GgufArray =
   | Uint8Array
   | Int8Array
@@ -15,7 +15,7 @@ export type GgufArray =
   | readonly string[]
   | readonly GgufArray[];
 
-/** A value of GGUF's metadata: integers of 64 bits are bigints, all other numbers are numbers. */
+/** A value in GGUF metadata. Integers of 64 bits are bigints. */
 export type GgufValue = number | bigint | boolean | string | GgufArray;
 
 /** One tensor as the header states it. */

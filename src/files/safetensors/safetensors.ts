@@ -11,20 +11,22 @@ import { asBytes, noteQuantized, QUANTIZED, quantizedIn } from "./quantization.t
 
 export { type Dtype, type StoredTensor, toFloats } from "../../tensor/dtypes.ts";
 
-/** A checked safetensors file, or several that an index holds together. */
+/** A checked safetensors file, or the files of an index taken together. */
 export interface SafetensorsFile {
+  /** Metadata of the header or of the index. */
   readonly metadata: ReadonlyMap<string, string>;
+  /** All tensors by name. */
   readonly tensors: ReadonlyMap<string, StoredTensor>;
 }
 
 /**
- * Reads a safetensors file. Everything the header says is checked before anything is returned, and then the bytes of
- * the tensors are borrowed: nothing is copied. U8 that metadata "headwise.quantized" calls blocks has their dtype and
- * shape, and the metadata is without that entry, so that what is read can be written again.
- * @param where The function that errors name.
- * @throws TypeError unless `bytes` are bytes; HeadwiseError `BAD_FILE`, with the tensor, the rule and the value, for
- * a file that breaks the format: truncation, bad JSON, duplicate names, sizes that overflow, ranges that overlap,
- * leave a hole or leave bytes over, or blocks that are not as the metadata says.
+ * Reads a safetensors file that is in memory. The whole header is checked first. The tensors are views of `bytes`: nothing is
+ * copied. Q8_0 and Q4_0 that `writeSafetensors` stored as U8 get their dtype and shape back, and the metadata entry
+ * "headwise.quantized" that describes them is left out.
+ * @param where Name of the function in error messages.
+ * @throws TypeError unless `bytes` is a Uint8Array or ArrayBuffer. HeadwiseError `BAD_FILE` for a file that breaks the format,
+ * with the tensor, the rule and the value: a truncated file, invalid JSON, duplicate names, sizes that overflow, ranges that
+ * overlap or do not cover the file, and blocks that differ from their metadata.
  * @example
  * import { readSafetensors, writeSafetensors } from "headwise/weights";
  * const bytes = writeSafetensors({ w: { data: new Float32Array([1, 2]), shape: [1, 2] } }, { format: "pt" });
@@ -57,9 +59,10 @@ function describeTensors(where: string, header: Uint8Array, dataLength: number) 
 }
 
 /**
- * Opens a safetensors file of any size: reads its header and checks all of it, as `readSafetensors` does, and reads
- * tensors when they are asked for. What `readAll` gives is what `readAttentionWeights` takes as `tensors`.
- * @throws TypeError unless `source` is one, HeadwiseError `BAD_FILE` for a file that breaks the format.
+ * Opens a safetensors file of any size: reads its header and checks it as `readSafetensors` does. Tensors are then read on
+ * request. `readAttentionWeights` takes `{ metadata, tensors }`, with the tensors that `readAll` resolves with.
+ * @throws TypeError for a `source` of another type. HeadwiseError `BAD_FILE` for bytes that cannot be read and for a file
+ * that breaks the format.
  * @example
  * import { openSafetensors, readAttentionWeights, writeSafetensors } from "headwise/weights";
  * const square = { data: new Float32Array(16), shape: [4, 4] };
@@ -85,12 +88,14 @@ export async function openSafetensors(source: BytesOrSource): Promise<TensorFile
 const FILE_NAME = /^[\p{L}\p{N}_][\p{L}\p{N}._+ -]*$/u;
 
 /**
- * Reads the index of a model that is stored in several safetensors files (`model.safetensors.index.json`). A shard is
- * opened when a property of one of its tensors is first read, and once: reading one layer opens the shards that layer
- * lies in. The shards that were opened stay in memory as long as the result does.
- * @param shard Gives the bytes of a file, by its plain name from the index; called at most once for each name.
- * @throws HeadwiseError `BAD_FILE` for an index that is not JSON, has no `weight_map`, or names a file that is not a
- * plain file name; and, when a tensor is read, for a shard that breaks the format or lacks the tensor.
+ * Reads the index of a model that is stored in several safetensors files, `model.safetensors.index.json`. A file is read when
+ * a property of one of its tensors is first used, so that reading one layer reads only the files with that layer. Files that
+ * were read stay in memory as long as the result does.
+ * @param indexJson The text of the index, or the object it parses to.
+ * @param shard Returns the bytes of a file by its name in the index, a plain name without folders. It is called at most once
+ * for each name.
+ * @throws HeadwiseError `BAD_FILE` for an index that is not JSON, has no `weight_map`, or has names that are not plain file
+ * names; and, when a tensor is used, for a file that breaks the format or does not have the tensor.
  * @example
  * import { readSafetensorsIndex, writeSafetensors } from "headwise/weights";
  * const shards = new Map([["a.safetensors", writeSafetensors({ w: { data: new Float32Array(2), shape: [2] } })]]);
@@ -152,15 +157,16 @@ export function readSafetensorsIndex(
   return { metadata, tensors };
 }
 
-/** What `writeSafetensors` takes: float32 tensors, or bytes of any dtype; of Q8_0 and Q4_0, matrices. */
+/** A tensor to write: float32, or in any encoding. Tensors of Q8_0 and Q4_0 must be matrices. */
 export type WritableTensor = Tensor | Omit<StoredTensor, "name">;
 
 /**
- * Writes a safetensors file. Wide elements come first and the header is padded, so that every tensor lies aligned;
- * the same tensors give the same bytes in whatever order they are given. Q8_0 and Q4_0, which the format does not know, are
- * written as U8, with a metadata entry "headwise.quantized" by which `readSafetensors` and `openSafetensors` read them.
- * @param tensors A Map or an object, name -> tensor.
- * @throws TypeError or RangeError for a tensor whose data does not fit its shape, or a name the format cannot hold.
+ * Writes a safetensors file. All tensors are aligned to their element size. The bytes do not depend on the order in which
+ * tensors are given. Safetensors has no dtype for Q8_0 and Q4_0: they are written as U8, and a metadata entry
+ * "headwise.quantized" tells `readSafetensors` and `openSafetensors` to decode them.
+ * @param tensors Tensors by name.
+ * @returns The bytes of the file.
+ * @throws TypeError or RangeError for data that does not fit its shape, and for names and metadata that JSON cannot hold.
  * @example
  * import { writeSafetensors } from "headwise/weights";
  * const bytes = writeSafetensors({ "q_proj.weight": { data: new Float32Array(6), shape: [3, 2] } });

@@ -1,5 +1,6 @@
 import type { AttentionConfig } from "../../attention/config.ts";
-import type { RopeConfig, RopeScaling } from "../../attention/rope.ts";
+import type { RopeConfig } from "../../attention/rope.ts";
+import type { RopeScaling } from "../../attention/rope-frequencies.ts";
 import type { GgufFile, GgufValue } from "../../files/gguf/gguf.ts";
 import { describe, expectInt, HeadwiseError } from "../../util/errors.ts";
 import { ARCHITECTURES, type Architecture } from "./architectures.ts";

@@ -8,20 +8,25 @@ import { readGgufConfig } from "./config.ts";
 
 type Matrix = "wq" | "wk" | "wv" | "wqkv" | "wo";
 
-/** AttentionWeights whose matrices are as the file has them, quantised ones too. */
+/** AttentionWeights with matrices in the encoding of the file, quantised ones included. */
 export type GgufWeights = Omit<AttentionWeights, Matrix | "layout"> & {
   readonly [Name in Exclude<Matrix, "wo">]?: StoredTensor;
-} & { readonly wo: StoredTensor };
+} & {
+  /** Output projection [dModel, numHeads·valueDim]. */
+  readonly wo: StoredTensor;
+};
 
-/** What `createAttention` takes to make a layer. */
+/** An attention layer of a GGUF file, ready for `createAttention`. */
 export interface GgufLayer {
+  /** Shapes and rules of the layer. */
   readonly config: AttentionConfig;
+  /** Weights of the layer. */
   readonly weights: GgufWeights;
 }
 
-/** What a file does not say. */
+/** Options of `readGgufLayer`. */
 export interface GgufLayerOptions {
-  /** How heads rotate, in a file of an architecture that is not known, or in place of what is known. */
+  /** RoPE pairing for an architecture that is not known, or instead of the known one. */
   readonly pairing?: RopeConfig["pairing"];
 }
 
@@ -54,17 +59,16 @@ const MOST_FACTORS = 2 ** 15;
 const LONG_FACTORS = ["rope_factors_long.weight", "rope_factors_short.weight"] as const;
 
 /**
- * Reads one attention layer of a GGUF file: its configuration from the metadata and what is known of the architecture,
- * its matrices as they are stored, its vectors as floats. Only the bytes of these tensors are read.
+ * Reads one attention layer of a GGUF file. The configuration comes from the metadata and from what is known of the
+ * architecture. Matrices keep their encoding, vectors become float32. Only the bytes of this layer are read.
  *
- * The architecture decides how heads rotate: "interleaved" for Llama and its kin, whose rows were permuted when the
- * file was made, "half" for Qwen, Gemma, Phi and others. A sliding window counts in the layers that the file or the
- * architecture gives it, and in all where neither says.
- * @param layer Counted from 0.
- * @throws HeadwiseError `BAD_FILE` for an architecture that is not known (unless `options.pairing` is given: heads,
- * window, scale and norms then follow the metadata alone), for rules that are not supported, a missing tensor, a shape
- * that does not fit the metadata, and tensors of attention that would be left unread; TypeError or RangeError for the
- * arguments.
+ * The architecture determines the RoPE pairing: "interleaved" for Llama and its relatives, whose rows were permuted when the
+ * file was made, "half" for Qwen, Gemma, Phi and others. A sliding window applies to the layers that the metadata or the
+ * architecture name, and to all layers if neither names any.
+ * @param layer Index of the layer, from 0.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for an unknown architecture, unless
+ * `options.pairing` is given (all other rules then come from the metadata alone); for rules that are not supported; for a
+ * missing tensor, a shape that contradicts the metadata, and attention tensors that are not understood.
  * @example
  * import { open } from "node:fs/promises";
  * import { fileSource, type GgufLayer, openGguf, readGgufLayer } from "headwise/weights";

@@ -1,25 +1,25 @@
 import { type AttentionConfig, alibiSlopes, type QkNormConfig } from "../../attention/config.ts";
-import type { RopeConfig, RopeScaling } from "../../attention/rope.ts";
-import { describe, expectInt, expectOneOf, HeadwiseError } from "../../util/errors.ts";
+import type { RopeConfig } from "../../attention/rope.ts";
+import type { RopeScaling } from "../../attention/rope-frequencies.ts";
+import { expectInt, expectOneOf } from "../../util/errors.ts";
 import { parseJson } from "../../util/json.ts";
+import { type Fields, fieldsOf, refusal, WHERE } from "./config-fields.ts";
 
-/** An AttentionConfig, and how the rows of a fused matrix lie where the file of the weights does not say. */
-export type HfAttentionConfig = AttentionConfig & { readonly fused?: "qkv" | "grouped" };
+/** An AttentionConfig, and what `readAttentionWeights` cannot derive from the shapes of the tensors. */
+export type HfAttentionConfig = AttentionConfig & {
+  /** Row order of a fused projection: see `WeightsConfig`. */
+  readonly fused?: "qkv" | "grouped";
+};
 
-/** Which attention of an encoder-decoder model. */
+/** An attention of an encoder-decoder model: self-attention of the encoder or decoder, or the decoder's cross-attention. */
 export type HfPart = "encoder" | "decoder" | "cross";
 
-const WHERE = "fromHfConfig";
-
 /**
- * The configuration of one attention layer from a model's `config.json`: heads, window, scale, softcap, norm of queries
- * and keys, RoPE and ALiBi of that layer. A sliding window of W tokens is `window.left` W - 1.
+ * Reads the rules of an attention layer from `config.json`. A sliding window of W tokens becomes `window.left` = W - 1.
  * @param json The text of the file, or the object it parses to.
- * @param layer Counted from 0: window, theta and scale may differ from layer to layer.
- * @param part For T5 and Whisper: the encoder's self-attention (default), the decoder's, or the decoder's attention to
- * the encoder. Other models have one kind of layer.
- * @throws HeadwiseError `BAD_FILE` for an unknown `model_type`, a missing or wrong field, and rules that are not
- * supported; TypeError or RangeError for the other arguments.
+ * @param layer Index of the layer, from 0. Window, theta and scale may differ between layers.
+ * @param part Which attention of T5 or Whisper. Other models have one kind of layer.
+ * @throws TypeError or RangeError; HeadwiseError `BAD_FILE` for an unknown model, a wrong field, or an unsupported rule.
  * @example
  * import { fromHfConfig } from "headwise/weights";
  * const config = fromHfConfig({ model_type: "mistral", hidden_size: 4096, num_attention_heads: 32,
@@ -35,50 +35,6 @@ export function fromHfConfig(json: string | object, layer = 0, part: HfPart = "e
     throw refusal("model_type", `one of ${Object.keys(MODELS).join(", ")}`, type);
   const config = MODELS[type]!(file, layer, part);
   return Object.fromEntries(Object.entries(config).filter(([, value]) => value !== undefined)) as HfAttentionConfig;
-}
-
-function refusal(name: string, rule: string, got: unknown): HeadwiseError {
-  return new HeadwiseError("BAD_FILE", `${WHERE}: ${name} expected ${rule}, got ${describe(got)}`);
-}
-
-/** Typed access to an object of the file. Null counts as absent, as it does for the library that writes these files. */
-interface Fields {
-  raw(name: string): unknown;
-  /** Whether the field is there, be it null. */
-  has(name: string): boolean;
-  /** An integer >= 1; `fallback` where it is absent, an error where that is absent too. */
-  count(name: string, fallback?: number): number;
-  /** A finite number > 0, or undefined. */
-  number(name: string): number | undefined;
-  flag(name: string, fallback: boolean): boolean;
-  fields(name: string): Fields | undefined;
-}
-
-function fieldsOf(title: string, value: unknown): Fields {
-  if (value === null || typeof value !== "object" || Array.isArray(value)) throw refusal(title, "an object", value);
-  const raw = (name: string): unknown =>
-    Object.hasOwn(value, name) ? ((value as Readonly<Record<string, unknown>>)[name] ?? undefined) : undefined;
-  return {
-    raw,
-    has: (name) => Object.hasOwn(value, name),
-    count: (name, fallback) => {
-      const found = raw(name) ?? fallback;
-      if (typeof found !== "number" || !Number.isInteger(found) || found < 1)
-        throw refusal(name, "an integer >= 1", found);
-      return found;
-    },
-    number: (name) => {
-      const found = raw(name);
-      if (found === undefined || (typeof found === "number" && Number.isFinite(found) && found > 0)) return found;
-      throw refusal(name, "a finite number > 0", found);
-    },
-    flag: (name, fallback) => {
-      const found = raw(name) ?? fallback;
-      if (typeof found !== "boolean") throw refusal(name, "true or false", found);
-      return found;
-    },
-    fields: (name) => (raw(name) === undefined ? undefined : fieldsOf(name, raw(name))),
-  };
 }
 
 /** How a decoder differs from Llama. */

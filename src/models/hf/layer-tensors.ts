@@ -74,7 +74,7 @@ export function openParts(where: string, file: SafetensorsFile, prefix: string):
       const inBlocks = isBlockDtype(tensor.dtype);
       if (inBlocks && layout === "in-out")
         fail(
-          `tensor ${describe(name)} expected floats in ${family.title}, whose matrices lie [in, out], got ${tensor.dtype}`,
+          `tensor ${describe(name)} expected floats in ${family.title}, whose matrices are [in, out], got ${tensor.dtype}`,
         );
       const [outputs, inputs] = turn(rows, columns) as [number, number];
       return {

@@ -7,27 +7,28 @@ import { describe, expectFields, expectInt, expectOneOf, tagOf } from "../../uti
 import { type Matrix, openParts, type Parts } from "./layer-tensors.ts";
 import type { Extra } from "./tensor-names.ts";
 
-/** What `readAttentionWeights` needs to know where the shapes of the tensors leave it open. */
+/** What `readAttentionWeights` cannot derive from the shapes of the tensors. */
 export type WeightsConfig = Partial<Pick<AttentionConfig, "numHeads" | "numKvHeads" | "headDim">> & {
-  /** Rows of a fused matrix: all q, all k, all v; or for each key-value head its q's, its k and its v. */
+  /** Row order of a fused projection: "qkv" is all q, all k, all v; "grouped" is q, k and v of each key-value head. */
   readonly fused?: "qkv" | "grouped";
 };
 
 const WHERE = "readAttentionWeights";
 
 /**
- * Reads the weights of one attention layer from a safetensors file, by the names and layouts of PyTorch's
+ * Reads the weights of one attention layer of a safetensors file, by the tensor names and layouts of PyTorch's
  * nn.MultiheadAttention, Llama, Mistral, Qwen, Gemma, OLMo, gpt-oss, Phi-3, GPT-2, GPT-NeoX, Falcon, T5, BERT, ViT,
- * Whisper, BART and CLIP, and by W_q, W_k, W_v, W_o and their like. Matrices of F16, BF16
- * and what `quantizeTensor` made stay as they are stored (`toFloats` widens them), F64 becomes float32, and F32 is borrowed
- * from the file where it lies aligned. Vectors are floats. A relative position bias (T5) is not a weight of the layer: pass it as `bias`.
- * @param prefix What comes before the layer's own names, e.g. "model.layers.0.self_attn." (the last dot may be left
- * out).
- * @param config Shapes are compared with it as far as it is given. Falcon and GPT-NeoX need `numHeads` and `fused`
- * (or `numKvHeads: 1`): nothing in their files says in which order the rows lie. `fromHfConfig` gives both.
- * @throws HeadwiseError `BAD_FILE` for a file that breaks the format, for names that are not recognised (with what
- * was found), for a missing tensor, for shapes that do not fit each other (with both), and for layers whose other
- * tensors would change the result.
+ * Whisper, BART and CLIP, and by W_q, W_k, W_v, W_o and similar names.
+ *
+ * Matrices of F16, BF16, Q8_0 and Q4_0 keep their encoding (`toFloats` widens it); F64 becomes float32. Aligned F32 is not
+ * copied: the weights are views of the file. Vectors become float32. The relative position bias of T5 is not a weight of the layer: pass it as the option `bias` of `attend`.
+ * @param prefix What the names of the layer's tensors begin with, such as "model.layers.0.self_attn." (with or without the
+ * last dot).
+ * @param config The configuration, which the shapes are compared with as far as it is given. Falcon and GPT-NeoX need
+ * `numHeads` and `fused` (or `numKvHeads: 1`), because their files do not tell the row order. `fromHfConfig` gives both.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for a file that breaks the format, names that
+ * are not recognised (the message lists those found), a missing tensor, shapes that contradict each other, and layers with
+ * further tensors that would change the result.
  * @example
  * import { readAttentionWeights, writeSafetensors } from "headwise/weights";
  * const square = { data: new Float32Array(16), shape: [4, 4] };
@@ -141,7 +142,7 @@ function readFused(parts: Parts, o: Matrix, config: WeightsConfig): Inputs {
   const order = config.fused ?? (family.rows === "either" && config.numKvHeads !== 1 ? undefined : "qkv");
   if (order === undefined)
     throw new RangeError(
-      `${WHERE}: config.fused expected "qkv" or "grouped", since files of ${family.title} do not say, got undefined`,
+      `${WHERE}: config.fused expected "qkv" or "grouped", since files of ${family.title} do not contain it, got undefined`,
     );
   if (order === "qkv") return { widths, wqkv: tensor, bqkv: bias };
   if (family.rows === "equal")
