@@ -123,7 +123,7 @@ test("shards of floats refuse other weights before they start", async () => {
 });
 
 test.each(shippedBuilds)(
-  "modules, bytes and what headwise/quantized carries give the same bits in %s",
+  "modules, bytes and the inlined ones of headwise/quantized give the same bits in %s",
   async (build) => {
     const { weights: ofWeights, caches } = quantizedOf(build);
     const compiled = {
@@ -209,7 +209,7 @@ test("loadKernels says what is wrong with quantized", async () => {
     [
       { simd: { weights: "weights.wasm", caches: c } },
       "NOT_WASM",
-      'quantized.simd.weights expected a module, its bytes or what headwise/quantized carries, got "weights.wasm"',
+      'quantized.simd.weights expected a module, its bytes or an inlined module of headwise/quantized, got "weights.wasm"',
     ],
     [
       { simd: { weights: w, caches: Uint8Array.of(60, 33, 68, 79) } },
