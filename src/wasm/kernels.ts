@@ -4,7 +4,7 @@ import { DISPOSE, expectMade, type Releasable } from "../util/lifetime.ts";
 import type { KernelTable } from "./abi.ts";
 import type { ModuleSource } from "./compile.ts";
 import type { Instance } from "./instantiate.ts";
-import { findRoads, type Roads } from "./int-dot.ts";
+import { type DotPaths, findDotPaths } from "./int-dot.ts";
 import type { LinearMemory } from "./memory.ts";
 import { type Build, type Builds, type QuantizedKernels, type Started, startChosen, startOwn } from "./select-build.ts";
 
@@ -43,8 +43,8 @@ export interface Kernels extends Releasable {
   /** Bytes of linear memory as it stands; it never shrinks while the kernels live. */
   readonly memoryBytes: number;
   readonly released: boolean;
-  /** @internal How integers are multiplied fastest here; found when first asked for. */
-  readonly roads: Roads;
+  /** @internal The fastest dot-product paths of this engine, timed when first read. */
+  readonly dotPaths: DotPaths;
   /** @internal */
   readonly table: KernelTable;
   /** @internal */
@@ -82,17 +82,19 @@ export function expectThreads(threads: unknown): number | "auto" {
   throw ["number", "string"].includes(typeof threads) ? new RangeError(text) : new TypeError(text);
 }
 
-/** What an entry says that has one thread. */
+/** The reason of entries without threads. */
 const ONE_THREAD = "this entry has one thread: import headwise/threads";
 
-/** Starts the module of a caller's own. */
+/** Starts the caller's own module. */
 export async function ownKernels(options: LoadOptions): Promise<Kernels> {
   expectFields("loadKernels", "options", options, LOAD_OPTIONS);
   const threads = oneThread(options.threads, ONE_THREAD);
   return alone(await startOwn(options), threads);
 }
 
-/** Starts the caller's module or the better of two builds. `why` says why there is one thread where more are wanted. */
+/**
+ * Starts the caller's module, or the faster of two builds. `why` is the reason for one thread where more are requested.
+ */
 export async function chooseKernels(
   builds: Builds,
   options: LoadOptions = {},
@@ -114,23 +116,23 @@ function alone(started: Started, threads: Threads): Kernels {
   return wrapKernels(started, { threads, table: started.instance.kernels, release: () => {} });
 }
 
-/** Who runs the kernels, where it is not the calling thread alone. */
-export interface Crew {
+/** What runs the kernels: the calling thread, or a thread pool. */
+export interface KernelRunner {
   readonly threads: Threads;
   readonly table: KernelTable;
   release(): void;
 }
 
-/** A started module as users hold it. */
-export function wrapKernels({ instance: started, reason, fused }: Started, crew: Crew): Kernels {
+/** The public handle of a started instance. */
+export function wrapKernels({ instance: started, reason, fused }: Started, runner: KernelRunner): Kernels {
   let instance: Instance | undefined = started;
-  let roads: Roads | undefined;
+  let dotPaths: DotPaths | undefined;
   const alive = () => {
     if (!instance) throw new HeadwiseError("RELEASED", "kernels: used after release");
     return instance;
   };
   const release = () => {
-    if (instance) crew.release();
+    if (instance) runner.release();
     instance = undefined;
   };
   return {
@@ -139,7 +141,7 @@ export function wrapKernels({ instance: started, reason, fused }: Started, crew:
     fused,
     quantized: started.quantized,
     get threads() {
-      return crew.threads;
+      return runner.threads;
     },
     get usedBytes() {
       return alive().memory.used;
@@ -150,13 +152,13 @@ export function wrapKernels({ instance: started, reason, fused }: Started, crew:
     get released() {
       return instance === undefined;
     },
-    get roads() {
-      roads ??= findRoads(alive());
-      return roads;
+    get dotPaths() {
+      dotPaths ??= findDotPaths(alive());
+      return dotPaths;
     },
     get table() {
       alive();
-      return crew.table;
+      return runner.table;
     },
     get memory() {
       return alive().memory;
