@@ -1,12 +1,12 @@
 /**
- * What a worker of `headwise/shards` runs. That entry carries it as text; `headwise/shards-worker` is the same as a file,
- * for pages whose content security policy forbids workers made from text.
+ * The program of a worker of `headwise/shards`, which inlines it as text. `headwise/shards-worker` is the same as a
+ * file, for pages whose content security policy forbids workers made from text.
  */
 
 import { buffersIn } from "../shards/partition.ts";
 import { createShard, type ShardReply, type ShardRequest } from "../shards/shard.ts";
 
-/** What messages come through: the global scope on the web, a port in Node. */
+/** The message port: the global scope on the web, `parentPort` in Node. */
 interface Port {
   onmessage: ((event: { readonly data: ShardRequest }) => void) | null;
   postMessage(reply: ShardReply, moved: ArrayBuffer[]): void;
