@@ -85,7 +85,7 @@ export interface Diagnosis extends Surroundings {
 }
 
 const EFFORT: Effort = { warmupMs: 80, sampleMs: 8, rounds: 20, mostMs: 700 };
-/** If the median rate is below this share of the best, other programs disturb the measurement. */
+/** If the median is below this fraction of the best, other programs use the processor. */
 const STEADY = 0.75;
 
 /** A module with a shared memory of one page, and nothing else. */

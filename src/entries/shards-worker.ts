@@ -1,6 +1,6 @@
 /**
- * The program of a worker of `headwise/shards`, which inlines it as text. `headwise/shards-worker` is the same as a
- * file, for pages whose content security policy forbids workers made from text.
+ * The script of the workers of `headwise/shards`. That entry has it inlined; as a file it is for pages whose content security
+ * policy forbids workers made from inlined source.
  */
 
 import { buffersIn } from "../shards/partition.ts";

@@ -1,6 +1,6 @@
 /**
- * The program of a thread of `headwise/threads`, which inlines it as text. `headwise/worker` is the same as a file, for
- * pages whose content security policy forbids workers made from text.
+ * The script of the workers of `headwise/threads`. That entry has it inlined; as a file it is for pages whose content security
+ * policy forbids workers made from inlined source.
  */
 
 import type { WorkerAnswer } from "../platform/workers.ts";

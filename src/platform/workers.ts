@@ -1,4 +1,4 @@
-/** The part of a worker, of the web or of Node, that a thread pool needs. */
+/** The part of a worker that is used: a `Worker` of the web or of `node:worker_threads` fits. */
 export interface ThreadWorker {
   postMessage(message: unknown): void;
   terminate(): unknown;
