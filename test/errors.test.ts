@@ -913,7 +913,7 @@ test("loadKernels says which answer broke off, was used before or never came", a
   }
   await expect(load({ module: fetch(url) })).rejects.toMatchObject({
     code: "BAD_FILE",
-    message: "loadKernels: module expected a promise that resolves, got one that rejected: fetch failed",
+    message: "loadKernels: module expected a promise that is kept, got one broken: fetch failed",
   });
 });
 

@@ -58,7 +58,7 @@ export async function attendAsync(
   const call = { ...checked, out: undefined };
   const stepFlops = STEP_FLOPS * attention.kernels.threads.used;
   const all = passFlops(attention, call, stepFlops);
-  const expectWanted = () => {
+  const expectActive = () => {
     signal?.throwIfAborted();
     expectAttention(where, attention);
     if (cache) expectAlive(where, "cache", cache);
@@ -72,7 +72,7 @@ export async function attendAsync(
       const { done, value } = steps.next();
       if (done) {
         onProgress?.(1);
-        expectWanted();
+        expectActive();
         commit([call]);
         const y = value.ys[0] as Float32Array;
         out?.set(y);
@@ -82,7 +82,7 @@ export async function attendAsync(
       if (flops >= all || performance.now() < end) continue;
       onProgress?.(flops / all);
       await yieldToEventLoop();
-      expectWanted();
+      expectActive();
       end = performance.now() + sliceMs;
     }
   } finally {

@@ -4,7 +4,7 @@
 import type { LinearSize } from "../linear/linear.ts";
 import type { CheckedConfig } from "./config.ts";
 
-/** The matrices in the order in which their panels lie: those that may be projected together side by side. */
+/** The matrices in the order of their panels in memory: those that may be one product are adjacent. */
 export const PROJECTIONS = ["q", "k", "v", "o"] as const;
 export type ProjectionName = (typeof PROJECTIONS)[number];
 

@@ -6,7 +6,7 @@ import { DeviationSum } from "./error-stats.ts";
 import type { Work } from "./linear-work.ts";
 import { createNoise } from "./random.ts";
 
-/** Of so many queries of a head, one is compared with float64. */
+/** Of each head, every COMPARED-th query is compared with float64. */
 const COMPARED = 73;
 
 /** scaledDotProductAttention on a causal prompt, including copies in and out. */

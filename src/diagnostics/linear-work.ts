@@ -17,7 +17,7 @@ export interface Work {
   release(): void;
 }
 
-/** Of so many rows, one is compared with float64, because that is slow. */
+/** Every COMPARED-th row is compared with float64, because that is slow. */
 const COMPARED = 31;
 
 /** y[m, n] = x[m, k] · w[n, k]ᵀ + bias[n], by the kernel only. n is a multiple of 8. */

@@ -34,7 +34,7 @@ const MOST_WARM_UPS = 128;
 const LEAST_TICKS = 5;
 /** The most reads of the clock for two ticks: at least 100 ms, the coarsest clock of browsers. */
 const MOST_READS = 2 ** 22;
-/** A clock that has not advanced after so many operations stands still: some hosts stop it while code runs. */
+/** A clock that has not advanced after this many operations stands still: some hosts stop it while code runs. */
 const STILL_FLOPS = 2 ** 33;
 /** The most operations of a sample, whatever the clock says. */
 const MOST_FLOPS = 2 ** 37;
@@ -113,8 +113,8 @@ export async function timeLoads(
   const times: number[][] = loads.map(() => []);
   const end = performance.now() + mostMs;
   for (let round = 0; round < rounds && (round < LEAST_ROUNDS || performance.now() < end); round++) {
-    for (let turn = 0; turn < loads.length; turn++) {
-      const i = (round + turn) % loads.length;
+    for (let step = 0; step < loads.length; step++) {
+      const i = (round + step) % loads.length;
       times[i]!.push(time(loads[i]!, repeats[i]!) / repeats[i]!);
     }
     await pause();

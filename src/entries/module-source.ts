@@ -16,7 +16,7 @@ interface Host {
  */
 export async function openModule<Options extends { readonly module?: unknown }>(options: Options): Promise<Options> {
   expectFields("loadKernels", "options", options, LOAD_OPTIONS);
-  const given = await settled("a promise that resolves, got one that rejected", () => options.module);
+  const given = await settled("a promise that is kept, got one broken", () => options.module);
   const isUrl = tagOf(given) === "URL";
   if (!isUrl && tagOf(given) !== "Response") return given === options.module ? options : { ...options, module: given };
   const { bytes, from } = await readAnswer(isUrl ? await request(given as URL) : (given as Response));

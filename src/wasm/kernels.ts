@@ -89,7 +89,7 @@ const ONE_THREAD = "this entry has one thread: import headwise/threads";
 export async function ownKernels(options: LoadOptions): Promise<Kernels> {
   expectFields("loadKernels", "options", options, LOAD_OPTIONS);
   const threads = oneThread(options.threads, ONE_THREAD);
-  return alone(await startOwn(options), threads);
+  return singleThreaded(await startOwn(options), threads);
 }
 
 /**
@@ -102,7 +102,7 @@ export async function chooseKernels(
 ): Promise<Kernels> {
   expectFields("loadKernels", "options", options, LOAD_OPTIONS);
   const threads = oneThread(options.threads, why);
-  return alone(await startChosen(builds, options), threads);
+  return singleThreaded(await startChosen(builds, options), threads);
 }
 
 function oneThread(threads: unknown, why: string): Threads {
@@ -110,7 +110,7 @@ function oneThread(threads: unknown, why: string): Threads {
   return { requested, used: 1, reason: threads === 1 ? "one thread was asked for" : why };
 }
 
-function alone(started: Started, threads: Threads): Kernels {
+function singleThreaded(started: Started, threads: Threads): Kernels {
   const { requested, reason } = threads;
   if (typeof requested === "number" && requested > 1) warnOnce(`one thread instead of ${requested}: ${reason}`);
   return wrapKernels(started, { threads, table: started.instance.kernels, release: () => {} });

@@ -74,5 +74,5 @@ function createMemory(): WebAssembly.Memory {
   throw memoryRefused("that threads could share", refused);
 }
 
-/** Sharing as hosts with threads have it. */
+/** Sharing for hosts with threads. */
 export const SHARING: Sharing = { shareMemory, createMemory };

@@ -29,8 +29,9 @@ interface Note {
 type Description = Pick<StoredTensor, "name" | "dtype" | "shape">;
 
 /**
- * Reads the entry and returns a function that describes a tensor of so many bytes: as blocks if the entry contains it,
- * else unchanged. Throws BAD_FILE for an entry that breaks its form, and for a tensor that does not fit its entry.
+ * Reads the entry and returns a function that, given a tensor and its number of bytes, describes it: as blocks if the
+ * entry contains it, else unchanged. Throws BAD_FILE for an entry that breaks its form, and for a tensor that does not
+ * fit its entry.
  */
 export function quantizedIn(
   where: string,

@@ -11,7 +11,7 @@ export interface Architecture {
   readonly rotates?: (layer: number, windowed: boolean) => boolean;
   /** Tokens of the window if the file does not state it. */
   readonly window?: number;
-  /** Of so many consecutive layers, the last has no window. Default: if there is a window, every layer has it. */
+  /** The last of every `period` layers has no window. Default: if there is a window, every layer has it. */
   readonly period?: number;
   /** The RoPE theta of layers with the window, if the file does not state it. */
   readonly localTheta?: number;
@@ -20,10 +20,10 @@ export interface Architecture {
   readonly softcap?: number;
   /** Norms of queries and keys are RMS norms before RoPE. Norms of other architectures are refused. */
   readonly rmsNorm?: true;
-  /** In models of so many layers, scores are scaled by (dModel / numHeads)^-½ instead of headDim^-½. */
+  /** In models of this many layers, scores are scaled by (dModel / numHeads)^-½ instead of headDim^-½. */
   readonly wideScale?: number;
   readonly alibi?: true;
-  /** In models of so many layers, ALiBi replaces RoPE. */
+  /** In models of this many layers, ALiBi replaces RoPE. */
   readonly alibiLayers?: number;
   readonly causal?: false;
   /** The bounds of yarn's ramp are not rounded to whole pairs. */

@@ -21,7 +21,7 @@ export interface Parts {
   bias(part: Part, length: number): Float32Array | undefined;
   extra(part: Extra, rule: string, fits: (length: number) => boolean): Float32Array | undefined;
   fail(text: string): never;
-  /** Throws: the matrix was expected to have so many outputs and inputs; `because` is the reason. */
+  /** Throws: the matrix was expected to have these numbers of outputs and inputs; `because` is the reason. */
   refuse(matrix: Matrix, outputs: number, inputs: number, because: string): never;
 }
 
