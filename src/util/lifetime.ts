@@ -2,7 +2,7 @@
 
 import { describe, HeadwiseError } from "./errors.ts";
 
-/** Symbol.dispose, or on engines that lack it the symbol that compiled `using` declarations call. */
+/** Symbol.dispose, or on engines that lack it the symbol that compiled `using` declarations look up. */
 export const DISPOSE: typeof Symbol.dispose = Symbol.dispose ?? (Symbol.for("Symbol.dispose") as typeof Symbol.dispose);
 
 /** Something that holds linear memory until `release()`; `using` calls it. Releasing twice does nothing. */
