@@ -1,14 +1,14 @@
 import { readFileSync } from "node:fs";
 import { defineConfig } from "vitest/config";
-import { carry } from "./scripts/carry.mjs";
 import { viteAliases } from "./scripts/entries.mjs";
+import { inlineWasm } from "./scripts/inline-wasm.mjs";
 
 /** `import source from "x.wasm"` is text, as it is in the bundle. */
 const wasmSources = {
   name: "wasm-sources",
   enforce: "pre" as const,
   load(id: string) {
-    return id.endsWith(".wasm") ? `export default "${carry(id)}";` : null;
+    return id.endsWith(".wasm") ? `export default "${inlineWasm(id)}";` : null;
   },
 };
 

@@ -46,7 +46,7 @@ function prepare(
     const count = Math.min(own, panels - p) * bytes;
     memory.u8(w + p * bytes, count).set(memory.u8(w, count));
   }
-  const mode = fast ? 2 * host.roads.fast + 1 : 2 * host.roads.exact;
+  const mode = fast ? 2 * host.dotPaths.fast + 1 : 2 * host.dotPaths.exact;
   const project = (from: number, end: number) => {
     if (format === "q4") kernels.linear_q4(out, rows, w, scratch, NULL, panels, k, mode, width, from, end);
     else kernels.linear_q8(out, rows, w, scratch, NULL, panels, k, blockOf(format, k), mode, width, from, end);

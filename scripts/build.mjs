@@ -67,7 +67,7 @@ const compileWaiting = async () => {
 await Promise.all(Array.from({ length: Math.min(4, availableParallelism()) }, compileWaiting));
 
 const { build } = await import("esbuild");
-const { carriesWasm } = await import("./carry.mjs");
+const { inlineWasmPlugin } = await import("./inline-wasm.mjs");
 
 const common = {
   bundle: true,
@@ -128,7 +128,7 @@ const { outputFiles } = await build({
   outdir: "dist",
   splitting: true,
   chunkNames: "shared/[hash]",
-  plugins: [hostLoadsWasm(HOSTS), carriesWasm],
+  plugins: [hostLoadsWasm(HOSTS), inlineWasmPlugin],
   loader: { ".txt": "text" },
   write: false,
 });
@@ -138,7 +138,7 @@ await build({
   platform: "node",
   entryPoints: ["src/cli/main.ts"],
   outfile: "dist/cli.js",
-  plugins: [carriesWasm],
+  plugins: [inlineWasmPlugin],
   loader: { ".txt": "text" },
 });
 // esbuild imports each shared file that an entry reaches, for its effects too. There are none, and other bundlers say so.

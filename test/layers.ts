@@ -27,7 +27,7 @@ export function kernelsOf(build: (typeof shippedBuilds)[number]): Promise<Kernel
   return loadKernels(modulesOf(build));
 }
 
-/** What the bundles of `headwise/threads` and `headwise/quantized` carry. */
+/** What the bundles of `headwise/threads` and `headwise/quantized` inline. */
 export const threadedBuilds: Builds = { simd, relaxed };
 export { quantized };
 

@@ -123,7 +123,7 @@ test("shards of floats refuse other weights before they start", async () => {
 });
 
 test.each(shippedBuilds)(
-  "modules, bytes and what headwise/quantized carries give the same bits in %s",
+  "modules, bytes and the inlined ones of headwise/quantized give the same bits in %s",
   async (build) => {
     const { weights: ofWeights, caches } = quantizedOf(build);
     const compiled = {

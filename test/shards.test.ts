@@ -377,7 +377,7 @@ describe("errors", () => {
       await attendSharded(attention, tokens.subarray(0, row), { cache });
       // The first shard's part of a cache is replaced by one that holds two tokens, and none yet.
       const part = (maxSeqLen: number) => ({ kind: "cache", cache: cache.id, maxSeqLen, batch: 1 }) as const;
-      await attention.pool.ask("test", [part(2), part(100)]);
+      await attention.pool.request("test", [part(2), part(100)]);
       cache.truncate(0);
       expect(await told(attendSharded(attention, tokens, { cache }))).toContain("CACHE_FULL");
       expect(cache.length).toBe(0);

@@ -40,8 +40,8 @@ function packQ4({ memory, table }: Kernels, { m, n, k, w }: IntegerProduct, scra
 /** A product whose sizes are multiples of 32, on the road that the host finds fastest. */
 export function prepareIntegerProduct(kernels: Kernels, work: IntegerProduct): Prepared {
   const { m, n, k, x, w, activations } = work;
-  const { memory, table, roads } = kernels;
-  const mode = 2 * roads[activations] + Number(activations === "fast");
+  const { memory, table, dotPaths } = kernels;
+  const mode = 2 * dotPaths[activations] + Number(activations === "fast");
   const sizes = [LINEAR_SCRATCH, integerRowBytes(k) * m, 4 * m * k, 4 * m * n];
   const [scratchAt, rowsAt, xAt, outAt] = sizes.map((bytes) => memory.allocate("bench", bytes)) as Four;
   const [out, rows] = [pointer.f32(outAt), pointer.u8(rowsAt)];

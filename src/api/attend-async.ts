@@ -2,7 +2,7 @@ import type { Attention } from "../attention/attention.ts";
 import { restorePages } from "../cache/aging.ts";
 import { type AttendOptions, checkAttend, commit, expectAttention } from "../forward/call.ts";
 import { forward, passFlops } from "../forward/forward.ts";
-import { othersTurn } from "../platform/event-loop.ts";
+import { yieldToEventLoop } from "../platform/event-loop.ts";
 import { describe, expectFinite, expectRecord, expectSignal } from "../util/errors.ts";
 import { expectAlive } from "../util/lifetime.ts";
 
@@ -17,8 +17,8 @@ export interface AttendAsyncOptions extends AttendOptions {
 }
 
 /**
- * Operations of a step, a thread: below a millisecond on a desktop, a few on a phone, so that slices end about on time. A
- * step is not smaller than six rows of attention over all keys.
+ * Floating-point operations of a step for each thread: less than a millisecond on a desktop, a few on a phone, so that
+ * slices have about the length asked for. The least step is six rows of attention over all keys.
  */
 const STEP_FLOPS = 2 ** 25;
 
@@ -59,11 +59,11 @@ export async function attendAsync(
   signal?.throwIfAborted();
   const checked = checkAttend(where, attention, x, rest, ["signal", "onProgress", "sliceMs"]);
   const { cache, out } = checked;
-  // What was to be written to `out` is kept until nothing can end the call.
+  // `out` is written last, when nothing can abort the call any more.
   const call = { ...checked, out: undefined };
   const stepFlops = STEP_FLOPS * attention.kernels.threads.used;
   const all = passFlops(attention, call, stepFlops);
-  const expectWanted = () => {
+  const expectActive = () => {
     signal?.throwIfAborted();
     expectAttention(where, attention);
     if (cache) expectAlive(where, "cache", cache);
@@ -77,7 +77,7 @@ export async function attendAsync(
       const { done, value } = steps.next();
       if (done) {
         onProgress?.(1);
-        expectWanted();
+        expectActive();
         commit([call]);
         const y = value.ys[0] as Float32Array;
         out?.set(y);
@@ -86,8 +86,8 @@ export async function attendAsync(
       flops += value;
       if (flops >= all || performance.now() < end) continue;
       onProgress?.(flops / all);
-      await othersTurn();
-      expectWanted();
+      await yieldToEventLoop();
+      expectActive();
       end = performance.now() + sliceMs;
     }
   } finally {

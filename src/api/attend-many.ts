@@ -35,7 +35,7 @@ export function attendMany(attention: Attention, calls: readonly AttendManyCall[
   const where = "attendMany";
   expectAttention(where, attention);
   if (!Array.isArray(calls)) throw new TypeError(`${where}: calls expected an array, got ${describe(calls)}`);
-  // Each field is read once, also those of a hole.
+  // Each field is read once, and Array.from includes holes.
   const given = Array.from(calls as readonly AttendManyCall[], (call, i) => {
     expectRecord(where, `calls[${i}]`, call);
     return { ...call };
@@ -52,7 +52,7 @@ export function attendMany(attention: Attention, calls: readonly AttendManyCall[
 function expectOwnCaches(where: string, calls: readonly AttendCall[]): void {
   const owners = new Map<unknown, number>();
   for (const [i, { cache, newKeys }] of calls.entries()) {
-    // Pages that age are as the call that appends wants them.
+    // Where pages age, a call that appends changes pages that others read.
     if (!cache || (newKeys === 0 && !cache.pages.aging)) continue;
     const other = owners.get(cache);
     if (other !== undefined && newKeys + (calls[other] as AttendCall).newKeys > 0)
@@ -61,7 +61,7 @@ function expectOwnCaches(where: string, calls: readonly AttendCall[]): void {
   }
 }
 
-/** Bytes that a call reads, or writes as its `out`. */
+/** The bytes of an array that a call reads or, as its `out`, writes. */
 interface Range {
   readonly name: string;
   readonly call: number;
@@ -69,7 +69,7 @@ interface Range {
   readonly end: number;
 }
 
-/** Throws when one call would write what another one reads or writes. */
+/** Throws if one call would write what another one reads or writes. */
 function expectApart(where: string, calls: readonly AttendManyCall[]): void {
   if (calls.every(({ out }) => out === undefined)) return;
   const buffers = new Map<unknown, Range[]>();

@@ -50,7 +50,7 @@ export function mergeHeads(kernels: Kernels, x: Tensor): Tensor {
   return { data, shape: [len, numHeads * headDim] };
 }
 
-/** Runs a kernel that maps as many floats to as many. */
+/** Runs a kernel whose output has as many floats as its input. */
 function inMemory(
   where: string,
   { memory }: Kernels,
@@ -132,7 +132,7 @@ export function applyRope(kernels: Kernels, x: Tensor, options: ApplyRopeOptions
     );
     const [cosAt, sinAt] = [pointer.f32(base + at.cos), pointer.f32(base + at.sin)];
     const interleaved = pairing === "interleaved" ? 1 : 0;
-    // A head-major block is heads x len tokens of one head each.
+    // A block with layout "bhsd" has heads x len rows of one head each.
     const perCall = order === "bhsd" ? heads : 1;
     for (let h = 0; h < perCall; h++)
       table.rope_f32(

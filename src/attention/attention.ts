@@ -62,7 +62,10 @@ export function createAttention(
   return packAttention(where, kernels, checked, given);
 }
 
-/** The same from what was checked. Without `weights.linears.o`, the heads' outputs are y: [.., numHeads·valueDim]. */
+/**
+ * `createAttention` for a checked configuration and checked weights. Without `weights.linears.o`, y holds the heads'
+ * outputs: [.., numHeads·valueDim].
+ */
 export function packAttention(
   where: string,
   kernels: Kernels,
@@ -91,7 +94,7 @@ export function packAttention(
   };
 }
 
-/** Floats of a row of y: dModel, or those of all heads where the layer has no wo. */
+/** Floats of a row of y: dModel, or numHeads·valueDim if the layer has no wo. */
 export function widthOf({ config, layer }: Attention): number {
   return layer.linears.o ? config.dModel : config.numHeads * config.valueDim;
 }

@@ -14,17 +14,20 @@ export interface CheckedLinear {
   readonly bias: Float32Array | undefined;
 }
 
-/** Weights that fit their configuration, wqkv taken apart. */
+/** Weights that fit the configuration, wqkv split into wq, wk and wv. */
 export interface CheckedWeights {
   readonly linears: Projections<CheckedLinear>;
   readonly layout: MatrixLayout;
   readonly formats: LayerFormats;
-  /** Activations of 7 bits rather than 14, where weights are integers. */
+  /** Whether activations have 7 bits instead of 14 where weights are integers. */
   readonly fast: boolean;
   readonly vectors: Record<VectorName, Float32Array | undefined>;
 }
 
-/** Checks every weight against the configuration, for kernels that know formats besides float32 or not; nothing is copied. */
+/**
+ * Checks every weight against the configuration, and formats against the kernels, which support others than float32 if
+ * `quantized`. Nothing is copied.
+ */
 export function checkWeights(
   where: string,
   config: CheckedConfig,

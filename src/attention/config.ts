@@ -74,7 +74,7 @@ export interface AttentionConfig {
   readonly addZeroAttn?: boolean;
 }
 
-/** Every field of AttentionConfig, and `fused`, which tells readers of files how rows lie and comes with theirs. */
+/** Every field of AttentionConfig, and `fused`, which `fromHfConfig` adds for `readAttentionWeights`. */
 export const CONFIG_FIELDS: readonly (keyof AttentionConfig | "fused")[] = [
   ...(["dModel", "numHeads", "numKvHeads", "headDim", "valueDim", "kdim", "vdim", "causal", "window"] as const),
   ...(["scale", "softcap", "alibi", "rope", "qkNorm", "addZeroAttn", "fused"] as const),
@@ -119,10 +119,13 @@ export interface CheckedConfig {
   readonly addZeroAttn: boolean;
 }
 
-/** Heads of a layer or of a rank-4 tensor: beyond any use, and few enough that a wrong number cannot keep the host busy. */
+/**
+ * The most heads of a layer or a rank-4 tensor: more than any model has, and so few that a wrong number cannot keep the
+ * host busy.
+ */
 export const MOST_HEADS: number = 2 ** 16;
 
-/** Throws unless a tensor has heads, not too many, and they have components. */
+/** Throws unless a tensor has 1 to MOST_HEADS heads, and these have components. */
 export function expectHeads(where: string, name: string, heads: number, dim: number): void {
   if (heads >= 1 && heads <= MOST_HEADS && dim >= 1) return;
   throw new RangeError(`${where}: ${name} expected 1 to ${MOST_HEADS} heads and dim >= 1, got ${heads} and ${dim}`);
@@ -170,10 +173,10 @@ export type CheckedRules = Pick<CheckedConfig, "causal" | "window" | "scale" | "
 export function checkRules(where: string, rules: AttentionRules, numHeads: number, headDim: number): CheckedRules {
   const { scale = 1 / Math.sqrt(headDim) } = rules;
   expectScoreFactor(where, "scale", scale);
-  // -0 is off too.
+  // -0 means off, too.
   const capped = rules.softcap !== undefined && rules.softcap !== 0;
   const softcap = capped ? expectScoreFactor(where, "softcap", rules.softcap, true) : 0;
-  // What queries are multiplied by where there is a softcap.
+  // With a softcap, queries are multiplied by this.
   if (capped) expectFloat32(where, "scale / softcap", Math.fround(scale) / Math.fround(softcap));
   return {
     causal: expectFlag(where, "causal", rules.causal),
@@ -185,8 +188,8 @@ export function checkRules(where: string, rules: AttentionRules, numHeads: numbe
 }
 
 /**
- * What scores are multiplied by or compared with must stay below this: the kernels hold scores in units of ln 2, which
- * makes them larger by half, and the largest float32 is 3.4e38.
+ * Factors and limits of scores must be below this: the kernels hold scores in units of ln 2, which makes them larger by
+ * half, and the largest float32 is 3.4e38.
  */
 const MOST_SCORE = 1e38;
 
@@ -235,7 +238,10 @@ function checkSlopes(where: string, alibi: "geometric" | Float32Array, numHeads:
   return slopes.slice();
 }
 
-/** Throws unless `value` is [numHeads] logits that a softmax can hold; -Infinity is a head without a sink. Returns it. */
+/**
+ * Throws unless `value` is [numHeads] logits that a softmax can hold; -Infinity means no sink for that head. Returns
+ * it.
+ */
 export function checkSinks(where: string, name: string, value: unknown, numHeads: number): Float32Array {
   const sinks = expectFloats(where, name, value);
   if (sinks.length !== numHeads)

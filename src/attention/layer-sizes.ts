@@ -1,14 +1,14 @@
-// The matrices and vectors of an attention layer, by name, and how long they are. Whoever checks, packs, places or counts
-// them goes through these lists.
+// The matrices and vectors of an attention layer, by name, with their sizes. Code that checks, packs, places or counts
+// them uses these lists.
 
 import type { LinearSize } from "../linear/linear.ts";
 import type { CheckedConfig } from "./config.ts";
 
-/** The matrices in the order in which their panels lie: those that may be projected together side by side. */
+/** The matrices in the order of their panels in memory: those that may be one product are adjacent. */
 export const PROJECTIONS = ["q", "k", "v", "o"] as const;
 export type ProjectionName = (typeof PROJECTIONS)[number];
 
-/** One thing for each matrix of a layer. Without `o`, the layer's outputs are those of its heads. */
+/** A value for each matrix of a layer. Without `o`, the outputs of the layer are those of its heads. */
 export interface Projections<T> {
   readonly q: T;
   readonly k: T;
@@ -30,7 +30,7 @@ export function projectionSizes(config: CheckedConfig): Readonly<Record<Projecti
 /** The vectors besides biases. */
 export type VectorName = "qNorm" | "kNorm" | "slopes" | "sinks" | "extraKey" | "extraValue";
 
-/** Floats of each vector; 0 where a layer of this configuration has none. */
+/** Floats of each vector; 0 if a layer of this configuration has none. */
 export function vectorSizes(config: CheckedConfig): Readonly<Record<VectorName, number>> {
   const { qkNorm, numHeads, numKvHeads, headDim, valueDim } = config;
   const gains = (heads: number) => (qkNorm ? (qkNorm.kind === "per-head" ? headDim : heads * headDim) : 0);

@@ -22,7 +22,7 @@ export interface MaskOptions {
   readonly bias?: Tensor;
 }
 
-/** The sizes a mask is broadcast to. */
+/** The sizes that masks are broadcast to. */
 export interface MaskTarget {
   readonly batch: number;
   readonly numHeads: number;
@@ -30,17 +30,20 @@ export interface MaskTarget {
   readonly kvLen: number;
 }
 
-/** One checked mask: its four dimensions, each 1 or that of the target (the last may be shorter), and how to read it. */
+/**
+ * A checked mask: its four dimensions, each 1 or that of the target (the last may be shorter), and its elements by
+ * index.
+ */
 interface Plane {
   readonly shape: readonly [number, number, number, number];
   at(index: number): number;
 }
 
-/** Checked masks of a call, and what they need in linear memory a segment of query rows. */
+/** Checked masks of a call, and what their size in linear memory depends on. */
 export interface CheckedMasks {
   readonly keep: readonly Plane[];
   readonly bias: Plane | undefined;
-  /** Whether any plane differs between heads, or between query rows: otherwise one row serves all. */
+  /** Whether any mask differs between heads, or between query rows. If not, one row is written for all. */
   readonly perHead: boolean;
   readonly perRow: boolean;
 }
@@ -73,7 +76,7 @@ export function checkMasks(where: string, options: MaskOptions, target: MaskTarg
 function checkBooleans(where: string, name: string, mask: Mask): ArrayLike<number | boolean> {
   expectRecord(where, name, mask);
   const { data, shape } = mask;
-  // By its tag, so that a Uint8Array of another realm passes too.
+  // By tag, so that a Uint8Array of another realm passes, too.
   const isBytes = ArrayBuffer.isView(data) && tagOf(data) === "Uint8Array";
   if (!isBytes && !Array.isArray(data))
     throw new TypeError(`${where}: ${name}.data expected Uint8Array or an array of booleans, got ${describe(data)}`);
@@ -110,8 +113,8 @@ export function maskElements(masks: CheckedMasks, target: MaskTarget, rows: numb
 }
 
 /**
- * Writes [heads or 1][rows or 1][kvLen] bytes for query rows begin..end of one batch row: 1 where all allow and the key is
- * among the first `length`.
+ * Writes [heads or 1][rows or 1][kvLen] bytes for query rows begin..end of one batch row: 1 if all masks allow the key
+ * and it is among the first `length`, else 0.
  */
 export function writeKeep(
   into: Uint8Array,
@@ -136,7 +139,7 @@ export function writeKeep(
     });
 }
 
-/** The same for the bias: floats, -Infinity behind a short last dimension. */
+/** Writes the bias in the same way, as floats; -Infinity beyond a short last dimension. */
 export function writeBias(
   into: Float32Array,
   masks: CheckedMasks,
@@ -157,7 +160,9 @@ export function writeBias(
   });
 }
 
-/** Calls `copy(from, to)` for every row of the written block, with the plane's row that stands there. */
+/**
+ * Calls `copy(from, to)` for every row of the written block, with the offsets of the mask's row and of the written row.
+ */
 function eachRow(
   masks: CheckedMasks,
   target: MaskTarget,

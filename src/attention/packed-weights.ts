@@ -9,28 +9,28 @@ import type { CheckedConfig } from "./config.ts";
 import { PROJECTIONS, type Projections, projectionSizes, type VectorName, vectorSizes } from "./layer-sizes.ts";
 import type { LayerFormats } from "./weight-options.ts";
 
-/** A product of a chunk's rows, and the first of the parts of a row that it gives. */
+/** A projection of a chunk's rows, and the first of the parts (queries, keys, values) that it computes. */
 export interface Projection {
   readonly linear: Linear;
   readonly part: "q" | "k" | "v";
 }
 
-/** A layer's weights in linear memory, one block. */
+/** A layer's weights in linear memory, in one block. */
 export interface Layer {
   readonly at: number;
   readonly bytes: number;
   readonly formats: LayerFormats;
-  /** How so many rows of integers are written and multiplied: `mode` of linear_q8. */
+  /** `mode` of linear_q8 for a number of rows. */
   readonly modeOf: (rows: number) => number;
   readonly linears: Projections<Linear>;
-  /** What is projected from the same rows: neighbours of one format in one product. */
+  /** The projections of the same input rows. Neighbours of one format are one product. */
   readonly products: {
     readonly q: readonly Projection[];
     readonly k: readonly Projection[];
     readonly v: readonly Projection[];
-    /** Undefined where keys and values come from rows of different lengths. */
+    /** Undefined if keys and values come from rows of different lengths. */
     readonly kv: readonly Projection[] | undefined;
-    /** Undefined where queries do, too. */
+    /** Undefined if queries, keys and values do. */
     readonly qkv: readonly Projection[] | undefined;
   };
   readonly qNorm: F32Ptr;
@@ -47,8 +47,8 @@ interface Places {
 }
 
 /**
- * Where everything lies. It depends on the configuration and the formats alone (biases, sinks and extra keys have their
- * place whether they come or not), so that the bytes are known before there are weights.
+ * The offsets of a layer's weights. They depend on the configuration and the formats only (absent biases, sinks and
+ * extra keys have a place, too), so that the number of bytes is known before the weights are.
  */
 export function layerLayout(
   config: CheckedConfig,
@@ -72,7 +72,7 @@ export function layerLayout(
 export function storeLayer(where: string, kernels: Kernels, config: CheckedConfig, weights: CheckedWeights): Layer {
   const { memory } = kernels;
   const { places, bytes } = layerLayout(config, weights.formats, weights.linears.o !== undefined);
-  // Timing the dot-product paths takes memory for a moment, so it comes before anything is held.
+  // Before the layer's own allocation, because timing the dot-product paths allocates memory temporarily.
   const modeOf = Object.values(weights.formats).some(isInteger) ? modesOf(kernels, weights.fast) : () => 0;
   const at = memory.allocate(where, bytes);
   let staging: number | undefined;
@@ -132,7 +132,7 @@ function fillLayer(
   };
 }
 
-/** Neighbours of one format as one product. */
+/** Joins neighbours of one format to one product. */
 function joinProjections(all: readonly Projection[]): Projection[] {
   const joined: Projection[] = [];
   for (const { linear, part } of all) {

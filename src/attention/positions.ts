@@ -1,7 +1,10 @@
 import { expectInt, expectList, expectOneOf } from "../util/errors.ts";
 import type { CheckedRules } from "./config.ts";
 
-/** Sequences in one call or cache: beyond any use, and few enough that a wrong number cannot keep the host busy. */
+/**
+ * The most sequences of a call or cache: more than any use needs, and so few that a wrong number cannot keep the host
+ * busy.
+ */
 export const MOST_SEQUENCES: number = 2 ** 20;
 
 /** The positions of queries relative to the keys, where neither a cache nor a past determines them. */
@@ -15,7 +18,7 @@ export interface PlacementOptions {
   readonly kvLengths?: ArrayLike<number>;
 }
 
-/** Whether where a query stands changes what it attends or how. */
+/** Whether the position of a query affects which keys it attends, or how. */
 export function isPositional({ causal, window, slopes }: CheckedRules): boolean {
   return causal || Number.isFinite(window.left) || Number.isFinite(window.right) || slopes !== undefined;
 }
@@ -27,8 +30,8 @@ export interface Placement {
 }
 
 /**
- * Where the queries of each batch row stand. With a past they follow it. Without one they begin where the keys do, unless
- * there are fewer or more of them and the rules ask for positions: then `align` must say.
+ * The positions of the queries of each batch row. With a past, they follow it. Without one, they begin at the first
+ * key, unless the numbers of queries and keys differ and the rules depend on positions: then `align` is required.
  */
 export function placeQueries(
   where: string,
@@ -71,7 +74,9 @@ function expectLengths(where: string, kvLengths: ArrayLike<number>, batch: numbe
   return Array.from({ length: batch }, (_, b) => expectInt(where, `kvLengths[${b}]`, kvLengths[b], 0, kvLen));
 }
 
-/** RoPE positions [batch·len] from what a call gives ([len] or [batch, len]) or, by default, start..start+len-1 a row. */
+/**
+ * RoPE positions [batch·len] from those of a call ([len] or [batch, len]); by default start..start+len-1 for each row.
+ */
 export function expectPositions(
   where: string,
   positions: ArrayLike<number> | undefined,

@@ -61,7 +61,7 @@ export type RopeScaling =
 type Llama3Scaling = Extract<RopeScaling, { kind: "llama3" }>;
 type YarnScaling = Extract<RopeScaling, { kind: "yarn" }>;
 
-/** Radians a position for each pair, [dim/2] (at most 1), and the factor on cos and sin. */
+/** Radians per position for each pair, [dim/2] (at most 1), and the factor on cos and sin. */
 export function ropeFrequencies(rope: {
   readonly theta: number;
   readonly dim: number;
@@ -75,7 +75,7 @@ export function ropeFrequencies(rope: {
     case "linear":
       return { inverse: inverse.map((f) => f / scaling.factor), amplitude: 1 };
     case "ntk":
-      // (theta·factor^(dim/(dim - 2)))^(-2i/dim), taken apart so that a large base cannot overflow.
+      // (theta·factor^(dim/(dim - 2)))^(-2i/dim) as a product, so that a large base cannot overflow.
       return { inverse: inverse.map((f, i) => f * pow(scaling.factor, (-2 * i) / (dim - 2))), amplitude: 1 };
     case "factors":
       return { inverse: inverse.map((f, i) => f / (scaling.factors[i] as number)), amplitude: 1 };
@@ -92,34 +92,38 @@ export function ropeFrequencies(rope: {
   }
 }
 
-/** Between the stretched frequency (keeps = 0) and the trained one (keeps = 1). */
+/** Interpolates between the stretched frequency (keeps = 0) and the trained one (keeps = 1). */
 function stretch(frequency: number, factor: number, keeps: number): number {
   return (1 - keeps) * (frequency / factor) + keeps * frequency;
 }
 
-/** By the turns a pair makes within the trained length: all kept from highFreqFactor on, none up to lowFreqFactor. */
+/**
+ * How much of the trained frequency a pair keeps, from its rotations within the trained length: 1 from highFreqFactor
+ * rotations on, 0 up to lowFreqFactor.
+ */
 function llama3Keeps(frequency: number, scaling: Llama3Scaling): number {
   const { lowFreqFactor, highFreqFactor, originalMaxSeqLen } = scaling;
-  const turns = (originalMaxSeqLen * frequency) / (2 * Math.PI);
-  return clamp((turns - lowFreqFactor) / (highFreqFactor - lowFreqFactor), 0, 1);
+  const rotations = (originalMaxSeqLen * frequency) / (2 * Math.PI);
+  return clamp((rotations - lowFreqFactor) / (highFreqFactor - lowFreqFactor), 0, 1);
 }
 
-/** Pairs between which frequencies go from kept to stretched: those of betaFast and betaSlow turns. */
+/** The pairs between which frequencies change from trained to stretched: those with betaFast and betaSlow rotations. */
 function yarnRamp(theta: number, dim: number, scaling: YarnScaling): [low: number, high: number] {
   const { originalMaxSeqLen, betaFast = 32, betaSlow = 1, truncate = true } = scaling;
-  // theta^(-2i/dim)·originalMaxSeqLen = 2pi·turns, solved for i.
-  const pairOf = (turns: number) => (dim * ln(originalMaxSeqLen / (turns * 2 * Math.PI))) / (2 * ln(theta));
+  // theta^(-2i/dim)·originalMaxSeqLen = 2pi·rotations, solved for i.
+  const pairOf = (rotations: number) => (dim * ln(originalMaxSeqLen / (rotations * 2 * Math.PI))) / (2 * ln(theta));
   const [first, last] = [pairOf(betaFast), pairOf(betaSlow)];
   const low = Math.max(truncate ? Math.floor(first) : first, 0);
   const high = Math.min(truncate ? Math.ceil(last) : last, dim - 1);
-  // Model files rely on these bounds and on this step where they meet, also where lengths are so short that they cross.
+  // Models are trained with these bounds, and with this step if they are equal, even if the length is so short that
+  // they cross.
   return [low, low === high ? high + 0.001 : high];
 }
 
 function yarnAmplitude({ factor, attentionFactor, mscale, mscaleAllDim }: YarnScaling): number {
   if (attentionFactor !== undefined) return attentionFactor;
   const grown = (scale: number) => 0.1 * scale * ln(factor) + 1;
-  // A missing or zero one of the two leaves the default, as in the model files.
+  // If either is missing or 0, the default applies, as model files expect.
   return mscale && mscaleAllDim ? grown(mscale) / grown(mscaleAllDim) : grown(1);
 }
 

@@ -33,7 +33,10 @@ export type RopeWithDim = RopeConfig & {
   readonly dim: number;
 };
 
-/** Components of a head in `ropeTables`: beyond any use, and few enough that a wrong number cannot keep the host busy. */
+/**
+ * The most components of a head in `ropeTables`: more than any model has, and so few that a wrong number cannot keep
+ * the host busy.
+ */
 const MOST_DIM = 2 ** 16;
 
 /** The fields of each kind of scaling besides `kind`. */
@@ -56,17 +59,17 @@ const SCALINGS = {
 const KINDS = ["linear", "ntk", "llama3", "yarn", "factors"] as const satisfies readonly (keyof typeof SCALINGS)[];
 export const PAIRINGS = ["half", "interleaved"] as const;
 
-/** The tables of one RopeConfig, for any positions. */
+/** Computes the tables of one RopeConfig for any positions. */
 export interface Rotary {
   readonly dim: number;
-  /** The first component that rotates. */
+  /** The first rotated component. */
   readonly start: number;
   readonly pairing: RopeConfig["pairing"];
   /** Writes cos and sin [positions.length, dim/2] of integer positions from 0 to 2^31 - 1. */
   readonly fill: (positions: ArrayLike<number>, cos: Float32Array, sin: Float32Array) => void;
 }
 
-/** Frequencies once, tables as often as positions come. `rope` went through `checkRope`. */
+/** Computes frequencies once, and tables whenever `fill` is called. `rope` is a result of `checkRope`. */
 export function createRotary(rope: RopeWithDim): Rotary {
   const { dim, start = 0, pairing } = rope;
   const { inverse, amplitude } = ropeFrequencies(rope);
@@ -117,10 +120,10 @@ export function ropeTables(
   return { cos, sin };
 }
 
-/** `rope` with every rule checked and `dim` filled in (default headDim), as a copy. */
+/** Checks every rule. Returns a copy of `rope` with `dim` filled in (default headDim - start). */
 export function checkRope(where: string, rope: RopeConfig, headDim: number): RopeWithDim {
   expectFields(where, "rope", rope, ["theta", "pairing", "dim", "start", "scaling"]);
-  // Below 1 a pair would turn by more than a radian a position, and no bound on the angles would hold.
+  // Below 1 a pair would rotate by more than a radian per position, and angles would have no bound.
   const theta = expectAtLeast(where, "rope.theta", expectFinite(where, "rope.theta", rope.theta, true), 1);
   const start = rope.start === undefined ? 0 : expectInt(where, "rope.start", rope.start, 0, headDim - 2);
   const { pairing, dim = headDim - start } = rope;

@@ -3,7 +3,7 @@ import { cutOutputs, expectMatrix, toTensor, type WeightTensor } from "../tensor
 import { describe, expectFloats } from "../util/errors.ts";
 import type { AttentionWeights } from "./weights.ts";
 
-/** Outputs of q, k and v, and how long the rows are that all three are projected from. */
+/** Outputs of q, k and v, and the length of the rows that all three project. */
 export interface FusedSizes {
   readonly q: number;
   readonly k: number;
@@ -12,10 +12,10 @@ export interface FusedSizes {
 }
 
 /**
- * Weights with wq, wk and wv each by itself: as they are, or with wqkv (outputs of q, then k, then v) and bqkv taken
- * apart. Parts are borrowed from the fused data where they lie in one piece.
- * @param prefix What names in errors begin with.
- * @param sizesOf The sizes to expect, given those of the matrix.
+ * Weights with separate wq, wk and wv: unchanged, or with wqkv (outputs of q, then k, then v) and bqkv split. Parts are
+ * views where they are contiguous, else copies.
+ * @param prefix The beginning of names in errors.
+ * @param sizesOf The expected sizes, given those of the matrix.
  */
 export function separateWeights(
   where: string,

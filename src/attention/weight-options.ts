@@ -25,14 +25,14 @@ export interface WeightOptions {
 /** Fields of WeightOptions. */
 export const WEIGHT_OPTIONS: readonly (keyof WeightOptions)[] = ["weights", "activations"];
 
-/** What they say, checked. */
+/** Checked WeightOptions. */
 export interface CheckedFormats {
-  /** Those that were asked for. */
+  /** The requested formats. */
   readonly formats: Partial<LayerFormats>;
   readonly fast: boolean;
 }
 
-/** Throws unless the options are what WeightOptions says; other fields are for the caller to check. `path` is where they stand. */
+/** Checks the fields of WeightOptions; callers check for unknown fields. `path` is the prefix of names in errors. */
 export function checkFormats(
   where: string,
   path: string,
@@ -58,7 +58,7 @@ function eachProjection(formatOf: (name: ProjectionName) => WeightFormat): Layer
   return Object.fromEntries(PROJECTIONS.map((name) => [name, formatOf(name)])) as LayerFormats;
 }
 
-/** The formats asked for, and `otherwise` for the rest. */
+/** The requested formats, and `otherwise` for the rest. */
 export function fillFormats(
   formats: Partial<LayerFormats>,
   otherwise: (name: ProjectionName) => WeightFormat,
@@ -66,13 +66,13 @@ export function fillFormats(
   return eachProjection((name) => formats[name] ?? otherwise(name));
 }
 
-/** Throws NO_QUANTIZED for a format that kernels of floats do not know. */
+/** Throws NO_QUANTIZED for a format that the loaded kernels do not support. */
 export function expectKnown(where: string, quantized: boolean, formats: LayerFormats): void {
   if (quantized) return;
   for (const [part, format] of Object.entries(formats)) if (format !== "f32") refuseFormat(where, `w${part}`, format);
 }
 
-/** Throws: kernels of floats do not know the format. */
+/** Throws NO_QUANTIZED: only float32 kernels are loaded. */
 export function refuseFormat(where: string, name: string, format: string): never {
   const rule = '"f32", the only format of these kernels';
   const text = `${where}: format of ${name} expected ${rule}, got "${format}"; loadKernels({ quantized }), from headwise/quantized, loads the others`;

@@ -1,6 +1,6 @@
-// Pages that change their format as they age. How old a page is depends only on the distance between the query's page
-// and it: with every page that queries proceed by, the pages whose time has come are encoded anew, the oldest first, each
-// one stage further. A page thus goes through the same formats for the same queries, however calls were cut.
+// Pages that change their format with age. The age of a page is its distance from the query's page. With every page
+// that the queries advance, the pages that have reached a limit are re-encoded, the oldest first, each for the next
+// stage. So a page has the same formats for the same queries, however calls were cut.
 
 import { PAGE } from "../../assembly/layout.ts";
 import type { Kernels } from "../wasm/kernels.ts";
@@ -13,7 +13,7 @@ function tableOf({ memory }: Kernels, pages: Pages, batchRow: number): Uint32Arr
   return memory.u32(pageTable(pages, batchRow), pages.pagesPerRow);
 }
 
-/** Ages from which on a page has left its stage, in pages. */
+/** For each stage but the last, the age in pages at which a page leaves it. */
 function limitsOf(stages: readonly Stage[]): number[] {
   let limit = 1;
   return stages.slice(0, -1).map(({ pages }) => {
@@ -22,14 +22,14 @@ function limitsOf(stages: readonly Stage[]): number[] {
   });
 }
 
-/** Takes a free slot: `slotsOf` counts as many as a sequence needs at once. */
+/** Takes a free slot. One exists, because `slotsOf` counts as many as a sequence needs at once. */
 function takeSlot({ free }: Aging, batchRow: number, stage: number): number {
   const slot = free[batchRow]?.[stage]?.pop();
   if (slot === undefined) throw new Error(`pages: stage ${stage} of sequence ${batchRow} has no free slot`);
   return slot;
 }
 
-/** Gives a slot of the first stage to each page of the tokens below `end` that has none. */
+/** Gives each page of the tokens below `end` that has no slot one of the first stage. */
 export function reachPages(kernels: Kernels, pages: Pages, batchRow: number, end: number): void {
   const { aging } = pages;
   if (!aging) return;
@@ -38,7 +38,7 @@ export function reachPages(kernels: Kernels, pages: Pages, batchRow: number, end
     table[page] = entryOf(takeSlot(aging, batchRow, 0), (pages.layout.stages[0] as Stage).code);
 }
 
-/** The formats of a page where `length` tokens are held. */
+/** The formats of a page when `length` tokens are held. */
 export function codeAt(kernels: Kernels, pages: Pages, page: number, length: number): PageCode {
   const { aging, layout } = pages;
   if (!aging) return codeIn(tableOf(kernels, pages, 0)[page] as number);
@@ -47,7 +47,7 @@ export function codeAt(kernels: Kernels, pages: Pages, page: number, length: num
   return (layout.stages[stage] as Stage).code;
 }
 
-/** Gives page `page` of every sequence a slot for these formats, where it has none yet. */
+/** Gives page `page` of every sequence, which has no slot yet, a slot for these formats. */
 export function adoptPages(kernels: Kernels, pages: Pages, page: number, code: PageCode): void {
   const { aging } = pages;
   if (!aging) return;
@@ -57,12 +57,12 @@ export function adoptPages(kernels: Kernels, pages: Pages, page: number, code: P
   }
 }
 
-/** The stage whose pages have these formats: no two have the same. */
+/** The stage with these formats; no two stages have the same. */
 function stageOf({ layout }: Pages, code: PageCode): number {
   return layout.stages.findIndex((stage) => stage.code === code);
 }
 
-/** Makes the pages of a sequence, of which `held` tokens are committed, as old as a query of page `at` wants them. */
+/** Ages the pages of a sequence, of which `held` tokens are committed, for queries of page `at`. */
 export function agePages(kernels: Kernels, pages: Pages, batchRow: number, at: number, held: number): void {
   const { aging } = pages;
   if (!aging) return;
@@ -76,7 +76,7 @@ export function agePages(kernels: Kernels, pages: Pages, batchRow: number, at: n
   }
 }
 
-/** Encodes a page for a stage. What it was is kept where it may have to be again. */
+/** Re-encodes a page for a stage. With `keep`, a copy of the old page is kept until the call commits. */
 function demote(
   kernels: Kernels,
   pages: Pages,
@@ -100,7 +100,7 @@ function demote(
   release(pages, aging, batchRow, before);
 }
 
-/** Writes the numbers of one page to another of other formats. */
+/** Converts the page of table entry `from` to the formats of entry `to`. */
 function encode(kernels: Kernels, { layout }: Pages, { staging }: Aging, from: number, to: number): void {
   const { memory, table } = kernels;
   const { numKvHeads, headDim, valueDim } = layout;
@@ -115,13 +115,16 @@ function encode(kernels: Kernels, { layout }: Pages, { staging }: Aging, from: n
   }
 }
 
-/** Copies the keys, or the values, that stay in their format: encoded again, the largest float in q8 would be NaN. */
+/**
+ * Copies keys or values whose format stays the same, since re-encoding is not exact: the largest float in q8 would
+ * become NaN.
+ */
 function copyShared({ memory }: Kernels, { layout }: Pages, before: number, after: number): void {
   for (const { from, to, bytes } of sharedParts(layout, codeIn(before), codeIn(after)))
     memory.u8(addressIn(after) + to, bytes).set(memory.u8(addressIn(before) + from, bytes));
 }
 
-/** Forgets the tokens from `length` on: the slots of their pages are free again. */
+/** Removes the tokens from `length` on and frees the slots of their pages. */
 export function dropPages(kernels: Kernels, pages: Pages, length: number): void {
   const { aging, batch } = pages;
   if (!aging) return;
@@ -139,7 +142,7 @@ function release(pages: Pages, { free }: Aging, batchRow: number, entry: number)
   free[batchRow]?.[stageOf(pages, codeIn(entry))]?.push(addressIn(entry));
 }
 
-/** Takes back what calls that were not committed have done: `length` tokens are held. */
+/** Undoes what uncommitted calls did; afterwards `length` tokens are held. */
 export function restorePages(kernels: Kernels, pages: Pages, length: number): void {
   const { aging } = pages;
   if (!aging) return;
@@ -159,7 +162,10 @@ export function ageOf(length: number): number {
   return Math.max(0, Math.ceil(length / PAGE) - 1);
 }
 
-/** The fewest tokens, but none at all, that pages which have aged with `length` can be cut to. */
+/**
+ * The smallest length, other than 0, that pages which have aged with `length` tokens can be truncated to; 0 if none has
+ * aged.
+ */
 export function leastLength({ aging, layout }: Pages, length: number): number {
   const page = ageOf(length);
   if (!aging || page < (limitsOf(layout.stages)[0] as number)) return 0;

@@ -1,4 +1,4 @@
-// Keys and values on their way between rows in linear memory and the pages of a cache.
+// Copies keys and values between rows in linear memory and the pages of a cache.
 
 import { CACHE_SHAPE_BYTES, type CacheShapePtr, type F32Ptr, storeCacheShape } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
@@ -14,18 +14,18 @@ export interface RowStrides {
   readonly vHeadStride: number;
 }
 
-/** Where the first key and the first value lie. */
+/** Addresses of the first key and the first value. */
 export interface KeyValueRows {
   readonly k: F32Ptr;
   readonly v: F32Ptr;
 }
 
-/** Takes room for what `storeRows` writes. */
+/** Places what `storeRows` writes. */
 export function placeRows(layout: Layout): number {
   return layout.take(CACHE_SHAPE_BYTES);
 }
 
-/** Describes rows to the kernels below, at an address that `placeRows` took. */
+/** Writes the description of rows that the kernels below read, at an address from `placeRows`. */
 export function storeRows(
   { memory }: Kernels,
   at: number,
@@ -39,7 +39,7 @@ export function storeRows(
   return pointer.cacheShape(at);
 }
 
-/** Writes `count` rows to the pages of a sequence, the first to `position`. */
+/** Writes `count` rows to the pages of a sequence, the first at `position`. */
 export function appendRows(
   { table }: Kernels,
   pages: Pages,
@@ -52,7 +52,7 @@ export function appendRows(
   table[pages.layout.kernels.append](pageTable(pages, batchRow), k, v, shape, position, 0, count);
 }
 
-/** Reads `count` rows from the pages of a sequence, the first from `position`, as float32 whatever they are kept in. */
+/** Reads `count` rows from the pages of a sequence, the first at `position`, as float32 from any format. */
 export function gatherRows(
   { table }: Kernels,
   pages: Pages,

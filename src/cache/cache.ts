@@ -60,7 +60,7 @@ export interface Cache extends Releasable {
   readonly pages: Pages;
   /** @internal */
   advance(tokens: number): void;
-  /** @internal How many calls that leave off now and then append to it, and read it. */
+  /** @internal The number of unfinished operations (`attendAsync`, an import) that append to it, and that read it. */
   readonly holds: { appending: number; reading: number };
 }
 
@@ -157,7 +157,7 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
   return cache;
 }
 
-/** Throws IN_USE unless `holds` is 0: what an attendAsync needs of a cache may not change under it. */
+/** Throws IN_USE unless `holds` is 0: an unfinished operation relies on the cache as it is. */
 export function expectNoHold(where: string, holds: number): void {
   if (holds > 0) throw new HeadwiseError("IN_USE", `${where}: cache expected one that no attendAsync is using`);
 }

@@ -18,7 +18,7 @@ export interface CachePage {
   readonly bytes: Uint8Array;
 }
 
-// A header is eight u32, the least significant byte first: MAGIC, VERSION, formats, and what pages depend on.
+// A header is eight little-endian u32: MAGIC, VERSION, formats, and the sizes and rules that pages depend on.
 const MAGIC = 0x47505748; // "HWPG"
 const VERSION = 1;
 const HEADER_BYTES = 32;
@@ -98,7 +98,7 @@ export function importPages(cache: Cache, pages: Iterable<CachePage>, length: nu
   const count = Math.ceil(length / PAGE);
   restorePages(kernels, cache.pages, 0);
   let index = 0;
-  // What gives the pages may do anything in between, but not with this cache.
+  // Iterating over `pages` runs code of the caller, which must not use this cache meanwhile.
   cache.holds.appending++;
   try {
     for (const page of pages) {
@@ -125,7 +125,7 @@ function expectUsable(where: string, cache: Cache): void {
   expectKernels(where, cache.attention.kernels, "cache.kernels");
 }
 
-/** What stands in the header of a cache's pages behind their formats. */
+/** The fields of a header after the formats. */
 function headerOf({ batch, attention: { config } }: Cache): number[] {
   return [PAGE, batch, config.numKvHeads, config.headDim, config.valueDim];
 }
@@ -152,7 +152,9 @@ function copyIn({ pages, batch, attention: { kernels } }: Cache, index: number, 
   }
 }
 
-/** Throws unless `page` is page `index` of a cache like this one, in the formats that it has there. Returns its bytes. */
+/**
+ * Throws unless `page` is page `index` of a cache like this one, with the formats that it has there. Returns its bytes.
+ */
 function checkPage(where: string, cache: Cache, index: number, code: PageCode, page: CachePage): Uint8Array {
   const name = `pages[${index}]`;
   expectFields(where, name, page, ["index", "bytes"]);
@@ -176,7 +178,7 @@ function checkPage(where: string, cache: Cache, index: number, code: PageCode, p
   return bytes;
 }
 
-/** Makes zeros of what the last page holds behind the last token: it is whatever that memory was used for before. */
+/** Zeroes the slots of the last page behind the last token, which hold earlier content of that memory. */
 function clearRest(where: string, { pages, batch, length, attention }: Cache): void {
   const rest = Math.ceil(length / PAGE) * PAGE - length;
   if (rest === 0) return;
@@ -186,7 +188,7 @@ function clearRest(where: string, { pages, batch, length, attention }: Cache): v
   const layout = new Layout();
   const place = { rows: placeRows(layout), zeros: layout.floats(Math.max(headDim, valueDim)) };
   const base = memory.scratch(where, layout.bytes);
-  // All tokens and heads are the one row of zeros.
+  // With strides of 0, all tokens and heads are the same row of zeros.
   const strides = { kStride: 0, kHeadStride: 0, vStride: 0, vHeadStride: 0 };
   const rows = storeRows(kernels, base + place.rows, pages.layout, strides);
   const zeros = pointer.f32(base + place.zeros);

@@ -16,10 +16,12 @@ export interface CacheStage extends CacheFormats {
   readonly tokens?: number;
 }
 
-/** Components of keys up to which products of 14 and 8 bits cannot leave 32. */
+/** The most components of a key for which sums of 14-bit by 8-bit products fit in 32 bits. */
 const MOST_INTEGER_DIM = 2048;
 
-/** Checks the option `format` of a cache, which stands at `path`, and returns the stages that a page goes through, from new to old. */
+/**
+ * Checks the option `format` of a cache, named `path` in errors, and returns the stages of its pages, from new to old.
+ */
 export function checkFormat(where: string, path: string, format: unknown, headDim: number): readonly Stage[] {
   if (format === undefined) return checkFormat(where, path, "f32", headDim);
   if (typeof format === "string") {
@@ -32,7 +34,7 @@ export function checkFormat(where: string, path: string, format: unknown, headDi
   }
   if (!Array.isArray(format)) return [checkStage(where, path, format as CacheStage, headDim, ["keys", "values"])];
   if (format.length === 0) throw new RangeError(`${where}: ${path} expected one stage or more, got none`);
-  // Also those of holes.
+  // Array.from includes holes.
   const stages = Array.from(format, (stage, i) => {
     const fields = i === format.length - 1 ? ["keys", "values"] : ["keys", "values", "tokens"];
     return checkStage(where, `${path}[${i}]`, stage, headDim, fields);
@@ -67,7 +69,7 @@ function checkStage(where: string, name: string, stage: CacheStage, headDim: num
   return { code, pages: tokens / PAGE };
 }
 
-/** Throws NO_QUANTIZED for formats other than float32 where their kernels were not loaded. */
+/** Throws NO_QUANTIZED for formats other than float32 if their kernels are not loaded. */
 export function expectKnownStages(where: string, quantized: boolean, stages: readonly Stage[]): void {
   if (quantized) return;
   for (const { code } of stages)
@@ -75,7 +77,7 @@ export function expectKnownStages(where: string, quantized: boolean, stages: rea
       if (format !== "f32") refuseFormat(where, name, format);
 }
 
-/** The stages as `createCache` takes them, which nobody can change. */
+/** The stages in the form of CacheOptions, frozen. */
 export function describeStages(stages: readonly Stage[]): readonly CacheStage[] {
   return Object.freeze(
     stages.map(({ code, pages }) =>
@@ -87,7 +89,7 @@ export function describeStages(stages: readonly Stage[]): readonly CacheStage[] 
   );
 }
 
-/** The formats of one page in words. */
+/** The formats of a page as text. */
 export function describeFormats(code: PageCode): string {
   const { keys, values } = decodeFormats(code);
   return `keys "${keys}" and values "${values}"`;

@@ -1,5 +1,5 @@
-// How the pages of a cache lie in memory. The one owner of the codes of formats, of the arithmetic of bytes, and of which
-// kernels read and write pages.
+// The layout of cache pages in memory. Only this file knows the codes of formats, the sizes in bytes, and which kernels
+// read and write pages.
 
 import { FORMAT_F16, FORMAT_F32, FORMAT_Q4, FORMAT_Q8, PAGE, PANEL, QUAD } from "../../assembly/layout.ts";
 import type { CheckedConfig } from "../attention/config.ts";
@@ -16,10 +16,10 @@ export interface CacheFormats {
   readonly values: CacheFormat;
 }
 
-/** The formats in the order of their codes in the kernels, which is from more bits to fewer. */
+/** The formats in the order of their codes in the kernels, from more to fewer bits. */
 export const CACHE_FORMATS: readonly CacheFormat[] = ["f32", "f16", "q8", "q4"];
 
-/** The formats of one page as a number: that of its keys in bits 0 and 1, that of its values in bits 2 and 3. */
+/** The formats of a page as a number: keys in bits 0 and 1, values in bits 2 and 3. */
 export type PageCode = number;
 
 const keyCode = (code: PageCode) => code & 3;
@@ -43,17 +43,17 @@ export const codeIn = (entry: number): PageCode => entry & CODE_BITS;
 /** The sizes that pages depend on. */
 export type PageShape = Pick<CheckedConfig, "numKvHeads" | "headDim" | "valueDim">;
 
-/** The formats of pages of some age, and for how many pages they hold. */
+/** The formats of pages of some age, and how many pages have that age. */
 export interface Stage {
   readonly code: PageCode;
   readonly pages: number;
 }
 
-/** Everything that depends on what pages hold; made once a cache. */
+/** Everything that depends on the sizes and formats of pages; made once for each cache. */
 export interface PageLayout extends PageShape {
-  /** What a page goes through from new to old: one stage where pages keep their format. */
+  /** The stages of a page from new to old; one if pages keep their format. */
   readonly stages: readonly Stage[];
-  /** All formats of the stages as an AttentionShape has them: bit f for keys, bit 4 + f for values. */
+  /** All formats of the stages, as in AttentionShape: bit f for keys, bit 4 + f for values. */
   readonly formats: number;
   readonly kernels: PageKernels;
 }
@@ -71,10 +71,10 @@ const FORMAT_KERNELS = {
   scores: "scores_pages",
 } as const;
 
-/** The names of the kernels that work on pages: those for float32 alone, or those for any formats. */
+/** The names of the kernels that work on pages: those for float32, or those for any formats. */
 export type PageKernels = typeof FLOAT_KERNELS | typeof FORMAT_KERNELS;
 
-/** Pages of float32 that keep their format. */
+/** Float32 pages, which keep their format. */
 const FLOAT_STAGES: readonly Stage[] = [
   { code: encodeFormats({ keys: "f32", values: "f32" }), pages: Number.POSITIVE_INFINITY },
 ];
@@ -87,7 +87,7 @@ export function createPageLayout(
   return { numKvHeads, headDim, valueDim, stages, formats, kernels: kernelsFor(formats) };
 }
 
-/** The kernels for pages of these formats, bits as in a PageLayout. */
+/** The kernels for pages of these formats, with bits as in PageLayout. */
 export function kernelsFor(formats: number): PageKernels {
   const floats = (1 << FORMAT_F32) | (16 << FORMAT_F32);
   return (formats & ~floats) === 0 ? FLOAT_KERNELS : FORMAT_KERNELS;
@@ -103,18 +103,18 @@ function partBytes(format: number, components: number): number {
   return (PAGE * wholeQuads(components)) / (format === FORMAT_Q8 ? 1 : 2) + 4 * PAGE;
 }
 
-/** The same for both, in the order in which they lie: whole blocks of 64. */
+/** Bytes of a head's keys and of its values, which follow them. */
 function headBytes({ headDim, valueDim }: PageShape, code: PageCode): { keys: number; values: number } {
   return { keys: partBytes(keyCode(code), headDim), values: partBytes(valueCode(code), wholePanels(valueDim)) };
 }
 
-/** Bytes of a page: the heads one behind the other. */
+/** Bytes of a page: all heads, one after the other. */
 export function pageBytes(shape: PageShape, code: PageCode): number {
   const { keys, values } = headBytes(shape, code);
   return aligned(shape.numKvHeads * (keys + values));
 }
 
-/** A part of a page that has the same format in two pages: where it lies in each, and its bytes. */
+/** A part that has the same format in two pages: its offset in each, and its bytes. */
 export interface SharedPart {
   readonly from: number;
   readonly to: number;
@@ -132,8 +132,8 @@ export function* sharedParts(shape: PageShape, from: PageCode, to: PageCode): Ge
 }
 
 /**
- * Bytes of the attention kernel's scratch for pages of these formats, beside what it always takes: `query` for each of its
- * rows, and `page` for a head of a page.
+ * Bytes of the attention kernel's scratch for pages of these formats, besides what all formats need: `query` for each
+ * of its rows, and `page` for a head of a page.
  */
 export function formatScratch({
   headDim,

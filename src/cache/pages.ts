@@ -6,19 +6,19 @@ import { aligned, Layout, pointer } from "../wasm/memory.ts";
 import { addressIn, entryOf, type PageLayout, pageBytes, type Stage } from "./page-layout.ts";
 
 /**
- * Keys and values of `batch` sequences in pages of 128 absolute positions, as attention_f32 reads them (assembly/cache/page.ts
- * says how). One block: the tables of addresses, then the pages.
+ * Keys and values of `batch` sequences in pages of 128 absolute positions, laid out as assembly/cache/page.ts
+ * describes. One block: the tables of addresses, then the pages.
  */
 export interface Pages {
   readonly at: number;
   readonly batch: number;
   readonly pagesPerRow: number;
   readonly layout: PageLayout;
-  /** Where pages change their format as they age. */
+  /** Defined if pages change their format with age. */
   readonly aging: Aging | undefined;
 }
 
-/** A page as it was before calls that are not committed: its table entry, and its bytes. */
+/** A page before uncommitted calls changed it: its table entry, and its bytes. */
 export interface OldPage {
   readonly batchRow: number;
   readonly page: number;
@@ -26,22 +26,22 @@ export interface OldPage {
   readonly bytes: Uint8Array;
 }
 
-/** Pages that age. Their table entries are 0 until a key comes; slots are taken from those of the stage. */
+/** The state of pages that age. Table entries are 0 until a key is appended; slots are taken from those of a stage. */
 export interface Aging {
   /** Free slots, by sequence and by stage. */
   readonly free: readonly number[][][];
-  /** Pages that changed since the last commit, in the order in which they did. */
+  /** Pages that changed since the last commit, in order. */
   readonly old: OldPage[];
-  /** The page of the query that each sequence's pages are as old as. */
+  /** For each sequence, the query's page that determined the current age of its pages. */
   readonly at: number[];
-  /** Room for AGED_TOKENS tokens on their way from one format to the next, and where their strides and tables lie. */
+  /** Addresses of room for AGED_TOKENS tokens while their format changes, and for their strides and tables. */
   readonly staging: { readonly key: number; readonly value: number; readonly shape: number; readonly table: number };
 }
 
-/** Tokens that change their format at a time: a panel of keys. */
+/** Tokens that are re-encoded at a time: a panel of keys. */
 export const AGED_TOKENS: number = PANEL;
 
-/** Pages, beside the first, of a chunk of keys that are appended before their queries come. */
+/** Pages, besides the first, that the keys of a chunk take, which are appended before its queries are computed. */
 const AHEAD = CHUNK_ROWS / PAGE;
 
 function tableBytes(pagesPerRow: number): number {
@@ -52,7 +52,7 @@ function tableBytes(pagesPerRow: number): number {
 function slotsOf(stages: readonly Stage[], pagesPerRow: number): number[] {
   let younger = 0;
   return stages.map(({ pages }, i) => {
-    // The query's own page is the first stage's, and belongs to no count.
+    // The query's own page is in the first stage, in addition to the stage's count.
     const most = i === 0 ? pages + 1 + AHEAD : pages;
     const slots = Math.min(pagesPerRow - younger, most);
     younger = Math.min(pagesPerRow, younger + pages + (i === 0 ? 1 : 0));
@@ -60,7 +60,7 @@ function slotsOf(stages: readonly Stage[], pagesPerRow: number): number[] {
   });
 }
 
-/** Where the parts of pages lie in their block. */
+/** The offsets of tables, staging memory and slots in the block. */
 function placePages(pageLayout: PageLayout, batch: number, maxSeqLen: number) {
   const { numKvHeads, headDim, valueDim, stages } = pageLayout;
   const pagesPerRow = Math.ceil(maxSeqLen / PAGE);
@@ -85,7 +85,9 @@ export function pagesBytes(layout: PageLayout, batch: number, maxSeqLen: number)
   return placePages(layout, batch, maxSeqLen).bytes;
 }
 
-/** Takes pages for `batch` sequences of up to `maxSeqLen` tokens. What they hold is unspecified, and never attended. */
+/**
+ * Allocates pages for `batch` sequences of up to `maxSeqLen` tokens. Their content is unspecified, and never attended.
+ */
 export function allocatePages(
   where: string,
   { memory }: Kernels,
@@ -127,7 +129,7 @@ export function pageTable({ at, pagesPerRow }: Pages, batchRow: number): PagesPt
   return pointer.pages(at + batchRow * tableBytes(pagesPerRow));
 }
 
-/** Where a page of one sequence lies. */
+/** The address of a page of one sequence. */
 export function pageAddress({ memory }: Kernels, pages: Pages, batchRow: number, page: number): number {
   return addressIn(memory.u32(pageTable(pages, batchRow), pages.pagesPerRow)[page] as number);
 }

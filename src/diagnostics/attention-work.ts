@@ -6,10 +6,10 @@ import { DeviationSum } from "./error-stats.ts";
 import type { Work } from "./linear-work.ts";
 import { createNoise } from "./random.ts";
 
-/** One query of each head is compared with float64 in so many. */
+/** Of each head, every COMPARED-th query is compared with float64. */
 const COMPARED = 73;
 
-/** A causal prompt through the core of attention, as `attend` is given it: what is copied in and out counts. */
+/** scaledDotProductAttention on a causal prompt, including copies in and out. */
 export function placeAttention(
   attention: typeof scaledDotProductAttention,
   kernels: Kernels,
@@ -24,7 +24,7 @@ export function placeAttention(
   return {
     name: "attention",
     shape: `${heads} heads of ${headDim}, ${tokens} tokens, causal`,
-    // A product with each key and value that is not masked.
+    // A product with each key and each value that is not masked.
     flops: 4 * heads * headDim * ((tokens * (tokens + 1)) / 2),
     run() {
       output = attention(kernels, q, k, v, { causal: true }).output.data;

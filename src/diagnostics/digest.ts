@@ -1,6 +1,6 @@
 /**
- * Two 32-bit lanes of multiply and rotate over the raw bits of float arrays: enough to tell any difference apart, the
- * same on every engine, and synchronous (the engine's own hashes are not).
+ * A hash of the bits of float arrays: two 32-bit lanes of multiplications and rotations. It detects any difference, is
+ * the same on every engine, and is synchronous, which the engine's own hashes are not.
  */
 export class Digest {
   #a = 0x9e3779b9;

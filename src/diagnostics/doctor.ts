@@ -120,7 +120,7 @@ const EFFORT: Effort = { warmupMs: 80, sampleMs: 8, rounds: 20, mostMs: 700 };
 /** If the median is below this fraction of the best, other programs use the processor. */
 const STEADY = 0.75;
 
-/** A memory of one page that may be shared, and nothing else. */
+/** A module with a shared memory of one page, and nothing else. */
 const SHARED_MEMORY = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 5, 4, 1, 3, 1, 1);
 
 function findFeatures(): EngineFeatures {
@@ -185,7 +185,7 @@ function testSelf({ selfTest }: Headwise, kernels: Kernels): NonNullable<Diagnos
   return { ...result, ms: performance.now() - begin };
 }
 
-/** A projection of GPT-2 small for 128 tokens, and its heads for 512. */
+/** Measures a projection of GPT-2 small for 128 tokens, and its attention heads for 512. */
 async function measureWorks(
   { scaledDotProductAttention }: Headwise,
   kernels: Kernels,

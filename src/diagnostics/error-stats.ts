@@ -12,7 +12,7 @@ export interface Deviation {
   readonly largest: number;
 }
 
-/** Gathers pairs of numbers. */
+/** Sums the error over pairs of numbers. */
 export class DeviationSum {
   #lost = 0;
   #exact = 0;
@@ -21,7 +21,7 @@ export class DeviationSum {
   #mostLost = 0;
   #most = 0;
 
-  /** Adds y[i] and z[i] for i from `begin` to `end`. */
+  /** Adds the pairs y[i], z[i] for i from `begin` to `end`. */
   add(y: Floats, z: Floats, begin: number, end: number): void {
     for (let i = begin; i < end; i++) {
       const [exact, other] = [y[i] as number, z[i] as number];
@@ -39,23 +39,26 @@ export class DeviationSum {
     const lengths = Math.sqrt(this.#exact * this.#other);
     return {
       relative: ratio(Math.sqrt(this.#lost), Math.sqrt(this.#exact)),
-      // Rounding may take equal vectors beyond 1.
+      // Rounding may make the cosine of equal vectors larger than 1.
       cosine: this.#lost === 0 ? 1 : lengths === 0 ? 0 : Math.min(1, this.#product / lengths),
       largest: ratio(this.#mostLost, this.#most),
     };
   }
 }
 
-/** 0 of 0 is no error. */
+/** lost / all; 0 of 0 is no error. */
 function ratio(lost: number, all: number): number {
   return lost === 0 ? 0 : lost / all;
 }
 
-/** The least that a weight of the other map counts as, the smallest normal float32: what was rounded to 0 was not excluded. */
+/**
+ * Weights of the other map count as at least the smallest normal float32: a weight that was rounded to 0 was not
+ * excluded.
+ */
 const LEAST = 2 ** -126;
 
 /**
- * Σ p·ln(p / q) + q - p over weights p and q, in nats. Each term is >= 0, and for maps whose rows have the same sum it is their
+ * Σ p·ln(p / q) + q - p over weights p and q, in nats. Each term is >= 0. For maps with equal row sums it is the
  * Kullback-Leibler divergence.
  */
 export function divergence(p: Floats, q: Floats, begin: number, end: number): number {

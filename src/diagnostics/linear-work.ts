@@ -5,22 +5,22 @@ import { Layout, pointer } from "../wasm/memory.ts";
 import { type Deviation, DeviationSum } from "./error-stats.ts";
 import { createNoise } from "./random.ts";
 
-/** A fixed piece of work on kernels. */
+/** A fixed workload for kernels. */
 export interface Work {
   readonly name: string;
-  /** Its sizes, in words. */
+  /** Its sizes, as text. */
   readonly shape: string;
   readonly flops: number;
   run(): void;
-  /** How far what the last run gave lies from float64, over some of its rows. */
+  /** The error of the last run against float64, over some of its rows. */
   error(): Deviation;
   release(): void;
 }
 
-/** Each so many rows, one is compared with float64, which takes long. */
+/** Every COMPARED-th row is compared with float64, because that is slow. */
 const COMPARED = 31;
 
-/** y[m, n] = x[m, k] · w[n, k]ᵀ + bias[n] by the kernel alone. n is a multiple of 8. */
+/** y[m, n] = x[m, k] · w[n, k]ᵀ + bias[n], by the kernel only. n is a multiple of 8. */
 export function placeProjection(kernels: Kernels, m: number, n: number, k: number): Work {
   const { table, memory } = kernels;
   const noise = createNoise(n);
@@ -30,7 +30,7 @@ export function placeProjection(kernels: Kernels, m: number, n: number, k: numbe
     x: layout.floats(m * k),
     w: layout.floats(packedFloats(n, k)),
     bias: layout.floats(n),
-    // Rows of w on their way to panels, then y.
+    // Rows of w while they are packed, then y.
     y: layout.floats(Math.max(m, k) * n),
   };
   const base = memory.allocate("projection", layout.bytes);

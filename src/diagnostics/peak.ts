@@ -1,9 +1,9 @@
-// A module of one function, written here byte by byte: what a core can do at most, in the same engine and with the same
-// instructions as the kernels.
+// A module with one function, assembled here byte by byte, which measures the peak rate of a core in the same engine
+// and with the same instructions as the kernels.
 
 import { leb } from "../util/bytes.ts";
 
-/** Independent chains: what it takes to hide the latency of an instruction, and as many as stay in registers. */
+/** Independent chains: enough to hide the latency of an instruction, few enough to stay in registers. */
 const CHAINS = 12;
 const LANES = 4;
 
@@ -51,14 +51,14 @@ function section(id: number, content: readonly number[]): number[] {
   return [id, ...leb(content.length), ...content];
 }
 
-/** The function, started. */
+/** The instantiated function. */
 export interface Peak {
   /** Floating-point operations of a run. */
   readonly flops: number;
   run(): void;
 }
 
-/** Some 50 microseconds of work. Throws unless it computes what it says, so that none of it can have been left out. */
+/** Some 50 microseconds of work. Throws if its result is wrong, which proves that the engine did not skip any of it. */
 export function startPeak(fused: boolean): Peak {
   const { exports } = new WebAssembly.Instance(new WebAssembly.Module(peakModule(fused)));
   const peak = exports.peak as (rounds: number, a: number, b: number) => number;
@@ -69,7 +69,10 @@ export function startPeak(fused: boolean): Peak {
   return { flops: 2 * CHAINS * LANES * rounds, run: () => void peak(rounds, 0.5, 1) };
 }
 
-/** Whether wasm may be made of bytes here. WebKit compiles where a content security policy forbids it, and refuses to start. */
+/**
+ * Whether wasm may be compiled from bytes here. If a content security policy forbids it, WebKit compiles, but refuses
+ * to instantiate.
+ */
 export function startsWasm(): boolean {
   try {
     return Boolean(new WebAssembly.Instance(new WebAssembly.Module(peakModule(false))));

@@ -107,7 +107,7 @@ export function quantizeReport(
   return trials.map((trial, i) => ({ trial, ...(totals[i] as Totals).result() }));
 }
 
-/** What a layer gives for one sample. */
+/** The results of a layer for one sample. */
 interface Measured {
   readonly y: Float32Array;
   /** [qLen, numHeads, valueDim]. */
@@ -118,7 +118,7 @@ interface Measured {
   readonly cacheBytes: number;
 }
 
-/** Runs the layer on x, first without its output projection: the heads' outputs are y then. */
+/** Runs the layer on x, first without its output projection, so that y holds the heads' outputs. */
 function measure(attention: Attention, x: Float32Array, format: CacheOptions["format"]): Measured {
   const pass = (layer: Attention, maps: boolean) => {
     const maxSeqLen = x.length / attention.config.dModel;
@@ -170,7 +170,7 @@ function createTotals({ numHeads, valueDim }: CheckedConfig): Totals {
   };
 }
 
-/** A float32 layer as it was given: what the panels hold, bit for bit. */
+/** The weights of a float32 layer, read back from its panels without loss. */
 function unpackWeights({ kernels, config, layer }: Attention): Omit<CheckedWeights, "formats" | "fast"> {
   const [sizes, lengths] = [projectionSizes(config), vectorSizes(config)];
   const vector = (at: F32Ptr | NullPtr, length: number) =>
@@ -190,7 +190,7 @@ function unpackWeights({ kernels, config, layer }: Attention): Omit<CheckedWeigh
   };
 }
 
-/** The first n rows of panels [panels][k][8], and their biases. */
+/** The matrix and bias in the first n outputs of panels [panels][k][8]. */
 function unpackLinear({ memory }: Kernels, { w, bias, panels, k }: Linear, n: number): CheckedLinear {
   const packed = memory.f32(w, panels * k * PANEL);
   const data = new Float32Array(n * k);
@@ -204,7 +204,7 @@ function unpackLinear({ memory }: Kernels, { w, bias, panels, k }: Linear, n: nu
   };
 }
 
-/** Every format by itself, and two pairs. */
+/** Each format, and two pairs. */
 function defaultTrials(): QuantizeTrial[] {
   const weights = WEIGHT_FORMATS.filter((format) => format !== "f32");
   const caches = ["f16", "q8", "q4"] as const;
@@ -220,7 +220,7 @@ function defaultTrials(): QuantizeTrial[] {
   ];
 }
 
-/** Checks everything, so that nothing was done when it throws. */
+/** Checks everything before anything is done. */
 function checkReport(
   attention: Attention,
   samples: Float32Array | readonly Float32Array[],

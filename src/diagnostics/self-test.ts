@@ -8,7 +8,10 @@ import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { Digest } from "./digest.ts";
 import { createNoise } from "./random.ts";
 
-/** The digests every engine must reach: one where multiply and add round twice (always the simd build), one where once. */
+/**
+ * The digests that every engine must give: `unfused` if multiply and add round twice (always in the simd build),
+ * `fused` if once.
+ */
 const PUBLISHED = { unfused: "9e246a77089b1b21", fused: "1e12bb10e7175e25" } as const;
 
 /** Result of `selfTest`. */
@@ -48,7 +51,7 @@ export function selfTest(kernels: Kernels): SelfTest {
 
 const LAYERS = 40;
 
-/** Cycles through the rules: each occurs with and without each other over the 40 seeds. */
+/** Cycles through the rules with different periods: in the 40 seeds, each rule occurs with and without each other. */
 function configOf(seed: number): AttentionConfig {
   const numKvHeads = 1 + (seed % 3);
   const numHeads = numKvHeads * [1, 2, 3, 4, 7][seed % 5]!;
@@ -113,7 +116,7 @@ function runLayer(kernels: Kernels, seed: number, add: (data: Float32Array) => v
   }
 }
 
-/** A prefill of two thirds, then the rest token by token. */
+/** A prefill of two thirds of the tokens, then the rest token by token. */
 function continued(attention: Attention, x: Float32Array, tokens: number): Float32Array {
   const { dModel } = attention.config;
   const cache = createCache(attention, { maxSeqLen: tokens });

@@ -4,47 +4,47 @@ export interface Load {
   run(): void;
 }
 
-/** How long to take. */
+/** The duration of a measurement. */
 export interface Effort {
-  /** Engines compile what they run with their best compiler a while after it was first run. */
+  /** Engines use their best compiler only some time after code was first run. */
   readonly warmupMs: number;
-  /** The least length of a sample; it is longer where the clock is coarse. */
+  /** The least duration of a sample, which is longer if the clock is coarse. */
   readonly sampleMs: number;
   readonly rounds: number;
-  /** No further round begins after so long, but three there are. */
+  /** No round begins after this time, except the first three. */
   readonly mostMs: number;
 }
 
-/** What a load did. */
+/** The speed of a load. */
 export interface Rate {
-  /** Milliseconds of a run: the median, and of the fastest sample. */
+  /** Milliseconds of a run: in the median sample, and in the fastest. */
   readonly ms: number;
   readonly bestMs: number;
-  /** The same as operations a second, in thousands of millions. */
+  /** The same in 10^9 floating-point operations per second. */
   readonly gflops: number;
   readonly bestGflops: number;
-  /** Of the rate of the first load in the same round: the median. */
+  /** The rate relative to that of the first load in the same round: the median. */
   readonly ratio: number;
 }
 
 const LEAST_ROUNDS = 3;
-/** With its pause each takes a millisecond or more: a clock that does not move must not warm up for ever. */
+/** Bounds the warm-up if the clock stands still: with its pause, each run takes a millisecond or more. */
 const MOST_WARM_UPS = 128;
-/** A sample of so many ticks of the clock is right to a fifth. */
+/** With this many ticks of the clock, the error of a sample is at most a fifth. */
 const LEAST_TICKS = 5;
-/** How often the clock is read for two ticks: 100 ms and more, which is the coarsest of browsers. */
+/** The most reads of the clock for two ticks: at least 100 ms, the coarsest clock of browsers. */
 const MOST_READS = 2 ** 22;
-/** A clock that has not moved after so many operations stands still: some hosts stop it while code runs. */
+/** A clock that has not advanced after this many operations stands still: some hosts stop it while code runs. */
 const STILL_FLOPS = 2 ** 33;
 /** The most operations of a sample, whatever the clock says. */
 const MOST_FLOPS = 2 ** 37;
 
-/** The middle one of the values, or the upper one of two. */
+/** The median, or the upper one of two middle values. */
 export function median(values: readonly number[]): number {
   return [...values].sort((a, b) => a - b)[values.length >> 1] as number;
 }
 
-/** Leaves the thread to others, among them the compiler and a page that wants to be drawn. */
+/** Lets other tasks run, such as those of the compiler, or rendering. */
 function pause(): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve));
 }
@@ -65,7 +65,7 @@ async function warmUp(load: Load, ms: number): Promise<void> {
   } while (++runs < MOST_WARM_UPS && performance.now() < end);
 }
 
-/** Milliseconds of a step of the clock, the lesser of two; 0 if it stands still. */
+/** Milliseconds of a tick of the clock, the lesser of two; 0 if it stands still. */
 function findTick(): number {
   const steps: number[] = [];
   let last = performance.now();
@@ -77,9 +77,9 @@ function findTick(): number {
   return steps.length > 0 ? Math.min(...steps) : 0;
 }
 
-/** How many runs take long enough for a sample; 0 if the clock stands still meanwhile. */
+/** The number of runs that take long enough for a sample; 0 if the clock stands still. */
 function repeatsFor(load: Load, sampleMs: number): number {
-  // The lesser of two, since one may be interrupted.
+  // The lesser of two, since a run may be interrupted.
   const least = (repeats: number) => {
     const ms = time(load, repeats);
     return ms > 0 ? Math.min(ms, time(load, repeats)) : 0;
@@ -94,8 +94,9 @@ function repeatsFor(load: Load, sampleMs: number): number {
 }
 
 /**
- * Times loads in rounds, each of which begins with another load: a shared machine changes its speed by the second, so
- * that only neighbours can be compared. Undefined where the clock stands still while loads run, each of which has run.
+ * Times loads in rounds, each of which begins with another load. The speed of a shared machine changes within seconds,
+ * so only neighbouring samples can be compared. Undefined if the clock stands still while loads run; each load has run
+ * at least once.
  */
 export async function timeLoads(
   loads: readonly Load[],
@@ -112,8 +113,8 @@ export async function timeLoads(
   const times: number[][] = loads.map(() => []);
   const end = performance.now() + mostMs;
   for (let round = 0; round < rounds && (round < LEAST_ROUNDS || performance.now() < end); round++) {
-    for (let turn = 0; turn < loads.length; turn++) {
-      const i = (round + turn) % loads.length;
+    for (let step = 0; step < loads.length; step++) {
+      const i = (round + step) % loads.length;
       times[i]!.push(time(loads[i]!, repeats[i]!) / repeats[i]!);
     }
     await pause();

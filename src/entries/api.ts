@@ -1,4 +1,4 @@
-// What every entry with kernels exports, wherever it gets the wasm modules from.
+// The exports of every entry with kernels, wherever its modules come from.
 
 export { attend, attendWithMaps } from "../api/attend.ts";
 export { type AttendAsyncOptions, attendAsync } from "../api/attend-async.ts";

@@ -1,10 +1,11 @@
-// What a `.wasm` import is depends on the door: text where the bundle carries it (scripts/carry.mjs), a module where the host loads it.
+// An import of `.wasm` depends on the entry: text if the bundle inlines it (scripts/inline-wasm.mjs), a module if the
+// host loads it.
 declare module "*.wasm" {
   const source: WebAssembly.Module | string;
   export default source;
 }
 
-// The source of a worker, which the build has bundled.
+// The bundled source of a worker.
 declare module "*.txt" {
   const source: string;
   export default source;

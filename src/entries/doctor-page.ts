@@ -4,7 +4,7 @@
 import { type Diagnosis, diagnose, diagnosisText } from "../diagnostics/doctor.ts";
 import { expectThreads } from "../wasm/kernels.ts";
 
-/** A diagnosis, and what the page's content security policy refused meanwhile. */
+/** A diagnosis, and what the page's content security policy blocked during it. */
 interface PageDiagnosis extends Diagnosis {
   readonly refused: readonly string[];
 }
@@ -56,7 +56,7 @@ async function diagnosePage(): Promise<PageDiagnosis> {
     processors: navigator.hardwareConcurrency,
   };
   const diagnosis = await diagnose(await import("./threads.ts"), surroundings, options);
-  // What was refused is told by and by.
+  // Violations are reported with a delay.
   await new Promise((resolve) => setTimeout(resolve, 100));
   return { ...diagnosis, refused: [...refused] };
 }

@@ -11,12 +11,12 @@ interface Host {
 }
 
 /**
- * Options with what their module brings: of a promise its value, of a URL or a Response the bytes, which are wasm. Their
- * fields are checked first: nothing is fetched in vain.
+ * The options with `module` resolved: a promise replaced by its value, a URL or a Response by the bytes, which must be
+ * wasm. Fields are checked first, so that nothing is fetched in vain.
  */
 export async function openModule<Options extends { readonly module?: unknown }>(options: Options): Promise<Options> {
   expectFields("loadKernels", "options", options, LOAD_OPTIONS);
-  const given = await kept("a promise that is kept, got one broken", () => options.module);
+  const given = await settled("a promise that is kept, got one broken", () => options.module);
   const isUrl = tagOf(given) === "URL";
   if (!isUrl && tagOf(given) !== "Response") return given === options.module ? options : { ...options, module: given };
   const { bytes, from } = await readAnswer(isUrl ? await request(given as URL) : (given as Response));
@@ -24,15 +24,15 @@ export async function openModule<Options extends { readonly module?: unknown }>(
   return { ...options, module: bytes };
 }
 
-/** The answer of a server, or a file's bytes as one on hosts that have files. */
+/** The response of a server, or for `file:` the bytes of a file, on hosts that have files. */
 async function request(url: URL): Promise<Response | Uint8Array<ArrayBuffer>> {
   const files = url.protocol === "file:" && (globalThis as Host).process?.getBuiltinModule?.("node:fs/promises");
-  const ask = (): Promise<Response | Uint8Array<ArrayBuffer>> => (files ? files.readFile(url) : fetch(url));
-  return kept(`a URL that can be read, got ${url.href}`, ask);
+  const read = (): Promise<Response | Uint8Array<ArrayBuffer>> => (files ? files.readFile(url) : fetch(url));
+  return settled(`a URL that can be read, got ${url.href}`, read);
 }
 
-/** What is promised; where the promise is broken the reason, behind `text`, as BAD_FILE. */
-async function kept<Value>(text: string, promised: () => Value | Promise<Value>): Promise<Value> {
+/** The value of a promise. If it rejects, throws BAD_FILE with `text` and the reason. */
+async function settled<Value>(text: string, promised: () => Value | Promise<Value>): Promise<Value> {
   try {
     return await promised();
   } catch (cause) {
@@ -41,11 +41,11 @@ async function kept<Value>(text: string, promised: () => Value | Promise<Value>)
   }
 }
 
-/** Bytes, and where they come from in words. */
+/** The bytes, and their origin as text. */
 async function readAnswer(answer: Response | Uint8Array<ArrayBuffer>) {
   if (ArrayBuffer.isView(answer)) return { bytes: answer, from: "" };
   const kind = answer.headers.get("content-type") ?? "no content type";
   const from = ` from ${answer.url || "a Response"} (status ${answer.status}, ${kind})`;
-  const buffer = await kept(`a Response that can be read, got one${from}`, () => answer.arrayBuffer());
+  const buffer = await settled(`a Response that can be read, got one${from}`, () => answer.arrayBuffer());
   return { bytes: new Uint8Array(buffer), from };
 }

@@ -6,7 +6,7 @@
 import { buffersIn } from "../shards/partition.ts";
 import { createShard, type ShardReply, type ShardRequest } from "../shards/shard.ts";
 
-/** What messages come through: the global scope on the web, a port in Node. */
+/** The message port: the global scope on the web, `parentPort` in Node. */
 interface Port {
   onmessage: ((event: { readonly data: ShardRequest }) => void) | null;
   postMessage(reply: ShardReply, moved: ArrayBuffer[]): void;

@@ -1,4 +1,4 @@
-/** What `headwise/threads` is on hosts without workers, such as Cloudflare Workers: the same functions, one thread. */
+/** `headwise/threads` for hosts without workers, such as Cloudflare Workers: the same functions, one thread. */
 
 import relaxed from "../../build/relaxed.wasm";
 import simd from "../../build/simd.wasm";

@@ -8,7 +8,7 @@ import type { WorkerStart } from "../threads/work-queue.ts";
 import { createLooking, EPOCH, leaveFailure, numbered, runTiles, STOPPED, viewControl } from "../threads/work-queue.ts";
 import type { KernelTable } from "../wasm/abi.ts";
 
-/** What messages come through: the global scope on the web, a port in Node. */
+/** The message port: the global scope on the web, `parentPort` in Node. */
 interface Port {
   onmessage: ((event: { readonly data: WorkerStart }) => void) | null;
   postMessage(answer: WorkerAnswer): void;
@@ -26,7 +26,7 @@ port.onmessage = async ({ data }) => {
     const imports = { env: { memory: data.memory } };
     const started = await Promise.all(data.modules.map((module) => WebAssembly.instantiate(module, imports)));
     const table = Object.assign({}, ...started.map(({ exports }) => exports)) as KernelTable;
-    // The next message says that the others count on this thread.
+    // The next message confirms that the pool counts on this thread.
     port.onmessage = () => {
       work(table, data);
       port.onmessage = null;
@@ -37,7 +37,7 @@ port.onmessage = async ({ data }) => {
   }
 };
 
-/** Runs tiles of one job after the other until the engine is released. */
+/** Runs tiles of one job after the other until the kernels are released. */
 function work(table: KernelTable, { memory, control: at, thread, lookFor }: WorkerStart): void {
   const kernels = numbered(table);
   const control = viewControl(memory.buffer, at);

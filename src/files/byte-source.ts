@@ -28,11 +28,11 @@ export interface Range {
   readonly end: number;
 }
 
-/** Bytes between two ranges that are read along with them: a request of its own costs more. */
+/** If at most this many bytes lie between two ranges, both are read together: another request would cost more. */
 const GAP = 2 ** 18;
-/** Ranges are not joined beyond this, so that one request does not outgrow what it is for. */
+/** The most bytes of joined ranges. */
 const MOST_JOINED = 2 ** 28;
-/** Bytes of one read: files and Blobs of some hosts take less than 2^31. */
+/** The most bytes of one read: files and Blobs of some hosts allow less than 2^31. */
 const PIECE = 2 ** 28;
 
 /**
@@ -102,7 +102,7 @@ export async function fileSource(file: ReadableFile): Promise<ByteSource> {
   };
 }
 
-/** Whatever a file can be opened from, as a source. */
+/** Anything that a file can be opened from, as a source. */
 export function toSource(where: string, source: BytesOrSource): ByteSource {
   if (["ArrayBuffer", "SharedArrayBuffer", "Uint8Array"].includes(tagOf(source))) {
     const bytes = expectBytes(where, "source", source);
@@ -124,7 +124,7 @@ function isBlob(value: unknown): value is Blob {
   return ["Blob", "File"].includes(tagOf(value));
 }
 
-/** Reads [offset, offset + length) in one piece of memory; throws BAD_FILE where the source gives less. */
+/** Reads [offset, offset + length) into one array. Throws BAD_FILE if the source returns fewer bytes. */
 export async function readRange(
   where: string,
   source: ByteSource,
@@ -153,7 +153,7 @@ async function readPiece(where: string, source: ByteSource, offset: number, leng
   return bytes as Uint8Array;
 }
 
-/** Room for what is read. Throws OUT_OF_MEMORY where the engine has none. */
+/** Memory for bytes. Throws OUT_OF_MEMORY if the engine cannot allocate it. */
 function createBytes(where: string, length: number): Uint8Array {
   try {
     return new Uint8Array(length);
@@ -162,7 +162,7 @@ function createBytes(where: string, length: number): Uint8Array {
   }
 }
 
-/** Reads several ranges, those that lie close together in one go. The bytes come in the order of `ranges`. */
+/** Reads several ranges, nearby ones with one request. The results are in the order of `ranges`. */
 export async function readRanges(
   where: string,
   source: ByteSource,

@@ -7,27 +7,35 @@ export type RangeFetch = (
   init: { readonly headers: Readonly<Record<string, string>> },
 ) => Promise<Response>;
 
-/** Bytes that the first request brings, so that the file's size and its header mostly come together. */
+/** Bytes of the first request, which usually include the file's header besides its size. */
 const FIRST = 2 ** 16;
 
-/** What must not change between two requests. */
+/** What must stay the same from one request to the next. */
 interface Version {
   readonly size: number;
-  /** An ETag, or else when it was modified last; null where the server gives neither, or hides it from this page. */
+  /**
+   * An ETag, or else the time of the last modification; null if the server sends neither, or hides it from this page.
+   */
   readonly mark: string | null;
 }
 
-/** A source that reads the ranges of a resource over HTTP. Reads that the first request covered cost nothing. */
+/**
+ * A source that reads ranges of a resource over HTTP. Ranges that the first request covered are not requested again.
+ */
 export async function createHttpSource(where: string, url: string, request: RangeFetch): Promise<ByteSource> {
   const name = `${where}: url ${describe(url)}`;
   const fail = (rule: string, got: string, cause?: unknown): HeadwiseError =>
     new HeadwiseError("BAD_FILE", `${name} expected ${rule}, got ${got}`, { cause });
 
-  /** Reads [offset, offset + length), or as much as there is where `known` does not say how much that is. */
-  const ask = async (offset: number, length: number, known?: Version): Promise<Version & { bytes: Uint8Array }> => {
+  /** Reads [offset, offset + length), or up to the end of the file if its size is not `known` yet. */
+  const requestRange = async (
+    offset: number,
+    length: number,
+    known?: Version,
+  ): Promise<Version & { bytes: Uint8Array }> => {
     let response: Response;
     try {
-      // Nothing but Range: a page may send it to any server that allows pages at all, If-Range it may not.
+      // Only Range: CORS allows it without a preflight request, unlike If-Range.
       response = await request(url, { headers: { Range: `bytes=${offset}-${offset + length - 1}` } });
     } catch (cause) {
       throw fail("an answer", String(cause), cause);
@@ -40,7 +48,7 @@ export async function createHttpSource(where: string, url: string, request: Rang
     };
     const whole = headers.get("Content-Length");
     const stated = headers.get("Content-Range");
-    // No range begins in an empty file; those that answer for one all the same give 0 as its size.
+    // An empty file has no range to read. Servers that answer nevertheless state 0 as its size.
     if (known === undefined && (status === 416 || stated?.endsWith("/0") || (status === 200 && whole === "0")))
       throw await refuse("a file with bytes in it", "an empty file");
     if (status === 200)
@@ -68,17 +76,17 @@ export async function createHttpSource(where: string, url: string, request: Rang
     return { ...version, bytes };
   };
 
-  const { bytes: head, ...version } = await ask(0, FIRST);
+  const { bytes: head, ...version } = await requestRange(0, FIRST);
   return {
     size: version.size,
     async read(offset, length) {
       if (offset + length <= head.length) return head.subarray(offset, offset + length);
-      return (await ask(offset, length, version)).bytes;
+      return (await requestRange(offset, length, version)).bytes;
     },
   };
 }
 
-/** The body, or undefined where it is longer or shorter than it should be. */
+/** The body, or undefined if its length is not `length`. */
 async function readBody(response: Response, length: number): Promise<Uint8Array | undefined> {
   const reader = response.body?.getReader();
   const bytes = new Uint8Array(length);

@@ -33,7 +33,7 @@ export interface TensorFile<Value> {
   readAll(names: Iterable<string>, where?: string): Promise<ReadonlyMap<string, StoredTensor>>;
 }
 
-/** `readable` says which tensors can be read, and throws for others. */
+/** Reading a tensor of a dtype other than the `readable` ones throws. */
 export function createTensorFile<Value>(
   source: ByteSource,
   metadata: ReadonlyMap<string, Value>,

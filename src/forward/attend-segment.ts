@@ -14,7 +14,7 @@ import {
 import type { Kernels } from "../wasm/kernels.ts";
 import { type Layout, pointer } from "../wasm/memory.ts";
 
-/** What all segments of a call share: the rules and strides of an AttentionShape. */
+/** The part of an AttentionShape that all segments of a call share: rules and strides. */
 export type CallShape = Pick<
   AttentionShape,
   | "numHeads"
@@ -36,10 +36,10 @@ export type CallShape = Pick<
   | "zeroKey"
 >;
 
-/** Unbounded, for a kernel that adds it to a position. */
+/** Stands for "unbounded" in kernels, which add it to a position. */
 const FAR = 2 ** 30;
 
-/** The CallShape of heads of these sizes under these rules; vectors that are absent have no effect. */
+/** The CallShape of heads of these sizes under these rules; absent vectors have no effect. */
 export function callShape(
   { numHeads, numKvHeads, headDim, valueDim }: Pick<CallShape, "numHeads" | "numKvHeads" | "headDim" | "valueDim">,
   { causal, window, scale, softcap }: Pick<CheckedRules, "causal" | "window" | "scale" | "softcap">,
@@ -56,7 +56,10 @@ export function callShape(
   };
 }
 
-/** Tokens begin..end of one batch row as queries, the first at `position`, over the first `kvLen` keys of its pages. */
+/**
+ * Tokens begin..end of one batch row as queries, the first at `position`; they may attend the first `kvLen` keys of its
+ * pages.
+ */
 export interface Segment {
   readonly batchRow: number;
   readonly begin: number;
@@ -69,7 +72,7 @@ export interface Segment {
   readonly layout: PageLayout;
 }
 
-/** Where a segment's parts lie in the call's scratch. */
+/** Offsets of a segment's parts in the scratch of the call. */
 export interface SegmentPlaces {
   readonly shape: number;
   readonly work: number;
@@ -79,12 +82,12 @@ export interface SegmentPlaces {
   readonly scores: number;
 }
 
-/** Columns of the unfused road: the keys, then the extra key, then the zero key. */
+/** Columns of the unfused path's score matrix: the keys, then the extra key, then the zero key. */
 export function columnsOf(kvLen: number, extraKey: boolean, zeroKey: boolean): number {
   return kvLen + Number(extraKey) + Number(zeroKey);
 }
 
-/** What segments need beyond what their head sizes say: tokens, and elements a segment. */
+/** The largest needs of segments besides their head sizes: tokens, and elements of masks, scores and kernel scratch. */
 export interface SegmentNeeds {
   readonly tokens: number;
   readonly work: number;
@@ -94,8 +97,8 @@ export interface SegmentNeeds {
 }
 
 /**
- * The needs of segments of up to `tokens` query tokens that attention_f32 works on in `work` floats; `scoreColumns` is 0
- * where no scores are read.
+ * The needs of segments of up to `tokens` query tokens, for which attention_f32 needs `work` floats of scratch;
+ * `scoreColumns` is 0 if no scores are read.
  */
 export function segmentNeeds(
   masks: CheckedMasks,
@@ -114,7 +117,7 @@ export function segmentNeeds(
   };
 }
 
-/** Floats of scratch that the attention kernel works in for pages of these formats, whatever the lengths. */
+/** Floats of scratch that the attention kernel needs for pages of these formats, at any length. */
 export function workFloats(pages: Pick<PageLayout, "headDim" | "valueDim" | "formats">): number {
   const { headDim, valueDim } = pages;
   const { query, page } = formatScratch(pages);
@@ -122,7 +125,7 @@ export function workFloats(pages: Pick<PageLayout, "headDim" | "valueDim" | "for
   return TILE_ROWS * (headDim + PANEL * Math.ceil(valueDim / PANEL) + ROW_STATE) + SCRATCH_STRIP + formatBytes / 4;
 }
 
-/** Takes scratch for segments, one after the other, of all these needs. */
+/** Places scratch that suffices for each of these needs; segments use it one after the other. */
 export function placeSegment(
   layout: Layout,
   { numHeads }: Pick<CallShape, "numHeads">,
@@ -139,11 +142,11 @@ export function placeSegment(
   };
 }
 
-/** Rows of a step are whole strips of the kernel's tiles. */
+/** Steps consist of whole strips of the kernel's tiles. */
 const STEP_ROWS = 6;
 
 /**
- * The fused road: writes the segment's outputs, and its log-sum-exp rows [numHeads][tokens] at `places.lse`, in steps of
+ * The fused path: writes a segment's outputs, and its log-sum-exp rows [numHeads][tokens] at `places.lse`, in steps of
  * about `stepFlops`.
  */
 export function* attendSegment(
@@ -170,7 +173,7 @@ export function* attendSegment(
   }
 }
 
-/** Floating-point operations of a segment if each query attended every key that any of them may. */
+/** Floating-point operations of a segment if each query attended every key that any of them may attend. */
 export function segmentFlops(
   call: CallShape,
   { begin, end, position, kvLen }: Pick<Segment, "begin" | "end" | "position" | "kvLen">,
@@ -184,8 +187,8 @@ export function segmentFlops(
 export type ScoreStage = 0 | 1 | 2 | 3;
 
 /**
- * The unfused road: the score matrix of a segment at a stage, row by row into `into` [batch, numHeads, qLen, columns].
- * Keys that a row lacks (segment.kvLen < target.kvLen) are masked ones here.
+ * The unfused path: writes the scores of a segment at a stage to its rows of `into` [batch, numHeads, qLen, columns].
+ * Keys that a row lacks (segment.kvLen < target.kvLen) are masked.
  */
 export function readScores(
   kernels: Kernels,

@@ -40,22 +40,22 @@ const OPTIONS = [
   ...["batch", "cache", "append", "keys", "values", "kvLengths", "align", "keep", "drop", "bias", "positions", "out"],
 ];
 
-/** The tokens of a call: how many, where they stand and what they may attend. */
+/** The tokens of a call: their numbers, positions, and the keys that they may attend. */
 export interface CallTokens {
   readonly batch: number;
   readonly qLen: number;
-  /** Keys that this call projects and appends, after `past` earlier ones. */
+  /** Keys that this call projects and appends, after the `past` earlier ones. */
   readonly newKeys: number;
   readonly past: number;
   readonly placements: readonly Placement[];
-  /** RoPE positions of x and of the keys, [batch·qLen] and [batch·newKeys], where the layer rotates. */
+  /** RoPE positions of x and of the keys, [batch·qLen] and [batch·newKeys], if the layer has RoPE. */
   readonly positions: Int32Array;
   readonly keyPositions: Int32Array;
   readonly target: MaskTarget;
   readonly masks: CheckedMasks;
 }
 
-/** What was checked of a call: its tokens and arrays, x [batch, qLen, dModel], keys [batch, newKeys, kdim] and values. */
+/** A checked call: its tokens and arrays, x [batch, qLen, dModel], keys [batch, newKeys, kdim] and values. */
 export interface CheckedCall extends CallTokens {
   /** The public function, for messages. */
   readonly where: string;
@@ -65,24 +65,24 @@ export interface CheckedCall extends CallTokens {
   readonly out: Float32Array | undefined;
 }
 
-/** A checked call with the cache that it is to change. */
+/** A checked call, and the cache that it changes. */
 export interface AttendCall extends CheckedCall {
   readonly cache: Cache | undefined;
 }
 
-/** What a call has to know of a cache, wherever that is. */
+/** What the checks of a call need to know of a cache, which may be in another thread. */
 export interface CacheFacts {
   readonly batch: number;
   readonly maxSeqLen: number;
   readonly length: number;
 }
 
-/** What options say besides the cache. */
+/** The options besides the cache. */
 type CallOptions = Omit<AttendOptions, "cache">;
 
 /**
- * Checks a call on a layer of this process: its handles, and everything that it says. Nothing has changed when it throws.
- * `otherOptions` are those that the caller knows besides.
+ * Checks a call on a layer in this thread: its handles and all its options. Nothing has changed if it throws.
+ * `otherOptions` are further fields that the caller handles.
  */
 export function checkAttend(
   where: string,
@@ -107,14 +107,14 @@ export function expectOptions(where: string, options: unknown, others: readonly 
   expectFields(where, "options", options, [...others, ...OPTIONS]);
 }
 
-/** Throws unless the cache of a call is its layer's own. */
+/** Throws unless the cache of a call belongs to its layer. */
 export function expectOwnCache(where: string, own: boolean): void {
   if (!own) throw new RangeError(`${where}: cache expected one made for this attention, got one of another`);
 }
 
 /**
- * Checks what a call says against the layer's configuration and what its cache holds, and works out its sizes.
- * `expectFree` throws where other calls on the cache stand in the way.
+ * Checks a call against the layer's configuration and what its cache holds, and computes its sizes. `expectFree` throws
+ * if other calls on the cache are in conflict with it.
  */
 export function checkCall(
   where: string,
@@ -202,12 +202,12 @@ export function expectAttention(where: string, attention: Attention): void {
   expectKernels(where, attention.kernels, "attention.kernels");
 }
 
-/** Makes what the calls appended part of their caches: the last thing a call does. */
+/** Adds what the calls appended to the length of their caches: the last step of a call. */
 export function commit(calls: readonly AttendCall[]): void {
   for (const { cache, newKeys } of calls) cache?.advance(newKeys);
 }
 
-/** The arrays that a call reads while it writes, by their names. */
+/** The arrays that a call reads while it writes `out`, by name. */
 export function readsOf(x: Float32Array, { keep, drop, bias }: CallOptions): Record<string, unknown> {
   return { x, keep: keep?.data, drop: drop?.data, bias: bias?.data };
 }
@@ -240,7 +240,7 @@ function rowsOf(where: string, name: string, data: unknown, batch: number, dim: 
   throw new RangeError(`${where}: ${name} expected a multiple of ${rule} floats, got ${length}`);
 }
 
-/** Throws IN_USE where an attendAsync would see what this call does, or this call what that one does. */
+/** Throws IN_USE if this call and an unfinished operation on the cache would affect each other. */
 function expectFreeFor(where: string, { holds, pages }: Cache, append: boolean): void {
   if (append) expectNoHold(where, holds.appending + (pages.aging ? holds.reading : 0));
   else if (pages.aging) expectNoHold(where, holds.appending);

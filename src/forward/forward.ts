@@ -1,4 +1,4 @@
-// The forward pass of a layer over any number of calls, and what it costs.
+// The forward pass of a layer over any number of calls, and its cost.
 
 import { type Attention, widthOf } from "../attention/attention.ts";
 import { PROJECTIONS } from "../attention/layer-sizes.ts";
@@ -25,22 +25,22 @@ import {
   queryRows,
 } from "./pass.ts";
 
-/** How a pass is made. */
+/** Options of a pass. */
 export interface PassOptions {
   /** The public function, for messages. */
   readonly where: string;
-  /** Also the weights of every pair, for a single call. */
+  /** Whether to return the softmax weights of all queries and keys; for a single call. */
   readonly maps?: boolean;
-  /** Floating-point operations of a step, about; default all that belongs together. */
+  /** The approximate number of floating-point operations of a step; by default, no kernel call is cut. */
   readonly stepFlops?: number;
-  /** Take a block instead of the scratch that all calls share, because others may run between the steps. */
+  /** Allocate a block instead of using the scratch that all calls share, because others may run between steps. */
   readonly ownScratch?: boolean;
 }
 
 /**
- * Appends the keys of all calls, attends, projects: `ys`, one a call; `maps` is empty unless asked for. The projections of
- * all calls are those of one sequence of rows, whose bits do not depend on what lies beside them. Caches hold what was
- * appended once the calls are committed.
+ * Appends the keys of all calls, attends, and projects: returns `ys`, one for each call, and `maps`, empty unless
+ * requested. The projections of all calls are one list of rows, whose bits do not depend on their neighbours. Caches
+ * hold the appended keys once the calls are committed.
  */
 export function* forward(
   attention: Attention,
@@ -58,7 +58,7 @@ export function* forward(
     return segmentNeeds(masks, target, Math.min(rows, target.qLen), columns, work);
   });
   const { places, bytes } = placePass(config, layer.formats, rows, needs);
-  // Scratch comes last: it stays when it has grown, so nothing may fail after it.
+  // Scratch is taken last: once grown it stays so, and nothing may fail after it.
   const width = widthOf(attention);
   const ys = calls.map(({ where, out, batch, qLen }) => out ?? createFloats(where, "y", batch * qLen * width));
   const maps = createFloats(where, "maps", first.batch * config.numHeads * first.qLen * columns);
@@ -78,10 +78,11 @@ export function* forward(
     const work = { attention, shape, places: places.layer, base, stepFlops, maps: withMaps ? maps : undefined };
     const pass: Pass = { calls: passCalls, places, work };
     const joined = ({ call, pages, inStep }: PassCall) => isSelf(call) && (!pages.aging || inStep);
-    // Where no query needs a key of a later chunk, a chunk is projected in one go.
+    // If no query attends a key of a later chunk, a chunk goes through all steps before the next one.
     if (layer.products.qkv && config.causal && !withMaps && passCalls.every(joined))
       for (const [begin, end] of chunksOf(total(queryRows), rows)) yield* attendCausalChunk(pass, begin, end);
-    // Keys that age must not run ahead of the queries that stand among them: each such call goes by itself.
+    // If pages age, each call is processed by itself, so that keys are not appended far ahead of the queries at their
+    // positions.
     else
       for (const group of passCalls.some(({ pages }) => pages.aging) ? passCalls.map((one) => [one]) : [passCalls]) {
         const part = { ...pass, calls: group };
@@ -100,7 +101,7 @@ export function* forward(
   return { ys, maps };
 }
 
-/** The operations of all steps of about `stepFlops` that `forward` makes of a call. */
+/** The operations of all steps of about `stepFlops` that `forward` takes for a call. */
 export function passFlops(attention: Attention, call: AttendCall, stepFlops: number): number {
   const { config, layer } = attention;
   const shape = layerShape(attention, stridesOf(config));
@@ -128,7 +129,7 @@ function layerShape({ config, layer }: Attention, stride: Strides): CallShape {
   );
 }
 
-/** Whether a call's queries come from the rows that its keys come from, and turn by the same positions. */
+/** Whether a call's queries and keys come from the same rows, with the same RoPE positions. */
 function isSelf({ x, keys, values, newKeys, qLen, positions, keyPositions }: AttendCall): boolean {
   return keys === x && values === x && newKeys === qLen && positions === keyPositions;
 }

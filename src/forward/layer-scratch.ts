@@ -9,19 +9,22 @@ import { CHUNK_ROWS } from "../util/rows.ts";
 import type { Layout } from "../wasm/memory.ts";
 import { placeSegment, type SegmentNeeds, type SegmentPlaces } from "./attend-segment.ts";
 
-/** The same where the weights stay in a cache close by and are cheap to read again: whole strips, and a megabyte of scratch. */
+/**
+ * The most rows of a chunk if the weights stay in a CPU cache and are cheap to read again: whole strips, and a megabyte
+ * of scratch.
+ */
 const CHUNK_ROWS_NARROW = 108;
-/** Bytes of weights, panels of zeros aside, up to which a layer is narrow. */
+/** Bytes of weights, without padding of panels, up to which a layer is narrow. */
 const NARROW_BYTES = 6_000_000;
 
-/** Rows that a pass of `rows` rows works on at a time. */
+/** Rows of a chunk in a pass of `rows` rows. */
 export function chunkRows(config: CheckedConfig, rows: number): number {
   const { dModel, numHeads, valueDim } = config;
   const bytes = 4 * dModel * (stridesOf(config).qkv + numHeads * valueDim);
   return Math.min(rows, bytes > NARROW_BYTES ? CHUNK_ROWS : CHUNK_ROWS_NARROW);
 }
 
-/** Floats between the rows of a chunk: of projected queries, keys and values, of heads' outputs, and of outputs. */
+/** Floats between the rows of a chunk: projected queries, keys and values; outputs of heads; outputs of the layer. */
 export interface Strides {
   readonly qkv: number;
   readonly heads: number;
@@ -38,7 +41,7 @@ function wholePanels(columns: number): number {
   return panelsOf(columns) * PANEL;
 }
 
-/** Where the parts of a layer's scratch lie. Rows are those of a chunk: only masks and maps grow with the sequence. */
+/** Offsets of the parts of a layer's scratch. Rows are those of a chunk: only masks and maps grow with the sequence. */
 export interface LayerPlaces {
   readonly stride: Strides;
   /** [rows, strides.qkv]: the projected queries, keys and values of a token side by side. */
@@ -50,16 +53,16 @@ export interface LayerPlaces {
   /** [rows, rope.dim / 2] each. */
   readonly cos: number;
   readonly sin: number;
-  /** What describes a chunk's keys and values to the kernel that appends them. */
+  /** The description of a chunk's keys and values for the kernel that appends them. */
   readonly keyRows: number;
   readonly linear: LinearScratch;
   readonly segment: SegmentPlaces;
 }
 
 /**
- * Takes what a layer needs for chunks of up to `rows` rows. The caller says where the projected rows and the heads' outputs
- * lie, since nothing but the layer's input and output is needed at the same time: the input may lie where the heads'
- * outputs go, and the output where the projected rows were.
+ * Places what a layer needs for chunks of up to `rows` rows. The caller places the projected rows and the heads'
+ * outputs: the input may share the memory of the heads' outputs, and the output that of the projected rows, because
+ * they are not needed at the same time.
  */
 export function placeLayer(
   layout: Layout,

@@ -1,5 +1,5 @@
-// What an attention layer does with rows that lie in linear memory, in steps. Nothing here copies from or to JavaScript:
-// the caller says where the rows of a chunk lie, whose they are, and where the outputs go.
+// The steps of an attention layer on rows in linear memory. Nothing here copies from or to JavaScript: the caller
+// provides the rows of a chunk, the calls they belong to, and the place of the outputs.
 
 import { PAGE } from "../../assembly/layout.ts";
 import type { Attention } from "../attention/attention.ts";
@@ -22,22 +22,25 @@ import type { LayerPlaces } from "./layer-scratch.ts";
 export interface LayerCall {
   readonly tokens: CallTokens;
   readonly pages: Pages;
-  /** Whether keys age with the queries of the call, which stand where the keys do and attend no later ones. */
+  /**
+   * Whether keys age as the queries of the call advance: queries and keys have the same positions, and no query attends
+   * a later key.
+   */
   readonly inStep: boolean;
 }
 
-/** Whose rows a chunk holds: those of several calls lie one behind the other. */
+/** The runs of rows of a chunk, which may belong to several calls. */
 export type Runs<Call extends LayerCall = LayerCall> = readonly RowRun<Call>[];
 
-/** A layer at work on a block of scratch. */
+/** A layer, and the scratch that it works in. */
 export interface LayerWork {
   readonly attention: Attention;
   readonly shape: CallShape;
   readonly places: LayerPlaces;
-  /** Where the scratch begins. */
+  /** The address of the scratch. */
   readonly base: number;
   readonly stepFlops: number;
-  /** [batch, numHeads, qLen, columns] of a single call, to be filled with the weights of every pair. */
+  /** [batch, numHeads, qLen, columns] for the softmax weights of a single call. */
   readonly maps: Float32Array | undefined;
 }
 
@@ -45,8 +48,8 @@ export const rowsIn = (runs: Runs): number => runs.reduce((rows, { begin, end })
 
 /**
  * Causal self-attention of a chunk, whose keys and queries come from the rows `x` [rows, dModel]: appends the keys,
- * attends, and writes the outputs to `out` [rows, dModel] in whole panels. x may lie where the heads' outputs go and `out`
- * where the projected rows lie. Without an output projection the outputs are those of the heads.
+ * attends, and writes the outputs to `out` [rows, dModel] in whole panels. x may share memory with the heads' outputs,
+ * and `out` with the projected rows. Without an output projection the outputs are those of the heads.
  */
 export function* runAttention(work: LayerWork, runs: Runs, { x, out }: { x: Rows; out: Rows }): Steps {
   yield* projectRows(work, work.attention.layer.products.qkv as readonly Projection[], x, rowsIn(runs));
@@ -55,7 +58,7 @@ export function* runAttention(work: LayerWork, runs: Runs, { x, out }: { x: Rows
   yield* attendRows(work, runs, out);
 }
 
-/** Projects rows x to their parts of the chunk's projected rows. */
+/** Projects rows x into their parts of the chunk's projected rows. */
 export function* projectRows(work: LayerWork, products: readonly Projection[], x: Rows, rows: number): Steps {
   const { attention, places, base, stepFlops } = work;
   const { kernels, layer } = attention;
@@ -79,7 +82,7 @@ export function* attendQueries(work: LayerWork, runs: Runs, out: Rows): Steps {
   yield* attendRows(work, runs, out);
 }
 
-/** cos and sin of the runs' positions. */
+/** Writes cos and sin for the positions of the runs. */
 function fillTables(
   { attention: { kernels, rotary }, places, base }: LayerWork,
   runs: Runs,
@@ -96,7 +99,7 @@ function fillTables(
   }
 }
 
-/** Norms and rotates the keys, and appends them and the values to the pages. */
+/** Normalises and rotates the keys, and appends them and the values to the pages. */
 function storeKeys(work: LayerWork, runs: Runs): void {
   const { attention, places, base } = work;
   const { kernels, config, layer } = attention;
@@ -113,13 +116,13 @@ function storeKeys(work: LayerWork, runs: Runs): void {
       reachPages(kernels, pages, batchRow, past + to);
       const rows = { k: rowAt(places.k), v: rowAt(places.v) };
       appendRows(kernels, pages, batchRow, shape, rows, past + from, to - from);
-      // Queries that do not stand among these keys attend them as the last one does.
+      // If queries do not advance with these keys, all of them attend as a query at the last key would.
       if (!inStep) agePages(kernels, pages, batchRow, pageOf(past + to - 1), past);
     }
   }
 }
 
-/** Norms and rotates the queries, attends, and projects the heads' outputs to `out`. */
+/** Normalises and rotates the queries, attends, and projects the heads' outputs to `out`. */
 function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
   const { attention, places, base, stepFlops, shape, maps } = work;
   const { kernels, config, layer } = attention;
@@ -149,7 +152,7 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
   yield* project(kernels, o, out, input, rows, stepFlops);
 }
 
-/** Norms and rotates `heads` heads of each projected row, in place. */
+/** Normalises and rotates `heads` heads of each projected row, in place. */
 function normAndRotate(
   { attention, places, base }: LayerWork,
   at: number,
@@ -177,15 +180,15 @@ function normAndRotate(
 
 const pageOf = (position: number) => Math.floor(position / PAGE);
 
-/** Elements of masks that are written in one step, where steps are bounded. */
+/** The most mask elements that are written in one step, if steps are bounded. */
 const STEP_MASK_ELEMENTS = 2 ** 21;
 
-/** A segment, whose first token lies at row `at` of the chunk. */
+/** A segment whose first token is row `at` of the chunk. */
 type PlacedSegment = Omit<Segment, "q" | "out" | "pages" | "layout"> & { readonly at: number };
 
 /**
- * Cuts a run of queries into segments: at the batch rows, so that the masks of a step are soon written, and where keys
- * age `inStep`, at the pages that their queries are in.
+ * Cuts a run of queries into segments: at batch rows; with masks, so that a step writes a bounded number of elements;
+ * and where keys age `inStep`, at page boundaries.
  */
 export function* segmentsOf(
   { placements, qLen, masks, target }: CallTokens,

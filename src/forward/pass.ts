@@ -1,4 +1,4 @@
-// One chunk of a pass: rows of all its calls, copied into scratch, run through the layer, and copied out.
+// One chunk of a pass: rows of all its calls are copied into scratch, run through the layer, and copied out.
 
 import { widthOf } from "../attention/attention.ts";
 import type { CheckedConfig } from "../attention/config.ts";
@@ -21,7 +21,7 @@ import {
   runAttention,
 } from "./layer-steps.ts";
 
-/** Where the parts of a pass lie in its scratch. */
+/** Offsets of the parts of a pass in its scratch. */
 export interface PassPlaces {
   /** [rows, dModel, kdim or vdim]; later the heads' outputs. */
   readonly x: number;
@@ -30,7 +30,7 @@ export interface PassPlaces {
   readonly layer: LayerPlaces;
 }
 
-/** Scratch of a pass of which every chunk has up to `rows` rows. */
+/** The scratch of a pass with chunks of up to `rows` rows. */
 export function placePass(
   config: CheckedConfig,
   formats: LayerFormats,
@@ -45,13 +45,13 @@ export function placePass(
   return { places: { x, y, layer }, bytes: layout.bytes };
 }
 
-/** A call of a pass, and where its outputs go. */
+/** A call of a pass, and the array for its outputs. */
 export interface PassCall extends LayerCall {
   readonly call: AttendCall;
   readonly y: Float32Array;
 }
 
-/** Calls at work on one block of scratch. */
+/** Calls that share one block of scratch. */
 export interface Pass {
   readonly calls: readonly PassCall[];
   readonly places: PassPlaces;
@@ -62,7 +62,7 @@ export interface Pass {
 export const queryRows = ({ batch, qLen }: AttendCall): number => batch * qLen;
 export const keyRows = ({ batch, newKeys }: AttendCall): number => batch * newKeys;
 
-/** Appends rows begin..end and attends with them, where keys and queries come from the same rows. */
+/** Appends rows begin..end and attends with them; keys and queries come from the same rows. */
 export function* attendCausalChunk(pass: Pass, begin: number, end: number): Steps {
   const runs = runsOf(pass.calls, ({ call }) => queryRows(call), begin, end);
   const x = copyIn(pass, runs, ({ x }) => x, pass.work.attention.config.dModel);
@@ -87,7 +87,7 @@ export function* appendChunk(pass: Pass, begin: number, end: number): Steps {
   appendKeys(work, runs);
 }
 
-/** Projects rows begin..end of all queries, attends, and projects the heads' outputs into the ys. */
+/** Projects rows begin..end of all queries, attends, and writes the projected outputs to the ys. */
 export function* attendChunk(pass: Pass, begin: number, end: number): Steps {
   const { work, calls } = pass;
   const { config, layer } = work.attention;
@@ -114,14 +114,14 @@ function copyIn(
   return { at: pointer.f32(x), stride: width };
 }
 
-/** Where the chunk's outputs are: those of the output projection, or of the heads where the layer has none. */
+/** The chunk's outputs: those of the output projection, or those of the heads if the layer has none. */
 function outputOf({ places: { y, layer }, work: { attention, base } }: Pass): Rows {
   return attention.layer.linears.o
     ? { at: pointer.f32(base + y), stride: layer.stride.y }
     : { at: pointer.f32(base + layer.heads), stride: layer.stride.heads };
 }
 
-/** Copies a run of the chunk's outputs to where the call wants them. */
+/** Copies a run of the chunk's outputs to the y of its call. */
 function copyOut({ work: { attention } }: Pass, out: Rows, { of, begin, end, at }: RowRun<PassCall>): void {
   const width = widthOf(attention);
   const from = attention.kernels.memory.f32(out.at + 4 * at * out.stride, (end - begin) * out.stride);

@@ -24,10 +24,10 @@ import {
   workFloats,
 } from "./attend-segment.ts";
 
-/** Tokens of a chunk: two of the kernel's tiles. */
+/** Tokens of a chunk: two tiles of the kernel. */
 const CHUNK_TOKENS = 2 * TILE_ROWS;
 
-/** One checked call on queries, keys and values that are there already, past keys and values before them. */
+/** A checked call on queries, keys and values, with optional past keys and values. */
 export interface HeadsCall {
   readonly where: string;
   readonly layout: HeadLayout;
@@ -43,14 +43,14 @@ export interface HeadsCall {
   readonly masks: CheckedMasks;
 }
 
-/** What the call asked for. */
+/** The results that the call requested. */
 export interface HeadsResult {
   readonly output: Tensor;
   readonly scores: Tensor | undefined;
   readonly lse: Tensor | undefined;
 }
 
-/** Copies keys and values into pages of the call's own, attends, and gives the pages back. */
+/** Copies keys and values into temporary pages, attends, and frees the pages. */
 export function forwardHeads(kernels: Kernels, call: HeadsCall, q: Tensor, k: Tensor, v: Tensor): HeadsResult {
   const { where, sizes, target, layout, past } = call;
   const { queries, keys, values } = sizes;
@@ -67,7 +67,7 @@ export function forwardHeads(kernels: Kernels, call: HeadsCall, q: Tensor, k: Te
     lse: call.lse ? tensor("lse", [batch, heads, len]) : undefined,
   };
   if (q.data.length === 0) return results;
-  // Scratch comes last: it stays when it has grown, so nothing may fail after it.
+  // Scratch is taken last: once grown it stays so, and nothing may fail after it.
   const pages = allocatePages(where, kernels, pageLayout, batch, target.kvLen);
   try {
     const places = placeCall(call, pageLayout);
@@ -101,7 +101,7 @@ function placeCall({ sizes, masks, target, stage, past, layout }: HeadsCall, pag
   const keyTokens = Math.min(longest, CHUNK_TOKENS);
   const dims = { numHeads: queries.heads };
   const parts = new Layout();
-  // All keys are in their pages before the first query comes: both use the same room.
+  // All keys are in their pages before the first query is copied: both use the same memory.
   const [k, v] = [keyTokens * keys.heads * keys.dim, keyTokens * values.heads * values.dim];
   const [q, out] = [queryTokens * queries.heads * queries.dim, queryTokens * queries.heads * values.dim];
   const [first, second] = [parts.floats(Math.max(q, k)), parts.floats(Math.max(out, v))];

@@ -7,29 +7,30 @@ import type { FloatDtype, StoredTensor } from "../tensor/dtypes.ts";
  */
 export type WeightFormat = "f32" | "f16" | "bf16" | "q8" | "q8-row" | "q4";
 
-/** Every weight format, the most exact first. */
+/** Every weight format, from most to least exact. */
 export const WEIGHT_FORMATS: readonly WeightFormat[] = ["f32", "f16", "bf16", "q8", "q8-row", "q4"];
 
-/** The formats that hold each dtype without loss, but for F64. */
+/** The format that keeps a matrix of each dtype without loss, except F64. */
 const STORED_FORMATS: Readonly<Record<FloatDtype, WeightFormat>> = {
   ...{ F32: "f32", F64: "f32", F16: "f16", BF16: "bf16", Q8_0: "q8", Q4_0: "q4" },
 };
 
 /**
- * The format of a matrix where none is asked for: as it is stored, where the kernels know that. Those of float32 alone get
- * 16-bit floats widened, which changes no product; blocks of integers would take four to seven times their bytes.
+ * The format of a matrix if none is requested: the one it is stored in. Without `quantized` kernels, 16-bit floats are
+ * widened, which changes no product; blocks of integers are not, because they would take four to seven times their
+ * bytes.
  */
 export function formatOf({ dtype }: StoredTensor, quantized: boolean): WeightFormat {
   const format = STORED_FORMATS[dtype as FloatDtype];
   return quantized || isInteger(format) ? format : "f32";
 }
 
-/** Whether the weights are integers, so that the activations they meet become integers too. */
+/** Whether the weights are integers, so that activations are quantised too. */
 export function isInteger(format: WeightFormat): boolean {
   return format === "q8" || format === "q8-row" || format === "q4";
 }
 
-/** Inputs of a matrix of integers: k rounded up to whole blocks, with zeros. */
+/** Inputs of an integer matrix: k rounded up to whole blocks, padded with zeros. */
 export function wholeBlocks(k: number): number {
   return Math.ceil(k / BLOCK) * BLOCK;
 }
@@ -61,13 +62,13 @@ export function packedBytes(format: WeightFormat, n: number, k: number): number 
   return panelsOf(n) * panelBytes(format, k);
 }
 
-/** Bytes of scratch that the kernel of a format needs. */
+/** Bytes of scratch that the kernel of this format needs. */
 export function scratchBytes(format: WeightFormat): number {
   if (isInteger(format)) return LINEAR_SCRATCH;
   return format === "f32" ? 0 : 4 * F16_SCRATCH;
 }
 
-/** Bytes of a row of k activations as integers: a scale in the first 16, then 16 bits for each input of whole blocks. */
+/** Bytes of a row of k quantised activations: 16 that hold the scale, then 2 for each input of whole blocks. */
 export function integerRowBytes(k: number): number {
   return 16 + 2 * wholeBlocks(k);
 }

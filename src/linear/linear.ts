@@ -23,24 +23,26 @@ export interface LinearSize {
   readonly k: number;
 }
 
-/** A projection: where its panels and its bias will lie, relative to their block. */
+/** A projection before it is packed: the offsets of its panels and of its bias in their block. */
 export interface LinearPlace extends LinearSize {
   readonly format: WeightFormat;
   readonly w: number;
   readonly bias: number;
 }
 
-/** The same in memory. Outputs come in whole panels: 8·panels floats a row. */
+/** A projection in linear memory. It computes whole panels: 8·panels outputs a row. */
 export interface Linear {
   readonly k: number;
   readonly panels: number;
   readonly format: WeightFormat;
   readonly w: number;
-  /** [8·panels], zeros where there is no bias. */
+  /** [8·panels], zeros without a bias. */
   readonly bias: F32Ptr;
 }
 
-/** Takes places for projections that may run as one: those of one format lie one behind the other, and so do all biases. */
+/**
+ * Places projections so that neighbours of one format can run as one: their panels are adjacent, and so are all biases.
+ */
 export function placeLinears(
   layout: Layout,
   sizes: readonly (LinearSize & { readonly format: WeightFormat })[],
@@ -59,7 +61,7 @@ export function placeLinears(
   return places.map((place) => ({ ...place, w: w + place.w, bias: bias + place.bias }));
 }
 
-/** Packs a matrix and its bias into their place in the block at `base`, by way of stagedFloats at `staging`. */
+/** Packs a matrix and its bias into their place in the block at `base`. `staging` has room for stagedFloats. */
 export function storeLinear(
   kernels: Kernels,
   base: number,
@@ -76,7 +78,7 @@ export function storeLinear(
   return { k, panels, format, w: base + at, bias: pointer.f32(base + biasAt) };
 }
 
-/** Projections of the same input and format, placed together, as one. */
+/** Two adjacent projections of the same input and format, as one. */
 export function joinLinears(first: Linear, second: Linear): Linear {
   return { ...first, panels: first.panels + second.panels };
 }
@@ -87,35 +89,41 @@ export interface Rows {
   readonly stride: number;
 }
 
-/** The rows that projections read, in each of the forms that formats need. */
+/** Input rows of projections, in each of the forms that the formats need. */
 export interface LinearInput {
   /** Rows xStride floats apart. */
   readonly x: F32Ptr;
   readonly xStride: number;
-  /** The same rows as integers, where one of the projections has integer weights. */
+  /** The same rows quantised, if one of the projections has integer weights. */
   readonly integers: U8Ptr;
-  /** How integers are written and multiplied: `mode` of linear_q8. */
+  /** `mode` of linear_q8: how integers are quantised and multiplied. */
   readonly mode: number;
-  /** scratchBytes of their formats. */
+  /** Scratch of the kernels, scratchBytes of the formats. */
   readonly scratch: number;
 }
 
-/** Up to so many rows the road for 14 bits is the better one for 7, too: reading the weights takes longer than the products. */
+/**
+ * Up to this many rows, the path for 14 bits is the faster one for 7 bits, too: reading the weights takes longer than
+ * the products.
+ */
 const FEW_ROWS = 8;
 
-/** Finds the fastest roads of the engine; gives the mode of so many rows of integers of 14 bits, or of 7. */
-export function modesOf({ roads }: Kernels, fast: boolean): (rows: number) => number {
-  const { exact, fast: split } = roads;
-  return (rows) => 2 * (fast && rows > FEW_ROWS ? split : exact) + (fast ? 1 : 0);
+/**
+ * Determines the fastest dot-product paths, and returns the `mode` of linear_q8 for a number of rows, of 14 bits or of
+ * 7 (`fast`).
+ */
+export function modesOf({ dotPaths }: Kernels, fast: boolean): (rows: number) => number {
+  const { exact, fast: fastPath } = dotPaths;
+  return (rows) => 2 * (fast && rows > FEW_ROWS ? fastPath : exact) + (fast ? 1 : 0);
 }
 
-/** Where activations become integers, and where kernels work, relative to a block of scratch. */
+/** Offsets in scratch: of quantised activations, and of the scratch of kernels. */
 export interface LinearScratch {
   readonly integers: number;
   readonly work: number;
 }
 
-/** Takes what projections of up to `rows` rows by any of these matrices need besides their input and output. */
+/** Places what projections of up to `rows` rows by any of these matrices need besides input and output. */
 export function placeLinearScratch(
   layout: Layout,
   matrices: readonly { readonly k: number; readonly format: WeightFormat }[],
@@ -128,7 +136,7 @@ export function placeLinearScratch(
   };
 }
 
-/** `rows` rows as what projections by `linears` read: as integers too, where one of them wants those. */
+/** `rows` rows as the input of `linears`: quantised, too, if one of them has integer weights. */
 export function prepareInput(
   { table }: Kernels,
   linears: readonly Linear[],
@@ -144,7 +152,7 @@ export function prepareInput(
   return { x, xStride, integers, mode, scratch: base + work };
 }
 
-/** Panels and rows of a step are multiples of these: whole weight blocks of the kernel, whole strips. */
+/** The panels and rows of a step are multiples of these: of the kernel's weight blocks and strips. */
 const STEP_PANELS = 16;
 const STEP_ROWS = 60;
 

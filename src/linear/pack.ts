@@ -1,23 +1,23 @@
-// Matrices on their way to panels: a piece at a time is staged in linear memory and packed by a kernel, so that no matrix
-// is there twice, and none as float32 that neither comes nor stays so.
+// Packs matrices into panels. Pieces are copied to linear memory and packed by a kernel one at a time, so that no
+// matrix is held twice, or as float32 without need.
 
 import { PANEL } from "../../assembly/layout.ts";
 import { type StoredTensor, toFloats } from "../tensor/dtypes.ts";
-import { type MatrixLayout, rowsOf, turnedColumnsOf } from "../tensor/matrix.ts";
+import { type MatrixLayout, rowsOf, transposedColumnsOf } from "../tensor/matrix.ts";
 import { chunksOf } from "../util/rows.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { pointer } from "../wasm/memory.ts";
 import { blockOf, isInteger, panelBytes, panelsOf, type WeightFormat } from "./formats.ts";
 
-/** Floats of a matrix that are packed at a time, where a panel or a row is not longer. */
+/** Floats of a piece, if no panel and no row is longer. */
 const STAGED_FLOATS = 2 ** 16;
 
-/** Floats that a matrix of n outputs and k inputs needs beside its place while it is packed. */
+/** Floats of staging memory for packing a matrix of n outputs and k inputs. */
 export function stagedFloats({ n, k }: { readonly n: number; readonly k: number }): number {
   return Math.max(Math.min(STAGED_FLOATS, n * k), PANEL * k, n);
 }
 
-/** Packs a matrix [n, k], or [k, n] if it lies "in-out", to address `to`, by way of stagedFloats at `staging`. */
+/** Packs a matrix [n, k], or [k, n] if its layout is "in-out", to address `to`. `staging` has room for stagedFloats. */
 export function packMatrix(
   kernels: Kernels,
   matrix: StoredTensor,
@@ -43,18 +43,18 @@ export function packMatrix(
   }
   const bytes = panelBytes(format, k);
   for (const [begin, end] of chunksOf(n, PANEL * Math.floor(most / (PANEL * k)))) {
-    const piece = layout === "out-in" ? rowsOf(matrix, begin, end) : turnedColumnsOf(matrix, begin, end);
+    const piece = layout === "out-in" ? rowsOf(matrix, begin, end) : transposedColumnsOf(matrix, begin, end);
     packOutputs(kernels, piece, format, to + (begin / PANEL) * bytes, staging);
   }
 }
 
-/** Copies a piece to `staging` as it is stored. */
+/** Copies a piece to `staging` in its own dtype. */
 function stage({ memory }: Kernels, { bytes }: StoredTensor, staging: number): number {
   memory.u8(staging, bytes.length).set(bytes);
   return staging;
 }
 
-/** The same as floats. */
+/** Copies a piece to `staging` as float32. */
 function stageFloats(kernels: Kernels, piece: StoredTensor, staging: number) {
   if (piece.dtype === "F32") stage(kernels, piece, staging);
   else {
@@ -64,7 +64,7 @@ function stageFloats(kernels: Kernels, piece: StoredTensor, staging: number) {
   return pointer.f32(staging);
 }
 
-/** Packs rows of a matrix, whole panels of outputs. What is stored as it is kept is moved, bit for bit. */
+/** Packs rows of a matrix as whole panels of outputs. A matrix that keeps its dtype is moved bit for bit. */
 function packOutputs(kernels: Kernels, piece: StoredTensor, format: WeightFormat, to: number, staging: number): void {
   const { table } = kernels;
   const { dtype } = piece;
@@ -88,7 +88,7 @@ function packOutputs(kernels: Kernels, piece: StoredTensor, format: WeightFormat
   }
 }
 
-/** Packs rows [k', n] of a matrix that lies "in-out": some inputs of all outputs. */
+/** Packs rows [k', n] of a matrix with layout "in-out": some inputs of all outputs. */
 function packInputs(
   kernels: Kernels,
   piece: StoredTensor,

@@ -70,7 +70,7 @@ export function convertToGqa<Config extends ConvertibleConfig>(
   if (config.qkNorm?.kind === "full" && numKvHeads !== before)
     throw new RangeError(`${WHERE}: config.qkNorm.kind expected "per-head", got "full"`);
   const separate = separateWeights(WHERE, "weights.", weights, layout, (outputs, inputs) => {
-    // Without a headDim, keys and values are as wide as queries.
+    // Without headDim, keys and values have the width of queries.
     const headDim = expectInt(WHERE, "config.headDim", config.headDim ?? outputs / (numHeads + 2 * before));
     return { q: numHeads * headDim, k: before * headDim, v: before * (config.valueDim ?? headDim), inputs };
   });
@@ -115,7 +115,10 @@ function expectMultiple(name: string, value: number, ofName: string, of: number)
     throw new RangeError(`${WHERE}: ${name} expected a multiple of ${ofName} (${of}), got ${value}`);
 }
 
-/** The mean of each group of `before / after` consecutive heads, and each head's distance from it. Sums in float64. */
+/**
+ * The mean of each group of `before / after` consecutive heads, and the distance of each head from it. Sums are in
+ * float64.
+ */
 function meanOfGroups(
   { data, shape }: Tensor,
   layout: MatrixLayout,
@@ -123,8 +126,8 @@ function meanOfGroups(
   after: number,
 ): { pooled: Tensor; relativeError: Float32Array } {
   const [rows, columns] = shape as [number, number];
-  const turned = layout === "in-out";
-  const [outputs, inputs] = turned ? [columns, rows] : [rows, columns];
+  const inOut = layout === "in-out";
+  const [outputs, inputs] = inOut ? [columns, rows] : [rows, columns];
   const width = outputs / before;
   const group = before / after;
   const kept = after * width;
@@ -136,12 +139,12 @@ function meanOfGroups(
     for (let input = 0; input < inputs; input++) {
       const at = (member: number): number => {
         const from = (first + member) * width + (output % width);
-        return data[turned ? input * outputs + from : from * inputs + input]!;
+        return data[inOut ? input * outputs + from : from * inputs + input]!;
       };
       let sum = 0;
       for (let member = 0; member < group; member++) sum += at(member);
       const mean = sum / group;
-      pooled[turned ? input * kept + output : output * inputs + input] = mean;
+      pooled[inOut ? input * kept + output : output * inputs + input] = mean;
       for (let member = 0; member < group; member++) {
         const own = at(member);
         squares[first + member]! += own * own;
@@ -152,5 +155,5 @@ function meanOfGroups(
   const relativeError = Float32Array.from(distances, (distance, head) =>
     distance === 0 ? 0 : Math.sqrt(distance / squares[head]!),
   );
-  return { pooled: { data: pooled, shape: turned ? [inputs, kept] : [kept, inputs] }, relativeError };
+  return { pooled: { data: pooled, shape: inOut ? [inputs, kept] : [kept, inputs] }, relativeError };
 }

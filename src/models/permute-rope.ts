@@ -41,7 +41,8 @@ export function permuteRope<Weight extends Tensor | StoredTensor>(
     const permuted = data.slice() as Row;
     for (let head = 0; head < rows; head += headDim)
       for (let i = 0; i < dim; i++) {
-        // Component i % 2 of pair i / 2 when side by side; component i / half of pair i % half when half a head apart.
+        // "interleaved": component i % 2 of pair ⌊i / 2⌋. "half": component ⌊i / half⌋ of pair i % half, where half =
+        // dim / 2.
         const [apart, beside] = [head + (i >> 1) + (i % 2) * (dim / 2), head + i];
         const [source, target] = from === "half" ? [apart, beside] : [beside, apart];
         permuted.set(data.subarray(source * width, (source + 1) * width), target * width);
@@ -52,7 +53,7 @@ export function permuteRope<Weight extends Tensor | StoredTensor>(
   const made = (tensor: Tensor | StoredTensor) => tensor as Permuted;
   if (stored === undefined) return made({ data: permute((weight as Tensor).data), shape: [...shape] });
   const { name, dtype, bytes } = stored;
-  // A plain view first: the `slice` of a Buffer would share its memory.
+  // A Uint8Array, because `slice` of a Buffer does not copy.
   const view = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.length);
   return made({ name, dtype, shape: [...shape], bytes: permute(view) });
 }
@@ -61,7 +62,7 @@ function isStored(weight: Tensor | StoredTensor): weight is StoredTensor {
   return weight !== null && typeof weight === "object" && "bytes" in weight;
 }
 
-/** Throws unless the tensor has rows that can be moved: whole bytes, and whole blocks. */
+/** Throws unless the tensor has rows of whole bytes and whole blocks. */
 function expectRows(weight: StoredTensor): StoredTensor {
   const { dtype, shape, bytes } = weight;
   if (typeof dtype !== "string" || !(isDtype(dtype) || isBlockDtype(dtype)))

@@ -1,9 +1,11 @@
-/** What was said already. It is nobody's result: the only state that a module of this package has. */
-const said = new Set<string>();
+/**
+ * Warnings that were printed already. No result depends on them; they are the only module-level state of this package.
+ */
+const printed = new Set<string>();
 
-/** Says something on the console that a caller would otherwise have to look for in the data, each text once. */
+/** Prints a warning on the console, each text once. */
 export function warnOnce(text: string): void {
-  if (said.has(text)) return;
-  said.add(text);
+  if (printed.has(text)) return;
+  printed.add(text);
   console.warn(`headwise: ${text}`);
 }

@@ -4,10 +4,11 @@ interface Hosts {
 }
 
 /**
- * Resolves when what was waiting for this thread has had its turn: input, timers, requests. Browsers hold timers back by
- * milliseconds, so a timer is the last resort; `scheduler.yield` is none, since it comes back before timers and messages.
+ * Resolves after waiting tasks of this thread, such as input, timers and requests, have run. A timer is the last
+ * choice, because browsers delay timers by milliseconds. `scheduler.yield` is not used, because it resumes before
+ * timers and messages.
  */
-export function othersTurn(): Promise<void> {
+export function yieldToEventLoop(): Promise<void> {
   const { setImmediate, MessageChannel } = globalThis as Hosts;
   return new Promise((resolve) => {
     if (setImmediate) setImmediate(resolve);

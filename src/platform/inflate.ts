@@ -1,14 +1,14 @@
 import { joinBytes } from "../util/bytes.ts";
 
-/** Unpacks raw deflate. */
+/** Decompresses raw deflate. */
 export type Inflate = (bytes: Uint8Array<ArrayBuffer>) => Uint8Array<ArrayBuffer> | Promise<Uint8Array<ArrayBuffer>>;
 
-/** Where there is a zlib, as in Node, Deno and Bun, streams take ten times as long to be loaded as this takes. */
+/** In Node, Deno and Bun, loading streams takes ten times as long as decompressing with zlib. */
 interface Host {
   readonly process?: { getBuiltinModule?(name: string): { readonly inflateRawSync?: Inflate } | undefined };
 }
 
-/** Throws where the engine has no zlib, and no DecompressionStream or one that is older than "deflate-raw". */
+/** Throws if the engine has no zlib, and no DecompressionStream that knows "deflate-raw". */
 export function createInflate(): Inflate {
   const zlib = (globalThis as Host).process?.getBuiltinModule?.("node:zlib");
   return zlib?.inflateRawSync ?? inflateWith(new DecompressionStream("deflate-raw"));
@@ -17,7 +17,7 @@ export function createInflate(): Inflate {
 function inflateWith({ readable, writable }: DecompressionStream): Inflate {
   return async (bytes) => {
     const writer = writable.getWriter();
-    // What fails here fails in reading too.
+    // The reader reports the same errors.
     for (const written of [writer.write(bytes), writer.close()]) written.catch(() => {});
     const reader = readable.getReader();
     const parts: Uint8Array[] = [];

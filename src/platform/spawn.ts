@@ -8,7 +8,7 @@ interface NodeSystem {
   availableParallelism(): number;
 }
 
-/** What of a global scope matters for threads. */
+/** The properties of a global scope that threads depend on. */
 export interface Scope {
   readonly SharedArrayBuffer?: unknown;
   readonly crossOriginIsolated?: boolean;
@@ -19,7 +19,7 @@ export interface Scope {
   readonly URL?: { createObjectURL?(blob: unknown): string; revokeObjectURL(url: string): void };
 }
 
-/** What the scope offers for threads that run `source`; `createWorker` makes them in another way. */
+/** What the scope offers for threads that run `source`. With `createWorker`, workers are made by that instead. */
 export function findHost(scope: Scope, source: string, createWorker?: () => ThreadWorker): ThreadHost {
   const builtin = (name: string) => scope.process?.getBuiltinModule?.(name);
   const system = builtin("node:os") as NodeSystem | undefined;
@@ -29,7 +29,7 @@ export function findHost(scope: Scope, source: string, createWorker?: () => Thre
 }
 
 function sharingOf(scope: Scope): ThreadHost["sharing"] {
-  // Some browsers hide shared memory from a page that is not isolated, some show it and refuse to send it.
+  // In a page that is not cross-origin isolated, some browsers hide shared memory, others refuse to post it.
   if (scope.crossOriginIsolated === false)
     return {
       possible: false,
@@ -52,7 +52,7 @@ function findWorkers(scope: Scope, source: string): Pick<ThreadHost, "createWork
       try {
         return new Worker(url, { type: "module" });
       } catch (cause) {
-        // WebKit throws where other engines send an error event without a message.
+        // WebKit throws here; other engines send an error event without a message.
         throw new Error(REFUSED, { cause });
       }
     },
@@ -60,7 +60,10 @@ function findWorkers(scope: Scope, source: string): Pick<ThreadHost, "createWork
   };
 }
 
-/** Whether JavaScript sees shared memory, and cross-origin isolation of a page or worker; null where there is no such thing. */
+/**
+ * Whether JavaScript has shared memory, and whether the page or worker is cross-origin isolated; null if the host has
+ * no such concept.
+ */
 export function memorySharing(): { readonly sharedMemory: boolean; readonly isolated: boolean | null } {
   const scope = globalThis as Scope;
   return { sharedMemory: scope.SharedArrayBuffer !== undefined, isolated: scope.crossOriginIsolated ?? null };

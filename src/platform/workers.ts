@@ -6,7 +6,7 @@ export interface ThreadWorker {
   terminate(): unknown;
 }
 
-/** What a worker answers once it has started: that it is ready, or why it is not. */
+/** What a worker posts after its start: that it is ready, or why it is not. */
 export interface WorkerAnswer {
   readonly ready: boolean;
   readonly text: string;
@@ -14,16 +14,18 @@ export interface WorkerAnswer {
 
 /** What a host offers for threads. */
 export interface ThreadHost {
-  /** Whether memory can be shared, and if not, why and what helps. */
+  /** Whether memory can be shared; if not, the reason and the remedy. */
   readonly sharing: { readonly possible: boolean; readonly reason: string };
   readonly processors: number;
-  /** Makes workers; undefined where there are none. */
+  /** Makes workers; undefined if the host has none. */
   readonly createWorker: (() => ThreadWorker) | undefined;
   /** Called when no more workers will be made. */
   readonly close?: () => void;
 }
 
-/** Threads of "auto": one a processor, but no more than these. Some browsers claim more processors than there are. */
+/**
+ * The most threads of "auto", which takes one for each processor. Some browsers report more processors than there are.
+ */
 export const AUTO_MOST = 8;
 
 /** How many threads to start, and why. */
@@ -40,34 +42,34 @@ export function planThreads(
   return { count, reason: count < processors ? `${has}; "auto" takes up to ${AUTO_MOST}` : has };
 }
 
-/** Why a worker of the web did not come to be: its engine says no more than that. */
+/** Why a web worker did not start: the engine reports no more than that. */
 export const REFUSED =
   "its source was refused: allow worker-src blob: in the content security policy, or make it with createWorker from a file that is served with Cross-Origin-Embedder-Policy: require-corp";
 
-/** Workers of Node and of the web, as far as they say how they fare. */
-interface Telling {
+/** The events of a worker: `on` in Node, `addEventListener` on the web. */
+interface WorkerEvents {
   on?(event: string, listener: (value: unknown) => void): void;
   addEventListener?(event: string, listener: (event: { data?: unknown; message?: string }) => void): void;
 }
 
-/** Calls `answered` with what the worker posts, and `ended` with the reason when it is over. */
+/** Calls `answered` with each message of the worker, and `ended` with the reason when it has ended. */
 export function listen<Answer = WorkerAnswer>(
   worker: ThreadWorker,
   answered: (answer: Answer) => void,
   ended: (why: string) => void,
 ): void {
-  const telling = worker as Telling;
-  if (telling.on) {
-    telling.on("message", (answer) => answered(answer as Answer));
-    telling.on("error", (error) => ended(String(error)));
-    telling.on("exit", (code) => ended(`it ended with code ${code}`));
+  const events = worker as WorkerEvents;
+  if (events.on) {
+    events.on("message", (answer) => answered(answer as Answer));
+    events.on("error", (error) => ended(String(error)));
+    events.on("exit", (code) => ended(`it ended with code ${code}`));
   } else {
-    telling.addEventListener?.("message", ({ data }) => answered(data as Answer));
-    telling.addEventListener?.("error", ({ message }) => ended(message || REFUSED));
+    events.addEventListener?.("message", ({ data }) => answered(data as Answer));
+    events.addEventListener?.("error", ({ message }) => ended(message || REFUSED));
   }
 }
 
-/** Lets the process end while the worker has nothing to do, where a worker would keep it alive. */
+/** Lets the process exit while the worker is idle; a worker of Node would keep it alive. */
 export function letExit(worker: ThreadWorker): void {
   (worker as { unref?(): void }).unref?.();
 }

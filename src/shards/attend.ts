@@ -30,7 +30,7 @@ export interface ShardedCache extends Releasable {
   readonly attention: ShardedAttention;
   /** @internal */
   advance(tokens: number): void;
-  /** @internal Calls that have not settled. */
+  /** @internal The number of calls that have not settled. */
   readonly pending: { calls: number };
 }
 
@@ -67,11 +67,11 @@ export async function createShardedCache(
   const batch = expectInt(where, "batch", options.batch === undefined ? 1 : options.batch, 1, MOST_SEQUENCES);
   const { pool, shares } = attention;
   const id = attention.made.caches++;
-  const forget = () => pool.tell({ kind: "forget", cache: id });
+  const forget = () => pool.post({ kind: "forget", cache: id });
   try {
     const request = { kind: "cache", cache: id, maxSeqLen, batch } as const;
     await attention.queue(() =>
-      pool.ask(
+      pool.request(
         where,
         shares.map(() => request),
       ),
@@ -164,7 +164,7 @@ export async function attendSharded(
       }),
     );
     const y = call.out ?? createFloats(where, "y", x.length);
-    const replies = await pool.ask(where, requests);
+    const replies = await pool.request(where, requests);
     for (const [i, reply] of replies.entries()) spares[i] = reply.x;
     expectWanted();
     for (const [i, { y: columns }] of replies.entries())
@@ -179,21 +179,21 @@ export async function attendSharded(
   return signal ? orAborted(done, signal) : done;
 }
 
-/** A copy of x, in the spare array if that has its length. */
+/** A copy of x, in `spare` if that has the same length. */
 function copyInto(spare: Float32Array | undefined, x: Float32Array): Float32Array {
   if (spare?.length !== x.length) return x.slice();
   spare.set(x);
   return spare;
 }
 
-/** Writes a shard's columns of y to where they belong. */
+/** Copies a shard's columns to their place in y. */
 function joinColumns(y: Float32Array, dModel: number, part: Float32Array, { columns }: Share): void {
   const width = lengthOf(columns);
   for (let from = 0, to = columns.begin; from < part.length; from += width, to += dModel)
     y.set(part.subarray(from, from + width), to);
 }
 
-/** The work's result, or the signal's reason once it is aborted. */
+/** The result of `work`; rejects with the signal's reason once it is aborted. */
 function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const abort = () => reject(signal.reason);

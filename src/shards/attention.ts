@@ -37,11 +37,11 @@ export interface ShardedAttention extends Releasable {
   readonly pool: ShardPool;
   /** @internal */
   readonly shares: readonly Share[];
-  /** @internal One for each shard, of the length of the last x. */
+  /** @internal Arrays for copies of x, one for each shard, of the length of the last x. */
   readonly spares: (Float32Array | undefined)[];
-  /** @internal Caches made so far. */
+  /** @internal The number of caches created so far. */
   readonly made: { caches: number };
-  /** @internal Does the work when all that came before is done. */
+  /** @internal Runs `work` after all earlier work has settled. */
   queue<T>(work: () => Promise<T>): Promise<T>;
 }
 
@@ -62,10 +62,10 @@ export interface ShardOptions extends WeightOptions {
 
 const MOST_SHARDS = 64;
 
-/** Milliseconds for all workers to start and pack their weights. A phone packs a large layer in a second. */
+/** Milliseconds in which all workers must start and pack their weights. A phone packs a large layer in a second. */
 const START_MS = 30_000;
 
-/** `createShardedAttention` for the given builds; `hostFor` finds workers, or takes those of the caller. */
+/** `createShardedAttention` for the given builds; `hostFor` finds the workers of the host, or uses the caller's. */
 export async function createSharded(
   builds: Builds,
   hostFor: (createWorker: ShardOptions["createWorker"]) => ThreadHost,
@@ -86,7 +86,7 @@ export async function createSharded(
     const pool = createShardPool(count, create);
     try {
       const requests = startRequests(where, instance.modules, checked, given, shares);
-      await within(startMs, pool.ask(where, requests));
+      await within(startMs, pool.request(where, requests));
       return { shares, pool };
     } catch (error) {
       pool.end(() => error as Error);
@@ -101,7 +101,8 @@ export async function createSharded(
   try {
     started = await start(plan.count, host.createWorker);
   } catch (error) {
-    // What a worker says of its memory holds for this thread too; one that never spoke does not.
+    // An error that a worker reported, such as a lack of memory, would occur on this thread, too. If no worker
+    // answered, this thread does the work.
     if (!host.createWorker || (error instanceof HeadwiseError && error.code !== "WORKER_LOST")) throw error;
     const cause = error instanceof HeadwiseError ? error.cause : error;
     shards = { requested, used: 1, reason: `no worker started (${cause}): one shard, on the calling thread` };
@@ -157,7 +158,7 @@ function checkOptions(
   };
 }
 
-/** How many shards to make, and why. */
+/** The number of shards, and the reason for it. */
 function planShards(
   requested: number | "auto",
   { numKvHeads, qkNorm }: CheckedConfig,
@@ -170,12 +171,12 @@ function planShards(
   if (requested !== "auto" && requested <= numKvHeads) return { count: requested, reason: "as many as were asked for" };
   if (requested !== "auto") return { count: numKvHeads, reason: heads };
   const most = Math.max(1, Math.min(AUTO_MOST, processors, numKvHeads));
-  // The shard with the most heads is the last to finish: no more shards than keep it from having fewer.
+  // The shard with the most heads finishes last: the fewest shards with the same maximum of heads.
   const count = Math.ceil(numKvHeads / Math.ceil(numKvHeads / most));
   return { count, reason: `"auto" on ${processors} processors, where ${heads}` };
 }
 
-/** What each shard is told first. Every two of them have a channel of their own. */
+/** The first request of each shard. Every two shards have a message channel of their own. */
 function startRequests(
   where: string,
   modules: Modules,
@@ -202,7 +203,7 @@ function startRequests(
   }));
 }
 
-/** The work's result, or an error when it takes longer than `ms`. */
+/** The result of `work`; rejects if it takes longer than `ms`. */
 function within<T>(ms: number, work: Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => reject(new Error(`it was not ready within ${ms} ms`)), ms);

@@ -1,4 +1,4 @@
-// What of a layer, and of a call, belongs to which heads.
+// Cuts layers and calls into the parts that belong to some heads.
 
 import { PANEL } from "../../assembly/layout.ts";
 import type { CheckedLinear, CheckedWeights } from "../attention/check-weights.ts";
@@ -10,19 +10,22 @@ import type { MatrixLayout } from "../tensor/matrix.ts";
 import { cutOutputs } from "../tensor/matrix.ts";
 import { tagOf } from "../util/errors.ts";
 
-/** A part of a row of something: floats, heads or columns begin..end. */
+/** A range begin..end: of floats, heads or columns. */
 export interface Span {
   readonly begin: number;
   readonly end: number;
 }
 
-/** What one shard does: the heads that it attends with, and the columns of y that it projects all heads' outputs to. */
+/**
+ * The work of a shard: the heads that it attends with, and the columns of y that it computes from the outputs of all
+ * heads.
+ */
 export interface Share {
   readonly kvHeads: Span;
   readonly columns: Span;
 }
 
-/** Cuts 0..total into `count` spans that differ by one at most. */
+/** Cuts 0..total into `count` spans whose lengths differ by at most one. */
 function spansOf(total: number, count: number): Span[] {
   const border = (i: number) => Math.floor((i * total) / count);
   return Array.from({ length: count }, (_, i) => ({ begin: border(i), end: border(i + 1) }));
@@ -31,7 +34,10 @@ function spansOf(total: number, count: number): Span[] {
 const times = ({ begin, end }: Span, factor: number): Span => ({ begin: begin * factor, end: end * factor });
 export const lengthOf = ({ begin, end }: Span): number => end - begin;
 
-/** Shares for `count` shards, up to numKvHeads: whole kv heads, so that no key is kept twice, and whole panels of wo. */
+/**
+ * The shares of `count` shards, at most numKvHeads: whole key-value heads, so that each key is stored once, and whole
+ * panels of wo.
+ */
 export function sharesOf({ numKvHeads, dModel }: CheckedConfig, count: number): Share[] {
   const panels = spansOf(panelsOf(dModel), count);
   return spansOf(numKvHeads, count).map((kvHeads, i) => {
@@ -45,19 +51,19 @@ function headsOf({ numHeads, numKvHeads }: CheckedConfig, { kvHeads }: Share): S
   return times(kvHeads, numHeads / numKvHeads);
 }
 
-/** Where the outputs of a share's heads lie in a row of all heads' outputs. */
+/** The range of a share's outputs in a row of all heads' outputs. */
 export function outputsOf(config: CheckedConfig, share: Share): Span {
   return times(headsOf(config, share), config.valueDim);
 }
 
-/** The layer that a shard's heads are by themselves. */
+/** The configuration of the layer that consists of a share's heads. */
 export function cutConfig(config: CheckedConfig, share: Share): CheckedConfig {
   const heads = headsOf(config, share);
   const slopes = config.slopes?.slice(heads.begin, heads.end);
   return { ...config, numHeads: lengthOf(heads), numKvHeads: lengthOf(share.kvHeads), slopes };
 }
 
-/** The weights of that layer, and the part of wo that gives the share's columns of y. All of it copies. */
+/** The weights of that layer, and the part of wo for the share's columns of y, all as copies. */
 export function cutWeights(
   config: CheckedConfig,
   { layout, formats, fast, linears, vectors }: CheckedWeights,
@@ -86,14 +92,14 @@ export function cutWeights(
   return { weights, wo: cutLinear(linears.o as CheckedLinear, layout, share.columns) };
 }
 
-/** Outputs begin..end of a matrix: whole rows of it, whatever they are stored as. */
+/** Outputs begin..end of a matrix of any dtype, as a copy. */
 function cutLinear({ w, bias }: CheckedLinear, layout: MatrixLayout, { begin, end }: Span): CheckedLinear {
   const part = cutOutputs(w, layout, begin, end);
-  // Not slice: a class of its own may have one that does not copy, like Node's Buffer.
+  // Not `slice`, which does not copy in some subclasses, such as Node's Buffer.
   return { w: { ...part, bytes: new Uint8Array(part.bytes) }, bias: bias?.slice(begin, end) };
 }
 
-/** What a checked call says to a share's heads, its cache and x aside. All of it copies. */
+/** The options of a checked call for a share's heads, without cache and x, all as copies. */
 export function cutOptions(
   config: CheckedConfig,
   options: Omit<AttendOptions, "cache">,
@@ -102,7 +108,7 @@ export function cutOptions(
 ): AttendOptions {
   const { append, align, kvLengths, keys, values, keep, drop, bias } = options;
   const heads = headsOf(config, share);
-  // Keys and values of one array are projected by one product, so it stays one.
+  // If keys and values are one array, one product projects both, so they stay one array.
   const same = values === keys && config.kdim === config.vdim;
   return {
     ...{ batch, append, align },
@@ -117,14 +123,16 @@ export function cutOptions(
 }
 
 function cutMask({ data, shape }: Mask, heads: Span): Mask {
-  // A class of its own may have a slice of its own, like Node's Buffer, which does not copy.
+  // A plain Uint8Array, because `slice` does not copy in some subclasses, such as Node's Buffer.
   const bytes = ArrayBuffer.isView(data)
     ? new Uint8Array(data.buffer, data.byteOffset, data.length)
     : Uint8Array.from(data, Number);
   return cutPlanes(bytes, shape, heads);
 }
 
-/** The heads' planes of [batch or 1][numHeads or 1][..][..], of rank 1 to 4: all of it where heads do not differ. */
+/**
+ * The heads' part of [batch or 1][numHeads or 1][..][..], of rank 1 to 4; all of it if it is the same for all heads.
+ */
 function cutPlanes<T extends Uint8Array | Float32Array>(
   data: T,
   shape: readonly number[],
@@ -141,7 +149,7 @@ function cutPlanes<T extends Uint8Array | Float32Array>(
   return { data: cut, shape: shape.map((length, i) => (i === axis ? lengthOf(heads) : length)) };
 }
 
-/** The buffers of all typed arrays in a message that is made of copies: moved instead of being copied again. */
+/** The buffers of all typed arrays in a message, which must be copies: they are transferred. */
 export function buffersIn(value: unknown): ArrayBuffer[] {
   if (ArrayBuffer.isView(value)) return [value.buffer as ArrayBuffer];
   if (!["Object", "Array"].includes(tagOf(value))) return [];

@@ -3,70 +3,74 @@ import { HeadwiseError } from "../util/errors.ts";
 import { buffersIn } from "./partition.ts";
 import { createShard, type ShardReply, type ShardRequest } from "./shard.ts";
 
-/** The shards of one attention, wherever they run. */
+/** The shards of an attention, in workers or on the calling thread. */
 export interface ShardPool {
   /**
-   * Sends each shard its request and waits for all replies. Throws the first error among them, WORKER_LOST once a worker
-   * has ended by itself, and what `end` was told. One call at a time.
+   * Sends each shard its request and resolves to all replies. Throws the first error among them, WORKER_LOST if a
+   * worker has ended by itself, and after `end` the error passed to that. One call at a time.
    */
-  ask(where: string, requests: readonly ShardRequest[]): Promise<readonly ShardReply[]>;
+  request(where: string, requests: readonly ShardRequest[]): Promise<readonly ShardReply[]>;
   /** Sends a request that has no reply. */
-  tell(request: ShardRequest): void;
-  /** Ends all workers, and what waits for them with `error`. */
+  post(request: ShardRequest): void;
+  /** Ends all workers, and pending requests with `error`. */
   end(error: (where: string) => Error): void;
 }
 
-/** One shard: where requests go. */
-interface Seat {
+/** One shard, to which requests are posted. */
+interface Endpoint {
   post(request: ShardRequest): void;
-  /** Whether the process stays alive for it. */
-  keep(alive: boolean): void;
+  /** Whether the shard keeps the process alive. */
+  keepAlive(alive: boolean): void;
   end(): void;
 }
 
-/** What the workers of Node have beside those of the web. */
-interface Counted {
+/** Methods of Node's workers, which web workers lack. */
+interface Referenced {
   ref?(): void;
   unref?(): void;
 }
 
-type TakesMoved = (message: unknown, moved: readonly Transferable[]) => void;
+type PostTransferring = (message: unknown, transfer: readonly Transferable[]) => void;
 
 /** A shard in a worker. */
-function seatWorker(worker: ThreadWorker, answered: (reply: ShardReply) => void, ended: (why: string) => void): Seat {
+function workerEndpoint(
+  worker: ThreadWorker,
+  answered: (reply: ShardReply) => void,
+  ended: (why: string) => void,
+): Endpoint {
   listen(worker, (reply: ShardReply) => answered(reply), ended);
-  const counted = worker as Counted;
+  const referenced = worker as Referenced;
   return {
     post(request) {
       const ports = request.kind === "start" ? request.peers.filter((port) => port !== undefined) : [];
-      (worker.postMessage as TakesMoved).call(worker, request, [...buffersIn(request), ...ports]);
+      (worker.postMessage as PostTransferring).call(worker, request, [...buffersIn(request), ...ports]);
     },
-    keep: (alive) => (alive ? counted.ref?.() : counted.unref?.()),
+    keepAlive: (alive) => (alive ? referenced.ref?.() : referenced.unref?.()),
     end: () => void worker.terminate(),
   };
 }
 
-/** A shard on the calling thread, where there are no workers. */
-function seatHere(answered: (reply: ShardReply) => void): Seat {
+/** A shard on the calling thread, for hosts without workers. */
+function localEndpoint(answered: (reply: ShardReply) => void): Endpoint {
   const answer = createShard();
   return {
     post: (request) => void answer(request).then((reply) => reply && answered(reply)),
-    keep: () => {},
+    keepAlive: () => {},
     end: () => {},
   };
 }
 
-/** A shard in each worker that `createWorker` makes, or one on the calling thread without it. */
+/** Creates a shard in each worker that `createWorker` makes, or without it one on the calling thread. */
 export function createShardPool(count: number, createWorker: (() => ThreadWorker) | undefined): ShardPool {
-  let over: ((where: string) => Error) | undefined;
+  let endError: ((where: string) => Error) | undefined;
   const waiting: { replies: ShardReply[]; left: number; done(): void } = { replies: [], left: 0, done() {} };
   const answered = (i: number) => (reply: ShardReply) => {
     waiting.replies[i] = reply;
     if (--waiting.left === 0) waiting.done();
   };
   const end = (error: (where: string) => Error) => {
-    over ??= error;
-    for (const seat of seats) seat.end();
+    endError ??= error;
+    for (const endpoint of endpoints) endpoint.end();
     waiting.done();
   };
   const lost = (why: string) =>
@@ -75,41 +79,41 @@ export function createShardPool(count: number, createWorker: (() => ThreadWorker
       return new HeadwiseError("WORKER_LOST", text, { cause: why });
     });
   const expectOpen = (where: string) => {
-    if (over) throw over(where);
+    if (endError) throw endError(where);
   };
-  const seats: Seat[] = [];
+  const endpoints: Endpoint[] = [];
   try {
     for (let i = 0; i < count; i++)
-      seats.push(createWorker ? seatWorker(createWorker(), answered(i), lost) : seatHere(answered(i)));
+      endpoints.push(createWorker ? workerEndpoint(createWorker(), answered(i), lost) : localEndpoint(answered(i)));
   } catch (error) {
-    for (const seat of seats) seat.end();
+    for (const endpoint of endpoints) endpoint.end();
     throw error;
   }
-  for (const seat of seats) seat.keep(false);
+  for (const endpoint of endpoints) endpoint.keepAlive(false);
   return {
-    async ask(where, requests) {
+    async request(where, requests) {
       expectOpen(where);
       const replies: ShardReply[] = [];
       await new Promise<void>((done) => {
         Object.assign(waiting, { replies, left: count, done });
         try {
-          for (const [i, seat] of seats.entries()) {
-            seat.keep(true);
-            seat.post(requests[i] as ShardRequest);
+          for (const [i, endpoint] of endpoints.entries()) {
+            endpoint.keepAlive(true);
+            endpoint.post(requests[i] as ShardRequest);
           }
         } catch (error) {
-          // Some shards have begun and wait for the others' heads: nothing that is sent after this would fit.
+          // Some shards have begun and wait for the heads of others, so no later request could be answered.
           lost(`a message to it failed: ${error}`);
         }
       });
-      for (const seat of seats) seat.keep(false);
+      for (const endpoint of endpoints) endpoint.keepAlive(false);
       expectOpen(where);
       const { error } = replies.find((reply) => reply.error) ?? {};
       if (error) throw error.code ? new HeadwiseError(error.code, error.message) : new Error(error.message);
       return replies;
     },
-    tell(request) {
-      if (!over) for (const seat of seats) seat.post(request);
+    post(request) {
+      if (!endError) for (const endpoint of endpoints) endpoint.post(request);
     },
     end,
   };

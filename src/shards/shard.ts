@@ -1,4 +1,5 @@
-// The work of one shard, wherever it runs: it attends with its heads, and projects its columns of y.
+// The work of one shard, in a worker or on the calling thread: it attends with its heads, and projects its columns of
+// y.
 
 import { PANEL } from "../../assembly/layout.ts";
 import { packAttention } from "../attention/attention.ts";
@@ -20,24 +21,24 @@ import { ownKernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
 import { lengthOf, type Span } from "./partition.ts";
 
-/** The first request to a shard: what it is. */
+/** The first request to a shard, which defines it. */
 export interface StartRequest {
   readonly kind: "start";
   readonly where: string;
   readonly modules: Modules;
-  /** Those of its heads; heads' outputs are what its layer gives. */
+  /** The configuration of its heads; their outputs are those of its layer. */
   readonly config: CheckedConfig;
   readonly weights: CheckedWeights;
   /** Its columns of y. */
   readonly wo: CheckedLinear;
   readonly columns: number;
-  /** Where the outputs of each shard's heads lie in a row of all heads' outputs. */
+  /** The range of each shard's outputs in a row of all heads' outputs. */
   readonly outputs: readonly Span[];
-  /** To the other shards, in their order; undefined at its own place. */
+  /** Ports to the other shards, in their order; undefined at the shard's own index. */
   readonly peers: readonly (MessagePort | undefined)[];
 }
 
-/** One call. Its cache holds the first `past` tokens of what it holds here. */
+/** A call. Its cache holds the first `past` tokens of those that the shard's cache holds. */
 export interface AttendRequest {
   readonly kind: "attend";
   readonly where: string;
@@ -47,17 +48,17 @@ export interface AttendRequest {
   readonly options: AttendOptions;
 }
 
-/** What a shard is asked for, one at a time; only a "forget" may come between and has no reply. */
+/** Requests to a shard. They are sent one at a time, except "forget", which has no reply. */
 export type ShardRequest =
   | StartRequest
   | AttendRequest
   | { readonly kind: "cache"; readonly cache: number; readonly maxSeqLen: number; readonly batch: number }
   | { readonly kind: "forget"; readonly cache: number };
 
-/** The answer: its columns of y for a call, or why not. Neither where another shard failed. */
+/** The reply: its columns of y for a call, or an error; neither if another shard failed. */
 export interface ShardReply {
   readonly y?: Float32Array;
-  /** That of the call, for the next one to be copied into: new memory costs more than the copy. */
+  /** The x of the call, reused for the next copy: new memory costs more than the copy. */
   readonly x?: Float32Array;
   readonly error?: { readonly message: string; readonly code: HeadwiseErrorCode | undefined };
 }
@@ -68,7 +69,7 @@ interface Shard {
   attend(request: AttendRequest): Promise<Float32Array | undefined>;
 }
 
-/** A shard that has nothing yet: gives the replies to requests. */
+/** Creates a shard without weights, as a function from requests to replies. */
 export function createShard(): (request: ShardRequest) => Promise<ShardReply | undefined> {
   let shard: Shard | undefined;
   return async (request) => {
@@ -110,7 +111,7 @@ async function startShard(start: StartRequest): Promise<Shard> {
   const wo = place && storeLinear(kernels, base, place, start.wo.w, weights.layout, start.wo.bias, staging);
   kernels.memory.free(staging);
 
-  /** Puts the heads' outputs of all shards side by side, a chunk at a time, and projects them. */
+  /** Copies the heads' outputs of all shards side by side, a chunk at a time, and projects them. */
   const projectHeads = (where: string, parts: readonly Float32Array[]): Float32Array => {
     const rows = (parts[0]?.length ?? 0) / lengthOf(outputs[0] as Span);
     const y = createFloats(where, "y", rows * columns);
@@ -135,7 +136,7 @@ async function startShard(start: StartRequest): Promise<Shard> {
         for (let r = begin; r < end; r++)
           into.set(part.subarray(r * floats, (r + 1) * floats), (r - begin) * width + span.begin);
       }
-      // A scale belongs to a whole row of heads, so every shard finds the same one.
+      // A scale is shared by a whole row of heads, so every shard computes the same one.
       const mode = modeOf(end - begin);
       const input = prepareInput(kernels, [wo], heads, end - begin, mode, at.linear, scratch);
       finish(project(kernels, wo, out, input, end - begin, Infinity));
@@ -150,7 +151,7 @@ async function startShard(start: StartRequest): Promise<Shard> {
 
   const attendHeads = ({ where, x, past, cache: id, options }: AttendRequest): Float32Array => {
     const cache = id === undefined ? undefined : caches.get(id);
-    // What a call appended here stays when it failed elsewhere, until now.
+    // Removes what an earlier call appended here but failed elsewhere.
     cache?.truncate(past);
     const call = checkAttend(where, attention, x, { ...options, cache });
     const { ys } = finish(forward(attention, [call], { where }));
@@ -172,7 +173,8 @@ async function startShard(start: StartRequest): Promise<Shard> {
       } catch (error) {
         failure = error;
       }
-      // A shard that failed takes part all the same: nobody waits for it, and nothing is left for the next call.
+      // A shard that failed takes part in the exchange: otherwise the others would wait for it, and messages would
+      // remain for the next call.
       const parts = await exchange(heads);
       if (failure !== undefined) throw failure;
       return parts && projectHeads(request.where, parts);
@@ -181,8 +183,8 @@ async function startShard(start: StartRequest): Promise<Shard> {
 }
 
 /**
- * Gives all other shards this one's part (undefined: it has none) and resolves to the parts of all, in their order, or to
- * undefined where one has none. Calls come one after the other, so a port holds one message at most.
+ * Sends this shard's part to all others (undefined if it has none) and resolves to the parts of all, in order; to
+ * undefined if one has none. Calls do not overlap, so a port holds one message at most.
  */
 type Exchange = (part: Float32Array | undefined) => Promise<Float32Array[] | undefined>;
 
@@ -192,7 +194,7 @@ function createExchange(peers: readonly (MessagePort | undefined)[]): Exchange {
     new Promise<Float32Array | undefined>((resolve) => {
       port.onmessage = ({ data }: MessageEvent<Float32Array | undefined>) => resolve(data);
     });
-  // Others may be done before this shard has begun.
+  // Other shards may send before this one has begun.
   let coming = peers.map(next);
   return async (part) => {
     for (const port of peers) {

@@ -62,16 +62,16 @@ export function isBlockDtype(word: unknown): word is BlockDtype {
   return typeof word === "string" && Object.hasOwn(BLOCKS, word);
 }
 
-/** A shape as it reads in an error message. */
+/** A shape as text, for error messages. */
 export function shapeText(shape: readonly number[]): string {
   return `[${shape.slice(0, 8).join(", ")}${shape.length > 8 ? ", …" : ""}]`;
 }
 
-/** The dtypes that stand for numbers of float32 or fewer bits, and F64: those of weight matrices, which `toFloats` reads. */
+/** The dtypes that weight matrices may have, which `toFloats` converts to float32. */
 export const FLOAT_DTYPES = ["F32", "F64", "F16", "BF16", "Q8_0", "Q4_0"] as const;
 export type FloatDtype = (typeof FLOAT_DTYPES)[number];
 
-/** The same in words. */
+/** FLOAT_DTYPES as text, for error messages. */
 export const FLOAT_DTYPE_RULE: string = `dtype ${FLOAT_DTYPES.slice(0, -1).join(", ")} or ${FLOAT_DTYPES.at(-1)}`;
 
 /**
@@ -111,7 +111,7 @@ export function toFloats(tensor: StoredTensor, where = "toFloats"): Float32Array
     );
   if (isBlockDtype(known)) return widenBlocks(known, bytes, size);
   const width = bits / 8;
-  // Typed arrays need their elements aligned; a header of any length is valid, so the data need not be.
+  // Typed arrays need aligned elements, but a header may have any length: unaligned data is copied.
   const { buffer, byteOffset } = bytes.byteOffset % width === 0 ? bytes : new Uint8Array(bytes);
   if (dtype === "F32") return new Float32Array(buffer, byteOffset, size);
   if (dtype === "F64") return new Float32Array(new Float64Array(buffer, byteOffset, size));
@@ -119,7 +119,7 @@ export function toFloats(tensor: StoredTensor, where = "toFloats"): Float32Array
   return dtype === "F16" ? widenF16(halves) : widenBf16(halves);
 }
 
-/** Bits of one element; with its share of the scale where elements lie in blocks. */
+/** Bits of one element; for a block dtype including its share of the block's scale. */
 export function bitsEach(dtype: Dtype): number {
   if (!isBlockDtype(dtype)) return BITS[dtype];
   const { length, bytes } = BLOCKS[dtype];
@@ -161,14 +161,14 @@ function widenF16(halves: Uint16Array): Float32Array {
       floats[i] = fraction / 16_777_216;
       bits[i]! |= sign;
     } else {
-      // The bias grows from 15 to 127; an exponent of ones stays one of ones.
+      // The exponent bias changes from 15 to 127; an exponent of all ones (infinity, NaN) stays all ones.
       bits[i] = sign | ((exponent === 31 ? 255 : exponent + 112) << 23) | (fraction << 13);
     }
   }
   return floats;
 }
 
-/** [..] bfloat16 bits to float32: the upper half of the same number. */
+/** [..] bfloat16 bits to float32: they are the upper 16 bits of the same value. */
 function widenBf16(halves: Uint16Array): Float32Array {
   const bits = new Uint32Array(halves.length);
   for (let i = 0; i < halves.length; i++) bits[i] = halves[i]! << 16;

@@ -3,7 +3,7 @@ import type { Tensor } from "./tensor.ts";
 /** Order of the dimensions of a rank-4 tensor: "bhsd" [batch, heads, len, dim] or "bshd" [batch, len, heads, dim]. */
 export type HeadLayout = "bhsd" | "bshd";
 
-/** A rank-4 tensor's sizes, whatever their order. */
+/** The dimensions of a rank-4 tensor of heads, in either layout. */
 export interface HeadSizes {
   readonly batch: number;
   readonly heads: number;
@@ -20,7 +20,7 @@ export function headShape({ batch, heads, len, dim }: HeadSizes, layout: HeadLay
   return layout === "bhsd" ? [batch, heads, len, dim] : [batch, len, heads, dim];
 }
 
-/** Floats between tokens and between heads of a block of `tokens` tokens that was copied with `copyTokens`. */
+/** Floats between tokens and between heads in a block of `tokens` tokens that was copied with `eachRun`. */
 export function blockStrides(
   { heads, dim }: HeadSizes,
   layout: HeadLayout,
@@ -44,7 +44,7 @@ export function eachRun(
     for (let h = 0; h < heads; h++) copy(((batchRow * heads + h) * len + begin) * dim, h * tokens * dim, tokens * dim);
 }
 
-/** The tensor of both, one behind the other along the tokens. */
+/** Both tensors, concatenated along the tokens. */
 export function concatTokens(first: Tensor, second: Tensor, layout: HeadLayout): Tensor {
   const a = headSizes(first, layout);
   const b = headSizes(second, layout);

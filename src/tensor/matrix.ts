@@ -17,7 +17,9 @@ export type WeightTensor = Tensor | StoredTensor;
 /** Row-major layout of a weight matrix with n outputs and k inputs: "out-in" [n, k] or "in-out" [k, n]. */
 export type MatrixLayout = "out-in" | "in-out";
 
-/** Throws unless `value` is a weight matrix that may lie so. Returns it as it would lie in a file; nothing is copied. */
+/**
+ * Throws unless `value` is a weight matrix that can have this layout. Returns it as a stored tensor; nothing is copied.
+ */
 export function expectMatrix(where: string, name: string, value: unknown, layout: MatrixLayout): StoredTensor {
   if (value === null || typeof value !== "object" || !("dtype" in value)) {
     const { data, shape } = expectTensor(where, name, value, [2]);
@@ -46,19 +48,19 @@ export function expectMatrix(where: string, name: string, value: unknown, layout
   return matrix;
 }
 
-/** Bytes of so many neighbouring elements of a row, whole blocks of them. */
+/** Bytes of `elements` adjacent elements of a row; of a block dtype, whole blocks. */
 function bytesOf({ dtype }: StoredTensor, elements: number): number {
   return (elements * bitsEach(dtype)) / 8;
 }
 
-/** Rows begin..end, borrowed. */
+/** Rows begin..end, as a view. */
 export function rowsOf(matrix: StoredTensor, begin: number, end: number): StoredTensor {
   const columns = matrix.shape[1] as number;
   const width = bytesOf(matrix, columns);
   return { ...matrix, shape: [end - begin, columns], bytes: matrix.bytes.subarray(begin * width, end * width) };
 }
 
-/** Columns begin..end, copied; not of blocks. */
+/** A copy of columns begin..end; not for block dtypes. */
 export function columnsOf(matrix: StoredTensor, begin: number, end: number): StoredTensor {
   const [rows, columns] = matrix.shape as [number, number];
   const element = bytesOf(matrix, 1);
@@ -71,8 +73,8 @@ export function columnsOf(matrix: StoredTensor, begin: number, end: number): Sto
   return { ...matrix, shape: [rows, end - begin], bytes };
 }
 
-/** Columns begin..end as rows, copied; not of blocks. */
-export function turnedColumnsOf(matrix: StoredTensor, begin: number, end: number): StoredTensor {
+/** A transposed copy of columns begin..end; not for block dtypes. */
+export function transposedColumnsOf(matrix: StoredTensor, begin: number, end: number): StoredTensor {
   const { bytes, shape } = columnsOf(matrix, begin, end);
   const [rows, columns] = shape as [number, number];
   const Elements = { 2: Uint16Array, 4: Uint32Array, 8: Float64Array }[bytesOf(matrix, 1) as 2 | 4 | 8];
@@ -81,12 +83,12 @@ export function turnedColumnsOf(matrix: StoredTensor, begin: number, end: number
   return { ...matrix, shape: [columns, rows], bytes: new Uint8Array(to.buffer) };
 }
 
-/** The part of a matrix that gives outputs begin..end: borrowed where it lies in one piece. */
+/** The part of a matrix that computes outputs begin..end: a view where it is contiguous, else a copy. */
 export function cutOutputs(matrix: StoredTensor, layout: MatrixLayout, begin: number, end: number): StoredTensor {
   return layout === "out-in" ? rowsOf(matrix, begin, end) : columnsOf(matrix, begin, end);
 }
 
-/** A matrix as floats: borrowed where it holds them on a multiple of four bytes. */
+/** A matrix as float32: a view of F32 at a multiple of four bytes, else a copy. */
 export function toTensor(matrix: StoredTensor): Tensor {
   return { data: toFloats(matrix), shape: matrix.shape };
 }

@@ -7,7 +7,7 @@ export type StoredFormat = "Q8_0" | "Q4_0" | "F16" | "BF16";
 
 const WHERE = "quantizeTensor";
 
-/** Bytes of a block, its scale by the largest of its values, and how they are stored. */
+/** Bytes of a block, its scale for its value of largest magnitude, and the function that stores its integers. */
 const Q8 = { width: 34, scaleOf: (largest: number) => Math.abs(largest) / 127, store: storeQ8 } as const;
 const Q4 = { width: 18, scaleOf: (largest: number) => largest / -8, store: storeQ4 } as const;
 
@@ -63,7 +63,7 @@ export function quantizeTensor(tensor: Tensor | StoredTensor, format: StoredForm
   return { name, dtype: format, shape, bytes };
 }
 
-/** The first of the largest values of a block by size; NaN where it holds one. */
+/** The value of largest magnitude in a block, the first of several; NaN if the block holds one. */
 function largestOf(data: Float32Array, from: number): number {
   let largest = 0;
   for (let i = from; i < from + 32; i++) {
@@ -93,7 +93,9 @@ function bitsOf(data: Float32Array): Int32Array {
   return new Int32Array(data.buffer, data.byteOffset, data.length);
 }
 
-/** The float16 of a block's scale, which has these bits. */
+/**
+ * A block's scale d as float16 bits; `bits` are its float32 bits. Throws if d is not finite or too large for float16.
+ */
 function expectScale(d: number, bits: number): number {
   if (!Number.isFinite(d)) throw new RangeError(`${WHERE}: tensor expected finite numbers, got ${d}`);
   const half = narrowF16(bits);
@@ -102,14 +104,14 @@ function expectScale(d: number, bits: number): number {
   return half;
 }
 
-/** The bfloat16 that is nearest to a float32, both by their bits; halves to even. */
+/** Float32 bits to the bits of the nearest bfloat16; halves to even. */
 function narrowBf16(bits: number): number {
-  // A NaN keeps the upper half of its payload, and one bit more so that it stays one.
+  // A NaN keeps the upper half of its payload; one bit is set so that it stays a NaN.
   if ((bits & 0x7fffffff) > 0x7f800000) return (bits >>> 16) | 0x40;
   return (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16;
 }
 
-/** The same for float16. */
+/** Float32 bits to the bits of the nearest float16; halves to even. */
 function narrowF16(bits: number): number {
   const sign = (bits >>> 16) & 0x8000;
   const size = bits & 0x7fffffff;
@@ -117,7 +119,7 @@ function narrowF16(bits: number): number {
   // 65520 is half way between the largest float16 and the next power of two.
   if (size >= 0x477ff000) return sign | 0x7c00;
   if (size >= 0x38800000) return sign | ((size - 0x38000000 + 0xfff + ((size >>> 13) & 1)) >>> 13);
-  // Subnormal: a multiple of 2^-24, which shifts the 24 bits of the fraction out by 126 less the exponent.
+  // Subnormal, a multiple of 2^-24: the 24 bits of the fraction are shifted right by 126 - exponent.
   const shift = 126 - (size >>> 23);
   if (shift > 24) return sign;
   const fraction = (size & 0x7fffff) | 0x800000;

@@ -19,7 +19,7 @@ export function sizeOf(where: string, name: string, shape: unknown): number {
   return size;
 }
 
-/** Zeros for a result. Throws OUT_OF_MEMORY where the engine has no room for so many. */
+/** A zeroed array for a result. Throws OUT_OF_MEMORY if the engine cannot allocate it. */
 export function createFloats(where: string, name: string, length: number): Float32Array {
   try {
     return new Float32Array(length);

@@ -1,7 +1,7 @@
-/** Bytes in a row. */
+/** A sequence of bytes. */
 export type Bytes = Uint8Array | readonly number[];
 
-/** All parts, one behind the other. */
+/** The concatenation of the parts. */
 export function joinBytes(parts: readonly Bytes[]): Uint8Array<ArrayBuffer> {
   const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
   let at = 0;

@@ -50,19 +50,22 @@ export class HeadwiseError extends Error {
   }
 }
 
-/** What loadKernels throws where an engine has no memory left for `what`. */
+/** What loadKernels throws if the engine cannot allocate memory; `what` is its purpose. */
 export function memoryRefused(what: string, cause: unknown): HeadwiseError {
   return new HeadwiseError("OUT_OF_MEMORY", `loadKernels: this engine refused memory ${what}`, { cause });
 }
 
 const LARGEST_INT = 2 ** 31 - 1;
 
-/** What a value is by its tag: a test runner or a frame may bring classes of its own. */
+/**
+ * The tag of a value, such as "Uint8Array". It also recognises objects of other realms (frames, test runners), which
+ * `instanceof` does not.
+ */
 export function tagOf(value: unknown): string {
   return Object.prototype.toString.call(value).slice(8, -1);
 }
 
-/** A value as it reads in an error message: its kind, and its content where that is short. */
+/** A value as text for an error message: its content if that is short, else its type. */
 export function describe(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}…` : value);
   if (typeof value === "bigint") return `${value}n`;
@@ -76,7 +79,7 @@ export function hexOf(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
 }
 
-/** Bytes as a message shows them: as the text that they are, or else each in hex. */
+/** Bytes as text for a message: quoted if they are printable ASCII, else in hex. */
 export function showBytes(bytes: Uint8Array): string {
   if (bytes.length === 0) return "no bytes";
   const text = String.fromCharCode(...bytes);
@@ -84,12 +87,15 @@ export function showBytes(bytes: Uint8Array): string {
   return hexOf(bytes);
 }
 
-/** A text that a terminal shows and does not obey: names come from files. */
+/** Text without control characters, which a terminal would interpret: names come from files. */
 export function plainText(text: string): string {
   return text.replace(/[\p{Cc}\p{Bidi_Control}]/gu, "\uFFFD");
 }
 
-/** Throws `TypeError` unless `value` is an integer in [min, max] (then `RangeError`). Returns it. */
+/**
+ * Returns `value` if it is an integer in [min, max]. Throws `RangeError` for other numbers and `TypeError` for other
+ * types.
+ */
 export function expectInt(where: string, name: string, value: unknown, min = 1, max: number = LARGEST_INT): number {
   if (typeof value === "number" && Number.isInteger(value) && value >= min && value <= max) return value;
   const beyond = typeof value === "number" && value > max && value < Number.POSITIVE_INFINITY;
@@ -105,7 +111,7 @@ export function expectFinite(where: string, name: string, value: unknown, positi
   throw typeof value === "number" ? new RangeError(text) : new TypeError(text);
 }
 
-/** Throws unless `value` is a number that float32 holds, other than 0 (or above it with `positive`). Returns it. */
+/** Throws unless `value` rounds to a finite float32 other than 0 (> 0 with `positive`). Returns it. */
 export function expectFloat32(where: string, name: string, value: unknown, positive = false): number {
   const held = typeof value === "number" ? Math.fround(value) : Number.NaN;
   if (Number.isFinite(held) && (positive ? held > 0 : held !== 0)) return value as number;
@@ -146,7 +152,10 @@ export function expectUint8Array(where: string, name: string, value: unknown): U
   throw new TypeError(`${where}: ${name} expected Uint8Array, got ${describe(value)}`);
 }
 
-/** Throws `TypeError` unless `value` is bytes (of any realm). Returns a plain view: a Buffer's `slice` would share. */
+/**
+ * Throws `TypeError` unless `value` is bytes (of any realm). Returns a Uint8Array, because `slice` of a Buffer does not
+ * copy.
+ */
 export function expectBytes(where: string, name: string, value: unknown): Uint8Array {
   const tag = tagOf(value);
   if (tag === "ArrayBuffer" || tag === "SharedArrayBuffer") return new Uint8Array(value as ArrayBuffer);
@@ -161,7 +170,7 @@ export function expectSignal(where: string, signal: AbortSignal): void {
     throw new TypeError(`${where}: signal expected an AbortSignal, got ${describe(signal)}`);
 }
 
-/** Throws `TypeError` unless `value` is an array or a typed array, or looks like one. Returns it. */
+/** Throws `TypeError` unless `value` is array-like: an object with an integer `length` >= 0. Returns it. */
 export function expectList(where: string, name: string, value: unknown): ArrayLike<unknown> {
   if (value !== null && typeof value === "object" && "length" in value) {
     const { length } = value;
@@ -177,8 +186,8 @@ export function expectRecord(where: string, name: string, value: unknown): void 
 }
 
 /**
- * Throws `TypeError` unless `value` is an object whose own fields are all `known`: a misspelt option would otherwise be
- * ignored without a word.
+ * Throws `TypeError` unless `value` is an object whose own fields are all `known`: misspelt options must not be
+ * ignored.
  */
 export function expectFields(where: string, name: string, value: unknown, known: readonly string[]): void {
   expectRecord(where, name, value);

@@ -1,6 +1,6 @@
 import { describe, HeadwiseError } from "./errors.ts";
 
-/** The value of a JSON text, or `json` itself where it is an object already. */
+/** The value of a JSON text, or `json` itself if it is an object already. */
 export function parseJson(where: string, name: string, json: string | object): unknown {
   if (typeof json === "object" && json !== null && !ArrayBuffer.isView(json)) return json;
   if (typeof json !== "string")

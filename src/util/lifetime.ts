@@ -2,7 +2,7 @@
 
 import { describe, HeadwiseError } from "./errors.ts";
 
-/** Symbol.dispose, also on engines that lack it, so that `using` works where the syntax does. */
+/** Symbol.dispose, or on engines that lack it the symbol that compiled `using` declarations look up. */
 export const DISPOSE: typeof Symbol.dispose = Symbol.dispose ?? (Symbol.for("Symbol.dispose") as typeof Symbol.dispose);
 
 /** An object that holds memory or workers until `release()`. It works with `using`. */
@@ -13,7 +13,7 @@ export interface Releasable {
   [Symbol.dispose](): void;
 }
 
-/** Throws unless `thing` is what `maker` gave, told by a part that nothing else has, and was not released. */
+/** Throws unless `thing` was made by `maker`, which the property `part` shows, and is not released. */
 export function expectMade(
   where: string,
   name: string,
@@ -26,7 +26,7 @@ export function expectMade(
   expectAlive(where, name, thing);
 }
 
-/** Throws RELEASED when the thing was released. */
+/** Throws RELEASED if the thing was released. */
 export function expectAlive(where: string, name: string, thing: { readonly released: boolean }): void {
   if (thing.released) throw new HeadwiseError("RELEASED", `${where}: ${name} was released`);
 }

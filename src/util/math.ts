@@ -1,30 +1,34 @@
 /**
- * Elementary functions in float64 from + - * / alone. IEEE 754 fixes those to the last bit, while every engine
- * approximates Math.sin, Math.exp and Math.log in its own way: numbers that reach a result come from here.
+ * Elementary functions in float64, made of + - * / only. IEEE 754 determines the results of these exactly, while
+ * Math.sin, Math.exp and Math.log differ between engines in the last bits. Every number that affects a result is
+ * computed here.
  *
- * Each polynomial is a Taylor series cut where its first missing term falls below a quarter ulp of the sum, so no
- * coefficient is fitted. Constants are cut into parts short enough that a whole number times a part is exact.
+ * Each polynomial is a truncated Taylor series whose first missing term is below a quarter ulp of the sum. Constants
+ * are split into parts of so few bits that an integer times a part is exact.
  */
 
 /** ln 2 = LN2_HIGH + LN2_LOW within 2^-102; LN2_HIGH has 40 bits, so n·LN2_HIGH is exact for |n| < 2^13. */
 const LN2_HIGH = 0.6931471805592082;
 const LN2_LOW = 7.371002565167799e-13;
 
-/** pi/2 = the sum of three within 2^-103; the first two have 22 bits, so n times them is exact for |n| < 2^31. */
+/**
+ * pi/2 = the sum of these three within 2^-103; the first two have 22 bits, so an integer n times each is exact for |n|
+ * < 2^31.
+ */
 const HALF_PI_HIGH = 1.570796012878418;
 const HALF_PI_MIDDLE = 3.139164164167596e-7;
 const HALF_PI_LOW = 6.223372171896613e-14;
 
-/** The largest |angle| in radians that `sine` and `cosine` take: beyond it the parts of pi/2 no longer suffice. */
+/** The largest |angle| in radians that `sine` and `cosine` take: beyond it, n times the parts of pi/2 is not exact. */
 export const LARGEST_ANGLE: number = 2 ** 31;
 
-/** x·2^n, rounded once. |n| <= 2100. In two halves, because 2^n itself may lie outside float64 where x·2^n does not. */
+/** x·2^n, rounded once, for |n| <= 2100. In two factors, because 2^n may overflow or underflow where x·2^n does not. */
 function shift(x: number, n: number): number {
   const half = Math.floor(n / 2);
   return x * powerOfTwo(half) * powerOfTwo(n - half);
 }
 
-/** 2^n exactly, for whole n from -1074 to 1023 (0 or Infinity outside). */
+/** 2^n exactly, for integers n from -1074 to 1023 (0 or Infinity outside). */
 function powerOfTwo(n: number): number {
   let power = 1;
   for (let square = n < 0 ? 0.5 : 2, left = Math.abs(n); left > 0; square *= square, left = Math.floor(left / 2))
@@ -47,9 +51,9 @@ function split(x: number): { m: number; n: number } {
 }
 
 /**
- * ln m for m in [0.7, 1.4]. With g = m - 1 (exact) and s = g / (2 + g), ln m = 2·(s + s³/3 + s⁵/5 + …). Since
- * 2s = g - s·g, the sum is g - s·(g - tail): only the smaller part of it carries more than one rounding. The first
- * missing term of the series is below 2^-58 of the sum.
+ * ln m for m in [0.7, 1.4]. With g = m - 1 (exact) and s = g / (2 + g), ln m = 2·(s + s³/3 + s⁵/5 + …). Since 2s = g -
+ * s·g, the sum is g - s·(g - tail), of which only the smaller term has more than one rounding. The first missing term
+ * of the series is below 2^-58 of the sum.
  */
 function lnNearOne(m: number): number {
   const g = m - 1;
@@ -82,14 +86,15 @@ export function exp(x: number): number {
 
 /**
  * base^exponent for finite base > 0 (NaN for others) and |exponent| < 2^1000. Relative error <= (2 + |exponent|)·2^-52;
- * powers of two to a whole exponent are exact. From base = m·2^n the whole part of exponent·n is set aside, so only fractions pass through `exp`.
+ * integer powers of powers of two are exact. With base = m·2^n, the integer part of exponent·n is split off, and only
+ * the fraction goes through `exp`.
  */
 export function pow(base: number, exponent: number): number {
   if (!(base > 0 && base < Infinity)) return Number.NaN;
   const { m, n } = split(base);
   const size = exponent * (n * LN2_HIGH + lnNearOne(m));
   if (!(size > -746 && size < 711)) return size > 0 ? Infinity : size < 0 ? 0 : size;
-  // n has 11 bits, so n times the exponent's leading bits is exact and the product loses nothing near a whole number.
+  // n has 11 bits, so n times the leading bits of the exponent is exact, also if the product is close to an integer.
   const leading = Math.round(exponent * 2 ** 20) / 2 ** 20;
   const whole = Math.round(n * leading);
   const fraction = n * leading - whole + n * (exponent - leading);
@@ -98,16 +103,19 @@ export function pow(base: number, exponent: number): number {
 
 /** sin x for x in radians, absolute error <= 2^-52. NaN where |x| > LARGEST_ANGLE. */
 export function sine(x: number): number {
-  return turned(x, 0);
+  return sineOfQuarters(x, 0);
 }
 
 /** cos x for x in radians, absolute error <= 2^-52. NaN where |x| > LARGEST_ANGLE. */
 export function cosine(x: number): number {
-  return turned(x, 1);
+  return sineOfQuarters(x, 1);
 }
 
-/** sin(x + quarters·pi/2). x - n·pi/2 is exact but for the last part, so it keeps 53 bits after the point. */
-function turned(x: number, quarters: number): number {
+/**
+ * sin(x + quarters·pi/2). x - n·pi/2 is exact except for the part of HALF_PI_LOW, so 53 bits after the binary point are
+ * right.
+ */
+function sineOfQuarters(x: number, quarters: number): number {
   if (!(Math.abs(x) <= LARGEST_ANGLE)) return Number.NaN;
   const n = Math.round(x * (2 / Math.PI));
   const r = x - n * HALF_PI_HIGH - n * HALF_PI_MIDDLE - n * HALF_PI_LOW;

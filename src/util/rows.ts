@@ -1,14 +1,14 @@
-// Rows of tokens: those of several sequences and calls lie one behind the other and are worked on in chunks.
+// Rows of tokens. The rows of several sequences and calls form one list, which is processed in chunks.
 
-/** Rows of a chunk, at most: enough for the tiles to be full and for the weights to be read seldom. */
+/** The most rows of a chunk: enough to fill the tiles, and to read the weights seldom. */
 export const CHUNK_ROWS = 256;
 
-/** Cuts rows into chunks of up to `most`. */
+/** Cuts rows into chunks of up to `most` rows. */
 export function* chunksOf(rows: number, most: number): Generator<readonly [begin: number, end: number], void, void> {
   for (let begin = 0; begin < rows; begin += most) yield [begin, Math.min(rows, begin + most)];
 }
 
-/** Rows begin..end of `of`, which lie at row `at` of their chunk. */
+/** Rows begin..end of `of`, the first of which is row `at` of its chunk. */
 export interface RowRun<Of> {
   readonly of: Of;
   readonly begin: number;
@@ -16,7 +16,7 @@ export interface RowRun<Of> {
   readonly at: number;
 }
 
-/** Whose rows a chunk begin..end holds, where each of `all` has `rowsOf` rows, one behind the other. */
+/** The runs of rows that make up rows begin..end of a list of all rows of `all`, `rowsOf` rows each. */
 export function runsOf<Of>(
   all: readonly Of[],
   rowsOf: (of: Of) => number,
@@ -34,7 +34,7 @@ export function runsOf<Of>(
   return runs;
 }
 
-/** Tokens from..to of one batch row; the first lies at row `at` of its chunk. */
+/** Tokens from..to of one batch row, the first of which is row `at` of its chunk. */
 export interface TokenRun {
   readonly batchRow: number;
   readonly from: number;
@@ -42,7 +42,7 @@ export interface TokenRun {
   readonly at: number;
 }
 
-/** Cuts a run of rows of [batch, len] at the batch rows. */
+/** Cuts a run of rows of [batch, len] into runs of one batch row each. */
 export function tokenRunsOf({ begin, end, at }: RowRun<unknown>, len: number): readonly TokenRun[] {
   const runs: TokenRun[] = [];
   for (let row = begin; row < end; ) {

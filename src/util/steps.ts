@@ -1,10 +1,10 @@
 /**
- * Work that can be left off between its steps. A step yields the floating-point operations it did; between two of them
- * other code may run, and `return()` gives up what the rest would have used.
+ * Work in steps, each of which yields the number of floating-point operations it did. Other code may run between two
+ * steps; `return()` abandons the work and frees what it holds.
  */
 export type Steps<T = void> = Generator<number, T, void>;
 
-/** All steps in one go. */
+/** Runs all steps and returns the result. */
 export function finish<T>(steps: Steps<T>): T {
   for (;;) {
     const { done, value } = steps.next();

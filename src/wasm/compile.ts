@@ -12,22 +12,28 @@ export type WasmSource = WasmModule | ArrayBuffer | ArrayBufferView;
 /** A compiled WebAssembly module, its bytes, a Response with its bytes, the URL of its bytes, or a promise of one of these. */
 export type ModuleSource = WasmSource | Response | URL | Promise<WasmSource | Response | URL>;
 
-/** A module, or text that stands for one, as bundles carry it: base64 of its bytes, deflated. */
-export type CarriedWasm = WasmModule | string;
+/** A module, or an inlined one: base64 of its deflated bytes. */
+export type InlinedWasm = WasmModule | string;
 
-/** An inlined module, or a module as it is. Only what runs is unpacked: that takes a millisecond a module. */
-export async function unpack(carried: WasmSource | string, name = "module"): Promise<WasmSource> {
-  if (typeof carried !== "string") return carried;
+/**
+ * The bytes of an inlined module; any other source as it is. Only modules that run are decompressed, as each takes a
+ * millisecond.
+ */
+export async function unpack(inlined: WasmSource | string, name = "module"): Promise<WasmSource> {
+  if (typeof inlined !== "string") return inlined;
   const inflate = expectInflate();
   try {
-    return await inflate(decodeBase64(carried));
+    return await inflate(decodeBase64(inlined));
   } catch (cause) {
     const rule = "a module, its bytes or an inlined module of headwise/quantized";
-    throw new HeadwiseError("NOT_WASM", `loadKernels: ${name} expected ${rule}, got ${describe(carried)}`, { cause });
+    throw new HeadwiseError("NOT_WASM", `loadKernels: ${name} expected ${rule}, got ${describe(inlined)}`, { cause });
   }
 }
 
-/** Throws where the engine lacks what unpacks the kernels, and SIMD first, since engines without it are the older ones. */
+/**
+ * Throws NO_DECOMPRESSION if the engine cannot decompress modules, or NO_SIMD if it lacks SIMD too: such engines are
+ * older still.
+ */
 function expectInflate(): Inflate {
   try {
     return createInflate();
@@ -39,7 +45,7 @@ function expectInflate(): Inflate {
   }
 }
 
-/** Those that have deflate-raw too: some had SIMD before, but cannot unpack the default entry. */
+/** Engines with SIMD and deflate-raw. Some had SIMD earlier, but cannot decompress the default entry. */
 const WITH_SIMD = "Chrome and Edge 103, Firefox 113, Safari 16.4, Node 20.19, today's Deno and Bun and what is newer";
 
 /** A module of one function that gives a v128. */
@@ -49,14 +55,17 @@ const SIMD_PROBE: Uint8Array<ArrayBuffer> = Uint8Array.of(
   ...[10, 8, 1, 6, 0, 65, 0, 253, 15, 11], // i32.const 0, i8x16.splat
 );
 
-/** i32x4.relaxed_dot_i8x16_i7x16_add_s, the one instruction of relaxed kernels that an engine with others of them may lack. */
+/**
+ * Uses i32x4.relaxed_dot_i8x16_i7x16_add_s, the only instruction of the relaxed kernels that some engines with relaxed
+ * SIMD lack.
+ */
 const DOT_PROBE: Uint8Array<ArrayBuffer> = Uint8Array.of(
   ...[0, 97, 115, 109, 1, 0, 0, 0], // magic, version
   ...[1, 6, 1, 96, 1, 123, 1, 123, 3, 2, 1, 0], // type v128 -> v128, one function of it
   ...[10, 13, 1, 11, 0, 32, 0, 32, 0, 32, 0, 253, 147, 2, 11], // of its parameter three times
 );
 
-/** Throws where the engine lacks SIMD. */
+/** Throws NO_SIMD if the engine lacks SIMD. */
 function expectSimd(cause: unknown): void {
   if (WebAssembly.validate(SIMD_PROBE)) return;
   const text = `loadKernels: this engine lacks WebAssembly SIMD, which ${WITH_SIMD} have`;
@@ -67,17 +76,20 @@ export function isModule(source: unknown): source is WebAssembly.Module {
   return tagOf(source) === "WebAssembly.Module";
 }
 
-/** Whether the engine takes a module, or the bytes of one. */
+/** Whether the engine accepts a module, or its bytes. */
 export function accepts(source: WasmSource): boolean {
   return isModule(source) || WebAssembly.validate(source);
 }
 
-/** Whether it is for want of an instruction that this engine refuses a source; else the source is damaged. */
+/**
+ * Whether the engine refuses a source because it lacks the instruction of DOT_PROBE; otherwise a refused source is
+ * damaged.
+ */
 export function lacksDots(source: WasmSource): boolean {
   return !WebAssembly.validate(DOT_PROBE) && !accepts(source);
 }
 
-/** A module as it is, or the bytes of one; throws what else `source` is. */
+/** A module as it is, or the bytes of one. Throws for anything else. */
 export function expectSource(name: string, source: unknown): WebAssembly.Module | Uint8Array<ArrayBuffer> {
   if (isModule(source)) return source;
   const bytes = bytesOf(name, source);
@@ -94,17 +106,20 @@ function bytesOf(name: string, source: unknown): Uint8Array<ArrayBuffer> {
   throw new TypeError(`loadKernels: ${name} expected ${rule}, got ${describe(source)}`);
 }
 
-/** Throws unless bytes begin as wasm does; `from` says where they come from. */
+/** Throws NOT_WASM unless the bytes begin as wasm does; `from` is appended to the message. */
 export function expectWasm(name: string, bytes: Uint8Array, from = ""): void {
   if (String.fromCharCode(...bytes.subarray(0, 4)) === "\0asm") return;
   const start = bytes.subarray(0, 12);
   const [hex, shown] = [hexOf(start), showBytes(start)];
-  // Beside the bytes that are expected, the text that they are if they are some.
+  // Hex like the expected bytes, and the text if the bytes are printable.
   const got = hex === "" || hex === shown ? shown : `${hex} (${shown})`;
   throw new HeadwiseError("NOT_WASM", `loadKernels: ${name} expected bytes that begin 00 61 73 6d, got ${got}${from}`);
 }
 
-/** Compiles bytes, for shared memory if asked to; throws what they or the engine are not. */
+/**
+ * Compiles bytes, for shared memory with `shared`. Throws HeadwiseError with what is wrong with the bytes or the
+ * engine.
+ */
 export async function compile(source: unknown, shared?: Sharing, name = "module"): Promise<WebAssembly.Module> {
   const given = expectSource(name, source);
   if (isModule(given)) return given;
@@ -112,7 +127,7 @@ export async function compile(source: unknown, shared?: Sharing, name = "module"
   try {
     return await WebAssembly.compile(bytes);
   } catch (cause) {
-    // By name, since a test runner or a frame may bring classes of its own.
+    // By name, because an error of another realm (frame, test runner) is no instance of this realm's classes.
     if ((cause as Error).name === "RangeError") throw memoryRefused(`to compile ${name}`, cause);
     expectSimd(cause);
     if (!WebAssembly.validate(bytes)) {
@@ -123,7 +138,7 @@ export async function compile(source: unknown, shared?: Sharing, name = "module"
   }
 }
 
-/** What a host is told that refuses wasm itself: most engines when it is compiled, WebKit only when it is started. */
+/** The error of hosts that forbid wasm: most engines refuse to compile it, WebKit only to instantiate it. */
 export function forbidden(cause: unknown): HeadwiseError {
   const text =
     "loadKernels: this host forbids compiling wasm from bytes; in a Worker import headwise under its workerd or edge-light " +

@@ -3,27 +3,27 @@ import { KERNEL_ARITY, type KernelTable, type PartKernels } from "./abi.ts";
 import { LinearMemory } from "./memory.ts";
 import type { Sharing } from "./shared-memory.ts";
 
-/** The parts that kernels come in: a module each. */
+/** The groups of kernels, one module each. */
 export type Part = keyof PartKernels;
 
-/** The modules of an instance: floats always, the others together or not at all. */
+/** The modules of an instance: float32 kernels always, the other two together or not at all. */
 export interface Modules {
   readonly floats: WebAssembly.Module;
   readonly weights?: WebAssembly.Module;
   readonly caches?: WebAssembly.Module;
 }
 
-/** Modules' kernels beside the memory they work on. */
+/** Kernels and the memory they work on. */
 export interface Instance {
   readonly kernels: KernelTable;
   readonly memory: LinearMemory;
-  /** Made with relaxed SIMD. */
+  /** Whether this is the relaxed build. */
   readonly relaxed: boolean;
-  /** Knows weights and caches that are not float32. */
+  /** Whether kernels for weights and caches of other formats than float32 are loaded. */
   readonly quantized: boolean;
 }
 
-/** An instance with what others need to start the same on its memory. */
+/** An instance with what workers need to instantiate the same kernels. */
 export interface StartedInstance extends Instance {
   readonly modules: Modules;
   readonly wasmMemory: WebAssembly.Memory;
@@ -35,9 +35,9 @@ interface ModuleExports {
 }
 
 /**
- * Starts the module of floats on a memory of its own, or on one that threads share. Throws ABI_MISMATCH when its kernels are
- * not those of this host, and OUT_OF_MEMORY. Asynchronous because some browsers refuse to start more than 4 KB synchronously
- * on a page's own thread.
+ * Instantiates the float32 module on a memory of its own, or on shared memory. Throws OUT_OF_MEMORY, and ABI_MISMATCH
+ * if the kernels are not those of this JavaScript. Asynchronous because some browsers refuse to instantiate more than 4
+ * KB synchronously on the main thread.
  */
 export async function instantiate(floats: WebAssembly.Module, shared?: Sharing): Promise<StartedInstance> {
   const wasmMemory = shared ? shared.createMemory() : createMemory();
@@ -53,7 +53,10 @@ function createMemory(): WebAssembly.Memory {
   }
 }
 
-/** Starts the other modules on the memory of an instance. Their tables lie below those of floats, where no heap is. */
+/**
+ * Instantiates the other modules on the memory of an instance. Their tables are below those of the float32 module,
+ * hence below the heap.
+ */
 export async function extend(
   instance: StartedInstance,
   others: Required<Omit<Modules, "floats">>,
@@ -72,7 +75,7 @@ export async function extend(
   return { ...instance, kernels, quantized: true, modules: { ...instance.modules, ...others } };
 }
 
-/** The kernels of an instance of the module of floats, checked against those of this host. */
+/** The kernels of an instance of the float32 module, checked against KERNEL_ARITY. */
 export function adopt({ exports }: WebAssembly.Instance, memory: WebAssembly.Memory): Instance {
   return {
     kernels: kernelsIn("floats", exports, "the module") as KernelTable,
@@ -86,7 +89,7 @@ function isRelaxed(exports: WebAssembly.Exports): boolean {
   return Number((exports as unknown as ModuleExports).RELAXED.value) === 1;
 }
 
-/** A part's kernels among what a module exports. `name` is the module's in errors. */
+/** A part's kernels among the exports of a module, checked against KERNEL_ARITY. `name` is the module's in errors. */
 export function kernelsIn<P extends Part>(part: P, exports: WebAssembly.Exports, name: string): PartKernels[P] {
   const kernels: Record<string, unknown> = {};
   for (const [kernel, arity] of Object.entries<number>(KERNEL_ARITY[part])) {

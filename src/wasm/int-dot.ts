@@ -4,36 +4,37 @@ import type { Instance } from "./instantiate.ts";
 import { Layout, pointer } from "./memory.ts";
 
 /**
- * How integer kernels multiply: 0 by pairs of 16 bits, 1 by fours of bytes in one instruction, 2 by fours of bytes in three
- * (assembly/linear/int_dot.ts). Sums are exact on every road, so the choice is of speed alone.
+ * The dot-product path of integer kernels (assembly/linear/int_dot.ts): 0 multiplies pairs of 16-bit integers, 1 four
+ * bytes in one instruction, 2 four bytes in three. Sums are exact on every path, so the choice affects speed only.
  */
-export type Road = 0 | 1 | 2;
+export type DotPath = 0 | 1 | 2;
 
-/** The fastest road for integers of 14 bits, and for those of 7. */
-export interface Roads {
-  readonly exact: Road;
-  readonly fast: Road;
+/** The fastest dot-product paths for integers of 14 bits ("exact" activations) and of 7 bits ("fast"). */
+export interface DotPaths {
+  readonly exact: DotPath;
+  readonly fast: DotPath;
 }
 
-const PAIRS: Road = 0;
-const BYTES: Road = 1;
-const BYTES_SPLIT: Road = 2;
+const I16_PAIRS: DotPath = 0;
+const I8: DotPath = 1;
+const I8_EMULATED: DotPath = 2;
 
 /** A product of ROWS by 8 · PANELS by K takes some ten microseconds. */
 const ROWS = 4;
 const PANELS = 8;
 const K = 512;
-/** A sample takes at least so long, unless the clock stands still. */
+/** A sample takes at least this long, unless the clock stands still. */
 const SAMPLE_MS = 0.4;
 const MOST_REPEATS = 64;
 const SAMPLES = 3;
 
 /**
- * Finds the roads by trying: whether a CPU multiplies bytes by fours in one instruction is told by nothing else. Takes a
- * few milliseconds; where the clock stands still during a task, as on Workers, pairs win.
+ * Finds the fastest paths by timing: WebAssembly does not reveal whether the CPU multiplies four bytes in one
+ * instruction. Takes a few milliseconds. Where the clock stands still during a task, as on Cloudflare Workers, 16-bit
+ * pairs are taken.
  */
-export function findRoads({ kernels, memory, relaxed }: Instance): Roads {
-  if (!relaxed) return { exact: PAIRS, fast: PAIRS };
+export function findDotPaths({ kernels, memory, relaxed }: Instance): DotPaths {
+  if (!relaxed) return { exact: I16_PAIRS, fast: I16_PAIRS };
   const layout = new Layout();
   const rowBytes = 16 + 2 * K;
   const places = {
@@ -45,7 +46,7 @@ export function findRoads({ kernels, memory, relaxed }: Instance): Roads {
   const at = memory.allocate("kernels", layout.bytes);
   memory.u8(at, layout.bytes).fill(0);
   const [x, w, sums] = [places.x, places.w, places.sums].map((place) => pointer.u8(at + place));
-  const time = (road: Road, repeats: number) => {
+  const time = (path: DotPath, repeats: number) => {
     const start = performance.now();
     for (let i = 0; i < repeats; i++)
       kernels.linear_q8(
@@ -57,7 +58,7 @@ export function findRoads({ kernels, memory, relaxed }: Instance): Roads {
         PANELS,
         K,
         BLOCK,
-        2 * road,
+        2 * path,
         PANELS * PANEL,
         0,
         ROWS,
@@ -65,13 +66,13 @@ export function findRoads({ kernels, memory, relaxed }: Instance): Roads {
     return performance.now() - start;
   };
   let repeats = 1;
-  while (time(PAIRS, repeats) < SAMPLE_MS && repeats < MOST_REPEATS) repeats *= 2;
-  time(BYTES, repeats);
+  while (time(I16_PAIRS, repeats) < SAMPLE_MS && repeats < MOST_REPEATS) repeats *= 2;
+  time(I8, repeats);
   const best = { pairs: Infinity, bytes: Infinity };
   for (let i = 0; i < SAMPLES; i++) {
-    best.pairs = Math.min(best.pairs, time(PAIRS, repeats));
-    best.bytes = Math.min(best.bytes, time(BYTES, repeats));
+    best.pairs = Math.min(best.pairs, time(I16_PAIRS, repeats));
+    best.bytes = Math.min(best.bytes, time(I8, repeats));
   }
   memory.free(at);
-  return best.bytes < best.pairs ? { exact: BYTES, fast: BYTES } : { exact: PAIRS, fast: BYTES_SPLIT };
+  return best.bytes < best.pairs ? { exact: I8, fast: I8 } : { exact: I16_PAIRS, fast: I8_EMULATED };
 }

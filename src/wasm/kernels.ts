@@ -4,7 +4,7 @@ import { DISPOSE, expectMade, type Releasable } from "../util/lifetime.ts";
 import type { KernelTable } from "./abi.ts";
 import type { ModuleSource } from "./compile.ts";
 import type { Instance } from "./instantiate.ts";
-import { findRoads, type Roads } from "./int-dot.ts";
+import { type DotPaths, findDotPaths } from "./int-dot.ts";
 import type { LinearMemory } from "./memory.ts";
 import { type Build, type Builds, type QuantizedKernels, type Started, startChosen, startOwn } from "./select-build.ts";
 
@@ -46,8 +46,8 @@ export interface Kernels extends Releasable {
   readonly memoryBytes: number;
   /** Whether `release()` was called. */
   readonly released: boolean;
-  /** @internal How integers are multiplied fastest here; found when first asked for. */
-  readonly roads: Roads;
+  /** @internal The fastest dot-product paths of this engine, timed when first read. */
+  readonly dotPaths: DotPaths;
   /** @internal */
   readonly table: KernelTable;
   /** @internal */
@@ -85,17 +85,19 @@ export function expectThreads(threads: unknown): number | "auto" {
   throw ["number", "string"].includes(typeof threads) ? new RangeError(text) : new TypeError(text);
 }
 
-/** What an entry says that has one thread. */
+/** The reason of entries without threads. */
 const ONE_THREAD = "this entry has one thread: import headwise/threads";
 
-/** Starts the module of a caller's own. */
+/** Starts the caller's own module. */
 export async function ownKernels(options: LoadOptions): Promise<Kernels> {
   expectFields("loadKernels", "options", options, LOAD_OPTIONS);
   const threads = oneThread(options.threads, ONE_THREAD);
-  return alone(await startOwn(options), threads);
+  return singleThreaded(await startOwn(options), threads);
 }
 
-/** Starts the caller's module or the better of two builds. `why` says why there is one thread where more are wanted. */
+/**
+ * Starts the caller's module, or the faster of two builds. `why` is the reason for one thread where more are requested.
+ */
 export async function chooseKernels(
   builds: Builds,
   options: LoadOptions = {},
@@ -103,7 +105,7 @@ export async function chooseKernels(
 ): Promise<Kernels> {
   expectFields("loadKernels", "options", options, LOAD_OPTIONS);
   const threads = oneThread(options.threads, why);
-  return alone(await startChosen(builds, options), threads);
+  return singleThreaded(await startChosen(builds, options), threads);
 }
 
 function oneThread(threads: unknown, why: string): Threads {
@@ -111,29 +113,29 @@ function oneThread(threads: unknown, why: string): Threads {
   return { requested, used: 1, reason: threads === 1 ? "one thread was asked for" : why };
 }
 
-function alone(started: Started, threads: Threads): Kernels {
+function singleThreaded(started: Started, threads: Threads): Kernels {
   const { requested, reason } = threads;
   if (typeof requested === "number" && requested > 1) warnOnce(`one thread instead of ${requested}: ${reason}`);
   return wrapKernels(started, { threads, table: started.instance.kernels, release: () => {} });
 }
 
-/** Who runs the kernels, where it is not the calling thread alone. */
-export interface Crew {
+/** What runs the kernels: the calling thread, or a thread pool. */
+export interface KernelRunner {
   readonly threads: Threads;
   readonly table: KernelTable;
   release(): void;
 }
 
-/** A started module as users hold it. */
-export function wrapKernels({ instance: started, reason, fused }: Started, crew: Crew): Kernels {
+/** The public handle of a started instance. */
+export function wrapKernels({ instance: started, reason, fused }: Started, runner: KernelRunner): Kernels {
   let instance: Instance | undefined = started;
-  let roads: Roads | undefined;
+  let dotPaths: DotPaths | undefined;
   const alive = () => {
     if (!instance) throw new HeadwiseError("RELEASED", "kernels: used after release");
     return instance;
   };
   const release = () => {
-    if (instance) crew.release();
+    if (instance) runner.release();
     instance = undefined;
   };
   return {
@@ -142,7 +144,7 @@ export function wrapKernels({ instance: started, reason, fused }: Started, crew:
     fused,
     quantized: started.quantized,
     get threads() {
-      return crew.threads;
+      return runner.threads;
     },
     get usedBytes() {
       return alive().memory.used;
@@ -153,13 +155,13 @@ export function wrapKernels({ instance: started, reason, fused }: Started, crew:
     get released() {
       return instance === undefined;
     },
-    get roads() {
-      roads ??= findRoads(alive());
-      return roads;
+    get dotPaths() {
+      dotPaths ??= findDotPaths(alive());
+      return dotPaths;
     },
     get table() {
       alive();
-      return crew.table;
+      return runner.table;
     },
     get memory() {
       return alive().memory;

@@ -1,8 +1,8 @@
-// The simd build out of the relaxed one: the two differ in one instruction, so that a bundle need not carry both.
+// Makes the simd build from the relaxed one. They differ in one instruction, so a bundle needs only one of them.
 
 import { type Bytes, joinBytes, leb } from "../util/bytes.ts";
 
-/** Sections of a module. */
+/** Ids of a module's sections. */
 const TYPES = 1;
 const FUNCTIONS = 3;
 const GLOBALS = 6;
@@ -19,13 +19,13 @@ const BR_TABLE = 0x0e;
 const LOCAL_GET = 0x20;
 const LOCAL_SET = 0x21;
 
-/** The prefix of SIMD opcodes, which are numbered from 0xfd000 on here. */
+/** The prefix of SIMD opcodes, which this file numbers from 0xfd000. */
 const SIMD = 0xfd;
 const RELAXED_MADD = 0xfd105;
 
 /**
- * What follows opcodes: from the first of each row up to the next row's, so many LEB128 numbers and then so many bytes. No
- * kernel of floats has an opcode of a row without them.
+ * The immediates of the opcodes from `first` to that of the next row: how many LEB128 numbers, then how many bytes. The
+ * float32 kernels have no opcode of a row without counts.
  */
 type Immediates = readonly [first: number, numbers?: number, bytes?: number];
 const IMMEDIATES: readonly Immediates[] = [
@@ -67,9 +67,9 @@ const MUL = [SIMD, 0xe6, 0x01];
 const ADD = [SIMD, 0xe4, 0x01];
 
 /**
- * The bytes of the simd build from those of the relaxed one: a f32x4.mul and a f32x4.add in place of each
- * f32x4.relaxed_madd, and RELAXED is 0, by which kernels choose how high their tiles are. Threaded builds stay threaded.
- * Throws a RangeError where a module has an instruction that neither build has.
+ * The bytes of the simd build from those of the relaxed one: each f32x4.relaxed_madd becomes a f32x4.mul and a
+ * f32x4.add, and the global RELAXED, from which kernels derive the height of their tiles, becomes 0. Shared memory
+ * stays shared. Throws a RangeError if a module has an instruction that neither build has.
  */
 export function unfuse(relaxed: Uint8Array): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(relaxed);
@@ -96,7 +96,7 @@ export function unfuse(relaxed: Uint8Array): Uint8Array<ArrayBuffer> {
   }
 }
 
-/** A function with its length, from where the reader stands. */
+/** The function at the reader, preceded by its length. */
 function unfuseBody(reader: Reader, parameters: number): Uint8Array {
   const { bytes } = reader;
   const end = reader.number() + reader.at;
@@ -108,9 +108,9 @@ function unfuseBody(reader: Reader, parameters: number): Uint8Array {
     locals += reader.number();
     reader.byte();
   }
-  // One more local, in which the addend waits: of the operands it is on top of the stack.
-  const wait = leb(locals);
-  const mulAdd = [LOCAL_SET, ...wait, ...MUL, LOCAL_GET, ...wait, ...ADD];
+  // The addend is the top operand of the stack; one more local holds it during the multiplication.
+  const addend = leb(locals);
+  const mulAdd = [LOCAL_SET, ...addend, ...MUL, LOCAL_GET, ...addend, ...ADD];
   const parts: Bytes[] = [leb(groups + 1), bytes.subarray(declared, reader.at), [1, V128]];
   let copied = reader.at;
   let fuses = false;
@@ -125,10 +125,10 @@ function unfuseBody(reader: Reader, parameters: number): Uint8Array {
   return joinBytes([leb(body.length), body]);
 }
 
-/** Reads the parts of a module, one after the other. */
+/** Reads a module from beginning to end. */
 class Reader {
   readonly bytes: Uint8Array;
-  readonly #met = new Map<number, Immediates | undefined>();
+  readonly #rows = new Map<number, Immediates | undefined>();
   at = 0;
 
   constructor(bytes: Uint8Array) {
@@ -141,7 +141,7 @@ class Reader {
     return byte;
   }
 
-  /** A LEB128 number. Signed ones are read as if they had no sign: nothing asks for their value. */
+  /** A LEB128 number. Signed numbers are read as unsigned ones, since their values are not used. */
   number(): number {
     const byte = this.byte();
     return byte < 128 ? byte : (byte & 127) + 128 * this.number();
@@ -159,7 +159,7 @@ class Reader {
     return parameters.length;
   }
 
-  /** Where the first byte of a global's initial value lies. */
+  /** The offset of the first byte of a global's initial value. */
   global(): number {
     const value = this.at + 3;
     this.at += 2;
@@ -172,13 +172,13 @@ class Reader {
     return { name, kind: this.byte(), index: this.number() };
   }
 
-  /** The opcode of the next instruction, which is passed with its immediates. */
+  /** Reads the next instruction with its immediates and returns its opcode. */
   instruction(): number {
     const at = this.at;
     const first = this.byte();
     const opcode = first === SIMD ? SIMD * 4096 + this.number() : first;
-    const row = this.#met.get(opcode) ?? IMMEDIATES.filter(([from]) => from <= opcode).pop();
-    this.#met.set(opcode, row);
+    const row = this.#rows.get(opcode) ?? IMMEDIATES.filter(([from]) => from <= opcode).pop();
+    this.#rows.set(opcode, row);
     if (row?.[2] === undefined)
       throw new RangeError(`unfuse: relaxed expected instructions of its kernels, got ${opcode.toString(16)} at ${at}`);
     const numbers = opcode === BR_TABLE ? this.number() + 1 : (row[1] as number);

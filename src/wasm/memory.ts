@@ -3,10 +3,10 @@ import { HeadwiseError } from "../util/errors.ts";
 import type { AttentionShapePtr, CacheShapePtr, F32Ptr, PagesPtr, U8Ptr, U16Ptr } from "./abi.ts";
 
 const WASM_PAGE = 65_536;
-/** What 32-bit addresses reach, less one page so that every end address is still a u32. */
+/** The largest size of a memory: 4 GiB less one page, so that every end address is a u32. */
 const LARGEST = 2 ** 32 - WASM_PAGE;
 
-/** The part of WebAssembly.Memory that is used here; tests pass a stand-in to reach sizes no machine has. */
+/** The part of WebAssembly.Memory that is used here. Tests replace it to reach sizes that no machine has. */
 export interface GrowableMemory {
   readonly buffer: ArrayBufferLike;
   grow(pages: number): number;
@@ -23,13 +23,15 @@ export function aligned(bytes: number): number {
 }
 
 /**
- * Owns a WebAssembly memory: long-lived blocks, and one scratch block that lives for a call and keeps its largest size.
- * Every address is 64-byte aligned and not 0. Views are made where they are used and not kept by users, because
- * growth replaces the buffer.
+ * Owns a WebAssembly memory: long-lived blocks, and one scratch block, which belongs to one call at a time and never
+ * shrinks. Every address is 64-byte aligned and not 0. Callers make views where they need them and never store them,
+ * because growth replaces the buffer.
  */
 export class LinearMemory {
   readonly #memory: GrowableMemory;
-  /** Of the memory as it stands, and a view of all of it: both take a while to get. Nobody else grows the memory. */
+  /**
+   * The current buffer and a view of all of it, cached because getting them is slow. Only this class grows the memory.
+   */
   #buffer: ArrayBufferLike;
   #view: DataView | undefined;
   /** Sorted by address, never adjacent. */
@@ -45,7 +47,7 @@ export class LinearMemory {
     this.#end = Math.max(ALIGN, aligned(heapBase));
   }
 
-  /** Bytes in allocated blocks, the scratch block included. */
+  /** Bytes in allocated blocks, including the scratch block. */
   get used(): number {
     return this.#used;
   }
@@ -55,12 +57,15 @@ export class LinearMemory {
     return this.#buffer.byteLength;
   }
 
-  /** Bytes of the scratch block, the largest any call has asked for. */
+  /** Bytes of the scratch block: the most that any call has needed. */
   get scratchBytes(): number {
     return this.#scratch.bytes;
   }
 
-  /** A block of at least `bytes`, its content unspecified. Throws OUT_OF_MEMORY and changes nothing when there is none. */
+  /**
+   * Allocates a block of at least `bytes`, whose content is unspecified. Throws OUT_OF_MEMORY, and then nothing has
+   * changed.
+   */
   allocate(where: string, bytes: number): number {
     const size = Math.max(ALIGN, aligned(bytes));
     const found = this.#free.findIndex((block) => block.bytes >= size);
@@ -85,7 +90,7 @@ export class LinearMemory {
     return at;
   }
 
-  /** Gives a block back. */
+  /** Frees a block. */
   free(at: number): void {
     const bytes = this.#sizes.get(at);
     if (bytes === undefined) throw new RangeError(`free: at expected an allocated address, got ${at}`);
@@ -136,7 +141,7 @@ export class LinearMemory {
     return this.#view;
   }
 
-  /** Grows until address `end` is inside; the memory is advanced by the caller only after this succeeded. */
+  /** Grows the memory up to address `end`. Callers change their own state only after this succeeded. */
   #reach(where: string, end: number, asked: number): void {
     const missing = end - this.#buffer.byteLength;
     if (missing <= 0) return;
@@ -152,7 +157,9 @@ export class LinearMemory {
   }
 }
 
-/** Lays blocks out one behind the other, each aligned: `take` hands out offsets, `bytes` is what all of them need. */
+/**
+ * Places aligned blocks one after the other: `take` returns the offset of a block, `bytes` is the size of all so far.
+ */
 export class Layout {
   bytes = 0;
   take(bytes: number): number {
@@ -165,7 +172,7 @@ export class Layout {
   }
 }
 
-/** Marks an address by what lies there; the only way to make a kernel argument of a number. */
+/** Gives an address the type of what it points to: the only way from a number to a kernel argument. */
 export const pointer: {
   f32(at: number): F32Ptr;
   u8(at: number): U8Ptr;

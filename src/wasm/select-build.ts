@@ -2,10 +2,10 @@ import { expectFields, expectFlag, HeadwiseError, memoryRefused } from "../util/
 import type { F32Ptr } from "./abi.ts";
 import {
   accepts,
-  type CarriedWasm,
   compile,
   expectSource,
   forbidden,
+  type InlinedWasm,
   lacksDots,
   type ModuleSource,
   unpack,
@@ -19,8 +19,8 @@ import type { Sharing } from "./shared-memory.ts";
 /** "simd" gives the same bits on every engine. "relaxed" is faster: it uses the fused multiply-add of the engine. */
 export type Build = "simd" | "relaxed";
 
-/** The module of floats of each build. Where that of simd is "", it is made from the bytes of relaxed. */
-export type Builds = Readonly<Record<Build, CarriedWasm>>;
+/** The float32 module of each build. If `simd` is "", it is made from the relaxed one. */
+export type Builds = Readonly<Record<Build, InlinedWasm>>;
 
 /** The kernels of one build for formats other than float32: compiled, as bytes, or inlined as in `headwise/quantized`. */
 export interface QuantizedModules {
@@ -33,7 +33,7 @@ export interface QuantizedModules {
 /** The kernels for formats other than float32, for each build that may run. */
 export type QuantizedKernels = Readonly<Partial<Record<Build, QuantizedModules>>>;
 
-/** Started modules, and why it is this build. */
+/** Started modules, and why this build was chosen. */
 export interface Started {
   readonly instance: StartedInstance;
   readonly reason: string;
@@ -41,14 +41,14 @@ export interface Started {
   readonly fused: boolean;
 }
 
-/** What says which modules to start. */
+/** The options that determine which modules to start. */
 export interface Choice {
   readonly module?: ModuleSource;
   readonly deterministic?: boolean;
   readonly quantized?: QuantizedKernels;
 }
 
-/** Starts the modules of a caller's own, after checking that they are what they ask for. */
+/** Starts the caller's own modules, after checking that they match the options. */
 export async function startOwn(choice: Choice, shared?: Sharing): Promise<Started> {
   const deterministic = expectFlag("loadKernels", "deterministic", choice.deterministic);
   expectQuantized(choice.quantized);
@@ -58,7 +58,10 @@ export async function startOwn(choice: Choice, shared?: Sharing): Promise<Starte
   return complete(started, choice.quantized, shared);
 }
 
-/** Starts the caller's own modules or those of one of two builds: relaxed where the engine accepts it and really fuses, else simd. */
+/**
+ * Starts the caller's own modules, or those of one of two builds: relaxed if the engine accepts it and fuses, else
+ * simd.
+ */
 export async function startChosen(builds: Builds, choice: Choice, shared?: Sharing): Promise<Started> {
   if (choice.module !== undefined) return startOwn(choice, shared);
   const deterministic = expectFlag("loadKernels", "deterministic", choice.deterministic);
@@ -72,14 +75,14 @@ export async function startChosen(builds: Builds, choice: Choice, shared?: Shari
   const refused = refusedPart(quantized);
   if (refused) return simd(`this engine has relaxed SIMD in part: it refuses quantized.relaxed.${refused}`);
   const reason = "this engine fuses multiply and add";
-  // On one thread's memory at first: shared memory sets gigabytes of addresses aside, in vain where this build is not kept.
+  // First on unshared memory: shared memory reserves gigabytes of addresses, in vain if this build is rejected.
   const started = await start(fast, reason);
-  // An engine that accepts relaxed SIMD and does not fuse gains nothing from it and loses the bits that all engines share.
+  // Without fusing, relaxed SIMD gains nothing, and loses the bits that all engines share.
   if (!started.fused) return simd("this engine accepts relaxed SIMD but does not fuse");
   return complete(shared ? await start(fast, reason, shared) : started, quantized, shared);
 }
 
-/** The module of simd, or its bytes. */
+/** The simd module, or its bytes. */
 async function simdOf({ simd, relaxed }: Builds): Promise<WasmSource> {
   return simd === "" ? unfuse((await unpack(relaxed)) as Uint8Array) : unpack(simd);
 }
@@ -88,7 +91,7 @@ const PARTS = ["weights", "caches"] as const;
 type Sources = Readonly<Record<(typeof PARTS)[number], WasmSource>>;
 type RelaxedSources = QuantizedKernels & { readonly relaxed?: Sources };
 
-/** The modules of a build beside that of floats, or their bytes, after checking that they are some. */
+/** The modules of a build for other formats than float32, or their bytes, checked to be wasm. */
 async function unpackParts(build: Build, modules: QuantizedModules): Promise<Sources> {
   const ready = async (part: keyof Sources) => {
     const name = `quantized.${build}.${part}`;
@@ -104,8 +107,8 @@ async function unpackRelaxed(quantized: QuantizedKernels | undefined): Promise<R
 }
 
 /**
- * The relaxed part that the engine refuses, where the simd one can stand in for it: WebKit has the fused multiply-add of
- * relaxed SIMD, and of its products of bytes only one.
+ * The relaxed module that the engine refuses, if a simd one can replace it: of relaxed SIMD, WebKit has the fused
+ * multiply-add, but only one of the byte products.
  */
 function refusedPart({ simd, relaxed }: RelaxedSources = {}): string | undefined {
   return simd && relaxed && PARTS.find((part) => lacksDots(relaxed[part]));
@@ -118,7 +121,7 @@ function expectQuantized(quantized: QuantizedKernels | undefined): void {
     if (modules !== undefined) expectFields("loadKernels", `quantized.${build}`, modules, ["weights", "caches"]);
 }
 
-/** Adds the modules of the build that was chosen. */
+/** Adds the modules for other formats of the build that was chosen. */
 async function complete(
   started: Started,
   quantized: QuantizedKernels | undefined,
@@ -147,7 +150,10 @@ async function start(source: WasmSource, reason: string, shared?: Sharing): Prom
   return { instance, reason, fused: fuses(instance) };
 }
 
-/** A module of something else fails on its imports or exports before its kernels can be counted. */
+/**
+ * Runs `work`, which instantiates modules. A module of another origin fails on its imports or exports, before its
+ * kernels can be checked.
+ */
 async function fitting(name: string, work: () => Promise<StartedInstance>): Promise<StartedInstance> {
   try {
     return await work();
@@ -156,7 +162,7 @@ async function fitting(name: string, work: () => Promise<StartedInstance>): Prom
     const { name: kind, message } = cause as Error;
     if (cause instanceof HeadwiseError || message.startsWith("loadKernels: ")) throw cause;
     if (kind === "RangeError") throw memoryRefused(`to start ${name}`, cause);
-    // Of a module that was compiled already.
+    // WebKit forbids wasm only here, after compiling it.
     if (kind === "CompileError") throw forbidden(cause);
     const text = `loadKernels: ${name} expected a module of this package, got one that does not accept its memory`;
     throw new HeadwiseError("ABI_MISMATCH", text, { cause });

@@ -1,19 +1,19 @@
-// A module that imports its memory as one thread's own, made into the module that imports it shared: the same code, another
-// import. An engine runs atomic and plain loads of either, and the kernels have plain ones alone.
+// Makes a module import shared memory instead of unshared memory. Its code stays the same: engines run plain loads and
+// stores, the only ones that kernels have, on either.
 
 import { joinBytes, leb } from "../util/bytes.ts";
 import { memoryRefused } from "../util/errors.ts";
 
 const IMPORTS = 2;
 const MEMORY = 2;
-/** Bits of a memory's flags: it has a maximum, it is shared. */
+/** Flags of a memory: it has a maximum, and is shared. */
 const SHARED = 3;
-/** Pages that the import allows: all that 32 bits of address reach. */
+/** The maximum in the import, in pages of 64 KiB: all that 32-bit addresses reach. */
 const MOST_PAGES = 65_536;
-/** Magic and version. */
+/** Bytes of magic number and version. */
 const HEADER = 8;
 
-/** Reads an unsigned LEB128 at `at`: the number, and where it ends. */
+/** Reads an unsigned LEB128 number at `at`. Returns it and the offset of its end. */
 function readUnsigned(bytes: Uint8Array, at: number): readonly [value: number, end: number] {
   let value = 0;
   for (let shift = 0; ; shift += 7) {
@@ -24,8 +24,8 @@ function readUnsigned(bytes: Uint8Array, at: number): readonly [value: number, e
 }
 
 /**
- * The module of `bytes` on shared memory of up to 4 GiB, byte for byte what the compiler makes for threads; bytes whose only
- * import is not a memory of one thread's own come back as they are.
+ * The module of `bytes` on shared memory of up to 4 GiB, byte for byte what the compiler emits for threads. Bytes whose
+ * only import is not an unshared memory are returned unchanged.
  */
 export function shareMemory(bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
   for (let at = HEADER; at < bytes.length; ) {
@@ -36,7 +36,7 @@ export function shareMemory(bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuf
   return bytes;
 }
 
-/** The bytes with the memory of the import section [from, to) shared; its id lies at `id`. */
+/** The bytes with the memory in the import section [from, to) shared; the section's id is at `id`. */
 function withImport(bytes: Uint8Array<ArrayBuffer>, id: number, from: number, to: number): Uint8Array<ArrayBuffer> {
   const [count, names] = readUnsigned(bytes, from);
   let kind = names;
@@ -51,13 +51,15 @@ function withImport(bytes: Uint8Array<ArrayBuffer>, id: number, from: number, to
   return joinBytes([bytes.subarray(0, id + 1), leb(section.length), section, bytes.subarray(to)]);
 }
 
-/** How memory comes to be shared, for entries with threads. */
+/** Creates shared memory and modules for it; given to loaders by entries with threads. */
 export interface Sharing {
   shareMemory(bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer>;
   createMemory(): WebAssembly.Memory;
 }
 
-/** Pages that a memory may grow to: as many, or fewer where an engine cannot set so many addresses aside. */
+/**
+ * Maxima of the memory itself, in the order in which they are tried: some engines cannot reserve 4 GiB of addresses.
+ */
 const PAGES = [MOST_PAGES, 16_384, 4096];
 
 function createMemory(): WebAssembly.Memory {
@@ -72,5 +74,5 @@ function createMemory(): WebAssembly.Memory {
   throw memoryRefused("that threads could share", refused);
 }
 
-/** What hosts with threads have. */
+/** Sharing for hosts with threads. */
 export const SHARING: Sharing = { shareMemory, createMemory };

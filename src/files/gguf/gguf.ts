@@ -9,7 +9,9 @@ export type { GgufArray, GgufValue } from "./header.ts";
 /** An opened GGUF file. Shapes have the outermost dimension first, so a matrix is [outputs, inputs]. */
 export type GgufFile = TensorFile<GgufValue>;
 
-/** The types of tensors by their numbers: name, and elements and bytes of a block. Numbers left out are retired. */
+/**
+ * The types of tensors by number: name, elements of a block and bytes of a block. Missing numbers are retired types.
+ */
 const TYPES: ReadonlyMap<number, readonly [name: string, length: number, bytes: number]> = new Map([
   [0, ["F32", 1, 4]],
   [1, ["F16", 1, 2]],
@@ -49,7 +51,7 @@ const TYPES: ReadonlyMap<number, readonly [name: string, length: number, bytes: 
 
 const WHERE = "openGguf";
 
-/** Bytes of the first read; a header that is longer is read on. */
+/** Bytes of the first read; longer headers are read in several steps. */
 const FIRST = 2 ** 16;
 const LARGEST_STEP = 2 ** 24;
 
@@ -79,7 +81,7 @@ export async function openGguf(source: BytesOrSource): Promise<GgufFile> {
   return createTensorFile(from, header.metadata, entriesOf(header, from.size), ["F32", "F16", "BF16", "Q8_0", "Q4_0"]);
 }
 
-/** Reads on until the header is whole. What is read grows with it, so that little is scanned twice. */
+/** Reads until the header is complete. Reads grow with the header, so that few bytes are scanned twice. */
 async function readHeader(source: ByteSource): Promise<GgufHeader> {
   let bytes = await readRange(WHERE, source, 0, Math.min(FIRST, source.size));
   for (;;) {
@@ -93,7 +95,7 @@ async function readHeader(source: ByteSource): Promise<GgufHeader> {
   }
 }
 
-/** The tensors with their places in the file, after comparing these with each other and with the file. */
+/** The tensors and their offsets in the file, after these are compared with each other and with the file's size. */
 function entriesOf({ infos, alignment, start }: GgufHeader, size: number): ReadonlyMap<string, TensorEntry> {
   const tensors = new Map<string, TensorEntry>();
   for (const { name, lengths, type, offset } of infos) {

@@ -18,32 +18,32 @@ export type GgufArray =
 /** A value in GGUF metadata. Integers of 64 bits are bigints. */
 export type GgufValue = number | bigint | boolean | string | GgufArray;
 
-/** One tensor as the header states it. */
+/** A tensor as the header states it. */
 export interface GgufInfo {
   readonly name: string;
-  /** The lengths of its dimensions, the innermost first. */
+  /** Its dimensions, the innermost first. */
   readonly lengths: readonly number[];
   /** The number of its type. */
   readonly type: number;
-  /** Bytes into the data. */
+  /** Byte offset in the data. */
   readonly offset: number;
 }
 
-/** What the header says, before its tensors are compared with each other and with the data. */
+/** The content of the header, before its tensors are compared with each other and with the data. */
 export interface GgufHeader {
   readonly metadata: ReadonlyMap<string, GgufValue>;
   readonly infos: readonly GgufInfo[];
   readonly alignment: number;
-  /** Where the data begins. */
+  /** The offset of the data in the file. */
   readonly start: number;
 }
 
-/** Bytes of a header, at most; the format has no limit. Vocabularies of 256 thousand tokens take some 20 MB. */
+/** The most bytes of a header; the format has no limit. Vocabularies of 256 thousand tokens take some 20 MB. */
 const LARGEST_HEADER = 100_000_000;
-/** Tensors, and keys. */
+/** The most tensors, and the most keys. */
 const MOST_ENTRIES = 2 ** 20;
 const MOST_DIMENSIONS = 4;
-/** Arrays within arrays: how deep, and how many in all. No known file nests them. */
+/** Limits of nested arrays: their depth and their number. No known file nests arrays. */
 const MOST_DEPTH = 4;
 const MOST_NESTED = 2 ** 16;
 const LONGEST_KEY = 2 ** 16 - 1;
@@ -53,7 +53,7 @@ const STRING = 8;
 const ARRAY = 9;
 const BOOL = 7;
 
-/** Numbers by the number of their type: bytes, how one is read, and what an array of them is. */
+/** Numeric types by number: bytes, how one is read, and the typed array for many. */
 const NUMBERS = new Map<
   number,
   {
@@ -75,7 +75,7 @@ const NUMBERS = new Map<
   [12, { width: 8, one: (view, at) => view.getFloat64(at, true), all: Float64Array }],
 ]);
 
-/** Thrown where the bytes end but the file does not: more of them, up to `end` at least, are needed. */
+/** Thrown if the bytes end before the file does: the bytes up to `end`, at least, are needed. */
 class MoreNeeded {
   readonly end: number;
   constructor(end: number) {
@@ -84,12 +84,12 @@ class MoreNeeded {
 }
 
 /**
- * Reads a header of which `bytes` is the beginning, in a file of `size` bytes. Returns how many bytes it needs at least
- * where these are not enough. Lengths and counts are compared with the file before anything of their size is made.
+ * Reads a header from the first `bytes` of a file of `size` bytes. If they do not suffice, returns how many it needs at
+ * least. Lengths and counts are compared with the file's size before anything of that size is allocated.
  */
 export function readGgufHeader(where: string, bytes: Uint8Array, size: number): GgufHeader | number {
   try {
-    // Lists are made once it is known that the header is whole.
+    // The first scan allocates nothing; the second one runs on a complete header.
     scan(where, bytes, size, false);
     return scan(where, bytes, size, true);
   } catch (error) {
@@ -98,10 +98,12 @@ export function readGgufHeader(where: string, bytes: Uint8Array, size: number): 
   }
 }
 
-/** Text of up to so many bytes is decoded here: calling a decoder for each word of a vocabulary takes a second. */
+/** Text of up to this many bytes is decoded here: calling a decoder for each word of a vocabulary takes a second. */
 const SHORT_TEXT = 64;
 
-/** UTF-8 of characters below U+0800, or undefined where there are others, or errors. `codes` is room for them. */
+/**
+ * Decodes UTF-8 with characters below U+0800; undefined if there are others, or errors. `codes` is a buffer for them.
+ */
 function decodeShort(bytes: Uint8Array, begin: number, end: number, codes: Uint16Array): string | undefined {
   let count = 0;
   for (let at = begin; at < end; at++) {
@@ -130,7 +132,7 @@ function scan(where: string, bytes: Uint8Array, size: number, whole: boolean): G
   const fail = (rule: string, got: string | number | bigint): never => {
     throw new HeadwiseError("BAD_FILE", `${where}: ${place} expected ${rule}, got ${got}`);
   };
-  /** Moves past `length` bytes and returns where they begin. */
+  /** Skips `length` bytes and returns where they begin. */
   const take = (length: number, what: string): number => {
     const [begin, end] = [at, at + length];
     if (end > size) fail(`${what} within the file (${size} bytes)`, `${length} bytes at ${begin}`);
@@ -146,7 +148,7 @@ function scan(where: string, bytes: Uint8Array, size: number, whole: boolean): G
     if (high >= 2 ** 21) fail(`${what} below 2^53`, view.getBigUint64(begin, true));
     return high * 2 ** 32 + view.getUint32(begin, true);
   };
-  /** A count of things of `least` bytes or more each, which must fit into the file. */
+  /** A count of items of at least `least` bytes each, which must fit in the file. */
   const takeCount = (what: string, least: number, most = Number.POSITIVE_INFINITY): number => {
     const count = takeU64(what);
     if (count > most) fail(`${what} <= ${most}`, count);
@@ -210,7 +212,7 @@ function scan(where: string, bytes: Uint8Array, size: number, whole: boolean): G
   if (version === 1) fail("version 2 or 3", "1, whose counts have 32 bits");
   if (version % 2 ** 16 === 0 && version > 0) fail("little-endian numbers", "a big-endian file");
   if (version !== 2 && version !== 3) fail("version 2 or 3", version);
-  // A tensor takes 24 bytes and a key 13 at the least.
+  // A tensor takes at least 24 bytes and a key at least 13.
   const tensorCount = takeCount("tensor count", 24, MOST_ENTRIES);
   const keyCount = takeCount("key count", 13, MOST_ENTRIES);
 

@@ -1,7 +1,7 @@
 import { BITS, isDtype, type PlainDtype, shapeText } from "../../tensor/dtypes.ts";
 import { describe, HeadwiseError, showBytes } from "../../util/errors.ts";
 
-/** One tensor as the header of a safetensors file states it; `begin` and `end` are bytes into the data. */
+/** A tensor as the header states it; `begin` and `end` are byte offsets in the data. */
 interface HeaderEntry {
   readonly dtype: string;
   readonly shape: readonly number[];
@@ -9,16 +9,16 @@ interface HeaderEntry {
   readonly end: number;
 }
 
-/** What the header says, before its numbers are compared with each other and with the data. */
+/** The content of the header, before its numbers are compared with each other and with the data. */
 interface Header {
   readonly metadata: ReadonlyMap<string, string>;
   readonly entries: ReadonlyMap<string, HeaderEntry>;
 }
 
-/** The format's own limit, in bytes: a longer header is an attack rather than a model. */
+/** The limit of the format, in bytes: a longer header is an attack rather than a model. */
 export const LARGEST_HEADER = 100_000_000;
 const LARGEST_U64 = 2n ** 64n - 1n;
-/** The format's largest integer: 48 bits, so every one of them is exact as a number. */
+/** The largest integer of the format: 48 bits, all of which a number represents exactly. */
 const LARGEST = 2 ** 48 - 1;
 
 const ESCAPES: Readonly<Record<string, string>> = {
@@ -34,13 +34,13 @@ const ESCAPES: Readonly<Record<string, string>> = {
 
 const isSpace = (code: number): boolean => code === 0x20 || code === 0x09 || code === 0x0a || code === 0x0d;
 const isDigit = (code: number): boolean => code >= 0x30 && code <= 0x39;
-/** Stands for itself in a string: neither a control character below space, nor a quote, nor a backslash. */
+/** Whether a character needs no escape in a string: no control character below space, no quote, no backslash. */
 const isPlain = (code: number): boolean => code >= 0x20 && code !== 0x22 && code !== 0x5c;
 
 /**
- * Reads a header's text. The header has one form and a depth of three, so this scanner reads that form and nothing
- * else: duplicate keys, unknown fields, fractions, lone surrogates and deep nesting, which JSON.parse lets through or
- * may overflow the stack on, end at the character where they begin.
+ * Reads a header's text. A header has one form and a depth of three, and this scanner accepts that form only. It stops
+ * at the first character of duplicate keys, unknown fields, fractions, lone surrogates and deep nesting, which
+ * JSON.parse accepts, or overflows the stack on.
  */
 function readHeader(text: string, where: string): Header {
   let at = 0;
@@ -52,7 +52,7 @@ function readHeader(text: string, where: string): Header {
     const got = from < text.length ? describe(text.slice(from, from + 24)) : "the end of the header";
     throw new HeadwiseError("BAD_FILE", `${where}: header${inside} expected ${rule} at character ${from}, got ${got}`);
   };
-  /** Moves past the characters that `is` holds for. A loop, since a regular expression may run out of stack here. */
+  /** Skips the characters for which `is` returns true. A loop, because a regular expression may overflow the stack. */
   const pass = (is: (code: number) => boolean): void => {
     while (is(text.charCodeAt(at))) at++;
   };
@@ -82,7 +82,7 @@ function readHeader(text: string, where: string): Header {
       at += letter !== undefined ? 2 : 6;
     }
     at++;
-    // Only an escape can have made a lone surrogate: the bytes were valid UTF-8.
+    // Only an escape can produce a lone surrogate: the bytes are valid UTF-8.
     if (/\p{Cs}/u.test(value)) fail("no lone surrogate in a string", begin);
     return value;
   };
@@ -156,13 +156,13 @@ function readHeader(text: string, where: string): Header {
   return { metadata, entries };
 }
 
-/** The length of the header, from the first 8 bytes of a file of `size` bytes. */
+/** The length of the header, stated in the first 8 bytes of a file of `size` bytes. */
 export function headerLength(where: string, bytes: Uint8Array, size: number): number {
   if (bytes.length < 8) throw refusal(where, "bytes expected an 8-byte header length", `${bytes.length} bytes`);
   const length = new DataView(bytes.buffer, bytes.byteOffset, 8).getBigUint64(0, true);
   if (length > LARGEST_HEADER) {
     const start = bytes.subarray(0, 8);
-    // Files of other kinds end up here: what they begin with tells which.
+    // For files of another format, their first bytes show which.
     const kind = String.fromCharCode(...start.subarray(0, 4)) === "GGUF" ? ", a GGUF file: openGguf reads those" : "";
     const got = `${length} (the file begins with ${showBytes(start)}${kind})`;
     throw refusal(where, `header length expected <= ${LARGEST_HEADER} bytes`, got);
@@ -171,10 +171,10 @@ export function headerLength(where: string, bytes: Uint8Array, size: number): nu
   return Number(length);
 }
 
-/** An entry whose dtype is known and whose range fits its shape and lies in the data. */
+/** An entry with a known dtype, whose range has the size of its shape and lies in the data. */
 export type CheckedEntry = HeaderEntry & { readonly dtype: PlainDtype };
 
-/** Reads a header and compares all it says with itself and with the bytes of data behind it. */
+/** Reads a header and checks it against itself and against the length of the data. */
 export function checkHeader(
   where: string,
   bytes: Uint8Array,
@@ -202,7 +202,7 @@ export function checkHeader(
     checked.set(name, { dtype, shape, begin, end });
   }
 
-  // Ranges in order of their offsets must follow on each other without overlap or hole, and use up the data.
+  // In order of their offsets, ranges must follow each other without overlap or hole, and cover the data.
   let covered = 0;
   for (const [name, { begin, end }] of [...entries].sort(([, a], [, b]) => a.begin - b.begin || a.end - b.end)) {
     const rule = `tensor ${describe(name)} data_offsets expected to begin at ${covered}`;
@@ -218,7 +218,7 @@ function refusal(where: string, rule: string, got: string): HeadwiseError {
   return new HeadwiseError("BAD_FILE", `${where}: ${rule}, got ${got}`);
 }
 
-/** Bits of a tensor; undefined where the product leaves 64 bits on the way, even if a later zero would bring it back. */
+/** Bits of a tensor; undefined if a partial product exceeds 64 bits, even if a later dimension is 0. */
 function bitsOf(shape: readonly number[], elementBits: number): bigint | undefined {
   let bits = 1n;
   for (const length of [...shape, elementBits]) {

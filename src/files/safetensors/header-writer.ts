@@ -2,24 +2,24 @@ import { BITS, type PlainDtype } from "../../tensor/dtypes.ts";
 import { describe } from "../../util/errors.ts";
 import { LARGEST_HEADER } from "./header-reader.ts";
 
-/** A tensor of a file that is to be written. */
+/** A tensor of a file to be written. */
 export interface HeaderLine {
   readonly name: string;
   readonly dtype: PlainDtype;
   readonly shape: readonly number[];
-  /** How many bytes it has. */
+  /** Bytes of the tensor. */
   readonly size: number;
 }
 
 /**
- * The order in which tensors are written: wide elements first, so that every tensor lies aligned, then by name. Not
- * localeCompare, since the order must not depend on the host's language.
+ * The order in which tensors are written: by decreasing size of elements, so that every tensor is aligned, then by
+ * name. Not by localeCompare, because the order must not depend on the host's language.
  */
 export function compareLines(a: Omit<HeaderLine, "size">, b: Omit<HeaderLine, "size">): number {
   return BITS[b.dtype] - BITS[a.dtype] || (a.name < b.name ? -1 : 1);
 }
 
-/** All that comes before the data of a file whose tensors lie one behind the other: padded to whole eights of bytes. */
+/** Everything before the data of a file whose tensors follow each other, padded to a multiple of 8 bytes. */
 export function headerText(
   where: string,
   lines: readonly HeaderLine[],

@@ -1,4 +1,4 @@
-// Blocks in safetensors files: bytes (U8) to the format, which metadata says how to read.
+// Quantised blocks in safetensors files: the file holds them as bytes (U8), and its metadata states their format.
 
 import { BLOCK } from "../../../assembly/layout.ts";
 import {
@@ -11,15 +11,15 @@ import {
 } from "../../tensor/dtypes.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
 
-/** The entry of a file's metadata: JSON { "<tensor>": { "format": "Q8_0" or "Q4_0", "shape": [n, k] } }. */
+/** The key of the metadata entry: JSON { "<tensor>": { "format": "Q8_0" or "Q4_0", "shape": [n, k] } }. */
 export const QUANTIZED = "headwise.quantized";
 
-/** A tensor of a dtype that the format knows. */
+/** A tensor of a dtype that safetensors defines. */
 export interface PlainTensor extends StoredTensor {
   readonly dtype: PlainDtype;
 }
 
-/** What the entry says of one tensor. */
+/** The entry for one tensor. */
 interface Note {
   readonly format: BlockDtype;
   readonly shape: readonly [n: number, k: number];
@@ -29,8 +29,9 @@ interface Note {
 type Description = Pick<StoredTensor, "name" | "dtype" | "shape">;
 
 /**
- * Reads the entry and says what a tensor of so many bytes is: blocks where the entry says so, else what it was, blocks that
- * were told already too. Throws BAD_FILE for an entry that breaks its form, and for a tensor that it does not fit.
+ * Reads the entry and returns a function that, given a tensor and its number of bytes, describes it: as blocks if the
+ * entry contains it, else unchanged. Throws BAD_FILE for an entry that breaks its form, and for a tensor that does not
+ * fit its entry.
  */
 export function quantizedIn(
   where: string,
@@ -51,7 +52,7 @@ export function quantizedIn(
   };
 }
 
-/** A tensor of blocks as the bytes that a file keeps, any other as it is. */
+/** A tensor of blocks as the U8 that a file stores; any other tensor unchanged. */
 export function asBytes(tensor: StoredTensor): PlainTensor {
   const { name, dtype, shape, bytes } = tensor;
   if (!isBlockDtype(dtype)) return { name, dtype, shape, bytes };
@@ -59,12 +60,12 @@ export function asBytes(tensor: StoredTensor): PlainTensor {
   return { name, dtype: "U8", shape: [n, (k / BLOCK) * BLOCKS[dtype].bytes], bytes };
 }
 
-/** The entry that says how the blocks among `tensors` are to be read; none where there are none. */
+/** The entry for the blocks among `tensors`; undefined if there are none. */
 export function noteQuantized(tensors: readonly Description[]): string | undefined {
   const notes = tensors
     .filter(({ dtype }) => isBlockDtype(dtype))
     .map(({ name, dtype, shape }) => [name, { format: dtype, shape }] as const);
-  // Sorted, so that the same tensors give the same bytes in whatever order they are given.
+  // Sorted, so that the bytes do not depend on the order of the tensors.
   notes.sort(([a], [b]) => (a < b ? -1 : 1));
   return notes.length === 0 ? undefined : JSON.stringify(Object.fromEntries(notes));
 }
@@ -73,7 +74,7 @@ function refuse(where: string, rule: string, got: string, cause?: unknown): neve
   throw new HeadwiseError("BAD_FILE", `${where}: ${rule}, got ${got}`, { cause });
 }
 
-/** What the entry says, by the names of tensors; nothing where there is none. Throws BAD_FILE for one of another form. */
+/** The entry by names of tensors; empty if it is absent. Throws BAD_FILE if it has another form. */
 function readNotes(where: string, text: string | undefined): ReadonlyMap<string, Note> {
   if (text === undefined) return new Map();
   const what = `metadata ${describe(QUANTIZED)}`;

@@ -44,7 +44,10 @@ export function readSafetensors(bytes: Uint8Array | ArrayBuffer, where = "readSa
   return { metadata, tensors };
 }
 
-/** What a header says, with blocks for the U8 that its metadata calls so: the entry that does is spent then. */
+/**
+ * The content of a header, in which the U8 tensors that its metadata declares as blocks are described as such, and that
+ * metadata entry is removed.
+ */
 function describeTensors(where: string, header: Uint8Array, dataLength: number) {
   const { metadata, entries } = checkHeader(where, header, dataLength);
   const quantized = quantizedIn(where, metadata);
@@ -110,7 +113,7 @@ export function readSafetensorsIndex(
   if (typeof shard !== "function") throw new TypeError(`${where}: shard expected a function, got ${describe(shard)}`);
   const index = members(where, "index", parseJson(where, "index", indexJson));
   const metadata = new Map<string, string>();
-  // Real indexes hold numbers here (total_size), which the metadata of one file cannot.
+  // Indexes in use contain numbers here (total_size), which the metadata of a file cannot.
   for (const [key, value] of index.has("metadata") ? members(where, "metadata", index.get("metadata")) : [])
     metadata.set(key, typeof value === "string" ? value : JSON.stringify(value));
 
@@ -237,7 +240,7 @@ function toStored(where: string, name: string, tensor: WritableTensor): StoredTe
   return { name, dtype, shape, bytes };
 }
 
-/** The own members of an object: what a file calls `__proto__` stays a name. */
+/** The own properties of an object, as a Map: `__proto__` in a file is a name like any other. */
 function members(where: string, name: string, value: unknown): Map<string, unknown> {
   if (value === null || typeof value !== "object" || Array.isArray(value))
     throw new HeadwiseError("BAD_FILE", `${where}: ${name} expected an object, got ${describe(value)}`);

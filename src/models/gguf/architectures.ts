@@ -1,32 +1,32 @@
 import type { RopeConfig } from "../../attention/rope.ts";
 
-/** What a program knows of an architecture and a file does not say. */
+/** Properties of an architecture that its files do not state. */
 export interface Architecture {
   /**
-   * How heads rotate; without it they do not. The rows of queries and keys were permuted for "interleaved" when the
-   * file was made from weights in the form of Hugging Face.
+   * The pairing of RoPE; undefined without RoPE. For "interleaved", the rows of queries and keys were permuted when the
+   * file was converted from the Hugging Face form.
    */
   readonly pairing?: RopeConfig["pairing"];
-  /** Which layers rotate, where not all do. */
+  /** Which layers have RoPE, if not all do. */
   readonly rotates?: (layer: number, windowed: boolean) => boolean;
-  /** Tokens of the window where the file does not name it. */
+  /** Tokens of the window if the file does not state it. */
   readonly window?: number;
-  /** Of so many layers in a row, the last sees everything. Default: every layer has the window, where there is one. */
+  /** The last of every `period` layers has no window. Default: if there is a window, every layer has it. */
   readonly period?: number;
-  /** Layers with the window rotate by this theta where the file does not name it. */
+  /** The RoPE theta of layers with the window, if the file does not state it. */
   readonly localTheta?: number;
-  /** Layers with the window rotate without scaling. */
+  /** Layers with the window have no RoPE scaling. */
   readonly localUnscaled?: true;
   readonly softcap?: number;
-  /** Norms of queries and keys are RMS norms and come before RoPE. Those of other architectures are refused. */
+  /** Norms of queries and keys are RMS norms before RoPE. Norms of other architectures are refused. */
   readonly rmsNorm?: true;
-  /** In models of so many layers, scores are scaled by the share of dModel that a head has, not by headDim. */
+  /** In models of this many layers, scores are scaled by (dModel / numHeads)^-½ instead of headDim^-½. */
   readonly wideScale?: number;
   readonly alibi?: true;
-  /** In models of so many layers, ALiBi stands in for RoPE. */
+  /** In models of this many layers, ALiBi replaces RoPE. */
   readonly alibiLayers?: number;
   readonly causal?: false;
-  /** yarn's ramp has bounds between dimensions. */
+  /** The bounds of yarn's ramp are not rounded to whole pairs. */
   readonly smoothRamp?: true;
 }
 
@@ -36,7 +36,7 @@ const HALF_NORMED: Architecture = { pairing: "half", rmsNorm: true };
 const GEMMA2 = { window: 4096, period: 2, softcap: 50, wideScale: 46 } as const;
 const GEMMA3 = { period: 6, localTheta: 10_000, localUnscaled: true, rmsNorm: true, wideScale: 62 } as const;
 
-/** The architectures that are known, by `general.architecture`. Gains of Gemma's norms have their 1 added already. */
+/** The supported architectures, by `general.architecture`. In Gemma files, 1 is already added to the gains of norms. */
 export const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   llama: INTERLEAVED, // and Mistral, Mixtral
   arcee: INTERLEAVED,

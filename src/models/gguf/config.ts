@@ -7,7 +7,7 @@ import { ARCHITECTURES, type Architecture } from "./architectures.ts";
 
 const WHERE = "readGgufLayer";
 
-/** Rules that change the result and are not supported: the key, and the numbers that stand for none. */
+/** Unsupported rules that change the result: the key, and the numbers that mean "none". */
 const UNSUPPORTED: readonly (readonly [key: string, ...none: number[]])[] = [
   ["attention.clamp_kqv", 0],
   ["attention.indexer.head_count", 0],
@@ -21,21 +21,21 @@ const UNSUPPORTED: readonly (readonly [key: string, ...none: number[]])[] = [
   ["rope.dimension_count_swa"],
   ["rope.dimension_sections"],
   ["rope.scaling.alpha", 0],
-  // Programs disagree on whether yarn's own factor is part of it.
+  // Programs disagree on whether this includes yarn's own factor.
   ["rope.scaling.attn_factor", 1],
   ["rope.scaling.yarn_attn_factor", 1],
   ["rope.scaling.yarn_ext_factor", 1, -1],
   ["rope.scaling.yarn_log_multiplier", 0],
 ];
 
-/** A configuration as a file states it, and what the tensors may add to it. */
+/** A configuration as a file states it, and what it may still take from tensors. */
 export interface StatedConfig {
   readonly config: AttentionConfig & Required<Pick<AttentionConfig, "numKvHeads" | "headDim" | "valueDim">>;
-  /** Epsilon of the norms of queries and keys. Throws where they are no RMS norms, naming the tensor. */
+  /** Epsilon of the norms of queries and keys. Throws, naming the tensor, if they are not RMS norms. */
   readonly normEps: (tensor: string) => number;
 }
 
-/** `factors` are those of the file's rope_freqs, where it has them. */
+/** Reads the configuration of a layer. `factors` are those of the file's rope_freqs, if it has them. */
 export function readGgufConfig(
   { metadata }: GgufFile,
   layer: number,
@@ -59,14 +59,14 @@ export function readGgufConfig(
   return stateConfig(keys, architecture, name, layer, factors);
 }
 
-/** Typed access to an architecture's keys. */
+/** Typed access to the keys of an architecture. */
 interface Keys {
   raw(key: string): GgufValue | undefined;
-  /** An integer >= 1, that of the layer where there is one for each; `fallback` where it is absent. */
+  /** An integer >= 1, from the layer's element if the value is an array; `fallback` if it is absent. */
   count(key: string, fallback?: number): number;
-  /** The same with 0 for absent. */
+  /** The same, but 0 if it is absent. */
   countOrNone(key: string, fallback?: number): number;
-  /** A finite number > 0; undefined where it is absent or 0. */
+  /** A finite number > 0; undefined if it is absent or 0. */
   number(key: string): number | undefined;
   flag(key: string): boolean | undefined;
   fail(key: string, rule: string, got: unknown): never;
@@ -126,7 +126,7 @@ function stateConfig(
     keys.fail("attention.sliding_window", "none in a layer that is not causal", width);
   const alibi = hasAlibi(keys, architecture, blocks);
   const rotates = !(alibi || architecture.rotates?.(layer, width !== undefined) === false);
-  // Granite says here whether it rotates at all; for others it tells of their training.
+  // In Granite files this states whether heads rotate at all; in others, how the model was trained.
   const switchedOff = name.startsWith("granite") && keys.flag("rope.scaling.finetuned") === false;
   const wide = architecture.wideScale === blocks;
   const stated = {
@@ -157,7 +157,7 @@ function stateConfig(
   };
 }
 
-/** Tokens of the layer's window with the query's own, or undefined. */
+/** Tokens of the layer's window, including the query's own; undefined without a window. */
 function windowOf(keys: Keys, { window, period }: Architecture, layer: number): number | undefined {
   const width = keys.countOrNone("attention.sliding_window", window);
   if (width === 0) return undefined;

@@ -32,7 +32,9 @@ export interface GgufLayerOptions {
 
 const WHERE = "readGgufLayer";
 
-/** The tensors of a layer by what stands behind `attn_`: the weights they are, and whether they stay as stored. */
+/**
+ * The tensors of a layer by the name after `attn_`: the field of the weights, and whether the tensor is kept as stored.
+ */
 const FIELDS: Readonly<Record<string, readonly [keyof GgufWeights, "stored" | "floats"]>> = {
   "q.weight": ["wq", "stored"],
   "k.weight": ["wk", "stored"],
@@ -50,10 +52,10 @@ const FIELDS: Readonly<Record<string, readonly [keyof GgufWeights, "stored" | "f
   sinks: ["sinkLogits", "floats"],
 };
 
-/** Tensors below a layer's `attn_` that are not part of attention: norms around it, and tables of no use. */
+/** Tensors with a layer's `attn_` prefix that are not part of attention: norms around it, and unused tables. */
 const OUTSIDE = /^(norm|norm_2|output_norm|rot_embd)\./;
 
-/** Divisors of RoPE's frequencies, for all layers (Llama 3), and those of longrope, which is not supported. */
+/** Divisors of the RoPE frequencies of all layers (Llama 3), and those of longrope, which is not supported. */
 const FACTORS = "rope_freqs.weight";
 const MOST_FACTORS = 2 ** 15;
 const LONG_FACTORS = ["rope_factors_long.weight", "rope_factors_short.weight"] as const;
@@ -115,7 +117,7 @@ export async function readGgufLayer(file: GgufFile, layer: number, options: Gguf
   if (parts.has("q_norm.weight") !== parts.has("k_norm.weight"))
     throw refusal(`${prefix}q_norm.weight`, `beside "${prefix}k_norm.weight", both or neither`, "one of them");
 
-  // Queries of one head make both kinds the same.
+  // With one query head, both kinds are the same.
   const kind: QkNormConfig["kind"] = parts.length("q_norm.weight") === headDim ? "per-head" : "full";
   if (parts.has("k_norm.weight")) parts.expectLength("k_norm.weight", [kind === "full" ? k : headDim]);
   const qkNorm = parts.has("q_norm.weight") ? { kind, eps: stated.normEps(`${prefix}q_norm.weight`) } : undefined;
@@ -123,7 +125,7 @@ export async function readGgufLayer(file: GgufFile, layer: number, options: Gguf
   const weights: Record<string, StoredTensor | Float32Array> = {};
   for (const [name, tensor] of await file.readAll(parts.names(), WHERE)) {
     const [field, kept] = FIELDS[name.slice(prefix.length)] as (typeof FIELDS)[string];
-    // A copy of a vector, since the bytes around it are those of other tensors.
+    // Vectors are copied, because the bytes around them belong to other tensors.
     weights[field] = kept === "stored" ? tensor : toFloats(tensor, WHERE).slice();
   }
   return { config: { ...stated.config, ...(qkNorm && { qkNorm }) }, weights: weights as unknown as GgufWeights };
@@ -154,7 +156,7 @@ async function readFactors(file: GgufFile): Promise<Float32Array | undefined> {
   return factors;
 }
 
-/** The tensors of a layer by what stands behind its prefix. */
+/** The tensors of a layer by the name after its prefix. */
 function partsOf(file: GgufFile, prefix: string, names: readonly string[]) {
   const shapeOf = (part: string) => file.tensors.get(prefix + part)?.shape;
   const files = Number(file.metadata.get("split.count") ?? 1);

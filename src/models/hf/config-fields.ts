@@ -8,12 +8,12 @@ export function refusal(name: string, rule: string, got: unknown): HeadwiseError
   return new HeadwiseError("BAD_FILE", `${WHERE}: ${name} expected ${rule}, got ${describe(got)}`);
 }
 
-/** Typed access to an object of the file. Null counts as absent, as it does for the library that writes these files. */
+/** Typed access to an object of the file. Null counts as absent, as in the library that writes these files. */
 export interface Fields {
   raw(name: string): unknown;
-  /** Whether the field is there, be it null. */
+  /** Whether the field is present, even if null. */
   has(name: string): boolean;
-  /** An integer >= 1; `fallback` where it is absent, an error where that is absent too. */
+  /** An integer >= 1; `fallback` if it is absent; throws if that is absent, too. */
   count(name: string, fallback?: number): number;
   /** A finite number > 0, or undefined. */
   number(name: string): number | undefined;

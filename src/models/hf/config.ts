@@ -37,20 +37,20 @@ export function fromHfConfig(json: string | object, layer = 0, part: HfPart = "e
   return Object.fromEntries(Object.entries(config).filter(([, value]) => value !== undefined)) as HfAttentionConfig;
 }
 
-/** How a decoder differs from Llama. */
+/** How a decoder differs from that of Llama. */
 interface Decoder {
-  /** What its class assumes where a file leaves a field out. */
+  /** Defaults of its class for fields that a file lacks. */
   readonly defaults?: { dModel?: number; numHeads?: number; numKvHeads?: number; headDim?: number; theta?: number };
-  /** Tokens of the window where the file does not name it; a file's null is none. */
+  /** Tokens of the window if the file does not state it; null in a file means no window. */
   readonly window?: number;
-  /** The window counts only where the file's `use_sliding_window` is true, whatever `layer_types` says. */
+  /** Whether the window applies only if the file's `use_sliding_window` is true, whatever `layer_types` states. */
   readonly optIn?: boolean;
-  /** Whether a layer has the window, unless `layer_types` says. */
+  /** Whether a layer has the window, if the file has no `layer_types`. */
   readonly slides?: (layer: number, file: Fields) => boolean;
-  /** Scores' cap where the file does not name it; a file's null is none. */
+  /** The softcap if the file does not state it; null in a file means none. */
   readonly softcap?: number;
   readonly qkNorm?: QkNormConfig;
-  /** Layers with the window rotate by a theta of their own, without scaling. */
+  /** The RoPE theta of layers with the window, which have no scaling. */
   readonly localTheta?: (file: Fields) => number;
 }
 
@@ -73,7 +73,7 @@ const GEMMA3: Decoder = {
 
 type Read = (file: Fields, layer: number, part: HfPart) => HfAttentionConfig;
 
-/** The models that are known, by `model_type`. */
+/** The supported models, by `model_type`. */
 const MODELS: Readonly<Record<string, Read>> = {
   llama: (file, layer) => readDecoder(file, layer, {}),
   mistral: (file, layer) => readDecoder(file, layer, { window: 4096, slides: everyLayer }),
@@ -133,7 +133,7 @@ function expectLayer(file: Fields, layer: number, name: string): void {
   if (file.raw(name) !== undefined) expectInt(WHERE, "layer", layer, 0, file.count(name) - 1);
 }
 
-/** Tokens of the layer's window with the query's own, or undefined. */
+/** Tokens of the layer's window, including the query's own; undefined without a window. */
 function readWindow(file: Fields, layer: number, { window, optIn, slides }: Decoder): number | undefined {
   if (slides === undefined) return undefined;
   const types = file.raw("layer_types");
@@ -148,7 +148,7 @@ function readWindow(file: Fields, layer: number, { window, optIn, slides }: Deco
 }
 
 function readRope(file: Fields, headDim: number, theta = 10_000, layerType = "full_attention"): RopeConfig {
-  // Newer files hold everything in rope_parameters, by the type of the layer where types differ.
+  // Newer files have everything in rope_parameters, by layer type if types differ.
   const parameters = file.fields("rope_parameters");
   const own = parameters?.fields(layerType) ?? parameters;
   const part = own?.number("partial_rotary_factor") ?? file.number("partial_rotary_factor") ?? 1;
@@ -162,7 +162,7 @@ function readRope(file: Fields, headDim: number, theta = 10_000, layerType = "fu
   };
 }
 
-/** Leading components of a head that rotate. */
+/** The number of leading components of a head that rotate. */
 function rotatedDim(headDim: number, name: string, share: number): number {
   const dim = Math.trunc(headDim * share);
   if (dim === headDim || (dim >= 2 && dim < headDim && dim % 2 === 0)) return dim;
@@ -228,7 +228,7 @@ function readFalcon(file: Fields, layer: number): HfAttentionConfig {
   const numKvHeads = shared ? 1 : file.count("num_kv_heads", numHeads);
   const shape = { dModel, numHeads, numKvHeads, headDim, causal: true, fused: shared ? "qkv" : "grouped" } as const;
   if (!file.flag("alibi", false)) return { ...shape, rope: readRope(file, headDim) };
-  // Falcon adds the bias before it scales the scores.
+  // Falcon adds the bias before it scales scores.
   return { ...shape, alibi: alibiSlopes(numHeads).map((slope) => slope * (1 / Math.sqrt(headDim))) };
 }
 

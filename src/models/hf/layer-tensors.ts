@@ -5,7 +5,7 @@ import type { WeightTensor } from "../../tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
 import { type Extra, type Family, findFamily, type Part } from "./tensor-names.ts";
 
-/** A matrix as the layer sees it, whatever its layout in the file. */
+/** A matrix with its outputs and inputs, in any layout of the file. */
 export interface Matrix {
   readonly name: string;
   readonly outputs: number;
@@ -14,21 +14,21 @@ export interface Matrix {
   readonly tensor: WeightTensor;
 }
 
-/** The tensors of one layer by their part. A matrix must be there; other tensors may be absent. */
+/** The tensors of a layer by part. Matrices are required; other tensors may be absent. */
 export interface Parts {
   readonly family: Family;
   matrix(part: Part): Matrix;
   bias(part: Part, length: number): Float32Array | undefined;
   extra(part: Extra, rule: string, fits: (length: number) => boolean): Float32Array | undefined;
   fail(text: string): never;
-  /** Throws: the matrix should have had so many outputs and inputs, and why. */
+  /** Throws: the matrix was expected to have these numbers of outputs and inputs; `because` is the reason. */
   refuse(matrix: Matrix, outputs: number, inputs: number, because: string): never;
 }
 
-/** Whether a tensor stays as it is stored, in 16 bits an element. */
+/** Whether a tensor is kept as stored, in 16 bits per element. */
 const isHalf = ({ dtype }: StoredTensor) => dtype === "F16" || dtype === "BF16";
 
-/** Finds the layer below a prefix. Its biases are there together or not at all, as its family has them. */
+/** Finds the tensors of the layer below a prefix. Biases are present all or not at all, in the groups of the family. */
 export function openParts(where: string, file: SafetensorsFile, prefix: string): Parts {
   const fail = (text: string): never => {
     throw new HeadwiseError("BAD_FILE", `${where}: ${text}`);

@@ -5,29 +5,29 @@ import { describe, HeadwiseError } from "../../util/errors.ts";
 export type Part = "q" | "k" | "v" | "qkv" | "o";
 export type Extra = "qNorm" | "kNorm" | "sinkLogits" | "biasK" | "biasV";
 
-/** How one family of models names and lays out the tensors of an attention layer, below the layer's prefix. */
+/** How a family of models names and stores the tensors of an attention layer, below the layer's prefix. */
 export interface Family {
-  /** As it reads in errors. */
+  /** Its name in errors. */
   readonly title: string;
   readonly weights: Readonly<Partial<Record<Part, string>>>;
   readonly biases?: Readonly<Partial<Record<Part, string>>>;
-  /** Biases that are stored together or not at all: one missing from a group is damage, not a choice. */
+  /** Groups of biases that are all present or all absent: a single missing one means a damaged file. */
   readonly together?: readonly (readonly Part[])[];
   readonly extras?: Readonly<Partial<Record<Extra, string>>>;
   readonly layout: MatrixLayout;
   /**
-   * What is known of the rows of q, k and v: "equal" = each as many; "qkv" = fused in that order, with fewer rows of k
-   * and v where heads share them; "either" = fused in that order or in groups of [q.., k, v], which only the
-   * configuration tells. Undefined = separate matrices.
+   * What is known of the rows of q, k and v: "equal" = the same number each; "qkv" = fused in that order, with fewer
+   * rows of k and v if heads share them; "either" = fused in that order or in groups of [q.., k, v], which only the
+   * configuration determines. Undefined = separate matrices.
    */
   readonly rows?: "equal" | "qkv" | "either";
-  /** Keys and values may be projected from rows of another width. */
+  /** Whether keys and values may be projected from rows of another width. */
   readonly ownKdim?: boolean;
 }
 
 const BIAS = /weight$/;
 
-/** A row of nn.Linear layers: X.weight [out, in] and, where it exists, X.bias [out]. */
+/** A family of nn.Linear layers: X.weight [out, in] and, if it exists, X.bias [out]. */
 function linear(title: string, weights: Family["weights"], rest: Partial<Family> = {}): Family {
   const biases: Partial<Record<Part, string>> = {};
   for (const part of ["q", "k", "v", "qkv", "o"] as const) {
@@ -41,7 +41,7 @@ const SEPARATE: readonly Part[] = ["q", "k", "v"];
 const ALL: readonly Part[] = ["q", "k", "v", "o"];
 const FUSED: readonly Part[] = ["qkv", "o"];
 
-/** The families that are recognised; where the names of several are present, the first complete one is read. */
+/** The supported families. If a file has names of several, the first complete one is read. */
 export const FAMILIES: readonly Family[] = [
   {
     title: "PyTorch nn.MultiheadAttention",
@@ -69,7 +69,7 @@ export const FAMILIES: readonly Family[] = [
     { together: [SEPARATE], extras: { qNorm: "q_norm.weight", kNorm: "k_norm.weight", sinkLogits: "sinks" } },
   ),
   linear(
-    // Whisper's keys have no bias, CLIP's have one.
+    // Keys have no bias in Whisper, but have one in CLIP.
     "Whisper, BART, CLIP",
     { q: "q_proj.weight", k: "k_proj.weight", v: "v_proj.weight", o: "out_proj.weight" },
     { together: [["q", "v", "o"]] },
@@ -110,19 +110,21 @@ export const FAMILIES: readonly Family[] = [
 ];
 
 /**
- * Norms of q and k under names that a family does not read: LayerNorm, or RMS norm where the family has none. They
- * change the result, so a layer that has one is refused instead of read without it.
+ * Norms of q and k with names that a family does not have: LayerNorm, or RMS norm in a family without it. They change
+ * the result, so a layer that has one is refused.
  */
 const UNREAD_NORM = /^(q|k|query|key)_?(layer)?norm\./;
 
-/** A family and where its names begin. */
+/** A family and the prefix of its names. */
 export interface Found {
   readonly family: Family;
-  /** The prefix, with its last dot. */
+  /** The prefix, including its last dot. */
   readonly root: string;
 }
 
-/** Finds the family of the layer whose names begin with `prefix`, or says what is there instead. */
+/**
+ * Finds the family of the layer whose names begin with `prefix`. If there is none, throws with what was found instead.
+ */
 export function findFamily(where: string, names: readonly string[], prefix: string): Found {
   const fail = (text: string): never => {
     throw new HeadwiseError("BAD_FILE", `${where}: ${text}`);
@@ -135,7 +137,7 @@ export function findFamily(where: string, names: readonly string[], prefix: stri
   const lacking = ({ weights }: Family) => Object.values(weights).filter((name) => !below.has(name));
   const family = FAMILIES.find((each) => lacking(each).length === 0);
   if (family === undefined) {
-    // The output's name alone says little: several families share it.
+    // Not by the output matrix, whose name several families share.
     const inputs = ({ weights: { q, k, v, qkv } }: Family) => [q, k, v, qkv].filter((name) => name !== undefined);
     const partial = FAMILIES.filter((each) => inputs(each).some((name) => below.has(name)));
     const [closest] = partial.sort((a, b) => lacking(a).length - lacking(b).length);
@@ -152,7 +154,7 @@ export function findFamily(where: string, names: readonly string[], prefix: stri
   return { family, root };
 }
 
-/** The prefixes of a file below which a family's output matrix lies, or some of its names where there is none. */
+/** The prefixes of a file at which a family's output matrix exists, as text; some of its names if there are none. */
 function layers(names: readonly string[]): string {
   const outputs = new Set(FAMILIES.map(({ weights }) => `.${weights.o}`));
   const prefixes = new Set<string>();

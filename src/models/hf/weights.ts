@@ -72,7 +72,7 @@ type Inputs = Pick<AttentionWeights, "wq" | "wk" | "wv" | "wqkv" | "bq" | "bk" |
   readonly widths: Widths;
 };
 
-/** Reads the tensors of an opened layer and compares them with each other and with what is given of `config`. */
+/** Reads the tensors of a layer and checks them against each other and against the given fields of `config`. */
 function readLayer(parts: Parts, config: WeightsConfig): AttentionWeights {
   const { family, extra, fail } = parts;
   const { numHeads } = config;
@@ -131,7 +131,7 @@ function readFused(parts: Parts, o: Matrix, config: WeightsConfig): Inputs {
   if (family.rows === "equal" && (qkv.outputs !== 3 * q || qkv.inputs !== o.outputs))
     refuse(qkv, 3 * q, o.outputs, because);
   if (qkv.inputs !== o.outputs) refuse(qkv, qkv.outputs, o.outputs, because);
-  // Values are as wide as keys in every fused family, so the outputs beyond q's are two equal halves.
+  // In every fused family, values are as wide as keys: the outputs after those of q are two equal halves.
   const k = (qkv.outputs - q) / 2;
   if (!Number.isInteger(k) || k <= 0 || q % k !== 0)
     refuse(qkv, 3 * q, o.outputs, `(or fewer rows for shared keys and values) ${because}`);
@@ -167,7 +167,10 @@ function readFused(parts: Parts, o: Matrix, config: WeightsConfig): Inputs {
   };
 }
 
-/** Rows [groups][heights[0] of q, heights[1] of k, heights[2] of v], however long, to the rows of q, of k and of v. */
+/**
+ * Splits rows [groups][heights[0] of q, heights[1] of k, heights[2] of v], of any length, into those of q, of k and of
+ * v.
+ */
 function ungroup<T extends Float32Array | Uint8Array>(data: T, groups: number, heights: readonly number[]): T[] {
   const width = data.length / (groups * heights.reduce((sum, rows) => sum + rows, 0));
   const copyOf = (length: number) => (data.BYTES_PER_ELEMENT === 4 ? new Float32Array(length) : new Uint8Array(length));
@@ -181,7 +184,9 @@ function ungroup<T extends Float32Array | Uint8Array>(data: T, groups: number, h
   return parts;
 }
 
-/** numHeads / numKvHeads must be the same whole number for keys and values, and the heads those of the configuration. */
+/**
+ * Checks that numHeads / numKvHeads is the same integer for keys and values, and that heads match the configuration.
+ */
 function checkHeads(parts: Parts, o: Matrix, widths: Widths, config: WeightsConfig): void {
   const { fail } = parts;
   const outputs = `outputs of q, k and v [${widths.q}, ${widths.k}, ${widths.v}] and inputs of o [${o.inputs}]`;
