@@ -82,7 +82,7 @@ function rowOf(work: string, [one, two, auto]: readonly Comparison[], autoThread
 }
 
 export const threads = part("threads", columns, async function* rows({ quick, effort, wants }) {
-  const url = new URL("../dist/threads.js", import.meta.url);
+  const url = new URL("../../dist/threads.js", import.meta.url);
   const peaksName = "two loops of fma";
   if (wants(peaksName)) {
     const { alone, together, release } = await twoThreadPeaks();

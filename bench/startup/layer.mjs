@@ -1,18 +1,19 @@
 // From nothing to a first result: prints the milliseconds of each step. With --check it compares the result with float64.
 // node layer.mjs [--dist FOLDER] [--deterministic] [--check]; FOLDER is the dist/ of another checkout.
 
+import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { expectedOutput, makeInputs } from "./inputs.mjs";
 
 const { values: options } = parseArgs({
   options: {
-    dist: { type: "string", default: new URL("../../dist", import.meta.url).pathname },
+    dist: { type: "string", default: join(import.meta.dirname, "../../dist") },
     deterministic: { type: "boolean", default: false },
     check: { type: "boolean", default: false },
   },
 });
-const url = new URL("index.js", `${pathToFileURL(options.dist)}/`);
+const bundle = pathToFileURL(join(options.dist, "index.js")).href;
 
 const took = {};
 let last = performance.now();
@@ -22,7 +23,7 @@ const mark = (step) => {
   last = now;
 };
 
-const { attend, createAttention, loadKernels } = await import(url.href);
+const { attend, createAttention, loadKernels } = await import(bundle);
 mark("import");
 const kernels = await loadKernels({ deterministic: options.deterministic });
 mark("loadKernels");

@@ -3,7 +3,8 @@ import { pathToFileURL } from "node:url";
 import { ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../../../assembly/layout.ts";
 import { allocatePages, pageTable } from "../../../src/cache/pages.ts";
 import type * as Headwise from "../../../src/entries/index.ts";
-import type { Attention, Kernels } from "../../../src/entries/index.ts";
+import type { Attention, Kernels, LoadOptions } from "../../../src/entries/index.ts";
+import type * as Quantized from "../../../src/entries/quantized.ts";
 import { packedFloats, panelsOf } from "../../../src/linear/formats.ts";
 import { pack_rows_f32 } from "../../../src/reference/pack.ts";
 import {
@@ -22,6 +23,7 @@ import type { Block, Core, Layer, Product, Step } from "../works.ts";
 
 /** The packed entry point and not the sources, because users run the former. */
 const bundle = join(root, "dist/index.js");
+const quantizedBundle = join(root, "dist/quantized.js");
 
 type Four = [number, number, number, number];
 
@@ -29,10 +31,11 @@ type Four = [number, number, number, number];
 const FAR = 2 ** 30;
 
 let headwise: typeof Headwise;
+let quantized: typeof Quantized.quantized;
 
 /** Linear memory never shrinks, so each work gets its own. */
-function starting<W>(prepare: (kernels: Kernels, work: W) => Prepared) {
-  return async (work: W) => prepare(await headwise.loadKernels(), work);
+function starting<W>(prepare: (kernels: Kernels, work: W) => Prepared, options?: LoadOptions) {
+  return async (work: W) => prepare(await headwise.loadKernels(options), work);
 }
 
 /** The kernel, called as the projections of a layer call it. */
@@ -147,6 +150,7 @@ export const peer: Peer = {
   column: 0,
   async load() {
     headwise = (await import(pathToFileURL(bundle).href)) as typeof Headwise;
+    ({ quantized } = (await import(pathToFileURL(quantizedBundle).href)) as typeof Quantized);
   },
   ways(work) {
     const prepare = () => {
@@ -154,7 +158,7 @@ export const peer: Peer = {
         case "product":
           return starting(prepareProduct)(work);
         case "integer product":
-          return starting(prepareIntegerProduct)(work);
+          return starting(prepareIntegerProduct, { quantized })(work);
         case "block":
           return starting(prepareBlock)(work);
         case "core":
