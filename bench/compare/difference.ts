@@ -23,7 +23,7 @@ export interface Difference {
   readonly sameBits?: boolean;
 }
 
-/** "slower" above the limit, "unclear" if the interval says that the new one may as well be faster. */
+/** "slower" above the limit, but "unclear" if the confidence interval includes 1. */
 export function verdictOf({ ratio, low }: Pick<Difference, "ratio" | "low">): "slower" | "unclear" | "" {
   if (ratio <= LIMIT) return "";
   return low > 1 ? "slower" : "unclear";
@@ -63,8 +63,8 @@ export interface Pair {
 }
 
 /**
- * Times a pair by turns. If the new one seems slower, the pair is prepared anew, so that it lies elsewhere in memory, and
- * measured with more samples: that result counts.
+ * Times a pair by turns. If the new one is above the limit, the pair is prepared again, so that its data has other
+ * addresses, and measured with more samples: that result counts.
  */
 export async function measurePair(
   prepare: () => Pair | Promise<Pair>,

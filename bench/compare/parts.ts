@@ -124,7 +124,7 @@ function startOnce({ folder }: Checkout, build: BuildName): readonly number[] {
   return [whole, Object.values(steps).reduce((sum, ms) => sum + ms, 0)];
 }
 
-/** Processes of both checkouts by turns, so that neither finds anything compiled by the other. */
+/** Runs processes of both checkouts by turns. */
 export function compareStartup(old: Checkout, now: Checkout): Part {
   return part("startup", columns, async function* rows({ quick, builds, wants }): AsyncGenerator<Difference> {
     const works = ["process that runs a layer", "  its import to its first result"];

@@ -76,17 +76,17 @@ function samplesOf({ samples, mostMs }: Effort, ms: number): number {
 export async function measure(load: Load, peak: Load, effort: Effort): Promise<Measurement> {
   await warmUp(peak, effort.warmupMs);
   await warmUp(load, effort.warmupMs);
-  const own = sizeSample(load, effort.sampleMs);
-  const beside = sizeSample(peak, effort.sampleMs);
-  const samples = samplesOf(effort, own.ms + beside.ms);
+  const loadSize = sizeSample(load, effort.sampleMs);
+  const peakSize = sizeSample(peak, effort.sampleMs);
+  const samples = samplesOf(effort, loadSize.ms + peakSize.ms);
 
   const rates: number[] = [];
-  const peakRates: number[] = [rateOf(peak, beside.repeats)];
+  const peakRates: number[] = [rateOf(peak, peakSize.repeats)];
   const ratios: number[] = [];
   for (let i = 0; i < samples; i++) {
     const before = peakRates.at(-1)!;
-    const rate = rateOf(load, own.repeats);
-    const after = rateOf(peak, beside.repeats);
+    const rate = rateOf(load, loadSize.repeats);
+    const after = rateOf(peak, peakSize.repeats);
     rates.push(rate);
     peakRates.push(after);
     ratios.push((2 * rate) / (before + after));
