@@ -6,7 +6,11 @@ import { type Difference, verdictOf } from "./compare/difference.ts";
 import { compareDecode, compareKernels, comparePrompts, compareStartup } from "./compare/parts.ts";
 import { readCommand, runParts } from "./lib/command.ts";
 
-const command = readCommand(["kernels", "layers", "decode", "startup"]);
+// Short samples, so that many of them are not interrupted even on a busy machine.
+const command = readCommand(["kernels", "layers", "decode", "startup"], {
+  full: { samples: 301, sampleMs: 1, warmupMs: 200, mostMs: 6000 },
+  quick: { samples: 61, sampleMs: 1, warmupMs: 80, mostMs: 1000 },
+});
 const [folder, ...rest] = command.positionals;
 if (folder === undefined || rest.length > 0)
   throw new TypeError("bench:compare: the folder of one built checkout expected: npm run bench:compare -- ../other");

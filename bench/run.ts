@@ -10,6 +10,12 @@ import { startup } from "./startup/startup.ts";
 
 const parts = [startup, peaks, kernels, layers, threads, long];
 
-const command = readCommand(parts.map(({ name }) => name));
+const command = readCommand(
+  parts.map(({ name }) => name),
+  {
+    full: { samples: 101, sampleMs: 4, warmupMs: 200, mostMs: 6000 },
+    quick: { samples: 21, sampleMs: 3, warmupMs: 80, mostMs: 1000 },
+  },
+);
 if (command.positionals.length > 0) throw new TypeError(`bench: options expected, got ${command.positionals[0]}`);
 await runParts(parts, command);

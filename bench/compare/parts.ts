@@ -137,7 +137,8 @@ export function compareStartup(old: Checkout, now: Checkout): Part {
       for (const [i, work] of works.entries()) {
         const [before, after] = [times.old, times.new].map((all) => all.map((one) => one[i]!)) as [number[], number[]];
         const [oldMs, newMs] = [spreadOf(before).median, spreadOf(after).median];
-        yield { work, build, oldMs, newMs, ...medianOf(after.map((value, run) => value / before[run]!)) };
+        const ratios = after.map((value, run) => value / before[run]!);
+        yield { work, build, oldMs, newMs, ...medianOf(ratios), best: Math.min(...after) / Math.min(...before) };
       }
     }
   });

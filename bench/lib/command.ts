@@ -8,8 +8,11 @@ import { describeOrigin, originOf } from "./machine.ts";
 import type { Effort } from "./measure.ts";
 import type { Context, Part } from "./part.ts";
 
-const full: Effort = { samples: 101, sampleMs: 4, warmupMs: 200, mostMs: 6000 };
-const quick: Effort = { samples: 21, sampleMs: 3, warmupMs: 80, mostMs: 1000 };
+/** How long a row takes, and with --quick. */
+export interface Efforts {
+  readonly full: Effort;
+  readonly quick: Effort;
+}
 
 export interface Command {
   readonly context: Context;
@@ -19,7 +22,7 @@ export interface Command {
   readonly positionals: readonly string[];
 }
 
-export function readCommand(partNames: readonly string[]): Command {
+export function readCommand(partNames: readonly string[], { full, quick }: Efforts): Command {
   const { values: options, positionals } = parseArgs({
     allowPositionals: true,
     options: {
