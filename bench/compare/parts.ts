@@ -5,34 +5,68 @@ import { join } from "node:path";
 import { configOf, weightsOf } from "../layers/layer.ts";
 import { inputRows } from "../layers/oracle.ts";
 import type { BuildName } from "../lib/builds.ts";
-import { spreadOf } from "../lib/measure.ts";
+import type { Prepared } from "../lib/case.ts";
+import type { Effort } from "../lib/measure.ts";
 import { type Part, part } from "../lib/part.ts";
 import { gpt2Layer, type LayerShape, llamaLayer } from "../lib/shapes.ts";
 import type { Checkout, Headwise } from "./checkout.ts";
-import { columns, type Difference, measurePair, medianOf, type Pair } from "./difference.ts";
+import {
+  columns,
+  type Difference,
+  GROUPS,
+  groupsOf,
+  type Pair,
+  type Round,
+  summarise,
+  timePair,
+  verdictOf,
+} from "./difference.ts";
+
+/** A row that seems slower is measured again with this many times the samples. */
+const MORE_SAMPLES = 3;
 
 /** Cases that both checkouts have, each in its own code; the names of the others are printed. */
 export function compareKernels(old: Checkout, now: Checkout): Part {
+  /** Both checkouts on one build, and a function that prepares a case in both and checks it. */
+  const loadBoth = async (build: BuildName) => {
+    const both = await Promise.all([old.load(build), now.load(build)]);
+    return (work: string): Pair => {
+      const [first, second] = both.map((prepare) => prepare(work)) as [Prepared, Prepared];
+      for (const { run, check } of [first, second]) {
+        run();
+        check();
+      }
+      return {
+        old: { work: 1, run: first.run },
+        new: { work: 1, run: second.run },
+        release() {
+          first.release();
+          second.release();
+        },
+      };
+    };
+  };
   return part("kernels", columns, async function* rows({ quick, effort, builds, wants }): AsyncGenerator<Difference> {
     const all = new Set([...old.cases.keys(), ...now.cases.keys()]);
     const chosen = Array.from(all).filter((name) => wants(name) && (!quick || now.cases.get(name)?.quick));
     const common = chosen.filter((name) => old.cases.has(name) && now.cases.has(name));
     const others = chosen.filter((name) => !common.includes(name));
     if (others.length > 0) console.log(`\nin one checkout only: ${others.join("; ")}`);
+    const { samples, mostMs } = effort;
+    const longer: Effort = { ...effort, samples: MORE_SAMPLES * samples, mostMs: MORE_SAMPLES * mostMs };
     for (const build of common.length > 0 ? builds : []) {
-      const [prepareOld, prepareNew] = await Promise.all([old.load(build), now.load(build)]);
+      const again: string[] = [];
+      const prepare = await loadBoth(build);
       for (const work of common) {
-        const pair = (): Pair => {
-          const both = [prepareOld(work), prepareNew(work)] as const;
-          for (const { run, check } of both) {
-            run();
-            check();
-          }
-          const [first, second] = both.map(({ run }) => ({ work: 1, run })) as [Pair["old"], Pair["new"]];
-          return { old: first, new: second, release: () => both.forEach(({ release }) => void release()) };
-        };
-        yield { work, build, ...(await measurePair(pair, effort)) };
+        const summary = summarise(groupsOf(await timePair(prepare(work), effort)));
+        if (verdictOf(summary) === "") yield { work, build, ...summary };
+        else again.push(work);
       }
+      if (again.length === 0) continue;
+      // In other memory, because addresses make a difference.
+      const prepareAgain = await loadBoth(build);
+      for (const work of again)
+        yield { work, build, ...summarise(groupsOf(await timePair(prepareAgain(work), longer))) };
     }
   });
 }
@@ -75,7 +109,7 @@ async function prepareLayer(headwise: Headwise, build: BuildName, { shape, token
   return { out, load: { work: 1, run }, release: () => kernels.release() };
 }
 
-function sameBits(a: Float32Array, b: Float32Array): boolean {
+function equalBits(a: Float32Array, b: Float32Array): boolean {
   const [first, second] = [a, b].map(({ buffer }) => new Uint32Array(buffer)) as [Uint32Array, Uint32Array];
   return first.every((bits, i) => bits === second[i]);
 }
@@ -87,22 +121,25 @@ function compareLayers(name: string, works: readonly LayerWork[], old: Checkout,
         const { shape, tokens, past } = work;
         const label = `${shape.model} ${past === undefined ? `T=${tokens}` : `decode past ${past}`}`;
         if ((quick && !work.quick) || !wants(label)) continue;
-        let same = true;
-        const pair = async (): Promise<Pair> => {
-          const first = await prepareLayer(old.headwise, build, work);
-          const second = await prepareLayer(now.headwise, build, work);
+        let sameBits = true;
+        const groups: Round[][] = [];
+        for (let group = 0; group < GROUPS; group++) {
+          // New engines for each group, made in alternating order, because addresses make a difference.
+          const order = group % 2 === 0 ? [old, now] : [now, old];
+          const made = new Map<Checkout, Awaited<ReturnType<typeof prepareLayer>>>();
+          for (const checkout of order) made.set(checkout, await prepareLayer(checkout.headwise, build, work));
+          const [first, second] = [made.get(old)!, made.get(now)!];
           for (const { load } of [first, second]) load.run();
-          same &&= sameBits(first.out, second.out);
-          return {
-            old: first.load,
-            new: second.load,
-            release() {
-              first.release();
-              second.release();
-            },
+          sameBits &&= equalBits(first.out, second.out);
+          const release = () => {
+            first.release();
+            second.release();
           };
-        };
-        yield { work: label, build, ...(await measurePair(pair, effort)), sameBits: same };
+          const { samples, mostMs } = effort;
+          const part = { ...effort, samples: Math.ceil(samples / GROUPS), mostMs: mostMs / GROUPS };
+          groups.push(await timePair({ old: first.load, new: second.load, release }, part));
+        }
+        yield { work: label, build, ...summarise(groups), sameBits };
       }
   });
 }
@@ -129,16 +166,17 @@ export function compareStartup(old: Checkout, now: Checkout): Part {
   return part("startup", columns, async function* rows({ quick, builds, wants }): AsyncGenerator<Difference> {
     const works = ["process that runs a layer", "  its import to its first result"];
     for (const build of works.some(wants) ? builds : []) {
-      const times = { old: [] as (readonly number[])[], new: [] as (readonly number[])[] };
-      for (const checkout of [old, now]) startOnce(checkout, build); // its files are in the system's cache from here on
+      for (const checkout of [old, now]) startOnce(checkout, build); // reads the files into the system's cache
+      const rounds: { old: readonly number[]; new: readonly number[] }[] = [];
       for (let run = 0; run < (quick ? QUICK_RUNS : RUNS); run++)
-        for (const name of run % 2 === 0 ? (["old", "new"] as const) : (["new", "old"] as const))
-          times[name].push(startOnce(name === "old" ? old : now, build));
+        if (run % 2 === 0) rounds.push({ old: startOnce(old, build), new: startOnce(now, build) });
+        else {
+          const after = startOnce(now, build);
+          rounds.push({ old: startOnce(old, build), new: after });
+        }
       for (const [i, work] of works.entries()) {
-        const [before, after] = [times.old, times.new].map((all) => all.map((one) => one[i]!)) as [number[], number[]];
-        const [oldMs, newMs] = [spreadOf(before).median, spreadOf(after).median];
-        const ratios = after.map((value, run) => value / before[run]!);
-        yield { work, build, oldMs, newMs, ...medianOf(ratios), best: Math.min(...after) / Math.min(...before) };
+        const times = rounds.map((round) => ({ old: round.old[i]!, new: round.new[i]! }));
+        yield { work, build, ...summarise(groupsOf(times)) };
       }
     }
   });

@@ -105,8 +105,8 @@ export interface Comparison {
   readonly ratio: number;
   readonly low: number;
   readonly high: number;
-  /** Its value in each round. */
-  readonly ratios: readonly number[];
+  /** The rate in each round. */
+  readonly rates: readonly number[];
 }
 
 /** Times loads in rounds, each of which begins with another load: A B C, B C A, … */
@@ -124,8 +124,7 @@ export async function compare(loads: readonly Load[], effort: Effort): Promise<C
       rates[i]!.push(rateOf(loads[i]!, sizes[i]!.repeats));
     }
   return rates.map((own) => {
-    const ratios = own.map((rate, round) => rate / rates[0]![round]!);
-    const { median: ratio, low, high } = spreadOf(ratios);
-    return { rate: median(own), bestRate: Math.max(...own), ratio, low, high, ratios };
+    const { median: ratio, low, high } = spreadOf(own.map((rate, round) => rate / rates[0]![round]!));
+    return { rate: median(own), bestRate: Math.max(...own), ratio, low, high, rates: own };
   });
 }
