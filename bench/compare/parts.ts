@@ -136,8 +136,8 @@ function compareLayers(name: string, works: readonly LayerWork[], old: Checkout,
             second.release();
           };
           const { samples, mostMs } = effort;
-          const part = { ...effort, samples: Math.ceil(samples / GROUPS), mostMs: mostMs / GROUPS };
-          groups.push(await timePair({ old: first.load, new: second.load, release }, part));
+          const share: Effort = { ...effort, samples: Math.ceil(samples / GROUPS), mostMs: mostMs / GROUPS };
+          groups.push(await timePair({ old: first.load, new: second.load, release }, share));
         }
         yield { work: label, build, ...summarise(groups), sameBits };
       }
