@@ -5,7 +5,7 @@ import type { Column } from "../lib/part.ts";
 /** The time ratio that a row should not exceed. */
 const LIMIT = 1.02;
 
-/** Times of a row are summarised in this many groups, each of which must agree that the new one is slower. */
+/** The groups of a row, which have different engines, or are consecutive processes. All must agree that the new one is slower. */
 export const GROUPS = 5;
 
 /** Milliseconds in the other checkout and in this one, measured in the same round. */

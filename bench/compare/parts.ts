@@ -19,19 +19,17 @@ import {
   type Round,
   summarise,
   timePair,
-  verdictOf,
 } from "./difference.ts";
-
-/** A row that seems slower is measured again with this many times the samples. */
-const MORE_SAMPLES = 3;
 
 /** Cases that both checkouts have, each in its own code; the names of the others are printed. */
 export function compareKernels(old: Checkout, now: Checkout): Part {
-  /** Both checkouts on one build, and a function that prepares a case in both and checks it. */
-  const loadBoth = async (build: BuildName) => {
-    const both = await Promise.all([old.load(build), now.load(build)]);
+  /** Loads one build of both checkouts. Returns a function that prepares a case in both and checks it. */
+  const loadBoth = async (build: BuildName, order: readonly Checkout[]) => {
+    const loaded = new Map<Checkout, (work: string) => Prepared>();
+    for (const checkout of order) loaded.set(checkout, await checkout.load(build));
     return (work: string): Pair => {
-      const [first, second] = both.map((prepare) => prepare(work)) as [Prepared, Prepared];
+      const prepared = new Map(order.map((checkout) => [checkout, loaded.get(checkout)!(work)]));
+      const [first, second] = [prepared.get(old)!, prepared.get(now)!];
       for (const { run, check } of [first, second]) {
         run();
         check();
@@ -52,23 +50,22 @@ export function compareKernels(old: Checkout, now: Checkout): Part {
     const common = chosen.filter((name) => old.cases.has(name) && now.cases.has(name));
     const others = chosen.filter((name) => !common.includes(name));
     if (others.length > 0) console.log(`\nin one checkout only: ${others.join("; ")}`);
-    const { samples, mostMs } = effort;
-    const longer: Effort = { ...effort, samples: MORE_SAMPLES * samples, mostMs: MORE_SAMPLES * mostMs };
     for (const build of common.length > 0 ? builds : []) {
-      const again: string[] = [];
-      const prepare = await loadBoth(build);
+      // Two memories for each checkout, made in both orders, because addresses make a difference.
+      const placements = [await loadBoth(build, [old, now]), await loadBoth(build, [now, old])];
       for (const work of common) {
-        const summary = summarise(groupsOf(await timePair(prepare(work), effort)));
-        if (verdictOf(summary) === "") yield { work, build, ...summary };
-        else again.push(work);
+        const groups: Round[][] = [];
+        for (const prepare of placements)
+          groups.push(await timePair(prepare(work), shareOf(effort, placements.length)));
+        yield { work, build, ...summarise(groups) };
       }
-      if (again.length === 0) continue;
-      // In other memory, because addresses make a difference.
-      const prepareAgain = await loadBoth(build);
-      for (const work of again)
-        yield { work, build, ...summarise(groupsOf(await timePair(prepareAgain(work), longer))) };
     }
   });
+}
+
+/** The effort of each of `groups` groups. */
+function shareOf({ samples, mostMs, ...rest }: Effort, groups: number): Effort {
+  return { ...rest, samples: Math.ceil(samples / groups), mostMs: mostMs / groups };
 }
 
 interface LayerWork {
@@ -135,9 +132,7 @@ function compareLayers(name: string, works: readonly LayerWork[], old: Checkout,
             first.release();
             second.release();
           };
-          const { samples, mostMs } = effort;
-          const share: Effort = { ...effort, samples: Math.ceil(samples / GROUPS), mostMs: mostMs / GROUPS };
-          groups.push(await timePair({ old: first.load, new: second.load, release }, share));
+          groups.push(await timePair({ old: first.load, new: second.load, release }, shareOf(effort, GROUPS)));
         }
         yield { work: label, build, ...summarise(groups), sameBits };
       }
