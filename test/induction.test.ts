@@ -4,11 +4,10 @@ import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-import { argmax } from "../examples/induction/accuracy.ts";
-import { createDecoder, type Decoder } from "../examples/induction/decoder.ts";
+import { argmax, createDecoder, type Decoder } from "../examples/decoder/decoder.ts";
 import { heatMap, sideBySide } from "../examples/induction/heatmap.ts";
 import { scoreHead } from "../examples/induction/scores.ts";
-import type { Tensor } from "../src/entries/core.ts";
+import type { Cache, Tensor } from "../src/entries/core.ts";
 import { firstDifference, kernelsOf, shippedBuilds } from "./layers.ts";
 
 const model = (file: string) => new URL(`../model/${file}`, import.meta.url);
@@ -23,45 +22,50 @@ interface Expected {
   readonly logits: readonly number[];
 }
 
-async function withDecoder(build: (typeof shippedBuilds)[number], use: (decoder: Decoder) => void): Promise<void> {
+async function withDecoder(
+  build: (typeof shippedBuilds)[number],
+  use: (decoder: Decoder, caches: Cache[]) => void,
+): Promise<void> {
   using kernels = await kernelsOf(build);
-  const decoder = createDecoder(kernels, readFileSync(model("induction.safetensors")), text("config.json"), 96);
-  use(decoder);
+  const decoder = createDecoder(kernels, readFileSync(model("induction.safetensors")), text("config.json"));
+  const caches = decoder.createCaches(96);
+  use(decoder, caches);
+  for (const cache of caches) cache.release();
   decoder.release();
 }
 
 describe.each(shippedBuilds)("in the %s build", (build) => {
   test("logits are within 2e-4 of float64", () =>
-    withDecoder(build, (decoder) => {
+    withDecoder(build, (decoder, caches) => {
       const { tokens, logits } = JSON.parse(text("logits.json")) as Expected;
-      const got = decoder.next(tokens);
+      const got = decoder.next({ tokens, caches });
       const worst = Math.max(...logits.map((logit, token) => Math.abs(logit - got[token]!)));
       expect(worst).toBeLessThan(2e-4);
     }));
 
   test("decoding token by token gives the logits of one prefill, bit for bit", () =>
-    withDecoder(build, (decoder) => {
+    withDecoder(build, (decoder, caches) => {
       const { tokens } = JSON.parse(text("logits.json")) as Expected;
-      const once = decoder.next(tokens);
-      for (const cache of decoder.caches) cache.truncate(0);
+      const once = decoder.next({ tokens, caches });
+      for (const cache of caches) cache.truncate(0);
       let last = new Float32Array();
-      for (const token of tokens) last = decoder.next([token]) as typeof last;
+      for (const token of tokens) last = decoder.next({ tokens: [token], caches }) as typeof last;
       expect(firstDifference(last, once)).toBe(-1);
     }));
 
   test("at least 99 % of held-out tokens are predicted, from the second repeated one on", () =>
-    withDecoder(build, (decoder) => {
+    withDecoder(build, (decoder, caches) => {
       let [hits, targets] = [0, 0];
       const { sequences } = JSON.parse(text("heldout.json")) as HeldOut;
       for (const sequence of sequences.slice(0, 24)) {
         const tokens = Array.from(sequence.text, (character) => decoder.vocabulary.indexOf(character));
-        for (const cache of decoder.caches) cache.truncate(0);
+        for (const cache of caches) cache.truncate(0);
         const first = sequence.segmentLen + 1;
-        let logits = decoder.next(tokens.slice(0, first));
+        let logits = decoder.next({ tokens: tokens.slice(0, first), caches });
         for (const target of tokens.slice(first)) {
           if (argmax(logits) === target) hits++;
           targets++;
-          logits = decoder.next([target]);
+          logits = decoder.next({ tokens: [target], caches });
         }
       }
       expect(targets).toBeGreaterThan(500);

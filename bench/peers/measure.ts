@@ -1,30 +1,25 @@
-// Contenders take turns in one process (A B C, B C A, ...), and the arithmetic peak is timed in every round: a machine
-// that changes its speed changes it for all of them. What is compared are the ratios within a round.
+// Peers are timed by turns in one process (A B C, B C A, ...), and the arithmetic peak in every round: a machine that
+// changes its speed changes it for all of them. The ratios within a round are compared.
 
 import { setTimeout as sleep } from "node:timers/promises";
-import { loadBuild } from "../builds.ts";
+import { loadBuild } from "../lib/builds.ts";
+import { type Spread, spreadOf } from "../lib/measure.ts";
+import { arithmeticPeak } from "../peaks/limits.ts";
 import type { Peer, Prepared, Way } from "./peer.ts";
 import { type Answer, expectAnswer } from "./reference.ts";
 
 export interface Effort {
   readonly minRounds: number;
   readonly maxRounds: number;
-  /** Rounds end after this long, once there are enough. */
+  /** No further round begins after this long, if `minRounds` are done. */
   readonly roundsMs: number;
   readonly warmupMs: number;
-  /** A sample repeats its contender until it takes about this long. */
+  /** A sample repeats its work until it takes about this long. */
   readonly sampleMs: number;
 }
 
 export const full: Effort = { minRounds: 5, maxRounds: 31, roundsMs: 20_000, warmupMs: 400, sampleMs: 5 };
 export const quick: Effort = { minRounds: 3, maxRounds: 7, roundsMs: 3_000, warmupMs: 150, sampleMs: 3 };
-
-/** Median, and the range that holds the middle 80 %. */
-export interface Spread {
-  readonly median: number;
-  readonly low: number;
-  readonly high: number;
-}
 
 export interface Timing {
   readonly peer: string;
@@ -32,15 +27,15 @@ export interface Timing {
   /** Milliseconds of a run. */
   readonly ms: Spread;
   readonly best: number;
-  /** Its time over that of the first contender, round by round. */
+  /** Its time over that of the first contender in the same round. */
   readonly ratio: Spread;
   /** Largest error against float64, relative to the largest value of its row. */
   readonly error: number;
-  /** Another way of the same peer, which the table does not compare. */
+  /** Another way of the same peer, which is not compared. */
   readonly aside: boolean;
 }
 
-/** Why a peer has no time. */
+/** The reason why a peer has no time. */
 export interface Absence {
   readonly peer: string;
   readonly way: string;
@@ -52,14 +47,8 @@ interface Contender {
   readonly way: Way;
   readonly prepared: Prepared;
   readonly error: number;
-  /** Milliseconds of a run as warming up showed them. */
+  /** Milliseconds of a run, estimated during the warm-up. */
   readonly about: number;
-}
-
-export function spread(values: readonly number[]): Spread {
-  const sorted = values.toSorted((a, b) => a - b);
-  const at = (part: number) => sorted[Math.round(part * (sorted.length - 1))]!;
-  return { median: at(0.5), low: at(0.1), high: at(0.9) };
 }
 
 /** Runs `repeats` times. Returns milliseconds a run. */
@@ -72,7 +61,7 @@ async function time(prepared: Prepared, repeats: number): Promise<number> {
   return (performance.now() - start) / repeats;
 }
 
-/** Until engines have compiled with their best compilers, which they do on another thread: hence the pauses. */
+/** Until the engine has compiled with its best compiler, which runs on another thread: hence the pauses. */
 async function warmUp(prepared: Prepared, ms: number): Promise<number> {
   const times: number[] = [];
   const end = performance.now() + ms;
@@ -83,7 +72,7 @@ async function warmUp(prepared: Prepared, ms: number): Promise<number> {
   return Math.min(...times);
 }
 
-/** Every way that works, warm and with a right answer; why the others do not. */
+/** Every way that gives a right answer, warmed up, and the reasons why the others do not. */
 async function prepareWays(
   peer: Peer,
   ways: readonly Way[],
@@ -111,22 +100,21 @@ async function prepareWays(
   return fastest ? [fastest, ...all] : all;
 }
 
-/** The first line of an error, without paths. It may be a number: an exception of C++ that nobody translated. */
+/** The first line of an error, without paths. An exception of C++ may be a number. */
 export function reasonOf(error: unknown): string {
   const text = error instanceof Error ? error.message : `threw ${String(error)}`;
   return text.split("\n")[0]!.replaceAll(/(?:\/[\w.-]+){2,}(?::\d+)? ?/g, "");
 }
 
 const PEAK_ROUNDS = 100_000;
-const PEAK_FLOPS_A_ROUND = 96;
 
-/** Runs the loop that does nothing but multiply and add. Returns GFLOP/s. */
+/** A function that runs the loop of multiply-adds and returns its GFLOP/s. */
 export async function createPeak(): Promise<() => number> {
-  const { peaks } = await loadBuild("relaxed");
+  const { work, run } = arithmeticPeak(await loadBuild("relaxed"), PEAK_ROUNDS);
   const gflops = () => {
     const start = performance.now();
-    peaks.fma_peak(PEAK_ROUNDS, 0.5, 1);
-    return (PEAK_ROUNDS * PEAK_FLOPS_A_ROUND) / (performance.now() - start) / 1e6;
+    run();
+    return work / (performance.now() - start) / 1e6;
   };
   for (const end = performance.now() + 300; performance.now() < end; ) {
     gflops();
@@ -142,7 +130,7 @@ export interface Measured {
   readonly rounds: number;
 }
 
-/** Times all peers on a work. The first that works is what the others are compared with. */
+/** Times all peers on a work. The others are compared with the first one that works. */
 export async function measure(
   given: readonly { readonly peer: Peer; readonly ways: readonly Way[] | string }[],
   answer: Answer,
@@ -183,10 +171,10 @@ export async function measure(
   const timings = contenders.flatMap((one, i) => {
     if (failed.has(one)) return [];
     const { peer, way, error } = one;
-    const ratio = spread(times[i]!.map((ms, r) => ms / times[0]![r]!));
+    const ratio = spreadOf(times[i]!.map((ms, r) => ms / times[0]![r]!));
     const { name, aside = false } = way;
-    return [{ peer, way: name, ms: spread(times[i]!), best: Math.min(...times[i]!), ratio, error, aside }];
+    return [{ peer, way: name, ms: spreadOf(times[i]!), best: Math.min(...times[i]!), ratio, error, aside }];
   });
   for (const { prepared } of contenders) await prepared.release();
-  return { timings, absences, peakGflops: spread(peaks).median, rounds: round };
+  return { timings, absences, peakGflops: spreadOf(peaks).median, rounds: round };
 }

@@ -1,12 +1,11 @@
-// The attention layer as a graph of plain operations, for the peers that have those. Each peer says what an operation is
-// in its own words; the graph is the same.
+// The attention layer as a graph of plain operations. Each peer implements the operations; the graph is the same for all.
 
 import type { Prepared, Way } from "./peer.ts";
 import type { Block, Core, FloatWork, Layer, Product, Step } from "./works.ts";
 
 /** The operations of a peer, on tensors T. Shapes are row-major. */
 export interface Ops<T> {
-  /** Data that is known beforehand. */
+  /** A constant of the graph. */
   constant(data: Float32Array, shape: readonly number[]): T;
   /** x [rows, width] · w [outputs, width]ᵀ + bias */
   dense(x: T, w: Float32Array, outputs: number, width: number, bias?: Float32Array): T;
@@ -20,7 +19,7 @@ export interface Ops<T> {
   softmax(x: T): T;
   slice(x: T, shape: readonly number[], axis: number, begin: number, end: number): T;
   concat(parts: readonly T[], axis: number): T;
-  /** For peers that compile: a part that may be compiled on its own. */
+  /** For peers that compile: a part of the graph that may be compiled on its own. */
   stage?(part: (...inputs: T[]) => T[], inputs: readonly T[]): T[];
 }
 
@@ -28,16 +27,22 @@ function stage<T>(ops: Ops<T>, inputs: readonly T[], part: (...inputs: T[]) => T
   return ops.stage ? ops.stage(part, inputs) : part(...inputs);
 }
 
-/** A graph: what goes in, with shapes, and how the outputs come from it: the answer, then what a next step would take in. */
+/** A graph: its inputs with their shapes, and a function that builds its outputs: the answer, then the inputs of a next step. */
 export interface Program {
   readonly inputs: readonly { readonly data: Float32Array; readonly shape: readonly number[] }[];
   build<T>(ops: Ops<T>, inputs: readonly T[]): T[];
 }
 
+/** A graph in a peer's file format, and its inputs. */
+export interface Model {
+  readonly bytes: Uint8Array;
+  readonly inputs: Program["inputs"];
+}
+
 /** Large enough to vanish under exp, small enough to stay finite when scores are added. */
 const MASKED = -1e9;
 
-/** What the graph of a layer keeps beside the weights: 1/√headDim is already in wq and bq, exactly, being a power of two. */
+/** A layer whose wq and bq include 1/√headDim, which is exact if that is a power of two, and its tables for RoPE. */
 interface Weights {
   readonly layer: Layer;
   readonly cos: Float32Array;
@@ -78,14 +83,14 @@ function toHeads<T>(ops: Ops<T>, layer: Layer, x: T, tokens: number, w: Float32A
   const { dModel, headDim } = layer;
   const outputs = w.length / dModel;
   const rows = ops.dense(x, w, outputs, dModel, bias);
-  // One token needs no transposing: its heads lie as they should.
+  // One token needs no transposition.
   if (tokens === 1) return ops.reshape(rows, [outputs / headDim, 1, headDim]);
   return ops.transpose(ops.reshape(rows, [tokens, outputs / headDim, headDim]), [1, 0, 2]);
 }
 
 /**
  * q [numHeads, tokens, headDim] over k and v [numKvHeads, kvLen, headDim]. The queries of a group are rows over one key
- * head, so nothing is repeated. `apart` works one key head at a time, which needs less memory at once.
+ * head, so nothing is repeated. `apart` computes one key head at a time, which needs less memory.
  */
 function attend<T>(
   ops: Ops<T>,
@@ -149,7 +154,7 @@ function block({ layer: given, qLen, x }: Block, apart: boolean): Program {
   };
 }
 
-/** Keys and values as inputs, or as constants of the graph, which may be laid out anew before it runs. */
+/** Keys and values as inputs, or as constants of the graph, whose layout the peer may change before it runs. */
 function core(work: Core, constant: boolean, apart: boolean): Program {
   const { numHeads, numKvHeads, headDim, kvLen, q, k, v } = work;
   const scale = Float32Array.of(1 / Math.sqrt(headDim));
@@ -188,7 +193,7 @@ function step(work: Step, apart: boolean): Program {
   };
 }
 
-/** The same with a past of constants: the new key and value are attended beside it, and nothing is kept. */
+/** The same with past keys and values as constants: the new key and value are attended, and not kept. */
 function stepOverConstants(work: Step): Program {
   const { past, x, pastK, pastV } = work;
   const prepared = prepareLayer(work.layer, past, 1);
@@ -221,15 +226,15 @@ function projectOne<T>(ops: Ops<T>, prepared: Weights, row: T): [T, T, T] {
   ];
 }
 
-/** A cache that no conversation can have, since it cannot grow. */
+/** A cache that cannot grow, so that no conversation can use it. */
 const CONSTANT = "cache constant";
-/** Scores of one key head at once, not of all. */
+/** The scores of one key head at a time, not of all at once. */
 export const APART = "a kv head at a time";
 
-/** Why a peer of plain operations has no time for an integer product. */
+/** The reason why a peer of plain operations has no time for an integer product. */
 export const NO_INTEGERS = "its products have no integer weights";
 
-/** The graphs of a work, by what is special about them. */
+/** The graphs of a work, by name. */
 function programs(work: FloatWork): Record<string, Program> {
   switch (work.kind) {
     case "product":
@@ -251,7 +256,10 @@ function programs(work: FloatWork): Record<string, Program> {
   }
 }
 
-/** The ways of a peer that prepares any graph. Over a constant cache the steps are shown aside, and the core too unless the peer copies its inputs. */
+/**
+ * The ways of a peer that can prepare any graph. Those with a constant cache are not compared, but shown in brackets; the
+ * core is compared if the peer copies its inputs at every run.
+ */
 export function graphWays(
   work: FloatWork,
   prepare: (program: Program) => Prepared | Promise<Prepared>,

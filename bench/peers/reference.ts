@@ -1,43 +1,19 @@
-// The answers in float64, in plain loops that share no code with any contender.
+// The answers in float64, and the check of a peer's answer.
 
-import { toFloats } from "./integers.ts";
+import { dense, rotate } from "./float64.ts";
+import { toFloats } from "./int-matrix.ts";
 import type { Block, Core, Layer, Product, Step, Work } from "./works.ts";
 
 type Floats = ArrayLike<number>;
 
-/** How far an answer may be off, relative to the largest value of its row: several times what float32 needs, far below a wrong one. */
+/** Largest error relative to the largest value of a row: several times that of float32, far below that of a wrong answer. */
 const TOLERANCE = 2e-5;
 /**
- * The same for activations of 8 bits, or of 14, and of 7, weights being as they are: more than twice what to expect. A step
- * of 2/255 in x of [-1, 1) is an error of 0.4 % of the answers' deviation, a step of 1/63 one of 0.8 %, and the largest of
- * thousands of errors lies about as far out as the largest of as many answers.
+ * The same for integer weights, which are exact, and activations of 8 or 14 bits (exact) or of 7 (fast): more than twice
+ * the expected error. A step of 2/255 in x of [-1, 1) is an error of 0.4 % of the answers' deviation, a step of 1/63 one of
+ * 0.8 %, and the largest of thousands of errors is as many deviations from zero as the largest of as many answers.
  */
 const INTEGER_TOLERANCES = { exact: 1e-2, fast: 2e-2 } as const;
-
-/** w [outputs, width] · x [width] + bias */
-export function dense(x: Floats, w: Float32Array, bias: Floats | undefined, width: number): Float64Array {
-  const y = new Float64Array(w.length / width);
-  for (let n = 0; n < y.length; n++) {
-    let sum = bias ? bias[n]! : 0;
-    for (let i = 0, at = n * width; i < width; i++) sum += x[i]! * w[at + i]!;
-    y[n] = sum;
-  }
-  return y;
-}
-
-/** Rotates the heads of a row by its position: pairs are half a head apart. */
-export function rotate(row: Float64Array, position: number, headDim: number, theta: number): void {
-  const half = headDim / 2;
-  for (let i = 0; i < half; i++) {
-    const angle = position * theta ** (-i / half);
-    const [cos, sin] = [Math.cos(angle), Math.sin(angle)];
-    for (let at = i; at < row.length; at += headDim) {
-      const [a, b] = [row[at]!, row[at + half]!];
-      row[at] = a * cos - b * sin;
-      row[at + half] = b * cos + a * sin;
-    }
-  }
-}
 
 type Heads = Pick<Layer, "numHeads" | "numKvHeads" | "headDim">;
 
@@ -108,11 +84,11 @@ function productRows({ m, k, x }: Pick<Product, "m" | "k" | "x">, w: Float32Arra
   return new Map(some.map((r) => [r, dense(x.subarray(r * k, (r + 1) * k), w, undefined, k)]));
 }
 
-/** What an answer is compared with. */
+/** The expected answer. */
 export interface Answer {
   /** Some of its rows, by their number. */
   readonly rows: ReadonlyMap<number, Float64Array>;
-  /** How far it may be off, relative to the largest value of its row. */
+  /** The largest error that is accepted, relative to the largest value of its row. */
   readonly tolerance: number;
 }
 
@@ -131,7 +107,7 @@ export function answerOf(work: Work): Answer {
   }
 }
 
-/** The largest error of an answer relative to its row. Throws when there is a wrong value. */
+/** Returns the largest error relative to the largest value of a row. Throws if it exceeds the tolerance. */
 export function expectAnswer(who: string, got: Float32Array, { rows, tolerance }: Answer): number {
   let worst = 0;
   for (const [row, want] of rows) {

@@ -29,14 +29,14 @@ function cell(row: Row, peer: string): string {
   return `${ms} (${median.toFixed(2)}; ${low.toFixed(2)}-${high.toFixed(2)})`;
 }
 
-/** The JavaScript peer that is least behind. */
+/** The fastest JavaScript peer besides headwise. */
 function fastest(row: Row): Timing | undefined {
   if (!timeOf(row, FIRST)) return undefined;
   const others = row.timings.filter((one) => one.peer !== FIRST && !isNative(one.peer) && !one.aside);
   return others.toSorted((a, b) => a.ratio.median - b.ratio.median)[0];
 }
 
-/** A row as it comes in. */
+/** A row in one line, printed as soon as it is measured. */
 export function rowLine(row: Row): string {
   const cells = row.timings.map(
     ({ peer, way, ms, ratio }) => `${peer} ${number(ms.median)} (${ratio.median.toFixed(2)}, ${way})`,
@@ -60,7 +60,7 @@ function printRows(rows: readonly Row[], peers: readonly string[]): void {
   }
 }
 
-/** What an answer's error may be is the same for all, what it is need not be: some have integer activations, some float32. */
+/** Errors differ, because some peers have integer activations and some float32. */
 function printErrors(rows: readonly Row[], peers: readonly string[]): void {
   header(["largest error, of a row's largest value", ...peers]);
   for (const row of rows) line([row.work, ...peers.map((peer) => timeOf(row, peer)?.error.toExponential(1) ?? "-")]);

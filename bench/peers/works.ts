@@ -1,11 +1,12 @@
-// What is compared. Inputs come from seeds, so that every contender on every machine gets the same ones.
+// The works that peers are compared on. Inputs come from a seeded generator, so that all peers get the same on every machine.
 
-import { fill } from "../case.ts";
-import { type BlockShape, decodePasts, gpt2Block, type LinearShape, linearShapes, llamaBlock } from "../shapes.ts";
-import { type Integers, makeIntegers } from "./integers.ts";
-import { dense, rotate } from "./reference.ts";
+import { layerFlops } from "../lib/flops.ts";
+import { randomFloats } from "../lib/random.ts";
+import { decodePasts, gpt2Layer, type LayerShape, type LinearShape, linearShapes, llamaLayer } from "../lib/shapes.ts";
+import { dense, rotate } from "./float64.ts";
+import { type Integers, makeIntegers } from "./int-matrix.ts";
 
-/** A layer's weights, [outputs, inputs] row-major, and what else its shape says. */
+/** A layer's shape and its weights, [outputs, inputs] row-major. */
 export interface Layer {
   readonly dModel: number;
   readonly numHeads: number;
@@ -22,7 +23,7 @@ export interface Layer {
   readonly bo: Float32Array | undefined;
 }
 
-/** y [m, n] = x [m, k] · w [n, k]ᵀ, w known beforehand. */
+/** y [m, n] = x [m, k] · w [n, k]ᵀ, where w may be prepared in advance. */
 export interface Product {
   readonly kind: "product";
   readonly m: number;
@@ -32,7 +33,7 @@ export interface Product {
   readonly w: Float32Array;
 }
 
-/** The same with weights [n, k] that are kept as integers. */
+/** The same with integer weights [n, k]. */
 export interface IntegerProduct {
   readonly kind: "integer product";
   readonly m: number;
@@ -40,7 +41,7 @@ export interface IntegerProduct {
   readonly k: number;
   readonly x: Float32Array;
   readonly w: Integers;
-  /** Which activations headwise is asked for; peers have 8 bits or float32. */
+  /** Activations of headwise: 14 bits (exact) or 7 (fast). Peers have 8 bits or float32. */
   readonly activations: "exact" | "fast";
 }
 
@@ -76,7 +77,7 @@ export interface Step {
   readonly pastV: Float32Array;
 }
 
-/** What plain operations on float32 do. */
+/** The works in float32, which plain operations can do. */
 export type FloatWork = Product | Block | Core | Step;
 
 export type Work = FloatWork | IntegerProduct;
@@ -90,24 +91,18 @@ export interface WorkRow {
   make(): Work;
 }
 
-/** A row of the table that a process of its own works on too. */
+/** A row of the table that is also run in a process of its own, for its startup time and memory. */
 export interface ChildWork {
   readonly name: string;
   make(): Block;
 }
 
-function floats(length: number, seed: number, scale = 1): Float32Array {
-  const data = new Float32Array(length);
-  fill(data, seed);
-  return scale === 1 ? data : data.map((value) => value * scale);
-}
-
-/** Weights as large as trained ones are, so that softmax is neither flat nor one-hot. */
-function makeLayer({ dModel, numHeads, numKvHeads, bias, ropeTheta }: BlockShape): Layer {
+/** Weights about as large as trained ones, so that softmax is neither flat nor one-hot. */
+function makeLayer({ dModel, numHeads, numKvHeads, bias, ropeTheta }: LayerShape): Layer {
   const headDim = dModel / numHeads;
   const kvWidth = numKvHeads * headDim;
-  const matrix = (outputs: number, seed: number) => floats(outputs * dModel, seed, Math.sqrt(9 / dModel));
-  const vector = (length: number, seed: number) => (bias ? floats(length, seed) : undefined);
+  const matrix = (outputs: number, seed: number) => randomFloats(outputs * dModel, seed, Math.sqrt(9 / dModel));
+  const vector = (length: number, seed: number) => (bias ? randomFloats(length, seed) : undefined);
   return {
     ...{ dModel, numHeads, numKvHeads, headDim, ropeTheta },
     ...{ wq: matrix(dModel, 2), wk: matrix(kvWidth, 3), wv: matrix(kvWidth, 4), wo: matrix(dModel, 5) },
@@ -115,21 +110,21 @@ function makeLayer({ dModel, numHeads, numKvHeads, bias, ropeTheta }: BlockShape
   };
 }
 
-function makeBlock(shape: BlockShape, qLen: number): Block {
-  return { kind: "block", layer: makeLayer(shape), qLen, x: floats(qLen * shape.dModel, 1) };
+function makeBlock(shape: LayerShape, qLen: number): Block {
+  return { kind: "block", layer: makeLayer(shape), qLen, x: randomFloats(qLen * shape.dModel, 1) };
 }
 
-function makeCore({ dModel, numHeads, numKvHeads }: BlockShape, kvLen: number): Core {
+function makeCore({ dModel, numHeads, numKvHeads }: LayerShape, kvLen: number): Core {
   const headDim = dModel / numHeads;
   const keys = numKvHeads * kvLen * headDim;
   const sizes = { numHeads, numKvHeads, headDim, kvLen };
-  return { kind: "core", ...sizes, q: floats(dModel, 1, 4), k: floats(keys, 2), v: floats(keys, 3) };
+  return { kind: "core", ...sizes, q: randomFloats(dModel, 1, 4), k: randomFloats(keys, 2), v: randomFloats(keys, 3) };
 }
 
-function makeStep(shape: BlockShape, past: number): Step {
+function makeStep(shape: LayerShape, past: number): Step {
   const layer = makeLayer(shape);
   const { dModel, numKvHeads, headDim, ropeTheta } = layer;
-  const pastX = floats(past * dModel, 10);
+  const pastX = randomFloats(past * dModel, 10);
   const byHead = (w: Float32Array, rotated: boolean) => {
     const data = new Float32Array(numKvHeads * past * headDim);
     for (let t = 0; t < past; t++) {
@@ -141,12 +136,7 @@ function makeStep(shape: BlockShape, past: number): Step {
     return data;
   };
   const [pastK, pastV] = [byHead(layer.wk, true), byHead(layer.wv, false)];
-  return { kind: "step", layer, past, x: floats(dModel, 1), pastX, pastK, pastV };
-}
-
-function blockFlops({ dModel, numHeads, numKvHeads }: BlockShape, qLen: number, past: number): number {
-  const projections = 2 * qLen * dModel * dModel * (2 + (2 * numKvHeads) / numHeads);
-  return projections + 4 * dModel * (qLen * past + (qLen * (qLen + 1)) / 2);
+  return { kind: "step", layer, past, x: randomFloats(dModel, 1), pastX, pastK, pastV };
 }
 
 /** One token and a prompt through a projection of Llama 2 7B. */
@@ -162,19 +152,19 @@ const products: readonly WorkRow[] = linearShapes
     name: `product ${m}x${n}x${k}`,
     quick: m === 128 && k < 4096,
     flops: 2 * m * n * k,
-    make: () => ({ kind: "product", m, n, k, x: floats(m * k, 1), w: floats(n * k, 2) }),
+    make: () => ({ kind: "product", m, n, k, x: randomFloats(m * k, 1), w: randomFloats(n * k, 2) }),
   }));
 
-/** With a scale for `block` inputs. One token is limited by reading, so that only a prompt is asked for fast activations. */
-function integerProducts(bits: 4 | 8, block: number, asked: readonly IntegerProduct["activations"][], note = "") {
+/** With a scale for `block` inputs. One token is limited by reading weights, so only a prompt is run with fast activations. */
+function integerProducts(bits: 4 | 8, block: number, activations: readonly IntegerProduct["activations"][], note = "") {
   return projections.flatMap(({ m, n, k }) =>
-    (m === 1 ? asked.slice(0, 1) : asked).map((activations) => ({
-      name: `q${bits} product ${m}x${n}x${k}${note}${activations === "fast" ? ", fast" : ""}`,
+    (m === 1 ? activations.slice(0, 1) : activations).map((activation) => ({
+      name: `q${bits} product ${m}x${n}x${k}${note}${activation === "fast" ? ", fast" : ""}`,
       quick: m === 1 && bits === 8,
       flops: 2 * m * n * k,
       make(): IntegerProduct {
         const w = makeIntegers(bits, n, k, Math.min(block, k), 2);
-        return { kind: "integer product", m, n, k, x: floats(m * k, 1), w, activations };
+        return { kind: "integer product", m, n, k, x: randomFloats(m * k, 1), w, activations: activation };
       },
     })),
   );
@@ -182,26 +172,26 @@ function integerProducts(bits: 4 | 8, block: number, asked: readonly IntegerProd
 
 const blockName = (kind: string, qLen: number) => `${kind} block, ${qLen} tokens`;
 
-const blocks = (shape: BlockShape, kind: string): readonly WorkRow[] =>
+const blocks = (shape: LayerShape, kind: string): readonly WorkRow[] =>
   shape.prompts.map((qLen) => ({
     name: blockName(kind, qLen),
     quick: qLen === 128,
-    flops: blockFlops(shape, qLen, 0),
+    flops: layerFlops(shape, qLen),
     make: () => makeBlock(shape, qLen),
   }));
 
 const cores: readonly WorkRow[] = decodePasts.map((kvLen) => ({
   name: `decode core, ${kvLen} keys`,
   quick: kvLen === 1024,
-  flops: 4 * llamaBlock.dModel * kvLen,
-  make: () => makeCore(llamaBlock, kvLen),
+  flops: 4 * llamaLayer.dModel * kvLen,
+  make: () => makeCore(llamaLayer, kvLen),
 }));
 
 const steps: readonly WorkRow[] = decodePasts.map((past) => ({
   name: `decode step, past ${past}`,
   quick: past === 128,
-  flops: blockFlops(llamaBlock, 1, past),
-  make: () => makeStep(llamaBlock, past),
+  flops: layerFlops(llamaLayer, 1, past),
+  make: () => makeStep(llamaLayer, past),
 }));
 
 /** All works, in the order of the table. */
@@ -210,14 +200,14 @@ export const workRows: readonly WorkRow[] = [
   ...integerProducts(8, Infinity, ["exact", "fast"]),
   ...integerProducts(4, 32, ["exact", "fast"]),
   ...integerProducts(4, Infinity, ["exact"], ", a scale an output"),
-  ...blocks(gpt2Block, "MHA"),
-  ...blocks(llamaBlock, "GQA"),
+  ...blocks(gpt2Layer, "MHA"),
+  ...blocks(llamaLayer, "GQA"),
   ...cores,
   ...steps,
 ];
 
-/** What process start and memory are measured with: the shortest and the longest block of GPT-2 small. */
-export const [firstWork, largeWork] = [gpt2Block.prompts[0]!, gpt2Block.prompts.at(-1)!].map((qLen) => ({
+/** The works for startup time and memory: the shortest and the longest block of GPT-2 small. */
+export const [firstWork, largeWork] = [gpt2Layer.prompts[0]!, gpt2Layer.prompts.at(-1)!].map((qLen) => ({
   name: blockName("MHA", qLen),
-  make: () => makeBlock(gpt2Block, qLen),
+  make: () => makeBlock(gpt2Layer, qLen),
 })) as [ChildWork, ChildWork];

@@ -7,7 +7,7 @@ import { parseArgs } from "node:util";
 
 const { values, positionals } = parseArgs({ options: { isolated: { type: "boolean" } }, allowPositionals: true });
 
-/** What the page finds beside it, and where that is. */
+/** Folders of the server, by prefix of the path. */
 const FOLDERS = {
   "/node_modules/headwise/": new URL(".", import.meta.resolve("headwise/package.json")),
   "/model/": new URL("../../model/", import.meta.url),

@@ -1,11 +1,11 @@
-// The model behind Bun.serve: GET /?prompt=…&tokens=… streams the continuation, a line of JSON a character.
+// The model with Bun.serve: GET /?prompt=…&tokens=… streams the continuation, one line of JSON for each character.
 
 import { loadKernels } from "headwise";
-import { createDecoder } from "./decoder.ts";
+import { createDecoder } from "../decoder/decoder.ts";
 
-const MOST_CHARACTERS = 96; // of prompt and continuation: what the model was trained on
+const MOST_CHARACTERS = 96; // of prompt and continuation: the length of the texts that the model was trained on
 
-// Deterministic: the same bits on every engine, so that servers on different runtimes can stand in for each other.
+// Deterministic: the same bits on every engine, so that servers on different runtimes give the same answers.
 const kernels = await loadKernels({ deterministic: true });
 const model = new URL("../../model/", import.meta.url);
 const decoder = createDecoder(
@@ -17,7 +17,7 @@ const decoder = createDecoder(
 async function* lines(prompt: string, tokens: number) {
   for (const choice of decoder.continue(prompt, tokens)) {
     yield `${JSON.stringify(choice)}\n`;
-    await Bun.sleep(0); // the line goes out, and other requests come in
+    await Bun.sleep(0); // sends the line and lets other requests in
   }
 }
 
@@ -29,9 +29,9 @@ const server = Bun.serve({
     const prompt = query.get("prompt") ?? "";
     const tokens = Number(query.get("tokens") ?? 16);
     const refuse = (rule: string) => new Response(`${rule}\n`, { status: 400 });
-    if (prompt === "" || !decoder.knows(prompt)) return refuse("prompt expected printable ASCII characters");
+    if (!decoder.knows(prompt)) return refuse("prompt expected printable ASCII characters");
     if (!(Number.isInteger(tokens) && tokens > 0 && prompt.length + tokens <= MOST_CHARACTERS))
-      return refuse(`tokens expected 1 to ${MOST_CHARACTERS - prompt.length} behind this prompt`);
+      return refuse(`tokens expected 1 to ${MOST_CHARACTERS - prompt.length} after this prompt`);
     return new Response(lines(prompt, tokens), { headers: { "content-type": "application/x-ndjson" } });
   },
 });

@@ -1,7 +1,7 @@
 // A load test on this machine: `node load.mjs [--sessions 200] [--seconds 120] [--seed 1]`. Clients converse at the same time
-// while objects are reset under them, connections are dropped, caches are pushed out for lack of memory, and the server is
-// killed once and started again. Afterwards every conversation is computed anew in this process: each text must be the same,
-// each token must have come once and in order, and the logits must have the same bits.
+// while objects are reset, connections are dropped, caches are evicted for lack of memory, and the server is killed once and
+// restarted. Afterwards every conversation is computed again in this process: each text must be the same, each token must
+// have arrived once and in order, and the logits must have the same bits.
 
 import { setTimeout as wait } from "node:timers/promises";
 import { parseArgs } from "node:util";
@@ -15,11 +15,11 @@ const [sessions, seconds, seed] = [values.sessions ?? 200, values.seconds ?? 120
 const MAX_CONTEXT = 512;
 const MEMORY_MIB = 64;
 const ABORT_EVERY_MS = 200;
-/** Resets that are asked for at the same time, where the server is slow to answer. */
+/** The most resets that are requested at the same time. */
 const MOST_RESETS = 8;
 const DROPPED_SHARE = 0.05;
 
-/** Numbers in [0, 1) from a seed, so that two runs say the same things. */
+/** Numbers in [0, 1) from a seed, so that two runs have the same conversations. */
 function createRandom(state) {
   return () => {
     state = (state + 0x6d2b79f5) | 0;
@@ -40,9 +40,9 @@ const started = performance.now();
 const ends = started + 1000 * seconds;
 let cpu = 0;
 try {
-  const chaos = disturb();
+  const disturbance = disturb();
   await Promise.all(Array.from({ length: sessions }, (_, user) => converseUntilEnd(createRandom(1000 * seed + user))));
-  await chaos;
+  await disturbance;
   cpu += server.cpuSeconds() ?? Number.NaN;
   await compareStored();
 } catch (error) {
@@ -64,7 +64,7 @@ async function converseUntilEnd(random) {
     conversations.push(conversation);
     const segment = Array.from({ length: integer(6, 20) }, () => String.fromCharCode(integer(33, 126))).join("");
     for (let turn = 0; performance.now() < ends; turn++) {
-      // A text whose beginning repeats, and later a few characters at a time, or none to go on where it ended.
+      // A text whose beginning repeats, and later a few characters at a time, or none, which continues the last answer.
       const prompt = turn === 0 ? segment + segment.slice(0, integer(1, 5)) : segment.slice(0, integer(0, 5));
       const count = integer(8, 64);
       if (session.length + prompt.length + count > MAX_CONTEXT) break;
@@ -116,7 +116,7 @@ async function converseOnce(conversation, prompt, count, random) {
   times.perToken.push((performance.now() - begin) / count);
 }
 
-/** `fetch`, but a part of the streams ends like a connection that is lost, here and at the server. */
+/** `fetch`, but some of the streams break off like a lost connection, for both client and server. */
 async function fetchOrDrop(random, url, init) {
   const response = await fetch(url, init);
   if (init.method !== "POST" || !response.ok || random() > DROPPED_SHARE) return response;
@@ -140,7 +140,7 @@ function note(error) {
   counts.retries.set(name, (counts.retries.get(name) ?? 0) + 1);
 }
 
-/** Resets objects in the middle of their answers, and kills the server half way. */
+/** Resets objects during their answers, and kills the server half way. */
 async function disturb() {
   const random = createRandom(seed);
   const half = started + 500 * seconds;
@@ -153,9 +153,9 @@ async function disturb() {
       await server.restart();
     }
     const busy = conversations.filter((conversation) => conversation.busy);
-    const victim = busy[Math.floor(random() * busy.length)];
-    if (!victim || resets.size === MOST_RESETS) continue;
-    const one = reset(victim.session)
+    const target = busy[Math.floor(random() * busy.length)];
+    if (!target || resets.size === MOST_RESETS) continue;
+    const one = reset(target.session)
       .catch(note)
       .finally(() => resets.delete(one));
     resets.add(one);
@@ -171,7 +171,7 @@ async function reset({ url }) {
   counts.aborts++;
 }
 
-/** What the server has stored is what the clients were told. */
+/** Compares the stored texts with those that the clients received. */
 async function compareStored() {
   for (const conversation of conversations) {
     const { text } = await request(conversation.session.url);
@@ -179,16 +179,16 @@ async function compareStored() {
   }
 }
 
-/** Recomputes every conversation. Returns how many digests were compared, and over how many tokens. */
+/** Recomputes every conversation. Returns the number of digests that were compared, and of their tokens. */
 async function compareWithOneProcess() {
   const model = await loadAlone();
   let [digests, hashed] = [0, 0];
   for (const conversation of conversations) {
     const expected = converse(model, conversation.turns);
-    if (conversation.text !== expected.text) fail(conversation, `one process says ${JSON.stringify(expected.text)}`);
+    if (conversation.text !== expected.text)
+      fail(conversation, `one process computed ${JSON.stringify(expected.text)}`);
     for (const { from, to, digest } of conversation.parts) {
-      if ((await expected.digest(from, to)) !== digest)
-        fail(conversation, `other logits behind tokens ${from} to ${to}`);
+      if ((await expected.digest(from, to)) !== digest) fail(conversation, `other logits of tokens ${from} to ${to}`);
       digests++;
       hashed += to - from;
     }
@@ -208,23 +208,24 @@ function report({ digests, hashed }) {
   const why = Array.from(retries, ([name, count]) => `${name} ${count}`).join(", ");
   console.log(`load          ${sessions} clients, ${conversations.length} conversations, ${took.toFixed(0)} s`);
   console.log(`answers       ${answers} of ${tokens} tokens, ${(tokens / took).toFixed(0)} tokens/s`);
-  console.log(`per token     ${ms(times.perToken)} (an answer's time / its tokens, refusals and resets included)`);
+  console.log(`per token     ${ms(times.perToken)} (time of an answer / its tokens, retries and resets included)`);
   console.log(`first token   ${ms(times.first)}; between two ${ms(times.gap)}`);
-  if (cpu) console.log(`CPU           ${((1000 * cpu) / tokens).toFixed(2)} ms of workerd a token, all included`);
+  if (cpu)
+    console.log(`CPU           ${((1000 * cpu) / tokens).toFixed(2)} ms of workerd per token, everything included`);
   console.log(
     `disturbed     ${aborts} objects reset, ${dropped} connections dropped, ${restarts} restart after a kill`,
   );
-  console.log(`tried again   ${why || "nothing"}`);
+  console.log(`retries       ${why || "none"}`);
   console.log(
-    `memory        ${(peakBytes / 2 ** 20).toFixed(1)} MiB of linear memory, ${peakLive} conversations live at most`,
+    `memory        ${(peakBytes / 2 ** 20).toFixed(1)} MiB of linear memory, at most ${peakLive} conversations in it`,
   );
-  console.log(`compared      ${conversations.length} texts; logits behind ${hashed} tokens in ${digests} digests`);
+  console.log(`compared      ${conversations.length} texts; logits of ${hashed} tokens in ${digests} digests`);
   const checks = [
     [answers >= sessions, "every client got an answer"],
     [aborts > 0 && restarts === 1, "objects were reset and the server was killed"],
     [peakBytes > 0 && peakBytes <= MEMORY_MIB * 2 ** 20, `linear memory stayed within ${MEMORY_MIB} MiB`],
-    [hashed > tokens / 10, "logits behind a tenth of the tokens or more were compared"],
-    [!process.exitCode, "every text and every bit is that of one process, nothing lost, nothing twice"],
+    [hashed > tokens / 10, "logits of a tenth of the tokens or more were compared"],
+    [!process.exitCode, "every text and every bit is that of one process, no token lost or repeated"],
   ];
   for (const [ok, what] of checks) {
     console.log(`${ok ? "ok    " : "FAILED"}        ${what}`);

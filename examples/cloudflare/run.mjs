@@ -1,5 +1,5 @@
-// All of this example as CI runs it: installs what is locked and the packed package, checks types, tests, and loads it.
-// Options go to load.mjs: `node examples/cloudflare/run.mjs --sessions 20 --seconds 20`.
+// The whole example as CI runs it: installs the locked packages and the packed package, checks types, runs the tests and
+// the load test. Options are passed to load.mjs: `node examples/cloudflare/run.mjs --sessions 20 --seconds 20`.
 
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";

@@ -1,5 +1,5 @@
-// Tests over HTTP, against `wrangler dev`: `node test.mjs`. Every limit and every error once, and conversations that lose
-// their caches in every way there is, compared bit for bit with one process that lost nothing.
+// Tests over HTTP, against `wrangler dev`: `node test.mjs`. They cover every limit and every error, and conversations that
+// lose their caches in every possible way, compared bit for bit with one undisturbed process.
 
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
@@ -12,7 +12,7 @@ import { readLimits } from "./src/limits.ts";
 const TIMEOUT = 60_000;
 const SEGMENT = "r4 kq, vw8 zt. ";
 
-/** Asks for one stream: its tokens as text, and what came at its end. */
+/** Reads one stream: its tokens as text, and the data of its last event. */
 async function answerOf(session, text, tokens) {
   const body = JSON.stringify({ text, tokens, digest: true });
   const response = await request(`${session.url}/tokens`, { method: "POST", body, stream: true });
@@ -34,23 +34,23 @@ describe("one process", () => {
   test("the model's logits are within 2e-4 of those of float64", async () => {
     const model = await loadAlone();
     const { tokens, logits } = readLogits();
-    const got = model.next(tokens, model.createCaches(tokens.length));
+    const got = model.next({ tokens, caches: model.createCaches(tokens.length) });
     assert.equal(got.length, logits.length);
     assert.ok(Math.max(...logits.map((logit, token) => Math.abs(logit - got[token]))) < 2e-4);
   });
 
-  test("a limit that is no number is refused", () => {
+  test("a limit that is not a number is rejected", () => {
     assert.throws(() => readLimits({ MAX_PROMPT: "many" }), /MAX_PROMPT expected an integer >= 1, got many/);
   });
 });
 
-// Slices of one token, so that an answer lasts long enough to be met in the middle; memory for few conversations.
+// Slices of one token, so that answers last long enough to be interrupted, and memory for few conversations.
 describe("a server", { timeout: 6 * TIMEOUT }, () => {
   const MEMORY_MIB = 3;
   let server;
   let model;
   const open = () => openSession(server.base);
-  /** What one process gives for the turns [prompt, count] of a conversation. */
+  /** The conversation of these turns [prompt, count] in one undisturbed process. */
   const alone = (turns) => converse(model, turns);
 
   before(async () => {
@@ -59,14 +59,14 @@ describe("a server", { timeout: 6 * TIMEOUT }, () => {
   });
   after(() => server?.stop());
 
-  test("gives the page, and lets nothing else into it", async () => {
+  test("serves the page, with a content security policy that allows nothing else", async () => {
     const response = await fetch(server.base);
     assert.match(await response.text(), /<title>/);
     assert.match(response.headers.get("content-security-policy"), /default-src 'none'; script-src 'self'/);
     for (const script of ["chat.js", "client.js"]) assert.ok((await fetch(`${server.base}/${script}`)).ok);
   });
 
-  test("refuses what is wrong, and changes nothing", async () => {
+  test("rejects wrong requests, and changes nothing", async () => {
     const session = await open();
     await answerOf(session, "abc abc ", 4);
     const path = new URL(session.url).pathname;
@@ -112,7 +112,7 @@ describe("a server", { timeout: 6 * TIMEOUT }, () => {
       assert.ok(error.message.length > 10);
       if (header) assert.equal(response.headers.get(header[0]), header[1]);
     }
-    // Of no length that is known beforehand.
+    // A body without a content-length.
     const body = new Blob([" ".repeat(10_000)]).stream();
     const init = { method: "POST", body, duplex: "half" };
     await assert.rejects(request(`${session.url}/tokens`, init), { status: 413, code: "body_too_large" });
@@ -121,7 +121,7 @@ describe("a server", { timeout: 6 * TIMEOUT }, () => {
     assert.equal((await request(`${session.url}?from=8`)).text, text.slice(8));
   });
 
-  test("refuses an empty beginning and what a conversation has no room for", async () => {
+  test("rejects an empty first text, and a text that exceeds the length of a conversation", async () => {
     const session = await open();
     await assert.rejects(answerOf(session, "", 1), { status: 422, code: "empty_prompt" });
     await answerOf(session, "ab".repeat(120), 100);
@@ -131,7 +131,7 @@ describe("a server", { timeout: 6 * TIMEOUT }, () => {
     await assert.rejects(answerOf(session, "", 1), { status: 422, code: "context_full" });
   });
 
-  test("has one answer of a conversation and two of an isolate at a time", async () => {
+  test("runs one answer of a conversation, and MAX_ACTIVE of an isolate, at a time", async () => {
     const [first, second, third] = [await open(), await open(), await open()];
     const answers = [answerOf(first, SEGMENT, 256), answerOf(second, SEGMENT, 256)];
     await waitUntil(async () => (await inspect(first)).active === 2);
@@ -143,7 +143,7 @@ describe("a server", { timeout: 6 * TIMEOUT }, () => {
     await answerOf(third, SEGMENT, 1);
   });
 
-  test("an object that is reset comes back from its pages, not by computing them again, with the same bits", async () => {
+  test("an object that was reset restores its pages instead of computing them again, with the same bits", async () => {
     const session = await open();
     const turns = [
       [SEGMENT.repeat(9), 30],
@@ -167,7 +167,7 @@ describe("a server", { timeout: 6 * TIMEOUT }, () => {
     }
   });
 
-  test("answers that are broken off by resets are taken up again, with every token once and the same bits", async () => {
+  test("answers that are interrupted by resets are continued, with every token once and the same bits", async () => {
     const session = await open();
     const turns = [[SEGMENT.repeat(2), 200]];
     const expected = alone(turns);
@@ -185,11 +185,11 @@ describe("a server", { timeout: 6 * TIMEOUT }, () => {
     }
     assert.equal(resets, 3);
     assert.equal(text, expected.text);
-    assert.equal(parts.length, 1); // that of the last part: the others had no end
+    assert.equal(parts.length, 1); // that of the last part: the others were not completed
     for (const { from, to, digest } of parts) assert.equal(digest, await expected.digest(from, to));
   });
 
-  test("a client that leaves stops its answer, and what was made by then is kept", async () => {
+  test("a client that disconnects stops its answer, and the tokens computed before are kept", async () => {
     const session = await open();
     const leave = new AbortController();
     await assert.rejects(async () => {
@@ -208,7 +208,7 @@ describe("a server", { timeout: 6 * TIMEOUT }, () => {
     assert.equal((await answerOf(session, "", 10)).digest, await expected.digest(length, length + 10));
   });
 
-  test("a prompt that its client left in the middle leaves nothing behind", async () => {
+  test("a prompt whose client disconnects while it is read is not added to the conversation", async () => {
     const session = await open();
     const { length } = await answerOf(session, SEGMENT, 5);
     session.length = length;
@@ -229,7 +229,7 @@ describe("a server", { timeout: 6 * TIMEOUT }, () => {
     assert.equal(digest, await expected.digest(length + 2, length + 22));
   });
 
-  test("conversations that do not fit in memory take turns in it, with the same bits", async () => {
+  test("conversations that do not fit in memory evict each other, with the same bits", async () => {
     const sessions = await Promise.all(Array.from({ length: 9 }, open));
     const turns = sessions.map((_, i) => Array.from({ length: 3 }, () => [`${i}${SEGMENT}${i}`.repeat(4), 10]));
     const expected = turns.map(alone);
@@ -250,14 +250,14 @@ describe("a server", { timeout: 6 * TIMEOUT }, () => {
     assert.ok(most >= 3 && most < sessions.length, `${most} live at most`);
   });
 
-  test("idle conversations give their memory back", async () => {
+  test("the memory of idle conversations is released", async () => {
     const session = await open();
     await answerOf(session, SEGMENT, 1);
     assert.ok((await inspect(session)).live > 0);
     await waitUntil(async () => (await inspect(session)).live === 0);
   });
 
-  test("conversations outlive a killed server, with the same bits", async () => {
+  test("conversations continue after the server is killed, with the same bits", async () => {
     const sessions = [await open(), await open()];
     const turns = sessions.map((_, i) => [
       [`${i}${SEGMENT}`.repeat(10), 20],
@@ -278,7 +278,7 @@ describe("a server", { timeout: 6 * TIMEOUT }, () => {
   });
 });
 
-describe("a server that keeps nothing", { timeout: 3 * TIMEOUT }, () => {
+describe("a server with KEEP_DAYS 0", { timeout: 3 * TIMEOUT }, () => {
   test("deletes conversations once they are idle", async () => {
     const server = await startServer({ KEEP_DAYS: 0, IDLE_SECONDS: 1 });
     try {

@@ -4,7 +4,7 @@ import type { Tensor } from "headwise";
 
 const SHADES = " .:-=+*#%@";
 
-/** Black over violet and orange to pale yellow, as is usual for heat. */
+/** From black over violet and orange to pale yellow. */
 const STOPS: readonly (readonly [number, number, number])[] = [
   [8, 8, 16],
   [84, 24, 110],
@@ -29,7 +29,7 @@ export function heatMap({ data, shape }: Tensor, head: number, colours: boolean)
   });
 }
 
-/** Blocks of lines beside each other, as many as fit `width`, each under its title. */
+/** Blocks of lines side by side, as many as fit in `width`, each below its title. */
 export function sideBySide(
   blocks: readonly { title: string; lines: readonly string[]; width: number }[],
   width: number,

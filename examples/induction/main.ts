@@ -1,12 +1,12 @@
-// The main job: `npm start -- "qz7 mfk qz7 m"`. A trained two-layer decoder continues a text whose beginning repeats, and
-// shows the heads that let it: a previous-token head in layer 0 and induction heads in layer 1.
+// `npm start -- "qz7 mfk qz7 m"`: a trained two-layer decoder continues a text whose beginning repeats, and its attention
+// maps show how: a previous-token head in layer 0 and induction heads in layer 1.
 
 import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { loadKernels } from "headwise";
 import { quantized } from "headwise/quantized";
-import { argmax, type HeldOut, measureAccuracy } from "./accuracy.ts";
-import { createDecoder, type Decoder, type DecoderFormats } from "./decoder.ts";
+import { argmax, createDecoder } from "../decoder/decoder.ts";
+import { type HeldOut, measureAccuracy } from "./accuracy.ts";
 import { heatMap, sideBySide } from "./heatmap.ts";
 import { scoreHead } from "./scores.ts";
 
@@ -34,24 +34,25 @@ const formats = {
 };
 
 const model = new URL("../../model/", import.meta.url);
-// What is not asked for is not loaded.
-const inFewerBits = [formats.weights, formats.cache].some((format) => format !== undefined && format !== "f32");
+// Kernels of other formats are loaded only if they are needed.
+const isQuantized = [formats.weights, formats.cache].some((format) => format !== undefined && format !== "f32");
 const kernels = await loadKernels({
   deterministic: values.deterministic,
-  quantized: inFewerBits ? quantized : undefined,
+  quantized: isQuantized ? quantized : undefined,
 });
-const decoder = load(prompt.length + count, formats);
+const decoder = load(formats.weights);
+const caches = decoder.createCaches(prompt.length + count, formats.cache);
 const tokens = Array.from(prompt, (character) => {
   const token = decoder.vocabulary.indexOf(character);
   return token < 0 ? refuse(`the character ${JSON.stringify(character)}`) : token;
 });
 
 const started = performance.now();
-let next = argmax(decoder.next(tokens));
+let next = argmax(decoder.next({ tokens, caches }));
 const firstToken = performance.now() - started;
 const made = [next];
 while (made.length < count) {
-  next = argmax(decoder.next([next]));
+  next = argmax(decoder.next({ tokens: [next], caches }));
   made.push(next);
 }
 const decodeSeconds = (performance.now() - started - firstToken) / 1000;
@@ -62,9 +63,7 @@ console.log(`prompt        ${prompt}`);
 console.log(`continuation  ${bold[0]}${text}${bold[1]}`);
 console.log(`first token   ${firstToken.toFixed(2)} ms for ${tokens.length} tokens of prompt`);
 if (count > 1)
-  console.log(
-    `decode        ${Math.round((count - 1) / decodeSeconds)} tokens/s, ${decoder.caches.length} layers, KV cache`,
-  );
+  console.log(`decode        ${Math.round((count - 1) / decodeSeconds)} tokens/s, ${caches.length} layers, KV cache`);
 console.log(`build         ${kernels.build}: ${kernels.reason}`);
 if (formats.weights ?? formats.cache) compare();
 console.log();
@@ -91,40 +90,38 @@ console.log(
 );
 if (all.length > shown.length)
   console.log(
-    `The model was trained on texts of ${shown.length} characters and this one has ${all.length}: what comes after those ` +
-      "means little, and the maps leave it out.",
+    `The model was trained on texts of ${shown.length} characters and this one has ${all.length}: later ` +
+      "characters mean little, and the maps leave them out.",
   );
+for (const cache of caches) cache.release();
 decoder.release();
 kernels.release();
 
-function load(maxSeqLen: number, formats: DecoderFormats): Decoder {
+function load(weights?: (typeof WEIGHTS)[number]) {
   const bytes = readFileSync(new URL("induction.safetensors", model));
-  return createDecoder(kernels, bytes, readFileSync(new URL("config.json", model), "utf8"), maxSeqLen, formats);
+  return createDecoder(kernels, bytes, readFileSync(new URL("config.json", model), "utf8"), weights);
 }
 
-/** Says what the formats save and what they cost, beside float32. */
+/** Prints the bytes and the accuracy of the formats and of float32. */
 function compare(): void {
   const heldOut = JSON.parse(readFileSync(new URL("heldout.json", model), "utf8")) as HeldOut;
-  const [some, exact] = [formats, {}].map((each) => {
-    const tried = load(decoder.trainedLen, each);
-    const { hits, targets } = measureAccuracy(tried, heldOut);
-    const cache = tried.caches.reduce((sum, { bytes }) => sum + bytes, 0);
-    tried.release();
-    return { weights: tried.weightBytes, cache, share: `${((100 * hits) / targets).toFixed(2)} %`, targets };
-  }) as [Measured, Measured];
+  const measure = (weights?: (typeof WEIGHTS)[number], cache?: (typeof CACHES)[number]) => {
+    const decoder = load(weights);
+    const caches = decoder.createCaches(decoder.trainedLen, cache);
+    const { hits, targets } = measureAccuracy(decoder, caches, heldOut);
+    const cacheBytes = caches.reduce((sum, { bytes }) => sum + bytes, 0);
+    for (const cache of caches) cache.release();
+    decoder.release();
+    const share = `${((100 * hits) / targets).toFixed(2)} %`;
+    return { weights: decoder.weightBytes, cache: cacheBytes, share, targets };
+  };
+  const [some, exact] = [measure(formats.weights, formats.cache), measure()];
   const count = (n: number) => n.toLocaleString("en");
   const bytes = (part: "weights" | "cache") =>
     `${count(some[part])} bytes in ${formats[part] ?? "f32"}, ${count(exact[part])} in f32`;
   console.log(`weights       ${bytes("weights")}`);
   console.log(`cache         ${bytes("cache")}, for ${decoder.trainedLen} tokens`);
   console.log(`accuracy      ${some.share} of ${count(some.targets)} held-out characters, ${exact.share} in f32`);
-}
-
-interface Measured {
-  readonly weights: number;
-  readonly cache: number;
-  readonly share: string;
-  readonly targets: number;
 }
 
 function chosen<T extends string>(name: string, value: string | undefined, formats: readonly T[]): T | undefined {

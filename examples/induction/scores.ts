@@ -1,18 +1,18 @@
-// What a head does, in three numbers from its attention map.
+// Three numbers that describe an attention map, and the role of its head.
 
 import type { Tensor } from "headwise";
 
 export interface HeadScores {
-  /** Mean weight on the token before: 1 for a perfect previous-token head. */
+  /** Mean weight of the previous token: 1 for a perfect previous-token head. */
   readonly previous: number;
   /**
-   * Mean weight on what followed earlier occurrences of the current token, over the tokens that have one: 1 for a
-   * perfect induction head.
+   * Mean weight of the tokens that followed earlier occurrences of the current token, over the tokens that have one: 1
+   * for a perfect induction head.
    */
   readonly induction: number;
-  /** Mean entropy of a row in bits: 0 looks at one token, log2(t + 1) at all alike. */
+  /** Mean entropy of a row in bits: 0 attends to one token, log2(t + 1) to all equally. */
   readonly entropy: number;
-  /** The role those numbers speak for. */
+  /** The role that follows from the numbers. */
   readonly role: string;
 }
 

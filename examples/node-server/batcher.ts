@@ -1,47 +1,47 @@
-// Conversations that run at the same time take their steps together: a prompt that arrives joins the others' next step.
+// Conversations that run at the same time share each step. A new prompt joins at the next step.
 
-import { setImmediate as turnOfOthers } from "node:timers/promises";
-import type { Choice, Decoder, Turn } from "./decoder.ts";
+import { setImmediate as yieldToEventLoop } from "node:timers/promises";
+import type { Choice, Decoder, Sequence } from "../decoder/decoder.ts";
 
 export interface Job {
   readonly prompt: string;
-  /** How many characters to continue it by. */
+  /** The number of characters to continue it by. */
   readonly tokens: number;
   readonly signal: AbortSignal;
-  /** Called with each character as it comes. */
+  /** Called with each character as soon as it is computed. */
   send(choice: Choice): void;
 }
 
-interface Conversation extends Turn {
+interface Conversation extends Sequence {
   readonly job: Job;
-  text: string;
+  tokens: readonly number[];
   left: number;
-  settle(error?: unknown): void;
+  finish(error?: unknown): void;
 }
 
 export type Batcher = ReturnType<typeof createBatcher>;
 
 /** Runs at most `together` conversations at a time; as many again may wait. */
 export function createBatcher(decoder: Decoder, together: number) {
-  const waiting: { readonly job: Job; settle(error?: unknown): void }[] = [];
+  const waiting: { readonly job: Job; finish(error?: unknown): void }[] = [];
   const running = new Set<Conversation>();
   let largest = 0;
-  let awake = false;
+  let working = false;
 
   function end(conversation: Conversation, error?: unknown): void {
     running.delete(conversation);
     for (const cache of conversation.caches) cache.release();
-    conversation.settle(error);
+    conversation.finish(error);
   }
 
   function admit(): void {
     while (running.size < together && waiting.length > 0) {
-      const { job, settle } = waiting.shift()!;
+      const { job, finish } = waiting.shift()!;
       try {
-        const caches = decoder.open(job.prompt.length + job.tokens);
-        running.add({ job, text: job.prompt, left: job.tokens, caches, settle });
+        const caches = decoder.createCaches(job.prompt.length + job.tokens);
+        running.add({ job, tokens: decoder.encode(job.prompt), left: job.tokens, caches, finish });
       } catch (error) {
-        settle(error);
+        finish(error);
       }
     }
     for (const conversation of running)
@@ -52,9 +52,10 @@ export function createBatcher(decoder: Decoder, together: number) {
     const batch = Array.from(running);
     largest = Math.max(largest, batch.length);
     try {
-      for (const [i, choice] of decoder.step(batch).entries()) {
+      for (const [i, logits] of decoder.nextMany(batch).entries()) {
         const conversation = batch[i]!;
-        conversation.text = choice.character;
+        const choice = decoder.choose(logits);
+        conversation.tokens = decoder.encode(choice.character);
         conversation.left--;
         conversation.job.send(choice);
         if (conversation.left === 0) end(conversation);
@@ -65,25 +66,25 @@ export function createBatcher(decoder: Decoder, together: number) {
   }
 
   async function work(): Promise<void> {
-    awake = true;
+    working = true;
     while (running.size + waiting.length > 0) {
-      await turnOfOthers(); // requests that came meanwhile start with the next step, and characters go out
+      await yieldToEventLoop(); // sends characters, and lets new requests in
       admit();
       step();
     }
-    awake = false;
+    working = false;
   }
 
   return {
-    /** Resolves behind the last character; rejects when the signal aborts or a step fails. */
+    /** Resolves after the last character; rejects when the signal aborts or a step fails. */
     generate: (job: Job): Promise<void> =>
       new Promise((resolve, reject) => {
-        waiting.push({ job, settle: (error) => (error === undefined ? resolve() : reject(error)) });
-        if (!awake) void work();
+        waiting.push({ job, finish: (error) => (error === undefined ? resolve() : reject(error)) });
+        if (!working) void work();
       }),
-    /** Whether as many wait as may. */
+    /** Whether no further conversation may wait. */
     full: (): boolean => waiting.length >= together,
-    /** How many run, and how many took one step together at most. */
+    /** The number of running and of waiting conversations, and the largest number that shared a step. */
     counts: () => ({ running: running.size, waiting: waiting.length, largest }),
   };
 }

@@ -8,17 +8,17 @@ interface Health {
   readonly largest: number;
 }
 
-/** Prompts of different lengths, each a word again and again up to somewhere in it, and different tokens to make. */
+/** Prompts of different lengths, each a repeated word with its last repetition cut, and different numbers of tokens. */
 const jobs = Array.from({ length: 20 }, (_, i) => {
   const word = `${(7 ** 5 * (i + 3)).toString(36)} ${String.fromCharCode(97 + i)}${i} `;
   return { prompt: word.repeat(6).slice(0, word.length + 3 + 2 * i), tokens: 8 + ((5 * i) % 17) };
 });
 
-/** The lines of an answer: a character and its logit each, whose digits say all bits of the number. */
+/** The lines of an answer, each a character and its logit, whose digits determine all bits of the number. */
 async function ask(job: (typeof jobs)[number]): Promise<string[]> {
   const response = await fetch(new URL("generate", server), { method: "POST", body: JSON.stringify(job) });
   const text = await response.text();
-  if (!response.ok) throw new Error(`the server said ${response.status}: ${text}`);
+  if (!response.ok) throw new Error(`the server answered ${response.status}: ${text}`);
   return text.trimEnd().split("\n");
 }
 
@@ -32,7 +32,7 @@ for (const [i, job] of jobs.entries()) {
   else console.error(`answer ${i} differs\n  together ${together[i]?.join(" ")}\n  alone    ${alone.join(" ")}`);
 }
 const first = together[0]?.map((line) => JSON.parse(line).character).join("");
-console.log(`${JSON.stringify(jobs[0]?.prompt)} goes on ${JSON.stringify(first)}`);
+console.log(`${JSON.stringify(jobs[0]?.prompt)} continues with ${JSON.stringify(first)}`);
 console.log(`${equal} of ${jobs.length} answers have the bits of the answer alone; up to ${largest} in one step`);
 console.log(`build ${build}, ${threads.used} threads: ${threads.reason}`);
 process.exitCode = equal === jobs.length && largest > 1 ? 0 : 1;

@@ -1,15 +1,15 @@
-// One engine with threads for all requests: those that run at the same time take their steps together.
-//   GET  /health    -> what the engine is and how busy
-//   POST /generate  { "prompt": "qz7 mfk qz7 m", "tokens": 11 } -> a line of JSON a character, as it comes
+// One engine with threads for all requests; those that run at the same time share each step.
+//   GET  /health    -> the engine, and the number of running conversations
+//   POST /generate  { "prompt": "qz7 mfk qz7 m", "tokens": 11 } -> one line of JSON for each character, as soon as it is computed
 
 import { readFile } from "node:fs/promises";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { loadKernels } from "headwise/threads";
+import { createDecoder } from "../decoder/decoder.ts";
 import { createBatcher } from "./batcher.ts";
-import { createDecoder } from "./decoder.ts";
 
-const MOST_CHARACTERS = 96; // of prompt and continuation: what the model was trained on
+const MOST_CHARACTERS = 96; // of prompt and continuation: the length of the texts that the model was trained on
 const MOST_IN_BODY = 4096; // characters
 const TOGETHER = 32; // conversations in one step
 
@@ -41,11 +41,11 @@ const server = createServer(async (request, response) => {
   try {
     await answer(request, response);
   } catch (error) {
-    if (response.headersSent) return void response.destroy(); // the client sees that the answer is not whole
+    if (response.headersSent) return void response.destroy(); // so that the client sees that the answer is incomplete
     const status = error instanceof Refusal ? error.status : 500;
     if (status === 500) console.error(error);
     response.writeHead(status, { "content-type": "text/plain", ...(status === 503 && { "retry-after": "1" }) });
-    response.end(`${error instanceof Refusal ? error.message : "this should not have happened"}\n`);
+    response.end(`${error instanceof Refusal ? error.message : "internal error"}\n`);
   }
 });
 
@@ -57,7 +57,7 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
     response.end(JSON.stringify({ build, threads, ...batcher.counts() }));
   } else if (route === "POST /generate") {
     const { prompt, tokens } = expectJob(await readBody(request));
-    if (!server.listening) throw new Refusal(503, "this server is about to end");
+    if (!server.listening) throw new Refusal(503, "the server is shutting down");
     if (batcher.full()) throw new Refusal(503, "too many conversations at once");
     const gone = new AbortController();
     response.on("close", () => gone.abort());
@@ -65,7 +65,7 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
     const send = (choice: unknown) => void response.write(`${JSON.stringify(choice)}\n`);
     await batcher.generate({ prompt, tokens, signal: gone.signal, send });
     response.end();
-  } else throw new Refusal(404, "there are GET /health and POST /generate");
+  } else throw new Refusal(404, "the routes are GET /health and POST /generate");
 }
 
 async function readBody(request: IncomingMessage): Promise<string> {
@@ -83,11 +83,11 @@ function expectJob(body: string): { readonly prompt: string; readonly tokens: nu
     throw new Refusal(400, "the request expected JSON");
   }
   const { prompt, tokens } = parsed ?? {};
-  if (typeof prompt !== "string" || prompt === "" || !decoder.knows(prompt))
+  if (typeof prompt !== "string" || !decoder.knows(prompt))
     throw new Refusal(400, "prompt expected printable ASCII characters");
   const room = MOST_CHARACTERS - prompt.length;
   if (typeof tokens !== "number" || !Number.isInteger(tokens) || tokens < 1 || tokens > room)
-    throw new Refusal(400, `tokens expected 1 to ${room} behind this prompt`);
+    throw new Refusal(400, `tokens expected 1 to ${room} after this prompt`);
   return { prompt, tokens };
 }
 
@@ -97,12 +97,12 @@ server.listen(Number(process.argv[2] ?? 8000), "127.0.0.1", () => {
   console.log(`build ${build}, ${threads.used} threads: ${threads.reason}`);
 });
 
-/** Once nothing new is taken: connections outlive their answers, and some browsers open them ahead of any request. */
+/** During shutdown: connections outlive their answers, and some browsers open them before any request. */
 function endConnections(): void {
   if (!server.listening && answering === 0) server.closeAllConnections();
 }
 
-// The first signal lets what runs come to its end, a second one does not wait.
+// The first signal waits for running answers, a second one ends the process at once.
 for (const signal of ["SIGINT", "SIGTERM"] as const)
   process.once(signal, () => {
     console.log("ending: no new conversations");

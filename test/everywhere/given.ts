@@ -16,6 +16,7 @@ export type WeightsEntry = typeof Weights;
 export let HeadwiseError: Entry["HeadwiseError"];
 export let applyRope: Entry["applyRope"];
 export let attend: Entry["attend"];
+export let attendMany: Entry["attendMany"];
 export let attendWithMaps: Entry["attendWithMaps"];
 export let createAttention: Entry["createAttention"];
 export let createCache: Entry["createCache"];
@@ -35,6 +36,7 @@ export function give(headwise: Entry, weights: WeightsEntry): void {
     HeadwiseError,
     applyRope,
     attend,
+    attendMany,
     attendWithMaps,
     createAttention,
     createCache,

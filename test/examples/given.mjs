@@ -1,4 +1,4 @@
-// What the examples must answer: computed here, by the packed package in Node on one thread, and checked itself against
+// The expected answers: computed here by the packed package in Node on one thread, which is itself checked against the
 // logits in float64 that are shipped with the model.
 
 import { readFile } from "node:fs/promises";
@@ -8,10 +8,10 @@ import { pathToFileURL } from "node:url";
 export const PROMPT = "qz7 mfk qz7 m";
 export const CONTINUATION = "fk qz7 mfk qz7 mfk qz7 m";
 
-/** Answers of the package installed in `root`, of its deterministic build or of the one that it chooses here. */
+/** Answers of the package installed in `root`, of its deterministic build or of the one that it selects on this machine. */
 export async function createReference(root, deterministic) {
   const { loadKernels } = await import(pathToFileURL(join(root, "node_modules/headwise/dist/index.js")));
-  const { createDecoder } = await import(pathToFileURL(join(root, "examples/deno/decoder.ts")));
+  const { createDecoder } = await import(pathToFileURL(join(root, "examples/decoder/decoder.ts")));
   const kernels = await loadKernels({ deterministic });
   const json = await readFile(join(root, "model/config.json"), "utf8");
   const decoder = createDecoder(kernels, await readFile(join(root, "model/induction.safetensors")), json);
@@ -19,15 +19,15 @@ export async function createReference(root, deterministic) {
     build: kernels.build,
     /** The next `count` choices, `{ character, logit }` each. */
     choices: (prompt, count) => Array.from(decoder.continue(prompt, count)),
-    /** The weight that query `query` of `text` gives key `key`. */
+    /** The attention weight of query `query` and key `key` in `text`. */
     weight: (text, layer, head, query, key) => {
-      const { data, shape } = decoder.maps(text)[layer];
+      const { data, shape } = decoder.maps(decoder.encode(text))[layer];
       return data[(head * shape[1] + query) * shape[2] + key];
     },
   };
 }
 
-/** Throws unless `got` are the choices of the reference, in all bits of their logits. */
+/** Throws unless `got` are the choices of the reference, with the same bits of their logits. */
 export function expectChoices(got, reference, prompt, count) {
   const wanted = reference.choices(prompt, count);
   const [mine, theirs] = [wanted, got].map((choices) => JSON.stringify(choices));

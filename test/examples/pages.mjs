@@ -1,4 +1,4 @@
-// The pages, in Chromium: what they write, the bits behind it, and what they draw.
+// The pages in Chromium: their text, the bits of their logits, and their maps.
 
 import { existsSync } from "node:fs";
 import { availableParallelism } from "node:os";
@@ -7,7 +7,7 @@ import { end, run, serve } from "./processes.mjs";
 
 const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 
-/** Starts Chromium; where it is missing the script of the browsers' tests installs it. */
+/** Starts Chromium; if it is missing, the script of the browser tests installs it. */
 export async function launch(puppeteer, installer) {
   const find = () => [process.env.CHROMIUM, ...CHROMIUM].find((path) => path && existsSync(path));
   if (!find()) await run("sh", [installer], { seconds: 300 });
@@ -15,7 +15,7 @@ export async function launch(puppeteer, installer) {
   return puppeteer.launch({ executablePath: find(), args: ["--no-sandbox", "--disable-dev-shm-usage"] });
 }
 
-/** Calls `look(page, errors)` with a page at `url`; `errors` are what the page complained of. */
+/** Calls `look(page, errors)` with a page at `url`; `errors` are the errors that the page reports. */
 async function visit(browser, url, look) {
   const page = await browser.newPage();
   page.setDefaultTimeout(30_000);
@@ -27,7 +27,7 @@ async function visit(browser, url, look) {
     await page.goto(url);
     return await look(page, errors);
   } catch (error) {
-    error.message += `\nthe page said: ${errors.join("; ")}\n${await page.$eval("body", (body) => body.innerText).catch(String)}`;
+    error.message += `\nerrors of the page: ${errors.join("; ")}\n${await page.$eval("body", (body) => body.innerText).catch(String)}`;
     throw error;
   } finally {
     await page.close();
@@ -36,7 +36,7 @@ async function visit(browser, url, look) {
 
 const textOf = (page, selector) => page.$eval(selector, (element) => element.textContent);
 
-/** How many shades each of eight canvases has; a map of weights has many, a blank one has one. */
+/** Throws unless each of eight canvases has many shades; a blank one would have one. */
 async function expectMaps(page) {
   const shades = await page.$$eval("canvas", (canvases) =>
     canvases.map((canvas) => {
@@ -70,13 +70,13 @@ async function plainPage({ folder, browser, exact }, isolated) {
     for (const [i, caption] of captions.slice(4).entries())
       expect(`the caption of layer 1 head ${i}`, caption, /^layer 1 head \d · induction/);
     await page.hover("canvas");
-    const said = await textOf(page, "#cell");
-    const [query, key] = Array.from(said.matchAll(/ at (\d+)/g), ([, at]) => Number(at));
+    const label = await textOf(page, "#cell");
+    const [query, key] = Array.from(label.matchAll(/ at (\d+)/g), ([, at]) => Number(at));
     const weight = exact.weight(PROMPT + CONTINUATION, 0, 0, query, key).toFixed(3);
     const named = (i) => `${JSON.stringify((PROMPT + CONTINUATION)[i])} at ${i}`;
     expect(
       "the weight under the pointer",
-      said,
+      label,
       `layer 0 head 0: ${named(query)} looks at ${named(key)} with ${weight}`,
     );
 
@@ -129,9 +129,9 @@ async function vitePage({ folder, browser, exact, freePort, npm }, script) {
 }
 
 export async function viteBuild(given) {
-  const said = await run(given.npm, ["run", "build"], { cwd: given.folder("vite") });
+  const output = await run(given.npm, ["run", "build"], { cwd: given.folder("vite") });
   await vitePage(given, "preview");
-  const [script] = /dist\/assets\/index-.*\.js.*/.exec(said) ?? ["no script"];
+  const [script] = /dist\/assets\/index-.*\.js.*/.exec(output) ?? ["no script"];
   return `type-checked; ${script.replace(/\s+/g, " ")}; the bits of Node`;
 }
 

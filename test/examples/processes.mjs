@@ -1,10 +1,10 @@
-// Commands that end, servers that do not, and a time limit for each; all of them are gone when the runner ends.
+// Commands and servers with a time limit; all of them are ended with the runner.
 
 import { spawn } from "node:child_process";
 
 const running = new Set();
 
-/** Ends everything that still runs. */
+/** Ends all running processes. */
 export function endAll() {
   for (const child of running) end(child);
 }
@@ -24,7 +24,7 @@ function begin(command, args, { cwd, env = {} }) {
     cwd,
     env: { ...process.env, NO_COLOR: "1", ...env },
     stdio: ["ignore", "pipe", "pipe"],
-    detached: true, // a group of its own, which ends as one
+    detached: true, // a process group of its own, which can be ended at once
   });
   running.add(child);
   child.printed = "";

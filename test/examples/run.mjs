@@ -1,5 +1,5 @@
-// Runs all examples on the packed package, each in a copy of its own outside of the repository, and compares what they
-// answer: npm run test:examples [-- --only bun]
+// Runs all examples on the packed package, in copies outside of the repository, and compares their answers:
+// npm run test:examples [-- --only bun]
 
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
@@ -21,7 +21,6 @@ let browser;
 
 const SCENARIOS = {
   "the model": reference,
-  "copies of the decoder": copies,
   "node-server": nodeServer,
   deno,
   bun,
@@ -39,22 +38,13 @@ function cleanUp() {
   rmSync(root, { recursive: true, force: true, maxRetries: 5 });
 }
 
-/** Chosen by the deterministic build, the likeliest character and its logit are those computed in float64. */
+/** The likeliest character of the deterministic build and its logit agree with float64. */
 function reference({ exact }) {
   const { prompt, top } = JSON.parse(readFileSync(join(root, "model/logits.json"), "utf8"));
   const [{ character, logit }] = exact.choices(prompt, 1);
   expect("the likeliest character", character, top[0].character);
   expect("a logit within 1e-4 of float64", Math.abs(logit - top[0].logit) < 1e-4, true);
   return `${JSON.stringify(prompt)} goes on with ${JSON.stringify(character)}, logit ${logit.toFixed(6)}`;
-}
-
-/** The decoder is the same file in three examples. */
-function copies() {
-  const [first, ...others] = ["deno/decoder.ts", "bun/decoder.ts", "vite/src/decoder.ts"].map((file) =>
-    readFileSync(join(repository, "examples", file), "utf8"),
-  );
-  for (const other of others) expect("a copy like examples/deno/decoder.ts", other === first, true);
-  return `${others.length + 1} equal files`;
 }
 
 function freePort() {
@@ -67,7 +57,7 @@ function freePort() {
   });
 }
 
-/** The examples, the model and the package, installed as a user would; the runtimes and the driver beside them. */
+/** Copies the examples and the model, installs the package as a user would, and the runtimes and the browser driver. */
 async function install() {
   const LEFT_OUT = new Set(["node_modules", "dist"]);
   const copy = (from, to) =>
@@ -75,7 +65,8 @@ async function install() {
       recursive: true,
       filter: (path) => !LEFT_OUT.has(basename(path)),
     });
-  for (const name of ["browser", "vite", "node-server", "deno", "bun"]) copy(`examples/${name}`, `examples/${name}`);
+  for (const name of ["decoder", "browser", "vite", "node-server", "deno", "bun"])
+    copy(`examples/${name}`, `examples/${name}`);
   copy("model", "model");
   const tarball = await pack({ into: root });
   writeFileSync(join(root, "package.json"), '{ "private": true, "type": "module" }\n');
@@ -86,7 +77,7 @@ async function install() {
   await run(npm, ["ci", ...quiet], { cwd: join(root, "tools"), seconds: 240 });
 }
 
-/** What the scenarios are given. */
+/** The arguments of the scenarios. */
 async function prepare() {
   await install();
   const { default: puppeteer } = await import(
@@ -123,5 +114,5 @@ for (const [name, scenario] of Object.entries(SCENARIOS)) {
   }
 }
 await browser.close();
-console.log(`${ran - failed} of ${ran} examples answer what they must, in ${seconds(started)}`);
+console.log(`${ran - failed} of ${ran} examples give the expected answers, in ${seconds(started)}`);
 process.exit(failed === 0 && ran > 0 ? 0 : 1);

@@ -12,8 +12,8 @@ const parse = (text) =>
     .map((line) => JSON.parse(line));
 
 /**
- * Asks over a bare connection and returns the answer's parts as the server sent them: a client on a busy machine joins
- * what it finds waiting.
+ * Sends a request over a plain connection and returns the chunks of the answer as the server sent them: `fetch` on a busy
+ * machine joins chunks.
  */
 async function partsOf(url, { method = "GET", body = "" } = {}) {
   const { hostname, port, pathname, search } = new URL(url);
@@ -43,14 +43,14 @@ async function stream(url, request) {
   return choices;
 }
 
-/** The Node server: its client, bits against one thread, refusals, and an end that loses nothing. */
+/** The Node server: its client, the bits of one thread, rejected requests, and a shutdown that completes its answers. */
 export async function nodeServer({ folder, fast }) {
   const cwd = folder("node-server");
   const { child, url } = await serve(process.execPath, ["server.ts", "0"], { cwd });
   const post = (body) => fetch(new URL("generate", url), { method: "POST", body });
   const ask = (prompt, tokens) => post(JSON.stringify({ prompt, tokens }));
-  const said = await run(process.execPath, ["client.ts", url], { cwd, seconds: 60 });
-  expect("the client", said, /^20 of 20 answers have the bits of the answer alone/m);
+  const output = await run(process.execPath, ["client.ts", url], { cwd, seconds: 60 });
+  expect("the client", output, /^20 of 20 answers have the bits of the answer alone/m);
 
   const prompts = Array.from({ length: 12 }, (_, i) => `${PROMPT.slice(i % 5)}${PROMPT.slice(0, 3 + (i % 9))}`);
   const texts = await Promise.all(prompts.map(async (prompt, i) => (await ask(prompt, 10 + i)).text()));
@@ -63,7 +63,7 @@ export async function nodeServer({ folder, fast }) {
     [400, "{", "the request expected JSON\n"],
     [400, "null", "prompt expected printable ASCII characters\n"],
     [400, '{"prompt":"é","tokens":1}', "prompt expected printable ASCII characters\n"],
-    [400, '{"prompt":"ab","tokens":95}', "tokens expected 1 to 94 behind this prompt\n"],
+    [400, '{"prompt":"ab","tokens":95}', "tokens expected 1 to 94 after this prompt\n"],
     [413, "x".repeat(1_000_000), "the request expected at most 4096 characters\n"],
   ]) {
     const response = await post(body);
@@ -72,24 +72,24 @@ export async function nodeServer({ folder, fast }) {
   }
   expect("status of an unknown route", (await fetch(new URL("nothing", url))).status, 404);
 
-  const leaver = new AbortController();
+  const client = new AbortController();
   await fetch(new URL("generate", url), {
     method: "POST",
     body: JSON.stringify({ prompt: "abcab", tokens: 91 }),
-    signal: leaver.signal,
+    signal: client.signal,
   });
-  leaver.abort(); // a client that goes away
+  client.abort(); // a client that disconnects
   const unused = connect(Number(new URL(url).port), "127.0.0.1"); // a connection without a request
   await once(unused, "connect");
   const last = await ask(PROMPT, 80);
   child.kill("SIGTERM");
   expectChoices(parse(await last.text()), fast, PROMPT, 80);
   expect("the code at the end", await ended(child, 10), 0);
-  expect("what the server printed at its end", child.printed, /ending: no new conversations\nended\n$/);
-  return said.split("\n").slice(1, 3).join("; ");
+  expect("the last lines of the server", child.printed, /ending: no new conversations\nended\n$/);
+  return output.split("\n").slice(1, 3).join("; ");
 }
 
-/** The same requests to the servers of Deno and Bun, whose answers have the bits that Node's have. */
+/** The same requests to the servers of Deno and Bun, whose answers must have the bits of Node. */
 async function streaming(command, args, options, exact) {
   const { child, url } = await serve(command, args, options);
   const urlOf = (prompt, tokens) => new URL(`?${new URLSearchParams({ prompt, tokens })}`, url);
@@ -103,8 +103,8 @@ async function streaming(command, args, options, exact) {
   for (const [prompt, tokens, rule] of [
     ["", 1, "prompt expected printable ASCII characters\n"],
     ["é", 1, "prompt expected printable ASCII characters\n"],
-    ["ab", 95, "tokens expected 1 to 94 behind this prompt\n"],
-    ["ab", "x", "tokens expected 1 to 94 behind this prompt\n"],
+    ["ab", 95, "tokens expected 1 to 94 after this prompt\n"],
+    ["ab", "x", "tokens expected 1 to 94 after this prompt\n"],
   ]) {
     const response = await ask(prompt, tokens);
     expect(`status of ${prompt}, ${tokens}`, response.status, 400);
@@ -118,12 +118,12 @@ export async function deno({ folder, tool, freePort, temporary, exact }) {
   const env = { DENO_DIR: temporary("deno-cache"), DENO_NO_UPDATE_CHECK: "1" };
   await run(command, ["check", "main.ts"], { cwd, env });
   const refused = await run(command, ["run", "--no-prompt", "main.ts"], { cwd, env, code: 1 });
-  expect("what it says without permissions", refused, /Requires read access to .*induction\.safetensors/);
+  expect("the error without permissions", refused, /Requires read access to .*induction\.safetensors/);
   const port = await freePort();
   const permissions = ["--no-prompt", "--allow-read=../../model", `--allow-net=127.0.0.1:${port}`];
   await streaming(command, ["run", ...permissions, "main.ts", String(port)], { cwd, env }, exact);
   const version = await run(command, ["--version"], { cwd, env });
-  return `${version.split(" (")[0]}, type-checked, no permission but to read the model and to listen; the bits of Node`;
+  return `${version.split(" (")[0]}, type-checked, only the permissions to read the model and to listen; the bits of Node`;
 }
 
 export async function bun({ folder, tool, types, exact }) {

@@ -4,7 +4,8 @@ import { ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../../../assembly/layout.ts
 import { createPageLayout } from "../../../src/cache/page-layout.ts";
 import { allocatePages, pageTable } from "../../../src/cache/pages.ts";
 import type * as Headwise from "../../../src/entries/index.ts";
-import type { Attention, Kernels } from "../../../src/entries/index.ts";
+import type { Attention, Kernels, LoadOptions } from "../../../src/entries/index.ts";
+import type * as Quantized from "../../../src/entries/quantized.ts";
 import { packedFloats, panelsOf } from "../../../src/linear/formats.ts";
 import { pack_rows_f32 } from "../../../src/reference/pack.ts";
 import {
@@ -16,27 +17,29 @@ import {
   storeCacheShape,
 } from "../../../src/wasm/abi.ts";
 import { pointer } from "../../../src/wasm/memory.ts";
-import { prepareIntegerProduct } from "../headwiseintegers.ts";
+import { prepareIntegerProduct } from "../headwise-int.ts";
 import { root, versionIn } from "../packages.ts";
 import type { Peer, Prepared } from "../peer.ts";
 import type { Block, Core, Layer, Product, Step } from "../works.ts";
 
-/** What the package ships, not the sources: it is what a user of it runs. */
+/** The packed entry point and not the sources, because users run the former. */
 const bundle = join(root, "dist/index.js");
+const quantizedBundle = join(root, "dist/quantized.js");
 
 type Four = [number, number, number, number];
 
-/** A window side that reaches every key. */
+/** A window that includes every key. */
 const FAR = 2 ** 30;
 
 let headwise: typeof Headwise;
+let quantized: typeof Quantized.quantized;
 
-/** Heaps never shrink, so each work gets its own. */
-function starting<W>(prepare: (kernels: Kernels, work: W) => Prepared) {
-  return async (work: W) => prepare(await headwise.loadKernels(), work);
+/** Linear memory never shrinks, so each work gets its own. */
+function starting<W>(prepare: (kernels: Kernels, work: W) => Prepared, options?: LoadOptions) {
+  return async (work: W) => prepare(await headwise.loadKernels(options), work);
 }
 
-/** The kernel as the projections of a layer call it. */
+/** The kernel, called as the projections of a layer call it. */
 function prepareProduct(kernels: Kernels, { m, n, k, x, w }: Product): Prepared {
   const { memory, table } = kernels;
   const panels = panelsOf(n);
@@ -88,7 +91,7 @@ function prepareBlock(kernels: Kernels, { layer, x }: Block): Prepared {
   };
 }
 
-/** One token more, forgotten again, so that every run has the same past. */
+/** One more token, which is removed again, so that every run has the same past. */
 function prepareStep(kernels: Kernels, { layer, past, x, pastX }: Step): Prepared {
   const attention = createLayer(kernels, layer);
   const cache = headwise.createCache(attention, { maxSeqLen: past + 1 });
@@ -104,7 +107,7 @@ function prepareStep(kernels: Kernels, { layer, past, x, pastX }: Step): Prepare
   };
 }
 
-/** The kernel as a decode step calls it, over a cache that is in place. */
+/** The kernel, called as a decode step calls it, over a cache that is already filled. */
 function prepareCore(kernels: Kernels, { numHeads, numKvHeads, headDim, kvLen, q, k, v }: Core): Prepared {
   const { memory, table } = kernels;
   const dims = { numKvHeads, headDim, valueDim: headDim };
@@ -128,7 +131,7 @@ function prepareCore(kernels: Kernels, { numHeads, numKvHeads, headDim, kvLen, q
     ...{ qStride: q.length, qHeadStride: headDim, outStride: q.length, outHeadStride: headDim },
     ...{ scale: 1 / Math.sqrt(headDim), softcap: 0, slopes: NULL, sinks: NULL },
     ...{ extraKey: NULL, extraValue: NULL, zeroKey: 0, keep: NULL, keepHeadStride: 0, keepRowStride: 0 },
-    ...{ bias: NULL, biasHeadStride: 0, biasRowStride: 0, lse: NULL },
+    ...{ bias: NULL, biasHeadStride: 0, biasRowStride: 0, lse: NULL, formats: 0 },
   });
   let y = new Float32Array();
   return {
@@ -148,6 +151,7 @@ export const peer: Peer = {
   column: 0,
   async load() {
     headwise = (await import(pathToFileURL(bundle).href)) as typeof Headwise;
+    ({ quantized } = (await import(pathToFileURL(quantizedBundle).href)) as typeof Quantized);
   },
   ways(work) {
     const prepare = () => {
@@ -155,7 +159,7 @@ export const peer: Peer = {
         case "product":
           return starting(prepareProduct)(work);
         case "integer product":
-          return starting(prepareIntegerProduct)(work);
+          return starting(prepareIntegerProduct, { quantized })(work);
         case "block":
           return starting(prepareBlock)(work);
         case "core":

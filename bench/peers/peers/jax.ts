@@ -11,7 +11,7 @@ function place(data: Float32Array, shape: readonly number[]): JaxArray {
   return jax.numpy.array(data as Float32Array<ArrayBuffer>).reshape([...shape]);
 }
 
-/** Arrays are used up by what reads them, hence `.ref` wherever one is read. */
+/** An operation releases its inputs, so every use of an array passes a new reference, `.ref`. */
 function jaxOps(constants: Map<Float32Array, JaxArray>): Ops<JaxArray> {
   const { numpy: np, nn } = jax;
   const constant = (data: Float32Array, shape: readonly number[]) => {
@@ -22,7 +22,7 @@ function jaxOps(constants: Map<Float32Array, JaxArray>): Ops<JaxArray> {
   return {
     constant,
     dense(x, w, outputs, width, bias) {
-      // Many rows go several times faster against transposed weights, one row against a transposed view of them.
+      // Many rows are several times faster with transposed weights, one row with a transposed view of them.
       const one = x.shape[0] === 1;
       const known = constants.get(w);
       const weights =
@@ -47,10 +47,10 @@ function jaxOps(constants: Map<Float32Array, JaxArray>): Ops<JaxArray> {
   };
 }
 
-/** Whether the stages of a program are compiled each on its own, or all in one. */
+/** Whether the stages of a program are compiled separately, or as one function. */
 type Compiling = "stages" | "whole";
 
-/** It keeps the constants that it met. */
+/** A compiled function holds its constants until it is disposed of. */
 type Compiled = ((...inputs: JaxArray[]) => JaxArray[]) & { dispose(): void };
 
 function prepare(program: Program, compiling: Compiling): Prepared {
@@ -58,7 +58,7 @@ function prepare(program: Program, compiling: Compiling): Prepared {
   const ops = jaxOps(constants);
   const compile = (part: (...inputs: JaxArray[]) => JaxArray[]) => jax.jit(part) as unknown as Compiled;
   const stages: Compiled[] = [];
-  /** What a run made, to be given back behind it. */
+  /** The arrays of a run, which are released after it. */
   const made: JaxArray[] = [];
   let called = 0;
   const stage: NonNullable<Ops<JaxArray>["stage"]> = (part, inputs) => {
@@ -89,7 +89,7 @@ function prepare(program: Program, compiling: Compiling): Prepared {
   };
 }
 
-/** Floats of the scores of all heads beyond which trying every way would not fit its 4 GiB, whose holes it keeps. */
+/** With more scores than these, all ways together would exceed its memory of 4 GiB, which becomes fragmented. */
 const MOST_SCORES = 2 ** 26;
 
 function isLarge(work: Work): boolean {

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import type { CompiledModel, Tensor } from "@litertjs/core";
-import { halves, nibbles } from "../integers.ts";
+import { halves, nibbles } from "../int-matrix.ts";
 import { fileOf, versionOf } from "../packages.ts";
 import type { Peer, Prepared } from "../peer.ts";
 import { graphWays, type Ops, type Program } from "../program.ts";
@@ -14,7 +14,7 @@ import {
   type LiteTensor,
   mulOptions,
   softmaxOptions,
-} from "../tflite.ts";
+} from "../tflite-graph.ts";
 import type { IntegerProduct } from "../works.ts";
 
 let litert: typeof import("@litertjs/core");
@@ -67,7 +67,7 @@ function prepare(program: Program): Promise<Prepared> {
   return start(graph.model(inputs, program.build(liteOps(graph), inputs)), program.inputs);
 }
 
-/** Float activations and integer weights: each row is quantized as it comes. */
+/** Float activations, of which each row is quantised during the run, and integer weights. */
 function prepareIntegers({ m, n, k, x, w }: IntegerProduct): Promise<Prepared> {
   const graph = new LiteGraph();
   const input = graph.tensor([m, k]);
@@ -103,18 +103,18 @@ async function start(bytes: Uint8Array, inputs: Program["inputs"]): Promise<Prep
 }
 
 /**
- * LiteRT loads its code with a script tag or importScripts, and only then finds that it is in Node, where it reads files.
- * These globals stand in for a worker's while it loads, and are gone afterwards so that no other peer takes this for one.
+ * LiteRT loads its code with a script tag or importScripts, and only then detects Node, where it reads files. These globals
+ * imitate a worker while it loads, and are removed afterwards so that no other peer detects a worker.
  */
 async function load(): Promise<void> {
   const host = globalThis as Record<string, unknown>;
   const require = createRequire(import.meta.url);
-  const stand: Record<string, unknown> = {
+  const globals: Record<string, unknown> = {
     self: globalThis,
     ModuleFactory: undefined,
-    // It reports every model it makes as if that were an error.
+    // It prints a line for every model as if it were an error.
     Module: { printErr: (line: string) => line.startsWith("ERROR") && console.error(line) },
-    // It warns that there is no WebGPU, which nobody asked for.
+    // It warns that there is no WebGPU, which is not used here.
     console: { ...console, warn() {} },
     importScripts(path: string) {
       // The file is CommonJS in a package whose files count as modules.
@@ -130,8 +130,8 @@ async function load(): Promise<void> {
       host.ModuleFactory = module.exports;
     },
   };
-  const before = Object.keys(stand).map((name) => [name, Object.getOwnPropertyDescriptor(host, name)] as const);
-  for (const [name, value] of Object.entries(stand))
+  const before = Object.keys(globals).map((name) => [name, Object.getOwnPropertyDescriptor(host, name)] as const);
+  for (const [name, value] of Object.entries(globals))
     Object.defineProperty(host, name, { value, configurable: true, writable: true });
   try {
     litert = await import("@litertjs/core");

@@ -1,4 +1,4 @@
-import { onnxWays, type Runtime } from "../onnxruntime.ts";
+import { onnxWays, type Runtime } from "../onnx-models.ts";
 import { versionOf } from "../packages.ts";
 import type { Peer } from "../peer.ts";
 

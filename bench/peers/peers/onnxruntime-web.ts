@@ -1,4 +1,4 @@
-import { onnxWays, plainModel, type Runtime, startSession } from "../onnxruntime.ts";
+import { onnxWays, plainModel, type Runtime, startSession } from "../onnx-models.ts";
 import { fileOf, versionOf } from "../packages.ts";
 import type { Peer } from "../peer.ts";
 import { product } from "../program.ts";
@@ -13,8 +13,8 @@ export const peer: Peer = {
     const { env, InferenceSession, Tensor } = await import("onnxruntime-web");
     env.wasm.numThreads = 1;
     runtime = { InferenceSession, Tensor };
-    // Its wasm starts with the first session and leaves Node's Worker behind as a global, which other peers take for a
-    // browser's. On one thread it has no use for it.
+    // Its wasm starts with the first session and defines Node's Worker as a global, by which other peers would detect a
+    // browser. On one thread it does not need it.
     const { Worker } = globalThis;
     const x = Float32Array.of(1);
     const session = await startSession(runtime, plainModel(product({ kind: "product", m: 1, n: 1, k: 1, x, w: x })));

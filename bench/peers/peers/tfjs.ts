@@ -7,7 +7,7 @@ const FEW_ROWS = 8;
 
 let tf: typeof import("@tensorflow/tfjs-core");
 
-/** Operations run as they are called. Constants live as long as the work does. */
+/** Operations run when they are called. Constants are kept until the work is released. */
 function tfOps(constants: Map<Float32Array, Tensor>): Ops<Tensor> {
   const constant = (data: Float32Array, shape: readonly number[]) => {
     const known = constants.get(data) ?? tf.keep(tf.tensor(data, [...shape]));
@@ -28,7 +28,7 @@ function tfOps(constants: Map<Float32Array, Tensor>): Ops<Tensor> {
     reshape: (x, shape) => tf.reshape(x, [...shape]),
     transpose: (x, order) => tf.transpose(x, [...order]),
     matmul(a, b, transposeB) {
-      // Only a product without batches and without transposing has a fast kernel, which many rows make worth reaching.
+      // Only a product without batches and transposition has a fast kernel. For many rows a transposition in advance pays.
       const first = transposeB && a.shape[0] === 1 && a.shape[1]! > FEW_ROWS;
       const right = first ? tf.transpose(b, [0, 2, 1]) : b;
       return tf.matMul(a as Tensor3D, right as Tensor3D, false, transposeB && !first);
@@ -46,11 +46,11 @@ function tfOps(constants: Map<Float32Array, Tensor>): Ops<Tensor> {
   };
 }
 
-/** The answer is read; the new keys and values stay where they are, as the next step needs them. */
+/** Only the answer is read; the new keys and values stay in the library's memory, where a next step needs them. */
 function prepare(program: Program): Prepared {
   const constants = new Map<Float32Array, Tensor>();
   const ops = tfOps(constants);
-  // x comes from JavaScript at each run, a cache is in place.
+  // x is copied from JavaScript at each run, the cache is already in the library's memory.
   const [first, ...kept] = program.inputs;
   const cache = kept.map(({ data, shape }) => tf.keep(tf.tensor(data, [...shape])));
   let y = new Float32Array();

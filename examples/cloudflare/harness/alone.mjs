@@ -1,20 +1,20 @@
-// The answers of one process that nothing happens to: the same model, the same package, no caches but its own.
+// The answers of one process without interruptions: the same model and package, and caches that are never released early.
 
 import { readFileSync } from "node:fs";
 import { loadKernels } from "headwise";
-import { argmax, createModel, digestOf } from "../src/model.ts";
+import { argmax, createDecoder } from "../src/decoder.ts";
+import { digestOf } from "../src/digest.ts";
 
 const model = new URL("../../../model/", import.meta.url);
 
 /** The shipped model in this process, on the build that the Worker uses. */
 export async function loadAlone() {
   const kernels = await loadKernels({ deterministic: true });
-  const config = JSON.parse(readFileSync(new URL("config.json", model), "utf8"));
   const weights = readFileSync(new URL("induction.safetensors", model));
-  return createModel(kernels, weights, config);
+  return createDecoder(kernels, weights, readFileSync(new URL("config.json", model), "utf8"));
 }
 
-/** What the model was shipped with to compare against. */
+/** The logits in float64 that are shipped with the model. */
 export function readLogits() {
   return JSON.parse(readFileSync(new URL("logits.json", model), "utf8"));
 }
@@ -25,13 +25,13 @@ export function readLogits() {
  */
 export function converse(model, turns) {
   const length = turns.reduce((sum, [prompt, count]) => sum + prompt.length + count, 0);
-  // A conversation may end before anything is said.
+  // A conversation may end before its first token.
   const caches = model.createCaches(Math.max(1, length));
   const logits = [];
   let text = "";
   let next;
   const feed = (character) => {
-    next = model.next([model.vocabulary.indexOf(character)], caches);
+    next = model.next({ tokens: model.encode(character), caches });
     text += character;
   };
   for (const [prompt, count] of turns) {

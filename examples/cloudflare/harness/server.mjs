@@ -1,4 +1,4 @@
-// `wrangler dev` as a child process that can be killed like a machine that loses its power, and started again.
+// `wrangler dev` as a child process that can be killed without notice, like a machine that loses power, and restarted.
 
 import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 
 const here = join(import.meta.dirname, "..");
-/** Where wrangler puts its bundles, and leaves them when it is killed. */
+/** Wrangler writes its bundles here, and does not remove them when it is killed. */
 const bundles = join(here, ".wrangler", "tmp");
 const START_MS = 120_000;
 
@@ -17,7 +17,7 @@ if (Number(process.versions.node.split(".")[0]) < 22) {
   process.exit(1);
 }
 
-/** Starts the Worker with some variables of its own. What it stores goes to a folder that `stop` removes. */
+/** Starts the Worker with other values of some variables. Its storage is a folder that `stop` removes. */
 export async function startServer(vars = {}) {
   const folder = mkdtempSync(join(tmpdir(), "headwise-cloudflare-"));
   const port = await freePort();
@@ -74,7 +74,7 @@ export async function startServer(vars = {}) {
   return {
     base,
     stop,
-    /** Kills it without a word and starts it again on what it had stored. */
+    /** Kills it without notice and starts it again with its storage. */
     async restart() {
       kill();
       await start();

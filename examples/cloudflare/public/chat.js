@@ -10,19 +10,19 @@ form.addEventListener("submit", async (submitted) => {
   submitted.preventDefault();
   button.disabled = true;
   const started = performance.now();
-  const said = prompt.value;
+  const added = prompt.value;
   const answer = document.createElement("b");
   try {
     session ??= await openSession(location.origin);
-    const stream = generate(session, said, tokens.valueAsNumber, {
+    const stream = generate(session, added, tokens.valueAsNumber, {
       onRetry: ({ message }) => {
-        status.textContent = `Once more: ${message}`;
+        status.textContent = `Retry: ${message}`;
       },
     });
     let count = 0;
     for await (const token of stream) {
       if (count++ === 0) {
-        text.append(said, answer);
+        text.append(added, answer);
         prompt.value = "";
       }
       answer.append(token.text);

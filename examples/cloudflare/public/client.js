@@ -1,17 +1,17 @@
-// A client of the sessions, for browsers and Node: it asks again after a refusal that passes, and when a stream breaks off it
-// reads what was stored meanwhile and goes on from there. So every token comes exactly once, in order.
+// A client of the sessions, for browsers and Node. It retries after temporary errors, and when a stream breaks off it reads
+// the stored text and continues from there, so that every token is yielded exactly once and in order.
 
 /**
- * Refusals that pass: an answer that nobody reads any more comes to its end, others make room, and whatever broke off before
- * it said why.
+ * Temporary errors: an answer whose client has disconnected will end, other answers will end, and an unreadable response
+ * was interrupted.
  */
-const PASSING = new Set(["session_busy", "too_busy", "unreadable"]);
+const TEMPORARY = new Set(["session_busy", "too_busy", "unreadable"]);
 
-/** Milliseconds before the same thing is tried again, twice as many each time. */
+/** Milliseconds before a request is retried, doubled each time. */
 const FIRST_PAUSE_MS = 100;
 const LAST_PAUSE_MS = 3200;
 
-/** A refusal: `status` and `code` as the server gave them. */
+/** An error response with its `status` and `code`. */
 export class Refusal extends Error {
   constructor(status, { code, message }) {
     super(message);
@@ -20,7 +20,7 @@ export class Refusal extends Error {
   }
 }
 
-/** Asks for JSON, or with `stream` for a response that can be read. Throws Refusal. */
+/** Returns the JSON of a response, or with `stream` the response. Throws Refusal. */
 export async function request(url, { stream = false, fetch = globalThis.fetch, ...init } = {}) {
   const response = await fetch(url, init);
   if (response.ok) return stream ? response : response.status === 204 ? undefined : response.json();
@@ -30,7 +30,7 @@ export async function request(url, { stream = false, fetch = globalThis.fetch, .
   throw refusal;
 }
 
-/** Opens a session: `length` tokens of it are known here. */
+/** Opens a session; `length` is the number of tokens that the client has of it. */
 export async function openSession(base) {
   const { id } = await request(`${base}/v1/sessions`, { method: "POST" });
   return { url: `${base}/v1/sessions/${id}`, length: 0 };
@@ -53,9 +53,9 @@ export async function* readEvents(response) {
 }
 
 /**
- * Adds `text` to a session and yields { index, text } for each of `count` tokens behind it. Waits up to `patience`
- * milliseconds without a token. `onDone` hears what the server says of each part that it made in one go; `onRetry` why
- * something is tried again; `fetch` may be another one.
+ * Adds `text` to a session and yields { index, text } for each of the `count` tokens after it. Waits up to `patience`
+ * milliseconds without a token. `onDone` is called with the last event of each completed stream, `onRetry` with the error
+ * before each retry; `fetch` replaces the global function.
  */
 export async function* generate(
   session,
@@ -63,7 +63,7 @@ export async function* generate(
   count,
   { digest = false, patience = 30_000, signal, onDone = () => {}, onRetry = () => {}, fetch } = {},
 ) {
-  // An answer that was left in the middle may have gone on.
+  // An answer that this client has not read to its end may have been continued.
   if (session.left) session.length = (await request(session.url, { signal, fetch })).length;
   session.left = true;
   const begin = session.length + text.length;
@@ -103,11 +103,10 @@ export async function* generate(
         yield data;
       }
     } catch (error) {
-      // A connection that cannot be made, or ends, is a TypeError everywhere. Nothing is known of its request: it may
-      // even come later than the next one.
+      // A failed or lost connection is a TypeError in every runtime. Its request may still arrive, even after the next one.
       const late = tried && error.code === "wrong_position";
-      const passing = late || PASSING.has(error.code) || error.status >= 500 || error instanceof TypeError;
-      if (!passing || signal?.aborted || waited >= patience) throw error;
+      const temporary = late || TEMPORARY.has(error.code) || error.status >= 500 || error instanceof TypeError;
+      if (!temporary || signal?.aborted || waited >= patience) throw error;
       certain &&= error.status < 500 && !late;
       tried = true;
       onRetry(error);

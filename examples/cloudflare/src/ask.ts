@@ -3,11 +3,11 @@ import type { Limits } from "./limits.ts";
 
 /** The checked body of POST …/tokens. */
 export interface Ask {
-  /** Token ids of the text that is added; none to go on where the last answer ended. */
+  /** Tokens of the added text; none to continue the last answer. */
   readonly prompt: readonly number[];
-  /** How many tokens to make. */
+  /** The number of tokens to compute. */
   readonly tokens: number;
-  /** Tokens that the conversation has, as its client knows it: a request that is repeated by mistake is refused. */
+  /** The length of the conversation that the client expects, so that a request sent twice is rejected. */
   readonly at: number | undefined;
   /** Whether to hash the logits. */
   readonly digest: boolean;
@@ -15,7 +15,7 @@ export interface Ask {
 
 const bad = (message: string) => new HttpError(400, "bad_request", message);
 
-/** Checks a body. Throws HttpError: 400 for a wrong form, 413 for a long prompt, 422 for what the model cannot do. */
+/** Checks a body. Throws HttpError: 400 for a wrong type, 413 for a long prompt, 422 for a wrong value. */
 export function checkAsk(body: unknown, limits: Limits, vocabulary: string): Ask {
   if (body === null || typeof body !== "object" || Array.isArray(body)) throw bad("the body must be a JSON object");
   const { text, tokens, at, digest, ...others } = body as Record<string, unknown>;

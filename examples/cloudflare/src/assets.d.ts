@@ -1,4 +1,4 @@
-/** What the rules of wrangler.jsonc make of files. */
+/** Modules made from files by the rules of wrangler.jsonc. */
 declare module "*.safetensors" {
   const bytes: ArrayBuffer;
   export default bytes;

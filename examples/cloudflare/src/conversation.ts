@@ -1,14 +1,15 @@
-// The Durable Object of one conversation. The platform spreads objects over its fleet, so this is all there is to scaling
-// out. Its answers are computed in slices: a slice runs through without a pause, then it is stored, then it is sent. So what
-// a client has seen is never lost, whatever happens to the object, and others of the isolate get their turns in between.
+// The Durable Object of one conversation. The platform distributes objects over its machines, so scaling out needs nothing
+// else. Answers are computed in slices: a slice is computed without a pause, then stored, then sent. So tokens that a client
+// has seen are never lost, and other conversations of the isolate run between two slices.
 
 import { DurableObject } from "cloudflare:workers";
 import type { Cache } from "headwise";
 import type { Ask } from "./ask.ts";
+import { argmax } from "./decoder.ts";
+import { digestOf } from "./digest.ts";
 import { engine } from "./engine.ts";
 import { event, eventStream, HttpError, json, respond } from "./http.ts";
 import type { Env } from "./limits.ts";
-import { argmax, digestOf } from "./model.ts";
 import { Store, type Stored } from "./store.ts";
 
 const DAY_MS = 86_400_000;
@@ -24,7 +25,7 @@ export class Conversation extends DurableObject<Env> {
     this.#id = ctx.id.toString();
     this.#store = new Store(ctx.storage);
     this.#stored = this.#store.read();
-    // What an earlier object of this conversation left behind may be further than what is stored.
+    // The caches of an earlier object of this conversation may hold more tokens than the stored text.
     engine.forget(this.#id);
     engine.finish(this.#id);
   }
@@ -37,7 +38,7 @@ export class Conversation extends DurableObject<Env> {
     });
   }
 
-  /** The text from token `from` on, and what else there is to know. */
+  /** The text from token `from` on, and the state of the conversation. */
   describe(from: number): Promise<Response> {
     return respond(() => {
       const { text, created } = this.#known();
@@ -79,7 +80,7 @@ export class Conversation extends DurableObject<Env> {
     });
   }
 
-  /** Idle: the cache goes, and in the end the conversation. */
+  /** Idle: releases the cache, and later deletes the conversation. */
   override async alarm(): Promise<void> {
     if (!this.#stored) return;
     if (this.#busy) return this.#wakeLater();
@@ -89,14 +90,14 @@ export class Conversation extends DurableObject<Env> {
     else await this.ctx.storage.setAlarm(end);
   }
 
-  /** What the isolate of this object holds. Behind DEBUG. */
+  /** The state of the isolate. Only with DEBUG. */
   inspect(): Response {
     return json({ ...engine.state, held: this.#stored?.held });
   }
 
-  /** Resets the object as if its machine had gone. Behind DEBUG. */
+  /** Resets the object as if its machine had failed. Only with DEBUG. */
   abort(): void {
-    this.ctx.abort("asked for by the debug route");
+    this.ctx.abort("reset by the debug route");
   }
 
   #wakeLater(): Promise<void> {
@@ -123,9 +124,9 @@ export class Conversation extends DurableObject<Env> {
   async *#answer(stored: Stored, { prompt, tokens: count, digest }: Ask): AsyncGenerator<string, void> {
     const { model } = engine;
     const begin = stored.text.length + prompt.length;
-    const tokens = [...Array.from(stored.text, (character) => model.vocabulary.indexOf(character)), ...prompt];
+    const tokens = [...model.encode(stored.text), ...prompt];
     const logits: Float32Array[] = [];
-    // A client that left in the middle of its prompt has left the caches further than the text.
+    // If a client disconnected during its prompt, the caches hold more tokens than the text.
     engine.truncate(this.#id, stored.text.length);
     try {
       while (tokens.length < begin + count) {
@@ -136,21 +137,21 @@ export class Conversation extends DurableObject<Env> {
         for (let index = Math.max(from, begin); index < tokens.length; index++)
           events += event("token", { index, text: model.vocabulary[tokens[index]!] }, index);
         if (!digest) logits.length = 0;
-        // A comment where the prompt is not through yet: only who is written to is noticed to have left.
+        // A comment while the prompt is still read: a disconnected client is only detected by writing to it.
         yield events || ": reading\n\n";
         await scheduler.wait(0);
       }
       const sizes = { prompt: prompt.length, tokens: count, length: tokens.length };
       yield event("done", { ...sizes, ...(digest && { digest: await digestOf(logits) }) });
     } catch (error) {
-      // The caches may differ in length now; what is stored does not.
+      // The caches may now differ in length; what is stored is consistent.
       engine.forget(this.#id);
       console.error(error);
-      yield event("error", { code: "internal", message: "something went wrong here; it was logged" });
+      yield event("error", { code: "internal", message: "internal error, see the log" });
     }
   }
 
-  /** Makes tokens up to `end`, as many as a slice holds beside those that the caches lack, and stores them. */
+  /** Computes tokens up to `end` and stores them. Tokens that are missing in the caches count towards the size of the slice. */
   #slice(stored: Stored, tokens: number[], end: number, logits: Float32Array[]): void {
     const { limits, model } = engine;
     const caches = engine.caches(this.#id, (empty) => this.#store.restore(stored, empty));

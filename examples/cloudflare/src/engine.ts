@@ -1,24 +1,24 @@
-// One of these in each isolate: kernels, weights, and the caches of the conversations that were used last. Durable Objects
-// of one class share isolates, and an isolate has 128 MB, so caches belong here and not to the objects: whoever needs room
-// takes it from who has been idle longest, and who comes back reads his pages from storage.
+// The kernels, the weights, and the caches of the most recently used conversations: one engine per isolate. Durable Objects
+// of one class share isolates, and an isolate has 128 MB, so the engine owns the caches and not the objects. A conversation
+// that needs memory gets it from the one that has been idle longest, which later reads its pages from storage.
 
 import { env } from "cloudflare:workers";
 import { type Cache, type Kernels, loadKernels } from "headwise";
 import config from "../../../model/config.json";
 import weights from "../../../model/induction.safetensors";
+import { createDecoder, type Decoder } from "./decoder.ts";
 import { type Env, type Limits, readLimits } from "./limits.ts";
-import { createModel, type Model } from "./model.ts";
 
-/** Milliseconds without a slice after which an answer counts as abandoned: its object was reset, or its reader is stuck. */
+/** Milliseconds without a slice after which an answer counts as abandoned: its object was reset, or its client reads no more. */
 const ABANDONED_MS = 30_000;
 
 export class Engine {
   readonly limits: Limits;
-  readonly model: Model;
+  readonly model: Decoder;
   readonly kernels: Kernels;
-  /** By conversation, the one that was used last at the end. */
+  /** By conversation, the most recently used one last. */
   readonly #live = new Map<string, Cache[]>();
-  /** Answers under way, and when each had its last slice. */
+  /** Running answers, with the time of the last slice. */
   readonly #active = new Map<string, number>();
   /** Bytes of the caches of a conversation. */
   readonly #cacheBytes: number;
@@ -27,13 +27,13 @@ export class Engine {
   constructor(kernels: Kernels, limits: Limits) {
     this.kernels = kernels;
     this.limits = limits;
-    this.model = createModel(kernels, new Uint8Array(weights), config);
+    this.model = createDecoder(kernels, new Uint8Array(weights), JSON.stringify(config));
     const first = this.#createCaches();
     this.#cacheBytes = first.reduce((sum, { bytes }) => sum + bytes, 0);
-    // The largest call there will be, so that scratch has its size before caches lie behind it.
-    this.model.next(Array<number>(limits.SLICE_TOKENS).fill(0), first);
+    // The largest call, so that scratch is allocated at its final size before the caches.
+    this.model.next({ tokens: Array<number>(limits.SLICE_TOKENS).fill(0), caches: first });
     for (const cache of first) cache.release();
-    // Then idle conversations alone give way, and those with an answer under way never fight for room.
+    // With this much memory only idle conversations are evicted, never one with a running answer.
     const needed = kernels.usedBytes + (limits.MAX_ACTIVE + 1) * this.#cacheBytes;
     if (needed > this.#budget)
       throw new Error(
@@ -67,24 +67,24 @@ export class Engine {
     return caches;
   }
 
-  /** Logits behind the last of `tokens`, which are added to the caches. */
+  /** Logits after the last of `tokens`, which are added to the caches. */
   next(tokens: readonly number[], caches: readonly Cache[]): Float32Array {
     this.#fed += tokens.length;
-    return this.model.next(tokens, caches);
+    return this.model.next({ tokens, caches });
   }
 
-  /** Lets live caches hold no more than `length` tokens. */
+  /** Truncates live caches to at most `length` tokens. */
   truncate(id: string, length: number): void {
     for (const cache of this.#live.get(id) ?? []) if (cache.length > length) cache.truncate(length);
   }
 
-  /** Gives the memory of a conversation back. */
+  /** Releases the caches of a conversation. */
   forget(id: string): void {
     for (const cache of this.#live.get(id) ?? []) cache.release();
     this.#live.delete(id);
   }
 
-  /** Whether there is room for one more answer; `finish` ends it. */
+  /** Registers an answer and returns true, or returns false if too many are running; `finish` ends it. */
   begin(id: string): boolean {
     const now = Date.now();
     for (const [other, last] of this.#active) if (now - last > ABANDONED_MS) this.#active.delete(other);
@@ -97,7 +97,7 @@ export class Engine {
     this.#active.delete(id);
   }
 
-  /** For the debug route. `fed` counts the tokens that went through the model. */
+  /** For the debug route. `fed` counts the tokens that the model has processed. */
   get state() {
     const { build, usedBytes, memoryBytes } = this.kernels;
     return { build, usedBytes, memoryBytes, live: this.#live.size, active: this.#active.size, fed: this.#fed };
@@ -109,7 +109,7 @@ export class Engine {
 }
 
 /**
- * The `simd` build gives the same bits on every machine. The fleet has several kinds, and a conversation may wake up on
- * another than it fell asleep on.
+ * The `simd` build gives the same bits on every machine. The platform has several kinds, and a conversation may continue on
+ * another one.
  */
 export const engine: Engine = new Engine(await loadKernels({ deterministic: true }), readLimits(env as unknown as Env));

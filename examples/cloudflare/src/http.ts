@@ -1,7 +1,7 @@
-/** A refusal: what `respond` turns into JSON. */
+/** An error that `respond` returns to the client as JSON. */
 export class HttpError extends Error {
   readonly status: number;
-  /** A word for programs; the message is for people. */
+  /** For programs; the message is for people. */
   readonly code: string;
   readonly headers: Readonly<Record<string, string>>;
   constructor(status: number, code: string, message: string, headers: Readonly<Record<string, string>> = {}) {
@@ -16,7 +16,7 @@ export function json(body: unknown, status = 200, headers: Readonly<Record<strin
   return Response.json(body, { status, headers: { "cache-control": "no-store", ...headers } });
 }
 
-/** What `run` gives, or a response that says why not. */
+/** The response of `run`, or one with its error. */
 export async function respond(run: () => Response | Promise<Response>): Promise<Response> {
   try {
     return await run();
@@ -26,7 +26,7 @@ export async function respond(run: () => Response | Promise<Response>): Promise<
       return json({ error: { code, message } }, status, headers);
     }
     console.error(error);
-    return json({ error: { code: "internal", message: "something went wrong here; it was logged" } }, 500);
+    return json({ error: { code: "internal", message: "internal error, see the log" } }, 500);
   }
 }
 
@@ -54,8 +54,8 @@ export function event(name: string, data: unknown, id?: number): string {
 }
 
 /**
- * A response of what `chunks` yields, asked for as the reader takes it. `finish` comes once, when all is said or the reader
- * has left; not where the object is reset.
+ * A response that streams `chunks` as fast as the client reads. `finish` is called once, at the end or when the client
+ * disconnects, but not when the object is reset.
  */
 export function eventStream(chunks: AsyncGenerator<string, void>, finish: () => Promise<void>): Response {
   const encoder = new TextEncoder();

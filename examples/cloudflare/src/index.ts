@@ -1,4 +1,4 @@
-// The door: routes, and checks that need no conversation, so that a bad request wakes no object.
+// The Worker's entry point: routes, and checks that need no conversation, so that a bad request starts no object.
 
 import { checkAsk } from "./ask.ts";
 import type { Conversation } from "./conversation.ts";

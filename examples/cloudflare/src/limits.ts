@@ -1,6 +1,6 @@
 import type { Conversation } from "./conversation.ts";
 
-/** The variables, and the least that each may be. */
+/** The variables and their smallest values. */
 const LEAST = {
   MAX_PROMPT: 1,
   MAX_ANSWER: 1,
@@ -16,12 +16,12 @@ const LEAST = {
 
 export type Limits = Readonly<Record<keyof typeof LEAST, number>>;
 
-/** What wrangler.jsonc binds: the variables are numbers, or text where they come from a command line. */
+/** The bindings of wrangler.jsonc. Variables are numbers, or text if they come from a command line. */
 export interface Env extends Readonly<Record<keyof Limits, number | string>> {
   readonly CONVERSATIONS: DurableObjectNamespace<Conversation>;
 }
 
-/** Throws for a variable that is no integer, or too small: a limit that does not hold is worse than none. */
+/** Throws for a variable that is not an integer, or too small. */
 export function readLimits(env: Env): Limits {
   const entries = Object.entries(LEAST).map(([name, least]) => {
     const value = Number(env[name as keyof Limits]);

@@ -1,6 +1,6 @@
-// What a conversation keeps in its object's SQLite database: its text in one row, and the pages of its caches. The text is
-// the truth; pages save the work of computing them again. They may lie behind the text, and then its last tokens are
-// replayed, but never beside it: both are written in one transaction.
+// The SQLite database of a conversation's object: the text in one row, and the pages of the caches. The text is authoritative;
+// pages only save computing them again. They may hold fewer tokens than the text, whose last tokens are then replayed, but
+// never others: both are written in one transaction.
 
 import { type Cache, exportPages, importPages } from "headwise";
 
@@ -23,7 +23,7 @@ export class Store {
     this.#storage = storage;
   }
 
-  /** What is stored; undefined where nothing was created. Writes nothing, since an empty database costs too. */
+  /** The stored conversation; undefined if none was created. Writes nothing, because an empty database has a cost too. */
   read(): Stored | undefined {
     const { sql } = this.#storage;
     if (sql.exec("SELECT 1 FROM sqlite_master WHERE name = 'conversation'").toArray().length === 0) return undefined;
@@ -38,7 +38,7 @@ export class Store {
       sql.exec(
         "CREATE TABLE conversation (id INTEGER PRIMARY KEY, text TEXT, held INTEGER, created INTEGER, used INTEGER)",
       );
-      // One key for layer and page, because an index would be one more row to write.
+      // One key for layer and page, because a second index would write one more row.
       sql.exec("CREATE TABLE pages (key INTEGER PRIMARY KEY, bytes BLOB)");
       sql.exec("INSERT INTO conversation VALUES (1, '', 0, ?, ?)", now, now);
     });
@@ -52,7 +52,7 @@ export class Store {
     Object.assign(stored, { text, used });
   }
 
-  /** Writes a longer text and the pages that have changed since pages were written last, all or nothing. */
+  /** Writes a longer text and the pages that have changed since the last write, in one transaction. */
   savePages(stored: Stored, text: string, caches: readonly Cache[]): void {
     const { sql } = this.#storage;
     const held = caches[0]?.length ?? 0;

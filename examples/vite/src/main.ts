@@ -1,9 +1,9 @@
-// A text goes on as it is typed, above a map of what each head looks at: rows are queries, columns keys.
+// Continues a text as it is typed, and draws the attention map of each head: rows are queries, columns keys.
 
 import { loadKernels } from "headwise";
 import { createDecoder } from "./decoder.ts";
 
-const CHARACTERS = 24; // with the longest prompt the 96 that the model was trained on
+const CHARACTERS = 24; // the longest prompt and these are the 96 characters that the model was trained on
 
 const find = <T extends HTMLElement>(id: string) => document.getElementById(id) as T;
 const prompt = find<HTMLInputElement>("prompt");
@@ -38,8 +38,7 @@ async function start(): Promise<void> {
   const show = () => {
     maps.replaceChildren();
     facts.replaceChildren();
-    if (prompt.value === "" || !decoder.knows(prompt.value))
-      return text.replaceChildren("Type printable ASCII characters.");
+    if (!decoder.knows(prompt.value)) return text.replaceChildren("Type printable ASCII characters.");
     const started = performance.now();
     const made = [...decoder.continue(prompt.value, CHARACTERS)];
     const ms = (performance.now() - started) / CHARACTERS;
@@ -48,7 +47,7 @@ async function start(): Promise<void> {
     text.title = made.map(({ logit }) => logit).join(" ");
     facts.replaceChildren(`build ${kernels.build}, ${ms.toFixed(2)} ms a character`);
     const n = whole.length;
-    for (const [l, { data, shape }] of decoder.maps(whole).entries())
+    for (const [l, { data, shape }] of decoder.maps(decoder.encode(whole)).entries())
       for (let head = 0; head < shape[0]!; head++)
         maps.append(draw(data.subarray(head * n * n, (head + 1) * n * n), n, `layer ${l} head ${head}`));
   };

@@ -1,0 +1,187 @@
+import { PAGE } from "../../assembly/layout.ts";
+import { checkFormat } from "../../src/cache/formats.ts";
+import { type CacheFormat, createPageLayout, entryOf, pageBytes, type Stage } from "../../src/cache/page-layout.ts";
+import { workFloats } from "../../src/forward/attend-segment.ts";
+import { attention_f32 } from "../../src/reference/attention.ts";
+import {
+  ATTENTION_SHAPE_BYTES,
+  type AttentionShape,
+  CACHE_SHAPE_BYTES,
+  NULL,
+  type Page,
+  type Plain,
+  storeAttentionShape,
+  storeCacheShape,
+} from "../../src/wasm/abi.ts";
+import { pointer } from "../../src/wasm/memory.ts";
+import type { Build } from "../lib/builds.ts";
+import { type Case, expectNear, type Prepared } from "../lib/case.ts";
+import { causalPairs } from "../lib/flops.ts";
+import { fill } from "../lib/random.ts";
+import { type AttentionSizes, attentionShapes, decodePasts, llamaLayer } from "../lib/shapes.ts";
+
+/** Relative error: far above that of a correct kernel, far below that of a wrong one. */
+const TOLERANCE = 2e-5;
+/** The same for PV products with softmax weights of 14 bits. */
+const INTEGER_TOLERANCE = 2e-4;
+/** A window that includes every key. */
+const FAR = 2 ** 30;
+
+function prepare(
+  { kernels, memory }: Build,
+  { qLen, kvLen, group, headDim, numKvHeads = 1 }: AttentionSizes,
+  format: CacheFormat,
+): Prepared {
+  const pages = Math.ceil(kvLen / PAGE);
+  const dims = { numKvHeads, headDim, valueDim: headDim };
+  const layout = createPageLayout(dims, checkFormat("bench", "format", format, headDim));
+  const { code } = layout.stages[0] as Stage;
+  const pageFloats = pageBytes(layout, code) / 4;
+  const row = numKvHeads * headDim;
+  const numHeads = numKvHeads * group;
+  const rows = qLen * numHeads;
+  const sizes = {
+    out: rows * headDim,
+    q: rows * headDim,
+    pages: pages * pageFloats,
+    table: pages,
+    scratch: workFloats(layout),
+    shape: ATTENTION_SHAPE_BYTES / 4,
+    cacheShape: CACHE_SHAPE_BYTES / 4,
+    tokens: PAGE * row,
+  };
+  const at = Object.fromEntries(
+    Object.entries(sizes).map(([name, length]) => [name, memory.allocate("bench", 4 * length)]),
+  ) as Record<keyof typeof sizes, number>;
+  const view = (name: keyof typeof sizes) => memory.f32(at[name], sizes[name]);
+
+  const append = kernels[layout.kernels.append];
+  const attend = kernels[layout.kernels.attention];
+
+  fill(view("q"), 1);
+  memory
+    .u32(at.table, pages)
+    .set(Array.from({ length: pages }, (_, p) => entryOf(at.pages + 4 * p * pageFloats, code)));
+  const strides = { kStride: row, kHeadStride: headDim, vStride: row, vHeadStride: headDim };
+  storeCacheShape(memory.view(), at.cacheShape, { ...dims, ...strides });
+  const [table, tokens, cacheShape] = [
+    pointer.pages(at.table),
+    pointer.f32(at.tokens),
+    pointer.cacheShape(at.cacheShape),
+  ];
+  for (let past = 0; past < kvLen; past += PAGE) {
+    fill(view("tokens"), 2 + past);
+    append(table, tokens, tokens, cacheShape, past, 0, Math.min(PAGE, kvLen - past));
+  }
+  const shape = {
+    qLen,
+    kvLen,
+    qStart: kvLen - qLen,
+    left: FAR,
+    right: 0,
+    numHeads,
+    numKvHeads,
+    headDim,
+    valueDim: headDim,
+    qStride: numHeads * headDim,
+    qHeadStride: headDim,
+    outStride: numHeads * headDim,
+    outHeadStride: headDim,
+    scale: 1 / Math.sqrt(headDim),
+    softcap: 0,
+    zeroKey: 0,
+    keepHeadStride: 0,
+    keepRowStride: 0,
+    biasHeadStride: 0,
+    biasRowStride: 0,
+    formats: layout.formats,
+  };
+  const absent = ["slopes", "sinks", "extraKey", "extraValue", "keep", "bias", "lse"] as const;
+  const pointers = Object.fromEntries(absent.map((name) => [name, NULL])) as Record<
+    (typeof absent)[number],
+    typeof NULL
+  >;
+  storeAttentionShape(memory.view(), at.shape, { ...shape, ...pointers });
+  const address = at.shape as Parameters<typeof kernels.attention_f32>[4];
+
+  return {
+    run: () =>
+      attend(
+        pointer.f32(at.out),
+        pointer.f32(at.q),
+        pointer.pages(at.table),
+        pointer.f32(at.scratch),
+        address,
+        0,
+        rows,
+      ),
+    reads: [{ at: at.pages, length: 4 * sizes.pages }],
+    check() {
+      const arrays = Object.fromEntries(absent.map((name) => [name, null]));
+      const plain = { ...shape, ...arrays } as unknown as Plain<AttentionShape>;
+      const parts = Array.from({ length: pages }, (_, p): Page => {
+        const start = at.pages + 4 * p * pageFloats;
+        if (code === 0) return memory.f32(start, pageFloats);
+        return { formats: code, bytes: memory.u8(start, 4 * pageFloats) };
+      });
+      const want = new Float32Array(sizes.out);
+      const tolerance = format === "f32" || format === "f16" ? TOLERANCE : INTEGER_TOLERANCE;
+      for (const row of new Set([0, rows >> 1, rows - 1])) {
+        attention_f32(want, view("q"), parts, new Float32Array(0), plain, row, row + 1);
+        // Rows are numbered [kv head][token][head of the group]; the output is stored [token][head].
+        const [kvHead, t, g] = [Math.floor(row / (qLen * group)), Math.floor(row / group) % qLen, row % group];
+        const begin = (t * numHeads + kvHead * group + g) * headDim;
+        const got = view("out").subarray(begin, begin + headDim);
+        expectNear(kernelOf(format), got, want.subarray(begin, begin + headDim), tolerance);
+      }
+    },
+    release() {
+      for (const block of Object.values(at)) memory.free(block);
+    },
+  };
+}
+
+const kernelOf = (format: CacheFormat) => (format === "f32" ? "attention_f32" : "attention_pages");
+
+const caseOf = (sizes: AttentionSizes, shape: string, format: CacheFormat = "f32"): Case => ({
+  kernel: kernelOf(format),
+  shape,
+  quick: sizes.quick === true,
+  flops: 4 * sizes.headDim * sizes.group * (sizes.numKvHeads ?? 1) * causalPairs(sizes.qLen, sizes.kvLen - sizes.qLen),
+  limit: "arithmetic",
+  prepare: (build) => prepare(build, sizes, format),
+});
+
+/** One token over keys that stay in a CPU cache, one over 96 MB of keys and values, and a prompt of 512 tokens. */
+const formatShapes: readonly AttentionSizes[] = [
+  ...[64, 128].flatMap((headDim) =>
+    [1, 4, 8].flatMap((group) => [
+      { qLen: 1, kvLen: 1024, group, headDim },
+      { qLen: 1, kvLen: 4096, group, headDim, numKvHeads: 3072 / headDim },
+    ]),
+  ),
+  { qLen: 512, kvLen: 512, group: 1, headDim: 64 },
+  { qLen: 512, kvLen: 512, group: 1, headDim: 128 },
+];
+const FORMATS = ["f32", "q8", "q4", "f16"] as const;
+
+function nameOf({ qLen, kvLen, group, headDim }: AttentionSizes): string {
+  if (qLen > 1) return `prefill ${qLen} d${headDim}`;
+  return `decode ${kvLen} d${headDim} g${group}`;
+}
+
+export const attentionCases: readonly Case[] = [
+  ...attentionShapes.map((sizes) => caseOf(sizes, nameOf(sizes))),
+  ...formatShapes.flatMap((sizes) =>
+    FORMATS.filter((format) => format !== "f32" || sizes.numKvHeads).map((format) =>
+      caseOf(sizes, `${nameOf(sizes)} ${format}`, format),
+    ),
+  ),
+];
+
+/** A decode step without its projections, over all heads. */
+export const decodeCoreCases: readonly Case[] = decodePasts.map((kvLen) => {
+  const { model, dModel, numHeads, numKvHeads } = llamaLayer;
+  const sizes = { qLen: 1, kvLen, group: numHeads / numKvHeads, headDim: dModel / numHeads, numKvHeads };
+  return caseOf(sizes, `${model} past ${kvLen}`);
+});

@@ -1,0 +1,111 @@
+// Projections with weights of 8 and 4 bits, and activations of 14 bits (exact) or 7 bits (fast).
+
+import { LINEAR_SCRATCH } from "../../assembly/layout.ts";
+import { blockOf, integerRowBytes, panelBytes, panelsOf, type WeightFormat } from "../../src/linear/formats.ts";
+import { linear_q4 } from "../../src/reference/linear_q4.ts";
+import { linear_q8 } from "../../src/reference/linear_q8.ts";
+import { NULL } from "../../src/wasm/abi.ts";
+import { Layout, pointer } from "../../src/wasm/memory.ts";
+import type { Build } from "../lib/builds.ts";
+import type { Case, Prepared } from "../lib/case.ts";
+import { fill } from "../lib/random.ts";
+import { type LinearShape, quantizedShapes } from "../lib/shapes.ts";
+
+type IntegerFormat = Extract<WeightFormat, "q8" | "q8-row" | "q4">;
+
+/** Panels that are packed; a larger matrix repeats them, which makes no difference to the speed. */
+const DISTINCT_PANELS = 64;
+
+function prepare(
+  { host, kernels, memory }: Build,
+  { m, n, k }: LinearShape,
+  format: IntegerFormat,
+  fast: boolean,
+): Prepared {
+  const panels = panelsOf(n);
+  const width = 8 * panels;
+  const bytes = panelBytes(format, k);
+  const own = Math.min(panels, DISTINCT_PANELS);
+  const layout = new Layout();
+  const places = {
+    w: layout.take(panels * bytes),
+    x: layout.floats(m * k),
+    rows: layout.take(m * integerRowBytes(k)),
+    out: layout.floats(m * width),
+    scratch: layout.take(LINEAR_SCRATCH),
+    floats: layout.floats(own * 8 * k),
+  };
+  const block = memory.allocate("bench", layout.bytes);
+  const at = (place: keyof typeof places) => block + places[place];
+  const [w, rows, scratch] = [pointer.u8(at("w")), pointer.u8(at("rows")), pointer.u8(at("scratch"))];
+  const [x, floats, out] = [pointer.f32(at("x")), pointer.f32(at("floats")), pointer.f32(at("out"))];
+  fill(memory.f32(x, m * k), 1);
+  fill(memory.f32(floats, own * 8 * k), 2);
+  if (format === "q4") kernels.pack_q4(w, floats, own * 8, k, 0, own);
+  else kernels.pack_q8(w, floats, own * 8, k, blockOf(format, k), 0, own);
+  for (let p = own; p < panels; p += own) {
+    const count = Math.min(own, panels - p) * bytes;
+    memory.u8(w + p * bytes, count).set(memory.u8(w, count));
+  }
+  const mode = fast ? 2 * host.dotPaths.fast + 1 : 2 * host.dotPaths.exact;
+  const project = (from: number, end: number) => {
+    if (format === "q4") kernels.linear_q4(out, rows, w, scratch, NULL, panels, k, mode, width, from, end);
+    else kernels.linear_q8(out, rows, w, scratch, NULL, panels, k, blockOf(format, k), mode, width, from, end);
+  };
+  return {
+    run() {
+      kernels.quantize_rows(rows, x, k, k, mode, 0, m);
+      project(0, m);
+    },
+    reads: [{ at: w, length: panels * bytes }],
+    check() {
+      // The first and the last row by the first panels. The sums are integers, so the twin has the same bits.
+      const some = Math.min(own, 2);
+      const integers = memory.u8(rows, m * integerRowBytes(k)).slice();
+      const weights = memory.u8(w, some * bytes).slice();
+      for (const row of new Set([0, m - 1])) {
+        const want = new Float32Array(m * width);
+        const empty = new Uint8Array(0);
+        if (format === "q4")
+          linear_q4(want, integers, weights, empty, null as never, some, k, mode, width, row, row + 1);
+        else
+          linear_q8(
+            want,
+            integers,
+            weights,
+            empty,
+            null as never,
+            some,
+            k,
+            blockOf(format, k),
+            mode,
+            width,
+            row,
+            row + 1,
+          );
+        const got = memory.f32(out + 4 * row * width, 8 * some);
+        for (let i = 0; i < 8 * some; i++)
+          if (!Object.is(got[i], want[row * width + i]))
+            throw new Error(
+              `bench: ${format} gave ${got[i]} for ${want[row * width + i]}; no time is measured for a wrong result`,
+            );
+      }
+    },
+    release() {
+      memory.free(block);
+    },
+  };
+}
+
+export const quantizedLinearCases: readonly Case[] = quantizedShapes.flatMap((shape) =>
+  (["q8", "q8-row", "q4"] as const).flatMap((format) =>
+    (shape.m > 4 ? [false, true] : [false]).map((fast) => ({
+      kernel: `${format === "q4" ? "linear_q4" : "linear_q8"} ${format}${fast ? " fast" : ""}`,
+      shape: `${shape.m}x${shape.n}x${shape.k}`,
+      quick: shape.quick === true && format !== "q8-row",
+      flops: 2 * shape.m * shape.n * shape.k,
+      limit: shape.m > 1 ? ("arithmetic" as const) : ("reading" as const),
+      prepare: (build: Build) => prepare(build, shape, format, fast),
+    })),
+  ),
+);

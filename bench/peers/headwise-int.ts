@@ -1,0 +1,60 @@
+// headwise's kernels for integer weights, called as the projections of a layer call them.
+
+import { LINEAR_SCRATCH } from "../../assembly/layout.ts";
+import type { Kernels } from "../../src/entries/index.ts";
+import { integerRowBytes, packedBytes, panelsOf } from "../../src/linear/formats.ts";
+import { type F32Ptr, NULL, type U8Ptr } from "../../src/wasm/abi.ts";
+import { pointer } from "../../src/wasm/memory.ts";
+import { q4Blocks, toFloats } from "./int-matrix.ts";
+import type { Prepared } from "./peer.ts";
+import type { IntegerProduct } from "./works.ts";
+
+type Four = [number, number, number, number];
+
+/** Runs a kernel: out [m, n] from the rows that quantize_rows made. */
+type Linear = (out: F32Ptr, rows: U8Ptr) => void;
+
+/** Weights of 8 bits with a scale for each output. */
+function packQ8({ memory, table }: Kernels, { m, n, k, w }: IntegerProduct, scratch: U8Ptr, mode: number): Linear {
+  const panels = panelsOf(n);
+  const floats = memory.allocate("bench", 4 * n * k);
+  const at = pointer.u8(memory.allocate("bench", packedBytes("q8-row", n, k)));
+  memory.f32(floats, n * k).set(toFloats(w));
+  table.pack_q8(at, pointer.f32(floats), n, k, k, 0, panels);
+  memory.free(floats);
+  return (out, rows) => table.linear_q8(out, rows, at, scratch, NULL, panels, k, k, mode, n, 0, m);
+}
+
+/** Weights of 4 bits with a scale for each block of 32 inputs. */
+function packQ4({ memory, table }: Kernels, { m, n, k, w }: IntegerProduct, scratch: U8Ptr, mode: number): Linear {
+  const panels = panelsOf(n);
+  const blocks = q4Blocks(w);
+  const from = memory.allocate("bench", blocks.length);
+  const at = pointer.u8(memory.allocate("bench", packedBytes("q4", n, k)));
+  memory.u8(from, blocks.length).set(blocks);
+  table.repack_q4(at, pointer.u8(from), n, k, 0, panels);
+  memory.free(from);
+  return (out, rows) => table.linear_q4(out, rows, at, scratch, NULL, panels, k, mode, n, 0, m);
+}
+
+/** A product whose sizes are multiples of 32, on the dot-product path that the probe has chosen. */
+export function prepareIntegerProduct(kernels: Kernels, work: IntegerProduct): Prepared {
+  const { m, n, k, x, w, activations } = work;
+  const { memory, table, dotPaths } = kernels;
+  const mode = 2 * dotPaths[activations] + Number(activations === "fast");
+  const sizes = [LINEAR_SCRATCH, integerRowBytes(k) * m, 4 * m * k, 4 * m * n];
+  const [scratchAt, rowsAt, xAt, outAt] = sizes.map((bytes) => memory.allocate("bench", bytes)) as Four;
+  const [out, rows] = [pointer.f32(outAt), pointer.u8(rowsAt)];
+  const linear = (w.bits === 8 ? packQ8 : packQ4)(kernels, work, pointer.u8(scratchAt), mode);
+  let y = new Float32Array();
+  return {
+    run() {
+      memory.f32(xAt, m * k).set(x);
+      table.quantize_rows(rows, pointer.f32(xAt), k, k, mode, 0, m);
+      linear(out, rows);
+      y = memory.f32(outAt, m * n).slice();
+    },
+    output: () => y,
+    release: () => kernels.release(),
+  };
+}
