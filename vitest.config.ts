@@ -1,30 +1,16 @@
-import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
-import { carry } from "./scripts/carry.mjs";
-import { viteAliases } from "./scripts/entries.mjs";
 
-/** `import source from "x.wasm"` is text, as it is in the bundle. */
-const wasmSources = {
-  name: "wasm-sources",
-  enforce: "pre" as const,
-  load(id: string) {
-    return id.endsWith(".wasm") ? `export default "${carry(id)}";` : null;
-  },
-};
+const hooks = fileURLToPath(new URL("scripts/source-hooks.mjs", import.meta.url));
 
-/** `import text from "x.txt"` is a string, as it is in the bundle. */
-const texts = {
-  name: "texts",
-  enforce: "pre" as const,
-  load(id: string) {
-    return id.endsWith(".txt") ? `export default ${JSON.stringify(readFileSync(id, "utf8"))};` : null;
+export default defineConfig(({ mode }) => ({
+  test: {
+    include: [mode === "long" ? "test/**/*.long.ts" : "test/**/*.test.ts"],
+    testTimeout: 60_000,
+    // The runner's default leaves one core free, which of two is half of the machine.
+    maxWorkers: "100%",
+    // Modules are loaded by Node, not by vite, whose wrapping of every imported name doubles the time of numeric loops.
+    experimental: { viteModuleRunner: false },
+    execArgv: ["--import", hooks],
   },
-};
-
-export default defineConfig({
-  plugins: [wasmSources, texts],
-  resolve: {
-    alias: viteAliases(),
-  },
-  test: { include: ["test/**/*.test.ts"], testTimeout: 60_000 },
-});
+}));

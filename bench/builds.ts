@@ -6,7 +6,7 @@ import type { KernelTable } from "../src/wasm/abi.ts";
 import { type Kernels, wrapKernels } from "../src/wasm/kernels.ts";
 import type { LinearMemory } from "../src/wasm/memory.ts";
 import { startOwn } from "../src/wasm/select-build.ts";
-import { modulesOf } from "../test/modules.ts";
+import { modulesOf } from "../test/support/modules.ts";
 
 export const buildNames = ["simd", "relaxed"] as const;
 export type BuildName = (typeof buildNames)[number];

@@ -5,7 +5,7 @@ import * as loader from "@assemblyscript/loader";
 import type { AttentionShape, CacheShape, KernelTable, Page, Plain, Reference } from "../../src/wasm/abi.ts";
 import { ATTENTION_SHAPE_BYTES, CACHE_SHAPE_BYTES, storeAttentionShape, storeCacheShape } from "../../src/wasm/abi.ts";
 import { adopt, type Instance, kernelsIn } from "../../src/wasm/instantiate.ts";
-import { wasmOf } from "../modules.ts";
+import { wasmOf } from "../support/modules.ts";
 
 export const builds = ["debug", "simd", "relaxed"] as const;
 export type BuildName = (typeof builds)[number];
