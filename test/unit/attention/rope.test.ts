@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { createRotary, type RopeWithDim, ropeFrequencies, ropeTables } from "../../../src/attention/rope.ts";
+import { checkRope, createRotary, type RopeWithDim, ropeFrequencies, ropeTables } from "../../../src/attention/rope.ts";
 import { approximate, exactExp, exactLn, exactTurn, fixed, randoms } from "../../support/fixed-point.ts";
 
 const rope = (theta: number, dim: number, scaling?: unknown): RopeWithDim =>
@@ -223,5 +223,137 @@ describe("frequencies", () => {
         1e-12,
       );
     }
+  });
+});
+
+describe("checkRope", () => {
+  const base = { theta: 10_000, pairing: "half" as const };
+  const yarn = { kind: "yarn", factor: 2, originalMaxSeqLen: 64 };
+
+  test("fills in dim and copies", () => {
+    expect(checkRope("f", base, 64)).toEqual({ theta: 10_000, pairing: "half", dim: 64 });
+    const scaling = { kind: "linear" as const, factor: 2 };
+    const checked = checkRope("f", { ...base, dim: 32, scaling }, 64);
+    expect(checked).toEqual({ theta: 10_000, pairing: "half", dim: 32, scaling });
+    expect(checked.scaling).not.toBe(scaling);
+    const factors = { kind: "factors" as const, factors: Float32Array.of(1, 2.5) };
+    const copied = checkRope("f", { ...base, scaling: factors }, 4).scaling as typeof factors;
+    expect(copied).toEqual(factors);
+    expect(copied.factors).not.toBe(factors.factors);
+    for (const good of [llama3, gptOss, yarn, { kind: "ntk", factor: 1 }])
+      expect(checkRope("f", rope(10_000, 64, good), 64).scaling).toEqual(good);
+  });
+
+  test.each([
+    ["rope.theta expected a finite number > 0, got 0", RangeError, { theta: 0 }],
+    ["rope.theta expected a finite number > 0, got Infinity", RangeError, { theta: Infinity }],
+    ["rope.theta expected a finite number >= 1, got 0.5", RangeError, { theta: 0.5 }],
+    ['rope.theta expected a finite number > 0, got "10000"', TypeError, { theta: "10000" }],
+    [
+      'rope.pairing expected "half" or "interleaved" (no default: a wrong one is silent), got undefined',
+      RangeError,
+      { pairing: undefined },
+    ],
+    [
+      'rope.pairing expected "half" or "interleaved" (no default: a wrong one is silent), got "neox"',
+      RangeError,
+      { pairing: "neox" },
+    ],
+    ["rope.dim expected an even integer from 2 to headDim (64), got 0", RangeError, { dim: 0 }],
+    ["rope.dim expected an even integer from 2 to headDim (64), got 7", RangeError, { dim: 7 }],
+    ["rope.dim expected an even integer from 2 to headDim (64), got 66", RangeError, { dim: 66 }],
+    ['rope.dim expected an even integer from 2 to headDim (64), got "8"', TypeError, { dim: "8" }],
+    ['rope.scaling expected an object, got "yarn"', TypeError, { scaling: "yarn" }],
+    [
+      'rope.scaling.kind expected "linear" or "ntk" or "llama3" or "yarn" or "factors", got "dynamic"',
+      RangeError,
+      { scaling: { kind: "dynamic", factor: 2 } },
+    ],
+    [
+      "rope.scaling.factor expected a finite number >= 1, got 0.5",
+      RangeError,
+      { scaling: { kind: "linear", factor: 0.5 } },
+    ],
+    ["rope.scaling.factor expected a finite number >= 1, got undefined", TypeError, { scaling: { kind: "linear" } }],
+    [
+      "rope.scaling.factor expected a finite number >= 1, got NaN",
+      RangeError,
+      { scaling: { kind: "ntk", factor: Number.NaN } },
+    ],
+    [
+      "rope.dim expected an even integer >= 4 for ntk scaling, got 2",
+      RangeError,
+      { dim: 2, scaling: { kind: "ntk", factor: 2 } },
+    ],
+    [
+      "rope.scaling.highFreqFactor expected a finite number > lowFreqFactor (1), got 1",
+      RangeError,
+      { scaling: { ...llama3, highFreqFactor: 1 } },
+    ],
+    [
+      "rope.scaling.lowFreqFactor expected a finite number > 0, got -1",
+      RangeError,
+      { scaling: { ...llama3, lowFreqFactor: -1 } },
+    ],
+    [
+      "rope.scaling.originalMaxSeqLen expected an integer >= 1, got 0",
+      RangeError,
+      { scaling: { ...llama3, originalMaxSeqLen: 0 } },
+    ],
+    [
+      "rope.scaling.originalMaxSeqLen expected an integer >= 1, got undefined",
+      TypeError,
+      { scaling: { kind: "yarn", factor: 2 } },
+    ],
+    ["rope.theta expected a finite number > 1 for yarn scaling, got 1", RangeError, { theta: 1, scaling: yarn }],
+    [
+      "rope.scaling.betaFast expected a finite number > betaSlow (1), got 1",
+      RangeError,
+      { scaling: { ...yarn, betaFast: 1 } },
+    ],
+    ["rope.scaling.betaSlow expected a finite number > 0, got 0", RangeError, { scaling: { ...yarn, betaSlow: 0 } }],
+    [
+      "rope.scaling.attentionFactor expected a finite number > 0, got 0",
+      RangeError,
+      { scaling: { ...yarn, attentionFactor: 0 } },
+    ],
+    ["rope.scaling.mscale expected a finite number >= 0, got -1", RangeError, { scaling: { ...yarn, mscale: -1 } }],
+    [
+      "rope.scaling.mscaleAllDim expected a finite number >= 0, got Infinity",
+      RangeError,
+      { scaling: { ...yarn, mscaleAllDim: Infinity } },
+    ],
+    [
+      "rope.scaling.factors expected Float32Array, got Array",
+      TypeError,
+      { scaling: { kind: "factors", factors: [1, 2] } },
+    ],
+    [
+      "rope.scaling.factors expected one a pair (32), got 2",
+      RangeError,
+      { scaling: { kind: "factors", factors: Float32Array.of(1, 2) } },
+    ],
+    [
+      "rope.scaling.factors[31] expected a finite number >= 1, got 0.5",
+      RangeError,
+      { scaling: { kind: "factors", factors: new Float32Array(32).fill(1).fill(0.5, 31) } },
+    ],
+    [
+      'rope.scaling expected only kind, factors, got "factor"',
+      TypeError,
+      { scaling: { kind: "factors", factors: new Float32Array(32).fill(1), factor: 1 } },
+    ],
+    ["rope.scaling.truncate expected true or false, got 1", TypeError, { scaling: { ...yarn, truncate: 1 } }],
+  ])("says %s", (text, kind, fields) => {
+    const bad = { ...base, ...fields } as unknown as RopeWithDim;
+    expect(() => checkRope("f", bad, 64)).toThrow(new kind(`f: ${text}`));
+    expect(() => checkRope("f", bad, 64)).toThrow(kind);
+  });
+
+  test("names an odd headDim where dim is not given", () => {
+    expect(() => checkRope("f", base, 63)).toThrow(
+      new RangeError("f: rope.dim expected an even integer from 2 to headDim (63), got 63"),
+    );
+    expect(() => checkRope("f", null as never, 64)).toThrow(new TypeError("f: rope expected an object, got null"));
   });
 });

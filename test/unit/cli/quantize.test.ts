@@ -1,6 +1,6 @@
-// The command line as it is built, and what it is made of: files quantised in pieces, and progress.
+// `headwise quantize`, as built.
 
-import { execFileSync, spawn, spawnSync } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import {
   chmodSync,
   lstatSync,
@@ -13,19 +13,13 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { open } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { delimiter, dirname, join } from "node:path";
+import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { createProgress, sizeText } from "../../../src/cli/progress.ts";
-import { isLinearName, PIECE_BYTES, PIECE_ELEMENTS, quantizeFile } from "../../../src/cli/quantize-file.ts";
+import { sizeText } from "../../../src/cli/progress.ts";
 import { attend, createAttention, type StoredTensor, type Tensor } from "../../../src/entries/core.ts";
-import { quantizeReport } from "../../../src/entries/quantized.ts";
 import {
-  fileSource,
-  fromHfConfig,
   quantizeTensor,
   readAttentionWeights,
   readSafetensors,
@@ -34,29 +28,23 @@ import {
   type WritableTensor,
   writeSafetensors,
 } from "../../../src/entries/weights.ts";
-import { HeadwiseError } from "../../../src/util/errors.ts";
 import { createRandom, floats } from "../../kernels/harness.ts";
+import { cli, runCli } from "../../support/cli.ts";
 import { firstDifference, kernelsOf } from "../../support/layers.ts";
 
-const cli = fileURLToPath(new URL("../../../dist/cli.js", import.meta.url));
-const manifest = JSON.parse(readFileSync(new URL("../../../package.json", import.meta.url), "utf8")) as {
-  version: string;
-  bin: Record<string, string>;
-};
+/** Runs `headwise ...args`. */
+const run = (...args: string[]) => runCli(args);
 
 let folder: string;
 beforeAll(() => {
   folder = mkdtempSync(join(tmpdir(), "headwise-cli-"));
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
 const at = (name: string) => join(folder, name);
 
-/** Runs `headwise ...args`. */
-function run(...args: string[]): { status: number | null; stdout: string; stderr: string } {
-  return spawnSync(process.execPath, [cli, ...args], { encoding: "utf8" });
-}
-
 const random = createRandom(7);
+
 const tensor = (...shape: number[]): Tensor => ({
   data: floats(
     random,
@@ -78,6 +66,7 @@ const model: Record<string, WritableTensor> = {
     ["q", "k", "v", "o"].map((part) => [`model.layers.0.self_attn.${part}_proj.weight`, tensor(64, 64)]),
   ),
 };
+
 const attentionNames = Object.keys(model).filter((name) => /self_attn.*weight$/.test(name));
 
 const write = (name: string, tensors: Record<string, WritableTensor>, metadata?: Record<string, string>) => {
@@ -211,21 +200,6 @@ test("16-bit sources are read, those of GPT-2's form are kept by blocks and not 
   );
   expect(Buffer.compare(readFileSync(at("gpt2-bf16.safetensors")), readFileSync(input))).toBe(0);
 });
-
-test.each([
-  ["model.layers.3.mlp.up_proj.weight", true],
-  ["in_proj_weight", true],
-  ["encoder.block.0.layer.0.SelfAttention.q.weight", true],
-  ["model.layers.3.mlp.gate_proj.weight", true],
-  ["model.layers.3.mlp.gate.weight", false],
-  ["model.embed_tokens.weight", false],
-  ["lm_head.weight", false],
-  ["transformer.wte.weight", false],
-  ["shared.weight", false],
-  ["model.layers.3.post_attention_layernorm.weight", false],
-  ["block.0.SelfAttention.relative_attention_bias.weight", false],
-  ["model.layers.3.self_attn.q_proj.bias", false],
-])("whether %s is a linear weight of a layer: %s", (name, is) => expect(isLinearName(name)).toBe(is));
 
 test("what is wrong is said in a line, with 2 for the command line and 1 for the world, and nothing is left behind", () => {
   const input = write("good.safetensors", model);
@@ -375,211 +349,4 @@ test("an interrupted run leaves neither a file nor a part of one", async () => {
   expect(await ended).toBe("SIGTERM");
   expect(readdirSync(folder).sort()).toEqual(before);
   rmSync(input);
-});
-
-describe("report", () => {
-  const config = {
-    model_type: "llama",
-    hidden_size: 64,
-    num_attention_heads: 4,
-    num_key_value_heads: 4,
-    num_hidden_layers: 1,
-  };
-  const prepare = () => {
-    writeFileSync(at("config.json"), JSON.stringify(config));
-    const files = [
-      write("layer.safetensors", model),
-      write("samples.safetensors", { a: tensor(9, 64), b: tensor(3, 64) }),
-    ];
-    return ["report", ...files, "--config", at("config.json")];
-  };
-
-  test("prints what quantizeReport measures, as a table", async () => {
-    const args = prepare();
-    const { status, stdout, stderr } = run(...args);
-    expect([status, stderr]).toEqual([0, ""]);
-    using kernels = await kernelsOf("simd");
-    const [, layer, inputs] = args as [string, string, string];
-    const weights = readAttentionWeights(readFileSync(layer), "model.layers.0.self_attn.");
-    const attention = createAttention(kernels, fromHfConfig(config, 0), weights);
-    const samples = Array.from(readSafetensors(readFileSync(inputs)).tensors.values(), (each) => toFloats(each));
-    const results = quantizeReport(attention, samples);
-    const [title, empty, head, ...rows] = stdout.trimEnd().split("\n");
-    expect([title, empty]).toEqual(["model.layers.0.self_attn.: 4 heads, 2 samples, 12 tokens", ""]);
-    expect(head?.split(/ {2,}/)).toEqual(
-      "weights,cache,weights KB,cache KB,relative,largest,1 - cosine,head,divergence".split(","),
-    );
-    expect(
-      new Set(
-        stdout
-          .trimEnd()
-          .split("\n")
-          .slice(2)
-          .map(({ length }) => length),
-      ).size,
-    ).toBe(1);
-    expect(rows.length).toBe(results.length);
-    for (const [i, row] of rows.entries()) {
-      const { output, weightBytes, cacheBytes } = results[i]!;
-      const cells = row.split(/ {2,}/);
-      expect(cells.slice(2, 6)).toEqual([
-        (weightBytes / 1000).toFixed(1),
-        (cacheBytes / 1000).toFixed(1),
-        output.relative.toExponential(1),
-        output.largest.toExponential(1),
-      ]);
-    }
-    expect(rows[2]).toMatch(/^v f16 +f32 /);
-    expect(rows.at(-8)).toMatch(/^f32 +keys q8 /);
-    expect(rows.at(-1)).toMatch(/^q4 +q8 /);
-  });
-
-  test("what is wrong is said in a line", () => {
-    const args = prepare();
-    const [, layer, inputs] = args as [string, string, string];
-    const [, , , ...options] = args;
-    const rows: [args: string[], status: number, text: string][] = [
-      [["report", layer], 2, "headwise report: expected two files, got 1"],
-      [["report", layer, inputs], 2, "headwise report: --config expected a file, got none"],
-      [[...args, "--layer", "x"], 2, "headwise report: --layer expected an integer >= 0, got x"],
-      [[...args, "--layer", "1"], 1, "headwise fromHfConfig: layer expected an integer from 0 to 0, got 1"],
-      [[...args, "--prefix", "no."], 1, "headwise readAttentionWeights: "],
-      [
-        ["report", at("none"), inputs, ...options],
-        1,
-        "headwise report: MODEL expected a file that can be read, got ENOENT",
-      ],
-      [["report", layer, layer, ...options], 1, `headwise report: ${layer}: `],
-      [
-        ["report", layer, at("config.json"), ...options],
-        1,
-        `headwise report: ${at("config.json")}: header length expected`,
-      ],
-      [
-        ["report", layer, inputs, "--config", at("none")],
-        1,
-        "headwise report: --config expected a file that can be read, got ENOENT",
-      ],
-    ];
-    for (const [args, status, text] of rows) {
-      const got = run(...args);
-      expect(got.stderr).toContain(text);
-      expect([got.status, got.stdout, got.stderr.trimEnd().split("\n").length]).toEqual([status, "", 1]);
-    }
-  });
-});
-
-test("help and version", () => {
-  expect(run("--version").stdout).toBe(`${manifest.version}\n`);
-  expect(run("--help")).toMatchObject({
-    status: 0,
-    stderr: "",
-    stdout: expect.stringContaining("headwise quantize IN OUT"),
-  });
-  expect(run("report", "--help").stdout).toContain("--layer N");
-  expect(run("quantize", "--help").stdout).toContain("--include REGEX");
-});
-
-test("package.json names the file, which runs by itself", () => {
-  expect(manifest.bin).toEqual({ headwise: "./dist/cli.js" });
-  const PATH = `${dirname(process.execPath)}${delimiter}${process.env.PATH}`;
-  const printed = execFileSync(cli, ["--version"], { env: { ...process.env, PATH }, encoding: "utf8" });
-  expect(printed).toBe(`${manifest.version}\n`);
-});
-
-test("no read and no write is larger than a piece, whatever the tensors are, and no byte is read twice", async () => {
-  const rows = 3 * Math.ceil(PIECE_ELEMENTS / 1024) + 5;
-  const input = write("pieces.safetensors", {
-    "a.weight": { data: floats(random, rows * 1024), shape: [rows, 1024] },
-    "embed.weight": { data: floats(random, PIECE_BYTES / 4 + 3), shape: [PIECE_BYTES / 4 + 3] },
-  });
-  const handle = await open(input);
-  const reads: number[] = [];
-  const source = await fileSource({
-    stat: () => handle.stat(),
-    read: (into, offset, length, position) => {
-      reads.push(length);
-      return handle.read(into, offset, length, position);
-    },
-  });
-  const writes: Uint8Array[] = [];
-  const steps: number[] = [];
-  await quantizeFile("quantize", source, async (bytes) => void writes.push(bytes), {
-    format: "Q8_0",
-    onProgress: (done, total) => void steps.push(done / total),
-  });
-  await handle.close();
-  expect(Math.max(...reads)).toBe(4 * PIECE_ELEMENTS);
-  expect(Math.max(...writes.map(({ length }) => length))).toBeLessThanOrEqual(PIECE_BYTES);
-  expect(reads.reduce((sum, length) => sum + length, 0)).toBe(statSync(input).size);
-  expect(steps.length).toBe(4 + 2);
-  expect(steps.at(-1)).toBe(1);
-  expect(steps).toEqual(steps.toSorted((a, b) => a - b));
-  // Pieces of a matrix are the matrix.
-  const given = readSafetensors(readFileSync(input)).tensors;
-  const expected = writeSafetensors({
-    "embed.weight": given.get("embed.weight")!,
-    "a.weight": quantizeTensor(given.get("a.weight")!, "Q8_0"),
-  });
-  expect(Buffer.compare(Buffer.concat(writes), expected)).toBe(0);
-  rmSync(input);
-});
-
-test("a source that breaks off is a bad file", async () => {
-  const bytes = writeSafetensors(model);
-  const source = {
-    size: bytes.length,
-    read: async (offset: number, length: number) =>
-      offset > 20_000 ? new Uint8Array(0) : bytes.slice(offset, offset + length),
-  };
-  const refused = quantizeFile("quantize", source, async () => {}, { format: "Q8_0" });
-  await expect(refused).rejects.toThrow(HeadwiseError);
-  await expect(refused).rejects.toThrow(/^quantize: source expected \d+ bytes at \d+, got 0$/);
-});
-
-describe("progress", () => {
-  const record = (isTTY: boolean, columns?: number) => {
-    const clock = { ms: 0 };
-    const written: string[] = [];
-    const progress = createProgress({ isTTY, columns, write: (text) => written.push(text) }, () => clock.ms);
-    return { progress, written, clock };
-  };
-
-  test("a bar is drawn over on a terminal, no longer than a line, and erased", () => {
-    const { progress, written, clock } = record(true, 60);
-    progress.at(0.01, "a");
-    expect(written).toEqual([]);
-    clock.ms += 600;
-    progress.at(0.5, "50.0 MB of 100 MB  model.layers.0.self_attn.q_proj.weight");
-    progress.at(0.51, "soon after");
-    expect(written).toEqual(["\r\u001b[K[############............]  50 %  50.0 MB of 100 MB  model."]);
-    expect(written[0]?.length).toBe(59 + 4);
-    progress.end();
-    progress.end();
-    expect(written.slice(1)).toEqual(["\r\u001b[K"]);
-  });
-
-  test("lines come seldom elsewhere, and none for what is soon done", () => {
-    const { progress, written, clock } = record(false);
-    clock.ms += 4000;
-    progress.at(0.3, "a");
-    progress.end();
-    expect(written).toEqual([]);
-    clock.ms += 2000;
-    progress.at(0.4, "b");
-    clock.ms += 4000;
-    progress.at(0.7, "c");
-    clock.ms += 2000;
-    progress.at(0.9, "d");
-    progress.end();
-    expect(written).toEqual(["40 %  b\n", "90 %  d\n"]);
-  });
-
-  test.each([
-    [0, "0 bytes"],
-    [999, "999 bytes"],
-    [1234, "1.23 KB"],
-    [182_344, "182 KB"],
-    [4_500_000_000, "4.50 GB"],
-  ])("%s bytes read %s", (bytes, text) => expect(sizeText(bytes)).toBe(text));
 });

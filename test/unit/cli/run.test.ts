@@ -1,36 +1,31 @@
-// `headwise run` as built: layers of files of each kind.
+// `headwise run`, as built: layers of files of each kind.
 
-import { spawnSync } from "node:child_process";
 import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { readNpy } from "../../../src/cli/npy.ts";
 import { Digest } from "../../../src/diagnostics/digest.ts";
 import { createNoise } from "../../../src/diagnostics/random.ts";
 import { attend, createAttention, type Tensor } from "../../../src/entries/core.ts";
 import { fromHfConfig, quantizeTensor, writeSafetensors } from "../../../src/entries/weights.ts";
-import { HeadwiseError } from "../../../src/util/errors.ts";
 import { createRandom, floats } from "../../kernels/harness.ts";
+import { runCli } from "../../support/cli.ts";
 import { bytesOf, text, u32, writeGguf } from "../../support/gguf-writer.ts";
 import { kernelsOf } from "../../support/layers.ts";
 
-const built = fileURLToPath(new URL("../../../dist/cli.js", import.meta.url));
+/** Runs `headwise run ...args`. */
+const run = (...args: string[]) => runCli(["run", ...args]);
 
 let folder: string;
 beforeAll(() => {
   folder = mkdtempSync(join(tmpdir(), "headwise-run-"));
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
 const write = (name: string, bytes: Uint8Array | string) => {
   writeFileSync(join(folder, name), bytes);
   return join(folder, name);
 };
-
-function run(...args: string[]) {
-  return spawnSync(process.execPath, [built, "run", ...args], { encoding: "utf8" });
-}
 
 /** The parts of the JSON that tests look at. */
 interface Result {
@@ -50,28 +45,35 @@ function runJson(...args: string[]): Result {
 }
 
 const random = createRandom(5);
+
 const tensor = (rows: number, columns: number): Tensor => ({
   data: floats(random, rows * columns).map((w) => w / Math.sqrt(columns)),
   shape: [rows, columns],
 });
+
 const config = {
   ...{ model_type: "llama", hidden_size: 64, num_attention_heads: 4, num_key_value_heads: 2, num_hidden_layers: 2 },
   rope_theta: 10_000,
 };
+
 const weights = { wq: tensor(64, 64), wk: tensor(32, 64), wv: tensor(32, 64), wo: tensor(64, 64) };
+
 const named = (prefix: string) => ({
   [`${prefix}q_proj.weight`]: weights.wq,
   [`${prefix}k_proj.weight`]: weights.wk,
   [`${prefix}v_proj.weight`]: weights.wv,
   [`${prefix}o_proj.weight`]: weights.wo,
 });
+
 const other = Object.fromEntries(
   Object.keys(named("model.layers.1.self_attn.")).map((name, i) => [
     name,
     [tensor(64, 64), tensor(32, 64)][+(i === 1 || i === 2)]!,
   ]),
 );
+
 const model = { ...named("model.layers.0.self_attn."), ...other };
+
 const prepare = () => {
   write("config.json", JSON.stringify(config));
   return write("model.safetensors", writeSafetensors(model));
@@ -336,37 +338,3 @@ function npy(descr: string, shape: string, data: Uint8Array, order = "False", ve
   const head = [0x93, ...Array.from("NUMPY", (letter) => letter.charCodeAt(0)), version, 0, ...length];
   return Uint8Array.from([...head, ...Array.from(header, (letter) => letter.charCodeAt(0)), ...data]);
 }
-
-describe(".npy", () => {
-  const four = bytesOf(Float32Array.of(1, 2, 3, -4));
-
-  test("is read in both versions, from bytes that are not aligned", () => {
-    for (const version of [1, 2]) {
-      const file = npy("<f4", "(2, 2)", four, "False", version);
-      const shifted = new Uint8Array(file.length + 1);
-      shifted.set(file, 1);
-      const { data, shape } = readNpy("readNpy", shifted.subarray(1));
-      expect([[...data], shape]).toEqual([
-        [1, 2, 3, -4],
-        [2, 2],
-      ]);
-    }
-    expect(readNpy("readNpy", npy("<f4", "(4,)", four)).shape).toEqual([4]);
-    expect(readNpy("readNpy", npy("<f4", "()", four.subarray(0, 4))).shape).toEqual([]);
-  });
-
-  test.each([
-    ["other types", npy("<i4", "(2, 2)", four), /^readNpy: a \.npy file expected dtype <f4 or <f8 in C order, got /],
-    ["columns first", npy("<f4", "(2, 2)", four, "True"), /in C order, got /],
-    ["too few bytes", npy("<f4", "(2, 3)", four), /^readNpy: shape \[2, 3\] of <f4 expected 24 bytes, got 16$/],
-    [
-      "no header",
-      npy("<f4", "(2, 2)", four).subarray(0, 11),
-      /^readNpy: a \.npy file expected a header, got 11 bytes$/,
-    ],
-    ["half a header", npy("<f4", "(2, 2)", four).subarray(0, 50), /^readNpy: a \.npy header expected to end within 50/],
-  ])("%s are refused", (_, file, message) => {
-    expect(() => readNpy("readNpy", file)).toThrow(HeadwiseError);
-    expect(() => readNpy("readNpy", file)).toThrow(message);
-  });
-});

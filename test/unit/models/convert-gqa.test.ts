@@ -1,7 +1,10 @@
 import { expect, test } from "vitest";
+import { quantizeTensor, toFloats } from "../../../src/entries/weights.ts";
 import { convertToGqa } from "../../../src/models/convert-gqa.ts";
 import type { MatrixLayout } from "../../../src/tensor/matrix.ts";
 import type { Tensor } from "../../../src/tensor/tensor.ts";
+import { createRandom } from "../../kernels/harness.ts";
+import { matrix as randomMatrix } from "../../support/layers.ts";
 
 /** [outputs, inputs] with element f(output, input), or its transpose. */
 function matrix(outputs: number, inputs: number, layout: MatrixLayout, f: (o: number, i: number) => number): Tensor {
@@ -155,4 +158,23 @@ test.each<[what: string, args: readonly unknown[], message: string]>([
   ["no weights", [null, { numHeads: 6 }, 2], "weights expected an object, got null"],
 ])("converting refuses %s", (_, args, message) => {
   expect(() => convertToGqa(...(args as Parameters<typeof convertToGqa>))).toThrow(`convertToGqa: ${message}`);
+});
+
+test("stored keys and values are widened, and the other matrices stay as they are stored", () => {
+  const random = createRandom(9);
+  const weights = {
+    wq: quantizeTensor(randomMatrix(random, 64, 64), "Q8_0"),
+    wk: quantizeTensor(randomMatrix(random, 64, 64), "Q8_0"),
+    wv: quantizeTensor(randomMatrix(random, 64, 64), "Q8_0"),
+    wo: quantizeTensor(randomMatrix(random, 64, 64), "Q4_0"),
+  };
+  const converted = convertToGqa(weights, { numHeads: 4, headDim: 16 }, 2).weights;
+  const widened = {
+    ...weights,
+    wk: { data: toFloats(weights.wk), shape: [64, 64] },
+    wv: { data: toFloats(weights.wv), shape: [64, 64] },
+  };
+  const want = convertToGqa(widened, { numHeads: 4, headDim: 16 }, 2).weights;
+  expect([converted.wk, converted.wv]).toEqual([want.wk, want.wv]);
+  expect([converted.wq, converted.wo]).toEqual([weights.wq, weights.wo]);
 });
