@@ -1,6 +1,7 @@
 // The forward pass of a layer against float64, feature by feature.
 
 import { describe, expect, test } from "vitest";
+import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   type AttendOptions,
   type AttentionConfig,
@@ -12,7 +13,7 @@ import {
   type Tensor,
 } from "../../src/entries/core.ts";
 import { attendReference, type ReferenceOptions, type ReferenceWeights } from "../../src/reference/attend.ts";
-import { createRandom, floats, type Random } from "../kernels/harness.ts";
+import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds } from "../support/layers.ts";
 
 /** One feature: a layer, and how a call of it is made. Sizes that are left out are drawn. */

@@ -3,10 +3,11 @@
 
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
+import { createRandom } from "../../src/diagnostics/random.ts";
 import * as core from "../../src/entries/core.ts";
 import { HeadwiseError, type Kernels, type Tensor } from "../../src/entries/core.ts";
 import * as weightsapi from "../../src/entries/weights.ts";
-import { createRandom, floats } from "../kernels/harness.ts";
+import { floats } from "../kernels/harness.ts";
 import { text, u32, writeGguf } from "../support/gguf-writer.ts";
 import { firstDifference, kernelsOf, matrix } from "../support/layers.ts";
 

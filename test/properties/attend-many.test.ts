@@ -1,6 +1,7 @@
 // attendMany: the bits of every call are those it has alone.
 
 import { describe, expect, test } from "vitest";
+import type { Random } from "../../src/diagnostics/random.ts";
 import {
   type AttendManyCall,
   type Attention,
@@ -10,7 +11,7 @@ import {
   createCache,
   type MaskOptions,
 } from "../../src/entries/core.ts";
-import { floats, type Random } from "../kernels/harness.ts";
+import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, shippedBuilds } from "../support/layers.ts";
 
 /** One call's x and options over a cache, of all kinds that there are. */

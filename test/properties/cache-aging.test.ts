@@ -2,6 +2,7 @@
 
 import { describe, expect, test, vi } from "vitest";
 import { pageTable } from "../../src/cache/pages.ts";
+import { createRandom } from "../../src/diagnostics/random.ts";
 import {
   type Attention,
   attend,
@@ -14,7 +15,7 @@ import {
   type Kernels,
 } from "../../src/entries/core.ts";
 import { chunkRows } from "../../src/forward/scratch.ts";
-import { createRandom, floats } from "../kernels/harness.ts";
+import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, randomWeights } from "../support/layers.ts";
 
 type Format = NonNullable<CacheOptions["format"]>;

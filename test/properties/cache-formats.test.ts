@@ -1,6 +1,7 @@
 // Caches in every format: the same bits for one prefill, any chunks of it, token by token, and any batch.
 
 import { describe, expect, test } from "vitest";
+import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   type Attention,
   attend,
@@ -13,7 +14,7 @@ import {
   type Kernels,
   plan,
 } from "../../src/entries/core.ts";
-import { createRandom, floats, type Random } from "../kernels/harness.ts";
+import { floats } from "../kernels/harness.ts";
 import {
   firstDifference,
   kernelsOf,

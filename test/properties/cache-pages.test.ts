@@ -2,6 +2,7 @@
 // nothing but what the cache holds.
 
 import { describe, expect, test } from "vitest";
+import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   type Attention,
   attend,
@@ -15,7 +16,7 @@ import {
   importPages,
   type Kernels,
 } from "../../src/entries/core.ts";
-import { createRandom, floats, type Random } from "../kernels/harness.ts";
+import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds, threadedKernels } from "../support/layers.ts";
 
 type Format = NonNullable<CacheOptions["format"]>;

@@ -1,6 +1,7 @@
 // Calls that say the same thing in two ways give the same result: the same bits wherever the sums are the same.
 
 import { describe, expect, test } from "vitest";
+import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   type AttentionConfig,
   type AttentionWeights,
@@ -16,7 +17,7 @@ import {
   type Tensor,
 } from "../../src/entries/core.ts";
 import { attendReference } from "../../src/reference/attend.ts";
-import { createRandom, floats, type Random } from "../kernels/harness.ts";
+import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds } from "../support/layers.ts";
 
 const SEEDS = Array.from({ length: 12 }, (_, seed) => seed);

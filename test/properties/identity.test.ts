@@ -1,8 +1,9 @@
 // The identity law: within one build, the same bits for one prefill, any chunks of it, token by token, and any batch.
 
 import { describe, expect, test } from "vitest";
+import type { Random } from "../../src/diagnostics/random.ts";
 import { type Attention, attend, attendWithMaps, createCache } from "../../src/entries/core.ts";
-import { floats, type Random } from "../kernels/harness.ts";
+import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, shippedBuilds } from "../support/layers.ts";
 
 const SEEDS = Array.from({ length: 60 }, (_, seed) => seed);

@@ -1,6 +1,7 @@
 // Memory over a life: what is planned is what is taken, what is released comes back, and a refusal changes nothing.
 
 import { describe, expect, test, vi } from "vitest";
+import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   type AttendOptions,
   type AttentionConfig,
@@ -18,7 +19,7 @@ import {
   splitHeads,
   type Tensor,
 } from "../../src/entries/core.ts";
-import { createRandom, floats, type Random } from "../kernels/harness.ts";
+import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, randomWeights } from "../support/layers.ts";
 
 const tensor = (...shape: number[]): Tensor => ({ data: new Float32Array(shape.reduce((a, b) => a * b, 1)), shape });

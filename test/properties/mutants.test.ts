@@ -7,7 +7,7 @@ import { LinearMemory } from "../../src/wasm/memory.ts";
 import { checkAttention } from "../support/attention-properties.ts";
 import { compile } from "../support/compile.ts";
 
-const TRIALS = 60;
+const TRIALS = 150;
 
 interface Mutant {
   readonly fault: string;

@@ -1,6 +1,7 @@
 // What is masked cannot change a result, whatever it holds; what is attended does; and a row without a key gives zeros.
 
 import { describe, expect, test } from "vitest";
+import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   attend,
   attendWithMaps,
@@ -12,7 +13,7 @@ import {
   scaledDotProductAttention,
   type Tensor,
 } from "../../src/entries/core.ts";
-import { createRandom, floats, type Random } from "../kernels/harness.ts";
+import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds } from "../support/layers.ts";
 
 /** Bits of floats that a product with 0, a maximum or a sum would let through. */

@@ -7,11 +7,12 @@ import { scaledDotProductAttention } from "../../src/api/sdpa.ts";
 import { createAttention } from "../../src/attention/attention.ts";
 import type { AttentionConfig } from "../../src/attention/config.ts";
 import { createCache } from "../../src/cache/cache.ts";
+import { createRandom } from "../../src/diagnostics/random.ts";
 import { selfTest } from "../../src/diagnostics/self-test.ts";
 import { findHost } from "../../src/platform/spawn.ts";
 import { LIMITS, loadThreaded } from "../../src/threads/load.ts";
 import type { Kernels } from "../../src/wasm/kernels.ts";
-import { createRandom, floats } from "../kernels/harness.ts";
+import { floats } from "../kernels/harness.ts";
 import {
   firstDifference,
   kernelsOf,

@@ -1,8 +1,9 @@
 // The laws of attention_f32, as one function that the tests run on every build and the mutants must fail.
 
 import { FORMAT_F16, PAGE } from "../../assembly/layout.ts";
+import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import type { Instance } from "../../src/wasm/instantiate.ts";
-import { createRandom, pieces, type Random } from "../kernels/harness.ts";
+import { pieces } from "../kernels/harness.ts";
 import { oracleRow } from "./attention-oracle.ts";
 import {
   attendAll,

@@ -14,10 +14,11 @@ import {
   TILE_ROWS,
 } from "../../assembly/layout.ts";
 import { onlyFloats } from "../../src/cache/formats.ts";
+import type { Random } from "../../src/diagnostics/random.ts";
 import { append_f32, pageBytes } from "../../src/reference/cache.ts";
 import type { AttentionShape, Page, Plain } from "../../src/wasm/abi.ts";
 import type { Instance } from "../../src/wasm/instantiate.ts";
-import { floats, type Random, runKernel } from "../kernels/harness.ts";
+import { floats, runKernel } from "../kernels/harness.ts";
 
 const UNBOUNDED = 1 << 30;
 /** What many masks are made of: finite, so it excludes nothing by itself. */

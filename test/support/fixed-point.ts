@@ -1,3 +1,5 @@
+import { createRandom } from "../../src/diagnostics/random.ts";
+
 /**
  * Fixed-point numbers of 200 fractional bits on BigInt, as the exact side of the bounds in the tests: series with more
  * than fifty digits to spare, and no Math function.
@@ -64,13 +66,8 @@ export function exactTurn(x: bigint): { sin: bigint; cos: bigint } {
   return { sin: parts[1]! - parts[3]!, cos: parts[0]! - parts[2]! };
 }
 
-/** Numbers in [0, 1) that are the same in every run. */
-export function randoms(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    const high = state >>> 5;
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return (high * 2 ** 26 + (state >>> 6)) / 2 ** 53;
-  };
+/** Numbers in [0, 1) with 53 random bits. */
+export function doubles(seed: number): () => number {
+  const { next } = createRandom(seed);
+  return () => (Math.floor(next() * 2 ** 27) * 2 ** 26 + Math.floor(next() * 2 ** 26)) / 2 ** 53;
 }

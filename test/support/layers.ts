@@ -3,6 +3,7 @@
 import { readFileSync } from "node:fs";
 import relaxed from "../../build/relaxed.wasm";
 import simd from "../../build/simd.wasm";
+import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   type Attention,
   type AttentionConfig,
@@ -17,7 +18,7 @@ import { quantized } from "../../src/entries/quantized.ts";
 import { findHost } from "../../src/platform/spawn.ts";
 import { LIMITS, type Limits, loadThreaded } from "../../src/threads/load.ts";
 import type { Builds } from "../../src/wasm/select-build.ts";
-import { createRandom, floats, type Random } from "../kernels/harness.ts";
+import { floats } from "../kernels/harness.ts";
 import { modulesOf, shippedBuilds } from "./modules.ts";
 
 export { shippedBuilds };

@@ -4,11 +4,12 @@ import { Worker } from "node:worker_threads";
 import { attend } from "../../src/api/attend.ts";
 import { createAttention } from "../../src/attention/attention.ts";
 import { createCache } from "../../src/cache/cache.ts";
+import { createRandom } from "../../src/diagnostics/random.ts";
 import { findHost } from "../../src/platform/spawn.ts";
 import type { ThreadWorker } from "../../src/platform/workers.ts";
 import { LIMITS, type Limits, loadThreaded } from "../../src/threads/load.ts";
 import type { Kernels } from "../../src/wasm/kernels.ts";
-import { createRandom, floats } from "../kernels/harness.ts";
+import { floats } from "../kernels/harness.ts";
 import { kernelsOf, randomWeights, threadedBuilds, workerSource } from "./layers.ts";
 
 export const DMODEL = 192;

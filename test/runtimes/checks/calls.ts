@@ -1,6 +1,7 @@
+import { createRandom } from "../../../src/diagnostics/random.ts";
 import type { Context } from "../suite.ts";
 import { expectEqual, expectSameBits, expectThrown, expectTrue, expectWithin } from "./expect.ts";
-import { createNoise, decodeRows, GROUPED, weightsOf, withLayer } from "./layers.ts";
+import { decodeRows, GROUPED, weightsOf, withLayer } from "./layers.ts";
 
 /** The ways to call a layer: each gives the bits that one prefill gives. */
 export async function checkCalls(context: Context): Promise<void> {
@@ -12,7 +13,7 @@ export async function checkCalls(context: Context): Promise<void> {
 
 async function checkCaches({ headwise, kernels, check }: Context): Promise<void> {
   const { attend, createCache } = headwise;
-  const x = createNoise(11)(140 * 64);
+  const x = createRandom(11).floats(140 * 64);
 
   await check("calls: prefill, chunks and decode across a page give the same bits", () =>
     withLayer(kernels, GROUPED, (attention) => {
@@ -72,7 +73,7 @@ async function checkCaches({ headwise, kernels, check }: Context): Promise<void>
   );
   await check("calls: keys of an encoder are projected once", () =>
     withLayer(kernels, { dModel: 64, numHeads: 4, kdim: 48, vdim: 48 }, (attention) => {
-      const keys = createNoise(12)(20 * 48);
+      const keys = createRandom(12).floats(20 * 48);
       const rows = x.subarray(0, 2 * 64);
       const once = attend(attention, rows, { keys });
       const cache = createCache(attention, { maxSeqLen: 20 });
@@ -105,7 +106,7 @@ async function checkCaches({ headwise, kernels, check }: Context): Promise<void>
 
 async function checkMany({ headwise, kernels, check }: Context): Promise<void> {
   const { attend, attendMany, createCache } = headwise;
-  const x = createNoise(13)(40 * 64);
+  const x = createRandom(13).floats(40 * 64);
   await check("calls: several conversations at once get the bits each has alone", () =>
     withLayer(kernels, GROUPED, (attention) => {
       const caches = [3, 17, 40].map((maxSeqLen) => createCache(attention, { maxSeqLen }));
@@ -139,7 +140,7 @@ async function checkMany({ headwise, kernels, check }: Context): Promise<void> {
 
 async function checkAsync({ headwise, kernels, check }: Context): Promise<void> {
   const { attend, attendAsync, createCache } = headwise;
-  const x = createNoise(14)(600 * 64);
+  const x = createRandom(14).floats(600 * 64);
   await check("calls: slices give the bits of one go, and progress ends at 1", () =>
     withLayer(kernels, GROUPED, async (attention) => {
       const done: number[] = [];
@@ -197,8 +198,8 @@ async function checkAsync({ headwise, kernels, check }: Context): Promise<void> 
 
 async function checkAlone({ headwise, kernels, weights, check }: Context): Promise<void> {
   const { scaledDotProductAttention } = headwise;
-  const noise = createNoise(15);
-  const heads = (count: number, len: number) => ({ data: noise(count * len * 4), shape: [1, count, len, 4] });
+  const { floats } = createRandom(15);
+  const heads = (count: number, len: number) => ({ data: floats(count * len * 4), shape: [1, count, len, 4] });
 
   await check("core: a result by hand", () => {
     const q = { data: Float32Array.of(1, 0, 0, 1), shape: [1, 1, 2, 2] };
@@ -228,7 +229,7 @@ async function checkAlone({ headwise, kernels, weights, check }: Context): Promi
     expectEqual("shapes", shapes.join(), "1x6x2x4,1x3x7x4,1x6x2x7,1x6x2");
   });
   await check("heads: split and merge are each other's inverse, and rotating by 0 changes nothing", () => {
-    const rows = { data: noise(7 * 24), shape: [7, 24] };
+    const rows = { data: floats(7 * 24), shape: [7, 24] };
     const apart = headwise.splitHeads(kernels, rows, 3);
     expectEqual("shape", apart.shape.join(), "3,7,8");
     expectSameBits("merged", headwise.mergeHeads(kernels, apart).data, rows.data);

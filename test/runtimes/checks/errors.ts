@@ -1,7 +1,8 @@
+import { createRandom } from "../../../src/diagnostics/random.ts";
 import type { Tensor } from "../../../src/entries/core.ts";
 import type { Context } from "../suite.ts";
 import { type Expected, expectEqual, expectThrown } from "./expect.ts";
-import { createNoise, GROUPED, weightsOf } from "./layers.ts";
+import { GROUPED, weightsOf } from "./layers.ts";
 
 type Loose = Record<string, (...args: readonly unknown[]) => unknown>;
 
@@ -13,7 +14,7 @@ export async function checkErrors({ headwise, kernels, start, check }: Context):
   const cache = headwise.createCache(attention, { maxSeqLen: 4 });
   const floats = await start({ quantized: undefined });
   const plain = headwise.createAttention(floats, GROUPED, weightsOf(GROUPED, 1));
-  const x = createNoise(2)(3 * 64);
+  const x = createRandom(2).floats(3 * 64);
   headwise.attend(attention, x, { cache });
   const make = (config: object, weights: object = {}) =>
     loose.createAttention?.(kernels, { ...GROUPED, ...config }, { ...weightsOf(GROUPED, 1), ...weights });

@@ -1,7 +1,7 @@
+import { createRandom } from "../../../src/diagnostics/random.ts";
 import type { Tensor } from "../../../src/entries/core.ts";
 import type { Context } from "../suite.ts";
 import { expectEqual, expectSameBits, expectThrown, expectTrue, expectWithin, thrownBy } from "./expect.ts";
-import { createNoise } from "./layers.ts";
 
 const PREFIX = "model.layers.1.self_attn.";
 
@@ -10,7 +10,7 @@ export async function checkFiles({ headwise, weights, fixtures, check }: Context
   const bytes = fixtures.files["model/induction.safetensors"] as Uint8Array;
   const json = fixtures.texts["model/config.json"] as string;
   const file = weights.readSafetensors(bytes);
-  const noise = createNoise(3);
+  const { floats } = createRandom(3);
 
   await check("files: every tensor of the model is listed with dtype, shape and bytes", () => {
     expectEqual("tensors", file.tensors.size, 13);
@@ -68,7 +68,7 @@ export async function checkFiles({ headwise, weights, fixtures, check }: Context
     ["BF16", 2 ** -9],
   ] as const)
     await check(`files: quantizeTensor to ${dtype} and back is within ${most.toFixed(5)}`, () => {
-      const w = { data: noise(4 * 64), shape: [4, 64] };
+      const w = { data: floats(4 * 64), shape: [4, 64] };
       const back = weights.toFloats(weights.quantizeTensor(w, dtype));
       expectWithin("largest error", Math.max(...w.data.map((value, i) => Math.abs(value - back[i]!))), 0, most);
     });

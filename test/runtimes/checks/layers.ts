@@ -1,5 +1,6 @@
-// Seeded layers and inputs. A generator whose products stay exact, so that every engine makes the same numbers.
+// Seeded layers and inputs.
 
+import { createRandom } from "../../../src/diagnostics/random.ts";
 import type {
   Attention,
   AttentionConfig,
@@ -9,18 +10,6 @@ import type {
   Tensor,
 } from "../../../src/entries/core.ts";
 import { attend, createAttention } from "../given.ts";
-
-/** Numbers in [-1, 1), as many as asked for. */
-export type Noise = (length: number) => Float32Array;
-
-export function createNoise(seed: number): Noise {
-  let state = seed * 7919 + 17;
-  return (length) =>
-    Float32Array.from({ length }, () => {
-      state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-      return state / 2 ** 31 - 1;
-    });
-}
 
 /** Two kv heads for eight heads, rotated: what a layer of a current model looks like, small. */
 export const GROUPED: AttentionConfig = {
@@ -33,10 +22,10 @@ export const GROUPED: AttentionConfig = {
 
 /** Weights that fit a configuration. */
 export function weightsOf(config: AttentionConfig, seed: number): AttentionWeights {
-  const noise = createNoise(seed);
+  const { floats } = createRandom(seed);
   const { dModel, numHeads, numKvHeads = numHeads, headDim = dModel / numHeads, kdim = dModel, vdim = dModel } = config;
   const matrix = (rows: number, columns: number): Tensor => ({
-    data: noise(rows * columns).map((w) => w / Math.sqrt(columns)),
+    data: floats(rows * columns).map((w) => w / Math.sqrt(columns)),
     shape: [rows, columns],
   });
   return {

@@ -1,14 +1,15 @@
 import { Digest } from "../../../src/diagnostics/digest.ts";
+import { createRandom } from "../../../src/diagnostics/random.ts";
 import type { Context } from "../suite.ts";
 import { expectEqual, expectSameBits, expectTrue, expectWithin } from "./expect.ts";
-import { createNoise, decodeRows, GROUPED, weightsOf } from "./layers.ts";
+import { decodeRows, GROUPED, weightsOf } from "./layers.ts";
 
 const TOKENS = 24;
 
 /** Weights and caches in fewer bits. Returns a digest of what they give in the simd build. */
 export async function checkQuantised({ headwise, kernels, exact, check }: Context): Promise<string> {
   const weights = weightsOf(GROUPED, 5);
-  const x = createNoise(6)(TOKENS * 64);
+  const x = createRandom(6).floats(TOKENS * 64);
   const whole = headwise.createAttention(kernels, GROUPED, weights);
   const want = headwise.attend(whole, x);
   const digest = new Digest();
@@ -61,7 +62,7 @@ export async function checkQuantised({ headwise, kernels, exact, check }: Contex
       { keys: "f32", values: "f32", tokens: 128 },
       { keys: "q8", values: "q4" },
     ] as const;
-    const long = createNoise(7)(300 * 64);
+    const long = createRandom(7).floats(300 * 64);
     const [once, steps] = [0, 1].map(() => headwise.createCache(whole, { maxSeqLen: 300, format }));
     const y = headwise.attend(whole, long, { cache: once! });
     expectSameBits("decode", decodeRows(whole, steps!, long, 290), y);
@@ -70,7 +71,7 @@ export async function checkQuantised({ headwise, kernels, exact, check }: Contex
   });
   for (const format of ["f32", "f16", "q8", "q4"] as const)
     await check(`quantised: a cache of ${format} goes on from its pages with the same bits`, () => {
-      const rows = createNoise(8)(140 * 64);
+      const rows = createRandom(8).floats(140 * 64);
       const [first, second] = [0, 1].map(() => headwise.createCache(whole, { maxSeqLen: 141, format }));
       headwise.attend(whole, rows, { cache: first! });
       const pages = headwise.exportPages(first!);

@@ -1,12 +1,13 @@
+import { createRandom } from "../../../src/diagnostics/random.ts";
 import type { Context } from "../suite.ts";
 import { expectEqual, expectSameBits, expectThrown, expectTrue } from "./expect.ts";
-import { createNoise, GROUPED, weightsOf } from "./layers.ts";
+import { GROUPED, weightsOf } from "./layers.ts";
 
 /** What is over stays over, says so, and gives its memory back. */
 export async function checkRelease({ headwise, kernels, start, check }: Context): Promise<void> {
   const { attend, createAttention, createCache } = headwise;
   const weights = weightsOf(GROUPED, 9);
-  const x = createNoise(10)(6 * 64);
+  const x = createRandom(10).floats(6 * 64);
   const released = (text: string | RegExp) => ({ kind: "RELEASED", text });
 
   await check("release: an attention and a cache may be released twice, and used no more", async () => {
@@ -24,7 +25,7 @@ export async function checkRelease({ headwise, kernels, start, check }: Context)
     const attention = createAttention(kernels, GROUPED, weights);
     const cache = createCache(attention, { maxSeqLen: 400 });
     const onProgress = () => cache.release();
-    const long = createNoise(11)(400 * 64);
+    const long = createRandom(11).floats(400 * 64);
     const run = () => headwise.attendAsync(attention, long, { cache, sliceMs: 0.01, onProgress });
     await expectThrown(run, released(/cache was released$/));
     attention.release();

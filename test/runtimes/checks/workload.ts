@@ -1,6 +1,7 @@
+import { createRandom } from "../../../src/diagnostics/random.ts";
 import { createAttention, createCache } from "../given.ts";
 import type { Context } from "../suite.ts";
-import { createNoise, decodeRows, weightsOf } from "./layers.ts";
+import { decodeRows, weightsOf } from "./layers.ts";
 
 const ROUNDS = 5;
 const CONFIG = {
@@ -18,7 +19,7 @@ const CONFIG = {
 export function runWorkload({ kernels }: Context): number {
   const attention = createAttention(kernels, CONFIG, weightsOf(CONFIG, 20));
   const cache = createCache(attention, { maxSeqLen: 288 });
-  const x = createNoise(21)(288 * 256);
+  const x = createRandom(21).floats(288 * 256);
   let best = Number.POSITIVE_INFINITY;
   for (let round = 0; round <= ROUNDS; round++) {
     const begin = performance.now();

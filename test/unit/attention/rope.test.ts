@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { checkRope, createRotary, type RopeWithDim, ropeFrequencies, ropeTables } from "../../../src/attention/rope.ts";
-import { approximate, exactExp, exactLn, exactTurn, fixed, randoms } from "../../support/fixed-point.ts";
+import { approximate, doubles, exactExp, exactLn, exactTurn, fixed } from "../../support/fixed-point.ts";
 
 const rope = (theta: number, dim: number, scaling?: unknown): RopeWithDim =>
   ({ theta, dim, pairing: "half", scaling }) as RopeWithDim;
@@ -28,7 +28,7 @@ describe("tables", () => {
   ])(
     "of theta %s and dim %s stay within 2^-25 + position·2^-50 of the exact value up to position 2^31",
     (theta, dim) => {
-      const random = randoms(dim);
+      const random = doubles(dim);
       const positions = [0, 1, 2, 4095, 131_071, 2 ** 20, 2 ** 31 - 1];
       while (positions.length < 25) positions.push(Math.floor(random() * 2 ** 20));
       const { cos, sin } = ropeTables(rope(theta, dim), positions);

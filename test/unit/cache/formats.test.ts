@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
+import { createRandom } from "../../../src/diagnostics/random.ts";
 import { type CacheOptions, createAttention, createCache } from "../../../src/entries/core.ts";
-import { createRandom } from "../../kernels/harness.ts";
 import { kernelsOf, randomLayer, randomWeights } from "../../support/layers.ts";
 
 type Format = NonNullable<CacheOptions["format"]>;

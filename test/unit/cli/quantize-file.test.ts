@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { isLinearName, PIECE_BYTES, PIECE_ELEMENTS, quantizeFile } from "../../../src/cli/quantize-file.ts";
+import { createRandom } from "../../../src/diagnostics/random.ts";
 import type { Tensor } from "../../../src/entries/core.ts";
 import {
   fileSource,
@@ -15,7 +16,7 @@ import {
   writeSafetensors,
 } from "../../../src/entries/weights.ts";
 import { HeadwiseError } from "../../../src/util/errors.ts";
-import { createRandom, floats } from "../../kernels/harness.ts";
+import { floats } from "../../kernels/harness.ts";
 
 let folder: string;
 beforeAll(() => {

@@ -4,6 +4,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { createRandom } from "../../../src/diagnostics/random.ts";
 import { createAttention, type Tensor } from "../../../src/entries/core.ts";
 import { quantizeReport } from "../../../src/entries/quantized.ts";
 import {
@@ -14,7 +15,7 @@ import {
   type WritableTensor,
   writeSafetensors,
 } from "../../../src/entries/weights.ts";
-import { createRandom, floats } from "../../kernels/harness.ts";
+import { floats } from "../../kernels/harness.ts";
 import { runCli } from "../../support/cli.ts";
 import { kernelsOf } from "../../support/layers.ts";
 

@@ -5,10 +5,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Digest } from "../../../src/diagnostics/digest.ts";
-import { createNoise } from "../../../src/diagnostics/random.ts";
+import { createRandom } from "../../../src/diagnostics/random.ts";
 import { attend, createAttention, type Tensor } from "../../../src/entries/core.ts";
 import { fromHfConfig, quantizeTensor, writeSafetensors } from "../../../src/entries/weights.ts";
-import { createRandom, floats } from "../../kernels/harness.ts";
+import { floats } from "../../kernels/harness.ts";
 import { runCli } from "../../support/cli.ts";
 import { bytesOf, text, u32, writeGguf } from "../../support/gguf-writer.ts";
 import { kernelsOf } from "../../support/layers.ts";
@@ -98,7 +98,7 @@ describe("a layer of a safetensors file", () => {
       kernels: { build: "simd", threads: { used: 1 } },
       prefill: { tokens: 128 },
       decode: { tokens: 32, past: 96, same: true },
-      y: { shape: [128, 64], digest: await expectedDigest(createNoise(1)(128 * 64)) },
+      y: { shape: [128, 64], digest: await expectedDigest(createRandom(1).floats(128 * 64)) },
     });
     expect(result.prefill.bestMs).toBeLessThanOrEqual(result.prefill.ms);
     expect(runJson(path, "--deterministic", "--layer", "1").y.digest).not.toBe(result.y.digest);
@@ -215,7 +215,7 @@ test("a GGUF file needs no config", async () => {
   );
   const result = runJson(path, "--deterministic");
   expect(result.prefix).toBe("blk.0.attn_");
-  expect(result.y.digest).toBe(await expectedDigest(createNoise(1)(128 * 64)));
+  expect(result.y.digest).toBe(await expectedDigest(createRandom(1).floats(128 * 64)));
 });
 
 test("of what lies beside a layer without a prefix, nothing is read", async () => {
@@ -231,7 +231,7 @@ test("of what lies beside a layer without a prefix, nothing is read", async () =
   const files = Object.fromEntries(Object.keys(layer).map((name) => [name, "layer.safetensors"]));
   const index = { weight_map: { ...files, [rest]: "absent.safetensors" } };
   const path = write("bare/model.safetensors.index.json", JSON.stringify(index));
-  const y = { digest: await expectedDigest(createNoise(1)(128 * 64)) };
+  const y = { digest: await expectedDigest(createRandom(1).floats(128 * 64)) };
   expect(runJson(path, "--deterministic", "--prefix", "")).toMatchObject({ prefix: "", y });
   const whole = write("bare/whole.safetensors", writeSafetensors({ ...layer, [rest]: tensor(10, 64) }));
   expect(runJson(whole, "--deterministic", "--prefix", "").y).toMatchObject(y);

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { DeviationSum, divergence } from "../../../src/diagnostics/error-stats.ts";
-import { createRandom } from "../../kernels/harness.ts";
+import { createRandom } from "../../../src/diagnostics/random.ts";
 
 test("deviations of crafted numbers", () => {
   const sum = new DeviationSum();

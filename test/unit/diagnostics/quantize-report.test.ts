@@ -2,6 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
+import { createRandom } from "../../../src/diagnostics/random.ts";
 import {
   type Attention,
   type AttentionConfig,
@@ -13,7 +14,7 @@ import {
 } from "../../../src/entries/core.ts";
 import { type QuantizeTrial, quantizeReport } from "../../../src/entries/quantized.ts";
 import { fromHfConfig, readAttentionWeights, readSafetensors, toFloats } from "../../../src/entries/weights.ts";
-import { createRandom, floats } from "../../kernels/harness.ts";
+import { floats } from "../../kernels/harness.ts";
 import { kernelsOf, randomLayer, randomWeights, shippedBuilds } from "../../support/layers.ts";
 
 const CONFIG: AttentionConfig = {

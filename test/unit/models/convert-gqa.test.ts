@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
+import { createRandom } from "../../../src/diagnostics/random.ts";
 import { quantizeTensor, toFloats } from "../../../src/entries/weights.ts";
 import { convertToGqa } from "../../../src/models/convert-gqa.ts";
 import type { MatrixLayout } from "../../../src/tensor/matrix.ts";
 import type { Tensor } from "../../../src/tensor/tensor.ts";
-import { createRandom } from "../../kernels/harness.ts";
 import { matrix as randomMatrix } from "../../support/layers.ts";
 
 /** [outputs, inputs] with element f(output, input), or its transpose. */

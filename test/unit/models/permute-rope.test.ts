@@ -2,13 +2,13 @@ import { describe, expect, test } from "vitest";
 import { type RopeWithDim, ropeTables } from "../../../src/attention/rope.ts";
 import { permuteRope } from "../../../src/models/permute-rope.ts";
 import { bitsEach, toFloats } from "../../../src/tensor/dtypes.ts";
-import { randoms } from "../../support/fixed-point.ts";
+import { doubles } from "../../support/fixed-point.ts";
 
 const rope = (theta: number, dim: number, scaling?: unknown): RopeWithDim =>
   ({ theta, dim, pairing: "half", scaling }) as RopeWithDim;
 
 describe("permuteRope", () => {
-  const random = randoms(9);
+  const random = doubles(9);
   const matrix = (rows: number, columns: number) => ({
     data: Float32Array.from({ length: rows * columns }, () => random() - 0.5),
     shape: [rows, columns],

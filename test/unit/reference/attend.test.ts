@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 import type { CheckedConfig } from "../../../src/attention/config.ts";
+import { createRandom, type Random } from "../../../src/diagnostics/random.ts";
 import { attendReference, type ReferenceOptions, type ReferenceWeights } from "../../../src/reference/attend.ts";
-import { createRandom, floats, type Random } from "../../kernels/harness.ts";
+import { floats } from "../../kernels/harness.ts";
 
 const FAR = Number.POSITIVE_INFINITY;
 

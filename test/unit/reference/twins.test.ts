@@ -3,10 +3,11 @@
 import { describe, expect, test } from "vitest";
 import { PAGE } from "../../../assembly/layout.ts";
 import type { CheckedConfig } from "../../../src/attention/config.ts";
+import { createRandom, type Random } from "../../../src/diagnostics/random.ts";
 import { attendReference, type ReferenceWeights } from "../../../src/reference/attend.ts";
 import { reference } from "../../../src/reference/index.ts";
 import type { AttentionShape, Plain } from "../../../src/wasm/abi.ts";
-import { createRandom, floats, type Random } from "../../kernels/harness.ts";
+import { floats } from "../../kernels/harness.ts";
 
 const FAR = Number.POSITIVE_INFINITY;
 

@@ -1,8 +1,8 @@
 import { Worker } from "node:worker_threads";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { createRandom } from "../../../src/diagnostics/random.ts";
 import { type AttentionConfig, type Kernels, loadKernels } from "../../../src/entries/index.ts";
 import { createSharded } from "../../../src/shards/attention.ts";
-import { createRandom } from "../../kernels/harness.ts";
 import { randomWeights } from "../../support/layers.ts";
 import { shardBuilds, shardSource, small, withShards } from "../../support/shards.ts";
 

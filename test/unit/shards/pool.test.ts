@@ -2,6 +2,7 @@
 
 import { Worker } from "node:worker_threads";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { createRandom } from "../../../src/diagnostics/random.ts";
 import {
   type AttendOptions,
   type AttentionConfig,
@@ -19,7 +20,7 @@ import {
   createShardedCache,
   type ShardedAttention,
 } from "../../../src/entries/shards.ts";
-import { createRandom, floats } from "../../kernels/harness.ts";
+import { floats } from "../../kernels/harness.ts";
 import { firstDifference, randomWeights } from "../../support/layers.ts";
 import { shardSource, small, withShards } from "../../support/shards.ts";
 

@@ -1,10 +1,11 @@
 // Tensors in fewer bits.
 
 import { expect, test } from "vitest";
+import { createRandom } from "../../../src/diagnostics/random.ts";
 import type { StoredTensor } from "../../../src/entries/core.ts";
 import { quantizeTensor, toFloats } from "../../../src/entries/weights.ts";
 import { narrowBf16, narrowF16, widenF16 } from "../../../src/reference/half.ts";
-import { createRandom, floats } from "../../kernels/harness.ts";
+import { floats } from "../../kernels/harness.ts";
 
 const KINDS = ["normal", "outlier", "equal", "tiny"] as const;
 const halvesOf = ({ bytes }: StoredTensor) => new Uint16Array(bytes.buffer);

@@ -2,6 +2,7 @@
 // shared.
 
 import { expect, test } from "vitest";
+import { createRandom } from "../../../src/diagnostics/random.ts";
 import { blockOf, panelBytes, WEIGHT_FORMATS, type WeightFormat } from "../../../src/linear/formats.ts";
 import { SHARES, shareKernels } from "../../../src/threads/parallel-kernels.ts";
 import type { Team } from "../../../src/threads/pool.ts";
@@ -14,7 +15,6 @@ import {
   storeCacheShape,
 } from "../../../src/wasm/abi.ts";
 import { LinearMemory, pointer } from "../../../src/wasm/memory.ts";
-import { createRandom } from "../../kernels/harness.ts";
 
 /** The arguments of each tile of a call. */
 type Tiles = readonly (readonly number[])[];

@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
+import { createRandom } from "../../../src/diagnostics/random.ts";
 import type { KernelTable } from "../../../src/wasm/abi.ts";
 import { pointer } from "../../../src/wasm/memory.ts";
-import { createRandom, floats, load } from "../../kernels/harness.ts";
+import { floats, load } from "../../kernels/harness.ts";
 import { firstDifference, threadedKernels } from "../../support/layers.ts";
 
 test("thousands of jobs of a few tiny tiles: each tile once", async () => {

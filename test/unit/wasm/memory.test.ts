@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
+import { createRandom } from "../../../src/diagnostics/random.ts";
 import { HeadwiseError } from "../../../src/util/errors.ts";
 import { aligned, LinearMemory } from "../../../src/wasm/memory.ts";
-import { createRandom } from "../../kernels/harness.ts";
 
 /** A memory whose bytes nobody has: it only counts, so that addresses beyond 2 GiB can be reached. */
 function createCounting(limit: number): { readonly buffer: ArrayBuffer; grow(pages: number): number } {

@@ -1,6 +1,7 @@
 // Safetensors files that keep quantised tensors as blocks.
 
 import { expect, test } from "vitest";
+import { createRandom } from "../../../../src/diagnostics/random.ts";
 import {
   type AttentionWeights,
   attend,
@@ -19,7 +20,7 @@ import {
   writeSafetensors,
 } from "../../../../src/entries/weights.ts";
 import { asBytes } from "../../../../src/files/safetensors/quantization.ts";
-import { createRandom, floats } from "../../../kernels/harness.ts";
+import { floats } from "../../../kernels/harness.ts";
 import { firstDifference, kernelsOf, matrix, randomWeights } from "../../../support/layers.ts";
 
 const LAYER = { dModel: 64, numHeads: 2, numKvHeads: 1, causal: true } as const;

@@ -1,6 +1,7 @@
 // The configuration of a GGUF layer: the rules of each architecture, and what is refused.
 
 import { describe, expect, test } from "vitest";
+import { createRandom } from "../../../../src/diagnostics/random.ts";
 import {
   type AttentionConfig,
   type AttentionWeights,
@@ -10,7 +11,7 @@ import {
   type Tensor,
 } from "../../../../src/entries/core.ts";
 import { type GgufWeights, openGguf, readGgufLayer, toFloats } from "../../../../src/entries/weights.ts";
-import { createRandom, floats } from "../../../kernels/harness.ts";
+import { floats } from "../../../kernels/harness.ts";
 import {
   bool,
   bytesOf,

@@ -1,6 +1,7 @@
 // The layer that a GGUF file makes: its weights, and what is read for them.
 
 import { describe, expect, test } from "vitest";
+import { createRandom } from "../../../../src/diagnostics/random.ts";
 import { type AttentionWeights, attend, createAttention, type Tensor } from "../../../../src/entries/core.ts";
 import {
   type ByteSource,
@@ -12,7 +13,7 @@ import {
   toFloats,
   writeSafetensors,
 } from "../../../../src/entries/weights.ts";
-import { createRandom, floats } from "../../../kernels/harness.ts";
+import { floats } from "../../../kernels/harness.ts";
 import {
   bytesOf,
   type Typed,
