@@ -17,7 +17,7 @@ export default defineConfig(({ mode }) => {
   const sharing = SHARING.map((folder) => under(`${folder}/**`));
   return {
     test: {
-      testTimeout: 60_000,
+      testTimeout: mode === "long" ? 600_000 : 60_000,
       // The default leaves one core free, which of two is half of the machine.
       maxWorkers: "100%",
       // Node loads modules, not vite, whose wrapping of every imported name doubles the time of numeric loops.
