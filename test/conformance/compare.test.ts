@@ -27,14 +27,14 @@ test.each([
   expect(firstDifference("y", changed(index, value), want, { atol: 1e308, rtol: 1 })).toMatch(/^y\[/);
 });
 
-test("what an adapter says that an element may differ is added to its tolerance, and to no other's", () => {
+test("the deviation that an adapter allows an element is added to its tolerance, and to no other's", () => {
   const tenth = (element: number) => (element === 5 ? 0.1 : 0);
   expect(firstDifference("y", changed(5, 100.1), want, close, tenth)).toBeUndefined();
   expect(firstDifference("y", changed(5, 100.2), want, close, tenth)).toMatch(/^y\[1, 2\]: .*tolerance 0.10001 \+/);
   expect(firstDifference("y", changed(1, 2.1), want, close, tenth)).toMatch(/^y\[0, 1\]/);
 });
 
-test("the comparator tells -0 from 0 where a copy of the bits is asked for, and only there", () => {
+test("the comparator distinguishes -0 from 0 where a copy of the bits is asked for, and only there", () => {
   const [zero, minus] = [0, -0].map((value) => ({ data: [value], shape: [1] })) as [Pair, Pair];
   expect(firstDifference("y", minus, zero, { atol: 0, rtol: 0 })).toMatch(/^y\[0\]/);
   expect(firstDifference("y", minus, zero, close)).toBeUndefined();

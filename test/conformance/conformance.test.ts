@@ -64,7 +64,7 @@ test("blocks with one bit changed in each row are beyond what rounding may do", 
   kernels.release();
 });
 
-test("a NaN row gives way to ours only where the adapter says that no key is allowed, and only to finite numbers", () => {
+test("a NaN row is accepted as ours only where the adapter finds no key allowed, and only for finite numbers", () => {
   const entry = readIndex(folder).find(({ name }) => name === "module_empty_rows")!;
   const c = new Case(folder, entry);
   const [output, weights] = [c.values("attn_output"), c.values("attn_output_weights")];

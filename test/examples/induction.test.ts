@@ -160,7 +160,7 @@ test.each([[[]], [["--deterministic"]]])("q4 weights with q8 caches keep 99 % of
   expect(stdout).toMatch(/^weights {7}23,808 bytes in q4, 134,400 in f32$/m);
 });
 
-test("without formats nothing is said of them", () => {
+test("without formats the output does not mention them", () => {
   expect(start("--tokens", "1").stdout).not.toMatch(/^(weights|cache|accuracy)/m);
 });
 

@@ -75,7 +75,7 @@ test("headwise/threads runs with threads, ends with the process, and takes headw
   );
 });
 
-test("the other entries say where threads are", () => {
+test("the other entries name headwise/threads when threads are asked for", () => {
   const code = `import { loadKernels } from "headwise";
     for (const options of [{}, { threads: 1 }, { threads: 4 }, { threads: "auto" }])
       console.log(JSON.stringify((await loadKernels(options)).threads));`;
@@ -164,7 +164,7 @@ test("all entries throw the same class of error", () => {
   expect(run(code)).toBe("1");
 });
 
-test("no file asks another to run for its effects", () => {
+test("no file imports another for its side effects", () => {
   const bare = readdirSync(join(root, "dist"), { recursive: true, encoding: "utf8" })
     .filter((file) => file.endsWith(".js"))
     .filter((file) => /(?:^|;)import"/.test(readFileSync(join(root, "dist", file), "utf8")));

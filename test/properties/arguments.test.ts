@@ -147,7 +147,7 @@ const tensor = (...shape: number[]): Tensor => ({
   shape,
 });
 
-test("no argument of any function gets past its checks, and nothing has changed after an error", async () => {
+test("every hostile argument of every function is refused by name, and nothing has changed after an error", async () => {
   using kernels = await kernelsOf("simd");
   const config = {
     dModel: 12,

@@ -29,7 +29,7 @@ function wideLayer(kernels: Kernels): { attention: Attention; x: Float32Array } 
 }
 
 describe.each(shippedBuilds)("in the %s build", (build) => {
-  test("slices give the bits of one go, also with other calls between them", async () => {
+  test("slices give the bits of one call, also with other calls between them", async () => {
     using kernels = await kernelsOf(build);
     for (let seed = 0; seed < 20; seed++) {
       const { attention, random } = randomLayer(kernels, seed + 3000);
@@ -70,7 +70,7 @@ describe.each(shippedBuilds)("in the %s build", (build) => {
   });
 });
 
-test("others get their turn between slices", async () => {
+test("other tasks run between slices", async () => {
   using kernels = await kernelsOf("simd");
   const { attention, x } = wideLayer(kernels);
   let turns = 0;

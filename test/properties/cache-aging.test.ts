@@ -176,7 +176,7 @@ describe("a cache whose tokens age", () => {
     attention.release();
   });
 
-  test("is cut where nothing has aged since, and says to what it can be", async () => {
+  test("is truncated where nothing has aged since, and the error names the lengths that are possible", async () => {
     using kernels = await kernelsOf("simd");
     const { attention, x, dModel, cache, other } = await aged(kernels, 700);
     expect(() => cache.truncate(640)).toThrow(

@@ -230,7 +230,7 @@ describe("a cache of any format", () => {
     attention.release();
   });
 
-  test("says what it keeps", async () => {
+  test("reports its format and its bytes", async () => {
     using kernels = await kernelsOf("simd");
     const { attention } = randomLayer(kernels, 1);
     const formatOf = (format: Format | undefined) => {

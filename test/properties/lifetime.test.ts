@@ -77,7 +77,7 @@ function randomMasks(random: Random, batch: number, numHeads: number, qLen: numb
 }
 
 describe("plan", () => {
-  test("says to the byte what layers, caches and calls take, over 150 random configurations", async () => {
+  test("gives the exact bytes that layers, caches and calls take, over 150 random configurations", async () => {
     for (let seed = 0; seed < 150; seed++) {
       // Fresh kernels, because scratch keeps its largest size.
       using kernels = await kernelsOf("simd");
@@ -280,7 +280,7 @@ test("memory that cannot grow gives OUT_OF_MEMORY, and everything stays as it wa
   for (const run of Object.values(calls)) expect(run).not.toThrow();
 });
 
-test("the largest cache and the largest scores say that they do not fit, before anything is taken", async () => {
+test("the largest cache and the largest scores throw OUT_OF_MEMORY before anything is allocated", async () => {
   using kernels = await kernelsOf("simd");
   const config = { dModel: 12, numHeads: 3 };
   using attention = createAttention(kernels, config, randomWeights(createRandom(1), config));

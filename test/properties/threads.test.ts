@@ -63,7 +63,7 @@ function expectSame(got: readonly Float32Array[], want: readonly Float32Array[])
 }
 
 describe.each(shippedBuilds)("%s", (build) => {
-  test("the bits of one thread with 1 to 8", async () => {
+  test("1 to 8 threads give the bits of one", async () => {
     const seeds = Array.from({ length: 6 }, (_, seed) => seed);
     const alone = await hold(kernelsOf(build));
     const want = seeds.map((seed) => outputsOf(alone, seed));
@@ -74,7 +74,7 @@ describe.each(shippedBuilds)("%s", (build) => {
     }
   });
 
-  test("blocks as large as they are used, shared as they are in use", async () => {
+  test("layers of model size, shared by the default limits, have the bits of one thread", async () => {
     const alone = await hold(kernelsOf(build));
     const configs: AttentionConfig[] = [
       { dModel: 256, numHeads: 4, causal: true },
@@ -106,7 +106,7 @@ describe.each(shippedBuilds)("%s", (build) => {
     }
   });
 
-  test("scaledDotProductAttention in every layout, with its scores and lse", async () => {
+  test("scaledDotProductAttention has the bits of one thread, with its scores and lse", async () => {
     const engines = [await hold(kernelsOf(build)), await hold(threadedKernels(build, 3))];
     const [want, got] = engines.map((kernels) => {
       const random = createRandom(3);
@@ -129,13 +129,13 @@ describe.each(shippedBuilds)("%s", (build) => {
     expectSame(got, want);
   });
 
-  test("the published digest", async () => {
+  test("threads reach the published digest", async () => {
     const kernels = await hold(threadedKernels(build, 3));
     expect(selfTest(kernels)).toMatchObject({ ok: true });
   });
 });
 
-test("memory may grow after the workers started", async () => {
+test("memory that grows after the workers started is seen by all of them", async () => {
   const [alone, kernels] = [await hold(kernelsOf("simd")), await hold(threadedKernels("simd", 3))];
   const config: AttentionConfig = { dModel: 512, numHeads: 8, causal: true };
   const outputs = [alone, kernels].map((engine) => {

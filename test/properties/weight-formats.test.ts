@@ -235,7 +235,7 @@ test.each(["exact", "fast"] as const)(
   },
 );
 
-test("weights come to a format by rounding what they stand for, whatever they are stored as", async () => {
+test("a format rounds the values of the weights, whatever they are stored as", async () => {
   using kernels = await kernelsOf("simd");
   const random = createRandom(9);
   const [n, k] = [12, 64];
@@ -263,7 +263,7 @@ test("weights come to a format by rounding what they stand for, whatever they ar
   expect(got.key).toEqual(got.value);
 });
 
-test("a matrix that is staged in pieces has the bits of one that is not, in both layouts", async () => {
+test("a matrix that is packed in pieces has the bits of one packed whole, in both layouts", async () => {
   using kernels = await kernelsOf("simd");
   const random = createRandom(10);
   // 131072 weights: two pieces of out-in rows, and of in-out columns gathered for integers.
@@ -352,7 +352,7 @@ test("shards give the bits of one engine, for every format: a scale belongs to a
   }
 });
 
-test("a poisoned row stays by itself, and a row of zeros gives the bias", async () => {
+test("a row with NaN changes no other row, and a row of zeros gives the bias", async () => {
   using kernels = await kernelsOf("simd");
   const random = createRandom(3);
   const config = { dModel: 32, numHeads: 2, causal: true };

@@ -60,7 +60,7 @@ function messageOf(run: () => unknown): { error: Error; kind: unknown } {
   throw new Error(`accepted: ${run}`);
 }
 
-test("every wrong call throws its text and changes nothing", async () => {
+test("every wrong call throws its exact text and changes nothing", async () => {
   using kernels = await kernelsOf("simd");
   using other = await kernelsOf("simd");
   const attention = createAttention(kernels, config, weights);

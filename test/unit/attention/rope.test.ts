@@ -57,7 +57,7 @@ describe("tables", () => {
       expect(Math.abs((c * c + (sin.data[at] as number) ** 2) / amplitude ** 2 - 1)).toBeLessThan(2 ** -23);
   });
 
-  test("turn by the same angle between equally distant positions within 2^-22", () => {
+  test("rotate by the same angle between equally distant positions within 2^-22", () => {
     const { cos, sin } = ropeTables(rope(10_000, 32), [5, 1005, 100_005, 101_005]);
     const [c, s] = [cos.data, sin.data];
     for (let i = 0; i < 16; i++) {

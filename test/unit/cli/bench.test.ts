@@ -10,7 +10,7 @@ import { importWith } from "../../support/replace-module.ts";
 const { version } = manifest;
 
 describe("bench", () => {
-  test("kernels that have started are given back when others do not start", async () => {
+  test("kernels that have started are released when others do not start", async () => {
     const kernels = await kernelsOf("simd");
     const startKernels = vi
       .fn()

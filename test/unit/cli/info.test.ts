@@ -49,7 +49,7 @@ describe("info", () => {
     expect(rows.get("peak")).toContain("mul+add on one thread");
   });
 
-  test("an engine that may not compile has a report that says so, and exit code 1", () => {
+  test("an engine that may not compile gets a report with problem NO_CODEGEN, and exit code 1", () => {
     const refuse = 'const refuse = () => { throw new WebAssembly.CompileError("no") };';
     const script = `${refuse} WebAssembly.compile = refuse; WebAssembly.Module = class { constructor() { refuse() } };`;
     const flags = ["--import", `data:text/javascript,${encodeURIComponent(script)}`];

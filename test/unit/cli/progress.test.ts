@@ -23,7 +23,7 @@ describe("progress", () => {
     expect(written.slice(1)).toEqual(["\r\u001b[K"]);
   });
 
-  test("lines come seldom elsewhere, and none for what is soon done", () => {
+  test("without a terminal lines are rare, and short runs print none", () => {
     const { progress, written, clock } = record(false);
     clock.ms += 4000;
     progress.at(0.3, "a");

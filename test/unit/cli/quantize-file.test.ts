@@ -107,7 +107,7 @@ test("no read and no write is larger than a piece, whatever the tensors are, and
   rmSync(input);
 });
 
-test("a source that breaks off is a bad file", async () => {
+test("a source that breaks off is BAD_FILE", async () => {
   const bytes = writeSafetensors(model);
   const source = {
     size: bytes.length,

@@ -117,7 +117,7 @@ describe.each(FORMATS)("quantize --weights %s", (word, format, most, ofOutput) =
     );
   });
 
-  test("and readAttentionWeights and attend take them, with the bits of the rounded tensors", async () => {
+  test("readAttentionWeights and attend take them, with the bits of the rounded tensors", async () => {
     using kernels = await kernelsOf("simd");
     const prefix = "model.layers.0.self_attn.";
     const config = { dModel: 64, numHeads: 4, causal: true };
@@ -203,7 +203,7 @@ test("16-bit sources are read, those of GPT-2's form are kept by blocks and not 
   expect(Buffer.compare(readFileSync(at("gpt2-bf16.safetensors")), readFileSync(input))).toBe(0);
 });
 
-test("what is wrong is said in a line, with 2 for the command line and 1 for the world, and nothing is left behind", () => {
+test("an error is one line, exit code 2 for the command line and 1 for files and resources, and no file is left behind", () => {
   const input = write("good.safetensors", model);
   const nan = write("nan.safetensors", { "a.weight": { data: new Float32Array(32).fill(Number.NaN), shape: [1, 32] } });
   const wide = write("wide.safetensors", { "a.weight": { data: new Float32Array(32).fill(1e30), shape: [1, 32] } });
@@ -303,7 +303,7 @@ describe.skipIf(process.platform === "win32")("on file systems with links and mo
     );
   });
 
-  test("a disk that takes no more is said, and nothing is left behind", () => {
+  test("a full disk is reported, and no file is left behind", () => {
     const input = write("wider.safetensors", { "a.weight": tensor(256, 256) });
     const before = readdirSync(folder).sort();
     // Files may have 16 blocks of 512 or 1024 bytes.
@@ -318,7 +318,7 @@ describe.skipIf(process.platform === "win32")("on file systems with links and mo
   });
 });
 
-test("names do not steer the terminal", () => {
+test("control characters in names do not reach the terminal", () => {
   const name = "\u001b[2J\u009b31m\u007f\u202e.weight";
   const input = write("names.safetensors", { [name]: tensor(2, 32), [`${name}.odd.weight`]: tensor(2, 33) });
   const { stdout } = run("quantize", input, at("names-out.safetensors"), "--weights", "q8");

@@ -116,7 +116,7 @@ describe("report", () => {
     expect(rows.at(-1)).toMatch(/^q4 +q8 /);
   });
 
-  test("what is wrong is said in a line", () => {
+  test("an error is one line with its exit code", () => {
     const args = prepare();
     const [, layer, inputs] = args as [string, string, string];
     const [, , , ...options] = args;

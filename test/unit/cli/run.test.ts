@@ -261,7 +261,7 @@ test("rows that no engine has room for are refused by name", () => {
   });
 });
 
-test("what is wrong is said in a line", () => {
+test("an error is one line with its exit code", () => {
   const path = prepare();
   const lonely = join(folder, "lonely");
   mkdirSync(lonely, { recursive: true });

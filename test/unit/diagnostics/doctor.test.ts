@@ -10,7 +10,7 @@ const roundings = (n: number) => Math.sqrt(n) * 2 ** -24;
 describe("the report", () => {
   const surroundings = { version: "1.2.3", engine: "an engine" };
 
-  test("a self-test of other bits is a failure, with both digests", async () => {
+  test("a self-test of other bits is reported as a failure, with both digests", async () => {
     const kernels = await kernelsOf("simd");
     const other = { ok: false, digest: "0", expected: "1", outputs: 200 };
     const headwise: Headwise = {
@@ -25,7 +25,7 @@ describe("the report", () => {
     expect(diagnosisText(report)).toContain("self-test  FAILED: 0, published is 1, 200 outputs");
   });
 
-  test("kernels are given back when an examination throws", async () => {
+  test("kernels are released when a check throws", async () => {
     const kernels = await kernelsOf("simd");
     const headwise: Headwise = {
       loadKernels: async () => kernels,
@@ -98,7 +98,7 @@ describe("the report", () => {
     };
   };
 
-  test("speed that varied is said, and what an engine lacks", async () => {
+  test("the report mentions speed that varied and features that are missing", async () => {
     const busy = await report();
     const text = diagnosisText(busy);
     expect(text).toContain("\nmachine    1 processor\n");

@@ -15,7 +15,7 @@ describe.each(shippedBuilds)("the self-test in the %s build", (build) => {
   });
 });
 
-test("a digest tells one bit, the order and the cut of arrays apart", () => {
+test("a digest differs for one bit, another order and another division into arrays", () => {
   const digestOf = (...arrays: number[][]) => {
     const digest = new Digest();
     for (const array of arrays) digest.add(Float32Array.from(array));

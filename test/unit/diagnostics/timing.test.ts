@@ -7,7 +7,7 @@ describe("timing", () => {
   /** A clock that shows `now`. */
   const stubClock = (now: () => number) => vi.stubGlobal("performance", { now });
 
-  test("loads are run by turns, and compared with the first in the same round", async () => {
+  test("loads alternate, and each is compared with the first in the same round", async () => {
     const clock = { ms: 0 };
     stubClock(() => clock.ms);
     const order: string[] = [];

@@ -5,7 +5,7 @@ import { importWith } from "../../support/replace-module.ts";
 describe("the page", () => {
   afterEach(() => void vi.unstubAllGlobals());
 
-  test("says what the policy refused in this run, not in earlier ones", async () => {
+  test("lists what the policy refused in this run, not in earlier ones", async () => {
     const elements = new Map<string, { textContent: string; dataset: Record<string, string>; click?: () => void }>();
     const find = (id: string) => {
       const made = {

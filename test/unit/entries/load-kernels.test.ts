@@ -16,7 +16,7 @@ type Row = readonly [call: () => unknown, kind: typeof TypeError | typeof RangeE
 const headwise = { ...core, ...weightsapi };
 const bytesOf = (build: string) => readFileSync(new URL(`../../../build/${build}.wasm`, import.meta.url));
 
-test("loadKernels says what a module is not", async () => {
+test("loadKernels refuses a module with the rule that it breaks", async () => {
   const foreign = [0, 97, 115, 109, 1, 0, 0, 0, 1, 4, 1, 96, 0, 0, 2, 7, 1, 1, 97, 1, 98, 0, 0];
   const rows: readonly (readonly [options: unknown, kind: Row[1], text: string])[] = [
     [null, TypeError, "options expected an object, got null"],
@@ -70,7 +70,7 @@ test("loadKernels says what a module is not", async () => {
   );
 });
 
-test("loadKernels takes answers and URLs, and says what brought no wasm", async () => {
+test("loadKernels takes responses and URLs, and names what held no wasm", async () => {
   const { loadKernels: load } = core;
   const plain = (bytes: Uint8Array<ArrayBuffer>, status = 200) =>
     new Response(bytes, { status, headers: { "Content-Type": "text/html; charset=utf-8" } });
@@ -104,7 +104,7 @@ test("loadKernels takes answers and URLs, and says what brought no wasm", async 
     });
 });
 
-test("loadKernels says which answer broke off, was used before or never came", async () => {
+test("loadKernels names the response that broke off, was used before or never came", async () => {
   const { loadKernels: load } = core;
   const used = new Response(bytesOf("simd"), { headers: { "Content-Type": "application/wasm" } });
   await used.arrayBuffer();
@@ -149,7 +149,7 @@ test("options are checked before anything is fetched", async () => {
   }
 });
 
-test("loadKernels says what an engine has no memory for", async () => {
+test("loadKernels names what an engine has no memory for", async () => {
   const module = bytesOf("simd");
   const cause = new RangeError("could not allocate memory");
   const refuse = () => Promise.reject(cause);

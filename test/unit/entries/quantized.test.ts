@@ -112,7 +112,7 @@ test("shards of floats refuse other weights before they start", async () => {
 });
 
 test.each(shippedBuilds)(
-  "modules, bytes and what headwise/quantized carries give the same bits in %s",
+  "modules, bytes and the modules inlined in headwise/quantized give the same bits in %s",
   async (build) => {
     const { weights: ofWeights, caches } = quantizedOf(build);
     const compiled = {
@@ -158,7 +158,7 @@ test("threads know quantized formats, and refuse them without", async () => {
   expect(() => createAttention(floatsOnly, large, wide, { weights: "f16" })).toThrow(known("wq", "f16"));
 });
 
-test("loadKernels says what is wrong with quantized", async () => {
+test("loadKernels refuses a wrong quantized with its rule", async () => {
   const [simd, relaxed] = shippedBuilds.map(quantizedOf);
   const { weights: w, caches: c } = simd as ReturnType<typeof quantizedOf>;
   const foreign = Uint8Array.from([0, 97, 115, 109, 1, 0, 0, 0, 1, 4, 1, 96, 0, 0, 2, 7, 1, 1, 97, 1, 98, 0, 0]);
@@ -215,7 +215,7 @@ test("loadKernels says what is wrong with quantized", async () => {
   }
 });
 
-test("a matrix of a wrong shape is told before its format", async () => {
+test("the shape of a matrix is checked before its format", async () => {
   using kernels = await loadKernels({ module: wasmOf("simd") });
   const wrong = { ...weights, wq: matrix(random, 3, 64) };
   expect(() => createAttention(kernels, config, wrong, { weights: "q8" })).toThrow("wq expected shape [64, 64]");
@@ -247,7 +247,7 @@ class OldStream {
   }
 }
 
-test.each([undefined, OldStream])("where DecompressionStream is %o, the error says what helps", async (stream) => {
+test.each([undefined, OldStream])("where DecompressionStream is %o, the error names the remedy", async (stream) => {
   await withStream(stream, async () => {
     await expect(loadDefault()).rejects.toMatchObject({
       code: "NO_DECOMPRESSION",
@@ -265,7 +265,7 @@ test.each([undefined, OldStream])("where DecompressionStream is %o, the error sa
   });
 });
 
-test("a relaxed part that is none of wasm is told, not passed over", async () => {
+test("a relaxed module that is not wasm throws, and the simd one does not replace it", async () => {
   const { weights: w, caches: c } = quantizedOf("relaxed");
   const damaged = wasmOf("caches-relaxed").fill(0xff, 20_000, 20_100);
   const rows: readonly [relaxed: unknown, kind: unknown, text: string][] = [
@@ -289,7 +289,7 @@ test("a relaxed part that is none of wasm is told, not passed over", async () =>
   }
 });
 
-test("an engine that lacks products of bytes runs the simd build, and says why", async () => {
+test("an engine without byte products runs the simd build, and kernels.reason tells why", async () => {
   const { validate } = WebAssembly;
   const DOT = Buffer.of(0xfd, 0x93, 0x02);
   const withoutDots = (bytes: Uint8Array<ArrayBuffer>) => validate(bytes) && !Buffer.from(bytes).includes(DOT);

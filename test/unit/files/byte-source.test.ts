@@ -59,7 +59,7 @@ describe("what is read", () => {
     ]);
   });
 
-  test("a layer costs its own bytes and the header, in three reads", async () => {
+  test("a layer is read in three reads of its own bytes and the header", async () => {
     const bytes = readFileSync(model);
     const log: [number, number][] = [];
     const file = await openSafetensors(counting(bytes, log));

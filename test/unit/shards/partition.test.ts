@@ -17,7 +17,7 @@ afterAll(() => kernels.release());
 const config: AttentionConfig = { ...small, causal: true };
 const weights = randomWeights(random, config, { biases: true });
 
-describe("how many", () => {
+describe("the number of shards", () => {
   test.each([
     [1, 1, "one shard was asked for"],
     [2, 2, "as many as were asked for"],
@@ -28,7 +28,7 @@ describe("how many", () => {
     }),
   );
 
-  test("a norm of all heads keeps them together", () => {
+  test("a norm over all heads makes one shard", () => {
     const full: AttentionConfig = { ...config, qkNorm: { kind: "full" } };
     return withShards(full, randomWeights(random, full), { shards: 2 }, async ({ shards }) => {
       expect(shards).toEqual({ requested: 2, used: 1, reason: 'qkNorm of kind "full" takes all heads together' });

@@ -92,7 +92,7 @@ test("bytes of your own, those for one thread, run with as many as were asked fo
   expect(firstDifference(createCase(kernels).run(), await alone())).toBe(-1);
 });
 
-test("a worker that cannot be told what to start is ended at once", async () => {
+test("a worker to which nothing can be posted is terminated at once", async () => {
   let ended = 0;
   const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
   const before = timers();

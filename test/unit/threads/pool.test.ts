@@ -45,7 +45,7 @@ test("a worker that vanishes with a tile: the call fails, the cache is as it was
   expect(firstDifference(layer.run(), await alone())).toBe(-1);
 });
 
-test("a worker that ends between calls is missed by nobody", async () => {
+test("a worker that ends between calls: the next call has the same bits on those that are left", async () => {
   const workers: Worker[] = [];
   const kernels = await start(3, () => {
     const worker = new Worker(workerSource, { eval: true });

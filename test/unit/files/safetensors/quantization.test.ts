@@ -82,7 +82,7 @@ test("a file keeps blocks as U8 and metadata, and gives the tensors and the laye
   }
 });
 
-test("each shard of an index says of its own tensors what they are", () => {
+test("the metadata of each shard of an index describe its own tensors", () => {
   const { blocks, tensors } = quantisedFile(10);
   const shards = Object.fromEntries(
     Object.entries(tensors).map(([name, tensor], i) => [`${i}.safetensors`, writeSafetensors({ [name]: tensor })]),
@@ -180,7 +180,7 @@ test("metadata that breaks its form, or does not fit its tensor, is refused with
   expect(read({ ...notes, "another.layer": { format: "Q8_0", shape: [1, 32] } }).wq).toMatchObject({ dtype: "Q8_0" });
 });
 
-test("blocks are refused where a file's matrices lie [in, out], and metadata that says it twice", () => {
+test("blocks are refused where a file's matrices lie [in, out], and so is metadata with a field twice", () => {
   const random = createRandom(8);
   const gpt2 = {
     "c_attn.weight": quantizeTensor(matrix(random, 32, 96), "Q8_0"),

@@ -59,7 +59,7 @@ test.each<[unknown, string]>([
   expect(await badFileOf(() => readSafetensorsIndex(index as object, () => part("a", 1)))).toBe(message);
 });
 
-test("a shard without its tensor, a broken shard and a promise of one say which shard", async () => {
+test("errors of a shard without its tensor, a broken shard and a promise of one name the shard", async () => {
   const read = (shard: () => unknown) => () => {
     const index = JSON.parse('{"weight_map":{"__proto__":"1.safetensors"}}') as object;
     return readSafetensorsIndex(index, shard as () => Uint8Array).tensors.get("__proto__")!.bytes;

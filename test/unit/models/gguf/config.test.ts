@@ -116,7 +116,7 @@ describe("the rules of an architecture", () => {
     expect((await rulesOf(name)).rope?.pairing).toBe(pairing);
   });
 
-  test("these are all", async () => {
+  test("the list of architectures is complete", async () => {
     const said = await layerOf(keys("mamba")).catch((error) => (error as Error).message);
     expect(said).toMatch(
       /^readGgufLayer: key "general.architecture" expected one of .*, or options.pairing, got "mamba"$/,

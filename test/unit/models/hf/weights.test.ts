@@ -302,7 +302,7 @@ test("one head a group (GPT-NeoX) is numKvHeads = numHeads, and one group (Falco
   expect(read(shapes, "", { numHeads: 8, numKvHeads: 1 }).wqkv!.shape).toEqual([10, 8]);
 });
 
-test("Falcon's order of rows is asked for, since its file does not say", () => {
+test("Falcon's order of rows must be given, because its file does not hold it", () => {
   const shapes = { "query_key_value.weight": [16, 8], "dense.weight": [8, 8] };
   expect(() => read(shapes)).toThrow(
     new RangeError(
