@@ -1,4 +1,4 @@
-// The identity law: within one build, the same bits for one prefill, any chunks of it, token by token, and any batch.
+// Identity: within one build, the same bits for one prefill, any chunks of it, token by token, and any batch.
 
 import { describe, expect, test } from "vitest";
 import type { Random } from "../../src/diagnostics/random.ts";

@@ -1,4 +1,4 @@
-// Layers whose weights are not float32: the laws of float32 layers hold for every format, and integers are those of the twins.
+// Layers whose weights are not float32: the properties of float32 layers hold for every format, and integers are those of the twins.
 
 import { describe, expect, test } from "vitest";
 import { createRandom, type Random } from "../../src/diagnostics/random.ts";

@@ -1,4 +1,4 @@
-// The laws of attention_f32, as one function that the tests run on every build and the mutants must fail.
+// The properties of attention_f32, as one function that the tests run on every build and the mutants must fail.
 
 import { FORMAT_F16, PAGE } from "../../assembly/layout.ts";
 import { createRandom, type Random } from "../../src/diagnostics/random.ts";
@@ -27,10 +27,10 @@ const NAN = 0x7fc00000;
 const pick = (random: Random, words: readonly number[]): number => words[random.int(0, words.length - 1)]!;
 const isNaNWord = (word: number) => (word & 0x7fffffff) > 0x7f800000;
 
-function difference(law: string, got: Left, want: Left): string | undefined {
+function difference(property: string, got: Left, want: Left): string | undefined {
   for (const part of ["out", "lse"] as const) {
     const at = got[part].findIndex((word, i) => word !== want[part][i]);
-    if (at >= 0) return `${law}: ${part}[${at}] is ${hex(got[part][at]!)}, not ${hex(want[part][at]!)}`;
+    if (at >= 0) return `${property}: ${part}[${at}] is ${hex(got[part][at]!)}, not ${hex(want[part][at]!)}`;
   }
   return undefined;
 }
@@ -183,7 +183,7 @@ function checkOtherPoison(instance: Instance, clean: Trial, whole: Left, random:
 }
 
 /**
- * Runs `trials` random trials of a seed against every law. Returns what failed first, with the seed that repeats it, or
+ * Runs `trials` random trials of a seed against every property. Returns what failed first, with the seed that repeats it, or
  * undefined. `fused` as for the oracle; `coded` for pages of all formats.
  */
 export function checkAttention(

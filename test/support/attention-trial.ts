@@ -1,4 +1,4 @@
-// Random attention calls, for the laws that hold for any of them: keys and values as plain arrays, pages made of them among
+// Random attention calls, for the properties that hold for any of them: keys and values as plain arrays, pages made of them among
 // any garbage, and the calls that must leave the same bits.
 
 import {

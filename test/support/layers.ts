@@ -82,7 +82,7 @@ export function randomWeights(
   };
 }
 
-/** Formats of every third layer that is drawn: the laws hold for all. */
+/** Formats of every third layer that is drawn: the properties hold for all. */
 const FORMATS: readonly WeightOptions[] = [
   { weights: "q8" },
   { weights: { q: "f16", k: "q4", v: "q4", o: "q8-row" } },
