@@ -5,13 +5,11 @@ import { readFileSync } from "node:fs";
 import { registerHooks } from "node:module";
 import { fileURLToPath } from "node:url";
 import { carry } from "./carry.mjs";
-import { viteAliases } from "./entries.mjs";
+import { sourceFiles } from "./entries.mjs";
 
-const entries = Object.entries(viteAliases()).map(([name, source]) => [
-  name,
-  new URL(`..${source}`, import.meta.url).href,
-]);
-const urls = Object.fromEntries(entries);
+const urls = Object.fromEntries(
+  Object.entries(sourceFiles()).map(([name, source]) => [name, new URL(`../${source}`, import.meta.url).href]),
+);
 const textOf = { wasm: carry, txt: (file) => readFileSync(file, "utf8") };
 
 registerHooks({
