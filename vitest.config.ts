@@ -1,30 +1,32 @@
-import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
-import { viteAliases } from "./scripts/entries.mjs";
-import { inlineWasm } from "./scripts/inline-wasm.mjs";
 
-/** `import source from "x.wasm"` is text, as it is in the bundle. */
-const wasmSources = {
-  name: "wasm-sources",
-  enforce: "pre" as const,
-  load(id: string) {
-    return id.endsWith(".wasm") ? `export default "${inlineWasm(id)}";` : null;
-  },
-};
+const hooks = fileURLToPath(new URL("scripts/source-hooks.mjs", import.meta.url));
 
-/** `import text from "x.txt"` is a string, as it is in the bundle. */
-const texts = {
-  name: "texts",
-  enforce: "pre" as const,
-  load(id: string) {
-    return id.endsWith(".txt") ? `export default ${JSON.stringify(readFileSync(id, "utf8"))};` : null;
-  },
-};
+/** Folders whose tests leave no global and no module changed: their files share processes, half a second of start each. */
+const SHARING = [
+  ...["conformance", "kernels", "properties"],
+  ...["api", "attention", "cache", "files", "models", "reference", "tensor", "util", "wasm"].map(
+    (name) => `unit/${name}`,
+  ),
+];
 
-export default defineConfig({
-  plugins: [wasmSources, texts],
-  resolve: {
-    alias: viteAliases(),
-  },
-  test: { include: ["test/**/*.test.ts"], testTimeout: 60_000 },
+/** `--mode long` runs the files named .long.ts: what takes too long for every change. */
+export default defineConfig(({ mode }) => {
+  const under = (folder: string) => `test/${folder}/*.${mode === "long" ? "long" : "test"}.ts`;
+  const sharing = SHARING.map((folder) => under(`${folder}/**`));
+  return {
+    test: {
+      testTimeout: mode === "long" ? 600_000 : 60_000,
+      // The default leaves one core free, which of two is half of the machine.
+      maxWorkers: "100%",
+      // Node loads modules, not vite, whose wrapping of every imported name doubles the time of numeric loops.
+      experimental: { viteModuleRunner: false },
+      execArgv: ["--import", hooks],
+      projects: [
+        { extends: true, test: { name: "sharing", include: sharing, isolate: false } },
+        { extends: true, test: { name: "isolated", include: [under("**")], exclude: sharing } },
+      ],
+    },
+  };
 });

@@ -1,2 +1,1 @@
-export declare function viteAliases(): Record<string, string>;
 export declare function staleCopies(write: boolean): string[];

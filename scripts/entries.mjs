@@ -86,13 +86,8 @@ const paths = () =>
     FILES.filter(({ worker }) => !worker).map(({ subpath, source }) => [importName(subpath), [`./${source}`]]),
   );
 
-/** The same for vitest, which takes the first name that fits: the default entry last. */
-export const viteAliases = () =>
-  Object.fromEntries(
-    Object.entries(paths())
-      .reverse()
-      .map(([name, [source]]) => [name, source.slice(1)]),
-  );
+/** The same as one path each, from the root: what scripts/source-hooks.mjs resolves. */
+export const sourceFiles = () => Object.fromEntries(Object.entries(paths()).map(([name, [source]]) => [name, source]));
 
 /** What each JSON file has to say: the field, and its value. */
 const COPIES = [

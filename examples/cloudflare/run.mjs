@@ -5,7 +5,7 @@ import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { pack } from "../../test/everywhere/pack.mjs";
+import { pack } from "../../test/runtimes/pack.mjs";
 
 const folder = mkdtempSync(join(tmpdir(), "headwise-pack-"));
 const LIMIT_MS = 600_000;

@@ -4,7 +4,7 @@ import type { AttentionConfig } from "../attention/config.ts";
 import type { AttentionWeights } from "../attention/weights.ts";
 import { createCache } from "../cache/cache.ts";
 import { placeProjection } from "../diagnostics/linear-work.ts";
-import { createNoise } from "../diagnostics/random.ts";
+import { createRandom } from "../diagnostics/random.ts";
 import type { Load } from "../diagnostics/timing.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import type { Tensor } from "../tensor/tensor.ts";
@@ -60,8 +60,8 @@ function decode(config: AttentionConfig, past: number): BenchWork {
 /** Calls of `tokens` tokens after `past` tokens. */
 function prepare(config: AttentionConfig, format: WeightFormat, past: number, tokens: number) {
   const weights = seedWeights(config);
-  const noise = createNoise(2);
-  const [before, x] = [noise(past * config.dModel), noise(tokens * config.dModel)];
+  const { floats } = createRandom(2);
+  const [before, x] = [floats(past * config.dModel), floats(tokens * config.dModel)];
   return (kernels: Kernels): PlacedLoad => {
     const attention = createAttention(kernels, config, weights, { weights: format });
     const { dModel, numHeads, numKvHeads, headDim } = attention.config;
@@ -84,11 +84,11 @@ function prepare(config: AttentionConfig, format: WeightFormat, past: number, to
 }
 
 function seedWeights({ dModel, numHeads, numKvHeads = numHeads }: AttentionConfig): AttentionWeights {
-  const noise = createNoise(1);
+  const { floats } = createRandom(1);
   const matrix = (rows: number, columns: number): Tensor => {
     // The rows of y then have about the norm of those of x.
     const scale = Math.sqrt(3 / columns);
-    return { data: noise(rows * columns).map((w) => w * scale), shape: [rows, columns] };
+    return { data: floats(rows * columns).map((w) => w * scale), shape: [rows, columns] };
   };
   const kvRows = (dModel / numHeads) * numKvHeads;
   return {

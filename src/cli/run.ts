@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { basename } from "node:path";
 import { CACHE_FORMATS } from "../cache/page-layout.ts";
-import { createNoise } from "../diagnostics/random.ts";
+import { createRandom } from "../diagnostics/random.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import { createFloats } from "../tensor/tensor.ts";
 import { plainText } from "../util/errors.ts";
@@ -104,8 +104,8 @@ async function readInput(path: string | undefined, tokens: number | undefined, d
 
 function seedRows(tokens: number, dModel: number): Float32Array {
   const x = createFloats("run", "input", tokens * dModel);
-  const noise = createNoise(1);
-  for (let t = 0; t < tokens; t++) x.set(noise(dModel), t * dModel);
+  const { floats } = createRandom(1);
+  for (let t = 0; t < tokens; t++) x.set(floats(dModel), t * dModel);
   return x;
 }
 

@@ -4,7 +4,7 @@ import { exp } from "../util/math.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { DeviationSum } from "./error-stats.ts";
 import type { Work } from "./linear-work.ts";
-import { createNoise } from "./random.ts";
+import { createRandom } from "./random.ts";
 
 /** Of each head, every COMPARED-th query is compared with float64. */
 const COMPARED = 73;
@@ -17,8 +17,8 @@ export function placeAttention(
   tokens: number,
   headDim: number,
 ): Work {
-  const noise = createNoise(heads);
-  const tensor = (): Tensor => ({ data: noise(heads * tokens * headDim), shape: [1, heads, tokens, headDim] });
+  const { floats } = createRandom(heads);
+  const tensor = (): Tensor => ({ data: floats(heads * tokens * headDim), shape: [1, heads, tokens, headDim] });
   const [q, k, v] = [tensor(), tensor(), tensor()];
   let output: Float32Array = new Float32Array(0);
   return {

@@ -3,7 +3,7 @@ import type { F32Ptr } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
 import { type Deviation, DeviationSum } from "./error-stats.ts";
-import { createNoise } from "./random.ts";
+import { createRandom } from "./random.ts";
 
 /** A fixed workload for kernels. */
 export interface Work {
@@ -23,8 +23,8 @@ const COMPARED = 31;
 /** y[m, n] = x[m, k] · w[n, k]ᵀ + bias[n], by the kernel only. n is a multiple of 8. */
 export function placeProjection(kernels: Kernels, m: number, n: number, k: number): Work {
   const { table, memory } = kernels;
-  const noise = createNoise(n);
-  const [x, w, bias] = [noise(m * k), noise(n * k), noise(n)];
+  const { floats } = createRandom(n);
+  const [x, w, bias] = [floats(m * k), floats(n * k), floats(n)];
   const layout = new Layout();
   const place = {
     x: layout.floats(m * k),

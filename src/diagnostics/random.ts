@@ -1,9 +1,26 @@
-/** Numbers in [-1, 1) from a linear congruential generator, whose products stay exact: the same on every engine. */
-export function createNoise(seed: number): (length: number) => Float32Array {
+/** Seeded random numbers, the same on every engine. */
+export interface Random {
+  /** A number in [0, 1), a multiple of 2^-32. */
+  next(): number;
+  /** An integer from `min` to `max`, both included. */
+  int(min: number, max: number): number;
+  /** About normal, with mean 0 and deviation 1: a sum of four uniform numbers, which only exact operations make. */
+  normal(): number;
+  /** `length` numbers in [-1, 1), rounded to float32. */
+  floats(length: number): Float32Array;
+}
+
+/** A linear congruential generator. The published digests are of numbers that it makes. */
+export function createRandom(seed: number): Random {
   let state = seed * 7919 + 17;
-  return (length) =>
-    new Float32Array(length).map(() => {
-      state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-      return state / 2 ** 31 - 1;
-    });
+  const next = () => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return state / 2 ** 32;
+  };
+  return {
+    next,
+    int: (min, max) => min + Math.floor(next() * (max - min + 1)),
+    normal: () => (next() + next() + next() + next() - 2) * Math.sqrt(3),
+    floats: (length) => new Float32Array(length).map(() => 2 * next() - 1),
+  };
 }

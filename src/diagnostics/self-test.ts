@@ -6,7 +6,7 @@ import { createCache } from "../cache/cache.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { Digest } from "./digest.ts";
-import { createNoise } from "./random.ts";
+import { createRandom } from "./random.ts";
 
 /**
  * The digests that every engine must give: `unfused` if multiply and add round twice (always in the simd build),
@@ -73,11 +73,11 @@ function configOf(seed: number): AttentionConfig {
 }
 
 function runLayer(kernels: Kernels, seed: number, add: (data: Float32Array) => void): void {
-  const noise = createNoise(seed);
+  const { floats } = createRandom(seed);
   const config = configOf(seed);
   const { dModel, numHeads, numKvHeads = numHeads, headDim = 0, valueDim = 0 } = config;
   const matrix = (rows: number, columns: number): Tensor => ({
-    data: noise(rows * columns).map((w) => w * 0.25),
+    data: floats(rows * columns).map((w) => w * 0.25),
     shape: [rows, columns],
   });
   const attention = createAttention(kernels, config, {
@@ -85,21 +85,21 @@ function runLayer(kernels: Kernels, seed: number, add: (data: Float32Array) => v
     wk: matrix(numKvHeads * headDim, dModel),
     wv: matrix(numKvHeads * valueDim, dModel),
     wo: matrix(dModel, numHeads * valueDim),
-    bq: seed % 3 === 0 ? noise(numHeads * headDim) : undefined,
-    bo: seed % 4 === 0 ? noise(dModel) : undefined,
-    sinkLogits: seed % 11 === 8 ? noise(numHeads) : undefined,
-    qNorm: config.qkNorm && noise(headDim),
-    kNorm: config.qkNorm && noise(headDim),
+    bq: seed % 3 === 0 ? floats(numHeads * headDim) : undefined,
+    bo: seed % 4 === 0 ? floats(dModel) : undefined,
+    sinkLogits: seed % 11 === 8 ? floats(numHeads) : undefined,
+    qNorm: config.qkNorm && floats(headDim),
+    kNorm: config.qkNorm && floats(headDim),
   });
   try {
     const tokens = seed % 5 === 4 ? 130 + seed : 3 + seed;
-    const x = noise(tokens * dModel);
+    const x = floats(tokens * dModel);
     const { y, maps } = attendWithMaps(attention, x);
     add(y);
     add(maps.data);
     add(continued(attention, x, tokens));
     const heads = (count: number, dim: number): Tensor => ({
-      data: noise(tokens * count * dim),
+      data: floats(tokens * count * dim),
       shape: [1, count, tokens, dim],
     });
     const { output, lse } = scaledDotProductAttention(

@@ -1,6 +1,6 @@
 // What must come of each page.
 
-import type { Report } from "../everywhere/suite.ts";
+import type { Report } from "../runtimes/suite.ts";
 import type { PageReport } from "./drivers/browser.ts";
 
 /** What a browser can do, as far as it decides what a page must report. */

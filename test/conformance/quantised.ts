@@ -14,7 +14,7 @@ import {
 } from "../../src/entries/core.ts";
 import { quantizeTensor, toFloats } from "../../src/entries/weights.ts";
 import { attendReference } from "../../src/reference/attend.ts";
-import { projectByTwins, quantizedRows } from "../integers.ts";
+import { projectByTwins, quantizedRows } from "../support/integer-projection.ts";
 import type { Case, Outcome, Tolerance, Values } from "./case.ts";
 import { firstDifference } from "./compare.ts";
 import { decode, decoderConfig, decoderWeights, positions } from "./decoder.ts";

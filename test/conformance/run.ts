@@ -5,7 +5,7 @@
 
 import { join } from "node:path";
 import { loadKernels } from "../../src/entries/core.ts";
-import { modulesOf, shippedBuilds } from "../modules.ts";
+import { modulesOf, shippedBuilds } from "../support/modules.ts";
 import { type Result, runFolder, SKIPPED } from "./suite.ts";
 
 const folder = process.env.CONFORMANCE_DIR || join(import.meta.dirname, "..", "vectors");

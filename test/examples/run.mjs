@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
-import { pack } from "../everywhere/pack.mjs";
+import { pack } from "../runtimes/pack.mjs";
 import { createReference, expect } from "./given.mjs";
 import { isolated, launch, plain, viteBuild, viteDev } from "./pages.mjs";
 import { endAll, run } from "./processes.mjs";

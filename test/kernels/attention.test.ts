@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { FORMAT_Q8 } from "../../assembly/layout.ts";
 import { attention_f32 } from "../../src/reference/attention.ts";
-import { checkAttention } from "../laws/attention-law.ts";
+import { checkAttention } from "../support/attention-properties.ts";
 import {
   attendAll,
   attends,
@@ -11,7 +11,7 @@ import {
   kernelOf,
   scratchFloats,
   type Trial,
-} from "../laws/attention-trial.ts";
+} from "../support/attention-trial.ts";
 import { type Arguments, builds, copyArguments, createRandom, floats, load, runKernel, worst } from "./harness.ts";
 
 const U = 2 ** -24;

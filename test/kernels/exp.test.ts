@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, test } from "vitest";
-import { compile } from "./compile.ts";
+import { compile } from "../support/compile.ts";
 
 type Loop = (out: number, x: number, n: number) => void;
 interface Entry {

@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { narrowBf16, narrowF16, widenBf16, widenF16 } from "../../src/reference/half.ts";
 import { toFloats } from "../../src/tensor/dtypes.ts";
-import { compile } from "./compile.ts";
+import { compile } from "../support/compile.ts";
 import { createRandom } from "./harness.ts";
 
 type Loop = (out: number, x: number, n: number) => void;

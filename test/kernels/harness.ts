@@ -2,10 +2,13 @@
 // are copied into linear memory between guards, the kernel runs, and what it left is copied back.
 
 import * as loader from "@assemblyscript/loader";
+import type { Random } from "../../src/diagnostics/random.ts";
 import type { AttentionShape, CacheShape, KernelTable, Page, Plain, Reference } from "../../src/wasm/abi.ts";
 import { ATTENTION_SHAPE_BYTES, CACHE_SHAPE_BYTES, storeAttentionShape, storeCacheShape } from "../../src/wasm/abi.ts";
 import { adopt, type Instance, kernelsIn } from "../../src/wasm/instantiate.ts";
-import { wasmOf } from "../modules.ts";
+import { wasmOf } from "../support/modules.ts";
+
+export { createRandom, type Random } from "../../src/diagnostics/random.ts";
 
 export const builds = ["debug", "simd", "relaxed"] as const;
 export type BuildName = (typeof builds)[number];
@@ -87,29 +90,6 @@ export function runKernel<K extends KernelName>(instance: Instance, name: K, arg
   }
   for (const at of blocks) memory.free(at);
 }
-
-/** A small seeded generator (mulberry32): the same numbers on every engine. */
-export function createRandom(seed: number): {
-  next(): number;
-  int(min: number, max: number): number;
-  normal(): number;
-} {
-  let state = seed | 0;
-  const next = () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
-  return {
-    next,
-    int: (min, max) => min + Math.floor(next() * (max - min + 1)),
-    // A sum of uniforms: near enough to normal for data, and made of exact operations.
-    normal: () => (next() + next() + next() + next() - 2) * Math.sqrt(3),
-  };
-}
-
-export type Random = ReturnType<typeof createRandom>;
 
 /** `length` floats of a kind of data that finds different faults. */
 export function floats(

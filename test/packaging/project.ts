@@ -2,7 +2,7 @@
 
 import { cpSync, existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { pack } from "../everywhere/pack.mjs";
+import { pack } from "../runtimes/pack.mjs";
 import { run } from "./children.ts";
 
 export interface Project {

@@ -1,0 +1,93 @@
+// The cases of test/vectors, and what the runner refuses.
+
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { loadKernels } from "../../src/entries/core.ts";
+import { modulesOf } from "../support/modules.ts";
+import { Case, readIndex } from "./case.ts";
+import { compareOutcome } from "./compare.ts";
+import { quantDecoderAttention, quantMatMul } from "./quantised.ts";
+import { runFolder, SKIPPED } from "./suite.ts";
+
+const folder = join(import.meta.dirname, "../vectors");
+
+test.each(["simd", "relaxed"] as const)(
+  "every case of test/vectors is within its tolerance on the %s build",
+  async (build) => {
+    const kernels = await loadKernels(modulesOf(build));
+    expect(kernels.build).toBe(build);
+    const results = runFolder(folder, kernels);
+    expect(results.filter((result) => result.state !== "passed")).toEqual([]);
+    expect(results.length).toBeGreaterThanOrEqual(85);
+    // module_empty_rows: 3 rows of the output and 6 of the maps; module_empty_head: 1 and 1; functional_rank3_keep: 2 and 2.
+    const masked = Object.fromEntries(results.filter((r) => r.maskedRows > 0).map((r) => [r.name, r.maskedRows]));
+    expect(masked).toEqual({ module_empty_rows: 9, module_empty_head: 2, functional_rank3_keep: 4 });
+    kernels.release();
+  },
+);
+
+test("test/vectors has a case of every operator that is not skipped", () => {
+  const ops = new Set(readIndex(folder).map((entry) => entry.op));
+  expect([...ops].sort()).toEqual([
+    "Attention",
+    "DecoderAttention",
+    "LoadSafetensors",
+    "MHAToGQA",
+    "MatMul",
+    "MultiHeadAttention",
+    "MultiheadAttention",
+    "QuantDecoderAttention",
+    "QuantMatMul",
+    "RotaryEmbedding",
+    "Softmax",
+    "scaled_dot_product_attention",
+  ]);
+  expect(Object.keys(SKIPPED).filter((op) => ops.has(op))).toEqual([]);
+});
+
+test("blocks with one bit changed in each row are beyond what rounding may do", async () => {
+  const kernels = await loadKernels(modulesOf("simd"));
+  for (const entry of readIndex(folder).filter(({ set }) => set === "quantised")) {
+    const [right, other] = [new Case(folder, entry), new Case(folder, entry)];
+    const values = other.values.bind(other);
+    // The lowest bit of the first integer of every row of blocks.
+    other.values = (name) => {
+      const { data, shape, dtype } = values(name);
+      if (!name.endsWith("blocks")) return { data, shape, dtype };
+      const width = shape.at(-1) as number;
+      return { dtype, shape, data: data.map((byte, i) => (i % width === 2 ? byte ^ 1 : byte)) };
+    };
+    const run = entry.op === "QuantMatMul" ? quantMatMul : quantDecoderAttention;
+    expect(compareOutcome(right, run(kernels, right)).problems).toEqual([]);
+    expect(compareOutcome(right, run(kernels, other)).problems, entry.name).not.toEqual([]);
+  }
+  kernels.release();
+});
+
+test("a NaN row is accepted as ours only where the adapter finds no key allowed, and only for finite numbers", () => {
+  const entry = readIndex(folder).find(({ name }) => name === "module_empty_rows")!;
+  const c = new Case(folder, entry);
+  const [output, weights] = [c.values("attn_output"), c.values("attn_output_weights")];
+  const filled = (value: number) => ({
+    attn_output: { ...output, data: output.data.map((x) => (Number.isNaN(x) ? value : x)) },
+    attn_output_weights: { ...weights, data: weights.data.map((x) => (Number.isNaN(x) ? value : x)) },
+  });
+  const maskedRows = { attn_output: (row: number) => row < 3, attn_output_weights: (row: number) => row < 6 };
+  expect(compareOutcome(c, { outputs: filled(0), maskedRows })).toEqual({ problems: [], maskedRows: 9 });
+  expect(compareOutcome(c, { outputs: filled(0) }).problems).toHaveLength(2);
+  const fewer = { ...maskedRows, attn_output: (row: number) => row < 2 };
+  expect(compareOutcome(c, { outputs: filled(0), maskedRows: fewer }).problems).toHaveLength(1);
+  expect(compareOutcome(c, { outputs: filled(Number.POSITIVE_INFINITY), maskedRows }).problems).toHaveLength(2);
+});
+
+test("an operator without an adapter fails, and so does a file with other bytes than the index says", async () => {
+  const kernels = await loadKernels(modulesOf("simd"));
+  const entry = readIndex(folder)[0]!;
+  expect(runFolder(folder, kernels, [{ ...entry, op: "Convolution" }])[0]).toMatchObject({
+    state: "failed",
+    problems: ["RangeError: no adapter for the operator Convolution"],
+  });
+  expect(runFolder(folder, kernels, [{ ...entry, sha256: "0" }])[0]).toMatchObject({ state: "failed" });
+  expect(runFolder(folder, kernels, [{ ...entry, op: "MLA" }])[0]).toMatchObject({ state: "skipped" });
+  kernels.release();
+});

@@ -1,3 +1,0 @@
-declare module "everywhere:fixtures" {
-  export const fixtures: import("./suite.ts").Fixtures;
-}

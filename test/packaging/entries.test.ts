@@ -1,0 +1,172 @@
+// The ways into the built package: each entry of the exports map exists, and what can run here runs.
+
+import { execFileSync, spawnSync } from "node:child_process";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { expect, test } from "vitest";
+
+const root = join(import.meta.dirname, "../..");
+const manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { exports: object };
+
+/** Runs a module in a plain Node, where "headwise" is the built package itself. */
+function run(code: string): string {
+  return execFileSync(process.execPath, ["--input-type=module", "-e", code], { cwd: root, encoding: "utf8" }).trim();
+}
+
+const USE = `
+  const w = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+  const attention = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, { wq: w, wk: w, wv: w, wo: w });
+  console.log(kernels.build, Array.from(attend(attention, Float32Array.of(1, 2, 3, 4))).join());`;
+
+test("every file that the exports map names was built", () => {
+  const files: string[] = [];
+  const collect = (value: unknown): void => {
+    if (typeof value === "string") files.push(value);
+    else for (const inner of Object.values(value as object)) collect(inner);
+  };
+  collect(manifest.exports);
+  expect(files.length).toBeGreaterThan(10);
+  expect(files.filter((file) => !existsSync(join(root, file)))).toEqual([]);
+});
+
+/** A file of dist/ and all that it imports from there. */
+function reached(file: string, seen = new Map<string, string>()): Map<string, string> {
+  if (seen.has(file) || !existsSync(join(root, "dist", file))) return seen;
+  const code = readFileSync(join(root, "dist", file), "utf8");
+  seen.set(file, code);
+  for (const [, path] of code.matchAll(/(?:from|import)"(\.[^"]+)"/g))
+    reached(join(dirname(file), path as string), seen);
+  return seen;
+}
+
+test("headwise runs with the bytes inlined", () => {
+  const code = `import { attend, createAttention, loadKernels } from "headwise"; const kernels = await loadKernels();${USE}`;
+  // An engine that does not fuse takes simd.
+  expect(run(code)).toMatch(/^(relaxed|simd) 1,2,3,4$/);
+  expect(run(code.replace("loadKernels()", "loadKernels({ deterministic: true })"))).toBe("simd 1,2,3,4");
+});
+
+test("headwise/core runs with a module of your own", () => {
+  const code = `import { readFileSync } from "node:fs";
+    import { attend, createAttention, loadKernels } from "headwise/core";
+    const path = new URL(import.meta.resolve("headwise/simd.wasm"));
+    const kernels = await loadKernels({ module: new WebAssembly.Module(readFileSync(path)) });${USE}`;
+  expect(run(code)).toBe("simd 1,2,3,4");
+});
+
+test("headwise/threads runs with threads, ends with the process, and takes headwise/worker", () => {
+  const code = `import { attend, createAttention, loadKernels } from "headwise/threads";
+    const kernels = await loadKernels({ threads: 3 });${USE} console.log(kernels.threads.used);`;
+  expect(run(code)).toMatch(/^(relaxed|simd) 1,2,3,4\n3$/);
+  const file = `import { Worker } from "node:worker_threads"; const createWorker = () => {
+    console.log("file"); return new Worker(new URL(import.meta.resolve("headwise/worker")), { execArgv: [] }); };`;
+  expect(run(file + code.replace("threads: 3", "threads: 3, createWorker"))).toMatch(
+    /^file\nfile\n(relaxed|simd) 1,2,3,4\n3$/,
+  );
+});
+
+test("the other entries name headwise/threads when threads are asked for", () => {
+  const code = `import { loadKernels } from "headwise";
+    for (const options of [{}, { threads: 1 }, { threads: 4 }, { threads: "auto" }])
+      console.log(JSON.stringify((await loadKernels(options)).threads));`;
+  const reason = "this entry has one thread: import headwise/threads";
+  expect(
+    run(code)
+      .split("\n")
+      .map((line) => JSON.parse(line)),
+  ).toEqual([
+    { requested: 1, used: 1, reason },
+    { requested: 1, used: 1, reason: "one thread was asked for" },
+    { requested: 4, used: 1, reason },
+    { requested: "auto", used: 1, reason },
+  ]);
+});
+
+test("what threads need is in no entry but theirs", () => {
+  const holders = ["index.js", "core.js", "index.workerd.js", "threads.workerd.js", "threads.js"].filter((file) =>
+    Array.from(reached(file).values()).some((code) => /Atomics|worker_threads/.test(code)),
+  );
+  expect(holders).toEqual(["threads.js"]);
+});
+
+test("the types compile for a strict consumer that checks its libraries, with nodenext and with bundler", () => {
+  const folder = mkdtempSync(join(tmpdir(), "headwise-types-"));
+  const code = `import { attend, type AttentionConfig, createAttention, loadKernels } from "headwise";
+    import * as core from "headwise/core";
+    import { reference } from "headwise/reference";
+    import { readSafetensors } from "headwise/weights";
+    import * as threads from "headwise/threads";
+    import "headwise/worker";
+    export const config: AttentionConfig = { dModel: 4, numHeads: 2, rope: { theta: 10_000, pairing: "half" } };
+    export const used = [attend, createAttention, loadKernels, core.attend, threads.loadKernels, reference.linear_f32, readSafetensors];`;
+  try {
+    mkdirSync(join(folder, "node_modules"));
+    symlinkSync(root, join(folder, "node_modules/headwise"));
+    writeFileSync(join(folder, "index.mts"), code);
+    const flags = [
+      "--strict",
+      "--noEmit",
+      "--skipLibCheck",
+      "false",
+      "--types",
+      "",
+      "--target",
+      "es2022",
+      "--lib",
+      "es2022,dom",
+    ];
+    for (const [module, resolution] of [
+      ["nodenext", "nodenext"],
+      ["esnext", "bundler"],
+    ]) {
+      const options = [...flags, "--module", module as string, "--moduleResolution", resolution as string, "index.mts"];
+      const { stdout } = spawnSync(process.execPath, [join(root, "node_modules/typescript/bin/tsc"), ...options], {
+        cwd: folder,
+        encoding: "utf8",
+      });
+      expect(stdout, module).toBe("");
+    }
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
+
+test("headwise/reference holds the twins", () => {
+  const code = `import { reference } from "headwise/reference"; console.log(Object.keys(reference).includes("attention_f32"));`;
+  expect(run(code)).toBe("true");
+});
+
+test.each([
+  ["index.workerd.js", ""],
+  ["index.edge-light.js", "?module"],
+  ["threads.workerd.js", ""],
+  ["threads.edge-light.js", "?module"],
+])("%s leaves both modules to the host and holds no bytes", (file, suffix) => {
+  const [own, ...shared] = reached(file).values();
+  for (const build of ["simd", "relaxed"]) expect(own).toContain(`from"./${build}.wasm${suffix}"`);
+  // The longest run of letters that base64 might be is a name.
+  for (const code of [own, ...shared]) expect(code).not.toMatch(/[\w+/]{100}/);
+});
+
+test("all entries throw the same class of error", () => {
+  const code = `const doors = await Promise.all(["headwise", "headwise/core", "headwise/threads", "headwise/shards", "headwise/weights"]
+    .map((name) => import(name))); console.log(new Set(doors.map((door) => door.HeadwiseError)).size);`;
+  expect(run(code)).toBe("1");
+});
+
+test("no file imports another for its side effects", () => {
+  const bare = readdirSync(join(root, "dist"), { recursive: true, encoding: "utf8" })
+    .filter((file) => file.endsWith(".js"))
+    .filter((file) => /(?:^|;)import"/.test(readFileSync(join(root, "dist", file), "utf8")));
+  expect(bare).toEqual([]);
+});

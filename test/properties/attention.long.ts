@@ -1,0 +1,19 @@
+// The properties of the attention kernel over many more random calls than test/kernels/attention.test.ts makes.
+
+import { describe, expect, test } from "vitest";
+import { builds, load } from "../kernels/harness.ts";
+import { checkAttention } from "../support/attention-properties.ts";
+
+const CALLS = 1000;
+
+describe.each(builds)("attention_f32 in the %s build", (build) => {
+  const instance = load(build);
+
+  test("no call boundary, tile or masked value changes a bit, and each bit is the contract's, in 1000 random calls", () => {
+    expect(checkAttention(instance, 20_000, CALLS, build === "relaxed")).toBeUndefined();
+  });
+
+  test("the same holds in 1000 random calls on pages of any formats", () => {
+    expect(checkAttention(instance, 40_000, CALLS, build === "relaxed", true)).toBeUndefined();
+  });
+});

@@ -1,0 +1,3 @@
+declare module "suite:fixtures" {
+  export const fixtures: import("./suite.ts").Fixtures;
+}

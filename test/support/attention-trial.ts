@@ -1,0 +1,256 @@
+// Random attention calls, for the properties that hold for any of them: keys and values as plain arrays, pages made of them among
+// any garbage, and the calls that must leave the same bits.
+
+import {
+  FORMAT_F16,
+  FORMAT_Q4,
+  FORMAT_Q8,
+  PAGE,
+  PANEL,
+  QUAD,
+  QUERY_HEAD,
+  ROW_STATE,
+  SCRATCH_STRIP,
+  TILE_ROWS,
+} from "../../assembly/layout.ts";
+import { kernelsFor } from "../../src/cache/page-layout.ts";
+import type { Random } from "../../src/diagnostics/random.ts";
+import { append_f32, pageBytes } from "../../src/reference/cache.ts";
+import type { AttentionShape, Page, Plain } from "../../src/wasm/abi.ts";
+import type { Instance } from "../../src/wasm/instantiate.ts";
+import { floats, runKernel } from "../kernels/harness.ts";
+
+const UNBOUNDED = 1 << 30;
+/** What many masks are made of: finite, so it excludes nothing by itself. */
+const LOWEST_F32 = -(2 - 2 ** -23) * 2 ** 127;
+
+/** One attention call. k and v are [kvLen][numKvHeads][headDim or valueDim]; page p has formats[p], or all are floats. */
+export interface Trial {
+  readonly formats?: readonly number[];
+  readonly shape: Plain<AttentionShape>;
+  readonly q: Float32Array;
+  readonly k: Float32Array;
+  readonly v: Float32Array;
+}
+
+/** What a call left: floats as words, so that NaNs and zeros compare by their bits. */
+export interface Left {
+  readonly out: Uint32Array;
+  readonly lse: Uint32Array;
+}
+
+/** A trial in which every rule and every size has its chance. */
+export function createTrial(random: Random): Trial {
+  const pick = <T>(...from: readonly T[]): T => from[random.int(0, from.length - 1)] as T;
+  const chance = (p: number) => random.next() < p;
+  const numKvHeads = random.int(1, 2);
+  const numHeads = numKvHeads * pick(1, 1, 1, 2, 3, 4, 5, 6, 7, 8);
+  const headDim = pick(1, 5, 8, 16, 20, 64, 72);
+  const valueDim = pick(1, 5, 8, 16, 20, 24, 40);
+  const qLen = pick(1, 2, 3, 5, 7, 9, 13, 26, 40, 100);
+  const past = pick(0, 0, 0, 3, 61, 120, 200);
+  const kvLen = chance(0.9) ? past + qLen : random.int(0, past + qLen);
+  const causal = chance(0.75);
+  // The largest makes weights underflow to 0, the smallest values make outputs do so.
+  const amplitude = pick(1, 1, 4, 80);
+  const q = floats(random, qLen * (numHeads * headDim + 3)).map((x) => x * amplitude);
+  const size = pick(1, 1, 1, 0.002);
+  const v = floats(random, kvLen * numKvHeads * valueDim, size < 1 || chance(0.1) ? "tiny" : "normal").map(
+    (x) => x * size,
+  );
+  const density = pick(0.05, 0.5, 0.95);
+  const mayKeep = chance(0.35);
+  const mayBias = chance(0.3);
+  const lowest = pick(0, 0, 0.97);
+  const perHead = chance(0.5);
+  const cells = (perHead ? numHeads : 1) * qLen * kvLen;
+  const hasExtraKey = chance(0.15);
+  return {
+    q,
+    k: floats(random, kvLen * numKvHeads * headDim),
+    v,
+    shape: {
+      qLen,
+      kvLen,
+      qStart: chance(0.9) ? past : past - random.int(0, 50),
+      left: chance(0.35) ? pick(0, 1, 7, random.int(0, 150)) : UNBOUNDED,
+      right: causal ? 0 : pick(UNBOUNDED, random.int(0, 20)),
+      numHeads,
+      numKvHeads,
+      headDim,
+      valueDim,
+      qStride: numHeads * headDim + 3,
+      qHeadStride: headDim,
+      outStride: numHeads * valueDim + 1,
+      outHeadStride: valueDim,
+      scale: 1 / Math.sqrt(headDim),
+      softcap: chance(0.15) ? pick(5, 50) : 0,
+      slopes: chance(0.15) ? Float32Array.from({ length: numHeads }, () => random.next() / 4) : null,
+      sinks: chance(0.15) ? floats(random, numHeads).map((x) => (x > 1 ? Number.NEGATIVE_INFINITY : x)) : null,
+      extraKey: hasExtraKey ? floats(random, numKvHeads * headDim) : null,
+      extraValue: hasExtraKey ? floats(random, numKvHeads * valueDim) : null,
+      zeroKey: chance(0.15) ? 1 : 0,
+      keep: mayKeep ? Uint8Array.from({ length: cells }, () => (random.next() < density ? pick(1, 255) : 0)) : null,
+      keepHeadStride: perHead ? qLen * kvLen : 0,
+      keepRowStride: kvLen,
+      bias: mayBias
+        ? Float32Array.from({ length: cells }, () =>
+            random.next() < 0.05 ? Number.NEGATIVE_INFINITY : random.next() < lowest ? LOWEST_F32 : random.normal(),
+          )
+        : null,
+      biasHeadStride: perHead ? qLen * kvLen : 0,
+      biasRowStride: kvLen,
+      lse: new Float32Array(numHeads * qLen),
+      formats: 0,
+    },
+  };
+}
+
+/** The same trial with pages of these formats, keys in bits 0-1 and values in bits 2-3. */
+export function inFormats(trial: Trial, formats: readonly number[]): Trial {
+  const mask = formats.reduce((bits, one) => bits | (1 << (one & 3)) | (16 << (one >> 2)), 0);
+  return { ...trial, formats, shape: { ...trial.shape, formats: mask } };
+}
+
+/** The same trial with pages of random formats: one for all, or one each. */
+export function inRandomFormats(trial: Trial, random: Random): Trial {
+  const one = random.int(1, 15);
+  const pages = Math.ceil(Math.max(1, trial.shape.kvLen) / PAGE);
+  const mixed = random.next() < 0.4;
+  return inFormats(
+    trial,
+    Array.from({ length: pages }, () => (mixed ? random.int(0, 15) : one)),
+  );
+}
+
+/** Whether head h of query token t attends key j. */
+export function attends({ shape }: Trial, t: number, h: number, j: number): boolean {
+  const position = shape.qStart + t;
+  if (j >= shape.kvLen || j < position - shape.left || j > position + shape.right) return false;
+  if (shape.keep?.[h * shape.keepHeadStride + t * shape.keepRowStride + j] === 0) return false;
+  return shape.bias?.[h * shape.biasHeadStride + t * shape.biasRowStride + j] !== Number.NEGATIVE_INFINITY;
+}
+
+/** Pages of the first `kvLen` keys; every slot that holds none of them is the word `fill`, except padded columns. */
+export function createPages({ shape, k, v, formats = [] }: Trial, kvLen: number, fill: number): Page[] {
+  const { numKvHeads, headDim, valueDim } = shape;
+  const columns = PANEL * Math.ceil(valueDim / PANEL);
+  const headFloats = PAGE * (headDim + columns);
+  const k32 = new Uint32Array(k.buffer);
+  const v32 = new Uint32Array(v.buffer);
+  return Array.from({ length: Math.ceil(kvLen / PAGE) }, (_, page) => {
+    if (formats[page]) return codedPage({ shape, k, v }, formats[page], page, kvLen, fill);
+    const words = new Uint32Array(numKvHeads * headFloats).fill(fill);
+    for (let j = page * PAGE; j < Math.min(kvLen, (page + 1) * PAGE); j++)
+      for (let h = 0; h < numKvHeads; h++) {
+        const slot = j % PAGE;
+        const keys = h * headFloats + Math.floor(slot / PANEL) * headDim * PANEL + (slot % PANEL);
+        for (let d = 0; d < headDim; d++) words[keys + d * PANEL] = k32[(j * numKvHeads + h) * headDim + d]!;
+        const values = h * headFloats + PAGE * headDim + slot * PANEL;
+        for (let d = 0; d < columns; d++)
+          words[values + Math.floor(d / PANEL) * PAGE * PANEL + (d % PANEL)] =
+            d < valueDim ? v32[(j * numKvHeads + h) * valueDim + d]! : 0;
+      }
+    return new Float32Array(words.buffer);
+  });
+}
+
+/** A page that is not float32: what the twin of append_f32 makes of the keys, between the words. */
+function codedPage(
+  { shape, k, v }: Pick<Trial, "shape" | "k" | "v">,
+  formats: number,
+  page: number,
+  kvLen: number,
+  fill: number,
+): Page {
+  const { numKvHeads, headDim, valueDim } = shape;
+  const bytes = new Uint8Array(new Uint32Array(pageBytes(formats, numKvHeads, shape) / 4).fill(fill).buffer);
+  const [first, end] = [page * PAGE, Math.min(kvLen, (page + 1) * PAGE)];
+  const cacheShape = {
+    ...{ numKvHeads, headDim, valueDim },
+    ...{ kStride: numKvHeads * headDim, kHeadStride: headDim },
+    ...{ vStride: numKvHeads * valueDim, vHeadStride: valueDim },
+  };
+  const pages: Page[] = [{ formats, bytes }];
+  append_f32(
+    pages,
+    k.subarray(first * cacheShape.kStride),
+    v.subarray(first * cacheShape.vStride),
+    cacheShape,
+    0,
+    0,
+    end - first,
+  );
+  return pages[0]!;
+}
+
+/** Floats of scratch that a kernel wants for these head sizes and formats. */
+export function scratchFloats(headDim: number, valueDim: number, formats = 0): number {
+  const columns = PANEL * Math.ceil(valueDim / PANEL);
+  const whole = QUAD * Math.ceil(headDim / QUAD);
+  const has = (format: number) => (formats >> format) & 1;
+  const integerKeys = has(FORMAT_Q8) || has(FORMAT_Q4);
+  const queries = integerKeys ? (TILE_ROWS * (QUERY_HEAD + 2 * whole)) / 4 : 0;
+  const keys = has(FORMAT_F16) ? PAGE * headDim : has(FORMAT_Q4) ? (PAGE * whole) / 4 : 0;
+  const values = has(4 + FORMAT_F16) ? PAGE * columns : has(4 + FORMAT_Q4) ? (PAGE * columns) / 4 : 0;
+  return TILE_ROWS * (ROW_STATE + headDim + columns) + SCRATCH_STRIP + queries + keys + values;
+}
+
+/** The kernel for a trial's pages. */
+export function kernelOf({ formats }: Trial["shape"]): "attention_f32" | "attention_pages" {
+  return kernelsFor(formats).attention;
+}
+
+/** Query tokens [from, to) of a trial against the first kvLen keys, the rest of memory filled with a word. */
+export function attendTokens(
+  instance: Instance,
+  trial: Trial,
+  from: number,
+  to: number,
+  kvLen: number,
+  fill: number,
+  cuts: readonly (readonly [number, number])[] = [[0, (to - from) * trial.shape.numHeads]],
+): Left {
+  const { shape } = trial;
+  const qLen = to - from;
+  const lse = new Float32Array(shape.numHeads * qLen);
+  const out = new Float32Array(qLen * shape.outStride);
+  const scratch = new Float32Array(
+    new Uint32Array(scratchFloats(shape.headDim, shape.valueDim, shape.formats)).fill(fill).buffer,
+  );
+  const call = {
+    ...shape,
+    qLen,
+    kvLen,
+    qStart: shape.qStart + from,
+    keep: shape.keep?.slice(from * shape.keepRowStride) ?? null,
+    bias: shape.bias?.slice(from * shape.biasRowStride) ?? null,
+    lse,
+  };
+  const pages = createPages(trial, kvLen, fill);
+  const q = trial.q.slice(from * shape.qStride, to * shape.qStride);
+  for (const [begin, end] of cuts) runKernel(instance, kernelOf(shape), [out, q, pages, scratch, call, begin, end]);
+  return { out: new Uint32Array(out.buffer), lse: new Uint32Array(lse.buffer) };
+}
+
+/** A whole trial in one call. */
+export function attendAll(instance: Instance, trial: Trial, fill = 0): Left {
+  return attendTokens(instance, trial, 0, trial.shape.qLen, trial.shape.kvLen, fill);
+}
+
+/** A trial in several calls of consecutive tokens; causal ones see no more keys than they may attend. */
+export function attendInChunks(instance: Instance, trial: Trial, sizes: () => number, fill: number): Left {
+  const { shape } = trial;
+  const out = new Uint32Array(shape.qLen * shape.outStride);
+  const lse = new Uint32Array(shape.numHeads * shape.qLen);
+  for (let from = 0; from < shape.qLen; ) {
+    const to = Math.min(shape.qLen, from + sizes());
+    const kvLen = shape.right === 0 ? Math.max(0, Math.min(shape.kvLen, shape.qStart + to)) : shape.kvLen;
+    const part = attendTokens(instance, trial, from, to, kvLen, fill);
+    out.set(part.out, from * shape.outStride);
+    for (let h = 0; h < shape.numHeads; h++)
+      lse.set(part.lse.subarray(h * (to - from), (h + 1) * (to - from)), h * shape.qLen + from);
+    from = to;
+  }
+  return { out, lse };
+}

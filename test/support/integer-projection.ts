@@ -1,0 +1,47 @@
+// Projections of integers by the twins alone: what a layer must give, whatever its build, its tiles and its road.
+
+import type { StoredTensor, Tensor, WeightFormat } from "../../src/entries/core.ts";
+import { blockOf, integerRowBytes, packedBytes, panelsOf } from "../../src/linear/formats.ts";
+import { reference } from "../../src/reference/index.ts";
+import { readRow } from "../../src/reference/integers.ts";
+
+function quantize(x: Float32Array, k: number, fast: boolean): Uint8Array {
+  const rows = x.length / k;
+  const integers = new Uint8Array(rows * integerRowBytes(k));
+  reference.quantize_rows(integers, x, k, k, fast ? 1 : 0, 0, rows);
+  return integers;
+}
+
+/** Rows of k floats as integer projections see them, and the scale of each. */
+export function quantizedRows(
+  x: Float32Array,
+  k: number,
+  fast = false,
+): { readonly seen: Float64Array; readonly scales: readonly number[] } {
+  const integers = quantize(x, k, fast);
+  const rows = Array.from({ length: x.length / k }, (_, r) => readRow(integers, r, fast ? 1 : 0, k));
+  const seen = Float64Array.from(rows.flatMap(({ scale, integers: row }) => row.slice(0, k).map((q) => scale * q)));
+  return { seen, scales: rows.map(({ scale }) => scale) };
+}
+
+/** x [rows, k] times a matrix [n, k] that is kept as `format`, without bias: [rows, n]. */
+export function projectByTwins(
+  w: Tensor | StoredTensor,
+  format: WeightFormat,
+  x: Float32Array,
+  fast = false,
+): Float32Array {
+  const [n, k] = w.shape as [number, number];
+  const [rows, panels, block] = [x.length / k, panelsOf(n), blockOf(format, k)];
+  const mode = fast ? 1 : 0;
+  const packed = new Uint8Array(packedBytes(format, n, k));
+  if ("dtype" in w && format === "q4") reference.repack_q4(packed, w.bytes, n, k, 0, panels);
+  else if ("dtype" in w) reference.repack_q8(packed, w.bytes, n, k, 0, panels);
+  else if (format === "q4") reference.pack_q4(packed, w.data, n, k, 0, panels);
+  else reference.pack_q8(packed, w.data, n, k, block, 0, panels);
+  const [out, stride, scratch] = [new Float32Array(rows * panels * 8), panels * 8, new Uint8Array(0)];
+  const integers = quantize(x, k, fast);
+  if (format === "q4") reference.linear_q4(out, integers, packed, scratch, null, panels, k, mode, stride, 0, rows);
+  else reference.linear_q8(out, integers, packed, scratch, null, panels, k, block, mode, stride, 0, rows);
+  return Float32Array.from({ length: rows * n }, (_, i) => out[Math.floor(i / n) * stride + (i % n)] as number);
+}

@@ -1,0 +1,210 @@
+// Faults to be put into the source of attention_f32: a check that the properties of the kernel must fail with each.
+
+import { expect } from "vitest";
+import type { KernelTable } from "../../src/wasm/abi.ts";
+import type { Instance } from "../../src/wasm/instantiate.ts";
+import { LinearMemory } from "../../src/wasm/memory.ts";
+import { checkAttention } from "./attention-properties.ts";
+import { compile } from "./compile.ts";
+
+export interface Mutant {
+  readonly fault: string;
+  readonly file: string;
+  readonly from: string;
+  readonly to: string;
+  /** The build in which the fault shows; default simd. */
+  readonly relaxed?: boolean;
+  /** Whether it takes pages of other formats to show; default no. */
+  readonly coded?: boolean;
+}
+
+export const MUTANTS: readonly Mutant[] = [
+  {
+    fault: "the exponential's clamp swallows NaN",
+    file: "math/exp.ts",
+    from: "f32x4.pmax(t, lowest)",
+    to: "f32x4.pmax(lowest, t)",
+  },
+  {
+    fault: "the power of two is added to the exponent's bits",
+    file: "math/exp.ts",
+    from: "return f32x4.mul(r, i32x4.shl(z, 23));\n}\n\n// e^r",
+    to: "return i32x4.add(r, i32x4.shl(i32x4.sub(z, i32x4.splat(127)), 23));\n}\n\n// e^r",
+  },
+  {
+    fault: "a masked score is a large negative number",
+    file: "attention/online_softmax.ts",
+    from: "const excluded = f32x4.splat(f32.NEGATIVE_INFINITY);",
+    to: "const excluded = f32x4.splat(-3e38);",
+  },
+  {
+    fault: "-Infinity less -Infinity is not guarded",
+    file: "attention/state.ts",
+    from: "x == f32.NEGATIVE_INFINITY ? <f32>0 : x",
+    to: "x",
+  },
+  {
+    fault: "a row without weights is divided by 0",
+    file: "attention/begin_end.ts",
+    from: "sum == 0 ? <f32>0 : <f32>1 / sum",
+    to: "<f32>1 / sum",
+  },
+  {
+    fault: "values of masked keys are not checked",
+    file: "attention/page_step.ts",
+    from: "const check: i32 = shared ? 0 : 1;",
+    to: "const check: i32 = 0;",
+  },
+  {
+    fault: "the slow road skips keys by a weight of 0",
+    file: "attention/pv_masked.ts",
+    from: "if (!is_excluded(keep, bias, key + j))",
+    to: "if (load<f32>(allowed - 3072 + STRIP_BYTES * i + (<usize>j << 2)) != 0)",
+  },
+  {
+    fault: "the slow road rescales outputs twice",
+    file: "attention/pv_masked.ts",
+    from: "weigh_columns(rows, o, row, RESCALED,",
+    to: "weigh_columns(rows, o, row, states,",
+  },
+  {
+    fault: "values are read up to a whole panel of keys",
+    file: "attention/page_step.ts",
+    from: "const n = last - first;",
+    to: "const n = end - first;",
+  },
+  {
+    fault: "-0 leaves",
+    file: "attention/begin_end.ts",
+    from: "f32x4.add(f32x4.mul(o, inverse), f32x4.splat(0))",
+    to: "f32x4.mul(o, inverse)",
+  },
+  {
+    fault: "NaNs leave as they are",
+    file: "attention/begin_end.ts",
+    from: "v128.bitselect(x, v128.load32_splat(NAN), f32x4.eq(x, x))",
+    to: "x",
+  },
+  {
+    fault: "the staircase starts a key late",
+    file: "attention/page_step.ts",
+    from: "const whole = load<i32>(states, STATE_HIGH) - key - first;",
+    to: "const whole = load<i32>(states, STATE_HIGH) - key - first + 1;",
+  },
+  {
+    fault: "sums take their keys in another order",
+    file: "attention/online_softmax.ts",
+    from: "odd = f32x4.add(odd, w1);",
+    to: "sums = f32x4.add(sums, w1);",
+  },
+  {
+    fault: "a bias of -Infinity is only added",
+    file: "attention/online_softmax.ts",
+    from: "v128.bitselect(none_f32x4, sum, f32x4.eq(x, none_f32x4))",
+    to: "sum",
+  },
+  {
+    fault: "the bias is fused",
+    file: "attention/online_softmax.ts",
+    from: "f32x4.add(v128.load(at), product)",
+    to: "f32x4.relaxed_madd(x, factor, v128.load(at))",
+    relaxed: true,
+  },
+  {
+    fault: "the lowest bias overflows",
+    file: "attention/online_softmax.ts",
+    from: "f32x4.pmax(f32x4.mul(x, factor), lowest)",
+    to: "f32x4.mul(x, factor)",
+  },
+  {
+    fault: "the slope is fused",
+    file: "attention/online_softmax.ts",
+    from: "f32x4.add(v128.load(at), f32x4.mul(length, factor))",
+    to: "f32x4.relaxed_madd(length, factor, v128.load(at))",
+    relaxed: true,
+  },
+  {
+    fault: "scales of excluded values spoil rows",
+    file: "attention/quantize.ts",
+    from: "if (is_spoiled(top) && (keep != 0 || bias != 0)) {",
+    to: "if (false) {",
+    coded: true,
+  },
+  {
+    fault: "scales beyond a row's keys have weight",
+    file: "attention/quantize.ts",
+    from: "if (start < from || to < end) {",
+    to: "if (false) {",
+    coded: true,
+  },
+  {
+    fault: "a weight of 0 forgives the scale of its value",
+    file: "attention/quantize.ts",
+    from: "const p0 = f32x4.mul(v128.load(at), v128.load(k));",
+    to: "const p0 = v128.andnot(f32x4.mul(v128.load(at), v128.load(k)), f32x4.eq(v128.load(at), f32x4.splat(0)));",
+    coded: true,
+  },
+  {
+    fault: "sums of integers are fused into the output",
+    file: "attention/int_pairs.ts",
+    from: "f32x4.add(f32x4.mul(v128.load(o), alpha), f32x4.mul(f32x4.convert_i32x4_s(low), x))",
+    to: "f32x4.relaxed_madd(f32x4.convert_i32x4_s(low), x, f32x4.mul(v128.load(o), alpha))",
+    relaxed: true,
+    coded: true,
+  },
+  {
+    fault: "the scales of a score are taken one after the other",
+    file: "attention/int_pairs.ts",
+    from: "f32x4.mul(f32x4.convert_i32x4_s(low), f32x4.mul(x, v128.load(k)))",
+    to: "f32x4.mul(f32x4.mul(f32x4.convert_i32x4_s(low), x), v128.load(k))",
+    coded: true,
+  },
+  {
+    fault: "integers are rounded towards zero",
+    file: "math/rounding.ts",
+    from: "i32x4.sub(f32x4.add(f32x4.mul(v, factor), magic), magic)",
+    to: "i32x4.trunc_sat_f32x4_s(f32x4.mul(v, factor))",
+    coded: true,
+  },
+  {
+    fault: "halves that are not finite become numbers",
+    file: "attention/dequantize.ts",
+    from: "if (v128.any_true(i16x8.gt_s(v128.and(v, magnitude), most))) {",
+    to: "if (false) {",
+    coded: true,
+  },
+];
+
+const ENTRY = `
+  export { attention_f32, attention_pages } from "./attention/attention";
+  export { HEAP_BASE } from "./module";`;
+
+/** The kernels with a fault in their source, or without. */
+export async function buildMutant(relaxed: boolean, mutant?: Mutant): Promise<Instance> {
+  let found = 0;
+  const module = await compile("assembly/mutant.ts", relaxed, (path, text) => {
+    if (path === "assembly/mutant.ts") return ENTRY;
+    if (text === null) return null;
+    if (!mutant || path !== `assembly/${mutant.file}`) return text;
+    const parts = text.split(mutant.from);
+    found = parts.length - 1;
+    return parts.join(mutant.to);
+  });
+  expect(found, "places of the fault").toBe(mutant ? 1 : 0);
+  const memory = new WebAssembly.Memory({ initial: 1 });
+  const { exports } = new WebAssembly.Instance(module, { env: { memory } });
+  const { HEAP_BASE } = exports as { HEAP_BASE?: WebAssembly.Global };
+  return {
+    kernels: exports as unknown as KernelTable,
+    memory: new LinearMemory(memory, Number(HEAP_BASE?.value)),
+    relaxed,
+    quantized: true,
+  };
+}
+
+/** Throws unless the properties find a fault in one of 150 random calls, or without one hold in all of them. */
+export async function expectFound(relaxed: boolean, coded: boolean, mutant?: Mutant): Promise<void> {
+  const failure = checkAttention(await buildMutant(relaxed, mutant), 1, 150, relaxed, coded);
+  if (mutant) expect(failure).toBeTypeOf("string");
+  else expect(failure).toBeUndefined();
+}

@@ -1,0 +1,25 @@
+import { registerHooks } from "node:module";
+
+/** Imports a module anew while `replaced`, which it imports, exports `exports` instead of its own. Both are file URLs. */
+export async function importWith<T>(
+  module: URL,
+  replaced: URL,
+  exports: Readonly<Record<string, unknown>>,
+): Promise<T> {
+  const key = `exports of ${replaced}`;
+  const lines = Object.keys(exports).map((name) => `export const ${name} = globalThis["${key}"].${name};`);
+  const url = `data:text/javascript,${encodeURIComponent(lines.join("\n"))}`;
+  const hooks = registerHooks({
+    resolve(specifier, context, next) {
+      const resolved = next(specifier, context);
+      return resolved.url === replaced.href ? { url, shortCircuit: true } : resolved;
+    },
+  });
+  Object.assign(globalThis, { [key]: exports });
+  try {
+    return (await import(module.href)) as T;
+  } finally {
+    hooks.deregister();
+    Reflect.deleteProperty(globalThis, key);
+  }
+}

@@ -1,0 +1,61 @@
+// A layer large enough for threads to share, for tests of workers that fail.
+
+import { Worker } from "node:worker_threads";
+import { attend } from "../../src/api/attend.ts";
+import { createAttention } from "../../src/attention/attention.ts";
+import { createCache } from "../../src/cache/cache.ts";
+import { createRandom } from "../../src/diagnostics/random.ts";
+import { findHost } from "../../src/platform/spawn.ts";
+import type { ThreadWorker } from "../../src/platform/workers.ts";
+import { LIMITS, type Limits, loadThreaded } from "../../src/threads/load.ts";
+import type { Kernels } from "../../src/wasm/kernels.ts";
+import { floats } from "../kernels/harness.ts";
+import { kernelsOf, randomWeights, threadedBuilds, workerSource } from "./layers.ts";
+
+export const DMODEL = 192;
+
+const held: Kernels[] = [];
+
+/** Releases what `start` gave. */
+export function releaseAll(): void {
+  for (const kernels of held.splice(0)) kernels.release();
+}
+
+/** The layer, a cache of it, and its y for 100 tokens. */
+export function createCase(kernels: Kernels): { run(): Float32Array; length(): number } {
+  const random = createRandom(1);
+  const config = { dModel: DMODEL, numHeads: 6, causal: true };
+  const attention = createAttention(kernels, config, randomWeights(random, config));
+  const x = floats(random, 100 * DMODEL);
+  const cache = createCache(attention, { maxSeqLen: 100 });
+  return {
+    run: () => {
+      cache.truncate(0);
+      return attend(attention, x, { cache });
+    },
+    length: () => cache.length,
+  };
+}
+
+/** y on one thread. */
+export async function alone(): Promise<Float32Array> {
+  const kernels = await kernelsOf("simd");
+  const y = createCase(kernels).run();
+  kernels.release();
+  return y;
+}
+
+/** Kernels with the workers that `createWorker` makes. */
+export async function start(
+  threads: number,
+  createWorker: () => ThreadWorker,
+  limits: Partial<Limits> = {},
+): Promise<Kernels> {
+  const host = findHost(globalThis, workerSource, createWorker);
+  const kernels = await loadThreaded(threadedBuilds, { threads, deterministic: true }, host, { ...LIMITS, ...limits });
+  held.push(kernels);
+  return kernels;
+}
+
+/** A worker of Node's that runs `before` and then what ships. */
+export const faulty = (before: string): Worker => new Worker(`${before}\n${workerSource}`, { eval: true });

@@ -1,0 +1,354 @@
+// `headwise quantize`, as built.
+
+import { spawn, spawnSync } from "node:child_process";
+import {
+  chmodSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { sizeText } from "../../../src/cli/progress.ts";
+import { createRandom } from "../../../src/diagnostics/random.ts";
+import { attend, createAttention, type StoredTensor, type Tensor } from "../../../src/entries/core.ts";
+import {
+  quantizeTensor,
+  readAttentionWeights,
+  readSafetensors,
+  type StoredFormat,
+  toFloats,
+  type WritableTensor,
+  writeSafetensors,
+} from "../../../src/entries/weights.ts";
+import { floats } from "../../kernels/harness.ts";
+import { cli, runCli } from "../../support/cli.ts";
+import { firstDifference, kernelsOf } from "../../support/layers.ts";
+
+/** Runs `headwise ...args`. */
+const run = (...args: string[]) => runCli(args);
+
+let folder: string;
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "headwise-cli-"));
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const at = (name: string) => join(folder, name);
+
+const random = createRandom(7);
+
+const tensor = (...shape: number[]): Tensor => ({
+  data: floats(
+    random,
+    shape.reduce((a, b) => a * b, 1),
+  ),
+  shape,
+});
+
+/** A small decoder in Llama's words, with what a file may hold besides. */
+const model: Record<string, WritableTensor> = {
+  "model.embed_tokens.weight": tensor(10, 64),
+  "lm_head.weight": tensor(10, 64),
+  "model.norm.weight": tensor(64),
+  "model.layers.0.input_layernorm.weight": tensor(64),
+  "model.layers.0.mlp.gate.weight": tensor(4, 64),
+  "model.layers.0.mlp.down_proj.weight": tensor(64, 80),
+  "model.layers.0.self_attn.rotary.steps": { dtype: "I64", shape: [3], bytes: new Uint8Array(24).fill(7) },
+  ...Object.fromEntries(
+    ["q", "k", "v", "o"].map((part) => [`model.layers.0.self_attn.${part}_proj.weight`, tensor(64, 64)]),
+  ),
+};
+
+const attentionNames = Object.keys(model).filter((name) => /self_attn.*weight$/.test(name));
+
+const write = (name: string, tensors: Record<string, WritableTensor>, metadata?: Record<string, string>) => {
+  writeFileSync(at(name), writeSafetensors(tensors, metadata));
+  return at(name);
+};
+
+/**
+ * `most` bounds the error of an element w of a block whose largest is m: half a step and, for blocks, the rounding of the scale to
+ * float16, which 127 or 8 steps multiply to 2^-11 of m; in q4, values opposite to the largest end at 7 of 8 steps. `ofOutput`
+ * bounds the error of the layer below by its size; measured 8.3e-3, 0.13, 3.7e-4 and 3.9e-3.
+ */
+const FORMATS: readonly (readonly [
+  word: string,
+  format: StoredFormat,
+  most: (w: number, m: number) => number,
+  ofOutput: number,
+])[] = [
+  ["q8", "Q8_0", (_, m) => m / 254 + m / 2 ** 11, 1e-2],
+  ["q4", "Q4_0", (_, m) => m / 8 + m / 2 ** 11, 0.2],
+  ["f16", "F16", (w) => Math.abs(w) / 2 ** 11 + 2 ** -25, 5e-4],
+  ["bf16", "BF16", (w) => Math.abs(w) / 2 ** 8, 4e-3],
+];
+
+describe.each(FORMATS)("quantize --weights %s", (word, format, most, ofOutput) => {
+  test("writes the bytes that writeSafetensors gives for the same tensors", () => {
+    const input = write("in.safetensors", model, { format: "pt", title: "a test" });
+    const { status, stdout, stderr } = run("quantize", input, at(`${word}.safetensors`), "--weights", word);
+    expect([status, stderr]).toEqual([0, ""]);
+    const chosen = [...attentionNames, ...(format.includes("_") ? [] : ["model.layers.0.mlp.down_proj.weight"])];
+    const expected = { ...model };
+    for (const name of chosen) expected[name] = quantizeTensor(model[name] as Tensor, format);
+    const bytes = writeSafetensors(expected, { format: "pt", title: "a test" });
+    expect(Buffer.compare(readFileSync(at(`${word}.safetensors`)), bytes)).toBe(0);
+
+    const lines = stdout.trimEnd().split("\n");
+    expect(lines[0]).toBe(`${chosen.length} of 11 tensors converted to ${word}, the others unchanged`);
+    expect(lines[1]).toBe(
+      `${sizeText(statSync(input).size)} to ${sizeText(bytes.length)} (${((100 * bytes.length) / statSync(input).size).toFixed(1)} %)`,
+    );
+    const [, error, name] = /^largest relative RMS error (\S+), of (\S+)$/.exec(lines[2] as string) ?? [];
+    expect(Number(error)).toBeCloseTo(rmsError(model[name as string] as Tensor, format), 4);
+    expect(Math.max(...chosen.map((each) => rmsError(model[each] as Tensor, format)))).toBeCloseTo(Number(error), 4);
+    for (const each of chosen) expectWithin(model[each] as Tensor, format, most);
+    expect(lines.slice(3)).toEqual(
+      format.includes("_") ? ["unchanged model.layers.0.mlp.down_proj.weight: its rows are not a multiple of 32"] : [],
+    );
+  });
+
+  test("readAttentionWeights and attend take them, with the bits of the rounded tensors", async () => {
+    using kernels = await kernelsOf("simd");
+    const prefix = "model.layers.0.self_attn.";
+    const config = { dModel: 64, numHeads: 4, causal: true };
+    // Scores are then of the order of 1: with larger ones each query attends one key, and an error may choose another.
+    const x = floats(random, 5 * 64).map((value) => value / 8);
+    const made = readAttentionWeights(readFileSync(at(`${word}.safetensors`)), prefix);
+    const rounded = Object.fromEntries(
+      (["q", "k", "v", "o"] as const).map((part) => [
+        `w${part}`,
+        quantizeTensor(model[`${prefix}${part}_proj.weight`] as Tensor, format),
+      ]),
+    ) as unknown as Record<"wq" | "wk" | "wv" | "wo", StoredTensor>;
+    const y = attend(createAttention(kernels, config, made), x);
+    const direct = attend(createAttention(kernels, config, rounded), x);
+    const exact = attend(createAttention(kernels, config, readAttentionWeights(writeSafetensors(model), prefix)), x);
+    expect(firstDifference(y, direct)).toBe(-1);
+    expect(distance(y, exact)).toBeGreaterThan(0);
+    expect(distance(y, exact)).toBeLessThan(ofOutput);
+  });
+});
+
+function expectWithin(tensor: Tensor, format: StoredFormat, most: (w: number, m: number) => number): void {
+  const { data } = tensor;
+  const beyond = toFloats(quantizeTensor(tensor, format)).findIndex((rounded, i) => {
+    const block = data.subarray(32 * Math.floor(i / 32), 32 * Math.floor(i / 32) + 32);
+    const w = data[i] as number;
+    return Math.abs(rounded - w) > most(w, Math.max(...block.map(Math.abs)));
+  });
+  expect(beyond).toBe(-1);
+}
+
+/** |a - b| / |b| */
+function distance(a: Float32Array, b: Float32Array): number {
+  const length = (x: Float32Array) => Math.sqrt(x.reduce((sum, value) => sum + value * value, 0));
+  return length(a.map((value, i) => value - (b[i] as number))) / length(b);
+}
+
+function rmsError({ data, shape }: Tensor, format: StoredFormat): number {
+  return distance(toFloats(quantizeTensor({ data, shape }, format)), data);
+}
+
+const dtypesOf = (name: string) =>
+  Object.fromEntries(
+    Array.from(readSafetensors(readFileSync(at(name))).tensors.values(), (each) => [each.name, each.dtype]),
+  );
+
+test("--include and --keep choose by name, and a second run adds to what the first one did", () => {
+  const input = write("choose.safetensors", model);
+  const [once, twice] = [at("once.safetensors"), at("twice.safetensors")];
+  expect(
+    run("quantize", input, once, "--weights", "q4", "--include", "attn|lm_head", "--keep", "[kv]_proj").status,
+  ).toBe(0);
+  const changed = (name: string) =>
+    Object.entries(dtypesOf(name)).flatMap(([tensor, dtype]) => (dtype.startsWith("Q") ? [tensor] : []));
+  const [q, k, v, o] = attentionNames as [string, string, string, string];
+  expect(changed("once.safetensors").sort()).toEqual(["lm_head.weight", o, q].sort());
+  expect(run("quantize", once, twice, "--weights", "q8").status).toBe(0);
+  expect(changed("twice.safetensors").sort()).toEqual(["lm_head.weight", k, o, q, v].sort());
+  expect(dtypesOf("twice.safetensors")).toMatchObject({ [q]: "Q4_0", [k]: "Q8_0", "lm_head.weight": "Q4_0" });
+  expect(Buffer.compare(partOf(twice, q), partOf(once, q))).toBe(0);
+});
+
+const partOf = (path: string, name: string) =>
+  readSafetensors(readFileSync(path)).tensors.get(name)?.bytes as Uint8Array;
+
+test("16-bit sources are read, those of GPT-2's form are kept by blocks and not by halves", () => {
+  const half = (...shape: number[]) => quantizeTensor(tensor(...shape), "BF16");
+  const gpt2 = {
+    "h.0.attn.c_attn.weight": half(32, 96),
+    "h.0.attn.c_proj.weight": half(32, 32),
+    "h.0.plain.weight": half(2, 32),
+  };
+  const input = write("gpt2.safetensors", gpt2);
+  const { stdout } = run("quantize", input, at("gpt2-q8.safetensors"), "--weights", "q8");
+  expect(stdout).toContain("1 of 3 tensors converted to q8");
+  expect(stdout).toContain("unchanged h.0.attn.c_proj.weight: its layout is [inputs, outputs]");
+  expect(run("quantize", input, at("gpt2-f16.safetensors"), "--weights", "f16").stdout).toContain(
+    "3 of 3 tensors converted to f16",
+  );
+  expect(run("quantize", input, at("gpt2-bf16.safetensors"), "--weights", "bf16").stdout).toContain(
+    "0 of 3 tensors converted to bf16",
+  );
+  expect(Buffer.compare(readFileSync(at("gpt2-bf16.safetensors")), readFileSync(input))).toBe(0);
+});
+
+test("an error is one line, exit code 2 for the command line and 1 for files and resources, and no file is left behind", () => {
+  const input = write("good.safetensors", model);
+  const nan = write("nan.safetensors", { "a.weight": { data: new Float32Array(32).fill(Number.NaN), shape: [1, 32] } });
+  const wide = write("wide.safetensors", { "a.weight": { data: new Float32Array(32).fill(1e30), shape: [1, 32] } });
+  const noted = write("noted.safetensors", model, { "headwise.quantized": "[]" });
+  writeFileSync(at("short.safetensors"), readFileSync(input).subarray(0, 1000));
+  const before = readdirSync(folder).sort();
+  const [to, q8] = [at("never.safetensors"), ["--weights", "q8"]];
+  const rows: [args: string[], status: number, text: string][] = [
+    [[], 2, "headwise expected a command, got none"],
+    [["dequantize"], 2, 'headwise expected a command, got "dequantize"'],
+    [["quantize"], 2, "headwise quantize: expected two files, got 0"],
+    [["quantize", input], 2, "headwise quantize: expected two files, got 1"],
+    [["quantize", input, to], 2, "headwise quantize: --weights expected q8, q4, f16, bf16, got none"],
+    [["quantize", input, to, "--weights", "q5"], 2, "headwise quantize: --weights expected q8, q4, f16, bf16, got q5"],
+    [["quantize", input, to, "--weights", "--keep"], 2, "headwise quantize: Option '--weights' argument is ambiguous"],
+    [["quantize", input, to, ...q8, "--fast"], 2, "headwise quantize: Unknown option '--fast'"],
+    [["quantize", input, to, ...q8, "--keep", "("], 2, "headwise quantize: --keep expected a regular expression, got "],
+    [["quantize", at("none"), to, ...q8], 1, "headwise quantize: IN expected a file that can be read, got ENOENT"],
+    [["quantize", input, nan, ...q8], 1, `headwise quantize: OUT expected a new file (or --force), got ${nan}`],
+    [
+      ["quantize", input, at("no/folder"), ...q8],
+      1,
+      "headwise quantize: OUT expected a path that can be written, got ENOENT",
+    ],
+    [
+      ["quantize", folder, to, ...q8],
+      1,
+      `headwise quantize: ${folder}: source expected 8 bytes at 0, got Error: EISDIR`,
+    ],
+    [
+      ["quantize", at("short.safetensors"), to, ...q8],
+      1,
+      `headwise quantize: ${at("short.safetensors")}: header length expected`,
+    ],
+    [
+      ["quantize", nan, to, ...q8],
+      1,
+      `headwise quantize: ${nan}: tensor "a.weight" expected numbers that Q8_0 can represent, got others`,
+    ],
+    [
+      ["quantize", wide, to, "--weights", "f16"],
+      1,
+      `headwise quantize: ${wide}: tensor "a.weight" expected numbers that F16 can represent`,
+    ],
+    [
+      ["quantize", noted, to, ...q8],
+      1,
+      `headwise quantize: ${noted}: metadata "headwise.quantized" expected an object`,
+    ],
+  ];
+  for (const [args, status, text] of rows) {
+    const got = run(...args);
+    expect(got.stderr).toContain(text);
+    expect([got.status, got.stdout, got.stderr.trimEnd().split("\n").length]).toEqual([status, "", 1]);
+  }
+  expect(readdirSync(folder).sort()).toEqual(before);
+});
+
+test("--force writes over a file, also over the one that is read", () => {
+  const input = write("over.safetensors", model);
+  expect(run("quantize", input, input, "--weights", "q4").status).toBe(1);
+  expect(run("quantize", input, input, "--weights", "q4", "--force").status).toBe(0);
+  expect(dtypesOf("over.safetensors")[attentionNames[0] as string]).toBe("Q4_0");
+});
+
+test("OUT that is no file is refused before anything is read", () => {
+  mkdirSync(at("a-folder"));
+  const paths = [at("a-folder"), ...(process.platform === "win32" ? [] : ["/dev/null"])];
+  for (const path of paths)
+    for (const force of [[], ["--force"]])
+      expect(run("quantize", at("none"), path, "--weights", "q8", ...force)).toMatchObject({
+        status: 1,
+        stderr: `headwise quantize: OUT expected a regular file, got ${path}\n`,
+      });
+  rmSync(at("a-folder"), { recursive: true });
+});
+
+describe.skipIf(process.platform === "win32")("on file systems with links and modes", () => {
+  test("a file that is replaced keeps its mode, a link leads to what is replaced or made", () => {
+    const input = write("linked-in.safetensors", model);
+    writeFileSync(at("target"), "");
+    // Of no usual umask.
+    chmodSync(at("target"), 0o626);
+    symlinkSync("target", at("link"));
+    symlinkSync(at("link"), at("link-to-link"));
+    symlinkSync("made", at("link-to-none"));
+    expect(run("quantize", input, at("link-to-link"), "--weights", "q8", "--force").stderr).toBe("");
+    expect(run("quantize", input, at("link-to-none"), "--weights", "q8").stderr).toBe("");
+    for (const link of ["link", "link-to-link", "link-to-none"])
+      expect(lstatSync(at(link)).isSymbolicLink()).toBe(true);
+    expect(statSync(at("target")).mode & 0o777).toBe(0o626);
+    expect(Buffer.compare(readFileSync(at("target")), readFileSync(at("made")))).toBe(0);
+    expect(dtypesOf("target")[attentionNames[0] as string]).toBe("Q8_0");
+    symlinkSync("round", at("round"));
+    expect(run("quantize", input, at("round"), "--weights", "q8").stderr).toContain(
+      "headwise quantize: OUT expected a path that can be written, got ELOOP",
+    );
+  });
+
+  test("a full disk is reported, and no file is left behind", () => {
+    const input = write("wider.safetensors", { "a.weight": tensor(256, 256) });
+    const before = readdirSync(folder).sort();
+    // Files may have 16 blocks of 512 or 1024 bytes.
+    const command = 'ulimit -f 16; exec "$0" "$@"';
+    const args = [process.execPath, cli, "quantize", input, at("never.safetensors"), "--weights", "q8"];
+    const { status, stderr } = spawnSync("sh", ["-c", command, ...args], { encoding: "utf8" });
+    expect([status, stderr]).toEqual([
+      1,
+      "headwise quantize: OUT expected a path that can be written, got EFBIG: file too large, write\n",
+    ]);
+    expect(readdirSync(folder).sort()).toEqual(before);
+  });
+});
+
+test("control characters in names do not reach the terminal", () => {
+  const name = "\u001b[2J\u009b31m\u007f\u202e.weight";
+  const input = write("names.safetensors", { [name]: tensor(2, 32), [`${name}.odd.weight`]: tensor(2, 33) });
+  const { stdout } = run("quantize", input, at("names-out.safetensors"), "--weights", "q8");
+  expect(stdout).toContain(", of \ufffd[2J\ufffd31m\ufffd\ufffd.weight\n");
+  expect(stdout).toContain("unchanged \ufffd[2J\ufffd31m\ufffd\ufffd.weight.odd.weight: ");
+  const nan = write("nan-name.safetensors", {
+    [name]: { data: new Float32Array(32).fill(Number.NaN), shape: [1, 32] },
+  });
+  expect(run("quantize", nan, at("never.safetensors"), "--weights", "q8").stderr).toContain(
+    'tensor "\\u001b[2J\ufffd31m\ufffd\ufffd.weight" expected numbers',
+  );
+});
+
+test("a matrix without rows is read again after it was quantised", () => {
+  const input = write("empty.safetensors", { "a.weight": { data: new Float32Array(0), shape: [0, 32] } });
+  expect(run("quantize", input, at("empty-q8.safetensors"), "--weights", "q8").status).toBe(0);
+  expect(dtypesOf("empty-q8.safetensors")).toEqual({ "a.weight": "Q8_0" });
+});
+
+test("an interrupted run leaves neither a file nor a part of one", async () => {
+  // 64 MiB: long enough to be caught at work.
+  const input = write("long.safetensors", {
+    "a.weight": { data: new Float32Array(2 ** 24), shape: [2 ** 14, 2 ** 10] },
+  });
+  const before = readdirSync(folder).sort();
+  const child = spawn(process.execPath, [cli, "quantize", input, at("never.safetensors"), "--weights", "q4"]);
+  const ended = new Promise<NodeJS.Signals | null>((resolve) => child.on("exit", (_, signal) => resolve(signal)));
+  while (!readdirSync(folder).some((name) => name.endsWith(".part"))) await sleep(2);
+  child.kill("SIGTERM");
+  expect(await ended).toBe("SIGTERM");
+  expect(readdirSync(folder).sort()).toEqual(before);
+  rmSync(input);
+});

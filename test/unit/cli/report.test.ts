@@ -1,0 +1,152 @@
+// `headwise report`, as built.
+
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { createRandom } from "../../../src/diagnostics/random.ts";
+import { createAttention, type Tensor } from "../../../src/entries/core.ts";
+import { quantizeReport } from "../../../src/entries/quantized.ts";
+import {
+  fromHfConfig,
+  readAttentionWeights,
+  readSafetensors,
+  toFloats,
+  type WritableTensor,
+  writeSafetensors,
+} from "../../../src/entries/weights.ts";
+import { floats } from "../../kernels/harness.ts";
+import { runCli } from "../../support/cli.ts";
+import { kernelsOf } from "../../support/layers.ts";
+
+/** Runs `headwise ...args`. */
+const run = (...args: string[]) => runCli(args);
+
+let folder: string;
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "headwise-cli-"));
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const at = (name: string) => join(folder, name);
+
+const random = createRandom(7);
+
+const tensor = (...shape: number[]): Tensor => ({
+  data: floats(
+    random,
+    shape.reduce((a, b) => a * b, 1),
+  ),
+  shape,
+});
+
+/** A small decoder in Llama's words, with what a file may hold besides. */
+const model: Record<string, WritableTensor> = {
+  "model.embed_tokens.weight": tensor(10, 64),
+  "lm_head.weight": tensor(10, 64),
+  "model.norm.weight": tensor(64),
+  "model.layers.0.input_layernorm.weight": tensor(64),
+  "model.layers.0.mlp.gate.weight": tensor(4, 64),
+  "model.layers.0.mlp.down_proj.weight": tensor(64, 80),
+  "model.layers.0.self_attn.rotary.steps": { dtype: "I64", shape: [3], bytes: new Uint8Array(24).fill(7) },
+  ...Object.fromEntries(
+    ["q", "k", "v", "o"].map((part) => [`model.layers.0.self_attn.${part}_proj.weight`, tensor(64, 64)]),
+  ),
+};
+
+const write = (name: string, tensors: Record<string, WritableTensor>, metadata?: Record<string, string>) => {
+  writeFileSync(at(name), writeSafetensors(tensors, metadata));
+  return at(name);
+};
+
+describe("report", () => {
+  const config = {
+    model_type: "llama",
+    hidden_size: 64,
+    num_attention_heads: 4,
+    num_key_value_heads: 4,
+    num_hidden_layers: 1,
+  };
+  const prepare = () => {
+    writeFileSync(at("config.json"), JSON.stringify(config));
+    const files = [
+      write("layer.safetensors", model),
+      write("samples.safetensors", { a: tensor(9, 64), b: tensor(3, 64) }),
+    ];
+    return ["report", ...files, "--config", at("config.json")];
+  };
+
+  test("prints what quantizeReport measures, as a table", async () => {
+    const args = prepare();
+    const { status, stdout, stderr } = run(...args);
+    expect([status, stderr]).toEqual([0, ""]);
+    using kernels = await kernelsOf("simd");
+    const [, layer, inputs] = args as [string, string, string];
+    const weights = readAttentionWeights(readFileSync(layer), "model.layers.0.self_attn.");
+    const attention = createAttention(kernels, fromHfConfig(config, 0), weights);
+    const samples = Array.from(readSafetensors(readFileSync(inputs)).tensors.values(), (each) => toFloats(each));
+    const results = quantizeReport(attention, samples);
+    const [title, empty, head, ...rows] = stdout.trimEnd().split("\n");
+    expect([title, empty]).toEqual(["model.layers.0.self_attn.: 4 heads, 2 samples, 12 tokens", ""]);
+    expect(head?.split(/ {2,}/)).toEqual(
+      "weights,cache,weights KB,cache KB,relative,largest,1 - cosine,head,divergence".split(","),
+    );
+    expect(
+      new Set(
+        stdout
+          .trimEnd()
+          .split("\n")
+          .slice(2)
+          .map(({ length }) => length),
+      ).size,
+    ).toBe(1);
+    expect(rows.length).toBe(results.length);
+    for (const [i, row] of rows.entries()) {
+      const { output, weightBytes, cacheBytes } = results[i]!;
+      const cells = row.split(/ {2,}/);
+      expect(cells.slice(2, 6)).toEqual([
+        (weightBytes / 1000).toFixed(1),
+        (cacheBytes / 1000).toFixed(1),
+        output.relative.toExponential(1),
+        output.largest.toExponential(1),
+      ]);
+    }
+    expect(rows[2]).toMatch(/^v f16 +f32 /);
+    expect(rows.at(-8)).toMatch(/^f32 +keys q8 /);
+    expect(rows.at(-1)).toMatch(/^q4 +q8 /);
+  });
+
+  test("an error is one line with its exit code", () => {
+    const args = prepare();
+    const [, layer, inputs] = args as [string, string, string];
+    const [, , , ...options] = args;
+    const rows: [args: string[], status: number, text: string][] = [
+      [["report", layer], 2, "headwise report: expected two files, got 1"],
+      [["report", layer, inputs], 2, "headwise report: --config expected a file, got none"],
+      [[...args, "--layer", "x"], 2, "headwise report: --layer expected an integer >= 0, got x"],
+      [[...args, "--layer", "1"], 1, "headwise fromHfConfig: layer expected an integer from 0 to 0, got 1"],
+      [[...args, "--prefix", "no."], 1, "headwise readAttentionWeights: "],
+      [
+        ["report", at("none"), inputs, ...options],
+        1,
+        "headwise report: MODEL expected a file that can be read, got ENOENT",
+      ],
+      [["report", layer, layer, ...options], 1, `headwise report: ${layer}: `],
+      [
+        ["report", layer, at("config.json"), ...options],
+        1,
+        `headwise report: ${at("config.json")}: header length expected`,
+      ],
+      [
+        ["report", layer, inputs, "--config", at("none")],
+        1,
+        "headwise report: --config expected a file that can be read, got ENOENT",
+      ],
+    ];
+    for (const [args, status, text] of rows) {
+      const got = run(...args);
+      expect(got.stderr).toContain(text);
+      expect([got.status, got.stdout, got.stderr.trimEnd().split("\n").length]).toEqual([status, "", 1]);
+    }
+  });
+});

@@ -1,0 +1,110 @@
+import { afterEach, describe, expect, test, vi } from "vitest";
+import { type Diagnosis, diagnose, diagnosisText, type Headwise } from "../../../src/diagnostics/doctor.ts";
+import { scaledDotProductAttention, selfTest } from "../../../src/entries/core.ts";
+import { HeadwiseError } from "../../../src/util/errors.ts";
+import { kernelsOf } from "../../support/layers.ts";
+
+/** The relative error of a sum of n products, each rounded to 24 bits: RMS, if roundings are independent. */
+const roundings = (n: number) => Math.sqrt(n) * 2 ** -24;
+
+describe("the report", () => {
+  const surroundings = { version: "1.2.3", engine: "an engine" };
+
+  test("a self-test of other bits is reported as a failure, with both digests", async () => {
+    const kernels = await kernelsOf("simd");
+    const other = { ok: false, digest: "0", expected: "1", outputs: 200 };
+    const headwise: Headwise = {
+      loadKernels: async () => kernels,
+      selfTest: () => other,
+      scaledDotProductAttention,
+    };
+    const report = await diagnose(headwise, surroundings);
+    expect(report).toMatchObject({ ok: false, selfTest: other });
+    expect(kernels.released).toBe(true);
+    expect(diagnosisText(report)).toMatch(/^headwise 1\.2\.3: FAILED\nengine {5}an engine\nfeatures/);
+    expect(diagnosisText(report)).toContain("self-test  FAILED: 0, expected 1, 200 outputs");
+  });
+
+  test("kernels are released when a check throws", async () => {
+    const kernels = await kernelsOf("simd");
+    const headwise: Headwise = {
+      loadKernels: async () => kernels,
+      selfTest,
+      scaledDotProductAttention() {
+        throw new HeadwiseError("KERNEL_FAILED", "it fell");
+      },
+    };
+    await expect(diagnose(headwise, surroundings)).rejects.toThrow("it fell");
+    expect(kernels.released).toBe(true);
+  });
+
+  describe("on hosts of the edge", () => {
+    afterEach(() => void vi.unstubAllGlobals());
+
+    /** Bytes are refused, modules that were compiled before run. */
+    const refuseBytes = () => {
+      class Module {
+        constructor() {
+          throw new WebAssembly.CompileError("Wasm code generation disallowed by embedder");
+        }
+      }
+      vi.stubGlobal("WebAssembly", Object.create(WebAssembly, { Module: { value: Module } }));
+    };
+    const examine = async () => {
+      const kernels = await kernelsOf("simd");
+      refuseBytes();
+      return diagnose({ loadKernels: async () => kernels, selfTest, scaledDotProductAttention }, surroundings);
+    };
+
+    test("without code generation the works are timed, beside no peak", async () => {
+      const diagnosis = await examine();
+      expect(diagnosis).toMatchObject({ ok: true, features: { codegen: false, simd: true } });
+      expect(diagnosis.peak).toBeUndefined();
+      expect(diagnosis.works?.map(({ work, ofPeak }) => [work, ofPeak])).toEqual([
+        ["linear", undefined],
+        ["attention", undefined],
+      ]);
+      for (const { gflops = 0, bestGflops = 0, relativeError } of diagnosis.works ?? []) {
+        expect(gflops).toBeGreaterThan(0);
+        expect(bestGflops).toBeGreaterThanOrEqual(gflops);
+        expect(relativeError).toBeLessThan(roundings(768));
+      }
+      expect(diagnosisText(diagnosis)).toMatch(/\nlinear {5}\d+\.\d GFLOP\/s \(best \d+\.\d\), error \d\.\de-7: \[128/);
+    });
+
+    test("where the clock stands still too, the errors remain", { timeout: 60_000 }, async () => {
+      vi.stubGlobal("performance", { now: () => 1e6 });
+      const diagnosis = await examine();
+      expect([diagnosis.ok, diagnosis.peak]).toEqual([true, undefined]);
+      for (const { gflops, bestGflops, ofPeak, relativeError } of diagnosis.works ?? []) {
+        expect([gflops, bestGflops, ofPeak]).toEqual([undefined, undefined, undefined]);
+        expect(relativeError).toBeGreaterThan(0);
+        expect(relativeError).toBeLessThan(roundings(768));
+      }
+      const text = diagnosisText(diagnosis);
+      expect(text).toMatch(/\nlinear {5}error \d\.\de-7: \[128, 768\] x \[768, 768\]\nattention {2}error /);
+      expect(text).toContain("\nnote       the clock of this engine stands still while code runs");
+      expect(text).not.toMatch(/NaN|Infinity|undefined/);
+    });
+  });
+
+  const report = async (): Promise<Diagnosis> => {
+    const features = { codegen: true, simd: true, relaxedSimd: false, threads: true, sharedMemory: false };
+    const threads = { requested: "auto", used: 1, reason: "so" } as const;
+    return {
+      ...{ ok: true, version: "1", engine: "e", processors: 1, features: { ...features, isolated: false } },
+      kernels: { build: "simd", reason: "r", fused: false, threads, startMs: 1, memoryBytes: 2e6 },
+      peak: { arithmetic: "mul+add", gflops: 74, bestGflops: 100 },
+    };
+  };
+
+  test("the report mentions speed that varied and features that are missing", async () => {
+    const busy = await report();
+    const text = diagnosisText(busy);
+    expect(text).toContain("\nmachine    1 processor\n");
+    expect(text).toContain("codegen, SIMD, no relaxed SIMD, threads, no shared memory, not isolated");
+    expect(text).toContain("\nthreads    1 (auto): so\n");
+    expect(text).toContain("\nnote       the speed varied");
+    expect(diagnosisText({ ...busy, peak: { ...busy.peak!, gflops: 76 } })).not.toContain("note");
+  });
+});

@@ -1,0 +1,38 @@
+import { describe, expect, test } from "vitest";
+import { Digest } from "../../../src/diagnostics/digest.ts";
+import { selfTest } from "../../../src/entries/core.ts";
+import { kernelsOf, shippedBuilds } from "../../support/layers.ts";
+
+describe.each(shippedBuilds)("the self-test in the %s build", (build) => {
+  test("reaches the published digest of 200 outputs, and gives its memory back", async () => {
+    using kernels = await kernelsOf(build);
+    const first = selfTest(kernels);
+    const used = kernels.usedBytes;
+    expect(first).toEqual({ ok: true, digest: first.expected, expected: first.expected, outputs: 200 });
+    expect(kernels.fused).toBe(build === "relaxed");
+    expect(selfTest(kernels)).toEqual(first);
+    expect(kernels.usedBytes).toBe(used);
+  });
+});
+
+test("a digest differs for one bit, another order and another division into arrays", () => {
+  const digestOf = (...arrays: number[][]) => {
+    const digest = new Digest();
+    for (const array of arrays) digest.add(Float32Array.from(array));
+    return digest.toString();
+  };
+  const seen = [
+    digestOf([1, 2, 3]),
+    digestOf([1, 2, 3 + 2 ** -22]),
+    digestOf([1, 2, -3]),
+    digestOf([2, 1, 3]),
+    digestOf([1], [2, 3]),
+    digestOf([1, 2], [3]),
+    digestOf([1, 2, 3], []),
+    digestOf([0, 0]),
+    digestOf([-0, 0]),
+    digestOf([0, 0, 0]),
+  ];
+  expect(new Set(seen).size).toBe(seen.length);
+  expect(seen.every((digest) => /^[0-9a-f]{16}$/.test(digest))).toBe(true);
+});

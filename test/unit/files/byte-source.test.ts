@@ -1,0 +1,210 @@
+// Sources of bytes: what they are, what is read of them, and what they may not do.
+
+import { readFileSync } from "node:fs";
+import { mkdtemp, open, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import {
+  type ByteSource,
+  type BytesOrSource,
+  blobSource,
+  fileSource,
+  openSafetensors,
+  readAttentionWeights,
+  readSafetensors,
+  urlSource,
+  writeSafetensors,
+} from "../../../src/entries/weights.ts";
+import { readRange, readRanges } from "../../../src/files/byte-source.ts";
+import { badFileOf } from "../../support/bad-file.ts";
+import { serve, urlOf } from "../../support/range-server.ts";
+
+const model = new URL("../../../model/induction.safetensors", import.meta.url);
+const prefix = "model.layers.1.self_attn.";
+
+/** A source that keeps account of what is read. */
+function counting(bytes: Uint8Array, log: [offset: number, length: number][]): ByteSource {
+  return {
+    size: bytes.length,
+    read: async (offset, length) => {
+      log.push([offset, length]);
+      return bytes.slice(offset, offset + length);
+    },
+  };
+}
+
+let folder = "";
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "headwise-"));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+describe("what is read", () => {
+  test("ranges that lie close together are one read, others are not, and their order stays", async () => {
+    const bytes = Uint8Array.from({ length: 2 ** 20 }, (_, i) => (i * 7919) >> 8);
+    const log: [number, number][] = [];
+    const ranges = [
+      { begin: 900_000, end: 900_100 },
+      { begin: 10, end: 20 },
+      { begin: 15, end: 18 }, // within the one before
+      { begin: 20, end: 20 },
+      { begin: 500, end: 700 },
+    ];
+    const read = await readRanges("f", counting(bytes, log), ranges);
+    expect(read.map((each) => [...each])).toEqual(ranges.map(({ begin, end }) => [...bytes.subarray(begin, end)]));
+    expect(log).toEqual([
+      [10, 690],
+      [900_000, 100],
+    ]);
+  });
+
+  test("a layer is read in three reads of its own bytes and the header", async () => {
+    const bytes = readFileSync(model);
+    const log: [number, number][] = [];
+    const file = await openSafetensors(counting(bytes, log));
+    const header = log.reduce((sum, [, length]) => sum + length, 0);
+    const names = [...file.tensors.keys()].filter((name) => name.startsWith(prefix));
+    const tensors = await file.readAll(names);
+    const wanted = names.reduce((sum, name) => sum + (file.tensors.get(name)?.bytes ?? 0), 0);
+    expect(wanted).toBe(4 * 64 * 64 * 4);
+    expect(log.length).toBe(3);
+    expect(log.reduce((sum, [, length]) => sum + length, 0)).toBe(header + wanted);
+    expect(header + wanted).toBeLessThan(0.4 * bytes.length);
+    const { metadata } = file;
+    expect(readAttentionWeights({ metadata, tensors }, prefix)).toEqual(readAttentionWeights(bytes, prefix));
+  });
+
+  test("one read is cut where it is longer than 2^28 bytes", async () => {
+    const log: [number, number][] = [];
+    const source: ByteSource = {
+      size: 2 ** 29,
+      async read(offset, length) {
+        log.push([offset, length]);
+        return new Uint8Array(length).fill(offset === 5 ? 1 : 2);
+      },
+    };
+    const bytes = await readRange("f", source, 5, 2 ** 28 + 3);
+    expect(log).toEqual([
+      [5, 2 ** 28],
+      [5 + 2 ** 28, 3],
+    ]);
+    expect([bytes[0], bytes[2 ** 28 - 1], bytes[2 ** 28], bytes.length]).toEqual([1, 1, 2, 2 ** 28 + 3]);
+  });
+});
+
+describe("every source", () => {
+  const stored = writeSafetensors({
+    a: { data: Float32Array.from({ length: 70_000 }, (_, i) => i / 7), shape: [70, 1000] },
+    b: { dtype: "BF16", shape: [3], bytes: Uint8Array.of(1, 2, 3, 4, 5, 6) },
+    none: { data: new Float32Array(0), shape: [0, 5] },
+  });
+
+  test.each<[string, () => Promise<{ source: BytesOrSource; close?: () => unknown }>]>([
+    ["bytes", async () => ({ source: stored })],
+    ["a Buffer", async () => ({ source: Buffer.from(stored) })],
+    ["an ArrayBuffer", async () => ({ source: stored.slice().buffer })],
+    ["a Blob", async () => ({ source: new Blob([stored.slice()]) })],
+    ["a File", async () => ({ source: new File([stored.slice()], "model.safetensors") })],
+    ["blobSource", async () => ({ source: blobSource(new Blob([stored.slice()])) })],
+    [
+      "fileSource",
+      async () => {
+        await writeFile(join(folder, "small"), stored);
+        const handle = await open(join(folder, "small"));
+        return { source: await fileSource(handle), close: () => handle.close() };
+      },
+    ],
+    [
+      "urlSource",
+      async () => {
+        const server = await serve(stored.length, async (begin, end) => stored.subarray(begin, end));
+        return { source: await urlSource(new URL(urlOf(server))), close: () => server.close() };
+      },
+    ],
+  ])("%s gives the tensors that lie in the file", async (_name, make) => {
+    const { source, close } = await make();
+    const file = await openSafetensors(source);
+    const { metadata, tensors } = readSafetensors(stored);
+    expect(file.metadata).toEqual(metadata);
+    expect([...file.tensors.keys()]).toEqual([...tensors.keys()]);
+    const read = await file.readAll(tensors.keys());
+    for (const [name, tensor] of tensors) {
+      expect(await file.read(name)).toEqual(tensor);
+      expect(read.get(name)).toEqual(tensor);
+    }
+    await close?.();
+  });
+
+  test("what is no source, and what is no name, is refused", async () => {
+    for (const [wrong, got] of [
+      [undefined, "undefined"],
+      [{}, "Object"],
+      ["https://example.com", '"https://example.com"'],
+      [new Float32Array(2), "Float32Array"],
+    ] as const)
+      await expect(openSafetensors(wrong as never)).rejects.toThrow(
+        new TypeError(
+          `openSafetensors: source expected bytes, a Blob, or a source (of fileSource or urlSource), got ${got}`,
+        ),
+      );
+    const endless = { size: Infinity, read: async () => new Uint8Array() };
+    await expect(openSafetensors(endless)).rejects.toThrow(
+      "openSafetensors: source.size expected an integer from 0 to",
+    );
+    expect(() => blobSource(new Uint8Array(3) as never)).toThrow(
+      new TypeError("blobSource: blob expected a Blob, got Uint8Array"),
+    );
+    for (const wrong of [null, 3, "model.gguf", { read() {} }])
+      await expect(fileSource(wrong as never)).rejects.toThrow(/^fileSource: file expected an open file with stat and/);
+    const file = await openSafetensors(stored);
+    await expect(file.read("c")).rejects.toThrow(
+      new RangeError(`read: name expected one of the file's 3 tensors, got "c"`),
+    );
+    await expect(file.readAll("a" as never)).rejects.toThrow(
+      new TypeError(`readAll: names expected a list of names, got "a"`),
+    );
+    await expect(file.readAll(7 as never)).rejects.toThrow("readAll: names expected a list of names, got 7");
+  });
+
+  test("a source that gives less, or fails, or gives something else, is named", async () => {
+    const read = (give: () => unknown) => readRange("f", { size: 9, read: async () => give() } as never, 2, 4);
+    expect(await badFileOf(() => read(() => new Uint8Array(3)))).toBe("f: source expected 4 bytes at 2, got 3");
+    const lost = new Error("the disk is gone");
+    const failed = read(() => {
+      throw lost;
+    });
+    await expect(failed).rejects.toMatchObject({
+      code: "BAD_FILE",
+      cause: lost,
+      message: "f: source expected 4 bytes at 2, got Error: the disk is gone",
+    });
+    await expect(read(() => [1, 2, 3, 4])).rejects.toThrow(
+      new TypeError("f: source.read expected to give Uint8Array, got Array"),
+    );
+  });
+
+  test("a file that is shortened while it is read is refused", async () => {
+    const path = join(folder, "shortened");
+    await writeFile(path, stored);
+    const handle = await open(path, "r+");
+    const file = await openSafetensors(await fileSource(handle));
+    await handle.truncate(5000);
+    const { offset } = file.tensors.get("a") as { offset: number };
+    expect(await badFileOf(() => file.read("a"))).toBe(
+      `read: source expected 280000 bytes at ${offset}, got ${5000 - offset}`,
+    );
+    await handle.close();
+  });
+
+  test.each([
+    ["no bytes", 0, "bytes expected an 8-byte header length, got 0 bytes"],
+    ["less than a header", 40, /header length expected <= 32/],
+    ["less than its data", 1000, /data_offsets expected to end within/],
+  ])("a safetensors file of %s is refused as readSafetensors refuses it", async (_name, length, text) => {
+    const cut = stored.slice(0, length);
+    const said = await badFileOf(() => openSafetensors(cut));
+    expect(said).toMatch(text);
+    expect(() => readSafetensors(cut, "openSafetensors")).toThrow(said);
+  });
+});

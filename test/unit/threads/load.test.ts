@@ -1,0 +1,157 @@
+// How threads start: where workers are missing, forbidden or late, an engine with fewer threads runs instead, and
+// kernels.threads reports which.
+
+import { Worker } from "node:worker_threads";
+import { deflateRawSync } from "node:zlib";
+import { afterEach, expect, test } from "vitest";
+import { findHost } from "../../../src/platform/spawn.ts";
+import type { ThreadWorker } from "../../../src/platform/workers.ts";
+import { type Limits, loadThreaded } from "../../../src/threads/load.ts";
+import type { Kernels } from "../../../src/wasm/kernels.ts";
+import { firstDifference, quantized, threadedBuilds, workerSource } from "../../support/layers.ts";
+import { modulesOf, wasmOf } from "../../support/modules.ts";
+import { alone, createCase, faulty, releaseAll, start } from "../../support/worker-faults.ts";
+
+const held: Kernels[] = [];
+
+afterEach(() => {
+  releaseAll();
+  for (const kernels of held.splice(0)) kernels.release();
+});
+
+test.each<[string, () => ThreadWorker, Partial<Limits>, RegExp]>([
+  [
+    "refused",
+    () => {
+      throw new Error("refused by policy");
+    },
+    {},
+    /^no worker started \(Error: refused by policy\)$/,
+  ],
+  [
+    "silent",
+    () => new Worker("setInterval(() => {}, 1e6)", { eval: true }),
+    { startMs: 200 },
+    /^no worker started \(it was not ready within 200 ms\)$/,
+  ],
+  ["broken", () => new Worker("}", { eval: true }), {}, /^no worker started \(SyntaxError: .*\)$/],
+  ["gone", () => new Worker("", { eval: true }), {}, /^no worker started \(it ended with code 0\)$/],
+  [
+    "unable",
+    () => faulty("WebAssembly.instantiate = () => Promise.reject(new Error('no wasm here'));"),
+    {},
+    /^no worker started \(Error: no wasm here\)$/,
+  ],
+])("workers that are %s: one thread, and why", async (_, createWorker, limits, reason) => {
+  const kernels = await start(3, createWorker, limits);
+  expect(kernels.threads).toMatchObject({ requested: 3, used: 1 });
+  expect(kernels.threads.reason).toMatch(reason);
+  expect(firstDifference(createCase(kernels).run(), await alone())).toBe(-1);
+});
+
+test("some workers that do not start: those that do, and why", async () => {
+  let made = 0;
+  const kernels = await start(4, () => (made++ === 1 ? new Worker("}", { eval: true }) : faulty("")));
+  expect(kernels.threads).toMatchObject({ requested: 4, used: 3 });
+  expect(kernels.threads.reason).toMatch(
+    /^as many as were asked for; 1 of 3 workers did not start \(SyntaxError: .*\)$/,
+  );
+  expect(firstDifference(createCase(kernels).run(), await alone())).toBe(-1);
+});
+
+test.each([
+  ["module of floats", { module: new WebAssembly.Module(wasmOf("simd")) }],
+  [
+    "module of weights",
+    {
+      module: wasmOf("simd"),
+      quantized: { simd: { weights: new WebAssembly.Module(wasmOf("weights-simd")), caches: wasmOf("caches-simd") } },
+    },
+  ],
+])("a %s for one thread runs with one", async (_, own) => {
+  const host = findHost(globalThis, workerSource);
+  const kernels = await loadThreaded(threadedBuilds, { ...own, threads: 2 }, host);
+  held.push(kernels);
+  expect(kernels.threads).toEqual({
+    requested: 2,
+    used: 1,
+    reason: "a module given does not run on shared memory: it is one for a single thread",
+  });
+  expect(firstDifference(createCase(kernels).run(), await alone())).toBe(-1);
+});
+
+test("bytes of your own, those for one thread, run with as many as were asked for", async () => {
+  const kernels = await loadThreaded(
+    threadedBuilds,
+    { ...modulesOf("simd"), threads: 3 },
+    findHost(globalThis, workerSource),
+  );
+  held.push(kernels);
+  expect(kernels.threads).toEqual({ requested: 3, used: 3, reason: "as many as were asked for" });
+  expect(kernels.quantized).toBe(true);
+  expect(firstDifference(createCase(kernels).run(), await alone())).toBe(-1);
+});
+
+test("a worker to which nothing can be posted is terminated at once", async () => {
+  let ended = 0;
+  const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
+  const before = timers();
+  const { threads } = await start(3, () => ({
+    postMessage() {
+      throw new Error("cannot be cloned");
+    },
+    terminate: () => ended++,
+  }));
+  expect([threads.reason, ended, timers() - before]).toEqual(["no worker started (Error: cannot be cloned)", 2, 0]);
+});
+
+/** What `work` gives where shared memory is refused, or only counted. Memories that were asked for are told. */
+async function withMemory<T>(refuse: boolean, work: () => Promise<T>): Promise<readonly [result: T, shared: number]> {
+  const { Memory: Real } = WebAssembly;
+  let shared = 0;
+  class Memory extends Real {
+    constructor(descriptor: WebAssembly.MemoryDescriptor) {
+      if (descriptor.shared) shared++;
+      if (descriptor.shared && refuse) throw new RangeError("WebAssembly.Memory(): could not allocate memory");
+      super(descriptor);
+    }
+  }
+  try {
+    Object.assign(WebAssembly, { Memory });
+    return [await work(), shared];
+  } finally {
+    Object.assign(WebAssembly, { Memory: Real });
+  }
+}
+
+test.each([
+  ["its own kernels", {}],
+  ["its own of every format", { quantized }],
+  ["a compiled module", { module: new WebAssembly.Module(wasmOf("simd")) }],
+])("where an engine refuses shared memory to %s: one thread, and why", async (_, own) => {
+  const host = findHost(globalThis, workerSource);
+  const [kernels] = await withMemory(true, () =>
+    loadThreaded(threadedBuilds, { deterministic: true, ...own, threads: 2 }, host),
+  );
+  held.push(kernels);
+  expect(kernels.threads).toEqual({
+    requested: 2,
+    used: 1,
+    reason: "this engine refused shared memory",
+  });
+  expect(firstDifference(createCase(kernels).run(), await alone())).toBe(-1);
+});
+
+test("where relaxed SIMD does not fuse, shared memory is set aside once", async () => {
+  const rounding = deflateRawSync(wasmOf("simd")).toString("base64");
+  const host = findHost(globalThis, workerSource);
+  const [kernels, shared] = await withMemory(false, () =>
+    loadThreaded({ simd: rounding, relaxed: rounding }, { threads: 2 }, host),
+  );
+  held.push(kernels);
+  expect([kernels.reason, kernels.threads.used, shared]).toEqual([
+    "this engine accepts relaxed SIMD but does not fuse",
+    2,
+    1,
+  ]);
+});

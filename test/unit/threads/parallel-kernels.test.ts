@@ -1,0 +1,186 @@
+// How calls are divided into tiles: every part of a range in one tile, no more tiles than there is room for, no small call
+// shared.
+
+import { expect, test } from "vitest";
+import { createRandom } from "../../../src/diagnostics/random.ts";
+import { blockOf, panelBytes, WEIGHT_FORMATS, type WeightFormat } from "../../../src/linear/formats.ts";
+import { SHARES, shareKernels } from "../../../src/threads/parallel-kernels.ts";
+import type { Team } from "../../../src/threads/pool.ts";
+import { KERNEL_NAMES, TILES } from "../../../src/threads/work-queue.ts";
+import {
+  CACHE_SHAPE_BYTES,
+  type KernelTable,
+  NULL,
+  storeAttentionShape,
+  storeCacheShape,
+} from "../../../src/wasm/abi.ts";
+import { LinearMemory, pointer } from "../../../src/wasm/memory.ts";
+
+/** The arguments of each tile of a call. */
+type Tiles = readonly (readonly number[])[];
+
+/** Kernels of a team that only notes what it is given; `last` is undefined after a direct call. */
+function noting(size: number): { kernels: KernelTable; memory: LinearMemory; last(): Tiles | undefined } {
+  let noted: Tiles | undefined;
+  const memory = new LinearMemory(new WebAssembly.Memory({ initial: 1 }), 1024);
+  const direct = () => {
+    noted = undefined;
+  };
+  const run = (_name: string, _own: number, tiles: Tiles) => {
+    noted = tiles;
+  };
+  const table = Object.fromEntries(KERNEL_NAMES.map((name) => [name, direct])) as unknown as KernelTable;
+  const team = { size, own: () => 64, run } as unknown as Team;
+  return { kernels: shareKernels(table, memory, team), memory, last: () => noted };
+}
+
+test("the tiles of a projection are each panel of each row once", () => {
+  const random = createRandom(1);
+  for (let trial = 0; trial < 150; trial++) {
+    const { kernels, last } = noting(random.int(2, 64));
+    const [panels, k, begin] = [random.int(1, 1500), random.int(1, 3000), random.int(0, 40)];
+    const rows = trial % 3 === 0 ? random.int(1, 12) : random.int(1, 256);
+    const [out, x, w, bias] = [1e9, 5e6, 2e9, trial % 2 === 0 ? NULL : pointer.f32(4096)].map(Number) as number[];
+    const p = pointer.f32;
+    kernels.linear_f32(p(out!), p(x!), p(w!), p(bias!), panels, k, 8 * panels, k, begin, begin + rows);
+    const tiles = last();
+    if (!tiles) {
+      expect(16 * panels * k * rows).toBeLessThan(SHARES.call);
+      continue;
+    }
+    expect(tiles.length).toBeLessThanOrEqual(TILES);
+    const seen = new Uint8Array(panels * rows);
+    for (const [to, from, weights, start, count, depth, outStride, xStride, first, end] of tiles as number[][]) {
+      const panel = (to! - out!) / 32;
+      expect([from, depth, outStride, xStride]).toEqual([x, k, 8 * panels, k]);
+      expect([weights! - w!, start]).toEqual([panel * k * 32, bias === 0 ? 0 : bias! + 32 * panel]);
+      for (let r = first! - begin; r < end! - begin; r++)
+        for (let c = panel; c < panel + count!; c++) seen[r * panels + c]! += 1;
+    }
+    expect(seen.every((times) => times === 1)).toBe(true);
+  }
+});
+
+test("the tiles of projections of other formats are each panel of each row once, with scratch of their own", () => {
+  const random = createRandom(5);
+  const [f32, u8, u16] = [pointer.f32, pointer.u8, pointer.u16];
+  const [out, x, w, bias] = [1e9, 5e6, 2e9, 4096] as const;
+  for (let trial = 0; trial < 150; trial++) {
+    const { kernels, last } = noting(random.int(2, 64));
+    const [panels, k, begin] = [random.int(100, 1500), random.int(300, 3000), random.int(0, 40)];
+    const end = begin + (trial % 3 === 0 ? random.int(1, 12) : random.int(1, 256));
+    const stride = 8 * panels;
+    const format = WEIGHT_FORMATS[1 + (trial % 5)] as WeightFormat;
+    const scratch = 7;
+    const block = blockOf(format, k);
+    // What comes behind the bias and the panels, and which arguments they are.
+    let rest: number[];
+    if (format === "q4") {
+      kernels.linear_q4(f32(out), u8(x), u8(w), u8(scratch), f32(bias), panels, k, 2, stride, begin, end);
+      rest = [k, 2, stride];
+    } else if (format === "q8" || format === "q8-row") {
+      kernels.linear_q8(f32(out), u8(x), u8(w), u8(scratch), f32(bias), panels, k, block, 4, stride, begin, end);
+      rest = [k, block, 4, stride];
+    } else {
+      const bf16 = format === "bf16" ? 1 : 0;
+      const [from, at] = [f32(x), f32(scratch)];
+      kernels.linear_f16(f32(out), from, u16(w), at, f32(bias), panels, k, bf16, stride, k, begin, end);
+      rest = [k, bf16, stride, k];
+    }
+    const tiles = last() as Tiles;
+    expect(tiles.length).toBeLessThanOrEqual(TILES);
+    const rows = end - begin;
+    const seen = new Uint8Array(panels * rows);
+    for (const tile of tiles) {
+      const [to, from, weights, own, start, count] = tile as number[] as [
+        number,
+        number,
+        number,
+        number,
+        number,
+        number,
+      ];
+      const panel = (to - out) / 32;
+      // noting() gives scratch at 64.
+      expect([from, own, start, ...tile.slice(6, -2)]).toEqual([x, 64, bias + 32 * panel, ...rest]);
+      expect(weights - w).toBe(panel * panelBytes(format, k));
+      for (let r = tile.at(-2)! - begin; r < tile.at(-1)! - begin; r++)
+        for (let c = panel; c < panel + count; c++) seen[r * panels + c]! += 1;
+    }
+    expect(
+      seen.every((times) => times === 1),
+      `${format} ${panels} ${k} ${rows}`,
+    ).toBe(true);
+  }
+});
+
+test("the tiles of attention are each row once, the last rows of a causal call first", () => {
+  const random = createRandom(2);
+  for (let trial = 0; trial < 150; trial++) {
+    const { kernels, memory, last } = noting(random.int(2, 64));
+    const numKvHeads = random.int(1, trial % 5 === 0 ? 300 : 12);
+    const [group, qLen, past] = [random.int(1, 8), random.int(1, 256), random.int(0, 5000)];
+    const at = memory.allocate("test", 108);
+    const shape = {
+      ...{ qLen, kvLen: past + qLen, qStart: past, left: 2 ** 30, right: 0, numHeads: numKvHeads * group, numKvHeads },
+      ...{
+        headDim: 64,
+        valueDim: 64,
+        qStride: 0,
+        qHeadStride: 0,
+        outStride: 0,
+        outHeadStride: 0,
+        scale: 1,
+        softcap: 0,
+      },
+      ...{ slopes: NULL, sinks: NULL, extraKey: NULL, extraValue: NULL, zeroKey: 0, keep: NULL, keepHeadStride: 0 },
+      ...{ keepRowStride: 0, bias: NULL, biasHeadStride: 0, biasRowStride: 0, lse: NULL, formats: 0 },
+    };
+    storeAttentionShape(memory.view(), at, shape);
+    const rows = numKvHeads * group * qLen;
+    const [begin, end] = trial % 2 === 0 ? [0, rows] : [random.int(0, rows - 1), rows];
+    const p = pointer.f32;
+    kernels.attention_f32(p(64), p(64), pointer.pages(64), p(64), pointer.attentionShape(at), begin, end);
+    const tiles = last();
+    if (!tiles) {
+      expect((end - begin) * 128 * past).toBeLessThan(SHARES.call);
+      continue;
+    }
+    expect(tiles.length).toBeLessThanOrEqual(TILES);
+    const seen = new Uint8Array(rows);
+    for (const tile of tiles) for (let r = tile[5]!; r < tile[6]!; r++) seen[r]! += 1;
+    expect(seen.every((times, r) => times === (r >= begin ? 1 : 0))).toBe(true);
+    if (numKvHeads === 1 && qLen * group > 12) expect(tiles[0]?.[6]).toBe(rows);
+  }
+});
+
+test("keys are appended in tiles that own whole panels of 8", () => {
+  const random = createRandom(3);
+  for (let trial = 0; trial < 100; trial++) {
+    const { kernels, memory, last } = noting(random.int(2, 16));
+    const at = memory.allocate("test", CACHE_SHAPE_BYTES);
+    const sizes = { numKvHeads: 32, headDim: 128, valueDim: 128 };
+    storeCacheShape(memory.view(), at, { ...sizes, kStride: 0, kHeadStride: 0, vStride: 0, vHeadStride: 0 });
+    const [past, tokens] = [random.int(0, 300), random.int(64, 256)];
+    const p = pointer.f32;
+    kernels.append_f32(pointer.pages(64), p(64), p(64), pointer.cacheShape(at), past, 0, tokens);
+    const ends = (last() as Tiles).map((tile) => tile[6] as number);
+    const starts = (last() as Tiles).map((tile) => tile[5] as number);
+    expect(starts).toEqual([0, ...ends.slice(0, -1)]);
+    expect(ends.at(-1)).toBe(tokens);
+    expect(starts.slice(1).filter((start) => (past + start) % 8 !== 0)).toEqual([]);
+  }
+});
+
+test("what is small stays on the calling thread", () => {
+  const { kernels, last } = noting(8);
+  const p = pointer.f32;
+  const linear = (rows: number) => kernels.linear_f32(p(64), p(64), p(64), p(64), 8, 64, 64, 64, 0, rows);
+  linear(255);
+  expect(last()).toBe(undefined);
+  linear(256);
+  expect(last()?.length).toBeGreaterThan(1);
+  const alone = noting(1);
+  alone.kernels.linear_f32(p(64), p(64), p(64), p(64), 800, 640, 6400, 640, 0, 256);
+  expect(alone.last()).toBe(undefined);
+});
