@@ -14,10 +14,9 @@ const proofs = Array.from(map.matchAll(/`(test\/[^`\s]+\.ts)`(?:: "([^"]+)")?/g)
   title: title?.replaceAll("\\|", "|"),
 }));
 const scripts = Object.keys((JSON.parse(read("package.json")) as { scripts: object }).scripts);
-const documents = ["README.md", "CONTRIBUTING.md", "test/README.md"].concat(
-  readdirSync(join(root, "docs"), { recursive: true, encoding: "utf8" })
-    .filter((name) => name.endsWith(".md"))
-    .map((name) => `docs/${name}`),
+const pagesOf = (folder: string) => readdirSync(join(root, folder)).map((name) => `${folder}/${name}`);
+const documents = ["README.md", "CONTRIBUTING.md", "test/README.md", "bench/README.md"].concat(
+  ["docs", "docs/guide", "docs/reference"].flatMap(pagesOf).filter((name) => name.endsWith(".md")),
 );
 
 test("the titles that test/README.md names are in their files", () => {
