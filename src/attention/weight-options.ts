@@ -3,7 +3,7 @@ import { expectFields, expectOneOf, HeadwiseError } from "../util/errors.ts";
 import { PROJECTIONS, type ProjectionName } from "./layer-sizes.ts";
 
 /** The format of the query, key, value and output projection of a layer. */
-export type LayerFormats = Readonly<Record<ProjectionName, WeightFormat>>;
+export type LayerFormats = Readonly<Record<"q" | "k" | "v" | "o", WeightFormat>>;
 
 /** The formats of a layer's weights, and of the activations that integer weights are multiplied with. */
 export interface WeightOptions {
