@@ -1,6 +1,6 @@
 import { PAIRS } from "./int_dot";
 import { add_pairs, scaled } from "./int_dot_i16";
-import { BLOCK, PANEL } from "../layout";
+import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
 import { BLOCK_PANELS, KC, SUMS, scale_rows, sum_products } from "./q8";
 import { panel_bytes, Q4_BLOCK_BYTES, SCALES } from "./block_layout";
 import { padded, ROW_HEAD, row_bytes } from "./quantize_rows";
@@ -43,7 +43,7 @@ export function linear_q4(
   const panelBytes = <usize>(length / BLOCK) * Q4_BLOCK_BYTES;
   if (rows == 1 && mode >> 1 == PAIRS) {
     for (let p = 0; p < panels; p += STREAMS)
-      sum_row(out + (<usize>p << 5), x + ROW_HEAD, w + panelBytes * p, panelBytes, min(STREAMS, panels - p));
+      sum_row(out + <usize>p * PANEL_BYTES, x + ROW_HEAD, w + panelBytes * p, panelBytes, min(STREAMS, panels - p));
   } else {
     const step = rows <= FEW_ROWS ? 1 : BLOCK_PANELS;
     const unpacked = scratch + SUMS;
@@ -54,7 +54,7 @@ export function linear_q4(
         const unpackedBytes = panel_bytes(count, BLOCK);
         const from = w + panelBytes * p + <usize>(i / BLOCK) * Q4_BLOCK_BYTES;
         for (let q = 0; q < n; q++) unpack(unpacked + unpackedBytes * q, from + panelBytes * q, count);
-        const o = out + (<usize>p << 5);
+        const o = out + <usize>p * PANEL_BYTES;
         sum_products(o, outBytes, i > 0, x + ROW_HEAD, xBytes, unpacked, unpacked + SCALES, unpackedBytes, scratch, n, length, BLOCK, i, count, mode, rows);
       }
     }
@@ -98,7 +98,7 @@ function sum_row(out: F32Ptr, x: U8Ptr, w: U8Ptr, panelBytes: usize, panels: i32
     const offset = offset_of(x);
     let block = w;
     for (let p = 0; p < panels; p++) {
-      const o = out + (<usize>p << 5);
+      const o = out + <usize>p * PANEL_BYTES;
       sum_block(o, start == zeros ? zeros : o, x, block, offset);
       block += panelBytes;
     }

@@ -1,7 +1,7 @@
 import { FAST, PAIRS, products_x8 } from "./int_dot";
 import { STARTS_BYTES, start_sums } from "./int_dot_i8";
 import { pairs_1x32, pairs_2x16 } from "./int_dot_skinny";
-import { BLOCK, PANEL } from "../layout";
+import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
 import { panel_bytes, SCALES } from "./block_layout";
 import { padded, ROW_HEAD, row_bytes } from "./quantize_rows";
 import { F32Ptr, F32PtrOrNull, I32Ptr, U8Ptr } from "../types";
@@ -60,7 +60,7 @@ export function linear_q8(
   const chunk = whole ? length : KC;
   for (let p = 0; p < panels; p += step) {
     const n = min(step, panels - p);
-    const o = out + (<usize>p << 5);
+    const o = out + <usize>p * PANEL_BYTES;
     for (let i = 0; i < length; i += chunk) {
       const count = min(chunk, length - i);
       // Where the first group has its scales and its weights: each in its block, or all in one.
@@ -107,7 +107,7 @@ export function sum_products(
     const wide = road == PAIRS && n <= 2 ? 4 >> (n - 1) : 1;
     let o = out;
     let init = more ? out : zeros;
-    const initStep: usize = more ? 32 : 0;
+    const initStep: usize = more ? <usize>PANEL_BYTES : 0;
     const initBytes: usize = more ? outBytes : 0;
     let s = scales;
     let w = weights;
@@ -117,7 +117,7 @@ export function sum_products(
       if (step == 4) pairs_1x32(o, init, s, x, w, panelBytes, count, group, gap);
       else if (step == 2) pairs_2x16(o, outBytes, init, initBytes, s, x, xBytes, w, panelBytes, count, group, gap);
       else products_x8(road, n, planes, starts, o, outBytes, init, initBytes, s, x, xBytes, length, w, count, group, gap);
-      o += <usize>step << 5;
+      o += <usize>step * PANEL_BYTES;
       init += initStep * step;
       s += panelBytes * step;
       w += panelBytes * step;
@@ -140,7 +140,7 @@ export function scale_rows(
   panels: i32,
   rows: i32,
 ): void {
-  const bytes = <usize>panels << 5;
+  const bytes = <usize>panels * PANEL_BYTES;
   for (; rows > 0; rows--) {
     const scale = v128.load32_splat(x);
     for (let at: usize = 0; at < bytes; at += 16) {
