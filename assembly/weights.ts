@@ -12,4 +12,4 @@ export {
 } from "./linear/pack_f16";
 export { pack_q4, repack_q4 } from "./linear/pack_q4";
 export { pack_q8, repack_q8 } from "./linear/pack_q8";
-export { quantize_rows } from "./linear/quantize";
+export { quantize_rows } from "./linear/quantize_rows";

@@ -1,5 +1,6 @@
-import { PAIRS } from "./int_dot";
-import { add_pairs, scaled } from "./int_dot_i16";
+import { PATH_I16 } from "./int_dot";
+import { add_scaled } from "./int_dot_i16";
+import { dot_i16 } from "../math/simd";
 import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
 import { BLOCK_PANELS, KC, SUMS, scale_rows, sum_products } from "./q8";
 import { panel_bytes, Q4_BLOCK_BYTES, SCALES } from "./block_layout";
@@ -41,7 +42,7 @@ export function linear_q4(
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
   const panelBytes = <usize>(length / BLOCK) * Q4_BLOCK_BYTES;
-  if (rows == 1 && mode >> 1 == PAIRS) {
+  if (rows == 1 && mode >> 1 == PATH_I16) {
     for (let p = 0; p < panels; p += STREAMS)
       sum_row(out + <usize>p * PANEL_BYTES, x + ROW_HEAD, w + panelBytes * p, panelBytes, min(STREAMS, panels - p));
   } else {
@@ -147,20 +148,20 @@ function sum_block(out: F32Ptr, from: F32Ptr, x: U8Ptr, block: U8Ptr, offset: v1
     const x2 = v128.load32_splat(x, 8);
     const x3 = v128.load32_splat(x, 12);
     let v = v128.load(at);
-    low = add_pairs(x0, v128.and(v, mask0), low);
-    low16 = add_pairs(x1, v128.and(v, mask1), low16);
-    low256 = add_pairs(x2, v128.and(v, mask2), low256);
-    low = add_pairs(x3, i16x8.shr_u(v, 12), low);
+    low = dot_i16(x0, v128.and(v, mask0), low);
+    low16 = dot_i16(x1, v128.and(v, mask1), low16);
+    low256 = dot_i16(x2, v128.and(v, mask2), low256);
+    low = dot_i16(x3, i16x8.shr_u(v, 12), low);
     v = v128.load(at, 16);
-    high = add_pairs(x0, v128.and(v, mask0), high);
-    high16 = add_pairs(x1, v128.and(v, mask1), high16);
-    high256 = add_pairs(x2, v128.and(v, mask2), high256);
-    high = add_pairs(x3, i16x8.shr_u(v, 12), high);
+    high = dot_i16(x0, v128.and(v, mask0), high);
+    high16 = dot_i16(x1, v128.and(v, mask1), high16);
+    high256 = dot_i16(x2, v128.and(v, mask2), high256);
+    high = dot_i16(x3, i16x8.shr_u(v, 12), high);
     x += 16;
     at += 32;
   } while (at < end);
   low = i32x4.add(low, i32x4.add(i32x4.shr_s(low16, 4), i32x4.shr_s(low256, 8)));
   high = i32x4.add(high, i32x4.add(i32x4.shr_s(high16, 4), i32x4.shr_s(high256, 8)));
-  scaled(out, from, low, v128.load(block));
-  scaled(out + 16, from + 16, high, v128.load(block, 16));
+  add_scaled(out, from, low, v128.load(block));
+  add_scaled(out + 16, from + 16, high, v128.load(block, 16));
 }

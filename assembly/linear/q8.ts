@@ -1,6 +1,6 @@
-import { FAST, PAIRS, products_x8 } from "./int_dot";
+import { FAST, PATH_I16, int_dot_nx8 } from "./int_dot";
 import { STARTS_BYTES, start_sums } from "./int_dot_i8";
-import { pairs_1x32, pairs_2x16 } from "./int_dot_skinny";
+import { int_dot_i16_1x32, int_dot_i16_2x16 } from "./int_dot_skinny";
 import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
 import { panel_bytes, SCALES } from "./block_layout";
 import { padded, ROW_HEAD, row_bytes } from "./quantize_rows";
@@ -30,7 +30,7 @@ const zeros = memory.data(128, 16);
  * one. bias holds 8·panels floats or is null. Rows of out lie outStride floats apart and overlap no input. scratch:
  * LINEAR_SCRATCH bytes (layout.ts), 16-byte aligned.
  * The inner sums are exact, the outer one is ascending, and nothing is fused: the bits are the same in every tile, on
- * every road and in every build.
+ * every path and in every build.
  */
 export function linear_q8(
   out: F32Ptr,
@@ -55,7 +55,7 @@ export function linear_q8(
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
   const panelBytes = panel_bytes(length, block);
-  const whole = rows <= FEW_ROWS && mode >> 1 == PAIRS;
+  const whole = rows <= FEW_ROWS && mode >> 1 == PATH_I16;
   const step = whole ? panels : BLOCK_PANELS;
   const chunk = whole ? length : KC;
   for (let p = 0; p < panels; p += step) {
@@ -73,7 +73,7 @@ export function linear_q8(
 }
 
 /**
- * out[rows, 8·panels] (+)= the scaled sums over the inputs from..from+count, whose scales and weights in the first panel
+ * out[rows, 8·panels] (+)= the add_scaled sums over the inputs from..from+count, whose scales and weights in the first panel
  * are given. Rows of x have `length` integers.
  */
 export function sum_products(
@@ -94,17 +94,17 @@ export function sum_products(
   mode: i32,
   rows: i32,
 ): void {
-  const road = mode >> 1;
+  const path = mode >> 1;
   const planes = mode & FAST ? 1 : 2;
   const group = min(block, GROUP);
   const gap = block == BLOCK ? SCALES : 0;
-  const panelSums: usize = road == PAIRS ? 0 : STARTS_BYTES * <usize>((count + group - 1) / group);
-  if (road != PAIRS)
+  const panelSums: usize = path == PATH_I16 ? 0 : STARTS_BYTES * <usize>((count + group - 1) / group);
+  if (path != PATH_I16)
     for (let p = 0; p < panels; p++) start_sums(sums + panelSums * p, weights + panelBytes * p, count, group, gap);
-  x += <usize>from << (road == PAIRS ? 1 : 0);
+  x += <usize>from << (path == PATH_I16 ? 1 : 0);
   while (rows > 0) {
     const n = min(rows, STRIP_ROWS);
-    const wide = road == PAIRS && n <= 2 ? 4 >> (n - 1) : 1;
+    const wide = path == PATH_I16 && n <= 2 ? 4 >> (n - 1) : 1;
     let o = out;
     let init = more ? out : zeros;
     const initStep: usize = more ? <usize>PANEL_BYTES : 0;
@@ -114,9 +114,9 @@ export function sum_products(
     let starts = sums;
     for (let p = 0; p < panels; ) {
       const step = wide <= panels - p ? wide : 1;
-      if (step == 4) pairs_1x32(o, init, s, x, w, panelBytes, count, group, gap);
-      else if (step == 2) pairs_2x16(o, outBytes, init, initBytes, s, x, xBytes, w, panelBytes, count, group, gap);
-      else products_x8(road, n, planes, starts, o, outBytes, init, initBytes, s, x, xBytes, length, w, count, group, gap);
+      if (step == 4) int_dot_i16_1x32(o, init, s, x, w, panelBytes, count, group, gap);
+      else if (step == 2) int_dot_i16_2x16(o, outBytes, init, initBytes, s, x, xBytes, w, panelBytes, count, group, gap);
+      else int_dot_nx8(path, n, planes, starts, o, outBytes, init, initBytes, s, x, xBytes, length, w, count, group, gap);
       o += <usize>step * PANEL_BYTES;
       init += initStep * step;
       s += panelBytes * step;
