@@ -1,6 +1,6 @@
 import { CHUNK_BYTES, LOG2_E, reduced, STATE_BYTES, STATE_HIGH, STATE_LOW, STATE_SUMS } from "./state";
 import { quantize_query } from "./quantize";
-import { finite } from "./pv";
+import { is_finite } from "./pv";
 import { ex2_f32, ln_f64, tanh_f32x4 } from "../math/exp";
 import { PANEL, QUERY_CHUNK, QUERY_HEAD } from "../layout";
 import { end_key, first_key } from "../mask";
@@ -153,17 +153,17 @@ function join(state: usize, o: F32Ptr, columns: i32, score: f32): void {
   for (let at = o; at < end; at += 16) v128.store(at, f32x4.mul(v128.load(at), alpha));
 }
 
-/** o · inverse with one zero: whether a masked weight of 0 made -0 into +0 depends on the road. */
+/** o · inverse with one zero: whether a masked weight of 0 made -0 into +0 depends on the path. */
 // @ts-ignore: decorator
 @inline
 function scaled(o: v128, inverse: v128): v128 {
   return f32x4.add(f32x4.mul(o, inverse), f32x4.splat(0));
 }
 
-/** x with one NaN. */
+/** x with every NaN as the one that leaves. */
 // @ts-ignore: decorator
 @inline
-function settled(x: v128): v128 {
+function with_one_nan(x: v128): v128 {
   return v128.bitselect(x, v128.load32_splat(NAN), f32x4.eq(x, x));
 }
 
@@ -201,10 +201,10 @@ export function finish_rows(
       v128.store(to + at, x1, 16);
       total = f32x4.add(total, f32x4.add(x0, x1));
     }
-    if (!finite(total)) for (let at = to; at < to + whole; at += 16) v128.store(at, settled(v128.load(at)));
+    if (!is_finite(total)) for (let at = to; at < to + whole; at += 16) v128.store(at, with_one_nan(v128.load(at)));
     if (left > 0) {
-      store_first(to + whole, left, settled(scaled(v128.load(o + whole), inverse)));
-      store_first(to + whole + 16, left - 4, settled(scaled(v128.load(o + whole, 16), inverse)));
+      store_first(to + whole, left, with_one_nan(scaled(v128.load(o + whole), inverse)));
+      store_first(to + whole + 16, left - 4, with_one_nan(scaled(v128.load(o + whole, 16), inverse)));
     }
     if (shape.lse) store_lse(shape.lse + ((<usize>head * shape.qLen + token) << 2), load<f32>(state), sum);
     o += outputBytes;

@@ -88,13 +88,13 @@ export function exclude_scores(s: F32Ptr, first: i32, last: i32): void {
  * far; its max, sums and alpha follow. Sums are four lanes; keys with j & 4 have sums of their own, which join the row's
  * at the end. The maxima of all rows come first, so that one row's exponentials need not wait for its max.
  */
-export function soften_scores(s: F32Ptr, rows: i32, first: i32, last: i32, states: usize): void {
+export function softmax_scores(s: F32Ptr, rows: i32, first: i32, last: i32, states: usize): void {
   const bytes = <usize>(last - first) << 2;
   const start = s + (<usize>first << 2);
   const behind = states + STATE_BYTES * rows;
   let from = start;
   for (let state = states; state < behind; state += STATE_BYTES) {
-    raise_max(from, from + bytes, state);
+    update_max(from, from + bytes, state);
     from += STRIP_BYTES;
   }
 
@@ -128,7 +128,7 @@ export function soften_scores(s: F32Ptr, rows: i32, first: i32, last: i32, state
 /** Takes the scores from `at` to `end` into a row's max; its sums are rescaled, alpha says by what. */
 // @ts-ignore: decorator
 @inline
-function raise_max(at: usize, end: usize, state: usize): void {
+function update_max(at: usize, end: usize, state: usize): void {
   const before = load<f32>(state);
   let top = f32x4.splat(before);
   for (; at < end; at += 32) top = f32x4.pmax(top, f32x4.pmax(v128.load(at), v128.load(at, 16)));

@@ -1,5 +1,5 @@
 import { WEIGHT_SCALE } from "./state";
-import { factor_of, is_spoiled, largest_lane, magnitudes, rounded, scale_of, some_of } from "../math/rounding";
+import { factor_of, is_non_finite, largest_lane, magnitudes, rounded, scale_of, some_of } from "../math/rounding";
 import { QUERY_CHUNK } from "../layout";
 import { is_excluded } from "../mask";
 import { load_first } from "../math/simd";
@@ -68,7 +68,7 @@ function largest_weight(row: F32Ptr, start: i32, end: i32): u32 {
  * The weights row[j] of one row, for the keys [start, end) of a page, multiples of 8, times the scales of the values, as
  * integers in place: 16 bits for each key from `row` on, their scale at WEIGHT_SCALE. Keys outside [from, to) weigh 0,
  * whatever their scales are, and so do those that keep and bias exclude: told apart by rule, since the scale of an
- * attended key must spoil the row also where its weight is 0.
+ * attended key must reach the row also where its weight is 0.
  */
 export function quantize_weights(
   row: F32Ptr,
@@ -86,7 +86,7 @@ export function quantize_weights(
     for (let j = to; j < end; j++) store<f32>(row + (<usize>j << 2), 0);
     top = largest_weight(row, start, end);
   }
-  if (is_spoiled(top) && (keep != 0 || bias != 0)) {
+  if (is_non_finite(top) && (keep != 0 || bias != 0)) {
     for (let j = from; j < to; j++) if (is_excluded(keep, bias, j)) store<f32>(row + (<usize>j << 2), 0);
     top = largest_weight(row, start, end);
   }

@@ -1,4 +1,4 @@
-import { widen_lines } from "../math/half";
+import { widen_rows } from "../math/half";
 import { F16_SCRATCH, PANEL, PANEL_BYTES, PANEL_BYTES_16 } from "../layout";
 import { linear_f16_1x32, linear_f16_2x16, linear_f16_nx8 } from "./f16_skinny";
 import { linear_1x8, linear_1x32 } from "./gemv";
@@ -166,7 +166,7 @@ function widened(
       const kc = min(blockK, k - i);
       const from = w + (<usize>p * depth + i) * PANEL_BYTES_16;
       const kcBytes = <usize>kc * PANEL_BYTES;
-      for (let q = 0; q < n; q++) widen_lines(scratch + <usize>q * kcBytes, from + <usize>q * depth * PANEL_BYTES_16, kc, bf16);
+      for (let q = 0; q < n; q++) widen_rows(scratch + <usize>q * kcBytes, from + <usize>q * depth * PANEL_BYTES_16, kc, bf16);
       // The first block starts from init, the others from what is there.
       const first = i == 0;
       const start = first ? init + <usize>p * initStep : o;

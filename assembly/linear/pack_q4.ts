@@ -1,7 +1,8 @@
+import { f16_at } from "../math/half";
 import { factor_of } from "../math/rounding";
 import { padded, rounded_eight } from "./quantize_rows";
 import { BLOCK, PANEL } from "../layout";
-import { half_at, Q4_BLOCK_BYTES, SCALES } from "./block_layout";
+import { Q4_BLOCK_BYTES, SCALES } from "./block_layout";
 import { load_first } from "../math/simd";
 import { F32Ptr, U8Ptr } from "../types";
 
@@ -95,7 +96,7 @@ export function repack_q4(out: U8Ptr, blocks: U8Ptr, n: i32, k: i32, begin: i32,
       let from = blocks + rowBytes * (p * PANEL + column);
       const next = from + rowBytes;
       for (let to = panel; from < next; to += Q4_BLOCK_BYTES) {
-        store<f32>(to + (<usize>column << 2), half_at(from));
+        store<f32>(to + (<usize>column << 2), f16_at(from));
         const units = units_of(to, column);
         for (let i: usize = 0; i < <usize>BLOCK >> 1; i += 8) {
           // Eight bytes: the nibbles i..i+7 below those 16 on.

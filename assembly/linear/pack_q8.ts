@@ -1,7 +1,8 @@
+import { f16_at } from "../math/half";
 import { factor_of, scale_of } from "../math/rounding";
 import { magnitude, padded, rounded_eight } from "./quantize_rows";
 import { BLOCK, PANEL } from "../layout";
-import { half_at, panel_bytes, SCALES } from "./block_layout";
+import { panel_bytes, SCALES } from "./block_layout";
 import { load_first } from "../math/simd";
 import { F32Ptr, U8Ptr } from "../types";
 
@@ -72,7 +73,7 @@ export function repack_q8(out: U8Ptr, blocks: U8Ptr, n: i32, k: i32, begin: i32,
       let from = blocks + rowBytes * (p * PANEL + column);
       const next = from + rowBytes;
       for (let to = panel; from < next; to += SCALES + (BLOCK << 3)) {
-        store<f32>(to + (<usize>column << 2), half_at(from));
+        store<f32>(to + (<usize>column << 2), f16_at(from));
         const integers = to + SCALES + (<usize>column << 1);
         for (let i: usize = 0; i < <usize>BLOCK; i += 2) store<u16>(integers + (i << 3), load<u16>(from + 2 + i));
         from += Q8_0_BYTES;

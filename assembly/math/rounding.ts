@@ -14,7 +14,7 @@ const LEAST: f32 = 7.70371977754894e-34;
 /** Whether the bits of a magnitude are those of NaN or an infinity. */
 // @ts-ignore: decorator
 @inline
-export function is_spoiled(top: u32): bool {
+export function is_non_finite(top: u32): bool {
   return top >= INFINITY_BITS;
 }
 
@@ -38,7 +38,7 @@ export function largest_lane(v: v128): u32 {
 // @ts-ignore: decorator
 @inline
 export function scale_of(top: u32, most: f32): f32 {
-  if (is_spoiled(top)) return f32.NaN;
+  if (is_non_finite(top)) return f32.NaN;
   const size = reinterpret<f32>(top);
   return size >= LEAST ? size / most : <f32>0;
 }
@@ -48,7 +48,7 @@ export function scale_of(top: u32, most: f32): f32 {
 @inline
 export function factor_of(top: u32, most: f32): f32 {
   const size = reinterpret<f32>(top);
-  return !is_spoiled(top) && size >= LEAST ? most / size : <f32>0;
+  return !is_non_finite(top) && size >= LEAST ? most / size : <f32>0;
 }
 
 /** What `rounded` wants beside a factor: all bits of the lanes, or none where the factor makes zeros. */
