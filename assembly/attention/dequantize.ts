@@ -1,6 +1,6 @@
-import { widen_rows } from "../math/half";
-import { PAGE, PAIR_BYTES, PANEL, QUAD } from "../layout";
 import { CODE_PANEL_BYTES, VALUE_PANEL_BYTES } from "../cache/page";
+import { PAGE, PAIR_BYTES, PANEL, QUAD } from "../layout";
+import { widen_rows } from "../math/half";
 import { F32Ptr, U8Ptr } from "../types";
 
 // Pages of f16 and q4 for attention_f32: one kv head's keys or values at a time become what the tiles read, floats or

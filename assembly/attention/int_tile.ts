@@ -74,9 +74,12 @@ function int_nx8(
   if (values) {
     store_outputs(cPtr0, acc00, acc01, rowScales, scales);
     if (rows > 1) store_outputs(cPtr0 + cStride, acc10, acc11, rowScales + STATE_BYTES, scales + STRIP_BYTES);
-    if (rows > 2) store_outputs(cPtr0 + cStride * 2, acc20, acc21, rowScales + STATE_BYTES * 2, scales + STRIP_BYTES * 2);
-    if (rows > 3) store_outputs(cPtr0 + cStride * 3, acc30, acc31, rowScales + STATE_BYTES * 3, scales + STRIP_BYTES * 3);
-    if (rows > 4) store_outputs(cPtr0 + cStride * 4, acc40, acc41, rowScales + STATE_BYTES * 4, scales + STRIP_BYTES * 4);
+    if (rows > 2)
+      store_outputs(cPtr0 + cStride * 2, acc20, acc21, rowScales + STATE_BYTES * 2, scales + STRIP_BYTES * 2);
+    if (rows > 3)
+      store_outputs(cPtr0 + cStride * 3, acc30, acc31, rowScales + STATE_BYTES * 3, scales + STRIP_BYTES * 3);
+    if (rows > 4)
+      store_outputs(cPtr0 + cStride * 4, acc40, acc41, rowScales + STATE_BYTES * 4, scales + STRIP_BYTES * 4);
   } else {
     store_scores(cPtr0, acc00, acc01, rowScales, scales);
     if (rows > 1) store_scores(cPtr0 + STRIP_BYTES, acc10, acc11, rowScales + 4, scales);
@@ -88,7 +91,17 @@ function int_nx8(
 
 // @ts-ignore: decorator
 @inline
-function qk_int_nx8(rows: i32, s: F32Ptr, x: usize, aStep: usize, k: U8Ptr, pairs: i32, n: i32, scale: usize, at: usize): void {
+function qk_int_nx8(
+  rows: i32,
+  s: F32Ptr,
+  x: usize,
+  aStep: usize,
+  k: U8Ptr,
+  pairs: i32,
+  n: i32,
+  scale: usize,
+  at: usize,
+): void {
   for (; n > 0; n--) {
     int_nx8(rows, false, s, 0, x, aStep, k, pairs, scale, at);
     s += PANEL_BYTES;
@@ -112,17 +125,9 @@ function qk_int_5x8(s: F32Ptr, x: usize, aStep: usize, k: U8Ptr, pairs: i32, n: 
 /**
  * s[rows, keys] = q · k times both scales, for `keys` keys of k, a multiple of what attend_page takes at a time. codes: the strip's integer queries, `pairs` pairs each.
  */
-export function qk_int(
-  rows: i32,
-  s: F32Ptr,
-  codes: usize,
-  k: U8Ptr,
-  scales: F32Ptr,
-  pairs: i32,
-  keys: i32,
-): void {
+export function qk_int(rows: i32, s: F32Ptr, codes: usize, k: U8Ptr, scales: F32Ptr, pairs: i32, keys: i32): void {
   const x = codes + <usize>(rows * QUERY_HEAD);
-  const aStep = <usize>rows << 2;
+  const aStep = (<usize>rows) << 2;
   switch (rows) {
     case 6:
       qk_int_3x8(s, x, aStep, k, pairs, keys >> 3, codes, scales);
@@ -142,7 +147,17 @@ export function qk_int(
 
 // @ts-ignore: decorator
 @inline
-function pv_int_nx8(rows: i32, o: F32Ptr, row: usize, states: usize, s: usize, p: usize, v: U8Ptr, pairs: i32, n: i32): void {
+function pv_int_nx8(
+  rows: i32,
+  o: F32Ptr,
+  row: usize,
+  states: usize,
+  s: usize,
+  p: usize,
+  v: U8Ptr,
+  pairs: i32,
+  n: i32,
+): void {
   for (; n > 0; n--) {
     int_nx8(rows, true, o, row, p, 4, v, pairs, states, s);
     o += PANEL_BYTES;
@@ -185,12 +200,21 @@ export function pv_int(
   pairs: i32,
   panels: i32,
 ): void {
-  const p = s + (<usize>first << 1);
+  const p = s + ((<usize>first) << 1);
   const n = rows == 1 ? panels >> 2 : panels >> 1;
   switch (rows) {
     case 6:
       pv_int_3x8(o, row, states, s, p, v, pairs, panels);
-      return pv_int_3x8(o + row * 3, row, states + STATE_BYTES * 3, s + STRIP_BYTES * 3, p + STRIP_BYTES * 3, v, pairs, panels);
+      return pv_int_3x8(
+        o + row * 3,
+        row,
+        states + STATE_BYTES * 3,
+        s + STRIP_BYTES * 3,
+        p + STRIP_BYTES * 3,
+        v,
+        pairs,
+        panels,
+      );
     case 5:
       return pv_int_5x8(o, row, states, s, p, v, pairs, panels);
     case 4:
@@ -199,10 +223,12 @@ export function pv_int(
       return pv_int_3x8(o, row, states, s, p, v, pairs, panels);
     case 2:
       pv_int_2x16(o, row, states, s, p, v, pairs, n);
-      if (panels & 1) pv_int_2x8(o + <usize>n * PANEL_BYTES * 2, row, states, s, p, v + CODE_PANEL_BYTES * 2 * n, pairs, 1);
+      if (panels & 1)
+        pv_int_2x8(o + <usize>n * PANEL_BYTES * 2, row, states, s, p, v + CODE_PANEL_BYTES * 2 * n, pairs, 1);
       return;
     default:
       pv_int_1x32(o, states, s, p, v, pairs, n);
-      if (panels & 3) pv_int_1x8(o + <usize>n * PANEL_BYTES * 4, row, states, s, p, v + CODE_PANEL_BYTES * 4 * n, pairs, panels & 3);
+      if (panels & 3)
+        pv_int_1x8(o + <usize>n * PANEL_BYTES * 4, row, states, s, p, v + CODE_PANEL_BYTES * 4 * n, pairs, panels & 3);
   }
 }

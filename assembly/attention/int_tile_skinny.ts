@@ -157,7 +157,16 @@ export function qk_int_1x32(s: F32Ptr, x: usize, k: U8Ptr, pairs: i32, n: i32, s
   }
 }
 
-export function pv_int_2x16(o: F32Ptr, row: usize, states: usize, s: usize, p: usize, v: U8Ptr, pairs: i32, n: i32): void {
+export function pv_int_2x16(
+  o: F32Ptr,
+  row: usize,
+  states: usize,
+  s: usize,
+  p: usize,
+  v: U8Ptr,
+  pairs: i32,
+  n: i32,
+): void {
   for (let i = 0; i < n; i++) {
     int_2x16(true, o, row, <usize>n * PANEL_BYTES, p, 4, v, CODE_PANEL_BYTES * n, pairs, states, s, 0);
     o += PANEL_BYTES;

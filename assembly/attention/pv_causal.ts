@@ -1,7 +1,7 @@
-import { STATE_ALPHA, STATE_BYTES, STRIP_BYTES } from "./state";
 import { PANEL_BYTES } from "../layout";
 import { madd } from "../math/simd";
 import { F32Ptr } from "../types";
+import { STATE_ALPHA, STATE_BYTES, STRIP_BYTES } from "./state";
 
 // The tile of attention_f32's PV product at the causal diagonal.
 
@@ -56,7 +56,7 @@ function pv_causal_x8(
     acc50 = f32x4.mul(v128.load(cPtr5), alpha5);
     acc51 = f32x4.mul(v128.load(cPtr5, 16), alpha5);
   }
-  const aEnd = n > 0 ? aPtr0 + (<usize>n << 2) : aPtr0;
+  const aEnd = n > 0 ? aPtr0 + ((<usize>n) << 2) : aPtr0;
   while (aPtr0 < aEnd) {
     const b0 = v128.load(bPtr0);
     const b1 = v128.load(bPtr0, 16);
@@ -178,10 +178,26 @@ function pv_causal_x8(
   }
 }
 
-export function pv_causal_4x8(cPtr0: F32Ptr, cStride: usize, state: F32Ptr, aPtr0: F32Ptr, bPtr0: F32Ptr, n: i32, steps: i32): void {
+export function pv_causal_4x8(
+  cPtr0: F32Ptr,
+  cStride: usize,
+  state: F32Ptr,
+  aPtr0: F32Ptr,
+  bPtr0: F32Ptr,
+  n: i32,
+  steps: i32,
+): void {
   pv_causal_x8(false, cPtr0, cStride, state, aPtr0, bPtr0, n, steps);
 }
 
-export function pv_causal_6x8(cPtr0: F32Ptr, cStride: usize, state: F32Ptr, aPtr0: F32Ptr, bPtr0: F32Ptr, n: i32, steps: i32): void {
+export function pv_causal_6x8(
+  cPtr0: F32Ptr,
+  cStride: usize,
+  state: F32Ptr,
+  aPtr0: F32Ptr,
+  bPtr0: F32Ptr,
+  n: i32,
+  steps: i32,
+): void {
   pv_causal_x8(true, cPtr0, cStride, state, aPtr0, bPtr0, n, steps);
 }

@@ -1,8 +1,8 @@
-import { STATE_ALPHA, STATE_BYTES, STATE_HIGH, STATE_LOW, STRIP_BYTES } from "./state";
-import { pv_panel } from "./pv";
-import { bias_row, is_excluded, keep_row } from "../mask";
 import { PANEL_BYTES } from "../layout";
+import { bias_row, is_excluded, keep_row } from "../mask";
 import { AttentionShape, F32Ptr, U8Ptr } from "../types";
+import { pv_panel } from "./pv";
+import { STATE_ALPHA, STATE_BYTES, STATE_HIGH, STATE_LOW, STRIP_BYTES } from "./state";
 
 // The slow path of attention_f32's PV product: a value is not finite and not every row of the strip attends its key, and
 // 0 · NaN is NaN. Keys are classified by the rules, never by a weight of 0: a NaN in an attended key's value propagates even
@@ -10,8 +10,8 @@ import { AttentionShape, F32Ptr, U8Ptr } from "../types";
 
 /** States of a strip's rows with an alpha of 1, for outputs that are rescaled already. */
 const RESCALED = memory.data<f32>([
-  0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1,
-  0, 0, 0, 0, 0, 0, 0, 1, 0, 0,
+  0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0,
+  0, 0, 0, 0, 0, 0, 1, 0, 0,
 ]);
 
 /**
@@ -73,7 +73,7 @@ export function pv_masked(
     const who: u32 = load<u8>(allowed + from);
     let to = from + 1;
     while (to < last && load<u8>(allowed + to) == who) to++;
-    const p = s + (<usize>from << 2);
+    const p = s + ((<usize>from) << 2);
     const values = v + <usize>from * PANEL_BYTES;
     if (who == all) pv_panel(rows, o, row, RESCALED, p, values, to - from, 0);
     else {

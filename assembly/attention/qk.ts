@@ -1,7 +1,7 @@
-import { CHUNK_BYTES, KEY_CHUNK_BYTES, STRIP_BYTES } from "./state";
 import { PANEL_BYTES } from "../layout";
 import { madd } from "../math/simd";
 import { F32Ptr } from "../types";
+import { CHUNK_BYTES, KEY_CHUNK_BYTES, STRIP_BYTES } from "./state";
 
 // Tiles of attention_f32's scores: rows of queries x keys. Every score has one accumulator and takes headDim in ascending
 // order, so that all forms give the same bits. V8 has 15 vector registers for accumulators and operands; 8 independent sums

@@ -1,7 +1,7 @@
-import { CHUNK_BYTES, KEY_CHUNK_BYTES, STRIP_BYTES } from "./state";
 import { PANEL_BYTES } from "../layout";
 import { madd } from "../math/simd";
 import { F32Ptr } from "../types";
+import { CHUNK_BYTES, KEY_CHUNK_BYTES, STRIP_BYTES } from "./state";
 
 // Tiles of attention_f32's scores (qk.ts) for strips of up to three rows: more keys at a time, for as many independent sums.
 // The panels of a tile lie bStride = count panels apart, so that each pointer walks through a part of the page from end to

@@ -1,9 +1,9 @@
 import { PANEL, PANEL_BYTES } from "../layout";
-import { linear_1x8, linear_1x32 } from "./gemv";
-import { linear_nx8, linear_strips } from "./tile";
-import { linear_2x16, linear_2x24, linear_3x16 } from "./skinny";
 import { MADD_FUSES } from "../math/simd";
-import { F32Ptr, F32PtrOrNull } from "../types";
+import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr } from "../types";
+import { linear_1x8, linear_1x32 } from "./gemv";
+import { linear_2x16, linear_2x24, linear_3x16 } from "./skinny";
+import { linear_nx8, linear_strips } from "./tile";
 
 /** Elements of k in a weight block: six rows of x (12 KB) stay in a 32 KB L1 while the panels pass by. */
 const KC = 512;
@@ -27,23 +27,23 @@ export function linear_f32(
   x: F32Ptr,
   w: F32Ptr,
   bias: F32PtrOrNull,
-  panels: i32,
-  k: i32,
-  outStride: i32,
-  xStride: i32,
+  shape: LinearShapePtr,
   begin: i32,
   end: i32,
 ): void {
+  const s = changetype<LinearShape>(shape);
+  const panels = s.panels;
+  const k = s.k;
   assert(panels > 0 && k > 0, "linear_f32: panels and k must be positive");
-  assert(outStride >= panels * PANEL && xStride >= k, "linear_f32: strides must hold a row");
-  const outBytes = <usize>outStride << 2;
-  const xBytes = <usize>xStride << 2;
+  assert(s.outStride >= panels * PANEL && s.xStride >= k, "linear_f32: strides must hold a row");
+  const outBytes = (<usize>s.outStride) << 2;
+  const xBytes = (<usize>s.xStride) << 2;
   const rows = end - begin;
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
-  if (rows == 1) return linearOne(out, x, w, bias, panels, k);
-  if (rows == 2) return linearTwo(out, x, w, bias, panels, k, outBytes, xBytes);
-  if (MADD_FUSES && rows == 3) return linearThree(out, x, w, bias, panels, k, outBytes, xBytes);
+  if (rows == 1) return one_row(out, x, w, bias, panels, k);
+  if (rows == 2) return two_rows(out, x, w, bias, panels, k, outBytes, xBytes);
+  if (MADD_FUSES && rows == 3) return three_rows(out, x, w, bias, panels, k, outBytes, xBytes);
 
   const few = rows <= FEW_ROWS;
   const blockPanels = few ? 1 : BLOCK_PANELS;
@@ -58,13 +58,26 @@ export function linear_f32(
       const initStep: usize = i > 0 || bias ? <usize>PANEL_BYTES : 0;
       const initBytes: usize = i > 0 ? outBytes : 0;
       const kc = min(blockK, k - i);
-      linear_strips(o, init, x + (<usize>i << 2), b + <usize>i * PANEL_BYTES, rows, n, kc, outBytes, initStep, initBytes, xBytes, k);
+      linear_strips(
+        o,
+        init,
+        x + ((<usize>i) << 2),
+        b + <usize>i * PANEL_BYTES,
+        rows,
+        n,
+        kc,
+        outBytes,
+        initStep,
+        initBytes,
+        xBytes,
+        k,
+      );
     }
   }
 }
 
 /** One row by all panels. */
-function linearOne(out: F32Ptr, x: F32Ptr, w: F32Ptr, bias: F32PtrOrNull, panels: i32, k: i32): void {
+function one_row(out: F32Ptr, x: F32Ptr, w: F32Ptr, bias: F32PtrOrNull, panels: i32, k: i32): void {
   const panelBytes = <usize>k * PANEL_BYTES;
   const initStep: usize = bias ? <usize>PANEL_BYTES : 0;
   let init = bias ? bias : zeros;
@@ -83,7 +96,7 @@ function linearOne(out: F32Ptr, x: F32Ptr, w: F32Ptr, bias: F32PtrOrNull, panels
 }
 
 /** Two rows by all panels. */
-function linearTwo(
+function two_rows(
   out: F32Ptr,
   x: F32Ptr,
   w: F32Ptr,
@@ -116,7 +129,7 @@ function linearTwo(
 }
 
 /** Three rows by all panels, where madd is one instruction. */
-function linearThree(
+function three_rows(
   out: F32Ptr,
   x: F32Ptr,
   w: F32Ptr,

@@ -55,11 +55,48 @@ export function int_dot_nx8(
     const o = outStride;
     const f = fromStride;
     if (path == PATH_I8) {
-      if (n == 4) int_dot_i8_nx8(PATH_I8, 4, planes, starts, out, o, from, f, scales, x, xStride, plane, w, k, group, gap);
+      if (n == 4)
+        int_dot_i8_nx8(PATH_I8, 4, planes, starts, out, o, from, f, scales, x, xStride, plane, w, k, group, gap);
       else int_dot_i8_nx8(PATH_I8, 1, planes, starts, out, o, from, f, scales, x, xStride, plane, w, k, group, gap);
     } else {
-      if (n == 4) int_dot_i8_nx8(PATH_I8_EMULATED, 4, planes, starts, out, o, from, f, scales, x, xStride, plane, w, k, group, gap);
-      else int_dot_i8_nx8(PATH_I8_EMULATED, 1, planes, starts, out, o, from, f, scales, x, xStride, plane, w, k, group, gap);
+      if (n == 4)
+        int_dot_i8_nx8(
+          PATH_I8_EMULATED,
+          4,
+          planes,
+          starts,
+          out,
+          o,
+          from,
+          f,
+          scales,
+          x,
+          xStride,
+          plane,
+          w,
+          k,
+          group,
+          gap,
+        );
+      else
+        int_dot_i8_nx8(
+          PATH_I8_EMULATED,
+          1,
+          planes,
+          starts,
+          out,
+          o,
+          from,
+          f,
+          scales,
+          x,
+          xStride,
+          plane,
+          w,
+          k,
+          group,
+          gap,
+        );
     }
     rows -= n;
     out += outStride * n;

@@ -91,7 +91,7 @@ export function int_dot_i16_nx8(
     let acc21 = i32x4.splat(0);
     let acc30 = i32x4.splat(0);
     let acc31 = i32x4.splat(0);
-    const bEnd = bPtr0 + (<usize>min(group, k) << 3);
+    const bEnd = bPtr0 + ((<usize>min(group, k)) << 3);
     do {
       let b0 = v128.load8x8_s(bPtr0);
       let b1 = v128.load8x8_s(bPtr0, 8);
@@ -139,7 +139,22 @@ export function int_dot_i16_nx8(
       aPtr3 += 8;
       bPtr0 += PAIR_BYTES * 2;
     } while (bPtr0 < bEnd);
-    add_scaled_nx8(rows, cPtr0, cStride, initPtr, initStride, scales, acc00, acc01, acc10, acc11, acc20, acc21, acc30, acc31);
+    add_scaled_nx8(
+      rows,
+      cPtr0,
+      cStride,
+      initPtr,
+      initStride,
+      scales,
+      acc00,
+      acc01,
+      acc10,
+      acc11,
+      acc20,
+      acc21,
+      acc30,
+      acc31,
+    );
     initPtr = cPtr0;
     initStride = cStride;
     if (gap) scales = bPtr0;

@@ -1,11 +1,11 @@
+import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
+import { dot_i16 } from "../math/simd";
+import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr, U8Ptr } from "../types";
+import { panel_bytes, Q4_BLOCK_BYTES, SCALES } from "./block_layout";
 import { PATH_I16 } from "./int_dot";
 import { add_scaled } from "./int_dot_i16";
-import { dot_i16 } from "../math/simd";
-import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
 import { BLOCK_PANELS, KC, SUMS, scale_rows, sum_products } from "./q8";
-import { panel_bytes, Q4_BLOCK_BYTES, SCALES } from "./block_layout";
 import { padded, ROW_HEAD, row_bytes } from "./quantize_rows";
-import { F32Ptr, F32PtrOrNull, U8Ptr } from "../types";
 
 /** Up to so many rows, weights are unpacked a panel at a time. */
 const FEW_ROWS = 4;
@@ -26,17 +26,18 @@ export function linear_q4(
   w: U8Ptr,
   scratch: U8Ptr,
   bias: F32PtrOrNull,
-  panels: i32,
-  k: i32,
-  mode: i32,
-  outStride: i32,
+  shape: LinearShapePtr,
   begin: i32,
   end: i32,
 ): void {
+  const s = changetype<LinearShape>(shape);
+  const panels = s.panels;
+  const k = s.k;
+  const mode = s.mode;
   assert(panels > 0 && k > 0, "linear_q4: panels and k must be positive");
-  assert(outStride >= panels * PANEL, "linear_q4: the stride must hold a row");
+  assert(s.outStride >= panels * PANEL, "linear_q4: the stride must hold a row");
   const rows = end - begin;
-  const outBytes = <usize>outStride << 2;
+  const outBytes = (<usize>s.outStride) << 2;
   const xBytes = row_bytes(k);
   const length = padded(k);
   out += <usize>begin * outBytes;
@@ -56,7 +57,24 @@ export function linear_q4(
         const from = w + panelBytes * p + <usize>(i / BLOCK) * Q4_BLOCK_BYTES;
         for (let q = 0; q < n; q++) unpack(unpacked + unpackedBytes * q, from + panelBytes * q, count);
         const o = out + <usize>p * PANEL_BYTES;
-        sum_products(o, outBytes, i > 0, x + ROW_HEAD, xBytes, unpacked, unpacked + SCALES, unpackedBytes, scratch, n, length, BLOCK, i, count, mode, rows);
+        sum_products(
+          o,
+          outBytes,
+          i > 0,
+          x + ROW_HEAD,
+          xBytes,
+          unpacked,
+          unpacked + SCALES,
+          unpackedBytes,
+          scratch,
+          n,
+          length,
+          BLOCK,
+          i,
+          count,
+          mode,
+          rows,
+        );
       }
     }
   }

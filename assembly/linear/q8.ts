@@ -1,10 +1,10 @@
-import { FAST, PATH_I16, int_dot_nx8 } from "./int_dot";
+import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
+import { F32Ptr, F32PtrOrNull, I32Ptr, LinearShape, LinearShapePtr, U8Ptr } from "../types";
+import { panel_bytes, SCALES } from "./block_layout";
+import { FAST, int_dot_nx8, PATH_I16 } from "./int_dot";
 import { STARTS_BYTES, start_sums } from "./int_dot_i8";
 import { int_dot_i16_1x32, int_dot_i16_2x16 } from "./int_dot_skinny";
-import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
-import { panel_bytes, SCALES } from "./block_layout";
 import { padded, ROW_HEAD, row_bytes } from "./quantize_rows";
-import { F32Ptr, F32PtrOrNull, I32Ptr, U8Ptr } from "../types";
 
 /** Inputs whose products are summed as integers where a row has one scale. */
 const GROUP: i32 = 1024;
@@ -38,18 +38,19 @@ export function linear_q8(
   w: U8Ptr,
   scratch: U8Ptr,
   bias: F32PtrOrNull,
-  panels: i32,
-  k: i32,
-  block: i32,
-  mode: i32,
-  outStride: i32,
+  shape: LinearShapePtr,
   begin: i32,
   end: i32,
 ): void {
+  const s = changetype<LinearShape>(shape);
+  const panels = s.panels;
+  const k = s.k;
+  const block = s.block;
+  const mode = s.mode;
   assert(panels > 0 && k > 0, "linear_q8: panels and k must be positive");
-  assert(outStride >= panels * PANEL, "linear_q8: the stride must hold a row");
+  assert(s.outStride >= panels * PANEL, "linear_q8: the stride must hold a row");
   const rows = end - begin;
-  const outBytes = <usize>outStride << 2;
+  const outBytes = (<usize>s.outStride) << 2;
   const xBytes = row_bytes(k);
   const length = padded(k);
   out += <usize>begin * outBytes;
@@ -65,8 +66,25 @@ export function linear_q8(
       const count = min(chunk, length - i);
       // Where the first group has its scales and its weights: each in its block, or all in one.
       const scales = w + panelBytes * p + (block == BLOCK ? panel_bytes(i, BLOCK) : 0);
-      const weights = scales + SCALES + (block == BLOCK ? 0 : <usize>i << 3);
-      sum_products(o, outBytes, i > 0, x + ROW_HEAD, xBytes, scales, weights, panelBytes, scratch, n, length, block, i, count, mode, rows);
+      const weights = scales + SCALES + (block == BLOCK ? 0 : (<usize>i) << 3);
+      sum_products(
+        o,
+        outBytes,
+        i > 0,
+        x + ROW_HEAD,
+        xBytes,
+        scales,
+        weights,
+        panelBytes,
+        scratch,
+        n,
+        length,
+        block,
+        i,
+        count,
+        mode,
+        rows,
+      );
     }
   }
   scale_rows(out, outBytes, x, xBytes, bias, panels, rows);
@@ -101,7 +119,7 @@ export function sum_products(
   const panelSums: usize = path == PATH_I16 ? 0 : STARTS_BYTES * <usize>((count + group - 1) / group);
   if (path != PATH_I16)
     for (let p = 0; p < panels; p++) start_sums(sums + panelSums * p, weights + panelBytes * p, count, group, gap);
-  x += <usize>from << (path == PATH_I16 ? 1 : 0);
+  x += (<usize>from) << (path == PATH_I16 ? 1 : 0);
   while (rows > 0) {
     const n = min(rows, STRIP_ROWS);
     const wide = path == PATH_I16 && n <= 2 ? 4 >> (n - 1) : 1;
@@ -115,8 +133,10 @@ export function sum_products(
     for (let p = 0; p < panels; ) {
       const step = wide <= panels - p ? wide : 1;
       if (step == 4) int_dot_i16_1x32(o, init, s, x, w, panelBytes, count, group, gap);
-      else if (step == 2) int_dot_i16_2x16(o, outBytes, init, initBytes, s, x, xBytes, w, panelBytes, count, group, gap);
-      else int_dot_nx8(path, n, planes, starts, o, outBytes, init, initBytes, s, x, xBytes, length, w, count, group, gap);
+      else if (step == 2)
+        int_dot_i16_2x16(o, outBytes, init, initBytes, s, x, xBytes, w, panelBytes, count, group, gap);
+      else
+        int_dot_nx8(path, n, planes, starts, o, outBytes, init, initBytes, s, x, xBytes, length, w, count, group, gap);
       o += <usize>step * PANEL_BYTES;
       init += initStep * step;
       s += panelBytes * step;

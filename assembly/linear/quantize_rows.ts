@@ -24,15 +24,7 @@ const DIGIT: i32 = (1 << DIGIT_BITS) - 1;
  * scale = max |x| / 8191, or 63; a row with a NaN or an infinity has the scale NaN and integers 0, and one below 2^-110
  * both 0. Rows of x lie xStride floats apart. out is 16-byte aligned and overlaps nothing.
  */
-export function quantize_rows(
-  out: U8Ptr,
-  x: F32Ptr,
-  k: i32,
-  xStride: i32,
-  mode: i32,
-  begin: i32,
-  end: i32,
-): void {
+export function quantize_rows(out: U8Ptr, x: F32Ptr, k: i32, xStride: i32, mode: i32, begin: i32, end: i32): void {
   assert(k > 0 && xStride >= k, "quantize_rows: the stride must hold a row");
   const length = padded(k);
   const fast = (mode & FAST) != 0;
@@ -57,7 +49,7 @@ export function padded(k: i32): i32 {
 // @ts-ignore: decorator
 @inline
 export function row_bytes(k: i32): usize {
-  return ROW_HEAD + (<usize>padded(k) << 1);
+  return ROW_HEAD + ((<usize>padded(k)) << 1);
 }
 
 /** The bits of max |x[i]|, of NaN if any x is NaN. */

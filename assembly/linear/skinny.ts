@@ -32,7 +32,7 @@ export function linear_2x16(
   let acc13 = v128.load(initPtr, 48);
   let aPtr1 = aPtr0 + aStride;
   let bPtr1 = bPtr0 + bStride;
-  for (const bEnd = bPtr0 + (<usize>k * PANEL_BYTES); bPtr0 != bEnd; bPtr0 += PANEL_BYTES) {
+  for (const bEnd = bPtr0 + <usize>k * PANEL_BYTES; bPtr0 != bEnd; bPtr0 += PANEL_BYTES) {
     const a0 = v128.load32_splat(aPtr0);
     const a1 = v128.load32_splat(aPtr1);
     let b0 = v128.load(bPtr0);
@@ -94,7 +94,7 @@ export function linear_2x24(
   let aPtr1 = aPtr0 + aStride;
   let bPtr1 = bPtr0 + bStride;
   let bPtr2 = bPtr1 + bStride;
-  for (const bEnd = bPtr0 + (<usize>k * PANEL_BYTES); bPtr0 != bEnd; bPtr0 += PANEL_BYTES) {
+  for (const bEnd = bPtr0 + <usize>k * PANEL_BYTES; bPtr0 != bEnd; bPtr0 += PANEL_BYTES) {
     const a0 = v128.load32_splat(aPtr0);
     const a1 = v128.load32_splat(aPtr1);
     let b0 = v128.load(bPtr0);
@@ -170,7 +170,7 @@ export function linear_3x16(
   let aPtr1 = aPtr0 + aStride;
   let aPtr2 = aPtr1 + aStride;
   let bPtr1 = bPtr0 + bStride;
-  for (const bEnd = bPtr0 + (<usize>k * PANEL_BYTES); bPtr0 != bEnd; bPtr0 += PANEL_BYTES) {
+  for (const bEnd = bPtr0 + <usize>k * PANEL_BYTES; bPtr0 != bEnd; bPtr0 += PANEL_BYTES) {
     const b0 = v128.load(bPtr0);
     const b1 = v128.load(bPtr0, 16);
     const a00 = v128.load32_splat(aPtr0);

@@ -63,8 +63,8 @@ export function linear_nx8(
   let a0: v128;
   let b0: v128;
   let b1: v128;
-  const bEnd = bPtr0 + (<usize>k * PANEL_BYTES);
-  for (const bHead = bPtr0 + (<usize>(k & 3) * PANEL_BYTES); bPtr0 != bHead; bPtr0 += PANEL_BYTES) {
+  const bEnd = bPtr0 + <usize>k * PANEL_BYTES;
+  for (const bHead = bPtr0 + <usize>(k & 3) * PANEL_BYTES; bPtr0 != bHead; bPtr0 += PANEL_BYTES) {
     b0 = v128.load(bPtr0);
     b1 = v128.load(bPtr0, 16);
     a0 = v128.load32_splat(aPtr0);

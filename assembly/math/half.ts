@@ -7,14 +7,13 @@
 // difference of the biases (112), 2^-14 and Infinity; -2048 and what follows from it (see widen_rows); the sign and
 // twelve bits.
 const HALF = memory.data<u32>([
-  0x80008000, 0x7fff7fff, 0x03ff03ff, 0x7bff7bff, 0x38003800, 0x38803880, 0x7f807f80, 0xf800f800, 0xefffefff, 0x8fff8fff,
+  0x80008000, 0x7fff7fff, 0x03ff03ff, 0x7bff7bff, 0x38003800, 0x38803880, 0x7f807f80, 0xf800f800, 0xefffefff,
+  0x8fff8fff,
 ]);
 
 // All bits but the sign; 0.5, whose last bit is 2^-24, the unit of f16's subnormals; 2^-14; the difference of the biases
 // less one short of half of what f16 drops; 0x7c00 infinity; 0x7e00 a quiet NaN; 0x7fff; what makes a bf16 NaN quiet.
-const NARROW = memory.data<u32>([
-  0x7fffffff, 0x3f000000, 0x38800000, 0x37fff001, 0x7c00, 0x7e00, 0x7fff, 0x0040,
-]);
+const NARROW = memory.data<u32>([0x7fffffff, 0x3f000000, 0x38800000, 0x37fff001, 0x7c00, 0x7e00, 0x7fff, 0x0040]);
 
 // @ts-ignore: decorator
 @inline
@@ -131,10 +130,7 @@ export function widen_rows(to: usize, from: usize, rows: i32, bf16: bool): void 
     const a = i16x8.max_u(i16x8.add(i16x8.add(h0, h0), below), i16x8.add(i16x8.add(h1, h1), below));
     const b = i16x8.max_u(i16x8.add(i16x8.add(h2, h2), below), i16x8.add(i16x8.add(h3, h3), below));
     if (v128.any_true(i16x8.sub_sat_u(i16x8.max_u(a, b), most))) {
-      widen_row(to, h0);
-      widen_row(to + 32, h1);
-      widen_row(to + 64, h2);
-      widen_row(to + 96, h3);
+      widen_any(to, from, 4);
     } else {
       widen_normal(to, h0, kept, bias);
       widen_normal(to + 32, h1, kept, bias);
@@ -144,19 +140,18 @@ export function widen_rows(to: usize, from: usize, rows: i32, bf16: bool): void 
     from += 64;
     to += 128;
   }
+  widen_any(to, from, rows);
+}
+
+/** `rows` times eight f16 of any kind. */
+function widen_any(to: usize, from: usize, rows: i32): void {
   for (; rows > 0; rows--) {
-    widen_row(to, v128.load(from));
+    const h = v128.load(from);
+    v128.store(to, widen_f16_low(h));
+    v128.store(to, widen_f16_high(h), 16);
     from += 16;
     to += 32;
   }
-}
-
-/** Eight f16 of any kind. */
-// @ts-ignore: decorator
-@inline
-function widen_row(to: usize, h: v128): void {
-  v128.store(to, widen_f16_low(h));
-  v128.store(to, widen_f16_high(h), 16);
 }
 
 /** Eight normal f16. */

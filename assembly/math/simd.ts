@@ -53,9 +53,7 @@ export function dot_i8_emulated(x: v128, w: v128, sum: v128): v128 {
 // @ts-ignore: decorator
 @inline
 export function hsum(v: v128): f32 {
-  return (
-    f32x4.extract_lane(v, 0) + f32x4.extract_lane(v, 2) + (f32x4.extract_lane(v, 1) + f32x4.extract_lane(v, 3))
-  );
+  return f32x4.extract_lane(v, 0) + f32x4.extract_lane(v, 2) + (f32x4.extract_lane(v, 1) + f32x4.extract_lane(v, 3));
 }
 
 /** The first n floats at `at`, `fill` in the lanes behind; nothing beyond them is read. n >= 1; from 4 on all lanes. */

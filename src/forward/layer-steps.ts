@@ -12,7 +12,7 @@ import { isInteger } from "../linear/formats.ts";
 import { type Linear, type LinearInput, project, quantizeInput } from "../linear/linear.ts";
 import { type RowRun, tokenRunsOf } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
-import { type F32Ptr, storeCacheShape } from "../wasm/abi.ts";
+import { type F32Ptr, storeCacheShape, storeRopeShape } from "../wasm/abi.ts";
 import { pointer } from "../wasm/memory.ts";
 import { attendSegment, type CallShape, readScores, type Segment } from "./attend-segment.ts";
 import type { AttendCall } from "./call.ts";
@@ -189,8 +189,14 @@ function normAndRotate(
     }
   if (!rotary) return;
   const [cos, sin] = [pointer.f32(base + places.cos), pointer.f32(base + places.sin)];
-  const interleaved = rotary.pairing === "interleaved" ? 1 : 0;
-  table.rope_f32(x, cos, sin, heads, headDim, rotary.dim, interleaved, stride.qkv, 0, rows);
+  storeRopeShape(kernels.memory.view(), base + places.ropeShape, {
+    numHeads: heads,
+    headDim,
+    ropeDim: rotary.dim,
+    interleaved: rotary.pairing === "interleaved" ? 1 : 0,
+    stride: stride.qkv,
+  });
+  table.rope_f32(x, cos, sin, pointer.ropeShape(base + places.ropeShape), 0, rows);
 }
 
 const pageOf = (position: number) => Math.floor(position / PAGE);

@@ -3,7 +3,7 @@ import type { CheckedConfig } from "../attention/config.ts";
 import type { LayerFormats } from "../attention/weight-options.ts";
 import { integerRowBytes, isInteger, panelsOf, scratchBytes } from "../linear/formats.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
-import { CACHE_SHAPE_BYTES } from "../wasm/abi.ts";
+import { CACHE_SHAPE_BYTES, ROPE_SHAPE_BYTES } from "../wasm/abi.ts";
 import { Layout } from "../wasm/memory.ts";
 import { placeSegment, type SegmentNeeds, type SegmentPlaces } from "./attend-segment.ts";
 
@@ -36,6 +36,7 @@ export interface PassPlaces {
   readonly cos: number;
   readonly sin: number;
   readonly cacheShape: number;
+  readonly ropeShape: number;
   /** [rows, integerRowBytes]: what is projected, where weights are integers. */
   readonly integers: number;
   /** Scratch of the projections. */
@@ -92,6 +93,7 @@ export function placePass(
     cos: layout.floats(rows * half),
     sin: layout.floats(rows * half),
     cacheShape: layout.take(CACHE_SHAPE_BYTES),
+    ropeShape: layout.take(ROPE_SHAPE_BYTES),
     integers: layout.take(rows * longestIntegerRow(config, formats)),
     linear: layout.take(Math.max(...Object.values(formats).map(scratchBytes))),
     segment: placeSegment(layout, config, segments),

@@ -53,7 +53,7 @@ const MUTANTS: readonly Mutant[] = [
   },
   {
     fault: "values of masked keys are not checked",
-    file: "attention/page_step.ts",
+    file: "attention/pv_page.ts",
     from: "const check: i32 = shared ? 0 : 1;",
     to: "const check: i32 = 0;",
   },
@@ -71,7 +71,7 @@ const MUTANTS: readonly Mutant[] = [
   },
   {
     fault: "values are read up to a whole panel of keys",
-    file: "attention/page_step.ts",
+    file: "attention/pv_page.ts",
     from: "const n = last - first;",
     to: "const n = ((last + PANEL - 1) & -PANEL) - first;",
   },
@@ -89,7 +89,7 @@ const MUTANTS: readonly Mutant[] = [
   },
   {
     fault: "the causal diagonal starts a key late",
-    file: "attention/page_step.ts",
+    file: "attention/pv_page.ts",
     from: "const whole = load<i32>(states, STATE_HIGH) - key - first;",
     to: "const whole = load<i32>(states, STATE_HIGH) - key - first + 1;",
   },
