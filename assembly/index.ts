@@ -5,11 +5,11 @@ import { MADD_FUSES } from "./math/simd";
 
 export { attention_f32 } from "./attention/attention";
 export { append_f32, gather_f32 } from "./cache/append_gather";
-export { merge_heads_f32, split_heads_f32 } from "./pointwise/heads";
 export { linear_f32 } from "./linear/f32";
-export { HEAP_BASE } from "./module";
-export { rms_norm_f32 } from "./pointwise/rms_norm";
 export { pack_columns_f32, pack_rows_f32 } from "./linear/pack_f32";
+export { HEAP_BASE } from "./module";
+export { merge_heads_f32, split_heads_f32 } from "./pointwise/heads";
+export { rms_norm_f32 } from "./pointwise/rms_norm";
 export { rope_f32 } from "./pointwise/rope";
 export { scores_f32 } from "./unfused/scores";
 export { masked_softmax_f32 } from "./unfused/softmax";

@@ -4,6 +4,11 @@
 /** Columns of a packed weight panel, keys of a key panel and columns of a value panel: two v128 of f32. */
 export const PANEL = 8;
 
+/** Bytes of a row of a panel: 8 floats; 8 floats of 16 bits; 8 pairs of int8. */
+export const PANEL_BYTES = 32;
+export const PANEL_BYTES_16 = 16;
+export const PAIR_BYTES = 16;
+
 /** Inputs of a weight block: those that share a scale in q8 and q4. Rows of integers come in whole blocks. */
 export const BLOCK = 32;
 

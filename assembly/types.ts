@@ -62,6 +62,38 @@ export class AttentionShape {
 
 export type AttentionShapePtr = usize;
 
+/** A product of rows with packed weights: sizes, strides in floats, and how rows and weights are stored. */
+@unmanaged
+export class LinearShape {
+  panels: i32;
+  k: i32;
+  outStride: i32;
+  /** Of rows of floats; rows of integers lie as quantize_rows leaves them. */
+  xStride: i32;
+  /** Weights of 16 bits: 1 for bf16, 0 for f16. */
+  bf16: i32;
+  /** Weights of 8 bits: inputs that share a scale. */
+  block: i32;
+  /** Rows of integers: `mode` of quantize_rows. */
+  mode: i32;
+}
+
+export type LinearShapePtr = usize;
+
+/** Rows of heads to be rotated: sizes, and the floats between rows. */
+@unmanaged
+export class RopeShape {
+  numHeads: i32;
+  headDim: i32;
+  /** Components of a head that are rotated, an even number; the others follow. */
+  ropeDim: i32;
+  /** 1: pairs are neighbours; 0: half of ropeDim apart. */
+  interleaved: i32;
+  stride: i32;
+}
+
+export type RopeShapePtr = usize;
+
 /** Keys and values [token][kvHead][dim] as append_f32 takes and gather_f32 gives them: sizes, and strides in floats. */
 @unmanaged
 export class CacheShape {

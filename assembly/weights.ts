@@ -1,9 +1,6 @@
 // The kernels of weights that are not float32: a module of its own, on the memory of that of index.ts.
 
 export { linear_f16 } from "./linear/f16";
-export { linear_q4 } from "./linear/q4";
-export { linear_q8 } from "./linear/q8";
-export { HEAP_BASE, RELAXED } from "./module";
 export {
   pack_columns_f16,
   pack_rows_f16,
@@ -12,4 +9,7 @@ export {
 } from "./linear/pack_f16";
 export { pack_q4, repack_q4 } from "./linear/pack_q4";
 export { pack_q8, repack_q8 } from "./linear/pack_q8";
-export { quantize_rows } from "./linear/quantize";
+export { linear_q4 } from "./linear/q4";
+export { linear_q8 } from "./linear/q8";
+export { quantize_rows } from "./linear/quantize_rows";
+export { HEAP_BASE, RELAXED } from "./module";

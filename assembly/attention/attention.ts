@@ -1,22 +1,12 @@
-import { attend_page } from "./page_step";
-import { finish_rows, start_rows } from "./begin_end";
-import { CHUNK_BYTES, has_integer_keys, query_code_bytes, STATE_BYTES } from "./state";
-import { widen_half_keys, widen_half_values, widen_nibble_keys, widen_nibble_values } from "./dequantize";
-import {
-  FORMAT_F16,
-  FORMAT_Q4,
-  PAGE,
-  PANEL,
-  QUAD,
-  QUERY_CHUNK,
-  ROW_STATE,
-  SCRATCH_STRIP,
-  TILE_ROWS,
-} from "../layout";
-import { end_key, first_key } from "../mask";
 import { key_format, key_scales, keys_of, page_entry, value_format, value_scales, values_of } from "../cache/page";
+import { FORMAT_F16, FORMAT_Q4, PAGE, PANEL, QUAD, QUERY_CHUNK, ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../layout";
+import { end_key, first_key } from "../mask";
 import { MADD_FUSES } from "../math/simd";
 import { AttentionShape, AttentionShapePtr, F32Ptr, PagesPtr } from "../types";
+import { finish_rows, start_rows } from "./begin_end";
+import { widen_half_keys, widen_half_values, widen_nibble_keys, widen_nibble_values } from "./dequantize";
+import { attend_page } from "./page_step";
+import { CHUNK_BYTES, has_integer_keys, query_code_bytes, STATE_BYTES } from "./state";
 
 /**
  * out[t, h, :valueDim] = sum over j of softmax(score[j]) · v[j, h/G], where G = numHeads / numKvHeads, p = qStart + t,
@@ -118,13 +108,13 @@ function attend_tile<P>(
   const valueDim = shape.valueDim;
   const columns = (valueDim + PANEL - 1) & -PANEL;
   const queryBytes = CHUNK_BYTES * ((headDim + QUERY_CHUNK - 1) / QUERY_CHUNK);
-  const outputBytes = <usize>columns << 2;
+  const outputBytes = (<usize>columns) << 2;
   const states = scratch;
   const queries = states + STATE_BYTES * TILE_ROWS;
   const outputs = queries + queryBytes * TILE_ROWS;
   const strip = outputs + outputBytes * TILE_ROWS;
   const codeBytes = isInteger<P>() && has_integer_keys(shape) ? query_code_bytes(headDim) : 0;
-  const codes = scratch + (<usize>(TILE_ROWS * (ROW_STATE + headDim + columns) + SCRATCH_STRIP) << 2);
+  const codes = scratch + ((<usize>(TILE_ROWS * (ROW_STATE + headDim + columns) + SCRATCH_STRIP)) << 2);
   const wideKeys = codes + codeBytes * TILE_ROWS;
   const wideValues = wideKeys + wide_key_bytes(shape.formats, headDim);
 
@@ -188,6 +178,6 @@ function touch_keys(entry: u32, kvHead: i32, headDim: i32, valueDim: i32): void 
 // @ts-ignore: decorator
 @inline
 function wide_key_bytes(formats: i32, headDim: i32): usize {
-  if (formats & (1 << FORMAT_F16)) return <usize>(PAGE * headDim) << 2;
+  if (formats & (1 << FORMAT_F16)) return (<usize>(PAGE * headDim)) << 2;
   return formats & (1 << FORMAT_Q4) ? <usize>(PAGE * ((headDim + QUAD - 1) & -QUAD)) : 0;
 }

@@ -1,10 +1,11 @@
 import { STATE_ALPHA, STRIP_BYTES, WEIGHT_SCALE } from "./state";
 
-// What the tiles of attention_f32 on integer pages are made of, for scores and for values alike. Both operands come in
-// pairs of 16 bits, and 16 bytes are one pair of all eight keys or columns. The sums are exact, so no order, no tile and no
-// build shows in them; what is done in floats behind them is not fused.
+// What the tiles of attention on integer pages share, for scores and for values alike. Both operands come in pairs of 16 bits,
+// and 16 bytes of a page are one pair of all eight keys or columns. The sums are exact, so no order, no tile and no build
+// shows in them; what is done in floats behind them is not fused.
 //
-// Scores: rows of x lie 4 bytes apart, one pair of all rows of the strip beside the next. Values: STRIP_BYTES apart.
+// Scores: pairs of queries lie 4 bytes apart, one of every row of the strip beside the next. Values: rows of weights lie
+// STRIP_BYTES apart.
 
 /** Eight sums of a row become scores of the row: the sum times both scales. */
 // @ts-ignore: decorator
@@ -25,13 +26,7 @@ export function store_outputs(o: usize, low: v128, high: v128, state: usize, wei
   v128.store(o, f32x4.add(f32x4.mul(v128.load(o, 16), alpha), f32x4.mul(f32x4.convert_i32x4_s(high), x)), 16);
 }
 
-// @ts-ignore: decorator
-@inline
-export function dot(sum: v128, x: v128, w: v128): v128 {
-  return i32x4.add(sum, i32x4.dot_i16x8_s(x, w));
-}
-
-/** One pair of row `row` of x, spread. */
+/** One pair of row `row` of x, broadcast. */
 // @ts-ignore: decorator
 @inline
 export function pair_of(values: bool, row: i32, x: usize): v128 {

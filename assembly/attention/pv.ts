@@ -1,236 +1,251 @@
-import { STATE_ALPHA, STATE_BYTES, STRIP_BYTES } from "./state";
+import { PANEL_BYTES } from "../layout";
 import { MADD_FUSES, madd } from "../math/simd";
 import { F32Ptr } from "../types";
+import { STATE_ALPHA, STATE_BYTES, STRIP_BYTES } from "./state";
 
-// The micro-tiles of attention_f32's values: R rows x C columns, one accumulator an output, ascending keys (see
-// attention_scores.ts). Rows of o lie `row` bytes apart, states of rows STATE_BYTES, rows of p a page of floats.
+// Tiles of attention_f32's PV product: rows of weights x columns of values, one accumulator an output, keys in ascending
+// order (qk.ts says why). Rows of outputs lie cStride bytes apart, states of rows STATE_BYTES, rows of weights STRIP_BYTES.
 
 /** Whether a sum of accumulators shows that all of them are finite. It may overflow: a false alarm costs time only. */
 // @ts-ignore: decorator
 @inline
-export function finite(sum: v128): bool {
+export function is_finite(sum: v128): bool {
   return !v128.any_true(f32x4.ne(f32x4.sub(sum, sum), f32x4.splat(0)));
 }
 
 /**
- * o[:rows, :8] = alpha[:rows] · o + p[:rows, :n] · v[:n, :8], n > 0. Checked: 1, and o as it was, where a result is not
- * finite. `rows` is a constant from 3 to 6 where this is inlined.
+ * C[rows, 8] = alpha[rows] · C + A[rows, n] · B[n, 8], n > 0. With `check`, returns 1 and leaves C as it was where a result
+ * is not finite. `rows` is a constant from 3 to 6.
+ *
+ * 6x8 tile, 15 v128: acc00..acc51 = 12 | b0 b1 = 2 | a<row> = 1
+ * A [rows][n] row stride STRIP_BYTES · B [n][8] · C [rows][8] row stride cStride
+ * n not unrolled · every sum takes the keys in ascending order
  */
 // @ts-ignore: decorator
 @inline
-function weigh_x8(
+function pv_nx8(
   rows: i32,
-  o: F32Ptr,
-  row: usize,
+  cPtr0: F32Ptr,
+  cStride: usize,
   state: F32Ptr,
-  p: F32Ptr,
-  v: F32Ptr,
+  aPtr0: F32Ptr,
+  bPtr0: F32Ptr,
   n: i32,
   check: i32,
 ): i32 {
-  const o1 = o + row;
-  const o2 = o1 + row;
-  const o3 = o2 + row;
-  const o4 = o3 + row;
-  const o5 = o4 + row;
+  const cPtr1 = cPtr0 + cStride;
+  const cPtr2 = cPtr1 + cStride;
+  const cPtr3 = cPtr2 + cStride;
+  const cPtr4 = cPtr3 + cStride;
+  const cPtr5 = cPtr4 + cStride;
   const alpha0 = v128.load32_splat(state, STATE_ALPHA);
-  let a00 = f32x4.mul(v128.load(o), alpha0);
-  let a01 = f32x4.mul(v128.load(o, 16), alpha0);
+  let acc00 = f32x4.mul(v128.load(cPtr0), alpha0);
+  let acc01 = f32x4.mul(v128.load(cPtr0, 16), alpha0);
   const alpha1 = v128.load32_splat(state, STATE_BYTES + STATE_ALPHA);
-  let a10 = f32x4.mul(v128.load(o1), alpha1);
-  let a11 = f32x4.mul(v128.load(o1, 16), alpha1);
+  let acc10 = f32x4.mul(v128.load(cPtr1), alpha1);
+  let acc11 = f32x4.mul(v128.load(cPtr1, 16), alpha1);
   const alpha2 = v128.load32_splat(state, STATE_BYTES * 2 + STATE_ALPHA);
-  let a20 = f32x4.mul(v128.load(o2), alpha2);
-  let a21 = f32x4.mul(v128.load(o2, 16), alpha2);
-  let a30 = a00;
-  let a31 = a01;
+  let acc20 = f32x4.mul(v128.load(cPtr2), alpha2);
+  let acc21 = f32x4.mul(v128.load(cPtr2, 16), alpha2);
+  let acc30 = acc00;
+  let acc31 = acc01;
   if (rows > 3) {
     const alpha3 = v128.load32_splat(state, STATE_BYTES * 3 + STATE_ALPHA);
-    a30 = f32x4.mul(v128.load(o3), alpha3);
-    a31 = f32x4.mul(v128.load(o3, 16), alpha3);
+    acc30 = f32x4.mul(v128.load(cPtr3), alpha3);
+    acc31 = f32x4.mul(v128.load(cPtr3, 16), alpha3);
   }
-  let a40 = a00;
-  let a41 = a01;
+  let acc40 = acc00;
+  let acc41 = acc01;
   if (rows > 4) {
     const alpha4 = v128.load32_splat(state, STATE_BYTES * 4 + STATE_ALPHA);
-    a40 = f32x4.mul(v128.load(o4), alpha4);
-    a41 = f32x4.mul(v128.load(o4, 16), alpha4);
+    acc40 = f32x4.mul(v128.load(cPtr4), alpha4);
+    acc41 = f32x4.mul(v128.load(cPtr4, 16), alpha4);
   }
-  let a50 = a00;
-  let a51 = a01;
+  let acc50 = acc00;
+  let acc51 = acc01;
   if (rows > 5) {
     const alpha5 = v128.load32_splat(state, STATE_BYTES * 5 + STATE_ALPHA);
-    a50 = f32x4.mul(v128.load(o5), alpha5);
-    a51 = f32x4.mul(v128.load(o5, 16), alpha5);
+    acc50 = f32x4.mul(v128.load(cPtr5), alpha5);
+    acc51 = f32x4.mul(v128.load(cPtr5, 16), alpha5);
   }
-  const end = p + (<usize>n << 2);
+  const aEnd = aPtr0 + ((<usize>n) << 2);
   do {
-    const b0 = v128.load(v);
-    const b1 = v128.load(v, 16);
-    const x0 = v128.load32_splat(p);
-    a00 = madd(x0, b0, a00);
-    a01 = madd(x0, b1, a01);
-    const x1 = v128.load32_splat(p, STRIP_BYTES);
-    a10 = madd(x1, b0, a10);
-    a11 = madd(x1, b1, a11);
-    const x2 = v128.load32_splat(p, STRIP_BYTES * 2);
-    a20 = madd(x2, b0, a20);
-    a21 = madd(x2, b1, a21);
+    const b0 = v128.load(bPtr0);
+    const b1 = v128.load(bPtr0, 16);
+    const a0 = v128.load32_splat(aPtr0);
+    acc00 = madd(a0, b0, acc00);
+    acc01 = madd(a0, b1, acc01);
+    const a1 = v128.load32_splat(aPtr0, STRIP_BYTES);
+    acc10 = madd(a1, b0, acc10);
+    acc11 = madd(a1, b1, acc11);
+    const a2 = v128.load32_splat(aPtr0, STRIP_BYTES * 2);
+    acc20 = madd(a2, b0, acc20);
+    acc21 = madd(a2, b1, acc21);
     if (rows > 3) {
-      const x3 = v128.load32_splat(p, STRIP_BYTES * 3);
-      a30 = madd(x3, b0, a30);
-      a31 = madd(x3, b1, a31);
+      const a3 = v128.load32_splat(aPtr0, STRIP_BYTES * 3);
+      acc30 = madd(a3, b0, acc30);
+      acc31 = madd(a3, b1, acc31);
     }
     if (rows > 4) {
-      const x4 = v128.load32_splat(p, STRIP_BYTES * 4);
-      a40 = madd(x4, b0, a40);
-      a41 = madd(x4, b1, a41);
+      const a4 = v128.load32_splat(aPtr0, STRIP_BYTES * 4);
+      acc40 = madd(a4, b0, acc40);
+      acc41 = madd(a4, b1, acc41);
     }
     if (rows > 5) {
-      const x5 = v128.load32_splat(p, STRIP_BYTES * 5);
-      a50 = madd(x5, b0, a50);
-      a51 = madd(x5, b1, a51);
+      const a5 = v128.load32_splat(aPtr0, STRIP_BYTES * 5);
+      acc50 = madd(a5, b0, acc50);
+      acc51 = madd(a5, b1, acc51);
     }
-    p += 4;
-    v += 32;
-  } while (p < end);
+    aPtr0 += 4;
+    bPtr0 += PANEL_BYTES;
+  } while (aPtr0 < aEnd);
   if (check) {
-    let sum = f32x4.add(a00, a01);
-    sum = f32x4.add(sum, a10);
-    sum = f32x4.add(sum, a11);
-    sum = f32x4.add(sum, a20);
-    sum = f32x4.add(sum, a21);
+    let sum = f32x4.add(acc00, acc01);
+    sum = f32x4.add(sum, acc10);
+    sum = f32x4.add(sum, acc11);
+    sum = f32x4.add(sum, acc20);
+    sum = f32x4.add(sum, acc21);
     if (rows > 3) {
-      sum = f32x4.add(sum, a30);
-      sum = f32x4.add(sum, a31);
+      sum = f32x4.add(sum, acc30);
+      sum = f32x4.add(sum, acc31);
     }
     if (rows > 4) {
-      sum = f32x4.add(sum, a40);
-      sum = f32x4.add(sum, a41);
+      sum = f32x4.add(sum, acc40);
+      sum = f32x4.add(sum, acc41);
     }
     if (rows > 5) {
-      sum = f32x4.add(sum, a50);
-      sum = f32x4.add(sum, a51);
+      sum = f32x4.add(sum, acc50);
+      sum = f32x4.add(sum, acc51);
     }
-    if (!finite(sum)) return 1;
+    if (!is_finite(sum)) return 1;
   }
-  v128.store(o, a00);
-  v128.store(o, a01, 16);
-  v128.store(o1, a10);
-  v128.store(o1, a11, 16);
-  v128.store(o2, a20);
-  v128.store(o2, a21, 16);
+  v128.store(cPtr0, acc00);
+  v128.store(cPtr0, acc01, 16);
+  v128.store(cPtr1, acc10);
+  v128.store(cPtr1, acc11, 16);
+  v128.store(cPtr2, acc20);
+  v128.store(cPtr2, acc21, 16);
   if (rows > 3) {
-    v128.store(o3, a30);
-    v128.store(o3, a31, 16);
+    v128.store(cPtr3, acc30);
+    v128.store(cPtr3, acc31, 16);
   }
   if (rows > 4) {
-    v128.store(o4, a40);
-    v128.store(o4, a41, 16);
+    v128.store(cPtr4, acc40);
+    v128.store(cPtr4, acc41, 16);
   }
   if (rows > 5) {
-    v128.store(o5, a50);
-    v128.store(o5, a51, 16);
+    v128.store(cPtr5, acc50);
+    v128.store(cPtr5, acc51, 16);
   }
   return 0;
 }
 
-function weigh_6x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
-  return weigh_x8(6, o, row, state, p, v, n, check);
+function pv_6x8(cPtr0: F32Ptr, cStride: usize, state: F32Ptr, aPtr0: F32Ptr, bPtr0: F32Ptr, n: i32, check: i32): i32 {
+  return pv_nx8(6, cPtr0, cStride, state, aPtr0, bPtr0, n, check);
 }
 
-function weigh_5x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
-  return weigh_x8(5, o, row, state, p, v, n, check);
+function pv_5x8(cPtr0: F32Ptr, cStride: usize, state: F32Ptr, aPtr0: F32Ptr, bPtr0: F32Ptr, n: i32, check: i32): i32 {
+  return pv_nx8(5, cPtr0, cStride, state, aPtr0, bPtr0, n, check);
 }
 
-function weigh_4x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
-  return weigh_x8(4, o, row, state, p, v, n, check);
+function pv_4x8(cPtr0: F32Ptr, cStride: usize, state: F32Ptr, aPtr0: F32Ptr, bPtr0: F32Ptr, n: i32, check: i32): i32 {
+  return pv_nx8(4, cPtr0, cStride, state, aPtr0, bPtr0, n, check);
 }
 
-function weigh_3x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
-  return weigh_x8(3, o, row, state, p, v, n, check);
+function pv_3x8(cPtr0: F32Ptr, cStride: usize, state: F32Ptr, aPtr0: F32Ptr, bPtr0: F32Ptr, n: i32, check: i32): i32 {
+  return pv_nx8(3, cPtr0, cStride, state, aPtr0, bPtr0, n, check);
 }
 
-/** o[:2, :8] = alpha[:2] · o + p[:2, :n] · v[:n, :8], n > 0. Checked: 1, and o as it was, where not finite. */
-function weigh_2x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
-  const o1 = o + row;
+/**
+ * The same for two rows.
+ *
+ * 2x8 tile, 7 v128: acc00..acc11 = 4 | b0 b1 = 2 | a<row> = 1
+ * A, B, C as for more rows · n not unrolled · every sum takes the keys in ascending order
+ */
+function pv_2x8(cPtr0: F32Ptr, cStride: usize, state: F32Ptr, aPtr0: F32Ptr, bPtr0: F32Ptr, n: i32, check: i32): i32 {
+  const cPtr1 = cPtr0 + cStride;
   const alpha0 = v128.load32_splat(state, STATE_ALPHA);
-  let a00 = f32x4.mul(v128.load(o), alpha0);
-  let a01 = f32x4.mul(v128.load(o, 16), alpha0);
+  let acc00 = f32x4.mul(v128.load(cPtr0), alpha0);
+  let acc01 = f32x4.mul(v128.load(cPtr0, 16), alpha0);
   const alpha1 = v128.load32_splat(state, STATE_BYTES + STATE_ALPHA);
-  let a10 = f32x4.mul(v128.load(o1), alpha1);
-  let a11 = f32x4.mul(v128.load(o1, 16), alpha1);
-  const end = p + (<usize>n << 2);
+  let acc10 = f32x4.mul(v128.load(cPtr1), alpha1);
+  let acc11 = f32x4.mul(v128.load(cPtr1, 16), alpha1);
+  const aEnd = aPtr0 + ((<usize>n) << 2);
   do {
-    const b0 = v128.load(v);
-    const b1 = v128.load(v, 16);
-    const x0 = v128.load32_splat(p);
-    a00 = madd(x0, b0, a00);
-    a01 = madd(x0, b1, a01);
-    const x1 = v128.load32_splat(p, STRIP_BYTES);
-    a10 = madd(x1, b0, a10);
-    a11 = madd(x1, b1, a11);
-    p += 4;
-    v += 32;
-  } while (p < end);
+    const b0 = v128.load(bPtr0);
+    const b1 = v128.load(bPtr0, 16);
+    const a0 = v128.load32_splat(aPtr0);
+    acc00 = madd(a0, b0, acc00);
+    acc01 = madd(a0, b1, acc01);
+    const a1 = v128.load32_splat(aPtr0, STRIP_BYTES);
+    acc10 = madd(a1, b0, acc10);
+    acc11 = madd(a1, b1, acc11);
+    aPtr0 += 4;
+    bPtr0 += PANEL_BYTES;
+  } while (aPtr0 < aEnd);
   if (check) {
-    let sum = f32x4.add(a00, a01);
-    sum = f32x4.add(sum, a10);
-    sum = f32x4.add(sum, a11);
-    if (!finite(sum)) return 1;
+    let sum = f32x4.add(acc00, acc01);
+    sum = f32x4.add(sum, acc10);
+    sum = f32x4.add(sum, acc11);
+    if (!is_finite(sum)) return 1;
   }
-  v128.store(o, a00);
-  v128.store(o, a01, 16);
-  v128.store(o1, a10);
-  v128.store(o1, a11, 16);
+  v128.store(cPtr0, acc00);
+  v128.store(cPtr0, acc01, 16);
+  v128.store(cPtr1, acc10);
+  v128.store(cPtr1, acc11, 16);
   return 0;
 }
 
-/** o[:1, :8] = alpha[:1] · o + p[:1, :n] · v[:n, :8], n > 0. Checked: 1, and o as it was, where not finite. */
-function weigh_1x8(o: F32Ptr, row: usize, state: F32Ptr, p: F32Ptr, v: F32Ptr, n: i32, check: i32): i32 {
+/**
+ * The same for one row.
+ *
+ * 1x8 tile, 4 v128: acc00 acc01 = 2 | a row of B = 1 | a0 = 1
+ * A, B, C as for more rows · n not unrolled · every sum takes the keys in ascending order
+ */
+function pv_1x8(cPtr0: F32Ptr, cStride: usize, state: F32Ptr, aPtr0: F32Ptr, bPtr0: F32Ptr, n: i32, check: i32): i32 {
   const alpha0 = v128.load32_splat(state, STATE_ALPHA);
-  let a00 = f32x4.mul(v128.load(o), alpha0);
-  let a01 = f32x4.mul(v128.load(o, 16), alpha0);
-  const end = p + (<usize>n << 2);
+  let acc00 = f32x4.mul(v128.load(cPtr0), alpha0);
+  let acc01 = f32x4.mul(v128.load(cPtr0, 16), alpha0);
+  const aEnd = aPtr0 + ((<usize>n) << 2);
   do {
-    const x = v128.load32_splat(p);
-    a00 = madd(x, v128.load(v), a00);
-    a01 = madd(x, v128.load(v, 16), a01);
-    p += 4;
-    v += 32;
-  } while (p < end);
+    const a0 = v128.load32_splat(aPtr0);
+    acc00 = madd(a0, v128.load(bPtr0), acc00);
+    acc01 = madd(a0, v128.load(bPtr0, 16), acc01);
+    aPtr0 += 4;
+    bPtr0 += PANEL_BYTES;
+  } while (aPtr0 < aEnd);
   if (check) {
-    let sum = f32x4.add(a00, a01);
-    if (!finite(sum)) return 1;
+    let sum = f32x4.add(acc00, acc01);
+    if (!is_finite(sum)) return 1;
   }
-  v128.store(o, a00);
-  v128.store(o, a01, 16);
+  v128.store(cPtr0, acc00);
+  v128.store(cPtr0, acc01, 16);
   return 0;
 }
 
-/** The tile of `rows` rows and 8 columns. */
-export function weigh_columns(
+/** The tile of `rows` rows and 8 columns: see pv_nx8. */
+export function pv_panel(
   rows: i32,
-  o: F32Ptr,
-  row: usize,
+  cPtr0: F32Ptr,
+  cStride: usize,
   state: F32Ptr,
-  p: F32Ptr,
-  v: F32Ptr,
+  aPtr0: F32Ptr,
+  bPtr0: F32Ptr,
   n: i32,
   check: i32,
 ): i32 {
   switch (rows) {
     case 6:
-      return MADD_FUSES ? weigh_6x8(o, row, state, p, v, n, check) : 0;
+      return MADD_FUSES ? pv_6x8(cPtr0, cStride, state, aPtr0, bPtr0, n, check) : 0;
     case 5:
-      return weigh_5x8(o, row, state, p, v, n, check);
+      return pv_5x8(cPtr0, cStride, state, aPtr0, bPtr0, n, check);
     case 4:
-      return weigh_4x8(o, row, state, p, v, n, check);
+      return pv_4x8(cPtr0, cStride, state, aPtr0, bPtr0, n, check);
     case 3:
-      return weigh_3x8(o, row, state, p, v, n, check);
+      return pv_3x8(cPtr0, cStride, state, aPtr0, bPtr0, n, check);
     case 2:
-      return weigh_2x8(o, row, state, p, v, n, check);
+      return pv_2x8(cPtr0, cStride, state, aPtr0, bPtr0, n, check);
     default:
-      return weigh_1x8(o, row, state, p, v, n, check);
+      return pv_1x8(cPtr0, cStride, state, aPtr0, bPtr0, n, check);
   }
 }

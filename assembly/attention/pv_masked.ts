@@ -1,16 +1,17 @@
-import { STATE_ALPHA, STATE_BYTES, STATE_HIGH, STATE_LOW, STRIP_BYTES } from "./state";
-import { weigh_columns } from "./pv";
+import { PANEL_BYTES } from "../layout";
 import { bias_row, is_excluded, keep_row } from "../mask";
 import { AttentionShape, F32Ptr, U8Ptr } from "../types";
+import { pv_panel } from "./pv";
+import { STATE_ALPHA, STATE_BYTES, STATE_HIGH, STATE_LOW, STRIP_BYTES } from "./state";
 
-// The slow road of attention_f32: a value is not finite and not every row of the strip attends its key, and 0 · NaN is
-// NaN. Keys are told apart by the rules, never by a weight of 0: an attended key whose weight underflowed must still
-// spoil its row, as it does on the fast road.
+// The slow path of attention_f32's PV product: a value is not finite and not every row of the strip attends its key, and
+// 0 · NaN is NaN. Keys are classified by the rules, never by a weight of 0: a NaN in an attended key's value propagates even
+// where its weight underflowed, as it does on the fast path.
 
 /** States of a strip's rows with an alpha of 1, for outputs that are rescaled already. */
 const RESCALED = memory.data<f32>([
-  0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1,
-  0, 0, 0, 0, 0, 0, 0, 1, 0, 0,
+  0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0,
+  0, 0, 0, 0, 0, 0, 1, 0, 0,
 ]);
 
 /**
@@ -50,7 +51,7 @@ export function classify_keys(
  * o[:rows, :8] = alpha · o + sum of weight · value over the allowed keys of [first, last), in ascending order: keys of
  * all rows through the tile, keys of some rows row by row, keys of none not at all.
  */
-export function weigh_masked(
+export function pv_masked(
   o: F32Ptr,
   row: usize,
   states: usize,
@@ -72,13 +73,13 @@ export function weigh_masked(
     const who: u32 = load<u8>(allowed + from);
     let to = from + 1;
     while (to < last && load<u8>(allowed + to) == who) to++;
-    const p = s + (<usize>from << 2);
-    const values = v + (<usize>from << 5);
-    if (who == all) weigh_columns(rows, o, row, RESCALED, p, values, to - from, 0);
+    const p = s + ((<usize>from) << 2);
+    const values = v + <usize>from * PANEL_BYTES;
+    if (who == all) pv_panel(rows, o, row, RESCALED, p, values, to - from, 0);
     else {
       for (let i = 0; i < rows; i++) {
         if (who & (1 << i)) {
-          weigh_columns(1, o + row * i, row, RESCALED, p + STRIP_BYTES * i, values, to - from, 0);
+          pv_panel(1, o + row * i, row, RESCALED, p + STRIP_BYTES * i, values, to - from, 0);
         }
       }
     }

@@ -1,224 +1,243 @@
-import { STATE_ALPHA, STATE_BYTES, STRIP_BYTES } from "./state";
-import { finite } from "./pv";
 import { VALUE_PANEL_BYTES } from "../cache/page";
+import { PANEL_BYTES } from "../layout";
 import { madd } from "../math/simd";
 import { F32Ptr } from "../types";
+import { is_finite } from "./pv";
+import { STATE_ALPHA, STATE_BYTES, STRIP_BYTES } from "./state";
 
-// The tiles of attention_values.ts for strips of up to three rows: more columns at a time, for as many chains. The
-// panels of a tile lie `step` panels apart, and three rows read each weight twice, both for the reasons in
-// attention_scores_wide.ts.
+// Tiles of attention_f32's PV product (pv.ts) for strips of up to three rows: more columns at a time, for as many independent
+// sums. The panels of a tile lie `step` panels apart, for the reason in qk_skinny.ts.
 
-/** o[:3] = alpha[:3] · o + p[:3, :n] · v[:n] for two panels, n > 0. Checked: 1, and o as it was, where not finite. */
-export function weigh_3x16(
-  o: F32Ptr,
-  row: usize,
+/**
+ * C[3, 16] = alpha[3] · C + A[3, n] · B[n, 16], n > 0. With `check`, returns 1 and leaves C as it was where a result is not
+ * finite.
+ *
+ * 3x16 tile, 15 v128: acc00..acc23 = 12 | b0 b1, then b2 b3 = 2 | a<row><panel> = 1
+ * A [3][n] row stride STRIP_BYTES · B two panels [n][8] · C [3] rows of two panels, row stride cStride
+ * n not unrolled · every sum takes the keys in ascending order · A is read twice as in qk_skinny.ts
+ */
+export function pv_3x16(
+  cPtr0: F32Ptr,
+  cStride: usize,
   state: F32Ptr,
-  p: F32Ptr,
-  v: F32Ptr,
+  aPtr0: F32Ptr,
+  bPtr0: F32Ptr,
   n: i32,
   check: i32,
   step: usize,
 ): i32 {
-  const o1 = o + row;
-  const o2 = o1 + row;
-  const apart = step << 5;
-  let v1 = v + VALUE_PANEL_BYTES * step;
+  const cPtr1 = cPtr0 + cStride;
+  const cPtr2 = cPtr1 + cStride;
+  const cApart = step * PANEL_BYTES;
+  let bPtr1 = bPtr0 + VALUE_PANEL_BYTES * step;
   const alpha0 = v128.load32_splat(state, STATE_ALPHA);
-  let a00 = f32x4.mul(v128.load(o), alpha0);
-  let a01 = f32x4.mul(v128.load(o, 16), alpha0);
-  let a02 = f32x4.mul(v128.load(o + apart), alpha0);
-  let a03 = f32x4.mul(v128.load(o + apart, 16), alpha0);
+  let acc00 = f32x4.mul(v128.load(cPtr0), alpha0);
+  let acc01 = f32x4.mul(v128.load(cPtr0, 16), alpha0);
+  let acc02 = f32x4.mul(v128.load(cPtr0 + cApart), alpha0);
+  let acc03 = f32x4.mul(v128.load(cPtr0 + cApart, 16), alpha0);
   const alpha1 = v128.load32_splat(state, STATE_BYTES + STATE_ALPHA);
-  let a10 = f32x4.mul(v128.load(o1), alpha1);
-  let a11 = f32x4.mul(v128.load(o1, 16), alpha1);
-  let a12 = f32x4.mul(v128.load(o1 + apart), alpha1);
-  let a13 = f32x4.mul(v128.load(o1 + apart, 16), alpha1);
+  let acc10 = f32x4.mul(v128.load(cPtr1), alpha1);
+  let acc11 = f32x4.mul(v128.load(cPtr1, 16), alpha1);
+  let acc12 = f32x4.mul(v128.load(cPtr1 + cApart), alpha1);
+  let acc13 = f32x4.mul(v128.load(cPtr1 + cApart, 16), alpha1);
   const alpha2 = v128.load32_splat(state, STATE_BYTES * 2 + STATE_ALPHA);
-  let a20 = f32x4.mul(v128.load(o2), alpha2);
-  let a21 = f32x4.mul(v128.load(o2, 16), alpha2);
-  let a22 = f32x4.mul(v128.load(o2 + apart), alpha2);
-  let a23 = f32x4.mul(v128.load(o2 + apart, 16), alpha2);
-  const end = p + (<usize>n << 2);
+  let acc20 = f32x4.mul(v128.load(cPtr2), alpha2);
+  let acc21 = f32x4.mul(v128.load(cPtr2, 16), alpha2);
+  let acc22 = f32x4.mul(v128.load(cPtr2 + cApart), alpha2);
+  let acc23 = f32x4.mul(v128.load(cPtr2 + cApart, 16), alpha2);
+  const aEnd = aPtr0 + ((<usize>n) << 2);
   do {
-    const b0 = v128.load(v);
-    const b1 = v128.load(v, 16);
-    const x00 = v128.load32_splat(p);
-    a00 = madd(x00, b0, a00);
-    a01 = madd(x00, b1, a01);
-    const x10 = v128.load32_splat(p, STRIP_BYTES);
-    a10 = madd(x10, b0, a10);
-    a11 = madd(x10, b1, a11);
-    const x20 = v128.load32_splat(p, STRIP_BYTES * 2);
-    a20 = madd(x20, b0, a20);
-    a21 = madd(x20, b1, a21);
-    const b2 = v128.load(v1);
-    const b3 = v128.load(v1, 16);
-    const x01 = f32x4.splat(load<f32>(p));
-    a02 = madd(x01, b2, a02);
-    a03 = madd(x01, b3, a03);
-    const x11 = f32x4.splat(load<f32>(p, STRIP_BYTES));
-    a12 = madd(x11, b2, a12);
-    a13 = madd(x11, b3, a13);
-    const x21 = f32x4.splat(load<f32>(p, STRIP_BYTES * 2));
-    a22 = madd(x21, b2, a22);
-    a23 = madd(x21, b3, a23);
-    p += 4;
-    v += 32;
-    v1 += 32;
-  } while (p < end);
+    const b0 = v128.load(bPtr0);
+    const b1 = v128.load(bPtr0, 16);
+    const a00 = v128.load32_splat(aPtr0);
+    acc00 = madd(a00, b0, acc00);
+    acc01 = madd(a00, b1, acc01);
+    const a10 = v128.load32_splat(aPtr0, STRIP_BYTES);
+    acc10 = madd(a10, b0, acc10);
+    acc11 = madd(a10, b1, acc11);
+    const a20 = v128.load32_splat(aPtr0, STRIP_BYTES * 2);
+    acc20 = madd(a20, b0, acc20);
+    acc21 = madd(a20, b1, acc21);
+    const b2 = v128.load(bPtr1);
+    const b3 = v128.load(bPtr1, 16);
+    const a01 = f32x4.splat(load<f32>(aPtr0));
+    acc02 = madd(a01, b2, acc02);
+    acc03 = madd(a01, b3, acc03);
+    const a11 = f32x4.splat(load<f32>(aPtr0, STRIP_BYTES));
+    acc12 = madd(a11, b2, acc12);
+    acc13 = madd(a11, b3, acc13);
+    const a21 = f32x4.splat(load<f32>(aPtr0, STRIP_BYTES * 2));
+    acc22 = madd(a21, b2, acc22);
+    acc23 = madd(a21, b3, acc23);
+    aPtr0 += 4;
+    bPtr0 += PANEL_BYTES;
+    bPtr1 += PANEL_BYTES;
+  } while (aPtr0 < aEnd);
   if (check) {
-    let sum = f32x4.add(a00, a01);
-    sum = f32x4.add(sum, a02);
-    sum = f32x4.add(sum, a03);
-    sum = f32x4.add(sum, a10);
-    sum = f32x4.add(sum, a11);
-    sum = f32x4.add(sum, a12);
-    sum = f32x4.add(sum, a13);
-    sum = f32x4.add(sum, a20);
-    sum = f32x4.add(sum, a21);
-    sum = f32x4.add(sum, a22);
-    sum = f32x4.add(sum, a23);
-    if (!finite(sum)) return 1;
+    let sum = f32x4.add(acc00, acc01);
+    sum = f32x4.add(sum, acc02);
+    sum = f32x4.add(sum, acc03);
+    sum = f32x4.add(sum, acc10);
+    sum = f32x4.add(sum, acc11);
+    sum = f32x4.add(sum, acc12);
+    sum = f32x4.add(sum, acc13);
+    sum = f32x4.add(sum, acc20);
+    sum = f32x4.add(sum, acc21);
+    sum = f32x4.add(sum, acc22);
+    sum = f32x4.add(sum, acc23);
+    if (!is_finite(sum)) return 1;
   }
-  v128.store(o, a00);
-  v128.store(o, a01, 16);
-  v128.store(o + apart, a02);
-  v128.store(o + apart, a03, 16);
-  v128.store(o1, a10);
-  v128.store(o1, a11, 16);
-  v128.store(o1 + apart, a12);
-  v128.store(o1 + apart, a13, 16);
-  v128.store(o2, a20);
-  v128.store(o2, a21, 16);
-  v128.store(o2 + apart, a22);
-  v128.store(o2 + apart, a23, 16);
+  v128.store(cPtr0, acc00);
+  v128.store(cPtr0, acc01, 16);
+  v128.store(cPtr0 + cApart, acc02);
+  v128.store(cPtr0 + cApart, acc03, 16);
+  v128.store(cPtr1, acc10);
+  v128.store(cPtr1, acc11, 16);
+  v128.store(cPtr1 + cApart, acc12);
+  v128.store(cPtr1 + cApart, acc13, 16);
+  v128.store(cPtr2, acc20);
+  v128.store(cPtr2, acc21, 16);
+  v128.store(cPtr2 + cApart, acc22);
+  v128.store(cPtr2 + cApart, acc23, 16);
   return 0;
 }
 
-/** o[:2] = alpha[:2] · o + p[:2, :n] · v[:n] for two panels, n > 0. Checked: 1, and o as it was, where not finite. */
-export function weigh_2x16(
-  o: F32Ptr,
-  row: usize,
+/**
+ * The same for two rows.
+ *
+ * 2x16 tile, 13 v128: acc00..acc13 = 8 | b0..b3 = 4 | a<row> = 1
+ * A [2][n] row stride STRIP_BYTES · B two panels [n][8] · C [2] rows of two panels, row stride cStride
+ * n not unrolled · every sum takes the keys in ascending order
+ */
+export function pv_2x16(
+  cPtr0: F32Ptr,
+  cStride: usize,
   state: F32Ptr,
-  p: F32Ptr,
-  v: F32Ptr,
+  aPtr0: F32Ptr,
+  bPtr0: F32Ptr,
   n: i32,
   check: i32,
   step: usize,
 ): i32 {
-  const o1 = o + row;
-  const apart = step << 5;
-  let v1 = v + VALUE_PANEL_BYTES * step;
+  const cPtr1 = cPtr0 + cStride;
+  const cApart = step * PANEL_BYTES;
+  let bPtr1 = bPtr0 + VALUE_PANEL_BYTES * step;
   const alpha0 = v128.load32_splat(state, STATE_ALPHA);
-  let a00 = f32x4.mul(v128.load(o), alpha0);
-  let a01 = f32x4.mul(v128.load(o, 16), alpha0);
-  let a02 = f32x4.mul(v128.load(o + apart), alpha0);
-  let a03 = f32x4.mul(v128.load(o + apart, 16), alpha0);
+  let acc00 = f32x4.mul(v128.load(cPtr0), alpha0);
+  let acc01 = f32x4.mul(v128.load(cPtr0, 16), alpha0);
+  let acc02 = f32x4.mul(v128.load(cPtr0 + cApart), alpha0);
+  let acc03 = f32x4.mul(v128.load(cPtr0 + cApart, 16), alpha0);
   const alpha1 = v128.load32_splat(state, STATE_BYTES + STATE_ALPHA);
-  let a10 = f32x4.mul(v128.load(o1), alpha1);
-  let a11 = f32x4.mul(v128.load(o1, 16), alpha1);
-  let a12 = f32x4.mul(v128.load(o1 + apart), alpha1);
-  let a13 = f32x4.mul(v128.load(o1 + apart, 16), alpha1);
-  const end = p + (<usize>n << 2);
+  let acc10 = f32x4.mul(v128.load(cPtr1), alpha1);
+  let acc11 = f32x4.mul(v128.load(cPtr1, 16), alpha1);
+  let acc12 = f32x4.mul(v128.load(cPtr1 + cApart), alpha1);
+  let acc13 = f32x4.mul(v128.load(cPtr1 + cApart, 16), alpha1);
+  const aEnd = aPtr0 + ((<usize>n) << 2);
   do {
-    const b0 = v128.load(v);
-    const b1 = v128.load(v, 16);
-    const b2 = v128.load(v1);
-    const b3 = v128.load(v1, 16);
-    const x0 = v128.load32_splat(p);
-    a00 = madd(x0, b0, a00);
-    a01 = madd(x0, b1, a01);
-    a02 = madd(x0, b2, a02);
-    a03 = madd(x0, b3, a03);
-    const x1 = v128.load32_splat(p, STRIP_BYTES);
-    a10 = madd(x1, b0, a10);
-    a11 = madd(x1, b1, a11);
-    a12 = madd(x1, b2, a12);
-    a13 = madd(x1, b3, a13);
-    p += 4;
-    v += 32;
-    v1 += 32;
-  } while (p < end);
+    const b0 = v128.load(bPtr0);
+    const b1 = v128.load(bPtr0, 16);
+    const b2 = v128.load(bPtr1);
+    const b3 = v128.load(bPtr1, 16);
+    const a0 = v128.load32_splat(aPtr0);
+    acc00 = madd(a0, b0, acc00);
+    acc01 = madd(a0, b1, acc01);
+    acc02 = madd(a0, b2, acc02);
+    acc03 = madd(a0, b3, acc03);
+    const a1 = v128.load32_splat(aPtr0, STRIP_BYTES);
+    acc10 = madd(a1, b0, acc10);
+    acc11 = madd(a1, b1, acc11);
+    acc12 = madd(a1, b2, acc12);
+    acc13 = madd(a1, b3, acc13);
+    aPtr0 += 4;
+    bPtr0 += PANEL_BYTES;
+    bPtr1 += PANEL_BYTES;
+  } while (aPtr0 < aEnd);
   if (check) {
-    let sum = f32x4.add(a00, a01);
-    sum = f32x4.add(sum, a02);
-    sum = f32x4.add(sum, a03);
-    sum = f32x4.add(sum, a10);
-    sum = f32x4.add(sum, a11);
-    sum = f32x4.add(sum, a12);
-    sum = f32x4.add(sum, a13);
-    if (!finite(sum)) return 1;
+    let sum = f32x4.add(acc00, acc01);
+    sum = f32x4.add(sum, acc02);
+    sum = f32x4.add(sum, acc03);
+    sum = f32x4.add(sum, acc10);
+    sum = f32x4.add(sum, acc11);
+    sum = f32x4.add(sum, acc12);
+    sum = f32x4.add(sum, acc13);
+    if (!is_finite(sum)) return 1;
   }
-  v128.store(o, a00);
-  v128.store(o, a01, 16);
-  v128.store(o + apart, a02);
-  v128.store(o + apart, a03, 16);
-  v128.store(o1, a10);
-  v128.store(o1, a11, 16);
-  v128.store(o1 + apart, a12);
-  v128.store(o1 + apart, a13, 16);
+  v128.store(cPtr0, acc00);
+  v128.store(cPtr0, acc01, 16);
+  v128.store(cPtr0 + cApart, acc02);
+  v128.store(cPtr0 + cApart, acc03, 16);
+  v128.store(cPtr1, acc10);
+  v128.store(cPtr1, acc11, 16);
+  v128.store(cPtr1 + cApart, acc12);
+  v128.store(cPtr1 + cApart, acc13, 16);
   return 0;
 }
 
-/** o[:1] = alpha[:1] · o + p[:1, :n] · v[:n] for four panels, n > 0. Checked: 1, and o as it was, where not finite. */
-export function weigh_1x32(
-  o: F32Ptr,
-  row: usize,
+/**
+ * The same for one row and four panels.
+ *
+ * 1x32 tile, 10 v128: acc00..acc07 = 8 | a row of B = 1 | a0 = 1
+ * A [n] · B four panels [n][8] · C four panels
+ * n not unrolled · every sum takes the keys in ascending order
+ */
+export function pv_1x32(
+  cPtr0: F32Ptr,
+  cStride: usize,
   state: F32Ptr,
-  p: F32Ptr,
-  v: F32Ptr,
+  aPtr0: F32Ptr,
+  bPtr0: F32Ptr,
   n: i32,
   check: i32,
   step: usize,
 ): i32 {
-  const apart = step << 5;
-  const run = VALUE_PANEL_BYTES * step;
-  let v1 = v + run;
-  let v2 = v1 + run;
-  let v3 = v2 + run;
+  const cApart = step * PANEL_BYTES;
+  const bStride = VALUE_PANEL_BYTES * step;
+  let bPtr1 = bPtr0 + bStride;
+  let bPtr2 = bPtr1 + bStride;
+  let bPtr3 = bPtr2 + bStride;
   const alpha0 = v128.load32_splat(state, STATE_ALPHA);
-  let a00 = f32x4.mul(v128.load(o), alpha0);
-  let a01 = f32x4.mul(v128.load(o, 16), alpha0);
-  let a02 = f32x4.mul(v128.load(o + apart), alpha0);
-  let a03 = f32x4.mul(v128.load(o + apart, 16), alpha0);
-  let a04 = f32x4.mul(v128.load(o + apart * 2), alpha0);
-  let a05 = f32x4.mul(v128.load(o + apart * 2, 16), alpha0);
-  let a06 = f32x4.mul(v128.load(o + apart * 3), alpha0);
-  let a07 = f32x4.mul(v128.load(o + apart * 3, 16), alpha0);
-  const end = p + (<usize>n << 2);
+  let acc00 = f32x4.mul(v128.load(cPtr0), alpha0);
+  let acc01 = f32x4.mul(v128.load(cPtr0, 16), alpha0);
+  let acc02 = f32x4.mul(v128.load(cPtr0 + cApart), alpha0);
+  let acc03 = f32x4.mul(v128.load(cPtr0 + cApart, 16), alpha0);
+  let acc04 = f32x4.mul(v128.load(cPtr0 + cApart * 2), alpha0);
+  let acc05 = f32x4.mul(v128.load(cPtr0 + cApart * 2, 16), alpha0);
+  let acc06 = f32x4.mul(v128.load(cPtr0 + cApart * 3), alpha0);
+  let acc07 = f32x4.mul(v128.load(cPtr0 + cApart * 3, 16), alpha0);
+  const aEnd = aPtr0 + ((<usize>n) << 2);
   do {
-    const x = v128.load32_splat(p);
-    a00 = madd(x, v128.load(v), a00);
-    a01 = madd(x, v128.load(v, 16), a01);
-    a02 = madd(x, v128.load(v1), a02);
-    a03 = madd(x, v128.load(v1, 16), a03);
-    a04 = madd(x, v128.load(v2), a04);
-    a05 = madd(x, v128.load(v2, 16), a05);
-    a06 = madd(x, v128.load(v3), a06);
-    a07 = madd(x, v128.load(v3, 16), a07);
-    p += 4;
-    v += 32;
-    v1 += 32;
-    v2 += 32;
-    v3 += 32;
-  } while (p < end);
+    const a0 = v128.load32_splat(aPtr0);
+    acc00 = madd(a0, v128.load(bPtr0), acc00);
+    acc01 = madd(a0, v128.load(bPtr0, 16), acc01);
+    acc02 = madd(a0, v128.load(bPtr1), acc02);
+    acc03 = madd(a0, v128.load(bPtr1, 16), acc03);
+    acc04 = madd(a0, v128.load(bPtr2), acc04);
+    acc05 = madd(a0, v128.load(bPtr2, 16), acc05);
+    acc06 = madd(a0, v128.load(bPtr3), acc06);
+    acc07 = madd(a0, v128.load(bPtr3, 16), acc07);
+    aPtr0 += 4;
+    bPtr0 += PANEL_BYTES;
+    bPtr1 += PANEL_BYTES;
+    bPtr2 += PANEL_BYTES;
+    bPtr3 += PANEL_BYTES;
+  } while (aPtr0 < aEnd);
   if (check) {
-    let sum = f32x4.add(a00, a01);
-    sum = f32x4.add(sum, a02);
-    sum = f32x4.add(sum, a03);
-    sum = f32x4.add(sum, a04);
-    sum = f32x4.add(sum, a05);
-    sum = f32x4.add(sum, a06);
-    sum = f32x4.add(sum, a07);
-    if (!finite(sum)) return 1;
+    let sum = f32x4.add(acc00, acc01);
+    sum = f32x4.add(sum, acc02);
+    sum = f32x4.add(sum, acc03);
+    sum = f32x4.add(sum, acc04);
+    sum = f32x4.add(sum, acc05);
+    sum = f32x4.add(sum, acc06);
+    sum = f32x4.add(sum, acc07);
+    if (!is_finite(sum)) return 1;
   }
-  v128.store(o, a00);
-  v128.store(o, a01, 16);
-  v128.store(o + apart, a02);
-  v128.store(o + apart, a03, 16);
-  v128.store(o + apart * 2, a04);
-  v128.store(o + apart * 2, a05, 16);
-  v128.store(o + apart * 3, a06);
-  v128.store(o + apart * 3, a07, 16);
+  v128.store(cPtr0, acc00);
+  v128.store(cPtr0, acc01, 16);
+  v128.store(cPtr0 + cApart, acc02);
+  v128.store(cPtr0 + cApart, acc03, 16);
+  v128.store(cPtr0 + cApart * 2, acc04);
+  v128.store(cPtr0 + cApart * 2, acc05, 16);
+  v128.store(cPtr0 + cApart * 3, acc06);
+  v128.store(cPtr0 + cApart * 3, acc07, 16);
   return 0;
 }

@@ -1,103 +1,106 @@
-import { CHUNK_BYTES, KEY_CHUNK_BYTES, STRIP_BYTES } from "./state";
+import { PANEL_BYTES } from "../layout";
 import { madd } from "../math/simd";
 import { F32Ptr } from "../types";
+import { CHUNK_BYTES, KEY_CHUNK_BYTES, STRIP_BYTES } from "./state";
 
-// The micro-tiles of attention_f32's scores: R query rows x C keys. Every score has one accumulator and walks its sum
-// upwards, so that all forms give the same bits. A tile keeps R·C/4 accumulators beside its operands: V8 has 15 vector
-// registers, and 8 chains at least keep two multiply-adds of latency 4 in flight. The R rows of q lie interleaved in
-// chunks of 64 components, so that one address and constant offsets reach them all; rows of s lie a page of floats
-// apart.
+// Tiles of attention_f32's scores: rows of queries x keys. Every score has one accumulator and takes headDim in ascending
+// order, so that all forms give the same bits. V8 has 15 vector registers for accumulators and operands; 8 independent sums
+// at least keep two multiply-adds of latency 4 in flight. The rows of a strip's queries lie interleaved in chunks of
+// QUERY_CHUNK components, so that one address and constant offsets reach them all.
 
 /**
- * s[:rows, j] = q[:rows] · k[j] for the first 8 · count keys of k. `rows` is a constant from 3 to 6 where this is inlined:
- * six rows are 12 accumulators, two keys and one component, all the registers there are.
+ * C[rows, j] = A[rows] · B[j] for the first 8 · count keys. `rows` is a constant from 3 to 6.
+ *
+ * 6x8 tile, 15 v128: acc00..acc51 = 12 | b0 b1 = 2 | a<row> = 1
+ * A [chunk][rows][QUERY_CHUNK], row stride CHUNK_BYTES · B [headDim][8] · C [rows][8] row stride STRIP_BYTES
+ * headDim not unrolled · every sum takes headDim in ascending order
  */
 // @ts-ignore: decorator
 @inline
-function score_x8(rows: i32, s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count: i32): void {
+function qk_nx8(rows: i32, cPtr0: F32Ptr, aPtr: F32Ptr, bPtr0: F32Ptr, headDim: i32, count: i32): void {
   for (; count > 0; count--) {
-    const end = k + (<usize>headDim << 5);
-    let x = q;
-    let a00 = f32x4.splat(0);
-    let a01 = f32x4.splat(0);
-    let a10 = f32x4.splat(0);
-    let a11 = f32x4.splat(0);
-    let a20 = f32x4.splat(0);
-    let a21 = f32x4.splat(0);
-    let a30 = f32x4.splat(0);
-    let a31 = f32x4.splat(0);
-    let a40 = f32x4.splat(0);
-    let a41 = f32x4.splat(0);
-    let a50 = f32x4.splat(0);
-    let a51 = f32x4.splat(0);
+    const bEnd = bPtr0 + <usize>headDim * PANEL_BYTES;
+    let aPtr0 = aPtr;
+    let acc00 = f32x4.splat(0);
+    let acc01 = f32x4.splat(0);
+    let acc10 = f32x4.splat(0);
+    let acc11 = f32x4.splat(0);
+    let acc20 = f32x4.splat(0);
+    let acc21 = f32x4.splat(0);
+    let acc30 = f32x4.splat(0);
+    let acc31 = f32x4.splat(0);
+    let acc40 = f32x4.splat(0);
+    let acc41 = f32x4.splat(0);
+    let acc50 = f32x4.splat(0);
+    let acc51 = f32x4.splat(0);
     do {
-      const stop = min<usize>(k + KEY_CHUNK_BYTES, end);
+      const chunkEnd = min<usize>(bPtr0 + KEY_CHUNK_BYTES, bEnd);
       do {
-        const b0 = v128.load(k);
-        const b1 = v128.load(k, 16);
-        const x0 = v128.load32_splat(x);
-        a00 = madd(x0, b0, a00);
-        a01 = madd(x0, b1, a01);
-        const x1 = v128.load32_splat(x, CHUNK_BYTES);
-        a10 = madd(x1, b0, a10);
-        a11 = madd(x1, b1, a11);
-        const x2 = v128.load32_splat(x, CHUNK_BYTES * 2);
-        a20 = madd(x2, b0, a20);
-        a21 = madd(x2, b1, a21);
+        const b0 = v128.load(bPtr0);
+        const b1 = v128.load(bPtr0, 16);
+        const a0 = v128.load32_splat(aPtr0);
+        acc00 = madd(a0, b0, acc00);
+        acc01 = madd(a0, b1, acc01);
+        const a1 = v128.load32_splat(aPtr0, CHUNK_BYTES);
+        acc10 = madd(a1, b0, acc10);
+        acc11 = madd(a1, b1, acc11);
+        const a2 = v128.load32_splat(aPtr0, CHUNK_BYTES * 2);
+        acc20 = madd(a2, b0, acc20);
+        acc21 = madd(a2, b1, acc21);
         if (rows > 3) {
-          const x3 = v128.load32_splat(x, CHUNK_BYTES * 3);
-          a30 = madd(x3, b0, a30);
-          a31 = madd(x3, b1, a31);
+          const a3 = v128.load32_splat(aPtr0, CHUNK_BYTES * 3);
+          acc30 = madd(a3, b0, acc30);
+          acc31 = madd(a3, b1, acc31);
         }
         if (rows > 4) {
-          const x4 = v128.load32_splat(x, CHUNK_BYTES * 4);
-          a40 = madd(x4, b0, a40);
-          a41 = madd(x4, b1, a41);
+          const a4 = v128.load32_splat(aPtr0, CHUNK_BYTES * 4);
+          acc40 = madd(a4, b0, acc40);
+          acc41 = madd(a4, b1, acc41);
         }
         if (rows > 5) {
-          const x5 = v128.load32_splat(x, CHUNK_BYTES * 5);
-          a50 = madd(x5, b0, a50);
-          a51 = madd(x5, b1, a51);
+          const a5 = v128.load32_splat(aPtr0, CHUNK_BYTES * 5);
+          acc50 = madd(a5, b0, acc50);
+          acc51 = madd(a5, b1, acc51);
         }
-        x += 4;
-        k += 32;
-      } while (k < stop);
-      x += CHUNK_BYTES * (rows - 1);
-    } while (k < end);
-    v128.store(s, a00);
-    v128.store(s, a01, 16);
-    v128.store(s, a10, STRIP_BYTES);
-    v128.store(s, a11, STRIP_BYTES + 16);
-    v128.store(s, a20, STRIP_BYTES * 2);
-    v128.store(s, a21, STRIP_BYTES * 2 + 16);
+        aPtr0 += 4;
+        bPtr0 += PANEL_BYTES;
+      } while (bPtr0 < chunkEnd);
+      aPtr0 += CHUNK_BYTES * (rows - 1);
+    } while (bPtr0 < bEnd);
+    v128.store(cPtr0, acc00);
+    v128.store(cPtr0, acc01, 16);
+    v128.store(cPtr0, acc10, STRIP_BYTES);
+    v128.store(cPtr0, acc11, STRIP_BYTES + 16);
+    v128.store(cPtr0, acc20, STRIP_BYTES * 2);
+    v128.store(cPtr0, acc21, STRIP_BYTES * 2 + 16);
     if (rows > 3) {
-      v128.store(s, a30, STRIP_BYTES * 3);
-      v128.store(s, a31, STRIP_BYTES * 3 + 16);
+      v128.store(cPtr0, acc30, STRIP_BYTES * 3);
+      v128.store(cPtr0, acc31, STRIP_BYTES * 3 + 16);
     }
     if (rows > 4) {
-      v128.store(s, a40, STRIP_BYTES * 4);
-      v128.store(s, a41, STRIP_BYTES * 4 + 16);
+      v128.store(cPtr0, acc40, STRIP_BYTES * 4);
+      v128.store(cPtr0, acc41, STRIP_BYTES * 4 + 16);
     }
     if (rows > 5) {
-      v128.store(s, a50, STRIP_BYTES * 5);
-      v128.store(s, a51, STRIP_BYTES * 5 + 16);
+      v128.store(cPtr0, acc50, STRIP_BYTES * 5);
+      v128.store(cPtr0, acc51, STRIP_BYTES * 5 + 16);
     }
-    s += 32;
+    cPtr0 += PANEL_BYTES;
   }
 }
 
-export function score_6x8(s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count: i32): void {
-  score_x8(6, s, q, k, headDim, count);
+export function qk_6x8(cPtr0: F32Ptr, aPtr: F32Ptr, bPtr0: F32Ptr, headDim: i32, count: i32): void {
+  qk_nx8(6, cPtr0, aPtr, bPtr0, headDim, count);
 }
 
-export function score_5x8(s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count: i32): void {
-  score_x8(5, s, q, k, headDim, count);
+export function qk_5x8(cPtr0: F32Ptr, aPtr: F32Ptr, bPtr0: F32Ptr, headDim: i32, count: i32): void {
+  qk_nx8(5, cPtr0, aPtr, bPtr0, headDim, count);
 }
 
-export function score_4x8(s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count: i32): void {
-  score_x8(4, s, q, k, headDim, count);
+export function qk_4x8(cPtr0: F32Ptr, aPtr: F32Ptr, bPtr0: F32Ptr, headDim: i32, count: i32): void {
+  qk_nx8(4, cPtr0, aPtr, bPtr0, headDim, count);
 }
 
-export function score_3x8(s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, count: i32): void {
-  score_x8(3, s, q, k, headDim, count);
+export function qk_3x8(cPtr0: F32Ptr, aPtr: F32Ptr, bPtr0: F32Ptr, headDim: i32, count: i32): void {
+  qk_nx8(3, cPtr0, aPtr, bPtr0, headDim, count);
 }

@@ -31,6 +31,16 @@ export function tile_height(): i32 {
   return MADD_FUSES ? 6 : 4;
 }
 
+/**
+ * Whether three rows take 16 keys or columns at a time. Fused, they need the 12 independent sums and have the registers; an
+ * add alone is ready so early that 6 sums do, and the product takes a register.
+ */
+// @ts-ignore: decorator
+@inline
+export function takes_3x16(): bool {
+  return MADD_FUSES;
+}
+
 /** Rows of the tallest strip of any build. */
 export const STRIP_ROWS = 6;
 
@@ -55,5 +65,57 @@ export function has_integer_keys(shape: AttentionShape): bool {
 // @ts-ignore: decorator
 @inline
 export function query_code_bytes(headDim: i32): usize {
-  return <usize>QUERY_HEAD + (<usize>((headDim + QUAD - 1) & -QUAD) << 1);
+  return <usize>QUERY_HEAD + ((<usize>((headDim + QUAD - 1) & -QUAD)) << 1);
+}
+
+// Where rows of a strip begin and end in the page of the keys from `key` on.
+
+/** The first key of a row's range. */
+// @ts-ignore: decorator
+@inline
+export function row_from(state: usize, key: i32): i32 {
+  return max(load<i32>(state, STATE_LOW) - key, 0);
+}
+
+/** The key behind the last of a row's range, which is empty unless this is above the first. */
+// @ts-ignore: decorator
+@inline
+export function row_to(state: usize, key: i32): i32 {
+  return min(load<i32>(state, STATE_HIGH) - key, PAGE);
+}
+
+/** The first key that any row attends; PAGE where there is none. */
+// @ts-ignore: decorator
+@inline
+export function first_key_of_any(states: usize, rows: i32, key: i32): i32 {
+  let first = PAGE;
+  for (let i = 0; i < rows; i++) {
+    const from = row_from(states + STATE_BYTES * i, key);
+    if (from < row_to(states + STATE_BYTES * i, key)) first = min(first, from);
+  }
+  return first;
+}
+
+/** The key behind the last that any row attends; 0 where there is none. */
+// @ts-ignore: decorator
+@inline
+export function end_key_of_any(states: usize, rows: i32, key: i32): i32 {
+  let last = 0;
+  for (let i = 0; i < rows; i++) {
+    const to = row_to(states + STATE_BYTES * i, key);
+    if (row_from(states + STATE_BYTES * i, key) < to) last = max(last, to);
+  }
+  return last;
+}
+
+/** Whether no row's range begins behind `first`. */
+export function begin_together(states: usize, rows: i32, key: i32, first: i32): bool {
+  for (let i = 0; i < rows; i++) if (row_from(states + STATE_BYTES * i, key) > first) return false;
+  return true;
+}
+
+/** Whether no row's range ends before `last`. */
+export function end_together(states: usize, rows: i32, key: i32, last: i32): bool {
+  for (let i = 0; i < rows; i++) if (row_to(states + STATE_BYTES * i, key) < last) return false;
+  return true;
 }

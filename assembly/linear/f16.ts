@@ -1,9 +1,9 @@
-import { widen_lines } from "../math/half";
-import { F16_SCRATCH, PANEL } from "../layout";
-import { half_1x32, half_2x16, half_x8 } from "./f16_skinny";
+import { F16_SCRATCH, PANEL, PANEL_BYTES, PANEL_BYTES_16 } from "../layout";
+import { widen_rows } from "../math/half";
+import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr, U16Ptr } from "../types";
+import { linear_f16_1x32, linear_f16_2x16, linear_f16_nx8 } from "./f16_skinny";
 import { linear_1x8, linear_1x32 } from "./gemv";
-import { linear_strips } from "./strips";
-import { F32Ptr, F32PtrOrNull, U16Ptr } from "../types";
+import { linear_strips } from "./tile";
 
 /** Elements of k in a weight block, and panels of one that is widened for many rows: half of a small L2. */
 const KC = 512;
@@ -34,7 +34,7 @@ const LOOKS = memory.data<u32>([0x7fff7fff, 0x00010001, 0x03ff03ff]);
 const SCALE = memory.data<u32>([0x77800000, 0x7fffffff]);
 
 /**
- * linear_f32 on weights of 16 bits, f16 or bf16 (bf16 = 1), packed [panels][k][8]: the bits of linear_f32 on the same
+ * linear_f32 on weights of 16 bits, f16 or bf16, packed [panels][k][8]: the bits of linear_f32 on the same
  * weights as float32. The rules of linear_f32 hold, and scratch is F16_SCRATCH floats of any content that nothing else
  * uses meanwhile.
  */
@@ -44,18 +44,18 @@ export function linear_f16(
   w: U16Ptr,
   scratch: F32Ptr,
   bias: F32PtrOrNull,
-  panels: i32,
-  k: i32,
-  bf16: i32,
-  outStride: i32,
-  xStride: i32,
+  shape: LinearShapePtr,
   begin: i32,
   end: i32,
 ): void {
+  const s = changetype<LinearShape>(shape);
+  const panels = s.panels;
+  const k = s.k;
+  const bf16 = s.bf16 != 0;
   assert(panels > 0 && k > 0, "linear_f16: panels and k must be positive");
-  assert(outStride >= panels * PANEL && xStride >= k, "linear_f16: strides must hold a row");
-  const outBytes = <usize>outStride << 2;
-  const xBytes = <usize>xStride << 2;
+  assert(s.outStride >= panels * PANEL && s.xStride >= k, "linear_f16: strides must hold a row");
+  const outBytes = (<usize>s.outStride) << 2;
+  const xBytes = (<usize>s.xStride) << 2;
   const rows = end - begin;
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
@@ -68,17 +68,17 @@ export function linear_f16(
     if (done > 0) {
       if (bf16) fused(true, out, x, x, w, scratch, bias, rows, done, step, k, outBytes, xBytes, xBytes);
       else if (rows <= X_ROOM / k && scale_rows(scaled, x, rows, k, xBytes))
-        fused(false, out, scaled, x, w, scratch, bias, rows, done, step, k, outBytes, <usize>k << 2, xBytes);
+        fused(false, out, scaled, x, w, scratch, bias, rows, done, step, k, outBytes, (<usize>k) << 2, xBytes);
       else done = 0;
     }
   }
 
   if (done == panels) return;
-  const init = bias ? bias + (<usize>done << 5) : zeros;
-  const initStep: usize = bias ? 32 : 0;
-  out += <usize>done << 5;
-  w += (<usize>done * k) << 4;
-  widened(bf16 != 0, out, init, x, w, scratch, rows, panels - done, k, outBytes, initStep, 0, xBytes, k);
+  const init = bias ? bias + <usize>done * PANEL_BYTES : zeros;
+  const initStep: usize = bias ? <usize>PANEL_BYTES : 0;
+  out += <usize>done * PANEL_BYTES;
+  w += <usize>done * k * PANEL_BYTES_16;
+  widened(bf16, out, init, x, w, scratch, rows, panels - done, k, outBytes, initStep, 0, xBytes, k);
 }
 
 /**
@@ -103,15 +103,15 @@ function fused(
   xBytes: usize,
   plainBytes: usize,
 ): void {
-  const panelBytes = <usize>k << 4;
+  const panelBytes = <usize>k * PANEL_BYTES_16;
   const blockK = bf16 ? k : FUSED_KC;
   let many = false;
   for (let p = 0; p < panels; p += step) {
-    const o = out + (<usize>p << 5);
+    const o = out + <usize>p * PANEL_BYTES;
     for (let i = 0; i < k; i += blockK) {
-      const init = i > 0 ? o : bias ? bias + (<usize>p << 5) : zeros;
+      const init = i > 0 ? o : bias ? bias + <usize>p * PANEL_BYTES : zeros;
       const initBytes: usize = i > 0 ? outBytes : 0;
-      const b = w + <usize>p * panelBytes + (<usize>i << 4);
+      const b = w + <usize>p * panelBytes + <usize>i * PANEL_BYTES_16;
       const kc = min(blockK, k - i);
       for (let row = 0; row < rows; ) {
         // Strips as equal as they can be: up to two rows are one of their own kind, no other has fewer than three.
@@ -119,18 +119,18 @@ function fused(
         const n = (rows - row + strips - 1) / strips;
         const to = o + <usize>row * outBytes;
         const from = init + <usize>row * initBytes;
-        const xs = x + <usize>row * xBytes + (<usize>i << 2);
+        const xs = x + <usize>row * xBytes + ((<usize>i) << 2);
         let done = false;
         if (!many) {
-          if (n == 1) done = half_1x32(bf16, to, from, xs, b, kc, panelBytes);
-          else if (n == 2) done = half_2x16(bf16, to, from, xs, b, kc, outBytes, initBytes, xBytes, panelBytes);
-          else if (n == 3) done = half_x8(bf16, 3, to, from, xs, b, kc, outBytes, initBytes, xBytes);
-          else if (n == 4) done = half_x8(bf16, 4, to, from, xs, b, kc, outBytes, initBytes, xBytes);
-          else done = half_x8(bf16, 5, to, from, xs, b, kc, outBytes, initBytes, xBytes);
+          if (n == 1) done = linear_f16_1x32(bf16, to, from, xs, b, kc, panelBytes);
+          else if (n == 2) done = linear_f16_2x16(bf16, to, from, xs, b, kc, outBytes, initBytes, xBytes, panelBytes);
+          else if (n == 3) done = linear_f16_nx8(bf16, 3, to, from, xs, b, kc, outBytes, initBytes, xBytes);
+          else if (n == 4) done = linear_f16_nx8(bf16, 4, to, from, xs, b, kc, outBytes, initBytes, xBytes);
+          else done = linear_f16_nx8(bf16, 5, to, from, xs, b, kc, outBytes, initBytes, xBytes);
         }
         if (!bf16 && !done) {
-          const plains = plain + <usize>row * plainBytes + (<usize>i << 2);
-          widened(false, to, from, plains, b, scratch, n, step, kc, outBytes, 32, initBytes, plainBytes, k);
+          const plains = plain + <usize>row * plainBytes + ((<usize>i) << 2);
+          widened(false, to, from, plains, b, scratch, n, step, kc, outBytes, PANEL_BYTES, initBytes, plainBytes, k);
         }
         row += n;
       }
@@ -161,18 +161,19 @@ function widened(
   const blockK = rows < 3 ? ROW_KC : KC;
   for (let p = 0; p < panels; p += blockPanels) {
     const n = min(blockPanels, panels - p);
-    const o = out + (<usize>p << 5);
+    const o = out + <usize>p * PANEL_BYTES;
     for (let i = 0; i < k; i += blockK) {
       const kc = min(blockK, k - i);
-      const from = w + ((<usize>p * depth + i) << 4);
-      const kcBytes = <usize>kc << 5;
-      for (let q = 0; q < n; q++) widen_lines(scratch + <usize>q * kcBytes, from + ((<usize>q * depth) << 4), kc, bf16);
+      const from = w + (<usize>p * depth + i) * PANEL_BYTES_16;
+      const kcBytes = <usize>kc * PANEL_BYTES;
+      for (let q = 0; q < n; q++)
+        widen_rows(scratch + <usize>q * kcBytes, from + <usize>q * depth * PANEL_BYTES_16, kc, bf16);
       // The first block starts from init, the others from what is there.
       const first = i == 0;
       const start = first ? init + <usize>p * initStep : o;
-      const step: usize = first ? initStep : 32;
+      const step: usize = first ? initStep : PANEL_BYTES;
       const rowStep: usize = first ? initBytes : outBytes;
-      const a = x + (<usize>i << 2);
+      const a = x + ((<usize>i) << 2);
       if (rows < 3) block_by_rows(o, start, a, scratch, rows, n, kc, outBytes, step, rowStep, xBytes);
       else linear_strips(o, start, a, scratch, rows, n, kc, outBytes, step, rowStep, xBytes, kc);
     }
@@ -193,12 +194,12 @@ function block_by_rows(
   initBytes: usize,
   xBytes: usize,
 ): void {
-  const panelBytes = <usize>k << 5;
+  const panelBytes = <usize>k * PANEL_BYTES;
   for (let row = 0; row < rows; row++) {
     if (panels == 4) linear_1x32(out, init, x, w, k, panelBytes);
     else
       for (let p = 0; p < panels; p++)
-        linear_1x8(out + (<usize>p << 5), init + <usize>p * initStep, x, w + <usize>p * panelBytes, k);
+        linear_1x8(out + <usize>p * PANEL_BYTES, init + <usize>p * initStep, x, w + <usize>p * panelBytes, k);
     out += outBytes;
     init += initBytes;
     x += xBytes;
@@ -213,16 +214,16 @@ function scale_rows(to: F32Ptr, x: F32Ptr, rows: i32, k: i32, xBytes: usize): bo
   let most = i32x4.splat(0);
   for (let row = 0; row < rows; row++) {
     for (let i = 0; i < wide; i += 4) {
-      const v = f32x4.mul(v128.load(x + (<usize>i << 2)), scale);
+      const v = f32x4.mul(v128.load(x + ((<usize>i) << 2)), scale);
       most = i32x4.max_u(most, v128.and(v, magnitude));
-      v128.store(to + (<usize>i << 2), v);
+      v128.store(to + ((<usize>i) << 2), v);
     }
     for (let i = wide; i < k; i++) {
-      const v = f32x4.mul(v128.load32_splat(x + (<usize>i << 2)), scale);
+      const v = f32x4.mul(v128.load32_splat(x + ((<usize>i) << 2)), scale);
       most = i32x4.max_u(most, v128.and(v, magnitude));
-      v128.store_lane<f32>(to + (<usize>i << 2), v, 0);
+      v128.store_lane<f32>(to + ((<usize>i) << 2), v, 0);
     }
-    to += <usize>k << 2;
+    to += (<usize>k) << 2;
     x += xBytes;
   }
   return !v128.any_true(i32x4.ge_u(most, i32x4.splat(0x7f800000)));
@@ -240,7 +241,7 @@ function has_many_subnormals(w: U16Ptr, panels: i32, k: i32, panelBytes: usize):
   let lines = 0;
   for (let p = 0; p < panels; p++) {
     for (let i = 0; i < k; i += LOOK) {
-      const above = i16x8.sub(v128.and(v128.load(w + (<usize>i << 4)), magnitude), one);
+      const above = i16x8.sub(v128.and(v128.load(w + <usize>i * PANEL_BYTES_16), magnitude), one);
       found = i16x8.sub(found, i16x8.lt_u(above, most));
       lines++;
     }

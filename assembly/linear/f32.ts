@@ -1,10 +1,9 @@
-import { PANEL } from "../layout";
-import { linear_1x8, linear_1x32 } from "./gemv";
-import { linear_strips } from "./strips";
-import { linear_x8 } from "./tile";
-import { linear_2x16, linear_2x24, linear_3x16 } from "./skinny";
+import { PANEL, PANEL_BYTES } from "../layout";
 import { MADD_FUSES } from "../math/simd";
-import { F32Ptr, F32PtrOrNull } from "../types";
+import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr } from "../types";
+import { linear_1x8, linear_1x32 } from "./gemv";
+import { linear_2x16, linear_2x24, linear_3x16 } from "./skinny";
+import { linear_nx8, linear_strips } from "./tile";
 
 /** Elements of k in a weight block: six rows of x (12 KB) stay in a 32 KB L1 while the panels pass by. */
 const KC = 512;
@@ -28,63 +27,76 @@ export function linear_f32(
   x: F32Ptr,
   w: F32Ptr,
   bias: F32PtrOrNull,
-  panels: i32,
-  k: i32,
-  outStride: i32,
-  xStride: i32,
+  shape: LinearShapePtr,
   begin: i32,
   end: i32,
 ): void {
+  const s = changetype<LinearShape>(shape);
+  const panels = s.panels;
+  const k = s.k;
   assert(panels > 0 && k > 0, "linear_f32: panels and k must be positive");
-  assert(outStride >= panels * PANEL && xStride >= k, "linear_f32: strides must hold a row");
-  const outBytes = <usize>outStride << 2;
-  const xBytes = <usize>xStride << 2;
+  assert(s.outStride >= panels * PANEL && s.xStride >= k, "linear_f32: strides must hold a row");
+  const outBytes = (<usize>s.outStride) << 2;
+  const xBytes = (<usize>s.xStride) << 2;
   const rows = end - begin;
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
-  if (rows == 1) return linearOne(out, x, w, bias, panels, k);
-  if (rows == 2) return linearTwo(out, x, w, bias, panels, k, outBytes, xBytes);
-  if (MADD_FUSES && rows == 3) return linearThree(out, x, w, bias, panels, k, outBytes, xBytes);
+  if (rows == 1) return one_row(out, x, w, bias, panels, k);
+  if (rows == 2) return two_rows(out, x, w, bias, panels, k, outBytes, xBytes);
+  if (MADD_FUSES && rows == 3) return three_rows(out, x, w, bias, panels, k, outBytes, xBytes);
 
   const few = rows <= FEW_ROWS;
   const blockPanels = few ? 1 : BLOCK_PANELS;
   const blockK = few ? k : KC;
   for (let p = 0; p < panels; p += blockPanels) {
     const n = min(blockPanels, panels - p);
-    const o = out + (<usize>p << 5);
-    const b = w + ((<usize>p * k) << 5);
+    const o = out + <usize>p * PANEL_BYTES;
+    const b = w + <usize>p * k * PANEL_BYTES;
     for (let i = 0; i < k; i += blockK) {
       // The first block starts from the bias, the others from what is there.
-      const init = i > 0 ? o : bias ? bias + (<usize>p << 5) : zeros;
-      const initStep: usize = i > 0 || bias ? 32 : 0;
+      const init = i > 0 ? o : bias ? bias + <usize>p * PANEL_BYTES : zeros;
+      const initStep: usize = i > 0 || bias ? <usize>PANEL_BYTES : 0;
       const initBytes: usize = i > 0 ? outBytes : 0;
       const kc = min(blockK, k - i);
-      linear_strips(o, init, x + (<usize>i << 2), b + (<usize>i << 5), rows, n, kc, outBytes, initStep, initBytes, xBytes, k);
+      linear_strips(
+        o,
+        init,
+        x + ((<usize>i) << 2),
+        b + <usize>i * PANEL_BYTES,
+        rows,
+        n,
+        kc,
+        outBytes,
+        initStep,
+        initBytes,
+        xBytes,
+        k,
+      );
     }
   }
 }
 
 /** One row by all panels. */
-function linearOne(out: F32Ptr, x: F32Ptr, w: F32Ptr, bias: F32PtrOrNull, panels: i32, k: i32): void {
-  const panelBytes = <usize>k << 5;
-  const initStep: usize = bias ? 32 : 0;
+function one_row(out: F32Ptr, x: F32Ptr, w: F32Ptr, bias: F32PtrOrNull, panels: i32, k: i32): void {
+  const panelBytes = <usize>k * PANEL_BYTES;
+  const initStep: usize = bias ? <usize>PANEL_BYTES : 0;
   let init = bias ? bias : zeros;
   for (; panels >= 4; panels -= 4) {
     linear_1x32(out, init, x, w, k, panelBytes);
-    out += 128;
-    init += initStep << 2;
-    w += panelBytes << 2;
+    out += PANEL_BYTES * 4;
+    init += initStep * 4;
+    w += panelBytes * 4;
   }
   for (; panels > 0; panels--) {
     linear_1x8(out, init, x, w, k);
-    out += 32;
+    out += PANEL_BYTES;
     init += initStep;
     w += panelBytes;
   }
 }
 
 /** Two rows by all panels. */
-function linearTwo(
+function two_rows(
   out: F32Ptr,
   x: F32Ptr,
   w: F32Ptr,
@@ -94,21 +106,21 @@ function linearTwo(
   outBytes: usize,
   xBytes: usize,
 ): void {
-  const panelBytes = <usize>k << 5;
-  const initStep: usize = bias ? 32 : 0;
+  const panelBytes = <usize>k * PANEL_BYTES;
+  const initStep: usize = bias ? <usize>PANEL_BYTES : 0;
   let init = bias ? bias : zeros;
   // By threes where madd is one instruction and leaves the registers; the last four by twos.
   for (; MADD_FUSES && panels > 2 && panels != 4; panels -= 3) {
     linear_2x24(out, init, x, w, k, outBytes, xBytes, panelBytes);
-    out += 96;
+    out += PANEL_BYTES * 3;
     init += initStep * 3;
     w += panelBytes * 3;
   }
   for (; panels > 1; panels -= 2) {
     linear_2x16(out, init, x, w, k, outBytes, xBytes, panelBytes);
-    out += 64;
-    init += initStep << 1;
-    w += panelBytes << 1;
+    out += PANEL_BYTES * 2;
+    init += initStep * 2;
+    w += panelBytes * 2;
   }
   if (panels > 0) {
     linear_1x8(out, init, x, w, k);
@@ -117,7 +129,7 @@ function linearTwo(
 }
 
 /** Three rows by all panels, where madd is one instruction. */
-function linearThree(
+function three_rows(
   out: F32Ptr,
   x: F32Ptr,
   w: F32Ptr,
@@ -127,14 +139,14 @@ function linearThree(
   outBytes: usize,
   xBytes: usize,
 ): void {
-  const panelBytes = <usize>k << 5;
-  const initStep: usize = bias ? 64 : 0;
+  const panelBytes = <usize>k * PANEL_BYTES;
+  const initStep: usize = bias ? <usize>PANEL_BYTES * 2 : 0;
   let init = bias ? bias : zeros;
   for (; panels > 1; panels -= 2) {
     linear_3x16(out, init, x, w, k, outBytes, xBytes, panelBytes);
-    out += 64;
+    out += PANEL_BYTES * 2;
     init += initStep;
-    w += panelBytes << 1;
+    w += panelBytes * 2;
   }
-  if (panels > 0) linear_x8(3, out, init, x, w, k, outBytes, 0, xBytes);
+  if (panels > 0) linear_nx8(3, out, init, x, w, k, outBytes, 0, xBytes);
 }

@@ -1,109 +1,128 @@
+import { PANEL_BYTES } from "../layout";
 import { madd } from "../math/simd";
 import { F32Ptr } from "../types";
 
-// The forms of linear_f32 for one row, which take several panels at once: enough chains to hide the latency of madd,
-// and as many streams of weights. Strides are in bytes.
+// Tiles of linear_f32 for one row: several panels at once give enough independent sums to hide the latency of madd, and
+// as many streams of weights, which memory delivers faster than one. Strides are in bytes.
 
-/** out[32] = init[32] + x[k] · w[k, 32] from four panels `wStride` apart: the form of decode. */
+/**
+ * C[32] = init[32] + A[k] · B[k, 32]: the tile of decode.
+ *
+ * 1x32 tile, 10 v128: acc00..acc07 = 8 | a row of B = 1 | a0 = 1
+ * A [k] · B four panels [k][8], bStride apart · C, init [32]
+ * k unrolled x4 · every sum takes k in ascending order
+ */
 // @ts-ignore: decorator
 @inline
-export function linear_1x32(out: F32Ptr, init: F32Ptr, x: F32Ptr, w: F32Ptr, k: i32, wStride: usize): void {
-  let acc0 = v128.load(init);
-  let acc1 = v128.load(init, 16);
-  let acc2 = v128.load(init, 32);
-  let acc3 = v128.load(init, 48);
-  let acc4 = v128.load(init, 64);
-  let acc5 = v128.load(init, 80);
-  let acc6 = v128.load(init, 96);
-  let acc7 = v128.load(init, 112);
-  let w0 = w;
-  let w1 = w0 + wStride;
-  let w2 = w1 + wStride;
-  let w3 = w2 + wStride;
-  let v: v128;
-  const end = x + (<usize>k << 2);
-  for (const head = x + (<usize>(k & 3) << 2); x != head; x += 4) {
-    v = v128.load32_splat(x);
-    acc0 = madd(v, v128.load(w0), acc0);
-    acc1 = madd(v, v128.load(w0, 16), acc1);
-    acc2 = madd(v, v128.load(w1), acc2);
-    acc3 = madd(v, v128.load(w1, 16), acc3);
-    acc4 = madd(v, v128.load(w2), acc4);
-    acc5 = madd(v, v128.load(w2, 16), acc5);
-    acc6 = madd(v, v128.load(w3), acc6);
-    acc7 = madd(v, v128.load(w3, 16), acc7);
-    w0 += 32;
-    w1 += 32;
-    w2 += 32;
-    w3 += 32;
+export function linear_1x32(
+  cPtr0: F32Ptr,
+  initPtr: F32Ptr,
+  aPtr0: F32Ptr,
+  bPtr0: F32Ptr,
+  k: i32,
+  bStride: usize,
+): void {
+  let acc00 = v128.load(initPtr);
+  let acc01 = v128.load(initPtr, 16);
+  let acc02 = v128.load(initPtr, 32);
+  let acc03 = v128.load(initPtr, 48);
+  let acc04 = v128.load(initPtr, 64);
+  let acc05 = v128.load(initPtr, 80);
+  let acc06 = v128.load(initPtr, 96);
+  let acc07 = v128.load(initPtr, 112);
+  let bPtr1 = bPtr0 + bStride;
+  let bPtr2 = bPtr1 + bStride;
+  let bPtr3 = bPtr2 + bStride;
+  let a0: v128;
+  const aEnd = aPtr0 + ((<usize>k) << 2);
+  for (const aHead = aPtr0 + ((<usize>(k & 3)) << 2); aPtr0 != aHead; aPtr0 += 4) {
+    a0 = v128.load32_splat(aPtr0);
+    acc00 = madd(a0, v128.load(bPtr0), acc00);
+    acc01 = madd(a0, v128.load(bPtr0, 16), acc01);
+    acc02 = madd(a0, v128.load(bPtr1), acc02);
+    acc03 = madd(a0, v128.load(bPtr1, 16), acc03);
+    acc04 = madd(a0, v128.load(bPtr2), acc04);
+    acc05 = madd(a0, v128.load(bPtr2, 16), acc05);
+    acc06 = madd(a0, v128.load(bPtr3), acc06);
+    acc07 = madd(a0, v128.load(bPtr3, 16), acc07);
+    bPtr0 += PANEL_BYTES;
+    bPtr1 += PANEL_BYTES;
+    bPtr2 += PANEL_BYTES;
+    bPtr3 += PANEL_BYTES;
   }
-  // Four steps at a time, and branches that are never taken between them, for the reasons in linear_tile.ts.
-  while (x != end) {
-    v = v128.load32_splat(x);
-    acc0 = madd(v, v128.load(w0), acc0);
-    acc1 = madd(v, v128.load(w0, 16), acc1);
-    acc2 = madd(v, v128.load(w1), acc2);
-    acc3 = madd(v, v128.load(w1, 16), acc3);
-    acc4 = madd(v, v128.load(w2), acc4);
-    acc5 = madd(v, v128.load(w2, 16), acc5);
-    acc6 = madd(v, v128.load(w3), acc6);
-    acc7 = madd(v, v128.load(w3, 16), acc7);
-    if (x == end) break;
-    v = v128.load32_splat(x, 4);
-    acc0 = madd(v, v128.load(w0, 32), acc0);
-    acc1 = madd(v, v128.load(w0, 48), acc1);
-    acc2 = madd(v, v128.load(w1, 32), acc2);
-    acc3 = madd(v, v128.load(w1, 48), acc3);
-    acc4 = madd(v, v128.load(w2, 32), acc4);
-    acc5 = madd(v, v128.load(w2, 48), acc5);
-    acc6 = madd(v, v128.load(w3, 32), acc6);
-    acc7 = madd(v, v128.load(w3, 48), acc7);
-    if (x == end) break;
-    v = v128.load32_splat(x, 8);
-    acc0 = madd(v, v128.load(w0, 64), acc0);
-    acc1 = madd(v, v128.load(w0, 80), acc1);
-    acc2 = madd(v, v128.load(w1, 64), acc2);
-    acc3 = madd(v, v128.load(w1, 80), acc3);
-    acc4 = madd(v, v128.load(w2, 64), acc4);
-    acc5 = madd(v, v128.load(w2, 80), acc5);
-    acc6 = madd(v, v128.load(w3, 64), acc6);
-    acc7 = madd(v, v128.load(w3, 80), acc7);
-    if (x == end) break;
-    v = v128.load32_splat(x, 12);
-    acc0 = madd(v, v128.load(w0, 96), acc0);
-    acc1 = madd(v, v128.load(w0, 112), acc1);
-    acc2 = madd(v, v128.load(w1, 96), acc2);
-    acc3 = madd(v, v128.load(w1, 112), acc3);
-    acc4 = madd(v, v128.load(w2, 96), acc4);
-    acc5 = madd(v, v128.load(w2, 112), acc5);
-    acc6 = madd(v, v128.load(w3, 96), acc6);
-    acc7 = madd(v, v128.load(w3, 112), acc7);
-    x += 16;
-    w0 += 128;
-    w1 += 128;
-    w2 += 128;
-    w3 += 128;
+  // Four steps at a time, and branches that are never taken between them, for the reasons in tile.ts.
+  while (aPtr0 != aEnd) {
+    a0 = v128.load32_splat(aPtr0);
+    acc00 = madd(a0, v128.load(bPtr0), acc00);
+    acc01 = madd(a0, v128.load(bPtr0, 16), acc01);
+    acc02 = madd(a0, v128.load(bPtr1), acc02);
+    acc03 = madd(a0, v128.load(bPtr1, 16), acc03);
+    acc04 = madd(a0, v128.load(bPtr2), acc04);
+    acc05 = madd(a0, v128.load(bPtr2, 16), acc05);
+    acc06 = madd(a0, v128.load(bPtr3), acc06);
+    acc07 = madd(a0, v128.load(bPtr3, 16), acc07);
+    if (aPtr0 == aEnd) break;
+    a0 = v128.load32_splat(aPtr0, 4);
+    acc00 = madd(a0, v128.load(bPtr0, PANEL_BYTES), acc00);
+    acc01 = madd(a0, v128.load(bPtr0, PANEL_BYTES + 16), acc01);
+    acc02 = madd(a0, v128.load(bPtr1, PANEL_BYTES), acc02);
+    acc03 = madd(a0, v128.load(bPtr1, PANEL_BYTES + 16), acc03);
+    acc04 = madd(a0, v128.load(bPtr2, PANEL_BYTES), acc04);
+    acc05 = madd(a0, v128.load(bPtr2, PANEL_BYTES + 16), acc05);
+    acc06 = madd(a0, v128.load(bPtr3, PANEL_BYTES), acc06);
+    acc07 = madd(a0, v128.load(bPtr3, PANEL_BYTES + 16), acc07);
+    if (aPtr0 == aEnd) break;
+    a0 = v128.load32_splat(aPtr0, 8);
+    acc00 = madd(a0, v128.load(bPtr0, PANEL_BYTES * 2), acc00);
+    acc01 = madd(a0, v128.load(bPtr0, PANEL_BYTES * 2 + 16), acc01);
+    acc02 = madd(a0, v128.load(bPtr1, PANEL_BYTES * 2), acc02);
+    acc03 = madd(a0, v128.load(bPtr1, PANEL_BYTES * 2 + 16), acc03);
+    acc04 = madd(a0, v128.load(bPtr2, PANEL_BYTES * 2), acc04);
+    acc05 = madd(a0, v128.load(bPtr2, PANEL_BYTES * 2 + 16), acc05);
+    acc06 = madd(a0, v128.load(bPtr3, PANEL_BYTES * 2), acc06);
+    acc07 = madd(a0, v128.load(bPtr3, PANEL_BYTES * 2 + 16), acc07);
+    if (aPtr0 == aEnd) break;
+    a0 = v128.load32_splat(aPtr0, 12);
+    acc00 = madd(a0, v128.load(bPtr0, PANEL_BYTES * 3), acc00);
+    acc01 = madd(a0, v128.load(bPtr0, PANEL_BYTES * 3 + 16), acc01);
+    acc02 = madd(a0, v128.load(bPtr1, PANEL_BYTES * 3), acc02);
+    acc03 = madd(a0, v128.load(bPtr1, PANEL_BYTES * 3 + 16), acc03);
+    acc04 = madd(a0, v128.load(bPtr2, PANEL_BYTES * 3), acc04);
+    acc05 = madd(a0, v128.load(bPtr2, PANEL_BYTES * 3 + 16), acc05);
+    acc06 = madd(a0, v128.load(bPtr3, PANEL_BYTES * 3), acc06);
+    acc07 = madd(a0, v128.load(bPtr3, PANEL_BYTES * 3 + 16), acc07);
+    aPtr0 += 16;
+    bPtr0 += PANEL_BYTES * 4;
+    bPtr1 += PANEL_BYTES * 4;
+    bPtr2 += PANEL_BYTES * 4;
+    bPtr3 += PANEL_BYTES * 4;
   }
-  v128.store(out, acc0);
-  v128.store(out, acc1, 16);
-  v128.store(out, acc2, 32);
-  v128.store(out, acc3, 48);
-  v128.store(out, acc4, 64);
-  v128.store(out, acc5, 80);
-  v128.store(out, acc6, 96);
-  v128.store(out, acc7, 112);
+  v128.store(cPtr0, acc00);
+  v128.store(cPtr0, acc01, 16);
+  v128.store(cPtr0, acc02, 32);
+  v128.store(cPtr0, acc03, 48);
+  v128.store(cPtr0, acc04, 64);
+  v128.store(cPtr0, acc05, 80);
+  v128.store(cPtr0, acc06, 96);
+  v128.store(cPtr0, acc07, 112);
 }
 
-/** out[8] = init[8] + x[k] · w[k, 8]: what is left when panels are taken by twos and fours. */
-export function linear_1x8(out: F32Ptr, init: F32Ptr, x: F32Ptr, w: F32Ptr, k: i32): void {
-  let acc0 = v128.load(init);
-  let acc1 = v128.load(init, 16);
-  for (const end = x + (<usize>k << 2); x != end; x += 4) {
-    const v = v128.load32_splat(x);
-    acc0 = madd(v, v128.load(w), acc0);
-    acc1 = madd(v, v128.load(w, 16), acc1);
-    w += 32;
+/**
+ * C[8] = init[8] + A[k] · B[k, 8]: what is left when panels are taken by twos and fours.
+ *
+ * 1x8 tile, 4 v128: acc00 acc01 = 2 | a row of B = 1 | a0 = 1
+ * A [k] · B [k][8] · C, init [8]
+ * k not unrolled · every sum takes k in ascending order
+ */
+export function linear_1x8(cPtr0: F32Ptr, initPtr: F32Ptr, aPtr0: F32Ptr, bPtr0: F32Ptr, k: i32): void {
+  let acc00 = v128.load(initPtr);
+  let acc01 = v128.load(initPtr, 16);
+  for (const aEnd = aPtr0 + ((<usize>k) << 2); aPtr0 != aEnd; aPtr0 += 4) {
+    const a0 = v128.load32_splat(aPtr0);
+    acc00 = madd(a0, v128.load(bPtr0), acc00);
+    acc01 = madd(a0, v128.load(bPtr0, 16), acc01);
+    bPtr0 += PANEL_BYTES;
   }
-  v128.store(out, acc0);
-  v128.store(out, acc1, 16);
+  v128.store(cPtr0, acc00);
+  v128.store(cPtr0, acc01, 16);
 }

@@ -1,149 +1,163 @@
+import { PAIR_BYTES } from "../layout";
+import { dot_i16 } from "../math/simd";
 import { F32Ptr, U8Ptr } from "../types";
 
-// The road of pairs (integers.ts): x is int16, and two k are multiplied in one instruction.
+// The path of i16 pairs (int_dot.ts): A is int16, and two k are multiplied in one instruction. Strides are in bytes.
 
+/** C[4] = init[4] + sum · scale, unfused: the same in every build. */
 // @ts-ignore: decorator
 @inline
-export function add_pairs(x: v128, w: v128, sum: v128): v128 {
-  return i32x4.add(sum, i32x4.dot_i16x8_s(x, w));
+export function add_scaled(cPtr0: F32Ptr, initPtr: F32Ptr, sum: v128, scale: v128): void {
+  v128.store(cPtr0, f32x4.add(v128.load(initPtr), f32x4.mul(f32x4.convert_i32x4_s(sum), scale)));
 }
 
-/** out = from + sum · scale, unfused: the same in every build. */
+/** C[rows, 8] = init[rows, 8] + sums · scales[8]. `rows` is a constant from 1 to 4. */
 // @ts-ignore: decorator
 @inline
-export function scaled(out: F32Ptr, from: F32Ptr, sum: v128, scale: v128): void {
-  v128.store(out, f32x4.add(v128.load(from), f32x4.mul(f32x4.convert_i32x4_s(sum), scale)));
-}
-
-/** The same for up to four rows of 8 columns, whose scales they are. `rows` is a constant. */
-// @ts-ignore: decorator
-@inline
-export function scaled_x8(
+export function add_scaled_nx8(
   rows: i32,
-  out: F32Ptr,
-  outStride: usize,
-  from: F32Ptr,
-  fromStride: usize,
+  cPtr0: F32Ptr,
+  cStride: usize,
+  initPtr: F32Ptr,
+  initStride: usize,
   scales: F32Ptr,
-  sum00: v128,
-  sum01: v128,
-  sum10: v128,
-  sum11: v128,
-  sum20: v128,
-  sum21: v128,
-  sum30: v128,
-  sum31: v128,
+  acc00: v128,
+  acc01: v128,
+  acc10: v128,
+  acc11: v128,
+  acc20: v128,
+  acc21: v128,
+  acc30: v128,
+  acc31: v128,
 ): void {
-  const s0 = v128.load(scales);
-  const s1 = v128.load(scales, 16);
-  scaled(out, from, sum00, s0);
-  scaled(out + 16, from + 16, sum01, s1);
+  const scale0 = v128.load(scales);
+  const scale1 = v128.load(scales, 16);
+  add_scaled(cPtr0, initPtr, acc00, scale0);
+  add_scaled(cPtr0 + 16, initPtr + 16, acc01, scale1);
   if (rows > 1) {
-    out += outStride;
-    from += fromStride;
-    scaled(out, from, sum10, s0);
-    scaled(out + 16, from + 16, sum11, s1);
+    cPtr0 += cStride;
+    initPtr += initStride;
+    add_scaled(cPtr0, initPtr, acc10, scale0);
+    add_scaled(cPtr0 + 16, initPtr + 16, acc11, scale1);
   }
   if (rows > 2) {
-    out += outStride;
-    from += fromStride;
-    scaled(out, from, sum20, s0);
-    scaled(out + 16, from + 16, sum21, s1);
+    cPtr0 += cStride;
+    initPtr += initStride;
+    add_scaled(cPtr0, initPtr, acc20, scale0);
+    add_scaled(cPtr0 + 16, initPtr + 16, acc21, scale1);
   }
   if (rows > 3) {
-    out += outStride;
-    from += fromStride;
-    scaled(out, from, sum30, s0);
-    scaled(out + 16, from + 16, sum31, s1);
+    cPtr0 += cStride;
+    initPtr += initStride;
+    add_scaled(cPtr0, initPtr, acc30, scale0);
+    add_scaled(cPtr0 + 16, initPtr + 16, acc31, scale1);
   }
 }
 
 /**
- * out[rows, 8] = from[rows, 8] + Σ scales[8] · (x[rows] · w[8] over a group of k) on the road of pairs. `rows` is a constant
+ * C[rows, 8] = init[rows, 8] + Σ scales[8] · (A[rows] · B[8] over a group of k), as int_dot_nx8 has it. `rows` is a constant
  * from 1 to 4: more rows and accumulators are no faster.
+ *
+ * 4x8 tile, 11 v128: acc00..acc31 = 8 | b0 b1 = 2 | a0 = 1
+ * A [rows][k] int16, row stride aStride · B [k/2][8][2] int8 · C, init [rows][8] by their strides
+ * k unrolled x4, two a product · sums of a group are exact · groups are added in ascending order
  */
 // @ts-ignore: decorator
 @inline
-export function pairs_x8(
+export function int_dot_i16_nx8(
   rows: i32,
-  out: F32Ptr,
-  outStride: usize,
-  from: F32Ptr,
-  fromStride: usize,
+  cPtr0: F32Ptr,
+  cStride: usize,
+  initPtr: F32Ptr,
+  initStride: usize,
   scales: F32Ptr,
-  x: U8Ptr,
-  xStride: usize,
-  w: U8Ptr,
+  aPtr0: U8Ptr,
+  aStride: usize,
+  bPtr0: U8Ptr,
   k: i32,
   group: i32,
   gap: usize,
 ): void {
-  let x0 = x;
-  let x1 = x0 + xStride;
-  let x2 = x1 + xStride;
-  let x3 = x2 + xStride;
-  let v: v128;
+  let aPtr1 = aPtr0 + aStride;
+  let aPtr2 = aPtr1 + aStride;
+  let aPtr3 = aPtr2 + aStride;
+  let a0: v128;
   for (; k > 0; k -= group) {
-    let sum00 = i32x4.splat(0);
-    let sum01 = i32x4.splat(0);
-    let sum10 = i32x4.splat(0);
-    let sum11 = i32x4.splat(0);
-    let sum20 = i32x4.splat(0);
-    let sum21 = i32x4.splat(0);
-    let sum30 = i32x4.splat(0);
-    let sum31 = i32x4.splat(0);
-    const end = w + (<usize>min(group, k) << 3);
+    let acc00 = i32x4.splat(0);
+    let acc01 = i32x4.splat(0);
+    let acc10 = i32x4.splat(0);
+    let acc11 = i32x4.splat(0);
+    let acc20 = i32x4.splat(0);
+    let acc21 = i32x4.splat(0);
+    let acc30 = i32x4.splat(0);
+    let acc31 = i32x4.splat(0);
+    const bEnd = bPtr0 + ((<usize>min(group, k)) << 3);
     do {
-      let w0 = v128.load8x8_s(w);
-      let w1 = v128.load8x8_s(w, 8);
-      v = v128.load32_splat(x0);
-      sum00 = add_pairs(v, w0, sum00);
-      sum01 = add_pairs(v, w1, sum01);
+      let b0 = v128.load8x8_s(bPtr0);
+      let b1 = v128.load8x8_s(bPtr0, 8);
+      a0 = v128.load32_splat(aPtr0);
+      acc00 = dot_i16(a0, b0, acc00);
+      acc01 = dot_i16(a0, b1, acc01);
       if (rows > 1) {
-        v = v128.load32_splat(x1);
-        sum10 = add_pairs(v, w0, sum10);
-        sum11 = add_pairs(v, w1, sum11);
+        a0 = v128.load32_splat(aPtr1);
+        acc10 = dot_i16(a0, b0, acc10);
+        acc11 = dot_i16(a0, b1, acc11);
       }
       if (rows > 2) {
-        v = v128.load32_splat(x2);
-        sum20 = add_pairs(v, w0, sum20);
-        sum21 = add_pairs(v, w1, sum21);
+        a0 = v128.load32_splat(aPtr2);
+        acc20 = dot_i16(a0, b0, acc20);
+        acc21 = dot_i16(a0, b1, acc21);
       }
       if (rows > 3) {
-        v = v128.load32_splat(x3);
-        sum30 = add_pairs(v, w0, sum30);
-        sum31 = add_pairs(v, w1, sum31);
+        a0 = v128.load32_splat(aPtr3);
+        acc30 = dot_i16(a0, b0, acc30);
+        acc31 = dot_i16(a0, b1, acc31);
       }
-      w0 = v128.load8x8_s(w, 16);
-      w1 = v128.load8x8_s(w, 24);
-      v = v128.load32_splat(x0, 4);
-      sum00 = add_pairs(v, w0, sum00);
-      sum01 = add_pairs(v, w1, sum01);
+      b0 = v128.load8x8_s(bPtr0, PAIR_BYTES);
+      b1 = v128.load8x8_s(bPtr0, PAIR_BYTES + 8);
+      a0 = v128.load32_splat(aPtr0, 4);
+      acc00 = dot_i16(a0, b0, acc00);
+      acc01 = dot_i16(a0, b1, acc01);
       if (rows > 1) {
-        v = v128.load32_splat(x1, 4);
-        sum10 = add_pairs(v, w0, sum10);
-        sum11 = add_pairs(v, w1, sum11);
+        a0 = v128.load32_splat(aPtr1, 4);
+        acc10 = dot_i16(a0, b0, acc10);
+        acc11 = dot_i16(a0, b1, acc11);
       }
       if (rows > 2) {
-        v = v128.load32_splat(x2, 4);
-        sum20 = add_pairs(v, w0, sum20);
-        sum21 = add_pairs(v, w1, sum21);
+        a0 = v128.load32_splat(aPtr2, 4);
+        acc20 = dot_i16(a0, b0, acc20);
+        acc21 = dot_i16(a0, b1, acc21);
       }
       if (rows > 3) {
-        v = v128.load32_splat(x3, 4);
-        sum30 = add_pairs(v, w0, sum30);
-        sum31 = add_pairs(v, w1, sum31);
+        a0 = v128.load32_splat(aPtr3, 4);
+        acc30 = dot_i16(a0, b0, acc30);
+        acc31 = dot_i16(a0, b1, acc31);
       }
-      x0 += 8;
-      x1 += 8;
-      x2 += 8;
-      x3 += 8;
-      w += 32;
-    } while (w < end);
-    scaled_x8(rows, out, outStride, from, fromStride, scales, sum00, sum01, sum10, sum11, sum20, sum21, sum30, sum31);
-    from = out;
-    fromStride = outStride;
-    if (gap) scales = w;
-    w += gap;
+      aPtr0 += 8;
+      aPtr1 += 8;
+      aPtr2 += 8;
+      aPtr3 += 8;
+      bPtr0 += PAIR_BYTES * 2;
+    } while (bPtr0 < bEnd);
+    add_scaled_nx8(
+      rows,
+      cPtr0,
+      cStride,
+      initPtr,
+      initStride,
+      scales,
+      acc00,
+      acc01,
+      acc10,
+      acc11,
+      acc20,
+      acc21,
+      acc30,
+      acc31,
+    );
+    initPtr = cPtr0;
+    initStride = cStride;
+    if (gap) scales = bPtr0;
+    bPtr0 += gap;
   }
 }

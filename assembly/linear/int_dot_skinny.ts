@@ -1,137 +1,152 @@
-import { add_pairs, scaled } from "./int_dot_i16";
+import { PAIR_BYTES } from "../layout";
+import { dot_i16 } from "../math/simd";
 import { F32Ptr, U8Ptr } from "../types";
+import { add_scaled } from "./int_dot_i16";
 
-// The forms of pairs_x8 (integers.ts) for one and two rows, whose weights come from memory: several panels at once are as
-// many streams, and each pair of x is spread once. `panel` is the bytes between panels.
+// Tiles of the path of i16 pairs (int_dot.ts) for one and two rows, whose weights come from memory: several panels at once
+// are as many streams, and each pair of A is broadcast once. Strides are in bytes; panels and their scales lie bStride
+// apart.
 
-/** out[32] = from[32] + Σ scales[32] · (x · w[32] over a group of k) from four panels. */
-export function pairs_1x32(
-  out: F32Ptr,
-  from: F32Ptr,
+/**
+ * C[32] = init[32] + Σ scales[32] · (A · B[32] over a group of k).
+ *
+ * 1x32 tile, 10 v128: acc00..acc07 = 8 | a row of B = 1 | a0 = 1
+ * A [k] int16 · B four panels [k/2][8][2] int8, bStride apart · C, init [32]
+ * k unrolled x4, two a product · sums of a group are exact · groups are added in ascending order
+ */
+export function int_dot_i16_1x32(
+  cPtr0: F32Ptr,
+  initPtr: F32Ptr,
   scales: F32Ptr,
-  x: U8Ptr,
-  w: U8Ptr,
-  panel: usize,
+  aPtr0: U8Ptr,
+  bPtr0: U8Ptr,
+  bStride: usize,
   k: i32,
   group: i32,
   gap: usize,
 ): void {
   for (; k > 0; k -= group) {
-    let sum0 = i32x4.splat(0);
-    let sum1 = i32x4.splat(0);
-    let sum2 = i32x4.splat(0);
-    let sum3 = i32x4.splat(0);
-    let sum4 = i32x4.splat(0);
-    let sum5 = i32x4.splat(0);
-    let sum6 = i32x4.splat(0);
-    let sum7 = i32x4.splat(0);
-    let w1 = w + panel;
-    let w2 = w1 + panel;
-    let w3 = w2 + panel;
-    const end = w + (<usize>min(group, k) << 3);
+    let acc00 = i32x4.splat(0);
+    let acc01 = i32x4.splat(0);
+    let acc02 = i32x4.splat(0);
+    let acc03 = i32x4.splat(0);
+    let acc04 = i32x4.splat(0);
+    let acc05 = i32x4.splat(0);
+    let acc06 = i32x4.splat(0);
+    let acc07 = i32x4.splat(0);
+    let bPtr1 = bPtr0 + bStride;
+    let bPtr2 = bPtr1 + bStride;
+    let bPtr3 = bPtr2 + bStride;
+    const bEnd = bPtr0 + ((<usize>min(group, k)) << 3);
     do {
-      let v = v128.load32_splat(x);
-      sum0 = add_pairs(v, v128.load8x8_s(w), sum0);
-      sum1 = add_pairs(v, v128.load8x8_s(w, 8), sum1);
-      sum2 = add_pairs(v, v128.load8x8_s(w1), sum2);
-      sum3 = add_pairs(v, v128.load8x8_s(w1, 8), sum3);
-      sum4 = add_pairs(v, v128.load8x8_s(w2), sum4);
-      sum5 = add_pairs(v, v128.load8x8_s(w2, 8), sum5);
-      sum6 = add_pairs(v, v128.load8x8_s(w3), sum6);
-      sum7 = add_pairs(v, v128.load8x8_s(w3, 8), sum7);
-      v = v128.load32_splat(x, 4);
-      sum0 = add_pairs(v, v128.load8x8_s(w, 16), sum0);
-      sum1 = add_pairs(v, v128.load8x8_s(w, 24), sum1);
-      sum2 = add_pairs(v, v128.load8x8_s(w1, 16), sum2);
-      sum3 = add_pairs(v, v128.load8x8_s(w1, 24), sum3);
-      sum4 = add_pairs(v, v128.load8x8_s(w2, 16), sum4);
-      sum5 = add_pairs(v, v128.load8x8_s(w2, 24), sum5);
-      sum6 = add_pairs(v, v128.load8x8_s(w3, 16), sum6);
-      sum7 = add_pairs(v, v128.load8x8_s(w3, 24), sum7);
-      x += 8;
-      w += 32;
-      w1 += 32;
-      w2 += 32;
-      w3 += 32;
-    } while (w < end);
-    scaled(out, from, sum0, v128.load(scales));
-    scaled(out + 16, from + 16, sum1, v128.load(scales, 16));
-    const scales1 = scales + panel;
-    scaled(out + 32, from + 32, sum2, v128.load(scales1));
-    scaled(out + 48, from + 48, sum3, v128.load(scales1, 16));
-    const scales2 = scales1 + panel;
-    scaled(out + 64, from + 64, sum4, v128.load(scales2));
-    scaled(out + 80, from + 80, sum5, v128.load(scales2, 16));
-    const scales3 = scales2 + panel;
-    scaled(out + 96, from + 96, sum6, v128.load(scales3));
-    scaled(out + 112, from + 112, sum7, v128.load(scales3, 16));
-    from = out;
-    if (gap) scales = w;
-    w += gap;
+      let a0 = v128.load32_splat(aPtr0);
+      acc00 = dot_i16(a0, v128.load8x8_s(bPtr0), acc00);
+      acc01 = dot_i16(a0, v128.load8x8_s(bPtr0, 8), acc01);
+      acc02 = dot_i16(a0, v128.load8x8_s(bPtr1), acc02);
+      acc03 = dot_i16(a0, v128.load8x8_s(bPtr1, 8), acc03);
+      acc04 = dot_i16(a0, v128.load8x8_s(bPtr2), acc04);
+      acc05 = dot_i16(a0, v128.load8x8_s(bPtr2, 8), acc05);
+      acc06 = dot_i16(a0, v128.load8x8_s(bPtr3), acc06);
+      acc07 = dot_i16(a0, v128.load8x8_s(bPtr3, 8), acc07);
+      a0 = v128.load32_splat(aPtr0, 4);
+      acc00 = dot_i16(a0, v128.load8x8_s(bPtr0, PAIR_BYTES), acc00);
+      acc01 = dot_i16(a0, v128.load8x8_s(bPtr0, PAIR_BYTES + 8), acc01);
+      acc02 = dot_i16(a0, v128.load8x8_s(bPtr1, PAIR_BYTES), acc02);
+      acc03 = dot_i16(a0, v128.load8x8_s(bPtr1, PAIR_BYTES + 8), acc03);
+      acc04 = dot_i16(a0, v128.load8x8_s(bPtr2, PAIR_BYTES), acc04);
+      acc05 = dot_i16(a0, v128.load8x8_s(bPtr2, PAIR_BYTES + 8), acc05);
+      acc06 = dot_i16(a0, v128.load8x8_s(bPtr3, PAIR_BYTES), acc06);
+      acc07 = dot_i16(a0, v128.load8x8_s(bPtr3, PAIR_BYTES + 8), acc07);
+      aPtr0 += 8;
+      bPtr0 += PAIR_BYTES * 2;
+      bPtr1 += PAIR_BYTES * 2;
+      bPtr2 += PAIR_BYTES * 2;
+      bPtr3 += PAIR_BYTES * 2;
+    } while (bPtr0 < bEnd);
+    add_scaled(cPtr0, initPtr, acc00, v128.load(scales));
+    add_scaled(cPtr0 + 16, initPtr + 16, acc01, v128.load(scales, 16));
+    const scales1 = scales + bStride;
+    add_scaled(cPtr0 + 32, initPtr + 32, acc02, v128.load(scales1));
+    add_scaled(cPtr0 + 48, initPtr + 48, acc03, v128.load(scales1, 16));
+    const scales2 = scales1 + bStride;
+    add_scaled(cPtr0 + 64, initPtr + 64, acc04, v128.load(scales2));
+    add_scaled(cPtr0 + 80, initPtr + 80, acc05, v128.load(scales2, 16));
+    const scales3 = scales2 + bStride;
+    add_scaled(cPtr0 + 96, initPtr + 96, acc06, v128.load(scales3));
+    add_scaled(cPtr0 + 112, initPtr + 112, acc07, v128.load(scales3, 16));
+    initPtr = cPtr0;
+    if (gap) scales = bPtr0;
+    bPtr0 += gap;
   }
 }
 
-/** The same for two rows and two panels; rows of out and from lie outStride bytes apart. */
-export function pairs_2x16(
-  out: F32Ptr,
-  outStride: usize,
-  from: F32Ptr,
-  fromStride: usize,
+/**
+ * C[2, 16] = init[2, 16] + Σ scales[16] · (A[2] · B[16] over a group of k).
+ *
+ * 2x16 tile, 13 v128: acc00..acc13 = 8 | b0..b3 = 4 | a0 or a1 = 1
+ * A [2][k] int16, row stride aStride · B two panels [k/2][8][2] int8, bStride apart · C, init [2][16] by their strides
+ * k not unrolled, two a product · sums of a group are exact · groups are added in ascending order
+ */
+export function int_dot_i16_2x16(
+  cPtr0: F32Ptr,
+  cStride: usize,
+  initPtr: F32Ptr,
+  initStride: usize,
   scales: F32Ptr,
-  x: U8Ptr,
-  xStride: usize,
-  w: U8Ptr,
-  panel: usize,
+  aPtr0: U8Ptr,
+  aStride: usize,
+  bPtr0: U8Ptr,
+  bStride: usize,
   k: i32,
   group: i32,
   gap: usize,
 ): void {
-  let x1 = x + xStride;
+  let aPtr1 = aPtr0 + aStride;
   for (; k > 0; k -= group) {
-    let sum00 = i32x4.splat(0);
-    let sum01 = i32x4.splat(0);
-    let sum02 = i32x4.splat(0);
-    let sum03 = i32x4.splat(0);
-    let sum10 = i32x4.splat(0);
-    let sum11 = i32x4.splat(0);
-    let sum12 = i32x4.splat(0);
-    let sum13 = i32x4.splat(0);
-    let w1 = w + panel;
-    const end = w + (<usize>min(group, k) << 3);
+    let acc00 = i32x4.splat(0);
+    let acc01 = i32x4.splat(0);
+    let acc02 = i32x4.splat(0);
+    let acc03 = i32x4.splat(0);
+    let acc10 = i32x4.splat(0);
+    let acc11 = i32x4.splat(0);
+    let acc12 = i32x4.splat(0);
+    let acc13 = i32x4.splat(0);
+    let bPtr1 = bPtr0 + bStride;
+    const bEnd = bPtr0 + ((<usize>min(group, k)) << 3);
     do {
-      const b0 = v128.load8x8_s(w);
-      const b1 = v128.load8x8_s(w, 8);
-      const b2 = v128.load8x8_s(w1);
-      const b3 = v128.load8x8_s(w1, 8);
-      let v = v128.load32_splat(x);
-      sum00 = add_pairs(v, b0, sum00);
-      sum01 = add_pairs(v, b1, sum01);
-      sum02 = add_pairs(v, b2, sum02);
-      sum03 = add_pairs(v, b3, sum03);
-      v = v128.load32_splat(x1);
-      sum10 = add_pairs(v, b0, sum10);
-      sum11 = add_pairs(v, b1, sum11);
-      sum12 = add_pairs(v, b2, sum12);
-      sum13 = add_pairs(v, b3, sum13);
-      x += 4;
-      x1 += 4;
-      w += 16;
-      w1 += 16;
-    } while (w < end);
-    const more = scales + panel;
-    const o = out + outStride;
-    const f = from + fromStride;
-    scaled(out, from, sum00, v128.load(scales));
-    scaled(out + 16, from + 16, sum01, v128.load(scales, 16));
-    scaled(out + 32, from + 32, sum02, v128.load(more));
-    scaled(out + 48, from + 48, sum03, v128.load(more, 16));
-    scaled(o, f, sum10, v128.load(scales));
-    scaled(o + 16, f + 16, sum11, v128.load(scales, 16));
-    scaled(o + 32, f + 32, sum12, v128.load(more));
-    scaled(o + 48, f + 48, sum13, v128.load(more, 16));
-    from = out;
-    fromStride = outStride;
-    if (gap) scales = w;
-    w += gap;
+      const b0 = v128.load8x8_s(bPtr0);
+      const b1 = v128.load8x8_s(bPtr0, 8);
+      const b2 = v128.load8x8_s(bPtr1);
+      const b3 = v128.load8x8_s(bPtr1, 8);
+      const a0 = v128.load32_splat(aPtr0);
+      acc00 = dot_i16(a0, b0, acc00);
+      acc01 = dot_i16(a0, b1, acc01);
+      acc02 = dot_i16(a0, b2, acc02);
+      acc03 = dot_i16(a0, b3, acc03);
+      const a1 = v128.load32_splat(aPtr1);
+      acc10 = dot_i16(a1, b0, acc10);
+      acc11 = dot_i16(a1, b1, acc11);
+      acc12 = dot_i16(a1, b2, acc12);
+      acc13 = dot_i16(a1, b3, acc13);
+      aPtr0 += 4;
+      aPtr1 += 4;
+      bPtr0 += PAIR_BYTES;
+      bPtr1 += PAIR_BYTES;
+    } while (bPtr0 < bEnd);
+    const scales1 = scales + bStride;
+    const cPtr1 = cPtr0 + cStride;
+    const initPtr1 = initPtr + initStride;
+    add_scaled(cPtr0, initPtr, acc00, v128.load(scales));
+    add_scaled(cPtr0 + 16, initPtr + 16, acc01, v128.load(scales, 16));
+    add_scaled(cPtr0 + 32, initPtr + 32, acc02, v128.load(scales1));
+    add_scaled(cPtr0 + 48, initPtr + 48, acc03, v128.load(scales1, 16));
+    add_scaled(cPtr1, initPtr1, acc10, v128.load(scales));
+    add_scaled(cPtr1 + 16, initPtr1 + 16, acc11, v128.load(scales, 16));
+    add_scaled(cPtr1 + 32, initPtr1 + 32, acc12, v128.load(scales1));
+    add_scaled(cPtr1 + 48, initPtr1 + 48, acc13, v128.load(scales1, 16));
+    initPtr = cPtr0;
+    initStride = cStride;
+    if (gap) scales = bPtr0;
+    bPtr0 += gap;
   }
 }

@@ -1,5 +1,5 @@
+import { PANEL, PANEL_BYTES_16 } from "../layout";
 import { narrow_bf16, narrow_f16, zip_high, zip_low } from "../math/half";
-import { PANEL } from "../layout";
 import { F32Ptr, U16Ptr } from "../types";
 
 /**
@@ -9,16 +9,16 @@ import { F32Ptr, U16Ptr } from "../types";
  */
 export function pack_rows_f16(out: U16Ptr, w: F32Ptr, n: i32, k: i32, bf16: i32, begin: i32, end: i32): void {
   assert(begin >= 0 && end <= (n + PANEL - 1) / PANEL, "pack_rows_f16: begin..end must lie within the panels");
-  const rowBytes = <usize>k << 2;
+  const rowBytes = (<usize>k) << 2;
   for (let p = begin; p < end; p++) {
     const rows = min(PANEL, n - p * PANEL);
     const low = w + <usize>(p * PANEL) * rowBytes;
     const high = low + (rowBytes << 2);
-    const to = out + ((<usize>p * k) << 4);
+    const to = out + <usize>p * k * PANEL_BYTES_16;
     const wide = rows == PANEL ? k & ~3 : 0;
     for (let i = 0; i < wide; i += 4) {
-      const at = <usize>i << 2;
-      const square = to + (<usize>i << 4);
+      const at = (<usize>i) << 2;
+      const square = to + <usize>i * PANEL_BYTES_16;
       const a0 = pair_low(low + at, rowBytes);
       const a1 = pair_low(low + at + (rowBytes << 1), rowBytes);
       const b0 = pair_low(high + at, rowBytes);
@@ -33,8 +33,11 @@ export function pack_rows_f16(out: U16Ptr, w: F32Ptr, n: i32, k: i32, bf16: i32,
       v128.store(square, narrow(v128.shuffle<f64>(c0, c1, 1, 3), v128.shuffle<f64>(d0, d1, 1, 3), bf16), 48);
     }
     for (let i = wide; i < k; i++) {
-      const at = <usize>i << 2;
-      v128.store(to + (<usize>i << 4), narrow(four(low + at, rowBytes, rows), four(high + at, rowBytes, rows - 4), bf16));
+      const at = (<usize>i) << 2;
+      v128.store(
+        to + <usize>i * PANEL_BYTES_16,
+        narrow(four(low + at, rowBytes, rows), four(high + at, rowBytes, rows - 4), bf16),
+      );
     }
   }
 }
@@ -42,10 +45,10 @@ export function pack_rows_f16(out: U16Ptr, w: F32Ptr, n: i32, k: i32, bf16: i32,
 /** The same from w [k][n], for rows begin..end of k: out[p, i, c] = w[i, 8p + c]. */
 export function pack_columns_f16(out: U16Ptr, w: F32Ptr, n: i32, k: i32, bf16: i32, begin: i32, end: i32): void {
   assert(begin >= 0 && end <= k, "pack_columns_f16: begin..end must lie within k");
-  const panelBytes = <usize>k << 4;
+  const panelBytes = <usize>k * PANEL_BYTES_16;
   for (let i = begin; i < end; i++) {
     let from = w + ((<usize>i * n) << 2);
-    let to = out + (<usize>i << 4);
+    let to = out + <usize>i * PANEL_BYTES_16;
     for (let columns = n; columns > 0; columns -= PANEL) {
       v128.store(to, narrow(four(from, 4, columns), four(from + 16, 4, columns - 4), bf16));
       from += 32;
@@ -57,24 +60,25 @@ export function pack_columns_f16(out: U16Ptr, w: F32Ptr, n: i32, k: i32, bf16: i
 /** pack_rows_f16 from halves as a file keeps them, of either kind: bits are copied. */
 export function repack_rows_f16(out: U16Ptr, w: U16Ptr, n: i32, k: i32, begin: i32, end: i32): void {
   assert(begin >= 0 && end <= (n + PANEL - 1) / PANEL, "repack_rows_f16: begin..end must lie within the panels");
-  const rowBytes = <usize>k << 1;
+  const rowBytes = (<usize>k) << 1;
   for (let p = begin; p < end; p++) {
     const rows = min(PANEL, n - p * PANEL);
     const from = w + <usize>(p * PANEL) * rowBytes;
-    const to = out + ((<usize>p * k) << 4);
+    const to = out + <usize>p * k * PANEL_BYTES_16;
     const wide = rows == PANEL ? k & ~7 : 0;
-    for (let i = 0; i < wide; i += 8) turn(to + (<usize>i << 4), from + (<usize>i << 1), rowBytes);
-    for (let i = wide; i < k; i++) v128.store(to + (<usize>i << 4), eight(from + (<usize>i << 1), rowBytes, rows));
+    for (let i = 0; i < wide; i += 8) turn(to + <usize>i * PANEL_BYTES_16, from + ((<usize>i) << 1), rowBytes);
+    for (let i = wide; i < k; i++)
+      v128.store(to + <usize>i * PANEL_BYTES_16, eight(from + ((<usize>i) << 1), rowBytes, rows));
   }
 }
 
 /** pack_columns_f16 from halves as a file keeps them, of either kind: bits are copied. */
 export function repack_columns_f16(out: U16Ptr, w: U16Ptr, n: i32, k: i32, begin: i32, end: i32): void {
   assert(begin >= 0 && end <= k, "repack_columns_f16: begin..end must lie within k");
-  const panelBytes = <usize>k << 4;
+  const panelBytes = <usize>k * PANEL_BYTES_16;
   for (let i = begin; i < end; i++) {
     let from = w + ((<usize>i * n) << 1);
-    let to = out + (<usize>i << 4);
+    let to = out + <usize>i * PANEL_BYTES_16;
     for (let columns = n; columns > 0; columns -= PANEL) {
       v128.store(to, columns >= PANEL ? v128.load(from) : eight(from, 2, columns));
       from += 16;

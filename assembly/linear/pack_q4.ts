@@ -1,9 +1,10 @@
-import { factor_of } from "../math/rounding";
-import { padded, rounded_eight } from "./quantize_rows";
 import { BLOCK, PANEL } from "../layout";
-import { half_at, Q4_BLOCK_BYTES, SCALES } from "./block_layout";
+import { f16_at } from "../math/half";
+import { factor_of } from "../math/rounding";
 import { load_first } from "../math/simd";
 import { F32Ptr, U8Ptr } from "../types";
+import { Q4_BLOCK_BYTES, SCALES } from "./block_layout";
+import { padded, rounded_eight } from "./quantize_rows";
 
 /** Bytes of a block as GGUF's Q4_0 has it: a half for the scale, then byte j with the nibbles j and j + 16. */
 const Q4_0_BYTES: usize = 18;
@@ -27,12 +28,15 @@ export function pack_q4(out: U8Ptr, w: F32Ptr, n: i32, k: i32, begin: i32, end: 
       const row = w + ((<usize>(p * PANEL + column) * k) << 2);
       let to = panel;
       for (let i = 0; i < k; i += BLOCK) {
-        const from = row + (<usize>i << 2);
+        const from = row + ((<usize>i) << 2);
         const count = min(BLOCK, k - i);
         const largest = extreme(from, count);
         const size = abs<f32>(largest);
         const factor = copysign<f32>(factor_of(reinterpret<u32>(size), 8), -largest);
-        store<f32>(to + (<usize>column << 2), size <= f32.MAX_VALUE ? (factor == 0 ? <f32>0 : largest / -8) : f32.NaN);
+        store<f32>(
+          to + ((<usize>column) << 2),
+          size <= f32.MAX_VALUE ? (factor == 0 ? <f32>0 : largest / -8) : f32.NaN,
+        );
         if (factor != 0) store_nibbles(units_of(to, column), from, count, factor);
         to += Q4_BLOCK_BYTES;
       }
@@ -59,7 +63,7 @@ function units_of(block: U8Ptr, column: i32): U8Ptr {
 function extreme(x: F32Ptr, n: i32): f32 {
   let found: f32 = 0;
   for (let i = 0; i < n; i++) {
-    const value = load<f32>(x + (<usize>i << 2));
+    const value = load<f32>(x + ((<usize>i) << 2));
     if (!(abs<f32>(value) <= abs<f32>(found))) found = value;
     if (found != found) break;
   }
@@ -76,7 +80,11 @@ function store_nibbles(to: U8Ptr, x: F32Ptr, n: i32, factor: f32): void {
     const even = i16x8.extract_lane_s(integers, 0) | (i16x8.extract_lane_s(integers, 2) << 4);
     const odd = i16x8.extract_lane_s(integers, 1) | (i16x8.extract_lane_s(integers, 3) << 4);
     store<u16>(to, <u16>(even | (i16x8.extract_lane_s(integers, 4) << 8) | (i16x8.extract_lane_s(integers, 6) << 12)));
-    store<u16>(to, <u16>(odd | (i16x8.extract_lane_s(integers, 5) << 8) | (i16x8.extract_lane_s(integers, 7) << 12)), 2);
+    store<u16>(
+      to,
+      <u16>(odd | (i16x8.extract_lane_s(integers, 5) << 8) | (i16x8.extract_lane_s(integers, 7) << 12)),
+      2,
+    );
     x += 32;
     to += 32;
   }
@@ -95,7 +103,7 @@ export function repack_q4(out: U8Ptr, blocks: U8Ptr, n: i32, k: i32, begin: i32,
       let from = blocks + rowBytes * (p * PANEL + column);
       const next = from + rowBytes;
       for (let to = panel; from < next; to += Q4_BLOCK_BYTES) {
-        store<f32>(to + (<usize>column << 2), half_at(from));
+        store<f32>(to + ((<usize>column) << 2), f16_at(from));
         const units = units_of(to, column);
         for (let i: usize = 0; i < <usize>BLOCK >> 1; i += 8) {
           // Eight bytes: the nibbles i..i+7 below those 16 on.
@@ -121,7 +129,5 @@ function store_units(to: U8Ptr, nibbles: u64): void {
 // @ts-ignore: decorator
 @inline
 function gathered(nibbles: u64): u16 {
-  return <u16>(
-    ((nibbles & 0xf) | ((nibbles >> 12) & 0xf0) | ((nibbles >> 24) & 0xf00) | ((nibbles >> 36) & 0xf000))
-  );
+  return <u16>((nibbles & 0xf) | ((nibbles >> 12) & 0xf0) | ((nibbles >> 24) & 0xf00) | ((nibbles >> 36) & 0xf000));
 }

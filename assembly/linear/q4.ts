@@ -1,10 +1,11 @@
-import { PAIRS } from "./int_dot";
-import { add_pairs, scaled } from "./int_dot_i16";
-import { BLOCK, PANEL } from "../layout";
-import { BLOCK_PANELS, KC, SUMS, scale_rows, sum_products } from "./q8";
+import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
+import { dot_i16 } from "../math/simd";
+import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr, U8Ptr } from "../types";
 import { panel_bytes, Q4_BLOCK_BYTES, SCALES } from "./block_layout";
+import { PATH_I16 } from "./int_dot";
+import { add_scaled } from "./int_dot_i16";
+import { BLOCK_PANELS, KC, SUMS, scale_rows, sum_products } from "./q8";
 import { padded, ROW_HEAD, row_bytes } from "./quantize_rows";
-import { F32Ptr, F32PtrOrNull, U8Ptr } from "../types";
 
 /** Up to so many rows, weights are unpacked a panel at a time. */
 const FEW_ROWS = 4;
@@ -25,25 +26,26 @@ export function linear_q4(
   w: U8Ptr,
   scratch: U8Ptr,
   bias: F32PtrOrNull,
-  panels: i32,
-  k: i32,
-  mode: i32,
-  outStride: i32,
+  shape: LinearShapePtr,
   begin: i32,
   end: i32,
 ): void {
+  const s = changetype<LinearShape>(shape);
+  const panels = s.panels;
+  const k = s.k;
+  const mode = s.mode;
   assert(panels > 0 && k > 0, "linear_q4: panels and k must be positive");
-  assert(outStride >= panels * PANEL, "linear_q4: the stride must hold a row");
+  assert(s.outStride >= panels * PANEL, "linear_q4: the stride must hold a row");
   const rows = end - begin;
-  const outBytes = <usize>outStride << 2;
+  const outBytes = (<usize>s.outStride) << 2;
   const xBytes = row_bytes(k);
   const length = padded(k);
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
   const panelBytes = <usize>(length / BLOCK) * Q4_BLOCK_BYTES;
-  if (rows == 1 && mode >> 1 == PAIRS) {
+  if (rows == 1 && mode >> 1 == PATH_I16) {
     for (let p = 0; p < panels; p += STREAMS)
-      sum_row(out + (<usize>p << 5), x + ROW_HEAD, w + panelBytes * p, panelBytes, min(STREAMS, panels - p));
+      sum_row(out + <usize>p * PANEL_BYTES, x + ROW_HEAD, w + panelBytes * p, panelBytes, min(STREAMS, panels - p));
   } else {
     const step = rows <= FEW_ROWS ? 1 : BLOCK_PANELS;
     const unpacked = scratch + SUMS;
@@ -54,8 +56,25 @@ export function linear_q4(
         const unpackedBytes = panel_bytes(count, BLOCK);
         const from = w + panelBytes * p + <usize>(i / BLOCK) * Q4_BLOCK_BYTES;
         for (let q = 0; q < n; q++) unpack(unpacked + unpackedBytes * q, from + panelBytes * q, count);
-        const o = out + (<usize>p << 5);
-        sum_products(o, outBytes, i > 0, x + ROW_HEAD, xBytes, unpacked, unpacked + SCALES, unpackedBytes, scratch, n, length, BLOCK, i, count, mode, rows);
+        const o = out + <usize>p * PANEL_BYTES;
+        sum_products(
+          o,
+          outBytes,
+          i > 0,
+          x + ROW_HEAD,
+          xBytes,
+          unpacked,
+          unpacked + SCALES,
+          unpackedBytes,
+          scratch,
+          n,
+          length,
+          BLOCK,
+          i,
+          count,
+          mode,
+          rows,
+        );
       }
     }
   }
@@ -98,7 +117,7 @@ function sum_row(out: F32Ptr, x: U8Ptr, w: U8Ptr, panelBytes: usize, panels: i32
     const offset = offset_of(x);
     let block = w;
     for (let p = 0; p < panels; p++) {
-      const o = out + (<usize>p << 5);
+      const o = out + <usize>p * PANEL_BYTES;
       sum_block(o, start == zeros ? zeros : o, x, block, offset);
       block += panelBytes;
     }
@@ -147,20 +166,20 @@ function sum_block(out: F32Ptr, from: F32Ptr, x: U8Ptr, block: U8Ptr, offset: v1
     const x2 = v128.load32_splat(x, 8);
     const x3 = v128.load32_splat(x, 12);
     let v = v128.load(at);
-    low = add_pairs(x0, v128.and(v, mask0), low);
-    low16 = add_pairs(x1, v128.and(v, mask1), low16);
-    low256 = add_pairs(x2, v128.and(v, mask2), low256);
-    low = add_pairs(x3, i16x8.shr_u(v, 12), low);
+    low = dot_i16(x0, v128.and(v, mask0), low);
+    low16 = dot_i16(x1, v128.and(v, mask1), low16);
+    low256 = dot_i16(x2, v128.and(v, mask2), low256);
+    low = dot_i16(x3, i16x8.shr_u(v, 12), low);
     v = v128.load(at, 16);
-    high = add_pairs(x0, v128.and(v, mask0), high);
-    high16 = add_pairs(x1, v128.and(v, mask1), high16);
-    high256 = add_pairs(x2, v128.and(v, mask2), high256);
-    high = add_pairs(x3, i16x8.shr_u(v, 12), high);
+    high = dot_i16(x0, v128.and(v, mask0), high);
+    high16 = dot_i16(x1, v128.and(v, mask1), high16);
+    high256 = dot_i16(x2, v128.and(v, mask2), high256);
+    high = dot_i16(x3, i16x8.shr_u(v, 12), high);
     x += 16;
     at += 32;
   } while (at < end);
   low = i32x4.add(low, i32x4.add(i32x4.shr_s(low16, 4), i32x4.shr_s(low256, 8)));
   high = i32x4.add(high, i32x4.add(i32x4.shr_s(high16, 4), i32x4.shr_s(high256, 8)));
-  scaled(out, from, low, v128.load(block));
-  scaled(out + 16, from + 16, high, v128.load(block, 16));
+  add_scaled(out, from, low, v128.load(block));
+  add_scaled(out + 16, from + 16, high, v128.load(block, 16));
 }

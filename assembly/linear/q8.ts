@@ -1,10 +1,10 @@
-import { FAST, PAIRS, products_x8 } from "./int_dot";
-import { STARTS_BYTES, start_sums } from "./int_dot_i8";
-import { pairs_1x32, pairs_2x16 } from "./int_dot_skinny";
-import { BLOCK, PANEL } from "../layout";
+import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
+import { F32Ptr, F32PtrOrNull, I32Ptr, LinearShape, LinearShapePtr, U8Ptr } from "../types";
 import { panel_bytes, SCALES } from "./block_layout";
+import { FAST, int_dot_nx8, PATH_I16 } from "./int_dot";
+import { STARTS_BYTES, start_sums } from "./int_dot_i8";
+import { int_dot_i16_1x32, int_dot_i16_2x16 } from "./int_dot_skinny";
 import { padded, ROW_HEAD, row_bytes } from "./quantize_rows";
-import { F32Ptr, F32PtrOrNull, I32Ptr, U8Ptr } from "../types";
 
 /** Inputs whose products are summed as integers where a row has one scale. */
 const GROUP: i32 = 1024;
@@ -30,7 +30,7 @@ const zeros = memory.data(128, 16);
  * one. bias holds 8·panels floats or is null. Rows of out lie outStride floats apart and overlap no input. scratch:
  * LINEAR_SCRATCH bytes (layout.ts), 16-byte aligned.
  * The inner sums are exact, the outer one is ascending, and nothing is fused: the bits are the same in every tile, on
- * every road and in every build.
+ * every path and in every build.
  */
 export function linear_q8(
   out: F32Ptr,
@@ -38,42 +38,60 @@ export function linear_q8(
   w: U8Ptr,
   scratch: U8Ptr,
   bias: F32PtrOrNull,
-  panels: i32,
-  k: i32,
-  block: i32,
-  mode: i32,
-  outStride: i32,
+  shape: LinearShapePtr,
   begin: i32,
   end: i32,
 ): void {
+  const s = changetype<LinearShape>(shape);
+  const panels = s.panels;
+  const k = s.k;
+  const block = s.block;
+  const mode = s.mode;
   assert(panels > 0 && k > 0, "linear_q8: panels and k must be positive");
-  assert(outStride >= panels * PANEL, "linear_q8: the stride must hold a row");
+  assert(s.outStride >= panels * PANEL, "linear_q8: the stride must hold a row");
   const rows = end - begin;
-  const outBytes = <usize>outStride << 2;
+  const outBytes = (<usize>s.outStride) << 2;
   const xBytes = row_bytes(k);
   const length = padded(k);
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
   const panelBytes = panel_bytes(length, block);
-  const whole = rows <= FEW_ROWS && mode >> 1 == PAIRS;
+  const whole = rows <= FEW_ROWS && mode >> 1 == PATH_I16;
   const step = whole ? panels : BLOCK_PANELS;
   const chunk = whole ? length : KC;
   for (let p = 0; p < panels; p += step) {
     const n = min(step, panels - p);
-    const o = out + (<usize>p << 5);
+    const o = out + <usize>p * PANEL_BYTES;
     for (let i = 0; i < length; i += chunk) {
       const count = min(chunk, length - i);
       // Where the first group has its scales and its weights: each in its block, or all in one.
       const scales = w + panelBytes * p + (block == BLOCK ? panel_bytes(i, BLOCK) : 0);
-      const weights = scales + SCALES + (block == BLOCK ? 0 : <usize>i << 3);
-      sum_products(o, outBytes, i > 0, x + ROW_HEAD, xBytes, scales, weights, panelBytes, scratch, n, length, block, i, count, mode, rows);
+      const weights = scales + SCALES + (block == BLOCK ? 0 : (<usize>i) << 3);
+      sum_products(
+        o,
+        outBytes,
+        i > 0,
+        x + ROW_HEAD,
+        xBytes,
+        scales,
+        weights,
+        panelBytes,
+        scratch,
+        n,
+        length,
+        block,
+        i,
+        count,
+        mode,
+        rows,
+      );
     }
   }
   scale_rows(out, outBytes, x, xBytes, bias, panels, rows);
 }
 
 /**
- * out[rows, 8·panels] (+)= the scaled sums over the inputs from..from+count, whose scales and weights in the first panel
+ * out[rows, 8·panels] (+)= the add_scaled sums over the inputs from..from+count, whose scales and weights in the first panel
  * are given. Rows of x have `length` integers.
  */
 export function sum_products(
@@ -94,30 +112,32 @@ export function sum_products(
   mode: i32,
   rows: i32,
 ): void {
-  const road = mode >> 1;
+  const path = mode >> 1;
   const planes = mode & FAST ? 1 : 2;
   const group = min(block, GROUP);
   const gap = block == BLOCK ? SCALES : 0;
-  const panelSums: usize = road == PAIRS ? 0 : STARTS_BYTES * <usize>((count + group - 1) / group);
-  if (road != PAIRS)
+  const panelSums: usize = path == PATH_I16 ? 0 : STARTS_BYTES * <usize>((count + group - 1) / group);
+  if (path != PATH_I16)
     for (let p = 0; p < panels; p++) start_sums(sums + panelSums * p, weights + panelBytes * p, count, group, gap);
-  x += <usize>from << (road == PAIRS ? 1 : 0);
+  x += (<usize>from) << (path == PATH_I16 ? 1 : 0);
   while (rows > 0) {
     const n = min(rows, STRIP_ROWS);
-    const wide = road == PAIRS && n <= 2 ? 4 >> (n - 1) : 1;
+    const wide = path == PATH_I16 && n <= 2 ? 4 >> (n - 1) : 1;
     let o = out;
     let init = more ? out : zeros;
-    const initStep: usize = more ? 32 : 0;
+    const initStep: usize = more ? <usize>PANEL_BYTES : 0;
     const initBytes: usize = more ? outBytes : 0;
     let s = scales;
     let w = weights;
     let starts = sums;
     for (let p = 0; p < panels; ) {
       const step = wide <= panels - p ? wide : 1;
-      if (step == 4) pairs_1x32(o, init, s, x, w, panelBytes, count, group, gap);
-      else if (step == 2) pairs_2x16(o, outBytes, init, initBytes, s, x, xBytes, w, panelBytes, count, group, gap);
-      else products_x8(road, n, planes, starts, o, outBytes, init, initBytes, s, x, xBytes, length, w, count, group, gap);
-      o += <usize>step << 5;
+      if (step == 4) int_dot_i16_1x32(o, init, s, x, w, panelBytes, count, group, gap);
+      else if (step == 2)
+        int_dot_i16_2x16(o, outBytes, init, initBytes, s, x, xBytes, w, panelBytes, count, group, gap);
+      else
+        int_dot_nx8(path, n, planes, starts, o, outBytes, init, initBytes, s, x, xBytes, length, w, count, group, gap);
+      o += <usize>step * PANEL_BYTES;
       init += initStep * step;
       s += panelBytes * step;
       w += panelBytes * step;
@@ -140,7 +160,7 @@ export function scale_rows(
   panels: i32,
   rows: i32,
 ): void {
-  const bytes = <usize>panels << 5;
+  const bytes = <usize>panels * PANEL_BYTES;
   for (; rows > 0; rows--) {
     const scale = v128.load32_splat(x);
     for (let at: usize = 0; at < bytes; at += 16) {

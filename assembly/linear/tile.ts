@@ -1,241 +1,287 @@
-import { madd } from "../math/simd";
+import { PANEL_BYTES } from "../layout";
+import { MADD_FUSES, madd } from "../math/simd";
 import { F32Ptr } from "../types";
 
-// The register tile of linear_f32 for three rows and more. Strides are in bytes.
+// The tile of linear_f32 for three rows and more, and how rows are dealt out to it. Strides are in bytes.
 
 /**
- * out[rows, 8] = init[rows, 8] + x[rows, k] · w[k, 8]. `rows` is a constant from 3 to 6: six rows are 12 accumulators,
- * two weights and one x, all the registers that the engine has for them.
+ * C[rows, 8] = init[rows, 8] + A[rows, k] · B[k, 8]. `rows` is a constant row 3 to 6.
+ *
+ * 6x8 tile, 15 v128: acc00..acc51 = 12 | b0 b1 = 2 | a0 = 1
+ * A [rows][k] row stride aStride · B [k][8] · C [rows][8] row stride cStride · init row stride initStride
+ * k unrolled x4 · every sum takes k in ascending order
  */
 // @ts-ignore: decorator
 @inline
-export function linear_x8(
+export function linear_nx8(
   rows: i32,
-  out: F32Ptr,
-  init: F32Ptr,
-  x: F32Ptr,
-  w: F32Ptr,
+  cPtr0: F32Ptr,
+  initPtr: F32Ptr,
+  aPtr0: F32Ptr,
+  bPtr0: F32Ptr,
   k: i32,
-  outStride: usize,
+  cStride: usize,
   initStride: usize,
-  xStride: usize,
+  aStride: usize,
 ): void {
-  let at = init;
-  let acc00 = v128.load(at);
-  let acc01 = v128.load(at, 16);
-  at += initStride;
-  let acc10 = v128.load(at);
-  let acc11 = v128.load(at, 16);
-  at += initStride;
-  let acc20 = v128.load(at);
-  let acc21 = v128.load(at, 16);
+  let row = initPtr;
+  let acc00 = v128.load(row);
+  let acc01 = v128.load(row, 16);
+  row += initStride;
+  let acc10 = v128.load(row);
+  let acc11 = v128.load(row, 16);
+  row += initStride;
+  let acc20 = v128.load(row);
+  let acc21 = v128.load(row, 16);
   let acc30 = acc00;
   let acc31 = acc01;
   if (rows > 3) {
-    at += initStride;
-    acc30 = v128.load(at);
-    acc31 = v128.load(at, 16);
+    row += initStride;
+    acc30 = v128.load(row);
+    acc31 = v128.load(row, 16);
   }
   let acc40 = acc00;
   let acc41 = acc01;
   if (rows > 4) {
-    at += initStride;
-    acc40 = v128.load(at);
-    acc41 = v128.load(at, 16);
+    row += initStride;
+    acc40 = v128.load(row);
+    acc41 = v128.load(row, 16);
   }
   let acc50 = acc00;
   let acc51 = acc01;
   if (rows > 5) {
-    at += initStride;
-    acc50 = v128.load(at);
-    acc51 = v128.load(at, 16);
+    row += initStride;
+    acc50 = v128.load(row);
+    acc51 = v128.load(row, 16);
   }
 
-  let x0 = x;
-  let x1 = x0 + xStride;
-  let x2 = x1 + xStride;
-  let x3 = x2 + xStride;
-  let x4 = x3 + xStride;
-  let x5 = x4 + xStride;
-  let v: v128;
+  let aPtr1 = aPtr0 + aStride;
+  let aPtr2 = aPtr1 + aStride;
+  let aPtr3 = aPtr2 + aStride;
+  let aPtr4 = aPtr3 + aStride;
+  let aPtr5 = aPtr4 + aStride;
+  let a0: v128;
   let b0: v128;
   let b1: v128;
-  const end = w + (<usize>k << 5);
-  for (const head = w + (<usize>(k & 3) << 5); w != head; w += 32) {
-    b0 = v128.load(w);
-    b1 = v128.load(w, 16);
-    v = v128.load32_splat(x0);
-    acc00 = madd(v, b0, acc00);
-    acc01 = madd(v, b1, acc01);
-    v = v128.load32_splat(x1);
-    acc10 = madd(v, b0, acc10);
-    acc11 = madd(v, b1, acc11);
-    v = v128.load32_splat(x2);
-    acc20 = madd(v, b0, acc20);
-    acc21 = madd(v, b1, acc21);
+  const bEnd = bPtr0 + <usize>k * PANEL_BYTES;
+  for (const bHead = bPtr0 + <usize>(k & 3) * PANEL_BYTES; bPtr0 != bHead; bPtr0 += PANEL_BYTES) {
+    b0 = v128.load(bPtr0);
+    b1 = v128.load(bPtr0, 16);
+    a0 = v128.load32_splat(aPtr0);
+    acc00 = madd(a0, b0, acc00);
+    acc01 = madd(a0, b1, acc01);
+    a0 = v128.load32_splat(aPtr1);
+    acc10 = madd(a0, b0, acc10);
+    acc11 = madd(a0, b1, acc11);
+    a0 = v128.load32_splat(aPtr2);
+    acc20 = madd(a0, b0, acc20);
+    acc21 = madd(a0, b1, acc21);
     if (rows > 3) {
-      v = v128.load32_splat(x3);
-      acc30 = madd(v, b0, acc30);
-      acc31 = madd(v, b1, acc31);
+      a0 = v128.load32_splat(aPtr3);
+      acc30 = madd(a0, b0, acc30);
+      acc31 = madd(a0, b1, acc31);
     }
     if (rows > 4) {
-      v = v128.load32_splat(x4);
-      acc40 = madd(v, b0, acc40);
-      acc41 = madd(v, b1, acc41);
+      a0 = v128.load32_splat(aPtr4);
+      acc40 = madd(a0, b0, acc40);
+      acc41 = madd(a0, b1, acc41);
     }
     if (rows > 5) {
-      v = v128.load32_splat(x5);
-      acc50 = madd(v, b0, acc50);
-      acc51 = madd(v, b1, acc51);
+      a0 = v128.load32_splat(aPtr5);
+      acc50 = madd(a0, b0, acc50);
+      acc51 = madd(a0, b1, acc51);
     }
-    x0 += 4;
-    x1 += 4;
-    x2 += 4;
-    x3 += 4;
-    x4 += 4;
-    x5 += 4;
+    aPtr0 += 4;
+    aPtr1 += 4;
+    aPtr2 += 4;
+    aPtr3 += 4;
+    aPtr4 += 4;
+    aPtr5 += 4;
   }
   // Four steps share the additions to the addresses. The branches between them are never taken: they keep the optimizer
-  // from nesting the steps of one accumulator, which would hold all the loads at once and spill.
-  while (w != end) {
-    b0 = v128.load(w);
-    b1 = v128.load(w, 16);
-    v = v128.load32_splat(x0);
-    acc00 = madd(v, b0, acc00);
-    acc01 = madd(v, b1, acc01);
-    v = v128.load32_splat(x1);
-    acc10 = madd(v, b0, acc10);
-    acc11 = madd(v, b1, acc11);
-    v = v128.load32_splat(x2);
-    acc20 = madd(v, b0, acc20);
-    acc21 = madd(v, b1, acc21);
+  // row nesting the steps of one accumulator, which would hold all the loads row once and spill.
+  while (bPtr0 != bEnd) {
+    b0 = v128.load(bPtr0);
+    b1 = v128.load(bPtr0, 16);
+    a0 = v128.load32_splat(aPtr0);
+    acc00 = madd(a0, b0, acc00);
+    acc01 = madd(a0, b1, acc01);
+    a0 = v128.load32_splat(aPtr1);
+    acc10 = madd(a0, b0, acc10);
+    acc11 = madd(a0, b1, acc11);
+    a0 = v128.load32_splat(aPtr2);
+    acc20 = madd(a0, b0, acc20);
+    acc21 = madd(a0, b1, acc21);
     if (rows > 3) {
-      v = v128.load32_splat(x3);
-      acc30 = madd(v, b0, acc30);
-      acc31 = madd(v, b1, acc31);
+      a0 = v128.load32_splat(aPtr3);
+      acc30 = madd(a0, b0, acc30);
+      acc31 = madd(a0, b1, acc31);
     }
     if (rows > 4) {
-      v = v128.load32_splat(x4);
-      acc40 = madd(v, b0, acc40);
-      acc41 = madd(v, b1, acc41);
+      a0 = v128.load32_splat(aPtr4);
+      acc40 = madd(a0, b0, acc40);
+      acc41 = madd(a0, b1, acc41);
     }
     if (rows > 5) {
-      v = v128.load32_splat(x5);
-      acc50 = madd(v, b0, acc50);
-      acc51 = madd(v, b1, acc51);
+      a0 = v128.load32_splat(aPtr5);
+      acc50 = madd(a0, b0, acc50);
+      acc51 = madd(a0, b1, acc51);
     }
-    if (w == end) break;
-    b0 = v128.load(w, 32);
-    b1 = v128.load(w, 48);
-    v = v128.load32_splat(x0, 4);
-    acc00 = madd(v, b0, acc00);
-    acc01 = madd(v, b1, acc01);
-    v = v128.load32_splat(x1, 4);
-    acc10 = madd(v, b0, acc10);
-    acc11 = madd(v, b1, acc11);
-    v = v128.load32_splat(x2, 4);
-    acc20 = madd(v, b0, acc20);
-    acc21 = madd(v, b1, acc21);
+    if (bPtr0 == bEnd) break;
+    b0 = v128.load(bPtr0, PANEL_BYTES);
+    b1 = v128.load(bPtr0, PANEL_BYTES + 16);
+    a0 = v128.load32_splat(aPtr0, 4);
+    acc00 = madd(a0, b0, acc00);
+    acc01 = madd(a0, b1, acc01);
+    a0 = v128.load32_splat(aPtr1, 4);
+    acc10 = madd(a0, b0, acc10);
+    acc11 = madd(a0, b1, acc11);
+    a0 = v128.load32_splat(aPtr2, 4);
+    acc20 = madd(a0, b0, acc20);
+    acc21 = madd(a0, b1, acc21);
     if (rows > 3) {
-      v = v128.load32_splat(x3, 4);
-      acc30 = madd(v, b0, acc30);
-      acc31 = madd(v, b1, acc31);
+      a0 = v128.load32_splat(aPtr3, 4);
+      acc30 = madd(a0, b0, acc30);
+      acc31 = madd(a0, b1, acc31);
     }
     if (rows > 4) {
-      v = v128.load32_splat(x4, 4);
-      acc40 = madd(v, b0, acc40);
-      acc41 = madd(v, b1, acc41);
+      a0 = v128.load32_splat(aPtr4, 4);
+      acc40 = madd(a0, b0, acc40);
+      acc41 = madd(a0, b1, acc41);
     }
     if (rows > 5) {
-      v = v128.load32_splat(x5, 4);
-      acc50 = madd(v, b0, acc50);
-      acc51 = madd(v, b1, acc51);
+      a0 = v128.load32_splat(aPtr5, 4);
+      acc50 = madd(a0, b0, acc50);
+      acc51 = madd(a0, b1, acc51);
     }
-    if (w == end) break;
-    b0 = v128.load(w, 64);
-    b1 = v128.load(w, 80);
-    v = v128.load32_splat(x0, 8);
-    acc00 = madd(v, b0, acc00);
-    acc01 = madd(v, b1, acc01);
-    v = v128.load32_splat(x1, 8);
-    acc10 = madd(v, b0, acc10);
-    acc11 = madd(v, b1, acc11);
-    v = v128.load32_splat(x2, 8);
-    acc20 = madd(v, b0, acc20);
-    acc21 = madd(v, b1, acc21);
+    if (bPtr0 == bEnd) break;
+    b0 = v128.load(bPtr0, PANEL_BYTES * 2);
+    b1 = v128.load(bPtr0, PANEL_BYTES * 2 + 16);
+    a0 = v128.load32_splat(aPtr0, 8);
+    acc00 = madd(a0, b0, acc00);
+    acc01 = madd(a0, b1, acc01);
+    a0 = v128.load32_splat(aPtr1, 8);
+    acc10 = madd(a0, b0, acc10);
+    acc11 = madd(a0, b1, acc11);
+    a0 = v128.load32_splat(aPtr2, 8);
+    acc20 = madd(a0, b0, acc20);
+    acc21 = madd(a0, b1, acc21);
     if (rows > 3) {
-      v = v128.load32_splat(x3, 8);
-      acc30 = madd(v, b0, acc30);
-      acc31 = madd(v, b1, acc31);
+      a0 = v128.load32_splat(aPtr3, 8);
+      acc30 = madd(a0, b0, acc30);
+      acc31 = madd(a0, b1, acc31);
     }
     if (rows > 4) {
-      v = v128.load32_splat(x4, 8);
-      acc40 = madd(v, b0, acc40);
-      acc41 = madd(v, b1, acc41);
+      a0 = v128.load32_splat(aPtr4, 8);
+      acc40 = madd(a0, b0, acc40);
+      acc41 = madd(a0, b1, acc41);
     }
     if (rows > 5) {
-      v = v128.load32_splat(x5, 8);
-      acc50 = madd(v, b0, acc50);
-      acc51 = madd(v, b1, acc51);
+      a0 = v128.load32_splat(aPtr5, 8);
+      acc50 = madd(a0, b0, acc50);
+      acc51 = madd(a0, b1, acc51);
     }
-    if (w == end) break;
-    b0 = v128.load(w, 96);
-    b1 = v128.load(w, 112);
-    v = v128.load32_splat(x0, 12);
-    acc00 = madd(v, b0, acc00);
-    acc01 = madd(v, b1, acc01);
-    v = v128.load32_splat(x1, 12);
-    acc10 = madd(v, b0, acc10);
-    acc11 = madd(v, b1, acc11);
-    v = v128.load32_splat(x2, 12);
-    acc20 = madd(v, b0, acc20);
-    acc21 = madd(v, b1, acc21);
+    if (bPtr0 == bEnd) break;
+    b0 = v128.load(bPtr0, PANEL_BYTES * 3);
+    b1 = v128.load(bPtr0, PANEL_BYTES * 3 + 16);
+    a0 = v128.load32_splat(aPtr0, 12);
+    acc00 = madd(a0, b0, acc00);
+    acc01 = madd(a0, b1, acc01);
+    a0 = v128.load32_splat(aPtr1, 12);
+    acc10 = madd(a0, b0, acc10);
+    acc11 = madd(a0, b1, acc11);
+    a0 = v128.load32_splat(aPtr2, 12);
+    acc20 = madd(a0, b0, acc20);
+    acc21 = madd(a0, b1, acc21);
     if (rows > 3) {
-      v = v128.load32_splat(x3, 12);
-      acc30 = madd(v, b0, acc30);
-      acc31 = madd(v, b1, acc31);
+      a0 = v128.load32_splat(aPtr3, 12);
+      acc30 = madd(a0, b0, acc30);
+      acc31 = madd(a0, b1, acc31);
     }
     if (rows > 4) {
-      v = v128.load32_splat(x4, 12);
-      acc40 = madd(v, b0, acc40);
-      acc41 = madd(v, b1, acc41);
+      a0 = v128.load32_splat(aPtr4, 12);
+      acc40 = madd(a0, b0, acc40);
+      acc41 = madd(a0, b1, acc41);
     }
     if (rows > 5) {
-      v = v128.load32_splat(x5, 12);
-      acc50 = madd(v, b0, acc50);
-      acc51 = madd(v, b1, acc51);
+      a0 = v128.load32_splat(aPtr5, 12);
+      acc50 = madd(a0, b0, acc50);
+      acc51 = madd(a0, b1, acc51);
     }
-    w += 128;
-    x0 += 16;
-    x1 += 16;
-    x2 += 16;
-    x3 += 16;
-    x4 += 16;
-    x5 += 16;
+    bPtr0 += PANEL_BYTES * 4;
+    aPtr0 += 16;
+    aPtr1 += 16;
+    aPtr2 += 16;
+    aPtr3 += 16;
+    aPtr4 += 16;
+    aPtr5 += 16;
   }
 
-  at = out;
-  v128.store(at, acc00);
-  v128.store(at, acc01, 16);
-  at += outStride;
-  v128.store(at, acc10);
-  v128.store(at, acc11, 16);
-  at += outStride;
-  v128.store(at, acc20);
-  v128.store(at, acc21, 16);
+  row = cPtr0;
+  v128.store(row, acc00);
+  v128.store(row, acc01, 16);
+  row += cStride;
+  v128.store(row, acc10);
+  v128.store(row, acc11, 16);
+  row += cStride;
+  v128.store(row, acc20);
+  v128.store(row, acc21, 16);
   if (rows > 3) {
-    at += outStride;
-    v128.store(at, acc30);
-    v128.store(at, acc31, 16);
+    row += cStride;
+    v128.store(row, acc30);
+    v128.store(row, acc31, 16);
   }
   if (rows > 4) {
-    at += outStride;
-    v128.store(at, acc40);
-    v128.store(at, acc41, 16);
+    row += cStride;
+    v128.store(row, acc40);
+    v128.store(row, acc41, 16);
   }
   if (rows > 5) {
-    at += outStride;
-    v128.store(at, acc50);
-    v128.store(at, acc51, 16);
+    row += cStride;
+    v128.store(row, acc50);
+    v128.store(row, acc51, 16);
+  }
+}
+
+/**
+ * out[rows, 8·panels] = init + x[rows, k] · w for at least three rows, from panels that lie `depth` · 8 floats apart.
+ * init lies initStep bytes apart for each panel and initBytes for each row, 0 where all read the same.
+ */
+export function linear_strips(
+  out: F32Ptr,
+  init: F32Ptr,
+  x: F32Ptr,
+  w: F32Ptr,
+  rows: i32,
+  panels: i32,
+  k: i32,
+  outBytes: usize,
+  initStep: usize,
+  initBytes: usize,
+  xBytes: usize,
+  depth: i32,
+): void {
+  // Where madd is two instructions there are the registers for six rows, but not the issue slots.
+  const tallest = MADD_FUSES ? 6 : 5;
+  while (rows > 0) {
+    // Strips as equal as they can be: 7 rows are 4 + 3, so that no strip has fewer than three.
+    const strips = (rows + tallest - 1) / tallest;
+    const n = (rows + strips - 1) / strips;
+    let o = out;
+    let from = init;
+    let b = w;
+    for (let p = 0; p < panels; p++) {
+      if (MADD_FUSES && n == 6) linear_nx8(6, o, from, x, b, k, outBytes, initBytes, xBytes);
+      else if (n == 5) linear_nx8(5, o, from, x, b, k, outBytes, initBytes, xBytes);
+      else if (n == 4) linear_nx8(4, o, from, x, b, k, outBytes, initBytes, xBytes);
+      else linear_nx8(3, o, from, x, b, k, outBytes, initBytes, xBytes);
+      o += PANEL_BYTES;
+      from += initStep;
+      b += <usize>depth * PANEL_BYTES;
+    }
+    rows -= n;
+    out += <usize>n * outBytes;
+    init += <usize>n * initBytes;
+    x += <usize>n * xBytes;
   }
 }

@@ -4,17 +4,16 @@
 // processors take a hundred cycles for each. Constants come from memory, for the reason in exp.ts.
 
 // In pairs of halves: the sign; the rest; the largest subnormal; the largest finite; then as upper halves of float32 the
-// difference of the biases (112), 2^-14 and Infinity; -2048 and what follows from it (see widen_lines); the sign and
+// difference of the biases (112), 2^-14 and Infinity; -2048 and what follows from it (see widen_rows); the sign and
 // twelve bits.
 const HALF = memory.data<u32>([
-  0x80008000, 0x7fff7fff, 0x03ff03ff, 0x7bff7bff, 0x38003800, 0x38803880, 0x7f807f80, 0xf800f800, 0xefffefff, 0x8fff8fff,
+  0x80008000, 0x7fff7fff, 0x03ff03ff, 0x7bff7bff, 0x38003800, 0x38803880, 0x7f807f80, 0xf800f800, 0xefffefff,
+  0x8fff8fff,
 ]);
 
 // All bits but the sign; 0.5, whose last bit is 2^-24, the unit of f16's subnormals; 2^-14; the difference of the biases
 // less one short of half of what f16 drops; 0x7c00 infinity; 0x7e00 a quiet NaN; 0x7fff; what makes a bf16 NaN quiet.
-const NARROW = memory.data<u32>([
-  0x7fffffff, 0x3f000000, 0x38800000, 0x37fff001, 0x7c00, 0x7e00, 0x7fff, 0x0040,
-]);
+const NARROW = memory.data<u32>([0x7fffffff, 0x3f000000, 0x38800000, 0x37fff001, 0x7c00, 0x7e00, 0x7fff, 0x0040]);
 
 // @ts-ignore: decorator
 @inline
@@ -85,6 +84,13 @@ export function widen_f16_high(v: v128): v128 {
   return v128.or(f32x4.sub(whole, zip_high(zero, missing)), zip_high(zero, f16_marks(v, magnitude)));
 }
 
+/** The f16 at `at` as a float. */
+// @ts-ignore: decorator
+@inline
+export function f16_at(at: usize): f32 {
+  return f32x4.extract_lane(widen_f16_low(v128.load16_splat(at)), 0);
+}
+
 /** The bf16 lanes 0-3 of v as float32. */
 // @ts-ignore: decorator
 @inline
@@ -99,10 +105,10 @@ export function widen_bf16_high(v: v128): v128 {
   return zip_high(i32x4.splat(0), v);
 }
 
-/** `lines` times eight halves as float32: what the functions above give, faster where all of four lines are normal. */
-export function widen_lines(to: usize, from: usize, lines: i32, bf16: bool): void {
+/** `rows` times eight halves as float32: what the functions above give, faster where all of four rows are normal. */
+export function widen_rows(to: usize, from: usize, rows: i32, bf16: bool): void {
   if (bf16) {
-    for (; lines > 0; lines--) {
+    for (; rows > 0; rows--) {
       const h = v128.load(from);
       v128.store(to, widen_bf16_low(h));
       v128.store(to, widen_bf16_high(h), 16);
@@ -115,7 +121,7 @@ export function widen_lines(to: usize, from: usize, lines: i32, bf16: bool): voi
   const most = half_term(8);
   const kept = half_term(9);
   const bias = half_term(4);
-  for (; lines > 3; lines -= 4) {
+  for (; rows > 3; rows -= 4) {
     const h0 = v128.load(from);
     const h1 = v128.load(from, 16);
     const h2 = v128.load(from, 32);
@@ -124,10 +130,7 @@ export function widen_lines(to: usize, from: usize, lines: i32, bf16: bool): voi
     const a = i16x8.max_u(i16x8.add(i16x8.add(h0, h0), below), i16x8.add(i16x8.add(h1, h1), below));
     const b = i16x8.max_u(i16x8.add(i16x8.add(h2, h2), below), i16x8.add(i16x8.add(h3, h3), below));
     if (v128.any_true(i16x8.sub_sat_u(i16x8.max_u(a, b), most))) {
-      widen_line(to, h0);
-      widen_line(to + 32, h1);
-      widen_line(to + 64, h2);
-      widen_line(to + 96, h3);
+      widen_any(to, from, 4);
     } else {
       widen_normal(to, h0, kept, bias);
       widen_normal(to + 32, h1, kept, bias);
@@ -137,19 +140,18 @@ export function widen_lines(to: usize, from: usize, lines: i32, bf16: bool): voi
     from += 64;
     to += 128;
   }
-  for (; lines > 0; lines--) {
-    widen_line(to, v128.load(from));
+  widen_any(to, from, rows);
+}
+
+/** `rows` times eight f16 of any kind. */
+function widen_any(to: usize, from: usize, rows: i32): void {
+  for (; rows > 0; rows--) {
+    const h = v128.load(from);
+    v128.store(to, widen_f16_low(h));
+    v128.store(to, widen_f16_high(h), 16);
     from += 16;
     to += 32;
   }
-}
-
-/** Eight f16 of any kind. */
-// @ts-ignore: decorator
-@inline
-function widen_line(to: usize, h: v128): void {
-  v128.store(to, widen_f16_low(h));
-  v128.store(to, widen_f16_high(h), 16);
 }
 
 /** Eight normal f16. */

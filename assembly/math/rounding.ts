@@ -14,7 +14,7 @@ const LEAST: f32 = 7.70371977754894e-34;
 /** Whether the bits of a magnitude are those of NaN or an infinity. */
 // @ts-ignore: decorator
 @inline
-export function is_spoiled(top: u32): bool {
+export function is_non_finite(top: u32): bool {
   return top >= INFINITY_BITS;
 }
 
@@ -38,7 +38,7 @@ export function largest_lane(v: v128): u32 {
 // @ts-ignore: decorator
 @inline
 export function scale_of(top: u32, most: f32): f32 {
-  if (is_spoiled(top)) return f32.NaN;
+  if (is_non_finite(top)) return f32.NaN;
   const size = reinterpret<f32>(top);
   return size >= LEAST ? size / most : <f32>0;
 }
@@ -48,7 +48,7 @@ export function scale_of(top: u32, most: f32): f32 {
 @inline
 export function factor_of(top: u32, most: f32): f32 {
   const size = reinterpret<f32>(top);
-  return !is_spoiled(top) && size >= LEAST ? most / size : <f32>0;
+  return !is_non_finite(top) && size >= LEAST ? most / size : <f32>0;
 }
 
 /** What `rounded` wants beside a factor: all bits of the lanes, or none where the factor makes zeros. */
@@ -71,9 +71,9 @@ export function rounded(v: v128, factor: v128, some: v128): v128 {
 @inline
 function key_codes(format: i32, panel: usize, d: i32): v128 {
   let v: v128;
-  if (format == FORMAT_Q8) v = v128.load(panel + (<usize>(d >> 1) << 4));
+  if (format == FORMAT_Q8) v = v128.load(panel + ((<usize>(d >> 1)) << 4));
   else {
-    v = v128.load(panel + (<usize>(d >> 2) << 4));
+    v = v128.load(panel + ((<usize>(d >> 2)) << 4));
     v = i8x16.sub(d & 2 ? i8x16.shr_u(v, 4) : v128.and(v, i8x16.splat(15)), i8x16.splat(8));
   }
   return i16x8.shr_s(d & 1 ? v : i16x8.shl(v, 8), 8);
@@ -83,7 +83,7 @@ function key_codes(format: i32, panel: usize, d: i32): v128 {
 // @ts-ignore: decorator
 @inline
 export function keys_low(format: i32, panel: usize, scales: usize, d: i32): v128 {
-  if (format == FORMAT_F16) return widen_f16_low(v128.load(panel + (<usize>d << 4)));
+  if (format == FORMAT_F16) return widen_f16_low(v128.load(panel + ((<usize>d) << 4)));
   return f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_low_i16x8_s(key_codes(format, panel, d))), v128.load(scales));
 }
 
@@ -91,6 +91,9 @@ export function keys_low(format: i32, panel: usize, scales: usize, d: i32): v128
 // @ts-ignore: decorator
 @inline
 export function keys_high(format: i32, panel: usize, scales: usize, d: i32): v128 {
-  if (format == FORMAT_F16) return widen_f16_high(v128.load(panel + (<usize>d << 4)));
-  return f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(key_codes(format, panel, d))), v128.load(scales, 16));
+  if (format == FORMAT_F16) return widen_f16_high(v128.load(panel + ((<usize>d) << 4)));
+  return f32x4.mul(
+    f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(key_codes(format, panel, d))),
+    v128.load(scales, 16),
+  );
 }

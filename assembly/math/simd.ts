@@ -22,21 +22,28 @@ export const BYTE_DOTS: bool = ASC_FEATURE_RELAXED_SIMD;
 /** Pairs of i16 ones. */
 const ONES = memory.data<u16>([1, 1, 1, 1, 1, 1, 1, 1]);
 
+/** sum + the dot products of two i16 a lane. */
+// @ts-ignore: decorator
+@inline
+export function dot_i16(x: v128, w: v128, sum: v128): v128 {
+  return i32x4.add(sum, i32x4.dot_i16x8_s(x, w));
+}
+
 /**
- * sum + the dot products of four bytes a lane: w signed, x in [0, 127], so that no engine may round or saturate. The simd
+ * sum + the dot products of four bytes a lane: x in [0, 127], so that no engine may round or saturate, w signed. The simd
  * build has no such product and never comes here.
  */
 // @ts-ignore: decorator
 @inline
-export function dot_bytes(w: v128, x: v128, sum: v128): v128 {
+export function dot_i8(x: v128, w: v128, sum: v128): v128 {
   if (ASC_FEATURE_RELAXED_SIMD) return i32x4.relaxed_dot_i8x16_i7x16_add_s(w, x, sum);
   return sum;
 }
 
-/** The same by way of pairs: what an engine does where the CPU lacks the instruction, without a constant made each time. */
+/** The same by way of i16 pairs: what an engine does where the CPU lacks the instruction, without a constant made each time. */
 // @ts-ignore: decorator
 @inline
-export function dot_bytes_split(w: v128, x: v128, sum: v128): v128 {
+export function dot_i8_emulated(x: v128, w: v128, sum: v128): v128 {
   if (ASC_FEATURE_RELAXED_SIMD)
     return i32x4.add(sum, i32x4.dot_i16x8_s(i16x8.relaxed_dot_i8x16_i7x16_s(w, x), v128.load(ONES)));
   return sum;
@@ -46,9 +53,7 @@ export function dot_bytes_split(w: v128, x: v128, sum: v128): v128 {
 // @ts-ignore: decorator
 @inline
 export function hsum(v: v128): f32 {
-  return (
-    f32x4.extract_lane(v, 0) + f32x4.extract_lane(v, 2) + (f32x4.extract_lane(v, 1) + f32x4.extract_lane(v, 3))
-  );
+  return f32x4.extract_lane(v, 0) + f32x4.extract_lane(v, 2) + (f32x4.extract_lane(v, 1) + f32x4.extract_lane(v, 3));
 }
 
 /** The first n floats at `at`, `fill` in the lanes behind; nothing beyond them is read. n >= 1; from 4 on all lanes. */

@@ -1,8 +1,8 @@
-import { keys_high, keys_low } from "../math/rounding";
-import { tanh_f32x4 } from "../math/exp";
+import { key_at, key_format, key_scales, keys_of, page_entry } from "../cache/page";
 import { FORMAT_F16, FORMAT_F32, PAGE, PANEL, QUAD } from "../layout";
 import { bias_row, end_key, extra_columns, first_key, is_excluded, keep_row } from "../mask";
-import { key_at, key_format, key_scales, keys_of, page_entry } from "../cache/page";
+import { tanh_f32x4 } from "../math/exp";
+import { keys_high, keys_low } from "../math/rounding";
 import { load_first, madd, store_first } from "../math/simd";
 import { AttentionShape, AttentionShapePtr, F32Ptr, F32PtrOrNull, PagesPtr, U8PtrOrNull } from "../types";
 
@@ -77,15 +77,15 @@ function score_rows<P>(
     dot_keys<P>(row, query, pages, kvHead, from, to, s);
     if (s.extraKey) {
       const key = s.extraKey + ((<usize>kvHead * s.headDim) << 2);
-      store<f32>(row + (<usize>kvLen << 2), dot(query, key, s.headDim, s.scale));
+      store<f32>(row + ((<usize>kvLen) << 2), dot(query, key, s.headDim, s.scale));
     }
     if (stage > 0 && s.softcap != 0) {
       cap(row, from, to, s.softcap);
       if (s.extraKey) cap(row, kvLen, kvLen + 1, s.softcap);
     }
-    if (s.zeroKey) store<f32>(row + (<usize>(columns - 1) << 2), 0);
+    if (s.zeroKey) store<f32>(row + ((<usize>(columns - 1)) << 2), 0);
     if (stage == 2) {
-      const slope = s.slopes ? load<f32>(s.slopes + (<usize>head << 2)) : <f32>0;
+      const slope = s.slopes ? load<f32>(s.slopes + ((<usize>head) << 2)) : <f32>0;
       apply_rules(row, from, to, s.qStart + t, slope, keep_row(s, head, t), bias_row(s, head, t));
       exclude(row, 0, from);
       exclude(row, to, kvLen);
@@ -96,20 +96,28 @@ function score_rows<P>(
 /** Scores of keys from..to. Leaves other numbers in the columns of [0, from) that share from's panel. */
 // @ts-ignore: decorator
 @inline
-function dot_keys<P>(row: usize, query: usize, pages: PagesPtr, kvHead: i32, from: i32, to: i32, s: AttentionShape): void {
+function dot_keys<P>(
+  row: usize,
+  query: usize,
+  pages: PagesPtr,
+  kvHead: i32,
+  from: i32,
+  to: i32,
+  s: AttentionShape,
+): void {
   const headDim = s.headDim;
   const panelBytes = <usize>headDim * PANEL_BYTES;
   for (let j = from & -PANEL, n = 0; j < to; j += n) {
-    const target = row + (<usize>j << 2);
+    const target = row + ((<usize>j) << 2);
     const entry = page_entry(pages, j);
     const format = key_format<P>(entry);
     if (isInteger<P>() && format != FORMAT_F32) {
       n = PANEL;
       const slot = j % PAGE;
       const keys = keys_of<P>(entry, kvHead, headDim, s.valueDim);
-      const scales = keys + key_scales(format, headDim) + (<usize>slot << 2);
+      const scales = keys + key_scales(format, headDim) + ((<usize>slot) << 2);
       const lines = format == FORMAT_F16 ? headDim : ((headDim + QUAD - 1) & -QUAD) >> (format - 1);
-      const panel = keys + (<usize>((slot / PANEL) * lines) << 4);
+      const panel = keys + ((<usize>((slot / PANEL) * lines)) << 4);
       dot_codes(target, to - j, query, format, panel, scales, headDim, s.scale);
       continue;
     }
@@ -135,7 +143,7 @@ function dot_1x32(target: usize, query: usize, panel: usize, panelBytes: usize, 
   let acc7 = acc0;
   const panel2 = panel + 2 * panelBytes;
   for (let d = 0; d < headDim; d++) {
-    const q_f32x4 = f32x4.mul(v128.load32_splat(query + (<usize>d << 2)), scale_f32x4);
+    const q_f32x4 = f32x4.mul(v128.load32_splat(query + ((<usize>d) << 2)), scale_f32x4);
     const at = <usize>d * PANEL_BYTES;
     acc0 = madd(q_f32x4, v128.load(panel + at), acc0);
     acc1 = madd(q_f32x4, v128.load(panel + at, 16), acc1);
@@ -164,7 +172,7 @@ function dot_1x8(target: usize, n: i32, query: usize, panel: usize, headDim: i32
   let acc0 = f32x4.splat(0);
   let acc1 = acc0;
   for (let d = 0; d < headDim; d++) {
-    const q_f32x4 = f32x4.mul(v128.load32_splat(query + (<usize>d << 2)), scale_f32x4);
+    const q_f32x4 = f32x4.mul(v128.load32_splat(query + ((<usize>d) << 2)), scale_f32x4);
     const at = <usize>d * PANEL_BYTES;
     acc0 = madd(q_f32x4, v128.load(panel + at), acc0);
     acc1 = madd(q_f32x4, v128.load(panel + at, 16), acc1);
@@ -188,7 +196,7 @@ function dot_codes(
   let acc0 = f32x4.splat(0);
   let acc1 = acc0;
   for (let d = 0; d < headDim; d++) {
-    const q_f32x4 = f32x4.mul(v128.load32_splat(query + (<usize>d << 2)), scale_f32x4);
+    const q_f32x4 = f32x4.mul(v128.load32_splat(query + ((<usize>d) << 2)), scale_f32x4);
     acc0 = madd(q_f32x4, keys_low(format, panel, scales, d), acc0);
     acc1 = madd(q_f32x4, keys_high(format, panel, scales, d), acc1);
   }
@@ -203,7 +211,7 @@ function dot(query: usize, key: usize, headDim: i32, scale: f32): f32 {
   const scale_f32x4 = f32x4.splat(scale);
   let acc = f32x4.splat(0);
   for (let d = 0; d < headDim; d++) {
-    const at = <usize>d << 2;
+    const at = (<usize>d) << 2;
     acc = madd(f32x4.mul(v128.load32_splat(query + at), scale_f32x4), v128.load32_splat(key + at), acc);
   }
   return f32x4.extract_lane(acc, 0);
@@ -213,7 +221,7 @@ function dot(query: usize, key: usize, headDim: i32, scale: f32): f32 {
 function cap(row: usize, from: i32, to: i32, softcap: f32): void {
   const softcap_f32x4 = f32x4.splat(softcap);
   for (let j = from; j < to; j += 4) {
-    const at = row + (<usize>j << 2);
+    const at = row + ((<usize>j) << 2);
     const z_f32x4 = f32x4.div(load_first(at, to - j, 0), softcap_f32x4);
     store_first(at, to - j, f32x4.mul(tanh_f32x4(z_f32x4), softcap_f32x4));
   }
@@ -222,21 +230,13 @@ function cap(row: usize, from: i32, to: i32, softcap: f32): void {
 /** Slope, bias, and -Infinity where keep or a bias of -Infinity excludes: from <= j < to of the query at position p. */
 // @ts-ignore: decorator
 @inline
-function apply_rules(
-  row: usize,
-  from: i32,
-  to: i32,
-  p: i32,
-  slope: f32,
-  keep: U8PtrOrNull,
-  bias: F32PtrOrNull,
-): void {
+function apply_rules(row: usize, from: i32, to: i32, p: i32, slope: f32, keep: U8PtrOrNull, bias: F32PtrOrNull): void {
   if (slope == 0 && !keep && !bias) return;
   for (let j = from; j < to; j++) {
-    const at = row + (<usize>j << 2);
+    const at = row + ((<usize>j) << 2);
     let score = load<f32>(at);
     if (slope != 0) score -= slope * <f32>abs(p - j);
-    if (bias) score += load<f32>(bias + (<usize>j << 2));
+    if (bias) score += load<f32>(bias + ((<usize>j) << 2));
     store<f32>(at, is_excluded(keep, bias, j) ? f32.NEGATIVE_INFINITY : score);
   }
 }
@@ -246,5 +246,5 @@ function apply_rules(
 @inline
 function exclude(row: usize, from: i32, to: i32): void {
   const none_f32x4 = f32x4.splat(f32.NEGATIVE_INFINITY);
-  for (let j = from; j < to; j += 4) store_first(row + (<usize>j << 2), to - j, none_f32x4);
+  for (let j = from; j < to; j += 4) store_first(row + ((<usize>j) << 2), to - j, none_f32x4);
 }

@@ -1,6 +1,6 @@
+import { PANEL_BYTES, VALUE_PANEL_BYTES, value_at } from "../cache/page";
 import { PAGE, PANEL } from "../layout";
 import { bias_row, end_key, extra_columns, first_key, is_excluded, keep_row } from "../mask";
-import { PANEL_BYTES, VALUE_PANEL_BYTES, value_at } from "../cache/page";
 import { load_first, madd, store_first } from "../math/simd";
 import { AttentionShape, AttentionShapePtr, F32Ptr, F32PtrOrNull, PagesPtr, U8PtrOrNull } from "../types";
 
@@ -64,7 +64,7 @@ function sum_1x32(target: usize, row: usize, pages: PagesPtr, s: AttentionShape,
     const panel = value_at<f32>(pages, kvHead, s.headDim, s.valueDim, start) + <usize>(c / PANEL) * VALUE_PANEL_BYTES;
     const stop = min(start + PAGE, kvLen);
     for (let j = start; j < stop; j++) {
-      const w = load<f32>(row + (<usize>j << 2));
+      const w = load<f32>(row + ((<usize>j) << 2));
       if (!takes_part(w, from, to, keep, bias, j)) continue;
       const w_f32x4 = f32x4.splat(w);
       const at = panel + <usize>(j - start) * PANEL_BYTES;
@@ -79,7 +79,7 @@ function sum_1x32(target: usize, row: usize, pages: PagesPtr, s: AttentionShape,
     }
   }
   if (s.extraKey) {
-    const w_f32x4 = v128.load32_splat(row + (<usize>kvLen << 2));
+    const w_f32x4 = v128.load32_splat(row + ((<usize>kvLen) << 2));
     const at = s.extraValue + ((<usize>kvHead * s.valueDim + c) << 2);
     acc0 = madd(w_f32x4, v128.load(at), acc0);
     acc1 = madd(w_f32x4, v128.load(at, 16), acc1);
@@ -90,7 +90,7 @@ function sum_1x32(target: usize, row: usize, pages: PagesPtr, s: AttentionShape,
     acc6 = madd(w_f32x4, v128.load(at, 96), acc6);
     acc7 = madd(w_f32x4, v128.load(at, 112), acc7);
   }
-  const to0 = target + (<usize>c << 2);
+  const to0 = target + ((<usize>c) << 2);
   v128.store(to0, acc0);
   v128.store(to0, acc1, 16);
   v128.store(to0, acc2, 32);
@@ -116,7 +116,7 @@ function sum_1x8(target: usize, row: usize, pages: PagesPtr, s: AttentionShape, 
     const panel = value_at<f32>(pages, kvHead, s.headDim, s.valueDim, start) + <usize>(c / PANEL) * VALUE_PANEL_BYTES;
     const stop = min(start + PAGE, kvLen);
     for (let j = start; j < stop; j++) {
-      const w = load<f32>(row + (<usize>j << 2));
+      const w = load<f32>(row + ((<usize>j) << 2));
       if (!takes_part(w, from, to, keep, bias, j)) continue;
       const w_f32x4 = f32x4.splat(w);
       const at = panel + <usize>(j - start) * PANEL_BYTES;
@@ -125,12 +125,12 @@ function sum_1x8(target: usize, row: usize, pages: PagesPtr, s: AttentionShape, 
     }
   }
   if (s.extraKey) {
-    const w_f32x4 = v128.load32_splat(row + (<usize>kvLen << 2));
+    const w_f32x4 = v128.load32_splat(row + ((<usize>kvLen) << 2));
     const at = s.extraValue + ((<usize>kvHead * s.valueDim + c) << 2);
     acc0 = madd(w_f32x4, load_first(at, left, 0), acc0);
     if (left > 4) acc1 = madd(w_f32x4, load_first(at + 16, left - 4, 0), acc1);
   }
-  const to0 = target + (<usize>c << 2);
+  const to0 = target + ((<usize>c) << 2);
   store_first(to0, left, acc0);
   store_first(to0 + 16, left - 4, acc1);
 }

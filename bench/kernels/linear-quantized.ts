@@ -1,10 +1,17 @@
 // Projections with weights of 8 and 4 bits, and activations of 14 bits (exact) or 7 bits (fast).
 
 import { LINEAR_SCRATCH } from "../../assembly/layout.ts";
-import { blockOf, integerRowBytes, panelBytes, panelsOf, type WeightFormat } from "../../src/linear/formats.ts";
+import {
+  blockOf,
+  integerRowBytes,
+  linearShape,
+  panelBytes,
+  panelsOf,
+  type WeightFormat,
+} from "../../src/linear/formats.ts";
 import { linear_q4 } from "../../src/reference/linear_q4.ts";
 import { linear_q8 } from "../../src/reference/linear_q8.ts";
-import { NULL } from "../../src/wasm/abi.ts";
+import { LINEAR_SHAPE_BYTES, NULL, storeLinearShape } from "../../src/wasm/abi.ts";
 import { Layout, pointer } from "../../src/wasm/memory.ts";
 import type { Build } from "../lib/builds.ts";
 import type { Case, Prepared } from "../lib/case.ts";
@@ -33,6 +40,7 @@ function prepare(
     rows: layout.take(m * integerRowBytes(k)),
     out: layout.floats(m * width),
     scratch: layout.take(LINEAR_SCRATCH),
+    shape: layout.take(LINEAR_SHAPE_BYTES),
     floats: layout.floats(own * 8 * k),
   };
   const block = memory.allocate("bench", layout.bytes);
@@ -48,9 +56,11 @@ function prepare(
     memory.u8(w + p * bytes, count).set(memory.u8(w, count));
   }
   const mode = fast ? 2 * host.dotPaths.fast + 1 : 2 * host.dotPaths.exact;
+  const shape = linearShape(format, { panels, k, outStride: width, mode });
+  storeLinearShape(memory.view(), at("shape"), shape);
   const project = (from: number, end: number) => {
-    if (format === "q4") kernels.linear_q4(out, rows, w, scratch, NULL, panels, k, mode, width, from, end);
-    else kernels.linear_q8(out, rows, w, scratch, NULL, panels, k, blockOf(format, k), mode, width, from, end);
+    const linear = format === "q4" ? kernels.linear_q4 : kernels.linear_q8;
+    linear(out, rows, w, scratch, NULL, pointer.linearShape(at("shape")), from, end);
   };
   return {
     run() {
@@ -66,23 +76,8 @@ function prepare(
       for (const row of new Set([0, m - 1])) {
         const want = new Float32Array(m * width);
         const empty = new Uint8Array(0);
-        if (format === "q4")
-          linear_q4(want, integers, weights, empty, null as never, some, k, mode, width, row, row + 1);
-        else
-          linear_q8(
-            want,
-            integers,
-            weights,
-            empty,
-            null as never,
-            some,
-            k,
-            blockOf(format, k),
-            mode,
-            width,
-            row,
-            row + 1,
-          );
+        const linear = format === "q4" ? linear_q4 : linear_q8;
+        linear(want, integers, weights, empty, null, { ...shape, panels: some }, row, row + 1);
         const got = memory.f32(out + 4 * row * width, 8 * some);
         for (let i = 0; i < 8 * some; i++)
           if (!Object.is(got[i], want[row * width + i]))

@@ -1,9 +1,9 @@
 import { F16_SCRATCH } from "../../assembly/layout.ts";
-import { packedFloats, panelsOf } from "../../src/linear/formats.ts";
+import { linearShape, packedFloats, panelsOf } from "../../src/linear/formats.ts";
 import { linear_f32 } from "../../src/reference/linear.ts";
 import { linear_f16 } from "../../src/reference/linear_f16.ts";
 import { pack_rows_f32 } from "../../src/reference/pack.ts";
-import { NULL } from "../../src/wasm/abi.ts";
+import { LINEAR_SHAPE_BYTES, NULL, storeLinearShape } from "../../src/wasm/abi.ts";
 import { pointer } from "../../src/wasm/memory.ts";
 import type { Build } from "../lib/builds.ts";
 import { type Case, expectNear, type Prepared } from "../lib/case.ts";
@@ -16,12 +16,14 @@ const ROWS_TO_COMPUTE = 2;
 function prepare({ kernels, memory }: Build, { m, n, k }: LinearShape): Prepared {
   const panels = panelsOf(n);
   const width = 8 * panels;
-  const sizes = { out: m * width, x: m * k, w: packedFloats(n, k), bias: width };
+  const sizes = { out: m * width, x: m * k, w: packedFloats(n, k), bias: width, shape: LINEAR_SHAPE_BYTES / 4 };
   const at = Object.fromEntries(
     Object.entries(sizes).map(([name, length]) => [name, memory.allocate("bench", 4 * length)]),
   ) as Record<keyof typeof sizes, number>;
   const view = (name: keyof typeof sizes) => memory.f32(at[name], sizes[name]);
 
+  const shape = linearShape("f32", { panels, k, outStride: width, xStride: k });
+  storeLinearShape(memory.view(), at.shape, shape);
   fill(view("x"), 1);
   fill(view("bias"), 2);
   const matrix = new Float32Array(n * k);
@@ -34,10 +36,7 @@ function prepare({ kernels, memory }: Build, { m, n, k }: LinearShape): Prepared
       pointer.f32(at.x),
       pointer.f32(at.w),
       pointer.f32(at.bias),
-      panels,
-      k,
-      width,
-      k,
+      pointer.linearShape(at.shape),
       0,
       m,
     );
@@ -51,7 +50,7 @@ function prepare({ kernels, memory }: Build, { m, n, k }: LinearShape): Prepared
         for (const p of new Set([0, panels - some])) {
           const want = new Float64Array(m * width) as unknown as Float32Array;
           const w = view("w").subarray(p * k * 8);
-          linear_f32(want, view("x"), w, view("bias").subarray(8 * p), some, k, width, k, row, row + 1);
+          linear_f32(want, view("x"), w, view("bias").subarray(8 * p), { ...shape, panels: some }, row, row + 1);
           const got = view("out").subarray(row * width + 8 * p, row * width + 8 * (p + some));
           expectNear("linear_f32", got, want.subarray(row * width, row * width + 8 * some), k * 2 ** -24);
         }
@@ -66,12 +65,20 @@ function prepare({ kernels, memory }: Build, { m, n, k }: LinearShape): Prepared
 function prepareHalves({ kernels, memory }: Build, { m, n, k }: LinearShape, bf16: 0 | 1): Prepared {
   const panels = panelsOf(n);
   const width = 8 * panels;
-  const bytes = { out: 4 * m * width, x: 4 * m * k, w: 2 * packedFloats(n, k), scratch: 4 * F16_SCRATCH };
+  const bytes = {
+    out: 4 * m * width,
+    x: 4 * m * k,
+    w: 2 * packedFloats(n, k),
+    scratch: 4 * F16_SCRATCH,
+    shape: LINEAR_SHAPE_BYTES,
+  };
   const at = Object.fromEntries(
     Object.entries(bytes).map(([name, length]) => [name, memory.allocate("bench", length)]),
   ) as Record<keyof typeof bytes, number>;
   const floats = (name: keyof typeof bytes) => memory.f32(at[name], bytes[name] / 4);
 
+  const shape = linearShape(bf16 ? "bf16" : "f16", { panels, k, outStride: width, xStride: k });
+  storeLinearShape(memory.view(), at.shape, shape);
   fill(floats("x"), 1);
   const group = new Float32Array(8 * k);
   for (let p = 0; p < panels; p++) {
@@ -87,11 +94,7 @@ function prepareHalves({ kernels, memory }: Build, { m, n, k }: LinearShape, bf1
       pointer.u16(at.w),
       pointer.f32(at.scratch),
       NULL,
-      panels,
-      k,
-      bf16,
-      width,
-      k,
+      pointer.linearShape(at.shape),
       0,
       m,
     );
@@ -102,7 +105,7 @@ function prepareHalves({ kernels, memory }: Build, { m, n, k }: LinearShape, bf1
       const w = new Uint16Array(memory.u8(at.w, 16 * k).slice().buffer);
       for (const row of new Set([0, m - 1])) {
         const want = new Float64Array(m * width) as unknown as Float32Array;
-        linear_f16(want, floats("x"), w, group, null, 1, k, bf16, width, k, row, row + 1);
+        linear_f16(want, floats("x"), w, group, null, { ...shape, panels: 1 }, row, row + 1);
         const got = floats("out").subarray(row * width, row * width + 8);
         expectNear("linear_f16", got, want.subarray(row * width, row * width + 8), k * 2 ** -24);
       }

@@ -2,8 +2,16 @@
 
 import { LINEAR_SCRATCH } from "../../assembly/layout.ts";
 import type { Kernels } from "../../src/entries/index.ts";
-import { integerRowBytes, packedBytes, panelsOf } from "../../src/linear/formats.ts";
-import { type F32Ptr, NULL, type U8Ptr } from "../../src/wasm/abi.ts";
+import { integerRowBytes, linearShape, packedBytes, panelsOf } from "../../src/linear/formats.ts";
+import {
+  type F32Ptr,
+  LINEAR_SHAPE_BYTES,
+  type LinearShape,
+  type LinearShapePtr,
+  NULL,
+  storeLinearShape,
+  type U8Ptr,
+} from "../../src/wasm/abi.ts";
 import { pointer } from "../../src/wasm/memory.ts";
 import { q4Blocks, toFloats } from "./int-matrix.ts";
 import type { Prepared } from "./peer.ts";
@@ -14,6 +22,12 @@ type Four = [number, number, number, number];
 /** Runs a kernel: out [m, n] from the rows that quantize_rows made. */
 type Linear = (out: F32Ptr, rows: U8Ptr) => void;
 
+function placeShape(memory: Kernels["memory"], shape: LinearShape): LinearShapePtr {
+  const at = pointer.linearShape(memory.allocate("bench", LINEAR_SHAPE_BYTES));
+  storeLinearShape(memory.view(), at, shape);
+  return at;
+}
+
 /** Weights of 8 bits with a scale for each output. */
 function packQ8({ memory, table }: Kernels, { m, n, k, w }: IntegerProduct, scratch: U8Ptr, mode: number): Linear {
   const panels = panelsOf(n);
@@ -22,7 +36,8 @@ function packQ8({ memory, table }: Kernels, { m, n, k, w }: IntegerProduct, scra
   memory.f32(floats, n * k).set(toFloats(w));
   table.pack_q8(at, pointer.f32(floats), n, k, k, 0, panels);
   memory.free(floats);
-  return (out, rows) => table.linear_q8(out, rows, at, scratch, NULL, panels, k, k, mode, n, 0, m);
+  const shape = placeShape(memory, linearShape("q8-row", { panels, k, outStride: n, mode }));
+  return (out, rows) => table.linear_q8(out, rows, at, scratch, NULL, shape, 0, m);
 }
 
 /** Weights of 4 bits with a scale for each block of 32 inputs. */
@@ -34,7 +49,8 @@ function packQ4({ memory, table }: Kernels, { m, n, k, w }: IntegerProduct, scra
   memory.u8(from, blocks.length).set(blocks);
   table.repack_q4(at, pointer.u8(from), n, k, 0, panels);
   memory.free(from);
-  return (out, rows) => table.linear_q4(out, rows, at, scratch, NULL, panels, k, mode, n, 0, m);
+  const shape = placeShape(memory, linearShape("q4", { panels, k, outStride: n, mode }));
+  return (out, rows) => table.linear_q4(out, rows, at, scratch, NULL, shape, 0, m);
 }
 
 /** A product whose sizes are multiples of 32, on the dot-product path that the probe has chosen. */

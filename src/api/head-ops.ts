@@ -3,7 +3,7 @@ import { expectPositions } from "../attention/positions.ts";
 import { blockStrides, eachRun, type HeadLayout, headSizes } from "../tensor/head-layout.ts";
 import { expectTensor, type Tensor } from "../tensor/tensor.ts";
 import { describe, expectFields, expectInt, expectOneOf } from "../util/errors.ts";
-import type { F32Ptr } from "../wasm/abi.ts";
+import { type F32Ptr, ROPE_SHAPE_BYTES, storeRopeShape } from "../wasm/abi.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
 
@@ -117,9 +117,24 @@ export function applyRope(kernels: Kernels, x: Tensor, options: ApplyRopeOptions
   if (data.length === 0) return { data, shape: [...x.shape] };
   const { memory, table } = kernels;
   const layout = new Layout();
-  const at = { x: layout.floats(heads * len * dim), cos: layout.floats(len * half), sin: layout.floats(len * half) };
+  const at = {
+    x: layout.floats(heads * len * dim),
+    cos: layout.floats(len * half),
+    sin: layout.floats(len * half),
+    shape: layout.take(ROPE_SHAPE_BYTES),
+  };
   const base = memory.scratch(where, layout.bytes);
   const { stride, headStride } = blockStrides(sizes, order, len);
+  // A head-major block is heads x len tokens of one head each.
+  const perCall = order === "bhsd" ? heads : 1;
+  const shape = pointer.ropeShape(base + at.shape);
+  storeRopeShape(memory.view(), shape, {
+    numHeads: heads / perCall,
+    headDim: dim,
+    ropeDim: 2 * half,
+    interleaved: pairing === "interleaved" ? 1 : 0,
+    stride,
+  });
   for (let b = 0; b < batch; b++) {
     const [cosInto, sinInto] = [memory.f32(base + at.cos, len * half), memory.f32(base + at.sin, len * half)];
     for (let t = 0; t < len; t++) {
@@ -131,22 +146,8 @@ export function applyRope(kernels: Kernels, x: Tensor, options: ApplyRopeOptions
       memory.f32(base + at.x + to * 4, floats).set(x.data.subarray(from, from + floats)),
     );
     const [cosAt, sinAt] = [pointer.f32(base + at.cos), pointer.f32(base + at.sin)];
-    const interleaved = pairing === "interleaved" ? 1 : 0;
-    // A block with layout "bhsd" has heads x len rows of one head each.
-    const perCall = order === "bhsd" ? heads : 1;
     for (let h = 0; h < perCall; h++)
-      table.rope_f32(
-        pointer.f32(base + at.x + h * headStride * 4),
-        cosAt,
-        sinAt,
-        order === "bhsd" ? 1 : heads,
-        dim,
-        2 * half,
-        interleaved,
-        stride,
-        0,
-        len,
-      );
+      table.rope_f32(pointer.f32(base + at.x + h * headStride * 4), cosAt, sinAt, shape, 0, len);
     eachRun(sizes, order, b, 0, len, (to, from, floats) => data.set(memory.f32(base + at.x + from * 4, floats), to));
   }
   return { data, shape: [...x.shape] };

@@ -1,5 +1,5 @@
-import { packedFloats, panelsOf } from "../linear/formats.ts";
-import type { F32Ptr } from "../wasm/abi.ts";
+import { linearShape, packedFloats, panelsOf } from "../linear/formats.ts";
+import { type F32Ptr, LINEAR_SHAPE_BYTES, storeLinearShape } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
 import { type Deviation, DeviationSum } from "./error-stats.ts";
@@ -32,6 +32,7 @@ export function placeProjection(kernels: Kernels, m: number, n: number, k: numbe
     bias: layout.floats(n),
     // Rows of w while they are packed, then y.
     y: layout.floats(Math.max(m, k) * n),
+    shape: layout.take(LINEAR_SHAPE_BYTES),
   };
   const base = memory.allocate("projection", layout.bytes);
   const at = (part: keyof typeof place): F32Ptr => pointer.f32(base + place[part]);
@@ -39,11 +40,14 @@ export function placeProjection(kernels: Kernels, m: number, n: number, k: numbe
   memory.f32(at("bias"), n).set(bias);
   memory.f32(at("y"), w.length).set(w);
   table.pack_rows_f32(at("w"), at("y"), n, k, 0, panelsOf(n));
+  const shape = pointer.linearShape(base + place.shape);
+  const sizes = { panels: panelsOf(n), k, outStride: n, xStride: k };
+  storeLinearShape(memory.view(), shape, linearShape("f32", sizes));
   return {
     name: "linear",
     shape: `[${m}, ${k}] x [${k}, ${n}]`,
     flops: 2 * m * n * k,
-    run: () => table.linear_f32(at("y"), at("x"), at("w"), at("bias"), panelsOf(n), k, n, k, 0, m),
+    run: () => table.linear_f32(at("y"), at("x"), at("w"), at("bias"), shape, 0, m),
     error() {
       const sum = new DeviationSum();
       const y = memory.f32(at("y"), m * n);

@@ -6,6 +6,7 @@ import { placeRows } from "../cache/append-gather.ts";
 import { panelsOf } from "../linear/formats.ts";
 import { type LinearScratch, placeLinearScratch } from "../linear/linear.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
+import { ROPE_SHAPE_BYTES } from "../wasm/abi.ts";
 import type { Layout } from "../wasm/memory.ts";
 import { placeSegment, type SegmentNeeds, type SegmentPlaces } from "./attend-segment.ts";
 
@@ -55,6 +56,8 @@ export interface LayerPlaces {
   readonly sin: number;
   /** The description of a chunk's keys and values for the kernel that appends them. */
   readonly keyRows: number;
+  /** What describes heads to the kernel that rotates them. */
+  readonly ropeShape: number;
   readonly linear: LinearScratch;
   readonly segment: SegmentPlaces;
 }
@@ -84,6 +87,7 @@ export function placeLayer(
     cos: layout.floats(rows * half),
     sin: layout.floats(rows * half),
     keyRows: placeRows(layout),
+    ropeShape: layout.take(ROPE_SHAPE_BYTES),
     linear: placeLinearScratch(
       layout,
       PROJECTIONS.map((name) => ({ k: sizes[name].k, format: formats[name] })),

@@ -12,7 +12,7 @@ import { type Pages, pageTable } from "../cache/pages.ts";
 import { prepareInput, project, type Rows } from "../linear/linear.ts";
 import { type RowRun, tokenRunsOf } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
-import type { F32Ptr } from "../wasm/abi.ts";
+import { type F32Ptr, storeRopeShape } from "../wasm/abi.ts";
 import { pointer } from "../wasm/memory.ts";
 import { attendSegment, type CallShape, readScores, type Segment } from "./attend-segment.ts";
 import type { CallTokens } from "./call.ts";
@@ -173,9 +173,15 @@ function normAndRotate(
     }
   if (!rotary) return;
   const [cos, sin] = [pointer.f32(base + places.cos), pointer.f32(base + places.sin)];
-  const interleaved = rotary.pairing === "interleaved" ? 1 : 0;
-  const first = pointer.f32(x + 4 * rotary.start);
-  table.rope_f32(first, cos, sin, heads, headDim, rotary.dim, interleaved, stride, 0, rows);
+  const shape = pointer.ropeShape(base + places.ropeShape);
+  storeRopeShape(kernels.memory.view(), shape, {
+    numHeads: heads,
+    headDim,
+    ropeDim: rotary.dim,
+    interleaved: rotary.pairing === "interleaved" ? 1 : 0,
+    stride,
+  });
+  table.rope_f32(pointer.f32(x + 4 * rotary.start), cos, sin, shape, 0, rows);
 }
 
 const pageOf = (position: number) => Math.floor(position / PAGE);

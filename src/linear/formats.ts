@@ -1,5 +1,7 @@
 import { BLOCK, F16_SCRATCH, LINEAR_SCRATCH, PANEL } from "../../assembly/layout.ts";
 import type { FloatDtype, StoredTensor } from "../tensor/dtypes.ts";
+import { LINEAR_SHAPE_BYTES, type LinearShape } from "../wasm/abi.ts";
+import { aligned } from "../wasm/memory.ts";
 
 /**
  * Format of a packed weight matrix. "f32", "f16" and "bf16" are floats. "q8" is int8 with one scale for each 32 inputs of an
@@ -62,10 +64,26 @@ export function packedBytes(format: WeightFormat, n: number, k: number): number 
   return panelsOf(n) * panelBytes(format, k);
 }
 
-/** Bytes of scratch that the kernel of this format needs. */
+/** Bytes of scratch that a projection needs: its shape, and what the kernel of its format works in. */
 export function scratchBytes(format: WeightFormat): number {
+  return LINEAR_WORK_AT + kernelScratchBytes(format);
+}
+
+/** Where the kernel's part of that begins. */
+export const LINEAR_WORK_AT: number = aligned(LINEAR_SHAPE_BYTES);
+
+/** Bytes that the kernel of a format works in. */
+export function kernelScratchBytes(format: WeightFormat): number {
   if (isInteger(format)) return LINEAR_SCRATCH;
   return format === "f32" ? 0 : 4 * F16_SCRATCH;
+}
+
+/** What the kernel of a format reads: x in rows of floats xStride apart, or of integers in a mode. */
+export function linearShape(
+  format: WeightFormat,
+  sizes: Pick<LinearShape, "panels" | "k" | "outStride"> & Partial<Pick<LinearShape, "xStride" | "mode">>,
+): LinearShape {
+  return { xStride: 0, mode: 0, bf16: format === "bf16" ? 1 : 0, block: blockOf(format, sizes.k), ...sizes };
 }
 
 /** Bytes of a row of k quantised activations: 16 that hold the scale, then 2 for each input of whole blocks. */

@@ -2,13 +2,14 @@ import { PANEL } from "../../assembly/layout.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
 import type { MatrixLayout } from "../tensor/matrix.ts";
 import type { Steps } from "../util/steps.ts";
-import type { F32Ptr, U8Ptr } from "../wasm/abi.ts";
+import { type F32Ptr, storeLinearShape, type U8Ptr } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { aligned, type Layout, pointer } from "../wasm/memory.ts";
 import {
-  blockOf,
   integerRowBytes,
   isInteger,
+  LINEAR_WORK_AT,
+  linearShape,
   packedBytes,
   panelBytes,
   panelsOf,
@@ -177,58 +178,33 @@ export function* project(
       bias: pointer.f32(bias + 4 * PANEL * p),
     };
     const to = pointer.f32(out + 4 * PANEL * p);
+    const { xStride, mode } = input;
+    const shape = linearShape(format, { panels: part.panels, k, outStride, xStride, mode });
+    storeLinearShape(kernels.memory.view(), input.scratch, shape);
     for (let r = 0; r < rows; r += stepRows) {
       const end = Math.min(rows, r + stepRows);
-      multiply(kernels, part, to, outStride, input, r, end);
+      multiply(kernels, part, to, input, r, end);
       yield linearFlops(part, end - r);
     }
   }
 }
 
+/** Rows begin..end, by the shape at `scratch`. */
 function multiply(
   { table }: Kernels,
-  { format, w, bias, panels, k }: Linear,
+  { format, w, bias }: Linear,
   out: F32Ptr,
-  outStride: number,
-  { x, xStride, integers, mode, scratch }: LinearInput,
+  { x, integers, scratch }: LinearInput,
   begin: number,
   end: number,
 ): void {
-  if (format === "f32") table.linear_f32(out, x, pointer.f32(w), bias, panels, k, outStride, xStride, begin, end);
-  else if (format === "q4")
-    table.linear_q4(out, integers, pointer.u8(w), pointer.u8(scratch), bias, panels, k, mode, outStride, begin, end);
-  else if (isInteger(format))
-    table.linear_q8(
-      out,
-      integers,
-      pointer.u8(w),
-      pointer.u8(scratch),
-      bias,
-      panels,
-      k,
-      blockOf(format, k),
-      mode,
-      outStride,
-      begin,
-      end,
-    );
-  else {
-    const bf16 = format === "bf16" ? 1 : 0;
-    table.linear_f16(
-      out,
-      x,
-      pointer.u16(w),
-      pointer.f32(scratch),
-      bias,
-      panels,
-      k,
-      bf16,
-      outStride,
-      xStride,
-      begin,
-      end,
-    );
-  }
+  const shape = pointer.linearShape(scratch);
+  const work = scratch + LINEAR_WORK_AT;
+  if (format === "f32") table.linear_f32(out, x, pointer.f32(w), bias, shape, begin, end);
+  else if (isInteger(format)) {
+    const linear = format === "q4" ? table.linear_q4 : table.linear_q8;
+    linear(out, integers, pointer.u8(w), pointer.u8(work), bias, shape, begin, end);
+  } else table.linear_f16(out, x, pointer.u16(w), pointer.f32(work), bias, shape, begin, end);
 }
 
 /** Floating-point operations of a projection. */

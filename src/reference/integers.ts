@@ -2,6 +2,7 @@
 // kernels are exact: integers, and single float32 operations in the order of the contract.
 
 import { BLOCK, PANEL } from "../../assembly/layout.ts";
+import type { LinearShape, Plain } from "../wasm/abi.ts";
 
 /** The length of a row of integers: k rounded up to whole blocks. */
 export const padded = (k: number): number => Math.ceil(k / BLOCK) * BLOCK;
@@ -132,10 +133,7 @@ export function linearIntegers(
   x: Uint8Array,
   w: Packed,
   bias: Float32Array | null,
-  panels: number,
-  k: number,
-  mode: number,
-  outStride: number,
+  { panels, k, mode, outStride }: Plain<LinearShape>,
   begin: number,
   end: number,
 ): void {

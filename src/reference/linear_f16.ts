@@ -2,20 +2,8 @@ import type { Reference } from "../wasm/abi.ts";
 import { widenBf16, widenF16 } from "./half.ts";
 
 /** out[m, n] = x[m, k] · w[n, k]ᵀ + bias[n] for rows m in begin..end; w packed [panels][k][8] in f16, or bf16. */
-export const linear_f16: Reference["linear_f16"] = (
-  out,
-  x,
-  w,
-  _scratch,
-  bias,
-  panels,
-  k,
-  bf16,
-  outStride,
-  xStride,
-  begin,
-  end,
-) => {
+export const linear_f16: Reference["linear_f16"] = (out, x, w, _scratch, bias, shape, begin, end) => {
+  const { panels, k, bf16, outStride, xStride } = shape;
   const widen = bf16 ? widenBf16 : widenF16;
   for (let m = begin; m < end; m++)
     for (let n = 0; n < 8 * panels; n++) {

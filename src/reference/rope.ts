@@ -1,18 +1,8 @@
 import type { Reference } from "../wasm/abi.ts";
 
 /** (a, b) -> (a·cos - b·sin, b·cos + a·sin) for the ropeDim / 2 pairs of every head of tokens begin..end, in place. */
-export const rope_f32: Reference["rope_f32"] = (
-  x,
-  cos,
-  sin,
-  numHeads,
-  headDim,
-  ropeDim,
-  interleaved,
-  stride,
-  begin,
-  end,
-) => {
+export const rope_f32: Reference["rope_f32"] = (x, cos, sin, shape, begin, end) => {
+  const { numHeads, headDim, ropeDim, interleaved, stride } = shape;
   const half = ropeDim / 2;
   for (let t = begin; t < end; t++)
     for (let h = 0; h < numHeads; h++)

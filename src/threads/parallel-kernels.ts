@@ -1,13 +1,30 @@
 // The kernels of an engine with threads: the same functions, which cut a call's range into tiles and run them on all
-// threads. The bits stay, because no kernel lets a cut be seen. Tiles shrink towards the end of a call, so that threads
-// of any speed end together; what is too little to share is called directly.
+// threads. The bits stay the same, because no kernel's results depend on how its range is cut. Tiles shrink towards the end
+// of a call, so that threads of any speed end together; what is too little to share is called directly.
 
 import { PANEL, TILE_ROWS } from "../../assembly/layout.ts";
 import { workFloats } from "../forward/attend-segment.ts";
-import { ATTENTION_SHAPE_AT, type AttentionShape, CACHE_SHAPE_AT, type KernelTable } from "../wasm/abi.ts";
+import {
+  ATTENTION_SHAPE_AT,
+  type AttentionShape,
+  CACHE_SHAPE_AT,
+  type KernelTable,
+  ROPE_SHAPE_AT,
+  SCRATCH_ARGUMENT,
+  type ScratchKernel,
+} from "../wasm/abi.ts";
 import { aligned, type LinearMemory } from "../wasm/memory.ts";
-import { shareLinears } from "./parallel-linear.ts";
-import { fewest, type Load, rangesOf, type Span, STREAM_ROWS, share } from "./partition.ts";
+import { projection, scratchProjection } from "./parallel-linear.ts";
+import {
+  fewest,
+  type Load,
+  type Parallel,
+  type ParallelScratch,
+  rangesOf,
+  type Span,
+  STREAM_ROWS,
+  share,
+} from "./partition.ts";
 import type { Team } from "./pool.ts";
 import { TILES } from "./work-queue.ts";
 
@@ -30,6 +47,7 @@ const ROTATED = 16;
 const NORMED = 8;
 const COPIED = 24;
 const SOFTMAXED = 40;
+const QUANTIZED = 16;
 /** A product of the unfused kernels, which are plain loops, takes as long as so many. */
 const UNFUSED = 4;
 
@@ -98,6 +116,100 @@ function attentionTiles(shape: Counts, begin: number, end: number, load: Load): 
   return ranges;
 }
 
+type Arguments<K extends keyof KernelTable> = Parameters<KernelTable[K]>;
+
+/** The calls of ranges that make up a call. */
+const callsOf = (args: readonly number[], ranges: readonly Span[]) =>
+  ranges.map(([from, to]) => [...args.slice(0, -2), from, to]);
+
+/** A kernel whose range may be cut anywhere, or at multiples of `unit` counted from -offset. */
+function ranges<A extends readonly number[]>(
+  cost: (args: A, view: DataView) => number,
+  unit = 1,
+  offset: (args: A) => number = () => 0,
+): Parallel<A> {
+  return {
+    cost,
+    cut(args, _, load) {
+      const [begin, end] = args.slice(-2) as [number, number];
+      return callsOf(args, rangesOf(begin, end, unit, offset(args), load));
+    },
+  };
+}
+
+const attention: ParallelScratch<Arguments<"attention_f32">> = {
+  cost: ([, , , , shape, begin, end], view) => attentionWork(countsAt(view, shape), end - begin),
+  cut: (args, view, load) => callsOf(args, attentionTiles(countsAt(view, args[4]), args[5], args[6], load)),
+  scratch([, , , , shape], view) {
+    return 4 * workFloats(countsAt(view, shape));
+  },
+};
+
+// Panels of keys are written whole where all their keys are of one tile.
+const append = ranges<Arguments<"append_f32">>(
+  ([, , , shape, , begin, end], view) => {
+    const read = (field: keyof typeof CACHE_SHAPE_AT) => view.getInt32(shape + CACHE_SHAPE_AT[field], true);
+    return COPIED * (end - begin) * read("numKvHeads") * (read("headDim") + read("valueDim"));
+  },
+  PANEL,
+  ([, , , , past]) => past % PANEL,
+);
+
+const scores = ranges<Arguments<"scores_f32">>(([, , , shape, , , begin, end], view) => {
+  const { kvLen, headDim } = countsAt(view, shape);
+  return 2 * UNFUSED * (end - begin) * kvLen * headDim;
+});
+
+const rope = ranges<Arguments<"rope_f32">>(([, , , shape, begin, end], view) => {
+  const read = (field: keyof typeof ROPE_SHAPE_AT) => view.getInt32(shape + ROPE_SHAPE_AT[field], true);
+  return ROTATED * (end - begin) * read("numHeads") * read("ropeDim");
+});
+
+/**
+ * How each kernel is shared; null for those that run on the calling thread: they run once a matrix, or only copy, or nothing
+ * of the host calls them.
+ */
+const PARALLEL = {
+  append_f32: append,
+  append_pages: append,
+  attention_f32: attention,
+  attention_pages: attention,
+  gather_f32: null,
+  gather_pages: null,
+  linear_f16: scratchProjection("f16"),
+  linear_f32: projection("f32"),
+  linear_q4: scratchProjection("q4"),
+  linear_q8: scratchProjection("q8"),
+  masked_softmax_f32: ranges(
+    ([, , shape, , begin, end], view) => SOFTMAXED * (end - begin) * countsAt(view, shape).kvLen,
+  ),
+  merge_heads_f32: null,
+  pack_columns_f16: null,
+  pack_columns_f32: null,
+  pack_q4: null,
+  pack_q8: null,
+  pack_rows_f16: null,
+  pack_rows_f32: null,
+  quantize_rows: ranges(([, , k, , , begin, end]) => QUANTIZED * (end - begin) * k),
+  repack_columns_f16: null,
+  repack_q4: null,
+  repack_q8: null,
+  repack_rows_f16: null,
+  rms_norm_f32: ranges(([, , , n, , , begin, end]) => NORMED * (end - begin) * n),
+  rope_f32: rope,
+  scores_f32: scores,
+  scores_pages: scores,
+  split_heads_f32: null,
+  weighted_sum_f32: null,
+} satisfies {
+  readonly [K in keyof KernelTable]:
+    | (K extends ScratchKernel ? ParallelScratch<Arguments<K>> : Parallel<Arguments<K>>)
+    | null;
+};
+
+type AnyKernel = (...args: number[]) => void;
+type AnyParallel = Parallel<readonly number[]> & Partial<ParallelScratch<readonly number[]>>;
+
 /** The kernels `direct`, on all threads of the team where that pays. */
 export function shareKernels(
   direct: KernelTable,
@@ -105,72 +217,26 @@ export function shareKernels(
   team: Team,
   shares: Shares = SHARES,
 ): KernelTable {
-  const pays = (work: number) => work >= shares.call && work > 0 && team.size > 1;
-  const loadOf = (work: number): Load => ({ work, least: shares.tile, threads: team.size });
-  const shapeAt = (at: number) => countsAt(memory.view(), at);
-  /** A call whose range is cut and whose other arguments stay. */
-  const run = (name: keyof KernelTable, args: readonly number[], ranges: readonly Span[], own = 0) =>
-    team.run(
-      name,
-      own,
-      ranges.map(([from, to]) => [...args, from, to]),
-    );
-  const attentionOf = (name: "attention_f32" | "attention_pages"): KernelTable[typeof name] => {
-    const alone = direct[name];
-    return (out, q, pages, scratch, at, begin, end) => {
-      const shape = shapeAt(at);
-      const work = attentionWork(shape, end - begin);
-      if (!pays(work)) return alone(out, q, pages, scratch, at, begin, end);
-      const bytes = aligned(4 * workFloats(shape));
-      const own = team.own(bytes);
-      if (own === undefined) return alone(out, q, pages, scratch, at, begin, end);
-      run(name, [out, q, pages, own, at], attentionTiles(shape, begin, end, loadOf(work)), bytes);
+  const shapeOf = (tile: number) => team.shapeOf(tile);
+  const shared = (name: keyof KernelTable, alone: AnyKernel, { cost, cut, scratch }: AnyParallel): AnyKernel => {
+    return (...args) => {
+      const work = team.size > 1 ? cost(args, memory.view()) : 0;
+      if (work < shares.call || work <= 0) return alone(...args);
+      let own = 0;
+      if (scratch) {
+        own = aligned(scratch(args, memory.view()));
+        const at = team.own(own);
+        if (at === undefined) return alone(...args);
+        args[SCRATCH_ARGUMENT] = at;
+      }
+      const load = { work, least: shares.tile, threads: team.size };
+      team.run(name, own, cut(args, memory.view(), load, shapeOf));
     };
   };
-  const appendOf = (name: "append_f32" | "append_pages"): KernelTable[typeof name] => {
-    const alone = direct[name];
-    return (pages, k, v, at, past, begin, end) => {
-      const view = memory.view();
-      const read = (field: keyof typeof CACHE_SHAPE_AT) => view.getInt32(at + CACHE_SHAPE_AT[field], true);
-      const work = COPIED * (end - begin) * read("numKvHeads") * (read("headDim") + read("valueDim"));
-      if (!pays(work)) return alone(pages, k, v, at, past, begin, end);
-      // Panels of keys are written whole where all their keys are of one tile.
-      run(name, [pages, k, v, at, past], rangesOf(begin, end, PANEL, past % PANEL, loadOf(work)));
-    };
-  };
-  const scoresOf = (name: "scores_f32" | "scores_pages"): KernelTable[typeof name] => {
-    const alone = direct[name];
-    return (out, q, pages, at, head, stage, begin, end) => {
-      const { kvLen, headDim } = shapeAt(at);
-      const work = 2 * UNFUSED * (end - begin) * kvLen * headDim;
-      if (!pays(work)) return alone(out, q, pages, at, head, stage, begin, end);
-      run(name, [out, q, pages, at, head, stage], rangesOf(begin, end, 1, 0, loadOf(work)));
-    };
-  };
-  return {
-    ...direct,
-    ...shareLinears(direct, team, pays, loadOf),
-    attention_f32: attentionOf("attention_f32"),
-    attention_pages: attentionOf("attention_pages"),
-    append_f32: appendOf("append_f32"),
-    append_pages: appendOf("append_pages"),
-    rope_f32(x, cos, sin, numHeads, headDim, ropeDim, interleaved, stride, begin, end) {
-      const work = ROTATED * (end - begin) * numHeads * ropeDim;
-      if (!pays(work)) return direct.rope_f32(x, cos, sin, numHeads, headDim, ropeDim, interleaved, stride, begin, end);
-      const args = [x, cos, sin, numHeads, headDim, ropeDim, interleaved, stride];
-      run("rope_f32", args, rangesOf(begin, end, 1, 0, loadOf(work)));
-    },
-    rms_norm_f32(out, x, gain, n, stride, eps, begin, end) {
-      const work = NORMED * (end - begin) * n;
-      if (!pays(work)) return direct.rms_norm_f32(out, x, gain, n, stride, eps, begin, end);
-      run("rms_norm_f32", [out, x, gain, n, stride, eps], rangesOf(begin, end, 1, 0, loadOf(work)));
-    },
-    scores_f32: scoresOf("scores_f32"),
-    scores_pages: scoresOf("scores_pages"),
-    masked_softmax_f32(out, scores, at, head, begin, end) {
-      const work = SOFTMAXED * (end - begin) * shapeAt(at).kvLen;
-      if (!pays(work)) return direct.masked_softmax_f32(out, scores, at, head, begin, end);
-      run("masked_softmax_f32", [out, scores, at, head], rangesOf(begin, end, 1, 0, loadOf(work)));
-    },
-  };
+  const table: Partial<Record<keyof KernelTable, AnyKernel>> = { ...(direct as Record<keyof KernelTable, AnyKernel>) };
+  for (const [name, parallel] of Object.entries(PARALLEL) as [keyof KernelTable, AnyParallel | null][]) {
+    const alone = table[name];
+    if (parallel && alone) table[name] = shared(name, alone, parallel);
+  }
+  return table as unknown as KernelTable;
 }

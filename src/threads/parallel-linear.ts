@@ -1,11 +1,19 @@
-// The projections of an engine with threads: see cuts.ts.
+// How projections are shared among threads (see parallel-kernels.ts): a tile is some panels by some rows, with a shape of
+// its own that has so many panels.
 
 import { BLOCK, PANEL } from "../../assembly/layout.ts";
-import { panelBytes, scratchBytes } from "../linear/formats.ts";
-import { type KernelTable, NULL } from "../wasm/abi.ts";
-import { aligned } from "../wasm/memory.ts";
-import { fewest, type Load, rangesOf, type Span, STREAM_ROWS, share } from "./partition.ts";
-import type { Team } from "./pool.ts";
+import { kernelScratchBytes, panelBytes, type WeightFormat } from "../linear/formats.ts";
+import { LINEAR_SHAPE_AT, type LinearShape, NULL, storeLinearShape } from "../wasm/abi.ts";
+import {
+  fewest,
+  type Load,
+  type Parallel,
+  type ParallelScratch,
+  rangesOf,
+  type Span,
+  STREAM_ROWS,
+  share,
+} from "./partition.ts";
 
 /** Panels of a tile of many rows: a weight block of the kernel, or less where so few rows leave little to share. */
 const BLOCK_PANELS = 16;
@@ -28,10 +36,21 @@ const COSTS: Readonly<Record<"f32" | "f16" | "q8" | "q4", Costs>> = {
   q4: { stripRows: 32, product: 0.5, stream: 0.2 },
 };
 
-/** What rounding a float to an integer costs, in the operations that take as long. */
-const QUANTIZED = 16;
+/** The arguments of a projection: out, x, w, scratch if its kernel works in some, bias, shape, begin, end. */
+type Arguments = readonly number[];
 
-type Linears = "linear_f32" | "linear_f16" | "linear_q8" | "linear_q4";
+function shapeAt(view: DataView, at: number): LinearShape {
+  const read = (field: keyof LinearShape) => view.getInt32(at + LINEAR_SHAPE_AT[field], true);
+  return {
+    panels: read("panels"),
+    k: read("k"),
+    outStride: read("outStride"),
+    xStride: read("xStride"),
+    bf16: read("bf16"),
+    block: read("block"),
+    mode: read("mode"),
+  };
+}
 
 /** The tiles of a projection of many rows: some whole weight blocks, or some of the rows of one. */
 function blocksOf(panels: number, rows: number, load: Load, stripRows: number): { panels: Span; rows: Span }[] {
@@ -55,91 +74,40 @@ function blocksOf(panels: number, rows: number, load: Load, stripRows: number): 
   return tiles;
 }
 
-/** The projections of `direct` on all threads of the team where `pays` says so. */
-export function shareLinears(
-  direct: KernelTable,
-  team: Team,
-  pays: (work: number) => boolean,
-  loadOf: (work: number) => Load,
-): Pick<KernelTable, Linears | "quantize_rows"> {
-  /**
-   * Runs a projection on all threads. `argsOf` gives the arguments before `begin` for `count` panels from `panel` on, with
-   * scratch of `own` bytes a thread. Returns whether it did.
-   */
-  const run = (
-    name: Linears,
-    costs: Costs,
-    own: number,
-    [panels, k, begin, end]: readonly [panels: number, k: number, begin: number, end: number],
-    argsOf: (panel: number, count: number, scratch: number) => readonly number[],
-  ): boolean => {
-    const rows = end - begin;
-    const work = 2 * PANEL * panels * k * Math.max(costs.product * rows, costs.stream * STREAM_ROWS);
-    if (!pays(work)) return false;
-    const scratch = own === 0 ? 0 : team.own(own);
-    if (scratch === undefined) return false;
-    const tiles =
-      rows > FEW_ROWS
-        ? blocksOf(panels, rows, loadOf(work), costs.stripRows)
-        : rangesOf(0, panels, FEW_PANELS, 0, loadOf(work)).map((range) => ({
-            panels: range,
-            rows: [0, rows] as const,
-          }));
-    team.run(
-      name,
-      own,
-      tiles.map(({ panels: [panel, next], rows: [from, to] }) => [
-        ...argsOf(panel, next - panel, scratch),
-        begin + from,
-        begin + to,
-      ]),
-    );
-    return true;
-  };
+/** How projections are shared, by the format of their weights; those of 8 bits have blocks of any length. */
+export function projection(format: keyof typeof COSTS): Parallel<Arguments> {
+  const { stripRows, product, stream } = COSTS[format];
   const column = 4 * PANEL;
-  const biasAt = (bias: number, panel: number) => (bias === NULL ? NULL : bias + column * panel);
   return {
-    linear_f32(out, x, w, bias, panels, k, outStride, xStride, begin, end) {
-      const bytes = panelBytes("f32", k);
-      const argsOf = (p: number, n: number) => {
-        return [out + column * p, x, w + bytes * p, biasAt(bias, p), n, k, outStride, xStride];
-      };
-      if (!run("linear_f32", COSTS.f32, 0, [panels, k, begin, end], argsOf))
-        direct.linear_f32(out, x, w, bias, panels, k, outStride, xStride, begin, end);
+    cost(args, view) {
+      const [shape, begin, end] = args.slice(-3) as [number, number, number];
+      const { panels, k } = shapeAt(view, shape);
+      return 2 * PANEL * panels * k * Math.max(product * (end - begin), stream * STREAM_ROWS);
     },
-    linear_f16(out, x, w, scratch, bias, panels, k, bf16, outStride, xStride, begin, end) {
-      const bytes = panelBytes("f16", k);
-      const argsOf = (p: number, n: number, own: number) => {
-        return [out + column * p, x, w + bytes * p, own, biasAt(bias, p), n, k, bf16, outStride, xStride];
-      };
-      if (!run("linear_f16", COSTS.f16, aligned(scratchBytes("f16")), [panels, k, begin, end], argsOf))
-        direct.linear_f16(out, x, w, scratch, bias, panels, k, bf16, outStride, xStride, begin, end);
-    },
-    linear_q8(out, x, w, scratch, bias, panels, k, block, mode, outStride, begin, end) {
-      const bytes = panelBytes(block === BLOCK ? "q8" : "q8-row", k);
-      const argsOf = (p: number, n: number, own: number) => {
-        return [out + column * p, x, w + bytes * p, own, biasAt(bias, p), n, k, block, mode, outStride];
-      };
-      if (!run("linear_q8", COSTS.q8, aligned(scratchBytes("q8")), [panels, k, begin, end], argsOf))
-        direct.linear_q8(out, x, w, scratch, bias, panels, k, block, mode, outStride, begin, end);
-    },
-    linear_q4(out, x, w, scratch, bias, panels, k, mode, outStride, begin, end) {
-      const bytes = panelBytes("q4", k);
-      const argsOf = (p: number, n: number, own: number) => {
-        return [out + column * p, x, w + bytes * p, own, biasAt(bias, p), n, k, mode, outStride];
-      };
-      if (!run("linear_q4", COSTS.q4, aligned(scratchBytes("q4")), [panels, k, begin, end], argsOf))
-        direct.linear_q4(out, x, w, scratch, bias, panels, k, mode, outStride, begin, end);
-    },
-    quantize_rows(out, x, k, xStride, mode, begin, end) {
-      const work = QUANTIZED * (end - begin) * k;
-      if (!pays(work)) return direct.quantize_rows(out, x, k, xStride, mode, begin, end);
-      const tiles = rangesOf(begin, end, 1, 0, loadOf(work));
-      team.run(
-        "quantize_rows",
-        0,
-        tiles.map(([from, to]) => [out, x, k, xStride, mode, from, to]),
-      );
+    cut(args, view, load, shapeOf) {
+      const [bias, at, begin, end] = args.slice(-4) as [number, number, number, number];
+      const [out, x, w, ...scratch] = args.slice(0, -4) as [number, number, number, ...number[]];
+      const shape = shapeAt(view, at);
+      const { panels, k, block } = shape;
+      const stored: WeightFormat = format === "q8" && block !== BLOCK ? "q8-row" : format;
+      const bytes = panelBytes(stored, k);
+      const rows = end - begin;
+      const tiles =
+        rows > FEW_ROWS
+          ? blocksOf(panels, rows, load, stripRows)
+          : rangesOf(0, panels, FEW_PANELS, 0, load).map((range) => ({ panels: range, rows: [0, rows] as const }));
+      return tiles.map(({ panels: [panel, next], rows: [from, to] }, i) => {
+        storeLinearShape(view, shapeOf(i), { ...shape, panels: next - panel });
+        return [
+          ...[out + column * panel, x, w + bytes * panel, ...scratch],
+          ...[bias === NULL ? NULL : bias + column * panel, shapeOf(i), begin + from, begin + to],
+        ];
+      });
     },
   };
+}
+
+/** The same for kernels that work in scratch. */
+export function scratchProjection(format: "f16" | "q8" | "q4"): ParallelScratch<Arguments> {
+  return { ...projection(format), scratch: () => kernelScratchBytes(format) };
 }

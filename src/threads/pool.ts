@@ -13,6 +13,7 @@ import {
   RECORD,
   runTiles,
   STOPPED,
+  shapeOf,
   takeFailure,
   viewControl,
 } from "./work-queue.ts";
@@ -110,9 +111,14 @@ export class Team {
     return this.#own.at;
   }
 
+  /** Where tile i of the next job has its shape, if it needs one of its own. */
+  shapeOf(i: number): number {
+    return shapeOf(this.at, i);
+  }
+
   /**
-   * Runs a kernel on each tile, its arguments, from the first to the last as threads become free. Argument 3 moves on by
-   * `own` bytes with each thread. Throws what a tile throws on this thread, KERNEL_FAILED for one on another, and
+   * Runs a kernel on each tile, its arguments, from the first to the last as threads become free. Scratch moves on by `own`
+   * bytes with each thread. Throws what a tile throws on this thread, KERNEL_FAILED for one on another, and
    * WORKER_LOST when a worker does not finish.
    */
   run(kernel: keyof KernelTable, own: number, tiles: readonly (readonly number[])[]): void {

@@ -1,5 +1,5 @@
-// What the threads of an engine say to each other: a control block in their shared memory, of words that are only
-// touched by Atomics, and of records that say what is to be done.
+// How the threads of an engine share work: a control block in their shared memory, of words that only Atomics touch, of
+// records of what is to be done, and of shapes that these records point to.
 //
 // A job is a list of tiles, each a call of a kernel on a part of a range. The main thread writes one record a tile, then
 // stores `left`, then `next`, then raises `epoch`. Whoever finds next > 0 takes tile next - 1 by one atomic subtraction;
@@ -18,7 +18,7 @@
 //
 // `next` falls by one a worker beyond 0 at each job's end, and starts anew with the next job.
 
-import { KERNEL_ARITY, type KernelTable } from "../wasm/abi.ts";
+import { KERNEL_ARITY, type KernelTable, LINEAR_SHAPE_BYTES, MOST_ARGUMENTS, SCRATCH_ARGUMENT } from "../wasm/abi.ts";
 
 /** The words, 64 bytes apart so that no two share a cache line. */
 const WORD = 16;
@@ -34,17 +34,23 @@ const TEXT_LENGTH = 3 * WORD - 2;
 const WORDS = 8 * WORD;
 
 /**
- * Numbers of a record: the kernel, bytes that its argument OWN moves on with each thread (scratch that no two threads may
- * share), and up to 12 arguments. Doubles hold addresses and floats exactly.
+ * Numbers of a record: the kernel, bytes that its scratch moves on with each thread (no two threads may share it), and its
+ * arguments. Doubles hold addresses and floats exactly.
  */
-export const RECORD = 14;
+export const RECORD: number = 2 + MOST_ARGUMENTS;
 const ARGUMENTS = 2;
-const OWN = 3;
 
 /** The most tiles of a job. */
 export const TILES = 256;
 
-export const CONTROL_BYTES: number = 4 * WORDS + 8 * RECORD * TILES;
+const RECORDS_AT = 4 * WORDS;
+const SHAPES_AT: number = RECORDS_AT + 8 * RECORD * TILES;
+export const CONTROL_BYTES: number = SHAPES_AT + LINEAR_SHAPE_BYTES * TILES;
+
+/** Where a tile of a projection has its shape. It may be written while no job runs. */
+export function shapeOf(control: number, tile: number): number {
+  return control + SHAPES_AT + LINEAR_SHAPE_BYTES * tile;
+}
 
 /** Views of a control block. Growth leaves views of shared memory valid, so they may be kept. */
 export interface Control {
@@ -52,7 +58,7 @@ export interface Control {
   readonly records: Float64Array;
 }
 
-/** What a worker is told when it starts. */
+/** What a worker gets when it starts. */
 export interface WorkerStart {
   readonly modules: readonly WebAssembly.Module[];
   readonly memory: WebAssembly.Memory;
@@ -79,11 +85,11 @@ export function numbered(table: KernelTable): readonly AnyKernel[] {
 export function viewControl(buffer: ArrayBufferLike, at: number): Control {
   return {
     words: new Int32Array(buffer, at, WORDS),
-    records: new Float64Array(buffer, at + 4 * WORDS, RECORD * TILES),
+    records: new Float64Array(buffer, at + RECORDS_AT, RECORD * TILES),
   };
 }
 
-/** Takes tiles and runs them until all are taken. `fail` is told of those that throw; they count as done. */
+/** Takes tiles and runs them until all are taken. `fail` is called for those that throw; they count as done. */
 export function runTiles(
   { words, records }: Control,
   kernels: readonly AnyKernel[],
@@ -94,22 +100,18 @@ export function runTiles(
     const at = (tile - 1) * RECORD;
     const kernel = records[at]!;
     const a = at + ARGUMENTS;
-    const own = records[a + OWN]! + thread * records[at + 1]!;
+    const scratch = records[a + SCRATCH_ARGUMENT]! + thread * records[at + 1]!;
     try {
-      // Always twelve: a kernel ignores arguments that it does not have.
+      // Always MOST_ARGUMENTS: a kernel ignores arguments that it does not have.
       kernels[kernel]!(
         records[a]!,
         records[a + 1]!,
         records[a + 2]!,
-        own,
+        scratch,
         records[a + 4]!,
         records[a + 5]!,
         records[a + 6]!,
         records[a + 7]!,
-        records[a + 8]!,
-        records[a + 9]!,
-        records[a + 10]!,
-        records[a + 11]!,
       );
     } catch (error) {
       fail(kernel, error);
@@ -118,7 +120,7 @@ export function runTiles(
   }
 }
 
-/** Leaves word that a kernel failed; of several failures the first stays. */
+/** Records that a kernel failed; of several failures the first stays. */
 export function leaveFailure({ words }: Control, kernel: number, error: unknown): void {
   if (Atomics.compareExchange(words, FAILED, 0, kernel + 1) !== 0) return;
   const text = String(error).slice(0, TEXT_LENGTH);

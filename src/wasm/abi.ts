@@ -110,6 +110,62 @@ export const ATTENTION_SHAPE_AT = {
   formats: 108,
 } as const;
 
+export interface LinearShape {
+  readonly panels: number;
+  readonly k: number;
+  readonly outStride: number;
+  readonly xStride: number;
+  readonly bf16: number;
+  readonly block: number;
+  readonly mode: number;
+}
+export type LinearShapePtr = Pointer<LinearShape>;
+export const LINEAR_SHAPE_BYTES = 28;
+export function storeLinearShape(view: DataView, at: number, shape: LinearShape): void {
+  view.setInt32(at + 0, shape.panels, LITTLE_ENDIAN);
+  view.setInt32(at + 4, shape.k, LITTLE_ENDIAN);
+  view.setInt32(at + 8, shape.outStride, LITTLE_ENDIAN);
+  view.setInt32(at + 12, shape.xStride, LITTLE_ENDIAN);
+  view.setInt32(at + 16, shape.bf16, LITTLE_ENDIAN);
+  view.setInt32(at + 20, shape.block, LITTLE_ENDIAN);
+  view.setInt32(at + 24, shape.mode, LITTLE_ENDIAN);
+}
+/** Where the fields of LinearShape lie. */
+export const LINEAR_SHAPE_AT = {
+  panels: 0,
+  k: 4,
+  outStride: 8,
+  xStride: 12,
+  bf16: 16,
+  block: 20,
+  mode: 24,
+} as const;
+
+export interface RopeShape {
+  readonly numHeads: number;
+  readonly headDim: number;
+  readonly ropeDim: number;
+  readonly interleaved: number;
+  readonly stride: number;
+}
+export type RopeShapePtr = Pointer<RopeShape>;
+export const ROPE_SHAPE_BYTES = 20;
+export function storeRopeShape(view: DataView, at: number, shape: RopeShape): void {
+  view.setInt32(at + 0, shape.numHeads, LITTLE_ENDIAN);
+  view.setInt32(at + 4, shape.headDim, LITTLE_ENDIAN);
+  view.setInt32(at + 8, shape.ropeDim, LITTLE_ENDIAN);
+  view.setInt32(at + 12, shape.interleaved, LITTLE_ENDIAN);
+  view.setInt32(at + 16, shape.stride, LITTLE_ENDIAN);
+}
+/** Where the fields of RopeShape lie. */
+export const ROPE_SHAPE_AT = {
+  numHeads: 0,
+  headDim: 4,
+  ropeDim: 8,
+  interleaved: 12,
+  stride: 16,
+} as const;
+
 export interface CacheShape {
   readonly numKvHeads: number;
   readonly headDim: number;
@@ -146,22 +202,22 @@ export interface FloatKernels {
   append_f32(pages: PagesPtr, k: F32Ptr, v: F32Ptr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
   attention_f32(out: F32Ptr, q: F32Ptr, pages: PagesPtr, scratch: F32Ptr, shape: AttentionShapePtr, begin: number, end: number): void;
   gather_f32(k: F32Ptr, v: F32Ptr, pages: PagesPtr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
-  linear_f32(out: F32Ptr, x: F32Ptr, w: F32Ptr, bias: F32Ptr | NullPtr, panels: number, k: number, outStride: number, xStride: number, begin: number, end: number): void;
+  linear_f32(out: F32Ptr, x: F32Ptr, w: F32Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
   masked_softmax_f32(out: F32Ptr, scores: F32Ptr, shape: AttentionShapePtr, head: number, begin: number, end: number): void;
   merge_heads_f32(out: F32Ptr, x: F32Ptr, rows: number, numHeads: number, headDim: number, begin: number, end: number): void;
   pack_columns_f32(out: F32Ptr, w: F32Ptr, n: number, k: number, begin: number, end: number): void;
   pack_rows_f32(out: F32Ptr, w: F32Ptr, n: number, k: number, begin: number, end: number): void;
   rms_norm_f32(out: F32Ptr, x: F32Ptr, gain: F32Ptr, n: number, stride: number, eps: number, begin: number, end: number): void;
-  rope_f32(x: F32Ptr, cos: F32Ptr, sin: F32Ptr, numHeads: number, headDim: number, ropeDim: number, interleaved: number, stride: number, begin: number, end: number): void;
+  rope_f32(x: F32Ptr, cos: F32Ptr, sin: F32Ptr, shape: RopeShapePtr, begin: number, end: number): void;
   scores_f32(out: F32Ptr, q: F32Ptr, pages: PagesPtr, shape: AttentionShapePtr, head: number, stage: number, begin: number, end: number): void;
   split_heads_f32(out: F32Ptr, x: F32Ptr, rows: number, numHeads: number, headDim: number, begin: number, end: number): void;
 }
 
 /** The kernels of weights that are not float32, as the host calls them. */
 export interface WeightKernels {
-  linear_f16(out: F32Ptr, x: F32Ptr, w: U16Ptr, scratch: F32Ptr, bias: F32Ptr | NullPtr, panels: number, k: number, bf16: number, outStride: number, xStride: number, begin: number, end: number): void;
-  linear_q4(out: F32Ptr, x: U8Ptr, w: U8Ptr, scratch: U8Ptr, bias: F32Ptr | NullPtr, panels: number, k: number, mode: number, outStride: number, begin: number, end: number): void;
-  linear_q8(out: F32Ptr, x: U8Ptr, w: U8Ptr, scratch: U8Ptr, bias: F32Ptr | NullPtr, panels: number, k: number, block: number, mode: number, outStride: number, begin: number, end: number): void;
+  linear_f16(out: F32Ptr, x: F32Ptr, w: U16Ptr, scratch: F32Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
+  linear_q4(out: F32Ptr, x: U8Ptr, w: U8Ptr, scratch: U8Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
+  linear_q8(out: F32Ptr, x: U8Ptr, w: U8Ptr, scratch: U8Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
   pack_columns_f16(out: U16Ptr, w: F32Ptr, n: number, k: number, bf16: number, begin: number, end: number): void;
   pack_q4(out: U8Ptr, w: F32Ptr, n: number, k: number, begin: number, end: number): void;
   pack_q8(out: U8Ptr, w: F32Ptr, n: number, k: number, block: number, begin: number, end: number): void;
@@ -192,26 +248,32 @@ export interface PartKernels {
   readonly caches: CacheKernels;
 }
 
+/** Kernels that work in scratch, which is argument SCRATCH_ARGUMENT. */
+export type ScratchKernel = "attention_f32" | "linear_f16" | "linear_q4" | "linear_q8" | "attention_pages";
+export const SCRATCH_ARGUMENT = 3;
+/** The most arguments of a kernel. */
+export const MOST_ARGUMENTS = 8;
+
 /** Arguments of each kernel, compared with its module's at load. */
 export const KERNEL_ARITY: { readonly [P in keyof PartKernels]: Readonly<Record<keyof PartKernels[P], number>> } = {
   floats: {
     append_f32: 7,
     attention_f32: 7,
     gather_f32: 7,
-    linear_f32: 10,
+    linear_f32: 7,
     masked_softmax_f32: 6,
     merge_heads_f32: 7,
     pack_columns_f32: 6,
     pack_rows_f32: 6,
     rms_norm_f32: 8,
-    rope_f32: 10,
+    rope_f32: 6,
     scores_f32: 8,
     split_heads_f32: 7,
   },
   weights: {
-    linear_f16: 12,
-    linear_q4: 11,
-    linear_q8: 12,
+    linear_f16: 8,
+    linear_q4: 8,
+    linear_q8: 8,
     pack_columns_f16: 7,
     pack_q4: 6,
     pack_q8: 7,
@@ -231,7 +293,7 @@ export const KERNEL_ARITY: { readonly [P in keyof PartKernels]: Readonly<Record<
   },
 };
 
-type Struct = AttentionShape | CacheShape;
+type Struct = AttentionShape | LinearShape | RopeShape | CacheShape;
 type Pointed<A> = A extends Pointer<infer T> ? (T extends Struct ? Plain<T> : T) : A;
 /** A struct with arrays where it had addresses. */
 export type Plain<S> = { readonly [K in keyof S]: Pointed<S[K]> };

@@ -1,5 +1,5 @@
 import { BLOCK, PANEL } from "../../assembly/layout.ts";
-import { NULL } from "./abi.ts";
+import { LINEAR_SHAPE_BYTES, NULL, storeLinearShape } from "./abi.ts";
 import type { Instance } from "./instantiate.ts";
 import { Layout, pointer } from "./memory.ts";
 
@@ -42,27 +42,17 @@ export function findDotPaths({ kernels, memory, relaxed }: Instance): DotPaths {
     w: layout.take(PANELS * (K / BLOCK) * PANEL * (4 + BLOCK)),
     sums: layout.take(PANELS * (K / BLOCK) * PANEL * 4),
     out: layout.floats(ROWS * PANELS * PANEL),
+    shape: layout.take(LINEAR_SHAPE_BYTES),
   };
   const at = memory.allocate("kernels", layout.bytes);
   memory.u8(at, layout.bytes).fill(0);
   const [x, w, sums] = [places.x, places.w, places.sums].map((place) => pointer.u8(at + place));
+  const [out, shape] = [pointer.f32(at + places.out), pointer.linearShape(at + places.shape)];
+  const sizes = { panels: PANELS, k: K, outStride: PANELS * PANEL, xStride: 0, bf16: 0, block: BLOCK };
   const time = (path: DotPath, repeats: number) => {
+    storeLinearShape(memory.view(), shape, { ...sizes, mode: 2 * path });
     const start = performance.now();
-    for (let i = 0; i < repeats; i++)
-      kernels.linear_q8(
-        pointer.f32(at + places.out),
-        x!,
-        w!,
-        sums!,
-        NULL,
-        PANELS,
-        K,
-        BLOCK,
-        2 * path,
-        PANELS * PANEL,
-        0,
-        ROWS,
-      );
+    for (let i = 0; i < repeats; i++) kernels.linear_q8(out, x!, w!, sums!, NULL, shape, 0, ROWS);
     return performance.now() - start;
   };
   let repeats = 1;

@@ -1,6 +1,15 @@
 import { ALIGN } from "../../assembly/layout.ts";
 import { HeadwiseError } from "../util/errors.ts";
-import type { AttentionShapePtr, CacheShapePtr, F32Ptr, PagesPtr, U8Ptr, U16Ptr } from "./abi.ts";
+import type {
+  AttentionShapePtr,
+  CacheShapePtr,
+  F32Ptr,
+  LinearShapePtr,
+  PagesPtr,
+  RopeShapePtr,
+  U8Ptr,
+  U16Ptr,
+} from "./abi.ts";
 
 const WASM_PAGE = 65_536;
 /** The largest size of a memory: 4 GiB less one page, so that every end address is a u32. */
@@ -180,6 +189,8 @@ export const pointer: {
   pages(at: number): PagesPtr;
   attentionShape(at: number): AttentionShapePtr;
   cacheShape(at: number): CacheShapePtr;
+  linearShape(at: number): LinearShapePtr;
+  ropeShape(at: number): RopeShapePtr;
 } = {
   f32: (at) => at as F32Ptr,
   u8: (at) => at as U8Ptr,
@@ -187,4 +198,6 @@ export const pointer: {
   pages: (at) => at as PagesPtr,
   attentionShape: (at) => at as AttentionShapePtr,
   cacheShape: (at) => at as CacheShapePtr,
+  linearShape: (at) => at as LinearShapePtr,
+  ropeShape: (at) => at as RopeShapePtr,
 };

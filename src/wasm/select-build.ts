@@ -1,5 +1,5 @@
 import { expectFields, expectFlag, HeadwiseError, memoryRefused } from "../util/errors.ts";
-import type { F32Ptr } from "./abi.ts";
+import { type F32Ptr, LINEAR_SHAPE_BYTES, storeLinearShape } from "./abi.ts";
 import {
   accepts,
   compile,
@@ -171,11 +171,13 @@ async function fitting(name: string, work: () => Promise<StartedInstance>): Prom
 
 /** (1 + 2^-12)² - (1 + 2^-11) is 2^-24 when the product is not rounded, else 0. */
 function fuses({ kernels, memory }: Instance): boolean {
-  const at = memory.allocate("loadKernels", 4 * 32);
+  const at = memory.allocate("loadKernels", 4 * 32 + LINEAR_SHAPE_BYTES);
   const [x, w, bias, out] = [at, at + 32, at + 64, at + 96].map(pointer.f32) as [F32Ptr, F32Ptr, F32Ptr, F32Ptr];
   memory.f32(x, 16).fill(1 + 2 ** -12);
   memory.f32(bias, 8).fill(-(1 + 2 ** -11));
-  kernels.linear_f32(out, x, w, bias, 1, 1, 8, 1, 0, 1);
+  const shape = pointer.linearShape(at + 4 * 32);
+  storeLinearShape(memory.view(), shape, { panels: 1, k: 1, outStride: 8, xStride: 1, bf16: 0, block: 0, mode: 0 });
+  kernels.linear_f32(out, x, w, bias, shape, 0, 1);
   const fused = memory.f32(out, 1)[0] !== 0;
   memory.free(at);
   return fused;

@@ -3,8 +3,8 @@
 
 import * as loader from "@assemblyscript/loader";
 import type { Random } from "../../src/diagnostics/random.ts";
-import type { AttentionShape, CacheShape, KernelTable, Page, Plain, Reference } from "../../src/wasm/abi.ts";
-import { ATTENTION_SHAPE_BYTES, CACHE_SHAPE_BYTES, storeAttentionShape, storeCacheShape } from "../../src/wasm/abi.ts";
+import type { KernelTable, Page, Reference } from "../../src/wasm/abi.ts";
+import * as abi from "../../src/wasm/abi.ts";
 import { adopt, type Instance, kernelsIn } from "../../src/wasm/instantiate.ts";
 import { wasmOf } from "../support/modules.ts";
 
@@ -36,8 +36,20 @@ const GUARD = 0xa5;
 
 const isArray = (value: unknown): value is Array32 => ArrayBuffer.isView(value);
 const isPages = (value: unknown): value is readonly Page[] => Array.isArray(value);
-const isShape = (value: unknown): value is Plain<AttentionShape> | CacheShape =>
-  value !== null && typeof value === "object";
+
+type Store = (view: DataView, at: number, fields: Readonly<Record<string, number>>) => void;
+/** The structs that kernels take: where their fields lie, and how they are written. */
+const STRUCTS: readonly { readonly fields: object; readonly bytes: number; readonly store: unknown }[] = [
+  { fields: abi.ATTENTION_SHAPE_AT, bytes: abi.ATTENTION_SHAPE_BYTES, store: abi.storeAttentionShape },
+  { fields: abi.CACHE_SHAPE_AT, bytes: abi.CACHE_SHAPE_BYTES, store: abi.storeCacheShape },
+  { fields: abi.LINEAR_SHAPE_AT, bytes: abi.LINEAR_SHAPE_BYTES, store: abi.storeLinearShape },
+  { fields: abi.ROPE_SHAPE_AT, bytes: abi.ROPE_SHAPE_BYTES, store: abi.storeRopeShape },
+];
+/** The struct that has the fields of a plain object. */
+const structOf = (value: object) => {
+  const names = Object.keys(value).sort().join();
+  return STRUCTS.find(({ fields }) => Object.keys(fields).sort().join() === names);
+};
 
 /** A deep copy, so that a kernel and its twin start from the same arguments. */
 export function copyArguments<K extends KernelName>(args: Arguments<K>): Arguments<K> {
@@ -67,13 +79,12 @@ export function runKernel<K extends KernelName>(instance: Instance, name: K, arg
     if (typeof value === "number") return value;
     if (isArray(value)) return place(value);
     if (isPages(value)) return place(Uint32Array.from(value, placePage));
-    if (!isShape(value)) throw new TypeError(`${name}: cannot pass ${typeof value}`);
-    const fields = Object.fromEntries(Object.entries(value).map(([key, field]) => [key, toAddress(field)]));
-    const isAttention = "qLen" in value;
-    const at = memory.allocate(name, isAttention ? ATTENTION_SHAPE_BYTES : CACHE_SHAPE_BYTES);
+    const struct = typeof value === "object" ? structOf(value) : undefined;
+    if (!struct) throw new TypeError(`${name}: cannot pass ${typeof value}`);
+    const fields = Object.fromEntries(Object.entries(value as object).map(([key, field]) => [key, toAddress(field)]));
+    const at = memory.allocate(name, struct.bytes);
     blocks.push(at);
-    if (isAttention) storeAttentionShape(memory.view(), at, fields as unknown as AttentionShape);
-    else storeCacheShape(memory.view(), at, fields as unknown as CacheShape);
+    (struct.store as Store)(memory.view(), at, fields);
     return at;
   };
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { BLOCK, LINEAR_SCRATCH } from "../../assembly/layout.ts";
-import { integerRowBytes, packedBytes, panelsOf, wholeBlocks } from "../../src/linear/formats.ts";
+import { integerRowBytes, linearShape, packedBytes, panelsOf, wholeBlocks } from "../../src/linear/formats.ts";
 import { reference } from "../../src/reference/index.ts";
 import {
   type Arguments,
@@ -14,7 +14,7 @@ import {
   runKernel,
 } from "./harness.ts";
 
-/** Modes of a build: 7 bits where odd; pairs, and two roads of bytes where there are products of bytes. */
+/** Modes of a build: 7 bits where odd; i16 pairs, and the two paths of i8 where there are products of bytes. */
 const MODES = { debug: [0, 1], simd: [0, 1], relaxed: [0, 1, 2, 3, 4, 5] } as const;
 const KINDS = [undefined, "outlier", "equal", "tiny"] as const;
 const SIZES = [1, 3, 8, 31, 32, 33, 64, 100] as const;
@@ -145,7 +145,9 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
             const bias = random.int(0, 2) > 0 ? floats(random, 8 * panels) : null;
             const w = weights(random, "pack_q8", n, k, block);
             const scratch = new Uint8Array(LINEAR_SCRATCH);
-            const args: Arguments<"linear_q8"> = [out, x, w, scratch, bias, panels, k, block, mode, outStride, 0, rows];
+            const sizes = { panels, k, outStride, mode };
+            const shape = linearShape(block === BLOCK ? "q8" : "q8-row", sizes);
+            const args: Arguments<"linear_q8"> = [out, x, w, scratch, bias, shape, 0, rows];
             const want = copyArguments<"linear_q8">(args);
             reference.linear_q8(...want);
             runKernel(instance, "linear_q8", args);
@@ -158,10 +160,7 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
               nibbles,
               scratch,
               bias,
-              panels,
-              k,
-              mode,
-              outStride,
+              linearShape("q4", sizes),
               0,
               rows,
             ];

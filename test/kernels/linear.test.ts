@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { packedFloats, panelsOf } from "../../src/linear/formats.ts";
+import { linearShape, packedFloats, panelsOf } from "../../src/linear/formats.ts";
 import { linear_f32 } from "../../src/reference/linear.ts";
 import { pack_rows_f32 } from "../../src/reference/pack.ts";
 import { builds, copyArguments, createRandom, floats, load, pieces, type Random, runKernel, worst } from "./harness.ts";
@@ -22,7 +22,8 @@ function randomArguments(
   const w = new Float32Array(packedFloats(n, k));
   pack_rows_f32(w, floats(random, n * k, kind), n, k, 0, panels);
   const bias = random.int(0, 2) > 0 ? floats(random, 8 * panels, kind) : null;
-  return [new Float32Array(rows * outStride).fill(7), x, w, bias, panels, k, outStride, xStride, 0, rows];
+  const shape = linearShape("f32", { panels, k, outStride, xStride });
+  return [new Float32Array(rows * outStride).fill(7), x, w, bias, shape, 0, rows];
 }
 
 const bits = new Float64Array(1);
@@ -41,7 +42,7 @@ function fma(a: number, b: number, c: number): number {
 
 /** The contract, element by element: one f32 accumulator from the bias, k ascending. */
 function canonical(args: Arguments, fused: boolean): Float32Array {
-  const [out, x, w, bias, panels, k, outStride, xStride, begin, end] = args;
+  const [out, x, w, bias, { panels, k, outStride, xStride }, begin, end] = args;
   const want = out.slice();
   for (let m = begin; m < end; m++)
     for (let n = 0; n < 8 * panels; n++) {
@@ -66,10 +67,7 @@ describe.each(builds)("linear_f32 in the %s build", (build) => {
     new Float32Array([near]),
     new Float32Array(8).fill(near),
     new Float32Array(8).fill(-1 - 2 ** -11),
-    1,
-    1,
-    8,
-    1,
+    linearShape("f32", { panels: 1, k: 1, outStride: 8, xStride: 1 }),
     0,
     1,
   ];
@@ -138,8 +136,8 @@ describe.each(builds)("linear_f32 in the %s build", (build) => {
       const split = copyArguments<"linear_f32">(args);
       run(args);
       for (const [begin, end] of [...pieces(random, rows), [0, 0] as const]) {
-        split[8] = begin;
-        split[9] = end;
+        split[5] = begin;
+        split[6] = end;
         run(split);
       }
       expect(split[0]).toEqual(args[0]);
@@ -149,9 +147,9 @@ describe.each(builds)("linear_f32 in the %s build", (build) => {
   test("writes nothing outside its rows and 8 · panels columns", () => {
     const args = randomArguments(createRandom(8), 9, 20, 10);
     args[0] = new Float32Array(9 * 31).fill(7);
-    args[6] = 31;
-    args[8] = 2;
-    args[9] = 7;
+    args[4] = { ...args[4], outStride: 31 };
+    args[5] = 2;
+    args[6] = 7;
     run(args);
     for (const [i, value] of args[0].entries()) {
       const inside = i >= 2 * 31 && i < 7 * 31 && i % 31 < 24;

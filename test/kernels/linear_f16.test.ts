@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { F16_SCRATCH } from "../../assembly/layout.ts";
-import { packedFloats, panelsOf } from "../../src/linear/formats.ts";
+import { linearShape, packedFloats, panelsOf } from "../../src/linear/formats.ts";
 import { widenBf16, widenF16 } from "../../src/reference/half.ts";
 import { linear_f16 } from "../../src/reference/linear_f16.ts";
 import { pack_columns_f16, pack_rows_f16, repack_columns_f16, repack_rows_f16 } from "../../src/reference/pack_f16.ts";
@@ -17,7 +17,7 @@ import {
   worst,
 } from "./harness.ts";
 
-/** Kinds of weights that take different roads: ordinary ones, many subnormals, single large and infinite ones, any bits. */
+/** Kinds of weights that take different paths: ordinary ones, many subnormals, single large and infinite ones, any bits. */
 const kinds = ["ordinary", "subnormal", "large", "any"] as const;
 type Kind = (typeof kinds)[number];
 
@@ -53,14 +53,15 @@ function randomArguments(
   const bias = random.int(0, 2) > 0 ? floats(random, 8 * panels) : null;
   const out = new Float32Array(rows * outStride).fill(7);
   const scratch = new Float32Array(F16_SCRATCH).fill(Number.NaN);
-  return [out, x, w, scratch, bias, panels, k, bf16, outStride, xStride, 0, rows];
+  const shape = linearShape(bf16 ? "bf16" : "f16", { panels, k, outStride, xStride });
+  return [out, x, w, scratch, bias, shape, 0, rows];
 }
 
 /** The same for linear_f32, on the widened panels. */
 function widened(args: Arguments<"linear_f16">): Arguments<"linear_f32"> {
-  const [out, x, w, , bias, panels, k, bf16, outStride, xStride, begin, end] = args;
-  const wide = Float32Array.from(w, bf16 ? widenBf16 : widenF16);
-  return [out.slice(), x, wide, bias, panels, k, outStride, xStride, begin, end];
+  const [out, x, w, , bias, shape, begin, end] = args;
+  const wide = Float32Array.from(w, shape.bf16 ? widenBf16 : widenF16);
+  return [out.slice(), x, wide, bias, shape, begin, end];
 }
 
 const bitsOf = (x: Float32Array) => new Uint32Array(x.buffer, x.byteOffset, x.length);
@@ -117,7 +118,7 @@ describe.each(builds)("linear_f16 in the %s build", (build) => {
     for (const value of [65_504, 65_536, 1e30, 1e-40, -0, Number.POSITIVE_INFINITY, Number.NaN])
       for (const rows of [1, 2, 4]) {
         const args = randomArguments(random, rows, 40, 70, 0, "subnormal");
-        for (let m = 0; m < rows; m++) args[1][m * args[9] + random.int(0, 69)] = value;
+        for (let m = 0; m < rows; m++) args[1][m * args[5].xStride + random.int(0, 69)] = value;
         expectBitsOfFloats(args, `${value} in ${rows} rows`);
       }
     for (const rows of [1, 2, 5])
@@ -133,7 +134,7 @@ describe.each(builds)("linear_f16 in the %s build", (build) => {
         // One input at a time is not 0, so that each weight is seen by itself.
         args[1].fill(0);
         for (const i of [0, 1, 500, 1023])
-          for (let m = 0; m < rows; m++) args[1][m * args[9] + i] = m === 0 ? 1 : -0.75;
+          for (let m = 0; m < rows; m++) args[1][m * args[5].xStride + i] = m === 0 ? 1 : -0.75;
         expectBitsOfFloats(args, `${rows} rows`);
       }
   });
@@ -167,8 +168,8 @@ describe.each(builds)("linear_f16 in the %s build", (build) => {
       const split = copyArguments<"linear_f16">(args);
       run(args);
       for (const [begin, end] of [...pieces(random, rows), [0, 0] as const]) {
-        split[10] = begin;
-        split[11] = end;
+        split[6] = begin;
+        split[7] = end;
         run(split);
       }
       expectSame(split[0], args[0], `${rows} rows, ${kind}`);
@@ -179,9 +180,9 @@ describe.each(builds)("linear_f16 in the %s build", (build) => {
     for (const end of [3, 4, 7, 9]) {
       const args = randomArguments(createRandom(8), 9, 20, 10, 0, "ordinary");
       args[0] = new Float32Array(9 * 31).fill(7);
-      args[8] = 31;
-      args[10] = 2;
-      args[11] = end;
+      args[5] = { ...args[5], outStride: 31 };
+      args[6] = 2;
+      args[7] = end;
       run(args);
       for (const [i, value] of args[0].entries()) {
         const inside = i >= 2 * 31 && i < end * 31 && i % 31 < 24;

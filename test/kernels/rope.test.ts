@@ -21,11 +21,7 @@ describe.each(builds)("rope_f32 in the %s build", (build) => {
             x,
             floats(random, tables),
             floats(random, tables),
-            numHeads,
-            headDim,
-            ropeDim,
-            interleaved,
-            stride,
+            { numHeads, headDim, ropeDim, interleaved, stride },
             0,
             tokens,
           ];
@@ -45,8 +41,8 @@ describe.each(builds)("rope_f32 in the %s build", (build) => {
           runKernel(instance, "rope_f32", args);
           expect(args[0]).toEqual(want);
           for (const [begin, end] of pieces(random, tokens)) {
-            split[8] = begin;
-            split[9] = end;
+            split[4] = begin;
+            split[5] = end;
             runKernel(instance, "rope_f32", split);
           }
           expect(split[0]).toEqual(want);
@@ -58,11 +54,7 @@ describe.each(builds)("rope_f32 in the %s build", (build) => {
       floats(random, 4 * 67),
       floats(random, 4 * 33),
       floats(random, 4 * 33),
-      1,
-      67,
-      66,
-      interleaved,
-      67,
+      { numHeads: 1, headDim: 67, ropeDim: 66, interleaved, stride: 67 },
       0,
       4,
     ];

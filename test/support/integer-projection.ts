@@ -1,7 +1,7 @@
-// Projections of integers by the twins alone: what a layer must give, whatever its build, its tiles and its road.
+// Projections of integers by the twins alone: what a layer must give, whatever its build, its tiles and its path.
 
 import type { StoredTensor, Tensor, WeightFormat } from "../../src/entries/core.ts";
-import { blockOf, integerRowBytes, packedBytes, panelsOf } from "../../src/linear/formats.ts";
+import { blockOf, integerRowBytes, linearShape, packedBytes, panelsOf } from "../../src/linear/formats.ts";
 import { reference } from "../../src/reference/index.ts";
 import { readRow } from "../../src/reference/integers.ts";
 
@@ -41,7 +41,8 @@ export function projectByTwins(
   else reference.pack_q8(packed, w.data, n, k, block, 0, panels);
   const [out, stride, scratch] = [new Float32Array(rows * panels * 8), panels * 8, new Uint8Array(0)];
   const integers = quantize(x, k, fast);
-  if (format === "q4") reference.linear_q4(out, integers, packed, scratch, null, panels, k, mode, stride, 0, rows);
-  else reference.linear_q8(out, integers, packed, scratch, null, panels, k, block, mode, stride, 0, rows);
+  const linear = format === "q4" ? reference.linear_q4 : reference.linear_q8;
+  const shape = linearShape(format, { panels, k, outStride: stride, mode });
+  linear(out, integers, packed, scratch, null, shape, 0, rows);
   return Float32Array.from({ length: rows * n }, (_, i) => out[Math.floor(i / n) * stride + (i % n)] as number);
 }

@@ -6,15 +6,17 @@ import { allocatePages, pageTable } from "../../../src/cache/pages.ts";
 import type * as Headwise from "../../../src/entries/index.ts";
 import type { Attention, Kernels, LoadOptions } from "../../../src/entries/index.ts";
 import type * as Quantized from "../../../src/entries/quantized.ts";
-import { packedFloats, panelsOf } from "../../../src/linear/formats.ts";
+import { linearShape, packedFloats, panelsOf } from "../../../src/linear/formats.ts";
 import { pack_rows_f32 } from "../../../src/reference/pack.ts";
 import {
   ATTENTION_SHAPE_BYTES,
   CACHE_SHAPE_BYTES,
   type F32Ptr,
+  LINEAR_SHAPE_BYTES,
   NULL,
   storeAttentionShape,
   storeCacheShape,
+  storeLinearShape,
 } from "../../../src/wasm/abi.ts";
 import { pointer } from "../../../src/wasm/memory.ts";
 import { prepareIntegerProduct } from "../headwise-int.ts";
@@ -48,11 +50,13 @@ function prepareProduct(kernels: Kernels, { m, n, k, x, w }: Product): Prepared 
   pack_rows_f32(memory.f32(wAt, packedFloats(n, k)), w, n, k, 0, panels);
   memory.f32(biasAt, n).fill(0);
   const [out, from, weights, bias] = [outAt, xAt, wAt, biasAt].map(pointer.f32) as [F32Ptr, F32Ptr, F32Ptr, F32Ptr];
+  const shape = pointer.linearShape(memory.allocate("bench", LINEAR_SHAPE_BYTES));
+  storeLinearShape(memory.view(), shape, linearShape("f32", { panels, k, outStride: n, xStride: k }));
   let y = new Float32Array();
   return {
     run() {
       memory.f32(xAt, m * k).set(x);
-      table.linear_f32(out, from, weights, bias, panels, k, n, k, 0, m);
+      table.linear_f32(out, from, weights, bias, shape, 0, m);
       y = memory.f32(outAt, m * n).slice();
     },
     output: () => y,

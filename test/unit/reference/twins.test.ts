@@ -84,8 +84,11 @@ describe("the twins one after the other", () => {
       );
     const [cos, sin] = [table(Math.cos), table(Math.sin)];
     const interleaved = Number(config.rope!.pairing === "interleaved");
-    reference.rope_f32(q, cos, sin, numHeads, headDim, 2 * half, interleaved, numHeads * headDim, 0, qLen);
-    reference.rope_f32(k, cos, sin, numKvHeads, headDim, 2 * half, interleaved, numKvHeads * headDim, 0, kvLen);
+    const shapeOf = (heads: number) => {
+      return { numHeads: heads, headDim, ropeDim: 2 * half, interleaved, stride: heads * headDim };
+    };
+    reference.rope_f32(q, cos, sin, shapeOf(numHeads), 0, qLen);
+    reference.rope_f32(k, cos, sin, shapeOf(numKvHeads), 0, kvLen);
     const cache = {
       numKvHeads,
       headDim,

@@ -3,24 +3,38 @@
 
 import { expect, test } from "vitest";
 import { createRandom } from "../../../src/diagnostics/random.ts";
-import { blockOf, panelBytes, WEIGHT_FORMATS, type WeightFormat } from "../../../src/linear/formats.ts";
+import { linearShape, panelBytes, WEIGHT_FORMATS, type WeightFormat } from "../../../src/linear/formats.ts";
 import { SHARES, shareKernels } from "../../../src/threads/parallel-kernels.ts";
 import type { Team } from "../../../src/threads/pool.ts";
 import { KERNEL_NAMES, TILES } from "../../../src/threads/work-queue.ts";
 import {
   CACHE_SHAPE_BYTES,
   type KernelTable,
+  LINEAR_SHAPE_AT,
+  LINEAR_SHAPE_BYTES,
+  type LinearShape,
+  type LinearShapePtr,
   NULL,
   storeAttentionShape,
   storeCacheShape,
+  storeLinearShape,
 } from "../../../src/wasm/abi.ts";
 import { LinearMemory, pointer } from "../../../src/wasm/memory.ts";
 
 /** The arguments of each tile of a call. */
 type Tiles = readonly (readonly number[])[];
 
-/** Kernels of a team that only notes what it is given; `last` is undefined after a direct call. */
-function noting(size: number): { kernels: KernelTable; memory: LinearMemory; last(): Tiles | undefined } {
+interface Noting {
+  readonly kernels: KernelTable;
+  readonly memory: LinearMemory;
+  /** The tiles of the last call; undefined after a direct one. */
+  last(): Tiles | undefined;
+  place(shape: LinearShape): LinearShapePtr;
+  shapeAt(at: number): LinearShape;
+}
+
+/** Kernels of a team that only notes what it is given. */
+function noting(size: number): Noting {
   let noted: Tiles | undefined;
   const memory = new LinearMemory(new WebAssembly.Memory({ initial: 1 }), 1024);
   const direct = () => {
@@ -30,19 +44,35 @@ function noting(size: number): { kernels: KernelTable; memory: LinearMemory; las
     noted = tiles;
   };
   const table = Object.fromEntries(KERNEL_NAMES.map((name) => [name, direct])) as unknown as KernelTable;
-  const team = { size, own: () => 64, run } as unknown as Team;
-  return { kernels: shareKernels(table, memory, team), memory, last: () => noted };
+  const shapes = memory.allocate("test", LINEAR_SHAPE_BYTES * TILES);
+  const shapeOf = (tile: number) => shapes + LINEAR_SHAPE_BYTES * tile;
+  const team = { size, own: () => 64, run, shapeOf } as unknown as Team;
+  const at = pointer.linearShape(memory.allocate("test", LINEAR_SHAPE_BYTES));
+  return {
+    kernels: shareKernels(table, memory, team),
+    memory,
+    last: () => noted,
+    place(shape) {
+      storeLinearShape(memory.view(), at, shape);
+      return at;
+    },
+    shapeAt: (place) =>
+      Object.fromEntries(
+        Object.entries(LINEAR_SHAPE_AT).map(([name, offset]) => [name, memory.view().getInt32(place + offset, true)]),
+      ) as unknown as LinearShape,
+  };
 }
 
 test("the tiles of a projection are each panel of each row once", () => {
   const random = createRandom(1);
   for (let trial = 0; trial < 150; trial++) {
-    const { kernels, last } = noting(random.int(2, 64));
+    const { kernels, last, place, shapeAt } = noting(random.int(2, 64));
     const [panels, k, begin] = [random.int(1, 1500), random.int(1, 3000), random.int(0, 40)];
     const rows = trial % 3 === 0 ? random.int(1, 12) : random.int(1, 256);
     const [out, x, w, bias] = [1e9, 5e6, 2e9, trial % 2 === 0 ? NULL : pointer.f32(4096)].map(Number) as number[];
     const p = pointer.f32;
-    kernels.linear_f32(p(out!), p(x!), p(w!), p(bias!), panels, k, 8 * panels, k, begin, begin + rows);
+    const shape = linearShape("f32", { panels, k, outStride: 8 * panels, xStride: k });
+    kernels.linear_f32(p(out!), p(x!), p(w!), p(bias!), place(shape), begin, begin + rows);
     const tiles = last();
     if (!tiles) {
       expect(16 * panels * k * rows).toBeLessThan(SHARES.call);
@@ -50,12 +80,13 @@ test("the tiles of a projection are each panel of each row once", () => {
     }
     expect(tiles.length).toBeLessThanOrEqual(TILES);
     const seen = new Uint8Array(panels * rows);
-    for (const [to, from, weights, start, count, depth, outStride, xStride, first, end] of tiles as number[][]) {
+    for (const [to, from, weights, start, own, first, end] of tiles as number[][]) {
       const panel = (to! - out!) / 32;
-      expect([from, depth, outStride, xStride]).toEqual([x, k, 8 * panels, k]);
+      const { panels: count } = shapeAt(own!);
+      expect([from, shapeAt(own!)]).toEqual([x, { ...shape, panels: count }]);
       expect([weights! - w!, start]).toEqual([panel * k * 32, bias === 0 ? 0 : bias! + 32 * panel]);
       for (let r = first! - begin; r < end! - begin; r++)
-        for (let c = panel; c < panel + count!; c++) seen[r * panels + c]! += 1;
+        for (let c = panel; c < panel + count; c++) seen[r * panels + c]! += 1;
     }
     expect(seen.every((times) => times === 1)).toBe(true);
   }
@@ -66,43 +97,31 @@ test("the tiles of projections of other formats are each panel of each row once,
   const [f32, u8, u16] = [pointer.f32, pointer.u8, pointer.u16];
   const [out, x, w, bias] = [1e9, 5e6, 2e9, 4096] as const;
   for (let trial = 0; trial < 150; trial++) {
-    const { kernels, last } = noting(random.int(2, 64));
+    const { kernels, last, place, shapeAt } = noting(random.int(2, 64));
     const [panels, k, begin] = [random.int(100, 1500), random.int(300, 3000), random.int(0, 40)];
     const end = begin + (trial % 3 === 0 ? random.int(1, 12) : random.int(1, 256));
     const stride = 8 * panels;
     const format = WEIGHT_FORMATS[1 + (trial % 5)] as WeightFormat;
     const scratch = 7;
-    const block = blockOf(format, k);
-    // What comes behind the bias and the panels, and which arguments they are.
-    let rest: number[];
-    if (format === "q4") {
-      kernels.linear_q4(f32(out), u8(x), u8(w), u8(scratch), f32(bias), panels, k, 2, stride, begin, end);
-      rest = [k, 2, stride];
-    } else if (format === "q8" || format === "q8-row") {
-      kernels.linear_q8(f32(out), u8(x), u8(w), u8(scratch), f32(bias), panels, k, block, 4, stride, begin, end);
-      rest = [k, block, 4, stride];
-    } else {
-      const bf16 = format === "bf16" ? 1 : 0;
-      const [from, at] = [f32(x), f32(scratch)];
-      kernels.linear_f16(f32(out), from, u16(w), at, f32(bias), panels, k, bf16, stride, k, begin, end);
-      rest = [k, bf16, stride, k];
+    const shape = linearShape(format, { panels, k, outStride: stride, xStride: k, mode: trial % 6 });
+    const at = place(shape);
+    if (format === "f16" || format === "bf16")
+      kernels.linear_f16(f32(out), f32(x), u16(w), f32(scratch), f32(bias), at, begin, end);
+    else {
+      const linear = format === "q4" ? kernels.linear_q4 : kernels.linear_q8;
+      linear(f32(out), u8(x), u8(w), u8(scratch), f32(bias), at, begin, end);
     }
     const tiles = last() as Tiles;
     expect(tiles.length).toBeLessThanOrEqual(TILES);
     const rows = end - begin;
     const seen = new Uint8Array(panels * rows);
     for (const tile of tiles) {
-      const [to, from, weights, own, start, count] = tile as number[] as [
-        number,
-        number,
-        number,
-        number,
-        number,
-        number,
-      ];
+      type Arguments = [number, number, number, number, number, number];
+      const [to, from, weights, own, start, placed] = tile as number[] as Arguments;
       const panel = (to - out) / 32;
+      const { panels: count } = shapeAt(placed);
       // noting() gives scratch at 64.
-      expect([from, own, start, ...tile.slice(6, -2)]).toEqual([x, 64, bias + 32 * panel, ...rest]);
+      expect([from, own, start, shapeAt(placed)]).toEqual([x, 64, bias + 32 * panel, { ...shape, panels: count }]);
       expect(weights - w).toBe(panel * panelBytes(format, k));
       for (let r = tile.at(-2)! - begin; r < tile.at(-1)! - begin; r++)
         for (let c = panel; c < panel + count; c++) seen[r * panels + c]! += 1;
@@ -173,14 +192,16 @@ test("keys are appended in tiles that own whole panels of 8", () => {
 });
 
 test("what is small stays on the calling thread", () => {
-  const { kernels, last } = noting(8);
+  const { kernels, last, place } = noting(8);
   const p = pointer.f32;
-  const linear = (rows: number) => kernels.linear_f32(p(64), p(64), p(64), p(64), 8, 64, 64, 64, 0, rows);
+  const small = place(linearShape("f32", { panels: 8, k: 64, outStride: 64, xStride: 64 }));
+  const linear = (rows: number) => kernels.linear_f32(p(64), p(64), p(64), p(64), small, 0, rows);
   linear(255);
   expect(last()).toBe(undefined);
   linear(256);
   expect(last()?.length).toBeGreaterThan(1);
   const alone = noting(1);
-  alone.kernels.linear_f32(p(64), p(64), p(64), p(64), 800, 640, 6400, 640, 0, 256);
+  const large = alone.place(linearShape("f32", { panels: 800, k: 640, outStride: 6400, xStride: 640 }));
+  alone.kernels.linear_f32(p(64), p(64), p(64), p(64), large, 0, 256);
   expect(alone.last()).toBe(undefined);
 });

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { createRandom } from "../../../src/diagnostics/random.ts";
-import type { KernelTable } from "../../../src/wasm/abi.ts";
+import { type F32Ptr, ROPE_SHAPE_BYTES, storeRopeShape } from "../../../src/wasm/abi.ts";
 import { pointer } from "../../../src/wasm/memory.ts";
 import { floats, load } from "../../kernels/harness.ts";
 import { firstDifference, threadedKernels } from "../../support/layers.ts";
@@ -20,13 +20,17 @@ test("thousands of jobs of a few tiny tiles: each tile once", async () => {
       return pointer.f32(at);
     }),
   );
-  const run = (kernel: KernelTable["rope_f32"], [x, cos, sin]: (typeof places)[0], begin: number, end: number) =>
-    kernel(x!, cos!, sin!, 1, dim, dim, 0, dim, begin, end);
+  const [shape, aloneShape] = [memory, alone.memory].map((own) => {
+    const at = pointer.ropeShape(own.allocate("test", ROPE_SHAPE_BYTES));
+    storeRopeShape(own.view(), at, { numHeads: 1, headDim: dim, ropeDim: dim, interleaved: 0, stride: dim });
+    return at;
+  });
   for (let job = 0; job < 4000; job++) {
     const begin = random.int(0, rows - 1);
     const end = random.int(begin + 1, rows);
-    run(table.rope_f32, places[0]!, begin, end);
-    run(alone.kernels.rope_f32, places[1]!, begin, end);
+    const [[x, cos, sin], [x1, cos1, sin1]] = places as [F32Ptr[], F32Ptr[]];
+    table.rope_f32(x!, cos!, sin!, shape!, begin, end);
+    alone.kernels.rope_f32(x1!, cos1!, sin1!, aloneShape!, begin, end);
     if (job % 500 !== 499) continue;
     // The matrices are not rotations: without this the numbers would run out of range.
     const [got, want] = [memory.f32(places[0]![0]!, rows * dim), alone.memory.f32(places[1]![0]!, rows * dim)];
