@@ -1,4 +1,4 @@
-// Which keys a query may attend, for the unfused road: a range of positions, and in it the bytes of keep and -Infinity
+// Which keys a query may attend, for the unfused path: a range of positions, and in it the bytes of keep and -Infinity
 // in the bias. The fields are those of AttentionShape.
 
 import { AttentionShape, F32PtrOrNull, U8PtrOrNull } from "./types";

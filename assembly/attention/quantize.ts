@@ -5,7 +5,7 @@ import { load_first } from "../math/simd";
 import { F32Ptr, F32PtrOrNull, U8PtrOrNull } from "../types";
 import { WEIGHT_SCALE } from "./state";
 
-// Queries and weights as integers for attention_f32 on integer pages, see codes.ts.
+// Queries and weights as integers for attention_f32 on integer pages, see rounding.ts.
 
 /** The largest integers of 14 bits, with a sign and without. */
 const MOST: f32 = 8191;
@@ -67,7 +67,7 @@ function largest_weight(row: F32Ptr, start: i32, end: i32): u32 {
 /**
  * The weights row[j] of one row, for the keys [start, end) of a page, multiples of 8, times the scales of the values, as
  * integers in place: 16 bits for each key from `row` on, their scale at WEIGHT_SCALE. Keys outside [from, to) weigh 0,
- * whatever their scales are, and so do those that keep and bias exclude: told apart by rule, since the scale of an
+ * whatever their scales are, and so do those that keep and bias exclude: left out by the rules, not by their weight, since the scale of an
  * attended key must reach the row also where its weight is 0.
  */
 export function quantize_weights(

@@ -8,7 +8,7 @@ import { AttentionShape, AttentionShapePtr, F32Ptr, F32PtrOrNull, PagesPtr, U8Pt
 
 /**
  * out[t, j] = scale · q[t, head] · k[j, head / group] for query tokens begin..end and every key, [qLen][kvLen +
- * extras], dense; the extra columns hold the score of the extra key and 0 for the zero key. `stage` says how far to go:
+ * extras], dense; the extra columns hold the score of the extra key and 0 for the zero key. `stage` selects how far to go:
  * 0 = that; 1 = softcap·tanh(score / softcap) where the shape has one; 2 = minus slope·|p - j|, plus bias, and
  * -Infinity where the query may not attend the key, whatever key and bias hold. Neither slopes nor masks touch the
  * extra columns. q (t, head) lies at q + t·qStride + head·qHeadStride. The dot is one accumulator, f32(scale·q[d])·k[d]

@@ -5,11 +5,11 @@ import { Layout, pointer } from "./memory.ts";
 
 /**
  * How integer kernels multiply: 0 by pairs of 16 bits, 1 by fours of bytes in one instruction, 2 by fours of bytes in three
- * (assembly/linear/int_dot.ts). Sums are exact on every road, so the choice is of speed alone.
+ * (assembly/linear/int_dot.ts). Sums are exact on every path, so the choice is of speed alone.
  */
 export type Road = 0 | 1 | 2;
 
-/** The fastest road for integers of 14 bits, and for those of 7. */
+/** The fastest path for integers of 14 bits, and for those of 7. */
 export interface Roads {
   readonly exact: Road;
   readonly fast: Road;
@@ -29,7 +29,7 @@ const MOST_REPEATS = 64;
 const SAMPLES = 3;
 
 /**
- * Finds the roads by trying: whether a CPU multiplies bytes by fours in one instruction is told by nothing else. Takes a
+ * Finds the fastest paths by trying: nothing else shows whether a CPU multiplies bytes by fours in one instruction. Takes a
  * few milliseconds; where the clock stands still during a task, as on Workers, pairs win.
  */
 export function findRoads({ kernels, memory, relaxed }: Instance): Roads {
