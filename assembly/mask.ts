@@ -1,4 +1,4 @@
-// Which keys a query may attend, for the unfused road: a range of positions, and in it the bytes of keep and -Infinity
+// Which keys a query may attend, for the unfused path: a range of positions, and in it the bytes of keep and -Infinity
 // in the bias. The fields are those of AttentionShape.
 
 import { AttentionShape, F32PtrOrNull, U8PtrOrNull } from "./types";
@@ -38,7 +38,7 @@ export function bias_row(shape: AttentionShape, head: i32, t: i32): F32PtrOrNull
 @inline
 export function is_excluded(keep: U8PtrOrNull, bias: F32PtrOrNull, j: i32): bool {
   if (keep != 0 && load<u8>(keep + j) == 0) return true;
-  return bias != 0 && load<f32>(bias + ((<usize>j) << 2)) == f32.NEGATIVE_INFINITY;
+  return bias != 0 && load<f32>(bias + (<usize>j << 2)) == f32.NEGATIVE_INFINITY;
 }
 
 /** The columns that stand behind the kvLen real ones in scores and weights: the extra key's, then the zero key's. */

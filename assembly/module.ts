@@ -1,6 +1,6 @@
 import { BYTE_DOTS } from "./math/simd";
 
-// What every module says of itself.
+// What every module exports about itself.
 
 /** 1 in the relaxed build. */
 export const RELAXED: i32 = BYTE_DOTS ? 1 : 0;

@@ -108,13 +108,13 @@ function attend_tile<P>(
   const valueDim = shape.valueDim;
   const columns = (valueDim + PANEL - 1) & -PANEL;
   const queryBytes = CHUNK_BYTES * ((headDim + QUERY_CHUNK - 1) / QUERY_CHUNK);
-  const outputBytes = (<usize>columns) << 2;
+  const outputBytes = <usize>columns << 2;
   const states = scratch;
   const queries = states + STATE_BYTES * TILE_ROWS;
   const outputs = queries + queryBytes * TILE_ROWS;
   const strip = outputs + outputBytes * TILE_ROWS;
   const codeBytes = isInteger<P>() && has_integer_keys(shape) ? query_code_bytes(headDim) : 0;
-  const codes = scratch + ((<usize>(TILE_ROWS * (ROW_STATE + headDim + columns) + SCRATCH_STRIP)) << 2);
+  const codes = scratch + (<usize>(TILE_ROWS * (ROW_STATE + headDim + columns) + SCRATCH_STRIP) << 2);
   const wideKeys = codes + codeBytes * TILE_ROWS;
   const wideValues = wideKeys + wide_key_bytes(shape.formats, headDim);
 
@@ -178,6 +178,6 @@ function touch_keys(entry: u32, kvHead: i32, headDim: i32, valueDim: i32): void 
 // @ts-ignore: decorator
 @inline
 function wide_key_bytes(formats: i32, headDim: i32): usize {
-  if (formats & (1 << FORMAT_F16)) return (<usize>(PAGE * headDim)) << 2;
+  if (formats & (1 << FORMAT_F16)) return <usize>(PAGE * headDim) << 2;
   return formats & (1 << FORMAT_Q4) ? <usize>(PAGE * ((headDim + QUAD - 1) & -QUAD)) : 0;
 }

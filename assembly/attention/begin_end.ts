@@ -40,8 +40,8 @@ export function start_rows<P>(
 ): void {
   const group = shape.numHeads / shape.numKvHeads;
   const chunk = CHUNK_BYTES * rows;
-  const headBytes = (<usize>shape.headDim) << 2;
-  const outputBytes = (<usize>columns) << 2;
+  const headBytes = <usize>shape.headDim << 2;
+  const outputBytes = <usize>columns << 2;
   const special = shape.extraKey != 0 || shape.zeroKey != 0 || shape.sinks != 0;
   const factor = query_scale(shape);
   const factor_f32x4 = f32x4.splat(factor);
@@ -77,7 +77,7 @@ export function start_rows<P>(
       }
     }
     if (isInteger<P>() && codes != 0) {
-      quantize_query(codes, pairs, (<usize>rows) << 2, queries, chunk, shape.headDim);
+      quantize_query(codes, pairs, <usize>rows << 2, queries, chunk, shape.headDim);
       codes += 4;
       pairs += 4;
     }
@@ -110,7 +110,7 @@ function start_with_extras(
   if (shape.extraKey) start_with_extra_key(state, qs, chunk, o, shape, kvHead);
   if (shape.zeroKey) join(state, o, columns, 0);
   if (shape.sinks) {
-    const sink = load<f32>(shape.sinks + ((<usize>head) << 2));
+    const sink = load<f32>(shape.sinks + (<usize>head << 2));
     if (sink != f32.NEGATIVE_INFINITY) join(state, o, columns, sink * <f32>LOG2_E);
   }
 }
@@ -128,15 +128,15 @@ function start_with_extra_key(
   const value = shape.extraValue + ((<usize>kvHead * shape.valueDim) << 2);
   let dot = f32x4.splat(0);
   for (let d = 0; d < shape.headDim; d++) {
-    const x = v128.load32_splat(qs + chunk * (d / QUERY_CHUNK) + ((<usize>(d % QUERY_CHUNK)) << 2));
-    dot = madd(x, v128.load32_splat(key + ((<usize>d) << 2)), dot);
+    const x = v128.load32_splat(qs + chunk * (d / QUERY_CHUNK) + (<usize>(d % QUERY_CHUNK) << 2));
+    dot = madd(x, v128.load32_splat(key + (<usize>d << 2)), dot);
   }
   if (shape.softcap > 0) dot = f32x4.mul(tanh_f32x4(dot), f32x4.splat(<f32>(<f64>shape.softcap * LOG2_E)));
   const score = f32x4.extract_lane(dot, 0);
   const weight = ex2_f32(score - reduced(score));
   store<f32>(state, score);
   store<f32>(state, weight, STATE_SUMS);
-  const end = (<usize>shape.valueDim) << 2;
+  const end = <usize>shape.valueDim << 2;
   for (let at: usize = 0; at < end; at += 4) store<f32>(o + at, weight * load<f32>(value + at));
 }
 
@@ -149,7 +149,7 @@ function join(state: usize, o: F32Ptr, columns: i32, score: f32): void {
   const weight = f32x4.replace_lane(f32x4.splat(0), 0, ex2_f32(score - shift));
   store<f32>(state, m);
   v128.store(state, f32x4.add(f32x4.mul(v128.load(state, STATE_SUMS), alpha), weight), STATE_SUMS);
-  const end = o + ((<usize>columns) << 2);
+  const end = o + (<usize>columns << 2);
   for (let at = o; at < end; at += 16) v128.store(at, f32x4.mul(v128.load(at), alpha));
 }
 
@@ -179,8 +179,8 @@ export function finish_rows(
   columns: i32,
 ): void {
   const group = shape.numHeads / shape.numKvHeads;
-  const outputBytes = (<usize>columns) << 2;
-  const whole = (<usize>(shape.valueDim & -PANEL)) << 2;
+  const outputBytes = <usize>columns << 2;
+  const whole = <usize>(shape.valueDim & -PANEL) << 2;
   const left = shape.valueDim % PANEL;
   let token = r / group;
   let head = kvHead * group + (r - token * group);

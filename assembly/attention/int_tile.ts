@@ -127,7 +127,7 @@ function qk_int_5x8(s: F32Ptr, x: usize, aStep: usize, k: U8Ptr, pairs: i32, n: 
  */
 export function qk_int(rows: i32, s: F32Ptr, codes: usize, k: U8Ptr, scales: F32Ptr, pairs: i32, keys: i32): void {
   const x = codes + <usize>(rows * QUERY_HEAD);
-  const aStep = (<usize>rows) << 2;
+  const aStep = <usize>rows << 2;
   switch (rows) {
     case 6:
       qk_int_3x8(s, x, aStep, k, pairs, keys >> 3, codes, scales);
@@ -200,7 +200,7 @@ export function pv_int(
   pairs: i32,
   panels: i32,
 ): void {
-  const p = s + ((<usize>first) << 1);
+  const p = s + (<usize>first << 1);
   const n = rows == 1 ? panels >> 2 : panels >> 1;
   switch (rows) {
     case 6:

@@ -8,8 +8,8 @@ import { LOG2_E, reduced, STATE_ALPHA, STATE_BYTES, STATE_SUMS, STRIP_BYTES } fr
 /** s[j] = softcap · log2 e · tanh(s[j]) for [first, last), multiples of 4. */
 export function cap_scores(s: F32Ptr, first: i32, last: i32, softcap: f32): void {
   const factor = f32x4.splat(<f32>(<f64>softcap * LOG2_E));
-  const end = s + ((<usize>last) << 2);
-  for (let at = s + ((<usize>first) << 2); at < end; at += 16) {
+  const end = s + (<usize>last << 2);
+  for (let at = s + (<usize>first << 2); at < end; at += 16) {
     v128.store(at, f32x4.mul(tanh_f32x4(v128.load(at)), factor));
   }
 }
@@ -18,8 +18,8 @@ export function cap_scores(s: F32Ptr, first: i32, last: i32, softcap: f32): void
 export function slope_scores(s: F32Ptr, first: i32, last: i32, slope: f32, distance: i32): void {
   const factor = f32x4.splat(<f32>(<f64>slope * -LOG2_E));
   let away = i32x4.sub(i32x4.splat(distance - first), i32x4(0, 1, 2, 3));
-  const end = s + ((<usize>last) << 2);
-  for (let at = s + ((<usize>first) << 2); at < end; at += 16) {
+  const end = s + (<usize>last << 2);
+  for (let at = s + (<usize>first << 2); at < end; at += 16) {
     const length = f32x4.convert_i32x4_s(i32x4.abs(away));
     v128.store(at, f32x4.add(v128.load(at), f32x4.mul(length, factor)));
     away = i32x4.sub(away, i32x4.splat(4));
@@ -30,19 +30,19 @@ export function slope_scores(s: F32Ptr, first: i32, last: i32, slope: f32, dista
 export function bias_scores(s: F32Ptr, bias: F32Ptr, first: i32, last: i32): void {
   const none = f32.NEGATIVE_INFINITY;
   let j = first;
-  for (; j < last && (j & 3) != 0; j++) bias_score(s + ((<usize>j) << 2), bias + ((<usize>j) << 2));
+  for (; j < last && (j & 3) != 0; j++) bias_score(s + (<usize>j << 2), bias + (<usize>j << 2));
   const none_f32x4 = f32x4.splat(none);
   const factor = f32x4.splat(<f32>LOG2_E);
   const lowest = f32x4.splat(-f32.MAX_VALUE);
   for (; j + 4 <= last; j += 4) {
-    const at = s + ((<usize>j) << 2);
-    const x = v128.load(bias + ((<usize>j) << 2));
+    const at = s + (<usize>j << 2);
+    const x = v128.load(bias + (<usize>j << 2));
     // Masks made of the lowest float overflow here, and a finite bias must not exclude. pmax lets NaN pass.
     const product = f32x4.pmax(f32x4.mul(x, factor), lowest);
     const sum = f32x4.add(v128.load(at), product);
     v128.store(at, v128.bitselect(none_f32x4, sum, f32x4.eq(x, none_f32x4)));
   }
-  for (; j < last; j++) bias_score(s + ((<usize>j) << 2), bias + ((<usize>j) << 2));
+  for (; j < last; j++) bias_score(s + (<usize>j << 2), bias + (<usize>j << 2));
 }
 
 // @ts-ignore: decorator
@@ -57,16 +57,16 @@ function bias_score(at: usize, bias: usize): void {
 export function keep_scores(s: F32Ptr, keep: U8Ptr, first: i32, last: i32): void {
   let j = first;
   for (; j < last && (j & 7) != 0; j++)
-    if (!load<u8>(keep + j)) store<f32>(s + ((<usize>j) << 2), f32.NEGATIVE_INFINITY);
+    if (!load<u8>(keep + j)) store<f32>(s + (<usize>j << 2), f32.NEGATIVE_INFINITY);
   const none = f32x4.splat(f32.NEGATIVE_INFINITY);
   const zero = i16x8.splat(0);
   for (; j + 8 <= last; j += 8) {
     const dropped = i16x8.eq(v128.load8x8_u(keep + j), zero);
-    const at = s + ((<usize>j) << 2);
+    const at = s + (<usize>j << 2);
     v128.store(at, v128.bitselect(none, v128.load(at), i32x4.extend_low_i16x8_s(dropped)));
     v128.store(at, v128.bitselect(none, v128.load(at, 16), i32x4.extend_high_i16x8_s(dropped)), 16);
   }
-  for (; j < last; j++) if (!load<u8>(keep + j)) store<f32>(s + ((<usize>j) << 2), f32.NEGATIVE_INFINITY);
+  for (; j < last; j++) if (!load<u8>(keep + j)) store<f32>(s + (<usize>j << 2), f32.NEGATIVE_INFINITY);
 }
 
 /** s[j] = -Infinity for [first, last), any bounds: whole vectors, which softmax reads next, never single floats. */
@@ -76,8 +76,8 @@ export function exclude_scores(s: F32Ptr, first: i32, last: i32): void {
   const high = i32x4.splat(last);
   const start = first & -4;
   let j = i32x4.add(i32x4.splat(start), i32x4(0, 1, 2, 3));
-  const end = s + ((<usize>last) << 2);
-  for (let at = s + ((<usize>start) << 2); at < end; at += 16) {
+  const end = s + (<usize>last << 2);
+  for (let at = s + (<usize>start << 2); at < end; at += 16) {
     const inside = v128.and(i32x4.ge_s(j, low), i32x4.lt_s(j, high));
     v128.store(at, v128.bitselect(excluded, v128.load(at), inside));
     j = i32x4.add(j, i32x4.splat(4));
@@ -90,8 +90,8 @@ export function exclude_scores(s: F32Ptr, first: i32, last: i32): void {
  * at the end. The maxima of all rows come first, so that one row's exponentials need not wait for its max.
  */
 export function softmax_scores(s: F32Ptr, rows: i32, first: i32, last: i32, states: usize): void {
-  const bytes = (<usize>(last - first)) << 2;
-  const start = s + ((<usize>first) << 2);
+  const bytes = <usize>(last - first) << 2;
+  const start = s + (<usize>first << 2);
   const behind = states + STATE_BYTES * rows;
   let from = start;
   for (let state = states; state < behind; state += STATE_BYTES) {

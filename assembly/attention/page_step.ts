@@ -53,7 +53,7 @@ export function attend_page<P>(
 // @ts-ignore: decorator
 @inline
 function qk_page(rows: i32, s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, start: i32, end: i32): void {
-  const to = s + ((<usize>start) << 2);
+  const to = s + (<usize>start << 2);
   const from = k + ((<usize>start * headDim) << 2);
   const n = end - start;
   switch (rows) {
@@ -89,7 +89,7 @@ function qk_page_int(
   end: i32,
 ): void {
   const pairs = ((headDim + QUAD - 1) & -QUAD) >> 1;
-  const at = (<usize>start) << 2;
+  const at = <usize>start << 2;
   const from = k + <usize>((start >> 3) * pairs) * PAIR_BYTES;
   qk_int(rows, s + at, codes, from, kScales + at, pairs, end - start);
 }
@@ -141,9 +141,9 @@ function change_scores(
   const head = kvHead * group + (r - token * group);
   if (shape.softcap > 0) cap_scores(row, start, end, shape.softcap);
   if (shape.slopes) {
-    const slope = load<f32>(shape.slopes + ((<usize>head) << 2));
+    const slope = load<f32>(shape.slopes + (<usize>head << 2));
     slope_scores(row, start, end, slope, shape.qStart + token - key);
   }
-  if (shape.bias) bias_scores(row, bias_row(shape, head, token) + ((<usize>key) << 2), from, to);
+  if (shape.bias) bias_scores(row, bias_row(shape, head, token) + (<usize>key << 2), from, to);
   if (shape.keep) keep_scores(row, keep_row(shape, head, token) + key, from, to);
 }

@@ -68,7 +68,7 @@ function pv_nx8(
     acc50 = f32x4.mul(v128.load(cPtr5), alpha5);
     acc51 = f32x4.mul(v128.load(cPtr5, 16), alpha5);
   }
-  const aEnd = aPtr0 + ((<usize>n) << 2);
+  const aEnd = aPtr0 + (<usize>n << 2);
   do {
     const b0 = v128.load(bPtr0);
     const b1 = v128.load(bPtr0, 16);
@@ -170,7 +170,7 @@ function pv_2x8(cPtr0: F32Ptr, cStride: usize, state: F32Ptr, aPtr0: F32Ptr, bPt
   const alpha1 = v128.load32_splat(state, STATE_BYTES + STATE_ALPHA);
   let acc10 = f32x4.mul(v128.load(cPtr1), alpha1);
   let acc11 = f32x4.mul(v128.load(cPtr1, 16), alpha1);
-  const aEnd = aPtr0 + ((<usize>n) << 2);
+  const aEnd = aPtr0 + (<usize>n << 2);
   do {
     const b0 = v128.load(bPtr0);
     const b1 = v128.load(bPtr0, 16);
@@ -206,7 +206,7 @@ function pv_1x8(cPtr0: F32Ptr, cStride: usize, state: F32Ptr, aPtr0: F32Ptr, bPt
   const alpha0 = v128.load32_splat(state, STATE_ALPHA);
   let acc00 = f32x4.mul(v128.load(cPtr0), alpha0);
   let acc01 = f32x4.mul(v128.load(cPtr0, 16), alpha0);
-  const aEnd = aPtr0 + ((<usize>n) << 2);
+  const aEnd = aPtr0 + (<usize>n << 2);
   do {
     const a0 = v128.load32_splat(aPtr0);
     acc00 = madd(a0, v128.load(bPtr0), acc00);

@@ -56,7 +56,7 @@ function pv_causal_x8(
     acc50 = f32x4.mul(v128.load(cPtr5), alpha5);
     acc51 = f32x4.mul(v128.load(cPtr5, 16), alpha5);
   }
-  const aEnd = n > 0 ? aPtr0 + ((<usize>n) << 2) : aPtr0;
+  const aEnd = n > 0 ? aPtr0 + (<usize>n << 2) : aPtr0;
   while (aPtr0 < aEnd) {
     const b0 = v128.load(bPtr0);
     const b1 = v128.load(bPtr0, 16);

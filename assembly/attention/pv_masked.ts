@@ -73,7 +73,7 @@ export function pv_masked(
     const who: u32 = load<u8>(allowed + from);
     let to = from + 1;
     while (to < last && load<u8>(allowed + to) == who) to++;
-    const p = s + ((<usize>from) << 2);
+    const p = s + (<usize>from << 2);
     const values = v + <usize>from * PANEL_BYTES;
     if (who == all) pv_panel(rows, o, row, RESCALED, p, values, to - from, 0);
     else {

@@ -72,7 +72,7 @@ function quantize_row_of_weights(
   let keep = keep_row(shape, head, token);
   let bias = bias_row(shape, head, token);
   if (keep) keep += key;
-  if (bias) bias += (<usize>key) << 2;
+  if (bias) bias += <usize>key << 2;
   if (from < to) quantize_weights(row, scales, start, end, from, to, keep, bias);
   else quantize_weights(row, scales, start, end, end, end, 0, 0);
 }
@@ -99,7 +99,7 @@ export function pv_page_int(
   const panels = panels_of(valueDim);
   const from = first & -QUAD;
   const pairs = (((last + QUAD - 1) & -QUAD) - from) >> 1;
-  pv_int(rows, o, <usize>panels * PANEL_BYTES, states, s, from, v + ((<usize>from) << 3), pairs, panels);
+  pv_int(rows, o, <usize>panels * PANEL_BYTES, states, s, from, v + (<usize>from << 3), pairs, panels);
 }
 
 /** Whether a strip of tile_height() rows begins together and each row attends one key more than the row before. */
@@ -128,7 +128,7 @@ export function pv_page_causal(
 ): void {
   const panels = panels_of(valueDim);
   const outputBytes = <usize>panels * PANEL_BYTES;
-  const p = s + ((<usize>first) << 2);
+  const p = s + (<usize>first << 2);
   const values = v + <usize>first * PANEL_BYTES;
   const whole = load<i32>(states, STATE_HIGH) - key - first;
   const steps = last - first - whole;
@@ -163,7 +163,7 @@ export function pv_page(
   const panels = panels_of(shape.valueDim);
   const outputBytes = <usize>panels * PANEL_BYTES;
   const n = last - first;
-  const p = s + ((<usize>first) << 2);
+  const p = s + (<usize>first << 2);
   const values = v + <usize>first * PANEL_BYTES;
   const check: i32 = shared ? 0 : 1;
   const allowed = s + STRIP_BYTES * STRIP_ROWS;

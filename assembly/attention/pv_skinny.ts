@@ -45,7 +45,7 @@ export function pv_3x16(
   let acc21 = f32x4.mul(v128.load(cPtr2, 16), alpha2);
   let acc22 = f32x4.mul(v128.load(cPtr2 + cApart), alpha2);
   let acc23 = f32x4.mul(v128.load(cPtr2 + cApart, 16), alpha2);
-  const aEnd = aPtr0 + ((<usize>n) << 2);
+  const aEnd = aPtr0 + (<usize>n << 2);
   do {
     const b0 = v128.load(bPtr0);
     const b1 = v128.load(bPtr0, 16);
@@ -132,7 +132,7 @@ export function pv_2x16(
   let acc11 = f32x4.mul(v128.load(cPtr1, 16), alpha1);
   let acc12 = f32x4.mul(v128.load(cPtr1 + cApart), alpha1);
   let acc13 = f32x4.mul(v128.load(cPtr1 + cApart, 16), alpha1);
-  const aEnd = aPtr0 + ((<usize>n) << 2);
+  const aEnd = aPtr0 + (<usize>n << 2);
   do {
     const b0 = v128.load(bPtr0);
     const b1 = v128.load(bPtr0, 16);
@@ -204,7 +204,7 @@ export function pv_1x32(
   let acc05 = f32x4.mul(v128.load(cPtr0 + cApart * 2, 16), alpha0);
   let acc06 = f32x4.mul(v128.load(cPtr0 + cApart * 3), alpha0);
   let acc07 = f32x4.mul(v128.load(cPtr0 + cApart * 3, 16), alpha0);
-  const aEnd = aPtr0 + ((<usize>n) << 2);
+  const aEnd = aPtr0 + (<usize>n << 2);
   do {
     const a0 = v128.load32_splat(aPtr0);
     acc00 = madd(a0, v128.load(bPtr0), acc00);

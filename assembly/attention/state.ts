@@ -65,7 +65,7 @@ export function has_integer_keys(shape: AttentionShape): bool {
 // @ts-ignore: decorator
 @inline
 export function query_code_bytes(headDim: i32): usize {
-  return <usize>QUERY_HEAD + ((<usize>((headDim + QUAD - 1) & -QUAD)) << 1);
+  return <usize>QUERY_HEAD + (<usize>((headDim + QUAD - 1) & -QUAD) << 1);
 }
 
 // Where rows of a strip begin and end in the page of the keys from `key` on.

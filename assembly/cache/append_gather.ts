@@ -1,4 +1,4 @@
-import { FORMAT_F32, PAGE, PANEL } from "../layout";
+import { FORMAT_F32, PAGE, PANEL, PANEL_BYTES } from "../layout";
 import { CacheShape, CacheShapePtr, F32Ptr, PagesPtr } from "../types";
 import { load_key, load_value, store_key, store_value } from "./codecs";
 import {
@@ -6,7 +6,6 @@ import {
   key_format,
   key_scales,
   keys_of,
-  PANEL_BYTES,
   page_entry,
   VALUE_PANEL_BYTES,
   value_at,
@@ -67,8 +66,8 @@ function append_tokens<P>(
   const valueDim = s.valueDim;
   assert(headDim > 0 && valueDim > 0, "append: headDim and valueDim must be positive");
   assert(past + begin >= 0, "append: positions must not be negative");
-  const kBytes = (<usize>s.kStride) << 2;
-  const vBytes = (<usize>s.vStride) << 2;
+  const kBytes = <usize>s.kStride << 2;
+  const vBytes = <usize>s.vStride << 2;
   for (let h = 0; h < s.numKvHeads; h++) {
     const kHead = k + ((<usize>h * s.kHeadStride) << 2);
     const vHead = v + ((<usize>h * s.vHeadStride) << 2);
@@ -86,7 +85,7 @@ function append_tokens<P>(
       }
       const panel = key_at<P>(pages, h, headDim, valueDim, past + t);
       if (n == PANEL) transpose(panel, PANEL_BYTES, source, kBytes, headDim);
-      else for (let d = 0; d < headDim; d++) copy_word(panel + <usize>d * PANEL_BYTES, source + ((<usize>d) << 2));
+      else for (let d = 0; d < headDim; d++) copy_word(panel + <usize>d * PANEL_BYTES, source + (<usize>d << 2));
     }
     for (let t = begin; t < end; t++) {
       const source = vHead + <usize>t * vBytes;
@@ -99,11 +98,11 @@ function append_tokens<P>(
       }
       let panel = value_at<P>(pages, h, headDim, valueDim, past + t);
       for (let c = 0; c < valueDim; c += PANEL) {
-        if (c + PANEL <= valueDim) copy_panel(panel, source + ((<usize>c) << 2));
+        if (c + PANEL <= valueDim) copy_panel(panel, source + (<usize>c << 2));
         else {
           v128.store(panel, i32x4.splat(0));
           v128.store(panel, i32x4.splat(0), 16);
-          for (let i = c; i < valueDim; i++) copy_word(panel + ((<usize>(i - c)) << 2), source + ((<usize>i) << 2));
+          for (let i = c; i < valueDim; i++) copy_word(panel + (<usize>(i - c) << 2), source + (<usize>i << 2));
         }
         panel += VALUE_PANEL_BYTES;
       }
@@ -154,8 +153,8 @@ function gather_tokens<P>(
   const valueDim = s.valueDim;
   assert(headDim > 0 && valueDim > 0, "gather: headDim and valueDim must be positive");
   assert(past + begin >= 0, "gather: positions must not be negative");
-  const kBytes = (<usize>s.kStride) << 2;
-  const vBytes = (<usize>s.vStride) << 2;
+  const kBytes = <usize>s.kStride << 2;
+  const vBytes = <usize>s.vStride << 2;
   for (let h = 0; h < s.numKvHeads; h++) {
     const kHead = k + ((<usize>h * s.kHeadStride) << 2);
     const vHead = v + ((<usize>h * s.vHeadStride) << 2);
@@ -173,7 +172,7 @@ function gather_tokens<P>(
       }
       const panel = key_at<P>(pages, h, headDim, valueDim, past + t);
       if (n == PANEL) transpose_back(target, kBytes, panel, PANEL_BYTES, headDim);
-      else for (let d = 0; d < headDim; d++) copy_word(target + ((<usize>d) << 2), panel + <usize>d * PANEL_BYTES);
+      else for (let d = 0; d < headDim; d++) copy_word(target + (<usize>d << 2), panel + <usize>d * PANEL_BYTES);
     }
     for (let t = begin; t < end; t++) {
       const target = vHead + <usize>t * vBytes;
@@ -186,8 +185,8 @@ function gather_tokens<P>(
       }
       let panel = value_at<P>(pages, h, headDim, valueDim, past + t);
       for (let c = 0; c < valueDim; c += PANEL) {
-        if (c + PANEL <= valueDim) copy_panel(target + ((<usize>c) << 2), panel);
-        else for (let i = c; i < valueDim; i++) copy_word(target + ((<usize>i) << 2), panel + ((<usize>(i - c)) << 2));
+        if (c + PANEL <= valueDim) copy_panel(target + (<usize>c << 2), panel);
+        else for (let i = c; i < valueDim; i++) copy_word(target + (<usize>i << 2), panel + (<usize>(i - c) << 2));
         panel += VALUE_PANEL_BYTES;
       }
     }
@@ -208,14 +207,14 @@ function transpose(to: usize, toBytes: usize, from: usize, fromBytes: usize, col
   const wide = columns & ~3;
   const from4 = from + (fromBytes << 2);
   for (let d = 0; d < wide; d += 4) {
-    const at = (<usize>d) << 2;
+    const at = <usize>d << 2;
     const panel = to + <usize>d * toBytes;
     transpose_4x4(panel, toBytes, from + at, fromBytes);
     transpose_4x4(panel + 16, toBytes, from4 + at, fromBytes);
   }
   for (let d = wide; d < columns; d++)
     for (let i = 0; i < PANEL; i++)
-      copy_word(to + <usize>d * toBytes + ((<usize>i) << 2), from + <usize>i * fromBytes + ((<usize>d) << 2));
+      copy_word(to + <usize>d * toBytes + (<usize>i << 2), from + <usize>i * fromBytes + (<usize>d << 2));
 }
 
 /** `columns` rows of 8 floats become 8 rows of `columns`. */
@@ -225,14 +224,14 @@ function transpose_back(to: usize, toBytes: usize, from: usize, fromBytes: usize
   const wide = columns & ~3;
   const to4 = to + (toBytes << 2);
   for (let d = 0; d < wide; d += 4) {
-    const at = (<usize>d) << 2;
+    const at = <usize>d << 2;
     const panel = from + <usize>d * fromBytes;
     transpose_4x4(to + at, toBytes, panel, fromBytes);
     transpose_4x4(to4 + at, toBytes, panel + 16, fromBytes);
   }
   for (let d = wide; d < columns; d++)
     for (let i = 0; i < PANEL; i++)
-      copy_word(to + <usize>i * toBytes + ((<usize>d) << 2), from + <usize>d * fromBytes + ((<usize>i) << 2));
+      copy_word(to + <usize>i * toBytes + (<usize>d << 2), from + <usize>d * fromBytes + (<usize>i << 2));
 }
 
 // @ts-ignore: decorator

@@ -1,4 +1,4 @@
-import { FORMAT_F16, FORMAT_Q8, PANEL, QUAD } from "../layout";
+import { FORMAT_F16, FORMAT_Q8, PAIR_BYTES, PANEL, PANEL_BYTES_16, QUAD } from "../layout";
 import { narrow_f16, widen_f16_high, widen_f16_low } from "../math/half";
 import { factor_of, keys_high, keys_low, largest_lane, magnitudes, rounded, scale_of, some_of } from "../math/rounding";
 import { load_first, store_first } from "../math/simd";
@@ -17,7 +17,7 @@ function most_of(format: i32): f32 {
 /** The bits of a row's largest magnitude. */
 function largest_of(x: F32Ptr, n: i32): u32 {
   let top = i32x4.splat(0);
-  for (let d = 0; d < n; d += 4) top = i32x4.max_u(top, magnitudes(load_first(x + ((<usize>d) << 2), n - d, 0)));
+  for (let d = 0; d < n; d += 4) top = i32x4.max_u(top, magnitudes(load_first(x + (<usize>d << 2), n - d, 0)));
   return largest_lane(top);
 }
 
@@ -25,7 +25,7 @@ function largest_of(x: F32Ptr, n: i32): u32 {
 // @ts-ignore: decorator
 @inline
 function codes_at(x: F32Ptr, c: i32, n: i32, factor: v128): v128 {
-  const at = x + ((<usize>c) << 2);
+  const at = x + (<usize>c << 2);
   const some = some_of(factor);
   const low = rounded(load_first(at, n - c, 0), factor, some);
   const high = n - c > 4 ? rounded(load_first(at + 16, n - c - 4, 0), factor, some) : i32x4.splat(0);
@@ -37,7 +37,7 @@ function codes_at(x: F32Ptr, c: i32, n: i32, factor: v128): v128 {
 // @ts-ignore: decorator
 @inline
 function halves_at(x: F32Ptr, c: i32, n: i32): v128 {
-  const at = x + ((<usize>c) << 2);
+  const at = x + (<usize>c << 2);
   return narrow_f16(load_first(at, n - c, 0), n - c > 4 ? load_first(at + 16, n - c - 4, 0) : f32x4.splat(0));
 }
 
@@ -47,17 +47,17 @@ export function store_key(format: i32, k: U8Ptr, scales: F32Ptr, slot: i32, x: F
     const to = k + ((<usize>((slot & -PANEL) * headDim) + (slot & (PANEL - 1))) << 1);
     for (let d = 0; d < headDim; d += 8) {
       const v = halves_at(x, d, headDim);
-      store_lanes(to + ((<usize>d) << 4), v, headDim - d);
+      store_lanes(to + <usize>d * PANEL_BYTES_16, v, headDim - d);
     }
     return;
   }
   const top = largest_of(x, headDim);
   const most = most_of(format);
   const factor = f32x4.splat(factor_of(top, most));
-  store<f32>(scales + ((<usize>slot) << 2), scale_of(top, most));
+  store<f32>(scales + (<usize>slot << 2), scale_of(top, most));
   const quads = (headDim + QUAD - 1) / QUAD;
-  const quadBytes: usize = format == FORMAT_Q8 ? 32 : 16;
-  let to = k + quadBytes * <usize>((slot / PANEL) * quads) + ((<usize>(slot & (PANEL - 1))) << 1);
+  const quadBytes: usize = format == FORMAT_Q8 ? PAIR_BYTES * 2 : PAIR_BYTES;
+  let to = k + quadBytes * <usize>((slot / PANEL) * quads) + (<usize>(slot & (PANEL - 1)) << 1);
   for (let d = 0; d < headDim; d += QUAD) {
     const v = codes_at(x, d, headDim, factor);
     if (format == FORMAT_Q8) {
@@ -92,7 +92,7 @@ function store_lanes(to: usize, v: v128, n: i32): void {
 /** Writes a value; columns beyond valueDim become 0. */
 export function store_value(format: i32, v: U8Ptr, scales: F32Ptr, slot: i32, x: F32Ptr, valueDim: i32): void {
   if (format == FORMAT_F16) {
-    let to = v + ((<usize>slot) << 4);
+    let to = v + <usize>slot * PANEL_BYTES_16;
     for (let c = 0; c < valueDim; c += PANEL) {
       v128.store(to, halves_at(x, c, valueDim));
       to += VALUE_PANEL_BYTES >> 1;
@@ -102,9 +102,9 @@ export function store_value(format: i32, v: U8Ptr, scales: F32Ptr, slot: i32, x:
   const top = largest_of(x, valueDim);
   const most = most_of(format);
   const factor = f32x4.splat(factor_of(top, most));
-  store<f32>(scales + ((<usize>slot) << 2), scale_of(top, most));
+  store<f32>(scales + (<usize>slot << 2), scale_of(top, most));
   // 16 bytes are eight columns of two keys, or of four: those of the others stay.
-  let to = v + ((<usize>(format == FORMAT_Q8 ? slot >> 1 : slot >> 2)) << 4);
+  let to = v + <usize>(format == FORMAT_Q8 ? slot >> 1 : slot >> 2) * PAIR_BYTES;
   for (let c = 0; c < valueDim; c += PANEL) {
     const codes = codes_at(x, c, valueDim, factor);
     const wide = i16x8.extend_low_i8x16_u(codes);
@@ -136,11 +136,11 @@ function with_nibbles(old: v128, codes: v128, slot: i32): v128 {
 export function load_key(to: F32Ptr, format: i32, k: U8Ptr, scales: F32Ptr, slot: i32, headDim: i32): void {
   const lane = slot & (PANEL - 1);
   const rows = format == FORMAT_F16 ? headDim : ((headDim + QUAD - 1) & -QUAD) >> (format - 1);
-  const panel = k + ((<usize>((slot / PANEL) * rows)) << 4);
-  const at = scales + ((<usize>(slot & -PANEL)) << 2);
+  const panel = k + <usize>((slot / PANEL) * rows) * PAIR_BYTES;
+  const at = scales + (<usize>(slot & -PANEL) << 2);
   for (let d = 0; d < headDim; d++) {
     const v = lane < 4 ? keys_low(format, panel, at, d) : keys_high(format, panel, at, d);
-    store<u32>(to + ((<usize>d) << 2), lane_of(v, lane & 3));
+    store<u32>(to + (<usize>d << 2), lane_of(v, lane & 3));
   }
 }
 
@@ -154,13 +154,13 @@ function lane_of(v: v128, lane: i32): u32 {
 
 /** Reads a value. */
 export function load_value(to: F32Ptr, format: i32, v: U8Ptr, scales: F32Ptr, slot: i32, valueDim: i32): void {
-  const scale = format == FORMAT_F16 ? f32x4.splat(1) : v128.load32_splat(scales + ((<usize>slot) << 2));
+  const scale = format == FORMAT_F16 ? f32x4.splat(1) : v128.load32_splat(scales + (<usize>slot << 2));
   let low: v128;
   let high: v128;
   for (let c = 0; c < valueDim; c += PANEL) {
     const panel = <usize>(c / PANEL);
     if (format == FORMAT_F16) {
-      const halves = v128.load(v + (VALUE_PANEL_BYTES >> 1) * panel + ((<usize>slot) << 4));
+      const halves = v128.load(v + (VALUE_PANEL_BYTES >> 1) * panel + <usize>slot * PANEL_BYTES_16);
       low = widen_f16_low(halves);
       high = widen_f16_high(halves);
     } else {
@@ -168,7 +168,7 @@ export function load_value(to: F32Ptr, format: i32, v: U8Ptr, scales: F32Ptr, sl
       low = f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_low_i16x8_s(codes)), scale);
       high = f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(codes)), scale);
     }
-    const at = to + ((<usize>c) << 2);
+    const at = to + (<usize>c << 2);
     store_first(at, valueDim - c, low);
     store_first(at + 16, valueDim - c - 4, high);
   }
@@ -179,10 +179,10 @@ export function load_value(to: F32Ptr, format: i32, v: U8Ptr, scales: F32Ptr, sl
 @inline
 function value_codes(format: i32, v: U8Ptr, panel: usize, slot: i32): v128 {
   if (format == FORMAT_Q8) {
-    const codes = v128.load(v + CODE_PANEL_BYTES * panel + ((<usize>(slot >> 1)) << 4));
+    const codes = v128.load(v + CODE_PANEL_BYTES * panel + <usize>(slot >> 1) * PAIR_BYTES);
     return i16x8.shr_s(slot & 1 ? codes : i16x8.shl(codes, 8), 8);
   }
   const bits = ((slot & 1) << 3) | ((slot & 2) << 1);
-  const codes = v128.load(v + (CODE_PANEL_BYTES >> 1) * panel + ((<usize>(slot >> 2)) << 4));
+  const codes = v128.load(v + (CODE_PANEL_BYTES >> 1) * panel + <usize>(slot >> 2) * PAIR_BYTES);
   return i16x8.sub(v128.and(i16x8.shr_u(codes, bits), i16x8.splat(15)), i16x8.splat(8));
 }

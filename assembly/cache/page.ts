@@ -9,12 +9,11 @@
 // Integers have headDim rounded up to a QUAD. A byte of q4 has the value of q8 in place [2i][..] in its low and that in
 // [2i + 1][..] in its high nibble, each plus 8. A key, or a value, is its integers times its scale.
 
-import { FORMAT_F16, FORMAT_F32, FORMAT_Q8, PAGE, PANEL, QUAD } from "../layout";
+import { FORMAT_F16, FORMAT_F32, FORMAT_Q8, PAGE, PANEL, PANEL_BYTES, QUAD } from "../layout";
 import { PagesPtr } from "../types";
 
-/** Bytes of eight floats of a panel, and of 8 columns of the values of a page: of floats, and of bytes. */
-export const PANEL_BYTES: usize = PANEL << 2;
-export const VALUE_PANEL_BYTES: usize = (PAGE * PANEL) << 2;
+/** Bytes of 8 columns of the values of a page: of floats, and of bytes. */
+export const VALUE_PANEL_BYTES: usize = PAGE * PANEL_BYTES;
 export const CODE_PANEL_BYTES: usize = PAGE * PANEL;
 /** Bytes of the scales. */
 const SCALE_BYTES: usize = PAGE << 2;
@@ -25,7 +24,7 @@ const SCALE_BYTES: usize = PAGE << 2;
 // @ts-ignore: decorator
 @inline
 export function page_entry(pages: PagesPtr, position: i32): u32 {
-  return load<u32>(pages + ((<usize>(<u32>position / <u32>PAGE)) << 2));
+  return load<u32>(pages + (<usize>(<u32>position / <u32>PAGE) << 2));
 }
 
 // @ts-ignore: decorator
@@ -93,7 +92,7 @@ export function key_at<P>(pages: PagesPtr, kvHead: i32, headDim: i32, valueDim: 
   assert(key_format<P>(entry) == FORMAT_F32, "key_at: the page must have keys of float32");
   const slot = <u32>position % <u32>PAGE;
   const floats = (slot / <u32>PANEL) * (headDim * PANEL) + (slot % <u32>PANEL);
-  return keys_of<P>(entry, kvHead, headDim, valueDim) + ((<usize>floats) << 2);
+  return keys_of<P>(entry, kvHead, headDim, valueDim) + (<usize>floats << 2);
 }
 
 /** Address of V[position, 0..8] among floats; the next 8 columns lie PAGE·PANEL floats on, the next key PANEL on. */
@@ -103,5 +102,5 @@ export function value_at<P>(pages: PagesPtr, kvHead: i32, headDim: i32, valueDim
   const entry = page_entry(pages, position);
   assert(value_format<P>(entry) == FORMAT_F32, "value_at: the page must have values of float32");
   const floats = (<u32>position % <u32>PAGE) * PANEL;
-  return values_of<P>(entry, kvHead, headDim, valueDim) + ((<usize>floats) << 2);
+  return values_of<P>(entry, kvHead, headDim, valueDim) + (<usize>floats << 2);
 }

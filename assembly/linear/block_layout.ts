@@ -12,5 +12,5 @@ export const Q4_BLOCK_BYTES: usize = SCALES + BLOCK * 4;
 // @ts-ignore: decorator
 @inline
 export function panel_bytes(length: i32, block: i32): usize {
-  return <usize>(length / block) * (SCALES + ((<usize>block) << 3));
+  return <usize>(length / block) * (SCALES + (<usize>block << 3));
 }

@@ -54,8 +54,8 @@ export function linear_f16(
   const bf16 = s.bf16 != 0;
   assert(panels > 0 && k > 0, "linear_f16: panels and k must be positive");
   assert(s.outStride >= panels * PANEL && s.xStride >= k, "linear_f16: strides must hold a row");
-  const outBytes = (<usize>s.outStride) << 2;
-  const xBytes = (<usize>s.xStride) << 2;
+  const outBytes = <usize>s.outStride << 2;
+  const xBytes = <usize>s.xStride << 2;
   const rows = end - begin;
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
@@ -68,7 +68,7 @@ export function linear_f16(
     if (done > 0) {
       if (bf16) fused(true, out, x, x, w, scratch, bias, rows, done, step, k, outBytes, xBytes, xBytes);
       else if (rows <= X_ROOM / k && scale_rows(scaled, x, rows, k, xBytes))
-        fused(false, out, scaled, x, w, scratch, bias, rows, done, step, k, outBytes, (<usize>k) << 2, xBytes);
+        fused(false, out, scaled, x, w, scratch, bias, rows, done, step, k, outBytes, <usize>k << 2, xBytes);
       else done = 0;
     }
   }
@@ -119,7 +119,7 @@ function fused(
         const n = (rows - row + strips - 1) / strips;
         const to = o + <usize>row * outBytes;
         const from = init + <usize>row * initBytes;
-        const xs = x + <usize>row * xBytes + ((<usize>i) << 2);
+        const xs = x + <usize>row * xBytes + (<usize>i << 2);
         let done = false;
         if (!many) {
           if (n == 1) done = linear_f16_1x32(bf16, to, from, xs, b, kc, panelBytes);
@@ -129,7 +129,7 @@ function fused(
           else done = linear_f16_nx8(bf16, 5, to, from, xs, b, kc, outBytes, initBytes, xBytes);
         }
         if (!bf16 && !done) {
-          const plains = plain + <usize>row * plainBytes + ((<usize>i) << 2);
+          const plains = plain + <usize>row * plainBytes + (<usize>i << 2);
           widened(false, to, from, plains, b, scratch, n, step, kc, outBytes, PANEL_BYTES, initBytes, plainBytes, k);
         }
         row += n;
@@ -173,7 +173,7 @@ function widened(
       const start = first ? init + <usize>p * initStep : o;
       const step: usize = first ? initStep : PANEL_BYTES;
       const rowStep: usize = first ? initBytes : outBytes;
-      const a = x + ((<usize>i) << 2);
+      const a = x + (<usize>i << 2);
       if (rows < 3) block_by_rows(o, start, a, scratch, rows, n, kc, outBytes, step, rowStep, xBytes);
       else linear_strips(o, start, a, scratch, rows, n, kc, outBytes, step, rowStep, xBytes, kc);
     }
@@ -214,16 +214,16 @@ function scale_rows(to: F32Ptr, x: F32Ptr, rows: i32, k: i32, xBytes: usize): bo
   let most = i32x4.splat(0);
   for (let row = 0; row < rows; row++) {
     for (let i = 0; i < wide; i += 4) {
-      const v = f32x4.mul(v128.load(x + ((<usize>i) << 2)), scale);
+      const v = f32x4.mul(v128.load(x + (<usize>i << 2)), scale);
       most = i32x4.max_u(most, v128.and(v, magnitude));
-      v128.store(to + ((<usize>i) << 2), v);
+      v128.store(to + (<usize>i << 2), v);
     }
     for (let i = wide; i < k; i++) {
-      const v = f32x4.mul(v128.load32_splat(x + ((<usize>i) << 2)), scale);
+      const v = f32x4.mul(v128.load32_splat(x + (<usize>i << 2)), scale);
       most = i32x4.max_u(most, v128.and(v, magnitude));
-      v128.store_lane<f32>(to + ((<usize>i) << 2), v, 0);
+      v128.store_lane<f32>(to + (<usize>i << 2), v, 0);
     }
-    to += (<usize>k) << 2;
+    to += <usize>k << 2;
     x += xBytes;
   }
   return !v128.any_true(i32x4.ge_u(most, i32x4.splat(0x7f800000)));

@@ -107,7 +107,7 @@ export function linear_f16_1x32(
   let bPtr1 = bPtr0 + bStride;
   let bPtr2 = bPtr1 + bStride;
   let bPtr3 = bPtr2 + bStride;
-  for (const aEnd = aPtr0 + ((<usize>k) << 2); aPtr0 != aEnd; aPtr0 += 4) {
+  for (const aEnd = aPtr0 + (<usize>k << 2); aPtr0 != aEnd; aPtr0 += 4) {
     const a0 = v128.load32_splat(aPtr0);
     let line = v128.load(bPtr0, BEFORE);
     seen = note(bf16, seen, line);
@@ -173,7 +173,7 @@ export function linear_f16_2x16(
   let aPtr1 = aPtr0 + aStride;
   bPtr0 -= BEFORE;
   let bPtr1 = bPtr0 + bStride;
-  for (const aEnd = aPtr0 + ((<usize>k) << 2); aPtr0 != aEnd; aPtr0 += 4) {
+  for (const aEnd = aPtr0 + (<usize>k << 2); aPtr0 != aEnd; aPtr0 += 4) {
     const a0 = v128.load32_splat(aPtr0);
     const a1 = v128.load32_splat(aPtr1);
     let line = v128.load(bPtr0, BEFORE);
@@ -246,7 +246,7 @@ export function linear_f16_nx8(
   let aPtr3 = aPtr2 + aStride;
   let aPtr4 = aPtr3 + aStride;
   bPtr0 -= BEFORE;
-  for (const aEnd = aPtr0 + ((<usize>k) << 2); aPtr0 != aEnd; aPtr0 += 4) {
+  for (const aEnd = aPtr0 + (<usize>k << 2); aPtr0 != aEnd; aPtr0 += 4) {
     const line = v128.load(bPtr0, BEFORE);
     seen = note(bf16, seen, line);
     const b0 = even(bf16, bPtr0, line, kept);

@@ -36,8 +36,8 @@ export function linear_f32(
   const k = s.k;
   assert(panels > 0 && k > 0, "linear_f32: panels and k must be positive");
   assert(s.outStride >= panels * PANEL && s.xStride >= k, "linear_f32: strides must hold a row");
-  const outBytes = (<usize>s.outStride) << 2;
-  const xBytes = (<usize>s.xStride) << 2;
+  const outBytes = <usize>s.outStride << 2;
+  const xBytes = <usize>s.xStride << 2;
   const rows = end - begin;
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
@@ -61,7 +61,7 @@ export function linear_f32(
       linear_strips(
         o,
         init,
-        x + ((<usize>i) << 2),
+        x + (<usize>i << 2),
         b + <usize>i * PANEL_BYTES,
         rows,
         n,

@@ -34,8 +34,8 @@ export function linear_1x32(
   let bPtr2 = bPtr1 + bStride;
   let bPtr3 = bPtr2 + bStride;
   let a0: v128;
-  const aEnd = aPtr0 + ((<usize>k) << 2);
-  for (const aHead = aPtr0 + ((<usize>(k & 3)) << 2); aPtr0 != aHead; aPtr0 += 4) {
+  const aEnd = aPtr0 + (<usize>k << 2);
+  for (const aHead = aPtr0 + (<usize>(k & 3) << 2); aPtr0 != aHead; aPtr0 += 4) {
     a0 = v128.load32_splat(aPtr0);
     acc00 = madd(a0, v128.load(bPtr0), acc00);
     acc01 = madd(a0, v128.load(bPtr0, 16), acc01);
@@ -117,7 +117,7 @@ export function linear_1x32(
 export function linear_1x8(cPtr0: F32Ptr, initPtr: F32Ptr, aPtr0: F32Ptr, bPtr0: F32Ptr, k: i32): void {
   let acc00 = v128.load(initPtr);
   let acc01 = v128.load(initPtr, 16);
-  for (const aEnd = aPtr0 + ((<usize>k) << 2); aPtr0 != aEnd; aPtr0 += 4) {
+  for (const aEnd = aPtr0 + (<usize>k << 2); aPtr0 != aEnd; aPtr0 += 4) {
     const a0 = v128.load32_splat(aPtr0);
     acc00 = madd(a0, v128.load(bPtr0), acc00);
     acc01 = madd(a0, v128.load(bPtr0, 16), acc01);

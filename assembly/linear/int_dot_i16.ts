@@ -91,7 +91,7 @@ export function int_dot_i16_nx8(
     let acc21 = i32x4.splat(0);
     let acc30 = i32x4.splat(0);
     let acc31 = i32x4.splat(0);
-    const bEnd = bPtr0 + ((<usize>min(group, k)) << 3);
+    const bEnd = bPtr0 + (<usize>min(group, k) << 3);
     do {
       let b0 = v128.load8x8_s(bPtr0);
       let b1 = v128.load8x8_s(bPtr0, 8);

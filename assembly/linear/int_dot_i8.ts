@@ -74,7 +74,7 @@ export function int_dot_i8_nx8(
     let acc21 = acc01;
     let acc30 = acc00;
     let acc31 = acc01;
-    const bEnd = bPtr + ((<usize>min(group, k)) << 3);
+    const bEnd = bPtr + (<usize>min(group, k) << 3);
     let upper = aPtr;
     for (let left = planes; ; ) {
       let aPtr0 = upper;
@@ -159,7 +159,7 @@ export function start_sums(starts: I32Ptr, w: U8Ptr, k: i32, group: i32, gap: us
   for (; k > 0; k -= group) {
     let sum0 = i32x4.splat(0);
     let sum1 = i32x4.splat(0);
-    for (const end = w + ((<usize>min(group, k)) << 3); w < end; w += PAIR_BYTES) {
+    for (const end = w + (<usize>min(group, k) << 3); w < end; w += PAIR_BYTES) {
       sum0 = dot_i16(bias, v128.load8x8_s(w), sum0);
       sum1 = dot_i16(bias, v128.load8x8_s(w, 8), sum1);
     }

@@ -37,7 +37,7 @@ export function int_dot_i16_1x32(
     let bPtr1 = bPtr0 + bStride;
     let bPtr2 = bPtr1 + bStride;
     let bPtr3 = bPtr2 + bStride;
-    const bEnd = bPtr0 + ((<usize>min(group, k)) << 3);
+    const bEnd = bPtr0 + (<usize>min(group, k) << 3);
     do {
       let a0 = v128.load32_splat(aPtr0);
       acc00 = dot_i16(a0, v128.load8x8_s(bPtr0), acc00);
@@ -112,7 +112,7 @@ export function int_dot_i16_2x16(
     let acc12 = i32x4.splat(0);
     let acc13 = i32x4.splat(0);
     let bPtr1 = bPtr0 + bStride;
-    const bEnd = bPtr0 + ((<usize>min(group, k)) << 3);
+    const bEnd = bPtr0 + (<usize>min(group, k) << 3);
     do {
       const b0 = v128.load8x8_s(bPtr0);
       const b1 = v128.load8x8_s(bPtr0, 8);

@@ -9,7 +9,7 @@ import { F32Ptr, U16Ptr } from "../types";
  */
 export function pack_rows_f16(out: U16Ptr, w: F32Ptr, n: i32, k: i32, bf16: i32, begin: i32, end: i32): void {
   assert(begin >= 0 && end <= (n + PANEL - 1) / PANEL, "pack_rows_f16: begin..end must lie within the panels");
-  const rowBytes = (<usize>k) << 2;
+  const rowBytes = <usize>k << 2;
   for (let p = begin; p < end; p++) {
     const rows = min(PANEL, n - p * PANEL);
     const low = w + <usize>(p * PANEL) * rowBytes;
@@ -17,7 +17,7 @@ export function pack_rows_f16(out: U16Ptr, w: F32Ptr, n: i32, k: i32, bf16: i32,
     const to = out + <usize>p * k * PANEL_BYTES_16;
     const wide = rows == PANEL ? k & ~3 : 0;
     for (let i = 0; i < wide; i += 4) {
-      const at = (<usize>i) << 2;
+      const at = <usize>i << 2;
       const square = to + <usize>i * PANEL_BYTES_16;
       const a0 = pair_low(low + at, rowBytes);
       const a1 = pair_low(low + at + (rowBytes << 1), rowBytes);
@@ -33,7 +33,7 @@ export function pack_rows_f16(out: U16Ptr, w: F32Ptr, n: i32, k: i32, bf16: i32,
       v128.store(square, narrow(v128.shuffle<f64>(c0, c1, 1, 3), v128.shuffle<f64>(d0, d1, 1, 3), bf16), 48);
     }
     for (let i = wide; i < k; i++) {
-      const at = (<usize>i) << 2;
+      const at = <usize>i << 2;
       v128.store(
         to + <usize>i * PANEL_BYTES_16,
         narrow(four(low + at, rowBytes, rows), four(high + at, rowBytes, rows - 4), bf16),
@@ -60,15 +60,15 @@ export function pack_columns_f16(out: U16Ptr, w: F32Ptr, n: i32, k: i32, bf16: i
 /** pack_rows_f16 from halves as a file keeps them, of either kind: bits are copied. */
 export function repack_rows_f16(out: U16Ptr, w: U16Ptr, n: i32, k: i32, begin: i32, end: i32): void {
   assert(begin >= 0 && end <= (n + PANEL - 1) / PANEL, "repack_rows_f16: begin..end must lie within the panels");
-  const rowBytes = (<usize>k) << 1;
+  const rowBytes = <usize>k << 1;
   for (let p = begin; p < end; p++) {
     const rows = min(PANEL, n - p * PANEL);
     const from = w + <usize>(p * PANEL) * rowBytes;
     const to = out + <usize>p * k * PANEL_BYTES_16;
     const wide = rows == PANEL ? k & ~7 : 0;
-    for (let i = 0; i < wide; i += 8) turn(to + <usize>i * PANEL_BYTES_16, from + ((<usize>i) << 1), rowBytes);
+    for (let i = 0; i < wide; i += 8) turn(to + <usize>i * PANEL_BYTES_16, from + (<usize>i << 1), rowBytes);
     for (let i = wide; i < k; i++)
-      v128.store(to + <usize>i * PANEL_BYTES_16, eight(from + ((<usize>i) << 1), rowBytes, rows));
+      v128.store(to + <usize>i * PANEL_BYTES_16, eight(from + (<usize>i << 1), rowBytes, rows));
   }
 }
 

@@ -7,7 +7,7 @@ import { F32Ptr } from "../types";
  */
 export function pack_rows_f32(out: F32Ptr, w: F32Ptr, n: i32, k: i32, begin: i32, end: i32): void {
   assert(begin >= 0 && end <= (n + PANEL - 1) / PANEL, "pack_rows_f32: begin..end must lie within the panels");
-  const rowBytes = (<usize>k) << 2;
+  const rowBytes = <usize>k << 2;
   for (let p = begin; p < end; p++) {
     const panel = out + <usize>p * k * PANEL_BYTES;
     for (let half: usize = 0; half < 32; half += 16) {
@@ -21,7 +21,7 @@ export function pack_rows_f32(out: F32Ptr, w: F32Ptr, n: i32, k: i32, begin: i32
 function pack_quarter(to: usize, from: usize, rows: i32, k: i32, rowBytes: usize): void {
   const wide = rows == 4 ? k & ~3 : 0;
   for (let i = 0; i < wide; i += 4) {
-    const at = from + ((<usize>i) << 2);
+    const at = from + (<usize>i << 2);
     const a = v128.load(at);
     const b = v128.load(at + rowBytes);
     const c = v128.load(at + (rowBytes << 1));
@@ -38,8 +38,8 @@ function pack_quarter(to: usize, from: usize, rows: i32, k: i32, rowBytes: usize
   }
   for (let i = wide; i < k; i++)
     for (let column = 0; column < 4; column++) {
-      const value = column < rows ? load<u32>(from + <usize>column * rowBytes + ((<usize>i) << 2)) : 0;
-      store<u32>(to + <usize>i * PANEL_BYTES + ((<usize>column) << 2), value);
+      const value = column < rows ? load<u32>(from + <usize>column * rowBytes + (<usize>i << 2)) : 0;
+      store<u32>(to + <usize>i * PANEL_BYTES + (<usize>column << 2), value);
     }
 }
 
@@ -60,7 +60,7 @@ export function pack_columns_f32(out: F32Ptr, w: F32Ptr, n: i32, k: i32, begin: 
         v128.store(to, v128.load(from, 16), 16);
       } else
         for (let column = 0; column < PANEL; column++)
-          store<u32>(to + ((<usize>column) << 2), column < columns ? load<u32>(from + ((<usize>column) << 2)) : 0);
+          store<u32>(to + (<usize>column << 2), column < columns ? load<u32>(from + (<usize>column << 2)) : 0);
       from += 32;
       to += panelBytes;
     }

@@ -28,13 +28,13 @@ export function pack_q4(out: U8Ptr, w: F32Ptr, n: i32, k: i32, begin: i32, end: 
       const row = w + ((<usize>(p * PANEL + column) * k) << 2);
       let to = panel;
       for (let i = 0; i < k; i += BLOCK) {
-        const from = row + ((<usize>i) << 2);
+        const from = row + (<usize>i << 2);
         const count = min(BLOCK, k - i);
         const largest = extreme(from, count);
         const size = abs<f32>(largest);
         const factor = copysign<f32>(factor_of(reinterpret<u32>(size), 8), -largest);
         store<f32>(
-          to + ((<usize>column) << 2),
+          to + (<usize>column << 2),
           size <= f32.MAX_VALUE ? (factor == 0 ? <f32>0 : largest / -8) : f32.NaN,
         );
         if (factor != 0) store_nibbles(units_of(to, column), from, count, factor);
@@ -63,7 +63,7 @@ function units_of(block: U8Ptr, column: i32): U8Ptr {
 function extreme(x: F32Ptr, n: i32): f32 {
   let found: f32 = 0;
   for (let i = 0; i < n; i++) {
-    const value = load<f32>(x + ((<usize>i) << 2));
+    const value = load<f32>(x + (<usize>i << 2));
     if (!(abs<f32>(value) <= abs<f32>(found))) found = value;
     if (found != found) break;
   }
@@ -103,7 +103,7 @@ export function repack_q4(out: U8Ptr, blocks: U8Ptr, n: i32, k: i32, begin: i32,
       let from = blocks + rowBytes * (p * PANEL + column);
       const next = from + rowBytes;
       for (let to = panel; from < next; to += Q4_BLOCK_BYTES) {
-        store<f32>(to + ((<usize>column) << 2), f16_at(from));
+        store<f32>(to + (<usize>column << 2), f16_at(from));
         const units = units_of(to, column);
         for (let i: usize = 0; i < <usize>BLOCK >> 1; i += 8) {
           // Eight bytes: the nibbles i..i+7 below those 16 on.

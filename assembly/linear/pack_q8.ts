@@ -17,7 +17,7 @@ const Q8_0_BYTES: usize = 34;
  */
 export function pack_q8(out: U8Ptr, w: F32Ptr, n: i32, k: i32, block: i32, begin: i32, end: i32): void {
   const length = padded(k);
-  const blockBytes = SCALES + ((<usize>block) << 3);
+  const blockBytes = SCALES + (<usize>block << 3);
   const panelBytes = panel_bytes(length, block);
   assert(begin >= 0 && end <= (n + PANEL - 1) / PANEL, "pack_q8: begin..end must lie within the panels");
   for (let p = begin; p < end; p++) {
@@ -27,11 +27,11 @@ export function pack_q8(out: U8Ptr, w: F32Ptr, n: i32, k: i32, block: i32, begin
       const row = w + ((<usize>(p * PANEL + column) * k) << 2);
       let to = panel;
       for (let i = 0; i < k; i += block) {
-        const from = row + ((<usize>i) << 2);
+        const from = row + (<usize>i << 2);
         const count = min(block, k - i);
         const largest = magnitude(from, count);
-        store<f32>(to + ((<usize>column) << 2), scale_of(largest, MOST));
-        store_column(to + SCALES + ((<usize>column) << 1), from, count, factor_of(largest, MOST));
+        store<f32>(to + (<usize>column << 2), scale_of(largest, MOST));
+        store_column(to + SCALES + (<usize>column << 1), from, count, factor_of(largest, MOST));
         to += blockBytes;
       }
     }
@@ -73,8 +73,8 @@ export function repack_q8(out: U8Ptr, blocks: U8Ptr, n: i32, k: i32, begin: i32,
       let from = blocks + rowBytes * (p * PANEL + column);
       const next = from + rowBytes;
       for (let to = panel; from < next; to += SCALES + (BLOCK << 3)) {
-        store<f32>(to + ((<usize>column) << 2), f16_at(from));
-        const integers = to + SCALES + ((<usize>column) << 1);
+        store<f32>(to + (<usize>column << 2), f16_at(from));
+        const integers = to + SCALES + (<usize>column << 1);
         for (let i: usize = 0; i < <usize>BLOCK; i += 2) store<u16>(integers + (i << 3), load<u16>(from + 2 + i));
         from += Q8_0_BYTES;
       }

@@ -37,7 +37,7 @@ export function linear_q4(
   assert(panels > 0 && k > 0, "linear_q4: panels and k must be positive");
   assert(s.outStride >= panels * PANEL, "linear_q4: the stride must hold a row");
   const rows = end - begin;
-  const outBytes = (<usize>s.outStride) << 2;
+  const outBytes = <usize>s.outStride << 2;
   const xBytes = row_bytes(k);
   const length = padded(k);
   out += <usize>begin * outBytes;

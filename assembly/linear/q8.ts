@@ -50,7 +50,7 @@ export function linear_q8(
   assert(panels > 0 && k > 0, "linear_q8: panels and k must be positive");
   assert(s.outStride >= panels * PANEL, "linear_q8: the stride must hold a row");
   const rows = end - begin;
-  const outBytes = (<usize>s.outStride) << 2;
+  const outBytes = <usize>s.outStride << 2;
   const xBytes = row_bytes(k);
   const length = padded(k);
   out += <usize>begin * outBytes;
@@ -66,7 +66,7 @@ export function linear_q8(
       const count = min(chunk, length - i);
       // Where the first group has its scales and its weights: each in its block, or all in one.
       const scales = w + panelBytes * p + (block == BLOCK ? panel_bytes(i, BLOCK) : 0);
-      const weights = scales + SCALES + (block == BLOCK ? 0 : (<usize>i) << 3);
+      const weights = scales + SCALES + (block == BLOCK ? 0 : <usize>i << 3);
       sum_products(
         o,
         outBytes,
@@ -119,7 +119,7 @@ export function sum_products(
   const panelSums: usize = path == PATH_I16 ? 0 : STARTS_BYTES * <usize>((count + group - 1) / group);
   if (path != PATH_I16)
     for (let p = 0; p < panels; p++) start_sums(sums + panelSums * p, weights + panelBytes * p, count, group, gap);
-  x += (<usize>from) << (path == PATH_I16 ? 1 : 0);
+  x += <usize>from << (path == PATH_I16 ? 1 : 0);
   while (rows > 0) {
     const n = min(rows, STRIP_ROWS);
     const wide = path == PATH_I16 && n <= 2 ? 4 >> (n - 1) : 1;

@@ -49,7 +49,7 @@ export function padded(k: i32): i32 {
 // @ts-ignore: decorator
 @inline
 export function row_bytes(k: i32): usize {
-  return ROW_HEAD + ((<usize>padded(k)) << 1);
+  return ROW_HEAD + (<usize>padded(k) << 1);
 }
 
 /** The bits of max |x[i]|, of NaN if any x is NaN. */

@@ -1,4 +1,4 @@
-import { FORMAT_F16, FORMAT_Q8 } from "../layout";
+import { FORMAT_F16, FORMAT_Q8, PAIR_BYTES, PANEL_BYTES_16 } from "../layout";
 import { widen_f16_high, widen_f16_low } from "./half";
 
 // Rows of floats as integers times one scale, the largest magnitude over the largest integer; and what pages that are not
@@ -71,9 +71,9 @@ export function rounded(v: v128, factor: v128, some: v128): v128 {
 @inline
 function key_codes(format: i32, panel: usize, d: i32): v128 {
   let v: v128;
-  if (format == FORMAT_Q8) v = v128.load(panel + ((<usize>(d >> 1)) << 4));
+  if (format == FORMAT_Q8) v = v128.load(panel + <usize>(d >> 1) * PAIR_BYTES);
   else {
-    v = v128.load(panel + ((<usize>(d >> 2)) << 4));
+    v = v128.load(panel + <usize>(d >> 2) * PAIR_BYTES);
     v = i8x16.sub(d & 2 ? i8x16.shr_u(v, 4) : v128.and(v, i8x16.splat(15)), i8x16.splat(8));
   }
   return i16x8.shr_s(d & 1 ? v : i16x8.shl(v, 8), 8);
@@ -83,7 +83,7 @@ function key_codes(format: i32, panel: usize, d: i32): v128 {
 // @ts-ignore: decorator
 @inline
 export function keys_low(format: i32, panel: usize, scales: usize, d: i32): v128 {
-  if (format == FORMAT_F16) return widen_f16_low(v128.load(panel + ((<usize>d) << 4)));
+  if (format == FORMAT_F16) return widen_f16_low(v128.load(panel + <usize>d * PANEL_BYTES_16));
   return f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_low_i16x8_s(key_codes(format, panel, d))), v128.load(scales));
 }
 
@@ -91,7 +91,7 @@ export function keys_low(format: i32, panel: usize, scales: usize, d: i32): v128
 // @ts-ignore: decorator
 @inline
 export function keys_high(format: i32, panel: usize, scales: usize, d: i32): v128 {
-  if (format == FORMAT_F16) return widen_f16_high(v128.load(panel + ((<usize>d) << 4)));
+  if (format == FORMAT_F16) return widen_f16_high(v128.load(panel + <usize>d * PANEL_BYTES_16));
   return f32x4.mul(
     f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(key_codes(format, panel, d))),
     v128.load(scales, 16),

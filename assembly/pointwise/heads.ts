@@ -49,6 +49,6 @@ export function merge_heads_f32(
 @inline
 function copy_head(to: usize, from: usize, headDim: i32): void {
   const wide = headDim & ~3;
-  for (let d = 0; d < wide; d += 4) v128.store(to + ((<usize>d) << 2), v128.load(from + ((<usize>d) << 2)));
-  for (let d = wide; d < headDim; d++) store<u32>(to + ((<usize>d) << 2), load<u32>(from + ((<usize>d) << 2)));
+  for (let d = 0; d < wide; d += 4) v128.store(to + (<usize>d << 2), v128.load(from + (<usize>d << 2)));
+  for (let d = wide; d < headDim; d++) store<u32>(to + (<usize>d << 2), load<u32>(from + (<usize>d << 2)));
 }

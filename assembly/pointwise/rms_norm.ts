@@ -23,24 +23,24 @@ export function rms_norm_f32(
 
     let acc = f32x4.splat(0);
     for (let i = 0; i < wide; i += 4) {
-      const v = v128.load(row + ((<usize>i) << 2));
+      const v = v128.load(row + (<usize>i << 2));
       acc = madd(v, v, acc);
     }
     let sum = hsum(acc);
     for (let i = wide; i < n; i++) {
-      const v = load<f32>(row + ((<usize>i) << 2));
+      const v = load<f32>(row + (<usize>i << 2));
       sum += v * v;
     }
 
     const inverse = <f32>1 / sqrt<f32>(sum / <f32>n + eps);
     const inverse_f32x4 = f32x4.splat(inverse);
     for (let i = 0; i < wide; i += 4) {
-      const at = (<usize>i) << 2;
+      const at = <usize>i << 2;
       const scaled_f32x4 = f32x4.mul(v128.load(row + at), inverse_f32x4);
       v128.store(dst + at, f32x4.mul(scaled_f32x4, v128.load(gain + at)));
     }
     for (let i = wide; i < n; i++) {
-      const at = (<usize>i) << 2;
+      const at = <usize>i << 2;
       store<f32>(dst + at, load<f32>(row + at) * inverse * load<f32>(gain + at));
     }
   }

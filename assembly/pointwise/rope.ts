@@ -29,10 +29,10 @@ export function rope_f32(x: F32Ptr, cos: F32Ptr, sin: F32Ptr, shape: RopeShapePt
 // @ts-ignore: decorator
 @inline
 function rotate_half(head: usize, cos: usize, sin: usize, half: i32): void {
-  const other = head + ((<usize>half) << 2);
+  const other = head + (<usize>half << 2);
   const wide = half & ~3;
   for (let i = 0; i < wide; i += 4) {
-    const at = (<usize>i) << 2;
+    const at = <usize>i << 2;
     const a_f32x4 = v128.load(head + at);
     const b_f32x4 = v128.load(other + at);
     const cos_f32x4 = v128.load(cos + at);
@@ -41,7 +41,7 @@ function rotate_half(head: usize, cos: usize, sin: usize, half: i32): void {
     v128.store(other + at, f32x4.add(f32x4.mul(b_f32x4, cos_f32x4), f32x4.mul(a_f32x4, sin_f32x4)));
   }
   for (let i = wide; i < half; i++) {
-    const at = (<usize>i) << 2;
+    const at = <usize>i << 2;
     rotate_pair(head + at, other + at, load<f32>(cos + at), load<f32>(sin + at));
   }
 }
@@ -51,7 +51,7 @@ function rotate_half(head: usize, cos: usize, sin: usize, half: i32): void {
 function rotate_interleaved(head: usize, cos: usize, sin: usize, half: i32): void {
   const wide = half & ~3;
   for (let i = 0; i < wide; i += 4) {
-    const at = (<usize>i) << 2;
+    const at = <usize>i << 2;
     const pairs = head + (at << 1);
     const low_f32x4 = v128.load(pairs);
     const high_f32x4 = v128.load(pairs, 16);
@@ -65,7 +65,7 @@ function rotate_interleaved(head: usize, cos: usize, sin: usize, half: i32): voi
     v128.store(pairs, v128.shuffle<f32>(newA_f32x4, newB_f32x4, 2, 6, 3, 7), 16);
   }
   for (let i = wide; i < half; i++) {
-    const at = (<usize>i) << 2;
+    const at = <usize>i << 2;
     const pair = head + (at << 1);
     rotate_pair(pair, pair + 4, load<f32>(cos + at), load<f32>(sin + at));
   }

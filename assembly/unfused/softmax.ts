@@ -23,7 +23,7 @@ export function masked_softmax_f32(
   assert(begin >= 0 && end <= s.qLen, "masked_softmax_f32: begin..end must lie within qLen");
   const kvLen = s.kvLen;
   const columns = kvLen + extra_columns(s);
-  const sink = s.sinks ? load<f32>(s.sinks + ((<usize>head) << 2)) : f32.NEGATIVE_INFINITY;
+  const sink = s.sinks ? load<f32>(s.sinks + (<usize>head << 2)) : f32.NEGATIVE_INFINITY;
   const none_f32x4 = f32x4.splat(f32.NEGATIVE_INFINITY);
   for (let t = begin; t < end; t++) {
     const from = scores + ((<usize>t * columns) << 2);
@@ -32,7 +32,7 @@ export function masked_softmax_f32(
     // pmax may pass over a NaN, which makes the sum NaN all the same.
     let max_f32x4 = f32x4.splat(sink);
     for (let j = 0; j < columns; j += 4)
-      max_f32x4 = f32x4.pmax(max_f32x4, load_first(from + ((<usize>j) << 2), columns - j, f32.NEGATIVE_INFINITY));
+      max_f32x4 = f32x4.pmax(max_f32x4, load_first(from + (<usize>j << 2), columns - j, f32.NEGATIVE_INFINITY));
     const largest = hmax(max_f32x4);
     const largest_f32x4 = f32x4.splat(largest);
 
@@ -40,7 +40,7 @@ export function masked_softmax_f32(
     // there is nothing but excluded keys.
     let acc = f32x4.splat(0);
     for (let j = 0; j < kvLen; j += 4) {
-      const at = (<usize>j) << 2;
+      const at = <usize>j << 2;
       const score_f32x4 = load_first(from + at, kvLen - j, f32.NEGATIVE_INFINITY);
       const excluded = f32x4.eq(score_f32x4, none_f32x4);
       const e_f32x4 = exp_f32x4(f32x4.sub(score_f32x4, largest_f32x4));
@@ -49,7 +49,7 @@ export function masked_softmax_f32(
     }
     let sum = hsum(acc);
     for (let j = kvLen; j < columns; j++) {
-      const at = (<usize>j) << 2;
+      const at = <usize>j << 2;
       let e = load<f32>(from + at);
       if (e != f32.NEGATIVE_INFINITY) {
         e = exp_f32(e - largest);
@@ -61,7 +61,7 @@ export function masked_softmax_f32(
 
     const sum_f32x4 = f32x4.splat(sum);
     for (let j = 0; j < columns; j += 4) {
-      const at = row + ((<usize>j) << 2);
+      const at = row + (<usize>j << 2);
       const e_f32x4 = load_first(at, columns - j, 0);
       const weight_f32x4 = v128.andnot(f32x4.div(e_f32x4, sum_f32x4), f32x4.eq(e_f32x4, none_f32x4));
       store_first(at, columns - j, weight_f32x4);

@@ -1,5 +1,5 @@
-import { PANEL_BYTES, VALUE_PANEL_BYTES, value_at } from "../cache/page";
-import { PAGE, PANEL } from "../layout";
+import { VALUE_PANEL_BYTES, value_at } from "../cache/page";
+import { PAGE, PANEL, PANEL_BYTES } from "../layout";
 import { bias_row, end_key, extra_columns, first_key, is_excluded, keep_row } from "../mask";
 import { load_first, madd, store_first } from "../math/simd";
 import { AttentionShape, AttentionShapePtr, F32Ptr, F32PtrOrNull, PagesPtr, U8PtrOrNull } from "../types";
@@ -44,65 +44,76 @@ function takes_part(w: f32, from: i32, to: i32, keep: U8PtrOrNull, bias: F32PtrO
   return w != 0 || (j >= from && j < to && !is_excluded(keep, bias, j));
 }
 
-/** Columns c..c+32 of one output row. */
-function sum_1x32(target: usize, row: usize, pages: PagesPtr, s: AttentionShape, head: i32, t: i32, c: i32): void {
+/**
+ * Columns c..c+32 of one output row: C[32] = Σ A[j] · B[j, 32] over the keys that take part.
+ *
+ * 1x32 tile, 10 v128: acc00..acc07 = 8 | a row of B = 1 | a0 = 1
+ * A [kvLen] · B four panels [PAGE][8] a page, VALUE_PANEL_BYTES apart · C [32]
+ * keys not unrolled · every sum takes the keys in ascending order
+ */
+function sum_1x32(out: usize, row: usize, pages: PagesPtr, s: AttentionShape, head: i32, t: i32, c: i32): void {
   const kvLen = s.kvLen;
   const kvHead = head / (s.numHeads / s.numKvHeads);
   const from = first_key(s, t);
   const to = end_key(s, t);
   const keep = keep_row(s, head, t);
   const bias = bias_row(s, head, t);
-  let acc0 = f32x4.splat(0);
-  let acc1 = acc0;
-  let acc2 = acc0;
-  let acc3 = acc0;
-  let acc4 = acc0;
-  let acc5 = acc0;
-  let acc6 = acc0;
-  let acc7 = acc0;
+  let acc00 = f32x4.splat(0);
+  let acc01 = acc00;
+  let acc02 = acc00;
+  let acc03 = acc00;
+  let acc04 = acc00;
+  let acc05 = acc00;
+  let acc06 = acc00;
+  let acc07 = acc00;
   for (let start = 0; start < kvLen; start += PAGE) {
     const panel = value_at<f32>(pages, kvHead, s.headDim, s.valueDim, start) + <usize>(c / PANEL) * VALUE_PANEL_BYTES;
     const stop = min(start + PAGE, kvLen);
     for (let j = start; j < stop; j++) {
-      const w = load<f32>(row + ((<usize>j) << 2));
+      const w = load<f32>(row + (<usize>j << 2));
       if (!takes_part(w, from, to, keep, bias, j)) continue;
-      const w_f32x4 = f32x4.splat(w);
-      const at = panel + <usize>(j - start) * PANEL_BYTES;
-      acc0 = madd(w_f32x4, v128.load(at), acc0);
-      acc1 = madd(w_f32x4, v128.load(at, 16), acc1);
-      acc2 = madd(w_f32x4, v128.load(at + VALUE_PANEL_BYTES), acc2);
-      acc3 = madd(w_f32x4, v128.load(at + VALUE_PANEL_BYTES, 16), acc3);
-      acc4 = madd(w_f32x4, v128.load(at + 2 * VALUE_PANEL_BYTES), acc4);
-      acc5 = madd(w_f32x4, v128.load(at + 2 * VALUE_PANEL_BYTES, 16), acc5);
-      acc6 = madd(w_f32x4, v128.load(at + 3 * VALUE_PANEL_BYTES), acc6);
-      acc7 = madd(w_f32x4, v128.load(at + 3 * VALUE_PANEL_BYTES, 16), acc7);
+      const a0 = f32x4.splat(w);
+      const bPtr0 = panel + <usize>(j - start) * PANEL_BYTES;
+      acc00 = madd(a0, v128.load(bPtr0), acc00);
+      acc01 = madd(a0, v128.load(bPtr0, 16), acc01);
+      acc02 = madd(a0, v128.load(bPtr0 + VALUE_PANEL_BYTES), acc02);
+      acc03 = madd(a0, v128.load(bPtr0 + VALUE_PANEL_BYTES, 16), acc03);
+      acc04 = madd(a0, v128.load(bPtr0 + 2 * VALUE_PANEL_BYTES), acc04);
+      acc05 = madd(a0, v128.load(bPtr0 + 2 * VALUE_PANEL_BYTES, 16), acc05);
+      acc06 = madd(a0, v128.load(bPtr0 + 3 * VALUE_PANEL_BYTES), acc06);
+      acc07 = madd(a0, v128.load(bPtr0 + 3 * VALUE_PANEL_BYTES, 16), acc07);
     }
   }
   if (s.extraKey) {
-    const w_f32x4 = v128.load32_splat(row + ((<usize>kvLen) << 2));
-    const at = s.extraValue + ((<usize>kvHead * s.valueDim + c) << 2);
-    acc0 = madd(w_f32x4, v128.load(at), acc0);
-    acc1 = madd(w_f32x4, v128.load(at, 16), acc1);
-    acc2 = madd(w_f32x4, v128.load(at, 32), acc2);
-    acc3 = madd(w_f32x4, v128.load(at, 48), acc3);
-    acc4 = madd(w_f32x4, v128.load(at, 64), acc4);
-    acc5 = madd(w_f32x4, v128.load(at, 80), acc5);
-    acc6 = madd(w_f32x4, v128.load(at, 96), acc6);
-    acc7 = madd(w_f32x4, v128.load(at, 112), acc7);
+    const a0 = v128.load32_splat(row + (<usize>kvLen << 2));
+    const bPtr0 = s.extraValue + ((<usize>kvHead * s.valueDim + c) << 2);
+    acc00 = madd(a0, v128.load(bPtr0), acc00);
+    acc01 = madd(a0, v128.load(bPtr0, 16), acc01);
+    acc02 = madd(a0, v128.load(bPtr0, 32), acc02);
+    acc03 = madd(a0, v128.load(bPtr0, 48), acc03);
+    acc04 = madd(a0, v128.load(bPtr0, 64), acc04);
+    acc05 = madd(a0, v128.load(bPtr0, 80), acc05);
+    acc06 = madd(a0, v128.load(bPtr0, 96), acc06);
+    acc07 = madd(a0, v128.load(bPtr0, 112), acc07);
   }
-  const to0 = target + ((<usize>c) << 2);
-  v128.store(to0, acc0);
-  v128.store(to0, acc1, 16);
-  v128.store(to0, acc2, 32);
-  v128.store(to0, acc3, 48);
-  v128.store(to0, acc4, 64);
-  v128.store(to0, acc5, 80);
-  v128.store(to0, acc6, 96);
-  v128.store(to0, acc7, 112);
+  const cPtr0 = out + (<usize>c << 2);
+  v128.store(cPtr0, acc00);
+  v128.store(cPtr0, acc01, 16);
+  v128.store(cPtr0, acc02, 32);
+  v128.store(cPtr0, acc03, 48);
+  v128.store(cPtr0, acc04, 64);
+  v128.store(cPtr0, acc05, 80);
+  v128.store(cPtr0, acc06, 96);
+  v128.store(cPtr0, acc07, 112);
 }
 
-/** Columns c..c+8, or those of them below valueDim. */
-function sum_1x8(target: usize, row: usize, pages: PagesPtr, s: AttentionShape, head: i32, t: i32, c: i32): void {
+/**
+ * Columns c..c+8, or those of them below valueDim.
+ *
+ * 1x8 tile, 4 v128: acc00 acc01 = 2 | a row of B = 1 | a0 = 1
+ * A, B as for 32 columns · C [8] · keys not unrolled, ascending
+ */
+function sum_1x8(out: usize, row: usize, pages: PagesPtr, s: AttentionShape, head: i32, t: i32, c: i32): void {
   const kvLen = s.kvLen;
   const kvHead = head / (s.numHeads / s.numKvHeads);
   const from = first_key(s, t);
@@ -110,27 +121,27 @@ function sum_1x8(target: usize, row: usize, pages: PagesPtr, s: AttentionShape, 
   const keep = keep_row(s, head, t);
   const bias = bias_row(s, head, t);
   const left = s.valueDim - c;
-  let acc0 = f32x4.splat(0);
-  let acc1 = acc0;
+  let acc00 = f32x4.splat(0);
+  let acc01 = acc00;
   for (let start = 0; start < kvLen; start += PAGE) {
     const panel = value_at<f32>(pages, kvHead, s.headDim, s.valueDim, start) + <usize>(c / PANEL) * VALUE_PANEL_BYTES;
     const stop = min(start + PAGE, kvLen);
     for (let j = start; j < stop; j++) {
-      const w = load<f32>(row + ((<usize>j) << 2));
+      const w = load<f32>(row + (<usize>j << 2));
       if (!takes_part(w, from, to, keep, bias, j)) continue;
-      const w_f32x4 = f32x4.splat(w);
-      const at = panel + <usize>(j - start) * PANEL_BYTES;
-      acc0 = madd(w_f32x4, v128.load(at), acc0);
-      acc1 = madd(w_f32x4, v128.load(at, 16), acc1);
+      const a0 = f32x4.splat(w);
+      const bPtr0 = panel + <usize>(j - start) * PANEL_BYTES;
+      acc00 = madd(a0, v128.load(bPtr0), acc00);
+      acc01 = madd(a0, v128.load(bPtr0, 16), acc01);
     }
   }
   if (s.extraKey) {
-    const w_f32x4 = v128.load32_splat(row + ((<usize>kvLen) << 2));
-    const at = s.extraValue + ((<usize>kvHead * s.valueDim + c) << 2);
-    acc0 = madd(w_f32x4, load_first(at, left, 0), acc0);
-    if (left > 4) acc1 = madd(w_f32x4, load_first(at + 16, left - 4, 0), acc1);
+    const a0 = v128.load32_splat(row + (<usize>kvLen << 2));
+    const bPtr0 = s.extraValue + ((<usize>kvHead * s.valueDim + c) << 2);
+    acc00 = madd(a0, load_first(bPtr0, left, 0), acc00);
+    if (left > 4) acc01 = madd(a0, load_first(bPtr0 + 16, left - 4, 0), acc01);
   }
-  const to0 = target + ((<usize>c) << 2);
-  store_first(to0, left, acc0);
-  store_first(to0 + 16, left - 4, acc1);
+  const cPtr0 = out + (<usize>c << 2);
+  store_first(cPtr0, left, acc00);
+  store_first(cPtr0 + 16, left - 4, acc01);
 }

@@ -13,8 +13,8 @@ import { columnsText } from "./text.ts";
 const HELP = `headwise bench [--shape NAME ...] [--threads N|auto] [--weights FORMAT] [--json]
 
 Times a linear layer, and prefill and decode of attention layers of GPT-2 small and Llama 3.2 1B, with
-each build and with 1, 2, 4 ... threads. The settings of a work are timed in alternation; "of first"
-is the speed relative to its first row. Takes less than a minute.
+each build and with 1, 2, 4 ... threads. Builds and threads are timed by turns; "of first" is the
+speed relative to the first row of the same work. Takes less than a minute.
 
   --shape NAME       ${Object.keys(BENCH_SHAPES).join(", ")}; may be given more than once (default all)
   --threads N|auto   largest number of threads (default auto: one per processor, up to 8)

@@ -26,8 +26,8 @@ the same bits. Exits with 1 if they do not.
   --decode N         how many of them, the last ones, to decode one by one (default 32)
   --input FILE       input rows [tokens, dModel]: .npy of <f4 or <f8, or raw float32 (default:
                      seeded random numbers)
-  --weights FORMAT   f32, f16, bf16, q8, q8-row, q4 (default f32; for GGUF and for blocks of
-                     Q8_0 and Q4_0 the stored format)
+  --weights FORMAT   f32, f16, bf16, q8, q8-row, q4 (default: the format that the file stores
+                     them in)
   --cache FORMAT     f32, f16, q8, q4 (default f32)
   --threads N|auto   number of threads, 1 to 64 (default 1)
   --deterministic    use the build that gives the same bits on every engine

@@ -14,7 +14,7 @@ import { chooseKernels, type Kernels, type LoadOptions, type Threads, wrapKernel
 import { type Builds, type Started, startChosen } from "../wasm/select-build.ts";
 import { SHARING } from "../wasm/shared-memory.ts";
 import { SHARES, type Shares, shareKernels } from "./parallel-kernels.ts";
-import { Team } from "./pool.ts";
+import { ThreadPool } from "./pool.ts";
 import type { WorkerStart } from "./work-queue.ts";
 
 /** How long to wait, and what to share. */
@@ -57,7 +57,7 @@ export async function loadThreaded(
     started = await startChosen(builds, options, SHARING);
   } catch (error) {
     if (!(error instanceof HeadwiseError)) throw error;
-    // What else may be wrong with the module or the engine, the plain road will say.
+    // What else may be wrong with the module or the engine, loading for one thread will report.
     return refused(
       error.code === "ABI_MISMATCH" && hasModule(options)
         ? "a module given does not run on shared memory: it is one for a single thread"
@@ -65,21 +65,21 @@ export async function loadThreaded(
     );
   }
   const { instance } = started;
-  const team = new Team("loadKernels", instance, count > host.processors, patienceMs);
-  const failed = await enlist(team, instance, count - 1, host.createWorker, startMs);
+  const pool = new ThreadPool("loadKernels", instance, count > host.processors, patienceMs);
+  const failed = await enlist(pool, instance, count - 1, host.createWorker, startMs);
   host.close?.();
-  if (team.size === 1) {
-    team.release();
+  if (pool.size === 1) {
+    pool.release();
     return refused(`no worker started (${failed[0]})`);
   }
   const missing = failed.length === 0 ? "" : `; ${failed.length} of ${count - 1} workers did not start (${failed[0]})`;
   return wrapKernels(started, {
     get threads(): Threads {
-      const lost = team.lost === 0 ? "" : `; ${team.lost} of ${count - 1} workers were lost`;
-      return { requested, used: team.size, reason: `${reason}${missing}${lost}` };
+      const lost = pool.lost === 0 ? "" : `; ${pool.lost} of ${count - 1} workers were lost`;
+      return { requested, used: pool.size, reason: `${reason}${missing}${lost}` };
     },
-    table: shareKernels(instance.kernels, instance.memory, team, shares),
-    release: () => team.release(),
+    table: shareKernels(instance.kernels, instance.memory, pool, shares),
+    release: () => pool.release(),
   });
 }
 
@@ -90,7 +90,7 @@ function hasModule({ module, quantized = {} }: LoadOptions): boolean {
 
 /** Starts workers, all at once, and lets those join that are ready in time. Returns why the others are not. */
 async function enlist(
-  team: Team,
+  pool: ThreadPool,
   { modules, wasmMemory: memory }: StartedInstance,
   count: number,
   createWorker: () => ThreadWorker,
@@ -98,9 +98,9 @@ async function enlist(
 ): Promise<readonly string[]> {
   const starts = Array.from({ length: count }, (_, i) =>
     startWorker(
-      team,
+      pool,
       createWorker,
-      { modules: Object.values(modules), memory, control: team.at, thread: i + 1, lookFor: team.lookFor },
+      { modules: Object.values(modules), memory, control: pool.at, thread: i + 1, lookFor: pool.lookFor },
       startMs,
     ),
   );
@@ -110,7 +110,7 @@ async function enlist(
 
 /** Resolves with nothing when the worker has joined, else with the reason why it has not and is ended. */
 function startWorker(
-  team: Team,
+  pool: ThreadPool,
   createWorker: () => ThreadWorker,
   start: WorkerStart,
   startMs: number,
@@ -133,14 +133,14 @@ function startWorker(
     const timer = setTimeout(() => settle(`it was not ready within ${startMs} ms`), startMs);
     const answered = ({ ready, text }: WorkerAnswer) => {
       if (!ready || !waiting) return settle(text);
-      team.join(member, start.thread);
+      pool.join(member, start.thread);
       // It begins only now, so that one that came too late never takes a tile.
       worker.postMessage("begin");
       letExit(worker);
       settle();
     };
     const ended = (why: string) => {
-      team.leave(member);
+      pool.leave(member);
       settle(why);
     };
     try {

@@ -25,7 +25,7 @@ import {
   STREAM_ROWS,
   share,
 } from "./partition.ts";
-import type { Team } from "./pool.ts";
+import type { ThreadPool } from "./pool.ts";
 import { TILES } from "./work-queue.ts";
 
 /** What is too little to share, in floating-point operations of a matrix product: a core does some 50 a nanosecond. */
@@ -210,27 +210,27 @@ const PARALLEL = {
 type AnyKernel = (...args: number[]) => void;
 type AnyParallel = Parallel<readonly number[]> & Partial<ParallelScratch<readonly number[]>>;
 
-/** The kernels `direct`, on all threads of the team where that pays. */
+/** The kernels `direct`, on all threads of the pool where that pays. */
 export function shareKernels(
   direct: KernelTable,
   memory: LinearMemory,
-  team: Team,
+  pool: ThreadPool,
   shares: Shares = SHARES,
 ): KernelTable {
-  const shapeOf = (tile: number) => team.shapeOf(tile);
+  const shapeOf = (tile: number) => pool.shapeOf(tile);
   const shared = (name: keyof KernelTable, alone: AnyKernel, { cost, cut, scratch }: AnyParallel): AnyKernel => {
     return (...args) => {
-      const work = team.size > 1 ? cost(args, memory.view()) : 0;
+      const work = pool.size > 1 ? cost(args, memory.view()) : 0;
       if (work < shares.call || work <= 0) return alone(...args);
       let own = 0;
       if (scratch) {
         own = aligned(scratch(args, memory.view()));
-        const at = team.own(own);
+        const at = pool.own(own);
         if (at === undefined) return alone(...args);
         args[SCRATCH_ARGUMENT] = at;
       }
-      const load = { work, least: shares.tile, threads: team.size };
-      team.run(name, own, cut(args, memory.view(), load, shapeOf));
+      const load = { work, least: shares.tile, threads: pool.size };
+      pool.run(name, own, cut(args, memory.view(), load, shapeOf));
     };
   };
   const table: Partial<Record<keyof KernelTable, AnyKernel>> = { ...(direct as Record<keyof KernelTable, AnyKernel>) };

@@ -26,16 +26,16 @@ const LOOK_FOR_JOB = 200;
 const LOOK_FOR_END = 50;
 
 /** A worker that can be ended. */
-export interface Member {
+export interface PoolWorker {
   terminate(): void;
 }
 
 /** The threads of an engine, the calling one among them: runs a list of tiles on all of them and returns when all are done. */
-export class Team {
+export class ThreadPool {
   readonly #shared: StartedInstance;
   readonly #control: Control;
   readonly #kernels: ReturnType<typeof numbered>;
-  readonly #members: Set<Member> = new Set();
+  readonly #workers: Set<PoolWorker> = new Set();
   readonly #mayWait: boolean;
   readonly #patienceMs: number;
   readonly #lookForEnd: ReturnType<typeof createLooking>;
@@ -66,7 +66,7 @@ export class Team {
 
   /** Threads that work now. */
   get size(): number {
-    return 1 + this.#members.size;
+    return 1 + this.#workers.size;
   }
 
   /** Workers that were lost since the start. */
@@ -75,14 +75,14 @@ export class Team {
   }
 
   /** Counts worker number `thread` in, which is ready. */
-  join(member: Member, thread: number): void {
-    this.#members.add(member);
+  join(worker: PoolWorker, thread: number): void {
+    this.#workers.add(worker);
     this.#threads = Math.max(this.#threads, thread + 1);
   }
 
   /** Counts a worker out that ended by itself. */
-  leave(member: Member): void {
-    if (this.#members.delete(member)) this.#lost++;
+  leave(worker: PoolWorker): void {
+    if (this.#workers.delete(worker)) this.#lost++;
   }
 
   /** Ends all workers. */
@@ -91,8 +91,8 @@ export class Team {
     Atomics.store(words, STOPPED, 1);
     Atomics.add(words, EPOCH, 1);
     Atomics.notify(words, EPOCH);
-    for (const member of this.#members) member.terminate();
-    this.#members.clear();
+    for (const worker of this.#workers) worker.terminate();
+    this.#workers.clear();
   }
 
   /** `bytes`, a multiple of 64, for each thread, one behind the other, content unspecified; undefined when there are none. */
@@ -164,7 +164,7 @@ export class Team {
 
   /** A worker that is terminated finishes nothing more, so from here on this thread is alone. */
   #giveUp(): never {
-    this.#lost += this.#members.size;
+    this.#lost += this.#workers.size;
     this.release();
     throw new HeadwiseError(
       "WORKER_LOST",

@@ -237,7 +237,7 @@ describe.each(builds)("attention_f32 in the %s build", (build) => {
     expect(sunk.out.every((word) => word === 0x7fc00000)).toBe(true);
   });
 
-  test("an attended value that is not finite spoils its column even when its weight is 0", () => {
+  test("an attended value that is not finite reaches its column even when its weight is 0", () => {
     const trial = plain(6, 30, 4, 9, { scale: 1 });
     trial.q.fill(1);
     trial.k.fill(60);

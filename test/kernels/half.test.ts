@@ -104,7 +104,7 @@ describe.each(["simd", "relaxed"])("half.ts in the %s build", (build) => {
     const x = new Float32Array(words.buffer);
     const got = new Uint16Array(run(`narrow_${format}`, x));
     for (let i = 0; i < x.length; i++)
-      if (got[i] !== narrow(x[i]!)) expect.fail(`${x[i]} became ${got[i]}, its twin says ${narrow(x[i]!)}`);
+      if (got[i] !== narrow(x[i]!)) expect.fail(`${x[i]} became ${got[i]}, its twin gives ${narrow(x[i]!)}`);
   });
 
   test.each(formats)("narrows a million random floats to $format as its twin does; NaN stays NaN", (item) => {
@@ -120,7 +120,7 @@ describe.each(["simd", "relaxed"])("half.ts in the %s build", (build) => {
       if (Number.isNaN(x[i])) {
         if (!((got[i]! & 0x7fff) > infinity)) expect.fail(`NaN ${words[i]} became ${widen(got[i]!)}`);
         if (got[i]! >> 15 !== words[i]! >>> 31) expect.fail(`NaN ${words[i]} lost its sign`);
-      } else if (got[i] !== narrow(x[i]!)) expect.fail(`${x[i]} became ${got[i]}, its twin says ${narrow(x[i]!)}`);
+      } else if (got[i] !== narrow(x[i]!)) expect.fail(`${x[i]} became ${got[i]}, its twin gives ${narrow(x[i]!)}`);
     }
   });
 });

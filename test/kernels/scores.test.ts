@@ -118,7 +118,7 @@ function poisonExcluded({ shape, pages }: Scene, head: number, t: number, poison
   return copies;
 }
 
-describe.each(builds)("the unfused road in the %s build", (build) => {
+describe.each(builds)("the unfused path in the %s build", (build) => {
   const instance = load(build);
   const scenes = 60;
 

@@ -1,4 +1,4 @@
-// Every example that users read runs, type-checks and prints what it says: the ```ts blocks of the documents and the
+// Every example that users read runs, type-checks and prints what its comments show: the ```ts blocks of the documents and the
 // @example of every public function (```ts no-run is only type-checked: it needs files or a host of its own). And what
 // the documents point at exists.
 
@@ -40,7 +40,7 @@ function examplesOf(file: string): Example[] {
  * What the console.log statements of an example say they print, in their order. A comment behind one is the printed
  * text, with nothing or ": and why" behind it; without a comment, anything may be printed.
  */
-function saidBy(code: string): (string | undefined)[] {
+function printedBy(code: string): (string | undefined)[] {
   return Array.from(code.matchAll(/console\.log\([\s\S]*?\);(?: \/\/ (.*))?$/gm), ([, comment]) => comment);
 }
 
@@ -65,7 +65,7 @@ test("there are examples to run", () => {
 
 const running = examples.flatMap(({ name, code, runs }, i) => (runs ? [[name, code, i] as const] : []));
 
-test.each(running)("%s runs and prints what it says", async (_name, code, i) => {
+test.each(running)("%s runs and prints what its comments show", async (_name, code, i) => {
   const printed: string[] = [];
   const log = vi
     .spyOn(console, "log")
@@ -75,10 +75,10 @@ test.each(running)("%s runs and prints what it says", async (_name, code, i) => 
   } finally {
     log.mockRestore();
   }
-  const said = saidBy(code);
-  expect(printed.length).toBe(said.length);
+  const expected = printedBy(code);
+  expect(printed.length).toBe(expected.length);
   for (const [at, text] of printed.entries()) {
-    const comment = said[at];
+    const comment = expected[at];
     if (comment !== undefined && !comment.startsWith(`${text}: `)) expect(text).toBe(comment);
   }
 });
@@ -99,13 +99,13 @@ test("every example type-checks", () => {
 });
 
 test("every public function has an example of its own", async () => {
-  const doors = [
+  const entries = [
     await import("../../src/entries/index.ts"),
     await import("../../src/entries/core.ts"),
     await import("../../src/entries/threads.ts"),
     await import("../../src/entries/weights.ts"),
   ];
-  const names = new Set(doors.flatMap((door) => Object.keys(door)));
+  const names = new Set(entries.flatMap((entry) => Object.keys(entry)));
   const code = sources.map((file) => read(`src/${file}`)).join("\n");
   const missing = Array.from(names).filter((name) => {
     const documented = code.matchAll(

@@ -2,11 +2,13 @@
 // shared.
 
 import { expect, test } from "vitest";
+
 import { createRandom } from "../../../src/diagnostics/random.ts";
 import { linearShape, panelBytes, WEIGHT_FORMATS, type WeightFormat } from "../../../src/linear/formats.ts";
 import { SHARES, shareKernels } from "../../../src/threads/parallel-kernels.ts";
-import type { Team } from "../../../src/threads/pool.ts";
+import type { ThreadPool } from "../../../src/threads/pool.ts";
 import { KERNEL_NAMES, TILES } from "../../../src/threads/work-queue.ts";
+
 import {
   CACHE_SHAPE_BYTES,
   type KernelTable,
@@ -33,7 +35,7 @@ interface Noting {
   shapeAt(at: number): LinearShape;
 }
 
-/** Kernels of a team that only notes what it is given. */
+/** Kernels of a pool that only notes what it is given. */
 function noting(size: number): Noting {
   let noted: Tiles | undefined;
   const memory = new LinearMemory(new WebAssembly.Memory({ initial: 1 }), 1024);
@@ -46,10 +48,10 @@ function noting(size: number): Noting {
   const table = Object.fromEntries(KERNEL_NAMES.map((name) => [name, direct])) as unknown as KernelTable;
   const shapes = memory.allocate("test", LINEAR_SHAPE_BYTES * TILES);
   const shapeOf = (tile: number) => shapes + LINEAR_SHAPE_BYTES * tile;
-  const team = { size, own: () => 64, run, shapeOf } as unknown as Team;
+  const pool = { size, own: () => 64, run, shapeOf } as unknown as ThreadPool;
   const at = pointer.linearShape(memory.allocate("test", LINEAR_SHAPE_BYTES));
   return {
-    kernels: shareKernels(table, memory, team),
+    kernels: shareKernels(table, memory, pool),
     memory,
     last: () => noted,
     place(shape) {
