@@ -176,7 +176,7 @@ test("loadKernels says what is wrong with quantized", async () => {
     [
       { simd: { weights: c, caches: w } },
       "ABI_MISMATCH",
-      "quantized.simd.weights expected a kernel linear_f16 of 12 arguments, got none; its .wasm and .js are of different versions",
+      "quantized.simd.weights expected a kernel linear_f16 of 8 arguments, got none; its .wasm and .js are of different versions",
     ],
     [
       { simd: { weights: w, caches: w } },
