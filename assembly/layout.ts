@@ -24,7 +24,7 @@ export const FORMAT_Q4 = 3;
 /** Alignment of every allocation, in bytes. */
 export const ALIGN = 64;
 
-/** Query rows that attention_f32 carries through the pages at a time. Any number gives the same bits. */
+/** Query rows that attention_f32 takes through the pages at a time. Any number gives the same bits. */
 export const TILE_ROWS = 96;
 
 /** Floats of attention_f32's scratch per query row beside its query and its output: max, 4 sums, alpha, low, high. */

@@ -23,8 +23,8 @@ function query_scale(shape: AttentionShape): f32 {
 
 /**
  * Sets a strip up, rows r.. of the kv head's: the limits of each row in its state; its scaled query in the chunks of
- * `queries`, and as integers in `codes` unless that is 0 or pages have none; in o[:columns] what it has attended before any page. columns is
- * valueDim rounded up to a panel.
+ * `queries`, and as integers in `codes` unless that is 0 or pages have none; in o[:columns] what it has attended before any
+ * page. columns is valueDim rounded up to a panel.
  */
 export function start_rows<P>(
   rows: i32,

@@ -18,7 +18,7 @@ export const CODE_PANEL_BYTES: usize = PAGE * PANEL;
 /** Bytes of the scales. */
 const SCALE_BYTES: usize = PAGE << 2;
 
-// What a kernel's pages may hold is a type P: f32 is floats alone, which costs nothing to tell; u8 is any format.
+// What a kernel's pages may hold is a type P: f32 is floats alone, which needs no test at run time; u8 is any format.
 
 /** The table entry of a position's page. */
 // @ts-ignore: decorator

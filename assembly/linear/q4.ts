@@ -118,7 +118,7 @@ function sum_row(out: F32Ptr, x: U8Ptr, w: U8Ptr, panelBytes: usize, panels: i32
     let block = w;
     for (let p = 0; p < panels; p++) {
       const o = out + <usize>p * PANEL_BYTES;
-      sum_block(o, start == zeros ? zeros : o, x, block, offset);
+      dot_1x8(o, start == zeros ? zeros : o, x, block, offset);
       block += panelBytes;
     }
     start = out;
@@ -144,42 +144,48 @@ const MASKS = memory.data<u16>([
   3840,
 ]);
 
-/** out[8] = from[8] + scales[8] · (offset + x[32] · nibbles[32, 8]). */
+/**
+ * C[8] = init[8] + scales[8] · (offset + A[32] · nibbles[32, 8]).
+ *
+ * 1x8 tile, 14 v128: acc00 acc01, and those of the second and third nibbles = 6 | b0 = 1 | a0..a3 = 4 | masks = 3
+ * A [32] int16 · B 4 steps of two rows: columns 0 to 3, then 4 to 7, two units of 16 bits each · C, init [8]
+ * 8 k a step, two a product · the sum is exact
+ */
 // @ts-ignore: decorator
 @inline
-function sum_block(out: F32Ptr, from: F32Ptr, x: U8Ptr, block: U8Ptr, offset: v128): void {
+function dot_1x8(cPtr0: F32Ptr, initPtr: F32Ptr, aPtr0: U8Ptr, block: U8Ptr, offset: v128): void {
   const mask0 = v128.load(MASKS);
   const mask1 = v128.load(MASKS, 16);
   const mask2 = v128.load(MASKS, 32);
   // 16 and 256 times the sums of the second and the third nibbles stay below 2^28.
-  let low = offset;
-  let low16 = i32x4.splat(0);
-  let low256 = i32x4.splat(0);
-  let high = offset;
-  let high16 = i32x4.splat(0);
-  let high256 = i32x4.splat(0);
-  let at = block + SCALES;
-  const end = at + BLOCK * 4;
+  let acc00 = offset;
+  let acc00_16 = i32x4.splat(0);
+  let acc00_256 = i32x4.splat(0);
+  let acc01 = offset;
+  let acc01_16 = i32x4.splat(0);
+  let acc01_256 = i32x4.splat(0);
+  let bPtr0 = block + SCALES;
+  const bEnd = bPtr0 + BLOCK * 4;
   do {
-    const x0 = v128.load32_splat(x);
-    const x1 = v128.load32_splat(x, 4);
-    const x2 = v128.load32_splat(x, 8);
-    const x3 = v128.load32_splat(x, 12);
-    let v = v128.load(at);
-    low = dot_i16(x0, v128.and(v, mask0), low);
-    low16 = dot_i16(x1, v128.and(v, mask1), low16);
-    low256 = dot_i16(x2, v128.and(v, mask2), low256);
-    low = dot_i16(x3, i16x8.shr_u(v, 12), low);
-    v = v128.load(at, 16);
-    high = dot_i16(x0, v128.and(v, mask0), high);
-    high16 = dot_i16(x1, v128.and(v, mask1), high16);
-    high256 = dot_i16(x2, v128.and(v, mask2), high256);
-    high = dot_i16(x3, i16x8.shr_u(v, 12), high);
-    x += 16;
-    at += 32;
-  } while (at < end);
-  low = i32x4.add(low, i32x4.add(i32x4.shr_s(low16, 4), i32x4.shr_s(low256, 8)));
-  high = i32x4.add(high, i32x4.add(i32x4.shr_s(high16, 4), i32x4.shr_s(high256, 8)));
-  add_scaled(out, from, low, v128.load(block));
-  add_scaled(out + 16, from + 16, high, v128.load(block, 16));
+    const a0 = v128.load32_splat(aPtr0);
+    const a1 = v128.load32_splat(aPtr0, 4);
+    const a2 = v128.load32_splat(aPtr0, 8);
+    const a3 = v128.load32_splat(aPtr0, 12);
+    let b0 = v128.load(bPtr0);
+    acc00 = dot_i16(a0, v128.and(b0, mask0), acc00);
+    acc00_16 = dot_i16(a1, v128.and(b0, mask1), acc00_16);
+    acc00_256 = dot_i16(a2, v128.and(b0, mask2), acc00_256);
+    acc00 = dot_i16(a3, i16x8.shr_u(b0, 12), acc00);
+    b0 = v128.load(bPtr0, 16);
+    acc01 = dot_i16(a0, v128.and(b0, mask0), acc01);
+    acc01_16 = dot_i16(a1, v128.and(b0, mask1), acc01_16);
+    acc01_256 = dot_i16(a2, v128.and(b0, mask2), acc01_256);
+    acc01 = dot_i16(a3, i16x8.shr_u(b0, 12), acc01);
+    aPtr0 += 16;
+    bPtr0 += 32;
+  } while (bPtr0 < bEnd);
+  acc00 = i32x4.add(acc00, i32x4.add(i32x4.shr_s(acc00_16, 4), i32x4.shr_s(acc00_256, 8)));
+  acc01 = i32x4.add(acc01, i32x4.add(i32x4.shr_s(acc01_16, 4), i32x4.shr_s(acc01_256, 8)));
+  add_scaled(cPtr0, initPtr, acc00, v128.load(block));
+  add_scaled(cPtr0 + 16, initPtr + 16, acc01, v128.load(block, 16));
 }

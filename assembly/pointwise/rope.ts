@@ -12,6 +12,7 @@ export function rope_f32(x: F32Ptr, cos: F32Ptr, sin: F32Ptr, shape: RopeShapePt
   const numHeads = s.numHeads;
   const headDim = s.headDim;
   const ropeDim = s.ropeDim;
+  const interleaved = s.interleaved != 0;
   const stride = s.stride;
   assert(ropeDim >= 0 && (ropeDim & 1) == 0 && ropeDim <= headDim, "rope_f32: ropeDim must be even and within headDim");
   assert(stride >= numHeads * headDim, "rope_f32: stride must be at least numHeads * headDim");
@@ -20,7 +21,7 @@ export function rope_f32(x: F32Ptr, cos: F32Ptr, sin: F32Ptr, shape: RopeShapePt
     const table = (<usize>t * half) << 2;
     for (let h = 0; h < numHeads; h++) {
       const head = x + ((<usize>t * stride + <usize>h * headDim) << 2);
-      if (s.interleaved) rotate_interleaved(head, cos + table, sin + table, half);
+      if (interleaved) rotate_interleaved(head, cos + table, sin + table, half);
       else rotate_half(head, cos + table, sin + table, half);
     }
   }

@@ -81,9 +81,15 @@ export function kernelScratchBytes(format: WeightFormat): number {
 /** What the kernel of a format reads: x in rows of floats xStride apart, or of integers in a mode. */
 export function linearShape(
   format: WeightFormat,
-  sizes: Pick<LinearShape, "panels" | "k" | "outStride"> & Partial<Pick<LinearShape, "xStride" | "mode">>,
+  {
+    panels,
+    k,
+    outStride,
+    xStride = 0,
+    mode = 0,
+  }: Pick<LinearShape, "panels" | "k" | "outStride"> & Partial<Pick<LinearShape, "xStride" | "mode">>,
 ): LinearShape {
-  return { xStride: 0, mode: 0, bf16: format === "bf16" ? 1 : 0, block: blockOf(format, sizes.k), ...sizes };
+  return { panels, k, outStride, xStride, bf16: format === "bf16" ? 1 : 0, block: blockOf(format, k), mode };
 }
 
 /** Bytes of a row of k quantised activations: 16 that hold the scale, then 2 for each input of whole blocks. */

@@ -178,8 +178,7 @@ export function* project(
       bias: pointer.f32(bias + 4 * PANEL * p),
     };
     const to = pointer.f32(out + 4 * PANEL * p);
-    const { xStride, mode } = input;
-    const shape = linearShape(format, { panels: part.panels, k, outStride, xStride, mode });
+    const shape = linearShape(format, { panels: part.panels, k, outStride, xStride: input.xStride, mode: input.mode });
     storeLinearShape(kernels.memory.view(), input.scratch, shape);
     for (let r = 0; r < rows; r += stepRows) {
       const end = Math.min(rows, r + stepRows);

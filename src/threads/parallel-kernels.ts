@@ -124,7 +124,7 @@ const callsOf = (args: readonly number[], ranges: readonly Span[]) =>
 
 /** A kernel whose range may be cut anywhere, or at multiples of `unit` counted from -offset. */
 function ranges<A extends readonly number[]>(
-  cost: (args: A, view: DataView) => number,
+  cost: (view: DataView, ...args: A) => number,
   unit = 1,
   offset: (args: A) => number = () => 0,
 ): Parallel<A> {
@@ -138,16 +138,16 @@ function ranges<A extends readonly number[]>(
 }
 
 const attention: ParallelScratch<Arguments<"attention_f32">> = {
-  cost: ([, , , , shape, begin, end], view) => attentionWork(countsAt(view, shape), end - begin),
+  cost: (view, _out, _q, _pages, _scratch, shape, begin, end) => attentionWork(countsAt(view, shape), end - begin),
   cut: (args, view, load) => callsOf(args, attentionTiles(countsAt(view, args[4]), args[5], args[6], load)),
-  scratch([, , , , shape], view) {
+  scratch(view, _out, _q, _pages, _scratch, shape) {
     return 4 * workFloats(countsAt(view, shape));
   },
 };
 
 // Panels of keys are written whole where all their keys are of one tile.
 const append = ranges<Arguments<"append_f32">>(
-  ([, , , shape, , begin, end], view) => {
+  (view, _pages, _k, _v, shape, _past, begin, end) => {
     const read = (field: keyof typeof CACHE_SHAPE_AT) => view.getInt32(shape + CACHE_SHAPE_AT[field], true);
     return COPIED * (end - begin) * read("numKvHeads") * (read("headDim") + read("valueDim"));
   },
@@ -155,12 +155,12 @@ const append = ranges<Arguments<"append_f32">>(
   ([, , , , past]) => past % PANEL,
 );
 
-const scores = ranges<Arguments<"scores_f32">>(([, , , shape, , , begin, end], view) => {
+const scores = ranges<Arguments<"scores_f32">>((view, _out, _q, _pages, shape, _head, _stage, begin, end) => {
   const { kvLen, headDim } = countsAt(view, shape);
   return 2 * UNFUSED * (end - begin) * kvLen * headDim;
 });
 
-const rope = ranges<Arguments<"rope_f32">>(([, , , shape, begin, end], view) => {
+const rope = ranges<Arguments<"rope_f32">>((view, _x, _cos, _sin, shape, begin, end) => {
   const read = (field: keyof typeof ROPE_SHAPE_AT) => view.getInt32(shape + ROPE_SHAPE_AT[field], true);
   return ROTATED * (end - begin) * read("numHeads") * read("ropeDim");
 });
@@ -181,7 +181,7 @@ const PARALLEL = {
   linear_q4: scratchProjection("q4"),
   linear_q8: scratchProjection("q8"),
   masked_softmax_f32: ranges(
-    ([, , shape, , begin, end], view) => SOFTMAXED * (end - begin) * countsAt(view, shape).kvLen,
+    (view, _out, _scores, shape, _head, begin, end) => SOFTMAXED * (end - begin) * countsAt(view, shape).kvLen,
   ),
   merge_heads_f32: null,
   pack_columns_f16: null,
@@ -190,12 +190,12 @@ const PARALLEL = {
   pack_q8: null,
   pack_rows_f16: null,
   pack_rows_f32: null,
-  quantize_rows: ranges(([, , k, , , begin, end]) => QUANTIZED * (end - begin) * k),
+  quantize_rows: ranges((_view, _out, _x, k, _xStride, _mode, begin, end) => QUANTIZED * (end - begin) * k),
   repack_columns_f16: null,
   repack_q4: null,
   repack_q8: null,
   repack_rows_f16: null,
-  rms_norm_f32: ranges(([, , , n, , , begin, end]) => NORMED * (end - begin) * n),
+  rms_norm_f32: ranges((_view, _out, _x, _gain, n, _stride, _eps, begin, end) => NORMED * (end - begin) * n),
   rope_f32: rope,
   scores_f32: scores,
   scores_pages: scores,
@@ -220,11 +220,11 @@ export function shareKernels(
   const shapeOf = (tile: number) => pool.shapeOf(tile);
   const shared = (name: keyof KernelTable, alone: AnyKernel, { cost, cut, scratch }: AnyParallel): AnyKernel => {
     return (...args) => {
-      const work = pool.size > 1 ? cost(args, memory.view()) : 0;
+      const work = pool.size > 1 ? cost(memory.view(), ...args) : 0;
       if (work < shares.call || work <= 0) return alone(...args);
       let own = 0;
       if (scratch) {
-        own = aligned(scratch(args, memory.view()));
+        own = aligned(scratch(memory.view(), ...args));
         const at = pool.own(own);
         if (at === undefined) return alone(...args);
         args[SCRATCH_ARGUMENT] = at;

@@ -39,6 +39,8 @@ const COSTS: Readonly<Record<"f32" | "f16" | "q8" | "q4", Costs>> = {
 /** The arguments of a projection: out, x, w, scratch if its kernel works in some, bias, shape, begin, end. */
 type Arguments = readonly number[];
 
+const { panels: PANELS, k: DEPTH } = LINEAR_SHAPE_AT;
+
 function shapeAt(view: DataView, at: number): LinearShape {
   const read = (field: keyof LinearShape) => view.getInt32(at + LINEAR_SHAPE_AT[field], true);
   return {
@@ -79,10 +81,11 @@ export function projection(format: keyof typeof COSTS): Parallel<Arguments> {
   const { stripRows, product, stream } = COSTS[format];
   const column = 4 * PANEL;
   return {
-    cost(args, view) {
-      const [shape, begin, end] = args.slice(-3) as [number, number, number];
-      const { panels, k } = shapeAt(view, shape);
-      return 2 * PANEL * panels * k * Math.max(product * (end - begin), stream * STREAM_ROWS);
+    cost(view, ...args) {
+      const last = args.length - 1;
+      const [at, rows] = [args[last - 2]!, args[last]! - args[last - 1]!];
+      const weights = PANEL * view.getInt32(at + PANELS, true) * view.getInt32(at + DEPTH, true);
+      return 2 * weights * Math.max(product * rows, stream * STREAM_ROWS);
     },
     cut(args, view, load, shapeOf) {
       const [bias, at, begin, end] = args.slice(-4) as [number, number, number, number];

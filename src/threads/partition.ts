@@ -42,12 +42,12 @@ export function rangesOf(begin: number, end: number, unit: number, offset: numbe
 /** How a call of a kernel with these arguments, which end in begin and end, is shared among threads. */
 export interface Parallel<A extends readonly number[]> {
   /** What the call takes, in operations of a matrix product. Small calls ask too, so it reads little. */
-  cost(args: A, view: DataView): number;
+  cost(view: DataView, ...args: A): number;
   /** The calls that make it up, one a tile; shapeOf(i) is where tile i may have a shape of its own. */
   cut(args: A, view: DataView, load: Load, shapeOf: (tile: number) => number): readonly (readonly number[])[];
 }
 
 /** The same for a kernel that works in scratch: bytes that each thread needs for itself. */
 export interface ParallelScratch<A extends readonly number[]> extends Parallel<A> {
-  scratch(args: A, view: DataView): number;
+  scratch(view: DataView, ...args: A): number;
 }
