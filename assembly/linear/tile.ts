@@ -5,7 +5,7 @@ import { F32Ptr } from "../types";
 // The tile of linear_f32 for three rows and more, and how rows are dealt out to it. Strides are in bytes.
 
 /**
- * C[rows, 8] = init[rows, 8] + A[rows, k] · B[k, 8]. `rows` is a constant row 3 to 6.
+ * C[rows, 8] = init[rows, 8] + A[rows, k] · B[k, 8]. `rows` is a constant from 3 to 6.
  *
  * 6x8 tile, 15 v128: acc00..acc51 = 12 | b0 b1 = 2 | a0 = 1
  * A [rows][k] row stride aStride · B [k][8] · C [rows][8] row stride cStride · init row stride initStride

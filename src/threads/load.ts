@@ -66,7 +66,7 @@ export async function loadThreaded(
   }
   const { instance } = started;
   const pool = new ThreadPool("loadKernels", instance, count > host.processors, patienceMs);
-  const failed = await enlist(pool, instance, count - 1, host.createWorker, startMs);
+  const failed = await startWorkers(pool, instance, count - 1, host.createWorker, startMs);
   host.close?.();
   if (pool.size === 1) {
     pool.release();
@@ -89,7 +89,7 @@ function hasModule({ module, quantized = {} }: LoadOptions): boolean {
 }
 
 /** Starts workers, all at once, and lets those join that are ready in time. Returns why the others are not. */
-async function enlist(
+async function startWorkers(
   pool: ThreadPool,
   { modules, wasmMemory: memory }: StartedInstance,
   count: number,
