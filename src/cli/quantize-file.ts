@@ -187,8 +187,9 @@ function createError(): { add(exact: StoredTensor, rounded: StoredTensor): void;
       const [a, b] = [toFloats(exact), toFloats(rounded)];
       for (let i = 0; i < a.length; i++) {
         const value = a[i] as number;
-        lost += (value - (b[i] as number)) ** 2;
-        all += value ** 2;
+        const difference = value - (b[i] as number);
+        lost += difference * difference;
+        all += value * value;
       }
     },
     relative: () => (all === 0 ? lost : Math.sqrt(lost / all)),
