@@ -72,7 +72,7 @@ const FORMAT_KERNELS = {
 } as const;
 
 /** The names of the kernels that work on pages: those for float32, or those for any formats. */
-export type PageKernels = typeof FLOAT_KERNELS | typeof FORMAT_KERNELS;
+type PageKernels = typeof FLOAT_KERNELS | typeof FORMAT_KERNELS;
 
 /** Float32 pages, which keep their format. */
 const FLOAT_STAGES: readonly Stage[] = [
@@ -115,7 +115,7 @@ export function pageBytes(shape: PageShape, code: PageCode): number {
 }
 
 /** A part that has the same format in two pages: its offset in each, and its bytes. */
-export interface SharedPart {
+interface SharedPart {
   readonly from: number;
   readonly to: number;
   readonly bytes: number;

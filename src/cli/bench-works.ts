@@ -11,7 +11,7 @@ import type { Tensor } from "../tensor/tensor.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 
 /** A work whose memory is freed by `release`. */
-export interface PlacedLoad extends Load {
+interface PlacedLoad extends Load {
   release(): void;
 }
 
@@ -25,7 +25,7 @@ export interface BenchWork {
 }
 
 /** Works with a common name. */
-export interface BenchShape {
+interface BenchShape {
   readonly title: string;
   readonly works: readonly BenchWork[];
 }

@@ -9,7 +9,7 @@ import { BLOCKS, bitsEach, type Dtype, isBlockDtype, type StoredTensor, toFloats
 import { quantizeTensor, type StoredFormat } from "../tensor/quantize.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 
-export interface FileOptions {
+interface FileOptions {
   /** Format of the converted matrices. */
   readonly format: StoredFormat;
   /** Whether to convert the matrix of this name; default `isLinearName`. */

@@ -3,7 +3,8 @@
 import type { scaledDotProductAttention } from "../api/sdpa.ts";
 import { memorySharing } from "../platform/spawn.ts";
 import type { HeadwiseErrorCode } from "../util/errors.ts";
-import type { Build, Kernels, LoadOptions, Threads } from "../wasm/kernels.ts";
+import type { Kernels, LoadOptions, Threads } from "../wasm/kernels.ts";
+import type { Build } from "../wasm/select-build.ts";
 import { placeAttention } from "./attention-work.ts";
 import { placeProjection } from "./linear-work.ts";
 import { peakModule, startPeak, startsWasm } from "./peak.ts";

@@ -52,7 +52,7 @@ function section(id: number, content: readonly number[]): number[] {
 }
 
 /** The instantiated function. */
-export interface Peak {
+interface Peak {
   /** Floating-point operations of a run. */
   readonly flops: number;
   run(): void;

@@ -90,7 +90,7 @@ export interface Rows {
 }
 
 /** Input rows of projections, in each of the forms that the formats need. */
-export interface LinearInput {
+interface LinearInput {
   /** Rows xStride floats apart. */
   readonly x: F32Ptr;
   readonly xStride: number;

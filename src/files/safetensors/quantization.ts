@@ -15,7 +15,7 @@ import { describe, HeadwiseError } from "../../util/errors.ts";
 export const QUANTIZED = "headwise.quantized";
 
 /** A tensor of a dtype that safetensors defines. */
-export interface PlainTensor extends StoredTensor {
+interface PlainTensor extends StoredTensor {
   readonly dtype: PlainDtype;
 }
 
