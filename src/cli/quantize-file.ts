@@ -2,7 +2,7 @@
 
 import { type ByteSource, readRange } from "../files/byte-source.ts";
 import { compareLines, type HeaderLine, headerText } from "../files/safetensors/header-writer.ts";
-import { noteQuantized, QUANTIZED } from "../files/safetensors/quantization.ts";
+import { asPlain, noteQuantized, QUANTIZED } from "../files/safetensors/quantization.ts";
 import { openSafetensors } from "../files/safetensors/safetensors.ts";
 import type { TensorEntry } from "../files/tensor-file.ts";
 import { BLOCKS, bitsEach, type Dtype, isBlockDtype, type StoredTensor, toFloats } from "../tensor/dtypes.ts";
@@ -140,12 +140,8 @@ function unfit({ name, shape }: TensorEntry, format: StoredFormat, turned: boole
 
 /** The entry of the header for a tensor that is written as `dtype`. */
 function lineOf({ name, dtype: before, shape, bytes }: TensorEntry, dtype: Dtype): HeaderLine {
-  if (isBlockDtype(dtype)) {
-    const [n, k] = shape as [number, number];
-    const width = (k / BLOCKS[dtype].length) * BLOCKS[dtype].bytes;
-    return { name, dtype: "U8", shape: [n, width], size: n * width };
-  }
-  return { name, dtype, shape, size: dtype === before ? bytes : (bytes / bitsEach(before as Dtype)) * bitsEach(dtype) };
+  const size = dtype === before ? bytes : (bytes / bitsEach(before as Dtype)) * bitsEach(dtype);
+  return { name, ...asPlain(dtype, shape), size };
 }
 
 /** A matrix in pieces of whole rows. */

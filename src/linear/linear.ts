@@ -14,6 +14,7 @@ import {
   panelsOf,
   scratchBytes,
   type WeightFormat,
+  wholePanels,
 } from "./formats.ts";
 import { packMatrix } from "./pack.ts";
 
@@ -53,7 +54,7 @@ export function placeLinears(
     if (i > 0 && sizes[i - 1]?.format !== format) bytes = aligned(bytes);
     const place = { n, k, format, w: bytes, bias: 4 * floats };
     bytes += packedBytes(format, n, k);
-    floats += panelsOf(n) * PANEL;
+    floats += wholePanels(n);
     return place;
   });
   const w = layout.take(bytes);
