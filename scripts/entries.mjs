@@ -14,7 +14,7 @@ const REPOSITORY = "https://github.com/headwise/headwise";
  * hosts that hand out `.wasm` imports as compiled modules; an entry without it is the same everywhere. `worker` entries are
  * scripts that the build writes by themselves. `budget` is the kB, gzip, that the whole entry may take.
  */
-export const ENTRIES = [
+const ENTRIES = [
   {
     subpath: ".",
     name: "index",

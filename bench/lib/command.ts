@@ -9,7 +9,7 @@ import type { Effort } from "./measure.ts";
 import type { Context, Part } from "./part.ts";
 
 /** How long a row takes, and with --quick. */
-export interface Efforts {
+interface Efforts {
   readonly full: Effort;
   readonly quick: Effort;
 }

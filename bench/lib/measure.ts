@@ -11,7 +11,7 @@ export interface Load {
   run(): void;
 }
 
-export interface Measurement {
+interface Measurement {
   /** Units of work a second: the median, and the most. */
   readonly rate: number;
   readonly bestRate: number;

@@ -1,5 +1,6 @@
 import { expectHeads, MOST_HEADS } from "../attention/config.ts";
 import { expectPositions } from "../attention/positions.ts";
+import { PAIRINGS } from "../attention/rope.ts";
 import { blockStrides, eachRun, type HeadLayout, headSizes } from "../tensor/head-layout.ts";
 import { expectTensor, type Tensor } from "../tensor/tensor.ts";
 import { describe, expectFields, expectInt, expectOneOf } from "../util/errors.ts";
@@ -101,7 +102,7 @@ export function applyRope(kernels: Kernels, x: Tensor, options: ApplyRopeOptions
   const sizes = headSizes(expectTensor(where, "x", x, [4]), order);
   const { batch, heads, len, dim } = sizes;
   expectHeads(where, "x", heads, dim);
-  const pairing = expectOneOf(where, "pairing", options.pairing, ["half", "interleaved"]);
+  const pairing = expectOneOf(where, "pairing", options.pairing, PAIRINGS);
   const [rows, half] = expectTensor(where, "cos", options.cos, [2]).shape as [number, number];
   const sin = expectTensor(where, "sin", options.sin, [2]);
   if (sin.shape[0] !== rows || sin.shape[1] !== half)

@@ -3,7 +3,14 @@ import type { StoredTensor } from "../tensor/dtypes.ts";
 import { expectMatrix, type MatrixLayout } from "../tensor/matrix.ts";
 import { describe, expectFields, expectFloats, expectOneOf } from "../util/errors.ts";
 import { type CheckedConfig, checkSinks } from "./config.ts";
-import { type ProjectionName, type Projections, projectionSizes, type VectorName, vectorSizes } from "./layer-sizes.ts";
+import {
+  eachProjection,
+  type ProjectionName,
+  type Projections,
+  projectionSizes,
+  type VectorName,
+  vectorSizes,
+} from "./layer-sizes.ts";
 import { separateWeights } from "./split-qkv.ts";
 import { type CheckedFormats, fillFormats, type LayerFormats } from "./weight-options.ts";
 import { type AttentionWeights, WEIGHT_FIELDS } from "./weights.ts";
@@ -73,7 +80,7 @@ export function checkWeights(
     throw new RangeError(
       `${where}: biasK and biasV expected both or neither, got ${extraKey ? "biasK" : "biasV"} alone`,
     );
-  const linears = { q: linear("q"), k: linear("k"), v: linear("v"), o: linear("o") };
+  const linears = eachProjection(linear);
   return {
     ...{ layout, fast },
     linears,

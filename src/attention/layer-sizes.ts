@@ -16,6 +16,11 @@ export interface Projections<T> {
   readonly o: T | undefined;
 }
 
+/** A record of one value for each matrix. */
+export function eachProjection<T>(create: (name: ProjectionName) => T): Record<ProjectionName, T> {
+  return Object.fromEntries(PROJECTIONS.map((name) => [name, create(name)])) as Record<ProjectionName, T>;
+}
+
 /** Outputs and inputs of each matrix. */
 export function projectionSizes(config: CheckedConfig): Readonly<Record<ProjectionName, LinearSize>> {
   const { dModel, kdim, vdim, numHeads, numKvHeads, headDim, valueDim } = config;

@@ -4,7 +4,7 @@ import { describe, expectFloats } from "../util/errors.ts";
 import type { AttentionWeights } from "./weights.ts";
 
 /** Outputs of q, k and v, and the length of the rows that all three project. */
-export interface FusedSizes {
+interface FusedSizes {
   readonly q: number;
   readonly k: number;
   readonly v: number;

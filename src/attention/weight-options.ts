@@ -1,6 +1,6 @@
 import { WEIGHT_FORMATS, type WeightFormat } from "../linear/formats.ts";
 import { expectFields, expectOneOf, HeadwiseError } from "../util/errors.ts";
-import { PROJECTIONS, type ProjectionName } from "./layer-sizes.ts";
+import { eachProjection, PROJECTIONS, type ProjectionName } from "./layer-sizes.ts";
 
 /** The format of the query, key, value and output projection of a layer. */
 export type LayerFormats = Readonly<Record<"q" | "k" | "v" | "o", WeightFormat>>;
@@ -52,10 +52,6 @@ function formatsOf(where: string, path: string, weights: WeightOptions["weights"
   for (const [part, format] of Object.entries(weights))
     if (format !== undefined) expectOneOf(where, `${path}.${part}`, format, WEIGHT_FORMATS);
   return weights;
-}
-
-function eachProjection(formatOf: (name: ProjectionName) => WeightFormat): LayerFormats {
-  return Object.fromEntries(PROJECTIONS.map((name) => [name, formatOf(name)])) as LayerFormats;
 }
 
 /** The requested formats, and `otherwise` for the rest. */

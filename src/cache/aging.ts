@@ -104,14 +104,15 @@ function demote(
 function encode(kernels: Kernels, { layout }: Pages, { staging }: Aging, from: number, to: number): void {
   const { memory, table } = kernels;
   const { numKvHeads, headDim, valueDim } = layout;
+  const { gather, append } = layout.kernels;
   const strides = { kStride: numKvHeads * headDim, kHeadStride: headDim, vStride: numKvHeads * valueDim };
   const rows = storeRows(kernels, staging.shape, layout, { ...strides, vHeadStride: valueDim });
   memory.u32(staging.table, 2).set([from, to]);
   const [source, target] = [pointer.pages(staging.table), pointer.pages(staging.table + 4)];
   const [k, v] = [pointer.f32(staging.key), pointer.f32(staging.value)];
   for (let slot = 0; slot < PAGE; slot += AGED_TOKENS) {
-    table.gather_pages(k, v, source, rows, slot, 0, AGED_TOKENS);
-    table.append_pages(target, k, v, rows, slot, 0, AGED_TOKENS);
+    table[gather](k, v, source, rows, slot, 0, AGED_TOKENS);
+    table[append](target, k, v, rows, slot, 0, AGED_TOKENS);
   }
 }
 

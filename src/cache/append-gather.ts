@@ -7,7 +7,7 @@ import type { PageShape } from "./page-layout.ts";
 import { type Pages, pageTable } from "./pages.ts";
 
 /** Floats between neighbouring tokens, and between neighbouring heads, of rows of keys and of values. */
-export interface RowStrides {
+interface RowStrides {
   readonly kStride: number;
   readonly kHeadStride: number;
   readonly vStride: number;
@@ -15,7 +15,7 @@ export interface RowStrides {
 }
 
 /** Addresses of the first key and the first value. */
-export interface KeyValueRows {
+interface KeyValueRows {
   readonly k: F32Ptr;
   readonly v: F32Ptr;
 }

@@ -1,8 +1,9 @@
 // The layout of cache pages in memory. Only this file knows the codes of formats, the sizes in bytes, and which kernels
 // read and write pages.
 
-import { FORMAT_F16, FORMAT_F32, FORMAT_Q4, FORMAT_Q8, PAGE, PANEL, QUAD } from "../../assembly/layout.ts";
+import { FORMAT_F16, FORMAT_F32, FORMAT_Q4, FORMAT_Q8, PAGE, QUAD } from "../../assembly/layout.ts";
 import type { CheckedConfig } from "../attention/config.ts";
+import { wholePanels } from "../linear/formats.ts";
 import { aligned } from "../wasm/memory.ts";
 
 /** Floats of 32 or 16 bits, or integers of 8 or 4 bits with one scale for each token and head. */
@@ -72,7 +73,7 @@ const FORMAT_KERNELS = {
 } as const;
 
 /** The names of the kernels that work on pages: those for float32, or those for any formats. */
-export type PageKernels = typeof FLOAT_KERNELS | typeof FORMAT_KERNELS;
+type PageKernels = typeof FLOAT_KERNELS | typeof FORMAT_KERNELS;
 
 /** Float32 pages, which keep their format. */
 const FLOAT_STAGES: readonly Stage[] = [
@@ -95,7 +96,6 @@ export function kernelsFor(formats: number): PageKernels {
 
 const isInteger = (format: number) => format === FORMAT_Q8 || format === FORMAT_Q4;
 const wholeQuads = (components: number) => QUAD * Math.ceil(components / QUAD);
-const wholePanels = (columns: number) => PANEL * Math.ceil(columns / PANEL);
 
 /** Bytes of the keys, or of the values, of one kv head in a page. */
 function partBytes(format: number, components: number): number {
@@ -115,7 +115,7 @@ export function pageBytes(shape: PageShape, code: PageCode): number {
 }
 
 /** A part that has the same format in two pages: its offset in each, and its bytes. */
-export interface SharedPart {
+interface SharedPart {
   readonly from: number;
   readonly to: number;
   readonly bytes: number;

@@ -19,7 +19,7 @@ export interface Pages {
 }
 
 /** A page before uncommitted calls changed it: its table entry, and its bytes. */
-export interface OldPage {
+interface OldPage {
   readonly batchRow: number;
   readonly page: number;
   readonly entry: number;

@@ -3,7 +3,7 @@ import { createAttention } from "../attention/attention.ts";
 import type { AttentionConfig } from "../attention/config.ts";
 import type { AttentionWeights } from "../attention/weights.ts";
 import { createCache } from "../cache/cache.ts";
-import { placeProjection } from "../diagnostics/linear-work.ts";
+import { createLinearWork } from "../diagnostics/linear-work.ts";
 import { createRandom } from "../diagnostics/random.ts";
 import type { Load } from "../diagnostics/timing.ts";
 import type { WeightFormat } from "../linear/formats.ts";
@@ -11,7 +11,7 @@ import type { Tensor } from "../tensor/tensor.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 
 /** A work whose memory is freed by `release`. */
-export interface PlacedLoad extends Load {
+interface PlacedLoad extends Load {
   release(): void;
 }
 
@@ -25,7 +25,7 @@ export interface BenchWork {
 }
 
 /** Works with a common name. */
-export interface BenchShape {
+interface BenchShape {
   readonly title: string;
   readonly works: readonly BenchWork[];
 }
@@ -43,7 +43,7 @@ const LLAMA: AttentionConfig = {
 export const BENCH_SHAPES: Readonly<Record<string, BenchShape>> = {
   linear: {
     title: "[128, 768] x [768, 768]",
-    works: [{ name: "linear", tokens: 128, prepare: () => (kernels) => placeProjection(kernels, 128, 768, 768) }],
+    works: [{ name: "linear", tokens: 128, prepare: () => (kernels) => createLinearWork(kernels, 128, 768, 768) }],
   },
   gpt2: { title: "GPT-2 small, a layer", works: [prefill(GPT2, 128), prefill(GPT2, 512), decode(GPT2, 512)] },
   llama: { title: "Llama 3.2 1B, a layer", works: [prefill(LLAMA, 128), decode(LLAMA, 1024)] },

@@ -1,4 +1,5 @@
-import { diagnose, diagnosisText } from "../diagnostics/doctor.ts";
+import { diagnose } from "../diagnostics/doctor.ts";
+import { diagnosisText } from "../diagnostics/doctor-text.ts";
 import { paint, readArguments, readThreads, refusePositionals } from "./args.ts";
 import { KERNEL_OPTIONS } from "./load-kernels.ts";
 import { findSurroundings } from "./system-info.ts";

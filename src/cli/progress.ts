@@ -1,11 +1,11 @@
 /** The stream that progress is written to, a terminal or not. */
-export interface ProgressStream {
+interface ProgressStream {
   readonly isTTY?: boolean;
   readonly columns?: number;
   write(text: string): unknown;
 }
 
-export interface Progress {
+interface Progress {
   /** Reports the fraction that is done, 0 to 1, with `what` beside it. */
   at(share: number, what: string): void;
   /** Erases the bar. */

@@ -2,14 +2,14 @@
 
 import { type ByteSource, readRange } from "../files/byte-source.ts";
 import { compareLines, type HeaderLine, headerText } from "../files/safetensors/header-writer.ts";
-import { noteQuantized, QUANTIZED } from "../files/safetensors/quantization.ts";
+import { asPlain, noteQuantized, QUANTIZED } from "../files/safetensors/quantization.ts";
 import { openSafetensors } from "../files/safetensors/safetensors.ts";
 import type { TensorEntry } from "../files/tensor-file.ts";
 import { BLOCKS, bitsEach, type Dtype, isBlockDtype, type StoredTensor, toFloats } from "../tensor/dtypes.ts";
 import { quantizeTensor, type StoredFormat } from "../tensor/quantize.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 
-export interface FileOptions {
+interface FileOptions {
   /** Format of the converted matrices. */
   readonly format: StoredFormat;
   /** Whether to convert the matrix of this name; default `isLinearName`. */
@@ -140,12 +140,8 @@ function unfit({ name, shape }: TensorEntry, format: StoredFormat, turned: boole
 
 /** The entry of the header for a tensor that is written as `dtype`. */
 function lineOf({ name, dtype: before, shape, bytes }: TensorEntry, dtype: Dtype): HeaderLine {
-  if (isBlockDtype(dtype)) {
-    const [n, k] = shape as [number, number];
-    const width = (k / BLOCKS[dtype].length) * BLOCKS[dtype].bytes;
-    return { name, dtype: "U8", shape: [n, width], size: n * width };
-  }
-  return { name, dtype, shape, size: dtype === before ? bytes : (bytes / bitsEach(before as Dtype)) * bitsEach(dtype) };
+  const size = dtype === before ? bytes : (bytes / bitsEach(before as Dtype)) * bitsEach(dtype);
+  return { name, ...asPlain(dtype, shape), size };
 }
 
 /** A matrix in pieces of whole rows. */
@@ -187,8 +183,9 @@ function createError(): { add(exact: StoredTensor, rounded: StoredTensor): void;
       const [a, b] = [toFloats(exact), toFloats(rounded)];
       for (let i = 0; i < a.length; i++) {
         const value = a[i] as number;
-        lost += (value - (b[i] as number)) ** 2;
-        all += value ** 2;
+        const difference = value - (b[i] as number);
+        lost += difference * difference;
+        all += value * value;
       }
     },
     relative: () => (all === 0 ? lost : Math.sqrt(lost / all)),

@@ -15,7 +15,7 @@ import { parseJson } from "../util/json.ts";
 import { aboutFile, openFile, readText } from "./args.ts";
 
 /** A layer that was read from a file. */
-export interface FileLayer {
+interface FileLayer {
   /** The file itself, also if its folder was given. */
   readonly path: string;
   /** What the names of its tensors begin with. */
@@ -25,7 +25,7 @@ export interface FileLayer {
 }
 
 /** Which layer of a file, and what the file does not contain. */
-export interface LayerChoice {
+interface LayerChoice {
   readonly layer: number;
   readonly prefix?: string;
   /** Path of the config.json; default the one beside the model. */

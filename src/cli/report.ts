@@ -3,9 +3,10 @@ import { type QuantizeResult, type QuantizeTrial, quantizeReport } from "../diag
 import { loadKernels } from "../entries/index.ts";
 import { quantized } from "../entries/quantized.ts";
 import { fileSource } from "../files/byte-source.ts";
-import { openSafetensors, toFloats } from "../files/safetensors/safetensors.ts";
+import { openSafetensors } from "../files/safetensors/safetensors.ts";
 import { fromHfConfig } from "../models/hf/config.ts";
 import { readAttentionWeights } from "../models/hf/weights.ts";
+import { toFloats } from "../tensor/dtypes.ts";
 import { plainText } from "../util/errors.ts";
 import { aboutFile, openFile, readArguments, readText, UsageError } from "./args.ts";
 import { createProgress } from "./progress.ts";

@@ -8,7 +8,8 @@ import type { CacheFormat } from "../cache/page-layout.ts";
 import { Digest } from "../diagnostics/digest.ts";
 import { median } from "../diagnostics/timing.ts";
 import type { WeightFormat } from "../linear/formats.ts";
-import type { Build, Kernels, Threads } from "../wasm/kernels.ts";
+import type { Kernels, Threads } from "../wasm/kernels.ts";
+import type { Build } from "../wasm/select-build.ts";
 
 /** What to run on a layer, and the formats of its weights and cache. */
 export interface LayerWork {

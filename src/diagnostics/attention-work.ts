@@ -10,7 +10,7 @@ import { createRandom } from "./random.ts";
 const COMPARED = 73;
 
 /** scaledDotProductAttention on a causal prompt, including copies in and out. */
-export function placeAttention(
+export function createAttentionWork(
   attention: typeof scaledDotProductAttention,
   kernels: Kernels,
   heads: number,

@@ -1,12 +1,13 @@
-/** What an engine can do, and whether headwise is right and fast in it: one report for the command line and for pages. */
+// What an engine can do, and whether headwise is correct and fast in it: one diagnosis for the command line and for pages.
 
 import type { scaledDotProductAttention } from "../api/sdpa.ts";
 import { memorySharing } from "../platform/spawn.ts";
 import type { HeadwiseErrorCode } from "../util/errors.ts";
-import type { Build, Kernels, LoadOptions, Threads } from "../wasm/kernels.ts";
-import { placeAttention } from "./attention-work.ts";
-import { placeProjection } from "./linear-work.ts";
-import { peakModule, startPeak, startsWasm } from "./peak.ts";
+import type { Kernels, LoadOptions, Threads } from "../wasm/kernels.ts";
+import type { Build } from "../wasm/select-build.ts";
+import { createAttentionWork } from "./attention-work.ts";
+import { createLinearWork } from "./linear-work.ts";
+import { allowsWasm, peakModule, startPeak } from "./peak.ts";
 import type { SelfTest, selfTest } from "./self-test.ts";
 import { type Effort, timeLoads } from "./timing.ts";
 
@@ -117,15 +118,13 @@ export interface Diagnosis extends Surroundings {
 }
 
 const EFFORT: Effort = { warmupMs: 80, sampleMs: 8, rounds: 20, mostMs: 700 };
-/** If the median is below this fraction of the best, other programs use the processor. */
-const STEADY = 0.75;
 
 /** A module with a shared memory of one page, and nothing else. */
 const SHARED_MEMORY = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 5, 4, 1, 3, 1, 1);
 
 function findFeatures(): EngineFeatures {
   return {
-    codegen: startsWasm(),
+    codegen: allowsWasm(),
     simd: WebAssembly.validate(peakModule(false)),
     relaxedSimd: WebAssembly.validate(peakModule(true)),
     threads: WebAssembly.validate(SHARED_MEMORY),
@@ -192,8 +191,8 @@ async function measureWorks(
   { codegen }: EngineFeatures,
 ): Promise<Pick<Diagnosis, "peak" | "works">> {
   const works = [
-    placeProjection(kernels, 128, 768, 768),
-    placeAttention(scaledDotProductAttention, kernels, 12, 512, 64),
+    createLinearWork(kernels, 128, 768, 768),
+    createAttentionWork(scaledDotProductAttention, kernels, 12, 512, 64),
   ];
   const { fused, threads } = kernels;
   const loads = codegen ? [startPeak(fused), ...works] : works;
@@ -216,82 +215,4 @@ async function measureWorks(
   if (!peak) return { works: reports };
   const { gflops, bestGflops } = peak;
   return { peak: { arithmetic: fused ? "fma" : "mul+add", gflops, bestGflops }, works: reports };
-}
-
-/**
- * Formats a diagnosis as lines of text for people. For programs, use `JSON.stringify`.
- * @example
- * import * as headwise from "headwise";
- * import { diagnose, diagnosisText } from "headwise/doctor";
- * const report = await diagnose(headwise, { version: "0.4.0", engine: "this one" }, { deterministic: true });
- * console.log(diagnosisText(report).split("\n")[0]); // headwise 0.4.0: ok
- */
-export function diagnosisText(diagnosis: Diagnosis): string {
-  const { ok, version, problem, features, kernels, selfTest: tested, peak, works = [] } = diagnosis;
-  const rows: [title: string, text: string | undefined][] = [
-    ["engine", diagnosis.engine],
-    ["system", diagnosis.system],
-    ["machine", machineText(diagnosis)],
-    ["features", featuresText(features)],
-    ["problem", problem?.message],
-    ["build", kernels && `${kernels.build}: ${kernels.reason} (started in ${kernels.startMs.toFixed(1)} ms)`],
-    ["threads", kernels && threadsText(kernels.threads)],
-    ["self-test", tested && selfTestText(tested)],
-    ["peak", peak && `${rateText(peak)} of ${peak.arithmetic} on one thread`],
-    ...works.map((report): [string, string] => [report.work, workText(report, kernels?.threads.used ?? 1)]),
-    ["note", noteText(diagnosis)],
-    ["memory", kernels && `${(kernels.memoryBytes / 1e6).toFixed(1)} MB for the kernels`],
-  ];
-  const lines = rows.flatMap(([title, text]) => (text === undefined ? [] : [`${title.padEnd(11)}${text}`]));
-  return [`headwise ${version}: ${ok ? "ok" : "FAILED"}`, ...lines].join("\n");
-}
-
-function noteText({ peak, works = [] }: Diagnosis): string | undefined {
-  if (works.some(({ gflops }) => gflops === undefined))
-    return "the clock of this engine stands still while code runs: speed cannot be measured";
-  if (peak && peak.gflops < STEADY * peak.bestGflops)
-    return "the speed varied while it was measured: the machine is busy, and only the best figures are meaningful";
-  return undefined;
-}
-
-function machineText({ processor, processors, memory }: Surroundings): string | undefined {
-  const parts = [
-    processor,
-    processors && `${processors} ${processors === 1 ? "processor" : "processors"}`,
-    memory && `${(memory / 2 ** 30).toFixed(1)} GiB`,
-  ].filter(Boolean);
-  return parts.length > 0 ? parts.join(", ") : undefined;
-}
-
-function featuresText({ codegen, simd, relaxedSimd, threads, sharedMemory, isolated }: EngineFeatures): string {
-  const has = Object.entries({
-    codegen,
-    SIMD: simd,
-    "relaxed SIMD": relaxedSimd,
-    threads,
-    "shared memory": sharedMemory,
-  });
-  const texts = has.map(([name, there]) => (there ? name : `no ${name}`));
-  return [...texts, ...(isolated === null ? [] : [isolated ? "isolated" : "not isolated"])].join(", ");
-}
-
-function threadsText({ requested, used, reason }: Threads): string {
-  return `${used} (${requested === "auto" ? "auto" : `${requested} requested`}): ${reason}`;
-}
-
-function selfTestText({ ok, digest, expected, outputs, ms }: NonNullable<Diagnosis["selfTest"]>): string {
-  const verdict = ok ? `ok: ${digest} as published` : `FAILED: ${digest}, expected ${expected}`;
-  return `${verdict}, ${outputs} outputs (${ms.toFixed(0)} ms)`;
-}
-
-const rateText = ({ gflops, bestGflops }: { readonly gflops: number; readonly bestGflops: number }) =>
-  `${gflops.toFixed(1)} GFLOP/s (best ${bestGflops.toFixed(1)})`;
-
-function workText({ gflops, bestGflops, ofPeak, ...report }: WorkReport, threads: number): string {
-  const parts = [
-    gflops !== undefined && bestGflops !== undefined && rateText({ gflops, bestGflops }),
-    ofPeak !== undefined && `${(100 * ofPeak).toFixed(0)} % of ${threads === 1 ? "the peak" : `${threads} x the peak`}`,
-    `error ${report.relativeError.toExponential(1)}`,
-  ];
-  return `${parts.filter(Boolean).join(", ")}: ${report.shape}`;
 }

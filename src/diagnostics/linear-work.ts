@@ -4,14 +4,13 @@ import type { Kernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
 import { type Deviation, DeviationSum } from "./error-stats.ts";
 import { createRandom } from "./random.ts";
+import type { Load } from "./timing.ts";
 
 /** A fixed workload for kernels. */
-export interface Work {
+export interface Work extends Load {
   readonly name: string;
   /** Its sizes, as text. */
   readonly shape: string;
-  readonly flops: number;
-  run(): void;
   /** The error of the last run against float64, over some of its rows. */
   error(): Deviation;
   release(): void;
@@ -21,7 +20,7 @@ export interface Work {
 const COMPARED = 31;
 
 /** y[m, n] = x[m, k] · w[n, k]ᵀ + bias[n], by the kernel only. n is a multiple of 8. */
-export function placeProjection(kernels: Kernels, m: number, n: number, k: number): Work {
+export function createLinearWork(kernels: Kernels, m: number, n: number, k: number): Work {
   const { table, memory } = kernels;
   const { floats } = createRandom(n);
   const [x, w, bias] = [floats(m * k), floats(n * k), floats(n)];

@@ -2,6 +2,7 @@
 // and with the same instructions as the kernels.
 
 import { leb } from "../util/bytes.ts";
+import type { Load } from "./timing.ts";
 
 /** Independent chains: enough to hide the latency of an instruction, few enough to stay in registers. */
 const CHAINS = 12;
@@ -51,15 +52,8 @@ function section(id: number, content: readonly number[]): number[] {
   return [id, ...leb(content.length), ...content];
 }
 
-/** The instantiated function. */
-export interface Peak {
-  /** Floating-point operations of a run. */
-  readonly flops: number;
-  run(): void;
-}
-
 /** Some 50 microseconds of work. Throws if its result is wrong, which proves that the engine did not skip any of it. */
-export function startPeak(fused: boolean): Peak {
+export function startPeak(fused: boolean): Load {
   const { exports } = new WebAssembly.Instance(new WebAssembly.Module(peakModule(fused)));
   const peak = exports.peak as (rounds: number, a: number, b: number) => number;
   // acc · 1/2 + 1 tends to 2.
@@ -73,7 +67,7 @@ export function startPeak(fused: boolean): Peak {
  * Whether wasm may be compiled from bytes here. If a content security policy forbids it, WebKit compiles, but refuses
  * to instantiate.
  */
-export function startsWasm(): boolean {
+export function allowsWasm(): boolean {
   try {
     return Boolean(new WebAssembly.Instance(new WebAssembly.Module(peakModule(false))));
   } catch {

@@ -2,7 +2,13 @@ import { PANEL } from "../../assembly/layout.ts";
 import { type Attention, packAttention } from "../attention/attention.ts";
 import type { CheckedLinear, CheckedWeights } from "../attention/check-weights.ts";
 import type { CheckedConfig } from "../attention/config.ts";
-import { type ProjectionName, projectionSizes, vectorSizes } from "../attention/layer-sizes.ts";
+import {
+  eachProjection,
+  PROJECTIONS,
+  type ProjectionName,
+  projectionSizes,
+  vectorSizes,
+} from "../attention/layer-sizes.ts";
 import {
   checkFormats,
   expectKnown,
@@ -60,7 +66,6 @@ export interface QuantizeResult {
 }
 
 const WHERE = "quantizeReport";
-const PARTS = ["q", "k", "v", "o"] as const;
 
 /**
  * Measures how each format changes the outputs of a layer on samples of its inputs: y, and the output and the maps of each
@@ -178,7 +183,7 @@ function unpackWeights({ kernels, config, layer }: Attention): Omit<CheckedWeigh
   const linear = (name: ProjectionName) => unpackLinear(kernels, layer.linears[name] as Linear, sizes[name].n);
   return {
     layout: "out-in",
-    linears: { q: linear("q"), k: linear("k"), v: linear("v"), o: linear("o") },
+    linears: eachProjection(linear),
     vectors: {
       qNorm: vector(layer.qNorm, lengths.qNorm),
       kNorm: vector(layer.kNorm, lengths.kNorm),
@@ -209,7 +214,10 @@ function defaultTrials(): QuantizeTrial[] {
   const weights = WEIGHT_FORMATS.filter((format) => format !== "f32");
   const caches = ["f16", "q8", "q4"] as const;
   return [
-    ...weights.flatMap((format) => [...PARTS.map((part) => ({ weights: { [part]: format } })), { weights: format }]),
+    ...weights.flatMap((format) => [
+      ...PROJECTIONS.map((part) => ({ weights: { [part]: format } })),
+      { weights: format },
+    ]),
     ...caches.flatMap((format): QuantizeTrial[] => [
       { cache: { keys: format, values: "f32" } },
       { cache: { keys: "f32", values: format } },
@@ -230,7 +238,7 @@ function checkReport(
   const { config, formats, kernels } = attention;
   const { quantized } = kernels;
   const { dModel, kdim, vdim } = config;
-  for (const part of PARTS)
+  for (const part of PROJECTIONS)
     if (formats[part] !== "f32")
       throw new RangeError(
         `${WHERE}: attention expected weights of "f32", got ${describe(formats[part])} for w${part}`,

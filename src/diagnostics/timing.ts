@@ -16,7 +16,7 @@ export interface Effort {
 }
 
 /** The speed of a load. */
-export interface Rate {
+interface Rate {
   /** Milliseconds of a run: in the median sample, and in the fastest. */
   readonly ms: number;
   readonly bestMs: number;

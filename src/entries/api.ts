@@ -34,4 +34,6 @@ export type { MatrixLayout, WeightTensor } from "../tensor/matrix.ts";
 export type { Tensor } from "../tensor/tensor.ts";
 export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";
 export type { Releasable } from "../util/lifetime.ts";
-export type { Build, Kernels, LoadOptions, ModuleSource, Threads, WasmSource } from "../wasm/kernels.ts";
+export type { ModuleSource, WasmSource } from "../wasm/compile.ts";
+export type { Kernels, LoadOptions, Threads } from "../wasm/kernels.ts";
+export type { Build } from "../wasm/select-build.ts";

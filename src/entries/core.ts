@@ -3,7 +3,8 @@
  * @packageDocumentation
  */
 
-import { type Kernels, type LoadOptions, type ModuleSource, ownKernels } from "../wasm/kernels.ts";
+import type { ModuleSource } from "../wasm/compile.ts";
+import { type Kernels, type LoadOptions, ownKernels } from "../wasm/kernels.ts";
 import { openModule } from "./module-source.ts";
 
 export * from "./api.ts";

@@ -1,7 +1,8 @@
 // The script of doctor.html: `headwise info` for the browser that shows it. ?threads=N and ?deterministic in the address
 // are its options.
 
-import { type Diagnosis, diagnose, diagnosisText } from "../diagnostics/doctor.ts";
+import { type Diagnosis, diagnose } from "../diagnostics/doctor.ts";
+import { diagnosisText } from "../diagnostics/doctor-text.ts";
 import { expectThreads } from "../wasm/kernels.ts";
 
 /** A diagnosis, and what the page's content security policy blocked during it. */

@@ -6,9 +6,9 @@
 export {
   type Diagnosis,
   diagnose,
-  diagnosisText,
   type EngineFeatures,
   type Headwise,
   type Surroundings,
   type WorkReport,
 } from "../diagnostics/doctor.ts";
+export { diagnosisText } from "../diagnostics/doctor-text.ts";

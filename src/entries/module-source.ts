@@ -1,13 +1,10 @@
+import { builtinModule } from "../platform/builtin.ts";
 import { expectFields, HeadwiseError, tagOf } from "../util/errors.ts";
 import { expectWasm } from "../wasm/compile.ts";
 import { LOAD_OPTIONS } from "../wasm/kernels.ts";
 
 interface FileSystem {
   readFile(path: URL): Promise<Uint8Array<ArrayBuffer>>;
-}
-
-interface Host {
-  readonly process?: { getBuiltinModule?(name: string): FileSystem | undefined };
 }
 
 /**
@@ -26,7 +23,7 @@ export async function openModule<Options extends { readonly module?: unknown }>(
 
 /** The response of a server, or for `file:` the bytes of a file, on hosts that have files. */
 async function request(url: URL): Promise<Response | Uint8Array<ArrayBuffer>> {
-  const files = url.protocol === "file:" && (globalThis as Host).process?.getBuiltinModule?.("node:fs/promises");
+  const files = url.protocol === "file:" && builtinModule<FileSystem>("node:fs/promises");
   const read = (): Promise<Response | Uint8Array<ArrayBuffer>> => (files ? files.readFile(url) : fetch(url));
   return settled(`a URL that can be read, got ${url.href}`, read);
 }

@@ -12,15 +12,13 @@ export {
   fileSource,
   type ReadableFile,
 } from "../files/byte-source.ts";
-export { type GgufArray, type GgufFile, type GgufValue, openGguf } from "../files/gguf/gguf.ts";
+export { type GgufFile, openGguf } from "../files/gguf/gguf.ts";
+export type { GgufArray, GgufValue } from "../files/gguf/header.ts";
 export {
-  type Dtype,
   openSafetensors,
   readSafetensors,
   readSafetensorsIndex,
   type SafetensorsFile,
-  type StoredTensor,
-  toFloats,
   type WritableTensor,
   writeSafetensors,
 } from "../files/safetensors/safetensors.ts";
@@ -31,6 +29,7 @@ export { type GgufLayer, type GgufLayerOptions, type GgufWeights, readGgufLayer 
 export { fromHfConfig, type HfAttentionConfig, type HfPart } from "../models/hf/config.ts";
 export { readAttentionWeights, type WeightsConfig } from "../models/hf/weights.ts";
 export { permuteRope } from "../models/permute-rope.ts";
+export { type Dtype, type StoredTensor, toFloats } from "../tensor/dtypes.ts";
 export type { WeightTensor } from "../tensor/matrix.ts";
 export { quantizeTensor, type StoredFormat } from "../tensor/quantize.ts";
 export type { Tensor } from "../tensor/tensor.ts";

@@ -3,23 +3,13 @@
  * policy forbids workers made from inlined source.
  */
 
+import { findWorkerPort } from "../platform/worker-port.ts";
 import type { WorkerAnswer } from "../platform/workers.ts";
 import type { WorkerStart } from "../threads/work-queue.ts";
 import { createLooking, EPOCH, leaveFailure, numbered, runTiles, STOPPED, viewControl } from "../threads/work-queue.ts";
 import type { KernelTable } from "../wasm/abi.ts";
 
-/** The message port: the global scope on the web, `parentPort` in Node. */
-interface Port {
-  onmessage: ((event: { readonly data: WorkerStart }) => void) | null;
-  postMessage(answer: WorkerAnswer): void;
-}
-
-interface Host {
-  readonly process?: { getBuiltinModule?(name: string): { readonly parentPort: Port | null } | undefined };
-}
-
-const host = globalThis as Host;
-const port = host.process?.getBuiltinModule?.("node:worker_threads")?.parentPort ?? (globalThis as unknown as Port);
+const port = findWorkerPort<WorkerStart, WorkerAnswer>();
 
 port.onmessage = async ({ data }) => {
   try {

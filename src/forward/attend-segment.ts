@@ -1,7 +1,8 @@
-import { PANEL, QUERY_HEAD, ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../../assembly/layout.ts";
+import { QUERY_HEAD, ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../../assembly/layout.ts";
 import type { CheckedRules } from "../attention/config.ts";
 import { type CheckedMasks, type MaskTarget, maskElements, writeBias, writeKeep } from "../attention/mask.ts";
 import { formatScratch, type PageLayout } from "../cache/page-layout.ts";
+import { wholePanels } from "../linear/formats.ts";
 import type { Steps } from "../util/steps.ts";
 import {
   ATTENTION_SHAPE_BYTES,
@@ -122,7 +123,7 @@ export function workFloats(pages: Pick<PageLayout, "headDim" | "valueDim" | "for
   const { headDim, valueDim } = pages;
   const { query, page } = formatScratch(pages);
   const formatBytes = TILE_ROWS * (query > 0 ? QUERY_HEAD + query : 0) + page;
-  return TILE_ROWS * (headDim + PANEL * Math.ceil(valueDim / PANEL) + ROW_STATE) + SCRATCH_STRIP + formatBytes / 4;
+  return TILE_ROWS * (headDim + wholePanels(valueDim) + ROW_STATE) + SCRATCH_STRIP + formatBytes / 4;
 }
 
 /** Places scratch that suffices for each of these needs; segments use it one after the other. */

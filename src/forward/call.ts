@@ -71,7 +71,7 @@ export interface AttendCall extends CheckedCall {
 }
 
 /** What the checks of a call need to know of a cache, which may be in another thread. */
-export interface CacheFacts {
+interface CacheFacts {
   readonly batch: number;
   readonly maxSeqLen: number;
   readonly length: number;

@@ -26,7 +26,7 @@ import {
 } from "./pass.ts";
 
 /** Options of a pass. */
-export interface PassOptions {
+interface PassOptions {
   /** The public function, for messages. */
   readonly where: string;
   /** Whether to return the softmax weights of all queries and keys; for a single call. */

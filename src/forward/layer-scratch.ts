@@ -1,9 +1,8 @@
-import { PANEL } from "../../assembly/layout.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import { PROJECTIONS, projectionSizes } from "../attention/layer-sizes.ts";
 import type { LayerFormats } from "../attention/weight-options.ts";
 import { placeRows } from "../cache/append-gather.ts";
-import { panelsOf } from "../linear/formats.ts";
+import { wholePanels } from "../linear/formats.ts";
 import { type LinearScratch, placeLinearScratch } from "../linear/linear.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
 import { ROPE_SHAPE_BYTES } from "../wasm/abi.ts";
@@ -36,10 +35,6 @@ export interface Strides {
 export function stridesOf(config: CheckedConfig): Strides {
   const { q, k, v, o } = projectionSizes(config);
   return { qkv: wholePanels(q.n) + wholePanels(k.n) + wholePanels(v.n), heads: o.k, y: wholePanels(o.n) };
-}
-
-function wholePanels(columns: number): number {
-  return panelsOf(columns) * PANEL;
 }
 
 /** Offsets of the parts of a layer's scratch. Rows are those of a chunk: only masks and maps grow with the sequence. */

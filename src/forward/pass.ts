@@ -22,7 +22,7 @@ import {
 } from "./layer-steps.ts";
 
 /** Offsets of the parts of a pass in its scratch. */
-export interface PassPlaces {
+interface PassPlaces {
   /** [rows, dModel, kdim or vdim]; later the heads' outputs. */
   readonly x: number;
   /** The projected rows; later the outputs, in whole panels. */

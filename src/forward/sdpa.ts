@@ -44,7 +44,7 @@ export interface HeadsCall {
 }
 
 /** The results that the call requested. */
-export interface HeadsResult {
+interface HeadsResult {
   readonly output: Tensor;
   readonly scores: Tensor | undefined;
   readonly lse: Tensor | undefined;

@@ -47,9 +47,14 @@ export function panelsOf(n: number): number {
   return Math.ceil(n / PANEL);
 }
 
+/** n rounded up to whole panels. */
+export function wholePanels(n: number): number {
+  return panelsOf(n) * PANEL;
+}
+
 /** Floats of a packed [n, k] matrix: whole panels, [panels][k][8]. */
 export function packedFloats(n: number, k: number): number {
-  return panelsOf(n) * k * PANEL;
+  return wholePanels(n) * k;
 }
 
 /** Bytes of a panel of a matrix with k inputs: [k][8] floats, or for each block [8] scales and [block / 2][8][2] integers. */

@@ -15,6 +15,7 @@ import {
   panelsOf,
   scratchBytes,
   type WeightFormat,
+  wholePanels,
 } from "./formats.ts";
 import { packMatrix } from "./pack.ts";
 
@@ -54,7 +55,7 @@ export function placeLinears(
     if (i > 0 && sizes[i - 1]?.format !== format) bytes = aligned(bytes);
     const place = { n, k, format, w: bytes, bias: 4 * floats };
     bytes += packedBytes(format, n, k);
-    floats += panelsOf(n) * PANEL;
+    floats += wholePanels(n);
     return place;
   });
   const w = layout.take(bytes);
@@ -91,7 +92,7 @@ export interface Rows {
 }
 
 /** Input rows of projections, in each of the forms that the formats need. */
-export interface LinearInput {
+interface LinearInput {
   /** Rows xStride floats apart. */
   readonly x: F32Ptr;
   readonly xStride: number;

@@ -1,16 +1,15 @@
 import { joinBytes } from "../util/bytes.ts";
+import { builtinModule } from "./builtin.ts";
 
 /** Decompresses raw deflate. */
 export type Inflate = (bytes: Uint8Array<ArrayBuffer>) => Uint8Array<ArrayBuffer> | Promise<Uint8Array<ArrayBuffer>>;
 
-/** In Node, Deno and Bun, loading streams takes ten times as long as decompressing with zlib. */
-interface Host {
-  readonly process?: { getBuiltinModule?(name: string): { readonly inflateRawSync?: Inflate } | undefined };
-}
-
-/** Throws if the engine has no zlib, and no DecompressionStream that knows "deflate-raw". */
+/**
+ * zlib of Node, Deno and Bun, where loading streams takes ten times as long as decompressing, or else a
+ * DecompressionStream. Throws if the engine has neither, or its stream does not know "deflate-raw".
+ */
 export function createInflate(): Inflate {
-  const zlib = (globalThis as Host).process?.getBuiltinModule?.("node:zlib");
+  const zlib = builtinModule<{ readonly inflateRawSync?: Inflate }>("node:zlib");
   return zlib?.inflateRawSync ?? inflateWith(new DecompressionStream("deflate-raw"));
 }
 

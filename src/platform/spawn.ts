@@ -1,3 +1,4 @@
+import { builtinModule } from "./builtin.ts";
 import { REFUSED, type ThreadHost, type ThreadWorker } from "./workers.ts";
 
 interface NodeThreads {
@@ -21,8 +22,7 @@ export interface Scope {
 
 /** What the scope offers for threads that run `source`. With `createWorker`, workers are made by that instead. */
 export function findHost(scope: Scope, source: string, createWorker?: () => ThreadWorker): ThreadHost {
-  const builtin = (name: string) => scope.process?.getBuiltinModule?.(name);
-  const system = builtin("node:os") as NodeSystem | undefined;
+  const system = builtinModule<NodeSystem>("node:os", scope);
   const processors = scope.navigator?.hardwareConcurrency ?? system?.availableParallelism?.() ?? 1;
   const maker = createWorker ? { createWorker } : findWorkers(scope, source);
   return { sharing: sharingOf(scope), processors, createWorker: maker?.createWorker, close: maker?.close };
@@ -41,7 +41,7 @@ function sharingOf(scope: Scope): ThreadHost["sharing"] {
 }
 
 function findWorkers(scope: Scope, source: string): Pick<ThreadHost, "createWorker" | "close"> | undefined {
-  const node = scope.process?.getBuiltinModule?.("node:worker_threads") as NodeThreads | undefined;
+  const node = builtinModule<NodeThreads>("node:worker_threads", scope);
   if (node?.Worker) return { createWorker: () => new node.Worker(source, { eval: true, execArgv: [] }) };
   const { Worker, Blob, URL } = scope;
   if (!Worker || !Blob || !URL?.createObjectURL) return undefined;

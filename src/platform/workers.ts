@@ -69,7 +69,15 @@ export function listen<Answer = WorkerAnswer>(
   }
 }
 
-/** Lets the process exit while the worker is idle; a worker of Node would keep it alive. */
-export function letExit(worker: ThreadWorker): void {
-  (worker as { unref?(): void }).unref?.();
+/** Methods of Node's workers, which web workers lack. */
+interface Referenced {
+  ref?(): void;
+  unref?(): void;
+}
+
+/** Sets whether a worker of Node keeps the process running. Web workers never do. */
+export function keepAlive(worker: ThreadWorker, alive: boolean): void {
+  const referenced = worker as Referenced;
+  if (alive) referenced.ref?.();
+  else referenced.unref?.();
 }

@@ -69,7 +69,7 @@ export function readRow(x: Uint8Array, r: number, mode: number, k: number): { sc
 }
 
 /** A packed matrix of integers: one weight and its scale. */
-export interface Packed {
+interface Packed {
   /** Inputs that share a scale. */
   readonly block: number;
   scale(n: number, i: number): number;

@@ -1,4 +1,4 @@
-import { listen, type ThreadWorker } from "../platform/workers.ts";
+import { keepAlive, listen, type ThreadWorker } from "../platform/workers.ts";
 import { HeadwiseError } from "../util/errors.ts";
 import { buffersIn } from "./partition.ts";
 import { createShard, type ShardReply, type ShardRequest } from "./shard.ts";
@@ -24,12 +24,6 @@ interface Endpoint {
   end(): void;
 }
 
-/** Methods of Node's workers, which web workers lack. */
-interface Referenced {
-  ref?(): void;
-  unref?(): void;
-}
-
 type PostTransferring = (message: unknown, transfer: readonly Transferable[]) => void;
 
 /** A shard in a worker. */
@@ -38,14 +32,13 @@ function workerEndpoint(
   answered: (reply: ShardReply) => void,
   ended: (why: string) => void,
 ): Endpoint {
-  listen(worker, (reply: ShardReply) => answered(reply), ended);
-  const referenced = worker as Referenced;
+  listen(worker, answered, ended);
   return {
     post(request) {
       const ports = request.kind === "start" ? request.peers.filter((port) => port !== undefined) : [];
       (worker.postMessage as PostTransferring).call(worker, request, [...buffersIn(request), ...ports]);
     },
-    keepAlive: (alive) => (alive ? referenced.ref?.() : referenced.unref?.()),
+    keepAlive: (alive) => keepAlive(worker, alive),
     end: () => void worker.terminate(),
   };
 }

@@ -1,6 +1,6 @@
-import { BLOCK } from "../../assembly/layout.ts";
 import { describe, expectInt, expectUint8Array } from "../util/errors.ts";
 import {
+  BLOCKS,
   bitsEach,
   FLOAT_DTYPE_RULE,
   FLOAT_DTYPES,
@@ -28,7 +28,7 @@ export function expectMatrix(where: string, name: string, value: unknown, layout
   const { dtype, shape, bytes } = value as StoredTensor;
   if (!FLOAT_DTYPES.some((each) => each === dtype))
     throw new RangeError(
-      `${where}: ${name} expected ${FLOAT_DTYPE_RULE}, ` + `got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
+      `${where}: ${name} expected ${FLOAT_DTYPE_RULE}, got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
     );
   if (!Array.isArray(shape)) throw new TypeError(`${where}: ${name}.shape expected an array, got ${describe(shape)}`);
   for (const [axis, length] of shape.entries()) expectInt(where, `${name}.shape[${axis}]`, length, 0);
@@ -38,8 +38,10 @@ export function expectMatrix(where: string, name: string, value: unknown, layout
   const [rows, columns] = shape as [number, number];
   if (isBlockDtype(dtype) && layout === "in-out")
     throw new RangeError(`${where}: ${name} expected layout "out-in" for ${dtype}, got "in-out"`);
-  if (isBlockDtype(dtype) && columns % BLOCK !== 0)
-    throw new RangeError(`${where}: ${name} expected rows of whole blocks of ${BLOCK}, got shape ${shapeText(shape)}`);
+  if (isBlockDtype(dtype) && columns % BLOCKS[dtype].length !== 0)
+    throw new RangeError(
+      `${where}: ${name} expected rows of whole blocks of ${BLOCKS[dtype].length}, got shape ${shapeText(shape)}`,
+    );
   const size = rows * bytesOf(matrix, columns);
   if (bytes.length !== size)
     throw new RangeError(

@@ -1,5 +1,5 @@
 import { describe, expectFloats, expectOneOf } from "../util/errors.ts";
-import { type StoredTensor, shapeText, toFloats } from "./dtypes.ts";
+import { BLOCKS, type StoredTensor, shapeText, toFloats } from "./dtypes.ts";
 import { sizeOf, type Tensor } from "./tensor.ts";
 
 /** The encodings that `quantizeTensor` writes. */
@@ -8,8 +8,8 @@ export type StoredFormat = "Q8_0" | "Q4_0" | "F16" | "BF16";
 const WHERE = "quantizeTensor";
 
 /** Bytes of a block, its scale for its value of largest magnitude, and the function that stores its integers. */
-const Q8 = { width: 34, scaleOf: (largest: number) => Math.abs(largest) / 127, store: storeQ8 } as const;
-const Q4 = { width: 18, scaleOf: (largest: number) => largest / -8, store: storeQ4 } as const;
+const Q8 = { width: BLOCKS.Q8_0.bytes, scaleOf: (largest: number) => Math.abs(largest) / 127, store: storeQ8 } as const;
+const Q4 = { width: BLOCKS.Q4_0.bytes, scaleOf: (largest: number) => largest / -8, store: storeQ4 } as const;
 
 /**
  * Encodes a tensor in fewer bits, as GGUF files do. F16 and BF16 round to nearest, ties to even. Q8_0 and Q4_0 encode each

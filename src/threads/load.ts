@@ -1,6 +1,6 @@
 import { warnOnce } from "../platform/console.ts";
 import {
-  letExit,
+  keepAlive,
   listen,
   planThreads,
   type ThreadHost,
@@ -136,7 +136,7 @@ function startWorker(
       pool.join(member, start.thread);
       // It begins only now, so that one that came too late never takes a tile.
       worker.postMessage("begin");
-      letExit(worker);
+      keepAlive(worker, false);
       settle();
     };
     const ended = (why: string) => {

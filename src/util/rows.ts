@@ -35,7 +35,7 @@ export function runsOf<Of>(
 }
 
 /** Tokens from..to of one batch row, the first of which is row `at` of its chunk. */
-export interface TokenRun {
+interface TokenRun {
   readonly batchRow: number;
   readonly from: number;
   readonly to: number;

@@ -7,7 +7,7 @@ import { Layout, pointer } from "./memory.ts";
  * The dot-product path of integer kernels (assembly/linear/int_dot.ts): 0 multiplies pairs of 16-bit integers, 1 four
  * bytes in one instruction, 2 four bytes in three. Sums are exact on every path, so the choice affects speed only.
  */
-export type DotPath = 0 | 1 | 2;
+type DotPath = 0 | 1 | 2;
 
 /** The fastest dot-product paths for integers of 14 bits ("exact" activations) and of 7 bits ("fast"). */
 export interface DotPaths {

@@ -8,9 +8,6 @@ import { type DotPaths, findDotPaths } from "./int-dot.ts";
 import type { LinearMemory } from "./memory.ts";
 import { type Build, type Builds, type QuantizedKernels, type Started, startChosen, startOwn } from "./select-build.ts";
 
-export type { ModuleSource, WasmSource } from "./compile.ts";
-export type { Build, QuantizedKernels, QuantizedModules } from "./select-build.ts";
-
 /** The threads that run the kernels, including the calling one. */
 export interface Threads {
   /** The option `threads` of `loadKernels`, or its default. */

@@ -16,7 +16,7 @@ const WASM_PAGE = 65_536;
 const LARGEST = 2 ** 32 - WASM_PAGE;
 
 /** The part of WebAssembly.Memory that is used here. Tests replace it to reach sizes that no machine has. */
-export interface GrowableMemory {
+interface GrowableMemory {
   readonly buffer: ArrayBufferLike;
   grow(pages: number): number;
 }

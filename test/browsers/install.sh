@@ -1,11 +1,14 @@
 #!/bin/sh
-# Installs the browsers that `npm run test:browsers` starts, from Debian's own packages. Does nothing where all are there.
+# Installs the browsers that `npm run test:browsers` starts, from Debian's own packages. Does nothing if all are there in
+# the versions below or newer ones: older versions lack relaxed SIMD or module service workers, which the tests expect.
 set -eu
 
+wanted="chromium=150 firefox-esr=153 webkit2gtk-driver=2.50 xvfb=2"
 missing=""
-for package in chromium firefox-esr webkit2gtk-driver xvfb; do
-  state="$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)"
-  [ "$state" = installed ] || missing="$missing $package"
+for each in $wanted; do
+  package="${each%%=*}"
+  version="$(dpkg-query -W -f '${db:Status-Status} ${Version}' "$package" 2>/dev/null | sed -n 's/^installed //p')"
+  dpkg --compare-versions "${version:-0}" ge "${each#*=}" || missing="$missing $package"
 done
 [ -n "$missing" ] || exit 0
 
@@ -19,9 +22,7 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 
 echo "installing from Debian:$missing"
-install() {
-  # Unquoted: one word a package.
-  DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y -qq --no-install-recommends $missing >/dev/null
-}
-# Lists of packages age: what they name may be gone.
-install 2>/dev/null || { apt-get -o DPkg::Lock::Timeout=600 update -qq && install; }
+# Lists of packages age: what they name may be gone, or an old version.
+apt-get -o DPkg::Lock::Timeout=600 update -qq
+# Unquoted: one word a package.
+DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y -qq --no-install-recommends $missing >/dev/null

@@ -107,7 +107,7 @@ export function createTrial(random: Random): Trial {
 }
 
 /** The same trial with pages of these formats, keys in bits 0-1 and values in bits 2-3. */
-export function inFormats(trial: Trial, formats: readonly number[]): Trial {
+function inFormats(trial: Trial, formats: readonly number[]): Trial {
   const mask = formats.reduce((bits, one) => bits | (1 << (one & 3)) | (16 << (one >> 2)), 0);
   return { ...trial, formats, shape: { ...trial.shape, formats: mask } };
 }

@@ -11,7 +11,7 @@ export const manifest = JSON.parse(readFileSync(new URL("../../package.json", im
 };
 
 /** What a command printed, and how it ended. */
-export interface Ended {
+interface Ended {
   readonly status: number | null;
   readonly stdout: string;
   readonly stderr: string;

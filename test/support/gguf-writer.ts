@@ -31,7 +31,7 @@ export interface Written {
   readonly offset?: number | bigint;
 }
 
-export interface GgufParts {
+interface GgufParts {
   readonly version?: number;
   readonly metadata?: Readonly<Record<string, Typed>> | readonly (readonly [string, Typed])[];
   readonly tensors?: readonly Written[];

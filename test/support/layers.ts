@@ -36,7 +36,7 @@ export { quantized };
 export const workerSource: string = readFileSync(new URL("../../build/worker.txt", import.meta.url), "utf8");
 
 /** Shares even the smallest work, in the smallest tiles. */
-export const SHARE_ALL: Limits = { ...LIMITS, shares: { call: 0, tile: 0 } };
+const SHARE_ALL: Limits = { ...LIMITS, shares: { call: 0, tile: 0 } };
 
 /** Fresh kernels of one build with threads, which share even the smallest work unless `limits` says otherwise. */
 export function threadedKernels(

@@ -7,7 +7,7 @@ import { LinearMemory } from "../../src/wasm/memory.ts";
 import { checkAttention } from "./attention-properties.ts";
 import { compile } from "./compile.ts";
 
-export interface Mutant {
+interface Mutant {
   readonly fault: string;
   readonly file: string;
   readonly from: string;
@@ -180,7 +180,7 @@ const ENTRY = `
   export { HEAP_BASE } from "./module";`;
 
 /** The kernels with a fault in their source, or without. */
-export async function buildMutant(relaxed: boolean, mutant?: Mutant): Promise<Instance> {
+async function buildMutant(relaxed: boolean, mutant?: Mutant): Promise<Instance> {
   let found = 0;
   const module = await compile("assembly/mutant.ts", relaxed, (path, text) => {
     if (path === "assembly/mutant.ts") return ENTRY;

@@ -12,7 +12,7 @@ import type { Kernels } from "../../src/wasm/kernels.ts";
 import { floats } from "../kernels/harness.ts";
 import { kernelsOf, randomWeights, threadedBuilds, workerSource } from "./layers.ts";
 
-export const DMODEL = 192;
+const DMODEL = 192;
 
 const held: Kernels[] = [];
 

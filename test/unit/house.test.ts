@@ -2,6 +2,7 @@
 
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { transformSync } from "esbuild";
 import { expect, test } from "vitest";
 import { staleCopies } from "../../scripts/entries.mjs";
 import { KERNEL_ARITY } from "../../src/wasm/abi.ts";
@@ -33,19 +34,20 @@ function filesOf(folder: string): string[] {
 
 const readText = (file: string) => readFileSync(join(root, file), "utf8");
 
-/** A file without comments and without the text of its strings. */
-const codeOf = (file: string) =>
-  readText(file).replace(/\/\*[\s\S]*?\*\/|\/\/.*|"(?:[^"\\\n]|\\.)*"/g, (found) => (found[0] === '"' ? '""' : ""));
+/** An import or export at the start of a line, with or without names, or an `import()`. */
+const IMPORT = /^(?:import|export)\s(?:[^"=;]*\sfrom\s)?"([^"]+)"|\bimport\(\s*"([^"]+)"/gm;
 
-/** What a file imports, `import()` included, by path from the root. */
+/** What a file imports: files by path from the root, packages by name. */
 function importsOf(file: string): string[] {
-  return Array.from(readText(file).matchAll(/(?:\bfrom|\bimport\()\s*"(\.[^"]+)"/g), ([, path]) => {
-    const target = join(dirname(file), path as string);
+  return Array.from(readText(file).matchAll(IMPORT), ([, first, second]) => {
+    const path = (first ?? second) as string;
+    if (!path.startsWith(".")) return path;
+    const target = join(dirname(file), path);
     return file.startsWith("assembly/") ? `${target}.ts` : target;
   });
 }
 
-/** Arrows that `isWrong` says must not be. */
+/** Imports that break a rule, as "from -> to". */
 function wrongImports(files: readonly string[], isWrong: (from: string, to: string) => boolean): string[] {
   return files.flatMap((from) =>
     importsOf(from)
@@ -54,22 +56,22 @@ function wrongImports(files: readonly string[], isWrong: (from: string, to: stri
   );
 }
 
-/** One circle of imports among files, if there is any. */
-function findCircle(files: readonly string[]): string {
+/** One cycle of imports among files, if there is any. */
+function findCycle(files: readonly string[]): string {
   const done = new Set<string>();
   const visit = (file: string, path: readonly string[]): string => {
     if (path.includes(file)) return [...path.slice(path.indexOf(file)), file].join(" -> ");
     if (done.has(file) || !files.includes(file)) return "";
     for (const next of importsOf(file)) {
-      const circle = visit(next, [...path, file]);
-      if (circle !== "") return circle;
+      const cycle = visit(next, [...path, file]);
+      if (cycle !== "") return cycle;
     }
     done.add(file);
     return "";
   };
   for (const file of files) {
-    const circle = visit(file, []);
-    if (circle !== "") return circle;
+    const cycle = visit(file, []);
+    if (cycle !== "") return cycle;
   }
   return "";
 }
@@ -88,12 +90,20 @@ test("every file of src/ lies in a folder of the order", () => {
 
 test("a file of src/ imports its own folder or one before it in the order", () => {
   const wrong = wrongImports(sources, (from, to) => {
+    if (to.startsWith("node:")) return false;
     if (to === "assembly/layout.ts") return false;
     if (to.startsWith("build/")) return folderOf(from) !== "entries";
     if (!to.startsWith("src/") || to.startsWith("src/reference/")) return true;
     return ORDER.indexOf(folderOf(to)) > ORDER.indexOf(folderOf(from));
   });
   expect(wrong).toEqual([]);
+});
+
+test("no file of src/ imports a package, and only cli/ imports modules of Node", () => {
+  const packages = wrongImports(sources, (from, to) =>
+    to.startsWith("node:") ? folderOf(from) !== "cli" : !/^(?:src|build|assembly)\//.test(to),
+  );
+  expect(packages).toEqual([]);
 });
 
 test("files of api/ do not import each other, and only cli/ imports entries/", () => {
@@ -109,8 +119,8 @@ test.each([
   ["src", [...sources, ...twins]],
   ["assembly", kernels],
   ["bench", filesOf("bench").filter((file) => !file.includes("node_modules"))],
-])("%s has no circle of imports", (_, files) => {
-  expect(findCircle(files)).toBe("");
+])("%s has no cycle of imports", (_, files) => {
+  expect(findCycle(files)).toBe("");
 });
 
 test("twins import the ABI's types and each other, and nothing else", () => {
@@ -130,38 +140,91 @@ test("kernels import their own folder, the files in the root, and the folders be
   expect(kernels.map(folderOf).filter((folder) => folder !== "" && !(folder in KERNEL_FOLDERS))).toEqual([]);
 });
 
-/** The name of any kernel, whatever the variable is called that holds the table. */
-const KERNEL = new RegExp(`\\b(?:${Object.values(KERNEL_ARITY).flatMap(Object.keys).join("|")})\\b`);
+/** Globals that only some files may use, whatever they are used for. */
+const HOST = ["globalThis", "self", "process", "navigator", "console", "require", "document", "location"];
+const RUNTIMES = ["Deno", "Bun", "global", "Function", "eval"];
+const GLOBALS = [...HOST, ...RUNTIMES, "fetch", "Math", "WebAssembly", "Atomics", "import.meta"];
 
-/** What only some files may name. */
-const OWNED: readonly [name: string, what: RegExp, owners: (file: string) => boolean][] = [
-  ["the size of memory", /\bbuffer\.byteLength|\.grow\(/, isIn("wasm/memory")],
+/** The kernels, and the property of `Kernels` that holds them. */
+const KERNELS = [...Object.values(KERNEL_ARITY).flatMap(Object.keys), "table"];
+
+/** What a file uses when it runs: neither types nor comments nor the text of strings count. */
+interface Uses {
+  /** Globals, `import.meta` among them; not variables or properties of the same name. */
+  readonly globals: ReadonlySet<string>;
+  /** Kernels and `grow` as properties: `a.name`, `a["name"]`, `{ name } = a`. */
+  readonly properties: ReadonlySet<string>;
+  /** The code, where a global x is `GLOBAL_x`. */
+  readonly code: string;
+}
+
+/** esbuild knows what is a global and what is a property: it renames them. */
+function usesOf(text: string): Uses {
+  const marked = (name: string) => `GLOBAL_${name.replace(".", "_")}`;
+  const { code, mangleCache = {} } = transformSync(text, {
+    loader: "ts",
+    minifyWhitespace: true,
+    define: Object.fromEntries(GLOBALS.map((name) => [name, marked(name)])),
+    mangleProps: new RegExp(`^(?:${[...KERNELS, "grow"].join("|")})$`),
+    mangleQuoted: true,
+    mangleCache: {},
+  });
+  const globals = GLOBALS.filter((name) => new RegExp(`\\b${marked(name)}\\b`).test(code));
+  return { globals: new Set(globals), properties: new Set(Object.keys(mangleCache)), code };
+}
+
+const uses = new Map(sources.map((file) => [file, usesOf(readText(file))]));
+const anyOf = (names: readonly string[], found: ReadonlySet<string>) => names.some((name) => found.has(name));
+
+/** Whatever of `Math` is not known to give the same bits on every engine, and powers of other numbers than 2. */
+const INEXACT =
+  /\bGLOBAL_Math\b(?!\.(?:abs|ceil|clz32|floor|fround|imul|max|min|PI|round|sign|sqrt|trunc)\b)|(?<!\b2n?)\*\*/;
+
+/** What only some files may use. */
+const OWNED: readonly [name: string, isUsed: (uses: Uses) => boolean, owners: (file: string) => boolean][] = [
+  [
+    "the size of memory",
+    ({ properties, code }) => properties.has("grow") || /\bbuffer\.byteLength/.test(code),
+    isIn("wasm/memory"),
+  ],
   [
     "instances of WebAssembly",
-    /new WebAssembly\.(Instance|Memory)\b|WebAssembly\.instantiate/,
+    ({ code }) => /\bGLOBAL_WebAssembly\b(?!\.(?:validate|compile)\b)/.test(code),
     isIn("wasm/instantiate", "wasm/shared-memory", "diagnostics/peak", "entries/worker"),
   ],
   [
-    "a kernel",
-    KERNEL,
+    "a kernel or the table of kernels",
+    ({ properties }) => anyOf(KERNELS, properties),
     isIn(...["wasm", "linear", "cache", "forward", "threads"], "api/head-ops", "diagnostics/linear-work"),
   ],
-  [
-    "the platform",
-    // In a type, globalThis asks what types there are, not what runs.
-    /(?<!typeof )\bglobalThis\b|\b(?:process|navigator|console)\b|\bimport\.meta\b|\bnode:/,
-    isIn("platform", "entries", "cli"),
-  ],
-  ["fetch", /\bfetch\(/, isIn("files/url-source", "entries", "cli")],
-  [
-    "functions whose last bits differ between engines",
-    /Math\.(sin|cos|tan|pow|exp|expm1|log|log2|log10|log1p|tanh|sinh|cosh|hypot|cbrt|atan|atan2)\b/,
-    () => false,
-  ],
+  ["the platform", ({ globals }) => anyOf([...HOST, "import.meta"], globals), isIn("platform", "entries", "cli")],
+  ["the name of a runtime, or code from text", ({ globals }) => anyOf(RUNTIMES, globals), () => false],
+  ["fetch", ({ globals }) => globals.has("fetch"), isIn("files/url-source", "entries", "cli")],
+  ["atomics", ({ globals }) => globals.has("Atomics"), isIn("threads", "entries/worker")],
+  ["arithmetic whose last bits differ between engines", ({ code }) => INEXACT.test(code), () => false],
+  ["an import() of a computed path", ({ code }) => /\bimport\((?!")/.test(code), () => false],
 ];
 
-test.each(OWNED)("%s: only its owners name it", (_, what, owners) => {
-  expect(sources.filter((file) => !owners(file) && what.test(codeOf(file)))).toEqual([]);
+test.each(OWNED)("%s: only its owners use it", (_, isUsed, owners) => {
+  expect(sources.filter((file) => !owners(file) && isUsed(uses.get(file) as Uses))).toEqual([]);
+});
+
+test("the check of what a file uses finds every form of it, and nothing else", () => {
+  const found = usesOf(`
+    const text = \`"\${process.pid}"\`;
+    const { table: { rope_f32: run } } = kernels;
+    kernels["scores_f32"](Math[text]);
+  `);
+  expect([...found.globals]).toEqual(["process", "Math"]);
+  expect([...found.properties].sort()).toEqual(["rope_f32", "scores_f32", "table"]);
+  expect(INEXACT.test(found.code)).toBe(true);
+  const none = usesOf(`
+    const process = 2 ** 20; // navigator
+    type Scope = typeof globalThis;
+    throw new Error(\`\${process} console "rope_f32"\`, { cause: Math.sqrt(2) });
+  `);
+  expect([...none.globals, ...none.properties]).toEqual(["Math"]);
+  expect(INEXACT.test(none.code)).toBe(false);
 });
 
 test("package.json, jsr.json and tsconfig.json repeat the list of entries", () => {
@@ -173,8 +236,9 @@ test("only simd.ts asks which build it is", () => {
   expect(asking).toEqual(["assembly/math/simd.ts"]);
 });
 
-test.each(["weights-", "caches-"])("%ssimd holds no relaxed instruction, %srelaxed does", (part) => {
-  const relaxed = (build: string) => readFileSync(join(root, `build/${part}${build}.wat`), "utf8").includes("relaxed_");
+test.each(["weights", "caches"])("of the two builds of %s, only relaxed has relaxed instructions", (part) => {
+  const relaxed = (build: string) =>
+    readFileSync(join(root, `build/${part}-${build}.wat`), "utf8").includes("relaxed_");
   expect([relaxed("simd"), relaxed("relaxed")]).toEqual([false, true]);
 });
 

@@ -4,8 +4,6 @@ import { type ByteSource, type BytesOrSource, readRange, toSource } from "../byt
 import { createTensorFile, type TensorEntry, type TensorFile } from "../tensor-file.ts";
 import { type GgufHeader, type GgufValue, readGgufHeader } from "./header.ts";
 
-export type { GgufArray, GgufValue } from "./header.ts";
-
 /** An opened GGUF file. Shapes have the outermost dimension first, so a matrix is [outputs, inputs]. */
 export type GgufFile = TensorFile<GgufValue>;
 

@@ -19,7 +19,7 @@ export type GgufArray =
 export type GgufValue = number | bigint | boolean | string | GgufArray;
 
 /** A tensor as the header states it. */
-export interface GgufInfo {
+interface GgufInfo {
   readonly name: string;
   /** Its dimensions, the innermost first. */
   readonly lengths: readonly number[];

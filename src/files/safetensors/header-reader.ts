@@ -172,7 +172,7 @@ export function headerLength(where: string, bytes: Uint8Array, size: number): nu
 }
 
 /** An entry with a known dtype, whose range has the size of its shape and lies in the data. */
-export type CheckedEntry = HeaderEntry & { readonly dtype: PlainDtype };
+type CheckedEntry = HeaderEntry & { readonly dtype: PlainDtype };
 
 /** Reads a header and checks it against itself and against the length of the data. */
 export function checkHeader(

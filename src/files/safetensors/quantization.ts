@@ -1,9 +1,9 @@
 // Quantised blocks in safetensors files: the file holds them as bytes (U8), and its metadata states their format.
 
-import { BLOCK } from "../../../assembly/layout.ts";
 import {
   BLOCKS,
   type BlockDtype,
+  type Dtype,
   isBlockDtype,
   type PlainDtype,
   type StoredTensor,
@@ -15,7 +15,7 @@ import { describe, HeadwiseError } from "../../util/errors.ts";
 export const QUANTIZED = "headwise.quantized";
 
 /** A tensor of a dtype that safetensors defines. */
-export interface PlainTensor extends StoredTensor {
+interface PlainTensor extends StoredTensor {
   readonly dtype: PlainDtype;
 }
 
@@ -41,7 +41,8 @@ export function quantizedIn(
   return ({ name, dtype, shape }, bytes) => {
     const note = notes.get(name);
     if (note === undefined || isBlockDtype(dtype)) return { name, dtype, shape };
-    const size = ((note.shape[0] * note.shape[1]) / BLOCK) * BLOCKS[note.format].bytes;
+    const [n, width] = asPlain(note.format, note.shape).shape as [number, number];
+    const size = n * width;
     if (dtype !== "U8" || bytes !== size)
       refuse(
         where,
@@ -52,12 +53,17 @@ export function quantizedIn(
   };
 }
 
-/** A tensor of blocks as the U8 that a file stores; any other tensor unchanged. */
-export function asBytes(tensor: StoredTensor): PlainTensor {
-  const { name, dtype, shape, bytes } = tensor;
-  if (!isBlockDtype(dtype)) return { name, dtype, shape, bytes };
+/** The dtype and shape that a file states: bytes for a matrix of blocks, anything else unchanged. */
+export function asPlain(dtype: Dtype, shape: readonly number[]): Pick<PlainTensor, "dtype" | "shape"> {
+  if (!isBlockDtype(dtype)) return { dtype, shape };
   const [n, k] = shape as [number, number];
-  return { name, dtype: "U8", shape: [n, (k / BLOCK) * BLOCKS[dtype].bytes], bytes };
+  const { length, bytes } = BLOCKS[dtype];
+  return { dtype: "U8", shape: [n, (k / length) * bytes] };
+}
+
+/** A tensor of blocks as the U8 that a file stores; any other tensor unchanged. */
+export function asBytes({ name, dtype, shape, bytes }: StoredTensor): PlainTensor {
+  return { name, ...asPlain(dtype, shape), bytes };
 }
 
 /** The entry for the blocks among `tensors`; undefined if there are none. */
@@ -94,9 +100,10 @@ function readNote(where: string, what: string, note: unknown): Note {
   if (!isObject(note)) return refuse(where, `${what} expected { format, shape }`, describe(note));
   const { format, shape } = note;
   if (!isBlockDtype(format)) return refuse(where, `${what} expected format Q8_0 or Q4_0`, describe(format));
-  const isLength = (length: unknown) => Number.isSafeInteger(length) && (length as number) >= 0;
-  if (!Array.isArray(shape) || shape.length !== 2 || !shape.every(isLength) || shape[1] % BLOCK !== 0)
-    return refuse(where, `${what} expected shape [n, k], k a multiple of ${BLOCK}`, JSON.stringify(shape));
+  const { length } = BLOCKS[format];
+  const isLength = (value: unknown) => Number.isSafeInteger(value) && (value as number) >= 0;
+  if (!Array.isArray(shape) || shape.length !== 2 || !shape.every(isLength) || shape[1] % length !== 0)
+    return refuse(where, `${what} expected shape [n, k], k a multiple of ${length}`, JSON.stringify(shape));
   return { format, shape: shape as [number, number] };
 }
 

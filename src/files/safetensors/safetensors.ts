@@ -9,8 +9,6 @@ import { checkHeader, headerLength } from "./header-reader.ts";
 import { compareLines, headerText } from "./header-writer.ts";
 import { asBytes, noteQuantized, QUANTIZED, quantizedIn } from "./quantization.ts";
 
-export { type Dtype, type StoredTensor, toFloats } from "../../tensor/dtypes.ts";
-
 /** A checked safetensors file, or the files of an index taken together. */
 export interface SafetensorsFile {
   /** Metadata of the header or of the index. */

@@ -1,7 +1,8 @@
 import type { AttentionConfig } from "../../attention/config.ts";
 import type { RopeConfig } from "../../attention/rope.ts";
 import type { RopeScaling } from "../../attention/rope-frequencies.ts";
-import type { GgufFile, GgufValue } from "../../files/gguf/gguf.ts";
+import type { GgufFile } from "../../files/gguf/gguf.ts";
+import type { GgufValue } from "../../files/gguf/header.ts";
 import { describe, expectInt, HeadwiseError } from "../../util/errors.ts";
 import { ARCHITECTURES, type Architecture } from "./architectures.ts";
 
@@ -29,7 +30,7 @@ const UNSUPPORTED: readonly (readonly [key: string, ...none: number[]])[] = [
 ];
 
 /** A configuration as a file states it, and what it may still take from tensors. */
-export interface StatedConfig {
+interface StatedConfig {
   readonly config: AttentionConfig & Required<Pick<AttentionConfig, "numKvHeads" | "headDim" | "valueDim">>;
   /** Epsilon of the norms of queries and keys. Throws, naming the tensor, if they are not RMS norms. */
   readonly normEps: (tensor: string) => number;

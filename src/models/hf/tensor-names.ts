@@ -116,7 +116,7 @@ export const FAMILIES: readonly Family[] = [
 const UNREAD_NORM = /^(q|k|query|key)_?(layer)?norm\./;
 
 /** A family and the prefix of its names. */
-export interface Found {
+interface Found {
   readonly family: Family;
   /** The prefix, including its last dot. */
   readonly root: string;

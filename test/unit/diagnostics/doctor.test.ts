@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, test, vi } from "vitest";
-import { type Diagnosis, diagnose, diagnosisText, type Headwise } from "../../../src/diagnostics/doctor.ts";
+import { diagnose, type Headwise } from "../../../src/diagnostics/doctor.ts";
+import { diagnosisText } from "../../../src/diagnostics/doctor-text.ts";
 import { scaledDotProductAttention, selfTest } from "../../../src/entries/core.ts";
 import { HeadwiseError } from "../../../src/util/errors.ts";
 import { kernelsOf } from "../../support/layers.ts";
@@ -7,7 +8,7 @@ import { kernelsOf } from "../../support/layers.ts";
 /** The relative error of a sum of n products, each rounded to 24 bits: RMS, if roundings are independent. */
 const roundings = (n: number) => Math.sqrt(n) * 2 ** -24;
 
-describe("the report", () => {
+describe("a diagnosis", () => {
   const surroundings = { version: "1.2.3", engine: "an engine" };
 
   test("a self-test of other bits is reported as a failure, with both digests", async () => {
@@ -86,25 +87,5 @@ describe("the report", () => {
       expect(text).toContain("\nnote       the clock of this engine stands still while code runs");
       expect(text).not.toMatch(/NaN|Infinity|undefined/);
     });
-  });
-
-  const report = async (): Promise<Diagnosis> => {
-    const features = { codegen: true, simd: true, relaxedSimd: false, threads: true, sharedMemory: false };
-    const threads = { requested: "auto", used: 1, reason: "so" } as const;
-    return {
-      ...{ ok: true, version: "1", engine: "e", processors: 1, features: { ...features, isolated: false } },
-      kernels: { build: "simd", reason: "r", fused: false, threads, startMs: 1, memoryBytes: 2e6 },
-      peak: { arithmetic: "mul+add", gflops: 74, bestGflops: 100 },
-    };
-  };
-
-  test("the report mentions speed that varied and features that are missing", async () => {
-    const busy = await report();
-    const text = diagnosisText(busy);
-    expect(text).toContain("\nmachine    1 processor\n");
-    expect(text).toContain("codegen, SIMD, no relaxed SIMD, threads, no shared memory, not isolated");
-    expect(text).toContain("\nthreads    1 (auto): so\n");
-    expect(text).toContain("\nnote       the speed varied");
-    expect(diagnosisText({ ...busy, peak: { ...busy.peak!, gflops: 76 } })).not.toContain("note");
   });
 });

@@ -1,8 +1,8 @@
 // The linear and the attention work that the doctor times: linear-work.ts and attention-work.ts.
 
 import { describe, expect, test } from "vitest";
-import { placeAttention } from "../../../src/diagnostics/attention-work.ts";
-import { placeProjection } from "../../../src/diagnostics/linear-work.ts";
+import { createAttentionWork } from "../../../src/diagnostics/attention-work.ts";
+import { createLinearWork } from "../../../src/diagnostics/linear-work.ts";
 import { scaledDotProductAttention } from "../../../src/entries/core.ts";
 import { kernelsOf, shippedBuilds } from "../../support/layers.ts";
 
@@ -13,7 +13,7 @@ describe.each(shippedBuilds)("works on the %s build", (build) => {
   test("a projection and an attention are within rounding of float64, and nothing else is", async () => {
     using kernels = await kernelsOf(build);
     const used = kernels.usedBytes;
-    const projection = placeProjection(kernels, 64, 32, 48);
+    const projection = createLinearWork(kernels, 64, 32, 48);
     expect(projection.flops).toBe(2 * 64 * 32 * 48);
     expect(projection.error().relative).toBeGreaterThan(0.1);
     projection.run();
@@ -21,7 +21,7 @@ describe.each(shippedBuilds)("works on the %s build", (build) => {
     projection.release();
     expect(kernels.usedBytes).toBe(used);
 
-    const attention = placeAttention(scaledDotProductAttention, kernels, 2, 150, 16);
+    const attention = createAttentionWork(scaledDotProductAttention, kernels, 2, 150, 16);
     // Keys that a query sees, two products with each.
     expect(attention.flops).toBe(2 * 2 * 2 * 16 * ((150 * 151) / 2));
     attention.run();
@@ -30,7 +30,7 @@ describe.each(shippedBuilds)("works on the %s build", (build) => {
       ...{ output: { data: new Float32Array(q.data.length), shape: q.shape } },
       ...{ present: undefined, scores: undefined, lse: undefined },
     });
-    const wrong = placeAttention(zeros, kernels, 2, 150, 16);
+    const wrong = createAttentionWork(zeros, kernels, 2, 150, 16);
     wrong.run();
     expect(wrong.error().relative).toBe(1);
   });

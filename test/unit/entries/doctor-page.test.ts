@@ -29,16 +29,15 @@ describe("the page", () => {
     let runs = 0;
     const diagnose = async () => {
       refuse({ effectiveDirective: "worker-src", blockedURI: `blob-${++runs}` });
-      return { ok: true };
+      return { ok: true, version: "1", engine: "e", features: {} };
     };
     const source = (name: string) => new URL(`../../../src/${name}.ts`, import.meta.url);
-    const exports = { diagnose, diagnosisText: () => "text" };
-    await importWith(source("entries/doctor-page"), source("diagnostics/doctor"), exports);
+    await importWith(source("entries/doctor-page"), source("diagnostics/doctor"), { diagnose });
     const report = find("report");
     await vi.waitFor(() => expect(report?.dataset.ok).toBe("true"), 5000);
-    expect(report?.textContent).toBe("text\npolicy     worker-src refused blob-1");
+    expect(report?.textContent).toMatch(/^headwise 1: ok\n.*\npolicy {5}worker-src refused blob-1$/s);
     find("again")?.click?.();
     await vi.waitFor(() => expect(report?.dataset.ok).toBe("true"), 5000);
-    expect(report?.textContent).toBe("text\npolicy     worker-src refused blob-2");
+    expect(report?.textContent).toMatch(/^headwise 1: ok\n.*\npolicy {5}worker-src refused blob-2$/s);
   });
 });

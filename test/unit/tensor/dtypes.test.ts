@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type StoredTensor, toFloats } from "../../../src/files/safetensors/safetensors.ts";
+import { type StoredTensor, toFloats } from "../../../src/tensor/dtypes.ts";
 import { badFileOf } from "../../support/bad-file.ts";
 
 const stored = (

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { readSafetensors, toFloats, writeSafetensors } from "../../../../src/files/safetensors/safetensors.ts";
+import { readSafetensors, writeSafetensors } from "../../../../src/files/safetensors/safetensors.ts";
+import { toFloats } from "../../../../src/tensor/dtypes.ts";
 
 test("what is written is read back, aligned, and does not depend on the order it was given in", () => {
   const tensors = new Map([

@@ -1,7 +1,8 @@
 // A model in several files, by its index.
 
 import { expect, test } from "vitest";
-import { readSafetensorsIndex, toFloats, writeSafetensors } from "../../../../src/files/safetensors/safetensors.ts";
+import { readSafetensorsIndex, writeSafetensors } from "../../../../src/files/safetensors/safetensors.ts";
+import { toFloats } from "../../../../src/tensor/dtypes.ts";
 import { badFileOf } from "../../../support/bad-file.ts";
 
 const part = (name: string, value: number) =>

@@ -1,0 +1,83 @@
+import type { Threads } from "../wasm/kernels.ts";
+import type { Diagnosis, EngineFeatures, Surroundings, WorkReport } from "./doctor.ts";
+
+/** If the median is below this fraction of the best, other programs use the processor. */
+const STEADY = 0.75;
+
+/**
+ * Formats a diagnosis as lines of text for people. For programs, use `JSON.stringify`.
+ * @example
+ * import * as headwise from "headwise";
+ * import { diagnose, diagnosisText } from "headwise/doctor";
+ * const report = await diagnose(headwise, { version: "0.4.0", engine: "this one" }, { deterministic: true });
+ * console.log(diagnosisText(report).split("\n")[0]); // headwise 0.4.0: ok
+ */
+export function diagnosisText(diagnosis: Diagnosis): string {
+  const { ok, version, problem, features, kernels, selfTest: tested, peak, works = [] } = diagnosis;
+  const rows: [title: string, text: string | undefined][] = [
+    ["engine", diagnosis.engine],
+    ["system", diagnosis.system],
+    ["machine", machineText(diagnosis)],
+    ["features", featuresText(features)],
+    ["problem", problem?.message],
+    ["build", kernels && `${kernels.build}: ${kernels.reason} (started in ${kernels.startMs.toFixed(1)} ms)`],
+    ["threads", kernels && threadsText(kernels.threads)],
+    ["self-test", tested && selfTestText(tested)],
+    ["peak", peak && `${rateText(peak)} of ${peak.arithmetic} on one thread`],
+    ...works.map((report): [string, string] => [report.work, workText(report, kernels?.threads.used ?? 1)]),
+    ["note", noteText(diagnosis)],
+    ["memory", kernels && `${(kernels.memoryBytes / 1e6).toFixed(1)} MB for the kernels`],
+  ];
+  const lines = rows.flatMap(([title, text]) => (text === undefined ? [] : [`${title.padEnd(11)}${text}`]));
+  return [`headwise ${version}: ${ok ? "ok" : "FAILED"}`, ...lines].join("\n");
+}
+
+function noteText({ peak, works = [] }: Diagnosis): string | undefined {
+  if (works.some(({ gflops }) => gflops === undefined))
+    return "the clock of this engine stands still while code runs: speed cannot be measured";
+  if (peak && peak.gflops < STEADY * peak.bestGflops)
+    return "the speed varied while it was measured: the machine is busy, and only the best figures are meaningful";
+  return undefined;
+}
+
+function machineText({ processor, processors, memory }: Surroundings): string | undefined {
+  const parts = [
+    processor,
+    processors && `${processors} ${processors === 1 ? "processor" : "processors"}`,
+    memory && `${(memory / 2 ** 30).toFixed(1)} GiB`,
+  ].filter(Boolean);
+  return parts.length > 0 ? parts.join(", ") : undefined;
+}
+
+function featuresText({ codegen, simd, relaxedSimd, threads, sharedMemory, isolated }: EngineFeatures): string {
+  const has = Object.entries({
+    codegen,
+    SIMD: simd,
+    "relaxed SIMD": relaxedSimd,
+    threads,
+    "shared memory": sharedMemory,
+  });
+  const texts = has.map(([name, there]) => (there ? name : `no ${name}`));
+  return [...texts, ...(isolated === null ? [] : [isolated ? "isolated" : "not isolated"])].join(", ");
+}
+
+function threadsText({ requested, used, reason }: Threads): string {
+  return `${used} (${requested === "auto" ? "auto" : `${requested} requested`}): ${reason}`;
+}
+
+function selfTestText({ ok, digest, expected, outputs, ms }: NonNullable<Diagnosis["selfTest"]>): string {
+  const verdict = ok ? `ok: ${digest} as published` : `FAILED: ${digest}, expected ${expected}`;
+  return `${verdict}, ${outputs} outputs (${ms.toFixed(0)} ms)`;
+}
+
+const rateText = ({ gflops, bestGflops }: { readonly gflops: number; readonly bestGflops: number }) =>
+  `${gflops.toFixed(1)} GFLOP/s (best ${bestGflops.toFixed(1)})`;
+
+function workText({ gflops, bestGflops, ofPeak, ...report }: WorkReport, threads: number): string {
+  const parts = [
+    gflops !== undefined && bestGflops !== undefined && rateText({ gflops, bestGflops }),
+    ofPeak !== undefined && `${(100 * ofPeak).toFixed(0)} % of ${threads === 1 ? "the peak" : `${threads} x the peak`}`,
+    `error ${report.relativeError.toExponential(1)}`,
+  ];
+  return `${parts.filter(Boolean).join(", ")}: ${report.shape}`;
+}
