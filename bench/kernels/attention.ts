@@ -1,5 +1,5 @@
 import { PAGE } from "../../assembly/layout.ts";
-import { checkFormat } from "../../src/cache/formats.ts";
+import { checkCacheFormat } from "../../src/cache/formats.ts";
 import { type CacheFormat, createPageLayout, entryOf, pageBytes, type Stage } from "../../src/cache/page-layout.ts";
 import { workFloats } from "../../src/forward/attend-segment.ts";
 import { attention_f32 } from "../../src/reference/attention.ts";
@@ -34,7 +34,7 @@ function prepare(
 ): Prepared {
   const pages = Math.ceil(kvLen / PAGE);
   const dims = { numKvHeads, headDim, valueDim: headDim };
-  const layout = createPageLayout(dims, checkFormat("bench", "format", format, headDim));
+  const layout = createPageLayout(dims, checkCacheFormat("bench", "format", format, headDim));
   const { code } = layout.stages[0] as Stage;
   const pageFloats = pageBytes(layout, code) / 4;
   const row = numKvHeads * headDim;

@@ -1,4 +1,4 @@
-import { expectHeads, MOST_HEADS } from "../attention/config.ts";
+import { expectHeads, MOST_HEADS } from "../attention/limits.ts";
 import { expectPositions } from "../attention/positions.ts";
 import { PAIRINGS } from "../attention/rope.ts";
 import { blockStrides, eachRun, type HeadLayout, headSizes } from "../tensor/head-layout.ts";

@@ -1,10 +1,10 @@
 import { type AttentionConfig, checkConfig } from "../attention/config.ts";
+import { MOST_SEQUENCES } from "../attention/limits.ts";
 import { checkMasks, type MaskOptions } from "../attention/mask.ts";
 import { layerLayout } from "../attention/packed-weights.ts";
-import { MOST_SEQUENCES } from "../attention/positions.ts";
-import { checkFormats, fillFormats, type WeightOptions } from "../attention/weight-options.ts";
+import { checkWeightOptions, fillFormats, type WeightOptions } from "../attention/weight-options.ts";
 import type { CacheOptions } from "../cache/cache.ts";
-import { checkFormat } from "../cache/formats.ts";
+import { checkCacheFormat } from "../cache/formats.ts";
 import { createPageLayout } from "../cache/page-layout.ts";
 import { pagesBytes } from "../cache/pages.ts";
 import { columnsOf, segmentNeeds, workFloats } from "../forward/attend-segment.ts";
@@ -79,11 +79,11 @@ export function plan(config: AttentionConfig, sizes: PlanSizes = {}): Plan {
   const kvLen = cached ?? keyLen;
   if (sizes.format !== undefined && !cached)
     throw new RangeError(`${where}: format expected none without maxSeqLen, got ${describe(sizes.format)}`);
-  const pages = createPageLayout(checked, checkFormat(where, "format", sizes.format, checked.headDim));
+  const pages = createPageLayout(checked, checkCacheFormat(where, "format", sizes.format, checked.headDim));
   const target = { batch, numHeads: checked.numHeads, qLen, kvLen };
   const masks = checkMasks(where, sizes, target);
   const columns = maps ? columnsOf(kvLen, extraKey, checked.addZeroAttn) : 0;
-  const formats = fillFormats(checkFormats(where, "", sizes).formats, () => "f32");
+  const formats = fillFormats(checkWeightOptions(where, "", sizes).formats, () => "f32");
   const rows = chunkRows(checked, batch * Math.max(qLen, keyLen));
   const needs = segmentNeeds(masks, target, Math.min(rows, qLen), columns, workFloats(pages));
   const { bytes } = placePass(checked, formats, rows, [needs]);

@@ -1,6 +1,7 @@
-import { type AttentionRules, checkRules, checkSinks, expectHeads } from "../attention/config.ts";
+import { type AttentionRules, checkRules, checkSinks } from "../attention/config.ts";
+import { expectHeads, MOST_SEQUENCES } from "../attention/limits.ts";
 import { checkMasks, type MaskOptions } from "../attention/mask.ts";
-import { isPositional, MOST_SEQUENCES, type PlacementOptions, placeQueries } from "../attention/positions.ts";
+import { isPositional, type PlacementOptions, placeQueries } from "../attention/positions.ts";
 import type { ScoreStage } from "../forward/attend-segment.ts";
 import { forwardHeads, type HeadsCall } from "../forward/sdpa.ts";
 import { concatTokens, type HeadLayout, type HeadSizes, headShape, headSizes } from "../tensor/head-layout.ts";

@@ -5,7 +5,13 @@ import { type CheckedWeights, checkWeights } from "./check-weights.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
 import { type Layer, storeLayer } from "./packed-weights.ts";
 import { createRotary, type Rotary } from "./rope.ts";
-import { checkFormats, expectKnown, type LayerFormats, WEIGHT_OPTIONS, type WeightOptions } from "./weight-options.ts";
+import {
+  checkWeightOptions,
+  expectFormatsLoaded,
+  type LayerFormats,
+  WEIGHT_OPTIONS,
+  type WeightOptions,
+} from "./weight-options.ts";
 import type { AttentionWeights } from "./weights.ts";
 
 /**
@@ -57,8 +63,14 @@ export function createAttention(
   expectKernels(where, kernels);
   const checked = checkConfig(where, config);
   expectFields(where, "options", options, WEIGHT_OPTIONS);
-  const given = checkWeights(where, checked, weights, checkFormats(where, "options.", options), kernels.quantized);
-  expectKnown(where, kernels.quantized, given.formats);
+  const given = checkWeights(
+    where,
+    checked,
+    weights,
+    checkWeightOptions(where, "options.", options),
+    kernels.quantized,
+  );
+  expectFormatsLoaded(where, kernels.quantized, given.formats);
   return packAttention(where, kernels, checked, given);
 }
 

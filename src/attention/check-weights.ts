@@ -12,7 +12,7 @@ import {
   vectorSizes,
 } from "./layer-sizes.ts";
 import { separateWeights } from "./split-qkv.ts";
-import { type CheckedFormats, fillFormats, type LayerFormats } from "./weight-options.ts";
+import { type CheckedWeightOptions, fillFormats, type LayerFormats } from "./weight-options.ts";
 import { type AttentionWeights, WEIGHT_FIELDS } from "./weights.ts";
 
 /** A matrix and its bias. */
@@ -39,7 +39,7 @@ export function checkWeights(
   where: string,
   config: CheckedConfig,
   given: AttentionWeights,
-  { formats, fast }: CheckedFormats,
+  { formats, fast }: CheckedWeightOptions,
   quantized: boolean,
 ): CheckedWeights {
   expectFields(where, "weights", given, WEIGHT_FIELDS);

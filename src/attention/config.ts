@@ -7,7 +7,8 @@ import {
   expectInt,
   expectOneOf,
 } from "../util/errors.ts";
-import { pow } from "../util/math.ts";
+import { checkSlopes } from "./alibi.ts";
+import { isScore, MOST_HEADS } from "./limits.ts";
 import { checkRope, type RopeConfig, type RopeWithDim } from "./rope.ts";
 
 /** Sliding window: which keys a query may attend, counted from the key at its own position. */
@@ -119,18 +120,6 @@ export interface CheckedConfig {
   readonly addZeroAttn: boolean;
 }
 
-/**
- * The most heads of a layer or a rank-4 tensor: more than any model has, and so few that a wrong number cannot keep the
- * host busy.
- */
-export const MOST_HEADS: number = 2 ** 16;
-
-/** Throws unless a tensor has 1 to MOST_HEADS heads, and these have components. */
-export function expectHeads(where: string, name: string, heads: number, dim: number): void {
-  if (heads >= 1 && heads <= MOST_HEADS && dim >= 1) return;
-  throw new RangeError(`${where}: ${name} expected 1 to ${MOST_HEADS} heads and dim >= 1, got ${heads} and ${dim}`);
-}
-
 const UNBOUNDED = Number.POSITIVE_INFINITY;
 
 /** Fills in the defaults and checks every rule. */
@@ -187,16 +176,6 @@ export function checkRules(where: string, rules: AttentionRules, numHeads: numbe
   };
 }
 
-/**
- * Factors and limits of scores must be below this: the kernels hold scores in units of ln 2, which makes them larger by
- * half, and the largest float32 is 3.4e38.
- */
-const MOST_SCORE = 1e38;
-
-function isScore(value: number): boolean {
-  return Math.abs(value) <= MOST_SCORE;
-}
-
 function expectScoreFactor(where: string, name: string, value: unknown, positive = false): number {
   const factor = expectFloat32(where, name, value, positive);
   if (isScore(factor)) return factor;
@@ -224,20 +203,6 @@ function checkQkNorm(where: string, norm: QkNormConfig): Required<QkNormConfig> 
   };
 }
 
-function checkSlopes(where: string, alibi: "geometric" | Float32Array, numHeads: number): Float32Array {
-  if (typeof alibi === "string") {
-    expectOneOf(where, "alibi", alibi, ["geometric"]);
-    return alibiSlopes(numHeads);
-  }
-  const slopes = expectFloats(where, "alibi", alibi);
-  if (slopes.length !== numHeads)
-    throw new RangeError(`${where}: alibi expected one slope per head (${numHeads}), got ${slopes.length}`);
-  const odd = slopes.find((slope) => !isScore(slope));
-  if (odd !== undefined)
-    throw new RangeError(`${where}: alibi expected slopes from -1e38 to 1e38, got ${describe(odd)}`);
-  return slopes.slice();
-}
-
 /**
  * Throws unless `value` is [numHeads] logits that a softmax can hold; -Infinity means no sink for that head. Returns
  * it.
@@ -250,22 +215,4 @@ export function checkSinks(where: string, name: string, value: unknown, numHeads
   if (odd !== undefined)
     throw new RangeError(`${where}: ${name} expected logits from -1e38 to 1e38 or -Infinity, got ${describe(odd)}`);
   return sinks;
-}
-
-/**
- * The published ALiBi slopes (Press et al. 2022). For n heads, n a power of two, head h has the slope 2^(-8·(h + 1)/n). For
- * other counts, the largest power of two below gives the first slopes, and every second slope of twice that power the rest.
- * @returns One slope per head, [numHeads].
- * @throws TypeError or RangeError unless numHeads is an integer from 1 to 65 536.
- * @example
- * import { alibiSlopes } from "headwise";
- * console.log(alibiSlopes(4).join(" ")); // 0.25 0.0625 0.015625 0.00390625
- */
-export function alibiSlopes(numHeads: number): Float32Array {
-  expectInt("alibiSlopes", "numHeads", numHeads, 1, MOST_HEADS);
-  const whole = 2 ** (31 - Math.clz32(numHeads));
-  const slope = (step: number, heads: number) => pow(2, (-8 * step) / heads);
-  return Float32Array.from({ length: numHeads }, (_, head) =>
-    head < whole ? slope(head + 1, whole) : slope(2 * (head - whole) + 1, 2 * whole),
-  );
 }

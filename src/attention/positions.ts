@@ -1,12 +1,6 @@
 import { expectInt, expectList, expectOneOf } from "../util/errors.ts";
 import type { CheckedRules } from "./config.ts";
 
-/**
- * The most sequences of a call or cache: more than any use needs, and so few that a wrong number cannot keep the host
- * busy.
- */
-export const MOST_SEQUENCES: number = 2 ** 20;
-
 /** The positions of queries relative to the keys, where neither a cache nor a past determines them. */
 export interface PlacementOptions {
   /**

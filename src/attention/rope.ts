@@ -11,6 +11,7 @@ import {
   expectRecord,
 } from "../util/errors.ts";
 import { cosine, sine } from "../util/math.ts";
+import { MOST_DIM } from "./limits.ts";
 import { type RopeScaling, ropeFrequencies } from "./rope-frequencies.ts";
 
 /** Rotary position embedding of queries and keys. */
@@ -32,12 +33,6 @@ export type RopeWithDim = RopeConfig & {
   /** How many components of a head rotate: even. */
   readonly dim: number;
 };
-
-/**
- * The most components of a head in `ropeTables`: more than any model has, and so few that a wrong number cannot keep
- * the host busy.
- */
-const MOST_DIM = 2 ** 16;
 
 /** The fields of each kind of scaling besides `kind`. */
 const SCALINGS = {

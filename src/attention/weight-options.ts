@@ -26,18 +26,18 @@ export interface WeightOptions {
 export const WEIGHT_OPTIONS: readonly (keyof WeightOptions)[] = ["weights", "activations"];
 
 /** Checked WeightOptions. */
-export interface CheckedFormats {
+export interface CheckedWeightOptions {
   /** The requested formats. */
   readonly formats: Partial<LayerFormats>;
   readonly fast: boolean;
 }
 
 /** Checks the fields of WeightOptions; callers check for unknown fields. `path` is the prefix of names in errors. */
-export function checkFormats(
+export function checkWeightOptions(
   where: string,
   path: string,
   { weights, activations = "exact" }: WeightOptions,
-): CheckedFormats {
+): CheckedWeightOptions {
   expectOneOf(where, `${path}activations`, activations, ["exact", "fast"]);
   return { formats: formatsOf(where, `${path}weights`, weights), fast: activations === "fast" };
 }
@@ -63,7 +63,7 @@ export function fillFormats(
 }
 
 /** Throws NO_QUANTIZED for a format that the loaded kernels do not support. */
-export function expectKnown(where: string, quantized: boolean, formats: LayerFormats): void {
+export function expectFormatsLoaded(where: string, quantized: boolean, formats: LayerFormats): void {
   if (quantized) return;
   for (const [part, format] of Object.entries(formats)) if (format !== "f32") refuseFormat(where, `w${part}`, format);
 }

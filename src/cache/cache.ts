@@ -1,6 +1,6 @@
 import { PAGE } from "../../assembly/layout.ts";
 import type { Attention } from "../attention/attention.ts";
-import { MOST_SEQUENCES } from "../attention/positions.ts";
+import { MOST_SEQUENCES } from "../attention/limits.ts";
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
 import { expectFields, expectInt, HeadwiseError } from "../util/errors.ts";
 import { DISPOSE, expectAlive, expectMade, type Releasable } from "../util/lifetime.ts";
@@ -9,7 +9,7 @@ import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
 import { dropPages, leastLength, restorePages } from "./aging.ts";
 import { gatherRows, placeRows, storeRows } from "./append-gather.ts";
-import { type CacheStage, checkFormat, describeStages, expectKnownStages } from "./formats.ts";
+import { type CacheStage, checkCacheFormat, describeStages, expectStagesLoaded } from "./formats.ts";
 import { type CacheFormat, type CacheFormats, createPageLayout } from "./page-layout.ts";
 import { allocatePages, type Pages, pagesBytes } from "./pages.ts";
 
@@ -102,8 +102,8 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
   expectFields("createCache", "options", options, ["maxSeqLen", "batch", "format"]);
   const maxSeqLen = expectInt("createCache", "maxSeqLen", options.maxSeqLen);
   const batch = expectInt("createCache", "batch", options.batch === undefined ? 1 : options.batch, 1, MOST_SEQUENCES);
-  const stages = checkFormat("createCache", "format", options.format, config.headDim);
-  expectKnownStages("createCache", kernels.quantized, stages);
+  const stages = checkCacheFormat("createCache", "format", options.format, config.headDim);
+  expectStagesLoaded("createCache", kernels.quantized, stages);
   const layout = createPageLayout(config, stages);
   const pages = allocatePages("createCache", kernels, layout, batch, maxSeqLen);
   let length = 0;

@@ -22,11 +22,11 @@ const MOST_INTEGER_DIM = 2048;
 /**
  * Checks the option `format` of a cache, named `path` in errors, and returns the stages of its pages, from new to old.
  */
-export function checkFormat(where: string, path: string, format: unknown, headDim: number): readonly Stage[] {
-  if (format === undefined) return checkFormat(where, path, "f32", headDim);
+export function checkCacheFormat(where: string, path: string, format: unknown, headDim: number): readonly Stage[] {
+  if (format === undefined) return checkCacheFormat(where, path, "f32", headDim);
   if (typeof format === "string") {
     const name = expectOneOf(where, path, format, CACHE_FORMATS);
-    return checkFormat(where, path, { keys: name, values: name }, headDim);
+    return checkCacheFormat(where, path, { keys: name, values: name }, headDim);
   }
   if (format === null || typeof format !== "object" || ArrayBuffer.isView(format)) {
     const rule = "a format's name, { keys, values } or an array of stages";
@@ -70,7 +70,7 @@ function checkStage(where: string, name: string, stage: CacheStage, headDim: num
 }
 
 /** Throws NO_QUANTIZED for formats other than float32 if their kernels are not loaded. */
-export function expectKnownStages(where: string, quantized: boolean, stages: readonly Stage[]): void {
+export function expectStagesLoaded(where: string, quantized: boolean, stages: readonly Stage[]): void {
   if (quantized) return;
   for (const { code } of stages)
     for (const [name, format] of Object.entries(decodeFormats(code)))

@@ -1,5 +1,4 @@
-import { type FileHandle, open } from "node:fs/promises";
-import { type ParseArgsConfig, parseArgs, styleText } from "node:util";
+import { type ParseArgsConfig, parseArgs } from "node:util";
 
 /** An error in the command line, not in a file or the environment: the exit code is 2. */
 export class UsageError extends Error {}
@@ -47,37 +46,4 @@ export function readChoice<const Choice extends string>(
   const choice = choices.find((each) => each === text);
   if (text === undefined || choice !== undefined) return choice;
   throw new UsageError(`${command}: ${name} expected ${choices.join(", ")}, got ${text}`);
-}
-
-/** Reads a text file. */
-export async function readText(command: string, name: string, path: string): Promise<string> {
-  const handle = await openFile(command, name, path);
-  try {
-    return await handle.readFile("utf8");
-  } catch (error) {
-    throw new Error(`${command}: ${name} expected a file that can be read, got ${(error as Error).message}`);
-  } finally {
-    await handle.close();
-  }
-}
-
-/** An error of the library about the file at `path`, with the command and the file in its message. Others are returned as they are. */
-export function aboutFile(command: string, path: string, error: unknown): unknown {
-  // By name: errors may come from another copy of the library.
-  if (!(error instanceof Error) || error.name !== "HeadwiseError") return error;
-  return new Error(`${command}: ${path}: ${error.message.replace(/^\w+: /, "")}`);
-}
-
-/** Opens a file to read it. */
-export async function openFile(command: string, name: string, path: string): Promise<FileHandle> {
-  try {
-    return await open(path);
-  } catch (error) {
-    throw new Error(`${command}: ${name} expected a file that can be read, got ${(error as Error).message}`);
-  }
-}
-
-/** Colours a text for a terminal. */
-export function paint(colour: "green" | "red", text: string): string {
-  return process.stdout.isTTY ? styleText(colour, text) : text;
 }

@@ -1,8 +1,9 @@
 import { diagnose } from "../diagnostics/doctor.ts";
 import { diagnosisText } from "../diagnostics/doctor-text.ts";
-import { paint, readArguments, readThreads, refusePositionals } from "./args.ts";
+import { readArguments, readThreads, refusePositionals } from "./args.ts";
 import { KERNEL_OPTIONS } from "./load-kernels.ts";
 import { findSurroundings } from "./system-info.ts";
+import { paint } from "./text.ts";
 
 const HELP = `headwise info [--threads N|auto] [--deterministic] [--json]
 

@@ -45,11 +45,3 @@ export function createProgress(stream: ProgressStream, now: () => number): Progr
     },
   };
 }
-
-/** Bytes in a unit for people, such as 1.23 MB. */
-export function sizeText(bytes: number): string {
-  const units = ["bytes", "KB", "MB", "GB", "TB"];
-  let [size, unit] = [bytes, 0];
-  for (; size >= 1000 && unit < units.length - 1; unit++) size /= 1000;
-  return `${unit === 0 ? size : size.toPrecision(3)} ${units[unit]}`;
-}

@@ -63,19 +63,7 @@ export async function quantizeFile(
   { format, chooses = isLinearName, onProgress }: FileOptions,
 ): Promise<FileSummary> {
   const { metadata, tensors } = await openSafetensors(source);
-  const turned = isTurned(tensors);
-  const kept = new Map<string, string>();
-  const moves = Array.from(tensors.values(), (from): Move => {
-    const isMatrix = FLOATS.includes(from.dtype) && from.shape.length === 2;
-    if (!isMatrix || from.dtype === format || !chooses(from.name))
-      return { from, line: lineOf(from, from.dtype as Dtype), format: undefined };
-    const reason = unfit(from, format, turned);
-    if (reason !== undefined) kept.set(from.name, reason);
-    return reason === undefined
-      ? { from, line: lineOf(from, format), format }
-      : { from, line: lineOf(from, from.dtype as Dtype), format: undefined };
-  }).sort((a, b) => compareLines(a.line, b.line));
-
+  const { moves, kept } = planMoves(tensors, format, chooses);
   const entry = noteQuantized(moves.map(({ from, format }) => ({ ...from, dtype: format ?? (from.dtype as Dtype) })));
   const texts = new Map(metadata);
   if (entry !== undefined) texts.set(QUANTIZED, entry);
@@ -123,19 +111,39 @@ export async function quantizeFile(
   };
 }
 
+/** What is written for each tensor, in order, and the chosen matrices that stay as they are, with the reason. */
+function planMoves(
+  tensors: ReadonlyMap<string, TensorEntry>,
+  format: StoredFormat,
+  chooses: (name: string) => boolean,
+): { moves: readonly Move[]; kept: ReadonlyMap<string, string> } {
+  const transposed = isTransposed(tensors);
+  const kept = new Map<string, string>();
+  const moves = Array.from(tensors.values(), (from): Move => {
+    const copy = { from, line: lineOf(from, from.dtype as Dtype), format: undefined };
+    const isMatrix = FLOATS.includes(from.dtype) && from.shape.length === 2;
+    if (!isMatrix || from.dtype === format || !chooses(from.name)) return copy;
+    const reason = unfit(from, format, transposed);
+    if (reason === undefined) return { from, line: lineOf(from, format), format };
+    kept.set(from.name, reason);
+    return copy;
+  });
+  return { moves: moves.sort((a, b) => compareLines(a.line, b.line)), kept };
+}
+
 /** Whether linear weights are [inputs, outputs], as GPT-2's are: blocks would then lie across the sums. */
-function isTurned(tensors: ReadonlyMap<string, TensorEntry>): boolean {
+function isTransposed(tensors: ReadonlyMap<string, TensorEntry>): boolean {
   return Array.from(tensors.values()).some(
     ({ name, shape: [inputs = 0, outputs] }) => /(^|\.)c_attn\.weight$/.test(name) && outputs === 3 * inputs,
   );
 }
 
 /** Why a matrix cannot have the format, if it cannot. */
-function unfit({ name, shape }: TensorEntry, format: StoredFormat, turned: boolean): string | undefined {
+function unfit({ name, shape }: TensorEntry, format: StoredFormat, transposed: boolean): string | undefined {
   if (!isBlockDtype(format)) return undefined;
   const { length } = BLOCKS[format];
   if ((shape[1] as number) % length !== 0) return `its rows are not a multiple of ${length}`;
-  return turned && /(^|\.)c_\w+\.weight$/.test(name) ? "its layout is [inputs, outputs]" : undefined;
+  return transposed && /(^|\.)c_\w+\.weight$/.test(name) ? "its layout is [inputs, outputs]" : undefined;
 }
 
 /** The entry of the header for a tensor that is written as `dtype`. */

@@ -4,9 +4,11 @@ import { dirname, isAbsolute } from "node:path";
 import { fileSource } from "../files/byte-source.ts";
 import type { StoredFormat } from "../tensor/quantize.ts";
 import { plainText } from "../util/errors.ts";
-import { aboutFile, openFile, readArguments, UsageError } from "./args.ts";
-import { createProgress, sizeText } from "./progress.ts";
+import { readArguments, UsageError } from "./args.ts";
+import { aboutFile, openFile } from "./files.ts";
+import { createProgress } from "./progress.ts";
 import { type FileSummary, isLinearName, quantizeFile } from "./quantize-file.ts";
+import { sizeText } from "./text.ts";
 
 const FORMATS: Readonly<Record<string, StoredFormat>> = { q8: "Q8_0", q4: "Q4_0", f16: "F16", bf16: "BF16" };
 

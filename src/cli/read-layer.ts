@@ -2,7 +2,7 @@ import { readdir, stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import type { AttentionConfig } from "../attention/config.ts";
 import type { AttentionWeights } from "../attention/weights.ts";
-import { type ByteSource, fileSource, readRange } from "../files/byte-source.ts";
+import { readRange } from "../files/byte-source.ts";
 import { openGguf } from "../files/gguf/gguf.ts";
 import { openSafetensors } from "../files/safetensors/safetensors.ts";
 import { readGgufLayer } from "../models/gguf/layer.ts";
@@ -12,7 +12,7 @@ import { readAttentionWeights } from "../models/hf/weights.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { parseJson } from "../util/json.ts";
-import { aboutFile, openFile, readText } from "./args.ts";
+import { aboutFile, readText, withFile } from "./files.ts";
 
 /** A layer that was read from a file. */
 interface FileLayer {
@@ -42,7 +42,7 @@ const IN_FOLDER = ["model.safetensors.index.json", "model.safetensors"];
 export async function readLayer(command: string, given: string, choice: LayerChoice): Promise<FileLayer> {
   const path = await modelIn(command, given);
   if (path.endsWith(".json")) return readIndexed(command, path, choice);
-  return withFile(command, path, async (source) => {
+  return withFile(command, "MODEL", path, async (source) => {
     const magic = await readRange(command, source, 0, Math.min(4, source.size));
     if (String.fromCharCode(...magic) === "GGUF") {
       const { config, weights } = await readGgufLayer(await openGguf(source), choice.layer);
@@ -76,18 +76,6 @@ function namesOf(command: string, path: string, names: readonly string[], prefix
   }
 }
 
-/** Runs `read` on an open file. Errors of the library get the file's path. */
-async function withFile<T>(command: string, path: string, read: (source: ByteSource) => Promise<T>): Promise<T> {
-  const handle = await openFile(command, "MODEL", path);
-  try {
-    return await read(await fileSource(handle));
-  } catch (error) {
-    throw aboutFile(command, path, error);
-  } finally {
-    await handle.close();
-  }
-}
-
 /** Reads a layer of a model in several files, by the index: only files with tensors of the layer are opened. */
 async function readIndexed(command: string, path: string, choice: LayerChoice): Promise<FileLayer> {
   const index = parseJson(command, "MODEL", await readText(command, "MODEL", path)) as { weight_map?: unknown };
@@ -101,7 +89,7 @@ async function readIndexed(command: string, path: string, choice: LayerChoice): 
     // An index may name files in its own folder only.
     if (typeof file !== "string" || file === ".." || basename(file) !== file)
       throw new HeadwiseError("BAD_FILE", `${command}: ${path} expected plain file names, got ${describe(file)}`);
-    await withFile(command, join(dirname(path), file), async (source) => {
+    await withFile(command, "MODEL", join(dirname(path), file), async (source) => {
       const shard = await openSafetensors(source);
       const own = names.filter((name) => files.get(name) === file);
       for (const [name, tensor] of await shard.readAll(own)) tensors.set(name, tensor);

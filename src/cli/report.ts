@@ -2,13 +2,13 @@ import { createAttention } from "../attention/attention.ts";
 import { type QuantizeResult, type QuantizeTrial, quantizeReport } from "../diagnostics/quantize-report.ts";
 import { loadKernels } from "../entries/index.ts";
 import { quantized } from "../entries/quantized.ts";
-import { fileSource } from "../files/byte-source.ts";
 import { openSafetensors } from "../files/safetensors/safetensors.ts";
 import { fromHfConfig } from "../models/hf/config.ts";
 import { readAttentionWeights } from "../models/hf/weights.ts";
 import { toFloats } from "../tensor/dtypes.ts";
 import { plainText } from "../util/errors.ts";
-import { aboutFile, openFile, readArguments, readText, UsageError } from "./args.ts";
+import { readArguments, UsageError } from "./args.ts";
+import { readText, withFile } from "./files.ts";
 import { createProgress } from "./progress.ts";
 import { columnsText } from "./text.ts";
 
@@ -43,17 +43,6 @@ export async function report(args: string[]): Promise<void> {
     throw new UsageError(`report: --layer expected an integer >= 0, got ${values.layer}`);
   const { prefix = `model.layers.${values.layer}.self_attn.` } = values;
 
-  const readTensors = async (name: string, path: string, wanted: (tensor: string) => boolean) => {
-    const handle = await openFile("report", name, path);
-    try {
-      const { metadata, tensors, readAll } = await openSafetensors(await fileSource(handle));
-      return { metadata, tensors: await readAll(Array.from(tensors.keys()).filter(wanted)) };
-    } catch (error) {
-      throw aboutFile("report", path, error);
-    } finally {
-      await handle.close();
-    }
-  };
   const json = await readText("report", "--config", values.config);
   const config = fromHfConfig(json, Number(values.layer));
   const layer = await readTensors("MODEL", model, (name) => name.startsWith(prefix));
@@ -75,6 +64,14 @@ export async function report(args: string[]): Promise<void> {
   const tokens = samples.reduce((sum, { length }) => sum + length, 0) / config.dModel;
   console.log(`${plainText(prefix)}: ${config.numHeads} heads, ${samples.length} samples, ${tokens} tokens\n`);
   console.log(tableText(results));
+}
+
+/** The tensors of a safetensors file with wanted names. */
+function readTensors(name: string, path: string, isWanted: (tensor: string) => boolean) {
+  return withFile("report", name, path, async (source) => {
+    const { metadata, tensors, readAll } = await openSafetensors(source);
+    return { metadata, tensors: await readAll([...tensors.keys()].filter(isWanted)) };
+  });
 }
 
 function tableText(results: readonly QuantizeResult[]): string {

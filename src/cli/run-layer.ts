@@ -70,7 +70,7 @@ export function runLayer(
   const tokens = x.length / dModel;
   const cache = createCache(attention, { maxSeqLen: tokens, format: cacheFormat });
   const { y, ...prefill } = timePrefill(attention, cache, x);
-  const forward = causal || window.right === 0;
+  const attendsEarlierOnly = causal || window.right === 0;
   const digest = new Digest();
   digest.add(y);
   const { build, reason, threads } = kernels;
@@ -83,7 +83,7 @@ export function runLayer(
     packMs,
     kernels: { build, reason, threads },
     prefill: { tokens, ...prefill },
-    ...(forward && decode > 0 && { decode: timeDecode(attention, cache, x, y, decode) }),
+    ...(attendsEarlierOnly && decode > 0 && { decode: timeDecode(attention, cache, x, y, decode) }),
     y: { shape: [tokens, dModel], digest: digest.toString(), first: Array.from(y.subarray(0, 6)) },
     memoryBytes: kernels.memoryBytes,
   };

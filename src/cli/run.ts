@@ -5,12 +5,12 @@ import { createRandom } from "../diagnostics/random.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import { createFloats } from "../tensor/tensor.ts";
 import { plainText } from "../util/errors.ts";
-import { paint, readArguments, readChoice, readCount, readThreads, UsageError } from "./args.ts";
+import { readArguments, readChoice, readCount, readThreads, UsageError } from "./args.ts";
 import { KERNEL_OPTIONS, startKernels } from "./load-kernels.ts";
 import { isNpy, readNpy } from "./npy.ts";
-import { sizeText } from "./progress.ts";
 import { readLayer } from "./read-layer.ts";
 import { type LayerRun, runLayer } from "./run-layer.ts";
+import { paint, sizeText } from "./text.ts";
 
 const HELP = `headwise run MODEL [options]
 
@@ -113,13 +113,13 @@ function runText(path: string, prefix: string, readMs: number, result: LayerRun)
   const { config, formats, kernels, prefill, decode, y } = result;
   const { numHeads, numKvHeads, headDim, dModel, causal, window, rope } = config;
   const left = Number.isFinite(window.left) ? `, window of ${window.left}` : "";
-  const turned = rope ? `, RoPE ${rope.theta} ${rope.pairing}` : "";
+  const rotation = rope ? `, RoPE ${rope.theta} ${rope.pairing}` : "";
   const perSecond = (tokens: number, ms: number) => `${Math.round((1000 * tokens) / ms)} tokens/s`;
   const rows: [title: string, text: string][] = [
     ["layer", `${plainText(prefix)} of ${plainText(basename(path))}, read in ${readMs.toFixed(1)} ms`],
     [
       "shape",
-      `dModel ${dModel}, ${numHeads} heads of ${headDim}, ${numKvHeads} kv heads${causal ? ", causal" : ""}${left}${turned}`,
+      `dModel ${dModel}, ${numHeads} heads of ${headDim}, ${numKvHeads} kv heads${causal ? ", causal" : ""}${left}${rotation}`,
     ],
     ["weights", `${formatsText(formats)}, ${sizeText(result.weightBytes)}, packed in ${result.packMs.toFixed(1)} ms`],
     ["cache", `${result.cacheFormat}, ${sizeText(result.cacheBytes)} for ${prefill.tokens} tokens`],

@@ -10,14 +10,14 @@ import {
   vectorSizes,
 } from "../attention/layer-sizes.ts";
 import {
-  checkFormats,
-  expectKnown,
+  checkWeightOptions,
+  expectFormatsLoaded,
   fillFormats,
   WEIGHT_OPTIONS,
   type WeightOptions,
 } from "../attention/weight-options.ts";
 import { type CacheOptions, createCache } from "../cache/cache.ts";
-import { checkFormat, expectKnownStages } from "../cache/formats.ts";
+import { checkCacheFormat, expectStagesLoaded } from "../cache/formats.ts";
 import { checkAttend, expectAttention } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
@@ -98,7 +98,7 @@ export function quantizeReport(
   for (const [s, x] of inputs.entries()) {
     const exact = measure(attention, x, undefined);
     for (const [i, trial] of trials.entries()) {
-      const { formats, fast } = checkFormats(WHERE, "", trial);
+      const { formats, fast } = checkWeightOptions(WHERE, "", trial);
       const filled = { formats: fillFormats(formats, (name) => attention.formats[name]), fast };
       const tried = packAttention(WHERE, attention.kernels, attention.config, { ...weights, ...filled });
       try {
@@ -262,12 +262,12 @@ function checkReport(
   if (!Array.isArray(trials)) throw new TypeError(`${WHERE}: trials expected an array, got ${describe(trials)}`);
   for (const [i, trial] of trials.entries()) {
     expectFields(WHERE, `trials[${i}]`, trial, [...WEIGHT_OPTIONS, "cache"]);
-    expectKnown(
+    expectFormatsLoaded(
       WHERE,
       quantized,
-      fillFormats(checkFormats(WHERE, `trials[${i}].`, trial).formats, (name) => formats[name]),
+      fillFormats(checkWeightOptions(WHERE, `trials[${i}].`, trial).formats, (name) => formats[name]),
     );
-    expectKnownStages(WHERE, quantized, checkFormat(WHERE, `trials[${i}].cache`, trial.cache, config.headDim));
+    expectStagesLoaded(WHERE, quantized, checkCacheFormat(WHERE, `trials[${i}].cache`, trial.cache, config.headDim));
   }
   return { trials, inputs };
 }

@@ -6,14 +6,14 @@ export { type AttendManyCall, attendMany } from "../api/attend-many.ts";
 export { type ApplyRopeOptions, applyRope, mergeHeads, splitHeads } from "../api/head-ops.ts";
 export { type Plan, type PlanSizes, plan } from "../api/plan.ts";
 export { type SdpaOptions, type SdpaResult, scaledDotProductAttention } from "../api/sdpa.ts";
+export { alibiSlopes } from "../attention/alibi.ts";
 export { type Attention, createAttention } from "../attention/attention.ts";
-export {
-  type AttentionConfig,
-  type AttentionRules,
-  alibiSlopes,
-  type CheckedConfig,
-  type QkNormConfig,
-  type Window,
+export type {
+  AttentionConfig,
+  AttentionRules,
+  CheckedConfig,
+  QkNormConfig,
+  Window,
 } from "../attention/config.ts";
 export type { Mask, MaskOptions } from "../attention/mask.ts";
 export type { PlacementOptions } from "../attention/positions.ts";

@@ -1,10 +1,10 @@
 import type { Attention } from "../attention/attention.ts";
 import type { CheckedConfig } from "../attention/config.ts";
+import { MOST_SEQUENCES } from "../attention/limits.ts";
 import { type CheckedMasks, checkMasks, type MaskOptions, type MaskTarget } from "../attention/mask.ts";
 import {
   expectPositions,
   isPositional,
-  MOST_SEQUENCES,
   type Placement,
   type PlacementOptions,
   placeQueries,

@@ -1,4 +1,4 @@
-import { MOST_SEQUENCES } from "../attention/positions.ts";
+import { MOST_SEQUENCES } from "../attention/limits.ts";
 import type { CacheOptions } from "../cache/cache.ts";
 import { type AttendOptions, checkCall, expectOptions, expectOwnCache } from "../forward/call.ts";
 import { createFloats } from "../tensor/tensor.ts";

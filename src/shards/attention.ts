@@ -1,6 +1,11 @@
 import { checkWeights } from "../attention/check-weights.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "../attention/config.ts";
-import { checkFormats, expectKnown, WEIGHT_OPTIONS, type WeightOptions } from "../attention/weight-options.ts";
+import {
+  checkWeightOptions,
+  expectFormatsLoaded,
+  WEIGHT_OPTIONS,
+  type WeightOptions,
+} from "../attention/weight-options.ts";
 import type { AttentionWeights } from "../attention/weights.ts";
 import { AUTO_MOST, type ThreadHost, type ThreadWorker } from "../platform/workers.ts";
 import { describe, expectFields, expectFlag, expectInt, HeadwiseError } from "../util/errors.ts";
@@ -78,8 +83,8 @@ export async function createSharded(
   const checked = checkConfig(where, config);
   const { requested, choice, createWorker } = checkOptions(where, options);
   const quantized = choice.quantized !== undefined;
-  const given = checkWeights(where, checked, weights, checkFormats(where, "options.", options), quantized);
-  expectKnown(where, quantized, given.formats);
+  const given = checkWeights(where, checked, weights, checkWeightOptions(where, "options.", options), quantized);
+  expectFormatsLoaded(where, quantized, given.formats);
   const { instance, reason } = await startChosen(builds, choice);
   const start = async (count: number, create: (() => ThreadWorker) | undefined) => {
     const shares = sharesOf(checked, count);

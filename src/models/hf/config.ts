@@ -1,4 +1,5 @@
-import { type AttentionConfig, alibiSlopes, type QkNormConfig } from "../../attention/config.ts";
+import { alibiSlopes } from "../../attention/alibi.ts";
+import type { AttentionConfig, QkNormConfig } from "../../attention/config.ts";
 import type { RopeConfig } from "../../attention/rope.ts";
 import type { RopeScaling } from "../../attention/rope-frequencies.ts";
 import { expectInt, expectOneOf } from "../../util/errors.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { createProgress, sizeText } from "../../../src/cli/progress.ts";
+import { createProgress } from "../../../src/cli/progress.ts";
 
 describe("progress", () => {
   const record = (isTTY: boolean, columns?: number) => {
@@ -38,12 +38,4 @@ describe("progress", () => {
     progress.end();
     expect(written).toEqual(["40 %  b\n", "90 %  d\n"]);
   });
-
-  test.each([
-    [0, "0 bytes"],
-    [999, "999 bytes"],
-    [1234, "1.23 KB"],
-    [182_344, "182 KB"],
-    [4_500_000_000, "4.50 GB"],
-  ])("%s bytes read %s", (bytes, text) => expect(sizeText(bytes)).toBe(text));
 });

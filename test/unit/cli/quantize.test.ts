@@ -17,7 +17,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { sizeText } from "../../../src/cli/progress.ts";
+import { sizeText } from "../../../src/cli/text.ts";
 import { createRandom } from "../../../src/diagnostics/random.ts";
 import { attend, createAttention, type StoredTensor, type Tensor } from "../../../src/entries/core.ts";
 import {

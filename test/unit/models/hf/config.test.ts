@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { alibiSlopes } from "../../../../src/attention/config.ts";
+import { alibiSlopes } from "../../../../src/attention/alibi.ts";
 import { fromHfConfig, type HfAttentionConfig } from "../../../../src/models/hf/config.ts";
 import { HeadwiseError } from "../../../../src/util/errors.ts";
 
