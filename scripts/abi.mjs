@@ -1,6 +1,5 @@
 // asc transform: reads the kernels that each module of assembly/ exports and the structs they take, and writes src/wasm/abi.ts.
-// The alphabet is small on purpose (i32, u32, f32, the pointer aliases of assembly/types.ts); anything else fails the
-// build.
+// It knows the types i32, u32 and f32 and the pointers of assembly/types.ts; any other type fails the build.
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { NodeKind } from "assemblyscript";
@@ -26,7 +25,7 @@ const PARTS = {
   },
 };
 const NULLABLE = "OrNull";
-/** What every module says of itself: not kernels. */
+/** Every module also exports its build and its base of the heap, from here. These are not kernels. */
 const MODULE = "assembly/module";
 const STORE = { i32: "setInt32", u32: "setUint32", f32: "setFloat32" };
 
@@ -48,7 +47,6 @@ function readKernels(sources, structs, entry) {
 
   const kernels = [];
   for (const statement of table.statements) {
-    // What a module says of itself is no kernel.
     if (statement.kind !== NodeKind.Export || !statement.path || statement.internalPath === MODULE) continue;
     for (const member of statement.members) {
       const name = member.exportedName.text;
@@ -57,7 +55,7 @@ function readKernels(sources, structs, entry) {
       const parameters = found.signature.parameters.map((parameter) => {
         const type = typeName(parameter.type, `${name}(${parameter.name.text})`);
         if (!isScalar(type) && !isPointer(type, structs))
-          throw new Error(`abi: ${name}(${parameter.name.text}) has type ${type}, outside the alphabet`);
+          throw new Error(`abi: ${name}(${parameter.name.text}) has type ${type}, which is not one of the ABI`);
         return { name: parameter.name.text, type };
       });
       const result = typeName(found.signature.returnType, name);
@@ -77,7 +75,9 @@ function readStructs(sources) {
     const fields = statement.members.map((member) => {
       const type = typeName(member.type, `${statement.name.text}.${member.name.text}`);
       if (!isScalar(type) && !isPointer(type, structs))
-        throw new Error(`abi: ${statement.name.text}.${member.name.text} has type ${type}, outside the alphabet`);
+        throw new Error(
+          `abi: ${statement.name.text}.${member.name.text} has type ${type}, which is not one of the ABI`,
+        );
       return { name: member.name.text, type };
     });
     structs.set(statement.name.text, fields);
