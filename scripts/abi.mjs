@@ -1,6 +1,6 @@
 // asc transform: reads the kernels that each module of assembly/ exports and the structs they take, and writes src/wasm/abi.ts.
-// Kernels take few types on purpose (i32, u32, f32, the pointer aliases of assembly/types.ts) and few arguments; anything
-// else fails the build.
+// Kernels take i32, u32, f32 and the pointers of assembly/types.ts, and at most eight arguments; anything else fails
+// the build.
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { NodeKind } from "assemblyscript";
@@ -26,7 +26,7 @@ const PARTS = {
   },
 };
 const NULLABLE = "OrNull";
-/** What every module exports about itself: not kernels. */
+/** Every module also exports its build and its base of the heap, from here. These are not kernels. */
 const MODULE = "assembly/module";
 /** Arguments that a record of the work queue of threads holds (src/threads/work-queue.ts); what needs more takes a struct. */
 const MOST_ARGUMENTS = 8;

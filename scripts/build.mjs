@@ -33,7 +33,7 @@ const sources = [
   ...["assembly", "src", "scripts"].map(newest),
   ...["package.json", "package-lock.json", "asconfig.json", "tsconfig.json", "tsconfig.build.json"].map(modified),
 ];
-/** Written last, so that a build that failed is none. */
+/** Written last, so that a failed build does not count as one. */
 const BUILT = "build/built";
 if (process.argv.includes("--if-stale") && modified(BUILT) > Math.max(...sources) && modified("dist/index.js") > 0)
   process.exit();

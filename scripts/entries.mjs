@@ -1,7 +1,7 @@
 // The entries of the package, once: what can be imported, and what each import is made from. The build, the size budgets
 // and vitest read this list; package.json, jsr.json and tsconfig.json repeat it for tools that only read JSON.
-// `node scripts/entries.mjs` writes those three, and `--check` fails where one of them says something else. It also writes
-// the fields of package.json that hold the repository's address.
+// `node scripts/entries.mjs` writes those three, and `--check` fails if one of them differs. It also writes the fields of
+// package.json that hold the repository's address.
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -89,7 +89,7 @@ const paths = () =>
 /** The same as one path each, from the root: what scripts/source-hooks.mjs resolves. */
 export const sourceFiles = () => Object.fromEntries(Object.entries(paths()).map(([name, [source]]) => [name, source]));
 
-/** What each JSON file has to say: the field, and its value. */
+/** The fields of JSON files that repeat this list: their holder, name and value. */
 const COPIES = [
   ["package.json", (json) => [json, "repository", { type: "git", url: `git+${REPOSITORY}.git` }]],
   ["package.json", (json) => [json, "homepage", `${REPOSITORY}#readme`]],
@@ -100,7 +100,7 @@ const COPIES = [
   ["tsconfig.json", (json) => [json.compilerOptions, "paths", paths()]],
 ];
 
-/** The files that say something else than this list, after writing them if `write` is set. */
+/** The fields that differ from this list. With `write`, they are corrected. */
 export function staleCopies(write) {
   const stale = [];
   for (const [file, copyOf] of COPIES) {
@@ -120,7 +120,7 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const stale = staleCopies(!check);
   if (check && stale.length > 0) {
     console.error(
-      `entries: expected what scripts/entries.mjs says (run it), got something else in ${stale.join(", ")}`,
+      `entries: expected the values of scripts/entries.mjs (run it), got something else in ${stale.join(", ")}`,
     );
     process.exit(1);
   }

@@ -1,5 +1,5 @@
 // What a user of the built package downloads, and whether it is within budget: `npm run sizes`. Bytes are those of gzip
-// level 9 over what esbuild makes of an import, minified: what unused code a bundler can drop is gone.
+// level 9, after esbuild has bundled and minified an import, without code that it can prove to be unused.
 
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -19,7 +19,7 @@ async function bundled(entry, names) {
     format: "esm",
     minify: true,
     write: false,
-    tsconfigRaw: {}, // the repository's own says where the sources are
+    tsconfigRaw: {}, // the paths of the repository's own lead to the sources
   });
   return outputFiles[0].contents;
 }

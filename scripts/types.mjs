@@ -1,5 +1,5 @@
-// Flattens the declarations that tsc writes, one file a source, to one file beside each entry: what users can reach, and
-// nothing else. All entries import what the first one exports from there, so that a type is the same through each of them.
+// tsc writes a file of declarations for each source. This flattens them to one file for each entry, with what users can
+// reach and nothing else. What the first entry exports, the others import from there, so that a type is the same in all.
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -8,7 +8,7 @@ import { dirname, join } from "node:path";
 const PIECES = /^(?=\/\*\*|\/\/\/|(?:import|export|declare|interface|type) )/m;
 const DECLARATION = /^(export )?(?:declare )?(?:abstract )?(interface|type|class|const|function) ([\w$]+)/;
 const LINKS = /^(import|export)(?: type)? (?:\*|\{([^}]*)\})(?: from "([^"]+)")?;/;
-/** Where a declaration, that is none of a member, begins. */
+/** The beginning of a declaration that is not a member of another. */
 const BEGINNING = /^(?=(?:declare|abstract|interface|type|class|const|function) )/gm;
 /** What makes two declarations of the same text two types. */
 const BRAND = /unique symbol|#private|\bprivate\b/;
@@ -40,7 +40,7 @@ export function flattenTypes(folder, out, entries) {
   }
 }
 
-/** What a file declares, takes and gives: name -> declarations, or where they are. */
+/** The declarations, imports and exports of a file, by name; of an import or export, where it is declared. */
 function parse(path, text) {
   const module = {
     title: "",
@@ -86,7 +86,7 @@ function parse(path, text) {
   return module;
 }
 
-/** The declaration that a file means by a name. */
+/** The declaration behind a name that a file uses. */
 function find(open, path, name) {
   const module = open(path);
   const link = module.exported.get(name);
@@ -97,25 +97,25 @@ function find(open, path, name) {
   return module.stars.map((star) => find(open, star, name)).find((found) => found);
 }
 
-/** Everything that a file gives: name -> declaration. */
+/** All exports of a file: name -> declaration. */
 function exportsOf(open, path) {
   const { exported, stars } = open(path);
   const all = stars.flatMap((star) => [...exportsOf(open, star)]);
   return new Map([...all, ...Array.from(exported.keys(), (name) => [name, find(open, path, name)])]);
 }
 
-/** The declarations that one needs, as its file calls them. */
+/** The declarations that a declaration refers to. */
 function needs(open, { path, name, text }) {
   const code = text.replace(/\/\*[\s\S]*?\*\/|"[^"\n]*"/g, "");
   const names = new Set(code.match(USE));
   names.delete(name);
   const found = Array.from(names, (each) => [each, find(open, path, each)]).filter(([, there]) => there);
   const renamed = found.find(([each, there]) => there.name !== each);
-  if (renamed) throw new Error(`${path}: ${renamed[1].name} goes by the name ${renamed[0]}`);
+  if (renamed) throw new Error(`${path}: ${renamed[1].name} is called ${renamed[0]}`);
   return found.map(([, there]) => there);
 }
 
-/** What must be declared so that all of `exported` is: name -> declaration, without what is `shared`. */
+/** `exported` and everything that it refers to, without what is `shared`: name -> declaration. */
 function reach(open, exported, shared) {
   const own = new Map();
   const add = (declaration) => {
@@ -130,7 +130,7 @@ function reach(open, exported, shared) {
   return own;
 }
 
-/** The text of an entry that declares `own`, and takes what is `shared` from another. */
+/** The text of an entry that declares `own`, and imports or re-exports what is `shared` from the file `from`. */
 function flatten(open, path, own, shared, from) {
   const exported = exportsOf(open, path);
   const declarations = [...own.values()];

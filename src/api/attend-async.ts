@@ -3,7 +3,7 @@ import { restorePages } from "../cache/aging.ts";
 import { type AttendOptions, checkAttend, commit, expectAttention } from "../forward/call.ts";
 import { forward, passFlops } from "../forward/forward.ts";
 import { yieldToEventLoop } from "../platform/event-loop.ts";
-import { describe, expectFinite, expectRecord, expectSignal } from "../util/errors.ts";
+import { expectFinite, expectFunction, expectRecord, expectSignal } from "../util/errors.ts";
 import { expectAlive } from "../util/lifetime.ts";
 
 /** Options of `attendAsync`: those of `attend`, and how the call is sliced. */
@@ -54,8 +54,7 @@ export async function attendAsync(
   const { signal, onProgress, sliceMs: given, ...rest } = options;
   const sliceMs = given === undefined ? 8 : expectFinite(where, "sliceMs", given, true);
   if (signal !== undefined) expectSignal(where, signal);
-  if (onProgress !== undefined && typeof onProgress !== "function")
-    throw new TypeError(`${where}: onProgress expected a function, got ${describe(onProgress)}`);
+  if (onProgress !== undefined) expectFunction(where, "onProgress", onProgress);
   signal?.throwIfAborted();
   const checked = checkAttend(where, attention, x, rest, ["signal", "onProgress", "sliceMs"]);
   const { cache, out } = checked;

@@ -22,7 +22,7 @@ import { checkAttend, expectAttention } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import type { Linear } from "../linear/linear.ts";
-import { describe, expectFields, expectFloats } from "../util/errors.ts";
+import { describe, expectFields, expectFloats, expectFunction } from "../util/errors.ts";
 import { finish } from "../util/steps.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
@@ -257,8 +257,7 @@ function checkReport(
   }
   expectFields(WHERE, "options", options, ["trials", "onProgress"]);
   const { trials = defaultTrials(), onProgress } = options;
-  if (onProgress !== undefined && typeof onProgress !== "function")
-    throw new TypeError(`${WHERE}: onProgress expected a function, got ${describe(onProgress)}`);
+  if (onProgress !== undefined) expectFunction(WHERE, "onProgress", onProgress);
   if (!Array.isArray(trials)) throw new TypeError(`${WHERE}: trials expected an array, got ${describe(trials)}`);
   for (const [i, trial] of trials.entries()) {
     expectFields(WHERE, `trials[${i}]`, trial, [...WEIGHT_OPTIONS, "cache"]);

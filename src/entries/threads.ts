@@ -9,7 +9,7 @@ import workerSource from "../../build/worker.txt";
 import { findHost, type Scope } from "../platform/spawn.ts";
 import type { ThreadWorker } from "../platform/workers.ts";
 import { loadThreaded } from "../threads/load.ts";
-import { describe, expectFields } from "../util/errors.ts";
+import { expectFields, expectFunction } from "../util/errors.ts";
 import { expectThreads, type Kernels, LOAD_OPTIONS, type LoadOptions } from "../wasm/kernels.ts";
 import { openModule } from "./module-source.ts";
 
@@ -46,8 +46,7 @@ export interface ThreadsOptions extends LoadOptions {
 export async function loadKernels(options: ThreadsOptions = {}): Promise<Kernels> {
   expectFields("loadKernels", "options", options, [...LOAD_OPTIONS, "createWorker"]);
   const { createWorker, ...rest } = options;
-  if (createWorker !== undefined && typeof createWorker !== "function")
-    throw new TypeError(`loadKernels: createWorker expected a function, got ${describe(createWorker)}`);
+  if (createWorker !== undefined) expectFunction("loadKernels", "createWorker", createWorker);
   if (rest.threads !== undefined) expectThreads(rest.threads);
   const host = findHost(globalThis as Scope, workerSource, createWorker);
   return loadThreaded({ simd, relaxed }, await openModule(rest), host);

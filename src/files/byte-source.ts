@@ -1,4 +1,4 @@
-import { describe, expectBytes, expectInt, HeadwiseError, tagOf } from "../util/errors.ts";
+import { describe, expectBytes, expectFunction, expectInt, HeadwiseError, tagOf } from "../util/errors.ts";
 
 /**
  * Bytes that are read by range, so that a file may be larger than memory. `blobSource`, `fileSource` and `urlSource` make
@@ -114,8 +114,7 @@ export function toSource(where: string, source: BytesOrSource): ByteSource {
     throw new TypeError(
       `${where}: source expected bytes, a Blob, or a source (of fileSource or urlSource), got ${describe(source)}`,
     );
-  if (typeof read !== "function")
-    throw new TypeError(`${where}: source.read expected a function, got ${describe(read)}`);
+  expectFunction(where, "source.read", read);
   expectInt(where, "source.size", size, 0, Number.MAX_SAFE_INTEGER);
   return source as ByteSource;
 }

@@ -1,4 +1,4 @@
-import { describe, expectFields, tagOf } from "../util/errors.ts";
+import { describe, expectFields, expectFunction, tagOf } from "../util/errors.ts";
 import type { ByteSource } from "./byte-source.ts";
 import { createHttpSource, type RangeFetch } from "./http-source.ts";
 
@@ -31,7 +31,6 @@ export async function urlSource(url: string | URL, options: UrlSourceOptions = {
     throw new TypeError(`${where}: url expected a string or a URL, got ${describe(url)}`);
   expectFields(where, "options", options, ["fetch"]);
   const { fetch: request = (to, init) => fetch(to, init) } = options;
-  if (typeof request !== "function")
-    throw new TypeError(`${where}: options.fetch expected a function, got ${describe(request)}`);
+  expectFunction(where, "options.fetch", request);
   return createHttpSource(where, String(url), request);
 }

@@ -134,25 +134,8 @@ export function checkCall(
   if (!cache && options.append === false)
     throw new RangeError(`${where}: append expected true without a cache, got false`);
   expectFree(append);
+  const { keys, values, newKeys } = checkKeys(where, config, x, options, batch, append);
   const cross = options.keys !== undefined || !append;
-  if (options.values !== undefined && options.keys === undefined)
-    throw new RangeError(`${where}: values expected none without keys, got ${describe(options.values)}`);
-  if (!append && options.keys !== undefined)
-    throw new RangeError(`${where}: keys expected none with append: false, got ${describe(options.keys)}`);
-  const { dModel, kdim, vdim } = config;
-  const { keys = x } = options;
-  const { values = keys } = options;
-  let newKeys = 0;
-  if (append) {
-    if (options.keys === undefined && kdim !== dModel)
-      throw new RangeError(`${where}: keys expected because kdim (${kdim}) is not dModel (${dModel}), got undefined`);
-    if (options.values === undefined && vdim !== kdim)
-      throw new RangeError(`${where}: values expected because vdim (${vdim}) is not kdim (${kdim}), got undefined`);
-    newKeys = rowsOf(where, "keys", keys, batch, "kdim", kdim);
-    const newValues = rowsOf(where, "values", values, batch, "vdim", vdim);
-    if (newValues !== newKeys)
-      throw new RangeError(`${where}: values expected as many rows as keys (${newKeys}), got ${newValues}`);
-  }
   const past = cache?.length ?? 0;
   const kvLen = past + newKeys;
   if (cache && kvLen > cache.maxSeqLen) {
@@ -174,10 +157,7 @@ export function checkCall(
   const positions = config.rope
     ? expectPositions(where, options.positions, batch, qLen, cross ? 0 : past)
     : new Int32Array(0);
-  const out = options.out === undefined ? undefined : expectFloats(where, "out", options.out);
-  if (out && out.length !== x.length)
-    throw new RangeError(`${where}: out expected ${x.length} floats, got ${out.length}`);
-  if (out) expectApart(where, out, x, options);
+  const out = options.out === undefined ? undefined : checkOut(where, options.out, x, options);
   return {
     where,
     batch,
@@ -194,6 +174,41 @@ export function checkCall(
     masks: checkMasks(where, options, target),
     out,
   };
+}
+
+/** The rows that keys and values are projected from, and their number in each sequence: 0 without `append`. */
+function checkKeys(
+  where: string,
+  { dModel, kdim, vdim }: CheckedConfig,
+  x: Float32Array,
+  options: CallOptions,
+  batch: number,
+  append: boolean,
+): Pick<CheckedCall, "keys" | "values" | "newKeys"> {
+  if (options.values !== undefined && options.keys === undefined)
+    throw new RangeError(`${where}: values expected none without keys, got ${describe(options.values)}`);
+  if (!append && options.keys !== undefined)
+    throw new RangeError(`${where}: keys expected none with append: false, got ${describe(options.keys)}`);
+  const { keys = x } = options;
+  const { values = keys } = options;
+  if (!append) return { keys, values, newKeys: 0 };
+  if (options.keys === undefined && kdim !== dModel)
+    throw new RangeError(`${where}: keys expected because kdim (${kdim}) is not dModel (${dModel}), got undefined`);
+  if (options.values === undefined && vdim !== kdim)
+    throw new RangeError(`${where}: values expected because vdim (${vdim}) is not kdim (${kdim}), got undefined`);
+  const newKeys = rowsOf(where, "keys", keys, batch, "kdim", kdim);
+  const newValues = rowsOf(where, "values", values, batch, "vdim", vdim);
+  if (newValues !== newKeys)
+    throw new RangeError(`${where}: values expected as many rows as keys (${newKeys}), got ${newValues}`);
+  return { keys, values, newKeys };
+}
+
+/** Throws unless `given` can hold y and does not overlap what the call reads later. Returns it. */
+function checkOut(where: string, given: Float32Array, x: Float32Array, options: CallOptions): Float32Array {
+  const out = expectFloats(where, "out", given);
+  if (out.length !== x.length) throw new RangeError(`${where}: out expected ${x.length} floats, got ${out.length}`);
+  expectApart(where, out, x, options);
+  return out;
 }
 
 /** Throws unless `attention` came from createAttention and neither it nor its kernels were released. */

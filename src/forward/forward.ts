@@ -50,9 +50,8 @@ export function* forward(
   const { kernels, config, layer } = attention;
   const { memory } = kernels;
   const [first] = calls as [AttendCall];
-  const total = (rows: (call: AttendCall) => number) => calls.reduce((sum, call) => sum + rows(call), 0);
   const columns = withMaps ? columnsOf(first.target.kvLen, layer.extraKey !== NULL, config.addZeroAttn) : 0;
-  const rows = chunkRows(config, Math.max(total(queryRows), total(keyRows)));
+  const rows = chunkRows(config, Math.max(totalRows(calls, queryRows), totalRows(calls, keyRows)));
   const needs = calls.map(({ masks, target, cache }) => {
     const work = workFloats(cache?.pages.layout ?? createPageLayout(config));
     return segmentNeeds(masks, target, Math.min(rows, target.qLen), columns, work);
@@ -77,28 +76,44 @@ export function* forward(
     const shape = layerShape(attention, places.layer.stride);
     const work = { attention, shape, places: places.layer, base, stepFlops, maps: withMaps ? maps : undefined };
     const pass: Pass = { calls: passCalls, places, work };
-    const joined = ({ call, pages, inStep }: PassCall) => isSelf(call) && (!pages.aging || inStep);
-    // If no query attends a key of a later chunk, a chunk goes through all steps before the next one.
-    if (layer.products.qkv && config.causal && !withMaps && passCalls.every(joined))
-      for (const [begin, end] of chunksOf(total(queryRows), rows)) yield* attendCausalChunk(pass, begin, end);
-    // If pages age, each call is processed by itself, so that keys are not appended far ahead of the queries at their
-    // positions.
-    else
-      for (const group of passCalls.some(({ pages }) => pages.aging) ? passCalls.map((one) => [one]) : [passCalls]) {
-        const part = { ...pass, calls: group };
-        const rowsOf = (count: (call: AttendCall) => number) => group.reduce((sum, { call }) => sum + count(call), 0);
-        const together = group.every(({ inStep }) => inStep);
-        for (const [begin, end] of chunksOf(rowsOf(keyRows), rows)) {
-          yield* appendChunk(part, begin, end);
-          if (together) yield* attendChunk(part, begin, end);
-        }
-        if (!together)
-          for (const [begin, end] of chunksOf(rowsOf(queryRows), rows)) yield* attendChunk(part, begin, end);
-      }
+    yield* runPass(pass, rows);
   } finally {
     if (!kernels.released) for (const at of taken) memory.free(at);
   }
   return { ys, maps };
+}
+
+/** Runs a pass in chunks of `rows` rows. */
+function* runPass(pass: Pass, rows: number): Steps {
+  const { calls, work } = pass;
+  const { config, layer } = work.attention;
+  const joined = ({ call, pages, inStep }: PassCall) => isSelf(call) && (!pages.aging || inStep);
+  // If no query attends a key of a later chunk, a chunk goes through all steps before the next one.
+  if (layer.products.qkv && config.causal && !work.maps && calls.every(joined)) {
+    const total = totalRows(callsIn(calls), queryRows);
+    for (const [begin, end] of chunksOf(total, rows)) yield* attendCausalChunk(pass, begin, end);
+    return;
+  }
+  // If pages age, each call is processed by itself, so that keys are not appended far ahead of the queries at their
+  // positions.
+  const groups = calls.some(({ pages }) => pages.aging) ? calls.map((one) => [one]) : [calls];
+  for (const group of groups) {
+    const part = { ...pass, calls: group };
+    const inGroup = callsIn(group);
+    const together = group.every(({ inStep }) => inStep);
+    for (const [begin, end] of chunksOf(totalRows(inGroup, keyRows), rows)) {
+      yield* appendChunk(part, begin, end);
+      if (together) yield* attendChunk(part, begin, end);
+    }
+    if (!together)
+      for (const [begin, end] of chunksOf(totalRows(inGroup, queryRows), rows)) yield* attendChunk(part, begin, end);
+  }
+}
+
+const callsIn = (calls: readonly PassCall[]): AttendCall[] => calls.map(({ call }) => call);
+
+function totalRows(calls: readonly AttendCall[], rowsOf: (call: AttendCall) => number): number {
+  return calls.reduce((sum, call) => sum + rowsOf(call), 0);
 }
 
 /** The operations of all steps of about `stepFlops` that `forward` takes for a call. */

@@ -8,7 +8,7 @@ import {
 } from "../attention/weight-options.ts";
 import type { AttentionWeights } from "../attention/weights.ts";
 import { AUTO_MOST, type ThreadHost, type ThreadWorker } from "../platform/workers.ts";
-import { describe, expectFields, expectFlag, expectInt, HeadwiseError } from "../util/errors.ts";
+import { expectFields, expectFlag, expectFunction, expectInt, HeadwiseError } from "../util/errors.ts";
 import { DISPOSE, type Releasable } from "../util/lifetime.ts";
 import type { Modules } from "../wasm/instantiate.ts";
 import { type Build, type Builds, type Choice, type QuantizedKernels, startChosen } from "../wasm/select-build.ts";
@@ -151,8 +151,7 @@ function checkOptions(
   expectFields(where, "options", options, ["shards", "deterministic", "quantized", "createWorker", ...WEIGHT_OPTIONS]);
   const { shards: requested = "auto", createWorker } = options;
   if (requested !== "auto") expectInt(where, "shards", requested, 1, MOST_SHARDS);
-  if (createWorker !== undefined && typeof createWorker !== "function")
-    throw new TypeError(`${where}: createWorker expected a function, got ${describe(createWorker)}`);
+  if (createWorker !== undefined) expectFunction(where, "createWorker", createWorker);
   return {
     requested,
     choice: {

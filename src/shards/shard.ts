@@ -1,5 +1,4 @@
-// The work of one shard, in a worker or on the calling thread: it attends with its heads, and projects its columns of
-// y.
+// The work of one shard, in a worker or on the calling thread: it attends with its heads and projects its columns of y.
 
 import { PANEL } from "../../assembly/layout.ts";
 import { packAttention } from "../attention/attention.ts";

@@ -170,6 +170,11 @@ export function expectSignal(where: string, signal: AbortSignal): void {
     throw new TypeError(`${where}: signal expected an AbortSignal, got ${describe(signal)}`);
 }
 
+/** Throws `TypeError` unless `value` is a function. */
+export function expectFunction(where: string, name: string, value: unknown): void {
+  if (typeof value !== "function") throw new TypeError(`${where}: ${name} expected a function, got ${describe(value)}`);
+}
+
 /** Throws `TypeError` unless `value` is array-like: an object with an integer `length` >= 0. Returns it. */
 export function expectList(where: string, name: string, value: unknown): ArrayLike<unknown> {
   if (value !== null && typeof value === "object" && "length" in value) {

@@ -1,7 +1,7 @@
 import { BITS, BLOCKS, type Dtype, isBlockDtype, isDtype, type StoredTensor } from "../../tensor/dtypes.ts";
 import { expectMatrix } from "../../tensor/matrix.ts";
 import { sizeOf, type Tensor } from "../../tensor/tensor.ts";
-import { describe, expectBytes, HeadwiseError, tagOf } from "../../util/errors.ts";
+import { describe, expectBytes, expectFunction, HeadwiseError, tagOf } from "../../util/errors.ts";
 import { parseJson } from "../../util/json.ts";
 import { type BytesOrSource, readRange, toSource } from "../byte-source.ts";
 import { createTensorFile, type TensorEntry, type TensorFile } from "../tensor-file.ts";
@@ -108,7 +108,7 @@ export function readSafetensorsIndex(
   shard: (fileName: string) => Uint8Array | ArrayBuffer,
 ): SafetensorsFile {
   const where = "readSafetensorsIndex";
-  if (typeof shard !== "function") throw new TypeError(`${where}: shard expected a function, got ${describe(shard)}`);
+  expectFunction(where, "shard", shard);
   const index = members(where, "index", parseJson(where, "index", indexJson));
   const metadata = new Map<string, string>();
   // Indexes in use contain numbers here (total_size), which the metadata of a file cannot.

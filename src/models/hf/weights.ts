@@ -21,7 +21,8 @@ const WHERE = "readAttentionWeights";
  * Whisper, BART and CLIP, and by W_q, W_k, W_v, W_o and similar names.
  *
  * Matrices of F16, BF16, Q8_0 and Q4_0 keep their encoding (`toFloats` widens it); F64 becomes float32. Aligned F32 is not
- * copied: the weights are views of the file. Vectors become float32. The relative position bias of T5 is not a weight of the layer: pass it as the option `bias` of `attend`.
+ * copied: the weights are views of the file. Vectors become float32. The relative position bias of T5 is not a weight of the
+ * layer: pass it as the option `bias` of `attend`.
  * @param prefix What the names of the layer's tensors begin with, such as "model.layers.0.self_attn." (with or without the
  * last dot).
  * @param config The configuration, which the shapes are compared with as far as it is given. Falcon and GPT-NeoX need
