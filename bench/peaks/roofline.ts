@@ -25,9 +25,9 @@ const LETTER = 6.8;
 
 const INK = "#808890";
 /** Readable on white and on black. */
-const colours = { linear_f32: "#2f81f7", attention_f32: "#d9730d", attend: "#2da05a", others: "#a371f7" };
-const colourOf = (kernel: string) =>
-  Object.entries(colours).find(([name]) => kernel.startsWith(name))?.[1] ?? colours.others;
+const COLOURS: Readonly<Record<string, string>> = {
+  ...{ linear_f32: "#2f81f7", attention_f32: "#d9730d", attend: "#2da05a", "attend, one token": "#a371f7" },
+};
 
 const share = (value: number, [from, to]: readonly [number, number]) => Math.log(value / from) / Math.log(to / from);
 const xOf = (intensity: number) => MARGIN.left + share(intensity, X_RANGE) * (WIDTH - MARGIN.left - MARGIN.right);
@@ -109,15 +109,12 @@ function roofs(peaks: readonly PeakRow[], taken: Box[]): string[] {
 
 /** Points, and a label for each that has room for one. */
 function points(rows: readonly CaseRow[], taken: Box[]): string[] {
-  const drawn = rows
-    .filter(({ bestGflops }) => bestGflops > 0)
-    .map((row) => ({ row, x: xOf(row.intensity), y: yOf(Math.max(row.bestGflops, Y_RANGE[0])) }));
+  const drawn = rows.map((row) => ({ row, x: xOf(row.intensity), y: yOf(Math.max(row.bestGflops, Y_RANGE[0])) }));
   const dots = drawn.map(({ x, y }) => ({ x: x - 5, y: y + 4, width: 10 }));
   return drawn.flatMap(({ row, x, y }) => {
-    const style = `fill="${colourOf(row.kernel)}"`;
+    const style = `fill="${COLOURS[row.kernel]}"`;
     const dot = `<circle cx="${round(x)}" cy="${round(y)}" r="4" ${style}/>`;
-    const label = colourOf(row.kernel) === colours.others ? row.kernel : row.shape;
-    const width = label.length * LETTER;
+    const width = row.shape.length * LETTER;
     const places = [
       { x: x + 8, y: y + 4, at: x + 8, anchor: "start" },
       { x: x - 8 - width, y: y + 4, at: x - 8, anchor: "end" },
@@ -130,12 +127,12 @@ function points(rows: readonly CaseRow[], taken: Box[]): string[] {
     );
     if (!free) return [dot];
     taken.push(free);
-    return [dot, text(free.at, free.y, label, `${style} text-anchor="${free.anchor}"`)];
+    return [dot, text(free.at, free.y, row.shape, `${style} text-anchor="${free.anchor}"`)];
   });
 }
 
 function legend(): string[] {
-  return Object.entries(colours).flatMap(([name, colour], i) => {
+  return Object.entries(COLOURS).flatMap(([name, colour], i) => {
     const [x, y] = [MARGIN.left + 150 * i, HEIGHT - 34];
     return [`<circle cx="${x}" cy="${y - 4}" r="4" fill="${colour}"/>`, text(x + 10, y, name)];
   });
@@ -143,7 +140,10 @@ function legend(): string[] {
 
 function draw(result: Result): string {
   const taken: Box[] = [];
-  const relaxed = [...result.parts.layers, ...result.parts.kernels].filter(({ build }) => build === "relaxed");
+  // Only these are made of float32 multiply-adds, which the roofs are about.
+  const relaxed = [...result.parts.layers, ...result.parts.kernels].filter(
+    ({ build, kernel }) => build === "relaxed" && kernel in COLOURS,
+  );
   const caption = `${describeOrigin(result)}; relaxed build, fastest samples`;
   const body = [
     ...axes(),
