@@ -199,7 +199,7 @@ export const DECODERS: Readonly<Record<string, Rules>> = {
   lfm2: LFM2,
   lfm2_moe: LFM2,
   minicpm: {},
-  minimax: { rope: { theta: 1_000_000 } },
+  minimax: { rope: { theta: 1_000_000 }, only: { sliding_window: [] } },
   minimax_m2: {
     ...{ defaults: { headDim: 128 }, qkNorm: FULL, only: { use_qk_norm: [true] } },
     rope: { theta: 5_000_000, dimField: "rotary_dim" },
