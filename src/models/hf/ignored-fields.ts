@@ -27,6 +27,7 @@ const FOREIGN: ReadonlyMap<string, string> = new Map([
   ["linear_num_key_heads", "linear attention"],
   ["num_kv_shared_layers", "keys that layers share"],
   ["per_layer_config", "sizes by layer"],
+  ["sparse_config", "sparse attention"],
   ["use_logn_attn", "temperature by position"],
 ]);
 
