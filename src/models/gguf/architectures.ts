@@ -36,8 +36,6 @@ const HALF: Architecture = { pairing: "half" };
 const INTERLEAVED: Architecture = { pairing: "interleaved" };
 const HALF_NORMED: Architecture = { pairing: "half", rmsNorm: true };
 const BOTH_WAYS = { pairing: "half", causal: false } as const;
-const GEMMA2 = { window: 4096, period: 2, softcap: 50, wideScale: 46 } as const;
-const GEMMA3 = { period: 6, localTheta: 10_000, localUnscaled: true, rmsNorm: true, wideScale: 62 } as const;
 
 /** The supported architectures, by `general.architecture`. In Gemma files, 1 is already added to the gains of norms. */
 export const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
@@ -63,14 +61,17 @@ export const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   eurobert: BOTH_WAYS,
   exaone: HALF,
   exaone4: {
-    ...HALF_NORMED,
-    ...{ window: 4096, windowLayers: 64, period: 4 },
+    pairing: "half",
+    rmsNorm: true,
+    window: 4096,
+    windowLayers: 64,
+    period: 4,
     rotates: (_layer, windowed, windows) => windowed || !windows,
   },
   falcon: HALF,
   gemma: HALF,
-  gemma2: { pairing: "half", ...GEMMA2 },
-  gemma3: { pairing: "half", ...GEMMA3 },
+  gemma2: { pairing: "half", window: 4096, period: 2, softcap: 50, wideScale: 46 },
+  gemma3: { pairing: "half", period: 6, localTheta: 10_000, localUnscaled: true, rmsNorm: true, wideScale: 62 },
   glm4: INTERLEAVED,
   glm4moe: HALF_NORMED,
   "gpt-oss": { pairing: "half", window: 128, period: 2, smoothRamp: true },
@@ -85,7 +86,7 @@ export const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   lfm2: HALF_NORMED,
   lfm2moe: HALF_NORMED,
   llada: { pairing: "interleaved", causal: false },
-  "llada-moe": { ...HALF_NORMED, causal: false },
+  "llada-moe": { pairing: "half", rmsNorm: true, causal: false },
   llama: INTERLEAVED, // and Mistral, Mixtral
   "llama-embed": { pairing: "interleaved", causal: false },
   minicpm: INTERLEAVED,
@@ -109,7 +110,7 @@ export const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   qwen3: HALF_NORMED,
   qwen3moe: HALF_NORMED,
   refact: { alibi: true },
-  rnd1: { ...HALF_NORMED, causal: false },
+  rnd1: { pairing: "half", rmsNorm: true, causal: false },
   seed_oss: HALF,
   smollm3: { pairing: "interleaved", rotates: (layer) => (layer + 1) % 4 !== 0 },
   stablelm: HALF,

@@ -6,7 +6,7 @@ import type { GgufValue } from "../../files/gguf/header.ts";
 import { describe, expectInt, HeadwiseError } from "../../util/errors.ts";
 import { checkFileConfig } from "../check-config.ts";
 import { nearest } from "../nearest.ts";
-import { UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../unsupported.ts";
+import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../unsupported.ts";
 import { ARCHITECTURES, type Architecture } from "./architectures.ts";
 
 const WHERE = "readGgufLayer";
@@ -57,7 +57,7 @@ export function readGgufConfig(
       `${WHERE}: key "general.architecture" expected ${rule}, got ${describe(name)}${why}`,
     );
   };
-  const reason = typeof name === "string" ? UNSUPPORTED_ARCHITECTURES.get(name) : undefined;
+  const reason = reasonAgainst(UNSUPPORTED_ARCHITECTURES, name);
   if (reason !== undefined) return fail(UNSUPPORTED_RULE, `, which has ${reason}`);
   if (typeof name !== "string" || (known === undefined && pairing === undefined))
     return fail(`a supported one (nearest: ${nearest(name, Object.keys(ARCHITECTURES))}), or options.pairing`);

@@ -51,11 +51,9 @@ function readDim(file: Fields, own: Fields | undefined, headDim: number, rules: 
 }
 
 /** Fields of a scaling. An unknown one could change the frequencies. */
-const KNOWN = new Set([
-  ...["rope_type", "type", "rope_theta", "partial_rotary_factor", "factor", "original_max_position_embeddings"],
-  ...["low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim"],
-  ...["truncate", "finetuned"],
-]);
+const KNOWN =
+  "rope_type type rope_theta partial_rotary_factor factor original_max_position_embeddings low_freq_factor high_freq_factor " +
+  "beta_fast beta_slow attention_factor mscale mscale_all_dim truncate finetuned";
 
 function readScaling(file: Fields, from: Fields): { scaling?: RopeScaling } {
   const kind = from.raw("rope_type") ?? from.raw("type") ?? "default";
@@ -66,7 +64,7 @@ function readScaling(file: Fields, from: Fields): { scaling?: RopeScaling } {
   };
   if (kind !== "default" && kind !== "linear" && kind !== "llama3" && kind !== "yarn")
     throw refusal("rope scaling", '"linear", "llama3" or "yarn", since others are unsupported', kind);
-  const [unknown] = from.unread().find(([name]) => !KNOWN.has(name)) ?? [];
+  const [unknown] = from.unread().find(([name]) => !KNOWN.split(" ").includes(name)) ?? [];
   if (unknown !== undefined)
     throw refusal("rope scaling", "only fields that this package knows, since others may change the result", unknown);
   if (kind === "default") return {};

@@ -84,11 +84,18 @@ function readWindow(file: Fields, layer: number, rules: WindowRules | undefined)
     );
   }
   if (rules === undefined) return undefined;
-  const { tokens, slides, optIn, field = "sliding_window" } = rules;
+  const { tokens, optIn, field = "sliding_window" } = rules;
   if (optIn && !file.flag("use_sliding_window", false)) return undefined;
-  if (!(type === undefined ? slides(layer, file) : type === "sliding_attention")) return undefined;
+  if (!(type === undefined ? slides(file, layer, rules) : type === "sliding_attention")) return undefined;
   if (file.has(field)) return file.raw(field) === undefined ? undefined : file.count(field);
   return tokens;
+}
+
+/** Whether a layer has the window, if its type is not stated. */
+function slides(file: Fields, layer: number, { period, from, slides }: WindowRules): boolean {
+  if (period !== undefined) return (layer + 1) % file.count("sliding_window_pattern", period) !== 0;
+  if (from !== undefined) return layer >= file.count("max_window_layers", from);
+  return slides?.(layer, file) ?? true;
 }
 
 function readRopeOf(file: Fields, headDim: number, { rope = {} }: Rules, windowed: boolean) {

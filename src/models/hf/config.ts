@@ -2,11 +2,11 @@ import { describe, expectFields, expectInt, expectOneOf, tagOf } from "../../uti
 import { parseJson } from "../../util/json.ts";
 import { checkFileConfig } from "../check-config.ts";
 import { nearest } from "../nearest.ts";
-import { UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../unsupported.ts";
+import { reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../unsupported.ts";
 import { type Fields, fieldsOf, refusal, WHERE } from "./config-fields.ts";
 import { isCausal, namesOf, readConfig } from "./config-rules.ts";
 import { foreignField, refuseIgnored } from "./ignored-fields.ts";
-import { COMPOSITES, MODELS } from "./models.ts";
+import { COMPOSITES, modelTypes, rulesOf } from "./models.ts";
 import { type HfPart, PARTS, partOfPrefix, towerOfPrefix } from "./part.ts";
 import type { HfAttentionConfig, Names, Rules } from "./rules.ts";
 
@@ -102,31 +102,29 @@ interface Model {
 
 function findModel(file: Fields, prefix: string, as: string | undefined, assumed?: string): Model {
   const type = file.raw("model_type") ?? assumed;
-  const known = typeof type === "string" && Object.hasOwn(MODELS, type) ? MODELS[type] : undefined;
+  const known = rulesOf(type);
   if (as !== undefined && known !== undefined)
     throw new RangeError(
       `${WHERE}: options.as expected none for ${describe(type)}, which is supported, got ${describe(as)}`,
     );
   if (known !== undefined) return { type: type as string, file, rules: known };
-  if (typeof type === "string") {
-    if (Object.hasOwn(COMPOSITES, type)) return findTower(file, type, prefix, as);
-    const reason = UNSUPPORTED_MODELS.get(type);
-    if (reason !== undefined) throw refusal("model_type", UNSUPPORTED_RULE, type, `, which has ${reason}`);
-  }
+  if (typeof type === "string" && Object.hasOwn(COMPOSITES, type)) return findTower(file, type, prefix, as);
+  const reason = reasonAgainst(UNSUPPORTED_MODELS, type);
+  if (reason !== undefined) throw refusal("model_type", UNSUPPORTED_RULE, type, `, which has ${reason}`);
   const [field, what] = foreignField(file) ?? [];
   if (field !== undefined) throw refusal("model_type", UNSUPPORTED_RULE, type, `, which has ${what} (${field})`);
-  const names = [...Object.keys(MODELS), ...Object.keys(COMPOSITES)];
   if (as === undefined)
     throw refusal(
       "model_type",
-      `a supported one (nearest: ${nearest(type, names)}), or options.as with the one whose rules apply`,
+      `a supported one (nearest: ${nearest(type, [...modelTypes(), ...Object.keys(COMPOSITES)])}), or options.as with the one whose rules apply`,
       type,
     );
-  if (!Object.hasOwn(MODELS, as))
+  const rules = rulesOf(as);
+  if (rules === undefined)
     throw new RangeError(
-      `${WHERE}: options.as expected a supported model_type (nearest: ${nearest(as, Object.keys(MODELS))}), got ${describe(as)}`,
+      `${WHERE}: options.as expected a supported model_type (nearest: ${nearest(as, modelTypes())}), got ${describe(as)}`,
     );
-  return { type: String(type), file, rules: MODELS[as]! };
+  return { type: String(type), file, rules };
 }
 
 /** The text or vision model of a model of several modalities. */
@@ -138,7 +136,7 @@ function findTower(file: Fields, type: string, prefix: string, as: string | unde
   const inside = file.fields(`${tower}_config`);
   if (inside !== undefined) return findModel(inside, "", as, assumed[tower]);
   // Files of the text model alone may leave the level out.
-  const rules = MODELS[assumed[tower]];
+  const rules = rulesOf(assumed[tower]);
   if (tower === "text" && rules !== undefined) return { type, file, rules };
   throw refusal(`${tower}_config`, "an object", undefined);
 }

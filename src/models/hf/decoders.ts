@@ -5,17 +5,7 @@ import { alibiSlopes } from "../../attention/alibi.ts";
 import { type Fields, refusal } from "./config-fields.ts";
 import type { HfAttentionConfig, NormRules, RopeRules, Rules, Shape, WindowRules } from "./rules.ts";
 
-const everyLayer = (): boolean => true;
 const evenLayers = (layer: number): boolean => layer % 2 === 0;
-/** All but the last layer of each period. */
-const allBut =
-  (period: number) =>
-  (layer: number, file: Fields): boolean =>
-    (layer + 1) % file.count("sliding_window_pattern", period) !== 0;
-const fromMaxWindowLayers =
-  (most: number) =>
-  (layer: number, file: Fields): boolean =>
-    layer >= file.count("max_window_layers", most);
 
 const INTERLEAVED: RopeRules = { pairing: "interleaved" };
 const PER_HEAD: NormRules = { kind: "per-head" };
@@ -23,28 +13,27 @@ const FULL: NormRules = { kind: "full" };
 const NO_LAYER_NORM = { qk_layernorm: [false] };
 const NO_CLIPPING = { clip_qkv: [] };
 
-const rootOf =
-  (name: string) =>
-  (file: Fields): number | undefined => {
-    const scalar = file.number(name);
-    return scalar === undefined ? undefined : 1 / Math.sqrt(scalar);
-  };
+function rootOfScalar(file: Fields): number | undefined {
+  const scalar = file.number("query_pre_attn_scalar");
+  return scalar === undefined ? undefined : 1 / Math.sqrt(scalar);
+}
 
 /** Without the field, Granite's class multiplies scores by 1. */
 const GRANITE: Rules = { scale: (file) => file.number("attention_multiplier") ?? 1 };
 
-const QWEN: WindowRules = { tokens: 4096, optIn: true, slides: fromMaxWindowLayers(28) };
+const QWEN: WindowRules = { tokens: 4096, optIn: true, from: 28 };
 const QWEN_MOE: WindowRules = {
-  ...{ tokens: 4096, optIn: true },
+  tokens: 4096,
+  optIn: true,
   slides: (layer, file) => evenLayers(layer) && layer < file.count("max_window_layers", 28),
 };
 
 const GEMMA3: Rules = {
   defaults: { dModel: 2304, numHeads: 8, numKvHeads: 4, headDim: 256 },
-  window: { tokens: 4096, slides: allBut(6) },
+  window: { tokens: 4096, period: 6 },
   qkNorm: { kind: "per-head", onePlus: true },
   softcap: 0,
-  scale: rootOf("query_pre_attn_scalar"),
+  scale: rootOfScalar,
   rope: { theta: 1_000_000, local: { field: "rope_local_base_freq", theta: 10_000 } },
 };
 
@@ -123,11 +112,15 @@ function readDbrx(file: Fields): Partial<HfAttentionConfig> {
 export const DECODERS: Readonly<Record<string, Rules>> = {
   llama: {},
   apertus: {
-    ...{ qkNorm: { kind: "per-head", eps: 1e-5 }, only: { qk_norm: [true] } },
+    qkNorm: { kind: "per-head", eps: 1e-5 },
+    only: { qk_norm: [true] },
     rope: {
       theta: 12_000_000,
       scaling: {
-        ...{ rope_type: "llama3", factor: 8, low_freq_factor: 1, high_freq_factor: 4 },
+        rope_type: "llama3",
+        factor: 8,
+        low_freq_factor: 1,
+        high_freq_factor: 4,
         original_max_position_embeddings: 8192,
       },
     },
@@ -146,19 +139,20 @@ export const DECODERS: Readonly<Record<string, Rules>> = {
   },
   cohere: { rope: INTERLEAVED, only: { use_qk_norm: [false] } },
   cohere2: {
-    ...{ rope: INTERLEAVED, only: { use_qk_norm: [false] } },
-    window: { tokens: 4096, slides: allBut(4) },
+    rope: INTERLEAVED,
+    only: { use_qk_norm: [false] },
+    window: { tokens: 4096, period: 4 },
     rotates: (_layer, windowed) => windowed,
   },
   dbrx: { names: { dModel: ["d_model"], numHeads: ["n_heads"], layers: ["n_layers"] }, more: readDbrx },
   deepseek: {},
-  dots1: { qkNorm: PER_HEAD, window: { tokens: 4096, slides: fromMaxWindowLayers(62) } },
-  ernie4_5: { rope: { ...INTERLEAVED, theta: 500_000 } },
-  ernie4_5_moe: { rope: { ...INTERLEAVED, theta: 500_000 } },
+  dots1: { qkNorm: PER_HEAD, window: { tokens: 4096, from: 62 } },
+  ernie4_5: { rope: { pairing: "interleaved", theta: 500_000 } },
+  ernie4_5_moe: { rope: { pairing: "interleaved", theta: 500_000 } },
   exaone: { names: { layers: ["num_layers", "num_hidden_layers"] } },
   exaone4: {
     qkNorm: { kind: "per-head", eps: 1e-5 },
-    window: { tokens: 4096, slides: allBut(4) },
+    window: { tokens: 4096, period: 4 },
     rotates: (_layer, windowed, file) =>
       windowed || (file.has("sliding_window") && file.raw("sliding_window") === undefined),
   },
@@ -172,16 +166,17 @@ export const DECODERS: Readonly<Record<string, Rules>> = {
     defaults: { headDim: 256 },
     window: { tokens: 4096, slides: evenLayers },
     softcap: 50,
-    scale: rootOf("query_pre_attn_scalar"),
+    scale: rootOfScalar,
   },
   gemma3_text: GEMMA3,
-  glm: { defaults: { headDim: 128 }, rope: { ...INTERLEAVED, share: 0.5 } },
-  glm4: { defaults: { headDim: 128 }, rope: { ...INTERLEAVED, share: 0.5 } },
+  glm: { defaults: { headDim: 128 }, rope: { pairing: "interleaved", share: 0.5 } },
+  glm4: { defaults: { headDim: 128 }, rope: { pairing: "interleaved", share: 0.5 } },
   glm4_moe: { rope: { share: 0.5 }, qkNorm: { kind: "per-head", eps: 1e-5, flag: "use_qk_norm" } },
   gpt2: { names: GPT2_NAMES, rope: false, more: scaleGpt2 },
   gpt_neo: {
     names: { numHeads: ["num_heads", "num_attention_heads"], layers: ["num_layers", "num_hidden_layers"] },
-    ...{ rope: false, scale: () => 1 },
+    rope: false,
+    scale: () => 1,
     window: { tokens: 256, field: "window_size", slides: slidesInGptNeo },
   },
   gpt_neox: { rope: { share: 0.25, shareField: "rotary_pct", thetaField: "rotary_emb_base" }, fused: "grouped" },
@@ -190,23 +185,25 @@ export const DECODERS: Readonly<Record<string, Rules>> = {
     rope: { theta: 150_000 },
     window: { tokens: 128, slides: evenLayers },
   },
-  gptj: { names: GPT2_NAMES, rope: { ...INTERLEAVED, dimField: "rotary_dim" } },
+  gptj: { names: GPT2_NAMES, rope: { pairing: "interleaved", dimField: "rotary_dim" } },
   granite: GRANITE,
   granitemoe: GRANITE,
   granitemoeshared: GRANITE,
-  helium: { defaults: { headDim: 128 }, rope: { ...INTERLEAVED, theta: 100_000 } },
+  helium: { defaults: { headDim: 128 }, rope: { pairing: "interleaved", theta: 100_000 } },
   internlm2: { fused: "grouped" },
   lfm2: LFM2,
   lfm2_moe: LFM2,
   minicpm: {},
   minimax: { rope: { theta: 1_000_000 }, only: { sliding_window: [] } },
   minimax_m2: {
-    ...{ defaults: { headDim: 128 }, qkNorm: FULL, only: { use_qk_norm: [true] } },
+    defaults: { headDim: 128 },
+    qkNorm: FULL,
+    only: { use_qk_norm: [true] },
     rope: { theta: 5_000_000, dimField: "rotary_dim" },
   },
-  ministral: { window: { tokens: 4096, slides: everyLayer } },
-  mistral: { window: { tokens: 4096, slides: everyLayer } },
-  mixtral: { window: { slides: everyLayer }, rope: { theta: 1_000_000 } },
+  ministral: { window: { tokens: 4096 } },
+  mistral: { window: { tokens: 4096 } },
+  mixtral: { window: {}, rope: { theta: 1_000_000 } },
   mpt: { names: { dModel: ["d_model"], numHeads: ["n_heads"], layers: ["n_layers"] }, rope: false, more: readMpt },
   nemotron: { rope: { share: 0.5 } },
   olmo: { only: NO_CLIPPING },
@@ -221,12 +218,12 @@ export const DECODERS: Readonly<Record<string, Rules>> = {
   opt: { rope: false },
   orion: {},
   phi: { rope: { share: 0.5 }, only: NO_LAYER_NORM },
-  phi3: { window: { slides: everyLayer } },
-  phimoe: { rope: { theta: 1_000_000 }, window: { slides: everyLayer } },
+  phi3: { window: {} },
+  phimoe: { rope: { theta: 1_000_000 }, window: {} },
   qwen2: { window: QWEN },
   qwen2_moe: { window: QWEN_MOE },
   qwen3: { defaults: { headDim: 128 }, window: QWEN, qkNorm: PER_HEAD },
-  qwen3_moe: { window: { tokens: 4096, optIn: true, slides: everyLayer }, qkNorm: PER_HEAD },
+  qwen3_moe: { window: { tokens: 4096, optIn: true }, qkNorm: PER_HEAD },
   seed_oss: { defaults: { headDim: 128 } },
   smollm3: {
     rope: { theta: 2_000_000 },
@@ -234,7 +231,7 @@ export const DECODERS: Readonly<Record<string, Rules>> = {
     window: { optIn: true, slides: (layer, file) => !rotatesInSmolLm3(layer, false, file) },
   },
   stablelm: { rope: { share: 0.25 }, only: NO_LAYER_NORM },
-  starcoder2: { window: { slides: everyLayer } },
+  starcoder2: { window: {} },
   xglm: {
     names: { dModel: ["d_model"], numHeads: ["attention_heads"], layers: ["num_layers"] },
     rope: false,

@@ -1,7 +1,7 @@
 // Encoders and encoder-decoder models, by `model_type`. They attend in both directions and do not rotate, unless a row says
 // otherwise.
 
-import type { Names, Rules } from "./rules.ts";
+import type { Rules } from "./rules.ts";
 
 /** Encoders whose decoder variant has `is_decoder`. */
 const BERT: Rules = {
@@ -14,21 +14,23 @@ const VIT: Rules = { causal: false, rope: false };
 const BASE = { dModel: 768, numHeads: 12 };
 
 /** Encoder-decoder models whose sides state heads and layers apart. */
-const side = (name: "encoder" | "decoder"): Partial<Names> => ({
-  dModel: ["d_model"],
-  numHeads: [`${name}_attention_heads`],
-  layers: [`${name}_layers`],
-});
-const BART: Rules = { rope: false, sides: { encoder: side("encoder"), decoder: side("decoder") } };
+const BART: Rules = {
+  rope: false,
+  names: { dModel: ["d_model"] },
+  sides: {
+    encoder: { numHeads: ["encoder_attention_heads"], layers: ["encoder_layers"] },
+    decoder: { numHeads: ["decoder_attention_heads"], layers: ["decoder_layers"] },
+  },
+};
 
-const T5_SIZES = { dModel: ["d_model"], numHeads: ["num_heads"], headDim: ["d_kv"] };
 const T5: Rules = {
   rope: false,
+  names: { dModel: ["d_model"], numHeads: ["num_heads"], headDim: ["d_kv"] },
   relativeBias: true,
   scale: () => 1,
   sides: {
-    encoder: { ...T5_SIZES, layers: ["num_layers"] },
-    decoder: { ...T5_SIZES, layers: ["num_decoder_layers", "num_layers"] },
+    encoder: { layers: ["num_layers"] },
+    decoder: { layers: ["num_decoder_layers", "num_layers"] },
   },
 };
 
@@ -36,19 +38,23 @@ export const ENCODERS: Readonly<Record<string, Rules>> = {
   albert: BERT,
   "audio-spectrogram-transformer": VIT,
   bart: BART,
-  beit: { ...VIT, only: { use_relative_position_bias: [false], use_shared_relative_position_bias: [false] } },
+  beit: {
+    causal: false,
+    rope: false,
+    only: { use_relative_position_bias: [false], use_shared_relative_position_bias: [false] },
+  },
   bert: BERT,
   blenderbot: BART,
   "blenderbot-small": BART,
   camembert: BERT,
   clip_text_model: { rope: false, defaults: { dModel: 512, numHeads: 8 } },
-  clip_vision_model: { ...VIT, defaults: BASE },
+  clip_vision_model: { causal: false, rope: false, defaults: BASE },
   "data2vec-audio": VIT,
   "data2vec-text": BERT,
   deit: VIT,
   dinov2: VIT,
   dinov2_with_registers: VIT,
-  distilbert: { ...VIT, names: { dModel: ["dim"], numHeads: ["n_heads"], layers: ["n_layers"] } },
+  distilbert: { causal: false, rope: false, names: { dModel: ["dim"], numHeads: ["n_heads"], layers: ["n_layers"] } },
   electra: BERT,
   ernie: BERT,
   esm: {
@@ -67,12 +73,14 @@ export const ENCODERS: Readonly<Record<string, Rules>> = {
   modernbert: {
     causal: false,
     window: {
-      ...{ tokens: 128, field: "local_attention", bothSides: true },
+      tokens: 128,
+      field: "local_attention",
+      bothSides: true,
       slides: (layer, file) => layer % file.count("global_attn_every_n_layers", 3) !== 0,
     },
     rope: { theta: 160_000, thetaField: "global_rope_theta", local: { field: "local_rope_theta", theta: 10_000 } },
   },
-  mpnet: { ...VIT, relativeBias: true },
+  mpnet: { causal: false, rope: false, relativeBias: true },
   mt5: T5,
   "nllb-moe": BART,
   nomic_bert: {
@@ -89,8 +97,8 @@ export const ENCODERS: Readonly<Record<string, Rules>> = {
   plbart: BART,
   roberta: BERT,
   roformer: { causal: "is_decoder", rope: { pairing: "interleaved" }, only: { rotary_value: [false] } },
-  siglip_text_model: { ...VIT, defaults: BASE },
-  siglip_vision_model: { ...VIT, defaults: BASE },
+  siglip_text_model: { causal: false, rope: false, defaults: BASE },
+  siglip_vision_model: { causal: false, rope: false, defaults: BASE },
   speech_to_text: BART,
   switch_transformers: T5,
   t5: T5,

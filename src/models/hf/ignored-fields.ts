@@ -4,45 +4,40 @@ import { describe } from "../../util/errors.ts";
 import { type Fields, refusal } from "./config-fields.ts";
 import type { HfAttentionConfig, Rules } from "./rules.ts";
 
-const LATENT = "latent attention (MLA)";
-const GATE = "gate of attention";
-const HYBRID = "layers without attention";
-const NORM = "norm of queries and keys";
-const SCALE = "scale of its own";
+/** Fields, separated by spaces, by what they announce. */
+type Announced = Readonly<Record<string, string>>;
 
 /** Fields of attention that this package does not compute, whatever the model. */
-const FOREIGN: ReadonlyMap<string, string> = new Map([
-  ...["kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim"].map((name) => [name, LATENT] as const),
-  ...["attention_gate", "attn_gate", "attn_output_gate", "gated_attention", "use_gated_attention"].map(
-    (name) => [name, GATE] as const,
-  ),
-  ...["attn_layer_period", "attn_type_list", "hybrid_override_pattern", "layers_block_type"].map(
-    (name) => [name, HYBRID] as const,
-  ),
-  ...["mamba_d_state", "ssm_cfg"].map((name) => [name, "state-space layers"] as const),
-  ["attention_chunk_size", "attention in chunks"],
-  ["attention_k_eq_v", "values that are keys"],
-  ["attn_temperature_tuning", "temperature by position"],
-  ["index_topk", "sparse attention"],
-  ["linear_num_key_heads", "linear attention"],
-  ["num_kv_shared_layers", "keys that layers share"],
-  ["per_layer_config", "sizes by layer"],
-  ["sparse_config", "sparse attention"],
-  ["use_logn_attn", "temperature by position"],
-]);
+const FOREIGN: Announced = {
+  "latent attention (MLA)": "kv_lora_rank q_lora_rank qk_nope_head_dim qk_rope_head_dim",
+  "gate of attention": "attention_gate attn_gate attn_output_gate gated_attention use_gated_attention",
+  "layers without attention":
+    "attn_layer_period attn_type_list hybrid_override_pattern layers_block_type full_attn_idxs",
+  "state-space layers": "mamba_d_state ssm_cfg",
+  "linear attention": "linear_num_key_heads",
+  "sparse attention": "index_topk sparse_config",
+  "attention in chunks": "attention_chunk_size",
+  "temperature by position": "attn_temperature_tuning use_logn_attn",
+  "values that are keys": "attention_k_eq_v",
+  "keys that layers share": "num_kv_shared_layers",
+  "sizes by layer": "per_layer_config",
+};
 
 /** Fields that some models read and others must not have. */
-const DECISIVE: ReadonlyMap<string, string> = new Map([
-  ...FOREIGN,
-  ...["qk_layernorm", "qk_norm", "use_qk_norm"].map((name) => [name, NORM] as const),
-  ...["attention_multiplier", "query_pre_attn_scalar"].map((name) => [name, SCALE] as const),
-  ...["no_rope_layer_interval", "no_rope_layers"].map((name) => [name, "layers without RoPE"] as const),
-  ...["alibi", "use_alibi"].map((name) => [name, "ALiBi"] as const),
-  ["attn_logit_softcapping", "softcap"],
-  ["clip_qkv", "limit of queries, keys and values"],
-  ["full_attn_idxs", HYBRID],
-  ["v_head_dim", "values of another width"],
-]);
+const DECISIVE: Announced = {
+  "norm of queries and keys": "qk_layernorm qk_norm use_qk_norm",
+  "scale of its own": "attention_multiplier query_pre_attn_scalar",
+  "layers without RoPE": "no_rope_layer_interval no_rope_layers",
+  ALiBi: "alibi use_alibi",
+  softcap: "attn_logit_softcapping",
+  "limit of queries, keys and values": "clip_qkv",
+  "values of another width": "v_head_dim",
+};
+
+/** What a field announces. */
+function announced(table: Announced, name: string): string | undefined {
+  return Object.keys(table).find((what) => table[what]!.split(" ").includes(name));
+}
 
 /** Parts of names of fields that may change attention, for models that are read by the rules of another. */
 const SUSPICIOUS =
@@ -62,8 +57,11 @@ const isNone = (value: unknown): boolean =>
 
 /** What the file of an unknown model announces that this package does not compute. */
 export function foreignField(file: Fields): readonly [name: string, what: string] | undefined {
-  const [name] = file.unread().find(([name, value]) => FOREIGN.has(name) && !isNone(value)) ?? [];
-  return name === undefined ? undefined : [name, FOREIGN.get(name)!];
+  for (const [name, value] of file.unread()) {
+    const what = announced(FOREIGN, name);
+    if (what !== undefined && !isNone(value)) return [name, what];
+  }
+  return undefined;
 }
 
 /**
@@ -78,7 +76,7 @@ export function refuseIgnored(
   borrowed: boolean,
 ): void {
   for (const [name, value] of file.unread()) {
-    const what = DECISIVE.get(name);
+    const what = announced(FOREIGN, name) ?? announced(DECISIVE, name);
     if (what !== undefined) {
       if (isNone(value) || (name === "v_head_dim" && value === config.headDim)) continue;
       throw refusal(name, `none, since the rules of ${describe(type)} have no ${what}`, value);

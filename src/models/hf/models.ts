@@ -2,8 +2,15 @@ import { DECODERS } from "./decoders.ts";
 import { ENCODERS } from "./encoders.ts";
 import type { Rules } from "./rules.ts";
 
-/** The supported models, by `model_type`. */
-export const MODELS: Readonly<Record<string, Rules>> = { ...DECODERS, ...ENCODERS };
+/** The rules of a supported `model_type`. */
+export function rulesOf(type: unknown): Rules | undefined {
+  if (typeof type !== "string") return undefined;
+  for (const models of [DECODERS, ENCODERS]) if (Object.hasOwn(models, type)) return models[type];
+  return undefined;
+}
+
+/** Every supported `model_type`. */
+export const modelTypes = (): string[] => [...Object.keys(DECODERS), ...Object.keys(ENCODERS)];
 
 /** The `model_type` of each tower of a model, where the file of the tower does not state it. */
 interface Towers {

@@ -4,15 +4,13 @@ export type HfPart = "encoder" | "decoder" | "cross";
 export const PARTS = ["encoder", "decoder", "cross"] as const;
 
 /** Modules of cross-attention, as models name them. */
-const CROSS = new Set([
-  ...["encoder_attn", "encoder_attention", "EncDecAttention", "crossattention", "cross_attn", "cross_attention"],
-  ...["encoder_decoder_attention", "multihead_attn"],
-]);
+const CROSS =
+  /^(encoder_attn|encoder_attention|EncDecAttention|crossattention|cross_attn|cross_attention|encoder_decoder_attention|multihead_attn)$/;
 
 /** The part that the names of tensors with this prefix belong to, if the prefix tells. */
 export function partOfPrefix(prefix: string): HfPart | undefined {
   const modules = prefix.split(".");
-  if (modules.some((name) => CROSS.has(name))) return "cross";
+  if (modules.some((name) => CROSS.test(name))) return "cross";
   return modules.find((name): name is "encoder" | "decoder" => name === "encoder" || name === "decoder");
 }
 

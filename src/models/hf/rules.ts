@@ -28,8 +28,14 @@ export interface WindowRules {
   readonly tokens?: number;
   /** Whether the window applies only if the file's `use_sliding_window` is true, whatever `layer_types` states. */
   readonly optIn?: true;
-  /** Whether a layer has the window, if the file has no `layer_types`. */
-  readonly slides: (layer: number, file: Fields) => boolean;
+  /**
+   * Which layers have the window, if the file has no `layer_types`: all but the last of each period, where
+   * `sliding_window_pattern` of the file takes precedence; those from a layer on, where `max_window_layers` does; or what
+   * `slides` says. Default: every layer.
+   */
+  readonly period?: number;
+  readonly from?: number;
+  readonly slides?: (layer: number, file: Fields) => boolean;
   /** The field of the tokens. Default "sliding_window". */
   readonly field?: string;
   /** Half of the tokens are before and half after the query. */

@@ -43,8 +43,11 @@ const SEPARATE: readonly Part[] = ["q", "k", "v"];
 const ALL: readonly Part[] = ["q", "k", "v", "o"];
 const FUSED: readonly Part[] = ["qkv", "o"];
 
-/** The supported families. If a file has names of several, the first complete one is read. */
-export const FAMILIES: readonly Family[] = [
+/**
+ * The supported families. If a file has names of several, the first complete one is read. Bundlers drop the table from programs
+ * that read no layer.
+ */
+export const FAMILIES: readonly Family[] = /* @__PURE__ */ (() => [
   {
     title: "PyTorch nn.MultiheadAttention",
     weights: { qkv: "in_proj_weight", o: "out_proj.weight" },
@@ -75,7 +78,8 @@ export const FAMILIES: readonly Family[] = [
     "Whisper, BART, CLIP, OPT, GPT-J, GPT-Neo, LFM2",
     { q: "q_proj.weight", k: "k_proj.weight", v: "v_proj.weight", o: "out_proj.weight" },
     {
-      ...{ together: [["q", "v"]], needs: ["q", "o"] },
+      together: [["q", "v"]],
+      needs: ["q", "o"],
       extras: { qNorm: "q_layernorm.weight", kNorm: "k_layernorm.weight" },
     },
   ),
@@ -117,7 +121,7 @@ export const FAMILIES: readonly Family[] = [
   { title: "W_q, W_k, W_v, W_o of x·W", weights: { q: "W_q", k: "W_k", v: "W_v", o: "W_o" }, layout: "in-out" },
   { title: "W_Q, W_K, W_V, W_O of x·W", weights: { q: "W_Q", k: "W_K", v: "W_V", o: "W_O" }, layout: "in-out" },
   { title: "Wq, Wk, Wv, Wo of x·W", weights: { q: "Wq", k: "Wk", v: "Wv", o: "Wo" }, layout: "in-out" },
-];
+])();
 
 /**
  * Norms of q and k with names that a family does not have: LayerNorm, or RMS norm in a family without it. They change
