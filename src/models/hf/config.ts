@@ -108,7 +108,9 @@ function findModel(file: Fields, prefix: string, as: string | undefined, assumed
       `${WHERE}: options.as expected none for ${describe(type)}, which is supported, got ${describe(as)}`,
     );
   if (known !== undefined) return { type: type as string, file, rules: known };
-  if (typeof type === "string" && Object.hasOwn(COMPOSITES, type)) return findTower(file, type, prefix, as);
+  // A tower has no towers of its own.
+  const whole = assumed === undefined && typeof type === "string" && Object.hasOwn(COMPOSITES, type);
+  if (whole) return findTower(file, type, prefix, as);
   const reason = reasonAgainst(UNSUPPORTED_MODELS, type);
   if (reason !== undefined) throw refusal("model_type", UNSUPPORTED_RULE, type, `, which has ${reason}`);
   const [field, what] = foreignField(file) ?? [];

@@ -10,14 +10,14 @@ type Announced = Readonly<Record<string, string>>;
 /** Fields of attention that this package does not compute, whatever the model. */
 const FOREIGN: Announced = {
   "latent attention (MLA)": "kv_lora_rank q_lora_rank qk_nope_head_dim qk_rope_head_dim",
-  "gate of attention": "attention_gate attn_gate attn_output_gate gated_attention use_gated_attention",
+  "gates of attention": "attention_gate attn_gate attn_output_gate gated_attention use_gated_attention",
   "layers without attention":
     "attn_layer_period attn_type_list hybrid_override_pattern layers_block_type full_attn_idxs",
   "state-space layers": "mamba_d_state ssm_cfg",
   "linear attention": "linear_num_key_heads",
   "sparse attention": "index_topk sparse_config",
   "attention in chunks": "attention_chunk_size",
-  "temperature by position": "attn_temperature_tuning use_logn_attn",
+  "temperatures by position": "attn_temperature_tuning use_logn_attn",
   "values that are keys": "attention_k_eq_v",
   "keys that layers share": "num_kv_shared_layers",
   "sizes by layer": "per_layer_config",
@@ -25,12 +25,12 @@ const FOREIGN: Announced = {
 
 /** Fields that some models read and others must not have. */
 const DECISIVE: Announced = {
-  "norm of queries and keys": "qk_layernorm qk_norm use_qk_norm",
-  "scale of its own": "attention_multiplier query_pre_attn_scalar",
+  "norms of queries and keys": "qk_layernorm qk_norm use_qk_norm",
+  "factors on scores": "attention_multiplier query_pre_attn_scalar",
   "layers without RoPE": "no_rope_layer_interval no_rope_layers",
   ALiBi: "alibi use_alibi",
-  softcap: "attn_logit_softcapping",
-  "limit of queries, keys and values": "clip_qkv",
+  softcaps: "attn_logit_softcapping",
+  "limits of queries, keys and values": "clip_qkv",
   "values of another width": "v_head_dim",
 };
 

@@ -624,7 +624,7 @@ test("an unknown model is read by the rules of a known one, which refuse what th
     'fromHfConfig: no_rope_layers expected none, since the rules of "llama" have no layers without RoPE, got Array',
   );
   expect(refused({ attn_output_gate: true })).toThrow(
-    'fromHfConfig: model_type expected attention that this package computes, got "llama_2030", which has gate of attention (attn_output_gate)',
+    'fromHfConfig: model_type expected attention that this package computes, got "llama_2030", which has gates of attention (attn_output_gate)',
   );
   expect(refused({ kv_lora_rank: 512 })).toThrow('got "llama_2030", which has latent attention (MLA) (kv_lora_rank)');
   expect(refused({ v_head_dim: 64 })).toThrow(
@@ -685,7 +685,7 @@ test.each<[json: object, message: string]>([
   ],
   [
     { ...llama, clip_qkv: 8 },
-    'clip_qkv expected none, since the rules of "llama" have no limit of queries, keys and values, got 8',
+    'clip_qkv expected none, since the rules of "llama" have no limits of queries, keys and values, got 8',
   ],
   [{ ...llama, model_type: "olmoe", clip_qkv: 8 }, "clip_qkv expected null, since others are unsupported, got 8"],
   [
@@ -764,6 +764,9 @@ test("of models of several modalities, the prefix tells which one is meant", () 
   expect(() => fromHfConfig(clip)).toThrow(
     'model_type expected one model: pass text_config or vision_config of the file, or options.prefix, got "clip"',
   );
+  const nested: Record<string, unknown> = { model_type: "gemma3" };
+  nested.text_config = nested;
+  expect(() => fromHfConfig(nested)).toThrow('model_type expected a supported one (nearest: "gemma3"');
   const pixtral = { model_type: "mistral3", text_config: {}, vision_config: {} };
   expect(() => fromHfConfig(pixtral, { prefix: "vision_tower.transformer." })).toThrow('got "pixtral"');
 });
