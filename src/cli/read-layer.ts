@@ -7,6 +7,7 @@ import { openGguf } from "../files/gguf/gguf.ts";
 import { openSafetensors } from "../files/safetensors/safetensors.ts";
 import { readGgufLayer } from "../models/gguf/layer.ts";
 import { fromHfConfig } from "../models/hf/config.ts";
+import { type HfPart, layerOfPrefix, partOfPrefix } from "../models/hf/part.ts";
 import { FAMILIES, findFamily } from "../models/hf/tensor-names.ts";
 import { readAttentionWeights } from "../models/hf/weights.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
@@ -26,7 +27,10 @@ interface FileLayer {
 
 /** Which layer of a file, and what the file does not contain. */
 interface LayerChoice {
-  readonly layer: number;
+  /** Default: the number in the prefix, else 0. */
+  readonly layer?: number;
+  /** Which attention of an encoder-decoder model. */
+  readonly part?: HfPart;
   readonly prefix?: string;
   /** Path of the config.json; default the one beside the model. */
   readonly config?: string;
@@ -45,8 +49,9 @@ export async function readLayer(command: string, given: string, choice: LayerCho
   return withFile(command, "MODEL", path, async (source) => {
     const magic = await readRange(command, source, 0, Math.min(4, source.size));
     if (String.fromCharCode(...magic) === "GGUF") {
-      const { config, weights } = await readGgufLayer(await openGguf(source), choice.layer);
-      return { path, prefix: `blk.${choice.layer}.attn_`, config, weights };
+      const layer = choice.layer ?? 0;
+      const { config, weights } = await readGgufLayer(await openGguf(source), layer);
+      return { path, prefix: `blk.${layer}.attn_`, config, weights };
     }
     const { tensors, metadata, readAll } = await openSafetensors(source);
     const [prefix, config] = await describeLayer(command, path, [...tensors.keys()], choice);
@@ -103,7 +108,7 @@ async function describeLayer(
   command: string,
   path: string,
   names: readonly string[],
-  { layer, prefix, config }: LayerChoice,
+  { layer, part, prefix, config }: LayerChoice,
 ): Promise<[prefix: string, config: AttentionConfig]> {
   const beside = join(dirname(path), "config.json");
   const found =
@@ -115,16 +120,52 @@ async function describeLayer(
   if (found === undefined)
     throw new Error(`${command}: --config expected a file, since there is no config.json beside ${path}, got none`);
   const json = await readText(command, "--config", found);
-  const start = prefix ?? findPrefix(command, names, layer);
+  const prefixes = prefix === undefined ? findPrefixes(names, layer ?? 0, part) : [prefix];
+  const [start, ...more] = prefixes;
   try {
-    return [start, fromHfConfig(json, layer)];
+    // Without one prefix, the configuration may tell why: layers without attention, or parts to choose from.
+    const only = start !== undefined && more.length === 0 ? start : undefined;
+    const read = readRules(command, json, only, layer, part);
+    if (only !== undefined) return [only, read];
   } catch (error) {
     throw aboutFile(command, found, error);
   }
+  const shown = prefixes.length > 0 ? prefixes : findPrefixes(names, undefined, undefined);
+  const such = shown.slice(0, 6).join(", ");
+  throw new Error(
+    `${command}: --prefix expected the start of the names of the layer${such && `, such as ${such}`}, got none`,
+  );
 }
 
-/** The only prefix with the number of the layer, or else the only one without a number. */
-function findPrefix(command: string, names: readonly string[], layer: number): string {
+/**
+ * The configuration of the layer whose names begin with `prefix`, by its file. Keys of cross-attention come from an encoder,
+ * which a command does not run.
+ */
+export function readRules(
+  command: string,
+  json: string,
+  prefix: string | undefined,
+  layer: number | undefined,
+  part: HfPart | undefined,
+): AttentionConfig {
+  const number = prefix === undefined ? undefined : layerOfPrefix(prefix);
+  if (layer !== undefined && number !== undefined && layer !== number)
+    throw new Error(`${command}: --layer expected ${number}, as in prefix ${prefix}, got ${layer}`);
+  const options = { layer: layer ?? number ?? 0, ...(part && { part }), ...(prefix !== undefined && { prefix }) };
+  const config = fromHfConfig(json, options);
+  if (part === "cross" || (prefix !== undefined && partOfPrefix(prefix) === "cross"))
+    throw new Error(
+      `${command}: --prefix expected self-attention, since the keys of cross-attention come from an encoder that ` +
+        `${command} does not run, got ${prefix ?? "--part cross"}`,
+    );
+  return config;
+}
+
+/**
+ * The prefixes with the number of the layer, or else those without a number, that can belong to the part. Without a layer, all
+ * of them.
+ */
+function findPrefixes(names: readonly string[], layer: number | undefined, part: HfPart | undefined): string[] {
   const all = new Set(names);
   const roots = new Set<string>();
   for (const { weights } of FAMILIES) {
@@ -135,12 +176,8 @@ function findPrefix(command: string, names: readonly string[], layer: number): s
       if (whole && others.every((other) => all.has(root + other))) roots.add(root);
     }
   }
-  const numbered = [...roots].filter((root) => root.split(".").includes(String(layer)));
-  const unnumbered = [...roots].filter((root) => !root.split(".").some((part) => /^\d+$/.test(part)));
-  const [only, ...more] = numbered.length > 0 ? numbered : unnumbered;
-  if (only !== undefined && more.length === 0) return only;
-  const shown = (numbered.length > 0 ? numbered : [...roots]).slice(0, 6).join(", ");
-  throw new Error(
-    `${command}: --prefix expected the start of the names of the layer${shown && `, such as ${shown}`}, got none`,
-  );
+  const found = [...roots].filter((root) => part === undefined || (partOfPrefix(root) ?? part) === part);
+  if (layer === undefined) return found;
+  const numbered = found.filter((root) => layerOfPrefix(root) === layer);
+  return numbered.length > 0 ? numbered : found.filter((root) => layerOfPrefix(root) === undefined);
 }

@@ -1,15 +1,17 @@
 import { createAttention } from "../attention/attention.ts";
+import type { AttentionConfig } from "../attention/config.ts";
 import { type QuantizeResult, type QuantizeTrial, quantizeReport } from "../diagnostics/quantize-report.ts";
 import { loadKernels } from "../entries/index.ts";
 import { quantized } from "../entries/quantized.ts";
 import { openSafetensors } from "../files/safetensors/safetensors.ts";
-import { fromHfConfig } from "../models/hf/config.ts";
+import { type HfPart, PARTS } from "../models/hf/part.ts";
 import { readAttentionWeights } from "../models/hf/weights.ts";
 import { toFloats } from "../tensor/dtypes.ts";
 import { plainText } from "../util/errors.ts";
-import { readArguments, UsageError } from "./args.ts";
-import { readText, withFile } from "./files.ts";
+import { readArguments, readChoice, UsageError } from "./args.ts";
+import { aboutFile, readText, withFile } from "./files.ts";
 import { createProgress } from "./progress.ts";
+import { readRules } from "./read-layer.ts";
 import { columnsText } from "./text.ts";
 
 const HELP = `headwise report MODEL.safetensors SAMPLES.safetensors --config config.json
@@ -18,16 +20,19 @@ Measures how each weight and cache format changes the outputs of one attention l
 float32. SAMPLES holds inputs of the layer on real text: tensors [tokens, dModel], one per sequence.
 
   --config FILE   the model's config.json
-  --layer N       index of the layer (default 0)
+  --layer N       index of the layer (default: the number in --prefix, else 0)
   --prefix TEXT   start of the names of its tensors (default model.layers.N.self_attn.)
+  --part PART     which attention of an encoder-decoder model: encoder, decoder (default: found by
+                  --prefix)
 
 relative: |error| / |y|. largest: largest error / largest |y|. head: largest relative error of a head's
 output. divergence: of the attention maps, in nats, mean over heads and rows.`;
 
 const OPTIONS = {
   config: { type: "string" },
-  layer: { type: "string", default: "0" },
+  layer: { type: "string" },
   prefix: { type: "string" },
+  part: { type: "string" },
   help: { type: "boolean", short: "h", default: false },
 } as const;
 
@@ -39,12 +44,14 @@ export async function report(args: string[]): Promise<void> {
   if (model === undefined || inputs === undefined || more.length > 0)
     throw new UsageError(`report: expected two files, got ${positionals.length}`);
   if (values.config === undefined) throw new UsageError("report: --config expected a file, got none");
-  if (!/^\d+$/.test(values.layer))
+  if (values.layer !== undefined && !/^\d+$/.test(values.layer))
     throw new UsageError(`report: --layer expected an integer >= 0, got ${values.layer}`);
-  const { prefix = `model.layers.${values.layer}.self_attn.` } = values;
+  const part = readChoice("report", "--part", values.part, PARTS);
+  const number = values.layer === undefined ? undefined : Number(values.layer);
+  const { prefix = `model.layers.${number ?? 0}.self_attn.` } = values;
 
   const json = await readText("report", "--config", values.config);
-  const config = fromHfConfig(json, Number(values.layer));
+  const config = configOf(values.config, json, prefix, number, part);
   const layer = await readTensors("MODEL", model, (name) => name.startsWith(prefix));
   const { tensors } = await readTensors("SAMPLES", inputs, () => true);
   for (const { name, shape } of tensors.values())
@@ -64,6 +71,15 @@ export async function report(args: string[]): Promise<void> {
   const tokens = samples.reduce((sum, { length }) => sum + length, 0) / config.dModel;
   console.log(`${plainText(prefix)}: ${config.numHeads} heads, ${samples.length} samples, ${tokens} tokens\n`);
   console.log(tableText(results));
+}
+
+/** The configuration of the layer. Errors about the file get its path. */
+function configOf(path: string, ...wanted: [string, string, number | undefined, HfPart | undefined]): AttentionConfig {
+  try {
+    return readRules("report", ...wanted);
+  } catch (error) {
+    throw aboutFile("report", path, error);
+  }
 }
 
 /** The tensors of a safetensors file with wanted names. */

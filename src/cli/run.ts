@@ -3,6 +3,7 @@ import { basename } from "node:path";
 import { CACHE_FORMATS } from "../cache/page-layout.ts";
 import { createRandom } from "../diagnostics/random.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
+import { PARTS } from "../models/hf/part.ts";
 import { createFloats } from "../tensor/tensor.ts";
 import { plainText } from "../util/errors.ts";
 import { readArguments, readChoice, readCount, readThreads, UsageError } from "./args.ts";
@@ -19,7 +20,9 @@ folder with one of them, or a GGUF file. Prints the configuration, the milliseco
 of a decoded token, the first outputs, a digest of all outputs, and whether prefill and decode give
 the same bits. Exits with 1 if they do not.
 
-  --layer N          index of the layer (default 0)
+  --layer N          index of the layer (default: the number in --prefix, else 0)
+  --part PART        which attention of an encoder-decoder model: encoder, decoder (default: found by
+                     --prefix)
   --config FILE      the model's config.json (default: the one beside MODEL; GGUF needs none)
   --prefix TEXT      start of the names of the layer's tensors (default: found by --layer)
   --tokens N         number of tokens (default 128)
@@ -34,7 +37,8 @@ the same bits. Exits with 1 if they do not.
   --json             print JSON`;
 
 const OPTIONS = {
-  layer: { type: "string", default: "0" },
+  layer: { type: "string" },
+  part: { type: "string" },
   config: { type: "string" },
   prefix: { type: "string" },
   tokens: { type: "string" },
@@ -56,14 +60,15 @@ export async function run(args: string[]): Promise<void> {
   if (values.help) return console.log(HELP);
   const [model, ...more] = positionals;
   if (model === undefined || more.length > 0) throw new UsageError(`run: expected one file, got ${positionals.length}`);
-  const layer = readCount("run", "--layer", values.layer, 0, MOST_TOKENS);
+  const layer = values.layer === undefined ? undefined : readCount("run", "--layer", values.layer, 0, MOST_TOKENS);
+  const part = readChoice("run", "--part", values.part, PARTS);
   const tokens = values.tokens === undefined ? undefined : readCount("run", "--tokens", values.tokens, 1, MOST_TOKENS);
   const weights = readChoice("run", "--weights", values.weights, WEIGHT_FORMATS);
   const cache = readChoice("run", "--cache", values.cache, CACHE_FORMATS);
   const threads = readThreads("run", values.threads);
 
   const began = performance.now();
-  const { path, prefix, config, weights: stored } = await readLayer("run", model, { ...values, layer });
+  const { path, prefix, config, weights: stored } = await readLayer("run", model, { ...values, layer, part });
   const readMs = performance.now() - began;
   const x = await readInput(values.input, tokens, config.dModel);
   const most = x.length / config.dModel;

@@ -1,6 +1,7 @@
 import type { AttentionConfig } from "../attention/config.ts";
 import { separateWeights } from "../attention/split-qkv.ts";
 import { type AttentionWeights, WEIGHT_FIELDS } from "../attention/weights.ts";
+import { type StoredTensor, shapeText } from "../tensor/dtypes.ts";
 import type { MatrixLayout } from "../tensor/matrix.ts";
 import { expectMatrix, toTensor } from "../tensor/matrix.ts";
 import type { Tensor } from "../tensor/tensor.ts";
@@ -74,7 +75,8 @@ export function convertToGqa<Config extends ConvertibleConfig>(
     const headDim = expectInt(WHERE, "config.headDim", config.headDim ?? outputs / (numHeads + 2 * before));
     return { q: numHeads * headDim, k: before * headDim, v: before * (config.valueDim ?? headDim), inputs };
   });
-  expectMatrix(WHERE, "weights.wq", separate.wq, layout);
+  const wq = expectMatrix(WHERE, "weights.wq", separate.wq, layout);
+  const wo = expectMatrix(WHERE, "weights.wo", separate.wo, layout);
   const wk = toTensor(expectMatrix(WHERE, "weights.wk", separate.wk, layout));
   const wv = toTensor(expectMatrix(WHERE, "weights.wv", separate.wv, layout));
   const { bk, bv, biasK, biasV } = separate;
@@ -88,6 +90,7 @@ export function convertToGqa<Config extends ConvertibleConfig>(
     throw new RangeError(`${WHERE}: weights.wk expected ${before * headDim} outputs, got ${kRows}`);
   if (valueDim !== undefined && vRows !== before * valueDim)
     throw new RangeError(`${WHERE}: weights.wv expected ${before * valueDim} outputs, got ${vRows}`);
+  expectRest(separate, layout, wq, wo, { numHeads, before, kDim: kRows / before, vDim: vRows / before });
   const pool = (name: string, bias: Float32Array | undefined, rows: number): Float32Array | undefined => {
     if (bias === undefined) return undefined;
     if (expectFloats(WHERE, `weights.${name}`, bias).length !== rows)
@@ -108,6 +111,35 @@ export function convertToGqa<Config extends ConvertibleConfig>(
     config: { ...config, numKvHeads },
     relativeError: { key: key.relativeError, value: value.relativeError },
   };
+}
+
+/** Checks what the conversion does not read: it is handed on. `kDim` and `vDim` are the floats of a key and a value head. */
+function expectRest(
+  weights: AttentionWeights,
+  layout: MatrixLayout,
+  wq: StoredTensor,
+  wo: StoredTensor,
+  { numHeads, before, kDim, vDim }: { numHeads: number; before: number; kDim: number; vDim: number },
+): void {
+  const dModel = wq.shape[layout === "out-in" ? 1 : 0] as number;
+  const expectSides = (name: string, { shape }: StoredTensor, outputs: number, inputs: number) => {
+    const [rows, columns] = layout === "out-in" ? [outputs, inputs] : [inputs, outputs];
+    if (shape[0] !== rows || shape[1] !== columns)
+      throw new RangeError(`${WHERE}: weights.${name} expected shape [${rows}, ${columns}], got ${shapeText(shape)}`);
+  };
+  expectSides("wq", wq, numHeads * kDim, dModel);
+  expectSides("wo", wo, dModel, numHeads * vDim);
+  const lengths = {
+    ...{ bq: [numHeads * kDim], bo: [dModel], sinkLogits: [numHeads] },
+    ...{ qNorm: [kDim, numHeads * kDim], kNorm: [kDim, before * kDim] },
+  };
+  for (const name of ["bq", "bo", "sinkLogits", "qNorm", "kNorm"] as const) {
+    const vector = weights[name];
+    if (vector === undefined) continue;
+    const { length } = expectFloats(WHERE, `weights.${name}`, vector);
+    if (!lengths[name].includes(length))
+      throw new RangeError(`${WHERE}: weights.${name} expected ${lengths[name].join(" or ")} floats, got ${length}`);
+  }
 }
 
 function expectMultiple(name: string, value: number, ofName: string, of: number): void {

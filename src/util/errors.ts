@@ -55,7 +55,7 @@ export function memoryRefused(what: string, cause: unknown): HeadwiseError {
   return new HeadwiseError("OUT_OF_MEMORY", `loadKernels: this engine refused memory ${what}`, { cause });
 }
 
-const LARGEST_INT = 2 ** 31 - 1;
+export const LARGEST_INT: number = 2 ** 31 - 1;
 
 /**
  * The tag of a value, such as "Uint8Array". It also recognises objects of other realms (frames, test runners), which

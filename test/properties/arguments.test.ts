@@ -265,12 +265,14 @@ test("every hostile argument of every function is refused by name, and nothing h
     call("alibiSlopes", { numHeads: 3 }),
     call("ropeTables", { rope: config.rope, positions: [1, 2] }),
     call("permuteRope", { weight: tensor(8, 2), numHeads: 2, from: "half", ropeDim: 2 }),
+    call("convertToGqa", { weights, config, numKvHeads: 1 }, /config\.(?!num|headDim|valueDim)/),
+    call("fromHfConfig", { json: hf, layer: 0, part: "decoder" }, /^json\..*=null$|^layer=\{/),
+    // A number is the index of the layer; objects are options, which errors name by that word.
     call(
-      "convertToGqa",
-      { weights, config, numKvHeads: 1 },
-      /weights\.(wo|b[qo]|[qk]Norm|sinkLogits)|config\.(?!num|headDim|valueDim)/,
+      "fromHfConfig",
+      { json: hf, layer: { layer: 0, part: "decoder", prefix: "model.layers.0.", relativeBias: false } },
+      /^json\..*=null$|^layer=\d/,
     ),
-    call("fromHfConfig", { json: hf, layer: 0, part: "encoder" }, /^json\..*=null$/),
     call("readAttentionWeights", { bytes, prefix: "a", config: { numHeads: 2, numKvHeads: 2, headDim: 2 } }),
     call(
       "permuteRope",

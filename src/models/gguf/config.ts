@@ -4,6 +4,9 @@ import type { RopeScaling } from "../../attention/rope-frequencies.ts";
 import type { GgufFile } from "../../files/gguf/gguf.ts";
 import type { GgufValue } from "../../files/gguf/header.ts";
 import { describe, expectInt, HeadwiseError } from "../../util/errors.ts";
+import { checkFileConfig } from "../check-config.ts";
+import { nearest } from "../nearest.ts";
+import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../unsupported.ts";
 import { ARCHITECTURES, type Architecture } from "./architectures.ts";
 
 const WHERE = "readGgufLayer";
@@ -13,12 +16,14 @@ const UNSUPPORTED: readonly (readonly [key: string, ...none: number[]])[] = [
   ["attention.clamp_kqv", 0],
   ["attention.indexer.head_count", 0],
   ["attention.key_length_mla", 0],
+  ["attention.kv_lora_rank", 0],
   ["attention.key_length_swa"],
   ["attention.value_length_swa"],
   ["attention.output_scale", 0, 1],
   ["attention.shared_kv_layers", 0],
   ["attention.temperature_length", 0],
   ["attention.temperature_scale", 0],
+  ["full_attention_interval", 0, 1],
   ["rope.dimension_count_swa"],
   ["rope.dimension_sections"],
   ["rope.scaling.alpha", 0],
@@ -27,6 +32,7 @@ const UNSUPPORTED: readonly (readonly [key: string, ...none: number[]])[] = [
   ["rope.scaling.yarn_attn_factor", 1],
   ["rope.scaling.yarn_ext_factor", 1, -1],
   ["rope.scaling.yarn_log_multiplier", 0],
+  ["ssm.state_size", 0],
 ];
 
 /** A configuration as a file states it, and what it may still take from tensors. */
@@ -45,20 +51,37 @@ export function readGgufConfig(
 ): StatedConfig {
   const name = metadata.get("general.architecture");
   const known = typeof name === "string" && Object.hasOwn(ARCHITECTURES, name) ? ARCHITECTURES[name] : undefined;
-  if (typeof name !== "string" || (known === undefined && pairing === undefined))
+  const fail = (rule: string, why = ""): never => {
     throw new HeadwiseError(
       "BAD_FILE",
-      `${WHERE}: key "general.architecture" expected one of ${Object.keys(ARCHITECTURES).join(", ")}, or ` +
-        `options.pairing, got ${describe(name)}`,
+      `${WHERE}: key "general.architecture" expected ${rule}, got ${describe(name)}${why}`,
     );
+  };
+  const reason = reasonAgainst(UNSUPPORTED_ARCHITECTURES, name);
+  if (reason !== undefined) return fail(UNSUPPORTED_RULE, `, which has ${reason}`);
+  if (typeof name !== "string" || (known === undefined && pairing === undefined))
+    return fail(`a supported one (nearest: ${nearest(name, Object.keys(ARCHITECTURES))}), or options.pairing`);
   const architecture: Architecture = { ...(known ?? { rmsNorm: true }), ...(pairing && { pairing }) };
   const keys = keysOf(metadata, name, layer);
   for (const [key, ...none] of UNSUPPORTED) {
     const value = keys.raw(key);
     if (value !== undefined && !none.includes(Number(value))) keys.fail(key, "absent, since it is unsupported", value);
   }
-  return stateConfig(keys, architecture, name, layer, factors);
+  const stated = stateConfig(keys, architecture, name, layer, factors);
+  checkFileConfig(WHERE, stated.config, (ours) => KEYS[ours] && `key "${name}.${KEYS[ours]}"`);
+  return stated;
 }
+
+/** Our names of fields, and the keys that they come from. */
+const KEYS: Readonly<Record<string, string>> = {
+  "rope.scaling.betaFast": "rope.scaling.yarn_beta_fast",
+  "rope.scaling.betaSlow": "rope.scaling.yarn_beta_slow",
+  "rope.scaling.factor": "rope.scaling.factor",
+  "rope.theta": "rope.freq_base",
+  numHeads: "attention.head_count",
+  scale: "attention.scale",
+  softcap: "attn_logit_softcapping",
+};
 
 /** Typed access to the keys of an architecture. */
 interface Keys {
@@ -114,8 +137,8 @@ function stateConfig(
   const blocks = keys.count("block_count");
   expectInt(WHERE, "layer", layer, 0, blocks - 1);
   const dModel = keys.count("embedding_length");
-  const numHeads = keys.count("attention.head_count");
-  const numKvHeads = keys.count("attention.head_count_kv", numHeads);
+  const numHeads = headsOf(keys, "attention.head_count", layer);
+  const numKvHeads = headsOf(keys, "attention.head_count_kv", layer, numHeads);
   if (numHeads % numKvHeads !== 0) keys.fail("attention.head_count_kv", `a divisor of ${numHeads} heads`, numKvHeads);
   const share = dModel / numHeads;
   const headDim = keys.count("attention.key_length", share);
@@ -126,7 +149,9 @@ function stateConfig(
   if (width !== undefined && !causal)
     keys.fail("attention.sliding_window", "none in a layer that is not causal", width);
   const alibi = hasAlibi(keys, architecture, blocks);
-  const rotates = !(alibi || architecture.rotates?.(layer, width !== undefined) === false);
+  const rotates = !(
+    alibi || architecture.rotates?.(layer, width !== undefined, windowTokens(keys, architecture) > 0) === false
+  );
   // In Granite files this states whether heads rotate at all; in others, how the model was trained.
   const switchedOff = name.startsWith("granite") && keys.flag("rope.scaling.finetuned") === false;
   const wide = architecture.wideScale === blocks;
@@ -158,9 +183,24 @@ function stateConfig(
   };
 }
 
+/** Heads of the layer. In hybrid models, layers that are not attention have none. */
+function headsOf(keys: Keys, key: string, layer: number, fallback?: number): number {
+  const list = keys.raw(key);
+  if (typeof list === "object" && Number(list[layer]) === 0)
+    keys.fail(key, `heads in layer ${layer}, since layers without attention are unsupported`, 0);
+  return keys.count(key, fallback);
+}
+
+/** Tokens of the model's window, 0 if it has none. */
+function windowTokens(keys: Keys, { window, windowLayers }: Architecture): number {
+  if (windowLayers !== undefined && windowLayers !== keys.count("block_count")) return 0;
+  return keys.countOrNone("attention.sliding_window", window);
+}
+
 /** Tokens of the layer's window, including the query's own; undefined without a window. */
-function windowOf(keys: Keys, { window, period }: Architecture, layer: number): number | undefined {
-  const width = keys.countOrNone("attention.sliding_window", window);
+function windowOf(keys: Keys, architecture: Architecture, layer: number): number | undefined {
+  const width = windowTokens(keys, architecture);
+  const { period } = architecture;
   if (width === 0) return undefined;
   const key = "attention.sliding_window_pattern";
   const pattern = keys.raw(key);

@@ -1,11 +1,11 @@
-import { describe, HeadwiseError } from "../../util/errors.ts";
+import { describe, HeadwiseError, LARGEST_INT } from "../../util/errors.ts";
 
 /** The public function, for messages. */
 export const WHERE = "fromHfConfig";
 
-/** What is wrong with a field of config.json. */
-export function refusal(name: string, rule: string, got: unknown): HeadwiseError {
-  return new HeadwiseError("BAD_FILE", `${WHERE}: ${name} expected ${rule}, got ${describe(got)}`);
+/** What is wrong with a field of config.json; `why` explains the value. */
+export function refusal(name: string, rule: string, got: unknown, why = ""): HeadwiseError {
+  return new HeadwiseError("BAD_FILE", `${WHERE}: ${name} expected ${rule}, got ${describe(got)}${why}`);
 }
 
 /** Typed access to an object of the file. Null counts as absent, as in the library that writes these files. */
@@ -13,26 +13,34 @@ export interface Fields {
   raw(name: string): unknown;
   /** Whether the field is present, even if null. */
   has(name: string): boolean;
-  /** An integer >= 1; `fallback` if it is absent; throws if that is absent, too. */
-  count(name: string, fallback?: number): number;
+  /** An integer from 1 to `most`; `fallback` if it is absent; throws if that is absent, too. */
+  count(name: string, fallback?: number, most?: number): number;
   /** A finite number > 0, or undefined. */
   number(name: string): number | undefined;
   flag(name: string, fallback: boolean): boolean;
+  list(name: string): readonly unknown[] | undefined;
   fields(name: string): Fields | undefined;
+  /** Throws unless the field is absent, null or one of `values`. */
+  only(name: string, ...values: readonly unknown[]): void;
+  /** The fields that nobody has asked for, with values other than null. */
+  unread(): readonly (readonly [name: string, value: unknown])[];
 }
 
 export function fieldsOf(title: string, value: unknown): Fields {
   if (value === null || typeof value !== "object" || Array.isArray(value)) throw refusal(title, "an object", value);
-  const raw = (name: string): unknown =>
-    Object.hasOwn(value, name) ? ((value as Readonly<Record<string, unknown>>)[name] ?? undefined) : undefined;
+  const read = new Set<string>();
+  const raw = (name: string): unknown => {
+    read.add(name);
+    return Object.hasOwn(value, name) ? ((value as Readonly<Record<string, unknown>>)[name] ?? undefined) : undefined;
+  };
   return {
     raw,
     has: (name) => Object.hasOwn(value, name),
-    count: (name, fallback) => {
+    count: (name, fallback, most = LARGEST_INT) => {
       const found = raw(name) ?? fallback;
-      if (typeof found !== "number" || !Number.isInteger(found) || found < 1)
-        throw refusal(name, "an integer >= 1", found);
-      return found;
+      if (typeof found === "number" && Number.isInteger(found) && found >= 1 && found <= most) return found;
+      const beyond = typeof found === "number" && found > most;
+      throw refusal(name, beyond ? `an integer from 1 to ${most}` : "an integer >= 1", found);
     },
     number: (name) => {
       const found = raw(name);
@@ -44,6 +52,18 @@ export function fieldsOf(title: string, value: unknown): Fields {
       if (typeof found !== "boolean") throw refusal(name, "true or false", found);
       return found;
     },
+    list: (name) => {
+      const found = raw(name);
+      if (found === undefined || Array.isArray(found)) return found;
+      throw refusal(name, "an array", found);
+    },
     fields: (name) => (raw(name) === undefined ? undefined : fieldsOf(name, raw(name))),
+    only: (name, ...values) => {
+      const found = raw(name);
+      if (found === undefined || values.includes(found)) return;
+      const rule = values.length === 0 ? "null" : values.map((each) => JSON.stringify(each)).join(" or ");
+      throw refusal(name, `${rule}, since others are unsupported`, found);
+    },
+    unread: () => Object.entries(value).filter(([name, each]) => each !== null && !read.has(name)),
   };
 }

@@ -1,257 +1,200 @@
-import { alibiSlopes } from "../../attention/alibi.ts";
-import type { AttentionConfig, QkNormConfig } from "../../attention/config.ts";
-import type { RopeConfig } from "../../attention/rope.ts";
-import type { RopeScaling } from "../../attention/rope-frequencies.ts";
-import { expectInt, expectOneOf } from "../../util/errors.ts";
+import { describe, expectFields, expectInt, expectOneOf, tagOf } from "../../util/errors.ts";
 import { parseJson } from "../../util/json.ts";
+import { checkFileConfig } from "../check-config.ts";
+import { nearest } from "../nearest.ts";
+import { reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../unsupported.ts";
 import { type Fields, fieldsOf, refusal, WHERE } from "./config-fields.ts";
+import { isCausal, namesOf, readConfig } from "./config-rules.ts";
+import { foreignField, refuseIgnored } from "./ignored-fields.ts";
+import { COMPOSITES, modelTypes, rulesOf } from "./models.ts";
+import { type HfPart, PARTS, partOfPrefix, towerOfPrefix } from "./part.ts";
+import type { HfAttentionConfig, Names, Rules } from "./rules.ts";
 
-/** An AttentionConfig, and what `readAttentionWeights` cannot derive from the shapes of the tensors. */
-export type HfAttentionConfig = AttentionConfig & {
-  /** Row order of a fused projection: see `WeightsConfig`. */
-  readonly fused?: "qkv" | "grouped";
-};
+/** Which layer of a model, and what its `config.json` does not tell. */
+export interface HfConfigOptions {
+  /** Index of the layer, from 0. Window, theta and scale may differ between layers. Default 0. */
+  readonly layer?: number;
+  /** Which attention of an encoder-decoder model. Needed for these, unless `prefix` tells. */
+  readonly part?: HfPart;
+  /**
+   * What the names of the layer's tensors begin with, as `readAttentionWeights` takes it. It tells the part of an
+   * encoder-decoder model ("model.decoder.layers.0.encoder_attn." is cross-attention), and text from vision.
+   */
+  readonly prefix?: string;
+  /**
+   * A supported `model_type` by whose rules a model of an unknown type is read. Fields that these rules would ignore and that
+   * could change attention are refused. The caller vouches that both models compute attention alike.
+   */
+  readonly as?: string;
+  /**
+   * Whether the model's bias by relative position is passed as `bias` of `attend`. Without it, the self-attention of T5 and
+   * MPNet is refused, because it would be wrong. Default false.
+   */
+  readonly relativeBias?: boolean;
+}
 
-/** An attention of an encoder-decoder model: self-attention of the encoder or decoder, or the decoder's cross-attention. */
-export type HfPart = "encoder" | "decoder" | "cross";
+const OPTIONS = ["layer", "part", "prefix", "as", "relativeBias"] as const satisfies (keyof HfConfigOptions)[];
 
 /**
- * Reads the rules of an attention layer from `config.json`. A sliding window of W tokens becomes `window.left` = W - 1.
+ * Reads the rules of an attention layer from `config.json`. A sliding window of W tokens becomes `window.left` = W - 1. What
+ * comes back is what `createAttention` accepts.
  * @param json The text of the file, or the object it parses to.
- * @param layer Index of the layer, from 0. Window, theta and scale may differ between layers.
- * @param part Which attention of T5 or Whisper. Other models have one kind of layer.
- * @throws TypeError or RangeError; HeadwiseError `BAD_FILE` for an unknown model, a wrong field, or an unsupported rule.
+ * @param options Which layer; a number is the index of the layer.
+ * @param part The same as `options.part`, where `options` is a number.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for a model that is not known (the message
+ * lists the nearest names) or whose attention is of another kind, for a wrong field, for an unsupported rule, and for a field
+ * that would change the result and is not read.
  * @example
  * import { fromHfConfig } from "headwise/weights";
  * const config = fromHfConfig({ model_type: "mistral", hidden_size: 4096, num_attention_heads: 32,
  *   num_key_value_heads: 8, rope_theta: 10000, sliding_window: 4096 });
  * console.log(config.headDim, config.window?.left); // 128 4095
+ * const bart = { model_type: "bart", d_model: 768, encoder_layers: 6, encoder_attention_heads: 12,
+ *   decoder_layers: 6, decoder_attention_heads: 12 };
+ * console.log(fromHfConfig(bart, { layer: 2, part: "decoder" }).causal); // true
  */
-export function fromHfConfig(json: string | object, layer = 0, part: HfPart = "encoder"): HfAttentionConfig {
+export function fromHfConfig(
+  json: string | object,
+  options: number | HfConfigOptions = 0,
+  part?: HfPart,
+): HfAttentionConfig {
+  const isRecord = tagOf(options) === "Object";
+  const wanted = isRecord ? checkOptions(options as HfConfigOptions, part) : { layer: options as number, part };
+  const { layer = 0, prefix = "", as, relativeBias = false }: HfConfigOptions = wanted;
   expectInt(WHERE, "layer", layer, 0);
-  expectOneOf(WHERE, "part", part, ["encoder", "decoder", "cross"]);
-  const file = fieldsOf("config.json", parseJson(WHERE, "json", json));
-  const type = file.raw("model_type");
-  if (typeof type !== "string" || !Object.hasOwn(MODELS, type))
-    throw refusal("model_type", `one of ${Object.keys(MODELS).join(", ")}`, type);
-  const config = MODELS[type]!(file, layer, part);
-  return Object.fromEntries(Object.entries(config).filter(([, value]) => value !== undefined)) as HfAttentionConfig;
+  if (wanted.part !== undefined) expectOneOf(WHERE, "part", wanted.part, PARTS);
+  const { type, file, rules } = findModel(fieldsOf("config.json", parseJson(WHERE, "json", json)), prefix, as);
+  const chosen = choosePart(file, type, rules, wanted.part, prefix);
+  if (rules.relativeBias && chosen !== "cross" && !relativeBias)
+    throw refusal(
+      "model_type",
+      "attention without relative positions, or options.relativeBias for a caller that passes their bias to attend",
+      type,
+    );
+  const config = readConfig(file, layer, chosen, rules);
+  const own = Object.fromEntries(
+    Object.entries(config).filter(([, value]) => value !== undefined),
+  ) as HfAttentionConfig;
+  refuseIgnored(file, own, rules, as ?? type, as !== undefined);
+  checkFileConfig(WHERE, own, (ours) => fieldOf(file, namesOf(rules, chosen), ours));
+  return own;
 }
 
-/** How a decoder differs from that of Llama. */
-interface Decoder {
-  /** Defaults of its class for fields that a file lacks. */
-  readonly defaults?: { dModel?: number; numHeads?: number; numKvHeads?: number; headDim?: number; theta?: number };
-  /** Tokens of the window if the file does not state it; null in a file means no window. */
-  readonly window?: number;
-  /** Whether the window applies only if the file's `use_sliding_window` is true, whatever `layer_types` states. */
-  readonly optIn?: boolean;
-  /** Whether a layer has the window, if the file has no `layer_types`. */
-  readonly slides?: (layer: number, file: Fields) => boolean;
-  /** The softcap if the file does not state it; null in a file means none. */
-  readonly softcap?: number;
-  readonly qkNorm?: QkNormConfig;
-  /** The RoPE theta of layers with the window, which have no scaling. */
-  readonly localTheta?: (file: Fields) => number;
+function checkOptions(options: HfConfigOptions, part: HfPart | undefined): HfConfigOptions {
+  expectFields(WHERE, "options", options, OPTIONS);
+  const { prefix, as, relativeBias } = options;
+  if (part !== undefined)
+    throw new TypeError(`${WHERE}: part expected none beside an object of options, got ${describe(part)}`);
+  for (const [name, value] of Object.entries({ prefix, as }))
+    if (value !== undefined && typeof value !== "string")
+      throw new TypeError(`${WHERE}: options.${name} expected a string, got ${describe(value)}`);
+  if (relativeBias !== undefined && typeof relativeBias !== "boolean")
+    throw new TypeError(`${WHERE}: options.relativeBias expected true or false, got ${describe(relativeBias)}`);
+  return options;
 }
 
-const everyLayer = (): boolean => true;
-const evenLayers = (layer: number): boolean => layer % 2 === 0;
-
-const QWEN: Decoder = {
-  window: 4096,
-  optIn: true,
-  slides: (layer, file) => layer >= file.count("max_window_layers", 28),
-};
-
-const GEMMA3: Decoder = {
-  defaults: { dModel: 2304, numHeads: 8, numKvHeads: 4, headDim: 256, theta: 1_000_000 },
-  window: 4096,
-  slides: (layer, file) => (layer + 1) % file.count("sliding_window_pattern", 6) !== 0,
-  qkNorm: { kind: "per-head", onePlus: true },
-  localTheta: (file) => file.number("rope_local_base_freq") ?? 10_000,
-};
-
-type Read = (file: Fields, layer: number, part: HfPart) => HfAttentionConfig;
-
-/** The supported models, by `model_type`. */
-const MODELS: Readonly<Record<string, Read>> = {
-  llama: (file, layer) => readDecoder(file, layer, {}),
-  mistral: (file, layer) => readDecoder(file, layer, { window: 4096, slides: everyLayer }),
-  qwen2: (file, layer) => readDecoder(file, layer, QWEN),
-  qwen3: (file, layer) =>
-    readDecoder(file, layer, { ...QWEN, defaults: { headDim: 128 }, qkNorm: { kind: "per-head" } }),
-  olmo2: (file, layer) => readDecoder(file, layer, { qkNorm: { kind: "full", eps: 1e-5 } }),
-  gemma: (file, layer) => readDecoder(file, layer, { defaults: { headDim: 256 } }),
-  gemma2: (file, layer) =>
-    readDecoder(file, layer, { defaults: { headDim: 256 }, window: 4096, slides: evenLayers, softcap: 50 }),
-  gemma3_text: (file, layer) => readDecoder(file, layer, GEMMA3),
-  gemma3: (file, layer) => readDecoder(file.fields("text_config") ?? file, layer, GEMMA3),
-  phi3: (file, layer) => readDecoder(file, layer, { slides: everyLayer }),
-  gpt_oss: (file, layer) =>
-    readDecoder(file, layer, { defaults: { headDim: 64, theta: 150_000 }, window: 128, slides: evenLayers }),
-  gpt2: readGpt2,
-  gpt_neox: readNeoX,
-  falcon: readFalcon,
-  bert: readBert,
-  roberta: readBert,
-  t5: readT5,
-  mt5: readT5,
-  whisper: readWhisper,
-};
-
-function readDecoder(file: Fields, layer: number, model: Decoder): HfAttentionConfig {
-  const { defaults = {} } = model;
-  const shape = readShape(file, layer, defaults);
-  if (file.flag("use_bidirectional_attention", false)) throw refusal("use_bidirectional_attention", "false", true);
-  const width = readWindow(file, layer, model);
-  const scalar = file.number("query_pre_attn_scalar");
-  return {
-    ...shape,
-    causal: true,
-    window: width === undefined ? undefined : { left: width - 1 },
-    scale: scalar === undefined ? undefined : 1 / Math.sqrt(scalar),
-    softcap: file.has("attn_logit_softcapping") ? file.number("attn_logit_softcapping") : model.softcap,
-    qkNorm: model.qkNorm && { ...model.qkNorm, eps: file.number("rms_norm_eps") ?? model.qkNorm.eps ?? 1e-6 },
-    rope:
-      width !== undefined && model.localTheta !== undefined && file.fields("rope_parameters") === undefined
-        ? { theta: model.localTheta(file), pairing: "half" }
-        : readRope(file, shape.headDim, defaults.theta, width === undefined ? "full_attention" : "sliding_attention"),
-  };
+/** A model's type, its rules, and the part of the file that describes it. */
+interface Model {
+  readonly type: string;
+  readonly file: Fields;
+  readonly rules: Rules;
 }
 
-type Shape = Required<Pick<AttentionConfig, "dModel" | "numHeads" | "numKvHeads" | "headDim">>;
-
-function readShape(file: Fields, layer: number, defaults: NonNullable<Decoder["defaults"]> = {}): Shape {
-  expectLayer(file, layer, "num_hidden_layers");
-  const dModel = file.count("hidden_size", defaults.dModel);
-  const numHeads = file.count("num_attention_heads", defaults.numHeads);
-  const numKvHeads = file.count("num_key_value_heads", defaults.numKvHeads ?? numHeads);
-  return { dModel, numHeads, numKvHeads, headDim: file.count("head_dim", defaults.headDim ?? dModel / numHeads) };
+function findModel(file: Fields, prefix: string, as: string | undefined, assumed?: string): Model {
+  const type = file.raw("model_type") ?? assumed;
+  const known = rulesOf(type);
+  if (as !== undefined && known !== undefined)
+    throw new RangeError(
+      `${WHERE}: options.as expected none for ${describe(type)}, which is supported, got ${describe(as)}`,
+    );
+  if (known !== undefined) return { type: type as string, file, rules: known };
+  // A tower has no towers of its own.
+  const whole = assumed === undefined && typeof type === "string" && Object.hasOwn(COMPOSITES, type);
+  if (whole) return findTower(file, type, prefix, as);
+  const reason = reasonAgainst(UNSUPPORTED_MODELS, type);
+  if (reason !== undefined) throw refusal("model_type", UNSUPPORTED_RULE, type, `, which has ${reason}`);
+  const [field, what] = foreignField(file) ?? [];
+  if (field !== undefined) throw refusal("model_type", UNSUPPORTED_RULE, type, `, which has ${what} (${field})`);
+  if (as === undefined)
+    throw refusal(
+      "model_type",
+      `a supported one (nearest: ${nearest(type, [...modelTypes(), ...Object.keys(COMPOSITES)])}), or options.as with the one whose rules apply`,
+      type,
+    );
+  const rules = rulesOf(as);
+  if (rules === undefined)
+    throw new RangeError(
+      `${WHERE}: options.as expected a supported model_type (nearest: ${nearest(as, modelTypes())}), got ${describe(as)}`,
+    );
+  return { type: String(type), file, rules };
 }
 
-function expectLayer(file: Fields, layer: number, name: string): void {
-  if (file.raw(name) !== undefined) expectInt(WHERE, "layer", layer, 0, file.count(name) - 1);
+/** The text or vision model of a model of several modalities. */
+function findTower(file: Fields, type: string, prefix: string, as: string | undefined): Model {
+  const { textFirst, ...assumed } = COMPOSITES[type]!;
+  const tower = towerOfPrefix(prefix) ?? (textFirst ? "text" : undefined);
+  if (tower === undefined)
+    throw refusal("model_type", "one model: pass text_config or vision_config of the file, or options.prefix", type);
+  const inside = file.fields(`${tower}_config`);
+  if (inside !== undefined) return findModel(inside, "", as, assumed[tower]);
+  // Files of the text model alone may leave the level out.
+  const rules = rulesOf(assumed[tower]);
+  if (tower === "text" && rules !== undefined) return { type, file, rules };
+  throw refusal(`${tower}_config`, "an object", undefined);
 }
 
-/** Tokens of the layer's window, including the query's own; undefined without a window. */
-function readWindow(file: Fields, layer: number, { window, optIn, slides }: Decoder): number | undefined {
-  if (slides === undefined) return undefined;
-  const types = file.raw("layer_types");
-  const type = Array.isArray(types) ? (types as readonly unknown[])[layer] : undefined;
-  if (types !== undefined && type !== "sliding_attention" && type !== "full_attention")
-    throw refusal(`layer_types of layer ${layer}`, '"sliding_attention" or "full_attention"', type);
-  if (optIn && !file.flag("use_sliding_window", false)) return undefined;
-  if (!(type === undefined ? slides(layer, file) : type === "sliding_attention")) return undefined;
-  if (file.has("sliding_window"))
-    return file.raw("sliding_window") === undefined ? undefined : file.count("sliding_window");
-  return window;
-}
-
-function readRope(file: Fields, headDim: number, theta = 10_000, layerType = "full_attention"): RopeConfig {
-  // Newer files have everything in rope_parameters, by layer type if types differ.
-  const parameters = file.fields("rope_parameters");
-  const own = parameters?.fields(layerType) ?? parameters;
-  const part = own?.number("partial_rotary_factor") ?? file.number("partial_rotary_factor") ?? 1;
-  const dim = rotatedDim(headDim, "partial_rotary_factor", part);
-  const scaling = own ?? file.fields("rope_scaling");
-  return {
-    theta: own?.number("rope_theta") ?? file.number("rope_theta") ?? theta,
-    pairing: "half",
-    ...(dim === headDim ? {} : { dim }),
-    ...(scaling && readScaling(file, scaling)),
-  };
-}
-
-/** The number of leading components of a head that rotate. */
-function rotatedDim(headDim: number, name: string, share: number): number {
-  const dim = Math.trunc(headDim * share);
-  if (dim === headDim || (dim >= 2 && dim < headDim && dim % 2 === 0)) return dim;
-  throw refusal(name, `a share of head_dim (${headDim}) that is an even integer >= 2`, share);
-}
-
-function readScaling(file: Fields, from: Fields): { scaling?: RopeScaling } {
-  const kind = from.raw("rope_type") ?? from.raw("type") ?? "default";
-  const need = (name: string): number => {
-    const found = from.number(name);
-    if (found === undefined) throw refusal(`${name} of the rope scaling`, "a finite number > 0", found);
-    return found;
-  };
-  if (kind === "default") return {};
-  if (kind === "linear") return { scaling: { kind, factor: need("factor") } };
-  if (kind === "llama3") {
-    const [lowFreqFactor, highFreqFactor] = [need("low_freq_factor"), need("high_freq_factor")];
-    const originalMaxSeqLen = from.count("original_max_position_embeddings");
-    return { scaling: { kind, factor: need("factor"), lowFreqFactor, highFreqFactor, originalMaxSeqLen } };
+/** The part that is asked for. Throws if nothing tells, or if the model has no such part. */
+function choosePart(file: Fields, type: string, rules: Rules, given: HfPart | undefined, prefix: string): HfPart {
+  const told = partOfPrefix(prefix);
+  const name = given === undefined ? "prefix" : "part";
+  const got = given ?? prefix;
+  if (rules.sides !== undefined) {
+    if (given !== undefined && told !== undefined && given !== told)
+      throw new RangeError(
+        `${WHERE}: part expected ${describe(told)}, as in prefix ${describe(prefix)}, got ${describe(given)}`,
+      );
+    const part = given ?? told;
+    if (part !== undefined) return part;
+    throw refusal(
+      "part",
+      `"encoder", "decoder" or "cross" (or a prefix that tells), since ${describe(type)} has all three`,
+      part,
+    );
   }
-  if (kind !== "yarn")
-    throw refusal("rope scaling", '"linear", "llama3" or "yarn", since others are unsupported', kind);
-  const longest = file.number("max_position_embeddings");
-  const originalMaxSeqLen = from.count("original_max_position_embeddings", longest);
-  const orNone = (name: string) => (from.raw(name) === 0 ? undefined : from.number(name));
-  const optional = {
-    betaFast: from.number("beta_fast"),
-    betaSlow: from.number("beta_slow"),
-    attentionFactor: from.number("attention_factor"),
-    mscale: orNone("mscale"),
-    mscaleAllDim: orNone("mscale_all_dim"),
-    truncate: from.raw("truncate") === undefined ? undefined : from.flag("truncate", true),
-  };
-  const given = Object.fromEntries(Object.entries(optional).filter(([, value]) => value !== undefined));
-  const factor = from.number("factor") ?? (longest ?? originalMaxSeqLen) / originalMaxSeqLen;
-  return { scaling: { kind, factor, originalMaxSeqLen, ...given } };
+  const own = isCausal(file, "decoder", rules) ? "decoder" : "encoder";
+  // Names of models with one side may contain "encoder" or "decoder", whatever the attention is.
+  const wanted = given ?? (told === "cross" ? told : own);
+  if (wanted === own) return own;
+  if (wanted === "cross" && rules.causal === "is_decoder" && file.flag("add_cross_attention", false)) return wanted;
+  throw new RangeError(
+    `${WHERE}: ${name} expected ${describe(own)} for ${describe(type)}, which has no other part, got ${describe(got)}`,
+  );
 }
 
-function readGpt2(file: Fields, layer: number): HfAttentionConfig {
-  expectLayer(file, layer, "n_layer");
-  const dModel = file.count("n_embd");
-  const numHeads = file.count("n_head");
-  const headDim = file.count("head_dim", dModel / numHeads);
-  const byLayer = file.flag("scale_attn_by_inverse_layer_idx", false);
-  const byWidth = file.flag("scale_attn_weights", true);
-  const scale = (byWidth ? 1 / Math.sqrt(headDim) : 1) / (byLayer ? layer + 1 : 1);
-  const own = byWidth && !byLayer ? {} : { scale };
-  return { dModel, numHeads, numKvHeads: numHeads, headDim, causal: true, ...own };
-}
+/** Our names of fields, and those in config.json. */
+const FIELDS: Readonly<Record<string, string>> = {
+  "rope.dim": "partial_rotary_factor",
+  "rope.theta": "rope_theta",
+  "rope.scaling.attentionFactor": "attention_factor",
+  "rope.scaling.betaFast": "beta_fast",
+  "rope.scaling.betaSlow": "beta_slow",
+  "rope.scaling.factor": "factor",
+  "rope.scaling.highFreqFactor": "high_freq_factor",
+  "rope.scaling.lowFreqFactor": "low_freq_factor",
+  "rope.scaling.mscale": "mscale",
+  "rope.scaling.mscaleAllDim": "mscale_all_dim",
+  "rope.scaling.originalMaxSeqLen": "original_max_position_embeddings",
+  "qkNorm.eps": "rms_norm_eps",
+  "scale / softcap": "attn_logit_softcapping",
+  softcap: "attn_logit_softcapping",
+  "window.left": "sliding_window",
+};
 
-function readNeoX(file: Fields, layer: number): HfAttentionConfig {
-  const shape = readShape(file, layer);
-  const rope = readRope(file, shape.headDim, file.number("rotary_emb_base"));
-  const part = file.fields("rope_parameters") === undefined ? (file.number("rotary_pct") ?? 0.25) : 1;
-  const dim = rotatedDim(shape.headDim, "rotary_pct", part);
-  return { ...shape, causal: true, rope: part === 1 ? rope : { ...rope, dim }, fused: "grouped" };
-}
+/** The fields that the scale comes from. */
+const SCALES = ["query_pre_attn_scalar", "attention_multiplier", "softmax_scale"];
 
-function readFalcon(file: Fields, layer: number): HfAttentionConfig {
-  const { dModel, numHeads, headDim } = readShape(file, layer);
-  const grouped = file.flag("new_decoder_architecture", false);
-  const shared = !grouped && file.flag("multi_query", true);
-  const numKvHeads = shared ? 1 : file.count("num_kv_heads", numHeads);
-  const shape = { dModel, numHeads, numKvHeads, headDim, causal: true, fused: shared ? "qkv" : "grouped" } as const;
-  if (!file.flag("alibi", false)) return { ...shape, rope: readRope(file, headDim) };
-  // Falcon adds the bias before it scales scores.
-  return { ...shape, alibi: alibiSlopes(numHeads).map((slope) => slope * (1 / Math.sqrt(headDim))) };
-}
-
-function readBert(file: Fields, layer: number): HfAttentionConfig {
-  const kind = file.raw("position_embedding_type") ?? "absolute";
-  if (kind !== "absolute") throw refusal("position_embedding_type", '"absolute"', kind);
-  return { ...readShape(file, layer), causal: file.flag("is_decoder", false) };
-}
-
-function readT5(file: Fields, layer: number, part: HfPart): HfAttentionConfig {
-  const ofDecoder = part !== "encoder" && file.raw("num_decoder_layers") !== undefined;
-  expectLayer(file, layer, ofDecoder ? "num_decoder_layers" : "num_layers");
-  const numHeads = file.count("num_heads");
-  const shape = { dModel: file.count("d_model"), numHeads, numKvHeads: numHeads, headDim: file.count("d_kv") };
-  return { ...shape, causal: part === "decoder", scale: 1 };
-}
-
-function readWhisper(file: Fields, layer: number, part: HfPart): HfAttentionConfig {
-  const side = part === "encoder" ? "encoder" : "decoder";
-  expectLayer(file, layer, `${side}_layers`);
-  const dModel = file.count("d_model");
-  const numHeads = file.count(`${side}_attention_heads`);
-  const headDim = file.count("head_dim", dModel / numHeads);
-  return { dModel, numHeads, numKvHeads: numHeads, headDim, causal: part === "decoder" };
+/** The name in config.json of a field of ours. */
+function fieldOf(file: Fields, names: Names, ours: string): string | undefined {
+  const sizes: Readonly<Record<string, readonly string[]>> = names;
+  return FIELDS[ours] ?? sizes[ours]?.[0] ?? (ours === "scale" ? SCALES.find((name) => file.has(name)) : undefined);
 }

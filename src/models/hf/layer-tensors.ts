@@ -51,15 +51,21 @@ export function openParts(where: string, file: SafetensorsFile, prefix: string):
       fail(`tensor ${describe(tensor.name)} expected shape ${rule}, got ${shapeText(tensor.shape)}`);
     return toFloats(tensor, where);
   };
-  for (const group of family.together ?? []) {
-    const present = group.filter((part) => find(biases[part]) !== undefined);
-    const absent = group.find((part) => !present.includes(part));
-    if (present[0] !== undefined && absent !== undefined)
+  const expectBeside = (present: Part | undefined, absent: Part | undefined): void => {
+    if (present !== undefined && absent !== undefined)
       fail(
-        `tensor ${describe(root + biases[absent])} expected beside ${describe(root + biases[present[0]])}, as in ` +
+        `tensor ${describe(root + biases[absent])} expected beside ${describe(root + biases[present])}, as in ` +
           `${family.title}, got none`,
       );
-  }
+  };
+  const isPresent = (part: Part) => find(biases[part]) !== undefined;
+  for (const group of family.together ?? [])
+    expectBeside(
+      group.find(isPresent),
+      group.find((part) => !isPresent(part)),
+    );
+  const [bias, needed] = family.needs ?? [];
+  if (bias !== undefined && isPresent(bias)) expectBeside(bias, isPresent(needed as Part) ? undefined : needed);
   return {
     family,
     fail,

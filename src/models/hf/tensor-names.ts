@@ -13,6 +13,8 @@ export interface Family {
   readonly biases?: Readonly<Partial<Record<Part, string>>>;
   /** Groups of biases that are all present or all absent: a single missing one means a damaged file. */
   readonly together?: readonly (readonly Part[])[];
+  /** A bias of the first is not without one of the second, which may be alone. */
+  readonly needs?: readonly [Part, Part];
   readonly extras?: Readonly<Partial<Record<Extra, string>>>;
   readonly layout: MatrixLayout;
   /**
@@ -41,8 +43,11 @@ const SEPARATE: readonly Part[] = ["q", "k", "v"];
 const ALL: readonly Part[] = ["q", "k", "v", "o"];
 const FUSED: readonly Part[] = ["qkv", "o"];
 
-/** The supported families. If a file has names of several, the first complete one is read. */
-export const FAMILIES: readonly Family[] = [
+/**
+ * The supported families. If a file has names of several, the first complete one is read. Bundlers drop the table from programs
+ * that read no layer.
+ */
+export const FAMILIES: readonly Family[] = /* @__PURE__ */ (() => [
   {
     title: "PyTorch nn.MultiheadAttention",
     weights: { qkv: "in_proj_weight", o: "out_proj.weight" },
@@ -69,11 +74,16 @@ export const FAMILIES: readonly Family[] = [
     { together: [SEPARATE], extras: { qNorm: "q_norm.weight", kNorm: "k_norm.weight", sinkLogits: "sinks" } },
   ),
   linear(
-    // Keys have no bias in Whisper, but have one in CLIP.
-    "Whisper, BART, CLIP",
+    // Keys have no bias in Whisper, but have one in CLIP; in GPT-Neo the output alone has one.
+    "Whisper, BART, CLIP, OPT, GPT-J, GPT-Neo, LFM2",
     { q: "q_proj.weight", k: "k_proj.weight", v: "v_proj.weight", o: "out_proj.weight" },
-    { together: [["q", "v", "o"]] },
+    {
+      together: [["q", "v"]],
+      needs: ["q", "o"],
+      extras: { qNorm: "q_layernorm.weight", kNorm: "k_layernorm.weight" },
+    },
   ),
+  linear("Phi", { q: "q_proj.weight", k: "k_proj.weight", v: "v_proj.weight", o: "dense.weight" }, { together: [ALL] }),
   linear("Phi-3", { qkv: "qkv_proj.weight", o: "o_proj.weight" }, { together: [FUSED], rows: "qkv" }),
   linear("GPT-2", { qkv: "c_attn.weight", o: "c_proj.weight" }, { together: [FUSED], layout: "in-out", rows: "equal" }),
   linear(
@@ -91,8 +101,12 @@ export const FAMILIES: readonly Family[] = [
     { q: "q_lin.weight", k: "k_lin.weight", v: "v_lin.weight", o: "out_lin.weight" },
     { together: [ALL] },
   ),
+  linear("ALBERT", { q: "query.weight", k: "key.weight", v: "value.weight", o: "dense.weight" }, { together: [ALL] }),
+  linear("MPT, DBRX, Nomic BERT", { qkv: "Wqkv.weight", o: "out_proj.weight" }, { together: [FUSED], rows: "qkv" }),
+  linear("ModernBERT", { qkv: "Wqkv.weight", o: "Wo.weight" }, { together: [FUSED], rows: "equal" }),
+  linear("InternLM2", { qkv: "wqkv.weight", o: "wo.weight" }, { rows: "either" }),
   linear(
-    "Falcon, GPT-NeoX",
+    "Falcon, GPT-NeoX, BLOOM",
     { qkv: "query_key_value.weight", o: "dense.weight" },
     { together: [FUSED], rows: "either" },
   ),
@@ -107,7 +121,7 @@ export const FAMILIES: readonly Family[] = [
   { title: "W_q, W_k, W_v, W_o of x·W", weights: { q: "W_q", k: "W_k", v: "W_v", o: "W_o" }, layout: "in-out" },
   { title: "W_Q, W_K, W_V, W_O of x·W", weights: { q: "W_Q", k: "W_K", v: "W_V", o: "W_O" }, layout: "in-out" },
   { title: "Wq, Wk, Wv, Wo of x·W", weights: { q: "Wq", k: "Wk", v: "Wv", o: "Wo" }, layout: "in-out" },
-];
+])();
 
 /**
  * Norms of q and k with names that a family does not have: LayerNorm, or RMS norm in a family without it. They change

@@ -17,16 +17,17 @@ const WHERE = "readAttentionWeights";
 
 /**
  * Reads the weights of one attention layer of a safetensors file, by the tensor names and layouts of PyTorch's
- * nn.MultiheadAttention, Llama, Mistral, Qwen, Gemma, OLMo, gpt-oss, Phi-3, GPT-2, GPT-NeoX, Falcon, T5, BERT, ViT,
- * Whisper, BART and CLIP, and by W_q, W_k, W_v, W_o and similar names.
+ * nn.MultiheadAttention, of the models that `fromHfConfig` knows (docs/guide/models.md), and by W_q, W_k, W_v, W_o and similar
+ * names.
  *
  * Matrices of F16, BF16, Q8_0 and Q4_0 keep their encoding (`toFloats` widens it); F64 becomes float32. Aligned F32 is not
  * copied: the weights are views of the file. Vectors become float32. The relative position bias of T5 is not a weight of the
  * layer: pass it as the option `bias` of `attend`.
  * @param prefix What the names of the layer's tensors begin with, such as "model.layers.0.self_attn." (with or without the
  * last dot).
- * @param config The configuration, which the shapes are compared with as far as it is given. Falcon and GPT-NeoX need
- * `numHeads` and `fused` (or `numKvHeads: 1`), because their files do not tell the row order. `fromHfConfig` gives both.
+ * @param config The configuration, which the shapes are compared with as far as it is given. Falcon, GPT-NeoX, BLOOM and
+ * InternLM2 need `numHeads` and `fused` (or `numKvHeads: 1`), because their files do not tell the row order. `fromHfConfig`
+ * gives both.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for a file that breaks the format, names that
  * are not recognised (the message lists those found), a missing tensor, shapes that contradict each other, and layers with
  * further tensors that would change the result.

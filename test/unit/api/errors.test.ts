@@ -746,13 +746,24 @@ test("every wrong call throws its exact text and changes nothing", async () => {
         RangeError,
         "config.numKvHeads expected a multiple of numKvHeads (2), got 3",
       ],
+      [() => convertToGqa({ ...weights, wo: 5 }, config, 1), TypeError, "weights.wo expected { data, shape }, got 5"],
     ],
     fromHfConfig: [
       [() => fromHfConfig("{"), "BAD_FILE", 'json expected valid JSON, got "{"'],
       [
         () => fromHfConfig({ model_type: "mamba" }),
         "BAD_FILE",
-        'model_type expected one of llama, mistral, qwen2, qwen3, olmo2, gemma, gemma2, gemma3_text, gemma3, phi3, gpt_oss, gpt2, gpt_neox, falcon, bert, roberta, t5, mt5, whisper, got "mamba"',
+        'model_type expected attention that this package computes, got "mamba", which has state-space layers instead of attention',
+      ],
+      [
+        () => fromHfConfig({ model_type: "lama" }),
+        "BAD_FILE",
+        'model_type expected a supported one (nearest: "llama", "lfm2", "llava", "layoutlm", "gemma"), or options.as with the one whose rules apply, got "lama"',
+      ],
+      [
+        () => fromHfConfig({ model_type: "whisper" }),
+        "BAD_FILE",
+        'part expected "encoder", "decoder" or "cross" (or a prefix that tells), since "whisper" has all three, got undefined',
       ],
     ],
     readSafetensors: [

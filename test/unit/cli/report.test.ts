@@ -120,6 +120,8 @@ describe("report", () => {
     const args = prepare();
     const [, layer, inputs] = args as [string, string, string];
     const [, , , ...options] = args;
+    const latent = at("latent.json");
+    writeFileSync(latent, JSON.stringify({ ...config, model_type: "deepseek_v3" }));
     const rows: [args: string[], status: number, text: string][] = [
       [["report", layer], 2, "headwise report: expected two files, got 1"],
       [["report", layer, inputs], 2, "headwise report: --config expected a file, got none"],
@@ -130,6 +132,22 @@ describe("report", () => {
         ["report", at("none"), inputs, ...options],
         1,
         "headwise report: MODEL expected a file that can be read, got ENOENT",
+      ],
+      [
+        [...args, "--prefix", "model.decoder.layers.0.encoder_attn."],
+        1,
+        'headwise fromHfConfig: prefix expected "decoder" for "llama", which has no other part, got "model.decoder.layers.0.encoder_attn."',
+      ],
+      [[...args, "--part", "both"], 2, "headwise report: --part expected encoder, decoder, cross, got both"],
+      [
+        [...args, "--layer", "1", "--prefix", "model.layers.0.self_attn."],
+        1,
+        "headwise report: --layer expected 0, as in prefix model.layers.0.self_attn., got 1",
+      ],
+      [
+        ["report", layer, inputs, "--config", latent],
+        1,
+        `headwise report: ${latent}: model_type expected attention that this package computes, got "deepseek_v3", which has latent attention (MLA)`,
       ],
       [["report", layer, layer, ...options], 1, `headwise report: ${layer}: `],
       [

@@ -30,6 +30,7 @@ const write = (name: string, bytes: Uint8Array | string) => {
 /** The parts of the JSON that tests look at. */
 interface Result {
   readonly prefix: string;
+  readonly config: { readonly causal: boolean; readonly window: { readonly left: number | null } };
   readonly cacheFormat: string;
   readonly formats: Record<string, string>;
   readonly kernels: { readonly build: string; readonly threads: { readonly used: number } };
@@ -169,6 +170,107 @@ describe("a layer of a safetensors file", () => {
   });
 });
 
+describe("an encoder-decoder model", () => {
+  const square = (name: string) =>
+    Object.fromEntries(["q", "k", "v", "out"].map((part) => [`${name}${part}_proj.weight`, tensor(64, 64)]));
+  const layers = ["encoder.layers.0.self_attn.", "decoder.layers.0.self_attn.", "decoder.layers.0.encoder_attn."];
+  const whisper = {
+    ...{ model_type: "whisper", d_model: 64, encoder_layers: 1, decoder_layers: 1 },
+    ...{ encoder_attention_heads: 4, decoder_attention_heads: 4 },
+  };
+  const prepareWhisper = () => {
+    mkdirSync(join(folder, "whisper"), { recursive: true });
+    write("whisper/config.json", JSON.stringify(whisper));
+    const tensors = Object.assign({}, ...layers.map((name) => square(`model.${name}`))) as Record<string, Tensor>;
+    return write("whisper/model.safetensors", writeSafetensors(tensors));
+  };
+
+  test("is causal in its decoder, by the prefix or by --part, and not in its encoder", () => {
+    const path = prepareWhisper();
+    const decoder = runJson(path, "--prefix", "model.decoder.layers.0.self_attn.");
+    expect(decoder).toMatchObject({ config: { causal: true }, decode: { same: true } });
+    expect(runJson(path, "--part", "decoder")).toMatchObject({ prefix: decoder.prefix, y: decoder.y });
+    const encoder = runJson(path, "--part", "encoder");
+    expect(encoder).toMatchObject({ prefix: "model.encoder.layers.0.self_attn.", config: { causal: false } });
+    expect(encoder.decode).toBeUndefined();
+  });
+
+  test("is refused without a part, and in its cross-attention", () => {
+    const path = prepareWhisper();
+    const config = join(folder, "whisper/config.json");
+    const cross =
+      "headwise run: --prefix expected self-attention, since the keys of cross-attention come from an encoder that run does not run, got model.decoder.layers.0.encoder_attn.\n";
+    const rows: [args: string[], status: number, stderr: string][] = [
+      [
+        [],
+        1,
+        `headwise run: ${config}: part expected "encoder", "decoder" or "cross" (or a prefix that tells), since "whisper" has all three, got undefined\n`,
+      ],
+      [["--prefix", "model.decoder.layers.0.encoder_attn."], 1, cross],
+      [["--part", "cross"], 1, cross],
+      [
+        ["--part", "both"],
+        2,
+        "headwise run: --part expected encoder, decoder, cross, got both (see headwise --help)\n",
+      ],
+      [
+        ["--layer", "1", "--prefix", "model.decoder.layers.0.self_attn."],
+        1,
+        "headwise run: --layer expected 0, as in prefix model.decoder.layers.0.self_attn., got 1\n",
+      ],
+    ];
+    for (const [args, status, stderr] of rows) expect(run(path, ...args)).toMatchObject({ status, stdout: "", stderr });
+  });
+
+  test("with relative positions is refused", () => {
+    mkdirSync(join(folder, "t5"), { recursive: true });
+    write("t5/config.json", JSON.stringify({ model_type: "t5", d_model: 64, num_heads: 4, d_kv: 16, num_layers: 1 }));
+    const names = ["q", "k", "v", "o"].map((part) => `encoder.block.0.layer.0.SelfAttention.${part}.weight`);
+    const path = write(
+      "t5/model.safetensors",
+      writeSafetensors(Object.fromEntries(names.map((name) => [name, tensor(64, 64)]))),
+    );
+    expect(run(path).stderr).toContain("model_type expected attention without relative positions");
+  });
+});
+
+test("attention of another kind is refused by name, not as a missing prefix", () => {
+  mkdirSync(join(folder, "latent"), { recursive: true });
+  const names = ["q_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"];
+  const latent = Object.fromEntries(names.map((name) => [`model.layers.0.self_attn.${name}.weight`, tensor(64, 64)]));
+  const path = write("latent/model.safetensors", writeSafetensors(latent));
+  const file = join(folder, "latent/config.json");
+  const rows: [json: object, text: string][] = [
+    [{ ...config, model_type: "deepseek_v3" }, 'got "deepseek_v3", which has latent attention (MLA)'],
+    [
+      { ...config, model_type: "minicpm9", kv_lora_rank: 256 },
+      'got "minicpm9", which has latent attention (MLA) (kv_lora_rank)',
+    ],
+    [{ ...config, model_type: "qwen3_next" }, 'got "qwen3_next", which has gated attention beside linear attention'],
+    [
+      { ...config, model_type: "lfm2", layer_types: ["conv", "full_attention"] },
+      'layer_types of layer 0 expected "full_attention", since convolutions are unsupported, got "conv"',
+    ],
+  ];
+  for (const [json, text] of rows) {
+    write("latent/config.json", JSON.stringify(json));
+    const { status, stderr } = run(path);
+    expect([status, stderr.startsWith(`headwise run: ${file}: `)]).toEqual([1, true]);
+    expect(stderr).toContain(text);
+  }
+});
+
+test("the layer is the one that the prefix names", () => {
+  const sliding = { ...config, model_type: "gemma2", head_dim: 16, sliding_window: 3 };
+  mkdirSync(join(folder, "sliding"), { recursive: true });
+  write("sliding/config.json", JSON.stringify(sliding));
+  const path = write("sliding/model.safetensors", writeSafetensors(model));
+  const byLayer = runJson(path, "--layer", "1");
+  expect(byLayer).toMatchObject({ config: { window: { left: null } } });
+  expect(runJson(path, "--prefix", "model.layers.1.self_attn.").y).toEqual(byLayer.y);
+  expect(runJson(path, "--prefix", "model.layers.0.self_attn.")).toMatchObject({ config: { window: { left: 2 } } });
+});
+
 test("a model in several files, by its index", async () => {
   write("config.json", JSON.stringify(config));
   const [first, second] = [Object.entries(model).slice(0, 3), Object.entries(model).slice(3)];
@@ -286,7 +388,7 @@ test("an error is one line with its exit code", () => {
     [[path, "--cache", "bf16"], 2, "headwise run: --cache expected f32, f16, q8, q4, got bf16"],
     [[path, "--tokens", "0"], 2, "headwise run: --tokens expected an integer from 1 to 1048576, got 0"],
     [[path, "--layer", "x"], 2, "headwise run: --layer expected an integer from 0 to 1048576, got x"],
-    [[path, "--layer", "7"], 1, "headwise run: --prefix expected the start of the names of the layer"],
+    [[path, "--layer", "7"], 1, "headwise fromHfConfig: layer expected an integer from 0 to 1, got 7"],
     [[path, "--prefix", "no."], 1, `headwise run: ${path}: prefix "no." expected to begin a tensor's name`],
     [[join(folder, "no")], 1, "headwise run: MODEL expected a file that can be read, got ENOENT"],
     [[path, "--config", join(folder, "no")], 1, "headwise run: --config expected a file that can be read, got ENOENT"],
@@ -305,7 +407,7 @@ test("an error is one line with its exit code", () => {
     [[none], 1, "headwise run: --prefix expected the start of the names of the layer, got none"],
     [[html], 1, `headwise run: ${html}: header length expected`],
     [[lonely], 1, `headwise run: --config expected a file, since there is no config.json beside ${alone}, got none`],
-    [[lonely, "--config", bare], 1, `headwise run: ${bare}: model_type expected one of `],
+    [[lonely, "--config", bare], 1, `headwise run: ${bare}: model_type expected a supported one (nearest: `],
     [
       [join(folder, "empty")],
       1,

@@ -45,21 +45,24 @@ test.each(["out-in", "in-out"] as const)("keys and values of a group become thei
 test("the relative error of a head is its distance from the mean over its own length", () => {
   const scales = [1, 3, 0, 2];
   const wk = matrix(4, 2, "out-in", (o) => scales[o]!);
-  const { relativeError } = convertToGqa({ wq: wk, wk, wv: wk, wo: wk }, { numHeads: 4 }, 2);
+  const wo = matrix(2, 4, "out-in", () => 1);
+  const { relativeError } = convertToGqa({ wq: wk, wk, wv: wk, wo }, { numHeads: 4 }, 2);
   expect(relativeError.key).toEqual(Float32Array.of(1, 1 / 3, Number.POSITIVE_INFINITY, 0.5));
   expect(relativeError.value).toEqual(relativeError.key);
   const zeros = matrix(4, 2, "out-in", () => 0);
-  const none = convertToGqa({ wq: zeros, wk: zeros, wv: zeros, wo: zeros }, { numHeads: 4 }, 2);
+  const none = convertToGqa({ wq: zeros, wk: zeros, wv: zeros, wo }, { numHeads: 4 }, 2);
   expect(none.relativeError.key).toEqual(new Float32Array(4));
 });
 
 test("equal heads, and heads that stay as they are, have no error and the same bits", () => {
   const wk = matrix(6, 3, "out-in", random);
-  const same = convertToGqa({ wq: wk, wk, wv: wk, wo: wk }, { numHeads: 6, numKvHeads: 3 }, 3);
+  const layer = { wq: matrix(12, 3, "out-in", random), wk, wv: wk, wo: matrix(3, 12, "out-in", random) };
+  const same = convertToGqa(layer, { numHeads: 6, numKvHeads: 3 }, 3);
   expect(same.weights.wk).toEqual(wk);
   expect(same.relativeError.key).toEqual(new Float32Array(3));
   const repeated = matrix(6, 3, "out-in", (o, i) => random(o % 2, i));
-  const mqa = convertToGqa({ wq: repeated, wk: repeated, wv: repeated, wo: repeated }, { numHeads: 3 }, 1);
+  const wo = matrix(3, 6, "out-in", random);
+  const mqa = convertToGqa({ wq: repeated, wk: repeated, wv: repeated, wo }, { numHeads: 3 }, 1);
   expect(mqa.weights.wk).toEqual(matrix(2, 3, "out-in", random));
   expect(mqa.relativeError.key).toEqual(new Float32Array(3));
 });
@@ -134,6 +137,36 @@ test.each<[what: string, args: readonly unknown[], message: string]>([
     "a fused matrix of another height",
     [{ wqkv: matrix(35, 6, "out-in", random), wo: W }, { numHeads: 6, headDim: 2 }, 2],
     "weights.wqkv expected shape [36, 6], got [35, 6]",
+  ],
+  [
+    "an output projection that is no matrix",
+    [{ ...weights, wo: 5 }, { numHeads: 6 }, 2],
+    "weights.wo expected { data, shape }, got 5",
+  ],
+  [
+    "an output projection of another shape",
+    [{ ...weights, wo: W }, { numHeads: 6 }, 2],
+    "weights.wo expected shape [6, 12], got [12, 6]",
+  ],
+  [
+    "queries of another height",
+    [{ ...weights, wq: matrix(6, 6, "out-in", random) }, { numHeads: 6 }, 2],
+    "weights.wq expected shape [12, 6], got [6, 6]",
+  ],
+  [
+    "a bias of queries that is no vector",
+    [{ ...weights, bq: [1, 2] }, { numHeads: 6 }, 2],
+    "weights.bq expected Float32Array, got Array",
+  ],
+  [
+    "sinks of another number",
+    [{ ...weights, sinkLogits: new Float32Array(5) }, { numHeads: 6 }, 2],
+    "weights.sinkLogits expected 6 floats, got 5",
+  ],
+  [
+    "a gain of another length",
+    [{ ...weights, kNorm: new Float32Array(3) }, { numHeads: 6 }, 2],
+    "weights.kNorm expected 2 or 12 floats, got 3",
   ],
   [
     "weights that there are not",

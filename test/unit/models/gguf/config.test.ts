@@ -11,6 +11,7 @@ import {
   type Tensor,
 } from "../../../../src/entries/core.ts";
 import { type GgufWeights, openGguf, readGgufLayer, toFloats } from "../../../../src/entries/weights.ts";
+import { ARCHITECTURES } from "../../../../src/models/gguf/architectures.ts";
 import { floats } from "../../../kernels/harness.ts";
 import {
   bool,
@@ -103,10 +104,10 @@ function widen(weights: GgufWeights): AttentionWeights {
 
 describe("the rules of an architecture", () => {
   const HALF =
-    "codeshell exaone falcon gemma gemma2 gemma3 gpt-oss gptneox nemotron nomic-bert olmo2 olmoe orion phi2 phi3 qwen2 qwen2moe qwen3 qwen3moe seed_oss stablelm starcoder2";
+    "apertus bailingmoe2 codeshell dbrx dots1 dream eurobert exaone exaone4 falcon gemma gemma2 gemma3 glm4moe gpt-oss gptneox grovemoe jina-bert-v3 lfm2 lfm2moe llada-moe minimax-m2 nemotron nomic-bert nomic-bert-moe olmo2 olmoe openelm orion pangu-embedded phi2 phi3 phimoe qwen2 qwen2moe qwen3 qwen3moe rnd1 seed_oss stablelm starcoder2";
   const INTERLEAVED =
-    "llama arcee baichuan chatglm command-r cohere2 deepseek ernie4_5 glm4 granite granitemoe internlm2 minicpm olmo smollm3 xverse";
-  const NONE = "bert bloom gpt2 mpt refact starcoder";
+    "llama arcee arctic baichuan bailingmoe chatglm command-r cohere2 deci deepseek ernie4_5 ernie4_5-moe glm4 granite granitemoe internlm2 llada llama-embed minicpm mistral3 olmo smollm3 xverse";
+  const NONE = "bert bloom gpt2 jina-bert-v2 mpt refact starcoder";
   const all = [
     ...HALF.split(" ").map((name) => [name, "half"] as const),
     ...INTERLEAVED.split(" ").map((name) => [name, "interleaved"] as const),
@@ -116,13 +117,30 @@ describe("the rules of an architecture", () => {
     expect((await rulesOf(name)).rope?.pairing).toBe(pairing);
   });
 
-  test("the list of architectures is complete", async () => {
-    const said = await layerOf(keys("mamba")).catch((error) => (error as Error).message);
-    expect(said).toMatch(
-      /^readGgufLayer: key "general.architecture" expected one of .*, or options.pairing, got "mamba"$/,
+  test("the list of architectures is complete, and near names are listed for others", async () => {
+    expect(Object.keys(ARCHITECTURES).sort()).toEqual(all.map(([name]) => name).sort());
+    await expect(layerOf(keys("qwen4moe"))).rejects.toThrow(
+      'readGgufLayer: key "general.architecture" expected a supported one (nearest: "qwen2moe", "qwen3moe", "qwen2", "qwen3", "',
     );
-    const listed = /one of (.*), or options/.exec(said as string)?.[1]?.split(", ");
-    expect(listed?.sort()).toEqual(all.map(([name]) => name).sort());
+  });
+
+  test.each([
+    ["deepseek2", "latent attention (MLA)"],
+    ["mamba", "state-space layers instead of attention"],
+    ["qwen3next", "gated attention beside linear attention"],
+    ["t5", "relative positions inside attention"],
+  ])("%s is refused by name, also with a pairing", async (name, what) => {
+    const message = `readGgufLayer: key "general.architecture" expected attention that this package computes, got "${name}", which has ${what}`;
+    await expect(layerOf(keys(name))).rejects.toThrow(message);
+    await expect(layerOf(keys(name), tensors(), 0, { pairing: "half" })).rejects.toThrow(message);
+  });
+
+  test("a layer of LFM2 that is no attention is refused as that", async () => {
+    const heads = { "attention.head_count_kv": list(4, [0, 2, 0, 2, 0, 2, 0, 2]) };
+    await expect(layerOf(keys("lfm2", heads))).rejects.toThrow(
+      'key "lfm2.attention.head_count_kv" expected heads in layer 0, since layers without attention are unsupported, got 0',
+    );
+    expect((await rulesOf("lfm2", heads, 1)).causal).toBe(true);
   });
 
   const half = { theta: 10_000, pairing: "half" } as const;
@@ -269,6 +287,14 @@ describe("the rules of an architecture", () => {
       { causal: true, window: { left: 511 }, rope: interleaved },
     ],
     ["cohere2, every fourth layer", () => rulesOf("cohere2", window, 3), { causal: true }],
+    [
+      "exaone4 of 64 layers rotates where it has the window",
+      () => rulesOf("exaone4", { ...window, block_count: u32(64) }),
+      { causal: true, window: { left: 511 }, rope: half },
+    ],
+    ["exaone4 of 64 layers, every fourth", () => rulesOf("exaone4", { block_count: u32(64) }, 3), { causal: true }],
+    ["exaone4 of other sizes has no window", () => rulesOf("exaone4", window, 3), { causal: true, rope: half }],
+    ["eurobert", () => rulesOf("eurobert"), { causal: false, rope: half }],
     ["smollm3, every fourth layer", () => rulesOf("smollm3", {}, 7), { causal: true }],
     [
       "granite's scale",
@@ -431,7 +457,7 @@ describe("what is refused", () => {
       "a layer without heads",
       keys("llama", { "attention.head_count_kv": list(4, [0, 2]) }),
       tensors(),
-      'key "llama.attention.head_count_kv" expected an integer >= 1 for layer 0, got 0',
+      'key "llama.attention.head_count_kv" expected heads in layer 0, since layers without attention are unsupported, got 0',
     ],
     [
       "heads that do not share",
@@ -492,6 +518,30 @@ describe("what is refused", () => {
       keys("olmo", { "attention.clamp_kqv": f32(8) }),
       tensors(),
       'key "olmo.attention.clamp_kqv" expected absent, since it is unsupported, got 8',
+    ],
+    [
+      "latent ranks",
+      keys("llama", { "attention.kv_lora_rank": u32(512) }),
+      tensors(),
+      'key "llama.attention.kv_lora_rank" expected absent, since it is unsupported, got 512',
+    ],
+    [
+      "bounds of yarn that cross",
+      keys("llama", { ...yarn, "rope.scaling.yarn_beta_fast": f32(1), "rope.scaling.yarn_beta_slow": f32(4) }),
+      tensors(),
+      'key "llama.rope.scaling.yarn_beta_fast" (rope.scaling.betaFast) expected a finite number > betaSlow (4), got 1',
+    ],
+    [
+      "a theta below 1",
+      keys("llama", { "rope.freq_base": f32(0.5) }),
+      tensors(),
+      'key "llama.rope.freq_base" (rope.theta) expected a finite number >= 1, got 0.5',
+    ],
+    [
+      "a softcap that float32 cannot hold",
+      keys("gemma2", { attn_logit_softcapping: f32(3e38) }),
+      tensors(),
+      `key "gemma2.attn_logit_softcapping" (softcap) expected at most 1e38, got ${Math.fround(3e38)}`,
     ],
     [
       "another ALiBi",

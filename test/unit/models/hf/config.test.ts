@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { alibiSlopes } from "../../../../src/attention/alibi.ts";
-import { fromHfConfig, type HfAttentionConfig } from "../../../../src/models/hf/config.ts";
+import { fromHfConfig, type HfConfigOptions } from "../../../../src/models/hf/config.ts";
+import type { HfAttentionConfig } from "../../../../src/models/hf/rules.ts";
 import { HeadwiseError } from "../../../../src/util/errors.ts";
 
 const half = "half" as const;
@@ -535,8 +536,6 @@ test.each<[model: string, json: object, layer: number, want: HfAttentionConfig]>
   ],
   ["BERT-base", bert, 11, { ...shape(768, 12, 12, 64), causal: false }],
   ["BERT as a decoder", { ...bert, is_decoder: true }, 0, { ...shape(768, 12, 12, 64), causal: true }],
-  ["T5-11B", t5, 0, { ...shape(1024, 128, 128, 128), causal: false, scale: 1 }],
-  ["whisper-tiny", whisper, 3, { ...shape(384, 6, 6, 64), causal: false }],
 ])("%s", (_, json, layer, want) => {
   expect(fromHfConfig(JSON.stringify(json), layer)).toStrictEqual(want);
   expect(fromHfConfig(JSON.parse(JSON.stringify(json)) as object, layer)).toStrictEqual(want);
@@ -544,23 +543,239 @@ test.each<[model: string, json: object, layer: number, want: HfAttentionConfig]>
 
 test("an encoder-decoder model has three kinds of attention, and heads and layers of its own on each side", () => {
   const lopsided = { ...whisper, encoder_layers: 2, decoder_attention_heads: 3 };
+  const encoder = { ...shape(384, 6, 6, 64), causal: false };
+  expect(fromHfConfig(whisper, 3, "encoder")).toStrictEqual(encoder);
+  expect(fromHfConfig(whisper, { layer: 3, part: "encoder" })).toStrictEqual(encoder);
   expect(fromHfConfig(lopsided, 3, "decoder")).toMatchObject({ numHeads: 3, headDim: 128, causal: true });
-  expect(fromHfConfig(lopsided, 3, "cross")).toMatchObject({ numHeads: 3, headDim: 128, causal: false });
-  expect(() => fromHfConfig(lopsided, 3)).toThrow(
+  expect(fromHfConfig(lopsided, { layer: 3, part: "cross" })).toMatchObject({
+    numHeads: 3,
+    headDim: 128,
+    causal: false,
+  });
+  expect(() => fromHfConfig(lopsided, 3, "encoder")).toThrow(
     new RangeError("fromHfConfig: layer expected an integer from 0 to 1, got 3"),
   );
-  expect(fromHfConfig({ ...t5, num_decoder_layers: 30 }, 29, "decoder")).toMatchObject({ causal: true, scale: 1 });
+  const more = { ...t5, num_decoder_layers: 30 };
+  expect(fromHfConfig(more, { layer: 29, part: "decoder", relativeBias: true })).toMatchObject({
+    causal: true,
+    scale: 1,
+  });
   expect(() => fromHfConfig(t5, 24, "cross")).toThrow("layer expected an integer from 0 to 23, got 24");
+});
+
+test.each<[prefix: string, causal: boolean]>([
+  ["model.decoder.layers.3.self_attn.", true],
+  ["model.encoder.layers.3.self_attn.", false],
+  ["decoder.layers.3.encoder_attn", false],
+])("the part of an encoder-decoder model is found in the prefix %s", (prefix, causal) => {
+  expect(fromHfConfig(whisper, { layer: 3, prefix }).causal).toBe(causal);
+});
+
+test("without part and prefix, and with both that differ, an encoder-decoder model is refused", () => {
+  for (const prefix of [undefined, "", "layers.0.self_attn."])
+    expect(() => fromHfConfig(whisper, { ...(prefix !== undefined && { prefix }) })).toThrow(
+      'fromHfConfig: part expected "encoder", "decoder" or "cross" (or a prefix that tells), since "whisper" has all three, got undefined',
+    );
+  expect(() => fromHfConfig(whisper, { part: "encoder", prefix: "model.decoder.layers.0.self_attn." })).toThrow(
+    new RangeError(
+      'fromHfConfig: part expected "decoder", as in prefix "model.decoder.layers.0.self_attn.", got "encoder"',
+    ),
+  );
+});
+
+test("a model of one side has no other part", () => {
+  const opt = { ...llama, model_type: "opt" };
+  expect(fromHfConfig(opt, { prefix: "model.decoder.layers.0.self_attn." }).causal).toBe(true);
+  expect(fromHfConfig(bert, { part: "encoder", prefix: "bert.encoder.layer.0.attention." }).causal).toBe(false);
+  expect(fromHfConfig(llama, 0, "decoder").causal).toBe(true);
+  expect(() => fromHfConfig(llama, 0, "encoder")).toThrow(
+    new RangeError('fromHfConfig: part expected "decoder" for "llama", which has no other part, got "encoder"'),
+  );
+  expect(() => fromHfConfig(llama, { prefix: "model.layers.3.cross_attn." })).toThrow(
+    new RangeError(
+      'fromHfConfig: prefix expected "decoder" for "llama", which has no other part, got "model.layers.3.cross_attn."',
+    ),
+  );
+  const decoder = { ...bert, is_decoder: true, add_cross_attention: true };
+  expect(fromHfConfig(decoder, { prefix: "encoder.layer.0.crossattention." }).causal).toBe(false);
+  expect(() => fromHfConfig(bert, 0, "cross")).toThrow('part expected "encoder" for "bert"');
+});
+
+test("self-attention of T5 needs a caller who passes its bias; cross-attention has none", () => {
+  expect(() => fromHfConfig(t5, 0, "encoder")).toThrow(
+    'fromHfConfig: model_type expected attention without relative positions, or options.relativeBias for a caller that passes their bias to attend, got "t5"',
+  );
+  const want = { ...shape(1024, 128, 128, 128), causal: false, scale: 1 };
+  expect(fromHfConfig(t5, { part: "encoder", relativeBias: true })).toStrictEqual(want);
+  expect(fromHfConfig(t5, 0, "cross")).toStrictEqual(want);
+});
+
+test("an unknown model is read by the rules of a known one, which refuse what they would ignore", () => {
+  const unknown = { ...llama, model_type: "llama_2030", rms_norm_eps: 1e-5, attention_bias: false, vocab_size: 10 };
+  expect(fromHfConfig(unknown, { as: "llama" })).toStrictEqual(fromHfConfig(llama));
+  expect(() => fromHfConfig(unknown)).toThrow(
+    /^fromHfConfig: model_type expected a supported one \(nearest: "llama", .*\), or options\.as with the one whose rules apply, got "llama_2030"$/,
+  );
+  const refused =
+    (fields: object, as = "llama") =>
+    () =>
+      fromHfConfig({ ...unknown, ...fields }, { as });
+  expect(refused({ no_rope_layers: [1, 1, 1, 0] })).toThrow(
+    'fromHfConfig: no_rope_layers expected none, since the rules of "llama" have no layers without RoPE, got Array',
+  );
+  expect(refused({ attn_output_gate: true })).toThrow(
+    'fromHfConfig: model_type expected attention that this package computes, got "llama_2030", which has gates of attention (attn_output_gate)',
+  );
+  expect(refused({ kv_lora_rank: 512 })).toThrow('got "llama_2030", which has latent attention (MLA) (kv_lora_rank)');
+  expect(refused({ v_head_dim: 64 })).toThrow(
+    'v_head_dim expected none, since the rules of "llama" have no values of another width, got 64',
+  );
+  expect(refused({ v_head_dim: 128, no_rope_layers: [1, 1], use_sliding_window: false })).not.toThrow();
+  for (const field of ["sliding_window", "global_head_dim", "attn_sink_size", "rope_percent", "partial_key_norm"])
+    expect(refused({ [field]: 3 })).toThrow(
+      `fromHfConfig: ${field} expected none, since the rules of "llama" would ignore it, got 3`,
+    );
+  expect(refused({ use_rope: false })).toThrow("use_rope expected none");
+  expect(refused({ sliding_window: 7, max_window_layers: 9, use_sliding_window: false }, "qwen2")).not.toThrow();
+});
+
+test.each<[options: HfConfigOptions, json: object, error: Error]>([
+  [
+    { as: "lama" },
+    { ...llama, model_type: "x" },
+    new RangeError(
+      'fromHfConfig: options.as expected a supported model_type (nearest: "llama", "lfm2", "layoutlm", "gemma", "glm"), got "lama"',
+    ),
+  ],
+  [
+    { as: "llama" },
+    qwen3,
+    new RangeError('fromHfConfig: options.as expected none for "qwen3", which is supported, got "llama"'),
+  ],
+  [{ as: 7 as never }, llama, new TypeError("fromHfConfig: options.as expected a string, got 7")],
+  [{ prefix: 7 as never }, llama, new TypeError("fromHfConfig: options.prefix expected a string, got 7")],
+  [{ relativeBias: 1 as never }, t5, new TypeError("fromHfConfig: options.relativeBias expected true or false, got 1")],
+  [
+    { parts: "encoder" } as never,
+    t5,
+    new TypeError('fromHfConfig: options expected only layer, part, prefix, as, relativeBias, got "parts"'),
+  ],
+])("options %o are refused", (options, json, error) => {
+  expect(() => fromHfConfig(json, options)).toThrow(error);
+});
+
+test.each<[type: string, what: string]>([
+  ["deepseek_v3", "latent attention (MLA)"],
+  ["minicpm3", "latent attention (MLA)"],
+  ["qwen3_next", "gated attention beside linear attention"],
+  ["rwkv", "state-space layers instead of attention"],
+  ["mamba", "state-space layers instead of attention"],
+  ["jamba", "state-space or recurrent layers between those of attention"],
+  ["gemma3n_text", "a norm of values, and keys that layers share"],
+])("%s is refused by name, also with options.as", (type, what) => {
+  const message = `fromHfConfig: model_type expected attention that this package computes, got "${type}", which has ${what}`;
+  expect(() => fromHfConfig({ ...llama, model_type: type })).toThrow(message);
+  expect(() => fromHfConfig({ ...llama, model_type: type }, { as: "llama" })).toThrow(message);
+});
+
+test.each<[json: object, message: string]>([
+  [
+    { ...llama, no_rope_layers: [1, 0] },
+    'no_rope_layers expected none, since the rules of "llama" have no layers without RoPE, got Array',
+  ],
+  [
+    { ...llama, clip_qkv: 8 },
+    'clip_qkv expected none, since the rules of "llama" have no limits of queries, keys and values, got 8',
+  ],
+  [{ ...llama, model_type: "olmoe", clip_qkv: 8 }, "clip_qkv expected null, since others are unsupported, got 8"],
+  [
+    { ...llama, model_type: "phi", qk_layernorm: true },
+    "qk_layernorm expected false, since others are unsupported, got true",
+  ],
+  [
+    { ...llama, rope_scaling: { type: "linear", factor: 2, alpha: 1000 } },
+    'rope scaling expected only fields that this package knows, since others may change the result, got "alpha"',
+  ],
+  [
+    { ...llama, rope_scaling: { type: "default", mrope_section: [16, 24, 24] } },
+    'rope scaling expected only fields that this package knows, since others may change the result, got "mrope_section"',
+  ],
+  [
+    { ...qwen3, layer_types: ["linear_attention"] },
+    'layer_types of layer 0 expected "sliding_attention" or "full_attention", since linear attention is unsupported, got "linear_attention"',
+  ],
+  [
+    { ...llama, model_type: "lfm2", layer_types: ["conv"] },
+    'layer_types of layer 0 expected "full_attention", since convolutions are unsupported, got "conv"',
+  ],
+  [
+    { ...llama, model_type: "lfm2", full_attn_idxs: [2, 5] },
+    'full_attn_idxs expected to contain layer 0, since convolutions are unsupported, got "2, 5"',
+  ],
+  // What createAttention refuses, with the field of the file.
+  [
+    { ...gptOss, rope_scaling: { ...gptOss.rope_scaling, beta_fast: 1, beta_slow: 4 } },
+    "beta_fast (rope.scaling.betaFast) expected a finite number > betaSlow (4), got 1",
+  ],
+  [
+    { ...llama, hidden_size: 2 ** 31, head_dim: 64 },
+    "hidden_size expected an integer from 1 to 2147483647, got 2147483648",
+  ],
+  [
+    { ...gemma2, attn_logit_softcapping: 1e308 },
+    "attn_logit_softcapping (softcap) expected a finite float32 number > 0, got 1e+308",
+  ],
+  [
+    { ...llama, num_key_value_heads: 5 },
+    "num_attention_heads (numHeads) expected a multiple of numKvHeads (5), got 32",
+  ],
+  [
+    { ...llama, num_attention_heads: 2 ** 17, num_key_value_heads: 1 },
+    "num_attention_heads expected an integer from 1 to 65536, got 131072",
+  ],
+  [{ ...llama, rope_theta: 0.5 }, "rope_theta (rope.theta) expected a finite number >= 1, got 0.5"],
+  [
+    { ...llama, rope_scaling: { type: "linear", factor: 0.5 } },
+    "factor (rope.scaling.factor) expected a finite number >= 1, got 0.5",
+  ],
+  [{ ...qwen3, rms_norm_eps: 1e300 }, "rms_norm_eps (qkNorm.eps) expected a finite float32 number > 0, got 1e+300"],
+  [{ ...gemma2, query_pre_attn_scalar: 1e-320 }, "query_pre_attn_scalar (scale) expected "],
+])("%o is refused by the name of its field", (json, message) => {
+  const run = () => fromHfConfig(json);
+  expect(run).toThrow(HeadwiseError);
+  expect(run).toThrow(`fromHfConfig: ${message}`);
+});
+
+test("of models of several modalities, the prefix tells which one is meant", () => {
+  const vision = { model_type: "siglip_vision_model", hidden_size: 1152, num_attention_heads: 16 };
+  const gemma = { model_type: "gemma3", text_config: gemma3, vision_config: vision };
+  expect(fromHfConfig(gemma, 5)).toStrictEqual(fromHfConfig(gemma3, 5));
+  expect(fromHfConfig(gemma, { prefix: "vision_tower.vision_model.encoder.layers.0.self_attn." })).toStrictEqual({
+    ...shape(1152, 16, 16, 72),
+    causal: false,
+  });
+  const clip = { model_type: "clip", text_config: {}, vision_config: { hidden_size: 1024, num_attention_heads: 16 } };
+  const text = { ...shape(512, 8, 8, 64), causal: true };
+  expect(fromHfConfig(clip, { prefix: "text_model.encoder.layers.0.self_attn." })).toStrictEqual(text);
+  expect(fromHfConfig(clip, { prefix: "vision_model.encoder.layers.0.self_attn." })).toStrictEqual({
+    ...shape(1024, 16, 16, 64),
+    causal: false,
+  });
+  expect(() => fromHfConfig(clip)).toThrow(
+    'model_type expected one model: pass text_config or vision_config of the file, or options.prefix, got "clip"',
+  );
+  const nested: Record<string, unknown> = { model_type: "gemma3" };
+  nested.text_config = nested;
+  expect(() => fromHfConfig(nested)).toThrow('model_type expected a supported one (nearest: "gemma3"');
+  const pixtral = { model_type: "mistral3", text_config: {}, vision_config: {} };
+  expect(() => fromHfConfig(pixtral, { prefix: "vision_tower.transformer." })).toThrow('got "pixtral"');
 });
 
 test.each<[json: unknown, message: string]>([
   ["{", 'json expected valid JSON, got "{"'],
   ["[]", "config.json expected an object, got Array"],
   ['"llama"', 'config.json expected an object, got "llama"'],
-  [
-    {},
-    "model_type expected one of llama, mistral, qwen2, qwen3, olmo2, gemma, gemma2, gemma3_text, gemma3, phi3, gpt_oss, gpt2, gpt_neox, falcon, bert, roberta, t5, mt5, whisper, got undefined",
-  ],
+  [{}, "model_type expected a supported one (nearest: "],
   [{ ...llama, hidden_size: undefined }, "hidden_size expected an integer >= 1, got undefined"],
   [{ ...llama, num_attention_heads: "32" }, 'num_attention_heads expected an integer >= 1, got "32"'],
   [{ ...llama, hidden_size: 4100 }, "head_dim expected an integer >= 1, got 128.125"],
@@ -584,7 +799,7 @@ test.each<[json: unknown, message: string]>([
   ],
   [
     { ...gptOss, layer_types: ["chunked_attention"] },
-    'layer_types of layer 0 expected "sliding_attention" or "full_attention", got "chunked_attention"',
+    'layer_types of layer 0 expected "sliding_attention" or "full_attention", since attention in chunks is unsupported, got "chunked_attention"',
   ],
   [
     { ...gptOss, layer_types: [] },
@@ -593,7 +808,7 @@ test.each<[json: unknown, message: string]>([
   [{ ...gemma3, use_bidirectional_attention: true }, "use_bidirectional_attention expected false, got true"],
   [
     { ...bert, position_embedding_type: "relative_key" },
-    'position_embedding_type expected "absolute", got "relative_key"',
+    'position_embedding_type expected "absolute", since others are unsupported, got "relative_key"',
   ],
   [{ ...falcon, alibi: 1 }, "alibi expected true or false, got 1"],
   [{ ...gptOss, rope_scaling: { ...gptOss.rope_scaling, mscale: -1 } }, "mscale expected a finite number > 0, got -1"],
@@ -622,7 +837,9 @@ test.each<[json: unknown, message: string]>([
 test.each(["constructor", "__proto__", "toString", 7])(
   "model_type %o is unknown, whatever Object.prototype has",
   (type) => {
-    expect(() => fromHfConfig(`{"model_type":${JSON.stringify(type)}}`)).toThrow(/model_type expected one of llama, /);
+    expect(() => fromHfConfig(`{"model_type":${JSON.stringify(type)}}`)).toThrow(
+      /model_type expected a supported one \(nearest: "/,
+    );
   },
 );
 

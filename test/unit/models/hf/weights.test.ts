@@ -170,6 +170,53 @@ test.each<[family: string, shapes: Shapes, parts: Readonly<Record<string, string
     "out-in",
   ],
   [
+    "GPT-Neo, with a bias of the output alone",
+    linears(["q_proj", "k_proj", "v_proj", "out_proj"], ["q_proj.bias", "k_proj.bias", "v_proj.bias"]),
+    { wq: "q_proj.weight", wk: "k_proj.weight", wv: "v_proj.weight", wo: "out_proj.weight", bo: "out_proj.bias" },
+    "out-in",
+  ],
+  [
+    "LFM2, with norms of a head",
+    {
+      ...linears(
+        ["q_proj", "k_proj", "v_proj", "out_proj"],
+        ["q_proj.bias", "k_proj.bias", "v_proj.bias", "out_proj.bias"],
+      ),
+      "q_layernorm.weight": [3],
+      "k_layernorm.weight": [3],
+    },
+    {
+      ...{ wq: "q_proj.weight", wk: "k_proj.weight", wv: "v_proj.weight", wo: "out_proj.weight" },
+      ...{ qNorm: "q_layernorm.weight", kNorm: "k_layernorm.weight" },
+    },
+    "out-in",
+  ],
+  [
+    "Phi",
+    linears(["q_proj", "k_proj", "v_proj", "dense"]),
+    {
+      ...{ wq: "q_proj.weight", wk: "k_proj.weight", wv: "v_proj.weight", wo: "dense.weight" },
+      ...{ bq: "q_proj.bias", bk: "k_proj.bias", bv: "v_proj.bias", bo: "dense.bias" },
+    },
+    "out-in",
+  ],
+  [
+    "ALBERT",
+    linears(["query", "key", "value", "dense"]),
+    {
+      ...{ wq: "query.weight", wk: "key.weight", wv: "value.weight", wo: "dense.weight" },
+      ...{ bq: "query.bias", bk: "key.bias", bv: "value.bias", bo: "dense.bias" },
+    },
+    "out-in",
+  ],
+  [
+    "MPT, DBRX and Nomic BERT",
+    { "Wqkv.weight": [24, 8], "out_proj.weight": [8, 12] },
+    { wqkv: "Wqkv.weight", wo: "out_proj.weight" },
+    "out-in",
+  ],
+  ["ModernBERT", { "Wqkv.weight": [24, 8], "Wo.weight": [8, 8] }, { wqkv: "Wqkv.weight", wo: "Wo.weight" }, "out-in"],
+  [
     "Phi-3",
     { "qkv_proj.weight": [24, 8], "o_proj.weight": [8, 12] },
     { wqkv: "qkv_proj.weight", wo: "o_proj.weight" },
@@ -292,6 +339,12 @@ test("grouped rows [q.., k, v] of each key-value head become the rows of q, of k
   expect(weights.wqkv).toBeUndefined();
 });
 
+test("InternLM2 has grouped rows under names of its own", () => {
+  const layer = { "wqkv.weight": [16, 8], "wo.weight": [8, 8] };
+  const weights = read(layer, "", { numHeads: 4, numKvHeads: 2, fused: "grouped" });
+  expect(weights.wk!.data[0]).toBe(4 * 8);
+});
+
 test("one head a group (GPT-NeoX) is numKvHeads = numHeads, and one group (Falcon 7B) is plain rows", () => {
   const neox = read({ "query_key_value.weight": [6, 2], "dense.weight": [2, 2] }, "", {
     numHeads: 2,
@@ -307,7 +360,7 @@ test("Falcon's order of rows must be given, because its file does not hold it", 
   const shapes = { "query_key_value.weight": [16, 8], "dense.weight": [8, 8] };
   expect(() => read(shapes)).toThrow(
     new RangeError(
-      'readAttentionWeights: config.fused expected "qkv" or "grouped", since files of Falcon, GPT-NeoX do not contain it, got undefined',
+      'readAttentionWeights: config.fused expected "qkv" or "grouped", since files of Falcon, GPT-NeoX, BLOOM do not contain it, got undefined',
     ),
   );
   expect(read(shapes, "", { fused: "qkv" }).wqkv!.shape).toEqual([16, 8]);
@@ -396,6 +449,16 @@ test.each<[what: string, shapes: Shapes, message: string, config?: WeightsConfig
     "one of two biases",
     { in_proj_weight: [18, 6], "out_proj.weight": [6, 6], "out_proj.bias": [6] },
     'tensor "in_proj_bias" expected beside "out_proj.bias", as in PyTorch nn.MultiheadAttention, got none',
+  ],
+  [
+    "a bias of queries without one of the output",
+    linears(["q_proj", "k_proj", "v_proj", "out_proj"], ["out_proj.bias"]),
+    'tensor "out_proj.bias" expected beside "q_proj.bias", as in Whisper, BART, CLIP, OPT, GPT-J, GPT-Neo, LFM2, got none',
+  ],
+  [
+    "a LayerNorm of queries and keys",
+    { ...linears(["q_proj", "k_proj", "v_proj", "dense"]), "q_layernorm.weight": [3], "q_layernorm.bias": [3] },
+    'tensor "q_layernorm.bias" expected to be absent: Phi would be read without it, got it',
   ],
   [
     "no output",

@@ -1,0 +1,22 @@
+import { type AttentionConfig, checkConfig } from "../attention/config.ts";
+import { HeadwiseError } from "../util/errors.ts";
+
+/**
+ * The checks of `createAttention` on a configuration from a file. An error names what the file calls the field: `nameOf` gives
+ * that for the name of ours, if there is one.
+ */
+export function checkFileConfig(
+  where: string,
+  config: AttentionConfig,
+  nameOf: (ours: string) => string | undefined,
+): void {
+  try {
+    checkConfig(where, config);
+  } catch (cause) {
+    const { message } = cause as Error;
+    const [, ours = "", rest = ""] = /^\w+: (.+?)( expected .*)$/s.exec(message) ?? [];
+    const theirs = nameOf(ours);
+    const name = theirs === undefined ? ours : `${theirs} (${ours})`;
+    throw new HeadwiseError("BAD_FILE", `${where}: ${name}${rest}`, { cause });
+  }
+}

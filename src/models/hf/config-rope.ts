@@ -1,0 +1,91 @@
+import type { RopeConfig } from "../../attention/rope.ts";
+import type { RopeScaling } from "../../attention/rope-frequencies.ts";
+import { type Fields, fieldsOf, refusal } from "./config-fields.ts";
+import type { RopeRules } from "./rules.ts";
+
+/** The RoPE of a layer; `windowed`: it has the sliding window. */
+export function readRope(file: Fields, headDim: number, rules: RopeRules, windowed: boolean): RopeConfig {
+  // Newer files have everything in rope_parameters, by layer type if types differ.
+  const parameters = file.fields("rope_parameters");
+  const own = parameters?.fields(windowed ? "sliding_attention" : "full_attention") ?? parameters;
+  const { local, localUnscaled } = rules;
+  const stated = file.fields("rope_scaling");
+  const theta = readTheta(file, rules);
+  const localTheta =
+    local === undefined ? undefined : (file.number(local.field) ?? (file.has(local.field) ? theta : local.theta));
+  const dim = readDim(file, own, headDim, rules);
+  const pairing: RopeConfig["pairing"] = rules.pairing ?? "half";
+  const rotation = { pairing, ...(dim === headDim ? {} : { dim }) };
+  if (own === undefined && windowed && localTheta !== undefined) return { theta: localTheta, ...rotation };
+  const bare = own === undefined && windowed && localUnscaled === true;
+  const assumed = rules.scaling === undefined || file.has("rope_scaling") ? undefined : rules.scaling;
+  const scaling = own ?? stated ?? (assumed && fieldsOf("rope_scaling", assumed));
+  return {
+    theta: own?.number("rope_theta") ?? theta,
+    ...rotation,
+    ...(scaling && !bare && readScaling(file, scaling)),
+  };
+}
+
+function readTheta(file: Fields, { theta = 10_000, thetaField }: RopeRules): number {
+  const named = thetaField === undefined ? undefined : file.number(thetaField);
+  return file.number("rope_theta") ?? named ?? theta;
+}
+
+/** The number of leading components of a head that rotate. */
+function readDim(file: Fields, own: Fields | undefined, headDim: number, rules: RopeRules): number {
+  const { share = 1, shareField = "partial_rotary_factor", dimField } = rules;
+  const components = dimField === undefined ? undefined : file.number(dimField);
+  const plain = file.number("partial_rotary_factor");
+  const named = file.number(shareField);
+  const part = own?.number("partial_rotary_factor") ?? named ?? plain;
+  const [name, stated] =
+    part === undefined && components !== undefined ? [dimField as string, components] : [shareField, part ?? share];
+  const dim = name === dimField ? stated : Math.trunc(headDim * stated);
+  if (dim === headDim || (dim >= 2 && dim < headDim && dim % 2 === 0)) return dim;
+  const rule =
+    name === dimField
+      ? `an even integer from 2 to head_dim (${headDim})`
+      : `a share of head_dim (${headDim}) that is an even integer >= 2`;
+  throw refusal(name, rule, stated);
+}
+
+/** Fields of a scaling. An unknown one could change the frequencies. */
+const KNOWN =
+  "rope_type type rope_theta partial_rotary_factor factor original_max_position_embeddings low_freq_factor high_freq_factor " +
+  "beta_fast beta_slow attention_factor mscale mscale_all_dim truncate finetuned";
+
+function readScaling(file: Fields, from: Fields): { scaling?: RopeScaling } {
+  const kind = from.raw("rope_type") ?? from.raw("type") ?? "default";
+  const need = (name: string): number => {
+    const found = from.number(name);
+    if (found === undefined) throw refusal(`${name} of the rope scaling`, "a finite number > 0", found);
+    return found;
+  };
+  if (kind !== "default" && kind !== "linear" && kind !== "llama3" && kind !== "yarn")
+    throw refusal("rope scaling", '"linear", "llama3" or "yarn", since others are unsupported', kind);
+  const [unknown] = from.unread().find(([name]) => !KNOWN.split(" ").includes(name)) ?? [];
+  if (unknown !== undefined)
+    throw refusal("rope scaling", "only fields that this package knows, since others may change the result", unknown);
+  if (kind === "default") return {};
+  if (kind === "linear") return { scaling: { kind, factor: need("factor") } };
+  if (kind === "llama3") {
+    const [lowFreqFactor, highFreqFactor] = [need("low_freq_factor"), need("high_freq_factor")];
+    const originalMaxSeqLen = from.count("original_max_position_embeddings");
+    return { scaling: { kind, factor: need("factor"), lowFreqFactor, highFreqFactor, originalMaxSeqLen } };
+  }
+  const longest = file.number("max_position_embeddings");
+  const originalMaxSeqLen = from.count("original_max_position_embeddings", longest);
+  const orNone = (name: string) => (from.raw(name) === 0 ? undefined : from.number(name));
+  const optional = {
+    betaFast: from.number("beta_fast"),
+    betaSlow: from.number("beta_slow"),
+    attentionFactor: from.number("attention_factor"),
+    mscale: orNone("mscale"),
+    mscaleAllDim: orNone("mscale_all_dim"),
+    truncate: from.raw("truncate") === undefined ? undefined : from.flag("truncate", true),
+  };
+  const given = Object.fromEntries(Object.entries(optional).filter(([, value]) => value !== undefined));
+  const factor = from.number("factor") ?? (longest ?? originalMaxSeqLen) / originalMaxSeqLen;
+  return { scaling: { kind, factor, originalMaxSeqLen, ...given } };
+}

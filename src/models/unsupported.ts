@@ -1,0 +1,54 @@
+// Attention that this package does not compute, for models that have it: each is refused by its name. These tables are plain
+// objects, so that bundlers can drop them from programs that read no configuration.
+
+/** Names, separated by spaces, by what these models have instead. */
+type Unsupported = Readonly<Record<string, string>>;
+
+/** Values of `model_type`. */
+export const UNSUPPORTED_MODELS: Unsupported = {
+  "latent attention (MLA)":
+    "deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 kimi_linear minicpm3 longcat_flash glm4_moe_lite glm_moe_dsa",
+  "gated attention beside linear attention": "qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text",
+  "attention whose output is gated": "afmoe",
+  "state-space layers instead of attention": "mamba mamba2 falcon_mamba rwkv xlstm",
+  "state-space or recurrent layers between those of attention":
+    "jamba bamba zamba zamba2 falcon_h1 nemotron_h granitemoehybrid recurrent_gemma plamo2",
+  "a norm of values, and keys that layers share": "gemma3n gemma3n_text gemma4 gemma4_text",
+  "attention in chunks, with a temperature that depends on the position": "llama4 llama4_text",
+  "differential attention": "diffllama",
+  "norms of queries and keys after RoPE": "hunyuan_v1_dense hunyuan_v1_moe",
+  "LayerNorm of queries and keys": "persimmon chameleon",
+  "a norm between the heads and the output projection": "bitnet",
+  "a row order of its own in the joint projection": "codegen gpt_bigcode",
+  "RoPE over several axes": "qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_moe glm4v dinov3_vit",
+  "relative positions inside attention":
+    "deberta deberta-v2 xlnet transfo-xl wavlm swin swinv2 wav2vec2-bert wav2vec2-conformer",
+  "sparse attention": "longformer big_bird bigbird_pegasus led longt5",
+  "a scale that grows with the position": "qwen",
+};
+
+/** Values of `general.architecture`. */
+export const UNSUPPORTED_ARCHITECTURES: Unsupported = {
+  "latent attention (MLA)": "deepseek2 deepseek2-ocr deepseek32 deepseek4 minicpm3 plm glm-dsa kimi-linear mistral4",
+  "gated attention beside linear attention": "qwen3next qwen35 qwen35moe",
+  "attention whose output is gated": "afmoe",
+  "state-space layers instead of attention": "mamba mamba2 rwkv6 rwkv6qwen2 rwkv7 arwkv7",
+  "state-space or recurrent layers between those of attention":
+    "jamba falcon-h1 nemotron_h nemotron_h_moe granitehybrid plamo2",
+  "a norm of values, and keys that layers share": "gemma3n gemma4",
+  "attention in chunks, with a temperature that depends on the position": "llama4",
+  "norms of queries and keys after RoPE": "hunyuan-dense hunyuan-moe",
+  "LayerNorm of queries and keys": "chameleon",
+  "a norm between the heads and the output projection": "bitnet",
+  "RoPE over several axes": "qwen2vl qwen3vl qwen3vlmoe hunyuan_vl paddleocr",
+  "relative positions inside attention": "t5 t5encoder",
+};
+
+/** The rule for an error. */
+export const UNSUPPORTED_RULE = "attention that this package computes";
+
+/** What the model of this name has instead; undefined if the table does not list it. */
+export function reasonAgainst(table: Unsupported, name: unknown): string | undefined {
+  if (typeof name !== "string") return undefined;
+  return Object.keys(table).find((reason) => table[reason]!.split(" ").includes(name));
+}

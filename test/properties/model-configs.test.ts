@@ -1,0 +1,89 @@
+// Whatever a file states: its configuration is one that createAttention accepts, or the error names a field.
+
+import { expect, test } from "vitest";
+import { checkConfig } from "../../src/attention/config.ts";
+import { createRandom } from "../../src/diagnostics/random.ts";
+import { fromHfConfig } from "../../src/models/hf/config.ts";
+import { modelTypes, rulesOf } from "../../src/models/hf/models.ts";
+
+const FIELDS = [
+  ...["hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "num_hidden_layers", "n_embd", "n_head"],
+  ...["d_model", "n_heads", "num_heads", "d_kv", "dim", "encoder_attention_heads", "decoder_attention_heads"],
+  ...["attention_heads", "encoder_layers", "decoder_layers", "num_layers", "n_layer", "n_layers", "num_kv_heads"],
+  ...["rope_theta", "rope_local_base_freq", "rotary_emb_base", "rotary_pct", "rotary_dim", "partial_rotary_factor"],
+  ...["sliding_window", "sliding_window_pattern", "window_size", "local_attention", "max_window_layers"],
+  ...["global_attn_every_n_layers", "use_sliding_window", "layer_types", "no_rope_layers", "no_rope_layer_interval"],
+  ...["query_pre_attn_scalar", "attention_multiplier", "attn_logit_softcapping", "rms_norm_eps", "norm_eps"],
+  ...["max_position_embeddings", "rope_scaling", "rope_parameters", "attention_types", "attention_layers"],
+  ...["attn_config", "alibi", "multi_query", "new_decoder_architecture", "is_decoder", "full_attn_idxs"],
+  ...["scale_attn_weights", "scale_attn_by_inverse_layer_idx", "use_bidirectional_attention", "v_head_dim"],
+];
+
+const INNER = [
+  ...["rope_type", "type", "factor", "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim"],
+  ...["low_freq_factor", "high_freq_factor", "original_max_position_embeddings", "rope_theta", "truncate"],
+  ...["partial_rotary_factor", "full_attention", "kv_n_heads", "softmax_scale", "alibi_bias_max"],
+];
+
+const HOSTILE: readonly unknown[] = [
+  ...[null, true, false, 0, -0, -1, 0.1, 0.5, 1, 1.5, 2, 3, 4, 7, 8, 12, 16, 64, 4096, 65_536, 65_537],
+  ...[2 ** 31 - 1, 2 ** 31, 2 ** 53, 1e38, 1e39, 1e308, 1e-50, 1e-320, 5e-324, 1e300],
+  ...["", "7", "linear", "yarn", "llama3", "default", [], [0], [1, 1, 0], ["full_attention"], ["sliding_attention"]],
+  ...[[["local"], 3], [[["global"], 1e300]], {}, { factor: 2 }, { rope_type: "yarn" }],
+];
+
+/** A small file of this model in which nothing is wrong. */
+function fileOf(type: string): Record<string, unknown> & { model_type: string } {
+  return {
+    model_type: type,
+    ...{
+      hidden_size: 64,
+      num_attention_heads: 4,
+      n_embd: 64,
+      n_head: 4,
+      d_model: 64,
+      n_heads: 4,
+      num_heads: 4,
+      d_kv: 16,
+    },
+    ...{ dim: 64, attention_heads: 4, encoder_attention_heads: 4, decoder_attention_heads: 4, head_dim: 16 },
+  };
+}
+
+test("over 10 000 random files, fromHfConfig gives what createAttention accepts, or names the field", () => {
+  const random = createRandom(12);
+  const pick = <T>(list: readonly T[]): T => list[Math.floor(random.next() * list.length)]!;
+  const types = modelTypes();
+  let accepted = 0;
+  for (let i = 0; i < 10_000; i++) {
+    const json = fileOf(types[i % types.length]!);
+    for (let changes = Math.floor(random.next() * 4); changes > 0; changes--) {
+      const field = pick(FIELDS);
+      const inside = /rope_(scaling|parameters)|attn_config/.test(field) && random.next() < 0.8;
+      json[field] = inside
+        ? Object.fromEntries(
+            [...INNER.filter(() => random.next() < 0.3), "rope_type"].map((name) => [name, pick(HOSTILE)]),
+          )
+        : pick(HOSTILE);
+      if (inside && random.next() < 0.7)
+        (json[field] as { rope_type: unknown }).rope_type = pick(["yarn", "linear", "llama3"]);
+    }
+    const sided = rulesOf(json.model_type)!.sides !== undefined;
+    const options = {
+      ...{ layer: Math.floor(random.next() * 4), relativeBias: true },
+      ...(sided && { part: pick(["encoder", "decoder", "cross"] as const) }),
+    };
+    let config: ReturnType<typeof fromHfConfig>;
+    try {
+      config = fromHfConfig(json, options);
+    } catch (error) {
+      const { name, message } = error as Error;
+      expect(name, `${JSON.stringify(json)}: ${message}`).toMatch(/^(HeadwiseError|RangeError)$/);
+      expect(message, JSON.stringify(json)).toMatch(/^fromHfConfig: \S.* expected .+, got /s);
+      continue;
+    }
+    accepted++;
+    expect(() => checkConfig("createAttention", config), JSON.stringify([json, config])).not.toThrow();
+  }
+  expect(accepted).toBeGreaterThan(1000);
+});
