@@ -219,6 +219,20 @@ describe("a cache whose tokens age", () => {
     attention.release();
   });
 
+  test("ages with the queries wherever none attends a later key: causal, or window.right 0", async () => {
+    using kernels = await kernelsOf("simd");
+    const config = { dModel: 8, numHeads: 1, window: { right: 0 } } as const;
+    const random = createRandom(8);
+    const weights = randomWeights(random, config);
+    const attention = createAttention(kernels, config, weights);
+    const x = floats(random, 900 * 8);
+    const once = inPieces(attention, x, AGING, [900]);
+    expect(firstDifference(inPieces(attention, x, AGING, [300, 1, 200, 399]), once)).toBe(-1);
+    const causal = createAttention(kernels, { dModel: 8, numHeads: 1, causal: true }, weights);
+    expect(firstDifference(inPieces(causal, x, AGING, [900]), once)).toBe(-1);
+    attention.release();
+  });
+
   test("is as old as its last key for queries placed elsewhere, also where their rows are the keys", async () => {
     using kernels = await kernelsOf("simd");
     const config = { dModel: 8, numHeads: 1, causal: true } as const;
