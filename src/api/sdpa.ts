@@ -134,9 +134,12 @@ function checkCall(where: string, kernels: Kernels, q: Tensor, k: Tensor, v: Ten
   const { past, cache } = options;
   const rules = checkRules(where, options, queries.heads, queries.dim);
   let pastLen: number | undefined;
+  let stages: readonly (typeof STAGES)[number][] = STAGES;
   if (cache !== undefined) {
     checkCache(where, kernels, cache, options, { queries, keys, values }, rules, layout);
     pastLen = cache.length;
+    // The first two stages are scores of all keys, also of those that the cache has dropped.
+    if (cache.pages.retention.left < Infinity) stages = STAGES.slice(2);
   }
   if (past !== undefined) {
     expectFields(where, "past", past, ["key", "value"]);
@@ -162,7 +165,7 @@ function checkCall(where: string, kernels: Kernels, q: Tensor, k: Tensor, v: Ten
     stage:
       options.scores === undefined
         ? undefined
-        : (STAGES.indexOf(expectOneOf(where, "scores", options.scores, STAGES)) as ScoreStage),
+        : (STAGES.indexOf(expectOneOf(where, "scores", options.scores, stages)) as ScoreStage),
     placements: placeQueries(where, options, { ...target, past: pastLen }, isPositional(rules)),
     target,
     masks: checkMasks(where, options, target),
@@ -174,32 +177,24 @@ function checkCache(
   where: string,
   kernels: Kernels,
   cache: KvCache,
-  { past, present, scores }: SdpaOptions,
+  { past, present }: SdpaOptions,
   { queries, keys, values }: HeadsCall["sizes"],
   rules: CheckedRules,
   layout: HeadLayout,
 ): void {
   expectMade(where, "cache", cache, "pages", "createKvCache");
-  const { batch, length, pages } = cache;
   if (cache.kernels !== kernels)
     throw new RangeError(`${where}: cache expected one of these kernels, got one of others`);
+  const { batch, length, pages } = cache;
   const { numKvHeads: heads, headDim, valueDim } = pages.layout;
-  if (batch !== queries.batch)
-    throw new RangeError(`${where}: batch of q expected that of the cache (${batch}), got ${queries.batch}`);
-  expectSizes(where, "k", keys, layout, { ...keys, heads, dim: headDim });
+  const rank = batch > 1 ? 4 : keys.rank;
+  expectSizes(where, "k", keys, layout, { rank, batch, heads, len: keys.len, dim: headDim });
   expectSizes(where, "v", values, layout, { ...values, dim: valueDim });
-  for (const [name, value] of Object.entries({ past, present: present || undefined }))
-    if (value !== undefined)
-      throw new RangeError(`${where}: ${name} expected none with a cache, got ${describe(value)}`);
+  if (past || present)
+    throw new RangeError(`${where}: cache expected none with ${past ? "past" : "present"}, got ${describe(cache)}`);
   const { left } = pages.retention;
   if (rules.window.left > left)
-    throw new RangeError(
-      `${where}: window.left expected at most that of the cache (${left}), got ${rules.window.left}`,
-    );
-  if (left < Infinity && (scores === "raw" || scores === "softcapped"))
-    throw new RangeError(
-      `${where}: scores expected "masked" or "weights" with a cache that has a window, got "${scores}"`,
-    );
+    throw new RangeError(`${where}: window.left expected at most ${left}, that of the cache, got ${rules.window.left}`);
   expectFreeFor(where, cache, keys.len > 0);
   expectRoom(where, cache, "keys", keys.len);
   if (queries.len !== keys.len || seesLater(rules)) expectKept(where, "q", cache, length, length + keys.len);

@@ -8,7 +8,7 @@ import type { Kernels } from "../wasm/kernels.ts";
 import { pointer } from "../wasm/memory.ts";
 import { storeRows } from "./append-gather.ts";
 import { addressIn, codeIn, entryOf, type PageCode, pageBytes, type Stage, sharedParts } from "./page-layout.ts";
-import { AGED_TOKENS, type Aging, type Pages, pageTable, type Retention } from "./pages.ts";
+import { AGED_TOKENS, type Aging, type Pages, pageTable } from "./pages.ts";
 
 function tableOf({ memory }: Kernels, pages: Pages, batchRow: number): Uint32Array {
   return memory.u32(pageTable(pages, batchRow), pages.pagesPerRow);
@@ -177,27 +177,17 @@ export function restorePages(kernels: Kernels, pages: Pages, length: number): vo
 }
 
 /** Makes what was appended and aged part of the `length` tokens that are held, of which the first is `start` or later. */
-export function commitPages({ aging, retention }: Pages, length: number, start = 0): void {
+export function commitPages({ aging }: Pages, length: number, start = 0): void {
   if (!aging) return;
   aging.old.length = 0;
-  aging.start = Math.max(aging.start, start, firstKept(aging, retention, length));
-}
-
-/** Whether pages are dropped behind the window. */
-function drops({ limits }: Aging): boolean {
-  return (limits.at(-1) as number) < Number.POSITIVE_INFINITY;
-}
-
-/** The first token that is needed once `length` tokens are held; all are, where this is not positive. */
-function firstKept(aging: Aging, { left, truncatable }: Retention, length: number): number {
-  return drops(aging) ? length - left - truncatable : 0;
+  aging.start = Math.max(aging.start, start, length - aging.span);
 }
 
 /** The first page that is kept once `length` tokens are held, and the first that their next query needs. */
 export function firstPages({ aging, retention }: Pages, length: number): readonly [kept: number, needed: number] {
-  if (!aging || !drops(aging)) return [0, 0];
-  const [kept, needed] = [firstKept(aging, retention, length), length - retention.left];
-  return [Math.floor(Math.max(0, kept) / PAGE), Math.floor(Math.max(0, needed) / PAGE)];
+  const { span = Infinity } = aging ?? {};
+  const pageOf = (token: number) => Math.floor(Math.max(0, token) / PAGE);
+  return [pageOf(length - span), pageOf(span < Infinity ? length - retention.left : 0)];
 }
 
 /** The page of the last of `length` tokens. */
@@ -212,8 +202,7 @@ export function startOf({ aging }: Pages): number {
 
 /** The least position of a query that finds every key of its window when `length` tokens are held. */
 export function leastPosition({ aging, retention }: Pages, length: number): number {
-  if (!aging) return 0;
-  const start = Math.max(aging.start, firstKept(aging, retention, length));
+  const start = aging ? Math.max(aging.start, length - aging.span) : 0;
   return start > 0 ? start + retention.left : 0;
 }
 
@@ -223,9 +212,11 @@ export function leastPosition({ aging, retention }: Pages, length: number): numb
  */
 export function leastLength(pages: Pages, length: number): { readonly least: number; readonly reason: string } {
   const { aging, retention } = pages;
-  const window = { least: leastPosition(pages, length), reason: `truncatable is ${retention.truncatable}` };
-  const [first = 0, last = 0] = [aging?.limits[0], aging?.limits.at(-1)];
+  const least = leastPosition(pages, length);
   const page = ageOf(length);
-  const least = first < last && page >= first ? page * PAGE + 1 : 0;
-  return least > window.least ? { least, reason: "older tokens aged" } : window;
+  // Pages of a stage that has a next one are re-encoded, unless the window ends before.
+  const [first, last] = [aging?.limits[0] ?? 0, aging?.limits.at(-1) ?? 0];
+  if (first < last && page >= first && page * PAGE >= least)
+    return { least: page * PAGE + 1, reason: "older tokens aged" };
+  return { least, reason: `truncatable is ${retention.truncatable}` };
 }

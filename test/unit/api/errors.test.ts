@@ -645,7 +645,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => sdpa({ cache: kvCache }, t(2, 2, 3, 4), t(2, 1, 3, 4), t(2, 1, 3, 4)),
         RangeError,
-        "batch of q expected that of the cache (1), got 2",
+        "k expected shape [1, 1, 3, 4], got [2, 1, 3, 4]",
       ],
       [
         () => sdpa({ cache: kvCache }, t(1, 2, 3, 4), t(1, 2, 3, 4), t(1, 2, 3, 4)),
@@ -660,9 +660,9 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => sdpa({ cache: kvCache, past: { key: t(1, 1, 2, 4), value: t(1, 1, 2, 4) } }),
         RangeError,
-        "past expected none with a cache, got Object",
+        "cache expected none with past, got Object",
       ],
-      [() => sdpa({ cache: kvCache, present: true }), RangeError, "present expected none with a cache, got true"],
+      [() => sdpa({ cache: kvCache, present: true }), RangeError, "cache expected none with present, got Object"],
       [() => sdpa({ cache: kvCache, causal: true }), "CACHE_FULL", "past 2 + keys 3 exceeds maxSeqLen 4"],
       [
         () => sdpa({ cache: kvCache, align: "end" }, t(1, 2, 1, 4), t(1, 1, 1, 4), t(1, 1, 1, 4)),
@@ -672,17 +672,17 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => sdpa({ cache: windowCache, causal: true }),
         RangeError,
-        "window.left expected at most that of the cache (5), got Infinity",
+        "window.left expected at most 5, that of the cache, got Infinity",
       ],
       [
         () => sdpa({ cache: windowCache, window: { left: 6, right: 0 } }),
         RangeError,
-        "window.left expected at most that of the cache (5), got 6",
+        "window.left expected at most 5, that of the cache, got 6",
       ],
       [
         () => sdpa({ cache: windowCache, window: { left: 5 }, scores: "raw" }),
         RangeError,
-        'scores expected "masked" or "weights" with a cache that has a window, got "raw"',
+        'scores expected "masked" or "weights", got "raw"',
       ],
       [
         () => sdpa({ cache: windowCache, window: { left: 5 } }, t(2, 3, 4), t(1, 200, 4), t(1, 200, 4)),
