@@ -143,6 +143,27 @@ describe("a cache whose tokens age", () => {
     },
   );
 
+  test("loses no slot when a page cannot be re-encoded, however often", async () => {
+    using kernels = await kernelsOf("simd");
+    const { attention, x, dModel, cache, other } = await aged(kernels, 500);
+    const more = x.subarray(500 * dModel, 1000 * dModel);
+    const { table } = kernels;
+    const failing = vi.spyOn(kernels, "table", "get").mockReturnValue({
+      ...table,
+      gather_pages() {
+        throw new Error("failed");
+      },
+    });
+    for (let i = 0; i < 12; i++) expect(() => attend(attention, more, { cache }), `call ${i}`).toThrow("failed");
+    failing.mockRestore();
+    const [got, want] = [cache, other].map((one) => attend(attention, more, { cache: one })) as [
+      Float32Array,
+      Float32Array,
+    ];
+    expect(firstDifference(got, want)).toBe(-1);
+    attention.release();
+  });
+
   test.each([
     {
       format: [

@@ -6,6 +6,7 @@ import {
   type CacheOptions,
   createKvCache,
   exportPages,
+  HeadwiseError,
   importPages,
   type Kernels,
   type KvCache,
@@ -252,4 +253,34 @@ test("queries behind 2^30 tokens attend all keys after their own position", asyn
     SdpaResult,
   ];
   expect(firstDifference(got.output.data, want.output.data)).toBe(-1);
+});
+
+test("an engine that has no memory for `present` is reported by name", async () => {
+  using kernels = await kernelsOf("simd");
+  const { q, k, v } = headsOf(createRandom(5), 1, 300, false);
+  const refusing = new Proxy(Float32Array, {
+    construct(target, args) {
+      if (args[0] === k.data.length) throw new RangeError("Array buffer allocation failed");
+      return Reflect.construct(target, args);
+    },
+  });
+  const one = part(q, 2, 0, 1);
+  const past = { key: part(k, 2, 0, 100), value: part(v, 2, 0, 100) };
+  const [rest, values] = [part(k, 2, 100, 300), part(v, 2, 100, 300)];
+  for (const run of [
+    () => scaledDotProductAttention(kernels, one, k, v, { present: true }),
+    () => scaledDotProductAttention(kernels, one, rest, values, { past, present: true }),
+  ]) {
+    vi.stubGlobal("Float32Array", refusing);
+    let error: unknown;
+    try {
+      run();
+    } catch (thrown) {
+      error = thrown;
+    }
+    vi.unstubAllGlobals();
+    const text = "scaledDotProductAttention: present of 3600 floats does not fit, the engine refused";
+    const cause = new RangeError("Array buffer allocation failed");
+    expect(error).toEqual(new HeadwiseError("OUT_OF_MEMORY", text, { cause }));
+  }
 });
