@@ -4,6 +4,7 @@
 // calls were cut.
 
 import { PAGE } from "../../assembly/layout.ts";
+import { createBytes } from "../tensor/tensor.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { pointer } from "../wasm/memory.ts";
 import { storeRows } from "./append-gather.ts";
@@ -66,13 +67,20 @@ function stageOf({ layout }: Pages, code: PageCode): number {
 }
 
 /** Ages the pages of a sequence, of which `held` tokens are committed, for queries of page `at`. */
-export function agePages(kernels: Kernels, pages: Pages, batchRow: number, at: number, held: number): void {
+export function agePages(
+  where: string,
+  kernels: Kernels,
+  pages: Pages,
+  batchRow: number,
+  at: number,
+  held: number,
+): void {
   const { aging } = pages;
   if (!aging) return;
   const { limits } = aging;
   for (let now = (aging.at[batchRow] as number) + 1; now <= at; now++) {
     for (let stage = limits.length; stage > 0; stage--)
-      movePage(kernels, pages, aging, batchRow, now - (limits[stage - 1] as number), stage, held);
+      movePage(where, kernels, pages, aging, batchRow, now - (limits[stage - 1] as number), stage, held);
     aging.at[batchRow] = now;
   }
 }
@@ -82,6 +90,7 @@ export function agePages(kernels: Kernels, pages: Pages, batchRow: number, at: n
  * commits, unless it is dropped and no later call needs it.
  */
 function movePage(
+  where: string,
   kernels: Kernels,
   pages: Pages,
   aging: Aging,
@@ -96,7 +105,8 @@ function movePage(
   if (!before) return;
   const next = layout.stages[stage];
   if (page * PAGE < held && (next || (page + 1) * PAGE > aging.start)) {
-    const bytes = memory.u8(addressIn(before), pageBytes(layout, codeIn(before))).slice();
+    const bytes = createBytes(where, `a copy of page ${page}`, pageBytes(layout, codeIn(before)));
+    bytes.set(memory.u8(addressIn(before), bytes.length));
     aging.old.push({ batchRow, page, entry: before, bytes });
   }
   let after = 0;

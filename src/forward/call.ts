@@ -44,6 +44,8 @@ const OPTIONS = [
 
 /** The tokens of a call: their numbers, positions, and the keys that they may attend. */
 export interface CallTokens {
+  /** The public function, for messages. */
+  readonly where: string;
   readonly batch: number;
   readonly qLen: number;
   /** Keys that this call projects and appends, after the `past` earlier ones. */
@@ -59,8 +61,6 @@ export interface CallTokens {
 
 /** A checked call: its tokens and arrays, x [batch, qLen, dModel], keys [batch, newKeys, kdim] and values. */
 export interface CheckedCall extends CallTokens {
-  /** The public function, for messages. */
-  readonly where: string;
   readonly x: Float32Array;
   readonly keys: Float32Array;
   readonly values: Float32Array;

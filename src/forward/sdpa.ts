@@ -99,7 +99,7 @@ function runRow(
   const { past, cache, layout, rules } = call;
   const { queries, keys } = call.sizes;
   const held = cache?.length ?? (past ? headSizes(past.key, layout).len : 0);
-  const age = (end: number) => agePages(kernels, pages, batchRow, Math.floor((end - 1) / PAGE), held);
+  const age = (end: number) => agePages(call.where, kernels, pages, batchRow, Math.floor((end - 1) / PAGE), held);
   if (pages.aging && queries.len === keys.len && !seesLater(rules)) {
     // Pages age with the queries: each piece lies in one page.
     for (let begin = 0, end = 0; begin < keys.len; begin = end) {

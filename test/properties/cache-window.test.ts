@@ -84,6 +84,14 @@ function stateOf(cache: Cache, start = cache.start): string {
   return hash.digest("hex");
 }
 
+/** An engine without memory for new bytes. */
+const refusing = new Proxy(Uint8Array, {
+  construct(target, args) {
+    if (typeof args[0] === "number") throw new RangeError("Array buffer allocation failed");
+    return Reflect.construct(target, args);
+  },
+});
+
 /** Two caches of a layer, one that drops pages and one that keeps all. */
 function twoCaches(attention: Attention, options: CacheOptions): readonly [dropping: Cache, keeping: Cache] {
   const caches = [{}, { truncatable: Number.POSITIVE_INFINITY }].map((more) =>
@@ -414,10 +422,9 @@ describe("a cache of a layer with a window", () => {
     using cache = createCache(attention, { maxSeqLen: 1500 });
     feed(cache, x, 0, 900);
     const pages = exportPages(cache);
-    const copies = vi.spyOn(Uint8Array.prototype, "slice");
+    vi.stubGlobal("Uint8Array", refusing);
     const want = Array.from({ length: 600 }, (_, t) => feed(cache, x, 900 + t, 901 + t));
-    expect(copies).not.toHaveBeenCalled();
-    copies.mockRestore();
+    vi.unstubAllGlobals();
 
     const ahead = 2 ** 23 - 8; // pages: 2^30 tokens and a few
     using far = createCache(attention, { maxSeqLen: 2 ** 30 + 2000 });
@@ -429,6 +436,32 @@ describe("a cache of a layer with a window", () => {
     const got = want.map((_, t) => feed(far, x, 900 + t, 901 + t));
     for (const [t, y] of want.entries()) expect(firstDifference(got[t] as Float32Array, y), `token ${t}`).toBe(-1);
     attention.release();
+  });
+
+  test("is as it was if the engine has no memory for the copy of a page, which the error names", async () => {
+    using kernels = await kernelsOf("simd");
+    for (const format of ["f32", AGING] as const) {
+      const { attention, random } = windowLayer(kernels, 4, 200);
+      const x = floats(random, 1500 * WIDTH);
+      const [cache, whole] = twoCaches(attention, { maxSeqLen: 1500, format });
+      for (const each of [cache, whole]) feed(each, x, 0, 700);
+      const bytes = pageBytes(cache.pages.layout, (cache.pages.layout.stages.at(-1) as { code: number }).code);
+      vi.stubGlobal("Uint8Array", refusing);
+      const call = () => feed(cache, x, 700, 1500);
+      const size = format === "f32" ? `${bytes}` : "\\d+";
+      const text = `^attend: a copy of page [2-4] of ${size} bytes does not fit, the engine refused$`;
+      let error = new Error("none");
+      try {
+        call();
+      } catch (thrown) {
+        error = thrown as Error;
+      }
+      vi.unstubAllGlobals();
+      expect(error).toBeInstanceOf(HeadwiseError);
+      expect(error.message).toMatch(new RegExp(text));
+      expect(firstDifference(call(), feed(whole, x, 700, 1500))).toBe(-1);
+      attention.release();
+    }
   });
 
   test("refuses queries that would need dropped keys, before anything has changed", async () => {
