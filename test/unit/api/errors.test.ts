@@ -503,6 +503,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [() => call({ cache: {} }), TypeError, "cache expected what createCache gives, got Object"],
       [() => call({ cache: goneCache }, 12), "RELEASED", "cache was released"],
       [() => call({ cache: wideCache }), RangeError, "cache expected one made for this attention, got one of another"],
+      [() => call({ cache: kvCache }), RangeError, "cache expected one made for this attention, got one of another"],
       [
         () => attend(foreign, f(12), { cache }),
         RangeError,
