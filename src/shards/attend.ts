@@ -1,5 +1,5 @@
 import { MOST_SEQUENCES } from "../attention/limits.ts";
-import type { CacheOptions } from "../cache/cache.ts";
+import type { CacheOptions } from "../cache/kv-cache.ts";
 import { type AttendOptions, checkCall, expectOptions, expectOwnCache } from "../forward/call.ts";
 import { createFloats } from "../tensor/tensor.ts";
 import { expectFields, expectInt, expectRecord, expectSignal, HeadwiseError } from "../util/errors.ts";
@@ -58,7 +58,7 @@ export interface AttendShardedOptions extends Omit<AttendOptions, "cache"> {
  */
 export async function createShardedCache(
   attention: ShardedAttention,
-  options: Omit<CacheOptions, "format">,
+  options: Pick<CacheOptions, "maxSeqLen" | "batch">,
 ): Promise<ShardedCache> {
   const where = "createShardedCache";
   expectMade(where, "attention", attention, "pool", "createShardedAttention");

@@ -159,7 +159,10 @@ async function startShard(start: StartRequest): Promise<Shard> {
   };
 
   return {
-    createCache: (id, maxSeqLen, batch) => void caches.set(id, createCache(attention, { maxSeqLen, batch })),
+    createCache(id, maxSeqLen, batch) {
+      // A call of any length is undone here if it fails in another shard.
+      caches.set(id, createCache(attention, { maxSeqLen, batch, truncatable: Number.POSITIVE_INFINITY }));
+    },
     forget(id) {
       caches.get(id)?.release();
       caches.delete(id);
