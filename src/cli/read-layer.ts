@@ -12,7 +12,8 @@ import { readAttentionWeights } from "../models/hf/weights.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { parseJson } from "../util/json.ts";
-import { aboutFile, readText, withFile } from "./files.ts";
+import { UsageError } from "./args.ts";
+import { interpretFile, readText, withFile } from "./files.ts";
 
 /** A layer that was read from a file. */
 interface FileLayer {
@@ -66,14 +67,10 @@ async function modelIn(command: string, given: string): Promise<string> {
 
 /** The names of the layer's own tensors. Others with the same prefix, such as further layers, are not read. */
 function namesOf(command: string, path: string, names: readonly string[], prefix: string): string[] {
-  try {
-    const { family, root } = findFamily(command, names, prefix);
-    const groups = [family.weights, family.biases, family.extras];
-    const own = new Set(groups.flatMap((group) => Object.values(group ?? {})).map((name) => root + name));
-    return names.filter((name) => own.has(name));
-  } catch (error) {
-    throw aboutFile(command, path, error);
-  }
+  const { family, root } = interpretFile(command, path, () => findFamily(command, names, prefix));
+  const groups = [family.weights, family.biases, family.extras];
+  const own = new Set(groups.flatMap((group) => Object.values(group ?? {})).map((name) => root + name));
+  return names.filter((name) => own.has(name));
 }
 
 /** Reads a layer of a model in several files, by the index: only files with tensors of the layer are opened. */
@@ -96,7 +93,8 @@ async function readIndexed(command: string, path: string, choice: LayerChoice): 
       for (const [key, value] of shard.metadata) metadata.set(key, value);
     });
   }
-  return { path, prefix, config, weights: readAttentionWeights({ metadata, tensors }, prefix, config) };
+  const weights = interpretFile(command, path, () => readAttentionWeights({ metadata, tensors }, prefix, config));
+  return { path, prefix, config, weights };
 }
 
 async function describeLayer(
@@ -113,14 +111,12 @@ async function describeLayer(
       () => undefined,
     ));
   if (found === undefined)
-    throw new Error(`${command}: --config expected a file, since there is no config.json beside ${path}, got none`);
+    throw new UsageError(
+      `${command}: --config expected a file, since there is no config.json beside ${path}, got none`,
+    );
   const json = await readText(command, "--config", found);
   const start = prefix ?? findPrefix(command, names, layer);
-  try {
-    return [start, fromHfConfig(json, layer)];
-  } catch (error) {
-    throw aboutFile(command, found, error);
-  }
+  return [start, interpretFile(command, found, () => fromHfConfig(json, layer))];
 }
 
 /** The only prefix with the number of the layer, or else the only one without a number. */
@@ -140,7 +136,7 @@ function findPrefix(command: string, names: readonly string[], layer: number): s
   const [only, ...more] = numbered.length > 0 ? numbered : unnumbered;
   if (only !== undefined && more.length === 0) return only;
   const shown = (numbered.length > 0 ? numbered : [...roots]).slice(0, 6).join(", ");
-  throw new Error(
+  throw new UsageError(
     `${command}: --prefix expected the start of the names of the layer${shown && `, such as ${shown}`}, got none`,
   );
 }

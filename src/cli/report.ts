@@ -7,15 +7,16 @@ import { fromHfConfig } from "../models/hf/config.ts";
 import { readAttentionWeights } from "../models/hf/weights.ts";
 import { toFloats } from "../tensor/dtypes.ts";
 import { plainText } from "../util/errors.ts";
-import { readArguments, UsageError } from "./args.ts";
-import { readText, withFile } from "./files.ts";
+import { FileError, readArguments, UsageError } from "./args.ts";
+import { interpretFile, isRows, readText, withFile } from "./files.ts";
 import { createProgress } from "./progress.ts";
 import { columnsText } from "./text.ts";
 
 const HELP = `headwise report MODEL.safetensors SAMPLES.safetensors --config config.json
 
 Measures how each weight and cache format changes the outputs of one attention layer, compared with
-float32. SAMPLES holds inputs of the layer on real text: tensors [tokens, dModel], one per sequence.
+float32. SAMPLES holds inputs of the layer on real text: tensors [tokens, dModel] or
+[1, tokens, dModel], one per sequence.
 
   --config FILE   the model's config.json
   --layer N       index of the layer (default 0)
@@ -43,20 +44,21 @@ export async function report(args: string[]): Promise<void> {
     throw new UsageError(`report: --layer expected an integer >= 0, got ${values.layer}`);
   const { prefix = `model.layers.${values.layer}.self_attn.` } = values;
 
-  const json = await readText("report", "--config", values.config);
-  const config = fromHfConfig(json, Number(values.layer));
+  const { config: configPath } = values;
+  const json = await readText("report", "--config", configPath);
+  const config = interpretFile("report", configPath, () => fromHfConfig(json, Number(values.layer)));
   const layer = await readTensors("MODEL", model, (name) => name.startsWith(prefix));
   const { tensors } = await readTensors("SAMPLES", inputs, () => true);
   for (const { name, shape } of tensors.values())
-    if (shape.length !== 2 || shape[0] === 0 || shape[1] !== config.dModel)
-      throw new Error(
+    if (!isRows(shape, config.dModel))
+      throw new FileError(
         `report: ${inputs}: ${name} expected shape [tokens, ${config.dModel}], got [${shape.join(", ")}]`,
       );
   // The same numbers on every engine.
   using kernels = await loadKernels({ deterministic: true, quantized });
-  const attention = createAttention(kernels, config, readAttentionWeights(layer, prefix, config), {
-    weights: "f32",
-  });
+  const attention = interpretFile("report", model, () =>
+    createAttention(kernels, config, readAttentionWeights(layer, prefix, config), { weights: "f32" }),
+  );
   const samples = Array.from(tensors.values(), (tensor) => toFloats(tensor));
   const progress = createProgress(process.stderr, () => performance.now());
   const results = quantizeReport(attention, samples, { onProgress: (share) => progress.at(share, "trials") });

@@ -116,31 +116,42 @@ describe("report", () => {
     expect(rows.at(-1)).toMatch(/^q4 +q8 /);
   });
 
+  test("takes samples of shape [1, tokens, dModel] as those of [tokens, dModel]", () => {
+    const args = prepare();
+    const { data } = tensor(9, 64);
+    const runWith = (shape: number[], floats: Float32Array) =>
+      run(...args.with(2, write("rank.safetensors", { a: { data: floats, shape } })));
+    const three = runWith([1, 9, 64], data);
+    expect(three).toMatchObject({ status: 0, stderr: "" });
+    expect(three.stdout).toBe(runWith([9, 64], data).stdout);
+    for (const shape of [[3, 3, 64], [1, 1, 9, 64], [9 * 64], [1, 0, 64], [9, 2, 32]]) {
+      const length = shape.reduce((a, b) => a * b, 1);
+      expect(runWith(shape, new Float32Array(length))).toMatchObject({
+        status: 2,
+        stderr: `headwise report: ${at("rank.safetensors")}: a expected shape [tokens, 64], got [${shape.join(", ")}]\n`,
+      });
+    }
+  });
+
   test("an error is one line with its exit code", () => {
     const args = prepare();
     const [, layer, inputs] = args as [string, string, string];
     const [, , , ...options] = args;
     const rows: [args: string[], status: number, text: string][] = [
-      [["report", layer], 2, "headwise report: expected two files, got 1"],
+      [["report", layer], 2, "headwise report: expected two files, got 1 (see headwise report --help)"],
       [["report", layer, inputs], 2, "headwise report: --config expected a file, got none"],
       [[...args, "--layer", "x"], 2, "headwise report: --layer expected an integer >= 0, got x"],
-      [[...args, "--layer", "1"], 1, "headwise fromHfConfig: layer expected an integer from 0 to 0, got 1"],
-      [[...args, "--prefix", "no."], 1, "headwise readAttentionWeights: "],
       [
-        ["report", at("none"), inputs, ...options],
-        1,
-        "headwise report: MODEL expected a file that can be read, got ENOENT",
+        [...args, "--layer", "1"],
+        2,
+        `headwise report: ${at("config.json")}: layer expected an integer from 0 to 0, got 1`,
       ],
-      [["report", layer, layer, ...options], 1, `headwise report: ${layer}: `],
+      [[...args, "--prefix", "no."], 2, `headwise report: ${layer}: `],
+      [["report", layer, layer, ...options], 2, `headwise report: ${layer}: `],
       [
         ["report", layer, at("config.json"), ...options],
-        1,
+        2,
         `headwise report: ${at("config.json")}: header length expected`,
-      ],
-      [
-        ["report", layer, inputs, "--config", at("none")],
-        1,
-        "headwise report: --config expected a file that can be read, got ENOENT",
       ],
     ];
     for (const [args, status, text] of rows) {
