@@ -83,8 +83,8 @@ function buttonOf({ name, weights, role }, i) {
   return button;
 }
 
-/** A space would be no label. */
-const labelOf = (character) => make("span", { textContent: character === " " ? "␣" : character });
+/** A space would be no label: it has a dot, which the model does not know as a character. */
+const labelOf = (character) => make("span", { textContent: character === " " ? "·" : character });
 
 function choose(i) {
   chosen = i;

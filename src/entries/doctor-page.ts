@@ -88,11 +88,11 @@ async function examine(): Promise<void> {
 function viewOf(diagnosis: PageDiagnosis): View {
   const policy = diagnosis.refused.length > 0 ? diagnosis.refused.join("; ") : "refused nothing";
   const text = `${diagnosisText(diagnosis)}\n${"policy".padEnd(TITLE)}${policy}`;
-  const { ok, features } = diagnosis;
+  const { ok, features, problem } = diagnosis;
   return {
     ...{ ok, text, lines: text.split("\n").slice(1), ...verdictOf(diagnosis) },
     json: JSON.stringify(diagnosis, null, 2),
-    lacksIsolation: features.threads && features.isolated === false,
+    lacksIsolation: problem === undefined && features.threads && features.isolated === false,
   };
 }
 

@@ -245,7 +245,7 @@ export function judgeDoctor(isolation: Isolation, ...refusal: readonly string[])
         ...differing("whether the report is good", ok, works),
         ...lacking("report", text, ...(works ? [isolation(can).reason] : refusal)),
         ...lacking("verdict", verdict, works ? "headwise works" : "headwise does not start"),
-        ...differing("whether the headers are shown", headers, isolation === notIsolated),
+        ...differing("whether the headers are shown", headers, works && isolation === notIsolated),
         ...differing("style and width of the page", [styled, width], [true, 390]),
       ],
     };
