@@ -231,13 +231,14 @@ interface DoctorPage {
   /** Whether the page shows the headers that allow threads. */
   readonly headers: boolean;
   readonly styled: boolean;
-  readonly width: number;
+  /** Whether nothing is wider than a phone. */
+  readonly fits: boolean;
 }
 
 /** doctor.html: whether all is well, with the threads that there may be, or what is refused; and how the page looks. */
 export function judgeDoctor(isolation: Isolation, ...refusal: readonly string[]): Judge {
   return ({ result }, can) => {
-    const { ok, text, verdict, headers, styled, width } = result as DoctorPage;
+    const { ok, text, verdict, headers, styled, fits } = result as DoctorPage;
     const works = refusal.length === 0;
     return {
       said: text.slice(text.indexOf("features")).replaceAll(/\s+/g, " ").slice(0, 240),
@@ -246,7 +247,7 @@ export function judgeDoctor(isolation: Isolation, ...refusal: readonly string[])
         ...lacking("report", text, ...(works ? [isolation(can).reason] : refusal)),
         ...lacking("verdict", verdict, works ? "headwise works" : "headwise does not start"),
         ...differing("whether the headers are shown", headers, works && isolation === notIsolated),
-        ...differing("style and width of the page", [styled, width], [true, 390]),
+        ...differing("whether the page has a style and fits a phone", [styled, fits], [true, true]),
       ],
     };
   };

@@ -11,6 +11,7 @@ run(async () => {
   for (;;) {
     const find = (id) => frame.contentDocument?.getElementById(id);
     const report = find("report");
+    const root = frame.contentDocument?.documentElement;
     if (report?.dataset.ok)
       return {
         ok: report.dataset.ok === "true",
@@ -18,7 +19,7 @@ run(async () => {
         verdict: find("verdict").textContent,
         headers: find("isolation").checkVisibility(),
         styled: frame.contentWindow.getComputedStyle(find("verdict")).fontWeight === "700",
-        width: frame.contentDocument.documentElement.scrollWidth,
+        fits: root.scrollWidth === root.clientWidth,
       };
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
