@@ -12,13 +12,13 @@ const manifest = JSON.parse(readFileSync(new URL("../package.json", import.meta.
 
 const HELP = `headwise ${manifest.version}: ${manifest.description}
 
-headwise info                                  diagnose this engine: features, correctness, speed
-headwise run MODEL                             run and time a layer of a safetensors or GGUF file
-headwise bench                                 time layers, with each build and number of threads
-headwise quantize IN OUT --weights FORMAT      write a safetensors file in fewer bits
-headwise report MODEL SAMPLES --config CONFIG  measure how formats change the outputs of a layer
-headwise COMMAND --help                        show the options of a command
-headwise --version                             show the version`;
+headwise info                              diagnose this engine: features, correctness, speed
+headwise run MODEL                         run and time a layer of a safetensors or GGUF file
+headwise bench                             time layers, with each build and number of threads
+headwise quantize IN OUT --weights FORMAT  write a safetensors file in fewer bits
+headwise report MODEL SAMPLES              measure how formats change the outputs of a layer
+headwise COMMAND --help                    show the options of a command
+headwise --version                         show the version`;
 
 type Command = (args: string[], version: string) => Promise<void>;
 

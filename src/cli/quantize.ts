@@ -38,7 +38,7 @@ export async function quantize(args: string[]): Promise<void> {
   if (values.help) return console.log(HELP);
   const [from, to, ...more] = positionals;
   if (from === undefined || to === undefined || more.length > 0)
-    throw new UsageError(`quantize: expected two files, got ${positionals.length}`);
+    throw new UsageError(`quantize: expected two files, IN and OUT, got ${positionals.length}`);
   const { weights } = values;
   const format = weights !== undefined && Object.hasOwn(FORMATS, weights) ? FORMATS[weights] : undefined;
   if (format === undefined)

@@ -13,7 +13,7 @@ import type { StoredTensor } from "../tensor/dtypes.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { parseJson } from "../util/json.ts";
 import { UsageError } from "./args.ts";
-import { interpretFile, readText, withFile } from "./files.ts";
+import { aboutFile, interpretFile, readText, withFile } from "./files.ts";
 
 /** A layer that was read from a file. */
 interface FileLayer {
@@ -116,7 +116,11 @@ async function describeLayer(
     );
   const json = await readText(command, "--config", found);
   const start = prefix ?? findPrefix(command, names, layer);
-  return [start, interpretFile(command, found, () => fromHfConfig(json, layer))];
+  try {
+    return [start, fromHfConfig(json, layer)];
+  } catch (error) {
+    throw aboutFile(command, found, error);
+  }
 }
 
 /** The only prefix with the number of the layer, or else the only one without a number. */

@@ -1,3 +1,4 @@
+import { dirname, join } from "node:path";
 import { createAttention } from "../attention/attention.ts";
 import { type QuantizeResult, type QuantizeTrial, quantizeReport } from "../diagnostics/quantize-report.ts";
 import { loadKernels } from "../entries/index.ts";
@@ -12,13 +13,13 @@ import { interpretFile, isRows, readText, withFile } from "./files.ts";
 import { createProgress } from "./progress.ts";
 import { columnsText } from "./text.ts";
 
-const HELP = `headwise report MODEL.safetensors SAMPLES.safetensors --config config.json
+const HELP = `headwise report MODEL.safetensors SAMPLES.safetensors [options]
 
 Measures how each weight and cache format changes the outputs of one attention layer, compared with
 float32. SAMPLES holds inputs of the layer on real text: tensors [tokens, dModel] or
 [1, tokens, dModel], one per sequence.
 
-  --config FILE   the model's config.json
+  --config FILE   the model's config.json (default: the one beside MODEL)
   --layer N       index of the layer (default 0)
   --prefix TEXT   start of the names of its tensors (default model.layers.N.self_attn.)
 
@@ -38,13 +39,12 @@ export async function report(args: string[]): Promise<void> {
   if (values.help) return console.log(HELP);
   const [model, inputs, ...more] = positionals;
   if (model === undefined || inputs === undefined || more.length > 0)
-    throw new UsageError(`report: expected two files, got ${positionals.length}`);
-  if (values.config === undefined) throw new UsageError("report: --config expected a file, got none");
+    throw new UsageError(`report: expected two files, MODEL and SAMPLES, got ${positionals.length}`);
   if (!/^\d+$/.test(values.layer))
     throw new UsageError(`report: --layer expected an integer >= 0, got ${values.layer}`);
   const { prefix = `model.layers.${values.layer}.self_attn.` } = values;
 
-  const { config: configPath } = values;
+  const { config: configPath = join(dirname(model), "config.json") } = values;
   const json = await readText("report", "--config", configPath);
   const config = interpretFile("report", configPath, () => fromHfConfig(json, Number(values.layer)));
   const layer = await readTensors("MODEL", model, (name) => name.startsWith(prefix));

@@ -34,8 +34,8 @@ test.each([
   [["info", "model"], "headwise info: expected options alone, got model (see headwise info --help)\n"],
   [["bench", "model"], "headwise bench: expected options alone, got model (see headwise bench --help)\n"],
   [["run"], "headwise run: expected one file, got 0 (see headwise run --help)\n"],
-  [["quantize"], "headwise quantize: expected two files, got 0 (see headwise quantize --help)\n"],
-  [["report"], "headwise report: expected two files, got 0 (see headwise report --help)\n"],
+  [["quantize"], "headwise quantize: expected two files, IN and OUT, got 0 (see headwise quantize --help)\n"],
+  [["report"], "headwise report: expected two files, MODEL and SAMPLES, got 0 (see headwise report --help)\n"],
 ])("%j points to the help of the command", (args, stderr) => {
   expect(run(...args)).toMatchObject({ status: 2, stdout: "", stderr });
 });

@@ -254,7 +254,7 @@ test("an error is one line, exit code 2 for the command line and its files, and 
   const before = readdirSync(folder).sort();
   const [to, q8] = [at("never.safetensors"), ["--weights", "q8"]];
   const rows: [args: string[], status: number, text: string][] = [
-    [[input], 2, "expected two files, got 1 (see headwise quantize --help)"],
+    [[input], 2, "expected two files, IN and OUT, got 1 (see headwise quantize --help)"],
     [[input, to], 2, "--weights expected q8, q4, f16, bf16, got none"],
     [[input, to, "--weights", "q5"], 2, "--weights expected q8, q4, f16, bf16, got q5"],
     [[input, to, "--weights", "--keep"], 2, "--weights expected a value, got --keep"],

@@ -86,6 +86,8 @@ describe("report", () => {
     const attention = createAttention(kernels, fromHfConfig(config, 0), weights);
     const samples = Array.from(readSafetensors(readFileSync(inputs)).tensors.values(), (each) => toFloats(each));
     const results = quantizeReport(attention, samples);
+    // The configuration beside the model is the default.
+    expect(run("report", layer, inputs)).toMatchObject({ status: 0, stdout });
     const [title, empty, head, ...rows] = stdout.trimEnd().split("\n");
     expect([title, empty]).toEqual(["model.layers.0.self_attn.: 4 heads, 2 samples, 12 tokens", ""]);
     expect(head?.split(/ {2,}/)).toEqual(
@@ -135,11 +137,13 @@ describe("report", () => {
 
   test("an error is one line with its exit code", () => {
     const args = prepare();
-    const [, layer, inputs] = args as [string, string, string];
-    const [, , , ...options] = args;
+    const [, layer, , ...options] = args as [string, string, string, ...string[]];
     const rows: [args: string[], status: number, text: string][] = [
-      [["report", layer], 2, "headwise report: expected two files, got 1 (see headwise report --help)"],
-      [["report", layer, inputs], 2, "headwise report: --config expected a file, got none"],
+      [
+        ["report", layer],
+        2,
+        "headwise report: expected two files, MODEL and SAMPLES, got 1 (see headwise report --help)",
+      ],
       [[...args, "--layer", "x"], 2, "headwise report: --layer expected an integer >= 0, got x"],
       [
         [...args, "--layer", "1"],
