@@ -156,7 +156,8 @@ export async function diagnose(
   surroundings: Surroundings,
   options: Pick<LoadOptions, "threads" | "deterministic"> = {},
 ): Promise<Diagnosis> {
-  expectFunction("diagnose", "headwise.loadKernels", Object(headwise).loadKernels);
+  for (const name of ["loadKernels", "selfTest", "scaledDotProductAttention"] as const)
+    expectFunction("diagnose", `headwise.${name}`, Object(headwise)[name]);
   for (const name of ["version", "engine"] as const) {
     const text: unknown = Object(surroundings)[name];
     if (typeof text !== "string")

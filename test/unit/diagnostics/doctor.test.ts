@@ -28,11 +28,13 @@ describe("a diagnosis", () => {
 
   test("junk is refused by name, before kernels are loaded", async () => {
     const loadKernels = vi.fn();
+    const headwise = { loadKernels, selfTest, scaledDotProductAttention };
     const rows: [headwise: unknown, surroundings: unknown, text: string][] = [
       [undefined, surroundings, "diagnose: headwise.loadKernels expected a function, got undefined"],
       [{}, surroundings, "diagnose: headwise.loadKernels expected a function, got undefined"],
-      [{ loadKernels }, undefined, "diagnose: surroundings.version expected a string, got undefined"],
-      [{ loadKernels }, { version: "1", engine: 5 }, "diagnose: surroundings.engine expected a string, got 5"],
+      [{ loadKernels }, surroundings, "diagnose: headwise.selfTest expected a function, got undefined"],
+      [headwise, undefined, "diagnose: surroundings.version expected a string, got undefined"],
+      [headwise, { version: "1", engine: 5 }, "diagnose: surroundings.engine expected a string, got 5"],
     ];
     for (const [headwise, given, text] of rows)
       await expect(diagnose(headwise as Headwise, given as typeof surroundings)).rejects.toThrow(new TypeError(text));
