@@ -152,7 +152,8 @@ const { shareMemory } = await import("../build/shared-memory.js");
 for (const name of ["simd", "relaxed"])
   writeFileSync(`dist/${name}-threads.wasm`, shareMemory(readFileSync(`build/${name}.wasm`)));
 const { version } = JSON.parse(readFileSync("package.json", "utf8"));
-writeFileSync("dist/doctor.html", readFileSync("src/entries/doctor.html", "utf8").replace("{version}", version));
+writeFileSync("dist/doctor.html", readFileSync("src/entries/doctor.html", "utf8").replaceAll("{version}", version));
+copyFileSync("src/entries/style.css", "dist/doctor.css");
 copyFileSync("build/worker.txt", "dist/worker.js");
 copyFileSync("build/shard.txt", "dist/shards-worker.js");
 chmodSync("dist/cli.js", 0o755);

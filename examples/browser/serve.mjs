@@ -7,15 +7,24 @@ import { parseArgs } from "node:util";
 
 const { values, positionals } = parseArgs({ options: { isolated: { type: "boolean" } }, allowPositionals: true });
 
-/** Folders of the server, by prefix of the path. */
+function findPackage() {
+  try {
+    return new URL(".", import.meta.resolve("headwise/package.json"));
+  } catch {
+    console.error("headwise is not installed here: run npm install headwise");
+    process.exit(1);
+  }
+}
+
+/** Folders of the server, by prefix of the path. The package may be installed in a folder above this one. */
 const FOLDERS = {
-  "/node_modules/headwise/": new URL(".", import.meta.resolve("headwise/package.json")),
-  "/model/": new URL("../../model/", import.meta.url),
+  "/node_modules/headwise/": findPackage(),
   "/": new URL(".", import.meta.url),
 };
 const TYPES = {
   ".html": "text/html; charset=utf-8",
-  ".js": "text/javascript",
+  ".css": "text/css; charset=utf-8",
+  ".js": "text/javascript; charset=utf-8",
   ".json": "application/json",
   ".wasm": "application/wasm",
 };

@@ -1,20 +1,56 @@
 import { type ParseArgsConfig, parseArgs } from "node:util";
+import { findNearName } from "../util/near-name.ts";
 
-/** An error in the command line, not in a file or the environment: the exit code is 2. */
-export class UsageError extends Error {}
+/** An error in the command line. It is shown with the command that prints the help, and the exit code is 2. */
+export class UsageError extends Error {
+  /** Lines that follow the message. */
+  readonly details: readonly string[];
+  constructor(message: string, details: readonly string[] = []) {
+    super(message);
+    this.details = details;
+  }
+}
+
+/** An error in a file that the command line names: it is missing or not what the command needs. The exit code is 2. */
+export class FileError extends Error {}
+
+type Options = NonNullable<ParseArgsConfig["options"]>;
+
+/** An option as it was given: `rawName` with its dashes. */
+interface GivenOption {
+  readonly name: string;
+  readonly rawName: string;
+  readonly value: string | undefined;
+  readonly inlineValue: boolean | undefined;
+}
 
 /** Parses the arguments of a command. Throws UsageError for an unknown option, a missing value or one too many. */
-export function readArguments<const Options extends NonNullable<ParseArgsConfig["options"]>>(
+export function readArguments<const Known extends Options>(
   command: string,
   args: string[],
-  options: Options,
-): ReturnType<typeof parseArgs<{ args: string[]; allowPositionals: true; options: Options }>> {
-  try {
-    return parseArgs({ args, allowPositionals: true, options });
-  } catch (error) {
-    // The first sentence is the error. The others explain how to escape arguments.
-    throw new UsageError(`${command}: ${(error as Error).message.split(/\.\s/)[0]}`);
-  }
+  options: Known,
+): ReturnType<typeof parseArgs<{ args: string[]; allowPositionals: true; options: Known }>> {
+  // Its strict mode has other messages in each runtime, and does not name near options.
+  const parsed = parseArgs({ args, options, allowPositionals: true, strict: false, tokens: true });
+  for (const token of parsed.tokens) if (token.kind === "option") checkOption(command, token, options);
+  return parsed as never;
+}
+
+function checkOption(command: string, { name, rawName, value, inlineValue }: GivenOption, options: Options): void {
+  const type = Object.hasOwn(options, name) ? options[name]?.type : undefined;
+  if (type === undefined)
+    throw new UsageError(`${command}: unknown option ${rawName}${suggestionOf(name, Object.keys(options), "--")}`);
+  if (type === "boolean" && value !== undefined)
+    throw new UsageError(`${command}: ${rawName} expected no value, got ${value}`);
+  // The next option is not a value. What begins with a dash is given as --keep=-x.
+  if (type === "string" && (value === undefined || (!inlineValue && /^--?[a-z]/i.test(value))))
+    throw new UsageError(`${command}: ${rawName} expected a value, got ${value ?? "none"}`);
+}
+
+/** What is behind an unknown name in a message: the name that was probably meant. */
+export function suggestionOf(text: string, names: readonly string[], dashes = ""): string {
+  const name = findNearName(text, names);
+  return name === undefined ? "" : `, did you mean ${dashes}${name}?`;
 }
 
 /** Throws for a command that takes options only. */

@@ -1,4 +1,5 @@
 import { availableParallelism } from "node:os";
+import { machineText } from "../diagnostics/doctor-text.ts";
 import { type Effort, timeLoads } from "../diagnostics/timing.ts";
 import { WEIGHT_FORMATS, type WeightFormat } from "../linear/formats.ts";
 import { AUTO_MOST } from "../platform/workers.ts";
@@ -14,8 +15,9 @@ import { columnsText } from "./text.ts";
 const HELP = `headwise bench [--shape NAME ...] [--threads N|auto] [--weights FORMAT] [--json]
 
 Times a linear layer, and prefill and decode of attention layers of GPT-2 small and Llama 3.2 1B, with
-each build and with 1, 2, 4 ... threads. Builds and threads are timed by turns; "of first" is the
-speed relative to the first row of the same work. Takes less than a minute.
+each build and with 1, 2, 4 ... threads. Builds and threads are timed by turns. ms and GFLOP/s are
+medians; least ms and most GFLOP/s are those of the fastest sample. Relative speed is the speed
+divided by that of the first row of the same work. Takes less than a minute.
 
   --shape NAME       ${Object.keys(BENCH_SHAPES).join(", ")}; may be given more than once (default all)
   --threads N|auto   largest number of threads (default auto: one per processor, up to 8)
@@ -77,10 +79,11 @@ export async function bench(args: string[], version: string): Promise<void> {
     progress.end();
     for (const kernels of settings) kernels.release();
   }
-  const { version: headwise, ...surroundings } = findSurroundings(version);
+  const found = findSurroundings(version);
+  const { version: headwise, ...surroundings } = found;
   if (values.json) return console.log(JSON.stringify({ headwise, ...surroundings, weights, rows }, null, 2));
-  const { engine, processor = "", processors = "unknown" } = surroundings;
-  console.log(`headwise ${version}, ${engine}, ${processor}, ${processors} processors, weights ${weights}\n`);
+  const machine = machineText(found) ?? "unknown machine";
+  console.log(`headwise ${version}, ${surroundings.engine}, ${machine}, weights ${weights}\n`);
   console.log(rowsText(rows));
   console.log(`\n${shapes.map((shape) => `${shape.name}: ${shape.title}`).join("\n")}`);
 }
@@ -129,7 +132,10 @@ async function timeWork(
 }
 
 function rowsText(rows: readonly Row[]): string {
-  const head = ["shape", "work", "build", "threads", "ms", "best ms", "tokens/s", "GFLOP/s", "best", "of first"];
+  const head = [
+    ...["shape", "work", "build", "threads", "ms", "least ms", "tokens/s"],
+    ...["GFLOP/s", "most GFLOP/s", "relative speed"],
+  ];
   const cells = rows.map((row) => [
     ...[row.shape, row.work, row.build, `${row.threads}`],
     ...[row.ms, row.bestMs].map((ms) => (ms < 100 ? ms.toPrecision(3) : ms.toFixed(0))),

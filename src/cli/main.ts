@@ -3,7 +3,7 @@
 
 import { readFileSync } from "node:fs";
 import { plainText } from "../util/errors.ts";
-import { UsageError } from "./args.ts";
+import { FileError, suggestionOf, UsageError } from "./args.ts";
 
 const manifest = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as Record<
   string,
@@ -12,13 +12,13 @@ const manifest = JSON.parse(readFileSync(new URL("../package.json", import.meta.
 
 const HELP = `headwise ${manifest.version}: ${manifest.description}
 
-headwise info                                  diagnose this engine: features, correctness, speed
-headwise run MODEL                             run and time a layer of a safetensors or GGUF file
-headwise bench                                 time layers, with each build and number of threads
-headwise quantize IN OUT --weights FORMAT      write a safetensors file in fewer bits
-headwise report MODEL SAMPLES --config CONFIG  measure how formats change the outputs of a layer
-headwise COMMAND --help                        show the options of a command
-headwise --version                             show the version`;
+headwise info                              diagnose this engine: features, correctness, speed
+headwise run MODEL                         run and time a layer of a safetensors or GGUF file
+headwise bench                             time layers, with each build and number of threads
+headwise quantize IN OUT --weights FORMAT  write a safetensors file in fewer bits
+headwise report MODEL SAMPLES              measure how formats change the outputs of a layer
+headwise COMMAND --help                    show the options of a command
+headwise --version                         show the version`;
 
 type Command = (args: string[], version: string) => Promise<void>;
 
@@ -31,20 +31,41 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   report: async () => (await import("./report.ts")).report,
 };
 
-async function main(args: string[]): Promise<void> {
-  const [name = "", ...rest] = args;
-  if (["--help", "-h"].includes(name)) return console.log(HELP);
-  if (name === "--version") return console.log(manifest.version);
-  if (!Object.hasOwn(COMMANDS, name))
-    throw new UsageError(`expected a command, got ${name === "" ? "none" : JSON.stringify(name)}`);
+const isCommand = (name: string) => Object.hasOwn(COMMANDS, name);
+
+async function main([name, ...rest]: string[]): Promise<void> {
+  if (name === undefined) {
+    // Nothing was asked for: the help is an answer, but not success.
+    console.error(HELP);
+    process.exitCode = 2;
+    return;
+  }
+  if (["help", "--help", "-h"].includes(name)) {
+    const [about] = rest;
+    return about !== undefined && isCommand(about) ? main([about, "--help"]) : console.log(HELP);
+  }
+  if (["--version", "-v"].includes(name)) return console.log(manifest.version);
+  if (!isCommand(name)) {
+    const suggestion = suggestionOf(name, Object.keys(COMMANDS));
+    throw new UsageError(`expected a command, got ${JSON.stringify(name)}${suggestion}`);
+  }
   const command = await COMMANDS[name]?.();
   await command?.(rest, String(manifest.version));
 }
 
-try {
-  await main(process.argv.slice(2));
-} catch (error) {
+/** Prints an error as one line, for some with lines of details, and chooses the exit code. */
+function fail(error: unknown, name = ""): void {
   const usage = error instanceof UsageError;
-  console.error(`headwise ${plainText((error as Error).message)}${usage ? " (see headwise --help)" : ""}`);
-  process.exitCode = usage ? 2 : 1;
+  const text = plainText(error instanceof Error ? error.message : String(error));
+  console.error(`headwise ${text}${usage ? ` (see headwise ${isCommand(name) ? `${name} ` : ""}--help)` : ""}`);
+  if (usage) for (const line of error.details) console.error(plainText(line));
+  const badFile = error instanceof FileError || (error as { code?: unknown } | undefined)?.code === "BAD_FILE";
+  process.exitCode = usage || badFile ? 2 : 1;
+}
+
+const given = process.argv.slice(2);
+try {
+  await main(given);
+} catch (error) {
+  fail(error, given[0]);
 }

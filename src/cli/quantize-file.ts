@@ -8,12 +8,14 @@ import type { TensorEntry } from "../files/tensor-file.ts";
 import { BLOCKS, bitsEach, type Dtype, isBlockDtype, type StoredTensor, toFloats } from "../tensor/dtypes.ts";
 import { quantizeTensor, type StoredFormat } from "../tensor/quantize.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
+import { UsageError } from "./args.ts";
+import { unchangedLines } from "./unchanged.ts";
 
 interface FileOptions {
   /** Format of the converted matrices. */
   readonly format: StoredFormat;
-  /** Whether to convert the matrix of this name; default `isLinearName`. */
-  readonly chooses?: (name: string) => boolean;
+  /** Why not to convert the matrix of this name, or undefined to convert it; default `unlessLinear`. */
+  readonly excludes?: (name: string) => string | undefined;
   /** Called after every piece, with bytes of the source's tensors. */
   readonly onProgress?: (done: number, total: number, name: string) => void;
 }
@@ -22,8 +24,8 @@ interface FileOptions {
 export interface FileSummary {
   readonly tensors: number;
   readonly quantized: number;
-  /** Matrices that were chosen but cannot have the format: name -> reason. */
-  readonly kept: ReadonlyMap<string, string>;
+  /** Lines of text about the matrices that were chosen but cannot have the format. */
+  readonly kept: readonly string[];
   readonly bytesBefore: number;
   readonly bytesAfter: number;
   /** The matrix with the largest error ‖w - rounded w‖ / ‖w‖. */
@@ -44,26 +46,42 @@ export function isLinearName(name: string): boolean {
   return /(^|[._])weight$/.test(name) && !UNLIKE_LINEAR.test(name);
 }
 
+/** Why a matrix of this name is not converted by default, if it is not. */
+export function unlessLinear(name: string): string | undefined {
+  return isLinearName(name) ? undefined : "its name is not that of a linear weight (--include chooses others)";
+}
+
 /** A tensor of the source, and what is written for it. */
 interface Move {
   readonly from: TensorEntry;
   readonly line: HeaderLine;
+  /** The new format, or undefined for a tensor that is copied. */
   readonly format: StoredFormat | undefined;
+  /** Why it is copied. */
+  readonly reason?: string;
+  /** Whether it was chosen by its name. */
+  readonly chosen: boolean;
 }
 
 /**
  * Writes the file in `source` with the chosen matrices in another format: the header, then the tensors, in the order and the
  * encoding of `writeSafetensors`. Other tensors are copied.
+ * @throws UsageError if no tensor would change, before anything is written, with the reasons.
  * @throws HeadwiseError `BAD_FILE` for a file that breaks the format, and for numbers that the new format cannot represent.
  */
 export async function quantizeFile(
   where: string,
   source: ByteSource,
   write: (bytes: Uint8Array) => Promise<void>,
-  { format, chooses = isLinearName, onProgress }: FileOptions,
+  { format, excludes = unlessLinear, onProgress }: FileOptions,
 ): Promise<FileSummary> {
   const { metadata, tensors } = await openSafetensors(source);
-  const { moves, kept } = planMoves(tensors, format, chooses);
+  const moves = planMoves(tensors, format, excludes);
+  if (moves.every(({ format }) => format === undefined))
+    throw new UsageError(
+      `${where}: IN expected tensors to convert to ${format}, got none among ${moves.length}`,
+      unchangedLines(moves),
+    );
   const entry = noteQuantized(moves.map(({ from, format }) => ({ ...from, dtype: format ?? (from.dtype as Dtype) })));
   const texts = new Map(metadata);
   if (entry !== undefined) texts.set(QUANTIZED, entry);
@@ -104,31 +122,40 @@ export async function quantizeFile(
   return {
     tensors: moves.length,
     quantized: moves.filter(({ format }) => format !== undefined).length,
-    kept,
+    kept: unchangedLines(moves.filter(({ chosen }) => chosen)),
     bytesBefore: source.size,
     bytesAfter: header.length + moves.reduce((sum, { line }) => sum + line.size, 0),
     worst,
   };
 }
 
-/** What is written for each tensor, in order, and the chosen matrices that stay as they are, with the reason. */
+/** What is written for each tensor, in order. */
 function planMoves(
   tensors: ReadonlyMap<string, TensorEntry>,
   format: StoredFormat,
-  chooses: (name: string) => boolean,
-): { moves: readonly Move[]; kept: ReadonlyMap<string, string> } {
+  excludes: (name: string) => string | undefined,
+): readonly Move[] {
   const transposed = isTransposed(tensors);
-  const kept = new Map<string, string>();
   const moves = Array.from(tensors.values(), (from): Move => {
-    const copy = { from, line: lineOf(from, from.dtype as Dtype), format: undefined };
-    const isMatrix = FLOATS.includes(from.dtype) && from.shape.length === 2;
-    if (!isMatrix || from.dtype === format || !chooses(from.name)) return copy;
-    const reason = unfit(from, format, transposed);
-    if (reason === undefined) return { from, line: lineOf(from, format), format };
-    kept.set(from.name, reason);
-    return copy;
+    const excluded = unlike(from, format) ?? excludes(from.name);
+    const reason = excluded ?? unfit(from, format, transposed);
+    const to = reason === undefined ? format : undefined;
+    return {
+      from,
+      line: lineOf(from, to ?? (from.dtype as Dtype)),
+      format: to,
+      reason,
+      chosen: excluded === undefined,
+    };
   });
-  return { moves: moves.sort((a, b) => compareLines(a.line, b.line)), kept };
+  return moves.sort((a, b) => compareLines(a.line, b.line));
+}
+
+/** Why a tensor is none that could be converted, whatever its name is. */
+function unlike({ dtype, shape }: TensorEntry, format: StoredFormat): string | undefined {
+  if (dtype === format) return "it has this format already";
+  if (!FLOATS.includes(dtype)) return `its dtype is none of ${FLOATS.join(", ")}`;
+  return shape.length === 2 ? undefined : `its rank is ${shape.length}, not 2`;
 }
 
 /** Whether linear weights are [inputs, outputs], as GPT-2's are: blocks would then lie across the sums. */

@@ -4,10 +4,10 @@ import { dirname, isAbsolute } from "node:path";
 import { fileSource } from "../files/byte-source.ts";
 import type { StoredFormat } from "../tensor/quantize.ts";
 import { plainText } from "../util/errors.ts";
-import { readArguments, UsageError } from "./args.ts";
+import { FileError, readArguments, UsageError } from "./args.ts";
 import { aboutFile, openFile } from "./files.ts";
 import { createProgress } from "./progress.ts";
-import { type FileSummary, isLinearName, quantizeFile } from "./quantize-file.ts";
+import { type FileSummary, quantizeFile, unlessLinear } from "./quantize-file.ts";
 import { sizeText } from "./text.ts";
 
 const FORMATS: Readonly<Record<string, StoredFormat>> = { q8: "Q8_0", q4: "Q4_0", f16: "F16", bf16: "BF16" };
@@ -38,18 +38,22 @@ export async function quantize(args: string[]): Promise<void> {
   if (values.help) return console.log(HELP);
   const [from, to, ...more] = positionals;
   if (from === undefined || to === undefined || more.length > 0)
-    throw new UsageError(`quantize: expected two files, got ${positionals.length}`);
+    throw new UsageError(`quantize: expected two files, IN and OUT, got ${positionals.length}`);
   const { weights } = values;
   const format = weights !== undefined && Object.hasOwn(FORMATS, weights) ? FORMATS[weights] : undefined;
   if (format === undefined)
     throw new UsageError(`quantize: --weights expected ${Object.keys(FORMATS).join(", ")}, got ${weights ?? "none"}`);
   const include = readPattern("--include", values.include);
   const keep = readPattern("--keep", values.keep);
-  const chooses = (name: string) => (include ? include.test(name) : isLinearName(name)) && !keep?.test(name);
+  const excludes = (name: string) => {
+    if (keep?.test(name)) return "--keep matches its name";
+    if (include) return include.test(name) ? undefined : "--include does not match its name";
+    return unlessLinear(name);
+  };
   const old = writing(() => statSync(to, { throwIfNoEntry: false }));
-  if (old !== undefined && !old.isFile()) throw new Error(`quantize: OUT expected a regular file, got ${to}`);
+  if (old !== undefined && !old.isFile()) throw new FileError(`quantize: OUT expected a regular file, got ${to}`);
   if (old !== undefined && !values.force)
-    throw new Error(`quantize: OUT expected a new file (or --force), got ${to}, which exists`);
+    throw new FileError(`quantize: OUT expected a new file (or --force), got ${to}, which exists`);
 
   const input = await openFile("quantize", "IN", from);
   const progress = createProgress(process.stderr, () => performance.now());
@@ -58,7 +62,7 @@ export async function quantize(args: string[]): Promise<void> {
   try {
     const source = await fileSource(input);
     const summary = await writeWhole(await follow(to), old, (write) =>
-      quantizeFile("quantize", source, write, { format, chooses, onProgress }),
+      quantizeFile("quantize", source, write, { format, excludes, onProgress }),
     );
     progress.end();
     console.log(summaryText(summary, weights as string));
@@ -141,6 +145,5 @@ function summaryText(
     `${sizeText(bytesBefore)} to ${sizeText(bytesAfter)} (${((100 * bytesAfter) / bytesBefore).toFixed(1)} %)`,
   ];
   if (worst) lines.push(`largest relative RMS error ${worst.error.toExponential(2)}, of ${plainText(worst.name)}`);
-  for (const [name, reason] of kept) lines.push(`unchanged ${plainText(name)}: ${reason}`);
-  return lines.join("\n");
+  return [...lines, ...kept].join("\n");
 }

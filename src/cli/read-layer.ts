@@ -13,7 +13,8 @@ import { readAttentionWeights } from "../models/hf/weights.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { parseJson } from "../util/json.ts";
-import { aboutFile, readText, withFile } from "./files.ts";
+import { UsageError } from "./args.ts";
+import { aboutFile, interpretFile, readText, withFile } from "./files.ts";
 
 /** A layer that was read from a file. */
 interface FileLayer {
@@ -71,14 +72,10 @@ async function modelIn(command: string, given: string): Promise<string> {
 
 /** The names of the layer's own tensors. Others with the same prefix, such as further layers, are not read. */
 function namesOf(command: string, path: string, names: readonly string[], prefix: string): string[] {
-  try {
-    const { family, root } = findFamily(command, names, prefix);
-    const groups = [family.weights, family.biases, family.extras];
-    const own = new Set(groups.flatMap((group) => Object.values(group ?? {})).map((name) => root + name));
-    return names.filter((name) => own.has(name));
-  } catch (error) {
-    throw aboutFile(command, path, error);
-  }
+  const { family, root } = interpretFile(command, path, () => findFamily(command, names, prefix));
+  const groups = [family.weights, family.biases, family.extras];
+  const own = new Set(groups.flatMap((group) => Object.values(group ?? {})).map((name) => root + name));
+  return names.filter((name) => own.has(name));
 }
 
 /** Reads a layer of a model in several files, by the index: only files with tensors of the layer are opened. */
@@ -101,7 +98,8 @@ async function readIndexed(command: string, path: string, choice: LayerChoice): 
       for (const [key, value] of shard.metadata) metadata.set(key, value);
     });
   }
-  return { path, prefix, config, weights: readAttentionWeights({ metadata, tensors }, prefix, config) };
+  const weights = interpretFile(command, path, () => readAttentionWeights({ metadata, tensors }, prefix, config));
+  return { path, prefix, config, weights };
 }
 
 async function describeLayer(
@@ -118,7 +116,9 @@ async function describeLayer(
       () => undefined,
     ));
   if (found === undefined)
-    throw new Error(`${command}: --config expected a file, since there is no config.json beside ${path}, got none`);
+    throw new UsageError(
+      `${command}: --config expected a file, since there is no config.json beside ${path}, got none`,
+    );
   const json = await readText(command, "--config", found);
   const prefixes = prefix === undefined ? findPrefixes(names, layer ?? 0, part) : [prefix];
   const [start, ...more] = prefixes;
@@ -132,7 +132,7 @@ async function describeLayer(
   }
   const shown = prefixes.length > 0 ? prefixes : findPrefixes(names, undefined, undefined);
   const such = shown.slice(0, 6).join(", ");
-  throw new Error(
+  throw new UsageError(
     `${command}: --prefix expected the start of the names of the layer${such && `, such as ${such}`}, got none`,
   );
 }
@@ -150,11 +150,11 @@ export function readRules(
 ): AttentionConfig {
   const number = prefix === undefined ? undefined : layerOfPrefix(prefix);
   if (layer !== undefined && number !== undefined && layer !== number)
-    throw new Error(`${command}: --layer expected ${number}, as in prefix ${prefix}, got ${layer}`);
+    throw new UsageError(`${command}: --layer expected ${number}, as in prefix ${prefix}, got ${layer}`);
   const options = { layer: layer ?? number ?? 0, ...(part && { part }), ...(prefix !== undefined && { prefix }) };
   const config = fromHfConfig(json, options);
   if (part === "cross" || (prefix !== undefined && partOfPrefix(prefix) === "cross"))
-    throw new Error(
+    throw new UsageError(
       `${command}: --prefix expected self-attention, since the keys of cross-attention come from an encoder that ` +
         `${command} does not run, got ${prefix ?? "--part cross"}`,
     );

@@ -1,25 +1,26 @@
+import { dirname, join } from "node:path";
 import { createAttention } from "../attention/attention.ts";
-import type { AttentionConfig } from "../attention/config.ts";
 import { type QuantizeResult, type QuantizeTrial, quantizeReport } from "../diagnostics/quantize-report.ts";
 import { loadKernels } from "../entries/index.ts";
 import { quantized } from "../entries/quantized.ts";
 import { openSafetensors } from "../files/safetensors/safetensors.ts";
-import { type HfPart, PARTS } from "../models/hf/part.ts";
+import { PARTS } from "../models/hf/part.ts";
 import { readAttentionWeights } from "../models/hf/weights.ts";
 import { toFloats } from "../tensor/dtypes.ts";
 import { plainText } from "../util/errors.ts";
-import { readArguments, readChoice, UsageError } from "./args.ts";
-import { aboutFile, readText, withFile } from "./files.ts";
+import { FileError, readArguments, readChoice, UsageError } from "./args.ts";
+import { interpretFile, isRows, readText, withFile } from "./files.ts";
 import { createProgress } from "./progress.ts";
 import { readRules } from "./read-layer.ts";
 import { columnsText } from "./text.ts";
 
-const HELP = `headwise report MODEL.safetensors SAMPLES.safetensors --config config.json
+const HELP = `headwise report MODEL.safetensors SAMPLES.safetensors [options]
 
 Measures how each weight and cache format changes the outputs of one attention layer, compared with
-float32. SAMPLES holds inputs of the layer on real text: tensors [tokens, dModel], one per sequence.
+float32. SAMPLES holds inputs of the layer on real text: tensors [tokens, dModel] or
+[1, tokens, dModel], one per sequence.
 
-  --config FILE   the model's config.json
+  --config FILE   the model's config.json (default: the one beside MODEL)
   --layer N       index of the layer (default: the number in --prefix, else 0)
   --prefix TEXT   start of the names of its tensors (default model.layers.N.self_attn.)
   --part PART     which attention of an encoder-decoder model: encoder, decoder (default: found by
@@ -42,28 +43,28 @@ export async function report(args: string[]): Promise<void> {
   if (values.help) return console.log(HELP);
   const [model, inputs, ...more] = positionals;
   if (model === undefined || inputs === undefined || more.length > 0)
-    throw new UsageError(`report: expected two files, got ${positionals.length}`);
-  if (values.config === undefined) throw new UsageError("report: --config expected a file, got none");
+    throw new UsageError(`report: expected two files, MODEL and SAMPLES, got ${positionals.length}`);
   if (values.layer !== undefined && !/^\d+$/.test(values.layer))
     throw new UsageError(`report: --layer expected an integer >= 0, got ${values.layer}`);
   const part = readChoice("report", "--part", values.part, PARTS);
   const number = values.layer === undefined ? undefined : Number(values.layer);
   const { prefix = `model.layers.${number ?? 0}.self_attn.` } = values;
 
-  const json = await readText("report", "--config", values.config);
-  const config = configOf(values.config, json, prefix, number, part);
+  const { config: configPath = join(dirname(model), "config.json") } = values;
+  const json = await readText("report", "--config", configPath);
+  const config = interpretFile("report", configPath, () => readRules("report", json, prefix, number, part));
   const layer = await readTensors("MODEL", model, (name) => name.startsWith(prefix));
   const { tensors } = await readTensors("SAMPLES", inputs, () => true);
   for (const { name, shape } of tensors.values())
-    if (shape.length !== 2 || shape[0] === 0 || shape[1] !== config.dModel)
-      throw new Error(
+    if (!isRows(shape, config.dModel))
+      throw new FileError(
         `report: ${inputs}: ${name} expected shape [tokens, ${config.dModel}], got [${shape.join(", ")}]`,
       );
   // The same numbers on every engine.
   using kernels = await loadKernels({ deterministic: true, quantized });
-  const attention = createAttention(kernels, config, readAttentionWeights(layer, prefix, config), {
-    weights: "f32",
-  });
+  const attention = interpretFile("report", model, () =>
+    createAttention(kernels, config, readAttentionWeights(layer, prefix, config), { weights: "f32" }),
+  );
   const samples = Array.from(tensors.values(), (tensor) => toFloats(tensor));
   const progress = createProgress(process.stderr, () => performance.now());
   const results = quantizeReport(attention, samples, { onProgress: (share) => progress.at(share, "trials") });
@@ -71,15 +72,6 @@ export async function report(args: string[]): Promise<void> {
   const tokens = samples.reduce((sum, { length }) => sum + length, 0) / config.dModel;
   console.log(`${plainText(prefix)}: ${config.numHeads} heads, ${samples.length} samples, ${tokens} tokens\n`);
   console.log(tableText(results));
-}
-
-/** The configuration of the layer. Errors about the file get its path. */
-function configOf(path: string, ...wanted: [string, string, number | undefined, HfPart | undefined]): AttentionConfig {
-  try {
-    return readRules("report", ...wanted);
-  } catch (error) {
-    throw aboutFile("report", path, error);
-  }
 }
 
 /** The tensors of a safetensors file with wanted names. */

@@ -1,4 +1,3 @@
-import { readFile } from "node:fs/promises";
 import { basename } from "node:path";
 import { CACHE_FORMATS } from "../cache/page-layout.ts";
 import { createRandom } from "../diagnostics/random.ts";
@@ -6,7 +5,8 @@ import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import { PARTS } from "../models/hf/part.ts";
 import { createFloats } from "../tensor/tensor.ts";
 import { plainText } from "../util/errors.ts";
-import { readArguments, readChoice, readCount, readThreads, UsageError } from "./args.ts";
+import { FileError, readArguments, readChoice, readCount, readThreads, UsageError } from "./args.ts";
+import { interpretFile, isRows, readBytes } from "./files.ts";
 import { KERNEL_OPTIONS, startKernels } from "./load-kernels.ts";
 import { isNpy, readNpy } from "./npy.ts";
 import { readLayer } from "./read-layer.ts";
@@ -27,8 +27,8 @@ the same bits. Exits with 1 if they do not.
   --prefix TEXT      start of the names of the layer's tensors (default: found by --layer)
   --tokens N         number of tokens (default 128)
   --decode N         how many of them, the last ones, to decode one by one (default 32)
-  --input FILE       input rows [tokens, dModel]: .npy of <f4 or <f8, or raw float32 (default:
-                     seeded random numbers)
+  --input FILE       input rows [tokens, dModel] or [1, tokens, dModel]: .npy of <f4 or <f8, or raw
+                     float32 (default: seeded random numbers)
   --weights FORMAT   f32, f16, bf16, q8, q8-row, q4 (default: the format that the file stores
                      them in)
   --cache FORMAT     f32, f16, q8, q4 (default f32)
@@ -76,7 +76,7 @@ export async function run(args: string[]): Promise<void> {
     values.decode === undefined ? Math.min(DECODED, most) : readCount("run", "--decode", values.decode, 0, most);
   const kernels = await startKernels(threads, values.deterministic);
   try {
-    const result = runLayer(kernels, config, stored, { x, decode, weights, cache });
+    const result = interpretFile("run", path, () => runLayer(kernels, config, stored, { x, decode, weights, cache }));
     const report = { file: path, prefix, readMs, ...result };
     console.log(values.json ? JSON.stringify(report, null, 2) : runText(path, prefix, readMs, result));
     if (result.decode?.same === false) process.exitCode = 1;
@@ -89,14 +89,13 @@ export async function run(args: string[]): Promise<void> {
 async function readInput(path: string | undefined, tokens: number | undefined, dModel: number): Promise<Float32Array> {
   if (path === undefined) return seedRows(tokens ?? 128, dModel);
   const fail = (rule: string, got: string): never => {
-    throw new Error(`run: --input expected ${rule}, got ${got}`);
+    throw new FileError(`run: --input expected ${rule}, got ${got}`);
   };
-  const bytes = await readFile(path).catch((error: Error) => fail("a file that can be read", error.message));
+  const bytes = await readBytes("run", "--input", path);
   let data: Float32Array;
   if (isNpy(bytes)) {
     const array = readNpy("run: --input", bytes);
-    if (array.shape.length !== 2 || array.shape[1] !== dModel)
-      fail(`shape [tokens, ${dModel}]`, `[${array.shape.join(", ")}]`);
+    if (!isRows(array.shape, dModel)) fail(`shape [tokens, ${dModel}]`, `[${array.shape.join(", ")}]`);
     data = array.data;
   } else {
     if (bytes.length % (4 * dModel) !== 0) fail(`rows of ${4 * dModel} bytes`, `${bytes.length} bytes`);

@@ -1,11 +1,10 @@
 import type { Threads } from "../wasm/kernels.ts";
+import { expectDiagnosis } from "./check-diagnosis.ts";
 import type { Diagnosis, EngineFeatures, Surroundings, WorkReport } from "./doctor.ts";
-
-/** If the median is below this fraction of the best, other programs use the processor. */
-const STEADY = 0.75;
 
 /**
  * Formats a diagnosis as lines of text for people. For programs, use `JSON.stringify`.
+ * @throws TypeError unless `diagnosis` is one that `diagnose` gave, or the same read from JSON.
  * @example
  * import * as headwise from "headwise";
  * import { diagnose, diagnosisText } from "headwise/doctor";
@@ -13,6 +12,7 @@ const STEADY = 0.75;
  * console.log(diagnosisText(report).split("\n")[0]); // headwise 0.4.0: ok
  */
 export function diagnosisText(diagnosis: Diagnosis): string {
+  expectDiagnosis("diagnosisText", diagnosis);
   const { ok, version, problem, features, kernels, selfTest: tested, peak, works = [] } = diagnosis;
   const rows: [title: string, text: string | undefined][] = [
     ["engine", diagnosis.engine],
@@ -24,7 +24,7 @@ export function diagnosisText(diagnosis: Diagnosis): string {
     ["threads", kernels && threadsText(kernels.threads)],
     ["self-test", tested && selfTestText(tested)],
     ["peak", peak && `${rateText(peak)} of ${peak.arithmetic} on one thread`],
-    ...works.map((report): [string, string] => [report.work, workText(report, kernels?.threads.used ?? 1)]),
+    ...works.map((report): [string, string] => [report.work, workText(report, diagnosis)]),
     ["note", noteText(diagnosis)],
     ["memory", kernels && `${(kernels.memoryBytes / 1e6).toFixed(1)} MB for the kernels`],
   ];
@@ -35,12 +35,13 @@ export function diagnosisText(diagnosis: Diagnosis): string {
 function noteText({ peak, works = [] }: Diagnosis): string | undefined {
   if (works.some(({ gflops }) => gflops === undefined))
     return "the clock of this engine stands still while code runs: speed cannot be measured";
-  if (peak && peak.gflops < STEADY * peak.bestGflops)
+  if (peak && works.some(({ ofPeak }) => ofPeak === undefined))
     return "the speed varied while it was measured: the machine is busy, and only the best figures are meaningful";
   return undefined;
 }
 
-function machineText({ processor, processors, memory }: Surroundings): string | undefined {
+/** The machine in words, as far as it is known. */
+export function machineText({ processor, processors, memory }: Surroundings): string | undefined {
   const parts = [
     processor,
     processors && `${processors} ${processors === 1 ? "processor" : "processors"}`,
@@ -49,16 +50,21 @@ function machineText({ processor, processors, memory }: Surroundings): string | 
   return parts.length > 0 ? parts.join(", ") : undefined;
 }
 
-function featuresText({ codegen, simd, relaxedSimd, threads, sharedMemory, isolated }: EngineFeatures): string {
-  const has = Object.entries({
-    codegen,
-    SIMD: simd,
-    "relaxed SIMD": relaxedSimd,
-    threads,
-    "shared memory": sharedMemory,
-  });
-  const texts = has.map(([name, there]) => (there ? name : `no ${name}`));
-  return [...texts, ...(isolated === null ? [] : [isolated ? "isolated" : "not isolated"])].join(", ");
+function featuresText({ codegen, simd, relaxedSimd, ...sharing }: EngineFeatures): string {
+  const has = Object.entries({ codegen, SIMD: simd, "relaxed SIMD": relaxedSimd });
+  return [...has.map(([name, there]) => (there ? name : `no ${name}`)), threadFeaturesText(sharing)].join(", ");
+}
+
+/** Threads need three things. If one is missing, it is named, and the text does not suggest that there are threads. */
+function threadFeaturesText({
+  threads,
+  sharedMemory,
+  isolated,
+}: Pick<EngineFeatures, "threads" | "sharedMemory" | "isolated">): string {
+  if (!threads) return "no threads";
+  if (isolated === false) return "no threads in this page (it is not cross-origin isolated)";
+  if (!sharedMemory) return "no threads (no shared memory)";
+  return `threads, shared memory${isolated ? ", isolated" : ""}`;
 }
 
 function threadsText({ requested, used, reason }: Threads): string {
@@ -73,10 +79,14 @@ function selfTestText({ ok, digest, expected, outputs, ms }: NonNullable<Diagnos
 const rateText = ({ gflops, bestGflops }: { readonly gflops: number; readonly bestGflops: number }) =>
   `${gflops.toFixed(1)} GFLOP/s (best ${bestGflops.toFixed(1)})`;
 
-function workText({ gflops, bestGflops, ofPeak, ...report }: WorkReport, threads: number): string {
+const percentText = (share: number) => `${(100 * share).toFixed(0)} %`;
+
+function workText({ gflops, bestGflops, ofPeak, ...report }: WorkReport, { peak, kernels }: Diagnosis): string {
+  const threads = kernels?.threads.used ?? 1;
   const parts = [
     gflops !== undefined && bestGflops !== undefined && rateText({ gflops, bestGflops }),
-    ofPeak !== undefined && `${(100 * ofPeak).toFixed(0)} % of ${threads === 1 ? "the peak" : `${threads} x the peak`}`,
+    ofPeak !== undefined && `${percentText(ofPeak)} of ${threads === 1 ? "the peak" : `${threads} x the peak`}`,
+    ofPeak === undefined && peak && `no percentage: the peak varied by ${percentText(peak.variation)}`,
     `error ${report.relativeError.toExponential(1)}`,
   ];
   return `${parts.filter(Boolean).join(", ")}: ${report.shape}`;

@@ -2,7 +2,7 @@
 
 import type { scaledDotProductAttention } from "../api/sdpa.ts";
 import { memorySharing } from "../platform/spawn.ts";
-import type { HeadwiseErrorCode } from "../util/errors.ts";
+import { describe, expectFunction, type HeadwiseErrorCode } from "../util/errors.ts";
 import type { Kernels, LoadOptions, Threads } from "../wasm/kernels.ts";
 import type { Build } from "../wasm/select-build.ts";
 import { createAttentionWork } from "./attention-work.ts";
@@ -63,7 +63,7 @@ export interface WorkReport {
   readonly gflops?: number;
   /** Speed of the fastest sample, in the same unit. */
   readonly bestGflops?: number;
-  /** bestGflops divided by the best peak of one thread times the number of threads. */
+  /** bestGflops divided by the best peak of one thread times the number of threads. Unknown if the peak varied too much. */
   readonly ofPeak?: number;
   /** Norm of the error against float64, divided by the norm of the output. */
   readonly relativeError: number;
@@ -112,10 +112,15 @@ export interface Diagnosis extends Surroundings {
     readonly gflops: number;
     /** Speed of the fastest sample, in the same unit. */
     readonly bestGflops: number;
+    /** How far the median is below the highest speed of a thread that was measured, in any workload: 0 to 1. */
+    readonly variation: number;
   };
   /** The workloads: a linear layer of GPT-2 small for 128 tokens, and its attention for 512. */
   readonly works?: readonly WorkReport[];
 }
+
+/** A peak that varied by more says little: other programs use the processor, or its frequency changes. */
+const MOST_VARIATION = 0.25;
 
 const EFFORT: Effort = { warmupMs: 80, sampleMs: 8, rounds: 20, mostMs: 700 };
 
@@ -136,6 +141,7 @@ function findFeatures(): EngineFeatures {
  * Examines an engine in about two seconds: its features, the build and the threads that run and why, the self-test, and the
  * speed and error of a matrix product and of attention, next to the peak speed of one thread. If the kernels do not start,
  * the result is not an error but a diagnosis with the reason.
+ * @throws TypeError if `headwise` or `surroundings` is something else.
  * @param headwise The module `headwise` or `headwise/threads`.
  * @param surroundings What only the caller knows. It becomes part of the result.
  * @param options Options of `loadKernels`.
@@ -150,6 +156,13 @@ export async function diagnose(
   surroundings: Surroundings,
   options: Pick<LoadOptions, "threads" | "deterministic"> = {},
 ): Promise<Diagnosis> {
+  for (const name of ["loadKernels", "selfTest", "scaledDotProductAttention"] as const)
+    expectFunction("diagnose", `headwise.${name}`, Object(headwise)[name]);
+  for (const name of ["version", "engine"] as const) {
+    const text: unknown = Object(surroundings)[name];
+    if (typeof text !== "string")
+      throw new TypeError(`diagnose: surroundings.${name} expected a string, got ${describe(text)}`);
+  }
   const features = findFeatures();
   const begin = performance.now();
   let kernels: Kernels;
@@ -197,22 +210,42 @@ async function measureWorks(
   const { fused, threads } = kernels;
   const loads = codegen ? [startPeak(fused), ...works] : works;
   const rates = await timeLoads(loads, EFFORT);
-  const peak = codegen ? rates?.[0] : undefined;
-  const reports = works.map((work): WorkReport => {
+  const [peakRate, ...workRates] = codegen ? (rates ?? []) : [undefined, ...(rates ?? [])];
+  const peak =
+    peakRate &&
+    steadiness(
+      peakRate,
+      workRates.map((rate) => (rate?.bestGflops ?? 0) / threads.used),
+    );
+  const reports = works.map((work, i): WorkReport => {
     const { relative, largest } = work.error();
     work.release();
-    const rate = rates?.[loads.indexOf(work)];
+    const rate = workRates[i];
     return {
       work: work.name,
       shape: work.shape,
       gflops: rate?.gflops,
       bestGflops: rate?.bestGflops,
-      ofPeak: rate && peak && rate.bestGflops / (peak.bestGflops * threads.used),
+      ofPeak: rate && peakRate && peak?.steady ? rate.bestGflops / (peakRate.bestGflops * threads.used) : undefined,
       relativeError: relative,
       largestError: largest,
     };
   });
-  if (!peak) return { works: reports };
-  const { gflops, bestGflops } = peak;
-  return { peak: { arithmetic: fused ? "fma" : "mul+add", gflops, bestGflops }, works: reports };
+  if (!peakRate || !peak) return { works: reports };
+  const { gflops, bestGflops } = peakRate;
+  const { variation } = peak;
+  return { peak: { arithmetic: fused ? "fma" : "mul+add", gflops, bestGflops, variation }, works: reports };
+}
+
+/**
+ * How much a measured peak varied, and whether it may be compared with: a workload that is faster than the peak, in
+ * GFLOP/s of one thread, shows that the peak was measured while the machine was slow.
+ */
+export function steadiness(
+  { gflops, bestGflops }: { readonly gflops: number; readonly bestGflops: number },
+  works: readonly number[],
+): { readonly variation: number; readonly steady: boolean } {
+  const highest = Math.max(bestGflops, ...works);
+  const variation = 1 - gflops / highest;
+  return { variation, steady: variation <= MOST_VARIATION && highest === bestGflops };
 }

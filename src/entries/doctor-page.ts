@@ -10,37 +10,102 @@ interface PageDiagnosis extends Diagnosis {
   readonly refused: readonly string[];
 }
 
+/** What the page shows of a run. */
+interface View {
+  readonly ok: boolean;
+  /** The result in a few words, and what it is based on. */
+  readonly verdict: string;
+  readonly summary: string;
+  /** The report: lines of a title of 11 characters and a text. */
+  readonly lines: readonly string[];
+  /** What is copied. */
+  readonly text: string;
+  readonly json: string;
+  /** Whether the headers are shown that allow threads. */
+  readonly lacksIsolation: boolean;
+}
+
 const element = <T extends HTMLElement>(id: string) => document.getElementById(id) as T;
-const [report, copied] = [element("report"), element("copied")];
+const [verdict, summary, report, copied, isolation] = ["verdict", "summary", "report", "copied", "isolation"].map(
+  (id) => element(id),
+) as [HTMLElement, HTMLElement, HTMLElement, HTMLElement, HTMLElement];
 const buttons = ["again", "text", "json"].map((id) => element<HTMLButtonElement>(id));
+const manual = element<HTMLTextAreaElement>("manual");
+const TITLE = 11;
 
 const refused = new Set<string>();
 document.addEventListener("securitypolicyviolation", ({ effectiveDirective, blockedURI }) => {
   refused.add(`${effectiveDirective} refused ${blockedURI}`);
 });
 
-let shown = { text: "", json: "" };
+let shown: Pick<View, "text" | "json"> = { text: "", json: "" };
 
 /** For scripts that wait for the end: `document.getElementById("report").dataset.ok` is then "true" or "false". */
-function show(ok: boolean, text: string, json: string): void {
-  shown = { text, json };
-  report.textContent = text;
-  report.dataset.ok = String(ok);
+function show(view: View): void {
+  shown = view;
+  verdict.textContent = view.verdict;
+  verdict.dataset.ok = String(view.ok);
+  summary.textContent = view.summary;
+  isolation.hidden = !view.lacksIsolation;
+  report.replaceChildren(...view.lines.map(rowOf));
+  report.dataset.ok = String(view.ok);
+}
+
+/** A row of the list. With the spaces and the end of the line, the list's text is that of the report. */
+function rowOf(line: string): HTMLElement {
+  const row = document.createElement("div");
+  const [title, text] = [document.createElement("dt"), document.createElement("dd")];
+  title.textContent = line.slice(0, TITLE);
+  text.textContent = `${line.slice(TITLE)}\n`;
+  row.append(title, text);
+  return row;
 }
 
 async function examine(): Promise<void> {
   for (const button of buttons) button.disabled = true;
   copied.textContent = "";
+  manual.hidden = true;
   delete report.dataset.ok;
-  report.textContent = "Two seconds …";
+  delete verdict.dataset.ok;
+  verdict.textContent = "Measuring …";
+  summary.textContent = "This takes about two seconds.";
+  report.replaceChildren();
+  isolation.hidden = true;
   try {
-    const diagnosis = await diagnosePage();
-    const policy = diagnosis.refused.length > 0 ? diagnosis.refused.join("; ") : "refused nothing";
-    show(diagnosis.ok, `${diagnosisText(diagnosis)}\npolicy     ${policy}`, JSON.stringify(diagnosis, null, 2));
+    show(viewOf(await diagnosePage()));
   } catch (error) {
-    show(false, String(error), JSON.stringify({ ok: false, problem: { message: String(error) } }));
+    const text = String(error);
+    const json = JSON.stringify({ ok: false, problem: { message: text } });
+    show({
+      ...{ ok: false, lines: [], text, json, lacksIsolation: false },
+      verdict: "Nothing was measured",
+      summary: text,
+    });
   }
   for (const button of buttons) button.disabled = false;
+}
+
+function viewOf(diagnosis: PageDiagnosis): View {
+  const policy = diagnosis.refused.length > 0 ? diagnosis.refused.join("; ") : "refused nothing";
+  const text = `${diagnosisText(diagnosis)}\n${"policy".padEnd(TITLE)}${policy}`;
+  const { ok, features, problem } = diagnosis;
+  return {
+    ...{ ok, text, lines: text.split("\n").slice(1), ...verdictOf(diagnosis) },
+    json: JSON.stringify(diagnosis, null, 2),
+    lacksIsolation: problem === undefined && features.threads && features.isolated === false,
+  };
+}
+
+function verdictOf({ ok, problem, kernels }: Diagnosis): Pick<View, "verdict" | "summary"> {
+  if (problem) return { verdict: "headwise does not start in this browser", summary: problem.message };
+  if (!ok)
+    return {
+      verdict: "headwise computes wrong bits in this browser",
+      summary: "The self-test failed. Please report it, with the text below.",
+    };
+  const { used = 1 } = kernels?.threads ?? {};
+  const running = kernels ? `, with the ${kernels.build} build on ${used} ${used === 1 ? "thread" : "threads"}` : "";
+  return { verdict: "headwise works in this browser", summary: `The self-test passed${running}.` };
 }
 
 async function diagnosePage(): Promise<PageDiagnosis> {
@@ -62,19 +127,24 @@ async function diagnosePage(): Promise<PageDiagnosis> {
   return { ...diagnosis, refused: [...refused] };
 }
 
-/** Without the clipboard, which only secure contexts have, the text is selected instead. */
-async function copy(text: string): Promise<void> {
+/** Without the clipboard, which only secure contexts have, the text is shown and selected instead. */
+async function copy(text: string, status: HTMLElement): Promise<void> {
   try {
     await navigator.clipboard.writeText(text);
-    copied.textContent = "copied";
+    status.textContent = "Copied.";
   } catch {
-    report.textContent = text;
-    getSelection()?.selectAllChildren(report);
-    copied.textContent = "selected: copy it with the keyboard";
+    manual.hidden = false;
+    manual.value = text;
+    manual.select();
+    status.textContent = "Selected: copy it with the keyboard.";
   }
 }
 
 element("again").addEventListener("click", () => void examine());
-element("text").addEventListener("click", () => void copy(shown.text));
-element("json").addEventListener("click", () => void copy(shown.json));
+element("text").addEventListener("click", () => void copy(shown.text, copied));
+element("json").addEventListener("click", () => void copy(shown.json, copied));
+element("copy-headers").addEventListener(
+  "click",
+  () => void copy(element("headers").textContent ?? "", element("headers-copied")),
+);
 void examine();

@@ -223,15 +223,31 @@ export const judgeRanges: Judge = ({ result }) => {
   };
 };
 
-/** The report of doctor.html: whether all is well, with the threads that there may be; else what it says. */
-export function judgeDoctor(...refusal: readonly string[]): Judge {
+/** What pages/doctor.mjs finds in doctor.html. */
+interface DoctorPage {
+  readonly ok: boolean;
+  readonly text: string;
+  readonly verdict: string;
+  /** Whether the page shows the headers that allow threads. */
+  readonly headers: boolean;
+  readonly styled: boolean;
+  /** Whether nothing is wider than a phone. */
+  readonly fits: boolean;
+}
+
+/** doctor.html: whether all is well, with the threads that there may be, or what is refused; and how the page looks. */
+export function judgeDoctor(isolation: Isolation, ...refusal: readonly string[]): Judge {
   return ({ result }, can) => {
-    const { ok, text } = result as { readonly ok: boolean; readonly text: string };
+    const { ok, text, verdict, headers, styled, fits } = result as DoctorPage;
+    const works = refusal.length === 0;
     return {
       said: text.slice(text.indexOf("features")).replaceAll(/\s+/g, " ").slice(0, 240),
       problems: [
-        ...differing("whether the report is good", ok, refusal.length === 0),
-        ...lacking("report", text, ...(refusal.length === 0 ? [isolated(can).reason] : refusal)),
+        ...differing("whether the report is good", ok, works),
+        ...lacking("report", text, ...(works ? [isolation(can).reason] : refusal)),
+        ...lacking("verdict", verdict, works ? "headwise works" : "headwise does not start"),
+        ...differing("whether the headers are shown", headers, works && isolation === notIsolated),
+        ...differing("whether the page has a style and fits a phone", [styled, fits], [true, true]),
       ],
     };
   };

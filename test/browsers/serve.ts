@@ -22,6 +22,7 @@ interface Content {
 
 const TYPES: Readonly<Record<string, string>> = {
   ".html": "text/html",
+  ".css": "text/css",
   ".js": "text/javascript",
   ".mjs": "text/javascript",
   ".json": "application/json",

@@ -16,7 +16,7 @@ export async function launch(puppeteer, installer) {
 }
 
 /** Calls `look(page, errors)` with a page at `url`; `errors` are the errors that the page reports. */
-async function visit(browser, url, look) {
+export async function visit(browser, url, look) {
   const page = await browser.newPage();
   page.setDefaultTimeout(30_000);
   const errors = [];
@@ -34,21 +34,115 @@ async function visit(browser, url, look) {
   }
 }
 
-const textOf = (page, selector) => page.$eval(selector, (element) => element.textContent);
+export const textOf = (page, selector) => page.$eval(selector, (element) => element.textContent);
 
-/** Throws unless each of eight canvases has many shades; a blank one would have one. */
-async function expectMaps(page) {
+/** Throws unless each of `number` canvases has many shades; a blank one would have one. */
+async function expectMaps(page, number) {
   const shades = await page.$$eval("canvas", (canvases) =>
     canvases.map((canvas) => {
       const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-      return { side: canvas.width, shades: new Set(new Uint32Array(data.buffer)).size, label: canvas.ariaLabel };
+      return { side: canvas.width, shades: new Set(new Uint32Array(data.buffer)).size };
     }),
   );
-  expect("the number of maps", shades.length, 8);
-  for (const { side, shades: count, label } of shades) {
+  expect("the number of maps", shades.length, number);
+  for (const [i, { side, shades: count }] of shades.entries()) {
     expect("the side of a map", side, PROMPT.length + CONTINUATION.length);
-    expect(`more than ten shades in ${label}`, count > 10, true);
+    expect(`more than ten shades in map ${i}`, count > 10, true);
   }
+}
+
+const DESK = { width: 1280, height: 1100 };
+const PHONE = { width: 390, height: 844 };
+
+/** Throws unless a page fits the width of a phone, in which nothing is scrolled sideways. */
+export async function expectNarrow(page) {
+  await page.setViewport(PHONE);
+  expect("the width of the page on a phone", await page.evaluate(() => document.documentElement.scrollWidth), 390);
+  await page.setViewport(DESK);
+}
+
+/** What the page of the maps shows in words besides the text; empty strings where there is no result. */
+const figuresOf = (page) =>
+  page.evaluate(() =>
+    ["times", "cell", "head", "scores", "heads", "keys"].map((id) => document.getElementById(id).innerText.trim()),
+  );
+
+const NEWLINES = /\s+/g;
+
+/** The read-out of a cell, as the page should show it. */
+function cellText(exact, text, query, key) {
+  const named = (i) => `${JSON.stringify(text[i])} at ${i}`;
+  const weight = exact.weight(text, 0, 0, query, key).toFixed(3);
+  const later = key > query ? ", because that comes later" : "";
+  return `layer 0 head 0: ${named(query)} looks at ${named(key)} with ${weight}${later}`;
+}
+
+/** The map with labels: a pointer and the keyboard move over its cells, and the read-out beside it follows. */
+async function expectLargeMap(page, exact) {
+  await page.setViewport(DESK);
+  const text = PROMPT + CONTINUATION;
+  const at = (query, key) => cellText(exact, text, query, key);
+  const { x, y, width, height } = await (await page.$("#plot")).boundingBox();
+  const cell = width / text.length;
+  await page.mouse.move(x + 3.5 * cell, y + 8.5 * cell);
+  expect("the cell under the pointer", await textOf(page, "#cell"), at(8, 3));
+  const readout = await (await page.$(".readout")).boundingBox();
+  expect("the read-out beside the map", readout.x >= x + width && readout.y < y + height, true);
+
+  await page.focus("#plot");
+  expect(
+    "a ring around the map that has the focus",
+    await page.$eval("#plot", (plot) => plot.matches(":focus-visible") && getComputedStyle(plot).outlineStyle),
+    "solid",
+  );
+  const press = async (...keys) => {
+    for (const key of keys) await page.keyboard.press(key);
+    return textOf(page, "#cell");
+  };
+  expect("left and up", await press("ArrowLeft", "ArrowUp"), at(7, 2));
+  expect("down and right", await press("ArrowDown", "ArrowDown", "ArrowRight"), at(9, 3));
+  expect("home", await press("Home"), at(9, 0));
+  expect("no further than the edge", await press("ArrowLeft"), at(9, 0));
+  expect("end, the query itself", await press("End"), at(9, 9));
+  expect("a later key", await press("ArrowRight"), at(9, 10));
+  await press("ArrowLeft");
+
+  const labels = (axis) =>
+    page.$$eval(`#${axis} span`, (spans) =>
+      spans.map(({ textContent, hidden, className }) => ({ textContent, hidden, className })),
+    );
+  for (const axis of ["keys", "queries"]) {
+    const all = await labels(axis);
+    expect(`labels of ${axis}`, all.map(({ textContent }) => textContent).join(""), text.replaceAll(" ", "·"));
+    expect(
+      `the marked label of ${axis}`,
+      all.findIndex(({ className }) => className === "here"),
+      9,
+    );
+    expect(`hidden labels of ${axis}`, all.filter(({ hidden }) => hidden).length, 0);
+  }
+  await page.setViewport(PHONE);
+  // There is room for half of the labels; they are placed after the next frame.
+  await page.waitForFunction(() => {
+    const labels = [...document.querySelectorAll("#queries span:not([hidden]):not(.here)")];
+    const boxes = labels.map((label) => label.getBoundingClientRect());
+    return boxes.every(({ top }, i) => i === 0 || top >= boxes[i - 1].bottom - 3);
+  });
+  await page.setViewport(DESK);
+
+  const buttons = await page.$$("#heads button");
+  await buttons[5].click();
+  expect("the chosen head", await textOf(page, "#head"), "layer 1 head 1: induction");
+  expect(
+    "its button",
+    await page.$$eval("#heads button", (all) => all.map(({ ariaPressed }) => ariaPressed).join()),
+    "false,false,false,false,false,true,false,false",
+  );
+  expect(
+    "the read-out of the chosen head",
+    await textOf(page, "#cell"),
+    /^layer 1 head 1: .* at 9 looks at .* at 9 with /,
+  );
 }
 
 /** The page without a bundler, with or without the headers that threads need. */
@@ -65,20 +159,12 @@ async function plainPage({ folder, browser, exact }, isolated) {
     expect("the build", await textOf(page, "#build"), "build simd");
     expect("the text", await textOf(page, "#text"), PROMPT + CONTINUATION);
     expectChoices(await choices(page), exact, PROMPT, CONTINUATION.length);
-    await expectMaps(page);
-    const captions = await page.$$eval("figcaption", (all) => all.map((caption) => caption.innerText));
+    await expectMaps(page, 9);
+    const captions = await page.$$eval("#heads button", (all) => all.map((button) => button.innerText.trim()));
     for (const [i, caption] of captions.slice(4).entries())
-      expect(`the caption of layer 1 head ${i}`, caption, /^layer 1 head \d · induction/);
-    await page.hover("canvas");
-    const label = await textOf(page, "#cell");
-    const [query, key] = Array.from(label.matchAll(/ at (\d+)/g), ([, at]) => Number(at));
-    const weight = exact.weight(PROMPT + CONTINUATION, 0, 0, query, key).toFixed(3);
-    const named = (i) => `${JSON.stringify((PROMPT + CONTINUATION)[i])} at ${i}`;
-    expect(
-      "the weight under the pointer",
-      label,
-      `layer 0 head 0: ${named(query)} looks at ${named(key)} with ${weight}`,
-    );
+      expect(`the caption of layer 1 head ${i}`, caption.replace(NEWLINES, " "), `layer 1 head ${i} induction`);
+    await expectLargeMap(page, exact);
+    await expectNarrow(page);
 
     await page.click("#threads");
     await page.waitForFunction(() => document.getElementById("reason").textContent !== "");
@@ -95,6 +181,18 @@ async function plainPage({ folder, browser, exact }, isolated) {
     expect("the text as typed", await textOf(page, "#text"), /^hello, hello, hello/);
     await page.type("#prompt", "é");
     expect("a character without a token", await textOf(page, "#text"), /^The model does not know the character "é"\.$/);
+    expect("figures beside an error", (await figuresOf(page)).join(""), "");
+    await page.keyboard.press("Backspace");
+    expect("the text without it", await textOf(page, "#text"), /^hello, hello, hello/);
+    expect(
+      "figures of a text",
+      (await figuresOf(page)).every((figure) => figure !== ""),
+      true,
+    );
+    await page.$eval("#prompt", (input) => input.select());
+    await page.keyboard.press("Backspace");
+    expect("no text", await textOf(page, "#text"), "Type a text.");
+    expect("figures without a text", (await figuresOf(page)).join(""), "");
     expect("errors of the page", errors.join(), "");
     return threads;
   });
@@ -122,7 +220,7 @@ async function vitePage({ folder, browser, exact, freePort, npm }, script) {
     const logits = await page.$eval("#text", ({ title }) => title.split(" ").map(Number));
     const choices = logits.map((logit, i) => ({ character: CONTINUATION[i], logit }));
     expectChoices(choices, exact, PROMPT, CONTINUATION.length);
-    await expectMaps(page);
+    await expectMaps(page, 8);
     expect("errors of the page", errors.join(), "");
   });
   end(child);

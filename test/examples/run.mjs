@@ -8,6 +8,7 @@ import { basename, join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { pack } from "../runtimes/pack.mjs";
+import { chatPage } from "./chat-page.mjs";
 import { createReference, expect } from "./given.mjs";
 import { isolated, launch, plain, viteBuild, viteDev } from "./pages.mjs";
 import { endAll, run } from "./processes.mjs";
@@ -26,6 +27,7 @@ const SCENARIOS = {
   bun,
   "browser, no headers": plain,
   "browser, isolated": isolated,
+  "cloudflare, its page": chatPage,
   "vite build": viteBuild,
   "vite dev": viteDev,
 };

@@ -1,5 +1,8 @@
 import { registerHooks } from "node:module";
 
+/** Modules are made once for each URL. */
+let imports = 0;
+
 /** Imports a module anew while `replaced`, which it imports, exports `exports` instead of its own. Both are file URLs. */
 export async function importWith<T>(
   module: URL,
@@ -8,7 +11,8 @@ export async function importWith<T>(
 ): Promise<T> {
   const key = `exports of ${replaced}`;
   const lines = Object.keys(exports).map((name) => `export const ${name} = globalThis["${key}"].${name};`);
-  const url = `data:text/javascript,${encodeURIComponent(lines.join("\n"))}`;
+  const anew = `?${++imports}`;
+  const url = `data:text/javascript,${encodeURIComponent(`${lines.join("\n")}\n//${anew}`)}`;
   const hooks = registerHooks({
     resolve(specifier, context, next) {
       const resolved = next(specifier, context);
@@ -17,7 +21,7 @@ export async function importWith<T>(
   });
   Object.assign(globalThis, { [key]: exports });
   try {
-    return (await import(module.href)) as T;
+    return (await import(`${module.href}${anew}`)) as T;
   } finally {
     hooks.deregister();
     Reflect.deleteProperty(globalThis, key);

@@ -13,7 +13,7 @@ const ALLOWED = [
   /^dist\/shared\/[A-Z0-9]{8}\.js$/,
   /^dist\/([a-z]+-)?(simd|relaxed)(-threads)?\.wasm$/,
   /^dist\/[a-z-]+\.d\.ts$/,
-  /^dist\/[a-z]+\.html$/,
+  /^dist\/[a-z]+\.(html|css)$/,
 ];
 const BUDGET = { packed: 475_000, unpacked: 1_160_000, files: 60 };
 
@@ -49,7 +49,7 @@ export function checkContents(
   for (const file of [...OWN, ...targets])
     if (!files.includes(file)) wrong.push(`${file} expected in the tarball, is missing`);
 
-  const pages = targets.filter((file) => file.endsWith(".html")).flatMap((file) => scriptsOf(folder, file));
+  const pages = targets.filter((file) => file.endsWith(".html")).flatMap((file) => partsOf(folder, file));
   const used = new Set([...OWN, ...targets, ...pages, ...code.flatMap(importsOf), ...declarations(folder, targets)]);
   for (const file of files) {
     if (!OWN.includes(file) && !ALLOWED.some((name) => name.test(file)))
@@ -77,10 +77,11 @@ function importsOf({ file, imports }: CodeFile): string[] {
   return imports.map((path) => join(dirname(file), path));
 }
 
-/** The scripts that a page loads. */
-function scriptsOf(folder: string, page: string): string[] {
+/** The scripts and style sheets that a page loads. */
+function partsOf(folder: string, page: string): string[] {
   const text = readFileSync(join(folder, page), "utf8");
-  return Array.from(text.matchAll(/<script[^>]* src="([^"]+)"/g), ([, path = ""]) => join(dirname(page), path));
+  const parts = text.matchAll(/<(?:script[^>]* src|link rel="stylesheet" href)="([^"]+)"/g);
+  return Array.from(parts, ([, path = ""]) => join(dirname(page), path));
 }
 
 /** The declarations that those of `targets` need, themselves included. */

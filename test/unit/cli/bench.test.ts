@@ -41,12 +41,26 @@ describe("bench", () => {
     }
   });
 
+  test("of one processor there is one, and no heading stands twice", () => {
+    const one = 'require("node:os").availableParallelism = () => 1; require("node:module").syncBuiltinESMExports();';
+    const flags = [
+      "--import",
+      `data:text/javascript,${encodeURIComponent(`import { createRequire } from "node:module"; const require = createRequire("file:///"); ${one}`)}`,
+    ];
+    const { stdout } = runCli(["bench", "--shape", "linear"], flags);
+    const [title, , head] = stdout.split("\n");
+    expect(title).toContain(", 1 processor, ");
+    const headings = (head as string).split(/ {2,}/);
+    expect(new Set(headings).size).toBe(headings.length);
+  });
+
   test("prints a table", () => {
     const { stdout } = runCli(["bench", "--shape", "gpt2", "--threads", "1", "--weights", "q8"]);
     const [title, , head, ...rows] = stdout.trimEnd().split("\n");
-    expect(title).toMatch(new RegExp(`^headwise ${version}, Node .*, weights q8$`));
+    expect(title).toMatch(new RegExp(`^headwise ${version}, Node .*, \\d+ processors?, .* GiB, weights q8$`));
+    expect(title).not.toMatch(/\b1 processors/);
     expect(head?.split(/ {2,}/)).toEqual(
-      "shape,work,build,threads,ms,best ms,tokens/s,GFLOP/s,best,of first".split(","),
+      "shape,work,build,threads,ms,least ms,tokens/s,GFLOP/s,most GFLOP/s,relative speed".split(","),
     );
     expect(rows.slice(0, 6).map((row) => row.split(/ {2,}/).slice(0, 4).join())).toEqual(
       ["prefill 128", "prefill 512", "decode at 512"].flatMap((work) => [

@@ -27,7 +27,9 @@ describe("info", () => {
     expect(report.works?.map(({ work }) => work)).toEqual(["linear", "attention"]);
     for (const { gflops = Infinity, bestGflops = 0, ofPeak, relativeError } of report.works ?? []) {
       expect(bestGflops).toBeGreaterThanOrEqual(gflops);
-      expect(ofPeak).toBeCloseTo(bestGflops / (2 * (report.peak?.bestGflops ?? 0)), 6);
+      // On a busy machine the peak varies, and there is no percentage.
+      if (ofPeak !== undefined) expect(ofPeak).toBeCloseTo(bestGflops / (2 * (report.peak?.bestGflops ?? 0)), 6);
+      expect(ofPeak ?? 0).toBeLessThanOrEqual(1);
       expect(relativeError).toBeGreaterThan(0);
       expect(relativeError).toBeLessThan(roundings(768));
     }
@@ -67,7 +69,8 @@ describe("info", () => {
   });
 
   test.each([
-    [["info", "--fast"], "headwise info: Unknown option '--fast'"],
+    [["info", "--fast"], "headwise info: unknown option --fast (see headwise info --help)"],
+    [["info", "--thread", "2"], "headwise info: unknown option --thread, did you mean --threads?"],
     [["info", "model"], "headwise info: expected options alone, got model"],
     [["info", "--threads", "0"], "headwise info: --threads expected auto or an integer from 1 to 64, got 0"],
     [["bench", "--threads", "two"], "headwise bench: --threads expected auto or an integer from 1 to 64, got two"],

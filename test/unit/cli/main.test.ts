@@ -17,6 +17,29 @@ test("help and version", () => {
   expect(run("quantize", "--help").stdout).toContain("--include REGEX");
 });
 
+test("without a command the help is printed on stderr, with exit code 2", () => {
+  expect(run()).toEqual(expect.objectContaining({ status: 2, stdout: "", stderr: run("--help").stdout }));
+});
+
+test("help COMMAND is COMMAND --help", () => {
+  expect(run("help").stdout).toBe(run("--help").stdout);
+  expect(run("help", "run")).toMatchObject({ status: 0, stdout: run("run", "--help").stdout });
+  expect(run("-v").stdout).toBe(`${manifest.version}\n`);
+});
+
+test.each([
+  [["inof"], 'headwise expected a command, got "inof", did you mean info? (see headwise --help)\n'],
+  [["quantise"], 'headwise expected a command, got "quantise", did you mean quantize? (see headwise --help)\n'],
+  [["frobnicate"], 'headwise expected a command, got "frobnicate" (see headwise --help)\n'],
+  [["info", "model"], "headwise info: expected options alone, got model (see headwise info --help)\n"],
+  [["bench", "model"], "headwise bench: expected options alone, got model (see headwise bench --help)\n"],
+  [["run"], "headwise run: expected one file, got 0 (see headwise run --help)\n"],
+  [["quantize"], "headwise quantize: expected two files, IN and OUT, got 0 (see headwise quantize --help)\n"],
+  [["report"], "headwise report: expected two files, MODEL and SAMPLES, got 0 (see headwise report --help)\n"],
+])("%j points to the help of the command", (args, stderr) => {
+  expect(run(...args)).toMatchObject({ status: 2, stdout: "", stderr });
+});
+
 test("package.json names the file, which runs by itself", () => {
   expect(manifest.bin).toEqual({ headwise: "./dist/cli.js" });
   const PATH = `${dirname(process.execPath)}${delimiter}${process.env.PATH}`;

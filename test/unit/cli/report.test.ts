@@ -86,6 +86,8 @@ describe("report", () => {
     const attention = createAttention(kernels, fromHfConfig(config, 0), weights);
     const samples = Array.from(readSafetensors(readFileSync(inputs)).tensors.values(), (each) => toFloats(each));
     const results = quantizeReport(attention, samples);
+    // The configuration beside the model is the default.
+    expect(run("report", layer, inputs)).toMatchObject({ status: 0, stdout });
     const [title, empty, head, ...rows] = stdout.trimEnd().split("\n");
     expect([title, empty]).toEqual(["model.layers.0.self_attn.: 4 heads, 2 samples, 12 tokens", ""]);
     expect(head?.split(/ {2,}/)).toEqual(
@@ -116,49 +118,66 @@ describe("report", () => {
     expect(rows.at(-1)).toMatch(/^q4 +q8 /);
   });
 
+  test("takes samples of shape [1, tokens, dModel] as those of [tokens, dModel]", () => {
+    const args = prepare();
+    const { data } = tensor(9, 64);
+    const runWith = (shape: number[], floats: Float32Array) =>
+      run(...args.with(2, write("rank.safetensors", { a: { data: floats, shape } })));
+    const three = runWith([1, 9, 64], data);
+    expect(three).toMatchObject({ status: 0, stderr: "" });
+    expect(three.stdout).toBe(runWith([9, 64], data).stdout);
+    for (const shape of [[3, 3, 64], [1, 1, 9, 64], [9 * 64], [1, 0, 64], [9, 2, 32]]) {
+      const length = shape.reduce((a, b) => a * b, 1);
+      expect(runWith(shape, new Float32Array(length))).toMatchObject({
+        status: 2,
+        stderr: `headwise report: ${at("rank.safetensors")}: a expected shape [tokens, 64], got [${shape.join(", ")}]\n`,
+      });
+    }
+  });
+
   test("an error is one line with its exit code", () => {
     const args = prepare();
-    const [, layer, inputs] = args as [string, string, string];
-    const [, , , ...options] = args;
+    const [, layer, inputs, ...options] = args as [string, string, string, ...string[]];
     const latent = at("latent.json");
     writeFileSync(latent, JSON.stringify({ ...config, model_type: "deepseek_v3" }));
     const rows: [args: string[], status: number, text: string][] = [
-      [["report", layer], 2, "headwise report: expected two files, got 1"],
-      [["report", layer, inputs], 2, "headwise report: --config expected a file, got none"],
-      [[...args, "--layer", "x"], 2, "headwise report: --layer expected an integer >= 0, got x"],
-      [[...args, "--layer", "1"], 1, "headwise fromHfConfig: layer expected an integer from 0 to 0, got 1"],
-      [[...args, "--prefix", "no."], 1, "headwise readAttentionWeights: "],
       [
-        ["report", at("none"), inputs, ...options],
-        1,
-        "headwise report: MODEL expected a file that can be read, got ENOENT",
+        ["report", layer],
+        2,
+        "headwise report: expected two files, MODEL and SAMPLES, got 1 (see headwise report --help)",
       ],
       [
         [...args, "--prefix", "model.decoder.layers.0.encoder_attn."],
-        1,
-        'headwise fromHfConfig: prefix expected "decoder" for "llama", which has no other part, got "model.decoder.layers.0.encoder_attn."',
+        2,
+        `headwise report: ${at("config.json")}: prefix expected "decoder" for "llama", which has no other part, got "model.decoder.layers.0.encoder_attn."`,
       ],
-      [[...args, "--part", "both"], 2, "headwise report: --part expected encoder, decoder, cross, got both"],
+      [
+        [...args, "--part", "both"],
+        2,
+        "headwise report: --part expected encoder, decoder, cross, got both (see headwise report --help)",
+      ],
       [
         [...args, "--layer", "1", "--prefix", "model.layers.0.self_attn."],
-        1,
+        2,
         "headwise report: --layer expected 0, as in prefix model.layers.0.self_attn., got 1",
       ],
       [
         ["report", layer, inputs, "--config", latent],
-        1,
+        2,
         `headwise report: ${latent}: model_type expected attention that this package computes, got "deepseek_v3", which has latent attention (MLA)`,
       ],
-      [["report", layer, layer, ...options], 1, `headwise report: ${layer}: `],
+      [[...args, "--layer", "x"], 2, "headwise report: --layer expected an integer >= 0, got x"],
+      [
+        [...args, "--layer", "1"],
+        2,
+        `headwise report: ${at("config.json")}: layer expected an integer from 0 to 0, got 1`,
+      ],
+      [[...args, "--prefix", "no."], 2, `headwise report: ${layer}: `],
+      [["report", layer, layer, ...options], 2, `headwise report: ${layer}: `],
       [
         ["report", layer, at("config.json"), ...options],
-        1,
+        2,
         `headwise report: ${at("config.json")}: header length expected`,
-      ],
-      [
-        ["report", layer, inputs, "--config", at("none")],
-        1,
-        "headwise report: --config expected a file that can be read, got ENOENT",
       ],
     ];
     for (const [args, status, text] of rows) {

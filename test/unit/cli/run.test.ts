@@ -135,6 +135,7 @@ describe("a layer of a safetensors file", () => {
     const files = [
       write("x.bin", bytesOf(x)),
       write("x4.npy", npy("<f4", "(5, 64)", bytesOf(x))),
+      write("x3.npy", npy("<f4", "(1, 5, 64)", bytesOf(x))),
       write("x8.npy", npy("<f8", "(5, 64)", new Uint8Array(Float64Array.from(x).buffer))),
     ];
     for (const input of files)
@@ -199,24 +200,24 @@ describe("an encoder-decoder model", () => {
     const path = prepareWhisper();
     const config = join(folder, "whisper/config.json");
     const cross =
-      "headwise run: --prefix expected self-attention, since the keys of cross-attention come from an encoder that run does not run, got model.decoder.layers.0.encoder_attn.\n";
+      "headwise run: --prefix expected self-attention, since the keys of cross-attention come from an encoder that run does not run, got model.decoder.layers.0.encoder_attn. (see headwise run --help)\n";
     const rows: [args: string[], status: number, stderr: string][] = [
       [
         [],
-        1,
+        2,
         `headwise run: ${config}: part expected "encoder", "decoder" or "cross" (or a prefix that tells), since "whisper" has all three, got undefined\n`,
       ],
-      [["--prefix", "model.decoder.layers.0.encoder_attn."], 1, cross],
-      [["--part", "cross"], 1, cross],
+      [["--prefix", "model.decoder.layers.0.encoder_attn."], 2, cross],
+      [["--part", "cross"], 2, cross],
       [
         ["--part", "both"],
         2,
-        "headwise run: --part expected encoder, decoder, cross, got both (see headwise --help)\n",
+        "headwise run: --part expected encoder, decoder, cross, got both (see headwise run --help)\n",
       ],
       [
         ["--layer", "1", "--prefix", "model.decoder.layers.0.self_attn."],
-        1,
-        "headwise run: --layer expected 0, as in prefix model.decoder.layers.0.self_attn., got 1\n",
+        2,
+        "headwise run: --layer expected 0, as in prefix model.decoder.layers.0.self_attn., got 1 (see headwise run --help)\n",
       ],
     ];
     for (const [args, status, stderr] of rows) expect(run(path, ...args)).toMatchObject({ status, stdout: "", stderr });
@@ -255,7 +256,7 @@ test("attention of another kind is refused by name, not as a missing prefix", ()
   for (const [json, text] of rows) {
     write("latent/config.json", JSON.stringify(json));
     const { status, stderr } = run(path);
-    expect([status, stderr.startsWith(`headwise run: ${file}: `)]).toEqual([1, true]);
+    expect([status, stderr.startsWith(`headwise run: ${file}: `)]).toEqual([2, true]);
     expect(stderr).toContain(text);
   }
 });
@@ -297,7 +298,7 @@ test("a model in several files, by its index", async () => {
   const outside = { ...weight_map, "model.layers.0.self_attn.o_proj.weight": "../b.safetensors" };
   const hostile = write("hostile.index.json", JSON.stringify({ weight_map: outside }));
   expect(run(hostile)).toMatchObject({
-    status: 1,
+    status: 2,
     stderr: `headwise run: ${hostile} expected plain file names, got "../b.safetensors"\n`,
   });
 });
@@ -381,48 +382,49 @@ test("an error is one line with its exit code", () => {
   const three = write("three.npy", npy("<f4", "(2, 3, 64)", new Uint8Array(2 * 3 * 64 * 4)));
   const wide = write("wide.npy", npy("<f4", "(2, 3)", new Uint8Array(24)));
   const rows: [args: string[], status: number, text: string][] = [
-    [[], 2, "headwise run: expected one file, got 0"],
+    [[], 2, "headwise run: expected one file, got 0 (see headwise run --help)"],
     [[path, path], 2, "headwise run: expected one file, got 2"],
-    [[path, "--fast"], 2, "headwise run: Unknown option '--fast'"],
+    [[path, "--fast"], 2, "headwise run: unknown option --fast (see headwise run --help)"],
     [[path, "--weights", "q5"], 2, "headwise run: --weights expected f32, f16, bf16, q8, q8-row, q4, got q5"],
     [[path, "--cache", "bf16"], 2, "headwise run: --cache expected f32, f16, q8, q4, got bf16"],
     [[path, "--tokens", "0"], 2, "headwise run: --tokens expected an integer from 1 to 1048576, got 0"],
     [[path, "--layer", "x"], 2, "headwise run: --layer expected an integer from 0 to 1048576, got x"],
-    [[path, "--layer", "7"], 1, "headwise fromHfConfig: layer expected an integer from 0 to 1, got 7"],
-    [[path, "--prefix", "no."], 1, `headwise run: ${path}: prefix "no." expected to begin a tensor's name`],
-    [[join(folder, "no")], 1, "headwise run: MODEL expected a file that can be read, got ENOENT"],
-    [[path, "--config", join(folder, "no")], 1, "headwise run: --config expected a file that can be read, got ENOENT"],
-    [[alone], 1, `headwise run: --config expected a file, since there is no config.json beside ${alone}, got none`],
+    [
+      [path, "--layer", "7"],
+      2,
+      `headwise run: ${join(folder, "config.json")}: layer expected an integer from 0 to 1, got 7`,
+    ],
+    [[path, "--prefix", "no."], 2, `headwise run: ${path}: prefix "no." expected to begin a tensor's name`],
+    [[alone], 2, `headwise run: --config expected a file, since there is no config.json beside ${alone}, got none`],
     [
       [two],
-      1,
+      2,
       "headwise run: --prefix expected the start of the names of the layer, such as decoder.0., encoder.0., got",
     ],
     [
       [one, "--layer", "1"],
-      1,
+      2,
       "headwise run: --prefix expected the start of the names of the layer, such as model.layers.0.self_attn., got none",
     ],
     [[path, "--tokens", "9", "--decode", "10"], 2, "headwise run: --decode expected an integer from 0 to 9, got 10"],
-    [[none], 1, "headwise run: --prefix expected the start of the names of the layer, got none"],
-    [[html], 1, `headwise run: ${html}: header length expected`],
-    [[lonely], 1, `headwise run: --config expected a file, since there is no config.json beside ${alone}, got none`],
-    [[lonely, "--config", bare], 1, `headwise run: ${bare}: model_type expected a supported one (nearest: `],
+    [[none], 2, "headwise run: --prefix expected the start of the names of the layer, got none"],
+    [[html], 2, `headwise run: ${html}: header length expected`],
+    [[lonely], 2, `headwise run: --config expected a file, since there is no config.json beside ${alone}, got none`],
+    [[lonely, "--config", bare], 2, `headwise run: ${bare}: model_type expected a supported one (nearest: `],
     [
       [join(folder, "empty")],
-      1,
+      2,
       "headwise run: MODEL expected a folder with model.safetensors.index.json or model.safetensors, got an empty one",
     ],
     [
       [other],
-      1,
+      2,
       "headwise run: MODEL expected a folder with model.safetensors.index.json or model.safetensors, got one with notes.txt",
     ],
-    [[bare], 1, `headwise run: ${bare} expected a weight_map, got none`],
-    [[path, "--input", join(folder, "no")], 1, "headwise run: --input expected a file that can be read, got ENOENT"],
-    [[path, "--input", short], 1, "headwise run: --input expected rows of 256 bytes, got 100 bytes"],
-    [[path, "--input", wide], 1, "headwise run: --input expected shape [tokens, 64], got [2, 3]"],
-    [[path, "--input", three], 1, "headwise run: --input expected shape [tokens, 64], got [2, 3, 64]"],
+    [[bare], 2, `headwise run: ${bare} expected a weight_map, got none`],
+    [[path, "--input", short], 2, "headwise run: --input expected rows of 256 bytes, got 100 bytes"],
+    [[path, "--input", wide], 2, "headwise run: --input expected shape [tokens, 64], got [2, 3]"],
+    [[path, "--input", three], 2, "headwise run: --input expected shape [tokens, 64], got [2, 3, 64]"],
   ];
   for (const [args, status, text] of rows) {
     const got = run(...args);

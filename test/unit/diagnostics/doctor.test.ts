@@ -26,6 +26,31 @@ describe("a diagnosis", () => {
     expect(diagnosisText(report)).toContain("self-test  FAILED: 0, expected 1, 200 outputs");
   });
 
+  test("junk is refused by name, before kernels are loaded", async () => {
+    const loadKernels = vi.fn();
+    const headwise = { loadKernels, selfTest, scaledDotProductAttention };
+    const rows: [headwise: unknown, surroundings: unknown, text: string][] = [
+      [undefined, surroundings, "diagnose: headwise.loadKernels expected a function, got undefined"],
+      [{}, surroundings, "diagnose: headwise.loadKernels expected a function, got undefined"],
+      [{ loadKernels }, surroundings, "diagnose: headwise.selfTest expected a function, got undefined"],
+      [headwise, undefined, "diagnose: surroundings.version expected a string, got undefined"],
+      [headwise, { version: "1", engine: 5 }, "diagnose: surroundings.engine expected a string, got 5"],
+    ];
+    for (const [headwise, given, text] of rows)
+      await expect(diagnose(headwise as Headwise, given as typeof surroundings)).rejects.toThrow(new TypeError(text));
+    expect(loadKernels).not.toHaveBeenCalled();
+  });
+
+  test("no percentage of the peak is above 100", async () => {
+    const kernels = await kernelsOf("simd");
+    const headwise: Headwise = { loadKernels: async () => kernels, selfTest, scaledDotProductAttention };
+    const { peak, works = [] } = await diagnose(headwise, surroundings);
+    expect(peak?.variation).toBeGreaterThanOrEqual(0);
+    expect(peak?.variation).toBeLessThan(1);
+    expect(works.length).toBe(2);
+    for (const { ofPeak = 0 } of works) expect(ofPeak).toBeLessThanOrEqual(1);
+  });
+
   test("kernels are released when a check throws", async () => {
     const kernels = await kernelsOf("simd");
     const headwise: Headwise = {

@@ -1,0 +1,29 @@
+/** The fewest letters that must be inserted, removed, replaced or swapped with the next one to make `a` of `b`. */
+function editDistance(a: string, b: string): number {
+  // Rows i - 2, i - 1 and i of the table of distances between beginnings of a and of b.
+  let [before, last] = [[] as number[], Array.from({ length: b.length + 1 }, (_, j) => j)];
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const replaced = last[j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1);
+      const swapped = a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1];
+      row[j] = Math.min(replaced, last[j]! + 1, row[j - 1]! + 1, swapped ? before[j - 2]! + 1 : Infinity);
+    }
+    [before, last] = [last, row];
+  }
+  return last[b.length] as number;
+}
+
+/** Two letters are a mistake in a name of six, not in one of three. */
+const LETTERS_EACH = 3;
+
+/** The name that `text` is probably meant to be: one that it begins or that begins it, or the nearest by letters. */
+export function findNearName(text: string, names: readonly string[]): string | undefined {
+  const begun = names.find((name) => text.length > 1 && (name.startsWith(text) || text.startsWith(name)));
+  if (begun !== undefined) return begun;
+  const most = Math.min(2, Math.floor(text.length / LETTERS_EACH));
+  const near = names
+    .map((name) => ({ name, distance: editDistance(text, name) }))
+    .filter((each) => each.distance <= most);
+  return near.sort((a, b) => a.distance - b.distance)[0]?.name;
+}
