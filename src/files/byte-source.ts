@@ -118,8 +118,17 @@ export async function fileSource(file: ReadableFile): Promise<ByteSource> {
   };
 }
 
+/** A source to open a file from. */
+export interface OpenSource extends ByteSource {
+  /** Why `size` may be less than that of the file, for messages. */
+  readonly note?: string;
+}
+
+/** The size of a Blob of Node has 32 bits. */
+const BLOB_NOTE = " (Blobs of Node hold less than 4 GiB: fileSource reads larger files)";
+
 /** Anything that a file can be opened from, as a source. Its size and its functions are read once. */
-export function toSource(where: string, source: BytesOrSource): ByteSource {
+export function toSource(where: string, source: BytesOrSource): OpenSource {
   if (["ArrayBuffer", "SharedArrayBuffer", "Uint8Array"].includes(tagOf(source))) {
     const bytes = expectBytes(where, "source", source);
     // Checked again, since the bytes may be transferred elsewhere before a tensor is read.
@@ -127,7 +136,7 @@ export function toSource(where: string, source: BytesOrSource): ByteSource {
       expectBytes(where, "source", bytes).subarray(offset, offset + length);
     return { size: bytes.length, read };
   }
-  if (isBlob(source)) return blobSource(source);
+  if (isBlob(source)) return { ...blobSource(source), note: BLOB_NOTE };
   const { size, read } = Object(source) as Partial<ByteSource>;
   if (size === undefined)
     throw new TypeError(

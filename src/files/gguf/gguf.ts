@@ -1,6 +1,6 @@
 import { shapeText } from "../../tensor/dtypes.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
-import { type ByteSource, type BytesOrSource, readRange, toSource } from "../byte-source.ts";
+import { type ByteSource, type BytesOrSource, type OpenSource, readRange, toSource } from "../byte-source.ts";
 import { createTensorFile, type TensorEntry, type TensorFile } from "../tensor-file.ts";
 import { type GgufValue, readGgufHeader } from "./header.ts";
 
@@ -76,7 +76,7 @@ const FIRST = 2 ** 16;
 export async function openGguf(source: BytesOrSource): Promise<GgufFile> {
   const from = toSource(WHERE, source);
   const { metadata, tensors, alignment, start } = await readHeader(from);
-  placeTensors(tensors, alignment, start, from.size);
+  placeTensors(tensors, alignment, start, from);
   return createTensorFile(from, metadata, tensors, ["F32", "F16", "BF16", "Q8_0", "Q4_0"]);
 }
 
@@ -109,14 +109,19 @@ function createEntry(name: string, shape: readonly number[], type: number, offse
 }
 
 /** Places the tensors in the file, after they are compared with each other and with the file's size. */
-function placeTensors(tensors: ReadonlyMap<string, Entry>, alignment: number, start: number, size: number): void {
+function placeTensors(
+  tensors: ReadonlyMap<string, Entry>,
+  alignment: number,
+  start: number,
+  { size, note = "" }: OpenSource,
+): void {
   const laid: Entry[] = [];
   for (const entry of tensors.values()) {
     const { name, offset, bytes } = entry;
     if (offset % alignment !== 0) fail(name, `an offset that is a multiple of ${alignment}`, offset);
     entry.offset = start + offset;
     if (entry.offset + bytes > size)
-      fail(name, `to end within the file (${size} bytes)`, `${bytes} bytes at ${entry.offset}`);
+      fail(name, `to end within the file (${size} bytes)${note}`, `${bytes} bytes at ${entry.offset}`);
     if (bytes > 0) laid.push(entry);
   }
   let covered: Entry | undefined;

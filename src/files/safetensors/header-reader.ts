@@ -49,13 +49,14 @@ export type CreateEntry<Entry> = (
 
 /**
  * Reads a header and checks it against itself and against the length of the data. A header may state a million tensors:
- * nothing is made for each but its record and the two ends of its range.
+ * nothing is made for each but its record and the two ends of its range. `note` is why the data may be too short.
  */
 export function readHeader<Entry>(
   where: string,
   bytes: Uint8Array,
   dataLength: number,
   create: CreateEntry<Entry>,
+  note: string,
 ): { metadata: ReadonlyMap<string, string>; tensors: Map<string, Entry> } {
   const tensors = new Map<string, Entry>();
   const begins: number[] = [];
@@ -64,7 +65,7 @@ export function readHeader<Entry>(
     const dtype = DTYPES.get(word);
     if (dtype === undefined)
       throw refusal(where, `tensor ${describe(name)} dtype expected ${Object.keys(BITS).join(", ")}`, describe(word));
-    const fault = faultOf(dtype, shape, begin, end, dataLength);
+    const fault = faultOf(dtype, shape, begin, end, dataLength, note);
     if (fault !== undefined) throw refusal(where, `tensor ${describe(name)} ${fault.rule}`, fault.got);
     begins.push(begin);
     ends.push(end);
@@ -97,6 +98,7 @@ function faultOf(
   begin: number,
   end: number,
   dataLength: number,
+  note: string,
 ): { readonly rule: string; readonly got: string } | undefined {
   const bits = bitsOf(shape, BITS[dtype]);
   const bytes = typeof bits === "bigint" ? bits / 8n : (bits ?? 0) / 8;
@@ -107,7 +109,7 @@ function faultOf(
   if (typeof bytes === "number" && !Number.isInteger(bytes))
     return { rule: "expected to end on a whole byte", got: tensor };
   const range = `[${begin}, ${end}]`;
-  if (end > dataLength) return { rule: `data_offsets expected to end within ${dataLength} bytes`, got: range };
+  if (end > dataLength) return { rule: `data_offsets expected to end within ${dataLength} bytes${note}`, got: range };
   return { rule: `expected ${bytes} bytes for ${tensor}`, got: `data_offsets ${range}` };
 }
 

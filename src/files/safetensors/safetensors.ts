@@ -56,8 +56,9 @@ function readTensors<Entry extends StoredTensor | TensorEntry>(
   dataLength: number,
   create: CreateEntry<Entry>,
   bytesOf: (entry: Entry) => number,
+  note = "",
 ): { metadata: ReadonlyMap<string, string>; tensors: ReadonlyMap<string, Entry> } {
-  const { metadata, tensors } = readHeader(where, header, dataLength, create);
+  const { metadata, tensors } = readHeader(where, header, dataLength, create, note);
   if (!metadata.has(QUANTIZED)) return { metadata, tensors };
   const quantized = quantizedIn(where, metadata);
   for (const [name, entry] of tensors)
@@ -97,6 +98,7 @@ export async function openFile(where: string, source: BytesOrSource): Promise<Te
     from.size - start,
     (name, dtype, shape, begin, end) => ({ name, dtype, shape, offset: start + begin, bytes: end - begin }),
     ({ bytes }) => bytes,
+    from.note,
   );
   return createTensorFile(from, metadata, tensors, Object.keys({ ...BITS, ...BLOCKS }) as Dtype[]);
 }

@@ -140,6 +140,13 @@ describe("a large file", () => {
     for (const handle of handles) await handle.close();
   });
 
+  test("as a Blob of Node, which loses 4 GiB of its size, is refused with the function that reads it", async () => {
+    const note = /bytes\)? \(Blobs of Node hold less than 4 GiB: fileSource reads larger files\), got /;
+    expect(await badFileOf(async () => openGguf(await openAsBlob(await writeLarge(5))))).toMatch(note);
+    const path = await writeLargeSafetensors("blob.safetensors", 5);
+    expect(await badFileOf(async () => openSafetensors(await openAsBlob(path)))).toMatch(note);
+  });
+
   test("given whole to readSafetensorsIndex is refused by Node, and the error names the function that reads parts", async () => {
     await writeLargeSafetensors("whole.safetensors", 5);
     const index = { weight_map: { "whole.safetensors": "whole.safetensors" } };
