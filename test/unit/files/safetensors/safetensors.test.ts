@@ -73,7 +73,7 @@ test("errors of a shard without its tensor, a broken shard and a promise of one 
     /^readSafetensorsIndex: shard "1.safetensors": bytes expected/,
   );
   expect(read(async () => part("a", 1))).toThrow(
-    new TypeError('readSafetensorsIndex: shard("1.safetensors") expected Uint8Array or ArrayBuffer, got Promise'),
+    /^readSafetensorsIndex: shard\("1.safetensors"\) expected Uint8Array or ArrayBuffer, got Promise/,
   );
 });
 
