@@ -135,7 +135,7 @@ describe("report", () => {
       [
         ["report", layer, at("config.json"), ...options],
         1,
-        `headwise report: ${at("config.json")}: header length expected`,
+        `headwise report: ${at("config.json")}: source expected a safetensors file, got JSON text`,
       ],
       [
         ["report", layer, inputs, "--config", at("none")],
