@@ -15,9 +15,13 @@ export {
 export { type GgufFile, openGguf } from "../files/gguf/gguf.ts";
 export type { GgufArray, GgufValue } from "../files/gguf/header.ts";
 export {
+  openSafetensorsIndex,
+  readSafetensorsIndex,
+  type SafetensorsIndex,
+} from "../files/safetensors/model-index.ts";
+export {
   openSafetensors,
   readSafetensors,
-  readSafetensorsIndex,
   type SafetensorsFile,
   type WritableTensor,
   writeSafetensors,

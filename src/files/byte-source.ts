@@ -1,4 +1,13 @@
-import { describe, expectBytes, expectFunction, expectInt, HeadwiseError, tagOf } from "../util/errors.ts";
+import {
+  describe,
+  expectBytes,
+  expectFunction,
+  expectInt,
+  expectRecord,
+  expectUint8Array,
+  HeadwiseError,
+  tagOf,
+} from "../util/errors.ts";
 
 /**
  * Bytes that are read by range, so that a file may be larger than memory. `blobSource`, `fileSource` and `urlSource` make
@@ -47,7 +56,7 @@ const PIECE = 2 ** 28;
 export function blobSource(blob: Blob): ByteSource {
   if (!isBlob(blob)) throw new TypeError(`blobSource: blob expected a Blob, got ${describe(blob)}`);
   return {
-    size: blob.size,
+    size: expectSize("blobSource", "blob.size", blob.size),
     read: async (offset, length) => new Uint8Array(await blob.slice(offset, offset + length).arrayBuffer()),
   };
 }
@@ -73,7 +82,8 @@ export interface ReadableFile {
 
 /**
  * A source that reads an open file. It does not close the file.
- * @throws TypeError unless `file` has `stat` and `read`.
+ * @throws TypeError unless `file` has `stat` and `read`. TypeError or RangeError if `stat` gives no size. HeadwiseError
+ * `BAD_FILE` if `stat` fails.
  * @example
  * import { open } from "node:fs/promises";
  * import { fileSource, openSafetensors } from "headwise/weights";
@@ -84,16 +94,22 @@ export interface ReadableFile {
  * console.log(shape); // [ 64, 64 ]
  */
 export async function fileSource(file: ReadableFile): Promise<ByteSource> {
+  const where = "fileSource";
   if (file === null || typeof file !== "object" || typeof file.stat !== "function" || typeof file.read !== "function")
-    throw new TypeError(`fileSource: file expected an open file with stat and read, got ${describe(file)}`);
-  const { size } = await file.stat();
+    throw new TypeError(`${where}: file expected an open file with stat and read, got ${describe(file)}`);
+  const stat = await attempt(`${where}: file.stat expected the size`, () => file.stat());
+  expectRecord(where, "the result of file.stat", stat);
+  const size = expectSize(where, "size of file.stat", stat.size);
   return {
     size,
     async read(offset, length) {
-      const bytes = new Uint8Array(length);
+      const bytes = createBytes(where, length);
       let at = 0;
       while (at < length) {
-        const { bytesRead } = await file.read(bytes, at, length - at, offset + at);
+        const result = await file.read(bytes, at, length - at, offset + at);
+        expectRecord(where, "the result of file.read", result);
+        const { bytesRead } = result;
+        expectInt(where, "bytesRead of file.read", bytesRead, 0, length - at);
         if (bytesRead === 0) break;
         at += bytesRead;
       }
@@ -102,21 +118,54 @@ export async function fileSource(file: ReadableFile): Promise<ByteSource> {
   };
 }
 
-/** Anything that a file can be opened from, as a source. */
-export function toSource(where: string, source: BytesOrSource): ByteSource {
+/** A source to open a file from. */
+export interface OpenSource extends ByteSource {
+  /** Why `size` may be less than that of the file, for messages. */
+  readonly note?: string;
+}
+
+/** The size of a Blob of Node has 32 bits. */
+const BLOB_NOTE = " (Blobs of Node hold less than 4 GiB: fileSource reads larger files)";
+
+/** Anything that a file can be opened from, as a source. Its size and its functions are read once. */
+export function toSource(where: string, source: BytesOrSource): OpenSource {
   if (["ArrayBuffer", "SharedArrayBuffer", "Uint8Array"].includes(tagOf(source))) {
     const bytes = expectBytes(where, "source", source);
-    return { size: bytes.length, read: async (offset, length) => bytes.subarray(offset, offset + length) };
+    // Checked again, since the bytes may be transferred elsewhere before a tensor is read.
+    const read = async (offset: number, length: number) =>
+      expectBytes(where, "source", bytes).subarray(offset, offset + length);
+    return { size: bytes.length, read };
   }
-  if (isBlob(source)) return blobSource(source);
+  if (isBlob(source)) return { ...blobSource(source), note: BLOB_NOTE };
   const { size, read } = Object(source) as Partial<ByteSource>;
   if (size === undefined)
     throw new TypeError(
       `${where}: source expected bytes, a Blob, or a source (of fileSource or urlSource), got ${describe(source)}`,
     );
   expectFunction(where, "source.read", read);
-  expectInt(where, "source.size", size, 0, Number.MAX_SAFE_INTEGER);
-  return source as ByteSource;
+  return {
+    size: expectSize(where, "source.size", size),
+    read: (offset, length) => (read as ByteSource["read"]).call(source, offset, length),
+  };
+}
+
+function expectSize(where: string, name: string, size: unknown): number {
+  return expectInt(where, name, size, 0, Number.MAX_SAFE_INTEGER);
+}
+
+/** What was thrown, as text for a message. It can be any value. */
+export function reasonOf(thrown: unknown): string {
+  return ["Error", "DOMException"].includes(tagOf(thrown)) ? String(thrown) : describe(thrown);
+}
+
+/** The result of `run`. Throws BAD_FILE with the rule if it throws, except for errors of the package. */
+async function attempt<T>(rule: string, run: () => Promise<T>): Promise<T> {
+  try {
+    return await run();
+  } catch (cause) {
+    if (cause instanceof HeadwiseError) throw cause;
+    throw new HeadwiseError("BAD_FILE", `${rule}, got ${reasonOf(cause)}`, { cause });
+  }
 }
 
 function isBlob(value: unknown): value is Blob {
@@ -139,17 +188,10 @@ export async function readRange(
 
 async function readPiece(where: string, source: ByteSource, offset: number, length: number): Promise<Uint8Array> {
   const rule = `${where}: source expected ${length} bytes at ${offset}`;
-  let bytes: unknown;
-  try {
-    bytes = await source.read(offset, length);
-  } catch (cause) {
-    if (cause instanceof HeadwiseError) throw cause;
-    throw new HeadwiseError("BAD_FILE", `${rule}, got ${String(cause)}`, { cause });
-  }
-  if (!ArrayBuffer.isView(bytes) || tagOf(bytes) !== "Uint8Array")
-    throw new TypeError(`${where}: source.read expected to give Uint8Array, got ${describe(bytes)}`);
-  if (bytes.byteLength !== length) throw new HeadwiseError("BAD_FILE", `${rule}, got ${bytes.byteLength}`);
-  return bytes as Uint8Array;
+  const read = await attempt(rule, () => source.read(offset, length));
+  const bytes = expectUint8Array(where, "the result of source.read", read);
+  if (bytes.length !== length) throw new HeadwiseError("BAD_FILE", `${rule}, got ${bytes.length}`);
+  return bytes;
 }
 
 /** Memory for bytes. Throws OUT_OF_MEMORY if the engine cannot allocate it. */
@@ -157,7 +199,11 @@ function createBytes(where: string, length: number): Uint8Array {
   try {
     return new Uint8Array(length);
   } catch (cause) {
-    throw new HeadwiseError("OUT_OF_MEMORY", `${where}: ${length} bytes do not fit, the engine refused`, { cause });
+    throw new HeadwiseError(
+      "OUT_OF_MEMORY",
+      `${where}: ${length} bytes do not fit into one array, the engine refused; source.read reads parts of a tensor`,
+      { cause },
+    );
   }
 }
 

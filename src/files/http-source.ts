@@ -1,5 +1,5 @@
 import { describe, HeadwiseError } from "../util/errors.ts";
-import type { ByteSource } from "./byte-source.ts";
+import { type ByteSource, reasonOf } from "./byte-source.ts";
 
 /** The part of `fetch` that is used. */
 export type RangeFetch = (
@@ -38,7 +38,7 @@ export async function createHttpSource(where: string, url: string, request: Rang
       // Only Range: CORS allows it without a preflight request, unlike If-Range.
       response = await request(url, { headers: { Range: `bytes=${offset}-${offset + length - 1}` } });
     } catch (cause) {
-      throw fail("an answer", String(cause), cause);
+      throw fail("an answer", reasonOf(cause), cause);
     }
     if (typeof response?.headers?.get !== "function") throw fail("a Response", describe(response));
     const { status, headers } = response;
@@ -70,7 +70,7 @@ export async function createHttpSource(where: string, url: string, request: Rang
       throw await refuse(`bytes ${offset} to ${end - 1}`, stated ?? "");
     const rule = `${end - offset} bytes at ${offset}`;
     const bytes = await readBody(response, end - offset).catch((cause) => {
-      throw fail(rule, String(cause), cause);
+      throw fail(rule, reasonOf(cause), cause);
     });
     if (bytes === undefined) throw fail(rule, "another number");
     return { ...version, bytes };

@@ -33,6 +33,17 @@ export interface TensorFile<Value> {
   readAll(names: Iterable<string>, where?: string): Promise<ReadonlyMap<string, StoredTensor>>;
 }
 
+/** The names to read, each once. Throws unless they are a list of names of `tensors`. */
+export function expectNames(where: string, names: unknown, tensors: ReadonlyMap<string, unknown>): ReadonlySet<string> {
+  if (typeof names === "string" || typeof Object(names)[Symbol.iterator] !== "function")
+    throw new TypeError(`${where}: names expected a list of names, got ${describe(names)}`);
+  const unique = new Set(names as Iterable<string>);
+  for (const name of unique)
+    if (!tensors.has(name))
+      throw new RangeError(`${where}: name expected one of the file's ${tensors.size} tensors, got ${describe(name)}`);
+  return unique;
+}
+
 /** Reading a tensor of a dtype other than the `readable` ones throws. */
 export function createTensorFile<Value>(
   source: ByteSource,
@@ -41,12 +52,8 @@ export function createTensorFile<Value>(
   readable: readonly Dtype[],
 ): TensorFile<Value> {
   const readAll = async (where: string, names: Iterable<string>) => {
-    const entries = Array.from(new Set(names), (name) => {
-      const entry = tensors.get(name);
-      if (entry === undefined)
-        throw new RangeError(
-          `${where}: name expected one of the file's ${tensors.size} tensors, got ${describe(name)}`,
-        );
+    const entries = Array.from(expectNames(where, names, tensors), (name) => {
+      const entry = tensors.get(name) as TensorEntry;
       const dtype = readable.find((each) => each === entry.dtype);
       if (dtype !== undefined) return { ...entry, dtype };
       const known = `${readable.slice(0, -1).join(", ")} or ${readable.at(-1)}`;
@@ -62,10 +69,6 @@ export function createTensorFile<Value>(
     metadata,
     tensors,
     read: async (name, where = "read") => (await readAll(where, [name])).get(name)!,
-    async readAll(names, where = "readAll") {
-      if (typeof names === "string" || typeof Object(names)[Symbol.iterator] !== "function")
-        throw new TypeError(`${where}: names expected a list of names, got ${describe(names)}`);
-      return readAll(where, names);
-    },
+    readAll: (names, where = "readAll") => readAll(where, names),
   };
 }

@@ -1,4 +1,5 @@
-import { describe, expectInt, expectRecord, expectUint8Array, HeadwiseError } from "../util/errors.ts";
+import { describe, expectRecord, expectUint8Array, HeadwiseError } from "../util/errors.ts";
+import { LARGEST_LENGTH, sizeOf } from "./tensor.ts";
 
 /** Bits of one element, in the words of safetensors. */
 export const BITS = {
@@ -76,7 +77,8 @@ export const FLOAT_DTYPE_RULE: string = `dtype ${FLOAT_DTYPES.slice(0, -1).join(
 
 /**
  * Decodes a stored tensor to float32: F32, F16, BF16, Q8_0 and Q4_0 exactly, F64 to nearest. F32 at a multiple of four bytes
- * is not copied: the result is a view of `tensor.bytes`.
+ * is not copied: the result is a view of `tensor.bytes`. A tensor with a dimension of 0 gives an empty array, however large
+ * its other dimensions are.
  * @param where Name of the function in error messages.
  * @throws HeadwiseError `BAD_FILE` for any other dtype. TypeError or RangeError for bytes that do not fit dtype and shape.
  * @example
@@ -87,9 +89,7 @@ export const FLOAT_DTYPE_RULE: string = `dtype ${FLOAT_DTYPES.slice(0, -1).join(
 export function toFloats(tensor: StoredTensor, where = "toFloats"): Float32Array {
   expectRecord(where, "tensor", tensor);
   const { name, dtype, shape, bytes } = tensor;
-  if (!Array.isArray(shape)) throw new TypeError(`${where}: tensor.shape expected an array, got ${describe(shape)}`);
-  for (const length of shape as readonly number[]) expectInt(where, "tensor.shape", length, 0);
-  const size = shape.reduce((product, length) => product * length, 1);
+  const size = sizeOf(where, "tensor", shape, LARGEST_LENGTH);
   const known = FLOAT_DTYPES.find((each) => each === dtype);
   if (known === undefined)
     throw new HeadwiseError(

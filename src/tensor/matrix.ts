@@ -1,4 +1,4 @@
-import { describe, expectInt, expectUint8Array } from "../util/errors.ts";
+import { describe, expectUint8Array } from "../util/errors.ts";
 import {
   BLOCKS,
   bitsEach,
@@ -9,7 +9,7 @@ import {
   shapeText,
   toFloats,
 } from "./dtypes.ts";
-import { expectTensor, type Tensor } from "./tensor.ts";
+import { expectTensor, LARGEST_LENGTH, sizeOf, type Tensor } from "./tensor.ts";
 
 /** A weight matrix: float32, or in the encoding of a file (F32, F64, F16, BF16, Q8_0 or Q4_0). */
 export type WeightTensor = Tensor | StoredTensor;
@@ -30,8 +30,7 @@ export function expectMatrix(where: string, name: string, value: unknown, layout
     throw new RangeError(
       `${where}: ${name} expected ${FLOAT_DTYPE_RULE}, got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
     );
-  if (!Array.isArray(shape)) throw new TypeError(`${where}: ${name}.shape expected an array, got ${describe(shape)}`);
-  for (const [axis, length] of shape.entries()) expectInt(where, `${name}.shape[${axis}]`, length, 0);
+  sizeOf(where, name, shape, LARGEST_LENGTH);
   if (shape.length !== 2) throw new RangeError(`${where}: ${name} expected rank 2, got shape ${shapeText(shape)}`);
   expectUint8Array(where, `${name}.bytes`, bytes);
   const matrix: StoredTensor = { name, dtype, shape, bytes };

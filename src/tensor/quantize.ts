@@ -1,6 +1,6 @@
 import { describe, expectFloats, expectOneOf } from "../util/errors.ts";
 import { BLOCKS, type StoredTensor, shapeText, toFloats } from "./dtypes.ts";
-import { sizeOf, type Tensor } from "./tensor.ts";
+import { LARGEST_LENGTH, sizeOf, type Tensor } from "./tensor.ts";
 
 /** The encodings that `quantizeTensor` writes. */
 export type StoredFormat = "Q8_0" | "Q4_0" | "F16" | "BF16";
@@ -35,7 +35,7 @@ export function quantizeTensor(tensor: Tensor | StoredTensor, format: StoredForm
     );
   expectOneOf(WHERE, "format", format, ["Q8_0", "Q4_0", "F16", "BF16"]);
   const { shape } = tensor;
-  const size = sizeOf(WHERE, "tensor", shape);
+  const size = sizeOf(WHERE, "tensor", shape, LARGEST_LENGTH);
   const data = "dtype" in tensor ? toFloats(tensor, WHERE) : expectFloats(WHERE, "tensor.data", tensor.data);
   if (data.length !== size)
     throw new RangeError(`${WHERE}: tensor.data expected ${size} floats for ${shapeText(shape)}, got ${data.length}`);

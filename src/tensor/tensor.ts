@@ -8,13 +8,19 @@ export interface Tensor {
   readonly shape: readonly number[];
 }
 
-/** The number of elements of a shape; 1 for rank 0. Throws unless every dimension is an integer >= 0. */
-export function sizeOf(where: string, name: string, shape: unknown): number {
+/** The largest dimension of a stored tensor. Kernels take at most 2^31 - 1. */
+export const LARGEST_LENGTH: number = Number.MAX_SAFE_INTEGER;
+
+/**
+ * The number of elements of a shape; 1 for rank 0, and 0 if any dimension is 0, however large the others are. Throws unless
+ * every dimension is an integer from 0 to `most`, by default 2^31 - 1.
+ */
+export function sizeOf(where: string, name: string, shape: unknown, most?: number): number {
   if (!Array.isArray(shape)) throw new TypeError(`${where}: ${name}.shape expected an array, got ${describe(shape)}`);
   let size = 1;
   for (const [axis, length] of shape.entries()) {
-    expectInt(where, `${name}.shape[${axis}]`, length, 0);
-    size *= length;
+    expectInt(where, `${name}.shape[${axis}]`, length, 0, most);
+    size = length === 0 ? 0 : size * length;
   }
   return size;
 }

@@ -148,8 +148,10 @@ export function expectFloats(where: string, name: string, value: unknown): Float
 
 /** Throws `TypeError` unless `value` is a Uint8Array (of any realm). Returns it. */
 export function expectUint8Array(where: string, name: string, value: unknown): Uint8Array {
-  if (ArrayBuffer.isView(value) && tagOf(value) === "Uint8Array") return value as Uint8Array;
-  throw new TypeError(`${where}: ${name} expected Uint8Array, got ${describe(value)}`);
+  if (!ArrayBuffer.isView(value) || tagOf(value) !== "Uint8Array")
+    throw new TypeError(`${where}: ${name} expected Uint8Array, got ${describe(value)}`);
+  expectBytes(where, name, value);
+  return value as Uint8Array;
 }
 
 /**
@@ -158,9 +160,14 @@ export function expectUint8Array(where: string, name: string, value: unknown): U
  */
 export function expectBytes(where: string, name: string, value: unknown): Uint8Array {
   const tag = tagOf(value);
-  if (tag === "ArrayBuffer" || tag === "SharedArrayBuffer") return new Uint8Array(value as ArrayBuffer);
-  if (ArrayBuffer.isView(value) && tag === "Uint8Array")
-    return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
+  try {
+    if (tag === "ArrayBuffer" || tag === "SharedArrayBuffer") return new Uint8Array(value as ArrayBuffer);
+    if (ArrayBuffer.isView(value) && tag === "Uint8Array")
+      return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
+  } catch {
+    // The memory was transferred elsewhere: no view of it can be made.
+    throw new TypeError(`${where}: ${name} expected Uint8Array or ArrayBuffer, got a detached one`);
+  }
   throw new TypeError(`${where}: ${name} expected Uint8Array or ArrayBuffer, got ${describe(value)}`);
 }
 

@@ -98,7 +98,7 @@ function replaced(value: unknown, [key, ...rest]: readonly string[], by: unknown
 
 /** Records that may have other fields: files, sources, tensors of files, and what is handed on. */
 const OPEN =
-  /^(fromHfConfig json|readSafetensorsIndex index|writeSafetensors|(toFloats|permuteRope|convertToGqa|open\w+) (tensor|weight|config|source))\b/;
+  /^(fromHfConfig json|readSafetensorsIndex index|writeSafetensors|(toFloats|permuteRope|convertToGqa|open\w+) (tensor|weight|config|source|index))\b/;
 
 /** What an engine says when a check is missing. */
 const UNCHECKED =
@@ -316,6 +316,7 @@ test("every hostile argument of every function is refused by name, and nothing h
     }),
     call("readSafetensors", { bytes }),
     call("readSafetensorsIndex", { index, shard: () => bytes }),
+    call("openSafetensorsIndex", { index, shard: () => bytes }),
     call("writeSafetensors", { tensors: { w: tensor(2, 2) }, metadata: { format: "pt" } }),
     call("toFloats", { tensor: toFloats }, /name/),
   ];

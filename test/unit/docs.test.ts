@@ -157,6 +157,23 @@ test("the blocks of the documents that run read no file and fetch nothing", () =
   expect(reading.map(({ name }) => name)).toEqual([]);
 });
 
+test("no document and no example reads weights with readFileSync or as a whole, except the small model of the examples", () => {
+  const programs = readdirSync(join(root, "examples"), { recursive: true, encoding: "utf8" })
+    .filter((file) => /\.(md|ts|mjs|html)$/.test(file) && !file.includes("node_modules"))
+    .map((file) => `examples/${file}`);
+  const lines = [...documents, ...programs].flatMap((file) =>
+    read(file)
+      .split("\n")
+      .map((line) => `${file}: ${line}`),
+  );
+  const reading = lines.filter((line) => /\b(readFile|readFileSync|Bun\.file)\(/.test(line));
+  expect(reading.length).toBeGreaterThan(5);
+  const whole = reading.filter(
+    (line) => /\.safetensors\b(?!\.index)|\.gguf|\$\{name/.test(line) && !/induction\.safetensors/.test(line),
+  );
+  expect(whole).toEqual([]);
+});
+
 const linked = [...documents, "CHANGELOG.md", "CONTRIBUTING.md", "model/README.md", "training/README.md"];
 
 /** The anchors of a page's headings, as GitHub makes them. */

@@ -1,8 +1,8 @@
 import { shapeText } from "../../tensor/dtypes.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
-import { type ByteSource, type BytesOrSource, readRange, toSource } from "../byte-source.ts";
+import { type ByteSource, type BytesOrSource, type OpenSource, readRange, toSource } from "../byte-source.ts";
 import { createTensorFile, type TensorEntry, type TensorFile } from "../tensor-file.ts";
-import { type GgufHeader, type GgufValue, readGgufHeader } from "./header.ts";
+import { type GgufValue, readGgufHeader } from "./header.ts";
 
 /** An opened GGUF file. Shapes have the outermost dimension first, so a matrix is [outputs, inputs]. */
 export type GgufFile = TensorFile<GgufValue>;
@@ -49,16 +49,16 @@ const TYPES: ReadonlyMap<number, readonly [name: string, length: number, bytes: 
 
 const WHERE = "openGguf";
 
-/** Bytes of the first read; longer headers are read in several steps. */
+/** Bytes of the first read; longer headers are read in several steps, each as long as what was read before. */
 const FIRST = 2 ** 16;
-const LARGEST_STEP = 2 ** 24;
 
 /**
  * Opens a GGUF file (version 2 or 3) of any size: reads and checks its header. Tensors of F32, F16, BF16, Q8_0 and Q4_0 can
  * then be read; those of other types are only listed. In text that is not valid UTF-8, U+FFFD replaces the wrong bytes.
  * @throws TypeError for a `source` of another type. HeadwiseError `BAD_FILE` for bytes that cannot be read and for a file
  * that breaks the format, with the key or tensor, the rule and the value: a truncated file, counts and lengths beyond the
- * file, duplicates, unknown types, and tensors that overlap, are misaligned, exceed the file or have incomplete blocks.
+ * file, duplicates, unknown types, and tensors that overlap, are misaligned, exceed the file or have incomplete blocks. For
+ * a file of another format, it says what the file looks like and what to do.
  * @example
  * import { openGguf, toFloats } from "headwise/weights";
  * // A header of no keys and one tensor "w" of two F32, then its bytes at a multiple of 32.
@@ -75,17 +75,18 @@ const LARGEST_STEP = 2 ** 24;
  */
 export async function openGguf(source: BytesOrSource): Promise<GgufFile> {
   const from = toSource(WHERE, source);
-  const header = await readHeader(from);
-  return createTensorFile(from, header.metadata, entriesOf(header, from.size), ["F32", "F16", "BF16", "Q8_0", "Q4_0"]);
+  const { metadata, tensors, alignment, start } = await readHeader(from);
+  placeTensors(tensors, alignment, start, from);
+  return createTensorFile(from, metadata, tensors, ["F32", "F16", "BF16", "Q8_0", "Q4_0"]);
 }
 
-/** Reads until the header is complete. Reads grow with the header, so that few bytes are scanned twice. */
-async function readHeader(source: ByteSource): Promise<GgufHeader> {
+/** Reads until the header is complete. What was read doubles, so that a byte is scanned twice on average. */
+async function readHeader(source: ByteSource) {
   let bytes = await readRange(WHERE, source, 0, Math.min(FIRST, source.size));
   for (;;) {
-    const header = readGgufHeader(WHERE, bytes, source.size);
+    const header = readGgufHeader(WHERE, bytes, source.size, createEntry);
     if (typeof header !== "number") return header;
-    const length = Math.min(Math.max(header, bytes.length + Math.min(bytes.length, LARGEST_STEP)), source.size);
+    const length = Math.min(Math.max(header, 2 * bytes.length), source.size);
     const grown = new Uint8Array(length);
     grown.set(bytes);
     grown.set(await readRange(WHERE, source, bytes.length, length - bytes.length), bytes.length);
@@ -93,38 +94,45 @@ async function readHeader(source: ByteSource): Promise<GgufHeader> {
   }
 }
 
-/** The tensors and their offsets in the file, after these are compared with each other and with the file's size. */
-function entriesOf({ infos, alignment, start }: GgufHeader, size: number): ReadonlyMap<string, TensorEntry> {
-  const tensors = new Map<string, TensorEntry>();
-  for (const { name, lengths, type, offset } of infos) {
-    const fail = (rule: string, got: string | number): never => {
-      throw new HeadwiseError("BAD_FILE", `${WHERE}: tensor ${describe(name)} expected ${rule}, got ${got}`);
-    };
-    const [dtype, length, blockBytes] = TYPES.get(type) ?? fail("a known type", `type ${type}`);
-    const shape = [...lengths].reverse();
-    const row = lengths[0] ?? 1;
-    if (row % length !== 0) fail(`rows of whole blocks (${length}) for ${dtype}`, shapeText(shape));
-    let elements = 1;
-    for (const each of lengths) {
-      elements *= each;
-      if (elements > Number.MAX_SAFE_INTEGER) fail("fewer than 2^53 elements", shapeText(shape));
-    }
-    const bytes = (elements / length) * blockBytes;
-    if (offset % alignment !== 0) fail(`an offset that is a multiple of ${alignment}`, offset);
-    if (start + offset + bytes > size)
-      fail(`to end within the file (${size} bytes)`, `${bytes} bytes at ${start + offset}`);
-    tensors.set(name, { name, dtype, shape, offset: start + offset, bytes });
+/** An entry whose offset is one in the data until it is placed in the file. */
+type Entry = Omit<TensorEntry, "offset"> & { offset: number };
+
+function createEntry(name: string, shape: readonly number[], type: number, offset: number): Entry {
+  const [dtype, length, blockBytes] = TYPES.get(type) ?? fail(name, "a known type", `type ${type}`);
+  if ((shape.at(-1) ?? 1) % length !== 0) fail(name, `rows of whole blocks (${length}) for ${dtype}`, shapeText(shape));
+  let elements = 1;
+  for (let axis = shape.length - 1; axis >= 0; axis--) {
+    elements *= shape[axis] as number;
+    if (elements > Number.MAX_SAFE_INTEGER) fail(name, "fewer than 2^53 elements", shapeText(shape));
   }
-  let covered: TensorEntry | undefined;
-  const laid = [...tensors.values()].filter(({ bytes }) => bytes > 0).sort((a, b) => a.offset - b.offset);
-  for (const entry of laid) {
-    if (covered !== undefined && entry.offset < covered.offset + covered.bytes)
-      throw new HeadwiseError(
-        "BAD_FILE",
-        `${WHERE}: tensor ${describe(entry.name)} expected to begin after ${describe(covered.name)}, which ends at ` +
-          `${covered.offset + covered.bytes}, got ${entry.offset}`,
-      );
+  return { name, dtype, shape, offset, bytes: (elements / length) * blockBytes };
+}
+
+/** Places the tensors in the file, after they are compared with each other and with the file's size. */
+function placeTensors(
+  tensors: ReadonlyMap<string, Entry>,
+  alignment: number,
+  start: number,
+  { size, note = "" }: OpenSource,
+): void {
+  const laid: Entry[] = [];
+  for (const entry of tensors.values()) {
+    const { name, offset, bytes } = entry;
+    if (offset % alignment !== 0) fail(name, `an offset that is a multiple of ${alignment}`, offset);
+    entry.offset = start + offset;
+    if (entry.offset + bytes > size)
+      fail(name, `to end within the file (${size} bytes)${note}`, `${bytes} bytes at ${entry.offset}`);
+    if (bytes > 0) laid.push(entry);
+  }
+  let covered: Entry | undefined;
+  for (const entry of laid.sort((a, b) => a.offset - b.offset)) {
+    const end = covered === undefined ? 0 : covered.offset + covered.bytes;
+    if (entry.offset < end)
+      fail(entry.name, `to begin after ${describe(covered?.name)}, which ends at ${end}`, entry.offset);
     covered = entry;
   }
-  return tensors;
+}
+
+function fail(name: string, rule: string, got: string | number): never {
+  throw new HeadwiseError("BAD_FILE", `${WHERE}: tensor ${describe(name)} expected ${rule}, got ${got}`);
 }

@@ -1,4 +1,5 @@
 import { describe, HeadwiseError, showBytes } from "../../util/errors.ts";
+import { otherKind } from "../file-kind.ts";
 
 /** An array in GGUF metadata. Booleans are bytes, 0 or 1. */
 export type GgufArray =
@@ -18,21 +19,17 @@ export type GgufArray =
 /** A value in GGUF metadata. Integers of 64 bits are bigints. */
 export type GgufValue = number | bigint | boolean | string | GgufArray;
 
-/** A tensor as the header states it. */
-interface GgufInfo {
-  readonly name: string;
-  /** Its dimensions, the innermost first. */
-  readonly lengths: readonly number[];
-  /** The number of its type. */
-  readonly type: number;
-  /** Byte offset in the data. */
-  readonly offset: number;
-}
+/**
+ * Makes the record of a tensor from what the header states of it: its dimensions, the outermost first, the number of its
+ * type, and the byte offset in the data.
+ */
+export type CreateEntry<Entry> = (name: string, shape: readonly number[], type: number, offset: number) => Entry;
 
 /** The content of the header, before its tensors are compared with each other and with the data. */
-export interface GgufHeader {
+export interface GgufHeader<Entry> {
   readonly metadata: ReadonlyMap<string, GgufValue>;
-  readonly infos: readonly GgufInfo[];
+  /** By name. */
+  readonly tensors: ReadonlyMap<string, Entry>;
   readonly alignment: number;
   /** The offset of the data in the file. */
   readonly start: number;
@@ -87,11 +84,16 @@ class MoreNeeded {
  * Reads a header from the first `bytes` of a file of `size` bytes. If they do not suffice, returns how many it needs at
  * least. Lengths and counts are compared with the file's size before anything of that size is allocated.
  */
-export function readGgufHeader(where: string, bytes: Uint8Array, size: number): GgufHeader | number {
+export function readGgufHeader<Entry>(
+  where: string,
+  bytes: Uint8Array,
+  size: number,
+  create: CreateEntry<Entry>,
+): GgufHeader<Entry> | number {
   try {
-    // The first scan allocates nothing; the second one runs on a complete header.
-    scan(where, bytes, size, false);
-    return scan(where, bytes, size, true);
+    // The first scan decodes and keeps nothing; the second one runs on a complete header.
+    scan(where, bytes, size, undefined);
+    return scan(where, bytes, size, create);
   } catch (error) {
     if (error instanceof MoreNeeded) return error.end;
     throw error;
@@ -119,22 +121,40 @@ function decodeShort(bytes: Uint8Array, begin: number, end: number, codes: Uint1
   return String.fromCharCode.apply(undefined, codes.subarray(0, count) as unknown as number[]);
 }
 
-function scan(where: string, bytes: Uint8Array, size: number, whole: boolean): GgufHeader {
+/**
+ * Scans a header, which may have a million keys and a million tensors. Without `create` it checks where everything lies, and
+ * nothing else: what it returns is empty.
+ */
+function scan<Entry>(
+  where: string,
+  bytes: Uint8Array,
+  size: number,
+  create: CreateEntry<Entry> | undefined,
+): GgufHeader<Entry> {
+  const whole = create !== undefined;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   const lossy = new TextDecoder("utf-8", { ignoreBOM: true });
-  const codes = new Uint16Array(SHORT_TEXT);
   const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+  const codes = new Uint16Array(SHORT_TEXT);
   let at = 0;
   let nested = 0;
-  /** What is being read, for messages. */
-  let place = "header";
+  /** What is being read, for messages: its kind, its index, and where its name lies if that is known. */
+  let item: "header" | "key" | "tensor" = "header";
+  let index = 0;
+  let nameBegin = 0;
+  let nameEnd = 0;
 
-  const fail = (rule: string, got: string | number | bigint): never => {
-    throw new HeadwiseError("BAD_FILE", `${where}: ${place} expected ${rule}, got ${got}`);
+  const place = (): string => {
+    if (item === "header") return item;
+    return `${item} ${nameEnd === 0 ? index : describe(lossy.decode(bytes.slice(nameBegin, nameEnd)))}`;
+  };
+  const fail = (rule: string, got: string | number | bigint, what = place()): never => {
+    throw new HeadwiseError("BAD_FILE", `${where}: ${what} expected ${rule}, got ${got}`);
   };
   /** Skips `length` bytes and returns where they begin. */
   const take = (length: number, what: string): number => {
-    const [begin, end] = [at, at + length];
+    const begin = at;
+    const end = at + length;
     if (end > size) fail(`${what} within the file (${size} bytes)`, `${length} bytes at ${begin}`);
     if (end > LARGEST_HEADER) fail(`${what} within ${LARGEST_HEADER} bytes of header`, `${length} bytes at ${begin}`);
     if (end > bytes.length) throw new MoreNeeded(end);
@@ -154,22 +174,32 @@ function scan(where: string, bytes: Uint8Array, size: number, whole: boolean): G
     if (count > most) fail(`${what} <= ${most}`, count);
     return count * least <= size - at ? count : fail(`${what} that the file (${size} bytes) has room for`, count);
   };
-  // Copies, since a TextDecoder may refuse shared memory.
-  const takeText = (decode = true): string => {
-    const begin = take(takeU64("length of a string"), "a string");
-    if (!decode) return "";
-    const short = at - begin <= SHORT_TEXT ? decodeShort(bytes, begin, at, codes) : undefined;
-    return short ?? lossy.decode(bytes.slice(begin, at));
+  /** The text of bytes begin..end, decoded here if it is short, or else by `decoder`. */
+  const textOf = (begin: number, end: number, decoder: TextDecoder): string => {
+    const short = end - begin <= SHORT_TEXT ? decodeShort(bytes, begin, end, codes) : undefined;
+    // A copy, since a TextDecoder may refuse shared memory.
+    return short ?? decoder.decode(bytes.slice(begin, end));
   };
-  const takeName = (what: string): string => {
-    const length = takeU64(`length of ${what}`);
-    if (length > LONGEST_KEY) fail(`${what} of at most ${LONGEST_KEY} bytes`, length);
-    const begin = take(length, what);
+  const takeText = (): string => {
+    const begin = take(takeU64("length of a string"), "a string");
+    return whole ? textOf(begin, at, lossy) : "";
+  };
+  const takeName = (kind: typeof item, i: number): string => {
+    item = kind;
+    index = i;
+    nameEnd = 0;
+    const length = takeU64("length of its name");
+    if (length > LONGEST_KEY) fail(`its name of at most ${LONGEST_KEY} bytes`, length);
+    const begin = take(length, "its name");
+    let name = "";
     try {
-      return strict.decode(bytes.slice(begin, begin + length));
+      if (whole) name = textOf(begin, at, strict);
     } catch {
-      return fail(`${what} in valid UTF-8`, "other bytes");
+      fail("its name in valid UTF-8", "other bytes");
     }
+    nameBegin = begin;
+    nameEnd = at;
+    return name;
   };
   const takeType = (): number => {
     const type = takeU32("type of a value");
@@ -179,19 +209,22 @@ function scan(where: string, bytes: Uint8Array, size: number, whole: boolean): G
     const type = takeType();
     const number = NUMBERS.get(type);
     const count = takeCount("length of an array", number?.width ?? (type === STRING ? 8 : 12));
+    const items: (string | GgufArray)[] = [];
     if (number !== undefined) {
       const begin = take(count * number.width, "an array");
-      const all = new number.all(bytes.slice(begin, whole ? at : begin).buffer as ArrayBuffer);
+      if (!whole) return items as GgufArray;
+      const all = new number.all(bytes.slice(begin, at).buffer as ArrayBuffer);
       if (type === BOOL && all.some((flag: number | bigint) => flag > 1)) fail("booleans of 0 or 1", "another");
       return all;
     }
-    const items: (string | GgufArray)[] = [];
-    if (type === STRING) for (let i = 0; i < count; i++) items.push(takeText(whole));
-    else {
+    if (type === ARRAY) {
       if (depth === MOST_DEPTH) fail(`arrays at most ${MOST_DEPTH} deep`, "a deeper one");
       nested += count;
       if (nested > MOST_NESTED) fail(`at most ${MOST_NESTED} arrays within arrays`, nested);
-      for (let i = 0; i < count; i++) items.push(takeArray(depth + 1));
+    }
+    for (let i = 0; i < count; i++) {
+      const one = type === STRING ? takeText() : takeArray(depth + 1);
+      if (whole) items.push(one);
     }
     return items as GgufArray;
   };
@@ -206,7 +239,8 @@ function scan(where: string, bytes: Uint8Array, size: number, whole: boolean): G
   };
 
   const magic = bytes.subarray(0, Math.min(4, bytes.length));
-  if (String.fromCharCode(...magic) !== "GGUF") fail("to begin with GGUF", showBytes(magic));
+  if (String.fromCharCode(...magic) !== "GGUF")
+    throw otherKind(where, "source", "a GGUF file", bytes) ?? fail("to begin with GGUF", showBytes(magic));
   at = 4;
   const version = takeU32("version");
   if (version === 1) fail("version 2 or 3", "1, whose counts have 32 bits");
@@ -218,31 +252,30 @@ function scan(where: string, bytes: Uint8Array, size: number, whole: boolean): G
 
   const metadata = new Map<string, GgufValue>();
   for (let i = 0; i < keyCount; i++) {
-    place = `key ${i}`;
-    const key = takeName("its name");
-    place = `key ${describe(key)}`;
+    const key = takeName("key", i);
     if (metadata.has(key)) fail("to be there once", "it again");
-    metadata.set(key, takeValue());
+    const value = takeValue();
+    if (whole) metadata.set(key, value);
   }
-  place = 'key "general.alignment"';
   const alignment = metadata.get("general.alignment") ?? 32;
   if (typeof alignment !== "number" || alignment < 1 || alignment > LARGEST_ALIGNMENT || !isPowerOfTwo(alignment))
-    return fail(`a power of two up to ${LARGEST_ALIGNMENT}`, describe(alignment));
+    return fail(`a power of two up to ${LARGEST_ALIGNMENT}`, describe(alignment), 'key "general.alignment"');
 
-  const infos: GgufInfo[] = [];
-  const seen = new Set<string>();
+  const tensors = new Map<string, Entry>();
   for (let i = 0; i < tensorCount; i++) {
-    place = `tensor ${i}`;
-    const name = takeName("its name");
-    place = `tensor ${describe(name)}`;
-    if (seen.has(name)) fail("to be there once", "it again");
-    seen.add(name);
+    const name = takeName("tensor", i);
     const dimensions = takeU32("its dimensions");
     if (dimensions > MOST_DIMENSIONS) fail(`at most ${MOST_DIMENSIONS} dimensions`, dimensions);
-    const lengths = Array.from({ length: dimensions }, () => takeU64("the length of a dimension"));
-    infos.push({ name, lengths, type: takeU32("its type"), offset: takeU64("its offset") });
+    const shape = new Array<number>(dimensions);
+    // The file has the innermost dimension first.
+    for (let axis = dimensions - 1; axis >= 0; axis--) shape[axis] = takeU64("the length of a dimension");
+    const type = takeU32("its type");
+    const offset = takeU64("its offset");
+    if (create === undefined) continue;
+    tensors.set(name, create(name, shape, type, offset));
+    if (tensors.size === i) fail("to be there once", "it again");
   }
-  return { metadata, infos, alignment, start: Math.ceil(at / alignment) * alignment };
+  return { metadata, tensors, alignment, start: Math.ceil(at / alignment) * alignment };
 }
 
 function isPowerOfTwo(value: number): boolean {

@@ -1,6 +1,7 @@
-import { BITS, type PlainDtype } from "../../tensor/dtypes.ts";
+import { BITS, type PlainDtype, shapeText } from "../../tensor/dtypes.ts";
 import { describe } from "../../util/errors.ts";
 import { LARGEST_HEADER } from "./header-reader.ts";
+import { LARGEST_INTEGER } from "./header-scanner.ts";
 
 /** A tensor of a file to be written. */
 export interface HeaderLine {
@@ -35,6 +36,10 @@ export function headerText(
   for (const { name, dtype, shape, size } of lines) {
     const begin = end;
     end += size;
+    if (shape.some((length) => length > LARGEST_INTEGER))
+      throw new RangeError(
+        `${where}: tensor ${describe(name)} expected dimensions <= ${LARGEST_INTEGER}, got ${shapeText(shape)}`,
+      );
     members.push(
       `${quote(where, name)}:{"dtype":"${dtype}","shape":[${shape.join(",")}],"data_offsets":[${begin},${end}]}`,
     );

@@ -1,8 +1,9 @@
 import { quantizedIn } from "../../files/safetensors/quantization.ts";
 import type { SafetensorsFile } from "../../files/safetensors/safetensors.ts";
 import { isBlockDtype, type StoredTensor, shapeText, toFloats } from "../../tensor/dtypes.ts";
-import type { WeightTensor } from "../../tensor/matrix.ts";
-import { describe, HeadwiseError } from "../../util/errors.ts";
+import { expectMatrix, type WeightTensor } from "../../tensor/matrix.ts";
+import { LARGEST_LENGTH, sizeOf } from "../../tensor/tensor.ts";
+import { describe, expectRecord, expectUint8Array, HeadwiseError } from "../../util/errors.ts";
 import { type Extra, type Family, findFamily, type Part } from "./tensor-names.ts";
 
 /** A matrix with its outputs and inputs, in any layout of the file. */
@@ -36,7 +37,16 @@ export function openParts(where: string, file: SafetensorsFile, prefix: string):
   const { family, root } = findFamily(where, [...file.tensors.keys()], prefix);
   const { weights, biases = {}, extras = {}, layout } = family;
   const quantized = quantizedIn(where, file.metadata);
-  const find = (name: string | undefined) => (name === undefined ? undefined : file.tensors.get(root + name));
+  /** The tensor; undefined if it is absent. Checked, since a file may also come from another reader. */
+  const find = (name: string | undefined): StoredTensor | undefined => {
+    if (name === undefined || !file.tensors.has(root + name)) return undefined;
+    const tensor = file.tensors.get(root + name) as StoredTensor;
+    const what = `tensor ${describe(root + name)}`;
+    expectRecord(where, what, tensor);
+    sizeOf(where, what, tensor.shape, LARGEST_LENGTH);
+    expectUint8Array(where, `${what}.bytes`, tensor.bytes);
+    return tensor;
+  };
   const turn = (outputs: number, inputs: number) => (layout === "out-in" ? [outputs, inputs] : [inputs, outputs]);
   const vector = (name: string | undefined, rule: string, fits: (length: number) => boolean) => {
     const tensor = find(name);
@@ -74,21 +84,18 @@ export function openParts(where: string, file: SafetensorsFile, prefix: string):
       const { bytes } = stored;
       const tensor = { ...quantized(stored, bytes.length), bytes };
       const { name, shape } = tensor;
+      const what = `tensor ${describe(name)}`;
       const [rows = 0, columns = 0] = shape;
       if (shape.length !== 2 || rows === 0 || columns === 0)
-        fail(`tensor ${describe(name)} expected a matrix with no empty side, got shape ${shapeText(shape)}`);
+        fail(`${what} expected a matrix with no empty side, got shape ${shapeText(shape)}`);
       const inBlocks = isBlockDtype(tensor.dtype);
       if (inBlocks && layout === "in-out")
-        fail(
-          `tensor ${describe(name)} expected floats in ${family.title}, whose matrices are [in, out], got ${tensor.dtype}`,
-        );
+        fail(`${what} expected floats in ${family.title}, whose matrices are [in, out], got ${tensor.dtype}`);
       const [outputs, inputs] = turn(rows, columns) as [number, number];
-      return {
-        name,
-        outputs,
-        inputs,
-        tensor: inBlocks || isHalf(tensor) ? tensor : { data: toFloats(tensor, where), shape: [rows, columns] },
-      };
+      if (!inBlocks && !isHalf(tensor))
+        return { name, outputs, inputs, tensor: { data: toFloats(tensor, where), shape: [rows, columns] } };
+      expectMatrix(where, what, tensor, layout);
+      return { name, outputs, inputs, tensor };
     },
     bias: (part, length) => vector(biases[part], `[${length}]`, (n) => n === length),
     extra: (part, rule, fits) => vector(extras[part], rule, fits),

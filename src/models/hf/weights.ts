@@ -22,7 +22,7 @@ const WHERE = "readAttentionWeights";
  *
  * Matrices of F16, BF16, Q8_0 and Q4_0 keep their encoding (`toFloats` widens it); F64 becomes float32. Aligned F32 is not
  * copied: the weights are views of the file. Vectors become float32. The relative position bias of T5 is not a weight of the
- * layer: pass it as the option `bias` of `attend`.
+ * layer: pass it as the option `bias` of `attend`. The result has no fields for tensors that the file does not have.
  * @param prefix What the names of the layer's tensors begin with, such as "model.layers.0.self_attn." (with or without the
  * last dot).
  * @param config The configuration, which the shapes are compared with as far as it is given. Falcon, GPT-NeoX, BLOOM and
@@ -59,8 +59,11 @@ export function readAttentionWeights(
 }
 
 function isFile(source: unknown): source is SafetensorsFile {
-  if (source === null || typeof source !== "object" || !("tensors" in source)) return false;
-  return tagOf(source.tensors) === "Map";
+  const { tensors, metadata } = Object(source) as Partial<SafetensorsFile>;
+  if (tagOf(tensors) !== "Map") return false;
+  if (tagOf(metadata) !== "Map")
+    throw new TypeError(`${WHERE}: source.metadata expected a Map, got ${describe(metadata)}`);
+  return true;
 }
 
 /** Outputs of q, k and v. */
@@ -98,7 +101,13 @@ function readLayer(parts: Parts, config: WeightsConfig): AttentionWeights {
   pair("biasK", "biasV", biasK, biasV);
   const sinkLogits = extra("sinkLogits", `[${numHeads ?? "numHeads"}]`, isHeads);
   const { layout } = family;
-  return { ...inputs, wo: o.tensor, bo: parts.bias("o", o.outputs), qNorm, kNorm, sinkLogits, biasK, biasV, layout };
+  const bo = parts.bias("o", o.outputs);
+  return present({ ...inputs, wo: o.tensor, bo, qNorm, kNorm, sinkLogits, biasK, biasV, layout });
+}
+
+/** The fields that have a value: a layer without biases has no fields for them. */
+function present<T extends object>(fields: T): T {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as T;
 }
 
 function readSeparate(parts: Parts, o: Matrix): Inputs {

@@ -177,7 +177,7 @@ describe("report", () => {
       [
         ["report", layer, at("config.json"), ...options],
         2,
-        `headwise report: ${at("config.json")}: header length expected`,
+        `headwise report: ${at("config.json")}: source expected a safetensors file, got JSON text`,
       ],
     ];
     for (const [args, status, text] of rows) {

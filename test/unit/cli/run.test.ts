@@ -408,7 +408,7 @@ test("an error is one line with its exit code", () => {
     ],
     [[path, "--tokens", "9", "--decode", "10"], 2, "headwise run: --decode expected an integer from 0 to 9, got 10"],
     [[none], 2, "headwise run: --prefix expected the start of the names of the layer, got none"],
-    [[html], 2, `headwise run: ${html}: header length expected`],
+    [[html], 2, `headwise run: ${html}: source expected a safetensors file, got a web page`],
     [[lonely], 2, `headwise run: --config expected a file, since there is no config.json beside ${alone}, got none`],
     [[lonely, "--config", bare], 2, `headwise run: ${bare}: model_type expected a supported one (nearest: `],
     [

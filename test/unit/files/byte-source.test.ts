@@ -4,19 +4,24 @@ import { readFileSync } from "node:fs";
 import { mkdtemp, open, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
   type ByteSource,
   type BytesOrSource,
   blobSource,
   fileSource,
+  openGguf,
   openSafetensors,
   readAttentionWeights,
   readSafetensors,
+  toFloats,
   urlSource,
   writeSafetensors,
 } from "../../../src/entries/weights.ts";
 import { readRange, readRanges } from "../../../src/files/byte-source.ts";
+import type { StoredTensor } from "../../../src/tensor/dtypes.ts";
+import { HeadwiseError } from "../../../src/util/errors.ts";
 import { badFileOf } from "../../support/bad-file.ts";
 import { serve, urlOf } from "../../support/range-server.ts";
 
@@ -32,6 +37,13 @@ function counting(bytes: Uint8Array, log: [offset: number, length: number][]): B
       return bytes.slice(offset, offset + length);
     },
   };
+}
+
+/** Bytes whose memory was transferred elsewhere. */
+function detached(length: number): Uint8Array {
+  const bytes = new Uint8Array(length);
+  structuredClone(bytes, { transfer: [bytes.buffer] });
+  return bytes;
 }
 
 let folder = "";
@@ -180,8 +192,164 @@ describe("every source", () => {
       message: "f: source expected 4 bytes at 2, got Error: the disk is gone",
     });
     await expect(read(() => [1, 2, 3, 4])).rejects.toThrow(
-      new TypeError("f: source.read expected to give Uint8Array, got Array"),
+      new TypeError("f: the result of source.read expected Uint8Array, got Array"),
     );
+    await expect(read(() => new ArrayBuffer(4))).rejects.toThrow("expected Uint8Array, got ArrayBuffer");
+    await expect(read(() => undefined)).rejects.toThrow("expected Uint8Array, got undefined");
+    await expect(read(() => detached(4))).rejects.toThrow(/^f: the result of source.read expected .* detached/);
+    expect(await badFileOf(() => read(() => new Uint8Array(5)))).toBe("f: source expected 4 bytes at 2, got 5");
+    // What is thrown may be anything, also synchronously.
+    for (const [thrown, got] of [
+      [undefined, "undefined"],
+      ["gone", '"gone"'],
+      [Symbol("s"), "Symbol(s)"],
+      [Object.create(null), "Object"],
+      [{ toString: () => ({}) }, "Object"],
+      [new DOMException("no", "NotReadableError"), "NotReadableError: no"],
+    ] as const) {
+      const failing = () => {
+        throw thrown;
+      };
+      for (const source of [
+        { size: 9, read: failing },
+        { size: 9, read: async () => failing() },
+      ])
+        expect(await badFileOf(() => readRange("f", source, 2, 4))).toBe(`f: source expected 4 bytes at 2, got ${got}`);
+    }
+  });
+
+  test("bytes whose memory was transferred elsewhere are refused by name, before and after a file is opened", async () => {
+    const names = [readSafetensors, readAttentionWeights].map(
+      (read) => [read.name, async (b: never) => read(b)] as const,
+    );
+    for (const [name, read] of [
+      ...names,
+      ["openSafetensors", openSafetensors] as const,
+      ["openGguf", openGguf] as const,
+    ])
+      for (const bytes of [detached(9), detached(9).buffer])
+        await expect((read as (bytes: unknown) => Promise<unknown>)(bytes), name).rejects.toThrow(
+          new RegExp(`^${name}: (bytes|source) expected .*detached`),
+        );
+    const moved = stored.slice();
+    const file = await openSafetensors(moved);
+    const inMemory = readSafetensors(moved);
+    structuredClone(moved, { transfer: [moved.buffer] });
+    expect(await badFileOf(() => file.read("a"))).toMatch(/^read: source expected 280000 bytes at \d+, got .*detached/);
+    expect(() => toFloats(inMemory.tensors.get("a") as StoredTensor)).toThrow(/^toFloats: tensor.bytes .*detached/);
+  });
+
+  test("an open file whose stat or read gives something else is refused by name", async () => {
+    const sizes: [unknown, string][] = [
+      [undefined, "the result of file.stat expected an object, got undefined"],
+      [null, "the result of file.stat expected an object, got null"],
+      [7, "the result of file.stat expected an object, got 7"],
+      ...(
+        [
+          [{}, "undefined"],
+          [{ size: "7" }, '"7"'],
+          [{ size: 7n }, "7n"],
+          [{ size: Number.NaN }, "NaN"],
+          [{ size: -1 }, "-1"],
+          [{ size: 1.5 }, "1.5"],
+          [{ size: Infinity }, "Infinity"],
+          [{ size: 2 ** 53 }, "9007199254740992"],
+        ] as const
+      ).map(([stat, got]): [unknown, string] => [
+        stat,
+        `size of file.stat expected an integer from 0 to 9007199254740991, got ${got}`,
+      ]),
+    ];
+    const read = async () => ({ bytesRead: 0 });
+    for (const [stat, text] of sizes)
+      await expect(fileSource({ stat: async () => stat, read } as never)).rejects.toThrow(`fileSource: ${text}`);
+    for (const stat of [
+      () => Promise.reject(undefined),
+      () => {
+        throw undefined;
+      },
+    ])
+      expect(await badFileOf(() => fileSource({ stat, read } as never))).toBe(
+        "fileSource: file.stat expected the size, got undefined",
+      );
+    const closed = await open(new URL(model));
+    await closed.close();
+    expect(await badFileOf(() => fileSource(closed))).toMatch(/^fileSource: file.stat expected the size, got Error: /);
+    for (const [result, got] of [
+      [undefined, "the result of file.read expected an object, got undefined"],
+      [{}, "bytesRead of file.read expected an integer from 0 to 4, got undefined"],
+      [{ bytesRead: 5 }, "bytesRead of file.read expected an integer from 0 to 4, got 5"],
+      [{ bytesRead: -1 }, "bytesRead of file.read expected an integer from 0 to 4, got -1"],
+      [{ bytesRead: 0.5 }, "bytesRead of file.read expected an integer from 0 to 4, got 0.5"],
+      [{ bytesRead: Number.NaN }, "bytesRead of file.read expected an integer from 0 to 4, got NaN"],
+    ] as const) {
+      const source = await fileSource({ stat: async () => ({ size: 9 }), read: async () => result } as never);
+      expect(await badFileOf(() => readRange("f", source, 2, 4))).toMatch(
+        new RegExp(`^f: source expected 4 bytes at 2, got (Type|Range)Error: fileSource: ${got}$`),
+      );
+    }
+  });
+
+  test("whatever a source gives, a file is opened or refused with an error that names the function", async () => {
+    const results: readonly ((bytes: Uint8Array) => unknown)[] = [
+      (bytes) => bytes.subarray(1),
+      (bytes) => Uint8Array.of(...bytes, 0),
+      (bytes) => bytes.map((byte) => byte ^ 1),
+      (bytes) => Array.from(bytes),
+      (bytes) => bytes.slice().buffer,
+      (bytes) => new Float32Array(bytes.length),
+      () => undefined,
+      () => detached(8),
+      () => Promise.reject(undefined),
+      () => {
+        throw Object.create(null);
+      },
+    ];
+    const sizes = [-1, 0.5, 7n, "9", null, Number.NaN, 2 ** 53, stored.length - 1, stored.length + 1, 2 ** 52];
+    let [opened, refused] = [0, 0];
+    await fc.assert(
+      fc.asyncProperty(
+        fc.constantFrom(...results),
+        fc.nat(3),
+        fc.constantFrom(undefined, ...sizes),
+        async (give, from, size) => {
+          let reads = 0;
+          const source = {
+            size: size ?? stored.length,
+            read(offset: number, length: number) {
+              const bytes = stored.subarray(offset, offset + length);
+              return reads++ < from ? Promise.resolve(bytes) : give(bytes);
+            },
+          };
+          try {
+            const file = await openSafetensors(source as never);
+            await file.readAll(file.tensors.keys());
+            opened++;
+          } catch (error) {
+            refused++;
+            expect((error as Error).message).toMatch(/^(openSafetensors|readAll): .* expected .*, got /s);
+            expect([TypeError, RangeError, HeadwiseError]).toContain((error as Error).constructor);
+          }
+        },
+      ),
+      { numRuns: 500, seed: 13 },
+    );
+    expect([opened > 5, refused > 100]).toEqual([true, true]);
+  });
+
+  test("a tensor that no array can hold is OUT_OF_MEMORY, with the way to read a part of it", async () => {
+    const size = 2 ** 47;
+    const header = `{"w":{"dtype":"F32","shape":[${size / 4}],"data_offsets":[0,${size}]}}`;
+    const head = new Uint8Array(8 + header.length);
+    new DataView(head.buffer).setUint32(0, header.length, true);
+    head.set(new TextEncoder().encode(header), 8);
+    const read = async (offset: number, length: number) => head.slice(offset, offset + length);
+    const file = await openSafetensors({ size: head.length + size, read });
+    await expect(file.read("w")).rejects.toMatchObject({
+      code: "OUT_OF_MEMORY",
+      message:
+        "read: 140737488355328 bytes do not fit into one array, the engine refused; source.read reads parts of a tensor",
+    });
   });
 
   test("a file that is shortened while it is read is refused", async () => {
@@ -198,13 +366,13 @@ describe("every source", () => {
   });
 
   test.each([
-    ["no bytes", 0, "bytes expected an 8-byte header length, got 0 bytes"],
+    ["no bytes", 0, /expected an 8-byte header length, got 0 bytes/],
     ["less than a header", 40, /header length expected <= 32/],
     ["less than its data", 1000, /data_offsets expected to end within/],
   ])("a safetensors file of %s is refused as readSafetensors refuses it", async (_name, length, text) => {
     const cut = stored.slice(0, length);
     const said = await badFileOf(() => openSafetensors(cut));
     expect(said).toMatch(text);
-    expect(() => readSafetensors(cut, "openSafetensors")).toThrow(said);
+    expect(() => readSafetensors(cut, "openSafetensors")).toThrow(said.replace("source", "bytes"));
   });
 });

@@ -145,6 +145,16 @@ describe("urlSource", () => {
     });
   });
 
+  test("a fetch that rejects with something other than an error is a bad file with what it rejected with", async () => {
+    for (const [thrown, got] of [
+      [undefined, "undefined"],
+      [Object.create(null), "Object"],
+    ] as const)
+      expect(await badFileOf(() => urlSource(url, { fetch: () => Promise.reject(thrown) }))).toBe(
+        `urlSource: url "${url}" expected an answer, got ${got}`,
+      );
+  });
+
   test("a connection that breaks is a bad file with its cause, in the first answer too", async () => {
     for (const breaks of [0, 1]) {
       let asked = 0;

@@ -1,7 +1,7 @@
 // Tensors beyond 2^31 and 2^32 bytes of a file.
 
-import { openAsBlob } from "node:fs";
-import { mkdtemp, open, rm } from "node:fs/promises";
+import { openAsBlob, readFileSync } from "node:fs";
+import { type FileHandle, mkdtemp, open, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -11,8 +11,12 @@ import {
   blobSource,
   fileSource,
   openGguf,
+  openSafetensors,
+  openSafetensorsIndex,
+  readSafetensorsIndex,
   urlSource,
 } from "../../../src/entries/weights.ts";
+import { badFileOf } from "../../support/bad-file.ts";
 import { bytesOf, writeGguf } from "../../support/gguf-writer.ts";
 import { serve, urlOf } from "../../support/range-server.ts";
 
@@ -87,5 +91,68 @@ describe("a large file", () => {
     });
     await check(await urlSource(urlOf(server)), 2 ** 32, () => bytes);
     server.close();
+  });
+
+  /** Writes a safetensors file with so many GiB of zeros before its last tensor. */
+  async function writeLargeSafetensors(name: string, gib: number): Promise<string> {
+    const path = join(folder, name);
+    const zeros = gib * 2 ** 30;
+    const tensors = {
+      zeros: { dtype: "F32", shape: [zeros / 4096, 1024], data_offsets: [0, zeros] },
+      [name]: { dtype: "F32", shape: [1000], data_offsets: [zeros, zeros + last.byteLength] },
+    };
+    const header = new TextEncoder().encode(JSON.stringify(tensors));
+    const handle = await open(path, "w");
+    await handle.write(Uint8Array.of(header.length & 255, header.length >> 8, 0, 0, 0, 0, 0, 0), 0, 8, 0);
+    await handle.write(header, 0, header.length, 8);
+    await handle.write(bytesOf(last), 0, last.byteLength, 8 + header.length + zeros);
+    await handle.close();
+    return path;
+  }
+
+  test("of safetensors is read behind 2^32, and so are the files of an index, of which no other byte is read", async () => {
+    const names = ["a.safetensors", "b.safetensors", "c.safetensors"];
+    for (const name of names) await writeLargeSafetensors(name, 5);
+    const handles: FileHandle[] = [];
+    let bytes = 0;
+    const openPart = async (name: string) => {
+      const handle = await open(join(folder, name));
+      handles.push(handle);
+      return fileSource({
+        stat: () => handle.stat(),
+        read(into, at, length, position) {
+          bytes += length;
+          return handle.read(into, at, length, position);
+        },
+      });
+    };
+    const file = await openSafetensors(await openPart("a.safetensors"));
+    expect((await file.read("a.safetensors")).bytes).toEqual(bytesOf(last));
+    const weight_map = Object.fromEntries(names.map((name) => [name, name]));
+    const index = await openSafetensorsIndex({ weight_map }, openPart);
+    const read = await index.readAll(["c.safetensors", "b.safetensors"]);
+    expect(Array.from(read, ([name, tensor]) => [name, tensor.bytes])).toEqual([
+      ["c.safetensors", bytesOf(last)],
+      ["b.safetensors", bytesOf(last)],
+    ]);
+    expect(handles.length).toBe(3);
+    expect(bytes).toBeLessThan(3 * (last.byteLength + 2 ** 10));
+    for (const handle of handles) await handle.close();
+  });
+
+  test("as a Blob of Node, which loses 4 GiB of its size, is refused with the function that reads it", async () => {
+    const note = /bytes\)? \(Blobs of Node hold less than 4 GiB: fileSource reads larger files\), got /;
+    expect(await badFileOf(async () => openGguf(await openAsBlob(await writeLarge(5))))).toMatch(note);
+    const path = await writeLargeSafetensors("blob.safetensors", 5);
+    expect(await badFileOf(async () => openSafetensors(await openAsBlob(path)))).toMatch(note);
+  });
+
+  test("given whole to readSafetensorsIndex is refused by Node, and the error names the function that reads parts", async () => {
+    await writeLargeSafetensors("whole.safetensors", 5);
+    const index = { weight_map: { "whole.safetensors": "whole.safetensors" } };
+    const { tensors } = readSafetensorsIndex(index, (name) => readFileSync(join(folder, name)));
+    expect(await badFileOf(() => tensors.get("whole.safetensors")?.bytes)).toMatch(
+      /^readSafetensorsIndex: shard "whole.safetensors" expected bytes, got RangeError.*2 GiB: openSafetensorsIndex reads files of any size in parts$/,
+    );
   });
 });

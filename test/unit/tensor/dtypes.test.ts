@@ -1,6 +1,17 @@
 import { expect, test } from "vitest";
-import { type StoredTensor, toFloats } from "../../../src/tensor/dtypes.ts";
+import {
+  openGguf,
+  openSafetensors,
+  readAttentionWeights,
+  readSafetensors,
+  writeSafetensors,
+} from "../../../src/entries/weights.ts";
+import { BLOCKS, FLOAT_DTYPES, type StoredTensor, toFloats } from "../../../src/tensor/dtypes.ts";
+import { expectMatrix, rowsOf } from "../../../src/tensor/matrix.ts";
+import { quantizeTensor } from "../../../src/tensor/quantize.ts";
+import { expectTensor } from "../../../src/tensor/tensor.ts";
 import { badFileOf } from "../../support/bad-file.ts";
+import { writeGguf } from "../../support/gguf-writer.ts";
 
 const stored = (
   dtype: StoredTensor["dtype"],
@@ -53,5 +64,58 @@ test("aligned F32 is borrowed, and other dtypes are refused by name", async () =
   );
   expect(() => toFloats(stored("F32", new Uint8Array(8), [3]))).toThrow(
     new RangeError('toFloats: tensor "t" expected 12 bytes for F32 [3], got 8'),
+  );
+});
+
+const EMPTY = [
+  [0, 2 ** 32],
+  [0, 2 ** 47],
+  [2 ** 32, 0],
+  [0, 2 ** 32, 2 ** 32],
+];
+
+test.each(FLOAT_DTYPES)("%s with a dimension of 0 has no floats, however large the others are", async (dtype) => {
+  for (const shape of EMPTY) {
+    if (dtype in BLOCKS && shape.length !== 2) continue;
+    const tensor = { name: "t", dtype, shape, bytes: new Uint8Array() };
+    expect(toFloats(tensor)).toEqual(new Float32Array());
+    const written = writeSafetensors({ t: tensor });
+    for (const read of [readSafetensors(written).tensors.get("t"), await (await openSafetensors(written)).read("t")]) {
+      expect(read).toEqual(tensor);
+      expect(toFloats(read as StoredTensor)).toEqual(new Float32Array());
+    }
+    if (shape.length !== 2) continue;
+    const matrix = expectMatrix("f", "w", tensor, "out-in");
+    expect(toFloats(rowsOf(matrix, 0, 0))).toEqual(new Float32Array());
+    expect(quantizeTensor(tensor, "F16")).toMatchObject({ shape, bytes: new Uint8Array() });
+  }
+});
+
+test("a tensor of a GGUF file with a dimension of 0 has no floats, however large the others are", async () => {
+  for (const shape of EMPTY.filter(({ length }) => length === 2)) {
+    const file = await openGguf(writeGguf({ tensors: [{ name: "t", type: 0, shape, bytes: new Uint8Array() }] }));
+    const tensor = await file.read("t");
+    expect(tensor.shape).toEqual(shape);
+    expect(toFloats(tensor)).toEqual(new Float32Array());
+  }
+});
+
+test("a layer refuses empty matrices and vectors by name, and kernels dimensions from 2^31", async () => {
+  const one = (shape: number[]) => ({ dtype: "F32", shape, bytes: new Uint8Array() }) as const;
+  const square = { data: new Float32Array(1), shape: [1, 1] };
+  const rest = { "k_proj.weight": square, "v_proj.weight": square, "o_proj.weight": square };
+  const readMatrix = (shape: number[]) => () =>
+    readAttentionWeights(writeSafetensors({ "q_proj.weight": one(shape), ...rest }));
+  expect(await badFileOf(readMatrix([0, 2 ** 32]))).toBe(
+    'readAttentionWeights: tensor "q_proj.weight" expected a matrix with no empty side, got shape [0, 4294967296]',
+  );
+  const readVector = (shape: number[]) => () =>
+    readAttentionWeights(writeSafetensors({ "q_proj.weight": square, ...rest, "o_proj.bias": one(shape) }));
+  for (const shape of EMPTY)
+    expect(await badFileOf(readVector(shape))).toBe(
+      `readAttentionWeights: tensor "o_proj.bias" expected shape [1], got [${shape.join(", ")}]`,
+    );
+  expect(() => expectTensor("f", "x", { data: new Float32Array(), shape: [0, 2 ** 32] }, [2])).toThrow(
+    new RangeError("f: x.shape[1] expected an integer from 0 to 2147483647, got 4294967296"),
   );
 });

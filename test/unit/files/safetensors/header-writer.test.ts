@@ -50,6 +50,12 @@ test.each<[string, unknown, unknown, string]>([
     {},
     'writeSafetensors: name expected no lone surrogate, got "\\ud83e"',
   ],
+  [
+    "a dimension beyond the format's integers",
+    { a: { data: new Float32Array(0), shape: [0, 2 ** 48] } },
+    {},
+    'writeSafetensors: tensor "a" expected dimensions <= 281474976710655, got [0, 281474976710656]',
+  ],
   ["metadata that is not text", {}, { k: 1 }, 'writeSafetensors: metadata "k" expected a string, got 1'],
 ])("writing refuses %s", (_, tensors, metadata, message) => {
   expect(() => writeSafetensors(tensors as never, metadata as never)).toThrow(message);

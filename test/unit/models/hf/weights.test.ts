@@ -1,10 +1,7 @@
 import { expect, test } from "vitest";
 import type { AttentionWeights } from "../../../../src/attention/weights.ts";
-import {
-  readSafetensors,
-  readSafetensorsIndex,
-  writeSafetensors,
-} from "../../../../src/files/safetensors/safetensors.ts";
+import { readSafetensorsIndex } from "../../../../src/files/safetensors/model-index.ts";
+import { readSafetensors, writeSafetensors } from "../../../../src/files/safetensors/safetensors.ts";
 import { readAttentionWeights, type WeightsConfig } from "../../../../src/models/hf/weights.ts";
 import { type StoredTensor, toFloats } from "../../../../src/tensor/dtypes.ts";
 import type { Tensor } from "../../../../src/tensor/tensor.ts";
@@ -300,7 +297,8 @@ test.each<[family: string, shapes: Shapes, parts: Readonly<Record<string, string
       part,
       part.startsWith("w") ? tensors[name] : tensors[name]!.data,
     ]);
-    expect(weights).toEqual({ ...Object.fromEntries(want), layout });
+    // Strictly: a field that is undefined is not an absent one.
+    expect(weights).toStrictEqual({ ...Object.fromEntries(want), layout });
   }
 });
 
@@ -611,4 +609,30 @@ test.each<[args: readonly unknown[], error: Error]>([
   ],
 ])("wrong arguments %o throw before the file is looked at", (args, error) => {
   expect(() => readAttentionWeights(...(args as Parameters<typeof readAttentionWeights>))).toThrow(error);
+});
+
+test("tensors of another reader are refused by name if they are no stored tensors", () => {
+  const names = ["q", "k", "v", "o"].map((part) => `${part}_proj.weight`);
+  const tensor = { dtype: "BF16", shape: [1, 1], bytes: new Uint8Array(2) };
+  const read = (q: unknown, metadata: unknown = new Map()) => {
+    const tensors = new Map<string, unknown>(names.map((name) => [name, { ...tensor, name }]));
+    tensors.set("q_proj.weight", q);
+    return () => readAttentionWeights({ metadata, tensors } as never);
+  };
+  const moved = new Uint8Array(2);
+  structuredClone(moved, { transfer: [moved.buffer] });
+  const named = { ...tensor, name: "q_proj.weight" };
+  expect(read(named)().wq).toEqual(named);
+  const what = 'readAttentionWeights: tensor "q_proj.weight"';
+  for (const [q, message] of [
+    [undefined, `${what} expected an object, got undefined`],
+    [7, `${what} expected an object, got 7`],
+    [{ ...named, shape: undefined }, `${what}.shape expected an array, got undefined`],
+    [{ ...named, shape: [1, -1] }, `${what}.shape[1] expected an integer from 0 to 9007199254740991, got -1`],
+    [{ ...named, bytes: 2 }, `${what}.bytes expected Uint8Array, got 2`],
+    [{ ...named, bytes: new Uint8Array(3) }, `${what}.bytes expected 2 bytes for BF16 [1, 1], got 3`],
+    [{ ...named, bytes: moved }, /^readAttentionWeights: tensor "q_proj.weight".bytes expected .*detached/],
+  ] as const)
+    expect(read(q)).toThrow(message);
+  expect(read(named, null)).toThrow(new TypeError("readAttentionWeights: source.metadata expected a Map, got null"));
 });
