@@ -227,12 +227,22 @@ export function readsOf(x: Float32Array, { keep, drop, bias }: CallOptions): Rec
   return { x, keep: keep?.data, drop: drop?.data, bias: bias?.data };
 }
 
-/** Rows of y are written before later rows of x and of masks are read. */
-function expectApart(where: string, out: Float32Array, x: Float32Array, options: CallOptions): void {
+/**
+ * Throws if `out` overlaps what the call reads: rows of y are written before later rows of x and of masks are read. It
+ * may be x itself if rows of both have the same length (`inPlace`).
+ */
+export function expectApart(
+  where: string,
+  out: Float32Array,
+  x: Float32Array,
+  options: CallOptions,
+  inPlace = true,
+): void {
   for (const [name, data] of Object.entries(readsOf(x, options))) {
-    if (!overlaps(out, data) || (name === "x" && x.byteOffset === out.byteOffset)) continue;
+    const mayBeX = inPlace && name === "x";
+    if (!overlaps(out, data) || (mayBeX && x.byteOffset === out.byteOffset)) continue;
     throw new RangeError(
-      `${where}: out expected ${name === "x" ? "x itself or " : ""}memory apart from ${name}, got one that overlaps it`,
+      `${where}: out expected ${mayBeX ? "x itself or " : ""}memory apart from ${name}, got one that overlaps it`,
     );
   }
 }
@@ -247,7 +257,8 @@ function overlaps(a: Float32Array, b: unknown): boolean {
   );
 }
 
-function rowsOf(where: string, name: string, data: unknown, batch: number, dim: string, width: number): number {
+/** The rows of `data`, [batch, rows, width]. Throws unless there are as many in each sequence. */
+export function rowsOf(where: string, name: string, data: unknown, batch: number, dim: string, width: number): number {
   const { length } = expectFloats(where, name, data);
   const rows = length / (batch * width);
   if (Number.isInteger(rows)) return rows;
