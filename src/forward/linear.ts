@@ -102,7 +102,7 @@ export function placeLinearCall(
  */
 export function* runLinear(
   { where, layer, rows, x, out }: LinearCall,
-  stepFlops = Infinity,
+  stepFlops: number = Infinity,
   ownScratch = false,
 ): Steps<Float32Array> {
   const { kernels, packed, modeOf, outputs, inputs } = layer;
