@@ -227,28 +227,18 @@ export function readsOf(x: Float32Array, { keep, drop, bias }: CallOptions): Rec
   return { x, keep: keep?.data, drop: drop?.data, bias: bias?.data };
 }
 
-/**
- * Throws if `out` overlaps what the call reads: rows of y are written before later rows of x and of masks are read. It
- * may be x itself if rows of both have the same length (`inPlace`).
- */
-export function expectApart(
-  where: string,
-  out: Float32Array,
-  x: Float32Array,
-  options: CallOptions,
-  inPlace = true,
-): void {
+/** Rows of y are written before later rows of x and of masks are read. */
+function expectApart(where: string, out: Float32Array, x: Float32Array, options: CallOptions): void {
   for (const [name, data] of Object.entries(readsOf(x, options))) {
-    const mayBeX = inPlace && name === "x";
-    if (!overlaps(out, data) || (mayBeX && x.byteOffset === out.byteOffset)) continue;
+    if (!overlaps(out, data) || (name === "x" && x.byteOffset === out.byteOffset)) continue;
     throw new RangeError(
-      `${where}: out expected ${mayBeX ? "x itself or " : ""}memory apart from ${name}, got one that overlaps it`,
+      `${where}: out expected ${name === "x" ? "x itself or " : ""}memory apart from ${name}, got one that overlaps it`,
     );
   }
 }
 
 /** Whether two arrays share a byte. */
-function overlaps(a: Float32Array, b: unknown): boolean {
+export function overlaps(a: Float32Array, b: unknown): boolean {
   return (
     ArrayBuffer.isView(b) &&
     a.buffer === b.buffer &&

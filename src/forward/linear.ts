@@ -16,7 +16,7 @@ import { expectFields, expectFloats } from "../util/errors.ts";
 import { CHUNK_ROWS, chunksOf, copyRows } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
-import { expectApart, rowsOf } from "./call.ts";
+import { overlaps, rowsOf } from "./call.ts";
 
 /** Options of `linear`. */
 export interface LinearOptions {
@@ -62,7 +62,12 @@ export function expectOut({ where, layer, rows, x, out }: LinearCall): void {
   const { outputs, inputs } = layer;
   const { length } = expectFloats(where, "out", out);
   if (length !== rows * outputs) throw new RangeError(`${where}: out expected ${rows * outputs} floats, got ${length}`);
-  expectApart(where, out, x, {}, outputs === inputs);
+  // Rows of y are written before later rows of x are read.
+  const inPlace = outputs === inputs;
+  if (overlaps(out, x) && !(inPlace && out.byteOffset === x.byteOffset))
+    throw new RangeError(
+      `${where}: out expected ${inPlace ? "x itself or " : ""}memory apart from x, got one that overlaps it`,
+    );
 }
 
 /**
