@@ -2,13 +2,14 @@
 
 import { kernels } from "./kernels/cases.ts";
 import { layers } from "./layers/layers.ts";
+import { linears } from "./layers/linear.ts";
 import { long } from "./layers/long-prompt.ts";
 import { threads } from "./layers/threads.ts";
 import { readCommand, runParts } from "./lib/command.ts";
 import { peaks } from "./peaks/machine-peaks.ts";
 import { startup } from "./startup/startup.ts";
 
-const parts = [startup, peaks, kernels, layers, threads, long];
+const parts = [startup, peaks, kernels, linears, layers, threads, long];
 
 const command = readCommand(
   parts.map(({ name }) => name),

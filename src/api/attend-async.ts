@@ -2,25 +2,12 @@ import type { Attention } from "../attention/attention.ts";
 import { restorePages } from "../cache/aging.ts";
 import { type AttendOptions, checkAttend, commit, expectAttention } from "../forward/call.ts";
 import { forward, passFlops } from "../forward/forward.ts";
-import { yieldToEventLoop } from "../platform/event-loop.ts";
-import { expectFinite, expectFunction, expectRecord, expectSignal } from "../util/errors.ts";
+import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../forward/slices.ts";
+import { expectRecord } from "../util/errors.ts";
 import { expectAlive } from "../util/lifetime.ts";
 
 /** Options of `attendAsync`: those of `attend`, and how the call is sliced. */
-export interface AttendAsyncOptions extends AttendOptions {
-  /** Aborts the call between two slices: it rejects with the signal's reason, and the cache is unchanged. */
-  readonly signal?: AbortSignal;
-  /** Called after every slice with the fraction of the work that is done: above 0, and 1 at the end. */
-  readonly onProgress?: (done: number) => void;
-  /** Milliseconds of work between two yields to the event loop. Default 8, half a frame at 60 frames a second. */
-  readonly sliceMs?: number;
-}
-
-/**
- * Floating-point operations of a step for each thread: less than a millisecond on a desktop, a few on a phone, so that
- * slices have about the length asked for. The least step is six rows of attention over all keys.
- */
-const STEP_FLOPS = 2 ** 25;
+export type AttendAsyncOptions = AttendOptions & SliceOptions;
 
 /**
  * `attend` in time slices. It yields to the event loop between slices, so that pages stay responsive and servers answer
@@ -52,19 +39,16 @@ export async function attendAsync(
 ): Promise<Float32Array> {
   const where = "attendAsync";
   expectRecord(where, "options", options);
-  const { signal, onProgress, sliceMs: given, ...rest } = options;
-  const sliceMs = given === undefined ? 8 : expectFinite(where, "sliceMs", given, true);
-  if (signal !== undefined) expectSignal(where, signal);
-  if (onProgress !== undefined) expectFunction(where, "onProgress", onProgress);
-  signal?.throwIfAborted();
-  const checked = checkAttend(where, attention, x, rest, ["signal", "onProgress", "sliceMs"]);
+  const { signal, onProgress, sliceMs, ...rest } = options;
+  const slices = checkSlices(where, { signal, onProgress, sliceMs });
+  const checked = checkAttend(where, attention, x, rest, SLICE_OPTIONS);
   const { cache, out } = checked;
   // `out` is written last, when nothing can abort the call any more.
   const call = { ...checked, out: undefined };
-  const stepFlops = STEP_FLOPS * attention.kernels.threads.used;
+  const stepFlops = stepFlopsOf(attention.kernels);
   const all = passFlops(attention, call, stepFlops);
   const expectActive = () => {
-    signal?.throwIfAborted();
+    slices.signal?.throwIfAborted();
     expectAttention(where, attention);
     if (cache) expectAlive(where, "cache", cache);
   };
@@ -72,24 +56,12 @@ export async function attendAsync(
   if (hold) cache.holds[hold]++;
   const steps = forward(attention, [call], { where, stepFlops, ownScratch: true });
   try {
-    let flops = 0;
-    for (let end = performance.now() + sliceMs; ; ) {
-      const { done, value } = steps.next();
-      if (done) {
-        onProgress?.(1);
-        expectActive();
-        commit([call]);
-        const y = value.ys[0] as Float32Array;
-        out?.set(y);
-        return out ?? y;
-      }
-      flops += value;
-      if (flops >= all || performance.now() < end) continue;
-      onProgress?.(flops / all);
-      await yieldToEventLoop();
-      expectActive();
-      end = performance.now() + sliceMs;
-    }
+    const { ys } = await runSlices(steps, all, slices, expectActive);
+    expectActive();
+    commit([call]);
+    const y = ys[0] as Float32Array;
+    out?.set(y);
+    return out ?? y;
   } finally {
     steps.return(undefined as never);
     if (hold) cache.holds[hold]--;

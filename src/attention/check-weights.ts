@@ -1,7 +1,8 @@
 import { formatOf } from "../linear/formats.ts";
+import { type CheckedLinear, expectVector } from "../linear/options.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
-import { expectMatrix, type MatrixLayout } from "../tensor/matrix.ts";
-import { describe, expectFields, expectFloats, expectOneOf } from "../util/errors.ts";
+import { expectLayout, expectMatrix, type MatrixLayout } from "../tensor/matrix.ts";
+import { describe, expectFields } from "../util/errors.ts";
 import { type CheckedConfig, checkSinks } from "./config.ts";
 import {
   eachProjection,
@@ -14,12 +15,6 @@ import {
 import { separateWeights } from "./split-qkv.ts";
 import { type CheckedWeightOptions, fillFormats, type LayerFormats } from "./weight-options.ts";
 import { type AttentionWeights, WEIGHT_FIELDS } from "./weights.ts";
-
-/** A matrix and its bias. */
-export interface CheckedLinear {
-  readonly w: StoredTensor;
-  readonly bias: Float32Array | undefined;
-}
 
 /** Weights that fit the configuration, wqkv split into wq, wk and wv. */
 export interface CheckedWeights {
@@ -43,8 +38,7 @@ export function checkWeights(
   quantized: boolean,
 ): CheckedWeights {
   expectFields(where, "weights", given, WEIGHT_FIELDS);
-  const { layout = "out-in" } = given;
-  expectOneOf(where, "weights.layout", layout, ["out-in", "in-out"]);
+  const layout = expectLayout(where, given.layout);
   const { dModel, kdim, vdim } = config;
   if (given.wqkv !== undefined && (kdim !== dModel || vdim !== dModel))
     throw new RangeError(`${where}: wqkv expected kdim and vdim equal to dModel (${dModel}), got ${kdim} and ${vdim}`);
@@ -52,12 +46,7 @@ export function checkWeights(
   const widths = { q: sizes.q.n, k: sizes.k.n, v: sizes.v.n, inputs: dModel };
   const weights = separateWeights(where, "", given, layout, () => widths);
 
-  const vector = (name: string, value: unknown, length: number): Float32Array | undefined => {
-    if (value === undefined) return undefined;
-    const data = expectFloats(where, name, value);
-    if (data.length !== length) throw new RangeError(`${where}: ${name} expected ${length} floats, got ${data.length}`);
-    return data;
-  };
+  const vector = (name: string, value: unknown, length: number) => expectVector(where, name, value, length);
   const linear = (name: ProjectionName): CheckedLinear => {
     const { n, k } = sizes[name];
     const matrix = expectMatrix(where, `w${name}`, weights[`w${name}`], layout);

@@ -1,7 +1,7 @@
 // The matrices and vectors of an attention layer, by name, with their sizes. Code that checks, packs, places or counts
 // them uses these lists.
 
-import type { LinearSize } from "../linear/linear.ts";
+import type { LinearSize } from "../linear/formats.ts";
 import type { CheckedConfig } from "./config.ts";
 
 /** The matrices in the order of their panels in memory: those that may be one product are adjacent. */

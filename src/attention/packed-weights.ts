@@ -1,17 +1,24 @@
-import { isInteger } from "../linear/formats.ts";
-import { joinLinears, type Linear, type LinearPlace, modesOf, placeLinears, storeLinear } from "../linear/linear.ts";
-import { stagedFloats } from "../linear/pack.ts";
+import {
+  joinLinears,
+  type LinearPlace,
+  modesOf,
+  type PackedLinear,
+  placeLinears,
+  storeLinear,
+} from "../linear/linear.ts";
+import type { CheckedLinear } from "../linear/options.ts";
+import { packBlock } from "../linear/pack.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
-import type { CheckedLinear, CheckedWeights } from "./check-weights.ts";
+import type { CheckedWeights } from "./check-weights.ts";
 import type { CheckedConfig } from "./config.ts";
 import { PROJECTIONS, type Projections, projectionSizes, type VectorName, vectorSizes } from "./layer-sizes.ts";
 import type { LayerFormats } from "./weight-options.ts";
 
 /** A projection of a chunk's rows, and the first of the parts (queries, keys, values) that it computes. */
 export interface Projection {
-  readonly linear: Linear;
+  readonly linear: PackedLinear;
   readonly part: "q" | "k" | "v";
 }
 
@@ -22,7 +29,7 @@ export interface Layer {
   readonly formats: LayerFormats;
   /** `mode` of linear_q8 for a number of rows. */
   readonly modeOf: (rows: number) => number;
-  readonly linears: Projections<Linear>;
+  readonly linears: Projections<PackedLinear>;
   /** The projections of the same input rows. Neighbours of one format are one product. */
   readonly products: {
     readonly q: readonly Projection[];
@@ -70,22 +77,12 @@ export function layerLayout(
 
 /** Packs weights into a new block. */
 export function storeLayer(where: string, kernels: Kernels, config: CheckedConfig, weights: CheckedWeights): Layer {
-  const { memory } = kernels;
   const { places, bytes } = layerLayout(config, weights.formats, weights.linears.o !== undefined);
-  // Before the layer's own allocation, because timing the dot-product paths allocates memory temporarily.
-  const modeOf = Object.values(weights.formats).some(isInteger) ? modesOf(kernels, weights.fast) : () => 0;
-  const at = memory.allocate(where, bytes);
-  let staging: number | undefined;
-  try {
-    const staged = PROJECTIONS.map((name) => stagedFloats(places.linears[name] ?? { n: 0, k: 0 }));
-    staging = memory.allocate(where, 4 * Math.max(...staged));
-    return { ...fillLayer(kernels, config, weights, at, places, staging), at, bytes, modeOf };
-  } catch (error) {
-    memory.free(at);
-    throw error;
-  } finally {
-    if (staging !== undefined) memory.free(staging);
-  }
+  // Before the layer's own allocation, because this may allocate memory temporarily.
+  const modeOf = modesOf(kernels, Object.values(weights.formats), weights.fast);
+  const sizes = PROJECTIONS.flatMap((name) => places.linears[name] ?? []);
+  const fill = (at: number, staging: number) => fillLayer(kernels, config, weights, at, places, staging);
+  return { ...packBlock(where, kernels, bytes, sizes, fill), modeOf };
 }
 
 function fillLayer(

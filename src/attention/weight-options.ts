@@ -1,5 +1,6 @@
-import { WEIGHT_FORMATS, type WeightFormat } from "../linear/formats.ts";
-import { expectFields, expectOneOf, HeadwiseError } from "../util/errors.ts";
+import type { WeightFormat } from "../linear/formats.ts";
+import { expectActivations, expectFormat, expectFormatLoaded } from "../linear/options.ts";
+import { expectFields } from "../util/errors.ts";
 import { eachProjection, PROJECTIONS, type ProjectionName } from "./layer-sizes.ts";
 
 /** The format of the query, key, value and output projection of a layer. */
@@ -36,21 +37,21 @@ export interface CheckedWeightOptions {
 export function checkWeightOptions(
   where: string,
   path: string,
-  { weights, activations = "exact" }: WeightOptions,
+  { weights, activations }: WeightOptions,
 ): CheckedWeightOptions {
-  expectOneOf(where, `${path}activations`, activations, ["exact", "fast"]);
-  return { formats: formatsOf(where, `${path}weights`, weights), fast: activations === "fast" };
+  const fast = expectActivations(where, `${path}activations`, activations);
+  return { formats: formatsOf(where, `${path}weights`, weights), fast };
 }
 
 function formatsOf(where: string, path: string, weights: WeightOptions["weights"]): Partial<LayerFormats> {
   if (weights === undefined) return {};
   if (weights === null || typeof weights !== "object") {
-    const format = expectOneOf(where, path, weights, WEIGHT_FORMATS);
+    const format = expectFormat(where, path, weights);
     return eachProjection(() => format);
   }
   expectFields(where, path, weights, PROJECTIONS);
   for (const [part, format] of Object.entries(weights))
-    if (format !== undefined) expectOneOf(where, `${path}.${part}`, format, WEIGHT_FORMATS);
+    if (format !== undefined) expectFormat(where, `${path}.${part}`, format);
   return weights;
 }
 
@@ -64,13 +65,5 @@ export function fillFormats(
 
 /** Throws NO_QUANTIZED for a format that the loaded kernels do not support. */
 export function expectFormatsLoaded(where: string, quantized: boolean, formats: LayerFormats): void {
-  if (quantized) return;
-  for (const [part, format] of Object.entries(formats)) if (format !== "f32") refuseFormat(where, `w${part}`, format);
-}
-
-/** Throws NO_QUANTIZED: only float32 kernels are loaded. */
-export function refuseFormat(where: string, name: string, format: string): never {
-  const rule = '"f32", the only format of these kernels';
-  const text = `${where}: format of ${name} expected ${rule}, got "${format}"; loadKernels({ quantized }), from headwise/quantized, loads the others`;
-  throw new HeadwiseError("NO_QUANTIZED", text);
+  for (const [part, format] of Object.entries(formats)) expectFormatLoaded(where, quantized, `w${part}`, format);
 }

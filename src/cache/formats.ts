@@ -1,5 +1,5 @@
 import { PAGE } from "../../assembly/layout.ts";
-import { refuseFormat } from "../attention/weight-options.ts";
+import { expectFormatLoaded } from "../linear/options.ts";
 import { describe, expectFields, expectInt, expectOneOf } from "../util/errors.ts";
 import {
   CACHE_FORMATS,
@@ -71,10 +71,9 @@ function checkStage(where: string, name: string, stage: CacheStage, headDim: num
 
 /** Throws NO_QUANTIZED for formats other than float32 if their kernels are not loaded. */
 export function expectStagesLoaded(where: string, quantized: boolean, stages: readonly Stage[]): void {
-  if (quantized) return;
   for (const { code } of stages)
     for (const [name, format] of Object.entries(decodeFormats(code)))
-      if (format !== "f32") refuseFormat(where, name, format);
+      expectFormatLoaded(where, quantized, name, format);
 }
 
 /** The stages in the form of CacheOptions, frozen. */

@@ -1,6 +1,6 @@
 import { PANEL } from "../../assembly/layout.ts";
 import { type Attention, packAttention } from "../attention/attention.ts";
-import type { CheckedLinear, CheckedWeights } from "../attention/check-weights.ts";
+import type { CheckedWeights } from "../attention/check-weights.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import {
   eachProjection,
@@ -22,7 +22,8 @@ import type { CacheOptions } from "../cache/kv-cache.ts";
 import { checkAttend, expectAttention } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
-import type { Linear } from "../linear/linear.ts";
+import type { PackedLinear } from "../linear/linear.ts";
+import type { CheckedLinear } from "../linear/options.ts";
 import { describe, expectFields, expectFloats, expectFunction } from "../util/errors.ts";
 import { finish } from "../util/steps.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../wasm/abi.ts";
@@ -181,7 +182,7 @@ function unpackWeights({ kernels, config, layer }: Attention): Omit<CheckedWeigh
   const [sizes, lengths] = [projectionSizes(config), vectorSizes(config)];
   const vector = (at: F32Ptr | NullPtr, length: number) =>
     at === NULL ? undefined : kernels.memory.f32(at, length).slice();
-  const linear = (name: ProjectionName) => unpackLinear(kernels, layer.linears[name] as Linear, sizes[name].n);
+  const linear = (name: ProjectionName) => unpackLinear(kernels, layer.linears[name] as PackedLinear, sizes[name].n);
   return {
     layout: "out-in",
     linears: eachProjection(linear),
@@ -197,7 +198,7 @@ function unpackWeights({ kernels, config, layer }: Attention): Omit<CheckedWeigh
 }
 
 /** The matrix and bias in the first n outputs of panels [panels][k][8]. */
-function unpackLinear({ memory }: Kernels, { w, bias, panels, k }: Linear, n: number): CheckedLinear {
+function unpackLinear({ memory }: Kernels, { w, bias, panels, k }: PackedLinear, n: number): CheckedLinear {
   const packed = memory.f32(w, panels * k * PANEL);
   const data = new Float32Array(n * k);
   for (let row = 0; row < n; row++) {

@@ -4,7 +4,10 @@ export { attend, attendWithMaps } from "../api/attend.ts";
 export { type AttendAsyncOptions, attendAsync } from "../api/attend-async.ts";
 export { type AttendManyCall, attendMany } from "../api/attend-many.ts";
 export { type ApplyRopeOptions, applyRope, mergeHeads, splitHeads } from "../api/head-ops.ts";
+export { linear } from "../api/linear.ts";
+export { type LinearAsyncOptions, linearAsync } from "../api/linear-async.ts";
 export { type Plan, type PlanSizes, plan } from "../api/plan.ts";
+export { type LinearPlan, type LinearPlanOptions, type LinearSizes, planLinear } from "../api/plan-linear.ts";
 export { type SdpaOptions, type SdpaResult, scaledDotProductAttention } from "../api/sdpa.ts";
 export { alibiSlopes } from "../attention/alibi.ts";
 export { type Attention, createAttention } from "../attention/attention.ts";
@@ -28,6 +31,14 @@ export { type CacheOptions, createKvCache, type KvCache, type KvCacheOptions } f
 export type { CacheFormat, CacheFormats } from "../cache/page-layout.ts";
 export { type SelfTest, selfTest } from "../diagnostics/self-test.ts";
 export type { AttendOptions } from "../forward/call.ts";
+export type { LinearOptions } from "../forward/linear.ts";
+export type { SliceOptions } from "../forward/slices.ts";
+export {
+  createLinear,
+  type Linear,
+  type LinearWeightOptions,
+  type LinearWeights,
+} from "../linear/create-linear.ts";
 export type { WeightFormat } from "../linear/formats.ts";
 export type { Dtype, StoredTensor } from "../tensor/dtypes.ts";
 export type { HeadLayout } from "../tensor/head-layout.ts";

@@ -251,7 +251,7 @@ function expectApart(where: string, out: Float32Array, x: Float32Array, options:
 }
 
 /** Whether two arrays share a byte. */
-function overlaps(a: Float32Array, b: unknown): boolean {
+export function overlaps(a: Float32Array, b: unknown): boolean {
   return (
     ArrayBuffer.isView(b) &&
     a.buffer === b.buffer &&
@@ -260,7 +260,8 @@ function overlaps(a: Float32Array, b: unknown): boolean {
   );
 }
 
-function rowsOf(where: string, name: string, data: unknown, batch: number, dim: string, width: number): number {
+/** The rows of `data`, [batch, rows, width]. Throws unless there are as many in each sequence. */
+export function rowsOf(where: string, name: string, data: unknown, batch: number, dim: string, width: number): number {
   const { length } = expectFloats(where, name, data);
   const rows = length / (batch * width);
   if (Number.isInteger(rows)) return rows;

@@ -4,7 +4,7 @@ import { widthOf } from "../attention/attention.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import type { LayerFormats } from "../attention/weight-options.ts";
 import type { Rows } from "../linear/linear.ts";
-import { type RowRun, runsOf } from "../util/rows.ts";
+import { copyRows, type RowRun, runsOf } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
 import type { SegmentNeeds } from "./attend-segment.ts";
@@ -125,10 +125,5 @@ function outputOf({ places: { y, layer }, work: { attention, base } }: Pass): Ro
 function copyOut({ work: { attention } }: Pass, out: Rows, { of, begin, end, at }: RowRun<PassCall>): void {
   const width = widthOf(attention);
   const from = attention.kernels.memory.f32(out.at + 4 * at * out.stride, (end - begin) * out.stride);
-  if (out.stride === width) of.y.set(from, begin * width);
-  else
-    for (let r = begin; r < end; r++) {
-      const row = (r - begin) * out.stride;
-      of.y.set(from.subarray(row, row + width), r * width);
-    }
+  copyRows(of.y, begin * width, width, from, out.stride, width);
 }

@@ -27,6 +27,12 @@ export function formatOf({ dtype }: StoredTensor, quantized: boolean): WeightFor
   return quantized || isInteger(format) ? format : "f32";
 }
 
+/** Outputs n and inputs k of a matrix. */
+export interface LinearSize {
+  readonly n: number;
+  readonly k: number;
+}
+
 /** Whether the weights are integers, so that activations are quantised too. */
 export function isInteger(format: WeightFormat): boolean {
   return format === "q8" || format === "q8-row" || format === "q4";

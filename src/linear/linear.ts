@@ -9,6 +9,7 @@ import {
   integerRowBytes,
   isInteger,
   LINEAR_WORK_AT,
+  type LinearSize,
   linearShape,
   packedBytes,
   panelBytes,
@@ -19,12 +20,6 @@ import {
 } from "./formats.ts";
 import { packMatrix } from "./pack.ts";
 
-/** Outputs n and inputs k of a matrix. */
-export interface LinearSize {
-  readonly n: number;
-  readonly k: number;
-}
-
 /** A projection before it is packed: the offsets of its panels and of its bias in their block. */
 export interface LinearPlace extends LinearSize {
   readonly format: WeightFormat;
@@ -33,7 +28,7 @@ export interface LinearPlace extends LinearSize {
 }
 
 /** A projection in linear memory. It computes whole panels: 8·panels outputs a row. */
-export interface Linear {
+export interface PackedLinear {
   readonly k: number;
   readonly panels: number;
   readonly format: WeightFormat;
@@ -72,7 +67,7 @@ export function storeLinear(
   layout: MatrixLayout,
   bias: Float32Array | undefined,
   staging: number,
-): Linear {
+): PackedLinear {
   const panels = panelsOf(n);
   packMatrix(kernels, matrix, layout, format, base + at, staging);
   const row = kernels.memory.f32(base + biasAt, panels * PANEL).fill(0);
@@ -80,8 +75,18 @@ export function storeLinear(
   return { k, panels, format, w: base + at, bias: pointer.f32(base + biasAt) };
 }
 
+/** Panels begin..end of a projection. */
+export function cutPanels({ k, format, w, bias }: PackedLinear, begin: number, end: number): PackedLinear {
+  return {
+    ...{ k, format },
+    panels: end - begin,
+    w: w + begin * panelBytes(format, k),
+    bias: pointer.f32(bias + 4 * PANEL * begin),
+  };
+}
+
 /** Two adjacent projections of the same input and format, as one. */
-export function joinLinears(first: Linear, second: Linear): Linear {
+export function joinLinears(first: PackedLinear, second: PackedLinear): PackedLinear {
   return { ...first, panels: first.panels + second.panels };
 }
 
@@ -111,11 +116,12 @@ interface LinearInput {
 const FEW_ROWS = 8;
 
 /**
- * Determines the fastest dot-product paths, and returns the `mode` of linear_q8 for a number of rows, of 14 bits or of
- * 7 (`fast`).
+ * Returns the `mode` of linear_q8 for a number of rows of activations of 14 bits, or of 7 (`fast`). If one of the formats
+ * has integers, this determines the fastest dot-product paths, which allocates memory temporarily.
  */
-export function modesOf({ dotPaths }: Kernels, fast: boolean): (rows: number) => number {
-  const { exact, fast: fastPath } = dotPaths;
+export function modesOf(kernels: Kernels, formats: readonly WeightFormat[], fast: boolean): (rows: number) => number {
+  if (!formats.some(isInteger)) return () => 0;
+  const { exact, fast: fastPath } = kernels.dotPaths;
   return (rows) => 2 * (fast && rows > FEW_ROWS ? fastPath : exact) + (fast ? 1 : 0);
 }
 
@@ -141,7 +147,7 @@ export function placeLinearScratch(
 /** `rows` rows as the input of `linears`: quantised, too, if one of them has integer weights. */
 export function prepareInput(
   { table }: Kernels,
-  linears: readonly Linear[],
+  linears: readonly PackedLinear[],
   { at: x, stride: xStride }: Rows,
   rows: number,
   mode: number,
@@ -149,35 +155,30 @@ export function prepareInput(
   base: number,
 ): LinearInput {
   const integers = pointer.u8(base + integersAt);
-  const [{ k }] = linears as [Linear];
+  const [{ k }] = linears as [PackedLinear];
   if (linears.some(({ format }) => isInteger(format))) table.quantize_rows(integers, x, k, xStride, mode, 0, rows);
   return { x, xStride, integers, mode, scratch: base + work };
 }
 
 /** The panels and rows of a step are multiples of these: of the kernel's weight blocks and strips. */
-const STEP_PANELS = 16;
+export const STEP_PANELS = 16;
 const STEP_ROWS = 60;
 
 /** out[r] = x[r] · wᵀ + bias for `rows` rows, in steps of about `stepFlops`. */
 export function* project(
   kernels: Kernels,
-  linear: Linear,
+  linear: PackedLinear,
   { at: out, stride: outStride }: Rows,
   input: LinearInput,
   rows: number,
   stepFlops: number,
 ): Steps {
-  const { format, w, bias, panels, k } = linear;
+  const { format, panels, k } = linear;
   const blockFlops = 2 * PANEL * STEP_PANELS * k;
   const stepPanels = STEP_PANELS * Math.max(1, Math.floor(stepFlops / (blockFlops * rows)));
   const stepRows = STEP_ROWS * Math.max(1, Math.floor(stepFlops / (blockFlops * STEP_ROWS)));
   for (let p = 0; p < panels; p += stepPanels) {
-    const part: Linear = {
-      ...{ k, format },
-      panels: Math.min(stepPanels, panels - p),
-      w: w + p * panelBytes(format, k),
-      bias: pointer.f32(bias + 4 * PANEL * p),
-    };
+    const part = cutPanels(linear, p, Math.min(panels, p + stepPanels));
     const to = pointer.f32(out + 4 * PANEL * p);
     const shape = linearShape(format, { panels: part.panels, k, outStride, xStride: input.xStride, mode: input.mode });
     storeLinearShape(kernels.memory.view(), input.scratch, shape);
@@ -192,7 +193,7 @@ export function* project(
 /** Rows begin..end, by the shape at `scratch`. */
 function multiply(
   { table }: Kernels,
-  { format, w, bias }: Linear,
+  { format, w, bias }: PackedLinear,
   out: F32Ptr,
   { x, integers, scratch }: LinearInput,
   begin: number,
@@ -208,6 +209,6 @@ function multiply(
 }
 
 /** Floating-point operations of a projection. */
-export function linearFlops({ panels, k }: Pick<Linear, "panels" | "k">, rows: number): number {
+export function linearFlops({ panels, k }: Pick<PackedLinear, "panels" | "k">, rows: number): number {
   return 2 * PANEL * panels * k * rows;
 }

@@ -7,14 +7,38 @@ import { type MatrixLayout, rowsOf, transposedColumnsOf } from "../tensor/matrix
 import { chunksOf } from "../util/rows.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { pointer } from "../wasm/memory.ts";
-import { blockOf, isInteger, panelBytes, panelsOf, type WeightFormat } from "./formats.ts";
+import { blockOf, isInteger, type LinearSize, panelBytes, panelsOf, type WeightFormat } from "./formats.ts";
 
 /** Floats of a piece, if no panel and no row is longer. */
 const STAGED_FLOATS = 2 ** 16;
 
 /** Floats of staging memory for packing a matrix of n outputs and k inputs. */
-export function stagedFloats({ n, k }: { readonly n: number; readonly k: number }): number {
+export function stagedFloats({ n, k }: LinearSize): number {
   return Math.max(Math.min(STAGED_FLOATS, n * k), PANEL * k, n);
+}
+
+/**
+ * Allocates a block that `fill` packs matrices of these sizes into, by way of staging memory. If it throws, nothing
+ * stays allocated.
+ */
+export function packBlock<T extends object>(
+  where: string,
+  { memory }: Kernels,
+  bytes: number,
+  sizes: readonly LinearSize[],
+  fill: (at: number, staging: number) => T,
+): T & { readonly at: number; readonly bytes: number } {
+  const at = memory.allocate(where, bytes);
+  let staging: number | undefined;
+  try {
+    staging = memory.allocate(where, 4 * Math.max(...sizes.map(stagedFloats)));
+    return { ...fill(at, staging), at, bytes };
+  } catch (error) {
+    memory.free(at);
+    throw error;
+  } finally {
+    if (staging !== undefined) memory.free(staging);
+  }
 }
 
 /** Packs a matrix [n, k], or [k, n] if its layout is "in-out", to address `to`. `staging` has room for stagedFloats. */

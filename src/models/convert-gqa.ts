@@ -3,9 +3,9 @@ import { separateWeights } from "../attention/split-qkv.ts";
 import { type AttentionWeights, WEIGHT_FIELDS } from "../attention/weights.ts";
 import { type StoredTensor, shapeText } from "../tensor/dtypes.ts";
 import type { MatrixLayout } from "../tensor/matrix.ts";
-import { expectMatrix, toTensor } from "../tensor/matrix.ts";
+import { expectLayout, expectMatrix, toTensor } from "../tensor/matrix.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import { expectFields, expectFloats, expectInt, expectOneOf, expectRecord } from "../util/errors.ts";
+import { expectFields, expectFloats, expectInt, expectRecord } from "../util/errors.ts";
 
 /** The fields of a configuration that `convertToGqa` reads. Other fields are copied. */
 export type ConvertibleConfig = Pick<AttentionConfig, "numHeads" | "numKvHeads" | "headDim" | "valueDim" | "qkNorm">;
@@ -58,8 +58,7 @@ export function convertToGqa<Config extends ConvertibleConfig>(
 ): ConvertedToGqa<Config> {
   expectFields(WHERE, "weights", weights, WEIGHT_FIELDS);
   expectRecord(WHERE, "config", config);
-  const { layout = "out-in" } = weights;
-  expectOneOf(WHERE, "weights.layout", layout, ["out-in", "in-out"]);
+  const layout = expectLayout(WHERE, weights.layout);
   const numHeads = expectInt(WHERE, "config.numHeads", config.numHeads);
   const { numKvHeads: before = numHeads } = config;
   expectInt(WHERE, "config.numKvHeads", before);

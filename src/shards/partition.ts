@@ -1,11 +1,12 @@
 // Cuts layers and calls into the parts that belong to some heads.
 
 import { PANEL } from "../../assembly/layout.ts";
-import type { CheckedLinear, CheckedWeights } from "../attention/check-weights.ts";
+import type { CheckedWeights } from "../attention/check-weights.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import type { Mask } from "../attention/mask.ts";
 import type { AttendOptions, CheckedCall } from "../forward/call.ts";
 import { panelsOf } from "../linear/formats.ts";
+import type { CheckedLinear } from "../linear/options.ts";
 import type { MatrixLayout } from "../tensor/matrix.ts";
 import { cutOutputs } from "../tensor/matrix.ts";
 import { tagOf } from "../util/errors.ts";

@@ -2,14 +2,14 @@
 
 import { PANEL } from "../../assembly/layout.ts";
 import { packAttention } from "../attention/attention.ts";
-import type { CheckedLinear, CheckedWeights } from "../attention/check-weights.ts";
+import type { CheckedWeights } from "../attention/check-weights.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import { type Cache, createCache } from "../cache/cache.ts";
 import { type AttendOptions, checkAttend, commit } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
 import { chunkRows } from "../forward/layer-scratch.ts";
-import { isInteger } from "../linear/formats.ts";
 import { modesOf, placeLinearScratch, placeLinears, prepareInput, project, storeLinear } from "../linear/linear.ts";
+import type { CheckedLinear } from "../linear/options.ts";
 import { stagedFloats } from "../linear/pack.ts";
 import { createFloats } from "../tensor/tensor.ts";
 import { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";
@@ -101,7 +101,7 @@ async function startShard(start: StartRequest): Promise<Shard> {
     formats: { o: format },
     fast,
   } = weights;
-  const modeOf = isInteger(format) ? modesOf(kernels, fast) : () => 0;
+  const modeOf = modesOf(kernels, [format], fast);
   const width = Math.max(...outputs.map(({ end }) => end));
   const layout = new Layout();
   const [place] = placeLinears(layout, columns > 0 ? [{ n: columns, k: width, format }] : []);

@@ -1,4 +1,4 @@
-import { describe, expectUint8Array } from "../util/errors.ts";
+import { describe, expectOneOf, expectUint8Array } from "../util/errors.ts";
 import {
   BLOCKS,
   bitsEach,
@@ -16,6 +16,11 @@ export type WeightTensor = Tensor | StoredTensor;
 
 /** Row-major layout of a weight matrix with n outputs and k inputs: "out-in" [n, k] or "in-out" [k, n]. */
 export type MatrixLayout = "out-in" | "in-out";
+
+/** Throws unless `layout` is a layout. Returns it; undefined is "out-in". */
+export function expectLayout(where: string, layout: unknown = "out-in"): MatrixLayout {
+  return expectOneOf(where, "weights.layout", layout, ["out-in", "in-out"]);
+}
 
 /**
  * Throws unless `value` is a weight matrix that can have this layout. Returns it as a stored tensor; nothing is copied.

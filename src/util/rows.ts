@@ -8,6 +8,24 @@ export function* chunksOf(rows: number, most: number): Generator<readonly [begin
   for (let begin = 0; begin < rows; begin += most) yield [begin, Math.min(rows, begin + most)];
 }
 
+/**
+ * Copies `width` floats of each row of `from`, whose rows lie `fromStride` floats apart, to rows of `to` that begin at `at`
+ * and lie `toStride` apart.
+ */
+export function copyRows(
+  to: Float32Array,
+  at: number,
+  toStride: number,
+  from: Float32Array,
+  fromStride: number,
+  width: number,
+): void {
+  if (width === fromStride && width === toStride) to.set(from, at);
+  else
+    for (let row = 0, into = at; row < from.length; row += fromStride, into += toStride)
+      to.set(from.subarray(row, row + width), into);
+}
+
 /** Rows begin..end of `of`, the first of which is row `at` of its chunk. */
 export interface RowRun<Of> {
   readonly of: Of;

@@ -15,7 +15,7 @@ export interface Tolerance {
   readonly rtol: number;
 }
 
-/** One entry of `index.json`. Only the fields that the runner reads; the last five are those of LoadSafetensors. */
+/** One entry of `index.json`. Only the fields that the runner reads; those from `verdict` on are of LoadSafetensors. */
 export interface Entry {
   readonly name: string;
   readonly set: string;
@@ -27,7 +27,9 @@ export interface Entry {
   readonly sha256?: string;
   readonly verdict?: "accept" | "reject";
   readonly lenient_ok?: boolean;
+  /** The tensors of an accepted file, or a sample of its `tensor_count`. */
   readonly tensors?: readonly ListedTensor[];
+  readonly tensor_count?: number;
   readonly metadata?: readonly (readonly [string, string])[];
   readonly loader?: { readonly expect: "accept" | "reject" | "either"; readonly module: string };
 }
@@ -37,7 +39,9 @@ export interface ListedTensor {
   readonly dtype: string;
   readonly shape: readonly number[];
   readonly nbytes: number;
-  readonly sha256: string;
+  /** Of the bytes, or the bytes themselves: one of the two, or none if there are no bytes. */
+  readonly sha256?: string;
+  readonly hex?: string;
 }
 
 /** What an adapter gives back: named results to compare, or what is wrong with them in words. */

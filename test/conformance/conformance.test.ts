@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { loadKernels } from "../../src/entries/core.ts";
 import { modulesOf } from "../support/modules.ts";
-import { Case, readIndex } from "./case.ts";
+import { Case, type Entry, type ListedTensor, readIndex } from "./case.ts";
 import { compareOutcome } from "./compare.ts";
 import { quantDecoderAttention, quantMatMul } from "./quantised.ts";
 import { runFolder, SKIPPED } from "./suite.ts";
@@ -18,7 +18,7 @@ test.each(["simd", "relaxed"] as const)(
     expect(kernels.build).toBe(build);
     const results = runFolder(folder, kernels);
     expect(results.filter((result) => result.state !== "passed")).toEqual([]);
-    expect(results.length).toBeGreaterThanOrEqual(85);
+    expect(results.length).toBeGreaterThanOrEqual(86);
     // module_empty_rows: 3 rows of the output and 6 of the maps; module_empty_head: 1 and 1; functional_rank3_keep: 2 and 2.
     const masked = Object.fromEntries(results.filter((r) => r.maskedRows > 0).map((r) => [r.name, r.maskedRows]));
     expect(masked).toEqual({ module_empty_rows: 9, module_empty_head: 2, functional_rank3_keep: 4 });
@@ -78,6 +78,31 @@ test("a NaN row is accepted as ours only where the adapter finds no key allowed,
   const fewer = { ...maskedRows, attn_output: (row: number) => row < 2 };
   expect(compareOutcome(c, { outputs: filled(0), maskedRows: fewer }).problems).toHaveLength(1);
   expect(compareOutcome(c, { outputs: filled(Number.POSITIVE_INFINITY), maskedRows }).problems).toHaveLength(2);
+});
+
+test("a listed tensor with other bytes fails, one without sha256 and hex too if it has bytes, and another number of all", async () => {
+  const kernels = await loadKernels(modulesOf("simd"));
+  const entry = readIndex(folder).find(({ name }) => name === "many_tensors")!;
+  const [none, hex, last] = entry.tensors as [ListedTensor, ListedTensor, ListedTensor];
+  expect([none.nbytes, none.sha256, none.hex, hex.hex, entry.tensor_count]).toEqual([
+    0,
+    undefined,
+    undefined,
+    "03",
+    40,
+  ]);
+  const problemsOf = (changed: Partial<Entry>) => runFolder(folder, kernels, [{ ...entry, ...changed }])[0]?.problems;
+  expect(problemsOf({})).toEqual([]);
+  expect(problemsOf({ tensor_count: 41 })).toEqual(["expected 41 tensors, got 40"]);
+  expect(problemsOf({ tensor_count: undefined })).toEqual(["expected 3 tensors, got 40"]);
+  expect(problemsOf({ tensors: [{ ...hex, hex: "04" }] })).toEqual(['tensor "t7": expected bytes 04']);
+  expect(problemsOf({ tensors: [{ ...hex, hex: undefined, sha256: "0" }] })).toEqual([
+    'tensor "t7": expected other bytes',
+  ]);
+  expect(problemsOf({ tensors: [none, { ...last, hex: undefined }] })).toEqual([
+    'tensor "t39": expected a case with sha256 or hex of its 1 bytes',
+  ]);
+  kernels.release();
 });
 
 test("an operator without an adapter fails, and so does a file with other bytes than the index says", async () => {

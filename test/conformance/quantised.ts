@@ -1,14 +1,14 @@
-// Layers on blocks of a file. Expected values are those of activations that are not quantised; the package rounds each row
+// Matrices and layers on blocks of a file. Expected values are those of activations that are not quantised; the package rounds each row
 // of activations to 14 bits before an integer projection, so elements may be off by what that rounding can do, and no more:
 // an activation moves by up to half its row's scale, and with it an output by up to scale / 2 · Σ|w|.
 
 import {
   type AttentionConfig,
   type AttentionWeights,
-  attend,
   createAttention,
-  createCache,
+  createLinear,
   type Kernels,
+  linear,
   type StoredTensor,
   type WeightTensor,
 } from "../../src/entries/core.ts";
@@ -48,18 +48,13 @@ function differs(name: string, got: ArrayLike<number>, want: ArrayLike<number>):
   return at < 0 ? [] : [`${name}: element ${at} expected the twins' ${want[at]}, got ${got[at]}`];
 }
 
-/** x times blocks, as the keys of a layer. */
+/** x times blocks. */
 export function quantMatMul(kernels: Kernels, c: Case): Outcome {
   const blocks = blocksOf(c, "blocks");
   const [n, k] = blocks.shape as [number, number];
   const x = c.floats("x");
-  const tokens = x.data.length / k;
-  const wo = { data: new Float32Array(k * n), shape: [k, n] };
-  const config: AttentionConfig = { dModel: k, numHeads: 1, headDim: n, causal: true };
-  using attention = createAttention(kernels, config, { wq: blocks, wk: blocks, wv: blocks, wo });
-  using cache = createCache(attention, { maxSeqLen: tokens });
-  attend(attention, x.data, { cache });
-  const y: Values = { data: cache.read().key.data, shape: [tokens, n] };
+  using layer = createLinear(kernels, { weight: blocks });
+  const y: Values = { data: linear(layer, x.data), shape: [x.data.length / k, n] };
   const problems = differs("y", y.data, projectByTwins(blocks, formatOf(blocks), x.data));
   const w = c.floatsIfAny("w");
   if (w) problems.push(...differs("blocks", quantizeTensor(w, blocks.dtype).bytes, blocks.bytes));

@@ -4,7 +4,9 @@ import {
   attend,
   attendWithMaps,
   createAttention,
+  createLinear,
   type Kernels,
+  linear,
   type Mask,
   scaledDotProductAttention,
   splitHeads,
@@ -49,25 +51,13 @@ export function tutorialAttention(kernels: Kernels, c: Case): Outcome {
   }
 }
 
-/** x [..., in] · W, by a token that attends to nothing but itself: its one weight is 1 and its value x · W. */
+/** x [..., in] · W. */
 export function matMul(kernels: Kernels, c: Case): Outcome {
   const x = c.floats("x0");
-  const W = c.floats("W");
-  const transposed = c.text("layout").includes("out,in");
-  const [kdim, dModel] = (transposed ? W.shape.toReversed() : W.shape) as [number, number];
-  const batch = x.data.length / kdim;
-  const square = identity(dModel);
-  const attention = createAttention(
-    kernels,
-    { dModel, numHeads: 1, kdim, vdim: kdim },
-    { wq: square, wk: W, wv: W, wo: square, layout: transposed ? "out-in" : "in-out" },
-  );
-  try {
-    const data = attend(attention, new Float32Array(batch * dModel), { batch, keys: x.data });
-    return { outputs: { q0: { data, shape: [...x.shape.slice(0, -1), dModel] } } };
-  } finally {
-    attention.release();
-  }
+  const layout = c.text("layout").includes("out,in") ? "out-in" : "in-out";
+  using layer = createLinear(kernels, { weight: c.floats("W"), layout });
+  const data = linear(layer, x.data);
+  return { outputs: { q0: { data, shape: [...x.shape.slice(0, -1), layer.outputs] } } };
 }
 
 /** Softmax over the last axis: the weights of queries and keys that are all zero, with the logits as bias. */

@@ -196,6 +196,7 @@ test("every hostile argument of every function is refused by name, and nothing h
   const cache = headwise.createCache(attention, { maxSeqLen: 8, batch: 2 });
   const x = floats(random, 2 * 3 * 12);
   headwise.attend(attention, x, { cache });
+  const layer = headwise.createLinear(kernels, { weight: matrix(random, 3, 4) });
   const masks = {
     keep: { data: new Uint8Array(3).fill(1), shape: [3] },
     drop: { data: [false, true, false], shape: [1, 3] },
@@ -275,6 +276,18 @@ test("every hostile argument of every function is refused by name, and nothing h
     call("applyRope", { kernels, x: tensor(1, 3, 2, 6), options: rope }),
     call("splitHeads", { kernels, x: tensor(3, 4), numHeads: 2 }),
     call("mergeHeads", { kernels, x: tensor(2, 3, 2) }),
+    call("createLinear", {
+      kernels,
+      weights: { weight: matrix(random, 3, 4), bias: floats(random, 3), layout: "out-in" },
+      options: { weights: "q8", activations: "fast" },
+    }),
+    call("linear", { layer, x: floats(random, 8), options: { out: new Float32Array(6) } }),
+    call("linearAsync", {
+      layer,
+      x: floats(random, 8),
+      options: { out: new Float32Array(6), sliceMs: 5, onProgress() {} },
+    }),
+    call("planLinear", { sizes: { outputs: 3, inputs: 4 }, options: { rows: 2, weights: "q4" } }),
     call("plan", {
       config,
       sizes: { batch: 2, qLen: 3, maxSeqLen: 8, truncatable: 3, keyLen: 4, maps: true, extraKey: true },

@@ -10,8 +10,10 @@ import {
   attendWithMaps,
   createAttention,
   createCache,
+  createLinear,
   HeadwiseError,
   type Kernels,
+  linear,
   mergeHeads,
   plan,
   scaledDotProductAttention,
@@ -209,6 +211,7 @@ test("after kernels.release() every use throws RELEASED", async () => {
   const cache = createCache(attention, { maxSeqLen: 4 });
   const x = new Float32Array(8);
   attend(attention, x, { cache });
+  const layer = createLinear(kernels, { weight: tensor(4, 8) });
   kernels.release();
   const heads = tensor(1, 1, 1, 2);
   const table = { cos: tensor(1, 1), sin: tensor(1, 1), pairing: "half" } as const;
@@ -221,6 +224,8 @@ test("after kernels.release() every use throws RELEASED", async () => {
     "applyRope: kernels was released": () => applyRope(kernels, heads, table),
     "splitHeads: kernels was released": () => splitHeads(kernels, tensor(1, 2), 1),
     "mergeHeads: kernels was released": () => mergeHeads(kernels, tensor(1, 1, 2)),
+    "createLinear: kernels was released": () => createLinear(kernels, { weight: tensor(4, 8) }),
+    "linear: layer.kernels was released": () => linear(layer, x),
     "selfTest: kernels was released": () => selfTest(kernels),
     "read: cache.kernels was released": () => cache.read(),
     "kernels: used after release": () => kernels.usedBytes,
@@ -238,6 +243,7 @@ test("memory that cannot grow gives OUT_OF_MEMORY, and everything stays as it wa
   const random = createRandom(5);
   using attention = createAttention(kernels, config, randomWeights(random, config));
   using cache = createCache(attention, { maxSeqLen: 1000 });
+  using layer = createLinear(kernels, { weight: tensor(4000, 12) });
   const x = floats(random, 36);
   attend(attention, x, { cache });
   const before = attend(attention, x, { cache });
@@ -251,6 +257,8 @@ test("memory that cannot grow gives OUT_OF_MEMORY, and everything stays as it wa
     createCache: () => createCache(attention, { maxSeqLen: 10_000 }).release(),
     attend: () => attend(attention, new Float32Array(12 * 5000)),
     attendWithMaps: () => attendWithMaps(attention, new Float32Array(12 * 900), { cache, append: true }),
+    createLinear: () => createLinear(kernels, { weight: tensor(1000, 500) }).release(),
+    linear: () => linear(layer, new Float32Array(12 * 300)),
     scaledDotProductAttention: () => scaledDotProductAttention(kernels, heads, heads, heads),
     applyRope: () => applyRope(kernels, tensor(1, 4, 5000, 4), table),
     splitHeads: () => splitHeads(kernels, tensor(50_000, 4), 2),

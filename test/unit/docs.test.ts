@@ -123,7 +123,8 @@ test("every public function has an example of its own", async () => {
 test.each([
   ["AttentionConfig", "src/attention/config.ts"],
   ["AttendOptions", "src/forward/call.ts"],
-  ["AttendAsyncOptions", "src/api/attend-async.ts"],
+  ["SliceOptions", "src/forward/slices.ts"],
+  ["LinearWeights", "src/linear/create-linear.ts"],
   ["SdpaOptions", "src/api/sdpa.ts"],
   ["MaskOptions", "src/attention/mask.ts"],
   ["PlacementOptions", "src/attention/positions.ts"],

@@ -7,17 +7,23 @@ from .store import Random, container, write
 
 
 def file_cases():
-    def add(name, verdict, content, reason, tensors=(), metadata=None, loader=None, lenient=False):
+    def add(name, verdict, content, reason, tensors=(), metadata=None, loader=None, lenient=False, count=None):
         entry = {"name": name, "set": "files", "op": "LoadSafetensors", "attributes": {}, "verdict": verdict, "lenient_ok": lenient, "reason": reason}
         if verdict == "accept":
-            entry["tensors"] = [
-                {"name": n, "dtype": d, "shape": s, "nbytes": len(b), "sha256": hashlib.sha256(b).hexdigest()} for n, d, s, b in tensors
-            ]
+            entry["tensors"] = [{"name": n, "dtype": d, "shape": s, "nbytes": len(b)} | digests(b) for n, d, s, b in tensors]
+        if count is not None:
+            entry |= {"tensors_listed": "a sample", "tensor_count": count}
         if metadata is not None:
             entry["metadata"] = metadata
         if loader:
             entry["loader"] = {"expect": loader, "module": "nn.MultiheadAttention(embed_dim=4, num_heads=2)"}
         write(entry, content)
+
+    def digests(data):
+        """The bytes in hex, where they are few, or their SHA-256; nothing for a tensor of no bytes."""
+        if not data:
+            return {}
+        return {"hex": data.hex()} if len(data) == 1 else {"sha256": hashlib.sha256(data).hexdigest()}
 
     def raw(header, data=b"", length=None):
         text = header if isinstance(header, bytes) else header.encode()
@@ -35,6 +41,10 @@ def file_cases():
         [("ключ", "F32", [1], float_)], [["é", "日本"]])
     add("unordered_offsets", "accept", raw('{"a":' + one(begin=4, end=8) + ',"b":' + one() + "}", float_ + float_[::-1]), "data in another order than the header",
         [("a", "F32", [1], float_[::-1]), ("b", "F32", [1], float_)])
+
+    many = ",".join(f'"t{i}":' + (one("U8", begin=i // 2, end=i // 2 + 1) if i % 2 else one("F32", "[0]", i // 2, i // 2)) for i in range(40))
+    add("many_tensors", "accept", raw("{" + many + "}", bytes(range(20))), "40 tensors, half of them of no bytes; a sample is listed",
+        [("t0", "F32", [0], b""), ("t7", "U8", [1], b"\x03"), ("t39", "U8", [1], b"\x13")], count=40)
 
     add("seven_bytes", "reject", b"\0" * 7, "shorter than the header length")
     add("header_past_end", "reject", raw("{}", length=3), "the header ends behind the file")

@@ -1,0 +1,143 @@
+// y = x·wᵀ + b on rows of JavaScript arrays: chunks of rows are copied into scratch, multiplied, and copied out.
+
+import { PANEL } from "../../assembly/layout.ts";
+import { expectLinear, type Linear } from "../linear/create-linear.ts";
+import { panelsOf, type WeightFormat, wholePanels } from "../linear/formats.ts";
+import {
+  cutPanels,
+  type LinearScratch,
+  placeLinearScratch,
+  prepareInput,
+  project,
+  STEP_PANELS,
+} from "../linear/linear.ts";
+import { createFloats } from "../tensor/tensor.ts";
+import { expectFields, expectFloats } from "../util/errors.ts";
+import { CHUNK_ROWS, chunksOf, copyRows } from "../util/rows.ts";
+import type { Steps } from "../util/steps.ts";
+import { Layout, pointer } from "../wasm/memory.ts";
+import { overlaps, rowsOf } from "./call.ts";
+
+/** Options of `linear`. */
+export interface LinearOptions {
+  /**
+   * Array to write y to, [rows, outputs]. It may be x itself if the layer has as many outputs as inputs, and must not
+   * overlap x otherwise. Default a new array.
+   */
+  readonly out?: Float32Array;
+}
+
+/** A checked call of a layer on `rows` rows. */
+export interface LinearCall {
+  /** The public function, for messages. */
+  readonly where: string;
+  readonly layer: Linear;
+  readonly rows: number;
+  readonly x: Float32Array;
+  readonly out: Float32Array | undefined;
+}
+
+/** Checks a call. `otherOptions` are further fields that the caller handles. */
+export function checkLinear(
+  where: string,
+  layer: Linear,
+  given: Float32Array,
+  options: LinearOptions,
+  otherOptions: readonly string[] = [],
+): LinearCall {
+  expectFields(where, "options", options, [...otherOptions, "out"]);
+  const { out } = options;
+  // After the options were read, because that may have run code of the caller's that released the layer.
+  expectLinear(where, layer);
+  const x = expectFloats(where, "x", given);
+  const rows = rowsOf(where, "x", x, 1, "inputs", layer.inputs);
+  const call = { where, layer, rows, x, out };
+  expectOut(call);
+  return call;
+}
+
+/** Throws if the call's `out`, if it has one, cannot hold y or overlaps what the call reads later. */
+export function expectOut({ where, layer, rows, x, out }: LinearCall): void {
+  if (out === undefined) return;
+  const { outputs, inputs } = layer;
+  const { length } = expectFloats(where, "out", out);
+  if (length !== rows * outputs) throw new RangeError(`${where}: out expected ${rows * outputs} floats, got ${length}`);
+  // Rows of y are written before later rows of x are read.
+  const inPlace = outputs === inputs;
+  if (overlaps(out, x) && !(inPlace && out.byteOffset === x.byteOffset))
+    throw new RangeError(
+      `${where}: out expected ${inPlace ? "x itself or " : ""}memory apart from x, got one that overlaps it`,
+    );
+}
+
+/**
+ * The most floats of outputs in scratch, enough for a block of panels of a whole chunk. If a chunk has more outputs, they
+ * are computed in pieces, some panels each.
+ */
+const OUTPUT_FLOATS = 2 ** 20;
+
+interface LinearPlaces {
+  /** [rows, inputs]. */
+  readonly x: number;
+  /** [rows, 8·panels]: a piece of the outputs. */
+  readonly y: number;
+  /** Panels of a piece. */
+  readonly panels: number;
+  readonly linear: LinearScratch;
+}
+
+/** The scratch of calls of up to `rows` rows, 1 or more. */
+export function placeLinearCall(
+  { outputs, inputs, format }: { readonly outputs: number; readonly inputs: number; readonly format: WeightFormat },
+  rows: number,
+): { places: LinearPlaces; bytes: number } {
+  const chunk = Math.min(rows, CHUNK_ROWS);
+  const panels = Math.min(panelsOf(outputs), STEP_PANELS * Math.floor(OUTPUT_FLOATS / (chunk * PANEL * STEP_PANELS)));
+  const layout = new Layout();
+  const x = layout.floats(chunk * inputs);
+  // Not chunk * PANEL * panels, which a call of fewer rows can exceed.
+  const y = layout.floats(Math.min(chunk * wholePanels(outputs), OUTPUT_FLOATS));
+  const linear = placeLinearScratch(layout, [{ k: inputs, format }], chunk);
+  return { places: { x, y, panels, linear }, bytes: layout.bytes };
+}
+
+/**
+ * Computes y [rows, outputs] in steps of about `stepFlops`. With `ownScratch` it allocates a block instead of using the
+ * scratch that all calls share, because others may run between steps.
+ */
+export function* runLinear(
+  { where, layer, rows, x, out }: LinearCall,
+  stepFlops: number = Infinity,
+  ownScratch = false,
+): Steps<Float32Array> {
+  const { kernels, packed, modeOf, outputs, inputs } = layer;
+  const { memory } = kernels;
+  // Scratch is taken last: once grown it stays so, and nothing may fail after it.
+  const y = out ?? createFloats(where, "y", rows * outputs);
+  if (rows === 0) return y;
+  const { places, bytes } = placeLinearCall(layer, rows);
+  const base = ownScratch ? memory.allocate(where, bytes) : memory.scratch(where, bytes);
+  const stride = PANEL * places.panels;
+  const [xAt, yAt] = [pointer.f32(base + places.x), pointer.f32(base + places.y)];
+  try {
+    for (const [begin, end] of chunksOf(rows, CHUNK_ROWS)) {
+      const count = end - begin;
+      // Between the steps of an asynchronous call, its caller may have detached or shrunk x.
+      if (x.length !== rows * inputs)
+        throw new RangeError(`${where}: x expected ${rows * inputs} floats until the end of the call, got ${x.length}`);
+      memory.f32(xAt, count * inputs).set(x.subarray(begin * inputs, end * inputs));
+      const at = { at: xAt, stride: inputs };
+      const input = prepareInput(kernels, [packed], at, count, modeOf(count), places.linear, base);
+      for (const [first, last] of chunksOf(packed.panels, places.panels)) {
+        yield* project(kernels, cutPanels(packed, first, last), { at: yAt, stride }, input, count, stepFlops);
+        const column = PANEL * first;
+        const width = Math.min(outputs - column, stride);
+        const piece = memory.f32(yAt, count * stride);
+        copyRows(y, begin * outputs + column, outputs, piece, stride, width);
+      }
+    }
+  } finally {
+    if (ownScratch && !kernels.released) memory.free(base);
+  }
+  return y;
+}
