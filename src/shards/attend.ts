@@ -1,11 +1,13 @@
 import { MOST_SEQUENCES } from "../attention/limits.ts";
+import type { Mask } from "../attention/mask.ts";
 import type { CacheOptions } from "../cache/cache.ts";
-import { type AttendOptions, checkCall, expectOptions, expectOwnCache } from "../forward/call.ts";
-import { createFloats } from "../tensor/tensor.ts";
-import { expectFields, expectInt, expectRecord, expectSignal, HeadwiseError } from "../util/errors.ts";
+import { type AttendOptions, type CheckedCall, checkCall, expectOptions, expectOwnCache } from "../forward/call.ts";
+import { createFloats, type Tensor } from "../tensor/tensor.ts";
+import { expectFields, expectFunction, expectInt, expectSignal, HeadwiseError, tagOf } from "../util/errors.ts";
 import { DISPOSE, expectAlive, expectMade, type Releasable } from "../util/lifetime.ts";
 import type { ShardedAttention } from "./attention.ts";
-import { cutOptions, lengthOf, type Share } from "./partition.ts";
+import { type CallOptions, cutOptions, lengthOf, type Share } from "./partition.ts";
+import type { Fits } from "./pool.ts";
 import type { AttendRequest } from "./shard.ts";
 
 /** The KV cache of a sharded layer. The keys and values of a head are in the memory of the head's shard. */
@@ -63,13 +65,14 @@ export async function createShardedCache(
   const where = "createShardedCache";
   expectMade(where, "attention", attention, "pool", "createShardedAttention");
   expectFields(where, "options", options, ["maxSeqLen", "batch"]);
-  const maxSeqLen = expectInt(where, "maxSeqLen", options.maxSeqLen);
-  const batch = expectInt(where, "batch", options.batch === undefined ? 1 : options.batch, 1, MOST_SEQUENCES);
+  const { maxSeqLen, batch = 1 } = options;
+  expectInt(where, "maxSeqLen", maxSeqLen);
+  expectInt(where, "batch", batch, 1, MOST_SEQUENCES);
   const { pool, shares } = attention;
   const id = attention.made.caches++;
   const forget = () => pool.post({ kind: "forget", cache: id });
   try {
-    const request = { kind: "cache", cache: id, maxSeqLen, batch } as const;
+    const request = { kind: "cache", cache: id, options: { maxSeqLen, batch } } as const;
     await attention.queue(() =>
       pool.request(
         where,
@@ -120,8 +123,9 @@ export async function createShardedCache(
  * change before the promise settles.
  * @param x Input rows [batch, qLen, dModel].
  * @returns Output rows y [batch, qLen, dModel]: `options.out` where it is given, else a new array.
- * @throws The same errors as `attend`, the signal's reason, HeadwiseError `RELEASED` if the attention or the cache is released
- * before the end, and `WORKER_LOST` once a worker has ended by itself. The cache and `out` are then unchanged.
+ * @throws The same errors as `attend`, the signal's reason, RangeError if x or an array in `options` is detached or resized
+ * before the promise settles, HeadwiseError `RELEASED` if the attention or the cache is released before the end, and
+ * `WORKER_LOST` once a worker has ended by itself. The cache and `out` are then unchanged.
  * @example
  * import { attendSharded, createShardedAttention } from "headwise/shards";
  * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
@@ -137,9 +141,13 @@ export async function attendSharded(
 ): Promise<Float32Array> {
   const where = "attendSharded";
   expectMade(where, "attention", attention, "pool", "createShardedAttention");
-  expectRecord(where, "options", options);
-  const { signal, cache, ...rest } = options;
-  if (signal !== undefined) expectSignal(where, signal);
+  expectOptions(where, options, ["signal"]);
+  const { signal, cache } = options;
+  const given = readOptions(options);
+  if (signal !== undefined) {
+    expectSignal(where, signal);
+    expectFunction(where, "signal.addEventListener", signal.addEventListener);
+  }
   if (cache !== undefined) expectMade(where, "cache", cache, "pending", "createShardedCache");
   const { config, pool, shares, spares } = attention;
   const expectWanted = () => {
@@ -147,11 +155,19 @@ export async function attendSharded(
     expectAlive(where, "attention", attention);
     if (cache) expectAlive(where, "cache", cache);
   };
+  const lengths = lengthsOf(x, given);
   const work = async () => {
     expectWanted();
-    expectOptions(where, rest, ["signal"]);
+    expectKept(where, lengths, x, given);
     if (cache) expectOwnCache(where, cache.attention === attention);
-    const call = checkCall(where, config, cache, x, rest);
+    let call: CheckedCall;
+    try {
+      call = checkCall(where, config, cache, x, given);
+    } finally {
+      // Lists in the options may have getters, which can release and detach things.
+      expectWanted();
+      expectKept(where, lengths, x, given);
+    }
     const kept = spares.splice(0);
     const requests = shares.map(
       (share, i): AttendRequest => ({
@@ -160,15 +176,19 @@ export async function attendSharded(
         x: copyInto(kept[i], x),
         past: call.past,
         cache: cache?.id,
-        options: cutOptions(config, rest, call, share),
+        options: cutOptions(config, given, call, share),
       }),
     );
-    const y = call.out ?? createFloats(where, "y", x.length);
-    const replies = await pool.request(where, requests);
+    const rows = call.batch * call.qLen;
+    const y = call.out ?? createFloats(where, "y", rows * config.dModel);
+    const fits: Fits = (reply, i) =>
+      isFloats(reply.x, rows * config.dModel) && isFloats(reply.y, rows * lengthOf((shares[i] as Share).columns));
+    const replies = await pool.request(where, requests, fits);
     for (const [i, reply] of replies.entries()) spares[i] = reply.x;
     expectWanted();
+    expectKept(where, { out: lengths.out }, x, given);
     for (const [i, { y: columns }] of replies.entries())
-      if (columns) joinColumns(y, config.dModel, columns, shares[i] as Share);
+      joinColumns(y, config.dModel, columns as Float32Array, shares[i] as Share);
     cache?.advance(call.newKeys);
     return y;
   };
@@ -179,9 +199,57 @@ export async function attendSharded(
   return signal ? orAborted(done, signal) : done;
 }
 
+/** The options of a call, each read once: getters may give something else when they are read again. */
+function readOptions(options: AttendShardedOptions): CallOptions {
+  const { batch, append, keys, values, kvLengths, align, keep, drop, bias, positions, out } = options;
+  const masks = { keep: readPlanes(keep), drop: readPlanes(drop), bias: readPlanes(bias) };
+  return { batch, append, keys, values, kvLengths, align, positions, out, ...masks };
+}
+
+/** A mask with its lists copied. What is no mask stays as it is, for the checks of the call to refuse. */
+function readPlanes<Planes extends Mask | Tensor>(planes: Planes | undefined): Planes | undefined {
+  if (tagOf(planes) !== "Object") return planes;
+  const { data, shape } = planes as Planes;
+  const listOf = (list: unknown) => (Array.isArray(list) ? [...list] : list);
+  return { data: listOf(data), shape: listOf(shape) } as Planes;
+}
+
+/** The typed arrays of a call by name. */
+function arraysOf(x: unknown, { keys, values, keep, drop, bias, out }: CallOptions): Record<string, unknown> {
+  return { x, keys, values, keep: keep?.data, drop: drop?.data, bias: bias?.data, out };
+}
+
+/** The length of each typed array of a call. */
+function lengthsOf(x: unknown, options: CallOptions): Record<string, number | undefined> {
+  const lengths = Object.entries(arraysOf(x, options)).map(([name, array]) => [
+    name,
+    ArrayBuffer.isView(array) ? (array as Float32Array).length : undefined,
+  ]);
+  return Object.fromEntries(lengths);
+}
+
+/** Throws unless the arrays named in `lengths` have these lengths: they may have been detached or resized. */
+function expectKept(
+  where: string,
+  lengths: Record<string, number | undefined>,
+  x: unknown,
+  options: CallOptions,
+): void {
+  const now = lengthsOf(x, options);
+  for (const [name, length] of Object.entries(lengths))
+    if (now[name] !== length)
+      throw new RangeError(
+        `${where}: ${name} expected to keep its ${length} elements until the promise settles, got ${now[name]}`,
+      );
+}
+
+function isFloats(value: unknown, length: number): boolean {
+  return tagOf(value) === "Float32Array" && (value as Float32Array).length === length;
+}
+
 /** A copy of x, in `spare` if that has the same length. */
 function copyInto(spare: Float32Array | undefined, x: Float32Array): Float32Array {
-  if (spare?.length !== x.length) return x.slice();
+  if (spare?.length !== x.length) return new Float32Array(x);
   spare.set(x);
   return spare;
 }

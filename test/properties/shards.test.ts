@@ -69,11 +69,33 @@ const cases: Record<string, Case> = {
     length: 140,
     calls: steps,
   },
+  "RoPE with a factor for each pair, as GGUF files of Llama 3 have it": {
+    config: {
+      ...{ ...small, causal: true },
+      rope: {
+        ...{ theta: 500_000, pairing: "interleaved" },
+        scaling: { kind: "factors", factors: Float32Array.of(1, 1, 2.5, 8) },
+      },
+    },
+    cache: { maxSeqLen: 150 },
+    length: 140,
+    calls: steps,
+  },
   "RoPE at given positions": {
     config: { ...small, rope: { theta: 10_000, pairing: "interleaved", dim: 4 } },
     calls: [{ x: x(8), options: { batch: 2, positions: [3, 1, 4, 1, 5, 9, 2, 6] } }],
   },
   "ALiBi, one slope a head": { config: { ...small, causal: true, alibi: "geometric" }, calls: plain(40) },
+  "ALiBi, slopes of its own": {
+    config: { ...small, causal: true, alibi: Float32Array.of(1, 0.5, 0.25, 2, 0.125, 3) },
+    calls: plain(40),
+  },
+  "a window with a cache": {
+    config: { ...small, window: { left: 130, right: 0 } },
+    cache: { maxSeqLen: 700 },
+    length: 641,
+    calls: [300, 1, 130, 1, 207, 1, 1].map((rows) => ({ x: x(rows) })),
+  },
   "sinks, softcap, a window": {
     config: { ...small, softcap: 3, window: { left: 5, right: 2 } },
     parts: { sinks: true },
