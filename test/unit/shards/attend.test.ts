@@ -294,6 +294,7 @@ describe("what a layer is made of", () => {
     const before = structuredClone([own, layer]);
     const [want] = outputsOf(layer, own, [[x]]) as [Float32Array];
     await withShards(layer, own, { shards }, async (attention) => {
+      expect(attention.shards.used).toBe(shards);
       expect(firstDifference(await attendSharded(attention, x), want)).toBe(-1);
       expect(attention.config.rope?.scaling).toEqual({ kind: "factors", factors });
       expect(arraysIn(attention.config).every(({ byteLength }) => byteLength > 0)).toBe(true);
