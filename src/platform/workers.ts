@@ -151,7 +151,9 @@ export function makeWorkers(
         (late) => isWorker(late) && endWorker(late),
         () => {},
       );
-    const got = again ? "one that returns the same Worker again" : `one that returns ${describe(made)}`;
+    const got = again
+      ? "one that returns the same Worker again"
+      : `one that returns ${made instanceof Promise ? "a promise" : describe(made)}`;
     throw new TypeError(`${where}: createWorker expected a function that returns a new Worker, got ${got}`);
   }
   return { workers, failed };

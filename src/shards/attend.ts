@@ -64,6 +64,7 @@ export async function createShardedCache(
 ): Promise<ShardedCache> {
   const where = "createShardedCache";
   expectMade(where, "attention", attention, "pool", "createShardedAttention");
+  if (options === undefined) throw new TypeError(`${where}: options expected { maxSeqLen }, got undefined`);
   expectFields(where, "options", options, ["maxSeqLen", "batch"]);
   const { maxSeqLen, batch = 1 } = options;
   expectInt(where, "maxSeqLen", maxSeqLen);
@@ -155,18 +156,18 @@ export async function attendSharded(
     expectAlive(where, "attention", attention);
     if (cache) expectAlive(where, "cache", cache);
   };
-  const lengths = lengthsOf(x, given);
+  const arrays = arraysOf(x, given);
+  const lengths = arrays.map(elementsOf);
   const work = async () => {
     expectWanted();
-    expectKept(where, lengths, x, given);
     if (cache) expectOwnCache(where, cache.attention === attention);
     let call: CheckedCall;
     try {
       call = checkCall(where, config, cache, x, given);
     } finally {
-      // Lists in the options may have getters, which can release and detach things.
+      // Earlier calls took their time, and lists in the options may have getters, which can release and detach things.
       expectWanted();
-      expectKept(where, lengths, x, given);
+      for (const [i, name] of ARRAYS.entries()) expectKept(where, name, arrays[i], lengths[i]);
     }
     const kept = spares.splice(0);
     const requests = shares.map(
@@ -186,7 +187,7 @@ export async function attendSharded(
     const replies = await pool.request(where, requests, fits);
     for (const [i, reply] of replies.entries()) spares[i] = reply.x;
     expectWanted();
-    expectKept(where, { out: lengths.out }, x, given);
+    expectKept(where, "out", given.out, lengths[ARRAYS.indexOf("out")]);
     for (const [i, { y: columns }] of replies.entries())
       joinColumns(y, config.dModel, columns as Float32Array, shares[i] as Share);
     cache?.advance(call.newKeys);
@@ -214,33 +215,25 @@ function readPlanes<Planes extends Mask | Tensor>(planes: Planes | undefined): P
   return { data: listOf(data), shape: listOf(shape) } as Planes;
 }
 
-/** The typed arrays of a call by name. */
-function arraysOf(x: unknown, { keys, values, keep, drop, bias, out }: CallOptions): Record<string, unknown> {
-  return { x, keys, values, keep: keep?.data, drop: drop?.data, bias: bias?.data, out };
+/** The names of the typed arrays of a call. */
+const ARRAYS = ["x", "keys", "values", "keep", "drop", "bias", "out"] as const;
+
+function arraysOf(x: unknown, { keys, values, keep, drop, bias, out }: CallOptions): readonly unknown[] {
+  return [x, keys, values, keep?.data, drop?.data, bias?.data, out];
 }
 
-/** The length of each typed array of a call. */
-function lengthsOf(x: unknown, options: CallOptions): Record<string, number | undefined> {
-  const lengths = Object.entries(arraysOf(x, options)).map(([name, array]) => [
-    name,
-    ArrayBuffer.isView(array) ? (array as Float32Array).length : undefined,
-  ]);
-  return Object.fromEntries(lengths);
+/** The length of a typed array; undefined for other values. */
+function elementsOf(array: unknown): number | undefined {
+  return ArrayBuffer.isView(array) ? (array as Float32Array).length : undefined;
 }
 
-/** Throws unless the arrays named in `lengths` have these lengths: they may have been detached or resized. */
-function expectKept(
-  where: string,
-  lengths: Record<string, number | undefined>,
-  x: unknown,
-  options: CallOptions,
-): void {
-  const now = lengthsOf(x, options);
-  for (const [name, length] of Object.entries(lengths))
-    if (now[name] !== length)
-      throw new RangeError(
-        `${where}: ${name} expected to keep its ${length} elements until the promise settles, got ${now[name]}`,
-      );
+/** Throws unless an array has the length that it had when the call was made: it may have been detached or resized. */
+function expectKept(where: string, name: string, array: unknown, length: number | undefined): void {
+  const now = elementsOf(array);
+  if (now !== length)
+    throw new RangeError(
+      `${where}: ${name} expected to keep its ${length} elements until the promise settles, got ${now}`,
+    );
 }
 
 function isFloats(value: unknown, length: number): boolean {

@@ -96,6 +96,6 @@ export const NO_WORKERS: readonly (readonly [name: string, make: () => unknown])
   ["Object", () => ({ postMessage() {}, terminate() {} })],
   ['"worker.js"', () => "worker.js"],
   ["function", () => Worker],
-  ["Promise", async () => fakeWorker()],
-  ["Promise", () => Promise.reject(new Error("no file"))],
+  ["a promise", async () => fakeWorker()],
+  ["a promise", () => Promise.reject(new Error("no file"))],
 ];

@@ -88,7 +88,7 @@ test.each(NO_WORKERS)(
 
 test("a promise that createWorker returns by mistake leaves no worker behind", async () => {
   const late = fakeWorker();
-  expect(() => makeWorkers("loadKernels", 1, async () => late)).toThrow("got one that returns Promise");
+  expect(() => makeWorkers("loadKernels", 1, async () => late)).toThrow("got one that returns a promise");
   await new Promise((resolve) => setTimeout(resolve));
   expect(late.ended).toBe(1);
 });

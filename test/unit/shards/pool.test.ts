@@ -119,6 +119,10 @@ describe("errors", () => {
       expect(await refused(() => createShardedCache(attention, { maxSeqLen: 0 }))).toBe(
         "RangeError createShardedCache: maxSeqLen expected an integer >= 1, got 0",
       );
+      // @ts-expect-error: options are required.
+      expect(await refused(() => createShardedCache(attention))).toBe(
+        "TypeError createShardedCache: options expected { maxSeqLen }, got undefined",
+      );
       // @ts-expect-error: caches in shards are float32.
       expect(await refused(() => createShardedCache(attention, { maxSeqLen: 1, format: "q8" }))).toBe(
         'TypeError createShardedCache: options expected only maxSeqLen, batch, got "format"',
