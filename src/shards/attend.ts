@@ -191,7 +191,7 @@ export async function attendSharded(
     for (const [i, { y: columns }] of replies.entries())
       joinColumns(y, config.dModel, columns as Float32Array, shares[i] as Share);
     cache?.advance(call.newKeys);
-    return y;
+    return given.out ?? y;
   };
   if (cache) cache.pending.calls++;
   const done = attention.queue(work).finally(() => {
