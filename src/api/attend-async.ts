@@ -28,8 +28,9 @@ const STEP_FLOPS = 2 ** 25;
  *
  * x and everything in `options` must not change before the promise settles. Until then the cache is in use, and other calls
  * that would disturb this one throw `IN_USE`: nothing may truncate the cache, and nothing else may append to it while this
- * call appends. If its tokens change format as they age (see `CacheOptions.format`), nothing else may read or attend to it
- * while this call appends, and nothing may append to it while this call only reads.
+ * call appends. If its tokens change format as they age (see `CacheOptions.format`) or are dropped behind a window (see
+ * `CacheOptions.truncatable`), nothing else may read or attend to it while this call appends, and nothing may append to it
+ * while this call only reads.
  * @param x Input rows [batch, qLen, dModel].
  * @returns Output rows y [batch, qLen, dModel]: `options.out` where it is given, else a new array.
  * @throws The same errors as `attend`, the signal's reason, whatever `onProgress` throws, and HeadwiseError `RELEASED` if the

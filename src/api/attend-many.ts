@@ -14,8 +14,8 @@ export interface AttendManyCall extends AttendOptions {
  * Runs several calls of `attend` together, each with its own cache and its own qLen. The rows of all calls share each
  * projection, so that every weight is read once. Every y has the bits that `attend` gives for that call alone.
  *
- * Two calls must not append to the same cache. If the tokens of a cache change format as they age, no call may read it while
- * another one appends to it. No `out` may overlap an array that another call reads or writes.
+ * Two calls must not append to the same cache. If the tokens of a cache change format as they age, or are dropped behind a
+ * window, no call may read it while another one appends to it. No `out` may overlap an array that another call reads or writes.
  * @returns One y [batch, qLen, dModel] per call, in order.
  * @throws The same errors as `attend`, with the index of the call in the message. All caches are then unchanged.
  * @example

@@ -35,7 +35,7 @@ export function attend(attention: Attention, x: Float32Array, options: AttendOpt
 
 /**
  * `attend`, which also returns the attention maps: the softmax weights that each query gives each key. y has the bits of
- * `attend`. The extra keys of `biasK` and `addZeroAttn` are further columns, after those of the kvLen keys.
+ * `attend`.
  * @param x Input rows [batch, qLen, dModel].
  * @throws The same errors as `attend`; the cache is then unchanged.
  * @example
@@ -55,8 +55,9 @@ export function attendWithMaps(
   /** Output rows [batch, qLen, dModel]. */
   y: Float32Array;
   /**
-   * Weights [numHeads, qLen, kvLen]; [batch, numHeads, qLen, kvLen] where `options.batch` is given or the cache has more
-   * than one sequence.
+   * Weights [numHeads, qLen, columns]; [batch, numHeads, qLen, columns] where `options.batch` is given or the cache has more
+   * than one sequence. The columns are the kvLen keys, with weight 0 for those that a cache with a window has dropped, then
+   * one for `biasK` and one for `addZeroAttn`, where the layer has them.
    */
   maps: Tensor;
 } {

@@ -3,8 +3,9 @@ import { MOST_SEQUENCES } from "../attention/limits.ts";
 import { checkMasks, type MaskOptions } from "../attention/mask.ts";
 import { layerLayout } from "../attention/packed-weights.ts";
 import { checkWeightOptions, fillFormats, type WeightOptions } from "../attention/weight-options.ts";
-import type { CacheOptions } from "../cache/cache.ts";
+import { retentionOf } from "../cache/cache.ts";
 import { checkCacheFormat } from "../cache/formats.ts";
+import type { CacheOptions } from "../cache/kv-cache.ts";
 import { createPageLayout } from "../cache/page-layout.ts";
 import { pagesBytes } from "../cache/pages.ts";
 import { columnsOf, segmentNeeds, workFloats } from "../forward/attend-segment.ts";
@@ -23,6 +24,8 @@ export interface PlanSizes extends MaskOptions {
   readonly maxSeqLen?: number;
   /** Format of the cache, as `createCache` takes it. Default "f32". */
   readonly format?: CacheOptions["format"];
+  /** How far back `truncate` goes in a cache with a window, as `createCache` takes it. Default 128. */
+  readonly truncatable?: number;
   /** Cross-attention: rows that keys are projected from. Default qLen. */
   readonly keyLen?: number;
   /** Plan for `attendWithMaps` instead of `attend`. Default false. */
@@ -34,7 +37,7 @@ export interface PlanSizes extends MaskOptions {
 }
 
 const SIZES = [
-  ...["batch", "qLen", "maxSeqLen", "format", "keyLen", "maps", "extraKey", "weights"],
+  ...["batch", "qLen", "maxSeqLen", "format", "truncatable", "keyLen", "maps", "extraKey", "weights"],
   ...["keep", "drop", "bias"],
 ];
 
@@ -77,9 +80,11 @@ export function plan(config: AttentionConfig, sizes: PlanSizes = {}): Plan {
   const extraKey = expectFlag(where, "extraKey", sizes.extraKey);
   const cached = sizes.maxSeqLen === undefined ? undefined : expectInt(where, "maxSeqLen", sizes.maxSeqLen, keyLen);
   const kvLen = cached ?? keyLen;
-  if (sizes.format !== undefined && !cached)
-    throw new RangeError(`${where}: format expected none without maxSeqLen, got ${describe(sizes.format)}`);
+  for (const name of ["format", "truncatable"] as const)
+    if (sizes[name] !== undefined && !cached)
+      throw new RangeError(`${where}: ${name} expected none without maxSeqLen, got ${describe(sizes[name])}`);
   const pages = createPageLayout(checked, checkCacheFormat(where, "format", sizes.format, checked.headDim));
+  const retention = retentionOf(where, checked, sizes.truncatable);
   const target = { batch, numHeads: checked.numHeads, qLen, kvLen };
   const masks = checkMasks(where, sizes, target);
   const columns = maps ? columnsOf(kvLen, extraKey, checked.addZeroAttn) : 0;
@@ -88,6 +93,6 @@ export function plan(config: AttentionConfig, sizes: PlanSizes = {}): Plan {
   const needs = segmentNeeds(masks, target, Math.min(rows, qLen), columns, workFloats(pages));
   const { bytes } = placePass(checked, formats, rows, [needs]);
   const weights = aligned(layerLayout(checked, formats).bytes);
-  const cache = pagesBytes(pages, batch, kvLen);
+  const cache = pagesBytes(pages, batch, kvLen, cached === undefined ? undefined : retention);
   return { weights, cache, scratch: bytes, total: weights + cache + bytes };
 }

@@ -1,67 +1,82 @@
-import { type AttentionRules, checkRules, checkSinks } from "../attention/config.ts";
+import { type AttentionRules, type CheckedRules, checkRules, checkSinks } from "../attention/config.ts";
 import { expectHeads, MOST_SEQUENCES } from "../attention/limits.ts";
 import { checkMasks, type MaskOptions } from "../attention/mask.ts";
-import { isPositional, type PlacementOptions, placeQueries } from "../attention/positions.ts";
+import { isPositional, type PlacementOptions, placeQueries, seesLater } from "../attention/positions.ts";
+import { expectFreeFor, expectKept, expectRoom, type KvCache } from "../cache/kv-cache.ts";
 import type { ScoreStage } from "../forward/attend-segment.ts";
 import { forwardHeads, type HeadsCall } from "../forward/sdpa.ts";
 import { concatTokens, type HeadLayout, type HeadSizes, headShape, headSizes } from "../tensor/head-layout.ts";
-import { expectTensor, type Tensor } from "../tensor/tensor.ts";
-import { expectFields, expectFlag, expectInt, expectOneOf } from "../util/errors.ts";
+import { createFloats, expectTensor, type Tensor } from "../tensor/tensor.ts";
+import { describe, expectFields, expectFlag, expectInt, expectOneOf } from "../util/errors.ts";
+import { expectMade } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 
 /** Options of `scaledDotProductAttention`. */
 export interface SdpaOptions extends AttentionRules, MaskOptions, PlacementOptions {
-  /** Order of the dimensions of q, k, v, `past` and the output: "bhsd" [batch, heads, len, dim] (default) or "bshd". */
+  /**
+   * Order of the dimensions of q, k, v, `past`, the output and `present`: "bhsd" [batch, heads, len, dim] (default) or "bshd"
+   * [batch, len, heads, dim]. Tensors of rank 3 have the same order without batch.
+   */
   readonly layout?: HeadLayout;
   /** Attention sinks: one logit per head, [heads], that is part of the softmax's denominator and has no value. */
   readonly sinkLogits?: Float32Array;
   /** Keys and values of earlier tokens. They precede k and v, and the queries are at the positions after them. */
   readonly past?: {
-    /** [batch, kvHeads, pastLen, headDim]. */
+    /** [batch, kvHeads, pastLen, headDim], or [kvHeads, pastLen, headDim] where q has rank 3. */
     readonly key: Tensor;
-    /** [batch, kvHeads, pastLen, valueDim]. */
+    /** [batch, kvHeads, pastLen, valueDim], or [kvHeads, pastLen, valueDim]. */
     readonly value: Tensor;
   };
-  /** Return `past` and the new keys and values together, as `present`. Default false. */
+  /**
+   * Cache of `createKvCache` with the keys and values of earlier tokens, instead of `past`. k and v are appended, and the
+   * queries attend as with all that the cache then holds as `past`, k and v. Default none.
+   */
+  readonly cache?: KvCache;
+  /** Return `past` and the new keys and values together, as `present`; not with a cache. Default false. */
   readonly present?: boolean;
   /**
    * Return the scores at one stage: "raw" is scale·q·k, "softcapped" is after the softcap, "masked" is after ALiBi and bias
-   * with -Infinity for excluded keys, "weights" is after the softmax. Default none.
+   * with -Infinity for excluded keys, "weights" is after the softmax. Default none. With a cache that has a window, "masked"
+   * and "weights" only.
    */
   readonly scores?: "raw" | "softcapped" | "masked" | "weights";
   /** Return the log-sum-exp of the scores of each row. Default false. */
   readonly lse?: boolean;
 }
 
-/** Result of `scaledDotProductAttention`. Parts that were not requested are undefined. */
+/**
+ * Result of `scaledDotProductAttention`. Parts that were not requested are undefined. Where q, k and v have rank 3, all shapes
+ * are without batch. kvLen counts the keys of `past` or of the cache, and those of k.
+ */
 export interface SdpaResult {
-  /** [batch, heads, qLen, valueDim], in the order of `layout`. */
+  /** [batch, heads, qLen, valueDim], in the order of `layout`; [heads, qLen, valueDim] for rank 3. */
   readonly output: Tensor;
   /** The keys and values of `past` and of the call, in the order of `layout`. */
   readonly present:
     | {
-        /** [batch, kvHeads, kvLen, headDim]. */
+        /** [batch, kvHeads, kvLen, headDim]; [kvHeads, kvLen, headDim] for rank 3. */
         readonly key: Tensor;
-        /** [batch, kvHeads, kvLen, valueDim]. */
+        /** [batch, kvHeads, kvLen, valueDim]; [kvHeads, kvLen, valueDim] for rank 3. */
         readonly value: Tensor;
       }
     | undefined;
-  /** [batch, heads, qLen, kvLen], whatever the layout. */
+  /** [batch, heads, qLen, kvLen], whatever the layout; [heads, qLen, kvLen] for rank 3. */
   readonly scores: Tensor | undefined;
-  /** [batch, heads, qLen], whatever the layout; -Infinity for a query with no key to attend. */
+  /** [batch, heads, qLen], whatever the layout; [heads, qLen] for rank 3. -Infinity for a query with no key to attend. */
   readonly lse: Tensor | undefined;
 }
 
 const STAGES = ["raw", "softcapped", "masked", "weights"] as const;
 
 /**
- * Attention without projections and without a cache: softmax(scale·q·kᵀ, masked)·v. The number of query heads must be a
- * multiple of the number of key-value heads. A masked key cannot change the output, even if it is NaN. A query with no key
- * to attend gives zeros. Shapes below are for the layout "bhsd".
- * @param q Queries [batch, heads, qLen, headDim].
- * @param k Keys [batch, kvHeads, kvLen, headDim].
- * @param v Values [batch, kvHeads, kvLen, valueDim].
- * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
+ * Attention without projections: softmax(scale·q·kᵀ, masked)·v. The number of query heads must be a multiple of the number of
+ * key-value heads. A masked key cannot change the output, even if it is NaN. A query with no key to attend gives zeros.
+ * Shapes below are for the layout "bhsd". q, k, v and `past` have all rank 4, or all rank 3: one sequence, without batch.
+ * @param q Queries [batch, heads, qLen, headDim] or [heads, qLen, headDim].
+ * @param k Keys [batch, kvHeads, kLen, headDim] or [kvHeads, kLen, headDim].
+ * @param v Values [batch, kvHeads, kLen, valueDim] or [kvHeads, kLen, valueDim].
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `CACHE_FULL`, `OUT_OF_MEMORY`, `RELEASED`, or `IN_USE`
+ * while pages are imported to the cache. The cache is then unchanged.
  * @example
  * import { loadKernels, scaledDotProductAttention } from "headwise";
  * const kernels = await loadKernels();
@@ -81,16 +96,19 @@ export function scaledDotProductAttention(
   return { ...forwardHeads(kernels, call, q, k, v), present: call.present ? presentOf(call, k, v) : undefined };
 }
 
-function presentOf({ past, layout }: HeadsCall, k: Tensor, v: Tensor): { key: Tensor; value: Tensor } {
-  if (past) return { key: concatTokens(past.key, k, layout), value: concatTokens(past.value, v, layout) };
-  return { key: copyOf(k), value: copyOf(v) };
+function presentOf({ where, past, layout }: HeadsCall, k: Tensor, v: Tensor): { key: Tensor; value: Tensor } {
+  const joined = (before: Tensor | undefined, now: Tensor): Tensor => {
+    if (before) return concatTokens(where, before, now, layout);
+    const data = createFloats(where, "present", now.data.length);
+    data.set(now.data);
+    return { data, shape: [...now.shape] };
+  };
+  return { key: joined(past?.key, k), value: joined(past?.value, v) };
 }
-
-const copyOf = ({ data, shape }: Tensor): Tensor => ({ data: data.slice(), shape: [...shape] });
 
 const OPTIONS = [
   ...["causal", "window", "scale", "softcap", "alibi", "keep", "drop", "bias", "align", "kvLengths"],
-  ...["layout", "sinkLogits", "past", "present", "scores", "lse"],
+  ...["layout", "sinkLogits", "past", "cache", "present", "scores", "lse"],
 ];
 
 function checkCall(where: string, kernels: Kernels, q: Tensor, k: Tensor, v: Tensor, options: SdpaOptions): HeadsCall {
@@ -98,8 +116,9 @@ function checkCall(where: string, kernels: Kernels, q: Tensor, k: Tensor, v: Ten
   expectFields(where, "options", options, OPTIONS);
   const { layout: order = "bhsd" } = options;
   const layout = expectOneOf(where, "layout", order, ["bhsd", "bshd"]);
-  const sizesOf = (name: string, tensor: Tensor) => headSizes(expectTensor(where, name, tensor, [4]), layout);
-  const queries = sizesOf("q", q);
+  const sizesOf = (name: string, tensor: Tensor, ranks = [queries.rank]) =>
+    headSizes(expectTensor(where, name, tensor, ranks), layout);
+  const queries: HeadSizes = sizesOf("q", q, [3, 4]);
   const keys = sizesOf("k", k);
   const values = sizesOf("v", v);
   for (const [name, { heads, dim }] of Object.entries({ q: queries, k: keys, v: values }))
@@ -112,8 +131,16 @@ function checkCall(where: string, kernels: Kernels, q: Tensor, k: Tensor, v: Ten
     );
   expectSizes(where, "k", keys, layout, { ...keys, batch: queries.batch, dim: queries.dim });
   expectSizes(where, "v", values, layout, { ...keys, dim: values.dim });
-  const { past } = options;
+  const { past, cache } = options;
+  const rules = checkRules(where, options, queries.heads, queries.dim);
   let pastLen: number | undefined;
+  let stages: readonly (typeof STAGES)[number][] = STAGES;
+  if (cache !== undefined) {
+    checkCache(where, kernels, cache, options, { queries, keys, values }, rules, layout);
+    pastLen = cache.length;
+    // The first two stages are scores of all keys, also of those that the cache has dropped.
+    if (cache.pages.retention.left < Infinity) stages = STAGES.slice(2);
+  }
   if (past !== undefined) {
     expectFields(where, "past", past, ["key", "value"]);
     const pastKeys = sizesOf("past.key", past.key);
@@ -121,7 +148,6 @@ function checkCall(where: string, kernels: Kernels, q: Tensor, k: Tensor, v: Ten
     expectSizes(where, "past.key", pastKeys, layout, { ...keys, len: pastLen });
     expectSizes(where, "past.value", sizesOf("past.value", past.value), layout, { ...values, len: pastLen });
   }
-  const rules = checkRules(where, options, queries.heads, queries.dim);
   const kvLen = (pastLen ?? 0) + keys.len;
   const target = { batch: queries.batch, numHeads: queries.heads, qLen: queries.len, kvLen };
   const sinkLogits =
@@ -132,17 +158,46 @@ function checkCall(where: string, kernels: Kernels, q: Tensor, k: Tensor, v: Ten
     rules,
     sizes: { queries, keys, values },
     past,
+    cache,
     present: expectFlag(where, "present", options.present),
     lse: expectFlag(where, "lse", options.lse),
     sinkLogits,
     stage:
       options.scores === undefined
         ? undefined
-        : (STAGES.indexOf(expectOneOf(where, "scores", options.scores, STAGES)) as ScoreStage),
+        : (STAGES.indexOf(expectOneOf(where, "scores", options.scores, stages)) as ScoreStage),
     placements: placeQueries(where, options, { ...target, past: pastLen }, isPositional(rules)),
     target,
     masks: checkMasks(where, options, target),
   };
+}
+
+/** Throws unless the call can append to the cache and attend to what it then holds. */
+function checkCache(
+  where: string,
+  kernels: Kernels,
+  cache: KvCache,
+  { past, present }: SdpaOptions,
+  { queries, keys, values }: HeadsCall["sizes"],
+  rules: CheckedRules,
+  layout: HeadLayout,
+): void {
+  expectMade(where, "cache", cache, "pages", "createKvCache");
+  if (cache.kernels !== kernels)
+    throw new RangeError(`${where}: cache expected one of these kernels, got one of others`);
+  const { batch, length, pages } = cache;
+  const { numKvHeads: heads, headDim, valueDim } = pages.layout;
+  const rank = batch > 1 ? 4 : keys.rank;
+  expectSizes(where, "k", keys, layout, { rank, batch, heads, len: keys.len, dim: headDim });
+  expectSizes(where, "v", values, layout, { ...values, dim: valueDim });
+  if (past || present)
+    throw new RangeError(`${where}: cache expected none with ${past ? "past" : "present"}, got ${describe(cache)}`);
+  const { left } = pages.retention;
+  if (rules.window.left > left)
+    throw new RangeError(`${where}: window.left expected at most ${left}, that of the cache, got ${rules.window.left}`);
+  expectFreeFor(where, cache, keys.len > 0);
+  expectRoom(where, cache, "keys", keys.len);
+  if (queries.len !== keys.len || seesLater(rules)) expectKept(where, "q", cache, length, length + keys.len);
 }
 
 function expectSizes(where: string, name: string, got: HeadSizes, layout: HeadLayout, want: HeadSizes): void {

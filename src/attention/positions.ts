@@ -17,6 +17,11 @@ export function isPositional({ causal, window, slopes }: CheckedRules): boolean 
   return causal || Number.isFinite(window.left) || Number.isFinite(window.right) || slopes !== undefined;
 }
 
+/** Whether a query may attend keys after its own position. */
+export function seesLater({ causal, window }: Pick<CheckedRules, "causal" | "window">): boolean {
+  return !causal && window.right > 0;
+}
+
 /** The position of a batch row's first query, and its number of keys. */
 export interface Placement {
   readonly position: number;

@@ -1,8 +1,10 @@
-// Pages that change their format with age. The age of a page is its distance from the query's page. With every page
-// that the queries advance, the pages that have reached a limit are re-encoded, the oldest first, each for the next
-// stage. So a page has the same formats for the same queries, however calls were cut.
+// Pages that change their format with age, and are dropped behind the window. The age of a page is its distance from the
+// query's page. With every page that the queries advance, the pages that have reached a limit are re-encoded for the next
+// stage, or dropped after the last one, the oldest first. So a page has the same formats for the same queries, however
+// calls were cut.
 
 import { PAGE } from "../../assembly/layout.ts";
+import { createBytes } from "../tensor/tensor.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { pointer } from "../wasm/memory.ts";
 import { storeRows } from "./append-gather.ts";
@@ -13,29 +15,33 @@ function tableOf({ memory }: Kernels, pages: Pages, batchRow: number): Uint32Arr
   return memory.u32(pageTable(pages, batchRow), pages.pagesPerRow);
 }
 
-/** For each stage but the last, the age in pages at which a page leaves it. */
-function limitsOf(stages: readonly Stage[]): number[] {
-  let limit = 1;
-  return stages.slice(0, -1).map(({ pages }) => {
-    limit += pages;
-    return limit;
-  });
-}
-
-/** Takes a free slot. One exists, because `slotsOf` counts as many as a sequence needs at once. */
-function takeSlot({ free }: Aging, batchRow: number, stage: number): number {
-  const slot = free[batchRow]?.[stage]?.pop();
+/** The slot that `takeSlot` takes. One exists, because `slotsOf` counts as many as a sequence needs at once. */
+function freeSlot({ free }: Aging, batchRow: number, stage: number): number {
+  const slot = free[batchRow]?.[stage]?.at(-1);
   if (slot === undefined) throw new Error(`pages: stage ${stage} of sequence ${batchRow} has no free slot`);
   return slot;
 }
 
-/** Gives each page of the tokens below `end` that has no slot one of the first stage. */
+function takeSlot(aging: Aging, batchRow: number, stage: number): number {
+  const slot = freeSlot(aging, batchRow, stage);
+  aging.free[batchRow]?.[stage]?.pop();
+  return slot;
+}
+
+/** Gives each page of the tokens below `end` that has had no slot one of the first stage. */
 export function reachPages(kernels: Kernels, pages: Pages, batchRow: number, end: number): void {
   const { aging } = pages;
   if (!aging) return;
-  const table = tableOf(kernels, pages, batchRow);
-  for (let page = Math.ceil(end / PAGE) - 1; page >= 0 && table[page] === 0; page--)
-    table[page] = entryOf(takeSlot(aging, batchRow, 0), (pages.layout.stages[0] as Stage).code);
+  const after = Math.ceil(end / PAGE);
+  for (let page = aging.end[batchRow] as number; page < after; page++)
+    giveSlot(kernels, pages, aging, batchRow, page, 0);
+}
+
+/** Gives a page that has none a slot of a stage. */
+function giveSlot(kernels: Kernels, pages: Pages, aging: Aging, batchRow: number, page: number, stage: number): void {
+  const { code } = pages.layout.stages[stage] as Stage;
+  tableOf(kernels, pages, batchRow)[page] = entryOf(takeSlot(aging, batchRow, stage), code);
+  aging.end[batchRow] = page + 1;
 }
 
 /** The formats of a page when `length` tokens are held. */
@@ -43,7 +49,7 @@ export function codeAt(kernels: Kernels, pages: Pages, page: number, length: num
   const { aging, layout } = pages;
   if (!aging) return codeIn(tableOf(kernels, pages, 0)[page] as number);
   const age = ageOf(length) - page;
-  const stage = limitsOf(layout.stages).filter((limit) => limit <= age).length;
+  const stage = aging.limits.filter((limit) => limit <= age).length;
   return (layout.stages[stage] as Stage).code;
 }
 
@@ -51,10 +57,8 @@ export function codeAt(kernels: Kernels, pages: Pages, page: number, length: num
 export function adoptPages(kernels: Kernels, pages: Pages, page: number, code: PageCode): void {
   const { aging } = pages;
   if (!aging) return;
-  for (let batchRow = 0; batchRow < pages.batch; batchRow++) {
-    const slot = takeSlot(aging, batchRow, stageOf(pages, code));
-    tableOf(kernels, pages, batchRow)[page] = entryOf(slot, code);
-  }
+  for (let batchRow = 0; batchRow < pages.batch; batchRow++)
+    giveSlot(kernels, pages, aging, batchRow, page, stageOf(pages, code));
 }
 
 /** The stage with these formats; no two stages have the same. */
@@ -63,39 +67,56 @@ function stageOf({ layout }: Pages, code: PageCode): number {
 }
 
 /** Ages the pages of a sequence, of which `held` tokens are committed, for queries of page `at`. */
-export function agePages(kernels: Kernels, pages: Pages, batchRow: number, at: number, held: number): void {
+export function agePages(
+  where: string,
+  kernels: Kernels,
+  pages: Pages,
+  batchRow: number,
+  at: number,
+  held: number,
+): void {
   const { aging } = pages;
   if (!aging) return;
-  const limits = limitsOf(pages.layout.stages);
+  const { limits } = aging;
   for (let now = (aging.at[batchRow] as number) + 1; now <= at; now++) {
-    for (let stage = limits.length; stage > 0; stage--) {
-      const page = now - (limits[stage - 1] as number);
-      if (page >= 0) demote(kernels, pages, aging, batchRow, page, stage, page * PAGE < held);
-    }
+    for (let stage = limits.length; stage > 0; stage--)
+      movePage(where, kernels, pages, aging, batchRow, now - (limits[stage - 1] as number), stage, held);
     aging.at[batchRow] = now;
   }
 }
 
-/** Re-encodes a page for a stage. With `keep`, a copy of the old page is kept until the call commits. */
-function demote(
+/**
+ * Re-encodes a page for a stage, or drops it after the last one. A copy of a committed page is kept until the call
+ * commits, unless it is dropped and no later call needs it.
+ */
+function movePage(
+  where: string,
   kernels: Kernels,
   pages: Pages,
   aging: Aging,
   batchRow: number,
   page: number,
   stage: number,
-  keep: boolean,
+  held: number,
 ): void {
   const { memory } = kernels;
   const { layout } = pages;
-  const before = tableOf(kernels, pages, batchRow)[page] as number;
-  if (keep) {
-    const bytes = memory.u8(addressIn(before), pageBytes(layout, codeIn(before))).slice();
+  const before = tableOf(kernels, pages, batchRow)[page];
+  if (!before) return;
+  const next = layout.stages[stage];
+  if (page * PAGE < held && (next || (page + 1) * PAGE > aging.start)) {
+    const bytes = createBytes(where, `a copy of page ${page}`, pageBytes(layout, codeIn(before)));
+    bytes.set(memory.u8(addressIn(before), bytes.length));
     aging.old.push({ batchRow, page, entry: before, bytes });
   }
-  const after = entryOf(takeSlot(aging, batchRow, stage), (layout.stages[stage] as Stage).code);
-  encode(kernels, pages, aging, before, after);
-  copyShared(kernels, pages, before, after);
+  let after = 0;
+  if (next) {
+    after = entryOf(freeSlot(aging, batchRow, stage), next.code);
+    encode(kernels, pages, aging, before, after);
+    copyShared(kernels, pages, before, after);
+    // Taken last, so that the slot is not lost if a kernel fails.
+    takeSlot(aging, batchRow, stage);
+  }
   tableOf(kernels, pages, batchRow)[page] = after;
   release(pages, aging, batchRow, before);
 }
@@ -129,14 +150,22 @@ function copyShared({ memory }: Kernels, { layout }: Pages, before: number, afte
 export function dropPages(kernels: Kernels, pages: Pages, length: number): void {
   const { aging, batch } = pages;
   if (!aging) return;
+  const first = Math.ceil(length / PAGE);
   for (let batchRow = 0; batchRow < batch; batchRow++) {
-    const table = tableOf(kernels, pages, batchRow);
-    for (let page = Math.ceil(length / PAGE); page < table.length && table[page] !== 0; page++) {
-      release(pages, aging, batchRow, table[page] as number);
-      table[page] = 0;
-    }
+    const end = aging.end[batchRow] as number;
+    for (let page = first; page < end; page++) clearPage(kernels, pages, aging, batchRow, page);
+    aging.end[batchRow] = Math.min(end, first);
     aging.at[batchRow] = Math.min(aging.at[batchRow] as number, ageOf(length));
   }
+  if (length === 0) aging.start = 0;
+}
+
+/** Frees the slot of a page, if it has one. */
+function clearPage(kernels: Kernels, pages: Pages, aging: Aging, batchRow: number, page: number): void {
+  const table = tableOf(kernels, pages, batchRow);
+  const entry = table[page];
+  if (entry) release(pages, aging, batchRow, entry);
+  table[page] = 0;
 }
 
 function release(pages: Pages, { free }: Aging, batchRow: number, entry: number): void {
@@ -150,12 +179,25 @@ export function restorePages(kernels: Kernels, pages: Pages, length: number): vo
   dropPages(kernels, pages, length);
   for (let last = aging.old.pop(); last; last = aging.old.pop()) {
     const { batchRow, page, entry, bytes } = last;
-    const table = tableOf(kernels, pages, batchRow);
-    release(pages, aging, batchRow, table[page] as number);
+    clearPage(kernels, pages, aging, batchRow, page);
     const slot = takeSlot(aging, batchRow, stageOf(pages, codeIn(entry)));
     kernels.memory.u8(slot, bytes.length).set(bytes);
-    table[page] = entryOf(slot, codeIn(entry));
+    tableOf(kernels, pages, batchRow)[page] = entryOf(slot, codeIn(entry));
   }
+}
+
+/** Makes what was appended and aged part of the `length` tokens that are held, of which the first is `start` or later. */
+export function commitPages({ aging }: Pages, length: number, start = 0): void {
+  if (!aging) return;
+  aging.old.length = 0;
+  aging.start = Math.max(aging.start, start, length - aging.span);
+}
+
+/** The first page that is kept once `length` tokens are held, and the first that their next query needs. */
+export function firstPages({ aging, retention }: Pages, length: number): readonly [kept: number, needed: number] {
+  const { span = Infinity } = aging ?? {};
+  const pageOf = (token: number) => Math.floor(Math.max(0, token) / PAGE);
+  return [pageOf(length - span), pageOf(span < Infinity ? length - retention.left : 0)];
 }
 
 /** The page of the last of `length` tokens. */
@@ -163,12 +205,28 @@ export function ageOf(length: number): number {
   return Math.max(0, Math.ceil(length / PAGE) - 1);
 }
 
+/** The first committed token that is kept. */
+export function startOf({ aging }: Pages): number {
+  return aging ? aging.start : 0;
+}
+
+/** The least position of a query that finds every key of its window when `length` tokens are held. */
+export function leastPosition({ aging, retention }: Pages, length: number): number {
+  const start = aging ? Math.max(aging.start, length - aging.span) : 0;
+  return start > 0 ? start + retention.left : 0;
+}
+
 /**
- * The smallest length, other than 0, that pages which have aged with `length` tokens can be truncated to; 0 if none has
- * aged.
+ * The smallest length, other than 0, that pages with `length` tokens can be truncated to, and the reason; 0 if they can be
+ * truncated to any.
  */
-export function leastLength({ aging, layout }: Pages, length: number): number {
+export function leastLength(pages: Pages, length: number): { readonly least: number; readonly reason: string } {
+  const { aging, retention } = pages;
+  const least = leastPosition(pages, length);
   const page = ageOf(length);
-  if (!aging || page < (limitsOf(layout.stages)[0] as number)) return 0;
-  return page * PAGE + 1;
+  // Pages of a stage that has a next one are re-encoded, unless the window ends before.
+  const [first, last] = [aging?.limits[0] ?? 0, aging?.limits.at(-1) ?? 0];
+  if (first < last && page >= first && page * PAGE >= least)
+    return { least: page * PAGE + 1, reason: "older tokens aged" };
+  return { least, reason: `truncatable is ${retention.truncatable}` };
 }

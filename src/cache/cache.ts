@@ -1,17 +1,11 @@
-import { PAGE } from "../../assembly/layout.ts";
 import type { Attention } from "../attention/attention.ts";
-import { MOST_SEQUENCES } from "../attention/limits.ts";
-import { createFloats, type Tensor } from "../tensor/tensor.ts";
-import { expectFields, expectInt, HeadwiseError } from "../util/errors.ts";
-import { DISPOSE, expectAlive, expectMade, type Releasable } from "../util/lifetime.ts";
-import { chunksOf } from "../util/rows.ts";
-import { expectKernels, type Kernels } from "../wasm/kernels.ts";
-import { Layout, pointer } from "../wasm/memory.ts";
-import { dropPages, leastLength, restorePages } from "./aging.ts";
-import { gatherRows, placeRows, storeRows } from "./append-gather.ts";
-import { type CacheStage, checkCacheFormat, describeStages, expectStagesLoaded } from "./formats.ts";
-import { type CacheFormat, type CacheFormats, createPageLayout } from "./page-layout.ts";
-import { allocatePages, type Pages, pagesBytes } from "./pages.ts";
+import type { CheckedConfig } from "../attention/config.ts";
+import { seesLater } from "../attention/positions.ts";
+import { expectFields } from "../util/errors.ts";
+import { expectMade } from "../util/lifetime.ts";
+import { expectKernels } from "../wasm/kernels.ts";
+import { CACHE_OPTIONS, type CacheOptions, checkTruncatable, type KvCache, makeCache } from "./kv-cache.ts";
+import type { Retention } from "./pages.ts";
 
 /**
  * The KV cache of one attention layer: keys and values of `batch` sequences, which always have the same length. All of its
@@ -25,64 +19,15 @@ import { allocatePages, type Pages, pagesBytes } from "./pages.ts";
  * console.log(cache.length, cache.bytes); // 0 10304: no token yet, and one page of 128 tokens
  * kernels.release();
  */
-export interface Cache extends Releasable {
-  /** Sequences. */
-  readonly batch: number;
-  /** Tokens per sequence that fit. */
-  readonly maxSeqLen: number;
-  /** Tokens per sequence that are stored. */
-  readonly length: number;
-  /** Bytes of linear memory. */
-  readonly bytes: number;
-  /** Formats of keys and values: one stage, or the stages that tokens go through as they age, the newest first. */
-  readonly format: readonly CacheStage[];
-  /** Whether `release()` was called. */
-  readonly released: boolean;
-  /**
-   * Drops the tokens from `length` on. Appending them again gives the same bits.
-   * @throws TypeError or RangeError for a `length` above the current one, and for one above 0 at which tokens that have aged
-   * since were in an earlier stage. HeadwiseError `RELEASED`, or `IN_USE` while an `attendAsync` uses the cache.
-   */
-  truncate(length: number): void;
-  /**
-   * Copies the stored keys (after norm and RoPE) and values as float32, whatever the format.
-   * @throws HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, or `IN_USE` where tokens age and an `attendAsync` appends.
-   */
-  read(): {
-    /** [batch, numKvHeads, length, headDim]. */
-    key: Tensor;
-    /** [batch, numKvHeads, length, valueDim]. */
-    value: Tensor;
-  };
+export interface Cache extends KvCache {
   /** @internal */
   readonly attention: Attention;
-  /** @internal */
-  readonly pages: Pages;
-  /** @internal */
-  advance(tokens: number): void;
-  /** @internal The number of unfinished operations (`attendAsync`, an import) that append to it, and that read it. */
-  readonly holds: { appending: number; reading: number };
-}
-
-/** Options of `createCache`. */
-export interface CacheOptions {
-  /** Tokens per sequence that fit. Memory is allocated in pages of 128 tokens. */
-  readonly maxSeqLen: number;
-  /** Sequences, 1 to 2^20. Default 1. */
-  readonly batch?: number;
-  /**
-   * Formats of keys and values. Default "f32". An array lists the stages that tokens go through as they age: each stage but
-   * the last gives the number of tokens it covers, counted back from the page of 128 tokens that the query is in, and the
-   * last covers all older ones. The formats of a stage have no more bits than those of the stage before.
-   *
-   * Where tokens age, a call that appends excludes calls that read: while an `attendAsync` appends, other calls that attend
-   * to the cache or read it throw `IN_USE`, and while one only reads, those that append do.
-   */
-  readonly format?: CacheFormat | CacheFormats | readonly CacheStage[];
 }
 
 /**
- * Allocates a KV cache for an attention layer.
+ * Allocates a KV cache for an attention layer. If the layer has a window to the left, and no query attends later keys
+ * (`causal`, or `window.right` 0), the cache keeps only the pages that the window needs, however large `maxSeqLen` is; see
+ * `CacheOptions.truncatable`.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, or `NO_QUANTIZED` for
  * formats other than "f32" with kernels that were loaded without `quantized`. Nothing is allocated then.
  * @example
@@ -96,108 +41,18 @@ export interface CacheOptions {
  * kernels.release();
  */
 export function createCache(attention: Attention, options: CacheOptions): Cache {
-  expectMade("createCache", "attention", attention, "layer", "createAttention");
+  const where = "createCache";
+  expectMade(where, "attention", attention, "layer", "createAttention");
   const { kernels, config } = attention;
-  expectKernels("createCache", kernels, "attention.kernels");
-  expectFields("createCache", "options", options, ["maxSeqLen", "batch", "format"]);
-  const maxSeqLen = expectInt("createCache", "maxSeqLen", options.maxSeqLen);
-  const batch = expectInt("createCache", "batch", options.batch === undefined ? 1 : options.batch, 1, MOST_SEQUENCES);
-  const stages = checkCacheFormat("createCache", "format", options.format, config.headDim);
-  expectStagesLoaded("createCache", kernels.quantized, stages);
-  const layout = createPageLayout(config, stages);
-  const pages = allocatePages("createCache", kernels, layout, batch, maxSeqLen);
-  let length = 0;
-  let released = false;
-  const release = () => {
-    if (released) return;
-    released = true;
-    if (pages.aging) pages.aging.old.length = 0;
-    if (!kernels.released) kernels.memory.free(pages.at);
-  };
-  const cache: Cache = {
-    batch,
-    maxSeqLen,
-    bytes: pagesBytes(layout, batch, maxSeqLen),
-    format: describeStages(stages),
-    attention,
-    pages,
-    get length() {
-      return length;
-    },
-    get released() {
-      return released;
-    },
-    truncate(to) {
-      expectAlive("truncate", "cache", cache);
-      expectKernels("truncate", kernels, "cache.kernels");
-      expectNoHold("truncate", cache.holds.appending + cache.holds.reading);
-      expectInt("truncate", "length", to, 0, length);
-      const least = leastLength(pages, length);
-      if (to > 0 && to < least)
-        throw new RangeError(`truncate: length expected 0 or at least ${least}, because older tokens aged, got ${to}`);
-      restorePages(kernels, pages, length);
-      dropPages(kernels, pages, to);
-      length = to;
-    },
-    read() {
-      expectAlive("read", "cache", cache);
-      expectKernels("read", kernels, "cache.kernels");
-      if (pages.aging) expectNoHold("read", cache.holds.appending);
-      restorePages(kernels, pages, length);
-      return readPages(kernels, pages, length);
-    },
-    advance(tokens) {
-      length += tokens;
-      if (pages.aging) pages.aging.old.length = 0;
-    },
-    holds: { appending: 0, reading: 0 },
-    release,
-    [DISPOSE]: release,
-  };
-  return cache;
+  expectKernels(where, kernels, "attention.kernels");
+  expectFields(where, "options", options, CACHE_OPTIONS);
+  return makeCache(where, kernels, config, options, retentionOf(where, config, options.truncatable), { attention });
 }
 
-/** Throws IN_USE unless `holds` is 0: an unfinished operation relies on the cache as it is. */
-export function expectNoHold(where: string, holds: number): void {
-  if (holds > 0) throw new HeadwiseError("IN_USE", `${where}: cache expected one that no attendAsync is using`);
-}
-
-function readPages(kernels: Kernels, pages: Pages, length: number): { key: Tensor; value: Tensor } {
-  const { memory } = kernels;
-  const { numKvHeads, headDim, valueDim } = pages.layout;
-  const { batch } = pages;
-  const tokens = Math.min(length, PAGE);
-  const layout = new Layout();
-  const place = {
-    rows: placeRows(layout),
-    key: layout.floats(numKvHeads * tokens * headDim),
-    value: layout.floats(numKvHeads * tokens * valueDim),
+/** What the cache of a layer keeps, by the option `truncatable`. */
+export function retentionOf(where: string, config: CheckedConfig, truncatable: number | undefined): Retention {
+  return {
+    left: seesLater(config) ? Number.POSITIVE_INFINITY : config.window.left,
+    truncatable: checkTruncatable(where, truncatable),
   };
-  const key = {
-    data: createFloats("read", "key", batch * numKvHeads * length * headDim),
-    shape: [batch, numKvHeads, length, headDim],
-  };
-  const value = {
-    data: createFloats("read", "value", batch * numKvHeads * length * valueDim),
-    shape: [batch, numKvHeads, length, valueDim],
-  };
-  const base = memory.scratch("read", layout.bytes);
-  const rows = storeRows(kernels, base + place.rows, pages.layout, {
-    kStride: headDim,
-    kHeadStride: tokens * headDim,
-    vStride: valueDim,
-    vHeadStride: tokens * valueDim,
-  });
-  const [k, v] = [pointer.f32(base + place.key), pointer.f32(base + place.value)];
-  for (let b = 0; b < batch; b++)
-    for (const [begin, end] of chunksOf(length, PAGE)) {
-      const count = end - begin;
-      gatherRows(kernels, pages, b, rows, { k, v }, begin, count);
-      for (let h = 0; h < numKvHeads; h++) {
-        const row = (b * numKvHeads + h) * length + begin;
-        key.data.set(memory.f32(k + h * tokens * headDim * 4, count * headDim), row * headDim);
-        value.data.set(memory.f32(v + h * tokens * valueDim * 4, count * valueDim), row * valueDim);
-      }
-    }
-  return { key, value };
 }

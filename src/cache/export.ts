@@ -1,12 +1,13 @@
 import { PAGE } from "../../assembly/layout.ts";
+import { createBytes } from "../tensor/tensor.ts";
 import { describe, expectFields, expectInt, expectUint8Array, showBytes } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
-import { adoptPages, ageOf, codeAt, restorePages } from "./aging.ts";
+import { adoptPages, ageOf, codeAt, firstPages, restorePages } from "./aging.ts";
 import { appendRows, placeRows, storeRows } from "./append-gather.ts";
-import { type Cache, expectNoHold } from "./cache.ts";
 import { describeFormats } from "./formats.ts";
+import { expectNoHold, type KvCache } from "./kv-cache.ts";
 import { type PageCode, pageBytes } from "./page-layout.ts";
 import { pageAddress } from "./pages.ts";
 
@@ -27,7 +28,8 @@ const FIELDS = ["PAGE", "batch", "numKvHeads", "headDim", "valueDim"] as const;
 /**
  * Copies the pages of a cache, or only those that have changed since it held `since` tokens, so that a stored copy can be
  * updated with few pages. Changed are the page of token `since` and all later ones, and pages whose tokens have aged to
- * another format. Equal caches give equal bytes; the rest of the last page is zeros.
+ * another format. Equal caches give equal bytes; the rest of the last page is zeros. A cache that drops pages behind its window
+ * exports those from the page of `cache.start` on.
  * @param since Tokens that the stored copy holds. If the cache was truncated after that copy was made, the shortest length
  * that it has had since. Default 0: all pages.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, or `IN_USE` while an
@@ -46,17 +48,16 @@ const FIELDS = ["PAGE", "batch", "numKvHeads", "headDim", "valueDim"] as const;
  * console.log(kept.length, copy.length); // 2 151
  * kernels.release();
  */
-export function exportPages(cache: Cache, since = 0): CachePage[] {
+export function exportPages(cache: KvCache, since = 0): CachePage[] {
   const where = "exportPages";
   expectUsable(where, cache);
   expectNoHold(where, cache.holds.appending);
-  const { pages, length, attention } = cache;
-  const { kernels } = attention;
+  const { kernels, pages, length } = cache;
   expectInt(where, "since", since, 0, length);
   restorePages(kernels, pages, length);
   clearRest(where, cache);
   const exported: CachePage[] = [];
-  for (let index = 0; index * PAGE < length; index++) {
+  for (let index = Math.floor(cache.start / PAGE); index * PAGE < length; index++) {
     const code = codeAt(kernels, pages, index, length);
     const same = (index + 1) * PAGE <= since && code === codeAt(kernels, pages, index, since);
     if (!same) exported.push({ index, bytes: copyOut(cache, index, code) });
@@ -70,7 +71,9 @@ export function exportPages(cache: Cache, since = 0): CachePage[] {
  *
  * The header of each page is checked, but not the numbers after it: store pages where no write is left half done, together
  * with the layer that they belong to and their length.
- * @param pages All pages that hold the first `length` tokens, in ascending order. An iterable is read one page at a time.
+ * @param pages All pages that hold the first `length` tokens, in ascending order. An iterable is read one page at a time. A
+ * cache that drops pages behind its window skips those that it would not keep at this length, and holes in their place; it
+ * needs at least the pages from token `length - window.left` on, and can be truncated only as far as the pages reach.
  * @param length Tokens to import, up to those that were exported. If tokens age, every page must be in the stage that it is
  * in at this length.
  * @throws TypeError or RangeError naming the argument, whatever `pages` throws, HeadwiseError `RELEASED`, or `IN_USE` while an
@@ -86,7 +89,7 @@ export function exportPages(cache: Cache, since = 0): CachePage[] {
  * console.log(fork.length, fork.read().key.shape); // 2 [ 1, 2, 2, 2 ]
  * kernels.release();
  */
-export function importPages(cache: Cache, pages: Iterable<CachePage>, length: number): void {
+export function importPages(cache: KvCache, pages: Iterable<CachePage>, length: number): void {
   const where = "importPages";
   expectUsable(where, cache);
   expectNoHold(where, cache.holds.appending + cache.holds.reading);
@@ -94,16 +97,23 @@ export function importPages(cache: Cache, pages: Iterable<CachePage>, length: nu
   if (pages === null || typeof pages !== "object" || typeof pages[Symbol.iterator] !== "function")
     throw new TypeError(`${where}: pages expected an iterable of { index, bytes }, got ${describe(pages)}`);
   expectInt(where, "length", length, 0, cache.maxSeqLen);
-  const { kernels } = cache.attention;
+  const { kernels } = cache;
   const count = Math.ceil(length / PAGE);
+  const [kept, needed] = firstPages(cache.pages, length);
   restorePages(kernels, cache.pages, 0);
-  let index = 0;
+  let [first, index] = [kept, kept];
+  const refuseCount = (got: number | "more") => {
+    throw new RangeError(`${where}: pages expected ${count - first} for length ${length}, got ${got}`);
+  };
   // Iterating over `pages` runs code of the caller, which must not use this cache meanwhile.
   cache.holds.appending++;
   try {
     for (const page of pages) {
       expectUsable(where, cache);
-      if (index === count) throw new RangeError(`${where}: pages expected ${count} for length ${length}, got more`);
+      if (index === first && kept > 0 && (page === undefined || page?.index < kept)) continue;
+      if (index === first && Number.isInteger(page?.index) && page.index > first && page.index <= needed)
+        first = index = page.index;
+      if (index === count) refuseCount("more");
       const code = codeAt(kernels, cache.pages, index, length);
       const bytes = checkPage(where, cache, index, code, page);
       adoptPages(kernels, cache.pages, index, code);
@@ -111,40 +121,37 @@ export function importPages(cache: Cache, pages: Iterable<CachePage>, length: nu
       index++;
     }
     expectUsable(where, cache);
-    if (index < count) throw new RangeError(`${where}: pages expected ${count} for length ${length}, got ${index}`);
+    if (index < count) refuseCount(index - first);
     if (cache.pages.aging) cache.pages.aging.at.fill(ageOf(length));
-    cache.advance(length);
+    cache.advance(length, first * PAGE);
   } finally {
     cache.holds.appending--;
     if (!cache.released && !kernels.released) restorePages(kernels, cache.pages, cache.length);
   }
 }
 
-function expectUsable(where: string, cache: Cache): void {
+function expectUsable(where: string, cache: KvCache): void {
   expectMade(where, "cache", cache, "pages", "createCache");
-  expectKernels(where, cache.attention.kernels, "cache.kernels");
+  expectKernels(where, cache.kernels, "cache.kernels");
 }
 
 /** The fields of a header after the formats. */
-function headerOf({ batch, attention: { config } }: Cache): number[] {
-  return [PAGE, batch, config.numKvHeads, config.headDim, config.valueDim];
+function headerOf({ batch, pages: { layout } }: KvCache): number[] {
+  return [PAGE, batch, layout.numKvHeads, layout.headDim, layout.valueDim];
 }
 
-function copyOut(cache: Cache, index: number, code: PageCode): Uint8Array {
-  const { pages, batch, attention } = cache;
+function copyOut(cache: KvCache, index: number, code: PageCode): Uint8Array {
+  const { kernels, pages, batch } = cache;
   const size = pageBytes(pages.layout, code);
-  const bytes = new Uint8Array(HEADER_BYTES + batch * size);
+  const bytes = createBytes("exportPages", `pages[${index}].bytes`, HEADER_BYTES + batch * size);
   const header = new DataView(bytes.buffer);
   for (const [i, word] of [MAGIC, VERSION, code, ...headerOf(cache)].entries()) header.setUint32(4 * i, word, true);
   for (let b = 0; b < batch; b++)
-    bytes.set(
-      attention.kernels.memory.u8(pageAddress(attention.kernels, pages, b, index), size),
-      HEADER_BYTES + b * size,
-    );
+    bytes.set(kernels.memory.u8(pageAddress(kernels, pages, b, index), size), HEADER_BYTES + b * size);
   return bytes;
 }
 
-function copyIn({ pages, batch, attention: { kernels } }: Cache, index: number, bytes: Uint8Array): void {
+function copyIn({ kernels, pages, batch }: KvCache, index: number, bytes: Uint8Array): void {
   const size = (bytes.length - HEADER_BYTES) / batch;
   for (let b = 0; b < batch; b++) {
     const from = HEADER_BYTES + b * size;
@@ -155,7 +162,7 @@ function copyIn({ pages, batch, attention: { kernels } }: Cache, index: number, 
 /**
  * Throws unless `page` is page `index` of a cache like this one, with the formats that it has there. Returns its bytes.
  */
-function checkPage(where: string, cache: Cache, index: number, code: PageCode, page: CachePage): Uint8Array {
+function checkPage(where: string, cache: KvCache, index: number, code: PageCode, page: CachePage): Uint8Array {
   const name = `pages[${index}]`;
   expectFields(where, name, page, ["index", "bytes"]);
   const { bytes, index: given } = page;
@@ -179,10 +186,9 @@ function checkPage(where: string, cache: Cache, index: number, code: PageCode, p
 }
 
 /** Zeroes the slots of the last page behind the last token, which hold earlier content of that memory. */
-function clearRest(where: string, { pages, batch, length, attention }: Cache): void {
+function clearRest(where: string, { kernels, pages, batch, length }: KvCache): void {
   const rest = Math.ceil(length / PAGE) * PAGE - length;
   if (rest === 0) return;
-  const { kernels } = attention;
   const { memory } = kernels;
   const { headDim, valueDim } = pages.layout;
   const layout = new Layout();

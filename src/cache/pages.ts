@@ -14,9 +14,19 @@ export interface Pages {
   readonly batch: number;
   readonly pagesPerRow: number;
   readonly layout: PageLayout;
-  /** Defined if pages change their format with age. */
+  readonly retention: Retention;
+  /** Defined if pages change their format with age, or are dropped behind the window. */
   readonly aging: Aging | undefined;
 }
+
+/** What is kept of a sequence: the keys before the query's own that a window covers, for `truncatable` tokens back. */
+export interface Retention {
+  readonly left: number;
+  readonly truncatable: number;
+}
+
+/** Every key is kept. */
+const ALL: Retention = { left: Number.POSITIVE_INFINITY, truncatable: Number.POSITIVE_INFINITY };
 
 /** A page before uncommitted calls changed it: its table entry, and its bytes. */
 interface OldPage {
@@ -26,14 +36,22 @@ interface OldPage {
   readonly bytes: Uint8Array;
 }
 
-/** The state of pages that age. Table entries are 0 until a key is appended; slots are taken from those of a stage. */
+/** The state of pages that age. Table entries are 0 where no slot is taken; slots are taken from those of a stage. */
 export interface Aging {
+  /** How many of the last tokens are kept: those of the window, and `truncatable` more; Infinity if none is dropped. */
+  readonly span: number;
+  /** For each stage, the age in pages at which a page leaves it: for the next one, or, from the last one, dropped. */
+  readonly limits: readonly number[];
   /** Free slots, by sequence and by stage. */
   readonly free: readonly number[][][];
   /** Pages that changed since the last commit, in order. */
   readonly old: OldPage[];
   /** For each sequence, the query's page that determined the current age of its pages. */
   readonly at: number[];
+  /** For each sequence, the page after the last one that has had a slot. */
+  readonly end: number[];
+  /** The first committed token that is kept. It only grows, until nothing is held. */
+  start: number;
   /** Addresses of room for AGED_TOKENS tokens while their format changes, and for their strides and tables. */
   readonly staging: { readonly key: number; readonly value: number; readonly shape: number; readonly table: number };
 }
@@ -48,22 +66,41 @@ function tableBytes(pagesPerRow: number): number {
   return aligned(pagesPerRow * 4);
 }
 
+const spanOf = ({ left, truncatable }: Retention) => left + truncatable;
+
+/**
+ * The age in pages at which a page is dropped; Infinity if that frees nothing. At the first query of a page, no older
+ * page is needed any more, neither by it nor after the truncation of `truncatable` tokens.
+ */
+function droppedAge(retention: Retention, pagesPerRow: number): number {
+  const age = 1 + Math.ceil(spanOf(retention) / PAGE);
+  return age + AHEAD < pagesPerRow ? age : Number.POSITIVE_INFINITY;
+}
+
+/** The `limits` of Aging. */
+function limitsOf(stages: readonly Stage[], dropped: number): number[] {
+  let limit = 1;
+  return stages.map(({ pages }) => {
+    limit += pages;
+    return Math.min(limit, dropped);
+  });
+}
+
 /** Slots of each stage that a sequence of up to `pagesPerRow` pages needs at once. */
-function slotsOf(stages: readonly Stage[], pagesPerRow: number): number[] {
+function slotsOf(limits: readonly number[], pagesPerRow: number): number[] {
   let younger = 0;
-  return stages.map(({ pages }, i) => {
-    // The query's own page is in the first stage, in addition to the stage's count.
-    const most = i === 0 ? pages + 1 + AHEAD : pages;
-    const slots = Math.min(pagesPerRow - younger, most);
-    younger = Math.min(pagesPerRow, younger + pages + (i === 0 ? 1 : 0));
+  return limits.map((limit, i) => {
+    const slots = Math.min(pagesPerRow - younger, limit - younger + (i === 0 ? AHEAD : 0));
+    younger = Math.min(pagesPerRow, limit);
     return slots;
   });
 }
 
 /** The offsets of tables, staging memory and slots in the block. */
-function placePages(pageLayout: PageLayout, batch: number, maxSeqLen: number) {
+function placePages(pageLayout: PageLayout, batch: number, maxSeqLen: number, retention: Retention) {
   const { numKvHeads, headDim, valueDim, stages } = pageLayout;
   const pagesPerRow = Math.ceil(maxSeqLen / PAGE);
+  const limits = limitsOf(stages, droppedAge(retention, pagesPerRow));
   const layout = new Layout();
   layout.take(batch * tableBytes(pagesPerRow));
   const tokens = stages.length > 1 ? AGED_TOKENS : 0;
@@ -73,16 +110,16 @@ function placePages(pageLayout: PageLayout, batch: number, maxSeqLen: number) {
     shape: layout.take(tokens && CACHE_SHAPE_BYTES),
     table: layout.take(tokens && 8),
   };
-  const slots = slotsOf(stages, pagesPerRow).map((count, i) => {
+  const slots = slotsOf(limits, pagesPerRow).map((count, i) => {
     const bytes = pageBytes(pageLayout, (stages[i] as Stage).code);
     return { at: layout.take(batch * count * bytes), count, bytes };
   });
-  return { pagesPerRow, staging, slots, bytes: layout.bytes };
+  return { pagesPerRow, limits, staging, slots, bytes: layout.bytes };
 }
 
 /** Bytes that `allocatePages` takes. */
-export function pagesBytes(layout: PageLayout, batch: number, maxSeqLen: number): number {
-  return placePages(layout, batch, maxSeqLen).bytes;
+export function pagesBytes(layout: PageLayout, batch: number, maxSeqLen: number, retention: Retention = ALL): number {
+  return placePages(layout, batch, maxSeqLen, retention).bytes;
 }
 
 /**
@@ -94,18 +131,24 @@ export function allocatePages(
   layout: PageLayout,
   batch: number,
   maxSeqLen: number,
+  retention: Retention = ALL,
 ): Pages {
-  const { pagesPerRow, staging, slots, bytes } = placePages(layout, batch, maxSeqLen);
+  const { pagesPerRow, limits, staging, slots, bytes } = placePages(layout, batch, maxSeqLen, retention);
   const at = memory.allocate(where, bytes);
   const rows = Array.from({ length: batch }, (_, b) => b);
-  const aging = layout.stages.length > 1 && {
+  const aging = (limits[0] as number) < Number.POSITIVE_INFINITY && {
+    span: (limits.at(-1) as number) < Number.POSITIVE_INFINITY ? spanOf(retention) : Number.POSITIVE_INFINITY,
+    limits,
     free: rows.map((b) =>
       slots.map((slot) =>
-        Array.from({ length: slot.count }, (_, i) => at + slot.at + (b * slot.count + i) * slot.bytes),
+        // The last is taken first: neighbouring pages are then neighbours in memory, which CPUs read faster.
+        Array.from({ length: slot.count }, (_, i) => at + slot.at + ((b + 1) * slot.count - 1 - i) * slot.bytes),
       ),
     ),
     old: [],
     at: rows.map(() => 0),
+    end: rows.map(() => 0),
+    start: 0,
     staging: {
       key: at + staging.key,
       value: at + staging.value,
@@ -113,7 +156,7 @@ export function allocatePages(
       table: at + staging.table,
     },
   };
-  const pages: Pages = { at, batch, pagesPerRow, layout, aging: aging || undefined };
+  const pages: Pages = { at, batch, pagesPerRow, layout, retention, aging: aging || undefined };
   const [first] = slots as [(typeof slots)[number]];
   const { code } = layout.stages[0] as Stage;
   for (const b of rows) {

@@ -16,8 +16,9 @@ import {
   WEIGHT_OPTIONS,
   type WeightOptions,
 } from "../attention/weight-options.ts";
-import { type CacheOptions, createCache } from "../cache/cache.ts";
+import { createCache } from "../cache/cache.ts";
 import { checkCacheFormat, expectStagesLoaded } from "../cache/formats.ts";
+import type { CacheOptions } from "../cache/kv-cache.ts";
 import { checkAttend, expectAttention } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";

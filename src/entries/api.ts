@@ -21,9 +21,10 @@ export { type RopeConfig, type RopeWithDim, ropeTables } from "../attention/rope
 export type { RopeScaling } from "../attention/rope-frequencies.ts";
 export type { LayerFormats, WeightOptions } from "../attention/weight-options.ts";
 export type { AttentionWeights } from "../attention/weights.ts";
-export { type Cache, type CacheOptions, createCache } from "../cache/cache.ts";
+export { type Cache, createCache } from "../cache/cache.ts";
 export { type CachePage, exportPages, importPages } from "../cache/export.ts";
 export type { CacheStage } from "../cache/formats.ts";
+export { type CacheOptions, createKvCache, type KvCache, type KvCacheOptions } from "../cache/kv-cache.ts";
 export type { CacheFormat, CacheFormats } from "../cache/page-layout.ts";
 export { type SelfTest, selfTest } from "../diagnostics/self-test.ts";
 export type { AttendOptions } from "../forward/call.ts";

@@ -14,7 +14,7 @@ import { createSharded, type ShardedAttention, type ShardOptions } from "../shar
 
 export type { AttentionConfig, CheckedConfig } from "../attention/config.ts";
 export type { AttentionWeights } from "../attention/weights.ts";
-export type { CacheOptions } from "../cache/cache.ts";
+export type { CacheOptions } from "../cache/kv-cache.ts";
 export type { ThreadWorker } from "../platform/workers.ts";
 export {
   type AttendShardedOptions,

@@ -40,6 +40,8 @@ export type CallShape = Pick<
 /** Stands for "unbounded" in kernels, which add it to a position. */
 const FAR = 2 ** 30;
 
+const LARGEST_INT = 2 ** 31 - 1;
+
 /** The CallShape of heads of these sizes under these rules; absent vectors have no effect. */
 export function callShape(
   { numHeads, numKvHeads, headDim, valueDim }: Pick<CallShape, "numHeads" | "numKvHeads" | "headDim" | "valueDim">,
@@ -238,6 +240,8 @@ function storeShape(
     qLen: tokens,
     kvLen,
     qStart: position,
+    // Positions of 2^30 and more would overflow with FAR.
+    right: Math.min(call.right, LARGEST_INT - position - tokens),
     keep: keep ? pointer.u8(base + places.keep) : NULL,
     keepHeadStride: headStride,
     keepRowStride: rowStride,

@@ -9,9 +9,11 @@ import {
   type PlacementOptions,
   placeQueries,
   refuseRagged,
+  seesLater,
 } from "../attention/positions.ts";
-import { type Cache, expectNoHold } from "../cache/cache.ts";
-import { describe, expectFields, expectFlag, expectFloats, expectInt, HeadwiseError } from "../util/errors.ts";
+import type { Cache } from "../cache/cache.ts";
+import { expectFreeFor, expectKept, expectRoom } from "../cache/kv-cache.ts";
+import { describe, expectFields, expectFlag, expectFloats, expectInt } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels } from "../wasm/kernels.ts";
 
@@ -42,6 +44,8 @@ const OPTIONS = [
 
 /** The tokens of a call: their numbers, positions, and the keys that they may attend. */
 export interface CallTokens {
+  /** The public function, for messages. */
+  readonly where: string;
   readonly batch: number;
   readonly qLen: number;
   /** Keys that this call projects and appends, after the `past` earlier ones. */
@@ -57,8 +61,6 @@ export interface CallTokens {
 
 /** A checked call: its tokens and arrays, x [batch, qLen, dModel], keys [batch, newKeys, kdim] and values. */
 export interface CheckedCall extends CallTokens {
-  /** The public function, for messages. */
-  readonly where: string;
   readonly x: Float32Array;
   readonly keys: Float32Array;
   readonly values: Float32Array;
@@ -99,7 +101,21 @@ export function checkAttend(
     expectOwnCache(where, cache.attention === attention);
   }
   const expectFree = (append: boolean) => cache && expectFreeFor(where, cache, append);
-  return { ...checkCall(where, attention.config, cache, x, options, expectFree), cache };
+  const { config } = attention;
+  const call = { ...checkCall(where, config, cache, x, options, expectFree), cache };
+  if (cache?.pages.aging && !isInStep(config, call))
+    for (const { position } of call.placements) expectKept(where, "x", cache, position, call.target.kvLen);
+  return call;
+}
+
+/** Whether a call's queries and keys come from the same rows, with the same RoPE positions. */
+export function isSelf({ x, keys, values, newKeys, qLen, positions, keyPositions }: CheckedCall): boolean {
+  return keys === x && values === x && newKeys === qLen && positions === keyPositions;
+}
+
+/** Whether the queries of a call are at the positions of its keys, and none attends a later key. */
+export function isInStep(config: CheckedConfig, call: CheckedCall): boolean {
+  return !seesLater(config) && isSelf(call) && call.placements.every(({ position }) => position === call.past);
 }
 
 /** Throws unless `options` has no fields but those of AttendOptions and `others`. */
@@ -138,10 +154,7 @@ export function checkCall(
   const cross = options.keys !== undefined || !append;
   const past = cache?.length ?? 0;
   const kvLen = past + newKeys;
-  if (cache && kvLen > cache.maxSeqLen) {
-    const added = cross ? `keys ${newKeys}` : `qLen ${newKeys}`;
-    throw new HeadwiseError("CACHE_FULL", `${where}: past ${past} + ${added} exceeds maxSeqLen ${cache.maxSeqLen}`);
-  }
+  if (cache) expectRoom(where, cache, cross ? "keys" : "qLen", newKeys);
 
   if (cache && !cross && options.kvLengths !== undefined) refuseRagged(where, options.kvLengths, batch, kvLen);
   const sizes = { batch, qLen, kvLen, past: cache && !cross ? past : undefined };
@@ -253,10 +266,4 @@ function rowsOf(where: string, name: string, data: unknown, batch: number, dim: 
   if (Number.isInteger(rows)) return rows;
   const rule = batch === 1 ? `${dim} (${width})` : `batch (${batch}) x ${dim} (${width})`;
   throw new RangeError(`${where}: ${name} expected a multiple of ${rule} floats, got ${length}`);
-}
-
-/** Throws IN_USE if this call and an unfinished operation on the cache would affect each other. */
-function expectFreeFor(where: string, { holds, pages }: Cache, append: boolean): void {
-  if (append) expectNoHold(where, holds.appending + (pages.aging ? holds.reading : 0));
-  else if (pages.aging) expectNoHold(where, holds.appending);
 }

@@ -2,6 +2,7 @@
 
 import { type Attention, widthOf } from "../attention/attention.ts";
 import { PROJECTIONS } from "../attention/layer-sizes.ts";
+import { seesLater } from "../attention/positions.ts";
 import { restorePages } from "../cache/aging.ts";
 import { createPageLayout } from "../cache/page-layout.ts";
 import { allocatePages } from "../cache/pages.ts";
@@ -11,7 +12,7 @@ import { chunksOf } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { NULL } from "../wasm/abi.ts";
 import { type CallShape, callShape, columnsOf, segmentFlops, segmentNeeds, workFloats } from "./attend-segment.ts";
-import type { AttendCall } from "./call.ts";
+import { type AttendCall, isInStep, isSelf } from "./call.ts";
 import { chunkRows, type Strides, stridesOf } from "./layer-scratch.ts";
 import { segmentsOf } from "./layer-steps.ts";
 import {
@@ -89,7 +90,7 @@ function* runPass(pass: Pass, rows: number): Steps {
   const { config, layer } = work.attention;
   const joined = ({ call, pages, inStep }: PassCall) => isSelf(call) && (!pages.aging || inStep);
   // If no query attends a key of a later chunk, a chunk goes through all steps before the next one.
-  if (layer.products.qkv && config.causal && !work.maps && calls.every(joined)) {
+  if (layer.products.qkv && !seesLater(config) && !work.maps && calls.every(joined)) {
     const total = totalRows(callsIn(calls), queryRows);
     for (const [begin, end] of chunksOf(total, rows)) yield* attendCausalChunk(pass, begin, end);
     return;
@@ -144,13 +145,7 @@ function layerShape({ config, layer }: Attention, stride: Strides): CallShape {
   );
 }
 
-/** Whether a call's queries and keys come from the same rows, with the same RoPE positions. */
-function isSelf({ x, keys, values, newKeys, qLen, positions, keyPositions }: AttendCall): boolean {
-  return keys === x && values === x && newKeys === qLen && positions === keyPositions;
-}
-
 /** `inStep` of a call's LayerCall. */
 function agesInStep({ config }: Attention, call: AttendCall): boolean {
-  if (!call.cache?.pages.aging || !config.causal || !isSelf(call)) return false;
-  return call.placements.every(({ position }) => position === call.past);
+  return call.cache?.pages.aging !== undefined && isInStep(config, call);
 }

@@ -110,14 +110,14 @@ function storeKeys(work: LayerWork, runs: Runs): void {
   const shape = storeRows(kernels, base + places.keyRows, config, strides);
   for (const run of runs) {
     const { tokens, pages, inStep } = run.of;
-    const { newKeys, past } = tokens;
+    const { where, newKeys, past } = tokens;
     for (const { batchRow, from, to, at } of tokenRunsOf(run, newKeys)) {
       const rowAt = (place: number): F32Ptr => pointer.f32(base + place + 4 * at * qkv);
       reachPages(kernels, pages, batchRow, past + to);
       const rows = { k: rowAt(places.k), v: rowAt(places.v) };
       appendRows(kernels, pages, batchRow, shape, rows, past + from, to - from);
       // If queries do not advance with these keys, all of them attend as a query at the last key would.
-      if (!inStep) agePages(kernels, pages, batchRow, pageOf(past + to - 1), past);
+      if (!inStep) agePages(where, kernels, pages, batchRow, pageOf(past + to - 1), past);
     }
   }
 }
@@ -131,9 +131,9 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
   normAndRotate(work, places.q, layer.qNorm, config.numHeads, rows);
   for (const run of runs) {
     const { tokens, pages, inStep } = run.of;
-    const { masks, target, past } = tokens;
+    const { where, masks, target, past } = tokens;
     for (const { at, ...placed } of segmentsOf(tokens, run, inStep, stepFlops)) {
-      if (inStep) agePages(kernels, pages, placed.batchRow, pageOf(placed.position), past);
+      if (inStep) agePages(where, kernels, pages, placed.batchRow, pageOf(placed.position), past);
       const segment = {
         ...placed,
         q: pointer.f32(base + places.q + 4 * at * stride.qkv),

@@ -1,8 +1,10 @@
-import { TILE_ROWS } from "../../assembly/layout.ts";
+import { PAGE, TILE_ROWS } from "../../assembly/layout.ts";
 import type { CheckedRules } from "../attention/config.ts";
 import type { CheckedMasks, MaskTarget } from "../attention/mask.ts";
-import type { Placement } from "../attention/positions.ts";
+import { type Placement, seesLater } from "../attention/positions.ts";
+import { agePages, reachPages, restorePages } from "../cache/aging.ts";
 import { appendRows, placeRows, storeRows } from "../cache/append-gather.ts";
+import type { KvCache } from "../cache/kv-cache.ts";
 import { createPageLayout, type PageLayout } from "../cache/page-layout.ts";
 import { allocatePages, type Pages, pageTable } from "../cache/pages.ts";
 import { blockStrides, eachRun, type HeadLayout, type HeadSizes, headShape, headSizes } from "../tensor/head-layout.ts";
@@ -27,13 +29,14 @@ import {
 /** Tokens of a chunk: two tiles of the kernel. */
 const CHUNK_TOKENS = 2 * TILE_ROWS;
 
-/** A checked call on queries, keys and values, with optional past keys and values. */
+/** A checked call on queries, keys and values, with past keys and values in tensors or in a cache, or without. */
 export interface HeadsCall {
   readonly where: string;
   readonly layout: HeadLayout;
   readonly rules: CheckedRules;
   readonly sizes: { readonly queries: HeadSizes; readonly keys: HeadSizes; readonly values: HeadSizes };
   readonly past: { readonly key: Tensor; readonly value: Tensor } | undefined;
+  readonly cache: KvCache | undefined;
   readonly present: boolean;
   readonly sinkLogits: Float32Array | undefined;
   readonly stage: ScoreStage | undefined;
@@ -50,36 +53,72 @@ interface HeadsResult {
   readonly lse: Tensor | undefined;
 }
 
-/** Copies keys and values into temporary pages, attends, and frees the pages. */
+/** Copies keys and values into the cache, or into temporary pages that are freed, and attends. */
 export function forwardHeads(kernels: Kernels, call: HeadsCall, q: Tensor, k: Tensor, v: Tensor): HeadsResult {
-  const { where, sizes, target, layout, past } = call;
+  const { where, sizes, target, layout, cache } = call;
   const { queries, keys, values } = sizes;
-  const { batch, heads, len } = queries;
-  const pageLayout = createPageLayout({ numKvHeads: keys.heads, headDim: keys.dim, valueDim: values.dim });
+  const { rank, batch, heads, len } = queries;
+  const shape = { numKvHeads: keys.heads, headDim: keys.dim, valueDim: values.dim };
+  const pageLayout = cache?.pages.layout ?? createPageLayout(shape);
   const outSizes = { ...queries, dim: values.dim };
   const tensor = (name: string, shape: number[]): Tensor => {
     const length = shape.reduce((a, b) => a * b, 1);
-    return { data: createFloats(where, name, length), shape };
+    return { data: createFloats(where, name, length), shape: shape.slice(4 - rank) };
   };
   const results = {
-    output: tensor("output", headShape(outSizes, layout)),
+    output: tensor("output", headShape({ ...outSizes, rank: 4 }, layout)),
     scores: call.stage === undefined ? undefined : tensor("scores", [batch, heads, len, target.kvLen]),
     lse: call.lse ? tensor("lse", [batch, heads, len]) : undefined,
   };
-  if (q.data.length === 0) return results;
+  if (q.data.length === 0 && !cache) return results;
   // Scratch is taken last: once grown it stays so, and nothing may fail after it.
-  const pages = allocatePages(where, kernels, pageLayout, batch, target.kvLen);
+  const pages = cache?.pages ?? allocatePages(where, kernels, pageLayout, batch, target.kvLen);
   try {
     const places = placeCall(call, pageLayout);
     const pass: HeadsPass = { kernels, call, pages, base: kernels.memory.scratch(where, places.bytes), places };
-    if (past) append(pass, past.key, past.value, 0);
-    append(pass, k, v, past ? headSizes(past.key, layout).len : 0);
-    for (let b = 0; b < batch; b++)
-      for (const [begin, end] of chunksOf(len, CHUNK_TOKENS)) attendTokens(pass, q, b, begin, end, outSizes, results);
+    restorePages(kernels, pages, cache?.length ?? 0);
+    for (let b = 0; b < batch; b++) runRow(pass, q, k, v, b, outSizes, results);
   } finally {
-    kernels.memory.free(pages.at);
+    if (!cache) kernels.memory.free(pages.at);
   }
+  cache?.advance(keys.len);
   return results;
+}
+
+/** Appends the keys and values of one batch row and attends to them. */
+function runRow(
+  pass: HeadsPass,
+  q: Tensor,
+  k: Tensor,
+  v: Tensor,
+  batchRow: number,
+  outSizes: HeadSizes,
+  results: HeadsResult,
+): void {
+  const { kernels, call, pages } = pass;
+  const { past, cache, layout, rules } = call;
+  const { queries, keys } = call.sizes;
+  const held = cache?.length ?? (past ? headSizes(past.key, layout).len : 0);
+  const age = (end: number) => agePages(call.where, kernels, pages, batchRow, Math.floor((end - 1) / PAGE), held);
+  if (pages.aging && queries.len === keys.len && !seesLater(rules)) {
+    // Pages age with the queries: each piece lies in one page.
+    for (let begin = 0, end = 0; begin < keys.len; begin = end) {
+      end = Math.min(keys.len, begin + Math.min(CHUNK_TOKENS, PAGE - ((held + begin) % PAGE)));
+      append(pass, k, v, batchRow, held, begin, end);
+      age(held + end);
+      attendTokens(pass, q, batchRow, begin, end, outSizes, results);
+    }
+    return;
+  }
+  if (past)
+    for (const [begin, end] of chunksOf(held, CHUNK_TOKENS))
+      append(pass, past.key, past.value, batchRow, 0, begin, end);
+  for (const [begin, end] of chunksOf(keys.len, CHUNK_TOKENS)) {
+    append(pass, k, v, batchRow, held, begin, end);
+    age(held + end);
+  }
+  for (const [begin, end] of chunksOf(queries.len, CHUNK_TOKENS))
+    attendTokens(pass, q, batchRow, begin, end, outSizes, results);
 }
 
 interface CallPlaces {
@@ -101,7 +140,7 @@ function placeCall({ sizes, masks, target, stage, past, layout }: HeadsCall, pag
   const keyTokens = Math.min(longest, CHUNK_TOKENS);
   const dims = { numHeads: queries.heads };
   const parts = new Layout();
-  // All keys are in their pages before the first query is copied: both use the same memory.
+  // The keys of a piece are in their pages before its queries are copied: both use the same memory.
   const [k, v] = [keyTokens * keys.heads * keys.dim, keyTokens * values.heads * values.dim];
   const [q, out] = [queryTokens * queries.heads * queries.dim, queryTokens * queries.heads * values.dim];
   const [first, second] = [parts.floats(Math.max(q, k)), parts.floats(Math.max(out, v))];
@@ -125,26 +164,32 @@ interface HeadsPass {
   readonly places: CallPlaces;
 }
 
-/** Copies k and v into the pages, from absolute position `past` on. */
-function append({ kernels, call, pages, base, places }: HeadsPass, k: Tensor, v: Tensor, past: number): void {
+/** Copies tokens begin..end of k and v into the pages of a batch row; token 0 is at absolute position `past`. */
+function append(
+  { kernels, call, pages, base, places }: HeadsPass,
+  k: Tensor,
+  v: Tensor,
+  batchRow: number,
+  past: number,
+  begin: number,
+  end: number,
+): void {
   const { layout } = call;
   const keys = headSizes(k, layout);
   const values = headSizes(v, layout);
   const rows = { k: pointer.f32(base + places.k), v: pointer.f32(base + places.v) };
-  for (let b = 0; b < keys.batch; b++)
-    for (const [begin, end] of chunksOf(keys.len, CHUNK_TOKENS)) {
-      const tokens = end - begin;
-      copyIn(kernels, rows.k, k, keys, layout, b, begin, end);
-      copyIn(kernels, rows.v, v, values, layout, b, begin, end);
-      const [kStrides, vStrides] = [blockStrides(keys, layout, tokens), blockStrides(values, layout, tokens)];
-      const shape = storeRows(kernels, base + places.keyRows, pages.layout, {
-        kStride: kStrides.stride,
-        kHeadStride: kStrides.headStride,
-        vStride: vStrides.stride,
-        vHeadStride: vStrides.headStride,
-      });
-      appendRows(kernels, pages, b, shape, rows, past + begin, tokens);
-    }
+  const tokens = end - begin;
+  copyIn(kernels, rows.k, k, keys, layout, batchRow, begin, end);
+  copyIn(kernels, rows.v, v, values, layout, batchRow, begin, end);
+  const [kStrides, vStrides] = [blockStrides(keys, layout, tokens), blockStrides(values, layout, tokens)];
+  const shape = storeRows(kernels, base + places.keyRows, pages.layout, {
+    kStride: kStrides.stride,
+    kHeadStride: kStrides.headStride,
+    vStride: vStrides.stride,
+    vHeadStride: vStrides.headStride,
+  });
+  reachPages(kernels, pages, batchRow, past + end);
+  appendRows(kernels, pages, batchRow, shape, rows, past + begin, tokens);
 }
 
 /** Attends with query tokens begin..end of one batch row. */

@@ -1,6 +1,6 @@
 import { MOST_SEQUENCES } from "../attention/limits.ts";
 import type { Mask } from "../attention/mask.ts";
-import type { CacheOptions } from "../cache/cache.ts";
+import { type CacheOptions, checkTruncatable } from "../cache/kv-cache.ts";
 import { type AttendOptions, type CheckedCall, checkCall, expectOptions, expectOwnCache } from "../forward/call.ts";
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
 import { expectFields, expectFunction, expectInt, expectSignal, HeadwiseError, tagOf } from "../util/errors.ts";
@@ -22,16 +22,17 @@ export interface ShardedCache extends Releasable {
   readonly released: boolean;
   /**
    * Drops the tokens from `length` on. Appending them again gives the same bits.
-   * @throws TypeError or RangeError for a `length` above the current one. HeadwiseError `RELEASED`, or `IN_USE` while a call
-   * with the cache has not settled.
+   * @throws TypeError or RangeError for a `length` above the current one, and in a cache that keeps only what a window needs
+   * for one above 0 that is more than `truncatable` tokens shorter than the sequence has been. HeadwiseError `RELEASED`, or
+   * `IN_USE` while a call with the cache has not settled.
    */
   truncate(length: number): void;
   /** @internal */
   readonly id: number;
   /** @internal */
   readonly attention: ShardedAttention;
-  /** @internal */
-  advance(tokens: number): void;
+  /** @internal Adds tokens; `leastLength` is the smallest length above 0 that it can be truncated to afterwards. */
+  advance(tokens: number, leastLength: number): void;
   /** @internal The number of calls that have not settled. */
   readonly pending: { calls: number };
 }
@@ -65,15 +66,16 @@ export async function createShardedCache(
   const where = "createShardedCache";
   expectMade(where, "attention", attention, "pool", "createShardedAttention");
   if (options === undefined) throw new TypeError(`${where}: options expected { maxSeqLen }, got undefined`);
-  expectFields(where, "options", options, ["maxSeqLen", "batch"]);
-  const { maxSeqLen, batch = 1 } = options;
+  expectFields(where, "options", options, ["maxSeqLen", "batch", "truncatable"]);
+  const { maxSeqLen, batch = 1, truncatable } = options;
   expectInt(where, "maxSeqLen", maxSeqLen);
   expectInt(where, "batch", batch, 1, MOST_SEQUENCES);
+  const kept = checkTruncatable(where, truncatable);
   const { pool, shares } = attention;
   const id = attention.made.caches++;
   const forget = () => pool.post({ kind: "forget", cache: id });
   try {
-    const request = { kind: "cache", cache: id, options: { maxSeqLen, batch } } as const;
+    const request = { kind: "cache", cache: id, options: { maxSeqLen, batch, truncatable } } as const;
     await attention.queue(() =>
       pool.request(
         where,
@@ -85,6 +87,7 @@ export async function createShardedCache(
     throw error;
   }
   let length = 0;
+  let least = 0;
   let released = false;
   const pending = { calls: 0 };
   const release = () => {
@@ -97,8 +100,9 @@ export async function createShardedCache(
     id,
     pending,
     attention,
-    advance(tokens) {
+    advance(tokens, leastLength) {
       length += tokens;
+      least = leastLength;
     },
     get length() {
       return length;
@@ -110,7 +114,13 @@ export async function createShardedCache(
       expectAlive("truncate", "cache", cache);
       if (pending.calls > 0)
         throw new HeadwiseError("IN_USE", "truncate: cache expected one that no attendSharded is using");
-      length = expectInt("truncate", "length", to, 0, length);
+      expectInt("truncate", "length", to, 0, length);
+      if (to > 0 && to < least)
+        throw new RangeError(
+          `truncate: length expected 0 or at least ${least}, because truncatable is ${kept}, got ${to}`,
+        );
+      if (to === 0) least = 0;
+      length = to;
     },
     release,
     [DISPOSE]: release,
@@ -190,7 +200,7 @@ export async function attendSharded(
     expectKept(where, "out", given.out, lengths[ARRAYS.indexOf("out")]);
     for (const [i, { y: columns }] of replies.entries())
       joinColumns(y, config.dModel, columns as Float32Array, shares[i] as Share);
-    cache?.advance(call.newKeys);
+    cache?.advance(call.newKeys, replies[0]?.least ?? 0);
     return given.out ?? y;
   };
   if (cache) cache.pending.calls++;

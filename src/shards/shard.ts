@@ -4,7 +4,9 @@ import { PANEL } from "../../assembly/layout.ts";
 import { packAttention } from "../attention/attention.ts";
 import type { CheckedLinear, CheckedWeights } from "../attention/check-weights.ts";
 import type { CheckedConfig } from "../attention/config.ts";
-import { type Cache, type CacheOptions, createCache } from "../cache/cache.ts";
+import { leastLength } from "../cache/aging.ts";
+import { type Cache, createCache } from "../cache/cache.ts";
+import type { CacheOptions } from "../cache/kv-cache.ts";
 import { type AttendCall, type AttendOptions, checkAttend, commit } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
 import { chunkRows } from "../forward/layer-scratch.ts";
@@ -70,6 +72,8 @@ export interface ShardReply {
   readonly y?: Float32Array;
   /** The x of the call, reused for the next copy: new memory costs more than the copy. */
   readonly x?: Float32Array;
+  /** The smallest length above 0 that the cache can be truncated to after the call. */
+  readonly least?: number;
   readonly error?: Failure;
 }
 
@@ -99,6 +103,8 @@ interface Shard {
   createCache(id: number, options: CacheOptions): void;
   forget(id: number): void;
   attend(request: AttendRequest): Promise<Float32Array | undefined>;
+  /** The smallest length above 0 that the cache of a call can be truncated to once the call is committed. */
+  leastLength(request: AttendRequest): number;
 }
 
 /** Creates a shard without weights, as a function from requests to replies. */
@@ -108,7 +114,8 @@ export function createShard(): (request: ShardRequest) => Promise<ShardReply | u
     try {
       if (request.kind === "start") shard = await startShard(request);
       else if (request.kind === "cache") shard?.createCache(request.cache, request.options);
-      else if (request.kind === "attend") return { y: await shard?.attend(request), x: request.x };
+      else if (request.kind === "attend")
+        return { y: await shard?.attend(request), x: request.x, least: shard?.leastLength(request) };
       else {
         shard?.forget(request.cache);
         return undefined;
@@ -201,6 +208,10 @@ async function startShard(start: StartRequest): Promise<Shard> {
     forget(id) {
       caches.get(id)?.cache.release();
       caches.delete(id);
+    },
+    leastLength({ cache: id }) {
+      const { cache, last } = caches.get(id ?? -1) ?? {};
+      return cache && last ? leastLength(cache.pages, cache.length + last.newKeys).least : 0;
     },
     async attend(request) {
       let heads: Float32Array | undefined;

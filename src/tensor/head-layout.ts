@@ -1,10 +1,14 @@
-import type { Tensor } from "./tensor.ts";
+import { createFloats, type Tensor } from "./tensor.ts";
 
-/** Order of the dimensions of a rank-4 tensor: "bhsd" [batch, heads, len, dim] or "bshd" [batch, len, heads, dim]. */
+/**
+ * Order of the dimensions of a tensor: "bhsd" [batch, heads, len, dim] or "bshd" [batch, len, heads, dim]. A tensor of rank 3
+ * has no batch.
+ */
 export type HeadLayout = "bhsd" | "bshd";
 
-/** The dimensions of a rank-4 tensor of heads, in either layout. */
+/** The dimensions of a tensor of heads, in either layout; those of rank 3 are one sequence. */
 export interface HeadSizes {
+  readonly rank: number;
   readonly batch: number;
   readonly heads: number;
   readonly len: number;
@@ -12,12 +16,15 @@ export interface HeadSizes {
 }
 
 export function headSizes({ shape }: Tensor, layout: HeadLayout): HeadSizes {
-  const [batch, second, third, dim] = shape as [number, number, number, number];
-  return layout === "bhsd" ? { batch, heads: second, len: third, dim } : { batch, heads: third, len: second, dim };
+  const { length: rank } = shape;
+  const [batch, second, third, dim] = (rank === 3 ? [1, ...shape] : shape) as [number, number, number, number];
+  const [heads, len] = layout === "bhsd" ? [second, third] : [third, second];
+  return { rank, batch, heads, len, dim };
 }
 
-export function headShape({ batch, heads, len, dim }: HeadSizes, layout: HeadLayout): number[] {
-  return layout === "bhsd" ? [batch, heads, len, dim] : [batch, len, heads, dim];
+export function headShape({ rank, batch, heads, len, dim }: HeadSizes, layout: HeadLayout): number[] {
+  const shape = layout === "bhsd" ? [batch, heads, len, dim] : [batch, len, heads, dim];
+  return shape.slice(-rank);
 }
 
 /** Floats between tokens and between heads in a block of `tokens` tokens that was copied with `eachRun`. */
@@ -45,11 +52,11 @@ export function eachRun(
 }
 
 /** Both tensors, concatenated along the tokens. */
-export function concatTokens(first: Tensor, second: Tensor, layout: HeadLayout): Tensor {
+export function concatTokens(where: string, first: Tensor, second: Tensor, layout: HeadLayout): Tensor {
   const a = headSizes(first, layout);
   const b = headSizes(second, layout);
   const sizes = { ...a, len: a.len + b.len };
-  const data = new Float32Array(first.data.length + second.data.length);
+  const data = createFloats(where, "present", first.data.length + second.data.length);
   for (let row = 0; row < a.batch; row++) {
     eachRun(sizes, layout, row, 0, a.len, (to, from, floats) => {
       const base = row * a.heads * a.len * a.dim;

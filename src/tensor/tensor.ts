@@ -21,12 +21,19 @@ export function sizeOf(where: string, name: string, shape: unknown): number {
 
 /** A zeroed array for a result. Throws OUT_OF_MEMORY if the engine cannot allocate it. */
 export function createFloats(where: string, name: string, length: number): Float32Array {
+  return orRefuse(where, `${name} of ${length} floats`, () => new Float32Array(length));
+}
+
+/** `createFloats` for bytes. */
+export function createBytes(where: string, name: string, length: number): Uint8Array {
+  return orRefuse(where, `${name} of ${length} bytes`, () => new Uint8Array(length));
+}
+
+function orRefuse<T>(where: string, what: string, create: () => T): T {
   try {
-    return new Float32Array(length);
+    return create();
   } catch (cause) {
-    throw new HeadwiseError("OUT_OF_MEMORY", `${where}: ${name} of ${length} floats does not fit, the engine refused`, {
-      cause,
-    });
+    throw new HeadwiseError("OUT_OF_MEMORY", `${where}: ${what} does not fit, the engine refused`, { cause });
   }
 }
 

@@ -210,6 +210,8 @@ test("every hostile argument of every function is refused by name, and nothing h
     ...{ ...masks, kvLengths: [3, 1], alibi: floats(random, 4), sinkLogits: floats(random, 4) },
     ...{ present: true, scores: "weights", lse: true },
   };
+  const none = tensor(2, 2, 0, 4);
+  const kvCache = headwise.createKvCache(kernels, { numKvHeads: 2, headDim: 4, maxSeqLen: 9, batch: 2 });
   const past = { key: tensor(2, 2, 1, 4), value: tensor(2, 2, 1, 5) };
   const tables = headwise.ropeTables({ theta: 100, pairing: "half", dim: 4 }, [0, 1, 2]);
   const rope = { ...tables, pairing: "half", positions: [2, 1, 0], layout: "bshd" };
@@ -243,7 +245,11 @@ test("every hostile argument of every function is refused by name, and nothing h
   const calls: readonly Call[] = [
     call("createAttention", { kernels, config, weights }),
     call("createAttention", { kernels, config: { ...config, valueDim: 3 }, weights: fused }),
-    call("createCache", { attention, options: { maxSeqLen: 4, batch: 2 } }),
+    call("createCache", { attention, options: { maxSeqLen: 4, batch: 2, truncatable: 3 } }),
+    call("createKvCache", {
+      kernels,
+      options: { numKvHeads: 2, headDim: 4, valueDim: 3, maxSeqLen: 9, batch: 2, window: { left: 2 }, truncatable: 3 },
+    }),
     ...(["attend", "attendWithMaps"] as const).flatMap((name) => [
       call(name, { attention, x, options: self }),
       call(name, { attention, x, options: cross }),
@@ -258,10 +264,21 @@ test("every hostile argument of every function is refused by name, and nothing h
     ]),
     call("scaledDotProductAttention", { kernels, ...heads, options: sdpa }),
     call("scaledDotProductAttention", { kernels, ...heads, options: { past, causal: true } }),
+    call("scaledDotProductAttention", {
+      kernels,
+      q: tensor(2, 3, 4),
+      k: tensor(1, 3, 4),
+      v: tensor(1, 3, 5),
+      options: {},
+    }),
+    call("scaledDotProductAttention", { kernels, q: heads.q, k: none, v: none, options: { cache: kvCache } }),
     call("applyRope", { kernels, x: tensor(1, 3, 2, 6), options: rope }),
     call("splitHeads", { kernels, x: tensor(3, 4), numHeads: 2 }),
     call("mergeHeads", { kernels, x: tensor(2, 3, 2) }),
-    call("plan", { config, sizes: { batch: 2, qLen: 3, maxSeqLen: 8, keyLen: 4, maps: true, extraKey: true } }),
+    call("plan", {
+      config,
+      sizes: { batch: 2, qLen: 3, maxSeqLen: 8, truncatable: 3, keyLen: 4, maps: true, extraKey: true },
+    }),
     call("alibiSlopes", { numHeads: 3 }),
     call("ropeTables", { rope: config.rope, positions: [1, 2] }),
     call("permuteRope", { weight: tensor(8, 2), numHeads: 2, from: "half", ropeDim: 2 }),

@@ -143,6 +143,27 @@ describe("a cache whose tokens age", () => {
     },
   );
 
+  test("loses no slot when a page cannot be re-encoded, however often", async () => {
+    using kernels = await kernelsOf("simd");
+    const { attention, x, dModel, cache, other } = await aged(kernels, 500);
+    const more = x.subarray(500 * dModel, 1000 * dModel);
+    const { table } = kernels;
+    const failing = vi.spyOn(kernels, "table", "get").mockReturnValue({
+      ...table,
+      gather_pages() {
+        throw new Error("failed");
+      },
+    });
+    for (let i = 0; i < 12; i++) expect(() => attend(attention, more, { cache }), `call ${i}`).toThrow("failed");
+    failing.mockRestore();
+    const [got, want] = [cache, other].map((one) => attend(attention, more, { cache: one })) as [
+      Float32Array,
+      Float32Array,
+    ];
+    expect(firstDifference(got, want)).toBe(-1);
+    attention.release();
+  });
+
   test.each([
     {
       format: [
@@ -216,6 +237,20 @@ describe("a cache whose tokens age", () => {
       return attend(attention, x.subarray(0, 80), { cache, append: false });
     }) as [Float32Array, Float32Array];
     expect(firstDifference(twice, once)).toBe(-1);
+    attention.release();
+  });
+
+  test("ages with the queries wherever none attends a later key: causal, or window.right 0", async () => {
+    using kernels = await kernelsOf("simd");
+    const config = { dModel: 8, numHeads: 1, window: { right: 0 } } as const;
+    const random = createRandom(8);
+    const weights = randomWeights(random, config);
+    const attention = createAttention(kernels, config, weights);
+    const x = floats(random, 900 * 8);
+    const once = inPieces(attention, x, AGING, [900]);
+    expect(firstDifference(inPieces(attention, x, AGING, [300, 1, 200, 399]), once)).toBe(-1);
+    const causal = createAttention(kernels, { dModel: 8, numHeads: 1, causal: true }, weights);
+    expect(firstDifference(inPieces(causal, x, AGING, [900]), once)).toBe(-1);
     attention.release();
   });
 

@@ -1,7 +1,7 @@
 // Caches as bytes: what is exported, kept and imported continues with the bits of a cache that was never gone, and says
 // nothing but what the cache holds.
 
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   type Attention,
@@ -13,6 +13,7 @@ import {
   createAttention,
   createCache,
   exportPages,
+  HeadwiseError,
   importPages,
   type Kernels,
 } from "../../src/entries/core.ts";
@@ -211,4 +212,34 @@ test("pages are not exported while an attendAsync appends, nor imported then", a
   expect(() => importPages(cache, [], 0)).toThrow(`importPages: ${text}`);
   await appending;
   expect(exportPages(cache).length).toBe(16);
+});
+
+test("an engine that has no memory for the bytes is reported by name", async () => {
+  using kernels = await kernelsOf("simd");
+  const { attention, random } = layerOf(kernels);
+  using cache = createCache(attention, { maxSeqLen: 200 });
+  feed(cache, floats(random, 200 * 12), 0, 200);
+  const refusing = new Proxy(Uint8Array, {
+    construct(target, args) {
+      if (args[0] > 1000) throw new RangeError("Array buffer allocation failed");
+      return Reflect.construct(target, args);
+    },
+  });
+  vi.stubGlobal("Uint8Array", refusing);
+  let error: unknown;
+  try {
+    exportPages(cache);
+  } catch (thrown) {
+    error = thrown;
+  }
+  vi.unstubAllGlobals();
+  const bytes = 32 + 128 * 2 * (6 + 8) * 4;
+  expect(error).toEqual(
+    new HeadwiseError(
+      "OUT_OF_MEMORY",
+      `exportPages: pages[0].bytes of ${bytes} bytes does not fit, the engine refused`,
+      { cause: new RangeError("Array buffer allocation failed") },
+    ),
+  );
+  expect(exportPages(cache).length).toBe(2);
 });

@@ -127,7 +127,8 @@ test.each([
   ["SdpaOptions", "src/api/sdpa.ts"],
   ["MaskOptions", "src/attention/mask.ts"],
   ["PlacementOptions", "src/attention/positions.ts"],
-  ["CacheOptions", "src/cache/cache.ts"],
+  ["CacheOptions", "src/cache/kv-cache.ts"],
+  ["KvCacheOptions", "src/cache/kv-cache.ts"],
   ["LoadOptions", "src/wasm/kernels.ts"],
 ])("the tables of docs/api.md have every field of %s", (name, file) => {
   const body = read(file).match(new RegExp(`^export interface ${name}\\b[^{]*\\{\\n([\\s\\S]*?)^\\}`, "m"))?.[1] ?? "";

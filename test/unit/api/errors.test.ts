@@ -9,6 +9,7 @@ import {
   type CachePage,
   HeadwiseError,
   type HeadwiseErrorCode,
+  type KvCache,
   type Tensor,
 } from "../../../src/entries/core.ts";
 import * as weightsapi from "../../../src/entries/weights.ts";
@@ -20,15 +21,24 @@ const headwise = { ...core, ...weightsapi };
 
 // Callers from JavaScript: any argument may be anything.
 const loose = headwise as unknown as Record<
-  Exclude<keyof typeof headwise, "createAttention" | "createCache">,
+  Exclude<keyof typeof headwise, "createAttention" | "createCache" | "createKvCache">,
   Loose
 > & {
   readonly createAttention: Loose<Attention>;
   readonly createCache: Loose<Cache>;
+  readonly createKvCache: Loose<KvCache>;
 };
 
-const { attend, attendMany, attendWithMaps, createAttention, createCache, scaledDotProductAttention, applyRope } =
-  loose;
+const {
+  attend,
+  attendMany,
+  attendWithMaps,
+  createAttention,
+  createCache,
+  createKvCache,
+  scaledDotProductAttention,
+  applyRope,
+} = loose;
 
 const { splitHeads, mergeHeads, plan, alibiSlopes, ropeTables, permuteRope, convertToGqa, fromHfConfig } = loose;
 
@@ -40,7 +50,7 @@ const WEIGHTS = "wq, wk, wv, wqkv, wo, bq, bk, bv, bqkv, bo, qNorm, kNorm, sinkL
 const CALL = "batch, cache, append, keys, values, kvLengths, align, keep, drop, bias, positions, out";
 
 const SDPA =
-  "causal, window, scale, softcap, alibi, keep, drop, bias, align, kvLengths, layout, sinkLogits, past, present, scores, lse";
+  "causal, window, scale, softcap, alibi, keep, drop, bias, align, kvLengths, layout, sinkLogits, past, cache, present, scores, lse";
 
 const { exportPages, importPages } = loose;
 const { readSafetensors, readAttentionWeights, toFloats, selfTest, writeSafetensors } = loose;
@@ -81,6 +91,15 @@ test("every wrong call throws its exact text and changes nothing", async () => {
     return [{ index: 0, bytes }];
   };
   const empty = createCache(attention, { maxSeqLen: 4 });
+  const kv = { numKvHeads: 1, headDim: 4, maxSeqLen: 4 };
+  const kvCache = createKvCache(kernels, kv);
+  const goneKvCache = createKvCache(kernels, kv);
+  sdpa({ cache: kvCache }, t(2, 2, 4), t(1, 2, 4), t(1, 2, 4));
+  goneKvCache.release();
+  const foreignKvCache = createKvCache(other, kv);
+  const windowCache = createKvCache(kernels, { ...kv, maxSeqLen: 2000, window: { left: 5 } });
+  const prompt = t(1, 300, 4);
+  sdpa({ cache: windowCache, window: { left: 5, right: 0 } }, prompt, prompt, prompt);
   const twin = make({});
   const wide = createAttention(
     kernels,
@@ -361,7 +380,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => createCache(attention, { maxSeqLen: 4, batchSize: 2 }),
         TypeError,
-        'options expected only maxSeqLen, batch, format, got "batchSize"',
+        'options expected only maxSeqLen, batch, format, truncatable, got "batchSize"',
       ],
       [() => createCache(attention, {}), TypeError, "maxSeqLen expected an integer >= 1, got undefined"],
       [() => createCache(attention, { maxSeqLen: 0 }), RangeError, "maxSeqLen expected an integer >= 1, got 0"],
@@ -374,6 +393,48 @@ test("every wrong call throws its exact text and changes nothing", async () => {
         () => createCache(attention, { maxSeqLen: 4, batch: 2 ** 31 - 1 }),
         RangeError,
         "batch expected an integer from 1 to 1048576, got 2147483647",
+      ],
+      [
+        () => createCache(attention, { maxSeqLen: 4, truncatable: -1 }),
+        RangeError,
+        "truncatable expected an integer >= 0, got -1",
+      ],
+    ],
+    createKvCache: [
+      [() => createKvCache({}, kv), TypeError, "kernels expected what loadKernels gives, got Object"],
+      [() => createKvCache(dead, kv), "RELEASED", "kernels was released"],
+      [() => createKvCache(kernels), TypeError, "options expected an object, got undefined"],
+      [
+        () => createKvCache(kernels, { ...kv, dModel: 4 }),
+        TypeError,
+        'options expected only numKvHeads, headDim, valueDim, window, maxSeqLen, batch, format, truncatable, got "dModel"',
+      ],
+      [
+        () => createKvCache(kernels, { ...kv, numKvHeads: undefined }),
+        TypeError,
+        "numKvHeads expected an integer from 1 to 65536, got undefined",
+      ],
+      [() => createKvCache(kernels, { ...kv, headDim: 0 }), RangeError, "headDim expected an integer >= 1, got 0"],
+      [
+        () => createKvCache(kernels, { ...kv, valueDim: 1.5 }),
+        RangeError,
+        "valueDim expected an integer >= 1, got 1.5",
+      ],
+      [() => createKvCache(kernels, { ...kv, window: 4 }), TypeError, "window expected an object, got 4"],
+      [
+        () => createKvCache(kernels, { ...kv, window: { left: 4, right: 0 } }),
+        TypeError,
+        'window expected only left, got "right"',
+      ],
+      [
+        () => createKvCache(kernels, { ...kv, window: {} }),
+        TypeError,
+        "window.left expected an integer >= 0, got undefined",
+      ],
+      [
+        () => createKvCache(kernels, { ...kv, headDim: 4096, format: "q8" }),
+        RangeError,
+        'format.keys expected "f32" or "f16" for headDim above 2048, got "q8"',
       ],
     ],
     truncate: [
@@ -569,7 +630,65 @@ test("every wrong call throws its exact text and changes nothing", async () => {
         TypeError,
         "kernels expected what loadKernels gives, got null",
       ],
-      [() => sdpa({}, t(2, 3, 4)), RangeError, "q expected rank 4, got shape [2, 3, 4]"],
+      [() => sdpa({}, t(3, 4)), RangeError, "q expected rank 3 or 4, got shape [3, 4]"],
+      [() => sdpa({}, t(2, 3, 4)), RangeError, "k expected rank 3, got shape [1, 1, 3, 4]"],
+      [() => sdpa({}, t(2, 3, 4), t(1, 3, 4), t(1, 1, 3, 4)), RangeError, "v expected rank 3, got shape [1, 1, 3, 4]"],
+      [() => sdpa({}, t(2, 3, 4), t(1, 3, 4), t(1, 2, 4)), RangeError, "v expected shape [1, 3, 4], got [1, 2, 4]"],
+      [
+        () => sdpa({ past: { key: t(1, 2, 4), value: t(1, 2, 4) } }),
+        RangeError,
+        "past.key expected rank 4, got shape [1, 2, 4]",
+      ],
+      [() => sdpa({ cache: {} }), TypeError, "cache expected what createKvCache gives, got Object"],
+      [() => sdpa({ cache: goneKvCache }), "RELEASED", "cache was released"],
+      [() => sdpa({ cache: foreignKvCache }), RangeError, "cache expected one of these kernels, got one of others"],
+      [
+        () => sdpa({ cache: kvCache }, t(2, 2, 3, 4), t(2, 1, 3, 4), t(2, 1, 3, 4)),
+        RangeError,
+        "k expected shape [1, 1, 3, 4], got [2, 1, 3, 4]",
+      ],
+      [
+        () => sdpa({ cache: kvCache }, t(1, 2, 3, 4), t(1, 2, 3, 4), t(1, 2, 3, 4)),
+        RangeError,
+        "k expected shape [1, 1, 3, 4], got [1, 2, 3, 4]",
+      ],
+      [
+        () => sdpa({ cache: kvCache }, t(2, 3, 4), t(1, 3, 4), t(1, 3, 5)),
+        RangeError,
+        "v expected shape [1, 3, 4], got [1, 3, 5]",
+      ],
+      [
+        () => sdpa({ cache: kvCache, past: { key: t(1, 1, 2, 4), value: t(1, 1, 2, 4) } }),
+        RangeError,
+        "cache expected none with past, got Object",
+      ],
+      [() => sdpa({ cache: kvCache, present: true }), RangeError, "cache expected none with present, got Object"],
+      [() => sdpa({ cache: kvCache, causal: true }), "CACHE_FULL", "past 2 + keys 3 exceeds maxSeqLen 4"],
+      [
+        () => sdpa({ cache: kvCache, align: "end" }, t(1, 2, 1, 4), t(1, 1, 1, 4), t(1, 1, 1, 4)),
+        RangeError,
+        'align expected none after a past of 2 keys, which determines the positions of the queries, got "end"',
+      ],
+      [
+        () => sdpa({ cache: windowCache, causal: true }),
+        RangeError,
+        "window.left expected at most 5, that of the cache, got Infinity",
+      ],
+      [
+        () => sdpa({ cache: windowCache, window: { left: 6, right: 0 } }),
+        RangeError,
+        "window.left expected at most 5, that of the cache, got 6",
+      ],
+      [
+        () => sdpa({ cache: windowCache, window: { left: 5 }, scores: "raw" }),
+        RangeError,
+        'scores expected "masked" or "weights", got "raw"',
+      ],
+      [
+        () => sdpa({ cache: windowCache, window: { left: 5 } }, t(2, 3, 4), t(1, 200, 4), t(1, 200, 4)),
+        RangeError,
+        "q expected positions of at least 372, because truncatable of the cache is 128, got 300",
+      ],
       [() => sdpa({}, t(1, 0, 3, 4)), RangeError, "q expected 1 to 65536 heads and dim >= 1, got 0 and 4"],
       [() => sdpa({}, t(1, 100000, 0, 4)), RangeError, "q expected 1 to 65536 heads and dim >= 1, got 100000 and 4"],
       [
@@ -706,13 +825,14 @@ test("every wrong call throws its exact text and changes nothing", async () => {
         RangeError,
         "d_model (10) must be divisible by n_heads (3): d_model must be divisible by num_heads unless headDim is given",
       ],
+      [() => plan(config, { truncatable: 4 }), RangeError, "truncatable expected none without maxSeqLen, got 4"],
       [() => plan(config, { maxSeqLen: 4, qLen: 5 }), RangeError, "maxSeqLen expected an integer >= 5, got 4"],
       [() => plan(config, { batch: 1e9 }), RangeError, "batch expected an integer from 1 to 1048576, got 1000000000"],
       [() => plan(config, null), TypeError, "sizes expected an object, got null"],
       [
         () => plan(config, { kvLen: 4 }),
         TypeError,
-        'sizes expected only batch, qLen, maxSeqLen, format, keyLen, maps, extraKey, weights, keep, drop, bias, got "kvLen"',
+        'sizes expected only batch, qLen, maxSeqLen, format, truncatable, keyLen, maps, extraKey, weights, keep, drop, bias, got "kvLen"',
       ],
       [
         () => plan(config, { weights: { q: "q5" } }),

@@ -125,7 +125,7 @@ describe("errors", () => {
       );
       // @ts-expect-error: caches in shards are float32.
       expect(await refused(() => createShardedCache(attention, { maxSeqLen: 1, format: "q8" }))).toBe(
-        'TypeError createShardedCache: options expected only maxSeqLen, batch, got "format"',
+        'TypeError createShardedCache: options expected only maxSeqLen, batch, truncatable, got "format"',
       );
       expect(await refused(() => createShardedCache(attention, { maxSeqLen: 2 ** 31 - 1 }))).toContain(
         "OUT_OF_MEMORY createShardedCache: ",
