@@ -4,13 +4,28 @@
  */
 
 import { findWorkerPort } from "../platform/worker-port.ts";
-import { buffersIn } from "../shards/partition.ts";
-import { createShard, type ShardReply, type ShardRequest } from "../shards/shard.ts";
+import { otherScript } from "../platform/workers.ts";
+import { failureOf } from "../shards/failure.ts";
+import {
+  buffersIn,
+  createShard,
+  SCRIPT,
+  type ShardMessage,
+  type ShardReply,
+  type ShardRequest,
+} from "../shards/shard.ts";
 
-const port = findWorkerPort<ShardRequest, ShardReply>();
+const port = findWorkerPort<ShardMessage<ShardRequest>, ShardMessage<ShardReply>>();
 
 const answer = createShard();
-port.onmessage = async ({ data }) => {
-  const reply = await answer(data);
-  if (reply) port.postMessage(reply, buffersIn(reply));
+
+const post = (id: number, body: ShardReply) => port.postMessage({ script: SCRIPT, id, body }, buffersIn(body));
+
+port.onmessage = ({ data }) => {
+  const other = otherScript(data, SCRIPT);
+  // Thrown at once, this reaches a thread of any version as an error of its worker.
+  if (other) throw new Error(`${SCRIPT} was started by ${other}`);
+  answer(data.body)
+    .then((reply) => reply && post(data.id, reply))
+    .catch((error) => post(data.id, { error: failureOf(error) }));
 };

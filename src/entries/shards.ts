@@ -28,7 +28,9 @@ export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";
 /**
  * Starts workers and gives each the weights of some heads. On hosts without workers, and if they do not start, there is one
  * shard on the calling thread, for the reason in `shards.reason`.
- * @throws The errors of `loadKernels` and `createAttention`.
+ * @throws The errors of `loadKernels` and `createAttention`. `ABI_MISMATCH` also if `createWorker` makes workers that run
+ * another version of `headwise/shards-worker`, or another script; RangeError if an array of the weights is detached or
+ * resized before the promise settles.
  * @example
  * import { createShardedAttention } from "headwise/shards";
  * const matrix = { data: new Float32Array(64 * 64), shape: [64, 64] };

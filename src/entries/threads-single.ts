@@ -2,7 +2,7 @@
 
 import relaxed from "../../build/relaxed.wasm";
 import simd from "../../build/simd.wasm";
-import { expectFields } from "../util/errors.ts";
+import { expectFields, expectFunction } from "../util/errors.ts";
 import { chooseKernels, type Kernels, LOAD_OPTIONS } from "../wasm/kernels.ts";
 import { openModule } from "./module-source.ts";
 import type { ThreadsOptions } from "./threads.ts";
@@ -19,6 +19,7 @@ export * from "./api.ts";
  */
 export async function loadKernels(options: ThreadsOptions = {}): Promise<Kernels> {
   expectFields("loadKernels", "options", options, [...LOAD_OPTIONS, "createWorker"]);
-  const { createWorker: _, threads = "auto", ...rest } = options;
+  const { createWorker, threads = "auto", ...rest } = options;
+  if (createWorker !== undefined) expectFunction("loadKernels", "createWorker", createWorker);
   return chooseKernels({ simd, relaxed }, await openModule({ ...rest, threads }), "this host has no workers");
 }

@@ -21,8 +21,8 @@ export interface ThreadsOptions extends LoadOptions {
   /** Threads, 1 to 64, the calling one included. Default "auto": one per processor, up to 8. */
   readonly threads?: number | "auto";
   /**
-   * Makes a worker that runs `headwise/worker`, for pages whose content security policy forbids workers made from inlined
-   * source. Default a worker made from inlined source.
+   * Makes a worker that runs `headwise/worker` of this version, a new one at each call, for pages whose content security
+   * policy forbids workers made from inlined source. Default a worker made from inlined source.
    * @example
    * import { loadKernels } from "headwise/threads";
    * import { Worker } from "node:worker_threads";

@@ -4,26 +4,41 @@
  */
 
 import { findWorkerPort } from "../platform/worker-port.ts";
-import type { WorkerAnswer } from "../platform/workers.ts";
-import type { WorkerStart } from "../threads/work-queue.ts";
-import { createLooking, EPOCH, leaveFailure, numbered, runTiles, STOPPED, viewControl } from "../threads/work-queue.ts";
+import { otherScript, type WorkerAnswer } from "../platform/workers.ts";
+import {
+  createLooking,
+  EPOCH,
+  leaveFailure,
+  numbered,
+  runTiles,
+  SCRIPT,
+  STOPPED,
+  viewControl,
+  type WorkerStart,
+} from "../threads/work-queue.ts";
 import type { KernelTable } from "../wasm/abi.ts";
 
-const port = findWorkerPort<WorkerStart, WorkerAnswer>();
+const port = findWorkerPort<unknown, WorkerAnswer>();
+
+const answer = (ready: boolean, text: string) => port.postMessage({ script: SCRIPT, ready, text });
 
 port.onmessage = async ({ data }) => {
   try {
-    const imports = { env: { memory: data.memory } };
-    const started = await Promise.all(data.modules.map((module) => WebAssembly.instantiate(module, imports)));
+    const other = otherScript(data, SCRIPT);
+    if (other) return answer(false, `${SCRIPT} was started by ${other}`);
+    const start = data as WorkerStart;
+    const imports = { env: { memory: start.memory } };
+    const started = await Promise.all(start.modules.map((module) => WebAssembly.instantiate(module, imports)));
     const table = Object.assign({}, ...started.map(({ exports }) => exports)) as KernelTable;
-    // The next message confirms that the pool counts on this thread.
-    port.onmessage = () => {
-      work(table, data);
+    // This message confirms that the pool counts on this thread.
+    port.onmessage = ({ data: message }) => {
+      if (message !== "begin") return;
+      work(table, start);
       port.onmessage = null;
     };
-    port.postMessage({ ready: true, text: "" });
+    answer(true, "");
   } catch (error) {
-    port.postMessage({ ready: false, text: String(error) });
+    answer(false, String(error));
   }
 };
 

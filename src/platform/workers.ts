@@ -1,4 +1,10 @@
-/** The part of a worker that is used: a `Worker` of the web or of `node:worker_threads` fits. */
+import { describe } from "../util/errors.ts";
+import { VERSION } from "./version.ts";
+
+/**
+ * The part of a worker that is used: a `Worker` of the web or of `node:worker_threads` fits. Its messages are received by
+ * `addEventListener` or by `on`, one of which it must have.
+ */
 export interface ThreadWorker {
   /** Sends a message by structured clone. */
   postMessage(message: unknown): void;
@@ -8,6 +14,8 @@ export interface ThreadWorker {
 
 /** What a worker posts after its start: that it is ready, or why it is not. */
 export interface WorkerAnswer {
+  /** The script that it runs, with its version. */
+  readonly script: string;
   readonly ready: boolean;
   readonly text: string;
 }
@@ -46,27 +54,109 @@ export function planThreads(
 export const REFUSED =
   "its source was refused: allow worker-src blob: in the content security policy, or make it with createWorker from a file that is served with Cross-Origin-Embedder-Policy: require-corp";
 
+/** The name by which the messages of a worker script are known: layouts that both sides share may differ by version. */
+export const scriptName = (entry: string): string => `${entry} ${VERSION}`;
+
+/** The script that a message is not of `script` but of, in words; undefined if it is of `script`. */
+export function otherScript(message: unknown, script: string): string | undefined {
+  const { script: found } = (typeof message === "object" && message !== null ? message : {}) as Partial<WorkerAnswer>;
+  if (found === script) return undefined;
+  return typeof found === "string" && /^headwise\/[-\w. ]{1,40}$/.test(found) ? found : "another script";
+}
+
 /** The events of a worker: `on` in Node, `addEventListener` on the web. */
 interface WorkerEvents {
   on?(event: string, listener: (value: unknown) => void): void;
-  addEventListener?(event: string, listener: (event: { data?: unknown; message?: string }) => void): void;
+  addEventListener?(event: string, listener: (event: WorkerEvent) => void): void;
 }
 
-/** Calls `answered` with each message of the worker, and `ended` with the reason when it has ended. */
-export function listen<Answer = WorkerAnswer>(
-  worker: ThreadWorker,
-  answered: (answer: Answer) => void,
-  ended: (why: string) => void,
-): void {
+interface WorkerEvent {
+  readonly data?: unknown;
+  readonly message?: string;
+  preventDefault?(): void;
+}
+
+/** Calls `answered` with each message of the worker, and `ended` with the reason when it has ended or failed. */
+export function listen(worker: ThreadWorker, answered: (message: unknown) => void, ended: (why: string) => void): void {
   const events = worker as WorkerEvents;
+  const unreadable = () => ended("it posted a message that cannot be read here");
   if (events.on) {
-    events.on("message", (answer) => answered(answer as Answer));
-    events.on("error", (error) => ended(String(error)));
+    events.on("message", answered);
+    events.on("messageerror", unreadable);
+    events.on("error", (error) => ended(reasonOf(error)));
     events.on("exit", (code) => ended(`it ended with code ${code}`));
   } else {
-    events.addEventListener?.("message", ({ data }) => answered(data as Answer));
-    events.addEventListener?.("error", ({ message }) => ended(message || REFUSED));
+    events.addEventListener?.("message", ({ data }) => answered(data));
+    events.addEventListener?.("messageerror", unreadable);
+    events.addEventListener?.("error", (event) => {
+      // Deno ends the process for an error of a worker whose event is not cancelled.
+      event.preventDefault?.();
+      ended(event.message || REFUSED);
+    });
   }
+}
+
+/** An error in words, whatever was thrown. */
+export function reasonOf(error: unknown): string {
+  try {
+    return String(error);
+  } catch {
+    return "an error without a text";
+  }
+}
+
+/** Ends a worker. If that fails, nothing can be done about it, and other workers must still be ended. */
+export function endWorker(worker: ThreadWorker): void {
+  try {
+    Promise.resolve(worker.terminate()).catch(() => {});
+  } catch {}
+}
+
+function isWorker(value: unknown): value is ThreadWorker {
+  if (typeof value !== "object" || value === null) return false;
+  const { postMessage, terminate, on, addEventListener } = value as ThreadWorker & WorkerEvents;
+  return [postMessage, terminate, on ?? addEventListener].every((method) => typeof method === "function");
+}
+
+/**
+ * Calls `createWorker` for each of `count` workers; `failed` has the reasons of the calls that threw. Throws TypeError if a
+ * call returned something else than a new worker. All workers are ended then.
+ */
+export function makeWorkers(
+  where: string,
+  count: number,
+  createWorker: () => unknown,
+): { readonly workers: readonly ThreadWorker[]; readonly failed: readonly string[] } {
+  const workers: ThreadWorker[] = [];
+  const failed: string[] = [];
+  for (let i = 0; i < count; i++) {
+    let made: unknown;
+    let worker: ThreadWorker | undefined;
+    try {
+      made = createWorker();
+      if (isWorker(made)) worker = made;
+    } catch (error) {
+      failed.push(reasonOf(error));
+      continue;
+    }
+    const again = worker !== undefined && workers.includes(worker);
+    if (worker && !again) {
+      workers.push(worker);
+      continue;
+    }
+    for (const other of workers) endWorker(other);
+    // A worker that a promise gives would run on, and a promise that rejects would be reported as unhandled.
+    if (made instanceof Promise)
+      made.then(
+        (late) => isWorker(late) && endWorker(late),
+        () => {},
+      );
+    const got = again
+      ? "one that returns the same Worker again"
+      : `one that returns ${made instanceof Promise ? "a promise" : describe(made)}`;
+    throw new TypeError(`${where}: createWorker expected a function that returns a new Worker, got ${got}`);
+  }
+  return { workers, failed };
 }
 
 /** Methods of Node's workers, which web workers lack. */
@@ -75,7 +165,10 @@ interface Referenced {
   unref?(): void;
 }
 
-/** Sets whether a worker of Node keeps the process running. Web workers never do. */
+/**
+ * Sets whether a worker of Node keeps the process running. Web workers have no such methods: pages do not wait for them,
+ * and Deno waits until they are ended.
+ */
 export function keepAlive(worker: ThreadWorker, alive: boolean): void {
   const referenced = worker as Referenced;
   if (alive) referenced.ref?.();

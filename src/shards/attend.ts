@@ -1,11 +1,13 @@
 import { MOST_SEQUENCES } from "../attention/limits.ts";
-import type { CacheOptions } from "../cache/kv-cache.ts";
-import { type AttendOptions, checkCall, expectOptions, expectOwnCache } from "../forward/call.ts";
-import { createFloats } from "../tensor/tensor.ts";
-import { expectFields, expectInt, expectRecord, expectSignal, HeadwiseError } from "../util/errors.ts";
+import type { Mask } from "../attention/mask.ts";
+import { type CacheOptions, checkTruncatable } from "../cache/kv-cache.ts";
+import { type AttendOptions, type CheckedCall, checkCall, expectOptions, expectOwnCache } from "../forward/call.ts";
+import { createFloats, type Tensor } from "../tensor/tensor.ts";
+import { expectFields, expectFunction, expectInt, expectSignal, HeadwiseError, tagOf } from "../util/errors.ts";
 import { DISPOSE, expectAlive, expectMade, type Releasable } from "../util/lifetime.ts";
 import type { ShardedAttention } from "./attention.ts";
-import { cutOptions, lengthOf, type Share } from "./partition.ts";
+import { type CallOptions, cutOptions, lengthOf, type Share } from "./partition.ts";
+import type { Fits } from "./pool.ts";
 import type { AttendRequest } from "./shard.ts";
 
 /** The KV cache of a sharded layer. The keys and values of a head are in the memory of the head's shard. */
@@ -20,16 +22,17 @@ export interface ShardedCache extends Releasable {
   readonly released: boolean;
   /**
    * Drops the tokens from `length` on. Appending them again gives the same bits.
-   * @throws TypeError or RangeError for a `length` above the current one. HeadwiseError `RELEASED`, or `IN_USE` while a call
-   * with the cache has not settled.
+   * @throws TypeError or RangeError for a `length` above the current one, and in a cache that keeps only what a window needs
+   * for one above 0 that is more than `truncatable` tokens shorter than the sequence has been. HeadwiseError `RELEASED`, or
+   * `IN_USE` while a call with the cache has not settled.
    */
   truncate(length: number): void;
   /** @internal */
   readonly id: number;
   /** @internal */
   readonly attention: ShardedAttention;
-  /** @internal */
-  advance(tokens: number): void;
+  /** @internal Adds tokens; `leastLength` is the smallest length above 0 that it can be truncated to afterwards. */
+  advance(tokens: number, leastLength: number): void;
   /** @internal The number of calls that have not settled. */
   readonly pending: { calls: number };
 }
@@ -58,18 +61,21 @@ export interface AttendShardedOptions extends Omit<AttendOptions, "cache"> {
  */
 export async function createShardedCache(
   attention: ShardedAttention,
-  options: Pick<CacheOptions, "maxSeqLen" | "batch">,
+  options: Omit<CacheOptions, "format">,
 ): Promise<ShardedCache> {
   const where = "createShardedCache";
   expectMade(where, "attention", attention, "pool", "createShardedAttention");
-  expectFields(where, "options", options, ["maxSeqLen", "batch"]);
-  const maxSeqLen = expectInt(where, "maxSeqLen", options.maxSeqLen);
-  const batch = expectInt(where, "batch", options.batch === undefined ? 1 : options.batch, 1, MOST_SEQUENCES);
+  if (options === undefined) throw new TypeError(`${where}: options expected { maxSeqLen }, got undefined`);
+  expectFields(where, "options", options, ["maxSeqLen", "batch", "truncatable"]);
+  const { maxSeqLen, batch = 1, truncatable } = options;
+  expectInt(where, "maxSeqLen", maxSeqLen);
+  expectInt(where, "batch", batch, 1, MOST_SEQUENCES);
+  const kept = checkTruncatable(where, truncatable);
   const { pool, shares } = attention;
   const id = attention.made.caches++;
   const forget = () => pool.post({ kind: "forget", cache: id });
   try {
-    const request = { kind: "cache", cache: id, maxSeqLen, batch } as const;
+    const request = { kind: "cache", cache: id, options: { maxSeqLen, batch, truncatable } } as const;
     await attention.queue(() =>
       pool.request(
         where,
@@ -81,6 +87,7 @@ export async function createShardedCache(
     throw error;
   }
   let length = 0;
+  let least = 0;
   let released = false;
   const pending = { calls: 0 };
   const release = () => {
@@ -93,8 +100,9 @@ export async function createShardedCache(
     id,
     pending,
     attention,
-    advance(tokens) {
+    advance(tokens, leastLength) {
       length += tokens;
+      least = leastLength;
     },
     get length() {
       return length;
@@ -106,7 +114,13 @@ export async function createShardedCache(
       expectAlive("truncate", "cache", cache);
       if (pending.calls > 0)
         throw new HeadwiseError("IN_USE", "truncate: cache expected one that no attendSharded is using");
-      length = expectInt("truncate", "length", to, 0, length);
+      expectInt("truncate", "length", to, 0, length);
+      if (to > 0 && to < least)
+        throw new RangeError(
+          `truncate: length expected 0 or at least ${least}, because truncatable is ${kept}, got ${to}`,
+        );
+      if (to === 0) least = 0;
+      length = to;
     },
     release,
     [DISPOSE]: release,
@@ -120,8 +134,9 @@ export async function createShardedCache(
  * change before the promise settles.
  * @param x Input rows [batch, qLen, dModel].
  * @returns Output rows y [batch, qLen, dModel]: `options.out` where it is given, else a new array.
- * @throws The same errors as `attend`, the signal's reason, HeadwiseError `RELEASED` if the attention or the cache is released
- * before the end, and `WORKER_LOST` once a worker has ended by itself. The cache and `out` are then unchanged.
+ * @throws The same errors as `attend`, the signal's reason, RangeError if x or an array in `options` is detached or resized
+ * before the promise settles, HeadwiseError `RELEASED` if the attention or the cache is released before the end, and
+ * `WORKER_LOST` once a worker has ended by itself. The cache and `out` are then unchanged.
  * @example
  * import { attendSharded, createShardedAttention } from "headwise/shards";
  * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
@@ -137,9 +152,13 @@ export async function attendSharded(
 ): Promise<Float32Array> {
   const where = "attendSharded";
   expectMade(where, "attention", attention, "pool", "createShardedAttention");
-  expectRecord(where, "options", options);
-  const { signal, cache, ...rest } = options;
-  if (signal !== undefined) expectSignal(where, signal);
+  expectOptions(where, options, ["signal"]);
+  const { signal, cache } = options;
+  const given = readOptions(options);
+  if (signal !== undefined) {
+    expectSignal(where, signal);
+    expectFunction(where, "signal.addEventListener", signal.addEventListener);
+  }
   if (cache !== undefined) expectMade(where, "cache", cache, "pending", "createShardedCache");
   const { config, pool, shares, spares } = attention;
   const expectWanted = () => {
@@ -147,11 +166,19 @@ export async function attendSharded(
     expectAlive(where, "attention", attention);
     if (cache) expectAlive(where, "cache", cache);
   };
+  const arrays = arraysOf(x, given);
+  const lengths = arrays.map(elementsOf);
   const work = async () => {
     expectWanted();
-    expectOptions(where, rest, ["signal"]);
     if (cache) expectOwnCache(where, cache.attention === attention);
-    const call = checkCall(where, config, cache, x, rest);
+    let call: CheckedCall;
+    try {
+      call = checkCall(where, config, cache, x, given);
+    } finally {
+      // Earlier calls took their time, and lists in the options may have getters, which can release and detach things.
+      expectWanted();
+      for (const [i, name] of ARRAYS.entries()) expectKept(where, name, arrays[i], lengths[i]);
+    }
     const kept = spares.splice(0);
     const requests = shares.map(
       (share, i): AttendRequest => ({
@@ -160,17 +187,21 @@ export async function attendSharded(
         x: copyInto(kept[i], x),
         past: call.past,
         cache: cache?.id,
-        options: cutOptions(config, rest, call, share),
+        options: cutOptions(config, given, call, share),
       }),
     );
-    const y = call.out ?? createFloats(where, "y", x.length);
-    const replies = await pool.request(where, requests);
+    const rows = call.batch * call.qLen;
+    const y = call.out ?? createFloats(where, "y", rows * config.dModel);
+    const fits: Fits = (reply, i) =>
+      isFloats(reply.x, rows * config.dModel) && isFloats(reply.y, rows * lengthOf((shares[i] as Share).columns));
+    const replies = await pool.request(where, requests, fits);
     for (const [i, reply] of replies.entries()) spares[i] = reply.x;
     expectWanted();
+    expectKept(where, "out", given.out, lengths[ARRAYS.indexOf("out")]);
     for (const [i, { y: columns }] of replies.entries())
-      if (columns) joinColumns(y, config.dModel, columns, shares[i] as Share);
-    cache?.advance(call.newKeys);
-    return y;
+      joinColumns(y, config.dModel, columns as Float32Array, shares[i] as Share);
+    cache?.advance(call.newKeys, replies[0]?.least ?? 0);
+    return given.out ?? y;
   };
   if (cache) cache.pending.calls++;
   const done = attention.queue(work).finally(() => {
@@ -179,9 +210,49 @@ export async function attendSharded(
   return signal ? orAborted(done, signal) : done;
 }
 
+/** The options of a call, each read once: getters may give something else when they are read again. */
+function readOptions(options: AttendShardedOptions): CallOptions {
+  const { batch, append, keys, values, kvLengths, align, keep, drop, bias, positions, out } = options;
+  const masks = { keep: readPlanes(keep), drop: readPlanes(drop), bias: readPlanes(bias) };
+  return { batch, append, keys, values, kvLengths, align, positions, out, ...masks };
+}
+
+/** A mask with its lists copied. What is no mask stays as it is, for the checks of the call to refuse. */
+function readPlanes<Planes extends Mask | Tensor>(planes: Planes | undefined): Planes | undefined {
+  if (tagOf(planes) !== "Object") return planes;
+  const { data, shape } = planes as Planes;
+  const listOf = (list: unknown) => (Array.isArray(list) ? [...list] : list);
+  return { data: listOf(data), shape: listOf(shape) } as Planes;
+}
+
+/** The names of the typed arrays of a call. */
+const ARRAYS = ["x", "keys", "values", "keep", "drop", "bias", "out"] as const;
+
+function arraysOf(x: unknown, { keys, values, keep, drop, bias, out }: CallOptions): readonly unknown[] {
+  return [x, keys, values, keep?.data, drop?.data, bias?.data, out];
+}
+
+/** The length of a typed array; undefined for other values. */
+function elementsOf(array: unknown): number | undefined {
+  return ArrayBuffer.isView(array) ? (array as Float32Array).length : undefined;
+}
+
+/** Throws unless an array has the length that it had when the call was made: it may have been detached or resized. */
+function expectKept(where: string, name: string, array: unknown, length: number | undefined): void {
+  const now = elementsOf(array);
+  if (now !== length)
+    throw new RangeError(
+      `${where}: ${name} expected to keep its ${length} elements until the promise settles, got ${now}`,
+    );
+}
+
+function isFloats(value: unknown, length: number): boolean {
+  return tagOf(value) === "Float32Array" && (value as Float32Array).length === length;
+}
+
 /** A copy of x, in `spare` if that has the same length. */
 function copyInto(spare: Float32Array | undefined, x: Float32Array): Float32Array {
-  if (spare?.length !== x.length) return x.slice();
+  if (spare?.length !== x.length) return new Float32Array(x);
   spare.set(x);
   return spare;
 }

@@ -1,4 +1,4 @@
-import { checkWeights } from "../attention/check-weights.ts";
+import { type CheckedWeights, checkWeights } from "../attention/check-weights.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "../attention/config.ts";
 import {
   checkWeightOptions,
@@ -7,12 +7,20 @@ import {
   type WeightOptions,
 } from "../attention/weight-options.ts";
 import type { AttentionWeights } from "../attention/weights.ts";
-import { AUTO_MOST, type ThreadHost, type ThreadWorker } from "../platform/workers.ts";
+import {
+  AUTO_MOST,
+  endWorker,
+  makeWorkers,
+  reasonOf,
+  type ThreadHost,
+  type ThreadWorker,
+} from "../platform/workers.ts";
 import { expectFields, expectFlag, expectFunction, expectInt, HeadwiseError } from "../util/errors.ts";
 import { DISPOSE, type Releasable } from "../util/lifetime.ts";
 import type { Modules } from "../wasm/instantiate.ts";
 import { type Build, type Builds, type Choice, type QuantizedKernels, startChosen } from "../wasm/select-build.ts";
-import { cutConfig, cutWeights, lengthOf, outputsOf, type Share, sharesOf } from "./partition.ts";
+import { failureOf, namedError } from "./failure.ts";
+import { arraysIn, cutConfig, cutWeights, lengthOf, outputsOf, type Share, sharesOf } from "./partition.ts";
 import { createShardPool, type ShardPool } from "./pool.ts";
 import type { StartRequest } from "./shard.ts";
 
@@ -59,8 +67,8 @@ export interface ShardOptions extends WeightOptions {
   /** Kernels for weights other than float32: `quantized` of `headwise/quantized`, or your own modules. Default none. */
   readonly quantized?: QuantizedKernels;
   /**
-   * Makes a worker that runs `headwise/shards-worker`, for pages whose content security policy forbids workers made from
-   * inlined source. Default a worker made from inlined source.
+   * Makes a worker that runs `headwise/shards-worker` of this version, a new one at each call, for pages whose content
+   * security policy forbids workers made from inlined source. Default a worker made from inlined source.
    */
   readonly createWorker?: () => ThreadWorker;
 }
@@ -85,12 +93,21 @@ export async function createSharded(
   const quantized = choice.quantized !== undefined;
   const given = checkWeights(where, checked, weights, checkWeightOptions(where, "options.", options), quantized);
   expectFormatsLoaded(where, quantized, given.formats);
-  const { instance, reason } = await startChosen(builds, choice);
-  const start = async (count: number, create: (() => ThreadWorker) | undefined) => {
+  const sizes = sizesIn(given);
+  const { instance, reason } = await startChosen(builds, choice).catch((cause) => {
+    throw namedError(where, failureOf(cause), { cause });
+  });
+  const prepare = (count: number) => {
+    if (sizesIn(given).some((size, i) => size !== sizes[i]))
+      throw new RangeError(
+        `${where}: weights expected to keep their arrays until the promise settles, got one that was detached or resized`,
+      );
     const shares = sharesOf(checked, count);
-    const pool = createShardPool(count, create);
+    return { shares, requests: startRequests(where, instance.modules, checked, given, shares) };
+  };
+  const start = async ({ shares, requests }: ReturnType<typeof prepare>, workers?: readonly ThreadWorker[]) => {
+    const pool = createShardPool(workers);
     try {
-      const requests = startRequests(where, instance.modules, checked, given, shares);
       await within(startMs, pool.request(where, requests));
       return { shares, pool };
     } catch (error) {
@@ -102,16 +119,29 @@ export async function createSharded(
   const host = hostFor(createWorker);
   const plan = planShards(requested, checked, host);
   let shards: Shards = { requested, used: plan.count, reason: plan.reason };
+  const startAlone = (why: string) => {
+    shards = { requested, used: 1, reason: `no worker started (${why}): one shard, on the calling thread` };
+    return start(prepare(1));
+  };
+  const startWorkers = async (createWorker: () => ThreadWorker) => {
+    const { workers, failed } = makeWorkers(where, plan.count, createWorker);
+    let prepared: ReturnType<typeof prepare> | undefined;
+    try {
+      if (failed[0] !== undefined) return startAlone(failed[0]);
+      prepared = prepare(workers.length);
+    } finally {
+      if (!prepared) for (const worker of workers) endWorker(worker);
+    }
+    return start(prepared, workers).catch((error) => {
+      // An error that a worker reported, such as a lack of memory, would occur on this thread, too. If no worker
+      // answered, this thread does the work.
+      if (error instanceof HeadwiseError && error.code !== "WORKER_LOST") throw error;
+      return startAlone(reasonOf(error instanceof HeadwiseError ? error.cause : error));
+    });
+  };
   let started: Awaited<ReturnType<typeof start>>;
   try {
-    started = await start(plan.count, host.createWorker);
-  } catch (error) {
-    // An error that a worker reported, such as a lack of memory, would occur on this thread, too. If no worker
-    // answered, this thread does the work.
-    if (!host.createWorker || (error instanceof HeadwiseError && error.code !== "WORKER_LOST")) throw error;
-    const cause = error instanceof HeadwiseError ? error.cause : error;
-    shards = { requested, used: 1, reason: `no worker started (${cause}): one shard, on the calling thread` };
-    started = await start(1, undefined);
+    started = host.createWorker ? await startWorkers(host.createWorker) : await start(prepare(1));
   } finally {
     host.close?.();
   }
@@ -143,6 +173,9 @@ export async function createSharded(
     [DISPOSE]: release,
   };
 }
+
+/** The bytes of each array in the weights; 0 where it was detached. */
+const sizesIn = (weights: CheckedWeights): number[] => arraysIn(weights).map(({ byteLength }) => byteLength);
 
 function checkOptions(
   where: string,
@@ -185,7 +218,7 @@ function startRequests(
   where: string,
   modules: Modules,
   config: CheckedConfig,
-  weights: ReturnType<typeof checkWeights>,
+  weights: CheckedWeights,
   shares: readonly Share[],
 ): StartRequest[] {
   const peers: (MessagePort | undefined)[][] = shares.map(() => shares.map(() => undefined));

@@ -11,6 +11,9 @@ import type { MatrixLayout } from "../tensor/matrix.ts";
 import { cutOutputs } from "../tensor/matrix.ts";
 import { tagOf } from "../util/errors.ts";
 
+/** The options of a call besides its cache. */
+export type CallOptions = Omit<AttendOptions, "cache">;
+
 /** A range begin..end: of floats, heads or columns. */
 export interface Span {
   readonly begin: number;
@@ -60,7 +63,7 @@ export function outputsOf(config: CheckedConfig, share: Share): Span {
 /** The configuration of the layer that consists of a share's heads. */
 export function cutConfig(config: CheckedConfig, share: Share): CheckedConfig {
   const heads = headsOf(config, share);
-  const slopes = config.slopes?.slice(heads.begin, heads.end);
+  const slopes = config.slopes && copyOf(config.slopes, heads);
   return { ...config, numHeads: lengthOf(heads), numKvHeads: lengthOf(share.kvHeads), slopes };
 }
 
@@ -82,29 +85,33 @@ export function cutWeights(
       o: undefined,
     },
     vectors: {
-      qNorm: vectors.qNorm?.slice(),
-      kNorm: vectors.kNorm?.slice(),
-      slopes: vectors.slopes?.slice(heads.begin, heads.end),
-      sinks: vectors.sinks?.slice(heads.begin, heads.end),
-      extraKey: vectors.extraKey?.slice(k.begin, k.end),
-      extraValue: vectors.extraValue?.slice(v.begin, v.end),
+      qNorm: vectors.qNorm && copyOf(vectors.qNorm),
+      kNorm: vectors.kNorm && copyOf(vectors.kNorm),
+      slopes: vectors.slopes && copyOf(vectors.slopes, heads),
+      sinks: vectors.sinks && copyOf(vectors.sinks, heads),
+      extraKey: vectors.extraKey && copyOf(vectors.extraKey, k),
+      extraValue: vectors.extraValue && copyOf(vectors.extraValue, v),
     },
   };
   return { weights, wo: cutLinear(linears.o as CheckedLinear, layout, share.columns) };
 }
 
 /** Outputs begin..end of a matrix of any dtype, as a copy. */
-function cutLinear({ w, bias }: CheckedLinear, layout: MatrixLayout, { begin, end }: Span): CheckedLinear {
-  const part = cutOutputs(w, layout, begin, end);
-  // Not `slice`, which does not copy in some subclasses, such as Node's Buffer.
-  return { w: { ...part, bytes: new Uint8Array(part.bytes) }, bias: bias?.slice(begin, end) };
+function cutLinear({ w, bias }: CheckedLinear, layout: MatrixLayout, outputs: Span): CheckedLinear {
+  const part = cutOutputs(w, layout, outputs.begin, outputs.end);
+  return { w: { ...part, bytes: new Uint8Array(part.bytes) }, bias: bias && copyOf(bias, outputs) };
+}
+
+/** A copy in memory of its own, which can be transferred. Not by `slice`, which does not copy in some subclasses, such as Node's Buffer. */
+function copyOf(data: Float32Array, { begin, end }: Span = { begin: 0, end: data.length }): Float32Array {
+  return new Float32Array(data.subarray(begin, end));
 }
 
 /** The options of a checked call for a share's heads, without cache and x, all as copies. */
 export function cutOptions(
   config: CheckedConfig,
-  options: Omit<AttendOptions, "cache">,
-  { batch, positions }: CheckedCall,
+  options: CallOptions,
+  { batch, positions, placements }: CheckedCall,
   share: Share,
 ): AttendOptions {
   const { append, align, kvLengths, keys, values, keep, drop, bias } = options;
@@ -113,26 +120,24 @@ export function cutOptions(
   const same = values === keys && config.kdim === config.vdim;
   return {
     ...{ batch, append, align },
-    kvLengths: kvLengths && Array.from(kvLengths),
+    // As they were checked: lists of the caller may give something else when they are read again.
+    kvLengths: kvLengths && placements.map(({ kvLen }) => kvLen),
     positions: options.positions && positions.slice(),
-    keys: keys?.slice(),
-    values: same ? undefined : values?.slice(),
+    keys: keys && copyOf(keys),
+    values: same || !values ? undefined : copyOf(values),
     keep: keep && cutMask(keep, heads),
     drop: drop && cutMask(drop, heads),
-    bias: bias && cutPlanes(bias.data, bias.shape, heads),
+    bias: bias && cutPlanes(new Float32Array(bias.data), bias.shape, heads),
   };
 }
 
 function cutMask({ data, shape }: Mask, heads: Span): Mask {
-  // A plain Uint8Array, because `slice` does not copy in some subclasses, such as Node's Buffer.
-  const bytes = ArrayBuffer.isView(data)
-    ? new Uint8Array(data.buffer, data.byteOffset, data.length)
-    : Uint8Array.from(data, Number);
-  return cutPlanes(bytes, shape, heads);
+  return cutPlanes(ArrayBuffer.isView(data) ? new Uint8Array(data) : Uint8Array.from(data, Number), shape, heads);
 }
 
 /**
- * The heads' part of [batch or 1][numHeads or 1][..][..], of rank 1 to 4; all of it if it is the same for all heads.
+ * The heads' part of [batch or 1][numHeads or 1][..][..], of rank 1 to 4; the array itself if it is the same for all
+ * heads.
  */
 function cutPlanes<T extends Uint8Array | Float32Array>(
   data: T,
@@ -141,7 +146,7 @@ function cutPlanes<T extends Uint8Array | Float32Array>(
 ): { data: T; shape: readonly number[] } {
   const axis = shape.length - 3;
   const planes = shape[axis] ?? 1;
-  if (planes === 1) return { data: data.slice() as T, shape: [...shape] };
+  if (planes === 1) return { data, shape };
   const plane = data.length / (planes * (shape[axis - 1] ?? 1));
   const { begin, end } = times(heads, plane);
   const cut = data.slice(0, (data.length / planes) * lengthOf(heads)) as T;
@@ -150,9 +155,9 @@ function cutPlanes<T extends Uint8Array | Float32Array>(
   return { data: cut, shape: shape.map((length, i) => (i === axis ? lengthOf(heads) : length)) };
 }
 
-/** The buffers of all typed arrays in a message, which must be copies: they are transferred. */
-export function buffersIn(value: unknown): ArrayBuffer[] {
-  if (ArrayBuffer.isView(value)) return [value.buffer as ArrayBuffer];
+/** All typed arrays in a value, which may hold some more than once. */
+export function arraysIn(value: unknown): ArrayBufferView[] {
+  if (ArrayBuffer.isView(value)) return [value];
   if (!["Object", "Array"].includes(tagOf(value))) return [];
-  return Object.values(value as object).flatMap(buffersIn);
+  return Object.values(value as object).flatMap(arraysIn);
 }

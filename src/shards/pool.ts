@@ -1,15 +1,19 @@
-import { keepAlive, listen, type ThreadWorker } from "../platform/workers.ts";
+import { endWorker, keepAlive, listen, otherScript, reasonOf, type ThreadWorker } from "../platform/workers.ts";
 import { HeadwiseError } from "../util/errors.ts";
-import { buffersIn } from "./partition.ts";
-import { createShard, type ShardReply, type ShardRequest } from "./shard.ts";
+import { namedError } from "./failure.ts";
+import { createShard, SCRIPT, type ShardMessage, type ShardReply, type ShardRequest, transfersOf } from "./shard.ts";
+
+/** Whether the reply of shard i can be the result of its request. */
+export type Fits = (reply: ShardReply, i: number) => boolean;
 
 /** The shards of an attention, in workers or on the calling thread. */
 export interface ShardPool {
   /**
    * Sends each shard its request and resolves to all replies. Throws the first error among them, WORKER_LOST if a
-   * worker has ended by itself, and after `end` the error passed to that. One call at a time.
+   * worker has ended by itself or has posted what cannot be its reply, and after `end` the error passed to that. One
+   * call at a time.
    */
-  request(where: string, requests: readonly ShardRequest[]): Promise<readonly ShardReply[]>;
+  request(where: string, requests: readonly ShardRequest[], fits?: Fits): Promise<readonly ShardReply[]>;
   /** Sends a request that has no reply. */
   post(request: ShardRequest): void;
   /** Ends all workers, and pending requests with `error`. */
@@ -18,95 +22,126 @@ export interface ShardPool {
 
 /** One shard, to which requests are posted. */
 interface Endpoint {
-  post(request: ShardRequest): void;
+  post(id: number, request: ShardRequest): void;
   /** Whether the shard keeps the process alive. */
   keepAlive(alive: boolean): void;
   end(): void;
 }
 
-type PostTransferring = (message: unknown, transfer: readonly Transferable[]) => void;
+type PostTransferring = (message: ShardMessage<ShardRequest>, transfer: readonly Transferable[]) => void;
 
 /** A shard in a worker. */
 function workerEndpoint(
   worker: ThreadWorker,
-  answered: (reply: ShardReply) => void,
+  answered: (message: unknown) => void,
   ended: (why: string) => void,
 ): Endpoint {
   listen(worker, answered, ended);
   return {
-    post(request) {
-      const ports = request.kind === "start" ? request.peers.filter((port) => port !== undefined) : [];
-      (worker.postMessage as PostTransferring).call(worker, request, [...buffersIn(request), ...ports]);
-    },
+    post: (id, body) =>
+      (worker.postMessage as PostTransferring).call(worker, { script: SCRIPT, id, body }, transfersOf(body)),
     keepAlive: (alive) => keepAlive(worker, alive),
-    end: () => void worker.terminate(),
+    end: () => endWorker(worker),
   };
 }
 
 /** A shard on the calling thread, for hosts without workers. */
-function localEndpoint(answered: (reply: ShardReply) => void): Endpoint {
+function localEndpoint(answered: (message: ShardMessage<ShardReply>) => void): Endpoint {
   const answer = createShard();
   return {
-    post: (request) => void answer(request).then((reply) => reply && answered(reply)),
+    post: (id, request) =>
+      void answer(request).then((body) => {
+        if (body) answered({ script: SCRIPT, id, body });
+      }),
     keepAlive: () => {},
     end: () => {},
   };
 }
 
-/** Creates a shard in each worker that `createWorker` makes, or without it one on the calling thread. */
-export function createShardPool(count: number, createWorker: (() => ThreadWorker) | undefined): ShardPool {
+/** The id of requests without reply; those of calls are counted from 1. */
+const NO_CALL = 0;
+
+const STRAY = "it posted what cannot be its answer";
+
+/** The call that waits for the replies to its requests. */
+interface Waiting {
+  readonly id: number;
+  readonly replies: (ShardReply | undefined)[];
+  left: number;
+  done(): void;
+}
+
+/** Creates a shard in each of the workers, or without workers one on the calling thread. */
+export function createShardPool(workers: readonly ThreadWorker[] | undefined): ShardPool {
   let endError: ((where: string) => Error) | undefined;
-  const waiting: { replies: ShardReply[]; left: number; done(): void } = { replies: [], left: 0, done() {} };
-  const answered = (i: number) => (reply: ShardReply) => {
-    waiting.replies[i] = reply;
-    if (--waiting.left === 0) waiting.done();
-  };
+  let waiting: Waiting | undefined;
+  let calls = 0;
   const end = (error: (where: string) => Error) => {
-    endError ??= error;
+    if (endError) return;
+    endError = error;
     for (const endpoint of endpoints) endpoint.end();
-    waiting.done();
+    waiting?.done();
   };
   const lost = (why: string) =>
     end((where) => {
       const text = `${where}: a worker was lost (${why}), and with it its heads and what their caches held; release this attention and make another`;
       return new HeadwiseError("WORKER_LOST", text, { cause: why });
     });
+  const answered = (i: number) => (message: unknown) => {
+    if (endError) return;
+    const other = otherScript(message, SCRIPT);
+    // What a worker posts first shows which script it runs.
+    if (other && calls <= 1)
+      return end((where) => {
+        const rule = `a function that returns a new Worker of ${SCRIPT}`;
+        return new HeadwiseError("ABI_MISMATCH", `${where}: createWorker expected ${rule}, got one of ${other}`);
+      });
+    const { id, body } = (other ? {} : message) as Partial<ShardMessage<ShardReply>>;
+    if (!waiting || id !== waiting.id || waiting.replies[i] || typeof body !== "object" || body === null)
+      return lost(STRAY);
+    waiting.replies[i] = body;
+    if (--waiting.left === 0) waiting.done();
+  };
   const expectOpen = (where: string) => {
     if (endError) throw endError(where);
   };
-  const endpoints: Endpoint[] = [];
-  try {
-    for (let i = 0; i < count; i++)
-      endpoints.push(createWorker ? workerEndpoint(createWorker(), answered(i), lost) : localEndpoint(answered(i)));
-  } catch (error) {
-    for (const endpoint of endpoints) endpoint.end();
-    throw error;
-  }
-  for (const endpoint of endpoints) endpoint.keepAlive(false);
+  const post = (endpoint: Endpoint, id: number, request: ShardRequest) => {
+    try {
+      endpoint.post(id, request);
+    } catch (error) {
+      // Some shards may have begun and wait for the heads of others, so no later request could be answered.
+      lost(`a message to it failed: ${reasonOf(error)}`);
+    }
+  };
+  const endpoints: readonly Endpoint[] = workers?.map((worker, i) => workerEndpoint(worker, answered(i), lost)) ?? [
+    localEndpoint(answered(0)),
+  ];
+  const keepAllAlive = (alive: boolean) => {
+    for (const endpoint of endpoints) endpoint.keepAlive(alive);
+  };
+  keepAllAlive(false);
   return {
-    async request(where, requests) {
+    async request(where, requests, fits = () => true) {
       expectOpen(where);
-      const replies: ShardReply[] = [];
+      const replies: (ShardReply | undefined)[] = [];
       await new Promise<void>((done) => {
-        Object.assign(waiting, { replies, left: count, done });
-        try {
-          for (const [i, endpoint] of endpoints.entries()) {
-            endpoint.keepAlive(true);
-            endpoint.post(requests[i] as ShardRequest);
-          }
-        } catch (error) {
-          // Some shards have begun and wait for the heads of others, so no later request could be answered.
-          lost(`a message to it failed: ${error}`);
-        }
+        waiting = { id: ++calls, replies, left: endpoints.length, done };
+        keepAllAlive(true);
+        for (const [i, endpoint] of endpoints.entries())
+          if (!endError) post(endpoint, calls, requests[i] as ShardRequest);
       });
-      for (const endpoint of endpoints) endpoint.keepAlive(false);
+      waiting = undefined;
+      keepAllAlive(false);
       expectOpen(where);
-      const { error } = replies.find((reply) => reply.error) ?? {};
-      if (error) throw error.code ? new HeadwiseError(error.code, error.message) : new Error(error.message);
-      return replies;
+      const all = replies as ShardReply[];
+      const error = all.find((reply) => reply.error)?.error;
+      if (error) throw namedError(where, error);
+      if (!all.every(fits)) lost(STRAY);
+      expectOpen(where);
+      return all;
     },
     post(request) {
-      if (!endError) for (const endpoint of endpoints) endpoint.post(request);
+      for (const endpoint of endpoints) if (!endError) post(endpoint, NO_CALL, request);
     },
     end,
   };

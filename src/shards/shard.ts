@@ -4,21 +4,34 @@ import { PANEL } from "../../assembly/layout.ts";
 import { packAttention } from "../attention/attention.ts";
 import type { CheckedWeights } from "../attention/check-weights.ts";
 import type { CheckedConfig } from "../attention/config.ts";
+import { leastLength } from "../cache/aging.ts";
 import { type Cache, createCache } from "../cache/cache.ts";
-import { type AttendOptions, checkAttend, commit } from "../forward/call.ts";
+import type { CacheOptions } from "../cache/kv-cache.ts";
+import { type AttendCall, type AttendOptions, checkAttend, commit } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
 import { chunkRows } from "../forward/layer-scratch.ts";
 import { modesOf, placeLinearScratch, placeLinears, prepareInput, project, storeLinear } from "../linear/linear.ts";
 import type { CheckedLinear } from "../linear/options.ts";
 import { stagedFloats } from "../linear/pack.ts";
+import { scriptName } from "../platform/workers.ts";
 import { createFloats } from "../tensor/tensor.ts";
-import { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";
 import { chunksOf } from "../util/rows.ts";
 import { finish } from "../util/steps.ts";
 import type { Modules } from "../wasm/instantiate.ts";
 import { ownKernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
-import { lengthOf, type Span } from "./partition.ts";
+import { type Failure, failureOf } from "./failure.ts";
+import { arraysIn, lengthOf, type Span } from "./partition.ts";
+
+/** The script of the workers. One of another version may have other requests and replies. */
+export const SCRIPT: string = scriptName("headwise/shards-worker");
+
+/** A request to a worker, or its reply, which has the `id` of the request. */
+export interface ShardMessage<Body> {
+  readonly script: string;
+  readonly id: number;
+  readonly body: Body;
+}
 
 /** The first request to a shard, which defines it. */
 export interface StartRequest {
@@ -51,7 +64,7 @@ export interface AttendRequest {
 export type ShardRequest =
   | StartRequest
   | AttendRequest
-  | { readonly kind: "cache"; readonly cache: number; readonly maxSeqLen: number; readonly batch: number }
+  | { readonly kind: "cache"; readonly cache: number; readonly options: CacheOptions }
   | { readonly kind: "forget"; readonly cache: number };
 
 /** The reply: its columns of y for a call, or an error; neither if another shard failed. */
@@ -59,13 +72,39 @@ export interface ShardReply {
   readonly y?: Float32Array;
   /** The x of the call, reused for the next copy: new memory costs more than the copy. */
   readonly x?: Float32Array;
-  readonly error?: { readonly message: string; readonly code: HeadwiseErrorCode | undefined };
+  /** The smallest length above 0 that the cache can be truncated to after the call. */
+  readonly least?: number;
+  readonly error?: Failure;
+}
+
+/**
+ * What a request transfers: ports, and the arrays that were copied for it. Its configuration is cloned, because the layer
+ * and the other requests hold the same arrays.
+ */
+export function transfersOf(request: ShardRequest): Transferable[] {
+  if (request.kind === "start")
+    return [...buffersIn([request.weights, request.wo]), ...request.peers.filter((port) => port !== undefined)];
+  return request.kind === "attend" ? buffersIn([request.x, request.options]) : [];
+}
+
+/** The buffers of all typed arrays in a value, which must be copies: they are transferred. */
+export function buffersIn(value: unknown): ArrayBuffer[] {
+  return arraysIn(value).map(({ buffer }) => buffer as ArrayBuffer);
+}
+
+/** A shard's part of a cache. */
+interface CachePart {
+  readonly cache: Cache;
+  /** The last call on it, until the next one shows whether it has succeeded in all shards. */
+  last: AttendCall | undefined;
 }
 
 interface Shard {
-  createCache(id: number, maxSeqLen: number, batch: number): void;
+  createCache(id: number, options: CacheOptions): void;
   forget(id: number): void;
   attend(request: AttendRequest): Promise<Float32Array | undefined>;
+  /** The smallest length above 0 that the cache of a call can be truncated to once the call is committed. */
+  leastLength(request: AttendRequest): number;
 }
 
 /** Creates a shard without weights, as a function from requests to replies. */
@@ -74,16 +113,16 @@ export function createShard(): (request: ShardRequest) => Promise<ShardReply | u
   return async (request) => {
     try {
       if (request.kind === "start") shard = await startShard(request);
-      else if (request.kind === "cache") shard?.createCache(request.cache, request.maxSeqLen, request.batch);
-      else if (request.kind === "attend") return { y: await shard?.attend(request), x: request.x };
+      else if (request.kind === "cache") shard?.createCache(request.cache, request.options);
+      else if (request.kind === "attend")
+        return { y: await shard?.attend(request), x: request.x, least: shard?.leastLength(request) };
       else {
         shard?.forget(request.cache);
         return undefined;
       }
       return {};
     } catch (error) {
-      const code = error instanceof HeadwiseError ? error.code : undefined;
-      return { error: { code, message: error instanceof Error ? error.message : String(error) } };
+      return { error: failureOf(error) };
     }
   };
 }
@@ -95,7 +134,7 @@ async function startShard(start: StartRequest): Promise<Shard> {
   const kernels = await ownKernels({ module: floats, quantized: others && { simd: others, relaxed: others } });
   const attention = packAttention(where, kernels, config, weights);
   const exchange = createExchange(start.peers);
-  const caches = new Map<number, Cache>();
+  const caches = new Map<number, CachePart>();
 
   const {
     formats: { o: format },
@@ -148,24 +187,31 @@ async function startShard(start: StartRequest): Promise<Shard> {
     return y;
   };
 
+  /** Brings a cache to the `past` tokens that the layer holds: with those of the last call if that has succeeded. */
+  const confirm = (part: CachePart, past: number) => {
+    if (part.last && past > part.cache.length) commit([part.last]);
+    part.last = undefined;
+    part.cache.truncate(past);
+  };
+
   const attendHeads = ({ where, x, past, cache: id, options }: AttendRequest): Float32Array => {
-    const cache = id === undefined ? undefined : caches.get(id);
-    // Removes what an earlier call appended here but failed elsewhere.
-    cache?.truncate(past);
-    const call = checkAttend(where, attention, x, { ...options, cache });
+    const part = id === undefined ? undefined : caches.get(id);
+    if (part) confirm(part, past);
+    const call = checkAttend(where, attention, x, { ...options, cache: part?.cache });
     const { ys } = finish(forward(attention, [call], { where }));
-    commit([call]);
+    if (part) part.last = call;
     return ys[0] as Float32Array;
   };
 
   return {
-    createCache(id, maxSeqLen, batch) {
-      // A call of any length is undone here if it fails in another shard.
-      caches.set(id, createCache(attention, { maxSeqLen, batch, truncatable: Number.POSITIVE_INFINITY }));
-    },
+    createCache: (id, options) => void caches.set(id, { cache: createCache(attention, options), last: undefined }),
     forget(id) {
-      caches.get(id)?.release();
+      caches.get(id)?.cache.release();
       caches.delete(id);
+    },
+    leastLength({ cache: id }) {
+      const { cache, last } = caches.get(id ?? -1) ?? {};
+      return cache && last ? leastLength(cache.pages, cache.length + last.newKeys).least : 0;
     },
     async attend(request) {
       let heads: Float32Array | undefined;

@@ -1,8 +1,12 @@
 import { warnOnce } from "../platform/console.ts";
 import {
+  endWorker,
   keepAlive,
   listen,
+  makeWorkers,
+  otherScript,
   planThreads,
+  reasonOf,
   type ThreadHost,
   type ThreadWorker,
   type WorkerAnswer,
@@ -15,7 +19,7 @@ import { type Builds, type Started, startChosen } from "../wasm/select-build.ts"
 import { SHARING } from "../wasm/shared-memory.ts";
 import { SHARES, type Shares, shareKernels } from "./parallel-kernels.ts";
 import { ThreadPool } from "./pool.ts";
-import type { WorkerStart } from "./work-queue.ts";
+import { SCRIPT, type WorkerStart } from "./work-queue.ts";
 
 /** How long to wait, and what to share. */
 export interface Limits {
@@ -66,8 +70,12 @@ export async function loadThreaded(
   }
   const { instance } = started;
   const pool = new ThreadPool("loadKernels", instance, count > host.processors, patienceMs);
-  const failed = await startWorkers(pool, instance, count - 1, host.createWorker, startMs);
-  host.close?.();
+  let failed: readonly string[];
+  try {
+    failed = await startWorkers(pool, instance, count - 1, host.createWorker, startMs);
+  } finally {
+    host.close?.();
+  }
   if (pool.size === 1) {
     pool.release();
     return refused(`no worker started (${failed[0]})`);
@@ -88,7 +96,10 @@ function hasModule({ module, quantized = {} }: LoadOptions): boolean {
   return [module, ...Object.values(quantized).flatMap((modules) => Object.values(modules ?? {}))].some(isModule);
 }
 
-/** Starts workers, all at once, and lets those join that are ready in time. Returns why the others are not. */
+/**
+ * Starts workers, all at once, and lets those join that are ready in time. Returns why the others are not. Throws if
+ * `createWorker` makes something else; then there is none.
+ */
 async function startWorkers(
   pool: ThreadPool,
   { modules, wasmMemory: memory }: StartedInstance,
@@ -96,33 +107,22 @@ async function startWorkers(
   createWorker: () => ThreadWorker,
   startMs: number,
 ): Promise<readonly string[]> {
-  const starts = Array.from({ length: count }, (_, i) =>
-    startWorker(
-      pool,
-      createWorker,
-      { modules: Object.values(modules), memory, control: pool.at, thread: i + 1, lookFor: pool.lookFor },
-      startMs,
-    ),
-  );
+  const { workers, failed } = makeWorkers("loadKernels", count, createWorker);
+  const common = { script: SCRIPT, modules: Object.values(modules), memory, control: pool.at, lookFor: pool.lookFor };
+  const starts = workers.map((worker, i) => startWorker(pool, worker, { ...common, thread: i + 1 }, startMs));
   const answers = await Promise.all(starts);
-  return answers.filter((why) => why !== undefined);
+  return [...failed, ...answers.filter((why) => why !== undefined)];
 }
 
 /** Resolves with nothing when the worker has joined, else with the reason why it has not and is ended. */
 function startWorker(
   pool: ThreadPool,
-  createWorker: () => ThreadWorker,
+  worker: ThreadWorker,
   start: WorkerStart,
   startMs: number,
 ): Promise<string | undefined> {
   return new Promise((resolve) => {
-    let worker: ThreadWorker;
-    try {
-      worker = createWorker();
-    } catch (error) {
-      return resolve(String(error));
-    }
-    const member = { terminate: () => void worker.terminate() };
+    const member = { terminate: () => endWorker(worker) };
     let waiting = true;
     const settle = (why?: string) => {
       clearTimeout(timer);
@@ -131,23 +131,36 @@ function startWorker(
       resolve(why);
     };
     const timer = setTimeout(() => settle(`it was not ready within ${startMs} ms`), startMs);
-    const answered = ({ ready, text }: WorkerAnswer) => {
-      if (!ready || !waiting) return settle(text);
-      pool.join(member, start.thread);
+    /** Posts a message, or gives the worker up. Returns whether it was posted. */
+    const post = (message: unknown): boolean => {
+      try {
+        worker.postMessage(message);
+        return true;
+      } catch (error) {
+        settle(reasonOf(error));
+        return false;
+      }
+    };
+    const answered = (message: unknown) => {
+      // A worker answers once; what it posts afterwards has no meaning.
+      if (!waiting) return;
+      const other = otherScript(message, SCRIPT);
+      if (other) return settle(`it runs ${other} instead of ${SCRIPT}`);
+      const { ready, text } = message as WorkerAnswer;
+      if (!ready) return settle(text);
       // It begins only now, so that one that came too late never takes a tile.
-      worker.postMessage("begin");
+      if (!post("begin")) return;
+      pool.join(member, start.thread);
       keepAlive(worker, false);
       settle();
     };
     const ended = (why: string) => {
       pool.leave(member);
+      // On the web a script may fail and its worker remain.
+      member.terminate();
       settle(why);
     };
-    try {
-      listen(worker, answered, ended);
-      worker.postMessage(start);
-    } catch (error) {
-      settle(String(error));
-    }
+    listen(worker, answered, ended);
+    post(start);
   });
 }

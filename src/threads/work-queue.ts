@@ -18,6 +18,7 @@
 //
 // `next` falls by one a worker beyond 0 at each job's end, and starts anew with the next job.
 
+import { scriptName } from "../platform/workers.ts";
 import { KERNEL_ARITY, type KernelTable, LINEAR_SHAPE_BYTES, MOST_ARGUMENTS, SCRATCH_ARGUMENT } from "../wasm/abi.ts";
 
 /** The words, 64 bytes apart so that no two share a cache line. */
@@ -58,8 +59,13 @@ export interface Control {
   readonly records: Float64Array;
 }
 
+/** The script of the workers. One of another version may have other numbers of kernels and another control block. */
+export const SCRIPT: string = scriptName("headwise/worker");
+
 /** What a worker gets when it starts. */
 export interface WorkerStart {
+  /** The script that it must be. */
+  readonly script: string;
   readonly modules: readonly WebAssembly.Module[];
   readonly memory: WebAssembly.Memory;
   /** Address of the control block. */

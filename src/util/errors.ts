@@ -5,7 +5,7 @@
  * - `NO_DECOMPRESSION`: the engine cannot decompress the inlined modules.
  * - `NO_QUANTIZED`: the kernels were loaded without the modules of this format.
  * - `NOT_WASM`: the bytes are not a WebAssembly module.
- * - `ABI_MISMATCH`: the module is of another version of headwise.
+ * - `ABI_MISMATCH`: the module, or the script of a worker, is of another version of headwise.
  * - `OUT_OF_MEMORY`: linear memory or an array cannot grow.
  * - `CACHE_FULL`: the tokens exceed `maxSeqLen`.
  * - `IN_USE`: a running asynchronous call excludes this one.

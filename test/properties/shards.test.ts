@@ -69,11 +69,33 @@ const cases: Record<string, Case> = {
     length: 140,
     calls: steps,
   },
+  "RoPE with a factor for each pair, as GGUF files of Llama 3 have it": {
+    config: {
+      ...{ ...small, causal: true },
+      rope: {
+        ...{ theta: 500_000, pairing: "interleaved" },
+        scaling: { kind: "factors", factors: Float32Array.of(1, 1, 2.5, 8) },
+      },
+    },
+    cache: { maxSeqLen: 150 },
+    length: 140,
+    calls: steps,
+  },
   "RoPE at given positions": {
     config: { ...small, rope: { theta: 10_000, pairing: "interleaved", dim: 4 } },
     calls: [{ x: x(8), options: { batch: 2, positions: [3, 1, 4, 1, 5, 9, 2, 6] } }],
   },
   "ALiBi, one slope a head": { config: { ...small, causal: true, alibi: "geometric" }, calls: plain(40) },
+  "ALiBi, slopes of its own": {
+    config: { ...small, causal: true, alibi: Float32Array.of(1, 0.5, 0.25, 2, 0.125, 3) },
+    calls: plain(40),
+  },
+  "a window with a cache": {
+    config: { ...small, window: { left: 130, right: 0 } },
+    cache: { maxSeqLen: 700 },
+    length: 641,
+    calls: [300, 1, 130, 1, 207, 1, 1].map((rows) => ({ x: x(rows) })),
+  },
   "sinks, softcap, a window": {
     config: { ...small, softcap: 3, window: { left: 5, right: 2 } },
     parts: { sinks: true },
@@ -198,6 +220,48 @@ const config: AttentionConfig = { ...small, causal: true };
 const weights = randomWeights(random, config, { biases: true });
 const tokens = x(9);
 const outputs = () => outputsOf(kernels, { config, calls: [{ x: tokens }] }, weights)[0] as Float32Array;
+
+test("a cache that keeps what a window needs has the bits of one engine, also after calls that were given up", async () => {
+  const windowed: AttentionConfig = { ...small, causal: true, window: { left: 40 } };
+  const drawn = randomWeights(random, windowed);
+  const options = { maxSeqLen: 100_000, truncatable: 20 };
+  const attention = createAttention(kernels, windowed, drawn);
+  await withShards(windowed, drawn, { shards: 3 }, async (sharded) => {
+    const [want, got] = [createCache(attention, options), await createShardedCache(sharded, options)];
+    const call = async (rows: number) => {
+      const tokens = x(rows);
+      const y = await attendSharded(sharded, tokens, { cache: got });
+      expect(firstDifference(y, attend(attention, tokens, { cache: want }))).toBe(-1);
+      expect(got.length).toBe(want.length);
+    };
+    for (const rows of [700, 1, 1, 300, 1, 130, 1]) {
+      const stop = new AbortController();
+      const given = attendSharded(sharded, x(500), { cache: got, signal: stop.signal });
+      // The shards have their requests by then, and compute it in vain.
+      await Promise.resolve();
+      await Promise.resolve();
+      stop.abort(new Error("enough"));
+      await expect(given).rejects.toThrow("enough");
+      await call(rows);
+      if (rows === 1) for (const cache of [want, got]) cache.truncate(cache.length - 9);
+    }
+    const length = got.length - 30;
+    const texts = [want, got].map((cache) => {
+      try {
+        cache.truncate(length);
+        return "no error";
+      } catch (error) {
+        return String(error);
+      }
+    });
+    expect(texts[0]).toContain("because truncatable is 20");
+    expect(texts[1]).toBe(texts[0]);
+    for (const cache of [want, got]) cache.truncate(0);
+    await call(300);
+    await call(1);
+  });
+  attention.release();
+});
 
 describe("without workers there is one shard on the calling thread, with the same bits", () => {
   const sharing = { possible: false, reason: "" };

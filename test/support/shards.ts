@@ -1,6 +1,8 @@
 import { readFileSync } from "node:fs";
+import { Worker } from "node:worker_threads";
 import type { AttentionConfig, AttentionWeights } from "../../src/entries/index.ts";
 import { createShardedAttention, type ShardedAttention, type ShardOptions } from "../../src/entries/shards.ts";
+import type { ThreadWorker } from "../../src/platform/workers.ts";
 import { wasmOf } from "./modules.ts";
 
 /** The source of a shard's worker as it ships. */
@@ -25,3 +27,30 @@ export async function withShards(
     attention.release();
   }
 }
+
+/** A shard's worker of Node's, from whose messages `change` makes those that arrive here. */
+export function changedWorker(
+  change: (message: unknown, count: number) => readonly unknown[],
+): ThreadWorker & { readonly worker: Worker } {
+  const worker = new Worker(shardSource, { eval: true });
+  let count = 0;
+  const { postMessage } = worker;
+  return {
+    worker,
+    postMessage: postMessage.bind(worker),
+    terminate: () => worker.terminate(),
+    ...{ ref: () => worker.ref(), unref: () => worker.unref() },
+    on(event: string, listener: (value: unknown) => void) {
+      worker.on(event, (value) => {
+        for (const each of event === "message" ? change(value, ++count) : [value]) listener(each);
+      });
+    },
+  } as ThreadWorker & { readonly worker: Worker };
+}
+
+/** The code and text of the error that `work` rejects with. */
+export const errorOf = (work: Promise<unknown>): Promise<string> =>
+  work.then(
+    () => "no error",
+    (error: Error & { code?: string }) => `${error.code ?? error.name} ${error.message}`,
+  );

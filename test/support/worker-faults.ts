@@ -59,3 +59,43 @@ export async function start(
 
 /** A worker of Node's that runs `before` and then what ships. */
 export const faulty = (before: string): Worker => new Worker(`${before}\n${workerSource}`, { eval: true });
+
+/** A worker without a thread. */
+export interface FakeWorker extends ThreadWorker {
+  /** How often it was ended. */
+  readonly ended: number;
+  /** Calls the listeners of an event. */
+  emit(event: string, value: unknown): void;
+}
+
+/** A worker without a thread: `answer` gives what it posts for each message that it gets. */
+export function fakeWorker(answer: (message: unknown) => readonly unknown[] = () => []): FakeWorker {
+  const listeners: { event: string; listener: (value: unknown) => void }[] = [];
+  let ended = 0;
+  const worker = {
+    get ended() {
+      return ended;
+    },
+    emit(event: string, value: unknown) {
+      for (const each of listeners) if (each.event === event) each.listener(value);
+    },
+    on: (event: string, listener: (value: unknown) => void) => void listeners.push({ event, listener }),
+    postMessage(message: unknown) {
+      for (const reply of answer(message)) setTimeout(() => worker.emit("message", reply));
+    },
+    terminate: () => ended++,
+  };
+  return worker;
+}
+
+/** What `createWorker` may return by mistake, and how errors name it. */
+export const NO_WORKERS: readonly (readonly [name: string, make: () => unknown])[] = [
+  ["null", () => null],
+  ["undefined", () => undefined],
+  ["Object", () => ({})],
+  ["Object", () => ({ postMessage() {}, terminate() {} })],
+  ['"worker.js"', () => "worker.js"],
+  ["function", () => Worker],
+  ["a promise", async () => fakeWorker()],
+  ["a promise", () => Promise.reject(new Error("no file"))],
+];

@@ -22,7 +22,7 @@ import {
 } from "../../../src/entries/shards.ts";
 import { floats } from "../../kernels/harness.ts";
 import { firstDifference, randomWeights } from "../../support/layers.ts";
-import { shardSource, small, withShards } from "../../support/shards.ts";
+import { errorOf, shardSource, small, withShards } from "../../support/shards.ts";
 
 const random = createRandom(2026);
 let kernels: Kernels;
@@ -60,14 +60,8 @@ const weights = randomWeights(random, config, { biases: true });
 const tokens = x(9);
 const outputs = () => outputsOf(kernels, { config, calls: [{ x: tokens }] }, weights)[0] as Float32Array;
 
-const told = async (work: Promise<unknown>) =>
-  work.then(
-    () => "no error",
-    (error: Error & { code?: string }) => `${error.code ?? error.name} ${error.message}`,
-  );
-
 describe("errors", () => {
-  const refused = async (work: () => Promise<unknown>) => told(work());
+  const refused = async (work: () => Promise<unknown>) => errorOf(work());
 
   test("createShardedAttention checks everything before it starts workers", async () => {
     const create = (change: object, options: object = {}) =>
@@ -125,13 +119,20 @@ describe("errors", () => {
       expect(await refused(() => createShardedCache(attention, { maxSeqLen: 0 }))).toBe(
         "RangeError createShardedCache: maxSeqLen expected an integer >= 1, got 0",
       );
+      // @ts-expect-error: options are required.
+      expect(await refused(() => createShardedCache(attention))).toBe(
+        "TypeError createShardedCache: options expected { maxSeqLen }, got undefined",
+      );
       // @ts-expect-error: caches in shards are float32.
       expect(await refused(() => createShardedCache(attention, { maxSeqLen: 1, format: "q8" }))).toBe(
-        'TypeError createShardedCache: options expected only maxSeqLen, batch, got "format"',
+        'TypeError createShardedCache: options expected only maxSeqLen, batch, truncatable, got "format"',
       );
       expect(await refused(() => createShardedCache(attention, { maxSeqLen: 2 ** 31 - 1 }))).toContain(
-        "OUT_OF_MEMORY createCache: ",
+        "OUT_OF_MEMORY createShardedCache: ",
       );
+      expect(
+        await refused(() => createShardedAttention(config, weights, { quantized: JSON.parse('{"other":{}}') })),
+      ).toBe('TypeError createShardedAttention: quantized expected only simd, relaxed, got "other"');
       other.release();
       expect(cache.length).toBe(0);
       expect(firstDifference(await attendSharded(attention, tokens, { cache }), outputs())).toBe(-1);
@@ -142,10 +143,10 @@ describe("errors", () => {
       const cache = await createShardedCache(attention, { maxSeqLen: 100 });
       await attendSharded(attention, tokens.subarray(0, row), { cache });
       // The first shard's part of a cache is replaced by one that holds two tokens, and none yet.
-      const part = (maxSeqLen: number) => ({ kind: "cache", cache: cache.id, maxSeqLen, batch: 1 }) as const;
+      const part = (maxSeqLen: number) => ({ kind: "cache", cache: cache.id, options: { maxSeqLen } }) as const;
       await attention.pool.request("test", [part(2), part(100)]);
       cache.truncate(0);
-      expect(await told(attendSharded(attention, tokens, { cache }))).toContain("CACHE_FULL");
+      expect(await errorOf(attendSharded(attention, tokens, { cache }))).toContain("CACHE_FULL");
       expect(cache.length).toBe(0);
       const y = await attendSharded(attention, tokens.subarray(0, 2 * row), { cache });
       expect(firstDifference(y, outputs().subarray(0, 2 * row))).toBe(-1);
@@ -164,9 +165,9 @@ describe("calls that end early", () => {
       // The first is with the shards by now, the second in the queue.
       await Promise.resolve();
       stop.abort(new Error("enough"));
-      expect(await told(first)).toBe("Error enough");
-      expect(await told(waiting)).toBe("Error enough");
-      expect(await told(attendSharded(attention, tokens, { signal: stop.signal }))).toBe("Error enough");
+      expect(await errorOf(first)).toBe("Error enough");
+      expect(await errorOf(waiting)).toBe("Error enough");
+      expect(await errorOf(attendSharded(attention, tokens, { signal: stop.signal }))).toBe("Error enough");
       expect(firstDifference(await last, outputs())).toBe(-1);
       expect([cache.length, out.every((value) => value === 0)]).toEqual([9, true]);
     }));
@@ -184,8 +185,8 @@ describe("calls that end early", () => {
       cache.truncate(0);
       const last = attendSharded(attention, tokens, { cache });
       cache.release();
-      expect(await told(last)).toBe("RELEASED attendSharded: cache was released");
-      expect(await told(attendSharded(attention, tokens, { cache }))).toBe(
+      expect(await errorOf(last)).toBe("RELEASED attendSharded: cache was released");
+      expect(await errorOf(attendSharded(attention, tokens, { cache }))).toBe(
         "RELEASED attendSharded: cache was released",
       );
       expect(() => cache.truncate(0)).toThrow("truncate: cache was released");
@@ -214,13 +215,13 @@ describe("calls that end early", () => {
     attention.release();
     attention.release();
     const released = "RELEASED attendSharded: attention was released";
-    expect([await told(call), await told(next), cache.length, attention.released]).toEqual([
+    expect([await errorOf(call), await errorOf(next), cache.length, attention.released]).toEqual([
       released,
       released,
       0,
       true,
     ]);
-    expect(await told(createShardedCache(attention, { maxSeqLen: 1 }))).toBe(
+    expect(await errorOf(createShardedCache(attention, { maxSeqLen: 1 }))).toBe(
       "RELEASED createShardedCache: attention was released",
     );
     cache.release();
@@ -244,9 +245,9 @@ describe("calls that end early", () => {
     const attention = await createShardedAttention(config, weights, { shards: 2, createWorker });
     full = true;
     const lost = /^WORKER_LOST attendSharded: a worker was lost \(a message to it failed: Error: no room\)/;
-    expect(await told(attendSharded(attention, tokens))).toMatch(lost);
+    expect(await errorOf(attendSharded(attention, tokens))).toMatch(lost);
     full = false;
-    expect(await told(attendSharded(attention, tokens))).toMatch(lost);
+    expect(await errorOf(attendSharded(attention, tokens))).toMatch(lost);
     attention.release();
   });
 
@@ -273,8 +274,8 @@ describe("calls that end early", () => {
     await workers[1]?.terminate();
     const lost =
       /^WORKER_LOST attendSharded: a worker was lost \(it ended with code 1\), and with it its heads and what/;
-    expect(await told(call)).toMatch(lost);
-    expect(await told(attendSharded(attention, tokens))).toMatch(lost);
+    expect(await errorOf(call)).toMatch(lost);
+    expect(await errorOf(attendSharded(attention, tokens))).toMatch(lost);
     expect(cache.length).toBe(0);
     await ended;
     attention.release();

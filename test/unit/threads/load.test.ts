@@ -7,10 +7,11 @@ import { afterEach, expect, test, vi } from "vitest";
 import { findHost } from "../../../src/platform/spawn.ts";
 import type { ThreadWorker } from "../../../src/platform/workers.ts";
 import { type Limits, loadThreaded } from "../../../src/threads/load.ts";
+import { SCRIPT } from "../../../src/threads/work-queue.ts";
 import type { Kernels } from "../../../src/wasm/kernels.ts";
 import { firstDifference, quantized, threadedBuilds, workerSource } from "../../support/layers.ts";
 import { modulesOf, wasmOf } from "../../support/modules.ts";
-import { alone, createCase, faulty, releaseAll, start } from "../../support/worker-faults.ts";
+import { alone, createCase, fakeWorker, faulty, NO_WORKERS, releaseAll, start } from "../../support/worker-faults.ts";
 
 const held: Kernels[] = [];
 
@@ -96,6 +97,7 @@ test("a worker to which nothing can be posted is terminated at once", async () =
   let ended = 0;
   const [started, cleared] = [vi.spyOn(globalThis, "setTimeout"), vi.spyOn(globalThis, "clearTimeout")];
   const { threads } = await start(3, () => ({
+    addEventListener() {},
     postMessage() {
       throw new Error("cannot be cloned");
     },
@@ -155,4 +157,86 @@ test("where relaxed SIMD does not fuse, shared memory is set aside once", async 
     2,
     1,
   ]);
+});
+
+const ready = { script: SCRIPT, ready: true, text: "" };
+
+test.each(NO_WORKERS)(
+  "createWorker that returns %s: TypeError, and the workers made before are ended",
+  async (got, make) => {
+    const first = fakeWorker(() => [ready]);
+    let made = 0;
+    await expect(start(3, () => (made++ === 0 ? first : make()) as ThreadWorker)).rejects.toThrow(
+      new TypeError(
+        `loadKernels: createWorker expected a function that returns a new Worker, got one that returns ${got}`,
+      ),
+    );
+    expect([made, first.ended]).toEqual([2, 1]);
+  },
+);
+
+test.each<[string, unknown, string]>([
+  ["null", null, "another script"],
+  ["undefined", undefined, "another script"],
+  ["a string", "hello", "another script"],
+  ["an object", {}, "another script"],
+  ["an answer without a script", { ready: true, text: "" }, "another script"],
+  ["an answer of another version", { ...ready, script: "headwise/worker 0.1.0" }, "headwise/worker 0.1.0"],
+  [
+    "an answer of a shard",
+    { script: SCRIPT.replace("worker", "shards-worker"), id: 1, body: {} },
+    "headwise/shards-worker",
+  ],
+])("a worker whose first message is %s is ended, and the reason is reported", async (_, message, other) => {
+  const worker = fakeWorker(() => [message, ready]);
+  const { threads } = await start(2, () => worker);
+  expect(threads.used).toBe(1);
+  expect(threads.reason.startsWith(`no worker started (it runs ${other}`)).toBe(true);
+  expect(threads.reason.endsWith(` instead of ${SCRIPT})`)).toBe(true);
+  expect(worker.ended).toBe(1);
+});
+
+test("a worker that answers again, after it joined or failed, is counted once", async () => {
+  const joined = fakeWorker((message) => (message === "begin" ? [null, "hello", ready] : [ready, ready, {}]));
+  const failed = fakeWorker(() => [{ ...ready, ready: false, text: "no memory" }, ready]);
+  const workers = [joined, failed];
+  const kernels = await start(3, () => workers.shift() as ThreadWorker);
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  expect(kernels.threads).toEqual({
+    requested: 3,
+    used: 2,
+    reason: "as many as were asked for; 1 of 2 workers did not start (no memory)",
+  });
+  expect([joined.ended, failed.ended]).toEqual([0, 1]);
+  kernels.release();
+  expect([joined.ended, failed.ended]).toEqual([1, 1]);
+});
+
+test("a worker that cannot be told to begin does not join, and is ended", async () => {
+  const worker = fakeWorker((message) => {
+    if (message === "begin") throw new Error("closed");
+    return [ready];
+  });
+  const { threads } = await start(2, () => worker);
+  expect([threads.reason, worker.ended]).toEqual(["no worker started (Error: closed)", 1]);
+});
+
+test("a worker that reports an error after it joined is counted out and ended", async () => {
+  const worker = fakeWorker(() => [ready]);
+  const kernels = await start(2, () => worker);
+  expect([kernels.threads.used, worker.ended]).toEqual([2, 0]);
+  worker.emit("error", new Error("out of stack"));
+  expect([kernels.threads.used, worker.ended]).toEqual([1, 1]);
+  expect(firstDifference(createCase(kernels).run(), await alone())).toBe(-1);
+});
+
+test.each<[string, object]>([
+  ["headwise/worker 0.1.0", { script: "headwise/worker 0.1.0", modules: [] }],
+  ["another script", { modules: [] }],
+])("a worker that is started by %s refuses", async (other, message) => {
+  const worker = new Worker(workerSource, { eval: true });
+  const answer = new Promise((resolve) => worker.once("message", resolve));
+  worker.postMessage(message);
+  expect(await answer).toEqual({ script: SCRIPT, ready: false, text: `${SCRIPT} was started by ${other}` });
+  await worker.terminate();
 });

@@ -2,7 +2,7 @@
 
 import { Worker } from "node:worker_threads";
 import { afterEach, expect, test } from "vitest";
-import { EPOCH, NEXT } from "../../../src/threads/work-queue.ts";
+import { EPOCH, NEXT, SCRIPT } from "../../../src/threads/work-queue.ts";
 import type { Kernels } from "../../../src/wasm/kernels.ts";
 import { firstDifference, workerSource } from "../../support/layers.ts";
 import { alone, createCase, faulty, releaseAll, start } from "../../support/worker-faults.ts";
@@ -18,7 +18,7 @@ test("a worker that vanishes with a tile: the call fails, the cache is as it was
         while (Atomics.sub(words, ${NEXT}, 1) <= 0) Atomics.wait(words, ${EPOCH}, Atomics.load(words, ${EPOCH}), 1);
         process.exit();
       });
-      parentPort.postMessage({ ready: true, text: "" });
+      parentPort.postMessage({ script: "${SCRIPT}", ready: true, text: "" });
     });`;
   const kernels = await start(2, () => new Worker(source, { eval: true }), { patienceMs: 300 });
   expect(kernels.threads).toEqual({ requested: 2, used: 2, reason: "as many as were asked for" });
