@@ -4,12 +4,13 @@ import { type AttendOptions, checkAttend, commit, expectAttention } from "../for
 import { forward, passFlops } from "../forward/forward.ts";
 import { yieldToEventLoop } from "../platform/event-loop.ts";
 import { expectFinite, expectFunction, expectRecord, expectSignal } from "../util/errors.ts";
+import type { Global } from "../util/global.ts";
 import { expectAlive } from "../util/lifetime.ts";
 
 /** Options of `attendAsync`: those of `attend`, and how the call is sliced. */
 export interface AttendAsyncOptions extends AttendOptions {
   /** Aborts the call between two slices: it rejects with the signal's reason, and the cache is unchanged. */
-  readonly signal?: AbortSignal;
+  readonly signal?: Global<"AbortSignal">;
   /** Called after every slice with the fraction of the work that is done: above 0, and 1 at the end. */
   readonly onProgress?: (done: number) => void;
   /** Milliseconds of work between two yields to the event loop. Default 8, half a frame at 60 frames a second. */

@@ -3,6 +3,7 @@ import type { CacheOptions } from "../cache/cache.ts";
 import { type AttendOptions, checkCall, expectOptions, expectOwnCache } from "../forward/call.ts";
 import { createFloats } from "../tensor/tensor.ts";
 import { expectFields, expectInt, expectRecord, expectSignal, HeadwiseError } from "../util/errors.ts";
+import type { Global } from "../util/global.ts";
 import { DISPOSE, expectAlive, expectMade, type Releasable } from "../util/lifetime.ts";
 import type { ShardedAttention } from "./attention.ts";
 import { cutOptions, lengthOf, type Share } from "./partition.ts";
@@ -39,7 +40,7 @@ export interface AttendShardedOptions extends Omit<AttendOptions, "cache"> {
   /** KV cache with the keys and values of earlier tokens. Those of this call are appended. Default none. */
   readonly cache?: ShardedCache;
   /** Aborts the call: it rejects with the signal's reason at once. The next call waits until the workers are free. */
-  readonly signal?: AbortSignal;
+  readonly signal?: Global<"AbortSignal">;
 }
 
 /**
