@@ -17,6 +17,7 @@ import { availableParallelism } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { FILES, HOSTS } from "./entries.mjs";
+import { writeStamp } from "./stamp.mjs";
 import { flattenTypes } from "./types.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..");
@@ -49,6 +50,8 @@ const start = (script, ...args) =>
 const bin = (name, path) => join(dirname(require.resolve(`${name}/package.json`)), path);
 
 const asc = bin("assemblyscript", "bin/asc.js");
+
+writeStamp();
 /** The modules, by their entries in assembly/: floats are what every instance has, the others join them. */
 const modules = [
   { target: "relaxed", entries: ["index"] },
