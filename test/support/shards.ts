@@ -4,7 +4,7 @@ import { createShardedAttention, type ShardedAttention, type ShardOptions } from
 import { wasmOf } from "./modules.ts";
 
 /** The source of a shard's worker as it ships. */
-export const shardSource: string = readFileSync(new URL("../../build/shard.txt", import.meta.url), "utf8");
+export const shardSource: string = readFileSync(new URL("../../build/shards-worker.txt", import.meta.url), "utf8");
 
 export const shardBuilds = { simd: wasmOf("simd"), relaxed: wasmOf("relaxed") };
 
