@@ -134,10 +134,12 @@ const hostLoadsWasm = (suffixes) => ({
   },
 });
 
-/** What each file of dist/ is made from; what several need becomes files of its own in dist/shared/. */
 const bundles = FILES.filter(({ worker }) => !worker);
+/** What has nothing in common with the others but constants, which would become a file that every import loads. */
+const isAlone = ({ name }) => name === "reference";
+/** What each file of dist/ is made from; what several need becomes files of its own in dist/shared/. */
 const sourcesOf = {
-  ...Object.fromEntries(bundles.map(({ name, source }) => [name, source])),
+  ...Object.fromEntries(bundles.filter((entry) => !isAlone(entry)).map(({ name, source }) => [name, source])),
   "doctor-page": "src/entries/doctor-page.ts",
 };
 for (const host of Object.keys(HOSTS))
@@ -145,31 +147,40 @@ for (const host of Object.keys(HOSTS))
 
 rmSync("dist", { recursive: true, force: true });
 // Nothing in dist/ is minified: stack traces name functions, and bundlers minify.
-const { outputFiles } = await build({
-  ...common,
-  entryPoints: Object.entries(sourcesOf).map(([out, source]) => ({ in: source, out })),
-  outdir: "dist",
-  splitting: true,
-  chunkNames: "shared/[hash]",
-  plugins: [hostLoadsWasm(HOSTS), inlineWasmPlugin],
-  loader: { ".txt": "text" },
-  write: false,
-});
-for (const { name, source } of workers)
-  await build({ ...common, format: "iife", entryPoints: [source], outfile: `dist/${name}.js` });
-// One file by itself: split with the others, it would cut them into many more pieces.
-await build({
-  ...common,
-  platform: "node",
-  entryPoints: ["src/cli/main.ts"],
-  outfile: "dist/cli.js",
-  plugins: [inlineWasmPlugin],
-  loader: { ".txt": "text" },
-});
+const inDist = { ...common, outdir: "dist", loader: { ".txt": "text" }, write: false };
+const entryPoints = (sources) => Object.entries(sources).map(([out, source]) => ({ in: source, out }));
+const parts = await Promise.all([
+  build({
+    ...inDist,
+    entryPoints: entryPoints(sourcesOf),
+    splitting: true,
+    chunkNames: "shared/[hash]",
+    plugins: [hostLoadsWasm(HOSTS), inlineWasmPlugin],
+  }),
+  ...bundles
+    .filter(isAlone)
+    .map(({ name, source }) => build({ ...inDist, entryPoints: entryPoints({ [name]: source }) })),
+  ...workers.map(({ name, source }) =>
+    build({ ...inDist, format: "iife", entryPoints: entryPoints({ [name]: source }) }),
+  ),
+  // One file by itself: split with the others, it would cut them into many more pieces.
+  build({
+    ...inDist,
+    platform: "node",
+    entryPoints: entryPoints({ cli: "src/cli/main.ts" }),
+    plugins: [inlineWasmPlugin],
+  }),
+]);
 // esbuild imports each shared file that an entry reaches, for its effects too. There are none, and other bundlers say so.
 const BARE_IMPORT = /^import "\.\/(?:shared\/)?[A-Z0-9]{8}\.js";\n/gm;
+/** Modules and workers that are contained as text: engines read a string faster if it is one line. */
+const CONTINUED = /_default = .*\\\n(?:.*\\\n)*/g;
 mkdirSync("dist/shared", { recursive: true });
-for (const { path, text } of outputFiles) writeFileSync(path, text.replaceAll(BARE_IMPORT, ""));
+for (const { path, text } of parts.flatMap(({ outputFiles }) => outputFiles))
+  writeFileSync(
+    path,
+    text.replaceAll(BARE_IMPORT, "").replaceAll(CONTINUED, (lines) => lines.replaceAll("\\\n", "")),
+  );
 for (const target of ["simd", ...modules.map((module) => module.target)])
   copyFileSync(`build/${target}.wasm`, `dist/${target}.wasm`);
 // The same code on memory that threads share.

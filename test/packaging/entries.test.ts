@@ -184,15 +184,16 @@ test.each([
   expect(names.filter((name) => !stderr.includes(`    at ${name} (`))).toEqual([]);
 });
 
-test("no line of dist/ is longer than 200 characters", () => {
+test("no line of dist/ is longer than 200 characters, except modules and workers that are contained as text", () => {
+  const TEXT = /^ *(?:var )?\w+_default = (["'`]).*\1;$/;
   const files = readdirSync(join(root, "dist"), { recursive: true, encoding: "utf8" }).filter((file) =>
     file.endsWith(".js"),
   );
+  const linesOf = (file: string) => readFileSync(join(root, "dist", file), "utf8").split("\n");
   const long = files.flatMap((file) =>
-    Array.from(
-      readFileSync(join(root, "dist", file), "utf8").matchAll(/^.{201,}/gm),
-      ([line]) => `${file}: ${line.slice(0, 80)}`,
-    ),
+    linesOf(file)
+      .filter((line) => line.length > 200 && !TEXT.test(line))
+      .map((line) => `${file}: ${line.slice(0, 80)}`),
   );
   expect(files.length).toBeGreaterThan(20);
   expect(long).toEqual([]);
