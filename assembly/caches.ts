@@ -3,6 +3,6 @@
 
 export { attention_pages } from "./attention/attention";
 export { append_pages, gather_pages } from "./cache/append_gather";
-export { HEAP_BASE, RELAXED } from "./module";
+export { HEAP_BASE, RELAXED, STAMP } from "./module";
 export { scores_pages } from "./unfused/scores";
 export { weighted_sum_f32 } from "./unfused/weighted_sum";

@@ -2,6 +2,8 @@ import { BYTE_DOTS } from "./math/simd";
 
 // What every module exports about itself.
 
+export { STAMP } from "./stamp";
+
 /** 1 in the relaxed build. */
 export const RELAXED: i32 = BYTE_DOTS ? 1 : 0;
 

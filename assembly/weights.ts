@@ -12,4 +12,4 @@ export { pack_q8, repack_q8 } from "./linear/pack_q8";
 export { linear_q4 } from "./linear/q4";
 export { linear_q8 } from "./linear/q8";
 export { quantize_rows } from "./linear/quantize_rows";
-export { HEAP_BASE, RELAXED } from "./module";
+export { HEAP_BASE, RELAXED, STAMP } from "./module";

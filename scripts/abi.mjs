@@ -26,7 +26,7 @@ const PARTS = {
   },
 };
 const NULLABLE = "OrNull";
-/** Every module also exports its build and its base of the heap, from here. These are not kernels. */
+/** Every module also exports its build, its base of the heap and its stamp, from here. These are not kernels. */
 const MODULE = "assembly/module";
 /** Arguments that a record of the work queue of threads holds (src/threads/work-queue.ts); what needs more takes a struct. */
 const MOST_ARGUMENTS = 8;
@@ -171,13 +171,9 @@ function emit(parts, structs) {
     "/** The most arguments of a kernel. */",
     `export const MOST_ARGUMENTS = ${MOST_ARGUMENTS};`,
     "",
-    "/** Arguments of each kernel, compared with its module's at load. */",
-    "export const KERNEL_ARITY: { readonly [P in keyof PartKernels]: Readonly<Record<keyof PartKernels[P], number>> } = {",
-    ...parts.flatMap(({ part, kernels }) => [
-      `  ${part}: {`,
-      ...kernels.map(({ name, parameters }) => `    ${name}: ${parameters.length},`),
-      "  },",
-    ]),
+    "/** The names of the kernels of each part. */",
+    "export const KERNELS: { readonly [P in keyof PartKernels]: readonly (keyof PartKernels[P])[] } = {",
+    ...parts.flatMap(({ part, kernels }) => [`  ${part}: [`, ...kernels.map(({ name }) => `    "${name}",`), "  ],"]),
     "};",
     "",
     `type Struct = ${[...structs.keys()].join(" | ")};`,

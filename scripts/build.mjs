@@ -17,10 +17,22 @@ import { availableParallelism } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { FILES, HOSTS } from "./entries.mjs";
+import { writeStamp } from "./stamp.mjs";
 import { flattenTypes } from "./types.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..");
 process.chdir(root);
+
+const require = createRequire(import.meta.url);
+/** The path of a file in a package of devDependencies. Ends the build if the package is not installed. */
+function installed(name, path) {
+  try {
+    return join(dirname(require.resolve(`${name}/package.json`)), path);
+  } catch {
+    console.error(`build: node_modules expected ${name}, got none. Run \`npm install\` first.`);
+    process.exit(1);
+  }
+}
 
 const modified = (file) => statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0;
 const newest = (folder) =>
@@ -29,16 +41,19 @@ const newest = (folder) =>
       file === "wasm/abi.ts" ? 0 : modified(join(folder, file)),
     ),
   );
-const sources = [
-  ...["assembly", "src", "scripts"].map(newest),
-  ...["package.json", "package-lock.json", "asconfig.json", "tsconfig.json", "tsconfig.build.json"].map(modified),
-];
 /** Written last, so that a failed build does not count as one. */
 const BUILT = "build/built";
-if (process.argv.includes("--if-stale") && modified(BUILT) > Math.max(...sources) && modified("dist/index.js") > 0)
-  process.exit();
+function isFresh() {
+  const settings = ["package.json", "package-lock.json", "asconfig.json", "tsconfig.json", "tsconfig.build.json"];
+  const changed = Math.max(...["assembly", "src", "scripts"].map(newest), ...settings.map(modified));
+  return modified(BUILT) > changed && modified("dist/index.js") > 0;
+}
+if (process.argv.includes("--if-stale") && isFresh()) process.exit();
 
-const require = createRequire(import.meta.url);
+const asc = installed("assemblyscript", "bin/asc.js");
+const tsc = installed("typescript", "bin/tsc");
+installed("esbuild", "");
+
 const run = (script, ...args) => execFileSync(process.execPath, [script, ...args], { stdio: "inherit" });
 const start = (script, ...args) =>
   new Promise((resolve, reject) => {
@@ -46,9 +61,8 @@ const start = (script, ...args) =>
     child.on("error", reject);
     child.on("exit", (code) => (code === 0 ? resolve() : reject(new Error(`${args.join(" ")} ended with ${code}`))));
   });
-const bin = (name, path) => join(dirname(require.resolve(`${name}/package.json`)), path);
 
-const asc = bin("assemblyscript", "bin/asc.js");
+writeStamp();
 /** The modules, by their entries in assembly/: floats are what every instance has, the others join them. */
 const modules = [
   { target: "relaxed", entries: ["index"] },
@@ -75,13 +89,21 @@ const common = {
   target: "es2022",
   charset: "utf8",
   legalComments: "none",
-  minify: true,
   // An engine prints the line that threw.
-  lineLimit: 2000,
+  lineLimit: 160,
 };
-// Scripts of one expression, so that they run as modules and as none.
-await build({ ...common, format: "iife", entryPoints: ["src/entries/worker.ts"], outfile: "build/worker.txt" });
-await build({ ...common, format: "iife", entryPoints: ["src/entries/shards-worker.ts"], outfile: "build/shard.txt" });
+/** Scripts of one expression, so that they run as modules and as none. */
+const workers = FILES.filter(({ worker }) => worker);
+// Those that bundles contain as text are minified here, because bundlers do not minify what is in strings.
+for (const { name, source } of workers)
+  await build({
+    ...common,
+    format: "iife",
+    minify: true,
+    lineLimit: 500,
+    entryPoints: [source],
+    outfile: `build/${name}.txt`,
+  });
 await build({ ...common, entryPoints: ["src/wasm/shared-memory.ts", "src/wasm/lower-fma.ts"], outdir: "build" });
 // The simd build of floats is the relaxed one with products that are rounded.
 const { unfuse } = await import("../build/lower-fma.js");
@@ -112,39 +134,53 @@ const hostLoadsWasm = (suffixes) => ({
   },
 });
 
-/** What each file of dist/ is made from; what several need becomes files of its own in dist/shared/. */
 const bundles = FILES.filter(({ worker }) => !worker);
+/** What has nothing in common with the others but constants, which would become a file that every import loads. */
+const isAlone = ({ name }) => name === "reference";
+/** What each file of dist/ is made from; what several need becomes files of its own in dist/shared/. */
 const sourcesOf = {
-  ...Object.fromEntries(bundles.map(({ name, source }) => [name, source])),
+  ...Object.fromEntries(bundles.filter((entry) => !isAlone(entry)).map(({ name, source }) => [name, source])),
   "doctor-page": "src/entries/doctor-page.ts",
 };
 for (const host of Object.keys(HOSTS))
   for (const { name, hosted } of bundles) if (hosted) sourcesOf[`${name}.${host}`] = `${hosted}?${host}`;
 
 rmSync("dist", { recursive: true, force: true });
-const { outputFiles } = await build({
-  ...common,
-  entryPoints: Object.entries(sourcesOf).map(([out, source]) => ({ in: source, out })),
-  outdir: "dist",
-  splitting: true,
-  chunkNames: "shared/[hash]",
-  plugins: [hostLoadsWasm(HOSTS), inlineWasmPlugin],
-  loader: { ".txt": "text" },
-  write: false,
-});
-// One file by itself: split with the others, it would cut them into many more pieces.
-await build({
-  ...common,
-  platform: "node",
-  entryPoints: ["src/cli/main.ts"],
-  outfile: "dist/cli.js",
-  plugins: [inlineWasmPlugin],
-  loader: { ".txt": "text" },
-});
+// Nothing in dist/ is minified: stack traces name functions, and bundlers minify.
+const inDist = { ...common, outdir: "dist", loader: { ".txt": "text" }, write: false };
+const entryPoints = (sources) => Object.entries(sources).map(([out, source]) => ({ in: source, out }));
+const parts = await Promise.all([
+  build({
+    ...inDist,
+    entryPoints: entryPoints(sourcesOf),
+    splitting: true,
+    chunkNames: "shared/[hash]",
+    plugins: [hostLoadsWasm(HOSTS), inlineWasmPlugin],
+  }),
+  ...bundles
+    .filter(isAlone)
+    .map(({ name, source }) => build({ ...inDist, entryPoints: entryPoints({ [name]: source }) })),
+  ...workers.map(({ name, source }) =>
+    build({ ...inDist, format: "iife", entryPoints: entryPoints({ [name]: source }) }),
+  ),
+  // One file by itself: split with the others, it would cut them into many more pieces.
+  build({
+    ...inDist,
+    platform: "node",
+    entryPoints: entryPoints({ cli: "src/cli/main.ts" }),
+    plugins: [inlineWasmPlugin],
+  }),
+]);
 // esbuild imports each shared file that an entry reaches, for its effects too. There are none, and other bundlers say so.
-const BARE_IMPORT = /import"\.\/(?:shared\/)?[A-Z0-9]{8}\.js";/g;
+const BARE_IMPORT = /^import "\.\/(?:shared\/)?[A-Z0-9]{8}\.js";\n/gm;
+/** Modules and workers that are contained as text: engines read a string faster if it is one line. */
+const CONTINUED = /_default = .*\\\n(?:.*\\\n)*/g;
 mkdirSync("dist/shared", { recursive: true });
-for (const { path, text } of outputFiles) writeFileSync(path, text.replaceAll(BARE_IMPORT, ""));
+for (const { path, text } of parts.flatMap(({ outputFiles }) => outputFiles))
+  writeFileSync(
+    path,
+    text.replaceAll(BARE_IMPORT, "").replaceAll(CONTINUED, (lines) => lines.replaceAll("\\\n", "")),
+  );
 for (const target of ["simd", ...modules.map((module) => module.target)])
   copyFileSync(`build/${target}.wasm`, `dist/${target}.wasm`);
 // The same code on memory that threads share.
@@ -154,15 +190,13 @@ for (const name of ["simd", "relaxed"])
 const { version } = JSON.parse(readFileSync("package.json", "utf8"));
 writeFileSync("dist/doctor.html", readFileSync("src/entries/doctor.html", "utf8").replaceAll("{version}", version));
 copyFileSync("src/entries/style.css", "dist/doctor.css");
-copyFileSync("build/worker.txt", "dist/worker.js");
-copyFileSync("build/shard.txt", "dist/shards-worker.js");
 chmodSync("dist/cli.js", 0o755);
 
-run(bin("typescript", "bin/tsc"), "-p", "tsconfig.build.json");
+run(tsc, "-p", "tsconfig.build.json");
 flattenTypes("build/types", "dist", Object.fromEntries(FILES.map(({ name, source }) => [name, source])));
 // Deno and JSR do not look for declarations beside a file: it has to name them.
 for (const { name } of FILES) {
   const file = `dist/${name}.js`;
-  writeFileSync(file, `/* @ts-self-types="./${name}.d.ts" */${readFileSync(file, "utf8")}`);
+  writeFileSync(file, `/* @ts-self-types="./${name}.d.ts" */\n${readFileSync(file, "utf8")}`);
 }
 writeFileSync(BUILT, "");

@@ -17,7 +17,9 @@ const check = process.argv.includes("--check");
 const entries = FILES.filter(({ worker }) => !worker);
 
 /** Types that only spell out an exported one. The reports have them. */
-const HELPER_TYPES = ["BlockDtype", "KernelTable", "Matrix", "PlainDtype", "RangeFetch", "Twin", "WasmModule"];
+const HELPER_TYPES = [
+  ...["BlockDtype", "Global", "KernelTable", "Matrix", "PlainDtype", "RangeFetch", "Twin", "WasmAddress", "WasmModule"],
+];
 
 /** Writes the pages. Resolves with whether there was nothing to report. */
 async function writePages() {

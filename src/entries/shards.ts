@@ -5,7 +5,7 @@
  */
 
 import relaxed from "../../build/relaxed.wasm";
-import shardSource from "../../build/shard.txt";
+import shardSource from "../../build/shards-worker.txt";
 import simd from "../../build/simd.wasm";
 import type { AttentionConfig } from "../attention/config.ts";
 import type { AttentionWeights } from "../attention/weights.ts";

@@ -8,6 +8,7 @@ import {
   HeadwiseError,
   tagOf,
 } from "../util/errors.ts";
+import type { Global } from "../util/global.ts";
 
 /**
  * Bytes that are read by range, so that a file may be larger than memory. `blobSource`, `fileSource` and `urlSource` make
@@ -29,7 +30,7 @@ export interface ByteSource {
 }
 
 /** A file to open: its bytes, a `Blob` or `File`, or a source that reads ranges. */
-export type BytesOrSource = Uint8Array | ArrayBuffer | Blob | ByteSource;
+export type BytesOrSource = Uint8Array | ArrayBuffer | Global<"Blob"> | ByteSource;
 
 /** Bytes [begin, end) of a source. */
 export interface Range {
@@ -53,7 +54,7 @@ const PIECE = 2 ** 28;
  * const source = blobSource(new Blob(["headwise"]));
  * console.log(source.size, (await source.read(4, 2)).join(" ")); // 8 119 105
  */
-export function blobSource(blob: Blob): ByteSource {
+export function blobSource(blob: Global<"Blob">): ByteSource {
   if (!isBlob(blob)) throw new TypeError(`blobSource: blob expected a Blob, got ${describe(blob)}`);
   return {
     size: expectSize("blobSource", "blob.size", blob.size),

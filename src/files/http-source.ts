@@ -1,11 +1,12 @@
 import { describe, HeadwiseError } from "../util/errors.ts";
+import type { Global } from "../util/global.ts";
 import { type ByteSource, reasonOf } from "./byte-source.ts";
 
 /** The part of `fetch` that is used. */
 export type RangeFetch = (
   url: string,
   init: { readonly headers: Readonly<Record<string, string>> },
-) => Promise<Response>;
+) => Promise<Global<"Response">>;
 
 /** Bytes of the first request, which usually include the file's header besides its size. */
 const FIRST = 2 ** 16;

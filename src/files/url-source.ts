@@ -1,4 +1,5 @@
 import { describe, expectFields, expectFunction, tagOf } from "../util/errors.ts";
+import type { Global } from "../util/global.ts";
 import type { ByteSource } from "./byte-source.ts";
 import { createHttpSource, type RangeFetch } from "./http-source.ts";
 
@@ -25,7 +26,7 @@ export interface UrlSourceOptions {
  * const source = await urlSource("https://example.com/model.safetensors", { fetch: server }); // fetch: only for others
  * console.log((await openSafetensors(source)).tensors.get("w")?.shape); // [ 2 ]
  */
-export async function urlSource(url: string | URL, options: UrlSourceOptions = {}): Promise<ByteSource> {
+export async function urlSource(url: string | Global<"URL">, options: UrlSourceOptions = {}): Promise<ByteSource> {
   const where = "urlSource";
   if (typeof url !== "string" && tagOf(url) !== "URL")
     throw new TypeError(`${where}: url expected a string or a URL, got ${describe(url)}`);

@@ -2,13 +2,14 @@
 
 import { yieldToEventLoop } from "../platform/event-loop.ts";
 import { expectFinite, expectFunction, expectSignal } from "../util/errors.ts";
+import type { Global } from "../util/global.ts";
 import type { Steps } from "../util/steps.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 
 /** How an asynchronous call is sliced. */
 export interface SliceOptions {
   /** Aborts the call between two slices: it rejects with the signal's reason, and nothing has changed. */
-  readonly signal?: AbortSignal;
+  readonly signal?: Global<"AbortSignal">;
   /** Called after every slice with the fraction of the work that is done: above 0, and 1 at the end. */
   readonly onProgress?: (done: number) => void;
   /** Milliseconds of work between two yields to the event loop. Default 8, half a frame at 60 frames a second. */

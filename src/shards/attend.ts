@@ -4,6 +4,7 @@ import { type CacheOptions, checkTruncatable } from "../cache/kv-cache.ts";
 import { type AttendOptions, type CheckedCall, checkCall, expectOptions, expectOwnCache } from "../forward/call.ts";
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
 import { expectFields, expectFunction, expectInt, expectSignal, HeadwiseError, tagOf } from "../util/errors.ts";
+import type { Global } from "../util/global.ts";
 import { DISPOSE, expectAlive, expectMade, type Releasable } from "../util/lifetime.ts";
 import type { ShardedAttention } from "./attention.ts";
 import { type CallOptions, cutOptions, lengthOf, type Share } from "./partition.ts";
@@ -42,7 +43,7 @@ export interface AttendShardedOptions extends Omit<AttendOptions, "cache"> {
   /** KV cache with the keys and values of earlier tokens. Those of this call are appended. Default none. */
   readonly cache?: ShardedCache;
   /** Aborts the call: it rejects with the signal's reason at once. The next call waits until the workers are free. */
-  readonly signal?: AbortSignal;
+  readonly signal?: Global<"AbortSignal">;
 }
 
 /**

@@ -19,7 +19,7 @@
 // `next` falls by one a worker beyond 0 at each job's end, and starts anew with the next job.
 
 import { scriptName } from "../platform/workers.ts";
-import { KERNEL_ARITY, type KernelTable, LINEAR_SHAPE_BYTES, MOST_ARGUMENTS, SCRATCH_ARGUMENT } from "../wasm/abi.ts";
+import { KERNELS, type KernelTable, LINEAR_SHAPE_BYTES, MOST_ARGUMENTS, SCRATCH_ARGUMENT } from "../wasm/abi.ts";
 
 /** The words, 64 bytes apart so that no two share a cache line. */
 const WORD = 16;
@@ -79,9 +79,7 @@ export interface WorkerStart {
 type AnyKernel = (...args: number[]) => void;
 
 /** Kernels by number, those of modules that were not loaded too. */
-export const KERNEL_NAMES: readonly (keyof KernelTable)[] = Object.values(KERNEL_ARITY).flatMap(
-  (kernels) => Object.keys(kernels) as (keyof KernelTable)[],
-);
+export const KERNEL_NAMES: readonly (keyof KernelTable)[] = Object.values(KERNELS).flat();
 
 /** The kernels in the order of their numbers. */
 export function numbered(table: KernelTable): readonly AnyKernel[] {

@@ -1,3 +1,5 @@
+import type { Global } from "./global.ts";
+
 /**
  * Codes of HeadwiseError.
  * - `NO_SIMD`: the engine has no WebAssembly SIMD.
@@ -5,7 +7,7 @@
  * - `NO_DECOMPRESSION`: the engine cannot decompress the inlined modules.
  * - `NO_QUANTIZED`: the kernels were loaded without the modules of this format.
  * - `NOT_WASM`: the bytes are not a WebAssembly module.
- * - `ABI_MISMATCH`: the module, or the script of a worker, is of another version of headwise.
+ * - `ABI_MISMATCH`: the module, or the script of a worker, is of another version of headwise, or another of its modules.
  * - `OUT_OF_MEMORY`: linear memory or an array cannot grow.
  * - `CACHE_FULL`: the tokens exceed `maxSeqLen`.
  * - `IN_USE`: a running asynchronous call excludes this one.
@@ -43,7 +45,7 @@ export class HeadwiseError extends Error {
   /** The kind of failure. */
   readonly code: HeadwiseErrorCode;
   /** An error with a code; `options.cause` is the error behind it. */
-  constructor(code: HeadwiseErrorCode, message: string, options?: ErrorOptions) {
+  constructor(code: HeadwiseErrorCode, message: string, options?: { readonly cause?: unknown }) {
     super(message, options);
     this.name = "HeadwiseError";
     this.code = code;
@@ -172,7 +174,7 @@ export function expectBytes(where: string, name: string, value: unknown): Uint8A
 }
 
 /** Throws `TypeError` unless `signal` is an AbortSignal (of any realm). */
-export function expectSignal(where: string, signal: AbortSignal): void {
+export function expectSignal(where: string, signal: Global<"AbortSignal">): void {
   if (typeof signal !== "object" || signal === null || typeof signal.throwIfAborted !== "function")
     throw new TypeError(`${where}: signal expected an AbortSignal, got ${describe(signal)}`);
 }

@@ -254,43 +254,43 @@ export const SCRATCH_ARGUMENT = 3;
 /** The most arguments of a kernel. */
 export const MOST_ARGUMENTS = 8;
 
-/** Arguments of each kernel, compared with its module's at load. */
-export const KERNEL_ARITY: { readonly [P in keyof PartKernels]: Readonly<Record<keyof PartKernels[P], number>> } = {
-  floats: {
-    append_f32: 7,
-    attention_f32: 7,
-    gather_f32: 7,
-    linear_f32: 7,
-    masked_softmax_f32: 6,
-    merge_heads_f32: 7,
-    pack_columns_f32: 6,
-    pack_rows_f32: 6,
-    rms_norm_f32: 8,
-    rope_f32: 6,
-    scores_f32: 8,
-    split_heads_f32: 7,
-  },
-  weights: {
-    linear_f16: 8,
-    linear_q4: 8,
-    linear_q8: 8,
-    pack_columns_f16: 7,
-    pack_q4: 6,
-    pack_q8: 7,
-    pack_rows_f16: 7,
-    quantize_rows: 7,
-    repack_columns_f16: 6,
-    repack_q4: 6,
-    repack_q8: 6,
-    repack_rows_f16: 6,
-  },
-  caches: {
-    append_pages: 7,
-    attention_pages: 7,
-    gather_pages: 7,
-    scores_pages: 8,
-    weighted_sum_f32: 7,
-  },
+/** The names of the kernels of each part. */
+export const KERNELS: { readonly [P in keyof PartKernels]: readonly (keyof PartKernels[P])[] } = {
+  floats: [
+    "append_f32",
+    "attention_f32",
+    "gather_f32",
+    "linear_f32",
+    "masked_softmax_f32",
+    "merge_heads_f32",
+    "pack_columns_f32",
+    "pack_rows_f32",
+    "rms_norm_f32",
+    "rope_f32",
+    "scores_f32",
+    "split_heads_f32",
+  ],
+  weights: [
+    "linear_f16",
+    "linear_q4",
+    "linear_q8",
+    "pack_columns_f16",
+    "pack_q4",
+    "pack_q8",
+    "pack_rows_f16",
+    "quantize_rows",
+    "repack_columns_f16",
+    "repack_q4",
+    "repack_q8",
+    "repack_rows_f16",
+  ],
+  caches: [
+    "append_pages",
+    "attention_pages",
+    "gather_pages",
+    "scores_pages",
+    "weighted_sum_f32",
+  ],
 };
 
 type Struct = AttentionShape | LinearShape | RopeShape | CacheShape;

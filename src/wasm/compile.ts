@@ -1,6 +1,7 @@
 import { createInflate, type Inflate } from "../platform/inflate.ts";
 import { decodeBase64 } from "../util/bytes.ts";
 import { describe, HeadwiseError, hexOf, memoryRefused, showBytes, tagOf } from "../util/errors.ts";
+import type { Global } from "../util/global.ts";
 import type { Sharing } from "./shared-memory.ts";
 
 /** `WebAssembly.Module` where its type is known, which programs without the DOM's types lack. */
@@ -10,7 +11,10 @@ type WasmModule = typeof globalThis extends { WebAssembly: { Module: { prototype
 export type WasmSource = WasmModule | ArrayBuffer | ArrayBufferView;
 
 /** A compiled WebAssembly module, its bytes, a Response with its bytes, the URL of its bytes, or a promise of one of these. */
-export type ModuleSource = WasmSource | Response | URL | Promise<WasmSource | Response | URL>;
+export type ModuleSource = WasmSource | WasmAddress | Promise<WasmSource | WasmAddress>;
+
+/** A Response or a URL. */
+type WasmAddress = Global<"Response"> | Global<"URL">;
 
 /** A module, or an inlined one: base64 of its deflated bytes. */
 export type InlinedWasm = WasmModule | string;

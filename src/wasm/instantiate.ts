@@ -1,5 +1,6 @@
+import { STAMP } from "../../assembly/stamp.ts";
 import { HeadwiseError, memoryRefused } from "../util/errors.ts";
-import { KERNEL_ARITY, type KernelTable, type PartKernels } from "./abi.ts";
+import { KERNELS, type KernelTable, type PartKernels } from "./abi.ts";
 import { LinearMemory } from "./memory.ts";
 import type { Sharing } from "./shared-memory.ts";
 
@@ -32,6 +33,7 @@ export interface StartedInstance extends Instance {
 interface ModuleExports {
   readonly RELAXED: WebAssembly.Global;
   readonly HEAP_BASE: WebAssembly.Global;
+  readonly STAMP?: WebAssembly.Global;
 }
 
 /**
@@ -75,10 +77,10 @@ export async function extend(
   return { ...instance, kernels, quantized: true, modules: { ...instance.modules, ...others } };
 }
 
-/** The kernels of an instance of the float32 module, checked against KERNEL_ARITY. */
+/** The kernels of an instance of the float32 module. Throws as `kernelsIn` does. */
 export function adopt({ exports }: WebAssembly.Instance, memory: WebAssembly.Memory): Instance {
   return {
-    kernels: kernelsIn("floats", exports, "the module") as KernelTable,
+    kernels: kernelsIn("floats", exports, "module") as KernelTable,
     memory: new LinearMemory(memory, Number((exports as unknown as ModuleExports).HEAP_BASE.value)),
     relaxed: isRelaxed(exports),
     quantized: false,
@@ -89,18 +91,18 @@ function isRelaxed(exports: WebAssembly.Exports): boolean {
   return Number((exports as unknown as ModuleExports).RELAXED.value) === 1;
 }
 
-/** A part's kernels among the exports of a module, checked against KERNEL_ARITY. `name` is the module's in errors. */
+/**
+ * A part's kernels among the exports of a module, whose name in errors is `name`. Throws ABI_MISMATCH for the module of
+ * another part, and for one that was not built with this JavaScript: its tables and structs may lie elsewhere.
+ */
 export function kernelsIn<P extends Part>(part: P, exports: WebAssembly.Exports, name: string): PartKernels[P] {
-  const kernels: Record<string, unknown> = {};
-  for (const [kernel, arity] of Object.entries<number>(KERNEL_ARITY[part])) {
-    const found = exports[kernel];
-    const got = typeof found === "function" ? found.length : undefined;
-    if (got !== arity) {
-      const what = got === undefined ? "none" : `one of ${got}`;
-      const text = `loadKernels: ${name} expected a kernel ${kernel} of ${arity} arguments, got ${what}; its .wasm and .js are of different versions`;
-      throw new HeadwiseError("ABI_MISMATCH", text);
-    }
-    kernels[kernel] = found;
+  const names: Readonly<Record<Part, readonly string[]>> = KERNELS;
+  const holds = (each: Part) => names[each].some((kernel) => kernel in exports);
+  const other = holds(part) ? undefined : (Object.keys(names) as Part[]).find(holds);
+  const { STAMP: stamp } = exports as unknown as Partial<ModuleExports>;
+  if (other || stamp?.value !== STAMP) {
+    const got = other ? `the module of ${other}` : "one of another version or origin";
+    throw new HeadwiseError("ABI_MISMATCH", `loadKernels: ${name} expected the module of ${part}, got ${got}`);
   }
-  return kernels as unknown as PartKernels[P];
+  return Object.fromEntries(names[part].map((kernel) => [kernel, exports[kernel]])) as unknown as PartKernels[P];
 }

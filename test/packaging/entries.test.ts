@@ -2,6 +2,7 @@
 
 import { execFileSync, spawnSync } from "node:child_process";
 import {
+  cpSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -44,7 +45,7 @@ function reached(file: string, seen = new Map<string, string>()): Map<string, st
   if (seen.has(file) || !existsSync(join(root, "dist", file))) return seen;
   const code = readFileSync(join(root, "dist", file), "utf8");
   seen.set(file, code);
-  for (const [, path] of code.matchAll(/(?:from|import)"(\.[^"]+)"/g))
+  for (const [, path] of code.matchAll(/(?:from|import) "(\.[^"]+)"/g))
     reached(join(dirname(file), path as string), seen);
   return seen;
 }
@@ -99,42 +100,38 @@ test("what threads need is in no entry but theirs", () => {
   expect(holders).toEqual(["threads.js"]);
 });
 
-test("the types compile for a strict consumer that checks its libraries, with nodenext and with bundler", () => {
+test("the types compile for strict programs that check their libraries, with the types of any host or of none", () => {
   const folder = mkdtempSync(join(tmpdir(), "headwise-types-"));
   const code = `import { attend, type AttentionConfig, createAttention, loadKernels } from "headwise";
     import * as core from "headwise/core";
+    import { diagnose } from "headwise/doctor";
+    import { quantized } from "headwise/quantized";
     import { reference } from "headwise/reference";
+    import { attendSharded } from "headwise/shards";
     import { readSafetensors } from "headwise/weights";
     import * as threads from "headwise/threads";
     import "headwise/worker";
     export const config: AttentionConfig = { dModel: 4, numHeads: 2, rope: { theta: 10_000, pairing: "half" } };
-    export const used = [attend, createAttention, loadKernels, core.attend, threads.loadKernels, reference.linear_f32, readSafetensors];`;
+    export const used = [attend, createAttention, loadKernels, core.attend, threads.loadKernels, reference.linear_f32, readSafetensors];
+    export const others = [diagnose, quantized, attendSharded];`;
   try {
     mkdirSync(join(folder, "node_modules"));
     symlinkSync(root, join(folder, "node_modules/headwise"));
     writeFileSync(join(folder, "index.mts"), code);
-    const flags = [
-      "--strict",
-      "--noEmit",
-      "--skipLibCheck",
-      "false",
-      "--types",
-      "",
-      "--target",
-      "es2022",
-      "--lib",
-      "es2022,dom",
-    ];
-    for (const [module, resolution] of [
-      ["nodenext", "nodenext"],
-      ["esnext", "bundler"],
-    ]) {
-      const options = [...flags, "--module", module as string, "--moduleResolution", resolution as string, "index.mts"];
+    const flags = ["--strict", "--noEmit", "--skipLibCheck", "false", "--types", "", "--target", "es2022"];
+    for (const [module, resolution, lib] of [
+      ["nodenext", "nodenext", "es2022,dom"],
+      ["esnext", "bundler", "es2022,dom"],
+      ["nodenext", "nodenext", "es2020,dom"],
+      ["nodenext", "nodenext", "es2022,webworker"],
+      ["nodenext", "nodenext", "es2022"],
+    ] as const) {
+      const options = [...flags, "--module", module, "--moduleResolution", resolution, "--lib", lib, "index.mts"];
       const { stdout } = spawnSync(process.execPath, [join(root, "node_modules/typescript/bin/tsc"), ...options], {
         cwd: folder,
         encoding: "utf8",
       });
-      expect(stdout, module).toBe("");
+      expect(stdout, `${module}, ${lib}`).toBe("");
     }
   } finally {
     rmSync(folder, { recursive: true, force: true });
@@ -153,7 +150,7 @@ test.each([
   ["threads.edge-light.js", "?module"],
 ])("%s leaves both modules to the host and holds no bytes", (file, suffix) => {
   const [own, ...shared] = reached(file).values();
-  for (const build of ["simd", "relaxed"]) expect(own).toContain(`from"./${build}.wasm${suffix}"`);
+  for (const build of ["simd", "relaxed"]) expect(own).toContain(`from "./${build}.wasm${suffix}"`);
   // The longest run of letters that base64 might be is a name.
   for (const code of [own, ...shared]) expect(code).not.toMatch(/[\w+/]{100}/);
 });
@@ -167,6 +164,50 @@ test("all entries throw the same class of error", () => {
 test("no file imports another for its side effects", () => {
   const bare = readdirSync(join(root, "dist"), { recursive: true, encoding: "utf8" })
     .filter((file) => file.endsWith(".js"))
-    .filter((file) => /(?:^|;)import"/.test(readFileSync(join(root, "dist", file), "utf8")));
+    .filter((file) => /^import "/m.test(readFileSync(join(root, "dist", file), "utf8")));
   expect(bare).toEqual([]);
+});
+
+test.each([
+  ["attend", "attend(attention, [1, 2, 3, 4])", ["attend", "checkAttend", "expectFloats"]],
+  ["createCache", "createCache(attention, {})", ["createCache", "expectInt"]],
+])("an uncaught error of %s prints less than 1.5 KB, its line of code and the functions by name", (_, call, names) => {
+  const code = `import { attend, createAttention, createCache, loadKernels } from "headwise";
+    const kernels = await loadKernels();${USE} ${call};`;
+  const { status, stderr } = spawnSync(process.execPath, ["--input-type=module", "-e", code], {
+    cwd: root,
+    encoding: "utf8",
+  });
+  expect(status).toBe(1);
+  expect(stderr.length).toBeLessThan(1500);
+  expect(stderr).toMatch(/^file:.*dist.*\n +throw .*;\n/);
+  expect(names.filter((name) => !stderr.includes(`    at ${name} (`))).toEqual([]);
+});
+
+test("no line of dist/ is longer than 200 characters, except modules and workers that are contained as text", () => {
+  const TEXT = /^ *(?:var )?\w+_default = (["'`]).*\1;$/;
+  const files = readdirSync(join(root, "dist"), { recursive: true, encoding: "utf8" }).filter((file) =>
+    file.endsWith(".js"),
+  );
+  const linesOf = (file: string) => readFileSync(join(root, "dist", file), "utf8").split("\n");
+  const long = files.flatMap((file) =>
+    linesOf(file)
+      .filter((line) => line.length > 200 && !TEXT.test(line))
+      .map((line) => `${file}: ${line.slice(0, 80)}`),
+  );
+  expect(files.length).toBeGreaterThan(20);
+  expect(long).toEqual([]);
+});
+
+test("a build without node_modules names what is missing and what to run", () => {
+  const folder = mkdtempSync(join(tmpdir(), "headwise-bare-"));
+  try {
+    cpSync(join(root, "scripts"), join(folder, "scripts"), { recursive: true });
+    cpSync(join(root, "package.json"), join(folder, "package.json"));
+    const { status, stderr } = spawnSync(process.execPath, ["scripts/build.mjs"], { cwd: folder, encoding: "utf8" });
+    expect(stderr).toBe("build: node_modules expected assemblyscript, got none. Run `npm install` first.\n");
+    expect(status).toBe(1);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
 });

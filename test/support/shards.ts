@@ -6,7 +6,7 @@ import type { ThreadWorker } from "../../src/platform/workers.ts";
 import { wasmOf } from "./modules.ts";
 
 /** The source of a shard's worker as it ships. */
-export const shardSource: string = readFileSync(new URL("../../build/shard.txt", import.meta.url), "utf8");
+export const shardSource: string = readFileSync(new URL("../../build/shards-worker.txt", import.meta.url), "utf8");
 
 export const shardBuilds = { simd: wasmOf("simd"), relaxed: wasmOf("relaxed") };
 

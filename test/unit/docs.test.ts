@@ -216,3 +216,8 @@ test("repository, homepage and bugs of package.json have one address, by which n
   expect(homepage).toBe(`${address}#readme`);
   expect(bugs).toBe(`${address}/issues`);
 });
+
+test("CONTRIBUTING.md names the file that declares the formats of caches", () => {
+  const file = /its name and bytes on the host \| `([^`]+)`/.exec(read("CONTRIBUTING.md"))?.[1] ?? "";
+  expect(read(file)).toContain("export const CACHE_FORMATS");
+});

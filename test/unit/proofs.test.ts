@@ -42,3 +42,25 @@ test.each(documents)("the files of test/ and the commands that %s names exist", 
   expect(paths.filter((path) => !existsSync(join(root, path)))).toEqual([]);
   expect(commands.filter((name) => !scripts.includes(name))).toEqual([]);
 });
+
+test("the README names the browsers that test/browsers/install.sh demands and the runtimes of test/runtimes/package.json", () => {
+  const text = read("README.md");
+  const wanted = new Map(
+    Array.from(read("test/browsers/install.sh").matchAll(/\b([\w-]+)=([\d.]+)(?=[ "])/g), ([, name, version]) => [
+      name,
+      version,
+    ]),
+  );
+  const { devDependencies, optionalDependencies } = JSON.parse(read("test/runtimes/package.json"));
+  const minor = (version: string) => /(\d+\.\d+)\.\d+$/.exec(version)?.[1];
+  const nodes = Object.values<string>(optionalDependencies).map(minor);
+  for (const [name, version] of [
+    ["Chromium ", wanted.get("chromium")],
+    ["Firefox ESR ", wanted.get("firefox-esr")],
+    ["WebKitGTK ", wanted.get("webkit2gtk-driver")],
+    ["Deno ", minor(devDependencies.deno)],
+    ["Bun ", minor(devDependencies.bun)],
+    ...nodes.map((version) => [String.raw`Node (?:[\d.]+, )*`, version]),
+  ])
+    expect(text).toMatch(new RegExp(`\\b${name}${version?.replace(".", "\\.")}\\b`));
+});

@@ -15,7 +15,8 @@ const ALLOWED = [
   /^dist\/[a-z-]+\.d\.ts$/,
   /^dist\/[a-z]+\.(html|css)$/,
 ];
-const BUDGET = { packed: 475_000, unpacked: 1_160_000, files: 60 };
+/** Code is not minified, so most of the unpacked bytes are white space and names. */
+const BUDGET = { packed: 540_000, unpacked: 1_600_000, files: 60 };
 
 /** Of a source map, and of folders that machines have. */
 const STRAYS = [

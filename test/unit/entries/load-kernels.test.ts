@@ -4,17 +4,29 @@ import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { expect, test, vi } from "vitest";
+import { STAMP } from "../../../assembly/stamp.ts";
 import * as core from "../../../src/entries/core.ts";
 import { HeadwiseError, type HeadwiseErrorCode } from "../../../src/entries/core.ts";
 import { loadKernels } from "../../../src/entries/index.ts";
 import { loadKernels as loadThreads } from "../../../src/entries/threads.ts";
 import { loadKernels as loadThreadless } from "../../../src/entries/threads-single.ts";
 import * as weightsapi from "../../../src/entries/weights.ts";
+import { leb } from "../../../src/util/bytes.ts";
 
 type Loose<T = unknown> = (...args: readonly unknown[]) => T;
 type Row = readonly [call: () => unknown, kind: typeof TypeError | typeof RangeError | HeadwiseErrorCode, text: string];
 const headwise = { ...core, ...weightsapi };
 const bytesOf = (build: string) => readFileSync(new URL(`../../../build/${build}.wasm`, import.meta.url));
+
+/** A module whose stamp is that of another version; nothing else changes. */
+function withStamp(bytes: Buffer): Uint8Array<ArrayBuffer> {
+  // The value of the exported global: i32.const and the number, whose last byte also holds the sign.
+  const at = bytes.indexOf(Uint8Array.of(0x41, ...leb(STAMP).slice(0, -1)));
+  expect(at).toBeGreaterThan(0);
+  const changed = Uint8Array.from(bytes);
+  changed[at + 1] = (bytes[at + 1] as number) ^ 1;
+  return changed;
+}
 
 test("loadKernels refuses a module with the rule that it breaks", async () => {
   const foreign = [0, 97, 115, 109, 1, 0, 0, 0, 1, 4, 1, 96, 0, 0, 2, 7, 1, 1, 97, 1, 98, 0, 0];
@@ -43,7 +55,22 @@ test("loadKernels refuses a module with the rule that it breaks", async () => {
     [
       { module: Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0) },
       "ABI_MISMATCH",
-      "the module expected a kernel append_f32 of 7 arguments, got none; its .wasm and .js are of different versions",
+      "module expected the module of floats, got one of another version or origin",
+    ],
+    [
+      { module: bytesOf("weights-simd") },
+      "ABI_MISMATCH",
+      "module expected the module of floats, got the module of weights",
+    ],
+    [
+      { module: bytesOf("caches-simd") },
+      "ABI_MISMATCH",
+      "module expected the module of floats, got the module of caches",
+    ],
+    [
+      { module: withStamp(bytesOf("simd")) },
+      "ABI_MISMATCH",
+      "module expected the module of floats, got one of another version or origin",
     ],
     [
       { module: bytesOf("relaxed"), deterministic: true },

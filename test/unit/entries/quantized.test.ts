@@ -189,17 +189,17 @@ test("loadKernels refuses a wrong quantized with its rule", async () => {
     [
       { simd: { weights: c, caches: w } },
       "ABI_MISMATCH",
-      "quantized.simd.weights expected a kernel linear_f16 of 8 arguments, got none; its .wasm and .js are of different versions",
+      "quantized.simd.weights expected the module of weights, got the module of caches",
     ],
     [
       { simd: { weights: w, caches: w } },
       "ABI_MISMATCH",
-      "quantized.simd.caches expected a kernel append_pages of 7 arguments, got none; its .wasm and .js are of different versions",
+      "quantized.simd.caches expected the module of caches, got the module of weights",
     ],
     [
       { simd: { weights: w, caches: wasmOf("simd") } },
       "ABI_MISMATCH",
-      "quantized.simd.caches expected a kernel append_pages of 7 arguments, got none; its .wasm and .js are of different versions",
+      "quantized.simd.caches expected the module of caches, got the module of floats",
     ],
     [
       { simd: { weights: w, caches: foreign } },
