@@ -39,13 +39,22 @@ function announced(table: Announced, name: string): string | undefined {
   return Object.keys(table).find((what) => table[what]!.split(" ").includes(name));
 }
 
+/** Lists of patterns, separated by spaces, as one that matches if any of them does. */
+const anyOf = (...lists: readonly string[]): RegExp => new RegExp(lists.join(" ").replaceAll(" ", "|"));
+
 /** Parts of names of fields that may change attention, for models that are read by the rules of another. */
-const SUSPICIOUS =
-  /attn|attention|rope|rotary|head|kv|qk|query|(^|_)keys?(_|$)|value|window|scal|multiplier|softcap|lora|latent|rank|gate|alibi|position|causal|bidirect|conv|ssm|mamba|linear|recurr|chunk|temperature|sink|clip|layer_types|layer_config|block_type|indexer|decoder$/;
+const SUSPICIOUS = anyOf(
+  "attn attention rope rotary head kv qk query (^|_)keys?(_|$) value window scal multiplier softcap",
+  "lora latent rank gate alibi position causal bidirect conv ssm mamba linear recurr chunk temperature",
+  "sink clip layer_types layer_config block_type indexer decoder$",
+);
 
 /** Parts of names with such a part that do not change attention. */
-const HARMLESS =
-  /dropout|pdrop|bias$|initializer|implementation|max_position|vocab|intermediate|moe|expert|router|routed|tok|class|cls|pooler|logits?_scal|scale_(emb|depth|embedding)|embedding_(multiplier|scale)|residual_multiplier|tie_|_plan$|quant|lm_head|gate(d_act|_act)|pretraining|nextn|keys_to_ignore/;
+const HARMLESS = anyOf(
+  "dropout pdrop bias$ initializer implementation max_position vocab intermediate moe expert router",
+  "routed tok class cls pooler logits?_scal scale_(emb|depth|embedding) embedding_(multiplier|scale)",
+  "residual_multiplier tie_ _plan$ quant lm_head gate(d_act|_act) pretraining nextn keys_to_ignore",
+);
 
 /** Fields of the window and of RoPE: a model with these rules understands them, also in layers that do not read them. */
 const WINDOW = ["sliding_window", "use_sliding_window", "max_window_layers", "sliding_window_pattern", "layer_types"];
