@@ -13,7 +13,11 @@ export function failureOf(error: unknown): Failure {
 }
 
 /** The error again, of the function that was called: a shard runs others, which its caller does not know. */
-export function namedError(where: string, { name, message, code }: Failure, options?: { readonly cause?: unknown }): Error {
+export function namedError(
+  where: string,
+  { name, message, code }: Failure,
+  options?: { readonly cause?: unknown },
+): Error {
   const text = `${where}: ${message.replace(/^\w+: /, "")}`;
   if (code) return new HeadwiseError(code, text, options);
   const Kind = name === "TypeError" ? TypeError : name === "RangeError" ? RangeError : Error;

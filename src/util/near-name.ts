@@ -1,3 +1,5 @@
+import { describe } from "./errors.ts";
+
 /** The fewest letters that must be inserted, removed, replaced or swapped with the next one to make `a` of `b`. */
 function editDistance(a: string, b: string): number {
   // Rows i - 2, i - 1 and i of the table of distances between beginnings of a and of b.
@@ -26,4 +28,26 @@ export function findNearName(text: string, names: readonly string[]): string | u
     .map((name) => ({ name, distance: editDistance(text, name) }))
     .filter((each) => each.distance <= most);
   return near.sort((a, b) => a.distance - b.distance)[0]?.name;
+}
+
+/** Names that are compared with a given one have at most this many characters; what is longer is cut. */
+const LONGEST = 40;
+const SHOWN = 5;
+
+const simplify = (name: string): string => name.toLowerCase().replace(/[^a-z0-9]/g, "");
+
+/** The five of `names` that are most like `given`, as text. A common beginning counts for more than an equal length. */
+export function nearestNames(given: unknown, names: readonly string[]): string {
+  const wanted = typeof given === "string" ? simplify(given.slice(0, LONGEST)) : "";
+  const distanceOf = (name: string): number => {
+    const other = simplify(name);
+    let common = 0;
+    while (common < wanted.length && wanted[common] === other[common]) common++;
+    return editDistance(wanted, other) - 2 * common;
+  };
+  const ranked = names.map((name) => [distanceOf(name), name] as const).sort(([a], [b]) => a - b);
+  return ranked
+    .slice(0, SHOWN)
+    .map(([, name]) => describe(name))
+    .join(", ");
 }

@@ -4,8 +4,8 @@ import type { RopeScaling } from "../../attention/rope-frequencies.ts";
 import type { GgufFile } from "../../files/gguf/gguf.ts";
 import type { GgufValue } from "../../files/gguf/header.ts";
 import { describe, expectInt, HeadwiseError } from "../../util/errors.ts";
+import { nearestNames } from "../../util/near-name.ts";
 import { checkFileConfig } from "../check-config.ts";
-import { nearest } from "../nearest.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../unsupported.ts";
 import { ARCHITECTURES, type Architecture } from "./architectures.ts";
 
@@ -60,7 +60,7 @@ export function readGgufConfig(
   const reason = reasonAgainst(UNSUPPORTED_ARCHITECTURES, name);
   if (reason !== undefined) return fail(UNSUPPORTED_RULE, `, which has ${reason}`);
   if (typeof name !== "string" || (known === undefined && pairing === undefined))
-    return fail(`a supported one (nearest: ${nearest(name, Object.keys(ARCHITECTURES))}), or options.pairing`);
+    return fail(`a supported one (nearest: ${nearestNames(name, Object.keys(ARCHITECTURES))}), or options.pairing`);
   const architecture: Architecture = { ...(known ?? { rmsNorm: true }), ...(pairing && { pairing }) };
   const keys = keysOf(metadata, name, layer);
   for (const [key, ...none] of UNSUPPORTED) {

@@ -1,7 +1,7 @@
 import { describe, expectFields, expectInt, expectOneOf, tagOf } from "../../util/errors.ts";
 import { parseJson } from "../../util/json.ts";
+import { nearestNames } from "../../util/near-name.ts";
 import { checkFileConfig } from "../check-config.ts";
-import { nearest } from "../nearest.ts";
 import { reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../unsupported.ts";
 import { type Fields, fieldsOf, refusal, WHERE } from "./config-fields.ts";
 import { isCausal, namesOf, readConfig } from "./config-rules.ts";
@@ -118,13 +118,13 @@ function findModel(file: Fields, prefix: string, as: string | undefined, assumed
   if (as === undefined)
     throw refusal(
       "model_type",
-      `a supported one (nearest: ${nearest(type, [...modelTypes(), ...Object.keys(COMPOSITES)])}), or options.as with the one whose rules apply`,
+      `a supported one (nearest: ${nearestNames(type, [...modelTypes(), ...Object.keys(COMPOSITES)])}), or options.as with the one whose rules apply`,
       type,
     );
   const rules = rulesOf(as);
   if (rules === undefined)
     throw new RangeError(
-      `${WHERE}: options.as expected a supported model_type (nearest: ${nearest(as, modelTypes())}), got ${describe(as)}`,
+      `${WHERE}: options.as expected a supported model_type (nearest: ${nearestNames(as, modelTypes())}), got ${describe(as)}`,
     );
   return { type: String(type), file, rules };
 }
