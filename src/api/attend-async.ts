@@ -1,7 +1,8 @@
 import type { Attention } from "../attention/attention.ts";
 import { restorePages } from "../cache/aging.ts";
-import { type AttendOptions, checkAttend, commit, expectAttention } from "../forward/call.ts";
+import { type AttendOptions, checkGiven, commit, expectAttention, readAttend } from "../forward/call.ts";
 import { forward, passFlops } from "../forward/forward.ts";
+import { expectKeptArrays, lengthsOf } from "../forward/given-call.ts";
 import { yieldToEventLoop } from "../platform/event-loop.ts";
 import { expectFinite, expectFunction, expectRecord, expectSignal } from "../util/errors.ts";
 import { expectAlive } from "../util/lifetime.ts";
@@ -26,14 +27,15 @@ const STEP_FLOPS = 2 ** 25;
  * `attend` in time slices. It yields to the event loop between slices, so that pages stay responsive and servers answer
  * other requests. The result has the bits of `attend`.
  *
- * x and everything in `options` must not change before the promise settles. Until then the cache is in use, and other calls
+ * x and everything in `options` must not change before the promise settles, nor may their arrays be detached or resized. Until then the cache is in use, and other calls
  * that would disturb this one throw `IN_USE`: nothing may truncate the cache, and nothing else may append to it while this
  * call appends. If its tokens change format as they age (see `CacheOptions.format`), nothing else may read or attend to it
  * while this call appends, and nothing may append to it while this call only reads.
  * @param x Input rows [batch, qLen, dModel].
  * @returns Output rows y [batch, qLen, dModel]: `options.out` where it is given, else a new array.
- * @throws The same errors as `attend`, the signal's reason, whatever `onProgress` throws, and HeadwiseError `RELEASED` if the
- * attention, its kernels or the cache are released before the end. The cache and `out` are then unchanged.
+ * @throws The same errors as `attend`, the signal's reason, whatever `onProgress` throws, RangeError if x or an array in
+ * `options` is detached or resized before the end, and HeadwiseError `RELEASED` if the attention, its kernels or the cache are
+ * released before. The cache and `out` are then unchanged.
  * @example
  * import { attendAsync, createAttention, loadKernels } from "headwise";
  * const kernels = await loadKernels();
@@ -56,7 +58,9 @@ export async function attendAsync(
   if (signal !== undefined) expectSignal(where, signal);
   if (onProgress !== undefined) expectFunction(where, "onProgress", onProgress);
   signal?.throwIfAborted();
-  const checked = checkAttend(where, attention, x, rest, ["signal", "onProgress", "sliceMs"]);
+  const read = readAttend(where, x, rest, ["signal", "onProgress", "sliceMs"]);
+  const checked = checkGiven(where, attention, read);
+  const lengths = lengthsOf(read);
   const { cache, out } = checked;
   // `out` is written last, when nothing can abort the call any more.
   const call = { ...checked, out: undefined };
@@ -66,6 +70,7 @@ export async function attendAsync(
     signal?.throwIfAborted();
     expectAttention(where, attention);
     if (cache) expectAlive(where, "cache", cache);
+    expectKeptArrays(where, read, lengths);
   };
   const hold = cache && (call.newKeys > 0 ? "appending" : "reading");
   if (hold) cache.holds[hold]++;
@@ -77,10 +82,10 @@ export async function attendAsync(
       if (done) {
         onProgress?.(1);
         expectActive();
-        commit([call]);
         const y = value.ys[0] as Float32Array;
         out?.set(y);
-        return out ?? y;
+        commit([call]);
+        return checked.given ?? y;
       }
       flops += value;
       if (flops >= all || performance.now() < end) continue;

@@ -1,7 +1,7 @@
 import { formatOf } from "../linear/formats.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
-import { expectMatrix, type MatrixLayout } from "../tensor/matrix.ts";
-import { describe, expectFields, expectFloats, expectOneOf } from "../util/errors.ts";
+import { expectMatrix, type MatrixLayout, readMatrix } from "../tensor/matrix.ts";
+import { describe, expectFloats, expectOneOf, readFields } from "../util/errors.ts";
 import { type CheckedConfig, checkSinks } from "./config.ts";
 import {
   eachProjection,
@@ -31,18 +31,27 @@ export interface CheckedWeights {
   readonly vectors: Record<VectorName, Float32Array | undefined>;
 }
 
+/** A copy of the weights' fields and of those of each matrix, each read once. Nothing is checked but what is read. */
+function readWeights(where: string, weights: AttentionWeights): AttentionWeights {
+  const given = readFields(where, "weights", weights, WEIGHT_FIELDS);
+  const read: Record<string, unknown> = { ...given };
+  for (const name of ["wq", "wk", "wv", "wqkv", "wo"] as const)
+    if (given[name] !== undefined) read[name] = readMatrix(where, name, given[name]);
+  return read as unknown as AttentionWeights;
+}
+
 /**
  * Checks every weight against the configuration, and formats against the kernels, which support others than float32 if
- * `quantized`. Nothing is copied.
+ * `quantized`. Nothing is copied. All is read before anything is checked, because reading may run code of the caller's.
  */
 export function checkWeights(
   where: string,
   config: CheckedConfig,
-  given: AttentionWeights,
+  all: AttentionWeights,
   { formats, fast }: CheckedWeightOptions,
   quantized: boolean,
 ): CheckedWeights {
-  expectFields(where, "weights", given, WEIGHT_FIELDS);
+  const given = readWeights(where, all);
   const { layout = "out-in" } = given;
   expectOneOf(where, "weights.layout", layout, ["out-in", "in-out"]);
   const { dModel, kdim, vdim } = config;

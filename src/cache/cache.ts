@@ -2,8 +2,8 @@ import { PAGE } from "../../assembly/layout.ts";
 import type { Attention } from "../attention/attention.ts";
 import { MOST_SEQUENCES } from "../attention/limits.ts";
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
-import { expectFields, expectInt, HeadwiseError } from "../util/errors.ts";
-import { DISPOSE, expectAlive, expectMade, type Releasable } from "../util/lifetime.ts";
+import { expectInt, HeadwiseError, readFields } from "../util/errors.ts";
+import { DISPOSE, expectAlive, expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import { chunksOf } from "../util/rows.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
@@ -25,7 +25,7 @@ import { allocatePages, type Pages, pagesBytes } from "./pages.ts";
  * console.log(cache.length, cache.bytes); // 0 10304: no token yet, and one page of 128 tokens
  * kernels.release();
  */
-export interface Cache extends Releasable {
+export interface Cache extends Releasable, Handle {
   /** Sequences. */
   readonly batch: number;
   /** Tokens per sequence that fit. */
@@ -96,13 +96,16 @@ export interface CacheOptions {
  * kernels.release();
  */
 export function createCache(attention: Attention, options: CacheOptions): Cache {
-  expectMade("createCache", "attention", attention, "layer", "createAttention");
+  if (options === undefined) throw new TypeError("createCache: options expected { maxSeqLen }, got undefined");
+  const given = readFields("createCache", "options", options, ["maxSeqLen", "batch", "format"]);
+  const maxSeqLen = expectInt("createCache", "maxSeqLen", given.maxSeqLen);
+  const batch = expectInt("createCache", "batch", given.batch === undefined ? 1 : given.batch, 1, MOST_SEQUENCES);
+  expectMade("createCache", "attention", attention, "createAttention");
   const { kernels, config } = attention;
+  const stages = checkCacheFormat("createCache", "format", given.format, config.headDim);
+  // After all arguments were read, which may run code of the caller's.
+  expectMade("createCache", "attention", attention, "createAttention");
   expectKernels("createCache", kernels, "attention.kernels");
-  expectFields("createCache", "options", options, ["maxSeqLen", "batch", "format"]);
-  const maxSeqLen = expectInt("createCache", "maxSeqLen", options.maxSeqLen);
-  const batch = expectInt("createCache", "batch", options.batch === undefined ? 1 : options.batch, 1, MOST_SEQUENCES);
-  const stages = checkCacheFormat("createCache", "format", options.format, config.headDim);
   expectStagesLoaded("createCache", kernels.quantized, stages);
   const layout = createPageLayout(config, stages);
   const pages = allocatePages("createCache", kernels, layout, batch, maxSeqLen);
@@ -114,7 +117,14 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
     if (pages.aging) pages.aging.old.length = 0;
     if (!kernels.released) kernels.memory.free(pages.at);
   };
-  const cache: Cache = {
+  const holds = { appending: 0, reading: 0 };
+  // No function may refer to the handle, which could not be collected then.
+  const state = {
+    get released() {
+      return released;
+    },
+  };
+  const parts: Pick<Cache, keyof Cache> = {
     batch,
     maxSeqLen,
     bytes: pagesBytes(layout, batch, maxSeqLen),
@@ -128,9 +138,9 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
       return released;
     },
     truncate(to) {
-      expectAlive("truncate", "cache", cache);
+      expectAlive("truncate", "cache", state);
       expectKernels("truncate", kernels, "cache.kernels");
-      expectNoHold("truncate", cache.holds.appending + cache.holds.reading);
+      expectNoHold("truncate", holds.appending + holds.reading);
       expectInt("truncate", "length", to, 0, length);
       const least = leastLength(pages, length);
       if (to > 0 && to < least)
@@ -140,9 +150,9 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
       length = to;
     },
     read() {
-      expectAlive("read", "cache", cache);
+      expectAlive("read", "cache", state);
       expectKernels("read", kernels, "cache.kernels");
-      if (pages.aging) expectNoHold("read", cache.holds.appending);
+      if (pages.aging) expectNoHold("read", holds.appending);
       restorePages(kernels, pages, length);
       return readPages(kernels, pages, length);
     },
@@ -150,11 +160,11 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
       length += tokens;
       if (pages.aging) pages.aging.old.length = 0;
     },
-    holds: { appending: 0, reading: 0 },
+    holds,
     release,
     [DISPOSE]: release,
   };
-  return cache;
+  return makeHandle<Cache>("Cache", "createCache", parts, ["attention", "pages", "holds"], release);
 }
 
 /** Throws IN_USE unless `holds` is 0: an unfinished operation relies on the cache as it is. */

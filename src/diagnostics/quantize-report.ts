@@ -1,5 +1,5 @@
 import { PANEL } from "../../assembly/layout.ts";
-import { type Attention, packAttention } from "../attention/attention.ts";
+import { type Attention, packAttention, withoutOutput } from "../attention/attention.ts";
 import type { CheckedLinear, CheckedWeights } from "../attention/check-weights.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import {
@@ -22,7 +22,7 @@ import { checkAttend, expectAttention } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import type { Linear } from "../linear/linear.ts";
-import { describe, expectFields, expectFloats, expectFunction } from "../util/errors.ts";
+import { describe, expectFields, expectFloats, expectFunction, underName } from "../util/errors.ts";
 import { finish } from "../util/steps.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
@@ -127,7 +127,7 @@ interface Measured {
 function measure(attention: Attention, x: Float32Array, format: CacheOptions["format"]): Measured {
   const pass = (layer: Attention, maps: boolean) => {
     const maxSeqLen = x.length / attention.config.dModel;
-    const cache = createCache(layer, { maxSeqLen, format });
+    const cache = underName(WHERE, () => createCache(layer, { maxSeqLen, format }));
     try {
       const call = checkAttend(WHERE, layer, x, { cache });
       const { ys, maps: weights } = finish(forward(layer, [call], { where: WHERE, maps, ownScratch: true }));
@@ -136,9 +136,7 @@ function measure(attention: Attention, x: Float32Array, format: CacheOptions["fo
       cache.release();
     }
   };
-  const { layer } = attention;
-  const withoutOutput = { ...layer, linears: { ...layer.linears, o: undefined } };
-  const { y: heads, maps } = pass({ ...attention, layer: withoutOutput }, true);
+  const { y: heads, maps } = pass(withoutOutput(attention), true);
   const { y, cacheBytes } = pass(attention, false);
   return { y, heads, maps, weightBytes: attention.bytes, cacheBytes };
 }
@@ -187,7 +185,7 @@ function unpackWeights({ kernels, config, layer }: Attention): Omit<CheckedWeigh
     vectors: {
       qNorm: vector(layer.qNorm, lengths.qNorm),
       kNorm: vector(layer.kNorm, lengths.kNorm),
-      slopes: config.slopes,
+      slopes: vector(layer.slopes, lengths.slopes),
       sinks: vector(layer.sinks, lengths.sinks),
       extraKey: vector(layer.extraKey, lengths.extraKey),
       extraValue: vector(layer.extraValue, lengths.extraValue),

@@ -3,7 +3,7 @@ import type { CacheOptions } from "../cache/cache.ts";
 import { type AttendOptions, checkCall, expectOptions, expectOwnCache } from "../forward/call.ts";
 import { createFloats } from "../tensor/tensor.ts";
 import { expectFields, expectInt, expectRecord, expectSignal, HeadwiseError } from "../util/errors.ts";
-import { DISPOSE, expectAlive, expectMade, type Releasable } from "../util/lifetime.ts";
+import { DISPOSE, expectAlive, expectMade, makeHandle, type Releasable } from "../util/lifetime.ts";
 import type { ShardedAttention } from "./attention.ts";
 import { cutOptions, lengthOf, type Share } from "./partition.ts";
 import type { AttendRequest } from "./shard.ts";
@@ -61,7 +61,7 @@ export async function createShardedCache(
   options: Omit<CacheOptions, "format">,
 ): Promise<ShardedCache> {
   const where = "createShardedCache";
-  expectMade(where, "attention", attention, "pool", "createShardedAttention");
+  expectMade(where, "attention", attention, "createShardedAttention");
   expectFields(where, "options", options, ["maxSeqLen", "batch"]);
   const maxSeqLen = expectInt(where, "maxSeqLen", options.maxSeqLen);
   const batch = expectInt(where, "batch", options.batch === undefined ? 1 : options.batch, 1, MOST_SEQUENCES);
@@ -87,7 +87,7 @@ export async function createShardedCache(
     if (!released) forget();
     released = true;
   };
-  const cache: ShardedCache = {
+  const parts: ShardedCache = {
     batch,
     maxSeqLen,
     id,
@@ -111,6 +111,7 @@ export async function createShardedCache(
     release,
     [DISPOSE]: release,
   };
+  const cache = makeHandle<ShardedCache>("ShardedCache", where, parts, ["id", "attention", "pending"]);
   return cache;
 }
 
@@ -136,11 +137,11 @@ export async function attendSharded(
   options: AttendShardedOptions = {},
 ): Promise<Float32Array> {
   const where = "attendSharded";
-  expectMade(where, "attention", attention, "pool", "createShardedAttention");
+  expectMade(where, "attention", attention, "createShardedAttention");
   expectRecord(where, "options", options);
   const { signal, cache, ...rest } = options;
   if (signal !== undefined) expectSignal(where, signal);
-  if (cache !== undefined) expectMade(where, "cache", cache, "pending", "createShardedCache");
+  if (cache !== undefined) expectMade(where, "cache", cache, "createShardedCache");
   const { config, pool, shares, spares } = attention;
   const expectWanted = () => {
     signal?.throwIfAborted();

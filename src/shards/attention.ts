@@ -9,7 +9,7 @@ import {
 import type { AttentionWeights } from "../attention/weights.ts";
 import { AUTO_MOST, type ThreadHost, type ThreadWorker } from "../platform/workers.ts";
 import { expectFields, expectFlag, expectFunction, expectInt, HeadwiseError } from "../util/errors.ts";
-import { DISPOSE, type Releasable } from "../util/lifetime.ts";
+import { DISPOSE, makeHandle, type Releasable } from "../util/lifetime.ts";
 import type { Modules } from "../wasm/instantiate.ts";
 import { type Build, type Builds, type Choice, type QuantizedKernels, startChosen } from "../wasm/select-build.ts";
 import { cutConfig, cutWeights, lengthOf, outputsOf, type Share, sharesOf } from "./partition.ts";
@@ -122,7 +122,7 @@ export async function createSharded(
     released = true;
     pool.end((caller) => new HeadwiseError("RELEASED", `${caller}: attention was released`));
   };
-  return {
+  const parts: ShardedAttention = {
     config: checked,
     build: instance.relaxed ? "relaxed" : "simd",
     reason,
@@ -142,6 +142,7 @@ export async function createSharded(
     release,
     [DISPOSE]: release,
   };
+  return makeHandle<ShardedAttention>("ShardedAttention", where, parts, ["pool", "shares", "spares", "made"]);
 }
 
 function checkOptions(

@@ -71,7 +71,21 @@ export function describe(value: unknown): string {
   if (typeof value === "bigint") return `${value}n`;
   if (typeof value === "function") return "function";
   if (value === null || typeof value !== "object") return Object.is(value, -0) ? "-0" : String(value);
-  return tagOf(value);
+  const tag = tagOf(value);
+  return tag === "Promise" ? "Promise: await it" : tag;
+}
+
+/**
+ * Runs `work`. Its errors of the environment and of resources then name `where`, the function that was called, instead of
+ * an inner one.
+ */
+export function underName<T>(where: string, work: () => T): T {
+  try {
+    return work();
+  } catch (cause) {
+    if (!(cause instanceof HeadwiseError)) throw cause;
+    throw new HeadwiseError(cause.code, cause.message.replace(/^\w+/, where), { cause });
+  }
 }
 
 /** Bytes in hex. */
@@ -139,29 +153,81 @@ export function expectFlag(where: string, name: string, value: unknown): boolean
   throw new TypeError(`${where}: ${name} expected true or false, got ${describe(value)}`);
 }
 
-/** Throws `TypeError` unless `value` is a Float32Array (of any realm). Returns it. */
-export function expectFloats(where: string, name: string, value: unknown): Float32Array {
-  const isView = ArrayBuffer.isView(value);
-  if (isView && (value instanceof Float32Array || tagOf(value) === "Float32Array")) return value as Float32Array;
-  throw new TypeError(`${where}: ${name} expected Float32Array, got ${describe(value)}`);
-}
+/**
+ * What every typed array inherits. Its getters tell the truth about arrays of any realm, and run no code of the caller's,
+ * where a subclass, an own property or a Proxy could answer otherwise.
+ */
+const ARRAYS = Object.getPrototypeOf(Uint8Array.prototype) as Uint8Array;
+const getterOf = <T>(field: PropertyKey): ((array: unknown) => T) => {
+  const { get } = Object.getOwnPropertyDescriptor(ARRAYS, field) as PropertyDescriptor;
+  return (array) => get?.call(array) as T;
+};
+/** The kind of a typed array, such as "Float32Array"; undefined for other values. */
+const kindOf = getterOf<string | undefined>(Symbol.toStringTag);
+const bufferOf = getterOf<ArrayBuffer>("buffer");
+const offsetOf = getterOf<number>("byteOffset");
+const lengthOf = getterOf<number>("length");
 
-/** Throws `TypeError` unless `value` is a Uint8Array (of any realm). Returns it. */
-export function expectUint8Array(where: string, name: string, value: unknown): Uint8Array {
-  if (ArrayBuffer.isView(value) && tagOf(value) === "Uint8Array") return value as Uint8Array;
-  throw new TypeError(`${where}: ${name} expected Uint8Array, got ${describe(value)}`);
+/** Throws `TypeError` if the memory of a typed array is gone: transferred elsewhere, or a resizable buffer that shrank. */
+function expectAttached(where: string, name: string, array: unknown, kind: string): void {
+  try {
+    ARRAYS.keys.call(array as Uint8Array);
+  } catch {
+    throw new TypeError(`${where}: ${name} expected ${kind}, got a detached one`);
+  }
 }
 
 /**
- * Throws `TypeError` unless `value` is bytes (of any realm). Returns a Uint8Array, because `slice` of a Buffer does not
- * copy.
+ * Throws `TypeError` unless `value` is a Float32Array (of any realm) whose memory is there. Returns a view of it whose
+ * fields are those of Float32Array, whatever class or fields `value` has. It runs no code of the caller's.
  */
+export function expectFloats(where: string, name: string, value: unknown): Float32Array {
+  if (kindOf(value) === "Float32Array") {
+    const length = lengthOf(value);
+    // Only an array of length 0 can be detached.
+    if (length === 0) expectAttached(where, name, value, "Float32Array");
+    return new Float32Array(bufferOf(value), offsetOf(value), length);
+  }
+  const inner = value instanceof Object && Object.getOwnPropertyDescriptor(value, "data")?.value;
+  const hint = kindOf(inner) === "Float32Array" ? ": pass its data" : "";
+  throw new TypeError(`${where}: ${name} expected Float32Array, got ${describe(value)}${hint}`);
+}
+
+/** `expectFloats` for Uint8Array; a Buffer of Node is one. */
+export function expectUint8Array(where: string, name: string, value: unknown, rule = "Uint8Array"): Uint8Array {
+  if (kindOf(value) !== "Uint8Array") throw new TypeError(`${where}: ${name} expected ${rule}, got ${describe(value)}`);
+  const length = lengthOf(value);
+  if (length === 0) expectAttached(where, name, value, rule);
+  return new Uint8Array(bufferOf(value), offsetOf(value), length);
+}
+
+/** Throws `TypeError` unless `value` is bytes (of any realm) whose memory is there. Returns a view of them. */
 export function expectBytes(where: string, name: string, value: unknown): Uint8Array {
+  const rule = "Uint8Array or ArrayBuffer";
   const tag = tagOf(value);
-  if (tag === "ArrayBuffer" || tag === "SharedArrayBuffer") return new Uint8Array(value as ArrayBuffer);
-  if (ArrayBuffer.isView(value) && tag === "Uint8Array")
-    return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
-  throw new TypeError(`${where}: ${name} expected Uint8Array or ArrayBuffer, got ${describe(value)}`);
+  if (tag !== "ArrayBuffer" && tag !== "SharedArrayBuffer") return expectUint8Array(where, name, value, rule);
+  try {
+    // A DataView takes nothing but a buffer that is attached.
+    return new Uint8Array(new DataView(value as ArrayBuffer).buffer);
+  } catch {
+    throw new TypeError(`${where}: ${name} expected ${rule}, got a detached one`);
+  }
+}
+
+/**
+ * Throws RangeError unless arrays still have the lengths, by name, that they had when an asynchronous call began. Its caller
+ * must not detach or resize them meanwhile.
+ */
+export function expectSameLengths(
+  where: string,
+  arrays: Readonly<Record<string, ArrayLike<unknown> | undefined>>,
+  lengths: Readonly<Record<string, number | undefined>>,
+): void {
+  for (const [name, length] of Object.entries(lengths))
+    if (arrays[name]?.length !== length)
+      throw new RangeError(
+        `${where}: ${name} expected to keep its ${length} elements until the promise settles, got ${arrays[name]?.length}`,
+      );
 }
 
 /** Throws `TypeError` unless `signal` is an AbortSignal (of any realm). */
@@ -175,13 +241,25 @@ export function expectFunction(where: string, name: string, value: unknown): voi
   if (typeof value !== "function") throw new TypeError(`${where}: ${name} expected a function, got ${describe(value)}`);
 }
 
-/** Throws `TypeError` unless `value` is array-like: an object with an integer `length` >= 0. Returns it. */
-export function expectList(where: string, name: string, value: unknown): ArrayLike<unknown> {
-  if (value !== null && typeof value === "object" && "length" in value) {
-    const { length } = value;
-    if (typeof length === "number" && Number.isInteger(length) && length >= 0) return value as ArrayLike<unknown>;
-  }
-  throw new TypeError(`${where}: ${name} expected an array of integers, got ${describe(value)}`);
+/**
+ * The elements of an array-like object, each checked by `check`. The length and each element are read once, because reading
+ * may run code of the caller's. Throws `TypeError` unless it has an integer `length` >= 0. A list of more than `most` elements
+ * is too long for its caller: of such a list, the result has the length only.
+ */
+export function readList<T = unknown>(
+  where: string,
+  name: string,
+  value: unknown,
+  most: number,
+  check: (element: unknown, index: number) => T = (element) => element as T,
+): ArrayLike<T> {
+  const length = value !== null && typeof value === "object" ? (value as ArrayLike<unknown>).length : undefined;
+  if (typeof length !== "number" || !Number.isInteger(length) || length < 0)
+    throw new TypeError(`${where}: ${name} expected an array of integers, got ${describe(value)}`);
+  if (length > most) return { length };
+  const elements: T[] = [];
+  for (let i = 0; i < length; i++) elements.push(check((value as ArrayLike<unknown>)[i], i));
+  return elements;
 }
 
 /** Throws `TypeError` unless `value` is an object (not null, not an array, typed or not). */
@@ -199,4 +277,15 @@ export function expectFields(where: string, name: string, value: unknown, known:
   const unknown = Object.keys(value as object).find((field) => !known.includes(field));
   if (unknown !== undefined)
     throw new TypeError(`${where}: ${name} expected only ${known.join(", ")}, got ${describe(unknown)}`);
+}
+
+/** `expectFields`. Returns a copy of the known fields, each read once, because reading may run code of the caller's. */
+export function readFields<T extends object>(where: string, name: string, value: T, known: readonly string[]): T {
+  expectFields(where, name, value, known);
+  const fields: Record<string, unknown> = {};
+  for (const field of known) {
+    const each = (value as Readonly<Record<string, unknown>>)[field];
+    if (each !== undefined) fields[field] = each;
+  }
+  return fields as T;
 }

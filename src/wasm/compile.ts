@@ -98,12 +98,20 @@ export function expectSource(name: string, source: unknown): WebAssembly.Module 
 }
 
 function bytesOf(name: string, source: unknown): Uint8Array<ArrayBuffer> {
-  if (ArrayBuffer.isView(source))
-    return new Uint8Array(source.buffer as ArrayBuffer, source.byteOffset, source.byteLength);
-  if (tagOf(source) === "ArrayBuffer") return new Uint8Array(source as ArrayBuffer);
   const rule =
     name === "module" ? "WebAssembly.Module, its bytes, a Response or a URL" : "WebAssembly.Module or its bytes";
-  throw new TypeError(`loadKernels: ${name} expected ${rule}, got ${describe(source)}`);
+  const isView = ArrayBuffer.isView(source);
+  if (!isView && tagOf(source) !== "ArrayBuffer")
+    throw new TypeError(`loadKernels: ${name} expected ${rule}, got ${describe(source)}`);
+  try {
+    // A DataView takes nothing but a buffer that is attached, and none that ends before it does.
+    const { buffer, byteOffset, byteLength } = isView
+      ? new DataView(source.buffer, source.byteOffset, source.byteLength)
+      : new DataView(source as ArrayBuffer);
+    return new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength);
+  } catch {
+    throw new TypeError(`loadKernels: ${name} expected ${rule}, got a detached one`);
+  }
 }
 
 /** Throws NOT_WASM unless the bytes begin as wasm does; `from` is appended to the message. */

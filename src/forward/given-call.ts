@@ -1,0 +1,64 @@
+import { MOST_SEQUENCES } from "../attention/limits.ts";
+import { type MaskOptions, readMasks } from "../attention/mask.ts";
+import { expectFloats, expectSameLengths, readFields, readList } from "../util/errors.ts";
+
+/** The options of a call that are arrays or lists. */
+interface CallArrays extends MaskOptions {
+  readonly keys?: Float32Array;
+  readonly values?: Float32Array;
+  readonly positions?: ArrayLike<number>;
+  readonly kvLengths?: ArrayLike<number>;
+  readonly out?: Float32Array;
+}
+
+/** A call whose options, arrays and lists are plain: reading them runs no code of the caller's. */
+export interface GivenCall<Options extends CallArrays> {
+  readonly x: Float32Array;
+  readonly options: Options;
+  /** The array that was given as `out`, of which that of the options is a view. */
+  readonly out: Float32Array | undefined;
+}
+
+/**
+ * Reads the arguments of a call, each once, and throws if `options` has other fields than `known`. It is the only step that
+ * may run code of the caller's (getters, Proxies), which may release, detach or shrink what was read before: checks follow.
+ */
+export function readCall<Options extends CallArrays>(
+  where: string,
+  x: Float32Array,
+  options: Options,
+  known: readonly string[],
+): GivenCall<Options> {
+  const given = readFields(where, "options", options, known);
+  const floats = expectFloats(where, "x", x);
+  const { keys, values, positions, kvLengths, out } = given;
+  const read: { -readonly [Name in keyof CallArrays]: CallArrays[Name] } = given;
+  // What was the same array stays the same.
+  if (keys !== undefined) read.keys = keys === x ? floats : expectFloats(where, "keys", keys);
+  if (values !== undefined) read.values = values === keys ? read.keys : expectFloats(where, "values", values);
+  if (out !== undefined) read.out = expectFloats(where, "out", out);
+  // There are no more positions than rows of x.
+  if (positions !== undefined) read.positions = readNumbers(where, "positions", positions, floats.length);
+  if (kvLengths !== undefined) read.kvLengths = readNumbers(where, "kvLengths", kvLengths, MOST_SEQUENCES);
+  Object.assign(read, readMasks(where, given));
+  return { x: floats, options: given, out };
+}
+
+const readNumbers = readList as typeof readList<number>;
+
+/** Throws if an array of an asynchronous call was detached or resized since `arraysOf` gave `lengths`. */
+export function expectKeptArrays(where: string, call: GivenCall<CallArrays>, lengths: Lengths): void {
+  expectSameLengths(where, arraysOf(call), lengths);
+}
+
+type Lengths = Readonly<Record<string, number | undefined>>;
+
+/** The lengths of a call's arrays by name, now. */
+export function lengthsOf(call: GivenCall<CallArrays>): Lengths {
+  return Object.fromEntries(Object.entries(arraysOf(call)).map(([name, array]) => [name, array?.length]));
+}
+
+function arraysOf({ x, options }: GivenCall<CallArrays>): Record<string, ArrayLike<unknown> | undefined> {
+  const { keys, values, keep, drop, bias, out } = options;
+  return { x, keys, values, keep: keep?.data, drop: drop?.data, bias: bias?.data, out };
+}
