@@ -90,7 +90,7 @@ export function packAttention(
   const parts: Pick<Attention, keyof Attention> = {
     kernels,
     config,
-    formats: layer.formats,
+    formats: Object.freeze(layer.formats),
     bytes: layer.bytes,
     layer,
     rotary: config.rope && createRotary(config.rope),
