@@ -2,7 +2,7 @@ import type { Attention } from "../attention/attention.ts";
 import { restorePages } from "../cache/aging.ts";
 import { type AttendOptions, checkGiven, commit, expectAttention, readAttend } from "../forward/call.ts";
 import { forward, passFlops } from "../forward/forward.ts";
-import { expectKeptArrays, lengthsOf } from "../forward/given-call.ts";
+import { expectKeptArrays } from "../forward/given-call.ts";
 import { yieldToEventLoop } from "../platform/event-loop.ts";
 import { expectFinite, expectFunction, expectRecord, expectSignal } from "../util/errors.ts";
 import { expectAlive } from "../util/lifetime.ts";
@@ -60,7 +60,7 @@ export async function attendAsync(
   signal?.throwIfAborted();
   const read = readAttend(where, x, rest, ["signal", "onProgress", "sliceMs"]);
   const checked = checkGiven(where, attention, read);
-  const lengths = lengthsOf(read);
+  const expectKept = expectKeptArrays(where, read);
   const { cache, out } = checked;
   // `out` is written last, when nothing can abort the call any more.
   const call = { ...checked, out: undefined };
@@ -70,7 +70,7 @@ export async function attendAsync(
     signal?.throwIfAborted();
     expectAttention(where, attention);
     if (cache) expectAlive(where, "cache", cache);
-    expectKeptArrays(where, read, lengths);
+    expectKept();
   };
   const hold = cache && (call.newKeys > 0 ? "appending" : "reading");
   if (hold) cache.holds[hold]++;

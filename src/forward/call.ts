@@ -103,7 +103,7 @@ export function readAttend(
   options: AttendOptions,
   others: readonly string[] = [],
 ): GivenCall<AttendOptions> {
-  return readCall(where, x, options, [...others, ...OPTIONS]);
+  return readCall(where, x, options, others.length > 0 ? [...others, ...OPTIONS] : OPTIONS);
 }
 
 /** `checkAttend` of arguments that were read before. */

@@ -1,6 +1,6 @@
 import { MOST_SEQUENCES } from "../attention/limits.ts";
 import { type MaskOptions, readMasks } from "../attention/mask.ts";
-import { expectFloats, expectSameLengths, readFields, readList } from "../util/errors.ts";
+import { expectFloats, readFields, readList } from "../util/errors.ts";
 
 /** The options of a call that are arrays or lists. */
 interface CallArrays extends MaskOptions {
@@ -40,25 +40,26 @@ export function readCall<Options extends CallArrays>(
   // There are no more positions than rows of x.
   if (positions !== undefined) read.positions = readNumbers(where, "positions", positions, floats.length);
   if (kvLengths !== undefined) read.kvLengths = readNumbers(where, "kvLengths", kvLengths, MOST_SEQUENCES);
-  Object.assign(read, readMasks(where, given));
+  if (given.keep !== undefined || given.drop !== undefined || given.bias !== undefined)
+    Object.assign(read, readMasks(where, given));
   return { x: floats, options: given, out };
 }
 
 const readNumbers = readList as typeof readList<number>;
 
-/** Throws if an array of an asynchronous call was detached or resized since `arraysOf` gave `lengths`. */
-export function expectKeptArrays(where: string, call: GivenCall<CallArrays>, lengths: Lengths): void {
-  expectSameLengths(where, arraysOf(call), lengths);
-}
-
-type Lengths = Readonly<Record<string, number | undefined>>;
-
-/** The lengths of a call's arrays by name, now. */
-export function lengthsOf(call: GivenCall<CallArrays>): Lengths {
-  return Object.fromEntries(Object.entries(arraysOf(call)).map(([name, array]) => [name, array?.length]));
-}
-
-function arraysOf({ x, options }: GivenCall<CallArrays>): Record<string, ArrayLike<unknown> | undefined> {
+/**
+ * A function that throws if an array of an asynchronous call has been detached or resized since: what is computed from it
+ * would be wrong.
+ */
+export function expectKeptArrays(where: string, { x, options }: GivenCall<CallArrays>): () => void {
   const { keys, values, keep, drop, bias, out } = options;
-  return { x, keys, values, keep: keep?.data, drop: drop?.data, bias: bias?.data, out };
+  const arrays = Object.entries({ x, keys, values, keep: keep?.data, drop: drop?.data, bias: bias?.data, out });
+  const lengths = arrays.map(([, array]) => array?.length);
+  return () => {
+    for (const [i, [name, array]] of arrays.entries())
+      if (array?.length !== lengths[i])
+        throw new RangeError(
+          `${where}: ${name} expected to keep its ${lengths[i]} elements until the promise settles, got ${array?.length}`,
+        );
+  };
 }

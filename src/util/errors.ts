@@ -168,66 +168,57 @@ const bufferOf = getterOf<ArrayBuffer>("buffer");
 const offsetOf = getterOf<number>("byteOffset");
 const lengthOf = getterOf<number>("length");
 
-/** Throws `TypeError` if the memory of a typed array is gone: transferred elsewhere, or a resizable buffer that shrank. */
-function expectAttached(where: string, name: string, array: unknown, kind: string): void {
+/** A view of an array of this kind, whose fields are its class's own. Throws `TypeError` for others, and for detached ones. */
+function viewOf<Kind extends Float32ArrayConstructor | Uint8ArrayConstructor>(
+  where: string,
+  name: string,
+  value: unknown,
+  Kind: Kind,
+  rule: string,
+): InstanceType<Kind> {
+  let got: string | undefined;
   try {
-    ARRAYS.keys.call(array as Uint8Array);
+    if (kindOf(value) !== Kind.name) got = describe(value) + hintFor(value, Kind.name);
+    // Only an array of length 0 can be detached, or beyond the end of a buffer that shrank: this refuses both.
+    else if (lengthOf(value) === 0) ARRAYS.keys.call(value as Uint8Array);
   } catch {
-    throw new TypeError(`${where}: ${name} expected ${kind}, got a detached one`);
+    got = DETACHED;
   }
+  if (got !== undefined) throw new TypeError(`${where}: ${name} expected ${rule}, got ${got}`);
+  return new Kind(bufferOf(value), offsetOf(value), lengthOf(value)) as InstanceType<Kind>;
 }
+
+/** What to do where an object was given instead of the array in it. */
+function hintFor(value: unknown, kind: string): string {
+  const data = Object.getOwnPropertyDescriptor(Object(value), "data")?.value;
+  return kindOf(data) === kind ? ": pass its data" : "";
+}
+
+/** Arrays and buffers without memory, as the value in messages. */
+export const DETACHED = "a detached one";
 
 /**
  * Throws `TypeError` unless `value` is a Float32Array (of any realm) whose memory is there. Returns a view of it whose
- * fields are those of Float32Array, whatever class or fields `value` has. It runs no code of the caller's.
+ * fields are those of Float32Array, whatever class or fields `value` has. It runs no code of the caller's, unless it throws.
  */
 export function expectFloats(where: string, name: string, value: unknown): Float32Array {
-  if (kindOf(value) === "Float32Array") {
-    const length = lengthOf(value);
-    // Only an array of length 0 can be detached.
-    if (length === 0) expectAttached(where, name, value, "Float32Array");
-    return new Float32Array(bufferOf(value), offsetOf(value), length);
-  }
-  const inner = value instanceof Object && Object.getOwnPropertyDescriptor(value, "data")?.value;
-  const hint = kindOf(inner) === "Float32Array" ? ": pass its data" : "";
-  throw new TypeError(`${where}: ${name} expected Float32Array, got ${describe(value)}${hint}`);
+  return viewOf(where, name, value, Float32Array, "Float32Array");
 }
 
 /** `expectFloats` for Uint8Array; a Buffer of Node is one. */
 export function expectUint8Array(where: string, name: string, value: unknown, rule = "Uint8Array"): Uint8Array {
-  if (kindOf(value) !== "Uint8Array") throw new TypeError(`${where}: ${name} expected ${rule}, got ${describe(value)}`);
-  const length = lengthOf(value);
-  if (length === 0) expectAttached(where, name, value, rule);
-  return new Uint8Array(bufferOf(value), offsetOf(value), length);
+  return viewOf(where, name, value, Uint8Array, rule);
 }
 
 /** Throws `TypeError` unless `value` is bytes (of any realm) whose memory is there. Returns a view of them. */
 export function expectBytes(where: string, name: string, value: unknown): Uint8Array {
   const rule = "Uint8Array or ArrayBuffer";
-  const tag = tagOf(value);
-  if (tag !== "ArrayBuffer" && tag !== "SharedArrayBuffer") return expectUint8Array(where, name, value, rule);
+  if (!/^(Shared)?ArrayBuffer$/.test(tagOf(value))) return viewOf(where, name, value, Uint8Array, rule);
   try {
-    // A DataView takes nothing but a buffer that is attached.
-    return new Uint8Array(new DataView(value as ArrayBuffer).buffer);
+    return new Uint8Array(value as ArrayBuffer);
   } catch {
-    throw new TypeError(`${where}: ${name} expected ${rule}, got a detached one`);
+    throw new TypeError(`${where}: ${name} expected ${rule}, got ${DETACHED}`);
   }
-}
-
-/**
- * Throws RangeError unless arrays still have the lengths, by name, that they had when an asynchronous call began. Its caller
- * must not detach or resize them meanwhile.
- */
-export function expectSameLengths(
-  where: string,
-  arrays: Readonly<Record<string, ArrayLike<unknown> | undefined>>,
-  lengths: Readonly<Record<string, number | undefined>>,
-): void {
-  for (const [name, length] of Object.entries(lengths))
-    if (arrays[name]?.length !== length)
-      throw new RangeError(
-        `${where}: ${name} expected to keep its ${length} elements until the promise settles, got ${arrays[name]?.length}`,
-      );
 }
 
 /** Throws `TypeError` unless `signal` is an AbortSignal (of any realm). */
@@ -282,8 +273,10 @@ export function expectFields(where: string, name: string, value: unknown, known:
 /** `expectFields`. Returns a copy of the known fields, each read once, because reading may run code of the caller's. */
 export function readFields<T extends object>(where: string, name: string, value: T, known: readonly string[]): T {
   expectFields(where, name, value, known);
+  // A class may inherit fields. Most options are literals, of which few fields are set.
+  const isLiteral = Object.getPrototypeOf(value) === Object.prototype;
   const fields: Record<string, unknown> = {};
-  for (const field of known) {
+  for (const field of isLiteral ? Object.keys(value) : known) {
     const each = (value as Readonly<Record<string, unknown>>)[field];
     if (each !== undefined) fields[field] = each;
   }

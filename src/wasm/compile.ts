@@ -1,6 +1,6 @@
 import { createInflate, type Inflate } from "../platform/inflate.ts";
 import { decodeBase64 } from "../util/bytes.ts";
-import { describe, HeadwiseError, hexOf, memoryRefused, showBytes, tagOf } from "../util/errors.ts";
+import { DETACHED, describe, HeadwiseError, hexOf, memoryRefused, showBytes, tagOf } from "../util/errors.ts";
 import type { Sharing } from "./shared-memory.ts";
 
 /** `WebAssembly.Module` where its type is known, which programs without the DOM's types lack. */
@@ -100,18 +100,15 @@ export function expectSource(name: string, source: unknown): WebAssembly.Module 
 function bytesOf(name: string, source: unknown): Uint8Array<ArrayBuffer> {
   const rule =
     name === "module" ? "WebAssembly.Module, its bytes, a Response or a URL" : "WebAssembly.Module or its bytes";
-  const isView = ArrayBuffer.isView(source);
-  if (!isView && tagOf(source) !== "ArrayBuffer")
-    throw new TypeError(`loadKernels: ${name} expected ${rule}, got ${describe(source)}`);
+  let got = describe(source);
   try {
-    // A DataView takes nothing but a buffer that is attached, and none that ends before it does.
-    const { buffer, byteOffset, byteLength } = isView
-      ? new DataView(source.buffer, source.byteOffset, source.byteLength)
-      : new DataView(source as ArrayBuffer);
-    return new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength);
+    if (ArrayBuffer.isView(source))
+      return new Uint8Array(source.buffer as ArrayBuffer, source.byteOffset, source.byteLength);
+    if (tagOf(source) === "ArrayBuffer") return new Uint8Array(source as ArrayBuffer);
   } catch {
-    throw new TypeError(`loadKernels: ${name} expected ${rule}, got a detached one`);
+    got = DETACHED;
   }
+  throw new TypeError(`loadKernels: ${name} expected ${rule}, got ${got}`);
 }
 
 /** Throws NOT_WASM unless the bytes begin as wasm does; `from` is appended to the message. */
