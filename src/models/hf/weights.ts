@@ -97,7 +97,9 @@ function readLayer(parts: Parts, config: WeightsConfig): AttentionWeights {
   pair("biasK", "biasV", biasK, biasV);
   const sinkLogits = extra("sinkLogits", `[${numHeads ?? "numHeads"}]`, isHeads);
   const { layout } = family;
-  return { ...inputs, wo: o.tensor, bo: parts.bias("o", o.outputs), qNorm, kNorm, sinkLogits, biasK, biasV, layout };
+  const bo = parts.bias("o", o.outputs);
+  const weights = { ...inputs, wo: o.tensor, bo, qNorm, kNorm, sinkLogits, biasK, biasV, layout };
+  return weights as AttentionWeights;
 }
 
 function readSeparate(parts: Parts, o: Matrix): Inputs {
