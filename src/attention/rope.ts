@@ -1,6 +1,7 @@
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
 import {
   describe,
+  expectFields,
   expectFinite,
   expectFlag,
   expectFloat32,
@@ -147,8 +148,9 @@ export function checkRope(where: string, given: RopeConfig, headDim: number): Ro
 function checkScaling(where: string, given: RopeScaling, theta: number, dim: number): RopeScaling {
   const name = "rope.scaling";
   expectRecord(where, name, given);
-  const kind = expectOneOf(where, `${name}.kind`, given.kind, KINDS);
-  const scaling = { ...readFields(where, name, given, ["kind", ...SCALINGS[kind]]), kind } as RopeScaling;
+  const scaling = { ...given };
+  const kind = expectOneOf(where, `${name}.kind`, scaling.kind, KINDS);
+  expectFields(where, name, scaling, ["kind", ...SCALINGS[kind]]);
   if (scaling.kind === "factors") {
     const factors = expectFloats(where, `${name}.factors`, scaling.factors).slice();
     if (factors.length !== dim / 2)
@@ -177,7 +179,7 @@ function checkScaling(where: string, given: RopeScaling, theta: number, dim: num
     expectAtLeast(where, `${name}.mscaleAllDim`, mscaleAllDim, 0);
     expectFlag(where, `${name}.truncate`, scaling.truncate);
   }
-  return { ...scaling };
+  return scaling;
 }
 
 function expectAtLeast(where: string, name: string, value: unknown, min: number): number {

@@ -29,11 +29,10 @@ export function handles(): void {
   createAttention({ ...kernels }, config, separate);
   // @ts-expect-error a copy of a cache is none
   attend(attention, x, { cache: { ...cache } });
+  const { config: checked, formats, layer, rotary } = attention;
+  const literal = { kernels, config: checked, formats, layer, rotary, bytes: 0, released: false, release() {} };
   // @ts-expect-error a literal is no handle
-  createCache(
-    { kernels, config, formats: attention.formats, bytes: 0, released: false, release() {} },
-    { maxSeqLen: 1 },
-  );
+  createCache({ ...literal, [Symbol.dispose]() {} }, { maxSeqLen: 1 });
   // @ts-expect-error a cache is no attention
   attend(cache, x);
   // @ts-expect-error a configuration cannot be changed
