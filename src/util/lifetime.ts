@@ -5,7 +5,10 @@ import { describe, HeadwiseError, tagOf } from "./errors.ts";
 /** Symbol.dispose, or on engines that lack it the symbol that compiled `using` declarations look up. */
 export const DISPOSE: typeof Symbol.dispose = Symbol.dispose ?? (Symbol.for("Symbol.dispose") as typeof Symbol.dispose);
 
-/** An object that holds memory or workers until `release()`. It works with `using`. */
+/**
+ * An object that holds memory or workers until `release()`. It works with `using`. Kernels, attentions and caches are also
+ * frozen, and functions take no copy of one.
+ */
 export interface Releasable {
   /** Frees what the object holds. Using the object afterwards throws; releasing it again does nothing. */
   release(): void;
