@@ -1,7 +1,8 @@
 import type { Attention } from "../attention/attention.ts";
 import { restorePages } from "../cache/aging.ts";
-import { type AttendOptions, checkAttend, commit, expectAttention } from "../forward/call.ts";
+import { type AttendOptions, checkGiven, commit, expectAttention, readAttend } from "../forward/call.ts";
 import { forward, passFlops } from "../forward/forward.ts";
+import { expectKeptArrays } from "../forward/given-call.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../forward/slices.ts";
 import { expectRecord } from "../util/errors.ts";
 import { expectAlive } from "../util/lifetime.ts";
@@ -13,15 +14,16 @@ export type AttendAsyncOptions = AttendOptions & SliceOptions;
  * `attend` in time slices. It yields to the event loop between slices, so that pages stay responsive and servers answer
  * other requests. The result has the bits of `attend`.
  *
- * x and everything in `options` must not change before the promise settles. Until then the cache is in use, and other calls
+ * x and everything in `options` must not change before the promise settles, nor may their arrays be detached or resized. Until then the cache is in use, and other calls
  * that would disturb this one throw `IN_USE`: nothing may truncate the cache, and nothing else may append to it while this
  * call appends. If its tokens change format as they age (see `CacheOptions.format`) or are dropped behind a window (see
  * `CacheOptions.truncatable`), nothing else may read or attend to it while this call appends, and nothing may append to it
  * while this call only reads.
  * @param x Input rows [batch, qLen, dModel].
  * @returns Output rows y [batch, qLen, dModel]: `options.out` where it is given, else a new array.
- * @throws The same errors as `attend`, the signal's reason, whatever `onProgress` throws, and HeadwiseError `RELEASED` if the
- * attention, its kernels or the cache are released before the end. The cache and `out` are then unchanged.
+ * @throws The same errors as `attend`, the signal's reason, whatever `onProgress` throws, RangeError if x or an array in
+ * `options` is detached or resized before the end, and HeadwiseError `RELEASED` if the attention, its kernels or the cache are
+ * released before. The cache and `out` are then unchanged.
  * @example
  * import { attendAsync, createAttention, loadKernels } from "headwise";
  * const kernels = await loadKernels();
@@ -41,7 +43,9 @@ export async function attendAsync(
   expectRecord(where, "options", options);
   const { signal, onProgress, sliceMs, ...rest } = options;
   const slices = checkSlices(where, { signal, onProgress, sliceMs });
-  const checked = checkAttend(where, attention, x, rest, SLICE_OPTIONS);
+  const read = readAttend(where, x, rest, SLICE_OPTIONS);
+  const checked = checkGiven(where, attention, read);
+  const expectKept = expectKeptArrays(where, read);
   const { cache, out } = checked;
   // `out` is written last, when nothing can abort the call any more.
   const call = { ...checked, out: undefined };
@@ -51,6 +55,7 @@ export async function attendAsync(
     slices.signal?.throwIfAborted();
     expectAttention(where, attention);
     if (cache) expectAlive(where, "cache", cache);
+    expectKept();
   };
   const hold = cache && (call.newKeys > 0 ? "appending" : "reading");
   if (hold) cache.holds[hold]++;
@@ -58,10 +63,10 @@ export async function attendAsync(
   try {
     const { ys } = await runSlices(steps, all, slices, expectActive);
     expectActive();
-    commit([call]);
     const y = ys[0] as Float32Array;
     out?.set(y);
-    return out ?? y;
+    commit([call]);
+    return checked.given ?? y;
   } finally {
     steps.return(undefined as never);
     if (hold) cache.holds[hold]--;

@@ -1,6 +1,15 @@
 import type { Attention } from "../attention/attention.ts";
-import { type AttendCall, type AttendOptions, checkAttend, commit, expectAttention, readsOf } from "../forward/call.ts";
+import {
+  type AttendCall,
+  type AttendOptions,
+  checkGiven,
+  commit,
+  expectAttention,
+  readAttend,
+  readsOf,
+} from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
+import type { GivenCall } from "../forward/given-call.ts";
 import { describe, expectRecord } from "../util/errors.ts";
 import { finish } from "../util/steps.ts";
 
@@ -35,18 +44,22 @@ export function attendMany(attention: Attention, calls: readonly AttendManyCall[
   const where = "attendMany";
   expectAttention(where, attention);
   if (!Array.isArray(calls)) throw new TypeError(`${where}: calls expected an array, got ${describe(calls)}`);
-  // Each field is read once, and Array.from includes holes.
-  const given = Array.from(calls as readonly AttendManyCall[], (call, i) => {
+  // All calls are read before any is checked, because reading may run code of the caller's.
+  const { length } = calls;
+  const given: GivenCall<AttendOptions>[] = [];
+  for (let i = 0; i < length; i++) {
+    const call: AttendManyCall = calls[i];
     expectRecord(where, `calls[${i}]`, call);
-    return { ...call };
-  });
-  const checked = given.map(({ x, ...options }, i) => checkAttend(`${where}, call ${i}`, attention, x, options, ["x"]));
+    const { x, ...options } = call;
+    given.push(readAttend(`${where}, call ${i}`, x, options, ["x"]));
+  }
+  const checked = given.map((each, i) => checkGiven(`${where}, call ${i}`, attention, each));
   expectOwnCaches(where, checked);
   expectApart(where, given);
   if (checked.length === 0) return [];
   const { ys } = finish(forward(attention, checked, { where }));
   commit(checked);
-  return ys;
+  return ys.map((y, i) => checked[i]?.given ?? y);
 }
 
 function expectOwnCaches(where: string, calls: readonly AttendCall[]): void {
@@ -70,10 +83,10 @@ interface Range {
 }
 
 /** Throws if one call would write what another one reads or writes. */
-function expectApart(where: string, calls: readonly AttendManyCall[]): void {
+function expectApart(where: string, calls: readonly GivenCall<AttendOptions>[]): void {
   if (calls.every(({ out }) => out === undefined)) return;
   const buffers = new Map<unknown, Range[]>();
-  for (const [call, { x, ...options }] of calls.entries()) {
+  for (const [call, { x, options }] of calls.entries()) {
     const { keys, values, out } = options;
     for (const [name, data] of Object.entries({ ...readsOf(x, options), keys, values, out })) {
       if (!ArrayBuffer.isView(data)) continue;

@@ -1,5 +1,5 @@
 import type { Attention } from "../attention/attention.ts";
-import { type AttendOptions, checkAttend, commit } from "../forward/call.ts";
+import { type AttendOptions, checkAttend, checkGiven, commit, readAttend } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { finish } from "../util/steps.ts";
@@ -30,7 +30,7 @@ export function attend(attention: Attention, x: Float32Array, options: AttendOpt
   const call = checkAttend("attend", attention, x, options);
   const { ys } = finish(forward(attention, [call], { where: call.where }));
   commit([call]);
-  return ys[0] as Float32Array;
+  return call.given ?? (ys[0] as Float32Array);
 }
 
 /**
@@ -61,12 +61,16 @@ export function attendWithMaps(
    */
   maps: Tensor;
 } {
-  const call = checkAttend("attendWithMaps", attention, x, options);
+  const given = readAttend("attendWithMaps", x, options);
+  const call = checkGiven("attendWithMaps", attention, given);
   const { ys, maps } = finish(forward(attention, [call], { where: call.where, maps: true }));
   commit([call]);
   const { numHeads } = attention.config;
   const columns = maps.length / (call.batch * numHeads * call.qLen || 1);
   const shape = [numHeads, call.qLen, columns];
-  const single = options.batch === undefined && call.batch === 1;
-  return { y: ys[0] as Float32Array, maps: { data: maps, shape: single ? shape : [call.batch, ...shape] } };
+  const single = given.options.batch === undefined && call.batch === 1;
+  return {
+    y: call.given ?? (ys[0] as Float32Array),
+    maps: { data: maps, shape: single ? shape : [call.batch, ...shape] },
+  };
 }

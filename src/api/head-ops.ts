@@ -2,8 +2,8 @@ import { expectHeads, MOST_HEADS } from "../attention/limits.ts";
 import { expectPositions } from "../attention/positions.ts";
 import { PAIRINGS } from "../attention/rope.ts";
 import { blockStrides, eachRun, type HeadLayout, headSizes } from "../tensor/head-layout.ts";
-import { expectTensor, type Tensor } from "../tensor/tensor.ts";
-import { describe, expectFields, expectInt, expectOneOf } from "../util/errors.ts";
+import { expectTensor, readTensor, type Tensor } from "../tensor/tensor.ts";
+import { describe, expectInt, expectOneOf, readFields, readList } from "../util/errors.ts";
 import { type F32Ptr, ROPE_SHAPE_BYTES, storeRopeShape } from "../wasm/abi.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
@@ -19,13 +19,14 @@ import { Layout, pointer } from "../wasm/memory.ts";
  * kernels.release();
  */
 export function splitHeads(kernels: Kernels, x: Tensor, numHeads: number): Tensor {
+  const { data: floats, shape } = expectTensor("splitHeads", "x", x, [2]);
   expectKernels("splitHeads", kernels);
-  const [len, width] = expectTensor("splitHeads", "x", x, [2]).shape as [number, number];
+  const [len, width] = shape as [number, number];
   expectInt("splitHeads", "numHeads", numHeads, 1, MOST_HEADS);
   if (width % numHeads !== 0 || width === 0)
     throw new RangeError(`splitHeads: d_model (${width}) must be divisible by n_heads (${numHeads})`);
   const headDim = width / numHeads;
-  const data = inMemory("splitHeads", kernels, x.data, (out, from) =>
+  const data = inMemory("splitHeads", kernels, floats, (out, from) =>
     kernels.table.split_heads_f32(out, from, len, numHeads, headDim, 0, len),
   );
   return { data, shape: [numHeads, len, headDim] };
@@ -42,10 +43,11 @@ export function splitHeads(kernels: Kernels, x: Tensor, numHeads: number): Tenso
  * kernels.release();
  */
 export function mergeHeads(kernels: Kernels, x: Tensor): Tensor {
+  const { data: floats, shape } = expectTensor("mergeHeads", "x", x, [3]);
   expectKernels("mergeHeads", kernels);
-  const [numHeads, len, headDim] = expectTensor("mergeHeads", "x", x, [3]).shape as [number, number, number];
+  const [numHeads, len, headDim] = shape as [number, number, number];
   expectHeads("mergeHeads", "x", numHeads, headDim);
-  const data = inMemory("mergeHeads", kernels, x.data, (out, from) =>
+  const data = inMemory("mergeHeads", kernels, floats, (out, from) =>
     kernels.table.merge_heads_f32(out, from, len, numHeads, headDim, 0, len),
   );
   return { data, shape: [len, numHeads * headDim] };
@@ -95,27 +97,33 @@ export interface ApplyRopeOptions {
  */
 export function applyRope(kernels: Kernels, x: Tensor, options: ApplyRopeOptions): Tensor {
   const where = "applyRope";
+  // All is read before anything is checked, because reading may run code of the caller's.
+  const given = readFields(where, "options", options, ["cos", "sin", "positions", "pairing", "layout"]);
+  const givenX = readTensor(where, "x", x);
+  const [givenCos, givenSin] = [readTensor(where, "cos", given.cos), readTensor(where, "sin", given.sin)];
+  const list = given.positions && readList(where, "positions", given.positions, givenX.data.length);
   expectKernels(where, kernels);
-  expectFields(where, "options", options, ["cos", "sin", "positions", "pairing", "layout"]);
-  const { layout: given = "bhsd" } = options;
-  const order = expectOneOf(where, "layout", given, ["bhsd", "bshd"]);
-  const sizes = headSizes(expectTensor(where, "x", x, [4]), order);
+  const { layout: name = "bhsd" } = given;
+  const order = expectOneOf(where, "layout", name, ["bhsd", "bshd"]);
+  const rotated = expectTensor(where, "x", givenX, [4]);
+  const sizes = headSizes(rotated, order);
   const { batch, heads, len, dim } = sizes;
   expectHeads(where, "x", heads, dim);
-  const pairing = expectOneOf(where, "pairing", options.pairing, PAIRINGS);
-  const [rows, half] = expectTensor(where, "cos", options.cos, [2]).shape as [number, number];
-  const sin = expectTensor(where, "sin", options.sin, [2]);
+  const pairing = expectOneOf(where, "pairing", given.pairing, PAIRINGS);
+  const cos = expectTensor(where, "cos", givenCos, [2]);
+  const sin = expectTensor(where, "sin", givenSin, [2]);
+  const [rows, half] = cos.shape as [number, number];
   if (sin.shape[0] !== rows || sin.shape[1] !== half)
     throw new RangeError(`${where}: sin expected shape [${rows}, ${half}], got [${sin.shape.join(", ")}]`);
   if (half === 0 || 2 * half > dim)
     throw new RangeError(`${where}: cos expected 1 to ${Math.floor(dim / 2)} columns for heads of ${dim}, got ${half}`);
-  const positions = expectPositions(where, options.positions, batch, len, 0);
+  const positions = expectPositions(where, list as ArrayLike<number> | undefined, batch, len, 0);
   const beyond = positions.find((position) => position >= rows);
   if (beyond !== undefined)
     throw new RangeError(`${where}: positions expected rows of cos below ${rows}, got ${describe(beyond)}`);
 
-  const data = new Float32Array(x.data.length);
-  if (data.length === 0) return { data, shape: [...x.shape] };
+  const data = rotated.data.slice();
+  if (data.length === 0) return { data, shape: rotated.shape };
   const { memory, table } = kernels;
   const layout = new Layout();
   const at = {
@@ -140,16 +148,16 @@ export function applyRope(kernels: Kernels, x: Tensor, options: ApplyRopeOptions
     const [cosInto, sinInto] = [memory.f32(base + at.cos, len * half), memory.f32(base + at.sin, len * half)];
     for (let t = 0; t < len; t++) {
       const row = positions[b * len + t]! * half;
-      cosInto.set(options.cos.data.subarray(row, row + half), t * half);
+      cosInto.set(cos.data.subarray(row, row + half), t * half);
       sinInto.set(sin.data.subarray(row, row + half), t * half);
     }
     eachRun(sizes, order, b, 0, len, (from, to, floats) =>
-      memory.f32(base + at.x + to * 4, floats).set(x.data.subarray(from, from + floats)),
+      memory.f32(base + at.x + to * 4, floats).set(data.subarray(from, from + floats)),
     );
     const [cosAt, sinAt] = [pointer.f32(base + at.cos), pointer.f32(base + at.sin)];
     for (let h = 0; h < perCall; h++)
       table.rope_f32(pointer.f32(base + at.x + h * headStride * 4), cosAt, sinAt, shape, 0, len);
     eachRun(sizes, order, b, 0, len, (to, from, floats) => data.set(memory.f32(base + at.x + from * 4, floats), to));
   }
-  return { data, shape: [...x.shape] };
+  return { data, shape: rotated.shape };
 }

@@ -44,7 +44,7 @@ export async function linearAsync(
     expectActive();
     expectOut(call);
     call.out?.set(y);
-    return call.out ?? y;
+    return call.given ?? y;
   } finally {
     steps.return(undefined as never);
   }

@@ -1,13 +1,13 @@
 import { type AttentionRules, type CheckedRules, checkRules, checkSinks } from "../attention/config.ts";
 import { expectHeads, MOST_SEQUENCES } from "../attention/limits.ts";
-import { checkMasks, type MaskOptions } from "../attention/mask.ts";
+import { checkMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
 import { isPositional, type PlacementOptions, placeQueries, seesLater } from "../attention/positions.ts";
 import { expectFreeFor, expectKept, expectRoom, type KvCache } from "../cache/kv-cache.ts";
 import type { ScoreStage } from "../forward/attend-segment.ts";
 import { forwardHeads, type HeadsCall } from "../forward/sdpa.ts";
 import { concatTokens, type HeadLayout, type HeadSizes, headShape, headSizes } from "../tensor/head-layout.ts";
-import { createFloats, expectTensor, type Tensor } from "../tensor/tensor.ts";
-import { describe, expectFields, expectFlag, expectInt, expectOneOf } from "../util/errors.ts";
+import { createFloats, expectTensor, readTensor, type Tensor } from "../tensor/tensor.ts";
+import { describe, expectFields, expectFlag, expectInt, expectOneOf, readFields, readList } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 
@@ -92,8 +92,30 @@ export function scaledDotProductAttention(
   v: Tensor,
   options: SdpaOptions = {},
 ): SdpaResult {
-  const call = checkCall("scaledDotProductAttention", kernels, q, k, v, options);
-  return { ...forwardHeads(kernels, call, q, k, v), present: call.present ? presentOf(call, k, v) : undefined };
+  const where = "scaledDotProductAttention";
+  // All is read before anything is checked, because reading may run code of the caller's.
+  const given = readOptions(where, options);
+  const [queries, keys, values] = [readTensor(where, "q", q), readTensor(where, "k", k), readTensor(where, "v", v)];
+  const call = checkCall(where, kernels, queries, keys, values, given);
+  const present = call.present ? presentOf(call, keys, values) : undefined;
+  return { ...forwardHeads(kernels, call, queries, keys, values), present };
+}
+
+/** A copy of the options and of what is in them, each read once. */
+function readOptions(where: string, options: SdpaOptions): SdpaOptions {
+  const given = readFields(where, "options", options, OPTIONS);
+  const { kvLengths, past, window } = given;
+  const pair = past && readFields(where, "past", past, ["key", "value"]);
+  return {
+    ...given,
+    ...readMasks(where, given),
+    window: window && readFields(where, "window", window, ["left", "right"]),
+    kvLengths: kvLengths && (readList(where, "kvLengths", kvLengths, MOST_SEQUENCES) as ArrayLike<number>),
+    past: pair && {
+      key: readTensor(where, "past.key", pair.key),
+      value: readTensor(where, "past.value", pair.value),
+    },
+  };
 }
 
 function presentOf({ where, past, layout }: HeadsCall, k: Tensor, v: Tensor): { key: Tensor; value: Tensor } {
@@ -125,10 +147,7 @@ function checkCall(where: string, kernels: Kernels, q: Tensor, k: Tensor, v: Ten
     expectHeads(where, name, heads, dim);
   expectInt(where, "batch of q", queries.batch, 0, MOST_SEQUENCES);
   if (queries.heads % keys.heads !== 0)
-    throw new RangeError(
-      `${where}: q expected a multiple of k's heads (${keys.heads}), got ${queries.heads}: ` +
-        `n_heads (${queries.heads}) must be divisible by n_kv_heads (${keys.heads})`,
-    );
+    throw new RangeError(`${where}: q expected a multiple of k's heads (${keys.heads}), got ${queries.heads}`);
   expectSizes(where, "k", keys, layout, { ...keys, batch: queries.batch, dim: queries.dim });
   expectSizes(where, "v", values, layout, { ...keys, dim: values.dim });
   const { past, cache } = options;
@@ -182,7 +201,7 @@ function checkCache(
   rules: CheckedRules,
   layout: HeadLayout,
 ): void {
-  expectMade(where, "cache", cache, "pages", "createKvCache");
+  expectMade(where, "cache", cache, "createKvCache");
   if (cache.kernels !== kernels)
     throw new RangeError(`${where}: cache expected one of these kernels, got one of others`);
   const { batch, length, pages } = cache;

@@ -1,5 +1,5 @@
-import { expectFields } from "../util/errors.ts";
-import { DISPOSE, type Releasable } from "../util/lifetime.ts";
+import { readFields } from "../util/errors.ts";
+import { DISPOSE, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { type CheckedWeights, checkWeights } from "./check-weights.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
@@ -24,7 +24,7 @@ import type { AttentionWeights } from "./weights.ts";
  * console.log(attend(attention, new Float32Array(12).fill(1)).length); // 12: three tokens of four floats
  * attention.release();
  */
-export interface Attention extends Releasable {
+export interface Attention extends Releasable, Handle {
   /** The kernels that run the layer, in whose memory its weights lie. */
   readonly kernels: Kernels;
   /** The configuration with every default filled in. */
@@ -62,14 +62,10 @@ export function createAttention(
   const where = "createAttention";
   expectKernels(where, kernels);
   const checked = checkConfig(where, config);
-  expectFields(where, "options", options, WEIGHT_OPTIONS);
-  const given = checkWeights(
-    where,
-    checked,
-    weights,
-    checkWeightOptions(where, "options.", options),
-    kernels.quantized,
-  );
+  const formats = checkWeightOptions(where, "options.", readFields(where, "options", options, WEIGHT_OPTIONS));
+  const given = checkWeights(where, checked, weights, formats, kernels.quantized);
+  // Again, because reading arguments may have run code of the caller's that released them.
+  expectKernels(where, kernels);
   expectFormatsLoaded(where, kernels.quantized, given.formats);
   return packAttention(where, kernels, checked, given);
 }
@@ -91,10 +87,10 @@ export function packAttention(
     released = true;
     if (!kernels.released) kernels.memory.free(layer.at);
   };
-  return {
+  const parts: Pick<Attention, keyof Attention> = {
     kernels,
     config,
-    formats: layer.formats,
+    formats: Object.freeze(layer.formats),
     bytes: layer.bytes,
     layer,
     rotary: config.rope && createRotary(config.rope),
@@ -104,6 +100,22 @@ export function packAttention(
     release,
     [DISPOSE]: release,
   };
+  return makeHandle<Attention>("Attention", "createAttention", parts, INTERNAL, release);
+}
+
+const INTERNAL = ["layer", "rotary"] as const;
+
+/** A layer on the weights of `attention`, until that is released, whose y holds the heads' outputs. */
+export function withoutOutput(attention: Attention): Attention {
+  const { kernels, config, formats, bytes, rotary, release } = attention;
+  const layer = { ...attention.layer, linears: { ...attention.layer.linears, o: undefined } };
+  const parts: Pick<Attention, keyof Attention> = {
+    ...{ kernels, config, formats, bytes, layer, rotary, release, [DISPOSE]: release },
+    get released() {
+      return attention.released;
+    },
+  };
+  return makeHandle<Attention>("Attention", "createAttention", parts, INTERNAL);
 }
 
 /** Floats of a row of y: dModel, or numHeads·valueDim if the layer has no wo. */

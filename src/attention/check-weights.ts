@@ -1,8 +1,8 @@
 import { formatOf } from "../linear/formats.ts";
 import { type CheckedLinear, expectVector } from "../linear/options.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
-import { expectLayout, expectMatrix, type MatrixLayout } from "../tensor/matrix.ts";
-import { describe, expectFields } from "../util/errors.ts";
+import { expectLayout, expectMatrix, type MatrixLayout, readMatrix } from "../tensor/matrix.ts";
+import { describe, readFields } from "../util/errors.ts";
 import { type CheckedConfig, checkSinks } from "./config.ts";
 import {
   eachProjection,
@@ -26,18 +26,27 @@ export interface CheckedWeights {
   readonly vectors: Record<VectorName, Float32Array | undefined>;
 }
 
+/** A copy of the weights' fields and of those of each matrix, each read once. Nothing is checked but what is read. */
+function readWeights(where: string, weights: AttentionWeights): AttentionWeights {
+  const given = readFields(where, "weights", weights, WEIGHT_FIELDS);
+  const read: Record<string, unknown> = { ...given };
+  for (const name of ["wq", "wk", "wv", "wqkv", "wo"] as const)
+    if (given[name] !== undefined) read[name] = readMatrix(where, name, given[name]);
+  return read as unknown as AttentionWeights;
+}
+
 /**
  * Checks every weight against the configuration, and formats against the kernels, which support others than float32 if
- * `quantized`. Nothing is copied.
+ * `quantized`. Nothing is copied. All is read before anything is checked, because reading may run code of the caller's.
  */
 export function checkWeights(
   where: string,
   config: CheckedConfig,
-  given: AttentionWeights,
+  all: AttentionWeights,
   { formats, fast }: CheckedWeightOptions,
   quantized: boolean,
 ): CheckedWeights {
-  expectFields(where, "weights", given, WEIGHT_FIELDS);
+  const given = readWeights(where, all);
   const layout = expectLayout(where, given.layout);
   const { dModel, kdim, vdim } = config;
   if (given.wqkv !== undefined && (kdim !== dModel || vdim !== dModel))

@@ -1,19 +1,23 @@
 import {
   describe,
-  expectFields,
   expectFlag,
   expectFloat32,
   expectFloats,
   expectInt,
   expectOneOf,
+  readFields,
 } from "../util/errors.ts";
+import { freezeDeep } from "../util/lifetime.ts";
 import { checkSlopes } from "./alibi.ts";
 import { isScore, MOST_HEADS } from "./limits.ts";
 import { checkRope, type RopeConfig, type RopeWithDim } from "./rope.ts";
 
-/** Sliding window: which keys a query may attend, counted from the key at its own position. */
+/**
+ * Sliding window: which keys a query may attend, counted from the key at its own position. Files count that key too: a
+ * `sliding_window` of 4096 is `{ left: 4095 }`.
+ */
 export interface Window {
-  /** How many earlier keys, besides its own. Default unbounded. */
+  /** How many earlier keys, besides its own: `sliding_window` - 1. Default unbounded. */
   readonly left?: number;
   /** How many later keys, besides its own. Default unbounded. */
   readonly right?: number;
@@ -40,7 +44,10 @@ export interface QkNormConfig {
  * console.log(config.numHeads / config.numKvHeads!); // 4
  */
 export interface AttentionConfig {
-  /** Floats in a row of x and in a row of y. */
+  /**
+   * The width of the model: floats of a token's embedding, hence of a row of x and of a row of y. Files call it `hidden_size`,
+   * `n_embd` or `d_model`.
+   */
   readonly dModel: number;
   /** Query heads, 1 to 65 536. */
   readonly numHeads: number;
@@ -75,7 +82,10 @@ export interface AttentionConfig {
   readonly addZeroAttn?: boolean;
 }
 
-/** Every field of AttentionConfig, and `fused`, which `fromHfConfig` adds for `readAttentionWeights`. */
+/** The orders of rows that `fused` of a result of `fromHfConfig` names; `readAttentionWeights` needs it, and nothing else. */
+export const FUSED_ORDERS = ["qkv", "grouped"] as const;
+
+/** Every field of AttentionConfig, and `fused`, so that results of `fromHfConfig` are configurations. */
 export const CONFIG_FIELDS: readonly (keyof AttentionConfig | "fused")[] = [
   ...(["dModel", "numHeads", "numKvHeads", "headDim", "valueDim", "kdim", "vdim", "causal", "window"] as const),
   ...(["scale", "softcap", "alibi", "rope", "qkNorm", "addZeroAttn", "fused"] as const),
@@ -122,25 +132,22 @@ export interface CheckedConfig {
 
 const UNBOUNDED = Number.POSITIVE_INFINITY;
 
-/** Fills in the defaults and checks every rule. */
-export function checkConfig(where: string, config: AttentionConfig): CheckedConfig {
-  expectFields(where, "config", config, CONFIG_FIELDS);
+/** Fills in the defaults and checks every rule. The result is frozen, and holds no array of the caller's. */
+export function checkConfig(where: string, given: AttentionConfig & { readonly fused?: unknown }): CheckedConfig {
+  const config = readFields(where, "config", given, CONFIG_FIELDS);
+  if (config.fused !== undefined) expectOneOf(where, "fused", config.fused, FUSED_ORDERS);
   const dModel = expectInt(where, "dModel", config.dModel);
   const numHeads = expectInt(where, "numHeads", config.numHeads, 1, MOST_HEADS);
   const or = (value: number | undefined, otherwise: number) => (value === undefined ? otherwise : value);
   const numKvHeads = expectInt(where, "numKvHeads", or(config.numKvHeads, numHeads));
   if (numHeads % numKvHeads !== 0)
-    throw new RangeError(
-      `${where}: numHeads expected a multiple of numKvHeads (${numKvHeads}), got ${numHeads}: ` +
-        `n_heads (${numHeads}) must be divisible by n_kv_heads (${numKvHeads})`,
-    );
+    throw new RangeError(`${where}: numHeads expected a multiple of numKvHeads (${numKvHeads}), got ${numHeads}`);
   if (config.headDim === undefined && dModel % numHeads !== 0)
     throw new RangeError(
-      `${where}: d_model (${dModel}) must be divisible by n_heads (${numHeads}): ` +
-        "d_model must be divisible by num_heads unless headDim is given",
+      `${where}: d_model (${dModel}) must be divisible by n_heads (${numHeads}) unless headDim is given`,
     );
   const headDim = expectInt(where, "headDim", or(config.headDim, dModel / numHeads));
-  return {
+  return freezeDeep({
     dModel,
     numHeads,
     numKvHeads,
@@ -152,27 +159,32 @@ export function checkConfig(where: string, config: AttentionConfig): CheckedConf
     qkNorm: config.qkNorm === undefined ? undefined : checkQkNorm(where, config.qkNorm),
     addZeroAttn: expectFlag(where, "addZeroAttn", config.addZeroAttn),
     ...checkRules(where, config, numHeads, headDim),
-  };
+  });
 }
 
 /** The rules of a configuration that do not depend on projections: `scaledDotProductAttention` takes them too. */
 export type AttentionRules = Pick<AttentionConfig, "causal" | "window" | "scale" | "softcap" | "alibi">;
 export type CheckedRules = Pick<CheckedConfig, "causal" | "window" | "scale" | "softcap" | "slopes">;
 
-export function checkRules(where: string, rules: AttentionRules, numHeads: number, headDim: number): CheckedRules {
-  const { scale = 1 / Math.sqrt(headDim) } = rules;
+export function checkRules(
+  where: string,
+  { causal, window, alibi, scale: given, softcap: cap = 0 }: AttentionRules,
+  numHeads: number,
+  headDim: number,
+): CheckedRules {
+  const scale = given === undefined ? 1 / Math.sqrt(headDim) : given;
   expectScoreFactor(where, "scale", scale);
   // -0 means off, too.
-  const capped = rules.softcap !== undefined && rules.softcap !== 0;
-  const softcap = capped ? expectScoreFactor(where, "softcap", rules.softcap, true) : 0;
+  const capped = cap !== 0;
+  const softcap = capped ? expectScoreFactor(where, "softcap", cap, true) : 0;
   // With a softcap, queries are multiplied by this.
   if (capped) expectFloat32(where, "scale / softcap", Math.fround(scale) / Math.fround(softcap));
   return {
-    causal: expectFlag(where, "causal", rules.causal),
-    window: checkWindow(where, rules.window),
+    causal: expectFlag(where, "causal", causal),
+    window: checkWindow(where, window),
     scale,
     softcap,
-    slopes: rules.alibi === undefined ? undefined : checkSlopes(where, rules.alibi, numHeads),
+    slopes: alibi === undefined ? undefined : checkSlopes(where, alibi, numHeads),
   };
 }
 
@@ -186,20 +198,19 @@ function expectScoreFactor(where: string, name: string, value: unknown, positive
 
 function checkWindow(where: string, window: Window | undefined): CheckedConfig["window"] {
   if (window === undefined) return { left: UNBOUNDED, right: UNBOUNDED };
-  expectFields(where, "window", window, ["left", "right"]);
+  const { left, right } = readFields(where, "window", window, ["left", "right"]);
   return {
-    left: window.left === undefined ? UNBOUNDED : expectInt(where, "window.left", window.left, 0),
-    right: window.right === undefined ? UNBOUNDED : expectInt(where, "window.right", window.right, 0),
+    left: left === undefined ? UNBOUNDED : expectInt(where, "window.left", left, 0),
+    right: right === undefined ? UNBOUNDED : expectInt(where, "window.right", right, 0),
   };
 }
 
 function checkQkNorm(where: string, norm: QkNormConfig): Required<QkNormConfig> {
-  expectFields(where, "qkNorm", norm, ["kind", "eps", "onePlus"]);
-  const { eps = 1e-6 } = norm;
+  const { kind, eps = 1e-6, onePlus } = readFields(where, "qkNorm", norm, ["kind", "eps", "onePlus"]);
   return {
-    kind: expectOneOf(where, "qkNorm.kind", norm.kind, ["per-head", "full"]),
+    kind: expectOneOf(where, "qkNorm.kind", kind, ["per-head", "full"]),
     eps: expectFloat32(where, "qkNorm.eps", eps, true),
-    onePlus: expectFlag(where, "qkNorm.onePlus", norm.onePlus),
+    onePlus: expectFlag(where, "qkNorm.onePlus", onePlus),
   };
 }
 

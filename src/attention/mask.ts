@@ -1,5 +1,5 @@
-import { expectTensor, sizeOf, type Tensor } from "../tensor/tensor.ts";
-import { describe, expectRecord, tagOf } from "../util/errors.ts";
+import { expectTensor, readShape, sizeOf, type Tensor } from "../tensor/tensor.ts";
+import { describe, expectRecord, expectUint8Array } from "../util/errors.ts";
 
 /**
  * One boolean for each pair of a query and a key: rank 1 to 4, broadcast from the right to [batch, numHeads, qLen, kvLen]. A
@@ -48,20 +48,47 @@ export interface CheckedMasks {
   readonly perRow: boolean;
 }
 
-/** Checks shapes and element types against the target. Nothing is copied. */
+/** Masks as `readMasks` gives them. */
+export interface GivenMasks {
+  readonly keep: BooleanMask | undefined;
+  readonly drop: BooleanMask | undefined;
+  readonly bias: Tensor | undefined;
+}
+
+interface BooleanMask {
+  readonly data: Uint8Array;
+  readonly shape: readonly number[];
+}
+
+const RANKS = [1, 2, 3, 4];
+
+/**
+ * Reads masks, each field once, and checks everything but their sizes against the target. The arrays of the result are views,
+ * or copies of booleans. Reading a mask may run code of the caller's, so `checkMasks` reads the result once more.
+ */
+export function readMasks(where: string, { keep, drop, bias }: MaskOptions): GivenMasks {
+  return {
+    keep: keep === undefined ? undefined : readBooleans(where, "keep", keep),
+    drop: drop === undefined ? undefined : readBooleans(where, "drop", drop),
+    bias: bias === undefined ? undefined : expectTensor(where, "bias", bias, RANKS),
+  };
+}
+
+/** Checks shapes and element types against the target. */
 export function checkMasks(where: string, options: MaskOptions, target: MaskTarget): CheckedMasks {
+  const given = readMasks(where, readMasks(where, options));
   const keep: Plane[] = [];
-  if (options.keep !== undefined) {
-    const data = checkBooleans(where, "keep", options.keep);
-    keep.push({ shape: broadcast(where, "keep", options.keep.shape, target), at: (i) => (data[i] ? 1 : 0) });
+  if (given.keep) {
+    const { data, shape } = given.keep;
+    keep.push({ shape: broadcast(where, "keep", shape, target), at: (i) => (data[i] ? 1 : 0) });
   }
-  if (options.drop !== undefined) {
-    const data = checkBooleans(where, "drop", options.drop);
-    keep.push({ shape: broadcast(where, "drop", options.drop.shape, target), at: (i) => (data[i] ? 0 : 1) });
+  if (given.drop) {
+    const { data, shape } = given.drop;
+    keep.push({ shape: broadcast(where, "drop", shape, target), at: (i) => (data[i] ? 0 : 1) });
   }
   let bias: Plane | undefined;
-  if (options.bias !== undefined) {
-    const { data, shape } = expectTensor(where, "bias", options.bias, [1, 2, 3, 4]);
+  if (given.bias) {
+    const { data, shape } = given.bias;
     bias = { shape: broadcast(where, "bias", shape, target), at: (i) => data[i] as number };
   }
   const planes = bias ? [...keep, bias] : keep;
@@ -73,25 +100,33 @@ export function checkMasks(where: string, options: MaskOptions, target: MaskTarg
   };
 }
 
-function checkBooleans(where: string, name: string, mask: Mask): ArrayLike<number | boolean> {
+function readBooleans(where: string, name: string, mask: Mask): BooleanMask {
   expectRecord(where, name, mask);
-  const { data, shape } = mask;
-  // By tag, so that a Uint8Array of another realm passes, too.
-  const isBytes = ArrayBuffer.isView(data) && tagOf(data) === "Uint8Array";
-  if (!isBytes && !Array.isArray(data))
+  const { data, shape: given } = mask;
+  const isList = Array.isArray(data);
+  if (!isList && !ArrayBuffer.isView(data))
     throw new TypeError(`${where}: ${name}.data expected Uint8Array or an array of booleans, got ${describe(data)}`);
+  const shape = readShape(where, name, given);
   const size = sizeOf(where, name, shape);
   if (shape.length < 1 || shape.length > 4)
     throw new RangeError(`${where}: ${name} expected rank 1 to 4, got shape [${shape.join(", ")}]`);
-  if (data.length !== size)
+  const bytes = isList
+    ? undefined
+    : expectUint8Array(where, `${name}.data`, data, "Uint8Array or an array of booleans");
+  const { length } = bytes ?? data;
+  if (length !== size)
     throw new RangeError(
-      `${where}: ${name}.data expected ${size} elements for shape [${shape.join(", ")}], got ${data.length}`,
+      `${where}: ${name}.data expected ${size} elements for shape [${shape.join(", ")}], got ${length}`,
     );
-  if (!isBytes)
-    for (const [i, allowed] of data.entries())
-      if (typeof allowed !== "boolean")
-        throw new TypeError(`${where}: ${name}.data[${i}] expected true or false, got ${describe(allowed)}`);
-  return data;
+  if (bytes) return { data: bytes, shape };
+  const copy = new Uint8Array(size);
+  for (let i = 0; i < size; i++) {
+    const allowed = data[i];
+    if (typeof allowed !== "boolean")
+      throw new TypeError(`${where}: ${name}.data[${i}] expected true or false, got ${describe(allowed)}`);
+    copy[i] = allowed ? 1 : 0;
+  }
+  return { data: copy, shape };
 }
 
 function broadcast(where: string, name: string, shape: readonly number[], target: MaskTarget): Plane["shape"] {

@@ -1,4 +1,4 @@
-import { expectInt, expectList, expectOneOf } from "../util/errors.ts";
+import { expectInt, expectOneOf, readList } from "../util/errors.ts";
 import type { CheckedRules } from "./config.ts";
 
 /** The positions of queries relative to the keys, where neither a cache nor a past determines them. */
@@ -68,9 +68,10 @@ export function refuseRagged(where: string, kvLengths: ArrayLike<number>, batch:
 }
 
 function expectLengths(where: string, kvLengths: ArrayLike<number>, batch: number, kvLen: number): number[] {
-  if (expectList(where, "kvLengths", kvLengths).length !== batch)
-    throw new RangeError(`${where}: kvLengths expected one length per sequence (${batch}), got ${kvLengths.length}`);
-  return Array.from({ length: batch }, (_, b) => expectInt(where, `kvLengths[${b}]`, kvLengths[b], 0, kvLen));
+  const lengths = readList(where, "kvLengths", kvLengths, batch);
+  if (lengths.length !== batch)
+    throw new RangeError(`${where}: kvLengths expected one length per sequence (${batch}), got ${lengths.length}`);
+  return Array.from(lengths, (length, b) => expectInt(where, `kvLengths[${b}]`, length, 0, kvLen));
 }
 
 /**
@@ -85,14 +86,15 @@ export function expectPositions(
 ): Int32Array {
   const all = new Int32Array(batch * len);
   if (positions === undefined) return all.map((_, i) => start + (i % len));
-  const { length } = expectList(where, "positions", positions);
+  const list = readList(where, "positions", positions, all.length);
+  const { length } = list;
   if (length !== len && length !== batch * len)
     throw new RangeError(
       `${where}: positions expected ${batch === 1 ? len : `${len} or ${batch * len}`} integers, got ${length}`,
     );
   for (let i = 0; i < all.length; i++) {
     const from = length === len ? i % len : i;
-    all[i] = expectInt(where, `positions[${from}]`, positions[from], 0);
+    all[i] = expectInt(where, `positions[${from}]`, list[from], 0);
   }
   return all;
 }

@@ -4,11 +4,13 @@ import {
   expectFields,
   expectFinite,
   expectFlag,
+  expectFloat32,
   expectFloats,
   expectInt,
-  expectList,
   expectOneOf,
   expectRecord,
+  readFields,
+  readList,
 } from "../util/errors.ts";
 import { cosine, sine } from "../util/math.ts";
 import { MOST_DIM } from "./limits.ts";
@@ -104,20 +106,23 @@ export function ropeTables(
   sin: Tensor;
 } {
   const where = "ropeTables";
-  expectRecord(where, "rope", rope);
-  const checked = checkRope(where, rope, expectInt(where, "rope.dim", rope.dim, 2, MOST_DIM));
-  expectList(where, "positions", positions);
-  for (let t = 0; t < positions.length; t++) expectInt(where, `positions[${t}]`, positions[t], 0);
-  const shape = [positions.length, checked.dim / 2] as const;
+  const given = readFields(where, "rope", rope, ROPE_FIELDS);
+  const checked = checkRope(where, given, expectInt(where, "rope.dim", given.dim, 2, MOST_DIM));
+  const all = readList(where, "positions", positions, Infinity, (position, t) =>
+    expectInt(where, `positions[${t}]`, position, 0),
+  );
+  const shape = [all.length, checked.dim / 2] as const;
   const cos = { data: createFloats(where, "cos", shape[0] * shape[1]), shape };
   const sin = { data: createFloats(where, "sin", shape[0] * shape[1]), shape };
-  createRotary(checked).fill(positions, cos.data, sin.data);
+  createRotary(checked).fill(all, cos.data, sin.data);
   return { cos, sin };
 }
 
+const ROPE_FIELDS = ["theta", "pairing", "dim", "start", "scaling"];
+
 /** Checks every rule. Returns a copy of `rope` with `dim` filled in (default headDim - start). */
-export function checkRope(where: string, rope: RopeConfig, headDim: number): RopeWithDim {
-  expectFields(where, "rope", rope, ["theta", "pairing", "dim", "start", "scaling"]);
+export function checkRope(where: string, given: RopeConfig, headDim: number): RopeWithDim {
+  const rope = readFields(where, "rope", given, ROPE_FIELDS);
   // Below 1 a pair would rotate by more than a radian per position, and angles would have no bound.
   const theta = expectAtLeast(where, "rope.theta", expectFinite(where, "rope.theta", rope.theta, true), 1);
   const start = rope.start === undefined ? 0 : expectInt(where, "rope.start", rope.start, 0, headDim - 2);
@@ -132,12 +137,18 @@ export function checkRope(where: string, rope: RopeConfig, headDim: number): Rop
     throw typeof dim === "number" ? new RangeError(text) : new TypeError(text);
   }
   const scaling = rope.scaling === undefined ? undefined : checkScaling(where, rope.scaling, theta, dim);
-  return { theta, pairing, dim, ...(start > 0 && { start }), ...(scaling && { scaling }) };
+  const checked = { theta, pairing, dim, ...(start > 0 && { start }), ...(scaling && { scaling }) };
+  // Whatever the numbers of a scaling are, tables must hold what is finite.
+  const { inverse, amplitude } = ropeFrequencies(checked);
+  expectFloat32(where, "rope.scaling: the factor on cos and sin", amplitude, true);
+  for (const frequency of inverse) expectFinite(where, "rope.scaling: each frequency", frequency);
+  return checked;
 }
 
-function checkScaling(where: string, scaling: RopeScaling, theta: number, dim: number): RopeScaling {
+function checkScaling(where: string, given: RopeScaling, theta: number, dim: number): RopeScaling {
   const name = "rope.scaling";
-  expectRecord(where, name, scaling);
+  expectRecord(where, name, given);
+  const scaling = { ...given };
   const kind = expectOneOf(where, `${name}.kind`, scaling.kind, KINDS);
   expectFields(where, name, scaling, ["kind", ...SCALINGS[kind]]);
   if (scaling.kind === "factors") {
@@ -168,7 +179,7 @@ function checkScaling(where: string, scaling: RopeScaling, theta: number, dim: n
     expectAtLeast(where, `${name}.mscaleAllDim`, mscaleAllDim, 0);
     expectFlag(where, `${name}.truncate`, scaling.truncate);
   }
-  return { ...scaling };
+  return scaling;
 }
 
 function expectAtLeast(where: string, name: string, value: unknown, min: number): number {

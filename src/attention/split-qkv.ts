@@ -1,7 +1,7 @@
 import type { MatrixLayout } from "../tensor/matrix.ts";
 import { cutOutputs, expectMatrix, toTensor, type WeightTensor } from "../tensor/matrix.ts";
 import { describe, expectFloats } from "../util/errors.ts";
-import type { AttentionWeights } from "./weights.ts";
+import type { AttentionWeights, SeparateWeights } from "./weights.ts";
 
 /** Outputs of q, k and v, and the length of the rows that all three project. */
 interface FusedSizes {
@@ -23,10 +23,10 @@ export function separateWeights(
   weights: AttentionWeights,
   layout: MatrixLayout,
   sizesOf: (outputs: number, inputs: number) => FusedSizes,
-): AttentionWeights {
+): SeparateWeights {
   const { wqkv, bqkv, ...rest } = weights;
   if (wqkv === undefined) {
-    if (bqkv === undefined) return weights;
+    if (bqkv === undefined) return weights as SeparateWeights;
     throw new RangeError(`${where}: ${prefix}bqkv expected none without wqkv, got ${describe(bqkv)}`);
   }
   for (const name of ["wq", "wk", "wv", "bq", "bk", "bv"] as const)

@@ -1,6 +1,6 @@
 import type { WeightFormat } from "../linear/formats.ts";
 import { expectActivations, expectFormat, expectFormatLoaded } from "../linear/options.ts";
-import { expectFields } from "../util/errors.ts";
+import { readFields } from "../util/errors.ts";
 import { eachProjection, PROJECTIONS, type ProjectionName } from "./layer-sizes.ts";
 
 /** The format of the query, key, value and output projection of a layer. */
@@ -11,7 +11,7 @@ export interface WeightOptions {
   /**
    * One format for all matrices, or one for each. Default the format that a matrix is stored in: "f32" for a `Tensor` and
    * for F32 and F64, "f16" for F16, "bf16" for BF16, "q8" for Q8_0, "q4" for Q4_0. Kernels without `quantized` widen F16 and
-   * BF16 to "f32", which gives the same bits. Converting to another format rounds to nearest; "f16" makes an infinity of a
+   * BF16 to "f32": twice the memory, and the same bits, because every float16 and bfloat16 is a float32. Converting to another format rounds to nearest; "f16" makes an infinity of a
    * weight beyond 65504.
    */
   readonly weights?: WeightFormat | Partial<LayerFormats>;
@@ -33,7 +33,10 @@ export interface CheckedWeightOptions {
   readonly fast: boolean;
 }
 
-/** Checks the fields of WeightOptions; callers check for unknown fields. `path` is the prefix of names in errors. */
+/**
+ * Checks the fields of WeightOptions, each of which is read once; callers check for unknown fields. `path` is the prefix of
+ * names in errors.
+ */
 export function checkWeightOptions(
   where: string,
   path: string,
@@ -49,10 +52,9 @@ function formatsOf(where: string, path: string, weights: WeightOptions["weights"
     const format = expectFormat(where, path, weights);
     return eachProjection(() => format);
   }
-  expectFields(where, path, weights, PROJECTIONS);
-  for (const [part, format] of Object.entries(weights))
-    if (format !== undefined) expectFormat(where, `${path}.${part}`, format);
-  return weights;
+  const formats = readFields(where, path, weights, PROJECTIONS);
+  for (const [part, format] of Object.entries(formats)) expectFormat(where, `${path}.${part}`, format);
+  return formats;
 }
 
 /** The requested formats, and `otherwise` for the rest. */

@@ -1,29 +1,9 @@
 import type { MatrixLayout, WeightTensor } from "../tensor/matrix.ts";
 
-/**
- * The weights of one attention layer: either `wq`, `wk` and `wv`, or the fused `wqkv`. Fields of what the layer does not have
- * are undefined. A matrix is a `Tensor`, or a stored tensor of F32, F64, F16, BF16, Q8_0 or Q4_0. Shapes below are for the
- * layout "out-in"; with "in-out" every matrix is transposed, and Q8_0 and Q4_0 are not allowed.
- */
-export interface AttentionWeights<Matrix extends WeightTensor = WeightTensor> {
-  /** Query projection [numHeads·headDim, dModel]. */
-  readonly wq?: Matrix;
-  /** Key projection [numKvHeads·headDim, kdim]. */
-  readonly wk?: Matrix;
-  /** Value projection [numKvHeads·valueDim, vdim]. */
-  readonly wv?: Matrix;
-  /** The rows of wq, then wk, then wv: [(numHeads + numKvHeads)·headDim + numKvHeads·valueDim, dModel]. */
-  readonly wqkv?: Matrix;
+/** The weights of a layer that do not depend on how queries, keys and values are stored. */
+interface CommonWeights<Matrix> {
   /** Output projection [dModel, numHeads·valueDim]. */
   readonly wo: Matrix;
-  /** Bias of wq, [numHeads·headDim]. */
-  readonly bq?: Float32Array;
-  /** Bias of wk, [numKvHeads·headDim]. */
-  readonly bk?: Float32Array;
-  /** Bias of wv, [numKvHeads·valueDim]. */
-  readonly bv?: Float32Array;
-  /** Bias of wqkv: bq, then bk, then bv. */
-  readonly bqkv?: Float32Array;
   /** Bias of wo, [dModel]. */
   readonly bo?: Float32Array;
   /** Gain of the RMS norm of queries: [headDim], or [numHeads·headDim] for the kind "full". */
@@ -39,6 +19,58 @@ export interface AttentionWeights<Matrix extends WeightTensor = WeightTensor> {
   /** Whether rows of a matrix are outputs ("out-in", the default) or inputs ("in-out"). */
   readonly layout?: MatrixLayout;
 }
+
+/** Queries, keys and values that are projected by matrices of their own. */
+interface SeparateProjections<Matrix> {
+  /** Query projection [numHeads·headDim, dModel]. */
+  readonly wq: Matrix;
+  /** Key projection [numKvHeads·headDim, kdim]. */
+  readonly wk: Matrix;
+  /** Value projection [numKvHeads·valueDim, vdim]. */
+  readonly wv: Matrix;
+  /** Bias of wq, [numHeads·headDim]. */
+  readonly bq?: Float32Array;
+  /** Bias of wk, [numKvHeads·headDim]. */
+  readonly bk?: Float32Array;
+  /** Bias of wv, [numKvHeads·valueDim]. */
+  readonly bv?: Float32Array;
+  /** Not with wq, wk and wv. */
+  readonly wqkv?: undefined;
+  /** Not with wq, wk and wv. */
+  readonly bqkv?: undefined;
+}
+
+/** Queries, keys and values that are projected by one matrix. */
+interface FusedProjections<Matrix> {
+  /** The rows of wq, then wk, then wv: [(numHeads + numKvHeads)·headDim + numKvHeads·valueDim, dModel]. */
+  readonly wqkv: Matrix;
+  /** Bias of wqkv: bq, then bk, then bv. */
+  readonly bqkv?: Float32Array;
+  /** Not with wqkv. */
+  readonly wq?: undefined;
+  /** Not with wqkv. */
+  readonly wk?: undefined;
+  /** Not with wqkv. */
+  readonly wv?: undefined;
+  /** Not with wqkv. */
+  readonly bq?: undefined;
+  /** Not with wqkv. */
+  readonly bk?: undefined;
+  /** Not with wqkv. */
+  readonly bv?: undefined;
+}
+
+/**
+ * The weights of one attention layer: either `wq`, `wk` and `wv`, or the fused `wqkv`. Fields of what the layer does not have
+ * are undefined. A matrix is a `Tensor`, or a stored tensor of F32, F64, F16, BF16, Q8_0 or Q4_0. Shapes are for the layout
+ * "out-in"; with "in-out" every matrix is transposed, and Q8_0 and Q4_0 are not allowed.
+ */
+export type AttentionWeights<Matrix extends WeightTensor = WeightTensor> = CommonWeights<Matrix> &
+  (SeparateProjections<Matrix> | FusedProjections<Matrix>);
+
+/** Weights without wqkv. */
+export type SeparateWeights<Matrix extends WeightTensor = WeightTensor> = CommonWeights<Matrix> &
+  SeparateProjections<Matrix>;
 
 /** Every field of AttentionWeights. */
 export const WEIGHT_FIELDS: readonly (keyof AttentionWeights)[] = [

@@ -1,10 +1,17 @@
 import type { Attention } from "../attention/attention.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import { seesLater } from "../attention/positions.ts";
-import { expectFields } from "../util/errors.ts";
+import { readFields } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels } from "../wasm/kernels.ts";
-import { CACHE_OPTIONS, type CacheOptions, checkTruncatable, type KvCache, makeCache } from "./kv-cache.ts";
+import {
+  CACHE_OPTIONS,
+  type CacheOptions,
+  checkCacheOptions,
+  checkTruncatable,
+  type KvCache,
+  makeCache,
+} from "./kv-cache.ts";
 import type { Retention } from "./pages.ts";
 
 /**
@@ -42,11 +49,16 @@ export interface Cache extends KvCache {
  */
 export function createCache(attention: Attention, options: CacheOptions): Cache {
   const where = "createCache";
-  expectMade(where, "attention", attention, "layer", "createAttention");
+  expectMade(where, "attention", attention, "createAttention");
   const { kernels, config } = attention;
+  if (options === undefined) throw new TypeError(`${where}: options expected { maxSeqLen }, got undefined`);
+  const given = readFields(where, "options", options, CACHE_OPTIONS);
+  const checked = checkCacheOptions(where, config.headDim, given);
+  // After all arguments were read, which may run code of the caller's.
+  expectMade(where, "attention", attention, "createAttention");
   expectKernels(where, kernels, "attention.kernels");
-  expectFields(where, "options", options, CACHE_OPTIONS);
-  return makeCache(where, kernels, config, options, retentionOf(where, config, options.truncatable), { attention });
+  const retention = retentionOf(where, config, given.truncatable);
+  return makeCache<Cache>("Cache", where, kernels, config, checked, retention, { attention });
 }
 
 /** What the cache of a layer keeps, by the option `truncatable`. */

@@ -1,6 +1,6 @@
 import { PAGE } from "../../assembly/layout.ts";
 import { createBytes } from "../tensor/tensor.ts";
-import { describe, expectFields, expectInt, expectUint8Array, showBytes } from "../util/errors.ts";
+import { describe, expectInt, expectUint8Array, readFields, showBytes } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
@@ -116,6 +116,8 @@ export function importPages(cache: KvCache, pages: Iterable<CachePage>, length: 
       if (index === count) refuseCount("more");
       const code = codeAt(kernels, cache.pages, index, length);
       const bytes = checkPage(where, cache, index, code, page);
+      // Reading a page may run code of the caller's, too.
+      expectUsable(where, cache);
       adoptPages(kernels, cache.pages, index, code);
       copyIn(cache, index, bytes);
       index++;
@@ -131,7 +133,7 @@ export function importPages(cache: KvCache, pages: Iterable<CachePage>, length: 
 }
 
 function expectUsable(where: string, cache: KvCache): void {
-  expectMade(where, "cache", cache, "pages", "createCache");
+  expectMade(where, "cache", cache, "createCache", "createKvCache");
   expectKernels(where, cache.kernels, "cache.kernels");
 }
 
@@ -164,10 +166,9 @@ function copyIn({ kernels, pages, batch }: KvCache, index: number, bytes: Uint8A
  */
 function checkPage(where: string, cache: KvCache, index: number, code: PageCode, page: CachePage): Uint8Array {
   const name = `pages[${index}]`;
-  expectFields(where, name, page, ["index", "bytes"]);
-  const { bytes, index: given } = page;
-  if (given !== index) throw new RangeError(`${where}: ${name}.index expected ${index}, got ${describe(given)}`);
-  expectUint8Array(where, `${name}.bytes`, bytes);
+  const { bytes: given, index: at } = readFields(where, name, page, ["index", "bytes"]);
+  if (at !== index) throw new RangeError(`${where}: ${name}.index expected ${index}, got ${describe(at)}`);
+  const bytes = expectUint8Array(where, `${name}.bytes`, given);
   const header = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const word = (i: number) => header.getUint32(4 * i, true);
   if (bytes.length < HEADER_BYTES || word(0) !== MAGIC || word(1) !== VERSION) {

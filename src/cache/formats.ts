@@ -1,6 +1,6 @@
 import { PAGE } from "../../assembly/layout.ts";
 import { expectFormatLoaded } from "../linear/options.ts";
-import { describe, expectFields, expectInt, expectOneOf } from "../util/errors.ts";
+import { describe, expectInt, expectOneOf, readFields } from "../util/errors.ts";
 import {
   CACHE_FORMATS,
   type CacheFormats,
@@ -33,12 +33,13 @@ export function checkCacheFormat(where: string, path: string, format: unknown, h
     throw new TypeError(`${where}: ${path} expected ${rule}, got ${describe(format)}`);
   }
   if (!Array.isArray(format)) return [checkStage(where, path, format as CacheStage, headDim, ["keys", "values"])];
-  if (format.length === 0) throw new RangeError(`${where}: ${path} expected one stage or more, got none`);
-  // Array.from includes holes.
-  const stages = Array.from(format, (stage, i) => {
-    const fields = i === format.length - 1 ? ["keys", "values"] : ["keys", "values", "tokens"];
-    return checkStage(where, `${path}[${i}]`, stage, headDim, fields);
-  });
+  const { length } = format;
+  if (length === 0) throw new RangeError(`${where}: ${path} expected one stage or more, got none`);
+  const stages: Stage[] = [];
+  for (let i = 0; i < length; i++) {
+    const fields = i === length - 1 ? ["keys", "values"] : ["keys", "values", "tokens"];
+    stages.push(checkStage(where, `${path}[${i}]`, format[i], headDim, fields));
+  }
   for (const [i, { code }] of stages.slice(1).entries()) {
     const before = (stages[i] as Stage).code;
     if (before === code)
@@ -53,8 +54,8 @@ export function checkCacheFormat(where: string, path: string, format: unknown, h
   return stages;
 }
 
-function checkStage(where: string, name: string, stage: CacheStage, headDim: number, fields: readonly string[]): Stage {
-  expectFields(where, name, stage, fields);
+function checkStage(where: string, name: string, given: CacheStage, headDim: number, fields: readonly string[]): Stage {
+  const stage = readFields(where, name, given, fields);
   const keys = expectOneOf(where, `${name}.keys`, stage.keys, CACHE_FORMATS);
   const values = expectOneOf(where, `${name}.values`, stage.values, CACHE_FORMATS);
   if (headDim > MOST_INTEGER_DIM && (keys === "q8" || keys === "q4"))

@@ -3,15 +3,15 @@
 import { PAGE } from "../../assembly/layout.ts";
 import { MOST_HEADS, MOST_SEQUENCES } from "../attention/limits.ts";
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
-import { expectFields, expectInt, HeadwiseError } from "../util/errors.ts";
-import { DISPOSE, expectAlive, type Releasable } from "../util/lifetime.ts";
+import { expectInt, HeadwiseError, readFields } from "../util/errors.ts";
+import { DISPOSE, expectAlive, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import { chunksOf } from "../util/rows.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
 import { commitPages, dropPages, leastLength, leastPosition, restorePages, startOf } from "./aging.ts";
 import { gatherRows, placeRows, storeRows } from "./append-gather.ts";
 import { type CacheStage, checkCacheFormat, describeStages, expectStagesLoaded } from "./formats.ts";
-import { type CacheFormat, type CacheFormats, createPageLayout, type PageShape } from "./page-layout.ts";
+import { type CacheFormat, type CacheFormats, createPageLayout, type PageShape, type Stage } from "./page-layout.ts";
 import { allocatePages, type Pages, pagesBytes, type Retention } from "./pages.ts";
 
 /**
@@ -23,7 +23,7 @@ import { allocatePages, type Pages, pagesBytes, type Retention } from "./pages.t
  * using cache = createKvCache(kernels, { numKvHeads: 8, headDim: 64, maxSeqLen: 1e6, window: { left: 511 } });
  * console.log(cache.length, cache.bytes < 5_000_000); // 0 true: only the window is kept
  */
-export interface KvCache extends Releasable {
+export interface KvCache extends Releasable, Handle {
   /** Sequences. */
   readonly batch: number;
   /** Tokens per sequence that fit. */
@@ -128,31 +128,48 @@ export const CACHE_OPTIONS = ["maxSeqLen", "batch", "format", "truncatable"] as 
 export function createKvCache(kernels: Kernels, options: KvCacheOptions): KvCache {
   const where = "createKvCache";
   expectKernels(where, kernels);
-  expectFields(where, "options", options, ["numKvHeads", "headDim", "valueDim", "window", ...CACHE_OPTIONS]);
-  const { window, valueDim = options.headDim } = options;
-  const numKvHeads = expectInt(where, "numKvHeads", options.numKvHeads, 1, MOST_HEADS);
-  const headDim = expectInt(where, "headDim", options.headDim);
+  const fields = ["numKvHeads", "headDim", "valueDim", "window", ...CACHE_OPTIONS];
+  const given = readFields(where, "options", options, fields);
+  const { valueDim = given.headDim } = given;
+  const numKvHeads = expectInt(where, "numKvHeads", given.numKvHeads, 1, MOST_HEADS);
+  const headDim = expectInt(where, "headDim", given.headDim);
   const shape = { numKvHeads, headDim, valueDim: expectInt(where, "valueDim", valueDim) };
-  if (window !== undefined) expectFields(where, "window", window, ["left"]);
+  const window = given.window && readFields(where, "window", given.window, ["left"]);
   const retention = {
     left: window ? expectInt(where, "window.left", window.left, 0) : Number.POSITIVE_INFINITY,
-    truncatable: checkTruncatable(where, options.truncatable),
+    truncatable: checkTruncatable(where, given.truncatable),
   };
-  return makeCache(where, kernels, shape, options, retention, {});
+  const checked = checkCacheOptions(where, headDim, given);
+  // Again, because reading arguments may have run code of the caller's that released them.
+  expectKernels(where, kernels);
+  return makeCache<KvCache>("KvCache", where, kernels, shape, checked, retention, {});
 }
 
-/** A cache of checked sizes, whose other options are checked here; `owner` are further fields. */
-export function makeCache<Owner extends object>(
-  where: string,
-  kernels: Kernels,
-  shape: PageShape,
-  options: CacheOptions,
-  retention: Retention,
-  owner: Owner,
-): KvCache & Owner {
+/** The options of a cache besides what it keeps, checked. */
+interface CheckedCacheOptions {
+  readonly maxSeqLen: number;
+  readonly batch: number;
+  readonly stages: readonly Stage[];
+}
+
+/** Checks options that were read. */
+export function checkCacheOptions(where: string, headDim: number, options: CacheOptions): CheckedCacheOptions {
   const maxSeqLen = expectInt(where, "maxSeqLen", options.maxSeqLen);
   const batch = expectInt(where, "batch", options.batch === undefined ? 1 : options.batch, 1, MOST_SEQUENCES);
-  const stages = checkCacheFormat(where, "format", options.format, shape.headDim);
+  return { maxSeqLen, batch, stages: checkCacheFormat(where, "format", options.format, headDim) };
+}
+
+/** The cache of a type `kind` that the public function `maker` gives; `owner` are its further, internal fields. */
+export function makeCache<T extends KvCache>(
+  kind: string,
+  maker: string,
+  kernels: Kernels,
+  shape: PageShape,
+  { maxSeqLen, batch, stages }: CheckedCacheOptions,
+  retention: Retention,
+  owner: Omit<T, keyof KvCache>,
+): T {
+  const where = maker;
   expectStagesLoaded(where, kernels.quantized, stages);
   const layout = createPageLayout(shape, stages);
   const pages = allocatePages(where, kernels, layout, batch, maxSeqLen, retention);
@@ -164,8 +181,14 @@ export function makeCache<Owner extends object>(
     if (pages.aging) pages.aging.old.length = 0;
     if (!kernels.released) kernels.memory.free(pages.at);
   };
-  const cache: KvCache & Owner = {
-    ...owner,
+  const holds = { appending: 0, reading: 0 };
+  // No function may refer to the handle, which could not be collected then.
+  const state = {
+    get released() {
+      return released;
+    },
+  };
+  const parts: Pick<KvCache, keyof KvCache> = {
     batch,
     maxSeqLen,
     bytes: pagesBytes(layout, batch, maxSeqLen, retention),
@@ -182,9 +205,9 @@ export function makeCache<Owner extends object>(
       return released;
     },
     truncate(to) {
-      expectAlive("truncate", "cache", cache);
+      expectAlive("truncate", "cache", state);
       expectKernels("truncate", kernels, "cache.kernels");
-      expectNoHold("truncate", cache.holds.appending + cache.holds.reading);
+      expectNoHold("truncate", holds.appending + holds.reading);
       expectInt("truncate", "length", to, 0, length);
       const { least, reason } = leastLength(pages, length);
       if (to > 0 && to < least)
@@ -194,9 +217,9 @@ export function makeCache<Owner extends object>(
       length = to;
     },
     read() {
-      expectAlive("read", "cache", cache);
+      expectAlive("read", "cache", state);
       expectKernels("read", kernels, "cache.kernels");
-      if (pages.aging) expectNoHold("read", cache.holds.appending);
+      if (pages.aging) expectNoHold("read", holds.appending);
       restorePages(kernels, pages, length);
       return readPages(kernels, pages, startOf(pages), length);
     },
@@ -204,11 +227,13 @@ export function makeCache<Owner extends object>(
       length += tokens;
       commitPages(pages, length, start);
     },
-    holds: { appending: 0, reading: 0 },
+    holds,
     release,
     [DISPOSE]: release,
   };
-  return cache;
+  const internal = ["kernels", "pages", "holds", ...Object.keys(owner)] as (keyof T)[];
+  const all: Pick<T, keyof T> = Object.defineProperties(owner as T, Object.getOwnPropertyDescriptors(parts));
+  return makeHandle<T>(kind, maker, all, internal, release);
 }
 
 /** Checks the option `truncatable`. */

@@ -1,5 +1,5 @@
 import { PANEL } from "../../assembly/layout.ts";
-import { type Attention, packAttention } from "../attention/attention.ts";
+import { type Attention, packAttention, withoutOutput } from "../attention/attention.ts";
 import type { CheckedWeights } from "../attention/check-weights.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import {
@@ -24,7 +24,7 @@ import { forward } from "../forward/forward.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import type { PackedLinear } from "../linear/linear.ts";
 import type { CheckedLinear } from "../linear/options.ts";
-import { describe, expectFields, expectFloats, expectFunction } from "../util/errors.ts";
+import { describe, expectFields, expectFloats, expectFunction, underName } from "../util/errors.ts";
 import { finish } from "../util/steps.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
@@ -129,7 +129,7 @@ interface Measured {
 function measure(attention: Attention, x: Float32Array, format: CacheOptions["format"]): Measured {
   const pass = (layer: Attention, maps: boolean) => {
     const maxSeqLen = x.length / attention.config.dModel;
-    const cache = createCache(layer, { maxSeqLen, format });
+    const cache = underName(WHERE, () => createCache(layer, { maxSeqLen, format }));
     try {
       const call = checkAttend(WHERE, layer, x, { cache });
       const { ys, maps: weights } = finish(forward(layer, [call], { where: WHERE, maps, ownScratch: true }));
@@ -138,9 +138,7 @@ function measure(attention: Attention, x: Float32Array, format: CacheOptions["fo
       cache.release();
     }
   };
-  const { layer } = attention;
-  const withoutOutput = { ...layer, linears: { ...layer.linears, o: undefined } };
-  const { y: heads, maps } = pass({ ...attention, layer: withoutOutput }, true);
+  const { y: heads, maps } = pass(withoutOutput(attention), true);
   const { y, cacheBytes } = pass(attention, false);
   return { y, heads, maps, weightBytes: attention.bytes, cacheBytes };
 }
@@ -189,7 +187,7 @@ function unpackWeights({ kernels, config, layer }: Attention): Omit<CheckedWeigh
     vectors: {
       qNorm: vector(layer.qNorm, lengths.qNorm),
       kNorm: vector(layer.kNorm, lengths.kNorm),
-      slopes: config.slopes,
+      slopes: vector(layer.slopes, lengths.slopes),
       sinks: vector(layer.sinks, lengths.sinks),
       extraKey: vector(layer.extraKey, lengths.extraKey),
       extraValue: vector(layer.extraValue, lengths.extraValue),

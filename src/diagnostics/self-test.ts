@@ -4,6 +4,7 @@ import { type Attention, createAttention } from "../attention/attention.ts";
 import type { AttentionConfig } from "../attention/config.ts";
 import { createCache } from "../cache/cache.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { underName } from "../util/errors.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { Digest } from "./digest.ts";
 import { createRandom } from "./random.ts";
@@ -44,7 +45,9 @@ export function selfTest(kernels: Kernels): SelfTest {
     digest.add(data);
     outputs++;
   };
-  for (let seed = 0; seed < LAYERS; seed++) runLayer(kernels, seed, add);
+  underName("selfTest", () => {
+    for (let seed = 0; seed < LAYERS; seed++) runLayer(kernels, seed, add);
+  });
   const expected = kernels.fused ? PUBLISHED.fused : PUBLISHED.unfused;
   return { ok: digest.toString() === expected, digest: digest.toString(), expected, outputs };
 }

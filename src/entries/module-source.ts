@@ -1,5 +1,5 @@
 import { builtinModule } from "../platform/builtin.ts";
-import { expectFields, HeadwiseError, tagOf } from "../util/errors.ts";
+import { HeadwiseError, readFields, tagOf } from "../util/errors.ts";
 import { expectWasm } from "../wasm/compile.ts";
 import { LOAD_OPTIONS } from "../wasm/kernels.ts";
 
@@ -9,14 +9,14 @@ interface FileSystem {
 
 /**
  * The options with `module` resolved: a promise replaced by its value, a URL or a Response by the bytes, which must be
- * wasm. Fields are checked first, so that nothing is fetched in vain.
+ * wasm. Fields are checked and read first, so that nothing is fetched in vain.
  */
-export async function openModule<Options extends { readonly module?: unknown }>(options: Options): Promise<Options> {
-  expectFields("loadKernels", "options", options, LOAD_OPTIONS);
-  const given = await settled("a promise that is kept, got one broken", () => options.module);
-  const isUrl = tagOf(given) === "URL";
-  if (!isUrl && tagOf(given) !== "Response") return given === options.module ? options : { ...options, module: given };
-  const { bytes, from } = await readAnswer(isUrl ? await request(given as URL) : (given as Response));
+export async function openModule<Given extends { readonly module?: unknown }>(given: Given): Promise<Given> {
+  const options = readFields("loadKernels", "options", given, LOAD_OPTIONS);
+  const module = await settled("a promise that is kept, got one broken", () => options.module);
+  const isUrl = tagOf(module) === "URL";
+  if (!isUrl && tagOf(module) !== "Response") return { ...options, module };
+  const { bytes, from } = await readAnswer(isUrl ? await request(module as URL) : (module as Response));
   expectWasm("module", bytes, from);
   return { ...options, module: bytes };
 }

@@ -16,6 +16,7 @@ import { expectFreeFor, expectKept, expectRoom } from "../cache/kv-cache.ts";
 import { describe, expectFields, expectFlag, expectFloats, expectInt } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels } from "../wasm/kernels.ts";
+import { type GivenCall, readCall } from "./given-call.ts";
 
 /** Options of one call of `attend`. */
 export interface AttendOptions extends MaskOptions, PlacementOptions {
@@ -67,9 +68,10 @@ export interface CheckedCall extends CallTokens {
   readonly out: Float32Array | undefined;
 }
 
-/** A checked call, and the cache that it changes. */
+/** A checked call, the cache that it changes, and the array that was given as `out`, of which the checked one is a view. */
 export interface AttendCall extends CheckedCall {
   readonly cache: Cache | undefined;
+  readonly given: Float32Array | undefined;
 }
 
 /** What the checks of a call need to know of a cache, which may be in another thread. */
@@ -93,16 +95,34 @@ export function checkAttend(
   options: AttendOptions,
   otherOptions: readonly string[] = [],
 ): AttendCall {
+  return checkGiven(where, attention, readAttend(where, x, options, otherOptions));
+}
+
+/** Reads the arguments of a call, and throws unless `options` has no fields but those of AttendOptions and `others`. */
+export function readAttend(
+  where: string,
+  x: Float32Array,
+  options: AttendOptions,
+  others: readonly string[] = [],
+): GivenCall<AttendOptions> {
+  return readCall(where, x, options, others.length > 0 ? [...others, ...OPTIONS] : OPTIONS);
+}
+
+/** `checkAttend` of arguments that were read before. */
+export function checkGiven(
+  where: string,
+  attention: Attention,
+  { x, options, out }: GivenCall<AttendOptions>,
+): AttendCall {
   expectAttention(where, attention);
-  expectOptions(where, options, otherOptions);
   const { cache } = options;
   if (cache !== undefined) {
-    expectMade(where, "cache", cache, "pages", "createCache");
+    expectMade(where, "cache", cache, "createCache");
     expectOwnCache(where, cache.attention === attention);
   }
   const expectFree = (append: boolean) => cache && expectFreeFor(where, cache, append);
   const { config } = attention;
-  const call = { ...checkCall(where, config, cache, x, options, expectFree), cache };
+  const call = { ...checkCall(where, config, cache, x, options, expectFree), cache, given: out };
   if (cache?.pages.aging && !isInStep(config, call))
     for (const { position } of call.placements) expectKept(where, "x", cache, position, call.target.kvLen);
   return call;
@@ -129,8 +149,8 @@ export function expectOwnCache(where: string, own: boolean): void {
 }
 
 /**
- * Checks a call against the layer's configuration and what its cache holds, and computes its sizes. `expectFree` throws
- * if other calls on the cache are in conflict with it.
+ * Checks a call, whose arguments `readAttend` gave, against the layer's configuration and what its cache holds, and computes
+ * its sizes. `expectFree` throws if other calls on the cache are in conflict with it.
  */
 export function checkCall(
   where: string,
@@ -226,7 +246,7 @@ function checkOut(where: string, given: Float32Array, x: Float32Array, options: 
 
 /** Throws unless `attention` came from createAttention and neither it nor its kernels were released. */
 export function expectAttention(where: string, attention: Attention): void {
-  expectMade(where, "attention", attention, "layer", "createAttention");
+  expectMade(where, "attention", attention, "createAttention");
   expectKernels(where, attention.kernels, "attention.kernels");
 }
 
@@ -236,7 +256,10 @@ export function commit(calls: readonly AttendCall[]): void {
 }
 
 /** The arrays that a call reads while it writes `out`, by name. */
-export function readsOf(x: Float32Array, { keep, drop, bias }: CallOptions): Record<string, unknown> {
+export function readsOf(
+  x: Float32Array,
+  { keep, drop, bias }: CallOptions,
+): Record<string, ArrayLike<unknown> | undefined> {
   return { x, keep: keep?.data, drop: drop?.data, bias: bias?.data };
 }
 

@@ -12,7 +12,7 @@ import {
   STEP_PANELS,
 } from "../linear/linear.ts";
 import { createFloats } from "../tensor/tensor.ts";
-import { expectFields, expectFloats } from "../util/errors.ts";
+import { expectFloats, readFields } from "../util/errors.ts";
 import { CHUNK_ROWS, chunksOf, copyRows } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
@@ -35,23 +35,25 @@ export interface LinearCall {
   readonly rows: number;
   readonly x: Float32Array;
   readonly out: Float32Array | undefined;
+  /** The array that was given as `out`, of which that of the call is a view. */
+  readonly given: Float32Array | undefined;
 }
 
 /** Checks a call. `otherOptions` are further fields that the caller handles. */
 export function checkLinear(
   where: string,
   layer: Linear,
-  given: Float32Array,
+  rowsGiven: Float32Array,
   options: LinearOptions,
   otherOptions: readonly string[] = [],
 ): LinearCall {
-  expectFields(where, "options", options, [...otherOptions, "out"]);
-  const { out } = options;
+  const { out: given } = readFields(where, "options", options, [...otherOptions, "out"]);
   // After the options were read, because that may have run code of the caller's that released the layer.
   expectLinear(where, layer);
-  const x = expectFloats(where, "x", given);
+  const x = expectFloats(where, "x", rowsGiven);
+  const out = given === undefined ? undefined : expectFloats(where, "out", given);
   const rows = rowsOf(where, "x", x, 1, "inputs", layer.inputs);
-  const call = { where, layer, rows, x, out };
+  const call = { where, layer, rows, x, out, given };
   expectOut(call);
   return call;
 }

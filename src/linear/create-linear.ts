@@ -1,6 +1,6 @@
 import { expectLayout, expectMatrix, type MatrixLayout, type WeightTensor } from "../tensor/matrix.ts";
-import { expectFields } from "../util/errors.ts";
-import { DISPOSE, expectMade, type Releasable } from "../util/lifetime.ts";
+import { readFields } from "../util/errors.ts";
+import { DISPOSE, expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { Layout } from "../wasm/memory.ts";
 import { formatOf, type LinearSize, type WeightFormat } from "./formats.ts";
@@ -39,7 +39,7 @@ export interface LinearWeightOptions {
  * console.log(linear(layer, Float32Array.of(1, 10)).join(" ")); // 21 43 65
  * layer.release();
  */
-export interface Linear extends Releasable {
+export interface Linear extends Releasable, Handle {
   /** The kernels that run the layer, in whose memory its weights lie. */
   readonly kernels: Kernels;
   /** Floats of a row of y. */
@@ -80,10 +80,8 @@ export function linearLayout(size: LinearSize, format: WeightFormat): { place: L
 export function createLinear(kernels: Kernels, weights: LinearWeights, options: LinearWeightOptions = {}): Linear {
   const where = "createLinear";
   expectKernels(where, kernels);
-  expectFields(where, "weights", weights, ["weight", "bias", "layout"]);
-  expectFields(where, "options", options, ["weights", "activations"]);
-  const { weight, bias, layout: givenLayout } = weights;
-  const { weights: requested, activations } = options;
+  const { weight, bias, layout: givenLayout } = readFields(where, "weights", weights, ["weight", "bias", "layout"]);
+  const { weights: requested, activations } = readFields(where, "options", options, ["weights", "activations"]);
   const layout = expectLayout(where, givenLayout);
   const fast = expectActivations(where, "options.activations", activations);
   if (requested !== undefined) expectFormat(where, "options.weights", requested);
@@ -109,7 +107,7 @@ export function createLinear(kernels: Kernels, weights: LinearWeights, options: 
     released = true;
     if (!kernels.released) kernels.memory.free(at);
   };
-  return {
+  const parts: Pick<Linear, keyof Linear> = {
     ...{ kernels, outputs: n, inputs: k, format, bytes, packed, modeOf },
     get released() {
       return released;
@@ -117,10 +115,11 @@ export function createLinear(kernels: Kernels, weights: LinearWeights, options: 
     release,
     [DISPOSE]: release,
   };
+  return makeHandle<Linear>("Linear", where, parts, ["packed", "modeOf"], release);
 }
 
 /** Throws unless `layer` came from createLinear and neither it nor its kernels were released. */
 export function expectLinear(where: string, layer: Linear): void {
-  expectMade(where, "layer", layer, "packed", "createLinear");
+  expectMade(where, "layer", layer, "createLinear");
   expectKernels(where, layer.kernels, "layer.kernels");
 }

@@ -5,7 +5,7 @@ import { type AttendOptions, type CheckedCall, checkCall, expectOptions, expectO
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
 import { expectFields, expectFunction, expectInt, expectSignal, HeadwiseError, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
-import { DISPOSE, expectAlive, expectMade, type Releasable } from "../util/lifetime.ts";
+import { DISPOSE, expectAlive, expectMade, makeHandle, type Releasable } from "../util/lifetime.ts";
 import type { ShardedAttention } from "./attention.ts";
 import { type CallOptions, cutOptions, lengthOf, type Share } from "./partition.ts";
 import type { Fits } from "./pool.ts";
@@ -65,7 +65,7 @@ export async function createShardedCache(
   options: Omit<CacheOptions, "format">,
 ): Promise<ShardedCache> {
   const where = "createShardedCache";
-  expectMade(where, "attention", attention, "pool", "createShardedAttention");
+  expectMade(where, "attention", attention, "createShardedAttention");
   if (options === undefined) throw new TypeError(`${where}: options expected { maxSeqLen }, got undefined`);
   expectFields(where, "options", options, ["maxSeqLen", "batch", "truncatable"]);
   const { maxSeqLen, batch = 1, truncatable } = options;
@@ -95,7 +95,7 @@ export async function createShardedCache(
     if (!released) forget();
     released = true;
   };
-  const cache: ShardedCache = {
+  const parts: ShardedCache = {
     batch,
     maxSeqLen,
     id,
@@ -126,6 +126,7 @@ export async function createShardedCache(
     release,
     [DISPOSE]: release,
   };
+  const cache = makeHandle<ShardedCache>("ShardedCache", where, parts, ["id", "attention", "pending"]);
   return cache;
 }
 
@@ -152,7 +153,7 @@ export async function attendSharded(
   options: AttendShardedOptions = {},
 ): Promise<Float32Array> {
   const where = "attendSharded";
-  expectMade(where, "attention", attention, "pool", "createShardedAttention");
+  expectMade(where, "attention", attention, "createShardedAttention");
   expectOptions(where, options, ["signal"]);
   const { signal, cache } = options;
   const given = readOptions(options);
@@ -160,7 +161,7 @@ export async function attendSharded(
     expectSignal(where, signal);
     expectFunction(where, "signal.addEventListener", signal.addEventListener);
   }
-  if (cache !== undefined) expectMade(where, "cache", cache, "pending", "createShardedCache");
+  if (cache !== undefined) expectMade(where, "cache", cache, "createShardedCache");
   const { config, pool, shares, spares } = attention;
   const expectWanted = () => {
     signal?.throwIfAborted();

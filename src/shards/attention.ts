@@ -16,7 +16,7 @@ import {
   type ThreadWorker,
 } from "../platform/workers.ts";
 import { expectFields, expectFlag, expectFunction, expectInt, HeadwiseError } from "../util/errors.ts";
-import { DISPOSE, type Releasable } from "../util/lifetime.ts";
+import { DISPOSE, makeHandle, type Releasable } from "../util/lifetime.ts";
 import type { Modules } from "../wasm/instantiate.ts";
 import { type Build, type Builds, type Choice, type QuantizedKernels, startChosen } from "../wasm/select-build.ts";
 import { failureOf, namedError } from "./failure.ts";
@@ -152,7 +152,7 @@ export async function createSharded(
     released = true;
     pool.end((caller) => new HeadwiseError("RELEASED", `${caller}: attention was released`));
   };
-  return {
+  const parts: ShardedAttention = {
     config: checked,
     build: instance.relaxed ? "relaxed" : "simd",
     reason,
@@ -172,6 +172,7 @@ export async function createSharded(
     release,
     [DISPOSE]: release,
   };
+  return makeHandle<ShardedAttention>("ShardedAttention", where, parts, ["pool", "shares", "spares", "made"]);
 }
 
 /** The bytes of each array in the weights; 0 where it was detached. */

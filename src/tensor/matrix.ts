@@ -9,7 +9,7 @@ import {
   shapeText,
   toFloats,
 } from "./dtypes.ts";
-import { expectTensor, LARGEST_LENGTH, sizeOf, type Tensor } from "./tensor.ts";
+import { expectTensor, LARGEST_LENGTH, readShape, readTensor, type Tensor } from "./tensor.ts";
 
 /** A weight matrix: float32, or in the encoding of a file (F32, F64, F16, BF16, Q8_0 or Q4_0). */
 export type WeightTensor = Tensor | StoredTensor;
@@ -23,22 +23,31 @@ export function expectLayout(where: string, layout: unknown = "out-in"): MatrixL
 }
 
 /**
- * Throws unless `value` is a weight matrix that can have this layout. Returns it as a stored tensor; nothing is copied.
+ * A copy of the fields of a weight matrix with views of its data: a tensor, or a stored one. Each of its fields is read once,
+ * because reading may run code of the caller's.
  */
-export function expectMatrix(where: string, name: string, value: unknown, layout: MatrixLayout): StoredTensor {
-  if (value === null || typeof value !== "object" || !("dtype" in value)) {
-    const { data, shape } = expectTensor(where, name, value, [2]);
-    return { name, dtype: "F32", shape, bytes: new Uint8Array(data.buffer, data.byteOffset, data.byteLength) };
-  }
-  const { dtype, shape, bytes } = value as StoredTensor;
+export function readMatrix(where: string, name: string, value: unknown): WeightTensor {
+  if (value === null || typeof value !== "object" || !("dtype" in value)) return readTensor(where, name, value);
+  const { dtype, shape: given, bytes } = value as StoredTensor;
   if (!FLOAT_DTYPES.some((each) => each === dtype))
     throw new RangeError(
       `${where}: ${name} expected ${FLOAT_DTYPE_RULE}, got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
     );
-  sizeOf(where, name, shape, LARGEST_LENGTH);
+  const shape = readShape(where, name, given, LARGEST_LENGTH);
+  return { name, dtype, shape, bytes: expectUint8Array(where, `${name}.bytes`, bytes) };
+}
+
+/**
+ * Throws unless `value` is a weight matrix that can have this layout. Returns it as a stored tensor whose bytes are a view.
+ */
+export function expectMatrix(where: string, name: string, value: unknown, layout: MatrixLayout): StoredTensor {
+  const matrix = readMatrix(where, name, value);
+  if (!("dtype" in matrix)) {
+    const { data, shape } = expectTensor(where, name, matrix, [2]);
+    return { name, dtype: "F32", shape, bytes: new Uint8Array(data.buffer, data.byteOffset, data.byteLength) };
+  }
+  const { dtype, shape, bytes } = matrix;
   if (shape.length !== 2) throw new RangeError(`${where}: ${name} expected rank 2, got shape ${shapeText(shape)}`);
-  expectUint8Array(where, `${name}.bytes`, bytes);
-  const matrix: StoredTensor = { name, dtype, shape, bytes };
   const [rows, columns] = shape as [number, number];
   if (isBlockDtype(dtype) && layout === "in-out")
     throw new RangeError(`${where}: ${name} expected layout "out-in" for ${dtype}, got "in-out"`);

@@ -11,6 +11,15 @@ export interface Tensor {
 /** The largest dimension of a stored tensor. Kernels take at most 2^31 - 1. */
 export const LARGEST_LENGTH: number = Number.MAX_SAFE_INTEGER;
 
+/** A copy of a shape whose length and dimensions are each read once, because reading may run code of the caller's. */
+export function readShape(where: string, name: string, shape: unknown, most?: number): number[] {
+  if (!Array.isArray(shape)) throw new TypeError(`${where}: ${name}.shape expected an array, got ${describe(shape)}`);
+  const { length } = shape;
+  const copy: number[] = [];
+  for (let axis = 0; axis < length; axis++) copy.push(expectInt(where, `${name}.shape[${axis}]`, shape[axis], 0, most));
+  return copy;
+}
+
 /**
  * The number of elements of a shape; 1 for rank 0, and 0 if any dimension is 0, however large the others are. Throws unless
  * every dimension is an integer from 0 to `most`, by default 2^31 - 1.
@@ -43,18 +52,28 @@ function orRefuse<T>(where: string, what: string, create: () => T): T {
   }
 }
 
-/** Throws unless `value` is a tensor of one of the given ranks whose data fits its shape. Returns it. */
-export function expectTensor(where: string, name: string, value: unknown, ranks: readonly number[]): Tensor {
+/**
+ * A copy of a tensor's shape, and a view of its data. Each of its fields is read once, and nothing after the data, because
+ * reading may run code of the caller's.
+ */
+export function readTensor(where: string, name: string, value: unknown): Tensor {
   if (value === null || typeof value !== "object" || Array.isArray(value) || ArrayBuffer.isView(value))
     throw new TypeError(`${where}: ${name} expected { data, shape }, got ${describe(value)}`);
-  const { data, shape } = value as Tensor;
-  const floats = expectFloats(where, `${name}.data`, data);
+  const { data, shape: given } = value as Tensor;
+  const shape = readShape(where, name, given);
+  return { data: expectFloats(where, `${name}.data`, data), shape };
+}
+
+/** Throws unless `value` is a tensor of one of the given ranks whose data fits its shape. Returns what `readTensor` does. */
+export function expectTensor(where: string, name: string, value: unknown, ranks: readonly number[]): Tensor {
+  const tensor = readTensor(where, name, value);
+  const { data, shape } = tensor;
   const size = sizeOf(where, name, shape);
   if (!ranks.includes(shape.length))
     throw new RangeError(`${where}: ${name} expected rank ${ranks.join(" or ")}, got shape [${shape.join(", ")}]`);
-  if (floats.length !== size)
+  if (data.length !== size)
     throw new RangeError(
-      `${where}: ${name}.data expected ${size} floats for shape [${shape.join(", ")}], got ${floats.length}`,
+      `${where}: ${name}.data expected ${size} floats for shape [${shape.join(", ")}], got ${data.length}`,
     );
-  return value as Tensor;
+  return tensor;
 }

@@ -73,7 +73,21 @@ export function describe(value: unknown): string {
   if (typeof value === "bigint") return `${value}n`;
   if (typeof value === "function") return "function";
   if (value === null || typeof value !== "object") return Object.is(value, -0) ? "-0" : String(value);
-  return tagOf(value);
+  const tag = tagOf(value);
+  return tag === "Promise" ? "Promise: await it" : tag;
+}
+
+/**
+ * Runs `work`. Its errors of the environment and of resources then name `where`, the function that was called, instead of
+ * an inner one.
+ */
+export function underName<T>(where: string, work: () => T): T {
+  try {
+    return work();
+  } catch (cause) {
+    if (!(cause instanceof HeadwiseError)) throw cause;
+    throw new HeadwiseError(cause.code, cause.message.replace(/^\w+/, where), { cause });
+  }
 }
 
 /** Bytes in hex. */
@@ -141,36 +155,72 @@ export function expectFlag(where: string, name: string, value: unknown): boolean
   throw new TypeError(`${where}: ${name} expected true or false, got ${describe(value)}`);
 }
 
-/** Throws `TypeError` unless `value` is a Float32Array (of any realm). Returns it. */
-export function expectFloats(where: string, name: string, value: unknown): Float32Array {
-  const isView = ArrayBuffer.isView(value);
-  if (isView && (value instanceof Float32Array || tagOf(value) === "Float32Array")) return value as Float32Array;
-  throw new TypeError(`${where}: ${name} expected Float32Array, got ${describe(value)}`);
+/**
+ * What every typed array inherits. Its getters tell the truth about arrays of any realm, and run no code of the caller's,
+ * where a subclass, an own property or a Proxy could answer otherwise.
+ */
+const ARRAYS = Object.getPrototypeOf(Uint8Array.prototype) as Uint8Array;
+const getterOf = <T>(field: PropertyKey): ((array: unknown) => T) => {
+  const { get } = Object.getOwnPropertyDescriptor(ARRAYS, field) as PropertyDescriptor;
+  return (array) => get?.call(array) as T;
+};
+/** The kind of a typed array, such as "Float32Array"; undefined for other values. */
+const kindOf = getterOf<string | undefined>(Symbol.toStringTag);
+const bufferOf = getterOf<ArrayBuffer>("buffer");
+const offsetOf = getterOf<number>("byteOffset");
+const lengthOf = getterOf<number>("length");
+
+/** A view of an array of this kind, whose fields are its class's own. Throws `TypeError` for others, and for detached ones. */
+function viewOf<Kind extends Float32ArrayConstructor | Uint8ArrayConstructor>(
+  where: string,
+  name: string,
+  value: unknown,
+  Kind: Kind,
+  rule: string,
+): InstanceType<Kind> {
+  let got: string | undefined;
+  try {
+    if (kindOf(value) !== Kind.name) got = describe(value) + hintFor(value, Kind.name);
+    // Only an array of length 0 can be detached, or beyond the end of a buffer that shrank: this refuses both.
+    else if (lengthOf(value) === 0) ARRAYS.keys.call(value as Uint8Array);
+  } catch {
+    got = DETACHED;
+  }
+  if (got !== undefined) throw new TypeError(`${where}: ${name} expected ${rule}, got ${got}`);
+  return new Kind(bufferOf(value), offsetOf(value), lengthOf(value)) as InstanceType<Kind>;
 }
 
-/** Throws `TypeError` unless `value` is a Uint8Array (of any realm). Returns it. */
-export function expectUint8Array(where: string, name: string, value: unknown): Uint8Array {
-  if (!ArrayBuffer.isView(value) || tagOf(value) !== "Uint8Array")
-    throw new TypeError(`${where}: ${name} expected Uint8Array, got ${describe(value)}`);
-  expectBytes(where, name, value);
-  return value as Uint8Array;
+/** What to do where an object was given instead of the array in it. */
+function hintFor(value: unknown, kind: string): string {
+  const data = Object.getOwnPropertyDescriptor(Object(value), "data")?.value;
+  return kindOf(data) === kind ? ": pass its data" : "";
 }
+
+/** Arrays and buffers without memory, as the value in messages. */
+export const DETACHED = "a detached one";
 
 /**
- * Throws `TypeError` unless `value` is bytes (of any realm). Returns a Uint8Array, because `slice` of a Buffer does not
- * copy.
+ * Throws `TypeError` unless `value` is a Float32Array (of any realm) whose memory is there. Returns a view of it whose
+ * fields are those of Float32Array, whatever class or fields `value` has. It runs no code of the caller's, unless it throws.
  */
+export function expectFloats(where: string, name: string, value: unknown): Float32Array {
+  return viewOf(where, name, value, Float32Array, "Float32Array");
+}
+
+/** `expectFloats` for Uint8Array; a Buffer of Node is one. */
+export function expectUint8Array(where: string, name: string, value: unknown, rule = "Uint8Array"): Uint8Array {
+  return viewOf(where, name, value, Uint8Array, rule);
+}
+
+/** Throws `TypeError` unless `value` is bytes (of any realm) whose memory is there. Returns a view of them. */
 export function expectBytes(where: string, name: string, value: unknown): Uint8Array {
-  const tag = tagOf(value);
+  const rule = "Uint8Array or ArrayBuffer";
+  if (!/^(Shared)?ArrayBuffer$/.test(tagOf(value))) return viewOf(where, name, value, Uint8Array, rule);
   try {
-    if (tag === "ArrayBuffer" || tag === "SharedArrayBuffer") return new Uint8Array(value as ArrayBuffer);
-    if (ArrayBuffer.isView(value) && tag === "Uint8Array")
-      return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
+    return new Uint8Array(value as ArrayBuffer);
   } catch {
-    // The memory was transferred elsewhere: no view of it can be made.
-    throw new TypeError(`${where}: ${name} expected Uint8Array or ArrayBuffer, got a detached one`);
+    throw new TypeError(`${where}: ${name} expected ${rule}, got ${DETACHED}`);
   }
-  throw new TypeError(`${where}: ${name} expected Uint8Array or ArrayBuffer, got ${describe(value)}`);
 }
 
 /** Throws `TypeError` unless `signal` is an AbortSignal (of any realm). */
@@ -184,13 +234,25 @@ export function expectFunction(where: string, name: string, value: unknown): voi
   if (typeof value !== "function") throw new TypeError(`${where}: ${name} expected a function, got ${describe(value)}`);
 }
 
-/** Throws `TypeError` unless `value` is array-like: an object with an integer `length` >= 0. Returns it. */
-export function expectList(where: string, name: string, value: unknown): ArrayLike<unknown> {
-  if (value !== null && typeof value === "object" && "length" in value) {
-    const { length } = value;
-    if (typeof length === "number" && Number.isInteger(length) && length >= 0) return value as ArrayLike<unknown>;
-  }
-  throw new TypeError(`${where}: ${name} expected an array of integers, got ${describe(value)}`);
+/**
+ * The elements of an array-like object, each checked by `check`. The length and each element are read once, because reading
+ * may run code of the caller's. Throws `TypeError` unless it has an integer `length` >= 0. A list of more than `most` elements
+ * is too long for its caller: of such a list, the result has the length only.
+ */
+export function readList<T = unknown>(
+  where: string,
+  name: string,
+  value: unknown,
+  most: number,
+  check: (element: unknown, index: number) => T = (element) => element as T,
+): ArrayLike<T> {
+  const length = value !== null && typeof value === "object" ? (value as ArrayLike<unknown>).length : undefined;
+  if (typeof length !== "number" || !Number.isInteger(length) || length < 0)
+    throw new TypeError(`${where}: ${name} expected an array of integers, got ${describe(value)}`);
+  if (length > most) return { length };
+  const elements: T[] = [];
+  for (let i = 0; i < length; i++) elements.push(check((value as ArrayLike<unknown>)[i], i));
+  return elements;
 }
 
 /** Throws `TypeError` unless `value` is an object (not null, not an array, typed or not). */
@@ -208,4 +270,17 @@ export function expectFields(where: string, name: string, value: unknown, known:
   const unknown = Object.keys(value as object).find((field) => !known.includes(field));
   if (unknown !== undefined)
     throw new TypeError(`${where}: ${name} expected only ${known.join(", ")}, got ${describe(unknown)}`);
+}
+
+/** `expectFields`. Returns a copy of the known fields, each read once, because reading may run code of the caller's. */
+export function readFields<T extends object>(where: string, name: string, value: T, known: readonly string[]): T {
+  expectFields(where, name, value, known);
+  // A class may inherit fields. Most options are literals, of which few fields are set.
+  const isLiteral = Object.getPrototypeOf(value) === Object.prototype;
+  const fields: Record<string, unknown> = {};
+  for (const field of isLiteral ? Object.keys(value) : known) {
+    const each = (value as Readonly<Record<string, unknown>>)[field];
+    if (each !== undefined) fields[field] = each;
+  }
+  return fields as T;
 }

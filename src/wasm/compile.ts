@@ -1,6 +1,6 @@
 import { createInflate, type Inflate } from "../platform/inflate.ts";
 import { decodeBase64 } from "../util/bytes.ts";
-import { describe, HeadwiseError, hexOf, memoryRefused, showBytes, tagOf } from "../util/errors.ts";
+import { DETACHED, describe, HeadwiseError, hexOf, memoryRefused, showBytes, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import type { Sharing } from "./shared-memory.ts";
 
@@ -102,12 +102,17 @@ export function expectSource(name: string, source: unknown): WebAssembly.Module 
 }
 
 function bytesOf(name: string, source: unknown): Uint8Array<ArrayBuffer> {
-  if (ArrayBuffer.isView(source))
-    return new Uint8Array(source.buffer as ArrayBuffer, source.byteOffset, source.byteLength);
-  if (tagOf(source) === "ArrayBuffer") return new Uint8Array(source as ArrayBuffer);
   const rule =
     name === "module" ? "WebAssembly.Module, its bytes, a Response or a URL" : "WebAssembly.Module or its bytes";
-  throw new TypeError(`loadKernels: ${name} expected ${rule}, got ${describe(source)}`);
+  let got = describe(source);
+  try {
+    if (ArrayBuffer.isView(source))
+      return new Uint8Array(source.buffer as ArrayBuffer, source.byteOffset, source.byteLength);
+    if (tagOf(source) === "ArrayBuffer") return new Uint8Array(source as ArrayBuffer);
+  } catch {
+    got = DETACHED;
+  }
+  throw new TypeError(`loadKernels: ${name} expected ${rule}, got ${got}`);
 }
 
 /** Throws NOT_WASM unless the bytes begin as wasm does; `from` is appended to the message. */

@@ -1,6 +1,6 @@
 import { warnOnce } from "../platform/console.ts";
-import { describe, expectFields, HeadwiseError } from "../util/errors.ts";
-import { DISPOSE, expectMade, type Releasable } from "../util/lifetime.ts";
+import { describe, HeadwiseError, readFields } from "../util/errors.ts";
+import { DISPOSE, expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import type { KernelTable } from "./abi.ts";
 import type { ModuleSource } from "./compile.ts";
 import type { Instance } from "./instantiate.ts";
@@ -26,7 +26,7 @@ export interface Threads {
  * console.log(kernels.build, kernels.reason);
  * kernels.release();
  */
-export interface Kernels extends Releasable {
+export interface Kernels extends Releasable, Handle {
   /** The build that runs. */
   readonly build: Build;
   /** Why this build runs, in words. */
@@ -68,7 +68,7 @@ export interface LoadOptions {
 
 /** Throws unless `kernels` came from loadKernels and was not released. */
 export function expectKernels(where: string, kernels: Kernels, name = "kernels"): void {
-  expectMade(where, name, kernels, "table", "loadKernels");
+  expectMade(where, name, kernels, "loadKernels");
 }
 
 /** Fields of LoadOptions. */
@@ -87,9 +87,9 @@ const ONE_THREAD = "this entry has one thread: import headwise/threads";
 
 /** Starts the caller's own module. */
 export async function ownKernels(options: LoadOptions): Promise<Kernels> {
-  expectFields("loadKernels", "options", options, LOAD_OPTIONS);
-  const threads = oneThread(options.threads, ONE_THREAD);
-  return singleThreaded(await startOwn(options), threads);
+  const given = readFields("loadKernels", "options", options, LOAD_OPTIONS);
+  const threads = oneThread(given.threads, ONE_THREAD);
+  return singleThreaded(await startOwn(given), threads);
 }
 
 /**
@@ -100,9 +100,9 @@ export async function chooseKernels(
   options: LoadOptions = {},
   why: string = ONE_THREAD,
 ): Promise<Kernels> {
-  expectFields("loadKernels", "options", options, LOAD_OPTIONS);
-  const threads = oneThread(options.threads, why);
-  return singleThreaded(await startChosen(builds, options), threads);
+  const given = readFields("loadKernels", "options", options, LOAD_OPTIONS);
+  const threads = oneThread(given.threads, why);
+  return singleThreaded(await startChosen(builds, given), threads);
 }
 
 function oneThread(threads: unknown, why: string): Threads {
@@ -135,13 +135,13 @@ export function wrapKernels({ instance: started, reason, fused }: Started, runne
     if (instance) runner.release();
     instance = undefined;
   };
-  return {
+  const parts: Pick<Kernels, keyof Kernels> = {
     build: started.relaxed ? "relaxed" : "simd",
     reason,
     fused,
     quantized: started.quantized,
     get threads() {
-      return runner.threads;
+      return Object.freeze(runner.threads);
     },
     get usedBytes() {
       return alive().memory.used;
@@ -166,4 +166,5 @@ export function wrapKernels({ instance: started, reason, fused }: Started, runne
     release,
     [DISPOSE]: release,
   };
+  return makeHandle<Kernels>("Kernels", "loadKernels", parts, ["dotPaths", "table", "memory"]);
 }

@@ -1,4 +1,4 @@
-import { expectFields, expectFlag, HeadwiseError, memoryRefused } from "../util/errors.ts";
+import { expectFlag, HeadwiseError, memoryRefused, readFields } from "../util/errors.ts";
 import { type F32Ptr, LINEAR_SHAPE_BYTES, storeLinearShape } from "./abi.ts";
 import {
   accepts,
@@ -51,11 +51,11 @@ export interface Choice {
 /** Starts the caller's own modules, after checking that they match the options. */
 export async function startOwn(choice: Choice, shared?: Sharing): Promise<Started> {
   const deterministic = expectFlag("loadKernels", "deterministic", choice.deterministic);
-  expectQuantized(choice.quantized);
+  const quantized = readQuantized(choice.quantized);
   const started = await start(choice.module as WasmSource, "the module given", shared);
   if (deterministic && started.instance.relaxed)
     throw new RangeError("loadKernels: deterministic expected the simd build as module, got the relaxed one");
-  return complete(started, choice.quantized, shared);
+  return complete(started, quantized, shared);
 }
 
 /**
@@ -65,13 +65,12 @@ export async function startOwn(choice: Choice, shared?: Sharing): Promise<Starte
 export async function startChosen(builds: Builds, choice: Choice, shared?: Sharing): Promise<Started> {
   if (choice.module !== undefined) return startOwn(choice, shared);
   const deterministic = expectFlag("loadKernels", "deterministic", choice.deterministic);
-  expectQuantized(choice.quantized);
-  const simd = async (reason: string) =>
-    complete(await start(await simdOf(builds), reason, shared), choice.quantized, shared);
+  const given = readQuantized(choice.quantized);
+  const simd = async (reason: string) => complete(await start(await simdOf(builds), reason, shared), given, shared);
   if (deterministic) return simd("deterministic was asked for");
   const fast = await unpack(builds.relaxed);
   if (!accepts(fast)) return simd("this engine has no relaxed SIMD");
-  const quantized = await unpackRelaxed(choice.quantized);
+  const quantized = await unpackRelaxed(given);
   const refused = refusedPart(quantized);
   if (refused) return simd(`this engine has relaxed SIMD in part: it refuses quantized.relaxed.${refused}`);
   const reason = "this engine fuses multiply and add";
@@ -114,11 +113,14 @@ function refusedPart({ simd, relaxed }: RelaxedSources = {}): string | undefined
   return simd && relaxed && PARTS.find((part) => lacksDots(relaxed[part]));
 }
 
-function expectQuantized(quantized: QuantizedKernels | undefined): void {
-  if (quantized === undefined) return;
-  expectFields("loadKernels", "quantized", quantized, ["simd", "relaxed"]);
-  for (const [build, modules] of Object.entries(quantized))
-    if (modules !== undefined) expectFields("loadKernels", `quantized.${build}`, modules, ["weights", "caches"]);
+function readQuantized(quantized: QuantizedKernels | undefined): QuantizedKernels | undefined {
+  if (quantized === undefined) return undefined;
+  const given = readFields("loadKernels", "quantized", quantized, ["simd", "relaxed"]);
+  const builds = Object.entries(given).map(([build, modules]) => [
+    build,
+    readFields("loadKernels", `quantized.${build}`, modules, PARTS),
+  ]);
+  return Object.fromEntries(builds);
 }
 
 /** Adds the modules for other formats of the build that was chosen. */

@@ -230,6 +230,54 @@ test("what onProgress throws ends it and the cache is as it was, also at the end
   }
 });
 
+test.each(["x", "keys", "keep", "bias", "out"])(
+  "%s that is lost meanwhile ends it, and nothing has changed",
+  async (lost) => {
+    using kernels = await kernelsOf("simd");
+    const { attention, x } = wideLayer(kernels);
+    const Resizable = ArrayBuffer as unknown as new (bytes: number, options: { maxByteLength: number }) => ArrayBuffer;
+    for (const [resized, at] of [
+      [true, 0],
+      [false, 0],
+      [false, 1],
+    ] as const) {
+      using cache = createCache(attention, { maxSeqLen: 300 });
+      const own = (array: Float32Array) => {
+        const bytes = array.byteLength;
+        const copy = new Float32Array(new Resizable(bytes, { maxByteLength: bytes }), 0, array.length);
+        copy.set(array);
+        return copy;
+      };
+      const arrays = {
+        x: own(x),
+        keys: own(x),
+        keep: own(new Float32Array(75)),
+        bias: own(new Float32Array(300)),
+        out: own(x),
+      };
+      const before = arrays.out.slice();
+      const { x: rows, keys, keep, bias, out } = arrays;
+      const { usedBytes } = kernels;
+      const lose = (done: number) => {
+        const { buffer } = arrays[lost as keyof typeof arrays];
+        if (done < at) return;
+        if (resized) (buffer as unknown as { resize(bytes: number): void }).resize(4);
+        else if (buffer.byteLength > 0) structuredClone(buffer, { transfer: [buffer as ArrayBuffer] });
+      };
+      const masks = {
+        keep: { data: new Uint8Array(keep.buffer).fill(1), shape: [300] },
+        bias: { data: bias, shape: [300] },
+      };
+      const options = { ...masks, cache, keys, out, sliceMs: SHORT, onProgress: lose };
+      await expect(attendAsync(attention, rows, options)).rejects.toThrow(
+        new RegExp(`^attendAsync: ${lost} expected to keep its \\d+ elements until the promise settles, got 0$`),
+      );
+      expect([cache.length, cache.holds, kernels.usedBytes]).toEqual([0, { appending: 0, reading: 0 }, usedBytes]);
+      if (lost !== "out") expect(firstDifference(out, before)).toBe(-1);
+    }
+  },
+);
+
 test("wrong options reject with their rule and value", async () => {
   using kernels = await kernelsOf("simd");
   const { attention, x } = wideLayer(kernels);

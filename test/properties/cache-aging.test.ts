@@ -113,14 +113,11 @@ describe("a cache whose tokens age", () => {
     async (next) => {
       using kernels = await kernelsOf("simd");
       const { attention, x, dModel, cache, other } = await aged(kernels, 500);
-      const { table } = kernels;
+      const { attention_pages: attentionPages } = kernels.table;
       let calls = 0;
-      const failing = vi.spyOn(kernels, "table", "get").mockReturnValue({
-        ...table,
-        attention_pages(...args) {
-          if (++calls === 5) throw new Error("failed");
-          table.attention_pages(...args);
-        },
+      const failing = vi.spyOn(kernels.table, "attention_pages").mockImplementation((...args) => {
+        if (++calls === 5) throw new Error("failed");
+        attentionPages(...args);
       });
       const more = x.subarray(500 * dModel, 1000 * dModel);
       expect(() => attend(attention, more, { cache })).toThrow("failed");

@@ -7,10 +7,10 @@ import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   type Attention,
   type AttentionConfig,
-  type AttentionWeights,
   createAttention,
   type Kernels,
   loadKernels,
+  type SeparateWeights,
   type Tensor,
   type WeightOptions,
 } from "../../src/entries/core.ts";
@@ -60,7 +60,7 @@ export function randomWeights(
   random: Random,
   config: AttentionConfig,
   parts: { readonly biases?: boolean; readonly sinks?: boolean; readonly extraKey?: boolean } = {},
-): AttentionWeights<Tensor> {
+): SeparateWeights<Tensor> {
   const { dModel, numHeads, numKvHeads = numHeads, headDim = dModel / numHeads, valueDim = headDim } = config;
   const { kdim = dModel, vdim = dModel, qkNorm } = config;
   const [q, k, v] = [numHeads * headDim, numKvHeads * headDim, numKvHeads * valueDim];

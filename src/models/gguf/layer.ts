@@ -6,15 +6,8 @@ import { type StoredTensor, shapeText, toFloats } from "../../tensor/dtypes.ts";
 import { describe, expectFields, expectInt, expectOneOf, HeadwiseError, tagOf } from "../../util/errors.ts";
 import { readGgufConfig } from "./config.ts";
 
-type Matrix = "wq" | "wk" | "wv" | "wqkv" | "wo";
-
 /** AttentionWeights with matrices in the encoding of the file, quantised ones included. */
-export type GgufWeights = Omit<AttentionWeights, Matrix | "layout"> & {
-  readonly [Name in Exclude<Matrix, "wo">]?: StoredTensor;
-} & {
-  /** Output projection [dModel, numHeads·valueDim]. */
-  readonly wo: StoredTensor;
-};
+export type GgufWeights = AttentionWeights<StoredTensor>;
 
 /** An attention layer of a GGUF file, ready for `createAttention`. */
 export interface GgufLayer {

@@ -102,7 +102,7 @@ function readLayer(parts: Parts, config: WeightsConfig): AttentionWeights {
   const sinkLogits = extra("sinkLogits", `[${numHeads ?? "numHeads"}]`, isHeads);
   const { layout } = family;
   const bo = parts.bias("o", o.outputs);
-  return present({ ...inputs, wo: o.tensor, bo, qNorm, kNorm, sinkLogits, biasK, biasV, layout });
+  return present({ ...inputs, wo: o.tensor, bo, qNorm, kNorm, sinkLogits, biasK, biasV, layout }) as AttentionWeights;
 }
 
 /** The fields that have a value: a layer without biases has no fields for them. */

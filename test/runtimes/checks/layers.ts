@@ -7,6 +7,7 @@ import type {
   AttentionWeights,
   Cache,
   Kernels,
+  SeparateWeights,
   Tensor,
 } from "../../../src/entries/core.ts";
 import { attend, createAttention } from "../given.ts";
@@ -21,7 +22,7 @@ export const GROUPED: AttentionConfig = {
 };
 
 /** Weights that fit a configuration. */
-export function weightsOf(config: AttentionConfig, seed: number): AttentionWeights {
+export function weightsOf(config: AttentionConfig, seed: number): SeparateWeights {
   const { floats } = createRandom(seed);
   const { dModel, numHeads, numKvHeads = numHeads, headDim = dModel / numHeads, kdim = dModel, vdim = dModel } = config;
   const matrix = (rows: number, columns: number): Tensor => ({

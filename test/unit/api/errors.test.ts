@@ -122,6 +122,16 @@ test("every wrong call throws its exact text and changes nothing", async () => {
   const deadCache = createCache(deadAttention, { maxSeqLen: 1 });
   dead.release();
   const y = f(72);
+  const detached = <T extends Uint8Array<ArrayBuffer> | Float32Array<ArrayBuffer>>(array: T): T => {
+    structuredClone(array.buffer, { transfer: [array.buffer] });
+    return array;
+  };
+  const lost = (length: number) => detached(f(length));
+  const copy = { ...attention };
+  const yarn = (fields: object) =>
+    make({
+      rope: { theta: 100, pairing: "half", scaling: { kind: "yarn", factor: 2, originalMaxSeqLen: 8, ...fields } },
+    });
 
   const tables: Readonly<Record<string, readonly Row[]>> = {
     createAttention: [
@@ -131,6 +141,55 @@ test("every wrong call throws its exact text and changes nothing", async () => {
         "kernels expected what loadKernels gives, got undefined",
       ],
       [() => createAttention({}, config, weights), TypeError, "kernels expected what loadKernels gives, got Object"],
+      [
+        () => createAttention(Promise.resolve(kernels), config, weights),
+        TypeError,
+        "kernels expected what loadKernels gives, got Promise: await it",
+      ],
+      [
+        () => createAttention({ ...kernels }, config, weights),
+        TypeError,
+        "kernels expected what loadKernels gives, got a copy",
+      ],
+      [
+        () => createAttention(attention, config, weights),
+        TypeError,
+        "kernels expected what loadKernels gives, got Attention",
+      ],
+      [
+        () => make({}, { wq: { data: lost(144), shape: [12, 12] } }),
+        TypeError,
+        "wq.data expected Float32Array, got a detached one",
+      ],
+      [
+        () => make({}, { wq: { dtype: "F16", shape: [12, 12], bytes: detached(new Uint8Array(288)) } }),
+        TypeError,
+        "wq.bytes expected Uint8Array, got a detached one",
+      ],
+      [() => make({}, { bq: lost(12) }), TypeError, "bq expected Float32Array, got a detached one"],
+      [() => make({}, { bq: t(12) }), TypeError, "bq expected Float32Array, got Object: pass its data"],
+      [() => make({ alibi: lost(3) }), TypeError, "alibi expected Float32Array, got a detached one"],
+      [
+        () => make({ rope: { theta: 10, pairing: "half", scaling: { kind: "factors", factors: lost(2) } } }),
+        TypeError,
+        "rope.scaling.factors expected Float32Array, got a detached one",
+      ],
+      [
+        () => yarn({ mscale: 1e308, mscaleAllDim: 1e308, factor: 1e10 }),
+        RangeError,
+        "rope.scaling: the factor on cos and sin expected a finite float32 number > 0, got NaN",
+      ],
+      [
+        () => yarn({ attentionFactor: 1e300 }),
+        RangeError,
+        "rope.scaling: the factor on cos and sin expected a finite float32 number > 0, got 1e+300",
+      ],
+      [
+        () => yarn({ betaFast: 1, betaSlow: 2 }),
+        RangeError,
+        "rope.scaling.betaFast expected a finite number > betaSlow (2), got 1",
+      ],
+      [() => make({ fused: "kqv" }), RangeError, 'fused expected "qkv" or "grouped", got "kqv"'],
       [() => createAttention(dead, config, weights), "RELEASED", "kernels was released"],
       [() => createAttention(kernels, undefined, weights), TypeError, "config expected an object, got undefined"],
       [() => createAttention(kernels, config), TypeError, "weights expected an object, got undefined"],
@@ -191,15 +250,11 @@ test("every wrong call throws its exact text and changes nothing", async () => {
         RangeError,
         "numHeads expected an integer from 1 to 65536, got 1000000000",
       ],
-      [
-        () => make({ dModel: 10 }),
-        RangeError,
-        "d_model (10) must be divisible by n_heads (3): d_model must be divisible by num_heads unless headDim is given",
-      ],
+      [() => make({ dModel: 10 }), RangeError, "d_model (10) must be divisible by n_heads (3) unless headDim is given"],
       [
         () => make({ dModel: 24, numHeads: 6, numKvHeads: 4 }),
         RangeError,
-        "numHeads expected a multiple of numKvHeads (4), got 6: n_heads (6) must be divisible by n_kv_heads (4)",
+        "numHeads expected a multiple of numKvHeads (4), got 6",
       ],
       [() => make({ numKvHeads: 0 }), RangeError, "numKvHeads expected an integer >= 1, got 0"],
       [() => make({ numKvHeads: null }), TypeError, "numKvHeads expected an integer >= 1, got null"],
@@ -376,7 +431,8 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       ],
       [() => createCache(gone, { maxSeqLen: 4 }), "RELEASED", "attention was released"],
       [() => createCache(deadAttention, { maxSeqLen: 4 }), "RELEASED", "attention.kernels was released"],
-      [() => createCache(attention), TypeError, "options expected an object, got undefined"],
+      [() => createCache(attention), TypeError, "options expected { maxSeqLen }, got undefined"],
+      [() => createCache(attention, null), TypeError, "options expected an object, got null"],
       [
         () => createCache(attention, { maxSeqLen: 4, batchSize: 2 }),
         TypeError,
@@ -491,6 +547,22 @@ test("every wrong call throws its exact text and changes nothing", async () => {
     attend: [
       [() => attend(undefined, f(12)), TypeError, "attention expected what createAttention gives, got undefined"],
       [() => attend({}, f(12)), TypeError, "attention expected what createAttention gives, got Object"],
+      [() => attend(copy, f(12)), TypeError, "attention expected what createAttention gives, got a copy"],
+      [
+        () => attend(new Proxy(attention, {}), f(12)),
+        TypeError,
+        "attention expected what createAttention gives, got a copy",
+      ],
+      [() => call({ cache: Object.create(cache) }), TypeError, "cache expected what createCache gives, got a copy"],
+      [() => attend(attention, lost(12)), TypeError, "x expected Float32Array, got a detached one"],
+      [() => call({ keys: lost(12) }), TypeError, "keys expected Float32Array, got a detached one"],
+      [() => attend(attention, t(12)), TypeError, "x expected Float32Array, got Object: pass its data"],
+      [() => attend(attention, Promise.resolve(f(12))), TypeError, "x expected Float32Array, got Promise: await it"],
+      [
+        () => call({ keep: { data: detached(new Uint8Array(3)), shape: [3] } }),
+        TypeError,
+        "keep.data expected Uint8Array or an array of booleans, got a detached one",
+      ],
       [() => attend(gone, f(12)), "RELEASED", "attention was released"],
       [() => attend(deadAttention, f(12)), "RELEASED", "attention.kernels was released"],
       [() => attend(attention, [1, 2, 3]), TypeError, "x expected Float32Array, got Array"],
@@ -695,7 +767,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => sdpa({}, t(1, 6, 3, 4), t(1, 4, 3, 4), t(1, 4, 3, 4)),
         RangeError,
-        "q expected a multiple of k's heads (4), got 6: n_heads (6) must be divisible by n_kv_heads (4)",
+        "q expected a multiple of k's heads (4), got 6",
       ],
       [() => sdpa({}, t(1, 2, 3, 4), t(2, 1, 3, 4)), RangeError, "k expected shape [1, 1, 3, 4], got [2, 1, 3, 4]"],
       [() => sdpa({}, t(1, 2, 3, 4), t(1, 1, 3, 5)), RangeError, "k expected shape [1, 1, 3, 4], got [1, 1, 3, 5]"],
@@ -824,7 +896,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => plan({ dModel: 10, numHeads: 3 }),
         RangeError,
-        "d_model (10) must be divisible by n_heads (3): d_model must be divisible by num_heads unless headDim is given",
+        "d_model (10) must be divisible by n_heads (3) unless headDim is given",
       ],
       [() => plan(config, { truncatable: 4 }), RangeError, "truncatable expected none without maxSeqLen, got 4"],
       [() => plan(config, { maxSeqLen: 4, qLen: 5 }), RangeError, "maxSeqLen expected an integer >= 5, got 4"],

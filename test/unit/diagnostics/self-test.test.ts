@@ -1,4 +1,4 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { Digest } from "../../../src/diagnostics/digest.ts";
 import { selfTest } from "../../../src/entries/core.ts";
 import { kernelsOf, shippedBuilds } from "../../support/layers.ts";
@@ -13,6 +13,24 @@ describe.each(shippedBuilds)("the self-test in the %s build", (build) => {
     expect(selfTest(kernels)).toEqual(first);
     expect(kernels.usedBytes).toBe(used);
   });
+});
+
+test("a lack of memory is reported under its own name", async () => {
+  using kernels = await kernelsOf("simd");
+  const { usedBytes } = kernels;
+  const refuse = vi.spyOn(kernels.memory, "allocate");
+  const { allocate } = Object.getPrototypeOf(kernels.memory) as typeof kernels.memory;
+  // In createAttention, createCache and attend, and later in each call.
+  for (let fails = 1; fails < 12; fails++) {
+    let calls = 0;
+    refuse.mockImplementation((where, bytes) =>
+      allocate.call(kernels.memory, where, ++calls === fails ? 2 ** 33 : bytes),
+    );
+    expect(() => selfTest(kernels)).toThrow(/^selfTest: \d+ more bytes do not fit/);
+  }
+  refuse.mockRestore();
+  expect(selfTest(kernels).ok).toBe(true);
+  expect(kernels.usedBytes).toBeGreaterThanOrEqual(usedBytes);
 });
 
 test("a digest differs for one bit, another order and another division into arrays", () => {

@@ -52,6 +52,15 @@ test("loadKernels refuses a module with the rule that it breaks", async () => {
       "NOT_WASM",
       "module expected bytes that this engine accepts, got 1000 that it refuses: damaged, or a build for newer engines",
     ],
+    ...[new Uint8Array(8), new DataView(new ArrayBuffer(8)), new ArrayBuffer(8)].map((module) => {
+      const buffer = ArrayBuffer.isView(module) ? module.buffer : module;
+      structuredClone(buffer, { transfer: [buffer] });
+      return [
+        { module },
+        TypeError,
+        "module expected WebAssembly.Module, its bytes, a Response or a URL, got a detached one",
+      ] as const;
+    }),
     [
       { module: Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0) },
       "ABI_MISMATCH",

@@ -2,7 +2,14 @@
 
 import { describe, expect, test } from "vitest";
 import { createRandom } from "../../../../src/diagnostics/random.ts";
-import { type AttentionWeights, attend, createAttention, type Tensor } from "../../../../src/entries/core.ts";
+import {
+  type AttentionWeights,
+  attend,
+  createAttention,
+  type SeparateWeights,
+  type StoredTensor,
+  type Tensor,
+} from "../../../../src/entries/core.ts";
 import {
   type ByteSource,
   type GgufWeights,
@@ -149,8 +156,8 @@ describe("the layer it makes", () => {
 
       // Rows that are moved back are those of the checkpoint, bit for bit, and so is y.
       const { wq, wk, bq, bk } = llama.weights;
-      const back = {
-        ...llama.weights,
+      const back: SeparateWeights<StoredTensor> = {
+        ...(llama.weights as SeparateWeights<StoredTensor>),
         wq: permuteRope(wq!, DIMS.numHeads, "interleaved"),
         wk: permuteRope(wk!, DIMS.numKvHeads, "interleaved"),
         bq: permuteRope({ data: bq!, shape: [q] }, DIMS.numHeads, "interleaved").data,

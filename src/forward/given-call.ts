@@ -1,0 +1,65 @@
+import { MOST_SEQUENCES } from "../attention/limits.ts";
+import { type MaskOptions, readMasks } from "../attention/mask.ts";
+import { expectFloats, readFields, readList } from "../util/errors.ts";
+
+/** The options of a call that are arrays or lists. */
+interface CallArrays extends MaskOptions {
+  readonly keys?: Float32Array;
+  readonly values?: Float32Array;
+  readonly positions?: ArrayLike<number>;
+  readonly kvLengths?: ArrayLike<number>;
+  readonly out?: Float32Array;
+}
+
+/** A call whose options, arrays and lists are plain: reading them runs no code of the caller's. */
+export interface GivenCall<Options extends CallArrays> {
+  readonly x: Float32Array;
+  readonly options: Options;
+  /** The array that was given as `out`, of which that of the options is a view. */
+  readonly out: Float32Array | undefined;
+}
+
+/**
+ * Reads the arguments of a call, each once, and throws if `options` has other fields than `known`. It is the only step that
+ * may run code of the caller's (getters, Proxies), which may release, detach or shrink what was read before: checks follow.
+ */
+export function readCall<Options extends CallArrays>(
+  where: string,
+  x: Float32Array,
+  options: Options,
+  known: readonly string[],
+): GivenCall<Options> {
+  const given = readFields(where, "options", options, known);
+  const floats = expectFloats(where, "x", x);
+  const { keys, values, positions, kvLengths, out } = given;
+  const read: { -readonly [Name in keyof CallArrays]: CallArrays[Name] } = given;
+  // What was the same array stays the same.
+  if (keys !== undefined) read.keys = keys === x ? floats : expectFloats(where, "keys", keys);
+  if (values !== undefined) read.values = values === keys ? read.keys : expectFloats(where, "values", values);
+  if (out !== undefined) read.out = expectFloats(where, "out", out);
+  // There are no more positions than rows of x.
+  if (positions !== undefined) read.positions = readNumbers(where, "positions", positions, floats.length);
+  if (kvLengths !== undefined) read.kvLengths = readNumbers(where, "kvLengths", kvLengths, MOST_SEQUENCES);
+  if (given.keep !== undefined || given.drop !== undefined || given.bias !== undefined)
+    Object.assign(read, readMasks(where, given));
+  return { x: floats, options: given, out };
+}
+
+const readNumbers = readList as typeof readList<number>;
+
+/**
+ * A function that throws if an array of an asynchronous call has been detached or resized since: what is computed from it
+ * would be wrong.
+ */
+export function expectKeptArrays(where: string, { x, options }: GivenCall<CallArrays>): () => void {
+  const { keys, values, keep, drop, bias, out } = options;
+  const arrays = Object.entries({ x, keys, values, keep: keep?.data, drop: drop?.data, bias: bias?.data, out });
+  const lengths = arrays.map(([, array]) => array?.length);
+  return () => {
+    for (const [i, [name, array]] of arrays.entries())
+      if (array?.length !== lengths[i])
+        throw new RangeError(
+          `${where}: ${name} expected to keep its ${lengths[i]} elements until the promise settles, got ${array?.length}`,
+        );
+  };
+}

@@ -1,0 +1,316 @@
+// Arguments that run code while they are read: getters and Proxies that release a handle, or detach or shrink an array that
+// was read before. A call reads each field once, and either gives the right result or a named error that changes nothing.
+
+import { expect, test } from "vitest";
+import { createRandom } from "../../src/diagnostics/random.ts";
+import type { Attention, Cache, CachePage, Kernels } from "../../src/entries/core.ts";
+import * as headwise from "../../src/entries/core.ts";
+import { floats } from "../kernels/harness.ts";
+import { firstDifference, kernelsOf } from "../support/layers.ts";
+import { wasmOf } from "../support/modules.ts";
+
+/** Handles of one trial, which it may release. */
+interface World {
+  readonly kernels: Kernels;
+  readonly attention: Attention;
+  /** Holds three tokens. */
+  readonly cache: Cache;
+  readonly empty: Cache;
+}
+
+type Arguments = Readonly<Record<string, unknown>>;
+
+interface Case {
+  readonly name: string;
+  /** Fresh arguments. */
+  readonly make: (world: World) => Arguments;
+  /** Calls the function; gives all floats of the result. */
+  readonly run: (args: never, world: World) => Promise<Float32Array> | Float32Array;
+}
+
+const random = createRandom(5);
+
+/** Numbers in memory that can shrink. */
+function resizable(length: number, numbers = floats(random, length)): Float32Array {
+  const bytes = 4 * length;
+  const Resizable = ArrayBuffer as unknown as new (bytes: number, options: { maxByteLength: number }) => ArrayBuffer;
+  const array = new Float32Array(new Resizable(bytes, { maxByteLength: bytes }));
+  array.set(numbers);
+  return array;
+}
+
+function shrink({ buffer }: ArrayBufferView): void {
+  (buffer as unknown as { resize(bytes: number): void }).resize(4);
+}
+
+const detach = ({ buffer }: ArrayBufferView): void =>
+  void structuredClone(buffer, { transfer: [buffer as ArrayBuffer] });
+
+const tensor = (...shape: number[]) => ({ data: resizable(shape.reduce((a, b) => a * b, 1)), shape });
+const bytesOf = (length: number) => new Uint8Array(resizable(length / 4).buffer);
+
+const config = () => ({
+  dModel: 12,
+  numHeads: 4,
+  numKvHeads: 2,
+  headDim: 4,
+  causal: true,
+  window: { left: 8 },
+  alibi: resizable(4, Float32Array.of(0.1, 0.2, 0.3, 0.4)),
+  rope: rope(),
+  qkNorm: { kind: "per-head" as const },
+});
+
+const rope = () => ({
+  ...{ theta: 100, pairing: "half" as const, dim: 4 },
+  scaling: { kind: "factors" as const, factors: resizable(2, Float32Array.of(1, 2)) },
+});
+
+const weights = () => ({
+  wq: tensor(16, 12),
+  wk: tensor(8, 12),
+  wv: { name: "v", dtype: "F16", shape: [8, 12], bytes: bytesOf(192).fill(1) },
+  wo: tensor(12, 16),
+  bq: resizable(16),
+  qNorm: resizable(4),
+  kNorm: resizable(4),
+  sinkLogits: resizable(4),
+});
+
+function makeWorld(kernels: Kernels): World {
+  const matrix = (rows: number, columns: number) => ({
+    data: FIXED.subarray(0, rows * columns),
+    shape: [rows, columns],
+  });
+  const parts = { wq: matrix(16, 12), wk: matrix(8, 12), wv: matrix(8, 12), wo: matrix(12, 16) };
+  const norms = { qNorm: FIXED.subarray(0, 4), kNorm: FIXED.subarray(4, 8) };
+  const attention = headwise.createAttention(kernels, config(), { ...parts, ...norms });
+  const cache = headwise.createCache(attention, { maxSeqLen: 9 });
+  headwise.attend(attention, FIXED.subarray(0, 36), { cache });
+  return { kernels, attention, cache, empty: headwise.createCache(attention, { maxSeqLen: 9 }) };
+}
+
+const FIXED = floats(random, 200);
+
+const masks = () => ({
+  keep: { data: [true, true, false], shape: [3] },
+  drop: { data: bytesOf(12).fill(0).subarray(0, 9), shape: [3, 3] },
+  bias: tensor(4, 3, 3),
+});
+
+const CASES: readonly Case[] = [
+  {
+    name: "createAttention",
+    make: () => ({
+      config: config(),
+      weights: weights(),
+      options: { weights: { q: "q8" } },
+    }),
+    run({ config, weights, options }: never, { kernels }) {
+      using attention = headwise.createAttention(kernels, config, weights, options);
+      return headwise.attend(attention, FIXED.subarray(0, 36));
+    },
+  },
+  {
+    name: "createCache",
+    make: () => ({
+      options: {
+        maxSeqLen: 5,
+        batch: 1,
+        format: [
+          { keys: "f16", values: "f32", tokens: 128 },
+          { keys: "q8", values: "q8" },
+        ],
+      },
+    }),
+    run({ options }: never, { attention }) {
+      using cache = headwise.createCache(attention, options);
+      return Float32Array.of(cache.bytes);
+    },
+  },
+  ...(["attend", "attendWithMaps", "attendAsync", "attendMany"] as const).flatMap((name): Case[] => {
+    const run: Case["run"] = ({ x, options }: { x: Float32Array; options: headwise.AttendOptions }, { attention }) => {
+      if (name === "attend") return headwise.attend(attention, x, options);
+      if (name === "attendWithMaps") return headwise.attendWithMaps(attention, x, options).y;
+      if (name === "attendAsync") return headwise.attendAsync(attention, x, options);
+      return headwise.attendMany(attention, [options as headwise.AttendManyCall])[0] as Float32Array;
+    };
+    // The calls of attendMany hold x.
+    const args = (x: Float32Array, options: object): Arguments =>
+      name === "attendMany" ? { options: { ...options, x } } : { x, options };
+    return [
+      { name, run, make: () => args(resizable(36), { ...masks(), kvLengths: [3], positions: [2, 3, 4] }) },
+      { name, run, make: () => args(resizable(36), { keys: resizable(24), values: resizable(24), align: "end" }) },
+      {
+        name,
+        run,
+        make: ({ cache }) => args(resizable(12), { cache, out: resizable(12), positions: { 0: 3, length: 1 } }),
+      },
+    ];
+  }),
+  {
+    name: "scaledDotProductAttention",
+    make: () => ({
+      ...{ q: tensor(1, 4, 3, 4), k: tensor(1, 2, 3, 4), v: tensor(1, 2, 3, 4) },
+      options: {
+        ...masks(),
+        kvLengths: [3],
+        sinkLogits: resizable(4),
+        alibi: resizable(4, Float32Array.of(0.1, 0.2, 0.3, 0.4)),
+        window: { left: 1 },
+        align: "start",
+      },
+    }),
+    run: ({ q, k, v, options }: never, { kernels }) =>
+      headwise.scaledDotProductAttention(kernels, q, k, v, options).output.data,
+  },
+  {
+    name: "scaledDotProductAttention",
+    make: () => ({
+      ...{ q: tensor(1, 4, 2, 4), k: tensor(1, 2, 2, 4), v: tensor(1, 2, 2, 4) },
+      options: { past: { key: tensor(1, 2, 1, 4), value: tensor(1, 2, 1, 4) }, causal: true },
+    }),
+    run: ({ q, k, v, options }: never, { kernels }) =>
+      headwise.scaledDotProductAttention(kernels, q, k, v, options).output.data,
+  },
+  {
+    name: "applyRope",
+    make: () => ({
+      x: tensor(1, 3, 2, 6),
+      options: { cos: tensor(3, 2), sin: tensor(3, 2), pairing: "half", positions: [2, 1, 0].slice(0, 2) },
+    }),
+    run: ({ x, options }: never, { kernels }) => headwise.applyRope(kernels, x, options).data,
+  },
+  {
+    name: "splitHeads",
+    make: () => ({ x: tensor(3, 4) }),
+    run: ({ x }: never, { kernels }) => headwise.splitHeads(kernels, x, 2).data,
+  },
+  {
+    name: "mergeHeads",
+    make: () => ({ x: tensor(3, 4, 2) }),
+    run: ({ x }: never, { kernels }) => headwise.mergeHeads(kernels, x).data,
+  },
+  {
+    name: "ropeTables",
+    make: () => ({ rope: rope(), positions: [1, 2] }),
+    run: ({ rope, positions }: never) => headwise.ropeTables(rope, positions).cos.data,
+  },
+  {
+    name: "importPages",
+    make: ({ cache }) => {
+      const [page] = headwise.exportPages(cache) as [CachePage];
+      const bytes = bytesOf(page.bytes.length);
+      bytes.set(page.bytes);
+      return { page: { index: 0, bytes } };
+    },
+    run({ page }: { page: CachePage }, { empty }) {
+      headwise.importPages(empty, [page], 3);
+      return empty.read().value.data;
+    },
+  },
+];
+
+const isOpen = (value: unknown): value is Record<string, unknown> =>
+  typeof value === "object" && value !== null && !ArrayBuffer.isView(value) && !("released" in value);
+
+/** A value whose records and lists report each field that is read, by its path. */
+function watched<T>(value: T, seen: (path: string) => void, path = ""): T {
+  if (!isOpen(value)) return value;
+  return new Proxy(value, {
+    get(target, key) {
+      const field = Reflect.get(target, key);
+      if (typeof key === "symbol" || typeof field === "function") return field;
+      const inner = path === "" ? key : `${path}.${key}`;
+      // The arguments themselves are no fields.
+      if (path !== "") seen(inner);
+      return watched(field, seen, inner);
+    },
+  });
+}
+
+/** The typed arrays in arguments, with their paths. */
+function arraysIn(value: unknown, path = ""): [path: string, array: ArrayBufferView][] {
+  if (ArrayBuffer.isView(value)) return [[path, value]];
+  return isOpen(value) ? Object.entries(value).flatMap(([key, inner]) => arraysIn(inner, `${path}.${key}`)) : [];
+}
+
+const UNCHECKED =
+  /Cannot |is not |not iterable|unreachable|out of bounds|typed array|allocation failed|Invalid |\[object/;
+
+test("whatever reading an argument does, the result is right or a named error, and nothing has changed after an error", async () => {
+  using kernels = await kernelsOf("simd");
+  const [module, ofWeights, ofCaches] = await Promise.all(
+    ["simd", "weights-simd", "caches-simd"].map((name) => WebAssembly.compile(wasmOf(name))),
+  );
+  const compiled = { module, quantized: { simd: { weights: ofWeights, caches: ofCaches } } } as headwise.LoadOptions;
+  let trials = 0;
+  for (const { name, make, run } of CASES) {
+    const plain = makeWorld(kernels);
+    const first = make(plain);
+    const numbers = arraysIn(first).map(([, array]) => (array as Float32Array).slice());
+    /** Fresh arguments with the numbers of the first ones. */
+    const again = (world: World) => {
+      const args = make(world);
+      for (const [i, [, array]] of arraysIn(args).entries()) (array as Float32Array).set(numbers[i] as Float32Array);
+      return args;
+    };
+    const want = (await run(again(plain) as never, plain)).slice();
+    for (const each of [plain.empty, plain.cache, plain.attention]) each.release();
+
+    const counts = new Map<string, number>();
+    const world = makeWorld(kernels);
+    const counted = watched(again(world), (path) => counts.set(path, (counts.get(path) ?? 0) + 1));
+    expect(firstDifference(await run(counted as never, world), want), name).toBe(-1);
+    expect(
+      [...counts].filter(([, count]) => count > 1),
+      `${name}: fields read more than once`,
+    ).toEqual([]);
+    for (const each of [world.empty, world.cache, world.attention]) each.release();
+
+    const acts: Record<string, (world: World, args: Arguments) => void> = {
+      "release the kernels": (world) => world.kernels.release(),
+      "release the attention": (world) => world.attention.release(),
+      "release the caches": ({ cache, empty }) => [cache, empty].map((each) => each.release()),
+    };
+    for (const [i, [path]] of arraysIn(first).entries()) {
+      acts[`detach ${path}`] = (_, args) => detach(arraysIn(args)[i]?.[1] as Float32Array);
+      acts[`shrink ${path}`] = (_, args) => shrink(arraysIn(args)[i]?.[1] as Float32Array);
+    }
+    for (const path of counts.keys())
+      for (const [what, act] of Object.entries(acts)) {
+        const own = what === "release the kernels" ? await headwise.loadKernels(compiled as never) : kernels;
+        const world = makeWorld(own);
+        const args = again(world);
+        // Scratch is as large as the first call has left it.
+        const before = own.usedBytes;
+        let done = false;
+        const hostile = watched(args, (read) => {
+          if (read !== path || done) return;
+          done = true;
+          act(world, args);
+        });
+        const title = `${name}: reading ${path} will ${what}`;
+        let thrown: unknown;
+        let got: Float32Array | undefined;
+        try {
+          got = await run(hostile as never, world);
+        } catch (error) {
+          thrown = error;
+        }
+        if (got) expect(firstDifference(got, want), title).toBe(-1);
+        else {
+          const { message, constructor: kind } = thrown as Error;
+          expect([TypeError, RangeError, headwise.HeadwiseError], `${title}: ${message}`).toContain(kind);
+          expect(message, title).toMatch(new RegExp(`^${name}(, call 0)?: `));
+          expect(message, title).not.toMatch(UNCHECKED);
+          if (!world.cache.released) expect(world.cache.length, title).toBe(3);
+          if (!what.startsWith("release")) expect(own.usedBytes, title).toBe(before);
+        }
+        for (const each of [world.empty, world.cache, world.attention]) each.release();
+        if (own !== kernels) own.release();
+        trials++;
+      }
+  }
+  expect(trials).toBeGreaterThan(1000);
+});
