@@ -3,7 +3,7 @@
 /** The most heads of a layer or a rank-4 tensor. */
 export const MOST_HEADS: number = 2 ** 16;
 
-/** The most components of a head in `ropeTables`. */
+/** The most components of a head that RoPE rotates. */
 export const MOST_DIM: number = 2 ** 16;
 
 /** The most sequences of a call or cache. */

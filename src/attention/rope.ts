@@ -131,8 +131,9 @@ export function checkRope(where: string, given: RopeConfig, headDim: number): Ro
     throw new RangeError(
       `${where}: rope.pairing expected "half" or "interleaved" (no default: a wrong one gives wrong results without an error), got ${describe(pairing)}`,
     );
-  if (!Number.isInteger(dim) || dim < 2 || start + dim > headDim || dim % 2 !== 0) {
-    const most = start === 0 ? `headDim (${headDim})` : `headDim - start (${headDim - start})`;
+  const room = headDim - start;
+  if (!Number.isInteger(dim) || dim < 2 || dim > Math.min(room, MOST_DIM) || dim % 2 !== 0) {
+    const most = room > MOST_DIM ? MOST_DIM : `${start === 0 ? "headDim" : "headDim - start"} (${room})`;
     const text = `${where}: rope.dim expected an even integer from 2 to ${most}, got ${describe(dim)}`;
     throw typeof dim === "number" ? new RangeError(text) : new TypeError(text);
   }

@@ -110,14 +110,17 @@ export function importPages(cache: KvCache, pages: Iterable<CachePage>, length: 
   try {
     for (const page of pages) {
       expectUsable(where, cache);
-      if (index === first && kept > 0 && (page === undefined || page?.index < kept)) continue;
-      if (index === first && Number.isInteger(page?.index) && page.index > first && page.index <= needed)
-        first = index = page.index;
       if (index === count) refuseCount("more");
-      const code = codeAt(kernels, cache.pages, index, length);
-      const bytes = checkPage(where, cache, index, code, page);
+      const atFirst = index === first;
+      if (atFirst && kept > 0 && page === undefined) continue;
+      const given = readFields(where, `pages[${index}]`, page, ["index", "bytes"]);
       // Reading a page may run code of the caller's, too.
       expectUsable(where, cache);
+      if (atFirst && given.index < kept) continue;
+      if (atFirst && Number.isInteger(given.index) && given.index > first && given.index <= needed)
+        first = index = given.index;
+      const code = codeAt(kernels, cache.pages, index, length);
+      const bytes = checkPage(where, cache, index, code, given);
       adoptPages(kernels, cache.pages, index, code);
       copyIn(cache, index, bytes);
       index++;
@@ -166,9 +169,9 @@ function copyIn({ kernels, pages, batch }: KvCache, index: number, bytes: Uint8A
  */
 function checkPage(where: string, cache: KvCache, index: number, code: PageCode, page: CachePage): Uint8Array {
   const name = `pages[${index}]`;
-  const { bytes: given, index: at } = readFields(where, name, page, ["index", "bytes"]);
-  if (at !== index) throw new RangeError(`${where}: ${name}.index expected ${index}, got ${describe(at)}`);
-  const bytes = expectUint8Array(where, `${name}.bytes`, given);
+  if (page.index !== index)
+    throw new RangeError(`${where}: ${name}.index expected ${index}, got ${describe(page.index)}`);
+  const bytes = expectUint8Array(where, `${name}.bytes`, page.bytes);
   const header = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const word = (i: number) => header.getUint32(4 * i, true);
   if (bytes.length < HEADER_BYTES || word(0) !== MAGIC || word(1) !== VERSION) {

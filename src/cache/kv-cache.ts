@@ -2,17 +2,15 @@
 
 import { PAGE } from "../../assembly/layout.ts";
 import { MOST_HEADS, MOST_SEQUENCES } from "../attention/limits.ts";
-import { createFloats, type Tensor } from "../tensor/tensor.ts";
+import type { Tensor } from "../tensor/tensor.ts";
 import { expectInt, HeadwiseError, readFields } from "../util/errors.ts";
 import { DISPOSE, expectAlive, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
-import { chunksOf } from "../util/rows.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
-import { Layout, pointer } from "../wasm/memory.ts";
 import { commitPages, dropPages, leastLength, leastPosition, restorePages, startOf } from "./aging.ts";
-import { gatherRows, placeRows, storeRows } from "./append-gather.ts";
 import { type CacheStage, checkCacheFormat, describeStages, expectStagesLoaded } from "./formats.ts";
 import { type CacheFormat, type CacheFormats, createPageLayout, type PageShape, type Stage } from "./page-layout.ts";
 import { allocatePages, type Pages, pagesBytes, type Retention } from "./pages.ts";
+import { readPages } from "./read-pages.ts";
 
 /**
  * Keys and values of `batch` sequences, which always have the same length, for `scaledDotProductAttention`. All of its memory
@@ -134,7 +132,7 @@ export function createKvCache(kernels: Kernels, options: KvCacheOptions): KvCach
   const numKvHeads = expectInt(where, "numKvHeads", given.numKvHeads, 1, MOST_HEADS);
   const headDim = expectInt(where, "headDim", given.headDim);
   const shape = { numKvHeads, headDim, valueDim: expectInt(where, "valueDim", valueDim) };
-  const window = given.window && readFields(where, "window", given.window, ["left"]);
+  const window = given.window === undefined ? undefined : readFields(where, "window", given.window, ["left"]);
   const retention = {
     left: window ? expectInt(where, "window.left", window.left, 0) : Number.POSITIVE_INFINITY,
     truncatable: checkTruncatable(where, given.truncatable),
@@ -272,43 +270,4 @@ export function expectKept(where: string, name: string, { pages }: KvCache, posi
   if (least === 0 || position >= least) return;
   const rule = `positions of at least ${least}, because truncatable of the cache is ${pages.retention.truncatable}`;
   throw new RangeError(`${where}: ${name} expected ${rule}, got ${position}`);
-}
-
-/** Tokens start..length as floats. */
-function readPages(kernels: Kernels, pages: Pages, start: number, length: number): { key: Tensor; value: Tensor } {
-  const { memory } = kernels;
-  const { numKvHeads, headDim, valueDim } = pages.layout;
-  const { batch } = pages;
-  const kept = length - start;
-  const tokens = Math.min(kept, PAGE);
-  const layout = new Layout();
-  const place = {
-    rows: placeRows(layout),
-    key: layout.floats(numKvHeads * tokens * headDim),
-    value: layout.floats(numKvHeads * tokens * valueDim),
-  };
-  const tensor = (name: string, dim: number) => ({
-    data: createFloats("read", name, batch * numKvHeads * kept * dim),
-    shape: [batch, numKvHeads, kept, dim],
-  });
-  const [key, value] = [tensor("key", headDim), tensor("value", valueDim)];
-  const base = memory.scratch("read", layout.bytes);
-  const rows = storeRows(kernels, base + place.rows, pages.layout, {
-    kStride: headDim,
-    kHeadStride: tokens * headDim,
-    vStride: valueDim,
-    vHeadStride: tokens * valueDim,
-  });
-  const [k, v] = [pointer.f32(base + place.key), pointer.f32(base + place.value)];
-  for (let b = 0; b < batch; b++)
-    for (const [begin, end] of chunksOf(kept, PAGE)) {
-      const count = end - begin;
-      gatherRows(kernels, pages, b, rows, { k, v }, start + begin, count);
-      for (let h = 0; h < numKvHeads; h++) {
-        const row = (b * numKvHeads + h) * kept + begin;
-        key.data.set(memory.f32(k + h * tokens * headDim * 4, count * headDim), row * headDim);
-        value.data.set(memory.f32(v + h * tokens * valueDim * 4, count * valueDim), row * valueDim);
-      }
-    }
-  return { key, value };
 }

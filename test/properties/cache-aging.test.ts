@@ -16,6 +16,7 @@ import {
 } from "../../src/entries/core.ts";
 import { chunkRows } from "../../src/forward/layer-scratch.ts";
 import { floats } from "../kernels/harness.ts";
+import { failKernels } from "../support/failing-kernels.ts";
 import { firstDifference, kernelsOf, randomLayer, randomWeights } from "../support/layers.ts";
 
 type Format = NonNullable<CacheOptions["format"]>;
@@ -144,15 +145,11 @@ describe("a cache whose tokens age", () => {
     using kernels = await kernelsOf("simd");
     const { attention, x, dModel, cache, other } = await aged(kernels, 500);
     const more = x.subarray(500 * dModel, 1000 * dModel);
-    const { table } = kernels;
-    const failing = vi.spyOn(kernels, "table", "get").mockReturnValue({
-      ...table,
-      gather_pages() {
-        throw new Error("failed");
-      },
-    });
-    for (let i = 0; i < 12; i++) expect(() => attend(attention, more, { cache }), `call ${i}`).toThrow("failed");
-    failing.mockRestore();
+    for (let i = 0; i < 12; i++) {
+      const restore = failKernels(kernels, ["gather_pages"], 1);
+      expect(() => attend(attention, more, { cache }), `call ${i}`).toThrow("failed");
+      restore();
+    }
     const [got, want] = [cache, other].map((one) => attend(attention, more, { cache: one })) as [
       Float32Array,
       Float32Array,

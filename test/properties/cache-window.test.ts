@@ -25,6 +25,7 @@ import {
 } from "../../src/entries/core.ts";
 import { chunkRows } from "../../src/forward/layer-scratch.ts";
 import { floats } from "../kernels/harness.ts";
+import { failKernels } from "../support/failing-kernels.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds, threadedKernels } from "../support/layers.ts";
 
 type Format = NonNullable<CacheOptions["format"]>;
@@ -211,30 +212,18 @@ describe.each(shippedBuilds)("in the %s build", (build) => {
           expect(cache.pages.aging?.old).toEqual([]);
           expect(stateOf(cache)).toBe(before);
         }
-        const { table } = kernels;
-        const failing = vi.spyOn(kernels, "table", "get");
         for (const [i, count] of [1, 3, 9, 20].entries()) {
-          let calls = 0;
-          const fail = (run: () => void) => {
-            if (++calls === count) throw new Error("failed");
-            run();
-          };
-          failing.mockReturnValue({
-            ...table,
-            attention_f32: (...args) => fail(() => table.attention_f32(...args)),
-            attention_pages: (...args) => fail(() => table.attention_pages(...args)),
-          });
+          const restore = failKernels(kernels, ["attention_f32", "attention_pages"], count);
           const many = [
             { x: more, cache },
             { x: more, batch: 2 },
           ];
           const run = () => (i % 2 === 0 ? attend(attention, more, { cache }) : attendMany(attention, many));
           expect(run).toThrow("failed");
-          failing.mockReturnValue(table);
+          restore();
           cache.truncate(held);
           expect(stateOf(cache), `kernel ${count}`).toBe(before);
         }
-        failing.mockRestore();
         const [got, want] = caches.map((each) => attend(attention, more, { cache: each })) as [
           Float32Array,
           Float32Array,

@@ -16,6 +16,7 @@ import {
   type Tensor,
 } from "../../src/entries/core.ts";
 import { floats } from "../kernels/harness.ts";
+import { failKernels } from "../support/failing-kernels.ts";
 import { firstDifference, kernelsOf, shippedBuilds } from "../support/layers.ts";
 
 type Format = NonNullable<CacheOptions["format"]>;
@@ -202,24 +203,12 @@ test("pages move to another cache, and a call that fails leaves the cache as it 
     const [cache, copy] = [make(), make()];
     step(kernels, heads, 0, 600, { ...options, cache });
     const pages = exportPages(cache);
-    const { table } = kernels;
-    const failing = vi.spyOn(kernels, "table", "get");
     for (const count of [1, 2, 7]) {
-      let calls = 0;
-      const fail = (run: () => void) => {
-        if (++calls === count) throw new Error("failed");
-        run();
-      };
-      failing.mockReturnValue({
-        ...table,
-        attention_f32: (...args) => fail(() => table.attention_f32(...args)),
-        attention_pages: (...args) => fail(() => table.attention_pages(...args)),
-      });
+      const restore = failKernels(kernels, ["attention_f32", "attention_pages"], count);
       expect(() => step(kernels, heads, 600, 900, { ...options, cache })).toThrow("failed");
-      failing.mockReturnValue(table);
+      restore();
       expect(exportPages(cache)).toEqual(pages);
     }
-    failing.mockRestore();
     importPages(copy, pages, 600);
     const [got, want] = [copy, cache].map((each) => step(kernels, heads, 600, 900, { ...options, cache: each })) as [
       SdpaResult,

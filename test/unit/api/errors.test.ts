@@ -575,7 +575,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [() => call({ cache: {} }), TypeError, "cache expected what createCache gives, got Object"],
       [() => call({ cache: goneCache }, 12), "RELEASED", "cache was released"],
       [() => call({ cache: wideCache }), RangeError, "cache expected one made for this attention, got one of another"],
-      [() => call({ cache: kvCache }), RangeError, "cache expected one made for this attention, got one of another"],
+      [() => call({ cache: kvCache }), TypeError, "cache expected what createCache gives, got KvCache"],
       [
         () => attend(foreign, f(12), { cache }),
         RangeError,
@@ -733,9 +733,9 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => sdpa({ cache: kvCache, past: { key: t(1, 1, 2, 4), value: t(1, 1, 2, 4) } }),
         RangeError,
-        "cache expected none with past, got Object",
+        "cache expected none with past, got KvCache",
       ],
-      [() => sdpa({ cache: kvCache, present: true }), RangeError, "cache expected none with present, got Object"],
+      [() => sdpa({ cache: kvCache, present: true }), RangeError, "cache expected none with present, got KvCache"],
       [() => sdpa({ cache: kvCache, causal: true }), "CACHE_FULL", "past 2 + keys 3 exceeds maxSeqLen 4"],
       [
         () => sdpa({ cache: kvCache, align: "end" }, t(1, 2, 1, 4), t(1, 1, 1, 4), t(1, 1, 1, 4)),

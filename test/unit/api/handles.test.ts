@@ -76,7 +76,7 @@ test("what is printed are facts, without what is internal, also after a release"
     expect(text).toContain(fact);
   for (const fact of ["[Cache]", "length: 0", "maxSeqLen: 4"]) expect(text).toContain(fact);
   expect(text).not.toMatch(/table|memory:|pages|layer|Getter|linear_f32/);
-  expect(Object.keys(cache)).toEqual(["batch", "maxSeqLen", "bytes", "format", "length", "released"]);
+  expect(Object.keys(cache)).toEqual(["batch", "maxSeqLen", "bytes", "format", "length", "start", "released"]);
   expect(JSON.parse(JSON.stringify(attention)).config.numHeads).toBe(2);
   kernels.release();
   expect(inspect(kernels)).toBe("Object [Kernels] { released: true }");

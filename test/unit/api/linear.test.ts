@@ -73,7 +73,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => createLinear(layer, { weight: t(2, 3) }),
         TypeError,
-        "kernels expected what loadKernels gives, got Object",
+        "kernels expected what loadKernels gives, got Linear",
       ],
       [() => createLinear(dead, { weight: t(2, 3) }), "RELEASED", "kernels was released"],
       [() => createLinear(kernels), TypeError, "weights expected an object, got undefined"],
@@ -152,7 +152,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
     linear: [
       [() => linear(undefined, f(3)), TypeError, "layer expected what createLinear gives, got undefined"],
       [() => linear({}, f(3)), TypeError, "layer expected what createLinear gives, got Object"],
-      [() => linear(attention, f(2)), TypeError, "layer expected what createLinear gives, got Object"],
+      [() => linear(attention, f(2)), TypeError, "layer expected what createLinear gives, got Attention"],
       [() => linear(gone, f(3)), "RELEASED", "layer was released"],
       [() => linear(deadLayer, f(3)), "RELEASED", "layer.kernels was released"],
       [() => linear(layer), TypeError, "x expected Float32Array, got undefined"],
