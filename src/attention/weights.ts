@@ -1,7 +1,7 @@
 import type { MatrixLayout, WeightTensor } from "../tensor/matrix.ts";
 
 /** The weights of a layer that do not depend on how queries, keys and values are stored. */
-interface CommonWeights<Matrix> {
+export interface CommonWeights<Matrix extends WeightTensor = WeightTensor> {
   /** Output projection [dModel, numHeads·valueDim]. */
   readonly wo: Matrix;
   /** Bias of wo, [dModel]. */
@@ -20,8 +20,8 @@ interface CommonWeights<Matrix> {
   readonly layout?: MatrixLayout;
 }
 
-/** Queries, keys and values that are projected by matrices of their own. */
-interface SeparateProjections<Matrix> {
+/** Weights whose queries, keys and values are projected by matrices of their own. */
+export interface SeparateWeights<Matrix extends WeightTensor = WeightTensor> extends CommonWeights<Matrix> {
   /** Query projection [numHeads·headDim, dModel]. */
   readonly wq: Matrix;
   /** Key projection [numKvHeads·headDim, kdim]. */
@@ -40,8 +40,8 @@ interface SeparateProjections<Matrix> {
   readonly bqkv?: undefined;
 }
 
-/** Queries, keys and values that are projected by one matrix. */
-interface FusedProjections<Matrix> {
+/** Weights whose queries, keys and values are projected by one matrix. */
+export interface FusedWeights<Matrix extends WeightTensor = WeightTensor> extends CommonWeights<Matrix> {
   /** The rows of wq, then wk, then wv: [(numHeads + numKvHeads)·headDim + numKvHeads·valueDim, dModel]. */
   readonly wqkv: Matrix;
   /** Bias of wqkv: bq, then bk, then bv. */
@@ -65,12 +65,9 @@ interface FusedProjections<Matrix> {
  * are undefined. A matrix is a `Tensor`, or a stored tensor of F32, F64, F16, BF16, Q8_0 or Q4_0. Shapes are for the layout
  * "out-in"; with "in-out" every matrix is transposed, and Q8_0 and Q4_0 are not allowed.
  */
-export type AttentionWeights<Matrix extends WeightTensor = WeightTensor> = CommonWeights<Matrix> &
-  (SeparateProjections<Matrix> | FusedProjections<Matrix>);
-
-/** Weights without wqkv. */
-export type SeparateWeights<Matrix extends WeightTensor = WeightTensor> = CommonWeights<Matrix> &
-  SeparateProjections<Matrix>;
+export type AttentionWeights<Matrix extends WeightTensor = WeightTensor> =
+  | SeparateWeights<Matrix>
+  | FusedWeights<Matrix>;
 
 /** Every field of AttentionWeights. */
 export const WEIGHT_FIELDS: readonly (keyof AttentionWeights)[] = [

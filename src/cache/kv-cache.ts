@@ -103,7 +103,10 @@ export interface KvCacheOptions extends CacheOptions {
    * Keep only what queries with this window need: every call must have the same `window.left` or a smaller one. Default
    * none: every token is kept.
    */
-  readonly window?: { readonly left: number };
+  readonly window?: {
+    /** How many earlier keys a query may attend besides its own. */
+    readonly left: number;
+  };
 }
 
 /** The fields of CacheOptions. */

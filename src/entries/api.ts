@@ -23,7 +23,7 @@ export type { PlacementOptions } from "../attention/positions.ts";
 export { type RopeConfig, type RopeWithDim, ropeTables } from "../attention/rope.ts";
 export type { RopeScaling } from "../attention/rope-frequencies.ts";
 export type { LayerFormats, WeightOptions } from "../attention/weight-options.ts";
-export type { AttentionWeights, SeparateWeights } from "../attention/weights.ts";
+export type { AttentionWeights, CommonWeights, FusedWeights, SeparateWeights } from "../attention/weights.ts";
 export { type Cache, createCache } from "../cache/cache.ts";
 export { type CachePage, exportPages, importPages } from "../cache/export.ts";
 export type { CacheStage } from "../cache/formats.ts";

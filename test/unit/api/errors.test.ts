@@ -827,13 +827,13 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [() => rope({}, t(1, 1, 4, 4)), RangeError, "positions expected rows of cos below 3, got 3"],
     ],
     exportPages: [
-      [() => exportPages({}), TypeError, "cache expected what createCache gives, got Object"],
+      [() => exportPages({}), TypeError, "cache expected what createCache or createKvCache gives, got Object"],
       [() => exportPages(goneCache), "RELEASED", "cache was released"],
       [() => exportPages(cache, 4), RangeError, "since expected an integer from 0 to 3, got 4"],
       [() => exportPages(cache, "1"), TypeError, 'since expected an integer from 0 to 3, got "1"'],
     ],
     importPages: [
-      [() => importPages(null, [], 0), TypeError, "cache expected what createCache gives, got null"],
+      [() => importPages(null, [], 0), TypeError, "cache expected what createCache or createKvCache gives, got null"],
       [() => importPages(goneCache, [], 0), "RELEASED", "cache was released"],
       [() => importPages(cache, [page], 3), RangeError, "cache expected one without tokens, got 3"],
       [() => importPages(empty, page, 3), TypeError, "pages expected an iterable of { index, bytes }, got Object"],
