@@ -12,7 +12,8 @@ import { Layout, pointer } from "../wasm/memory.ts";
  * Moves the heads of x to the front: [len, numHeads·headDim] -> [numHeads, len, headDim].
  * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
  * @example
- * import { loadKernels, splitHeads } from "headwise";
+ * import { loadKernels } from "headwise";
+ * import { splitHeads } from "headwise/heads";
  * const kernels = await loadKernels();
  * const heads = splitHeads(kernels, { data: Float32Array.of(1, 2, 3, 4, 5, 6, 7, 8), shape: [2, 4] }, 2);
  * console.log(heads.shape, heads.data.join(" ")); // [ 2, 2, 2 ] 1 2 5 6 3 4 7 8
@@ -36,7 +37,8 @@ export function splitHeads(kernels: Kernels, x: Tensor, numHeads: number): Tenso
  * The inverse of `splitHeads`: [numHeads, len, headDim] -> [len, numHeads·headDim].
  * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
  * @example
- * import { loadKernels, mergeHeads } from "headwise";
+ * import { loadKernels } from "headwise";
+ * import { mergeHeads } from "headwise/heads";
  * const kernels = await loadKernels();
  * const x = mergeHeads(kernels, { data: Float32Array.of(1, 2, 5, 6, 3, 4, 7, 8), shape: [2, 2, 2] });
  * console.log(x.shape, x.data.join(" ")); // [ 2, 4 ] 1 2 3 4 5 6 7 8
@@ -88,7 +90,8 @@ export interface ApplyRopeOptions {
  * @returns A new tensor of the shape of x.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
  * @example
- * import { applyRope, loadKernels } from "headwise";
+ * import { loadKernels } from "headwise";
+ * import { applyRope } from "headwise/heads";
  * const kernels = await loadKernels();
  * const x = { data: Float32Array.of(1, 0), shape: [1, 1, 1, 2] };
  * const quarter = { cos: { data: Float32Array.of(0), shape: [1, 1] }, sin: { data: Float32Array.of(1), shape: [1, 1] } };

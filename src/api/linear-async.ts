@@ -1,4 +1,5 @@
-import { checkLinear, expectOut, type LinearOptions, runLinear } from "../forward/linear.ts";
+import { expectKeptArrays } from "../forward/given-call.ts";
+import { checkLinear, type LinearOptions, runLinear } from "../forward/linear.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../forward/slices.ts";
 import { expectLinear, type Linear } from "../linear/create-linear.ts";
 import { linearFlops } from "../linear/linear.ts";
@@ -13,8 +14,9 @@ export type LinearAsyncOptions = LinearOptions & SliceOptions;
  * layer may run meanwhile.
  * @param x Input rows [rows, inputs], none or more.
  * @returns Output rows y [rows, outputs]: `options.out` where it is given, written at the end, else a new array.
- * @throws The same errors as `linear`, the signal's reason, whatever `onProgress` throws, and HeadwiseError `RELEASED` if the
- * layer or its kernels are released before the end. `out` is then unchanged.
+ * @throws The same errors as `linear`, the signal's reason, whatever `onProgress` throws, RangeError if x or `out` is detached or
+ * resized before the end, and HeadwiseError `RELEASED` if the layer or its kernels are released before. `out` is then
+ * unchanged.
  * @example
  * import { createLinear, linearAsync, loadKernels } from "headwise";
  * const kernels = await loadKernels();
@@ -33,18 +35,20 @@ export async function linearAsync(
   const { signal, onProgress, sliceMs, ...rest } = options;
   const slices = checkSlices(where, { signal, onProgress, sliceMs });
   const call = checkLinear(where, layer, x, rest, SLICE_OPTIONS);
+  const { x: rows, out, given } = call;
+  const expectKept = expectKeptArrays(where, { x: rows, options: out ? { out } : {}, out: given });
   const expectActive = () => {
     slices.signal?.throwIfAborted();
     expectLinear(where, layer);
+    expectKept();
   };
   // `out` is written last, when nothing can end the call any more.
   const steps = runLinear({ ...call, out: undefined }, stepFlopsOf(layer.kernels), true);
   try {
     const y = await runSlices(steps, linearFlops(layer.packed, call.rows), slices, expectActive);
     expectActive();
-    expectOut(call);
-    call.out?.set(y);
-    return call.given ?? y;
+    out?.set(y);
+    return given ?? y;
   } finally {
     steps.return(undefined as never);
   }

@@ -62,8 +62,7 @@ export function placeQueries(
 export function refuseRagged(where: string, kvLengths: ArrayLike<number>, batch: number, kvLen: number): void {
   if (expectLengths(where, kvLengths, batch, kvLen).every((length) => length === kvLen)) return;
   throw new RangeError(
-    `${where}: kvLengths expected none with a cache that this call appends to, because padding would stay in it; ` +
-      "mark real keys with keep, or give each sequence a cache of its own",
+    `${where}: kvLengths expected none with a cache that this call appends to: padding would stay in it (use keep instead)`,
   );
 }
 

@@ -35,7 +35,8 @@ const FIELDS = ["PAGE", "batch", "numKvHeads", "headDim", "valueDim"] as const;
  * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, or `IN_USE` while an
  * `attendAsync` appends.
  * @example
- * import { attend, createAttention, createCache, exportPages, importPages, loadKernels } from "headwise";
+ * import { attend, createAttention, createCache, loadKernels } from "headwise";
+ * import { exportPages, importPages } from "headwise/sessions";
  * const kernels = await loadKernels();
  * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
  * const attention = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, { wq: eye, wk: eye, wv: eye, wo: eye });
@@ -79,7 +80,8 @@ export function exportPages(cache: KvCache, since = 0): CachePage[] {
  * @throws TypeError or RangeError naming the argument, whatever `pages` throws, HeadwiseError `RELEASED`, or `IN_USE` while an
  * `attendAsync` uses the cache. A cache that was empty is then empty again.
  * @example
- * import { attend, createAttention, createCache, exportPages, importPages, loadKernels } from "headwise";
+ * import { attend, createAttention, createCache, loadKernels } from "headwise";
+ * import { exportPages, importPages } from "headwise/sessions";
  * const kernels = await loadKernels();
  * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
  * const attention = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, { wq: eye, wk: eye, wv: eye, wo: eye });

@@ -3,7 +3,6 @@
 export { attend, attendWithMaps } from "../api/attend.ts";
 export { type AttendAsyncOptions, attendAsync } from "../api/attend-async.ts";
 export { type AttendManyCall, attendMany } from "../api/attend-many.ts";
-export { type ApplyRopeOptions, applyRope, mergeHeads, splitHeads } from "../api/head-ops.ts";
 export { linear } from "../api/linear.ts";
 export { type LinearAsyncOptions, linearAsync } from "../api/linear-async.ts";
 export { type Plan, type PlanSizes, plan } from "../api/plan.ts";
@@ -20,12 +19,11 @@ export type {
 } from "../attention/config.ts";
 export type { Mask, MaskOptions } from "../attention/mask.ts";
 export type { PlacementOptions } from "../attention/positions.ts";
-export { type RopeConfig, type RopeWithDim, ropeTables } from "../attention/rope.ts";
+export type { RopeConfig, RopeWithDim } from "../attention/rope.ts";
 export type { RopeScaling } from "../attention/rope-frequencies.ts";
 export type { LayerFormats, WeightOptions } from "../attention/weight-options.ts";
 export type { AttentionWeights, CommonWeights, FusedWeights, SeparateWeights } from "../attention/weights.ts";
 export { type Cache, createCache } from "../cache/cache.ts";
-export { type CachePage, exportPages, importPages } from "../cache/export.ts";
 export type { CacheStage } from "../cache/formats.ts";
 export { type CacheOptions, createKvCache, type KvCache, type KvCacheOptions } from "../cache/kv-cache.ts";
 export type { CacheFormat, CacheFormats } from "../cache/page-layout.ts";

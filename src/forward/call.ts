@@ -190,7 +190,8 @@ export function checkCall(
   const positions = config.rope
     ? expectPositions(where, options.positions, batch, qLen, cross ? 0 : past)
     : new Int32Array(0);
-  const out = options.out === undefined ? undefined : checkOut(where, options.out, x, options);
+  const out = options.out === undefined ? undefined : expectFloats(where, "out", options.out);
+  if (out) expectOut(where, out, x.length, readsOf(x, options), true);
   return {
     where,
     batch,
@@ -236,14 +237,6 @@ function checkKeys(
   return { keys, values, newKeys };
 }
 
-/** Throws unless `given` can hold y and does not overlap what the call reads later. Returns it. */
-function checkOut(where: string, given: Float32Array, x: Float32Array, options: CallOptions): Float32Array {
-  const out = expectFloats(where, "out", given);
-  if (out.length !== x.length) throw new RangeError(`${where}: out expected ${x.length} floats, got ${out.length}`);
-  expectApart(where, out, x, options);
-  return out;
-}
-
 /** Throws unless `attention` came from createAttention and neither it nor its kernels were released. */
 export function expectAttention(where: string, attention: Attention): void {
   expectMade(where, "attention", attention, "createAttention");
@@ -263,18 +256,29 @@ export function readsOf(
   return { x, keep: keep?.data, drop: drop?.data, bias: bias?.data };
 }
 
-/** Rows of y are written before later rows of x and of masks are read. */
-function expectApart(where: string, out: Float32Array, x: Float32Array, options: CallOptions): void {
-  for (const [name, data] of Object.entries(readsOf(x, options))) {
-    if (!overlaps(out, data) || (name === "x" && x.byteOffset === out.byteOffset)) continue;
+/**
+ * Throws unless `out` has `length` floats and shares no memory with what the call reads, because rows of y are written before
+ * later rows are read. It may be x itself if `inPlace`.
+ */
+export function expectOut(
+  where: string,
+  out: Float32Array,
+  length: number,
+  reads: Record<string, ArrayLike<unknown> | undefined>,
+  inPlace: boolean,
+): void {
+  if (out.length !== length) throw new RangeError(`${where}: out expected ${length} floats, got ${out.length}`);
+  for (const [name, data] of Object.entries(reads)) {
+    const mayBeSame = inPlace && name === "x";
+    if (!overlaps(out, data) || (mayBeSame && (data as Float32Array).byteOffset === out.byteOffset)) continue;
     throw new RangeError(
-      `${where}: out expected ${name === "x" ? "x itself or " : ""}memory apart from ${name}, got one that overlaps it`,
+      `${where}: out expected ${mayBeSame ? "x itself or " : ""}memory apart from ${name}, got one that overlaps it`,
     );
   }
 }
 
 /** Whether two arrays share a byte. */
-export function overlaps(a: Float32Array, b: unknown): boolean {
+function overlaps(a: Float32Array, b: unknown): boolean {
   return (
     ArrayBuffer.isView(b) &&
     a.buffer === b.buffer &&

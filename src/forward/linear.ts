@@ -16,7 +16,7 @@ import { expectFloats, readFields } from "../util/errors.ts";
 import { CHUNK_ROWS, chunksOf, copyRows } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
-import { overlaps, rowsOf } from "./call.ts";
+import { expectOut, rowsOf } from "./call.ts";
 
 /** Options of `linear`. */
 export interface LinearOptions {
@@ -53,23 +53,9 @@ export function checkLinear(
   const x = expectFloats(where, "x", rowsGiven);
   const out = given === undefined ? undefined : expectFloats(where, "out", given);
   const rows = rowsOf(where, "x", x, 1, "inputs", layer.inputs);
-  const call = { where, layer, rows, x, out, given };
-  expectOut(call);
-  return call;
-}
-
-/** Throws if the call's `out`, if it has one, cannot hold y or overlaps what the call reads later. */
-export function expectOut({ where, layer, rows, x, out }: LinearCall): void {
-  if (out === undefined) return;
   const { outputs, inputs } = layer;
-  const { length } = expectFloats(where, "out", out);
-  if (length !== rows * outputs) throw new RangeError(`${where}: out expected ${rows * outputs} floats, got ${length}`);
-  // Rows of y are written before later rows of x are read.
-  const inPlace = outputs === inputs;
-  if (overlaps(out, x) && !(inPlace && out.byteOffset === x.byteOffset))
-    throw new RangeError(
-      `${where}: out expected ${inPlace ? "x itself or " : ""}memory apart from x, got one that overlaps it`,
-    );
+  if (out) expectOut(where, out, rows * outputs, { x }, inputs === outputs);
+  return { where, layer, rows, x, out, given };
 }
 
 /**
@@ -124,9 +110,6 @@ export function* runLinear(
   try {
     for (const [begin, end] of chunksOf(rows, CHUNK_ROWS)) {
       const count = end - begin;
-      // Between the steps of an asynchronous call, its caller may have detached or shrunk x.
-      if (x.length !== rows * inputs)
-        throw new RangeError(`${where}: x expected ${rows * inputs} floats until the end of the call, got ${x.length}`);
       memory.f32(xAt, count * inputs).set(x.subarray(begin * inputs, end * inputs));
       const at = { at: xAt, stride: inputs };
       const input = prepareInput(kernels, [packed], at, count, modeOf(count), places.linear, base);

@@ -43,14 +43,13 @@ function expectInflate(): Inflate {
     return createInflate();
   } catch (cause) {
     expectSimd(cause);
-    const text =
-      "loadKernels: this engine lacks DecompressionStream of deflate-raw, which unpacks the kernels; give their modules to headwise/core";
+    const text = "loadKernels: this engine lacks DecompressionStream of deflate-raw; give headwise/core the modules";
     throw new HeadwiseError("NO_DECOMPRESSION", text, { cause });
   }
 }
 
 /** Engines with SIMD and deflate-raw. Some had SIMD earlier, but cannot decompress the default entry. */
-const WITH_SIMD = "Chrome and Edge 103, Firefox 113, Safari 16.4, Node 20.19, today's Deno and Bun and what is newer";
+const WITH_SIMD = "Chrome 103, Firefox 113, Safari 16.4, Node 20.19, Deno and Bun";
 
 /** A module of one function that gives a v128. */
 const SIMD_PROBE: Uint8Array<ArrayBuffer> = Uint8Array.of(
@@ -140,7 +139,7 @@ export async function compile(source: unknown, shared?: Sharing, name = "module"
     if ((cause as Error).name === "RangeError") throw memoryRefused(`to compile ${name}`, cause);
     expectSimd(cause);
     if (!WebAssembly.validate(bytes)) {
-      const text = `loadKernels: ${name} expected bytes that this engine accepts, got ${bytes.length} that it refuses: damaged, or a build for newer engines`;
+      const text = `loadKernels: ${name} expected bytes that this engine accepts, got ${bytes.length} that it refuses: damaged, or for newer engines`;
       throw new HeadwiseError("NOT_WASM", text, { cause });
     }
     throw forbidden(cause);

@@ -1,4 +1,5 @@
-import { applyRope, type Kernels, type Mask, scaledDotProductAttention, type Tensor } from "../../src/entries/core.ts";
+import { type Kernels, type Mask, scaledDotProductAttention, type Tensor } from "../../src/entries/core.ts";
+import { applyRope } from "../../src/entries/heads.ts";
 import { joinLast, splitLast, swapAxes } from "./arrays.ts";
 import type { Case, Outcome } from "./case.ts";
 

@@ -9,9 +9,9 @@ import {
   linear,
   type Mask,
   scaledDotProductAttention,
-  splitHeads,
   type Tensor,
 } from "../../src/entries/core.ts";
+import { splitHeads } from "../../src/entries/heads.ts";
 import { identity } from "./arrays.ts";
 import type { Case, Outcome, Values } from "./case.ts";
 import { product } from "./case.ts";

@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { mergeHeads, splitHeads } from "../../src/entries/heads.ts";
 import {
   type AttentionConfig,
   type AttentionWeights,
@@ -6,10 +7,8 @@ import {
   attendWithMaps,
   createAttention,
   loadKernels,
-  mergeHeads,
   plan,
   scaledDotProductAttention,
-  splitHeads,
   type Tensor,
 } from "../../src/entries/index.ts";
 import { type TorchLinear, TorchRandom } from "../support/torch-random.ts";

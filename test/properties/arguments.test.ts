@@ -6,12 +6,14 @@ import { expect, test } from "vitest";
 import { createRandom } from "../../src/diagnostics/random.ts";
 import * as core from "../../src/entries/core.ts";
 import { HeadwiseError, type Kernels, type Tensor } from "../../src/entries/core.ts";
+import * as headOps from "../../src/entries/heads.ts";
+import * as sessions from "../../src/entries/sessions.ts";
 import * as weightsapi from "../../src/entries/weights.ts";
 import { floats } from "../kernels/harness.ts";
 import { text, u32, writeGguf } from "../support/gguf-writer.ts";
 import { firstDifference, kernelsOf, matrix } from "../support/layers.ts";
 
-const headwise = { ...core, ...weightsapi };
+const headwise = { ...core, ...headOps, ...sessions, ...weightsapi };
 
 const HOSTILE: readonly unknown[] = [
   undefined,

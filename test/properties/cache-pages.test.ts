@@ -9,14 +9,12 @@ import {
   attendAsync,
   type Cache,
   type CacheOptions,
-  type CachePage,
   createAttention,
   createCache,
-  exportPages,
   HeadwiseError,
-  importPages,
   type Kernels,
 } from "../../src/entries/core.ts";
+import { type CachePage, exportPages, importPages } from "../../src/entries/sessions.ts";
 import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds, threadedKernels } from "../support/layers.ts";
 

@@ -13,16 +13,14 @@ import {
   attendWithMaps,
   type Cache,
   type CacheOptions,
-  type CachePage,
   createAttention,
   createCache,
-  exportPages,
   HeadwiseError,
-  importPages,
   type Kernels,
   plan,
   type Tensor,
 } from "../../src/entries/core.ts";
+import { type CachePage, exportPages, importPages } from "../../src/entries/sessions.ts";
 import { chunkRows } from "../../src/forward/layer-scratch.ts";
 import { floats } from "../kernels/harness.ts";
 import { failKernels } from "../support/failing-kernels.ts";

@@ -6,17 +6,16 @@ import {
   type AttentionConfig,
   type AttentionWeights,
   alibiSlopes,
-  applyRope,
   attend,
   attendWithMaps,
   createAttention,
   createCache,
   type Kernels,
-  ropeTables,
   type SdpaOptions,
   scaledDotProductAttention,
   type Tensor,
 } from "../../src/entries/core.ts";
+import { applyRope, ropeTables } from "../../src/entries/heads.ts";
 import { attendReference } from "../../src/reference/attend.ts";
 import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds } from "../support/layers.ts";

@@ -5,9 +5,7 @@ import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   type CacheOptions,
   createKvCache,
-  exportPages,
   HeadwiseError,
-  importPages,
   type Kernels,
   type KvCache,
   type SdpaOptions,
@@ -15,6 +13,7 @@ import {
   scaledDotProductAttention,
   type Tensor,
 } from "../../src/entries/core.ts";
+import { exportPages, importPages } from "../../src/entries/sessions.ts";
 import { floats } from "../kernels/harness.ts";
 import { failKernels } from "../support/failing-kernels.ts";
 import { firstDifference, kernelsOf, shippedBuilds } from "../support/layers.ts";

@@ -5,7 +5,6 @@ import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   type AttendOptions,
   type AttentionConfig,
-  applyRope,
   attend,
   attendWithMaps,
   createAttention,
@@ -14,13 +13,12 @@ import {
   HeadwiseError,
   type Kernels,
   linear,
-  mergeHeads,
   plan,
   scaledDotProductAttention,
   selfTest,
-  splitHeads,
   type Tensor,
 } from "../../src/entries/core.ts";
+import { applyRope, mergeHeads, splitHeads } from "../../src/entries/heads.ts";
 import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, randomWeights } from "../support/layers.ts";
 

@@ -3,11 +3,15 @@
 
 import { expect, test } from "vitest";
 import { createRandom } from "../../src/diagnostics/random.ts";
-import type { Attention, Cache, CachePage, Kernels } from "../../src/entries/core.ts";
-import * as headwise from "../../src/entries/core.ts";
+import type { Attention, Cache, Kernels } from "../../src/entries/core.ts";
+import * as core from "../../src/entries/core.ts";
+import * as headOps from "../../src/entries/heads.ts";
+import * as sessions from "../../src/entries/sessions.ts";
 import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf } from "../support/layers.ts";
 import { wasmOf } from "../support/modules.ts";
+
+const headwise = { ...core, ...headOps, ...sessions };
 
 /** Handles of one trial, which it may release. */
 interface World {
@@ -129,11 +133,11 @@ const CASES: readonly Case[] = [
     },
   },
   ...(["attend", "attendWithMaps", "attendAsync", "attendMany"] as const).flatMap((name): Case[] => {
-    const run: Case["run"] = ({ x, options }: { x: Float32Array; options: headwise.AttendOptions }, { attention }) => {
+    const run: Case["run"] = ({ x, options }: { x: Float32Array; options: core.AttendOptions }, { attention }) => {
       if (name === "attend") return headwise.attend(attention, x, options);
       if (name === "attendWithMaps") return headwise.attendWithMaps(attention, x, options).y;
       if (name === "attendAsync") return headwise.attendAsync(attention, x, options);
-      return headwise.attendMany(attention, [options as headwise.AttendManyCall])[0] as Float32Array;
+      return headwise.attendMany(attention, [options as core.AttendManyCall])[0] as Float32Array;
     };
     // The calls of attendMany hold x.
     const args = (x: Float32Array, options: object): Arguments =>
@@ -199,12 +203,12 @@ const CASES: readonly Case[] = [
   {
     name: "importPages",
     make: ({ cache }) => {
-      const [page] = headwise.exportPages(cache) as [CachePage];
+      const [page] = headwise.exportPages(cache) as [sessions.CachePage];
       const bytes = bytesOf(page.bytes.length);
       bytes.set(page.bytes);
       return { page: { index: 0, bytes } };
     },
-    run({ page }: { page: CachePage }, { empty }) {
+    run({ page }: { page: sessions.CachePage }, { empty }) {
       headwise.importPages(empty, [page], 3);
       return empty.read().value.data;
     },
@@ -243,7 +247,7 @@ test("whatever reading an argument does, the result is right or a named error, a
   const [module, ofWeights, ofCaches] = await Promise.all(
     ["simd", "weights-simd", "caches-simd"].map((name) => WebAssembly.compile(wasmOf(name))),
   );
-  const compiled = { module, quantized: { simd: { weights: ofWeights, caches: ofCaches } } } as headwise.LoadOptions;
+  const compiled = { module, quantized: { simd: { weights: ofWeights, caches: ofCaches } } } as core.LoadOptions;
   let trials = 0;
   for (const { name, make, run } of CASES) {
     const plain = makeWorld(kernels);
@@ -301,7 +305,7 @@ test("whatever reading an argument does, the result is right or a named error, a
         if (got) expect(firstDifference(got, want), title).toBe(-1);
         else {
           const { message, constructor: kind } = thrown as Error;
-          expect([TypeError, RangeError, headwise.HeadwiseError], `${title}: ${message}`).toContain(kind);
+          expect([TypeError, RangeError, core.HeadwiseError], `${title}: ${message}`).toContain(kind);
           expect(message, title).toMatch(new RegExp(`^${name}(, call 0)?: `));
           expect(message, title).not.toMatch(UNCHECKED);
           if (!world.cache.released) expect(world.cache.length, title).toBe(3);

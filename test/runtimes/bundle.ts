@@ -27,7 +27,7 @@ const selfContained: Plugin = {
     const given = { path: join(here, "given.ts") };
     onResolve({ filter: /^headwise($|\/)/ }, () => given);
     // The doors of the package. What lies behind them, such as the twins, is the suite's own means of knowing better.
-    onResolve({ filter: /\/src\/entries\/(core|index|weights)\.ts$/ }, ({ kind }) =>
+    onResolve({ filter: /\/src\/entries\/(core|heads|index|sessions|weights)\.ts$/ }, ({ kind }) =>
       kind === "import-statement" ? given : undefined,
     );
     onResolve({ filter: /^node:(fs|path|crypto)$/ }, ({ path }) => ({

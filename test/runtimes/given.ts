@@ -1,7 +1,9 @@
 // The package under test. It is handed in, never imported: a host imports it in the way that its users do, and the suite
 // is one bundle without it. Adapters of test/conformance and the example's decoder import these names for "headwise".
 
+import type * as Heads from "../../src/entries/heads.ts";
 import type * as Headwise from "../../src/entries/index.ts";
+import type * as Sessions from "../../src/entries/sessions.ts";
 import type * as Weights from "../../src/entries/weights.ts";
 import type { Kernels, LoadOptions } from "../../src/wasm/kernels.ts";
 
@@ -10,18 +12,23 @@ export type Entry = Omit<typeof Headwise, "loadKernels"> & {
   loadKernels(options?: LoadOptions): Promise<Kernels>;
 };
 
-/** `headwise/weights`. */
+/** `headwise/weights`, `headwise/heads` and `headwise/sessions`. */
 export type WeightsEntry = typeof Weights;
+export type HeadsEntry = typeof Heads;
+export type SessionsEntry = typeof Sessions;
 
 export let HeadwiseError: Entry["HeadwiseError"];
-export let applyRope: Entry["applyRope"];
 export let attend: Entry["attend"];
 export let attendMany: Entry["attendMany"];
 export let attendWithMaps: Entry["attendWithMaps"];
 export let createAttention: Entry["createAttention"];
 export let createCache: Entry["createCache"];
+export let createLinear: Entry["createLinear"];
+export let linear: Entry["linear"];
 export let scaledDotProductAttention: Entry["scaledDotProductAttention"];
-export let splitHeads: Entry["splitHeads"];
+
+export let applyRope: HeadsEntry["applyRope"];
+export let splitHeads: HeadsEntry["splitHeads"];
 
 export let convertToGqa: WeightsEntry["convertToGqa"];
 export let fromHfConfig: WeightsEntry["fromHfConfig"];
@@ -31,17 +38,18 @@ export let readSafetensors: WeightsEntry["readSafetensors"];
 export let toFloats: WeightsEntry["toFloats"];
 
 /** From here on these are the package. */
-export function give(headwise: Entry, weights: WeightsEntry): void {
+export function give(headwise: Entry, weights: WeightsEntry, heads: HeadsEntry): void {
   ({
     HeadwiseError,
-    applyRope,
     attend,
     attendMany,
     attendWithMaps,
     createAttention,
     createCache,
+    createLinear,
+    linear,
     scaledDotProductAttention,
-    splitHeads,
   } = headwise);
   ({ convertToGqa, fromHfConfig, quantizeTensor, readAttentionWeights, readSafetensors, toFloats } = weights);
+  ({ applyRope, splitHeads } = heads);
 }

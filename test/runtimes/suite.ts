@@ -13,7 +13,7 @@ import { checkQuantised } from "./checks/quantised.ts";
 import { checkRelease } from "./checks/release.ts";
 import { checkSelfTest } from "./checks/selftest.ts";
 import { runWorkload } from "./checks/workload.ts";
-import { type Entry, give, type WeightsEntry } from "./given.ts";
+import { type Entry, give, type HeadsEntry, type SessionsEntry, type WeightsEntry } from "./given.ts";
 
 /** One check: its name, and what was wrong. */
 export interface Check {
@@ -34,6 +34,9 @@ export interface SuiteOptions {
   readonly headwise: Entry;
   /** `import * as weights from "headwise/weights"`. */
   readonly weights: WeightsEntry;
+  /** `import * as heads from "headwise/heads"`, and the same of `headwise/sessions`. */
+  readonly heads: HeadsEntry;
+  readonly sessions: SessionsEntry;
   /** What every `loadKernels` takes besides the options of a check: `quantized`, and `threads`, `createWorker`, `module`. */
   readonly load: Readonly<Record<string, unknown>>;
   readonly fixtures: Fixtures;
@@ -88,7 +91,7 @@ export async function runSuite(options: SuiteOptions): Promise<Report> {
 }
 
 async function runChecks(options: SuiteOptions): Promise<Omit<Report, "warnings">> {
-  give(options.headwise, options.weights);
+  give(options.headwise, options.weights, options.heads);
   const checks: Check[] = [];
   const start: Context["start"] = (more) => options.headwise.loadKernels({ ...options.load, ...more });
   const kernels = await start();

@@ -2,7 +2,8 @@
 // pages only save computing them again. They may hold fewer tokens than the text, whose last tokens are then replayed, but
 // never others: both are written in one transaction.
 
-import { type Cache, exportPages, importPages } from "headwise";
+import type { Cache } from "headwise";
+import { exportPages, importPages } from "headwise/sessions";
 
 export interface Stored {
   text: string;

@@ -2,9 +2,11 @@
 
 import { readFileSync } from "node:fs";
 import * as headwise from "headwise/core";
+import * as heads from "headwise/heads";
 import { quantized } from "headwise/quantized";
+import * as sessions from "headwise/sessions";
 import * as weights from "headwise/weights";
 import { runSuite } from "./suite.mjs";
 
 const module = readFileSync(new URL(import.meta.resolve("headwise/simd.wasm")));
-console.log(JSON.stringify(await runSuite({ headwise, weights, load: { quantized, module } })));
+console.log(JSON.stringify(await runSuite({ headwise, weights, heads, sessions, load: { quantized, module } })));

@@ -1,5 +1,7 @@
 import * as headwise from "headwise";
+import * as heads from "headwise/heads";
 import { quantized } from "headwise/quantized";
+import * as sessions from "headwise/sessions";
 import * as threads from "headwise/threads";
 import * as weights from "headwise/weights";
 // Behind those: what the host itself compiles to hand it out is none of the package's doing.
@@ -7,8 +9,8 @@ import { compiled } from "./nobytes.mjs";
 import { runSuite } from "./suite.mjs";
 
 const suites = {
-  import: { headwise, weights, load: { quantized } },
-  threads: { headwise: threads, weights, load: { quantized, threads: 2 } },
+  import: { headwise, weights, heads, sessions, load: { quantized } },
+  threads: { headwise: threads, weights, heads, sessions, load: { quantized, threads: 2 } },
 };
 
 export async function answer(name) {

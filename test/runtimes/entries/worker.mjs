@@ -2,7 +2,9 @@
 
 import * as headwise from "headwise";
 import * as core from "headwise/core";
+import * as heads from "headwise/heads";
 import { quantized } from "headwise/quantized";
+import * as sessions from "headwise/sessions";
 import simd from "headwise/simd.wasm";
 import * as threads from "headwise/threads";
 import * as weights from "headwise/weights";
@@ -10,9 +12,9 @@ import { compileBytes, compiled } from "./nobytes.mjs";
 import { runSuite } from "./suite.mjs";
 
 const suites = {
-  "/default": { headwise, weights, load: { quantized } },
-  "/threads": { headwise: threads, weights, load: { quantized, threads: 2 } },
-  "/core": { headwise: core, weights, load: { quantized, module: simd } },
+  "/default": { headwise, weights, heads, sessions, load: { quantized } },
+  "/threads": { headwise: threads, weights, heads, sessions, load: { quantized, threads: 2 } },
+  "/core": { headwise: core, weights, heads, sessions, load: { quantized, module: simd } },
 };
 
 export default {

@@ -1,14 +1,16 @@
 // The suite inside workerd, as the Cloudflare vitest plugin runs tests. What is found leaves it as the test's meta data.
 
 import * as headwise from "headwise";
+import * as heads from "headwise/heads";
 import { quantized } from "headwise/quantized";
+import * as sessions from "headwise/sessions";
 import * as weights from "headwise/weights";
 import { expect, test } from "vitest";
 import { compiled } from "./nobytes.mjs";
 import { runSuite } from "./suite.mjs";
 
 test("the suite", async ({ task }) => {
-  const report = await runSuite({ headwise, weights, load: { quantized } });
+  const report = await runSuite({ headwise, weights, heads, sessions, load: { quantized } });
   task.meta.answer = { report, compiled: compiled() };
   expect(navigator.userAgent).toBe("Cloudflare-Workers");
 });

@@ -6,18 +6,20 @@ import * as core from "../../../src/entries/core.ts";
 import {
   type Attention,
   type Cache,
-  type CachePage,
   HeadwiseError,
   type HeadwiseErrorCode,
   type KvCache,
   type Tensor,
 } from "../../../src/entries/core.ts";
+import * as headOps from "../../../src/entries/heads.ts";
+import type { CachePage } from "../../../src/entries/sessions.ts";
+import * as sessions from "../../../src/entries/sessions.ts";
 import * as weightsapi from "../../../src/entries/weights.ts";
 import { firstDifference, kernelsOf } from "../../support/layers.ts";
 
 type Loose<T = unknown> = (...args: readonly unknown[]) => T;
 type Row = readonly [call: () => unknown, kind: typeof TypeError | typeof RangeError | HeadwiseErrorCode, text: string];
-const headwise = { ...core, ...weightsapi };
+const headwise = { ...core, ...headOps, ...sessions, ...weightsapi };
 
 // Callers from JavaScript: any argument may be anything.
 const loose = headwise as unknown as Record<
@@ -590,7 +592,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => call({ cache, kvLengths: [3] }, 12),
         RangeError,
-        "kvLengths expected none with a cache that this call appends to, because padding would stay in it; mark real keys with keep, or give each sequence a cache of its own",
+        "kvLengths expected none with a cache that this call appends to: padding would stay in it (use keep instead)",
       ],
       [
         () => attend(rotating, f(36), { cache: rotatingCache, append: false }),

@@ -50,7 +50,7 @@ test("loadKernels refuses a module with the rule that it breaks", async () => {
     [
       { module: bytesOf("simd").subarray(0, 1000) },
       "NOT_WASM",
-      "module expected bytes that this engine accepts, got 1000 that it refuses: damaged, or a build for newer engines",
+      "module expected bytes that this engine accepts, got 1000 that it refuses: damaged, or for newer engines",
     ],
     ...[new Uint8Array(8), new DataView(new ArrayBuffer(8)), new ArrayBuffer(8)].map((module) => {
       const buffer = ArrayBuffer.isView(module) ? module.buffer : module;

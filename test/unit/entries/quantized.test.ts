@@ -263,15 +263,14 @@ test.each([undefined, OldStream])("where DecompressionStream is %o, the error na
   await withStream(stream, async () => {
     await expect(loadDefault()).rejects.toMatchObject({
       code: "NO_DECOMPRESSION",
-      message:
-        "loadKernels: this engine lacks DecompressionStream of deflate-raw, which unpacks the kernels; give their modules to headwise/core",
+      message: "loadKernels: this engine lacks DecompressionStream of deflate-raw; give headwise/core the modules",
     });
     (await loadKernels(modulesOf("simd"))).release();
     await withEngine(WebAssembly, { validate: () => false }, () =>
       expect(loadDefault()).rejects.toMatchObject({
         code: "NO_SIMD",
         message:
-          "loadKernels: this engine lacks WebAssembly SIMD, which Chrome and Edge 103, Firefox 113, Safari 16.4, Node 20.19, today's Deno and Bun and what is newer have",
+          "loadKernels: this engine lacks WebAssembly SIMD, which Chrome 103, Firefox 113, Safari 16.4, Node 20.19, Deno and Bun have",
       }),
     );
   });
@@ -290,7 +289,7 @@ test("a relaxed module that is not wasm throws, and the simd one does not replac
     [
       { weights: w, caches: damaged },
       "NOT_WASM",
-      `caches expected bytes that this engine accepts, got ${damaged.length} that it refuses: damaged, or a build for newer engines`,
+      `caches expected bytes that this engine accepts, got ${damaged.length} that it refuses: damaged, or for newer engines`,
     ],
   ];
   for (const [relaxed, kind, text] of rows) {

@@ -7,9 +7,9 @@ import {
   type AttentionWeights,
   createAttention,
   HeadwiseError,
-  ropeTables,
   type Tensor,
 } from "../../../../src/entries/core.ts";
+import { ropeTables } from "../../../../src/entries/heads.ts";
 import { type GgufWeights, openGguf, readGgufLayer, toFloats } from "../../../../src/entries/weights.ts";
 import { ARCHITECTURES } from "../../../../src/models/gguf/architectures.ts";
 import { floats } from "../../../kernels/harness.ts";

@@ -1,0 +1,7 @@
+/**
+ * Operations on heads, for projections of your own: rotary embedding by tables, and splitting rows into heads and back.
+ * @packageDocumentation
+ */
+
+export { type ApplyRopeOptions, applyRope, mergeHeads, splitHeads } from "../api/head-ops.ts";
+export { ropeTables } from "../attention/rope.ts";
