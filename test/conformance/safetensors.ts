@@ -1,5 +1,6 @@
 import { type AttentionConfig, createAttention, HeadwiseError, type Kernels } from "../../src/entries/core.ts";
 import { readAttentionWeights, readSafetensors, type SafetensorsFile } from "../../src/entries/weights.ts";
+import { hexOf } from "../../src/util/errors.ts";
 import { type Case, type Entry, type Outcome, sha256 } from "./case.ts";
 
 /** A file and the verdict of the format text; where it is accepted, every tensor to the byte. */
@@ -40,7 +41,7 @@ function wrongTensors({ tensors }: SafetensorsFile, { tensors: listed = [], tens
     else if (nbytes > 0 && digest === undefined && hex === undefined)
       problems.push(`${what}: expected a case with sha256 or hex of its ${nbytes} bytes`);
     else if (digest !== undefined && sha256(got.bytes) !== digest) problems.push(`${what}: expected other bytes`);
-    else if (hex !== undefined && Buffer.from(got.bytes).toString("hex") !== hex)
+    else if (hex !== undefined && hexOf(got.bytes).replaceAll(" ", "") !== hex)
       problems.push(`${what}: expected bytes ${hex}`);
   }
   return problems;

@@ -19,9 +19,11 @@ import {
 } from "headwise";
 import * as core from "headwise/core";
 import { type Diagnosis, diagnose, diagnosisText } from "headwise/doctor";
+import { mergeHeads, splitHeads } from "headwise/heads";
 import * as inline from "headwise/inline";
 import { type QuantizedKernels, quantized } from "headwise/quantized";
 import { reference } from "headwise/reference";
+import { type CachePage, exportPages, importPages } from "headwise/sessions";
 import { attendSharded, createShardedAttention, type ShardedAttention } from "headwise/shards";
 import type {} from "headwise/shards-worker";
 import { loadKernels as loadThreads, type ThreadsOptions } from "headwise/threads";
@@ -54,6 +56,17 @@ async function decode(kernels: Kernels): Promise<Float32Array> {
   });
   const [whole] = attendMany(attention, [{ x }]);
   return whole === undefined ? row : whole.subarray(32).map((y, i) => y - (row[i] ?? Number.NaN));
+}
+
+/** Tokens of a cache that continues from the pages of another one, and floats of rows that were split and merged. */
+function restored(kernels: Kernels): number {
+  using attention = createAttention(kernels, config, weights);
+  using cache = createCache(attention, { maxSeqLen: 8 });
+  using copy = createCache(attention, { maxSeqLen: 8 });
+  attend(attention, matrix(3, 16).data, { cache });
+  const pages: CachePage[] = exportPages(cache);
+  importPages(copy, pages, 3);
+  return copy.length + mergeHeads(kernels, splitHeads(kernels, matrix(3, 16), 4)).data.length;
 }
 
 async function quantised(kernels: QuantizedKernels): Promise<string> {
@@ -98,6 +111,7 @@ function matrix1(): Tensor {
 console.log(
   selfTest(await loadKernels()).ok && selfTest(kernels).ok,
   (await decode(single)).every((difference) => difference === 0),
+  restored(single),
   await quantised(quantized),
   await examined(),
   (await shards()).length,
