@@ -66,7 +66,7 @@ function largest_weight(row: F32Ptr, start: i32, end: i32): u32 {
 
 /**
  * The weights row[j] of one row, for the keys [start, end) of a page, multiples of 8, times the scales of the values, as
- * integers in place: 16 bits for each key from `row` on, their scale at WEIGHT_SCALE. Keys outside [from, to) weigh 0,
+ * integers in place: 16 bits for each key from `row` on, their scale at WEIGHT_SCALE. Keys outside [from, to) have weight 0,
  * whatever their scales are, and so do those that keep and bias exclude: left out by the rules, not by their weight, since the scale of an
  * attended key must reach the row also where its weight is 0.
  */

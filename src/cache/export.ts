@@ -119,7 +119,7 @@ export function importPages(cache: KvCache, pages: Iterable<CachePage>, length: 
       // Reading a page may run code of the caller's, too.
       expectUsable(where, cache);
       if (atFirst && given.index < kept) continue;
-      if (atFirst && Number.isInteger(given.index) && given.index > first && given.index <= needed)
+      if (atFirst && Number.isInteger(given.index) && given.index > first && given.index <= Math.min(needed, count - 1))
         first = index = given.index;
       const code = codeAt(kernels, cache.pages, index, length);
       const bytes = checkPage(where, cache, index, code, given);

@@ -13,7 +13,7 @@ interface FileSystem {
  */
 export async function openModule<Given extends { readonly module?: unknown }>(given: Given): Promise<Given> {
   const options = readFields("loadKernels", "options", given, LOAD_OPTIONS);
-  const module = await settled("a promise that is kept, got one broken", () => options.module);
+  const module = await settled("a promise that fulfils, got one rejected", () => options.module);
   const isUrl = tagOf(module) === "URL";
   if (!isUrl && tagOf(module) !== "Response") return { ...options, module };
   const { bytes, from } = await readAnswer(isUrl ? await request(module as URL) : (module as Response));

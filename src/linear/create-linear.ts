@@ -1,4 +1,4 @@
-import { expectLayout, expectMatrix, type MatrixLayout, type WeightTensor } from "../tensor/matrix.ts";
+import { expectLayout, expectMatrix, type MatrixLayout, sizeIn, type WeightTensor } from "../tensor/matrix.ts";
 import { readFields } from "../util/errors.ts";
 import { DISPOSE, expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
@@ -86,7 +86,7 @@ export function createLinear(kernels: Kernels, weights: LinearWeights, options: 
   const fast = expectActivations(where, "options.activations", activations);
   if (requested !== undefined) expectFormat(where, "options.weights", requested);
   const w = expectMatrix(where, "weight", weight, layout);
-  const [n, k] = (layout === "out-in" ? w.shape : w.shape.toReversed()) as [number, number];
+  const [n, k] = sizeIn(w, layout);
   if (n === 0 || k === 0)
     throw new RangeError(`${where}: weight expected 1 or more outputs and inputs, got shape [${w.shape.join(", ")}]`);
   const b = expectVector(where, "bias", bias, n);

@@ -3,7 +3,7 @@
 
 import { PANEL } from "../../assembly/layout.ts";
 import { type StoredTensor, toFloats } from "../tensor/dtypes.ts";
-import { type MatrixLayout, rowsOf, transposedColumnsOf } from "../tensor/matrix.ts";
+import { type MatrixLayout, rowsOf, sizeIn, transposedColumnsOf } from "../tensor/matrix.ts";
 import { chunksOf } from "../util/rows.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { pointer } from "../wasm/memory.ts";
@@ -50,7 +50,7 @@ export function packMatrix(
   to: number,
   staging: number,
 ): void {
-  const [n, k] = (layout === "out-in" ? matrix.shape : matrix.shape.toReversed()) as [number, number];
+  const [n, k] = sizeIn(matrix, layout);
   const most = stagedFloats({ n, k });
   if (layout === "in-out" && !isInteger(format)) {
     for (const [begin, end] of chunksOf(k, Math.floor(most / n)))

@@ -17,6 +17,12 @@ export type WeightTensor = Tensor | StoredTensor;
 /** Row-major layout of a weight matrix with n outputs and k inputs: "out-in" [n, k] or "in-out" [k, n]. */
 export type MatrixLayout = "out-in" | "in-out";
 
+/** The outputs and inputs of a matrix of rank 2. */
+export function sizeIn({ shape }: StoredTensor, layout: MatrixLayout): readonly [outputs: number, inputs: number] {
+  const [rows, columns] = shape as [number, number];
+  return layout === "out-in" ? [rows, columns] : [columns, rows];
+}
+
 /** Throws unless `layout` is a layout. Returns it; undefined is "out-in". */
 export function expectLayout(where: string, layout: unknown = "out-in"): MatrixLayout {
   return expectOneOf(where, "weights.layout", layout, ["out-in", "in-out"]);

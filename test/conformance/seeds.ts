@@ -95,7 +95,7 @@ function tutorialWeights(c: Case): AttentionWeights & { wo: Tensor } {
   };
 }
 
-/** Told apart by the words of the attribute: added, or True = masked, or 0 = masked. -1e9 excludes just as -inf does. */
+/** Distinguished by the words of the attribute: added, or True = masked, or 0 = masked. -1e9 excludes just as -inf does. */
 function tutorialMask(c: Case): { keep?: Mask; drop?: Mask; bias?: Tensor } {
   if (!c.has("mask")) return {};
   const words = c.text("mask");

@@ -156,8 +156,8 @@ test.each([
 });
 
 test("all entries throw the same class of error", () => {
-  const code = `const doors = await Promise.all(["headwise", "headwise/core", "headwise/threads", "headwise/shards", "headwise/weights"]
-    .map((name) => import(name))); console.log(new Set(doors.map((door) => door.HeadwiseError)).size);`;
+  const code = `const entries = await Promise.all(["headwise", "headwise/core", "headwise/threads", "headwise/shards", "headwise/weights"]
+    .map((name) => import(name))); console.log(new Set(entries.map((entry) => entry.HeadwiseError)).size);`;
   expect(run(code)).toBe("1");
 });
 

@@ -146,19 +146,19 @@ describe.each(shippedBuilds)("in the %s build", (build) => {
     const attention = createAttention(kernels, config, randomWeights(random, config));
     const tokens = 300;
     const x = floats(random, tokens * 16);
-    const spoiled = x.slice();
-    spoiled.fill(Number.NaN, 100 * 16, 101 * 16);
+    const withNaN = x.slice();
+    withNaN.fill(Number.NaN, 100 * 16, 101 * 16);
     const keep = { data: Uint8Array.from({ length: tokens }, (_, j) => Number(j !== 100)), shape: [tokens] };
     for (const { format, name } of named) {
-      const outputs = [x, spoiled].map((data) => {
+      const outputs = [x, withNaN].map((data) => {
         using cache = createCache(attention, { maxSeqLen: tokens, format });
         return attend(attention, data, { cache, keep });
       }) as [Float32Array, Float32Array];
-      // The row whose own query is spoiled is all that may differ.
+      // The row whose own query holds NaN is all that may differ.
       for (const y of outputs) y.fill(0, 100 * 16, 101 * 16);
       expect(firstDifference(outputs[1], outputs[0]), name).toBe(-1);
       using cache = createCache(attention, { maxSeqLen: tokens, format });
-      const y = attend(attention, spoiled, { cache });
+      const y = attend(attention, withNaN, { cache });
       for (let t = 0; t < tokens; t++)
         expect(y.subarray(t * 16, t * 16 + 16).every(Number.isNaN), `${name}: row ${t}`).toBe(t >= 100);
     }
@@ -167,9 +167,9 @@ describe.each(shippedBuilds)("in the %s build", (build) => {
 
   test.each([2, 3, 4])("%i threads leave the bits of one", async (threads) => {
     using alone = await kernelsOf(build);
-    using team = await threadedKernels(build, threads);
+    using threaded = await threadedKernels(build, threads);
     for (const { format, name } of named) {
-      const [want, got] = [alone, team].map((kernels) => {
+      const [want, got] = [alone, threaded].map((kernels) => {
         const { attention, random } = randomLayer(kernels, 3);
         const x = floats(random, 500 * attention.config.dModel);
         const y = inPieces(attention, x, format, [300, 1, 199]);

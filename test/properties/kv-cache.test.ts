@@ -13,7 +13,7 @@ import {
   scaledDotProductAttention,
   type Tensor,
 } from "../../src/entries/core.ts";
-import { exportPages, importPages } from "../../src/entries/sessions.ts";
+import { type CachePage, exportPages, importPages } from "../../src/entries/sessions.ts";
 import { floats } from "../kernels/harness.ts";
 import { failKernels } from "../support/failing-kernels.ts";
 import { firstDifference, kernelsOf, shippedBuilds } from "../support/layers.ts";
@@ -241,6 +241,18 @@ test("queries behind 2^30 tokens attend all keys after their own position", asyn
     SdpaResult,
   ];
   expect(firstDifference(got.output.data, want.output.data)).toBe(-1);
+});
+
+test("importPages takes no page beyond the last, also for a window that needs none of its tokens", async () => {
+  using kernels = await kernelsOf("simd");
+  const options = { ...SIZES, maxSeqLen: 1280, window: { left: 0 } };
+  const [cache, other] = [createKvCache(kernels, options), createKvCache(kernels, options)];
+  step(kernels, headsOf(createRandom(5), 1, 1280, false), 0, 1280, { window: { left: 0, right: 0 }, cache });
+  const [page] = exportPages(cache).slice(-1) as [CachePage];
+  expect(() => importPages(other, [{ ...page, index: 10 }], 1280)).toThrow(
+    /^importPages: pages\[9\].index expected 9, got 10$/,
+  );
+  expect(other.length).toBe(0);
 });
 
 test("an engine that has no memory for `present` is reported by name", async () => {

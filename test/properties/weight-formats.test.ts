@@ -299,12 +299,12 @@ test("a matrix that is packed in pieces has the bits of one packed whole, in bot
 test.each(shippedBuilds)("threads give the bits of one, for every format, on the %s build", async (build) => {
   using alone = await kernelsOf(build);
   for (const threads of [2, 4]) {
-    using team = await threadedKernels(build, threads);
+    using threaded = await threadedKernels(build, threads);
     for (const options of OPTIONS) {
       const config = { dModel: 96, numHeads: 6, numKvHeads: 2, headDim: 16, causal: true };
       const random = createRandom(threads);
       const weights = randomWeights(random, config, { biases: true });
-      const [one, many] = [alone, team].map((kernels) => createAttention(kernels, config, weights, options)) as [
+      const [one, many] = [alone, threaded].map((kernels) => createAttention(kernels, config, weights, options)) as [
         Attention,
         Attention,
       ];

@@ -26,7 +26,7 @@ const selfContained: Plugin = {
   setup({ onLoad, onResolve }) {
     const given = { path: join(here, "given.ts") };
     onResolve({ filter: /^headwise($|\/)/ }, () => given);
-    // The doors of the package. What lies behind them, such as the twins, is the suite's own means of knowing better.
+    // The entries of the package are given; other sources, such as the twins, are the suite's own means of comparison.
     onResolve({ filter: /\/src\/entries\/(core|heads|index|sessions|weights)\.ts$/ }, ({ kind }) =>
       kind === "import-statement" ? given : undefined,
     );

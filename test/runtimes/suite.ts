@@ -58,7 +58,7 @@ export interface Report {
   };
   /** Milliseconds of one fixed workload, the best of several; for people to look at. */
   readonly workloadMs: number;
-  /** What `console.warn` was told meanwhile. */
+  /** The arguments of `console.warn` meanwhile. */
   readonly warnings: readonly string[];
   /** The most linear memory that one `Kernels` came to hold. */
   readonly memoryBytes: number;

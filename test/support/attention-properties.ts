@@ -126,22 +126,23 @@ function checkPoison(instance: Instance, clean: Trial, whole: Left, random: Rand
   for (let t = 0; t < shape.qLen; t++)
     for (let h = 0; h < shape.numHeads; h++) {
       const attended = (j: number) => attends(clean, t, h, j);
-      const rowSpoiled = [...keys].some(attended);
+      const rowIsNonFinite = [...keys].some(attended);
       const spoiledValues = [...values].filter(([j]) => attended(j));
-      const allSpoiled = spoiledValues.some(([j]) => spoilsAll(j));
+      const allNonFinite = spoiledValues.some(([j]) => spoilsAll(j));
       const columns = new Set(spoiledValues.map(([, d]) => d));
       const from = t * shape.outStride + h * shape.outHeadStride;
       for (let d = 0; d < shape.valueDim; d++) {
         const got = left.out[from + d]!;
         const at = `out[${t}, ${h}, ${d}] is ${hex(got)}`;
         if (isNaNWord(got) && got !== NAN) return `canonical NaN: ${at}`;
-        const spoiled = rowSpoiled || allSpoiled || columns.has(d);
-        if (!spoiled && got !== whole.out[from + d]) return `masked poison: ${at}, not ${hex(whole.out[from + d]!)}`;
-        if (spoiled && nansOnly && got !== NAN) return `attended NaN: ${at}`;
+        const nonFinite = rowIsNonFinite || allNonFinite || columns.has(d);
+        if (!nonFinite && got !== whole.out[from + d]) return `masked poison: ${at}, not ${hex(whole.out[from + d]!)}`;
+        if (nonFinite && nansOnly && got !== NAN) return `attended NaN: ${at}`;
       }
       const lse = left.lse[h * shape.qLen + t]!;
-      if (!rowSpoiled && lse !== whole.lse[h * shape.qLen + t]) return `masked poison: lse[${h}, ${t}] is ${hex(lse)}`;
-      if (rowSpoiled && nansOnly && lse !== NAN) return `attended NaN: lse[${h}, ${t}] is ${hex(lse)}`;
+      if (!rowIsNonFinite && lse !== whole.lse[h * shape.qLen + t])
+        return `masked poison: lse[${h}, ${t}] is ${hex(lse)}`;
+      if (rowIsNonFinite && nansOnly && lse !== NAN) return `attended NaN: lse[${h}, ${t}] is ${hex(lse)}`;
     }
   const chunks = attendInChunks(instance, trial, () => random.int(1, 9), pick(random, POISON));
   return difference("poisoned chunks", chunks, left);

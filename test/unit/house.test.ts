@@ -183,6 +183,11 @@ const INEXACT =
 /** What only some files may use. */
 const OWNED: readonly [name: string, isUsed: (uses: Uses) => boolean, owners: (file: string) => boolean][] = [
   [
+    "methods of ES2023, which the oldest supported browsers lack",
+    ({ properties }) => ["toReversed", "toSorted", "toSpliced", "findLast"].some((name) => properties.has(name)),
+    isIn("cli"),
+  ],
+  [
     "the size of memory",
     ({ properties, code }) => properties.has("grow") || /\bbuffer\.byteLength/.test(code),
     isIn("wasm/memory"),

@@ -91,7 +91,7 @@ export function readHeader<Entry>(
   return { metadata, tensors };
 }
 
-/** What is wrong with a tensor that is said to have bytes [begin, end) of the data; undefined if nothing is. */
+/** What is wrong with a tensor whose entry gives bytes [begin, end) of the data; undefined if nothing is. */
 function faultOf(
   dtype: PlainDtype,
   shape: readonly number[],

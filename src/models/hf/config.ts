@@ -23,7 +23,7 @@ export interface HfConfigOptions {
   readonly prefix?: string;
   /**
    * A supported `model_type` by whose rules a model of an unknown type is read. Fields that these rules would ignore and that
-   * could change attention are refused. The caller vouches that both models compute attention alike.
+   * could change attention are refused. The caller is responsible for both models computing attention alike.
    */
   readonly as?: string;
   /**
@@ -145,15 +145,15 @@ function findTower(file: Fields, type: string, prefix: string, as: string | unde
 
 /** The part that is asked for. Throws if nothing tells, or if the model has no such part. */
 function choosePart(file: Fields, type: string, rules: Rules, given: HfPart | undefined, prefix: string): HfPart {
-  const told = partOfPrefix(prefix);
+  const fromPrefix = partOfPrefix(prefix);
   const name = given === undefined ? "prefix" : "part";
   const got = given ?? prefix;
   if (rules.sides !== undefined) {
-    if (given !== undefined && told !== undefined && given !== told)
+    if (given !== undefined && fromPrefix !== undefined && given !== fromPrefix)
       throw new RangeError(
-        `${WHERE}: part expected ${describe(told)}, as in prefix ${describe(prefix)}, got ${describe(given)}`,
+        `${WHERE}: part expected ${describe(fromPrefix)}, as in prefix ${describe(prefix)}, got ${describe(given)}`,
       );
-    const part = given ?? told;
+    const part = given ?? fromPrefix;
     if (part !== undefined) return part;
     throw refusal(
       "part",
@@ -163,7 +163,7 @@ function choosePart(file: Fields, type: string, rules: Rules, given: HfPart | un
   }
   const own = isCausal(file, "decoder", rules) ? "decoder" : "encoder";
   // Names of models with one side may contain "encoder" or "decoder", whatever the attention is.
-  const wanted = given ?? (told === "cross" ? told : own);
+  const wanted = given ?? (fromPrefix === "cross" ? fromPrefix : own);
   if (wanted === own) return own;
   if (wanted === "cross" && rules.causal === "is_decoder" && file.flag("add_cross_attention", false)) return wanted;
   throw new RangeError(

@@ -4,7 +4,7 @@ const state = { done: false, step: "importing", result: undefined, error: undefi
 globalThis.headwisePage = state;
 
 /**
- * Runs the body of a page and reports what it returns or throws. The body may tell how far it is, and is told which entry
+ * Runs the body of a page and reports what it returns or throws. The body may report how far it is, and gets the entry
  * of the package the page's address names.
  */
 export async function run(body) {

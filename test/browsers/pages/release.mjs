@@ -30,7 +30,7 @@ run(async () => {
   const used = held.map((each) => (each.threads ?? each.shards).used);
   if (location.search !== "?keep") for (const each of held) each.release();
   else globalThis.held = held;
-  // Workers end a moment after they were told to.
+  // Workers end a moment after the request.
   await new Promise((resolve) => setTimeout(resolve, 1000));
   return { used, ...count };
 });

@@ -14,7 +14,7 @@ export async function work(entries, name, step = () => {}) {
   const { [name]: entry, threads, weights, heads, sessions, quantized } = entries;
   step("two threads");
   const two = await twoThreads(threads);
-  // Once more: that there is one thread where two were wanted is said once.
+  // Once more: the warning about one thread instead of two is printed once.
   (await threads.loadKernels({ threads: 2 })).release();
   step("the suite");
   const load = { quantized: quantized.quantized, ...(name === "threads" && { threads: 2 }) };

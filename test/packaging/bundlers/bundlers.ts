@@ -1,4 +1,4 @@
-// What each bundler is told: to bundle page.js (or the page that loads it), and nothing about the package.
+// How each bundler is configured: to bundle page.js (or the page that loads it), and nothing about the package.
 
 import { readdirSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";

@@ -12,7 +12,7 @@ export interface Manifest {
   readonly main: string;
   readonly types: string;
   readonly bin: Readonly<Record<string, string>>;
-  /** What Parcel resolves subpaths by, which does not look at `exports` unless told to. */
+  /** What Parcel resolves subpaths by, which ignores `exports` by default. */
   readonly alias?: Readonly<Record<string, string>>;
   readonly exports: Readonly<Record<string, string | Readonly<Record<string, string>>>>;
   readonly dependencies?: unknown;

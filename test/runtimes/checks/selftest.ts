@@ -34,7 +34,7 @@ export async function checkSelfTest({ headwise, kernels, exact, load, start, che
     expectEqual("fused", exact.fused, false);
     expectEqual("reason", exact.reason, load.module ? "the module given" : "deterministic was asked for");
   });
-  await check("loadKernels: threads are told", () => {
+  await check("loadKernels: threads are reported", () => {
     const { requested, used, reason } = kernels.threads;
     expectEqual("requested", requested, load.threads ?? requested);
     expectWithin("used", used, 1, 64);

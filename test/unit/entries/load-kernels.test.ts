@@ -126,9 +126,9 @@ test("loadKernels takes responses and URLs, and names what held no wasm", async 
   await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/simd.wasm`;
   try {
-    const told = `("<!doctype ht") from ${url} (status 200, text/html)`;
-    await expect(load({ module: new URL(url) })).rejects.toThrow(told);
-    await expect(load({ module: fetch(url) })).rejects.toThrow(told);
+    const text = `("<!doctype ht") from ${url} (status 200, text/html)`;
+    await expect(load({ module: new URL(url) })).rejects.toThrow(text);
+    await expect(load({ module: fetch(url) })).rejects.toThrow(text);
   } finally {
     server.close();
     server.closeAllConnections();
@@ -168,7 +168,7 @@ test("loadKernels names the response that broke off, was used before or never ca
   }
   await expect(load({ module: fetch(url) })).rejects.toMatchObject({
     code: "BAD_FILE",
-    message: "loadKernels: module expected a promise that is kept, got one broken: fetch failed",
+    message: "loadKernels: module expected a promise that fulfils, got one rejected: fetch failed",
   });
 });
 

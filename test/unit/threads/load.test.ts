@@ -108,7 +108,7 @@ test("a worker to which nothing can be posted is terminated at once", async () =
   expect([threads.reason, ended, left]).toEqual(["no worker started (Error: cannot be cloned)", 2, []]);
 });
 
-/** What `work` gives where shared memory is refused, or only counted. Memories that were asked for are told. */
+/** What `work` gives where shared memory is refused, or only counted. Requested memories are listed. */
 async function withMemory<T>(refuse: boolean, work: () => Promise<T>): Promise<readonly [result: T, shared: number]> {
   const { Memory: Real } = WebAssembly;
   let shared = 0;
@@ -212,7 +212,7 @@ test("a worker that answers again, after it joined or failed, is counted once", 
   expect([joined.ended, failed.ended]).toEqual([1, 1]);
 });
 
-test("a worker that cannot be told to begin does not join, and is ended", async () => {
+test("a worker that cannot receive 'begin' does not join, and is ended", async () => {
   const worker = fakeWorker((message) => {
     if (message === "begin") throw new Error("closed");
     return [ready];
