@@ -21,6 +21,9 @@ export const FORMAT_F16 = 1;
 export const FORMAT_Q8 = 2;
 export const FORMAT_Q4 = 3;
 
+/** In the formats of an AttentionShape: pages are those of latent attention. */
+export const LATENT_PAGES = 256;
+
 /** Alignment of every allocation, in bytes. */
 export const ALIGN = 64;
 

@@ -69,11 +69,16 @@ const modules = [
   ...["simd", "relaxed"].flatMap((name) => [
     { target: `weights-${name}`, entries: ["weights"] },
     { target: `caches-${name}`, entries: ["caches"] },
+    { target: `latents-${name}`, entries: ["latents"] },
   ]),
 ];
 const compile = ({ target, entries, flags = [] }) =>
   start(asc, ...entries.map((entry) => `assembly/${entry}.ts`), "--target", target, ...flags);
-const debug = { target: "debug", entries: ["index", "weights", "caches"], flags: ["--transform", "./scripts/abi.mjs"] };
+const debug = {
+  target: "debug",
+  entries: ["index", "weights", "caches", "latents"],
+  flags: ["--transform", "./scripts/abi.mjs"],
+};
 const waiting = [debug, ...modules];
 const compileWaiting = async () => {
   for (let module = waiting.shift(); module; module = waiting.shift()) await compile(module);

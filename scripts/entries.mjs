@@ -33,6 +33,7 @@ const ENTRIES = [
     source: "src/entries/quantized.ts",
     hosted: "src/entries/quantized.ts",
   },
+  { subpath: "./latent", name: "latent", source: "src/entries/latent.ts", hosted: "src/entries/latent.ts" },
   {
     subpath: "./threads",
     name: "threads",
@@ -52,7 +53,7 @@ export const HOSTS = { workerd: "", "edge-light": "?module" };
 /** Modules for whoever loads them by themselves. */
 const MODULES = [
   ...["simd", "relaxed"],
-  ...["weights", "caches"].flatMap((part) => [`${part}-simd`, `${part}-relaxed`]),
+  ...["weights", "caches", "latents"].flatMap((part) => [`${part}-simd`, `${part}-relaxed`]),
   ...["simd-threads", "relaxed-threads"],
 ];
 

@@ -88,7 +88,7 @@ function attend_rows<P>(
 /** Rows of the next strip when `left` are left: few sizes, none that wastes a row. */
 // @ts-ignore: decorator
 @inline
-function strip_rows(left: i32): i32 {
+export function strip_rows(left: i32): i32 {
   if (left < 6) return left;
   return MADD_FUSES && left != 7 && left != 8 ? 6 : 4;
 }

@@ -97,7 +97,7 @@ function qk_page_int(
 /** What the rules leave of the scores of the keys [start, end): softcap, ALiBi, bias, keep and the range of each row. */
 // @ts-ignore: decorator
 @inline
-function apply_rules(
+export function apply_rules(
   rows: i32,
   s: F32Ptr,
   states: usize,

@@ -15,7 +15,8 @@ export function is_finite(sum: v128): bool {
 
 /**
  * C[rows, 8] = alpha[rows] · C + A[rows, n] · B[n, 8], n > 0. With `check`, returns 1 and leaves C as it was where a result
- * is not finite. `rows` is a constant from 3 to 6.
+ * is not finite. `rows` and `paired` are constants, `rows` from 1 to 6. Rows of B lie `step` bytes apart; `paired`, by turns
+ * `step` and `pair - step`.
  *
  * 6x8 tile, 15 v128: acc00..acc51 = 12 | b0 b1 = 2 | a<row> = 1
  * A [rows][n] row stride STRIP_BYTES · B [n][8] · C [rows][8] row stride cStride
@@ -23,7 +24,7 @@ export function is_finite(sum: v128): bool {
  */
 // @ts-ignore: decorator
 @inline
-function pv_nx8(
+export function pv_nx8(
   rows: i32,
   cPtr0: F32Ptr,
   cStride: usize,
@@ -32,6 +33,9 @@ function pv_nx8(
   bPtr0: F32Ptr,
   n: i32,
   check: i32,
+  paired: bool,
+  step: usize,
+  pair: usize,
 ): i32 {
   const cPtr1 = cPtr0 + cStride;
   const cPtr2 = cPtr1 + cStride;
@@ -41,12 +45,20 @@ function pv_nx8(
   const alpha0 = v128.load32_splat(state, STATE_ALPHA);
   let acc00 = f32x4.mul(v128.load(cPtr0), alpha0);
   let acc01 = f32x4.mul(v128.load(cPtr0, 16), alpha0);
-  const alpha1 = v128.load32_splat(state, STATE_BYTES + STATE_ALPHA);
-  let acc10 = f32x4.mul(v128.load(cPtr1), alpha1);
-  let acc11 = f32x4.mul(v128.load(cPtr1, 16), alpha1);
-  const alpha2 = v128.load32_splat(state, STATE_BYTES * 2 + STATE_ALPHA);
-  let acc20 = f32x4.mul(v128.load(cPtr2), alpha2);
-  let acc21 = f32x4.mul(v128.load(cPtr2, 16), alpha2);
+  let acc10 = acc00;
+  let acc11 = acc01;
+  if (rows > 1) {
+    const alpha1 = v128.load32_splat(state, STATE_BYTES + STATE_ALPHA);
+    acc10 = f32x4.mul(v128.load(cPtr1), alpha1);
+    acc11 = f32x4.mul(v128.load(cPtr1, 16), alpha1);
+  }
+  let acc20 = acc00;
+  let acc21 = acc01;
+  if (rows > 2) {
+    const alpha2 = v128.load32_splat(state, STATE_BYTES * 2 + STATE_ALPHA);
+    acc20 = f32x4.mul(v128.load(cPtr2), alpha2);
+    acc21 = f32x4.mul(v128.load(cPtr2, 16), alpha2);
+  }
   let acc30 = acc00;
   let acc31 = acc01;
   if (rows > 3) {
@@ -75,12 +87,16 @@ function pv_nx8(
     const a0 = v128.load32_splat(aPtr0);
     acc00 = madd(a0, b0, acc00);
     acc01 = madd(a0, b1, acc01);
-    const a1 = v128.load32_splat(aPtr0, STRIP_BYTES);
-    acc10 = madd(a1, b0, acc10);
-    acc11 = madd(a1, b1, acc11);
-    const a2 = v128.load32_splat(aPtr0, STRIP_BYTES * 2);
-    acc20 = madd(a2, b0, acc20);
-    acc21 = madd(a2, b1, acc21);
+    if (rows > 1) {
+      const a1 = v128.load32_splat(aPtr0, STRIP_BYTES);
+      acc10 = madd(a1, b0, acc10);
+      acc11 = madd(a1, b1, acc11);
+    }
+    if (rows > 2) {
+      const a2 = v128.load32_splat(aPtr0, STRIP_BYTES * 2);
+      acc20 = madd(a2, b0, acc20);
+      acc21 = madd(a2, b1, acc21);
+    }
     if (rows > 3) {
       const a3 = v128.load32_splat(aPtr0, STRIP_BYTES * 3);
       acc30 = madd(a3, b0, acc30);
@@ -97,14 +113,19 @@ function pv_nx8(
       acc51 = madd(a5, b1, acc51);
     }
     aPtr0 += 4;
-    bPtr0 += PANEL_BYTES;
+    bPtr0 += step;
+    if (paired) step = pair - step;
   } while (aPtr0 < aEnd);
   if (check) {
     let sum = f32x4.add(acc00, acc01);
-    sum = f32x4.add(sum, acc10);
-    sum = f32x4.add(sum, acc11);
-    sum = f32x4.add(sum, acc20);
-    sum = f32x4.add(sum, acc21);
+    if (rows > 1) {
+      sum = f32x4.add(sum, acc10);
+      sum = f32x4.add(sum, acc11);
+    }
+    if (rows > 2) {
+      sum = f32x4.add(sum, acc20);
+      sum = f32x4.add(sum, acc21);
+    }
     if (rows > 3) {
       sum = f32x4.add(sum, acc30);
       sum = f32x4.add(sum, acc31);
@@ -121,10 +142,14 @@ function pv_nx8(
   }
   v128.store(cPtr0, acc00);
   v128.store(cPtr0, acc01, 16);
-  v128.store(cPtr1, acc10);
-  v128.store(cPtr1, acc11, 16);
-  v128.store(cPtr2, acc20);
-  v128.store(cPtr2, acc21, 16);
+  if (rows > 1) {
+    v128.store(cPtr1, acc10);
+    v128.store(cPtr1, acc11, 16);
+  }
+  if (rows > 2) {
+    v128.store(cPtr2, acc20);
+    v128.store(cPtr2, acc21, 16);
+  }
   if (rows > 3) {
     v128.store(cPtr3, acc30);
     v128.store(cPtr3, acc31, 16);
@@ -141,86 +166,27 @@ function pv_nx8(
 }
 
 function pv_6x8(cPtr0: F32Ptr, cStride: usize, state: F32Ptr, aPtr0: F32Ptr, bPtr0: F32Ptr, n: i32, check: i32): i32 {
-  return pv_nx8(6, cPtr0, cStride, state, aPtr0, bPtr0, n, check);
+  return pv_nx8(6, cPtr0, cStride, state, aPtr0, bPtr0, n, check, false, PANEL_BYTES, 0);
 }
 
 function pv_5x8(cPtr0: F32Ptr, cStride: usize, state: F32Ptr, aPtr0: F32Ptr, bPtr0: F32Ptr, n: i32, check: i32): i32 {
-  return pv_nx8(5, cPtr0, cStride, state, aPtr0, bPtr0, n, check);
+  return pv_nx8(5, cPtr0, cStride, state, aPtr0, bPtr0, n, check, false, PANEL_BYTES, 0);
 }
 
 function pv_4x8(cPtr0: F32Ptr, cStride: usize, state: F32Ptr, aPtr0: F32Ptr, bPtr0: F32Ptr, n: i32, check: i32): i32 {
-  return pv_nx8(4, cPtr0, cStride, state, aPtr0, bPtr0, n, check);
+  return pv_nx8(4, cPtr0, cStride, state, aPtr0, bPtr0, n, check, false, PANEL_BYTES, 0);
 }
 
 function pv_3x8(cPtr0: F32Ptr, cStride: usize, state: F32Ptr, aPtr0: F32Ptr, bPtr0: F32Ptr, n: i32, check: i32): i32 {
-  return pv_nx8(3, cPtr0, cStride, state, aPtr0, bPtr0, n, check);
+  return pv_nx8(3, cPtr0, cStride, state, aPtr0, bPtr0, n, check, false, PANEL_BYTES, 0);
 }
 
-/**
- * The same for two rows.
- *
- * 2x8 tile, 7 v128: acc00..acc11 = 4 | b0 b1 = 2 | a<row> = 1
- * A, B, C as for more rows · n not unrolled · every sum takes the keys in ascending order
- */
 function pv_2x8(cPtr0: F32Ptr, cStride: usize, state: F32Ptr, aPtr0: F32Ptr, bPtr0: F32Ptr, n: i32, check: i32): i32 {
-  const cPtr1 = cPtr0 + cStride;
-  const alpha0 = v128.load32_splat(state, STATE_ALPHA);
-  let acc00 = f32x4.mul(v128.load(cPtr0), alpha0);
-  let acc01 = f32x4.mul(v128.load(cPtr0, 16), alpha0);
-  const alpha1 = v128.load32_splat(state, STATE_BYTES + STATE_ALPHA);
-  let acc10 = f32x4.mul(v128.load(cPtr1), alpha1);
-  let acc11 = f32x4.mul(v128.load(cPtr1, 16), alpha1);
-  const aEnd = aPtr0 + (<usize>n << 2);
-  do {
-    const b0 = v128.load(bPtr0);
-    const b1 = v128.load(bPtr0, 16);
-    const a0 = v128.load32_splat(aPtr0);
-    acc00 = madd(a0, b0, acc00);
-    acc01 = madd(a0, b1, acc01);
-    const a1 = v128.load32_splat(aPtr0, STRIP_BYTES);
-    acc10 = madd(a1, b0, acc10);
-    acc11 = madd(a1, b1, acc11);
-    aPtr0 += 4;
-    bPtr0 += PANEL_BYTES;
-  } while (aPtr0 < aEnd);
-  if (check) {
-    let sum = f32x4.add(acc00, acc01);
-    sum = f32x4.add(sum, acc10);
-    sum = f32x4.add(sum, acc11);
-    if (!is_finite(sum)) return 1;
-  }
-  v128.store(cPtr0, acc00);
-  v128.store(cPtr0, acc01, 16);
-  v128.store(cPtr1, acc10);
-  v128.store(cPtr1, acc11, 16);
-  return 0;
+  return pv_nx8(2, cPtr0, cStride, state, aPtr0, bPtr0, n, check, false, PANEL_BYTES, 0);
 }
 
-/**
- * The same for one row.
- *
- * 1x8 tile, 4 v128: acc00 acc01 = 2 | a row of B = 1 | a0 = 1
- * A, B, C as for more rows · n not unrolled · every sum takes the keys in ascending order
- */
 function pv_1x8(cPtr0: F32Ptr, cStride: usize, state: F32Ptr, aPtr0: F32Ptr, bPtr0: F32Ptr, n: i32, check: i32): i32 {
-  const alpha0 = v128.load32_splat(state, STATE_ALPHA);
-  let acc00 = f32x4.mul(v128.load(cPtr0), alpha0);
-  let acc01 = f32x4.mul(v128.load(cPtr0, 16), alpha0);
-  const aEnd = aPtr0 + (<usize>n << 2);
-  do {
-    const a0 = v128.load32_splat(aPtr0);
-    acc00 = madd(a0, v128.load(bPtr0), acc00);
-    acc01 = madd(a0, v128.load(bPtr0, 16), acc01);
-    aPtr0 += 4;
-    bPtr0 += PANEL_BYTES;
-  } while (aPtr0 < aEnd);
-  if (check) {
-    let sum = f32x4.add(acc00, acc01);
-    if (!is_finite(sum)) return 1;
-  }
-  v128.store(cPtr0, acc00);
-  v128.store(cPtr0, acc01, 16);
-  return 0;
+  return pv_nx8(1, cPtr0, cStride, state, aPtr0, bPtr0, n, check, false, PANEL_BYTES, 0);
 }
 
 /** The tile of `rows` rows and 8 columns: see pv_nx8. */

@@ -34,7 +34,7 @@ function prepare(
 ): Prepared {
   const pages = Math.ceil(kvLen / PAGE);
   const dims = { numKvHeads, headDim, valueDim: headDim };
-  const layout = createPageLayout(dims, checkCacheFormat("bench", "format", format, headDim));
+  const layout = createPageLayout(dims, checkCacheFormat("bench", "format", format, dims));
   const { code } = layout.stages[0] as Stage;
   const pageFloats = pageBytes(layout, code) / 4;
   const row = numKvHeads * headDim;

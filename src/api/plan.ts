@@ -83,7 +83,7 @@ export function plan(config: AttentionConfig, sizes: PlanSizes = {}): Plan {
   for (const name of ["format", "truncatable"] as const)
     if (sizes[name] !== undefined && !cached)
       throw new RangeError(`${where}: ${name} expected none without maxSeqLen, got ${describe(sizes[name])}`);
-  const pages = createPageLayout(checked, checkCacheFormat(where, "format", sizes.format, checked.headDim));
+  const pages = createPageLayout(checked, checkCacheFormat(where, "format", sizes.format, checked));
   const retention = retentionOf(where, checked, sizes.truncatable);
   const target = { batch, numHeads: checked.numHeads, qLen, kvLen };
   const masks = checkMasks(where, sizes, target);

@@ -3,6 +3,7 @@ import { DISPOSE, type Handle, makeHandle, type Releasable } from "../util/lifet
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { type CheckedWeights, checkWeights } from "./check-weights.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
+import type { PageShape } from "./layer-sizes.ts";
 import { type Layer, storeLayer } from "./packed-weights.ts";
 import { createRotary, type Rotary } from "./rope.ts";
 import {
@@ -35,6 +36,10 @@ export interface Attention extends Releasable, Handle {
   readonly bytes: number;
   /** Whether `release()` was called. */
   readonly released: boolean;
+  /** @internal What `createCache` and calls without a cache make pages for. */
+  readonly pageShape: PageShape;
+  /** @internal How the layer runs if it is not one of `createAttention`: a LayerPass (forward/forward.ts). */
+  readonly pass?: object;
   /** @internal */
   readonly layer: Layer;
   /** @internal */
@@ -92,6 +97,7 @@ export function packAttention(
     config,
     formats: Object.freeze(layer.formats),
     bytes: layer.bytes,
+    pageShape: config,
     layer,
     rotary: config.rope && createRotary(config.rope),
     get released() {
@@ -103,14 +109,14 @@ export function packAttention(
   return makeHandle<Attention>("Attention", "createAttention", parts, INTERNAL, release);
 }
 
-const INTERNAL = ["layer", "rotary"] as const;
+const INTERNAL = ["pageShape", "layer", "rotary"] as const;
 
 /** A layer on the weights of `attention`, until that is released, whose y holds the heads' outputs. */
 export function withoutOutput(attention: Attention): Attention {
-  const { kernels, config, formats, bytes, rotary, release } = attention;
+  const { kernels, config, formats, bytes, pageShape, rotary, release } = attention;
   const layer = { ...attention.layer, linears: { ...attention.layer.linears, o: undefined } };
   const parts: Pick<Attention, keyof Attention> = {
-    ...{ kernels, config, formats, bytes, layer, rotary, release, [DISPOSE]: release },
+    ...{ kernels, config, formats, bytes, pageShape, layer, rotary, release, [DISPOSE]: release },
     get released() {
       return attention.released;
     },

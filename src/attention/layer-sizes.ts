@@ -48,3 +48,9 @@ export function vectorSizes(config: CheckedConfig): Readonly<Record<VectorName, 
     extraValue: numKvHeads * valueDim,
   };
 }
+
+/**
+ * The sizes that cache pages depend on. Pages of latent attention hold latents as the keys of one head, and as its values the
+ * keys that are rotated.
+ */
+export type PageShape = Pick<CheckedConfig, "numKvHeads" | "headDim" | "valueDim"> & { readonly latent?: boolean };

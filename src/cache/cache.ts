@@ -49,17 +49,20 @@ export interface Cache extends KvCache {
  */
 export function createCache(attention: Attention, options: CacheOptions): Cache {
   const where = "createCache";
-  expectMade(where, "attention", attention, "createAttention");
-  const { kernels, config } = attention;
+  expectMade(where, "attention", attention, ...LAYERS);
+  const { kernels, config, pageShape } = attention;
   if (options === undefined) throw new TypeError(`${where}: options expected { maxSeqLen }, got undefined`);
   const given = readFields(where, "options", options, CACHE_OPTIONS);
-  const checked = checkCacheOptions(where, config.headDim, given);
+  const checked = checkCacheOptions(where, pageShape, given);
   // After all arguments were read, which may run code of the caller's.
-  expectMade(where, "attention", attention, "createAttention");
+  expectMade(where, "attention", attention, ...LAYERS);
   expectKernels(where, kernels, "attention.kernels");
   const retention = retentionOf(where, config, given.truncatable);
-  return makeCache<Cache>("Cache", where, kernels, config, checked, retention, { attention });
+  return makeCache<Cache>("Cache", where, kernels, pageShape, checked, retention, { attention });
 }
+
+/** What makes the layers that have caches. */
+const LAYERS = ["createAttention", "createLatentAttention"];
 
 /** What the cache of a layer keeps, by the option `truncatable`. */
 export function retentionOf(where: string, config: CheckedConfig, truncatable: number | undefined): Retention {

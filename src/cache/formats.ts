@@ -1,4 +1,5 @@
 import { PAGE } from "../../assembly/layout.ts";
+import type { PageShape } from "../attention/layer-sizes.ts";
 import { expectFormatLoaded } from "../linear/options.ts";
 import { describe, expectInt, expectOneOf, readFields } from "../util/errors.ts";
 import {
@@ -22,23 +23,29 @@ const MOST_INTEGER_DIM = 2048;
 /**
  * Checks the option `format` of a cache, named `path` in errors, and returns the stages of its pages, from new to old.
  */
-export function checkCacheFormat(where: string, path: string, format: unknown, headDim: number): readonly Stage[] {
-  if (format === undefined) return checkCacheFormat(where, path, "f32", headDim);
+export function checkCacheFormat(
+  where: string,
+  path: string,
+  format: unknown,
+  shape: Pick<PageShape, "headDim" | "latent">,
+): readonly Stage[] {
+  if (format === undefined) return checkCacheFormat(where, path, "f32", shape);
   if (typeof format === "string") {
     const name = expectOneOf(where, path, format, CACHE_FORMATS);
-    return checkCacheFormat(where, path, { keys: name, values: name }, headDim);
+    return checkCacheFormat(where, path, { keys: name, values: name }, shape);
   }
   if (format === null || typeof format !== "object" || ArrayBuffer.isView(format)) {
     const rule = "a format's name, { keys, values } or an array of stages";
     throw new TypeError(`${where}: ${path} expected ${rule}, got ${describe(format)}`);
   }
-  if (!Array.isArray(format)) return [checkStage(where, path, format as CacheStage, headDim, ["keys", "values"])];
+  if (!Array.isArray(format)) return [checkStage(where, path, format as CacheStage, shape, ["keys", "values"])];
   const { length } = format;
+  if (shape.latent) throw new RangeError(`${where}: ${path} expected one format for latent attention, got stages`);
   if (length === 0) throw new RangeError(`${where}: ${path} expected one stage or more, got none`);
   const stages: Stage[] = [];
   for (let i = 0; i < length; i++) {
     const fields = i === length - 1 ? ["keys", "values"] : ["keys", "values", "tokens"];
-    stages.push(checkStage(where, `${path}[${i}]`, format[i], headDim, fields));
+    stages.push(checkStage(where, `${path}[${i}]`, format[i], shape, fields));
   }
   for (const [i, { code }] of stages.slice(1).entries()) {
     const before = (stages[i] as Stage).code;
@@ -54,7 +61,13 @@ export function checkCacheFormat(where: string, path: string, format: unknown, h
   return stages;
 }
 
-function checkStage(where: string, name: string, given: CacheStage, headDim: number, fields: readonly string[]): Stage {
+function checkStage(
+  where: string,
+  name: string,
+  given: CacheStage,
+  { headDim, latent }: Pick<PageShape, "headDim" | "latent">,
+  fields: readonly string[],
+): Stage {
   const stage = readFields(where, name, given, fields);
   const keys = expectOneOf(where, `${name}.keys`, stage.keys, CACHE_FORMATS);
   const values = expectOneOf(where, `${name}.values`, stage.values, CACHE_FORMATS);
@@ -62,6 +75,8 @@ function checkStage(where: string, name: string, given: CacheStage, headDim: num
     throw new RangeError(
       `${where}: ${name}.keys expected "f32" or "f16" for headDim above ${MOST_INTEGER_DIM}, got "${keys}"`,
     );
+  if (latent && (keys !== "f32" || values !== "f32"))
+    throw new RangeError(`${where}: ${name} expected "f32" for latent attention, got "${keys}" and "${values}"`);
   const code = encodeFormats({ keys, values });
   if (!fields.includes("tokens")) return { code, pages: Number.POSITIVE_INFINITY };
   const tokens = expectInt(where, `${name}.tokens`, stage.tokens, PAGE);

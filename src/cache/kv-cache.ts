@@ -1,6 +1,7 @@
 // Keys and values of sequences in pages, whoever projects them.
 
 import { PAGE } from "../../assembly/layout.ts";
+import type { PageShape } from "../attention/layer-sizes.ts";
 import { MOST_HEADS, MOST_SEQUENCES } from "../attention/limits.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { expectInt, HeadwiseError, readFields } from "../util/errors.ts";
@@ -8,7 +9,7 @@ import { DISPOSE, expectAlive, type Handle, makeHandle, type Releasable } from "
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { commitPages, dropPages, leastLength, leastPosition, restorePages, startOf } from "./aging.ts";
 import { type CacheStage, checkCacheFormat, describeStages, expectStagesLoaded } from "./formats.ts";
-import { type CacheFormat, type CacheFormats, createPageLayout, type PageShape, type Stage } from "./page-layout.ts";
+import { type CacheFormat, type CacheFormats, createPageLayout, type Stage } from "./page-layout.ts";
 import { allocatePages, type Pages, pagesBytes, type Retention } from "./pages.ts";
 import { readPages } from "./read-pages.ts";
 
@@ -140,7 +141,7 @@ export function createKvCache(kernels: Kernels, options: KvCacheOptions): KvCach
     left: window ? expectInt(where, "window.left", window.left, 0) : Number.POSITIVE_INFINITY,
     truncatable: checkTruncatable(where, given.truncatable),
   };
-  const checked = checkCacheOptions(where, headDim, given);
+  const checked = checkCacheOptions(where, shape, given);
   // Again, because reading arguments may have run code of the caller's that released them.
   expectKernels(where, kernels);
   return makeCache<KvCache>("KvCache", where, kernels, shape, checked, retention, {});
@@ -154,10 +155,10 @@ interface CheckedCacheOptions {
 }
 
 /** Checks options that were read. */
-export function checkCacheOptions(where: string, headDim: number, options: CacheOptions): CheckedCacheOptions {
+export function checkCacheOptions(where: string, shape: PageShape, options: CacheOptions): CheckedCacheOptions {
   const maxSeqLen = expectInt(where, "maxSeqLen", options.maxSeqLen);
   const batch = expectInt(where, "batch", options.batch === undefined ? 1 : options.batch, 1, MOST_SEQUENCES);
-  return { maxSeqLen, batch, stages: checkCacheFormat(where, "format", options.format, headDim) };
+  return { maxSeqLen, batch, stages: checkCacheFormat(where, "format", options.format, shape) };
 }
 
 /** The cache of a type `kind` that the public function `maker` gives; `owner` are its further, internal fields. */
@@ -171,7 +172,7 @@ export function makeCache<T extends KvCache>(
   owner: Omit<T, keyof KvCache>,
 ): T {
   const where = maker;
-  expectStagesLoaded(where, kernels.quantized, stages);
+  expectStagesLoaded(where, shape.latent || kernels.quantized, stages);
   const layout = createPageLayout(shape, stages);
   const pages = allocatePages(where, kernels, layout, batch, maxSeqLen, retention);
   let length = 0;

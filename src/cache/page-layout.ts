@@ -1,8 +1,17 @@
 // The layout of cache pages in memory. Only this file knows the codes of formats, the sizes in bytes, and which kernels
 // read and write pages.
 
-import { FORMAT_F16, FORMAT_F32, FORMAT_Q4, FORMAT_Q8, PAGE, QUAD } from "../../assembly/layout.ts";
-import type { CheckedConfig } from "../attention/config.ts";
+import {
+  FORMAT_F16,
+  FORMAT_F32,
+  FORMAT_Q4,
+  FORMAT_Q8,
+  LATENT_PAGES,
+  PAGE,
+  PANEL,
+  QUAD,
+} from "../../assembly/layout.ts";
+import type { PageShape } from "../attention/layer-sizes.ts";
 import { wholePanels } from "../linear/formats.ts";
 import { aligned } from "../wasm/memory.ts";
 
@@ -41,9 +50,6 @@ export const entryOf = (address: number, code: PageCode): number => address + co
 export const addressIn = (entry: number): number => (entry & ~CODE_BITS) >>> 0;
 export const codeIn = (entry: number): PageCode => entry & CODE_BITS;
 
-/** The sizes that pages depend on. */
-export type PageShape = Pick<CheckedConfig, "numKvHeads" | "headDim" | "valueDim">;
-
 /** The formats of pages of some age, and how many pages have that age. */
 export interface Stage {
   readonly code: PageCode;
@@ -72,8 +78,16 @@ const FORMAT_KERNELS = {
   scores: "scores_pages",
 } as const;
 
-/** The names of the kernels that work on pages: those for float32, or those for any formats. */
-type PageKernels = typeof FLOAT_KERNELS | typeof FORMAT_KERNELS;
+const LATENT_KERNELS = {
+  append: "append_latents",
+  gather: "gather_latents",
+  attention: "attention_latents",
+  // On keys that were gathered.
+  scores: "scores_f32",
+} as const;
+
+/** The names of the kernels that work on pages: those for float32, those for any formats, or those for latents. */
+type PageKernels = typeof FLOAT_KERNELS | typeof FORMAT_KERNELS | typeof LATENT_KERNELS;
 
 /** Float32 pages, which keep their format. */
 const FLOAT_STAGES: readonly Stage[] = [
@@ -81,15 +95,19 @@ const FLOAT_STAGES: readonly Stage[] = [
 ];
 
 export function createPageLayout(
-  { numKvHeads, headDim, valueDim }: PageShape,
+  { numKvHeads, headDim, valueDim, latent = false }: PageShape,
   stages: readonly Stage[] = FLOAT_STAGES,
 ): PageLayout {
-  const formats = stages.reduce((bits, { code }) => bits | (1 << keyCode(code)) | (16 << valueCode(code)), 0);
-  return { numKvHeads, headDim, valueDim, stages, formats, kernels: kernelsFor(formats) };
+  const formats = stages.reduce(
+    (bits, { code }) => bits | (1 << keyCode(code)) | (16 << valueCode(code)),
+    latent ? LATENT_PAGES : 0,
+  );
+  return { numKvHeads, headDim, valueDim, latent, stages, formats, kernels: kernelsFor(formats) };
 }
 
 /** The kernels for pages of these formats, with bits as in PageLayout. */
 export function kernelsFor(formats: number): PageKernels {
+  if (formats & LATENT_PAGES) return LATENT_KERNELS;
   const floats = (1 << FORMAT_F32) | (16 << FORMAT_F32);
   return (formats & ~floats) === 0 ? FLOAT_KERNELS : FORMAT_KERNELS;
 }
@@ -104,8 +122,9 @@ function partBytes(format: number, components: number): number {
 }
 
 /** Bytes of a head's keys and of its values, which follow them. */
-function headBytes({ headDim, valueDim }: PageShape, code: PageCode): { keys: number; values: number } {
-  return { keys: partBytes(keyCode(code), headDim), values: partBytes(valueCode(code), wholePanels(valueDim)) };
+function headBytes({ headDim, valueDim, latent }: PageShape, code: PageCode): { keys: number; values: number } {
+  const components = latent ? wholePanels(headDim) : headDim;
+  return { keys: partBytes(keyCode(code), components), values: partBytes(valueCode(code), wholePanels(valueDim)) };
 }
 
 /** Bytes of a page: all heads, one after the other. */
@@ -145,8 +164,9 @@ export function formatScratch({
     if (has(shift + FORMAT_F16)) return 4 * PAGE * components;
     return has(shift + FORMAT_Q4) ? PAGE * wholeQuads(components) : 0;
   };
+  const page = formats & LATENT_PAGES ? 4 * PAGE * PANEL : widened(4, wholePanels(valueDim));
   return {
     query: has(FORMAT_Q8) || has(FORMAT_Q4) ? 2 * wholeQuads(headDim) : 0,
-    page: widened(0, headDim) + widened(4, wholePanels(valueDim)),
+    page: widened(0, headDim) + page,
   };
 }

@@ -266,7 +266,7 @@ function checkReport(
       quantized,
       fillFormats(checkWeightOptions(WHERE, `trials[${i}].`, trial).formats, (name) => formats[name]),
     );
-    expectStagesLoaded(WHERE, quantized, checkCacheFormat(WHERE, `trials[${i}].cache`, trial.cache, config.headDim));
+    expectStagesLoaded(WHERE, quantized, checkCacheFormat(WHERE, `trials[${i}].cache`, trial.cache, config));
   }
   return { trials, inputs };
 }

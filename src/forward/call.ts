@@ -35,12 +35,31 @@ export interface AttendOptions extends MaskOptions, PlacementOptions {
   readonly values?: Float32Array;
   /** RoPE positions of x, [qLen] or [batch, qLen]: integers >= 0. Default past, past + 1, …; with `keys` 0, 1, … */
   readonly positions?: ArrayLike<number>;
+  /**
+   * A layer of latent attention only: "absorbed" multiplies queries with the latents themselves, "expanded" computes keys and
+   * values of all heads from them first, which is faster for many queries. Each has bits of its own. Default "absorbed".
+   */
+  readonly path?: "absorbed" | "expanded";
   /** Array to write y to, of the length of x: x itself, or one that does not overlap x. Default a new array. */
   readonly out?: Float32Array;
 }
 
 const OPTIONS = [
-  ...["batch", "cache", "append", "keys", "values", "kvLengths", "align", "keep", "drop", "bias", "positions", "out"],
+  ...[
+    "batch",
+    "cache",
+    "append",
+    "keys",
+    "values",
+    "kvLengths",
+    "align",
+    "keep",
+    "drop",
+    "bias",
+    "positions",
+    "path",
+    "out",
+  ],
 ];
 
 /** The tokens of a call: their numbers, positions, and the keys that they may attend. */
@@ -72,6 +91,7 @@ export interface CheckedCall extends CallTokens {
 export interface AttendCall extends CheckedCall {
   readonly cache: Cache | undefined;
   readonly given: Float32Array | undefined;
+  readonly path: AttendOptions["path"];
 }
 
 /** What the checks of a call need to know of a cache, which may be in another thread. */
@@ -122,7 +142,10 @@ export function checkGiven(
   }
   const expectFree = (append: boolean) => cache && expectFreeFor(where, cache, append);
   const { config } = attention;
-  const call = { ...checkCall(where, config, cache, x, options, expectFree), cache, given: out };
+  const { path } = options;
+  if (path !== undefined && !attention.pass)
+    throw new RangeError(`${where}: path expected none but for latent attention, got ${describe(path)}`);
+  const call = { ...checkCall(where, config, cache, x, options, expectFree), cache, given: out, path };
   if (cache?.pages.aging && !isInStep(config, call))
     for (const { position } of call.placements) expectKept(where, "x", cache, position, call.target.kvLen);
   return call;
@@ -239,7 +262,7 @@ function checkKeys(
 
 /** Throws unless `attention` came from createAttention and neither it nor its kernels were released. */
 export function expectAttention(where: string, attention: Attention): void {
-  expectMade(where, "attention", attention, "createAttention");
+  expectMade(where, "attention", attention, "createAttention", "createLatentAttention");
   expectKernels(where, attention.kernels, "attention.kernels");
 }
 

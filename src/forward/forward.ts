@@ -38,6 +38,26 @@ interface PassOptions {
   readonly ownScratch?: boolean;
 }
 
+/** What a pass needs to know before it allocates. */
+export interface PreparedPass {
+  /** Floats of a row of y. */
+  readonly width: number;
+  /** Columns of the maps. */
+  readonly columns: number;
+  /** Bytes of scratch. */
+  readonly bytes: number;
+  /** Runs all steps. `maps` is empty unless maps are wanted. */
+  readonly run: (calls: readonly PassCall[], base: number, stepFlops: number, maps: Float32Array) => Steps;
+}
+
+/** How layers of a kind run. `attention.pass` is one, or undefined for layers of `createAttention`. */
+export interface LayerPass {
+  /** Throws unless layers of this kind can take the calls. */
+  prepare(attention: Attention, calls: readonly AttendCall[], maps: boolean): PreparedPass;
+  /** The operations of all steps of about `stepFlops` for a call. */
+  flops(attention: Attention, call: AttendCall, stepFlops: number): number;
+}
+
 /**
  * Appends the keys of all calls, attends, and projects: returns `ys`, one for each call, and `maps`, empty unless
  * requested. The projections of all calls are one list of rows, whose bits do not depend on their neighbours. Caches
@@ -48,8 +68,37 @@ export function* forward(
   calls: readonly AttendCall[],
   { where, maps: withMaps = false, stepFlops = Infinity, ownScratch = false }: PassOptions,
 ): Steps<{ ys: Float32Array[]; maps: Float32Array }> {
-  const { kernels, config, layer } = attention;
+  const { kernels, config, pageShape } = attention;
   const { memory } = kernels;
+  const [first] = calls as [AttendCall];
+  const kind = attention.pass as LayerPass | undefined;
+  const { width, columns, bytes, run } = kind
+    ? kind.prepare(attention, calls, withMaps)
+    : preparePass(attention, calls, withMaps);
+  // Scratch is taken last: once grown it stays so, and nothing may fail after it.
+  const ys = calls.map(({ where, out, batch, qLen }) => out ?? createFloats(where, "y", batch * qLen * width));
+  const maps = createFloats(where, "maps", withMaps ? first.batch * config.numHeads * first.qLen * columns : 0);
+  const taken: number[] = [];
+  try {
+    const passCalls = calls.map((call, i): PassCall => {
+      const pages =
+        call.cache?.pages ??
+        allocatePages(call.where, kernels, createPageLayout(pageShape), call.batch, call.target.kvLen);
+      if (!call.cache) taken.push(pages.at);
+      restorePages(kernels, pages, call.past);
+      return { call, tokens: call, pages, y: ys[i] as Float32Array, inStep: agesInStep(attention, call) };
+    });
+    const base = ownScratch ? memory.allocate(where, bytes) : memory.scratch(where, bytes);
+    if (ownScratch) taken.push(base);
+    yield* run(passCalls, base, stepFlops, maps);
+  } finally {
+    if (!kernels.released) for (const at of taken) memory.free(at);
+  }
+  return { ys, maps };
+}
+
+function preparePass(attention: Attention, calls: readonly AttendCall[], withMaps: boolean): PreparedPass {
+  const { config, layer } = attention;
   const [first] = calls as [AttendCall];
   const columns = withMaps ? columnsOf(first.target.kvLen, layer.extraKey !== NULL, config.addZeroAttn) : 0;
   const rows = chunkRows(config, Math.max(totalRows(calls, queryRows), totalRows(calls, keyRows)));
@@ -58,30 +107,14 @@ export function* forward(
     return segmentNeeds(masks, target, Math.min(rows, target.qLen), columns, work);
   });
   const { places, bytes } = placePass(config, layer.formats, rows, needs);
-  // Scratch is taken last: once grown it stays so, and nothing may fail after it.
-  const width = widthOf(attention);
-  const ys = calls.map(({ where, out, batch, qLen }) => out ?? createFloats(where, "y", batch * qLen * width));
-  const maps = createFloats(where, "maps", first.batch * config.numHeads * first.qLen * columns);
-  const taken: number[] = [];
-  try {
-    const passCalls = calls.map((call, i): PassCall => {
-      const pages =
-        call.cache?.pages ??
-        allocatePages(call.where, kernels, createPageLayout(config), call.batch, call.target.kvLen);
-      if (!call.cache) taken.push(pages.at);
-      restorePages(kernels, pages, call.past);
-      return { call, tokens: call, pages, y: ys[i] as Float32Array, inStep: agesInStep(attention, call) };
-    });
-    const base = ownScratch ? memory.allocate(where, bytes) : memory.scratch(where, bytes);
-    if (ownScratch) taken.push(base);
-    const shape = layerShape(attention, places.layer.stride);
-    const work = { attention, shape, places: places.layer, base, stepFlops, maps: withMaps ? maps : undefined };
-    const pass: Pass = { calls: passCalls, places, work };
-    yield* runPass(pass, rows);
-  } finally {
-    if (!kernels.released) for (const at of taken) memory.free(at);
-  }
-  return { ys, maps };
+  const shape = layerShape(attention, places.layer.stride);
+  return {
+    ...{ width: widthOf(attention), columns, bytes },
+    run: (passCalls, base, stepFlops, maps) => {
+      const work = { attention, shape, places: places.layer, base, stepFlops, maps: withMaps ? maps : undefined };
+      return runPass({ calls: passCalls, places, work }, rows);
+    },
+  };
 }
 
 /** Runs a pass in chunks of `rows` rows. */
@@ -119,6 +152,8 @@ function totalRows(calls: readonly AttendCall[], rowsOf: (call: AttendCall) => n
 
 /** The operations of all steps of about `stepFlops` that `forward` takes for a call. */
 export function passFlops(attention: Attention, call: AttendCall, stepFlops: number): number {
+  const kind = attention.pass as LayerPass | undefined;
+  if (kind) return kind.flops(attention, call, stepFlops);
   const { config, layer } = attention;
   const shape = layerShape(attention, stridesOf(config));
   const rows = chunkRows(config, Math.max(queryRows(call), keyRows(call)));

@@ -8,6 +8,7 @@ import type { Reference } from "../wasm/abi.ts";
 import { attention_f32, attention_pages } from "./attention.ts";
 import { append_f32, append_pages, gather_f32, gather_pages } from "./cache.ts";
 import { merge_heads_f32, split_heads_f32 } from "./heads.ts";
+import { append_latents, attention_latents, gather_latents } from "./latents.ts";
 import { linear_f32 } from "./linear.ts";
 import { linear_f16 } from "./linear_f16.ts";
 import { linear_q4 } from "./linear_q4.ts";
@@ -26,10 +27,13 @@ import { weighted_sum_f32 } from "./weighted_sum.ts";
 /** All twins by the names of their kernels. */
 export const reference: Reference = {
   append_f32,
+  append_latents,
   append_pages,
   attention_f32,
+  attention_latents,
   attention_pages,
   gather_f32,
+  gather_latents,
   gather_pages,
   linear_f16,
   linear_f32,
@@ -59,10 +63,13 @@ export const reference: Reference = {
 export type { Reference };
 export {
   append_f32,
+  append_latents,
   append_pages,
   attention_f32,
+  attention_latents,
   attention_pages,
   gather_f32,
+  gather_latents,
   gather_pages,
   linear_f16,
   linear_f32,

@@ -171,10 +171,13 @@ const rope = ranges<Arguments<"rope_f32">>((view, _x, _cos, _sin, shape, begin, 
  */
 const PARALLEL = {
   append_f32: append,
+  append_latents: append,
   append_pages: append,
   attention_f32: attention,
+  attention_latents: attention,
   attention_pages: attention,
   gather_f32: null,
+  gather_latents: null,
   gather_pages: null,
   linear_f16: scratchProjection("f16"),
   linear_f32: projection("f32"),

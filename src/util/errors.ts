@@ -6,6 +6,7 @@ import type { Global } from "./global.ts";
  * - `NO_CODEGEN`: the host forbids compiling WebAssembly from bytes.
  * - `NO_DECOMPRESSION`: the engine cannot decompress the inlined modules.
  * - `NO_QUANTIZED`: the kernels were loaded without the modules of this format.
+ * - `NO_LATENT`: the kernels were loaded without those of latent attention.
  * - `NOT_WASM`: the bytes are not a WebAssembly module.
  * - `ABI_MISMATCH`: the module, or the script of a worker, is of another version of headwise, or another of its modules.
  * - `OUT_OF_MEMORY`: linear memory or an array cannot grow.
@@ -21,6 +22,7 @@ export type HeadwiseErrorCode =
   | "NO_CODEGEN"
   | "NO_DECOMPRESSION"
   | "NO_QUANTIZED"
+  | "NO_LATENT"
   | "NOT_WASM"
   | "ABI_MISMATCH"
   | "OUT_OF_MEMORY"

@@ -238,18 +238,26 @@ export interface CacheKernels {
   weighted_sum_f32(out: F32Ptr, weights: F32Ptr, pages: PagesPtr, shape: AttentionShapePtr, head: number, begin: number, end: number): void;
 }
 
+/** The kernels of latent attention, as the host calls them. */
+export interface LatentKernels {
+  append_latents(pages: PagesPtr, k: F32Ptr, v: F32Ptr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
+  attention_latents(out: F32Ptr, q: F32Ptr, pages: PagesPtr, scratch: F32Ptr, shape: AttentionShapePtr, begin: number, end: number): void;
+  gather_latents(k: F32Ptr, v: F32Ptr, pages: PagesPtr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
+}
+
 /** All kernels. Those of a module that was not loaded are undefined; checks keep calls from them. */
-export interface KernelTable extends FloatKernels, WeightKernels, CacheKernels {}
+export interface KernelTable extends FloatKernels, WeightKernels, CacheKernels, LatentKernels {}
 
 /** The kernels of each part, a module each. */
 export interface PartKernels {
   readonly floats: FloatKernels;
   readonly weights: WeightKernels;
   readonly caches: CacheKernels;
+  readonly latents: LatentKernels;
 }
 
 /** Kernels that work in scratch, which is argument SCRATCH_ARGUMENT. */
-export type ScratchKernel = "attention_f32" | "linear_f16" | "linear_q4" | "linear_q8" | "attention_pages";
+export type ScratchKernel = "attention_f32" | "linear_f16" | "linear_q4" | "linear_q8" | "attention_pages" | "attention_latents";
 export const SCRATCH_ARGUMENT = 3;
 /** The most arguments of a kernel. */
 export const MOST_ARGUMENTS = 8;
@@ -290,6 +298,11 @@ export const KERNELS: { readonly [P in keyof PartKernels]: readonly (keyof PartK
     "gather_pages",
     "scores_pages",
     "weighted_sum_f32",
+  ],
+  latents: [
+    "append_latents",
+    "attention_latents",
+    "gather_latents",
   ],
 };
 

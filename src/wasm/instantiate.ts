@@ -7,12 +7,8 @@ import type { Sharing } from "./shared-memory.ts";
 /** The groups of kernels, one module each. */
 export type Part = keyof PartKernels;
 
-/** The modules of an instance: float32 kernels always, the other two together or not at all. */
-export interface Modules {
-  readonly floats: WebAssembly.Module;
-  readonly weights?: WebAssembly.Module;
-  readonly caches?: WebAssembly.Module;
-}
+/** The modules of an instance: always that of float32 kernels; those of weights and caches together or not at all. */
+export type Modules = Readonly<{ floats: WebAssembly.Module } & Partial<Record<Part, WebAssembly.Module>>>;
 
 /** Kernels and the memory they work on. */
 export interface Instance {
@@ -22,6 +18,8 @@ export interface Instance {
   readonly relaxed: boolean;
   /** Whether kernels for weights and caches of other formats than float32 are loaded. */
   readonly quantized: boolean;
+  /** Whether kernels for latent attention are. */
+  readonly latent: boolean;
 }
 
 /** An instance with what workers need to instantiate the same kernels. */
@@ -61,20 +59,21 @@ function createMemory(): WebAssembly.Memory {
  */
 export async function extend(
   instance: StartedInstance,
-  others: Required<Omit<Modules, "floats">>,
+  others: Readonly<Partial<Record<Part, WebAssembly.Module>>>,
   nameOf: (part: Part) => string,
 ): Promise<StartedInstance> {
   const { relaxed, wasmMemory } = instance;
   const kernels = { ...instance.kernels };
-  for (const part of ["weights", "caches"] as const) {
-    const { exports } = await WebAssembly.instantiate(others[part], { env: { memory: wasmMemory } });
+  for (const [part, module] of Object.entries(others) as [Part, WebAssembly.Module][]) {
+    const { exports } = await WebAssembly.instantiate(module, { env: { memory: wasmMemory } });
     Object.assign(kernels, kernelsIn(part, exports, nameOf(part)));
     if (isRelaxed(exports) !== relaxed) {
       const [want, got] = relaxed ? ["relaxed", "simd"] : ["simd", "relaxed"];
       throw new RangeError(`loadKernels: ${nameOf(part)} expected a module of the ${want} build, got one of ${got}`);
     }
   }
-  return { ...instance, kernels, quantized: true, modules: { ...instance.modules, ...others } };
+  const modules = { ...instance.modules, ...others };
+  return { ...instance, kernels, quantized: "caches" in modules, latent: "latents" in modules, modules };
 }
 
 /** The kernels of an instance of the float32 module. Throws as `kernelsIn` does. */
@@ -84,6 +83,7 @@ export function adopt({ exports }: WebAssembly.Instance, memory: WebAssembly.Mem
     memory: new LinearMemory(memory, Number((exports as unknown as ModuleExports).HEAP_BASE.value)),
     relaxed: isRelaxed(exports),
     quantized: false,
+    latent: false,
   };
 }
 

@@ -6,7 +6,15 @@ import type { ModuleSource } from "./compile.ts";
 import type { Instance } from "./instantiate.ts";
 import { type DotPaths, findDotPaths } from "./int-dot.ts";
 import type { LinearMemory } from "./memory.ts";
-import { type Build, type Builds, type QuantizedKernels, type Started, startChosen, startOwn } from "./select-build.ts";
+import {
+  type Build,
+  type Builds,
+  type LatentKernels,
+  type QuantizedKernels,
+  type Started,
+  startChosen,
+  startOwn,
+} from "./select-build.ts";
 
 /** The threads that run the kernels, including the calling one. */
 export interface Threads {
@@ -37,6 +45,8 @@ export interface Kernels extends Releasable, Handle {
   readonly threads: Threads;
   /** Whether weights and caches may have formats other than float32: whether `quantized` was given. */
   readonly quantized: boolean;
+  /** Whether there are kernels for latent attention: whether `latent` was given. */
+  readonly latent: boolean;
   /** Bytes of linear memory that weights, caches and scratch use now. */
   readonly usedBytes: number;
   /** Size of the linear memory in bytes. It does not shrink before `release()`. */
@@ -64,6 +74,8 @@ export interface LoadOptions {
   readonly threads?: number | "auto";
   /** Kernels for formats other than float32: `quantized` of `headwise/quantized`, or your own modules. Default none. */
   readonly quantized?: QuantizedKernels;
+  /** Kernels for latent attention: `latent` of `headwise/latent`, or your own modules. Default none. */
+  readonly latent?: LatentKernels;
 }
 
 /** Throws unless `kernels` came from loadKernels and was not released. */
@@ -72,7 +84,7 @@ export function expectKernels(where: string, kernels: Kernels, name = "kernels")
 }
 
 /** Fields of LoadOptions. */
-export const LOAD_OPTIONS: readonly string[] = ["module", "deterministic", "threads", "quantized"];
+export const LOAD_OPTIONS: readonly string[] = ["module", "deterministic", "threads", "quantized", "latent"];
 
 /** Throws unless `threads` is "auto" or an integer from 1 to 64. Returns it. */
 export function expectThreads(threads: unknown): number | "auto" {
@@ -140,6 +152,7 @@ export function wrapKernels({ instance: started, reason, fused }: Started, runne
     reason,
     fused,
     quantized: started.quantized,
+    latent: started.latent,
     get threads() {
       return Object.freeze(runner.threads);
     },

@@ -33,6 +33,15 @@ export interface QuantizedModules {
 /** The kernels for formats other than float32, for each build that may run. */
 export type QuantizedKernels = Readonly<Partial<Record<Build, QuantizedModules>>>;
 
+/** The kernels of one build for latent attention: compiled, as bytes, or inlined as in `headwise/latent`. */
+export interface LatentModules {
+  /** `headwise/latents-simd.wasm` or `headwise/latents-relaxed.wasm`. */
+  readonly latents: WasmSource | string;
+}
+
+/** The kernels for latent attention, for each build that may run. */
+export type LatentKernels = Readonly<Partial<Record<Build, LatentModules>>>;
+
 /** Started modules, and why this build was chosen. */
 export interface Started {
   readonly instance: StartedInstance;
@@ -46,16 +55,17 @@ export interface Choice {
   readonly module?: ModuleSource;
   readonly deterministic?: boolean;
   readonly quantized?: QuantizedKernels;
+  readonly latent?: LatentKernels;
 }
 
 /** Starts the caller's own modules, after checking that they match the options. */
 export async function startOwn(choice: Choice, shared?: Sharing): Promise<Started> {
   const deterministic = expectFlag("loadKernels", "deterministic", choice.deterministic);
-  const quantized = readQuantized(choice.quantized);
+  const given = readExtras(choice);
   const started = await start(choice.module as WasmSource, "the module given", shared);
   if (deterministic && started.instance.relaxed)
     throw new RangeError("loadKernels: deterministic expected the simd build as module, got the relaxed one");
-  return complete(started, quantized, shared);
+  return complete(started, given, shared);
 }
 
 /**
@@ -65,20 +75,20 @@ export async function startOwn(choice: Choice, shared?: Sharing): Promise<Starte
 export async function startChosen(builds: Builds, choice: Choice, shared?: Sharing): Promise<Started> {
   if (choice.module !== undefined) return startOwn(choice, shared);
   const deterministic = expectFlag("loadKernels", "deterministic", choice.deterministic);
-  const given = readQuantized(choice.quantized);
+  const given = readExtras(choice);
   const simd = async (reason: string) => complete(await start(await simdOf(builds), reason, shared), given, shared);
   if (deterministic) return simd("deterministic was asked for");
   const fast = await unpack(builds.relaxed);
   if (!accepts(fast)) return simd("this engine has no relaxed SIMD");
-  const quantized = await unpackRelaxed(given);
-  const refused = refusedPart(quantized);
-  if (refused) return simd(`this engine has relaxed SIMD in part: it refuses quantized.relaxed.${refused}`);
+  const extras = await Promise.all(given.map(unpackRelaxed));
+  const refused = extras.map(refusedPart).find(Boolean);
+  if (refused) return simd(`this engine has relaxed SIMD in part: it refuses ${refused}`);
   const reason = "this engine fuses multiply and add";
   // First on unshared memory: shared memory reserves gigabytes of addresses, in vain if this build is rejected.
   const started = await start(fast, reason);
   // Without fusing, relaxed SIMD gains nothing, and loses the bits that all engines share.
   if (!started.fused) return simd("this engine accepts relaxed SIMD but does not fuse");
-  return complete(shared ? await start(fast, reason, shared) : started, quantized, shared);
+  return complete(shared ? await start(fast, reason, shared) : started, extras, shared);
 }
 
 /** The simd module, or its bytes. */
@@ -86,64 +96,71 @@ async function simdOf({ simd, relaxed }: Builds): Promise<WasmSource> {
   return simd === "" ? unfuse((await unpack(relaxed)) as Uint8Array) : unpack(simd);
 }
 
-const PARTS = ["weights", "caches"] as const;
-type Sources = Readonly<Record<(typeof PARTS)[number], WasmSource>>;
-type RelaxedSources = QuantizedKernels & { readonly relaxed?: Sources };
+/** The options of `loadKernels` that add modules, and the parts of each. */
+const EXTRAS = { quantized: ["weights", "caches"], latent: ["latents"] } as const;
 
-/** The modules of a build for other formats than float32, or their bytes, checked to be wasm. */
-async function unpackParts(build: Build, modules: QuantizedModules): Promise<Sources> {
-  const ready = async (part: keyof Sources) => {
-    const name = `quantized.${build}.${part}`;
-    return expectSource(name, await unpack(modules[part], name));
-  };
-  const [weights, caches] = await Promise.all([ready("weights"), ready("caches")]);
-  return { weights, caches };
+type Sources = Readonly<Partial<Record<Part, WasmSource | string>>>;
+
+/** Modules of one of these options, by their build, which were read once. */
+interface Extra {
+  readonly option: keyof typeof EXTRAS;
+  readonly builds: Readonly<Partial<Record<Build, Sources>>>;
 }
 
-async function unpackRelaxed(quantized: QuantizedKernels | undefined): Promise<RelaxedSources | undefined> {
-  const { relaxed } = quantized ?? {};
-  return relaxed ? { ...quantized, relaxed: await unpackParts("relaxed", relaxed) } : (quantized as RelaxedSources);
+function readExtras(choice: Choice): Extra[] {
+  return (Object.keys(EXTRAS) as Extra["option"][]).flatMap((option) => {
+    const { [option]: modules } = choice;
+    if (modules === undefined) return [];
+    const given = readFields("loadKernels", option, modules, ["simd", "relaxed"]);
+    const builds = Object.entries(given).map(([build, parts]) => [
+      build,
+      readFields("loadKernels", `${option}.${build}`, parts as Sources, EXTRAS[option]),
+    ]);
+    return { option, builds: Object.fromEntries(builds) };
+  });
+}
+
+/** The modules of a build, or their bytes, checked to be wasm. */
+async function unpackParts({ option, builds }: Extra, build: Build): Promise<Sources> {
+  const ready = async (part: Part) => {
+    const name = `${option}.${build}.${part}`;
+    return [part, expectSource(name, await unpack(builds[build]?.[part] as WasmSource, name))];
+  };
+  return Object.fromEntries(await Promise.all(EXTRAS[option].map(ready)));
+}
+
+async function unpackRelaxed(extra: Extra): Promise<Extra> {
+  const { option, builds } = extra;
+  return builds.relaxed ? { option, builds: { ...builds, relaxed: await unpackParts(extra, "relaxed") } } : extra;
 }
 
 /**
  * The relaxed module that the engine refuses, if a simd one can replace it: of relaxed SIMD, WebKit has the fused
  * multiply-add, but only one of the byte products.
  */
-function refusedPart({ simd, relaxed }: RelaxedSources = {}): string | undefined {
-  return simd && relaxed && PARTS.find((part) => lacksDots(relaxed[part]));
+function refusedPart({ option, builds: { simd, relaxed } }: Extra): string | undefined {
+  const part = simd && relaxed && EXTRAS[option].find((each) => lacksDots(relaxed[each] as WasmSource));
+  return part && `${option}.relaxed.${part}`;
 }
 
-function readQuantized(quantized: QuantizedKernels | undefined): QuantizedKernels | undefined {
-  if (quantized === undefined) return undefined;
-  const given = readFields("loadKernels", "quantized", quantized, ["simd", "relaxed"]);
-  const builds = Object.entries(given).map(([build, modules]) => [
-    build,
-    readFields("loadKernels", `quantized.${build}`, modules, PARTS),
-  ]);
-  return Object.fromEntries(builds);
-}
-
-/** Adds the modules for other formats of the build that was chosen. */
-async function complete(
-  started: Started,
-  quantized: QuantizedKernels | undefined,
-  shared: Sharing | undefined,
-): Promise<Started> {
-  if (quantized === undefined) return started;
+/** Adds the modules of the build that was chosen. */
+async function complete(started: Started, extras: readonly Extra[], shared: Sharing | undefined): Promise<Started> {
   const build = started.instance.relaxed ? "relaxed" : "simd";
-  const { [build]: modules } = quantized;
-  if (modules === undefined) {
-    const text = `loadKernels: quantized.${build} expected the modules of the build that runs here, got undefined`;
-    throw new HeadwiseError("NO_QUANTIZED", text);
+  let { instance } = started;
+  for (const extra of extras) {
+    const name = `${extra.option}.${build}`;
+    if (extra.builds[build] === undefined) {
+      const text = `loadKernels: ${name} expected the modules of the build that runs here, got undefined`;
+      throw new HeadwiseError(extra.option === "latent" ? "NO_LATENT" : "NO_QUANTIZED", text);
+    }
+    const nameOf = (part: Part) => `${name}.${part}`;
+    const sources = Object.entries(await unpackParts(extra, build)) as [Part, WasmSource][];
+    const compiled = sources.map(async ([part, source]) => [part, await compile(source, shared, nameOf(part))]);
+    const modules = Object.fromEntries(await Promise.all(compiled));
+    const before = instance;
+    instance = await fitting(name, () => extend(before, modules, nameOf));
   }
-  const nameOf = (part: Part) => `quantized.${build}.${part}`;
-  const sources = await unpackParts(build, modules);
-  const [weights, caches] = await Promise.all([
-    compile(sources.weights, shared, nameOf("weights")),
-    compile(sources.caches, shared, nameOf("caches")),
-  ]);
-  const name = `quantized.${build}`;
-  return { ...started, instance: await fitting(name, () => extend(started.instance, { weights, caches }, nameOf)) };
+  return { ...started, instance };
 }
 
 async function start(source: WasmSource, reason: string, shared?: Sharing): Promise<Started> {

@@ -1,3 +1,4 @@
+import { createLatentAttention } from "../../src/api/latent-attention.ts";
 import {
   type Attention,
   type AttentionConfig,
@@ -9,6 +10,8 @@ import {
   type WeightTensor,
 } from "../../src/entries/core.ts";
 import { convertToGqa } from "../../src/entries/weights.ts";
+import type { LatentConfig } from "../../src/latent/config.ts";
+import type { LatentWeights } from "../../src/latent/weights.ts";
 import type { Case, Outcome, Values } from "./case.ts";
 
 /** One decoder layer: `x` at once, then `x_decode` one token at a time on the same cache, then the cache. */
@@ -17,16 +20,55 @@ export function decoderAttention(kernels: Kernels, c: Case): Outcome {
   return { outputs: decode(kernels, c, config, decoderWeights(c)) };
 }
 
+/** The same with latent attention: the cache holds latents, and the keys that are rotated. */
+export function latentAttention(kernels: Kernels, c: Case): Outcome {
+  const rope = c.entry.attributes.rope as StoredRope;
+  const qLoraRank = c.number("q_lora_rank");
+  const config: LatentConfig = {
+    dModel: c.shape("x").at(-1)!,
+    numHeads: c.someNumber("num_heads"),
+    kvLoraRank: c.someNumber("kv_lora_rank"),
+    qLoraRank,
+    nopeDim: c.someNumber("qk_nope_head_dim"),
+    ropeDim: c.someNumber("qk_rope_head_dim"),
+    valueDim: c.someNumber("v_head_dim"),
+    causal: c.flag("is_causal", true),
+    scale: c.number("scale"),
+    normEps: c.number("norm_eps"),
+    rope: { theta: rope.theta, pairing: rope.style },
+  };
+  const weights: LatentWeights = {
+    ...(qLoraRank === undefined
+      ? { wq: c.floats("q_proj.weight") }
+      : {
+          wqDown: c.floats("q_a_proj.weight"),
+          qNorm: c.floats("q_a_layernorm.weight").data,
+          wqUp: c.floats("q_b_proj.weight"),
+        }),
+    wkvDown: c.floats("kv_a_proj_with_mqa.weight"),
+    kvNorm: c.floats("kv_a_layernorm.weight").data,
+    wkvUp: c.floats("kv_b_proj.weight"),
+    wo: c.floats("o_proj.weight"),
+  };
+  const { k_cache, v_cache, ...ys } = run(c, createLatentAttention(kernels, config, weights));
+  const withoutHeads = ({ data, shape: [batch, , tokens, dim] }: Values): Values => ({
+    data,
+    shape: [batch!, tokens!, dim!],
+  });
+  return { outputs: { ...ys, latent_cache: withoutHeads(k_cache), k_rope_cache: withoutHeads(v_cache) } };
+}
+
+type Decoded = Record<"y_prefill" | "y_decode" | "k_cache" | "v_cache", Values>;
+
 /** The same for a given layer. */
-export function decode(
-  kernels: Kernels,
-  c: Case,
-  config: AttentionConfig,
-  weights: AttentionWeights,
-): Record<"y_prefill" | "y_decode" | "k_cache" | "v_cache", Values> {
+export function decode(kernels: Kernels, c: Case, config: AttentionConfig, weights: AttentionWeights): Decoded {
+  return run(c, createAttention(kernels, config, weights));
+}
+
+/** Prefill and decode with a layer, which is released. */
+function run(c: Case, attention: Attention): Decoded {
   const [batch, qLen, dModel] = c.shape("x") as [number, number, number];
   const steps = c.has("x_decode") ? c.shape("x_decode")[1]! : 0;
-  const attention = createAttention(kernels, config, weights);
   const cache = createCache(attention, { maxSeqLen: qLen + steps, batch });
   const at = (begin: number, length: number) => ({ batch, cache, positions: positions(c, begin, length) });
   try {

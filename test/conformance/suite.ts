@@ -1,7 +1,7 @@
 import type { Kernels } from "../../src/entries/core.ts";
 import { Case, type Entry, type Outcome, readIndex } from "./case.ts";
 import { compareOutcome } from "./compare.ts";
-import { decoderAttention, mhaToGqa } from "./decoder.ts";
+import { decoderAttention, latentAttention, mhaToGqa } from "./decoder.ts";
 import { attention, rotaryEmbedding } from "./onnx.ts";
 import { quantDecoderAttention, quantMatMul } from "./quantised.ts";
 import { loadSafetensors } from "./safetensors.ts";
@@ -20,15 +20,14 @@ const ADAPTERS: Readonly<Record<string, Adapter>> = {
   Softmax: softmax,
   DecoderAttention: decoderAttention,
   MHAToGQA: mhaToGqa,
+  MLA: latentAttention,
   LoadSafetensors: loadSafetensors,
   QuantMatMul: quantMatMul,
   QuantDecoderAttention: quantDecoderAttention,
 };
 
 /** Operators that the package does not have, and why. Any other that has no adapter is a failure. */
-export const SKIPPED: Readonly<Record<string, string>> = {
-  MLA: "no latent attention yet",
-};
+export const SKIPPED: Readonly<Record<string, string>> = {};
 
 /** What became of one case. */
 export interface Result {

@@ -1,7 +1,7 @@
 // The modules of a build as it ships, for tests, the conformance runner and benchmarks.
 
 import { existsSync, readFileSync } from "node:fs";
-import type { Build, QuantizedKernels, QuantizedModules } from "../../src/wasm/select-build.ts";
+import type { Build, LatentKernels, QuantizedKernels, QuantizedModules } from "../../src/wasm/select-build.ts";
 
 export const shippedBuilds = ["simd", "relaxed"] as const;
 
@@ -18,6 +18,14 @@ export function quantizedOf(build: Build): QuantizedModules {
 }
 
 /** What `loadKernels` of `headwise/core` takes for all kernels of a build. */
-export function modulesOf(build: Build): { module: Buffer<ArrayBuffer>; quantized: QuantizedKernels } {
-  return { module: wasmOf(build), quantized: { [build]: quantizedOf(build) } };
+export function modulesOf(build: Build): {
+  module: Buffer<ArrayBuffer>;
+  quantized: QuantizedKernels;
+  latent: LatentKernels;
+} {
+  return {
+    module: wasmOf(build),
+    quantized: { [build]: quantizedOf(build) },
+    latent: { [build]: { latents: wasmOf(`latents-${build}`) } },
+  };
 }

@@ -199,6 +199,7 @@ async function buildMutant(relaxed: boolean, mutant?: Mutant): Promise<Instance>
     memory: new LinearMemory(memory, Number(HEAP_BASE?.value)),
     relaxed,
     quantized: true,
+    latent: true,
   };
 }
 

@@ -1,0 +1,25 @@
+/**
+ * Latent attention (MLA): keys and values of all heads are computed from one latent per token, which is all that the cache
+ * holds.
+ * @packageDocumentation
+ */
+
+import latentsRelaxed from "../../build/latents-relaxed.wasm";
+import latentsSimd from "../../build/latents-simd.wasm";
+import type { LatentKernels } from "../wasm/select-build.ts";
+
+export { createLatentAttention, type LatentAttention } from "../api/latent-attention.ts";
+export type { CheckedLatentConfig, LatentConfig } from "../latent/config.ts";
+export type { LatentFormats, LatentOptions, LatentWeights } from "../latent/weights.ts";
+export type { LatentKernels, LatentModules } from "../wasm/select-build.ts";
+
+/**
+ * Kernels for latent attention, for both builds.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { latent } from "headwise/latent";
+ * const kernels = await loadKernels({ latent });
+ * console.log(kernels.latent); // true
+ * kernels.release();
+ */
+export const latent: LatentKernels = { simd: { latents: latentsSimd }, relaxed: { latents: latentsRelaxed } };
