@@ -16,7 +16,7 @@ export function is_finite(sum: v128): bool {
 /**
  * C[rows, 8] = alpha[rows] · C + A[rows, n] · B[n, 8], n > 0. With `check`, returns 1 and leaves C as it was where a result
  * is not finite. `rows` and `paired` are constants, `rows` from 1 to 6. Rows of B lie `step` bytes apart; `paired`, by turns
- * `step` and `pair - step`.
+ * `step` and `pair - step`, and the last 4 columns of one lie 32 bytes behind the first.
  *
  * 6x8 tile, 15 v128: acc00..acc51 = 12 | b0 b1 = 2 | a<row> = 1
  * A [rows][n] row stride STRIP_BYTES · B [n][8] · C [rows][8] row stride cStride
@@ -83,7 +83,7 @@ export function pv_nx8(
   const aEnd = aPtr0 + (<usize>n << 2);
   do {
     const b0 = v128.load(bPtr0);
-    const b1 = v128.load(bPtr0, 16);
+    const b1 = paired ? v128.load(bPtr0, 32) : v128.load(bPtr0, 16);
     const a0 = v128.load32_splat(aPtr0);
     acc00 = madd(a0, b0, acc00);
     acc01 = madd(a0, b1, acc01);

@@ -1,6 +1,6 @@
-import { PANEL, PANEL_BYTES } from "../layout";
+import { PANEL } from "../layout";
 import { CacheShape, CacheShapePtr, F32Ptr, PagesPtr } from "../types";
-import { LATENT_PAIR_BYTES, latent_at, latent_page, whole_panels } from "./page";
+import { latent_at, latent_page, PAIR_PANEL_BYTES, PAIR_STEP_BYTES, whole_panels } from "./page";
 
 /**
  * pages[past + t] = the latent k[t] and the rotated key v[t], bit for bit, for tokens begin..end; k [token][headDim] and
@@ -27,7 +27,7 @@ export function append_latents(
     const position = past + t;
     const to = latent_at(latent_page(pages, position), dim, position);
     store_part(to, k + ((<usize>t * s.kStride) << 2), rank);
-    store_part(to + LATENT_PAIR_BYTES * (whole_panels(rank) / PANEL), v + ((<usize>t * s.vStride) << 2), ropeDim);
+    store_part(to + PAIR_PANEL_BYTES * (whole_panels(rank) / PANEL), v + ((<usize>t * s.vStride) << 2), ropeDim);
   }
 }
 
@@ -52,38 +52,34 @@ export function gather_latents(
     const position = past + t;
     const from = latent_at(latent_page(pages, position), dim, position);
     load_part(k + ((<usize>t * s.kStride) << 2), from, rank);
-    load_part(v + ((<usize>t * s.vStride) << 2), from + LATENT_PAIR_BYTES * (whole_panels(rank) / PANEL), ropeDim);
+    load_part(v + ((<usize>t * s.vStride) << 2), from + PAIR_PANEL_BYTES * (whole_panels(rank) / PANEL), ropeDim);
   }
 }
 
-/** Components in panels, two tokens apart, with zeros behind. */
+/** Components, two tokens apart, with zeros behind. */
 // @ts-ignore: decorator
 @inline
 function store_part(to: usize, from: usize, components: i32): void {
-  for (let d = 0; d < components; d += PANEL) {
-    if (d + PANEL <= components) {
-      v128.store(to, v128.load(from));
-      v128.store(to, v128.load(from, 16), 16);
-    } else {
+  const whole = whole_panels(components);
+  for (let d = 0; d < whole; d += 4) {
+    if (d + 4 <= components) v128.store(to, v128.load(from));
+    else {
       v128.store(to, i32x4.splat(0));
-      v128.store(to, i32x4.splat(0), 16);
       for (let i = 0; i < components - d; i++) copy_word(to + (<usize>i << 2), from + (<usize>i << 2));
     }
-    from += PANEL_BYTES;
-    to += LATENT_PAIR_BYTES;
+    from += 16;
+    to += PAIR_STEP_BYTES;
   }
 }
 
 // @ts-ignore: decorator
 @inline
 function load_part(to: usize, from: usize, components: i32): void {
-  for (let d = 0; d < components; d += PANEL) {
-    if (d + PANEL <= components) {
-      v128.store(to, v128.load(from));
-      v128.store(to, v128.load(from, 16), 16);
-    } else for (let i = 0; i < components - d; i++) copy_word(to + (<usize>i << 2), from + (<usize>i << 2));
-    to += PANEL_BYTES;
-    from += LATENT_PAIR_BYTES;
+  for (let d = 0; d < components; d += 4) {
+    if (d + 4 <= components) v128.store(to, v128.load(from));
+    else for (let i = 0; i < components - d; i++) copy_word(to + (<usize>i << 2), from + (<usize>i << 2));
+    to += 16;
+    from += PAIR_STEP_BYTES;
   }
 }
 

@@ -5,7 +5,7 @@ import { PANEL, PANEL_BYTES } from "../layout";
 import { is_masked } from "../mask";
 import { MADD_FUSES } from "../math/simd";
 import { AttentionShape, F32Ptr } from "../types";
-import { LATENT_PAIR_BYTES, latent_at, pair_bytes } from "./page";
+import { latent_at, PAIR_PANEL_BYTES, PAIR_STEP_BYTES, pair_bytes, QUARTER_BYTES } from "./page";
 
 // The PV product of attention_latents: the tiles of attention/pv.ts on values that lie two tokens at a time.
 
@@ -104,7 +104,7 @@ export function pv_latents(
   const check: i32 = shared ? 0 : 1;
   const dim = shape.headDim;
   const pair = pair_bytes(dim);
-  const step = first & 1 ? pair - PANEL_BYTES : <usize>PANEL_BYTES;
+  const step = first & 1 ? pair - QUARTER_BYTES : QUARTER_BYTES;
   const outputBytes = <usize>columns << 2;
   const p = s + (<usize>first << 2);
   const values = latent_at(latents, dim, first);
@@ -112,11 +112,11 @@ export function pv_latents(
   let classified = false;
   for (let c = 0; c < columns / PANEL; c++) {
     const to = o + <usize>c * PANEL_BYTES;
-    const from = values + LATENT_PAIR_BYTES * c;
+    const from = values + PAIR_PANEL_BYTES * c;
     if (!pv_columns(rows, to, outputBytes, states, p, from, last - first, check, step, pair)) continue;
     if (!classified) classify_keys(allowed, states, rows, shape, 0, r, key, first, last);
     classified = true;
-    copy_columns(panel, latents + LATENT_PAIR_BYTES * c, dim, first, last);
+    copy_columns(panel, latents + PAIR_PANEL_BYTES * c, dim, first, last);
     pv_masked(to, outputBytes, states, rows, s, panel, allowed, first, last);
   }
 }
@@ -127,6 +127,6 @@ function copy_columns(panel: F32Ptr, latents: F32Ptr, dim: i32, first: i32, last
     const from = latent_at(latents, dim, j);
     const to = panel + <usize>j * PANEL_BYTES;
     v128.store(to, v128.load(from));
-    v128.store(to, v128.load(from, 16), 16);
+    v128.store(to, v128.load(from, PAIR_STEP_BYTES), 16);
   }
 }

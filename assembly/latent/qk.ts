@@ -2,7 +2,7 @@ import { CHUNK_BYTES, STRIP_BYTES } from "../attention/state";
 import { QUERY_CHUNK } from "../layout";
 import { MADD_FUSES, madd } from "../math/simd";
 import { F32Ptr } from "../types";
-import { LATENT_PAIR_BYTES, pair_bytes } from "./page";
+import { PAIR_STEP_BYTES, pair_bytes } from "./page";
 
 // Tiles of attention_latents's scores: rows of queries x tokens, with four components in the lanes of an accumulator. Lane i
 // takes the components d with d % 4 = i in ascending order, and a score is (0 + 2) + (1 + 3) of its lanes, so that all forms
@@ -29,8 +29,8 @@ function whole_sums(ab: v128, cd: v128): v128 {
  * C[rows, j] = A[rows] · B[j] for the first 2 · count tokens. `rows` is a constant from 1 to 6.
  *
  * 6x2 tile, 15 v128: acc00..acc51 = 12 | b0 b1 = 2 | a<row> = 1
- * A [chunk][rows][QUERY_CHUNK], row stride CHUNK_BYTES · B pairs [dim/8][2][8] · C [rows][2] row stride STRIP_BYTES
- * two steps of four components unrolled
+ * A [chunk][rows][QUERY_CHUNK], row stride CHUNK_BYTES · B pairs [dim/4][2][4] · C [rows][2] row stride STRIP_BYTES
+ * not unrolled, because V8 would mix the steps and spill
  */
 // @ts-ignore: decorator
 @inline
@@ -54,7 +54,7 @@ function qk_nx2(rows: i32, cPtr0: F32Ptr, aPtr: F32Ptr, bPtr0: F32Ptr, dim: i32,
       const chunkEnd = min<usize>(bPtr0 + PAIR_CHUNK_BYTES, bEnd);
       do {
         const b0 = v128.load(bPtr0);
-        const b1 = v128.load(bPtr0, 32);
+        const b1 = v128.load(bPtr0, 16);
         const a0 = v128.load(aPtr0);
         acc00 = madd(a0, b0, acc00);
         acc01 = madd(a0, b1, acc01);
@@ -83,38 +83,8 @@ function qk_nx2(rows: i32, cPtr0: F32Ptr, aPtr: F32Ptr, bPtr0: F32Ptr, dim: i32,
           acc50 = madd(a5, b0, acc50);
           acc51 = madd(a5, b1, acc51);
         }
-        const b2 = v128.load(bPtr0, 16);
-        const b3 = v128.load(bPtr0, 48);
-        const a00 = v128.load(aPtr0, 16);
-        acc00 = madd(a00, b2, acc00);
-        acc01 = madd(a00, b3, acc01);
-        if (rows > 1) {
-          const a10 = v128.load(aPtr0, CHUNK_BYTES + 16);
-          acc10 = madd(a10, b2, acc10);
-          acc11 = madd(a10, b3, acc11);
-        }
-        if (rows > 2) {
-          const a20 = v128.load(aPtr0, CHUNK_BYTES * 2 + 16);
-          acc20 = madd(a20, b2, acc20);
-          acc21 = madd(a20, b3, acc21);
-        }
-        if (rows > 3) {
-          const a30 = v128.load(aPtr0, CHUNK_BYTES * 3 + 16);
-          acc30 = madd(a30, b2, acc30);
-          acc31 = madd(a30, b3, acc31);
-        }
-        if (rows > 4) {
-          const a40 = v128.load(aPtr0, CHUNK_BYTES * 4 + 16);
-          acc40 = madd(a40, b2, acc40);
-          acc41 = madd(a40, b3, acc41);
-        }
-        if (rows > 5) {
-          const a50 = v128.load(aPtr0, CHUNK_BYTES * 5 + 16);
-          acc50 = madd(a50, b2, acc50);
-          acc51 = madd(a50, b3, acc51);
-        }
-        aPtr0 += 32;
-        bPtr0 += LATENT_PAIR_BYTES;
+        aPtr0 += 16;
+        bPtr0 += PAIR_STEP_BYTES;
       } while (bPtr0 < chunkEnd);
       aPtr0 += CHUNK_BYTES * (rows - 1);
     } while (bPtr0 < bEnd);

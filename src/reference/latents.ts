@@ -3,14 +3,14 @@ import type { AttentionShape, CacheShape, Page, Plain, Reference } from "../wasm
 import { attention_f32 } from "./attention.ts";
 import { append_f32 } from "./cache.ts";
 
-// The kernels of latent attention. A page holds pairs of tokens: of each pair, panels of 8 components of the one and the other.
+// The kernels of latent attention. A page holds pairs of tokens: by turns 4 components of the one and of the other.
 
 const wholePanels = (components: number): number => PANEL * Math.ceil(components / PANEL);
 const dimOf = ({ headDim, valueDim }: Plain<CacheShape>): number => wholePanels(headDim) + wholePanels(valueDim);
 
 /** Where component d of a token lies in its page. */
 const placeOf = (dim: number, slot: number, d: number): number =>
-  2 * dim * Math.floor(slot / 2) + 2 * PANEL * Math.floor(d / PANEL) + PANEL * (slot % 2) + (d % PANEL);
+  2 * dim * Math.floor(slot / 2) + 8 * Math.floor(d / 4) + 4 * (slot % 2) + (d % 4);
 
 const floatsOf = (pages: readonly Page[], position: number): Float32Array =>
   pages[Math.floor(position / PAGE)] as Float32Array;
