@@ -6,10 +6,9 @@ import {
   commit,
   expectAttention,
   readAttend,
-  readsOf,
 } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
-import type { GivenCall } from "../forward/given-call.ts";
+import { arraysOf, type GivenCall } from "../forward/given-call.ts";
 import { describe, expectRecord } from "../util/errors.ts";
 import { finish } from "../util/steps.ts";
 
@@ -86,9 +85,8 @@ interface Range {
 function expectApart(where: string, calls: readonly GivenCall<AttendOptions>[]): void {
   if (calls.every(({ out }) => out === undefined)) return;
   const buffers = new Map<unknown, Range[]>();
-  for (const [call, { x, options }] of calls.entries()) {
-    const { keys, values, out } = options;
-    for (const [name, data] of Object.entries({ ...readsOf(x, options), keys, values, out })) {
+  for (const [call, given] of calls.entries()) {
+    for (const [name, data] of Object.entries(arraysOf(given))) {
       if (!ArrayBuffer.isView(data)) continue;
       const ranges = buffers.get(data.buffer) ?? [];
       buffers.set(data.buffer, ranges);

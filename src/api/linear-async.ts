@@ -36,7 +36,7 @@ export async function linearAsync(
   const slices = checkSlices(where, { signal, onProgress, sliceMs });
   const call = checkLinear(where, layer, x, rest, SLICE_OPTIONS);
   const { x: rows, out, given } = call;
-  const expectKept = expectKeptArrays(where, { x: rows, options: out ? { out } : {}, out: given });
+  const expectKept = expectKeptArrays(where, { x: rows, out });
   const expectActive = () => {
     slices.signal?.throwIfAborted();
     expectLinear(where, layer);

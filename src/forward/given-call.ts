@@ -47,19 +47,26 @@ export function readCall<Options extends CallArrays>(
 
 const readNumbers = readList as typeof readList<number>;
 
-/**
- * A function that throws if an array of an asynchronous call has been detached or resized since: what is computed from it
- * would be wrong.
- */
-export function expectKeptArrays(where: string, { x, options }: GivenCall<CallArrays>): () => void {
+/** The arrays of a call, by name. */
+export function arraysOf({ x, options }: GivenCall<CallArrays>): Record<string, ArrayLike<unknown> | undefined> {
   const { keys, values, keep, drop, bias, out } = options;
-  const arrays = Object.entries({ x, keys, values, keep: keep?.data, drop: drop?.data, bias: bias?.data, out });
-  const lengths = arrays.map(([, array]) => array?.length);
+  return { x, keys, values, keep: keep?.data, drop: drop?.data, bias: bias?.data, out };
+}
+
+/**
+ * A function that throws if one of the arrays has been detached or resized since, during an asynchronous call: what is
+ * computed from it would be wrong.
+ */
+export function expectKeptArrays(
+  where: string,
+  arrays: Readonly<Record<string, ArrayLike<unknown> | undefined>>,
+): () => void {
+  const lengths = Object.entries(arrays).map(([name, array]) => [name, array, array?.length] as const);
   return () => {
-    for (const [i, [name, array]] of arrays.entries())
-      if (array?.length !== lengths[i])
+    for (const [name, array, length] of lengths)
+      if (array?.length !== length)
         throw new RangeError(
-          `${where}: ${name} expected to keep its ${lengths[i]} elements until the promise settles, got ${array?.length}`,
+          `${where}: ${name} expected to keep its ${length} elements until the promise settles, got ${array?.length}`,
         );
   };
 }
