@@ -206,10 +206,16 @@ const CASES: readonly Case[] = [
       const [page] = headwise.exportPages(cache) as [sessions.CachePage];
       const bytes = bytesOf(page.bytes.length);
       bytes.set(page.bytes);
-      return { page: { index: 0, bytes } };
+      const pages = {
+        page: { index: 0, bytes },
+        *[Symbol.iterator]() {
+          yield this.page;
+        },
+      };
+      return { pages };
     },
-    run({ page }: { page: sessions.CachePage }, { empty }) {
-      headwise.importPages(empty, [page], 3);
+    run({ pages }: { pages: Iterable<sessions.CachePage> }, { empty }) {
+      headwise.importPages(empty, pages, 3);
       return empty.read().value.data;
     },
   },
@@ -224,8 +230,9 @@ function watched<T>(value: T, seen: (path: string) => void, path = ""): T {
   return new Proxy(value, {
     get(target, key) {
       const field = Reflect.get(target, key);
-      if (typeof key === "symbol" || typeof field === "function") return field;
-      const inner = path === "" ? key : `${path}.${key}`;
+      const isMethod = typeof key === "symbol" || typeof field === "function";
+      if (isMethod && key !== Symbol.iterator) return field;
+      const inner = path === "" ? String(key) : `${path}.${String(key)}`;
       // The arguments themselves are no fields.
       if (path !== "") seen(inner);
       return watched(field, seen, inner);
