@@ -13,7 +13,7 @@ import {
 } from "../attention/positions.ts";
 import type { Cache } from "../cache/cache.ts";
 import { expectFreeFor, expectKept, expectRoom } from "../cache/kv-cache.ts";
-import { describe, expectFields, expectFlag, expectFloats, expectInt } from "../util/errors.ts";
+import { describe, expectFlag, expectFloats, expectInt } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels } from "../wasm/kernels.ts";
 import { type GivenCall, readCall } from "./given-call.ts";
@@ -82,7 +82,7 @@ interface CacheFacts {
 }
 
 /** The options besides the cache. */
-type CallOptions = Omit<AttendOptions, "cache">;
+export type CallOptions = Omit<AttendOptions, "cache">;
 
 /**
  * Checks a call on a layer in this thread: its handles and all its options. Nothing has changed if it throws.
@@ -99,12 +99,12 @@ export function checkAttend(
 }
 
 /** Reads the arguments of a call, and throws unless `options` has no fields but those of AttendOptions and `others`. */
-export function readAttend(
+export function readAttend<Options extends CallOptions>(
   where: string,
   x: Float32Array,
-  options: AttendOptions,
+  options: Options,
   others: readonly string[] = [],
-): GivenCall<AttendOptions> {
+): GivenCall<Options> {
   return readCall(where, x, options, others.length > 0 ? [...others, ...OPTIONS] : OPTIONS);
 }
 
@@ -136,11 +136,6 @@ export function isSelf({ x, keys, values, newKeys, qLen, positions, keyPositions
 /** Whether the queries of a call are at the positions of its keys, and none attends a later key. */
 export function isInStep(config: CheckedConfig, call: CheckedCall): boolean {
   return !seesLater(config) && isSelf(call) && call.placements.every(({ position }) => position === call.past);
-}
-
-/** Throws unless `options` has no fields but those of AttendOptions and `others`. */
-export function expectOptions(where: string, options: unknown, others: readonly string[]): void {
-  expectFields(where, "options", options, [...others, ...OPTIONS]);
 }
 
 /** Throws unless the cache of a call belongs to its layer. */

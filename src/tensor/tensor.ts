@@ -44,7 +44,8 @@ export function createBytes(where: string, name: string, length: number): Uint8A
   return orRefuse(where, `${name} of ${length} bytes`, () => new Uint8Array(length));
 }
 
-function orRefuse<T>(where: string, what: string, create: () => T): T {
+/** The result of `create`, which allocates arrays. Throws OUT_OF_MEMORY, naming them as `what`, if the engine refuses. */
+export function orRefuse<T>(where: string, what: string, create: () => T): T {
   try {
     return create();
   } catch (cause) {
