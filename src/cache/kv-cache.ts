@@ -4,7 +4,7 @@ import { PAGE } from "../../assembly/layout.ts";
 import { MOST_HEADS, MOST_SEQUENCES } from "../attention/limits.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { expectInt, HeadwiseError, readFields } from "../util/errors.ts";
-import { DISPOSE, expectAlive, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
+import { expectAlive, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { commitPages, dropPages, leastLength, leastPosition, restorePages, startOf } from "./aging.ts";
 import { type CacheStage, checkCacheFormat, describeStages, expectStagesLoaded } from "./formats.ts";
@@ -176,20 +176,14 @@ export function makeCache<T extends KvCache>(
   const pages = allocatePages(where, kernels, layout, batch, maxSeqLen, retention);
   let length = 0;
   let released = false;
-  const release = () => {
-    if (released) return;
+  const free = () => {
     released = true;
     if (pages.aging) pages.aging.old.length = 0;
     if (!kernels.released) kernels.memory.free(pages.at);
   };
   const holds = { appending: 0, reading: 0 };
   // No function may refer to the handle, which could not be collected then.
-  const state = {
-    get released() {
-      return released;
-    },
-  };
-  const parts: Pick<KvCache, keyof KvCache> = {
+  const parts: Omit<KvCache, "released" | keyof Releasable> = {
     batch,
     maxSeqLen,
     bytes: pagesBytes(layout, batch, maxSeqLen, retention),
@@ -202,11 +196,8 @@ export function makeCache<T extends KvCache>(
     get start() {
       return startOf(pages);
     },
-    get released() {
-      return released;
-    },
     truncate(to) {
-      expectAlive("truncate", "cache", state);
+      expectAlive("truncate", "cache", { released });
       expectKernels("truncate", kernels, "cache.kernels");
       expectNoHold("truncate", holds.appending + holds.reading);
       expectInt("truncate", "length", to, 0, length);
@@ -218,7 +209,7 @@ export function makeCache<T extends KvCache>(
       length = to;
     },
     read() {
-      expectAlive("read", "cache", state);
+      expectAlive("read", "cache", { released });
       expectKernels("read", kernels, "cache.kernels");
       if (pages.aging) expectNoHold("read", holds.appending);
       restorePages(kernels, pages, length);
@@ -229,12 +220,10 @@ export function makeCache<T extends KvCache>(
       commitPages(pages, length, start);
     },
     holds,
-    release,
-    [DISPOSE]: release,
   };
   const internal = ["kernels", "pages", "holds", ...Object.keys(owner)] as (keyof T)[];
-  const all: Pick<T, keyof T> = Object.defineProperties(owner as T, Object.getOwnPropertyDescriptors(parts));
-  return makeHandle<T>(kind, maker, all, internal, release);
+  const all = Object.defineProperties(owner as T, Object.getOwnPropertyDescriptors(parts));
+  return makeHandle<T>(kind, maker, all, internal, free);
 }
 
 /** Checks the option `truncatable`. */

@@ -1,5 +1,5 @@
 import { PANEL } from "../../assembly/layout.ts";
-import { type Attention, packAttention, withoutOutput } from "../attention/attention.ts";
+import { type Attention, type LayerParts, packAttention } from "../attention/attention.ts";
 import type { CheckedWeights } from "../attention/check-weights.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import {
@@ -127,18 +127,20 @@ interface Measured {
 
 /** Runs the layer on x, first without its output projection, so that y holds the heads' outputs. */
 function measure(attention: Attention, x: Float32Array, format: CacheOptions["format"]): Measured {
-  const pass = (layer: Attention, maps: boolean) => {
+  const pass = (layer: LayerParts, maps: boolean) => {
     const maxSeqLen = x.length / attention.config.dModel;
-    const cache = underName(WHERE, () => createCache(layer, { maxSeqLen, format }));
+    const cache = underName(WHERE, () => createCache(attention, { maxSeqLen, format }));
     try {
-      const call = checkAttend(WHERE, layer, x, { cache });
+      const call = checkAttend(WHERE, attention, x, { cache });
       const { ys, maps: weights } = finish(forward(layer, [call], { where: WHERE, maps, ownScratch: true }));
       return { y: ys[0] as Float32Array, maps: weights, cacheBytes: cache.bytes };
     } finally {
       cache.release();
     }
   };
-  const { y: heads, maps } = pass(withoutOutput(attention), true);
+  const { kernels, config, rotary, layer } = attention;
+  const headsOnly = { ...layer, linears: { ...layer.linears, o: undefined } };
+  const { y: heads, maps } = pass({ kernels, config, rotary, layer: headsOnly }, true);
   const { y, cacheBytes } = pass(attention, false);
   return { y, heads, maps, weightBytes: attention.bytes, cacheBytes };
 }

@@ -126,7 +126,7 @@ export async function createShardedCache(
     release,
     [DISPOSE]: release,
   };
-  const cache = makeHandle<ShardedCache>("ShardedCache", where, parts, ["id", "attention", "pending"]);
+  const cache = makeHandle<ShardedCache>("ShardedCache", where, parts, ["id", "attention", "pending"], release, false);
   return cache;
 }
 

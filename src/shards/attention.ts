@@ -172,7 +172,8 @@ export async function createSharded(
     release,
     [DISPOSE]: release,
   };
-  return makeHandle<ShardedAttention>("ShardedAttention", where, parts, ["pool", "shares", "spares", "made"]);
+  const internal = ["pool", "shares", "spares", "made"] as const;
+  return makeHandle<ShardedAttention>("ShardedAttention", where, parts, internal, release, false);
 }
 
 /** The bytes of each array in the weights; 0 where it was detached. */

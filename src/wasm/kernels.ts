@@ -1,6 +1,6 @@
 import { warnOnce } from "../platform/console.ts";
 import { describe, HeadwiseError, readFields } from "../util/errors.ts";
-import { DISPOSE, expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
+import { expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import type { KernelTable } from "./abi.ts";
 import type { ModuleSource } from "./compile.ts";
 import type { Instance } from "./instantiate.ts";
@@ -117,54 +117,65 @@ function singleThreaded(started: Started, threads: Threads): Kernels {
 }
 
 /** What runs the kernels: the calling thread, or a thread pool. */
-export interface KernelRunner {
+interface KernelRunner {
   readonly threads: Threads;
   readonly table: KernelTable;
   release(): void;
 }
 
 /** The public handle of a started instance. */
-export function wrapKernels({ instance: started, reason, fused }: Started, runner: KernelRunner): Kernels {
-  let instance: Instance | undefined = started;
+export function wrapKernels({ instance, reason, fused }: Started, runner: KernelRunner): Kernels {
+  // Undefined once released: a handle that lives on must not keep the linear memory, which the table refers to.
+  let running: { readonly instance: Instance; readonly runner: KernelRunner } | undefined = { instance, runner };
+  let { threads } = runner;
   let dotPaths: DotPaths | undefined;
   const alive = () => {
-    if (!instance) throw new HeadwiseError("RELEASED", "kernels: used after release");
-    return instance;
+    if (!running) throw new HeadwiseError("RELEASED", "kernels: used after release");
+    return running;
   };
-  const release = () => {
-    if (instance) runner.release();
-    instance = undefined;
+  const readThreads = () => {
+    if (running) threads = running.runner.threads;
+    return Object.freeze(threads);
   };
-  const parts: Pick<Kernels, keyof Kernels> = {
-    build: started.relaxed ? "relaxed" : "simd",
+  const free = () => {
+    alive().runner.release();
+    readThreads();
+    running = undefined;
+  };
+  const parts = {
+    build: instance.relaxed ? "relaxed" : "simd",
     reason,
     fused,
-    quantized: started.quantized,
+    quantized: instance.quantized,
     get threads() {
-      return Object.freeze(runner.threads);
+      return readThreads();
     },
     get usedBytes() {
-      return alive().memory.used;
+      return alive().instance.memory.used;
     },
     get memoryBytes() {
-      return alive().memory.byteLength;
-    },
-    get released() {
-      return instance === undefined;
+      return alive().instance.memory.byteLength;
     },
     get dotPaths() {
-      dotPaths ??= findDotPaths(alive());
+      dotPaths ??= findDotPaths(alive().instance);
       return dotPaths;
     },
     get table() {
-      alive();
-      return runner.table;
+      return alive().runner.table;
     },
     get memory() {
-      return alive().memory;
+      return alive().instance.memory;
     },
-    release,
-    [DISPOSE]: release,
+  } as const;
+  // Workers of dropped kernels are ended: layers, caches and running calls refer to their kernels, so nothing needs them any
+  // more. Without workers there is nothing but memory, which the engine frees by itself, and sooner.
+  const hasWorkers = threads.used > 1;
+  return makeHandle<Kernels>("Kernels", "loadKernels", parts, ["dotPaths", "table", "memory"], free, hasWorkers);
+}
+
+/** Frees a block of these kernels' memory. The function refers to nothing else. */
+export function freeing(kernels: Kernels, at: number): () => void {
+  return () => {
+    if (!kernels.released) kernels.memory.free(at);
   };
-  return makeHandle<Kernels>("Kernels", "loadKernels", parts, ["dotPaths", "table", "memory"]);
 }
