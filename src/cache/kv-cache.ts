@@ -41,12 +41,13 @@ export interface KvCache extends Releasable, Handle {
    * @throws TypeError or RangeError for a `length` above the current one; for one above 0 at which tokens that have aged since
    * were in an earlier stage; and, once tokens were dropped behind the window (`start` above 0), for one above 0 that is
    * more than `truncatable` tokens shorter than the sequence has been. HeadwiseError `RELEASED`, or `IN_USE` while an
-   * `attendAsync` uses the cache.
+   * `attendAsync` or `importPages` uses the cache.
    */
   truncate(length: number): void;
   /**
    * Copies the stored keys (of a layer: after norm and RoPE) and values as float32, whatever the format.
-   * @throws HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, or `IN_USE` where tokens age or are dropped and an `attendAsync` appends.
+   * @throws HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, or `IN_USE` where tokens age or are dropped and an `attendAsync` or
+   * `importPages` appends.
    */
   read(): {
     /** [batch, numKvHeads, length - start, headDim]. */
@@ -129,6 +130,8 @@ export const CACHE_OPTIONS = ["maxSeqLen", "batch", "format", "truncatable"] as 
 export function createKvCache(kernels: Kernels, options: KvCacheOptions): KvCache {
   const where = "createKvCache";
   expectKernels(where, kernels);
+  if (options === undefined)
+    throw new TypeError(`${where}: options expected { numKvHeads, headDim, maxSeqLen }, got undefined`);
   const fields = ["numKvHeads", "headDim", "valueDim", "window", ...CACHE_OPTIONS];
   const given = readFields(where, "options", options, fields);
   const { valueDim = given.headDim } = given;
@@ -233,7 +236,7 @@ export function checkTruncatable(where: string, truncatable: number = PAGE): num
 
 /** Throws IN_USE unless `holds` is 0: an unfinished operation relies on the cache as it is. */
 export function expectNoHold(where: string, holds: number): void {
-  if (holds > 0) throw new HeadwiseError("IN_USE", `${where}: cache expected one that no attendAsync is using`);
+  if (holds > 0) throw new HeadwiseError("IN_USE", `${where}: cache expected one that no unfinished call is using`);
 }
 
 /** Throws IN_USE if this call and an unfinished operation on the cache would affect each other. */

@@ -11,7 +11,7 @@ import { createFloats } from "../tensor/tensor.ts";
 import { chunksOf } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { NULL } from "../wasm/abi.ts";
-import { type CallShape, callShape, columnsOf, segmentFlops, segmentNeeds, workFloats } from "./attend-segment.ts";
+import { type CallShape, callShape, scoreColumns, segmentFlops, segmentNeeds, workFloats } from "./attend-segment.ts";
 import { type AttendCall, isInStep, isSelf } from "./call.ts";
 import { chunkRows, type Strides, stridesOf } from "./layer-scratch.ts";
 import { segmentsOf } from "./layer-steps.ts";
@@ -51,7 +51,7 @@ export function* forward(
   const { kernels, config, layer } = attention;
   const { memory } = kernels;
   const [first] = calls as [AttendCall];
-  const columns = withMaps ? columnsOf(first.target.kvLen, layer.extraKey !== NULL, config.addZeroAttn) : 0;
+  const columns = withMaps ? scoreColumns(first.target.kvLen, layer.extraKey !== NULL, config.addZeroAttn) : 0;
   const rows = chunkRows(config, Math.max(totalRows(calls, queryRows), totalRows(calls, keyRows)));
   const needs = calls.map(({ masks, target, cache }) => {
     const work = workFloats(cache?.pages.layout ?? createPageLayout(config));

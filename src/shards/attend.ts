@@ -1,8 +1,8 @@
 import { MOST_SEQUENCES } from "../attention/limits.ts";
-import type { Mask } from "../attention/mask.ts";
+import { type GivenMasks, readMasks } from "../attention/mask.ts";
 import { type CacheOptions, checkTruncatable } from "../cache/kv-cache.ts";
 import { type AttendOptions, type CheckedCall, checkCall, expectOptions, expectOwnCache } from "../forward/call.ts";
-import { createFloats, type Tensor } from "../tensor/tensor.ts";
+import { createFloats } from "../tensor/tensor.ts";
 import { expectFields, expectFunction, expectInt, expectSignal, HeadwiseError, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { DISPOSE, expectAlive, expectMade, makeHandle, type Releasable } from "../util/lifetime.ts";
@@ -156,7 +156,7 @@ export async function attendSharded(
   expectMade(where, "attention", attention, "createShardedAttention");
   expectOptions(where, options, ["signal"]);
   const { signal, cache } = options;
-  const given = readOptions(options);
+  const given = readOptions(where, options);
   if (signal !== undefined) {
     expectSignal(where, signal);
     expectFunction(where, "signal.addEventListener", signal.addEventListener);
@@ -213,18 +213,9 @@ export async function attendSharded(
 }
 
 /** The options of a call, each read once: getters may give something else when they are read again. */
-function readOptions(options: AttendShardedOptions): CallOptions {
+function readOptions(where: string, options: AttendShardedOptions): CallOptions & GivenMasks {
   const { batch, append, keys, values, kvLengths, align, keep, drop, bias, positions, out } = options;
-  const masks = { keep: readPlanes(keep), drop: readPlanes(drop), bias: readPlanes(bias) };
-  return { batch, append, keys, values, kvLengths, align, positions, out, ...masks };
-}
-
-/** A mask with its lists copied. What is no mask stays as it is, for the checks of the call to refuse. */
-function readPlanes<Planes extends Mask | Tensor>(planes: Planes | undefined): Planes | undefined {
-  if (tagOf(planes) !== "Object") return planes;
-  const { data, shape } = planes as Planes;
-  const listOf = (list: unknown) => (Array.isArray(list) ? [...list] : list);
-  return { data: listOf(data), shape: listOf(shape) } as Planes;
+  return { batch, append, keys, values, kvLengths, align, positions, out, ...readMasks(where, { keep, drop, bias }) };
 }
 
 /** The names of the typed arrays of a call. */

@@ -102,7 +102,10 @@ function cutLinear({ w, bias }: CheckedLinear, layout: MatrixLayout, outputs: Sp
   return { w: { ...part, bytes: new Uint8Array(part.bytes) }, bias: bias && copyOf(bias, outputs) };
 }
 
-/** A copy in memory of its own, which can be transferred. Not by `slice`, which does not copy in some subclasses, such as Node's Buffer. */
+/**
+ * A copy in memory of its own, which can be transferred. Not by `slice`, which does not copy in some subclasses, such as
+ * Node's Buffer.
+ */
 function copyOf(data: Float32Array, { begin, end }: Span = { begin: 0, end: data.length }): Float32Array {
   return new Float32Array(data.subarray(begin, end));
 }

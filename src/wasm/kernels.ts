@@ -1,5 +1,5 @@
 import { warnOnce } from "../platform/console.ts";
-import { describe, HeadwiseError, readFields } from "../util/errors.ts";
+import { describe, HeadwiseError } from "../util/errors.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import type { KernelTable } from "./abi.ts";
 import type { ModuleSource } from "./compile.ts";
@@ -85,24 +85,19 @@ export function expectThreads(threads: unknown): number | "auto" {
 /** The reason of entries without threads. */
 const ONE_THREAD = "this entry has one thread: import headwise/threads";
 
-/** Starts the caller's own module. */
+/** Starts the caller's own module. The options were read. */
 export async function ownKernels(options: LoadOptions): Promise<Kernels> {
-  const given = readFields("loadKernels", "options", options, LOAD_OPTIONS);
-  const threads = oneThread(given.threads, ONE_THREAD);
-  return singleThreaded(await startOwn(given), threads);
+  const threads = oneThread(options.threads, ONE_THREAD);
+  return singleThreaded(await startOwn(options), threads);
 }
 
 /**
- * Starts the caller's module, or the faster of two builds. `why` is the reason for one thread where more are requested.
+ * Starts the caller's module, or the faster of two builds. The options were read. `why` is the reason for one thread where
+ * more are requested.
  */
-export async function chooseKernels(
-  builds: Builds,
-  options: LoadOptions = {},
-  why: string = ONE_THREAD,
-): Promise<Kernels> {
-  const given = readFields("loadKernels", "options", options, LOAD_OPTIONS);
-  const threads = oneThread(given.threads, why);
-  return singleThreaded(await startChosen(builds, given), threads);
+export async function chooseKernels(builds: Builds, options: LoadOptions, why: string = ONE_THREAD): Promise<Kernels> {
+  const threads = oneThread(options.threads, why);
+  return singleThreaded(await startChosen(builds, options), threads);
 }
 
 function oneThread(threads: unknown, why: string): Threads {
