@@ -89,7 +89,7 @@ test("layers keep none of the arrays that they were made from", async () => {
   const script = `${SCRIPT}
 const own = () => ({ data: new Float32Array(64 * 64), shape: [64, 64] });
 const bias = () => new Float32Array(64);
-const watch = (handle, ...arrays) => ({ handle, arrays: arrays.map((array) => new WeakRef(array)) });
+const watch = (handle, ...arrays) => ({ handle, buffers: arrays.map(({ buffer }) => new WeakRef(buffer)) });
 const makeLinear = () => {
   const weights = { weight: own(), bias: bias() };
   return watch(createLinear(kernels, weights), weights.weight.data, weights.bias);
@@ -100,7 +100,7 @@ const makeAttention = () => {
   return watch(createAttention(kernels, { dModel: 64, numHeads: 4 }, weights), ...arrays);
 };
 const made = { linear: makeLinear(), attention: makeAttention() };
-const kept = () => Object.values(made).flatMap(({ arrays }) => arrays.filter((array) => array.deref())).length;
+const kept = () => Object.values(made).flatMap(({ buffers }) => buffers.filter((buffer) => buffer.deref())).length;
 // Not a condition that looks at them, which would keep them until the task ends.
 await until(() => false, 20);
 console.log(JSON.stringify({ kept: kept(), released: Object.values(made).map(({ handle }) => handle.released) }));
