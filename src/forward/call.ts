@@ -88,8 +88,8 @@ interface CacheFacts {
   readonly length: number;
 }
 
-/** The options besides the cache, with masks that were read. */
-type CallOptions = Omit<AttendOptions, "cache" | keyof MaskOptions> & GivenMasks;
+/** The options besides the cache. */
+export type CallOptions = Omit<AttendOptions, "cache">;
 
 /**
  * Checks a call on a layer in this thread: its handles and all its options. Nothing has changed if it throws.
@@ -109,7 +109,7 @@ export function checkAttend(
  * Reads the arguments of a call, and throws unless `options` has no fields but those of AttendOptions and `others`; x may be
  * one of these.
  */
-export function readAttend<Options extends AttendOptions>(
+export function readAttend<Options extends CallOptions>(
   where: string,
   x: Float32Array | undefined,
   options: Options,
@@ -167,7 +167,7 @@ export function checkCall(
   config: CheckedConfig,
   cache: CacheFacts | undefined,
   x: Float32Array,
-  options: CallOptions,
+  options: CallOptions & GivenMasks,
   expectFree: (append: boolean) => void = () => {},
 ): CheckedCall {
   const { batch = cache ? cache.batch : 1 } = options;

@@ -55,7 +55,7 @@ export function createBytes(where: string, name: string, length: number): Uint8A
   return orRefuse(where, `${name} of ${length} bytes`, () => new Uint8Array(length));
 }
 
-/** What `create` allocates. Throws OUT_OF_MEMORY if the engine refuses, with `what` as the thing that does not fit. */
+/** The result of `create`, which allocates arrays. Throws OUT_OF_MEMORY, naming them as `what`, if the engine refuses. */
 export function orRefuse<T>(where: string, what: string, create: () => T): T {
   try {
     return create();
