@@ -4,7 +4,6 @@ import { type AttendOptions, checkGiven, commit, expectAttention, readAttend } f
 import { forward, passFlops } from "../forward/forward.ts";
 import { arraysOf, expectKeptArrays } from "../forward/given-call.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../forward/slices.ts";
-import { expectRecord } from "../util/errors.ts";
 import { expectAlive } from "../util/lifetime.ts";
 
 /** Options of `attendAsync`: those of `attend`, and how the call is sliced. */
@@ -40,10 +39,8 @@ export async function attendAsync(
   options: AttendAsyncOptions = {},
 ): Promise<Float32Array> {
   const where = "attendAsync";
-  expectRecord(where, "options", options);
-  const { signal, onProgress, sliceMs, ...rest } = options;
-  const slices = checkSlices(where, { signal, onProgress, sliceMs });
-  const read = readAttend(where, x, rest, SLICE_OPTIONS);
+  const read = readAttend(where, x, options, SLICE_OPTIONS);
+  const slices = checkSlices(where, read.options);
   const checked = checkGiven(where, attention, read);
   const expectKept = expectKeptArrays(where, arraysOf(read));
   const { cache, out } = checked;

@@ -49,8 +49,7 @@ export function attendMany(attention: Attention, calls: readonly AttendManyCall[
   for (let i = 0; i < length; i++) {
     const call: AttendManyCall = calls[i];
     expectRecord(where, `calls[${i}]`, call);
-    const { x, ...options } = call;
-    given.push(readAttend(`${where}, call ${i}`, x, options, ["x"]));
+    given.push(readAttend(`${where}, call ${i}`, undefined, call, ["x"]));
   }
   const checked = given.map((each, i) => checkGiven(`${where}, call ${i}`, attention, each));
   expectOwnCaches(where, checked);

@@ -1,5 +1,6 @@
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
 import {
+  copyFields,
   describe,
   expectFields,
   expectFinite,
@@ -149,9 +150,9 @@ export function checkRope(where: string, given: RopeConfig, headDim: number): Ro
 function checkScaling(where: string, given: RopeScaling, theta: number, dim: number): RopeScaling {
   const name = "rope.scaling";
   expectRecord(where, name, given);
-  const scaling = { ...given };
-  const kind = expectOneOf(where, `${name}.kind`, scaling.kind, KINDS);
-  expectFields(where, name, scaling, ["kind", ...SCALINGS[kind]]);
+  const kind = expectOneOf(where, `${name}.kind`, given.kind, KINDS);
+  expectFields(where, name, given, ["kind", ...SCALINGS[kind]]);
+  const scaling = { kind, ...copyFields(given, SCALINGS[kind]) } as RopeScaling;
   if (scaling.kind === "factors") {
     const factors = expectFloats(where, `${name}.factors`, scaling.factors).slice();
     if (factors.length !== dim / 2)

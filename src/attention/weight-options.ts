@@ -11,8 +11,8 @@ export interface WeightOptions {
   /**
    * One format for all matrices, or one for each. Default the format that a matrix is stored in: "f32" for a `Tensor` and
    * for F32 and F64, "f16" for F16, "bf16" for BF16, "q8" for Q8_0, "q4" for Q4_0. Kernels without `quantized` widen F16 and
-   * BF16 to "f32": twice the memory, and the same bits, because every float16 and bfloat16 is a float32. Converting to another format rounds to nearest; "f16" makes an infinity of a
-   * weight beyond 65504.
+   * BF16 to "f32": twice the memory, and the same bits, because every float16 and bfloat16 is a float32. Converting to another
+   * format rounds to nearest; "f16" makes an infinity of a weight beyond 65504.
    */
   readonly weights?: WeightFormat | Partial<LayerFormats>;
   /**

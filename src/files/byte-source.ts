@@ -1,3 +1,4 @@
+import { orRefuse } from "../tensor/tensor.ts";
 import {
   describe,
   expectBytes,
@@ -104,7 +105,7 @@ export async function fileSource(file: ReadableFile): Promise<ByteSource> {
   return {
     size,
     async read(offset, length) {
-      const bytes = createBytes(where, length);
+      const bytes = createArray(where, length);
       let at = 0;
       while (at < length) {
         const result = await file.read(bytes, at, length - at, offset + at);
@@ -181,7 +182,7 @@ export async function readRange(
   length: number,
 ): Promise<Uint8Array> {
   if (length <= PIECE) return readPiece(where, source, offset, length);
-  const bytes = createBytes(where, length);
+  const bytes = createArray(where, length);
   for (let at = 0; at < length; at += PIECE)
     bytes.set(await readPiece(where, source, offset + at, Math.min(PIECE, length - at)), at);
   return bytes;
@@ -196,16 +197,9 @@ async function readPiece(where: string, source: ByteSource, offset: number, leng
 }
 
 /** Memory for bytes. Throws OUT_OF_MEMORY if the engine cannot allocate it. */
-function createBytes(where: string, length: number): Uint8Array {
-  try {
-    return new Uint8Array(length);
-  } catch (cause) {
-    throw new HeadwiseError(
-      "OUT_OF_MEMORY",
-      `${where}: ${length} bytes do not fit into one array, the engine refused; source.read reads parts of a tensor`,
-      { cause },
-    );
-  }
+function createArray(where: string, length: number): Uint8Array {
+  const what = `an array of ${length} bytes (source.read reads parts of a tensor)`;
+  return orRefuse(where, what, () => new Uint8Array(length));
 }
 
 /** Reads several ranges, nearby ones with one request. The results are in the order of `ranges`. */

@@ -1,7 +1,13 @@
 import type { Attention } from "../attention/attention.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import { MOST_SEQUENCES } from "../attention/limits.ts";
-import { type CheckedMasks, checkMasks, type MaskOptions, type MaskTarget } from "../attention/mask.ts";
+import {
+  type CheckedMasks,
+  checkMasks,
+  type GivenMasks,
+  type MaskOptions,
+  type MaskTarget,
+} from "../attention/mask.ts";
 import {
   expectPositions,
   isPositional,
@@ -16,6 +22,7 @@ import { expectFreeFor, expectKept, expectRoom } from "../cache/kv-cache.ts";
 import { describe, expectFlag, expectFloats, expectInt } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels } from "../wasm/kernels.ts";
+import { countRows, expectOut, readsOf } from "./arrays.ts";
 import { type GivenCall, readCall } from "./given-call.ts";
 
 /** Options of one call of `attend`. */
@@ -98,10 +105,13 @@ export function checkAttend(
   return checkGiven(where, attention, readAttend(where, x, options, otherOptions));
 }
 
-/** Reads the arguments of a call, and throws unless `options` has no fields but those of AttendOptions and `others`. */
+/**
+ * Reads the arguments of a call, and throws unless `options` has no fields but those of AttendOptions and `others`; x may be
+ * one of these.
+ */
 export function readAttend<Options extends CallOptions>(
   where: string,
-  x: Float32Array,
+  x: Float32Array | undefined,
   options: Options,
   others: readonly string[] = [],
 ): GivenCall<Options> {
@@ -152,14 +162,14 @@ export function checkCall(
   config: CheckedConfig,
   cache: CacheFacts | undefined,
   x: Float32Array,
-  options: CallOptions,
+  options: CallOptions & GivenMasks,
   expectFree: (append: boolean) => void = () => {},
 ): CheckedCall {
   const { batch = cache ? cache.batch : 1 } = options;
   expectInt(where, "batch", batch, 1, MOST_SEQUENCES);
   if (cache && cache.batch !== batch)
     throw new RangeError(`${where}: batch expected that of the cache (${cache.batch}), got ${batch}`);
-  const qLen = rowsOf(where, "x", x, batch, "dModel", config.dModel);
+  const qLen = countRows(where, "x", x, batch, "dModel", config.dModel);
 
   const append = options.append === undefined ? true : expectFlag(where, "append", options.append);
   if (!cache && options.append === false)
@@ -225,8 +235,8 @@ function checkKeys(
     throw new RangeError(`${where}: keys expected because kdim (${kdim}) is not dModel (${dModel}), got undefined`);
   if (options.values === undefined && vdim !== kdim)
     throw new RangeError(`${where}: values expected because vdim (${vdim}) is not kdim (${kdim}), got undefined`);
-  const newKeys = rowsOf(where, "keys", keys, batch, "kdim", kdim);
-  const newValues = rowsOf(where, "values", values, batch, "vdim", vdim);
+  const newKeys = countRows(where, "keys", keys, batch, "kdim", kdim);
+  const newValues = countRows(where, "values", values, batch, "vdim", vdim);
   if (newValues !== newKeys)
     throw new RangeError(`${where}: values expected as many rows as keys (${newKeys}), got ${newValues}`);
   return { keys, values, newKeys };
@@ -241,52 +251,4 @@ export function expectAttention(where: string, attention: Attention): void {
 /** Adds what the calls appended to the length of their caches: the last step of a call. */
 export function commit(calls: readonly AttendCall[]): void {
   for (const { cache, newKeys } of calls) cache?.advance(newKeys);
-}
-
-/** The arrays that a call reads while it writes `out`, by name. */
-export function readsOf(
-  x: Float32Array,
-  { keep, drop, bias }: CallOptions,
-): Record<string, ArrayLike<unknown> | undefined> {
-  return { x, keep: keep?.data, drop: drop?.data, bias: bias?.data };
-}
-
-/**
- * Throws unless `out` has `length` floats and shares no memory with what the call reads, because rows of y are written before
- * later rows are read. It may be x itself if `inPlace`.
- */
-export function expectOut(
-  where: string,
-  out: Float32Array,
-  length: number,
-  reads: Record<string, ArrayLike<unknown> | undefined>,
-  inPlace: boolean,
-): void {
-  if (out.length !== length) throw new RangeError(`${where}: out expected ${length} floats, got ${out.length}`);
-  for (const [name, data] of Object.entries(reads)) {
-    const mayBeSame = inPlace && name === "x";
-    if (!overlaps(out, data) || (mayBeSame && (data as Float32Array).byteOffset === out.byteOffset)) continue;
-    throw new RangeError(
-      `${where}: out expected ${mayBeSame ? "x itself or " : ""}memory apart from ${name}, got one that overlaps it`,
-    );
-  }
-}
-
-/** Whether two arrays share a byte. */
-function overlaps(a: Float32Array, b: unknown): boolean {
-  return (
-    ArrayBuffer.isView(b) &&
-    a.buffer === b.buffer &&
-    a.byteOffset < b.byteOffset + b.byteLength &&
-    b.byteOffset < a.byteOffset + a.byteLength
-  );
-}
-
-/** The rows of `data`, [batch, rows, width]. Throws unless there are as many in each sequence. */
-export function rowsOf(where: string, name: string, data: unknown, batch: number, dim: string, width: number): number {
-  const { length } = expectFloats(where, name, data);
-  const rows = length / (batch * width);
-  if (Number.isInteger(rows)) return rows;
-  const rule = batch === 1 ? `${dim} (${width})` : `batch (${batch}) x ${dim} (${width})`;
-  throw new RangeError(`${where}: ${name} expected a multiple of ${rule} floats, got ${length}`);
 }

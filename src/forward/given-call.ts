@@ -1,5 +1,5 @@
 import { MOST_SEQUENCES } from "../attention/limits.ts";
-import { type MaskOptions, readMasks } from "../attention/mask.ts";
+import { type GivenMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
 import { expectFloats, readFields, readList } from "../util/errors.ts";
 
 /** The options of a call that are arrays or lists. */
@@ -14,22 +14,24 @@ interface CallArrays extends MaskOptions {
 /** A call whose options, arrays and lists are plain: reading them runs no code of the caller's. */
 export interface GivenCall<Options extends CallArrays> {
   readonly x: Float32Array;
-  readonly options: Options;
+  readonly options: Options & GivenMasks;
   /** The array that was given as `out`, of which that of the options is a view. */
   readonly out: Float32Array | undefined;
 }
 
 /**
- * Reads the arguments of a call, each once, and throws if `options` has other fields than `known`. It is the only step that
- * may run code of the caller's (getters, Proxies), which may release, detach or shrink what was read before: checks follow.
+ * Reads the arguments of a call, each once, and throws if `options` has other fields than `known`; x may be a field of the
+ * options. It is the only step that may run code of the caller's (getters, Proxies), which may release, detach or shrink what
+ * was read before: checks follow.
  */
-export function readCall<Options extends CallArrays>(
+export function readCall<Options extends CallArrays & { readonly x?: Float32Array }>(
   where: string,
-  x: Float32Array,
+  ownX: Float32Array | undefined,
   options: Options,
   known: readonly string[],
 ): GivenCall<Options> {
   const given = readFields(where, "options", options, known);
+  const { x = ownX } = given;
   const floats = expectFloats(where, "x", x);
   const { keys, values, positions, kvLengths, out } = given;
   const read: { -readonly [Name in keyof CallArrays]: CallArrays[Name] } = given;
@@ -42,7 +44,7 @@ export function readCall<Options extends CallArrays>(
   if (kvLengths !== undefined) read.kvLengths = readNumbers(where, "kvLengths", kvLengths, MOST_SEQUENCES);
   if (given.keep !== undefined || given.drop !== undefined || given.bias !== undefined)
     Object.assign(read, readMasks(where, given));
-  return { x: floats, options: given, out };
+  return { x: floats, options: given as Options & GivenMasks, out };
 }
 
 const readNumbers = readList as typeof readList<number>;

@@ -1,4 +1,4 @@
-// What callers say about the weights of a matrix: their formats, and a bias.
+// Checks of the options for the weights of a matrix: formats, activations, and a bias.
 
 import type { StoredTensor } from "../tensor/dtypes.ts";
 import { expectFloats, expectOneOf, HeadwiseError } from "../util/errors.ts";

@@ -36,20 +36,6 @@ export interface ThreadHost {
  */
 export const AUTO_MOST = 8;
 
-/** How many threads to start, and why. */
-export function planThreads(
-  requested: number | "auto",
-  { sharing, processors, createWorker }: ThreadHost,
-): { readonly count: number; readonly reason: string } {
-  if (requested === 1) return { count: 1, reason: "one thread was asked for" };
-  if (!sharing.possible) return { count: 1, reason: sharing.reason };
-  if (!createWorker) return { count: 1, reason: "this host has no workers" };
-  if (requested !== "auto") return { count: requested, reason: "as many as were asked for" };
-  const count = Math.max(1, Math.min(AUTO_MOST, processors));
-  const has = `this host has ${processors} ${processors === 1 ? "processor" : "processors"}`;
-  return { count, reason: count < processors ? `${has}; "auto" takes up to ${AUTO_MOST}` : has };
-}
-
 /** Why a web worker did not start: the engine reports no more than that. */
 export const REFUSED =
   "its source was refused: allow worker-src blob: in the content security policy, or make it with createWorker from a file that is served with Cross-Origin-Embedder-Policy: require-corp";

@@ -9,7 +9,7 @@ import {
 import type { AttentionWeights } from "../attention/weights.ts";
 import type { ThreadHost, ThreadWorker } from "../platform/workers.ts";
 import { expectFlag, expectFunction, expectInt, HeadwiseError, readFields } from "../util/errors.ts";
-import { DISPOSE, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
+import { type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import { type Build, type Builds, type Choice, type QuantizedKernels, startChosen } from "../wasm/select-build.ts";
 import { failureOf, namedError } from "./failure.ts";
 import type { Share } from "./partition.ts";
@@ -99,15 +99,13 @@ function makeSharded(
   { pool, shares, shards }: StartedShards,
 ): ShardedAttention {
   const spares: (Float32Array | undefined)[] = [];
-  let released = false;
   let before: Promise<void> = Promise.resolve();
   const settled = () => {};
-  const release = () => {
-    released = true;
+  const free = () => {
     spares.length = 0;
     pool.end((caller) => new HeadwiseError("RELEASED", `${caller}: attention was released`));
   };
-  const parts: Pick<ShardedAttention, keyof ShardedAttention> = {
+  const parts = {
     config,
     build,
     reason,
@@ -116,20 +114,15 @@ function makeSharded(
     shares,
     spares,
     caches: { made: 0 },
-    queue(work) {
+    queue<T>(work: () => Promise<T>) {
       const done = before.then(work);
       // Without the result, which would live as long as the attention.
       before = done.then(settled, settled);
       return done;
     },
-    get released() {
-      return released;
-    },
-    release,
-    [DISPOSE]: release,
   };
   const internal = ["pool", "shares", "spares", "caches"] as const;
-  return makeHandle<ShardedAttention>("ShardedAttention", "createShardedAttention", parts, internal, release);
+  return makeHandle<ShardedAttention>("ShardedAttention", "createShardedAttention", parts, internal, free);
 }
 
 const OPTIONS = ["shards", "deterministic", "quantized", "createWorker", ...WEIGHT_OPTIONS];

@@ -1,6 +1,6 @@
 import { type CacheOptions, checkCacheOptions, checkTruncatable } from "../cache/kv-cache.ts";
 import { expectInt, HeadwiseError, readFields } from "../util/errors.ts";
-import { DISPOSE, expectAlive, expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
+import { expectAlive, expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import type { ShardedAttention } from "./attention.ts";
 
 /** The KV cache of a sharded layer. The keys and values of a head are in the memory of the head's shard. */
@@ -77,27 +77,24 @@ function makeShardedCache(
   let least = 0;
   let released = false;
   const pending = { calls: 0 };
-  const release = () => {
-    if (!released) pool.post({ kind: "forget", cache: id });
+  const free = () => {
     released = true;
+    pool.post({ kind: "forget", cache: id });
   };
-  const parts: Pick<ShardedCache, keyof ShardedCache> = {
+  const parts = {
     batch,
     maxSeqLen,
     id,
     pending,
     attention,
-    advance(tokens, leastLength) {
+    advance(tokens: number, leastLength: number) {
       length += tokens;
       least = leastLength;
     },
     get length() {
       return length;
     },
-    get released() {
-      return released;
-    },
-    truncate(to) {
+    truncate(to: number) {
       // Not of the handle: no function may refer to it, or it could not be collected.
       expectAlive("truncate", "cache", { released });
       if (pending.calls > 0)
@@ -110,9 +107,7 @@ function makeShardedCache(
       if (to === 0) least = 0;
       length = to;
     },
-    release,
-    [DISPOSE]: release,
   };
   const internal = ["id", "attention", "pending"] as const;
-  return makeHandle<ShardedCache>("ShardedCache", "createShardedCache", parts, internal, release);
+  return makeHandle<ShardedCache>("ShardedCache", "createShardedCache", parts, internal, free);
 }

@@ -3,6 +3,7 @@
 import { PANEL } from "../../assembly/layout.ts";
 import type { CheckedWeights } from "../attention/check-weights.ts";
 import type { CheckedConfig } from "../attention/config.ts";
+import type { GivenMasks } from "../attention/mask.ts";
 import type { AttendOptions, CallOptions, CheckedCall } from "../forward/call.ts";
 import { panelsOf } from "../linear/formats.ts";
 import type { CheckedLinear } from "../linear/options.ts";
@@ -103,7 +104,7 @@ function cutLinear({ w, bias }: CheckedLinear, layout: MatrixLayout, { begin, en
 /** The options of a checked call, as `readAttend` gave them, for a share's heads, without cache and x, all as copies. */
 export function cutOptions(
   config: CheckedConfig,
-  options: CallOptions,
+  options: CallOptions & GivenMasks,
   { batch, positions, placements }: CheckedCall,
   share: Share,
 ): AttendOptions {
@@ -117,9 +118,8 @@ export function cutOptions(
     positions: options.positions && positions.slice(),
     keys: keys?.slice(),
     values: same ? undefined : values?.slice(),
-    // Booleans were read as bytes.
-    keep: keep && cutPlanes(keep.data as Uint8Array, keep.shape, heads),
-    drop: drop && cutPlanes(drop.data as Uint8Array, drop.shape, heads),
+    keep: keep && cutPlanes(keep.data, keep.shape, heads),
+    drop: drop && cutPlanes(drop.data, drop.shape, heads),
     bias: bias && cutPlanes(bias.data, bias.shape, heads),
   };
 }

@@ -10,7 +10,7 @@ import type { Global } from "./global.ts";
  * - `ABI_MISMATCH`: the module, or the script of a worker, is of another version of headwise, or another of its modules.
  * - `OUT_OF_MEMORY`: linear memory or an array cannot grow.
  * - `CACHE_FULL`: the tokens exceed `maxSeqLen`.
- * - `IN_USE`: a running asynchronous call excludes this one.
+ * - `IN_USE`: an unfinished call on the same cache excludes this one.
  * - `RELEASED`: the object, or one that it depends on, was released.
  * - `KERNEL_FAILED`: a kernel failed in a worker, a sign of damaged memory.
  * - `WORKER_LOST`: a worker ended or stopped answering.
@@ -156,8 +156,8 @@ export function expectFlag(where: string, name: string, value: unknown): boolean
 }
 
 /**
- * What every typed array inherits. Its getters tell the truth about arrays of any realm, and run no code of the caller's,
- * where a subclass, an own property or a Proxy could answer otherwise.
+ * The prototype of all kinds of typed arrays. Fields are read by its getters, which are right for arrays of any realm and run
+ * no code of the caller's: a subclass, an own field or a Proxy could give anything.
  */
 const ARRAYS = Object.getPrototypeOf(Uint8Array.prototype) as Uint8Array;
 const getterOf = <T>(field: PropertyKey): ((array: unknown) => T) => {
@@ -277,10 +277,15 @@ export function readFields<T extends object>(where: string, name: string, value:
   expectFields(where, name, value, known);
   // A class may inherit fields. Most options are literals, of which few fields are set.
   const isLiteral = Object.getPrototypeOf(value) === Object.prototype;
+  return copyFields(value, isLiteral ? Object.keys(value) : known) as T;
+}
+
+/** A copy of those of the fields that are not undefined, each read once. */
+export function copyFields(value: object, names: readonly string[]): Record<string, unknown> {
   const fields: Record<string, unknown> = {};
-  for (const field of isLiteral ? Object.keys(value) : known) {
-    const each = (value as Readonly<Record<string, unknown>>)[field];
-    if (each !== undefined) fields[field] = each;
+  for (const name of names) {
+    const field = (value as Readonly<Record<string, unknown>>)[name];
+    if (field !== undefined) fields[name] = field;
   }
-  return fields as T;
+  return fields;
 }

@@ -1,6 +1,6 @@
 import { warnOnce } from "../platform/console.ts";
-import { describe, HeadwiseError, readFields } from "../util/errors.ts";
-import { DISPOSE, expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
+import { describe, HeadwiseError } from "../util/errors.ts";
+import { expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import type { KernelTable } from "./abi.ts";
 import type { ModuleSource } from "./compile.ts";
 import type { Instance } from "./instantiate.ts";
@@ -85,24 +85,19 @@ export function expectThreads(threads: unknown): number | "auto" {
 /** The reason of entries without threads. */
 const ONE_THREAD = "this entry has one thread: import headwise/threads";
 
-/** Starts the caller's own module. */
+/** Starts the caller's own module. The options were read. */
 export async function ownKernels(options: LoadOptions): Promise<Kernels> {
-  const given = readFields("loadKernels", "options", options, LOAD_OPTIONS);
-  const threads = oneThread(given.threads, ONE_THREAD);
-  return singleThreaded(await startOwn(given), threads);
+  const threads = oneThread(options.threads, ONE_THREAD);
+  return singleThreaded(await startOwn(options), threads);
 }
 
 /**
- * Starts the caller's module, or the faster of two builds. `why` is the reason for one thread where more are requested.
+ * Starts the caller's module, or the faster of two builds. The options were read. `why` is the reason for one thread where
+ * more are requested.
  */
-export async function chooseKernels(
-  builds: Builds,
-  options: LoadOptions = {},
-  why: string = ONE_THREAD,
-): Promise<Kernels> {
-  const given = readFields("loadKernels", "options", options, LOAD_OPTIONS);
-  const threads = oneThread(given.threads, why);
-  return singleThreaded(await startChosen(builds, given), threads);
+export async function chooseKernels(builds: Builds, options: LoadOptions, why: string = ONE_THREAD): Promise<Kernels> {
+  const threads = oneThread(options.threads, why);
+  return singleThreaded(await startChosen(builds, options), threads);
 }
 
 function oneThread(threads: unknown, why: string): Threads {
@@ -117,54 +112,65 @@ function singleThreaded(started: Started, threads: Threads): Kernels {
 }
 
 /** What runs the kernels: the calling thread, or a thread pool. */
-export interface KernelRunner {
+interface KernelRunner {
   readonly threads: Threads;
   readonly table: KernelTable;
   release(): void;
 }
 
 /** The public handle of a started instance. */
-export function wrapKernels({ instance: started, reason, fused }: Started, runner: KernelRunner): Kernels {
-  let instance: Instance | undefined = started;
+export function wrapKernels({ instance, reason, fused }: Started, runner: KernelRunner): Kernels {
+  // Undefined once released: a handle that lives on must not keep the linear memory, which the table refers to.
+  let running: { readonly instance: Instance; readonly runner: KernelRunner } | undefined = { instance, runner };
+  let { threads } = runner;
   let dotPaths: DotPaths | undefined;
   const alive = () => {
-    if (!instance) throw new HeadwiseError("RELEASED", "kernels: used after release");
-    return instance;
+    if (!running) throw new HeadwiseError("RELEASED", "kernels: used after release");
+    return running;
   };
-  const release = () => {
-    if (instance) runner.release();
-    instance = undefined;
+  const readThreads = () => {
+    if (running) threads = running.runner.threads;
+    return Object.freeze(threads);
   };
-  const parts: Pick<Kernels, keyof Kernels> = {
-    build: started.relaxed ? "relaxed" : "simd",
+  const free = () => {
+    alive().runner.release();
+    readThreads();
+    running = undefined;
+  };
+  const parts = {
+    build: instance.relaxed ? "relaxed" : "simd",
     reason,
     fused,
-    quantized: started.quantized,
+    quantized: instance.quantized,
     get threads() {
-      return Object.freeze(runner.threads);
+      return readThreads();
     },
     get usedBytes() {
-      return alive().memory.used;
+      return alive().instance.memory.used;
     },
     get memoryBytes() {
-      return alive().memory.byteLength;
-    },
-    get released() {
-      return instance === undefined;
+      return alive().instance.memory.byteLength;
     },
     get dotPaths() {
-      dotPaths ??= findDotPaths(alive());
+      dotPaths ??= findDotPaths(alive().instance);
       return dotPaths;
     },
     get table() {
-      alive();
-      return runner.table;
+      return alive().runner.table;
     },
     get memory() {
-      return alive().memory;
+      return alive().instance.memory;
     },
-    release,
-    [DISPOSE]: release,
+  } as const;
+  // Workers of dropped kernels are ended: layers, caches and running calls refer to their kernels, so nothing needs them any
+  // more. Without workers there is nothing but memory, which the engine frees by itself, and sooner.
+  const hasWorkers = threads.used > 1;
+  return makeHandle<Kernels>("Kernels", "loadKernels", parts, ["dotPaths", "table", "memory"], free, hasWorkers);
+}
+
+/** Frees a block of these kernels' memory. The function refers to nothing else. */
+export function freeing(kernels: Kernels, at: number): () => void {
+  return () => {
+    if (!kernels.released) kernels.memory.free(at);
   };
-  return makeHandle<Kernels>("Kernels", "loadKernels", parts, ["dotPaths", "table", "memory"]);
 }

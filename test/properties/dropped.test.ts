@@ -1,5 +1,6 @@
-// Attentions and caches that a program drops without releasing them: their memory comes back once they are collected, and
-// their workers end. In processes of their own, which can collect garbage when they want to.
+// What is kept in memory: layers, caches and threaded kernels that a program drops without releasing them free what they hold
+// once they are collected, and no handle keeps what it does not need. In processes of their own, which can collect garbage
+// when they want to.
 
 import { execFile } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -12,8 +13,8 @@ const HOOKS = fileURLToPath(urlOf("scripts/source-hooks.mjs"));
 /** Layers to drop, and `until`, which collects garbage until a condition holds, at most so often. */
 const SCRIPT = `
 import { setTimeout } from "node:timers/promises";
-const { attend, attendAsync, createAttention, createCache } = await import("${urlOf("src/entries/core.ts")}");
-const { kernelsOf } = await import("${urlOf("test/support/layers.ts")}");
+const { attend, attendAsync, createAttention, createCache, createLinear } = await import("${urlOf("src/entries/core.ts")}");
+const { kernelsOf, threadedBuilds, threadedKernels, workerSource } = await import("${urlOf("test/support/layers.ts")}");
 const kernels = await kernelsOf("simd");
 const matrix = { data: Float32Array.from({ length: 64 * 64 }, (_, i) => Math.sin(i) / 8), shape: [64, 64] };
 const weights = { wq: matrix, wk: matrix, wv: matrix, wo: matrix };
@@ -204,4 +205,69 @@ kernels.release();
 console.log(JSON.stringify({ kept, released: kernels.released }));
 `;
   expect(await run(script)).toEqual({ kept: true, released: true });
+});
+
+test("layers keep none of the arrays that they were made from", async () => {
+  const script = `${SCRIPT}
+const own = () => ({ data: new Float32Array(64 * 64), shape: [64, 64] });
+const bias = () => new Float32Array(64);
+const watch = (handle, ...arrays) => ({ handle, buffers: arrays.map(({ buffer }) => new WeakRef(buffer)) });
+const makeLinear = () => {
+  const weights = { weight: own(), bias: bias() };
+  return watch(createLinear(kernels, weights), weights.weight.data, weights.bias);
+};
+const makeAttention = () => {
+  const weights = { wq: own(), wk: own(), wv: own(), wo: own(), bq: bias() };
+  const arrays = Object.values(weights).map((each) => each.data ?? each);
+  return watch(createAttention(kernels, { dModel: 64, numHeads: 4 }, weights), ...arrays);
+};
+const made = { linear: makeLinear(), attention: makeAttention() };
+const kept = () => Object.values(made).flatMap(({ buffers }) => buffers.filter((buffer) => buffer.deref())).length;
+// Not a condition that looks at them, which would keep them until the task ends.
+await until(() => false, 20);
+console.log(JSON.stringify({ kept: kept(), released: Object.values(made).map(({ handle }) => handle.released) }));
+`;
+  expect(await run(script)).toEqual({ kept: 0, released: [false, false] });
+});
+
+test.each(["one thread", "threads"])(
+  "released kernels of %s keep neither their memory nor their kernels",
+  async (on) => {
+    const script = `${SCRIPT}
+const own = ${on === "threads" ? 'await threadedKernels("simd", 2)' : 'await kernelsOf("simd")'};
+const { threads } = own;
+const parts = [own.memory, own.table, own.table.linear_f32, own.memory.view().buffer].map((part) => new WeakRef(part));
+const kept = () => parts.filter((part) => part.deref()).length;
+own.release();
+// Not a condition that looks at them, which would keep them until the task ends.
+await until(() => false, 20);
+console.log(JSON.stringify({ kept: kept(), released: own.released, used: [threads.used, own.threads.used] }));
+`;
+    expect(await run(script)).toEqual({ kept: 0, released: true, used: on === "threads" ? [2, 1] : [1, 1] });
+  },
+);
+
+test("dropped kernels end their workers, and those that a layer refers to keep them", async () => {
+  const script = `${SCRIPT}
+const { findHost } = await import("${urlOf("src/platform/spawn.ts")}");
+const { loadThreaded } = await import("${urlOf("src/threads/load.ts")}");
+const host = findHost(globalThis, workerSource);
+let ended = 0;
+const createWorker = () => host.createWorker().on("exit", () => ended++);
+const load = () => loadThreaded(threadedBuilds, { threads: 3, deterministic: true }, { ...host, createWorker });
+const makeLayer = async () => createAttention(await load(), { dModel: 64, numHeads: 4, causal: true }, weights);
+const kept = await makeLayer();
+const want = attend(kept, x);
+const drop = async () => {
+  const dropped = await makeLayer();
+  return attend(dropped, x).length;
+};
+await drop();
+const both = await until(() => ended === 2);
+await until(() => ended > 2, 20);
+const same = attend(kept, x).every((value, i) => Object.is(value, want[i]));
+console.log(JSON.stringify({ both, ended, same, used: kept.kernels.threads.used }));
+kept.kernels.release();
+`;
+  expect(await run(script)).toEqual({ both: true, ended: 2, same: true, used: 3 });
 });

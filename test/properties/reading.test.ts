@@ -6,7 +6,9 @@ import { createRandom } from "../../src/diagnostics/random.ts";
 import type { Attention, Cache, Kernels } from "../../src/entries/core.ts";
 import * as core from "../../src/entries/core.ts";
 import * as headOps from "../../src/entries/heads.ts";
+import { quantizeReport } from "../../src/entries/quantized.ts";
 import * as sessions from "../../src/entries/sessions.ts";
+import { quantizeTensor, toFloats, writeSafetensors } from "../../src/entries/weights.ts";
 import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf } from "../support/layers.ts";
 import { wasmOf } from "../support/modules.ts";
@@ -201,6 +203,106 @@ const CASES: readonly Case[] = [
     run: ({ rope, positions }: never) => headwise.ropeTables(rope, positions).cos.data,
   },
   {
+    name: "createKvCache",
+    make: () => ({ options: { numKvHeads: 2, headDim: 4, valueDim: 8, maxSeqLen: 300, window: { left: 5 } } }),
+    run({ options }: never, { kernels }) {
+      using cache = headwise.createKvCache(kernels, options);
+      return Float32Array.of(cache.bytes);
+    },
+  },
+  {
+    name: "createLinear",
+    make: () => ({
+      weights: { weight: tensor(5, 12), bias: resizable(5), layout: "out-in" },
+      options: { weights: "q8", activations: "fast" },
+    }),
+    run({ weights, options }: never, { kernels }) {
+      using layer = headwise.createLinear(kernels, weights, options);
+      return headwise.linear(layer, FIXED.subarray(0, 36));
+    },
+  },
+  ...(["linear", "linearAsync"] as const).map(
+    (name): Case => ({
+      name,
+      make: () => ({ x: resizable(24), options: { out: resizable(10) } }),
+      async run({ x, options }: { x: Float32Array; options: core.LinearOptions }, { kernels }) {
+        using layer = headwise.createLinear(kernels, { weight: { data: FIXED.subarray(0, 60), shape: [5, 12] } });
+        const y = await headwise[name](layer, x, options);
+        // Only that of `out` can.
+        expect((y.buffer as { readonly resizable?: boolean }).resizable).toBe(true);
+        return y;
+      },
+    }),
+  ),
+  {
+    name: "plan",
+    make: () => ({
+      config: config(),
+      sizes: {
+        ...{ batch: 1, qLen: 3, maxSeqLen: 300, truncatable: 128, maps: true, extraKey: true },
+        keep: { data: [true, true, false], shape: [3] },
+        bias: tensor(4, 3, 3),
+        format: [
+          { keys: "f16", values: "f32", tokens: 128 },
+          { keys: "q8", values: "q8" },
+        ],
+        weights: { q: "q8" },
+      },
+    }),
+    run({ config, sizes }: never) {
+      const { weights, cache, scratch, total } = headwise.plan(config, sizes);
+      return Float32Array.of(weights, cache, scratch, total);
+    },
+  },
+  {
+    name: "planLinear",
+    make: () => ({ sizes: { outputs: 100, inputs: 50 }, options: { rows: 3, weights: "q4" } }),
+    run({ sizes, options }: never) {
+      const { weights, scratch, total } = headwise.planLinear(sizes, options);
+      return Float32Array.of(weights, scratch, total);
+    },
+  },
+  {
+    name: "quantizeReport",
+    make: () => ({
+      samples: [resizable(24), resizable(12)],
+      options: {
+        trials: [
+          { weights: { q: "q8", k: "f16" }, activations: "fast" },
+          { weights: "q4", cache: { keys: "f16", values: "q4" } },
+        ],
+      },
+    }),
+    run({ samples, options }: never, { attention }) {
+      const results = quantizeReport(attention, samples, options);
+      return Float32Array.from(results.flatMap(({ output, cacheBytes }) => [output.relative, cacheBytes]));
+    },
+  },
+  {
+    name: "toFloats",
+    make: () => ({ tensor: { name: "w", dtype: "F16", shape: [2, 12], bytes: bytesOf(48).fill(1) } }),
+    run: ({ tensor }: never) => toFloats(tensor),
+  },
+  ...[() => tensor(2, 32), () => ({ name: "w", dtype: "BF16", shape: [2, 32], bytes: bytesOf(128).fill(1) })].map(
+    (tensor): Case => ({
+      name: "quantizeTensor",
+      make: () => ({ tensor: tensor() }),
+      run: ({ tensor }: never) => Float32Array.from(quantizeTensor(tensor, "Q8_0").bytes),
+    }),
+  ),
+  {
+    name: "writeSafetensors",
+    make: () => ({
+      tensors: {
+        a: tensor(2, 3),
+        b: { dtype: "F16", shape: [2, 2], bytes: bytesOf(8) },
+        c: { dtype: "Q8_0", shape: [2, 32], bytes: bytesOf(68) },
+      },
+      metadata: { made: "here" },
+    }),
+    run: ({ tensors, metadata }: never) => Float32Array.from(writeSafetensors(tensors, metadata)),
+  },
+  {
     name: "importPages",
     make: ({ cache }) => {
       const [page] = headwise.exportPages(cache) as [sessions.CachePage];
@@ -244,6 +346,13 @@ function watched<T>(value: T, seen: (path: string) => void, path = ""): T {
 function arraysIn(value: unknown, path = ""): [path: string, array: ArrayBufferView][] {
   if (ArrayBuffer.isView(value)) return [[path, value]];
   return isOpen(value) ? Object.entries(value).flatMap(([key, inner]) => arraysIn(inner, `${path}.${key}`)) : [];
+}
+
+/** A value whose records inherit their fields. */
+function heir<T>(value: T): T {
+  if (Array.isArray(value)) return value.map(heir) as T;
+  if (!isOpen(value)) return value;
+  return Object.create(Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, heir(inner)])));
 }
 
 const UNCHECKED =
@@ -324,4 +433,21 @@ test("whatever reading an argument does, the result is right or a named error, a
       }
   }
   expect(trials).toBeGreaterThan(1000);
+});
+
+test("fields that records inherit, such as those of a class, have the effect of own ones", async () => {
+  using kernels = await kernelsOf("simd");
+  for (const { name, make, run } of CASES) {
+    // Its records hold tensors and texts by name, whatever the names are: only own ones count.
+    if (name === "writeSafetensors") continue;
+    const [plain, world] = [makeWorld(kernels), makeWorld(kernels)];
+    const args = make(plain);
+    const numbers = arraysIn(args).map(([, array]) => (array as Float32Array).slice());
+    const want = (await run(args as never, plain)).slice();
+    const same = make(world);
+    for (const [i, [, array]] of arraysIn(same).entries()) (array as Float32Array).set(numbers[i] as Float32Array);
+    const inherited = Object.fromEntries(Object.entries(same).map(([key, value]) => [key, heir(value)]));
+    expect(firstDifference(await run(inherited as never, world), want), name).toBe(-1);
+    for (const each of [plain, world]) for (const handle of [each.empty, each.cache, each.attention]) handle.release();
+  }
 });

@@ -1,4 +1,4 @@
-import { type AttentionConfig, CONFIG_FIELDS } from "../../attention/config.ts";
+import { type AttentionConfig, CONFIG_FIELDS, FUSED_ORDERS } from "../../attention/config.ts";
 import type { AttentionWeights } from "../../attention/weights.ts";
 import { readSafetensors, type SafetensorsFile } from "../../files/safetensors/safetensors.ts";
 import { shapeText } from "../../tensor/dtypes.ts";
@@ -48,7 +48,7 @@ export function readAttentionWeights(
   expectFields(WHERE, "config", config, CONFIG_FIELDS);
   for (const name of ["numHeads", "numKvHeads", "headDim"] as const)
     if (config[name] !== undefined) expectInt(WHERE, `config.${name}`, config[name]);
-  if (config.fused !== undefined) expectOneOf(WHERE, "config.fused", config.fused, ["qkv", "grouped"]);
+  if (config.fused !== undefined) expectOneOf(WHERE, "config.fused", config.fused, FUSED_ORDERS);
   const { numHeads, numKvHeads } = config;
   if (numHeads !== undefined && numKvHeads !== undefined && numHeads % numKvHeads !== 0)
     throw new RangeError(
