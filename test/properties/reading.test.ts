@@ -352,7 +352,9 @@ function arraysIn(value: unknown, path = ""): [path: string, array: ArrayBufferV
 function heir<T>(value: T): T {
   if (Array.isArray(value)) return value.map(heir) as T;
   if (!isOpen(value)) return value;
-  return Object.create(Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, heir(inner)])));
+  const fields = Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, heir(inner)]));
+  // Methods with symbols, too.
+  return Object.create({ ...value, ...fields });
 }
 
 const UNCHECKED =
