@@ -108,6 +108,12 @@ export function plainText(text: string): string {
   return text.replace(/[\p{Cc}\p{Bidi_Control}]/gu, "\uFFFD");
 }
 
+/** The error of a value that breaks a rule: RangeError if it has the right type, else TypeError. */
+export function wrongValue(where: string, name: string, rule: string, value: unknown, type = "number"): Error {
+  const text = `${where}: ${name} expected ${rule}, got ${describe(value)}`;
+  return typeof value === type ? new RangeError(text) : new TypeError(text);
+}
+
 /**
  * Returns `value` if it is an integer in [min, max]. Throws `RangeError` for other numbers and `TypeError` for other
  * types.
@@ -116,24 +122,20 @@ export function expectInt(where: string, name: string, value: unknown, min = 1, 
   if (typeof value === "number" && Number.isInteger(value) && value >= min && value <= max) return value;
   const beyond = typeof value === "number" && value > max && value < Number.POSITIVE_INFINITY;
   const rule = max === LARGEST_INT && !beyond ? `an integer >= ${min}` : `an integer from ${min} to ${max}`;
-  const text = `${where}: ${name} expected ${rule}, got ${describe(value)}`;
-  throw typeof value === "number" ? new RangeError(text) : new TypeError(text);
+  throw wrongValue(where, name, rule, value);
 }
 
 /** Throws unless `value` is a finite number (and > 0 with `positive`). Returns it. */
 export function expectFinite(where: string, name: string, value: unknown, positive = false): number {
   if (typeof value === "number" && Number.isFinite(value) && (!positive || value > 0)) return value;
-  const text = `${where}: ${name} expected a finite number${positive ? " > 0" : ""}, got ${describe(value)}`;
-  throw typeof value === "number" ? new RangeError(text) : new TypeError(text);
+  throw wrongValue(where, name, `a finite number${positive ? " > 0" : ""}`, value);
 }
 
 /** Throws unless `value` rounds to a finite float32 other than 0 (> 0 with `positive`). Returns it. */
 export function expectFloat32(where: string, name: string, value: unknown, positive = false): number {
   const held = typeof value === "number" ? Math.fround(value) : Number.NaN;
   if (Number.isFinite(held) && (positive ? held > 0 : held !== 0)) return value as number;
-  const rule = `a finite float32 number ${positive ? "> 0" : "other than 0"}`;
-  const text = `${where}: ${name} expected ${rule}, got ${describe(value)}`;
-  throw typeof value === "number" ? new RangeError(text) : new TypeError(text);
+  throw wrongValue(where, name, `a finite float32 number ${positive ? "> 0" : "other than 0"}`, value);
 }
 
 /** Throws unless `value` is one of `choices`. Returns it. */
@@ -145,8 +147,7 @@ export function expectOneOf<T extends string | number>(
 ): T {
   if ((choices as readonly unknown[]).includes(value)) return value as T;
   const rule = choices.map((choice) => JSON.stringify(choice)).join(" or ");
-  const text = `${where}: ${name} expected ${rule}, got ${describe(value)}`;
-  throw typeof value === typeof choices[0] ? new RangeError(text) : new TypeError(text);
+  throw wrongValue(where, name, rule, value, typeof choices[0]);
 }
 
 /** Throws `TypeError` unless `value` is a boolean or undefined. Returns it, false when undefined. */
