@@ -1,7 +1,6 @@
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
 import {
   copyFields,
-  describe,
   expectFields,
   expectFinite,
   expectFlag,
@@ -13,7 +12,8 @@ import {
   readFields,
   readList,
   wrongValue,
-} from "../util/errors.ts";
+} from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import { cosine, sine } from "../util/math.ts";
 import { MOST_DIM } from "./limits.ts";
 import { type RopeScaling, ropeFrequencies } from "./rope-frequencies.ts";

@@ -15,7 +15,8 @@ import {
   type ThreadHost,
   type ThreadWorker,
 } from "../platform/workers.ts";
-import { expectFields, expectFlag, expectFunction, expectInt, HeadwiseError } from "../util/errors.ts";
+import { expectFields, expectFlag, expectFunction, expectInt } from "../util/arguments.ts";
+import { HeadwiseError } from "../util/errors.ts";
 import { DISPOSE, makeHandle, type Releasable } from "../util/lifetime.ts";
 import type { Modules } from "../wasm/instantiate.ts";
 import { type Build, type Builds, type Choice, type QuantizedKernels, startChosen } from "../wasm/select-build.ts";
