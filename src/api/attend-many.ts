@@ -9,7 +9,8 @@ import {
 } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
 import { arraysOf, type GivenCall } from "../forward/given-call.ts";
-import { describe, expectRecord } from "../util/errors.ts";
+import { expectRecord } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import { finish } from "../util/steps.ts";
 
 /** One of the calls that `attendMany` runs together: x, and the options of `attend`. */

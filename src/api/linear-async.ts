@@ -3,7 +3,7 @@ import { checkLinear, LINEAR_OPTIONS, type LinearOptions, runLinear } from "../f
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../forward/slices.ts";
 import { expectLinear, type Linear } from "../linear/create-linear.ts";
 import { linearFlops } from "../linear/linear.ts";
-import { readFields } from "../util/errors.ts";
+import { readFields } from "../util/arguments.ts";
 
 /** Options of `linearAsync`: those of `linear`, and how the call is sliced. */
 export type LinearAsyncOptions = LinearOptions & SliceOptions;

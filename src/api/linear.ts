@@ -1,6 +1,6 @@
 import { checkLinear, LINEAR_OPTIONS, type LinearOptions, runLinear } from "../forward/linear.ts";
 import type { Linear } from "../linear/create-linear.ts";
-import { readFields } from "../util/errors.ts";
+import { readFields } from "../util/arguments.ts";
 import { finish } from "../util/steps.ts";
 
 /**

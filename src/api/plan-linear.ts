@@ -2,7 +2,7 @@ import { placeLinearCall } from "../forward/linear.ts";
 import { linearLayout } from "../linear/create-linear.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import { expectFormat } from "../linear/options.ts";
-import { expectInt, readFields } from "../util/errors.ts";
+import { expectInt, readFields } from "../util/arguments.ts";
 import { aligned } from "../wasm/memory.ts";
 
 /** The sizes of a layer to plan memory for. */

@@ -11,7 +11,8 @@ import { pagesBytes } from "../cache/pages.ts";
 import { scoreColumns, segmentNeeds, workFloats } from "../forward/attend-segment.ts";
 import { chunkRows } from "../forward/layer-scratch.ts";
 import { placePass } from "../forward/pass.ts";
-import { describe, expectFlag, expectInt, readFields } from "../util/errors.ts";
+import { expectFlag, expectInt, readFields } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import { aligned } from "../wasm/memory.ts";
 
 /** The largest call to plan memory for. */

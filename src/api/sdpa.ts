@@ -7,7 +7,8 @@ import type { ScoreStage } from "../forward/attend-segment.ts";
 import { forwardHeads, type HeadsCall } from "../forward/sdpa.ts";
 import { concatTokens, type HeadLayout, type HeadSizes, headShape, headSizes } from "../tensor/head-layout.ts";
 import { checkTensor, createFloats, readTensor, type Tensor } from "../tensor/tensor.ts";
-import { describe, expectFlag, expectInt, expectOneOf, readFields, readList } from "../util/errors.ts";
+import { expectFlag, expectInt, expectOneOf, readFields, readList } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 

@@ -1,4 +1,4 @@
-import { readFields } from "../util/errors.ts";
+import { readFields } from "../util/arguments.ts";
 import { type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import { expectKernels, freeing, type Kernels } from "../wasm/kernels.ts";
 import { type CheckedWeights, checkWeights } from "./check-weights.ts";

@@ -1,5 +1,6 @@
 import { expectElements, readShape, readTensor, type Tensor } from "../tensor/tensor.ts";
-import { describe, expectRecord, expectUint8Array } from "../util/errors.ts";
+import { expectRecord, expectUint8Array } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 
 /**
  * One boolean for each pair of a query and a key: rank 1 to 4, broadcast from the right to [batch, numHeads, qLen, kvLen]. A

@@ -1,6 +1,6 @@
 import type { WeightFormat } from "../linear/formats.ts";
 import { expectActivations, expectFormat, expectFormatLoaded } from "../linear/options.ts";
-import { readFields } from "../util/errors.ts";
+import { readFields } from "../util/arguments.ts";
 import { eachProjection, PROJECTIONS, type ProjectionName } from "./layer-sizes.ts";
 
 /** The format of the query, key, value and output projection of a layer. */

@@ -1,6 +1,7 @@
 import { PAGE } from "../../assembly/layout.ts";
 import { createBytes } from "../tensor/tensor.ts";
-import { describe, expectInt, expectUint8Array, readFields, showBytes } from "../util/errors.ts";
+import { expectInt, expectUint8Array, readFields } from "../util/arguments.ts";
+import { describe, showBytes } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";

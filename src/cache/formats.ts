@@ -1,6 +1,7 @@
 import { PAGE } from "../../assembly/layout.ts";
 import { expectFormatLoaded } from "../linear/options.ts";
-import { describe, expectInt, expectOneOf, readFields } from "../util/errors.ts";
+import { expectInt, expectOneOf, readFields } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import {
   CACHE_FORMATS,
   type CacheFormats,

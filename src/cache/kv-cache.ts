@@ -3,7 +3,8 @@
 import { PAGE } from "../../assembly/layout.ts";
 import { MOST_HEADS, MOST_SEQUENCES } from "../attention/limits.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import { expectInt, HeadwiseError, readFields } from "../util/errors.ts";
+import { expectInt, readFields } from "../util/arguments.ts";
+import { HeadwiseError } from "../util/errors.ts";
 import { expectAlive, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { commitPages, dropPages, leastLength, leastPosition, restorePages, startOf } from "./aging.ts";

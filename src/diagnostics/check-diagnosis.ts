@@ -1,4 +1,5 @@
-import { describe, expectRecord, tagOf } from "../util/errors.ts";
+import { expectRecord } from "../util/arguments.ts";
+import { describe, tagOf } from "../util/errors.ts";
 
 /** The types of a field, the shape of the elements of an array, or the fields of an object: those with ? may be absent. */
 type Shape = string | readonly [Shape] | { readonly [field: string]: Shape };

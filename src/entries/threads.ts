@@ -9,7 +9,7 @@ import workerSource from "../../build/worker.txt";
 import { findHost, type Scope } from "../platform/spawn.ts";
 import type { ThreadWorker } from "../platform/workers.ts";
 import { loadThreaded } from "../threads/load.ts";
-import { expectFunction, readFields } from "../util/errors.ts";
+import { expectFunction, readFields } from "../util/arguments.ts";
 import { expectThreads, type Kernels, LOAD_OPTIONS, type LoadOptions } from "../wasm/kernels.ts";
 import { openModule } from "./module-source.ts";
 

@@ -1,14 +1,6 @@
 import { orRefuse } from "../tensor/tensor.ts";
-import {
-  describe,
-  expectBytes,
-  expectFunction,
-  expectInt,
-  expectRecord,
-  expectUint8Array,
-  HeadwiseError,
-  tagOf,
-} from "../util/errors.ts";
+import { expectBytes, expectFunction, expectInt, expectRecord, expectUint8Array } from "../util/arguments.ts";
+import { describe, HeadwiseError, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 
 /**

@@ -1,7 +1,7 @@
 // The arrays of a call: how many rows they hold, and that `out` shares no memory with what is read.
 
 import type { GivenMasks } from "../attention/mask.ts";
-import { expectFloats } from "../util/errors.ts";
+import { expectFloats } from "../util/arguments.ts";
 
 /** The number of rows in each sequence of `data`, [batch, rows, width]. Throws unless it is an integer. */
 export function countRows(

@@ -3,7 +3,7 @@ import type { CheckedRules } from "../attention/config.ts";
 import { type CheckedMasks, type MaskTarget, maskElements, writeBias, writeKeep } from "../attention/mask.ts";
 import { formatScratch, type PageLayout } from "../cache/page-layout.ts";
 import { wholePanels } from "../linear/formats.ts";
-import { LARGEST_INT } from "../util/errors.ts";
+import { LARGEST_INT } from "../util/arguments.ts";
 import type { Steps } from "../util/steps.ts";
 import {
   ATTENTION_SHAPE_BYTES,

@@ -19,7 +19,8 @@ import {
 } from "../attention/positions.ts";
 import type { Cache } from "../cache/cache.ts";
 import { expectFreeFor, expectKept, expectRoom } from "../cache/kv-cache.ts";
-import { describe, expectFlag, expectFloats, expectInt } from "../util/errors.ts";
+import { expectFlag, expectFloats, expectInt } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels } from "../wasm/kernels.ts";
 import { countRows, expectOut, readsOf } from "./arrays.ts";

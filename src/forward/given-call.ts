@@ -1,6 +1,6 @@
 import { MOST_SEQUENCES } from "../attention/limits.ts";
 import { type GivenMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
-import { expectFloats, readFields, readList } from "../util/errors.ts";
+import { expectFloats, readFields, readList } from "../util/arguments.ts";
 
 /** The options of a call that are arrays or lists. */
 interface CallArrays extends MaskOptions {

@@ -12,7 +12,7 @@ import {
   STEP_PANELS,
 } from "../linear/linear.ts";
 import { createFloats } from "../tensor/tensor.ts";
-import { expectFloats } from "../util/errors.ts";
+import { expectFloats } from "../util/arguments.ts";
 import { CHUNK_ROWS, chunksOf, copyRows } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { Layout, pointer } from "../wasm/memory.ts";

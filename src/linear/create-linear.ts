@@ -1,5 +1,5 @@
 import { expectLayout, expectMatrix, type MatrixLayout, sizeIn, type WeightTensor } from "../tensor/matrix.ts";
-import { readFields } from "../util/errors.ts";
+import { readFields } from "../util/arguments.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import { expectKernels, freeing, type Kernels } from "../wasm/kernels.ts";
 import { Layout } from "../wasm/memory.ts";

@@ -1,7 +1,8 @@
 // Checks of the options for the weights of a matrix: formats, activations, and a bias.
 
 import type { StoredTensor } from "../tensor/dtypes.ts";
-import { expectFloats, expectOneOf, HeadwiseError } from "../util/errors.ts";
+import { expectFloats, expectOneOf } from "../util/arguments.ts";
+import { HeadwiseError } from "../util/errors.ts";
 import { WEIGHT_FORMATS, type WeightFormat } from "./formats.ts";
 
 /** A matrix and its bias. */

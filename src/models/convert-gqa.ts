@@ -5,7 +5,7 @@ import { type StoredTensor, shapeText } from "../tensor/dtypes.ts";
 import type { MatrixLayout } from "../tensor/matrix.ts";
 import { expectLayout, expectMatrix, toTensor } from "../tensor/matrix.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import { expectFields, expectFloats, expectInt, expectRecord } from "../util/errors.ts";
+import { expectFields, expectFloats, expectInt, expectRecord } from "../util/arguments.ts";
 
 /** The fields of a configuration that `convertToGqa` reads. Other fields are copied. */
 export type ConvertibleConfig = Pick<AttentionConfig, "numHeads" | "numKvHeads" | "headDim" | "valueDim" | "qkNorm">;

@@ -1,7 +1,8 @@
 import { PAIRINGS, type RopeConfig } from "../attention/rope.ts";
 import { BLOCKS, bitsEach, isBlockDtype, isDtype, type StoredTensor } from "../tensor/dtypes.ts";
 import { expectTensor, sizeOf, type Tensor } from "../tensor/tensor.ts";
-import { describe, expectInt, expectOneOf, expectUint8Array } from "../util/errors.ts";
+import { expectInt, expectOneOf, expectUint8Array } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 
 const WHERE = "permuteRope";
 

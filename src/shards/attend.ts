@@ -1,7 +1,8 @@
 import { type AttendOptions, checkCall, expectOwnCache, readAttend } from "../forward/call.ts";
 import { arraysOf, expectKeptArrays } from "../forward/given-call.ts";
 import { createFloats, orRefuse } from "../tensor/tensor.ts";
-import { expectFunction, expectSignal, tagOf } from "../util/errors.ts";
+import { expectFunction, expectSignal } from "../util/arguments.ts";
+import { tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { expectAlive, expectMade } from "../util/lifetime.ts";
 import type { ShardedAttention } from "./attention.ts";

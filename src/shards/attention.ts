@@ -8,7 +8,8 @@ import {
 } from "../attention/weight-options.ts";
 import type { AttentionWeights } from "../attention/weights.ts";
 import type { ThreadHost, ThreadWorker } from "../platform/workers.ts";
-import { expectFlag, expectFunction, expectInt, HeadwiseError, readFields } from "../util/errors.ts";
+import { expectFlag, expectFunction, expectInt, readFields } from "../util/arguments.ts";
+import { HeadwiseError } from "../util/errors.ts";
 import { type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import { type Build, type Builds, type Choice, type QuantizedKernels, startChosen } from "../wasm/select-build.ts";
 import { failureOf, namedError } from "./failure.ts";

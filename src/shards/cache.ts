@@ -1,5 +1,6 @@
 import { type CacheOptions, checkCacheOptions, checkTruncatable } from "../cache/kv-cache.ts";
-import { expectInt, HeadwiseError, readFields } from "../util/errors.ts";
+import { expectInt, readFields } from "../util/arguments.ts";
+import { HeadwiseError } from "../util/errors.ts";
 import { expectAlive, expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import type { ShardedAttention } from "./attention.ts";
 

@@ -1,4 +1,5 @@
-import { describe, expectRecord, expectUint8Array, HeadwiseError } from "../util/errors.ts";
+import { expectRecord, expectUint8Array } from "../util/arguments.ts";
+import { describe, HeadwiseError } from "../util/errors.ts";
 import { elementsIn, LARGEST_LENGTH, readShape } from "./tensor.ts";
 
 /** Bits of one element, in the words of safetensors. */

@@ -1,4 +1,5 @@
-import { describe, expectOneOf, expectUint8Array } from "../util/errors.ts";
+import { expectOneOf, expectUint8Array } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import {
   BLOCKS,
   bitsEach,

@@ -1,4 +1,5 @@
-import { describe, expectFloats, expectOneOf } from "../util/errors.ts";
+import { expectFloats, expectOneOf } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import { BLOCKS, type StoredTensor, shapeText, toFloats } from "./dtypes.ts";
 import { elementsIn, LARGEST_LENGTH, readShape, type Tensor } from "./tensor.ts";
 

@@ -1,4 +1,5 @@
-import { describe, expectFloats, expectInt, HeadwiseError } from "../util/errors.ts";
+import { expectFloats, expectInt } from "../util/arguments.ts";
+import { describe, HeadwiseError } from "../util/errors.ts";
 
 /** A dense, row-major float32 array with its shape. */
 export interface Tensor {

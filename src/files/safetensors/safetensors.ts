@@ -1,7 +1,8 @@
 import { BITS, BLOCKS, type Dtype, isBlockDtype, isDtype, type StoredTensor } from "../../tensor/dtypes.ts";
 import { expectMatrix } from "../../tensor/matrix.ts";
 import { elementsIn, LARGEST_LENGTH, readShape, type Tensor } from "../../tensor/tensor.ts";
-import { describe, expectBytes, expectFloats, tagOf } from "../../util/errors.ts";
+import { expectBytes, expectFloats } from "../../util/arguments.ts";
+import { describe, tagOf } from "../../util/errors.ts";
 import { type BytesOrSource, readRange, toSource } from "../byte-source.ts";
 import { KIND_BYTES } from "../file-kind.ts";
 import { createTensorFile, type TensorEntry, type TensorFile } from "../tensor-file.ts";

@@ -1,4 +1,5 @@
-import { describe, HeadwiseError, LARGEST_INT } from "../../util/errors.ts";
+import { LARGEST_INT } from "../../util/arguments.ts";
+import { describe, HeadwiseError } from "../../util/errors.ts";
 
 /** The public function, for messages. */
 export const WHERE = "fromHfConfig";

@@ -1,4 +1,5 @@
-import { describe, expectFields, expectInt, expectOneOf, tagOf } from "../../util/errors.ts";
+import { expectFields, expectInt, expectOneOf } from "../../util/arguments.ts";
+import { describe, tagOf } from "../../util/errors.ts";
 import { parseJson } from "../../util/json.ts";
 import { nearestNames } from "../../util/near-name.ts";
 import { checkFileConfig } from "../check-config.ts";

@@ -3,7 +3,8 @@ import type { SafetensorsFile } from "../../files/safetensors/safetensors.ts";
 import { isBlockDtype, type StoredTensor, shapeText, toFloats } from "../../tensor/dtypes.ts";
 import { expectMatrix, type WeightTensor } from "../../tensor/matrix.ts";
 import { LARGEST_LENGTH, sizeOf } from "../../tensor/tensor.ts";
-import { describe, expectRecord, expectUint8Array, HeadwiseError } from "../../util/errors.ts";
+import { expectRecord, expectUint8Array } from "../../util/arguments.ts";
+import { describe, HeadwiseError } from "../../util/errors.ts";
 import { type Extra, type Family, findFamily, type Part } from "./tensor-names.ts";
 
 /** A matrix with its outputs and inputs, in any layout of the file. */

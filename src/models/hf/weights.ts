@@ -3,7 +3,8 @@ import type { AttentionWeights } from "../../attention/weights.ts";
 import { readSafetensors, type SafetensorsFile } from "../../files/safetensors/safetensors.ts";
 import { shapeText } from "../../tensor/dtypes.ts";
 import type { WeightTensor } from "../../tensor/matrix.ts";
-import { describe, expectFields, expectInt, expectOneOf, tagOf } from "../../util/errors.ts";
+import { expectFields, expectInt, expectOneOf } from "../../util/arguments.ts";
+import { describe, tagOf } from "../../util/errors.ts";
 import { type Matrix, openParts, type Parts } from "./layer-tensors.ts";
 import type { Extra } from "./tensor-names.ts";
 
