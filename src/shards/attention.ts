@@ -7,16 +7,10 @@ import {
   type WeightOptions,
 } from "../attention/weight-options.ts";
 import type { AttentionWeights } from "../attention/weights.ts";
-import {
-  AUTO_MOST,
-  endWorker,
-  makeWorkers,
-  reasonOf,
-  type ThreadHost,
-  type ThreadWorker,
-} from "../platform/workers.ts";
+import { AUTO_MOST, endWorker, makeWorkers, type ThreadHost, type ThreadWorker } from "../platform/workers.ts";
 import { expectFields, expectFlag, expectFunction, expectInt, HeadwiseError } from "../util/errors.ts";
 import { DISPOSE, makeHandle, type Releasable } from "../util/lifetime.ts";
+import { reasonOf } from "../util/reason.ts";
 import type { Modules } from "../wasm/instantiate.ts";
 import { type Build, type Builds, type Choice, type QuantizedKernels, startChosen } from "../wasm/select-build.ts";
 import { failureOf, namedError } from "./failure.ts";
@@ -92,7 +86,7 @@ export async function createSharded(
   const { requested, choice, createWorker } = checkOptions(where, options);
   const quantized = choice.quantized !== undefined;
   const given = checkWeights(where, checked, weights, checkWeightOptions(where, "options.", options), quantized);
-  expectFormatsLoaded(where, quantized, given.formats);
+  expectFormatsLoaded(where, quantized, given.formats, `${where}(config, weights, `);
   const sizes = sizesIn(given);
   const { instance, reason } = await startChosen(builds, choice).catch((cause) => {
     throw namedError(where, failureOf(cause), { cause });

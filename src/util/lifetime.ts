@@ -6,8 +6,8 @@ import { describe, HeadwiseError, tagOf } from "./errors.ts";
 export const DISPOSE: typeof Symbol.dispose = Symbol.dispose ?? (Symbol.for("Symbol.dispose") as typeof Symbol.dispose);
 
 /**
- * An object that holds memory or workers until `release()`. It works with `using`. Kernels, attentions and caches are also
- * frozen, and functions take no copy of one.
+ * An object that holds memory or workers until `release()`. It works with `using`. Kernels, attentions, linear layers and
+ * caches are also frozen, and functions take no copy of one.
  */
 export interface Releasable {
   /** Frees what the object holds. Using the object afterwards throws; releasing it again does nothing. */
