@@ -1,6 +1,7 @@
 import { basename } from "node:path";
 import { CACHE_FORMATS } from "../cache/page-layout.ts";
 import { createRandom } from "../diagnostics/random.ts";
+import { hasBrace, headerLength } from "../files/safetensors/header-reader.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import { PARTS } from "../models/hf/part.ts";
 import { createFloats } from "../tensor/tensor.ts";
@@ -118,6 +119,8 @@ async function readRows(
     if (!isRows(array.shape, width)) fail(`shape [tokens, ${width}]`, `[${array.shape.join(", ")}]`);
     data = array.data;
   } else {
+    if (headerLength(bytes, bytes.length) !== undefined && hasBrace(bytes.subarray(8)))
+      fail("a .npy file or raw float32", "a safetensors file");
     if (bytes.length % (4 * width) !== 0) fail(`rows of ${4 * width} bytes`, `${bytes.length} bytes`);
     data = new Float32Array(new Uint8Array(bytes).buffer);
   }

@@ -469,6 +469,7 @@ test("an error is one line with its exit code", () => {
       "headwise run: --layer expected an integer from 0 to 0, got 1 (see headwise run --help)",
     ],
     [[path, "--input", short], 2, "headwise run: --input expected rows of 256 bytes, got 100 bytes"],
+    [[path, "--input", one], 2, "headwise run: --input expected a .npy file or raw float32, got a safetensors file"],
     [[path, "--input", wide], 2, "headwise run: --input expected shape [tokens, 64], got [2, 3]"],
     [[path, "--input", three], 2, "headwise run: --input expected shape [tokens, 64], got [2, 3, 64]"],
   ];
