@@ -65,7 +65,8 @@ export function fillFormats(
   return eachProjection((name) => formats[name] ?? otherwise(name));
 }
 
-/** Throws NO_QUANTIZED for a format that the loaded kernels do not support. */
-export function expectFormatsLoaded(where: string, quantized: boolean, formats: LayerFormats): void {
-  for (const [part, format] of Object.entries(formats)) expectFormatLoaded(where, quantized, `w${part}`, format);
+/** `expectFormatLoaded` for each format of a layer. */
+export function expectFormatsLoaded(where: string, quantized: boolean, formats: LayerFormats, loader?: string): void {
+  for (const [part, format] of Object.entries(formats))
+    expectFormatLoaded(where, quantized, `w${part}`, format, loader);
 }

@@ -6,7 +6,7 @@ type Shape = string | readonly [Shape] | { readonly [field: string]: Shape };
 
 const RATE = { gflops: "number", bestGflops: "number" };
 
-/** What the text of a diagnosis is made of. */
+/** What the text of a diagnosis is made of. JSON has null for a number that is not finite; reports of 0.4.0 have no variation. */
 const DIAGNOSIS: Shape = {
   ok: "boolean",
   version: "string",
@@ -32,7 +32,7 @@ const DIAGNOSIS: Shape = {
     memoryBytes: "number",
   },
   "selfTest?": { ok: "boolean", digest: "string", expected: "string", outputs: "number", ms: "number" },
-  "peak?": { ...RATE, arithmetic: "string", variation: "number" },
+  "peak?": { ...RATE, arithmetic: "string", "variation?": "number" },
   "works?": [
     {
       work: "string",
@@ -40,7 +40,7 @@ const DIAGNOSIS: Shape = {
       "gflops?": "number",
       "bestGflops?": "number",
       "ofPeak?": "number",
-      relativeError: "number",
+      relativeError: "number or null",
     },
   ],
 };

@@ -2,6 +2,7 @@ import { orRefuse } from "../tensor/tensor.ts";
 import { expectBytes, expectFunction, expectInt, expectRecord, expectUint8Array } from "../util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
+import { reasonOf } from "../util/reason.ts";
 
 /**
  * Bytes that are read by range, so that a file may be larger than memory. `blobSource`, `fileSource` and `urlSource` make
@@ -145,11 +146,6 @@ export function toSource(where: string, source: BytesOrSource): OpenSource {
 
 function expectSize(where: string, name: string, size: unknown): number {
   return expectInt(where, name, size, 0, Number.MAX_SAFE_INTEGER);
-}
-
-/** What was thrown, as text for a message. It can be any value. */
-export function reasonOf(thrown: unknown): string {
-  return ["Error", "DOMException"].includes(tagOf(thrown)) ? String(thrown) : describe(thrown);
 }
 
 /** The result of `run`. Throws BAD_FILE with the rule if it throws, except for errors of the package. */

@@ -29,10 +29,18 @@ export function expectVector(where: string, name: string, value: unknown, length
   return data;
 }
 
-/** Throws NO_QUANTIZED if the loaded kernels do not support a format: without `quantized`, only float32 is supported. */
-export function expectFormatLoaded(where: string, quantized: boolean, name: string, format: string): void {
+/**
+ * Throws NO_QUANTIZED if the loaded kernels do not support a format: without `quantized`, only float32 is supported.
+ * @param loader The call that loads them, up to its options.
+ */
+export function expectFormatLoaded(
+  where: string,
+  quantized: boolean,
+  name: string,
+  format: string,
+  loader = "loadKernels(",
+): void {
   if (quantized || format === "f32") return;
-  const rule = '"f32", the only format of these kernels';
-  const text = `${where}: format of ${name} expected ${rule}, got "${format}"; loadKernels({ quantized }), from headwise/quantized, loads the others`;
+  const text = `${where}: format of ${name} expected "f32", the only format of these kernels, got "${format}"; ${loader}{ quantized }), from headwise/quantized, loads the others`;
   throw new HeadwiseError("NO_QUANTIZED", text);
 }

@@ -1,4 +1,5 @@
 import { describe } from "../util/errors.ts";
+import { reasonOf } from "../util/reason.ts";
 import { VERSION } from "./version.ts";
 
 /**
@@ -79,15 +80,6 @@ export function listen(worker: ThreadWorker, answered: (message: unknown) => voi
       event.preventDefault?.();
       ended(event.message || REFUSED);
     });
-  }
-}
-
-/** An error in words, whatever was thrown. */
-export function reasonOf(error: unknown): string {
-  try {
-    return String(error);
-  } catch {
-    return "an error without a text";
   }
 }
 

@@ -76,7 +76,7 @@ export async function createSharded(
   const { requested, choice, createWorker } = checkOptions(where, read);
   const quantized = choice.quantized !== undefined;
   const given = checkWeights(where, checked, weights, checkWeightOptions(where, "options.", read), quantized);
-  expectFormatsLoaded(where, quantized, given.formats);
+  expectFormatsLoaded(where, quantized, given.formats, `${where}(config, weights, `);
   const cut = cutterOf(where, checked, given);
   const { instance, reason } = await startChosen(builds, choice).catch((cause) => {
     throw namedError(where, failureOf(cause), { cause });

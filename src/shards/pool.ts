@@ -1,5 +1,6 @@
-import { endWorker, keepAlive, listen, otherScript, reasonOf, type ThreadWorker } from "../platform/workers.ts";
+import { endWorker, keepAlive, listen, otherScript, type ThreadWorker } from "../platform/workers.ts";
 import { HeadwiseError } from "../util/errors.ts";
+import { reasonOf } from "../util/reason.ts";
 import { namedError } from "./failure.ts";
 import { SCRIPT, type ShardMessage, type ShardReply, type ShardRequest, transfersOf } from "./messages.ts";
 import { createShard } from "./shard.ts";

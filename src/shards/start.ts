@@ -2,16 +2,10 @@
 
 import type { CheckedWeights } from "../attention/check-weights.ts";
 import type { CheckedConfig } from "../attention/config.ts";
-import {
-  AUTO_MOST,
-  endWorker,
-  makeWorkers,
-  reasonOf,
-  type ThreadHost,
-  type ThreadWorker,
-} from "../platform/workers.ts";
+import { AUTO_MOST, endWorker, makeWorkers, type ThreadHost, type ThreadWorker } from "../platform/workers.ts";
 import { orRefuse } from "../tensor/tensor.ts";
 import { HeadwiseError } from "../util/errors.ts";
+import { reasonOf } from "../util/reason.ts";
 import type { Modules } from "../wasm/instantiate.ts";
 import type { StartRequest } from "./messages.ts";
 import { arraysIn, cutConfig, cutWeights, lengthOf, outputsOf, type Share, sharesOf } from "./partition.ts";

@@ -6,12 +6,12 @@ import {
   listen,
   makeWorkers,
   otherScript,
-  reasonOf,
   type ThreadHost,
   type ThreadWorker,
   type WorkerAnswer,
 } from "../platform/workers.ts";
 import { HeadwiseError } from "../util/errors.ts";
+import { reasonOf } from "../util/reason.ts";
 import { isModule } from "../wasm/compile.ts";
 import type { StartedInstance } from "../wasm/instantiate.ts";
 import { chooseKernels, type Kernels, type LoadOptions, type Threads, wrapKernels } from "../wasm/kernels.ts";

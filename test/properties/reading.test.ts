@@ -1,19 +1,20 @@
 // Arguments that run code while they are read: getters and Proxies that release a handle, or detach or shrink an array that
 // was read before. A call reads each field once, and either gives the right result or a named error that changes nothing.
 
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { createRandom } from "../../src/diagnostics/random.ts";
 import type { Attention, Cache, Kernels } from "../../src/entries/core.ts";
 import * as core from "../../src/entries/core.ts";
 import * as headOps from "../../src/entries/heads.ts";
 import { quantizeReport } from "../../src/entries/quantized.ts";
 import * as sessions from "../../src/entries/sessions.ts";
+import * as files from "../../src/entries/weights.ts";
 import { quantizeTensor, toFloats, writeSafetensors } from "../../src/entries/weights.ts";
 import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf } from "../support/layers.ts";
 import { wasmOf } from "../support/modules.ts";
 
-const headwise = { ...core, ...headOps, ...sessions };
+const headwise = { ...core, ...headOps, ...sessions, ...files };
 
 /** Handles of one trial, which it may release. */
 interface World {
@@ -321,7 +322,41 @@ const CASES: readonly Case[] = [
       return empty.read().value.data;
     },
   },
+  ...[
+    {
+      ...{ model_type: "gemma3", model_name: "any" },
+      text_config: {
+        ...{ hidden_size: 24, num_attention_heads: 4, num_key_value_heads: 2, head_dim: 6, num_hidden_layers: 2 },
+        ...{ layer_types: ["full_attention", "sliding_attention"], sliding_window: 5, rope_local_base_freq: 100 },
+        ...{ rope_scaling: { rope_type: "linear", factor: 8 }, query_pre_attn_scalar: 9 },
+      },
+    },
+    {
+      ...{ model_type: "llama", hidden_size: 24, num_attention_heads: 4, num_hidden_layers: 2 },
+      ...{ rope_parameters: { rope_type: "yarn", rope_theta: 500, factor: 4, original_max_position_embeddings: 64 } },
+      ...{ max_position_embeddings: 256, kv_lora_rank: null, no_rope_layers: [1, 1], v_head_dim: 6 },
+    },
+  ].map(
+    (json): Case => ({
+      name: "fromHfConfig",
+      make: () => structuredClone({ json, options: { layer: 1, prefix: "model.", relativeBias: false } }),
+      run: ({ json, options }: never) => lettersOf(JSON.stringify(headwise.fromHfConfig(json, options))),
+    }),
+  ),
+  {
+    name: "permuteRope",
+    make: () => ({ weight: tensor(8, 3) }),
+    run: ({ weight }: never) => headwise.permuteRope(weight as core.Tensor, 2, "half").data,
+  },
+  {
+    name: "permuteRope",
+    make: () => ({ weight: { name: "w", dtype: "F16", shape: [8, 6], bytes: bytesOf(96) } }),
+    run: ({ weight }: never) =>
+      Float32Array.from(headwise.permuteRope(weight as files.StoredTensor, 2, "interleaved").bytes),
+  },
 ];
+
+const lettersOf = (text: string) => Float32Array.from(text, (letter) => letter.charCodeAt(0));
 
 const isOpen = (value: unknown): value is Record<string, unknown> =>
   typeof value === "object" && value !== null && !ArrayBuffer.isView(value) && !("released" in value);
@@ -452,4 +487,38 @@ test("fields that records inherit, such as those of a class, have the effect of 
     expect(firstDifference(await run(inherited as never, world), want), name).toBe(-1);
     for (const each of [plain, world]) for (const handle of [each.empty, each.cache, each.attention]) handle.release();
   }
+});
+
+describe("each field is read once by", () => {
+  const readOnce = (args: object, run: (args: never) => object) => {
+    const counts = new Map<string, number>();
+    const seen = (path: string) => counts.set(path, (counts.get(path) ?? 0) + 1);
+    const result = run(watched(args, seen) as never);
+    // Before the comparison, which reads what the result has of the arguments.
+    const twice = [...counts].filter(([, count]) => count > 1);
+    expect(twice).toEqual([]);
+    expect(counts.size).toBeGreaterThan(20);
+    expect(result).toEqual(run(args as never));
+  };
+
+  test("readAttentionWeights", () => {
+    const parts = ["q", "k", "v"].flatMap((part) => [
+      { name: `${part}_proj.weight`, dtype: "F16", shape: [4, 4], bytes: bytesOf(32) },
+      { name: `${part}_proj.bias`, dtype: "F32", shape: [4], bytes: bytesOf(16) },
+    ]);
+    const stored = [...parts, { name: "o_proj.weight", dtype: "F32", shape: [4, 4], bytes: bytesOf(64) }];
+    const given = Object.fromEntries(stored.map((each) => [each.name, each]));
+    const config = { numHeads: 2, numKvHeads: 2, headDim: 2, fused: "qkv" };
+    readOnce({ given, config }, ({ given, config }: never) => {
+      const tensors = new Map<string, files.StoredTensor>(Object.entries(given));
+      return headwise.readAttentionWeights({ metadata: new Map(), tensors }, "", config);
+    });
+  });
+
+  test("convertToGqa", () => {
+    const matrices = { wq: tensor(8, 8), wk: tensor(8, 8), wv: tensor(8, 8), wo: tensor(8, 8) };
+    const weights = { ...matrices, bk: resizable(8), bv: resizable(8), qNorm: resizable(2), layout: "out-in" };
+    const config = { numHeads: 4, numKvHeads: 4, headDim: 2, valueDim: 2, qkNorm: { kind: "per-head" }, causal: true };
+    readOnce({ weights, config }, ({ weights, config }: never) => headwise.convertToGqa(weights, config, 2));
+  });
 });

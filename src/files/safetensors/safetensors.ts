@@ -19,9 +19,9 @@ export interface SafetensorsFile {
 }
 
 /**
- * Reads a safetensors file that is in memory; `openSafetensors` reads parts of files of any size. The whole header is checked first. The tensors are views of `bytes`: nothing is
- * copied. Q8_0 and Q4_0 that `writeSafetensors` stored as U8 get their dtype and shape back, and the metadata entry
- * "headwise.quantized" that describes them is left out.
+ * Reads a safetensors file that is in memory; `openSafetensors` reads parts of files of any size. The whole header is checked
+ * first. The tensors are views of `bytes`: nothing is copied. Q8_0 and Q4_0 that `writeSafetensors` stored as U8 get their
+ * dtype and shape back, and the metadata entry "headwise.quantized" that describes them is left out.
  * @param where Name of the function in error messages.
  * @throws TypeError unless `bytes` is a Uint8Array or ArrayBuffer. HeadwiseError `BAD_FILE` for a file that breaks the format,
  * with the tensor, the rule and the value: a truncated file, invalid JSON, duplicate names, sizes that overflow, ranges that
@@ -110,7 +110,7 @@ export type WritableTensor = Tensor | Omit<StoredTensor, "name">;
 /**
  * Writes a safetensors file. All tensors are aligned to their element size. The bytes do not depend on the order in which
  * tensors are given. Safetensors has no dtype for Q8_0 and Q4_0: they are written as U8, and a metadata entry
- * "headwise.quantized" tells `readSafetensors` and `openSafetensors` to decode them.
+ * "headwise.quantized" describes them, so that `readSafetensors` and `openSafetensors` decode them.
  * @param tensors Tensors by name.
  * @returns The bytes of the file.
  * @throws TypeError or RangeError for data that does not fit its shape, and for names and metadata that JSON cannot hold.

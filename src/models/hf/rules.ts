@@ -64,7 +64,7 @@ export interface RopeRules {
 export interface NormRules extends QkNormConfig {
   /** The field of the epsilon. Default "rms_norm_eps". */
   readonly epsField?: string;
-  /** The field that tells whether there is a norm; absent means none. Default: there always is. */
+  /** The field that decides whether there is a norm; absent means none. Default: there always is. */
   readonly flag?: string;
 }
 

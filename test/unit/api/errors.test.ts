@@ -959,7 +959,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => fromHfConfig({ model_type: "whisper" }),
         "BAD_FILE",
-        'part expected "encoder", "decoder" or "cross" (or a prefix that tells), since "whisper" has all three, got undefined',
+        'part expected "encoder", "decoder" or "cross" (or a prefix that names one), since "whisper" has all three, got undefined',
       ],
     ],
     readSafetensors: [

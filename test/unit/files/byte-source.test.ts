@@ -201,7 +201,7 @@ describe("every source", () => {
     // What is thrown may be anything, also synchronously.
     for (const [thrown, got] of [
       [undefined, "undefined"],
-      ["gone", '"gone"'],
+      ["gone", "gone"],
       [Symbol("s"), "Symbol(s)"],
       [Object.create(null), "Object"],
       [{ toString: () => ({}) }, "Object"],

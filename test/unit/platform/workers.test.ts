@@ -55,13 +55,18 @@ test("createWorker must return another worker at each call", () => {
 });
 
 test("whatever createWorker throws, there is a reason, and the other workers are made", () => {
-  const thrown = [new Error("policy"), "text", undefined, Symbol("s"), Object.create(null)];
-  const { workers, failed } = makeWorkers("loadKernels", 6, () => {
+  const hostile = {
+    get [Symbol.toStringTag]() {
+      throw new Error("again");
+    },
+  };
+  const thrown = [new Error("policy"), "text", undefined, Symbol("s"), Object.create(null), hostile];
+  const { workers, failed } = makeWorkers("loadKernels", 7, () => {
     if (thrown.length === 0) return fakeWorker();
     throw thrown.shift();
   });
   expect(workers.length).toBe(1);
-  expect(failed).toEqual(["Error: policy", "text", "undefined", "Symbol(s)", "an error without a text"]);
+  expect(failed).toEqual(["Error: policy", "text", "undefined", "Symbol(s)", "Object", "an error without a text"]);
 });
 
 test("a worker is ended even if its terminate throws or rejects", async () => {
