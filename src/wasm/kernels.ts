@@ -119,47 +119,49 @@ interface KernelRunner {
 }
 
 /** The public handle of a started instance. */
-export function wrapKernels({ instance, reason, fused }: Started, runner: KernelRunner): Kernels {
-  // Undefined once released: a handle that lives on must not keep the linear memory, which the table refers to.
-  let running: { readonly instance: Instance; readonly runner: KernelRunner } | undefined = { instance, runner };
-  let { threads } = runner;
+export function wrapKernels({ instance: started, reason, fused }: Started, given: KernelRunner): Kernels {
+  // Both are undefined once released: a handle that lives on must not keep the linear memory, which the table refers to.
+  let instance: Instance | undefined = started;
+  let runner: KernelRunner | undefined = given;
+  let { threads } = given;
   let dotPaths: DotPaths | undefined;
   const alive = () => {
-    if (!running) throw new HeadwiseError("RELEASED", "kernels: used after release");
-    return running;
+    if (!instance) throw new HeadwiseError("RELEASED", "kernels: used after release");
+    return instance;
   };
   const readThreads = () => {
-    if (running) threads = running.runner.threads;
+    if (runner) threads = runner.threads;
     return Object.freeze(threads);
   };
   const free = () => {
-    alive().runner.release();
+    runner?.release();
     readThreads();
-    running = undefined;
+    instance = runner = undefined;
   };
   const parts = {
-    build: instance.relaxed ? "relaxed" : "simd",
+    build: started.relaxed ? "relaxed" : "simd",
     reason,
     fused,
-    quantized: instance.quantized,
+    quantized: started.quantized,
     get threads() {
       return readThreads();
     },
     get usedBytes() {
-      return alive().instance.memory.used;
+      return alive().memory.used;
     },
     get memoryBytes() {
-      return alive().instance.memory.byteLength;
+      return alive().memory.byteLength;
     },
     get dotPaths() {
-      dotPaths ??= findDotPaths(alive().instance);
+      dotPaths ??= findDotPaths(alive());
       return dotPaths;
     },
     get table() {
-      return alive().runner.table;
+      alive();
+      return (runner as KernelRunner).table;
     },
     get memory() {
-      return alive().instance.memory;
+      return alive().memory;
     },
   } as const;
   // Workers of dropped kernels are ended: layers, caches and running calls refer to their kernels, so nothing needs them any
