@@ -14,7 +14,7 @@ import {
 } from "node:fs";
 import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { FILES, HOSTS } from "./entries.mjs";
 import { writeStamp } from "./stamp.mjs";
@@ -86,6 +86,7 @@ const compileWaiting = async () => {
 await Promise.all(Array.from({ length: Math.min(4, availableParallelism()) }, compileWaiting));
 
 const { build } = await import("esbuild");
+const { importHost, readHost } = await import("./host-file.mjs");
 const { inlineWasmPlugin } = await import("./inline-wasm.mjs");
 
 const common = {
@@ -150,6 +151,13 @@ const sourcesOf = {
 for (const host of Object.keys(HOSTS))
   for (const { name, hosted } of bundles) if (hosted) sourcesOf[`${name}.${host}`] = `${hosted}?${host}`;
 
+/**
+ * What the default entry is made of, besides the entry itself, is one file that all entries import from. Cut by who needs
+ * what, it would be some twenty files, and importing them takes Node twice as long.
+ */
+const HOST = "./shared/host.js";
+const host = await readHost("src/entries/index.ts");
+
 rmSync("dist", { recursive: true, force: true });
 // Nothing in dist/ is minified: stack traces name functions, and bundlers minify.
 const inDist = { ...common, outdir: "dist", loader: { ".txt": "text" }, write: false };
@@ -160,8 +168,9 @@ const parts = await Promise.all([
     entryPoints: entryPoints(sourcesOf),
     splitting: true,
     chunkNames: "shared/[hash]",
-    plugins: [hostLoadsWasm(HOSTS), inlineWasmPlugin],
+    plugins: [hostLoadsWasm(HOSTS), importHost(host.files, HOST), inlineWasmPlugin],
   }),
+  build({ ...inDist, stdin: { contents: host.source, resolveDir: root }, outfile: `dist/${HOST}`, outdir: undefined }),
   ...bundles
     .filter(isAlone)
     .map(({ name, source }) => build({ ...inDist, entryPoints: entryPoints({ [name]: source }) })),
@@ -184,7 +193,10 @@ mkdirSync("dist/shared", { recursive: true });
 for (const { path, text } of parts.flatMap(({ outputFiles }) => outputFiles))
   writeFileSync(
     path,
-    text.replaceAll(BARE_IMPORT, "").replaceAll(CONTINUED, (lines) => lines.replaceAll("\\\n", "")),
+    text
+      .replaceAll(BARE_IMPORT, "")
+      .replaceAll(CONTINUED, (lines) => lines.replaceAll("\\\n", ""))
+      .replaceAll(`"${HOST}"`, basename(dirname(path)) === "shared" ? '"./host.js"' : `"${HOST}"`),
   );
 for (const target of ["simd", ...modules.map((module) => module.target)])
   copyFileSync(`build/${target}.wasm`, `dist/${target}.wasm`);

@@ -2,9 +2,8 @@ import type { Attention } from "../attention/attention.ts";
 import { restorePages } from "../cache/aging.ts";
 import { type AttendOptions, checkGiven, commit, expectAttention, readAttend } from "../forward/call.ts";
 import { forward, passFlops } from "../forward/forward.ts";
-import { expectKeptArrays } from "../forward/given-call.ts";
+import { arraysOf, expectKeptArrays } from "../forward/given-call.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../forward/slices.ts";
-import { expectRecord } from "../util/errors.ts";
 import { expectAlive } from "../util/lifetime.ts";
 
 /** Options of `attendAsync`: those of `attend`, and how the call is sliced. */
@@ -14,11 +13,11 @@ export type AttendAsyncOptions = AttendOptions & SliceOptions;
  * `attend` in time slices. It yields to the event loop between slices, so that pages stay responsive and servers answer
  * other requests. The result has the bits of `attend`.
  *
- * x and everything in `options` must not change before the promise settles, nor may their arrays be detached or resized. Until then the cache is in use, and other calls
- * that would disturb this one throw `IN_USE`: nothing may truncate the cache, and nothing else may append to it while this
- * call appends. If its tokens change format as they age (see `CacheOptions.format`) or are dropped behind a window (see
- * `CacheOptions.truncatable`), nothing else may read or attend to it while this call appends, and nothing may append to it
- * while this call only reads.
+ * x and everything in `options` must not change before the promise settles, nor may their arrays be detached or resized.
+ * Until then the cache is in use, and other calls that would disturb this one throw `IN_USE`: nothing may truncate the cache,
+ * and nothing else may append to it while this call appends. If its tokens change format as they age (see
+ * `CacheOptions.format`) or are dropped behind a window (see `CacheOptions.truncatable`), nothing else may read or attend to
+ * it while this call appends, and nothing may append to it while this call only reads.
  * @param x Input rows [batch, qLen, dModel].
  * @returns Output rows y [batch, qLen, dModel]: `options.out` where it is given, else a new array.
  * @throws The same errors as `attend`, the signal's reason, whatever `onProgress` throws, RangeError if x or an array in
@@ -40,12 +39,10 @@ export async function attendAsync(
   options: AttendAsyncOptions = {},
 ): Promise<Float32Array> {
   const where = "attendAsync";
-  expectRecord(where, "options", options);
-  const { signal, onProgress, sliceMs, ...rest } = options;
-  const slices = checkSlices(where, { signal, onProgress, sliceMs });
-  const read = readAttend(where, x, rest, SLICE_OPTIONS);
+  const read = readAttend(where, x, options, SLICE_OPTIONS);
+  const slices = checkSlices(where, read.options);
   const checked = checkGiven(where, attention, read);
-  const expectKept = expectKeptArrays(where, read);
+  const expectKept = expectKeptArrays(where, arraysOf(read));
   const { cache, out } = checked;
   // `out` is written last, when nothing can abort the call any more.
   const call = { ...checked, out: undefined };

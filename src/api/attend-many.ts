@@ -6,11 +6,11 @@ import {
   commit,
   expectAttention,
   readAttend,
-  readsOf,
 } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
-import type { GivenCall } from "../forward/given-call.ts";
-import { describe, expectRecord } from "../util/errors.ts";
+import { arraysOf, type GivenCall } from "../forward/given-call.ts";
+import { expectRecord } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import { finish } from "../util/steps.ts";
 
 /** One of the calls that `attendMany` runs together: x, and the options of `attend`. */
@@ -50,8 +50,7 @@ export function attendMany(attention: Attention, calls: readonly AttendManyCall[
   for (let i = 0; i < length; i++) {
     const call: AttendManyCall = calls[i];
     expectRecord(where, `calls[${i}]`, call);
-    const { x, ...options } = call;
-    given.push(readAttend(`${where}, call ${i}`, x, options, ["x"]));
+    given.push(readAttend(`${where}, call ${i}`, undefined, call, ["x"]));
   }
   const checked = given.map((each, i) => checkGiven(`${where}, call ${i}`, attention, each));
   expectOwnCaches(where, checked);
@@ -86,9 +85,8 @@ interface Range {
 function expectApart(where: string, calls: readonly GivenCall<AttendOptions>[]): void {
   if (calls.every(({ out }) => out === undefined)) return;
   const buffers = new Map<unknown, Range[]>();
-  for (const [call, { x, options }] of calls.entries()) {
-    const { keys, values, out } = options;
-    for (const [name, data] of Object.entries({ ...readsOf(x, options), keys, values, out })) {
+  for (const [call, given] of calls.entries()) {
+    for (const [name, data] of Object.entries(arraysOf(given))) {
       if (!ArrayBuffer.isView(data)) continue;
       const ranges = buffers.get(data.buffer) ?? [];
       buffers.set(data.buffer, ranges);

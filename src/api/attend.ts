@@ -13,8 +13,8 @@ import { finish } from "../util/steps.ts";
  * @param x Input rows [batch, qLen, dModel].
  * @returns Output rows y [batch, qLen, dModel]: `options.out` where it is given, else a new array.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `CACHE_FULL`, `OUT_OF_MEMORY`, `RELEASED`, `IN_USE` where
- * a running `attendAsync` excludes this use of the cache, and with threads `WORKER_LOST` or `KERNEL_FAILED`. The cache is
- * then unchanged.
+ * an unfinished `attendAsync` or `importPages` excludes this use of the cache, and with threads `WORKER_LOST` or
+ * `KERNEL_FAILED`. The cache is then unchanged.
  * @example
  * import { attend, createAttention, createCache, loadKernels } from "headwise";
  * const kernels = await loadKernels();

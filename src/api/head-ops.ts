@@ -2,8 +2,9 @@ import { expectHeads, MOST_HEADS } from "../attention/limits.ts";
 import { expectPositions } from "../attention/positions.ts";
 import { PAIRINGS } from "../attention/rope.ts";
 import { blockStrides, eachRun, type HeadLayout, headSizes } from "../tensor/head-layout.ts";
-import { expectTensor, readTensor, type Tensor } from "../tensor/tensor.ts";
-import { describe, expectInt, expectOneOf, readFields, readList } from "../util/errors.ts";
+import { checkTensor, expectTensor, readTensor, type Tensor } from "../tensor/tensor.ts";
+import { expectInt, expectOneOf, readFields, readList } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import { type F32Ptr, ROPE_SHAPE_BYTES, storeRopeShape } from "../wasm/abi.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
@@ -108,13 +109,13 @@ export function applyRope(kernels: Kernels, x: Tensor, options: ApplyRopeOptions
   expectKernels(where, kernels);
   const { layout: name = "bhsd" } = given;
   const order = expectOneOf(where, "layout", name, ["bhsd", "bshd"]);
-  const rotated = expectTensor(where, "x", givenX, [4]);
+  const rotated = checkTensor(where, "x", givenX, [4]);
   const sizes = headSizes(rotated, order);
   const { batch, heads, len, dim } = sizes;
   expectHeads(where, "x", heads, dim);
   const pairing = expectOneOf(where, "pairing", given.pairing, PAIRINGS);
-  const cos = expectTensor(where, "cos", givenCos, [2]);
-  const sin = expectTensor(where, "sin", givenSin, [2]);
+  const cos = checkTensor(where, "cos", givenCos, [2]);
+  const sin = checkTensor(where, "sin", givenSin, [2]);
   const [rows, half] = cos.shape as [number, number];
   if (sin.shape[0] !== rows || sin.shape[1] !== half)
     throw new RangeError(`${where}: sin expected shape [${rows}, ${half}], got [${sin.shape.join(", ")}]`);

@@ -1,8 +1,8 @@
 import type { Attention } from "../attention/attention.ts";
 import { createRotary } from "../attention/rope.ts";
-import { LATENT_PASS, type LatentParts } from "../forward/latent-pass.ts";
+import { LATENT_PASS } from "../forward/latent/pass.ts";
 import { type CheckedLatentConfig, checkLatentConfig, type LatentConfig } from "../latent/config.ts";
-import { storeLatent } from "../latent/packed-latent.ts";
+import { type LatentLayer, storeLatent } from "../latent/packed-latent.ts";
 import {
   checkLatentWeights,
   LATENT_OPTIONS,
@@ -11,9 +11,10 @@ import {
   type LatentWeights,
 } from "../latent/weights.ts";
 import { expectFormatLoaded } from "../linear/options.ts";
-import { expectFlag, HeadwiseError, readFields } from "../util/errors.ts";
-import { DISPOSE, makeHandle } from "../util/lifetime.ts";
-import { expectKernels, type Kernels } from "../wasm/kernels.ts";
+import { expectFlag, readFields } from "../util/arguments.ts";
+import { HeadwiseError } from "../util/errors.ts";
+import { makeHandle } from "../util/lifetime.ts";
+import { expectKernels, freeing, type Kernels } from "../wasm/kernels.ts";
 
 /**
  * One layer of latent attention: its configuration, and its weights packed in linear memory until `release()`. It is an
@@ -27,7 +28,7 @@ export interface LatentAttention extends Attention {
   /** Whether the path "expanded" can be taken. */
   readonly expanded: boolean;
   /** @internal */
-  readonly latents: LatentParts["latents"];
+  readonly latents: LatentLayer;
 }
 
 /**
@@ -77,32 +78,24 @@ export function createLatentAttention(
 function latentHandle(
   kernels: Kernels,
   config: CheckedLatentConfig,
-  latents: LatentParts["latents"],
+  latents: LatentLayer,
   expanded: boolean,
 ): LatentAttention {
   const { at, bytes, formats } = latents;
-  let released = false;
-  const release = () => {
-    if (released) return;
-    released = true;
-    if (!kernels.released) kernels.memory.free(at);
-  };
   const { kvLoraRank, ropeDim } = config;
-  const parts: Omit<Pick<LatentAttention, keyof LatentAttention>, "layer"> = {
-    ...{ kernels, config, formats: Object.freeze(formats), bytes, expanded, latents, release, [DISPOSE]: release },
+  const parts = {
+    ...{ kernels, config, formats: Object.freeze(formats), bytes, expanded, latents },
     pageShape: { numKvHeads: 1, headDim: kvLoraRank, valueDim: ropeDim, latent: true },
     pass: LATENT_PASS,
     rotary: config.rope && createRotary(config.rope),
-    get released() {
-      return released;
-    },
   };
   const internal = ["pageShape", "pass", "rotary", "latents"] as const;
+  // Without `layer`, which only the pass of other layers reads.
   return makeHandle<LatentAttention>(
     "LatentAttention",
     "createLatentAttention",
-    parts as Pick<LatentAttention, keyof LatentAttention>,
+    parts as typeof parts & Pick<LatentAttention, "layer">,
     internal,
-    release,
+    freeing(kernels, at),
   );
 }

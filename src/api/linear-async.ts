@@ -1,9 +1,9 @@
 import { expectKeptArrays } from "../forward/given-call.ts";
-import { checkLinear, type LinearOptions, runLinear } from "../forward/linear.ts";
+import { checkLinear, LINEAR_OPTIONS, type LinearOptions, runLinear } from "../forward/linear.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../forward/slices.ts";
 import { expectLinear, type Linear } from "../linear/create-linear.ts";
 import { linearFlops } from "../linear/linear.ts";
-import { expectRecord } from "../util/errors.ts";
+import { readFields } from "../util/arguments.ts";
 
 /** Options of `linearAsync`: those of `linear`, and how the call is sliced. */
 export type LinearAsyncOptions = LinearOptions & SliceOptions;
@@ -31,12 +31,11 @@ export async function linearAsync(
   options: LinearAsyncOptions = {},
 ): Promise<Float32Array> {
   const where = "linearAsync";
-  expectRecord(where, "options", options);
-  const { signal, onProgress, sliceMs, ...rest } = options;
-  const slices = checkSlices(where, { signal, onProgress, sliceMs });
-  const call = checkLinear(where, layer, x, rest, SLICE_OPTIONS);
+  const read = readFields(where, "options", options, [...SLICE_OPTIONS, ...LINEAR_OPTIONS]);
+  const slices = checkSlices(where, read);
+  const call = checkLinear(where, layer, x, read);
   const { x: rows, out, given } = call;
-  const expectKept = expectKeptArrays(where, { x: rows, options: out ? { out } : {}, out: given });
+  const expectKept = expectKeptArrays(where, { x: rows, out });
   const expectActive = () => {
     slices.signal?.throwIfAborted();
     expectLinear(where, layer);

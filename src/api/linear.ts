@@ -1,5 +1,6 @@
-import { checkLinear, type LinearOptions, runLinear } from "../forward/linear.ts";
+import { checkLinear, LINEAR_OPTIONS, type LinearOptions, runLinear } from "../forward/linear.ts";
 import type { Linear } from "../linear/create-linear.ts";
+import { readFields } from "../util/arguments.ts";
 import { finish } from "../util/steps.ts";
 
 /**
@@ -19,7 +20,8 @@ import { finish } from "../util/steps.ts";
  * kernels.release();
  */
 export function linear(layer: Linear, x: Float32Array, options: LinearOptions = {}): Float32Array {
-  const call = checkLinear("linear", layer, x, options);
+  const given = readFields("linear", "options", options, LINEAR_OPTIONS);
+  const call = checkLinear("linear", layer, x, given);
   const y = finish(runLinear(call));
   return call.given ?? y;
 }

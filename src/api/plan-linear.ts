@@ -2,7 +2,7 @@ import { placeLinearCall } from "../forward/linear.ts";
 import { linearLayout } from "../linear/create-linear.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import { expectFormat } from "../linear/options.ts";
-import { expectFields, expectInt } from "../util/errors.ts";
+import { expectInt, readFields } from "../util/arguments.ts";
 import { aligned } from "../wasm/memory.ts";
 
 /** The sizes of a layer to plan memory for. */
@@ -44,10 +44,8 @@ export interface LinearPlan {
  */
 export function planLinear(sizes: LinearSizes, options: LinearPlanOptions = {}): LinearPlan {
   const where = "planLinear";
-  expectFields(where, "sizes", sizes, ["outputs", "inputs"]);
-  expectFields(where, "options", options, ["rows", "weights"]);
-  const { outputs, inputs } = sizes;
-  const { rows = 1, weights: given = "f32" } = options;
+  const { outputs, inputs } = readFields(where, "sizes", sizes, ["outputs", "inputs"]);
+  const { rows = 1, weights: given = "f32" } = readFields(where, "options", options, ["rows", "weights"]);
   const size = { n: expectInt(where, "outputs", outputs), k: expectInt(where, "inputs", inputs) };
   expectInt(where, "rows", rows);
   const format = expectFormat(where, "weights", given);

@@ -1,6 +1,6 @@
 import { type AttentionConfig, checkConfig } from "../attention/config.ts";
 import { MOST_SEQUENCES } from "../attention/limits.ts";
-import { checkMasks, type MaskOptions } from "../attention/mask.ts";
+import { checkMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
 import { layerLayout } from "../attention/packed-weights.ts";
 import { checkWeightOptions, fillFormats, type WeightOptions } from "../attention/weight-options.ts";
 import { retentionOf } from "../cache/cache.ts";
@@ -8,10 +8,11 @@ import { checkCacheFormat } from "../cache/formats.ts";
 import type { CacheOptions } from "../cache/kv-cache.ts";
 import { createPageLayout } from "../cache/page-layout.ts";
 import { pagesBytes } from "../cache/pages.ts";
-import { columnsOf, segmentNeeds, workFloats } from "../forward/attend-segment.ts";
+import { scoreColumns, segmentNeeds, workFloats } from "../forward/attend-segment.ts";
 import { chunkRows } from "../forward/layer-scratch.ts";
 import { placePass } from "../forward/pass.ts";
-import { describe, expectFields, expectFlag, expectInt } from "../util/errors.ts";
+import { expectFlag, expectInt, readFields } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import { aligned } from "../wasm/memory.ts";
 
 /** The largest call to plan memory for. */
@@ -70,25 +71,25 @@ export interface Plan {
 export function plan(config: AttentionConfig, sizes: PlanSizes = {}): Plan {
   const where = "plan";
   const checked = checkConfig(where, config);
-  expectFields(where, "sizes", sizes, SIZES);
-  const { batch = 1, qLen = 1 } = sizes;
-  const { keyLen = qLen } = sizes;
+  const given = readFields(where, "sizes", sizes, SIZES);
+  const { batch = 1, qLen = 1 } = given;
+  const { keyLen = qLen } = given;
   expectInt(where, "batch", batch, 1, MOST_SEQUENCES);
   expectInt(where, "qLen", qLen);
   expectInt(where, "keyLen", keyLen);
-  const maps = expectFlag(where, "maps", sizes.maps);
-  const extraKey = expectFlag(where, "extraKey", sizes.extraKey);
-  const cached = sizes.maxSeqLen === undefined ? undefined : expectInt(where, "maxSeqLen", sizes.maxSeqLen, keyLen);
+  const maps = expectFlag(where, "maps", given.maps);
+  const extraKey = expectFlag(where, "extraKey", given.extraKey);
+  const cached = given.maxSeqLen === undefined ? undefined : expectInt(where, "maxSeqLen", given.maxSeqLen, keyLen);
   const kvLen = cached ?? keyLen;
   for (const name of ["format", "truncatable"] as const)
-    if (sizes[name] !== undefined && !cached)
-      throw new RangeError(`${where}: ${name} expected none without maxSeqLen, got ${describe(sizes[name])}`);
-  const pages = createPageLayout(checked, checkCacheFormat(where, "format", sizes.format, checked));
-  const retention = retentionOf(where, checked, sizes.truncatable);
+    if (given[name] !== undefined && !cached)
+      throw new RangeError(`${where}: ${name} expected none without maxSeqLen, got ${describe(given[name])}`);
+  const pages = createPageLayout(checked, checkCacheFormat(where, "format", given.format, checked));
+  const retention = retentionOf(where, checked, given.truncatable);
   const target = { batch, numHeads: checked.numHeads, qLen, kvLen };
-  const masks = checkMasks(where, sizes, target);
-  const columns = maps ? columnsOf(kvLen, extraKey, checked.addZeroAttn) : 0;
-  const formats = fillFormats(checkWeightOptions(where, "", sizes).formats, () => "f32");
+  const masks = checkMasks(where, readMasks(where, given), target);
+  const columns = maps ? scoreColumns(kvLen, extraKey, checked.addZeroAttn) : 0;
+  const formats = fillFormats(checkWeightOptions(where, "", given).formats, () => "f32");
   const rows = chunkRows(checked, batch * Math.max(qLen, keyLen));
   const needs = segmentNeeds(masks, target, Math.min(rows, qLen), columns, workFloats(pages));
   const { bytes } = placePass(checked, formats, rows, [needs]);

@@ -1,13 +1,14 @@
 import { type AttentionRules, type CheckedRules, checkRules, checkSinks } from "../attention/config.ts";
 import { expectHeads, MOST_SEQUENCES } from "../attention/limits.ts";
-import { checkMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
+import { checkMasks, type GivenMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
 import { isPositional, type PlacementOptions, placeQueries, seesLater } from "../attention/positions.ts";
 import { expectFreeFor, expectKept, expectRoom, type KvCache } from "../cache/kv-cache.ts";
 import type { ScoreStage } from "../forward/attend-segment.ts";
 import { forwardHeads, type HeadsCall } from "../forward/sdpa.ts";
 import { concatTokens, type HeadLayout, type HeadSizes, headShape, headSizes } from "../tensor/head-layout.ts";
-import { createFloats, expectTensor, readTensor, type Tensor } from "../tensor/tensor.ts";
-import { describe, expectFields, expectFlag, expectInt, expectOneOf, readFields, readList } from "../util/errors.ts";
+import { checkTensor, createFloats, readTensor, type Tensor } from "../tensor/tensor.ts";
+import { expectFlag, expectInt, expectOneOf, readFields, readList } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 
@@ -96,19 +97,21 @@ export function scaledDotProductAttention(
   // All is read before anything is checked, because reading may run code of the caller's.
   const given = readOptions(where, options);
   const [queries, keys, values] = [readTensor(where, "q", q), readTensor(where, "k", k), readTensor(where, "v", v)];
-  const call = checkCall(where, kernels, queries, keys, values, given);
+  const call = checkHeads(where, kernels, queries, keys, values, given);
   const present = call.present ? presentOf(call, keys, values) : undefined;
   return { ...forwardHeads(kernels, call, queries, keys, values), present };
 }
 
+type GivenOptions = Omit<SdpaOptions, keyof MaskOptions> & GivenMasks;
+
 /** A copy of the options and of what is in them, each read once. */
-function readOptions(where: string, options: SdpaOptions): SdpaOptions {
+function readOptions(where: string, options: SdpaOptions): GivenOptions {
   const given = readFields(where, "options", options, OPTIONS);
   const { kvLengths, past, window } = given;
-  const pair = past && readFields(where, "past", past, ["key", "value"]);
+  const pair = past === undefined ? undefined : readFields(where, "past", past, ["key", "value"]);
+  const { keep, drop, bias } = readMasks(where, given);
   return {
-    ...given,
-    ...readMasks(where, given),
+    ...{ ...given, keep, drop, bias },
     window: window && readFields(where, "window", window, ["left", "right"]),
     kvLengths: kvLengths && (readList(where, "kvLengths", kvLengths, MOST_SEQUENCES) as ArrayLike<number>),
     past: pair && {
@@ -133,13 +136,20 @@ const OPTIONS = [
   ...["layout", "sinkLogits", "past", "cache", "present", "scores", "lse"],
 ];
 
-function checkCall(where: string, kernels: Kernels, q: Tensor, k: Tensor, v: Tensor, options: SdpaOptions): HeadsCall {
+/** Checks arguments that were read. */
+function checkHeads(
+  where: string,
+  kernels: Kernels,
+  q: Tensor,
+  k: Tensor,
+  v: Tensor,
+  options: GivenOptions,
+): HeadsCall {
   expectKernels(where, kernels);
-  expectFields(where, "options", options, OPTIONS);
   const { layout: order = "bhsd" } = options;
   const layout = expectOneOf(where, "layout", order, ["bhsd", "bshd"]);
   const sizesOf = (name: string, tensor: Tensor, ranks = [queries.rank]) =>
-    headSizes(expectTensor(where, name, tensor, ranks), layout);
+    headSizes(checkTensor(where, name, tensor, ranks), layout);
   const queries: HeadSizes = sizesOf("q", q, [3, 4]);
   const keys = sizesOf("k", k);
   const values = sizesOf("v", v);
@@ -161,7 +171,6 @@ function checkCall(where: string, kernels: Kernels, q: Tensor, k: Tensor, v: Ten
     if (cache.pages.retention.left < Infinity) stages = STAGES.slice(2);
   }
   if (past !== undefined) {
-    expectFields(where, "past", past, ["key", "value"]);
     const pastKeys = sizesOf("past.key", past.key);
     pastLen = pastKeys.len;
     expectSizes(where, "past.key", pastKeys, layout, { ...keys, len: pastLen });
@@ -196,7 +205,7 @@ function checkCache(
   where: string,
   kernels: Kernels,
   cache: KvCache,
-  { past, present }: SdpaOptions,
+  { past, present }: Pick<SdpaOptions, "past" | "present">,
   { queries, keys, values }: HeadsCall["sizes"],
   rules: CheckedRules,
   layout: HeadLayout,

@@ -1,4 +1,5 @@
-import { describe, expectFloats, expectInt, expectOneOf } from "../util/errors.ts";
+import { expectFloats, expectInt, expectOneOf } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import { pow } from "../util/math.ts";
 import { isScore, MOST_HEADS } from "./limits.ts";
 

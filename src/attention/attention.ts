@@ -1,6 +1,6 @@
-import { readFields } from "../util/errors.ts";
-import { DISPOSE, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
-import { expectKernels, type Kernels } from "../wasm/kernels.ts";
+import { readFields } from "../util/arguments.ts";
+import { type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
+import { expectKernels, freeing, type Kernels } from "../wasm/kernels.ts";
 import { type CheckedWeights, checkWeights } from "./check-weights.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
 import type { PageShape } from "./layer-sizes.ts";
@@ -86,13 +86,7 @@ export function packAttention(
   weights: CheckedWeights,
 ): Attention {
   const layer = storeLayer(where, kernels, config, weights);
-  let released = false;
-  const release = () => {
-    if (released) return;
-    released = true;
-    if (!kernels.released) kernels.memory.free(layer.at);
-  };
-  const parts: Pick<Attention, keyof Attention> = {
+  const parts = {
     kernels,
     config,
     formats: Object.freeze(layer.formats),
@@ -100,31 +94,20 @@ export function packAttention(
     pageShape: config,
     layer,
     rotary: config.rope && createRotary(config.rope),
-    get released() {
-      return released;
-    },
-    release,
-    [DISPOSE]: release,
   };
-  return makeHandle<Attention>("Attention", "createAttention", parts, INTERNAL, release);
+  return makeHandle<Attention>(
+    "Attention",
+    "createAttention",
+    parts,
+    ["pageShape", "layer", "rotary"],
+    freeing(kernels, layer.at),
+  );
 }
 
-const INTERNAL = ["pageShape", "layer", "rotary"] as const;
-
-/** A layer on the weights of `attention`, until that is released, whose y holds the heads' outputs. */
-export function withoutOutput(attention: Attention): Attention {
-  const { kernels, config, formats, bytes, pageShape, rotary, release } = attention;
-  const layer = { ...attention.layer, linears: { ...attention.layer.linears, o: undefined } };
-  const parts: Pick<Attention, keyof Attention> = {
-    ...{ kernels, config, formats, bytes, pageShape, layer, rotary, release, [DISPOSE]: release },
-    get released() {
-      return attention.released;
-    },
-  };
-  return makeHandle<Attention>("Attention", "createAttention", parts, INTERNAL);
-}
+/** What a pass needs of an attention. */
+export type LayerParts = Pick<Attention, "kernels" | "config" | "pageShape" | "pass" | "layer" | "rotary">;
 
 /** Floats of a row of y: dModel, or numHeads·valueDim if the layer has no wo. */
-export function widthOf({ config, layer }: Attention): number {
+export function widthOf({ config, layer }: LayerParts): number {
   return layer.linears.o ? config.dModel : config.numHeads * config.valueDim;
 }

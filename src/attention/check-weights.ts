@@ -2,7 +2,8 @@ import { formatOf } from "../linear/formats.ts";
 import { type CheckedLinear, expectVector } from "../linear/options.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
 import { expectLayout, expectMatrix, type MatrixLayout, readMatrix } from "../tensor/matrix.ts";
-import { describe, readFields } from "../util/errors.ts";
+import { readFields } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import { type CheckedConfig, checkSinks } from "./config.ts";
 import {
   eachProjection,

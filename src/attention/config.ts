@@ -1,12 +1,5 @@
-import {
-  describe,
-  expectFlag,
-  expectFloat32,
-  expectFloats,
-  expectInt,
-  expectOneOf,
-  readFields,
-} from "../util/errors.ts";
+import { expectFlag, expectFloat32, expectFloats, expectInt, expectOneOf, readFields } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import { freezeDeep } from "../util/lifetime.ts";
 import { checkSlopes } from "./alibi.ts";
 import { isScore, MOST_HEADS } from "./limits.ts";

@@ -1,5 +1,6 @@
-import { expectTensor, readShape, sizeOf, type Tensor } from "../tensor/tensor.ts";
-import { describe, expectRecord, expectUint8Array } from "../util/errors.ts";
+import { expectElements, readShape, readTensor, type Tensor } from "../tensor/tensor.ts";
+import { expectRecord, expectUint8Array } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 
 /**
  * One boolean for each pair of a query and a key: rank 1 to 4, broadcast from the right to [batch, numHeads, qLen, kvLen]. A
@@ -50,9 +51,9 @@ export interface CheckedMasks {
 
 /** Masks as `readMasks` gives them. */
 export interface GivenMasks {
-  readonly keep: BooleanMask | undefined;
-  readonly drop: BooleanMask | undefined;
-  readonly bias: Tensor | undefined;
+  readonly keep?: BooleanMask;
+  readonly drop?: BooleanMask;
+  readonly bias?: Tensor;
 }
 
 interface BooleanMask {
@@ -60,41 +61,35 @@ interface BooleanMask {
   readonly shape: readonly number[];
 }
 
-const RANKS = [1, 2, 3, 4];
-
-/**
- * Reads masks, each field once, and checks everything but their sizes against the target. The arrays of the result are views,
- * or copies of booleans. Reading a mask may run code of the caller's, so `checkMasks` reads the result once more.
- */
+/** Reads masks, each field once, because reading may run code of the caller's. Arrays become views, booleans copies. */
 export function readMasks(where: string, { keep, drop, bias }: MaskOptions): GivenMasks {
   return {
     keep: keep === undefined ? undefined : readBooleans(where, "keep", keep),
     drop: drop === undefined ? undefined : readBooleans(where, "drop", drop),
-    bias: bias === undefined ? undefined : expectTensor(where, "bias", bias, RANKS),
+    bias: bias === undefined ? undefined : readTensor(where, "bias", bias),
   };
 }
 
-/** Checks shapes and element types against the target. */
-export function checkMasks(where: string, options: MaskOptions, target: MaskTarget): CheckedMasks {
-  const given = readMasks(where, readMasks(where, options));
-  const keep: Plane[] = [];
-  if (given.keep) {
-    const { data, shape } = given.keep;
-    keep.push({ shape: broadcast(where, "keep", shape, target), at: (i) => (data[i] ? 1 : 0) });
+/** Checks masks that were read: their lengths, and their shapes against the target. */
+export function checkMasks(where: string, { keep, drop, bias }: GivenMasks, target: MaskTarget): CheckedMasks {
+  const allowed: Plane[] = [];
+  if (keep) {
+    const { data } = keep;
+    allowed.push({ shape: broadcast(where, "keep", keep, target), at: (i) => (data[i] ? 1 : 0) });
   }
-  if (given.drop) {
-    const { data, shape } = given.drop;
-    keep.push({ shape: broadcast(where, "drop", shape, target), at: (i) => (data[i] ? 0 : 1) });
+  if (drop) {
+    const { data } = drop;
+    allowed.push({ shape: broadcast(where, "drop", drop, target), at: (i) => (data[i] ? 0 : 1) });
   }
-  let bias: Plane | undefined;
-  if (given.bias) {
-    const { data, shape } = given.bias;
-    bias = { shape: broadcast(where, "bias", shape, target), at: (i) => data[i] as number };
+  let added: Plane | undefined;
+  if (bias) {
+    const { data } = bias;
+    added = { shape: broadcast(where, "bias", bias, target), at: (i) => data[i] as number };
   }
-  const planes = bias ? [...keep, bias] : keep;
+  const planes = added ? [...allowed, added] : allowed;
   return {
-    keep,
-    bias,
+    keep: allowed,
+    bias: added,
     perHead: planes.some(({ shape }) => shape[1] > 1),
     perRow: planes.some(({ shape }) => shape[2] > 1),
   };
@@ -107,20 +102,14 @@ function readBooleans(where: string, name: string, mask: Mask): BooleanMask {
   if (!isList && !ArrayBuffer.isView(data))
     throw new TypeError(`${where}: ${name}.data expected Uint8Array or an array of booleans, got ${describe(data)}`);
   const shape = readShape(where, name, given);
-  const size = sizeOf(where, name, shape);
-  if (shape.length < 1 || shape.length > 4)
-    throw new RangeError(`${where}: ${name} expected rank 1 to 4, got shape [${shape.join(", ")}]`);
-  const bytes = isList
-    ? undefined
-    : expectUint8Array(where, `${name}.data`, data, "Uint8Array or an array of booleans");
-  const { length } = bytes ?? data;
-  if (length !== size)
-    throw new RangeError(
-      `${where}: ${name}.data expected ${size} elements for shape [${shape.join(", ")}], got ${length}`,
-    );
-  if (bytes) return { data: bytes, shape };
-  const copy = new Uint8Array(size);
-  for (let i = 0; i < size; i++) {
+  if (!isList) {
+    const rule = "Uint8Array or an array of booleans";
+    return { data: expectUint8Array(where, `${name}.data`, data, rule), shape };
+  }
+  const { length } = data;
+  expectElements(where, name, "elements", shape, length);
+  const copy = new Uint8Array(length);
+  for (let i = 0; i < length; i++) {
     const allowed = data[i];
     if (typeof allowed !== "boolean")
       throw new TypeError(`${where}: ${name}.data[${i}] expected true or false, got ${describe(allowed)}`);
@@ -129,7 +118,16 @@ function readBooleans(where: string, name: string, mask: Mask): BooleanMask {
   return { data: copy, shape };
 }
 
-function broadcast(where: string, name: string, shape: readonly number[], target: MaskTarget): Plane["shape"] {
+/** The four dimensions of a mask. Throws unless it has as many elements, and these broadcast to the target. */
+function broadcast(
+  where: string,
+  name: string,
+  { data, shape }: BooleanMask | Tensor,
+  target: MaskTarget,
+): Plane["shape"] {
+  if (shape.length < 1 || shape.length > 4)
+    throw new RangeError(`${where}: ${name} expected rank 1 to 4, got shape [${shape.join(", ")}]`);
+  expectElements(where, name, name === "bias" ? "floats" : "elements", shape, data.length);
   const full = [...Array<number>(4 - shape.length).fill(1), ...shape] as [number, number, number, number];
   const { batch, numHeads, qLen, kvLen } = target;
   const fits =

@@ -1,4 +1,4 @@
-import { expectInt, expectOneOf, readList } from "../util/errors.ts";
+import { expectInt, expectOneOf, readList } from "../util/arguments.ts";
 import type { CheckedRules } from "./config.ts";
 
 /** The positions of queries relative to the keys, where neither a cache nor a past determines them. */

@@ -1,6 +1,6 @@
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
 import {
-  describe,
+  copyFields,
   expectFields,
   expectFinite,
   expectFlag,
@@ -11,7 +11,9 @@ import {
   expectRecord,
   readFields,
   readList,
-} from "../util/errors.ts";
+  wrongValue,
+} from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import { cosine, sine } from "../util/math.ts";
 import { MOST_DIM } from "./limits.ts";
 import { type RopeScaling, ropeFrequencies } from "./rope-frequencies.ts";
@@ -134,8 +136,7 @@ export function checkRope(where: string, given: RopeConfig, headDim: number): Ro
   const room = headDim - start;
   if (!Number.isInteger(dim) || dim < 2 || dim > Math.min(room, MOST_DIM) || dim % 2 !== 0) {
     const most = room > MOST_DIM ? MOST_DIM : `${start === 0 ? "headDim" : "headDim - start"} (${room})`;
-    const text = `${where}: rope.dim expected an even integer from 2 to ${most}, got ${describe(dim)}`;
-    throw typeof dim === "number" ? new RangeError(text) : new TypeError(text);
+    throw wrongValue(where, "rope.dim", `an even integer from 2 to ${most}`, dim);
   }
   const scaling = rope.scaling === undefined ? undefined : checkScaling(where, rope.scaling, theta, dim);
   const checked = { theta, pairing, dim, ...(start > 0 && { start }), ...(scaling && { scaling }) };
@@ -149,9 +150,9 @@ export function checkRope(where: string, given: RopeConfig, headDim: number): Ro
 function checkScaling(where: string, given: RopeScaling, theta: number, dim: number): RopeScaling {
   const name = "rope.scaling";
   expectRecord(where, name, given);
-  const scaling = { ...given };
-  const kind = expectOneOf(where, `${name}.kind`, scaling.kind, KINDS);
-  expectFields(where, name, scaling, ["kind", ...SCALINGS[kind]]);
+  const kind = expectOneOf(where, `${name}.kind`, given.kind, KINDS);
+  expectFields(where, name, given, ["kind", ...SCALINGS[kind]]);
+  const scaling = { kind, ...copyFields(given, SCALINGS[kind]) } as RopeScaling;
   if (scaling.kind === "factors") {
     const factors = expectFloats(where, `${name}.factors`, scaling.factors).slice();
     if (factors.length !== dim / 2)
@@ -185,8 +186,7 @@ function checkScaling(where: string, given: RopeScaling, theta: number, dim: num
 
 function expectAtLeast(where: string, name: string, value: unknown, min: number): number {
   if (typeof value === "number" && value >= min && value < Infinity) return value;
-  const text = `${where}: ${name} expected a finite number >= ${min}, got ${describe(value)}`;
-  throw typeof value === "number" ? new RangeError(text) : new TypeError(text);
+  throw wrongValue(where, name, `a finite number >= ${min}`, value);
 }
 
 function expectAbove(where: string, name: string, value: number, bound: string, min: number): void {

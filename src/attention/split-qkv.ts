@@ -1,6 +1,7 @@
 import type { MatrixLayout } from "../tensor/matrix.ts";
 import { cutOutputs, expectMatrix, toTensor, type WeightTensor } from "../tensor/matrix.ts";
-import { describe, expectFloats } from "../util/errors.ts";
+import { expectFloats } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import type { AttentionWeights, SeparateWeights } from "./weights.ts";
 
 /** Outputs of q, k and v, and the length of the rows that all three project. */

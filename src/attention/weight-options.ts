@@ -1,6 +1,6 @@
 import type { WeightFormat } from "../linear/formats.ts";
 import { expectActivations, expectFormat, expectFormatLoaded } from "../linear/options.ts";
-import { readFields } from "../util/errors.ts";
+import { readFields } from "../util/arguments.ts";
 import { eachProjection, PROJECTIONS, type ProjectionName } from "./layer-sizes.ts";
 
 /** The format of the query, key, value and output projection of a layer. */
@@ -11,8 +11,8 @@ export interface WeightOptions {
   /**
    * One format for all matrices, or one for each. Default the format that a matrix is stored in: "f32" for a `Tensor` and
    * for F32 and F64, "f16" for F16, "bf16" for BF16, "q8" for Q8_0, "q4" for Q4_0. Kernels without `quantized` widen F16 and
-   * BF16 to "f32": twice the memory, and the same bits, because every float16 and bfloat16 is a float32. Converting to another format rounds to nearest; "f16" makes an infinity of a
-   * weight beyond 65504.
+   * BF16 to "f32": twice the memory, and the same bits, because every float16 and bfloat16 is a float32. Converting to another
+   * format rounds to nearest; "f16" makes an infinity of a weight beyond 65504.
    */
   readonly weights?: WeightFormat | Partial<LayerFormats>;
   /**
@@ -65,7 +65,8 @@ export function fillFormats(
   return eachProjection((name) => formats[name] ?? otherwise(name));
 }
 
-/** Throws NO_QUANTIZED for a format that the loaded kernels do not support. */
-export function expectFormatsLoaded(where: string, quantized: boolean, formats: LayerFormats): void {
-  for (const [part, format] of Object.entries(formats)) expectFormatLoaded(where, quantized, `w${part}`, format);
+/** `expectFormatLoaded` for each format of a layer. */
+export function expectFormatsLoaded(where: string, quantized: boolean, formats: LayerFormats, loader?: string): void {
+  for (const [part, format] of Object.entries(formats))
+    expectFormatLoaded(where, quantized, `w${part}`, format, loader);
 }

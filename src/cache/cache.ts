@@ -1,7 +1,7 @@
 import type { Attention } from "../attention/attention.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import { seesLater } from "../attention/positions.ts";
-import { readFields } from "../util/errors.ts";
+import { readFields } from "../util/arguments.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels } from "../wasm/kernels.ts";
 import {

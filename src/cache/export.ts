@@ -1,6 +1,7 @@
 import { PAGE } from "../../assembly/layout.ts";
 import { createBytes } from "../tensor/tensor.ts";
-import { describe, expectInt, expectUint8Array, readFields, showBytes } from "../util/errors.ts";
+import { expectInt, expectUint8Array, readFields } from "../util/arguments.ts";
+import { describe, showBytes } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
@@ -93,10 +94,12 @@ export function exportPages(cache: KvCache, since = 0): CachePage[] {
  */
 export function importPages(cache: KvCache, pages: Iterable<CachePage>, length: number): void {
   const where = "importPages";
+  // Read once and before the checks, because reading may run code of the caller's.
+  const iterate = typeof pages === "object" ? pages?.[Symbol.iterator] : undefined;
   expectUsable(where, cache);
   expectNoHold(where, cache.holds.appending + cache.holds.reading);
   if (cache.length > 0) throw new RangeError(`${where}: cache expected one without tokens, got ${cache.length}`);
-  if (pages === null || typeof pages !== "object" || typeof pages[Symbol.iterator] !== "function")
+  if (typeof iterate !== "function")
     throw new TypeError(`${where}: pages expected an iterable of { index, bytes }, got ${describe(pages)}`);
   expectInt(where, "length", length, 0, cache.maxSeqLen);
   const { kernels } = cache;
@@ -110,7 +113,7 @@ export function importPages(cache: KvCache, pages: Iterable<CachePage>, length: 
   // Iterating over `pages` runs code of the caller, which must not use this cache meanwhile.
   cache.holds.appending++;
   try {
-    for (const page of pages) {
+    for (const page of { [Symbol.iterator]: () => iterate.call(pages) }) {
       expectUsable(where, cache);
       if (index === count) refuseCount("more");
       const atFirst = index === first;
@@ -118,9 +121,10 @@ export function importPages(cache: KvCache, pages: Iterable<CachePage>, length: 
       const given = readFields(where, `pages[${index}]`, page, ["index", "bytes"]);
       // Reading a page may run code of the caller's, too.
       expectUsable(where, cache);
-      if (atFirst && given.index < kept) continue;
-      if (atFirst && Number.isInteger(given.index) && given.index > first && given.index <= Math.min(needed, count - 1))
-        first = index = given.index;
+      if (atFirst && Number.isInteger(given.index)) {
+        if (given.index < kept) continue;
+        if (given.index > first && given.index <= Math.min(needed, count - 1)) first = index = given.index;
+      }
       const code = codeAt(kernels, cache.pages, index, length);
       const bytes = checkPage(where, cache, index, code, given);
       adoptPages(kernels, cache.pages, index, code);

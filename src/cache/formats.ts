@@ -1,7 +1,8 @@
 import { PAGE } from "../../assembly/layout.ts";
 import type { PageShape } from "../attention/layer-sizes.ts";
 import { expectFormatLoaded } from "../linear/options.ts";
-import { describe, expectInt, expectOneOf, readFields } from "../util/errors.ts";
+import { expectInt, expectOneOf, readFields } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import {
   CACHE_FORMATS,
   type CacheFormats,

@@ -4,8 +4,9 @@ import { PAGE } from "../../assembly/layout.ts";
 import type { PageShape } from "../attention/layer-sizes.ts";
 import { MOST_HEADS, MOST_SEQUENCES } from "../attention/limits.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import { expectInt, HeadwiseError, readFields } from "../util/errors.ts";
-import { DISPOSE, expectAlive, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
+import { expectInt, readFields } from "../util/arguments.ts";
+import { HeadwiseError } from "../util/errors.ts";
+import { expectAlive, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { commitPages, dropPages, leastLength, leastPosition, restorePages, startOf } from "./aging.ts";
 import { type CacheStage, checkCacheFormat, describeStages, expectStagesLoaded } from "./formats.ts";
@@ -42,12 +43,13 @@ export interface KvCache extends Releasable, Handle {
    * @throws TypeError or RangeError for a `length` above the current one; for one above 0 at which tokens that have aged since
    * were in an earlier stage; and, once tokens were dropped behind the window (`start` above 0), for one above 0 that is
    * more than `truncatable` tokens shorter than the sequence has been. HeadwiseError `RELEASED`, or `IN_USE` while an
-   * `attendAsync` uses the cache.
+   * `attendAsync` or `importPages` uses the cache.
    */
   truncate(length: number): void;
   /**
    * Copies the stored keys (of a layer: after norm and RoPE) and values as float32, whatever the format.
-   * @throws HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, or `IN_USE` where tokens age or are dropped and an `attendAsync` appends.
+   * @throws HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, or `IN_USE` where tokens age or are dropped and an `attendAsync` or
+   * `importPages` appends.
    */
   read(): {
     /** [batch, numKvHeads, length - start, headDim]. */
@@ -130,6 +132,8 @@ export const CACHE_OPTIONS = ["maxSeqLen", "batch", "format", "truncatable"] as 
 export function createKvCache(kernels: Kernels, options: KvCacheOptions): KvCache {
   const where = "createKvCache";
   expectKernels(where, kernels);
+  if (options === undefined)
+    throw new TypeError(`${where}: options expected { numKvHeads, headDim, maxSeqLen }, got undefined`);
   const fields = ["numKvHeads", "headDim", "valueDim", "window", ...CACHE_OPTIONS];
   const given = readFields(where, "options", options, fields);
   const { valueDim = given.headDim } = given;
@@ -177,20 +181,14 @@ export function makeCache<T extends KvCache>(
   const pages = allocatePages(where, kernels, layout, batch, maxSeqLen, retention);
   let length = 0;
   let released = false;
-  const release = () => {
-    if (released) return;
+  const free = () => {
     released = true;
     if (pages.aging) pages.aging.old.length = 0;
     if (!kernels.released) kernels.memory.free(pages.at);
   };
   const holds = { appending: 0, reading: 0 };
   // No function may refer to the handle, which could not be collected then.
-  const state = {
-    get released() {
-      return released;
-    },
-  };
-  const parts: Pick<KvCache, keyof KvCache> = {
+  const parts: Omit<KvCache, "released" | keyof Releasable> = {
     batch,
     maxSeqLen,
     bytes: pagesBytes(layout, batch, maxSeqLen, retention),
@@ -203,11 +201,8 @@ export function makeCache<T extends KvCache>(
     get start() {
       return startOf(pages);
     },
-    get released() {
-      return released;
-    },
     truncate(to) {
-      expectAlive("truncate", "cache", state);
+      expectAlive("truncate", "cache", { released });
       expectKernels("truncate", kernels, "cache.kernels");
       expectNoHold("truncate", holds.appending + holds.reading);
       expectInt("truncate", "length", to, 0, length);
@@ -219,7 +214,7 @@ export function makeCache<T extends KvCache>(
       length = to;
     },
     read() {
-      expectAlive("read", "cache", state);
+      expectAlive("read", "cache", { released });
       expectKernels("read", kernels, "cache.kernels");
       if (pages.aging) expectNoHold("read", holds.appending);
       restorePages(kernels, pages, length);
@@ -230,12 +225,10 @@ export function makeCache<T extends KvCache>(
       commitPages(pages, length, start);
     },
     holds,
-    release,
-    [DISPOSE]: release,
   };
   const internal = ["kernels", "pages", "holds", ...Object.keys(owner)] as (keyof T)[];
-  const all: Pick<T, keyof T> = Object.defineProperties(owner as T, Object.getOwnPropertyDescriptors(parts));
-  return makeHandle<T>(kind, maker, all, internal, release);
+  const all = Object.defineProperties(owner as T, Object.getOwnPropertyDescriptors(parts));
+  return makeHandle<T>(kind, maker, all, internal, free);
 }
 
 /** Checks the option `truncatable`. */
@@ -245,7 +238,7 @@ export function checkTruncatable(where: string, truncatable: number = PAGE): num
 
 /** Throws IN_USE unless `holds` is 0: an unfinished operation relies on the cache as it is. */
 export function expectNoHold(where: string, holds: number): void {
-  if (holds > 0) throw new HeadwiseError("IN_USE", `${where}: cache expected one that no attendAsync is using`);
+  if (holds > 0) throw new HeadwiseError("IN_USE", `${where}: cache expected one that no unfinished call is using`);
 }
 
 /** Throws IN_USE if this call and an unfinished operation on the cache would affect each other. */

@@ -46,8 +46,9 @@ async function main([name, ...rest]: string[]): Promise<void> {
   }
   if (["--version", "-v"].includes(name)) return console.log(manifest.version);
   if (!isCommand(name)) {
-    const suggestion = suggestionOf(name, Object.keys(COMMANDS));
-    throw new UsageError(`expected a command, got ${JSON.stringify(name)}${suggestion}`);
+    const names = Object.keys(COMMANDS);
+    const suggestion = suggestionOf(name, names);
+    throw new UsageError(`expected ${names.join(", ")}, got ${JSON.stringify(name)}${suggestion}`);
   }
   const command = await COMMANDS[name]?.();
   await command?.(rest, String(manifest.version));

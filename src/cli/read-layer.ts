@@ -1,28 +1,33 @@
-import { readdir, stat } from "node:fs/promises";
-import { basename, dirname, join } from "node:path";
+import { type FileHandle, readdir, stat } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import type { AttentionConfig } from "../attention/config.ts";
 import type { AttentionWeights } from "../attention/weights.ts";
-import { readRange } from "../files/byte-source.ts";
+import { fileSource, readRange } from "../files/byte-source.ts";
 import { openGguf } from "../files/gguf/gguf.ts";
+import { openSafetensorsIndex } from "../files/safetensors/model-index.ts";
 import { openSafetensors } from "../files/safetensors/safetensors.ts";
 import { readGgufLayer } from "../models/gguf/layer.ts";
 import { fromHfConfig } from "../models/hf/config.ts";
 import { type HfPart, layerOfPrefix, partOfPrefix } from "../models/hf/part.ts";
 import { FAMILIES, findFamily } from "../models/hf/tensor-names.ts";
 import { readAttentionWeights } from "../models/hf/weights.ts";
-import type { StoredTensor } from "../tensor/dtypes.ts";
-import { describe, HeadwiseError } from "../util/errors.ts";
-import { parseJson } from "../util/json.ts";
-import { UsageError } from "./args.ts";
-import { aboutFile, interpretFile, readText, withFile } from "./files.ts";
+import { HeadwiseError } from "../util/errors.ts";
+import { FileError, readCount, UsageError } from "./args.ts";
+import { aboutFile, interpretFile, openFile, readText, withFile } from "./files.ts";
 
-/** A layer that was read from a file. */
-interface FileLayer {
-  /** The file itself, also if its folder was given. */
-  readonly path: string;
+/** The rules of a layer, and where they were found. */
+interface Described {
   /** What the names of its tensors begin with. */
   readonly prefix: string;
   readonly config: AttentionConfig;
+  /** Whether its keys come from an encoder. */
+  readonly cross: boolean;
+}
+
+/** A layer that was read from a file. */
+interface FileLayer extends Described {
+  /** The file itself, also if its folder was given. */
+  readonly path: string;
   readonly weights: AttentionWeights;
 }
 
@@ -51,13 +56,18 @@ export async function readLayer(command: string, given: string, choice: LayerCho
     const magic = await readRange(command, source, 0, Math.min(4, source.size));
     if (String.fromCharCode(...magic) === "GGUF") {
       const layer = choice.layer ?? 0;
-      const { config, weights } = await readGgufLayer(await openGguf(source), layer);
-      return { path, prefix: `blk.${layer}.attn_`, config, weights };
+      const read = readGgufLayer(await openGguf(source), layer);
+      const { config, weights } = await read.catch((error) => {
+        throw aboutLayer(command, error);
+      });
+      return { path, prefix: `blk.${layer}.attn_`, config, cross: false, weights };
     }
     const { tensors, metadata, readAll } = await openSafetensors(source);
-    const [prefix, config] = await describeLayer(command, path, [...tensors.keys()], choice);
-    const layer = { metadata, tensors: await readAll(namesOf(command, path, [...tensors.keys()], prefix)) };
-    return { path, prefix, config, weights: readAttentionWeights(layer, prefix, config) };
+    const names = [...tensors.keys()];
+    const described = await describeLayer(command, path, names, choice);
+    const { prefix, config } = described;
+    const layer = { metadata, tensors: await readAll(namesOf(command, path, names, prefix)) };
+    return { path, ...described, weights: readAttentionWeights(layer, prefix, config) };
   });
 }
 
@@ -80,26 +90,27 @@ function namesOf(command: string, path: string, names: readonly string[], prefix
 
 /** Reads a layer of a model in several files, by the index: only files with tensors of the layer are opened. */
 async function readIndexed(command: string, path: string, choice: LayerChoice): Promise<FileLayer> {
-  const index = parseJson(command, "MODEL", await readText(command, "MODEL", path)) as { weight_map?: unknown };
-  const files = new Map(Object.entries(Object(index?.weight_map) as Record<string, unknown>));
-  if (files.size === 0) throw new HeadwiseError("BAD_FILE", `${command}: ${path} expected a weight_map, got none`);
-  const [prefix, config] = await describeLayer(command, path, [...files.keys()], choice);
-  const names = namesOf(command, path, [...files.keys()], prefix);
-  const tensors = new Map<string, StoredTensor>();
-  const metadata = new Map<string, string>();
-  for (const file of new Set(names.map((name) => files.get(name)))) {
-    // An index may name files in its own folder only.
-    if (typeof file !== "string" || file === ".." || basename(file) !== file)
-      throw new HeadwiseError("BAD_FILE", `${command}: ${path} expected plain file names, got ${describe(file)}`);
-    await withFile(command, "MODEL", join(dirname(path), file), async (source) => {
-      const shard = await openSafetensors(source);
-      const own = names.filter((name) => files.get(name) === file);
-      for (const [name, tensor] of await shard.readAll(own)) tensors.set(name, tensor);
-      for (const [key, value] of shard.metadata) metadata.set(key, value);
-    });
+  const json = await readText(command, "MODEL", path);
+  const handles: FileHandle[] = [];
+  const open = async (file: string) => {
+    const handle = await openFile(command, "MODEL", join(dirname(path), file));
+    handles.push(handle);
+    return fileSource(handle);
+  };
+  try {
+    const { metadata, tensors: files, readAll } = await openSafetensorsIndex(json, open);
+    const names = [...files.keys()];
+    const described = await describeLayer(command, path, names, choice);
+    const tensors = await readAll(namesOf(command, path, names, described.prefix));
+    const { prefix, config } = described;
+    return { path, ...described, weights: readAttentionWeights({ metadata, tensors }, prefix, config) };
+  } catch (error) {
+    // What `open` throws is about its own file.
+    const { cause } = Object(error) as { cause?: unknown };
+    throw cause instanceof FileError ? cause : aboutFile(command, path, error);
+  } finally {
+    for (const handle of handles) await handle.close();
   }
-  const weights = interpretFile(command, path, () => readAttentionWeights({ metadata, tensors }, prefix, config));
-  return { path, prefix, config, weights };
 }
 
 async function describeLayer(
@@ -107,7 +118,7 @@ async function describeLayer(
   path: string,
   names: readonly string[],
   { layer, part, prefix, config }: LayerChoice,
-): Promise<[prefix: string, config: AttentionConfig]> {
+): Promise<Described> {
   const beside = join(dirname(path), "config.json");
   const found =
     config ??
@@ -123,10 +134,10 @@ async function describeLayer(
   const prefixes = prefix === undefined ? findPrefixes(names, layer ?? 0, part) : [prefix];
   const [start, ...more] = prefixes;
   try {
-    // Without one prefix, the configuration may tell why: layers without attention, or parts to choose from.
+    // Without one prefix, the configuration may be the reason: layers without attention, or parts to choose from.
     const only = start !== undefined && more.length === 0 ? start : undefined;
     const read = readRules(command, json, only, layer, part);
-    if (only !== undefined) return [only, read];
+    if (only !== undefined) return { prefix: only, ...read };
   } catch (error) {
     throw aboutFile(command, found, error);
   }
@@ -137,28 +148,37 @@ async function describeLayer(
   );
 }
 
-/**
- * The configuration of the layer whose names begin with `prefix`, by its file. Keys of cross-attention come from an encoder,
- * which a command does not run.
- */
+const MOST_LAYERS = 2 ** 20;
+
+/** The option --layer, if it is given. */
+export function readLayerNumber(command: string, text: string | undefined): number | undefined {
+  return text === undefined ? undefined : readCount(command, "--layer", text, 0, MOST_LAYERS);
+}
+
+/** An error of the library about the index of the layer as one about the option. Others are returned as they are. */
+function aboutLayer(command: string, error: unknown): unknown {
+  const [, fault] = /^\w+: layer (expected .*)$/s.exec((error as Error).message) ?? [];
+  return fault === undefined ? error : new UsageError(`${command}: --layer ${fault}`);
+}
+
+/** The configuration of the layer whose names begin with `prefix`, by its file, and whether it is cross-attention. */
 export function readRules(
   command: string,
   json: string,
   prefix: string | undefined,
   layer: number | undefined,
   part: HfPart | undefined,
-): AttentionConfig {
+): Pick<Described, "config" | "cross"> {
   const number = prefix === undefined ? undefined : layerOfPrefix(prefix);
   if (layer !== undefined && number !== undefined && layer !== number)
     throw new UsageError(`${command}: --layer expected ${number}, as in prefix ${prefix}, got ${layer}`);
   const options = { layer: layer ?? number ?? 0, ...(part && { part }), ...(prefix !== undefined && { prefix }) };
-  const config = fromHfConfig(json, options);
-  if (part === "cross" || (prefix !== undefined && partOfPrefix(prefix) === "cross"))
-    throw new UsageError(
-      `${command}: --prefix expected self-attention, since the keys of cross-attention come from an encoder that ` +
-        `${command} does not run, got ${prefix ?? "--part cross"}`,
-    );
-  return config;
+  const cross = part === "cross" || (prefix !== undefined && partOfPrefix(prefix) === "cross");
+  try {
+    return { config: fromHfConfig(json, options), cross };
+  } catch (error) {
+    throw aboutLayer(command, error);
+  }
 }
 
 /**

@@ -11,7 +11,7 @@ import { plainText } from "../util/errors.ts";
 import { FileError, readArguments, readChoice, UsageError } from "./args.ts";
 import { interpretFile, isRows, readText, withFile } from "./files.ts";
 import { createProgress } from "./progress.ts";
-import { readRules } from "./read-layer.ts";
+import { readLayerNumber, readRules } from "./read-layer.ts";
 import { columnsText } from "./text.ts";
 
 const HELP = `headwise report MODEL.safetensors SAMPLES.safetensors [options]
@@ -44,15 +44,17 @@ export async function report(args: string[]): Promise<void> {
   const [model, inputs, ...more] = positionals;
   if (model === undefined || inputs === undefined || more.length > 0)
     throw new UsageError(`report: expected two files, MODEL and SAMPLES, got ${positionals.length}`);
-  if (values.layer !== undefined && !/^\d+$/.test(values.layer))
-    throw new UsageError(`report: --layer expected an integer >= 0, got ${values.layer}`);
+  const number = readLayerNumber("report", values.layer);
   const part = readChoice("report", "--part", values.part, PARTS);
-  const number = values.layer === undefined ? undefined : Number(values.layer);
   const { prefix = `model.layers.${number ?? 0}.self_attn.` } = values;
 
   const { config: configPath = join(dirname(model), "config.json") } = values;
   const json = await readText("report", "--config", configPath);
-  const config = interpretFile("report", configPath, () => readRules("report", json, prefix, number, part));
+  const { config, cross } = interpretFile("report", configPath, () => readRules("report", json, prefix, number, part));
+  if (cross)
+    throw new UsageError(
+      `report: --prefix expected self-attention, got ${prefix}, cross-attention, which headwise run --keys runs`,
+    );
   const layer = await readTensors("MODEL", model, (name) => name.startsWith(prefix));
   const { tensors } = await readTensors("SAMPLES", inputs, () => true);
   for (const { name, shape } of tensors.values())

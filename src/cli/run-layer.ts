@@ -15,6 +15,8 @@ import type { Build } from "../wasm/select-build.ts";
 export interface LayerWork {
   /** [tokens, dModel]. */
   readonly x: Float32Array;
+  /** Of cross-attention: what keys and values are projected from, [keys, kdim]. */
+  readonly keys: Float32Array | undefined;
   /** How many tokens, the last ones, are decoded one by one. */
   readonly decode: number;
   readonly weights: WeightFormat | undefined;
@@ -47,6 +49,8 @@ export interface LayerRun {
     readonly same: boolean;
     readonly differing: number;
   };
+  /** How many keys there are, in cross-attention. */
+  readonly keys?: number;
   readonly y: { readonly shape: readonly number[]; readonly digest: string; readonly first: readonly number[] };
 }
 
@@ -54,23 +58,28 @@ const MOST_PREFILLS = 20;
 const PREFILLS_MS = 1000;
 const DECODES = 3;
 
-/** Prefills all tokens, then most of them and the rest one by one, and compares. */
+/**
+ * Prefills all tokens, then most of them and the rest one by one, and compares. In cross-attention, every token attends the
+ * same keys, which are projected once.
+ */
 export function runLayer(
   kernels: Kernels,
   config: AttentionConfig,
   weights: AttentionWeights,
-  { x, decode, weights: format, cache: cacheFormat = "f32" }: LayerWork,
+  { x, keys, decode, weights: format, cache: cacheFormat = "f32" }: LayerWork,
 ): LayerRun {
   const began = performance.now();
   const attention = createAttention(kernels, config, weights, { weights: format });
   const packMs = performance.now() - began;
   const { dModel, kdim, vdim, causal, window } = attention.config;
-  if (kdim !== dModel || vdim !== dModel)
-    throw new Error(`run: MODEL expected a layer of self-attention, got one with keys of ${kdim} floats`);
+  const width = keys === undefined ? dModel : kdim;
+  if (kdim !== width || vdim !== width)
+    throw new Error(`run: MODEL expected keys and values from the same rows, got ${kdim} and ${vdim} floats of each`);
   const tokens = x.length / dModel;
-  const cache = createCache(attention, { maxSeqLen: tokens, format: cacheFormat });
-  const { y, ...prefill } = timePrefill(attention, cache, x);
-  const attendsEarlierOnly = causal || window.right === 0;
+  const keyTokens = keys && keys.length / kdim;
+  const cache = createCache(attention, { maxSeqLen: keyTokens ?? tokens, format: cacheFormat });
+  const { y, ...prefill } = timePrefill(attention, cache, x, keys);
+  const attendsEarlierOnly = keys !== undefined || causal || window.right === 0;
   const digest = new Digest();
   digest.add(y);
   const { build, reason, threads } = kernels;
@@ -83,20 +92,21 @@ export function runLayer(
     packMs,
     kernels: { build, reason, threads },
     prefill: { tokens, ...prefill },
-    ...(attendsEarlierOnly && decode > 0 && { decode: timeDecode(attention, cache, x, y, decode) }),
+    ...(attendsEarlierOnly && decode > 0 && { decode: timeDecode(attention, cache, x, keys, y, decode) }),
+    ...(keyTokens !== undefined && { keys: keyTokens }),
     y: { shape: [tokens, dModel], digest: digest.toString(), first: Array.from(y.subarray(0, 6)) },
     memoryBytes: kernels.memoryBytes,
   };
 }
 
-function timePrefill(attention: Attention, cache: Cache, x: Float32Array) {
+function timePrefill(attention: Attention, cache: Cache, x: Float32Array, keys: Float32Array | undefined) {
   const times: number[] = [];
   let y = new Float32Array() as Float32Array;
   const end = performance.now() + PREFILLS_MS;
   while (times.length < 2 || (times.length < MOST_PREFILLS && performance.now() < end)) {
     cache.truncate(0);
     const began = performance.now();
-    y = attend(attention, x, { cache });
+    y = attend(attention, x, { cache, keys });
     times.push(performance.now() - began);
   }
   // The first call is slower: the engine optimises the kernels while it runs.
@@ -108,6 +118,7 @@ function timeDecode(
   attention: Attention,
   cache: Cache,
   x: Float32Array,
+  keys: Float32Array | undefined,
   y: Float32Array,
   tokens: number,
 ): NonNullable<LayerRun["decode"]> {
@@ -115,14 +126,17 @@ function timeDecode(
   const row = (t: number) => x.subarray(t * dModel, (t + 1) * dModel);
   const all = x.length / dModel;
   const past = all - tokens;
+  // Keys of cross-attention are cached by the first call, of any token.
+  const before = keys === undefined ? past : Math.max(past, 1);
+  const options = keys === undefined ? { cache } : { cache, append: false };
   const times: number[] = [];
   const differing = new Set<number>();
   for (let pass = 0; pass < DECODES; pass++) {
     cache.truncate(0);
-    if (past > 0) attend(attention, x.subarray(0, past * dModel), { cache });
+    if (before > 0) attend(attention, x.subarray(0, before * dModel), { cache, keys });
     for (let t = past; t < all; t++) {
       const began = performance.now();
-      const one = attend(attention, row(t), { cache });
+      const one = attend(attention, row(t), options);
       times.push(performance.now() - began);
       if (one.some((value, i) => !Object.is(value, y[t * dModel + i]))) differing.add(t);
     }

@@ -1,6 +1,7 @@
 import { basename } from "node:path";
 import { CACHE_FORMATS } from "../cache/page-layout.ts";
 import { createRandom } from "../diagnostics/random.ts";
+import { hasBrace, headerLength } from "../files/safetensors/header-reader.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import { PARTS } from "../models/hf/part.ts";
 import { createFloats } from "../tensor/tensor.ts";
@@ -9,7 +10,7 @@ import { FileError, readArguments, readChoice, readCount, readThreads, UsageErro
 import { interpretFile, isRows, readBytes } from "./files.ts";
 import { KERNEL_OPTIONS, startKernels } from "./load-kernels.ts";
 import { isNpy, readNpy } from "./npy.ts";
-import { readLayer } from "./read-layer.ts";
+import { readLayer, readLayerNumber } from "./read-layer.ts";
 import { type LayerRun, runLayer } from "./run-layer.ts";
 import { paint, sizeText } from "./text.ts";
 
@@ -21,14 +22,16 @@ of a decoded token, the first outputs, a digest of all outputs, and whether pref
 the same bits. Exits with 1 if they do not.
 
   --layer N          index of the layer (default: the number in --prefix, else 0)
-  --part PART        which attention of an encoder-decoder model: encoder, decoder (default: found by
-                     --prefix)
+  --part PART        which attention of an encoder-decoder model: encoder, decoder, cross (default:
+                     found by --prefix)
   --config FILE      the model's config.json (default: the one beside MODEL; GGUF needs none)
   --prefix TEXT      start of the names of the layer's tensors (default: found by --layer)
   --tokens N         number of tokens (default 128)
   --decode N         how many of them, the last ones, to decode one by one (default 32)
   --input FILE       input rows [tokens, dModel] or [1, tokens, dModel]: .npy of <f4 or <f8, or raw
                      float32 (default: seeded random numbers)
+  --keys FILE        rows [tokens, dModel] of an encoder, in the same form: what cross-attention
+                     projects keys and values from
   --weights FORMAT   f32, f16, bf16, q8, q8-row, q4 (default: the format that the file stores
                      them in)
   --cache FORMAT     f32, f16, q8, q4 (default f32)
@@ -44,6 +47,7 @@ const OPTIONS = {
   tokens: { type: "string" },
   decode: { type: "string" },
   input: { type: "string" },
+  keys: { type: "string" },
   weights: { type: "string" },
   cache: { type: "string" },
   ...KERNEL_OPTIONS,
@@ -60,7 +64,7 @@ export async function run(args: string[]): Promise<void> {
   if (values.help) return console.log(HELP);
   const [model, ...more] = positionals;
   if (model === undefined || more.length > 0) throw new UsageError(`run: expected one file, got ${positionals.length}`);
-  const layer = values.layer === undefined ? undefined : readCount("run", "--layer", values.layer, 0, MOST_TOKENS);
+  const layer = readLayerNumber("run", values.layer);
   const part = readChoice("run", "--part", values.part, PARTS);
   const tokens = values.tokens === undefined ? undefined : readCount("run", "--tokens", values.tokens, 1, MOST_TOKENS);
   const weights = readChoice("run", "--weights", values.weights, WEIGHT_FORMATS);
@@ -68,15 +72,28 @@ export async function run(args: string[]): Promise<void> {
   const threads = readThreads("run", values.threads);
 
   const began = performance.now();
-  const { path, prefix, config, weights: stored } = await readLayer("run", model, { ...values, layer, part });
+  const { path, prefix, config, cross, weights: stored } = await readLayer("run", model, { ...values, layer, part });
   const readMs = performance.now() - began;
-  const x = await readInput(values.input, tokens, config.dModel);
-  const most = x.length / config.dModel;
+  if (cross && values.keys === undefined)
+    throw new UsageError(
+      `run: --keys expected a file with the encoder's rows for ${prefix}, cross-attention, got none`,
+    );
+  if (!cross && values.keys !== undefined)
+    throw new UsageError(`run: --keys expected none for ${prefix}, self-attention, got ${values.keys}`);
+  const { dModel, kdim = dModel } = config;
+  const keys = values.keys === undefined ? undefined : await readRows("--keys", values.keys, undefined, kdim);
+  const x =
+    values.input === undefined
+      ? seedRows(tokens ?? 128, dModel)
+      : await readRows("--input", values.input, tokens, dModel);
+  const most = x.length / dModel;
   const decode =
     values.decode === undefined ? Math.min(DECODED, most) : readCount("run", "--decode", values.decode, 0, most);
   const kernels = await startKernels(threads, values.deterministic);
   try {
-    const result = interpretFile("run", path, () => runLayer(kernels, config, stored, { x, decode, weights, cache }));
+    const result = interpretFile("run", path, () =>
+      runLayer(kernels, config, stored, { x, keys, decode, weights, cache }),
+    );
     const report = { file: path, prefix, readMs, ...result };
     console.log(values.json ? JSON.stringify(report, null, 2) : runText(path, prefix, readMs, result));
     if (result.decode?.same === false) process.exitCode = 1;
@@ -85,25 +102,31 @@ export async function run(args: string[]): Promise<void> {
   }
 }
 
-/** Input rows: all rows of the file or the first `tokens`, or seeded random ones without a file. */
-async function readInput(path: string | undefined, tokens: number | undefined, dModel: number): Promise<Float32Array> {
-  if (path === undefined) return seedRows(tokens ?? 128, dModel);
+/** The rows of the file that an option names, all of them or the first `tokens`: [tokens, width]. */
+async function readRows(
+  option: string,
+  path: string,
+  tokens: number | undefined,
+  width: number,
+): Promise<Float32Array> {
   const fail = (rule: string, got: string): never => {
-    throw new FileError(`run: --input expected ${rule}, got ${got}`);
+    throw new FileError(`run: ${option} expected ${rule}, got ${got}`);
   };
-  const bytes = await readBytes("run", "--input", path);
+  const bytes = await readBytes("run", option, path);
   let data: Float32Array;
   if (isNpy(bytes)) {
-    const array = readNpy("run: --input", bytes);
-    if (!isRows(array.shape, dModel)) fail(`shape [tokens, ${dModel}]`, `[${array.shape.join(", ")}]`);
+    const array = readNpy(`run: ${option}`, bytes);
+    if (!isRows(array.shape, width)) fail(`shape [tokens, ${width}]`, `[${array.shape.join(", ")}]`);
     data = array.data;
   } else {
-    if (bytes.length % (4 * dModel) !== 0) fail(`rows of ${4 * dModel} bytes`, `${bytes.length} bytes`);
+    if (headerLength(bytes, bytes.length) !== undefined && hasBrace(bytes.subarray(8)))
+      fail("a .npy file or raw float32", "a safetensors file");
+    if (bytes.length % (4 * width) !== 0) fail(`rows of ${4 * width} bytes`, `${bytes.length} bytes`);
     data = new Float32Array(new Uint8Array(bytes).buffer);
   }
-  const rows = data.length / dModel;
+  const rows = data.length / width;
   if (rows < (tokens ?? 1) || rows > MOST_TOKENS) fail(`${tokens ?? `1 to ${MOST_TOKENS}`} rows`, `${rows}`);
-  return data.subarray(0, (tokens ?? rows) * dModel);
+  return data.subarray(0, (tokens ?? rows) * width);
 }
 
 function seedRows(tokens: number, dModel: number): Float32Array {
@@ -117,16 +140,17 @@ function runText(path: string, prefix: string, readMs: number, result: LayerRun)
   const { config, formats, kernels, prefill, decode, y } = result;
   const { numHeads, numKvHeads, headDim, dModel, causal, window, rope } = config;
   const left = Number.isFinite(window.left) ? `, window of ${window.left}` : "";
+  const cross = result.keys === undefined ? "" : `, cross-attention to ${result.keys} keys`;
   const rotation = rope ? `, RoPE ${rope.theta} ${rope.pairing}` : "";
   const perSecond = (tokens: number, ms: number) => `${Math.round((1000 * tokens) / ms)} tokens/s`;
   const rows: [title: string, text: string][] = [
     ["layer", `${plainText(prefix)} of ${plainText(basename(path))}, read in ${readMs.toFixed(1)} ms`],
     [
       "shape",
-      `dModel ${dModel}, ${numHeads} heads of ${headDim}, ${numKvHeads} kv heads${causal ? ", causal" : ""}${left}${rotation}`,
+      `dModel ${dModel}, ${numHeads} heads of ${headDim}, ${numKvHeads} kv heads${causal ? ", causal" : ""}${cross}${left}${rotation}`,
     ],
     ["weights", `${formatsText(formats)}, ${sizeText(result.weightBytes)}, packed in ${result.packMs.toFixed(1)} ms`],
-    ["cache", `${result.cacheFormat}, ${sizeText(result.cacheBytes)} for ${prefill.tokens} tokens`],
+    ["cache", `${result.cacheFormat}, ${sizeText(result.cacheBytes)} for ${result.keys ?? prefill.tokens} tokens`],
     ["build", `${kernels.build}: ${kernels.reason}`],
     ["threads", `${kernels.threads.used}: ${kernels.threads.reason}`],
     [

@@ -86,8 +86,11 @@ function workText({ gflops, bestGflops, ofPeak, ...report }: WorkReport, { peak,
   const parts = [
     gflops !== undefined && bestGflops !== undefined && rateText({ gflops, bestGflops }),
     ofPeak !== undefined && `${percentText(ofPeak)} of ${threads === 1 ? "the peak" : `${threads} x the peak`}`,
-    ofPeak === undefined && peak && `no percentage: the peak varied by ${percentText(peak.variation)}`,
-    `error ${report.relativeError.toExponential(1)}`,
+    // A report of 0.4.0, saved as JSON, has every percentage and no variation.
+    ofPeak === undefined &&
+      peak?.variation !== undefined &&
+      `no percentage: the peak varied by ${percentText(peak.variation)}`,
+    `error ${Number.isFinite(report.relativeError) ? report.relativeError.toExponential(1) : "that is not finite"}`,
   ];
   return `${parts.filter(Boolean).join(", ")}: ${report.shape}`;
 }

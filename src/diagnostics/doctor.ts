@@ -2,7 +2,8 @@
 
 import type { scaledDotProductAttention } from "../api/sdpa.ts";
 import { memorySharing } from "../platform/spawn.ts";
-import { describe, expectFunction, type HeadwiseErrorCode } from "../util/errors.ts";
+import { expectFunction } from "../util/arguments.ts";
+import { describe, type HeadwiseErrorCode } from "../util/errors.ts";
 import type { Kernels, LoadOptions, Threads } from "../wasm/kernels.ts";
 import type { Build } from "../wasm/select-build.ts";
 import { createAttentionWork } from "./attention-work.ts";

@@ -1,5 +1,5 @@
 import { PANEL } from "../../assembly/layout.ts";
-import { type Attention, packAttention, withoutOutput } from "../attention/attention.ts";
+import { type Attention, type LayerParts, packAttention } from "../attention/attention.ts";
 import type { CheckedWeights } from "../attention/check-weights.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import {
@@ -13,18 +13,20 @@ import {
   checkWeightOptions,
   expectFormatsLoaded,
   fillFormats,
+  type LayerFormats,
   WEIGHT_OPTIONS,
   type WeightOptions,
 } from "../attention/weight-options.ts";
 import { createCache } from "../cache/cache.ts";
-import { checkCacheFormat, expectStagesLoaded } from "../cache/formats.ts";
+import { checkCacheFormat, describeStages, expectStagesLoaded } from "../cache/formats.ts";
 import type { CacheOptions } from "../cache/kv-cache.ts";
 import { checkAttend, expectAttention } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import type { PackedLinear } from "../linear/linear.ts";
 import type { CheckedLinear } from "../linear/options.ts";
-import { describe, expectFields, expectFloats, expectFunction, underName } from "../util/errors.ts";
+import { expectFloats, expectFunction, readFields, readList } from "../util/arguments.ts";
+import { describe, underName } from "../util/errors.ts";
 import { finish } from "../util/steps.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
@@ -93,25 +95,22 @@ export function quantizeReport(
   samples: Float32Array | readonly Float32Array[],
   options: QuantizeReportOptions = {},
 ): QuantizeResult[] {
-  const { trials, inputs } = checkReport(attention, samples, options);
-  const { onProgress } = options;
+  const { trials, inputs, onProgress } = checkReport(attention, samples, options);
   const totals = trials.map(() => createTotals(attention.config));
   const weights = unpackWeights(attention);
   for (const [s, x] of inputs.entries()) {
     const exact = measure(attention, x, undefined);
-    for (const [i, trial] of trials.entries()) {
-      const { formats, fast } = checkWeightOptions(WHERE, "", trial);
-      const filled = { formats: fillFormats(formats, (name) => attention.formats[name]), fast };
-      const tried = packAttention(WHERE, attention.kernels, attention.config, { ...weights, ...filled });
+    for (const [i, { formats, fast, cache }] of trials.entries()) {
+      const tried = packAttention(WHERE, attention.kernels, attention.config, { ...weights, formats, fast });
       try {
-        totals[i]?.add(exact, measure(tried, x, trial.cache));
+        totals[i]?.add(exact, measure(tried, x, cache));
       } finally {
         tried.release();
       }
       onProgress?.((s * trials.length + i + 1) / (inputs.length * trials.length));
     }
   }
-  return trials.map((trial, i) => ({ trial, ...(totals[i] as Totals).result() }));
+  return trials.map(({ trial }, i) => ({ trial, ...(totals[i] as Totals).result() }));
 }
 
 /** The results of a layer for one sample. */
@@ -127,18 +126,20 @@ interface Measured {
 
 /** Runs the layer on x, first without its output projection, so that y holds the heads' outputs. */
 function measure(attention: Attention, x: Float32Array, format: CacheOptions["format"]): Measured {
-  const pass = (layer: Attention, maps: boolean) => {
+  const pass = (layer: LayerParts, maps: boolean) => {
     const maxSeqLen = x.length / attention.config.dModel;
-    const cache = underName(WHERE, () => createCache(layer, { maxSeqLen, format }));
+    const cache = underName(WHERE, () => createCache(attention, { maxSeqLen, format }));
     try {
-      const call = checkAttend(WHERE, layer, x, { cache });
+      const call = checkAttend(WHERE, attention, x, { cache });
       const { ys, maps: weights } = finish(forward(layer, [call], { where: WHERE, maps, ownScratch: true }));
       return { y: ys[0] as Float32Array, maps: weights, cacheBytes: cache.bytes };
     } finally {
       cache.release();
     }
   };
-  const { y: heads, maps } = pass(withoutOutput(attention), true);
+  const { kernels, config, pageShape, rotary, layer } = attention;
+  const headsOnly = { ...layer, linears: { ...layer.linears, o: undefined } };
+  const { y: heads, maps } = pass({ kernels, config, pageShape, rotary, layer: headsOnly }, true);
   const { y, cacheBytes } = pass(attention, false);
   return { y, heads, maps, weightBytes: attention.bytes, cacheBytes };
 }
@@ -228,16 +229,45 @@ function defaultTrials(): QuantizeTrial[] {
   ];
 }
 
-/** Checks everything before anything is done. */
+/** A trial that was read: its weights' formats, and that of its cache. */
+interface CheckedTrial {
+  /** The trial as it was given. */
+  readonly trial: QuantizeTrial;
+  readonly formats: LayerFormats;
+  readonly fast: boolean;
+  readonly cache: CacheOptions["format"];
+}
+
+/** Reads all arguments, each field once, and then checks all of them. */
 function checkReport(
   attention: Attention,
   samples: Float32Array | readonly Float32Array[],
   options: QuantizeReportOptions,
-): { trials: readonly QuantizeTrial[]; inputs: readonly Float32Array[] } {
+): {
+  trials: readonly CheckedTrial[];
+  inputs: readonly Float32Array[];
+  onProgress: QuantizeReportOptions["onProgress"];
+} {
   expectAttention(WHERE, attention);
   const { config, formats, kernels } = attention;
-  const { quantized } = kernels;
   const { dModel, kdim, vdim } = config;
+  const { trials = defaultTrials(), onProgress } = readFields(WHERE, "options", options, ["trials", "onProgress"]);
+  if (onProgress !== undefined) expectFunction(WHERE, "onProgress", onProgress);
+  if (!Array.isArray(trials)) throw new TypeError(`${WHERE}: trials expected an array, got ${describe(trials)}`);
+  const readTrial = (each: unknown, i: number) => {
+    const [trial, path] = [each as QuantizeTrial, `trials[${i}]`];
+    const given = readFields(WHERE, path, trial, [...WEIGHT_OPTIONS, "cache"]);
+    const { formats: asked, fast } = checkWeightOptions(WHERE, `${path}.`, given);
+    const stages = checkCacheFormat(WHERE, `${path}.cache`, given.cache, config);
+    return { trial, fast, stages, formats: fillFormats(asked, (name) => formats[name]) };
+  };
+  const read = Array.from(readList(WHERE, "trials", trials, Infinity, readTrial));
+  const isList = Array.isArray(samples);
+  const nameOf = (i: number) => (isList ? `samples[${i}]` : "samples");
+  const readSample = (x: unknown, i: number) => expectFloats(WHERE, nameOf(i), x);
+  const inputs = Array.from(readList(WHERE, "samples", isList ? samples : [samples], Infinity, readSample));
+
+  expectAttention(WHERE, attention);
   for (const part of PROJECTIONS)
     if (formats[part] !== "f32")
       throw new RangeError(
@@ -247,26 +277,17 @@ function checkReport(
     throw new RangeError(
       `${WHERE}: attention expected kdim and vdim equal to dModel (${dModel}), got ${kdim} and ${vdim}`,
     );
-  const inputs = Array.isArray(samples) ? (samples as readonly Float32Array[]) : [samples as Float32Array];
   if (inputs.length === 0) throw new RangeError(`${WHERE}: samples expected one or more, got none`);
-  for (const [i, x] of inputs.entries()) {
-    const name = Array.isArray(samples) ? `samples[${i}]` : "samples";
-    const { length } = expectFloats(WHERE, name, x);
+  for (const [i, { length }] of inputs.entries())
     if (length === 0 || length % dModel !== 0)
-      throw new RangeError(`${WHERE}: ${name} expected a multiple of dModel (${dModel}) floats, got ${length}`);
+      throw new RangeError(`${WHERE}: ${nameOf(i)} expected a multiple of dModel (${dModel}) floats, got ${length}`);
+  for (const { formats, stages } of read) {
+    expectFormatsLoaded(WHERE, kernels.quantized, formats);
+    expectStagesLoaded(WHERE, kernels.quantized, stages);
   }
-  expectFields(WHERE, "options", options, ["trials", "onProgress"]);
-  const { trials = defaultTrials(), onProgress } = options;
-  if (onProgress !== undefined) expectFunction(WHERE, "onProgress", onProgress);
-  if (!Array.isArray(trials)) throw new TypeError(`${WHERE}: trials expected an array, got ${describe(trials)}`);
-  for (const [i, trial] of trials.entries()) {
-    expectFields(WHERE, `trials[${i}]`, trial, [...WEIGHT_OPTIONS, "cache"]);
-    expectFormatsLoaded(
-      WHERE,
-      quantized,
-      fillFormats(checkWeightOptions(WHERE, `trials[${i}].`, trial).formats, (name) => formats[name]),
-    );
-    expectStagesLoaded(WHERE, quantized, checkCacheFormat(WHERE, `trials[${i}].cache`, trial.cache, config));
-  }
-  return { trials, inputs };
+  return {
+    inputs,
+    onProgress,
+    trials: read.map(({ stages, ...rest }) => ({ ...rest, cache: describeStages(stages) })),
+  };
 }

@@ -43,7 +43,7 @@ export type { HeadLayout } from "../tensor/head-layout.ts";
 export type { MatrixLayout, WeightTensor } from "../tensor/matrix.ts";
 export type { Tensor } from "../tensor/tensor.ts";
 export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";
-export type { Releasable } from "../util/lifetime.ts";
+export type { Handle, Releasable } from "../util/lifetime.ts";
 export type { ModuleSource, WasmSource } from "../wasm/compile.ts";
 export type { Kernels, LoadOptions, Threads } from "../wasm/kernels.ts";
 export type { Build } from "../wasm/select-build.ts";

@@ -1,5 +1,6 @@
 import { builtinModule } from "../platform/builtin.ts";
-import { HeadwiseError, readFields, tagOf } from "../util/errors.ts";
+import { readFields } from "../util/arguments.ts";
+import { HeadwiseError, tagOf } from "../util/errors.ts";
 import { expectWasm } from "../wasm/compile.ts";
 import { LOAD_OPTIONS } from "../wasm/kernels.ts";
 

@@ -6,14 +6,8 @@
 import { findWorkerPort } from "../platform/worker-port.ts";
 import { otherScript } from "../platform/workers.ts";
 import { failureOf } from "../shards/failure.ts";
-import {
-  buffersIn,
-  createShard,
-  SCRIPT,
-  type ShardMessage,
-  type ShardReply,
-  type ShardRequest,
-} from "../shards/shard.ts";
+import { buffersIn, SCRIPT, type ShardMessage, type ShardReply, type ShardRequest } from "../shards/messages.ts";
+import { createShard } from "../shards/shard.ts";
 
 const port = findWorkerPort<ShardMessage<ShardRequest>, ShardMessage<ShardReply>>();
 

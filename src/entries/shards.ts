@@ -16,13 +16,10 @@ export type { AttentionConfig, CheckedConfig } from "../attention/config.ts";
 export type { AttentionWeights } from "../attention/weights.ts";
 export type { CacheOptions } from "../cache/kv-cache.ts";
 export type { ThreadWorker } from "../platform/workers.ts";
-export {
-  type AttendShardedOptions,
-  attendSharded,
-  createShardedCache,
-  type ShardedCache,
-} from "../shards/attend.ts";
-export type { ShardedAttention, ShardOptions, Shards } from "../shards/attention.ts";
+export { type AttendShardedOptions, attendSharded } from "../shards/attend.ts";
+export type { ShardedAttention, ShardOptions } from "../shards/attention.ts";
+export { createShardedCache, type ShardedCache } from "../shards/cache.ts";
+export type { Shards } from "../shards/start.ts";
 export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";
 
 /**

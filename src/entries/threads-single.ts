@@ -2,7 +2,7 @@
 
 import relaxed from "../../build/relaxed.wasm";
 import simd from "../../build/simd.wasm";
-import { expectFields, expectFunction } from "../util/errors.ts";
+import { expectFunction, readFields } from "../util/arguments.ts";
 import { chooseKernels, type Kernels, LOAD_OPTIONS } from "../wasm/kernels.ts";
 import { openModule } from "./module-source.ts";
 import type { ThreadsOptions } from "./threads.ts";
@@ -18,8 +18,8 @@ export * from "./api.ts";
  * kernels.release();
  */
 export async function loadKernels(options: ThreadsOptions = {}): Promise<Kernels> {
-  expectFields("loadKernels", "options", options, [...LOAD_OPTIONS, "createWorker"]);
-  const { createWorker, threads = "auto", ...rest } = options;
+  const given = readFields("loadKernels", "options", options, [...LOAD_OPTIONS, "createWorker"]);
+  const { createWorker, threads = "auto", ...rest } = given;
   if (createWorker !== undefined) expectFunction("loadKernels", "createWorker", createWorker);
   return chooseKernels({ simd, relaxed }, await openModule({ ...rest, threads }), "this host has no workers");
 }

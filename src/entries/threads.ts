@@ -9,7 +9,7 @@ import workerSource from "../../build/worker.txt";
 import { findHost, type Scope } from "../platform/spawn.ts";
 import type { ThreadWorker } from "../platform/workers.ts";
 import { loadThreaded } from "../threads/load.ts";
-import { expectFields, expectFunction } from "../util/errors.ts";
+import { expectFunction, readFields } from "../util/arguments.ts";
 import { expectThreads, type Kernels, LOAD_OPTIONS, type LoadOptions } from "../wasm/kernels.ts";
 import { openModule } from "./module-source.ts";
 
@@ -44,8 +44,8 @@ export interface ThreadsOptions extends LoadOptions {
  * kernels.release();
  */
 export async function loadKernels(options: ThreadsOptions = {}): Promise<Kernels> {
-  expectFields("loadKernels", "options", options, [...LOAD_OPTIONS, "createWorker"]);
-  const { createWorker, ...rest } = options;
+  const given = readFields("loadKernels", "options", options, [...LOAD_OPTIONS, "createWorker"]);
+  const { createWorker, ...rest } = given;
   if (createWorker !== undefined) expectFunction("loadKernels", "createWorker", createWorker);
   if (rest.threads !== undefined) expectThreads(rest.threads);
   const host = findHost(globalThis as Scope, workerSource, createWorker);

@@ -1,14 +1,8 @@
-import {
-  describe,
-  expectBytes,
-  expectFunction,
-  expectInt,
-  expectRecord,
-  expectUint8Array,
-  HeadwiseError,
-  tagOf,
-} from "../util/errors.ts";
+import { orRefuse } from "../tensor/tensor.ts";
+import { expectBytes, expectFunction, expectInt, expectRecord, expectUint8Array } from "../util/arguments.ts";
+import { describe, HeadwiseError, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
+import { reasonOf } from "../util/reason.ts";
 
 /**
  * Bytes that are read by range, so that a file may be larger than memory. `blobSource`, `fileSource` and `urlSource` make
@@ -104,7 +98,7 @@ export async function fileSource(file: ReadableFile): Promise<ByteSource> {
   return {
     size,
     async read(offset, length) {
-      const bytes = createBytes(where, length);
+      const bytes = createArray(where, length);
       let at = 0;
       while (at < length) {
         const result = await file.read(bytes, at, length - at, offset + at);
@@ -154,11 +148,6 @@ function expectSize(where: string, name: string, size: unknown): number {
   return expectInt(where, name, size, 0, Number.MAX_SAFE_INTEGER);
 }
 
-/** What was thrown, as text for a message. It can be any value. */
-export function reasonOf(thrown: unknown): string {
-  return ["Error", "DOMException"].includes(tagOf(thrown)) ? String(thrown) : describe(thrown);
-}
-
 /** The result of `run`. Throws BAD_FILE with the rule if it throws, except for errors of the package. */
 async function attempt<T>(rule: string, run: () => Promise<T>): Promise<T> {
   try {
@@ -181,7 +170,7 @@ export async function readRange(
   length: number,
 ): Promise<Uint8Array> {
   if (length <= PIECE) return readPiece(where, source, offset, length);
-  const bytes = createBytes(where, length);
+  const bytes = createArray(where, length);
   for (let at = 0; at < length; at += PIECE)
     bytes.set(await readPiece(where, source, offset + at, Math.min(PIECE, length - at)), at);
   return bytes;
@@ -196,16 +185,9 @@ async function readPiece(where: string, source: ByteSource, offset: number, leng
 }
 
 /** Memory for bytes. Throws OUT_OF_MEMORY if the engine cannot allocate it. */
-function createBytes(where: string, length: number): Uint8Array {
-  try {
-    return new Uint8Array(length);
-  } catch (cause) {
-    throw new HeadwiseError(
-      "OUT_OF_MEMORY",
-      `${where}: ${length} bytes do not fit into one array, the engine refused; source.read reads parts of a tensor`,
-      { cause },
-    );
-  }
+function createArray(where: string, length: number): Uint8Array {
+  const what = `an array of ${length} bytes (source.read reads parts of a tensor)`;
+  return orRefuse(where, what, () => new Uint8Array(length));
 }
 
 /** Reads several ranges, nearby ones with one request. The results are in the order of `ranges`. */

@@ -2,7 +2,7 @@
 
 import { HeadwiseError, hexOf } from "../util/errors.ts";
 
-/** How many bytes of the beginning show the kind: the longest, a zip file, tells by the name of its first entry. */
+/** How many bytes of the beginning show the kind: of a zip file, which needs the most, the name of the first entry. */
 export const KIND_BYTES = 128;
 
 /** The formats that are read, in the words of messages. */

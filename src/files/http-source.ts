@@ -1,6 +1,7 @@
 import { describe, HeadwiseError } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
-import { type ByteSource, reasonOf } from "./byte-source.ts";
+import { reasonOf } from "../util/reason.ts";
+import type { ByteSource } from "./byte-source.ts";
 
 /** The part of `fetch` that is used. */
 export type RangeFetch = (

@@ -1,4 +1,5 @@
-import { describe, expectFields, expectFunction, tagOf } from "../util/errors.ts";
+import { expectFields, expectFunction } from "../util/arguments.ts";
+import { describe, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import type { ByteSource } from "./byte-source.ts";
 import { createHttpSource, type RangeFetch } from "./http-source.ts";

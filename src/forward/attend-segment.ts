@@ -3,6 +3,7 @@ import type { CheckedRules } from "../attention/config.ts";
 import { type CheckedMasks, type MaskTarget, maskElements, writeBias, writeKeep } from "../attention/mask.ts";
 import { formatScratch, type PageLayout } from "../cache/page-layout.ts";
 import { wholePanels } from "../linear/formats.ts";
+import { LARGEST_INT } from "../util/arguments.ts";
 import type { Steps } from "../util/steps.ts";
 import {
   ATTENTION_SHAPE_BYTES,
@@ -39,8 +40,6 @@ export type CallShape = Pick<
 
 /** Stands for "unbounded" in kernels, which add it to a position. */
 const FAR = 2 ** 30;
-
-const LARGEST_INT = 2 ** 31 - 1;
 
 /** The CallShape of heads of these sizes under these rules; absent vectors have no effect. */
 export function callShape(
@@ -86,7 +85,7 @@ export interface SegmentPlaces {
 }
 
 /** Columns of the unfused path's score matrix: the keys, then the extra key, then the zero key. */
-export function columnsOf(kvLen: number, extraKey: boolean, zeroKey: boolean): number {
+export function scoreColumns(kvLen: number, extraKey: boolean, zeroKey: boolean): number {
   return kvLen + Number(extraKey) + Number(zeroKey);
 }
 
@@ -205,7 +204,7 @@ export function readScores(
   into: Float32Array,
 ): void {
   const tokens = segment.end - segment.begin;
-  const columns = columnsOf(target.kvLen, call.extraKey !== NULL, call.zeroKey === 1);
+  const columns = scoreColumns(target.kvLen, call.extraKey !== NULL, call.zeroKey === 1);
   const keep = masks.keep.length > 0 || segment.kvLen < target.kvLen;
   const shape = storeShape(kernels, base, places, call, masks, target, segment, target.kvLen, keep);
   const scores = pointer.f32(base + places.scores);

@@ -1,7 +1,13 @@
 import type { Attention } from "../attention/attention.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import { MOST_SEQUENCES } from "../attention/limits.ts";
-import { type CheckedMasks, checkMasks, type MaskOptions, type MaskTarget } from "../attention/mask.ts";
+import {
+  type CheckedMasks,
+  checkMasks,
+  type GivenMasks,
+  type MaskOptions,
+  type MaskTarget,
+} from "../attention/mask.ts";
 import {
   expectPositions,
   isPositional,
@@ -13,9 +19,11 @@ import {
 } from "../attention/positions.ts";
 import type { Cache } from "../cache/cache.ts";
 import { expectFreeFor, expectKept, expectRoom } from "../cache/kv-cache.ts";
-import { describe, expectFields, expectFlag, expectFloats, expectInt } from "../util/errors.ts";
+import { expectFlag, expectFloats, expectInt } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels } from "../wasm/kernels.ts";
+import { countRows, expectOut, readsOf } from "./arrays.ts";
 import { type GivenCall, readCall } from "./given-call.ts";
 
 /** Options of one call of `attend`. */
@@ -102,7 +110,7 @@ interface CacheFacts {
 }
 
 /** The options besides the cache. */
-type CallOptions = Omit<AttendOptions, "cache">;
+export type CallOptions = Omit<AttendOptions, "cache">;
 
 /**
  * Checks a call on a layer in this thread: its handles and all its options. Nothing has changed if it throws.
@@ -118,13 +126,16 @@ export function checkAttend(
   return checkGiven(where, attention, readAttend(where, x, options, otherOptions));
 }
 
-/** Reads the arguments of a call, and throws unless `options` has no fields but those of AttendOptions and `others`. */
-export function readAttend(
+/**
+ * Reads the arguments of a call, and throws unless `options` has no fields but those of AttendOptions and `others`; x may be
+ * one of these.
+ */
+export function readAttend<Options extends CallOptions>(
   where: string,
-  x: Float32Array,
-  options: AttendOptions,
+  x: Float32Array | undefined,
+  options: Options,
   others: readonly string[] = [],
-): GivenCall<AttendOptions> {
+): GivenCall<Options> {
   return readCall(where, x, options, others.length > 0 ? [...others, ...OPTIONS] : OPTIONS);
 }
 
@@ -143,12 +154,17 @@ export function checkGiven(
   const expectFree = (append: boolean) => cache && expectFreeFor(where, cache, append);
   const { config } = attention;
   const { path } = options;
-  if (path !== undefined && !attention.pass)
-    throw new RangeError(`${where}: path expected none but for latent attention, got ${describe(path)}`);
+  if (!attention.pass) refusePath(where, path);
   const call = { ...checkCall(where, config, cache, x, options, expectFree), cache, given: out, path };
   if (cache?.pages.aging && !isInStep(config, call))
     for (const { position } of call.placements) expectKept(where, "x", cache, position, call.target.kvLen);
   return call;
+}
+
+/** Throws unless `path` is undefined. */
+export function refusePath(where: string, path: unknown): void {
+  if (path !== undefined)
+    throw new RangeError(`${where}: path expected none but for latent attention, got ${describe(path)}`);
 }
 
 /** Whether a call's queries and keys come from the same rows, with the same RoPE positions. */
@@ -159,11 +175,6 @@ export function isSelf({ x, keys, values, newKeys, qLen, positions, keyPositions
 /** Whether the queries of a call are at the positions of its keys, and none attends a later key. */
 export function isInStep(config: CheckedConfig, call: CheckedCall): boolean {
   return !seesLater(config) && isSelf(call) && call.placements.every(({ position }) => position === call.past);
-}
-
-/** Throws unless `options` has no fields but those of AttendOptions and `others`. */
-export function expectOptions(where: string, options: unknown, others: readonly string[]): void {
-  expectFields(where, "options", options, [...others, ...OPTIONS]);
 }
 
 /** Throws unless the cache of a call belongs to its layer. */
@@ -180,14 +191,14 @@ export function checkCall(
   config: CheckedConfig,
   cache: CacheFacts | undefined,
   x: Float32Array,
-  options: CallOptions,
+  options: CallOptions & GivenMasks,
   expectFree: (append: boolean) => void = () => {},
 ): CheckedCall {
   const { batch = cache ? cache.batch : 1 } = options;
   expectInt(where, "batch", batch, 1, MOST_SEQUENCES);
   if (cache && cache.batch !== batch)
     throw new RangeError(`${where}: batch expected that of the cache (${cache.batch}), got ${batch}`);
-  const qLen = rowsOf(where, "x", x, batch, "dModel", config.dModel);
+  const qLen = countRows(where, "x", x, batch, "dModel", config.dModel);
 
   const append = options.append === undefined ? true : expectFlag(where, "append", options.append);
   if (!cache && options.append === false)
@@ -253,8 +264,8 @@ function checkKeys(
     throw new RangeError(`${where}: keys expected because kdim (${kdim}) is not dModel (${dModel}), got undefined`);
   if (options.values === undefined && vdim !== kdim)
     throw new RangeError(`${where}: values expected because vdim (${vdim}) is not kdim (${kdim}), got undefined`);
-  const newKeys = rowsOf(where, "keys", keys, batch, "kdim", kdim);
-  const newValues = rowsOf(where, "values", values, batch, "vdim", vdim);
+  const newKeys = countRows(where, "keys", keys, batch, "kdim", kdim);
+  const newValues = countRows(where, "values", values, batch, "vdim", vdim);
   if (newValues !== newKeys)
     throw new RangeError(`${where}: values expected as many rows as keys (${newKeys}), got ${newValues}`);
   return { keys, values, newKeys };
@@ -269,52 +280,4 @@ export function expectAttention(where: string, attention: Attention): void {
 /** Adds what the calls appended to the length of their caches: the last step of a call. */
 export function commit(calls: readonly AttendCall[]): void {
   for (const { cache, newKeys } of calls) cache?.advance(newKeys);
-}
-
-/** The arrays that a call reads while it writes `out`, by name. */
-export function readsOf(
-  x: Float32Array,
-  { keep, drop, bias }: CallOptions,
-): Record<string, ArrayLike<unknown> | undefined> {
-  return { x, keep: keep?.data, drop: drop?.data, bias: bias?.data };
-}
-
-/**
- * Throws unless `out` has `length` floats and shares no memory with what the call reads, because rows of y are written before
- * later rows are read. It may be x itself if `inPlace`.
- */
-export function expectOut(
-  where: string,
-  out: Float32Array,
-  length: number,
-  reads: Record<string, ArrayLike<unknown> | undefined>,
-  inPlace: boolean,
-): void {
-  if (out.length !== length) throw new RangeError(`${where}: out expected ${length} floats, got ${out.length}`);
-  for (const [name, data] of Object.entries(reads)) {
-    const mayBeSame = inPlace && name === "x";
-    if (!overlaps(out, data) || (mayBeSame && (data as Float32Array).byteOffset === out.byteOffset)) continue;
-    throw new RangeError(
-      `${where}: out expected ${mayBeSame ? "x itself or " : ""}memory apart from ${name}, got one that overlaps it`,
-    );
-  }
-}
-
-/** Whether two arrays share a byte. */
-function overlaps(a: Float32Array, b: unknown): boolean {
-  return (
-    ArrayBuffer.isView(b) &&
-    a.buffer === b.buffer &&
-    a.byteOffset < b.byteOffset + b.byteLength &&
-    b.byteOffset < a.byteOffset + a.byteLength
-  );
-}
-
-/** The rows of `data`, [batch, rows, width]. Throws unless there are as many in each sequence. */
-export function rowsOf(where: string, name: string, data: unknown, batch: number, dim: string, width: number): number {
-  const { length } = expectFloats(where, name, data);
-  const rows = length / (batch * width);
-  if (Number.isInteger(rows)) return rows;
-  const rule = batch === 1 ? `${dim} (${width})` : `batch (${batch}) x ${dim} (${width})`;
-  throw new RangeError(`${where}: ${name} expected a multiple of ${rule} floats, got ${length}`);
 }

@@ -1,6 +1,6 @@
 // The forward pass of a layer over any number of calls, and its cost.
 
-import { type Attention, widthOf } from "../attention/attention.ts";
+import { type LayerParts, widthOf } from "../attention/attention.ts";
 import { PROJECTIONS } from "../attention/layer-sizes.ts";
 import { seesLater } from "../attention/positions.ts";
 import { restorePages } from "../cache/aging.ts";
@@ -11,7 +11,7 @@ import { createFloats } from "../tensor/tensor.ts";
 import { chunksOf } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { NULL } from "../wasm/abi.ts";
-import { type CallShape, callShape, columnsOf, segmentFlops, segmentNeeds, workFloats } from "./attend-segment.ts";
+import { type CallShape, callShape, scoreColumns, segmentFlops, segmentNeeds, workFloats } from "./attend-segment.ts";
 import { type AttendCall, isInStep, isSelf } from "./call.ts";
 import { chunkRows, type Strides, stridesOf } from "./layer-scratch.ts";
 import { segmentsOf } from "./layer-steps.ts";
@@ -53,9 +53,9 @@ export interface PreparedPass {
 /** How layers of a kind run. `attention.pass` is one, or undefined for layers of `createAttention`. */
 export interface LayerPass {
   /** Throws unless layers of this kind can take the calls. */
-  prepare(attention: Attention, calls: readonly AttendCall[], maps: boolean): PreparedPass;
+  prepare(attention: LayerParts, calls: readonly AttendCall[], maps: boolean): PreparedPass;
   /** The operations of all steps of about `stepFlops` for a call. */
-  flops(attention: Attention, call: AttendCall, stepFlops: number): number;
+  flops(attention: LayerParts, call: AttendCall, stepFlops: number): number;
 }
 
 /**
@@ -64,7 +64,7 @@ export interface LayerPass {
  * hold the appended keys once the calls are committed.
  */
 export function* forward(
-  attention: Attention,
+  attention: LayerParts,
   calls: readonly AttendCall[],
   { where, maps: withMaps = false, stepFlops = Infinity, ownScratch = false }: PassOptions,
 ): Steps<{ ys: Float32Array[]; maps: Float32Array }> {
@@ -97,10 +97,10 @@ export function* forward(
   return { ys, maps };
 }
 
-function preparePass(attention: Attention, calls: readonly AttendCall[], withMaps: boolean): PreparedPass {
+function preparePass(attention: LayerParts, calls: readonly AttendCall[], withMaps: boolean): PreparedPass {
   const { config, layer } = attention;
   const [first] = calls as [AttendCall];
-  const columns = withMaps ? columnsOf(first.target.kvLen, layer.extraKey !== NULL, config.addZeroAttn) : 0;
+  const columns = withMaps ? scoreColumns(first.target.kvLen, layer.extraKey !== NULL, config.addZeroAttn) : 0;
   const rows = chunkRows(config, Math.max(totalRows(calls, queryRows), totalRows(calls, keyRows)));
   const needs = calls.map(({ masks, target, cache }) => {
     const work = workFloats(cache?.pages.layout ?? createPageLayout(config));
@@ -151,7 +151,7 @@ function totalRows(calls: readonly AttendCall[], rowsOf: (call: AttendCall) => n
 }
 
 /** The operations of all steps of about `stepFlops` that `forward` takes for a call. */
-export function passFlops(attention: Attention, call: AttendCall, stepFlops: number): number {
+export function passFlops(attention: LayerParts, call: AttendCall, stepFlops: number): number {
   const kind = attention.pass as LayerPass | undefined;
   if (kind) return kind.flops(attention, call, stepFlops);
   const { config, layer } = attention;
@@ -169,7 +169,7 @@ export function passFlops(attention: Attention, call: AttendCall, stepFlops: num
   return flops;
 }
 
-function layerShape({ config, layer }: Attention, stride: Strides): CallShape {
+function layerShape({ config, layer }: LayerParts, stride: Strides): CallShape {
   const { headDim, valueDim, addZeroAttn } = config;
   const { slopes, sinks, extraKey, extraValue } = layer;
   return callShape(
@@ -181,6 +181,6 @@ function layerShape({ config, layer }: Attention, stride: Strides): CallShape {
 }
 
 /** `inStep` of a call's LayerCall. */
-function agesInStep({ config }: Attention, call: AttendCall): boolean {
+function agesInStep({ config }: LayerParts, call: AttendCall): boolean {
   return call.cache?.pages.aging !== undefined && isInStep(config, call);
 }

@@ -1,6 +1,6 @@
 import { MOST_SEQUENCES } from "../attention/limits.ts";
-import { type MaskOptions, readMasks } from "../attention/mask.ts";
-import { expectFloats, readFields, readList } from "../util/errors.ts";
+import { type GivenMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
+import { expectFloats, readFields, readList } from "../util/arguments.ts";
 
 /** The options of a call that are arrays or lists. */
 interface CallArrays extends MaskOptions {
@@ -14,22 +14,24 @@ interface CallArrays extends MaskOptions {
 /** A call whose options, arrays and lists are plain: reading them runs no code of the caller's. */
 export interface GivenCall<Options extends CallArrays> {
   readonly x: Float32Array;
-  readonly options: Options;
+  readonly options: Options & GivenMasks;
   /** The array that was given as `out`, of which that of the options is a view. */
   readonly out: Float32Array | undefined;
 }
 
 /**
- * Reads the arguments of a call, each once, and throws if `options` has other fields than `known`. It is the only step that
- * may run code of the caller's (getters, Proxies), which may release, detach or shrink what was read before: checks follow.
+ * Reads the arguments of a call, each once, and throws if `options` has other fields than `known`; x may be a field of the
+ * options. It is the only step that may run code of the caller's (getters, Proxies), which may release, detach or shrink what
+ * was read before: checks follow.
  */
-export function readCall<Options extends CallArrays>(
+export function readCall<Options extends CallArrays & { readonly x?: Float32Array }>(
   where: string,
-  x: Float32Array,
+  ownX: Float32Array | undefined,
   options: Options,
   known: readonly string[],
 ): GivenCall<Options> {
   const given = readFields(where, "options", options, known);
+  const { x = ownX } = given;
   const floats = expectFloats(where, "x", x);
   const { keys, values, positions, kvLengths, out } = given;
   const read: { -readonly [Name in keyof CallArrays]: CallArrays[Name] } = given;
@@ -42,24 +44,31 @@ export function readCall<Options extends CallArrays>(
   if (kvLengths !== undefined) read.kvLengths = readNumbers(where, "kvLengths", kvLengths, MOST_SEQUENCES);
   if (given.keep !== undefined || given.drop !== undefined || given.bias !== undefined)
     Object.assign(read, readMasks(where, given));
-  return { x: floats, options: given, out };
+  return { x: floats, options: given as Options & GivenMasks, out };
 }
 
 const readNumbers = readList as typeof readList<number>;
 
-/**
- * A function that throws if an array of an asynchronous call has been detached or resized since: what is computed from it
- * would be wrong.
- */
-export function expectKeptArrays(where: string, { x, options }: GivenCall<CallArrays>): () => void {
+/** The arrays of a call, by name. */
+export function arraysOf({ x, options }: GivenCall<CallArrays>): Record<string, ArrayLike<unknown> | undefined> {
   const { keys, values, keep, drop, bias, out } = options;
-  const arrays = Object.entries({ x, keys, values, keep: keep?.data, drop: drop?.data, bias: bias?.data, out });
-  const lengths = arrays.map(([, array]) => array?.length);
+  return { x, keys, values, keep: keep?.data, drop: drop?.data, bias: bias?.data, out };
+}
+
+/**
+ * A function that throws if one of the arrays has been detached or resized since, during an asynchronous call: what is
+ * computed from it would be wrong.
+ */
+export function expectKeptArrays(
+  where: string,
+  arrays: Readonly<Record<string, ArrayLike<unknown> | undefined>>,
+): () => void {
+  const lengths = Object.entries(arrays).map(([name, array]) => [name, array, array?.length] as const);
   return () => {
-    for (const [i, [name, array]] of arrays.entries())
-      if (array?.length !== lengths[i])
+    for (const [name, array, length] of lengths)
+      if (array?.length !== length)
         throw new RangeError(
-          `${where}: ${name} expected to keep its ${lengths[i]} elements until the promise settles, got ${array?.length}`,
+          `${where}: ${name} expected to keep its ${length} elements until the promise settles, got ${array?.length}`,
         );
   };
 }

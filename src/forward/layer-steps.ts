@@ -2,7 +2,7 @@
 // provides the rows of a chunk, the calls they belong to, and the place of the outputs.
 
 import { PAGE } from "../../assembly/layout.ts";
-import type { Attention } from "../attention/attention.ts";
+import type { LayerParts } from "../attention/attention.ts";
 import { maskElements } from "../attention/mask.ts";
 import type { Projection } from "../attention/packed-weights.ts";
 import type { Placement } from "../attention/positions.ts";
@@ -34,7 +34,7 @@ export type Runs<Call extends LayerCall = LayerCall> = readonly RowRun<Call>[];
 
 /** A layer, and the scratch that it works in. */
 export interface LayerWork {
-  readonly attention: Attention;
+  readonly attention: LayerParts;
   readonly shape: CallShape;
   readonly places: LayerPlaces;
   /** The address of the scratch. */

@@ -12,11 +12,11 @@ import {
   STEP_PANELS,
 } from "../linear/linear.ts";
 import { createFloats } from "../tensor/tensor.ts";
-import { expectFloats, readFields } from "../util/errors.ts";
+import { expectFloats } from "../util/arguments.ts";
 import { CHUNK_ROWS, chunksOf, copyRows } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
-import { expectOut, rowsOf } from "./call.ts";
+import { countRows, expectOut } from "./arrays.ts";
 
 /** Options of `linear`. */
 export interface LinearOptions {
@@ -27,8 +27,11 @@ export interface LinearOptions {
   readonly out?: Float32Array;
 }
 
+/** The fields of LinearOptions. */
+export const LINEAR_OPTIONS: readonly (keyof LinearOptions)[] = ["out"];
+
 /** A checked call of a layer on `rows` rows. */
-export interface LinearCall {
+interface LinearCall {
   /** The public function, for messages. */
   readonly where: string;
   readonly layer: Linear;
@@ -39,20 +42,17 @@ export interface LinearCall {
   readonly given: Float32Array | undefined;
 }
 
-/** Checks a call. `otherOptions` are further fields that the caller handles. */
+/** Checks a call whose options were read before, because that may have run code of the caller's that released the layer. */
 export function checkLinear(
   where: string,
   layer: Linear,
   rowsGiven: Float32Array,
-  options: LinearOptions,
-  otherOptions: readonly string[] = [],
+  { out: given }: LinearOptions,
 ): LinearCall {
-  const { out: given } = readFields(where, "options", options, [...otherOptions, "out"]);
-  // After the options were read, because that may have run code of the caller's that released the layer.
   expectLinear(where, layer);
   const x = expectFloats(where, "x", rowsGiven);
   const out = given === undefined ? undefined : expectFloats(where, "out", given);
-  const rows = rowsOf(where, "x", x, 1, "inputs", layer.inputs);
+  const rows = countRows(where, "x", x, 1, "inputs", layer.inputs);
   const { outputs, inputs } = layer;
   if (out) expectOut(where, out, rows * outputs, { x }, inputs === outputs);
   return { where, layer, rows, x, out, given };

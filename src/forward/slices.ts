@@ -1,7 +1,7 @@
 // Asynchronous calls: steps that run in time slices, with yields to the event loop between them.
 
 import { yieldToEventLoop } from "../platform/event-loop.ts";
-import { expectFinite, expectFunction, expectSignal } from "../util/errors.ts";
+import { expectFinite, expectFunction, expectSignal } from "../util/arguments.ts";
 import type { Global } from "../util/global.ts";
 import type { Steps } from "../util/steps.ts";
 import type { Kernels } from "../wasm/kernels.ts";

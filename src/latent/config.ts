@@ -1,7 +1,8 @@
 import { type AttentionConfig, type CheckedConfig, checkRules } from "../attention/config.ts";
 import { MOST_HEADS } from "../attention/limits.ts";
 import { checkRope, type RopeConfig, type RopeWithDim } from "../attention/rope.ts";
-import { describe, expectFlag, expectFloat32, expectInt, readFields } from "../util/errors.ts";
+import { expectFlag, expectFloat32, expectInt, readFields } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import { freezeDeep } from "../util/lifetime.ts";
 
 /**

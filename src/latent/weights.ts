@@ -9,7 +9,8 @@ import {
   readMatrix,
   type WeightTensor,
 } from "../tensor/matrix.ts";
-import { describe, readFields } from "../util/errors.ts";
+import { readFields } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import type { CheckedLatentConfig } from "./config.ts";
 
 /**

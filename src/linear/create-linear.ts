@@ -1,7 +1,7 @@
 import { expectLayout, expectMatrix, type MatrixLayout, sizeIn, type WeightTensor } from "../tensor/matrix.ts";
-import { readFields } from "../util/errors.ts";
-import { DISPOSE, expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
-import { expectKernels, type Kernels } from "../wasm/kernels.ts";
+import { readFields } from "../util/arguments.ts";
+import { expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
+import { expectKernels, freeing, type Kernels } from "../wasm/kernels.ts";
 import { Layout } from "../wasm/memory.ts";
 import { formatOf, type LinearSize, type WeightFormat } from "./formats.ts";
 import { type LinearPlace, modesOf, type PackedLinear, placeLinears, storeLinear } from "./linear.ts";
@@ -101,21 +101,8 @@ export function createLinear(kernels: Kernels, weights: LinearWeights, options: 
   const { at, packed } = packBlock(where, kernels, bytes, [place], (to, staging) => ({
     packed: storeLinear(kernels, to, place, w, layout, b, staging),
   }));
-  let released = false;
-  const release = () => {
-    if (released) return;
-    released = true;
-    if (!kernels.released) kernels.memory.free(at);
-  };
-  const parts: Pick<Linear, keyof Linear> = {
-    ...{ kernels, outputs: n, inputs: k, format, bytes, packed, modeOf },
-    get released() {
-      return released;
-    },
-    release,
-    [DISPOSE]: release,
-  };
-  return makeHandle<Linear>("Linear", where, parts, ["packed", "modeOf"], release);
+  const parts = { kernels, outputs: n, inputs: k, format, bytes, packed, modeOf };
+  return makeHandle<Linear>("Linear", where, parts, ["packed", "modeOf"], freeing(kernels, at));
 }
 
 /** Throws unless `layer` came from createLinear and neither it nor its kernels were released. */

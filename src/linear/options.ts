@@ -1,7 +1,8 @@
-// What callers say about the weights of a matrix: their formats, and a bias.
+// Checks of the options for the weights of a matrix: formats, activations, and a bias.
 
 import type { StoredTensor } from "../tensor/dtypes.ts";
-import { expectFloats, expectOneOf, HeadwiseError } from "../util/errors.ts";
+import { expectFloats, expectOneOf } from "../util/arguments.ts";
+import { HeadwiseError } from "../util/errors.ts";
 import { WEIGHT_FORMATS, type WeightFormat } from "./formats.ts";
 
 /** A matrix and its bias. */
@@ -28,10 +29,18 @@ export function expectVector(where: string, name: string, value: unknown, length
   return data;
 }
 
-/** Throws NO_QUANTIZED if the loaded kernels do not support a format: without `quantized`, only float32 is supported. */
-export function expectFormatLoaded(where: string, quantized: boolean, name: string, format: string): void {
+/**
+ * Throws NO_QUANTIZED if the loaded kernels do not support a format: without `quantized`, only float32 is supported.
+ * @param loader The call that loads them, up to its options.
+ */
+export function expectFormatLoaded(
+  where: string,
+  quantized: boolean,
+  name: string,
+  format: string,
+  loader = "loadKernels(",
+): void {
   if (quantized || format === "f32") return;
-  const rule = '"f32", the only format of these kernels';
-  const text = `${where}: format of ${name} expected ${rule}, got "${format}"; loadKernels({ quantized }), from headwise/quantized, loads the others`;
+  const text = `${where}: format of ${name} expected "f32", the only format of these kernels, got "${format}"; ${loader}{ quantized }), from headwise/quantized, loads the others`;
   throw new HeadwiseError("NO_QUANTIZED", text);
 }

@@ -5,7 +5,7 @@ import { type StoredTensor, shapeText } from "../tensor/dtypes.ts";
 import type { MatrixLayout } from "../tensor/matrix.ts";
 import { expectLayout, expectMatrix, toTensor } from "../tensor/matrix.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import { expectFields, expectFloats, expectInt, expectRecord } from "../util/errors.ts";
+import { expectFloats, expectInt, expectRecord, readFields } from "../util/arguments.ts";
 
 /** The fields of a configuration that `convertToGqa` reads. Other fields are copied. */
 export type ConvertibleConfig = Pick<AttentionConfig, "numHeads" | "numKvHeads" | "headDim" | "valueDim" | "qkNorm">;
@@ -56,23 +56,25 @@ export function convertToGqa<Config extends ConvertibleConfig>(
   config: Config,
   numKvHeads: number,
 ): ConvertedToGqa<Config> {
-  expectFields(WHERE, "weights", weights, WEIGHT_FIELDS);
+  // Each field is read once, because reading may run code of the caller's.
+  const given = readFields(WHERE, "weights", weights, WEIGHT_FIELDS);
   expectRecord(WHERE, "config", config);
-  const layout = expectLayout(WHERE, weights.layout);
-  const numHeads = expectInt(WHERE, "config.numHeads", config.numHeads);
-  const { numKvHeads: before = numHeads } = config;
+  const rules = { ...config };
+  const layout = expectLayout(WHERE, given.layout);
+  const numHeads = expectInt(WHERE, "config.numHeads", rules.numHeads);
+  const { numKvHeads: before = numHeads } = rules;
   expectInt(WHERE, "config.numKvHeads", before);
   expectInt(WHERE, "numKvHeads", numKvHeads);
   for (const name of ["headDim", "valueDim"] as const)
-    if (config[name] !== undefined) expectInt(WHERE, `config.${name}`, config[name]);
+    if (rules[name] !== undefined) expectInt(WHERE, `config.${name}`, rules[name]);
   expectMultiple("config.numHeads", numHeads, "config.numKvHeads", before);
   expectMultiple("config.numKvHeads", before, "numKvHeads", numKvHeads);
-  if (config.qkNorm?.kind === "full" && numKvHeads !== before)
+  if (rules.qkNorm?.kind === "full" && numKvHeads !== before)
     throw new RangeError(`${WHERE}: config.qkNorm.kind expected "per-head", got "full"`);
-  const separate = separateWeights(WHERE, "weights.", weights, layout, (outputs, inputs) => {
+  const separate = separateWeights(WHERE, "weights.", given, layout, (outputs, inputs) => {
     // Without headDim, keys and values have the width of queries.
-    const headDim = expectInt(WHERE, "config.headDim", config.headDim ?? outputs / (numHeads + 2 * before));
-    return { q: numHeads * headDim, k: before * headDim, v: before * (config.valueDim ?? headDim), inputs };
+    const headDim = expectInt(WHERE, "config.headDim", rules.headDim ?? outputs / (numHeads + 2 * before));
+    return { q: numHeads * headDim, k: before * headDim, v: before * (rules.valueDim ?? headDim), inputs };
   });
   const wq = expectMatrix(WHERE, "weights.wq", separate.wq, layout);
   const wo = expectMatrix(WHERE, "weights.wo", separate.wo, layout);
@@ -84,7 +86,7 @@ export function convertToGqa<Config extends ConvertibleConfig>(
   const vRows = wv.shape[outputs]!;
   expectMultiple("outputs of weights.wk", kRows, "config.numKvHeads", before);
   expectMultiple("outputs of weights.wv", vRows, "config.numKvHeads", before);
-  const { headDim, valueDim = headDim } = config;
+  const { headDim, valueDim = headDim } = rules;
   if (headDim !== undefined && kRows !== before * headDim)
     throw new RangeError(`${WHERE}: weights.wk expected ${before * headDim} outputs, got ${kRows}`);
   if (valueDim !== undefined && vRows !== before * valueDim)
@@ -92,9 +94,10 @@ export function convertToGqa<Config extends ConvertibleConfig>(
   expectRest(separate, layout, wq, wo, { numHeads, before, kDim: kRows / before, vDim: vRows / before });
   const pool = (name: string, bias: Float32Array | undefined, rows: number): Float32Array | undefined => {
     if (bias === undefined) return undefined;
-    if (expectFloats(WHERE, `weights.${name}`, bias).length !== rows)
-      throw new RangeError(`${WHERE}: weights.${name} expected ${rows} floats, got ${bias.length}`);
-    return meanOfGroups({ data: bias, shape: [rows, 1] }, "out-in", before, numKvHeads).pooled.data;
+    const data = expectFloats(WHERE, `weights.${name}`, bias);
+    if (data.length !== rows)
+      throw new RangeError(`${WHERE}: weights.${name} expected ${rows} floats, got ${data.length}`);
+    return meanOfGroups({ data, shape: [rows, 1] }, "out-in", before, numKvHeads).pooled.data;
   };
   const poolMatrix = (matrix: Tensor) => meanOfGroups(matrix, layout, before, numKvHeads);
   const biases = {
@@ -107,7 +110,7 @@ export function convertToGqa<Config extends ConvertibleConfig>(
   const value = poolMatrix(wv);
   return {
     weights: { ...separate, wk: key.pooled, wv: value.pooled, ...biases },
-    config: { ...config, numKvHeads },
+    config: { ...rules, numKvHeads },
     relativeError: { key: key.relativeError, value: value.relativeError },
   };
 }

@@ -1,7 +1,8 @@
 import { PAIRINGS, type RopeConfig } from "../attention/rope.ts";
 import { BLOCKS, bitsEach, isBlockDtype, isDtype, type StoredTensor } from "../tensor/dtypes.ts";
-import { expectTensor, sizeOf, type Tensor } from "../tensor/tensor.ts";
-import { describe, expectInt, expectOneOf, expectUint8Array } from "../util/errors.ts";
+import { expectTensor, readShape, sizeOf, type Tensor } from "../tensor/tensor.ts";
+import { expectInt, expectOneOf, expectUint8Array } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 
 const WHERE = "permuteRope";
 
@@ -25,8 +26,8 @@ export function permuteRope<Weight extends Tensor | StoredTensor>(
   from: RopeConfig["pairing"],
   ropeDim?: number,
 ): Weight extends StoredTensor ? StoredTensor : Tensor {
-  const stored = isStored(weight) ? expectRows(weight) : undefined;
-  const { shape } = stored ?? expectTensor(WHERE, "weight", weight, [1, 2]);
+  const matrix = readRows(weight);
+  const { shape } = matrix;
   const rows = shape[0] as number;
   expectInt(WHERE, "numHeads", numHeads);
   expectOneOf(WHERE, "from", from, PAIRINGS);
@@ -36,9 +37,11 @@ export function permuteRope<Weight extends Tensor | StoredTensor>(
   const dim = expectInt(WHERE, "ropeDim", ropeDim === undefined ? headDim : ropeDim, 2, headDim);
   if (dim % 2 !== 0) throw new RangeError(`${WHERE}: ropeDim expected an even integer, got ${dim}`);
 
-  const permute = <Row extends Float32Array | Uint8Array>(data: Row): Row => {
+  const permute = <Rows extends Float32Array | Uint8Array>(data: Rows): Rows => {
     const width = data.length / rows;
-    const permuted = data.slice() as Row;
+    const permuted = data.slice() as Rows;
+    // Rows of no elements, of which there may be 2^31.
+    if (width === 0) return permuted;
     for (let head = 0; head < rows; head += headDim)
       for (let i = 0; i < dim; i++) {
         // "interleaved": component i % 2 of pair ⌊i / 2⌋. "half": component ⌊i / half⌋ of pair i % half, where half =
@@ -49,35 +52,32 @@ export function permuteRope<Weight extends Tensor | StoredTensor>(
       }
     return permuted;
   };
-  type Permuted = Weight extends StoredTensor ? StoredTensor : Tensor;
-  const made = (tensor: Tensor | StoredTensor) => tensor as Permuted;
-  if (stored === undefined) return made({ data: permute((weight as Tensor).data), shape: [...shape] });
-  const { name, dtype, bytes } = stored;
-  // A Uint8Array, because `slice` of a Buffer does not copy.
-  const view = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.length);
-  return made({ name, dtype, shape: [...shape], bytes: permute(view) });
+  const permuted =
+    "dtype" in matrix ? { ...matrix, bytes: permute(matrix.bytes) } : { data: permute(matrix.data), shape };
+  return permuted as Weight extends StoredTensor ? StoredTensor : Tensor;
 }
 
-function isStored(weight: Tensor | StoredTensor): weight is StoredTensor {
-  return weight !== null && typeof weight === "object" && "bytes" in weight;
-}
-
-/** Throws unless the tensor has rows of whole bytes and whole blocks. */
-function expectRows(weight: StoredTensor): StoredTensor {
-  const { dtype, shape, bytes } = weight;
+/**
+ * A copy of the fields of a tensor, each read once, because reading may run code of the caller's, with a view of its data.
+ * Throws unless it has rows of whole bytes and whole blocks.
+ */
+function readRows(weight: Tensor | StoredTensor): Tensor | StoredTensor {
+  if (weight === null || typeof weight !== "object" || !("bytes" in weight))
+    return expectTensor(WHERE, "weight", weight, [1, 2]);
+  const { name, dtype, shape: given, bytes: held } = weight;
   if (typeof dtype !== "string" || !(isDtype(dtype) || isBlockDtype(dtype)))
     throw new TypeError(`${WHERE}: weight.dtype expected a dtype of stored tensors, got ${describe(dtype)}`);
-  const size = sizeOf(WHERE, "weight", shape);
+  const shape = readShape(WHERE, "weight", given);
   if (shape.length !== 2 && (shape.length !== 1 || isBlockDtype(dtype)))
     throw new RangeError(
       `${WHERE}: weight expected rank ${isBlockDtype(dtype) ? "2" : "1 or 2"} for ${dtype}, got shape [${shape.join(", ")}]`,
     );
-  expectUint8Array(WHERE, "weight.bytes", bytes);
-  const wanted = (size * bitsEach(dtype)) / 8;
+  const bytes = expectUint8Array(WHERE, "weight.bytes", held);
+  const wanted = (sizeOf(WHERE, "weight", shape) * bitsEach(dtype)) / 8;
   const row = ((shape[1] ?? 1) * bitsEach(dtype)) / 8;
   if (bytes.length !== wanted || !Number.isInteger(row) || (isBlockDtype(dtype) && row % BLOCKS[dtype].bytes !== 0))
     throw new RangeError(
       `${WHERE}: weight.bytes expected ${wanted} bytes in whole rows for ${dtype} [${shape.join(", ")}], got ${bytes.length}`,
     );
-  return weight;
+  return { name, dtype, shape, bytes };
 }

@@ -1,7 +1,7 @@
 import { builtinModule } from "./builtin.ts";
 
 /** The end of a worker's message channel that is inside the worker. */
-export interface WorkerPort<Request, Reply> {
+interface WorkerPort<Request, Reply> {
   onmessage: ((event: { readonly data: Request }) => void) | null;
   postMessage(reply: Reply, transfer?: readonly ArrayBuffer[]): void;
 }

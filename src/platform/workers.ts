@@ -1,4 +1,5 @@
 import { describe } from "../util/errors.ts";
+import { reasonOf } from "../util/reason.ts";
 import { VERSION } from "./version.ts";
 
 /**
@@ -35,20 +36,6 @@ export interface ThreadHost {
  * The most threads of "auto", which takes one for each processor. Some browsers report more processors than there are.
  */
 export const AUTO_MOST = 8;
-
-/** How many threads to start, and why. */
-export function planThreads(
-  requested: number | "auto",
-  { sharing, processors, createWorker }: ThreadHost,
-): { readonly count: number; readonly reason: string } {
-  if (requested === 1) return { count: 1, reason: "one thread was asked for" };
-  if (!sharing.possible) return { count: 1, reason: sharing.reason };
-  if (!createWorker) return { count: 1, reason: "this host has no workers" };
-  if (requested !== "auto") return { count: requested, reason: "as many as were asked for" };
-  const count = Math.max(1, Math.min(AUTO_MOST, processors));
-  const has = `this host has ${processors} ${processors === 1 ? "processor" : "processors"}`;
-  return { count, reason: count < processors ? `${has}; "auto" takes up to ${AUTO_MOST}` : has };
-}
 
 /** Why a web worker did not start: the engine reports no more than that. */
 export const REFUSED =
@@ -93,15 +80,6 @@ export function listen(worker: ThreadWorker, answered: (message: unknown) => voi
       event.preventDefault?.();
       ended(event.message || REFUSED);
     });
-  }
-}
-
-/** An error in words, whatever was thrown. */
-export function reasonOf(error: unknown): string {
-  try {
-    return String(error);
-  } catch {
-    return "an error without a text";
   }
 }
 

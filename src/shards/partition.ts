@@ -3,16 +3,13 @@
 import { PANEL } from "../../assembly/layout.ts";
 import type { CheckedWeights } from "../attention/check-weights.ts";
 import type { CheckedConfig } from "../attention/config.ts";
-import type { Mask } from "../attention/mask.ts";
-import type { AttendOptions, CheckedCall } from "../forward/call.ts";
+import type { GivenMasks } from "../attention/mask.ts";
+import type { AttendOptions, CallOptions, CheckedCall } from "../forward/call.ts";
 import { panelsOf } from "../linear/formats.ts";
 import type { CheckedLinear } from "../linear/options.ts";
 import type { MatrixLayout } from "../tensor/matrix.ts";
 import { cutOutputs } from "../tensor/matrix.ts";
 import { tagOf } from "../util/errors.ts";
-
-/** The options of a call besides its cache. */
-export type CallOptions = Omit<AttendOptions, "cache">;
 
 /** A range begin..end: of floats, heads or columns. */
 export interface Span {
@@ -63,7 +60,7 @@ export function outputsOf(config: CheckedConfig, share: Share): Span {
 /** The configuration of the layer that consists of a share's heads. */
 export function cutConfig(config: CheckedConfig, share: Share): CheckedConfig {
   const heads = headsOf(config, share);
-  const slopes = config.slopes && copyOf(config.slopes, heads);
+  const slopes = config.slopes?.slice(heads.begin, heads.end);
   return { ...config, numHeads: lengthOf(heads), numKvHeads: lengthOf(share.kvHeads), slopes };
 }
 
@@ -76,6 +73,8 @@ export function cutWeights(
   const { headDim, valueDim } = config;
   const heads = headsOf(config, share);
   const [q, k, v] = [times(heads, headDim), times(share.kvHeads, headDim), times(share.kvHeads, valueDim)];
+  // The arrays are views that were made when the weights were read: `slice` copies them, which it does not in a subclass.
+  const cut = (data: Float32Array | undefined, { begin, end }: Span) => data?.slice(begin, end);
   const weights: CheckedWeights = {
     ...{ layout, formats, fast },
     linears: {
@@ -85,32 +84,27 @@ export function cutWeights(
       o: undefined,
     },
     vectors: {
-      qNorm: vectors.qNorm && copyOf(vectors.qNorm),
-      kNorm: vectors.kNorm && copyOf(vectors.kNorm),
-      slopes: vectors.slopes && copyOf(vectors.slopes, heads),
-      sinks: vectors.sinks && copyOf(vectors.sinks, heads),
-      extraKey: vectors.extraKey && copyOf(vectors.extraKey, k),
-      extraValue: vectors.extraValue && copyOf(vectors.extraValue, v),
+      qNorm: vectors.qNorm?.slice(),
+      kNorm: vectors.kNorm?.slice(),
+      slopes: cut(vectors.slopes, heads),
+      sinks: cut(vectors.sinks, heads),
+      extraKey: cut(vectors.extraKey, k),
+      extraValue: cut(vectors.extraValue, v),
     },
   };
   return { weights, wo: cutLinear(linears.o as CheckedLinear, layout, share.columns) };
 }
 
 /** Outputs begin..end of a matrix of any dtype, as a copy. */
-function cutLinear({ w, bias }: CheckedLinear, layout: MatrixLayout, outputs: Span): CheckedLinear {
-  const part = cutOutputs(w, layout, outputs.begin, outputs.end);
-  return { w: { ...part, bytes: new Uint8Array(part.bytes) }, bias: bias && copyOf(bias, outputs) };
+function cutLinear({ w, bias }: CheckedLinear, layout: MatrixLayout, { begin, end }: Span): CheckedLinear {
+  const part = cutOutputs(w, layout, begin, end);
+  return { w: { ...part, bytes: part.bytes.slice() }, bias: bias?.slice(begin, end) };
 }
 
-/** A copy in memory of its own, which can be transferred. Not by `slice`, which does not copy in some subclasses, such as Node's Buffer. */
-function copyOf(data: Float32Array, { begin, end }: Span = { begin: 0, end: data.length }): Float32Array {
-  return new Float32Array(data.subarray(begin, end));
-}
-
-/** The options of a checked call for a share's heads, without cache and x, all as copies. */
+/** The options of a checked call, as `readAttend` gave them, for a share's heads, without cache and x, all as copies. */
 export function cutOptions(
   config: CheckedConfig,
-  options: CallOptions,
+  options: CallOptions & GivenMasks,
   { batch, positions, placements }: CheckedCall,
   share: Share,
 ): AttendOptions {
@@ -120,25 +114,17 @@ export function cutOptions(
   const same = values === keys && config.kdim === config.vdim;
   return {
     ...{ batch, append, align },
-    // As they were checked: lists of the caller may give something else when they are read again.
     kvLengths: kvLengths && placements.map(({ kvLen }) => kvLen),
     positions: options.positions && positions.slice(),
-    keys: keys && copyOf(keys),
-    values: same || !values ? undefined : copyOf(values),
-    keep: keep && cutMask(keep, heads),
-    drop: drop && cutMask(drop, heads),
-    bias: bias && cutPlanes(new Float32Array(bias.data), bias.shape, heads),
+    keys: keys?.slice(),
+    values: same ? undefined : values?.slice(),
+    keep: keep && cutPlanes(keep.data, keep.shape, heads),
+    drop: drop && cutPlanes(drop.data, drop.shape, heads),
+    bias: bias && cutPlanes(bias.data, bias.shape, heads),
   };
 }
 
-function cutMask({ data, shape }: Mask, heads: Span): Mask {
-  return cutPlanes(ArrayBuffer.isView(data) ? new Uint8Array(data) : Uint8Array.from(data, Number), shape, heads);
-}
-
-/**
- * The heads' part of [batch or 1][numHeads or 1][..][..], of rank 1 to 4; the array itself if it is the same for all
- * heads.
- */
+/** The heads' part of [batch or 1][numHeads or 1][..][..], of rank 1 to 4; all of it if it is the same for all heads. */
 function cutPlanes<T extends Uint8Array | Float32Array>(
   data: T,
   shape: readonly number[],
@@ -146,7 +132,7 @@ function cutPlanes<T extends Uint8Array | Float32Array>(
 ): { data: T; shape: readonly number[] } {
   const axis = shape.length - 3;
   const planes = shape[axis] ?? 1;
-  if (planes === 1) return { data, shape };
+  if (planes === 1) return { data: data.slice() as T, shape };
   const plane = data.length / (planes * (shape[axis - 1] ?? 1));
   const { begin, end } = times(heads, plane);
   const cut = data.slice(0, (data.length / planes) * lengthOf(heads)) as T;

@@ -1,7 +1,9 @@
-import { endWorker, keepAlive, listen, otherScript, reasonOf, type ThreadWorker } from "../platform/workers.ts";
+import { endWorker, keepAlive, listen, otherScript, type ThreadWorker } from "../platform/workers.ts";
 import { HeadwiseError } from "../util/errors.ts";
+import { reasonOf } from "../util/reason.ts";
 import { namedError } from "./failure.ts";
-import { createShard, SCRIPT, type ShardMessage, type ShardReply, type ShardRequest, transfersOf } from "./shard.ts";
+import { SCRIPT, type ShardMessage, type ShardReply, type ShardRequest, transfersOf } from "./messages.ts";
+import { createShard } from "./shard.ts";
 
 /** Whether the reply of shard i can be the result of its request. */
 export type Fits = (reply: ShardReply, i: number) => boolean;
@@ -47,14 +49,17 @@ function workerEndpoint(
 
 /** A shard on the calling thread, for hosts without workers. */
 function localEndpoint(answered: (message: ShardMessage<ShardReply>) => void): Endpoint {
-  const answer = createShard();
+  let answer: ReturnType<typeof createShard> | undefined = createShard();
   return {
     post: (id, request) =>
-      void answer(request).then((body) => {
+      void answer?.(request).then((body) => {
         if (body) answered({ script: SCRIPT, id, body });
       }),
     keepAlive: () => {},
-    end: () => {},
+    end() {
+      // With its memory, which a released attention would keep.
+      answer = undefined;
+    },
   };
 }
 

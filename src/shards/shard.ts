@@ -2,101 +2,28 @@
 
 import { PANEL } from "../../assembly/layout.ts";
 import { packAttention } from "../attention/attention.ts";
-import type { CheckedWeights } from "../attention/check-weights.ts";
-import type { CheckedConfig } from "../attention/config.ts";
 import { leastLength } from "../cache/aging.ts";
 import { type Cache, createCache } from "../cache/cache.ts";
 import type { CacheOptions } from "../cache/kv-cache.ts";
-import { type AttendCall, type AttendOptions, checkAttend, commit } from "../forward/call.ts";
+import { checkAttend } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
 import { chunkRows } from "../forward/layer-scratch.ts";
 import { modesOf, placeLinearScratch, placeLinears, prepareInput, project, storeLinear } from "../linear/linear.ts";
-import type { CheckedLinear } from "../linear/options.ts";
 import { stagedFloats } from "../linear/pack.ts";
-import { scriptName } from "../platform/workers.ts";
-import { createFloats } from "../tensor/tensor.ts";
+import { createFloats, orRefuse } from "../tensor/tensor.ts";
 import { chunksOf } from "../util/rows.ts";
 import { finish } from "../util/steps.ts";
-import type { Modules } from "../wasm/instantiate.ts";
 import { ownKernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
-import { type Failure, failureOf } from "./failure.ts";
-import { arraysIn, lengthOf, type Span } from "./partition.ts";
-
-/** The script of the workers. One of another version may have other requests and replies. */
-export const SCRIPT: string = scriptName("headwise/shards-worker");
-
-/** A request to a worker, or its reply, which has the `id` of the request. */
-export interface ShardMessage<Body> {
-  readonly script: string;
-  readonly id: number;
-  readonly body: Body;
-}
-
-/** The first request to a shard, which defines it. */
-export interface StartRequest {
-  readonly kind: "start";
-  readonly where: string;
-  readonly modules: Modules;
-  /** The configuration of its heads; their outputs are those of its layer. */
-  readonly config: CheckedConfig;
-  readonly weights: CheckedWeights;
-  /** Its columns of y. */
-  readonly wo: CheckedLinear;
-  readonly columns: number;
-  /** The range of each shard's outputs in a row of all heads' outputs. */
-  readonly outputs: readonly Span[];
-  /** Ports to the other shards, in their order; undefined at the shard's own index. */
-  readonly peers: readonly (MessagePort | undefined)[];
-}
-
-/** A call. Its cache holds the first `past` tokens of those that the shard's cache holds. */
-export interface AttendRequest {
-  readonly kind: "attend";
-  readonly where: string;
-  readonly x: Float32Array;
-  readonly past: number;
-  readonly cache: number | undefined;
-  readonly options: AttendOptions;
-}
-
-/** Requests to a shard. They are sent one at a time, except "forget", which has no reply. */
-export type ShardRequest =
-  | StartRequest
-  | AttendRequest
-  | { readonly kind: "cache"; readonly cache: number; readonly options: CacheOptions }
-  | { readonly kind: "forget"; readonly cache: number };
-
-/** The reply: its columns of y for a call, or an error; neither if another shard failed. */
-export interface ShardReply {
-  readonly y?: Float32Array;
-  /** The x of the call, reused for the next copy: new memory costs more than the copy. */
-  readonly x?: Float32Array;
-  /** The smallest length above 0 that the cache can be truncated to after the call. */
-  readonly least?: number;
-  readonly error?: Failure;
-}
-
-/**
- * What a request transfers: ports, and the arrays that were copied for it. Its configuration is cloned, because the layer
- * and the other requests hold the same arrays.
- */
-export function transfersOf(request: ShardRequest): Transferable[] {
-  if (request.kind === "start")
-    return [...buffersIn([request.weights, request.wo]), ...request.peers.filter((port) => port !== undefined)];
-  return request.kind === "attend" ? buffersIn([request.x, request.options]) : [];
-}
-
-/** The buffers of all typed arrays in a value, which must be copies: they are transferred. */
-export function buffersIn(value: unknown): ArrayBuffer[] {
-  return arraysIn(value).map(({ buffer }) => buffer as ArrayBuffer);
-}
+import { failureOf } from "./failure.ts";
+import type { AttendRequest, ShardReply, ShardRequest, StartRequest } from "./messages.ts";
+import { lengthOf, type Span } from "./partition.ts";
 
 /** A shard's part of a cache. */
 interface CachePart {
   readonly cache: Cache;
-  /** The last call on it, until the next one shows whether it has succeeded in all shards. */
-  last: AttendCall | undefined;
+  /** The keys of the last call on it, which the next one commits if that has succeeded in all shards. */
+  newKeys: number;
 }
 
 interface Shard {
@@ -189,8 +116,8 @@ async function startShard(start: StartRequest): Promise<Shard> {
 
   /** Brings a cache to the `past` tokens that the layer holds: with those of the last call if that has succeeded. */
   const confirm = (part: CachePart, past: number) => {
-    if (part.last && past > part.cache.length) commit([part.last]);
-    part.last = undefined;
+    if (past > part.cache.length) part.cache.advance(part.newKeys);
+    part.newKeys = 0;
     part.cache.truncate(past);
   };
 
@@ -199,19 +126,19 @@ async function startShard(start: StartRequest): Promise<Shard> {
     if (part) confirm(part, past);
     const call = checkAttend(where, attention, x, { ...options, cache: part?.cache });
     const { ys } = finish(forward(attention, [call], { where }));
-    if (part) part.last = call;
+    if (part) part.newKeys = call.newKeys;
     return ys[0] as Float32Array;
   };
 
   return {
-    createCache: (id, options) => void caches.set(id, { cache: createCache(attention, options), last: undefined }),
+    createCache: (id, options) => void caches.set(id, { cache: createCache(attention, options), newKeys: 0 }),
     forget(id) {
       caches.get(id)?.cache.release();
       caches.delete(id);
     },
     leastLength({ cache: id }) {
-      const { cache, last } = caches.get(id ?? -1) ?? {};
-      return cache && last ? leastLength(cache.pages, cache.length + last.newKeys).least : 0;
+      const part = caches.get(id ?? -1);
+      return part ? leastLength(part.cache.pages, part.cache.length + part.newKeys).least : 0;
     },
     async attend(request) {
       let heads: Float32Array | undefined;
@@ -223,7 +150,7 @@ async function startShard(start: StartRequest): Promise<Shard> {
       }
       // A shard that failed takes part in the exchange: otherwise the others would wait for it, and messages would
       // remain for the next call.
-      const parts = await exchange(heads);
+      const parts = await exchange(request.where, heads);
       if (failure !== undefined) throw failure;
       return parts && projectHeads(request.where, parts);
     },
@@ -232,25 +159,33 @@ async function startShard(start: StartRequest): Promise<Shard> {
 
 /**
  * Sends this shard's part to all others (undefined if it has none) and resolves to the parts of all, in order; to
- * undefined if one has none. Calls do not overlap, so a port holds one message at most.
+ * undefined if one has none. Throws after that if a part could not be sent, whose receiver got none. Calls do not overlap, so
+ * a port holds one message at most.
  */
-type Exchange = (part: Float32Array | undefined) => Promise<Float32Array[] | undefined>;
+type Exchange = (where: string, part: Float32Array | undefined) => Promise<Float32Array[] | undefined>;
 
 function createExchange(peers: readonly (MessagePort | undefined)[]): Exchange {
   const next = (port: MessagePort | undefined) =>
     port &&
-    new Promise<Float32Array | undefined>((resolve) => {
-      port.onmessage = ({ data }: MessageEvent<Float32Array | undefined>) => resolve(data);
+    new Promise<Float32Array | null>((resolve) => {
+      port.onmessage = ({ data }: MessageEvent<Float32Array | null>) => resolve(data);
     });
   // Other shards may send before this one has begun.
   let coming = peers.map(next);
-  return async (part) => {
-    for (const port of peers) {
-      const copy = port && part?.slice();
-      port?.postMessage(copy, copy ? [copy.buffer] : []);
-    }
-    const parts = await Promise.all(coming.map((message) => message ?? part));
+  return async (where, part) => {
+    let failure: unknown;
+    for (const port of peers)
+      try {
+        const copy = port && part && orRefuse(where, "a copy of the heads' outputs", () => part.slice());
+        // Not undefined, which Node delivers as null.
+        port?.postMessage(copy ?? null, copy ? [copy.buffer] : []);
+      } catch (error) {
+        failure = error;
+        port?.postMessage(null);
+      }
+    const parts = await Promise.all(coming.map((message) => message ?? part ?? null));
     coming = peers.map(next);
-    return parts.every((one) => one !== undefined) ? parts : undefined;
+    if (failure !== undefined) throw failure;
+    return parts.every((one) => one !== null) ? parts : undefined;
   };
 }

@@ -1,5 +1,6 @@
-import { describe, expectRecord, expectUint8Array, HeadwiseError } from "../util/errors.ts";
-import { LARGEST_LENGTH, sizeOf } from "./tensor.ts";
+import { expectRecord, expectUint8Array } from "../util/arguments.ts";
+import { describe, HeadwiseError } from "../util/errors.ts";
+import { elementsIn, LARGEST_LENGTH, readShape } from "./tensor.ts";
 
 /** Bits of one element, in the words of safetensors. */
 export const BITS = {
@@ -88,8 +89,9 @@ export const FLOAT_DTYPE_RULE: string = `dtype ${FLOAT_DTYPES.slice(0, -1).join(
  */
 export function toFloats(tensor: StoredTensor, where = "toFloats"): Float32Array {
   expectRecord(where, "tensor", tensor);
-  const { name, dtype, shape, bytes } = tensor;
-  const size = sizeOf(where, "tensor", shape, LARGEST_LENGTH);
+  const { name, dtype, shape: given, bytes: data } = tensor;
+  const shape = readShape(where, "tensor", given, LARGEST_LENGTH);
+  const size = elementsIn(shape);
   const known = FLOAT_DTYPES.find((each) => each === dtype);
   if (known === undefined)
     throw new HeadwiseError(
@@ -97,7 +99,7 @@ export function toFloats(tensor: StoredTensor, where = "toFloats"): Float32Array
       `${where}: tensor ${describe(name)} expected ${FLOAT_DTYPE_RULE}, ` +
         `got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
     );
-  expectUint8Array(where, "tensor.bytes", bytes);
+  const bytes = expectUint8Array(where, "tensor.bytes", data);
   const bits = bitsEach(known);
   if (isBlockDtype(known) && (shape.at(-1) ?? 1) % BLOCKS[known].length !== 0)
     throw new RangeError(

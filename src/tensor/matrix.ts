@@ -1,4 +1,5 @@
-import { describe, expectOneOf, expectUint8Array } from "../util/errors.ts";
+import { expectOneOf, expectUint8Array } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import {
   BLOCKS,
   bitsEach,
@@ -9,7 +10,7 @@ import {
   shapeText,
   toFloats,
 } from "./dtypes.ts";
-import { expectTensor, LARGEST_LENGTH, readShape, readTensor, type Tensor } from "./tensor.ts";
+import { checkTensor, LARGEST_LENGTH, readShape, readTensor, type Tensor } from "./tensor.ts";
 
 /** A weight matrix: float32, or in the encoding of a file (F32, F64, F16, BF16, Q8_0 or Q4_0). */
 export type WeightTensor = Tensor | StoredTensor;
@@ -49,7 +50,7 @@ export function readMatrix(where: string, name: string, value: unknown): WeightT
 export function expectMatrix(where: string, name: string, value: unknown, layout: MatrixLayout): StoredTensor {
   const matrix = readMatrix(where, name, value);
   if (!("dtype" in matrix)) {
-    const { data, shape } = expectTensor(where, name, matrix, [2]);
+    const { data, shape } = checkTensor(where, name, matrix, [2]);
     return { name, dtype: "F32", shape, bytes: new Uint8Array(data.buffer, data.byteOffset, data.byteLength) };
   }
   const { dtype, shape, bytes } = matrix;

@@ -1,6 +1,7 @@
-import { describe, expectFloats, expectOneOf } from "../util/errors.ts";
+import { expectFloats, expectOneOf } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import { BLOCKS, type StoredTensor, shapeText, toFloats } from "./dtypes.ts";
-import { LARGEST_LENGTH, sizeOf, type Tensor } from "./tensor.ts";
+import { elementsIn, LARGEST_LENGTH, readShape, type Tensor } from "./tensor.ts";
 
 /** The encodings that `quantizeTensor` writes. */
 export type StoredFormat = "Q8_0" | "Q4_0" | "F16" | "BF16";
@@ -34,12 +35,15 @@ export function quantizeTensor(tensor: Tensor | StoredTensor, format: StoredForm
       `${WHERE}: tensor expected { data, shape } or { dtype, shape, bytes }, got ${describe(tensor)}`,
     );
   expectOneOf(WHERE, "format", format, ["Q8_0", "Q4_0", "F16", "BF16"]);
-  const { shape } = tensor;
-  const size = sizeOf(WHERE, "tensor", shape, LARGEST_LENGTH);
-  const data = "dtype" in tensor ? toFloats(tensor, WHERE) : expectFloats(WHERE, "tensor.data", tensor.data);
+  const { name = "", dtype, bytes: encoded, data: floats, shape: given } = tensor as Partial<StoredTensor & Tensor>;
+  const shape = readShape(WHERE, "tensor", given, LARGEST_LENGTH);
+  const size = elementsIn(shape);
+  const data =
+    "dtype" in tensor
+      ? toFloats({ name, dtype, shape, bytes: encoded } as StoredTensor, WHERE)
+      : expectFloats(WHERE, "tensor.data", floats);
   if (data.length !== size)
     throw new RangeError(`${WHERE}: tensor.data expected ${size} floats for ${shapeText(shape)}, got ${data.length}`);
-  const name = "dtype" in tensor ? tensor.name : "";
   if (format === "F16" || format === "BF16") {
     const [bits, halves] = [bitsOf(data), new Uint16Array(size)];
     const narrow = format === "F16" ? narrowF16 : narrowBf16;

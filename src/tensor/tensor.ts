@@ -1,4 +1,5 @@
-import { describe, expectFloats, expectInt, HeadwiseError } from "../util/errors.ts";
+import { expectFloats, expectInt } from "../util/arguments.ts";
+import { describe, HeadwiseError } from "../util/errors.ts";
 
 /** A dense, row-major float32 array with its shape. */
 export interface Tensor {
@@ -20,18 +21,29 @@ export function readShape(where: string, name: string, shape: unknown, most?: nu
   return copy;
 }
 
-/**
- * The number of elements of a shape; 1 for rank 0, and 0 if any dimension is 0, however large the others are. Throws unless
- * every dimension is an integer from 0 to `most`, by default 2^31 - 1.
- */
+/** The number of elements of a shape; 1 for rank 0, and 0 if any dimension is 0, however large the others are. */
+export function elementsIn(shape: readonly number[]): number {
+  return shape.includes(0) ? 0 : shape.reduce((size, length) => size * length, 1);
+}
+
+/** `elementsIn`. Throws unless every dimension is an integer from 0 to `most`, by default 2^31 - 1. */
 export function sizeOf(where: string, name: string, shape: unknown, most?: number): number {
-  if (!Array.isArray(shape)) throw new TypeError(`${where}: ${name}.shape expected an array, got ${describe(shape)}`);
-  let size = 1;
-  for (const [axis, length] of shape.entries()) {
-    expectInt(where, `${name}.shape[${axis}]`, length, 0, most);
-    size = length === 0 ? 0 : size * length;
-  }
-  return size;
+  return elementsIn(readShape(where, name, shape, most));
+}
+
+/** Throws unless `length` is the number of elements of a shape; `unit` names them. */
+export function expectElements(
+  where: string,
+  name: string,
+  unit: string,
+  shape: readonly number[],
+  length: number,
+): void {
+  const size = elementsIn(shape);
+  if (length !== size)
+    throw new RangeError(
+      `${where}: ${name}.data expected ${size} ${unit} for shape [${shape.join(", ")}], got ${length}`,
+    );
 }
 
 /** A zeroed array for a result. Throws OUT_OF_MEMORY if the engine cannot allocate it. */
@@ -44,7 +56,8 @@ export function createBytes(where: string, name: string, length: number): Uint8A
   return orRefuse(where, `${name} of ${length} bytes`, () => new Uint8Array(length));
 }
 
-function orRefuse<T>(where: string, what: string, create: () => T): T {
+/** The result of `create`, which allocates arrays. Throws OUT_OF_MEMORY, naming them as `what`, if the engine refuses. */
+export function orRefuse<T>(where: string, what: string, create: () => T): T {
   try {
     return create();
   } catch (cause) {
@@ -64,16 +77,16 @@ export function readTensor(where: string, name: string, value: unknown): Tensor 
   return { data: expectFloats(where, `${name}.data`, data), shape };
 }
 
-/** Throws unless `value` is a tensor of one of the given ranks whose data fits its shape. Returns what `readTensor` does. */
-export function expectTensor(where: string, name: string, value: unknown, ranks: readonly number[]): Tensor {
-  const tensor = readTensor(where, name, value);
+/** Throws unless a tensor that `readTensor` gave has one of the given ranks, and data that fits its shape. Returns it. */
+export function checkTensor(where: string, name: string, tensor: Tensor, ranks: readonly number[]): Tensor {
   const { data, shape } = tensor;
-  const size = sizeOf(where, name, shape);
   if (!ranks.includes(shape.length))
     throw new RangeError(`${where}: ${name} expected rank ${ranks.join(" or ")}, got shape [${shape.join(", ")}]`);
-  if (data.length !== size)
-    throw new RangeError(
-      `${where}: ${name}.data expected ${size} floats for shape [${shape.join(", ")}], got ${data.length}`,
-    );
+  expectElements(where, name, "floats", shape, data.length);
   return tensor;
+}
+
+/** `readTensor` and `checkTensor`. */
+export function expectTensor(where: string, name: string, value: unknown, ranks: readonly number[]): Tensor {
+  return checkTensor(where, name, readTensor(where, name, value), ranks);
 }

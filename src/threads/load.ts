@@ -1,17 +1,17 @@
 import { warnOnce } from "../platform/console.ts";
 import {
+  AUTO_MOST,
   endWorker,
   keepAlive,
   listen,
   makeWorkers,
   otherScript,
-  planThreads,
-  reasonOf,
   type ThreadHost,
   type ThreadWorker,
   type WorkerAnswer,
 } from "../platform/workers.ts";
 import { HeadwiseError } from "../util/errors.ts";
+import { reasonOf } from "../util/reason.ts";
 import { isModule } from "../wasm/compile.ts";
 import type { StartedInstance } from "../wasm/instantiate.ts";
 import { chooseKernels, type Kernels, type LoadOptions, type Threads, wrapKernels } from "../wasm/kernels.ts";
@@ -89,6 +89,20 @@ export async function loadThreaded(
     table: shareKernels(instance.kernels, instance.memory, pool, shares),
     release: () => pool.release(),
   });
+}
+
+/** How many threads to start, and why. */
+export function planThreads(
+  requested: number | "auto",
+  { sharing, processors, createWorker }: ThreadHost,
+): { readonly count: number; readonly reason: string } {
+  if (requested === 1) return { count: 1, reason: "one thread was asked for" };
+  if (!sharing.possible) return { count: 1, reason: sharing.reason };
+  if (!createWorker) return { count: 1, reason: "this host has no workers" };
+  if (requested !== "auto") return { count: requested, reason: "as many as were asked for" };
+  const count = Math.max(1, Math.min(AUTO_MOST, processors));
+  const has = `this host has ${processors} ${processors === 1 ? "processor" : "processors"}`;
+  return { count, reason: count < processors ? `${has}; "auto" takes up to ${AUTO_MOST}` : has };
 }
 
 /** Whether anything given is compiled, which cannot be changed to share memory any more. */

@@ -26,7 +26,7 @@ const LOOK_FOR_JOB = 200;
 const LOOK_FOR_END = 50;
 
 /** A worker that can be ended. */
-export interface PoolWorker {
+interface PoolWorker {
   terminate(): void;
 }
 

@@ -1,5 +1,3 @@
-import type { Global } from "./global.ts";
-
 /**
  * Codes of HeadwiseError.
  * - `NO_SIMD`: the engine has no WebAssembly SIMD.
@@ -11,7 +9,7 @@ import type { Global } from "./global.ts";
  * - `ABI_MISMATCH`: the module, or the script of a worker, is of another version of headwise, or another of its modules.
  * - `OUT_OF_MEMORY`: linear memory or an array cannot grow.
  * - `CACHE_FULL`: the tokens exceed `maxSeqLen`.
- * - `IN_USE`: a running asynchronous call excludes this one.
+ * - `IN_USE`: an unfinished call on the same cache excludes this one.
  * - `RELEASED`: the object, or one that it depends on, was released.
  * - `KERNEL_FAILED`: a kernel failed in a worker, a sign of damaged memory.
  * - `WORKER_LOST`: a worker ended or stopped answering.
@@ -58,8 +56,6 @@ export class HeadwiseError extends Error {
 export function memoryRefused(what: string, cause: unknown): HeadwiseError {
   return new HeadwiseError("OUT_OF_MEMORY", `loadKernels: this engine refused memory ${what}`, { cause });
 }
-
-export const LARGEST_INT: number = 2 ** 31 - 1;
 
 /**
  * The tag of a value, such as "Uint8Array". It also recognises objects of other realms (frames, test runners), which
@@ -108,181 +104,4 @@ export function showBytes(bytes: Uint8Array): string {
 /** Text without control characters, which a terminal would interpret: names come from files. */
 export function plainText(text: string): string {
   return text.replace(/[\p{Cc}\p{Bidi_Control}]/gu, "\uFFFD");
-}
-
-/**
- * Returns `value` if it is an integer in [min, max]. Throws `RangeError` for other numbers and `TypeError` for other
- * types.
- */
-export function expectInt(where: string, name: string, value: unknown, min = 1, max: number = LARGEST_INT): number {
-  if (typeof value === "number" && Number.isInteger(value) && value >= min && value <= max) return value;
-  const beyond = typeof value === "number" && value > max && value < Number.POSITIVE_INFINITY;
-  const rule = max === LARGEST_INT && !beyond ? `an integer >= ${min}` : `an integer from ${min} to ${max}`;
-  const text = `${where}: ${name} expected ${rule}, got ${describe(value)}`;
-  throw typeof value === "number" ? new RangeError(text) : new TypeError(text);
-}
-
-/** Throws unless `value` is a finite number (and > 0 with `positive`). Returns it. */
-export function expectFinite(where: string, name: string, value: unknown, positive = false): number {
-  if (typeof value === "number" && Number.isFinite(value) && (!positive || value > 0)) return value;
-  const text = `${where}: ${name} expected a finite number${positive ? " > 0" : ""}, got ${describe(value)}`;
-  throw typeof value === "number" ? new RangeError(text) : new TypeError(text);
-}
-
-/** Throws unless `value` rounds to a finite float32 other than 0 (> 0 with `positive`). Returns it. */
-export function expectFloat32(where: string, name: string, value: unknown, positive = false): number {
-  const held = typeof value === "number" ? Math.fround(value) : Number.NaN;
-  if (Number.isFinite(held) && (positive ? held > 0 : held !== 0)) return value as number;
-  const rule = `a finite float32 number ${positive ? "> 0" : "other than 0"}`;
-  const text = `${where}: ${name} expected ${rule}, got ${describe(value)}`;
-  throw typeof value === "number" ? new RangeError(text) : new TypeError(text);
-}
-
-/** Throws unless `value` is one of `choices`. Returns it. */
-export function expectOneOf<T extends string | number>(
-  where: string,
-  name: string,
-  value: unknown,
-  choices: readonly T[],
-): T {
-  if ((choices as readonly unknown[]).includes(value)) return value as T;
-  const rule = choices.map((choice) => JSON.stringify(choice)).join(" or ");
-  const text = `${where}: ${name} expected ${rule}, got ${describe(value)}`;
-  throw typeof value === typeof choices[0] ? new RangeError(text) : new TypeError(text);
-}
-
-/** Throws `TypeError` unless `value` is a boolean or undefined. Returns it, false when undefined. */
-export function expectFlag(where: string, name: string, value: unknown): boolean {
-  if (value === undefined || typeof value === "boolean") return value ?? false;
-  throw new TypeError(`${where}: ${name} expected true or false, got ${describe(value)}`);
-}
-
-/**
- * What every typed array inherits. Its getters tell the truth about arrays of any realm, and run no code of the caller's,
- * where a subclass, an own property or a Proxy could answer otherwise.
- */
-const ARRAYS = Object.getPrototypeOf(Uint8Array.prototype) as Uint8Array;
-const getterOf = <T>(field: PropertyKey): ((array: unknown) => T) => {
-  const { get } = Object.getOwnPropertyDescriptor(ARRAYS, field) as PropertyDescriptor;
-  return (array) => get?.call(array) as T;
-};
-/** The kind of a typed array, such as "Float32Array"; undefined for other values. */
-const kindOf = getterOf<string | undefined>(Symbol.toStringTag);
-const bufferOf = getterOf<ArrayBuffer>("buffer");
-const offsetOf = getterOf<number>("byteOffset");
-const lengthOf = getterOf<number>("length");
-
-/** A view of an array of this kind, whose fields are its class's own. Throws `TypeError` for others, and for detached ones. */
-function viewOf<Kind extends Float32ArrayConstructor | Uint8ArrayConstructor>(
-  where: string,
-  name: string,
-  value: unknown,
-  Kind: Kind,
-  rule: string,
-): InstanceType<Kind> {
-  let got: string | undefined;
-  try {
-    if (kindOf(value) !== Kind.name) got = describe(value) + hintFor(value, Kind.name);
-    // Only an array of length 0 can be detached, or beyond the end of a buffer that shrank: this refuses both.
-    else if (lengthOf(value) === 0) ARRAYS.keys.call(value as Uint8Array);
-  } catch {
-    got = DETACHED;
-  }
-  if (got !== undefined) throw new TypeError(`${where}: ${name} expected ${rule}, got ${got}`);
-  return new Kind(bufferOf(value), offsetOf(value), lengthOf(value)) as InstanceType<Kind>;
-}
-
-/** What to do where an object was given instead of the array in it. */
-function hintFor(value: unknown, kind: string): string {
-  const data = Object.getOwnPropertyDescriptor(Object(value), "data")?.value;
-  return kindOf(data) === kind ? ": pass its data" : "";
-}
-
-/** Arrays and buffers without memory, as the value in messages. */
-export const DETACHED = "a detached one";
-
-/**
- * Throws `TypeError` unless `value` is a Float32Array (of any realm) whose memory is there. Returns a view of it whose
- * fields are those of Float32Array, whatever class or fields `value` has. It runs no code of the caller's, unless it throws.
- */
-export function expectFloats(where: string, name: string, value: unknown): Float32Array {
-  return viewOf(where, name, value, Float32Array, "Float32Array");
-}
-
-/** `expectFloats` for Uint8Array; a Buffer of Node is one. */
-export function expectUint8Array(where: string, name: string, value: unknown, rule = "Uint8Array"): Uint8Array {
-  return viewOf(where, name, value, Uint8Array, rule);
-}
-
-/** Throws `TypeError` unless `value` is bytes (of any realm) whose memory is there. Returns a view of them. */
-export function expectBytes(where: string, name: string, value: unknown): Uint8Array {
-  const rule = "Uint8Array or ArrayBuffer";
-  if (!/^(Shared)?ArrayBuffer$/.test(tagOf(value))) return viewOf(where, name, value, Uint8Array, rule);
-  try {
-    return new Uint8Array(value as ArrayBuffer);
-  } catch {
-    throw new TypeError(`${where}: ${name} expected ${rule}, got ${DETACHED}`);
-  }
-}
-
-/** Throws `TypeError` unless `signal` is an AbortSignal (of any realm). */
-export function expectSignal(where: string, signal: Global<"AbortSignal">): void {
-  if (typeof signal !== "object" || signal === null || typeof signal.throwIfAborted !== "function")
-    throw new TypeError(`${where}: signal expected an AbortSignal, got ${describe(signal)}`);
-}
-
-/** Throws `TypeError` unless `value` is a function. */
-export function expectFunction(where: string, name: string, value: unknown): void {
-  if (typeof value !== "function") throw new TypeError(`${where}: ${name} expected a function, got ${describe(value)}`);
-}
-
-/**
- * The elements of an array-like object, each checked by `check`. The length and each element are read once, because reading
- * may run code of the caller's. Throws `TypeError` unless it has an integer `length` >= 0. A list of more than `most` elements
- * is too long for its caller: of such a list, the result has the length only.
- */
-export function readList<T = unknown>(
-  where: string,
-  name: string,
-  value: unknown,
-  most: number,
-  check: (element: unknown, index: number) => T = (element) => element as T,
-): ArrayLike<T> {
-  const length = value !== null && typeof value === "object" ? (value as ArrayLike<unknown>).length : undefined;
-  if (typeof length !== "number" || !Number.isInteger(length) || length < 0)
-    throw new TypeError(`${where}: ${name} expected an array of integers, got ${describe(value)}`);
-  if (length > most) return { length };
-  const elements: T[] = [];
-  for (let i = 0; i < length; i++) elements.push(check((value as ArrayLike<unknown>)[i], i));
-  return elements;
-}
-
-/** Throws `TypeError` unless `value` is an object (not null, not an array, typed or not). */
-export function expectRecord(where: string, name: string, value: unknown): void {
-  if (value !== null && typeof value === "object" && !Array.isArray(value) && !ArrayBuffer.isView(value)) return;
-  throw new TypeError(`${where}: ${name} expected an object, got ${describe(value)}`);
-}
-
-/**
- * Throws `TypeError` unless `value` is an object whose own fields are all `known`: misspelt options must not be
- * ignored.
- */
-export function expectFields(where: string, name: string, value: unknown, known: readonly string[]): void {
-  expectRecord(where, name, value);
-  const unknown = Object.keys(value as object).find((field) => !known.includes(field));
-  if (unknown !== undefined)
-    throw new TypeError(`${where}: ${name} expected only ${known.join(", ")}, got ${describe(unknown)}`);
-}
-
-/** `expectFields`. Returns a copy of the known fields, each read once, because reading may run code of the caller's. */
-export function readFields<T extends object>(where: string, name: string, value: T, known: readonly string[]): T {
-  expectFields(where, name, value, known);
-  // A class may inherit fields. Most options are literals, of which few fields are set.
-  const isLiteral = Object.getPrototypeOf(value) === Object.prototype;
-  const fields: Record<string, unknown> = {};
-  for (const field of isLiteral ? Object.keys(value) : known) {
-    const each = (value as Readonly<Record<string, unknown>>)[field];
-    if (each !== undefined) fields[field] = each;
-  }
-  return fields as T;
 }

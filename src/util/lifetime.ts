@@ -6,8 +6,8 @@ import { describe, HeadwiseError, tagOf } from "./errors.ts";
 export const DISPOSE: typeof Symbol.dispose = Symbol.dispose ?? (Symbol.for("Symbol.dispose") as typeof Symbol.dispose);
 
 /**
- * An object that holds memory or workers until `release()`. It works with `using`. Kernels, attentions and caches are also
- * frozen, and functions take no copy of one.
+ * An object that holds memory or workers until `release()`. It works with `using`. Kernels, attentions, linear layers and
+ * caches are also frozen, and functions take no copy of one.
  */
 export interface Releasable {
   /** Frees what the object holds. Using the object afterwards throws; releasing it again does nothing. */
@@ -17,8 +17,8 @@ export interface Releasable {
 }
 
 /**
- * What the types of handles extend, so that TypeScript takes neither a copy nor a literal for one. At run time, handles are
- * the objects that `makeHandle` gave.
+ * What the types of handles (kernels, layers and caches) extend, so that TypeScript takes neither a copy nor a literal for
+ * one. At run time, handles are the objects that functions of this package made.
  */
 declare abstract class Handle {
   private readonly made: true;
@@ -36,22 +36,33 @@ const DROPPED =
 /** The method that Node, Deno and Bun print an object by. */
 const INSPECT = Symbol.for("nodejs.util.inspect.custom");
 
+/** The fields of every handle. */
+interface Owner extends Releasable {
+  readonly released: boolean;
+}
+
 /**
- * Makes a handle of `parts`: frozen, and known to `expectMade` as what `maker` gives, so that copies, forged ones and
- * Proxies are refused. Listed, printed and copied are its facts only: not its functions, and not the fields in `internal`.
+ * Makes a handle of `parts`, and of the fields that release it: frozen, and known to `expectMade` as what `maker` gives, so
+ * that copies, forged ones and Proxies are refused. Functions and the fields in `internal` are not enumerable: they are
+ * neither listed nor printed nor copied.
  * @param kind The name of its type.
- * @param dropped Frees what the handle holds once it was collected unreleased. It must not refer to the handle, nor must any
- * function that shares variables with it.
+ * @param free Frees what the handle holds: called once, by `release()` or, with `whenDropped`, after the handle was
+ * collected. It must not refer to the handle, nor must any function that shares variables with it.
  */
-export function makeHandle<T extends Releasable>(
+export function makeHandle<T extends Owner>(
   kind: string,
   maker: string,
-  parts: Pick<T, keyof T>,
-  internal: readonly (keyof T)[] = [],
-  dropped?: () => void,
+  parts: Omit<T, keyof Owner>,
+  internal: readonly (keyof T)[],
+  free: () => void,
+  whenDropped = true,
 ): T {
+  const owner = ownerOf(free);
   // A new object instead of changed fields, which would make access slower.
-  const fields = Object.getOwnPropertyDescriptors(parts) as Record<PropertyKey, PropertyDescriptor>;
+  const fields: Record<PropertyKey, PropertyDescriptor> = {
+    ...Object.getOwnPropertyDescriptors(parts),
+    ...Object.getOwnPropertyDescriptors(owner),
+  };
   for (const key of Reflect.ownKeys(fields)) {
     const field = fields[key] as PropertyDescriptor;
     field.enumerable = typeof field.value !== "function" && !internal.includes(key as keyof T);
@@ -60,13 +71,30 @@ export function makeHandle<T extends Releasable>(
   fields[INSPECT] = { value: () => factsOf(handle) };
   const handle = Object.freeze(Object.defineProperties({}, fields)) as T;
   MAKERS.set(handle, maker);
-  if (dropped) DROPPED?.register(handle, dropped);
+  if (whenDropped) DROPPED?.register(handle, owner.release);
   return handle;
 }
 
-/** The facts of a handle, as they are now; of a released one, little is left. */
-function factsOf(handle: Releasable): object {
-  const facts = "released" in handle && handle.released ? { released: true } : { ...handle };
+/** A function of its own, because it must share no variable with the function of `makeHandle` that refers to the handle. */
+function ownerOf(free: () => void): Owner {
+  let released = false;
+  const release = () => {
+    if (released) return;
+    released = true;
+    free();
+  };
+  return {
+    get released() {
+      return released;
+    },
+    release,
+    [DISPOSE]: release,
+  };
+}
+
+/** What a handle is printed as: its enumerable fields, or only that it was released. */
+function factsOf(handle: Owner): object {
+  const facts = handle.released ? { released: true } : { ...handle };
   return Object.defineProperty(facts, Symbol.toStringTag, { value: tagOf(handle) });
 }
 

@@ -16,38 +16,43 @@ function editDistance(a: string, b: string): number {
   return last[b.length] as number;
 }
 
-/** Two letters are a mistake in a name of six, not in one of three. */
-const LETTERS_EACH = 3;
-
-/** The name that `text` is probably meant to be: one that it begins or that begins it, or the nearest by letters. */
-export function findNearName(text: string, names: readonly string[]): string | undefined {
-  const begun = names.find((name) => text.length > 1 && (name.startsWith(text) || text.startsWith(name)));
-  if (begun !== undefined) return begun;
-  const most = Math.min(2, Math.floor(text.length / LETTERS_EACH));
-  const near = names
-    .map((name) => ({ name, distance: editDistance(text, name) }))
-    .filter((each) => each.distance <= most);
-  return near.sort((a, b) => a.distance - b.distance)[0]?.name;
-}
-
-/** Names that are compared with a given one have at most this many characters; what is longer is cut. */
+/** Of a text that is compared with names, at most this many characters count. */
 const LONGEST = 40;
+/** The most names in a message. */
 const SHOWN = 5;
+/** A near name has at most one wrong letter for this many of the text, and at most MOST_WRONG. */
+const LETTERS_EACH = 3;
+const MOST_WRONG = 2;
 
 const simplify = (name: string): string => name.toLowerCase().replace(/[^a-z0-9]/g, "");
 
-/** The five of `names` that are most like `given`, as text. A common beginning counts for more than an equal length. */
-export function nearestNames(given: unknown, names: readonly string[]): string {
-  const wanted = typeof given === "string" ? simplify(given.slice(0, LONGEST)) : "";
-  const distanceOf = (name: string): number => {
+/**
+ * The names, those that are most like `wanted` first, with what they differ in: letters and digits count, in any case. A
+ * letter of a common beginning counts for as much as two wrong letters.
+ */
+function rankNames(wanted: string, names: readonly string[]) {
+  const ranked = names.map((name) => {
     const other = simplify(name);
     let common = 0;
     while (common < wanted.length && wanted[common] === other[common]) common++;
-    return editDistance(wanted, other) - 2 * common;
-  };
-  const ranked = names.map((name) => [distanceOf(name), name] as const).sort(([a], [b]) => a - b);
-  return ranked
+    const wrong = editDistance(wanted, other);
+    return { name, wrong, begins: common === Math.min(wanted.length, other.length), rank: wrong - 2 * common };
+  });
+  return ranked.sort((a, b) => a.rank - b.rank);
+}
+
+/** The name that `text` is probably meant to be: the nearest one that it begins, that begins it, or that has few wrong letters. */
+export function findNearName(text: string, names: readonly string[]): string | undefined {
+  const wanted = simplify(text.slice(0, LONGEST));
+  const most = Math.min(MOST_WRONG, Math.floor(wanted.length / LETTERS_EACH));
+  return rankNames(wanted, names).find(({ wrong, begins }) => wrong <= most || (begins && wanted.length > 1))?.name;
+}
+
+/** The five of `names` that are most like `given`, as text. */
+export function nearestNames(given: unknown, names: readonly string[]): string {
+  const wanted = typeof given === "string" ? simplify(given.slice(0, LONGEST)) : "";
+  return rankNames(wanted, names)
     .slice(0, SHOWN)
-    .map(([, name]) => describe(name))
+    .map(({ name }) => describe(name))
     .join(", ");
 }

@@ -1,6 +1,7 @@
 import { createInflate, type Inflate } from "../platform/inflate.ts";
+import { DETACHED } from "../util/arguments.ts";
 import { decodeBase64 } from "../util/bytes.ts";
-import { DETACHED, describe, HeadwiseError, hexOf, memoryRefused, showBytes, tagOf } from "../util/errors.ts";
+import { describe, HeadwiseError, hexOf, memoryRefused, showBytes, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import type { Sharing } from "./shared-memory.ts";
 

@@ -1,6 +1,6 @@
 import { warnOnce } from "../platform/console.ts";
-import { describe, HeadwiseError, readFields } from "../util/errors.ts";
-import { DISPOSE, expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
+import { describe, HeadwiseError } from "../util/errors.ts";
+import { expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import type { KernelTable } from "./abi.ts";
 import type { ModuleSource } from "./compile.ts";
 import type { Instance } from "./instantiate.ts";
@@ -97,24 +97,19 @@ export function expectThreads(threads: unknown): number | "auto" {
 /** The reason of entries without threads. */
 const ONE_THREAD = "this entry has one thread: import headwise/threads";
 
-/** Starts the caller's own module. */
+/** Starts the caller's own module. The options were read. */
 export async function ownKernels(options: LoadOptions): Promise<Kernels> {
-  const given = readFields("loadKernels", "options", options, LOAD_OPTIONS);
-  const threads = oneThread(given.threads, ONE_THREAD);
-  return singleThreaded(await startOwn(given), threads);
+  const threads = oneThread(options.threads, ONE_THREAD);
+  return singleThreaded(await startOwn(options), threads);
 }
 
 /**
- * Starts the caller's module, or the faster of two builds. `why` is the reason for one thread where more are requested.
+ * Starts the caller's module, or the faster of two builds. The options were read. `why` is the reason for one thread where
+ * more are requested.
  */
-export async function chooseKernels(
-  builds: Builds,
-  options: LoadOptions = {},
-  why: string = ONE_THREAD,
-): Promise<Kernels> {
-  const given = readFields("loadKernels", "options", options, LOAD_OPTIONS);
-  const threads = oneThread(given.threads, why);
-  return singleThreaded(await startChosen(builds, given), threads);
+export async function chooseKernels(builds: Builds, options: LoadOptions, why: string = ONE_THREAD): Promise<Kernels> {
+  const threads = oneThread(options.threads, why);
+  return singleThreaded(await startChosen(builds, options), threads);
 }
 
 function oneThread(threads: unknown, why: string): Threads {
@@ -129,32 +124,40 @@ function singleThreaded(started: Started, threads: Threads): Kernels {
 }
 
 /** What runs the kernels: the calling thread, or a thread pool. */
-export interface KernelRunner {
+interface KernelRunner {
   readonly threads: Threads;
   readonly table: KernelTable;
   release(): void;
 }
 
 /** The public handle of a started instance. */
-export function wrapKernels({ instance: started, reason, fused }: Started, runner: KernelRunner): Kernels {
+export function wrapKernels({ instance: started, reason, fused }: Started, given: KernelRunner): Kernels {
+  // Both are undefined once released: a handle that lives on must not keep the linear memory, which the table refers to.
   let instance: Instance | undefined = started;
+  let runner: KernelRunner | undefined = given;
+  let { threads } = given;
   let dotPaths: DotPaths | undefined;
   const alive = () => {
     if (!instance) throw new HeadwiseError("RELEASED", "kernels: used after release");
     return instance;
   };
-  const release = () => {
-    if (instance) runner.release();
-    instance = undefined;
+  const readThreads = () => {
+    if (runner) threads = runner.threads;
+    return Object.freeze(threads);
   };
-  const parts: Pick<Kernels, keyof Kernels> = {
+  const free = () => {
+    runner?.release();
+    readThreads();
+    instance = runner = undefined;
+  };
+  const parts = {
     build: started.relaxed ? "relaxed" : "simd",
     reason,
     fused,
     quantized: started.quantized,
     latent: started.latent,
     get threads() {
-      return Object.freeze(runner.threads);
+      return readThreads();
     },
     get usedBytes() {
       return alive().memory.used;
@@ -162,22 +165,27 @@ export function wrapKernels({ instance: started, reason, fused }: Started, runne
     get memoryBytes() {
       return alive().memory.byteLength;
     },
-    get released() {
-      return instance === undefined;
-    },
     get dotPaths() {
       dotPaths ??= findDotPaths(alive());
       return dotPaths;
     },
     get table() {
       alive();
-      return runner.table;
+      return (runner as KernelRunner).table;
     },
     get memory() {
       return alive().memory;
     },
-    release,
-    [DISPOSE]: release,
+  } as const;
+  // Workers of dropped kernels are ended: layers, caches and running calls refer to their kernels, so nothing needs them any
+  // more. Without workers there is nothing but memory, which the engine frees by itself, and sooner.
+  const hasWorkers = threads.used > 1;
+  return makeHandle<Kernels>("Kernels", "loadKernels", parts, ["dotPaths", "table", "memory"], free, hasWorkers);
+}
+
+/** Frees a block of these kernels' memory. The function refers to nothing else. */
+export function freeing(kernels: Kernels, at: number): () => void {
+  return () => {
+    if (!kernels.released) kernels.memory.free(at);
   };
-  return makeHandle<Kernels>("Kernels", "loadKernels", parts, ["dotPaths", "table", "memory"]);
 }

@@ -1,4 +1,5 @@
-import { expectFlag, HeadwiseError, memoryRefused, readFields } from "../util/errors.ts";
+import { expectFlag, readFields } from "../util/arguments.ts";
+import { HeadwiseError, memoryRefused } from "../util/errors.ts";
 import { type F32Ptr, LINEAR_SHAPE_BYTES, storeLinearShape } from "./abi.ts";
 import {
   accepts,

@@ -180,7 +180,7 @@ test.each([
   });
   expect(status).toBe(1);
   expect(stderr.length).toBeLessThan(1500);
-  expect(stderr).toMatch(/^file:.*dist.*\n +(?:if .* )?throw .*;\n/);
+  expect(stderr).toMatch(/^file:.*dist.*\n +(?:if .* )?(?:throw|return) .*;\n/);
   expect(names.filter((name) => !stderr.includes(`    at ${name} (`))).toEqual([]);
 });
 

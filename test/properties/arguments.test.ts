@@ -8,12 +8,15 @@ import * as core from "../../src/entries/core.ts";
 import { HeadwiseError, type Kernels, type Tensor } from "../../src/entries/core.ts";
 import * as headOps from "../../src/entries/heads.ts";
 import * as sessions from "../../src/entries/sessions.ts";
+import * as shards from "../../src/entries/shards.ts";
 import * as weightsapi from "../../src/entries/weights.ts";
+import { createSharded } from "../../src/shards/attention.ts";
 import { floats } from "../kernels/harness.ts";
 import { text, u32, writeGguf } from "../support/gguf-writer.ts";
 import { firstDifference, kernelsOf, matrix } from "../support/layers.ts";
+import { shardBuilds } from "../support/shards.ts";
 
-const headwise = { ...core, ...headOps, ...sessions, ...weightsapi };
+const headwise = { ...core, ...headOps, ...sessions, ...shards, ...weightsapi };
 
 const HOSTILE: readonly unknown[] = [
   undefined,
@@ -198,6 +201,19 @@ test("every hostile argument of every function is refused by name, and nothing h
   const cache = headwise.createCache(attention, { maxSeqLen: 8, batch: 2 });
   const x = floats(random, 2 * 3 * 12);
   headwise.attend(attention, x, { cache });
+  const pages = headwise.exportPages(cache);
+  const empty = headwise.createCache(attention, { maxSeqLen: 8, batch: 2 });
+  const importing = (args: Call["args"]): Call => ({
+    ...call("importPages", args),
+    run([into, given, length]) {
+      headwise.importPages(into as never, ("page" in args ? [given] : given) as never, length as never);
+      empty.truncate(0);
+    },
+  });
+  const noWorkers = { processors: 1, sharing: { possible: false, reason: "" }, createWorker: undefined };
+  const sharded = await createSharded(shardBuilds, () => noWorkers, config, weights, {});
+  const shardedCache = await headwise.createShardedCache(sharded, { maxSeqLen: 8, batch: 2 });
+  await headwise.attendSharded(sharded, x, { cache: shardedCache });
   const layer = headwise.createLinear(kernels, { weight: matrix(random, 3, 4) });
   const masks = {
     keep: { data: new Uint8Array(3).fill(1), shape: [3] },
@@ -265,6 +281,13 @@ test("every hostile argument of every function is refused by name, and nothing h
         run: ([of, one]: readonly unknown[]) => headwise.attendMany(of as never, [one as never]),
       },
     ]),
+    call("exportPages", { cache, since: 2 }),
+    importing({ cache: empty, pages, length: 3 }),
+    importing({ cache: empty, page: { ...pages[0] }, length: 3 }),
+    call("createShardedCache", { attention: sharded, options: { maxSeqLen: 4, batch: 2, truncatable: 3 } }),
+    ...[self, cross, { ...cached, cache: shardedCache }].map((options) =>
+      call("attendSharded", { attention: sharded, x, options: { ...options, signal: new AbortController().signal } }),
+    ),
     call("scaledDotProductAttention", { kernels, ...heads, options: sdpa }),
     call("scaledDotProductAttention", { kernels, ...heads, options: { past, causal: true } }),
     call("scaledDotProductAttention", {
@@ -386,5 +409,7 @@ test("every hostile argument of every function is refused by name, and nothing h
       }
     }
   expect(cache.length).toBe(3);
+  expect(shardedCache.length).toBe(3);
+  sharded.release();
   (await headwise.loadKernels({ module: simd })).release();
 });

@@ -162,7 +162,7 @@ test("while it runs the cache serves no other call, and afterwards it does", asy
   using cache = createCache(attention, { maxSeqLen: 302 });
   const token = x.subarray(0, 512);
   const running = attendAsync(attention, x, { cache, sliceMs: SHORT });
-  const text = "cache expected one that no attendAsync is using";
+  const text = "cache expected one that no unfinished call is using";
   expect(() => attend(attention, token, { cache })).toThrow(`attend: ${text}`);
   expect(() => attendMany(attention, [{ x: token, cache }])).toThrow(`attendMany, call 0: ${text}`);
   expect(() => cache.truncate(0)).toThrow(`truncate: ${text}`);
@@ -181,7 +181,7 @@ test("while it only reads a cache, others may append to it and none may shorten 
   const once = attend(attention, x, read);
   const running = attendAsync(attention, x, { ...read, sliceMs: SHORT });
   attend(attention, x.subarray(0, 512), { cache });
-  expect(() => cache.truncate(3)).toThrow("truncate: cache expected one that no attendAsync is using");
+  expect(() => cache.truncate(3)).toThrow("truncate: cache expected one that no unfinished call is using");
   expect(firstDifference(await running, once)).toBe(-1);
   cache.truncate(3);
 });

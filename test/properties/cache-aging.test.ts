@@ -290,7 +290,7 @@ describe("a cache whose tokens age", () => {
     const refused = (error: Error, run: () => unknown) =>
       ages ? expect(run).toThrow(error) : expect(run).not.toThrow();
     const inUse = (where: string) =>
-      new HeadwiseError("IN_USE", `${where}: cache expected one that no attendAsync is using`);
+      new HeadwiseError("IN_USE", `${where}: cache expected one that no unfinished call is using`);
 
     const reading = attendAsync(attention, long, { ...reads, sliceMs: 1e-6 });
     const y = attend(attention, one, reads);

@@ -177,8 +177,8 @@ test("an import that fails leaves the cache empty, whatever gives the pages does
         }),
         "the disk is gone",
       ],
-      [during(() => feed(cache, x, 0, 1)), "attend: cache expected one that no attendAsync is using"],
-      [during(() => cache.truncate(0)), "truncate: cache expected one that no attendAsync is using"],
+      [during(() => feed(cache, x, 0, 1)), "attend: cache expected one that no unfinished call is using"],
+      [during(() => cache.truncate(0)), "truncate: cache expected one that no unfinished call is using"],
     ];
     for (const [run, text] of failing) {
       expect(run).toThrow(text);
@@ -205,7 +205,7 @@ test("pages are not exported while an attendAsync appends, nor imported then", a
   const tokens = 2000;
   using cache = createCache(attention, { maxSeqLen: tokens });
   const appending = attendAsync(attention, floats(random, tokens * 12), { cache, sliceMs: 0.01 });
-  const text = "cache expected one that no attendAsync is using";
+  const text = "cache expected one that no unfinished call is using";
   expect(() => exportPages(cache)).toThrow(`exportPages: ${text}`);
   expect(() => importPages(cache, [], 0)).toThrow(`importPages: ${text}`);
   await appending;

@@ -492,7 +492,7 @@ describe("a cache of a layer with a window", () => {
     const [cache, whole] = twoCaches(attention, { maxSeqLen: 3000 });
     const x = floats(random, 1000 * WIDTH);
     const reads = { append: false, align: "end", ...(rope && { positions: [399] }) } as const;
-    const inUse = new HeadwiseError("IN_USE", "attend: cache expected one that no attendAsync is using");
+    const inUse = new HeadwiseError("IN_USE", "attend: cache expected one that no unfinished call is using");
     for (const [each, shared] of [
       [cache, false],
       [whole, true],

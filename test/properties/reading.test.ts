@@ -1,17 +1,20 @@
 // Arguments that run code while they are read: getters and Proxies that release a handle, or detach or shrink an array that
 // was read before. A call reads each field once, and either gives the right result or a named error that changes nothing.
 
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { createRandom } from "../../src/diagnostics/random.ts";
 import type { Attention, Cache, Kernels } from "../../src/entries/core.ts";
 import * as core from "../../src/entries/core.ts";
 import * as headOps from "../../src/entries/heads.ts";
+import { quantizeReport } from "../../src/entries/quantized.ts";
 import * as sessions from "../../src/entries/sessions.ts";
+import * as files from "../../src/entries/weights.ts";
+import { quantizeTensor, toFloats, writeSafetensors } from "../../src/entries/weights.ts";
 import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf } from "../support/layers.ts";
 import { wasmOf } from "../support/modules.ts";
 
-const headwise = { ...core, ...headOps, ...sessions };
+const headwise = { ...core, ...headOps, ...sessions, ...files };
 
 /** Handles of one trial, which it may release. */
 interface World {
@@ -201,19 +204,159 @@ const CASES: readonly Case[] = [
     run: ({ rope, positions }: never) => headwise.ropeTables(rope, positions).cos.data,
   },
   {
+    name: "createKvCache",
+    make: () => ({ options: { numKvHeads: 2, headDim: 4, valueDim: 8, maxSeqLen: 300, window: { left: 5 } } }),
+    run({ options }: never, { kernels }) {
+      using cache = headwise.createKvCache(kernels, options);
+      return Float32Array.of(cache.bytes);
+    },
+  },
+  {
+    name: "createLinear",
+    make: () => ({
+      weights: { weight: tensor(5, 12), bias: resizable(5), layout: "out-in" },
+      options: { weights: "q8", activations: "fast" },
+    }),
+    run({ weights, options }: never, { kernels }) {
+      using layer = headwise.createLinear(kernels, weights, options);
+      return headwise.linear(layer, FIXED.subarray(0, 36));
+    },
+  },
+  ...(["linear", "linearAsync"] as const).map(
+    (name): Case => ({
+      name,
+      make: () => ({ x: resizable(24), options: { out: resizable(10) } }),
+      async run({ x, options }: { x: Float32Array; options: core.LinearOptions }, { kernels }) {
+        using layer = headwise.createLinear(kernels, { weight: { data: FIXED.subarray(0, 60), shape: [5, 12] } });
+        const y = await headwise[name](layer, x, options);
+        // Only that of `out` can.
+        expect((y.buffer as { readonly resizable?: boolean }).resizable).toBe(true);
+        return y;
+      },
+    }),
+  ),
+  {
+    name: "plan",
+    make: () => ({
+      config: config(),
+      sizes: {
+        ...{ batch: 1, qLen: 3, maxSeqLen: 300, truncatable: 128, maps: true, extraKey: true },
+        keep: { data: [true, true, false], shape: [3] },
+        bias: tensor(4, 3, 3),
+        format: [
+          { keys: "f16", values: "f32", tokens: 128 },
+          { keys: "q8", values: "q8" },
+        ],
+        weights: { q: "q8" },
+      },
+    }),
+    run({ config, sizes }: never) {
+      const { weights, cache, scratch, total } = headwise.plan(config, sizes);
+      return Float32Array.of(weights, cache, scratch, total);
+    },
+  },
+  {
+    name: "planLinear",
+    make: () => ({ sizes: { outputs: 100, inputs: 50 }, options: { rows: 3, weights: "q4" } }),
+    run({ sizes, options }: never) {
+      const { weights, scratch, total } = headwise.planLinear(sizes, options);
+      return Float32Array.of(weights, scratch, total);
+    },
+  },
+  {
+    name: "quantizeReport",
+    make: () => ({
+      samples: [resizable(24), resizable(12)],
+      options: {
+        trials: [
+          { weights: { q: "q8", k: "f16" }, activations: "fast" },
+          { weights: "q4", cache: { keys: "f16", values: "q4" } },
+        ],
+      },
+    }),
+    run({ samples, options }: never, { attention }) {
+      const results = quantizeReport(attention, samples, options);
+      return Float32Array.from(results.flatMap(({ output, cacheBytes }) => [output.relative, cacheBytes]));
+    },
+  },
+  {
+    name: "toFloats",
+    make: () => ({ tensor: { name: "w", dtype: "F16", shape: [2, 12], bytes: bytesOf(48).fill(1) } }),
+    run: ({ tensor }: never) => toFloats(tensor),
+  },
+  ...[() => tensor(2, 32), () => ({ name: "w", dtype: "BF16", shape: [2, 32], bytes: bytesOf(128).fill(1) })].map(
+    (tensor): Case => ({
+      name: "quantizeTensor",
+      make: () => ({ tensor: tensor() }),
+      run: ({ tensor }: never) => Float32Array.from(quantizeTensor(tensor, "Q8_0").bytes),
+    }),
+  ),
+  {
+    name: "writeSafetensors",
+    make: () => ({
+      tensors: {
+        a: tensor(2, 3),
+        b: { dtype: "F16", shape: [2, 2], bytes: bytesOf(8) },
+        c: { dtype: "Q8_0", shape: [2, 32], bytes: bytesOf(68) },
+      },
+      metadata: { made: "here" },
+    }),
+    run: ({ tensors, metadata }: never) => Float32Array.from(writeSafetensors(tensors, metadata)),
+  },
+  {
     name: "importPages",
     make: ({ cache }) => {
       const [page] = headwise.exportPages(cache) as [sessions.CachePage];
       const bytes = bytesOf(page.bytes.length);
       bytes.set(page.bytes);
-      return { page: { index: 0, bytes } };
+      const pages = {
+        page: { index: 0, bytes },
+        *[Symbol.iterator]() {
+          yield this.page;
+        },
+      };
+      return { pages };
     },
-    run({ page }: { page: sessions.CachePage }, { empty }) {
-      headwise.importPages(empty, [page], 3);
+    run({ pages }: { pages: Iterable<sessions.CachePage> }, { empty }) {
+      headwise.importPages(empty, pages, 3);
       return empty.read().value.data;
     },
   },
+  ...[
+    {
+      ...{ model_type: "gemma3", model_name: "any" },
+      text_config: {
+        ...{ hidden_size: 24, num_attention_heads: 4, num_key_value_heads: 2, head_dim: 6, num_hidden_layers: 2 },
+        ...{ layer_types: ["full_attention", "sliding_attention"], sliding_window: 5, rope_local_base_freq: 100 },
+        ...{ rope_scaling: { rope_type: "linear", factor: 8 }, query_pre_attn_scalar: 9 },
+      },
+    },
+    {
+      ...{ model_type: "llama", hidden_size: 24, num_attention_heads: 4, num_hidden_layers: 2 },
+      ...{ rope_parameters: { rope_type: "yarn", rope_theta: 500, factor: 4, original_max_position_embeddings: 64 } },
+      ...{ max_position_embeddings: 256, kv_lora_rank: null, no_rope_layers: [1, 1], v_head_dim: 6 },
+    },
+  ].map(
+    (json): Case => ({
+      name: "fromHfConfig",
+      make: () => structuredClone({ json, options: { layer: 1, prefix: "model.", relativeBias: false } }),
+      run: ({ json, options }: never) => lettersOf(JSON.stringify(headwise.fromHfConfig(json, options))),
+    }),
+  ),
+  {
+    name: "permuteRope",
+    make: () => ({ weight: tensor(8, 3) }),
+    run: ({ weight }: never) => headwise.permuteRope(weight as core.Tensor, 2, "half").data,
+  },
+  {
+    name: "permuteRope",
+    make: () => ({ weight: { name: "w", dtype: "F16", shape: [8, 6], bytes: bytesOf(96) } }),
+    run: ({ weight }: never) =>
+      Float32Array.from(headwise.permuteRope(weight as files.StoredTensor, 2, "interleaved").bytes),
+  },
 ];
+
+const lettersOf = (text: string) => Float32Array.from(text, (letter) => letter.charCodeAt(0));
 
 const isOpen = (value: unknown): value is Record<string, unknown> =>
   typeof value === "object" && value !== null && !ArrayBuffer.isView(value) && !("released" in value);
@@ -224,8 +367,9 @@ function watched<T>(value: T, seen: (path: string) => void, path = ""): T {
   return new Proxy(value, {
     get(target, key) {
       const field = Reflect.get(target, key);
-      if (typeof key === "symbol" || typeof field === "function") return field;
-      const inner = path === "" ? key : `${path}.${key}`;
+      const isMethod = typeof key === "symbol" || typeof field === "function";
+      if (isMethod && key !== Symbol.iterator) return field;
+      const inner = path === "" ? String(key) : `${path}.${String(key)}`;
       // The arguments themselves are no fields.
       if (path !== "") seen(inner);
       return watched(field, seen, inner);
@@ -237,6 +381,15 @@ function watched<T>(value: T, seen: (path: string) => void, path = ""): T {
 function arraysIn(value: unknown, path = ""): [path: string, array: ArrayBufferView][] {
   if (ArrayBuffer.isView(value)) return [[path, value]];
   return isOpen(value) ? Object.entries(value).flatMap(([key, inner]) => arraysIn(inner, `${path}.${key}`)) : [];
+}
+
+/** A value whose records inherit their fields. */
+function heir<T>(value: T): T {
+  if (Array.isArray(value)) return value.map(heir) as T;
+  if (!isOpen(value)) return value;
+  const fields = Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, heir(inner)]));
+  // Methods with symbols, too.
+  return Object.create({ ...value, ...fields });
 }
 
 const UNCHECKED =
@@ -317,4 +470,55 @@ test("whatever reading an argument does, the result is right or a named error, a
       }
   }
   expect(trials).toBeGreaterThan(1000);
+});
+
+test("fields that records inherit, such as those of a class, have the effect of own ones", async () => {
+  using kernels = await kernelsOf("simd");
+  for (const { name, make, run } of CASES) {
+    // Their records hold what a file holds, by whatever names: only own ones count.
+    if (["writeSafetensors", "fromHfConfig"].includes(name)) continue;
+    const [plain, world] = [makeWorld(kernels), makeWorld(kernels)];
+    const args = make(plain);
+    const numbers = arraysIn(args).map(([, array]) => (array as Float32Array).slice());
+    const want = (await run(args as never, plain)).slice();
+    const same = make(world);
+    for (const [i, [, array]] of arraysIn(same).entries()) (array as Float32Array).set(numbers[i] as Float32Array);
+    const inherited = Object.fromEntries(Object.entries(same).map(([key, value]) => [key, heir(value)]));
+    expect(firstDifference(await run(inherited as never, world), want), name).toBe(-1);
+    for (const each of [plain, world]) for (const handle of [each.empty, each.cache, each.attention]) handle.release();
+  }
+});
+
+describe("each field is read once by", () => {
+  const readOnce = (args: object, run: (args: never) => object) => {
+    const counts = new Map<string, number>();
+    const seen = (path: string) => counts.set(path, (counts.get(path) ?? 0) + 1);
+    const result = run(watched(args, seen) as never);
+    // Before the comparison, which reads what the result has of the arguments.
+    const twice = [...counts].filter(([, count]) => count > 1);
+    expect(twice).toEqual([]);
+    expect(counts.size).toBeGreaterThan(20);
+    expect(result).toEqual(run(args as never));
+  };
+
+  test("readAttentionWeights", () => {
+    const parts = ["q", "k", "v"].flatMap((part) => [
+      { name: `${part}_proj.weight`, dtype: "F16", shape: [4, 4], bytes: bytesOf(32) },
+      { name: `${part}_proj.bias`, dtype: "F32", shape: [4], bytes: bytesOf(16) },
+    ]);
+    const stored = [...parts, { name: "o_proj.weight", dtype: "F32", shape: [4, 4], bytes: bytesOf(64) }];
+    const given = Object.fromEntries(stored.map((each) => [each.name, each]));
+    const config = { numHeads: 2, numKvHeads: 2, headDim: 2, fused: "qkv" };
+    readOnce({ given, config }, ({ given, config }: never) => {
+      const tensors = new Map<string, files.StoredTensor>(Object.entries(given));
+      return headwise.readAttentionWeights({ metadata: new Map(), tensors }, "", config);
+    });
+  });
+
+  test("convertToGqa", () => {
+    const matrices = { wq: tensor(8, 8), wk: tensor(8, 8), wv: tensor(8, 8), wo: tensor(8, 8) };
+    const weights = { ...matrices, bk: resizable(8), bv: resizable(8), qNorm: resizable(2), layout: "out-in" };
+    const config = { numHeads: 4, numKvHeads: 4, headDim: 2, valueDim: 2, qkNorm: { kind: "per-head" }, causal: true };
+    readOnce({ weights, config }, ({ weights, config }: never) => headwise.convertToGqa(weights, config, 2));
+  });
 });

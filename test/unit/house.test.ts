@@ -4,7 +4,9 @@ import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { transformSync } from "esbuild";
 import { expect, test } from "vitest";
+import { STAMP } from "../../assembly/stamp.ts";
 import { staleCopies } from "../../scripts/entries.mjs";
+import { stampOf } from "../../scripts/stamp.mjs";
 import { KERNEL_NAMES } from "../../src/threads/work-queue.ts";
 import { wasmOf } from "../support/modules.ts";
 
@@ -234,6 +236,12 @@ test("the check of what a file uses finds every form of it, and nothing else", (
 
 test("package.json, jsr.json and tsconfig.json repeat the list of entries", () => {
   expect(staleCopies(false)).toEqual([]);
+});
+
+test("the stamp of the kernels is that of their sources, whatever separator the host's paths have", () => {
+  const listed = readdirSync(join(root, "assembly"), { recursive: true, encoding: "utf8" });
+  expect(stampOf(listed)).toBe(STAMP);
+  expect(stampOf(listed.map((file) => file.replaceAll("/", "\\")).reverse())).toBe(STAMP);
 });
 
 test("only simd.ts asks which build it is", () => {

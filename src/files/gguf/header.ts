@@ -26,7 +26,7 @@ export type GgufValue = number | bigint | boolean | string | GgufArray;
 export type CreateEntry<Entry> = (name: string, shape: readonly number[], type: number, offset: number) => Entry;
 
 /** The content of the header, before its tensors are compared with each other and with the data. */
-export interface GgufHeader<Entry> {
+interface GgufHeader<Entry> {
   readonly metadata: ReadonlyMap<string, GgufValue>;
   /** By name. */
   readonly tensors: ReadonlyMap<string, Entry>;

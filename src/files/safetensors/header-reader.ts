@@ -70,7 +70,7 @@ export function readHeader<Entry>(
     begins.push(begin);
     ends.push(end);
     tensors.set(name, create(name, dtype, shape, begin, end));
-    // Sooner than to look the name up before: a map of a million names is slow.
+    // A name that was there already did not make the map larger. Looking it up first would take a second search of the map.
     return tensors.size === begins.length;
   });
 

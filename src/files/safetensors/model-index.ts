@@ -1,7 +1,9 @@
 import type { StoredTensor } from "../../tensor/dtypes.ts";
-import { describe, expectBytes, expectFunction, HeadwiseError } from "../../util/errors.ts";
+import { expectBytes, expectFunction } from "../../util/arguments.ts";
+import { describe, HeadwiseError } from "../../util/errors.ts";
 import { parseJson } from "../../util/json.ts";
-import { type BytesOrSource, reasonOf } from "../byte-source.ts";
+import { reasonOf } from "../../util/reason.ts";
+import type { BytesOrSource } from "../byte-source.ts";
 import { expectNames, type TensorFile } from "../tensor-file.ts";
 import { openFile, readSafetensors, type SafetensorsFile } from "./safetensors.ts";
 

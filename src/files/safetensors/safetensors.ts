@@ -1,7 +1,8 @@
 import { BITS, BLOCKS, type Dtype, isBlockDtype, isDtype, type StoredTensor } from "../../tensor/dtypes.ts";
 import { expectMatrix } from "../../tensor/matrix.ts";
-import { LARGEST_LENGTH, sizeOf, type Tensor } from "../../tensor/tensor.ts";
-import { describe, expectBytes, tagOf } from "../../util/errors.ts";
+import { elementsIn, LARGEST_LENGTH, readShape, type Tensor } from "../../tensor/tensor.ts";
+import { expectBytes, expectFloats } from "../../util/arguments.ts";
+import { describe, tagOf } from "../../util/errors.ts";
 import { type BytesOrSource, readRange, toSource } from "../byte-source.ts";
 import { KIND_BYTES } from "../file-kind.ts";
 import { createTensorFile, type TensorEntry, type TensorFile } from "../tensor-file.ts";
@@ -18,9 +19,9 @@ export interface SafetensorsFile {
 }
 
 /**
- * Reads a safetensors file that is in memory; `openSafetensors` reads parts of files of any size. The whole header is checked first. The tensors are views of `bytes`: nothing is
- * copied. Q8_0 and Q4_0 that `writeSafetensors` stored as U8 get their dtype and shape back, and the metadata entry
- * "headwise.quantized" that describes them is left out.
+ * Reads a safetensors file that is in memory; `openSafetensors` reads parts of files of any size. The whole header is checked
+ * first. The tensors are views of `bytes`: nothing is copied. Q8_0 and Q4_0 that `writeSafetensors` stored as U8 get their
+ * dtype and shape back, and the metadata entry "headwise.quantized" that describes them is left out.
  * @param where Name of the function in error messages.
  * @throws TypeError unless `bytes` is a Uint8Array or ArrayBuffer. HeadwiseError `BAD_FILE` for a file that breaks the format,
  * with the tensor, the rule and the value: a truncated file, invalid JSON, duplicate names, sizes that overflow, ranges that
@@ -109,7 +110,7 @@ export type WritableTensor = Tensor | Omit<StoredTensor, "name">;
 /**
  * Writes a safetensors file. All tensors are aligned to their element size. The bytes do not depend on the order in which
  * tensors are given. Safetensors has no dtype for Q8_0 and Q4_0: they are written as U8, and a metadata entry
- * "headwise.quantized" tells `readSafetensors` and `openSafetensors` to decode them.
+ * "headwise.quantized" describes them, so that `readSafetensors` and `openSafetensors` decode them.
  * @param tensors Tensors by name.
  * @returns The bytes of the file.
  * @throws TypeError or RangeError for data that does not fit its shape, and for names and metadata that JSON cannot hold.
@@ -123,9 +124,10 @@ export function writeSafetensors(
   metadata: ReadonlyMap<string, string> | Readonly<Record<string, string>> = {},
 ): Uint8Array {
   const where = "writeSafetensors";
-  const given = pairs(where, "tensors", tensors).map(([name, tensor]) => toStored(where, name, tensor));
-  const stored = given.map(asBytes).sort(compareLines);
+  const checks = pairs(where, "tensors", tensors).map(([name, tensor]) => readWritable(where, name, tensor));
   const notes = pairs(where, "metadata", metadata);
+  const given = checks.map((check) => check());
+  const stored = given.map(asBytes).sort(compareLines);
   const quantized = noteQuantized(given);
   if (quantized !== undefined) {
     if (notes.some(([key]) => key === QUANTIZED))
@@ -154,31 +156,40 @@ function pairs<T>(
   return tagOf(source) === "Map" ? [...(source as ReadonlyMap<string, T>)] : Object.entries(source);
 }
 
-function toStored(where: string, name: string, tensor: WritableTensor): StoredTensor {
+/**
+ * Reads the fields of a tensor, each once, because reading may run code of the caller's. The result checks them, and gives the
+ * tensor as it is stored.
+ */
+function readWritable(where: string, name: string, tensor: WritableTensor): () => StoredTensor {
   const what = `tensor ${describe(name)}`;
   if (name === "__metadata__") throw new RangeError(`${where}: name expected other than "__metadata__", got it`);
   if (tensor === null || typeof tensor !== "object")
     throw new TypeError(
       `${where}: ${what} expected { data, shape } or { dtype, shape, bytes }, got ${describe(tensor)}`,
     );
-  const size = sizeOf(where, what, tensor.shape, LARGEST_LENGTH);
-  if ("data" in tensor) {
-    if (tagOf(tensor.data) !== "Float32Array")
-      throw new TypeError(`${where}: ${what} data expected Float32Array, got ${describe(tensor.data)}`);
-    if (tensor.data.length !== size)
-      throw new RangeError(`${where}: ${what} expected ${size} floats, got ${tensor.data.length}`);
-    const { buffer, byteOffset, byteLength } = tensor.data;
-    return { name, dtype: "F32", shape: tensor.shape, bytes: new Uint8Array(buffer, byteOffset, byteLength) };
-  }
-  const { dtype, shape } = tensor;
-  if (isBlockDtype(dtype)) {
-    const { bytes } = expectMatrix(where, what, tensor, "out-in");
-    return { name, dtype, shape, bytes };
-  }
+  const hasData = "data" in tensor;
+  const { dtype, shape: given, bytes, data } = tensor as StoredTensor & Tensor;
+  const shape = readShape(where, what, given, LARGEST_LENGTH);
+  return hasData
+    ? () => asStored(where, what, name, shape, data)
+    : () => checkStored(where, what, { name, dtype, shape, bytes });
+}
+
+function asStored(where: string, what: string, name: string, shape: readonly number[], data: unknown): StoredTensor {
+  const { buffer, byteOffset, byteLength, length } = expectFloats(where, `${what} data`, data);
+  const size = elementsIn(shape);
+  if (length !== size) throw new RangeError(`${where}: ${what} expected ${size} floats, got ${length}`);
+  return { name, dtype: "F32", shape, bytes: new Uint8Array(buffer, byteOffset, byteLength) };
+}
+
+function checkStored(where: string, what: string, tensor: StoredTensor): StoredTensor {
+  const { name, dtype, shape } = tensor;
+  if (isBlockDtype(dtype)) return { ...expectMatrix(where, what, tensor, "out-in"), name };
   if (!isDtype(dtype))
     throw new RangeError(`${where}: ${what} dtype expected ${Object.keys(BITS).join(", ")}, got ${describe(dtype)}`);
   const bytes = expectBytes(where, `${what} bytes`, tensor.bytes);
-  if (bytes.length * 8 !== size * BITS[dtype])
-    throw new RangeError(`${where}: ${what} expected ${(size * BITS[dtype]) / 8} bytes, got ${bytes.length}`);
+  const bits = elementsIn(shape) * BITS[dtype];
+  if (bytes.length * 8 !== bits)
+    throw new RangeError(`${where}: ${what} expected ${bits / 8} bytes, got ${bytes.length}`);
   return { name, dtype, shape, bytes };
 }

@@ -3,7 +3,8 @@ import { PAIRINGS, type RopeConfig } from "../../attention/rope.ts";
 import type { AttentionWeights } from "../../attention/weights.ts";
 import type { GgufFile } from "../../files/gguf/gguf.ts";
 import { type StoredTensor, shapeText, toFloats } from "../../tensor/dtypes.ts";
-import { describe, expectFields, expectInt, expectOneOf, HeadwiseError, tagOf } from "../../util/errors.ts";
+import { expectFields, expectInt, expectOneOf } from "../../util/arguments.ts";
+import { describe, HeadwiseError, tagOf } from "../../util/errors.ts";
 import { readGgufConfig } from "./config.ts";
 
 /** AttentionWeights with matrices in the encoding of the file, quantised ones included. */

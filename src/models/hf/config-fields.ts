@@ -1,4 +1,5 @@
-import { describe, HeadwiseError, LARGEST_INT } from "../../util/errors.ts";
+import { LARGEST_INT } from "../../util/arguments.ts";
+import { describe, HeadwiseError } from "../../util/errors.ts";
 
 /** The public function, for messages. */
 export const WHERE = "fromHfConfig";
@@ -26,16 +27,21 @@ export interface Fields {
   unread(): readonly (readonly [name: string, value: unknown])[];
 }
 
+/** Reads each own field of `value`, and each element of an array in it, once: reading may run code of the caller's. */
 export function fieldsOf(title: string, value: unknown): Fields {
   if (value === null || typeof value !== "object" || Array.isArray(value)) throw refusal(title, "an object", value);
+  const own = new Map<string, unknown>(
+    Object.entries(value).map(([name, each]) => [name, Array.isArray(each) ? each.slice() : each]),
+  );
   const read = new Set<string>();
+  const inner = new Map<string, Fields>();
   const raw = (name: string): unknown => {
     read.add(name);
-    return Object.hasOwn(value, name) ? ((value as Readonly<Record<string, unknown>>)[name] ?? undefined) : undefined;
+    return own.get(name) ?? undefined;
   };
   return {
     raw,
-    has: (name) => Object.hasOwn(value, name),
+    has: (name) => own.has(name),
     count: (name, fallback, most = LARGEST_INT) => {
       const found = raw(name) ?? fallback;
       if (typeof found === "number" && Number.isInteger(found) && found >= 1 && found <= most) return found;
@@ -57,13 +63,19 @@ export function fieldsOf(title: string, value: unknown): Fields {
       if (found === undefined || Array.isArray(found)) return found;
       throw refusal(name, "an array", found);
     },
-    fields: (name) => (raw(name) === undefined ? undefined : fieldsOf(name, raw(name))),
+    fields: (name) => {
+      const found = raw(name);
+      if (found === undefined) return undefined;
+      const known = inner.get(name) ?? fieldsOf(name, found);
+      inner.set(name, known);
+      return known;
+    },
     only: (name, ...values) => {
       const found = raw(name);
       if (found === undefined || values.includes(found)) return;
       const rule = values.length === 0 ? "null" : values.map((each) => JSON.stringify(each)).join(" or ");
       throw refusal(name, `${rule}, since others are unsupported`, found);
     },
-    unread: () => Object.entries(value).filter(([name, each]) => each !== null && !read.has(name)),
+    unread: () => [...own].filter(([name, each]) => each !== null && !read.has(name)),
   };
 }

@@ -1,5 +1,5 @@
 import { MOST_HEADS } from "../../attention/limits.ts";
-import { expectInt } from "../../util/errors.ts";
+import { expectInt } from "../../util/arguments.ts";
 import { type Fields, refusal, WHERE } from "./config-fields.ts";
 import { readRope } from "./config-rope.ts";
 import type { HfPart } from "./part.ts";

@@ -1,4 +1,5 @@
-import { describe, expectFields, expectInt, expectOneOf, tagOf } from "../../util/errors.ts";
+import { expectInt, expectOneOf, readFields } from "../../util/arguments.ts";
+import { describe, tagOf } from "../../util/errors.ts";
 import { parseJson } from "../../util/json.ts";
 import { nearestNames } from "../../util/near-name.ts";
 import { checkFileConfig } from "../check-config.ts";
@@ -10,15 +11,15 @@ import { COMPOSITES, modelTypes, rulesOf } from "./models.ts";
 import { type HfPart, PARTS, partOfPrefix, towerOfPrefix } from "./part.ts";
 import type { HfAttentionConfig, Names, Rules } from "./rules.ts";
 
-/** Which layer of a model, and what its `config.json` does not tell. */
+/** Which layer of a model, and what its `config.json` does not say. */
 export interface HfConfigOptions {
   /** Index of the layer, from 0. Window, theta and scale may differ between layers. Default 0. */
   readonly layer?: number;
-  /** Which attention of an encoder-decoder model. Needed for these, unless `prefix` tells. */
+  /** Which attention of an encoder-decoder model. Needed for these, unless `prefix` names it. */
   readonly part?: HfPart;
   /**
-   * What the names of the layer's tensors begin with, as `readAttentionWeights` takes it. It tells the part of an
-   * encoder-decoder model ("model.decoder.layers.0.encoder_attn." is cross-attention), and text from vision.
+   * What the names of the layer's tensors begin with, as `readAttentionWeights` takes it. It names the part of an
+   * encoder-decoder model ("model.decoder.layers.0.encoder_attn." is cross-attention), and whether text or vision is meant.
    */
   readonly prefix?: string;
   /**
@@ -59,7 +60,7 @@ export function fromHfConfig(
   part?: HfPart,
 ): HfAttentionConfig {
   const isRecord = tagOf(options) === "Object";
-  const wanted = isRecord ? checkOptions(options as HfConfigOptions, part) : { layer: options as number, part };
+  const wanted = isRecord ? readOptions(options as HfConfigOptions, part) : { layer: options as number, part };
   const { layer = 0, prefix = "", as, relativeBias = false }: HfConfigOptions = wanted;
   expectInt(WHERE, "layer", layer, 0);
   if (wanted.part !== undefined) expectOneOf(WHERE, "part", wanted.part, PARTS);
@@ -80,8 +81,8 @@ export function fromHfConfig(
   return own;
 }
 
-function checkOptions(options: HfConfigOptions, part: HfPart | undefined): HfConfigOptions {
-  expectFields(WHERE, "options", options, OPTIONS);
+function readOptions(given: HfConfigOptions, part: HfPart | undefined): HfConfigOptions {
+  const options = readFields(WHERE, "options", given, OPTIONS);
   const { prefix, as, relativeBias } = options;
   if (part !== undefined)
     throw new TypeError(`${WHERE}: part expected none beside an object of options, got ${describe(part)}`);
@@ -143,7 +144,7 @@ function findTower(file: Fields, type: string, prefix: string, as: string | unde
   throw refusal(`${tower}_config`, "an object", undefined);
 }
 
-/** The part that is asked for. Throws if nothing tells, or if the model has no such part. */
+/** The part that is asked for. Throws if no part is named, or if the model has no such part. */
 function choosePart(file: Fields, type: string, rules: Rules, given: HfPart | undefined, prefix: string): HfPart {
   const fromPrefix = partOfPrefix(prefix);
   const name = given === undefined ? "prefix" : "part";
@@ -157,7 +158,7 @@ function choosePart(file: Fields, type: string, rules: Rules, given: HfPart | un
     if (part !== undefined) return part;
     throw refusal(
       "part",
-      `"encoder", "decoder" or "cross" (or a prefix that tells), since ${describe(type)} has all three`,
+      `"encoder", "decoder" or "cross" (or a prefix that names one), since ${describe(type)} has all three`,
       part,
     );
   }

@@ -2,8 +2,9 @@ import { quantizedIn } from "../../files/safetensors/quantization.ts";
 import type { SafetensorsFile } from "../../files/safetensors/safetensors.ts";
 import { isBlockDtype, type StoredTensor, shapeText, toFloats } from "../../tensor/dtypes.ts";
 import { expectMatrix, type WeightTensor } from "../../tensor/matrix.ts";
-import { LARGEST_LENGTH, sizeOf } from "../../tensor/tensor.ts";
-import { describe, expectRecord, expectUint8Array, HeadwiseError } from "../../util/errors.ts";
+import { LARGEST_LENGTH, readShape } from "../../tensor/tensor.ts";
+import { expectRecord, expectUint8Array } from "../../util/arguments.ts";
+import { describe, HeadwiseError } from "../../util/errors.ts";
 import { type Extra, type Family, findFamily, type Part } from "./tensor-names.ts";
 
 /** A matrix with its outputs and inputs, in any layout of the file. */
@@ -37,15 +38,25 @@ export function openParts(where: string, file: SafetensorsFile, prefix: string):
   const { family, root } = findFamily(where, [...file.tensors.keys()], prefix);
   const { weights, biases = {}, extras = {}, layout } = family;
   const quantized = quantizedIn(where, file.metadata);
-  /** The tensor; undefined if it is absent. Checked, since a file may also come from another reader. */
+  const read = new Map<string, StoredTensor>();
+  /**
+   * The tensor; undefined if it is absent. Checked, since a file may also come from another reader, and its fields are read
+   * once, because reading may run code of the caller's.
+   */
   const find = (name: string | undefined): StoredTensor | undefined => {
     if (name === undefined || !file.tensors.has(root + name)) return undefined;
+    const known = read.get(name);
+    if (known !== undefined) return known;
     const tensor = file.tensors.get(root + name) as StoredTensor;
     const what = `tensor ${describe(root + name)}`;
     expectRecord(where, what, tensor);
-    sizeOf(where, what, tensor.shape, LARGEST_LENGTH);
-    expectUint8Array(where, `${what}.bytes`, tensor.bytes);
-    return tensor;
+    const { dtype, shape: sides, bytes: held } = tensor;
+    const shape = readShape(where, what, sides, LARGEST_LENGTH);
+    // The tensors of an opened file have a number of bytes.
+    const rule = typeof held === "number" ? "Uint8Array, as in what readAll resolves with" : undefined;
+    const found = { name: root + name, dtype, shape, bytes: expectUint8Array(where, `${what}.bytes`, held, rule) };
+    read.set(name, found);
+    return found;
   };
   const turn = (outputs: number, inputs: number) => (layout === "out-in" ? [outputs, inputs] : [inputs, outputs]);
   const vector = (name: string | undefined, rule: string, fits: (length: number) => boolean) => {

@@ -16,7 +16,7 @@ export const modelTypes = (): string[] => [...Object.keys(DECODERS), ...Object.k
 interface Towers {
   readonly text: string;
   readonly vision: string;
-  /** Whether the text model is read if nothing tells which one is meant. */
+  /** Whether the text model is read if no prefix names a tower. */
   readonly textFirst?: true;
 }
 

@@ -7,7 +7,7 @@ export const PARTS = ["encoder", "decoder", "cross"] as const;
 const CROSS =
   /^(encoder_attn|encoder_attention|EncDecAttention|crossattention|cross_attn|cross_attention|encoder_decoder_attention|multihead_attn)$/;
 
-/** The part that the names of tensors with this prefix belong to, if the prefix tells. */
+/** The part that the names of tensors with this prefix belong to, if the prefix names one. */
 export function partOfPrefix(prefix: string): HfPart | undefined {
   const modules = prefix.split(".");
   if (modules.some((name) => CROSS.test(name))) return "cross";

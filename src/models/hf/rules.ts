@@ -64,7 +64,7 @@ export interface RopeRules {
 export interface NormRules extends QkNormConfig {
   /** The field of the epsilon. Default "rms_norm_eps". */
   readonly epsField?: string;
-  /** The field that tells whether there is a norm; absent means none. Default: there always is. */
+  /** The field that decides whether there is a norm; absent means none. Default: there always is. */
   readonly flag?: string;
 }
 
@@ -86,7 +86,7 @@ export interface Rules {
   readonly scale?: (file: Fields) => number | undefined;
   /** The softcap if the file does not state it, 0 for none; null in a file means none. Default: the field is unknown. */
   readonly softcap?: number;
-  readonly fused?: "qkv" | "grouped";
+  readonly fused?: HfAttentionConfig["fused"];
   /** Fields, and the values besides null with which this package can compute the model. */
   readonly only?: Readonly<Record<string, readonly unknown[]>>;
   /** Self-attention adds a bias by relative position, which is not a weight of the layer. */

@@ -1,9 +1,10 @@
-import { type AttentionConfig, CONFIG_FIELDS } from "../../attention/config.ts";
+import { type AttentionConfig, CONFIG_FIELDS, FUSED_ORDERS } from "../../attention/config.ts";
 import type { AttentionWeights } from "../../attention/weights.ts";
 import { readSafetensors, type SafetensorsFile } from "../../files/safetensors/safetensors.ts";
 import { shapeText } from "../../tensor/dtypes.ts";
 import type { WeightTensor } from "../../tensor/matrix.ts";
-import { describe, expectFields, expectInt, expectOneOf, tagOf } from "../../util/errors.ts";
+import { expectInt, expectOneOf, readFields } from "../../util/arguments.ts";
+import { describe, tagOf } from "../../util/errors.ts";
 import { type Matrix, openParts, type Parts } from "./layer-tensors.ts";
 import type { Extra } from "./tensor-names.ts";
 
@@ -26,7 +27,7 @@ const WHERE = "readAttentionWeights";
  * @param prefix What the names of the layer's tensors begin with, such as "model.layers.0.self_attn." (with or without the
  * last dot).
  * @param config The configuration, which the shapes are compared with as far as it is given. Falcon, GPT-NeoX, BLOOM and
- * InternLM2 need `numHeads` and `fused` (or `numKvHeads: 1`), because their files do not tell the row order. `fromHfConfig`
+ * InternLM2 need `numHeads` and `fused` (or `numKvHeads: 1`), because their files do not contain the row order. `fromHfConfig`
  * gives both.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for a file that breaks the format, names that
  * are not recognised (the message lists those found), a missing tensor, shapes that contradict each other, and layers with
@@ -45,25 +46,29 @@ export function readAttentionWeights(
   config: WeightsConfig = {},
 ): AttentionWeights {
   if (typeof prefix !== "string") throw new TypeError(`${WHERE}: prefix expected a string, got ${describe(prefix)}`);
-  expectFields(WHERE, "config", config, CONFIG_FIELDS);
+  const given = readFields(WHERE, "config", config, CONFIG_FIELDS);
   for (const name of ["numHeads", "numKvHeads", "headDim"] as const)
-    if (config[name] !== undefined) expectInt(WHERE, `config.${name}`, config[name]);
-  if (config.fused !== undefined) expectOneOf(WHERE, "config.fused", config.fused, ["qkv", "grouped"]);
-  const { numHeads, numKvHeads } = config;
+    if (given[name] !== undefined) expectInt(WHERE, `config.${name}`, given[name]);
+  const { numHeads, numKvHeads, fused } = given;
+  if (fused !== undefined) expectOneOf(WHERE, "config.fused", fused, FUSED_ORDERS);
   if (numHeads !== undefined && numKvHeads !== undefined && numHeads % numKvHeads !== 0)
     throw new RangeError(
       `${WHERE}: config.numHeads expected a multiple of config.numKvHeads (${numKvHeads}), got ${numHeads}`,
     );
-  const file = isFile(source) ? source : readSafetensors(source, WHERE);
-  return readLayer(openParts(WHERE, file, prefix), config);
+  return readLayer(openParts(WHERE, readSource(source), prefix), given);
 }
 
-function isFile(source: unknown): source is SafetensorsFile {
-  const { tensors, metadata } = Object(source) as Partial<SafetensorsFile>;
-  if (tagOf(tensors) !== "Map") return false;
+function readSource(source: Uint8Array | ArrayBuffer | SafetensorsFile): SafetensorsFile {
+  const { tensors, metadata, readAll } = Object(source) as Partial<SafetensorsFile> & { readonly readAll?: unknown };
+  if (tagOf(tensors) !== "Map") return readSafetensors(source as Uint8Array, WHERE);
+  if (readAll !== undefined)
+    throw new TypeError(
+      `${WHERE}: source expected { metadata, tensors } with the tensors that readAll resolves with, got an opened file ` +
+        "(of one that openGguf opened, readGgufLayer reads a layer)",
+    );
   if (tagOf(metadata) !== "Map")
     throw new TypeError(`${WHERE}: source.metadata expected a Map, got ${describe(metadata)}`);
-  return true;
+  return { tensors, metadata } as SafetensorsFile;
 }
 
 /** Outputs of q, k and v. */

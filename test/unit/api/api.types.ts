@@ -10,10 +10,18 @@ import {
   type Kernels,
   type Tensor,
 } from "../../../src/entries/core.ts";
+import {
+  attendSharded,
+  createShardedCache,
+  type ShardedAttention,
+  type ShardedCache,
+} from "../../../src/entries/shards.ts";
 
 declare const kernels: Kernels;
 declare const attention: Attention;
 declare const cache: Cache;
+declare const sharded: ShardedAttention;
+declare const shardedCache: ShardedCache;
 declare const x: Float32Array;
 declare const matrix: Tensor;
 
@@ -37,6 +45,11 @@ export function handles(): void {
   attend(cache, x);
   // @ts-expect-error a configuration cannot be changed
   attention.config.causal = true;
+  attendSharded(sharded, x, { cache: shardedCache });
+  // @ts-expect-error a copy of a sharded attention is none
+  createShardedCache({ ...sharded }, { maxSeqLen: 1 });
+  // @ts-expect-error a copy of a sharded cache is none
+  attendSharded(sharded, x, { cache: { ...shardedCache } });
 }
 
 export function weights(): readonly AttentionWeights[] {

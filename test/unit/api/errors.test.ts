@@ -461,7 +461,8 @@ test("every wrong call throws its exact text and changes nothing", async () => {
     createKvCache: [
       [() => createKvCache({}, kv), TypeError, "kernels expected what loadKernels gives, got Object"],
       [() => createKvCache(dead, kv), "RELEASED", "kernels was released"],
-      [() => createKvCache(kernels), TypeError, "options expected an object, got undefined"],
+      [() => createKvCache(kernels), TypeError, "options expected { numKvHeads, headDim, maxSeqLen }, got undefined"],
+      [() => createKvCache(kernels, null), TypeError, "options expected an object, got null"],
       [
         () => createKvCache(kernels, { ...kv, dModel: 4 }),
         TypeError,
@@ -688,7 +689,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => call({ bias: { data: f(3), shape: [1, 1, 1, 1, 3] } }),
         RangeError,
-        "bias expected rank 1 or 2 or 3 or 4, got shape [1, 1, 1, 1, 3]",
+        "bias expected rank 1 to 4, got shape [1, 1, 1, 1, 3]",
       ],
       [
         () => call({ bias: { data: f(27), shape: [3, 3, 3] } }, 24),
@@ -958,7 +959,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => fromHfConfig({ model_type: "whisper" }),
         "BAD_FILE",
-        'part expected "encoder", "decoder" or "cross" (or a prefix that tells), since "whisper" has all three, got undefined',
+        'part expected "encoder", "decoder" or "cross" (or a prefix that names one), since "whisper" has all three, got undefined',
       ],
     ],
     readSafetensors: [

@@ -28,9 +28,15 @@ test("help COMMAND is COMMAND --help", () => {
 });
 
 test.each([
-  [["inof"], 'headwise expected a command, got "inof", did you mean info? (see headwise --help)\n'],
-  [["quantise"], 'headwise expected a command, got "quantise", did you mean quantize? (see headwise --help)\n'],
-  [["frobnicate"], 'headwise expected a command, got "frobnicate" (see headwise --help)\n'],
+  [
+    ["inof"],
+    'headwise expected info, run, bench, quantize, report, got "inof", did you mean info? (see headwise --help)\n',
+  ],
+  [
+    ["quantise"],
+    'headwise expected info, run, bench, quantize, report, got "quantise", did you mean quantize? (see headwise --help)\n',
+  ],
+  [["frobnicate"], 'headwise expected info, run, bench, quantize, report, got "frobnicate" (see headwise --help)\n'],
   [["info", "model"], "headwise info: expected options alone, got model (see headwise info --help)\n"],
   [["bench", "model"], "headwise bench: expected options alone, got model (see headwise bench --help)\n"],
   [["run"], "headwise run: expected one file, got 0 (see headwise run --help)\n"],

@@ -140,6 +140,9 @@ describe("report", () => {
     const [, layer, inputs, ...options] = args as [string, string, string, ...string[]];
     const latent = at("latent.json");
     writeFileSync(latent, JSON.stringify({ ...config, model_type: "deepseek_v3" }));
+    const whisper = at("whisper.json");
+    const sides = { encoder_layers: 1, decoder_layers: 1, encoder_attention_heads: 4, decoder_attention_heads: 4 };
+    writeFileSync(whisper, JSON.stringify({ model_type: "whisper", d_model: 64, ...sides }));
     const rows: [args: string[], status: number, text: string][] = [
       [
         ["report", layer],
@@ -166,11 +169,17 @@ describe("report", () => {
         2,
         `headwise report: ${latent}: model_type expected attention that this package computes, got "deepseek_v3", which has latent attention (MLA)`,
       ],
-      [[...args, "--layer", "x"], 2, "headwise report: --layer expected an integer >= 0, got x"],
+      [[...args, "--layer", "x"], 2, "headwise report: --layer expected an integer from 0 to 1048576, got x"],
+      [[...args, "--layer", "1e3"], 2, "headwise report: --layer expected an integer from 0 to 1048576, got 1e3"],
       [
         [...args, "--layer", "1"],
         2,
-        `headwise report: ${at("config.json")}: layer expected an integer from 0 to 0, got 1`,
+        "headwise report: --layer expected an integer from 0 to 0, got 1 (see headwise report --help)",
+      ],
+      [
+        ["report", layer, inputs, "--config", whisper, "--part", "cross"],
+        2,
+        "headwise report: --prefix expected self-attention, got model.layers.0.self_attn., cross-attention, which headwise run --keys runs",
       ],
       [[...args, "--prefix", "no."], 2, `headwise report: ${layer}: `],
       [["report", layer, layer, ...options], 2, `headwise report: ${layer}: `],

@@ -1,13 +1,13 @@
 // `headwise run`, as built: layers of files of each kind.
 
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Digest } from "../../../src/diagnostics/digest.ts";
 import { createRandom } from "../../../src/diagnostics/random.ts";
 import { attend, createAttention, type Tensor } from "../../../src/entries/core.ts";
-import { fromHfConfig, quantizeTensor, writeSafetensors } from "../../../src/entries/weights.ts";
+import { fromHfConfig, quantizeTensor, readAttentionWeights, writeSafetensors } from "../../../src/entries/weights.ts";
 import { floats } from "../../kernels/harness.ts";
 import { runCli } from "../../support/cli.ts";
 import { bytesOf, text, u32, writeGguf } from "../../support/gguf-writer.ts";
@@ -36,6 +36,7 @@ interface Result {
   readonly kernels: { readonly build: string; readonly threads: { readonly used: number } };
   readonly prefill: { readonly tokens: number; readonly ms: number; readonly bestMs: number };
   readonly decode?: { readonly tokens: number; readonly past: number; readonly same: boolean; readonly ms: number };
+  readonly keys?: number;
   readonly y: { readonly shape: number[]; readonly digest: string; readonly first: number[] };
 }
 
@@ -196,19 +197,47 @@ describe("an encoder-decoder model", () => {
     expect(encoder.decode).toBeUndefined();
   });
 
-  test("is refused without a part, and in its cross-attention", () => {
+  test("runs its cross-attention on the rows of --keys, in prefill and with cached keys", async () => {
+    const path = prepareWhisper();
+    const [x, keys] = [floats(random, 5 * 64), floats(random, 7 * 64)];
+    const files = [
+      write("whisper/x.bin", bytesOf(x)),
+      write("whisper/keys.npy", npy("<f4", "(1, 7, 64)", bytesOf(keys))),
+    ];
+    const args = ["--deterministic", "--input", files[0]!, "--keys", files[1]!];
+    const prefix = "model.decoder.layers.0.encoder_attn.";
+    const result = runJson(path, "--part", "cross", ...args);
+    const stored = readAttentionWeights(readFileSync(path), prefix);
+    using kernels = await kernelsOf("simd");
+    const digest = new Digest();
+    digest.add(attend(createAttention(kernels, fromHfConfig(whisper, { prefix }), stored), x, { keys }));
+    expect(result).toMatchObject({ prefix, keys: 7, y: { shape: [5, 64], digest: digest.toString() } });
+    expect(result.decode).toMatchObject({ tokens: 5, past: 0, same: true });
+    expect(runJson(path, "--prefix", prefix, ...args, "--decode", "2")).toMatchObject({
+      decode: { tokens: 2, past: 3, same: true },
+      y: result.y,
+    });
+    expect(run(path, "--part", "cross", ...args).stdout).toContain(" kv heads, cross-attention to 7 keys\n");
+  });
+
+  test("is refused without a part, and in its cross-attention without --keys", () => {
     const path = prepareWhisper();
     const config = join(folder, "whisper/config.json");
     const cross =
-      "headwise run: --prefix expected self-attention, since the keys of cross-attention come from an encoder that run does not run, got model.decoder.layers.0.encoder_attn. (see headwise run --help)\n";
+      "headwise run: --keys expected a file with the encoder's rows for model.decoder.layers.0.encoder_attn., cross-attention, got none (see headwise run --help)\n";
     const rows: [args: string[], status: number, stderr: string][] = [
       [
         [],
         2,
-        `headwise run: ${config}: part expected "encoder", "decoder" or "cross" (or a prefix that tells), since "whisper" has all three, got undefined\n`,
+        `headwise run: ${config}: part expected "encoder", "decoder" or "cross" (or a prefix that names one), since "whisper" has all three, got undefined\n`,
       ],
       [["--prefix", "model.decoder.layers.0.encoder_attn."], 2, cross],
       [["--part", "cross"], 2, cross],
+      [
+        ["--part", "decoder", "--keys", "rows.npy"],
+        2,
+        "headwise run: --keys expected none for model.decoder.layers.0.self_attn., self-attention, got rows.npy (see headwise run --help)\n",
+      ],
       [
         ["--part", "both"],
         2,
@@ -299,11 +328,12 @@ test("a model in several files, by its index", async () => {
   const hostile = write("hostile.index.json", JSON.stringify({ weight_map: outside }));
   expect(run(hostile)).toMatchObject({
     status: 2,
-    stderr: `headwise run: ${hostile} expected plain file names, got "../b.safetensors"\n`,
+    stderr: `headwise run: ${hostile}: weight_map of "model.layers.0.self_attn.o_proj.weight" expected a plain file name, got "../b.safetensors"\n`,
   });
 });
 
-test("a GGUF file needs no config", async () => {
+/** A GGUF file of one layer. */
+function writeModelGguf(): string {
   const keys = { block_count: u32(1), context_length: u32(256), embedding_length: u32(64) };
   const heads = { "attention.head_count": u32(4), "attention.head_count_kv": u32(2) };
   const metadata = Object.fromEntries(
@@ -312,11 +342,11 @@ test("a GGUF file needs no config", async () => {
   const tensors = Object.entries({ q: weights.wq, k: weights.wk, v: weights.wv, output: weights.wo }).map(
     ([part, { data, shape }]) => ({ name: `blk.0.attn_${part}.weight`, type: 0, shape, bytes: bytesOf(data) }),
   );
-  const path = write(
-    "model.gguf",
-    writeGguf({ metadata: { "general.architecture": text("qwen2"), ...metadata }, tensors }),
-  );
-  const result = runJson(path, "--deterministic");
+  return write("model.gguf", writeGguf({ metadata: { "general.architecture": text("qwen2"), ...metadata }, tensors }));
+}
+
+test("a GGUF file needs no config", async () => {
+  const result = runJson(writeModelGguf(), "--deterministic");
   expect(result.prefix).toBe("blk.0.attn_");
   expect(result.y.digest).toBe(await expectedDigest(createRandom(1).floats(128 * 64)));
 });
@@ -378,6 +408,11 @@ test("an error is one line with its exit code", () => {
   const none = write("none.safetensors", writeSafetensors({ w: tensor(2, 2) }));
   const html = write("page.safetensors", "<!doctype html>");
   const bare = write("bare.json", "{}");
+  const indexOf = (file: string) =>
+    JSON.stringify({ weight_map: Object.fromEntries(Object.keys(model).map((name) => [name, file])) });
+  const partial = write("partial.index.json", indexOf("absent.safetensors"));
+  const broken = write("broken.index.json", indexOf("page.safetensors"));
+  const gguf = writeModelGguf();
   const short = write("short.bin", new Uint8Array(100));
   const three = write("three.npy", npy("<f4", "(2, 3, 64)", new Uint8Array(2 * 3 * 64 * 4)));
   const wide = write("wide.npy", npy("<f4", "(2, 3)", new Uint8Array(24)));
@@ -392,7 +427,7 @@ test("an error is one line with its exit code", () => {
     [
       [path, "--layer", "7"],
       2,
-      `headwise run: ${join(folder, "config.json")}: layer expected an integer from 0 to 1, got 7`,
+      "headwise run: --layer expected an integer from 0 to 1, got 7 (see headwise run --help)",
     ],
     [[path, "--prefix", "no."], 2, `headwise run: ${path}: prefix "no." expected to begin a tensor's name`],
     [[alone], 2, `headwise run: --config expected a file, since there is no config.json beside ${alone}, got none`],
@@ -421,8 +456,20 @@ test("an error is one line with its exit code", () => {
       2,
       "headwise run: MODEL expected a folder with model.safetensors.index.json or model.safetensors, got one with notes.txt",
     ],
-    [[bare], 2, `headwise run: ${bare} expected a weight_map, got none`],
+    [[bare], 2, `headwise run: ${bare}: weight_map expected an object, got undefined`],
+    [[partial], 2, `headwise run: MODEL expected a file that can be read, got ${join(folder, "absent.safetensors")}`],
+    [
+      [broken],
+      2,
+      `headwise run: ${broken}: shard "page.safetensors": source expected a safetensors file, got a web page`,
+    ],
+    [
+      [gguf, "--layer", "1"],
+      2,
+      "headwise run: --layer expected an integer from 0 to 0, got 1 (see headwise run --help)",
+    ],
     [[path, "--input", short], 2, "headwise run: --input expected rows of 256 bytes, got 100 bytes"],
+    [[path, "--input", one], 2, "headwise run: --input expected a .npy file or raw float32, got a safetensors file"],
     [[path, "--input", wide], 2, "headwise run: --input expected shape [tokens, 64], got [2, 3]"],
     [[path, "--input", three], 2, "headwise run: --input expected shape [tokens, 64], got [2, 3, 64]"],
   ];

@@ -81,8 +81,8 @@ describe("what is no diagnosis is refused by name", () => {
     [{ ...busy, works: {} }, "diagnosis.works expected an array, got Object"],
     [{ ...busy, works: [work, null] }, "diagnosis.works[1] expected an object, got null"],
     [
-      { ...busy, works: [{ ...work, relativeError: null }] },
-      "diagnosis.works[0].relativeError expected number, got null",
+      { ...busy, works: [{ ...work, relativeError: "0" }] },
+      'diagnosis.works[0].relativeError expected number or null, got "0"',
     ],
     [{ ...busy, selfTest: true }, "diagnosis.selfTest expected an object, got true"],
   ])("%j", (junk, text) => {
@@ -95,7 +95,15 @@ describe("what is no diagnosis is refused by name", () => {
     );
   });
 
-  test("and what went through JSON is one", () => {
-    expect(diagnosisText(JSON.parse(JSON.stringify(busy)) as Diagnosis)).toBe(diagnosisText(busy));
+  test("and what went through JSON is one, also with an error that is not finite", () => {
+    for (const relativeError of [1e-7, Number.NaN, Number.POSITIVE_INFINITY]) {
+      const report = { ...busy, works: [{ ...work, relativeError }] };
+      expect(diagnosisText(JSON.parse(JSON.stringify(report)) as Diagnosis)).toBe(diagnosisText(report));
+    }
+  });
+
+  test("and a report of 0.4.0 is one, which does not say how much the peak varied", () => {
+    const { variation, ...peak } = steady.peak!;
+    expect(diagnosisText({ ...steady, peak } as Diagnosis)).toBe(diagnosisText(steady));
   });
 });

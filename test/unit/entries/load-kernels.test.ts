@@ -216,3 +216,14 @@ test("loadKernels names what an engine has no memory for", async () => {
     }
   }
 });
+
+test("options of loadKernels may inherit their fields", async () => {
+  const options: { readonly deterministic: boolean; readonly threads: number } = Object.create({
+    deterministic: true,
+    threads: 1,
+  });
+  for (const load of [loadKernels, loadThreads, loadThreadless]) {
+    using kernels = await load(options);
+    expect([kernels.build, kernels.threads.requested]).toEqual(["simd", 1]);
+  }
+});

@@ -27,9 +27,9 @@ const config = { dModel: 64, numHeads: 2, causal: true };
 const weights = randomWeights(random, config);
 const x = floats(random, 5 * 64);
 
-const known = (what: string, format: string) =>
+const known = (what: string, format: string, loader = "loadKernels(") =>
   `format of ${what} expected "f32", the only format of these kernels, got "${format}"; ` +
-  "loadKernels({ quantized }), from headwise/quantized, loads the others";
+  `${loader}{ quantized }), from headwise/quantized, loads the others`;
 
 /** The error that `work` throws, by code and text, and what it took of the kernels. */
 function refused(kernels: Kernels, work: () => unknown): { code: string; message: string } {
@@ -115,12 +115,14 @@ test("kernels of floats refuse caches and trials of every other format, before a
   });
 });
 
-test("shards of floats refuse other weights before they start", async () => {
+test("shards of floats refuse other weights before they start, and with `quantized` they take them", async () => {
   const create = createShardedAttention(config, weights, { weights: { o: "q8" } });
   await expect(create).rejects.toMatchObject({
     code: "NO_QUANTIZED",
-    message: `createShardedAttention: ${known("wo", "q8")}`,
+    message: `createShardedAttention: ${known("wo", "q8", "createShardedAttention(config, weights, ")}`,
   });
+  using attention = await createShardedAttention(config, weights, { weights: { o: "q8" }, shards: 1, quantized });
+  expect(attention.shards.used).toBe(1);
 });
 
 test.each(shippedBuilds)(

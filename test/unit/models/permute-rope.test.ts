@@ -73,6 +73,16 @@ describe("permuteRope", () => {
     expect([...bytes]).toEqual([1, 0, 2, 0, 3, 0, 4, 0]);
   });
 
+  test("a matrix of no elements is moved at once, however many rows it has", () => {
+    const rows = 2 ** 31 - 2;
+    const began = performance.now();
+    const stored = { name: "w", dtype: "F16", shape: [rows, 0], bytes: new Uint8Array() } as const;
+    expect(permuteRope(stored, 1, "half")).toEqual(stored);
+    expect(permuteRope({ data: new Float32Array(), shape: [rows, 0] }, 1, "interleaved").shape).toEqual([rows, 0]);
+    // A loop over the rows takes seconds.
+    expect(performance.now() - began).toBeLessThan(500);
+  });
+
   const blocks = { name: "w", dtype: "Q8_0", shape: [2, 32], bytes: new Uint8Array(68) } as const;
   test.each([
     [TypeError, { ...blocks, dtype: "Q6_K" }, 'weight.dtype expected a dtype of stored tensors, got "Q6_K"'],

@@ -1,62 +1,15 @@
 import { readFileSync } from "node:fs";
-import { afterEach, expect, test, vi } from "vitest";
+import { expect, test } from "vitest";
 import { VERSION } from "../../../src/platform/version.ts";
 import {
   endWorker,
   listen,
   makeWorkers,
   otherScript,
-  planThreads,
   scriptName,
-  type ThreadHost,
   type ThreadWorker,
 } from "../../../src/platform/workers.ts";
-import { loadThreaded } from "../../../src/threads/load.ts";
-import type { Kernels } from "../../../src/wasm/kernels.ts";
-import { threadedBuilds } from "../../support/layers.ts";
 import { fakeWorker, NO_WORKERS } from "../../support/worker-faults.ts";
-
-const held: Kernels[] = [];
-afterEach(() => {
-  for (const kernels of held.splice(0)) kernels.release();
-});
-
-const makeWorker = (): ThreadWorker => ({ postMessage() {}, terminate() {} });
-const able: ThreadHost = { sharing: { possible: true, reason: "" }, processors: 6, createWorker: makeWorker };
-
-test.each<[number | "auto", Partial<ThreadHost>, number, string]>([
-  ["auto", {}, 6, "this host has 6 processors"],
-  ["auto", { processors: 1 }, 1, "this host has 1 processor"],
-  ["auto", { processors: 32 }, 8, 'this host has 32 processors; "auto" takes up to 8'],
-  [3, {}, 3, "as many as were asked for"],
-  [64, { processors: 1 }, 64, "as many as were asked for"],
-  [1, { createWorker: undefined }, 1, "one thread was asked for"],
-  [4, { createWorker: undefined }, 1, "this host has no workers"],
-  [4, { sharing: { possible: false, reason: "because" } }, 1, "because"],
-])("planned for %s threads", (requested, host, count, reason) => {
-  expect(planThreads(requested, { ...able, ...host })).toEqual({ count, reason });
-});
-
-test("threads that cannot be had are warned of once a reason, one thread that is enough is not", async () => {
-  const warn = vi.spyOn(console, "warn").mockImplementation(() => {});
-  try {
-    const refused = (reason: string): ThreadHost => ({ ...able, sharing: { possible: false, reason } });
-    const start = async (threads: number | "auto", host: ThreadHost) =>
-      held.push(await loadThreaded(threadedBuilds, { threads }, host));
-    for (let i = 0; i < 2; i++) {
-      await start("auto", refused("nobody shares"));
-      await start(3, refused("nobody shares"));
-      await start(1, refused("nobody cares"));
-      await start("auto", { ...able, processors: 1 });
-    }
-    expect(warn.mock.calls).toEqual([
-      ["headwise: one thread: nobody shares"],
-      ["headwise: one thread instead of 3: nobody shares"],
-    ]);
-  } finally {
-    warn.mockRestore();
-  }
-});
 
 test("scripts of workers are known by the version of the package", () => {
   const { version } = JSON.parse(readFileSync(new URL("../../../package.json", import.meta.url), "utf8")) as {
@@ -102,13 +55,18 @@ test("createWorker must return another worker at each call", () => {
 });
 
 test("whatever createWorker throws, there is a reason, and the other workers are made", () => {
-  const thrown = [new Error("policy"), "text", undefined, Symbol("s"), Object.create(null)];
-  const { workers, failed } = makeWorkers("loadKernels", 6, () => {
+  const hostile = {
+    get [Symbol.toStringTag]() {
+      throw new Error("again");
+    },
+  };
+  const thrown = [new Error("policy"), "text", undefined, Symbol("s"), Object.create(null), hostile];
+  const { workers, failed } = makeWorkers("loadKernels", 7, () => {
     if (thrown.length === 0) return fakeWorker();
     throw thrown.shift();
   });
   expect(workers.length).toBe(1);
-  expect(failed).toEqual(["Error: policy", "text", "undefined", "Symbol(s)", "an error without a text"]);
+  expect(failed).toEqual(["Error: policy", "text", "undefined", "Symbol(s)", "Object", "an error without a text"]);
 });
 
 test("a worker is ended even if its terminate throws or rejects", async () => {

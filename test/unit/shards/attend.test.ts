@@ -1,7 +1,7 @@
 // How sharded calls read their arguments: once, and never from memory that was taken away meanwhile.
 
 import { Worker } from "node:worker_threads";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { createRandom } from "../../../src/diagnostics/random.ts";
 import {
   type AttendOptions,
@@ -80,7 +80,7 @@ const rope: AttentionConfig = { ...config, rope: { theta: 100, pairing: "half" }
 test("every option of attend has the effect that it has there", () =>
   withShards(rope, weights, { shards: 2 }, async (attention) => {
     const { x, options: all } = sample();
-    const given: Record<Exclude<keyof AttendOptions, "cache" | "append">, unknown> = all;
+    const given: Record<Exclude<keyof AttendOptions, "cache" | "append" | "path">, unknown> = all;
     const rest = { batch: sizes.batch, keys: all.keys, align: all.align };
     const run = async (options: AttendOptions): Promise<Float32Array> => {
       const [want] = outputsOf(rope, weights, [[x, { ...options, out: undefined }]]) as [Float32Array];
@@ -136,6 +136,9 @@ test("every option is read once, also from a prototype", () =>
       });
       return Object.defineProperties({}, Object.fromEntries(fields));
     };
+    // Its own length is another one each time it is read.
+    let length = 0;
+    Object.defineProperty(x, "length", { get: () => ++length });
     const y = await attendSharded(attention, x, Object.create(once(options, "")));
     expect(firstDifference(y, want)).toBe(-1);
     expect(y).toBe(options.out);
@@ -164,6 +167,9 @@ test("lists are read once: what they give later has no effect", () =>
     const lists = { kvLengths: changing([3], 4), positions: changing([1, 2, 3, 4], 7) };
     const y = await attendSharded(attention, x, { bias: { ...bias, shape: changing([4, 4], 1) }, ...lists });
     expect(firstDifference(y, want as Float32Array)).toBe(-1);
+    const cache = await createShardedCache(attention, { maxSeqLen: 9 });
+    const cached = await attendSharded(attention, x, { cache, kvLengths: changing([4], 3) });
+    expect(firstDifference(cached, outputsOf(rope, weights, [[x]])[0] as Float32Array)).toBe(-1);
   }));
 
 describe("arrays that are taken away", () => {
@@ -198,7 +204,7 @@ describe("arrays that are taken away", () => {
   test("by a getter in another argument: the call is refused", () =>
     withShards(rope, weights, { shards: 2 }, async (attention) => {
       for (const name of NAMES) {
-        const { x, options, array, length } = callOf(name);
+        const { x, options, array } = callOf(name);
         const kvLengths = {
           length: 2,
           get 0() {
@@ -208,7 +214,12 @@ describe("arrays that are taken away", () => {
           1: 3,
         };
         const call = attendSharded(attention, x, { ...options, kvLengths });
-        expect(await errorOf(call)).toBe(refusal(name, length));
+        const [argument, rule] = {
+          ...{ x: ["x", "Float32Array"], keys: ["keys", "Float32Array"], values: ["values", "Float32Array"] },
+          ...{ keep: ["keep.data", "Uint8Array or an array of booleans"], bias: ["bias.data", "Float32Array"] },
+          out: ["out", "Float32Array"],
+        }[name] as [string, string];
+        expect(await errorOf(call)).toBe(`TypeError attendSharded: ${argument} expected ${rule}, got a detached one`);
       }
     }));
 
@@ -228,10 +239,7 @@ describe("arrays that are taken away", () => {
       await Promise.resolve();
       await Promise.resolve();
       take(buffer);
-      const { length } = out;
-      expect(await call).toBe(
-        `RangeError attendSharded: out expected to keep its ${x.length} elements until the promise settles, got ${length}`,
-      );
+      expect(await call).toBe(refusal("out", x.length));
       expect(cache.length).toBe(0);
       expect(firstDifference(await attendSharded(attention, x, { cache }), want)).toBe(-1);
       expect(firstDifference(await attendSharded(attention, token, { cache }), wantToken)).toBe(-1);
@@ -248,6 +256,30 @@ describe("arrays that are taken away", () => {
       await Promise.resolve();
       detach(x);
       expect(firstDifference(await call, want)).toBe(-1);
+    }));
+
+  test("an engine without memory for copies of them is reported by name, and nothing has changed", () =>
+    withShards(config, weights, { shards: 2 }, async (attention) => {
+      const cache = await createShardedCache(attention, { maxSeqLen: 100 });
+      const x = floats(random, 9 * row);
+      const [want] = outputsOf(config, weights, [[x]]) as [Float32Array];
+      const refuse = (): never => {
+        throw new RangeError("Array buffer allocation failed");
+      };
+      const construct = (target: Float32ArrayConstructor, args: readonly unknown[]) =>
+        ArrayBuffer.isView(args[0]) ? refuse() : Reflect.construct(target, args);
+      vi.stubGlobal("Float32Array", new Proxy(Float32Array, { construct }));
+      const slice = vi.spyOn(Float32Array.prototype, "slice").mockImplementation(refuse);
+      const call = errorOf(attendSharded(attention, x, { cache }));
+      await Promise.resolve();
+      await Promise.resolve();
+      vi.unstubAllGlobals();
+      slice.mockRestore();
+      expect(await call).toBe(
+        "OUT_OF_MEMORY attendSharded: a copy of x and the options for each shard does not fit, the engine refused",
+      );
+      expect(cache.length).toBe(0);
+      expect(firstDifference(await attendSharded(attention, x, { cache }), want)).toBe(-1);
     }));
 
   test.each(["attention", "cache"])("a getter that releases the %s ends the call", async (name) => {

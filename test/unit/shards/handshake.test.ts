@@ -6,7 +6,7 @@ import { createRandom } from "../../../src/diagnostics/random.ts";
 import type { AttentionConfig } from "../../../src/entries/index.ts";
 import { attendSharded, createShardedAttention, createShardedCache } from "../../../src/entries/shards.ts";
 import type { ThreadWorker } from "../../../src/platform/workers.ts";
-import { SCRIPT, type ShardMessage, type ShardReply } from "../../../src/shards/shard.ts";
+import { SCRIPT, type ShardMessage, type ShardReply } from "../../../src/shards/messages.ts";
 import { floats } from "../../kernels/harness.ts";
 import { randomWeights } from "../../support/layers.ts";
 import { changedWorker, errorOf, shardSource, small } from "../../support/shards.ts";

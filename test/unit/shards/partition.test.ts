@@ -1,19 +1,14 @@
 import { Worker } from "node:worker_threads";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { createRandom } from "../../../src/diagnostics/random.ts";
-import { type AttentionConfig, type Kernels, loadKernels } from "../../../src/entries/index.ts";
+import type { AttentionConfig } from "../../../src/entries/index.ts";
 import { createSharded } from "../../../src/shards/attention.ts";
 import { randomWeights } from "../../support/layers.ts";
 import { shardBuilds, shardSource, small, withShards } from "../../support/shards.ts";
 
 const random = createRandom(2026);
-let kernels: Kernels;
-beforeAll(async () => {
-  kernels = await loadKernels();
-});
-afterAll(() => kernels.release());
 
-/** A layer of three kv heads, and y for `tokens` by one engine. */
+/** A layer of three kv heads. */
 const config: AttentionConfig = { ...small, causal: true };
 const weights = randomWeights(random, config, { biases: true });
 

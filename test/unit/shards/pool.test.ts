@@ -1,15 +1,14 @@
 // What sharded attention refuses, and how it ends.
 
 import { Worker } from "node:worker_threads";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { checkWeights } from "../../../src/attention/check-weights.ts";
+import { checkConfig } from "../../../src/attention/config.ts";
 import { createRandom } from "../../../src/diagnostics/random.ts";
 import {
-  type AttendOptions,
   type AttentionConfig,
-  type AttentionWeights,
   attend,
   createAttention,
-  createCache,
   type Kernels,
   loadKernels,
 } from "../../../src/entries/index.ts";
@@ -20,8 +19,13 @@ import {
   createShardedCache,
   type ShardedAttention,
 } from "../../../src/entries/shards.ts";
+import type { StartRequest } from "../../../src/shards/messages.ts";
+import { sharesOf } from "../../../src/shards/partition.ts";
+import { createShard } from "../../../src/shards/shard.ts";
+import { cutterOf } from "../../../src/shards/start.ts";
 import { floats } from "../../kernels/harness.ts";
 import { firstDifference, randomWeights } from "../../support/layers.ts";
+import { wasmOf } from "../../support/modules.ts";
 import { errorOf, shardSource, small, withShards } from "../../support/shards.ts";
 
 const random = createRandom(2026);
@@ -34,31 +38,16 @@ afterAll(() => kernels.release());
 const bytes = (length: number) => Uint8Array.from({ length }, () => (random.next() < 0.8 ? 1 : 0));
 const row = small.dModel;
 
-/** A layer and the calls that are made on it, those with a cache one after the other. */
-interface Case {
-  readonly config: AttentionConfig;
-  readonly parts?: Parameters<typeof randomWeights>[2];
-  readonly weights?: (weights: AttentionWeights) => AttentionWeights;
-  readonly cache?: { readonly maxSeqLen: number; readonly batch?: number };
-  /** Tokens in the cache after the calls. */
-  readonly length?: number;
-  readonly calls: readonly { readonly x: Float32Array; readonly options?: Omit<AttendOptions, "cache"> }[];
-}
-
-const x = (rows: number, width: number = row) => floats(random, rows * width);
-
-/** What one engine gives for a case. */
-function outputsOf(engine: Kernels, { config, cache, calls }: Case, weights: AttentionWeights): Float32Array[] {
-  const attention = createAttention(engine, config, weights);
-  const held = cache && createCache(attention, cache);
-  return calls.map(({ x, options }) => attend(attention, x.slice(), { ...options, out: undefined, cache: held }));
-}
+const x = (rows: number) => floats(random, rows * row);
 
 /** A layer of three kv heads, and y for `tokens` by one engine. */
 const config: AttentionConfig = { ...small, causal: true };
 const weights = randomWeights(random, config, { biases: true });
 const tokens = x(9);
-const outputs = () => outputsOf(kernels, { config, calls: [{ x: tokens }] }, weights)[0] as Float32Array;
+const outputs = () => {
+  using attention = createAttention(kernels, config, weights);
+  return attend(attention, tokens);
+};
 
 describe("errors", () => {
   const refused = async (work: () => Promise<unknown>) => errorOf(work());
@@ -142,15 +131,47 @@ describe("errors", () => {
     withShards(config, weights, { shards: 2 }, async (attention) => {
       const cache = await createShardedCache(attention, { maxSeqLen: 100 });
       await attendSharded(attention, tokens.subarray(0, row), { cache });
-      // The first shard's part of a cache is replaced by one that holds two tokens, and none yet.
+      // One shard's part of a cache is replaced by one that holds two tokens, and none yet.
       const part = (maxSeqLen: number) => ({ kind: "cache", cache: cache.id, options: { maxSeqLen } }) as const;
-      await attention.pool.request("test", [part(2), part(100)]);
-      cache.truncate(0);
-      expect(await errorOf(attendSharded(attention, tokens, { cache }))).toContain("CACHE_FULL");
-      expect(cache.length).toBe(0);
-      const y = await attendSharded(attention, tokens.subarray(0, 2 * row), { cache });
-      expect(firstDifference(y, outputs().subarray(0, 2 * row))).toBe(-1);
+      for (const sizes of [
+        [2, 100],
+        [100, 2],
+      ]) {
+        await attention.pool.request("test", sizes.map(part));
+        cache.truncate(0);
+        expect(await errorOf(attendSharded(attention, tokens, { cache }))).toBe(
+          "CACHE_FULL attendSharded: past 0 + qLen 9 exceeds maxSeqLen 2",
+        );
+        expect(cache.length).toBe(0);
+        const y = await attendSharded(attention, tokens.subarray(0, 2 * row), { cache });
+        expect(firstDifference(y, outputs().subarray(0, 2 * row))).toBe(-1);
+      }
     }));
+});
+
+test("a shard without memory for a copy of its heads' outputs fails the call, and no other waits for them", async () => {
+  const module = await WebAssembly.compile(wasmOf("simd"));
+  const checked = checkConfig("test", config);
+  const given = checkWeights("test", checked, weights, { formats: {}, fast: false }, false);
+  const starts = cutterOf("test", checked, given)({ floats: module }, sharesOf(checked, 2));
+  const shards = starts.map(() => createShard());
+  await Promise.all(shards.map((shard, i) => shard(starts[i] as StartRequest)));
+  const attendAll = () => {
+    const request = { kind: "attend", where: "test", x: tokens, past: 0, cache: undefined, options: {} } as const;
+    return Promise.all(shards.map((shard) => shard(request)));
+  };
+  const refuse = vi.spyOn(Float32Array.prototype, "slice").mockImplementationOnce(() => {
+    throw new RangeError("Array buffer allocation failed");
+  });
+  const [failed, other] = await attendAll();
+  refuse.mockRestore();
+  const message = "test: a copy of the heads' outputs does not fit, the engine refused";
+  expect(failed).toEqual({ error: { name: "HeadwiseError", message, code: "OUT_OF_MEMORY" } });
+  expect(other).toEqual({ y: undefined, x: tokens, least: 0 });
+  // No message was left for the next call.
+  const [first, second] = await attendAll();
+  expect([first?.y?.length, second?.y?.length]).toEqual([9 * 8, 9 * 16]);
+  for (const port of starts.flatMap(({ peers }) => peers)) port?.close();
 });
 
 describe("calls that end early", () => {
@@ -224,6 +245,7 @@ describe("calls that end early", () => {
     expect(await errorOf(createShardedCache(attention, { maxSeqLen: 1 }))).toBe(
       "RELEASED createShardedCache: attention was released",
     );
+    expect(attention.spares).toEqual([]);
     cache.release();
     await ended;
   });

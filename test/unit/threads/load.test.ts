@@ -5,8 +5,8 @@ import { Worker } from "node:worker_threads";
 import { deflateRawSync } from "node:zlib";
 import { afterEach, expect, test, vi } from "vitest";
 import { findHost } from "../../../src/platform/spawn.ts";
-import type { ThreadWorker } from "../../../src/platform/workers.ts";
-import { type Limits, loadThreaded } from "../../../src/threads/load.ts";
+import type { ThreadHost, ThreadWorker } from "../../../src/platform/workers.ts";
+import { type Limits, loadThreaded, planThreads } from "../../../src/threads/load.ts";
 import { SCRIPT } from "../../../src/threads/work-queue.ts";
 import type { Kernels } from "../../../src/wasm/kernels.ts";
 import { firstDifference, quantized, threadedBuilds, workerSource } from "../../support/layers.ts";
@@ -18,6 +18,46 @@ const held: Kernels[] = [];
 afterEach(() => {
   releaseAll();
   for (const kernels of held.splice(0)) kernels.release();
+});
+
+const able: ThreadHost = {
+  sharing: { possible: true, reason: "" },
+  processors: 6,
+  createWorker: () => ({ postMessage() {}, terminate() {} }),
+};
+
+test.each<[number | "auto", Partial<ThreadHost>, number, string]>([
+  ["auto", {}, 6, "this host has 6 processors"],
+  ["auto", { processors: 1 }, 1, "this host has 1 processor"],
+  ["auto", { processors: 32 }, 8, 'this host has 32 processors; "auto" takes up to 8'],
+  [3, {}, 3, "as many as were asked for"],
+  [64, { processors: 1 }, 64, "as many as were asked for"],
+  [1, { createWorker: undefined }, 1, "one thread was asked for"],
+  [4, { createWorker: undefined }, 1, "this host has no workers"],
+  [4, { sharing: { possible: false, reason: "because" } }, 1, "because"],
+])("planned for %s threads", (requested, host, count, reason) => {
+  expect(planThreads(requested, { ...able, ...host })).toEqual({ count, reason });
+});
+
+test("threads that cannot be had are warned of once a reason, one thread that is enough is not", async () => {
+  const warn = vi.spyOn(console, "warn").mockImplementation(() => {});
+  try {
+    const refused = (reason: string): ThreadHost => ({ ...able, sharing: { possible: false, reason } });
+    const start = async (threads: number | "auto", host: ThreadHost) =>
+      held.push(await loadThreaded(threadedBuilds, { threads }, host));
+    for (let i = 0; i < 2; i++) {
+      await start("auto", refused("nobody shares"));
+      await start(3, refused("nobody shares"));
+      await start(1, refused("nobody cares"));
+      await start("auto", { ...able, processors: 1 });
+    }
+    expect(warn.mock.calls).toEqual([
+      ["headwise: one thread: nobody shares"],
+      ["headwise: one thread instead of 3: nobody shares"],
+    ]);
+  } finally {
+    warn.mockRestore();
+  }
 });
 
 test.each<[string, () => ThreadWorker, Partial<Limits>, RegExp]>([

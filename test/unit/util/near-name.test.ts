@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { findNearName } from "../../../src/util/near-name.ts";
+import { findNearName, nearestNames } from "../../../src/util/near-name.ts";
 
 const NAMES = ["info", "run", "bench", "quantize", "report"];
 
@@ -21,4 +21,10 @@ test.each([
 
 test("of several near names, the nearest is taken", () => {
   expect(findNearName("layerz", ["lawyer", "layers"])).toBe("layers");
+});
+
+test("case and punctuation do not count, and a common beginning counts most", () => {
+  expect(findNearName("MAX_TOKENS", ["cache", "maxTokens", "tokens"])).toBe("maxTokens");
+  expect(nearestNames("qwen3_5", ["qwen2", "gemma3", "qwen3", "llama"])).toBe('"qwen3", "qwen2", "gemma3", "llama"');
+  expect(nearestNames(undefined, ["a", "bc"])).toBe('"a", "bc"');
 });

@@ -574,7 +574,7 @@ test.each<[prefix: string, causal: boolean]>([
 test("without part and prefix, and with both that differ, an encoder-decoder model is refused", () => {
   for (const prefix of [undefined, "", "layers.0.self_attn."])
     expect(() => fromHfConfig(whisper, { ...(prefix !== undefined && { prefix }) })).toThrow(
-      'fromHfConfig: part expected "encoder", "decoder" or "cross" (or a prefix that tells), since "whisper" has all three, got undefined',
+      'fromHfConfig: part expected "encoder", "decoder" or "cross" (or a prefix that names one), since "whisper" has all three, got undefined',
     );
   expect(() => fromHfConfig(whisper, { part: "encoder", prefix: "model.decoder.layers.0.self_attn." })).toThrow(
     new RangeError(

@@ -1,11 +1,13 @@
 import { expect, test } from "vitest";
 import type { AttentionWeights } from "../../../../src/attention/weights.ts";
-import { readSafetensorsIndex } from "../../../../src/files/safetensors/model-index.ts";
-import { readSafetensors, writeSafetensors } from "../../../../src/files/safetensors/safetensors.ts";
+import { openGguf } from "../../../../src/files/gguf/gguf.ts";
+import { openSafetensorsIndex, readSafetensorsIndex } from "../../../../src/files/safetensors/model-index.ts";
+import { openSafetensors, readSafetensors, writeSafetensors } from "../../../../src/files/safetensors/safetensors.ts";
 import { readAttentionWeights, type WeightsConfig } from "../../../../src/models/hf/weights.ts";
 import { type StoredTensor, toFloats } from "../../../../src/tensor/dtypes.ts";
 import type { Tensor } from "../../../../src/tensor/tensor.ts";
 import { HeadwiseError } from "../../../../src/util/errors.ts";
+import { writeGguf } from "../../../support/gguf-writer.ts";
 
 type Shapes = Readonly<Record<string, readonly number[]>>;
 
@@ -629,10 +631,31 @@ test("tensors of another reader are refused by name if they are no stored tensor
     [7, `${what} expected an object, got 7`],
     [{ ...named, shape: undefined }, `${what}.shape expected an array, got undefined`],
     [{ ...named, shape: [1, -1] }, `${what}.shape[1] expected an integer from 0 to 9007199254740991, got -1`],
-    [{ ...named, bytes: 2 }, `${what}.bytes expected Uint8Array, got 2`],
+    [{ ...named, bytes: 2 }, `${what}.bytes expected Uint8Array, as in what readAll resolves with, got 2`],
     [{ ...named, bytes: new Uint8Array(3) }, `${what}.bytes expected 2 bytes for BF16 [1, 1], got 3`],
     [{ ...named, bytes: moved }, /^readAttentionWeights: tensor "q_proj.weight".bytes expected .*detached/],
   ] as const)
     expect(read(q)).toThrow(message);
   expect(read(named, null)).toThrow(new TypeError("readAttentionWeights: source.metadata expected a Map, got null"));
+});
+
+test("an opened file is refused with what to pass instead", async () => {
+  const stored = { data: new Float32Array(4), shape: [2, 2] };
+  const bytes = writeSafetensors(
+    Object.fromEntries(["q", "k", "v", "o"].map((part) => [`${part}_proj.weight`, stored])),
+  );
+  const index = { weight_map: { "q_proj.weight": "a.safetensors" } };
+  const file = await openSafetensors(bytes);
+  const message =
+    "readAttentionWeights: source expected { metadata, tensors } with the tensors that readAll resolves with, " +
+    "got an opened file (of one that openGguf opened, readGgufLayer reads a layer)";
+  for (const opened of [file, await openSafetensorsIndex(index, () => bytes), await openGguf(writeGguf({}))])
+    expect(() => readAttentionWeights(opened as never)).toThrow(new TypeError(message));
+  const { metadata, tensors, readAll } = file;
+  expect(() => readAttentionWeights({ metadata, tensors } as never)).toThrow(
+    new TypeError(
+      'readAttentionWeights: tensor "o_proj.weight".bytes expected Uint8Array, as in what readAll resolves with, got 16',
+    ),
+  );
+  expect(readAttentionWeights({ metadata, tensors: await readAll(tensors.keys()) }).wq).toEqual(stored);
 });

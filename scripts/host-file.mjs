@@ -1,0 +1,38 @@
+// One file for the modules behind an entry. esbuild divides common code by which entries need it, which makes many files;
+// here all of it goes into one, from which the others import.
+
+import { dirname, relative, resolve } from "node:path";
+import { build } from "esbuild";
+
+/** The modules that `entry` is made of, outside its folder: their paths, and a source that exports all they export. */
+export async function readHost(entry) {
+  const folder = dirname(entry);
+  const options = { format: "esm", write: false, metafile: true };
+  const graph = await build({ ...options, entryPoints: [entry], bundle: true, external: ["*.wasm"] });
+  const entryPoints = Object.keys(graph.metafile.inputs).filter((file) => dirname(file) !== folder);
+  // Not bundled, so that every export of a file is listed.
+  const { metafile } = await build({ ...options, entryPoints, outdir: "." });
+  const owners = new Map();
+  const lines = [];
+  for (const { entryPoint, exports } of Object.values(metafile.outputs)) {
+    for (const name of exports) {
+      const other = owners.get(name);
+      if (other) throw new Error(`build: ${entryPoint} exports ${name}, and so does ${other}: one needs another name`);
+      owners.set(name, entryPoint);
+    }
+    if (exports.length > 0) lines.push(`export { ${exports.join(", ")} } from "./${relative(".", entryPoint)}";`);
+  }
+  return { source: lines.join("\n"), files: new Set(entryPoints.map((file) => resolve(file))) };
+}
+
+/** An esbuild plugin: what is imported from `files` is imported from `path` instead. */
+export const importHost = (files, path) => ({
+  name: "import-host",
+  setup({ onResolve }) {
+    onResolve({ filter: /^\.\.?\/.*\.ts$/ }, ({ path: given, resolveDir, kind }) =>
+      kind !== "entry-point" && files.has(resolve(resolveDir, given))
+        ? { path, external: true, sideEffects: false }
+        : undefined,
+    );
+  },
+});

@@ -1,0 +1,122 @@
+// The path "absorbed": queries are multiplied with W_uk of their head, so that they meet the latents themselves, one key for
+// all heads whose greater part is the value too. Outputs are sums of latents, which W_uv of their head turns into values.
+
+import { appendRows, storeRows } from "../../cache/append-gather.ts";
+import { createPageLayout } from "../../cache/page-layout.ts";
+import { allocatePages, pageTable } from "../../cache/pages.ts";
+import type { CheckedLatentConfig } from "../../latent/config.ts";
+import type { Rows } from "../../linear/linear.ts";
+import { CHUNK_ROWS, chunksOf } from "../../util/rows.ts";
+import type { Steps } from "../../util/steps.ts";
+import { NULL } from "../../wasm/abi.ts";
+import { pointer } from "../../wasm/memory.ts";
+import { attendSegment, type CallShape, callShape, readScores, type Segment } from "../attend-segment.ts";
+import { segmentsOf } from "../layer-steps.ts";
+import type { PassCall } from "../pass.ts";
+import { stridesOf } from "./scratch.ts";
+import {
+  type LatentRuns,
+  type LatentWork,
+  multiply,
+  projectOutputs,
+  projectQueries,
+  readLatents,
+  rowsIn,
+} from "./steps.ts";
+
+/** The sizes that attention_latents sees. */
+export function absorbedSizes(config: CheckedLatentConfig): { headDim: number; valueDim: number } {
+  return { headDim: stridesOf(config).dim, valueDim: config.kvLoraRank };
+}
+
+export function absorbedShape(config: CheckedLatentConfig): CallShape {
+  const { numHeads } = config;
+  const { rank, dim } = stridesOf(config);
+  return callShape(
+    { numHeads, numKvHeads: 1, ...absorbedSizes(config) },
+    config,
+    { slopes: NULL, sinks: NULL },
+    { qStride: numHeads * dim, qHeadStride: dim, outStride: numHeads * rank, outHeadStride: rank },
+  );
+}
+
+/** Projects the queries of a chunk, attends to the latents, and writes the projected outputs to the ys. */
+export function* attendAbsorbed(work: LatentWork, runs: LatentRuns, x: Rows): Steps {
+  const { attention, places, base, stepFlops, maps } = work;
+  const { kernels, config, latents } = attention;
+  const { headDim, valueDim } = config;
+  const strides = stridesOf(config);
+  const shape = absorbedShape(config);
+  const rows = rowsIn(runs);
+  yield* projectQueries(work, runs, x);
+  for (const [head, linear] of latents.kAbsorbed.entries()) {
+    const q = { at: pointer.f32(base + places.q + 4 * head * headDim), stride: strides.q };
+    const to = base + places.queries + 4 * head * strides.dim;
+    yield* multiply(work, linear, { at: pointer.f32(to), stride: shape.qStride }, q, rows);
+  }
+  copyRotated(work, rows);
+  for (const run of runs) {
+    const { call, pages } = run.of;
+    for (const { at, ...placed } of segmentsOf(call, run, false, stepFlops)) {
+      const segment = {
+        ...placed,
+        q: pointer.f32(base + places.queries + 4 * at * shape.qStride),
+        out: pointer.f32(base + places.sums + 4 * at * shape.outStride),
+        pages: pageTable(pages, placed.batchRow),
+        layout: pages.layout,
+      };
+      yield* attendSegment(kernels, base, places.segment, shape, call.masks, call.target, segment, stepFlops);
+      if (maps) readMaps(work, run.of, shape, segment, maps);
+    }
+  }
+  for (const [head, linear] of latents.v.entries()) {
+    const sums = { at: pointer.f32(base + places.sums + 4 * head * strides.rank), stride: shape.outStride };
+    const to = base + places.heads + 4 * head * valueDim;
+    yield* multiply(work, linear, { at: pointer.f32(to), stride: strides.heads }, sums, rows);
+  }
+  yield* projectOutputs(work, runs);
+}
+
+/** Copies the rotated part of each query behind what meets latents, with zeros where latents have padding. */
+function copyRotated({ attention, places, base }: LatentWork, rows: number): void {
+  const { kernels, config } = attention;
+  const { numHeads, headDim, nopeDim, ropeDim } = config;
+  const { rank, dim, q: stride } = stridesOf(config);
+  const q = kernels.memory.f32(base + places.q, rows * stride);
+  const queries = kernels.memory.f32(base + places.queries, rows * numHeads * dim);
+  for (let r = 0; r < rows; r++)
+    for (let head = 0; head < numHeads; head++) {
+      const from = r * stride + head * headDim + nopeDim;
+      const to = (r * numHeads + head) * dim + rank;
+      queries.set(q.subarray(from, from + ropeDim), to);
+      queries.fill(0, to + ropeDim, to - rank + dim);
+    }
+}
+
+/** The softmax weights of a segment, from its keys in pages of float32. */
+function readMaps(
+  work: LatentWork,
+  { call, pages }: PassCall,
+  shape: CallShape,
+  segment: Segment,
+  maps: Float32Array,
+): void {
+  const { attention, places, base } = work;
+  const { kernels, config } = attention;
+  const { where, target, masks } = call;
+  const sizes = { numKvHeads: 1, headDim: stridesOf(config).dim, valueDim: 1 };
+  const layout = createPageLayout(sizes);
+  const keys = allocatePages(where, kernels, layout, 1, target.kvLen);
+  try {
+    for (const [begin, end] of chunksOf(target.kvLen, CHUNK_ROWS)) {
+      const { at, stride } = readLatents(work, pages, segment.batchRow, begin, end - begin);
+      const strides = { kStride: stride, kHeadStride: 0, vStride: stride, vHeadStride: 0 };
+      const rows = storeRows(kernels, base + places.keyRows, sizes, strides);
+      appendRows(kernels, keys, 0, rows, { k: at, v: at }, begin, end - begin);
+    }
+    const read = { ...segment, pages: pageTable(keys, 0), layout };
+    readScores(kernels, base, places.segment, { ...shape, valueDim: 1 }, masks, target, read, 3, maps);
+  } finally {
+    kernels.memory.free(keys.at);
+  }
+}

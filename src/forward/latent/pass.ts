@@ -1,0 +1,110 @@
+// How layers of `createLatentAttention` run: which path, in which chunks, and at what cost.
+
+import { LATENT_PAGES } from "../../../assembly/layout.ts";
+import { seesLater } from "../../attention/positions.ts";
+import { createPageLayout } from "../../cache/page-layout.ts";
+import type { CheckedLatentConfig } from "../../latent/config.ts";
+import { linearFlops } from "../../linear/linear.ts";
+import { expectOneOf } from "../../util/arguments.ts";
+import { describe } from "../../util/errors.ts";
+import { chunksOf, runsOf } from "../../util/rows.ts";
+import type { Steps } from "../../util/steps.ts";
+import { segmentFlops, segmentNeeds, workFloats } from "../attend-segment.ts";
+import { type AttendCall, isSelf } from "../call.ts";
+import type { LayerPass } from "../forward.ts";
+import { segmentsOf } from "../layer-steps.ts";
+import { type PassCall, queryRows } from "../pass.ts";
+import { absorbedShape, absorbedSizes, attendAbsorbed } from "./absorbed.ts";
+import { attendExpanded, expandedShape, groupOf } from "./expanded.ts";
+import { type LatentPath, latentChunkRows, placeLatentPass } from "./scratch.ts";
+import { appendLatents, copyIn, type LatentParts, type LatentWork } from "./steps.ts";
+
+/** How layers of `createLatentAttention` run. */
+export const LATENT_PASS: LayerPass = {
+  prepare(layer, calls, maps) {
+    const attention = layer as unknown as LatentParts;
+    const { config, latents } = attention;
+    const path = pathOf(attention, calls);
+    const total = calls.reduce((sum, call) => sum + queryRows(call), 0);
+    const rows = latentChunkRows(config, path, total);
+    const columns = maps ? Math.max(...calls.map(({ target }) => target.kvLen)) : 0;
+    const work = kernelFloats(config, path);
+    const needs = calls.map(({ masks, target }) =>
+      segmentNeeds(masks, target, Math.min(rows, target.qLen), columns, work),
+    );
+    const group = path === "expanded" ? Math.max(...calls.map((call) => groupOf(config, call, maps))) : 0;
+    const { places, bytes } = placeLatentPass(config, latents.formats, rows, needs, {
+      group,
+      reads: group > 0 || maps,
+    });
+    return {
+      ...{ width: config.dModel, columns, bytes },
+      run: (passCalls, base, stepFlops, into) =>
+        runPass(passCalls, { attention, places, base, stepFlops, maps: maps ? into : undefined }, path, total, rows),
+    };
+  },
+
+  flops(layer, call, stepFlops) {
+    const attention = layer as unknown as LatentParts;
+    const { config, latents } = attention;
+    const path = pathOf(attention, [call]);
+    const { qDown, q, kvDown, kAbsorbed, kExpanded, v, o } = latents;
+    const total = queryRows(call);
+    const expanded = path === "expanded";
+    const own = [qDown, q, kvDown, o, ...(expanded ? [] : [...kAbsorbed, ...v])];
+    let flops = 0;
+    for (const linear of own) if (linear) flops += linearFlops(linear, total);
+    const shape = expanded ? expandedShape(config, config.numHeads) : absorbedShape(config);
+    for (const [begin, end] of chunksOf(total, latentChunkRows(config, path, total)))
+      for (const segment of segmentsOf(call, { of: call, begin, end, at: 0 }, false, expanded ? Infinity : stepFlops)) {
+        flops += segmentFlops(shape, segment);
+        const last = config.causal ? segment.position + segment.end - segment.begin : segment.kvLen;
+        const keys = Math.max(0, Math.min(segment.kvLen, last));
+        if (expanded) for (const linear of [...kExpanded, ...v]) flops += linearFlops(linear, keys);
+      }
+    return flops;
+  },
+};
+
+/** Floats of scratch that the attention kernel of a path needs. */
+export function kernelFloats(config: CheckedLatentConfig, path: LatentPath): number {
+  if (path === "expanded") return workFloats(createPageLayout(config));
+  return workFloats({ ...absorbedSizes(config), formats: LATENT_PAGES });
+}
+
+/** The path of calls that run together. Throws unless the layer can take them. */
+function pathOf({ config, latents }: LatentParts, calls: readonly AttendCall[]): LatentPath {
+  const { path: first = "absorbed" } = calls[0] as AttendCall;
+  for (const call of calls) {
+    const { where, path = "absorbed" } = call;
+    expectOneOf(where, "path", path, ["absorbed", "expanded"]);
+    if (path === "expanded" && latents.kExpanded.length !== config.numHeads)
+      throw new RangeError(
+        `${where}: path expected "absorbed" for a layer that was made without { expanded: true }, got "expanded"`,
+      );
+    if (path !== first) throw new RangeError(`${where}: path expected that of call 0 ("${first}"), got "${path}"`);
+    if (isSelf(call)) continue;
+    const [name, rule, got] = call.newKeys > 0 ? ["keys", "none", call.keys] : ["append", "true", false];
+    throw new RangeError(`${where}: ${name} expected ${rule} with latent attention, got ${describe(got)}`);
+  }
+  return first;
+}
+
+/** Runs all rows in chunks: appends, then attends; if queries attend later keys, all is appended first. */
+function* runPass(calls: readonly PassCall[], work: LatentWork, path: LatentPath, total: number, rows: number): Steps {
+  const attend = path === "absorbed" ? attendAbsorbed : attendExpanded;
+  // Maps have columns for all keys of a call.
+  const later = seesLater(work.attention.config) || work.maps !== undefined;
+  const chunk = (begin: number, end: number) => runsOf(calls, ({ call }) => queryRows(call), begin, end);
+  for (const [begin, end] of chunksOf(total, rows)) {
+    const runs = chunk(begin, end);
+    const x = copyIn(work, runs);
+    yield* appendLatents(work, runs, x);
+    if (!later) yield* attend(work, runs, x);
+  }
+  if (!later) return;
+  for (const [begin, end] of chunksOf(total, rows)) {
+    const runs = chunk(begin, end);
+    yield* attend(work, runs, copyIn(work, runs));
+  }
+}

@@ -1,0 +1,138 @@
+// The scratch of a pass of latent attention.
+
+import { placeRows } from "../../cache/append-gather.ts";
+import type { CheckedLatentConfig } from "../../latent/config.ts";
+import { latentSizes } from "../../latent/packed-latent.ts";
+import type { LatentFormats } from "../../latent/weights.ts";
+import { wholePanels } from "../../linear/formats.ts";
+import { type LinearScratch, placeLinearScratch } from "../../linear/linear.ts";
+import { CHUNK_ROWS } from "../../util/rows.ts";
+import { ROPE_SHAPE_BYTES } from "../../wasm/abi.ts";
+import { Layout } from "../../wasm/memory.ts";
+import { placeSegment, type SegmentNeeds, type SegmentPlaces } from "../attend-segment.ts";
+
+/** How a call attends: see AttendOptions.path. */
+export type LatentPath = "absorbed" | "expanded";
+
+/**
+ * What a row of several heads needs behind it: each head is computed in whole panels, one after the other, so that what is
+ * too much of one is overwritten by the next, and of the last lies here.
+ */
+const SPILL = 8;
+
+/** Floats between the parts of the rows of a chunk. */
+export function stridesOf(config: CheckedLatentConfig) {
+  const { numHeads, headDim, kvLoraRank, qLoraRank, ropeDim, valueDim, dModel } = config;
+  const rank = wholePanels(kvLoraRank);
+  return {
+    rank,
+    /** Components of a latent and its rotated key, as attention_latents reads them. */
+    dim: rank + wholePanels(ropeDim),
+    qDown: wholePanels(qLoraRank),
+    q: wholePanels(numHeads * headDim),
+    kv: wholePanels(kvLoraRank + ropeDim),
+    heads: numHeads * valueDim + SPILL,
+    y: wholePanels(dModel),
+  };
+}
+
+/** Floats of a row of expanded keys of `heads` heads, and of one of values. */
+export const expandedStrides = ({ headDim, valueDim }: CheckedLatentConfig, heads: number) => ({
+  keys: heads * headDim + SPILL,
+  values: heads * valueDim + SPILL,
+});
+
+/** About how many bytes the queries and outputs of a chunk take: more if expanding keys has to pay for itself. */
+const CHUNK_BYTES: Readonly<Record<LatentPath, number>> = { absorbed: 2 ** 24, expanded: 2 ** 26 };
+const MOST_ROWS: Readonly<Record<LatentPath, number>> = { absorbed: CHUNK_ROWS, expanded: Number.POSITIVE_INFINITY };
+const LEAST_ROWS: Readonly<Record<LatentPath, number>> = { absorbed: 16, expanded: CHUNK_ROWS };
+
+/** Rows of a chunk in a pass of `rows` rows. */
+export function latentChunkRows(config: CheckedLatentConfig, path: LatentPath, rows: number): number {
+  const { rank, dim } = stridesOf(config);
+  const perHead = path === "absorbed" ? dim + rank : config.headDim + config.valueDim;
+  const most = Math.floor(CHUNK_BYTES[path] / (4 * config.numHeads * perHead));
+  return Math.min(rows, Math.max(LEAST_ROWS[path], Math.min(MOST_ROWS[path], most)));
+}
+
+/** About how many bytes the expanded keys and values of a group of heads take. */
+const EXPANDED_BYTES = 2 ** 26;
+
+/** How many heads are expanded at a time, for `kvLen` keys. `together`: all, because something tells heads apart. */
+export function expandedHeads(config: CheckedLatentConfig, kvLen: number, together: boolean): number {
+  const { numHeads, headDim, valueDim } = config;
+  const most = Math.floor(EXPANDED_BYTES / (4 * Math.max(1, kvLen) * (headDim + valueDim)));
+  return together ? numHeads : Math.min(numHeads, Math.max(1, most));
+}
+
+/** Offsets of the parts of a pass in its scratch. */
+export interface LatentPlaces {
+  /** [rows, dModel]. */
+  readonly x: number;
+  readonly qDown: number;
+  /** [rows, numHeads·headDim]: queries as they are projected. */
+  readonly q: number;
+  /** [rows, kvLoraRank + ropeDim]. */
+  readonly kv: number;
+  /** [rows, numHeads, dim]: queries that meet latents; absorbed. */
+  readonly queries: number;
+  /** [rows, numHeads, rank]: sums of latents; absorbed. */
+  readonly sums: number;
+  /** [CHUNK_ROWS, dim]: latents, and behind each its rotated key, read back from the cache. */
+  readonly read: number;
+  /** [CHUNK_ROWS, heads·headDim] and [CHUNK_ROWS, heads·valueDim]; expanded. */
+  readonly keys: number;
+  readonly values: number;
+  /** [rows, numHeads·valueDim]: outputs of heads. */
+  readonly heads: number;
+  readonly y: number;
+  readonly cos: number;
+  readonly sin: number;
+  readonly keyRows: number;
+  readonly ropeShape: number;
+  readonly linear: LinearScratch;
+  readonly segment: SegmentPlaces;
+}
+
+/**
+ * The scratch of a pass with chunks of up to `rows` rows. `group` heads are expanded at a time, 0 if none; `reads` is whether
+ * latents are read back.
+ */
+export function placeLatentPass(
+  config: CheckedLatentConfig,
+  formats: LatentFormats,
+  rows: number,
+  segments: readonly SegmentNeeds[],
+  { group, reads }: { readonly group: number; readonly reads: boolean },
+): { places: LatentPlaces; bytes: number } {
+  const layout = new Layout();
+  const { numHeads, dModel, ropeDim } = config;
+  const { rank, dim, qDown, q, kv, heads, y } = stridesOf(config);
+  const expanded = expandedStrides(config, group);
+  const absorbed = group === 0 ? rows * numHeads : 0;
+  const matrices = Object.values(latentSizes(config, formats, group > 0)).flat();
+  const places = {
+    x: layout.floats(rows * dModel),
+    qDown: layout.floats(rows * qDown),
+    q: layout.floats(rows * q),
+    kv: layout.floats(rows * kv),
+    queries: layout.floats(absorbed * dim),
+    sums: layout.floats(absorbed * rank),
+    read: layout.floats(reads ? CHUNK_ROWS * dim : 0),
+    keys: layout.floats(group > 0 ? CHUNK_ROWS * expanded.keys : 0),
+    values: layout.floats(group > 0 ? CHUNK_ROWS * expanded.values : 0),
+    heads: layout.floats(rows * heads),
+    y: layout.floats(rows * y),
+    cos: layout.floats((rows * ropeDim) / 2),
+    sin: layout.floats((rows * ropeDim) / 2),
+    keyRows: placeRows(layout),
+    ropeShape: layout.take(ROPE_SHAPE_BYTES),
+    linear: placeLinearScratch(
+      layout,
+      matrices.filter((size) => size !== undefined),
+      Math.max(rows, group > 0 ? CHUNK_ROWS : 0),
+    ),
+    segment: placeSegment(layout, config, segments),
+  };
+  return { places, bytes: layout.bytes };
+}

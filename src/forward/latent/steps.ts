@@ -1,0 +1,154 @@
+// The steps of a pass of latent attention that both paths have.
+
+import type { Attention } from "../../attention/attention.ts";
+import { appendRows, gatherRows, storeRows } from "../../cache/append-gather.ts";
+import type { Pages } from "../../cache/pages.ts";
+import type { CheckedLatentConfig } from "../../latent/config.ts";
+import type { LatentLayer } from "../../latent/packed-latent.ts";
+import { type PackedLinear, prepareInput, project, type Rows } from "../../linear/linear.ts";
+import { copyRows, type RowRun, tokenRunsOf } from "../../util/rows.ts";
+import type { Steps } from "../../util/steps.ts";
+import { storeRopeShape } from "../../wasm/abi.ts";
+import { pointer } from "../../wasm/memory.ts";
+import type { PassCall } from "../pass.ts";
+import { type LatentPlaces, stridesOf } from "./scratch.ts";
+
+/** What a pass needs of a layer of latent attention. */
+export interface LatentParts extends Pick<Attention, "kernels" | "pageShape" | "rotary"> {
+  readonly config: CheckedLatentConfig;
+  readonly latents: LatentLayer;
+}
+
+/** A layer, and the scratch that it works in. */
+export interface LatentWork {
+  readonly attention: LatentParts;
+  readonly places: LatentPlaces;
+  /** The address of the scratch. */
+  readonly base: number;
+  readonly stepFlops: number;
+  /** [batch, numHeads, qLen, kvLen] for the softmax weights of a single call. */
+  readonly maps: Float32Array | undefined;
+}
+
+/** The runs of rows of a chunk, which may belong to several calls. */
+export type LatentRuns = readonly RowRun<PassCall>[];
+
+export const rowsIn = (runs: LatentRuns): number => runs.reduce((rows, { begin, end }) => rows + end - begin, 0);
+
+/** Copies the rows of x to the chunk. */
+export function copyIn({ attention, places, base }: LatentWork, runs: LatentRuns): Rows {
+  const { dModel } = attention.config;
+  const x = base + places.x;
+  for (const { of, begin, end, at } of runs)
+    attention.kernels.memory
+      .f32(x + 4 * at * dModel, (end - begin) * dModel)
+      .set(of.call.x.subarray(begin * dModel, end * dModel));
+  return { at: pointer.f32(x), stride: dModel };
+}
+
+/** Projects rows `from`, to `to`. */
+export function* multiply(work: LatentWork, linear: PackedLinear, to: Rows, from: Rows, rows: number): Steps {
+  const { attention, places, base, stepFlops } = work;
+  const { kernels, latents } = attention;
+  const input = prepareInput(kernels, [linear], from, rows, latents.modeOf(rows), places.linear, base);
+  yield* project(kernels, linear, to, input, rows, stepFlops);
+}
+
+/** Computes the latents and rotated keys of a chunk, and appends them. */
+export function* appendLatents(work: LatentWork, runs: LatentRuns, x: Rows): Steps {
+  const { attention, places, base } = work;
+  const { kernels, config, latents } = attention;
+  const { kvLoraRank, ropeDim, normEps } = config;
+  const { kv: stride } = stridesOf(config);
+  const rows = rowsIn(runs);
+  const kv = { at: pointer.f32(base + places.kv), stride };
+  yield* multiply(work, latents.kvDown, kv, x, rows);
+  if (latents.kvNorm) kernels.table.rms_norm_f32(kv.at, kv.at, latents.kvNorm, kvLoraRank, stride, normEps, 0, rows);
+  fillTables(work, runs);
+  rotate(work, places.kv + 4 * kvLoraRank, 1, ropeDim, stride, rows);
+  const strides = { kStride: stride, kHeadStride: 0, vStride: stride, vHeadStride: 0 };
+  const shape = storeRows(kernels, base + places.keyRows, attention.pageShape, strides);
+  for (const run of runs) {
+    const { call, pages } = run.of;
+    for (const { batchRow, from, to, at } of tokenRunsOf(run, call.qLen)) {
+      const k = pointer.f32(kv.at + 4 * at * stride);
+      const v = pointer.f32(k + 4 * kvLoraRank);
+      appendRows(kernels, pages, batchRow, shape, { k, v }, call.past + from, to - from);
+    }
+  }
+}
+
+/** Projects and rotates the queries of a chunk. */
+export function* projectQueries(work: LatentWork, runs: LatentRuns, x: Rows): Steps {
+  const { attention, places, base } = work;
+  const { kernels, config, latents } = attention;
+  const { numHeads, headDim, nopeDim, qLoraRank, normEps } = config;
+  const strides = stridesOf(config);
+  const rows = rowsIn(runs);
+  let from = x;
+  if (latents.qDown) {
+    from = { at: pointer.f32(base + places.qDown), stride: strides.qDown };
+    yield* multiply(work, latents.qDown, from, x, rows);
+    if (latents.qNorm)
+      kernels.table.rms_norm_f32(from.at, from.at, latents.qNorm, qLoraRank, strides.qDown, normEps, 0, rows);
+  }
+  yield* multiply(work, latents.q, { at: pointer.f32(base + places.q), stride: strides.q }, from, rows);
+  fillTables(work, runs);
+  rotate(work, places.q + 4 * nopeDim, numHeads, headDim, strides.q, rows);
+}
+
+/** Writes cos and sin for the positions of the runs. */
+function fillTables({ attention: { kernels, rotary }, places, base }: LatentWork, runs: LatentRuns): void {
+  if (!rotary) return;
+  const half = rotary.dim / 2;
+  for (const { of, begin, end, at } of runs) {
+    const table = (place: number) => kernels.memory.f32(base + place + 4 * at * half, (end - begin) * half);
+    rotary.fill(of.call.positions.subarray(begin, end), table(places.cos), table(places.sin));
+  }
+}
+
+/** Rotates a part of each of `heads` heads of the chunk's rows, in place; the first lies at `offset`. */
+function rotate(work: LatentWork, offset: number, heads: number, headDim: number, stride: number, rows: number): void {
+  const { attention, places, base } = work;
+  const { kernels, rotary } = attention;
+  if (!rotary) return;
+  const shape = pointer.ropeShape(base + places.ropeShape);
+  const interleaved = rotary.pairing === "interleaved" ? 1 : 0;
+  storeRopeShape(kernels.memory.view(), shape, {
+    ...{ numHeads: heads, headDim, ropeDim: rotary.dim, interleaved, stride },
+  });
+  const [cos, sin] = [pointer.f32(base + places.cos), pointer.f32(base + places.sin)];
+  kernels.table.rope_f32(pointer.f32(base + offset), cos, sin, shape, 0, rows);
+}
+
+/**
+ * Reads `count` tokens of a sequence back: latents, and behind each its rotated key, [count, dim] with zeros where both have
+ * padding. Returns the address.
+ */
+export function readLatents(work: LatentWork, pages: Pages, batchRow: number, position: number, count: number): Rows {
+  const { attention, places, base } = work;
+  const { kernels, config, pageShape } = attention;
+  const { dim, rank } = stridesOf(config);
+  const at = base + places.read;
+  if (rank !== config.kvLoraRank || dim - rank !== config.ropeDim) kernels.memory.f32(at, count * dim).fill(0);
+  const strides = { kStride: dim, kHeadStride: 0, vStride: dim, vHeadStride: 0 };
+  const shape = storeRows(kernels, base + places.keyRows, pageShape, strides);
+  const rows = { k: pointer.f32(at), v: pointer.f32(at + 4 * rank) };
+  gatherRows(kernels, pages, batchRow, shape, rows, position, count);
+  return { at: rows.k, stride: dim };
+}
+
+/** Projects the outputs of the heads, and copies them to the ys. */
+export function* projectOutputs(work: LatentWork, runs: LatentRuns): Steps {
+  const { attention, places, base } = work;
+  const { kernels, config, latents } = attention;
+  const { dModel } = config;
+  const strides = stridesOf(config);
+  const y = { at: pointer.f32(base + places.y), stride: strides.y };
+  const heads = { at: pointer.f32(base + places.heads), stride: strides.heads };
+  yield* multiply(work, latents.o, y, heads, rowsIn(runs));
+  for (const { of, begin, end, at } of runs) {
+    const out = kernels.memory.f32(y.at + 4 * at * y.stride, (end - begin) * y.stride);
+    copyRows(of.y, begin * dModel, dModel, out, y.stride, dModel);
+  }
+}
