@@ -20,13 +20,24 @@ export type LatentPath = "absorbed" | "expanded";
  */
 const SPILL = 8;
 
-/** Floats between the parts of the rows of a chunk. */
-export function stridesOf(config: CheckedLatentConfig) {
+/** Floats between the rows of a chunk, of each part. */
+interface LatentStrides {
+  /** Components of a latent, in whole panels. */
+  readonly rank: number;
+  /** Components of a latent and its rotated key, as attention_latents reads them. */
+  readonly dim: number;
+  readonly qDown: number;
+  readonly q: number;
+  readonly kv: number;
+  readonly heads: number;
+  readonly y: number;
+}
+
+export function stridesOf(config: CheckedLatentConfig): LatentStrides {
   const { numHeads, headDim, kvLoraRank, qLoraRank, ropeDim, valueDim, dModel } = config;
   const rank = wholePanels(kvLoraRank);
   return {
     rank,
-    /** Components of a latent and its rotated key, as attention_latents reads them. */
     dim: rank + wholePanels(ropeDim),
     qDown: wholePanels(qLoraRank),
     q: wholePanels(numHeads * headDim),
@@ -37,10 +48,12 @@ export function stridesOf(config: CheckedLatentConfig) {
 }
 
 /** Floats of a row of expanded keys of `heads` heads, and of one of values. */
-export const expandedStrides = ({ headDim, valueDim }: CheckedLatentConfig, heads: number) => ({
-  keys: heads * headDim + SPILL,
-  values: heads * valueDim + SPILL,
-});
+export function expandedStrides(
+  { headDim, valueDim }: CheckedLatentConfig,
+  heads: number,
+): { keys: number; values: number } {
+  return { keys: heads * headDim + SPILL, values: heads * valueDim + SPILL };
+}
 
 /** About how many bytes the queries and outputs of a chunk take: more if expanding keys has to pay for itself. */
 const CHUNK_BYTES: Readonly<Record<LatentPath, number>> = { absorbed: 2 ** 24, expanded: 2 ** 26 };
