@@ -1,7 +1,7 @@
 import type { Attention } from "../attention/attention.ts";
 import { createRotary } from "../attention/rope.ts";
 import { LATENT_PASS } from "../forward/latent/pass.ts";
-import { type CheckedLatentConfig, checkLatentConfig, type LatentConfig } from "../latent/config.ts";
+import { type CheckedLatentConfig, checkLatentConfig, type LatentConfig, latentPageShape } from "../latent/config.ts";
 import { type LatentLayer, storeLatent } from "../latent/packed-latent.ts";
 import {
   checkLatentWeights,
@@ -82,10 +82,9 @@ function latentHandle(
   expanded: boolean,
 ): LatentAttention {
   const { at, bytes, formats } = latents;
-  const { kvLoraRank, ropeDim } = config;
   const parts = {
     ...{ kernels, config, formats: Object.freeze(formats), bytes, expanded, latents },
-    pageShape: { numKvHeads: 1, headDim: kvLoraRank, valueDim: ropeDim, latent: true },
+    pageShape: latentPageShape(config),
     pass: LATENT_PASS,
     rotary: config.rope && createRotary(config.rope),
   };

@@ -15,7 +15,7 @@ import { segmentsOf } from "../layer-steps.ts";
 import { type PassCall, queryRows } from "../pass.ts";
 import { absorbedShape, absorbedSizes, attendAbsorbed } from "./absorbed.ts";
 import { attendExpanded, expandedShape, groupOf } from "./expanded.ts";
-import { type LatentPath, latentChunkRows, placeLatentPass } from "./scratch.ts";
+import { type LatentPath, latentChunkRows, PATHS, placeLatentPass } from "./scratch.ts";
 import { appendLatents, copyIn, type LatentParts, type LatentWork } from "./steps.ts";
 
 /** How layers of `createLatentAttention` run. */
@@ -75,7 +75,7 @@ function pathOf({ config, latents }: LatentParts, calls: readonly AttendCall[]):
   const { path: first = "absorbed" } = calls[0] as AttendCall;
   for (const call of calls) {
     const { where, path = "absorbed" } = call;
-    expectOneOf(where, "path", path, ["absorbed", "expanded"]);
+    expectOneOf(where, "path", path, PATHS);
     if (path === "expanded" && latents.kExpanded.length !== config.numHeads)
       throw new RangeError(
         `${where}: path expected "absorbed" for a layer that was made without { expanded: true }, got "expanded"`,
