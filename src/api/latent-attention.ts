@@ -40,7 +40,7 @@ export interface LatentAttention extends Attention {
  * import { attend, createCache, loadKernels } from "headwise";
  * import { createLatentAttention, latent } from "headwise/latent";
  * const kernels = await loadKernels({ latent });
- * const matrix = (rows, columns) => ({ data: new Float32Array(rows * columns).fill(0.1), shape: [rows, columns] });
+ * const matrix = (rows: number, columns: number) => ({ data: new Float32Array(rows * columns).fill(0.1), shape: [rows, columns] });
  * const attention = createLatentAttention(
  *   kernels,
  *   { dModel: 8, numHeads: 2, kvLoraRank: 3, nopeDim: 4, ropeDim: 2, causal: true, rope: { theta: 1e4, pairing: "half" } },
