@@ -75,13 +75,18 @@ export interface LatentOptions {
 /** Fields of LatentOptions. */
 export const LATENT_OPTIONS: readonly (keyof LatentOptions)[] = ["weights", "activations", "expanded"];
 
+/** A value for each packed matrix. */
+export function eachLatent<T>(create: (name: LatentName) => T): Record<LatentName, T> {
+  return Object.fromEntries(NAMES.map((name) => [name, create(name)])) as Record<LatentName, T>;
+}
+
 /** Checked formats: those that are requested. */
 export function checkLatentFormats(where: string, weights: LatentOptions["weights"]): Partial<LatentFormats> {
   const path = "options.weights";
   if (weights === undefined) return {};
   if (weights === null || typeof weights !== "object") {
     const format = expectFormat(where, path, weights);
-    return Object.fromEntries(NAMES.map((name) => [name, format]));
+    return eachLatent(() => format);
   }
   const formats = readFields(where, path, weights, NAMES);
   for (const [name, format] of Object.entries(formats)) expectFormat(where, `${path}.${name}`, format);

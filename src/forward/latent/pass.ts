@@ -1,6 +1,5 @@
 // How layers of `createLatentAttention` run: which path, in which chunks, and at what cost.
 
-import { LATENT_PAGES } from "../../../assembly/layout.ts";
 import { seesLater } from "../../attention/positions.ts";
 import { createPageLayout } from "../../cache/page-layout.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
@@ -16,7 +15,7 @@ import { segmentsOf } from "../layer-steps.ts";
 import { type PassCall, queryRows } from "../pass.ts";
 import { absorbedShape, absorbedSizes, attendAbsorbed } from "./absorbed.ts";
 import { attendExpanded, expandedShape, groupOf } from "./expanded.ts";
-import { type LatentPath, latentChunkRows, placeLatentPass } from "./scratch.ts";
+import { type LatentPath, latentChunkRows, PATHS, placeLatentPass } from "./scratch.ts";
 import { appendLatents, copyIn, type LatentParts, type LatentWork } from "./steps.ts";
 
 /** How layers of `createLatentAttention` run. */
@@ -28,10 +27,10 @@ export const LATENT_PASS: LayerPass = {
     const total = calls.reduce((sum, call) => sum + queryRows(call), 0);
     const rows = latentChunkRows(config, path, total);
     const columns = maps ? Math.max(...calls.map(({ target }) => target.kvLen)) : 0;
-    const work = kernelFloats(config, path);
-    const needs = calls.map(({ masks, target }) =>
-      segmentNeeds(masks, target, Math.min(rows, target.qLen), columns, work),
-    );
+    const needs = calls.map(({ masks, target, cache }) => {
+      const { formats } = cache?.pages.layout ?? createPageLayout(attention.pageShape);
+      return segmentNeeds(masks, target, Math.min(rows, target.qLen), columns, kernelFloats(config, path, formats));
+    });
     const group = path === "expanded" ? Math.max(...calls.map((call) => groupOf(config, call, maps))) : 0;
     const { places, bytes } = placeLatentPass(config, latents.formats, rows, needs, {
       group,
@@ -66,10 +65,9 @@ export const LATENT_PASS: LayerPass = {
   },
 };
 
-/** Floats of scratch that the attention kernel of a path needs. */
-export function kernelFloats(config: CheckedLatentConfig, path: LatentPath): number {
-  if (path === "expanded") return workFloats(createPageLayout(config));
-  return workFloats({ ...absorbedSizes(config), formats: LATENT_PAGES });
+/** Floats of scratch that the attention kernel of a path needs, for latents of these formats. */
+export function kernelFloats(config: CheckedLatentConfig, path: LatentPath, formats: number): number {
+  return workFloats(path === "expanded" ? createPageLayout(config) : { ...absorbedSizes(config), formats });
 }
 
 /** The path of calls that run together. Throws unless the layer can take them. */
@@ -77,7 +75,7 @@ function pathOf({ config, latents }: LatentParts, calls: readonly AttendCall[]):
   const { path: first = "absorbed" } = calls[0] as AttendCall;
   for (const call of calls) {
     const { where, path = "absorbed" } = call;
-    expectOneOf(where, "path", path, ["absorbed", "expanded"]);
+    expectOneOf(where, "path", path, PATHS);
     if (path === "expanded" && latents.kExpanded.length !== config.numHeads)
       throw new RangeError(
         `${where}: path expected "absorbed" for a layer that was made without { expanded: true }, got "expanded"`,

@@ -10,7 +10,7 @@ const OWN = ["package.json", "README.md", "LICENSE", "CHANGELOG.md"];
 /** The only names that files may have. */
 const ALLOWED = [
   /^dist\/[a-z-]+(\.workerd|\.edge-light)?\.js$/,
-  /^dist\/shared\/[A-Z0-9]{8}\.js$/,
+  /^dist\/shared\/(?:host|[A-Z0-9]{8})\.js$/,
   /^dist\/([a-z]+-)?(simd|relaxed)(-threads)?\.wasm$/,
   /^dist\/[a-z-]+\.d\.ts$/,
   /^dist\/[a-z]+\.(html|css)$/,
