@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { PAGE } from "../../assembly/layout.ts";
+import { FORMAT_F16, FORMAT_F32, FORMAT_Q8, PAGE } from "../../assembly/layout.ts";
 import { append_latents, attention_latents, gather_latents } from "../../src/reference/latents.ts";
 import type { Page } from "../../src/wasm/abi.ts";
 import { checkAttention } from "../support/attention-properties.ts";
@@ -8,7 +8,8 @@ import {
   attendTokens,
   createLatentTrial,
   createPages,
-  LATENTS,
+  inLatentFormat,
+  latentFormats,
   scratchFloats,
   type Trial,
   tolerance,
@@ -98,7 +99,7 @@ function plain(
       ...{ extraKey: null, extraValue: null, zeroKey: 0 },
       ...{ keep: null, keepHeadStride: 0, keepRowStride: kvLen, bias: null, biasHeadStride: 0, biasRowStride: kvLen },
       lse: new Float32Array(numHeads * qLen),
-      formats: LATENTS,
+      formats: latentFormats(FORMAT_F32),
       ...change,
     },
   };
@@ -156,6 +157,59 @@ describe.each(builds)("the cache of latents in the %s build", (build) => {
   });
 });
 
+const FORMATS = [
+  ["f32", FORMAT_F32],
+  ["f16", FORMAT_F16],
+  ["q8", FORMAT_Q8],
+] as const;
+
+/** Fills rows with numbers of all sizes; some are not finite, some all zeros, some too small for integers. */
+function numbers(data: Float32Array, stride: number): void {
+  for (let at = 0; at < data.length; at += stride) {
+    const size = [1, 1, 1, 1000, 1e-36, 0][random.int(0, 5)] as number;
+    const row = data.subarray(at, at + stride);
+    for (let i = 0; i < row.length; i++) row[i] = random.normal() * size;
+    if (random.next() < 0.1) row[random.int(0, row.length - 1)] = [Number.NaN, Infinity, -Infinity][random.int(0, 2)]!;
+  }
+}
+
+describe.each(builds)("the cache of latents in other formats in the %s build", (build) => {
+  const instance = load(build);
+
+  test.each(FORMATS)("append_latents and gather_latents leave the bytes of their twins on pages of %s", (_, format) => {
+    for (const { rank, ropeDim, past, tokens } of cases) {
+      const { shape, k, v } = make({ rank, ropeDim, past, tokens });
+      numbers(k, shape.kStride);
+      numbers(v, shape.vStride);
+      const components = PAGE * (whole(rank) + whole(ropeDim));
+      const length = [4, 2, 1][format]! * components + (format === FORMAT_Q8 ? 8 * PAGE : 0);
+      const pages = Array.from({ length: Math.ceil((past + tokens) / PAGE) }, () => ({
+        formats: format | (format << 2),
+        bytes: new Uint8Array(words(length / 4).buffer),
+      }));
+      const what = `rank ${rank}, ropeDim ${ropeDim}, past ${past}, ${tokens} tokens`;
+      const args: Arguments<"append_latents"> = [pages, k, v, shape, past, 0, tokens];
+      const split = copyArguments<"append_latents">(args);
+      const twin = copyArguments<"append_latents">(args);
+      append_latents(...twin);
+      runKernel(instance, "append_latents", args);
+      expect(args[0], what).toEqual(twin[0]);
+      for (const [begin, end] of pieces(random, tokens)) {
+        split[5] = begin;
+        split[6] = end;
+        runKernel(instance, "append_latents", split);
+      }
+      expect(split[0], `${what}, split`).toEqual(twin[0]);
+      const blank = [k.slice().fill(7), v.slice().fill(7)] as const;
+      const given: Arguments<"gather_latents"> = [...blank, args[0], shape, past, 0, tokens];
+      const read = copyArguments<"gather_latents">(given);
+      runKernel(instance, "gather_latents", given);
+      gather_latents(...read);
+      expect([given[0], given[1]], `${what}, read`).toEqual([read[0], read[1]]);
+    }
+  });
+});
+
 describe.each(builds)("attention_latents in the %s build", (build) => {
   const instance = load(build);
 
@@ -184,7 +238,10 @@ describe.each(builds)("attention_latents in the %s build", (build) => {
     [576, 512],
   ])("takes headDim %i with valueDim %i, and 1 to 13 and 96 heads", (headDim, valueDim) => {
     for (const numHeads of [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 96])
-      compareWithTwin(plain(numHeads, 1, headDim, valueDim, { numHeads, kvLen: 150 }), `${numHeads} heads`);
+      for (const [name, format] of FORMATS.slice(0, headDim > 100 && numHeads > 13 ? 1 : 3)) {
+        const trial = inLatentFormat(plain(numHeads, 1, headDim, valueDim, { numHeads, kvLen: 150 }), format);
+        compareWithTwin(trial, `${numHeads} heads, ${name}`);
+      }
   });
 
   test.each([1, 2, 3, 127, 128, 129, 130, 255, 256, 257])("takes %i keys, from any first one", (kvLen) => {
@@ -200,9 +257,9 @@ describe.each(builds)("attention_latents in the %s build", (build) => {
     expect(checkAttention(instance, 9000, 75, build === "relaxed", "latents")).toBeUndefined();
   });
 
-  test("rows have the same bits however the heads of a token are cut", () => {
+  test.each(FORMATS)("rows have the same bits however the heads of a token are cut, on pages of %s", (_, format) => {
     for (const numHeads of [5, 13, 96, 128]) {
-      const trial = plain(numHeads, 3, 40, 33, { numHeads, kvLen: 131 });
+      const trial = inLatentFormat(plain(numHeads, 3, 40, 30, { numHeads, kvLen: 131 }), format);
       const want = attendAll(instance, trial);
       const rows = 3 * numHeads;
       for (const size of [1, 2, 3, 4, 5, 6, 7, 8, 97]) {

@@ -143,6 +143,22 @@ export function oracleRow(trial: Trial, t: number, h: number, fused: boolean): {
   };
 
   const codes = coded(qs, 8191);
+  const latents = (shape.formats & LATENT_PAGES) !== 0;
+  const rank = 8 * Math.ceil(valueDim / 8);
+  /** The parts of a key that have a scale each: what meets latents, and what meets rotated keys. */
+  const both: readonly (readonly [from: number, to: number])[] = [
+    [0, rank],
+    [rank, headDim],
+  ];
+  const parts = both.filter(([from, to]) => from < to);
+  const partCodes = parts.map(([from, to]) => coded(qs.slice(from, to), 8191));
+  const scoreParts = (keys: readonly ReturnType<typeof stored>[]): number => {
+    const terms = keys.map(({ numbers, scale = 0 }, i) => {
+      const { integers, scale: own } = partCodes[i]!;
+      return f(f(numbers.reduce((total, x, d) => total + x * integers[d]!, 0)) * f(own * scale));
+    });
+    return capped(terms.reduce((sum, term) => f(sum + term)));
+  };
   const scoreIntegers = (integers: readonly number[], scale: number): number => {
     const sum = integers.reduce((total, x, d) => total + x * codes.integers[d]!, 0);
     return capped(f(f(sum) * f(codes.scale * scale)));
@@ -168,13 +184,18 @@ export function oracleRow(trial: Trial, t: number, h: number, fused: boolean): {
     if (keys.length === 0) continue;
     const formats = trial.formats?.[first / PAGE] ?? FORMAT_F32;
     const kRows = new Map(keys.map((j) => [j, stored(k, (j * numKvHeads + kvHead) * headDim, headDim, formats & 3)]));
+    const partsOf = (j: number) => parts.map(([from, to]) => stored(k, j * headDim + from, to - from, formats & 3));
     const vRows = new Map(
-      keys.map((j) => [j, stored(v, (j * numKvHeads + kvHead) * valueDim, valueDim, formats >> 2)]),
+      keys.map((j) => [
+        j,
+        latents ? partsOf(j)[0]! : stored(v, (j * numKvHeads + kvHead) * valueDim, valueDim, formats >> 2),
+      ]),
     );
     const scores = keys.map((j) => {
       const key = kRows.get(j)!;
-      const scoreFloats = shape.formats & LATENT_PAGES ? latentScore : (of: readonly number[]) => score((d) => of[d]!);
-      let s = key.scale === undefined ? scoreFloats(key.numbers) : scoreIntegers(key.numbers, key.scale);
+      const scoreFloats = latents ? latentScore : (of: readonly number[]) => score((d) => of[d]!);
+      const scoreCodes = () => (latents ? scoreParts(partsOf(j)) : scoreIntegers(key.numbers, key.scale!));
+      let s = key.scale === undefined ? scoreFloats(key.numbers) : scoreCodes();
       if (shape.slopes) s = f(s + f(f(Math.abs(position - j)) * f(shape.slopes[h]! * -LOG2_E)));
       const bias = shape.bias?.[h * shape.biasHeadStride + t * shape.biasRowStride + j];
       return bias === undefined ? s : f(s + Math.max(f(bias * f(LOG2_E)), -LARGEST_F32));

@@ -18,6 +18,7 @@ import {
 import { kernelsFor } from "../../src/cache/page-layout.ts";
 import type { Random } from "../../src/diagnostics/random.ts";
 import { append_f32, pageBytes } from "../../src/reference/cache.ts";
+import { append_latents } from "../../src/reference/latents.ts";
 import type { AttentionShape, Page, Plain } from "../../src/wasm/abi.ts";
 import type { Instance } from "../../src/wasm/instantiate.ts";
 import { floats, runKernel } from "../kernels/harness.ts";
@@ -44,8 +45,10 @@ export interface Left {
   readonly lse: Uint32Array;
 }
 
-/** The `formats` of a shape whose pages hold latents. */
-export const LATENTS = LATENT_PAGES | (1 << FORMAT_F32) | (16 << FORMAT_F32);
+/** The `formats` of a shape whose pages hold latents of a format. */
+export const latentFormats = (format: number): number => LATENT_PAGES | (1 << format) | (16 << format);
+
+const wholePanels = (components: number): number => PANEL * Math.ceil(components / PANEL);
 
 /** The values of keys that are latents: the first components of each. */
 export function valuesIn(k: Float32Array, headDim: number, valueDim: number): Float32Array {
@@ -57,13 +60,23 @@ export function valuesIn(k: Float32Array, headDim: number, valueDim: number): Fl
   return new Float32Array(out.buffer);
 }
 
-/** A trial of attention_latents in which every rule and every size has its chance. */
+/** A trial of attention_latents in which every rule, every size and every format has its chance. */
 export function createLatentTrial(random: Random): Trial {
   const pick = (...from: readonly number[]) => from[random.int(0, from.length - 1)] as number;
+  const format = pick(FORMAT_F32, FORMAT_F32, FORMAT_F16, FORMAT_Q8);
   const headDim = pick(8, 16, 24, 40, 64, 72, 136);
   const sizes = { numKvHeads: 1, headDim, valueDim: random.int(1, headDim), past: pick(0, 0, 1, 61, 126, 127, 254) };
   const { shape, k, ...trial } = createTrial(random, sizes);
-  return { ...trial, k, v: valuesIn(k, headDim, sizes.valueDim), shape: { ...shape, formats: LATENTS } };
+  return inLatentFormat({ ...trial, k, v: valuesIn(k, headDim, sizes.valueDim), shape }, format);
+}
+
+/** The same trial with pages of latents of a format. */
+export function inLatentFormat(trial: Trial, format: number): Trial {
+  const formats = Array.from(
+    { length: Math.ceil(Math.max(1, trial.shape.kvLen) / PAGE) },
+    () => format | (format << 2),
+  );
+  return { ...trial, formats, shape: { ...trial.shape, formats: latentFormats(format) } };
 }
 
 /** A trial in which every rule and every size has its chance, but for those that are given. */
@@ -163,7 +176,7 @@ export function attends({ shape }: Trial, t: number, h: number, j: number): bool
 /** Pages of the first `kvLen` keys; every slot that holds none of them is the word `fill`, except padded columns. */
 export function createPages({ shape, k, v, formats = [] }: Trial, kvLen: number, fill: number): Page[] {
   const { numKvHeads, headDim, valueDim } = shape;
-  if (shape.formats & LATENT_PAGES) return createLatentPages(k, headDim, kvLen, fill);
+  if (shape.formats & LATENT_PAGES) return createLatentPages({ shape, k, v, formats }, kvLen, fill);
   const columns = PANEL * Math.ceil(valueDim / PANEL);
   const headFloats = PAGE * (headDim + columns);
   const k32 = new Uint32Array(k.buffer);
@@ -185,12 +198,34 @@ export function createPages({ shape, k, v, formats = [] }: Trial, kvLen: number,
   });
 }
 
-/** Pages of latents k: pairs of tokens, 4 components of the one and of the other by turns. */
-function createLatentPages(k: Float32Array, dim: number, kvLen: number, fill: number): Page[] {
+/** Pages of latents: of floats, pairs of tokens with 4 components of each by turns; of others, what the twin makes of them. */
+function createLatentPages({ shape, k, formats = [] }: Omit<Trial, "q">, kvLen: number, fill: number): Page[] {
+  const { headDim: dim, valueDim } = shape;
   const k32 = new Uint32Array(k.buffer);
+  const rank = wholePanels(valueDim);
+  const token = { numKvHeads: 1, headDim: rank, valueDim: dim - rank, kHeadStride: 0, vHeadStride: 0 };
   return Array.from({ length: Math.ceil(kvLen / PAGE) }, (_, page) => {
+    const [first, end] = [page * PAGE, Math.min(kvLen, (page + 1) * PAGE)];
+    const code = formats[page] ?? FORMAT_F32;
+    if (code !== FORMAT_F32) {
+      const words = PAGE * dim * (code === (FORMAT_F16 | (FORMAT_F16 << 2)) ? 2 : 1);
+      const scales = code === (FORMAT_Q8 | (FORMAT_Q8 << 2)) ? 8 * PAGE : 0;
+      const bytes = new Uint8Array(new Uint32Array((words + scales) / 4).fill(fill).buffer);
+      const coded = { formats: code, bytes };
+      const at = first * dim;
+      append_latents(
+        [coded],
+        k.subarray(at),
+        k.subarray(at + rank),
+        { ...token, kStride: dim, vStride: dim },
+        0,
+        0,
+        end - first,
+      );
+      return coded;
+    }
     const words = new Uint32Array(PAGE * dim).fill(fill);
-    for (let j = page * PAGE; j < Math.min(kvLen, (page + 1) * PAGE); j++) {
+    for (let j = first; j < end; j++) {
       const slot = j % PAGE;
       const pair = 2 * dim * (slot >> 1) + 4 * (slot & 1);
       for (let d = 0; d < dim; d++) words[pair + 8 * (d >> 2) + (d & 3)] = k32[j * dim + d]!;

@@ -201,6 +201,13 @@ export const MUTANTS: readonly Mutant[] = [
     to: "v128.store(to, v128.load(from, PAIR_STEP_BYTES / 2), 16);",
     pages: "latents",
   },
+  {
+    fault: "rotated keys have the scales of latents",
+    file: "latent/attention.ts",
+    from: "rotated_scales(latents, dim) + at",
+    to: "scales + at",
+    pages: "latents",
+  },
 ];
 
 const ENTRY = `
