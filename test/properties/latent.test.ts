@@ -168,6 +168,9 @@ function layerOf(kernels: Kernels, config = small, seed = 3): LatentAttention {
   return createLatentAttention(kernels, config, latentWeights(createRandom(seed), config), { expanded: true });
 }
 
+const CACHE_FORMATS = ["f32", "f16", "q8"] as const;
+const formatOf = (seed: number) => CACHE_FORMATS[Math.floor(seed / 2) % 3];
+
 describe.each(shippedBuilds)("latent attention in the %s build", (build) => {
   test("both paths are as far from float64 as moving every input by 16 ulp, and from each other as docs/numerics.md says", async () => {
     using kernels = await kernelsOf(build);
@@ -210,9 +213,12 @@ describe.each(shippedBuilds)("latent attention in the %s build", (build) => {
       const { attention, random } = randomLatentLayer(kernels, seed);
       const tokens = random.int(1, 300);
       const x = floats(random, tokens * attention.config.dModel);
-      const once = attend(attention, x, { path });
+      const format = formatOf(seed);
+      using whole = createCache(attention, { maxSeqLen: tokens, format });
+      const once = attend(attention, x, { cache: whole, path });
+      if (format === "f32") expect(firstDifference(attend(attention, x, { path }), once), `seed ${seed}`).toBe(-1);
       const lengths = randomPieces(random, tokens);
-      using cache = createCache(attention, { maxSeqLen: tokens });
+      using cache = createCache(attention, { maxSeqLen: tokens, format });
       expect(
         firstDifference(
           feed(cache, x, lengths, () => path),
@@ -225,7 +231,7 @@ describe.each(shippedBuilds)("latent attention in the %s build", (build) => {
       const again = attend(attention, rowsOf(attention, x, kept, tokens), { cache, path });
       expect(firstDifference(again, rowsOf(attention, once, kept, tokens)), `seed ${seed}, from ${kept}`).toBe(-1);
       if (seed % 3 === 0) {
-        using single = createCache(attention, { maxSeqLen: tokens });
+        using single = createCache(attention, { maxSeqLen: tokens, format });
         const singly = feed(single, x, Array<number>(tokens).fill(1), () => path);
         expect(firstDifference(singly, once), `seed ${seed}, one at a time`).toBe(-1);
       }
@@ -239,8 +245,14 @@ describe.each(shippedBuilds)("latent attention in the %s build", (build) => {
       const { attention, random } = randomLatentLayer(kernels, seed + 100);
       const tokens = random.int(1, 200);
       const x = floats(random, tokens * attention.config.dModel);
-      const once = Object.fromEntries(PATHS.map((path) => [path, attend(attention, x, { path })]));
-      const caches = [...PATHS, undefined].map(() => createCache(attention, { maxSeqLen: tokens }));
+      const makeCache = () => createCache(attention, { maxSeqLen: tokens, format: formatOf(seed) });
+      const once = Object.fromEntries(
+        PATHS.map((path) => {
+          using cache = makeCache();
+          return [path, attend(attention, x, { cache, path })];
+        }),
+      );
+      const caches = [...PATHS, undefined].map(makeCache);
       const taken: Path[] = [];
       const lengths = randomPieces(random, tokens);
       const ys = caches.map((cache, i) =>
@@ -271,27 +283,32 @@ describe.each(shippedBuilds)("latent attention in the %s build", (build) => {
       const { dModel } = attention.config;
       const [batch, tokens] = [random.int(2, 4), random.int(1, 130)];
       const x = floats(random, batch * tokens * dModel);
-      const alone = Array.from({ length: batch }, (_, b) =>
-        attend(attention, rowsOf(attention, x, b * tokens, (b + 1) * tokens), { path }),
-      );
+      const format = formatOf(seed);
+      const alone = Array.from({ length: batch }, (_, b) => {
+        using cache = createCache(attention, { maxSeqLen: tokens, format });
+        return attend(attention, rowsOf(attention, x, b * tokens, (b + 1) * tokens), { cache, path });
+      });
       const parts = (y: Float32Array) => alone.map((_, b) => rowsOf(attention, y, b * tokens, (b + 1) * tokens));
       const expectAlone = (ys: readonly Float32Array[], what: string) =>
         expect(
           ys.map((y, b) => firstDifference(y, alone[b]!)),
           `seed ${seed}, ${what}`,
         ).toEqual(alone.map(() => -1));
-      expectAlone(parts(attend(attention, x, { batch, path })), "batch");
-      using cache = createCache(attention, { maxSeqLen: tokens, batch });
+      if (format === "f32") expectAlone(parts(attend(attention, x, { batch, path })), "batch");
+      using cache = createCache(attention, { maxSeqLen: tokens, batch, format });
       expectAlone(parts(attend(attention, x, { cache, path })), "cached batch");
-      using one = createCache(attention, { maxSeqLen: tokens });
-      const calls = alone.map((_, b) => ({
+      const caches = alone.map((_, b) =>
+        b > 0 && format === "f32" ? undefined : createCache(attention, { maxSeqLen: tokens, format }),
+      );
+      const calls = caches.map((one, b) => ({
         ...{ x: rowsOf(attention, x, b * tokens, (b + 1) * tokens), path },
-        ...(b === 1 && { cache: one }),
+        cache: one,
       }));
       expectAlone(attendMany(attention, calls), "many");
-      expect(one.length).toBe(tokens);
+      expect(caches[0]?.length).toBe(tokens);
+      for (const one of caches) one?.release();
       let between = 0;
-      using sliced = createCache(attention, { maxSeqLen: tokens, batch });
+      using sliced = createCache(attention, { maxSeqLen: tokens, batch, format });
       const y = await attendAsync(attention, x, {
         ...{ cache: sliced, path, sliceMs: 1e-9 },
         onProgress() {
@@ -343,7 +360,7 @@ describe.each(shippedBuilds)("latent attention in the %s build", (build) => {
         const tokens = random.int(1, 40) + (seed === 3 ? 260 : 0);
         const x = floats(random, tokens * attention.config.dModel);
         const ys = PATHS.flatMap((path) => {
-          using cache = createCache(attention, { maxSeqLen: tokens });
+          using cache = createCache(attention, { maxSeqLen: tokens, format: formatOf(seed) });
           const { y, maps } = attendWithMaps(attention, x, { path });
           const chunks = feed(cache, x, randomPieces(createRandom(seed), tokens), () => path);
           return [y, maps.data, chunks, cache.read().key.data];
@@ -363,7 +380,7 @@ describe.each(shippedBuilds)("latent attention in the %s build", (build) => {
   test.each(PATHS)("%s: what is not finite reaches exactly the rows that attend its token", async (path) => {
     using kernels = await kernelsOf(build);
     for (const seed of SEEDS) {
-      // Floats only: a softmax weight of integers is one number with its scale.
+      // Weights are floats: a row of integers is one number with its scale.
       const { attention, random } = randomLatentLayer(kernels, 4 * seed + 500);
       const { dModel, numHeads } = attention.config;
       const tokens = random.int(2, 200);
@@ -379,9 +396,12 @@ describe.each(shippedBuilds)("latent attention in the %s build", (build) => {
         shape: [numHeads, 1, tokens],
       };
       for (const keep of [undefined, { data: excluding, shape: [tokens] }, per]) {
-        const clean = attend(attention, x, { path, keep });
-        soil(kernels, 2 ** 20);
-        const got = attend(attention, poisoned, { path, keep });
+        const [clean, got] = [x, poisoned].map((rows) => {
+          using cache = createCache(attention, { maxSeqLen: tokens, format: formatOf(seed) });
+          const y = attend(attention, rows, { cache, path, keep });
+          soil(kernels, 2 ** 20);
+          return y;
+        }) as [Float32Array, Float32Array];
         for (let t = 0; t < tokens; t++) {
           const row = rowsOf(attention, got, t, t + 1);
           // An infinity may stay one.
@@ -400,11 +420,13 @@ describe.each(shippedBuilds)("latent attention in the %s build", (build) => {
       const { attention, random } = randomLatentLayer(kernels, seed + 600);
       const tokens = random.int(2, 200);
       const x = floats(random, tokens * attention.config.dModel);
-      const want = attend(attention, x, { path });
+      const format = formatOf(seed);
+      using whole = createCache(attention, { maxSeqLen: tokens, format });
+      const want = attend(attention, x, { cache: whole, path });
       using dirty = await kernelsOf(build);
       soil(dirty, 2 ** 21);
       const { attention: other } = randomLatentLayer(dirty, seed + 600);
-      using cache = createCache(other, { maxSeqLen: tokens });
+      using cache = createCache(other, { maxSeqLen: tokens, format });
       attend(other, x.slice().fill(Number.NaN), { cache, path });
       cache.truncate(0);
       expect(
@@ -415,7 +437,8 @@ describe.each(shippedBuilds)("latent attention in the %s build", (build) => {
         `seed ${seed}`,
       ).toBe(-1);
       soil(dirty, 2 ** 16);
-      expect(firstDifference(attendWithMaps(other, x, { path }).y, want), `seed ${seed}, maps`).toBe(-1);
+      using again = createCache(other, { maxSeqLen: tokens, format });
+      expect(firstDifference(attendWithMaps(other, x, { cache: again, path }).y, want), `seed ${seed}, maps`).toBe(-1);
       attention.release();
     }
   });
@@ -440,12 +463,15 @@ test("a cache takes kvLoraRank and ropeDim floats a token, each in whole eights,
       [8192, 1],
     ] as const) {
       const pages = Math.ceil(maxSeqLen / PAGE);
-      // An address for each page, and the pages.
-      const bytes = batch * (64 * Math.ceil((4 * pages) / 64) + pages * PAGE * 4 * floatsOfToken);
-      const before = kernels.usedBytes;
-      using cache = createCache(attention, { maxSeqLen, batch });
-      expect(cache.bytes).toBe(bytes);
-      expect(kernels.usedBytes - before).toBe(cache.bytes);
+      // An address for each page, and the pages; a token of integers has two scales.
+      const ofToken = [4 * floatsOfToken, 2 * floatsOfToken, floatsOfToken + 8];
+      const bytes = ofToken.map((each) => batch * (64 * Math.ceil((4 * pages) / 64) + pages * PAGE * each));
+      for (const [i, format] of CACHE_FORMATS.entries()) {
+        const before = kernels.usedBytes;
+        using cache = createCache(attention, { maxSeqLen, batch, format });
+        expect(cache.bytes).toBe(bytes[i]);
+        expect(kernels.usedBytes - before).toBe(cache.bytes);
+      }
     }
     using cache = createCache(attention, { maxSeqLen: 9 });
     const x = floats(createRandom(rank), 5 * small.dModel);
@@ -469,12 +495,13 @@ test("a cache takes kvLoraRank and ropeDim floats a token, each in whole eights,
 test("pages that were exported and imported in other kernels continue with the same bits", async () => {
   using kernels = await kernelsOf("simd");
   using others = await kernelsOf("simd");
-  for (const ropeDim of [4, 0]) {
+  for (const format of CACHE_FORMATS) {
+    const ropeDim = format === "f16" ? 0 : 4;
     const config = { ...small, ropeDim, rope: ropeDim > 0 ? small.rope : undefined };
     const [attention, other] = [layerOf(kernels, config), layerOf(others, config)];
     const x = floats(createRandom(7), 400 * small.dModel);
-    const cache = createCache(attention, { maxSeqLen: 400 });
-    const copy = createCache(other, { maxSeqLen: 300 });
+    const cache = createCache(attention, { maxSeqLen: 400, format });
+    const copy = createCache(other, { maxSeqLen: 300, format });
     attend(attention, rowsOf(attention, x, 0, 131), { cache });
     soil(others, 2 ** 18);
     importPages(copy, exportPages(cache), 131);
@@ -521,6 +548,9 @@ test("pages of caches of other shapes, batches and kinds are refused", async () 
   );
   expect(() => importPages(latents, pagesOf(of({ kvLoraRank: 16, ropeDim: 6 })), 3)).toThrow(
     "importPages: pages[0].bytes expected valueDim 8, got 6",
+  );
+  expect(() => importPages(createCache(latents.attention, { maxSeqLen: 9, format: "q8" }), pages, 3)).toThrow(
+    `importPages: pages[0].bytes expected latents, keys "q8" and values "q8", got latents, ${floatsOnly}`,
   );
   const two = createCache(latents.attention, { maxSeqLen: 9, batch: 2 });
   expect(() => importPages(two, pages, 3)).toThrow("importPages: pages[0].bytes expected batch 2, got 1");
