@@ -492,6 +492,28 @@ test("a cache takes kvLoraRank and ropeDim floats a token, each in whole eights,
   }
 });
 
+test.each(PATHS)(
+  "%s: outputs of a cache of f16 or q8 are as far from those of float32 as docs/numerics.md says",
+  async (path) => {
+    using kernels = await kernelsOf("simd");
+    const rope = { theta: 10_000, pairing: "interleaved" } as const;
+    const config = { dModel: 512, numHeads: 8, kvLoraRank: 256, nopeDim: 64, ropeDim: 32, causal: true, rope };
+    const random = createRandom(1);
+    const attention = createLatentAttention(kernels, config, latentWeights(random, config), { expanded: true });
+    const x = floats(random, 512 * 512);
+    const [want, ...others] = CACHE_FORMATS.map((format) => {
+      using cache = createCache(attention, { maxSeqLen: 512, format });
+      return attend(attention, x, { cache, path });
+    }) as [Float32Array, Float32Array, Float32Array];
+    const squares = (y: Float32Array) => y.reduce((sum, one) => sum + one ** 2, 0);
+    for (const [i, measured] of [2.6e-4, 9e-3].entries()) {
+      const relative = Math.sqrt(squares(want.map((y, at) => y - others[i]![at]!)) / squares(want));
+      expect(relative, CACHE_FORMATS[i + 1]).toBeLessThan(1.2 * measured);
+      expect(relative, CACHE_FORMATS[i + 1]).toBeGreaterThan(measured / 1.2);
+    }
+  },
+);
+
 test("pages that were exported and imported in other kernels continue with the same bits", async () => {
   using kernels = await kernelsOf("simd");
   using others = await kernelsOf("simd");
