@@ -80,7 +80,7 @@ export function planLatent(config: LatentConfig, sizes: LatentSizes = {}): Laten
   const pages = createPageLayout(shape, checkCacheFormat(where, "format", given.format, shape));
   const target = { batch, numHeads: checked.numHeads, qLen, kvLen };
   const masks = checkMasks(where, readMasks(where, given), target);
-  const chosen = checkLatentFormats(where, given.weights);
+  const chosen = checkLatentFormats(where, "weights", given.weights);
   const formats = eachLatent((name) => chosen[name] ?? "f32");
 
   const rows = latentChunkRows(checked, path, batch * qLen);

@@ -154,7 +154,8 @@ export function checkGiven(
   const expectFree = (append: boolean) => cache && expectFreeFor(where, cache, append);
   const { config } = attention;
   const { path } = options;
-  if (!attention.pass) refusePath(where, path);
+  if (attention.pass) refuseCross(where, options);
+  else refusePath(where, path);
   const call = { ...checkCall(where, config, cache, x, options, expectFree), cache, given: out, path };
   if (cache?.pages.aging && !isInStep(config, call))
     for (const { position } of call.placements) expectKept(where, "x", cache, position, call.target.kvLen);
@@ -165,6 +166,13 @@ export function checkGiven(
 export function refusePath(where: string, path: unknown): void {
   if (path !== undefined)
     throw new RangeError(`${where}: path expected none but for latent attention, got ${describe(path)}`);
+}
+
+/** Throws unless keys come from x: before the rules of cross-attention, which would ask for options that do not help. */
+function refuseCross(where: string, { keys, append }: CallOptions): void {
+  if (keys !== undefined)
+    throw new RangeError(`${where}: keys expected none with latent attention, got ${describe(keys)}`);
+  if (append === false) throw new RangeError(`${where}: append expected true with latent attention, got false`);
 }
 
 /** Whether a call's queries and keys come from the same rows, with the same RoPE positions. */

@@ -80,9 +80,12 @@ export function eachLatent<T>(create: (name: LatentName) => T): Record<LatentNam
   return Object.fromEntries(NAMES.map((name) => [name, create(name)])) as Record<LatentName, T>;
 }
 
-/** Checked formats: those that are requested. */
-export function checkLatentFormats(where: string, weights: LatentOptions["weights"]): Partial<LatentFormats> {
-  const path = "options.weights";
+/** Checks formats, named `path` in errors: those that are requested. */
+export function checkLatentFormats(
+  where: string,
+  path: string,
+  weights: LatentOptions["weights"],
+): Partial<LatentFormats> {
   if (weights === undefined) return {};
   if (weights === null || typeof weights !== "object") {
     const format = expectFormat(where, path, weights);
@@ -141,7 +144,7 @@ export function checkLatentWeights(
   const given: Record<string, unknown> = { ...readFields(where, "weights", all, FIELDS) };
   for (const name of MATRICES) if (given[name] !== undefined) given[name] = readMatrix(where, name, given[name]);
   const layout = expectLayout(where, given.layout);
-  const chosen = checkLatentFormats(where, requested);
+  const chosen = checkLatentFormats(where, "options.weights", requested);
   const fast = expectActivations(where, "options.activations", activations);
   const { numHeads, nopeDim, valueDim, kvLoraRank, qLoraRank, latentNorm } = config;
 
@@ -177,7 +180,7 @@ export function checkLatentWeights(
   const stored = (w: StoredTensor) => formatOf(w, quantized);
   const upFormat = stored(up.w);
   const formats: LatentFormats = {
-    qDown: chosen.qDown ?? (qDown ? stored(qDown.w) : "f32"),
+    qDown: qDown ? (chosen.qDown ?? stored(qDown.w)) : "f32",
     q: chosen.q ?? stored(q.w),
     kvDown: chosen.kvDown ?? stored(kvDown.w),
     k: chosen.k ?? (isInteger(upFormat) ? "f32" : upFormat),

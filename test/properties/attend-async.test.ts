@@ -300,5 +300,7 @@ test("wrong options reject with their rule and value", async () => {
     expect((error as Error).message).toBe(`attendAsync: ${text}`);
     expect(error).toBeInstanceOf(kind);
   }
-  await expect(call({}, x)).rejects.toThrow("attendAsync: attention expected what createAttention gives, got Object");
+  await expect(call({}, x)).rejects.toThrow(
+    "attendAsync: attention expected what createAttention or createLatentAttention gives, got Object",
+  );
 });

@@ -127,7 +127,7 @@ test.each([
 });
 
 test("twins import the ABI's types and each other, and nothing else", () => {
-  const others = ["src/wasm/abi.ts", "src/attention/config.ts", "assembly/layout.ts"];
+  const others = ["src/wasm/abi.ts", "src/attention/config.ts", "src/latent/config.ts", "assembly/layout.ts"];
   expect(wrongImports(twins, (_, to) => !to.startsWith("src/reference/") && !others.includes(to))).toEqual([]);
 });
 

@@ -5,11 +5,10 @@ import { createPageLayout } from "../../cache/page-layout.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
 import { linearFlops } from "../../linear/linear.ts";
 import { expectOneOf } from "../../util/arguments.ts";
-import { describe } from "../../util/errors.ts";
 import { chunksOf, runsOf } from "../../util/rows.ts";
 import type { Steps } from "../../util/steps.ts";
 import { segmentFlops, segmentNeeds, workFloats } from "../attend-segment.ts";
-import { type AttendCall, isSelf } from "../call.ts";
+import type { AttendCall } from "../call.ts";
 import type { LayerPass } from "../forward.ts";
 import { segmentsOf } from "../layer-steps.ts";
 import { type PassCall, queryRows } from "../pass.ts";
@@ -81,9 +80,6 @@ function pathOf({ config, latents }: LatentParts, calls: readonly AttendCall[]):
         `${where}: path expected "absorbed" for a layer that was made without { expanded: true }, got "expanded"`,
       );
     if (path !== first) throw new RangeError(`${where}: path expected that of call 0 ("${first}"), got "${path}"`);
-    if (isSelf(call)) continue;
-    const [name, rule, got] = call.newKeys > 0 ? ["keys", "none", call.keys] : ["append", "true", false];
-    throw new RangeError(`${where}: ${name} expected ${rule} with latent attention, got ${describe(got)}`);
   }
   return first;
 }
