@@ -452,7 +452,9 @@ test("sharded layers have no paths, and take no latent attention", async () => {
   const sharded = await createShardedAttention(rules, { wq: eye, wk: eye, wv: eye, wo: eye }, { shards: 1 });
   const call = attendSharded(sharded, f(8), { path: "absorbed" } as object);
   await expect(call).rejects.toThrow(
-    new RangeError('attendSharded: path expected none but for latent attention, got "absorbed"'),
+    new TypeError(
+      'attendSharded: options expected only signal, batch, cache, append, keys, values, kvLengths, align, keep, drop, bias, positions, out, got "path"',
+    ),
   );
   sharded.release();
   using kernels = await kernelsOf("simd");
