@@ -4,8 +4,7 @@ import { checkCacheFormat } from "../cache/formats.ts";
 import type { CacheOptions } from "../cache/kv-cache.ts";
 import { createPageLayout } from "../cache/page-layout.ts";
 import { pagesBytes } from "../cache/pages.ts";
-import { segmentNeeds } from "../forward/attend-segment.ts";
-import { kernelFloats } from "../forward/latent/pass.ts";
+import { latentNeeds } from "../forward/latent/pass.ts";
 import { expandedHeads, latentChunkRows, mapKeySizes, PATHS, placeLatentPass } from "../forward/latent/scratch.ts";
 import { checkLatentConfig, type LatentConfig, latentPageShape } from "../latent/config.ts";
 import { latentLayout } from "../latent/packed-latent.ts";
@@ -84,8 +83,7 @@ export function planLatent(config: LatentConfig, sizes: LatentSizes = {}): Laten
   const formats = eachLatent((name) => chosen[name] ?? "f32");
 
   const rows = latentChunkRows(checked, path, batch * qLen);
-  const work = kernelFloats(checked, path, pages.formats);
-  const needs = segmentNeeds(masks, target, Math.min(rows, qLen), maps ? kvLen : 0, work);
+  const needs = latentNeeds(checked, path, masks, target, rows, maps ? kvLen : 0, pages.formats);
   const group = path === "expanded" ? expandedHeads(checked, kvLen, maps || masks.perHead) : 0;
   const { bytes: scratch } = placeLatentPass(checked, formats, rows, [needs], { group, reads: group > 0 || maps });
   const { headDim, valueDim } = checked;

@@ -46,8 +46,16 @@ export interface PreparedPass {
   readonly columns: number;
   /** Bytes of scratch. */
   readonly bytes: number;
-  /** Runs all steps. `maps` is empty unless maps are wanted. */
-  readonly run: (calls: readonly PassCall[], base: number, stepFlops: number, maps: Float32Array) => Steps;
+  /** Bytes that are allocated for the call besides scratch and pages. */
+  readonly extra?: number;
+  /** Runs all steps. `maps` is empty unless maps are wanted; `extra` is the address of the extra bytes. */
+  readonly run: (
+    calls: readonly PassCall[],
+    base: number,
+    stepFlops: number,
+    maps: Float32Array,
+    extra: number,
+  ) => Steps;
 }
 
 /** How layers of a kind run. `attention.pass` is one, or undefined for layers of `createAttention`. */
@@ -72,9 +80,13 @@ export function* forward(
   const { memory } = kernels;
   const [first] = calls as [AttendCall];
   const kind = attention.pass as LayerPass | undefined;
-  const { width, columns, bytes, run } = kind
-    ? kind.prepare(attention, calls, withMaps)
-    : preparePass(attention, calls, withMaps);
+  const {
+    width,
+    columns,
+    bytes,
+    extra = 0,
+    run,
+  } = kind ? kind.prepare(attention, calls, withMaps) : preparePass(attention, calls, withMaps);
   // Scratch is taken last: once grown it stays so, and nothing may fail after it.
   const ys = calls.map(({ where, out, batch, qLen }) => out ?? createFloats(where, "y", batch * qLen * width));
   const maps = createFloats(where, "maps", withMaps ? first.batch * config.numHeads * first.qLen * columns : 0);
@@ -88,9 +100,11 @@ export function* forward(
       restorePages(kernels, pages, call.past);
       return { call, tokens: call, pages, y: ys[i] as Float32Array, inStep: agesInStep(attention, call) };
     });
+    const extraAt = extra > 0 ? memory.allocate(where, extra) : 0;
+    if (extra > 0) taken.push(extraAt);
     const base = ownScratch ? memory.allocate(where, bytes) : memory.scratch(where, bytes);
     if (ownScratch) taken.push(base);
-    yield* run(passCalls, base, stepFlops, maps);
+    yield* run(passCalls, base, stepFlops, maps, extraAt);
   } finally {
     if (!kernels.released) for (const at of taken) memory.free(at);
   }

@@ -146,7 +146,7 @@ const attention: ParallelScratch<Arguments<"attention_f32">> = {
   },
 };
 
-/** Rows of a strip of attention_latents in any build and format. */
+/** Threads get whole multiples of so many rows, so that few of their strips are short. */
 const LATENT_ROWS = 4;
 
 /**

@@ -4,7 +4,7 @@
  * - `NO_CODEGEN`: the host forbids compiling WebAssembly from bytes.
  * - `NO_DECOMPRESSION`: the engine cannot decompress the inlined modules.
  * - `NO_QUANTIZED`: the kernels were loaded without the modules of this format.
- * - `NO_LATENT`: the kernels were loaded without those of latent attention.
+ * - `NO_LATENT`: the kernels, or those of the build that runs, were loaded without those of latent attention.
  * - `NOT_WASM`: the bytes are not a WebAssembly module.
  * - `ABI_MISMATCH`: the module, or the script of a worker, is of another version of headwise, or another of its modules.
  * - `OUT_OF_MEMORY`: linear memory or an array cannot grow.

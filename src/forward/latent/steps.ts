@@ -28,6 +28,8 @@ export interface LatentWork {
   readonly stepFlops: number;
   /** [batch, numHeads, qLen, kvLen] for the softmax weights of a single call. */
   readonly maps: Float32Array | undefined;
+  /** The address of room for pages: of expanded keys and values, or of keys for maps. */
+  readonly pagesAt: number;
 }
 
 /** The runs of rows of a chunk, which may belong to several calls. */
