@@ -181,7 +181,6 @@ function choosePart(file: Fields, type: string, rules: Rules, given: HfPart | un
 /** Our names of fields, and those in config.json. */
 const FIELDS: Readonly<Record<string, string>> = {
   "rope.dim": "partial_rotary_factor",
-  ...ROPE_FIELDS,
   "qkNorm.eps": "rms_norm_eps",
   "scale / softcap": "attn_logit_softcapping",
   softcap: "attn_logit_softcapping",
@@ -194,5 +193,10 @@ const SCALES = ["query_pre_attn_scalar", "attention_multiplier", "softmax_scale"
 /** The name in config.json of a field of ours. */
 function fieldOf(file: Fields, names: Names, ours: string): string | undefined {
   const sizes: Readonly<Record<string, readonly string[]>> = names;
-  return FIELDS[ours] ?? sizes[ours]?.[0] ?? (ours === "scale" ? SCALES.find((name) => file.has(name)) : undefined);
+  return (
+    FIELDS[ours] ??
+    ROPE_FIELDS[ours] ??
+    sizes[ours]?.[0] ??
+    (ours === "scale" ? SCALES.find((name) => file.has(name)) : undefined)
+  );
 }

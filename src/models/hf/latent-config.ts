@@ -54,7 +54,7 @@ export function fromHfLatentConfig(json: string | object, options: HfLatentOptio
   // These models are causal, whatever class default the file repeats.
   refuseIgnored(file, type, true, (name, value) => name === "is_decoder" || (name === "is_causal" && value === true));
   const check = () => void checkLatentConfig(WHERE, config);
-  checkFileConfig(WHERE, check, (ours) => FIELDS[ours]);
+  checkFileConfig(WHERE, check, (ours) => FIELDS[ours] ?? ROPE_FIELDS[ours]);
   return config;
 }
 
@@ -141,6 +141,5 @@ const FIELDS: Readonly<Record<string, string>> = {
   nopeDim: "qk_nope_head_dim",
   ropeDim: "qk_rope_head_dim",
   valueDim: "v_head_dim",
-  ...ROPE_FIELDS,
   scale: "mscale_all_dim",
 };

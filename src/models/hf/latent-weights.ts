@@ -27,6 +27,9 @@ const biasOf = (name: string): string => name.replace(/weight$/, "bias");
 /** A table that follows from the configuration, in files of older programs. */
 const TABLE = "rotary_emb.inv_freq";
 
+/** Scales of matrices in the 8-bit floats in which DeepSeek-V3 is published. */
+const SCALES = /\.weight_scale(_inv)?$/;
+
 /** Where a layer's tensors are. */
 export interface LatentNames {
   /** The prefix, including its last dot. */
@@ -68,8 +71,12 @@ export function findLatentNames(where: string, names: readonly string[], prefix:
   const biases = [...(lowRank ? [Q_DOWN, Q_UP] : [Q]), KV_DOWN, O].map(biasOf);
   const own = [...required, ...biases.filter((name) => below.includes(name))];
   const other = below.find((name) => !own.includes(name) && name !== TABLE);
-  if (other !== undefined)
-    fail(`tensor ${describe(root + other)} expected to be absent: ${TITLE} would be read without it, got it`);
+  if (other !== undefined) {
+    const why = SCALES.test(other)
+      ? ", since matrices of 8-bit floats with scales are unsupported: convert the file to BF16"
+      : `: ${TITLE} would be read without it`;
+    fail(`tensor ${describe(root + other)} expected to be absent${why}, got it`);
+  }
   return { root, lowRank, own };
 }
 
@@ -78,14 +85,14 @@ export function findLatentNames(where: string, names: readonly string[], prefix:
  * models that `fromHfLatentConfig` knows have too.
  *
  * Matrices of F16, BF16, Q8_0 and Q4_0 keep their encoding (`toFloats` widens it); F64 becomes float32. Aligned F32 is not
- * copied: the weights are views of the file. Vectors become float32. Matrices of 8-bit floats (F8_E4M3 and others) are refused.
+ * copied: the weights are views of the file. Vectors become float32. Matrices of 8-bit floats are refused.
  * @param prefix What the names of the layer's tensors begin with, such as "model.layers.0.self_attn." (with or without the
  * last dot).
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for a file that breaks the format, a missing
  * tensor, shapes that contradict each other, and a layer with further tensors.
  * @example
  * import { readLatentWeights, writeSafetensors } from "headwise/weights";
- * const tensor = (...shape) => ({ data: new Float32Array(shape.reduce((a, b) => a * b)), shape });
+ * const tensor = (...shape: number[]) => ({ data: new Float32Array(shape.reduce((a, b) => a * b)), shape });
  * const layer = { "q_proj.weight": tensor(12, 8), "kv_a_proj_with_mqa.weight": tensor(5, 8),
  *   "kv_a_layernorm.weight": tensor(3), "kv_b_proj.weight": tensor(16, 3), "o_proj.weight": tensor(8, 8) };
  * console.log(readLatentWeights(writeSafetensors(layer)).wkvUp.shape); // [ 16, 3 ]

@@ -118,7 +118,7 @@ test.each<[what: string, tensors: () => Readonly<Record<string, Tensor | StoredT
   [
     "scales of blocks",
     () => ({ ...layer(), "o_proj.weight_scale_inv": zeros(1, 1) }),
-    'tensor "o_proj.weight_scale_inv" expected to be absent: DeepSeek would be read without it, got it',
+    'tensor "o_proj.weight_scale_inv" expected to be absent, since matrices of 8-bit floats with scales are unsupported: convert the file to BF16, got it',
   ],
   [
     "an indexer",
