@@ -81,6 +81,8 @@ function readLatents(file: Fields, layer: number, { statesPairing }: LatentRules
   const layers = file.raw("num_hidden_layers");
   if (layers !== undefined) expectInt(WHERE, "layer", layer, 0, file.count("num_hidden_layers") - 1);
   readWindow(file, layer, undefined);
+  // False in DeepSeek-VL2-Tiny and DeepSeek-OCR, whose layers have keys and values of heads.
+  file.only("use_mla", true);
   const numHeads = file.count("num_attention_heads");
   const nopeDim = file.count("qk_nope_head_dim");
   const ropeDim = file.count("qk_rope_head_dim");

@@ -137,6 +137,7 @@ test.each<[fields: object, message: string]>([
   [{ qk_rope_head_dim: 63 }, "qk_rope_head_dim (ropeDim) expected an even integer, got 63"],
   [{ v_head_dim: 1.5 }, "v_head_dim expected an integer >= 1, got 1.5"],
   [{ num_key_value_heads: 4 }, "num_key_value_heads expected 16, since others are unsupported, got 4"],
+  [{ use_mla: false }, "use_mla expected true, since others are unsupported, got false"],
   [{ qk_head_dim: 128 }, "qk_head_dim expected 192, since others are unsupported, got 128"],
   [{ head_dim: 128 }, "head_dim expected 64 or 192, since others are unsupported, got 128"],
   [{ partial_rotary_factor: 0.5 }, "partial_rotary_factor expected 1, since others are unsupported, got 0.5"],
