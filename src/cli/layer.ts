@@ -66,3 +66,13 @@ export function packLayer(kernels: Kernels, layer: Layer, weights: WeightFormat 
   if (layer.ofLatents) return createLatentAttention(kernels, layer.config, layer.weights, { weights });
   return createAttention(kernels, layer.config, layer.weights, { weights });
 }
+
+/** The format of each matrix that is packed. */
+export function formatsOf(
+  { formats }: Attention,
+  { ofLatents, config }: Layer,
+): Readonly<Record<string, WeightFormat>> {
+  // Queries without latents have no matrix to project down.
+  const isPacked = (name: string) => !ofLatents || name !== "qDown" || config.qLoraRank !== undefined;
+  return Object.fromEntries(Object.entries(formats).filter(([name]) => isPacked(name)));
+}

@@ -9,7 +9,7 @@ import type { CheckedLatentConfig } from "../latent/config.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import type { Kernels, Threads } from "../wasm/kernels.ts";
 import type { Build } from "../wasm/select-build.ts";
-import { type Layer, packLayer } from "./layer.ts";
+import { formatsOf, type Layer, packLayer } from "./layer.ts";
 
 /** What to run on a layer, and the formats of its weights and cache. */
 export interface LayerWork {
@@ -86,7 +86,7 @@ export function runLayer(
   const { build, reason, threads } = kernels;
   return {
     config: attention.config,
-    formats: attention.formats,
+    formats: formatsOf(attention, layer),
     cacheFormat,
     weightBytes: attention.bytes,
     cacheBytes: cache.bytes,

@@ -368,7 +368,9 @@ describe("a layer of latent attention", () => {
         return { name: `blk.0.attn_${name}.weight`, type: 0, shape, bytes: bytesOf(data) };
       }),
     });
-    expect(runJson(write("deepseek.gguf", gguf), "--deterministic")).toMatchObject({
+    const result = runJson(write("deepseek.gguf", gguf), "--deterministic");
+    expect(Object.keys(result.formats)).toEqual(["q", "kvDown", "k", "v", "o"]);
+    expect(result).toMatchObject({
       prefix: "blk.0.attn_",
       y: { digest: await digestOf(1, fromHfLatentConfig(lite), readLatentWeights(writeSafetensors(parts))) },
     });
