@@ -268,10 +268,6 @@ function checkReport(
   const inputs = Array.from(readList(WHERE, "samples", isList ? samples : [samples], Infinity, readSample));
 
   expectAttention(WHERE, attention);
-  if (attention.layer === undefined)
-    throw new TypeError(
-      `${WHERE}: attention expected what createAttention gives, got what createLatentAttention gives`,
-    );
   for (const part of PROJECTIONS)
     if (formats[part] !== "f32")
       throw new RangeError(
