@@ -65,9 +65,15 @@ export function tagOf(value: unknown): string {
   return Object.prototype.toString.call(value).slice(8, -1);
 }
 
+/** A string as text, cut where it is long: names of tensors seldom are, and of other bytes a few tell enough. */
+function quote(value: string): string {
+  const most = /^[ -~]*$/.test(value.slice(0, 80)) ? 80 : 40;
+  return JSON.stringify(value.length > most ? `${value.slice(0, most)}…` : value);
+}
+
 /** A value as text for an error message: its content if that is short, else its type. */
 export function describe(value: unknown): string {
-  if (typeof value === "string") return JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}…` : value);
+  if (typeof value === "string") return quote(value);
   if (typeof value === "bigint") return `${value}n`;
   if (typeof value === "function") return "function";
   if (value === null || typeof value !== "object") return Object.is(value, -0) ? "-0" : String(value);

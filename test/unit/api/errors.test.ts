@@ -189,7 +189,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => yarn({ betaFast: 1, betaSlow: 2 }),
         RangeError,
-        "rope.scaling.betaFast expected a finite number > betaSlow (2), got 1",
+        "rope.scaling.betaFast expected a finite number >= betaSlow (2), got 1",
       ],
       [() => make({ fused: "kqv" }), RangeError, 'fused expected "qkv" or "grouped", got "kqv"'],
       [() => createAttention(dead, config, weights), "RELEASED", "kernels was released"],
