@@ -5,11 +5,12 @@ import type { AttentionWeights } from "../attention/weights.ts";
 import type { LatentConfig } from "../latent/config.ts";
 import type { LatentWeights } from "../latent/weights.ts";
 import type { CheckedLinear } from "../linear/options.ts";
-import { type MatrixLayout, sizeIn, toTensor, type WeightTensor } from "../tensor/matrix.ts";
+import { type MatrixLayout, toTensor, type WeightTensor } from "../tensor/matrix.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
 import { factorLatent, type LatentError, type Row } from "./factor-latent.ts";
+import { expectFiniteFloats, readRows, squaredNorm, writeRows } from "./matrix-rows.ts";
 
 /** Options of `convertToMla`. */
 export interface ConvertToMlaOptions {
@@ -112,13 +113,13 @@ export function convertToMla(
       ...(rope && { rope: withoutRange(rope) }),
     },
     weights: {
-      wq: query ? toMatrix(query.rows, dModel, layout) : handOn(linears.q),
-      wkvDown: toMatrix(
+      wq: query ? writeRows(query.rows, dModel, layout) : handOn(linears.q),
+      wkvDown: writeRows(
         downRows.map(({ row }) => row),
         dModel,
         layout,
       ),
-      wkvUp: toMatrix(upRows, rank, layout),
+      wkvUp: writeRows(upRows, rank, layout),
       wo: handOn(linears.o as CheckedLinear),
       ...(bq && { bq }),
       ...(bias.some((b) => b !== 0) && { bkvDown: bias }),
@@ -145,7 +146,7 @@ function refuseOthers(config: CheckedConfig, { vectors }: CheckedWeights): void 
   if (vectors.extraKey) refuse("biasK", vectors.extraKey);
 }
 
-/** A projection in float64. */
+/** A projection in float64 with its bias. */
 interface Rows {
   readonly row: (output: number) => Row;
   /** The Frobenius norm of the matrix. */
@@ -154,29 +155,15 @@ interface Rows {
 
 /** Reads a projection in any layout and dtype. Throws unless all of its numbers are finite. */
 function readLinear(part: "q" | "k" | "v", { w, bias }: CheckedLinear, layout: MatrixLayout): Rows {
-  const { data } = toTensor(w);
-  for (const [name, numbers] of [
-    [`w${part}`, data],
-    [`b${part}`, bias ?? []],
-  ] as const) {
-    const odd = numbers.find((number: number) => !Number.isFinite(number));
-    if (odd !== undefined) throw new RangeError(`${WHERE}: ${name} expected finite numbers, got ${odd}`);
-  }
-  const [outputs, inputs] = sizeIn(w, layout);
-  const [step, stride] = layout === "out-in" ? [1, inputs] : [outputs, 1];
+  const matrix = toTensor(w);
+  expectFiniteFloats(WHERE, `w${part}`, matrix.data);
+  const { outputs, row } = readRows(matrix, layout);
+  if (bias) expectFiniteFloats(WHERE, `b${part}`, bias);
   return {
-    row: (output) => ({
-      row: Float64Array.from({ length: inputs }, (_, i) => data[output * stride + i * step] as number),
-      bias: bias?.[output] ?? 0,
-    }),
-    norm: () => {
+    row: (output) => ({ row: row(output), bias: bias?.[output] ?? 0 }),
+    norm() {
       let sum = 0;
-      // In an order that does not depend on the layout.
-      for (let output = 0; output < outputs; output++)
-        for (let i = 0; i < inputs; i++) {
-          const number = data[output * stride + i * step] as number;
-          sum += number * number;
-        }
+      for (let output = 0; output < outputs; output++) sum += squaredNorm(row(output));
       return Math.sqrt(sum);
     },
   };
@@ -217,16 +204,6 @@ function reorderHeads(
   ).flat();
   const bias = Float32Array.from(all, ({ bias }) => bias);
   return { rows: all.map(({ row }) => row), bias: bias.some((b) => b !== 0) ? bias : undefined };
-}
-
-/** Rows as a float32 matrix in a layout. */
-function toMatrix(rows: readonly Float64Array[], inputs: number, layout: MatrixLayout): Tensor {
-  const data = new Float32Array(rows.length * inputs);
-  const outIn = layout === "out-in";
-  for (const [output, row] of rows.entries())
-    if (outIn) data.set(row, output * inputs);
-    else for (let i = 0; i < inputs; i++) data[i * rows.length + output] = row[i] as number;
-  return { data, shape: outIn ? [rows.length, inputs] : [inputs, rows.length] };
 }
 
 /** A matrix that stays as it is. */

@@ -1,4 +1,5 @@
 import { decompose } from "../util/svd.ts";
+import { squaredNorm } from "./matrix-rows.ts";
 
 /** What a latent of some rank loses, without the rounding of weights to float32. */
 export interface LatentError {
@@ -107,7 +108,7 @@ function removeBias(
   for (const [r, { bias }] of rows.entries())
     for (let i = 0; i < inputs; i++)
       matrix[r * inputs + i] = (matrix[r * inputs + i] as number) - (bias / norm) * (along[i] as number);
-  const length = Math.sqrt(along.reduce((sum, number) => sum + number * number, 0));
+  const length = Math.sqrt(squaredNorm(along));
   // With its bias, the row has length 1, like those of the singular value decomposition.
   const scale = Math.sqrt(length * length + norm * norm);
   return {
