@@ -37,6 +37,12 @@ export {
   convertToGqa,
 } from "../models/convert-gqa.ts";
 export { type ConvertedToMla, type ConvertToMlaOptions, convertToMla } from "../models/convert-mla.ts";
+export {
+  type BiasName,
+  type CountParametersOptions,
+  countParameters,
+  type ParameterCounts,
+} from "../models/count-parameters.ts";
 export type { LatentError } from "../models/factor-latent.ts";
 export { type GgufLayer, type GgufLayerOptions, type GgufWeights, readGgufLayer } from "../models/gguf/layer.ts";
 export { fromHfConfig, type HfConfigOptions } from "../models/hf/config.ts";
