@@ -52,15 +52,16 @@ const WHERE = "convertToMla";
  * and bk. They become the rotated key, with ropeDim = rope.dim, and the latent stands for the other components and the values.
  * If all components rotate, keys get one component of zeros, since nopeDim is at least 1. Other layers with RoPE are refused.
  *
- * The time grows as n^2·max for n = min(dModel, numKvHeads·(headDim + valueDim)): 2 seconds for 512, 20 for 1024.
+ * The time grows as n^2·m for wk and wv stacked to [m, n] or [n, m] with m >= n: some 3 seconds for n 512, and 30 for 1024.
  * @throws TypeError or RangeError naming the argument: also for what latent attention does not have, which is a window, alibi,
  * qkNorm, sinkLogits, biasK and biasV, addZeroAttn, and cross-attention of another width.
  * @example
  * import { convertToMla } from "headwise/weights";
- * const matrix = (seed) => ({ data: Float32Array.from({ length: 64 }, (_, i) => ((i * seed) % 13) / 13), shape: [8, 8] });
- * const weights = { wq: matrix(3), wk: matrix(5), wv: matrix(7), wo: matrix(9) };
+ * const data = Float32Array.from({ length: 64 }, (_, i) => ((i * i) % 13) / 13 - 0.5);
+ * const eye = { data: Float32Array.from({ length: 64 }, (_, i) => (i % 9 === 0 ? 1 : 0)), shape: [8, 8] };
+ * const weights = { wq: eye, wk: { data, shape: [8, 8] }, wv: eye, wo: eye };
  * const { config, errors } = convertToMla(weights, { dModel: 8, numHeads: 2, causal: true }, { rank: 4 });
- * console.log(config.kvLoraRank, errors.length, errors[7].key < 1e-6); // 4 8 true
+ * console.log(config.kvLoraRank, errors.length, errors[7]!.key < 1e-6); // 4 8 true
  */
 export function convertToMla(
   weights: AttentionWeights,
@@ -68,7 +69,20 @@ export function convertToMla(
   options: ConvertToMlaOptions = {},
 ): ConvertedToMla {
   const checked = checkConfig(WHERE, config);
-  const { rank: asked } = readFields(WHERE, "options", options, ["rank"]);
+  const { rank } = readFields(WHERE, "options", options, ["rank"]);
+  const { full, errors, at } = prepareMla(checked, weights);
+  return { ...at(rank === undefined ? full : expectInt(WHERE, "rank", rank, 1, full)), errors };
+}
+
+/** All ranks of `convertToMla`: the largest, the errors of each, and the layer of one. */
+export interface PreparedMla {
+  readonly full: number;
+  readonly errors: readonly LatentError[];
+  readonly at: (rank: number) => Pick<ConvertedToMla, "config" | "weights">;
+}
+
+/** Does what takes long in `convertToMla`, once for all ranks. */
+export function prepareMla(checked: CheckedConfig, weights: AttentionWeights): PreparedMla {
   const given = checkWeights(WHERE, checked, weights, { formats: {}, fast: false }, false);
   refuseOthers(checked, given);
   const { numHeads, numKvHeads, headDim, valueDim, dModel, rope, scale, softcap, causal } = checked;
@@ -86,48 +100,49 @@ export function convertToMla(
   const isKey = (row: number) => row % (plain.length + valueDim) < plain.length;
   const norms = { key: keys.norm(), value: values.norm() };
   const { full, errors, cut } = factorLatent(stacked, dModel, isKey, norms);
-  const rank = asked === undefined ? full : expectInt(WHERE, "rank", asked, 1, full);
-  const { down, up } = cut(rank);
 
   const nopeDim = Math.max(plain.length, 1);
-  const ropeDim = rotated.length;
   // Of one head: components of nopeDim, and then those that rotate; -1 for one of zeros.
   const order = [...(plain.length > 0 ? plain : [-1]), ...rotated];
   const kept = order.every((c, at) => c === at);
   const query = kept ? undefined : reorderHeads(readLinear("q", linears.q, layout), numHeads, headDim, order);
-  const rotatedKeys = rotated.map(keys.row);
-  const downRows = [...down, ...rotatedKeys];
-  const group = numHeads / numKvHeads;
-  const perHead = plain.length + valueDim;
-  const upRows = Array.from({ length: numHeads }, (_, head) => {
-    const at = Math.floor(head / group) * perHead;
-    const zeros = plain.length > 0 ? [] : [new Float64Array(rank)];
-    return [...zeros, ...up.slice(at, at + perHead)];
-  }).flat();
-  const bias = Float32Array.from(downRows, ({ bias }) => bias);
+  const wq = query ? writeRows(query.rows, dModel, layout) : handOn(linears.q);
   const [bq, bo] = [query ? query.bias : linears.q.bias, linears.o?.bias];
-  return {
-    config: {
-      ...{ dModel, numHeads, kvLoraRank: rank, nopeDim, ropeDim, valueDim, latentNorm: false, causal, scale },
-      ...(softcap > 0 && { softcap }),
-      ...(rope && { rope: withoutRange(rope) }),
-    },
-    weights: {
-      wq: query ? writeRows(query.rows, dModel, layout) : handOn(linears.q),
-      wkvDown: writeRows(
-        downRows.map(({ row }) => row),
-        dModel,
+  const rotatedKeys = rotated.map(keys.row);
+  const perHead = plain.length + valueDim;
+  const latentLayer = (rank: number) => {
+    const { down, up } = cut(rank);
+    const downRows = [...down, ...rotatedKeys];
+    const upRows = Array.from({ length: numHeads }, (_, head) => {
+      const at = Math.floor(head / (numHeads / numKvHeads)) * perHead;
+      const zeros = plain.length > 0 ? [] : [new Float64Array(rank)];
+      return [...zeros, ...up.slice(at, at + perHead)];
+    }).flat();
+    const bias = Float32Array.from(downRows, ({ bias }) => bias);
+    return {
+      config: {
+        ...{ dModel, numHeads, kvLoraRank: rank, nopeDim, ropeDim: rotated.length, valueDim },
+        ...{ latentNorm: false, causal, scale },
+        ...(softcap > 0 && { softcap }),
+        ...(rope && { rope: withoutRange(rope) }),
+      },
+      weights: {
+        wq,
+        wkvDown: writeRows(
+          downRows.map(({ row }) => row),
+          dModel,
+          layout,
+        ),
+        wkvUp: writeRows(upRows, rank, layout),
+        wo: handOn(linears.o as CheckedLinear),
+        ...(bq && { bq }),
+        ...(bias.some((b) => b !== 0) && { bkvDown: bias }),
+        ...(bo && { bo }),
         layout,
-      ),
-      wkvUp: writeRows(upRows, rank, layout),
-      wo: handOn(linears.o as CheckedLinear),
-      ...(bq && { bq }),
-      ...(bias.some((b) => b !== 0) && { bkvDown: bias }),
-      ...(bo && { bo }),
-      layout,
-    },
-    errors,
+      },
+    };
   };
+  return { full, errors, at: latentLayer };
 }
 
 /** Throws for what latent attention does not have. */
@@ -185,7 +200,7 @@ function expectShared(keys: Rows, rotated: readonly number[], { numKvHeads, head
       const other = keys.row(g * headDim + c);
       if (first.bias === other.bias && first.row.every((number, i) => number === other.row[i])) continue;
       throw new RangeError(
-        `${WHERE}: config.rope expected rotated key components that are the same for all ${numKvHeads} key-value heads, since latent attention stores one rotated key for all of them and no function of a latent gives keys that were rotated, got other rows of wk for component ${c} of head ${g} than of head 0`,
+        `${WHERE}: config.rope expected rotated rows of wk that are the same for all ${numKvHeads} key-value heads, because latent attention has one rotated key for all heads and no latent gives keys that depend on their position, got another row for component ${c} of head ${g}`,
       );
     }
   }

@@ -289,7 +289,7 @@ test.each<[config: AttentionConfig, given: Record<string, unknown>, options: unk
     { ...plain, rope: { theta: 100, pairing: "half" } },
     {},
     {},
-    "config.rope expected rotated key components that are the same for all 2 key-value heads, since latent attention stores one rotated key for all of them and no function of a latent gives keys that were rotated, got other rows of wk for component 0 of head 1 than of head 0",
+    "config.rope expected rotated rows of wk that are the same for all 2 key-value heads, because latent attention has one rotated key for all heads and no latent gives keys that depend on their position, got another row for component 0 of head 1",
   ],
   [
     { ...plain, window: { left: 3 } },
