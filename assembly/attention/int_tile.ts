@@ -14,12 +14,12 @@ import { STATE_BYTES, STRIP_BYTES } from "./state";
  * C are scores, rowScales the scales of the queries and scales those of the keys.
  *
  * 5x8 tile, 13 v128: acc00..acc41 = 10 | b0 b1 = 2 | a<row> = 1
- * A a pair of every row, pairs aStep apart, see int_pairs.ts · B [pairs][8][2] int8 · C [rows][8] row stride cStride
+ * A a pair of every row, pairs aStep apart, see int_pairs.ts · B [pairs][8][2] int8, pairs bStep apart · C [rows][8] row stride cStride
  * two a product, not unrolled · sums are exact
  */
 // @ts-ignore: decorator
 @inline
-function int_nx8(
+export function int_nx8(
   rows: i32,
   values: bool,
   cPtr0: usize,
@@ -27,11 +27,12 @@ function int_nx8(
   aPtr0: usize,
   aStep: usize,
   bPtr0: usize,
+  bStep: usize,
   pairs: i32,
   rowScales: usize,
   scales: usize,
 ): void {
-  const bEnd = bPtr0 + <usize>pairs * PAIR_BYTES;
+  const bEnd = bPtr0 + <usize>pairs * bStep;
   let acc00 = i32x4.splat(0);
   let acc01 = i32x4.splat(0);
   let acc10 = i32x4.splat(0);
@@ -69,7 +70,7 @@ function int_nx8(
       acc41 = dot_i16(a4, b1, acc41);
     }
     aPtr0 += aStep;
-    bPtr0 += PAIR_BYTES;
+    bPtr0 += bStep;
   } while (bPtr0 < bEnd);
   if (values) {
     store_outputs(cPtr0, acc00, acc01, rowScales, scales);
@@ -103,7 +104,7 @@ function qk_int_nx8(
   at: usize,
 ): void {
   for (; n > 0; n--) {
-    int_nx8(rows, false, s, 0, x, aStep, k, pairs, scale, at);
+    int_nx8(rows, false, s, 0, x, aStep, k, PAIR_BYTES, pairs, scale, at);
     s += PANEL_BYTES;
     k += <usize>pairs * PAIR_BYTES;
     at += PANEL_BYTES;
@@ -159,7 +160,7 @@ function pv_int_nx8(
   n: i32,
 ): void {
   for (; n > 0; n--) {
-    int_nx8(rows, true, o, row, p, 4, v, pairs, states, s);
+    int_nx8(rows, true, o, row, p, 4, v, PAIR_BYTES, pairs, states, s);
     o += PANEL_BYTES;
     v += CODE_PANEL_BYTES;
   }

@@ -15,7 +15,7 @@ function most_of(format: i32): f32 {
 }
 
 /** The bits of a row's largest magnitude. */
-function largest_of(x: F32Ptr, n: i32): u32 {
+export function largest_of(x: F32Ptr, n: i32): u32 {
   let top = i32x4.splat(0);
   for (let d = 0; d < n; d += 4) top = i32x4.max_u(top, magnitudes(load_first(x + (<usize>d << 2), n - d, 0)));
   return largest_lane(top);
@@ -24,7 +24,7 @@ function largest_of(x: F32Ptr, n: i32): u32 {
 /** The eight floats x[c], .. as integers of 8 bits in the low half, zeros beyond n. */
 // @ts-ignore: decorator
 @inline
-function codes_at(x: F32Ptr, c: i32, n: i32, factor: v128): v128 {
+export function codes_at(x: F32Ptr, c: i32, n: i32, factor: v128): v128 {
   const at = x + (<usize>c << 2);
   const some = some_of(factor);
   const low = rounded(load_first(at, n - c, 0), factor, some);
@@ -36,7 +36,7 @@ function codes_at(x: F32Ptr, c: i32, n: i32, factor: v128): v128 {
 /** The eight floats x[c], .. as halves, zeros beyond n. */
 // @ts-ignore: decorator
 @inline
-function halves_at(x: F32Ptr, c: i32, n: i32): v128 {
+export function halves_at(x: F32Ptr, c: i32, n: i32): v128 {
   const at = x + (<usize>c << 2);
   return narrow_f16(load_first(at, n - c, 0), n - c > 4 ? load_first(at + 16, n - c - 4, 0) : f32x4.splat(0));
 }
@@ -117,7 +117,7 @@ export function store_value(format: i32, v: U8Ptr, scales: F32Ptr, slot: i32, x:
 /** Eight bytes in the lower or the upper bytes of the lanes; the others stay. */
 // @ts-ignore: decorator
 @inline
-function with_bytes(old: v128, codes: v128, slot: i32): v128 {
+export function with_bytes(old: v128, codes: v128, slot: i32): v128 {
   const bits = (slot & 1) << 3;
   return v128.bitselect(i16x8.shl(codes, bits), old, i16x8.shl(i16x8.splat(255), bits));
 }

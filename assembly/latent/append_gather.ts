@@ -1,11 +1,14 @@
-import { PANEL } from "../layout";
+import { PAGE } from "../layout";
 import { CacheShape, CacheShapePtr, F32Ptr, PagesPtr } from "../types";
-import { latent_at, latent_page, PAIR_PANEL_BYTES, PAIR_STEP_BYTES, whole_panels } from "./page";
+import { load_part, store_part } from "./codecs";
+import { latent_format, latent_page, latent_scales, rotated_scales, whole_panels } from "./page";
 
 /**
- * pages[past + t] = the latent k[t] and the rotated key v[t], bit for bit, for tokens begin..end; k [token][headDim] and
- * v [token][valueDim] by the strides of the shape, pages as in page.ts. What rounds either up to whole panels becomes 0; other
- * tokens keep what they hold. No alignment is needed; k and v must not overlap the pages.
+ * pages[past + t] = the latent k[t] and the rotated key v[t] for tokens begin..end; k [token][headDim] and v [token][valueDim]
+ * by the strides of the shape, pages as in page.ts: bit for bit in float32, the nearest halves in f16; q8 gets for each of
+ * the two a scale, its largest magnitude / 127, and the nearest integers, halves to even, or the scale NaN if it has NaN or
+ * an infinity. What rounds either up to whole panels becomes 0; other tokens keep what they hold. Ranges that are appended at
+ * the same time must not share a pair of tokens. No alignment is needed; k and v must not overlap the pages.
  */
 export function append_latents(
   pages: PagesPtr,
@@ -25,13 +28,17 @@ export function append_latents(
   const dim = whole_panels(rank) + whole_panels(ropeDim);
   for (let t = begin; t < end; t++) {
     const position = past + t;
-    const to = latent_at(latent_page(pages, position), dim, position);
-    store_part(to, k + ((<usize>t * s.kStride) << 2), rank);
-    store_part(to + PAIR_PANEL_BYTES * (whole_panels(rank) / PANEL), v + ((<usize>t * s.vStride) << 2), ropeDim);
+    const page = latent_page(pages, position);
+    const format = latent_format(pages, position);
+    const slot = <usize>(position % PAGE) << 2;
+    const scale = latent_scales(page, dim) + slot;
+    store_part(format, page, dim, position, 0, scale, k + ((<usize>t * s.kStride) << 2), rank);
+    const from = v + ((<usize>t * s.vStride) << 2);
+    store_part(format, page, dim, position, whole_panels(rank), rotated_scales(page, dim) + slot, from, ropeDim);
   }
 }
 
-/** k[t], v[t] = pages[past + t] for tokens begin..end: the bits that append_latents took. */
+/** k[t], v[t] = pages[past + t] for tokens begin..end: what append_latents has made of them, as floats. */
 export function gather_latents(
   k: F32Ptr,
   v: F32Ptr,
@@ -50,42 +57,11 @@ export function gather_latents(
   const dim = whole_panels(rank) + whole_panels(ropeDim);
   for (let t = begin; t < end; t++) {
     const position = past + t;
-    const from = latent_at(latent_page(pages, position), dim, position);
-    load_part(k + ((<usize>t * s.kStride) << 2), from, rank);
-    load_part(v + ((<usize>t * s.vStride) << 2), from + PAIR_PANEL_BYTES * (whole_panels(rank) / PANEL), ropeDim);
+    const page = latent_page(pages, position);
+    const format = latent_format(pages, position);
+    const slot = <usize>(position % PAGE) << 2;
+    load_part(k + ((<usize>t * s.kStride) << 2), format, page, dim, position, 0, latent_scales(page, dim) + slot, rank);
+    const to = v + ((<usize>t * s.vStride) << 2);
+    load_part(to, format, page, dim, position, whole_panels(rank), rotated_scales(page, dim) + slot, ropeDim);
   }
-}
-
-/** Components, two tokens apart, with zeros behind. */
-// @ts-ignore: decorator
-@inline
-function store_part(to: usize, from: usize, components: i32): void {
-  const whole = whole_panels(components);
-  for (let d = 0; d < whole; d += 4) {
-    if (d + 4 <= components) v128.store(to, v128.load(from));
-    else {
-      v128.store(to, i32x4.splat(0));
-      for (let i = 0; i < components - d; i++) copy_word(to + (<usize>i << 2), from + (<usize>i << 2));
-    }
-    from += 16;
-    to += PAIR_STEP_BYTES;
-  }
-}
-
-// @ts-ignore: decorator
-@inline
-function load_part(to: usize, from: usize, components: i32): void {
-  for (let d = 0; d < components; d += 4) {
-    if (d + 4 <= components) v128.store(to, v128.load(from));
-    else for (let i = 0; i < components - d; i++) copy_word(to + (<usize>i << 2), from + (<usize>i << 2));
-    to += 16;
-    from += PAIR_STEP_BYTES;
-  }
-}
-
-/** As an integer, so that no engine can quiet a NaN. */
-// @ts-ignore: decorator
-@inline
-function copy_word(to: usize, from: usize): void {
-  store<u32>(to, load<u32>(from));
 }

@@ -3,6 +3,7 @@ import { checkCacheFormat } from "../../src/cache/formats.ts";
 import { type CacheFormat, createPageLayout, entryOf, pageBytes, type Stage } from "../../src/cache/page-layout.ts";
 import { workFloats } from "../../src/forward/attend-segment.ts";
 import { attention_f32 } from "../../src/reference/attention.ts";
+import { attention_latents } from "../../src/reference/latents.ts";
 import {
   ATTENTION_SHAPE_BYTES,
   type AttentionShape,
@@ -18,7 +19,7 @@ import type { Build } from "../lib/builds.ts";
 import { type Case, expectNear, type Prepared } from "../lib/case.ts";
 import { causalPairs } from "../lib/flops.ts";
 import { fill } from "../lib/random.ts";
-import { type AttentionSizes, attentionShapes, decodePasts, llamaLayer } from "../lib/shapes.ts";
+import { type AttentionSizes, attentionShapes, decodePasts, latentShapes, llamaLayer } from "../lib/shapes.ts";
 
 /** Relative error: far above that of a correct kernel, far below that of a wrong one. */
 const TOLERANCE = 2e-5;
@@ -29,31 +30,36 @@ const FAR = 2 ** 30;
 
 function prepare(
   { kernels, memory }: Build,
-  { qLen, kvLen, group, headDim, numKvHeads = 1 }: AttentionSizes,
+  { qLen, kvLen, group, headDim, numKvHeads = 1, ropeDim, ...sizes }: AttentionSizes,
   format: CacheFormat,
 ): Prepared {
   const pages = Math.ceil(kvLen / PAGE);
-  const dims = { numKvHeads, headDim, valueDim: headDim };
+  const latent = ropeDim !== undefined;
+  const valueDim = latent ? headDim - ropeDim : (sizes.valueDim ?? headDim);
+  const dims = latent
+    ? { numKvHeads, headDim: valueDim, valueDim: ropeDim, latent }
+    : { numKvHeads, headDim, valueDim };
   const layout = createPageLayout(dims, checkCacheFormat("bench", "format", format, dims));
   const { code } = layout.stages[0] as Stage;
   const pageFloats = pageBytes(layout, code) / 4;
-  const row = numKvHeads * headDim;
+  const [keyRow, valueRow] = [numKvHeads * dims.headDim, numKvHeads * dims.valueDim];
+  const row = keyRow + valueRow;
   const numHeads = numKvHeads * group;
   const rows = qLen * numHeads;
-  const sizes = {
-    out: rows * headDim,
+  const floats = {
+    out: rows * valueDim,
     q: rows * headDim,
     pages: pages * pageFloats,
     table: pages,
-    scratch: workFloats(layout),
+    scratch: workFloats({ headDim, valueDim, formats: layout.formats }),
     shape: ATTENTION_SHAPE_BYTES / 4,
     cacheShape: CACHE_SHAPE_BYTES / 4,
     tokens: PAGE * row,
   };
   const at = Object.fromEntries(
-    Object.entries(sizes).map(([name, length]) => [name, memory.allocate("bench", 4 * length)]),
-  ) as Record<keyof typeof sizes, number>;
-  const view = (name: keyof typeof sizes) => memory.f32(at[name], sizes[name]);
+    Object.entries(floats).map(([name, length]) => [name, memory.allocate("bench", 4 * length)]),
+  ) as Record<keyof typeof floats, number>;
+  const view = (name: keyof typeof floats) => memory.f32(at[name], floats[name]);
 
   const append = kernels[layout.kernels.append];
   const attend = kernels[layout.kernels.attention];
@@ -62,16 +68,13 @@ function prepare(
   memory
     .u32(at.table, pages)
     .set(Array.from({ length: pages }, (_, p) => entryOf(at.pages + 4 * p * pageFloats, code)));
-  const strides = { kStride: row, kHeadStride: headDim, vStride: row, vHeadStride: headDim };
+  const strides = { kStride: row, kHeadStride: dims.headDim, vStride: row, vHeadStride: dims.valueDim };
   storeCacheShape(memory.view(), at.cacheShape, { ...dims, ...strides });
-  const [table, tokens, cacheShape] = [
-    pointer.pages(at.table),
-    pointer.f32(at.tokens),
-    pointer.cacheShape(at.cacheShape),
-  ];
+  const [table, cacheShape] = [pointer.pages(at.table), pointer.cacheShape(at.cacheShape)];
+  const [keys, values] = [pointer.f32(at.tokens), pointer.f32(at.tokens + 4 * keyRow)];
   for (let past = 0; past < kvLen; past += PAGE) {
     fill(view("tokens"), 2 + past);
-    append(table, tokens, tokens, cacheShape, past, 0, Math.min(PAGE, kvLen - past));
+    append(table, keys, values, cacheShape, past, 0, Math.min(PAGE, kvLen - past));
   }
   const shape = {
     qLen,
@@ -82,11 +85,11 @@ function prepare(
     numHeads,
     numKvHeads,
     headDim,
-    valueDim: headDim,
+    valueDim,
     qStride: numHeads * headDim,
     qHeadStride: headDim,
-    outStride: numHeads * headDim,
-    outHeadStride: headDim,
+    outStride: numHeads * valueDim,
+    outHeadStride: valueDim,
     scale: 1 / Math.sqrt(headDim),
     softcap: 0,
     zeroKey: 0,
@@ -115,7 +118,7 @@ function prepare(
         0,
         rows,
       ),
-    reads: [{ at: at.pages, length: 4 * sizes.pages }],
+    reads: [{ at: at.pages, length: 4 * floats.pages }],
     check() {
       const arrays = Object.fromEntries(absent.map((name) => [name, null]));
       const plain = { ...shape, ...arrays } as unknown as Plain<AttentionShape>;
@@ -124,15 +127,16 @@ function prepare(
         if (code === 0) return memory.f32(start, pageFloats);
         return { formats: code, bytes: memory.u8(start, 4 * pageFloats) };
       });
-      const want = new Float32Array(sizes.out);
+      const want = new Float32Array(floats.out);
       const tolerance = format === "f32" || format === "f16" ? TOLERANCE : INTEGER_TOLERANCE;
       for (const row of new Set([0, rows >> 1, rows - 1])) {
-        attention_f32(want, view("q"), parts, new Float32Array(0), plain, row, row + 1);
+        const twin = latent ? attention_latents : attention_f32;
+        twin(want, view("q"), parts, new Float32Array(0), plain, row, row + 1);
         // Rows are numbered [kv head][token][head of the group]; the output is stored [token][head].
         const [kvHead, t, g] = [Math.floor(row / (qLen * group)), Math.floor(row / group) % qLen, row % group];
-        const begin = (t * numHeads + kvHead * group + g) * headDim;
-        const got = view("out").subarray(begin, begin + headDim);
-        expectNear(kernelOf(format), got, want.subarray(begin, begin + headDim), tolerance);
+        const begin = (t * numHeads + kvHead * group + g) * valueDim;
+        const got = view("out").subarray(begin, begin + valueDim);
+        expectNear(layout.kernels.attention, got, want.subarray(begin, begin + valueDim), tolerance);
       }
     },
     release() {
@@ -141,13 +145,20 @@ function prepare(
   };
 }
 
-const kernelOf = (format: CacheFormat) => (format === "f32" ? "attention_f32" : "attention_pages");
+const kernelOf = ({ ropeDim }: AttentionSizes, format: CacheFormat) => {
+  if (ropeDim !== undefined) return "attention_latents";
+  return format === "f32" ? "attention_f32" : "attention_pages";
+};
+
+/** Operations of a query, a key and a head. */
+const pairFlops = ({ headDim, valueDim = headDim, ropeDim }: AttentionSizes) =>
+  2 * (headDim + (ropeDim === undefined ? valueDim : headDim - ropeDim));
 
 const caseOf = (sizes: AttentionSizes, shape: string, format: CacheFormat = "f32"): Case => ({
-  kernel: kernelOf(format),
+  kernel: kernelOf(sizes, format),
   shape,
   quick: sizes.quick === true,
-  flops: 4 * sizes.headDim * sizes.group * (sizes.numKvHeads ?? 1) * causalPairs(sizes.qLen, sizes.kvLen - sizes.qLen),
+  flops: pairFlops(sizes) * sizes.group * (sizes.numKvHeads ?? 1) * causalPairs(sizes.qLen, sizes.kvLen - sizes.qLen),
   limit: "arithmetic",
   prepare: (build) => prepare(build, sizes, format),
 });
@@ -165,7 +176,11 @@ const formatShapes: readonly AttentionSizes[] = [
 ];
 const FORMATS = ["f32", "q8", "q4", "f16"] as const;
 
-function nameOf({ qLen, kvLen, group, headDim }: AttentionSizes): string {
+function nameOf({ qLen, kvLen, group, headDim, valueDim, ropeDim }: AttentionSizes): string {
+  if (ropeDim !== undefined || valueDim !== undefined) {
+    const what = ropeDim === undefined ? `expanded ${headDim}/${valueDim}` : `latents ${headDim - ropeDim}+${ropeDim}`;
+    return qLen > 1 ? `prefill ${qLen} ${what}` : `decode ${kvLen} ${what}`;
+  }
   if (qLen > 1) return `prefill ${qLen} d${headDim}`;
   return `decode ${kvLen} d${headDim} g${group}`;
 }
@@ -175,6 +190,11 @@ export const attentionCases: readonly Case[] = [
   ...formatShapes.flatMap((sizes) =>
     FORMATS.filter((format) => format !== "f32" || sizes.numKvHeads).map((format) =>
       caseOf(sizes, `${nameOf(sizes)} ${format}`, format),
+    ),
+  ),
+  ...latentShapes.flatMap((sizes) =>
+    (sizes.ropeDim === undefined ? (["f32"] as const) : (["f32", "f16", "q8"] as const)).map((format) =>
+      caseOf(sizes, `${nameOf(sizes)}${format === "f32" ? "" : ` ${format}`}`, format),
     ),
   ),
 ];

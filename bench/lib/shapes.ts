@@ -52,6 +52,10 @@ export interface AttentionSizes {
   readonly headDim: number;
   /** Default 1. */
   readonly numKvHeads?: number;
+  /** Default headDim. */
+  readonly valueDim?: number;
+  /** Latent attention: of headDim, the last components are the rotated key, and the others the value, too. */
+  readonly ropeDim?: number;
   /** Also measured by --quick. */
   readonly quick?: boolean;
 }
@@ -71,6 +75,32 @@ export const attentionShapes: readonly AttentionSizes[] = [
   { qLen: 1, kvLen: 1024, group: 1, headDim: 128 },
   { qLen: 1, kvLen: 1024, group: 4, headDim: 128 },
   { qLen: 1, kvLen: 1024, group: 8, headDim: 128 },
+];
+
+const latentHeads = { numHeads: 16, rank: 512, nopeDim: 128, ropeDim: 64, valueDim: 128 };
+
+/** Heads of DeepSeek-V2-Lite on latents, 512 + 64 floats a token. */
+const absorbed = {
+  group: latentHeads.numHeads,
+  headDim: latentHeads.rank + latentHeads.ropeDim,
+  ropeDim: latentHeads.ropeDim,
+};
+/** The same heads with the keys and values that the latents stand for. */
+const expanded = {
+  group: 1,
+  numKvHeads: latentHeads.numHeads,
+  headDim: latentHeads.nopeDim + latentHeads.ropeDim,
+  valueDim: latentHeads.valueDim,
+};
+
+/** A decode step and a prompt of latent attention, by both paths. */
+export const latentShapes: readonly AttentionSizes[] = [
+  { qLen: 1, kvLen: 1024, ...absorbed, quick: true },
+  { qLen: 1, kvLen: 8192, ...absorbed },
+  { qLen: 512, kvLen: 512, ...absorbed },
+  { qLen: 1, kvLen: 1024, ...expanded },
+  { qLen: 1, kvLen: 8192, ...expanded },
+  { qLen: 512, kvLen: 512, ...expanded },
 ];
 
 /** A whole attention layer: x -> projections -> causal attention -> output projection. */

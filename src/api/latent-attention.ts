@@ -1,7 +1,7 @@
 import type { Attention } from "../attention/attention.ts";
 import { createRotary } from "../attention/rope.ts";
 import { LATENT_PASS } from "../forward/latent/pass.ts";
-import { type CheckedLatentConfig, checkLatentConfig, type LatentConfig } from "../latent/config.ts";
+import { type CheckedLatentConfig, checkLatentConfig, type LatentConfig, latentPageShape } from "../latent/config.ts";
 import { type LatentLayer, storeLatent } from "../latent/packed-latent.ts";
 import {
   checkLatentWeights,
@@ -40,7 +40,7 @@ export interface LatentAttention extends Attention {
  * import { attend, createCache, loadKernels } from "headwise";
  * import { createLatentAttention, latent } from "headwise/latent";
  * const kernels = await loadKernels({ latent });
- * const matrix = (rows, columns) => ({ data: new Float32Array(rows * columns).fill(0.1), shape: [rows, columns] });
+ * const matrix = (rows: number, columns: number) => ({ data: new Float32Array(rows * columns).fill(0.1), shape: [rows, columns] });
  * const attention = createLatentAttention(
  *   kernels,
  *   { dModel: 8, numHeads: 2, kvLoraRank: 3, nopeDim: 4, ropeDim: 2, causal: true, rope: { theta: 1e4, pairing: "half" } },
@@ -82,10 +82,9 @@ function latentHandle(
   expanded: boolean,
 ): LatentAttention {
   const { at, bytes, formats } = latents;
-  const { kvLoraRank, ropeDim } = config;
   const parts = {
     ...{ kernels, config, formats: Object.freeze(formats), bytes, expanded, latents },
-    pageShape: { numKvHeads: 1, headDim: kvLoraRank, valueDim: ropeDim, latent: true },
+    pageShape: latentPageShape(config),
     pass: LATENT_PASS,
     rotary: config.rope && createRotary(config.rope),
   };

@@ -20,10 +20,12 @@ export interface CachePage {
   readonly bytes: Uint8Array;
 }
 
-// A header is eight little-endian u32: MAGIC, VERSION, formats, and the sizes and rules that pages depend on.
+// A header is eight little-endian u32: MAGIC, VERSION, formats, and the sizes and rules that pages depend on. The formats of
+// pages of latents have one more bit, because pages of keys and values may have the same sizes and another layout.
 const MAGIC = 0x47505748; // "HWPG"
 const VERSION = 1;
 const HEADER_BYTES = 32;
+const LATENT_BIT = 16;
 const FIELDS = ["PAGE", "batch", "numKvHeads", "headDim", "valueDim"] as const;
 
 /**
@@ -151,12 +153,22 @@ function headerOf({ batch, pages: { layout } }: KvCache): number[] {
   return [PAGE, batch, layout.numKvHeads, layout.headDim, layout.valueDim];
 }
 
+/** The formats in the header of a page of this cache, which has `code`. */
+function formatsWord({ pages: { layout } }: KvCache, code: PageCode): number {
+  return layout.latent ? code | LATENT_BIT : code;
+}
+
+function describeFormatsWord(word: number): string {
+  return `${word & LATENT_BIT ? "latents, " : ""}${describeFormats(word & ~LATENT_BIT)}`;
+}
+
 function copyOut(cache: KvCache, index: number, code: PageCode): Uint8Array {
   const { kernels, pages, batch } = cache;
   const size = pageBytes(pages.layout, code);
   const bytes = createBytes("exportPages", `pages[${index}].bytes`, HEADER_BYTES + batch * size);
   const header = new DataView(bytes.buffer);
-  for (const [i, word] of [MAGIC, VERSION, code, ...headerOf(cache)].entries()) header.setUint32(4 * i, word, true);
+  const words = [MAGIC, VERSION, formatsWord(cache, code), ...headerOf(cache)];
+  for (const [i, word] of words.entries()) header.setUint32(4 * i, word, true);
   for (let b = 0; b < batch; b++)
     bytes.set(kernels.memory.u8(pageAddress(kernels, pages, b, index), size), HEADER_BYTES + b * size);
   return bytes;
@@ -187,8 +199,11 @@ function checkPage(where: string, cache: KvCache, index: number, code: PageCode,
   for (const [i, expected] of headerOf(cache).entries())
     if (word(3 + i) !== expected)
       throw new RangeError(`${where}: ${name}.bytes expected ${FIELDS[i]} ${expected}, got ${word(3 + i)}`);
-  if (word(2) !== code)
-    throw new RangeError(`${where}: ${name}.bytes expected ${describeFormats(code)}, got ${describeFormats(word(2))}`);
+  const formats = formatsWord(cache, code);
+  if (word(2) !== formats) {
+    const [rule, got] = [formats, word(2)].map(describeFormatsWord);
+    throw new RangeError(`${where}: ${name}.bytes expected ${rule}, got ${got}`);
+  }
   const length = HEADER_BYTES + cache.batch * pageBytes(cache.pages.layout, code);
   if (bytes.length !== length)
     throw new RangeError(`${where}: ${name}.bytes expected ${length} bytes, got ${bytes.length}`);

@@ -76,8 +76,10 @@ function checkStage(
     throw new RangeError(
       `${where}: ${name}.keys expected "f32" or "f16" for headDim above ${MOST_INTEGER_DIM}, got "${keys}"`,
     );
-  if (latent && (keys !== "f32" || values !== "f32"))
-    throw new RangeError(`${where}: ${name} expected "f32" for latent attention, got "${keys}" and "${values}"`);
+  if (latent && (keys !== values || keys === "q4"))
+    throw new RangeError(
+      `${where}: ${name} expected "f32", "f16" or "q8" for latent attention, got keys "${keys}" and values "${values}"`,
+    );
   const code = encodeFormats({ keys, values });
   if (!fields.includes("tokens")) return { code, pages: Number.POSITIVE_INFINITY };
   const tokens = expectInt(where, `${name}.tokens`, stage.tokens, PAGE);

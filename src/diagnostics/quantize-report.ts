@@ -20,16 +20,17 @@ import {
 import { createCache } from "../cache/cache.ts";
 import { checkCacheFormat, describeStages, expectStagesLoaded } from "../cache/formats.ts";
 import type { CacheOptions } from "../cache/kv-cache.ts";
-import { checkAttend, expectAttention } from "../forward/call.ts";
+import { checkAttend } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import type { PackedLinear } from "../linear/linear.ts";
 import type { CheckedLinear } from "../linear/options.ts";
 import { expectFloats, expectFunction, readFields, readList } from "../util/arguments.ts";
 import { describe, underName } from "../util/errors.ts";
+import { expectMade } from "../util/lifetime.ts";
 import { finish } from "../util/steps.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../wasm/abi.ts";
-import type { Kernels } from "../wasm/kernels.ts";
+import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { type Deviation, DeviationSum, divergence } from "./error-stats.ts";
 
 /** Formats that are tried together, as `createAttention` and `createCache` take them. Default float32. */
@@ -238,6 +239,12 @@ interface CheckedTrial {
   readonly cache: CacheOptions["format"];
 }
 
+/** Throws unless `attention` is one of createAttention, whose heads have weights of their own. */
+function expectLayer(attention: Attention): void {
+  expectMade(WHERE, "attention", attention, "createAttention");
+  expectKernels(WHERE, attention.kernels, "attention.kernels");
+}
+
 /** Reads all arguments, each field once, and then checks all of them. */
 function checkReport(
   attention: Attention,
@@ -248,7 +255,7 @@ function checkReport(
   inputs: readonly Float32Array[];
   onProgress: QuantizeReportOptions["onProgress"];
 } {
-  expectAttention(WHERE, attention);
+  expectLayer(attention);
   const { config, formats, kernels } = attention;
   const { dModel, kdim, vdim } = config;
   const { trials = defaultTrials(), onProgress } = readFields(WHERE, "options", options, ["trials", "onProgress"]);
@@ -267,7 +274,7 @@ function checkReport(
   const readSample = (x: unknown, i: number) => expectFloats(WHERE, nameOf(i), x);
   const inputs = Array.from(readList(WHERE, "samples", isList ? samples : [samples], Infinity, readSample));
 
-  expectAttention(WHERE, attention);
+  expectLayer(attention);
   for (const part of PROJECTIONS)
     if (formats[part] !== "f32")
       throw new RangeError(

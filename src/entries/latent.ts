@@ -9,6 +9,7 @@ import latentsSimd from "../../build/latents-simd.wasm";
 import type { LatentKernels } from "../wasm/select-build.ts";
 
 export { createLatentAttention, type LatentAttention } from "../api/latent-attention.ts";
+export { type LatentPlan, type LatentSizes, planLatent } from "../api/plan-latent.ts";
 export type { CheckedLatentConfig, LatentConfig } from "../latent/config.ts";
 export type { LatentFormats, LatentOptions, LatentWeights } from "../latent/weights.ts";
 export type { LatentKernels, LatentModules } from "../wasm/select-build.ts";

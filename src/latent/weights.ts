@@ -75,13 +75,21 @@ export interface LatentOptions {
 /** Fields of LatentOptions. */
 export const LATENT_OPTIONS: readonly (keyof LatentOptions)[] = ["weights", "activations", "expanded"];
 
-/** Checked formats: those that are requested. */
-export function checkLatentFormats(where: string, weights: LatentOptions["weights"]): Partial<LatentFormats> {
-  const path = "options.weights";
+/** A value for each packed matrix. */
+export function eachLatent<T>(create: (name: LatentName) => T): Record<LatentName, T> {
+  return Object.fromEntries(NAMES.map((name) => [name, create(name)])) as Record<LatentName, T>;
+}
+
+/** Checks formats, named `path` in errors: those that are requested. */
+export function checkLatentFormats(
+  where: string,
+  path: string,
+  weights: LatentOptions["weights"],
+): Partial<LatentFormats> {
   if (weights === undefined) return {};
   if (weights === null || typeof weights !== "object") {
     const format = expectFormat(where, path, weights);
-    return Object.fromEntries(NAMES.map((name) => [name, format]));
+    return eachLatent(() => format);
   }
   const formats = readFields(where, path, weights, NAMES);
   for (const [name, format] of Object.entries(formats)) expectFormat(where, `${path}.${name}`, format);
@@ -138,7 +146,7 @@ export function checkLatentWeights(
   const given: Record<string, unknown> = { ...readFields(where, "weights", all, FIELDS) };
   for (const name of MATRICES) if (given[name] !== undefined) given[name] = readMatrix(where, name, given[name]);
   const layout = expectLayout(where, given.layout);
-  const chosen = checkLatentFormats(where, requested);
+  const chosen = checkLatentFormats(where, "options.weights", requested);
   const fast = expectActivations(where, "options.activations", activations);
   const { numHeads, nopeDim, valueDim, kvLoraRank, qLoraRank, latentNorm } = config;
 
@@ -174,7 +182,7 @@ export function checkLatentWeights(
   const stored = (w: StoredTensor) => formatOf(w, quantized);
   const upFormat = stored(up.w);
   const formats: LatentFormats = {
-    qDown: chosen.qDown ?? (qDown ? stored(qDown.w) : "f32"),
+    qDown: qDown ? (chosen.qDown ?? stored(qDown.w)) : "f32",
     q: chosen.q ?? stored(q.w),
     kvDown: chosen.kvDown ?? stored(kvDown.w),
     k: chosen.k ?? (isInteger(upFormat) ? "f32" : upFormat),

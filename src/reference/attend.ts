@@ -112,7 +112,7 @@ export function attendReference(
 }
 
 /** y[r] = W · x[r] + bias */
-function project(x: Floats, w: Floats, bias: Floats | undefined, width: number, outputs: number): Float64Array {
+export function project(x: Floats, w: Floats, bias: Floats | undefined, width: number, outputs: number): Float64Array {
   return Float64Array.from({ length: (x.length / width) * outputs }, (_, i) => {
     const [r, n] = [Math.floor(i / outputs), i % outputs];
     let sum = bias ? bias[n]! : 0;

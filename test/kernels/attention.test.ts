@@ -1,5 +1,4 @@
 import { describe, expect, test } from "vitest";
-import { FORMAT_Q8 } from "../../assembly/layout.ts";
 import { attention_f32 } from "../../src/reference/attention.ts";
 import { checkAttention } from "../support/attention-properties.ts";
 import {
@@ -11,10 +10,10 @@ import {
   kernelOf,
   scratchFloats,
   type Trial,
+  tolerance,
 } from "../support/attention-trial.ts";
 import { type Arguments, builds, copyArguments, createRandom, floats, load, runKernel, worst } from "./harness.ts";
 
-const U = 2 ** -24;
 const UNBOUNDED = 1 << 30;
 
 /** A plain causal trial, on which a test changes what it is about. */
@@ -75,35 +74,6 @@ function argumentsOf(trial: Trial): Arguments<"attention_f32"> {
   return [out, trial.q, pages, scratch, shape, 0, shape.qLen * shape.numHeads];
 }
 
-const largest = (x: Float32Array | null) =>
-  x?.reduce((most, y) => (Number.isFinite(y) ? Math.max(most, Math.abs(y)) : most), 0) ?? 0;
-
-/**
- * How far f32 may be from float64. A score is a sum of headDim products, so its error is at most headDim + 8 roundings
- * of the largest sum of magnitudes S that stands before the exponential (8: scaling the query, the rules, the shift by
- * the max). Softmax turns an error e of the scores into at most 2e of the largest value; the sum over the keys and the
- * exponentials (2.5 ulp) add kvLen + 16 roundings. What pages hold as halves or integers is as exact there as floats.
- * Where values are denormal, each of kvLen + 16 operations may lose 2^-149.
- */
-function tolerance({ shape, q, k, v }: Trial): { out: number; lse: number } {
-  let row = 0;
-  for (let at = 0; at + shape.headDim <= q.length; at += shape.headDim)
-    row = Math.max(
-      row,
-      q.subarray(at, at + shape.headDim).reduce((sum, x) => sum + Math.abs(x), 0),
-    );
-  const reach = (shape.kvLen + shape.qLen) * largest(shape.slopes);
-  const key = Math.max(largest(k), largest(shape.extraKey));
-  const magnitude = 2 * shape.scale * row * key + reach + largest(shape.bias) + largest(shape.sinks) + 1;
-  const scores = (shape.headDim + 8) * U * magnitude;
-  const roundings = (shape.kvLen + 16) * U;
-  const value = Math.max(largest(v), largest(shape.extraValue));
-  const lost = (shape.kvLen + 16) * 2 ** -149;
-  // Integer weights are off by up to half of the 16383rd part of the largest.
-  const weights = shape.formats >> (4 + FORMAT_Q8) > 0 ? shape.kvLen * 2 ** -14.999 : 0;
-  return { out: (2 * scores + 2 * roundings + weights) * value + lost, lse: scores + roundings + 8 * U * magnitude };
-}
-
 describe.each(builds)("attention_f32 in the %s build", (build) => {
   const instance = load(build);
 
@@ -155,7 +125,7 @@ describe.each(builds)("attention_f32 in the %s build", (build) => {
   });
 
   test("the same holds for pages of any formats and mixtures of them", () => {
-    expect(checkAttention(instance, 5000, 75, build === "relaxed", true)).toBeUndefined();
+    expect(checkAttention(instance, 5000, 75, build === "relaxed", "coded")).toBeUndefined();
   });
 
   test("attention_pages has the bits of attention_f32 on pages of float32", () => {

@@ -20,11 +20,13 @@ export function load(build: BuildName): Instance {
   const start = (name: string) => loader.instantiateSync(wasmOf(name), { env: { memory } }).instance;
   const floats = start(build);
   // The debug build has all kernels in one module.
-  const others = (part: "weights" | "caches") => (build === "debug" ? floats : start(`${part}-${build}`)).exports;
+  const others = (part: "weights" | "caches" | "latents") =>
+    (build === "debug" ? floats : start(`${part}-${build}`)).exports;
   const instance = adopt(floats, memory);
   Object.assign(instance.kernels, kernelsIn("weights", others("weights"), "weights"));
   Object.assign(instance.kernels, kernelsIn("caches", others("caches"), "caches"));
-  return { ...instance, quantized: true };
+  Object.assign(instance.kernels, kernelsIn("latents", others("latents"), "latents"));
+  return { ...instance, quantized: true, latent: true };
 }
 
 export type KernelName = keyof KernelTable;

@@ -287,7 +287,7 @@ test("wrong options reject with their rule and value", async () => {
     [
       { slicems: 3 },
       TypeError,
-      'options expected only signal, onProgress, sliceMs, batch, cache, append, keys, values, kvLengths, align, keep, drop, bias, positions, out, got "slicems"',
+      'options expected only signal, onProgress, sliceMs, batch, cache, append, keys, values, kvLengths, align, keep, drop, bias, positions, out, path, got "slicems"',
     ],
     [{ sliceMs: 0 }, RangeError, "sliceMs expected a finite number > 0, got 0"],
     [{ sliceMs: "8" }, TypeError, 'sliceMs expected a finite number > 0, got "8"'],
@@ -300,5 +300,7 @@ test("wrong options reject with their rule and value", async () => {
     expect((error as Error).message).toBe(`attendAsync: ${text}`);
     expect(error).toBeInstanceOf(kind);
   }
-  await expect(call({}, x)).rejects.toThrow("attendAsync: attention expected what createAttention gives, got Object");
+  await expect(call({}, x)).rejects.toThrow(
+    "attendAsync: attention expected what createAttention or createLatentAttention gives, got Object",
+  );
 });

@@ -1,4 +1,4 @@
-// The properties of the attention kernel over many more random calls than test/kernels/attention.test.ts makes.
+// The properties of the attention kernels over many more random calls than test/kernels make.
 
 import { describe, expect, test } from "vitest";
 import { builds, load } from "../kernels/harness.ts";
@@ -6,7 +6,7 @@ import { checkAttention } from "../support/attention-properties.ts";
 
 const CALLS = 1000;
 
-describe.each(builds)("attention_f32 in the %s build", (build) => {
+describe.each(builds)("the attention kernels in the %s build", (build) => {
   const instance = load(build);
 
   test("no call boundary, tile or masked value changes a bit, and each bit is the contract's, in 1000 random calls", () => {
@@ -14,6 +14,10 @@ describe.each(builds)("attention_f32 in the %s build", (build) => {
   });
 
   test("the same holds in 1000 random calls on pages of any formats", () => {
-    expect(checkAttention(instance, 40_000, CALLS, build === "relaxed", true)).toBeUndefined();
+    expect(checkAttention(instance, 40_000, CALLS, build === "relaxed", "coded")).toBeUndefined();
+  });
+
+  test("the same holds in 1000 random calls of attention_latents", () => {
+    expect(checkAttention(instance, 60_000, CALLS, build === "relaxed", "latents")).toBeUndefined();
   });
 });

@@ -2,12 +2,19 @@ import { test } from "vitest";
 import { expectFound, MUTANTS } from "../support/mutants.ts";
 
 test.each([
-  [false, false],
-  [false, true],
-  [true, false],
-  [true, true],
-])("150 random calls of attention_f32 are as they must be without a fault, relaxed %s, coded pages %s", expectFound);
+  [false, "floats"],
+  [false, "coded"],
+  [false, "latents"],
+  [true, "floats"],
+  [true, "coded"],
+  [true, "latents"],
+] as const)(
+  "150 random calls of the attention kernels are as they must be without a fault, relaxed %s, pages of %s",
+  async (relaxed, pages) => {
+    await expectFound(relaxed, pages);
+  },
+);
 
-test.each(MUTANTS)("150 random calls of attention_f32 find that $fault", async (mutant) => {
-  await expectFound(mutant.relaxed ?? false, mutant.coded ?? false, mutant);
+test.each(MUTANTS)("150 random calls of the attention kernels find that $fault", async (mutant) => {
+  await expectFound(mutant.relaxed ?? false, mutant.pages ?? "floats", mutant);
 });

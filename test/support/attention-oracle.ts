@@ -1,7 +1,7 @@
 // attention_f32 one float operation at a time, in the order its contract names: what the kernel must match bit for bit.
 // `fused` is how the build's multiply-add rounds: once, or after the product and again after the sum.
 
-import { FORMAT_F16, FORMAT_F32, FORMAT_Q8, PAGE } from "../../assembly/layout.ts";
+import { FORMAT_F16, FORMAT_F32, FORMAT_Q8, LATENT_PAGES, PAGE } from "../../assembly/layout.ts";
 import { narrowF16, widenF16 } from "../../src/reference/half.ts";
 import { attends, type Trial } from "./attention-trial.ts";
 
@@ -129,17 +129,39 @@ export function oracleRow(trial: Trial, t: number, h: number, fused: boolean): {
   const cap = shape.softcap > 0;
   const factor = f(cap ? f(shape.scale) / f(shape.softcap) : f(shape.scale) * LOG2_E);
   const qs = Array.from({ length: headDim }, (_, d) => f(q[t * shape.qStride + h * shape.qHeadStride + d]! * factor));
+  const capped = (s: number) => (cap ? f(tanh(mad, s) * f(f(shape.softcap) * LOG2_E)) : s);
   const score = (key: (d: number) => number): number => {
     let s = 0;
     for (let d = 0; d < headDim; d++) s = mad(qs[d]!, key(d), s);
-    return cap ? f(tanh(mad, s) * f(f(shape.softcap) * LOG2_E)) : s;
+    return capped(s);
+  };
+  // Latents lie along their components, of which a register has four.
+  const latentScore = (key: readonly number[]): number => {
+    const s = [0, 0, 0, 0] as [number, number, number, number];
+    for (let d = 0; d < headDim; d++) s[d % 4] = mad(qs[d]!, key[d]!, s[d % 4]!);
+    return capped(f(f(s[0] + s[2]) + f(s[1] + s[3])));
   };
 
   const codes = coded(qs, 8191);
+  const latents = (shape.formats & LATENT_PAGES) !== 0;
+  const rank = 8 * Math.ceil(valueDim / 8);
+  /** The parts of a key that have a scale each: what meets latents, and what meets rotated keys. */
+  const both: readonly (readonly [from: number, to: number])[] = [
+    [0, rank],
+    [rank, headDim],
+  ];
+  const parts = both.filter(([from, to]) => from < to);
+  const partCodes = parts.map(([from, to]) => coded(qs.slice(from, to), 8191));
+  const scoreParts = (keys: readonly ReturnType<typeof stored>[]): number => {
+    const terms = keys.map(({ numbers, scale = 0 }, i) => {
+      const { integers, scale: own } = partCodes[i]!;
+      return f(f(numbers.reduce((total, x, d) => total + x * integers[d]!, 0)) * f(own * scale));
+    });
+    return capped(terms.reduce((sum, term) => f(sum + term)));
+  };
   const scoreIntegers = (integers: readonly number[], scale: number): number => {
     const sum = integers.reduce((total, x, d) => total + x * codes.integers[d]!, 0);
-    const s = f(f(sum) * f(codes.scale * scale));
-    return cap ? f(tanh(mad, s) * f(f(shape.softcap) * LOG2_E)) : s;
+    return capped(f(f(sum) * f(codes.scale * scale)));
   };
 
   const row = new Row(mad, valueDim);
@@ -162,12 +184,18 @@ export function oracleRow(trial: Trial, t: number, h: number, fused: boolean): {
     if (keys.length === 0) continue;
     const formats = trial.formats?.[first / PAGE] ?? FORMAT_F32;
     const kRows = new Map(keys.map((j) => [j, stored(k, (j * numKvHeads + kvHead) * headDim, headDim, formats & 3)]));
+    const partsOf = (j: number) => parts.map(([from, to]) => stored(k, j * headDim + from, to - from, formats & 3));
     const vRows = new Map(
-      keys.map((j) => [j, stored(v, (j * numKvHeads + kvHead) * valueDim, valueDim, formats >> 2)]),
+      keys.map((j) => [
+        j,
+        latents ? partsOf(j)[0]! : stored(v, (j * numKvHeads + kvHead) * valueDim, valueDim, formats >> 2),
+      ]),
     );
     const scores = keys.map((j) => {
       const key = kRows.get(j)!;
-      let s = key.scale === undefined ? score((d) => key.numbers[d]!) : scoreIntegers(key.numbers, key.scale);
+      const scoreFloats = latents ? latentScore : (of: readonly number[]) => score((d) => of[d]!);
+      const scoreCodes = () => (latents ? scoreParts(partsOf(j)) : scoreIntegers(key.numbers, key.scale!));
+      let s = key.scale === undefined ? scoreFloats(key.numbers) : scoreCodes();
       if (shape.slopes) s = f(s + f(f(Math.abs(position - j)) * f(shape.slopes[h]! * -LOG2_E)));
       const bias = shape.bias?.[h * shape.biasHeadStride + t * shape.biasRowStride + j];
       return bias === undefined ? s : f(s + Math.max(f(bias * f(LOG2_E)), -LARGEST_F32));

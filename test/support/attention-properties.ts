@@ -1,6 +1,6 @@
-// The properties of attention_f32, as one function that the tests run on every build and the mutants must fail.
+// The properties of the attention kernels, as one function that the tests run on every build and the mutants must fail.
 
-import { FORMAT_F16, PAGE } from "../../assembly/layout.ts";
+import { FORMAT_F16, LATENT_PAGES, PAGE } from "../../assembly/layout.ts";
 import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import type { Instance } from "../../src/wasm/instantiate.ts";
 import { pieces } from "../kernels/harness.ts";
@@ -10,10 +10,12 @@ import {
   attendInChunks,
   attends,
   attendTokens,
+  createLatentTrial,
   createTrial,
   inRandomFormats,
   type Left,
   type Trial,
+  valuesIn,
 } from "./attention-trial.ts";
 
 /** Words that a slot of a page, a masked key or the scratch may hold: NaNs with payloads, infinities, extremes. */
@@ -87,14 +89,16 @@ interface Poisoned {
 }
 
 function poison(trial: Trial, random: Random, words: readonly number[]): Poisoned {
-  const { numKvHeads, headDim, valueDim, kvLen } = trial.shape;
+  const { numKvHeads, headDim, valueDim, kvLen, formats } = trial.shape;
+  const latent = (formats & LATENT_PAGES) !== 0;
   const k = new Uint32Array(trial.k.slice().buffer);
   const v = new Uint32Array(trial.v.slice().buffer);
   const keys = new Set<number>();
   const values = new Map<number, number>();
   const share = [0, 0.02, 0.25][random.int(0, 2)]!;
   const one = random.int(0, kvLen - 1);
-  const where = random.int(0, 2);
+  // A latent is key and value.
+  const where = latent ? 0 : random.int(0, 2);
   for (let j = 0; j < kvLen; j++) {
     if (j !== one && random.next() >= share) continue;
     if (where !== 1) {
@@ -108,7 +112,9 @@ function poison(trial: Trial, random: Random, words: readonly number[]): Poisone
       for (let h = 0; h < numKvHeads; h++) v[(j * numKvHeads + h) * valueDim + d] = pick(random, words);
     }
   }
-  return { trial: { ...trial, k: new Float32Array(k.buffer), v: new Float32Array(v.buffer) }, keys, values };
+  const poisoned = new Float32Array(k.buffer);
+  const v32 = latent ? valuesIn(poisoned, headDim, valueDim) : new Float32Array(v.buffer);
+  return { trial: { ...trial, k: poisoned, v: v32 }, keys, values };
 }
 
 /**
@@ -183,21 +189,24 @@ function checkOtherPoison(instance: Instance, clean: Trial, whole: Left, random:
   return undefined;
 }
 
+/** What pages hold: floats, any formats, or latents. */
+export type PageKind = "floats" | "coded" | "latents";
+
 /**
  * Runs `trials` random trials of a seed against every property. Returns what failed first, with the seed that repeats it, or
- * undefined. `fused` as for the oracle; `coded` for pages of all formats.
+ * undefined. `fused` as for the oracle.
  */
 export function checkAttention(
   instance: Instance,
   seed: number,
   trials: number,
   fused: boolean,
-  coded = false,
+  pages: PageKind = "floats",
 ): string | undefined {
   for (let n = 0; n < trials; n++) {
     const random = createRandom(seed + n);
-    const plain = createTrial(random);
-    const trial = coded ? inRandomFormats(plain, random) : plain;
+    const plain = pages === "latents" ? createLatentTrial(random) : createTrial(random);
+    const trial = pages === "coded" ? inRandomFormats(plain, random) : plain;
     const whole = attendAll(instance, trial);
     const failure =
       checkOracle(trial, whole, fused, random) ??

@@ -3,8 +3,10 @@
 
 import {
   FORMAT_F16,
+  FORMAT_F32,
   FORMAT_Q4,
   FORMAT_Q8,
+  LATENT_PAGES,
   PAGE,
   PANEL,
   QUAD,
@@ -16,6 +18,7 @@ import {
 import { kernelsFor } from "../../src/cache/page-layout.ts";
 import type { Random } from "../../src/diagnostics/random.ts";
 import { append_f32, pageBytes } from "../../src/reference/cache.ts";
+import { append_latents } from "../../src/reference/latents.ts";
 import type { AttentionShape, Page, Plain } from "../../src/wasm/abi.ts";
 import type { Instance } from "../../src/wasm/instantiate.ts";
 import { floats, runKernel } from "../kernels/harness.ts";
@@ -24,7 +27,10 @@ const UNBOUNDED = 1 << 30;
 /** What many masks are made of: finite, so it excludes nothing by itself. */
 const LOWEST_F32 = -(2 - 2 ** -23) * 2 ** 127;
 
-/** One attention call. k and v are [kvLen][numKvHeads][headDim or valueDim]; page p has formats[p], or all are floats. */
+/**
+ * One attention call. k and v are [kvLen][numKvHeads][headDim or valueDim]; page p has formats[p], or all are floats. Where
+ * pages are those of latent attention, v holds the first components of k.
+ */
 export interface Trial {
   readonly formats?: readonly number[];
   readonly shape: Plain<AttentionShape>;
@@ -39,16 +45,52 @@ export interface Left {
   readonly lse: Uint32Array;
 }
 
-/** A trial in which every rule and every size has its chance. */
-export function createTrial(random: Random): Trial {
+/** The `formats` of a shape whose pages hold latents of a format. */
+export const latentFormats = (format: number): number => LATENT_PAGES | (1 << format) | (16 << format);
+
+const wholePanels = (components: number): number => PANEL * Math.ceil(components / PANEL);
+
+/** The values of keys that are latents: the first components of each. */
+export function valuesIn(k: Float32Array, headDim: number, valueDim: number): Float32Array {
+  const words = new Uint32Array(k.buffer, k.byteOffset, k.length);
+  const rows = k.length / headDim;
+  const out = Uint32Array.from({ length: rows * valueDim }, (_, i) => {
+    return words[Math.floor(i / valueDim) * headDim + (i % valueDim)] as number;
+  });
+  return new Float32Array(out.buffer);
+}
+
+/** A trial of attention_latents in which every rule, every size and every format has its chance. */
+export function createLatentTrial(random: Random): Trial {
+  const pick = (...from: readonly number[]) => from[random.int(0, from.length - 1)] as number;
+  const format = pick(FORMAT_F32, FORMAT_F32, FORMAT_F16, FORMAT_Q8);
+  const headDim = pick(8, 16, 24, 40, 64, 72, 136);
+  const sizes = { numKvHeads: 1, headDim, valueDim: random.int(1, headDim), past: pick(0, 0, 1, 61, 126, 127, 254) };
+  const { shape, k, ...trial } = createTrial(random, sizes);
+  return inLatentFormat({ ...trial, k, v: valuesIn(k, headDim, sizes.valueDim), shape }, format);
+}
+
+/** The same trial with pages of latents of a format. */
+export function inLatentFormat(trial: Trial, format: number): Trial {
+  const formats = Array.from(
+    { length: Math.ceil(Math.max(1, trial.shape.kvLen) / PAGE) },
+    () => format | (format << 2),
+  );
+  return { ...trial, formats, shape: { ...trial.shape, formats: latentFormats(format) } };
+}
+
+/** A trial in which every rule and every size has its chance, but for those that are given. */
+export function createTrial(
+  random: Random,
+  given: Partial<Record<"numKvHeads" | "headDim" | "valueDim" | "past", number>> = {},
+): Trial {
   const pick = <T>(...from: readonly T[]): T => from[random.int(0, from.length - 1)] as T;
   const chance = (p: number) => random.next() < p;
-  const numKvHeads = random.int(1, 2);
+  const { numKvHeads = random.int(1, 2) } = given;
   const numHeads = numKvHeads * pick(1, 1, 1, 2, 3, 4, 5, 6, 7, 8);
-  const headDim = pick(1, 5, 8, 16, 20, 64, 72);
-  const valueDim = pick(1, 5, 8, 16, 20, 24, 40);
+  const { headDim = pick(1, 5, 8, 16, 20, 64, 72), valueDim = pick(1, 5, 8, 16, 20, 24, 40) } = given;
   const qLen = pick(1, 2, 3, 5, 7, 9, 13, 26, 40, 100);
-  const past = pick(0, 0, 0, 3, 61, 120, 200);
+  const { past = pick(0, 0, 0, 3, 61, 120, 200) } = given;
   const kvLen = chance(0.9) ? past + qLen : random.int(0, past + qLen);
   const causal = chance(0.75);
   // The largest makes weights underflow to 0, the smallest values make outputs do so.
@@ -134,6 +176,7 @@ export function attends({ shape }: Trial, t: number, h: number, j: number): bool
 /** Pages of the first `kvLen` keys; every slot that holds none of them is the word `fill`, except padded columns. */
 export function createPages({ shape, k, v, formats = [] }: Trial, kvLen: number, fill: number): Page[] {
   const { numKvHeads, headDim, valueDim } = shape;
+  if (shape.formats & LATENT_PAGES) return createLatentPages({ shape, k, v, formats }, kvLen, fill);
   const columns = PANEL * Math.ceil(valueDim / PANEL);
   const headFloats = PAGE * (headDim + columns);
   const k32 = new Uint32Array(k.buffer);
@@ -151,6 +194,42 @@ export function createPages({ shape, k, v, formats = [] }: Trial, kvLen: number,
           words[values + Math.floor(d / PANEL) * PAGE * PANEL + (d % PANEL)] =
             d < valueDim ? v32[(j * numKvHeads + h) * valueDim + d]! : 0;
       }
+    return new Float32Array(words.buffer);
+  });
+}
+
+/** Pages of latents: of floats, pairs of tokens with 4 components of each by turns; of others, what the twin makes of them. */
+function createLatentPages({ shape, k, formats = [] }: Omit<Trial, "q">, kvLen: number, fill: number): Page[] {
+  const { headDim: dim, valueDim } = shape;
+  const k32 = new Uint32Array(k.buffer);
+  const rank = wholePanels(valueDim);
+  const token = { numKvHeads: 1, headDim: rank, valueDim: dim - rank, kHeadStride: 0, vHeadStride: 0 };
+  return Array.from({ length: Math.ceil(kvLen / PAGE) }, (_, page) => {
+    const [first, end] = [page * PAGE, Math.min(kvLen, (page + 1) * PAGE)];
+    const code = formats[page] ?? FORMAT_F32;
+    if (code !== FORMAT_F32) {
+      const words = PAGE * dim * (code === (FORMAT_F16 | (FORMAT_F16 << 2)) ? 2 : 1);
+      const scales = code === (FORMAT_Q8 | (FORMAT_Q8 << 2)) ? 8 * PAGE : 0;
+      const bytes = new Uint8Array(new Uint32Array((words + scales) / 4).fill(fill).buffer);
+      const coded = { formats: code, bytes };
+      const at = first * dim;
+      append_latents(
+        [coded],
+        k.subarray(at),
+        k.subarray(at + rank),
+        { ...token, kStride: dim, vStride: dim },
+        0,
+        0,
+        end - first,
+      );
+      return coded;
+    }
+    const words = new Uint32Array(PAGE * dim).fill(fill);
+    for (let j = first; j < end; j++) {
+      const slot = j % PAGE;
+      const pair = 2 * dim * (slot >> 1) + 4 * (slot & 1);
+      for (let d = 0; d < dim; d++) words[pair + 8 * (d >> 2) + (d & 3)] = k32[j * dim + d]!;
+    }
     return new Float32Array(words.buffer);
   });
 }
@@ -192,13 +271,14 @@ export function scratchFloats(headDim: number, valueDim: number, formats = 0): n
   const integerKeys = has(FORMAT_Q8) || has(FORMAT_Q4);
   const queries = integerKeys ? (TILE_ROWS * (QUERY_HEAD + 2 * whole)) / 4 : 0;
   const keys = has(FORMAT_F16) ? PAGE * headDim : has(FORMAT_Q4) ? (PAGE * whole) / 4 : 0;
-  const values = has(4 + FORMAT_F16) ? PAGE * columns : has(4 + FORMAT_Q4) ? (PAGE * columns) / 4 : 0;
+  const wide = has(4 + FORMAT_F16) ? PAGE * columns : has(4 + FORMAT_Q4) ? (PAGE * columns) / 4 : 0;
+  const values = formats & LATENT_PAGES ? PAGE * PANEL : wide;
   return TILE_ROWS * (ROW_STATE + headDim + columns) + SCRATCH_STRIP + queries + keys + values;
 }
 
 /** The kernel for a trial's pages. */
-export function kernelOf({ formats }: Trial["shape"]): "attention_f32" | "attention_pages" {
-  return kernelsFor(formats).attention as "attention_f32" | "attention_pages";
+export function kernelOf({ formats }: Trial["shape"]): "attention_f32" | "attention_latents" | "attention_pages" {
+  return kernelsFor(formats).attention;
 }
 
 /** Query tokens [from, to) of a trial against the first kvLen keys, the rest of memory filled with a word. */
@@ -253,4 +333,36 @@ export function attendInChunks(instance: Instance, trial: Trial, sizes: () => nu
     from = to;
   }
   return { out, lse };
+}
+
+/** A rounding to float32. */
+const U = 2 ** -24;
+
+const largest = (x: Float32Array | null) =>
+  x?.reduce((most, y) => (Number.isFinite(y) ? Math.max(most, Math.abs(y)) : most), 0) ?? 0;
+
+/**
+ * How far f32 may be from float64. A score is a sum of headDim products, so its error is at most headDim + 8 roundings
+ * of the largest sum of magnitudes S that stands before the exponential (8: scaling the query, the rules, the shift by
+ * the max). Softmax turns an error e of the scores into at most 2e of the largest value; the sum over the keys and the
+ * exponentials (2.5 ulp) add kvLen + 16 roundings. What pages hold as halves or integers is as exact there as floats.
+ * Where values are denormal, each of kvLen + 16 operations may lose 2^-149.
+ */
+export function tolerance({ shape, q, k, v }: Trial): { out: number; lse: number } {
+  let row = 0;
+  for (let at = 0; at + shape.headDim <= q.length; at += shape.headDim)
+    row = Math.max(
+      row,
+      q.subarray(at, at + shape.headDim).reduce((sum, x) => sum + Math.abs(x), 0),
+    );
+  const reach = (shape.kvLen + shape.qLen) * largest(shape.slopes);
+  const key = Math.max(largest(k), largest(shape.extraKey));
+  const magnitude = 2 * shape.scale * row * key + reach + largest(shape.bias) + largest(shape.sinks) + 1;
+  const scores = (shape.headDim + 8) * U * magnitude;
+  const roundings = (shape.kvLen + 16) * U;
+  const value = Math.max(largest(v), largest(shape.extraValue));
+  const lost = (shape.kvLen + 16) * 2 ** -149;
+  // Integer weights are off by up to half of the 16383rd part of the largest.
+  const weights = (shape.formats & ~LATENT_PAGES) >> (4 + FORMAT_Q8) > 0 ? shape.kvLen * 2 ** -14.999 : 0;
+  return { out: (2 * scores + 2 * roundings + weights) * value + lost, lse: scores + roundings + 8 * U * magnitude };
 }

@@ -14,6 +14,7 @@ import {
   type Tensor,
   type WeightOptions,
 } from "../../src/entries/core.ts";
+import { latent } from "../../src/entries/latent.ts";
 import { quantized } from "../../src/entries/quantized.ts";
 import { findHost } from "../../src/platform/spawn.ts";
 import { LIMITS, type Limits, loadThreaded } from "../../src/threads/load.ts";
@@ -45,7 +46,7 @@ export function threadedKernels(
   limits: Partial<Limits> = {},
   source: string = workerSource,
 ): Promise<Kernels> {
-  const options = { deterministic: build === "simd", threads, quantized };
+  const options = { deterministic: build === "simd", threads, quantized, latent };
   return loadThreaded(threadedBuilds, options, findHost(globalThis, source), { ...SHARE_ALL, ...limits });
 }
 

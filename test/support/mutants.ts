@@ -1,10 +1,10 @@
-// Faults to be put into the source of attention_f32: a check that the properties of the kernel must fail with each.
+// Faults to be put into the source of the attention kernels: a check that the properties of the kernel must fail with each.
 
 import { expect } from "vitest";
 import type { KernelTable } from "../../src/wasm/abi.ts";
 import type { Instance } from "../../src/wasm/instantiate.ts";
 import { LinearMemory } from "../../src/wasm/memory.ts";
-import { checkAttention } from "./attention-properties.ts";
+import { checkAttention, type PageKind } from "./attention-properties.ts";
 import { compile } from "./compile.ts";
 
 interface Mutant {
@@ -14,8 +14,8 @@ interface Mutant {
   readonly to: string;
   /** The build in which the fault shows; default simd. */
   readonly relaxed?: boolean;
-  /** Whether it takes pages of other formats to show; default no. */
-  readonly coded?: boolean;
+  /** The pages in which it shows; default floats. */
+  readonly pages?: PageKind;
 }
 
 export const MUTANTS: readonly Mutant[] = [
@@ -128,21 +128,21 @@ export const MUTANTS: readonly Mutant[] = [
     file: "attention/quantize.ts",
     from: "if (is_non_finite(top) && (keep != 0 || bias != 0)) {",
     to: "if (false) {",
-    coded: true,
+    pages: "coded",
   },
   {
     fault: "scales beyond a row's keys have weight",
     file: "attention/quantize.ts",
     from: "if (start < from || to < end) {",
     to: "if (false) {",
-    coded: true,
+    pages: "coded",
   },
   {
     fault: "a weight of 0 forgives the scale of its value",
     file: "attention/quantize.ts",
     from: "const p0 = f32x4.mul(v128.load(at), v128.load(k));",
     to: "const p0 = v128.andnot(f32x4.mul(v128.load(at), v128.load(k)), f32x4.eq(v128.load(at), f32x4.splat(0)));",
-    coded: true,
+    pages: "coded",
   },
   {
     fault: "sums of integers are fused into the output",
@@ -150,40 +150,78 @@ export const MUTANTS: readonly Mutant[] = [
     from: "f32x4.add(f32x4.mul(v128.load(o), alpha), f32x4.mul(f32x4.convert_i32x4_s(low), x))",
     to: "f32x4.relaxed_madd(f32x4.convert_i32x4_s(low), x, f32x4.mul(v128.load(o), alpha))",
     relaxed: true,
-    coded: true,
+    pages: "coded",
   },
   {
     fault: "the scales of a score are taken one after the other",
     file: "attention/int_pairs.ts",
     from: "f32x4.mul(f32x4.convert_i32x4_s(low), f32x4.mul(x, v128.load(k)))",
     to: "f32x4.mul(f32x4.mul(f32x4.convert_i32x4_s(low), x), v128.load(k))",
-    coded: true,
+    pages: "coded",
   },
   {
     fault: "integers are rounded towards zero",
     file: "math/rounding.ts",
     from: "i32x4.sub(f32x4.add(f32x4.mul(v, factor), magic), magic)",
     to: "i32x4.trunc_sat_f32x4_s(f32x4.mul(v, factor))",
-    coded: true,
+    pages: "coded",
   },
   {
     fault: "halves that are not normal are widened as if they were",
     file: "math/half.ts",
     from: "if (v128.any_true(i16x8.sub_sat_u(i16x8.max_u(a, b), most))) {",
     to: "if (false) {",
-    coded: true,
+    pages: "coded",
+  },
+  {
+    fault: "an odd first token is taken for an even one",
+    file: "latent/pv.ts",
+    from: "first & 1 ? pair - QUARTER_BYTES : QUARTER_BYTES",
+    to: "QUARTER_BYTES",
+    pages: "latents",
+  },
+  {
+    fault: "the lanes of a score are added in another order",
+    file: "latent/qk.ts",
+    from: "v128.shuffle<f32>(a, b, 0, 1, 4, 5), v128.shuffle<f32>(a, b, 2, 3, 6, 7)",
+    to: "v128.shuffle<f32>(a, b, 0, 2, 4, 6), v128.shuffle<f32>(a, b, 1, 3, 5, 7)",
+    pages: "latents",
+  },
+  {
+    fault: "latents of masked tokens are not checked",
+    file: "latent/pv.ts",
+    from: "const check: i32 = shared ? 0 : 1;",
+    to: "const check: i32 = 0;",
+    pages: "latents",
+  },
+  {
+    fault: "the copy of 8 components takes 4 of the other token",
+    file: "latent/pv.ts",
+    from: "v128.store(to, v128.load(from, PAIR_STEP_BYTES), 16);",
+    to: "v128.store(to, v128.load(from, PAIR_STEP_BYTES / 2), 16);",
+    pages: "latents",
+  },
+  {
+    fault: "rotated keys have the scales of latents",
+    file: "latent/attention.ts",
+    from: "rotated_scales(latents, dim) + at",
+    to: "scales + at",
+    pages: "latents",
   },
 ];
 
 const ENTRY = `
   export { attention_f32, attention_pages } from "./attention/attention";
   export { HEAP_BASE } from "./module";`;
+const LATENT_ENTRY = `
+  export { attention_latents } from "./latent/attention";
+  export { HEAP_BASE } from "./module";`;
 
 /** The kernels with a fault in their source, or without. */
-async function buildMutant(relaxed: boolean, mutant?: Mutant): Promise<Instance> {
+async function buildMutant(relaxed: boolean, pages: PageKind, mutant?: Mutant): Promise<Instance> {
   let found = 0;
   const module = await compile("assembly/mutant.ts", relaxed, (path, text) => {
-    if (path === "assembly/mutant.ts") return ENTRY;
+    if (path === "assembly/mutant.ts") return pages === "latents" ? LATENT_ENTRY : ENTRY;
     if (text === null) return null;
     if (!mutant || path !== `assembly/${mutant.file}`) return text;
     const parts = text.split(mutant.from);
@@ -204,8 +242,8 @@ async function buildMutant(relaxed: boolean, mutant?: Mutant): Promise<Instance>
 }
 
 /** Throws unless the properties find a fault in one of 150 random calls, or without one hold in all of them. */
-export async function expectFound(relaxed: boolean, coded: boolean, mutant?: Mutant): Promise<void> {
-  const failure = checkAttention(await buildMutant(relaxed, mutant), 1, 150, relaxed, coded);
+export async function expectFound(relaxed: boolean, pages: PageKind, mutant?: Mutant): Promise<void> {
+  const failure = checkAttention(await buildMutant(relaxed, pages, mutant), 1, 150, relaxed, pages);
   if (mutant) expect(failure).toBeTypeOf("string");
   else expect(failure).toBeUndefined();
 }

@@ -14,7 +14,7 @@ const root = join(import.meta.dirname, "../..");
 
 /** The folders of src/, bottom to top: a file imports its own folder or one that stands before it. */
 const ORDER = [
-  ...["util", "tensor", "platform", "wasm", "linear", "attention", "cache", "forward", "api", "diagnostics"],
+  ...["util", "tensor", "platform", "wasm", "linear", "attention", "latent", "cache", "forward", "api", "diagnostics"],
   ...["files", "models", "threads", "shards", "entries", "cli"],
 ];
 
@@ -26,6 +26,7 @@ const KERNEL_FOLDERS: Readonly<Record<string, readonly string[]>> = {
   pointwise: ["math"],
   attention: ["math", "linear", "cache", "pointwise"],
   unfused: ["math", "linear", "cache", "pointwise"],
+  latent: ["math", "cache", "attention"],
 };
 
 function filesOf(folder: string): string[] {
@@ -126,7 +127,7 @@ test.each([
 });
 
 test("twins import the ABI's types and each other, and nothing else", () => {
-  const others = ["src/wasm/abi.ts", "src/attention/config.ts", "assembly/layout.ts"];
+  const others = ["src/wasm/abi.ts", "src/attention/config.ts", "src/latent/config.ts", "assembly/layout.ts"];
   expect(wrongImports(twins, (_, to) => !to.startsWith("src/reference/") && !others.includes(to))).toEqual([]);
 });
 

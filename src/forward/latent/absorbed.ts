@@ -13,7 +13,7 @@ import { pointer } from "../../wasm/memory.ts";
 import { attendSegment, type CallShape, callShape, readScores, type Segment } from "../attend-segment.ts";
 import { segmentsOf } from "../layer-steps.ts";
 import type { PassCall } from "../pass.ts";
-import { stridesOf } from "./scratch.ts";
+import { mapKeySizes, stridesOf } from "./scratch.ts";
 import {
   type LatentRuns,
   type LatentWork,
@@ -104,7 +104,7 @@ function readMaps(
   const { attention, places, base } = work;
   const { kernels, config } = attention;
   const { where, target, masks } = call;
-  const sizes = { numKvHeads: 1, headDim: stridesOf(config).dim, valueDim: 1 };
+  const sizes = mapKeySizes(config);
   const layout = createPageLayout(sizes);
   const keys = allocatePages(where, kernels, layout, 1, target.kvLen);
   try {

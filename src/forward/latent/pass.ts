@@ -1,22 +1,20 @@
 // How layers of `createLatentAttention` run: which path, in which chunks, and at what cost.
 
-import { LATENT_PAGES } from "../../../assembly/layout.ts";
 import { seesLater } from "../../attention/positions.ts";
 import { createPageLayout } from "../../cache/page-layout.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
 import { linearFlops } from "../../linear/linear.ts";
 import { expectOneOf } from "../../util/arguments.ts";
-import { describe } from "../../util/errors.ts";
 import { chunksOf, runsOf } from "../../util/rows.ts";
 import type { Steps } from "../../util/steps.ts";
 import { segmentFlops, segmentNeeds, workFloats } from "../attend-segment.ts";
-import { type AttendCall, isSelf } from "../call.ts";
+import type { AttendCall } from "../call.ts";
 import type { LayerPass } from "../forward.ts";
 import { segmentsOf } from "../layer-steps.ts";
 import { type PassCall, queryRows } from "../pass.ts";
 import { absorbedShape, absorbedSizes, attendAbsorbed } from "./absorbed.ts";
 import { attendExpanded, expandedShape, groupOf } from "./expanded.ts";
-import { type LatentPath, latentChunkRows, placeLatentPass } from "./scratch.ts";
+import { type LatentPath, latentChunkRows, PATHS, placeLatentPass } from "./scratch.ts";
 import { appendLatents, copyIn, type LatentParts, type LatentWork } from "./steps.ts";
 
 /** How layers of `createLatentAttention` run. */
@@ -28,10 +26,10 @@ export const LATENT_PASS: LayerPass = {
     const total = calls.reduce((sum, call) => sum + queryRows(call), 0);
     const rows = latentChunkRows(config, path, total);
     const columns = maps ? Math.max(...calls.map(({ target }) => target.kvLen)) : 0;
-    const work = kernelFloats(config, path);
-    const needs = calls.map(({ masks, target }) =>
-      segmentNeeds(masks, target, Math.min(rows, target.qLen), columns, work),
-    );
+    const needs = calls.map(({ masks, target, cache }) => {
+      const { formats } = cache?.pages.layout ?? createPageLayout(attention.pageShape);
+      return segmentNeeds(masks, target, Math.min(rows, target.qLen), columns, kernelFloats(config, path, formats));
+    });
     const group = path === "expanded" ? Math.max(...calls.map((call) => groupOf(config, call, maps))) : 0;
     const { places, bytes } = placeLatentPass(config, latents.formats, rows, needs, {
       group,
@@ -66,10 +64,9 @@ export const LATENT_PASS: LayerPass = {
   },
 };
 
-/** Floats of scratch that the attention kernel of a path needs. */
-export function kernelFloats(config: CheckedLatentConfig, path: LatentPath): number {
-  if (path === "expanded") return workFloats(createPageLayout(config));
-  return workFloats({ ...absorbedSizes(config), formats: LATENT_PAGES });
+/** Floats of scratch that the attention kernel of a path needs, for latents of these formats. */
+export function kernelFloats(config: CheckedLatentConfig, path: LatentPath, formats: number): number {
+  return workFloats(path === "expanded" ? createPageLayout(config) : { ...absorbedSizes(config), formats });
 }
 
 /** The path of calls that run together. Throws unless the layer can take them. */
@@ -77,15 +74,12 @@ function pathOf({ config, latents }: LatentParts, calls: readonly AttendCall[]):
   const { path: first = "absorbed" } = calls[0] as AttendCall;
   for (const call of calls) {
     const { where, path = "absorbed" } = call;
-    expectOneOf(where, "path", path, ["absorbed", "expanded"]);
+    expectOneOf(where, "path", path, PATHS);
     if (path === "expanded" && latents.kExpanded.length !== config.numHeads)
       throw new RangeError(
         `${where}: path expected "absorbed" for a layer that was made without { expanded: true }, got "expanded"`,
       );
     if (path !== first) throw new RangeError(`${where}: path expected that of call 0 ("${first}"), got "${path}"`);
-    if (isSelf(call)) continue;
-    const [name, rule, got] = call.newKeys > 0 ? ["keys", "none", call.keys] : ["append", "true", false];
-    throw new RangeError(`${where}: ${name} expected ${rule} with latent attention, got ${describe(got)}`);
   }
   return first;
 }

@@ -1,5 +1,6 @@
 // The scratch of a pass of latent attention.
 
+import type { PageShape } from "../../attention/layer-sizes.ts";
 import { placeRows } from "../../cache/append-gather.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
 import { latentSizes } from "../../latent/packed-latent.ts";
@@ -12,7 +13,8 @@ import { Layout } from "../../wasm/memory.ts";
 import { placeSegment, type SegmentNeeds, type SegmentPlaces } from "../attend-segment.ts";
 
 /** How a call attends: see AttendOptions.path. */
-export type LatentPath = "absorbed" | "expanded";
+export const PATHS = ["absorbed", "expanded"] as const;
+export type LatentPath = (typeof PATHS)[number];
 
 /**
  * What a row of several heads needs behind it: each head is computed in whole panels, one after the other, so that what is
@@ -148,4 +150,9 @@ export function placeLatentPass(
     segment: placeSegment(layout, config, segments),
   };
   return { places, bytes: layout.bytes };
+}
+
+/** The sizes of pages of float32 that hold latents and rotated keys, for maps of the path "absorbed". */
+export function mapKeySizes(config: CheckedLatentConfig): PageShape {
+  return { numKvHeads: 1, headDim: stridesOf(config).dim, valueDim: 1 };
 }

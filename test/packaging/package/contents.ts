@@ -10,13 +10,13 @@ const OWN = ["package.json", "README.md", "LICENSE", "CHANGELOG.md"];
 /** The only names that files may have. */
 const ALLOWED = [
   /^dist\/[a-z-]+(\.workerd|\.edge-light)?\.js$/,
-  /^dist\/shared\/[A-Z0-9]{8}\.js$/,
+  /^dist\/shared\/(?:host|[A-Z0-9]{8})\.js$/,
   /^dist\/([a-z]+-)?(simd|relaxed)(-threads)?\.wasm$/,
   /^dist\/[a-z-]+\.d\.ts$/,
   /^dist\/[a-z]+\.(html|css)$/,
 ];
 /** Code is not minified, so most of the unpacked bytes are white space and names. */
-const BUDGET = { packed: 590_000, unpacked: 1_800_000, files: 70 };
+const BUDGET = { packed: 680_000, unpacked: 2_050_000, files: 80 };
 
 /** Of a source map, and of folders that machines have. */
 const STRAYS = [

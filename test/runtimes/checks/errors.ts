@@ -36,7 +36,7 @@ export async function checkErrors({ headwise, kernels, start, check }: Context):
     "no attention": [
       () => loose.attend?.({}, x),
       "TypeError",
-      "attend: attention expected what createAttention gives, got Object",
+      "attend: attention expected what createAttention or createLatentAttention gives, got Object",
     ],
     "a misspelt option": [
       () => loose.attend?.(attention, x, { cahce: cache }),

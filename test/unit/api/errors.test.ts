@@ -50,7 +50,7 @@ const CONFIG =
   "dModel, numHeads, numKvHeads, headDim, valueDim, kdim, vdim, causal, window, scale, softcap, alibi, rope, qkNorm, addZeroAttn, fused";
 
 const WEIGHTS = "wq, wk, wv, wqkv, wo, bq, bk, bv, bqkv, bo, qNorm, kNorm, sinkLogits, biasK, biasV, layout";
-const CALL = "batch, cache, append, keys, values, kvLengths, align, keep, drop, bias, positions, out";
+const CALL = "batch, cache, append, keys, values, kvLengths, align, keep, drop, bias, positions, out, path";
 
 const SDPA =
   "causal, window, scale, softcap, alibi, keep, drop, bias, align, kvLengths, layout, sinkLogits, past, cache, present, scores, lse";
@@ -430,7 +430,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => createCache(undefined, { maxSeqLen: 4 }),
         TypeError,
-        "attention expected what createAttention gives, got undefined",
+        "attention expected what createAttention or createLatentAttention gives, got undefined",
       ],
       [() => createCache(gone, { maxSeqLen: 4 }), "RELEASED", "attention was released"],
       [() => createCache(deadAttention, { maxSeqLen: 4 }), "RELEASED", "attention.kernels was released"],
@@ -508,7 +508,11 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [() => deadCache.read(), "RELEASED", "cache.kernels was released"],
     ],
     attendMany: [
-      [() => attendMany({}, []), TypeError, "attention expected what createAttention gives, got Object"],
+      [
+        () => attendMany({}, []),
+        TypeError,
+        "attention expected what createAttention or createLatentAttention gives, got Object",
+      ],
       [() => attendMany(attention), TypeError, "calls expected an array, got undefined"],
       [() => attendMany(attention, [{ x: f(12) }, null]), TypeError, "calls[1] expected an object, got null"],
     ],
@@ -549,13 +553,25 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       ],
     ],
     attend: [
-      [() => attend(undefined, f(12)), TypeError, "attention expected what createAttention gives, got undefined"],
-      [() => attend({}, f(12)), TypeError, "attention expected what createAttention gives, got Object"],
-      [() => attend(copy, f(12)), TypeError, "attention expected what createAttention gives, got a copy"],
+      [
+        () => attend(undefined, f(12)),
+        TypeError,
+        "attention expected what createAttention or createLatentAttention gives, got undefined",
+      ],
+      [
+        () => attend({}, f(12)),
+        TypeError,
+        "attention expected what createAttention or createLatentAttention gives, got Object",
+      ],
+      [
+        () => attend(copy, f(12)),
+        TypeError,
+        "attention expected what createAttention or createLatentAttention gives, got a copy",
+      ],
       [
         () => attend(new Proxy(attention, {}), f(12)),
         TypeError,
-        "attention expected what createAttention gives, got a copy",
+        "attention expected what createAttention or createLatentAttention gives, got a copy",
       ],
       [() => call({ cache: Object.create(cache) }), TypeError, "cache expected what createCache gives, got a copy"],
       [() => attend(attention, lost(12)), TypeError, "x expected Float32Array, got a detached one"],

@@ -61,7 +61,7 @@ test("a copy of a released layer is refused, as every copy is", async () => {
   attention.release();
   for (const copy of copies)
     expect(() => attend(copy as Attention, new Float32Array(4))).toThrow(
-      /^attend: attention expected what createAttention gives, got (a copy|Object)$/,
+      /^attend: attention expected what createAttention or createLatentAttention gives, got (a copy|Object)$/,
     );
   expect(() => attend(attention, new Float32Array(4))).toThrow("attend: attention was released");
 });

@@ -109,6 +109,10 @@ test.each([
       quantized: { simd: { weights: new WebAssembly.Module(wasmOf("weights-simd")), caches: wasmOf("caches-simd") } },
     },
   ],
+  [
+    "module of latents",
+    { module: wasmOf("simd"), latent: { simd: { latents: new WebAssembly.Module(wasmOf("latents-simd")) } } },
+  ],
 ])("a %s for one thread runs with one", async (_, own) => {
   const host = findHost(globalThis, workerSource);
   const kernels = await loadThreaded(threadedBuilds, { ...own, threads: 2 }, host);
