@@ -70,6 +70,8 @@ export function convertToMla(
 ): ConvertedToMla {
   const checked = checkConfig(WHERE, config);
   const { rank } = readFields(WHERE, "options", options, ["rank"]);
+  // Before what takes long, after which its upper bound is known.
+  if (rank !== undefined) expectInt(WHERE, "rank", rank);
   const { full, errors, at } = prepareMla(checked, weights);
   return { ...at(rank === undefined ? full : expectInt(WHERE, "rank", rank, 1, full)), errors };
 }

@@ -967,7 +967,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       ],
     ],
     convertToMla: [
-      [() => convertToMla(weights, config, { rank: "2" }), TypeError, 'rank expected an integer from 1 to 8, got "2"'],
+      [() => convertToMla(weights, config, { rank: "2" }), TypeError, 'rank expected an integer >= 1, got "2"'],
     ],
     countParameters: [
       [() => countParameters({ dModel: 8, heads: 2 }), TypeError, `config expected only ${CONFIG}, got "heads"`],

@@ -281,9 +281,9 @@ const W = matrix(createRandom(1), 8, 8);
 const weights = { wq: W, wk: W, wv: W, wo: W };
 
 test.each<[config: AttentionConfig, given: Record<string, unknown>, options: unknown, message: string]>([
-  [plain, {}, { rank: 0 }, "rank expected an integer from 1 to 8, got 0"],
+  [plain, {}, { rank: 0 }, "rank expected an integer >= 1, got 0"],
   [plain, {}, { rank: 9 }, "rank expected an integer from 1 to 8, got 9"],
-  [plain, {}, { rank: 1.5 }, "rank expected an integer from 1 to 8, got 1.5"],
+  [plain, {}, { rank: 1.5 }, "rank expected an integer >= 1, got 1.5"],
   [plain, {}, { ranks: 2 }, 'options expected only rank, got "ranks"'],
   [
     { ...plain, rope: { theta: 100, pairing: "half" } },

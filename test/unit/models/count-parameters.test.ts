@@ -1,15 +1,9 @@
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { createRandom } from "../../../src/diagnostics/random.ts";
-import { type AttentionConfig, createCache, type Kernels, plan } from "../../../src/entries/core.ts";
-import { createLatentAttention, type LatentConfig } from "../../../src/entries/latent.ts";
+import { type AttentionConfig, plan } from "../../../src/entries/core.ts";
+import { type LatentConfig, planLatent } from "../../../src/entries/latent.ts";
 import { countParameters } from "../../../src/entries/weights.ts";
-import { kernelsOf, matrix, randomWeights } from "../../support/layers.ts";
-
-let kernels: Kernels;
-beforeAll(async () => {
-  kernels = await kernelsOf("simd");
-});
-afterAll(() => kernels.release());
+import { randomWeights } from "../../support/layers.ts";
 
 describe("parameters", () => {
   test("are the numbers of the weights, matrix by matrix", () => {
@@ -81,20 +75,8 @@ function tokenBytes(config: AttentionConfig, maxSeqLen: number, format: "f32" | 
   return plan(config, { maxSeqLen, format }).cache - table;
 }
 
-/** Floats of a token in the cache of a layer of latent attention. */
-function latentFloats(config: LatentConfig): number {
-  const { dModel, numHeads, kvLoraRank, nopeDim, ropeDim, valueDim = nopeDim } = config;
-  const random = createRandom(2);
-  const weights = {
-    wq: matrix(random, numHeads * (nopeDim + ropeDim), dModel),
-    wkvDown: matrix(random, kvLoraRank + ropeDim, dModel),
-    wkvUp: matrix(random, numHeads * (nopeDim + valueDim), kvLoraRank),
-    wo: matrix(random, dModel, numHeads * valueDim),
-  };
-  using attention = createLatentAttention(kernels, { ...config, latentNorm: false }, weights);
-  using cache = createCache(attention, { maxSeqLen: 128 });
-  return (cache.bytes - 64) / (4 * 128);
-}
+/** Floats of a token in the float32 cache of a layer of latent attention, without the page table. */
+const latentFloats = (config: LatentConfig) => (planLatent(config, { maxSeqLen: 128 }).cache - 64) / (4 * 128);
 
 describe("the figures of lessons about attention variants", () => {
   test("Llama 3 70B: 8 instead of 64 key-value heads divide the cache by 8, from 20 GiB to 2.5 GiB at 8192 tokens in f16", () => {
@@ -147,10 +129,15 @@ describe("the figures of lessons about attention variants", () => {
   });
 
   test("DeepSeek-V2-Lite holds 576 floats a token where MHA of its heads holds 5120, 8.9 times as many", () => {
-    const rope = { theta: 10_000, pairing: "interleaved" } as const;
-    const lite = { dModel: 16, numHeads: 1, kvLoraRank: 512, nopeDim: 8, ropeDim: 64, rope };
+    const lite: LatentConfig = {
+      ...{ dModel: 2048, numHeads: 16, kvLoraRank: 512, nopeDim: 128, ropeDim: 64 },
+      rope: { theta: 10_000, pairing: "interleaved" },
+    };
     const heads = { dModel: 2048, numHeads: 16, headDim: 192, valueDim: 128 };
     const [latent, mha] = [latentFloats(lite), tokenBytes(heads, 128) / (4 * 128)];
     expect([latent, mha, (mha / latent).toFixed(1)]).toEqual([576, 5120, "8.9"]);
+    // At 8192 tokens, with the page table: 64 pages of 4 bytes.
+    expect(planLatent(lite, { maxSeqLen: 8192 }).cache).toBe(8192 * 4 * 576 + 256);
+    expect(plan(heads, { maxSeqLen: 8192 }).cache).toBe(8192 * 4 * 5120 + 256);
   });
 });
