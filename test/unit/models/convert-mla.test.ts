@@ -3,7 +3,13 @@ import { DeviationSum } from "../../../src/diagnostics/error-stats.ts";
 import { createRandom } from "../../../src/diagnostics/random.ts";
 import { type AttentionConfig, attend, createAttention, createCache, type Kernels } from "../../../src/entries/core.ts";
 import { createLatentAttention } from "../../../src/entries/latent.ts";
-import { type ConvertedToMla, convertToMla, type Tensor, toFloats } from "../../../src/entries/weights.ts";
+import {
+  type ConvertedToMla,
+  convertToGqa,
+  convertToMla,
+  type Tensor,
+  toFloats,
+} from "../../../src/entries/weights.ts";
 import { floats } from "../../kernels/harness.ts";
 import { kernelsOf, matrix, randomWeights } from "../../support/layers.ts";
 
@@ -137,6 +143,16 @@ describe("without a rank, the outputs are those of the layer within 2^-18", () =
     expect(inOut.weights.layout).toBe("in-out");
     expect(errorOf(config, biased, inOut)).toBeLessThan(2 ** -18);
     expect(inOut.errors).toEqual(withBias.errors);
+  });
+
+  test("heads with rotated components of their own are converted by way of MQA", () => {
+    const config = { ...base, numHeads: 4, numKvHeads: 2, rope: { theta, pairing: "half" } } as const;
+    const weights = randomWeights(createRandom(11), config, { biases: true });
+    expect(() => convertToMla(weights, config)).toThrow("config.rope expected rotated rows of wk");
+    const mqa = convertToGqa(weights, config, 1, { method: "svd" });
+    const mla = convertToMla(mqa.weights, mqa.config);
+    expect(mla.config).toMatchObject({ kvLoraRank: 12, nopeDim: 1, ropeDim: 12 });
+    expect(errorOf(mqa.config, mqa.weights as Weights, mla)).toBeLessThan(2 ** -18);
   });
 
   test("heads that repeat others take no room: the rank is that of the matrix", () => {
