@@ -62,18 +62,18 @@ export interface ConvertToGqaOptions {
  * propose the mean, and compare it with the first, each followed by some training. Key and value projections become float32.
  * The input is not changed.
  *
- * The method "svd" uses that a head may be replaced by any linear function of it whose inverse the neighbouring matrix takes:
- * with keys A_i·x and values C_i·x of the heads i of a group, it finds B and T_i for which T_i·B is nearest to the A_i in the
- * Frobenius norm (a truncated singular value decomposition of the stacked A_i, to the rank of one head), and multiplies the
- * queries of head i by the transpose of T_i; in the same way D and S_i for the values, with the columns of wo of that head
- * multiplied by S_i. Biases count as the weights of one more input. Between queries and keys RoPE allows only T_i that commute
- * with its rotations: a rotation and a factor for each pair of components, of which the best are taken; components that do not
- * rotate stay free. The result is an ordinary GQA layer, exact if the heads of each group have such a B, and its error is never
- * larger than that of the other methods, summed over a group. A group of
- * 4 heads of 64 with dModel 2048 takes some 2 seconds.
+ * The method "svd" also changes the matrices that keys and values meet. For the keys A_i·x of the heads i of a group it finds B
+ * and T_i for which the T_i·B are nearest to the A_i in the Frobenius norm: a truncated singular value decomposition of the
+ * stacked A_i. B becomes the shared key projection, and the queries of head i are multiplied by the transpose of T_i, so that
+ * scores are those of keys T_i·B·x. Values are treated in the same way, with the columns of wo that belong to a head in place of
+ * its queries. Biases count as the weights of one more input. Where RoPE rotates queries and keys, T_i must commute with it: it is
+ * a rotation and a factor for each pair of components, of which the best are taken. The result is an ordinary GQA layer. It is
+ * exact if the heads of a group are such functions of one, and its error, summed over a group, is never larger than that of the
+ * other methods. A group of 4 heads of 64 with dModel 2048 takes some 2 seconds.
  * @param numKvHeads Key-value heads that remain, a divisor of the present number; 1 gives MQA.
  * @throws TypeError or RangeError naming the argument, also for a `qkNorm` of the kind "full": it normalises all key heads
- * together, so that their mean has no meaning, and for any `qkNorm` with "svd". HeadwiseError `BAD_FILE` for a stored matrix of a dtype that cannot be read.
+ * together, so that their mean has no meaning; and for any `qkNorm` with "svd", because the norm is between what T_i would
+ * change. HeadwiseError `BAD_FILE` for a stored matrix of a dtype that cannot be read.
  * @example
  * import { convertToGqa } from "headwise/weights";
  * const matrix = { data: new Float32Array(16).fill(1), shape: [4, 4] };

@@ -93,6 +93,14 @@ export function prepareMla(checked: CheckedConfig, weights: AttentionWeights): P
   const { plain, rotated } = splitHead(headDim, rope);
   if (rotated.length > 0) expectShared(keys, rotated, checked);
 
+  const nopeDim = Math.max(plain.length, 1);
+  // Of one head: components of nopeDim, and then those that rotate; -1 for one of zeros.
+  const order = [...(plain.length > 0 ? plain : [-1]), ...rotated];
+  const kept = order.every((c, at) => c === at);
+  const query = kept ? undefined : reorderHeads(readLinear("q", linears.q, layout), numHeads, headDim, order);
+  const wq = query ? writeRows(query.rows, dModel, layout) : handOn(linears.q);
+  const [bq, bo] = [query ? query.bias : linears.q.bias, linears.o?.bias];
+
   // The rows that latents stand for: of each key-value head its keys without position, and then its values.
   const heads = Array.from({ length: numKvHeads }, (_, g) => g);
   const stacked = heads.flatMap((g) => [
@@ -102,14 +110,6 @@ export function prepareMla(checked: CheckedConfig, weights: AttentionWeights): P
   const isKey = (row: number) => row % (plain.length + valueDim) < plain.length;
   const norms = { key: keys.norm(), value: values.norm() };
   const { full, errors, cut } = factorLatent(stacked, dModel, isKey, norms);
-
-  const nopeDim = Math.max(plain.length, 1);
-  // Of one head: components of nopeDim, and then those that rotate; -1 for one of zeros.
-  const order = [...(plain.length > 0 ? plain : [-1]), ...rotated];
-  const kept = order.every((c, at) => c === at);
-  const query = kept ? undefined : reorderHeads(readLinear("q", linears.q, layout), numHeads, headDim, order);
-  const wq = query ? writeRows(query.rows, dModel, layout) : handOn(linears.q);
-  const [bq, bo] = [query ? query.bias : linears.q.bias, linears.o?.bias];
   const rotatedKeys = rotated.map(keys.row);
   const perHead = plain.length + valueDim;
   const latentLayer = (rank: number) => {
