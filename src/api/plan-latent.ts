@@ -65,11 +65,13 @@ export function planLatent(config: LatentConfig, sizes: LatentSizes = {}): Laten
   const where = "planLatent";
   const checked = checkLatentConfig(where, config);
   const given = readFields(where, "sizes", sizes, SIZES);
-  const batch = expectInt(where, "batch", given.batch ?? 1, 1, MOST_SEQUENCES);
-  const qLen = expectInt(where, "qLen", given.qLen ?? 1);
-  const path = expectOneOf(where, "path", given.path ?? "absorbed", PATHS);
+  const { batch = 1, qLen = 1, path: asked = "absorbed" } = given;
+  expectInt(where, "batch", batch, 1, MOST_SEQUENCES);
+  expectInt(where, "qLen", qLen);
+  const path = expectOneOf(where, "path", asked, PATHS);
   const maps = expectFlag(where, "maps", given.maps);
-  const expanded = expectFlag(where, "expanded", given.expanded ?? path === "expanded");
+  const { expanded = path === "expanded" } = given;
+  expectFlag(where, "expanded", expanded);
   if (path === "expanded" && !expanded)
     throw new RangeError(`${where}: path expected "absorbed" with expanded: false, got "expanded"`);
   const cached = given.maxSeqLen === undefined ? undefined : expectInt(where, "maxSeqLen", given.maxSeqLen, qLen);
