@@ -28,9 +28,16 @@ export function expandedShape(config: CheckedLatentConfig, heads: number): CallS
   );
 }
 
-/** How many heads a call expands at a time: all if a mask or a map tells them apart. */
-export function groupOf(config: CheckedLatentConfig, { target, masks }: PassCall["call"], maps: boolean): number {
-  return expandedHeads(config, target.kvLen, maps || masks.perHead);
+/**
+ * How many heads a call expands at a time: all if a mask or a map tells them apart. With a cache, as many as fit when it is
+ * full, so that the first call takes no more scratch than the last.
+ */
+export function groupOf(
+  config: CheckedLatentConfig,
+  { cache, target, masks }: PassCall["call"],
+  maps: boolean,
+): number {
+  return expandedHeads(config, cache?.maxSeqLen ?? target.kvLen, maps || masks.perHead);
 }
 
 /** Projects the queries of a chunk, attends to expanded keys, and writes the projected outputs to the ys. */
