@@ -127,14 +127,26 @@ export function pagesBytes(layout: PageLayout, batch: number, maxSeqLen: number,
  */
 export function allocatePages(
   where: string,
-  { memory }: Kernels,
+  kernels: Kernels,
   layout: PageLayout,
   batch: number,
   maxSeqLen: number,
   retention: Retention = ALL,
 ): Pages {
-  const { pagesPerRow, limits, staging, slots, bytes } = placePages(layout, batch, maxSeqLen, retention);
-  const at = memory.allocate(where, bytes);
+  const at = kernels.memory.allocate(where, pagesBytes(layout, batch, maxSeqLen, retention));
+  return makePages(kernels, at, layout, batch, maxSeqLen, retention);
+}
+
+/** Such pages in a block that holds `pagesBytes` at least. */
+export function makePages(
+  { memory }: Kernels,
+  at: number,
+  layout: PageLayout,
+  batch: number,
+  maxSeqLen: number,
+  retention: Retention = ALL,
+): Pages {
+  const { pagesPerRow, limits, staging, slots } = placePages(layout, batch, maxSeqLen, retention);
   const rows = Array.from({ length: batch }, (_, b) => b);
   const aging = (limits[0] as number) < Number.POSITIVE_INFINITY && {
     span: (limits.at(-1) as number) < Number.POSITIVE_INFINITY ? spanOf(retention) : Number.POSITIVE_INFINITY,

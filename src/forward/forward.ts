@@ -46,8 +46,16 @@ export interface PreparedPass {
   readonly columns: number;
   /** Bytes of scratch. */
   readonly bytes: number;
-  /** Runs all steps. `maps` is empty unless maps are wanted. */
-  readonly run: (calls: readonly PassCall[], base: number, stepFlops: number, maps: Float32Array) => Steps;
+  /** Bytes of a block that the pass needs besides, which is freed at its end. Default none. */
+  readonly block?: number;
+  /** Runs all steps. `maps` is empty unless maps are wanted; `block` is the address of the block. */
+  readonly run: (
+    calls: readonly PassCall[],
+    base: number,
+    stepFlops: number,
+    maps: Float32Array,
+    block: number,
+  ) => Steps;
 }
 
 /** How layers of a kind run. `attention.pass` is one, or undefined for layers of `createAttention`. */
@@ -72,7 +80,7 @@ export function* forward(
   const { memory } = kernels;
   const [first] = calls as [AttendCall];
   const kind = attention.pass as LayerPass | undefined;
-  const { width, columns, bytes, run } = kind
+  const { width, columns, bytes, block, run } = kind
     ? kind.prepare(attention, calls, withMaps)
     : preparePass(attention, calls, withMaps);
   // Scratch is taken last: once grown it stays so, and nothing may fail after it.
@@ -88,9 +96,11 @@ export function* forward(
       restorePages(kernels, pages, call.past);
       return { call, tokens: call, pages, y: ys[i] as Float32Array, inStep: agesInStep(attention, call) };
     });
+    const blockAt = block ? memory.allocate(where, block) : 0;
+    if (block) taken.push(blockAt);
     const base = ownScratch ? memory.allocate(where, bytes) : memory.scratch(where, bytes);
     if (ownScratch) taken.push(base);
-    yield* run(passCalls, base, stepFlops, maps);
+    yield* run(passCalls, base, stepFlops, maps, blockAt);
   } finally {
     if (!kernels.released) for (const at of taken) memory.free(at);
   }

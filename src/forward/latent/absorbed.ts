@@ -3,7 +3,7 @@
 
 import { appendRows, storeRows } from "../../cache/append-gather.ts";
 import { createPageLayout } from "../../cache/page-layout.ts";
-import { allocatePages, pageTable } from "../../cache/pages.ts";
+import { makePages, pageTable } from "../../cache/pages.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
 import type { Rows } from "../../linear/linear.ts";
 import { CHUNK_ROWS, chunksOf } from "../../util/rows.ts";
@@ -101,22 +101,18 @@ function readMaps(
   segment: Segment,
   maps: Float32Array,
 ): void {
-  const { attention, places, base } = work;
+  const { attention, places, base, block } = work;
   const { kernels, config } = attention;
-  const { where, target, masks } = call;
+  const { target, masks } = call;
   const sizes = mapKeySizes(config);
   const layout = createPageLayout(sizes);
-  const keys = allocatePages(where, kernels, layout, 1, target.kvLen);
-  try {
-    for (const [begin, end] of chunksOf(target.kvLen, CHUNK_ROWS)) {
-      const { at, stride } = readLatents(work, pages, segment.batchRow, begin, end - begin);
-      const strides = { kStride: stride, kHeadStride: 0, vStride: stride, vHeadStride: 0 };
-      const rows = storeRows(kernels, base + places.keyRows, sizes, strides);
-      appendRows(kernels, keys, 0, rows, { k: at, v: at }, begin, end - begin);
-    }
-    const read = { ...segment, pages: pageTable(keys, 0), layout };
-    readScores(kernels, base, places.segment, { ...shape, valueDim: 1 }, masks, target, read, 3, maps);
-  } finally {
-    kernels.memory.free(keys.at);
+  const keys = makePages(kernels, block, layout, 1, target.kvLen);
+  for (const [begin, end] of chunksOf(target.kvLen, CHUNK_ROWS)) {
+    const { at, stride } = readLatents(work, pages, segment.batchRow, begin, end - begin);
+    const strides = { kStride: stride, kHeadStride: 0, vStride: stride, vHeadStride: 0 };
+    const rows = storeRows(kernels, base + places.keyRows, sizes, strides);
+    appendRows(kernels, keys, 0, rows, { k: at, v: at }, begin, end - begin);
   }
+  const read = { ...segment, pages: pageTable(keys, 0), layout };
+  readScores(kernels, base, places.segment, { ...shape, valueDim: 1 }, masks, target, read, 3, maps);
 }

@@ -3,7 +3,7 @@
 
 import { appendRows, storeRows } from "../../cache/append-gather.ts";
 import { createPageLayout } from "../../cache/page-layout.ts";
-import { allocatePages, type Pages, pageTable } from "../../cache/pages.ts";
+import { makePages, type Pages, pageTable } from "../../cache/pages.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
 import type { Rows } from "../../linear/linear.ts";
 import { CHUNK_ROWS, chunksOf } from "../../util/rows.ts";
@@ -42,7 +42,7 @@ export function groupOf(
 
 /** Projects the queries of a chunk, attends to expanded keys, and writes the projected outputs to the ys. */
 export function* attendExpanded(work: LatentWork, runs: LatentRuns, x: Rows): Steps {
-  const { attention, places, base, stepFlops, maps } = work;
+  const { attention, places, base, block, stepFlops, maps } = work;
   const { kernels, config } = attention;
   const { numHeads, headDim, valueDim } = config;
   const strides = stridesOf(config);
@@ -61,23 +61,19 @@ export function* attendExpanded(work: LatentWork, runs: LatentRuns, x: Rows): St
       for (const [head, behind] of chunksOf(numHeads, group)) {
         const sizes = { numKvHeads: behind - head, headDim, valueDim };
         const layout = createPageLayout(sizes);
-        const expanded = allocatePages(call.where, kernels, layout, 1, Math.max(keys, maps ? call.target.kvLen : 0));
-        try {
-          yield* expand(work, pages, placed.batchRow, expanded, head, maps ? call.target.kvLen : keys);
-          const segment = {
-            ...placed,
-            kvLen: Math.min(kvLen, maps ? kvLen : keys),
-            q: pointer.f32(base + places.q + 4 * (at * strides.q + head * headDim)),
-            out: pointer.f32(base + places.heads + 4 * (at * strides.heads + head * valueDim)),
-            pages: pageTable(expanded, 0),
-            layout,
-          };
-          const shape = expandedShape(config, behind - head);
-          yield* attendSegment(kernels, base, places.segment, shape, call.masks, call.target, segment, stepFlops);
-          if (maps) readScores(kernels, base, places.segment, shape, call.masks, call.target, segment, 3, maps);
-        } finally {
-          if (!kernels.released) kernels.memory.free(expanded.at);
-        }
+        const expanded = makePages(kernels, block, layout, 1, maps ? call.target.kvLen : keys);
+        yield* expand(work, pages, placed.batchRow, expanded, head, maps ? call.target.kvLen : keys);
+        const segment = {
+          ...placed,
+          kvLen: Math.min(kvLen, maps ? kvLen : keys),
+          q: pointer.f32(base + places.q + 4 * (at * strides.q + head * headDim)),
+          out: pointer.f32(base + places.heads + 4 * (at * strides.heads + head * valueDim)),
+          pages: pageTable(expanded, 0),
+          layout,
+        };
+        const shape = expandedShape(config, behind - head);
+        yield* attendSegment(kernels, base, places.segment, shape, call.masks, call.target, segment, stepFlops);
+        if (maps) readScores(kernels, base, places.segment, shape, call.masks, call.target, segment, 3, maps);
       }
     }
   }

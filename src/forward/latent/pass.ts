@@ -14,7 +14,7 @@ import { segmentsOf } from "../layer-steps.ts";
 import { type PassCall, queryRows } from "../pass.ts";
 import { absorbedShape, absorbedSizes, attendAbsorbed } from "./absorbed.ts";
 import { attendExpanded, expandedShape, groupOf } from "./expanded.ts";
-import { type LatentPath, latentChunkRows, PATHS, placeLatentPass } from "./scratch.ts";
+import { blockBytes, type LatentPath, latentChunkRows, PATHS, placeLatentPass } from "./scratch.ts";
 import { appendLatents, copyIn, type LatentParts, type LatentWork } from "./steps.ts";
 
 /** How layers of `createLatentAttention` run. */
@@ -30,15 +30,19 @@ export const LATENT_PASS: LayerPass = {
       const { formats } = cache?.pages.layout ?? createPageLayout(attention.pageShape);
       return segmentNeeds(masks, target, Math.min(rows, target.qLen), columns, kernelFloats(config, path, formats));
     });
-    const group = path === "expanded" ? Math.max(...calls.map((call) => groupOf(config, call, maps))) : 0;
+    const groups = calls.map((call) => (path === "expanded" ? groupOf(config, call, maps) : 0));
+    const group = Math.max(...groups);
+    const blocks = calls.map(({ target }, i) => blockBytes(config, groups[i] as number, maps, target.kvLen));
     const { places, bytes } = placeLatentPass(config, latents.formats, rows, needs, {
       group,
       reads: group > 0 || maps,
     });
     return {
-      ...{ width: config.dModel, columns, bytes },
-      run: (passCalls, base, stepFlops, into) =>
-        runPass(passCalls, { attention, places, base, stepFlops, maps: maps ? into : undefined }, path, total, rows),
+      ...{ width: config.dModel, columns, bytes, block: Math.max(...blocks) },
+      run(passCalls, base, stepFlops, into, block) {
+        const work = { attention, places, base, block, stepFlops, maps: maps ? into : undefined };
+        return runPass(passCalls, work, path, total, rows);
+      },
     };
   },
 

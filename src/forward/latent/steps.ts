@@ -25,6 +25,8 @@ export interface LatentWork {
   readonly places: LatentPlaces;
   /** The address of the scratch. */
   readonly base: number;
+  /** The address of the block: see `blockBytes`. */
+  readonly block: number;
   readonly stepFlops: number;
   /** [batch, numHeads, qLen, kvLen] for the softmax weights of a single call. */
   readonly maps: Float32Array | undefined;
