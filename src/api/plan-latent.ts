@@ -5,7 +5,7 @@ import type { CacheOptions } from "../cache/kv-cache.ts";
 import { createPageLayout } from "../cache/page-layout.ts";
 import { pagesBytes } from "../cache/pages.ts";
 import { latentNeeds } from "../forward/latent/pass.ts";
-import { expandedHeads, latentChunkRows, mapKeySizes, PATHS, placeLatentPass } from "../forward/latent/scratch.ts";
+import { blockBytes, expandedHeads, latentChunkRows, PATHS, placeLatentPass } from "../forward/latent/scratch.ts";
 import { checkLatentConfig, type LatentConfig, latentPageShape } from "../latent/config.ts";
 import { latentLayout } from "../latent/packed-latent.ts";
 import { checkLatentFormats, eachLatent, type LatentOptions } from "../latent/weights.ts";
@@ -64,11 +64,12 @@ export function planLatent(config: LatentConfig, sizes: LatentSizes = {}): Laten
   const where = "planLatent";
   const checked = checkLatentConfig(where, config);
   const given = readFields(where, "sizes", sizes, SIZES);
-  const batch = expectInt(where, "batch", given.batch ?? 1, 1, MOST_SEQUENCES);
-  const qLen = expectInt(where, "qLen", given.qLen ?? 1);
-  const path = expectOneOf(where, "path", given.path ?? "absorbed", PATHS);
+  const { batch = 1, qLen = 1, path = "absorbed" } = given;
+  expectInt(where, "batch", batch, 1, MOST_SEQUENCES);
+  expectInt(where, "qLen", qLen);
+  expectOneOf(where, "path", path, PATHS);
   const maps = expectFlag(where, "maps", given.maps);
-  const expanded = expectFlag(where, "expanded", given.expanded ?? path === "expanded");
+  const expanded = given.expanded === undefined ? path === "expanded" : expectFlag(where, "expanded", given.expanded);
   if (path === "expanded" && !expanded)
     throw new RangeError(`${where}: path expected "absorbed" with expanded: false, got "expanded"`);
   const cached = given.maxSeqLen === undefined ? undefined : expectInt(where, "maxSeqLen", given.maxSeqLen, qLen);
@@ -86,9 +87,7 @@ export function planLatent(config: LatentConfig, sizes: LatentSizes = {}): Laten
   const needs = latentNeeds(checked, path, masks, target, rows, maps ? kvLen : 0, pages.formats);
   const group = path === "expanded" ? expandedHeads(checked, kvLen, maps || masks.perHead) : 0;
   const { bytes: scratch } = placeLatentPass(checked, formats, rows, [needs], { group, reads: group > 0 || maps });
-  const { headDim, valueDim } = checked;
-  const keys = group > 0 ? { numKvHeads: group, headDim, valueDim } : mapKeySizes(checked);
-  const call = group > 0 || maps ? pagesBytes(createPageLayout(keys), 1, kvLen) : 0;
+  const call = blockBytes(checked, group, maps, kvLen);
   const weights = aligned(latentLayout(checked, formats, expanded).bytes);
   const cache = pagesBytes(pages, batch, kvLen);
   return { weights, cache, scratch, call, total: weights + cache + scratch + call };

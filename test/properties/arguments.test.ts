@@ -7,6 +7,7 @@ import { createRandom } from "../../src/diagnostics/random.ts";
 import * as core from "../../src/entries/core.ts";
 import { HeadwiseError, type Kernels, type Tensor } from "../../src/entries/core.ts";
 import * as headOps from "../../src/entries/heads.ts";
+import * as latents from "../../src/entries/latent.ts";
 import * as sessions from "../../src/entries/sessions.ts";
 import * as shards from "../../src/entries/shards.ts";
 import * as weightsapi from "../../src/entries/weights.ts";
@@ -14,10 +15,11 @@ import { createSharded } from "../../src/shards/attention.ts";
 import { floats } from "../kernels/harness.ts";
 import { deepseekTensors, under, V2 } from "../support/deepseek-layers.ts";
 import { bytesOf, text, u32, writeGguf } from "../support/gguf-writer.ts";
+import { latentWeights } from "../support/latent-layers.ts";
 import { firstDifference, kernelsOf, matrix } from "../support/layers.ts";
 import { shardBuilds } from "../support/shards.ts";
 
-const headwise = { ...core, ...headOps, ...sessions, ...shards, ...weightsapi };
+const headwise = { ...core, ...headOps, ...latents, ...sessions, ...shards, ...weightsapi };
 
 const HOSTILE: readonly unknown[] = [
   undefined,
@@ -215,6 +217,18 @@ test("every hostile argument of every function is refused by name, and nothing h
   const sharded = await createSharded(shardBuilds, () => noWorkers, config, weights, {});
   const shardedCache = await headwise.createShardedCache(sharded, { maxSeqLen: 8, batch: 2 });
   await headwise.attendSharded(sharded, x, { cache: shardedCache });
+  const latentConfig = {
+    ...{ dModel: 12, numHeads: 4, kvLoraRank: 5, nopeDim: 3, ropeDim: 2, valueDim: 3, latentNorm: true, normEps: 1e-6 },
+    ...{
+      causal: true,
+      scale: 0.5,
+      softcap: 5,
+      rope: { theta: 100, pairing: "half" as const, scaling: config.rope.scaling },
+    },
+  };
+  const latentAttention = headwise.createLatentAttention(kernels, latentConfig, latentWeights(random, latentConfig), {
+    expanded: true,
+  });
   const layer = headwise.createLinear(kernels, { weight: matrix(random, 3, 4) });
   const masks = {
     keep: { data: new Uint8Array(3).fill(1), shape: [3] },
@@ -242,7 +256,7 @@ test("every hostile argument of every function is refused by name, and nothing h
   const bytes = headwise.writeSafetensors(stored);
   const latentTensors = deepseekTensors(random, V2);
   const latentBytes = headwise.writeSafetensors(under("a.", latentTensors));
-  const { rope_scaling: _, rms_norm_eps: __, ...latentSizes } = V2;
+  const { rope_scaling: _scaling, rms_norm_eps: _eps, ...latentSizes } = V2;
   const latentGguf = writeGguf({
     metadata: {
       ...{ "general.architecture": text("deepseek2"), "deepseek2.block_count": u32(1) },
@@ -287,6 +301,29 @@ test("every hostile argument of every function is refused by name, and nothing h
     call("createAttention", { kernels, config, weights }),
     call("createAttention", { kernels, config: { ...config, valueDim: 3 }, weights: fused }),
     call("createCache", { attention, options: { maxSeqLen: 4, batch: 2, truncatable: 3 } }),
+    call("createLatentAttention", {
+      kernels,
+      config: { ...latentConfig, qLoraRank: 3 },
+      weights: latentWeights(random, { ...latentConfig, qLoraRank: 3 }, true),
+      options: { weights: { q: "q8" }, activations: "fast", expanded: true },
+    }),
+    call("createLatentAttention", {
+      kernels,
+      config: latentConfig,
+      weights: { ...latentWeights(random, latentConfig, true), layout: "out-in" },
+      options: { weights: { k: "f16", o: "q8-row" } },
+    }),
+    call("createCache", { attention: latentAttention, options: { maxSeqLen: 4, batch: 2, format: "f16" } }),
+    ...(["attend", "attendWithMaps", "attendAsync"] as const).map((name) =>
+      call(name, { attention: latentAttention, x, options: { ...self, path: "expanded" } }),
+    ),
+    call("planLatent", {
+      config: latentConfig,
+      sizes: {
+        ...{ batch: 2, qLen: 3, maxSeqLen: 8, path: "expanded", maps: true, expanded: true, format: "f16" },
+        weights: { q: "q8" },
+      },
+    }),
     call("createKvCache", {
       kernels,
       options: { numKvHeads: 2, headDim: 4, valueDim: 3, maxSeqLen: 9, batch: 2, window: { left: 2 }, truncatable: 3 },

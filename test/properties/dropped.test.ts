@@ -14,11 +14,19 @@ const HOOKS = fileURLToPath(urlOf("scripts/source-hooks.mjs"));
 const SCRIPT = `
 import { setTimeout } from "node:timers/promises";
 const { attend, attendAsync, createAttention, createCache, createLinear } = await import("${urlOf("src/entries/core.ts")}");
+const { createLatentAttention } = await import("${urlOf("src/entries/latent.ts")}");
 const { kernelsOf, threadedBuilds, threadedKernels, workerSource } = await import("${urlOf("test/support/layers.ts")}");
 const kernels = await kernelsOf("simd");
 const matrix = { data: Float32Array.from({ length: 64 * 64 }, (_, i) => Math.sin(i) / 8), shape: [64, 64] };
 const weights = { wq: matrix, wk: matrix, wv: matrix, wo: matrix };
 const layer = () => createAttention(kernels, { dModel: 64, numHeads: 4, causal: true }, weights);
+const latentConfig = { dModel: 64, numHeads: 2, kvLoraRank: 64, nopeDim: 32, ropeDim: 0, causal: true };
+const latentWeights = () => {
+  const own = () => ({ data: matrix.data.slice(), shape: [64, 64] });
+  const wkvUp = { data: new Float32Array(128 * 64).fill(0.01), shape: [128, 64] };
+  return { wq: own(), wkvDown: own(), kvNorm: new Float32Array(64).fill(1), wkvUp, wo: own() };
+};
+const latentLayer = (given = latentWeights()) => createLatentAttention(kernels, latentConfig, given, { expanded: true });
 const x = Float32Array.from({ length: 64 * 300 }, (_, i) => Math.cos(i));
 const until = async (holds, most = 200) => {
   for (let i = 0; i < most && !holds(); i++) {
@@ -41,14 +49,18 @@ test("dropped layers and caches give their memory back, those in use keep it, an
 const kept = layer();
 const cache = createCache(kept, { maxSeqLen: 300 });
 const want = attend(kept, x, { cache });
+// Scratch keeps its largest size.
+const largest = latentLayer();
+for (const path of ["absorbed", "expanded"]) attend(largest, x, { path });
+largest.release();
 const more = () => attend(kept, x.subarray(0, 64), { cache, append: false, align: "end" });
 const after = more();
 const { usedBytes } = kernels;
 // In a function, since a frame may keep what it no longer uses.
 const drop = (i) => {
-  const dropped = layer();
+  const dropped = i % 2 === 0 ? layer() : latentLayer();
   const one = createCache(dropped, { maxSeqLen: 200 });
-  attend(dropped, x.subarray(0, 640), { cache: one });
+  attend(dropped, x.subarray(0, 640), { cache: one, path: i % 2 === 0 ? undefined : "expanded" });
   if (i % 3 === 0) one.release();
   if (i % 3 === 1) dropped.release();
 };
@@ -221,13 +233,17 @@ const makeAttention = () => {
   const arrays = Object.values(weights).map((each) => each.data ?? each);
   return watch(createAttention(kernels, { dModel: 64, numHeads: 4 }, weights), ...arrays);
 };
-const made = { linear: makeLinear(), attention: makeAttention() };
+const makeLatent = () => {
+  const weights = latentWeights();
+  return watch(latentLayer(weights), ...Object.values(weights).map((each) => each.data ?? each));
+};
+const made = { linear: makeLinear(), attention: makeAttention(), latent: makeLatent() };
 const kept = () => Object.values(made).flatMap(({ buffers }) => buffers.filter((buffer) => buffer.deref())).length;
 // Not a condition that looks at them, which would keep them until the task ends.
 await until(() => false, 20);
 console.log(JSON.stringify({ kept: kept(), released: Object.values(made).map(({ handle }) => handle.released) }));
 `;
-  expect(await run(script)).toEqual({ kept: 0, released: [false, false] });
+  expect(await run(script)).toEqual({ kept: 0, released: [false, false, false] });
 });
 
 test.each(["one thread", "threads"])(

@@ -1,7 +1,7 @@
 // Latent attention: both paths against float64 and against each other, the same bits within a path however tokens are divided,
 // and caches that a call leaves as they were.
 
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { PAGE } from "../../assembly/layout.ts";
 import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
@@ -15,6 +15,7 @@ import {
   createAttention,
   createCache,
   type createKvCache,
+  HeadwiseError,
   type Kernels,
 } from "../../src/entries/core.ts";
 import { createLatentAttention, type LatentAttention, type LatentConfig } from "../../src/entries/latent.ts";
@@ -629,6 +630,23 @@ test.each(PATHS)(
     }
     expect(failures).toBeGreaterThan(5);
     cache.truncate(20);
+    // Memory that cannot grow: nothing was computed yet, so that `out` is as it was. Absorbed, a call allocates for maps only.
+    for (const [name, run] of [["attend", attend] as const, ["attendWithMaps", attendWithMaps] as const]) {
+      const out = new Float32Array(more.length).fill(7);
+      const allocate = vi.spyOn(kernels.memory, "allocate").mockImplementation((where) => {
+        throw new HeadwiseError("OUT_OF_MEMORY", `${where}: no memory`);
+      });
+      const allocates = name === "attendWithMaps" || path === "expanded";
+      if (allocates) expect(() => run(attention, more, { ...call, out })).toThrow(`${name}: no memory`);
+      else run(attention, more, { ...call, out });
+      expect(
+        out.every((y) => y === 7),
+        name,
+      ).toBe(allocates);
+      allocate.mockRestore();
+      if (!allocates) cache.truncate(20);
+      expectAsBefore(`${name} without memory`);
+    }
     const many = () =>
       attendMany(
         attention,

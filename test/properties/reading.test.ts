@@ -6,6 +6,7 @@ import { createRandom } from "../../src/diagnostics/random.ts";
 import type { Attention, Cache, Kernels } from "../../src/entries/core.ts";
 import * as core from "../../src/entries/core.ts";
 import * as headOps from "../../src/entries/heads.ts";
+import { createLatentAttention, planLatent } from "../../src/entries/latent.ts";
 import { quantizeReport } from "../../src/entries/quantized.ts";
 import * as sessions from "../../src/entries/sessions.ts";
 import * as files from "../../src/entries/weights.ts";
@@ -117,6 +118,43 @@ const CASES: readonly Case[] = [
     run({ config, weights, options }: never, { kernels }) {
       using attention = headwise.createAttention(kernels, config, weights, options);
       return headwise.attend(attention, FIXED.subarray(0, 36));
+    },
+  },
+  {
+    name: "createLatentAttention",
+    make: () => ({
+      config: {
+        ...{ dModel: 12, numHeads: 2, kvLoraRank: 5, nopeDim: 3, ropeDim: 4, causal: true },
+        rope: { theta: 100, pairing: "half", scaling: rope().scaling },
+      },
+      weights: {
+        ...{ wq: tensor(14, 12), kvNorm: resizable(5), wkvUp: tensor(12, 5), wo: tensor(12, 6) },
+        wkvDown: { name: "kv", dtype: "F16", shape: [9, 12], bytes: bytesOf(216).fill(1) },
+      },
+      options: { weights: { q: "q8" }, expanded: true },
+    }),
+    run({ config, weights, options }: never, { kernels }) {
+      using attention = createLatentAttention(kernels, config, weights, options);
+      return headwise.attend(attention, FIXED.subarray(0, 36), { path: "expanded" });
+    },
+  },
+  {
+    name: "planLatent",
+    make: () => ({
+      config: {
+        ...{ dModel: 12, numHeads: 2, kvLoraRank: 5, nopeDim: 3, ropeDim: 4, causal: true },
+        rope: { theta: 100, pairing: "half", scaling: rope().scaling },
+      },
+      sizes: {
+        ...{ batch: 1, qLen: 3, maxSeqLen: 300, maps: true, path: "expanded", expanded: true, format: "q8" },
+        keep: { data: [true, true, false], shape: [3] },
+        bias: tensor(2, 3, 3),
+        weights: { q: "q8" },
+      },
+    }),
+    run({ config, sizes }: never) {
+      const { weights, cache, scratch, call, total } = planLatent(config, sizes);
+      return Float32Array.of(weights, cache, scratch, call, total);
     },
   },
   {
@@ -403,10 +441,11 @@ const UNCHECKED =
 
 test("whatever reading an argument does, the result is right or a named error, and nothing has changed after an error", async () => {
   using kernels = await kernelsOf("simd");
-  const [module, ofWeights, ofCaches] = await Promise.all(
-    ["simd", "weights-simd", "caches-simd"].map((name) => WebAssembly.compile(wasmOf(name))),
+  const [module, ofWeights, ofCaches, latents] = await Promise.all(
+    ["simd", "weights-simd", "caches-simd", "latents-simd"].map((name) => WebAssembly.compile(wasmOf(name))),
   );
-  const compiled = { module, quantized: { simd: { weights: ofWeights, caches: ofCaches } } } as core.LoadOptions;
+  const quantized = { simd: { weights: ofWeights, caches: ofCaches } };
+  const compiled = { module, quantized, latent: { simd: { latents } } } as core.LoadOptions;
   let trials = 0;
   for (const { name, make, run } of CASES) {
     const plain = makeWorld(kernels);
@@ -581,5 +620,30 @@ describe("each field is read once by", () => {
     readOnce({ config, options: { biases: ["bq", "bo", "bkvDown"] } }, ({ config, options }: never) =>
       headwise.countParameters(config, options),
     );
+  });
+
+  test("createLatentAttention", async () => {
+    using kernels = await kernelsOf("simd");
+    const config = {
+      ...{ dModel: 12, numHeads: 2, kvLoraRank: 5, qLoraRank: 3, nopeDim: 3, ropeDim: 4, valueDim: 2, causal: true },
+      ...{ rope: { theta: 100, pairing: "half", scaling: rope().scaling }, latentNorm: true, normEps: 1e-5 },
+      ...{ scale: 0.3, softcap: 3 },
+    };
+    const weights = {
+      ...{
+        wqDown: tensor(3, 12),
+        wqUp: tensor(14, 3),
+        wkvDown: tensor(9, 12),
+        wkvUp: tensor(10, 5),
+        wo: tensor(12, 4),
+      },
+      ...{ qNorm: resizable(3), kvNorm: resizable(5), bq: resizable(14), bqDown: resizable(3), bkvDown: resizable(9) },
+      ...{ bo: resizable(12), layout: "out-in" },
+    };
+    const options = { weights: { q: "q8", v: "f16" }, activations: "exact", expanded: true };
+    readOnce({ config, weights, options }, ({ config, weights, options }: never) => {
+      using attention = createLatentAttention(kernels, config, weights, options);
+      return headwise.attend(attention, FIXED.subarray(0, 36), { path: "expanded" });
+    });
   });
 });

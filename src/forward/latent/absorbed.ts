@@ -108,7 +108,7 @@ function readMaps(
   const { target, masks } = call;
   const sizes = mapKeySizes(config);
   const layout = createPageLayout(sizes);
-  const keys = pagesAt(kernels, work.pagesAt, layout, 1, target.kvLen);
+  const keys = pagesAt(kernels, work.block, layout, 1, target.kvLen);
   for (const [begin, end] of chunksOf(target.kvLen, CHUNK_ROWS)) {
     const { at, stride } = readLatents(work, pages, segment.batchRow, begin, end - begin);
     const strides = { kStride: stride, kHeadStride: 0, vStride: stride, vHeadStride: 0 };

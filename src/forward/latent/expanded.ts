@@ -3,8 +3,8 @@
 
 import type { Placement } from "../../attention/positions.ts";
 import { appendRows, storeRows } from "../../cache/append-gather.ts";
-import { createPageLayout, type PageLayout } from "../../cache/page-layout.ts";
-import { type Pages, pagesAt, pagesBytes, pageTable } from "../../cache/pages.ts";
+import { createPageLayout } from "../../cache/page-layout.ts";
+import { type Pages, pagesAt, pageTable } from "../../cache/pages.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
 import { prepareInput, project, type Rows } from "../../linear/linear.ts";
 import { CHUNK_ROWS, chunksOf, type RowRun, type TokenRun, tokenRunsOf } from "../../util/rows.ts";
@@ -30,18 +30,12 @@ export function expandedShape(config: CheckedLatentConfig, heads: number): CallS
   );
 }
 
-/** How many heads a call expands at a time: all if masks or maps differ by head. */
+/**
+ * How many heads a call expands at a time: all if masks or maps differ by head. With a cache, as many as fit when it is full,
+ * so that the first call takes no more scratch than the last.
+ */
 export function groupOf(config: CheckedLatentConfig, { target, masks, cache }: AttendCall, maps: boolean): number {
   return expandedHeads(config, cache?.maxSeqLen ?? target.kvLen, maps || masks.perHead);
-}
-
-/** Bytes of the pages that a call needs for its expanded keys and values. */
-export function expandedBytes(config: CheckedLatentConfig, call: AttendCall, maps: boolean): number {
-  return pagesBytes(expandedLayout(config, groupOf(config, call, maps)), 1, call.target.kvLen);
-}
-
-function expandedLayout({ headDim, valueDim }: CheckedLatentConfig, heads: number): PageLayout {
-  return createPageLayout({ numKvHeads: heads, headDim, valueDim });
 }
 
 /** Projects the queries of a chunk, attends to expanded keys, and writes the projected outputs to the ys. */
@@ -58,7 +52,7 @@ export function* attendExpanded(work: LatentWork, runs: LatentRuns, x: Rows): St
 function* attendTokens(work: LatentWork, of: PassCall, tokens: TokenRun): Steps {
   const { attention, places, base, maps } = work;
   const { kernels, config } = attention;
-  const { numHeads } = config;
+  const { numHeads, headDim, valueDim } = config;
   const { heads: stride } = stridesOf(config);
   const { call, pages } = of;
   const { batchRow, from, to, at } = tokens;
@@ -68,7 +62,8 @@ function* attendTokens(work: LatentWork, of: PassCall, tokens: TokenRun): Steps 
     return;
   }
   for (const [head, behind] of chunksOf(numHeads, groupOf(config, call, maps !== undefined))) {
-    const expanded = pagesAt(kernels, work.pagesAt, expandedLayout(config, behind - head), 1, call.target.kvLen);
+    const layout = createPageLayout({ numKvHeads: behind - head, headDim, valueDim });
+    const expanded = pagesAt(kernels, work.block, layout, 1, call.target.kvLen);
     yield* expand(work, pages, batchRow, expanded, head, keys);
     for (const run of piecesOf(of, call, tokens)) yield* attendHeads(work, run, expanded, head);
   }

@@ -3,7 +3,6 @@
 import type { CheckedMasks, MaskTarget } from "../../attention/mask.ts";
 import { seesLater } from "../../attention/positions.ts";
 import { createPageLayout } from "../../cache/page-layout.ts";
-import { pagesBytes } from "../../cache/pages.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
 import { linearFlops } from "../../linear/linear.ts";
 import { expectOneOf } from "../../util/arguments.ts";
@@ -15,8 +14,8 @@ import type { LayerPass } from "../forward.ts";
 import { segmentsOf } from "../layer-steps.ts";
 import { type PassCall, queryRows } from "../pass.ts";
 import { absorbedShape, absorbedSizes, attendAbsorbed } from "./absorbed.ts";
-import { attendExpanded, expandedBytes, expandedShape, groupOf, keysOf, piecesOf } from "./expanded.ts";
-import { type LatentPath, latentChunkRows, mapKeySizes, PATHS, placeLatentPass } from "./scratch.ts";
+import { attendExpanded, expandedShape, groupOf, keysOf, piecesOf } from "./expanded.ts";
+import { blockBytes, type LatentPath, latentChunkRows, PATHS, placeLatentPass } from "./scratch.ts";
 import { appendLatents, copyIn, type LatentParts, type LatentWork } from "./steps.ts";
 
 /** How layers of `createLatentAttention` run. */
@@ -32,14 +31,15 @@ export const LATENT_PASS: LayerPass = {
       const { formats } = cache?.pages.layout ?? createPageLayout(attention.pageShape);
       return latentNeeds(config, path, masks, target, rows, columns, formats);
     });
-    const group = path === "expanded" ? Math.max(...calls.map((call) => groupOf(config, call, maps))) : 0;
+    const groups = calls.map((call) => (path === "expanded" ? groupOf(config, call, maps) : 0));
+    const group = Math.max(...groups);
     const read = { group, reads: group > 0 || maps };
     const { places, bytes } = placeLatentPass(config, latents.formats, rows, needs, read);
-    const extra = Math.max(...calls.map((call) => extraBytes(config, path, call, maps)));
+    const blocks = calls.map(({ target }, i) => blockBytes(config, groups[i] as number, maps, target.kvLen));
     return {
-      ...{ width: config.dModel, columns, bytes, extra },
-      run(passCalls, base, stepFlops, into, pagesAt) {
-        const work = { attention, places, base, stepFlops, pagesAt, maps: maps ? into : undefined };
+      ...{ width: config.dModel, columns, bytes, block: Math.max(...blocks) },
+      run(passCalls, base, stepFlops, into, block) {
+        const work = { attention, places, base, stepFlops, block, maps: maps ? into : undefined };
         return runPass(passCalls, work, path, total, rows);
       },
     };
@@ -88,12 +88,6 @@ export function latentNeeds(
   const needs = segmentNeeds(masks, target, masks.perRow ? Math.min(tokens, CHUNK_ROWS) : tokens, columns, work);
   // Outputs are not cut where masks are.
   return { ...needs, tokens, scores: tokens * columns };
-}
-
-/** Bytes that a call needs besides scratch and the pages of its latents. */
-function extraBytes(config: CheckedLatentConfig, path: LatentPath, call: AttendCall, maps: boolean): number {
-  if (path === "expanded") return expandedBytes(config, call, maps);
-  return maps ? pagesBytes(createPageLayout(mapKeySizes(config)), 1, call.target.kvLen) : 0;
 }
 
 /** The path of calls that run together. Throws unless the layer can take them. */

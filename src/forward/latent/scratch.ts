@@ -2,6 +2,8 @@
 
 import type { PageShape } from "../../attention/layer-sizes.ts";
 import { placeRows } from "../../cache/append-gather.ts";
+import { createPageLayout } from "../../cache/page-layout.ts";
+import { pagesBytes } from "../../cache/pages.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
 import { latentSizes } from "../../latent/packed-latent.ts";
 import type { LatentFormats } from "../../latent/weights.ts";
@@ -150,6 +152,17 @@ export function placeLatentPass(
     segment: placeSegment(layout, config, segments),
   };
   return { places, bytes: layout.bytes };
+}
+
+/**
+ * Bytes of a block that a call with `kvLen` keys needs besides its scratch: pages for keys and values of `group` heads, or for
+ * what maps are computed from.
+ */
+export function blockBytes(config: CheckedLatentConfig, group: number, maps: boolean, kvLen: number): number {
+  if (group === 0 && !maps) return 0;
+  const { headDim, valueDim } = config;
+  const sizes = group > 0 ? { numKvHeads: group, headDim, valueDim } : mapKeySizes(config);
+  return pagesBytes(createPageLayout(sizes), 1, kvLen);
 }
 
 /** The sizes of pages of float32 that hold latents and rotated keys, for maps of the path "absorbed". */

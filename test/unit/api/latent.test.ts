@@ -102,7 +102,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => createLatentAttention(without, config, weights),
         "NO_LATENT",
-        "kernels expected those of latent attention; loadKernels({ latent }), from headwise/latent, loads them",
+        "kernels expected ones that were loaded with { latent }, which headwise/latent exports, got kernels without it",
       ],
       [
         () => createLatentAttention(floatsOnly, config, weights, { weights: "q8" }),
