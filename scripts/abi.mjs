@@ -24,7 +24,7 @@ const PARTS = {
     type: "CacheKernels",
     doc: "The kernels of cache pages of any format, and what no call of floats needs",
   },
-  latents: { entry: "latents", type: "LatentKernels", doc: "The kernels of latent attention" },
+  latents: { entry: "latents", type: "LatentPageKernels", doc: "The kernels of latent attention" },
 };
 const NULLABLE = "OrNull";
 /** Every module also exports its build, its base of the heap and its stamp, from here. These are not kernels. */

@@ -14,7 +14,8 @@ import { STATE_BYTES, STRIP_BYTES } from "./state";
  * C are scores, rowScales the scales of the queries and scales those of the keys.
  *
  * 5x8 tile, 13 v128: acc00..acc41 = 10 | b0 b1 = 2 | a<row> = 1
- * A a pair of every row, pairs aStep apart, see int_pairs.ts · B [pairs][8][2] int8, pairs bStep apart · C [rows][8] row stride cStride
+ * A a pair of every row, pairs aStep apart, see int_pairs.ts · B [pairs][8][2] int8, pairs bStep apart
+ * C [rows][8] row stride cStride
  * two a product, not unrolled · sums are exact
  */
 // @ts-ignore: decorator

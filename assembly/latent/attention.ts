@@ -30,8 +30,9 @@ import { qk_latents } from "./qk";
 
 /**
  * attention_f32 for one kv head whose value is the beginning of its key: k[j] = latent j (page.ts), v[j] = its first
- * valueDim components. headDim is `dim` of page.ts: queries come with zeros where latents have their padding. All pages have the format
- * that shape.formats names: f16 is read as the floats that gather_latents gives, q8 as attention_pages reads integers.
+ * valueDim components. headDim is `dim` of page.ts: queries come with zeros where latents have their padding. All pages have
+ * the format that shape.formats names: f16 is read as the floats that gather_latents gives, q8 as attention_pages reads
+ * integers.
  */
 export function attention_latents(
   out: F32Ptr,

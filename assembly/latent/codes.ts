@@ -7,8 +7,8 @@ import { F32Ptr } from "../types";
 import { CODE_PAIR_BYTES, code_pair_bytes } from "./page";
 
 // attention_latents on pages of q8. Queries are integers of 14 bits with a scale for the part that meets latents and one for
-// the part that meets rotated keys; of a strip of R rows, [R] of the first and [R] of the second in R heads of QUERY_HEAD
-// bytes, then [dim/8][R][8] i16. Sums of integers are exact, the floats around them are not fused.
+// the part that meets rotated keys. A strip of R rows has room for R · QUERY_HEAD bytes in front, which begins with [R] scales
+// of the first and [R] of the second, then [dim/8][R][8] i16. Sums of integers are exact, the floats around them are not fused.
 
 const MOST: f32 = 8191;
 /** Bytes of 8 components of a query. */
@@ -227,7 +227,18 @@ export function qk_codes(
 
 // @ts-ignore: decorator
 @inline
-function pv_rows(rows: i32, o: usize, row: usize, states: usize, s: usize, p: usize, v: usize, step: usize, pairs: i32, panels: i32): void {
+function pv_rows(
+  rows: i32,
+  o: usize,
+  row: usize,
+  states: usize,
+  s: usize,
+  p: usize,
+  v: usize,
+  step: usize,
+  pairs: i32,
+  panels: i32,
+): void {
   for (; panels > 0; panels--) {
     int_nx8(rows, true, o, row, p, 4, v, step, pairs, states, s);
     o += PANEL_BYTES;

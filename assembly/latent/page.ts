@@ -9,6 +9,7 @@
 // Two tokens are neighbours, so that a product over components (scores) reads a pair from end to end, and a product over
 // tokens (outputs) finds 8 components of both in one line. In q8, latents and rotated keys are integers times their scales.
 
+import { page_entry } from "../cache/page";
 import { FORMAT_F16, FORMAT_F32, PAGE, PANEL } from "../layout";
 import { PagesPtr } from "../types";
 
@@ -74,22 +75,16 @@ export function rotated_scales(page: usize, dim: i32): usize {
   return latent_scales(page, dim) + SCALE_BYTES;
 }
 
-/** The table entry of a position's page: its address, and its format. */
-// @ts-ignore: decorator
-@inline
-function entry_of(pages: PagesPtr, position: i32): u32 {
-  return load<u32>(pages + (<usize>(<u32>position / <u32>PAGE) << 2));
-}
-
+/** The page of a position. */
 // @ts-ignore: decorator
 @inline
 export function latent_page(pages: PagesPtr, position: i32): usize {
-  return entry_of(pages, position) & ~15;
+  return page_entry(pages, position) & ~15;
 }
 
 /** The format of a position's page, which is that of its latents and of its rotated keys. */
 // @ts-ignore: decorator
 @inline
 export function latent_format(pages: PagesPtr, position: i32): i32 {
-  return entry_of(pages, position) & 3;
+  return page_entry(pages, position) & 3;
 }

@@ -67,7 +67,7 @@ export function createLatentAttention(
   if (!kernels.latent)
     throw new HeadwiseError(
       "NO_LATENT",
-      `${where}: kernels expected those of latent attention; loadKernels({ latent }), from headwise/latent, loads them`,
+      `${where}: kernels expected ones that were loaded with { latent }, which headwise/latent exports, got kernels without it`,
     );
   for (const [name, format] of Object.entries(given.formats))
     expectFormatLoaded(where, kernels.quantized, name, format);

@@ -4,9 +4,8 @@ import { checkCacheFormat } from "../cache/formats.ts";
 import type { CacheOptions } from "../cache/kv-cache.ts";
 import { createPageLayout } from "../cache/page-layout.ts";
 import { pagesBytes } from "../cache/pages.ts";
-import { segmentNeeds } from "../forward/attend-segment.ts";
-import { kernelFloats } from "../forward/latent/pass.ts";
-import { blockBytes, expandedHeads, latentChunkRows, PATHS, placeLatentPass } from "../forward/latent/scratch.ts";
+import { latentNeeds } from "../forward/latent/pass.ts";
+import { expandedHeads, latentChunkRows, mapKeySizes, PATHS, placeLatentPass } from "../forward/latent/scratch.ts";
 import { checkLatentConfig, type LatentConfig, latentPageShape } from "../latent/config.ts";
 import { latentLayout } from "../latent/packed-latent.ts";
 import { checkLatentFormats, eachLatent, type LatentOptions } from "../latent/weights.ts";
@@ -86,11 +85,12 @@ export function planLatent(config: LatentConfig, sizes: LatentSizes = {}): Laten
   const formats = eachLatent((name) => chosen[name] ?? "f32");
 
   const rows = latentChunkRows(checked, path, batch * qLen);
-  const work = kernelFloats(checked, path, pages.formats);
-  const needs = segmentNeeds(masks, target, Math.min(rows, qLen), maps ? kvLen : 0, work);
+  const needs = latentNeeds(checked, path, masks, target, rows, maps ? kvLen : 0, pages.formats);
   const group = path === "expanded" ? expandedHeads(checked, kvLen, maps || masks.perHead) : 0;
   const { bytes: scratch } = placeLatentPass(checked, formats, rows, [needs], { group, reads: group > 0 || maps });
-  const call = blockBytes(checked, group, maps, kvLen);
+  const { headDim, valueDim } = checked;
+  const keys = group > 0 ? { numKvHeads: group, headDim, valueDim } : mapKeySizes(checked);
+  const call = group > 0 || maps ? pagesBytes(createPageLayout(keys), 1, kvLen) : 0;
   const weights = aligned(latentLayout(checked, formats, expanded).bytes);
   const cache = pagesBytes(pages, batch, kvLen);
   return { weights, cache, scratch, call, total: weights + cache + scratch + call };

@@ -166,7 +166,10 @@ function checkScaling(where: string, given: RopeScaling, theta: number, dim: num
   if (scaling.kind === "llama3") {
     const { lowFreqFactor, highFreqFactor, originalMaxSeqLen } = scaling;
     expectFinite(where, `${name}.lowFreqFactor`, lowFreqFactor, true);
-    expectAbove(where, `${name}.highFreqFactor`, highFreqFactor, "lowFreqFactor", lowFreqFactor);
+    if (!(expectFinite(where, `${name}.highFreqFactor`, highFreqFactor) > lowFreqFactor))
+      throw new RangeError(
+        `${where}: ${name}.highFreqFactor expected a finite number > lowFreqFactor (${lowFreqFactor}), got ${highFreqFactor}`,
+      );
     expectInt(where, `${name}.originalMaxSeqLen`, originalMaxSeqLen);
   }
   if (scaling.kind === "yarn") {
@@ -175,7 +178,11 @@ function checkScaling(where: string, given: RopeScaling, theta: number, dim: num
       throw new RangeError(`${where}: rope.theta expected a finite number > 1 for yarn scaling, got ${theta}`);
     expectInt(where, `${name}.originalMaxSeqLen`, scaling.originalMaxSeqLen);
     expectFinite(where, `${name}.betaSlow`, betaSlow, true);
-    expectAbove(where, `${name}.betaFast`, betaFast, "betaSlow", betaSlow);
+    // Equal in Kimi K2: one step between the trained frequencies and the stretched ones.
+    if (expectFinite(where, `${name}.betaFast`, betaFast) < betaSlow)
+      throw new RangeError(
+        `${where}: ${name}.betaFast expected a finite number >= betaSlow (${betaSlow}), got ${betaFast}`,
+      );
     if (attentionFactor !== undefined) expectFinite(where, `${name}.attentionFactor`, attentionFactor, true);
     expectAtLeast(where, `${name}.mscale`, mscale, 0);
     expectAtLeast(where, `${name}.mscaleAllDim`, mscaleAllDim, 0);
@@ -187,9 +194,4 @@ function checkScaling(where: string, given: RopeScaling, theta: number, dim: num
 function expectAtLeast(where: string, name: string, value: unknown, min: number): number {
   if (typeof value === "number" && value >= min && value < Infinity) return value;
   throw wrongValue(where, name, `a finite number >= ${min}`, value);
-}
-
-function expectAbove(where: string, name: string, value: number, bound: string, min: number): void {
-  if (expectFinite(where, name, value) > min) return;
-  throw new RangeError(`${where}: ${name} expected a finite number > ${bound} (${min}), got ${value}`);
 }

@@ -24,12 +24,7 @@ const MOST_INTEGER_DIM = 2048;
 /**
  * Checks the option `format` of a cache, named `path` in errors, and returns the stages of its pages, from new to old.
  */
-export function checkCacheFormat(
-  where: string,
-  path: string,
-  format: unknown,
-  shape: Pick<PageShape, "headDim" | "latent">,
-): readonly Stage[] {
+export function checkCacheFormat(where: string, path: string, format: unknown, shape: PageShape): readonly Stage[] {
   if (format === undefined) return checkCacheFormat(where, path, "f32", shape);
   if (typeof format === "string") {
     const name = expectOneOf(where, path, format, CACHE_FORMATS);
@@ -66,15 +61,18 @@ function checkStage(
   where: string,
   name: string,
   given: CacheStage,
-  { headDim, latent }: Pick<PageShape, "headDim" | "latent">,
+  { headDim, valueDim, latent }: PageShape,
   fields: readonly string[],
 ): Stage {
   const stage = readFields(where, name, given, fields);
   const keys = expectOneOf(where, `${name}.keys`, stage.keys, CACHE_FORMATS);
   const values = expectOneOf(where, `${name}.values`, stage.values, CACHE_FORMATS);
-  if (headDim > MOST_INTEGER_DIM && (keys === "q8" || keys === "q4"))
+  const [length, of, path] = latent
+    ? [Math.max(headDim, valueDim), "kvLoraRank or ropeDim", name]
+    : [headDim, "headDim", `${name}.keys`];
+  if (length > MOST_INTEGER_DIM && (keys === "q8" || keys === "q4"))
     throw new RangeError(
-      `${where}: ${name}.keys expected "f32" or "f16" for headDim above ${MOST_INTEGER_DIM}, got "${keys}"`,
+      `${where}: ${path} expected "f32" or "f16" for ${of} above ${MOST_INTEGER_DIM}, got "${keys}"`,
     );
   if (latent && (keys !== values || keys === "q4"))
     throw new RangeError(

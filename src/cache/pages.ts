@@ -134,11 +134,11 @@ export function allocatePages(
   retention: Retention = ALL,
 ): Pages {
   const at = kernels.memory.allocate(where, pagesBytes(layout, batch, maxSeqLen, retention));
-  return makePages(kernels, at, layout, batch, maxSeqLen, retention);
+  return pagesAt(kernels, at, layout, batch, maxSeqLen, retention);
 }
 
-/** Such pages in a block that holds `pagesBytes` at least. */
-export function makePages(
+/** The same in a block that the caller has allocated, of `pagesBytes`. */
+export function pagesAt(
   { memory }: Kernels,
   at: number,
   layout: PageLayout,

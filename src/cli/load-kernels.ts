@@ -6,11 +6,19 @@ export const KERNEL_OPTIONS = {
   deterministic: { type: "boolean", default: false },
 } as const;
 
-/** Starts the kernels of all formats. The entries with inlined modules are imported only when they are needed. */
-export async function startKernels(threads: number | "auto", deterministic: boolean): Promise<Kernels> {
-  const [{ loadKernels }, { quantized }] = await Promise.all([
+/**
+ * Starts the kernels of all formats, and with `latents` those of latent attention. The entries with inlined modules are
+ * imported only when they are needed.
+ */
+export async function startKernels(
+  threads: number | "auto",
+  deterministic: boolean,
+  latents = false,
+): Promise<Kernels> {
+  const [{ loadKernels }, { quantized }, { latent }] = await Promise.all([
     import("../entries/threads.ts"),
     import("../entries/quantized.ts"),
+    latents ? import("../entries/latent.ts") : { latent: undefined },
   ]);
-  return loadKernels({ threads, deterministic, quantized });
+  return loadKernels({ threads, deterministic, quantized, ...(latent && { latent }) });
 }

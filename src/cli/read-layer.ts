@@ -1,34 +1,34 @@
 import { type FileHandle, readdir, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import type { AttentionConfig } from "../attention/config.ts";
-import type { AttentionWeights } from "../attention/weights.ts";
 import { fileSource, readRange } from "../files/byte-source.ts";
-import { openGguf } from "../files/gguf/gguf.ts";
+import { type GgufFile, openGguf } from "../files/gguf/gguf.ts";
 import { openSafetensorsIndex } from "../files/safetensors/model-index.ts";
 import { openSafetensors } from "../files/safetensors/safetensors.ts";
+import { LATENT_ARCHITECTURE } from "../models/gguf/architectures.ts";
+import { readGgufLatentLayer } from "../models/gguf/latent-layer.ts";
 import { readGgufLayer } from "../models/gguf/layer.ts";
-import { fromHfConfig } from "../models/hf/config.ts";
+import { latentRoots } from "../models/hf/latent-weights.ts";
 import { type HfPart, layerOfPrefix, partOfPrefix } from "../models/hf/part.ts";
-import { FAMILIES, findFamily } from "../models/hf/tensor-names.ts";
-import { readAttentionWeights } from "../models/hf/weights.ts";
+import { FAMILIES } from "../models/hf/tensor-names.ts";
 import { HeadwiseError } from "../util/errors.ts";
 import { FileError, readCount, UsageError } from "./args.ts";
 import { aboutFile, interpretFile, openFile, readText, withFile } from "./files.ts";
+import { type Layer, type LayerRules, layerNames, readRulesOf, readWeights } from "./layer.ts";
 
 /** The rules of a layer, and where they were found. */
 interface Described {
   /** What the names of its tensors begin with. */
   readonly prefix: string;
-  readonly config: AttentionConfig;
+  readonly rules: LayerRules;
   /** Whether its keys come from an encoder. */
   readonly cross: boolean;
 }
 
 /** A layer that was read from a file. */
-interface FileLayer extends Described {
+interface FileLayer extends Omit<Described, "rules"> {
   /** The file itself, also if its folder was given. */
   readonly path: string;
-  readonly weights: AttentionWeights;
+  readonly layer: Layer;
 }
 
 /** Which layer of a file, and what the file does not contain. */
@@ -55,20 +55,25 @@ export async function readLayer(command: string, given: string, choice: LayerCho
   return withFile(command, "MODEL", path, async (source) => {
     const magic = await readRange(command, source, 0, Math.min(4, source.size));
     if (String.fromCharCode(...magic) === "GGUF") {
-      const layer = choice.layer ?? 0;
-      const read = readGgufLayer(await openGguf(source), layer);
-      const { config, weights } = await read.catch((error) => {
+      const number = choice.layer ?? 0;
+      const layer = await readGguf(await openGguf(source), number).catch((error) => {
         throw aboutLayer(command, error);
       });
-      return { path, prefix: `blk.${layer}.attn_`, config, cross: false, weights };
+      return { path, prefix: `blk.${number}.attn_`, cross: false, layer };
     }
     const { tensors, metadata, readAll } = await openSafetensors(source);
     const names = [...tensors.keys()];
-    const described = await describeLayer(command, path, names, choice);
-    const { prefix, config } = described;
-    const layer = { metadata, tensors: await readAll(namesOf(command, path, names, prefix)) };
-    return { path, ...described, weights: readAttentionWeights(layer, prefix, config) };
+    const { prefix, rules, cross } = await describeLayer(command, path, names, choice);
+    const file = { metadata, tensors: await readAll(namesOf(command, path, names, prefix, rules)) };
+    return { path, prefix, cross, layer: readWeights(file, prefix, rules) };
   });
+}
+
+/** A layer of a GGUF file, by its architecture. */
+async function readGguf(file: GgufFile, layer: number): Promise<Layer> {
+  if (file.metadata.get("general.architecture") === LATENT_ARCHITECTURE)
+    return { ofLatents: true, ...(await readGgufLatentLayer(file, layer)) };
+  return { ofLatents: false, ...(await readGgufLayer(file, layer)) };
 }
 
 async function modelIn(command: string, given: string): Promise<string> {
@@ -81,10 +86,8 @@ async function modelIn(command: string, given: string): Promise<string> {
 }
 
 /** The names of the layer's own tensors. Others with the same prefix, such as further layers, are not read. */
-function namesOf(command: string, path: string, names: readonly string[], prefix: string): string[] {
-  const { family, root } = interpretFile(command, path, () => findFamily(command, names, prefix));
-  const groups = [family.weights, family.biases, family.extras];
-  const own = new Set(groups.flatMap((group) => Object.values(group ?? {})).map((name) => root + name));
+function namesOf(command: string, path: string, names: readonly string[], prefix: string, rules: LayerRules): string[] {
+  const own = interpretFile(command, path, () => layerNames(command, names, prefix, rules));
   return names.filter((name) => own.has(name));
 }
 
@@ -100,10 +103,9 @@ async function readIndexed(command: string, path: string, choice: LayerChoice): 
   try {
     const { metadata, tensors: files, readAll } = await openSafetensorsIndex(json, open);
     const names = [...files.keys()];
-    const described = await describeLayer(command, path, names, choice);
-    const tensors = await readAll(namesOf(command, path, names, described.prefix));
-    const { prefix, config } = described;
-    return { path, ...described, weights: readAttentionWeights({ metadata, tensors }, prefix, config) };
+    const { prefix, rules, cross } = await describeLayer(command, path, names, choice);
+    const tensors = await readAll(namesOf(command, path, names, prefix, rules));
+    return { path, prefix, cross, layer: readWeights({ metadata, tensors }, prefix, rules) };
   } catch (error) {
     // What `open` throws is about its own file.
     const { cause } = Object(error) as { cause?: unknown };
@@ -168,14 +170,14 @@ export function readRules(
   prefix: string | undefined,
   layer: number | undefined,
   part: HfPart | undefined,
-): Pick<Described, "config" | "cross"> {
+): Pick<Described, "rules" | "cross"> {
   const number = prefix === undefined ? undefined : layerOfPrefix(prefix);
   if (layer !== undefined && number !== undefined && layer !== number)
     throw new UsageError(`${command}: --layer expected ${number}, as in prefix ${prefix}, got ${layer}`);
   const options = { layer: layer ?? number ?? 0, ...(part && { part }), ...(prefix !== undefined && { prefix }) };
   const cross = part === "cross" || (prefix !== undefined && partOfPrefix(prefix) === "cross");
   try {
-    return { config: fromHfConfig(json, options), cross };
+    return { rules: readRulesOf(command, json, options), cross };
   } catch (error) {
     throw aboutLayer(command, error);
   }
@@ -196,6 +198,7 @@ function findPrefixes(names: readonly string[], layer: number | undefined, part:
       if (whole && others.every((other) => all.has(root + other))) roots.add(root);
     }
   }
+  for (const root of latentRoots(names)) roots.add(root);
   const found = [...roots].filter((root) => part === undefined || (partOfPrefix(root) ?? part) === part);
   if (layer === undefined) return found;
   const numbered = found.filter((root) => layerOfPrefix(root) === layer);

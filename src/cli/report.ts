@@ -50,7 +50,13 @@ export async function report(args: string[]): Promise<void> {
 
   const { config: configPath = join(dirname(model), "config.json") } = values;
   const json = await readText("report", "--config", configPath);
-  const { config, cross } = interpretFile("report", configPath, () => readRules("report", json, prefix, number, part));
+  const { rules, cross } = interpretFile("report", configPath, () => readRules("report", json, prefix, number, part));
+  if (rules.ofLatents)
+    throw new FileError(
+      `report: ${configPath}: model_type expected attention that createAttention computes, got latent attention (MLA), ` +
+        "which headwise run runs",
+    );
+  const { config } = rules;
   if (cross)
     throw new UsageError(
       `report: --prefix expected self-attention, got ${prefix}, cross-attention, which headwise run --keys runs`,

@@ -1,15 +1,15 @@
 import { attend } from "../api/attend.ts";
-import { type Attention, createAttention } from "../attention/attention.ts";
-import type { AttentionConfig, CheckedConfig } from "../attention/config.ts";
-import type { LayerFormats } from "../attention/weight-options.ts";
-import type { AttentionWeights } from "../attention/weights.ts";
+import type { Attention } from "../attention/attention.ts";
+import type { CheckedConfig } from "../attention/config.ts";
 import { type Cache, createCache } from "../cache/cache.ts";
 import type { CacheFormat } from "../cache/page-layout.ts";
 import { Digest } from "../diagnostics/digest.ts";
 import { median } from "../diagnostics/timing.ts";
+import type { CheckedLatentConfig } from "../latent/config.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import type { Kernels, Threads } from "../wasm/kernels.ts";
 import type { Build } from "../wasm/select-build.ts";
+import { formatsOf, type Layer, packLayer } from "./layer.ts";
 
 /** What to run on a layer, and the formats of its weights and cache. */
 export interface LayerWork {
@@ -31,8 +31,10 @@ interface Times {
 
 /** Result of running a layer. */
 export interface LayerRun {
-  readonly config: CheckedConfig;
-  readonly formats: LayerFormats;
+  /** Of latent attention, with its further fields. */
+  readonly config: CheckedConfig | CheckedLatentConfig;
+  /** Of each packed matrix. */
+  readonly formats: Readonly<Record<string, WeightFormat>>;
   readonly cacheFormat: CacheFormat;
   readonly weightBytes: number;
   readonly cacheBytes: number;
@@ -64,12 +66,11 @@ const DECODES = 3;
  */
 export function runLayer(
   kernels: Kernels,
-  config: AttentionConfig,
-  weights: AttentionWeights,
+  layer: Layer,
   { x, keys, decode, weights: format, cache: cacheFormat = "f32" }: LayerWork,
 ): LayerRun {
   const began = performance.now();
-  const attention = createAttention(kernels, config, weights, { weights: format });
+  const attention = packLayer(kernels, layer, format);
   const packMs = performance.now() - began;
   const { dModel, kdim, vdim, causal, window } = attention.config;
   const width = keys === undefined ? dModel : kdim;
@@ -85,7 +86,7 @@ export function runLayer(
   const { build, reason, threads } = kernels;
   return {
     config: attention.config,
-    formats: attention.formats,
+    formats: formatsOf(attention, layer),
     cacheFormat,
     weightBytes: attention.bytes,
     cacheBytes: cache.bytes,

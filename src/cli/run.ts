@@ -72,7 +72,7 @@ export async function run(args: string[]): Promise<void> {
   const threads = readThreads("run", values.threads);
 
   const began = performance.now();
-  const { path, prefix, config, cross, weights: stored } = await readLayer("run", model, { ...values, layer, part });
+  const { path, prefix, cross, layer: read } = await readLayer("run", model, { ...values, layer, part });
   const readMs = performance.now() - began;
   if (cross && values.keys === undefined)
     throw new UsageError(
@@ -80,7 +80,8 @@ export async function run(args: string[]): Promise<void> {
     );
   if (!cross && values.keys !== undefined)
     throw new UsageError(`run: --keys expected none for ${prefix}, self-attention, got ${values.keys}`);
-  const { dModel, kdim = dModel } = config;
+  const { dModel } = read.config;
+  const kdim = read.ofLatents ? dModel : (read.config.kdim ?? dModel);
   const keys = values.keys === undefined ? undefined : await readRows("--keys", values.keys, undefined, kdim);
   const x =
     values.input === undefined
@@ -89,11 +90,9 @@ export async function run(args: string[]): Promise<void> {
   const most = x.length / dModel;
   const decode =
     values.decode === undefined ? Math.min(DECODED, most) : readCount("run", "--decode", values.decode, 0, most);
-  const kernels = await startKernels(threads, values.deterministic);
+  const kernels = await startKernels(threads, values.deterministic, read.ofLatents);
   try {
-    const result = interpretFile("run", path, () =>
-      runLayer(kernels, config, stored, { x, keys, decode, weights, cache }),
-    );
+    const result = interpretFile("run", path, () => runLayer(kernels, read, { x, keys, decode, weights, cache }));
     const report = { file: path, prefix, readMs, ...result };
     console.log(values.json ? JSON.stringify(report, null, 2) : runText(path, prefix, readMs, result));
     if (result.decode?.same === false) process.exitCode = 1;
@@ -141,13 +140,14 @@ function runText(path: string, prefix: string, readMs: number, result: LayerRun)
   const { numHeads, numKvHeads, headDim, dModel, causal, window, rope } = config;
   const left = Number.isFinite(window.left) ? `, window of ${window.left}` : "";
   const cross = result.keys === undefined ? "" : `, cross-attention to ${result.keys} keys`;
+  const kv = "kvLoraRank" in config ? `latents of ${config.kvLoraRank} + ${config.ropeDim}` : `${numKvHeads} kv heads`;
   const rotation = rope ? `, RoPE ${rope.theta} ${rope.pairing}` : "";
   const perSecond = (tokens: number, ms: number) => `${Math.round((1000 * tokens) / ms)} tokens/s`;
   const rows: [title: string, text: string][] = [
     ["layer", `${plainText(prefix)} of ${plainText(basename(path))}, read in ${readMs.toFixed(1)} ms`],
     [
       "shape",
-      `dModel ${dModel}, ${numHeads} heads of ${headDim}, ${numKvHeads} kv heads${causal ? ", causal" : ""}${cross}${left}${rotation}`,
+      `dModel ${dModel}, ${numHeads} heads of ${headDim}, ${kv}${causal ? ", causal" : ""}${cross}${left}${rotation}`,
     ],
     ["weights", `${formatsText(formats)}, ${sizeText(result.weightBytes)}, packed in ${result.packMs.toFixed(1)} ms`],
     ["cache", `${result.cacheFormat}, ${sizeText(result.cacheBytes)} for ${result.keys ?? prefill.tokens} tokens`],

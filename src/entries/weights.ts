@@ -29,8 +29,11 @@ export {
 export type { TensorEntry, TensorFile } from "../files/tensor-file.ts";
 export { type UrlSourceOptions, urlSource } from "../files/url-source.ts";
 export { type ConvertedToGqa, type ConvertibleConfig, convertToGqa } from "../models/convert-gqa.ts";
+export { type GgufLatentLayer, type GgufLatentWeights, readGgufLatentLayer } from "../models/gguf/latent-layer.ts";
 export { type GgufLayer, type GgufLayerOptions, type GgufWeights, readGgufLayer } from "../models/gguf/layer.ts";
 export { fromHfConfig, type HfConfigOptions } from "../models/hf/config.ts";
+export { fromHfLatentConfig, type HfLatentOptions } from "../models/hf/latent-config.ts";
+export { readLatentWeights } from "../models/hf/latent-weights.ts";
 export type { HfPart } from "../models/hf/part.ts";
 export type { HfAttentionConfig } from "../models/hf/rules.ts";
 export { readAttentionWeights, type WeightsConfig } from "../models/hf/weights.ts";

@@ -52,22 +52,9 @@ export interface AttendOptions extends MaskOptions, PlacementOptions {
   readonly out?: Float32Array;
 }
 
-const OPTIONS = [
-  ...[
-    "batch",
-    "cache",
-    "append",
-    "keys",
-    "values",
-    "kvLengths",
-    "align",
-    "keep",
-    "drop",
-    "bias",
-    "positions",
-    "path",
-    "out",
-  ],
+/** Fields of AttendOptions besides `path`. */
+export const CALL_OPTIONS: readonly string[] = [
+  ...["batch", "cache", "append", "keys", "values", "kvLengths", "align", "keep", "drop", "bias", "positions", "out"],
 ];
 
 /** The tokens of a call: their numbers, positions, and the keys that they may attend. */
@@ -136,7 +123,7 @@ export function readAttend<Options extends CallOptions>(
   options: Options,
   others: readonly string[] = [],
 ): GivenCall<Options> {
-  return readCall(where, x, options, others.length > 0 ? [...others, ...OPTIONS] : OPTIONS);
+  return readCall(where, x, options, [...others, ...CALL_OPTIONS, "path"]);
 }
 
 /** `checkAttend` of arguments that were read before. */
@@ -155,17 +142,12 @@ export function checkGiven(
   const { config } = attention;
   const { path } = options;
   if (attention.pass) refuseCross(where, options);
-  else refusePath(where, path);
+  else if (path !== undefined)
+    throw new RangeError(`${where}: path expected none but for latent attention, got ${describe(path)}`);
   const call = { ...checkCall(where, config, cache, x, options, expectFree), cache, given: out, path };
   if (cache?.pages.aging && !isInStep(config, call))
     for (const { position } of call.placements) expectKept(where, "x", cache, position, call.target.kvLen);
   return call;
-}
-
-/** Throws unless `path` is undefined. */
-export function refusePath(where: string, path: unknown): void {
-  if (path !== undefined)
-    throw new RangeError(`${where}: path expected none but for latent attention, got ${describe(path)}`);
 }
 
 /** Throws unless keys come from x: before the rules of cross-attention, which would ask for options that do not help. */

@@ -46,15 +46,15 @@ export interface PreparedPass {
   readonly columns: number;
   /** Bytes of scratch. */
   readonly bytes: number;
-  /** Bytes of a block that the pass needs besides, which is freed at its end. Default none. */
-  readonly block?: number;
-  /** Runs all steps. `maps` is empty unless maps are wanted; `block` is the address of the block. */
+  /** Bytes that are allocated for the call besides scratch and pages. */
+  readonly extra?: number;
+  /** Runs all steps. `maps` is empty unless maps are wanted; `extra` is the address of the extra bytes. */
   readonly run: (
     calls: readonly PassCall[],
     base: number,
     stepFlops: number,
     maps: Float32Array,
-    block: number,
+    extra: number,
   ) => Steps;
 }
 
@@ -80,9 +80,13 @@ export function* forward(
   const { memory } = kernels;
   const [first] = calls as [AttendCall];
   const kind = attention.pass as LayerPass | undefined;
-  const { width, columns, bytes, block, run } = kind
-    ? kind.prepare(attention, calls, withMaps)
-    : preparePass(attention, calls, withMaps);
+  const {
+    width,
+    columns,
+    bytes,
+    extra = 0,
+    run,
+  } = kind ? kind.prepare(attention, calls, withMaps) : preparePass(attention, calls, withMaps);
   // Scratch is taken last: once grown it stays so, and nothing may fail after it.
   const ys = calls.map(({ where, out, batch, qLen }) => out ?? createFloats(where, "y", batch * qLen * width));
   const maps = createFloats(where, "maps", withMaps ? first.batch * config.numHeads * first.qLen * columns : 0);
@@ -96,11 +100,11 @@ export function* forward(
       restorePages(kernels, pages, call.past);
       return { call, tokens: call, pages, y: ys[i] as Float32Array, inStep: agesInStep(attention, call) };
     });
-    const blockAt = block ? memory.allocate(where, block) : 0;
-    if (block) taken.push(blockAt);
+    const extraAt = extra > 0 ? memory.allocate(where, extra) : 0;
+    if (extra > 0) taken.push(extraAt);
     const base = ownScratch ? memory.allocate(where, bytes) : memory.scratch(where, bytes);
     if (ownScratch) taken.push(base);
-    yield* run(passCalls, base, stepFlops, maps, blockAt);
+    yield* run(passCalls, base, stepFlops, maps, extraAt);
   } finally {
     if (!kernels.released) for (const at of taken) memory.free(at);
   }

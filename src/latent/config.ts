@@ -113,7 +113,7 @@ function checkLatentRope(
   }
   if (rope === undefined) throw new RangeError(`${where}: rope expected for ropeDim ${ropeDim}, got undefined`);
   const given = readFields(where, "rope", rope, ["theta", "pairing", "scaling"]);
-  // The dim in it is that of the rotated part, which fills its room whatever it is.
+  // All components of the rotated part rotate.
   if (ropeDim % 2 !== 0) throw new RangeError(`${where}: ropeDim expected an even integer, got ${ropeDim}`);
   return { ...checkRope(where, { ...given, dim: ropeDim }, ropeDim), start: nopeDim };
 }

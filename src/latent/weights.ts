@@ -30,7 +30,10 @@ export interface LatentWeights<Matrix extends WeightTensor = WeightTensor> {
   readonly wkvDown: Matrix;
   /** Gain of the norm of latents, [kvLoraRank]: `kv_a_layernorm`. */
   readonly kvNorm?: Float32Array;
-  /** From latents to, for one head after the other, its keys and its values, [numHeads·(nopeDim + valueDim), kvLoraRank]: `kv_b_proj`. */
+  /**
+   * From latents to the keys and the values of one head after the other, [numHeads·(nopeDim + valueDim), kvLoraRank]:
+   * `kv_b_proj`.
+   */
   readonly wkvUp: Matrix;
   /** Output projection [dModel, numHeads·valueDim]: `o_proj`. */
   readonly wo: Matrix;

@@ -1,17 +1,12 @@
-import { type AttentionConfig, checkConfig } from "../attention/config.ts";
 import { HeadwiseError } from "../util/errors.ts";
 
 /**
- * The checks of `createAttention` on a configuration from a file. An error names what the file calls the field: `nameOf` gives
- * that for the name of ours, if there is one.
+ * Runs the checks of `createAttention` or `createLatentAttention` on a configuration from a file. An error names what the file
+ * calls the field: `nameOf` gives that for the name of ours, if there is one.
  */
-export function checkFileConfig(
-  where: string,
-  config: AttentionConfig,
-  nameOf: (ours: string) => string | undefined,
-): void {
+export function checkFileConfig(where: string, check: () => void, nameOf: (ours: string) => string | undefined): void {
   try {
-    checkConfig(where, config);
+    check();
   } catch (cause) {
     const { message } = cause as Error;
     const [, ours = "", rest = ""] = /^\w+: (.+?)( expected .*)$/s.exec(message) ?? [];

@@ -6,8 +6,11 @@ type Unsupported = Readonly<Record<string, string>>;
 
 /** Values of `model_type`. */
 export const UNSUPPORTED_MODELS: Unsupported = {
-  "latent attention (MLA)":
-    "deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 kimi_linear minicpm3 longcat_flash glm4_moe_lite glm_moe_dsa",
+  "latent attention (MLA) to keys that an indexer selects": "deepseek_v32 glm_moe_dsa",
+  "latent attention (MLA) with factors on the latents": "longcat_flash",
+  "latent attention (MLA) with longrope": "minicpm3",
+  "latent attention (MLA) with a temperature that depends on the position": "mistral4",
+  "latent attention (MLA) beside linear attention": "kimi_linear",
   "gated attention beside linear attention": "qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text",
   "attention whose output is gated": "afmoe",
   "state-space layers instead of attention": "mamba mamba2 falcon_mamba rwkv xlstm",
@@ -29,7 +32,8 @@ export const UNSUPPORTED_MODELS: Unsupported = {
 
 /** Values of `general.architecture`. */
 export const UNSUPPORTED_ARCHITECTURES: Unsupported = {
-  "latent attention (MLA)": "deepseek2 deepseek2-ocr deepseek32 deepseek4 minicpm3 plm glm-dsa kimi-linear mistral4",
+  "latent attention (MLA) of another kind":
+    "deepseek2-ocr deepseek32 deepseek4 minicpm3 plm glm-dsa kimi-linear mistral4",
   "gated attention beside linear attention": "qwen3next qwen35 qwen35moe",
   "attention whose output is gated": "afmoe",
   "state-space layers instead of attention": "mamba mamba2 rwkv6 rwkv6qwen2 rwkv7 arwkv7",

@@ -1,5 +1,5 @@
-import { type AttendOptions, checkCall, expectOwnCache, readAttend, refusePath } from "../forward/call.ts";
-import { arraysOf, expectKeptArrays } from "../forward/given-call.ts";
+import { type AttendOptions, CALL_OPTIONS, checkCall, expectOwnCache } from "../forward/call.ts";
+import { arraysOf, expectKeptArrays, readCall } from "../forward/given-call.ts";
 import { createFloats, orRefuse } from "../tensor/tensor.ts";
 import { expectFunction, expectSignal } from "../util/arguments.ts";
 import { tagOf } from "../util/errors.ts";
@@ -43,9 +43,8 @@ export async function attendSharded(
 ): Promise<Float32Array> {
   const where = "attendSharded";
   expectMade(where, "attention", attention, "createShardedAttention");
-  const read = readAttend(where, x, options, ["signal"]);
-  const { signal, cache, path, ...given }: typeof read.options & Pick<AttendOptions, "path"> = read.options;
-  refusePath(where, path);
+  const read = readCall(where, x, options, ["signal", ...CALL_OPTIONS]);
+  const { signal, cache, ...given } = read.options;
   if (signal !== undefined) {
     expectSignal(where, signal);
     expectFunction(where, "signal.addEventListener", signal.addEventListener);

@@ -4,6 +4,7 @@
 
 import { PANEL, TILE_ROWS } from "../../assembly/layout.ts";
 import { workFloats } from "../forward/attend-segment.ts";
+import { chunksOf } from "../util/rows.ts";
 import {
   ATTENTION_SHAPE_AT,
   type AttentionShape,
@@ -145,6 +146,26 @@ const attention: ParallelScratch<Arguments<"attention_f32">> = {
   },
 };
 
+/** Threads get whole multiples of so many rows, so that few of their strips are short. */
+const LATENT_ROWS = 4;
+
+/**
+ * attention_latents: rows that fit in one tile, as those of a decode step, are divided evenly among the threads. They take
+ * so long to compute that each thread may read all latents.
+ */
+const latents: typeof attention = {
+  ...attention,
+  cut(args, view, load, shapeOf) {
+    const [begin, end] = args.slice(-2) as [number, number];
+    if (end - begin > TILE_ROWS) return attention.cut(args, view, load, shapeOf);
+    const each = LATENT_ROWS * Math.ceil((end - begin) / (LATENT_ROWS * load.threads));
+    return callsOf(
+      args,
+      Array.from(chunksOf(end - begin, each), ([from, to]) => [begin + from, begin + to] as const),
+    );
+  },
+};
+
 // Panels of keys are written whole where all their keys are of one tile.
 const append = ranges<Arguments<"append_f32">>(
   (view, _pages, _k, _v, shape, _past, begin, end) => {
@@ -174,7 +195,7 @@ const PARALLEL = {
   append_latents: append,
   append_pages: append,
   attention_f32: attention,
-  attention_latents: attention,
+  attention_latents: latents,
   attention_pages: attention,
   gather_f32: null,
   gather_latents: null,

@@ -4,7 +4,7 @@
  * - `NO_CODEGEN`: the host forbids compiling WebAssembly from bytes.
  * - `NO_DECOMPRESSION`: the engine cannot decompress the inlined modules.
  * - `NO_QUANTIZED`: the kernels were loaded without the modules of this format.
- * - `NO_LATENT`: the kernels were loaded without those of latent attention.
+ * - `NO_LATENT`: the kernels, or those of the build that runs, were loaded without those of latent attention.
  * - `NOT_WASM`: the bytes are not a WebAssembly module.
  * - `ABI_MISMATCH`: the module, or the script of a worker, is of another version of headwise, or another of its modules.
  * - `OUT_OF_MEMORY`: linear memory or an array cannot grow.
@@ -65,9 +65,15 @@ export function tagOf(value: unknown): string {
   return Object.prototype.toString.call(value).slice(8, -1);
 }
 
+/** A string as text, cut where it is long: names of tensors seldom are, and of other bytes a few tell enough. */
+function quote(value: string): string {
+  const most = /^[ -~]*$/.test(value.slice(0, 80)) ? 80 : 40;
+  return JSON.stringify(value.length > most ? `${value.slice(0, most)}…` : value);
+}
+
 /** A value as text for an error message: its content if that is short, else its type. */
 export function describe(value: unknown): string {
-  if (typeof value === "string") return JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}…` : value);
+  if (typeof value === "string") return quote(value);
   if (typeof value === "bigint") return `${value}n`;
   if (typeof value === "function") return "function";
   if (value === null || typeof value !== "object") return Object.is(value, -0) ? "-0" : String(value);

@@ -53,7 +53,7 @@ export function runsOf<Of>(
 }
 
 /** Tokens from..to of one batch row, the first of which is row `at` of its chunk. */
-interface TokenRun {
+export interface TokenRun {
   readonly batchRow: number;
   readonly from: number;
   readonly to: number;

@@ -239,21 +239,21 @@ export interface CacheKernels {
 }
 
 /** The kernels of latent attention, as the host calls them. */
-export interface LatentKernels {
+export interface LatentPageKernels {
   append_latents(pages: PagesPtr, k: F32Ptr, v: F32Ptr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
   attention_latents(out: F32Ptr, q: F32Ptr, pages: PagesPtr, scratch: F32Ptr, shape: AttentionShapePtr, begin: number, end: number): void;
   gather_latents(k: F32Ptr, v: F32Ptr, pages: PagesPtr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
 }
 
 /** All kernels. Those of a module that was not loaded are undefined; checks keep calls from them. */
-export interface KernelTable extends FloatKernels, WeightKernels, CacheKernels, LatentKernels {}
+export interface KernelTable extends FloatKernels, WeightKernels, CacheKernels, LatentPageKernels {}
 
 /** The kernels of each part, a module each. */
 export interface PartKernels {
   readonly floats: FloatKernels;
   readonly weights: WeightKernels;
   readonly caches: CacheKernels;
-  readonly latents: LatentKernels;
+  readonly latents: LatentPageKernels;
 }
 
 /** Kernels that work in scratch, which is argument SCRATCH_ARGUMENT. */

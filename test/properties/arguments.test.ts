@@ -13,7 +13,8 @@ import * as shards from "../../src/entries/shards.ts";
 import * as weightsapi from "../../src/entries/weights.ts";
 import { createSharded } from "../../src/shards/attention.ts";
 import { floats } from "../kernels/harness.ts";
-import { text, u32, writeGguf } from "../support/gguf-writer.ts";
+import { deepseekTensors, under, V2 } from "../support/deepseek-layers.ts";
+import { bytesOf, text, u32, writeGguf } from "../support/gguf-writer.ts";
 import { latentWeights } from "../support/latent-layers.ts";
 import { firstDifference, kernelsOf, matrix } from "../support/layers.ts";
 import { shardBuilds } from "../support/shards.ts";
@@ -105,7 +106,7 @@ function replaced(value: unknown, [key, ...rest]: readonly string[], by: unknown
 
 /** Records that may have other fields: files, sources, tensors of files, and what is handed on. */
 const OPEN =
-  /^(fromHfConfig json|readSafetensorsIndex index|writeSafetensors|(toFloats|permuteRope|convertToGqa|open\w+) (tensor|weight|config|source|index))\b/;
+  /^(fromHf(Latent)?Config json|readSafetensorsIndex index|writeSafetensors|(toFloats|permuteRope|convertToGqa|open\w+) (tensor|weight|config|source|index))\b/;
 
 /** What an engine says when a check is missing. */
 const UNCHECKED =
@@ -253,6 +254,24 @@ test("every hostile argument of every function is refused by name, and nothing h
     ["q", "k", "v", "o"].map((part) => [`a.${part}_proj.weight`, matrix(random, 4, 4)] as const),
   );
   const bytes = headwise.writeSafetensors(stored);
+  const latentTensors = deepseekTensors(random, V2);
+  const latentBytes = headwise.writeSafetensors(under("a.", latentTensors));
+  const { rope_scaling: _, rms_norm_eps: __, ...latentSizes } = V2;
+  const latentGguf = writeGguf({
+    metadata: {
+      ...{ "general.architecture": text("deepseek2"), "deepseek2.block_count": u32(1) },
+      ...{ "deepseek2.embedding_length": u32(24), "deepseek2.attention.head_count": u32(3) },
+      ...{ "deepseek2.attention.kv_lora_rank": u32(10), "deepseek2.attention.key_length": u32(15) },
+      ...{ "deepseek2.attention.value_length": u32(5), "deepseek2.rope.dimension_count": u32(8) },
+    },
+    tensors: Object.entries({
+      ...{ q: "q_proj", kv_a_mqa: "kv_a_proj_with_mqa", kv_a_norm: "kv_a_layernorm", kv_b: "kv_b_proj" },
+      output: "o_proj",
+    }).map(([name, theirs]) => {
+      const { data, shape } = latentTensors[`${theirs}.weight`] as Tensor;
+      return { name: `blk.0.attn_${name}.weight`, type: 0, shape, bytes: bytesOf(data) };
+    }),
+  });
   const gguf = writeGguf({
     metadata: {
       ...{ "general.architecture": text("new"), "new.block_count": u32(1), "new.embedding_length": u32(4) },
@@ -365,6 +384,8 @@ test("every hostile argument of every function is refused by name, and nothing h
       { json: hf, layer: { layer: 0, part: "decoder", prefix: "model.layers.0.", relativeBias: false } },
       /^json\..*=null$|^layer=\d/,
     ),
+    call("fromHfLatentConfig", { json: { ...latentSizes, q_lora_rank: 12 }, options: { layer: 0 } }, /^json\..*=null$/),
+    call("readLatentWeights", { bytes: latentBytes, prefix: "a" }),
     call("readAttentionWeights", { bytes, prefix: "a", config: { numHeads: 2, numKvHeads: 2, headDim: 2 } }),
     call(
       "permuteRope",
@@ -389,6 +410,7 @@ test("every hostile argument of every function is refused by name, and nothing h
       layer: 0,
       options: { pairing: "half" },
     }),
+    call("readGgufLatentLayer", { file: Object.create(await headwise.openGguf(latentGguf)), layer: 0 }),
     call("readSafetensors", { bytes }),
     call("readSafetensorsIndex", { index, shard: () => bytes }),
     call("openSafetensorsIndex", { index, shard: () => bytes }),

@@ -3,7 +3,10 @@
 import { expect, test } from "vitest";
 import { checkConfig } from "../../src/attention/config.ts";
 import { createRandom } from "../../src/diagnostics/random.ts";
+import { checkLatentConfig } from "../../src/latent/config.ts";
 import { fromHfConfig } from "../../src/models/hf/config.ts";
+import { fromHfLatentConfig } from "../../src/models/hf/latent-config.ts";
+import { latentModelTypes } from "../../src/models/hf/latent-models.ts";
 import { modelTypes, rulesOf } from "../../src/models/hf/models.ts";
 
 const FIELDS = [
@@ -84,6 +87,49 @@ test("over 10 000 random files, fromHfConfig gives what createAttention accepts,
     }
     accepted++;
     expect(() => checkConfig("createAttention", config), JSON.stringify([json, config])).not.toThrow();
+  }
+  expect(accepted).toBeGreaterThan(1000);
+});
+
+const LATENT_FIELDS = [
+  ...["hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "qk_head_dim", "num_hidden_layers"],
+  ...["q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "rms_norm_eps"],
+  ...["rope_theta", "rope_interleave", "partial_rotary_factor", "max_position_embeddings", "index_topk"],
+  ...["sliding_window", "layer_types", "rope_scaling", "rope_parameters", "attention_bias", "text_config"],
+];
+
+test("over 5 000 random files, fromHfLatentConfig gives what createLatentAttention accepts, or names the field", () => {
+  const random = createRandom(13);
+  const pick = <T>(list: readonly T[]): T => list[Math.floor(random.next() * list.length)]!;
+  const types = latentModelTypes();
+  let accepted = 0;
+  for (let i = 0; i < 5000; i++) {
+    const json: Record<string, unknown> = {
+      ...{ model_type: types[i % types.length], hidden_size: 64, num_attention_heads: 4, rope_theta: 10_000 },
+      ...{ q_lora_rank: 12, kv_lora_rank: 16, qk_nope_head_dim: 8, qk_rope_head_dim: 8, v_head_dim: 8 },
+    };
+    for (let changes = random.int(0, 3); changes > 0; changes--) {
+      const field = pick(LATENT_FIELDS);
+      const inside = /^rope_(scaling|parameters)$/.test(field) && random.next() < 0.8;
+      const names = [...INNER.filter(() => random.next() < 0.3), "factor", "original_max_position_embeddings"];
+      json[field] = inside
+        ? {
+            ...Object.fromEntries(names.map((name) => [name, pick(HOSTILE)])),
+            type: pick(["yarn", "linear", "llama3"]),
+          }
+        : pick(HOSTILE);
+    }
+    let config: ReturnType<typeof fromHfLatentConfig>;
+    try {
+      config = fromHfLatentConfig(json, { layer: random.int(0, 3) });
+    } catch (error) {
+      const { name, message } = error as Error;
+      expect(name, `${JSON.stringify(json)}: ${message}`).toMatch(/^(HeadwiseError|RangeError)$/);
+      expect(message, JSON.stringify(json)).toMatch(/^fromHfLatentConfig: \S.* expected .+, got /s);
+      continue;
+    }
+    accepted++;
+    expect(() => checkLatentConfig("f", config), JSON.stringify([json, config])).not.toThrow();
   }
   expect(accepted).toBeGreaterThan(1000);
 });

@@ -12,6 +12,7 @@ import * as sessions from "../../src/entries/sessions.ts";
 import * as files from "../../src/entries/weights.ts";
 import { quantizeTensor, toFloats, writeSafetensors } from "../../src/entries/weights.ts";
 import { floats } from "../kernels/harness.ts";
+import { deepseekTensors, V3 } from "../support/deepseek-layers.ts";
 import { firstDifference, kernelsOf } from "../support/layers.ts";
 import { wasmOf } from "../support/modules.ts";
 
@@ -382,6 +383,11 @@ const CASES: readonly Case[] = [
     }),
   ),
   {
+    name: "fromHfLatentConfig",
+    make: () => structuredClone({ json: { model_type: "kimi_vl", text_config: V3 }, options: { layer: 1 } }),
+    run: ({ json, options }: never) => lettersOf(JSON.stringify(headwise.fromHfLatentConfig(json, options))),
+  },
+  {
     name: "permuteRope",
     make: () => ({ weight: tensor(8, 3) }),
     run: ({ weight }: never) => headwise.permuteRope(weight as core.Tensor, 2, "half").data,
@@ -515,7 +521,7 @@ test("fields that records inherit, such as those of a class, have the effect of 
   using kernels = await kernelsOf("simd");
   for (const { name, make, run } of CASES) {
     // Their records hold what a file holds, by whatever names: only own ones count.
-    if (["writeSafetensors", "fromHfConfig"].includes(name)) continue;
+    if (["writeSafetensors", "fromHfConfig", "fromHfLatentConfig"].includes(name)) continue;
     const [plain, world] = [makeWorld(kernels), makeWorld(kernels)];
     const args = make(plain);
     const numbers = arraysIn(args).map(([, array]) => (array as Float32Array).slice());
@@ -551,6 +557,18 @@ describe("each field is read once by", () => {
     readOnce({ given, config }, ({ given, config }: never) => {
       const tensors = new Map<string, files.StoredTensor>(Object.entries(given));
       return headwise.readAttentionWeights({ metadata: new Map(), tensors }, "", config);
+    });
+  });
+
+  test("readLatentWeights", () => {
+    const stored = Object.entries(deepseekTensors(createRandom(1), V3)).map(([name, { data, shape }]) => {
+      const bytes = bytesOf(4 * data.length);
+      bytes.set(new Uint8Array(data.buffer));
+      return [name, { name, dtype: "F32", shape, bytes }] as const;
+    });
+    readOnce({ given: Object.fromEntries(stored) }, ({ given }: never) => {
+      const tensors = new Map<string, files.StoredTensor>(Object.entries(given));
+      return headwise.readLatentWeights({ metadata: new Map(), tensors });
     });
   });
 

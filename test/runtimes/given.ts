@@ -3,6 +3,7 @@
 
 import type * as Heads from "../../src/entries/heads.ts";
 import type * as Headwise from "../../src/entries/index.ts";
+import type * as Latent from "../../src/entries/latent.ts";
 import type * as Sessions from "../../src/entries/sessions.ts";
 import type * as Weights from "../../src/entries/weights.ts";
 import type { Kernels, LoadOptions } from "../../src/wasm/kernels.ts";
@@ -12,10 +13,11 @@ export type Entry = Omit<typeof Headwise, "loadKernels"> & {
   loadKernels(options?: LoadOptions): Promise<Kernels>;
 };
 
-/** `headwise/weights`, `headwise/heads` and `headwise/sessions`. */
+/** `headwise/weights`, `headwise/heads`, `headwise/sessions` and `headwise/latent`. */
 export type WeightsEntry = typeof Weights;
 export type HeadsEntry = typeof Heads;
 export type SessionsEntry = typeof Sessions;
+export type LatentEntry = typeof Latent;
 
 export let HeadwiseError: Entry["HeadwiseError"];
 export let attend: Entry["attend"];
@@ -30,6 +32,8 @@ export let scaledDotProductAttention: Entry["scaledDotProductAttention"];
 export let applyRope: HeadsEntry["applyRope"];
 export let splitHeads: HeadsEntry["splitHeads"];
 
+export let createLatentAttention: LatentEntry["createLatentAttention"];
+
 export let convertToGqa: WeightsEntry["convertToGqa"];
 export let fromHfConfig: WeightsEntry["fromHfConfig"];
 export let quantizeTensor: WeightsEntry["quantizeTensor"];
@@ -38,7 +42,17 @@ export let readSafetensors: WeightsEntry["readSafetensors"];
 export let toFloats: WeightsEntry["toFloats"];
 
 /** From here on these are the package. */
-export function give(headwise: Entry, weights: WeightsEntry, heads: HeadsEntry): void {
+export function give({
+  headwise,
+  weights,
+  heads,
+  latents,
+}: {
+  readonly headwise: Entry;
+  readonly weights: WeightsEntry;
+  readonly heads: HeadsEntry;
+  readonly latents: LatentEntry;
+}): void {
   ({
     HeadwiseError,
     attend,
@@ -52,4 +66,5 @@ export function give(headwise: Entry, weights: WeightsEntry, heads: HeadsEntry):
   } = headwise);
   ({ convertToGqa, fromHfConfig, quantizeTensor, readAttentionWeights, readSafetensors, toFloats } = weights);
   ({ applyRope, splitHeads } = heads);
+  ({ createLatentAttention } = latents);
 }

@@ -13,7 +13,7 @@ import { checkQuantised } from "./checks/quantised.ts";
 import { checkRelease } from "./checks/release.ts";
 import { checkSelfTest } from "./checks/selftest.ts";
 import { runWorkload } from "./checks/workload.ts";
-import { type Entry, give, type HeadsEntry, type SessionsEntry, type WeightsEntry } from "./given.ts";
+import { type Entry, give, type HeadsEntry, type LatentEntry, type SessionsEntry, type WeightsEntry } from "./given.ts";
 
 /** One check: its name, and what was wrong. */
 export interface Check {
@@ -37,6 +37,8 @@ export interface SuiteOptions {
   /** `import * as heads from "headwise/heads"`, and the same of `headwise/sessions`. */
   readonly heads: HeadsEntry;
   readonly sessions: SessionsEntry;
+  /** `import * as latents from "headwise/latent"`, whose kernels every `loadKernels` takes. */
+  readonly latents: LatentEntry;
   /** What every `loadKernels` takes besides the options of a check: `quantized`, and `threads`, `createWorker`, `module`. */
   readonly load: Readonly<Record<string, unknown>>;
   readonly fixtures: Fixtures;
@@ -91,9 +93,10 @@ export async function runSuite(options: SuiteOptions): Promise<Report> {
 }
 
 async function runChecks(options: SuiteOptions): Promise<Omit<Report, "warnings">> {
-  give(options.headwise, options.weights, options.heads);
+  give(options);
   const checks: Check[] = [];
-  const start: Context["start"] = (more) => options.headwise.loadKernels({ ...options.load, ...more });
+  const start: Context["start"] = (more) =>
+    options.headwise.loadKernels({ ...options.load, latent: options.latents.latent, ...more });
   const kernels = await start();
   const exact = await start({ deterministic: true });
   const context: Context = {

@@ -123,6 +123,9 @@ test("every public function has an example of its own", async () => {
 test.each([
   ["AttentionConfig", "src/attention/config.ts"],
   ["AttendOptions", "src/forward/call.ts"],
+  ["LatentConfig", "src/latent/config.ts"],
+  ["LatentWeights", "src/latent/weights.ts"],
+  ["LatentOptions", "src/latent/weights.ts"],
   ["SliceOptions", "src/forward/slices.ts"],
   ["LinearWeights", "src/linear/create-linear.ts"],
   ["SdpaOptions", "src/api/sdpa.ts"],

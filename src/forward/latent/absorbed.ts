@@ -3,7 +3,7 @@
 
 import { appendRows, storeRows } from "../../cache/append-gather.ts";
 import { createPageLayout } from "../../cache/page-layout.ts";
-import { makePages, pageTable } from "../../cache/pages.ts";
+import { pagesAt, pageTable } from "../../cache/pages.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
 import type { Rows } from "../../linear/linear.ts";
 import { CHUNK_ROWS, chunksOf } from "../../util/rows.ts";
@@ -80,7 +80,7 @@ export function* attendAbsorbed(work: LatentWork, runs: LatentRuns, x: Rows): St
 /** Copies the rotated part of each query behind what meets latents, with zeros where latents have padding. */
 function copyRotated({ attention, places, base }: LatentWork, rows: number): void {
   const { kernels, config } = attention;
-  const { numHeads, headDim, nopeDim, ropeDim } = config;
+  const { numHeads, headDim, nopeDim, ropeDim, kvLoraRank } = config;
   const { rank, dim, q: stride } = stridesOf(config);
   const q = kernels.memory.f32(base + places.q, rows * stride);
   const queries = kernels.memory.f32(base + places.queries, rows * numHeads * dim);
@@ -89,6 +89,8 @@ function copyRotated({ attention, places, base }: LatentWork, rows: number): voi
       const from = r * stride + head * headDim + nopeDim;
       const to = (r * numHeads + head) * dim + rank;
       queries.set(q.subarray(from, from + ropeDim), to);
+      // Products with what rounds the rank up are 0, but NaN where the query is not finite.
+      queries.fill(0, to - rank + kvLoraRank, to);
       queries.fill(0, to + ropeDim, to - rank + dim);
     }
 }
@@ -101,12 +103,12 @@ function readMaps(
   segment: Segment,
   maps: Float32Array,
 ): void {
-  const { attention, places, base, block } = work;
+  const { attention, places, base } = work;
   const { kernels, config } = attention;
   const { target, masks } = call;
   const sizes = mapKeySizes(config);
   const layout = createPageLayout(sizes);
-  const keys = makePages(kernels, block, layout, 1, target.kvLen);
+  const keys = pagesAt(kernels, work.pagesAt, layout, 1, target.kvLen);
   for (const [begin, end] of chunksOf(target.kvLen, CHUNK_ROWS)) {
     const { at, stride } = readLatents(work, pages, segment.batchRow, begin, end - begin);
     const strides = { kStride: stride, kHeadStride: 0, vStride: stride, vHeadStride: 0 };

@@ -1,20 +1,22 @@
 // The path "expanded": the keys and values of some heads are computed from all latents into pages of their own, and
-// attention_f32 runs on them. Expanding a latent costs as much as some hundred queries save.
+// attention_f32 runs on them.
 
+import type { Placement } from "../../attention/positions.ts";
 import { appendRows, storeRows } from "../../cache/append-gather.ts";
-import { createPageLayout } from "../../cache/page-layout.ts";
-import { makePages, type Pages, pageTable } from "../../cache/pages.ts";
+import { createPageLayout, type PageLayout } from "../../cache/page-layout.ts";
+import { type Pages, pagesAt, pagesBytes, pageTable } from "../../cache/pages.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
-import type { Rows } from "../../linear/linear.ts";
-import { CHUNK_ROWS, chunksOf } from "../../util/rows.ts";
+import { prepareInput, project, type Rows } from "../../linear/linear.ts";
+import { CHUNK_ROWS, chunksOf, type RowRun, type TokenRun, tokenRunsOf } from "../../util/rows.ts";
 import type { Steps } from "../../util/steps.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { pointer } from "../../wasm/memory.ts";
 import { attendSegment, type CallShape, callShape, readScores } from "../attend-segment.ts";
+import type { AttendCall } from "../call.ts";
 import { segmentsOf } from "../layer-steps.ts";
 import type { PassCall } from "../pass.ts";
 import { expandedHeads, expandedStrides, stridesOf } from "./scratch.ts";
-import { type LatentRuns, type LatentWork, multiply, projectOutputs, projectQueries, readLatents } from "./steps.ts";
+import { type LatentRuns, type LatentWork, projectOutputs, projectQueries, readLatents } from "./steps.ts";
 
 /** The call shape of `heads` heads. */
 export function expandedShape(config: CheckedLatentConfig, heads: number): CallShape {
@@ -28,75 +30,116 @@ export function expandedShape(config: CheckedLatentConfig, heads: number): CallS
   );
 }
 
-/**
- * How many heads a call expands at a time: all if a mask or a map tells them apart. With a cache, as many as fit when it is
- * full, so that the first call takes no more scratch than the last.
- */
-export function groupOf(
-  config: CheckedLatentConfig,
-  { cache, target, masks }: PassCall["call"],
-  maps: boolean,
-): number {
+/** How many heads a call expands at a time: all if masks or maps differ by head. */
+export function groupOf(config: CheckedLatentConfig, { target, masks, cache }: AttendCall, maps: boolean): number {
   return expandedHeads(config, cache?.maxSeqLen ?? target.kvLen, maps || masks.perHead);
+}
+
+/** Bytes of the pages that a call needs for its expanded keys and values. */
+export function expandedBytes(config: CheckedLatentConfig, call: AttendCall, maps: boolean): number {
+  return pagesBytes(expandedLayout(config, groupOf(config, call, maps)), 1, call.target.kvLen);
+}
+
+function expandedLayout({ headDim, valueDim }: CheckedLatentConfig, heads: number): PageLayout {
+  return createPageLayout({ numKvHeads: heads, headDim, valueDim });
 }
 
 /** Projects the queries of a chunk, attends to expanded keys, and writes the projected outputs to the ys. */
 export function* attendExpanded(work: LatentWork, runs: LatentRuns, x: Rows): Steps {
-  const { attention, places, base, block, stepFlops, maps } = work;
-  const { kernels, config } = attention;
-  const { numHeads, headDim, valueDim } = config;
-  const strides = stridesOf(config);
   yield* projectQueries(work, runs, x);
   for (const run of runs) {
-    const { call, pages } = run.of;
-    const group = groupOf(config, call, maps !== undefined);
-    // Segments are whole sequences, each of which is expanded once.
-    for (const { at, ...placed } of segmentsOf(call, run, false, Infinity)) {
-      const { position, begin, end, kvLen } = placed;
-      const keys = config.causal ? Math.min(kvLen, position + end - begin) : kvLen;
-      if (keys <= 0) {
-        kernels.memory.f32(base + places.heads + 4 * at * strides.heads, (end - begin) * strides.heads).fill(0);
-        continue;
-      }
-      for (const [head, behind] of chunksOf(numHeads, group)) {
-        const sizes = { numKvHeads: behind - head, headDim, valueDim };
-        const layout = createPageLayout(sizes);
-        const expanded = makePages(kernels, block, layout, 1, maps ? call.target.kvLen : keys);
-        yield* expand(work, pages, placed.batchRow, expanded, head, maps ? call.target.kvLen : keys);
-        const segment = {
-          ...placed,
-          kvLen: Math.min(kvLen, maps ? kvLen : keys),
-          q: pointer.f32(base + places.q + 4 * (at * strides.q + head * headDim)),
-          out: pointer.f32(base + places.heads + 4 * (at * strides.heads + head * valueDim)),
-          pages: pageTable(expanded, 0),
-          layout,
-        };
-        const shape = expandedShape(config, behind - head);
-        yield* attendSegment(kernels, base, places.segment, shape, call.masks, call.target, segment, stepFlops);
-        if (maps) readScores(kernels, base, places.segment, shape, call.masks, call.target, segment, 3, maps);
-      }
-    }
+    const { call } = run.of;
+    for (const tokens of tokenRunsOf(run, call.qLen)) yield* attendTokens(work, run.of, tokens);
   }
   yield* projectOutputs(work, runs);
 }
 
+/** The outputs of the heads for tokens of one sequence, some heads at a time. */
+function* attendTokens(work: LatentWork, of: PassCall, tokens: TokenRun): Steps {
+  const { attention, places, base, maps } = work;
+  const { kernels, config } = attention;
+  const { numHeads } = config;
+  const { heads: stride } = stridesOf(config);
+  const { call, pages } = of;
+  const { batchRow, from, to, at } = tokens;
+  const keys = maps ? call.target.kvLen : keysOf(config, call, tokens);
+  if (keys <= 0) {
+    kernels.memory.f32(base + places.heads + 4 * at * stride, (to - from) * stride).fill(0);
+    return;
+  }
+  for (const [head, behind] of chunksOf(numHeads, groupOf(config, call, maps !== undefined))) {
+    const expanded = pagesAt(kernels, work.pagesAt, expandedLayout(config, behind - head), 1, call.target.kvLen);
+    yield* expand(work, pages, batchRow, expanded, head, keys);
+    for (const run of piecesOf(of, call, tokens)) yield* attendHeads(work, run, expanded, head);
+  }
+}
+
+/** How many keys of their sequence tokens may attend. */
+export function keysOf(
+  { causal }: CheckedLatentConfig,
+  { placements }: AttendCall,
+  { batchRow, to }: TokenRun,
+): number {
+  const { position, kvLen } = placements[batchRow] as Placement;
+  return Math.max(0, causal ? Math.min(kvLen, position + to) : kvLen);
+}
+
+/** Tokens in runs of bounded length if masks differ by query, because those of a run are written at once. */
+export function* piecesOf<Of>(
+  of: Of,
+  { qLen, masks }: AttendCall,
+  { batchRow, from, to, at }: TokenRun,
+): Generator<RowRun<Of>, void, void> {
+  const first = batchRow * qLen + from;
+  for (const [begin, end] of chunksOf(to - from, masks.perRow ? CHUNK_ROWS : to - from))
+    yield { of, begin: first + begin, end: first + end, at: at + begin };
+}
+
+/** The outputs of some heads, from the pages of their keys and values. */
+function* attendHeads(work: LatentWork, run: RowRun<PassCall>, expanded: Pages, head: number): Steps {
+  const { attention, places, base, stepFlops, maps } = work;
+  const { kernels, config } = attention;
+  const { headDim, valueDim } = config;
+  const strides = stridesOf(config);
+  const { layout } = expanded;
+  const { masks, target } = run.of.call;
+  const shape = expandedShape(config, layout.numKvHeads);
+  for (const { at, ...placed } of segmentsOf(run.of.call, run, false, stepFlops)) {
+    const segment = {
+      ...placed,
+      q: pointer.f32(base + places.q + 4 * (at * strides.q + head * headDim)),
+      out: pointer.f32(base + places.heads + 4 * (at * strides.heads + head * valueDim)),
+      pages: pageTable(expanded, 0),
+      layout,
+    };
+    yield* attendSegment(kernels, base, places.segment, shape, masks, target, segment, stepFlops);
+    if (maps) readScores(kernels, base, places.segment, shape, masks, target, segment, 3, maps);
+  }
+}
+
 /** Computes keys and values of heads `head`.. from the first `count` latents of a sequence, into `to`. */
 function* expand(work: LatentWork, from: Pages, batchRow: number, to: Pages, head: number, count: number): Steps {
-  const { attention, places, base } = work;
+  const { attention, places, base, stepFlops } = work;
   const { kernels, config, latents } = attention;
   const { headDim, valueDim, nopeDim, ropeDim } = config;
   const { numKvHeads: heads } = to.layout;
   const { rank } = stridesOf(config);
   const strides = expandedStrides(config, heads);
+  const [keysAt, valuesAt] = [base + places.keys, base + places.values];
+  const ofKeys = latents.kExpanded.slice(head, head + heads);
+  const ofValues = latents.v.slice(head, head + heads);
   for (const [begin, end] of chunksOf(count, CHUNK_ROWS)) {
     const rows = end - begin;
     const read = readLatents(work, from, batchRow, begin, rows);
-    const [keysAt, valuesAt] = [base + places.keys, base + places.values];
-    for (let h = 0; h < heads; h++) {
+    const all = [...ofKeys, ...ofValues];
+    const input = prepareInput(kernels, all, read, rows, latents.modeOf(rows), places.linear, base);
+    for (const [h, linear] of ofKeys.entries()) {
       const k = { at: pointer.f32(keysAt + 4 * h * headDim), stride: strides.keys };
+      yield* project(kernels, linear, k, input, rows, stepFlops);
+    }
+    for (const [h, linear] of ofValues.entries()) {
       const v = { at: pointer.f32(valuesAt + 4 * h * valueDim), stride: strides.values };
-      yield* multiply(work, latents.kExpanded[head + h] as (typeof latents.kExpanded)[number], k, read, rows);
-      yield* multiply(work, latents.v[head + h] as (typeof latents.v)[number], v, read, rows);
+      yield* project(kernels, linear, v, input, rows, stepFlops);
     }
     const tokens = kernels.memory.f32(read.at, rows * read.stride);
     const keys = kernels.memory.f32(keysAt, rows * strides.keys);

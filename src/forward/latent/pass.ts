@@ -1,20 +1,22 @@
 // How layers of `createLatentAttention` run: which path, in which chunks, and at what cost.
 
+import type { CheckedMasks, MaskTarget } from "../../attention/mask.ts";
 import { seesLater } from "../../attention/positions.ts";
 import { createPageLayout } from "../../cache/page-layout.ts";
+import { pagesBytes } from "../../cache/pages.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
 import { linearFlops } from "../../linear/linear.ts";
 import { expectOneOf } from "../../util/arguments.ts";
-import { chunksOf, runsOf } from "../../util/rows.ts";
+import { CHUNK_ROWS, chunksOf, type RowRun, runsOf, tokenRunsOf } from "../../util/rows.ts";
 import type { Steps } from "../../util/steps.ts";
-import { segmentFlops, segmentNeeds, workFloats } from "../attend-segment.ts";
+import { type SegmentNeeds, segmentFlops, segmentNeeds, workFloats } from "../attend-segment.ts";
 import type { AttendCall } from "../call.ts";
 import type { LayerPass } from "../forward.ts";
 import { segmentsOf } from "../layer-steps.ts";
 import { type PassCall, queryRows } from "../pass.ts";
 import { absorbedShape, absorbedSizes, attendAbsorbed } from "./absorbed.ts";
-import { attendExpanded, expandedShape, groupOf } from "./expanded.ts";
-import { blockBytes, type LatentPath, latentChunkRows, PATHS, placeLatentPass } from "./scratch.ts";
+import { attendExpanded, expandedBytes, expandedShape, groupOf, keysOf, piecesOf } from "./expanded.ts";
+import { type LatentPath, latentChunkRows, mapKeySizes, PATHS, placeLatentPass } from "./scratch.ts";
 import { appendLatents, copyIn, type LatentParts, type LatentWork } from "./steps.ts";
 
 /** How layers of `createLatentAttention` run. */
@@ -28,19 +30,16 @@ export const LATENT_PASS: LayerPass = {
     const columns = maps ? Math.max(...calls.map(({ target }) => target.kvLen)) : 0;
     const needs = calls.map(({ masks, target, cache }) => {
       const { formats } = cache?.pages.layout ?? createPageLayout(attention.pageShape);
-      return segmentNeeds(masks, target, Math.min(rows, target.qLen), columns, kernelFloats(config, path, formats));
+      return latentNeeds(config, path, masks, target, rows, columns, formats);
     });
-    const groups = calls.map((call) => (path === "expanded" ? groupOf(config, call, maps) : 0));
-    const group = Math.max(...groups);
-    const blocks = calls.map(({ target }, i) => blockBytes(config, groups[i] as number, maps, target.kvLen));
-    const { places, bytes } = placeLatentPass(config, latents.formats, rows, needs, {
-      group,
-      reads: group > 0 || maps,
-    });
+    const group = path === "expanded" ? Math.max(...calls.map((call) => groupOf(config, call, maps))) : 0;
+    const read = { group, reads: group > 0 || maps };
+    const { places, bytes } = placeLatentPass(config, latents.formats, rows, needs, read);
+    const extra = Math.max(...calls.map((call) => extraBytes(config, path, call, maps)));
     return {
-      ...{ width: config.dModel, columns, bytes, block: Math.max(...blocks) },
-      run(passCalls, base, stepFlops, into, block) {
-        const work = { attention, places, base, block, stepFlops, maps: maps ? into : undefined };
+      ...{ width: config.dModel, columns, bytes, extra },
+      run(passCalls, base, stepFlops, into, pagesAt) {
+        const work = { attention, places, base, stepFlops, pagesAt, maps: maps ? into : undefined };
         return runPass(passCalls, work, path, total, rows);
       },
     };
@@ -57,20 +56,44 @@ export const LATENT_PASS: LayerPass = {
     let flops = 0;
     for (const linear of own) if (linear) flops += linearFlops(linear, total);
     const shape = expanded ? expandedShape(config, config.numHeads) : absorbedShape(config);
-    for (const [begin, end] of chunksOf(total, latentChunkRows(config, path, total)))
-      for (const segment of segmentsOf(call, { of: call, begin, end, at: 0 }, false, expanded ? Infinity : stepFlops)) {
-        flops += segmentFlops(shape, segment);
-        const last = config.causal ? segment.position + segment.end - segment.begin : segment.kvLen;
-        const keys = Math.max(0, Math.min(segment.kvLen, last));
-        if (expanded) for (const linear of [...kExpanded, ...v]) flops += linearFlops(linear, keys);
-      }
+    const addSegments = (run: RowRun<AttendCall>) => {
+      for (const segment of segmentsOf(call, run, false, stepFlops)) flops += segmentFlops(shape, segment);
+    };
+    for (const [begin, end] of chunksOf(total, latentChunkRows(config, path, total))) {
+      const run = { of: call, begin, end, at: 0 };
+      if (!expanded) addSegments(run);
+      else
+        for (const tokens of tokenRunsOf(run, call.qLen)) {
+          const keys = keysOf(config, call, tokens);
+          for (const linear of [...kExpanded, ...v]) flops += linearFlops(linear, keys);
+          if (keys > 0) for (const piece of piecesOf(call, call, tokens)) addSegments(piece);
+        }
+    }
     return flops;
   },
 };
 
-/** Floats of scratch that the attention kernel of a path needs, for latents of these formats. */
-export function kernelFloats(config: CheckedLatentConfig, path: LatentPath, formats: number): number {
-  return workFloats(path === "expanded" ? createPageLayout(config) : { ...absorbedSizes(config), formats });
+/** The needs of the segments of a call in chunks of up to `rows` rows, whose cache has these formats. */
+export function latentNeeds(
+  config: CheckedLatentConfig,
+  path: LatentPath,
+  masks: CheckedMasks,
+  target: MaskTarget,
+  rows: number,
+  columns: number,
+  formats: number,
+): SegmentNeeds {
+  const work = workFloats(path === "expanded" ? createPageLayout(config) : { ...absorbedSizes(config), formats });
+  const tokens = Math.min(rows, target.qLen);
+  const needs = segmentNeeds(masks, target, masks.perRow ? Math.min(tokens, CHUNK_ROWS) : tokens, columns, work);
+  // Outputs are not cut where masks are.
+  return { ...needs, tokens, scores: tokens * columns };
+}
+
+/** Bytes that a call needs besides scratch and the pages of its latents. */
+function extraBytes(config: CheckedLatentConfig, path: LatentPath, call: AttendCall, maps: boolean): number {
+  if (path === "expanded") return expandedBytes(config, call, maps);
+  return maps ? pagesBytes(createPageLayout(mapKeySizes(config)), 1, call.target.kvLen) : 0;
 }
 
 /** The path of calls that run together. Throws unless the layer can take them. */

@@ -2,8 +2,6 @@
 
 import type { PageShape } from "../../attention/layer-sizes.ts";
 import { placeRows } from "../../cache/append-gather.ts";
-import { createPageLayout } from "../../cache/page-layout.ts";
-import { pagesBytes } from "../../cache/pages.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
 import { latentSizes } from "../../latent/packed-latent.ts";
 import type { LatentFormats } from "../../latent/weights.ts";
@@ -19,8 +17,8 @@ export const PATHS = ["absorbed", "expanded"] as const;
 export type LatentPath = (typeof PATHS)[number];
 
 /**
- * What a row of several heads needs behind it: each head is computed in whole panels, one after the other, so that what is
- * too much of one is overwritten by the next, and of the last lies here.
+ * Floats behind a row of several heads. A product writes whole panels, one head after the other: the columns that are too many
+ * are overwritten by the next head, and those of the last head lie here.
  */
 const SPILL = 8;
 
@@ -59,7 +57,7 @@ export function expandedStrides(
   return { keys: heads * headDim + SPILL, values: heads * valueDim + SPILL };
 }
 
-/** About how many bytes the queries and outputs of a chunk take: more if expanding keys has to pay for itself. */
+/** About how many bytes the queries and outputs of a chunk take. Keys are expanded once for each chunk, so those are longer. */
 const CHUNK_BYTES: Readonly<Record<LatentPath, number>> = { absorbed: 2 ** 24, expanded: 2 ** 26 };
 const MOST_ROWS: Readonly<Record<LatentPath, number>> = { absorbed: CHUNK_ROWS, expanded: Number.POSITIVE_INFINITY };
 const LEAST_ROWS: Readonly<Record<LatentPath, number>> = { absorbed: 16, expanded: CHUNK_ROWS };
@@ -75,7 +73,7 @@ export function latentChunkRows(config: CheckedLatentConfig, path: LatentPath, r
 /** About how many bytes the expanded keys and values of a group of heads take. */
 const EXPANDED_BYTES = 2 ** 26;
 
-/** How many heads are expanded at a time, for `kvLen` keys. `together`: all, because something tells heads apart. */
+/** How many heads are expanded at a time, for `kvLen` keys. `together`: all at once, because masks or maps differ by head. */
 export function expandedHeads(config: CheckedLatentConfig, kvLen: number, together: boolean): number {
   const { numHeads, headDim, valueDim } = config;
   const most = Math.floor(EXPANDED_BYTES / (4 * Math.max(1, kvLen) * (headDim + valueDim)));
@@ -152,17 +150,6 @@ export function placeLatentPass(
     segment: placeSegment(layout, config, segments),
   };
   return { places, bytes: layout.bytes };
-}
-
-/**
- * Bytes of a block that a call with `kvLen` keys needs besides its scratch: pages for keys and values of `group` heads, or for
- * what maps are computed from.
- */
-export function blockBytes(config: CheckedLatentConfig, group: number, maps: boolean, kvLen: number): number {
-  if (group === 0 && !maps) return 0;
-  const { headDim, valueDim } = config;
-  const sizes = group > 0 ? { numKvHeads: group, headDim, valueDim } : mapKeySizes(config);
-  return pagesBytes(createPageLayout(sizes), 1, kvLen);
 }
 
 /** The sizes of pages of float32 that hold latents and rotated keys, for maps of the path "absorbed". */

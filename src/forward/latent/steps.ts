@@ -25,11 +25,11 @@ export interface LatentWork {
   readonly places: LatentPlaces;
   /** The address of the scratch. */
   readonly base: number;
-  /** The address of the block: see `blockBytes`. */
-  readonly block: number;
   readonly stepFlops: number;
   /** [batch, numHeads, qLen, kvLen] for the softmax weights of a single call. */
   readonly maps: Float32Array | undefined;
+  /** The address of room for pages: of expanded keys and values, or of keys for maps. */
+  readonly pagesAt: number;
 }
 
 /** The runs of rows of a chunk, which may belong to several calls. */

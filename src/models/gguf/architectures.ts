@@ -37,6 +37,9 @@ const INTERLEAVED: Architecture = { pairing: "interleaved" };
 const HALF_NORMED: Architecture = { pairing: "half", rmsNorm: true };
 const BOTH_WAYS = { pairing: "half", causal: false } as const;
 
+/** The architecture of models with latent attention, which `readGgufLatentLayer` reads. */
+export const LATENT_ARCHITECTURE = "deepseek2";
+
 /** The supported architectures, by `general.architecture`. In Gemma files, 1 is already added to the gains of norms. */
 export const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   apertus: HALF_NORMED,

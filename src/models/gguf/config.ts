@@ -1,40 +1,16 @@
-import type { AttentionConfig } from "../../attention/config.ts";
+import { type AttentionConfig, checkConfig } from "../../attention/config.ts";
 import type { RopeConfig } from "../../attention/rope.ts";
-import type { RopeScaling } from "../../attention/rope-frequencies.ts";
 import type { GgufFile } from "../../files/gguf/gguf.ts";
-import type { GgufValue } from "../../files/gguf/header.ts";
 import { expectInt } from "../../util/arguments.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
 import { nearestNames } from "../../util/near-name.ts";
 import { checkFileConfig } from "../check-config.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../unsupported.ts";
-import { ARCHITECTURES, type Architecture } from "./architectures.ts";
+import { ARCHITECTURES, type Architecture, LATENT_ARCHITECTURE } from "./architectures.ts";
+import { type Keys, keysOf, OF_LATENTS, UNSUPPORTED } from "./keys.ts";
+import { readScaling } from "./rope-scaling.ts";
 
 const WHERE = "readGgufLayer";
-
-/** Unsupported rules that change the result: the key, and the numbers that mean "none". */
-const UNSUPPORTED: readonly (readonly [key: string, ...none: number[]])[] = [
-  ["attention.clamp_kqv", 0],
-  ["attention.indexer.head_count", 0],
-  ["attention.key_length_mla", 0],
-  ["attention.kv_lora_rank", 0],
-  ["attention.key_length_swa"],
-  ["attention.value_length_swa"],
-  ["attention.output_scale", 0, 1],
-  ["attention.shared_kv_layers", 0],
-  ["attention.temperature_length", 0],
-  ["attention.temperature_scale", 0],
-  ["full_attention_interval", 0, 1],
-  ["rope.dimension_count_swa"],
-  ["rope.dimension_sections"],
-  ["rope.scaling.alpha", 0],
-  // Programs disagree on whether this includes yarn's own factor.
-  ["rope.scaling.attn_factor", 1],
-  ["rope.scaling.yarn_attn_factor", 1],
-  ["rope.scaling.yarn_ext_factor", 1, -1],
-  ["rope.scaling.yarn_log_multiplier", 0],
-  ["ssm.state_size", 0],
-];
 
 /** A configuration as a file states it, and what it may still take from tensors. */
 interface StatedConfig {
@@ -58,18 +34,19 @@ export function readGgufConfig(
       `${WHERE}: key "general.architecture" expected ${rule}, got ${describe(name)}${why}`,
     );
   };
+  if (name === LATENT_ARCHITECTURE)
+    return fail("attention that createAttention computes", ", whose latent attention (MLA) readGgufLatentLayer reads");
   const reason = reasonAgainst(UNSUPPORTED_ARCHITECTURES, name);
   if (reason !== undefined) return fail(UNSUPPORTED_RULE, `, which has ${reason}`);
   if (typeof name !== "string" || (known === undefined && pairing === undefined))
     return fail(`a supported one (nearest: ${nearestNames(name, Object.keys(ARCHITECTURES))}), or options.pairing`);
   const architecture: Architecture = { ...(known ?? { rmsNorm: true }), ...(pairing && { pairing }) };
-  const keys = keysOf(metadata, name, layer);
-  for (const [key, ...none] of UNSUPPORTED) {
-    const value = keys.raw(key);
-    if (value !== undefined && !none.includes(Number(value))) keys.fail(key, "absent, since it is unsupported", value);
-  }
+  const keys = keysOf(WHERE, metadata, name, layer);
+  keys.expectNone(UNSUPPORTED);
+  keys.expectNone(OF_LATENTS);
   const stated = stateConfig(keys, architecture, name, layer, factors);
-  checkFileConfig(WHERE, stated.config, (ours) => KEYS[ours] && `key "${name}.${KEYS[ours]}"`);
+  const check = () => checkConfig(WHERE, stated.config);
+  checkFileConfig(WHERE, check, (ours) => KEYS[ours] && `key "${name}.${KEYS[ours]}"`);
   return stated;
 }
 
@@ -83,50 +60,6 @@ const KEYS: Readonly<Record<string, string>> = {
   scale: "attention.scale",
   softcap: "attn_logit_softcapping",
 };
-
-/** Typed access to the keys of an architecture. */
-interface Keys {
-  raw(key: string): GgufValue | undefined;
-  /** An integer >= 1, from the layer's element if the value is an array; `fallback` if it is absent. */
-  count(key: string, fallback?: number): number;
-  /** The same, but 0 if it is absent. */
-  countOrNone(key: string, fallback?: number): number;
-  /** A finite number > 0; undefined if it is absent or 0. */
-  number(key: string): number | undefined;
-  flag(key: string): boolean | undefined;
-  fail(key: string, rule: string, got: unknown): never;
-}
-
-function keysOf(metadata: ReadonlyMap<string, GgufValue>, name: string, layer: number): Keys {
-  const raw = (key: string) => metadata.get(`${name}.${key}`);
-  const fail = (key: string, rule: string, got: unknown): never => {
-    throw new HeadwiseError("BAD_FILE", `${WHERE}: key "${name}.${key}" expected ${rule}, got ${describe(got)}`);
-  };
-  const whole = (key: string, least: number, fallback?: number): number => {
-    const stated = raw(key);
-    const found = typeof stated === "object" ? stated[layer] : (stated ?? fallback);
-    const value = typeof found === "bigint" ? Number(found) : found;
-    if (typeof value === "number" && Number.isInteger(value) && value >= least && value < 2 ** 31) return value;
-    return fail(key, `an integer >= ${least}${typeof stated === "object" ? ` for layer ${layer}` : ""}`, found);
-  };
-  return {
-    raw,
-    fail,
-    count: (key, fallback) => whole(key, 1, fallback),
-    countOrNone: (key, fallback = 0) => whole(key, 0, fallback),
-    number(key) {
-      const value = raw(key);
-      if (value === undefined || value === 0) return undefined;
-      return typeof value === "number" && value > 0 && value < Infinity
-        ? value
-        : fail(key, "a finite number > 0", value);
-    },
-    flag(key) {
-      const value = raw(key);
-      return value === undefined || typeof value === "boolean" ? value : fail(key, "true or false", value);
-    },
-  };
-}
 
 function stateConfig(
   keys: Keys,
@@ -233,36 +166,4 @@ function readRope(
     keys.fail("rope.dimension_count", `an even integer up to the head's ${headDim}`, dim);
   const scaling = windowed && localUnscaled ? undefined : readScaling(keys, dim, smoothRamp !== true, factors);
   return { theta, pairing, ...(dim !== headDim && { dim }), ...(scaling && { scaling }) };
-}
-
-function readScaling(
-  keys: Keys,
-  dim: number,
-  truncate: boolean,
-  factors: Float32Array | undefined,
-): RopeScaling | undefined {
-  const kind = keys.raw("rope.scaling.type") ?? "linear";
-  if (kind !== "linear" && kind !== "none" && kind !== "yarn")
-    keys.fail("rope.scaling.type", '"none", "linear" or "yarn", since others are unsupported', kind);
-  const factor = keys.number("rope.scaling.factor") ?? keys.number("rope.scale_linear") ?? 1;
-  const scaled = kind !== "none" && factor !== 1;
-  if (factors !== undefined) {
-    if (scaled) keys.fail("rope.scaling.factor", "1 beside a tensor of factors", factor);
-    if (factors.length !== dim / 2)
-      keys.fail("rope.dimension_count", `two for each of the ${factors.length} factors`, dim);
-    return factors.every((each) => each === 1) ? undefined : { kind: "factors", factors };
-  }
-  if (!scaled) return undefined;
-  if (kind === "linear") return { kind, factor };
-  const originalMaxSeqLen = keys.count("rope.scaling.original_context_length", keys.count("context_length"));
-  const betaFast = keys.number("rope.scaling.yarn_beta_fast");
-  const betaSlow = keys.number("rope.scaling.yarn_beta_slow");
-  return {
-    kind: "yarn",
-    factor,
-    originalMaxSeqLen,
-    ...(betaFast !== undefined && { betaFast }),
-    ...(betaSlow !== undefined && { betaSlow }),
-    ...(truncate ? {} : { truncate }),
-  };
 }

@@ -4,8 +4,8 @@ import type { AttentionWeights } from "../../attention/weights.ts";
 import type { GgufFile } from "../../files/gguf/gguf.ts";
 import { type StoredTensor, shapeText, toFloats } from "../../tensor/dtypes.ts";
 import { expectFields, expectInt, expectOneOf } from "../../util/arguments.ts";
-import { describe, HeadwiseError, tagOf } from "../../util/errors.ts";
 import { readGgufConfig } from "./config.ts";
+import { expectFile, expectNoLongrope, FACTORS, partsOf, refusal } from "./layer-tensors.ts";
 
 /** AttentionWeights with matrices in the encoding of the file, quantised ones included. */
 export type GgufWeights = AttentionWeights<StoredTensor>;
@@ -46,13 +46,8 @@ const FIELDS: Readonly<Record<string, readonly [keyof GgufWeights, "stored" | "f
   sinks: ["sinkLogits", "floats"],
 };
 
-/** Tensors with a layer's `attn_` prefix that are not part of attention: norms around it, and unused tables. */
-const OUTSIDE = /^(norm|norm_2|output_norm|rot_embd)\./;
-
-/** Divisors of the RoPE frequencies of all layers (Llama 3), and those of longrope, which is not supported. */
-const FACTORS = "rope_freqs.weight";
+/** Divisors of the RoPE frequencies of all layers (Llama 3). */
 const MOST_FACTORS = 2 ** 15;
-const LONG_FACTORS = ["rope_factors_long.weight", "rope_factors_short.weight"] as const;
 
 /**
  * Reads one attention layer of a GGUF file. The configuration comes from the metadata and from what is known of the
@@ -75,18 +70,16 @@ const LONG_FACTORS = ["rope_factors_long.weight", "rope_factors_short.weight"] a
  * console.log(typeof readLayer); // function: readLayer("Llama-3.2-1B-Q8_0.gguf", 15) reads 11 MB of 1.3 GB
  */
 export async function readGgufLayer(file: GgufFile, layer: number, options: GgufLayerOptions = {}): Promise<GgufLayer> {
-  expectFile(file);
+  expectFile(WHERE, file);
   expectInt(WHERE, "layer", layer, 0);
   expectFields(WHERE, "options", options, ["pairing"]);
   const { pairing } = options;
   if (pairing !== undefined) expectOneOf(WHERE, "options.pairing", pairing, PAIRINGS);
-  for (const name of LONG_FACTORS)
-    if (file.tensors.has(name)) throw refusal(name, "to be absent, since longrope is unsupported", "it");
+  expectNoLongrope(WHERE, file);
 
   const prefix = `blk.${layer}.attn_`;
-  const names = [...file.tensors.keys()].filter((name) => name.startsWith(prefix));
   const stated = readGgufConfig(file, layer, pairing, await readFactors(file));
-  const parts = partsOf(file, prefix, names);
+  const parts = partsOf(WHERE, file, prefix);
   const { numHeads, dModel, numKvHeads, headDim, valueDim } = stated.config;
   const [q, k, v] = [numHeads * headDim, numKvHeads * headDim, numKvHeads * valueDim];
 
@@ -109,7 +102,7 @@ export async function readGgufLayer(file: GgufFile, layer: number, options: Gguf
   for (const [part, choices] of Object.entries(lengths)) if (parts.has(part)) parts.expectLength(part, choices);
   parts.expectOnly([...Object.keys(shapes), ...Object.keys(lengths)]);
   if (parts.has("q_norm.weight") !== parts.has("k_norm.weight"))
-    throw refusal(`${prefix}q_norm.weight`, `beside "${prefix}k_norm.weight", both or neither`, "one of them");
+    throw refusal(WHERE, `${prefix}q_norm.weight`, `beside "${prefix}k_norm.weight", both or neither`, "one of them");
 
   // With one query head, both kinds are the same.
   const kind: QkNormConfig["kind"] = parts.length("q_norm.weight") === headDim ? "per-head" : "full";
@@ -125,54 +118,14 @@ export async function readGgufLayer(file: GgufFile, layer: number, options: Gguf
   return { config: { ...stated.config, ...(qkNorm && { qkNorm }) }, weights: weights as unknown as GgufWeights };
 }
 
-function expectFile(file: GgufFile): void {
-  const isMap = (value: unknown) => tagOf(value) === "Map";
-  const { metadata, tensors, read, readAll } = Object(file) as Partial<GgufFile>;
-  if (isMap(metadata) && isMap(tensors) && typeof read === "function" && typeof readAll === "function") return;
-  throw new TypeError(
-    `${WHERE}: file expected metadata, tensors, read and readAll, as openGguf gives them, got ${describe(file)}`,
-  );
-}
-
-function refusal(name: string, rule: string, got: string): HeadwiseError {
-  return new HeadwiseError("BAD_FILE", `${WHERE}: tensor ${describe(name)} expected ${rule}, got ${got}`);
-}
-
 async function readFactors(file: GgufFile): Promise<Float32Array | undefined> {
   const entry = file.tensors.get(FACTORS);
   if (entry === undefined) return undefined;
   const { shape } = entry;
   if (shape.length !== 1 || (shape[0] as number) > MOST_FACTORS)
-    throw refusal(FACTORS, `one dimension of at most ${MOST_FACTORS}`, shapeText(shape));
+    throw refusal(WHERE, FACTORS, `one dimension of at most ${MOST_FACTORS}`, shapeText(shape));
   const factors = toFloats(await file.read(FACTORS, WHERE), WHERE).slice();
   const odd = factors.find((factor) => !(factor >= 1 && factor < Infinity));
-  if (odd !== undefined) throw refusal(FACTORS, "finite factors >= 1", String(odd));
+  if (odd !== undefined) throw refusal(WHERE, FACTORS, "finite factors >= 1", String(odd));
   return factors;
-}
-
-/** The tensors of a layer by the name after its prefix. */
-function partsOf(file: GgufFile, prefix: string, names: readonly string[]) {
-  const shapeOf = (part: string) => file.tensors.get(prefix + part)?.shape;
-  const files = Number(file.metadata.get("split.count") ?? 1);
-  const none = files > 1 ? `no such tensor in this one of ${files} files` : "no such tensor";
-  const inside = names.filter((name) => !OUTSIDE.test(name.slice(prefix.length)));
-  return {
-    names: () => inside,
-    has: (part: string) => shapeOf(part) !== undefined,
-    length: (part: string) => shapeOf(part)?.at(-1),
-    expectShape(part: string, shape: readonly number[]) {
-      const found = shapeOf(part);
-      if (found?.length !== shape.length || found.some((length, axis) => length !== shape[axis]))
-        throw refusal(prefix + part, `shape ${shapeText(shape)}`, found ? shapeText(found) : none);
-    },
-    expectLength(part: string, choices: readonly number[]) {
-      const found = shapeOf(part) as readonly number[];
-      if (found.length !== 1 || !choices.includes(found[0] as number))
-        throw refusal(prefix + part, `shape ${choices.map((n) => shapeText([n])).join(" or ")}`, shapeText(found));
-    },
-    expectOnly(known: readonly string[]) {
-      const unread = inside.find((name) => !known.includes(name.slice(prefix.length)));
-      if (unread !== undefined) throw refusal(unread, "to be absent, since the layer would be read without it", "it");
-    },
-  };
 }

@@ -4,9 +4,9 @@ import { describe, HeadwiseError } from "../../util/errors.ts";
 /** The public function, for messages. */
 export const WHERE = "fromHfConfig";
 
-/** What is wrong with a field of config.json; `why` explains the value. */
-export function refusal(name: string, rule: string, got: unknown, why = ""): HeadwiseError {
-  return new HeadwiseError("BAD_FILE", `${WHERE}: ${name} expected ${rule}, got ${describe(got)}${why}`);
+/** What is wrong with a field of config.json; `why` explains the value, `where` names the public function. */
+export function refusal(name: string, rule: string, got: unknown, why = "", where: string = WHERE): HeadwiseError {
+  return new HeadwiseError("BAD_FILE", `${where}: ${name} expected ${rule}, got ${describe(got)}${why}`);
 }
 
 /** Typed access to an object of the file. Null counts as absent, as in the library that writes these files. */
@@ -21,6 +21,8 @@ export interface Fields {
   flag(name: string, fallback: boolean): boolean;
   list(name: string): readonly unknown[] | undefined;
   fields(name: string): Fields | undefined;
+  /** What is wrong with a field, in the words of the function that reads the file. */
+  refusal(name: string, rule: string, got: unknown, why?: string): HeadwiseError;
   /** Throws unless the field is absent, null or one of `values`. */
   only(name: string, ...values: readonly unknown[]): void;
   /** The fields that nobody has asked for, with values other than null. */
@@ -28,8 +30,9 @@ export interface Fields {
 }
 
 /** Reads each own field of `value`, and each element of an array in it, once: reading may run code of the caller's. */
-export function fieldsOf(title: string, value: unknown): Fields {
-  if (value === null || typeof value !== "object" || Array.isArray(value)) throw refusal(title, "an object", value);
+export function fieldsOf(title: string, value: unknown, where: string = WHERE): Fields {
+  const wrong: Fields["refusal"] = (name, rule, got, why) => refusal(name, rule, got, why, where);
+  if (value === null || typeof value !== "object" || Array.isArray(value)) throw wrong(title, "an object", value);
   const own = new Map<string, unknown>(
     Object.entries(value).map(([name, each]) => [name, Array.isArray(each) ? each.slice() : each]),
   );
@@ -41,32 +44,33 @@ export function fieldsOf(title: string, value: unknown): Fields {
   };
   return {
     raw,
+    refusal: wrong,
     has: (name) => own.has(name),
     count: (name, fallback, most = LARGEST_INT) => {
       const found = raw(name) ?? fallback;
       if (typeof found === "number" && Number.isInteger(found) && found >= 1 && found <= most) return found;
       const beyond = typeof found === "number" && found > most;
-      throw refusal(name, beyond ? `an integer from 1 to ${most}` : "an integer >= 1", found);
+      throw wrong(name, beyond ? `an integer from 1 to ${most}` : "an integer >= 1", found);
     },
     number: (name) => {
       const found = raw(name);
       if (found === undefined || (typeof found === "number" && Number.isFinite(found) && found > 0)) return found;
-      throw refusal(name, "a finite number > 0", found);
+      throw wrong(name, "a finite number > 0", found);
     },
     flag: (name, fallback) => {
       const found = raw(name) ?? fallback;
-      if (typeof found !== "boolean") throw refusal(name, "true or false", found);
+      if (typeof found !== "boolean") throw wrong(name, "true or false", found);
       return found;
     },
     list: (name) => {
       const found = raw(name);
       if (found === undefined || Array.isArray(found)) return found;
-      throw refusal(name, "an array", found);
+      throw wrong(name, "an array", found);
     },
     fields: (name) => {
       const found = raw(name);
       if (found === undefined) return undefined;
-      const known = inner.get(name) ?? fieldsOf(name, found);
+      const known = inner.get(name) ?? fieldsOf(name, found, where);
       inner.set(name, known);
       return known;
     },
@@ -74,7 +78,7 @@ export function fieldsOf(title: string, value: unknown): Fields {
       const found = raw(name);
       if (found === undefined || values.includes(found)) return;
       const rule = values.length === 0 ? "null" : values.map((each) => JSON.stringify(each)).join(" or ");
-      throw refusal(name, `${rule}, since others are unsupported`, found);
+      throw wrong(name, `${rule}, since others are unsupported`, found);
     },
     unread: () => [...own].filter(([name, each]) => each !== null && !read.has(name)),
   };

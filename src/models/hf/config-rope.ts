@@ -1,7 +1,21 @@
 import type { RopeConfig } from "../../attention/rope.ts";
 import type { RopeScaling } from "../../attention/rope-frequencies.ts";
-import { type Fields, fieldsOf, refusal } from "./config-fields.ts";
+import { type Fields, fieldsOf } from "./config-fields.ts";
 import type { RopeRules } from "./rules.ts";
+
+/** Our names of fields, and those in config.json. */
+export const ROPE_FIELDS: Readonly<Record<string, string>> = {
+  "rope.theta": "rope_theta",
+  "rope.scaling.attentionFactor": "attention_factor",
+  "rope.scaling.betaFast": "beta_fast",
+  "rope.scaling.betaSlow": "beta_slow",
+  "rope.scaling.factor": "factor",
+  "rope.scaling.highFreqFactor": "high_freq_factor",
+  "rope.scaling.lowFreqFactor": "low_freq_factor",
+  "rope.scaling.mscale": "mscale",
+  "rope.scaling.mscaleAllDim": "mscale_all_dim",
+  "rope.scaling.originalMaxSeqLen": "original_max_position_embeddings",
+};
 
 /** The RoPE of a layer; `windowed`: it has the sliding window. */
 export function readRope(file: Fields, headDim: number, rules: RopeRules, windowed: boolean): RopeConfig {
@@ -47,7 +61,7 @@ function readDim(file: Fields, own: Fields | undefined, headDim: number, rules: 
     name === dimField
       ? `an even integer from 2 to head_dim (${headDim})`
       : `a share of head_dim (${headDim}) that is an even integer >= 2`;
-  throw refusal(name, rule, stated);
+  throw file.refusal(name, rule, stated);
 }
 
 /** Fields of a scaling. An unknown one could change the frequencies. */
@@ -59,14 +73,18 @@ function readScaling(file: Fields, from: Fields): { scaling?: RopeScaling } {
   const kind = from.raw("rope_type") ?? from.raw("type") ?? "default";
   const need = (name: string): number => {
     const found = from.number(name);
-    if (found === undefined) throw refusal(`${name} of the rope scaling`, "a finite number > 0", found);
+    if (found === undefined) throw file.refusal(`${name} of the rope scaling`, "a finite number > 0", found);
     return found;
   };
   if (kind !== "default" && kind !== "linear" && kind !== "llama3" && kind !== "yarn")
-    throw refusal("rope scaling", '"linear", "llama3" or "yarn", since others are unsupported', kind);
+    throw file.refusal("rope scaling", '"linear", "llama3" or "yarn", since others are unsupported', kind);
   const [unknown] = from.unread().find(([name]) => !KNOWN.split(" ").includes(name)) ?? [];
   if (unknown !== undefined)
-    throw refusal("rope scaling", "only fields that this package knows, since others may change the result", unknown);
+    throw file.refusal(
+      "rope scaling",
+      "only fields that this package knows, since others may change the result",
+      unknown,
+    );
   if (kind === "default") return {};
   if (kind === "linear") return { scaling: { kind, factor: need("factor") } };
   if (kind === "llama3") {

@@ -70,14 +70,14 @@ function readShape(file: Fields, layer: number, names: Names, defaults: Partial<
 }
 
 /** Tokens of the layer's window, including the query's own; undefined without a window. */
-function readWindow(file: Fields, layer: number, rules: WindowRules | undefined): number | undefined {
+export function readWindow(file: Fields, layer: number, rules: WindowRules | undefined): number | undefined {
   const types = file.raw("layer_types");
   const type = Array.isArray(types) ? (types as readonly unknown[])[layer] : undefined;
   const full = type === "full_attention" || type === "attention";
   if (types !== undefined && !full && !(type === "sliding_attention" && rules !== undefined)) {
     const known = typeof type === "string" && Object.hasOwn(LAYER_KINDS, type) ? LAYER_KINDS[type] : undefined;
     const rule = `${rules === undefined ? "" : '"sliding_attention" or '}"full_attention"`;
-    throw refusal(
+    throw file.refusal(
       `layer_types of layer ${layer}`,
       known === undefined ? rule : `${rule}, since ${known} unsupported`,
       type,

@@ -1,3 +1,4 @@
+import { checkConfig } from "../../attention/config.ts";
 import { expectInt, expectOneOf, readFields } from "../../util/arguments.ts";
 import { describe, tagOf } from "../../util/errors.ts";
 import { parseJson } from "../../util/json.ts";
@@ -5,8 +6,10 @@ import { nearestNames } from "../../util/near-name.ts";
 import { checkFileConfig } from "../check-config.ts";
 import { reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../unsupported.ts";
 import { type Fields, fieldsOf, refusal, WHERE } from "./config-fields.ts";
+import { ROPE_FIELDS } from "./config-rope.ts";
 import { isCausal, namesOf, readConfig } from "./config-rules.ts";
-import { foreignField, refuseIgnored } from "./ignored-fields.ts";
+import { foreignField, isUnderstood, refuseIgnored } from "./ignored-fields.ts";
+import { latentRulesOf, OF_LATENTS } from "./latent-models.ts";
 import { COMPOSITES, modelTypes, rulesOf } from "./models.ts";
 import { type HfPart, PARTS, partOfPrefix, towerOfPrefix } from "./part.ts";
 import type { HfAttentionConfig, Names, Rules } from "./rules.ts";
@@ -76,8 +79,9 @@ export function fromHfConfig(
   const own = Object.fromEntries(
     Object.entries(config).filter(([, value]) => value !== undefined),
   ) as HfAttentionConfig;
-  refuseIgnored(file, own, rules, as ?? type, as !== undefined);
-  checkFileConfig(WHERE, own, (ours) => fieldOf(file, namesOf(rules, chosen), ours));
+  refuseIgnored(file, as ?? type, as !== undefined, (name, value) => isUnderstood(name, value, own, rules));
+  const check = () => checkConfig(WHERE, own);
+  checkFileConfig(WHERE, check, (ours) => fieldOf(file, namesOf(rules, chosen), ours));
   return own;
 }
 
@@ -112,6 +116,8 @@ function findModel(file: Fields, prefix: string, as: string | undefined, assumed
   // A tower has no towers of its own.
   const whole = assumed === undefined && typeof type === "string" && Object.hasOwn(COMPOSITES, type);
   if (whole) return findTower(file, type, prefix, as);
+  if (latentRulesOf(type) !== undefined)
+    throw refusal("model_type", "attention that createAttention computes", type, `, ${OF_LATENTS}`);
   const reason = reasonAgainst(UNSUPPORTED_MODELS, type);
   if (reason !== undefined) throw refusal("model_type", UNSUPPORTED_RULE, type, `, which has ${reason}`);
   const [field, what] = foreignField(file) ?? [];
@@ -175,16 +181,6 @@ function choosePart(file: Fields, type: string, rules: Rules, given: HfPart | un
 /** Our names of fields, and those in config.json. */
 const FIELDS: Readonly<Record<string, string>> = {
   "rope.dim": "partial_rotary_factor",
-  "rope.theta": "rope_theta",
-  "rope.scaling.attentionFactor": "attention_factor",
-  "rope.scaling.betaFast": "beta_fast",
-  "rope.scaling.betaSlow": "beta_slow",
-  "rope.scaling.factor": "factor",
-  "rope.scaling.highFreqFactor": "high_freq_factor",
-  "rope.scaling.lowFreqFactor": "low_freq_factor",
-  "rope.scaling.mscale": "mscale",
-  "rope.scaling.mscaleAllDim": "mscale_all_dim",
-  "rope.scaling.originalMaxSeqLen": "original_max_position_embeddings",
   "qkNorm.eps": "rms_norm_eps",
   "scale / softcap": "attn_logit_softcapping",
   softcap: "attn_logit_softcapping",
@@ -197,5 +193,10 @@ const SCALES = ["query_pre_attn_scalar", "attention_multiplier", "softmax_scale"
 /** The name in config.json of a field of ours. */
 function fieldOf(file: Fields, names: Names, ours: string): string | undefined {
   const sizes: Readonly<Record<string, readonly string[]>> = names;
-  return FIELDS[ours] ?? sizes[ours]?.[0] ?? (ours === "scale" ? SCALES.find((name) => file.has(name)) : undefined);
+  return (
+    FIELDS[ours] ??
+    ROPE_FIELDS[ours] ??
+    sizes[ours]?.[0] ??
+    (ours === "scale" ? SCALES.find((name) => file.has(name)) : undefined)
+  );
 }

@@ -1,7 +1,7 @@
 // Fields of config.json that change attention. A reader that ignores one would give a layer that computes something else.
 
 import { describe } from "../../util/errors.ts";
-import { type Fields, refusal } from "./config-fields.ts";
+import type { Fields } from "./config-fields.ts";
 import type { HfAttentionConfig, Rules } from "./rules.ts";
 
 /** Fields, separated by spaces, by what they announce. */
@@ -53,7 +53,7 @@ const SUSPICIOUS = anyOf(
 const HARMLESS = anyOf(
   "dropout pdrop bias$ initializer implementation max_position vocab intermediate moe expert router",
   "routed tok class cls pooler logits?_scal scale_(emb|depth|embedding) embedding_(multiplier|scale)",
-  "residual_multiplier tie_ _plan$ quant lm_head gate(d_act|_act) pretraining nextn keys_to_ignore",
+  "residual_multiplier tie_ _plan$ ^mlp_ quant lm_head gate(d_act|_act) pretraining nextn keys_to_ignore",
 );
 
 /** Fields of the window and of RoPE: a model with these rules understands them, also in layers that do not read them. */
@@ -74,33 +74,37 @@ export function foreignField(file: Fields): readonly [name: string, what: string
 }
 
 /**
- * Throws if the file has a field that changes attention and that nobody has read. With `borrowed`, the rules are those of
- * another model, so that fields whose names could concern attention are refused too.
+ * Throws if the file has a field that changes attention, that nobody has read, and that is not `understood` with its value.
+ * With `strict`, fields whose names could concern attention are refused too. `type` is the model whose rules were applied.
  */
 export function refuseIgnored(
   file: Fields,
-  config: HfAttentionConfig,
-  rules: Rules,
   type: string,
-  borrowed: boolean,
+  strict: boolean,
+  understood: (name: string, value: unknown) => boolean,
 ): void {
   for (const [name, value] of file.unread()) {
     const what = announced(FOREIGN, name) ?? announced(DECISIVE, name);
     if (what !== undefined) {
-      if (isNone(value) || (name === "v_head_dim" && value === config.headDim)) continue;
-      throw refusal(name, `none, since the rules of ${describe(type)} have no ${what}`, value);
+      if (isNone(value) || understood(name, value)) continue;
+      throw file.refusal(name, `none, since the rules of ${describe(type)} have no ${what}`, value);
     }
-    if (!borrowed || HARMLESS.test(name) || !SUSPICIOUS.test(name) || isUnderstood(name, value, config, rules))
+    if (!strict || HARMLESS.test(name) || !SUSPICIOUS.test(name) || understood(name, value) || isOff(name, value))
       continue;
-    throw refusal(name, `none, since the rules of ${describe(type)} would ignore it`, value);
+    throw file.refusal(name, `none, since the rules of ${describe(type)} would ignore it`, value);
   }
 }
 
-function isUnderstood(name: string, value: unknown, config: HfAttentionConfig, rules: Rules): boolean {
+/** Whether a field that nobody has read states what the configuration holds, or concerns what these rules read. */
+export function isUnderstood(name: string, value: unknown, config: HfAttentionConfig, rules: Rules): boolean {
+  if (name === "v_head_dim") return value === config.headDim;
   if (rules.window !== undefined && WINDOW.includes(name)) return true;
   if (rules.rope !== false && ROPE.includes(name)) return true;
   if (name === "is_decoder" || name === "is_causal") return value === config.causal;
-  if (/^rope_interleaved?$/.test(name)) return value === (config.rope?.pairing === "interleaved");
-  // False may switch off what the other model always has.
-  return isNone(value) && !(value === false && /rope|rotary|causal|scale/.test(name));
+  return /^rope_interleaved?$/.test(name) && value === (config.rope?.pairing === "interleaved");
+}
+
+/** Whether the value states that there is no such thing. False may switch off what the model of the rules always has. */
+function isOff(name: string, value: unknown): boolean {
+  return isNone(value) && !(value === false && /rope|rotary|causal|scale|^is_decoder$/.test(name));
 }

@@ -1,7 +1,7 @@
 import { quantizedIn } from "../../files/safetensors/quantization.ts";
 import type { SafetensorsFile } from "../../files/safetensors/safetensors.ts";
 import { isBlockDtype, type StoredTensor, shapeText, toFloats } from "../../tensor/dtypes.ts";
-import { expectMatrix, type WeightTensor } from "../../tensor/matrix.ts";
+import { expectMatrix, type MatrixLayout, type WeightTensor } from "../../tensor/matrix.ts";
 import { LARGEST_LENGTH, readShape } from "../../tensor/tensor.ts";
 import { expectRecord, expectUint8Array } from "../../util/arguments.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
@@ -27,16 +27,65 @@ export interface Parts {
   refuse(matrix: Matrix, outputs: number, inputs: number, because: string): never;
 }
 
+/** The tensors of a layer by the rest of their names. */
+interface LayerTensors {
+  fail(text: string): never;
+  /** The tensor; undefined if it is absent. */
+  find(name: string | undefined): StoredTensor | undefined;
+  /** A matrix that is present. */
+  matrix(name: string): Matrix;
+  /** A vector whose length `fits`, which `rule` describes; undefined if it is absent. */
+  vector(name: string | undefined, rule: string, fits: (length: number) => boolean): Float32Array | undefined;
+}
+
 /** Whether a tensor is kept as stored, in 16 bits per element. */
 const isHalf = ({ dtype }: StoredTensor) => dtype === "F16" || dtype === "BF16";
 
 /** Finds the tensors of the layer below a prefix. Biases are present all or not at all, in the groups of the family. */
 export function openParts(where: string, file: SafetensorsFile, prefix: string): Parts {
+  const { family, root } = findFamily(where, [...file.tensors.keys()], prefix);
+  const { weights, biases = {}, extras = {}, layout } = family;
+  const { fail, find, matrix, vector } = tensorsBelow(where, file, root, layout, family.title);
+  const expectBeside = (present: Part | undefined, absent: Part | undefined): void => {
+    if (present !== undefined && absent !== undefined)
+      fail(
+        `tensor ${describe(root + biases[absent])} expected beside ${describe(root + biases[present])}, as in ` +
+          `${family.title}, got none`,
+      );
+  };
+  const isPresent = (part: Part) => find(biases[part]) !== undefined;
+  for (const group of family.together ?? [])
+    expectBeside(
+      group.find(isPresent),
+      group.find((part) => !isPresent(part)),
+    );
+  const [bias, needed] = family.needs ?? [];
+  if (bias !== undefined && isPresent(bias)) expectBeside(bias, isPresent(needed as Part) ? undefined : needed);
+  return {
+    family,
+    fail,
+    matrix: (part) => matrix(weights[part] as string),
+    bias: (part, length) => vector(biases[part], `[${length}]`, (n) => n === length),
+    extra: (part, rule, fits) => vector(extras[part], rule, fits),
+    refuse: ({ name, tensor }, outputs, inputs, because) =>
+      fail(
+        `tensor ${describe(name)} expected shape ${shapeText(layout === "out-in" ? [outputs, inputs] : [inputs, outputs])} ` +
+          `${because}, got ${shapeText(tensor.shape)}`,
+      ),
+  };
+}
+
+/** The tensors whose names begin with `root`, by the rest of the name. `title` is that of their family. */
+export function tensorsBelow(
+  where: string,
+  file: SafetensorsFile,
+  root: string,
+  layout: MatrixLayout,
+  title: string,
+): LayerTensors {
   const fail = (text: string): never => {
     throw new HeadwiseError("BAD_FILE", `${where}: ${text}`);
   };
-  const { family, root } = findFamily(where, [...file.tensors.keys()], prefix);
-  const { weights, biases = {}, extras = {}, layout } = family;
   const quantized = quantizedIn(where, file.metadata);
   const read = new Map<string, StoredTensor>();
   /**
@@ -58,40 +107,11 @@ export function openParts(where: string, file: SafetensorsFile, prefix: string):
     read.set(name, found);
     return found;
   };
-  const turn = (outputs: number, inputs: number) => (layout === "out-in" ? [outputs, inputs] : [inputs, outputs]);
-  const vector = (name: string | undefined, rule: string, fits: (length: number) => boolean) => {
-    const tensor = find(name);
-    if (tensor === undefined) return undefined;
-    // PyTorch stores bias_k and bias_v as [1, 1, n].
-    const length = tensor.shape.at(-1) ?? 0;
-    if (
-      length === 0 ||
-      !fits(length) ||
-      tensor.shape.some((side, axis) => axis < tensor.shape.length - 1 && side !== 1)
-    )
-      fail(`tensor ${describe(tensor.name)} expected shape ${rule}, got ${shapeText(tensor.shape)}`);
-    return toFloats(tensor, where);
-  };
-  const expectBeside = (present: Part | undefined, absent: Part | undefined): void => {
-    if (present !== undefined && absent !== undefined)
-      fail(
-        `tensor ${describe(root + biases[absent])} expected beside ${describe(root + biases[present])}, as in ` +
-          `${family.title}, got none`,
-      );
-  };
-  const isPresent = (part: Part) => find(biases[part]) !== undefined;
-  for (const group of family.together ?? [])
-    expectBeside(
-      group.find(isPresent),
-      group.find((part) => !isPresent(part)),
-    );
-  const [bias, needed] = family.needs ?? [];
-  if (bias !== undefined && isPresent(bias)) expectBeside(bias, isPresent(needed as Part) ? undefined : needed);
   return {
-    family,
     fail,
-    matrix: (part) => {
-      const stored = find(weights[part])!;
+    find,
+    matrix(part) {
+      const stored = find(part)!;
       const { bytes } = stored;
       const tensor = { ...quantized(stored, bytes.length), bytes };
       const { name, shape } = tensor;
@@ -101,19 +121,25 @@ export function openParts(where: string, file: SafetensorsFile, prefix: string):
         fail(`${what} expected a matrix with no empty side, got shape ${shapeText(shape)}`);
       const inBlocks = isBlockDtype(tensor.dtype);
       if (inBlocks && layout === "in-out")
-        fail(`${what} expected floats in ${family.title}, whose matrices are [in, out], got ${tensor.dtype}`);
-      const [outputs, inputs] = turn(rows, columns) as [number, number];
+        fail(`${what} expected floats in ${title}, whose matrices are [in, out], got ${tensor.dtype}`);
+      const [outputs, inputs] = layout === "out-in" ? [rows, columns] : [columns, rows];
       if (!inBlocks && !isHalf(tensor))
         return { name, outputs, inputs, tensor: { data: toFloats(tensor, where), shape: [rows, columns] } };
       expectMatrix(where, what, tensor, layout);
       return { name, outputs, inputs, tensor };
     },
-    bias: (part, length) => vector(biases[part], `[${length}]`, (n) => n === length),
-    extra: (part, rule, fits) => vector(extras[part], rule, fits),
-    refuse: ({ name, tensor }, outputs, inputs, because) =>
-      fail(
-        `tensor ${describe(name)} expected shape ${shapeText(turn(outputs, inputs))} ${because}, ` +
-          `got ${shapeText(tensor.shape)}`,
-      ),
+    vector(name, rule, fits) {
+      const tensor = find(name);
+      if (tensor === undefined) return undefined;
+      // PyTorch stores bias_k and bias_v as [1, 1, n].
+      const length = tensor.shape.at(-1) ?? 0;
+      if (
+        length === 0 ||
+        !fits(length) ||
+        tensor.shape.some((side, axis) => axis < tensor.shape.length - 1 && side !== 1)
+      )
+        fail(`tensor ${describe(tensor.name)} expected shape ${rule}, got ${shapeText(tensor.shape)}`);
+      return toFloats(tensor, where);
+    },
   };
 }

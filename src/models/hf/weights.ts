@@ -1,11 +1,12 @@
 import { type AttentionConfig, CONFIG_FIELDS, FUSED_ORDERS } from "../../attention/config.ts";
 import type { AttentionWeights } from "../../attention/weights.ts";
-import { readSafetensors, type SafetensorsFile } from "../../files/safetensors/safetensors.ts";
+import type { SafetensorsFile } from "../../files/safetensors/safetensors.ts";
 import { shapeText } from "../../tensor/dtypes.ts";
 import type { WeightTensor } from "../../tensor/matrix.ts";
 import { expectInt, expectOneOf, readFields } from "../../util/arguments.ts";
-import { describe, tagOf } from "../../util/errors.ts";
+import { describe } from "../../util/errors.ts";
 import { type Matrix, openParts, type Parts } from "./layer-tensors.ts";
+import { readSource } from "./source.ts";
 import type { Extra } from "./tensor-names.ts";
 
 /** What `readAttentionWeights` cannot derive from the shapes of the tensors. */
@@ -55,20 +56,7 @@ export function readAttentionWeights(
     throw new RangeError(
       `${WHERE}: config.numHeads expected a multiple of config.numKvHeads (${numKvHeads}), got ${numHeads}`,
     );
-  return readLayer(openParts(WHERE, readSource(source), prefix), given);
-}
-
-function readSource(source: Uint8Array | ArrayBuffer | SafetensorsFile): SafetensorsFile {
-  const { tensors, metadata, readAll } = Object(source) as Partial<SafetensorsFile> & { readonly readAll?: unknown };
-  if (tagOf(tensors) !== "Map") return readSafetensors(source as Uint8Array, WHERE);
-  if (readAll !== undefined)
-    throw new TypeError(
-      `${WHERE}: source expected { metadata, tensors } with the tensors that readAll resolves with, got an opened file ` +
-        "(of one that openGguf opened, readGgufLayer reads a layer)",
-    );
-  if (tagOf(metadata) !== "Map")
-    throw new TypeError(`${WHERE}: source.metadata expected a Map, got ${describe(metadata)}`);
-  return { tensors, metadata } as SafetensorsFile;
+  return readLayer(openParts(WHERE, readSource(WHERE, source, "readGgufLayer"), prefix), given);
 }
 
 /** Outputs of q, k and v. */

@@ -3,10 +3,13 @@
 import { readFileSync } from "node:fs";
 import * as headwise from "headwise/core";
 import * as heads from "headwise/heads";
+import * as latents from "headwise/latent";
 import { quantized } from "headwise/quantized";
 import * as sessions from "headwise/sessions";
 import * as weights from "headwise/weights";
 import { runSuite } from "./suite.mjs";
 
 const module = readFileSync(new URL(import.meta.resolve("headwise/simd.wasm")));
-console.log(JSON.stringify(await runSuite({ headwise, weights, heads, sessions, load: { quantized, module } })));
+console.log(
+  JSON.stringify(await runSuite({ headwise, weights, heads, sessions, latents, load: { quantized, module } })),
+);

@@ -1,8 +1,9 @@
 import * as headwise from "headwise";
 import * as heads from "headwise/heads";
+import * as latents from "headwise/latent";
 import { quantized } from "headwise/quantized";
 import * as sessions from "headwise/sessions";
 import * as weights from "headwise/weights";
 import { runSuite } from "./suite.mjs";
 
-console.log(JSON.stringify(await runSuite({ headwise, weights, heads, sessions, load: { quantized } })));
+console.log(JSON.stringify(await runSuite({ headwise, weights, heads, sessions, latents, load: { quantized } })));

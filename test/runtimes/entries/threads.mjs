@@ -1,8 +1,11 @@
 import * as heads from "headwise/heads";
+import * as latents from "headwise/latent";
 import { quantized } from "headwise/quantized";
 import * as sessions from "headwise/sessions";
 import * as headwise from "headwise/threads";
 import * as weights from "headwise/weights";
 import { runSuite } from "./suite.mjs";
 
-console.log(JSON.stringify(await runSuite({ headwise, weights, heads, sessions, load: { quantized, threads: 2 } })));
+console.log(
+  JSON.stringify(await runSuite({ headwise, weights, heads, sessions, latents, load: { quantized, threads: 2 } })),
+);

@@ -3,6 +3,7 @@
 import * as headwise from "headwise";
 import * as core from "headwise/core";
 import * as heads from "headwise/heads";
+import * as latents from "headwise/latent";
 import { quantized } from "headwise/quantized";
 import * as sessions from "headwise/sessions";
 import simd from "headwise/simd.wasm";
@@ -12,9 +13,9 @@ import { compileBytes, compiled } from "./nobytes.mjs";
 import { runSuite } from "./suite.mjs";
 
 const suites = {
-  "/default": { headwise, weights, heads, sessions, load: { quantized } },
-  "/threads": { headwise: threads, weights, heads, sessions, load: { quantized, threads: 2 } },
-  "/core": { headwise: core, weights, heads, sessions, load: { quantized, module: simd } },
+  "/default": { headwise, weights, heads, sessions, latents, load: { quantized } },
+  "/threads": { headwise: threads, weights, heads, sessions, latents, load: { quantized, threads: 2 } },
+  "/core": { headwise: core, weights, heads, sessions, latents, load: { quantized, module: simd } },
 };
 
 export default {

@@ -2,6 +2,7 @@
 
 import * as headwise from "headwise";
 import * as heads from "headwise/heads";
+import * as latents from "headwise/latent";
 import { quantized } from "headwise/quantized";
 import * as sessions from "headwise/sessions";
 import * as weights from "headwise/weights";
@@ -10,7 +11,7 @@ import { compiled } from "./nobytes.mjs";
 import { runSuite } from "./suite.mjs";
 
 test("the suite", async ({ task }) => {
-  const report = await runSuite({ headwise, weights, heads, sessions, load: { quantized } });
+  const report = await runSuite({ headwise, weights, heads, sessions, latents, load: { quantized } });
   task.meta.answer = { report, compiled: compiled() };
   expect(navigator.userAgent).toBe("Cloudflare-Workers");
 });

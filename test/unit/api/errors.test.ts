@@ -49,7 +49,7 @@ const CONFIG =
   "dModel, numHeads, numKvHeads, headDim, valueDim, kdim, vdim, causal, window, scale, softcap, alibi, rope, qkNorm, addZeroAttn, fused";
 
 const WEIGHTS = "wq, wk, wv, wqkv, wo, bq, bk, bv, bqkv, bo, qNorm, kNorm, sinkLogits, biasK, biasV, layout";
-const CALL = "batch, cache, append, keys, values, kvLengths, align, keep, drop, bias, positions, path, out";
+const CALL = "batch, cache, append, keys, values, kvLengths, align, keep, drop, bias, positions, out, path";
 
 const SDPA =
   "causal, window, scale, softcap, alibi, keep, drop, bias, align, kvLengths, layout, sinkLogits, past, cache, present, scores, lse";
@@ -189,7 +189,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => yarn({ betaFast: 1, betaSlow: 2 }),
         RangeError,
-        "rope.scaling.betaFast expected a finite number > betaSlow (2), got 1",
+        "rope.scaling.betaFast expected a finite number >= betaSlow (2), got 1",
       ],
       [() => make({ fused: "kqv" }), RangeError, 'fused expected "qkv" or "grouped", got "kqv"'],
       [() => createAttention(dead, config, weights), "RELEASED", "kernels was released"],

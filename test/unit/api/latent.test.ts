@@ -102,7 +102,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => createLatentAttention(without, config, weights),
         "NO_LATENT",
-        "kernels expected those of latent attention; loadKernels({ latent }), from headwise/latent, loads them",
+        "kernels expected ones that were loaded with { latent }, which headwise/latent exports, got kernels without it",
       ],
       [
         () => createLatentAttention(floatsOnly, config, weights, { weights: "q8" }),
@@ -452,7 +452,9 @@ test("sharded layers have no paths, and take no latent attention", async () => {
   const sharded = await createShardedAttention(rules, { wq: eye, wk: eye, wv: eye, wo: eye }, { shards: 1 });
   const call = attendSharded(sharded, f(8), { path: "absorbed" } as object);
   await expect(call).rejects.toThrow(
-    new RangeError('attendSharded: path expected none but for latent attention, got "absorbed"'),
+    new TypeError(
+      'attendSharded: options expected only signal, batch, cache, append, keys, values, kvLengths, align, keep, drop, bias, positions, out, got "path"',
+    ),
   );
   sharded.release();
   using kernels = await kernelsOf("simd");

@@ -218,6 +218,9 @@ describe("frequencies", () => {
       [100, 16, { originalMaxSeqLen: 1000 }],
       [10_000, 8, { originalMaxSeqLen: 6, betaFast: 1.2 }],
       [2, 16, { originalMaxSeqLen: 100_000 }],
+      // Kimi K2, whose ramp is one pair wide.
+      [50_000, 64, { originalMaxSeqLen: 4096, betaFast: 1, betaSlow: 1 }],
+      [50_000, 64, { originalMaxSeqLen: 4096, betaFast: 1, betaSlow: 1, truncate: false }],
     ] as const) {
       const scaling = { kind: "yarn", factor: 4, ...fields };
       expect(difference(ropeFrequencies(rope(theta, dim, scaling)).inverse, yarn(theta, dim, scaling))).toBeLessThan(
@@ -308,9 +311,9 @@ describe("checkRope", () => {
     ],
     ["rope.theta expected a finite number > 1 for yarn scaling, got 1", RangeError, { theta: 1, scaling: yarn }],
     [
-      "rope.scaling.betaFast expected a finite number > betaSlow (1), got 1",
+      "rope.scaling.betaFast expected a finite number >= betaSlow (1), got 0.5",
       RangeError,
-      { scaling: { ...yarn, betaFast: 1 } },
+      { scaling: { ...yarn, betaFast: 0.5 } },
     ],
     ["rope.scaling.betaSlow expected a finite number > 0, got 0", RangeError, { scaling: { ...yarn, betaSlow: 0 } }],
     [

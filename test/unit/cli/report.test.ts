@@ -17,6 +17,7 @@ import {
 } from "../../../src/entries/weights.ts";
 import { floats } from "../../kernels/harness.ts";
 import { runCli } from "../../support/cli.ts";
+import { V2 } from "../../support/deepseek-layers.ts";
 import { kernelsOf } from "../../support/layers.ts";
 
 /** Runs `headwise ...args`. */
@@ -139,7 +140,7 @@ describe("report", () => {
     const args = prepare();
     const [, layer, inputs, ...options] = args as [string, string, string, ...string[]];
     const latent = at("latent.json");
-    writeFileSync(latent, JSON.stringify({ ...config, model_type: "deepseek_v3" }));
+    writeFileSync(latent, JSON.stringify(V2));
     const whisper = at("whisper.json");
     const sides = { encoder_layers: 1, decoder_layers: 1, encoder_attention_heads: 4, decoder_attention_heads: 4 };
     writeFileSync(whisper, JSON.stringify({ model_type: "whisper", d_model: 64, ...sides }));
@@ -167,7 +168,7 @@ describe("report", () => {
       [
         ["report", layer, inputs, "--config", latent],
         2,
-        `headwise report: ${latent}: model_type expected attention that this package computes, got "deepseek_v3", which has latent attention (MLA)`,
+        `headwise report: ${latent}: model_type expected attention that createAttention computes, got latent attention (MLA), which headwise run runs`,
       ],
       [[...args, "--layer", "x"], 2, "headwise report: --layer expected an integer from 0 to 1048576, got x"],
       [[...args, "--layer", "1e3"], 2, "headwise report: --layer expected an integer from 0 to 1048576, got 1e3"],

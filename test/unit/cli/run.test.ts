@@ -7,9 +7,18 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Digest } from "../../../src/diagnostics/digest.ts";
 import { createRandom } from "../../../src/diagnostics/random.ts";
 import { attend, createAttention, type Tensor } from "../../../src/entries/core.ts";
-import { fromHfConfig, quantizeTensor, readAttentionWeights, writeSafetensors } from "../../../src/entries/weights.ts";
+import { createLatentAttention, type LatentConfig, type LatentWeights } from "../../../src/entries/latent.ts";
+import {
+  fromHfConfig,
+  fromHfLatentConfig,
+  quantizeTensor,
+  readAttentionWeights,
+  readLatentWeights,
+  writeSafetensors,
+} from "../../../src/entries/weights.ts";
 import { floats } from "../../kernels/harness.ts";
 import { runCli } from "../../support/cli.ts";
+import { deepseekTensors, under, V2, V3 } from "../../support/deepseek-layers.ts";
 import { bytesOf, text, u32, writeGguf } from "../../support/gguf-writer.ts";
 import { kernelsOf } from "../../support/layers.ts";
 
@@ -271,7 +280,10 @@ test("attention of another kind is refused by name, not as a missing prefix", ()
   const path = write("latent/model.safetensors", writeSafetensors(latent));
   const file = join(folder, "latent/config.json");
   const rows: [json: object, text: string][] = [
-    [{ ...config, model_type: "deepseek_v3" }, 'got "deepseek_v3", which has latent attention (MLA)'],
+    [
+      { ...config, model_type: "deepseek_v32" },
+      'got "deepseek_v32", which has latent attention (MLA) to keys that an indexer selects',
+    ],
     [
       { ...config, model_type: "minicpm9", kv_lora_rank: 256 },
       'got "minicpm9", which has latent attention (MLA) (kv_lora_rank)',
@@ -288,6 +300,97 @@ test("attention of another kind is refused by name, not as a missing prefix", ()
     expect([status, stderr.startsWith(`headwise run: ${file}: `)]).toEqual([2, true]);
     expect(stderr).toContain(text);
   }
+});
+
+describe("a layer of latent attention", () => {
+  const prefix = "model.layers.1.self_attn.";
+  const tensors = deepseekTensors(createRandom(3), V3);
+  const prepare = (json: object = V3) => {
+    mkdirSync(join(folder, "deepseek"), { recursive: true });
+    write("deepseek/config.json", JSON.stringify(json));
+    const others = under("model.layers.0.self_attn.", deepseekTensors(createRandom(4), V3));
+    return write("deepseek/model.safetensors", writeSafetensors({ ...others, ...under(prefix, tensors) }));
+  };
+  const digestOf = async (random: number, layer: LatentConfig, weights: LatentWeights) => {
+    using kernels = await kernelsOf("simd");
+    const digest = new Digest();
+    digest.add(attend(createLatentAttention(kernels, layer, weights), createRandom(random).floats(128 * 24)));
+    return digest.toString();
+  };
+
+  test("is found with its config, and its y has the bits that attend gives", async () => {
+    const path = prepare();
+    const digest = await digestOf(1, fromHfLatentConfig(V3), readLatentWeights(writeSafetensors(tensors)));
+    const result = runJson(path, "--deterministic", "--layer", "1");
+    expect(result).toMatchObject({
+      ...{ prefix, cacheFormat: "f32", formats: { qDown: "f32", q: "f32", kvDown: "f32", k: "f32" } },
+      config: { kvLoraRank: 10, qLoraRank: 12, causal: true },
+      decode: { tokens: 32, past: 96, same: true },
+      y: { shape: [128, 24], digest },
+    });
+    expect(runJson(path, "--deterministic", "--prefix", prefix, "--threads", "2").y).toEqual(result.y);
+    const { stdout } = run(path, "--layer", "1", "--weights", "q8");
+    expect(stdout).toMatch(/^shape +dModel 24, 3 heads of 15, latents of 10 \+ 8, causal, RoPE 10000 interleaved$/m);
+    expect(stdout).toMatch(/^weights +q8, /m);
+    // In a model of several modalities, below another prefix.
+    const whole = write("deepseek/model.safetensors", writeSafetensors(under(`language_model.${prefix}`, tensors)));
+    write("deepseek/config.json", JSON.stringify({ model_type: "kimi_vl", text_config: V3, vision_config: {} }));
+    expect(runJson(whole, "--deterministic", "--layer", "1").y).toEqual(result.y);
+  });
+
+  test("is read from several files and from GGUF", async () => {
+    const path = prepare();
+    const { y } = runJson(path, "--deterministic", "--layer", "1");
+    const [first, second] = [Object.entries(tensors).slice(0, 4), Object.entries(tensors).slice(4)];
+    write("deepseek/a.safetensors", writeSafetensors(under(prefix, Object.fromEntries(first))));
+    write("deepseek/b.safetensors", writeSafetensors(under(prefix, Object.fromEntries(second))));
+    const weight_map = Object.fromEntries([
+      ...first.map(([name]) => [prefix + name, "a.safetensors"]),
+      ...second.map(([name]) => [prefix + name, "b.safetensors"]),
+    ]);
+    const index = write("deepseek/some.index.json", JSON.stringify({ weight_map }));
+    expect(runJson(index, "--deterministic", "--layer", "1").y).toEqual(y);
+
+    const lite = { ...V2, rope_scaling: undefined };
+    const parts = deepseekTensors(createRandom(5), lite);
+    const gguf = writeGguf({
+      metadata: {
+        ...{ "general.architecture": text("deepseek2"), "deepseek2.block_count": u32(1) },
+        ...{ "deepseek2.embedding_length": u32(24), "deepseek2.attention.head_count": u32(3) },
+        ...{ "deepseek2.attention.kv_lora_rank": u32(10), "deepseek2.attention.key_length": u32(15) },
+        ...{ "deepseek2.attention.value_length": u32(5), "deepseek2.rope.dimension_count": u32(8) },
+      },
+      tensors: Object.entries({
+        ...{ q: "q_proj", kv_a_mqa: "kv_a_proj_with_mqa", kv_a_norm: "kv_a_layernorm", kv_b: "kv_b_proj" },
+        output: "o_proj",
+      }).map(([name, theirs]) => {
+        const { data, shape } = parts[`${theirs}.weight`] as Tensor;
+        return { name: `blk.0.attn_${name}.weight`, type: 0, shape, bytes: bytesOf(data) };
+      }),
+    });
+    const result = runJson(write("deepseek.gguf", gguf), "--deterministic");
+    expect(Object.keys(result.formats)).toEqual(["q", "kvDown", "k", "v", "o"]);
+    expect(result).toMatchObject({
+      prefix: "blk.0.attn_",
+      y: { digest: await digestOf(1, fromHfLatentConfig(lite), readLatentWeights(writeSafetensors(parts))) },
+    });
+  });
+
+  test("is refused by what is wrong", () => {
+    const path = prepare();
+    const rows: [args: string[], text: string][] = [
+      [["--layer", "2"], "--layer expected an integer from 0 to 1, got 2"],
+      [["--part", "encoder"], "--part expected decoder for latent attention, got encoder"],
+      [["--prefix", "model.layers.1.mlp."], `model.safetensors: prefix "model.layers.1.mlp." expected to begin`],
+    ];
+    for (const [args, message] of rows) {
+      const { status, stderr } = run(path, ...args);
+      expect([status, stderr.trimEnd().split("\n").length]).toEqual([2, 1]);
+      expect(stderr).toContain(message);
+    }
+    prepare({ ...V3, index_topk: 64 });
+    expect(run(path).stderr).toContain("config.json: index_topk expected none");
+  });
 });
 
 test("the layer is the one that the prefix names", () => {

@@ -32,7 +32,7 @@ test("loadKernels refuses a module with the rule that it breaks", async () => {
   const foreign = [0, 97, 115, 109, 1, 0, 0, 0, 1, 4, 1, 96, 0, 0, 2, 7, 1, 1, 97, 1, 98, 0, 0];
   const rows: readonly (readonly [options: unknown, kind: Row[1], text: string])[] = [
     [null, TypeError, "options expected an object, got null"],
-    [{ thread: 2 }, TypeError, 'options expected only module, deterministic, threads, quantized, got "thread"'],
+    [{ thread: 2 }, TypeError, 'options expected only module, deterministic, threads, quantized, latent, got "thread"'],
     [{ threads: 0 }, RangeError, 'threads expected "auto" or an integer from 1 to 64, got 0'],
     [{ threads: "all" }, RangeError, 'threads expected "auto" or an integer from 1 to 64, got "all"'],
     [{ threads: [2] }, TypeError, 'threads expected "auto" or an integer from 1 to 64, got Array'],

@@ -60,6 +60,42 @@ def decoder_weights(config, r):
     return w
 
 
+def latent_weights(config, r):
+    E, H, R, Q, N, P, V = (config[n] for n in ("model_dim", "num_heads", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim",
+                                              "qk_rope_head_dim", "v_head_dim"))
+    gain = lambda n: r(n) + np.float32(1.5)
+    if Q:
+        w = {"q_a_proj.weight": r(Q, E, scale=0.5), "q_a_layernorm.weight": gain(Q), "q_b_proj.weight": r(H * (N + P), Q, scale=0.5)}
+    else:
+        w = {"q_proj.weight": r(H * (N + P), E, scale=0.5)}
+    return w | {"kv_a_proj_with_mqa.weight": r(R + P, E, scale=0.5), "kv_a_layernorm.weight": gain(R),
+                "kv_b_proj.weight": r(H * (N + V), R, scale=0.5), "o_proj.weight": r(E, H * V, scale=0.5)}
+
+
+def latent_decoder(config, w, x):
+    """One causal layer of latent attention with expanded keys and values; returns output, latents and rotated keys."""
+    H, R, N, P = (config[n] for n in ("num_heads", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim"))
+    B, T, _ = x.shape
+    norm = lambda t, gain: t / np.sqrt((t**2).mean(-1, keepdims=True) + config["norm_eps"]) * f64(gain)
+    if config["q_lora_rank"]:
+        q = linear(norm(linear(x, w["q_a_proj.weight"]), w["q_a_layernorm.weight"]), w["q_b_proj.weight"])
+    else:
+        q = linear(x, w["q_proj.weight"])
+    down = linear(x, w["kv_a_proj_with_mqa.weight"])
+    latents = norm(down[..., :R], w["kv_a_layernorm.weight"])
+    up = split(linear(latents, w["kv_b_proj.weight"]), H)
+    position = np.arange(T)
+    angle = position[:, None] * config["rope"]["theta"] ** (-2 * np.arange(P // 2) / P)
+    turn = [np.broadcast_to(f(angle), (B, T, P // 2)) for f in (np.cos, np.sin)]
+    interleaved = config["rope"]["style"] == "interleaved"
+    q = split(q, H)
+    q = np.concatenate([q[..., :N], rotate(q[..., N:], *turn, interleaved)], -1)
+    rotated = rotate(down[:, None, :, R:], *turn, interleaved)
+    k = np.concatenate([up[..., :N], np.broadcast_to(rotated, (B, H, T, P))], -1)
+    found = attend(q, k, up[..., N:], position[:, None] >= position, None, config["scale"])
+    return linear(merge(found["out"]), w["o_proj.weight"]), latents, rotated[:, 0]
+
+
 def decoder_cases():
     rope = lambda style, dim, theta=10000.0: {"style": style, "rotary_dim": dim, "theta": theta}
 
@@ -82,6 +118,24 @@ def decoder_cases():
     add("decoder_alibi_values", num_kv_heads=4, alibi=True, v_head_dim=6)
     add("decoder_mqa_no_decode", num_kv_heads=1, decode_steps=0, rope=rope("half", 2), scale=1.0)
     add("decoder_one_token_window", prefill_len=1, decode_steps=4, sliding_window=1, rope=rope("interleaved", 4))
+
+    def latent(name, **given):
+        config = {"batch": 2, "prefill_len": 6, "decode_steps": 3, "model_dim": 12, "num_heads": 3, "kv_lora_rank": 5, "q_lora_rank": None,
+                  "qk_nope_head_dim": 4, "qk_rope_head_dim": 4, "v_head_dim": 3, "is_causal": True, "norm_eps": 1e-6,
+                  "rope": rope("interleaved", 4)} | given
+        config["rope"]["rotary_dim"] = config["qk_rope_head_dim"]
+        config["scale"] = float((config["qk_nope_head_dim"] + config["qk_rope_head_dim"]) ** -0.5)
+        r, B, T, N = Random(name), config["batch"], config["prefill_len"], config["decode_steps"]
+        w = latent_weights(config, r)
+        x = r(B, T + N, config["model_dim"])
+        y, latents, rotated = latent_decoder(config, w, x)
+        inputs = {"x": x[:, :T], "x_decode": x[:, T:]} | w
+        outputs = {"y_prefill": y[:, :T], "y_decode": y[:, T:], "latent_cache": latents, "k_rope_cache": rotated}
+        case("decoder", "MLA", name, config, inputs, outputs)
+
+    latent("latent_full_queries")
+    latent("latent_low_rank_queries_half", q_lora_rank=7, qk_rope_head_dim=6, v_head_dim=9, kv_lora_rank=8, rope=rope("half", 6))
+    latent("latent_one_head_one_token", batch=1, prefill_len=1, decode_steps=2, num_heads=1, kv_lora_rank=1, v_head_dim=1)
 
     def convert(name, before, after, bias):
         r, config = Random(name), decoder_config(num_heads=before, num_kv_heads=before, batch=2, rope=rope("half", 4), qkv_bias=bias)

@@ -21,6 +21,7 @@ import * as core from "headwise/core";
 import { type Diagnosis, diagnose, diagnosisText } from "headwise/doctor";
 import { mergeHeads, splitHeads } from "headwise/heads";
 import * as inline from "headwise/inline";
+import { createLatentAttention, type LatentAttention, latent } from "headwise/latent";
 import { type QuantizedKernels, quantized } from "headwise/quantized";
 import { reference } from "headwise/reference";
 import { type CachePage, exportPages, importPages } from "headwise/sessions";
@@ -77,6 +78,26 @@ async function quantised(kernels: QuantizedKernels): Promise<string> {
   return attention.formats.q;
 }
 
+/** Floats of a latent and its rotated key in the cache of a layer of latent attention. */
+async function latents(): Promise<number> {
+  using loaded = await loadKernels({ latent });
+  using attention: LatentAttention = createLatentAttention(
+    loaded,
+    { dModel: 16, numHeads: 2, kvLoraRank: 8, nopeDim: 4, ropeDim: 2, rope: { theta: 10_000, pairing: "half" } },
+    {
+      wq: matrix(12, 16),
+      wkvDown: matrix(10, 16),
+      kvNorm: new Float32Array(8).fill(1),
+      wkvUp: matrix(16, 8),
+      wo: matrix(16, 8),
+    },
+  );
+  using cache = createCache(attention, { maxSeqLen: 8 });
+  attend(attention, matrix(3, 16).data, { cache });
+  const { key, value } = cache.read();
+  return (key.data.length + value.data.length) / 3;
+}
+
 async function examined(): Promise<string | undefined> {
   const diagnosis: Diagnosis = await diagnose(inline, { version: "0", engine: "this one" }, { deterministic: true });
   return diagnosisText(diagnosis).split("\n")[0];
@@ -113,6 +134,7 @@ console.log(
   (await decode(single)).every((difference) => difference === 0),
   restored(single),
   await quantised(quantized),
+  await latents(),
   await examined(),
   (await shards()).length,
   output.shape.length,

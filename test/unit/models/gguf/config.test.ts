@@ -125,7 +125,7 @@ describe("the rules of an architecture", () => {
   });
 
   test.each([
-    ["deepseek2", "latent attention (MLA)"],
+    ["deepseek32", "latent attention (MLA) of another kind"],
     ["mamba", "state-space layers instead of attention"],
     ["qwen3next", "gated attention beside linear attention"],
     ["t5", "relative positions inside attention"],
@@ -133,6 +133,13 @@ describe("the rules of an architecture", () => {
     const message = `readGgufLayer: key "general.architecture" expected attention that this package computes, got "${name}", which has ${what}`;
     await expect(layerOf(keys(name))).rejects.toThrow(message);
     await expect(layerOf(keys(name), tensors(), 0, { pairing: "half" })).rejects.toThrow(message);
+  });
+
+  test("latent attention is refused with the name of the function that reads it, also with a pairing", async () => {
+    const message =
+      'readGgufLayer: key "general.architecture" expected attention that createAttention computes, got "deepseek2", whose latent attention (MLA) readGgufLatentLayer reads';
+    await expect(layerOf(keys("deepseek2"))).rejects.toThrow(message);
+    await expect(layerOf(keys("deepseek2"), tensors(), 0, { pairing: "half" })).rejects.toThrow(message);
   });
 
   test("a layer of LFM2 that is no attention is refused as that", async () => {
@@ -529,7 +536,7 @@ describe("what is refused", () => {
       "bounds of yarn that cross",
       keys("llama", { ...yarn, "rope.scaling.yarn_beta_fast": f32(1), "rope.scaling.yarn_beta_slow": f32(4) }),
       tensors(),
-      'key "llama.rope.scaling.yarn_beta_fast" (rope.scaling.betaFast) expected a finite number > betaSlow (4), got 1',
+      'key "llama.rope.scaling.yarn_beta_fast" (rope.scaling.betaFast) expected a finite number >= betaSlow (4), got 1',
     ],
     [
       "a theta below 1",

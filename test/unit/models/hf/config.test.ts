@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { alibiSlopes } from "../../../../src/attention/alibi.ts";
 import { fromHfConfig, type HfConfigOptions } from "../../../../src/models/hf/config.ts";
+import { latentModelTypes } from "../../../../src/models/hf/latent-models.ts";
 import type { HfAttentionConfig } from "../../../../src/models/hf/rules.ts";
 import { HeadwiseError } from "../../../../src/util/errors.ts";
 
@@ -636,6 +637,8 @@ test("an unknown model is read by the rules of a known one, which refuse what th
       `fromHfConfig: ${field} expected none, since the rules of "llama" would ignore it, got 3`,
     );
   expect(refused({ use_rope: false })).toThrow("use_rope expected none");
+  expect(refused({ is_decoder: false })).toThrow("is_decoder expected none");
+  expect(refused({ mlp_layer_types: ["dense"] })).not.toThrow();
   expect(refused({ sliding_window: 7, max_window_layers: 9, use_sliding_window: false }, "qwen2")).not.toThrow();
 });
 
@@ -665,8 +668,8 @@ test.each<[options: HfConfigOptions, json: object, error: Error]>([
 });
 
 test.each<[type: string, what: string]>([
-  ["deepseek_v3", "latent attention (MLA)"],
-  ["minicpm3", "latent attention (MLA)"],
+  ["deepseek_v32", "latent attention (MLA) to keys that an indexer selects"],
+  ["minicpm3", "latent attention (MLA) with longrope"],
   ["qwen3_next", "gated attention beside linear attention"],
   ["rwkv", "state-space layers instead of attention"],
   ["mamba", "state-space layers instead of attention"],
@@ -674,6 +677,12 @@ test.each<[type: string, what: string]>([
   ["gemma3n_text", "a norm of values, and keys that layers share"],
 ])("%s is refused by name, also with options.as", (type, what) => {
   const message = `fromHfConfig: model_type expected attention that this package computes, got "${type}", which has ${what}`;
+  expect(() => fromHfConfig({ ...llama, model_type: type })).toThrow(message);
+  expect(() => fromHfConfig({ ...llama, model_type: type }, { as: "llama" })).toThrow(message);
+});
+
+test.each(latentModelTypes())("%s is refused with the name of the function that reads it", (type) => {
+  const message = `fromHfConfig: model_type expected attention that createAttention computes, got "${type}", whose latent attention (MLA) fromHfLatentConfig reads`;
   expect(() => fromHfConfig({ ...llama, model_type: type })).toThrow(message);
   expect(() => fromHfConfig({ ...llama, model_type: type }, { as: "llama" })).toThrow(message);
 });
@@ -715,7 +724,7 @@ test.each<[json: object, message: string]>([
   // What createAttention refuses, with the field of the file.
   [
     { ...gptOss, rope_scaling: { ...gptOss.rope_scaling, beta_fast: 1, beta_slow: 4 } },
-    "beta_fast (rope.scaling.betaFast) expected a finite number > betaSlow (4), got 1",
+    "beta_fast (rope.scaling.betaFast) expected a finite number >= betaSlow (4), got 1",
   ],
   [
     { ...llama, hidden_size: 2 ** 31, head_dim: 64 },

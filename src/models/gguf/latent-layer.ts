@@ -1,0 +1,206 @@
+import type { RopeConfig } from "../../attention/rope.ts";
+import type { GgufFile } from "../../files/gguf/gguf.ts";
+import { checkLatentConfig, type LatentConfig } from "../../latent/config.ts";
+import type { LatentWeights } from "../../latent/weights.ts";
+import { type StoredTensor, toFloats } from "../../tensor/dtypes.ts";
+import { expectInt } from "../../util/arguments.ts";
+import { describe, HeadwiseError } from "../../util/errors.ts";
+import { ln } from "../../util/math.ts";
+import { checkFileConfig } from "../check-config.ts";
+import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../unsupported.ts";
+import { LATENT_ARCHITECTURE } from "./architectures.ts";
+import { type Keys, keysOf, UNSUPPORTED } from "./keys.ts";
+import { expectFile, expectNoLongrope, FACTORS, partsOf, refusal } from "./layer-tensors.ts";
+import { readScaling } from "./rope-scaling.ts";
+
+/** LatentWeights with matrices in the encoding of the file, quantised ones included. */
+export type GgufLatentWeights = LatentWeights<StoredTensor>;
+
+/** A layer of latent attention of a GGUF file, ready for `createLatentAttention`. */
+export interface GgufLatentLayer {
+  /** Shapes and rules of the layer. */
+  readonly config: LatentConfig;
+  /** Weights of the layer. */
+  readonly weights: GgufLatentWeights;
+}
+
+const WHERE = "readGgufLatentLayer";
+
+/** Epsilon of the norms of latents. The models take it whatever the epsilon of their other norms is. */
+const NORM_EPS = 1e-6;
+
+/** Rules that other layers may have: the key, and the numbers that mean "none". */
+const OF_OTHERS = [
+  ["attention.causal", 1],
+  ["attention.max_alibi_bias", 0],
+  ["attention.scale", 0],
+  ["attention.sliding_window", 0],
+  ["attn_logit_softcapping", 0],
+] as const;
+
+/** Tensors by the name after `attn_`, with the field of the weights: matrices, which stay as stored, and gains. */
+const MATRICES: Readonly<Record<string, keyof GgufLatentWeights>> = {
+  "q.weight": "wq",
+  "q_a.weight": "wqDown",
+  "q_b.weight": "wqUp",
+  "kv_a_mqa.weight": "wkvDown",
+  "kv_b.weight": "wkvUp",
+  "output.weight": "wo",
+};
+const GAINS: Readonly<Record<string, keyof GgufLatentWeights>> = {
+  "q_a_norm.weight": "qNorm",
+  "kv_a_norm.weight": "kvNorm",
+};
+/** The parts of wkvUp in newer files: [numHeads, kvLoraRank, nopeDim] and [numHeads, valueDim, kvLoraRank]. */
+const K_UP = "k_b.weight";
+const V_UP = "v_b.weight";
+
+/**
+ * Reads one layer of latent attention (MLA) of a GGUF file of the architecture "deepseek2", which files of DeepSeek-V2 and V3,
+ * Kimi K2 and GLM-4.7-Flash have. Only the bytes of this layer are read.
+ *
+ * Matrices keep their encoding, vectors become float32. Newer files hold the two parts of `wkvUp` as tensors of their own, of
+ * which that of keys is transposed: they are joined, in 16 bits if both are F16 or both BF16, else in float32, without loss.
+ * @param layer Index of the layer, from 0.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for another architecture; for rules that are not
+ * supported; for a missing tensor, a shape that contradicts the metadata, and attention tensors that are not understood.
+ * @example
+ * import { open } from "node:fs/promises";
+ * import { fileSource, type GgufLatentLayer, openGguf, readGgufLatentLayer } from "headwise/weights";
+ * async function readLayer(path: string, layer: number): Promise<GgufLatentLayer> {
+ *   await using handle = await open(path);
+ *   return readGgufLatentLayer(await openGguf(await fileSource(handle)), layer);
+ * }
+ * console.log(typeof readLayer); // function: readLayer("DeepSeek-V2-Lite-Q8_0.gguf", 26)
+ */
+export async function readGgufLatentLayer(file: GgufFile, layer: number): Promise<GgufLatentLayer> {
+  expectFile(WHERE, file);
+  expectInt(WHERE, "layer", layer, 0);
+  expectNoLongrope(WHERE, file);
+  if (file.tensors.has(FACTORS)) throw refusal(WHERE, FACTORS, "to be absent, since latent attention has none", "it");
+  const config = readConfig(file, layer);
+  const { dModel, numHeads, kvLoraRank, qLoraRank = 0, nopeDim, ropeDim, valueDim } = config;
+
+  const prefix = `blk.${layer}.attn_`;
+  const parts = partsOf(WHERE, file, prefix);
+  const heads = numHeads * (nopeDim + ropeDim);
+  const joined = parts.has("kv_b.weight");
+  const shapes: Record<string, readonly number[]> = {
+    ...(qLoraRank > 0
+      ? { "q_a.weight": [qLoraRank, dModel], "q_a_norm.weight": [qLoraRank], "q_b.weight": [heads, qLoraRank] }
+      : { "q.weight": [heads, dModel] }),
+    "kv_a_mqa.weight": [kvLoraRank + ropeDim, dModel],
+    "kv_a_norm.weight": [kvLoraRank],
+    ...(joined
+      ? { "kv_b.weight": [numHeads * (nopeDim + valueDim), kvLoraRank] }
+      : { [K_UP]: [numHeads, kvLoraRank, nopeDim], [V_UP]: [numHeads, valueDim, kvLoraRank] }),
+    "output.weight": [dModel, numHeads * valueDim],
+  };
+  for (const [part, shape] of Object.entries(shapes)) parts.expectShape(part, shape);
+  parts.expectOnly(Object.keys(shapes));
+
+  const read = await file.readAll(parts.names(), WHERE);
+  const weights: Record<string, StoredTensor | Float32Array> = {};
+  for (const [name, tensor] of read) {
+    const part = name.slice(prefix.length);
+    const [matrix, gain] = [MATRICES[part], GAINS[part]];
+    if (matrix !== undefined) weights[matrix] = tensor;
+    // Copied, because the bytes around it belong to other tensors.
+    else if (gain !== undefined) weights[gain] = toFloats(tensor, WHERE).slice();
+  }
+  if (!joined) {
+    const [k, v] = [K_UP, V_UP].map((part) => read.get(prefix + part) as StoredTensor) as [StoredTensor, StoredTensor];
+    weights.wkvUp = joinUp(`${prefix}kv_b.weight`, k, v);
+  }
+  return { config, weights: weights as unknown as GgufLatentWeights };
+}
+
+function readConfig({ metadata }: GgufFile, layer: number): LatentConfig & { readonly valueDim: number } {
+  const name = metadata.get("general.architecture");
+  if (name !== LATENT_ARCHITECTURE) {
+    const reason = reasonAgainst(UNSUPPORTED_ARCHITECTURES, name);
+    const [rule, why] = reason ? [UNSUPPORTED_RULE, `, which has ${reason}`] : [describe(LATENT_ARCHITECTURE), ""];
+    throw new HeadwiseError(
+      "BAD_FILE",
+      `${WHERE}: key "general.architecture" expected ${rule}, got ${describe(name)}${why}`,
+    );
+  }
+  const keys = keysOf(WHERE, metadata, name, layer);
+  keys.expectNone(UNSUPPORTED);
+  keys.expectNone(OF_OTHERS);
+  expectInt(WHERE, "layer", layer, 0, keys.count("block_count") - 1);
+  const numHeads = keys.count("attention.head_count");
+  const kvHeads = keys.count("attention.head_count_kv", numHeads);
+  if (kvHeads !== 1 && kvHeads !== numHeads) keys.fail("attention.head_count_kv", `1 or ${numHeads}`, kvHeads);
+  // In newer files, key_length and value_length are those of latents, and these keys have the suffix.
+  const keyDim = keys.countOrNone("attention.key_length_mla") || keys.count("attention.key_length");
+  const valueDim = keys.countOrNone("attention.value_length_mla") || keys.count("attention.value_length");
+  const ropeDim = keys.count("rope.dimension_count");
+  if (ropeDim >= keyDim) keys.fail("rope.dimension_count", `less than the ${keyDim} of a key`, ropeDim);
+  const qLoraRank = keys.countOrNone("attention.q_lora_rank");
+  const config = {
+    dModel: keys.count("embedding_length"),
+    numHeads,
+    kvLoraRank: keys.count("attention.kv_lora_rank"),
+    ...(qLoraRank > 0 && { qLoraRank }),
+    nopeDim: keyDim - ropeDim,
+    ropeDim,
+    valueDim,
+    normEps: NORM_EPS,
+    causal: true,
+    ...readRope(keys, keyDim, ropeDim),
+  };
+  const check = () => void checkLatentConfig(WHERE, config);
+  checkFileConfig(WHERE, check, (ours) => KEYS[ours] && `key "${name}.${KEYS[ours]}"`);
+  return config;
+}
+
+/** Our names of fields, and the keys that they come from. */
+const KEYS: Readonly<Record<string, string>> = {
+  "rope.scaling.betaFast": "rope.scaling.yarn_beta_fast",
+  "rope.scaling.betaSlow": "rope.scaling.yarn_beta_slow",
+  "rope.scaling.factor": "rope.scaling.factor",
+  "rope.theta": "rope.freq_base",
+  numHeads: "attention.head_count",
+  ropeDim: "rope.dimension_count",
+  scale: "rope.scaling.yarn_log_multiplier",
+};
+
+/** RoPE, and the scale if yarn has a multiplier: (multiplier·ln(factor) + 1)²/√keyDim. */
+function readRope(keys: Keys, keyDim: number, ropeDim: number): { rope: RopeConfig; scale?: number } {
+  const rope = { theta: keys.number("rope.freq_base") ?? 10_000, pairing: "interleaved" } as const;
+  const scaling = readScaling(keys, ropeDim, true, undefined);
+  if (scaling?.kind !== "yarn") {
+    keys.expectNone([["rope.scaling.yarn_log_multiplier", 0]]);
+    return { rope: { ...rope, ...(scaling && { scaling }) } };
+  }
+  // In these files, yarn has no factor on cos and sin.
+  const yarn = { rope: { ...rope, scaling: { ...scaling, attentionFactor: 1 } } };
+  const multiplier = keys.number("rope.scaling.yarn_log_multiplier");
+  if (multiplier === undefined) return yarn;
+  const grown = multiplier * ln(scaling.factor) + 1;
+  return { ...yarn, scale: (grown * grown) / Math.sqrt(keyDim) };
+}
+
+/**
+ * wkvUp [numHeads·(nopeDim + valueDim), kvLoraRank] from `k` [numHeads, kvLoraRank, nopeDim] and `v`
+ * [numHeads, valueDim, kvLoraRank].
+ */
+function joinUp(name: string, k: StoredTensor, v: StoredTensor): StoredTensor {
+  const [numHeads, rank, nopeDim] = k.shape as [number, number, number];
+  const valueDim = v.shape[1] as number;
+  const perHead = nopeDim + valueDim;
+  const dtype = k.dtype === v.dtype && (k.dtype === "F16" || k.dtype === "BF16") ? k.dtype : "F32";
+  const elementsOf = (tensor: StoredTensor) =>
+    dtype === "F32" ? toFloats(tensor, WHERE) : new Uint16Array(tensor.bytes.slice().buffer);
+  const [keys, values] = [elementsOf(k), elementsOf(v)];
+  const size = numHeads * perHead * rank;
+  const up = dtype === "F32" ? new Float32Array(size) : new Uint16Array(size);
+  for (let head = 0; head < numHeads; head++) {
+    const at = head * perHead * rank;
+    for (let r = 0; r < rank; r++)
+      for (let i = 0; i < nopeDim; i++) up[at + i * rank + r] = keys[(head * rank + r) * nopeDim + i] as number;
+    up.set(values.subarray(head * valueDim * rank, (head + 1) * valueDim * rank), at + nopeDim * rank);
+  }
+  return { name, dtype, shape: [numHeads * perHead, rank], bytes: new Uint8Array(up.buffer) };
+}
