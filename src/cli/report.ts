@@ -7,9 +7,10 @@ import { openSafetensors } from "../files/safetensors/safetensors.ts";
 import { PARTS } from "../models/hf/part.ts";
 import { readAttentionWeights } from "../models/hf/weights.ts";
 import { toFloats } from "../tensor/dtypes.ts";
+import { LARGEST_INT } from "../util/arguments.ts";
 import { plainText } from "../util/errors.ts";
-import { FileError, readArguments, readChoice, UsageError } from "./args.ts";
-import { interpretFile, isRows, readText, withFile } from "./files.ts";
+import { FileError, readArguments, readChoice, readCount, UsageError } from "./args.ts";
+import { aboutFile, interpretFile, isRows, readText, withFile } from "./files.ts";
 import { createProgress } from "./progress.ts";
 import { readLayerNumber, readRules } from "./read-layer.ts";
 import { columnsText } from "./text.ts";
@@ -25,15 +26,20 @@ float32. SAMPLES holds inputs of the layer on real text: tensors [tokens, dModel
   --prefix TEXT   start of the names of its tensors (default model.layers.N.self_attn.)
   --part PART     which attention of an encoder-decoder model: encoder, decoder (default: found by
                   --prefix)
+  --mla           instead of formats, convert the layer to latent attention of several ranks
+  --ranks LIST    with --mla: ranks, such as 16,32,64 (default: eighths of that which is exact)
 
 relative: |error| / |y|. largest: largest error / largest |y|. head: largest relative error of a head's
-output. divergence: of the attention maps, in nats, mean over heads and rows.`;
+output. divergence: of the attention maps, in nats, mean over heads and rows. With --mla: keys, values:
+|error| / |w| of their projections.`;
 
 const OPTIONS = {
   config: { type: "string" },
   layer: { type: "string" },
   prefix: { type: "string" },
   part: { type: "string" },
+  mla: { type: "boolean", default: false },
+  ranks: { type: "string" },
   help: { type: "boolean", short: "h", default: false },
 } as const;
 
@@ -46,6 +52,8 @@ export async function report(args: string[]): Promise<void> {
     throw new UsageError(`report: expected two files, MODEL and SAMPLES, got ${positionals.length}`);
   const number = readLayerNumber("report", values.layer);
   const part = readChoice("report", "--part", values.part, PARTS);
+  const ranks = values.ranks === undefined ? undefined : readRanks(values.ranks);
+  if (ranks && !values.mla) throw new UsageError("report: --ranks expected --mla, got none");
   const { prefix = `model.layers.${number ?? 0}.self_attn.` } = values;
 
   const { config: configPath = join(dirname(model), "config.json") } = values;
@@ -68,18 +76,33 @@ export async function report(args: string[]): Promise<void> {
       throw new FileError(
         `report: ${inputs}: ${name} expected shape [tokens, ${config.dModel}], got [${shape.join(", ")}]`,
       );
-  // The same numbers on every engine.
-  using kernels = await loadKernels({ deterministic: true, quantized });
-  const attention = interpretFile("report", model, () =>
-    createAttention(kernels, config, readAttentionWeights(layer, prefix, config), { weights: "f32" }),
-  );
   const samples = Array.from(tensors.values(), (tensor) => toFloats(tensor));
+  const weights = interpretFile("report", model, () => readAttentionWeights(layer, prefix, config));
   const progress = createProgress(process.stderr, () => performance.now());
-  const results = quantizeReport(attention, samples, { onProgress: (share) => progress.at(share, "trials") });
+  const onProgress = (share: number) => progress.at(share, "trials");
+  let table: string;
+  if (values.mla) {
+    const { mlaTable } = await import("./report-mla.ts");
+    table = await mlaTable(config, weights, samples, ranks, onProgress).catch((error: unknown) => {
+      throw aboutFile("report", model, error);
+    });
+  } else {
+    // The same numbers on every engine.
+    using kernels = await loadKernels({ deterministic: true, quantized });
+    const attention = interpretFile("report", model, () =>
+      createAttention(kernels, config, weights, { weights: "f32" }),
+    );
+    table = tableText(quantizeReport(attention, samples, { onProgress }));
+  }
   progress.end();
   const tokens = samples.reduce((sum, { length }) => sum + length, 0) / config.dModel;
   console.log(`${plainText(prefix)}: ${config.numHeads} heads, ${samples.length} samples, ${tokens} tokens\n`);
-  console.log(tableText(results));
+  console.log(table);
+}
+
+/** The option --ranks: integers with commas between them. */
+function readRanks(text: string): number[] {
+  return text.split(",").map((rank) => readCount("report", "--ranks", rank, 1, LARGEST_INT));
 }
 
 /** The tensors of a safetensors file with wanted names. */

@@ -28,7 +28,22 @@ export {
 } from "../files/safetensors/safetensors.ts";
 export type { TensorEntry, TensorFile } from "../files/tensor-file.ts";
 export { type UrlSourceOptions, urlSource } from "../files/url-source.ts";
-export { type ConvertedToGqa, type ConvertibleConfig, convertToGqa } from "../models/convert-gqa.ts";
+export type { LatentConfig } from "../latent/config.ts";
+export type { LatentWeights } from "../latent/weights.ts";
+export {
+  type ConvertedToGqa,
+  type ConvertibleConfig,
+  type ConvertToGqaOptions,
+  convertToGqa,
+} from "../models/convert-gqa.ts";
+export { type ConvertedToMla, type ConvertToMlaOptions, convertToMla } from "../models/convert-mla.ts";
+export {
+  type BiasName,
+  type CountParametersOptions,
+  countParameters,
+  type ParameterCounts,
+} from "../models/count-parameters.ts";
+export type { LatentError } from "../models/factor-latent.ts";
 export { type GgufLatentLayer, type GgufLatentWeights, readGgufLatentLayer } from "../models/gguf/latent-layer.ts";
 export { type GgufLayer, type GgufLayerOptions, type GgufWeights, readGgufLayer } from "../models/gguf/layer.ts";
 export { fromHfConfig, type HfConfigOptions } from "../models/hf/config.ts";

@@ -124,7 +124,9 @@ export interface CheckedLatentWeights {
 }
 
 /** Outputs and inputs of the matrices as they are given. */
-function givenSizes(config: CheckedLatentConfig) {
+export function latentMatrixSizes(
+  config: CheckedLatentConfig,
+): Readonly<Record<(typeof MATRICES)[number], LinearSize>> {
   const { dModel, numHeads, headDim, kvLoraRank, qLoraRank, nopeDim, ropeDim, valueDim } = config;
   return {
     wq: { n: numHeads * headDim, k: dModel },
@@ -157,7 +159,7 @@ export function checkLatentWeights(
       const rule = qLoraRank > 0 ? "with config.qLoraRank, which takes wqDown and wqUp" : "without config.qLoraRank";
       throw new RangeError(`${where}: ${name} expected none ${rule}, got ${describe(given[name])}`);
     }
-  const sizes = givenSizes(config);
+  const sizes = latentMatrixSizes(config);
   const matrix = (name: (typeof MATRICES)[number], biasName?: string): CheckedLinear & LinearSize => {
     const { n, k } = sizes[name];
     const w = expectMatrix(where, name, given[name], layout);

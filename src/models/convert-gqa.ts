@@ -1,14 +1,21 @@
 import type { AttentionConfig } from "../attention/config.ts";
+import { checkRope } from "../attention/rope.ts";
 import { separateWeights } from "../attention/split-qkv.ts";
 import { type AttentionWeights, WEIGHT_FIELDS } from "../attention/weights.ts";
 import { type StoredTensor, shapeText } from "../tensor/dtypes.ts";
 import type { MatrixLayout } from "../tensor/matrix.ts";
 import { expectLayout, expectMatrix, toTensor } from "../tensor/matrix.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import { expectFloats, expectInt, expectRecord, readFields } from "../util/arguments.ts";
+import { expectFloats, expectInt, expectOneOf, expectRecord, readFields } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
+import { expectFiniteFloats, readRows, writeRows } from "./matrix-rows.ts";
+import { type HeadRows, headParts, poolHeads, shareBasis, transformRows } from "./share-heads.ts";
 
 /** The fields of a configuration that `convertToGqa` reads. Other fields are copied. */
-export type ConvertibleConfig = Pick<AttentionConfig, "numHeads" | "numKvHeads" | "headDim" | "valueDim" | "qkNorm">;
+export type ConvertibleConfig = Pick<
+  AttentionConfig,
+  "numHeads" | "numKvHeads" | "headDim" | "valueDim" | "qkNorm" | "rope"
+>;
 
 /** A layer with fewer key-value heads, and the error that the conversion makes. */
 export interface ConvertedToGqa<Config extends ConvertibleConfig = AttentionConfig> {
@@ -25,8 +32,9 @@ export interface ConvertedToGqa<Config extends ConvertibleConfig = AttentionConf
     readonly numKvHeads: number;
   };
   /**
-   * |mean - head| / |head| for each original head, in the Frobenius norm of its projection: 0 if all heads of the group are
-   * equal, Infinity for a head of zeros among others.
+   * |stand-in - head| / |head| for each original head, in the Frobenius norm of its projection without biases: 0 if all heads of
+   * the group are equal, Infinity for a head of zeros among others. The stand-in is the mean, the first head, or with "svd" the
+   * part of the common basis that the head's queries meet, T_i·B.
    */
   readonly relativeError: {
     /** Of the key projection, [original numKvHeads]. */
@@ -38,12 +46,34 @@ export interface ConvertedToGqa<Config extends ConvertibleConfig = AttentionConf
 
 const WHERE = "convertToGqa";
 
+const METHODS = ["mean", "first", "svd"] as const;
+
+/** Options of `convertToGqa`. */
+export interface ConvertToGqaOptions {
+  /**
+   * What stands for a group of key-value heads: "mean", the mean of their projections; "first", the first of them; "svd", the
+   * best common basis, for which `wq`, `bq` and `wo` change too. Default "mean".
+   */
+  readonly method?: "mean" | "first" | "svd";
+}
+
 /**
- * Converts MHA to GQA or MQA: replaces each group of key-value heads by their mean, biases included. Ainslie et al. (2023)
- * propose this, followed by some training. Key and value projections become float32. The input is not changed.
- * @param numKvHeads Key-value heads that remain, a divisor of the present number.
+ * Converts MHA to GQA or MQA: one key-value head takes the place of each group of them, biases included. Ainslie et al. (2023)
+ * propose the mean, and compare it with the first, each followed by some training. Key and value projections become float32.
+ * The input is not changed.
+ *
+ * The method "svd" also changes the matrices that keys and values meet. For the keys A_i·x of the heads i of a group it finds B
+ * and T_i for which the T_i·B are nearest to the A_i in the Frobenius norm: a truncated singular value decomposition of the
+ * stacked A_i. B becomes the shared key projection, and the queries of head i are multiplied by the transpose of T_i, so that
+ * scores are those of keys T_i·B·x. Values are treated in the same way, with the columns of wo that belong to a head in place of
+ * its queries. Biases count as the weights of one more input. Where RoPE rotates queries and keys, T_i must commute with it: it is
+ * a rotation and a factor for each pair of components, of which the best are taken. The result is an ordinary GQA layer. It is
+ * exact if the heads of a group are such functions of one, and its error, summed over a group, is never larger than that of the
+ * other methods. A group of 4 heads of 64 with dModel 2048 takes some 2 seconds.
+ * @param numKvHeads Key-value heads that remain, a divisor of the present number; 1 gives MQA.
  * @throws TypeError or RangeError naming the argument, also for a `qkNorm` of the kind "full": it normalises all key heads
- * together, so that their mean has no meaning. HeadwiseError `BAD_FILE` for a stored matrix of a dtype that cannot be read.
+ * together, so that their mean has no meaning; and for any `qkNorm` with "svd", because the norm is between what T_i would
+ * change. HeadwiseError `BAD_FILE` for a stored matrix of a dtype that cannot be read.
  * @example
  * import { convertToGqa } from "headwise/weights";
  * const matrix = { data: new Float32Array(16).fill(1), shape: [4, 4] };
@@ -55,11 +85,14 @@ export function convertToGqa<Config extends ConvertibleConfig>(
   weights: AttentionWeights,
   config: Config,
   numKvHeads: number,
+  options: ConvertToGqaOptions = {},
 ): ConvertedToGqa<Config> {
   // Each field is read once, because reading may run code of the caller's.
   const given = readFields(WHERE, "weights", weights, WEIGHT_FIELDS);
   expectRecord(WHERE, "config", config);
   const rules = { ...config };
+  const { method = "mean" } = readFields(WHERE, "options", options, ["method"]);
+  expectOneOf(WHERE, "options.method", method, METHODS);
   const layout = expectLayout(WHERE, given.layout);
   const numHeads = expectInt(WHERE, "config.numHeads", rules.numHeads);
   const { numKvHeads: before = numHeads } = rules;
@@ -80,7 +113,6 @@ export function convertToGqa<Config extends ConvertibleConfig>(
   const wo = expectMatrix(WHERE, "weights.wo", separate.wo, layout);
   const wk = toTensor(expectMatrix(WHERE, "weights.wk", separate.wk, layout));
   const wv = toTensor(expectMatrix(WHERE, "weights.wv", separate.wv, layout));
-  const { bk, bv, biasK, biasV } = separate;
   const outputs = layout === "out-in" ? 0 : 1;
   const kRows = wk.shape[outputs]!;
   const vRows = wv.shape[outputs]!;
@@ -91,28 +123,116 @@ export function convertToGqa<Config extends ConvertibleConfig>(
     throw new RangeError(`${WHERE}: weights.wk expected ${before * headDim} outputs, got ${kRows}`);
   if (valueDim !== undefined && vRows !== before * valueDim)
     throw new RangeError(`${WHERE}: weights.wv expected ${before * valueDim} outputs, got ${vRows}`);
-  expectRest(separate, layout, wq, wo, { numHeads, before, kDim: kRows / before, vDim: vRows / before });
-  const pool = (name: string, bias: Float32Array | undefined, rows: number): Float32Array | undefined => {
-    if (bias === undefined) return undefined;
-    const data = expectFloats(WHERE, `weights.${name}`, bias);
-    if (data.length !== rows)
-      throw new RangeError(`${WHERE}: weights.${name} expected ${rows} floats, got ${data.length}`);
-    return meanOfGroups({ data, shape: [rows, 1] }, "out-in", before, numKvHeads).pooled.data;
+  const [kDim, vDim] = [kRows / before, vRows / before];
+  expectRest(separate, layout, wq, wo, { numHeads, before, kDim, vDim });
+  const vectors = {
+    ...{ bk: vector("bk", separate.bk, kRows), biasK: vector("biasK", separate.biasK, kRows) },
+    ...{ bv: vector("bv", separate.bv, vRows), biasV: vector("biasV", separate.biasV, vRows) },
   };
-  const poolMatrix = (matrix: Tensor) => meanOfGroups(matrix, layout, before, numKvHeads);
-  const biases = {
-    bk: pool("bk", bk, kRows),
-    bv: pool("bv", bv, vRows),
-    biasK: pool("biasK", biasK, kRows),
-    biasV: pool("biasV", biasV, vRows),
-  };
-  const key = poolMatrix(wk);
-  const value = poolMatrix(wv);
+  const keys = headRows(wk, [vectors.bk, vectors.biasK], layout, before);
+  const values = headRows(wv, [vectors.bv, vectors.biasV], layout, before);
+  // Heads that stay are the mean of themselves.
+  const pool = (heads: HeadRows) => poolHeads(heads, numKvHeads, method === "first" ? method : "mean");
+  const found =
+    method === "svd" && numKvHeads !== before
+      ? rotateHeads(separate, [toTensor(wq), toTensor(wo)], layout, rules, {
+          keys,
+          values,
+          numHeads,
+          after: numKvHeads,
+        })
+      : { key: pool(keys), value: pool(values), rotated: {} };
+  const matrix = (rows: readonly Float64Array[], { inputs }: HeadRows) =>
+    writeRows(
+      rows.map((row) => row.subarray(0, inputs)),
+      inputs,
+      layout,
+    );
+  // Biases are the numbers of a row behind those of its matrix.
+  const biasOf = (rows: readonly Float64Array[], at: number) => Float32Array.from(rows, (row) => row[at] as number);
+  const biases: Record<string, Float32Array> = {};
+  for (const [{ rows }, { inputs }, names] of [
+    [found.key, keys, ["bk", "biasK"]],
+    [found.value, values, ["bv", "biasV"]],
+  ] as const)
+    for (const [i, name] of names.filter((name) => vectors[name] !== undefined).entries())
+      biases[name] = biasOf(rows, inputs + i);
   return {
-    weights: { ...separate, wk: key.pooled, wv: value.pooled, ...biases },
+    weights: {
+      ...{ ...separate, ...found.rotated, ...biases },
+      wk: matrix(found.key.rows, keys),
+      wv: matrix(found.value.rows, values),
+    },
     config: { ...rules, numKvHeads },
-    relativeError: { key: key.relativeError, value: value.relativeError },
+    relativeError: { key: found.key.relativeError, value: found.value.relativeError },
   };
+}
+
+/** A vector of this many floats, or undefined. */
+function vector(name: string, given: Float32Array | undefined, length: number): Float32Array | undefined {
+  if (given === undefined) return undefined;
+  const data = expectFloats(WHERE, `weights.${name}`, given);
+  if (data.length === length) return data;
+  throw new RangeError(`${WHERE}: weights.${name} expected ${length} floats, got ${data.length}`);
+}
+
+/** The rows of all heads of a matrix, with the biases that there are as further inputs. */
+function headRows(
+  matrix: Tensor,
+  biases: readonly (Float32Array | undefined)[],
+  layout: MatrixLayout,
+  heads: number,
+): HeadRows {
+  const { outputs, inputs, row } = readRows(matrix, layout);
+  const added = biases.filter((bias) => bias !== undefined);
+  const rows = Array.from({ length: outputs }, (_, output) => {
+    const all = new Float64Array(inputs + added.length);
+    all.set(row(output));
+    for (const [i, bias] of added.entries()) all[inputs + i] = bias[output] as number;
+    return all;
+  });
+  return { rows, inputs, heads, width: outputs / heads };
+}
+
+/** The method "svd": shared heads, and query and output projections that are transformed for them. */
+function rotateHeads(
+  { bq, ...weights }: AttentionWeights,
+  [wq, wo]: readonly [Tensor, Tensor],
+  layout: MatrixLayout,
+  { qkNorm, rope }: ConvertibleConfig,
+  { keys, values, numHeads, after }: { keys: HeadRows; values: HeadRows; numHeads: number; after: number },
+) {
+  if (qkNorm !== undefined)
+    throw new RangeError(
+      `${WHERE}: config.qkNorm expected none with the method "svd", which transforms what it would normalise, got ${describe(qkNorm)}`,
+    );
+  const checked = rope === undefined ? undefined : checkRope(WHERE, rope, keys.width);
+  for (const [name, { data }] of Object.entries({ wq, wo })) expectFiniteFloats(WHERE, `weights.${name}`, data);
+  for (const name of ["bk", "bv", "biasK", "biasV"] as const)
+    if (weights[name]) expectFiniteFloats(WHERE, `weights.${name}`, weights[name]);
+  if (bq) expectFiniteFloats(WHERE, "weights.bq", bq);
+  for (const [name, { rows }] of Object.entries({ wk: keys, wv: values }))
+    for (const row of rows) expectFiniteFloats(WHERE, `weights.${name}`, row);
+  const key = shareBasis(keys, after, headParts(keys.width, checked));
+  const value = shareBasis(values, after, headParts(values.width, undefined));
+  const group = numHeads / keys.heads;
+  const ofHead = (transforms: readonly Float64Array[]) => (head: number) =>
+    transforms[Math.floor(head / group)] as Float64Array;
+  const queries = headRows(wq, [bq], layout, numHeads);
+  const rows = transformRows(queries.rows, keys.width, ofHead(key.transforms));
+  // The rows of woᵀ are heads' components, as those of the other matrices.
+  const turned = layout === "out-in" ? "in-out" : "out-in";
+  const outputs = headRows(wo, [], turned, numHeads);
+  const rotated = {
+    wq: writeRows(
+      rows.map((row) => row.subarray(0, queries.inputs)),
+      queries.inputs,
+      layout,
+    ),
+    wo: writeRows(transformRows(outputs.rows, values.width, ofHead(value.transforms)), outputs.inputs, turned),
+    ...(bq && { bq: Float32Array.from(rows, (row) => row[queries.inputs] as number) }),
+  };
+  return { key, value, rotated };
 }
 
 /** Checks what the conversion does not read: it is handed on. `kDim` and `vDim` are the floats of a key and a value head. */
@@ -147,47 +267,4 @@ function expectRest(
 function expectMultiple(name: string, value: number, ofName: string, of: number): void {
   if (value % of !== 0)
     throw new RangeError(`${WHERE}: ${name} expected a multiple of ${ofName} (${of}), got ${value}`);
-}
-
-/**
- * The mean of each group of `before / after` consecutive heads, and the distance of each head from it. Sums are in
- * float64.
- */
-function meanOfGroups(
-  { data, shape }: Tensor,
-  layout: MatrixLayout,
-  before: number,
-  after: number,
-): { pooled: Tensor; relativeError: Float32Array } {
-  const [rows, columns] = shape as [number, number];
-  const inOut = layout === "in-out";
-  const [outputs, inputs] = inOut ? [columns, rows] : [rows, columns];
-  const width = outputs / before;
-  const group = before / after;
-  const kept = after * width;
-  const pooled = new Float32Array(kept * inputs);
-  const squares = new Float64Array(before);
-  const distances = new Float64Array(before);
-  for (let output = 0; output < kept; output++) {
-    const first = Math.floor(output / width) * group;
-    for (let input = 0; input < inputs; input++) {
-      const at = (member: number): number => {
-        const from = (first + member) * width + (output % width);
-        return data[inOut ? input * outputs + from : from * inputs + input]!;
-      };
-      let sum = 0;
-      for (let member = 0; member < group; member++) sum += at(member);
-      const mean = sum / group;
-      pooled[inOut ? input * kept + output : output * inputs + input] = mean;
-      for (let member = 0; member < group; member++) {
-        const own = at(member);
-        squares[first + member]! += own * own;
-        distances[first + member]! += (mean - own) * (mean - own);
-      }
-    }
-  }
-  const relativeError = Float32Array.from(distances, (distance, head) =>
-    distance === 0 ? 0 : Math.sqrt(distance / squares[head]!),
-  );
-  return { pooled: { data: pooled, shape: inOut ? [inputs, kept] : [kept, inputs] }, relativeError };
 }

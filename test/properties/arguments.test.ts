@@ -284,6 +284,9 @@ test("every hostile argument of every function is refused by name, and nothing h
       bytes: new Uint8Array(64),
     })),
   });
+  const { qNorm: _, kNorm: __, ...free } = weights;
+  const sizes = { numHeads: 4, numKvHeads: 2, headDim: 4, valueDim: 3, rope: config.rope };
+  const one = { wk: matrix(random, 4, 12), wv: matrix(random, 3, 12), bk: floats(random, 4), bv: floats(random, 3) };
   const index = { weight_map: { w: "a.safetensors" } };
   const simd = readFileSync(new URL("../../build/simd.wasm", import.meta.url));
   const toFloats = { name: "w", dtype: "F16", shape: [2], bytes: new Uint8Array(4) };
@@ -377,6 +380,24 @@ test("every hostile argument of every function is refused by name, and nothing h
     call("ropeTables", { rope: config.rope, positions: [1, 2] }),
     call("permuteRope", { weight: tensor(8, 2), numHeads: 2, from: "half", ropeDim: 2 }),
     call("convertToGqa", { weights, config, numKvHeads: 1 }, /config\.(?!num|headDim|valueDim)/),
+    call(
+      "convertToGqa",
+      { weights: free, config: sizes, numKvHeads: 1, options: { method: "svd" } },
+      /config\.(?!num|headDim|valueDim|rope)/,
+    ),
+    call("convertToMla", {
+      weights: { ...free, ...one, sinkLogits: undefined, biasK: undefined, biasV: undefined },
+      config: { ...sizes, dModel: 12, numKvHeads: 1, causal: true, scale: 0.5, softcap: 5 },
+      options: { rank: 2 },
+    }),
+    call("countParameters", { config, options: { biases: ["bq", "bo"] } }, /options\.biases=(true|false)/),
+    call("countParameters", {
+      config: {
+        ...{ dModel: 8, numHeads: 2, kvLoraRank: 3, nopeDim: 2, ropeDim: 2, valueDim: 3 },
+        rope: { theta: 100, pairing: "half" },
+      },
+      options: {},
+    }),
     call("fromHfConfig", { json: hf, layer: 0, part: "decoder" }, /^json\..*=null$|^layer=\{/),
     // A number is the index of the layer; objects are options, which errors name by that word.
     call(

@@ -577,6 +577,49 @@ describe("each field is read once by", () => {
     const weights = { ...matrices, bk: resizable(8), bv: resizable(8), qNorm: resizable(2), layout: "out-in" };
     const config = { numHeads: 4, numKvHeads: 4, headDim: 2, valueDim: 2, qkNorm: { kind: "per-head" }, causal: true };
     readOnce({ weights, config }, ({ weights, config }: never) => headwise.convertToGqa(weights, config, 2));
+    const { qkNorm: _, ...free } = config;
+    const { qNorm: __, ...some } = weights;
+    const given = {
+      weights: some,
+      config: { ...free, rope: { theta: 10, pairing: "half" } },
+      options: { method: "svd" },
+    };
+    readOnce(given, ({ weights, config, options }: never) => headwise.convertToGqa(weights, config, 2, options));
+  });
+
+  test("convertToMla", () => {
+    const matrices = { wq: tensor(8, 8), wk: tensor(2, 8), wv: tensor(2, 8), wo: tensor(8, 8) };
+    const weights = {
+      ...matrices,
+      bq: resizable(8),
+      bk: resizable(2),
+      bv: resizable(2),
+      bo: resizable(8),
+      layout: "out-in",
+    };
+    const config = {
+      ...{ dModel: 8, numHeads: 4, numKvHeads: 1, headDim: 2, causal: true, scale: 0.5, softcap: 3 },
+      rope: { theta: 10, pairing: "half" },
+    };
+    readOnce({ weights, config, options: { rank: 1 } }, ({ weights, config, options }: never) =>
+      headwise.convertToMla(weights, config, options),
+    );
+  });
+
+  test("countParameters", () => {
+    const config = {
+      ...{ dModel: 8, numHeads: 4, kvLoraRank: 4, qLoraRank: 3, nopeDim: 2, ropeDim: 2, valueDim: 3, causal: true },
+      ...{
+        rope: { theta: 10, pairing: "half", scaling: { kind: "linear", factor: 2 } },
+        latentNorm: true,
+        normEps: 1e-5,
+        scale: 0.5,
+        softcap: 3,
+      },
+    };
+    readOnce({ config, options: { biases: ["bq", "bo", "bkvDown"] } }, ({ config, options }: never) =>
+      headwise.countParameters(config, options),
+    );
   });
 
   test("createLatentAttention", async () => {

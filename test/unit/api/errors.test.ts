@@ -42,7 +42,8 @@ const {
   applyRope,
 } = loose;
 
-const { splitHeads, mergeHeads, plan, alibiSlopes, ropeTables, permuteRope, convertToGqa, fromHfConfig } = loose;
+const { splitHeads, mergeHeads, plan, alibiSlopes, ropeTables, permuteRope, fromHfConfig } = loose;
+const { convertToGqa, convertToMla, countParameters } = loose;
 
 // Fields that there are, as a misspelt one makes them read.
 const CONFIG =
@@ -959,6 +960,17 @@ test("every wrong call throws its exact text and changes nothing", async () => {
         "config.numKvHeads expected a multiple of numKvHeads (2), got 3",
       ],
       [() => convertToGqa({ ...weights, wo: 5 }, config, 1), TypeError, "weights.wo expected { data, shape }, got 5"],
+      [
+        () => convertToGqa(weights, { numHeads: 3 }, 1, { method: "max" }),
+        RangeError,
+        'options.method expected "mean" or "first" or "svd", got "max"',
+      ],
+    ],
+    convertToMla: [
+      [() => convertToMla(weights, config, { rank: "2" }), TypeError, 'rank expected an integer >= 1, got "2"'],
+    ],
+    countParameters: [
+      [() => countParameters({ dModel: 8, heads: 2 }), TypeError, `config expected only ${CONFIG}, got "heads"`],
     ],
     fromHfConfig: [
       [() => fromHfConfig("{"), "BAD_FILE", 'json expected valid JSON, got "{"'],

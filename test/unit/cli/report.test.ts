@@ -1,13 +1,16 @@
 // `headwise report`, as built.
 
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { DeviationSum, divergence } from "../../../src/diagnostics/error-stats.ts";
 import { createRandom } from "../../../src/diagnostics/random.ts";
-import { createAttention, type Tensor } from "../../../src/entries/core.ts";
+import { attendWithMaps, createAttention, type Tensor } from "../../../src/entries/core.ts";
+import { createLatentAttention } from "../../../src/entries/latent.ts";
 import { quantizeReport } from "../../../src/entries/quantized.ts";
 import {
+  convertToMla,
   fromHfConfig,
   readAttentionWeights,
   readSafetensors,
@@ -133,6 +136,80 @@ describe("report", () => {
         status: 2,
         stderr: `headwise report: ${at("rank.safetensors")}: a expected shape [tokens, 64], got [${shape.join(", ")}]\n`,
       });
+    }
+  });
+
+  test("--mla prints what conversion to latent attention of each rank changes", async () => {
+    const folder = at("gpt2");
+    mkdirSync(folder);
+    const gpt2 = { model_type: "gpt2", n_embd: 64, n_head: 4, n_layer: 1, n_positions: 128 };
+    writeFileSync(join(folder, "config.json"), JSON.stringify(gpt2));
+    const parts = { "c_attn.weight": [64, 192], "c_attn.bias": [192], "c_proj.weight": [64, 64], "c_proj.bias": [64] };
+    const layer = Object.entries(parts).map(([name, shape]) => [`h.0.attn.${name}`, tensor(...shape)] as const);
+    const model = write("gpt2/model.safetensors", Object.fromEntries(layer));
+    const inputs = write("gpt2/samples.safetensors", { a: tensor(9, 64), b: tensor(3, 64) });
+    const args = ["report", model, inputs, "--prefix", "h.0.attn.", "--mla"];
+    const { status, stdout, stderr } = run(...args);
+    expect([status, stderr]).toEqual([0, ""]);
+    const [title, empty, head, before, ...rows] = stdout.trimEnd().split("\n");
+    expect([title, empty]).toEqual(["h.0.attn.: 4 heads, 2 samples, 12 tokens", ""]);
+    expect(head?.split(/ {2,}/)).toEqual(
+      "rank,keys,values,relative,largest,divergence,bytes a token,of before".split(","),
+    );
+    expect(before?.split(/ {2,}/)).toEqual(["before", "512", "100.0 %"]);
+    // Eighths of the full rank, 64 and one for the biases, in whole panels of 8.
+    expect(rows.map((row) => row.split(/ {2,}/)[0])).toEqual(["16", "24", "32", "40", "48", "56", "64", "65"]);
+
+    // What the functions of the package give for rank 24.
+    using kernels = await kernelsOf("simd");
+    const prefix = "h.0.attn.";
+    const config = fromHfConfig(gpt2, { prefix });
+    const weights = readAttentionWeights(readFileSync(model), prefix, config);
+    const converted = convertToMla(weights, config, { rank: 24 });
+    const given = createAttention(kernels, config, weights);
+    const latent = createLatentAttention(kernels, converted.config, converted.weights);
+    const output = new DeviationSum();
+    let divergences = 0;
+    for (const each of readSafetensors(readFileSync(inputs)).tensors.values()) {
+      const [want, got] = [attendWithMaps(given, toFloats(each)), attendWithMaps(latent, toFloats(each))];
+      output.add(want.y, got.y, 0, want.y.length);
+      divergences += divergence(want.maps.data, got.maps.data, 0, want.maps.data.length);
+    }
+    const { key, value } = converted.errors[23]!;
+    const { relative, largest } = output.result();
+    expect(rows[1]?.split(/ {2,}/)).toEqual([
+      "24",
+      ...[key, value, relative, largest, divergences / (4 * 12)].map((number) => number.toExponential(1)),
+      ...["96", "18.8 %"],
+    ]);
+    const exact = rows.at(-1)?.split(/ {2,}/) ?? [];
+    expect([exact[0], exact[1], exact[2], exact[6]]).toEqual(["65", "0", "0", "288"]);
+    expect(Number(exact[3])).toBeLessThan(2 ** -18);
+    expect(Number(exact[5])).toBeLessThan(1e-9);
+
+    const cellsOf = (text: string) =>
+      text
+        .trimEnd()
+        .split("\n")
+        .slice(4)
+        .map((row) => row.split(/ {2,}/));
+    const few = cellsOf(run(...args, "--ranks", "24,3").stdout);
+    expect(few.map(([rank]) => rank)).toEqual(["24", "3"]);
+    expect(few[0]).toEqual(rows[1]?.split(/ {2,}/));
+    const refused: readonly (readonly [args: readonly string[], text: string])[] = [
+      [[...args, "--ranks", "66"], "--ranks expected at most 65 for this layer, got 66 (see headwise report --help)"],
+      [[...args, "--ranks", "8,"], "--ranks expected an integer from 1 to 2147483647, got "],
+      [["report", model, inputs, "--prefix", "h.0.attn.", "--ranks", "8"], "--ranks expected --mla, got none"],
+      [
+        [...prepare(), "--mla"],
+        `${at("layer.safetensors")}: config.rope expected rotated rows of wk that are the same for all 4 key-value heads, because`,
+      ],
+    ];
+    for (const [given, text] of refused) {
+      const got = run(...given);
+      expect([got.status, got.stdout]).toEqual([2, ""]);
+      expect(got.stderr).toContain(`headwise report: ${text}`);
+      expect(got.stderr.trimEnd().split("\n").length).toBe(1);
     }
   });
 
