@@ -284,7 +284,7 @@ test("every hostile argument of every function is refused by name, and nothing h
       bytes: new Uint8Array(64),
     })),
   });
-  const { qNorm: _, kNorm: __, ...free } = weights;
+  const { qNorm: _q, kNorm: _k, ...free } = weights;
   const sizes = { numHeads: 4, numKvHeads: 2, headDim: 4, valueDim: 3, rope: config.rope };
   const one = { wk: matrix(random, 4, 12), wv: matrix(random, 3, 12), bk: floats(random, 4), bv: floats(random, 3) };
   const index = { weight_map: { w: "a.safetensors" } };

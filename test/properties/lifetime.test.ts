@@ -19,9 +19,7 @@ import {
   type Tensor,
 } from "../../src/entries/core.ts";
 import { applyRope, mergeHeads, splitHeads } from "../../src/entries/heads.ts";
-import { createLatentAttention, planLatent } from "../../src/entries/latent.ts";
 import { floats } from "../kernels/harness.ts";
-import { latentWeights, PATHS, randomLatentConfig } from "../support/latent-layers.ts";
 import { firstDifference, kernelsOf, randomLayer, randomWeights } from "../support/layers.ts";
 
 const tensor = (...shape: number[]): Tensor => ({ data: new Float32Array(shape.reduce((a, b) => a * b, 1)), shape });
@@ -126,66 +124,6 @@ describe("plan", () => {
       const kept = planned.weights + (cached ? planned.cache : 0) + planned.scratch;
       expect(kernels.usedBytes - empty, `seed ${seed}, scratch`).toBe(kept);
     }
-  });
-
-  test("planLatent gives the exact bytes too, over 120 random configurations, and shorter calls take no more", async () => {
-    for (let seed = 0; seed < 120; seed++) {
-      using kernels = await kernelsOf("simd");
-      const random = createRandom(seed);
-      const config = { ...randomLatentConfig(random), causal: seed % 4 > 0 };
-      const path = PATHS[seed % 2] as (typeof PATHS)[number];
-      const expanded = path === "expanded" || random.next() < 0.3;
-      const [batch, qLen] = [random.int(1, 3), random.int(1, seed % 10 === 0 ? 400 : 60)];
-      const [maps, cached] = [random.next() < 0.4, random.next() < 0.5];
-      const weights = ([undefined, "f16", { q: "q8", v: "q4", o: "q8-row" }] as const)[seed % 3];
-      const format = cached ? (["f32", "f16", "q8"] as const)[random.int(0, 2)] : undefined;
-      const masks = randomMasks(random, batch, config.numHeads, qLen, qLen);
-      const planned = planLatent(config, {
-        ...{ batch, qLen, maps, path, expanded, weights, format, ...masks },
-        ...(cached && { maxSeqLen: qLen }),
-      });
-
-      const empty = kernels.usedBytes;
-      const given = latentWeights(random, config, seed % 5 === 0);
-      const attention = createLatentAttention(kernels, config, given, { weights: weights ?? "f32", expanded });
-      expect(kernels.usedBytes - empty, `seed ${seed}, weights`).toBe(planned.weights);
-      const cache = cached ? createCache(attention, { maxSeqLen: qLen, batch, format }) : undefined;
-      if (cache) expect(cache.bytes, `seed ${seed}, cache`).toBe(planned.cache);
-      const call = maps ? attendWithMaps : attend;
-      const peak = largestUse(kernels, () => {
-        call(attention, floats(random, batch * qLen * config.dModel), { batch, cache, path, ...masks });
-      });
-      expect(peak - empty, `seed ${seed}, total`).toBe(planned.total);
-      const kept = planned.weights + (cached ? planned.cache : 0) + planned.scratch;
-      expect(kernels.usedBytes - empty, `seed ${seed}, scratch`).toBe(kept);
-      cache?.truncate(0);
-      for (const shorter of [1, Math.ceil(qLen / 2)]) {
-        const less = largestUse(kernels, () => {
-          attend(attention, floats(random, batch * shorter * config.dModel), { batch, cache, path });
-        });
-        expect(less - empty, `seed ${seed}, ${shorter} tokens`).toBeLessThanOrEqual(planned.total);
-      }
-      expect(kernels.usedBytes - empty, `seed ${seed}, scratch after`).toBe(kept);
-    }
-  });
-
-  test("what planLatent gives for a cache suffices from its first token to its last, whatever heads are expanded at a time", async () => {
-    using kernels = await kernelsOf("simd");
-    // 32 KB of keys and values a head and token: four heads at a time would fit up to 512 tokens, one fits 1200.
-    const config = { dModel: 8, numHeads: 4, kvLoraRank: 4, nopeDim: 4096, ropeDim: 0, valueDim: 4096, causal: true };
-    const planned = planLatent(config, { qLen: 4, maxSeqLen: 1200, path: "expanded" });
-    const empty = kernels.usedBytes;
-    const weights = latentWeights(createRandom(1), config);
-    const attention = createLatentAttention(kernels, config, weights, { expanded: true });
-    const cache = createCache(attention, { maxSeqLen: 1200 });
-    const call = (tokens: number, path: (typeof PATHS)[number]) =>
-      largestUse(kernels, () => {
-        attend(attention, floats(createRandom(2), tokens * 8), { cache, path });
-      }) - empty;
-    expect(call(4, "expanded")).toBeLessThanOrEqual(planned.total);
-    for (let past = 4; past < 1196; past += 4) call(4, "absorbed");
-    expect(cache.length).toBe(1196);
-    expect(call(4, "expanded")).toBe(planned.total);
   });
 
   test("does not grow in scratch from 300 to 3000 tokens, and neither does a call", async () => {

@@ -114,7 +114,7 @@ test("every option of attend has the effect that it has there", () =>
     layer.release();
     for (const name of ["sliceMs", "onProgress", "maps", "format"])
       expect(await errorOf(attendSharded(attention, x, { [name]: 1 }))).toBe(
-        `TypeError attendSharded: options expected only signal, batch, cache, append, keys, values, kvLengths, align, keep, drop, bias, positions, path, out, got "${name}"`,
+        `TypeError attendSharded: options expected only signal, batch, cache, append, keys, values, kvLengths, align, keep, drop, bias, positions, out, got "${name}"`,
       );
   }));
 
