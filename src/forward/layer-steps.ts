@@ -10,13 +10,14 @@ import { agePages, reachPages } from "../cache/aging.ts";
 import { appendRows, storeRows } from "../cache/append-gather.ts";
 import { type Pages, pageTable } from "../cache/pages.ts";
 import { prepareInput, project, type Rows } from "../linear/linear.ts";
-import { type RowRun, tokenRunsOf } from "../util/rows.ts";
+import { type RowRun, rowsIn, tokenRunsOf } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
-import { type F32Ptr, storeRopeShape } from "../wasm/abi.ts";
+import type { F32Ptr } from "../wasm/abi.ts";
 import { pointer } from "../wasm/memory.ts";
 import { attendSegment, type CallShape, readScores, type Segment } from "./attend-segment.ts";
 import type { CallTokens } from "./call.ts";
 import type { LayerPlaces } from "./layer-scratch.ts";
+import { fillTables, rotateHeads } from "./rotary-steps.ts";
 
 /** The tokens of one call, and the pages that their keys go to. */
 export interface LayerCall {
@@ -44,8 +45,6 @@ export interface LayerWork {
   readonly maps: Float32Array | undefined;
 }
 
-export const rowsIn = (runs: Runs): number => runs.reduce((rows, { begin, end }) => rows + end - begin, 0);
-
 /**
  * Causal self-attention of a chunk, whose keys and queries come from the rows `x` [rows, dModel]: appends the keys,
  * attends, and writes the outputs to `out` [rows, dModel] in whole panels. x may share memory with the heads' outputs,
@@ -53,7 +52,7 @@ export const rowsIn = (runs: Runs): number => runs.reduce((rows, { begin, end })
  */
 export function* runAttention(work: LayerWork, runs: Runs, { x, out }: { x: Rows; out: Rows }): Steps {
   yield* projectRows(work, work.attention.layer.products.qkv as readonly Projection[], x, rowsIn(runs));
-  fillTables(work, runs, ({ positions }) => positions);
+  fillTables(work, runs, ({ tokens }) => tokens.positions);
   storeKeys(work, runs);
   yield* attendRows(work, runs, out);
 }
@@ -72,31 +71,14 @@ export function* projectRows(work: LayerWork, products: readonly Projection[], x
 
 /** Appends the chunk's projected keys and values. */
 export function appendKeys(work: LayerWork, runs: Runs): void {
-  fillTables(work, runs, ({ keyPositions }) => keyPositions);
+  fillTables(work, runs, ({ tokens }) => tokens.keyPositions);
   storeKeys(work, runs);
 }
 
 /** Attends with the chunk's projected queries, and writes the outputs to `out` as `runAttention` does. */
 export function* attendQueries(work: LayerWork, runs: Runs, out: Rows): Steps {
-  fillTables(work, runs, ({ positions }) => positions);
+  fillTables(work, runs, ({ tokens }) => tokens.positions);
   yield* attendRows(work, runs, out);
-}
-
-/** Writes cos and sin for the positions of the runs. */
-function fillTables(
-  { attention: { kernels, rotary }, places, base }: LayerWork,
-  runs: Runs,
-  positionsOf: (tokens: CallTokens) => Int32Array,
-): void {
-  if (!rotary) return;
-  const half = rotary.dim / 2;
-  for (const { of, begin, end, at } of runs) {
-    const floats = (end - begin) * half;
-    const [cos, sin] = [places.cos, places.sin].map((table) =>
-      kernels.memory.f32(base + table + 4 * at * half, floats),
-    ) as [Float32Array, Float32Array];
-    rotary.fill(positionsOf(of.tokens).subarray(begin, end), cos, sin);
-  }
 }
 
 /** Normalises and rotates the keys, and appends them and the values to the pages. */
@@ -153,13 +135,8 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
 }
 
 /** Normalises and rotates `heads` heads of each projected row, in place. */
-function normAndRotate(
-  { attention, places, base }: LayerWork,
-  at: number,
-  gain: F32Ptr,
-  heads: number,
-  rows: number,
-): void {
+function normAndRotate(work: LayerWork, at: number, gain: F32Ptr, heads: number, rows: number): void {
+  const { attention, places, base } = work;
   const { kernels, config, rotary } = attention;
   const { table } = kernels;
   const { qkNorm, headDim } = config;
@@ -171,17 +148,7 @@ function normAndRotate(
       const row = pointer.f32(x + 4 * r * stride);
       table.rms_norm_f32(row, row, gain, headDim, headDim, qkNorm.eps, 0, heads);
     }
-  if (!rotary) return;
-  const [cos, sin] = [pointer.f32(base + places.cos), pointer.f32(base + places.sin)];
-  const shape = pointer.ropeShape(base + places.ropeShape);
-  storeRopeShape(kernels.memory.view(), shape, {
-    numHeads: heads,
-    headDim,
-    ropeDim: rotary.dim,
-    interleaved: rotary.pairing === "interleaved" ? 1 : 0,
-    stride,
-  });
-  table.rope_f32(pointer.f32(x + 4 * rotary.start), cos, sin, shape, 0, rows);
+  rotateHeads(work, x + 4 * (rotary?.start ?? 0), heads, headDim, stride, rows);
 }
 
 const pageOf = (position: number) => Math.floor(position / PAGE);

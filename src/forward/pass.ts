@@ -4,7 +4,7 @@ import { widthOf } from "../attention/attention.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import type { LayerFormats } from "../attention/weight-options.ts";
 import type { Rows } from "../linear/linear.ts";
-import { copyRows, type RowRun, runsOf } from "../util/rows.ts";
+import { copyRows, type RowRun, rowsIn, runsOf } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
 import type { SegmentNeeds } from "./attend-segment.ts";
@@ -17,7 +17,6 @@ import {
   type LayerWork,
   projectRows,
   type Runs,
-  rowsIn,
   runAttention,
 } from "./layer-steps.ts";
 

@@ -52,6 +52,11 @@ export function runsOf<Of>(
   return runs;
 }
 
+/** How many rows runs have together. */
+export function rowsIn(runs: readonly RowRun<unknown>[]): number {
+  return runs.reduce((rows, { begin, end }) => rows + end - begin, 0);
+}
+
 /** Tokens from..to of one batch row, the first of which is row `at` of its chunk. */
 export interface TokenRun {
   readonly batchRow: number;

@@ -6,7 +6,7 @@ import { createPageLayout } from "../../cache/page-layout.ts";
 import { pagesAt, pageTable } from "../../cache/pages.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
 import type { Rows } from "../../linear/linear.ts";
-import { CHUNK_ROWS, chunksOf } from "../../util/rows.ts";
+import { CHUNK_ROWS, chunksOf, rowsIn } from "../../util/rows.ts";
 import type { Steps } from "../../util/steps.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { pointer } from "../../wasm/memory.ts";
@@ -14,15 +14,7 @@ import { attendSegment, type CallShape, callShape, readScores, type Segment } fr
 import { segmentsOf } from "../layer-steps.ts";
 import type { PassCall } from "../pass.ts";
 import { mapKeySizes, stridesOf } from "./scratch.ts";
-import {
-  type LatentRuns,
-  type LatentWork,
-  multiply,
-  projectOutputs,
-  projectQueries,
-  readLatents,
-  rowsIn,
-} from "./steps.ts";
+import { type LatentRuns, type LatentWork, multiply, projectOutputs, projectQueries, readLatents } from "./steps.ts";
 
 /** The sizes that attention_latents sees. */
 export function absorbedSizes(config: CheckedLatentConfig): { headDim: number; valueDim: number } {

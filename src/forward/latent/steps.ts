@@ -6,11 +6,11 @@ import type { Pages } from "../../cache/pages.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
 import type { LatentLayer } from "../../latent/packed-latent.ts";
 import { type PackedLinear, prepareInput, project, type Rows } from "../../linear/linear.ts";
-import { copyRows, type RowRun, tokenRunsOf } from "../../util/rows.ts";
+import { copyRows, type RowRun, rowsIn, tokenRunsOf } from "../../util/rows.ts";
 import type { Steps } from "../../util/steps.ts";
-import { storeRopeShape } from "../../wasm/abi.ts";
 import { pointer } from "../../wasm/memory.ts";
 import type { PassCall } from "../pass.ts";
+import { fillTables, rotateHeads } from "../rotary-steps.ts";
 import { type LatentPlaces, stridesOf } from "./scratch.ts";
 
 /** What a pass needs of a layer of latent attention. */
@@ -34,8 +34,6 @@ export interface LatentWork {
 
 /** The runs of rows of a chunk, which may belong to several calls. */
 export type LatentRuns = readonly RowRun<PassCall>[];
-
-export const rowsIn = (runs: LatentRuns): number => runs.reduce((rows, { begin, end }) => rows + end - begin, 0);
 
 /** Copies the rows of x to the chunk. */
 export function copyIn({ attention, places, base }: LatentWork, runs: LatentRuns): Rows {
@@ -66,8 +64,8 @@ export function* appendLatents(work: LatentWork, runs: LatentRuns, x: Rows): Ste
   const kv = { at: pointer.f32(base + places.kv), stride };
   yield* multiply(work, latents.kvDown, kv, x, rows);
   if (latents.kvNorm) kernels.table.rms_norm_f32(kv.at, kv.at, latents.kvNorm, kvLoraRank, stride, normEps, 0, rows);
-  fillTables(work, runs);
-  rotate(work, places.kv + 4 * kvLoraRank, 1, ropeDim, stride, rows);
+  fillTables(work, runs, ({ tokens }) => tokens.positions);
+  rotateHeads(work, kv.at + 4 * kvLoraRank, 1, ropeDim, stride, rows);
   const strides = { kStride: stride, kHeadStride: 0, vStride: stride, vHeadStride: 0 };
   const shape = storeRows(kernels, base + places.keyRows, attention.pageShape, strides);
   for (const run of runs) {
@@ -95,32 +93,8 @@ export function* projectQueries(work: LatentWork, runs: LatentRuns, x: Rows): St
       kernels.table.rms_norm_f32(from.at, from.at, latents.qNorm, qLoraRank, strides.qDown, normEps, 0, rows);
   }
   yield* multiply(work, latents.q, { at: pointer.f32(base + places.q), stride: strides.q }, from, rows);
-  fillTables(work, runs);
-  rotate(work, places.q + 4 * nopeDim, numHeads, headDim, strides.q, rows);
-}
-
-/** Writes cos and sin for the positions of the runs. */
-function fillTables({ attention: { kernels, rotary }, places, base }: LatentWork, runs: LatentRuns): void {
-  if (!rotary) return;
-  const half = rotary.dim / 2;
-  for (const { of, begin, end, at } of runs) {
-    const table = (place: number) => kernels.memory.f32(base + place + 4 * at * half, (end - begin) * half);
-    rotary.fill(of.call.positions.subarray(begin, end), table(places.cos), table(places.sin));
-  }
-}
-
-/** Rotates a part of each of `heads` heads of the chunk's rows, in place; the first lies at `offset`. */
-function rotate(work: LatentWork, offset: number, heads: number, headDim: number, stride: number, rows: number): void {
-  const { attention, places, base } = work;
-  const { kernels, rotary } = attention;
-  if (!rotary) return;
-  const shape = pointer.ropeShape(base + places.ropeShape);
-  const interleaved = rotary.pairing === "interleaved" ? 1 : 0;
-  storeRopeShape(kernels.memory.view(), shape, {
-    ...{ numHeads: heads, headDim, ropeDim: rotary.dim, interleaved, stride },
-  });
-  const [cos, sin] = [pointer.f32(base + places.cos), pointer.f32(base + places.sin)];
-  kernels.table.rope_f32(pointer.f32(base + offset), cos, sin, shape, 0, rows);
+  fillTables(work, runs, ({ tokens }) => tokens.positions);
+  rotateHeads(work, base + places.q + 4 * nopeDim, numHeads, headDim, strides.q, rows);
 }
 
 /**
