@@ -151,9 +151,10 @@ export function checkGiven(
 }
 
 /** Throws unless keys come from x: before the rules of cross-attention, which would ask for options that do not help. */
-function refuseCross(where: string, { keys, append }: CallOptions): void {
-  if (keys !== undefined)
-    throw new RangeError(`${where}: keys expected none with latent attention, got ${describe(keys)}`);
+function refuseCross(where: string, { keys, values, append }: CallOptions): void {
+  for (const [name, rows] of Object.entries({ keys, values }))
+    if (rows !== undefined)
+      throw new RangeError(`${where}: ${name} expected none with latent attention, got ${describe(rows)}`);
   if (append === false) throw new RangeError(`${where}: append expected true with latent attention, got false`);
 }
 

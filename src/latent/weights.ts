@@ -123,6 +123,16 @@ export interface CheckedLatentWeights {
   readonly kvNorm: Float32Array | undefined;
 }
 
+/** What the sizes of the matrices are made of, for messages. */
+const SHAPES = {
+  wq: "numHeads·(nopeDim + ropeDim) outputs, dModel inputs",
+  wqDown: "qLoraRank outputs, dModel inputs",
+  wqUp: "numHeads·(nopeDim + ropeDim) outputs, qLoraRank inputs",
+  wkvDown: "kvLoraRank + ropeDim outputs, dModel inputs",
+  wkvUp: "numHeads·(nopeDim + valueDim) outputs, kvLoraRank inputs",
+  wo: "dModel outputs, numHeads·valueDim inputs",
+} as const;
+
 /** Outputs and inputs of the matrices as they are given. */
 export function latentMatrixSizes(
   config: CheckedLatentConfig,
@@ -165,13 +175,15 @@ export function checkLatentWeights(
     const w = expectMatrix(where, name, given[name], layout);
     const [rows, columns] = layout === "out-in" ? [n, k] : [k, n];
     if (w.shape[0] !== rows || w.shape[1] !== columns)
-      throw new RangeError(`${where}: ${name} expected shape [${rows}, ${columns}], got [${w.shape.join(", ")}]`);
+      throw new RangeError(
+        `${where}: ${name} expected shape [${rows}, ${columns}] (${SHAPES[name]}), got [${w.shape.join(", ")}]`,
+      );
     return { w, n, k, bias: biasName === undefined ? undefined : expectVector(where, biasName, given[biasName], n) };
   };
   const gain = (name: "qNorm" | "kvNorm", length: number) => {
     const data = expectVector(where, name, given[name], length);
     if (latentNorm !== (data !== undefined)) {
-      const rule = latentNorm ? `${length} floats` : "none with latentNorm: false";
+      const rule = latentNorm ? `${length} floats, or latentNorm: false` : "none with latentNorm: false";
       throw new RangeError(`${where}: ${name} expected ${rule}, got ${describe(given[name])}`);
     }
     return data;
