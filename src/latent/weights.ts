@@ -55,12 +55,11 @@ const FIELDS: readonly (keyof LatentWeights)[] = [
   ...(["qNorm", "kvNorm", "bq", "bqDown", "bkvDown", "bo", "layout"] as const),
 ];
 
-/** The packed matrices: `q` is wq or wqUp; `k` and `v` are the parts of wkvUp, a matrix for each head. */
-const NAMES = ["qDown", "q", "kvDown", "k", "v", "o"] as const;
-export type LatentName = (typeof NAMES)[number];
+/** The format of each packed matrix: `q` is wq or wqUp; `k` and `v` are the parts of wkvUp, a matrix for each head. */
+export type LatentFormats = Readonly<Record<"qDown" | "q" | "kvDown" | "k" | "v" | "o", WeightFormat>>;
+export type LatentName = keyof LatentFormats;
 
-/** The format of each matrix. */
-export type LatentFormats = Readonly<Record<LatentName, WeightFormat>>;
+const NAMES: readonly LatentName[] = ["qDown", "q", "kvDown", "k", "v", "o"];
 
 /** The formats of a layer's weights, and whether the path "expanded" can be taken. */
 export interface LatentOptions {

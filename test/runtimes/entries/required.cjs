@@ -1,9 +1,10 @@
 const headwise = require("headwise");
+const latents = require("headwise/latent");
 const { quantized } = require("headwise/quantized");
 const weights = require("headwise/weights");
 const heads = require("headwise/heads");
 const sessions = require("headwise/sessions");
 
 import("./suite.mjs")
-  .then(({ runSuite }) => runSuite({ headwise, weights, heads, sessions, load: { quantized } }))
+  .then(({ runSuite }) => runSuite({ headwise, weights, heads, sessions, latents, load: { quantized } }))
   .then((report) => console.log(JSON.stringify(report)));
