@@ -6,9 +6,9 @@ import { dot_i16 } from "../math/simd";
 import { F32Ptr } from "../types";
 import { CODE_PAIR_BYTES, code_pair_bytes } from "./page";
 
-// attention_latents on pages of q8. Queries are integers of 14 bits with a scale for the part that meets latents and one for
-// the part that meets rotated keys. A strip of R rows has room for R · QUERY_HEAD bytes in front, which begins with [R] scales
-// of the first and [R] of the second, then [dim/8][R][8] i16. Sums of integers are exact, the floats around them are not fused.
+// attention_latents on pages of q8. Queries are integers of 14 bits with a scale for the part multiplied with latents
+// and one for that of rotated keys. A strip of R rows has room for R · QUERY_HEAD bytes in front, which begins with [R]
+// scales of the first and [R] of the second, then [dim/8][R][8] i16. Sums of integers are exact, the floats around them are not fused.
 
 const MOST: f32 = 8191;
 /** Bytes of 8 components of a query. */

@@ -111,7 +111,7 @@ export interface CheckedLatentWeights {
   readonly qDown: LatentMatrix | undefined;
   readonly q: LatentMatrix;
   readonly kvDown: LatentMatrix;
-  /** For each head, from a query to what meets latents: [nopeDim] -> [kvLoraRank]. */
+  /** For each head, from a query to the part for latents: [nopeDim] -> [kvLoraRank]. */
   readonly kAbsorbed: readonly LatentMatrix[];
   /** For each head, from latents to keys: [kvLoraRank] -> [nopeDim]; none unless the layer can be expanded. */
   readonly kExpanded: readonly LatentMatrix[];

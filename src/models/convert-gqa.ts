@@ -34,7 +34,7 @@ export interface ConvertedToGqa<Config extends ConvertibleConfig = AttentionConf
   /**
    * |stand-in - head| / |head| for each original head, in the Frobenius norm of its projection without biases: 0 if all heads of
    * the group are equal, Infinity for a head of zeros among others. The stand-in is the mean, the first head, or with "svd" the
-   * part of the common basis that the head's queries meet, T_i·B.
+   * part of the common basis that the head's queries are multiplied with, T_i·B.
    */
   readonly relativeError: {
     /** Of the key projection, [original numKvHeads]. */
@@ -62,8 +62,8 @@ export interface ConvertToGqaOptions {
  * propose the mean, and compare it with the first, each followed by some training. Key and value projections become float32.
  * The input is not changed.
  *
- * The method "svd" also changes the matrices that keys and values meet. For the keys A_i·x of the heads i of a group it finds B
- * and T_i for which the T_i·B are nearest to the A_i in the Frobenius norm: a truncated singular value decomposition of the
+ * The method "svd" also changes the matrices keys and values are multiplied with. For the keys A_i·x of the heads i of a group it finds
+ * B and T_i for which the T_i·B are nearest to the A_i in the Frobenius norm: a truncated singular value decomposition of the
  * stacked A_i. B becomes the shared key projection, and the queries of head i are multiplied by the transpose of T_i, so that
  * scores are those of keys T_i·B·x. Values are treated in the same way, with the columns of wo that belong to a head in place of
  * its queries. Biases count as the weights of one more input. Where RoPE rotates queries and keys, T_i must commute with it: it is

@@ -46,8 +46,8 @@ const WHERE = "convertToMla";
  * smaller rank takes the best approximation of the stacked key and value projections in the Frobenius norm (truncated singular
  * value decomposition). Biases stay exact at every rank: one float of the latent is for them. Latents are not normalised.
  *
- * RoPE: keys are rotated by their position before they meet queries, so no function of a latent gives rotated keys, and latent
- * attention stores one rotated key for all heads. A layer is therefore converted exactly if its rotated components are the same
+ * RoPE: keys are rotated by their position before the product with queries, so no function of a latent gives rotated keys, and
+ * latent attention stores one rotated key for all heads. A layer is therefore converted exactly if its rotated components are the same
  * for all key-value heads: if it has one key-value head (MQA), or if all heads have the same rows for these components in wk
  * and bk. They become the rotated key, with ropeDim = rope.dim, and the latent stands for the other components and the values.
  * If all components rotate, keys get one component of zeros, since nopeDim is at least 1. Other layers with RoPE are refused.

@@ -13,7 +13,7 @@ export type BiasName = "bq" | "bk" | "bv" | "bo" | "bqDown" | "bkvDown";
 export interface CountParametersOptions {
   /**
    * Biases to count: true for those of all matrices that can have one, or their names. Default false: none, as configurations do
-   * not tell which there are.
+   * not say which there are.
    */
   readonly biases?: boolean | readonly BiasName[];
 }

@@ -123,7 +123,7 @@ export function shareBasis(all: HeadRows, after: number, { plain, pairs }: HeadP
   return { rows: kept, transforms, relativeError: errorsOf(all, standIn) };
 }
 
-/** For each head h, TᵀA of its rows A [width] where T is `transformOf(h)`: what meets T·B as A meets B. */
+/** For each head h, TᵀA of its rows A [width] where T is `transformOf(h)`, so that (TᵀA)ᵀ·B = Aᵀ·(T·B). */
 export function transformRows(
   rows: readonly Float64Array[],
   width: number,

@@ -90,13 +90,13 @@ export function attendLatentReference(
     const [keyDim, sumDim] = path === "expanded" ? [nopeDim, valueDim] : [rank, rank];
     for (let t = 0; t < len; t++) {
       const q = queries.subarray((t * numHeads + h) * headDim, (t * numHeads + h + 1) * headDim);
-      const met = path === "expanded" ? q : Float64Array.from({ length: rank }, (_, i) => column(uk, q, i, rank));
+      const query = path === "expanded" ? q : Float64Array.from({ length: rank }, (_, i) => column(uk, q, i, rank));
       const scores = new Map<number, number>();
       for (let j = 0; j < kvLength; j++) {
         const added = bias ? bias(h, t, j) : 0;
         if ((causal && j > t) || keep?.(h, t, j) === false || added === -Infinity) continue;
         let dot = 0;
-        for (let d = 0; d < keyDim; d++) dot += met[d]! * keys[j * keyDim + d]!;
+        for (let d = 0; d < keyDim; d++) dot += query[d]! * keys[j * keyDim + d]!;
         for (let d = 0; d < ropeDim; d++) dot += q[nopeDim + d]! * rotated[j * ropeDim + d]!;
         scores.set(j, added + (softcap === 0 ? scale * dot : softcap * Math.tanh((scale * dot) / softcap)));
       }

@@ -1,5 +1,5 @@
-// The path "absorbed": queries are multiplied with W_uk of their head, so that they meet the latents themselves, one key for
-// all heads whose greater part is the value too. Outputs are sums of latents, which W_uv of their head turns into values.
+// The path "absorbed": queries are multiplied with W_uk of their head, so they are scored against latents themselves, one
+// key for all heads whose greater part is the value too. Outputs are sums of latents, which W_uv of their head turns into values.
 
 import { appendRows, storeRows } from "../../cache/append-gather.ts";
 import { createPageLayout } from "../../cache/page-layout.ts";
@@ -69,7 +69,7 @@ export function* attendAbsorbed(work: LatentWork, runs: LatentRuns, x: Rows): St
   yield* projectOutputs(work, runs);
 }
 
-/** Copies the rotated part of each query behind what meets latents, with zeros where latents have padding. */
+/** Copies the rotated part of each query behind the part for latents, with zeros where latents have padding. */
 function copyRotated({ attention, places, base }: LatentWork, rows: number): void {
   const { kernels, config } = attention;
   const { numHeads, headDim, nopeDim, ropeDim, kvLoraRank } = config;

@@ -91,7 +91,7 @@ export interface LatentPlaces {
   readonly q: number;
   /** [rows, kvLoraRank + ropeDim]. */
   readonly kv: number;
-  /** [rows, numHeads, dim]: queries that meet latents; absorbed. */
+  /** [rows, numHeads, dim]: queries multiplied with latents; absorbed. */
   readonly queries: number;
   /** [rows, numHeads, rank]: sums of latents; absorbed. */
   readonly sums: number;

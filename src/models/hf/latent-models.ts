@@ -4,7 +4,7 @@ import type { Fields } from "./config-fields.ts";
 
 /** How the latent attention of a model differs from that of DeepSeek-V2. */
 export interface LatentRules {
-  /** The file's `rope_interleave` tells how components are paired: false for halves. Default: they are interleaved. */
+  /** The file's `rope_interleave` says how components are paired: false for halves. Default: they are interleaved. */
   readonly statesPairing?: true;
 }
 
