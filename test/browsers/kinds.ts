@@ -1,5 +1,6 @@
 import type { Browser } from "./drivers/browser.ts";
 import { startPuppeteer } from "./drivers/puppeteer.ts";
+import { startUnattended } from "./drivers/unattended.ts";
 import { startWebKit } from "./drivers/webkit.ts";
 import type { Abilities } from "./judges.ts";
 
@@ -9,8 +10,13 @@ export interface Kind {
   readonly can: Abilities;
   /** The scenarios that are worth their time there; all by default. */
   readonly scenarios?: readonly string[];
+  /** Scenarios that another kind runs in the same browser. */
+  readonly leftOut?: readonly string[];
   start(): Promise<Browser>;
 }
+
+/** Whose workers start workers, which Firefox does not do reliably while a driver is attached. */
+const NESTED_WORKERS = ["blob-worker-isolated"];
 
 export const KINDS: readonly Kind[] = [
   {
@@ -21,7 +27,14 @@ export const KINDS: readonly Kind[] = [
   {
     id: "firefox",
     can: { relaxedSimd: true, sharedMemory: true, credentialless: true },
+    leftOut: NESTED_WORKERS,
     start: () => startPuppeteer("firefox"),
+  },
+  {
+    id: "firefox-unattended",
+    can: { relaxedSimd: true, sharedMemory: true, credentialless: true },
+    scenarios: NESTED_WORKERS,
+    start: startUnattended,
   },
   {
     id: "webkit",

@@ -1,6 +1,6 @@
 /**
  * Opens the pages of scenarios.ts in real browsers, with the package as its tarball installs it:
- * `node test/browsers/run.ts [--only chromium,csp] [--json FILE]`. Ends with 1 when anything is not as it should be.
+ * `node test/browsers/run.ts [--only chromium,csp] [--repeat N] [--json FILE]`. Ends with 1 when anything is not as it should be.
  */
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -23,7 +23,9 @@ interface Row extends Verdict {
   readonly scenario: string;
 }
 
-const { values } = parseArgs({ options: { only: { type: "string" }, json: { type: "string" } } });
+const { values } = parseArgs({
+  options: { only: { type: "string" }, repeat: { type: "string" }, json: { type: "string" } },
+});
 const only = values.only?.split(",") ?? [];
 const known = [...KINDS.map(({ id }) => id), ...SCENARIOS.map(({ name }) => name)];
 const unknown = only.find((name) => !known.includes(name));
@@ -33,6 +35,9 @@ const pick = <T>(all: readonly T[], nameOf: (each: T) => string) => {
   const picked = all.filter((each) => only.includes(nameOf(each)));
   return picked.length > 0 ? picked : all;
 };
+
+/** How often each page is opened: more than once to look for what happens rarely. */
+const repeats = Number(values.repeat ?? 1);
 
 const folder = mkdtempSync(join(tmpdir(), "headwise-browsers-"));
 process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
@@ -53,16 +58,16 @@ const passed = rows.filter((row) => row.problems.length === 0).length;
 console.log(`${passed} of ${rows.length} pages passed in ${((performance.now() - began) / 1000).toFixed(0)} s`);
 process.exitCode = problems.length > 0 || rows.length === 0 ? 1 : 0;
 
-async function runKind({ id, can, scenarios, start }: Kind): Promise<void> {
+async function runKind({ id, can, scenarios, leftOut, start }: Kind): Promise<void> {
   let at = { browser: id, version: "", scenario: "its start" };
   try {
     const browser = await start();
     try {
       for (const scenario of pick(SCENARIOS, ({ name }) => name)) {
-        if (scenarios?.includes(scenario.name) === false) continue;
+        if (scenarios?.includes(scenario.name) === false || leftOut?.includes(scenario.name)) continue;
         if (scenario.extension && !browser.installExtension) continue;
         at = { browser: browser.name, version: browser.version, scenario: scenario.name };
-        await runScenario(scenario, can, browser, at);
+        for (let i = 0; i < repeats; i++) await runScenario(scenario, can, browser, at);
       }
     } finally {
       at = { ...at, scenario: "its end" };
