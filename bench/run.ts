@@ -1,5 +1,6 @@
 // npm run bench [-- OPTIONS]: bench/README.md
 
+import { COMPARED_PARTS, compareWith } from "./compare/compare.ts";
 import { kernels } from "./kernels/cases.ts";
 import { latents } from "./layers/latent.ts";
 import { layers } from "./layers/layers.ts";
@@ -12,12 +13,18 @@ import { startup } from "./startup/startup.ts";
 
 const parts = [startup, peaks, kernels, linears, latents, layers, threads, long];
 
-const command = readCommand(
-  parts.map(({ name }) => name),
-  {
+const command = readCommand({
+  alone: {
+    parts: parts.map(({ name }) => name),
     full: { samples: 101, sampleMs: 4, warmupMs: 200, mostMs: 6000 },
     quick: { samples: 21, sampleMs: 3, warmupMs: 80, mostMs: 1000 },
   },
-);
-if (command.positionals.length > 0) throw new TypeError(`bench: options expected, got ${command.positionals[0]}`);
-await runParts(parts, command);
+  // Short samples, so that many of them are not interrupted even on a busy machine.
+  against: {
+    parts: COMPARED_PARTS,
+    full: { samples: 301, sampleMs: 1, warmupMs: 200, mostMs: 6000 },
+    quick: { samples: 61, sampleMs: 1, warmupMs: 80, mostMs: 1000 },
+  },
+});
+if (command.against === undefined) await runParts(parts, command);
+else await compareWith(command.against, command);

@@ -35,9 +35,11 @@ const LAYOUTS = [
 export async function openCheckout(path: string): Promise<Checkout> {
   const folder = resolve(path);
   const layout = LAYOUTS.find(({ builds }) => existsSync(join(folder, builds)));
-  if (!layout) throw new RangeError(`bench:compare: a checkout of headwise expected, got ${folder}`);
+  if (!layout) throw new RangeError(`bench --against: a checkout of headwise expected, got ${folder}`);
   if (!existsSync(join(folder, "dist/index.js")))
-    throw new RangeError(`bench:compare: a built checkout expected, got no dist/ in ${folder}: npm run build makes it`);
+    throw new RangeError(
+      `bench --against: a built checkout expected, got no dist/ in ${folder}: npm run build makes it`,
+    );
   const open = (file: string) => import(pathToFileURL(join(folder, file)).href);
   const { loadBuild } = (await open(layout.builds)) as { loadBuild(name: BuildName): Promise<Build> };
   const modules: Record<string, unknown>[] = await Promise.all(layout.cases.map(open));

@@ -8,7 +8,7 @@ import type { BuildName } from "../lib/builds.ts";
 import type { Prepared } from "../lib/case.ts";
 import type { Effort } from "../lib/measure.ts";
 import { type Part, part } from "../lib/part.ts";
-import { gpt2Layer, type LayerShape, llamaLayer } from "../lib/shapes.ts";
+import { gpt2Layer, type LayerShape, llamaLayer, tinyLayer } from "../lib/shapes.ts";
 import type { Checkout, Headwise } from "./checkout.ts";
 import {
   columns,
@@ -80,6 +80,7 @@ const prompts: readonly LayerWork[] = [
   { shape: gpt2Layer, tokens: 16 },
   { shape: gpt2Layer, tokens: 128, quick: true },
   { shape: gpt2Layer, tokens: 512 },
+  { shape: llamaLayer, tokens: 16 },
   { shape: llamaLayer, tokens: 128, quick: true },
   { shape: llamaLayer, tokens: 512 },
 ];
@@ -87,12 +88,13 @@ const prompts: readonly LayerWork[] = [
 const decodeSteps: readonly LayerWork[] = [
   { shape: gpt2Layer, tokens: 1, past: 1024, quick: true },
   { shape: llamaLayer, tokens: 1, past: 1024, quick: true },
+  { shape: tinyLayer, tokens: 1, past: 128, quick: true },
 ];
 
 /** A layer of one checkout through its public functions. */
 async function prepareLayer(headwise: Headwise, build: BuildName, { shape, tokens, past = 0 }: LayerWork) {
   const kernels = await headwise.loadKernels({ deterministic: build === "simd" });
-  if (kernels.build !== build) throw new Error(`bench:compare: build ${build} expected, got ${kernels.build}`);
+  if (kernels.build !== build) throw new Error(`bench --against: build ${build} expected, got ${kernels.build}`);
   const attention = headwise.createAttention(kernels, configOf(shape), weightsOf(shape));
   const rows = inputRows(past + tokens, shape.dModel);
   const x = rows.subarray(past * shape.dModel);

@@ -1,5 +1,5 @@
-// The command line of `npm run bench` and `npm run bench:compare`:
-// [--quick] [--part NAME]… [--only TEXT] [--build simd|relaxed] [--json FILE]
+// The command line of `npm run bench`:
+// [--against FOLDER] [--quick] [--part NAME]… [--only TEXT] [--build simd|relaxed] [--json FILE]
 
 import { writeFileSync } from "node:fs";
 import { parseArgs } from "node:util";
@@ -8,8 +8,9 @@ import { describeOrigin, originOf } from "./machine.ts";
 import type { Effort } from "./measure.ts";
 import type { Context, Part } from "./part.ts";
 
-/** How long a row takes, and with --quick. */
-interface Efforts {
+/** The names of the parts that there are, and how long a row takes, also with --quick. */
+interface Mode {
+  readonly parts: readonly string[];
   readonly full: Effort;
   readonly quick: Effort;
 }
@@ -19,13 +20,15 @@ export interface Command {
   /** The selected parts; none stands for all. */
   readonly parts: readonly string[];
   readonly json: string | undefined;
-  readonly positionals: readonly string[];
+  /** The folder of another checkout that this one is compared with. */
+  readonly against: string | undefined;
 }
 
-export function readCommand(partNames: readonly string[], { full, quick }: Efforts): Command {
-  const { values: options, positionals } = parseArgs({
-    allowPositionals: true,
+/** What was asked for: this checkout by itself, or with --against. */
+export function readCommand(modes: { readonly alone: Mode; readonly against: Mode }): Command {
+  const { values: options } = parseArgs({
     options: {
+      against: { type: "string" },
       quick: { type: "boolean", default: false },
       part: { type: "string", multiple: true, default: [] },
       only: { type: "string", default: "" },
@@ -33,9 +36,9 @@ export function readCommand(partNames: readonly string[], { full, quick }: Effor
       json: { type: "string" },
     },
   });
+  const { parts, full, quick } = options.against === undefined ? modes.alone : modes.against;
   for (const name of options.part)
-    if (!partNames.includes(name))
-      throw new RangeError(`bench: --part expected one of ${partNames.join(", ")}, got ${name}`);
+    if (!parts.includes(name)) throw new RangeError(`bench: --part expected one of ${parts.join(", ")}, got ${name}`);
   const builds = buildNames.filter((name) => options.build === "" || name === options.build);
   if (builds.length === 0)
     throw new RangeError(`bench: --build expected one of ${buildNames.join(", ")}, got ${options.build}`);
@@ -45,7 +48,7 @@ export function readCommand(partNames: readonly string[], { full, quick }: Effor
     builds,
     wants: (label) => label.includes(options.only),
   };
-  return { context, parts: options.part, json: options.json, positionals };
+  return { context, parts: options.part, json: options.json, against: options.against };
 }
 
 /** Runs the selected parts, prints their tables, and returns their rows by part. */

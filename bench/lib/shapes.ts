@@ -32,14 +32,21 @@ export const linearShapes: readonly LinearShape[] = [
   { m: 6, n: 4096, k: 4096 },
   { m: 8, n: 4096, k: 4096 },
   { m: 12, n: 4096, k: 4096 },
+  { m: 16, n: 4096, k: 4096 },
 ];
 
-/** The same with quantised weights: a prompt, and one token with weights in the third-level cache or in memory. */
+/** The same with quantised weights: a prompt, a few tokens, and one with weights in the third-level cache or in memory. */
 export const quantizedShapes: readonly LinearShape[] = [
   { m: 128, n: 768, k: 768, quick: true },
   { m: 512, n: 2304, k: 768 },
   { m: 128, n: 4096, k: 4096 },
+  { m: 8, n: 2048, k: 2048 },
+  { m: 4, n: 2048, k: 2048 },
+  { m: 2, n: 2048, k: 2048 },
+  { m: 1, n: 2048, k: 2048 },
+  { m: 8, n: 4096, k: 4096 },
   { m: 4, n: 4096, k: 4096 },
+  { m: 2, n: 4096, k: 4096 },
   { m: 1, n: 4096, k: 4096, quick: true },
   { m: 1, n: 32768, k: 4096 },
 ];
@@ -132,7 +139,7 @@ export const llamaLayer: LayerShape = {
   numKvHeads: 8,
   bias: false,
   ropeTheta: 500_000,
-  prompts: [128, 512, 2048],
+  prompts: [16, 128, 512, 2048],
 };
 
 export const layerShapes: readonly LayerShape[] = [gpt2Layer, llamaLayer];
