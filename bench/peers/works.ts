@@ -145,9 +145,12 @@ const projections: readonly LinearShape[] = [
   { m: 128, n: 4096, k: 4096 },
 ];
 
+/** A few tokens at a time, as of small batches and short drafts. */
+const fewTokens: readonly LinearShape[] = [2, 4, 8, 12].map((m) => ({ m, n: 4096, k: 4096 }));
+
 const products: readonly WorkRow[] = linearShapes
   .filter(({ m }) => m >= 128)
-  .concat(projections)
+  .concat(projections, fewTokens)
   .map(({ m, n, k }) => ({
     name: `product ${m}x${n}x${k}`,
     quick: m === 128 && k < 4096,
@@ -155,10 +158,10 @@ const products: readonly WorkRow[] = linearShapes
     make: () => ({ kind: "product", m, n, k, x: randomFloats(m * k, 1), w: randomFloats(n * k, 2) }),
   }));
 
-/** With a scale for `block` inputs. One token is limited by reading weights, so only a prompt is run with fast activations. */
+/** With a scale for `block` inputs. */
 function integerProducts(bits: 4 | 8, block: number, activations: readonly IntegerProduct["activations"][], note = "") {
   return projections.flatMap(({ m, n, k }) =>
-    (m === 1 ? activations.slice(0, 1) : activations).map((activation) => ({
+    activations.map((activation) => ({
       name: `q${bits} product ${m}x${n}x${k}${note}${activation === "fast" ? ", fast" : ""}`,
       quick: m === 1 && bits === 8,
       flops: 2 * m * n * k,
