@@ -175,7 +175,7 @@ function widened(
       const rowStep: usize = first ? initBytes : outBytes;
       const a = x + (<usize>i << 2);
       if (rows < 3) block_by_rows(o, start, a, scratch, rows, n, kc, outBytes, step, rowStep, xBytes);
-      else linear_strips(o, start, a, scratch, rows, n, kc, outBytes, step, rowStep, xBytes, kc);
+      else linear_strips(o, start, a, scratch, rows, n, kc, outBytes, step, rowStep, xBytes, <usize>kc * PANEL_BYTES);
     }
   }
 }

@@ -3,14 +3,14 @@ import { MADD_FUSES } from "../math/simd";
 import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr } from "../types";
 import { linear_1x8, linear_1x32 } from "./gemv";
 import { linear_2x16, linear_2x24, linear_3x16 } from "./skinny";
-import { linear_nx8, linear_strips } from "./tile";
+import { linear_strips } from "./tile";
 
-/** Elements of k in a weight block: six rows of x (12 KB) stay in a 32 KB L1 while the panels pass by. */
-const KC = 512;
-/** Panels of a weight block: 16 · 8 · KC floats are 256 KB, half of a small L2 (512 KB). */
-const BLOCK_PANELS = 16;
-/** Up to so many rows a block is one panel of the whole k, which the strips read one after the other. */
-const FEW_ROWS = 12;
+/** Elements of k in a weight block: three panels of it are 384 KB, which stay in an L2 of 512 KB while the rows pass by. */
+const KC = 4096;
+/** A matrix of more bytes is expected in memory, a smaller one in a cache. */
+const CACHED_BYTES: usize = 16 << 20;
+/** Bytes of a page of virtual memory, at whose end hardware stops prefetching a stream. */
+const PAGE_BYTES = 4096;
 
 /** Where a missing bias is read: as many floats as the widest tile has columns. */
 const zeros = memory.data(128, 16);
@@ -38,115 +38,96 @@ export function linear_f32(
   assert(s.outStride >= panels * PANEL && s.xStride >= k, "linear_f32: strides must hold a row");
   const outBytes = <usize>s.outStride << 2;
   const xBytes = <usize>s.xStride << 2;
+  const panelBytes = <usize>k * PANEL_BYTES;
+  const biasStep: usize = bias ? <usize>PANEL_BYTES : 0;
   const rows = end - begin;
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
-  if (rows == 1) return one_row(out, x, w, bias, panels, k);
-  if (rows == 2) return two_rows(out, x, w, bias, panels, k, outBytes, xBytes);
-  if (MADD_FUSES && rows == 3) return three_rows(out, x, w, bias, panels, k, outBytes, xBytes);
+  let start = bias ? bias : zeros;
+  // By the stride of out, because threads share a matrix in tiles of fewer panels.
+  const cached = outBytes * <usize>k <= CACHED_BYTES;
+  for (let left = panels; left > 0; ) {
+    const n = group_panels(rows, left);
+    const bytes = <usize>n * panelBytes;
+    if (!cached) touch_pages(w, bytes);
+    if (rows == 1 && n == 4) linear_1x32(out, start, x, w, k, panelBytes);
+    else if (MADD_FUSES && rows == 3 && n == 2) linear_3x16(out, start, x, w, k, outBytes, xBytes, panelBytes);
+    else
+      for (let i = 0; i < k; i += KC)
+        // The first block starts from the bias, the others from what is there.
+        group_block(
+          rows,
+          n,
+          out,
+          i > 0 ? out : start,
+          x + (<usize>i << 2),
+          w + <usize>i * PANEL_BYTES,
+          min(KC, k - i),
+          outBytes,
+          i > 0 ? <usize>PANEL_BYTES : biasStep,
+          i > 0 ? outBytes : 0,
+          xBytes,
+          panelBytes,
+        );
+    left -= n;
+    out += n * PANEL_BYTES;
+    start += <usize>n * biasStep;
+    w += bytes;
+  }
+}
 
-  const few = rows <= FEW_ROWS;
-  const blockPanels = few ? 1 : BLOCK_PANELS;
-  const blockK = few ? k : KC;
-  for (let p = 0; p < panels; p += blockPanels) {
-    const n = min(blockPanels, panels - p);
-    const o = out + <usize>p * PANEL_BYTES;
-    const b = w + <usize>p * k * PANEL_BYTES;
-    for (let i = 0; i < k; i += blockK) {
-      // The first block starts from the bias, the others from what is there.
-      const init = i > 0 ? o : bias ? bias + <usize>p * PANEL_BYTES : zeros;
-      const initStep: usize = i > 0 || bias ? <usize>PANEL_BYTES : 0;
-      const initBytes: usize = i > 0 ? outBytes : 0;
-      const kc = min(blockK, k - i);
-      linear_strips(
-        o,
-        init,
-        x + (<usize>i << 2),
-        b + <usize>i * PANEL_BYTES,
-        rows,
-        n,
-        kc,
-        outBytes,
-        initStep,
-        initBytes,
-        xBytes,
-        k,
-      );
+/**
+ * Panels of the next group. They are read at the same time, because memory delivers several streams faster than one;
+ * fewer where madd is two instructions, whose tiles are narrower. The last four are taken by twos rather than as 3 + 1.
+ */
+function group_panels(rows: i32, left: i32): i32 {
+  if (rows == 1) return left < 4 ? 1 : 4;
+  const most = MADD_FUSES && rows != 3 && left != 4 ? 3 : 2;
+  return min(most, left);
+}
+
+/**
+ * out[rows, 8·panels] = init + x[rows, k] · w for a group of panels, which lie panelBytes apart. The first pair of rows
+ * takes all panels at once and brings them into L2, where the other rows find them: up to two more pairs, so that whole
+ * strips of six are left of an even number of rows, and then strips. init lies initStep bytes apart for each panel and
+ * initBytes for each row, 0 where all read the same.
+ */
+function group_block(
+  rows: i32,
+  panels: i32,
+  out: F32Ptr,
+  init: F32Ptr,
+  x: F32Ptr,
+  w: F32Ptr,
+  k: i32,
+  outBytes: usize,
+  initStep: usize,
+  initBytes: usize,
+  xBytes: usize,
+  panelBytes: usize,
+): void {
+  if (panels > 1 && rows != 3)
+    for (let pairs = rows & 1 ? 1 : (((rows - 2) % 6) >> 1) + 1; pairs > 0; pairs--) {
+      if (panels == 3) linear_2x24(out, init, x, w, k, outBytes, initBytes, xBytes, panelBytes);
+      else linear_2x16(out, init, x, w, k, outBytes, initBytes, xBytes, panelBytes);
+      rows -= 2;
+      out += outBytes * 2;
+      init += initBytes * 2;
+      x += xBytes * 2;
     }
-  }
-}
-
-/** One row by all panels. */
-function one_row(out: F32Ptr, x: F32Ptr, w: F32Ptr, bias: F32PtrOrNull, panels: i32, k: i32): void {
-  const panelBytes = <usize>k * PANEL_BYTES;
-  const initStep: usize = bias ? <usize>PANEL_BYTES : 0;
-  let init = bias ? bias : zeros;
-  for (; panels >= 4; panels -= 4) {
-    linear_1x32(out, init, x, w, k, panelBytes);
-    out += PANEL_BYTES * 4;
-    init += initStep * 4;
-    w += panelBytes * 4;
-  }
-  for (; panels > 0; panels--) {
+  if (rows > 2) return linear_strips(out, init, x, w, rows, panels, k, outBytes, initStep, initBytes, xBytes, panelBytes);
+  for (; rows > 0; rows--) {
     linear_1x8(out, init, x, w, k);
-    out += PANEL_BYTES;
-    init += initStep;
-    w += panelBytes;
+    out += outBytes;
+    init += initBytes;
+    x += xBytes;
   }
 }
 
-/** Two rows by all panels. */
-function two_rows(
-  out: F32Ptr,
-  x: F32Ptr,
-  w: F32Ptr,
-  bias: F32PtrOrNull,
-  panels: i32,
-  k: i32,
-  outBytes: usize,
-  xBytes: usize,
-): void {
-  const panelBytes = <usize>k * PANEL_BYTES;
-  const initStep: usize = bias ? <usize>PANEL_BYTES : 0;
-  let init = bias ? bias : zeros;
-  // By threes where madd is one instruction and leaves the registers; the last four by twos.
-  for (; MADD_FUSES && panels > 2 && panels != 4; panels -= 3) {
-    linear_2x24(out, init, x, w, k, outBytes, xBytes, panelBytes);
-    out += PANEL_BYTES * 3;
-    init += initStep * 3;
-    w += panelBytes * 3;
-  }
-  for (; panels > 1; panels -= 2) {
-    linear_2x16(out, init, x, w, k, outBytes, xBytes, panelBytes);
-    out += PANEL_BYTES * 2;
-    init += initStep * 2;
-    w += panelBytes * 2;
-  }
-  if (panels > 0) {
-    linear_1x8(out, init, x, w, k);
-    linear_1x8(out + outBytes, init, x + xBytes, w, k);
-  }
-}
-
-/** Three rows by all panels, where madd is one instruction. */
-function three_rows(
-  out: F32Ptr,
-  x: F32Ptr,
-  w: F32Ptr,
-  bias: F32PtrOrNull,
-  panels: i32,
-  k: i32,
-  outBytes: usize,
-  xBytes: usize,
-): void {
-  const panelBytes = <usize>k * PANEL_BYTES;
-  const initStep: usize = bias ? <usize>PANEL_BYTES * 2 : 0;
-  let init = bias ? bias : zeros;
-  for (; panels > 1; panels -= 2) {
-    linear_3x16(out, init, x, w, k, outBytes, xBytes, panelBytes);
-    out += PANEL_BYTES * 2;
-    init += initStep;
-    w += panelBytes * 2;
-  }
-  if (panels > 0) linear_nx8(3, out, init, x, w, k, outBytes, 0, xBytes);
+/**
+ * Reads one byte of each page. A stream waits for memory at the start of every page; loads that do not depend on each
+ * other wait together.
+ */
+function touch_pages(at: usize, bytes: usize): void {
+  for (const end = at + bytes; at < end; at = (at | (PAGE_BYTES - 1)) + 1) load<u8>(at);
 }

@@ -6,10 +6,10 @@ import { F32Ptr } from "../types";
 // latency of madd, and so many streams of weights, which memory delivers faster than one. Strides are in bytes.
 
 /**
- * C[2, 16] = init[16] + A[2, k] · B[k, 16].
+ * C[2, 16] = init[2, 16] + A[2, k] · B[k, 16].
  *
  * 2x16 tile, 11 v128: acc00..acc13 = 8 | b0 = 1 | a0 a1 = 2
- * A [2][k] row stride aStride · B two panels [k][8], bStride apart · C [2][16] row stride cStride · init [16]
+ * A [2][k] row stride aStride · B two panels [k][8], bStride apart · C, init [2][16] by their strides
  * k not unrolled · every sum takes k in ascending order
  */
 export function linear_2x16(
@@ -19,6 +19,7 @@ export function linear_2x16(
   bPtr0: F32Ptr,
   k: i32,
   cStride: usize,
+  initStride: usize,
   aStride: usize,
   bStride: usize,
 ): void {
@@ -26,10 +27,11 @@ export function linear_2x16(
   let acc01 = v128.load(initPtr, 16);
   let acc02 = v128.load(initPtr, 32);
   let acc03 = v128.load(initPtr, 48);
-  let acc10 = v128.load(initPtr);
-  let acc11 = v128.load(initPtr, 16);
-  let acc12 = v128.load(initPtr, 32);
-  let acc13 = v128.load(initPtr, 48);
+  const initPtr1 = initPtr + initStride;
+  let acc10 = v128.load(initPtr1);
+  let acc11 = v128.load(initPtr1, 16);
+  let acc12 = v128.load(initPtr1, 32);
+  let acc13 = v128.load(initPtr1, 48);
   let aPtr1 = aPtr0 + aStride;
   let bPtr1 = bPtr0 + bStride;
   for (const bEnd = bPtr0 + <usize>k * PANEL_BYTES; bPtr0 != bEnd; bPtr0 += PANEL_BYTES) {
@@ -63,11 +65,11 @@ export function linear_2x16(
 }
 
 /**
- * C[2, 24] = init[24] + A[2, k] · B[k, 24].
+ * C[2, 24] = init[2, 24] + A[2, k] · B[k, 24].
  *
  * 2x24 tile, 15 v128: acc00..acc15 = 12 | b0 = 1 | a0 a1 = 2
- * A [2][k] row stride aStride · B three panels [k][8], bStride apart · C [2][24] row stride cStride · init [24]
- * k not unrolled · every sum takes k in ascending order
+ * A [2][k] row stride aStride · B three panels [k][8], bStride apart · C, init [2][24] by their strides
+ * k unrolled x2 · every sum takes k in ascending order
  */
 export function linear_2x24(
   cPtr0: F32Ptr,
@@ -76,6 +78,7 @@ export function linear_2x24(
   bPtr0: F32Ptr,
   k: i32,
   cStride: usize,
+  initStride: usize,
   aStride: usize,
   bStride: usize,
 ): void {
@@ -85,19 +88,25 @@ export function linear_2x24(
   let acc03 = v128.load(initPtr, 48);
   let acc04 = v128.load(initPtr, 64);
   let acc05 = v128.load(initPtr, 80);
-  let acc10 = v128.load(initPtr);
-  let acc11 = v128.load(initPtr, 16);
-  let acc12 = v128.load(initPtr, 32);
-  let acc13 = v128.load(initPtr, 48);
-  let acc14 = v128.load(initPtr, 64);
-  let acc15 = v128.load(initPtr, 80);
+  const initPtr1 = initPtr + initStride;
+  let acc10 = v128.load(initPtr1);
+  let acc11 = v128.load(initPtr1, 16);
+  let acc12 = v128.load(initPtr1, 32);
+  let acc13 = v128.load(initPtr1, 48);
+  let acc14 = v128.load(initPtr1, 64);
+  let acc15 = v128.load(initPtr1, 80);
   let aPtr1 = aPtr0 + aStride;
   let bPtr1 = bPtr0 + bStride;
   let bPtr2 = bPtr1 + bStride;
-  for (const bEnd = bPtr0 + <usize>k * PANEL_BYTES; bPtr0 != bEnd; bPtr0 += PANEL_BYTES) {
-    const a0 = v128.load32_splat(aPtr0);
-    const a1 = v128.load32_splat(aPtr1);
-    let b0 = v128.load(bPtr0);
+  let a0: v128;
+  let a1: v128;
+  let b0: v128;
+  const bEnd = bPtr0 + <usize>k * PANEL_BYTES;
+  // Two steps share the additions to the addresses; an odd k leaves in between, as in tile.ts.
+  while (bPtr0 < bEnd) {
+    a0 = v128.load32_splat(aPtr0);
+    a1 = v128.load32_splat(aPtr1);
+    b0 = v128.load(bPtr0);
     acc00 = madd(a0, b0, acc00);
     acc10 = madd(a1, b0, acc10);
     b0 = v128.load(bPtr0, 16);
@@ -115,10 +124,32 @@ export function linear_2x24(
     b0 = v128.load(bPtr2, 16);
     acc05 = madd(a0, b0, acc05);
     acc15 = madd(a1, b0, acc15);
-    aPtr0 += 4;
-    aPtr1 += 4;
-    bPtr1 += PANEL_BYTES;
-    bPtr2 += PANEL_BYTES;
+    if (bPtr0 + PANEL_BYTES == bEnd) break;
+    a0 = v128.load32_splat(aPtr0, 4);
+    a1 = v128.load32_splat(aPtr1, 4);
+    b0 = v128.load(bPtr0, PANEL_BYTES);
+    acc00 = madd(a0, b0, acc00);
+    acc10 = madd(a1, b0, acc10);
+    b0 = v128.load(bPtr0, PANEL_BYTES + 16);
+    acc01 = madd(a0, b0, acc01);
+    acc11 = madd(a1, b0, acc11);
+    b0 = v128.load(bPtr1, PANEL_BYTES);
+    acc02 = madd(a0, b0, acc02);
+    acc12 = madd(a1, b0, acc12);
+    b0 = v128.load(bPtr1, PANEL_BYTES + 16);
+    acc03 = madd(a0, b0, acc03);
+    acc13 = madd(a1, b0, acc13);
+    b0 = v128.load(bPtr2, PANEL_BYTES);
+    acc04 = madd(a0, b0, acc04);
+    acc14 = madd(a1, b0, acc14);
+    b0 = v128.load(bPtr2, PANEL_BYTES + 16);
+    acc05 = madd(a0, b0, acc05);
+    acc15 = madd(a1, b0, acc15);
+    aPtr0 += 8;
+    aPtr1 += 8;
+    bPtr0 += PANEL_BYTES * 2;
+    bPtr1 += PANEL_BYTES * 2;
+    bPtr2 += PANEL_BYTES * 2;
   }
   const cPtr1 = cPtr0 + cStride;
   v128.store(cPtr0, acc00);

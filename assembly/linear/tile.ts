@@ -244,7 +244,7 @@ export function linear_nx8(
 }
 
 /**
- * out[rows, 8·panels] = init + x[rows, k] · w for at least three rows, from panels that lie `depth` · 8 floats apart.
+ * out[rows, 8·panels] = init + x[rows, k] · w for at least three rows, from panels that lie panelBytes apart.
  * init lies initStep bytes apart for each panel and initBytes for each row, 0 where all read the same.
  */
 export function linear_strips(
@@ -259,7 +259,7 @@ export function linear_strips(
   initStep: usize,
   initBytes: usize,
   xBytes: usize,
-  depth: i32,
+  panelBytes: usize,
 ): void {
   // Where madd is two instructions there are the registers for six rows, but not the issue slots.
   const tallest = MADD_FUSES ? 6 : 5;
@@ -277,7 +277,7 @@ export function linear_strips(
       else linear_nx8(3, o, from, x, b, k, outBytes, initBytes, xBytes);
       o += PANEL_BYTES;
       from += initStep;
-      b += <usize>depth * PANEL_BYTES;
+      b += panelBytes;
     }
     rows -= n;
     out += <usize>n * outBytes;

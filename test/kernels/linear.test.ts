@@ -74,7 +74,7 @@ describe.each(builds)("linear_f32 in the %s build", (build) => {
   run(probe);
   const fused = probe[0][0] !== 0;
 
-  test.each([1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 15, 31])(
+  test.each([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 31])(
     "has the bits of one ascending accumulator at %i rows",
     (rows) => {
       const random = createRandom(rows);
@@ -98,8 +98,29 @@ describe.each(builds)("linear_f32 in the %s build", (build) => {
       [8, 129, 513],
       [13, 131, 513],
       [16, 140, 1030],
+      [2, 40, 4099],
+      [3, 15, 4097],
+      [4, 19, 4098],
+      [9, 24, 4100],
     ] as const) {
       const args = randomArguments(random, rows, n, k);
+      const want = canonical(args, fused);
+      run(args);
+      expect(args[0]).toEqual(want);
+    }
+  });
+
+  test("has the same bits when the stride of out announces a matrix larger than caches", () => {
+    const random = createRandom(17);
+    for (const [rows, n, k] of [
+      [1, 40, 2050],
+      [2, 67, 1030],
+      [3, 24, 4100],
+      [6, 32, 1027],
+    ] as const) {
+      const args = randomArguments(random, rows, n, k);
+      args[4] = { ...args[4], outStride: 2 ** 13 };
+      args[0] = new Float32Array(rows * 2 ** 13).fill(7);
       const want = canonical(args, fused);
       run(args);
       expect(args[0]).toEqual(want);
