@@ -46,7 +46,7 @@ export class AttentionShape {
   extraValue: F32PtrOrNull;
   /** 1: one more key and value of zeros that every query may attend. */
   zeroKey: i32;
-  /** Bytes [.., .., kvLen], 0 = excluded. Stride 0 repeats. */
+  /** Bytes [.., .., kvLen], 0 = excluded. Stride 0 repeats. Kernels may read 7 elements behind a row, here and in bias. */
   keep: U8PtrOrNull;
   keepHeadStride: i32;
   keepRowStride: i32;

@@ -6,13 +6,14 @@ import { latents } from "./layers/latent.ts";
 import { layers } from "./layers/layers.ts";
 import { linears } from "./layers/linear.ts";
 import { long } from "./layers/long-prompt.ts";
+import { masks, ragged } from "./layers/masks.ts";
 import { products } from "./layers/products.ts";
 import { threads } from "./layers/threads.ts";
 import { readCommand, runParts } from "./lib/command.ts";
 import { peaks } from "./peaks/machine-peaks.ts";
 import { startup } from "./startup/startup.ts";
 
-const parts = [startup, peaks, kernels, linears, products, latents, layers, threads, long];
+const parts = [startup, peaks, kernels, linears, products, latents, layers, masks, ragged, threads, long];
 
 const command = readCommand({
   alone: {

@@ -1,8 +1,9 @@
 import { PANEL, QUERY_CHUNK, QUERY_HEAD } from "../layout";
 import { end_key, first_key } from "../mask";
-import { ex2_f32, ln_f64, tanh_f32x4 } from "../math/exp";
+import { ex2_f32, ln_f64 } from "../math/exp";
 import { madd, store_first } from "../math/simd";
 import { AttentionShape, F32Ptr } from "../types";
+import { cap_scores } from "./online_softmax";
 import { is_finite } from "./pv";
 import { quantize_query } from "./quantize";
 import { CHUNK_BYTES, LOG2_E, reduced, STATE_BYTES, STATE_HIGH, STATE_LOW, STATE_SUMS } from "./state";
@@ -131,8 +132,9 @@ function start_with_extra_key(
     const x = v128.load32_splat(qs + chunk * (d / QUERY_CHUNK) + (<usize>(d % QUERY_CHUNK) << 2));
     dot = madd(x, v128.load32_splat(key + (<usize>d << 2)), dot);
   }
-  if (shape.softcap > 0) dot = f32x4.mul(tanh_f32x4(dot), f32x4.splat(<f32>(<f64>shape.softcap * LOG2_E)));
-  const score = f32x4.extract_lane(dot, 0);
+  v128.store(o, dot);
+  if (shape.softcap > 0) cap_scores(o, 0, 4, shape.softcap);
+  const score = load<f32>(o);
   const weight = ex2_f32(score - reduced(score));
   store<f32>(state, score);
   store<f32>(state, weight, STATE_SUMS);

@@ -26,47 +26,36 @@ export function slope_scores(s: F32Ptr, first: i32, last: i32, slope: f32, dista
   }
 }
 
-/** Adds bias[j] · log2 e to s[j] for [first, last), any bounds; -Infinity excludes the key whatever its score is. */
+/** -Infinity, the lowest float, log2 e: from memory, see exp.ts. */
+const BIAS = memory.data<u32>([0xff800000, 0xff7fffff, 0x3fb8aa3b]);
+
+/** Adds bias[j] · log2 e to s[j] for [first, last), multiples of 4; -Infinity excludes the key whatever its score is. */
 export function bias_scores(s: F32Ptr, bias: F32Ptr, first: i32, last: i32): void {
-  const none = f32.NEGATIVE_INFINITY;
-  let j = first;
-  for (; j < last && (j & 3) != 0; j++) bias_score(s + (<usize>j << 2), bias + (<usize>j << 2));
-  const none_f32x4 = f32x4.splat(none);
-  const factor = f32x4.splat(<f32>LOG2_E);
-  const lowest = f32x4.splat(-f32.MAX_VALUE);
-  for (; j + 4 <= last; j += 4) {
-    const at = s + (<usize>j << 2);
-    const x = v128.load(bias + (<usize>j << 2));
+  const none = v128.load32_splat(BIAS);
+  const lowest = v128.load32_splat(BIAS, 4);
+  const factor = v128.load32_splat(BIAS, 8);
+  const end = s + (<usize>last << 2);
+  let from = bias + (<usize>first << 2);
+  for (let at = s + (<usize>first << 2); at < end; at += 16) {
+    const x = v128.load(from);
     // Masks made of the lowest float overflow here, and a finite bias must not exclude. pmax lets NaN pass.
     const product = f32x4.pmax(f32x4.mul(x, factor), lowest);
     const sum = f32x4.add(v128.load(at), product);
-    v128.store(at, v128.bitselect(none_f32x4, sum, f32x4.eq(x, none_f32x4)));
+    v128.store(at, v128.bitselect(none, sum, f32x4.eq(x, none)));
+    from += 16;
   }
-  for (; j < last; j++) bias_score(s + (<usize>j << 2), bias + (<usize>j << 2));
 }
 
-// @ts-ignore: decorator
-@inline
-function bias_score(at: usize, bias: usize): void {
-  const x = load<f32>(bias);
-  const product = max<f32>(x * <f32>LOG2_E, -f32.MAX_VALUE);
-  store<f32>(at, x == f32.NEGATIVE_INFINITY ? x : load<f32>(at) + product);
-}
-
-/** s[j] = -Infinity where keep[j] is 0, for [first, last), any bounds. */
+/** s[j] = -Infinity where keep[j] is 0, for [first, last), multiples of 8. */
 export function keep_scores(s: F32Ptr, keep: U8Ptr, first: i32, last: i32): void {
-  let j = first;
-  for (; j < last && (j & 7) != 0; j++)
-    if (!load<u8>(keep + j)) store<f32>(s + (<usize>j << 2), f32.NEGATIVE_INFINITY);
-  const none = f32x4.splat(f32.NEGATIVE_INFINITY);
+  const none = v128.load32_splat(BIAS);
   const zero = i16x8.splat(0);
-  for (; j + 8 <= last; j += 8) {
+  for (let j = first; j < last; j += 8) {
     const dropped = i16x8.eq(v128.load8x8_u(keep + j), zero);
     const at = s + (<usize>j << 2);
     v128.store(at, v128.bitselect(none, v128.load(at), i32x4.extend_low_i16x8_s(dropped)));
     v128.store(at, v128.bitselect(none, v128.load(at, 16), i32x4.extend_high_i16x8_s(dropped)), 16);
   }
-  for (; j < last; j++) if (!load<u8>(keep + j)) store<f32>(s + (<usize>j << 2), f32.NEGATIVE_INFINITY);
 }
 
 /** s[j] = -Infinity for [first, last), any bounds: whole vectors, which softmax reads next, never single floats. */

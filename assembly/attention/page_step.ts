@@ -144,6 +144,9 @@ function change_scores(
     const slope = load<f32>(shape.slopes + (<usize>head << 2));
     slope_scores(row, start, end, slope, shape.qStart + token - key);
   }
-  if (shape.bias) bias_scores(row, bias_row(shape, head, token) + (<usize>key << 2), from, to);
-  if (shape.keep) keep_scores(row, keep_row(shape, head, token) + key, from, to);
+  // Whole vectors, of which exclude_scores then takes what the row may not attend.
+  const low = from & -PANEL;
+  const high = (to + PANEL - 1) & -PANEL;
+  if (shape.bias) bias_scores(row, bias_row(shape, head, token) + (<usize>key << 2), low, high);
+  if (shape.keep) keep_scores(row, keep_row(shape, head, token) + key, low, high);
 }

@@ -31,18 +31,20 @@ export interface MaskTarget {
   readonly kvLen: number;
 }
 
-/**
- * A checked mask: its four dimensions, each 1 or that of the target (the last may be shorter), and its elements by
- * index.
- */
-interface Plane {
+/** A checked mask: its four dimensions, each 1 or that of the target (the last may be shorter), and its elements. */
+interface Plane<Data = Float32Array> {
   readonly shape: readonly [number, number, number, number];
-  at(index: number): number;
+  readonly data: Data;
+}
+
+/** A boolean mask: the keys that it names are those that may be attended, or those that may not. */
+interface BooleanPlane extends Plane<Uint8Array> {
+  readonly drops: boolean;
 }
 
 /** Checked masks of a call, and what their size in linear memory depends on. */
 export interface CheckedMasks {
-  readonly keep: readonly Plane[];
+  readonly keep: readonly BooleanPlane[];
   readonly bias: Plane | undefined;
   /** Whether any mask differs between heads, or between query rows. If not, one row is written for all. */
   readonly perHead: boolean;
@@ -72,21 +74,11 @@ export function readMasks(where: string, { keep, drop, bias }: MaskOptions): Giv
 
 /** Checks masks that were read: their lengths, and their shapes against the target. */
 export function checkMasks(where: string, { keep, drop, bias }: GivenMasks, target: MaskTarget): CheckedMasks {
-  const allowed: Plane[] = [];
-  if (keep) {
-    const { data } = keep;
-    allowed.push({ shape: broadcast(where, "keep", keep, target), at: (i) => (data[i] ? 1 : 0) });
-  }
-  if (drop) {
-    const { data } = drop;
-    allowed.push({ shape: broadcast(where, "drop", drop, target), at: (i) => (data[i] ? 0 : 1) });
-  }
-  let added: Plane | undefined;
-  if (bias) {
-    const { data } = bias;
-    added = { shape: broadcast(where, "bias", bias, target), at: (i) => data[i] as number };
-  }
-  const planes = added ? [...allowed, added] : allowed;
+  const allowed: BooleanPlane[] = [];
+  if (keep) allowed.push({ shape: broadcast(where, "keep", keep, target), data: keep.data, drops: false });
+  if (drop) allowed.push({ shape: broadcast(where, "drop", drop, target), data: drop.data, drops: true });
+  const added = bias && { shape: broadcast(where, "bias", bias, target), data: bias.data };
+  const planes: readonly Plane<unknown>[] = added ? [...allowed, added] : allowed;
   return {
     keep: allowed,
     bias: added,
@@ -146,7 +138,7 @@ export function maskElements(masks: CheckedMasks, target: MaskTarget, rows: numb
 }
 
 /**
- * Writes [heads or 1][rows or 1][kvLen] bytes for query rows begin..end of one batch row: 1 if all masks allow the key
+ * Writes [heads or 1][rows or 1][kvLen] bytes for query rows begin..end of one batch row: not 0 if all masks allow the key
  * and it is among the first `length`, else 0.
  */
 export function writeKeep(
@@ -159,17 +151,19 @@ export function writeKeep(
   length: number,
 ): void {
   into.fill(1);
-  for (let row = 0; row < into.length; row += target.kvLen) into.fill(0, row + length, row + target.kvLen);
-  for (const plane of masks.keep)
-    eachRow(masks, target, plane, batch, begin, end, (from, to) => {
-      const [, , , length] = plane.shape;
-      if (length === 1) {
-        if (plane.at(from) === 0) into.fill(0, to, to + target.kvLen);
-        return;
-      }
-      for (let j = 0; j < length; j++) if (plane.at(from + j) === 0) into[to + j] = 0;
-      into.fill(0, to + length, to + target.kvLen);
+  for (const [i, plane] of masks.keep.entries())
+    writePlane(into, masks, target, plane, batch, begin, end, 0, (part, to) => {
+      if (i === 0 && !plane.drops) into.set(part, to);
+      else exclude(into.subarray(to, to + part.length), part, plane.drops);
     });
+  const { kvLen } = target;
+  if (length < kvLen) for (let row = 0; row < into.length; row += kvLen) into.fill(0, row + length, row + kvLen);
+}
+
+/** into[j] = 0 where data[j] is 0, or with `drops` where it is not: by arithmetic, because branches would be mispredicted. */
+function exclude(into: Uint8Array, data: Uint8Array, drops: boolean): void {
+  const kept = Number(!drops);
+  for (let j = 0; j < data.length; j++) into[j]! &= -((((data[j] as number) - 1) >>> 31) ^ kept);
 }
 
 /** Writes the bias in the same way, as floats; -Infinity beyond a short last dimension. */
@@ -181,38 +175,40 @@ export function writeBias(
   begin: number,
   end: number,
 ): void {
-  const plane = masks.bias;
-  if (!plane) return;
-  eachRow(masks, target, plane, batch, begin, end, (from, to) => {
-    const [, , , length] = plane.shape;
-    if (length === 1) into.fill(plane.at(from), to, to + target.kvLen);
-    else {
-      for (let j = 0; j < length; j++) into[to + j] = plane.at(from + j);
-      into.fill(Number.NEGATIVE_INFINITY, to + length, to + target.kvLen);
-    }
-  });
+  const { bias } = masks;
+  if (bias) writePlane(into, masks, target, bias, batch, begin, end, -Infinity, (part, to) => into.set(part, to));
 }
 
 /**
- * Calls `copy(from, to)` for every row of the written block, with the offsets of the mask's row and of the written row.
+ * Calls `put` for the rows of the written block, with the elements of the mask and the place in `into`, and writes `rest` beyond
+ * a short last dimension. Rows of whole length that lie behind each other in both are put at once.
  */
-function eachRow(
+function writePlane<Data extends Uint8Array | Float32Array>(
+  into: Data,
   masks: CheckedMasks,
   target: MaskTarget,
-  plane: Plane,
+  { shape, data }: Plane<Data>,
   batch: number,
   begin: number,
   end: number,
-  copy: (from: number, to: number) => void,
+  rest: number,
+  put: (part: Data, to: number) => void,
 ): void {
-  const [planeBatch, planeHeads, planeRows, length] = plane.shape;
-  const heads = masks.perHead ? target.numHeads : 1;
+  const { numHeads, kvLen } = target;
+  const [planeBatch, planeHeads, planeRows, length] = shape;
+  const heads = masks.perHead ? numHeads : 1;
   const rows = masks.perRow ? end - begin : 1;
+  const step = planeRows > 1 && length === kvLen ? rows : 1;
   for (let h = 0; h < heads; h++)
-    for (let r = 0; r < rows; r++) {
+    for (let r = 0; r < rows; r += step) {
       const row = planeRows === 1 ? 0 : begin + r;
       const head = planeHeads === 1 ? 0 : h;
       const from = (((planeBatch === 1 ? 0 : batch) * planeHeads + head) * planeRows + row) * length;
-      copy(from, (h * rows + r) * target.kvLen);
+      const to = (h * rows + r) * kvLen;
+      let part = data.subarray(from, from + step * length) as Data;
+      // One element for all keys.
+      if (part.length === 1) part = into.slice(0, kvLen).fill(part[0] as number) as Data;
+      put(part, to);
+      into.fill(rest, to + part.length, to + kvLen);
     }
 }

@@ -8,7 +8,10 @@ export interface PlacementOptions {
    * the rules depend on positions (causal, window, ALiBi), qLen differs from kvLen, and there is no past.
    */
   readonly align?: "start" | "end";
-  /** How many keys of each sequence are real, [batch]. Those after them are padding, which no query attends. Default all. */
+  /**
+   * How many keys of each sequence are real, [batch]. Those after them are padding, which no query attends. Where `attend` takes
+   * queries and keys from the same rows, padding is not computed, and its rows of y are zeros. Default all.
+   */
   readonly kvLengths?: ArrayLike<number>;
 }
 

@@ -22,6 +22,7 @@ import { expectFreeFor, expectKept, expectRoom } from "../cache/kv-cache.ts";
 import { expectFlag, expectFloats, expectInt } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
+import type { RowSpan } from "../util/rows.ts";
 import { expectKernels } from "../wasm/kernels.ts";
 import { countRows, expectOut, readsOf } from "./arrays.ts";
 import { type GivenCall, readCall } from "./given-call.ts";
@@ -67,6 +68,9 @@ export interface CallTokens {
   readonly newKeys: number;
   readonly past: number;
   readonly placements: readonly Placement[];
+  /** The rows of x, and those that keys come from, which are not padding: only these are projected and attend. */
+  readonly rows: readonly RowSpan[];
+  readonly keyRows: readonly RowSpan[];
   /** RoPE positions of x and of the keys, [batch·qLen] and [batch·newKeys], if the layer has RoPE. */
   readonly positions: Int32Array;
   readonly keyPositions: Int32Array;
@@ -215,6 +219,13 @@ export function checkCall(
   const positions = config.rope
     ? expectPositions(where, options.positions, batch, qLen, cross ? 0 : past)
     : new Int32Array(0);
+  // Behind a length are padding rows, which are queries and keys in one, unless `align` moves queries against keys.
+  const ragged = options.kvLengths !== undefined && !cross && !cache;
+  const realRows = ({ position, kvLen: length }: Placement, b: number): RowSpan => [
+    b * qLen,
+    b * qLen + (position === 0 ? length : qLen),
+  ];
+  const rows = ragged ? placements.map(realRows) : [[0, batch * qLen] as const];
   const out = options.out === undefined ? undefined : expectFloats(where, "out", options.out);
   if (out) expectOut(where, out, x.length, readsOf(x, options), true);
   return {
@@ -227,12 +238,19 @@ export function checkCall(
     keys,
     values,
     placements,
+    rows,
+    keyRows: cross ? [[0, batch * newKeys]] : rows,
     positions,
     keyPositions: cross && config.rope ? expectPositions(where, undefined, batch, newKeys, past) : positions,
     target,
     masks: checkMasks(where, options, target),
     out,
   };
+}
+
+/** Fills the rows of `y`, of `width` floats, that are padding with zeros. */
+export function clearPadding({ batch, qLen, rows }: CallTokens, y: Float32Array, width: number): void {
+  for (const [i, [, end]] of rows.entries()) y.fill(0, end * width, (rows[i + 1]?.[0] ?? batch * qLen) * width);
 }
 
 /** The rows that keys and values are projected from, and their number in each sequence: 0 without `append`. */

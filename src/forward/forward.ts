@@ -5,26 +5,18 @@ import { PROJECTIONS } from "../attention/layer-sizes.ts";
 import { seesLater } from "../attention/positions.ts";
 import { restorePages } from "../cache/aging.ts";
 import { createPageLayout } from "../cache/page-layout.ts";
-import { allocatePages } from "../cache/pages.ts";
+import { pagesAt, pagesBytes } from "../cache/pages.ts";
 import { linearFlops } from "../linear/linear.ts";
 import { createFloats } from "../tensor/tensor.ts";
-import { chunksOf } from "../util/rows.ts";
+import { CHUNK_ROWS, chunksOf, listRows } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { NULL } from "../wasm/abi.ts";
+import { aligned } from "../wasm/memory.ts";
 import { type CallShape, callShape, scoreColumns, segmentFlops, segmentNeeds, workFloats } from "./attend-segment.ts";
-import { type AttendCall, isInStep, isSelf } from "./call.ts";
+import { type AttendCall, clearPadding, isInStep, isSelf } from "./call.ts";
 import { chunkRows, type Strides, stridesOf } from "./layer-scratch.ts";
 import { segmentsOf } from "./layer-steps.ts";
-import {
-  appendChunk,
-  attendCausalChunk,
-  attendChunk,
-  keyRows,
-  type Pass,
-  type PassCall,
-  placePass,
-  queryRows,
-} from "./pass.ts";
+import { appendChunk, attendCausalChunk, attendChunk, type Pass, type PassCall, placePass } from "./pass.ts";
 
 /** Options of a pass. */
 interface PassOptions {
@@ -80,38 +72,72 @@ export function* forward(
   const { memory } = kernels;
   const [first] = calls as [AttendCall];
   const kind = attention.pass as LayerPass | undefined;
-  const { width, columns, bytes, block, run } = kind
-    ? kind.prepare(attention, calls, withMaps)
-    : preparePass(attention, calls, withMaps);
+  const {
+    width,
+    columns,
+    bytes,
+    block = 0,
+    run,
+  } = kind ? kind.prepare(attention, calls, withMaps) : preparePass(attention, calls, withMaps);
   // Scratch is taken last: once grown it stays so, and nothing may fail after it.
   const ys = calls.map(({ where, out, batch, qLen }) => out ?? createFloats(where, "y", batch * qLen * width));
   const maps = createFloats(where, "maps", withMaps ? first.batch * config.numHeads * first.qLen * columns : 0);
-  const taken: number[] = [];
+  const layout = createPageLayout(pageShape);
+  const bytesOf = ({ cache, batch, target }: AttendCall) => (cache ? 0 : pagesBytes(layout, batch, target.kvLen));
+  const groups = groupsOf(calls);
+  const pageBytes = Math.max(...groups.map((group) => group.reduce((sum, call) => sum + bytesOf(call), 0)));
+  const ownBytes = pageBytes + aligned(block) + (ownScratch ? bytes : 0);
+  const own = ownBytes && memory.allocate(where, ownBytes);
   try {
-    const passCalls = calls.map((call, i): PassCall => {
-      const pages =
-        call.cache?.pages ??
-        allocatePages(call.where, kernels, createPageLayout(pageShape), call.batch, call.target.kvLen);
-      if (!call.cache) taken.push(pages.at);
-      restorePages(kernels, pages, call.past);
-      return { call, tokens: call, pages, y: ys[i] as Float32Array, inStep: agesInStep(attention, call) };
-    });
-    const blockAt = block ? memory.allocate(where, block) : 0;
-    if (block) taken.push(blockAt);
-    const base = ownScratch ? memory.allocate(where, bytes) : memory.scratch(where, bytes);
-    if (ownScratch) taken.push(base);
-    yield* run(passCalls, base, stepFlops, maps, blockAt);
+    const blockAt = own + pageBytes;
+    const base = ownScratch ? blockAt + aligned(block) : memory.scratch(where, bytes);
+    let i = 0;
+    for (const group of groups) {
+      let at = own;
+      const passCalls = group.map((call): PassCall => {
+        const pages = call.cache?.pages ?? pagesAt(kernels, at, layout, call.batch, call.target.kvLen);
+        at += bytesOf(call);
+        restorePages(kernels, pages, call.past);
+        return { call, tokens: call, pages, y: ys[i++] as Float32Array, inStep: agesInStep(attention, call) };
+      });
+      yield* run(passCalls, base, stepFlops, maps, blockAt);
+      for (const { call, y } of passCalls) clearPadding(call, y, width);
+    }
   } finally {
-    if (!kernels.released) for (const at of taken) memory.free(at);
+    if (own && !kernels.released) memory.free(own);
   }
   return { ys, maps };
 }
+
+/** Rows with which a group of calls is complete: some chunks, the last of which may be short. */
+const GROUP_ROWS = 4 * CHUNK_ROWS;
+
+/** Cuts calls into groups that run one after the other, so that the pages of calls without a cache take bounded memory. */
+function groupsOf(calls: readonly AttendCall[]): readonly AttendCall[][] {
+  const groups: AttendCall[][] = [];
+  let rows = GROUP_ROWS;
+  for (const call of calls) {
+    if (rows >= GROUP_ROWS) {
+      groups.push([]);
+      rows = 0;
+    }
+    groups.at(-1)?.push(call);
+    rows += mostRows(call);
+  }
+  return groups;
+}
+
+/** The most rows of a step of a call, with padding. */
+const mostRows = ({ batch, qLen, newKeys }: AttendCall) => batch * Math.max(qLen, newKeys);
 
 function preparePass(attention: LayerParts, calls: readonly AttendCall[], withMaps: boolean): PreparedPass {
   const { config, layer } = attention;
   const [first] = calls as [AttendCall];
   const columns = withMaps ? scoreColumns(first.target.kvLen, layer.extraKey !== NULL, config.addZeroAttn) : 0;
-  const rows = chunkRows(config, Math.max(totalRows(calls, queryRows), totalRows(calls, keyRows)));
+  const rows = chunkRows(
+    config,
+    calls.reduce((sum, call) => sum + mostRows(call), 0),
+  );
   const needs = calls.map(({ masks, target, cache }) => {
     const work = workFloats(cache?.pages.layout ?? createPageLayout(config));
     return segmentNeeds(masks, target, Math.min(rows, target.qLen), columns, work);
@@ -122,7 +148,7 @@ function preparePass(attention: LayerParts, calls: readonly AttendCall[], withMa
     ...{ width: widthOf(attention), columns, bytes },
     run: (passCalls, base, stepFlops, maps) => {
       const work = { attention, shape, places: places.layer, base, stepFlops, maps: withMaps ? maps : undefined };
-      return runPass({ calls: passCalls, places, work }, rows);
+      return runPass({ ...passOf(passCalls), places, work }, rows);
     },
   };
 }
@@ -134,31 +160,28 @@ function* runPass(pass: Pass, rows: number): Steps {
   const joined = ({ call, pages, inStep }: PassCall) => isSelf(call) && (!pages.aging || inStep);
   // If no query attends a key of a later chunk, a chunk goes through all steps before the next one.
   if (layer.products.qkv && !seesLater(config) && !work.maps && calls.every(joined)) {
-    const total = totalRows(callsIn(calls), queryRows);
-    for (const [begin, end] of chunksOf(total, rows)) yield* attendCausalChunk(pass, begin, end);
+    for (const [begin, end] of chunksOf(pass.queries.total, rows)) yield* attendCausalChunk(pass, begin, end);
     return;
   }
   // If pages age, each call is processed by itself, so that keys are not appended far ahead of the queries at their
   // positions.
   const groups = calls.some(({ pages }) => pages.aging) ? calls.map((one) => [one]) : [calls];
   for (const group of groups) {
-    const part = { ...pass, calls: group };
-    const inGroup = callsIn(group);
+    const part = { ...pass, ...passOf(group) };
     const together = group.every(({ inStep }) => inStep);
-    for (const [begin, end] of chunksOf(totalRows(inGroup, keyRows), rows)) {
+    for (const [begin, end] of chunksOf(part.keys.total, rows)) {
       yield* appendChunk(part, begin, end);
       if (together) yield* attendChunk(part, begin, end);
     }
-    if (!together)
-      for (const [begin, end] of chunksOf(totalRows(inGroup, queryRows), rows)) yield* attendChunk(part, begin, end);
+    if (!together) for (const [begin, end] of chunksOf(part.queries.total, rows)) yield* attendChunk(part, begin, end);
   }
 }
 
-const callsIn = (calls: readonly PassCall[]): AttendCall[] => calls.map(({ call }) => call);
-
-function totalRows(calls: readonly AttendCall[], rowsOf: (call: AttendCall) => number): number {
-  return calls.reduce((sum, call) => sum + rowsOf(call), 0);
-}
+const passOf = (calls: readonly PassCall[]) => ({
+  calls,
+  queries: listRows(calls, ({ call }) => call.rows),
+  keys: listRows(calls, ({ call }) => call.keyRows),
+});
 
 /** The operations of all steps of about `stepFlops` that `forward` takes for a call. */
 export function passFlops(attention: LayerParts, call: AttendCall, stepFlops: number): number {
@@ -166,16 +189,17 @@ export function passFlops(attention: LayerParts, call: AttendCall, stepFlops: nu
   if (kind) return kind.flops(attention, call, stepFlops);
   const { config, layer } = attention;
   const shape = layerShape(attention, stridesOf(config));
-  const rows = chunkRows(config, Math.max(queryRows(call), keyRows(call)));
+  const [queries, keys] = [listRows([call], () => call.rows), listRows([call], () => call.keyRows)];
+  const rows = chunkRows(config, mostRows(call));
   const inStep = agesInStep(attention, call);
   let flops = 0;
   for (const name of PROJECTIONS) {
     const linear = layer.linears[name];
-    if (linear) flops += linearFlops(linear, name === "k" || name === "v" ? keyRows(call) : queryRows(call));
+    if (linear) flops += linearFlops(linear, (name === "k" || name === "v" ? keys : queries).total);
   }
-  for (const [begin, end] of chunksOf(queryRows(call), rows))
-    for (const segment of segmentsOf(call, { of: call, begin, end, at: 0 }, inStep, stepFlops))
-      flops += segmentFlops(shape, segment);
+  for (const [begin, end] of chunksOf(queries.total, rows))
+    for (const run of queries.runs(begin, end))
+      for (const segment of segmentsOf(call, run, inStep, stepFlops)) flops += segmentFlops(shape, segment);
   return flops;
 }
 

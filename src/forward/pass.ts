@@ -4,7 +4,7 @@ import { widthOf } from "../attention/attention.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import type { LayerFormats } from "../attention/weight-options.ts";
 import type { Rows } from "../linear/linear.ts";
-import { copyRows, type RowRun, rowsIn, runsOf } from "../util/rows.ts";
+import { copyRows, type RowList, type RowRun, rowsIn } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
 import type { SegmentNeeds } from "./attend-segment.ts";
@@ -50,20 +50,22 @@ export interface PassCall extends LayerCall {
   readonly y: Float32Array;
 }
 
-/** Calls that share one block of scratch. */
-export interface Pass {
+/** Calls that share one block of scratch, and their rows. */
+export interface Pass extends PassRows {
   readonly calls: readonly PassCall[];
   readonly places: PassPlaces;
   readonly work: LayerWork;
 }
 
-/** Rows of a call that are queries, and rows that become keys. */
-export const queryRows = ({ batch, qLen }: AttendCall): number => batch * qLen;
-export const keyRows = ({ batch, newKeys }: AttendCall): number => batch * newKeys;
+/** The rows of calls that are queries, and those that become keys. */
+export interface PassRows {
+  readonly queries: RowList<PassCall>;
+  readonly keys: RowList<PassCall>;
+}
 
 /** Appends rows begin..end and attends with them; keys and queries come from the same rows. */
 export function* attendCausalChunk(pass: Pass, begin: number, end: number): Steps {
-  const runs = runsOf(pass.calls, ({ call }) => queryRows(call), begin, end);
+  const runs = pass.queries.runs(begin, end);
   const x = copyIn(pass, runs, ({ x }) => x, pass.work.attention.config.dModel);
   const out = outputOf(pass);
   yield* runAttention(pass.work, runs, { x, out });
@@ -72,10 +74,10 @@ export function* attendCausalChunk(pass: Pass, begin: number, end: number): Step
 
 /** Projects rows begin..end of all keys and values and appends them. */
 export function* appendChunk(pass: Pass, begin: number, end: number): Steps {
-  const { work, calls } = pass;
+  const { work } = pass;
   const { config, layer } = work.attention;
   const { k, v, kv } = layer.products;
-  const runs = runsOf(calls, ({ call }) => keyRows(call), begin, end);
+  const runs = pass.keys.runs(begin, end);
   const keys = copyIn(pass, runs, (call) => call.keys, config.kdim);
   if (kv && runs.every(({ of }) => of.call.keys === of.call.values)) yield* projectRows(work, kv, keys, end - begin);
   else {
@@ -88,9 +90,9 @@ export function* appendChunk(pass: Pass, begin: number, end: number): Steps {
 
 /** Projects rows begin..end of all queries, attends, and writes the projected outputs to the ys. */
 export function* attendChunk(pass: Pass, begin: number, end: number): Steps {
-  const { work, calls } = pass;
+  const { work } = pass;
   const { config, layer } = work.attention;
-  const runs = runsOf(calls, ({ call }) => queryRows(call), begin, end);
+  const runs = pass.queries.runs(begin, end);
   const x = copyIn(pass, runs, ({ x }) => x, config.dModel);
   yield* projectRows(work, layer.products.q, x, rowsIn(runs));
   const out = outputOf(pass);

@@ -1,4 +1,4 @@
-import { type AttendOptions, CALL_OPTIONS, checkCall, expectOwnCache } from "../forward/call.ts";
+import { type AttendOptions, CALL_OPTIONS, checkCall, clearPadding, expectOwnCache } from "../forward/call.ts";
 import { arraysOf, expectKeptArrays, readCall } from "../forward/given-call.ts";
 import { createFloats, orRefuse } from "../tensor/tensor.ts";
 import { expectFunction, expectSignal } from "../util/arguments.ts";
@@ -87,6 +87,7 @@ export async function attendSharded(
     expectOutKept();
     for (const [i, { y: columns }] of replies.entries())
       joinColumns(y, config.dModel, columns as Float32Array, shares[i] as Share);
+    clearPadding(call, y, config.dModel);
     cache?.advance(call.newKeys, replies[0]?.least ?? 0);
     return read.out ?? y;
   };

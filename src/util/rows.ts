@@ -34,22 +34,36 @@ export interface RowRun<Of> {
   readonly at: number;
 }
 
-/** The runs of rows that make up rows begin..end of a list of all rows of `all`, `rowsOf` rows each. */
-export function runsOf<Of>(
-  all: readonly Of[],
-  rowsOf: (of: Of) => number,
-  begin: number,
-  end: number,
-): readonly RowRun<Of>[] {
-  const runs: RowRun<Of>[] = [];
-  let first = 0;
-  for (const of of all) {
-    const next = first + rowsOf(of);
-    const [from, to] = [Math.max(begin, first), Math.min(end, next)];
-    if (from < to) runs.push({ of, begin: from - first, end: to - first, at: from - begin });
-    first = next;
-  }
-  return runs;
+/** Rows begin..end of what they belong to. */
+export type RowSpan = readonly [begin: number, end: number];
+
+/** The rows of several sequences and calls as one list. */
+export interface RowList<Of> {
+  readonly total: number;
+  /** The runs that make up rows begin..end of the list. */
+  runs(begin: number, end: number): readonly RowRun<Of>[];
+}
+
+/** The list of the rows that `spansOf` gives for each of `all`. */
+export function listRows<Of>(all: readonly Of[], spansOf: (of: Of) => readonly RowSpan[]): RowList<Of> {
+  const spans: RowRun<Of>[] = [];
+  let total = 0;
+  for (const of of all)
+    for (const [begin, end] of spansOf(of)) {
+      spans.push({ of, begin, end, at: total });
+      total += end - begin;
+    }
+  return {
+    total,
+    runs(from, to) {
+      const runs: RowRun<Of>[] = [];
+      for (const { of, begin, end, at } of spans) {
+        const [first, last] = [Math.max(from, at), Math.min(to, at + end - begin)];
+        if (first < last) runs.push({ of, begin: begin + first - at, end: begin + last - at, at: first - from });
+      }
+      return runs;
+    },
+  };
 }
 
 /** How many rows runs have together. */

@@ -288,6 +288,18 @@ function runFeature(kernels: Kernels, { config: rules = {}, parts = {}, ...call 
       ...(given.values && { values: moved(random, given.values) }),
     });
     const part = (data: Float32Array) => data.subarray((b * data.length) / batch, ((b + 1) * data.length) / batch);
+    if (options.kvLengths && !keyLen && given.qStart === 0) {
+      // Rows of padding are zeros.
+      const real = options.kvLengths[b]!;
+      for (const { y } of [want, other]) y.fill(0, real * dModel);
+      for (const { maps } of [want, other])
+        for (let h = 0; h < numHeads; h++) maps.fill(0, (h * qLen + real) * columns, (h + 1) * qLen * columns);
+      expect(
+        part(y)
+          .subarray(real * dModel)
+          .every((value) => Object.is(value, 0)),
+      ).toBe(true);
+    }
     most = Math.max(most, excess(part(y), want.y, other.y), excess(part(maps.data), want.maps, other.maps));
   }
   return most;

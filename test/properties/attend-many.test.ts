@@ -1,6 +1,6 @@
 // attendMany: the bits of every call are those it has alone.
 
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import type { Random } from "../../src/diagnostics/random.ts";
 import {
   type AttendManyCall,
@@ -148,4 +148,19 @@ test("a call that throws leaves every cache and the memory as they were", async 
     ]);
   expect(call).toThrow("attendMany, call 1: past 0 + qLen 3 exceeds maxSeqLen 2");
   expect([first.length, second.length, kernels.usedBytes]).toEqual([3, 0, usedBytes]);
+});
+
+test("pages of calls without caches take memory for some of the calls, and every call has its bits", async () => {
+  using kernels = await kernelsOf("simd");
+  const { attention, random } = randomLayer(kernels, 4);
+  const { dModel } = attention.config;
+  const calls = Array.from({ length: 5000 }, () => ({ x: floats(random, dModel) }));
+  const alone = [0, 1023, 1024, 4999].map((i) => [i, attend(attention, calls[i]!.x)] as const);
+  const most = vi.spyOn(kernels.memory, "allocate");
+  attendMany(attention, calls.slice(0, 1024));
+  const some = most.mock.calls.map(([, bytes]) => bytes);
+  most.mockClear();
+  const ys = attendMany(attention, calls);
+  expect(Math.max(...most.mock.calls.map(([, bytes]) => bytes))).toBe(Math.max(...some));
+  for (const [i, y] of alone) expect(firstDifference(ys[i]!, y), `call ${i}`).toBe(-1);
 });

@@ -100,7 +100,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     fault: "a bias of -Infinity is only added",
     file: "attention/online_softmax.ts",
-    from: "v128.bitselect(none_f32x4, sum, f32x4.eq(x, none_f32x4))",
+    from: "v128.bitselect(none, sum, f32x4.eq(x, none))",
     to: "sum",
   },
   {

@@ -6,13 +6,13 @@ import { createPageLayout } from "../../cache/page-layout.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
 import { linearFlops } from "../../linear/linear.ts";
 import { expectOneOf } from "../../util/arguments.ts";
-import { CHUNK_ROWS, chunksOf, type RowRun, runsOf, tokenRunsOf } from "../../util/rows.ts";
+import { CHUNK_ROWS, chunksOf, listRows, type RowList, type RowRun, tokenRunsOf } from "../../util/rows.ts";
 import type { Steps } from "../../util/steps.ts";
 import { type SegmentNeeds, segmentFlops, segmentNeeds, workFloats } from "../attend-segment.ts";
 import type { AttendCall } from "../call.ts";
 import type { LayerPass } from "../forward.ts";
 import { segmentsOf } from "../layer-steps.ts";
-import { type PassCall, queryRows } from "../pass.ts";
+import type { PassCall } from "../pass.ts";
 import { absorbedShape, absorbedSizes, attendAbsorbed } from "./absorbed.ts";
 import { attendExpanded, expandedShape, groupOf, keysOf, piecesOf } from "./expanded.ts";
 import { blockBytes, type LatentPath, latentChunkRows, PATHS, placeLatentPass } from "./scratch.ts";
@@ -24,8 +24,7 @@ export const LATENT_PASS: LayerPass = {
     const attention = layer as unknown as LatentParts;
     const { config, latents } = attention;
     const path = pathOf(attention, calls);
-    const total = calls.reduce((sum, call) => sum + queryRows(call), 0);
-    const rows = latentChunkRows(config, path, total);
+    const rows = latentChunkRows(config, path, listRows(calls, rowsOf).total);
     const columns = maps ? Math.max(...calls.map(({ target }) => target.kvLen)) : 0;
     const needs = calls.map(({ masks, target, cache }) => {
       const { formats } = cache?.pages.layout ?? createPageLayout(attention.pageShape);
@@ -40,7 +39,12 @@ export const LATENT_PASS: LayerPass = {
       ...{ width: config.dModel, columns, bytes, block: Math.max(...blocks) },
       run(passCalls, base, stepFlops, into, block) {
         const work = { attention, places, base, stepFlops, block, maps: maps ? into : undefined };
-        return runPass(passCalls, work, path, total, rows);
+        return runPass(
+          listRows(passCalls, ({ call }) => rowsOf(call)),
+          work,
+          path,
+          rows,
+        );
       },
     };
   },
@@ -50,7 +54,8 @@ export const LATENT_PASS: LayerPass = {
     const { config, latents } = attention;
     const path = pathOf(attention, [call]);
     const { qDown, q, kvDown, kAbsorbed, kExpanded, v, o } = latents;
-    const total = queryRows(call);
+    const all = listRows([call], rowsOf);
+    const { total } = all;
     const expanded = path === "expanded";
     const own = [qDown, q, kvDown, o, ...(expanded ? [] : [...kAbsorbed, ...v])];
     let flops = 0;
@@ -59,16 +64,16 @@ export const LATENT_PASS: LayerPass = {
     const addSegments = (run: RowRun<AttendCall>) => {
       for (const segment of segmentsOf(call, run, false, stepFlops)) flops += segmentFlops(shape, segment);
     };
-    for (const [begin, end] of chunksOf(total, latentChunkRows(config, path, total))) {
-      const run = { of: call, begin, end, at: 0 };
-      if (!expanded) addSegments(run);
-      else
-        for (const tokens of tokenRunsOf(run, call.qLen)) {
-          const keys = keysOf(config, call, tokens);
-          for (const linear of [...kExpanded, ...v]) flops += linearFlops(linear, keys);
-          if (keys > 0) for (const piece of piecesOf(call, call, tokens)) addSegments(piece);
-        }
-    }
+    for (const [begin, end] of chunksOf(total, latentChunkRows(config, path, total)))
+      for (const run of all.runs(begin, end)) {
+        if (!expanded) addSegments(run);
+        else
+          for (const tokens of tokenRunsOf(run, call.qLen)) {
+            const keys = keysOf(config, call, tokens);
+            for (const linear of [...kExpanded, ...v]) flops += linearFlops(linear, keys);
+            if (keys > 0) for (const piece of piecesOf(call, call, tokens)) addSegments(piece);
+          }
+      }
     return flops;
   },
 };
@@ -90,6 +95,9 @@ export function latentNeeds(
   return { ...needs, tokens, scores: tokens * columns };
 }
 
+/** The rows of a call that are queries and keys. */
+const rowsOf = ({ rows }: AttendCall) => rows;
+
 /** The path of calls that run together. Throws unless the layer can take them. */
 function pathOf({ config, latents }: LatentParts, calls: readonly AttendCall[]): LatentPath {
   const { path: first = "absorbed" } = calls[0] as AttendCall;
@@ -106,20 +114,19 @@ function pathOf({ config, latents }: LatentParts, calls: readonly AttendCall[]):
 }
 
 /** Runs all rows in chunks: appends, then attends; if queries attend later keys, all is appended first. */
-function* runPass(calls: readonly PassCall[], work: LatentWork, path: LatentPath, total: number, rows: number): Steps {
+function* runPass(all: RowList<PassCall>, work: LatentWork, path: LatentPath, rows: number): Steps {
   const attend = path === "absorbed" ? attendAbsorbed : attendExpanded;
   // Maps have columns for all keys of a call.
   const later = seesLater(work.attention.config) || work.maps !== undefined;
-  const chunk = (begin: number, end: number) => runsOf(calls, ({ call }) => queryRows(call), begin, end);
-  for (const [begin, end] of chunksOf(total, rows)) {
-    const runs = chunk(begin, end);
+  for (const [begin, end] of chunksOf(all.total, rows)) {
+    const runs = all.runs(begin, end);
     const x = copyIn(work, runs);
     yield* appendLatents(work, runs, x);
     if (!later) yield* attend(work, runs, x);
   }
   if (!later) return;
-  for (const [begin, end] of chunksOf(total, rows)) {
-    const runs = chunk(begin, end);
+  for (const [begin, end] of chunksOf(all.total, rows)) {
+    const runs = all.runs(begin, end);
     yield* attend(work, runs, copyIn(work, runs));
   }
 }
