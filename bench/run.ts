@@ -1,6 +1,7 @@
 // npm run bench [-- OPTIONS]: bench/README.md
 
 import { kernels } from "./kernels/cases.ts";
+import { host } from "./layers/host.ts";
 import { latents } from "./layers/latent.ts";
 import { layers } from "./layers/layers.ts";
 import { linears } from "./layers/linear.ts";
@@ -10,7 +11,7 @@ import { readCommand, runParts } from "./lib/command.ts";
 import { peaks } from "./peaks/machine-peaks.ts";
 import { startup } from "./startup/startup.ts";
 
-const parts = [startup, peaks, kernels, linears, latents, layers, threads, long];
+const parts = [startup, peaks, kernels, linears, host, latents, layers, threads, long];
 
 const command = readCommand(
   parts.map(({ name }) => name),
