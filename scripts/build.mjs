@@ -93,7 +93,6 @@ const common = {
   bundle: true,
   format: "esm",
   target: "es2022",
-  charset: "utf8",
   legalComments: "none",
   // An engine prints the line that threw.
   lineLimit: 160,
@@ -145,7 +144,9 @@ const bundles = FILES.filter(({ worker }) => !worker);
 const isAlone = ({ name }) => name === "reference";
 /** What each file of dist/ is made from; what several need becomes files of its own in dist/shared/. */
 const sourcesOf = {
-  ...Object.fromEntries(bundles.filter((entry) => !isAlone(entry)).map(({ name, source }) => [name, source])),
+  ...Object.fromEntries(
+    bundles.filter((entry) => !isAlone(entry) && entry.name !== "index").map(({ name, source }) => [name, source]),
+  ),
   "doctor-page": "src/entries/doctor-page.ts",
 };
 for (const host of Object.keys(HOSTS))
@@ -156,7 +157,8 @@ for (const host of Object.keys(HOSTS))
  * what, it would be some twenty files, and importing them takes Node twice as long.
  */
 const HOST = "./shared/host.js";
-const host = await readHost("src/entries/index.ts");
+const host = await readHost("src/entries/index.ts", "src/entries/api.ts", "build/relaxed.wasm");
+const hostPlugins = [hostLoadsWasm(HOSTS), importHost(host.files, HOST), inlineWasmPlugin];
 
 rmSync("dist", { recursive: true, force: true });
 // Nothing in dist/ is minified: stack traces name functions, and bundlers minify.
@@ -168,9 +170,17 @@ const parts = await Promise.all([
     entryPoints: entryPoints(sourcesOf),
     splitting: true,
     chunkNames: "shared/[hash]",
-    plugins: [hostLoadsWasm(HOSTS), importHost(host.files, HOST), inlineWasmPlugin],
+    plugins: hostPlugins,
   }),
-  build({ ...inDist, stdin: { contents: host.source, resolveDir: root }, outfile: `dist/${HOST}`, outdir: undefined }),
+  // By itself, so that nothing but the host is a file that it imports.
+  build({ ...inDist, entryPoints: entryPoints({ index: "src/entries/index.ts" }), plugins: hostPlugins }),
+  build({
+    ...inDist,
+    stdin: { contents: host.source, resolveDir: root },
+    outfile: `dist/${HOST}`,
+    outdir: undefined,
+    plugins: [inlineWasmPlugin],
+  }),
   ...bundles
     .filter(isAlone)
     .map(({ name, source }) => build({ ...inDist, entryPoints: entryPoints({ [name]: source }) })),

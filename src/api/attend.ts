@@ -1,5 +1,6 @@
 import type { Attention } from "../attention/attention.ts";
-import { type AttendOptions, checkAttend, checkGiven, commit, readAttend } from "../forward/call.ts";
+import { type AttendOptions, checkGiven, commit, readAttend } from "../forward/call.ts";
+import { prepareSteps, runStep } from "../forward/decode-step.ts";
 import { forward } from "../forward/forward.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { finish } from "../util/steps.ts";
@@ -27,9 +28,13 @@ import { finish } from "../util/steps.ts";
  * kernels.release();
  */
 export function attend(attention: Attention, x: Float32Array, options: AttendOptions = {}): Float32Array {
-  const call = checkAttend("attend", attention, x, options);
+  const given = readAttend("attend", x, options);
+  const step = runStep("attend", attention, given);
+  if (step) return step;
+  const call = checkGiven("attend", attention, given);
   const { ys } = finish(forward(attention, [call], { where: call.where }));
   commit([call]);
+  prepareSteps(attention, call);
   return call.given ?? (ys[0] as Float32Array);
 }
 

@@ -41,11 +41,16 @@ export function expectOut(
   if (out.length !== length) throw new RangeError(`${where}: out expected ${length} floats, got ${out.length}`);
   for (const [name, data] of Object.entries(reads)) {
     const mayBeSame = inPlace && name === "x";
-    if (!overlaps(out, data) || (mayBeSame && (data as Float32Array).byteOffset === out.byteOffset)) continue;
+    if (mayBeSame ? isApart(out, data as Float32Array) : !overlaps(out, data)) continue;
     throw new RangeError(
       `${where}: out expected ${mayBeSame ? "x itself or " : ""}memory apart from ${name}, got one that overlaps it`,
     );
   }
+}
+
+/** Whether `out` begins where x does, or shares no byte with it. */
+export function isApart(out: Float32Array, x: Float32Array): boolean {
+  return !overlaps(out, x) || x.byteOffset === out.byteOffset;
 }
 
 /** Whether two arrays share a byte. */

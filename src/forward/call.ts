@@ -58,6 +58,8 @@ export const CALL_OPTIONS: readonly string[] = [
   ...["batch", "cache", "append", "keys", "values", "kvLengths", "align", "keep", "drop", "bias", "positions", "out"],
 ];
 
+const ATTEND_OPTIONS = [...CALL_OPTIONS, "path"];
+
 /** The tokens of a call: their numbers, positions, and the keys that they may attend. */
 export interface CallTokens {
   /** The public function, for messages. */
@@ -127,7 +129,7 @@ export function readAttend<Options extends CallOptions>(
   options: Options,
   others: readonly string[] = [],
 ): GivenCall<Options> {
-  return readCall(where, x, options, [...others, ...CALL_OPTIONS, "path"]);
+  return readCall(where, x, options, others.length > 0 ? [...others, ...ATTEND_OPTIONS] : ATTEND_OPTIONS);
 }
 
 /** `checkAttend` of arguments that were read before. */

@@ -203,7 +203,8 @@ export function passFlops(attention: LayerParts, call: AttendCall, stepFlops: nu
   return flops;
 }
 
-function layerShape({ config, layer }: LayerParts, stride: Strides): CallShape {
+/** What all segments of a layer have in common. */
+export function layerShape({ config, layer }: LayerParts, stride: Strides): CallShape {
   const { headDim, valueDim, addZeroAttn } = config;
   const { slopes, sinks, extraKey, extraValue } = layer;
   return callShape(

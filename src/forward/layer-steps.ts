@@ -33,6 +33,11 @@ export interface LayerCall {
 /** The runs of rows of a chunk, which may belong to several calls. */
 export type Runs<Call extends LayerCall = LayerCall> = readonly RowRun<Call>[];
 
+/** Runs of tokens whose keys are stored. */
+export type KeyRuns = readonly RowRun<
+  Pick<LayerCall, "pages" | "inStep"> & { readonly tokens: Pick<CallTokens, "where" | "newKeys" | "past"> }
+>[];
+
 /** A layer, and the scratch that it works in. */
 export interface LayerWork {
   readonly attention: LayerParts;
@@ -44,6 +49,8 @@ export interface LayerWork {
   /** [batch, numHeads, qLen, columns] for the softmax weights of a single call. */
   readonly maps: Float32Array | undefined;
 }
+
+type WorkPlaces = Pick<LayerWork, "attention" | "places" | "base">;
 
 /**
  * Causal self-attention of a chunk, whose keys and queries come from the rows `x` [rows, dModel]: appends the keys,
@@ -82,7 +89,7 @@ export function* attendQueries(work: LayerWork, runs: Runs, out: Rows): Steps {
 }
 
 /** Normalises and rotates the keys, and appends them and the values to the pages. */
-function storeKeys(work: LayerWork, runs: Runs): void {
+export function storeKeys(work: WorkPlaces, runs: KeyRuns): void {
   const { attention, places, base } = work;
   const { kernels, config, layer } = attention;
   const { numKvHeads, headDim, valueDim } = config;
@@ -135,7 +142,7 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
 }
 
 /** Normalises and rotates `heads` heads of each projected row, in place. */
-function normAndRotate(work: LayerWork, at: number, gain: F32Ptr, heads: number, rows: number): void {
+export function normAndRotate(work: WorkPlaces, at: number, gain: F32Ptr, heads: number, rows: number): void {
   const { attention, places, base } = work;
   const { kernels, config, rotary } = attention;
   const { table } = kernels;

@@ -168,39 +168,38 @@ const STEP_ROWS = 60;
 export function* project(
   kernels: Kernels,
   linear: PackedLinear,
-  { at: out, stride: outStride }: Rows,
+  { at, stride }: Rows,
   input: LinearInput,
   rows: number,
   stepFlops: number,
 ): Steps {
-  const { format, panels, k } = linear;
+  const { panels, k } = linear;
   const blockFlops = 2 * PANEL * STEP_PANELS * k;
   const stepPanels = STEP_PANELS * Math.max(1, Math.floor(stepFlops / (blockFlops * rows)));
   const stepRows = STEP_ROWS * Math.max(1, Math.floor(stepFlops / (blockFlops * STEP_ROWS)));
   for (let p = 0; p < panels; p += stepPanels) {
     const part = cutPanels(linear, p, Math.min(panels, p + stepPanels));
-    const to = pointer.f32(out + 4 * PANEL * p);
-    const shape = linearShape(format, { panels: part.panels, k, outStride, xStride: input.xStride, mode: input.mode });
-    storeLinearShape(kernels.memory.view(), input.scratch, shape);
+    const out = { at: pointer.f32(at + 4 * PANEL * p), stride };
     for (let r = 0; r < rows; r += stepRows) {
       const end = Math.min(rows, r + stepRows);
-      multiply(kernels, part, to, input, r, end);
+      multiply(kernels, part, out, input, r, end);
       yield linearFlops(part, end - r);
     }
   }
 }
 
-/** Rows begin..end, by the shape at `scratch`. */
-function multiply(
-  { table }: Kernels,
-  { format, w, bias }: PackedLinear,
-  out: F32Ptr,
-  { x, integers, scratch }: LinearInput,
+/** Rows begin..end of `project`, in one step. */
+export function multiply(
+  { table, memory }: Kernels,
+  { format, panels, k, w, bias }: PackedLinear,
+  { at: out, stride: outStride }: Rows,
+  { x, xStride, integers, mode, scratch }: LinearInput,
   begin: number,
   end: number,
 ): void {
   const shape = pointer.linearShape(scratch);
   const work = scratch + LINEAR_WORK_AT;
+  storeLinearShape(memory.view(), shape, linearShape(format, { panels, k, outStride, xStride, mode }));
   if (format === "f32") table.linear_f32(out, x, pointer.f32(w), bias, shape, begin, end);
   else if (isInteger(format)) {
     const linear = format === "q4" ? table.linear_q4 : table.linear_q8;

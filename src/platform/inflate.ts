@@ -1,26 +1,31 @@
-import { joinBytes } from "../util/bytes.ts";
+import { decodeBase64 } from "../util/bytes.ts";
 import { builtinModule } from "./builtin.ts";
 
-/** Decompresses raw deflate. */
-export type Inflate = (bytes: Uint8Array<ArrayBuffer>) => Uint8Array<ArrayBuffer> | Promise<Uint8Array<ArrayBuffer>>;
+/** Decompresses base64 of raw deflate. */
+export type Inflate = (text: string) => Uint8Array<ArrayBuffer> | Promise<Uint8Array<ArrayBuffer>>;
+
+interface Zlib {
+  inflateRawSync(bytes: Uint8Array): Uint8Array<ArrayBuffer>;
+}
+
+interface Buffers {
+  readonly Buffer: { from(text: string, encoding: "base64"): Uint8Array };
+}
 
 /**
- * zlib of Node, Deno and Bun, where loading streams takes ten times as long as decompressing, or else a
+ * By zlib of Node, Deno and Bun, where loading streams takes ten times as long as decompressing, or else by a
  * DecompressionStream. Throws if the engine has neither, or its stream does not know "deflate-raw".
  */
 export function createInflate(): Inflate {
-  const zlib = builtinModule<{ readonly inflateRawSync?: Inflate }>("node:zlib");
-  return zlib?.inflateRawSync ?? inflateWith(new DecompressionStream("deflate-raw"));
+  const zlib = builtinModule<Zlib>("node:zlib");
+  if (!zlib?.inflateRawSync) return inflateWith(new DecompressionStream("deflate-raw"));
+  const buffers = builtinModule<Buffers>("node:buffer") as Buffers;
+  return (text) => zlib.inflateRawSync(buffers.Buffer.from(text, "base64"));
 }
 
-function inflateWith({ readable, writable }: DecompressionStream): Inflate {
-  return async (bytes) => {
-    const writer = writable.getWriter();
-    // The reader reports the same errors.
-    for (const written of [writer.write(bytes), writer.close()]) written.catch(() => {});
-    const reader = readable.getReader();
-    const parts: Uint8Array[] = [];
-    for (let next = await reader.read(); !next.done; next = await reader.read()) parts.push(next.value);
-    return joinBytes(parts);
+function inflateWith(stream: DecompressionStream): Inflate {
+  return async (text) => {
+    const inflated = new Blob([decodeBase64(text)]).stream().pipeThrough(stream);
+    return new Uint8Array(await new Response(inflated).arrayBuffer());
   };
 }

@@ -166,9 +166,9 @@ export function expectRecord(where: string, name: string, value: unknown): void 
  */
 export function expectFields(where: string, name: string, value: unknown, known: readonly string[]): void {
   expectRecord(where, name, value);
-  const unknown = Object.keys(value as object).find((field) => !known.includes(field));
-  if (unknown !== undefined)
-    throw new TypeError(`${where}: ${name} expected only ${known.join(", ")}, got ${describe(unknown)}`);
+  for (const field of Object.keys(value as object))
+    if (!known.includes(field))
+      throw new TypeError(`${where}: ${name} expected only ${known.join(", ")}, got ${describe(field)}`);
 }
 
 /** `expectFields`. Returns a copy of the known fields, each read once, because reading may run code of the caller's. */

@@ -24,9 +24,5 @@ interface FromBase64 {
 /** Bytes of base64. */
 export function decodeBase64(text: string): Uint8Array<ArrayBuffer> {
   const { fromBase64 } = Uint8Array as FromBase64;
-  if (fromBase64) return fromBase64.call(Uint8Array, text);
-  const characters = atob(text);
-  const bytes = new Uint8Array(characters.length);
-  for (let i = 0; i < bytes.length; i++) bytes[i] = characters.charCodeAt(i);
-  return bytes;
+  return fromBase64?.(text) ?? Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
 }

@@ -1,6 +1,5 @@
 import { createInflate, type Inflate } from "../platform/inflate.ts";
 import { DETACHED } from "../util/arguments.ts";
-import { decodeBase64 } from "../util/bytes.ts";
 import { describe, HeadwiseError, hexOf, memoryRefused, showBytes, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import type { Sharing } from "./shared-memory.ts";
@@ -28,7 +27,7 @@ export async function unpack(inlined: WasmSource | string, name = "module"): Pro
   if (typeof inlined !== "string") return inlined;
   const inflate = expectInflate();
   try {
-    return await inflate(decodeBase64(inlined));
+    return await inflate(inlined);
   } catch (cause) {
     const rule = "a module, its bytes or an inlined module of headwise/quantized";
     throw new HeadwiseError("NOT_WASM", `loadKernels: ${name} expected ${rule}, got ${describe(inlined)}`, { cause });

@@ -1,6 +1,6 @@
 import { STAMP } from "../../assembly/stamp.ts";
 import { HeadwiseError, memoryRefused } from "../util/errors.ts";
-import { KERNELS, type KernelTable, type PartKernels } from "./abi.ts";
+import type { KernelTable, PartKernels } from "./abi.ts";
 import { LinearMemory } from "./memory.ts";
 import type { Sharing } from "./shared-memory.ts";
 
@@ -91,18 +91,26 @@ function isRelaxed(exports: WebAssembly.Exports): boolean {
   return Number((exports as unknown as ModuleExports).RELAXED.value) === 1;
 }
 
+/** A kernel of each part, which no other part has. */
+const MARKS: { readonly [P in Part]: keyof PartKernels[P] & string } = {
+  floats: "linear_f32",
+  weights: "linear_q8",
+  caches: "append_pages",
+  latents: "append_latents",
+};
+
 /**
  * A part's kernels among the exports of a module, whose name in errors is `name`. Throws ABI_MISMATCH for the module of
  * another part, and for one that was not built with this JavaScript: its tables and structs may lie elsewhere.
  */
 export function kernelsIn<P extends Part>(part: P, exports: WebAssembly.Exports, name: string): PartKernels[P] {
-  const names: Readonly<Record<Part, readonly string[]>> = KERNELS;
-  const holds = (each: Part) => names[each].some((kernel) => kernel in exports);
-  const other = holds(part) ? undefined : (Object.keys(names) as Part[]).find(holds);
+  const holds = (each: Part) => MARKS[each] in exports;
+  const other = holds(part) ? undefined : (Object.keys(MARKS) as Part[]).find(holds);
   const { STAMP: stamp } = exports as unknown as Partial<ModuleExports>;
   if (other || stamp?.value !== STAMP) {
     const got = other ? `the module of ${other}` : "one of another version or origin";
     throw new HeadwiseError("ABI_MISMATCH", `loadKernels: ${name} expected the module of ${part}, got ${got}`);
   }
-  return Object.fromEntries(names[part].map((kernel) => [kernel, exports[kernel]])) as unknown as PartKernels[P];
+  const kernels = Object.entries(exports).filter(([, each]) => typeof each === "function");
+  return Object.fromEntries(kernels) as unknown as PartKernels[P];
 }

@@ -41,10 +41,11 @@ export function aligned(bytes: number): number {
 export class LinearMemory {
   readonly #memory: GrowableMemory;
   /**
-   * The current buffer and a view of all of it, cached because getting them is slow. Only this class grows the memory.
+   * The current buffer and views of all of it, cached because getting them is slow. Only this class grows the memory.
    */
   #buffer: ArrayBufferLike;
   #view: DataView | undefined;
+  #floats: Float32Array | undefined;
   /** Sorted by address, never adjacent. */
   readonly #free: Block[] = [];
   readonly #sizes: Map<number, number> = new Map();
@@ -152,6 +153,12 @@ export class LinearMemory {
     return this.#view;
   }
 
+  /** The whole memory as floats: that at address `at` is element `at / 4`. */
+  floats(): Float32Array {
+    this.#floats ??= new Float32Array(this.#buffer);
+    return this.#floats;
+  }
+
   /** Grows the memory up to address `end`. Callers change their own state only after this succeeded. */
   #reach(where: string, end: number, asked: number): void {
     const { byteLength } = this.#buffer;
@@ -167,7 +174,7 @@ export class LinearMemory {
         grow(missing);
       }
       this.#buffer = this.#memory.buffer;
-      this.#view = undefined;
+      this.#view = this.#floats = undefined;
     } catch (cause) {
       const text = `${where}: ${asked} more bytes do not fit: ${this.#used} in use of ${this.byteLength}, growth refused`;
       throw new HeadwiseError("OUT_OF_MEMORY", text, { cause });

@@ -80,13 +80,16 @@ export async function startChosen(builds: Builds, choice: Choice, shared?: Shari
   const simd = async (reason: string) => complete(await start(await simdOf(builds), reason, shared), given, shared);
   if (deterministic) return simd("deterministic was asked for");
   const fast = await unpack(builds.relaxed);
-  if (!accepts(fast)) return simd("this engine has no relaxed SIMD");
+  const reason = "this engine fuses multiply and add";
+  // First on unshared memory: shared memory reserves gigabytes of addresses, in vain if this build is rejected. Bytes are
+  // validated only where compiling failed, because it validates them, too.
+  const started = await start(fast, reason).catch((error: unknown) => {
+    if (accepts(fast)) throw error;
+  });
+  if (!started) return simd("this engine has no relaxed SIMD");
   const extras = await Promise.all(given.map(unpackRelaxed));
   const refused = extras.map(refusedPart).find(Boolean);
   if (refused) return simd(`this engine has relaxed SIMD in part: it refuses ${refused}`);
-  const reason = "this engine fuses multiply and add";
-  // First on unshared memory: shared memory reserves gigabytes of addresses, in vain if this build is rejected.
-  const started = await start(fast, reason);
   // Without fusing, relaxed SIMD gains nothing, and loses the bits that all engines share.
   if (!started.fused) return simd("this engine accepts relaxed SIMD but does not fuse");
   return complete(shared ? await start(fast, reason, shared) : started, extras, shared);
