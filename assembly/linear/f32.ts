@@ -46,6 +46,8 @@ export function linear_f32(
   let start = bias ? bias : zeros;
   // By the stride of out, because threads share a matrix in tiles of fewer panels.
   const cached = outBytes * <usize>k <= CACHED_BYTES;
+  // Five rows are faster as one strip, if memory can deliver one stream in time.
+  const pairs = rows > 1 && rows != 3 && (rows != 5 || !cached);
   for (let left = panels; left > 0; ) {
     const n = group_panels(rows, left);
     const bytes = <usize>n * panelBytes;
@@ -56,6 +58,7 @@ export function linear_f32(
       for (let i = 0; i < k; i += KC)
         // The first block starts from the bias, the others from what is there.
         group_block(
+          n > 1 && pairs,
           rows,
           n,
           out,
@@ -87,12 +90,13 @@ function group_panels(rows: i32, left: i32): i32 {
 }
 
 /**
- * out[rows, 8·panels] = init + x[rows, k] · w for a group of panels, which lie panelBytes apart. The first pair of rows
- * takes all panels at once and brings them into L2, where the other rows find them: up to two more pairs, so that whole
- * strips of six are left of an even number of rows, and then strips. init lies initStep bytes apart for each panel and
- * initBytes for each row, 0 where all read the same.
+ * out[rows, 8·panels] = init + x[rows, k] · w for a group of panels, which lie panelBytes apart. With `pairs`, two rows
+ * take all panels at once and bring them into L2, where the others find them: up to two more pairs, so that strips of
+ * six are left, one of which may be of five, and then these. init lies initStep bytes apart for each panel and initBytes
+ * for each row, 0 where all read the same.
  */
 function group_block(
+  pairs: bool,
   rows: i32,
   panels: i32,
   out: F32Ptr,
@@ -106,15 +110,15 @@ function group_block(
   xBytes: usize,
   panelBytes: usize,
 ): void {
-  if (panels > 1 && rows != 3)
-    for (let pairs = rows & 1 ? 1 : (((rows - 2) % 6) >> 1) + 1; pairs > 0; pairs--) {
+  if (pairs)
+    do {
       if (panels == 3) linear_2x24(out, init, x, w, k, outBytes, initBytes, xBytes, panelBytes);
       else linear_2x16(out, init, x, w, k, outBytes, initBytes, xBytes, panelBytes);
       rows -= 2;
       out += outBytes * 2;
       init += initBytes * 2;
       x += xBytes * 2;
-    }
+    } while (rows != 3 && (rows + 1) % 6 > 1);
   if (rows > 2) return linear_strips(out, init, x, w, rows, panels, k, outBytes, initStep, initBytes, xBytes, panelBytes);
   for (; rows > 0; rows--) {
     linear_1x8(out, init, x, w, k);
