@@ -39,7 +39,9 @@ const modules = readdirSync(join(root, "dist")).filter((file) => file.endsWith("
 
 const rows = [];
 for (const { what, entry, names, budget } of imports) rows.push({ what, bytes: await bundled(entry, names), budget });
-for (const file of modules) rows.push({ what: file, bytes: readFileSync(join(root, "dist", file)), budget: 16 });
+// The kernels of cache formats have tiles for each of the four; they are loaded with quantized caches only.
+for (const file of modules)
+  rows.push({ what: file, bytes: readFileSync(join(root, "dist", file)), budget: file.startsWith("caches") ? 18 : 16 });
 
 const kb = (bytes) => (bytes / 1000).toFixed(1).padStart(7);
 console.log(`${"".padEnd(42)}     kB    gzip  budget`);

@@ -1,12 +1,14 @@
 import { key_format, key_scales, keys_of, page_entry, value_format, value_scales, values_of } from "../cache/page";
-import { FORMAT_F16, FORMAT_Q4, PAGE, PANEL, QUAD, QUERY_CHUNK, ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../layout";
+import { FORMAT_F16, FORMAT_Q4, PAGE, PANEL, PANEL_BYTES_16, QUAD, ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../layout";
 import { end_key, first_key } from "../mask";
+import { has_many_subnormals } from "../math/half";
 import { MADD_FUSES } from "../math/simd";
 import { AttentionShape, AttentionShapePtr, F32Ptr, PagesPtr } from "../types";
 import { finish_rows, start_rows } from "./begin_end";
 import { widen_half_keys, widen_half_values, widen_nibble_keys, widen_nibble_values } from "./dequantize";
+import { FEW_ROWS, scale_queries } from "./f16_page";
 import { attend_page } from "./page_step";
-import { CHUNK_BYTES, has_integer_keys, query_code_bytes, STATE_BYTES } from "./state";
+import { CHUNK_BYTES, has_half_keys, has_integer_keys, query_bytes, query_code_bytes, STATE_BYTES } from "./state";
 
 /**
  * out[t, h, :valueDim] = sum over j of softmax(score[j]) · v[j, h/G], where G = numHeads / numKvHeads, p = qStart + t,
@@ -41,7 +43,7 @@ export function attention_f32(
  * integer pages meet weights of 14 bits, w · scale = s · W with s = the largest in the page / 16383. Sums of integers are
  * exact, the floats around them are not fused.
  *
- * f16 and q4 are read from the page's first key to the last in range of TILE_ROWS rows, and with integer keys a byte of
+ * f16 and q4 are read from the page's first key to the last in range of TILE_ROWS rows, f16 also two bytes in front, and with integer keys a byte of
  * every 4 KB of the next page that is in range too.
  */
 export function attention_pages(
@@ -107,7 +109,7 @@ function attend_tile<P>(
   const headDim = shape.headDim;
   const valueDim = shape.valueDim;
   const columns = (valueDim + PANEL - 1) & -PANEL;
-  const queryBytes = CHUNK_BYTES * ((headDim + QUERY_CHUNK - 1) / QUERY_CHUNK);
+  const queryBytes = query_bytes(headDim);
   const outputBytes = <usize>columns << 2;
   const states = scratch;
   const queries = states + STATE_BYTES * TILE_ROWS;
@@ -118,13 +120,17 @@ function attend_tile<P>(
   const wideKeys = codes + codeBytes * TILE_ROWS;
   const wideValues = wideKeys + wide_key_bytes(shape.formats, headDim);
 
+  const few = isInteger<P>() && n <= FEW_ROWS;
+  let scaled = few && has_half_keys(shape);
   for (let i = 0; i < n; ) {
     const height = strip_rows(n - i);
     const o = outputs + outputBytes * i;
     const x = codeBytes > 0 ? codes + codeBytes * i : 0;
     start_rows<P>(height, states + STATE_BYTES * i, queries + queryBytes * i, x, o, q, shape, kvHead, r + i, columns);
+    if (isInteger<P>() && scaled) scaled = scale_queries(queries + queryBytes * i, height, headDim);
     i += height;
   }
+  let many = false;
   // Both ends of a row's keys move with its token.
   const group = shape.numHeads / shape.numKvHeads;
   const high = end_key(shape, (r + n - 1) / group);
@@ -136,14 +142,20 @@ function attend_tile<P>(
     let v = values_of<P>(entry, kvHead, headDim, valueDim);
     const kScales = keys > FORMAT_F16 ? k + key_scales(keys, headDim) : 0;
     const vScales = values > FORMAT_F16 ? v + value_scales(values, valueDim) : 0;
-    if (keys == FORMAT_F16) {
+    const storedKeys = k;
+    const storedValues = v;
+    let kWide: usize = 0;
+    let vWide: usize = 0;
+    if (keys == FORMAT_F16 && scaled && !many) kWide = wideKeys;
+    else if (keys == FORMAT_F16) {
       widen_half_keys(wideKeys, k, headDim, high - key);
       k = wideKeys;
     } else if (keys == FORMAT_Q4) {
       widen_nibble_keys(wideKeys, k, headDim, high - key);
       k = wideKeys;
     }
-    if (values == FORMAT_F16) {
+    if (values == FORMAT_F16 && few && !many) vWide = wideValues;
+    else if (values == FORMAT_F16) {
       widen_half_values(wideValues, v, columns / PANEL, high - key);
       v = wideValues;
     } else if (values == FORMAT_Q4) {
@@ -156,9 +168,15 @@ function attend_tile<P>(
       const height = strip_rows(n - i);
       const o = outputs + outputBytes * i;
       const x = kScales ? codes + codeBytes * i : queries + queryBytes * i;
-      attend_page<P>(strip, x, o, states + STATE_BYTES * i, height, k, kScales, v, vScales, shape, kvHead, r + i, key);
+      const state = states + STATE_BYTES * i;
+      attend_page<P>(strip, x, o, state, height, k, kScales, kWide, v, vScales, vWide, shape, kvHead, r + i, key);
       i += height;
     }
+    // What one page had many of, the next is taken to have: only the time that it takes depends on it.
+    if (isInteger<P>() && few && (keys == FORMAT_F16 || values == FORMAT_F16))
+      many =
+        (keys == FORMAT_F16 && has_many_subnormals(storedKeys, PAGE / PANEL, headDim, headDim * PANEL_BYTES_16)) ||
+        (values == FORMAT_F16 && has_many_subnormals(storedValues, columns / PANEL, PAGE, PAGE * PANEL_BYTES_16));
   }
   finish_rows(n, states, outputs, out, shape, kvHead, r, columns);
 }

@@ -1,7 +1,10 @@
 import { PAIR_BYTES, PANEL, QUAD } from "../layout";
 import { bias_row, is_masked, keep_row } from "../mask";
 import { MADD_FUSES } from "../math/simd";
-import { AttentionShape, F32Ptr, F32PtrOrNull } from "../types";
+import { AttentionShape, F32Ptr, F32PtrOrNull, U16Ptr } from "../types";
+import { widen_half_keys } from "./dequantize";
+import { scaled_queries } from "./f16_page";
+import { qk_f16 } from "./f16_tile";
 import { qk_int } from "./int_tile";
 import { bias_scores, cap_scores, exclude_scores, keep_scores, slope_scores, softmax_scores } from "./online_softmax";
 import { is_causal_diagonal, pv_page, pv_page_causal, pv_page_int, quantize_rows_of_weights } from "./pv_page";
@@ -14,7 +17,8 @@ import { end_key_of_any, first_key_of_any, row_from, row_to, STATE_BYTES, STRIP_
 
 /**
  * Scores, rules, online softmax and PV product. k and v are the kv head's keys and values, floats where their scales are 0
- * and bytes where not, which is what `queries` are too; s is the strip's scores.
+ * and bytes where not, which is what `queries` are too; or halves where kWide and vWide are not 0, rooms to widen them in.
+ * s is the strip's scores.
  */
 export function attend_page<P>(
   s: F32Ptr,
@@ -24,8 +28,10 @@ export function attend_page<P>(
   rows: i32,
   k: usize,
   kScales: F32PtrOrNull,
+  kWide: F32PtrOrNull,
   v: usize,
   vScales: F32PtrOrNull,
+  vWide: F32PtrOrNull,
   shape: AttentionShape,
   kvHead: i32,
   r: i32,
@@ -38,15 +44,16 @@ export function attend_page<P>(
   const start = first & -keys;
   const end = (last + keys - 1) & -keys;
   if (isInteger<P>() && kScales != 0) qk_page_int(rows, s, queries, k, kScales, shape.headDim, start, end);
+  else if (isInteger<P>() && kWide != 0) qk_page_f16(rows, s, queries, k, kWide, shape.headDim, start, end);
   else qk_page(rows, s, queries, k, shape.headDim, start, end);
   apply_rules(rows, s, states, shape, kvHead, r, key, start, end);
   softmax_scores(s, rows, start, end, states);
   if (isInteger<P>() && vScales != 0) {
     quantize_rows_of_weights(rows, s, states, vScales, shape, kvHead, r, key, start, end);
     pv_page_int(rows, o, states, s, v, shape.valueDim, first, last);
-  } else if (is_causal_diagonal(rows, states, shape, key, first)) {
+  } else if ((isFloat<P>() || vWide == 0) && is_causal_diagonal(rows, states, shape, key, first)) {
     pv_page_causal(o, states, s, v, shape.valueDim, key, first, last);
-  } else pv_page(rows, o, states, s, v, shape, kvHead, r, key, first, last);
+  } else pv_page<P>(rows, o, states, s, v, vWide, shape, kvHead, r, key, first, last);
 }
 
 /** Scores for the keys [start, end), multiples of the tile's keys. */
@@ -92,6 +99,25 @@ function qk_page_int(
   const at = <usize>start << 2;
   const from = k + <usize>((start >> 3) * pairs) * PAIR_BYTES;
   qk_int(rows, s + at, codes, from, kScales + at, pairs, end - start);
+}
+
+/** The same of keys of f16, with the queries that scale_queries has left; `wide` is room for a page of keys. */
+// @ts-ignore: decorator
+@inline
+function qk_page_f16(
+  rows: i32,
+  s: F32Ptr,
+  q: F32Ptr,
+  k: U16Ptr,
+  wide: F32Ptr,
+  headDim: i32,
+  start: i32,
+  end: i32,
+): void {
+  const from = k + ((<usize>start * headDim) << 1);
+  if (!qk_f16(rows, s + (<usize>start << 2), q + scaled_queries(headDim), from, headDim, end - start)) return;
+  widen_half_keys(wide, k, headDim, end);
+  qk_page(rows, s, q, wide, headDim, start, end);
 }
 
 /** What the rules leave of the scores of the keys [start, end): softcap, ALiBi, bias, keep and the range of each row. */

@@ -1,8 +1,11 @@
 import { VALUE_PANEL_BYTES } from "../cache/page";
-import { PAGE, PANEL, PANEL_BYTES, QUAD } from "../layout";
+import { PAGE, PANEL, PANEL_BYTES, PANEL_BYTES_16, QUAD } from "../layout";
 import { bias_row, is_masked, keep_row } from "../mask";
 import { MADD_FUSES } from "../math/simd";
-import { AttentionShape, F32Ptr } from "../types";
+import { AttentionShape, F32Ptr, F32PtrOrNull } from "../types";
+import { widen_half_values } from "./dequantize";
+import { scale_weights, unscale_weights } from "./f16_page";
+import { pv_f16 } from "./f16_tile";
 import { pv_int } from "./int_tile";
 import { pv_panel } from "./pv";
 import { pv_causal_4x8, pv_causal_6x8 } from "./pv_causal";
@@ -142,16 +145,18 @@ export function pv_page_causal(
 
 /**
  * The PV product of any strip, for the keys [first, last). Where not every row attends all of them, each result is checked,
- * and computed again by the rules where it is not finite.
+ * and computed again by the rules where it is not finite. Values are floats, or halves where `wide` is room for a page of
+ * them as floats: they are widened there once a result or a value is not finite, and what is left is computed from these.
  */
 // @ts-ignore: decorator
 @inline
-export function pv_page(
+export function pv_page<P>(
   rows: i32,
   o: F32Ptr,
   states: usize,
   s: F32Ptr,
-  v: F32Ptr,
+  v: usize,
+  wide: F32PtrOrNull,
   shape: AttentionShape,
   kvHead: i32,
   r: i32,
@@ -164,33 +169,45 @@ export function pv_page(
   const outputBytes = <usize>panels * PANEL_BYTES;
   const n = last - first;
   const p = s + (<usize>first << 2);
-  const values = v + <usize>first * PANEL_BYTES;
   const check: i32 = shared ? 0 : 1;
   const allowed = s + STRIP_BYTES * STRIP_ROWS;
   let classified = false;
+  let halves = isInteger<P>() && wide != 0;
+  if (isInteger<P>() && halves) scale_weights(rows, s, first, last);
   // Strips of few rows take several value panels at a time, each from a part of its own: `step` panels apart.
-  const paired = rows == 2 || (rows == 3 && takes_3x16());
-  const wide = rows == 1 ? 4 : paired ? 2 : 1;
-  const step = panels / wide;
+  const paired = rows == 2 || (rows == 3 && takes_3x16() && !halves);
+  const most = rows == 1 ? 4 : paired ? 2 : 1;
+  const step = panels / most;
   for (let c = 0; c < panels; ) {
-    const together = c < step ? wide : 1;
+    const together = c < step ? most : 1;
     const to = o + <usize>c * PANEL_BYTES;
-    const from = values + VALUE_PANEL_BYTES * c;
-    let failed = 0;
-    if (together == 1) failed = pv_panel(rows, to, outputBytes, states, p, from, n, check);
-    else if (rows == 1) failed = pv_1x32(to, outputBytes, states, p, from, n, check, step);
-    else if (rows == 2) failed = pv_2x16(to, outputBytes, states, p, from, n, check, step);
-    else if (takes_3x16()) failed = pv_3x16(to, outputBytes, states, p, from, n, check, step);
-    if (failed) {
-      if (!classified) classify_keys(allowed, states, rows, shape, kvHead, r, key, first, last);
-      classified = true;
-      for (let i = 0; i < together; i++) {
-        const at = c + i * step;
-        const from = v + VALUE_PANEL_BYTES * at;
-        pv_masked(o + <usize>at * PANEL_BYTES, outputBytes, states, rows, s, from, allowed, first, last);
+    if (isInteger<P>() && halves) {
+      const from = v + (VALUE_PANEL_BYTES >> 1) * c + <usize>first * PANEL_BYTES_16;
+      if (pv_f16(rows, together, to, outputBytes, states, p, from, n, check, step)) {
+        unscale_weights(rows, s, first, last);
+        widen_half_values(wide, v, panels, last);
+        v = wide;
+        halves = false;
+        continue;
+      }
+    } else {
+      const from = v + VALUE_PANEL_BYTES * c + <usize>first * PANEL_BYTES;
+      let failed = 0;
+      if (together == 1) failed = pv_panel(rows, to, outputBytes, states, p, from, n, check);
+      else if (rows == 1) failed = pv_1x32(to, outputBytes, states, p, from, n, check, step);
+      else if (rows == 2) failed = pv_2x16(to, outputBytes, states, p, from, n, check, step);
+      else if (takes_3x16()) failed = pv_3x16(to, outputBytes, states, p, from, n, check, step);
+      if (failed) {
+        if (!classified) classify_keys(allowed, states, rows, shape, kvHead, r, key, first, last);
+        classified = true;
+        for (let i = 0; i < together; i++) {
+          const at = c + i * step;
+          const from = v + VALUE_PANEL_BYTES * at;
+          pv_masked(o + <usize>at * PANEL_BYTES, outputBytes, states, rows, s, from, allowed, first, last);
+        }
       }
     }
     c++;
-    if (c == step) c = step * wide;
+    if (c == step) c = step * most;
   }
 }

@@ -1,4 +1,4 @@
-import { FORMAT_Q4, FORMAT_Q8, PAGE, PANEL, QUAD, QUERY_CHUNK, QUERY_HEAD, ROW_STATE } from "../layout";
+import { FORMAT_F16, FORMAT_Q4, FORMAT_Q8, PAGE, PANEL, QUAD, QUERY_CHUNK, QUERY_HEAD, ROW_STATE } from "../layout";
 import { MADD_FUSES } from "../math/simd";
 import { AttentionShape } from "../types";
 
@@ -59,6 +59,20 @@ export function reduced(x: f32): f32 {
 @inline
 export function has_integer_keys(shape: AttentionShape): bool {
   return (shape.formats & ((1 << FORMAT_Q8) | (1 << FORMAT_Q4))) != 0;
+}
+
+/** Whether any page has keys of f16. */
+// @ts-ignore: decorator
+@inline
+export function has_half_keys(shape: AttentionShape): bool {
+  return (shape.formats & (1 << FORMAT_F16)) != 0;
+}
+
+/** Bytes of a query of floats in whole chunks. */
+// @ts-ignore: decorator
+@inline
+export function query_bytes(headDim: i32): usize {
+  return CHUNK_BYTES * ((headDim + QUERY_CHUNK - 1) / QUERY_CHUNK);
 }
 
 /** Bytes of an integer query with its head. */

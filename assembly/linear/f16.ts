@@ -1,5 +1,5 @@
 import { F16_SCRATCH, PANEL, PANEL_BYTES, PANEL_BYTES_16 } from "../layout";
-import { widen_rows } from "../math/half";
+import { has_many_subnormals, widen_rows } from "../math/half";
 import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr, U16Ptr } from "../types";
 import { linear_f16_1x32, linear_f16_2x16, linear_f16_nx8 } from "./f16_skinny";
 import { linear_1x8, linear_1x32 } from "./gemv";
@@ -20,15 +20,8 @@ const FUSED_KC = 1024;
 const X_AT = KC * PANEL;
 const X_ROOM = F16_SCRATCH - X_AT;
 
-/** One line in LOOK is looked at for subnormals. More of them than one half in MANY are many. */
-const LOOK = 32;
-const MANY = 32;
-
 /** Where a missing bias is read: as many floats as the widest tile has columns. */
 const zeros = memory.data(128, 16);
-
-/** In pairs: all but the sign, 1, and the number of subnormals above 0. */
-const LOOKS = memory.data<u32>([0x7fff7fff, 0x00010001, 0x03ff03ff]);
 
 /** 2^112, and the bits of a float32 without its sign. */
 const SCALE = memory.data<u32>([0x77800000, 0x7fffffff]);
@@ -227,27 +220,4 @@ function scale_rows(to: F32Ptr, x: F32Ptr, rows: i32, k: i32, xBytes: usize): bo
     x += xBytes;
   }
   return !v128.any_true(i32x4.ge_u(most, i32x4.splat(0x7f800000)));
-}
-
-/**
- * Whether many of the f16 in some lines are subnormal. To the tiles that widen as they multiply these are subnormal
- * float32, which are right but slow on some processors: from so many on, widening them first is faster there.
- */
-function has_many_subnormals(w: U16Ptr, panels: i32, k: i32, panelBytes: usize): bool {
-  const magnitude = v128.load32_splat(LOOKS);
-  const one = v128.load32_splat(LOOKS + 4);
-  const most = v128.load32_splat(LOOKS + 8);
-  let found = i32x4.splat(0);
-  let lines = 0;
-  for (let p = 0; p < panels; p++) {
-    for (let i = 0; i < k; i += LOOK) {
-      const above = i16x8.sub(v128.and(v128.load(w + <usize>i * PANEL_BYTES_16), magnitude), one);
-      found = i16x8.sub(found, i16x8.lt_u(above, most));
-      lines++;
-    }
-    w += panelBytes;
-  }
-  const pairs = i32x4.dot_i16x8_s(found, one);
-  const some = i32x4.extract_lane(pairs, 0) + i32x4.extract_lane(pairs, 1);
-  return (some + i32x4.extract_lane(pairs, 2) + i32x4.extract_lane(pairs, 3)) * MANY > lines * PANEL;
 }

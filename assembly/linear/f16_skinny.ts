@@ -16,12 +16,12 @@ const BITS = memory.data<u32>([0x8fffe000, 0xffff0000, 0x40004000]);
 
 // @ts-ignore: decorator
 @inline
-function kept_bits(bf16: bool): v128 {
+export function kept_bits(bf16: bool): v128 {
   return v128.load32_splat(bf16 ? BITS + 4 : BITS);
 }
 
 /** Bytes that pointers into panels stand in front of a row. */
-const BEFORE = 2;
+export const BEFORE = 2;
 
 /**
  * Columns 0, 2, 4, 6 of `line`, the row BEFORE bytes behind `at`. For f16 the row is loaded again from two bytes lower, which
@@ -30,7 +30,7 @@ const BEFORE = 2;
  */
 // @ts-ignore: decorator
 @inline
-function even(bf16: bool, at: usize, line: v128, kept: v128): v128 {
+export function even(bf16: bool, at: usize, line: v128, kept: v128): v128 {
   if (bf16) return i32x4.shl(line, 16);
   return v128.and(i32x4.shr_s(v128.load(at), 3), kept);
 }
@@ -38,7 +38,7 @@ function even(bf16: bool, at: usize, line: v128, kept: v128): v128 {
 /** Columns 1, 3, 5, 7. */
 // @ts-ignore: decorator
 @inline
-function odd(bf16: bool, line: v128, kept: v128): v128 {
+export function odd(bf16: bool, line: v128, kept: v128): v128 {
   return v128.and(bf16 ? line : i32x4.shr_s(line, 3), kept);
 }
 
@@ -58,19 +58,19 @@ function has_large(bf16: bool, seen: v128): bool {
 /** Even and odd columns of the eight floats at `at`. */
 // @ts-ignore: decorator
 @inline
-function load_even(at: usize): v128 {
+export function load_even(at: usize): v128 {
   return v128.shuffle<f32>(v128.load(at), v128.load(at, 16), 0, 2, 4, 6);
 }
 
 // @ts-ignore: decorator
 @inline
-function load_odd(at: usize): v128 {
+export function load_odd(at: usize): v128 {
   return v128.shuffle<f32>(v128.load(at), v128.load(at, 16), 1, 3, 5, 7);
 }
 
 // @ts-ignore: decorator
 @inline
-function store_columns(at: usize, evens: v128, odds: v128): void {
+export function store_columns(at: usize, evens: v128, odds: v128): void {
   v128.store(at, v128.shuffle<f32>(evens, odds, 0, 4, 1, 5));
   v128.store(at, v128.shuffle<f32>(evens, odds, 2, 6, 3, 7), 16);
 }

@@ -164,6 +164,33 @@ function widen_normal(to: usize, h: v128, kept: v128, bias: v128): void {
   v128.store(to, zip_high(lower, upper), 16);
 }
 
+/** One line in LOOK is looked at for subnormals. More of them than one half in MANY are many. */
+const LOOK = 32;
+const MANY = 32;
+
+/**
+ * Whether many of the f16 in `panels` panels of k lines of eight, panelBytes apart, are subnormal. To the tiles that widen as they multiply these are subnormal
+ * float32, which are right but slow on some processors: from so many on, widening them first is faster there.
+ */
+export function has_many_subnormals(w: usize, panels: i32, k: i32, panelBytes: usize): bool {
+  const magnitude = half_term(1);
+  const one = i16x8.splat(1);
+  const most = half_term(2);
+  let found = i32x4.splat(0);
+  let lines = 0;
+  for (let p = 0; p < panels; p++) {
+    for (let i = 0; i < k; i += LOOK) {
+      const above = i16x8.sub(v128.and(v128.load(w + (<usize>i << 4)), magnitude), one);
+      found = i16x8.sub(found, i16x8.lt_u(above, most));
+      lines++;
+    }
+    w += panelBytes;
+  }
+  const pairs = i32x4.dot_i16x8_s(found, one);
+  const some = i32x4.extract_lane(pairs, 0) + i32x4.extract_lane(pairs, 1);
+  return (some + i32x4.extract_lane(pairs, 2) + i32x4.extract_lane(pairs, 3)) * MANY > lines * 8;
+}
+
 /** Four floats as f16 in the lower halves of the lanes. */
 // @ts-ignore: decorator
 @inline

@@ -1,5 +1,7 @@
 import { describe, expect, test } from "vitest";
+import { FORMAT_F16, PAGE } from "../../assembly/layout.ts";
 import { attention_f32 } from "../../src/reference/attention.ts";
+import { narrowF16, widenF16 } from "../../src/reference/half.ts";
 import { checkAttention } from "../support/attention-properties.ts";
 import {
   attendAll,
@@ -74,6 +76,35 @@ function argumentsOf(trial: Trial): Arguments<"attention_f32"> {
   return [out, trial.q, pages, scratch, shape, 0, shape.qLen * shape.numHeads];
 }
 
+/** Pages whose keys and values are f16. */
+const F16 = FORMAT_F16 | (FORMAT_F16 << 2);
+const HALVES = { formats: [F16, F16, F16], shape: { formats: (1 << FORMAT_F16) | (16 << FORMAT_F16) } };
+
+type Halves = "normal" | "infinity" | "NaN" | "negative infinity" | "subnormal" | "large" | "large queries";
+const SPECIAL: Partial<Record<Halves, number>> = {
+  infinity: Number.POSITIVE_INFINITY,
+  NaN: Number.NaN,
+  "negative infinity": Number.NEGATIVE_INFINITY,
+};
+
+/** A trial whose keys and values f16 can hold: of one kind, or one of each page's keys and values is special. */
+function asHalves(trial: Trial, kind: Halves, masked: boolean): Trial {
+  const { shape } = trial;
+  const size = { subnormal: 2 ** -20, large: 15000 }[kind as string] ?? 1;
+  const [k, v] = [trial.k, trial.v].map((x) => x.map((y) => widenF16(narrowF16(y * size))));
+  const special = SPECIAL[kind];
+  if (special !== undefined)
+    for (let page = 0; page < shape.kvLen; page += PAGE) {
+      k![(page + 37) * shape.headDim + 5] = special;
+      v![(page + 38) * shape.valueDim + 41] = special;
+    }
+  const q = trial.q.map((x) => x * (kind === "large queries" ? 1e6 : 1));
+  // In rows that do not attend the special key or value, nothing of it may be seen.
+  const cells = shape.qLen * shape.kvLen;
+  const keep = masked ? Uint8Array.from({ length: cells }, (_, i) => (i % 3 === 0 ? 0 : 1)) : null;
+  return { ...trial, q, k: k!, v: v!, shape: { ...shape, keep } };
+}
+
 describe.each(builds)("attention_f32 in the %s build", (build) => {
   const instance = load(build);
 
@@ -136,6 +167,20 @@ describe.each(builds)("attention_f32 in the %s build", (build) => {
       runKernel(instance, "attention_pages", pages);
       expect([pages[0], pages[4].lse], `seed ${seed}`).toEqual([args[0], args[4].lse]);
     }
+  });
+
+  test("pages of f16 have the bits of pages of float32 that hold the same numbers", () => {
+    const kinds = ["normal", "infinity", "NaN", "negative infinity", "subnormal", "large", "large queries"] as const;
+    for (const kind of kinds)
+      for (const numHeads of [1, 2, 3, 4, 5, 6, 7, 8, 9])
+        for (const masked of [false, true]) {
+          const trial = asHalves(plain(numHeads, masked ? 3 : 1, 68, 44, { numHeads, kvLen: 300 }), kind, masked);
+          const what = `${kind}, group ${numHeads}, ${masked ? "masked" : "plain"}`;
+          expect(
+            attendAll(instance, { ...trial, ...HALVES, shape: { ...trial.shape, ...HALVES.shape } }),
+            what,
+          ).toEqual(attendAll(instance, trial));
+        }
   });
 
   test("writes valueDim floats a head and no more", () => {
