@@ -3,8 +3,9 @@ import { dot_i8, dot_i16, dot_pairs_i8 } from "../math/simd";
 import { F32Ptr, U8Ptr } from "../types";
 import { Q4_BLOCK_BYTES, SCALES } from "./block_layout";
 import { PATH_I16 } from "./int_dot";
-import { DIGIT, DIGIT_BIAS, DIGIT_BITS, PATH_I8, PATH_I8_EMULATED } from "./int_dot_i8";
+import { DIGIT_BITS, PATH_I8, PATH_I8_EMULATED } from "./int_dot_i8";
 import { add_scaled } from "./int_dot_i16";
+import { order_digits, ordered_bytes } from "./order_digits";
 
 // Products of a few integer rows and weights of 4 bits where these lie packed (pack_q4.ts). As bytes, a row of a block is
 // four columns of eight inputs, four in the low nibbles and four in the high ones. A nibble has less than 7 bits, so that
@@ -20,13 +21,6 @@ const zeros = memory.data(32, 16);
 const NIBBLE = memory.data<u8>([15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15]);
 const ONES = memory.data<u16>([1, 1, 1, 1, 1, 1, 1, 1]);
 const UPPER = memory.data<u16>([128, 128, 128, 128, 128, 128, 128, 128]);
-
-/** Bytes of 32 inputs of a row as order_digits leaves them. */
-// @ts-ignore: decorator
-@inline
-function ordered_bytes(planes: i32): usize {
-  return <usize>planes * 144;
-}
 
 /** Four digits of a column by four nibbles: sums of 32 bits, or two of 16. */
 // @ts-ignore: decorator
@@ -44,59 +38,12 @@ function sum_of(path: i32, planes: i32, lower: v128, upper: v128): v128 {
   return planes == 1 ? sum : dot_i16(upper, v128.load(UPPER), sum);
 }
 
-/** Eight integers of a row as i16: from i16, or from one or two planes of digits. */
-// @ts-ignore: decorator
-@inline
-function eight_of(path: i32, planes: i32, x: U8Ptr, plane: usize): v128 {
-  if (path == PATH_I16) return v128.load(x);
-  const upper = i16x8.sub(v128.load8x8_u(x), i16x8.splat(<i16>DIGIT_BIAS));
-  return planes == 1 ? upper : v128.or(i16x8.shl(upper, DIGIT_BITS), v128.load8x8_u(x + plane));
-}
-
 /**
- * `count` integers of a row, whole blocks, as the tile reads them. For a block: where the sums of its digits begin, and for
- * each eight inputs the digits of 0, 4, 1, 5 and those of 2, 6, 3, 7 in each lane. The digits are signed; where `planes` is
- * 2, each upper one follows its lower one. Sums begin with -8 times the digits, because a weight is its nibble minus 8.
- */
-function order_digits(path: i32, planes: i32, to: U8Ptr, x: U8Ptr, plane: usize, count: i32): void {
-  const eights = i8x16.splat(8);
-  const digit = i16x8.splat(<i16>DIGIT);
-  for (; count > 0; count -= BLOCK) {
-    const starts = to;
-    let lower = i32x4.splat(0);
-    let upper = i32x4.splat(0);
-    to += <usize>planes << 4;
-    for (let i = 0; i < BLOCK; i += 8) {
-      const eight = eight_of(path, planes, x, plane);
-      x += path == PATH_I16 ? 16 : 8;
-      const low = planes == 1 ? eight : v128.and(eight, digit);
-      let digits = i8x16.narrow_i16x8_s(low, i16x8.shr_s(eight, DIGIT_BITS));
-      digits = i8x16.shuffle(digits, digits, 0, 4, 1, 5, 8, 12, 9, 13, 2, 6, 3, 7, 10, 14, 11, 15);
-      for (let half = 0; half < 2; half++) {
-        const low4 = i32x4.splat(i32x4.extract_lane(digits, 0));
-        v128.store(to, low4);
-        lower = path == PATH_I8 ? dot_nibbles(PATH_I8, low4, eights, lower) : dot_nibbles(PATH_I8_EMULATED, low4, eights, lower);
-        to += 16;
-        if (planes == 2) {
-          const high4 = i32x4.splat(i32x4.extract_lane(digits, 1));
-          v128.store(to, high4);
-          upper = path == PATH_I8 ? dot_nibbles(PATH_I8, high4, eights, upper) : dot_nibbles(PATH_I8_EMULATED, high4, eights, upper);
-          to += 16;
-        }
-        digits = i8x16.shuffle(digits, digits, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
-      }
-    }
-    v128.store(starts, path == PATH_I8 ? i32x4.neg(lower) : i16x8.neg(lower));
-    if (planes == 2) v128.store(starts, path == PATH_I8 ? i32x4.neg(upper) : i16x8.neg(upper), 16);
-  }
-}
-
-/**
- * C[8·panels] = init[8·panels] + scales[8·panels] · (starts + A[32] · nibbles[32, 8·panels]). `path` and `planes` are
- * constants. Where init is not C, it is 8 floats for every panel.
+ * C[8·panels] (+)= scales[8·panels] · (starts + A[32] · nibbles[32, 8·panels]) for one block after the other, of which the
+ * first may start from 0. `path` and `planes` are constants.
  *
  * 1x8 tile, 12 v128: acc00 acc01, and those of upper digits = 4 | b0 and its nibbles = 2 | a0..a3 = 4 | product, mask = 2
- * A as order_digits leaves it · B 4 steps of two rows: columns 0 to 3, then 4 to 7; panels bStride apart · C, init [8]
+ * A as order_digits leaves it · B 4 steps of two rows: columns 0 to 3, then 4 to 7; panels bStride apart · C [8·panels]
  * 8 k a step · the sums are exact: 16 bits hold 17 products of two digits and two nibbles
  */
 // @ts-ignore: decorator
@@ -104,15 +51,18 @@ function order_digits(path: i32, planes: i32, to: U8Ptr, x: U8Ptr, plane: usize,
 function q4_dot_1x8(
   path: i32,
   planes: i32,
-  cPtr0: F32Ptr,
-  initPtr: F32Ptr,
+  c: F32Ptr,
+  first: bool,
   a: U8Ptr,
-  block: U8Ptr,
+  b: U8Ptr,
   bStride: usize,
   panels: i32,
+  blocks: i32,
 ): void {
-  const initStep: usize = initPtr == cPtr0 ? <usize>PANEL_BYTES : 0;
-  for (const cEnd = cPtr0 + <usize>panels * PANEL_BYTES; cPtr0 < cEnd; cPtr0 += PANEL_BYTES) {
+  for (; blocks > 0; blocks--) {
+  let block = b;
+  let cPtr0 = c;
+  for (const cEnd = c + <usize>panels * PANEL_BYTES; cPtr0 < cEnd; cPtr0 += PANEL_BYTES) {
     const mask = v128.load(NIBBLE);
     let acc00 = v128.load(a);
     let acc01 = acc00;
@@ -143,10 +93,123 @@ function q4_dot_1x8(
       aPtr0 += <usize>planes << 5;
       bPtr0 += 32;
     } while (bPtr0 < bEnd);
+    const initPtr = first ? zeros : cPtr0;
     add_scaled(cPtr0, initPtr, sum_of(path, planes, acc00, acc00_upper), v128.load(block));
     add_scaled(cPtr0 + 16, initPtr + 16, sum_of(path, planes, acc01, acc01_upper), v128.load(block, 16));
     block += bStride;
-    initPtr += initStep;
+  }
+  first = false;
+  a += ordered_bytes(planes);
+  b += Q4_BLOCK_BYTES;
+  }
+}
+
+/**
+ * The same for four rows of digits: four rows of A, or where `planes` is 2, the lower and the upper digits of two.
+ *
+ * 4x8 tile, 14 v128: acc00..acc31 = 8 | low0 high0 low1 high1 = 4 | a0, product = 2
+ * A rows aStride apart · B as there, one block of each panel · C rows cStride apart
+ */
+// @ts-ignore: decorator
+@inline
+function q4_dot_4x8(
+  path: i32,
+  planes: i32,
+  cPtr0: F32Ptr,
+  cStride: usize,
+  first: bool,
+  a: U8Ptr,
+  aStride: usize,
+  block: U8Ptr,
+  bStride: usize,
+  panels: i32,
+): void {
+  for (const cEnd = cPtr0 + <usize>panels * PANEL_BYTES; cPtr0 < cEnd; cPtr0 += PANEL_BYTES) {
+    let aPtr0 = a;
+    let aPtr1 = planes == 2 ? a + 16 : a + aStride;
+    let aPtr2 = planes == 2 ? a + aStride : aPtr1 + aStride;
+    let aPtr3 = planes == 2 ? aPtr2 + 16 : aPtr2 + aStride;
+    let acc00 = v128.load(aPtr0);
+    let acc01 = acc00;
+    let acc10 = v128.load(aPtr1);
+    let acc11 = acc10;
+    let acc20 = v128.load(aPtr2);
+    let acc21 = acc20;
+    let acc30 = v128.load(aPtr3);
+    let acc31 = acc30;
+    let bPtr0 = block + SCALES;
+    const bEnd = bPtr0 + BLOCK * 4;
+    do {
+      let high0 = v128.load(bPtr0);
+      let high1 = v128.load(bPtr0, 16);
+      const mask = v128.load(NIBBLE);
+      const low0 = v128.and(high0, mask);
+      const low1 = v128.and(high1, mask);
+      high0 = v128.and(i16x8.shr_u(high0, 4), mask);
+      high1 = v128.and(i16x8.shr_u(high1, 4), mask);
+      let a0: v128;
+      aPtr0 += <usize>planes << 4;
+      aPtr1 += <usize>planes << 4;
+      aPtr2 += <usize>planes << 4;
+      aPtr3 += <usize>planes << 4;
+      a0 = v128.load(aPtr0);
+      acc00 = dot_nibbles(path, a0, low0, acc00);
+      acc01 = dot_nibbles(path, a0, low1, acc01);
+      aPtr0 += <usize>planes << 4;
+      a0 = v128.load(aPtr0);
+      acc00 = dot_nibbles(path, a0, high0, acc00);
+      acc01 = dot_nibbles(path, a0, high1, acc01);
+      a0 = v128.load(aPtr1);
+      acc10 = dot_nibbles(path, a0, low0, acc10);
+      acc11 = dot_nibbles(path, a0, low1, acc11);
+      aPtr1 += <usize>planes << 4;
+      a0 = v128.load(aPtr1);
+      acc10 = dot_nibbles(path, a0, high0, acc10);
+      acc11 = dot_nibbles(path, a0, high1, acc11);
+      a0 = v128.load(aPtr2);
+      acc20 = dot_nibbles(path, a0, low0, acc20);
+      acc21 = dot_nibbles(path, a0, low1, acc21);
+      aPtr2 += <usize>planes << 4;
+      a0 = v128.load(aPtr2);
+      acc20 = dot_nibbles(path, a0, high0, acc20);
+      acc21 = dot_nibbles(path, a0, high1, acc21);
+      a0 = v128.load(aPtr3);
+      acc30 = dot_nibbles(path, a0, low0, acc30);
+      acc31 = dot_nibbles(path, a0, low1, acc31);
+      aPtr3 += <usize>planes << 4;
+      a0 = v128.load(aPtr3);
+      acc30 = dot_nibbles(path, a0, high0, acc30);
+      acc31 = dot_nibbles(path, a0, high1, acc31);
+      bPtr0 += 32;
+    } while (bPtr0 < bEnd);
+    const scale0 = v128.load(block);
+    const scale1 = v128.load(block, 16);
+    let c = cPtr0;
+    let init = first ? zeros : c;
+    if (planes == 2) {
+      add_scaled(c, init, sum_of(path, 2, acc00, acc10), scale0);
+      add_scaled(c + 16, init + 16, sum_of(path, 2, acc01, acc11), scale1);
+      c += cStride;
+      init = first ? zeros : c;
+      add_scaled(c, init, sum_of(path, 2, acc20, acc30), scale0);
+      add_scaled(c + 16, init + 16, sum_of(path, 2, acc21, acc31), scale1);
+    } else {
+      add_scaled(c, init, sum_of(path, 1, acc00, acc00), scale0);
+      add_scaled(c + 16, init + 16, sum_of(path, 1, acc01, acc01), scale1);
+      c += cStride;
+      init = first ? zeros : c;
+      add_scaled(c, init, sum_of(path, 1, acc10, acc10), scale0);
+      add_scaled(c + 16, init + 16, sum_of(path, 1, acc11, acc11), scale1);
+      c += cStride;
+      init = first ? zeros : c;
+      add_scaled(c, init, sum_of(path, 1, acc20, acc20), scale0);
+      add_scaled(c + 16, init + 16, sum_of(path, 1, acc21, acc21), scale1);
+      c += cStride;
+      init = first ? zeros : c;
+      add_scaled(c, init, sum_of(path, 1, acc30, acc30), scale0);
+      add_scaled(c + 16, init + 16, sum_of(path, 1, acc31, acc31), scale1);
+    }
+    block += bStride;
   }
 }
 
@@ -177,21 +240,33 @@ export function q4_dot_skinny(
       const at = x + xBytes * r + (<usize>from << (path == PATH_I16 ? 1 : 0));
       order_digits(path, planes, scratch + rowBytes * r, at, length, count);
     }
+    const span = rows == 1 ? count / BLOCK : 1;
     for (let p = 0; p < panels; p += STREAMS) {
       const n = min(STREAMS, panels - p);
       let block = w + panelBytes * p + <usize>(from / BLOCK) * Q4_BLOCK_BYTES;
       let digits = scratch;
-      for (let i = from; i < from + count; i += BLOCK) {
+      for (let i = from; i < from + count; i += span * BLOCK) {
         let c = out + <usize>p * PANEL_BYTES;
         let a = digits;
-        for (let r = 0; r < rows; r++) {
-          const init = i == 0 ? zeros : c;
+        let left = rows;
+        for (const strip = 4 / planes; left >= strip; left -= strip) {
           if (path == PATH_I8) {
-            if (planes == 1) q4_dot_1x8(PATH_I8, 1, c, init, a, block, panelBytes, n);
-            else q4_dot_1x8(PATH_I8, 2, c, init, a, block, panelBytes, n);
+            if (planes == 1) q4_dot_4x8(PATH_I8, 1, c, outBytes, i == 0, a, rowBytes, block, panelBytes, n);
+            else q4_dot_4x8(PATH_I8, 2, c, outBytes, i == 0, a, rowBytes, block, panelBytes, n);
           } else {
-            if (planes == 1) q4_dot_1x8(PATH_I8_EMULATED, 1, c, init, a, block, panelBytes, n);
-            else q4_dot_1x8(PATH_I8_EMULATED, 2, c, init, a, block, panelBytes, n);
+            if (planes == 1) q4_dot_4x8(PATH_I8_EMULATED, 1, c, outBytes, i == 0, a, rowBytes, block, panelBytes, n);
+            else q4_dot_4x8(PATH_I8_EMULATED, 2, c, outBytes, i == 0, a, rowBytes, block, panelBytes, n);
+          }
+          c += outBytes * strip;
+          a += rowBytes * strip;
+        }
+        for (; left > 0; left--) {
+          if (path == PATH_I8) {
+            if (planes == 1) q4_dot_1x8(PATH_I8, 1, c, i == 0, a, block, panelBytes, n, span);
+            else q4_dot_1x8(PATH_I8, 2, c, i == 0, a, block, panelBytes, n, span);
+          } else {
+            if (planes == 1) q4_dot_1x8(PATH_I8_EMULATED, 1, c, i == 0, a, block, panelBytes, n, span);
+            else q4_dot_1x8(PATH_I8_EMULATED, 2, c, i == 0, a, block, panelBytes, n, span);
           }
           c += outBytes;
           a += rowBytes;
