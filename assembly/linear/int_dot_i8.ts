@@ -12,6 +12,8 @@ export const PATH_I8_EMULATED: i32 = 2;
 /** Bits of a digit, and what is added to the upper digit of a signed number. */
 export const DIGIT_BITS: i32 = 7;
 export const DIGIT_BIAS: i32 = 64;
+/** The bits of the lower digit. */
+export const DIGIT: i32 = (1 << DIGIT_BITS) - 1;
 
 /** Bytes of the sums of 8 columns. */
 export const STARTS_BYTES: usize = 32;

@@ -1,14 +1,19 @@
 import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
-import { dot_i16 } from "../math/simd";
+import { BYTE_DOTS, dot_i16 } from "../math/simd";
 import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr, U8Ptr } from "../types";
 import { panel_bytes, Q4_BLOCK_BYTES, SCALES } from "./block_layout";
-import { PATH_I16 } from "./int_dot";
+import { FAST, PATH_I16 } from "./int_dot";
+import { PATH_I8 } from "./int_dot_i8";
 import { add_scaled } from "./int_dot_i16";
+import { q4_dot_skinny } from "./int_dot_q4";
 import { BLOCK_PANELS, KC, SUMS, scale_rows, sum_products } from "./q8";
 import { padded, ROW_HEAD, row_bytes } from "./quantize_rows";
 
 /** Up to so many rows, weights are unpacked a panel at a time. */
 const FEW_ROWS = 4;
+
+/** So many rows at a time are multiplied by products of bytes where weights are packed. */
+const SKINNY_ROWS = 8;
 
 /** Panels that a single row reads at a time. */
 const STREAMS = 4;
@@ -43,7 +48,16 @@ export function linear_q4(
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
   const panelBytes = <usize>(length / BLOCK) * Q4_BLOCK_BYTES;
-  if (rows == 1 && mode >> 1 == PATH_I16) {
+  const path = mode >> 1;
+  if (BYTE_DOTS && (rows <= SKINNY_ROWS || (mode & FAST && path != PATH_I8))) {
+    const planes = mode & FAST ? 1 : 2;
+    for (let r = 0; r < rows; r += SKINNY_ROWS) {
+      const o = out + outBytes * r;
+      const from = x + ROW_HEAD + xBytes * r;
+      const n = min(SKINNY_ROWS, rows - r);
+      q4_dot_skinny(path, planes, o, outBytes, from, xBytes, w, panels, length, n, scratch);
+    }
+  } else if (rows == 1 && path == PATH_I16) {
     for (let p = 0; p < panels; p += STREAMS)
       sum_row(out + <usize>p * PANEL_BYTES, x + ROW_HEAD, w + panelBytes * p, panelBytes, min(STREAMS, panels - p));
   } else {

@@ -3,7 +3,7 @@ import { factor_of, largest_lane, magnitudes, rounded, scale_of } from "../math/
 import { load_first } from "../math/simd";
 import { F32Ptr, U8Ptr } from "../types";
 import { FAST, PATH_I16 } from "./int_dot";
-import { DIGIT_BIAS, DIGIT_BITS } from "./int_dot_i8";
+import { DIGIT, DIGIT_BIAS, DIGIT_BITS } from "./int_dot_i8";
 
 // Rows of activations as integers: what linear_q8 and linear_q4 read for x.
 
@@ -13,9 +13,6 @@ const MOST_FAST: f32 = 63;
 
 /** Bytes before the integers of a row: its scale, and room that keeps them aligned. */
 export const ROW_HEAD: usize = 16;
-
-/** The bits of the lower digit. */
-const DIGIT: i32 = (1 << DIGIT_BITS) - 1;
 
 /**
  * Rows begin..end of x [rows, k] as integers of 14 bits, or of 7 where bit 0 of `mode` is set: x[r] is about

@@ -49,6 +49,14 @@ export function dot_i8_emulated(x: v128, w: v128, sum: v128): v128 {
   return sum;
 }
 
+/** Sums of i16, two a lane of 32 bits, + the products of pairs of bytes: x in [0, 127], w signed. For sums that fit. */
+// @ts-ignore: decorator
+@inline
+export function dot_pairs_i8(x: v128, w: v128, sums: v128): v128 {
+  if (ASC_FEATURE_RELAXED_SIMD) return i16x8.add(sums, i16x8.relaxed_dot_i8x16_i7x16_s(w, x));
+  return sums;
+}
+
 /** (v0 + v2) + (v1 + v3). */
 // @ts-ignore: decorator
 @inline

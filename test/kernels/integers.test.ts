@@ -46,6 +46,23 @@ function weights(random: Random, packing: Packing, n: number, k: number, block: 
 describe.each(builds)("integer kernels in the %s build", (build) => {
   const instance = load(build);
 
+  test("linear_q4 has the bits of its twin where the digits of a few rows fill its scratch", () => {
+    const random = createRandom(4);
+    const [rows, n, k] = [8, 9, 2400];
+    const panels = panelsOf(n);
+    for (const mode of MODES[build]) {
+      const x = integerRows(random, rows, k, mode);
+      const w = weights(random, "pack_q4", n, k, BLOCK);
+      const out = new Float32Array(rows * 8 * panels).fill(7);
+      const shape = linearShape("q4", { panels, k, outStride: 8 * panels, mode });
+      const args: Arguments<"linear_q4"> = [out, x, w, new Uint8Array(LINEAR_SCRATCH), null, shape, 0, rows];
+      const want = copyArguments<"linear_q4">(args);
+      reference.linear_q4(...want);
+      runKernel(instance, "linear_q4", args);
+      expect(bitsOf(args[0]), `mode ${mode}`).toEqual(bitsOf(want[0]));
+    }
+  });
+
   test("quantize_rows leaves the bytes of its twin in every mode, whole and split", () => {
     const random = createRandom(1);
     for (const mode of MODES[build])
