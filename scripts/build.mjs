@@ -144,9 +144,7 @@ const bundles = FILES.filter(({ worker }) => !worker);
 const isAlone = ({ name }) => name === "reference";
 /** What each file of dist/ is made from; what several need becomes files of its own in dist/shared/. */
 const sourcesOf = {
-  ...Object.fromEntries(
-    bundles.filter((entry) => !isAlone(entry) && entry.name !== "index").map(({ name, source }) => [name, source]),
-  ),
+  ...Object.fromEntries(bundles.filter((entry) => !isAlone(entry)).map(({ name, source }) => [name, source])),
   "doctor-page": "src/entries/doctor-page.ts",
 };
 for (const host of Object.keys(HOSTS))
@@ -157,8 +155,7 @@ for (const host of Object.keys(HOSTS))
  * what, it would be some twenty files, and importing them takes Node twice as long.
  */
 const HOST = "./shared/host.js";
-const host = await readHost("src/entries/index.ts", "src/entries/api.ts", "build/relaxed.wasm");
-const hostPlugins = [hostLoadsWasm(HOSTS), importHost(host.files, HOST), inlineWasmPlugin];
+const host = await readHost("src/entries/index.ts", "src/entries/api.ts");
 
 rmSync("dist", { recursive: true, force: true });
 // Nothing in dist/ is minified: stack traces name functions, and bundlers minify.
@@ -170,17 +167,9 @@ const parts = await Promise.all([
     entryPoints: entryPoints(sourcesOf),
     splitting: true,
     chunkNames: "shared/[hash]",
-    plugins: hostPlugins,
+    plugins: [hostLoadsWasm(HOSTS), importHost(host.files, HOST), inlineWasmPlugin],
   }),
-  // By itself, so that nothing but the host is a file that it imports.
-  build({ ...inDist, entryPoints: entryPoints({ index: "src/entries/index.ts" }), plugins: hostPlugins }),
-  build({
-    ...inDist,
-    stdin: { contents: host.source, resolveDir: root },
-    outfile: `dist/${HOST}`,
-    outdir: undefined,
-    plugins: [inlineWasmPlugin],
-  }),
+  build({ ...inDist, stdin: { contents: host.source, resolveDir: root }, outfile: `dist/${HOST}`, outdir: undefined }),
   ...bundles
     .filter(isAlone)
     .map(({ name, source }) => build({ ...inDist, entryPoints: entryPoints({ [name]: source }) })),
