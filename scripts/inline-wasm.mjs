@@ -9,6 +9,8 @@ import zopfli from "@gfx/zopfli";
 
 /** Raw deflate some 4 % smaller than that of zlib, in half a second. */
 const deflateSmallest = promisify(zopfli.deflate);
+// Those that its Emscripten runtime added would print all of its source with any error of the build.
+for (const event of ["uncaughtException", "unhandledRejection"]) process.removeAllListeners(event);
 
 /** simd.wasm is not contained: src/wasm/lower-fma.ts makes it from relaxed.wasm. */
 const isContained = (file) => basename(file) !== "simd.wasm";

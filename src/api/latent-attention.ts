@@ -1,7 +1,8 @@
 import type { Attention } from "../attention/attention.ts";
 import { createRotary } from "../attention/rope.ts";
+import { latentPageShape } from "../cache/latent-pages.ts";
 import { LATENT_PASS } from "../forward/latent/pass.ts";
-import { type CheckedLatentConfig, checkLatentConfig, type LatentConfig, latentPageShape } from "../latent/config.ts";
+import { type CheckedLatentConfig, checkLatentConfig, type LatentConfig } from "../latent/config.ts";
 import { type LatentLayer, storeLatent } from "../latent/packed-latent.ts";
 import {
   checkLatentWeights,

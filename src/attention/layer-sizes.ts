@@ -49,8 +49,5 @@ export function vectorSizes(config: CheckedConfig): Readonly<Record<VectorName, 
   };
 }
 
-/**
- * The sizes that cache pages depend on. Pages of latent attention hold latents as the keys of one head, and as its values the
- * keys that are rotated.
- */
-export type PageShape = Pick<CheckedConfig, "numKvHeads" | "headDim" | "valueDim"> & { readonly latent?: boolean };
+/** The sizes that cache pages depend on, and their kind: undefined for keys and values of heads. */
+export type PageShape = Pick<CheckedConfig, "numKvHeads" | "headDim" | "valueDim"> & { readonly kind?: unknown };

@@ -42,7 +42,6 @@ export type RopeWithDim = RopeConfig & {
 const SCALINGS = {
   linear: ["factor"],
   ntk: ["factor"],
-  factors: ["factors"],
   llama3: ["factor", "lowFreqFactor", "highFreqFactor", "originalMaxSeqLen"],
   yarn: [
     "factor",
@@ -54,8 +53,8 @@ const SCALINGS = {
     "mscaleAllDim",
     "truncate",
   ],
+  factors: ["factors"],
 } as const;
-const KINDS = ["linear", "ntk", "llama3", "yarn", "factors"] as const satisfies readonly (keyof typeof SCALINGS)[];
 export const PAIRINGS = ["half", "interleaved"] as const;
 
 /** Computes the tables of one RopeConfig for any positions. */
@@ -150,7 +149,7 @@ export function checkRope(where: string, given: RopeConfig, headDim: number): Ro
 function checkScaling(where: string, given: RopeScaling, theta: number, dim: number): RopeScaling {
   const name = "rope.scaling";
   expectRecord(where, name, given);
-  const kind = expectOneOf(where, `${name}.kind`, given.kind, KINDS);
+  const kind = expectOneOf(where, `${name}.kind`, given.kind, Object.keys(SCALINGS) as (keyof typeof SCALINGS)[]);
   expectFields(where, name, given, ["kind", ...SCALINGS[kind]]);
   const scaling = { kind, ...copyFields(given, SCALINGS[kind]) } as RopeScaling;
   if (scaling.kind === "factors") {

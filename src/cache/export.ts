@@ -155,7 +155,7 @@ function headerOf({ batch, pages: { layout } }: KvCache): number[] {
 
 /** The formats in the header of a page of this cache, which has `code`. */
 function formatsWord({ pages: { layout } }: KvCache, code: PageCode): number {
-  return layout.latent ? code | LATENT_BIT : code;
+  return layout.kind ? code | LATENT_BIT : code;
 }
 
 function describeFormatsWord(word: number): string {

@@ -5,10 +5,12 @@ import { expectInt, expectOneOf, readFields } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
 import {
   CACHE_FORMATS,
+  type CacheFormat,
   type CacheFormats,
   decodeFormats,
   encodeFormats,
   type PageCode,
+  type PageKind,
   type Stage,
 } from "./page-layout.ts";
 
@@ -20,6 +22,14 @@ export interface CacheStage extends CacheFormats {
 
 /** The most components of a key for which sums of 14-bit by 8-bit products fit in 32 bits. */
 const MOST_INTEGER_DIM = 2048;
+
+/** Throws for an integer format of keys of `dim` components, which the caller knows as `of`, if these are too many. */
+export function expectIntegerDim(where: string, path: string, of: string, dim: number, format: CacheFormat): void {
+  if (dim > MOST_INTEGER_DIM && (format === "q8" || format === "q4"))
+    throw new RangeError(
+      `${where}: ${path} expected "f32" or "f16" for ${of} above ${MOST_INTEGER_DIM}, got "${format}"`,
+    );
+}
 
 /**
  * Checks the option `format` of a cache, named `path` in errors, and returns the stages of its pages, from new to old.
@@ -36,7 +46,7 @@ export function checkCacheFormat(where: string, path: string, format: unknown, s
   }
   if (!Array.isArray(format)) return [checkStage(where, path, format as CacheStage, shape, ["keys", "values"])];
   const { length } = format;
-  if (shape.latent) throw new RangeError(`${where}: ${path} expected one format for latent attention, got stages`);
+  (shape.kind as PageKind | undefined)?.checkStages(where, path);
   if (length === 0) throw new RangeError(`${where}: ${path} expected one stage or more, got none`);
   const stages: Stage[] = [];
   for (let i = 0; i < length; i++) {
@@ -61,23 +71,15 @@ function checkStage(
   where: string,
   name: string,
   given: CacheStage,
-  { headDim, valueDim, latent }: PageShape,
+  shape: PageShape,
   fields: readonly string[],
 ): Stage {
   const stage = readFields(where, name, given, fields);
   const keys = expectOneOf(where, `${name}.keys`, stage.keys, CACHE_FORMATS);
   const values = expectOneOf(where, `${name}.values`, stage.values, CACHE_FORMATS);
-  const [length, of, path] = latent
-    ? [Math.max(headDim, valueDim), "kvLoraRank or ropeDim", name]
-    : [headDim, "headDim", `${name}.keys`];
-  if (length > MOST_INTEGER_DIM && (keys === "q8" || keys === "q4"))
-    throw new RangeError(
-      `${where}: ${path} expected "f32" or "f16" for ${of} above ${MOST_INTEGER_DIM}, got "${keys}"`,
-    );
-  if (latent && (keys !== values || keys === "q4"))
-    throw new RangeError(
-      `${where}: ${name} expected "f32", "f16" or "q8" for latent attention, got keys "${keys}" and values "${values}"`,
-    );
+  const kind = shape.kind as PageKind | undefined;
+  if (kind) kind.checkFormats(where, name, { keys, values }, shape);
+  else expectIntegerDim(where, `${name}.keys`, "headDim", shape.headDim, keys);
   const code = encodeFormats({ keys, values });
   if (!fields.includes("tokens")) return { code, pages: Number.POSITIVE_INFINITY };
   const tokens = expectInt(where, `${name}.tokens`, stage.tokens, PAGE);

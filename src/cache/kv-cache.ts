@@ -176,7 +176,7 @@ export function makeCache<T extends KvCache>(
   owner: Omit<T, keyof KvCache>,
 ): T {
   const where = maker;
-  expectStagesLoaded(where, shape.latent || kernels.quantized, stages);
+  expectStagesLoaded(where, shape.kind !== undefined || kernels.quantized, stages);
   const layout = createPageLayout(shape, stages);
   const pages = allocatePages(where, kernels, layout, batch, maxSeqLen, retention);
   let length = 0;

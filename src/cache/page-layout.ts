@@ -78,36 +78,47 @@ const FORMAT_KERNELS = {
   scores: "scores_pages",
 } as const;
 
-const LATENT_KERNELS = {
-  append: "append_latents",
-  gather: "gather_latents",
-  attention: "attention_latents",
-  // On keys that were gathered.
-  scores: "scores_f32",
-} as const;
+/** The names of the kernels that work on pages: those for float32, those for any formats, or those of a kind of pages. */
+type PageKernels = typeof FLOAT_KERNELS | typeof FORMAT_KERNELS | PageKind["kernels"];
 
-/** The names of the kernels that work on pages: those for float32, those for any formats, or those for latents. */
-type PageKernels = typeof FLOAT_KERNELS | typeof FORMAT_KERNELS | typeof LATENT_KERNELS;
+/** Pages that hold something else than keys and values of heads: `PageShape.kind`. */
+export interface PageKind {
+  /** Set in the formats of the layout, for the kernels. */
+  readonly flag: number;
+  readonly kernels: {
+    readonly append: "append_latents";
+    readonly gather: "gather_latents";
+    readonly attention: "attention_latents";
+    readonly scores: "scores_f32";
+  };
+  /** Components of a key that take room in a page. */
+  keyComponents(headDim: number): number;
+  /** Throws for stages that these pages cannot have. */
+  checkStages(where: string, path: string): void;
+  /** Throws for formats that these pages cannot have. */
+  checkFormats(where: string, path: string, formats: CacheFormats, shape: PageShape): void;
+}
+
+const kindOf = (shape: PageShape) => shape.kind as PageKind | undefined;
 
 /** Float32 pages, which keep their format. */
 const FLOAT_STAGES: readonly Stage[] = [
   { code: encodeFormats({ keys: "f32", values: "f32" }), pages: Number.POSITIVE_INFINITY },
 ];
 
-export function createPageLayout(
-  { numKvHeads, headDim, valueDim, latent = false }: PageShape,
-  stages: readonly Stage[] = FLOAT_STAGES,
-): PageLayout {
+export function createPageLayout(shape: PageShape, stages: readonly Stage[] = FLOAT_STAGES): PageLayout {
+  const { numKvHeads, headDim, valueDim } = shape;
+  const kind = kindOf(shape);
   const formats = stages.reduce(
     (bits, { code }) => bits | (1 << keyCode(code)) | (16 << valueCode(code)),
-    latent ? LATENT_PAGES : 0,
+    kind ? kind.flag : 0,
   );
-  return { numKvHeads, headDim, valueDim, latent, stages, formats, kernels: kernelsFor(formats) };
+  const kernels = kind ? kind.kernels : kernelsFor(formats);
+  return { numKvHeads, headDim, valueDim, kind, stages, formats, kernels };
 }
 
-/** The kernels for pages of these formats, with bits as in PageLayout. */
-export function kernelsFor(formats: number): PageKernels {
-  if (formats & LATENT_PAGES) return LATENT_KERNELS;
+/** The kernels for pages of keys and values of these formats, with bits as in PageLayout. */
+export function kernelsFor(formats: number): typeof FLOAT_KERNELS | typeof FORMAT_KERNELS {
   const floats = (1 << FORMAT_F32) | (16 << FORMAT_F32);
   return (formats & ~floats) === 0 ? FLOAT_KERNELS : FORMAT_KERNELS;
 }
@@ -122,8 +133,9 @@ function partBytes(format: number, components: number): number {
 }
 
 /** Bytes of a head's keys and of its values, which follow them. */
-function headBytes({ headDim, valueDim, latent }: PageShape, code: PageCode): { keys: number; values: number } {
-  const components = latent ? wholePanels(headDim) : headDim;
+function headBytes(shape: PageShape, code: PageCode): { keys: number; values: number } {
+  const { headDim, valueDim } = shape;
+  const components = kindOf(shape)?.keyComponents(headDim) ?? headDim;
   return { keys: partBytes(keyCode(code), components), values: partBytes(valueCode(code), wholePanels(valueDim)) };
 }
 

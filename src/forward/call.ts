@@ -25,6 +25,7 @@ import { expectMade } from "../util/lifetime.ts";
 import type { RowSpan } from "../util/rows.ts";
 import { expectKernels } from "../wasm/kernels.ts";
 import { countRows, expectOut, readsOf } from "./arrays.ts";
+import type { LayerPass } from "./forward.ts";
 import { type GivenCall, readCall } from "./given-call.ts";
 
 /** Options of one call of `attend`. */
@@ -147,21 +148,14 @@ export function checkGiven(
   const expectFree = (append: boolean) => cache && expectFreeFor(where, cache, append);
   const { config } = attention;
   const { path } = options;
-  if (attention.pass) refuseCross(where, options);
+  const kind = attention.pass as LayerPass | undefined;
+  if (kind) kind.check(where, options);
   else if (path !== undefined)
     throw new RangeError(`${where}: path expected none but for latent attention, got ${describe(path)}`);
   const call = { ...checkCall(where, config, cache, x, options, expectFree), cache, given: out, path };
   if (cache?.pages.aging && !isInStep(config, call))
     for (const { position } of call.placements) expectKept(where, "x", cache, position, call.target.kvLen);
   return call;
-}
-
-/** Throws unless keys come from x: before the rules of cross-attention, which would ask for options that do not help. */
-function refuseCross(where: string, { keys, values, append }: CallOptions): void {
-  for (const [name, rows] of Object.entries({ keys, values }))
-    if (rows !== undefined)
-      throw new RangeError(`${where}: ${name} expected none with latent attention, got ${describe(rows)}`);
-  if (append === false) throw new RangeError(`${where}: append expected true with latent attention, got false`);
 }
 
 /** Whether a call's queries and keys come from the same rows, with the same RoPE positions. */

@@ -1,5 +1,4 @@
 import { type AttentionConfig, type CheckedConfig, checkRules } from "../attention/config.ts";
-import type { PageShape } from "../attention/layer-sizes.ts";
 import { MOST_HEADS } from "../attention/limits.ts";
 import { checkRope, type RopeConfig, type RopeWithDim } from "../attention/rope.ts";
 import { expectFlag, expectFloat32, expectInt, readFields } from "../util/arguments.ts";
@@ -116,9 +115,4 @@ function checkLatentRope(
   // All components of the rotated part rotate.
   if (ropeDim % 2 !== 0) throw new RangeError(`${where}: ropeDim expected an even integer, got ${ropeDim}`);
   return { ...checkRope(where, { ...given, dim: ropeDim }, ropeDim), start: nopeDim };
-}
-
-/** What the pages of the cache of a layer hold. */
-export function latentPageShape({ kvLoraRank, ropeDim }: CheckedLatentConfig): PageShape {
-  return { numKvHeads: 1, headDim: kvLoraRank, valueDim: ropeDim, latent: true };
 }

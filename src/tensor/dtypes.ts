@@ -100,7 +100,7 @@ export function toFloats(tensor: StoredTensor, where = "toFloats"): Float32Array
         `got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
     );
   const bytes = expectUint8Array(where, "tensor.bytes", data);
-  const bits = bitsEach(known);
+  const bits = floatBits(known);
   if (isBlockDtype(known) && (shape.at(-1) ?? 1) % BLOCKS[known].length !== 0)
     throw new RangeError(
       `${where}: tensor ${describe(name)} expected rows of whole blocks (${BLOCKS[known].length}) for ${known}, ` +
@@ -121,9 +121,20 @@ export function toFloats(tensor: StoredTensor, where = "toFloats"): Float32Array
   return dtype === "F16" ? widenF16(halves) : widenBf16(halves);
 }
 
+/** BITS of the plain FLOAT_DTYPES: all that imports need that read no files. */
+const FLOAT_BITS = { F32: 32, F64: 64, F16: 16, BF16: 16 } as const satisfies Partial<typeof BITS>;
+
 /** Bits of one element; for a block dtype including its share of the block's scale. */
+export function floatBits(dtype: FloatDtype): number {
+  return isBlockDtype(dtype) ? blockBits(dtype) : FLOAT_BITS[dtype];
+}
+
+/** The same of any dtype. */
 export function bitsEach(dtype: Dtype): number {
-  if (!isBlockDtype(dtype)) return BITS[dtype];
+  return isBlockDtype(dtype) ? blockBits(dtype) : BITS[dtype];
+}
+
+function blockBits(dtype: BlockDtype): number {
   const { length, bytes } = BLOCKS[dtype];
   return (bytes * 8) / length;
 }

@@ -2,9 +2,10 @@ import { expectOneOf, expectUint8Array } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
 import {
   BLOCKS,
-  bitsEach,
   FLOAT_DTYPE_RULE,
   FLOAT_DTYPES,
+  type FloatDtype,
+  floatBits,
   isBlockDtype,
   type StoredTensor,
   shapeText,
@@ -70,9 +71,9 @@ export function expectMatrix(where: string, name: string, value: unknown, layout
   return matrix;
 }
 
-/** Bytes of `elements` adjacent elements of a row; of a block dtype, whole blocks. */
+/** Bytes of `elements` adjacent elements of a row of a weight matrix; of a block dtype, whole blocks. */
 function bytesOf({ dtype }: StoredTensor, elements: number): number {
-  return (elements * bitsEach(dtype)) / 8;
+  return (elements * floatBits(dtype as FloatDtype)) / 8;
 }
 
 /** Rows begin..end, as a view. */

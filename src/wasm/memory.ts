@@ -14,8 +14,6 @@ import type {
 const WASM_PAGE = 65_536;
 /** The largest size of a memory: 4 GiB less one page, so that every end address is a u32. */
 const LARGEST = 2 ** 32 - WASM_PAGE;
-/** A memory grows by at least this fraction of itself, where that is allowed: growing costs the more the larger it is. */
-const GROWTH = 8;
 
 /** The part of WebAssembly.Memory that is used here. Tests replace it to reach sizes that no machine has. */
 interface GrowableMemory {
@@ -161,18 +159,11 @@ export class LinearMemory {
 
   /** Grows the memory up to address `end`. Callers change their own state only after this succeeded. */
   #reach(where: string, end: number, asked: number): void {
-    const { byteLength } = this.#buffer;
-    const missing = end - byteLength;
+    const missing = end - this.#buffer.byteLength;
     if (missing <= 0) return;
-    const ahead = Math.min(byteLength / GROWTH, LARGEST - byteLength);
-    const grow = (bytes: number) => this.#memory.grow(Math.ceil(bytes / WASM_PAGE));
     try {
       if (end > LARGEST) throw new RangeError("beyond 32-bit addresses");
-      try {
-        grow(Math.max(missing, ahead));
-      } catch {
-        grow(missing);
-      }
+      this.#memory.grow(Math.ceil(missing / WASM_PAGE));
       this.#buffer = this.#memory.buffer;
       this.#view = this.#floats = undefined;
     } catch (cause) {

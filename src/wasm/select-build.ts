@@ -1,5 +1,5 @@
 import { expectFlag, readFields } from "../util/arguments.ts";
-import { HeadwiseError, memoryRefused } from "../util/errors.ts";
+import { HeadwiseError, type HeadwiseErrorCode, memoryRefused } from "../util/errors.ts";
 import { type F32Ptr, LINEAR_SHAPE_BYTES, storeLinearShape } from "./abi.ts";
 import {
   accepts,
@@ -155,7 +155,7 @@ async function complete(started: Started, extras: readonly Extra[], shared: Shar
     const name = `${extra.option}.${build}`;
     if (extra.builds[build] === undefined) {
       const text = `loadKernels: ${name} expected the modules of the build that runs here, got undefined`;
-      throw new HeadwiseError(extra.option === "latent" ? "NO_LATENT" : "NO_QUANTIZED", text);
+      throw new HeadwiseError(`NO_${extra.option.toUpperCase()}` as HeadwiseErrorCode, text);
     }
     const nameOf = (part: Part) => `${name}.${part}`;
     const sources = Object.entries(await unpackParts(extra, build)) as [Part, WasmSource][];

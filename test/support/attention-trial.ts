@@ -278,7 +278,7 @@ export function scratchFloats(headDim: number, valueDim: number, formats = 0): n
 
 /** The kernel for a trial's pages. */
 export function kernelOf({ formats }: Trial["shape"]): "attention_f32" | "attention_latents" | "attention_pages" {
-  return kernelsFor(formats).attention;
+  return formats & LATENT_PAGES ? "attention_latents" : kernelsFor(formats).attention;
 }
 
 /** Query tokens [from, to) of a trial against the first kvLen keys, the rest of memory filled with a word. */

@@ -6,6 +6,7 @@ import { createPageLayout } from "../../cache/page-layout.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
 import { linearFlops } from "../../linear/linear.ts";
 import { expectOneOf } from "../../util/arguments.ts";
+import { describe } from "../../util/errors.ts";
 import { CHUNK_ROWS, chunksOf, listRows, type RowList, type RowRun, tokenRunsOf } from "../../util/rows.ts";
 import type { Steps } from "../../util/steps.ts";
 import { type SegmentNeeds, segmentFlops, segmentNeeds, workFloats } from "../attend-segment.ts";
@@ -20,6 +21,13 @@ import { appendLatents, copyIn, type LatentParts, type LatentWork } from "./step
 
 /** How layers of `createLatentAttention` run. */
 export const LATENT_PASS: LayerPass = {
+  check(where, { keys, values, append }) {
+    for (const [name, rows] of Object.entries({ keys, values }))
+      if (rows !== undefined)
+        throw new RangeError(`${where}: ${name} expected none with latent attention, got ${describe(rows)}`);
+    if (append === false) throw new RangeError(`${where}: append expected true with latent attention, got false`);
+  },
+
   prepare(layer, calls, maps) {
     const attention = layer as unknown as LatentParts;
     const { config, latents } = attention;

@@ -1,4 +1,4 @@
-import { expect, test, vi } from "vitest";
+import { expect, test } from "vitest";
 import { createRandom } from "../../../src/diagnostics/random.ts";
 import { HeadwiseError } from "../../../src/util/errors.ts";
 import { aligned, LinearMemory } from "../../../src/wasm/memory.ts";
@@ -90,18 +90,4 @@ test("shared memory grows like any other, and what was written before stays", ()
   expect([memory.f32(at, 256)[0], memory.f32(at, 256)[255], memory.f32(later, 750_000)[749_999]]).toEqual([0.5, 3, 2]);
   expect(() => memory.allocate("test", 2e6)).toThrow(HeadwiseError);
   expect(memory.used).toBe(1024 + aligned(3e6));
-});
-
-test("many small blocks grow the memory a few times; where an eighth more is refused, by what is missing", () => {
-  const counting = createCounting(2 ** 32);
-  const grow = vi.spyOn(counting, "grow");
-  const memory = new LinearMemory(counting, 0);
-  for (let i = 0; i < 10_000; i++) memory.allocate("test", 65_536);
-  expect(grow.mock.calls.length).toBeLessThan(100);
-  expect(memory.byteLength).toBeLessThan(1.13 * 10_000 * 65_536);
-
-  const small = new LinearMemory(createCounting(100 * 65_536), 0);
-  small.allocate("test", 96 * 65_536);
-  small.allocate("test", 2 * 65_536);
-  expect(small.byteLength).toBe(99 * 65_536);
 });
