@@ -25,7 +25,7 @@ export default defineConfig(({ mode }) => {
       execArgv: ["--import", hooks],
       projects: [
         { extends: true, test: { name: "sharing", include: sharing, isolate: false } },
-        { extends: true, test: { name: "isolated", include: [under("**")], exclude: sharing } },
+        { extends: true, test: { name: "isolated", include: [under("**")], exclude: [...sharing, "**/node_modules"] } },
       ],
     },
   };

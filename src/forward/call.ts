@@ -25,7 +25,6 @@ import { expectMade } from "../util/lifetime.ts";
 import type { RowSpan } from "../util/rows.ts";
 import { expectKernels } from "../wasm/kernels.ts";
 import { countRows, expectOut, readsOf } from "./arrays.ts";
-import type { LayerPass } from "./forward.ts";
 import { type GivenCall, readCall } from "./given-call.ts";
 
 /** Options of one call of `attend`. */
@@ -106,6 +105,12 @@ interface CacheFacts {
 /** The options besides the cache. */
 export type CallOptions = Omit<AttendOptions, "cache">;
 
+/** The rules of calls on layers of a kind: `attention.pass` has them, or is undefined for layers of `createAttention`. */
+export interface CallRules {
+  /** Throws for options that no layer of this kind takes, before other rules ask for more of them. */
+  check(where: string, options: CallOptions): void;
+}
+
 /**
  * Checks a call on a layer in this thread: its handles and all its options. Nothing has changed if it throws.
  * `otherOptions` are further fields that the caller handles.
@@ -148,7 +153,7 @@ export function checkGiven(
   const expectFree = (append: boolean) => cache && expectFreeFor(where, cache, append);
   const { config } = attention;
   const { path } = options;
-  const kind = attention.pass as LayerPass | undefined;
+  const kind = attention.pass as CallRules | undefined;
   if (kind) kind.check(where, options);
   else if (path !== undefined)
     throw new RangeError(`${where}: path expected none but for latent attention, got ${describe(path)}`);

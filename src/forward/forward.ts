@@ -13,7 +13,7 @@ import type { Steps } from "../util/steps.ts";
 import { NULL } from "../wasm/abi.ts";
 import { aligned } from "../wasm/memory.ts";
 import { type CallShape, callShape, scoreColumns, segmentFlops, segmentNeeds, workFloats } from "./attend-segment.ts";
-import { type AttendCall, type CallOptions, clearPadding, isInStep, isSelf } from "./call.ts";
+import { type AttendCall, type CallRules, clearPadding, isInStep, isSelf } from "./call.ts";
 import { chunkRows, type Strides, stridesOf } from "./layer-scratch.ts";
 import { segmentsOf } from "./layer-steps.ts";
 import { appendChunk, attendCausalChunk, attendChunk, type Pass, type PassCall, placePass } from "./pass.ts";
@@ -51,9 +51,7 @@ export interface PreparedPass {
 }
 
 /** How layers of a kind run. `attention.pass` is one, or undefined for layers of `createAttention`. */
-export interface LayerPass {
-  /** Throws for options that no layer of this kind takes, before other rules ask for more of them. */
-  check(where: string, options: CallOptions): void;
+export interface LayerPass extends CallRules {
   /** Throws unless layers of this kind can take the calls. */
   prepare(attention: LayerParts, calls: readonly AttendCall[], maps: boolean): PreparedPass;
   /** The operations of all steps of about `stepFlops` for a call. */
