@@ -58,6 +58,6 @@ export const LINEAR_SCRATCH = 163840;
 
 /**
  * Floats of linear_f16's scratch: 16 panels by 512 inputs of weights in float32, or one of these panels and the rows of x
- * that meet weights in 16 bits.
+ * that are multiplied by weights in 16 bits.
  */
 export const F16_SCRATCH = 65536;

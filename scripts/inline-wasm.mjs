@@ -26,7 +26,7 @@ export function inlineWasm(file) {
 const smallest = new Map();
 
 async function smallestText(file) {
-  return isContained(file) ? textOf(await deflateSmallest(readFileSync(file), {})) : "";
+  return isContained(file) ? textOf(await deflateSmallest(readFileSync(file), { numiterations: 100 })) : "";
 }
 
 /** esbuild plugin: an import of `.wasm` gives that text, as small as it gets. */

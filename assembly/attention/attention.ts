@@ -39,12 +39,12 @@ export function attention_f32(
 /**
  * attention_f32 over pages of the formats that shape.formats names.
  *
- * Keys of integer pages meet queries of 14 bits, q = s · Q with s = max|q| / 8191 over the row's scaled query; values of
- * integer pages meet weights of 14 bits, w · scale = s · W with s = the largest in the page / 16383. Sums of integers are
- * exact, the floats around them are not fused.
+ * Keys of integer pages are multiplied by queries of 14 bits, q = s · Q with s = max|q| / 8191 over the row's scaled query;
+ * values of integer pages by weights of 14 bits, w · scale = s · W with s = the largest in the page / 16383. Sums of
+ * integers are exact, the floats around them are not fused.
  *
- * f16 and q4 are read from the page's first key to the last in range of TILE_ROWS rows, f16 also two bytes in front, and with integer keys a byte of
- * every 4 KB of the next page that is in range too.
+ * f16 and q4 are read from the page's first key to the last in range of TILE_ROWS rows, f16 also two bytes in front, and
+ * with integer keys a byte of every 4 KB of the next page that is in range too.
  */
 export function attention_pages(
   out: F32Ptr,

@@ -7,10 +7,10 @@ import { CHUNK_BYTES, STATE_ALPHA, STRIP_BYTES } from "./state";
 // come times 2^112. Both factors only change exponents, so that every product, and with it every sum, has the bits that it
 // has on widened pages.
 //
-// This is wrong for an infinity or NaN: a tile that has met one returns 1, and what it stood for is computed from widened
+// This is wrong for an infinity or NaN: a tile that has read one returns 1, and its results are computed from widened
 // halves. Subnormal halves are subnormal float32 here: right, and slow on some processors, see has_many_subnormals.
 
-/** Bytes of a panel of keys that meet a chunk of a query. */
+/** Bytes of a panel of keys that a chunk of a query is multiplied with. */
 export const F16_CHUNK_BYTES: usize = CHUNK_BYTES << 2;
 
 /** Twice the largest finite half, in pairs: above it are infinities and NaN, whatever their sign. */

@@ -166,8 +166,8 @@ function pv_f16_5x8(o: F32Ptr, row: usize, state: usize, p: F32Ptr, v: U16Ptr, n
 }
 
 /**
- * o[rows] = alpha · o + p · v over n keys for one panel, or for `together` of them, `step` panels apart; p times 2^112. 1, and o as it was:
- * v is not finite, or with `check` a result.
+ * o[rows] = alpha · o + p · v over n keys for one panel, or for `together` of them, `step` panels apart; p times 2^112.
+ * Returns 1 and leaves o as it was where v is not finite, or with `check` a result.
  */
 export function pv_f16(
   rows: i32,

@@ -12,7 +12,7 @@ const BLOCK_PANELS = 16;
 const ROW_PANELS = 4;
 const ROW_KC = 128;
 
-/** Up to so many rows meet the weights in the registers that widen them, in strips and blocks of k of up to these. */
+/** The most rows that are multiplied by weights in the registers that widen these; the most of a strip, and of inputs. */
 const FUSED_ROWS = 15;
 const STRIP_ROWS = 5;
 const FUSED_KC = 1024;

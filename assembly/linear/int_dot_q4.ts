@@ -60,47 +60,47 @@ function q4_dot_1x8(
   blocks: i32,
 ): void {
   for (; blocks > 0; blocks--) {
-  let block = b;
-  let cPtr0 = c;
-  for (const cEnd = c + <usize>panels * PANEL_BYTES; cPtr0 < cEnd; cPtr0 += PANEL_BYTES) {
-    const mask = v128.load(NIBBLE);
-    let acc00 = v128.load(a);
-    let acc01 = acc00;
-    let acc00_upper = planes == 2 ? v128.load(a, 16) : acc00;
-    let acc01_upper = acc00_upper;
-    let aPtr0 = a + (<usize>planes << 4);
-    let bPtr0 = block + SCALES;
-    const bEnd = bPtr0 + BLOCK * 4;
-    do {
-      const a0 = v128.load(aPtr0);
-      const a1 = v128.load(aPtr0, 16);
-      const a2 = planes == 2 ? v128.load(aPtr0, 32) : a1;
-      const a3 = planes == 2 ? v128.load(aPtr0, 48) : a1;
-      let b0 = v128.load(bPtr0);
-      let nibbles = v128.and(b0, mask);
-      acc00 = dot_nibbles(path, a0, nibbles, acc00);
-      if (planes == 2) acc00_upper = dot_nibbles(path, a1, nibbles, acc00_upper);
-      nibbles = v128.and(i16x8.shr_u(b0, 4), mask);
-      acc00 = dot_nibbles(path, a2, nibbles, acc00);
-      if (planes == 2) acc00_upper = dot_nibbles(path, a3, nibbles, acc00_upper);
-      b0 = v128.load(bPtr0, 16);
-      nibbles = v128.and(b0, mask);
-      acc01 = dot_nibbles(path, a0, nibbles, acc01);
-      if (planes == 2) acc01_upper = dot_nibbles(path, a1, nibbles, acc01_upper);
-      nibbles = v128.and(i16x8.shr_u(b0, 4), mask);
-      acc01 = dot_nibbles(path, a2, nibbles, acc01);
-      if (planes == 2) acc01_upper = dot_nibbles(path, a3, nibbles, acc01_upper);
-      aPtr0 += <usize>planes << 5;
-      bPtr0 += 32;
-    } while (bPtr0 < bEnd);
-    const initPtr = first ? zeros : cPtr0;
-    add_scaled(cPtr0, initPtr, sum_of(path, planes, acc00, acc00_upper), v128.load(block));
-    add_scaled(cPtr0 + 16, initPtr + 16, sum_of(path, planes, acc01, acc01_upper), v128.load(block, 16));
-    block += bStride;
-  }
-  first = false;
-  a += ordered_bytes(planes);
-  b += Q4_BLOCK_BYTES;
+    let block = b;
+    let cPtr0 = c;
+    for (const cEnd = c + <usize>panels * PANEL_BYTES; cPtr0 < cEnd; cPtr0 += PANEL_BYTES) {
+      const mask = v128.load(NIBBLE);
+      let acc00 = v128.load(a);
+      let acc01 = acc00;
+      let acc00_upper = planes == 2 ? v128.load(a, 16) : acc00;
+      let acc01_upper = acc00_upper;
+      let aPtr0 = a + (<usize>planes << 4);
+      let bPtr0 = block + SCALES;
+      const bEnd = bPtr0 + BLOCK * 4;
+      do {
+        const a0 = v128.load(aPtr0);
+        const a1 = v128.load(aPtr0, 16);
+        const a2 = planes == 2 ? v128.load(aPtr0, 32) : a1;
+        const a3 = planes == 2 ? v128.load(aPtr0, 48) : a1;
+        let b0 = v128.load(bPtr0);
+        let nibbles = v128.and(b0, mask);
+        acc00 = dot_nibbles(path, a0, nibbles, acc00);
+        if (planes == 2) acc00_upper = dot_nibbles(path, a1, nibbles, acc00_upper);
+        nibbles = v128.and(i16x8.shr_u(b0, 4), mask);
+        acc00 = dot_nibbles(path, a2, nibbles, acc00);
+        if (planes == 2) acc00_upper = dot_nibbles(path, a3, nibbles, acc00_upper);
+        b0 = v128.load(bPtr0, 16);
+        nibbles = v128.and(b0, mask);
+        acc01 = dot_nibbles(path, a0, nibbles, acc01);
+        if (planes == 2) acc01_upper = dot_nibbles(path, a1, nibbles, acc01_upper);
+        nibbles = v128.and(i16x8.shr_u(b0, 4), mask);
+        acc01 = dot_nibbles(path, a2, nibbles, acc01);
+        if (planes == 2) acc01_upper = dot_nibbles(path, a3, nibbles, acc01_upper);
+        aPtr0 += <usize>planes << 5;
+        bPtr0 += 32;
+      } while (bPtr0 < bEnd);
+      const initPtr = first ? zeros : cPtr0;
+      add_scaled(cPtr0, initPtr, sum_of(path, planes, acc00, acc00_upper), v128.load(block));
+      add_scaled(cPtr0 + 16, initPtr + 16, sum_of(path, planes, acc01, acc01_upper), v128.load(block, 16));
+      block += bStride;
+    }
+    first = false;
+    a += ordered_bytes(planes);
+    b += Q4_BLOCK_BYTES;
   }
 }
 
@@ -147,12 +147,11 @@ function q4_dot_4x8(
       const low1 = v128.and(high1, mask);
       high0 = v128.and(i16x8.shr_u(high0, 4), mask);
       high1 = v128.and(i16x8.shr_u(high1, 4), mask);
-      let a0: v128;
       aPtr0 += <usize>planes << 4;
       aPtr1 += <usize>planes << 4;
       aPtr2 += <usize>planes << 4;
       aPtr3 += <usize>planes << 4;
-      a0 = v128.load(aPtr0);
+      let a0 = v128.load(aPtr0);
       acc00 = dot_nibbles(path, a0, low0, acc00);
       acc01 = dot_nibbles(path, a0, low1, acc01);
       aPtr0 += <usize>planes << 4;

@@ -1,6 +1,6 @@
 // 16-bit floats and float32, eight at a time: f16 (1 sign, 5 exponent, 10 fraction bits) and bf16 (the upper half of a
 // float32). Widening is exact and keeps every bit of a NaN; narrowing rounds half to even, what is too large becomes an
-// infinity and a NaN stays one. No operation meets a subnormal float32 unless it is given one: engines on some
+// infinity and a NaN stays one. No operation has a subnormal float32 unless it is given one: engines on some
 // processors take a hundred cycles for each. Constants come from memory, for the reason in exp.ts.
 
 // In pairs of halves: the sign; the rest; the largest subnormal; the largest finite; then as upper halves of float32 the

@@ -1,5 +1,6 @@
 import { PAGE } from "../../assembly/layout.ts";
 import { checkCacheFormat } from "../../src/cache/formats.ts";
+import { LATENT_KIND } from "../../src/cache/latent-pages.ts";
 import { type CacheFormat, createPageLayout, entryOf, pageBytes, type Stage } from "../../src/cache/page-layout.ts";
 import { workFloats } from "../../src/forward/attend-segment.ts";
 import { attention_f32 } from "../../src/reference/attention.ts";
@@ -37,7 +38,7 @@ function prepare(
   const latent = ropeDim !== undefined;
   const valueDim = latent ? headDim - ropeDim : (sizes.valueDim ?? headDim);
   const dims = latent
-    ? { numKvHeads, headDim: valueDim, valueDim: ropeDim, latent }
+    ? { numKvHeads, headDim: valueDim, valueDim: ropeDim, kind: LATENT_KIND }
     : { numKvHeads, headDim, valueDim };
   const layout = createPageLayout(dims, checkCacheFormat("bench", "format", format, dims));
   const { code } = layout.stages[0] as Stage;

@@ -7,7 +7,7 @@ import { wholePanels } from "../linear/formats.ts";
 import { expectIntegerDim } from "./formats.ts";
 import type { PageKind } from "./page-layout.ts";
 
-const LATENT_KIND: PageKind = {
+export const LATENT_KIND: PageKind = {
   flag: LATENT_PAGES,
   kernels: {
     append: "append_latents",
