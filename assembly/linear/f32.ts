@@ -51,7 +51,7 @@ export function linear_f32(
   for (let left = panels; left > 0; ) {
     const n = group_panels(rows, left);
     const bytes = <usize>n * panelBytes;
-    if (!cached) touch_pages(w, bytes);
+    if (!cached && rows > 1) touch_pages(w, bytes);
     if (rows == 1 && n == 4) linear_1x32(out, start, x, w, k, panelBytes);
     else if (MADD_FUSES && rows == 3 && n == 2) linear_3x16(out, start, x, w, k, outBytes, xBytes, panelBytes);
     else
