@@ -19,8 +19,8 @@ export const PATH_I16: i32 = 0;
 export const FAST: i32 = 1;
 
 /**
- * C[rows, 8] = init[rows, 8] + Σ scales[8] · (A[rows] · B[8] over a group of k) for 1 to 4 rows of i16 and a panel: the products
- * and their sum are exact; then each group is scaled and added, unfused, in ascending order. A group is `group` k, the last
+ * C[rows, 8] = init[rows, 8] + Σ scales[8] · (A[rows] · B[8] over a group of k) for 1 to 4 rows of i16 and a panel: the
+ * products and their sum are exact; then each group is scaled and added, unfused, in ascending order. A group is `group` k, the last
  * may have fewer. The weights of one group and the next lie `gap` bytes apart, and where that is not 0, the scales of the next
  * lie there. C may be init.
  */

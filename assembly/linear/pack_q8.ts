@@ -13,8 +13,8 @@ const Q8_0_BYTES: usize = 34;
 
 /**
  * Panels begin..end of w [n, k] as linear_q8 reads them, blocks of `block` inputs: scale = max |w| / 127 over a block of a
- * row, integers rounded to nearest, ties to even; sums behind. Rows beyond n and inputs beyond k are zeros. A block with a NaN or an
- * infinity has the scale NaN and integers 0, and one below 2^-110 both 0. out must not overlap w.
+ * row, integers rounded to nearest, ties to even; sums behind. Rows beyond n and inputs beyond k are zeros. A block with a
+ * NaN or an infinity has the scale NaN and integers 0, and one below 2^-110 both 0. out must not overlap w.
  */
 export function pack_q8(out: U8Ptr, w: F32Ptr, n: i32, k: i32, block: i32, begin: i32, end: i32): void {
   const length = padded(k);

@@ -5,8 +5,8 @@ import { panel_bytes, Q4_BLOCK_BYTES, SCALES, sums_at } from "./block_layout";
 import { FAST, PATH_I16 } from "./int_dot";
 import { PATH_I8 } from "./int_dot_i8";
 import { add_scaled } from "./int_dot_i16";
-import { q4_dot_skinny } from "./int_dot_q4";
 import { BLOCK_PANELS, KC, scale_rows, sum_products } from "./q8";
+import { q4_dot_skinny } from "./q4_skinny";
 import { padded, ROW_HEAD, row_bytes } from "./quantize_rows";
 import { store_sums } from "./weight_sums";
 

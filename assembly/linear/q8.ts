@@ -24,11 +24,11 @@ const STREAMS = 8;
 const zeros = memory.data(128, 16);
 
 /**
- * out[m, n] = bias[n] + xScale[m] · Σg wScale[g, n] · (Σ of x[m, k] · w[n, k] over the k of group g), for rows m in begin..end
- * and n in 0..8·panels. x is what quantize_rows made in the same `mode`. w is packed [panels] of [K / block] of 8 scales and
+ * out[m, n] = bias[n] + xScale[m] · Σg wScale[g, n] · (Σ of x[m, k] · w[n, k] over the k of group g), for rows m in
+ * begin..end and n in 0..8·panels. x is what quantize_rows made in the same `mode`. w is packed [panels] of [K / block] of 8 scales and
  * [block/2][8][2] int8, where K is k rounded up to 32, and block 32 or K, and then minus the sums of 8 weights over each
- * group. A group is a block, or 1024 inputs of a longer one. bias holds 8·panels floats or is null. Rows of out lie outStride floats apart and overlap no input. scratch:
- * LINEAR_SCRATCH bytes (layout.ts), 16-byte aligned.
+ * group. A group is a block, or 1024 inputs of a longer one. bias holds 8·panels floats or is null. Rows of out lie
+ * outStride floats apart and overlap no input. scratch is not used: the arguments are those of linear_q4.
  * The inner sums are exact, the outer one is ascending, and nothing is fused: the bits are the same in every tile, on
  * every path and in every build.
  */
