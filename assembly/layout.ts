@@ -53,7 +53,7 @@ export const QUERY_HEAD = 16;
 /** Components of a key, or keys of a value, that integers are kept in wholes of: zeros follow where there are fewer. */
 export const QUAD = 4;
 
-/** Bytes of scratch of linear_q8 and linear_q4: sums of a weight block, and one of 16 panels by 1024 inputs in int8. */
+/** Bytes of scratch of linear_q4: at most a weight block of 16 panels by 1024 inputs in int8, or rows in the order of nibbles. */
 export const LINEAR_SCRATCH = 163840;
 
 /**

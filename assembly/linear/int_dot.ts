@@ -1,6 +1,7 @@
-import { BYTE_DOTS } from "../math/simd";
-import { F32Ptr, I32Ptr, U8Ptr } from "../types";
+import { PANEL_BYTES } from "../layout";
+import { F32Ptr, U8Ptr } from "../types";
 import { int_dot_i8_nx8, PATH_I8, PATH_I8_EMULATED } from "./int_dot_i8";
+import { int_dot_i8_1x32, int_dot_i8_2x16 } from "./int_dot_i8_skinny";
 import { int_dot_i16_nx8 } from "./int_dot_i16";
 
 // Exact products of integer rows: what linear_q8 and linear_q4 are made of. Strides are in bytes.
@@ -18,89 +19,128 @@ export const PATH_I16: i32 = 0;
 export const FAST: i32 = 1;
 
 /**
- * out[rows, 8] = from[rows, 8] + Σ scales[8] · (x[rows] · w[8] over a group of k) for 1 to 4 rows: the products and their sum
- * are exact; then each group is scaled and added, unfused, in ascending order. A group is `group` k, the last may have
- * fewer. The weights of one group and the next lie `gap` bytes apart, and where that is not 0, the scales of the next lie
- * there. On the paths of i8, x is `planes` planes of digits `plane` bytes apart, and the sums of a group begin with
- * starts[8]: zeros, or for signed numbers, whose upper digits are raised by DIGIT_BIAS, those of start_sums. out may be
- * from.
+ * C[rows, 8] = init[rows, 8] + Σ scales[8] · (A[rows] · B[8] over a group of k) for 1 to 4 rows of i16 and a panel: the
+ * products and their sum are exact; then each group is scaled and added, unfused, in ascending order. A group is `group` k, the last
+ * may have fewer. The weights of one group and the next lie `gap` bytes apart, and where that is not 0, the scales of the next
+ * lie there. C may be init.
  */
-export function int_dot_nx8(
-  path: i32,
+export function int_dot_i16(
   rows: i32,
-  planes: i32,
-  starts: I32Ptr,
-  out: F32Ptr,
-  outStride: usize,
-  from: F32Ptr,
-  fromStride: usize,
+  c: F32Ptr,
+  cStride: usize,
+  init: F32Ptr,
+  initStride: usize,
   scales: F32Ptr,
-  x: U8Ptr,
-  xStride: usize,
-  plane: usize,
-  w: U8Ptr,
+  a: U8Ptr,
+  aStride: usize,
+  b: U8Ptr,
   k: i32,
   group: i32,
   gap: usize,
 ): void {
-  if (!BYTE_DOTS || path == PATH_I16) {
-    if (rows == 4) int_dot_i16_nx8(4, out, outStride, from, fromStride, scales, x, xStride, w, k, group, gap);
-    else if (rows == 3) int_dot_i16_nx8(3, out, outStride, from, fromStride, scales, x, xStride, w, k, group, gap);
-    else if (rows == 2) int_dot_i16_nx8(2, out, outStride, from, fromStride, scales, x, xStride, w, k, group, gap);
-    else int_dot_i16_nx8(1, out, outStride, from, fromStride, scales, x, xStride, w, k, group, gap);
-    return;
-  }
+  if (rows == 4) int_dot_i16_nx8(4, c, cStride, init, initStride, scales, a, aStride, b, k, group, gap);
+  else if (rows == 3) int_dot_i16_nx8(3, c, cStride, init, initStride, scales, a, aStride, b, k, group, gap);
+  else if (rows == 2) int_dot_i16_nx8(2, c, cStride, init, initStride, scales, a, aStride, b, k, group, gap);
+  else int_dot_i16_nx8(1, c, cStride, init, initStride, scales, a, aStride, b, k, group, gap);
+}
+
+/**
+ * The same on a path of i8, a constant, for any number of rows and panels: `first` stands for an
+ * `init` of 0. A has `planes` planes of digits `plane` bytes apart; sums lie as panels do. One and two rows of digits read
+ * four and two panels at a time.
+ */
+// @ts-ignore: decorator
+@inline
+function dot_rows(
+  path: i32,
+  rows: i32,
+  planes: i32,
+  c: F32Ptr,
+  cStride: usize,
+  first: bool,
+  scales: F32Ptr,
+  sums: U8Ptr,
+  a: U8Ptr,
+  aStride: usize,
+  plane: usize,
+  b: U8Ptr,
+  bStride: usize,
+  panels: i32,
+  k: i32,
+  group: i32,
+  gap: usize,
+): void {
+  const aStep = planes == 2 ? plane : aStride;
   while (rows > 0) {
-    const n = rows < 4 ? 1 : 4;
-    const o = outStride;
-    const f = fromStride;
-    if (path == PATH_I8) {
-      if (n == 4)
-        int_dot_i8_nx8(PATH_I8, 4, planes, starts, out, o, from, f, scales, x, xStride, plane, w, k, group, gap);
-      else int_dot_i8_nx8(PATH_I8, 1, planes, starts, out, o, from, f, scales, x, xStride, plane, w, k, group, gap);
-    } else {
-      if (n == 4)
-        int_dot_i8_nx8(
-          PATH_I8_EMULATED,
-          4,
-          planes,
-          starts,
-          out,
-          o,
-          from,
-          f,
-          scales,
-          x,
-          xStride,
-          plane,
-          w,
-          k,
-          group,
-          gap,
-        );
-      else
-        int_dot_i8_nx8(
-          PATH_I8_EMULATED,
-          1,
-          planes,
-          starts,
-          out,
-          o,
-          from,
-          f,
-          scales,
-          x,
-          xStride,
-          plane,
-          w,
-          k,
-          group,
-          gap,
-        );
+    const digits = min(rows * planes, 4);
+    const wide = digits > 2 ? 0 : 4 / digits;
+    let o = c;
+    let at = b;
+    let left = panels;
+    for (; wide > 0 && left >= wide; left -= wide) {
+      const p = at - b;
+      if (wide == 4) int_dot_i8_1x32(path, o, first, scales + p, sums + p, a, at, bStride, k, group, gap);
+      else int_dot_i8_2x16(path, planes, o, cStride, first, scales + p, sums + p, a, aStep, at, bStride, k, group, gap);
+      o += <usize>wide * PANEL_BYTES;
+      at += bStride * wide;
     }
-    rows -= n;
-    out += outStride * n;
-    from += fromStride * n;
-    x += xStride * n;
+    const s = scales + (at - b);
+    const z = sums + (at - b);
+    const as = aStride;
+    if (digits == 4)
+      int_dot_i8_nx8(path, 4, planes, o, cStride, first, s, z, a, as, plane, at, bStride, left, k, group, gap);
+    else if (digits == 3)
+      int_dot_i8_nx8(path, 3, planes, o, cStride, first, s, z, a, as, plane, at, bStride, left, k, group, gap);
+    else if (digits == 2)
+      int_dot_i8_nx8(path, 2, planes, o, cStride, first, s, z, a, as, plane, at, bStride, left, k, group, gap);
+    else int_dot_i8_nx8(path, 1, planes, o, cStride, first, s, z, a, as, plane, at, bStride, left, k, group, gap);
+    const taken = digits / planes;
+    rows -= taken;
+    c += cStride * taken;
+    a += aStride * taken;
   }
+}
+
+/** By the engine's product of four. */
+export function int_dot_i8(
+  rows: i32,
+  planes: i32,
+  c: F32Ptr,
+  cStride: usize,
+  first: bool,
+  scales: F32Ptr,
+  sums: U8Ptr,
+  a: U8Ptr,
+  aStride: usize,
+  plane: usize,
+  b: U8Ptr,
+  bStride: usize,
+  panels: i32,
+  k: i32,
+  group: i32,
+  gap: usize,
+): void {
+  dot_rows(PATH_I8, rows, planes, c, cStride, first, scales, sums, a, aStride, plane, b, bStride, panels, k, group, gap);
+}
+
+/** By three instructions. */
+export function int_dot_i8_emulated(
+  rows: i32,
+  planes: i32,
+  c: F32Ptr,
+  cStride: usize,
+  first: bool,
+  scales: F32Ptr,
+  sums: U8Ptr,
+  a: U8Ptr,
+  aStride: usize,
+  plane: usize,
+  b: U8Ptr,
+  bStride: usize,
+  panels: i32,
+  k: i32,
+  group: i32,
+  gap: usize,
+): void {
+  dot_rows(PATH_I8_EMULATED, rows, planes, c, cStride, first, scales, sums, a, aStride, plane, b, bStride, panels, k, group, gap);
 }

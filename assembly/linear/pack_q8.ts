@@ -3,8 +3,9 @@ import { f16_at } from "../math/half";
 import { factor_of, scale_of } from "../math/rounding";
 import { load_first } from "../math/simd";
 import { F32Ptr, U8Ptr } from "../types";
-import { panel_bytes, SCALES } from "./block_layout";
+import { GROUP, gap_of, panel_bytes, SCALES, sums_at } from "./block_layout";
 import { magnitude, padded, rounded_eight } from "./quantize_rows";
+import { store_sums } from "./weight_sums";
 
 /** The largest integer of a weight, and the bytes of a block as GGUF has it: a half for the scale, then 32 integers. */
 const MOST: f32 = 127;
@@ -12,8 +13,8 @@ const Q8_0_BYTES: usize = 34;
 
 /**
  * Panels begin..end of w [n, k] as linear_q8 reads them, blocks of `block` inputs: scale = max |w| / 127 over a block of a
- * row, integers rounded to nearest, ties to even. Rows beyond n and inputs beyond k are zeros. A block with a NaN or an
- * infinity has the scale NaN and integers 0, and one below 2^-110 both 0. out must not overlap w.
+ * row, integers rounded to nearest, ties to even; sums behind. Rows beyond n and inputs beyond k are zeros. A block with a
+ * NaN or an infinity has the scale NaN and integers 0, and one below 2^-110 both 0. out must not overlap w.
  */
 export function pack_q8(out: U8Ptr, w: F32Ptr, n: i32, k: i32, block: i32, begin: i32, end: i32): void {
   const length = padded(k);
@@ -35,7 +36,13 @@ export function pack_q8(out: U8Ptr, w: F32Ptr, n: i32, k: i32, block: i32, begin
         to += blockBytes;
       }
     }
+    store_panel_sums(panel, length, block);
   }
+}
+
+/** The sums behind the blocks of a panel. */
+function store_panel_sums(panel: U8Ptr, length: i32, block: i32): void {
+  store_sums(panel + sums_at(length, block), panel + SCALES, length, min(block, GROUP), gap_of(block));
 }
 
 /** The integers of x[:n] · factor, two together every 16 bytes; none where the factor is 0. */
@@ -79,5 +86,6 @@ export function repack_q8(out: U8Ptr, blocks: U8Ptr, n: i32, k: i32, begin: i32,
         from += Q8_0_BYTES;
       }
     }
+    store_panel_sums(panel, k, BLOCK);
   }
 }

@@ -1,13 +1,14 @@
 import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
 import { BYTE_DOTS, dot_i16 } from "../math/simd";
 import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr, U8Ptr } from "../types";
-import { panel_bytes, Q4_BLOCK_BYTES, SCALES } from "./block_layout";
+import { panel_bytes, Q4_BLOCK_BYTES, SCALES, sums_at } from "./block_layout";
 import { FAST, PATH_I16 } from "./int_dot";
 import { PATH_I8 } from "./int_dot_i8";
 import { add_scaled } from "./int_dot_i16";
-import { q4_dot_skinny } from "./int_dot_q4";
-import { BLOCK_PANELS, KC, SUMS, scale_rows, sum_products } from "./q8";
+import { BLOCK_PANELS, KC, scale_rows, sum_products } from "./q8";
+import { q4_dot_skinny } from "./q4_skinny";
 import { padded, ROW_HEAD, row_bytes } from "./quantize_rows";
+import { store_sums } from "./weight_sums";
 
 /** Up to so many rows, weights are unpacked a panel at a time. */
 const FEW_ROWS = 4;
@@ -62,33 +63,20 @@ export function linear_q4(
       sum_row(out + <usize>p * PANEL_BYTES, x + ROW_HEAD, w + panelBytes * p, panelBytes, min(STREAMS, panels - p));
   } else {
     const step = rows <= FEW_ROWS ? 1 : BLOCK_PANELS;
-    const unpacked = scratch + SUMS;
     for (let p = 0; p < panels; p += step) {
       const n = min(step, panels - p);
       for (let i = 0; i < length; i += KC) {
         const count = min(KC, length - i);
         const unpackedBytes = panel_bytes(count, BLOCK);
         const from = w + panelBytes * p + <usize>(i / BLOCK) * Q4_BLOCK_BYTES;
-        for (let q = 0; q < n; q++) unpack(unpacked + unpackedBytes * q, from + panelBytes * q, count);
+        for (let q = 0; q < n; q++) {
+          const to = scratch + unpackedBytes * q;
+          unpack(to, from + panelBytes * q, count);
+          if (path != PATH_I16) store_sums(to + sums_at(count, BLOCK), to + SCALES, count, BLOCK, SCALES);
+        }
         const o = out + <usize>p * PANEL_BYTES;
-        sum_products(
-          o,
-          outBytes,
-          i > 0,
-          x + ROW_HEAD,
-          xBytes,
-          unpacked,
-          unpacked + SCALES,
-          unpackedBytes,
-          scratch,
-          n,
-          length,
-          BLOCK,
-          i,
-          count,
-          mode,
-          rows,
-        );
+        const integers = x + ROW_HEAD + (<usize>i << (path == PATH_I16 ? 1 : 0));
+        sum_products(o, outBytes, i > 0, integers, xBytes, length, scratch, count, BLOCK, n, 0, count, mode, rows);
       }
     }
   }

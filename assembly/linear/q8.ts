@@ -1,34 +1,34 @@
 import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
-import { F32Ptr, F32PtrOrNull, I32Ptr, LinearShape, LinearShapePtr, U8Ptr } from "../types";
-import { panel_bytes, SCALES } from "./block_layout";
-import { FAST, int_dot_nx8, PATH_I16 } from "./int_dot";
-import { STARTS_BYTES, start_sums } from "./int_dot_i8";
+import { BYTE_DOTS } from "../math/simd";
+import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr, U8Ptr } from "../types";
+import { GROUP, gap_of, panel_bytes, Q8_BLOCK_BYTES, SCALES, sum_bytes, sums_at } from "./block_layout";
+import { FAST, int_dot_i8, int_dot_i8_emulated, int_dot_i16, PATH_I16 } from "./int_dot";
+import { PATH_I8 } from "./int_dot_i8";
 import { int_dot_i16_1x32, int_dot_i16_2x16 } from "./int_dot_skinny";
 import { padded, ROW_HEAD, row_bytes } from "./quantize_rows";
 
-/** Inputs whose products are summed as integers where a row has one scale. */
-const GROUP: i32 = 1024;
 /** Inputs of a weight block: four rows of integers are 8 KB. */
 export const KC: i32 = 1024;
 /** Panels of a weight block, 144 KB with its scales: it stays in a second-level cache while the rows pass. */
 export const BLOCK_PANELS: i32 = 16;
-/** Up to so many rows, the weights of a panel are read once, from end to end. */
+/** Up to so many rows, the weights of a panel are read once, from end to end: on the path of pairs, and on those of i8. */
 const FEW_ROWS = 4;
-/** Rows of a strip. */
+const FEW_ROWS_I8 = 8;
+/** Rows of a strip: on the paths of i8, rows of digits. */
 const STRIP_ROWS = 4;
 
-/** Bytes of scratch for the sums of a weight block. */
-export const SUMS: usize = STARTS_BYTES * BLOCK_PANELS * (KC / BLOCK);
+/** Panels of blocks of 32 that the paths of i8 read at a time, a block of each after the other: as many streams. */
+const STREAMS = 8;
 
 /** Where the first group starts from: as many floats as the widest tile has columns. */
 const zeros = memory.data(128, 16);
 
 /**
- * out[m, n] = bias[n] + xScale[m] · Σg wScale[g, n] · (Σ of x[m, k] · w[n, k] over the k of group g), for rows m in begin..end
- * and n in 0..8·panels. x is what quantize_rows made in the same `mode`. w is packed [panels][K / block] of 8 scales and
- * [block/2][8][2] int8, where K is k rounded up to 32, and block 32 or K. A group is a block, or 1024 inputs of a longer
- * one. bias holds 8·panels floats or is null. Rows of out lie outStride floats apart and overlap no input. scratch:
- * LINEAR_SCRATCH bytes (layout.ts), 16-byte aligned.
+ * out[m, n] = bias[n] + xScale[m] · Σg wScale[g, n] · (Σ of x[m, k] · w[n, k] over the k of group g), for rows m in
+ * begin..end and n in 0..8·panels. x is what quantize_rows made in the same `mode`. w is packed [panels] of [K / block] of 8 scales and
+ * [block/2][8][2] int8, where K is k rounded up to 32, and block 32 or K, and then minus the sums of 8 weights over each
+ * group. A group is a block, or 1024 inputs of a longer one. bias holds 8·panels floats or is null. Rows of out lie
+ * outStride floats apart and overlap no input. scratch is not used: the arguments are those of linear_q4.
  * The inner sums are exact, the outer one is ascending, and nothing is fused: the bits are the same in every tile, on
  * every path and in every build.
  */
@@ -55,44 +55,26 @@ export function linear_q8(
   const length = padded(k);
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
-  const panelBytes = panel_bytes(length, block);
-  const whole = rows <= FEW_ROWS && mode >> 1 == PATH_I16;
+  const path = mode >> 1;
+  const whole = rows <= (path == PATH_I16 ? FEW_ROWS : FEW_ROWS_I8);
   const step = whole ? panels : BLOCK_PANELS;
   const chunk = whole ? length : KC;
   for (let p = 0; p < panels; p += step) {
-    const n = min(step, panels - p);
     const o = out + <usize>p * PANEL_BYTES;
+    const panel = w + panel_bytes(length, block) * p;
+    const n = min(step, panels - p);
     for (let i = 0; i < length; i += chunk) {
+      const integers = x + ROW_HEAD + (<usize>i << (path == PATH_I16 ? 1 : 0));
       const count = min(chunk, length - i);
-      // Where the first group has its scales and its weights: each in its block, or all in one.
-      const scales = w + panelBytes * p + (block == BLOCK ? panel_bytes(i, BLOCK) : 0);
-      const weights = scales + SCALES + (block == BLOCK ? 0 : <usize>i << 3);
-      sum_products(
-        o,
-        outBytes,
-        i > 0,
-        x + ROW_HEAD,
-        xBytes,
-        scales,
-        weights,
-        panelBytes,
-        scratch,
-        n,
-        length,
-        block,
-        i,
-        count,
-        mode,
-        rows,
-      );
+      sum_products(o, outBytes, i > 0, integers, xBytes, length, panel, length, block, n, i, count, mode, rows);
     }
   }
   scale_rows(out, outBytes, x, xBytes, bias, panels, rows);
 }
 
 /**
- * out[rows, 8·panels] (+)= the add_scaled sums over the inputs from..from+count, whose scales and weights in the first panel
- * are given. Rows of x have `length` integers.
+ * out[rows, 8·panels] (+)= the add_scaled sums over the inputs from..from+count of panels of `length` inputs. x is at the first
+ * of them in rows of integers, whose lower digits lie `plane` bytes behind the upper ones.
  */
 export function sum_products(
   out: F32Ptr,
@@ -100,48 +82,84 @@ export function sum_products(
   more: bool,
   x: U8Ptr,
   xBytes: usize,
-  scales: F32Ptr,
-  weights: U8Ptr,
-  panelBytes: usize,
-  sums: I32Ptr,
-  panels: i32,
+  plane: usize,
+  w: U8Ptr,
   length: i32,
   block: i32,
+  panels: i32,
   from: i32,
   count: i32,
   mode: i32,
   rows: i32,
 ): void {
   const path = mode >> 1;
-  const planes = mode & FAST ? 1 : 2;
   const group = min(block, GROUP);
-  const gap = block == BLOCK ? SCALES : 0;
-  const panelSums: usize = path == PATH_I16 ? 0 : STARTS_BYTES * <usize>((count + group - 1) / group);
-  if (path != PATH_I16)
-    for (let p = 0; p < panels; p++) start_sums(sums + panelSums * p, weights + panelBytes * p, count, group, gap);
-  x += <usize>from << (path == PATH_I16 ? 1 : 0);
+  const gap = gap_of(block);
+  const panelBytes = panel_bytes(length, block);
+  // Where the first group has its scales, its weights and its sums: the former in its block, or all in one.
+  const scales = w + (gap ? <usize>(from / BLOCK) * Q8_BLOCK_BYTES : 0);
+  const weights = scales + SCALES + (gap ? 0 : <usize>from << 3);
+  const sums = w + sums_at(length, block) + <usize>(from / group) * sum_bytes(gap);
+  if (BYTE_DOTS && path != PATH_I16) {
+    const planes = mode & FAST ? 1 : 2;
+    const strips = rows * planes > STRIP_ROWS;
+    const span = strips && gap && rows <= FEW_ROWS_I8 ? group : count;
+    const step = rows * planes <= 2 ? panels : gap ? STREAMS : 1;
+    for (let p = 0; p < panels; p += step) {
+      const n = min(step, panels - p);
+      const o = out + <usize>p * PANEL_BYTES;
+      let at = panelBytes * p;
+      let sum = sums + at;
+      for (let i = 0; i < count; i += span) {
+        const first = !more && i == 0;
+        const k = min(span, count - i);
+        const s = scales + at;
+        const b = weights + at;
+        if (path == PATH_I8)
+          int_dot_i8(rows, planes, o, outBytes, first, s, sum, x + i, xBytes, plane, b, panelBytes, n, k, group, gap);
+        else
+          int_dot_i8_emulated(
+            rows,
+            planes,
+            o,
+            outBytes,
+            first,
+            s,
+            sum,
+            x + i,
+            xBytes,
+            plane,
+            b,
+            panelBytes,
+            n,
+            k,
+            group,
+            gap,
+          );
+        at += Q8_BLOCK_BYTES;
+        sum += sum_bytes(gap);
+      }
+    }
+    return;
+  }
   while (rows > 0) {
     const n = min(rows, STRIP_ROWS);
-    const wide = path == PATH_I16 && n <= 2 ? 4 >> (n - 1) : 1;
+    const wide = n <= 2 ? 4 >> (n - 1) : 1;
     let o = out;
     let init = more ? out : zeros;
     const initStep: usize = more ? <usize>PANEL_BYTES : 0;
     const initBytes: usize = more ? outBytes : 0;
     let s = scales;
-    let w = weights;
-    let starts = sums;
+    let b = weights;
     for (let p = 0; p < panels; ) {
       const step = wide <= panels - p ? wide : 1;
-      if (step == 4) int_dot_i16_1x32(o, init, s, x, w, panelBytes, count, group, gap);
-      else if (step == 2)
-        int_dot_i16_2x16(o, outBytes, init, initBytes, s, x, xBytes, w, panelBytes, count, group, gap);
-      else
-        int_dot_nx8(path, n, planes, starts, o, outBytes, init, initBytes, s, x, xBytes, length, w, count, group, gap);
+      if (step == 4) int_dot_i16_1x32(o, init, s, x, b, panelBytes, count, group, gap);
+      else if (step == 2) int_dot_i16_2x16(o, outBytes, init, initBytes, s, x, xBytes, b, panelBytes, count, group, gap);
+      else int_dot_i16(n, o, outBytes, init, initBytes, s, x, xBytes, b, count, group, gap);
       o += <usize>step * PANEL_BYTES;
       init += initStep * step;
       s += panelBytes * step;
-      w += panelBytes * step;
-      starts += panelSums;
+      b += panelBytes * step;
       p += step;
     }
     rows -= n;

@@ -19,9 +19,6 @@ export let MADD_FUSES: bool = ASC_FEATURE_RELAXED_SIMD;
 /** Whether there are products of bytes. */
 export const BYTE_DOTS: bool = ASC_FEATURE_RELAXED_SIMD;
 
-/** Pairs of i16 ones. */
-const ONES = memory.data<u16>([1, 1, 1, 1, 1, 1, 1, 1]);
-
 /** sum + the dot products of two i16 a lane. */
 // @ts-ignore: decorator
 @inline
@@ -43,9 +40,9 @@ export function dot_i8(x: v128, w: v128, sum: v128): v128 {
 /** The same by way of i16 pairs: what an engine does where the CPU lacks the instruction, without a constant made each time. */
 // @ts-ignore: decorator
 @inline
-export function dot_i8_emulated(x: v128, w: v128, sum: v128): v128 {
+export function dot_i8_emulated(x: v128, w: v128, sum: v128, ones: v128): v128 {
   if (ASC_FEATURE_RELAXED_SIMD)
-    return i32x4.add(sum, i32x4.dot_i16x8_s(i16x8.relaxed_dot_i8x16_i7x16_s(w, x), v128.load(ONES)));
+    return i32x4.add(sum, i32x4.dot_i16x8_s(i16x8.relaxed_dot_i8x16_i7x16_s(w, x), ones));
   return sum;
 }
 

@@ -42,7 +42,7 @@ const shapes = [
 
 /** The kernel on the weights of a layer, and its output after a run. n is a multiple of 8. */
 function kernelOf({ kernels, memory }: Build, layer: Linear, x: Float32Array): Load & { out: () => Float32Array } {
-  const { packed, outputs: n, inputs: k, modeOf } = layer;
+  const { packed, outputs: n, inputs: k, mode } = layer;
   const { format, panels, w, bias } = packed;
   const m = x.length / k;
   const layout = new Layout();
@@ -58,7 +58,6 @@ function kernelOf({ kernels, memory }: Build, layer: Linear, x: Float32Array): L
   const [from, integers, to] = [pointer.f32(at("x")), pointer.u8(at("integers")), pointer.f32(at("out"))];
   const [shape, work] = [pointer.linearShape(at("shape")), pointer.u8(at("work"))];
   memory.f32(from, x.length).set(x);
-  const mode = modeOf(m);
   storeLinearShape(memory.view(), shape, linearShape(format, { panels, k, outStride: n, xStride: k, mode }));
   const run = () => {
     if (!isInteger(format)) return kernels.linear_f32(to, from, pointer.f32(w), bias, shape, 0, m);

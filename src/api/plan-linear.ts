@@ -40,7 +40,7 @@ export interface LinearPlan {
  * @example
  * import { planLinear } from "headwise";
  * const { weights } = planLinear({ outputs: 32_000, inputs: 2048 }, { weights: "q8" });
- * console.log(weights); // 73856000: 32 000 x 2048 bytes, a float for each 32 of them, and the biases
+ * console.log(weights); // 77952000: 32 000 x 2048 bytes, six more for each 32 of them, and the biases
  */
 export function planLinear(sizes: LinearSizes, options: LinearPlanOptions = {}): LinearPlan {
   const where = "planLinear";

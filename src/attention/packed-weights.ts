@@ -1,7 +1,7 @@
 import {
   joinLinears,
   type LinearPlace,
-  modesOf,
+  modeOf,
   type PackedLinear,
   placeLinears,
   storeLinear,
@@ -27,8 +27,8 @@ export interface Layer {
   readonly at: number;
   readonly bytes: number;
   readonly formats: LayerFormats;
-  /** `mode` of linear_q8 for a number of rows. */
-  readonly modeOf: (rows: number) => number;
+  /** `mode` of linear_q8. */
+  readonly mode: number;
   readonly linears: Projections<PackedLinear>;
   /** The projections of the same input rows. Neighbours of one format are one product. */
   readonly products: {
@@ -79,10 +79,10 @@ export function layerLayout(
 export function storeLayer(where: string, kernels: Kernels, config: CheckedConfig, weights: CheckedWeights): Layer {
   const { places, bytes } = layerLayout(config, weights.formats, weights.linears.o !== undefined);
   // Before the layer's own allocation, because this may allocate memory temporarily.
-  const modeOf = modesOf(kernels, Object.values(weights.formats), weights.fast);
+  const mode = modeOf(kernels, Object.values(weights.formats), weights.fast);
   const sizes = PROJECTIONS.flatMap((name) => places.linears[name] ?? []);
   const fill = (at: number, staging: number) => fillLayer(kernels, config, weights, at, places, staging);
-  return { ...packBlock(where, kernels, bytes, sizes, fill), modeOf };
+  return { ...packBlock(where, kernels, bytes, sizes, fill), mode };
 }
 
 function fillLayer(
@@ -92,7 +92,7 @@ function fillLayer(
   at: number,
   places: Places,
   staging: number,
-): Omit<Layer, "at" | "bytes" | "modeOf"> {
+): Omit<Layer, "at" | "bytes" | "mode"> {
   const store = (place: LinearPlace, { w, bias }: CheckedLinear) =>
     storeLinear(kernels, at, place, w, weights.layout, bias, staging);
   const vector = (name: VectorName) => {

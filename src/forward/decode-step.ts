@@ -136,6 +136,6 @@ function projectRow({ attention, places, base }: Work, products: readonly Produc
   if (products.length === 0) return;
   const { kernels, layer } = attention;
   const linears = products.map(({ linear }) => linear);
-  const input = prepareInput(kernels, linears, x, 1, layer.modeOf(1), places.linear, base);
+  const input = prepareInput(kernels, linears, x, 1, layer.mode, places.linear, base);
   for (const { linear, out } of products) multiply(kernels, linear, out, input, 0, 1);
 }

@@ -69,7 +69,7 @@ export function* projectRows(work: LayerWork, products: readonly Projection[], x
   const { attention, places, base, stepFlops } = work;
   const { kernels, layer } = attention;
   const linears = products.map(({ linear }) => linear);
-  const input = prepareInput(kernels, linears, x, rows, layer.modeOf(rows), places.linear, base);
+  const input = prepareInput(kernels, linears, x, rows, layer.mode, places.linear, base);
   for (const { linear, part } of products) {
     const out = { at: pointer.f32(base + places[part]), stride: places.stride.qkv };
     yield* project(kernels, linear, out, input, rows, stepFlops);
@@ -137,7 +137,7 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
   const { o } = layer.linears;
   if (!o) return;
   const heads = { at: pointer.f32(base + places.heads), stride: stride.heads };
-  const input = prepareInput(kernels, [o], heads, rows, layer.modeOf(rows), places.linear, base);
+  const input = prepareInput(kernels, [o], heads, rows, layer.mode, places.linear, base);
   yield* project(kernels, o, out, input, rows, stepFlops);
 }
 

@@ -98,7 +98,7 @@ export function* runLinear(
   stepFlops: number = Infinity,
   ownScratch = false,
 ): Steps<Float32Array> {
-  const { kernels, packed, modeOf, outputs, inputs } = layer;
+  const { kernels, packed, mode, outputs, inputs } = layer;
   const { memory } = kernels;
   // Scratch is taken last: once grown it stays so, and nothing may fail after it.
   const y = out ?? createFloats(where, "y", rows * outputs);
@@ -112,7 +112,7 @@ export function* runLinear(
       const count = end - begin;
       memory.f32(xAt, count * inputs).set(x.subarray(begin * inputs, end * inputs));
       const at = { at: xAt, stride: inputs };
-      const input = prepareInput(kernels, [packed], at, count, modeOf(count), places.linear, base);
+      const input = prepareInput(kernels, [packed], at, count, mode, places.linear, base);
       for (const [first, last] of chunksOf(packed.panels, places.panels)) {
         yield* project(kernels, cutPanels(packed, first, last), { at: yAt, stride }, input, count, stepFlops);
         const column = PANEL * first;

@@ -1,5 +1,5 @@
 import type { LinearSize, WeightFormat } from "../linear/formats.ts";
-import { type LinearPlace, modesOf, type PackedLinear, placeLinears, storeLinear } from "../linear/linear.ts";
+import { type LinearPlace, modeOf, type PackedLinear, placeLinears, storeLinear } from "../linear/linear.ts";
 import { packBlock } from "../linear/pack.ts";
 import type { F32Ptr } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
@@ -23,8 +23,8 @@ export interface LatentLayer extends Matrices<PackedLinear> {
   readonly at: number;
   readonly bytes: number;
   readonly formats: LatentFormats;
-  /** `mode` of linear_q8 for a number of rows. */
-  readonly modeOf: (rows: number) => number;
+  /** `mode` of linear_q8. */
+  readonly mode: number;
   /** Gains of the norms; undefined if latents are not normalised. */
   readonly qNorm: F32Ptr | undefined;
   readonly kvNorm: F32Ptr | undefined;
@@ -80,7 +80,7 @@ export function storeLatent(
   const { formats, fast } = weights;
   const { places, qNorm, kvNorm, bytes } = latentLayout(config, formats, weights.kExpanded.length > 0);
   // Before the layer's own allocation, because this may allocate memory temporarily.
-  const modeOf = modesOf(kernels, Object.values(formats), fast);
+  const mode = modeOf(kernels, Object.values(formats), fast);
   const sizes = Object.values(places)
     .flat()
     .filter((place) => place !== undefined);
@@ -95,7 +95,7 @@ export function storeLatent(
       return pointer.f32(at + offset);
     };
     return {
-      ...{ formats, modeOf },
+      ...{ formats, mode },
       qDown: places.qDown && weights.qDown && store(places.qDown, weights.qDown),
       q: store(places.q, weights.q),
       kvDown: store(places.kvDown, weights.kvDown),

@@ -4,7 +4,7 @@ import { expectMade, type Handle, makeHandle, type Releasable } from "../util/li
 import { expectKernels, freeing, type Kernels } from "../wasm/kernels.ts";
 import { Layout } from "../wasm/memory.ts";
 import { formatOf, type LinearSize, type WeightFormat } from "./formats.ts";
-import { type LinearPlace, modesOf, type PackedLinear, placeLinears, storeLinear } from "./linear.ts";
+import { type LinearPlace, modeOf, type PackedLinear, placeLinears, storeLinear } from "./linear.ts";
 import { expectActivations, expectFormat, expectFormatLoaded, expectVector } from "./options.ts";
 import { packBlock } from "./pack.ts";
 
@@ -54,8 +54,8 @@ export interface Linear extends Releasable, Handle {
   readonly released: boolean;
   /** @internal */
   readonly packed: PackedLinear;
-  /** @internal `mode` of linear_q8 for a number of rows. */
-  readonly modeOf: (rows: number) => number;
+  /** @internal `mode` of linear_q8. */
+  readonly mode: number;
 }
 
 /** The offsets of a matrix and its bias, and their bytes. */
@@ -97,12 +97,12 @@ export function createLinear(kernels: Kernels, weights: LinearWeights, options: 
 
   const { place, bytes } = linearLayout({ n, k }, format);
   // Before the layer's own allocation, because this may allocate memory temporarily.
-  const modeOf = modesOf(kernels, [format], fast);
+  const mode = modeOf(kernels, [format], fast);
   const { at, packed } = packBlock(where, kernels, bytes, [place], (to, staging) => ({
     packed: storeLinear(kernels, to, place, w, layout, b, staging),
   }));
-  const parts = { kernels, outputs: n, inputs: k, format, bytes, packed, modeOf };
-  return makeHandle<Linear>("Linear", where, parts, ["packed", "modeOf"], freeing(kernels, at));
+  const parts = { kernels, outputs: n, inputs: k, format, bytes, packed, mode };
+  return makeHandle<Linear>("Linear", where, parts, ["packed", "mode"], freeing(kernels, at));
 }
 
 /** Throws unless `layer` came from createLinear and neither it nor its kernels were released. */

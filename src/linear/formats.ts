@@ -63,11 +63,21 @@ export function packedFloats(n: number, k: number): number {
   return wholePanels(n) * k;
 }
 
-/** Bytes of a panel of a matrix with k inputs: [k][8] floats, or for each block [8] scales and [block / 2][8][2] integers. */
+/** Inputs of q8-row whose weights have one sum. */
+const SUM_INPUTS = 1024;
+
+/**
+ * Bytes of a panel of a matrix with k inputs: [k][8] floats, or for each block [8] scales and [block / 2][8][2] integers, and
+ * for integers of 8 bits the sums of weights: 16 bits for each block of 32, or 32 bits for each 1024 inputs of a longer one.
+ */
 export function panelBytes(format: WeightFormat, k: number): number {
   if (!isInteger(format)) return k * PANEL * (format === "f32" ? 4 : 2);
-  const scales = (wholeBlocks(k) / blockOf(format, k)) * PANEL * 4;
-  return scales + (wholeBlocks(k) * PANEL) / (format === "q4" ? 2 : 1);
+  const inputs = wholeBlocks(k);
+  const block = blockOf(format, k);
+  const scales = (inputs / block) * PANEL * 4;
+  if (format === "q4") return scales + (inputs * PANEL) / 2;
+  const sums = block === BLOCK ? (inputs / BLOCK) * PANEL * 2 : Math.ceil(inputs / SUM_INPUTS) * PANEL * 4;
+  return scales + inputs * PANEL + sums;
 }
 
 /** Bytes of a packed [n, k] matrix: whole panels. */

@@ -110,19 +110,12 @@ interface LinearInput {
 }
 
 /**
- * Up to this many rows, the path for 14 bits is the faster one for 7 bits, too: reading the weights takes longer than
- * the products.
+ * Returns the `mode` of linear_q8 for activations of 14 bits, or of 7 (`fast`). If one of the formats has integers, this
+ * determines the fastest dot-product paths, which allocates memory temporarily.
  */
-const FEW_ROWS = 8;
-
-/**
- * Returns the `mode` of linear_q8 for a number of rows of activations of 14 bits, or of 7 (`fast`). If one of the formats
- * has integers, this determines the fastest dot-product paths, which allocates memory temporarily.
- */
-export function modesOf(kernels: Kernels, formats: readonly WeightFormat[], fast: boolean): (rows: number) => number {
-  if (!formats.some(isInteger)) return () => 0;
-  const { exact, fast: fastPath } = kernels.dotPaths;
-  return (rows) => 2 * (fast && rows > FEW_ROWS ? fastPath : exact) + (fast ? 1 : 0);
+export function modeOf(kernels: Kernels, formats: readonly WeightFormat[], fast: boolean): number {
+  if (!formats.some(isInteger)) return 0;
+  return fast ? 2 * kernels.dotPaths.fast + 1 : 2 * kernels.dotPaths.exact;
 }
 
 /** Offsets in scratch: of quantised activations, and of the scratch of kernels. */

@@ -8,7 +8,7 @@ import type { CacheOptions } from "../cache/kv-cache.ts";
 import { checkAttend } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
 import { chunkRows } from "../forward/layer-scratch.ts";
-import { modesOf, placeLinearScratch, placeLinears, prepareInput, project, storeLinear } from "../linear/linear.ts";
+import { modeOf, placeLinearScratch, placeLinears, prepareInput, project, storeLinear } from "../linear/linear.ts";
 import { stagedFloats } from "../linear/pack.ts";
 import { createFloats, orRefuse } from "../tensor/tensor.ts";
 import { chunksOf } from "../util/rows.ts";
@@ -67,7 +67,7 @@ async function startShard(start: StartRequest): Promise<Shard> {
     formats: { o: format },
     fast,
   } = weights;
-  const modeOf = modesOf(kernels, [format], fast);
+  const mode = modeOf(kernels, [format], fast);
   const width = Math.max(...outputs.map(({ end }) => end));
   const layout = new Layout();
   const [place] = placeLinears(layout, columns > 0 ? [{ n: columns, k: width, format }] : []);
@@ -102,7 +102,6 @@ async function startShard(start: StartRequest): Promise<Shard> {
           into.set(part.subarray(r * floats, (r + 1) * floats), (r - begin) * width + span.begin);
       }
       // A scale is shared by a whole row of heads, so every shard computes the same one.
-      const mode = modeOf(end - begin);
       const input = prepareInput(kernels, [wo], heads, end - begin, mode, at.linear, scratch);
       finish(project(kernels, wo, out, input, end - begin, Infinity));
       const from = memory.f32(out.at, (end - begin) * stride);

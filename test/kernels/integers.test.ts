@@ -1,7 +1,15 @@
 import { describe, expect, test } from "vitest";
 import { BLOCK, LINEAR_SCRATCH } from "../../assembly/layout.ts";
-import { integerRowBytes, linearShape, packedBytes, panelsOf, wholeBlocks } from "../../src/linear/formats.ts";
+import {
+  integerRowBytes,
+  linearShape,
+  packedBytes,
+  panelBytes as panelBytesOf,
+  panelsOf,
+  wholeBlocks,
+} from "../../src/linear/formats.ts";
 import { reference } from "../../src/reference/index.ts";
+import { packedQ4, packedQ8 } from "../../src/reference/integers.ts";
 import {
   type Arguments,
   builds,
@@ -61,6 +69,59 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
       runKernel(instance, "linear_q4", args);
       expect(bitsOf(args[0]), `mode ${mode}`).toEqual(bitsOf(want[0]));
     }
+  });
+
+  test.each([1, 2, 3, 4, 9])("linear_q8 has the bits of its twin over several groups of a row, %i rows", (rows) => {
+    const random = createRandom(50 + rows);
+    for (const mode of MODES[build])
+      for (const [n, k] of [
+        [44, 1024],
+        [9, 1056],
+        [70, 2080],
+      ] as const)
+        for (const block of [BLOCK, wholeBlocks(k)]) {
+          const panels = panelsOf(n);
+          const x = integerRows(random, rows, k, mode);
+          const w = weights(random, "pack_q8", n, k, block);
+          const out = new Float32Array(rows * 8 * panels).fill(7);
+          const shape = linearShape(block === BLOCK ? "q8" : "q8-row", { panels, k, outStride: 8 * panels, mode });
+          const args: Arguments<"linear_q8"> = [out, x, w, new Uint8Array(LINEAR_SCRATCH), null, shape, 0, rows];
+          const want = copyArguments<"linear_q8">(args);
+          reference.linear_q8(...want);
+          runKernel(instance, "linear_q8", args);
+          expect(bitsOf(args[0]), `mode ${mode} n ${n} k ${k} block ${block}`).toEqual(bitsOf(want[0]));
+        }
+  });
+
+  test("products of 7 bits are within 9e-3 of those of evenly distributed floats and the stored weights", () => {
+    const random = createRandom(60);
+    const [rows, n, k] = [4, 160, 1056];
+    const even = (length: number) => Float32Array.from({ length }, () => random.int(-(2 ** 20), 2 ** 20) / 2 ** 20);
+    const [x, matrix] = [even(rows * k), even(n * k)];
+    const norm = (values: ArrayLike<number>) => Math.hypot(...Array.from(values));
+    for (const mode of MODES[build].filter((each) => each % 2 === 1))
+      for (const format of ["q8", "q8-row", "q4"] as const) {
+        const [block, panels] = [format === "q8-row" ? k : BLOCK, panelsOf(n)];
+        const w = new Uint8Array(packedBytes(format, n, k));
+        if (format === "q4") reference.pack_q4(w, matrix, n, k, 0, panels);
+        else reference.pack_q8(w, matrix, n, k, block, 0, panels);
+        const integers = new Uint8Array(rows * integerRowBytes(k));
+        runKernel(instance, "quantize_rows", [integers, x, k, k, mode, 0, rows]);
+        const out = new Float32Array(rows * n);
+        const shape = linearShape(format, { panels, k, outStride: n, mode });
+        runKernel(instance, format === "q4" ? "linear_q4" : "linear_q8", [
+          ...[out, integers, w, new Uint8Array(LINEAR_SCRATCH), null, shape, 0, rows],
+        ] as Arguments<"linear_q8">);
+        const stored = format === "q4" ? packedQ4(w, k) : packedQ8(w, k, block);
+        const want = Array.from(out, (_, at) => {
+          const [r, row] = [Math.floor(at / n), at % n];
+          let sum = 0;
+          for (let i = 0; i < k; i++) sum += x[r * k + i]! * stored.weight(row, i) * stored.scale(row, i);
+          return sum;
+        });
+        const error = norm(want.map((value, i) => value - out[i]!)) / norm(want);
+        expect(error, `${format}, mode ${mode}`).toBeLessThan(9e-3);
+      }
   });
 
   test("quantize_rows leaves the bytes of its twin in every mode, whole and split", () => {
@@ -196,11 +257,14 @@ type PackRest = [w: Float32Array, n: number, k: number, block: number, begin: nu
 function withOneNaN(packed: Uint8Array, k: number, format: "q8" | "q4"): Uint8Array {
   const [copy, block] = [packed.slice(), format === "q8" ? 32 + 256 : 32 + 128];
   const view = new DataView(copy.buffer);
-  for (let at = 0; at < copy.length; at += block)
-    for (let column = 0; column < 8; column++) {
-      const scale = view.getFloat32(at + 4 * column, true);
-      if (Number.isNaN(scale)) view.setFloat32(at + 4 * column, Number.NaN, true);
-    }
-  expect(copy.length % ((k / 32) * block)).toBe(0);
+  const blocks = k / 32;
+  const panelBytes = panelBytesOf(format, k);
+  for (let panel = 0; panel < copy.length; panel += panelBytes)
+    for (let at = panel; at < panel + blocks * block; at += block)
+      for (let column = 0; column < 8; column++) {
+        const scale = view.getFloat32(at + 4 * column, true);
+        if (Number.isNaN(scale)) view.setFloat32(at + 4 * column, Number.NaN, true);
+      }
+  expect(panelBytes - blocks * block).toBe(format === "q8" ? 16 * blocks : 0);
   return copy;
 }

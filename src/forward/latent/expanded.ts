@@ -127,7 +127,7 @@ function* expand(work: LatentWork, from: Pages, batchRow: number, to: Pages, hea
     const rows = end - begin;
     const read = readLatents(work, from, batchRow, begin, rows);
     const all = [...ofKeys, ...ofValues];
-    const input = prepareInput(kernels, all, read, rows, latents.modeOf(rows), places.linear, base);
+    const input = prepareInput(kernels, all, read, rows, latents.mode, places.linear, base);
     for (const [h, linear] of ofKeys.entries()) {
       const k = { at: pointer.f32(keysAt + 4 * h * headDim), stride: strides.keys };
       yield* project(kernels, linear, k, input, rows, stepFlops);

@@ -50,7 +50,7 @@ export function copyIn({ attention, places, base }: LatentWork, runs: LatentRuns
 export function* multiply(work: LatentWork, linear: PackedLinear, to: Rows, from: Rows, rows: number): Steps {
   const { attention, places, base, stepFlops } = work;
   const { kernels, latents } = attention;
-  const input = prepareInput(kernels, [linear], from, rows, latents.modeOf(rows), places.linear, base);
+  const input = prepareInput(kernels, [linear], from, rows, latents.mode, places.linear, base);
   yield* project(kernels, linear, to, input, rows, stepFlops);
 }
 

@@ -1,0 +1,168 @@
+import { PAIR_BYTES } from "../layout";
+import { F32Ptr, U8Ptr } from "../types";
+import { sum_bytes } from "./block_layout";
+import { add_scaled_1x8, dot_fours, fours_high, fours_low, joined, ONES, start_of } from "./int_dot_i8";
+
+// Tiles of the paths of i8 (int_dot_i8.ts) for one and two rows of digits, whose weights come from memory: several panels
+// at once are as many streams, and four digits are broadcast once for all of them. Strides are in bytes; panels, their
+// scales and their sums lie bStride apart.
+
+/**
+ * C[32] (+)= Σ scales[32] · (A · B[32] over a group of k) for a row of raised digits. `path` is a constant.
+ *
+ * 1x32 tile, 14 v128: acc00..acc07 = 8 | two rows of B, four k of four columns, product = 4 | a0, ones = 2
+ * A [k] digits · B four panels [k/2][8][2] int8 · C [32]
+ * k not unrolled, four a product · sums of a group are exact · groups are added in ascending order
+ */
+// @ts-ignore: decorator
+@inline
+export function int_dot_i8_1x32(
+  path: i32,
+  c: F32Ptr,
+  first: bool,
+  scales: F32Ptr,
+  sums: U8Ptr,
+  aPtr0: U8Ptr,
+  bPtr0: U8Ptr,
+  bStride: usize,
+  k: i32,
+  group: i32,
+  gap: usize,
+): void {
+  const ones = v128.load(ONES);
+  for (; k > 0; k -= group) {
+    let bPtr1 = bPtr0 + bStride;
+    let bPtr2 = bPtr1 + bStride;
+    let bPtr3 = bPtr2 + bStride;
+    let at = sums;
+    let acc00 = start_of(at, gap, 0);
+    let acc01 = start_of(at, gap, 1);
+    at += bStride;
+    let acc02 = start_of(at, gap, 0);
+    let acc03 = start_of(at, gap, 1);
+    at += bStride;
+    let acc04 = start_of(at, gap, 0);
+    let acc05 = start_of(at, gap, 1);
+    at += bStride;
+    let acc06 = start_of(at, gap, 0);
+    let acc07 = start_of(at, gap, 1);
+    const bEnd = bPtr0 + (<usize>min(group, k) << 3);
+    do {
+      const a0 = v128.load32_splat(aPtr0);
+      let pair0 = v128.load(bPtr0);
+      let pair1 = v128.load(bPtr0, 16);
+      acc00 = dot_fours(path, a0, fours_low(pair0, pair1), acc00, ones);
+      acc01 = dot_fours(path, a0, fours_high(pair0, pair1), acc01, ones);
+      pair0 = v128.load(bPtr1);
+      pair1 = v128.load(bPtr1, 16);
+      acc02 = dot_fours(path, a0, fours_low(pair0, pair1), acc02, ones);
+      acc03 = dot_fours(path, a0, fours_high(pair0, pair1), acc03, ones);
+      pair0 = v128.load(bPtr2);
+      pair1 = v128.load(bPtr2, 16);
+      acc04 = dot_fours(path, a0, fours_low(pair0, pair1), acc04, ones);
+      acc05 = dot_fours(path, a0, fours_high(pair0, pair1), acc05, ones);
+      pair0 = v128.load(bPtr3);
+      pair1 = v128.load(bPtr3, 16);
+      acc06 = dot_fours(path, a0, fours_low(pair0, pair1), acc06, ones);
+      acc07 = dot_fours(path, a0, fours_high(pair0, pair1), acc07, ones);
+      aPtr0 += 4;
+      bPtr0 += PAIR_BYTES * 2;
+      bPtr1 += PAIR_BYTES * 2;
+      bPtr2 += PAIR_BYTES * 2;
+      bPtr3 += PAIR_BYTES * 2;
+    } while (bPtr0 < bEnd);
+    at = scales;
+    add_scaled_1x8(c, first, at, acc00, acc01);
+    at += bStride;
+    add_scaled_1x8(c + 32, first, at, acc02, acc03);
+    at += bStride;
+    add_scaled_1x8(c + 64, first, at, acc04, acc05);
+    at += bStride;
+    add_scaled_1x8(c + 96, first, at, acc06, acc07);
+    first = false;
+    if (gap) scales = bPtr0;
+    bPtr0 += gap;
+    sums += sum_bytes(gap);
+  }
+}
+
+/**
+ * C[2, 16] (+)= Σ scales[16] · (A[2] · B[16] over a group of k), or where `planes` is 2, C[16] for the upper and the lower
+ * digits of a row. `path` is a constant.
+ *
+ * 2x16 tile, 15 v128: acc00..acc13 = 8 | two rows of B, four k, product = 4 | a0 a1, ones = 3
+ * A [2][k] digits, aStride apart · B two panels [k/2][8][2] int8 · C [2][16], cStride apart
+ * k not unrolled, four a product · sums of a group are exact · groups are added in ascending order
+ */
+// @ts-ignore: decorator
+@inline
+export function int_dot_i8_2x16(
+  path: i32,
+  planes: i32,
+  c: F32Ptr,
+  cStride: usize,
+  first: bool,
+  scales: F32Ptr,
+  sums: U8Ptr,
+  aPtr0: U8Ptr,
+  aStride: usize,
+  bPtr0: U8Ptr,
+  bStride: usize,
+  k: i32,
+  group: i32,
+  gap: usize,
+): void {
+  const ones = v128.load(ONES);
+  // Lower digits are not raised.
+  const raised = i32x4.splat(planes - 2);
+  let aPtr1 = aPtr0 + aStride;
+  for (; k > 0; k -= group) {
+    let bPtr1 = bPtr0 + bStride;
+    let acc00 = start_of(sums, gap, 0);
+    let acc01 = start_of(sums, gap, 1);
+    let acc02 = start_of(sums + bStride, gap, 0);
+    let acc03 = start_of(sums + bStride, gap, 1);
+    let acc10 = v128.and(acc00, raised);
+    let acc11 = v128.and(acc01, raised);
+    let acc12 = v128.and(acc02, raised);
+    let acc13 = v128.and(acc03, raised);
+    const bEnd = bPtr0 + (<usize>min(group, k) << 3);
+    do {
+      const a0 = v128.load32_splat(aPtr0);
+      const a1 = v128.load32_splat(aPtr1);
+      let pair0 = v128.load(bPtr0);
+      let pair1 = v128.load(bPtr0, 16);
+      let b0 = fours_low(pair0, pair1);
+      acc00 = dot_fours(path, a0, b0, acc00, ones);
+      acc10 = dot_fours(path, a1, b0, acc10, ones);
+      b0 = fours_high(pair0, pair1);
+      acc01 = dot_fours(path, a0, b0, acc01, ones);
+      acc11 = dot_fours(path, a1, b0, acc11, ones);
+      pair0 = v128.load(bPtr1);
+      pair1 = v128.load(bPtr1, 16);
+      b0 = fours_low(pair0, pair1);
+      acc02 = dot_fours(path, a0, b0, acc02, ones);
+      acc12 = dot_fours(path, a1, b0, acc12, ones);
+      b0 = fours_high(pair0, pair1);
+      acc03 = dot_fours(path, a0, b0, acc03, ones);
+      acc13 = dot_fours(path, a1, b0, acc13, ones);
+      aPtr0 += 4;
+      aPtr1 += 4;
+      bPtr0 += PAIR_BYTES * 2;
+      bPtr1 += PAIR_BYTES * 2;
+    } while (bPtr0 < bEnd);
+    if (planes == 2) {
+      add_scaled_1x8(c, first, scales, joined(acc00, acc10), joined(acc01, acc11));
+      add_scaled_1x8(c + 32, first, scales + bStride, joined(acc02, acc12), joined(acc03, acc13));
+    } else {
+      add_scaled_1x8(c, first, scales, acc00, acc01);
+      add_scaled_1x8(c + 32, first, scales + bStride, acc02, acc03);
+      add_scaled_1x8(c + cStride, first, scales, acc10, acc11);
+      add_scaled_1x8(c + cStride + 32, first, scales + bStride, acc12, acc13);
+    }
+    first = false;
+    if (gap) scales = bPtr0;
+    bPtr0 += gap;
+    sums += sum_bytes(gap);
+  }
+}

@@ -1,0 +1,156 @@
+import { BLOCK, LINEAR_SCRATCH, PANEL_BYTES } from "../layout";
+import { F32Ptr, U8Ptr } from "../types";
+import { Q4_BLOCK_BYTES } from "./block_layout";
+import { PATH_I16 } from "./int_dot";
+import { PATH_I8, PATH_I8_EMULATED } from "./int_dot_i8";
+import { q4_dot_nx8 } from "./int_dot_q4";
+import { order_digits, ordered_bytes } from "./order_digits";
+
+// A few integer rows by weights of 4 bits: rows in the order of nibbles, and tiles (int_dot_q4.ts) in turn.
+
+/** Panels that are read at a time, a block of each after the other: as many streams of weights. */
+const STREAMS = 8;
+/** Blocks of each of them that all rows pass before the next: 5 KB, which stay in a first-level cache. */
+const SPAN = 4;
+
+/** q4_dot_nx8 for any number of rows; `path` and `planes` are constants. */
+// @ts-ignore: decorator
+@inline
+function q4_dot_rows(
+  path: i32,
+  rows: i32,
+  planes: i32,
+  c: F32Ptr,
+  cStride: usize,
+  first: bool,
+  a: U8Ptr,
+  aStride: usize,
+  b: U8Ptr,
+  bStride: usize,
+  panels: i32,
+  blocks: i32,
+): void {
+  while (rows > 0) {
+    const digits = min(rows * planes, 4);
+    if (digits == 4) q4_dot_nx8(path, 4, planes, c, cStride, first, a, aStride, b, bStride, panels, blocks);
+    else if (planes == 1 && digits == 3)
+      q4_dot_nx8(path, 3, 1, c, cStride, first, a, aStride, b, bStride, panels, blocks);
+    else if (planes == 2 || digits == 2)
+      q4_dot_nx8(path, 2, planes, c, cStride, first, a, aStride, b, bStride, panels, blocks);
+    else q4_dot_nx8(path, 1, 1, c, cStride, first, a, aStride, b, bStride, panels, blocks);
+    const taken = digits / planes;
+    rows -= taken;
+    c += cStride * taken;
+    a += aStride * taken;
+  }
+}
+
+// A function each, so that a path and its number of planes are constants in their tiles.
+
+function fast_i8(
+  rows: i32,
+  c: F32Ptr,
+  cStride: usize,
+  first: bool,
+  a: U8Ptr,
+  aStride: usize,
+  b: U8Ptr,
+  bStride: usize,
+  panels: i32,
+  blocks: i32,
+): void {
+  q4_dot_rows(PATH_I8, rows, 1, c, cStride, first, a, aStride, b, bStride, panels, blocks);
+}
+
+function exact_i8(
+  rows: i32,
+  c: F32Ptr,
+  cStride: usize,
+  first: bool,
+  a: U8Ptr,
+  aStride: usize,
+  b: U8Ptr,
+  bStride: usize,
+  panels: i32,
+  blocks: i32,
+): void {
+  q4_dot_rows(PATH_I8, rows, 2, c, cStride, first, a, aStride, b, bStride, panels, blocks);
+}
+
+function fast_emulated(
+  rows: i32,
+  c: F32Ptr,
+  cStride: usize,
+  first: bool,
+  a: U8Ptr,
+  aStride: usize,
+  b: U8Ptr,
+  bStride: usize,
+  panels: i32,
+  blocks: i32,
+): void {
+  q4_dot_rows(PATH_I8_EMULATED, rows, 1, c, cStride, first, a, aStride, b, bStride, panels, blocks);
+}
+
+function exact_emulated(
+  rows: i32,
+  c: F32Ptr,
+  cStride: usize,
+  first: bool,
+  a: U8Ptr,
+  aStride: usize,
+  b: U8Ptr,
+  bStride: usize,
+  panels: i32,
+  blocks: i32,
+): void {
+  q4_dot_rows(PATH_I8_EMULATED, rows, 2, c, cStride, first, a, aStride, b, bStride, panels, blocks);
+}
+
+/**
+ * out[rows, 8·panels] = the add_scaled sums of a few rows, for weights as linear_q4 has them and rows of `length` integers in
+ * the form of `path`. scratch: LINEAR_SCRATCH bytes.
+ */
+export function q4_dot_skinny(
+  path: i32,
+  planes: i32,
+  out: F32Ptr,
+  outBytes: usize,
+  x: U8Ptr,
+  xBytes: usize,
+  w: U8Ptr,
+  panels: i32,
+  length: i32,
+  rows: i32,
+  scratch: U8Ptr,
+): void {
+  const panelBytes = <usize>(length / BLOCK) * Q4_BLOCK_BYTES;
+  const blockBytes = ordered_bytes(planes);
+  const most = LINEAR_SCRATCH / (<i32>blockBytes * rows);
+  const rowBytes = blockBytes * <usize>min(most, length / BLOCK);
+  for (let from = 0; from < length; from += most * BLOCK) {
+    const count = min(most * BLOCK, length - from);
+    for (let r = 0; r < rows; r++) {
+      const at = x + xBytes * r + (<usize>from << (path == PATH_I16 ? 1 : 0));
+      order_digits(path, planes, scratch + rowBytes * r, at, length, count);
+    }
+    const blocks = count / BLOCK;
+    const span = rows * planes <= 4 ? blocks : SPAN;
+    for (let p = 0; p < panels; p += STREAMS) {
+      const n = min(STREAMS, panels - p);
+      const c = out + <usize>p * PANEL_BYTES;
+      const panel = w + panelBytes * p + <usize>(from / BLOCK) * Q4_BLOCK_BYTES;
+      for (let i = 0; i < blocks; i += span) {
+        const first = from + i == 0;
+        const a = scratch + blockBytes * i;
+        const b = panel + <usize>i * Q4_BLOCK_BYTES;
+        const some = min(span, blocks - i);
+        if (path == PATH_I8) {
+          if (planes == 1) fast_i8(rows, c, outBytes, first, a, rowBytes, b, panelBytes, n, some);
+          else exact_i8(rows, c, outBytes, first, a, rowBytes, b, panelBytes, n, some);
+        } else if (planes == 1) fast_emulated(rows, c, outBytes, first, a, rowBytes, b, panelBytes, n, some);
+        else exact_emulated(rows, c, outBytes, first, a, rowBytes, b, panelBytes, n, some);
+      }
+    }
+  }
+}
