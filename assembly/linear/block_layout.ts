@@ -26,17 +26,17 @@ export function sum_bytes(gap: usize): usize {
   return gap ? PANEL << 1 : PANEL << 2;
 }
 
-/** Bytes of a panel of `length` inputs before its sums. */
-// @ts-ignore: decorator
-@inline
-export function sums_at(length: i32, block: i32): usize {
-  return <usize>(length / block) * (SCALES + (<usize>block << 3));
-}
-
 /** Bytes of a packed panel of `length` inputs. */
 // @ts-ignore: decorator
 @inline
 export function panel_bytes(length: i32, block: i32): usize {
+  return <usize>(length / block) * (SCALES + (<usize>block << 3));
+}
+
+/** Bytes of the sums of a panel's weights, which lie apart from the panels. */
+// @ts-ignore: decorator
+@inline
+export function panel_sum_bytes(length: i32, block: i32): usize {
   const group = min(block, GROUP);
-  return sums_at(length, block) + <usize>((length + group - 1) / group) * sum_bytes(gap_of(block));
+  return <usize>((length + group - 1) / group) * sum_bytes(gap_of(block));
 }

@@ -45,9 +45,9 @@ export function int_dot_i16(
 }
 
 /**
- * The same on a path of i8, a constant, for any number of rows and panels: `first` stands for an
- * `init` of 0. A has `planes` planes of digits `plane` bytes apart; sums lie as panels do. One and two rows of digits read
- * four and two panels at a time.
+ * The same on a path of i8, a constant, for any number of rows and panels: `first` stands for an `init` of 0. A has
+ * `planes` planes of digits `plane` bytes apart; the sums of panels lie sumStride apart. One and two rows of digits read four
+ * and two panels at a time.
  */
 // @ts-ignore: decorator
 @inline
@@ -60,6 +60,7 @@ function dot_rows(
   first: bool,
   scales: F32Ptr,
   sums: U8Ptr,
+  sumStride: usize,
   a: U8Ptr,
   aStride: usize,
   plane: usize,
@@ -76,24 +77,26 @@ function dot_rows(
     const wide = digits > 2 ? 0 : 4 / digits;
     let o = c;
     let at = b;
+    let sum = sums;
     let left = panels;
     for (; wide > 0 && left >= wide; left -= wide) {
       const p = at - b;
-      if (wide == 4) int_dot_i8_1x32(path, o, first, scales + p, sums + p, a, at, bStride, k, group, gap);
-      else int_dot_i8_2x16(path, planes, o, cStride, first, scales + p, sums + p, a, aStep, at, bStride, k, group, gap);
+      if (wide == 4) int_dot_i8_1x32(path, o, first, scales + p, sum, sumStride, a, at, bStride, k, group, gap);
+      else int_dot_i8_2x16(path, planes, o, cStride, first, scales + p, sum, sumStride, a, aStep, at, bStride, k, group, gap);
       o += <usize>wide * PANEL_BYTES;
       at += bStride * wide;
+      sum += sumStride * wide;
     }
     const s = scales + (at - b);
-    const z = sums + (at - b);
     const as = aStride;
+    const zs = sumStride;
     if (digits == 4)
-      int_dot_i8_nx8(path, 4, planes, o, cStride, first, s, z, a, as, plane, at, bStride, left, k, group, gap);
+      int_dot_i8_nx8(path, 4, planes, o, cStride, first, s, sum, zs, a, as, plane, at, bStride, left, k, group, gap);
     else if (digits == 3)
-      int_dot_i8_nx8(path, 3, planes, o, cStride, first, s, z, a, as, plane, at, bStride, left, k, group, gap);
+      int_dot_i8_nx8(path, 3, planes, o, cStride, first, s, sum, zs, a, as, plane, at, bStride, left, k, group, gap);
     else if (digits == 2)
-      int_dot_i8_nx8(path, 2, planes, o, cStride, first, s, z, a, as, plane, at, bStride, left, k, group, gap);
-    else int_dot_i8_nx8(path, 1, planes, o, cStride, first, s, z, a, as, plane, at, bStride, left, k, group, gap);
+      int_dot_i8_nx8(path, 2, planes, o, cStride, first, s, sum, zs, a, as, plane, at, bStride, left, k, group, gap);
+    else int_dot_i8_nx8(path, 1, planes, o, cStride, first, s, sum, zs, a, as, plane, at, bStride, left, k, group, gap);
     const taken = digits / planes;
     rows -= taken;
     c += cStride * taken;
@@ -110,6 +113,7 @@ export function int_dot_i8(
   first: bool,
   scales: F32Ptr,
   sums: U8Ptr,
+  sumStride: usize,
   a: U8Ptr,
   aStride: usize,
   plane: usize,
@@ -120,7 +124,7 @@ export function int_dot_i8(
   group: i32,
   gap: usize,
 ): void {
-  dot_rows(PATH_I8, rows, planes, c, cStride, first, scales, sums, a, aStride, plane, b, bStride, panels, k, group, gap);
+  dot_rows(PATH_I8, rows, planes, c, cStride, first, scales, sums, sumStride, a, aStride, plane, b, bStride, panels, k, group, gap);
 }
 
 /** By three instructions. */
@@ -132,6 +136,7 @@ export function int_dot_i8_emulated(
   first: bool,
   scales: F32Ptr,
   sums: U8Ptr,
+  sumStride: usize,
   a: U8Ptr,
   aStride: usize,
   plane: usize,
@@ -142,5 +147,24 @@ export function int_dot_i8_emulated(
   group: i32,
   gap: usize,
 ): void {
-  dot_rows(PATH_I8_EMULATED, rows, planes, c, cStride, first, scales, sums, a, aStride, plane, b, bStride, panels, k, group, gap);
+  dot_rows(
+    PATH_I8_EMULATED,
+    rows,
+    planes,
+    c,
+    cStride,
+    first,
+    scales,
+    sums,
+    sumStride,
+    a,
+    aStride,
+    plane,
+    b,
+    bStride,
+    panels,
+    k,
+    group,
+    gap,
+  );
 }

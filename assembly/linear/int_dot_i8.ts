@@ -6,7 +6,7 @@ import { add_scaled } from "./int_dot_i16";
 
 // The paths of i8 (int_dot.ts): A is planes of 7-bit digits, and four k are multiplied at a time. A row of digits is a row
 // of A, or where there are two planes, its upper or its lower digits, the upper ones first: these are raised by DIGIT_BIAS,
-// for which sums of weights that lie behind a panel make up. Strides are in bytes.
+// for which the sums of weights make up. Strides are in bytes.
 
 /** By the engine's product of four, which takes four instructions where the CPU has none; emulated in three. */
 export const PATH_I8: i32 = 1;
@@ -72,8 +72,8 @@ export function add_scaled_1x8(c: F32Ptr, first: bool, scales: F32Ptr, acc0: v12
  * panel after the other. `path` and `rows`, from 1 to 4, are constants.
  *
  * 4x8 tile, 13 v128: acc00..acc31 = 8 | b0 b1 = 2 | a0, product, ones = 3
- * A rows aStride apart, planes `plane` · B panels [k/2][8][2] int8, bStride apart, as are their scales and sums · C rows
- * cStride apart · k not unrolled, four a product · sums of a group are exact · groups are added in ascending order
+ * A rows aStride apart, planes `plane` · B panels [k/2][8][2] int8, bStride apart, as are their scales; sums sumStride apart
+ * C rows cStride apart · k not unrolled, four a product · sums of a group are exact · groups are added in ascending order
  */
 // @ts-ignore: decorator
 @inline
@@ -86,6 +86,7 @@ export function int_dot_i8_nx8(
   first: bool,
   scales: F32Ptr,
   sums: U8Ptr,
+  sumStride: usize,
   a: U8Ptr,
   aStride: usize,
   plane: usize,
@@ -164,7 +165,7 @@ export function int_dot_i8_nx8(
         if (rows > 3) add_scaled_1x8(o, first, scalePtr, acc30, acc31);
       }
       bPtr += bStride;
-      sumPtr += bStride;
+      sumPtr += sumStride;
       scalePtr += bStride;
     }
     first = false;

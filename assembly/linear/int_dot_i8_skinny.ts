@@ -4,8 +4,8 @@ import { sum_bytes } from "./block_layout";
 import { add_scaled_1x8, dot_fours, fours_high, fours_low, joined, ONES, start_of } from "./int_dot_i8";
 
 // Tiles of the paths of i8 (int_dot_i8.ts) for one and two rows of digits, whose weights come from memory: several panels
-// at once are as many streams, and four digits are broadcast once for all of them. Strides are in bytes; panels, their
-// scales and their sums lie bStride apart.
+// at once are as many streams, and four digits are broadcast once for all of them. Strides are in bytes; panels and
+// their scales lie bStride apart, their sums sumStride.
 
 /**
  * C[32] (+)= Σ scales[32] · (A · B[32] over a group of k) for a row of raised digits. `path` is a constant.
@@ -22,6 +22,7 @@ export function int_dot_i8_1x32(
   first: bool,
   scales: F32Ptr,
   sums: U8Ptr,
+  sumStride: usize,
   aPtr0: U8Ptr,
   bPtr0: U8Ptr,
   bStride: usize,
@@ -37,13 +38,13 @@ export function int_dot_i8_1x32(
     let at = sums;
     let acc00 = start_of(at, gap, 0);
     let acc01 = start_of(at, gap, 1);
-    at += bStride;
+    at += sumStride;
     let acc02 = start_of(at, gap, 0);
     let acc03 = start_of(at, gap, 1);
-    at += bStride;
+    at += sumStride;
     let acc04 = start_of(at, gap, 0);
     let acc05 = start_of(at, gap, 1);
-    at += bStride;
+    at += sumStride;
     let acc06 = start_of(at, gap, 0);
     let acc07 = start_of(at, gap, 1);
     const bEnd = bPtr0 + (<usize>min(group, k) << 3);
@@ -104,6 +105,7 @@ export function int_dot_i8_2x16(
   first: bool,
   scales: F32Ptr,
   sums: U8Ptr,
+  sumStride: usize,
   aPtr0: U8Ptr,
   aStride: usize,
   bPtr0: U8Ptr,
@@ -120,8 +122,8 @@ export function int_dot_i8_2x16(
     let bPtr1 = bPtr0 + bStride;
     let acc00 = start_of(sums, gap, 0);
     let acc01 = start_of(sums, gap, 1);
-    let acc02 = start_of(sums + bStride, gap, 0);
-    let acc03 = start_of(sums + bStride, gap, 1);
+    let acc02 = start_of(sums + sumStride, gap, 0);
+    let acc03 = start_of(sums + sumStride, gap, 1);
     let acc10 = v128.and(acc00, raised);
     let acc11 = v128.and(acc01, raised);
     let acc12 = v128.and(acc02, raised);

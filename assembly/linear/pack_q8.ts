@@ -3,7 +3,7 @@ import { f16_at } from "../math/half";
 import { factor_of, scale_of } from "../math/rounding";
 import { load_first } from "../math/simd";
 import { F32Ptr, U8Ptr } from "../types";
-import { GROUP, gap_of, panel_bytes, SCALES, sums_at } from "./block_layout";
+import { GROUP, gap_of, panel_bytes, panel_sum_bytes, SCALES } from "./block_layout";
 import { magnitude, padded, rounded_eight } from "./quantize_rows";
 import { store_sums } from "./weight_sums";
 
@@ -13,10 +13,19 @@ const Q8_0_BYTES: usize = 34;
 
 /**
  * Panels begin..end of w [n, k] as linear_q8 reads them, blocks of `block` inputs: scale = max |w| / 127 over a block of a
- * row, integers rounded to nearest, ties to even; sums behind. Rows beyond n and inputs beyond k are zeros. A block with a
+ * row, integers rounded to nearest, ties to even; and their sums. Rows beyond n and inputs beyond k are zeros. A block with a
  * NaN or an infinity has the scale NaN and integers 0, and one below 2^-110 both 0. out must not overlap w.
  */
-export function pack_q8(out: U8Ptr, w: F32Ptr, n: i32, k: i32, block: i32, begin: i32, end: i32): void {
+export function pack_q8(
+  out: U8Ptr,
+  sums: U8Ptr,
+  w: F32Ptr,
+  n: i32,
+  k: i32,
+  block: i32,
+  begin: i32,
+  end: i32,
+): void {
   const length = padded(k);
   const blockBytes = SCALES + (<usize>block << 3);
   const panelBytes = panel_bytes(length, block);
@@ -36,13 +45,13 @@ export function pack_q8(out: U8Ptr, w: F32Ptr, n: i32, k: i32, block: i32, begin
         to += blockBytes;
       }
     }
-    store_panel_sums(panel, length, block);
+    store_panel_sums(sums, panel, p, length, block);
   }
 }
 
-/** The sums behind the blocks of a panel. */
-function store_panel_sums(panel: U8Ptr, length: i32, block: i32): void {
-  store_sums(panel + sums_at(length, block), panel + SCALES, length, min(block, GROUP), gap_of(block));
+/** The sums of panel p. */
+function store_panel_sums(sums: U8Ptr, panel: U8Ptr, p: i32, length: i32, block: i32): void {
+  store_sums(sums + panel_sum_bytes(length, block) * p, panel + SCALES, length, min(block, GROUP), gap_of(block));
 }
 
 /** The integers of x[:n] · factor, two together every 16 bytes; none where the factor is 0. */
@@ -68,7 +77,7 @@ function store_column(to: U8Ptr, x: F32Ptr, n: i32, factor: f32): void {
  * The same from blocks as GGUF's Q8_0 has them, [n][k / 32] of 34 bytes, k a multiple of 32: the scales widened, the
  * integers as they are.
  */
-export function repack_q8(out: U8Ptr, blocks: U8Ptr, n: i32, k: i32, begin: i32, end: i32): void {
+export function repack_q8(out: U8Ptr, sums: U8Ptr, blocks: U8Ptr, n: i32, k: i32, begin: i32, end: i32): void {
   assert(k % BLOCK == 0, "repack_q8: k must be whole blocks");
   assert(begin >= 0 && end <= (n + PANEL - 1) / PANEL, "repack_q8: begin..end must lie within the panels");
   const rowBytes = <usize>(k / BLOCK) * Q8_0_BYTES;
@@ -86,6 +95,6 @@ export function repack_q8(out: U8Ptr, blocks: U8Ptr, n: i32, k: i32, begin: i32,
         from += Q8_0_BYTES;
       }
     }
-    store_panel_sums(panel, k, BLOCK);
+    store_panel_sums(sums, panel, p, k, BLOCK);
   }
 }

@@ -1,7 +1,7 @@
 import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
 import { BYTE_DOTS, dot_i16 } from "../math/simd";
 import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr, U8Ptr } from "../types";
-import { panel_bytes, Q4_BLOCK_BYTES, SCALES, sums_at } from "./block_layout";
+import { panel_bytes, panel_sum_bytes, Q4_BLOCK_BYTES, SCALES } from "./block_layout";
 import { FAST, PATH_I16 } from "./int_dot";
 import { PATH_I8 } from "./int_dot_i8";
 import { add_scaled } from "./int_dot_i16";
@@ -68,15 +68,17 @@ export function linear_q4(
       for (let i = 0; i < length; i += KC) {
         const count = min(KC, length - i);
         const unpackedBytes = panel_bytes(count, BLOCK);
+        const sums = scratch + unpackedBytes * n;
         const from = w + panelBytes * p + <usize>(i / BLOCK) * Q4_BLOCK_BYTES;
         for (let q = 0; q < n; q++) {
           const to = scratch + unpackedBytes * q;
           unpack(to, from + panelBytes * q, count);
-          if (path != PATH_I16) store_sums(to + sums_at(count, BLOCK), to + SCALES, count, BLOCK, SCALES);
+          if (path != PATH_I16)
+            store_sums(sums + panel_sum_bytes(count, BLOCK) * q, to + SCALES, count, BLOCK, SCALES);
         }
         const o = out + <usize>p * PANEL_BYTES;
         const integers = x + ROW_HEAD + (<usize>i << (path == PATH_I16 ? 1 : 0));
-        sum_products(o, outBytes, i > 0, integers, xBytes, length, scratch, count, BLOCK, n, 0, count, mode, rows);
+        sum_products(o, outBytes, i > 0, integers, xBytes, length, scratch, sums, count, BLOCK, n, 0, count, mode, rows);
       }
     }
   }

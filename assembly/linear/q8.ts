@@ -1,7 +1,7 @@
 import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
 import { BYTE_DOTS } from "../math/simd";
 import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr, U8Ptr } from "../types";
-import { GROUP, gap_of, panel_bytes, Q8_BLOCK_BYTES, SCALES, sum_bytes, sums_at } from "./block_layout";
+import { GROUP, gap_of, panel_bytes, panel_sum_bytes, Q8_BLOCK_BYTES, SCALES, sum_bytes } from "./block_layout";
 import { FAST, int_dot_i8, int_dot_i8_emulated, int_dot_i16, PATH_I16 } from "./int_dot";
 import { PATH_I8 } from "./int_dot_i8";
 import { int_dot_i16_1x32, int_dot_i16_2x16 } from "./int_dot_skinny";
@@ -25,10 +25,10 @@ const zeros = memory.data(128, 16);
 
 /**
  * out[m, n] = bias[n] + xScale[m] · Σg wScale[g, n] · (Σ of x[m, k] · w[n, k] over the k of group g), for rows m in
- * begin..end and n in 0..8·panels. x is what quantize_rows made in the same `mode`. w is packed [panels] of [K / block] of 8 scales and
- * [block/2][8][2] int8, where K is k rounded up to 32, and block 32 or K, and then minus the sums of 8 weights over each
- * group. A group is a block, or 1024 inputs of a longer one. bias holds 8·panels floats or is null. Rows of out lie
- * outStride floats apart and overlap no input. scratch is not used: the arguments are those of linear_q4.
+ * begin..end and n in 0..8·panels. x is what quantize_rows made in the same `mode`. w is packed [panels] of [K / block] of
+ * 8 scales and [block/2][8][2] int8, where K is k rounded up to 32, and block 32 or K. A group is a block, or 1024 inputs of
+ * a longer one. sums are [panels][groups][8], minus the sums of the weights of each group; the path of pairs does not read
+ * them. bias holds 8·panels floats or is null. Rows of out lie outStride floats apart and overlap no input.
  * The inner sums are exact, the outer one is ascending, and nothing is fused: the bits are the same in every tile, on
  * every path and in every build.
  */
@@ -36,7 +36,7 @@ export function linear_q8(
   out: F32Ptr,
   x: U8Ptr,
   w: U8Ptr,
-  scratch: U8Ptr,
+  sums: U8Ptr,
   bias: F32PtrOrNull,
   shape: LinearShapePtr,
   begin: i32,
@@ -53,6 +53,7 @@ export function linear_q8(
   const outBytes = <usize>s.outStride << 2;
   const xBytes = row_bytes(k);
   const length = padded(k);
+  const sumStride = panel_sum_bytes(length, block);
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
   const path = mode >> 1;
@@ -62,11 +63,12 @@ export function linear_q8(
   for (let p = 0; p < panels; p += step) {
     const o = out + <usize>p * PANEL_BYTES;
     const panel = w + panel_bytes(length, block) * p;
+    const sum = sums + sumStride * p;
     const n = min(step, panels - p);
     for (let i = 0; i < length; i += chunk) {
       const integers = x + ROW_HEAD + (<usize>i << (path == PATH_I16 ? 1 : 0));
       const count = min(chunk, length - i);
-      sum_products(o, outBytes, i > 0, integers, xBytes, length, panel, length, block, n, i, count, mode, rows);
+      sum_products(o, outBytes, i > 0, integers, xBytes, length, panel, sum, length, block, n, i, count, mode, rows);
     }
   }
   scale_rows(out, outBytes, x, xBytes, bias, panels, rows);
@@ -84,6 +86,7 @@ export function sum_products(
   xBytes: usize,
   plane: usize,
   w: U8Ptr,
+  sums: U8Ptr,
   length: i32,
   block: i32,
   panels: i32,
@@ -96,10 +99,11 @@ export function sum_products(
   const group = min(block, GROUP);
   const gap = gap_of(block);
   const panelBytes = panel_bytes(length, block);
-  // Where the first group has its scales, its weights and its sums: the former in its block, or all in one.
+  const sumStride = panel_sum_bytes(length, block);
+  // Where the first group has its scales, its weights and its sums: the former two in its block, or all in one.
   const scales = w + (gap ? <usize>(from / BLOCK) * Q8_BLOCK_BYTES : 0);
   const weights = scales + SCALES + (gap ? 0 : <usize>from << 3);
-  const sums = w + sums_at(length, block) + <usize>(from / group) * sum_bytes(gap);
+  sums += <usize>(from / group) * sum_bytes(gap);
   if (BYTE_DOTS && path != PATH_I16) {
     const planes = mode & FAST ? 1 : 2;
     const strips = rows * planes > STRIP_ROWS;
@@ -109,14 +113,15 @@ export function sum_products(
       const n = min(step, panels - p);
       const o = out + <usize>p * PANEL_BYTES;
       let at = panelBytes * p;
-      let sum = sums + at;
+      let sum = sums + sumStride * p;
       for (let i = 0; i < count; i += span) {
         const first = !more && i == 0;
         const k = min(span, count - i);
         const s = scales + at;
         const b = weights + at;
+        const a = x + i;
         if (path == PATH_I8)
-          int_dot_i8(rows, planes, o, outBytes, first, s, sum, x + i, xBytes, plane, b, panelBytes, n, k, group, gap);
+          int_dot_i8(rows, planes, o, outBytes, first, s, sum, sumStride, a, xBytes, plane, b, panelBytes, n, k, group, gap);
         else
           int_dot_i8_emulated(
             rows,
@@ -126,7 +131,8 @@ export function sum_products(
             first,
             s,
             sum,
-            x + i,
+            sumStride,
+            a,
             xBytes,
             plane,
             b,

@@ -7,6 +7,7 @@ import {
   linearShape,
   panelBytes,
   panelsOf,
+  sumBytes,
   type WeightFormat,
 } from "../../src/linear/formats.ts";
 import { linear_q4 } from "../../src/reference/linear_q4.ts";
@@ -32,6 +33,7 @@ function prepare(
   const panels = panelsOf(n);
   const width = 8 * panels;
   const bytes = panelBytes(format, k);
+  const sumsOf = sumBytes(format, k);
   const own = Math.min(panels, DISTINCT_PANELS);
   const layout = new Layout();
   const places = {
@@ -39,28 +41,31 @@ function prepare(
     x: layout.floats(m * k),
     rows: layout.take(m * integerRowBytes(k)),
     out: layout.floats(m * width),
-    scratch: layout.take(LINEAR_SCRATCH),
+    // What the kernel takes beside weights: its scratch, or the sums of weights.
+    beside: layout.take(format === "q4" ? LINEAR_SCRATCH : panels * sumsOf),
     shape: layout.take(LINEAR_SHAPE_BYTES),
     floats: layout.floats(own * 8 * k),
   };
   const block = memory.allocate("bench", layout.bytes);
   const at = (place: keyof typeof places) => block + places[place];
-  const [w, rows, scratch] = [pointer.u8(at("w")), pointer.u8(at("rows")), pointer.u8(at("scratch"))];
+  const [w, rows, beside] = [pointer.u8(at("w")), pointer.u8(at("rows")), pointer.u8(at("beside"))];
   const [x, floats, out] = [pointer.f32(at("x")), pointer.f32(at("floats")), pointer.f32(at("out"))];
   fill(memory.f32(x, m * k), 1);
   fill(memory.f32(floats, own * 8 * k), 2);
   if (format === "q4") kernels.pack_q4(w, floats, own * 8, k, 0, own);
-  else kernels.pack_q8(w, floats, own * 8, k, blockOf(format, k), 0, own);
+  else kernels.pack_q8(w, beside, floats, own * 8, k, blockOf(format, k), 0, own);
   for (let p = own; p < panels; p += own) {
     const count = Math.min(own, panels - p) * bytes;
     memory.u8(w + p * bytes, count).set(memory.u8(w, count));
+    const sums = Math.min(own, panels - p) * sumsOf;
+    memory.u8(beside + p * sumsOf, sums).set(memory.u8(beside, sums));
   }
   const mode = fast ? 2 * host.dotPaths.fast + 1 : 2 * host.dotPaths.exact;
   const shape = linearShape(format, { panels, k, outStride: width, mode });
   storeLinearShape(memory.view(), at("shape"), shape);
   const project = (from: number, end: number) => {
     const linear = format === "q4" ? kernels.linear_q4 : kernels.linear_q8;
-    linear(out, rows, w, scratch, NULL, pointer.linearShape(at("shape")), from, end);
+    linear(out, rows, w, beside, NULL, pointer.linearShape(at("shape")), from, end);
   };
   return {
     run() {

@@ -2,7 +2,7 @@
 
 import { createLinear, linear } from "../../src/entries/core.ts";
 import type { Linear } from "../../src/linear/create-linear.ts";
-import { integerRowBytes, isInteger, kernelScratchBytes, linearShape } from "../../src/linear/formats.ts";
+import { integerRowBytes, isInteger, linearShape } from "../../src/linear/formats.ts";
 import { LINEAR_SHAPE_BYTES, storeLinearShape } from "../../src/wasm/abi.ts";
 import { Layout, pointer } from "../../src/wasm/memory.ts";
 import { type Build, type BuildName, loadBuild } from "../lib/builds.ts";
@@ -43,7 +43,7 @@ const shapes = [
 /** The kernel on the weights of a layer, and its output after a run. n is a multiple of 8. */
 function kernelOf({ kernels, memory }: Build, layer: Linear, x: Float32Array): Load & { out: () => Float32Array } {
   const { packed, outputs: n, inputs: k, mode } = layer;
-  const { format, panels, w, bias } = packed;
+  const { format, panels, w, sums, bias } = packed;
   const m = x.length / k;
   const layout = new Layout();
   const places = {
@@ -51,18 +51,17 @@ function kernelOf({ kernels, memory }: Build, layer: Linear, x: Float32Array): L
     integers: layout.take(m * integerRowBytes(k)),
     out: layout.floats(m * n),
     shape: layout.take(LINEAR_SHAPE_BYTES),
-    work: layout.take(kernelScratchBytes(format)),
   };
   const block = memory.allocate("bench", layout.bytes);
   const at = (place: keyof typeof places) => block + places[place];
   const [from, integers, to] = [pointer.f32(at("x")), pointer.u8(at("integers")), pointer.f32(at("out"))];
-  const [shape, work] = [pointer.linearShape(at("shape")), pointer.u8(at("work"))];
+  const shape = pointer.linearShape(at("shape"));
   memory.f32(from, x.length).set(x);
   storeLinearShape(memory.view(), shape, linearShape(format, { panels, k, outStride: n, xStride: k, mode }));
   const run = () => {
     if (!isInteger(format)) return kernels.linear_f32(to, from, pointer.f32(w), bias, shape, 0, m);
     kernels.quantize_rows(integers, from, k, k, mode, 0, m);
-    kernels.linear_q8(to, integers, pointer.u8(w), work, bias, shape, 0, m);
+    kernels.linear_q8(to, integers, pointer.u8(w), pointer.u8(sums), bias, shape, 0, m);
   };
   return { work: 1, run, out: () => memory.f32(to, m * n) };
 }

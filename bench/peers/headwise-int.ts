@@ -2,7 +2,7 @@
 
 import { LINEAR_SCRATCH } from "../../assembly/layout.ts";
 import type { Kernels } from "../../src/entries/index.ts";
-import { integerRowBytes, linearShape, packedBytes, panelsOf } from "../../src/linear/formats.ts";
+import { integerRowBytes, linearShape, panelBytes, panelsOf, sumBytes } from "../../src/linear/formats.ts";
 import {
   type F32Ptr,
   LINEAR_SHAPE_BYTES,
@@ -17,7 +17,7 @@ import { q4Blocks, toFloats } from "./int-matrix.ts";
 import type { Prepared } from "./peer.ts";
 import type { IntegerProduct } from "./works.ts";
 
-type Four = [number, number, number, number];
+type Three = [number, number, number];
 
 /** Runs a kernel: out [m, n] from the rows that quantize_rows made. */
 type Linear = (out: F32Ptr, rows: U8Ptr) => void;
@@ -29,23 +29,25 @@ function placeShape(memory: Kernels["memory"], shape: LinearShape): LinearShapeP
 }
 
 /** Weights of 8 bits with a scale for each output. */
-function packQ8({ memory, table }: Kernels, { m, n, k, w }: IntegerProduct, scratch: U8Ptr, mode: number): Linear {
+function packQ8({ memory, table }: Kernels, { m, n, k, w }: IntegerProduct, mode: number): Linear {
   const panels = panelsOf(n);
   const floats = memory.allocate("bench", 4 * n * k);
-  const at = pointer.u8(memory.allocate("bench", packedBytes("q8-row", n, k)));
+  const at = pointer.u8(memory.allocate("bench", panels * panelBytes("q8-row", k)));
+  const sums = pointer.u8(memory.allocate("bench", panels * sumBytes("q8-row", k)));
   memory.f32(floats, n * k).set(toFloats(w));
-  table.pack_q8(at, pointer.f32(floats), n, k, k, 0, panels);
+  table.pack_q8(at, sums, pointer.f32(floats), n, k, k, 0, panels);
   memory.free(floats);
   const shape = placeShape(memory, linearShape("q8-row", { panels, k, outStride: n, mode }));
-  return (out, rows) => table.linear_q8(out, rows, at, scratch, NULL, shape, 0, m);
+  return (out, rows) => table.linear_q8(out, rows, at, sums, NULL, shape, 0, m);
 }
 
 /** Weights of 4 bits with a scale for each block of 32 inputs. */
-function packQ4({ memory, table }: Kernels, { m, n, k, w }: IntegerProduct, scratch: U8Ptr, mode: number): Linear {
+function packQ4({ memory, table }: Kernels, { m, n, k, w }: IntegerProduct, mode: number): Linear {
   const panels = panelsOf(n);
   const blocks = q4Blocks(w);
   const from = memory.allocate("bench", blocks.length);
-  const at = pointer.u8(memory.allocate("bench", packedBytes("q4", n, k)));
+  const at = pointer.u8(memory.allocate("bench", panels * panelBytes("q4", k)));
+  const scratch = pointer.u8(memory.allocate("bench", LINEAR_SCRATCH));
   memory.u8(from, blocks.length).set(blocks);
   table.repack_q4(at, pointer.u8(from), n, k, 0, panels);
   memory.free(from);
@@ -58,10 +60,10 @@ export function prepareIntegerProduct(kernels: Kernels, work: IntegerProduct): P
   const { m, n, k, x, w, activations } = work;
   const { memory, table, dotPaths } = kernels;
   const mode = 2 * dotPaths[activations] + Number(activations === "fast");
-  const sizes = [LINEAR_SCRATCH, integerRowBytes(k) * m, 4 * m * k, 4 * m * n];
-  const [scratchAt, rowsAt, xAt, outAt] = sizes.map((bytes) => memory.allocate("bench", bytes)) as Four;
+  const sizes = [integerRowBytes(k) * m, 4 * m * k, 4 * m * n];
+  const [rowsAt, xAt, outAt] = sizes.map((bytes) => memory.allocate("bench", bytes)) as Three;
   const [out, rows] = [pointer.f32(outAt), pointer.u8(rowsAt)];
-  const linear = (w.bits === 8 ? packQ8 : packQ4)(kernels, work, pointer.u8(scratchAt), mode);
+  const linear = (w.bits === 8 ? packQ8 : packQ4)(kernels, work, mode);
   let y = new Float32Array();
   return {
     run() {

@@ -35,7 +35,7 @@ export interface LinearSize {
 
 /** Whether the weights are integers, so that activations are quantised too. */
 export function isInteger(format: WeightFormat): boolean {
-  return format === "q8" || format === "q8-row" || format === "q4";
+  return format.startsWith("q");
 }
 
 /** Inputs of an integer matrix: k rounded up to whole blocks, padded with zeros. */
@@ -63,26 +63,24 @@ export function packedFloats(n: number, k: number): number {
   return wholePanels(n) * k;
 }
 
-/** Inputs of q8-row whose weights have one sum. */
-const SUM_INPUTS = 1024;
-
-/**
- * Bytes of a panel of a matrix with k inputs: [k][8] floats, or for each block [8] scales and [block / 2][8][2] integers, and
- * for integers of 8 bits the sums of weights: 16 bits for each block of 32, or 32 bits for each 1024 inputs of a longer one.
- */
+/** Bytes of a panel of a matrix with k inputs: [k][8] floats, or for each block [8] scales and [block / 2][8][2] integers. */
 export function panelBytes(format: WeightFormat, k: number): number {
   if (!isInteger(format)) return k * PANEL * (format === "f32" ? 4 : 2);
   const inputs = wholeBlocks(k);
-  const block = blockOf(format, k);
-  const scales = (inputs / block) * PANEL * 4;
-  if (format === "q4") return scales + (inputs * PANEL) / 2;
-  const sums = block === BLOCK ? (inputs / BLOCK) * PANEL * 2 : Math.ceil(inputs / SUM_INPUTS) * PANEL * 4;
-  return scales + inputs * PANEL + sums;
+  const scales = (inputs / blockOf(format, k)) * PANEL * 4;
+  return scales + (inputs * PANEL) / (format === "q4" ? 2 : 1);
 }
 
-/** Bytes of a packed [n, k] matrix: whole panels. */
-export function packedBytes(format: WeightFormat, n: number, k: number): number {
-  return panelsOf(n) * panelBytes(format, k);
+/** Inputs of a longer block than of 32 whose weights have one sum. */
+const SUM_INPUTS = 1024;
+
+/**
+ * Bytes of the sums of a panel's weights, which integers of 8 bits have: 16 bits for each block of 32, or 32 bits for each
+ * 1024 inputs of a longer one.
+ */
+export function sumBytes(format: WeightFormat, k: number): number {
+  const group = Math.min(blockOf(format, k), SUM_INPUTS);
+  return format.startsWith("q8") ? PANEL * Math.ceil(k / group) * (group > BLOCK ? 4 : 2) : 0;
 }
 
 /** Bytes of scratch that a projection needs: its shape, and what the kernel of its format works in. */
@@ -95,8 +93,8 @@ export const LINEAR_WORK_AT: number = aligned(LINEAR_SHAPE_BYTES);
 
 /** Bytes that the kernel of a format works in. */
 export function kernelScratchBytes(format: WeightFormat): number {
-  if (isInteger(format)) return LINEAR_SCRATCH;
-  return format === "f32" ? 0 : 4 * F16_SCRATCH;
+  if (format === "q4") return LINEAR_SCRATCH;
+  return format.endsWith("16") ? 4 * F16_SCRATCH : 0;
 }
 
 /** What the kernel of a format reads: x in rows of floats xStride apart, or of integers in a mode. */

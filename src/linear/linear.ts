@@ -11,19 +11,19 @@ import {
   LINEAR_WORK_AT,
   type LinearSize,
   linearShape,
-  packedBytes,
   panelBytes,
   panelsOf,
   scratchBytes,
+  sumBytes,
   type WeightFormat,
-  wholePanels,
 } from "./formats.ts";
 import { packMatrix } from "./pack.ts";
 
-/** A projection before it is packed: the offsets of its panels and of its bias in their block. */
+/** A projection before it is packed: the offsets of its panels, of their sums and of its bias in their block. */
 export interface LinearPlace extends LinearSize {
   readonly format: WeightFormat;
   readonly w: number;
+  readonly sums: number;
   readonly bias: number;
 }
 
@@ -33,54 +33,63 @@ export interface PackedLinear {
   readonly panels: number;
   readonly format: WeightFormat;
   readonly w: number;
+  /** Sums of weights, if the format has them. */
+  readonly sums: number;
   /** [8·panels], zeros without a bias. */
   readonly bias: F32Ptr;
 }
 
 /**
- * Places projections so that neighbours of one format can run as one: their panels are adjacent, and so are all biases.
+ * Places projections so that neighbours of one format can run as one: their panels are adjacent, and so are all sums and
+ * all biases.
  */
 export function placeLinears(
   layout: Layout,
   sizes: readonly (LinearSize & { readonly format: WeightFormat })[],
 ): LinearPlace[] {
   let bytes = 0;
-  let floats = 0;
+  let sums = 0;
+  let panels = 0;
   const places = sizes.map(({ n, k, format }, i) => {
     if (i > 0 && sizes[i - 1]?.format !== format) bytes = aligned(bytes);
-    const place = { n, k, format, w: bytes, bias: 4 * floats };
-    bytes += packedBytes(format, n, k);
-    floats += wholePanels(n);
+    const place = { n, k, format, w: bytes, sums, bias: 4 * PANEL * panels };
+    const count = panelsOf(n);
+    bytes += count * panelBytes(format, k);
+    sums += count * sumBytes(format, k);
+    panels += count;
     return place;
   });
   const w = layout.take(bytes);
-  const bias = layout.floats(floats);
-  return places.map((place) => ({ ...place, w: w + place.w, bias: bias + place.bias }));
+  const sumsAt = layout.take(sums);
+  const bias = layout.floats(PANEL * panels);
+  return places.map((place) => ({ ...place, w: w + place.w, sums: sumsAt + place.sums, bias: bias + place.bias }));
 }
 
 /** Packs a matrix and its bias into their place in the block at `base`. `staging` has room for stagedFloats. */
 export function storeLinear(
   kernels: Kernels,
   base: number,
-  { n, k, format, w: at, bias: biasAt }: LinearPlace,
+  { n, k, format, w: at, sums: sumsAt, bias: biasAt }: LinearPlace,
   matrix: StoredTensor,
   layout: MatrixLayout,
   bias: Float32Array | undefined,
   staging: number,
 ): PackedLinear {
   const panels = panelsOf(n);
-  packMatrix(kernels, matrix, layout, format, base + at, staging);
+  const sums = base + sumsAt;
+  packMatrix(kernels, matrix, layout, format, base + at, sums, staging);
   const row = kernels.memory.f32(base + biasAt, panels * PANEL).fill(0);
   if (bias) row.set(bias);
-  return { k, panels, format, w: base + at, bias: pointer.f32(base + biasAt) };
+  return { k, panels, format, w: base + at, sums, bias: pointer.f32(base + biasAt) };
 }
 
 /** Panels begin..end of a projection. */
-export function cutPanels({ k, format, w, bias }: PackedLinear, begin: number, end: number): PackedLinear {
+export function cutPanels({ k, format, w, sums, bias }: PackedLinear, begin: number, end: number): PackedLinear {
   return {
     ...{ k, format },
     panels: end - begin,
     w: w + begin * panelBytes(format, k),
+    sums: sums + begin * sumBytes(format, k),
     bias: pointer.f32(bias + 4 * PANEL * begin),
   };
 }
@@ -184,7 +193,7 @@ export function* project(
 /** Rows begin..end of `project`, in one step. */
 export function multiply(
   { table, memory }: Kernels,
-  { format, panels, k, w, bias }: PackedLinear,
+  { format, panels, k, w, sums, bias }: PackedLinear,
   { at: out, stride: outStride }: Rows,
   { x, xStride, integers, mode, scratch }: LinearInput,
   begin: number,
@@ -195,8 +204,8 @@ export function multiply(
   storeLinearShape(memory.view(), shape, linearShape(format, { panels, k, outStride, xStride, mode }));
   if (format === "f32") table.linear_f32(out, x, pointer.f32(w), bias, shape, begin, end);
   else if (isInteger(format)) {
-    const linear = format === "q4" ? table.linear_q4 : table.linear_q8;
-    linear(out, integers, pointer.u8(w), pointer.u8(work), bias, shape, begin, end);
+    const [linear, at] = format === "q4" ? [table.linear_q4, work] : [table.linear_q8, sums];
+    linear(out, integers, pointer.u8(w), pointer.u8(at), bias, shape, begin, end);
   } else table.linear_f16(out, x, pointer.u16(w), pointer.f32(work), bias, shape, begin, end);
 }
 

@@ -7,7 +7,7 @@ import { type MatrixLayout, rowsOf, sizeIn, transposedColumnsOf } from "../tenso
 import { chunksOf } from "../util/rows.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { pointer } from "../wasm/memory.ts";
-import { blockOf, isInteger, type LinearSize, panelBytes, panelsOf, type WeightFormat } from "./formats.ts";
+import { blockOf, isInteger, type LinearSize, panelBytes, panelsOf, sumBytes, type WeightFormat } from "./formats.ts";
 
 /** Floats of a piece, if no panel and no row is longer. */
 const STAGED_FLOATS = 2 ** 16;
@@ -41,13 +41,17 @@ export function packBlock<T extends object>(
   }
 }
 
-/** Packs a matrix [n, k], or [k, n] if its layout is "in-out", to address `to`. `staging` has room for stagedFloats. */
+/**
+ * Packs a matrix [n, k], or [k, n] if its layout is "in-out", to address `to`, and the sums of its weights, if the format has
+ * them, to `sums`. `staging` has room for stagedFloats.
+ */
 export function packMatrix(
   kernels: Kernels,
   matrix: StoredTensor,
   layout: MatrixLayout,
   format: WeightFormat,
   to: number,
+  sums: number,
   staging: number,
 ): void {
   const [n, k] = sizeIn(matrix, layout);
@@ -68,7 +72,8 @@ export function packMatrix(
   const bytes = panelBytes(format, k);
   for (const [begin, end] of chunksOf(n, PANEL * Math.floor(most / (PANEL * k)))) {
     const piece = layout === "out-in" ? rowsOf(matrix, begin, end) : transposedColumnsOf(matrix, begin, end);
-    packOutputs(kernels, piece, format, to + (begin / PANEL) * bytes, staging);
+    const panel = begin / PANEL;
+    packOutputs(kernels, piece, format, to + panel * bytes, sums + panel * sumBytes(format, k), staging);
   }
 }
 
@@ -89,26 +94,33 @@ function stageFloats(kernels: Kernels, piece: StoredTensor, staging: number) {
 }
 
 /** Packs rows of a matrix as whole panels of outputs. A matrix that keeps its dtype is moved bit for bit. */
-function packOutputs(kernels: Kernels, piece: StoredTensor, format: WeightFormat, to: number, staging: number): void {
+function packOutputs(
+  kernels: Kernels,
+  piece: StoredTensor,
+  format: WeightFormat,
+  to: number,
+  sums: number,
+  staging: number,
+): void {
   const { table } = kernels;
   const { dtype } = piece;
   const [n, k] = piece.shape as [number, number];
   const panels = panelsOf(n);
   if (format === "f32") {
     table.pack_rows_f32(pointer.f32(to), stageFloats(kernels, piece, staging), n, k, 0, panels);
-  } else if (format === "f16" || format === "bf16") {
+  } else if (isInteger(format)) {
+    const [out, sumsAt] = [pointer.u8(to), pointer.u8(sums)];
+    if (format === "q4") {
+      if (dtype === "Q4_0") table.repack_q4(out, pointer.u8(stage(kernels, piece, staging)), n, k, 0, panels);
+      else table.pack_q4(out, stageFloats(kernels, piece, staging), n, k, 0, panels);
+    } else if (dtype === "Q8_0" && format === "q8")
+      table.repack_q8(out, sumsAt, pointer.u8(stage(kernels, piece, staging)), n, k, 0, panels);
+    else table.pack_q8(out, sumsAt, stageFloats(kernels, piece, staging), n, k, blockOf(format, k), 0, panels);
+  } else {
     const out = pointer.u16(to);
     if (dtype === format.toUpperCase())
       table.repack_rows_f16(out, pointer.u16(stage(kernels, piece, staging)), n, k, 0, panels);
     else table.pack_rows_f16(out, stageFloats(kernels, piece, staging), n, k, format === "bf16" ? 1 : 0, 0, panels);
-  } else {
-    const out = pointer.u8(to);
-    if (dtype === "Q8_0" && format === "q8")
-      table.repack_q8(out, pointer.u8(stage(kernels, piece, staging)), n, k, 0, panels);
-    else if (dtype === "Q4_0" && format === "q4")
-      table.repack_q4(out, pointer.u8(stage(kernels, piece, staging)), n, k, 0, panels);
-    else if (format === "q4") table.pack_q4(out, stageFloats(kernels, piece, staging), n, k, 0, panels);
-    else table.pack_q8(out, stageFloats(kernels, piece, staging), n, k, blockOf(format, k), 0, panels);
   }
 }
 

@@ -81,15 +81,12 @@ interface Packed {
 /** Inputs whose products are summed as integers where a scale belongs to more. */
 const GROUP = 1024;
 
-/** [panels] of [K / block] of 8 scales and [block / 2][8][2] int8, then the sums of 8 weights for each group. */
-export function packedQ8(bytes: Uint8Array, k: number, block: number): Packed & { storeSums(n: number): void } {
+/** [panels] of [K / block] of 8 scales and [block / 2][8][2] int8. */
+export function packedQ8(bytes: Uint8Array, k: number, block: number): Packed {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const blockBytes = 4 * PANEL + PANEL * block;
-  const group = Math.min(block, GROUP);
-  const sumBytes = block === BLOCK ? 2 : 4;
-  const sumsAt = (padded(k) / block) * blockBytes;
-  const panelBytes = sumsAt + Math.ceil(padded(k) / group) * PANEL * sumBytes;
-  const start = (n: number, i: number) => Math.floor(n / PANEL) * panelBytes + Math.floor(i / block) * blockBytes;
+  const start = (n: number, i: number) =>
+    (Math.floor(n / PANEL) * (padded(k) / block) + Math.floor(i / block)) * blockBytes;
   const scaleAt = (n: number, i: number) => start(n, i) + 4 * (n % PANEL);
   const weightAt = (n: number, i: number) =>
     start(n, i) + 4 * PANEL + Math.floor((i % block) / 2) * 2 * PANEL + 2 * (n % PANEL) + (i % 2);
@@ -99,17 +96,23 @@ export function packedQ8(bytes: Uint8Array, k: number, block: number): Packed & 
     setScale: (n, i, scale) => view.setFloat32(scaleAt(n, i), scale, true),
     weight: (n, i) => view.getInt8(weightAt(n, i)),
     setWeight: (n, i, weight) => view.setInt8(weightAt(n, i), weight),
-    /** Minus the sum of an output's weights over each group: as int16 for blocks of 32 inputs, else as int32. */
-    storeSums(n) {
-      for (let g = 0; g < padded(k); g += group) {
-        let sum = 0;
-        for (let i = g; i < Math.min(g + group, padded(k)); i++) sum -= view.getInt8(weightAt(n, i));
-        const at = Math.floor(n / PANEL) * panelBytes + sumsAt + ((g / group) * PANEL + (n % PANEL)) * sumBytes;
-        if (sumBytes === 2) view.setInt16(at, sum, true);
-        else view.setInt32(at, sum, true);
-      }
-    },
   };
+}
+
+/**
+ * Minus the sums of output n's weights over each group, in [panels][groups][8]: int16 for blocks of 32 inputs, else int32.
+ */
+export function storeSums(sums: Uint8Array, w: Packed, k: number, n: number): void {
+  const view = new DataView(sums.buffer, sums.byteOffset, sums.byteLength);
+  const group = Math.min(w.block, GROUP);
+  const groups = Math.ceil(padded(k) / group);
+  for (let g = 0; g < groups; g++) {
+    let sum = 0;
+    for (let i = g * group; i < Math.min((g + 1) * group, padded(k)); i++) sum -= w.weight(n, i);
+    const at = (Math.floor(n / PANEL) * groups + g) * PANEL + (n % PANEL);
+    if (w.block === BLOCK) view.setInt16(2 * at, sum, true);
+    else view.setInt32(4 * at, sum, true);
+  }
 }
 
 /**

@@ -203,7 +203,7 @@ const PARALLEL = {
   linear_f16: scratchProjection("f16"),
   linear_f32: projection("f32"),
   linear_q4: scratchProjection("q4"),
-  linear_q8: scratchProjection("q8"),
+  linear_q8: projection("q8"),
   masked_softmax_f32: ranges(
     (view, _out, _scores, shape, _head, begin, end) => SOFTMAXED * (end - begin) * countsAt(view, shape).kvLen,
   ),

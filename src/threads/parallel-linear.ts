@@ -2,7 +2,7 @@
 // its own that has so many panels.
 
 import { BLOCK, PANEL } from "../../assembly/layout.ts";
-import { kernelScratchBytes, panelBytes, type WeightFormat } from "../linear/formats.ts";
+import { kernelScratchBytes, panelBytes, sumBytes, type WeightFormat } from "../linear/formats.ts";
 import { LINEAR_SHAPE_AT, type LinearShape, NULL, storeLinearShape } from "../wasm/abi.ts";
 import {
   fewest,
@@ -36,7 +36,7 @@ const COSTS: Readonly<Record<"f32" | "f16" | "q8" | "q4", Costs>> = {
   q4: { stripRows: 32, product: 0.5, stream: 0.2 },
 };
 
-/** The arguments of a projection: out, x, w, scratch if its kernel works in some, bias, shape, begin, end. */
+/** The arguments of a projection: out, x, w, its sums or the kernel's scratch if there are any, bias, shape, begin, end. */
 type Arguments = readonly number[];
 
 const { panels: PANELS, k: DEPTH } = LINEAR_SHAPE_AT;
@@ -89,11 +89,12 @@ export function projection(format: keyof typeof COSTS): Parallel<Arguments> {
     },
     cut(args, view, load, shapeOf) {
       const [bias, at, begin, end] = args.slice(-4) as [number, number, number, number];
-      const [out, x, w, ...scratch] = args.slice(0, -4) as [number, number, number, ...number[]];
+      const [out, x, w, ...others] = args.slice(0, -4) as [number, number, number, ...number[]];
       const shape = shapeAt(view, at);
       const { panels, k, block } = shape;
       const stored: WeightFormat = format === "q8" && block !== BLOCK ? "q8-row" : format;
       const bytes = panelBytes(stored, k);
+      const sums = sumBytes(stored, k);
       const rows = end - begin;
       const tiles =
         rows > FEW_ROWS
@@ -102,7 +103,7 @@ export function projection(format: keyof typeof COSTS): Parallel<Arguments> {
       return tiles.map(({ panels: [panel, next], rows: [from, to] }, i) => {
         storeLinearShape(view, shapeOf(i), { ...shape, panels: next - panel });
         return [
-          ...[out + column * panel, x, w + bytes * panel, ...scratch],
+          ...[out + column * panel, x, w + bytes * panel, ...others.map((other) => other + sums * panel)],
           ...[bias === NULL ? NULL : bias + column * panel, shapeOf(i), begin + from, begin + to],
         ];
       });
@@ -111,6 +112,6 @@ export function projection(format: keyof typeof COSTS): Parallel<Arguments> {
 }
 
 /** The same for kernels that work in scratch. */
-export function scratchProjection(format: "f16" | "q8" | "q4"): ParallelScratch<Arguments> {
+export function scratchProjection(format: "f16" | "q4"): ParallelScratch<Arguments> {
   return { ...projection(format), scratch: () => kernelScratchBytes(format) };
 }

@@ -217,15 +217,15 @@ export interface FloatKernels {
 export interface WeightKernels {
   linear_f16(out: F32Ptr, x: F32Ptr, w: U16Ptr, scratch: F32Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
   linear_q4(out: F32Ptr, x: U8Ptr, w: U8Ptr, scratch: U8Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
-  linear_q8(out: F32Ptr, x: U8Ptr, w: U8Ptr, scratch: U8Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
+  linear_q8(out: F32Ptr, x: U8Ptr, w: U8Ptr, sums: U8Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
   pack_columns_f16(out: U16Ptr, w: F32Ptr, n: number, k: number, bf16: number, begin: number, end: number): void;
   pack_q4(out: U8Ptr, w: F32Ptr, n: number, k: number, begin: number, end: number): void;
-  pack_q8(out: U8Ptr, w: F32Ptr, n: number, k: number, block: number, begin: number, end: number): void;
+  pack_q8(out: U8Ptr, sums: U8Ptr, w: F32Ptr, n: number, k: number, block: number, begin: number, end: number): void;
   pack_rows_f16(out: U16Ptr, w: F32Ptr, n: number, k: number, bf16: number, begin: number, end: number): void;
   quantize_rows(out: U8Ptr, x: F32Ptr, k: number, xStride: number, mode: number, begin: number, end: number): void;
   repack_columns_f16(out: U16Ptr, w: U16Ptr, n: number, k: number, begin: number, end: number): void;
   repack_q4(out: U8Ptr, blocks: U8Ptr, n: number, k: number, begin: number, end: number): void;
-  repack_q8(out: U8Ptr, blocks: U8Ptr, n: number, k: number, begin: number, end: number): void;
+  repack_q8(out: U8Ptr, sums: U8Ptr, blocks: U8Ptr, n: number, k: number, begin: number, end: number): void;
   repack_rows_f16(out: U16Ptr, w: U16Ptr, n: number, k: number, begin: number, end: number): void;
 }
 
@@ -257,7 +257,7 @@ export interface PartKernels {
 }
 
 /** Kernels that work in scratch, which is argument SCRATCH_ARGUMENT. */
-export type ScratchKernel = "attention_f32" | "linear_f16" | "linear_q4" | "linear_q8" | "attention_pages" | "attention_latents";
+export type ScratchKernel = "attention_f32" | "linear_f16" | "linear_q4" | "attention_pages" | "attention_latents";
 export const SCRATCH_ARGUMENT = 3;
 /** The most arguments of a kernel. */
 export const MOST_ARGUMENTS = 8;

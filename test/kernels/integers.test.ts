@@ -1,11 +1,12 @@
 import { describe, expect, test } from "vitest";
 import { BLOCK, LINEAR_SCRATCH } from "../../assembly/layout.ts";
 import {
+  blockOf,
   integerRowBytes,
   linearShape,
-  packedBytes,
-  panelBytes as panelBytesOf,
+  panelBytes,
   panelsOf,
+  sumBytes,
   wholeBlocks,
 } from "../../src/linear/formats.ts";
 import { reference } from "../../src/reference/index.ts";
@@ -41,14 +42,22 @@ function integerRows(random: Random, rows: number, k: number, mode: number, kind
 
 type Packing = "pack_q8" | "pack_q4";
 
+const formatOf = (packing: Packing, block: number) =>
+  packing === "pack_q4" ? "q4" : block === BLOCK ? "q8" : "q8-row";
+
+/** Room for a packed matrix and for the sums of its weights. */
+function room(format: "q8" | "q8-row" | "q4", n: number, k: number, filler = 7) {
+  const sums = new Uint8Array(panelsOf(n) * sumBytes(format, k)).fill(filler);
+  return { w: new Uint8Array(panelsOf(n) * panelBytes(format, k)).fill(filler), sums };
+}
+
 /** Packed weights: extremes of int8 and nibbles among them, as blocks of a file may hold. */
-function weights(random: Random, packing: Packing, n: number, k: number, block: number): Uint8Array {
-  const w = floats(random, n * k, KINDS[random.int(0, 3)]);
-  const format = packing === "pack_q4" ? "q4" : block === BLOCK ? "q8" : "q8-row";
-  const packed = new Uint8Array(packedBytes(format, n, k));
-  if (packing === "pack_q4") reference.pack_q4(packed, w, n, k, 0, panelsOf(n));
-  else reference.pack_q8(packed, w, n, k, block, 0, panelsOf(n));
-  return packed;
+function weights(random: Random, packing: Packing, n: number, k: number, block: number) {
+  const matrix = floats(random, n * k, KINDS[random.int(0, 3)]);
+  const { w, sums } = room(formatOf(packing, block), n, k);
+  if (packing === "pack_q4") reference.pack_q4(w, matrix, n, k, 0, panelsOf(n));
+  else reference.pack_q8(w, sums, matrix, n, k, block, 0, panelsOf(n));
+  return { w, sums };
 }
 
 describe.each(builds)("integer kernels in the %s build", (build) => {
@@ -60,7 +69,7 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
     const panels = panelsOf(n);
     for (const mode of MODES[build]) {
       const x = integerRows(random, rows, k, mode);
-      const w = weights(random, "pack_q4", n, k, BLOCK);
+      const { w } = weights(random, "pack_q4", n, k, BLOCK);
       const out = new Float32Array(rows * 8 * panels).fill(7);
       const shape = linearShape("q4", { panels, k, outStride: 8 * panels, mode });
       const args: Arguments<"linear_q4"> = [out, x, w, new Uint8Array(LINEAR_SCRATCH), null, shape, 0, rows];
@@ -82,10 +91,10 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
         for (const block of [BLOCK, wholeBlocks(k)]) {
           const panels = panelsOf(n);
           const x = integerRows(random, rows, k, mode);
-          const w = weights(random, "pack_q8", n, k, block);
+          const { w, sums } = weights(random, "pack_q8", n, k, block);
           const out = new Float32Array(rows * 8 * panels).fill(7);
           const shape = linearShape(block === BLOCK ? "q8" : "q8-row", { panels, k, outStride: 8 * panels, mode });
-          const args: Arguments<"linear_q8"> = [out, x, w, new Uint8Array(LINEAR_SCRATCH), null, shape, 0, rows];
+          const args: Arguments<"linear_q8"> = [out, x, w, sums, null, shape, 0, rows];
           const want = copyArguments<"linear_q8">(args);
           reference.linear_q8(...want);
           runKernel(instance, "linear_q8", args);
@@ -102,15 +111,15 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
     for (const mode of MODES[build].filter((each) => each % 2 === 1))
       for (const format of ["q8", "q8-row", "q4"] as const) {
         const [block, panels] = [format === "q8-row" ? k : BLOCK, panelsOf(n)];
-        const w = new Uint8Array(packedBytes(format, n, k));
+        const { w, sums } = room(format, n, k);
         if (format === "q4") reference.pack_q4(w, matrix, n, k, 0, panels);
-        else reference.pack_q8(w, matrix, n, k, block, 0, panels);
+        else reference.pack_q8(w, sums, matrix, n, k, block, 0, panels);
         const integers = new Uint8Array(rows * integerRowBytes(k));
         runKernel(instance, "quantize_rows", [integers, x, k, k, mode, 0, rows]);
         const out = new Float32Array(rows * n);
         const shape = linearShape(format, { panels, k, outStride: n, mode });
         runKernel(instance, format === "q4" ? "linear_q4" : "linear_q8", [
-          ...[out, integers, w, new Uint8Array(LINEAR_SCRATCH), null, shape, 0, rows],
+          ...[out, integers, w, format === "q4" ? new Uint8Array(LINEAR_SCRATCH) : sums, null, shape, 0, rows],
         ] as Arguments<"linear_q8">);
         const stored = format === "q4" ? packedQ4(w, k) : packedQ8(w, k, block);
         const want = Array.from(out, (_, at) => {
@@ -155,50 +164,44 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
     for (const kind of KINDS)
       for (const n of [1, 7, 8, 17])
         for (const k of SIZES)
-          for (const block of name === "pack_q8" ? [BLOCK, wholeBlocks(k)] : [BLOCK]) {
+          for (const format of name === "pack_q8" ? (["q8", "q8-row"] as const) : (["q4"] as const)) {
+            const block = blockOf(format, k);
             const w = floats(random, n * k, kind);
             for (const value of [Number.NaN, Number.NEGATIVE_INFINITY, 3e38])
               if (random.int(0, 3) === 0) w[random.int(0, w.length - 1)] = value;
-            const format = name === "pack_q4" ? "q4" : block === BLOCK ? "q8" : "q8-row";
-            const out = new Uint8Array(packedBytes(format, n, k)).fill(7);
-            const run = (kernel: typeof runPack, [begin, end]: readonly [number, number], to: Uint8Array) =>
-              kernel(to, w, n, k, block, begin, end);
-            const runPack = (to: Uint8Array, ...[from, rows, inputs, size, begin, end]: PackRest) => {
-              if (name === "pack_q4") runKernel(instance, name, [to, from, rows, inputs, begin, end]);
-              else runKernel(instance, name, [to, from, rows, inputs, size, begin, end]);
+            const runPack = ({ w: to, sums }: typeof want, begin: number, end: number) => {
+              if (name === "pack_q4") runKernel(instance, name, [to, w, n, k, begin, end]);
+              else runKernel(instance, name, [to, sums, w, n, k, block, begin, end]);
             };
-            const runTwin = (to: Uint8Array, ...[from, rows, inputs, size, begin, end]: PackRest) => {
-              if (name === "pack_q4") reference.pack_q4(to, from, rows, inputs, begin, end);
-              else reference.pack_q8(to, from, rows, inputs, size, begin, end);
-            };
-            const [whole, split, want] = [out.slice(), out.slice(), out.slice()];
-            run(runTwin, [0, panelsOf(n)], want);
-            run(runPack, [0, panelsOf(n)], whole);
-            for (const piece of pieces(random, panelsOf(n))) run(runPack, piece, split);
-            expect(whole, `n ${n} k ${k} block ${block}`).toEqual(want);
+            // Of different content before, so that they differ where a byte is not written.
+            const [whole, split, want] = [room(format, n, k, 1), room(format, n, k, 2), room(format, n, k, 3)];
+            if (name === "pack_q4") reference.pack_q4(want.w, w, n, k, 0, panelsOf(n));
+            else reference.pack_q8(want.w, want.sums, w, n, k, block, 0, panelsOf(n));
+            runPack(whole, 0, panelsOf(n));
+            for (const [begin, end] of pieces(random, panelsOf(n))) runPack(split, begin, end);
+            expect(whole, `n ${n} k ${k} ${format}`).toEqual(want);
             expect(split).toEqual(want);
           }
   });
 
-  test.each(["repack_q8", "repack_q4"] as const)("%s moves blocks of any bytes as its twin does", (name) => {
+  test.each(["q8", "q4"] as const)("repack_%s moves blocks of any bytes as its twin does", (format) => {
     const random = createRandom(3);
-    const [width, format] = name === "repack_q8" ? ([34, "q8"] as const) : ([18, "q4"] as const);
+    const width = format === "q8" ? 34 : 18;
     for (const n of [1, 8, 19])
       for (const k of [32, 96]) {
         const blocks = Uint8Array.from({ length: ((n * k) / 32) * width }, () => random.int(0, 255));
-        const out = new Uint8Array(packedBytes(format, n, k)).fill(7);
-        const args: Arguments<"repack_q8"> = [out, blocks, n, k, 0, panelsOf(n)];
-        const want = copyArguments<"repack_q8">(args);
-        const split = copyArguments<"repack_q8">(args);
-        reference[name](...want);
-        runKernel(instance, name, args);
-        expect(withOneNaN(args[0], k, format), `n ${n} k ${k}`).toEqual(withOneNaN(want[0], k, format));
-        for (const [begin, end] of pieces(random, panelsOf(n))) {
-          split[4] = begin;
-          split[5] = end;
-          runKernel(instance, name, split);
-        }
-        expect(split[0]).toEqual(args[0]);
+        const [whole, split, want] = [room(format, n, k, 1), room(format, n, k, 2), room(format, n, k, 3)];
+        const runPack = ({ w, sums }: typeof want, begin: number, end: number) => {
+          if (format === "q4") runKernel(instance, "repack_q4", [w, blocks, n, k, begin, end]);
+          else runKernel(instance, "repack_q8", [w, sums, blocks, n, k, begin, end]);
+        };
+        if (format === "q4") reference.repack_q4(want.w, blocks, n, k, 0, panelsOf(n));
+        else reference.repack_q8(want.w, want.sums, blocks, n, k, 0, panelsOf(n));
+        runPack(whole, 0, panelsOf(n));
+        expect(withOneNaN(whole.w, format), `n ${n} k ${k}`).toEqual(withOneNaN(want.w, format));
+        expect(whole.sums).toEqual(want.sums);
+        for (const [begin, end] of pieces(random, panelsOf(n))) runPack(split, begin, end);
+        expect(split).toEqual(whole);
       }
   });
 
@@ -221,22 +224,21 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
             const outStride = 8 * panels + random.int(0, 3);
             const out = new Float32Array(rows * outStride).fill(7);
             const bias = random.int(0, 2) > 0 ? floats(random, 8 * panels) : null;
-            const w = weights(random, "pack_q8", n, k, block);
-            const scratch = new Uint8Array(LINEAR_SCRATCH);
+            const { w, sums } = weights(random, "pack_q8", n, k, block);
             const sizes = { panels, k, outStride, mode };
             const shape = linearShape(block === BLOCK ? "q8" : "q8-row", sizes);
-            const args: Arguments<"linear_q8"> = [out, x, w, scratch, bias, shape, 0, rows];
+            const args: Arguments<"linear_q8"> = [out, x, w, sums, bias, shape, 0, rows];
             const want = copyArguments<"linear_q8">(args);
             reference.linear_q8(...want);
             runKernel(instance, "linear_q8", args);
             expect(bitsOf(args[0]), `q8 mode ${mode} n ${n} k ${k} block ${block}`).toEqual(bitsOf(want[0]));
             if (block !== BLOCK) continue;
-            const nibbles = weights(random, "pack_q4", n, k, block);
+            const nibbles = weights(random, "pack_q4", n, k, block).w;
             const four: Arguments<"linear_q4"> = [
               out.fill(7),
               x,
               nibbles,
-              scratch,
+              new Uint8Array(LINEAR_SCRATCH),
               bias,
               linearShape("q4", sizes),
               0,
@@ -251,20 +253,14 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
   );
 });
 
-type PackRest = [w: Float32Array, n: number, k: number, block: number, begin: number, end: number];
-
 /** Scales that are NaN have any payload: all of them become one. */
-function withOneNaN(packed: Uint8Array, k: number, format: "q8" | "q4"): Uint8Array {
+function withOneNaN(packed: Uint8Array, format: "q8" | "q4"): Uint8Array {
   const [copy, block] = [packed.slice(), format === "q8" ? 32 + 256 : 32 + 128];
   const view = new DataView(copy.buffer);
-  const blocks = k / 32;
-  const panelBytes = panelBytesOf(format, k);
-  for (let panel = 0; panel < copy.length; panel += panelBytes)
-    for (let at = panel; at < panel + blocks * block; at += block)
-      for (let column = 0; column < 8; column++) {
-        const scale = view.getFloat32(at + 4 * column, true);
-        if (Number.isNaN(scale)) view.setFloat32(at + 4 * column, Number.NaN, true);
-      }
-  expect(panelBytes - blocks * block).toBe(format === "q8" ? 16 * blocks : 0);
+  for (let at = 0; at < copy.length; at += block)
+    for (let column = 0; column < 8; column++) {
+      const scale = view.getFloat32(at + 4 * column, true);
+      if (Number.isNaN(scale)) view.setFloat32(at + 4 * column, Number.NaN, true);
+    }
   return copy;
 }

@@ -1,7 +1,7 @@
 // Projections of integers by the twins alone: what a layer must give, whatever its build, its tiles and its path.
 
 import type { StoredTensor, Tensor, WeightFormat } from "../../src/entries/core.ts";
-import { blockOf, integerRowBytes, linearShape, packedBytes, panelsOf } from "../../src/linear/formats.ts";
+import { blockOf, integerRowBytes, linearShape, panelBytes, panelsOf, sumBytes } from "../../src/linear/formats.ts";
 import { reference } from "../../src/reference/index.ts";
 import { readRow } from "../../src/reference/integers.ts";
 
@@ -34,15 +34,16 @@ export function projectByTwins(
   const [n, k] = w.shape as [number, number];
   const [rows, panels, block] = [x.length / k, panelsOf(n), blockOf(format, k)];
   const mode = fast ? 1 : 0;
-  const packed = new Uint8Array(packedBytes(format, n, k));
+  const packed = new Uint8Array(panels * panelBytes(format, k));
+  const sums = new Uint8Array(panels * sumBytes(format, k));
   if ("dtype" in w && format === "q4") reference.repack_q4(packed, w.bytes, n, k, 0, panels);
-  else if ("dtype" in w) reference.repack_q8(packed, w.bytes, n, k, 0, panels);
+  else if ("dtype" in w) reference.repack_q8(packed, sums, w.bytes, n, k, 0, panels);
   else if (format === "q4") reference.pack_q4(packed, w.data, n, k, 0, panels);
-  else reference.pack_q8(packed, w.data, n, k, block, 0, panels);
-  const [out, stride, scratch] = [new Float32Array(rows * panels * 8), panels * 8, new Uint8Array(0)];
+  else reference.pack_q8(packed, sums, w.data, n, k, block, 0, panels);
+  const [out, stride] = [new Float32Array(rows * panels * 8), panels * 8];
   const integers = quantize(x, k, fast);
   const linear = format === "q4" ? reference.linear_q4 : reference.linear_q8;
   const shape = linearShape(format, { panels, k, outStride: stride, mode });
-  linear(out, integers, packed, scratch, null, shape, 0, rows);
+  linear(out, integers, packed, sums, null, shape, 0, rows);
   return Float32Array.from({ length: rows * n }, (_, i) => out[Math.floor(i / n) * stride + (i % n)] as number);
 }

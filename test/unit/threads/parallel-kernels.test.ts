@@ -4,7 +4,7 @@
 import { expect, test } from "vitest";
 
 import { createRandom } from "../../../src/diagnostics/random.ts";
-import { linearShape, panelBytes, WEIGHT_FORMATS, type WeightFormat } from "../../../src/linear/formats.ts";
+import { linearShape, panelBytes, sumBytes, WEIGHT_FORMATS, type WeightFormat } from "../../../src/linear/formats.ts";
 import { SHARES, shareKernels } from "../../../src/threads/parallel-kernels.ts";
 import type { ThreadPool } from "../../../src/threads/pool.ts";
 import { KERNEL_NAMES, TILES } from "../../../src/threads/work-queue.ts";
@@ -94,7 +94,7 @@ test("the tiles of a projection are each panel of each row once", () => {
   }
 });
 
-test("the tiles of projections of other formats are each panel of each row once, with scratch of their own", () => {
+test("the tiles of projections of other formats are each panel of each row once, with scratch of their own or the sums of their weights", () => {
   const random = createRandom(5);
   const [f32, u8, u16] = [pointer.f32, pointer.u8, pointer.u16];
   const [out, x, w, bias] = [1e9, 5e6, 2e9, 4096] as const;
@@ -104,14 +104,14 @@ test("the tiles of projections of other formats are each panel of each row once,
     const end = begin + (trial % 3 === 0 ? random.int(1, 12) : random.int(1, 256));
     const stride = 8 * panels;
     const format = WEIGHT_FORMATS[1 + (trial % 5)] as WeightFormat;
-    const scratch = 7;
+    const beside = 7;
     const shape = linearShape(format, { panels, k, outStride: stride, xStride: k, mode: trial % 6 });
     const at = place(shape);
     if (format === "f16" || format === "bf16")
-      kernels.linear_f16(f32(out), f32(x), u16(w), f32(scratch), f32(bias), at, begin, end);
+      kernels.linear_f16(f32(out), f32(x), u16(w), f32(beside), f32(bias), at, begin, end);
     else {
       const linear = format === "q4" ? kernels.linear_q4 : kernels.linear_q8;
-      linear(f32(out), u8(x), u8(w), u8(scratch), f32(bias), at, begin, end);
+      linear(f32(out), u8(x), u8(w), u8(beside), f32(bias), at, begin, end);
     }
     const tiles = last() as Tiles;
     expect(tiles.length).toBeLessThanOrEqual(TILES);
@@ -123,7 +123,13 @@ test("the tiles of projections of other formats are each panel of each row once,
       const panel = (to - out) / 32;
       const { panels: count } = shapeAt(placed);
       // noting() gives scratch at 64.
-      expect([from, own, start, shapeAt(placed)]).toEqual([x, 64, bias + 32 * panel, { ...shape, panels: count }]);
+      const expected = format === "q8" || format === "q8-row" ? beside + panel * sumBytes(format, k) : 64;
+      expect([from, own, start, shapeAt(placed)]).toEqual([
+        x,
+        expected,
+        bias + 32 * panel,
+        { ...shape, panels: count },
+      ]);
       expect(weights - w).toBe(panel * panelBytes(format, k));
       for (let r = tile.at(-2)! - begin; r < tile.at(-1)! - begin; r++)
         for (let c = panel; c < panel + count; c++) seen[r * panels + c]! += 1;
