@@ -23,31 +23,39 @@ export function activate_f32(
 ): void {
   const s = changetype<ActivationShape>(shape);
   const n = s.n;
-  const kind = s.kind;
-  const limit = s.limit;
   assert(s.outStride >= n && s.gateStride >= n, "activate_f32: strides must be at least n");
   assert(!up || s.upStride >= n, "activate_f32: upStride must be at least n");
-  const alpha_f32x4 = f32x4.splat(s.alpha);
-  const high_f32x4 = f32x4.splat(limit);
-  const low_f32x4 = f32x4.splat(-limit);
+  const wide = n & ~3;
   for (let r = begin; r < end; r++) {
     const gateRow = gate + ((<usize>r * s.gateStride) << 2);
     const upRow = up + ((<usize>r * s.upStride) << 2);
     const outRow = out + ((<usize>r * s.outStride) << 2);
-    for (let i = 0; i < n; i += 4) {
+    for (let i = 0; i < wide; i += 4) {
       const at = <usize>i << 2;
-      let x_f32x4 = load_first(gateRow + at, n - i, 0);
-      if (limit > 0) x_f32x4 = f32x4.min(x_f32x4, high_f32x4);
-      let y_f32x4 = activation(kind, x_f32x4, alpha_f32x4);
-      if (up) {
-        let up_f32x4 = load_first(upRow + at, n - i, 0);
-        if (limit > 0)
-          up_f32x4 = f32x4.add(f32x4.max(f32x4.min(up_f32x4, high_f32x4), low_f32x4), f32x4.splat(1));
-        y_f32x4 = f32x4.mul(y_f32x4, up_f32x4);
-      }
-      store_first(outRow + at, n - i, y_f32x4);
+      activate_first(outRow + at, gateRow + at, up ? upRow + at : 0, s, 4);
+    }
+    if (wide < n) {
+      const at = <usize>wide << 2;
+      activate_first(outRow + at, gateRow + at, up ? upRow + at : 0, s, n - wide);
     }
   }
+}
+
+/** The first `count` floats, of at most four. Of min and max, pmin and pmax are those that keep a NaN and are one instruction. */
+// @ts-ignore: decorator
+@inline
+function activate_first(out: F32Ptr, gate: F32Ptr, up: F32PtrOrNull, s: ActivationShape, count: i32): void {
+  const limited = s.limit > 0;
+  const high = v128.load32_splat(changetype<usize>(s), offsetof<ActivationShape>("limit"));
+  let x = load_first(gate, count, 0);
+  if (limited) x = f32x4.pmin(x, high);
+  let y = activation(s.kind, x, v128.load32_splat(changetype<usize>(s), offsetof<ActivationShape>("alpha")));
+  if (up) {
+    let factor = load_first(up, count, 0);
+    if (limited) factor = f32x4.add(f32x4.pmax(f32x4.pmin(factor, high), f32x4.neg(high)), f32x4.splat(1));
+    y = f32x4.mul(y, factor);
+  }
+  store_first(out, count, y);
 }
 
 /** act(x), by ACT_SWISH and so on (layout.ts). */
@@ -61,6 +69,6 @@ function activation(kind: i32, x: v128, alpha: v128): v128 {
     return f32x4.mul(x, sigmoid_f32x4(f32x4.mul(x, slope)));
   }
   if (kind == ACT_GELU) return f32x4.mul(x, normal_cdf_f32x4(x));
-  const positive = f32x4.max(x, f32x4.splat(0));
+  const positive = f32x4.pmax(x, f32x4.splat(0));
   return kind == ACT_RELU ? positive : f32x4.mul(positive, positive);
 }
