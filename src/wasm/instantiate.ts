@@ -20,6 +20,8 @@ export interface Instance {
   readonly quantized: boolean;
   /** Whether kernels for latent attention are. */
   readonly latent: boolean;
+  /** Whether kernels for whole decoders are. */
+  readonly models: boolean;
 }
 
 /** An instance with what workers need to instantiate the same kernels. */
@@ -73,7 +75,8 @@ export async function extend(
     }
   }
   const modules = { ...instance.modules, ...others };
-  return { ...instance, kernels, quantized: "caches" in modules, latent: "latents" in modules, modules };
+  const has = (part: Part) => part in modules;
+  return { ...instance, kernels, quantized: has("caches"), latent: has("latents"), models: has("decoders"), modules };
 }
 
 /** The kernels of an instance of the float32 module. Throws as `kernelsIn` does. */
@@ -84,6 +87,7 @@ export function adopt({ exports }: WebAssembly.Instance, memory: WebAssembly.Mem
     relaxed: isRelaxed(exports),
     quantized: false,
     latent: false,
+    models: false,
   };
 }
 

@@ -10,6 +10,7 @@ import {
   type Build,
   type Builds,
   type LatentKernels,
+  type ModelKernels,
   type QuantizedKernels,
   type Started,
   startChosen,
@@ -47,6 +48,8 @@ export interface Kernels extends Releasable, Handle {
   readonly quantized: boolean;
   /** Whether there are kernels for latent attention: whether `latent` was given. */
   readonly latent: boolean;
+  /** Whether there are kernels for whole decoders: whether `models` was given. */
+  readonly models: boolean;
   /** Bytes of linear memory that weights, caches and scratch use now. */
   readonly usedBytes: number;
   /** Size of the linear memory in bytes. It does not shrink before `release()`. */
@@ -76,6 +79,8 @@ export interface LoadOptions {
   readonly quantized?: QuantizedKernels;
   /** Kernels for latent attention: `latent` of `headwise/latent`, or your own modules. Default none. */
   readonly latent?: LatentKernels;
+  /** Kernels for whole decoders: `models` of `headwise/models`, or your own modules. Default none. */
+  readonly models?: ModelKernels;
 }
 
 /** Throws unless `kernels` came from loadKernels and was not released. */
@@ -84,7 +89,7 @@ export function expectKernels(where: string, kernels: Kernels, name = "kernels")
 }
 
 /** Fields of LoadOptions. */
-export const LOAD_OPTIONS: readonly string[] = ["module", "deterministic", "threads", "quantized", "latent"];
+export const LOAD_OPTIONS: readonly string[] = ["module", "deterministic", "threads", "quantized", "latent", "models"];
 
 /** Throws unless `threads` is "auto" or an integer from 1 to 64. Returns it. */
 export function expectThreads(threads: unknown): number | "auto" {
@@ -156,6 +161,7 @@ export function wrapKernels({ instance: started, reason, fused }: Started, given
     fused,
     quantized: started.quantized,
     latent: started.latent,
+    models: started.models,
     get threads() {
       return readThreads();
     },

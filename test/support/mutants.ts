@@ -238,6 +238,7 @@ async function buildMutant(relaxed: boolean, pages: PageKind, mutant?: Mutant): 
     relaxed,
     quantized: true,
     latent: true,
+    models: false,
   };
 }
 

@@ -27,6 +27,7 @@ const KERNEL_FOLDERS: Readonly<Record<string, readonly string[]>> = {
   attention: ["math", "linear", "cache", "pointwise"],
   unfused: ["math", "linear", "cache", "pointwise"],
   latent: ["math", "cache", "attention"],
+  decoder: ["math", "linear"],
 };
 
 function filesOf(folder: string): string[] {
@@ -250,11 +251,14 @@ test("only simd.ts asks which build it is", () => {
   expect(asking).toEqual(["assembly/math/simd.ts"]);
 });
 
-test.each(["weights", "caches"])("of the two builds of %s, only relaxed has relaxed instructions", (part) => {
-  const relaxed = (build: string) =>
-    readFileSync(join(root, `build/${part}-${build}.wat`), "utf8").includes("relaxed_");
-  expect([relaxed("simd"), relaxed("relaxed")]).toEqual([false, true]);
-});
+test.each(["weights", "caches", "latents", "decoders"])(
+  "of the two builds of %s, only relaxed has relaxed instructions",
+  (part) => {
+    const relaxed = (build: string) =>
+      readFileSync(join(root, `build/${part}-${build}.wat`), "utf8").includes("relaxed_");
+    expect([relaxed("simd"), relaxed("relaxed")]).toEqual([false, true]);
+  },
+);
 
 test.each(["simd", "relaxed"])("the tables of the modules of the %s build lie apart, those of floats last", (build) => {
   const reach = (name: string) => {
@@ -264,11 +268,13 @@ test.each(["simd", "relaxed"])("the tables of the modules of the %s build lie ap
     const { HEAP_BASE } = load(name);
     return { from: Math.min(...starts), to: Number(HEAP_BASE.value) };
   };
-  const [weights, caches, floats] = [`weights-${build}`, `caches-${build}`, build].map(reach);
-  expect(weights!.from).toBeGreaterThanOrEqual(1024);
-  expect(caches!.from).toBeGreaterThanOrEqual(weights!.to);
-  expect(floats!.from).toBeGreaterThanOrEqual(caches!.to);
-  expect(floats!.to).toBeGreaterThan(floats!.from);
+  const others = ["weights", "caches", "latents", "decoders"].map((part) => `${part}-${build}`);
+  let end = 1024;
+  for (const { from, to } of [...others, build].map(reach)) {
+    expect(from).toBeGreaterThanOrEqual(end);
+    expect(to).toBeGreaterThan(from);
+    end = to;
+  }
 });
 
 function load(name: string): { readonly HEAP_BASE: WebAssembly.Global } {
