@@ -3,12 +3,13 @@ import { describe, HeadwiseError } from "../util/errors.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import type { KernelTable } from "./abi.ts";
 import type { ModuleSource } from "./compile.ts";
-import type { Instance } from "./instantiate.ts";
+import { type Instance, MARKS, type Part } from "./instantiate.ts";
 import { type DotPaths, findDotPaths } from "./int-dot.ts";
 import type { LinearMemory } from "./memory.ts";
 import {
   type Build,
   type Builds,
+  EXTRAS,
   type LatentKernels,
   type ModelKernels,
   type QuantizedKernels,
@@ -89,7 +90,7 @@ export function expectKernels(where: string, kernels: Kernels, name = "kernels")
 }
 
 /** Fields of LoadOptions. */
-export const LOAD_OPTIONS: readonly string[] = ["module", "deterministic", "threads", "quantized", "latent", "models"];
+export const LOAD_OPTIONS: readonly string[] = ["module", "deterministic", "threads", ...Object.keys(EXTRAS)];
 
 /** Throws unless `threads` is "auto" or an integer from 1 to 64. Returns it. */
 export function expectThreads(threads: unknown): number | "auto" {
@@ -155,13 +156,14 @@ export function wrapKernels({ instance: started, reason, fused }: Started, given
     readThreads();
     instance = runner = undefined;
   };
+  const has = (part: Part) => MARKS[part] in started.kernels;
   const parts = {
     build: started.relaxed ? "relaxed" : "simd",
     reason,
     fused,
-    quantized: started.quantized,
-    latent: started.latent,
-    models: started.models,
+    quantized: has("caches"),
+    latent: has("latents"),
+    models: has("decoders"),
     get threads() {
       return readThreads();
     },

@@ -1,5 +1,5 @@
 import { expectFlag, readFields } from "../util/arguments.ts";
-import { HeadwiseError, type HeadwiseErrorCode, memoryRefused } from "../util/errors.ts";
+import { HeadwiseError, memoryRefused } from "../util/errors.ts";
 import { type F32Ptr, LINEAR_SHAPE_BYTES, storeLinearShape } from "./abi.ts";
 import {
   accepts,
@@ -111,7 +111,7 @@ async function simdOf({ simd, relaxed }: Builds): Promise<WasmSource> {
 }
 
 /** The options of `loadKernels` that add modules, and the parts of each. */
-const EXTRAS = { quantized: ["weights", "caches"], latent: ["latents"], models: ["decoders"] } as const;
+export const EXTRAS = { quantized: ["weights", "caches"], latent: ["latents"], models: ["decoders"] } as const;
 
 type Sources = Readonly<Partial<Record<Part, WasmSource | string>>>;
 

@@ -27,7 +27,7 @@ export function load(build: BuildName): Instance {
   Object.assign(instance.kernels, kernelsIn("caches", others("caches"), "caches"));
   Object.assign(instance.kernels, kernelsIn("latents", others("latents"), "latents"));
   Object.assign(instance.kernels, kernelsIn("decoders", others("decoders"), "decoders"));
-  return { ...instance, quantized: true, latent: true, models: true };
+  return instance;
 }
 
 export type KernelName = keyof KernelTable;
