@@ -67,21 +67,30 @@ export function fromHfConfig(
   const { layer = 0, prefix = "", as, relativeBias = false }: HfConfigOptions = wanted;
   expectInt(WHERE, "layer", layer, 0);
   if (wanted.part !== undefined) expectOneOf(WHERE, "part", wanted.part, PARTS);
-  const { type, file, rules } = findModel(fieldsOf("config.json", parseJson(WHERE, "json", json)), prefix, as);
-  const chosen = choosePart(file, type, rules, wanted.part, prefix);
-  if (rules.relativeBias && chosen !== "cross" && !relativeBias)
+  const model = findModel(fieldsOf("config.json", parseJson(WHERE, "json", json)), prefix, as);
+  const chosen = choosePart(model.file, model.type, model.rules, wanted.part, prefix);
+  if (model.rules.relativeBias && chosen !== "cross" && !relativeBias)
     throw refusal(
       "model_type",
       "attention without relative positions, or options.relativeBias for a caller that passes their bias to attend",
-      type,
+      model.type,
     );
-  const config = readConfig(file, layer, chosen, rules);
+  return readLayer(model, layer, chosen, as);
+}
+
+/** The attention of a decoder's layer, by fields that the caller reads too. */
+export function readHfLayer(file: Fields, layer: number): HfAttentionConfig {
+  return readLayer(findModel(file, "", undefined), layer, "decoder", undefined);
+}
+
+function readLayer({ type, file, rules }: Model, layer: number, part: HfPart, as: string | undefined) {
+  const config = readConfig(file, layer, part, rules);
   const own = Object.fromEntries(
     Object.entries(config).filter(([, value]) => value !== undefined),
   ) as HfAttentionConfig;
   refuseIgnored(file, as ?? type, as !== undefined, (name, value) => isUnderstood(name, value, own, rules));
   const check = () => checkConfig(WHERE, own);
-  checkFileConfig(WHERE, check, (ours) => fieldOf(file, namesOf(rules, chosen), ours));
+  checkFileConfig(WHERE, check, (ours) => fieldOf(file, namesOf(rules, part), ours));
   return own;
 }
 

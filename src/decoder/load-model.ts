@@ -1,0 +1,237 @@
+import type { WeightFormat } from "../linear/formats.ts";
+import { type LinearPlace, modesOf, type PackedLinear, placeLinears } from "../linear/linear.ts";
+import { expectActivations, expectFormat, expectFormatLoaded } from "../linear/options.ts";
+import { stagedFloats } from "../linear/pack.ts";
+import { type ModelSource, openModelFolder } from "../files/model-folder.ts";
+import { checkTensors, findRoot } from "../models/decoder/check-tensors.ts";
+import { type Decoder, readDecoder } from "../models/decoder/read-spec.ts";
+import type { createLatentAttention } from "../api/latent-attention.ts";
+import { expectFunction, expectSignal, readFields } from "../util/arguments.ts";
+import { HeadwiseError } from "../util/errors.ts";
+import type { Global } from "../util/global.ts";
+import { makeHandle } from "../util/lifetime.ts";
+import { expectKernels, type Kernels } from "../wasm/kernels.ts";
+import { Layout } from "../wasm/memory.ts";
+import { type BlockContext, loadBlock, loadNorm } from "./load-blocks.ts";
+import type { Model, ModelWeights } from "./model.ts";
+import { type NormPlace, type PackedNorm, type PackedTable, placeNorm } from "./packed.ts";
+import { WeightReader } from "./weight-reader.ts";
+
+/** Options of `loadModel`. */
+export interface LoadModelOptions {
+  /**
+   * Formats of the matrices: one for all, or one each for attention, MLPs (experts among them), and the table of tokens, which
+   * is often the head too. Default those that they are stored in.
+   */
+  readonly weights?: WeightFormat | ModelFormats;
+  /** As `WeightOptions.activations`. Default "exact". */
+  readonly activations?: "exact" | "fast";
+  /** Called after each read with the bytes that were read, and all that will be. */
+  readonly onProgress?: (done: number, all: number) => void;
+  /** Ends loading: it rejects with the signal's reason, and all memory is freed. */
+  readonly signal?: Global<"AbortSignal">;
+}
+
+/** Formats of the parts of a model. */
+export interface ModelFormats {
+  /** Matrices of attention. */
+  readonly attention?: WeightFormat;
+  /** Matrices of MLPs and experts; routers are always float32. */
+  readonly mlp?: WeightFormat;
+  /** The table of tokens, and the head. */
+  readonly embed?: WeightFormat;
+}
+
+const OPTIONS: readonly (keyof LoadModelOptions)[] = ["weights", "activations", "onProgress", "signal"];
+const PARTS: readonly (keyof ModelFormats)[] = ["attention", "mlp", "embed"];
+
+type CreateLatent = typeof createLatentAttention;
+
+/** `loadModel` of an entry that has latent attention, or has not. */
+export async function readModel(
+  kernels: Kernels,
+  source: ModelSource,
+  options: LoadModelOptions,
+  createLatent: CreateLatent,
+): Promise<Model> {
+  const where = "loadModel";
+  expectKernels(where, kernels);
+  const { weights, activations, onProgress, signal } = readFields(where, "options", options, OPTIONS);
+  const formats = readFormats(where, weights);
+  const fast = expectActivations(where, "options.activations", activations);
+  if (onProgress !== undefined) expectFunction(where, "onProgress", onProgress);
+  if (signal !== undefined) expectSignal(where, signal);
+  expectModelKernels(where, kernels, formats);
+  const expectActive = () => {
+    signal?.throwIfAborted();
+    expectKernels(where, kernels);
+  };
+  expectActive();
+  const folder = await openModelFolder(where, source);
+  try {
+    const decoder = readDecoder(where, folder.config);
+    checkTensors(where, decoder, folder.tensors);
+    const all = [...folder.tensors.values()].reduce((sum, { bytes }) => sum + bytes, 0);
+    let done = 0;
+    const onRead = (bytes: number) => {
+      done += bytes;
+      onProgress?.(done, all);
+    };
+    const file = { tensors: folder.tensors, readAll: folder.file.readAll };
+    const layout = decoder.family.layout ?? "out-in";
+    const reader = new WeightReader(file, { where, kernels, layout, expectActive, onRead });
+    return await packModel(where, kernels, decoder, reader, formats, fast, createLatent);
+  } finally {
+    await folder.close();
+  }
+}
+
+function readFormats(where: string, weights: LoadModelOptions["weights"]): ModelFormats {
+  if (weights === undefined) return {};
+  if (weights === null || typeof weights !== "object") {
+    const format = expectFormat(where, "options.weights", weights);
+    return { attention: format, mlp: format, embed: format };
+  }
+  const formats = readFields(where, "options.weights", weights, PARTS);
+  for (const [part, format] of Object.entries(formats)) expectFormat(where, `options.weights.${part}`, format);
+  return formats;
+}
+
+function expectModelKernels(where: string, kernels: Kernels, formats: ModelFormats): void {
+  if (!kernels.models)
+    throw new HeadwiseError(
+      "NO_MODELS",
+      `${where}: kernels expected ones that were loaded with { models }, which headwise/models exports, got kernels without it`,
+    );
+  for (const [part, format] of Object.entries(formats)) expectFormatLoaded(where, kernels.quantized, part, format);
+}
+
+async function packModel(
+  where: string,
+  kernels: Kernels,
+  decoder: Decoder,
+  reader: WeightReader,
+  formats: ModelFormats,
+  fast: boolean,
+  createLatent: CreateLatent,
+): Promise<Model> {
+  const { spec, names, family } = decoder;
+  const { memory } = kernels;
+  const before = memory.used;
+  const owned: { release(): void }[] = [];
+  const free = () => {
+    for (const each of owned.splice(0)) each.release();
+  };
+  const staging = memory.allocate(where, 4 * mostStaged(decoder));
+  try {
+    const context: BlockContext = {
+      ...{ kernels, reader, names, family, where, owned, staging, createLatent, dModel: spec.dModel },
+      formats: { attention: formats.attention, mlp: formats.mlp },
+      activations: fast ? "fast" : "exact",
+    };
+    const root = findRoot(decoder, reader.tensors);
+    const ends = await loadEnds(context, decoder, root, formats.embed);
+    const blocks: ModelWeights["blocks"][number][] = [];
+    for (const [i, block] of spec.blocks.entries())
+      blocks.push(await loadBlock(context, block, `${root}${names.layers}.${i}.`));
+    const all = [...Object.values(ends), ...blocks.flatMap(linearsOf)];
+    const used = all.flatMap((each) => (each && "format" in each ? [each.format] : []));
+    const weights: ModelWeights = { ...ends, blocks, modeOf: modesOf(kernels, used, fast) };
+    memory.free(staging);
+    const parts = {
+      ...{ kernels, type: spec.type, dModel: spec.dModel, vocabSize: spec.vocabSize, layers: blocks.length },
+      ...{ maxSeqLen: spec.maxSeqLen, bytes: memory.used - before, spec, weights },
+    };
+    const release = () => {
+      if (!kernels.released) free();
+    };
+    return makeHandle<Model>("Model", "loadModel", parts, ["spec", "weights"], release);
+  } catch (error) {
+    if (!kernels.released) {
+      memory.free(staging);
+      free();
+    }
+    throw error;
+  }
+}
+
+/** Every projection of a layer besides those of attention. */
+function linearsOf({ mlp, moe }: ModelWeights["blocks"][number]): PackedLinear[] {
+  const mlps = [mlp, moe?.shared, ...(moe?.experts ?? [])];
+  return mlps.flatMap((each) => (each ? [...each.inputs, each.down] : []));
+}
+
+/** Floats of staging that the largest matrix outside attention needs. */
+function mostStaged({ spec: { dModel, vocabSize, embed, blocks } }: Decoder): number {
+  const dims = blocks.flatMap(({ mlp }) =>
+    mlp.kind === "mlp" ? [mlp.dim] : [mlp.expert.dim, mlp.shared?.mlp.dim ?? 1, mlp.experts],
+  );
+  const sizes = [
+    { n: vocabSize, k: embed.dim },
+    { n: embed.positions?.rows ?? 1, k: dModel },
+    { n: dModel, k: embed.dim },
+    { n: embed.dim, k: dModel },
+    ...dims.flatMap((dim) => [
+      { n: dim, k: dModel },
+      { n: dModel, k: dim },
+    ]),
+  ];
+  return Math.max(...sizes.map(stagedFloats));
+}
+
+type Ends = Omit<ModelWeights, "blocks" | "modeOf">;
+
+/** What is before the first layer and behind the last one, in one block. */
+async function loadEnds(
+  context: BlockContext,
+  { spec, names }: Decoder,
+  root: string,
+  format: WeightFormat | undefined,
+): Promise<Ends> {
+  const { kernels, reader, owned, staging, where } = context;
+  const { dModel, vocabSize, embed, finalNorm } = spec;
+  const { positions } = embed;
+  const layout = new Layout();
+  const place = (name: string, n: number, k: number, own = format): LinearPlace =>
+    placeLinears(layout, [{ n, k, format: reader.formatOf(`${name}.weight`, own) }])[0] as LinearPlace;
+  const optional = <T>(wanted: unknown, create: () => T) => (wanted ? create() : undefined);
+  const at = (name: string) => `${root}${name}`;
+  const ownHead = reader.has(`${names.head}.weight`);
+  const places = {
+    embed: place(at(names.embed), vocabSize, embed.dim),
+    positions: positions && place(at(names.positions), positions.rows, dModel, "f32"),
+    projectIn: optional(embed.dim !== dModel, () => place(at(names.projectIn), dModel, embed.dim)),
+    projectOut: optional(embed.dim !== dModel, () => place(at(names.projectOut), embed.dim, dModel)),
+    head: optional(ownHead, () => place(names.head, vocabSize, embed.dim)),
+    embedNorm: embed.norm && placeNorm(layout, dModel, embed.norm),
+    finalNorm: finalNorm && placeNorm(layout, dModel, finalNorm),
+  };
+  const base = kernels.memory.allocate(where, layout.bytes);
+  owned.push({ release: () => kernels.memory.free(base) });
+  const linear = async (name: string, to: LinearPlace | undefined): Promise<PackedLinear | undefined> =>
+    to && reader.linear(base, to, name, staging, "out-in");
+  const norm = async (name: string, to: NormPlace | undefined): Promise<PackedNorm | undefined> =>
+    to && loadNorm(context, at(name), to, base);
+  const tokens = await reader.linear(base, places.embed, at(names.embed), staging, "out-in");
+  const table = places.positions && (await reader.linear(base, places.positions, at(names.positions), staging, "out-in"));
+  const head = (await linear(names.head, places.head)) ?? (await withBias(context, tokens, `${names.head}.bias`));
+  return {
+    embed: asTable(tokens, vocabSize),
+    positions: table && positions && asTable(table, positions.rows),
+    projectIn: await linear(at(names.projectIn), places.projectIn),
+    projectOut: await linear(at(names.projectOut), places.projectOut),
+    head,
+    embedNorm: await norm(names.embedNorm, places.embedNorm),
+    finalNorm: await norm(names.finalNorm, places.finalNorm),
+  };
+}
+
+const asTable = ({ k, format, w }: PackedLinear, rows: number): PackedTable => ({ rows, dim: k, format, at: w });
+
+/** The table of tokens as the head, with the head's own bias where there is one. */
+async function withBias({ kernels, reader }: BlockContext, tokens: PackedLinear, name: string): Promise<PackedLinear> {
+  const bias = await reader.vector(name);
+  // The table itself has no bias, so that its place is free.
+  if (bias) kernels.memory.f32(tokens.bias, bias.length).set(bias);
+  return tokens;
+}

@@ -1,0 +1,162 @@
+// The tensors that a decoder must have, by name and shape, and one report of all that a file lacks or has too many of.
+
+import type { MatrixLayout } from "../../tensor/matrix.ts";
+import { shapeText } from "../../tensor/dtypes.ts";
+import { describe, HeadwiseError } from "../../util/errors.ts";
+import type { MlpNames } from "./family.ts";
+import type { Decoder } from "./read-spec.ts";
+import type { BlockSpec, MlpSpec, MoeSpec } from "./spec.ts";
+
+/** What a file says of a tensor before it is read. */
+export interface TensorFacts {
+  readonly dtype: string;
+  readonly shape: readonly number[];
+  readonly bytes: number;
+}
+
+/** Tensors that follow from the configuration, in files of older programs. */
+const IGNORED = /(^|\.)(rotary_emb\.(inv_freq|cos_cached|sin_cached)|attn\.(bias|masked_bias)|attention\.(bias|masked_bias))$/;
+
+/** The most names of a kind in a report. */
+const MOST_NAMED = 8;
+
+/** The prefix of the tensors besides the head. */
+export function findRoot({ names }: Decoder, tensors: ReadonlyMap<string, unknown>): string {
+  return names.roots.find((root) => tensors.has(`${root}${names.embed}.weight`)) ?? (names.roots[0] as string);
+}
+
+/** Throws BAD_FILE with all names that are missing, unexpected, or of another shape. */
+export function checkTensors(where: string, decoder: Decoder, tensors: ReadonlyMap<string, TensorFacts>): void {
+  const { required, optional, claimed } = expectedTensors(decoder, findRoot(decoder, tensors), tensors);
+  const missing = [...required.keys()].filter((name) => !tensors.has(name));
+  const known = new Map([...required, ...optional]);
+  const isKnown = (name: string) =>
+    known.has(name) || IGNORED.test(name) || claimed.some((prefix) => name.startsWith(prefix));
+  const unexpected = [...tensors.keys()].filter((name) => !isKnown(name));
+  const mismatched = [...known].flatMap(([name, shape]) => {
+    const own = tensors.get(name)?.shape;
+    return own === undefined || shape === undefined || `${own}` === `${shape}`
+      ? []
+      : [`${name} expected ${shapeText(shape)}, got ${shapeText(own)}`];
+  });
+  const found = [
+    ...listed("missing", missing),
+    ...listed("unexpected", unexpected),
+    ...listed("of another shape", mismatched),
+  ];
+  if (found.length === 0) return;
+  const rule = `those of ${describe(decoder.spec.type)} with ${decoder.spec.blocks.length} layers`;
+  throw new HeadwiseError("BAD_FILE", `${where}: tensors expected ${rule}, got ${found.join("; ")}`);
+}
+
+/** Names of one kind, layers folded together. */
+function listed(kind: string, names: readonly string[]): string[] {
+  if (names.length === 0) return [];
+  const folded = new Map<string, number[]>();
+  for (const name of names) {
+    const [, before = name, layer = "", after = ""] = /^(.*?\.)(\d+)(\..*)$/s.exec(name) ?? [];
+    const key = layer === "" ? name : `${before}#${after}`;
+    folded.set(key, [...(folded.get(key) ?? []), ...(layer === "" ? [] : [Number(layer)])]);
+  }
+  const texts = [...folded].map(([key, layers]) => key.replace("#", () => layersText(layers)));
+  const more = texts.length > MOST_NAMED ? ` and ${texts.length - MOST_NAMED} more` : "";
+  return [`${names.length} ${kind}: ${texts.slice(0, MOST_NAMED).join(", ")}${more}`];
+}
+
+function layersText(layers: readonly number[]): string {
+  const [first = 0] = layers;
+  const last = layers.at(-1) ?? first;
+  if (layers.length === 1) return `${first}`;
+  return layers.length === last - first + 1 ? `{${first}..${last}}` : `{${layers.join(",")}}`;
+}
+
+type Shape = readonly number[] | undefined;
+
+interface Expected {
+  /** By name, with their shapes as far as these follow from config.json. */
+  readonly required: ReadonlyMap<string, Shape>;
+  readonly optional: ReadonlyMap<string, Shape>;
+  /** Prefixes whose tensors another reader checks. */
+  readonly claimed: readonly string[];
+}
+
+function expectedTensors(
+  { spec, names, family }: Decoder,
+  root: string,
+  tensors: ReadonlyMap<string, unknown>,
+): Expected {
+  const required = new Map<string, Shape>();
+  const optional = new Map<string, Shape>();
+  const claimed: string[] = [];
+  const { dModel, vocabSize, embed, head } = spec;
+  const layout = family.layout ?? "out-in";
+  const norm = (name: string) => {
+    required.set(`${name}.weight`, [dModel]);
+    optional.set(`${name}.bias`, [dModel]);
+  };
+  const linear = (name: string, n: number, k: number, way: MatrixLayout = layout) => {
+    required.set(`${name}.weight`, way === "out-in" ? [n, k] : [k, n]);
+    optional.set(`${name}.bias`, [n]);
+  };
+  required.set(`${root}${names.embed}.weight`, [vocabSize, embed.dim]);
+  if (embed.norm) norm(`${root}${names.embedNorm}`);
+  if (embed.positions) required.set(`${root}${names.positions}.weight`, [embed.positions.rows, dModel]);
+  if (embed.dim !== dModel) {
+    linear(`${root}${names.projectIn}`, dModel, embed.dim);
+    linear(`${root}${names.projectOut}`, embed.dim, dModel);
+  }
+  if (spec.finalNorm) norm(`${root}${names.finalNorm}`);
+  const tied = head.tied ?? !tensors.has(`${names.head}.weight`);
+  (tied ? optional : required).set(`${names.head}.weight`, [vocabSize, embed.dim]);
+  optional.set(`${names.head}.bias`, [vocabSize]);
+
+  const mlp = (at: string, { gate, up, down }: MlpNames, { dim, gated }: MlpSpec) => {
+    const own = at === "" ? "" : `${at}.`;
+    if (gate !== undefined && gated) linear(`${own}${gate}`, up === undefined ? 2 * dim : dim, dModel);
+    if (up !== undefined) linear(`${own}${up}`, dim, dModel);
+    linear(`${own}${down}`, dModel, dim);
+  };
+  const experts = (at: string, moe: MoeSpec) => {
+    const own = family.moeNames;
+    if (own === undefined) return;
+    linear(`${at}${own.router}`, moe.experts, dModel, "out-in");
+    if (own.correction && moe.router.correction) required.set(`${at}${own.correction}`, [moe.experts]);
+    if (own.expert === "stacked") {
+      const { dim } = moe.expert;
+      required.set(`${at}${own.mlp.gate}`, [moe.experts, dModel, 2 * dim]);
+      required.set(`${at}${own.mlp.gate}_bias`, [moe.experts, 2 * dim]);
+      required.set(`${at}${own.mlp.down}`, [moe.experts, dim, dModel]);
+      required.set(`${at}${own.mlp.down}_bias`, [moe.experts, dModel]);
+    } else for (let e = 0; e < moe.experts; e++) mlp(`${at}${own.expert(e)}`, own.mlp, moe.expert);
+    if (moe.shared) {
+      mlp(`${at}${own.shared}`, own.mlp, moe.shared.mlp);
+      if (moe.shared.gated) linear(`${at}${own.sharedGate}`, 1, dModel);
+    }
+  };
+  for (const [i, block] of spec.blocks.entries()) {
+    const at = `${root}${names.layers}.${i}.`;
+    claimed.push(`${at}${names.attention}.`);
+    for (const [name, shape] of attentionShapes(block, names.projections, layout))
+      required.set(`${at}${names.attention}.${name}.weight`, shape);
+    for (const name of Object.values(names.norms)) norm(`${at}${name}`);
+    if (block.mlp.kind === "moe") experts(at, block.mlp);
+    else mlp(names.mlpAt === "" ? at.slice(0, -1) : `${at}${names.mlpAt}`, names.mlp, block.mlp);
+  }
+  return { required, optional, claimed };
+}
+
+/** The matrices that the attention of a layer must have. */
+function attentionShapes(
+  { attention }: BlockSpec,
+  projections: readonly string[],
+  layout: MatrixLayout,
+): (readonly [string, Shape])[] {
+  if (attention.kind === "latent") return [["o_proj", undefined]];
+  const { dModel, numHeads, numKvHeads = numHeads, headDim = dModel / numHeads } = attention.config;
+  const [q, k] = [numHeads * headDim, numKvHeads * headDim];
+  const sizes = [
+    ...(projections.length === 2 ? [[q + 2 * k, dModel]] : [q, k, k].map((n) => [n, dModel])),
+    [dModel, q],
+  ];
+  return projections.map((name, i) => [name, layout === "out-in" ? sizes[i] : sizes[i]?.toReversed()]);
+}
