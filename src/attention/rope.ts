@@ -53,7 +53,7 @@ const SCALINGS = {
     "mscaleAllDim",
     "truncate",
   ],
-  factors: ["factors"],
+  factors: ["factors", "attentionFactor"],
 } as const;
 export const PAIRINGS = ["half", "interleaved"] as const;
 
@@ -157,7 +157,9 @@ function checkScaling(where: string, given: RopeScaling, theta: number, dim: num
     if (factors.length !== dim / 2)
       throw new RangeError(`${where}: ${name}.factors expected one per pair (${dim / 2}), got ${factors.length}`);
     for (const [i, factor] of factors.entries()) expectAtLeast(where, `${name}.factors[${i}]`, factor, 1);
-    return { kind: "factors", factors };
+    const { attentionFactor } = scaling;
+    if (attentionFactor !== undefined) expectFinite(where, `${name}.attentionFactor`, attentionFactor, true);
+    return { kind: "factors", factors, ...(attentionFactor !== undefined && { attentionFactor }) };
   }
   expectAtLeast(where, `${name}.factor`, scaling.factor, 1);
   if (kind === "ntk" && dim < 4)

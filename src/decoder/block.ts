@@ -1,7 +1,7 @@
 // A layer of a decoder on rows in linear memory.
 
-import type { LayerCall, Runs } from "../forward/layer-steps.ts";
-import { runAttention } from "../forward/layer-steps.ts";
+import type { RunRows } from "../forward/forward.ts";
+import type { Runs } from "../forward/layer-steps.ts";
 import type { Rows } from "../linear/linear.ts";
 import type { NormRole } from "../models/decoder/spec.ts";
 import type { Steps } from "../util/steps.ts";
@@ -10,7 +10,7 @@ import { runMoe } from "./experts.ts";
 import { runMlp } from "./mlp.ts";
 import type { PackedBlock } from "./packed.ts";
 import { addRows, normRows, type RowWork } from "./rows.ts";
-import type { AttentionPlan, PassPlan } from "./scratch.ts";
+import type { PassPlan } from "./scratch.ts";
 
 /** The rows of a chunk between layers. */
 export interface BlockRows {
@@ -30,8 +30,8 @@ export function* runBlock(
   work: RowWork,
   block: PackedBlock,
   plan: PassPlan,
-  attention: AttentionPlan,
-  runs: Runs<LayerCall>,
+  attend: RunRows,
+  runs: Runs,
   rows: BlockRows,
   count: number,
 ): Steps {
@@ -51,8 +51,7 @@ export function* runBlock(
   };
 
   let read = norm("attentionPre", normed, residual);
-  const layer = { attention: block.attention, ...attention, base: work.base, stepFlops: work.stepFlops, maps: undefined };
-  yield* runAttention(layer, runs, { x: read, out: branch });
+  yield* attend(work.base, work.stepFlops, runs, { x: read, out: branch });
   norm("attentionPost", branch, branch);
   // In parallel layers, the MLP reads what was before attention.
   if (parallel) {

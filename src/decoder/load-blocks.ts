@@ -1,6 +1,9 @@
 // Reads the layers of a decoder and packs them: each into a block of memory of its own, and its attention into another.
 
-import { type Attention, createAttention } from "../attention/attention.ts";
+import { type Attention, createAttention, packAttention } from "../attention/attention.ts";
+import { checkWeights } from "../attention/check-weights.ts";
+import { checkConfig } from "../attention/config.ts";
+import { checkWeightOptions } from "../attention/weight-options.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import type { LinearPlace, PackedLinear } from "../linear/linear.ts";
 import type { createLatentAttention } from "../api/latent-attention.ts";
@@ -13,6 +16,7 @@ import { toFloats } from "../tensor/dtypes.ts";
 import { NULL } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
+import { type HeadGains, packHeadNorm } from "./head-norm.ts";
 import {
   joinMlp,
   type MlpFormats,
@@ -100,23 +104,48 @@ export async function loadNorm(
 }
 
 async function loadAttention(context: BlockContext, { attention }: BlockSpec, at: string): Promise<Attention> {
-  const { kernels, reader, names, formats, activations } = context;
+  const { kernels, reader, names, formats, activations, family, where } = context;
   const prefix = `${at}${names.attention}.`;
-  const tensors = await reader.read(reader.namesBelow(prefix));
+  const tensors = new Map(await reader.read(reader.namesBelow(prefix)));
   const file = { metadata: new Map<string, string>(), tensors };
   const options = { weights: formats.attention, activations };
   if (attention.kind === "latent")
     return context.createLatent(kernels, attention.config, readLatentWeights(file, prefix), options);
   const { fused, ...config } = attention.config;
-  const weights = readAttentionWeights(file, prefix, { ...sizesOf(attention.config), fused });
-  return createAttention(kernels, config, weights, options);
+  const { numHeads, numKvHeads, headDim } = config;
+  const { headNorm } = family;
+  const gainsOf = (name: string) => takeGains(tensors, `${prefix}${name}`, headNorm?.each === "apart");
+  const gains = attention.headNorm && headNorm && { q: gainsOf(headNorm.q), k: gainsOf(headNorm.k) };
+  const weights = readAttentionWeights(file, prefix, { numHeads, numKvHeads, headDim, fused });
+  if (!gains) return createAttention(kernels, config, weights, options);
+  const checked = checkConfig(where, config);
+  const given = checkWeights(where, checked, weights, checkWeightOptions(where, "options.", options), kernels.quantized);
+  const norm = packHeadNorm(where, kernels, checked, attention.headNorm?.eps ?? 0, gains);
+  context.owned.push({ release: () => kernels.memory.free(norm.at) });
+  return packAttention(where, kernels, checked, given, norm.run);
 }
 
-const sizesOf = ({ numHeads, numKvHeads, headDim }: Parameters<typeof readAttentionWeights>[2] & object) => ({
-  numHeads,
-  numKvHeads,
-  headDim,
-});
+/** Takes the gains and biases of a norm of heads out of `tensors`: one tensor each, or one for each head. */
+function takeGains(tensors: Map<string, StoredTensor>, name: string, apart: boolean): HeadGains {
+  const take = (end: string) => {
+    const own = apart ? [...tensors.keys()].filter((each) => each.startsWith(`${name}.norms.`)) : [name];
+    const names = apart
+      ? own.map((_, head) => `${name}.norms.${head}.${end}`).filter((each) => tensors.has(each))
+      : [`${name}.${end}`];
+    const found = names.flatMap((each) => tensors.get(each) ?? []).map((tensor) => toFloats(tensor));
+    for (const each of names) tensors.delete(each);
+    if (found.length === 0) return undefined;
+    const all = new Float32Array(found.reduce((sum, { length }) => sum + length, 0));
+    let to = 0;
+    for (const each of found) {
+      all.set(each, to);
+      to += each.length;
+    }
+    return all;
+  };
+  const bias = take("bias");
+  return { gain: take("weight") as Float32Array, bias };
+}
 
 async function loadMlp(
   { reader, staging }: BlockContext,

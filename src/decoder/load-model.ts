@@ -6,7 +6,7 @@ import { type ModelSource, openModelFolder } from "../files/model-folder.ts";
 import { checkTensors, findRoot } from "../models/decoder/check-tensors.ts";
 import { type Decoder, readDecoder } from "../models/decoder/read-spec.ts";
 import type { createLatentAttention } from "../api/latent-attention.ts";
-import { expectFunction, expectSignal, readFields } from "../util/arguments.ts";
+import { expectFunction, expectInt, expectSignal, readFields } from "../util/arguments.ts";
 import { HeadwiseError } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { makeHandle } from "../util/lifetime.ts";
@@ -24,6 +24,11 @@ export interface LoadModelOptions {
    * is often the head too. Default those that they are stored in.
    */
   readonly weights?: WeightFormat | ModelFormats;
+  /**
+   * Tokens of the longest sequence that will be run. It decides between the two lists of factors of LongRoPE (Phi-3), and is
+   * the default of sessions. Default what config.json says.
+   */
+  readonly maxSeqLen?: number;
   /** As `WeightOptions.activations`. Default "exact". */
   readonly activations?: "exact" | "fast";
   /** Called after each read with the bytes that were read, and all that will be. */
@@ -42,7 +47,7 @@ export interface ModelFormats {
   readonly embed?: WeightFormat;
 }
 
-const OPTIONS: readonly (keyof LoadModelOptions)[] = ["weights", "activations", "onProgress", "signal"];
+const OPTIONS: readonly (keyof LoadModelOptions)[] = ["weights", "maxSeqLen", "activations", "onProgress", "signal"];
 const PARTS: readonly (keyof ModelFormats)[] = ["attention", "mlp", "embed"];
 
 type CreateLatent = typeof createLatentAttention;
@@ -56,7 +61,8 @@ export async function readModel(
 ): Promise<Model> {
   const where = "loadModel";
   expectKernels(where, kernels);
-  const { weights, activations, onProgress, signal } = readFields(where, "options", options, OPTIONS);
+  const { weights, maxSeqLen, activations, onProgress, signal } = readFields(where, "options", options, OPTIONS);
+  if (maxSeqLen !== undefined) expectInt(where, "options.maxSeqLen", maxSeqLen);
   const formats = readFormats(where, weights);
   const fast = expectActivations(where, "options.activations", activations);
   if (onProgress !== undefined) expectFunction(where, "onProgress", onProgress);
@@ -69,7 +75,7 @@ export async function readModel(
   expectActive();
   const folder = await openModelFolder(where, source);
   try {
-    const decoder = readDecoder(where, folder.config);
+    const decoder = readDecoder(where, folder.config, maxSeqLen);
     checkTensors(where, decoder, folder.tensors);
     const all = [...folder.tensors.values()].reduce((sum, { bytes }) => sum + bytes, 0);
     let done = 0;

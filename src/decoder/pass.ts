@@ -2,10 +2,10 @@
 
 import { checkMasks } from "../attention/mask.ts";
 import { restorePages } from "../cache/aging.ts";
-import { workFloats } from "../forward/attend-segment.ts";
 import type { CallTokens } from "../forward/call.ts";
 import type { LayerCall } from "../forward/layer-steps.ts";
-import { CHUNK_ROWS, chunksOf, listRows, type RowRun } from "../util/rows.ts";
+import { mostRowsOf } from "../forward/row-pass.ts";
+import { chunksOf, listRows, type RowRun } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { blockRows, runBlock } from "./block.ts";
 import { type OutputSink, runHead } from "./head.ts";
@@ -34,18 +34,18 @@ const PLANS = new WeakMap<Model, { readonly key: string; readonly plan: PassPlan
 
 function planOf(model: Model, calls: readonly ModelCall[]): PassPlan {
   const total = calls.reduce((sum, { ids }) => sum + ids.length, 0);
-  const rows = Math.min(total, CHUNK_ROWS);
+  const most = Math.min(...model.weights.blocks.map(({ attention }) => mostRowsOf(attention)));
+  const rows = Math.min(total, most);
   const outputs = Math.min(
     rows,
     calls.reduce((sum, each) => sum + each.outputs, 0),
   );
-  const work = Math.max(
-    ...calls.flatMap(({ session }) => session.caches.map(({ pages }) => workFloats(pages.layout))),
-  );
-  const key = `${rows} ${outputs} ${work}`;
+  // All layers of a session have the same formats.
+  const formats = calls.reduce((all, { session }) => all | (session.caches[0]?.pages.layout.formats ?? 0), 0);
+  const key = `${rows} ${outputs} ${formats}`;
   const known = PLANS.get(model);
   if (known?.key === key) return known.plan;
-  const plan = planPass(model, rows, outputs, work);
+  const plan = planPass(model, rows, outputs, formats);
   PLANS.set(model, { key, plan });
   return plan;
 }
@@ -95,12 +95,12 @@ function* runChunk(work: RowWork, model: Model, plan: PassPlan, runs: ChunkRuns,
   const rows = blockRows(plan, work.base);
   yield* embedTokens(work, model, plan, runs, count);
   for (const [i, block] of weights.blocks.entries()) {
-    const attention = plan.attention[i] as PassPlan["attention"][number];
+    const attend = plan.attention[i] as PassPlan["attention"][number];
     const own = runs.map((run): RowRun<LayerCall> => {
       const pages = (run.of.call.session.caches[i] as Session["caches"][number]).pages;
       return { ...run, of: { tokens: run.of.tokens, pages, inStep: pages.aging !== undefined } };
     });
-    yield* runBlock(work, block, plan, attention, own, rows, count);
+    yield* runBlock(work, block, plan, attend, own, rows, count);
   }
   yield* runHead(work, model, plan, rows, runs.flatMap((run) => [...outputsOf(run)]), sink);
 }

@@ -1,9 +1,7 @@
 // The scratch of a pass through a decoder, and how each layer's attention uses it.
 
-import type { LayerParts } from "../attention/attention.ts";
-import type { CallShape, SegmentNeeds } from "../forward/attend-segment.ts";
-import { layerShape } from "../forward/forward.ts";
-import { type LayerPlaces, placeLayer, stridesOf } from "../forward/layer-scratch.ts";
+import type { RunRows } from "../forward/forward.ts";
+import { planRows } from "../forward/row-pass.ts";
 import { wholePanels } from "../linear/formats.ts";
 import { type LinearScratch, placeLinearScratch } from "../linear/linear.ts";
 import { Layout } from "../wasm/memory.ts";
@@ -11,12 +9,6 @@ import { type MoePlaces, placeMoeRows } from "./experts.ts";
 import { linearsIn, placeInner } from "./mlp.ts";
 import type { Model } from "./model.ts";
 import { ROW_SHAPE_BYTES } from "./rows.ts";
-
-/** A layer's attention in the scratch of a pass. */
-export interface AttentionPlan {
-  readonly places: LayerPlaces;
-  readonly shape: CallShape;
-}
 
 /** The scratch of a pass with chunks of up to `rows` rows. Offsets; rows lie `stride` floats apart. */
 export interface PassPlan {
@@ -31,7 +23,8 @@ export interface PassPlan {
   readonly branch: number;
   readonly shape: number;
   readonly linear: LinearScratch;
-  readonly attention: readonly AttentionPlan[];
+  /** What runs the attention of each layer. */
+  readonly attention: readonly RunRows[];
   readonly inner: number;
   readonly moe: MoePlaces;
   /** Narrowed rows before the head, [headRows, dim]; logits [headRows, vocabulary in whole panels]; chosen ones. */
@@ -49,11 +42,8 @@ const LOGIT_FLOATS = 2 ** 22;
 /** The most logits of a row that a call can ask for. */
 export const MOST_TOP = 1024;
 
-/**
- * Plans a pass of up to `rows` rows a chunk, of which up to `outputs` become logits, with pages whose kernels need up to `work`
- * floats.
- */
-export function planPass({ spec, weights }: Model, rows: number, outputs: number, work: number): PassPlan {
+/** Plans a pass of up to `rows` rows a chunk, of which up to `outputs` become logits, with pages of these formats. */
+export function planPass({ spec, weights }: Model, rows: number, outputs: number, formats: number): PassPlan {
   const { blocks, head, projectIn, projectOut, embed } = weights;
   const stride = wholePanels(spec.dModel);
   const vocabulary = 8 * head.panels;
@@ -75,20 +65,15 @@ export function planPass({ spec, weights }: Model, rows: number, outputs: number
     shape: common.take(ROW_SHAPE_BYTES),
     linear: placeLinearScratch(common, linears, rows),
   };
-  // What a branch works in is not needed by the next one.
-  const branchLayout = () => {
+  const layouts: Layout[] = [];
+  // What a branch works in is not needed by the next one, so that all of them lie at the same place.
+  const next = () => {
     const layout = new Layout();
     layout.bytes = common.bytes;
-    return layout;
-  };
-  const needs = { tokens: rows, work, keep: 0, bias: 0, scores: 0 };
-  const layouts: Layout[] = [];
-  const next = () => {
-    const layout = branchLayout();
     layouts.push(layout);
     return layout;
   };
-  const attention = blocks.map((block) => planAttention(next(), block.attention, rows, needs));
+  const attention = blocks.map((block) => planRows(block.attention, next(), rows, formats));
   const [mlpLayout, headLayout] = [next(), next()];
   const plan = {
     ...{ rows, stride, headRows, attention },
@@ -101,12 +86,4 @@ export function planPass({ spec, weights }: Model, rows: number, outputs: number
     topIds: headLayout.floats(headRows * MOST_TOP),
   };
   return { ...plan, bytes: Math.max(...layouts.map(({ bytes }) => bytes)) };
-}
-
-function planAttention(layout: Layout, attention: LayerParts, rows: number, needs: SegmentNeeds): AttentionPlan {
-  const { config, layer } = attention;
-  const stride = stridesOf(config);
-  const [qkv, heads] = [layout.floats(rows * stride.qkv), layout.floats(rows * stride.heads)];
-  const places = placeLayer(layout, config, layer.formats, rows, [needs], { stride, qkv, heads });
-  return { places, shape: layerShape(attention, stride) };
 }

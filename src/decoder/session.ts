@@ -50,8 +50,11 @@ export function createSession(model: Model, options: SessionOptions = {}): Sessi
   const { maxSeqLen: given, ...rest } = readFields(where, "options", options, OPTIONS);
   const longest = model.maxSeqLen ?? DEFAULT_LENGTH;
   const maxSeqLen = expectInt(where, "maxSeqLen", given ?? Math.min(longest, DEFAULT_LENGTH));
-  if (model.weights.positions && maxSeqLen > longest)
-    throw new RangeError(`${where}: maxSeqLen expected at most ${longest}, the positions of the model, got ${maxSeqLen}`);
+  const { positions } = model.spec.embed;
+  if (positions && maxSeqLen > positions.rows - positions.offset)
+    throw new RangeError(
+      `${where}: maxSeqLen expected at most ${positions.rows - positions.offset}, the positions of the model, got ${maxSeqLen}`,
+    );
   const caches: Cache[] = [];
   const release = () => {
     for (const cache of caches) cache.release();

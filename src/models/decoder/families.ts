@@ -22,6 +22,8 @@ export const LLAMA_NAMES: Names = {
   head: "lm_head",
 };
 
+const COHERE_NORMS: Family["headNorm"] = { flag: "use_qk_norm", q: "q_norm", k: "k_norm", each: "together" };
+const LAYER_NORMS = { flag: "qk_layernorm", q: "q_layernorm", k: "k_layernorm" };
 const FUSED_MLP = { gate: "gate_up_proj", down: "down_proj" };
 const LAYER_NORM = { kind: "layer", eps: 1e-5, field: "layer_norm_eps" } as const;
 const LAYER_NORM_EPSILON = { ...LAYER_NORM, field: "layer_norm_epsilon" } as const;
@@ -129,6 +131,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
   cohere: {
     ...SHARED_NORM,
     norm: LAYER_NORM,
+    headNorm: COHERE_NORMS,
     head: (file) => ({ scale: file.number("logit_scale") ?? 0.0625 }),
     tied: true,
   },
@@ -149,6 +152,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     mlpDim: (file, dModel) => file.count("ffn_hidden_size", 4 * dModel),
     parallel: (file) => file.flag("new_decoder_architecture", false) || file.flag("parallel_attn", true),
     tied: true,
+    ignored: ["multi_query", "num_ln_in_parallel_attn", "parallel_attn"],
   },
   gemma: { ...GEMMA, activation: { ...GEMMA_ACTIVATION, fields: ["hidden_activation"] }, ignored: ["hidden_act"] },
   gemma2: { ...GEMMA, names: { norms: SANDWICH_NORMS }, head: finalSoftcap(30) },
@@ -266,17 +270,19 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     norm: LAYER_NORM,
     activation: { word: "gelu_new" },
     plain: true,
+    headNorm: LAYER_NORMS,
     parallel: always,
   },
   phi3: { names: { mlp: FUSED_MLP, projections: ["qkv_proj", "o_proj"] } },
   qwen2: {},
-  qwen2_moe: { moe: QWEN2_MOE.read, moeNames: QWEN2_MOE.names },
+  qwen2_moe: { moe: QWEN2_MOE.read, moeNames: QWEN2_MOE.names, ignored: ["intermediate_size"] },
   qwen3: {},
-  qwen3_moe: { moe: QWEN3_MOE.read, moeNames: QWEN3_MOE.names },
+  qwen3_moe: { moe: QWEN3_MOE.read, moeNames: QWEN3_MOE.names, ignored: ["intermediate_size"] },
   smollm3: {},
   stablelm: {
     namesOf: (file) => (file.flag("use_parallel_residual", false) ? SHARED_NORM.names ?? {} : {}),
     norm: LAYER_NORM,
+    headNorm: { ...LAYER_NORMS, each: "apart" },
     parallel: (file) => file.flag("use_parallel_residual", false),
   },
   starcoder2: {

@@ -74,6 +74,14 @@ export interface Family {
   readonly scale?: (file: Fields) => number;
   readonly embed?: (file: Fields, dModel: number) => Partial<EmbedSpec>;
   readonly head?: (file: Fields) => Partial<HeadSpec>;
+  /** Layer norms of each head's query and key: the flag, their names, and whether heads have gains of their own. */
+  readonly headNorm?: {
+    readonly flag: string;
+    readonly q: string;
+    readonly k: string;
+    /** "together": one tensor [heads, headDim]; "apart": NAME.norms.N for each head. Default: one for all heads. */
+    readonly each?: "together" | "apart";
+  };
   /** Whether there is a norm after the last layer. Default true. */
   readonly finalNorm?: (file: Fields) => boolean;
   /** The field of the number of tokens. Default "max_position_embeddings". */

@@ -48,12 +48,15 @@ const HARMLESS = new RegExp(
     .replaceAll(" ", "|"),
 );
 
-/** Reads config.json: its text, or the object it parses to. `where` is the public function, for messages. */
-export function readDecoder(where: string, json: string | object): Decoder {
+/**
+ * Reads config.json: its text, or the object it parses to. `where` is the public function, for messages; `maxSeqLen` the
+ * longest sequence that will be run, where it is known.
+ */
+export function readDecoder(where: string, json: string | object, maxSeqLen?: number): Decoder {
   const whole = fieldsOf("config.json", parseJson(where, "config", json), where);
   const { file, family } = findFamily(whole);
   for (const [name, values] of Object.entries(family.only ?? {})) file.only(name, ...values);
-  const spec = readSpec(file, family);
+  const spec = readSpec(file, family, maxSeqLen);
   for (const name of family.ignored ?? []) file.raw(name);
   for (const [name, value] of file.unread())
     if (!HARMLESS.test(name)) throw file.refusal(name, "a field that this package knows, or none", value);
@@ -72,15 +75,24 @@ function findFamily(whole: Fields): { file: Fields; family: Family } {
   throw whole.refusal("model_type", `a supported one (nearest: ${nearestNames(type, Object.keys(FAMILIES))})`, type);
 }
 
-function readSpec(file: Fields, family: Family): ModelSpec {
+function readSpec(file: Fields, family: Family, longest: number | undefined): ModelSpec {
   const type = file.raw("model_type") as string;
+  const lengthField = family.lengthField ?? "max_position_embeddings";
+  const stated = file.raw(lengthField) === undefined ? undefined : file.count(lengthField);
+  const maxSeqLen = longest ?? stated;
+  const norm = readNorm(file, family);
+  const { headNorm: own } = family;
+  const headNorm = own && file.flag(own.flag, false) ? { eps: norm.eps, each: own.each !== undefined } : undefined;
   const attentionOf = (layer: number): BlockSpec["attention"] =>
     latentRulesOf(type)
       ? { kind: "latent", config: readHfLatents(file, layer) }
-      : { kind: "heads", config: readHfLayer(file, layer) };
+      : {
+          kind: "heads",
+          config: readHfLayer(file, layer, { maxSeqLen, layerNorms: own !== undefined }),
+          ...(headNorm && { headNorm }),
+        };
   const { dModel } = attentionOf(0).config;
   const names = { ...LLAMA_NAMES, ...family.names, ...family.namesOf?.(file) };
-  const norm = readNorm(file, family);
   const norms = Object.fromEntries(
     Object.keys(names.norms).map((role) => [role as NormRole, norm]),
   ) as BlockSpec["norms"];
@@ -93,13 +105,12 @@ function readSpec(file: Fields, family: Family): ModelSpec {
     const experts = family.moe?.(file, layer, mlp);
     return { attention: attentionOf(layer), mlp: experts ?? mlp(denseDim()), norms, parallel, addsToNormed, scale };
   };
-  const lengthField = family.lengthField ?? "max_position_embeddings";
   const count = layerCount(file);
   return {
     type,
     dModel,
     vocabSize: file.count("vocab_size"),
-    maxSeqLen: file.raw(lengthField) === undefined ? undefined : file.count(lengthField),
+    maxSeqLen,
     embed: { dim: dModel, scale: 1, ...family.embed?.(file, dModel) },
     blocks: Array.from({ length: count }, (_, layer) => block(layer)),
     finalNorm: (family.finalNorm?.(file) ?? true) ? norm : undefined,

@@ -64,7 +64,12 @@ export interface RouterSpec {
 /** A decoder layer. */
 export interface BlockSpec {
   readonly attention:
-    | { readonly kind: "heads"; readonly config: HfAttentionConfig }
+    | {
+        readonly kind: "heads";
+        readonly config: HfAttentionConfig;
+        /** Layer norms of each head's query and key, with gains for all heads or for each. */
+        readonly headNorm?: { readonly eps: number; readonly each: boolean };
+      }
     | { readonly kind: "latent"; readonly config: LatentConfig };
   readonly mlp: MlpSpec | MoeSpec;
   readonly norms: Readonly<Partial<Record<NormRole, NormSpec>>>;

@@ -1,0 +1,65 @@
+// Layer norms of the heads of queries and keys.
+
+import type { HeadNorm } from "../attention/attention.ts";
+import type { CheckedConfig } from "../attention/config.ts";
+import { type F32Ptr, NORM_SHAPE_BYTES, NULL, type NullPtr, storeNormShape } from "../wasm/abi.ts";
+import type { Kernels } from "../wasm/kernels.ts";
+import { Layout, pointer } from "../wasm/memory.ts";
+import { modelPointer } from "./pointers.ts";
+
+/** Gains [headDim], or [heads, headDim], and biases of the same shape. */
+export interface HeadGains {
+  readonly gain: Float32Array;
+  readonly bias: Float32Array | undefined;
+}
+
+/** A head norm in a block of memory. */
+export interface PackedHeadNorm {
+  readonly at: number;
+  readonly run: HeadNorm;
+}
+
+/** Copies gains and biases to a new block, and returns what normalises by them. */
+export function packHeadNorm(
+  where: string,
+  kernels: Kernels,
+  { numHeads, numKvHeads, headDim }: CheckedConfig,
+  eps: number,
+  gains: { readonly q: HeadGains; readonly k: HeadGains },
+): PackedHeadNorm {
+  const { memory, table } = kernels;
+  const layout = new Layout();
+  const placeOf = ({ gain, bias }: HeadGains) => ({
+    gain: layout.floats(gain.length),
+    bias: bias && layout.floats(bias.length),
+  });
+  const places = { q: placeOf(gains.q), k: placeOf(gains.k) };
+  const shape = layout.take(NORM_SHAPE_BYTES);
+  const at = memory.allocate(where, layout.bytes);
+  const write = (place: number, values: Float32Array): F32Ptr => {
+    memory.f32(at + place, values.length).set(values);
+    return pointer.f32(at + place);
+  };
+  const normOf = (of: "q" | "k", heads: number) => {
+    const { gain, bias } = gains[of];
+    return {
+      heads,
+      each: gain.length > headDim ? 4 * headDim : 0,
+      gain: write(places[of].gain, gain),
+      bias: bias && places[of].bias !== undefined ? write(places[of].bias, bias) : NULL,
+    };
+  };
+  const norms = { q: normOf("q", numHeads), k: normOf("k", numKvHeads) };
+  const run: HeadNorm = (of, x, stride, rows) => {
+    const { heads, each, gain, bias } = norms[of];
+    const shapeAt = modelPointer.normShape(at + shape);
+    storeNormShape(memory.view(), shapeAt, { n: headDim, stride, eps });
+    for (let head = 0; head < heads; head++) {
+      const row = pointer.f32(x + 4 * head * headDim);
+      const by = <P extends F32Ptr | NullPtr>(vector: P) =>
+        (vector === NULL ? NULL : pointer.f32(vector + head * each)) as P;
+      table.layer_norm_f32(row, row, by(gain), by(bias), shapeAt, 0, rows);
+    }
+  };
+  return { at, run };
+}
