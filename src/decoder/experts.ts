@@ -3,10 +3,10 @@
 // has one order, whatever other tokens there are.
 
 import type { Rows } from "../linear/linear.ts";
+import { exp } from "../util/math.ts";
 import type { Steps } from "../util/steps.ts";
 import { ROUTE_SHAPE_BYTES, storeRouteShape } from "../wasm/abi.ts";
 import { type Layout, pointer } from "../wasm/memory.ts";
-import { exp } from "../util/math.ts";
 import { runMlp } from "./mlp.ts";
 import type { PackedMlp, PackedMoe } from "./packed.ts";
 import { modelPointer } from "./pointers.ts";
@@ -34,7 +34,13 @@ export function placeMoeRows(layout: Layout, all: readonly PackedMoe[], rows: nu
   const topK = most((moe) => moe.topK);
   const any = all.length > 0 ? 1 : 0;
   return {
-    logits: layout.floats(rows * Math.max(8 * any, most(({ gate }) => 8 * gate.panels))),
+    logits: layout.floats(
+      rows *
+        Math.max(
+          8 * any,
+          most(({ gate }) => 8 * gate.panels),
+        ),
+    ),
     ids: layout.floats(rows * topK),
     weights: layout.floats(rows * topK),
     shape: layout.take(ROUTE_SHAPE_BYTES),

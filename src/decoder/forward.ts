@@ -1,8 +1,8 @@
-import { createFloats } from "../tensor/tensor.ts";
-import { describe } from "../util/errors.ts";
-import { readFields } from "../util/arguments.ts";
-import { finish } from "../util/steps.ts";
 import { expectFreeFor, expectRoom } from "../cache/kv-cache.ts";
+import { createFloats } from "../tensor/tensor.ts";
+import { readFields } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
+import { finish } from "../util/steps.ts";
 import { commitCalls, type ModelCall, runModel } from "./pass.ts";
 import { expectSession, type Session } from "./session.ts";
 

@@ -9,12 +9,17 @@ import { modelPointer } from "./pointers.ts";
 import { normRows, projectRows, type RowWork } from "./rows.ts";
 import type { PassPlan } from "./scratch.ts";
 
-/** The logits of one output in linear memory, until the next one is computed. */
+/** The logits of one output in linear memory, until the next one is given. */
 export interface OutputRow {
   /** Which output, counted over all calls. */
   readonly output: number;
-  /** All logits [vocabSize], a view. */
+  readonly vocabSize: number;
+  /** All logits [vocabSize]: a view, which may be changed. */
   logits(): Float32Array;
+  /** The largest logit, and the sum of the exponentials of all less the largest. */
+  sums(): { readonly largest: number; readonly sum: number };
+  /** Divides all logits. */
+  divide(by: number): void;
   /** The `k` largest and their ids, descending; of equal ones the lower id first. */
   top(k: number): { readonly values: Float32Array; readonly ids: Int32Array };
 }
@@ -58,18 +63,33 @@ export function* runHead(
     const { scale, softcap } = spec.head;
     if (scale !== 1 || softcap !== 0)
       table.cap_logits_f32(logits.at, spec.vocabSize, vocabulary, scale, softcap, 0, count);
-    for (const [i, { output }] of part.entries()) sink(outputRow(work, plan, logits.at + 4 * i * vocabulary, spec.vocabSize, output));
+    for (const [i, { output }] of part.entries())
+      sink(outputRow(work, plan, logits.at + 4 * i * vocabulary, spec.vocabSize, output));
   }
 }
 
-function outputRow({ kernels, base }: RowWork, plan: PassPlan, at: number, vocabSize: number, output: number): OutputRow {
+function outputRow(
+  { kernels, base }: RowWork,
+  { topValues, topIds }: PassPlan,
+  at: number,
+  vocabSize: number,
+  output: number,
+): OutputRow {
   const { memory, table } = kernels;
+  const x = pointer.f32(at);
+  const [values, ids] = [pointer.f32(base + topValues), modelPointer.i32(base + topIds)];
   return {
     output,
+    vocabSize,
     logits: () => memory.f32(at, vocabSize),
+    sums() {
+      table.softmax_sums_f32(values, x, vocabSize, vocabSize, 0, 1);
+      const [largest = 0, sum = 0] = memory.f32(values, 2);
+      return { largest, sum };
+    },
+    divide: (by) => table.cap_logits_f32(x, vocabSize, vocabSize, 1 / by, 0, 0, 1),
     top(k) {
-      const [values, ids] = [pointer.f32(base + plan.topValues), modelPointer.i32(base + plan.topIds)];
-      table.top_k_f32(values, ids, pointer.f32(at), vocabSize, vocabSize, k, 0, 1);
+      table.top_k_f32(values, ids, x, vocabSize, vocabSize, k, 0, 1);
       return { values: memory.f32(values, k).slice(), ids: Int32Array.from(memory.u32(ids, k)) };
     },
   };

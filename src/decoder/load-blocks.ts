@@ -1,12 +1,12 @@
 // Reads the layers of a decoder and packs them: each into a block of memory of its own, and its attention into another.
 
+import { createLatentAttention } from "../api/latent-attention.ts";
 import { type Attention, createAttention, packAttention } from "../attention/attention.ts";
 import { checkWeights } from "../attention/check-weights.ts";
 import { checkConfig } from "../attention/config.ts";
 import { checkWeightOptions } from "../attention/weight-options.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import type { LinearPlace, PackedLinear } from "../linear/linear.ts";
-import type { createLatentAttention } from "../api/latent-attention.ts";
 import type { Family, MlpNames, Names } from "../models/decoder/family.ts";
 import type { BlockSpec, NormRole } from "../models/decoder/spec.ts";
 import { readLatentWeights } from "../models/hf/latent-weights.ts";
@@ -45,8 +45,6 @@ export interface BlockContext {
   /** Memory for packing, as much as the largest matrix needs. */
   readonly staging: number;
   readonly where: string;
-  /** Makes a layer of latent attention. Throws unless the kernels can run it. */
-  readonly createLatent: typeof createLatentAttention;
   /** What is freed with the model. */
   readonly owned: { release(): void }[];
 }
@@ -110,7 +108,7 @@ async function loadAttention(context: BlockContext, { attention }: BlockSpec, at
   const file = { metadata: new Map<string, string>(), tensors };
   const options = { weights: formats.attention, activations };
   if (attention.kind === "latent")
-    return context.createLatent(kernels, attention.config, readLatentWeights(file, prefix), options);
+    return createLatentAttention(kernels, attention.config, readLatentWeights(file, prefix), options);
   const { fused, ...config } = attention.config;
   const { numHeads, numKvHeads, headDim } = config;
   const { headNorm } = family;
@@ -119,7 +117,13 @@ async function loadAttention(context: BlockContext, { attention }: BlockSpec, at
   const weights = readAttentionWeights(file, prefix, { numHeads, numKvHeads, headDim, fused });
   if (!gains) return createAttention(kernels, config, weights, options);
   const checked = checkConfig(where, config);
-  const given = checkWeights(where, checked, weights, checkWeightOptions(where, "options.", options), kernels.quantized);
+  const given = checkWeights(
+    where,
+    checked,
+    weights,
+    checkWeightOptions(where, "options.", options),
+    kernels.quantized,
+  );
   const norm = packHeadNorm(where, kernels, checked, attention.headNorm?.eps ?? 0, gains);
   context.owned.push({ release: () => kernels.memory.free(norm.at) });
   return packAttention(where, kernels, checked, given, norm.run);
@@ -180,8 +184,7 @@ async function loadMoe(context: BlockContext, at: string, place: MoePlace, base:
     correction: correction ? pointer.f32(base + place.correction) : NULL,
     shared: place.shared && (await loadMlp(context, ...mlpAt(context, at, "shared"), place.shared, base)),
     sharedGate:
-      place.sharedGate &&
-      (await reader.linear(base, place.sharedGate, `${at}${names.sharedGate}`, staging, "out-in")),
+      place.sharedGate && (await reader.linear(base, place.sharedGate, `${at}${names.sharedGate}`, staging, "out-in")),
   };
 }
 
@@ -211,8 +214,17 @@ async function loadStacked(
       reader.store(base, place, matrix, part, staging);
     return joinMlp(
       spec.expert,
-      gate && store(gate, everyOther(both, 0), bias.filter((_, i) => i % 2 === 0)),
-      store(up, everyOther(both, 1), bias.filter((_, i) => i % 2 === 1)),
+      gate &&
+        store(
+          gate,
+          everyOther(both, 0),
+          bias.filter((_, i) => i % 2 === 0),
+        ),
+      store(
+        up,
+        everyOther(both, 1),
+        bias.filter((_, i) => i % 2 === 1),
+      ),
       store(down, everyOther(last, 0, 1), secondBias.subarray(e * down.n, (e + 1) * down.n)),
     );
   });

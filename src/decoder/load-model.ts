@@ -1,11 +1,10 @@
+import { type ModelSource, openModelFolder } from "../files/model-folder.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import { type LinearPlace, modesOf, type PackedLinear, placeLinears } from "../linear/linear.ts";
 import { expectActivations, expectFormat, expectFormatLoaded } from "../linear/options.ts";
 import { stagedFloats } from "../linear/pack.ts";
-import { type ModelSource, openModelFolder } from "../files/model-folder.ts";
 import { checkTensors, findRoot } from "../models/decoder/check-tensors.ts";
 import { type Decoder, readDecoder } from "../models/decoder/read-spec.ts";
-import type { createLatentAttention } from "../api/latent-attention.ts";
 import { expectFunction, expectInt, expectSignal, readFields } from "../util/arguments.ts";
 import { HeadwiseError } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
@@ -50,15 +49,33 @@ export interface ModelFormats {
 const OPTIONS: readonly (keyof LoadModelOptions)[] = ["weights", "maxSeqLen", "activations", "onProgress", "signal"];
 const PARTS: readonly (keyof ModelFormats)[] = ["attention", "mlp", "embed"];
 
-type CreateLatent = typeof createLatentAttention;
-
-/** `loadModel` of an entry that has latent attention, or has not. */
-export async function readModel(
-  kernels: Kernels,
-  source: ModelSource,
-  options: LoadModelOptions,
-  createLatent: CreateLatent,
-): Promise<Model> {
+/**
+ * Loads a whole decoder: reads config.json and the tensors of safetensors files one after the other, and packs each as it comes.
+ * A type of model or a field of config.json that is not known is refused by name, as are tensors that are missing, unexpected or
+ * of another shape, all in one error.
+ * @param source The path of a folder (on hosts with a file system) or its URL; the files; or a function that opens a file by name.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE`, `OUT_OF_MEMORY`, `RELEASED`, `NO_MODELS`,
+ * `NO_QUANTIZED`, `NO_LATENT`, or the signal's reason. All memory is freed then.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { loadModel, models } from "headwise/models";
+ * import { writeSafetensors } from "headwise/weights";
+ * const tensor = (...shape: number[]) => ({ data: new Float32Array(shape.reduce((a, b) => a * b)).fill(0.1), shape });
+ * const [layer, mlp] = ["model.layers.0.", { gate_proj: [16, 8], up_proj: [16, 8], down_proj: [8, 16] }];
+ * const bytes = writeSafetensors({
+ *   "model.embed_tokens.weight": tensor(32, 8), "model.norm.weight": tensor(8),
+ *   [`${layer}input_layernorm.weight`]: tensor(8), [`${layer}post_attention_layernorm.weight`]: tensor(8),
+ *   ...Object.fromEntries(["q", "k", "v", "o"].map((name) => [`${layer}self_attn.${name}_proj.weight`, tensor(8, 8)])),
+ *   ...Object.fromEntries(Object.entries(mlp).map(([name, shape]) => [`${layer}mlp.${name}.weight`, tensor(...shape)])),
+ * });
+ * const config = { model_type: "llama", hidden_size: 8, num_attention_heads: 2, num_hidden_layers: 1, intermediate_size: 16,
+ *   vocab_size: 32 };
+ * const files = new Map([["config.json", new TextEncoder().encode(JSON.stringify(config))], ["model.safetensors", bytes]]);
+ * const kernels = await loadKernels({ models });
+ * using model = await loadModel(kernels, (name) => files.get(name));
+ * console.log(model.type, model.layers, model.vocabSize); // llama 1 32
+ */
+export async function loadModel(kernels: Kernels, source: ModelSource, options: LoadModelOptions = {}): Promise<Model> {
   const where = "loadModel";
   expectKernels(where, kernels);
   const { weights, maxSeqLen, activations, onProgress, signal } = readFields(where, "options", options, OPTIONS);
@@ -86,7 +103,7 @@ export async function readModel(
     const file = { tensors: folder.tensors, readAll: folder.file.readAll };
     const layout = decoder.family.layout ?? "out-in";
     const reader = new WeightReader(file, { where, kernels, layout, expectActive, onRead });
-    return await packModel(where, kernels, decoder, reader, formats, fast, createLatent);
+    return await packModel(where, kernels, decoder, reader, formats, fast);
   } finally {
     await folder.close();
   }
@@ -119,7 +136,6 @@ async function packModel(
   reader: WeightReader,
   formats: ModelFormats,
   fast: boolean,
-  createLatent: CreateLatent,
 ): Promise<Model> {
   const { spec, names, family } = decoder;
   const { memory } = kernels;
@@ -131,7 +147,7 @@ async function packModel(
   const staging = memory.allocate(where, 4 * mostStaged(decoder));
   try {
     const context: BlockContext = {
-      ...{ kernels, reader, names, family, where, owned, staging, createLatent, dModel: spec.dModel },
+      ...{ kernels, reader, names, family, where, owned, staging, dModel: spec.dModel },
       formats: { attention: formats.attention, mlp: formats.mlp },
       activations: fast ? "fast" : "exact",
     };
@@ -219,7 +235,8 @@ async function loadEnds(
   const norm = async (name: string, to: NormPlace | undefined): Promise<PackedNorm | undefined> =>
     to && loadNorm(context, at(name), to, base);
   const tokens = await reader.linear(base, places.embed, at(names.embed), staging, "out-in");
-  const table = places.positions && (await reader.linear(base, places.positions, at(names.positions), staging, "out-in"));
+  const table =
+    places.positions && (await reader.linear(base, places.positions, at(names.positions), staging, "out-in"));
   const head = (await linear(names.head, places.head)) ?? (await withBias(context, tokens, `${names.head}.bias`));
   return {
     embed: asTable(tokens, vocabSize),

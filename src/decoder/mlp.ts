@@ -1,7 +1,7 @@
 // The MLP of a layer or of an expert, on rows in linear memory.
 
 import { wholePanels } from "../linear/formats.ts";
-import { type PackedLinear, type Rows } from "../linear/linear.ts";
+import type { PackedLinear, Rows } from "../linear/linear.ts";
 import type { Steps } from "../util/steps.ts";
 import { NULL } from "../wasm/abi.ts";
 import { type Layout, pointer } from "../wasm/memory.ts";

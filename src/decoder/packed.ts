@@ -3,7 +3,15 @@
 import type { Attention } from "../attention/attention.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import { joinLinears, type LinearPlace, type PackedLinear, placeLinears } from "../linear/linear.ts";
-import type { ActivationSpec, BlockSpec, MlpSpec, MoeSpec, NormRole, NormSpec, RouterSpec } from "../models/decoder/spec.ts";
+import type {
+  ActivationSpec,
+  BlockSpec,
+  MlpSpec,
+  MoeSpec,
+  NormRole,
+  NormSpec,
+  RouterSpec,
+} from "../models/decoder/spec.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../wasm/abi.ts";
 import { type Layout, pointer } from "../wasm/memory.ts";
 

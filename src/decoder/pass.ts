@@ -5,14 +5,17 @@ import { restorePages } from "../cache/aging.ts";
 import type { CallTokens } from "../forward/call.ts";
 import type { LayerCall } from "../forward/layer-steps.ts";
 import { mostRowsOf } from "../forward/row-pass.ts";
+import { runSlices, type Slices, stepFlopsOf } from "../forward/slices.ts";
 import { chunksOf, listRows, type RowRun } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { blockRows, runBlock } from "./block.ts";
 import { type OutputSink, runHead } from "./head.ts";
+import { linearsIn } from "./mlp.ts";
 import type { Model } from "./model.ts";
-import { embedRows, normRows, projectRows, addRows, type RowWork } from "./rows.ts";
+import type { PackedBlock, PackedMlp } from "./packed.ts";
+import { addRows, embedRows, flopsOf, normRows, projectRows, type RowWork } from "./rows.ts";
 import { type PassPlan, planPass } from "./scratch.ts";
-import type { Session } from "./session.ts";
+import { expectSession, type Session } from "./session.ts";
 
 /** Tokens that a session reads, and those of them whose rows become logits: the last `outputs`. */
 export interface ModelCall {
@@ -60,14 +63,13 @@ export function* runModel(
   model: Model,
   calls: readonly ModelCall[],
   sink: OutputSink,
-  stepFlops = Number.POSITIVE_INFINITY,
+  stepFlops: number = Number.POSITIVE_INFINITY,
   ownScratch = false,
 ): Steps {
   const { kernels, weights } = model;
   const { memory } = kernels;
   const plan = planOf(model, calls);
-  for (const { session } of calls)
-    for (const { pages, length } of session.caches) restorePages(kernels, pages, length);
+  for (const { session } of calls) for (const { pages, length } of session.caches) restorePages(kernels, pages, length);
   const base = ownScratch ? memory.allocate(where, plan.bytes) : memory.scratch(where, plan.bytes);
   try {
     const work: RowWork = {
@@ -80,7 +82,8 @@ export function* runModel(
       return { call, tokens: tokensOf(call), firstOutput };
     });
     const list = listRows(prepared, ({ call }) => [[0, call.ids.length]]);
-    for (const [begin, end] of chunksOf(list.total, plan.rows)) yield* runChunk(work, model, plan, list.runs(begin, end), sink);
+    for (const [begin, end] of chunksOf(list.total, plan.rows))
+      yield* runChunk(work, model, plan, list.runs(begin, end), sink);
   } finally {
     if (ownScratch && !kernels.released) memory.free(base);
   }
@@ -102,7 +105,14 @@ function* runChunk(work: RowWork, model: Model, plan: PassPlan, runs: ChunkRuns,
     });
     yield* runBlock(work, block, plan, attend, own, rows, count);
   }
-  yield* runHead(work, model, plan, rows, runs.flatMap((run) => [...outputsOf(run)]), sink);
+  yield* runHead(
+    work,
+    model,
+    plan,
+    rows,
+    runs.flatMap((run) => [...outputsOf(run)]),
+    sink,
+  );
 }
 
 /** The rows of a run that become logits: where they lie in the chunk, and which outputs they are. */
@@ -155,5 +165,63 @@ function tokensOf({ where, session, ids }: ModelCall): CallTokens {
 
 /** Adds what the calls read to their sessions: the last step of a pass. */
 export function commitCalls(calls: readonly ModelCall[]): void {
-  for (const { session, ids } of calls) for (const cache of session.caches) cache.advance(ids.length);
+  for (const { session, ids } of calls) {
+    for (const cache of session.caches) cache.advance(ids.length);
+    session.tokens.push(...ids);
+  }
+}
+
+/** How an asynchronous pass is sliced. */
+export interface PassSlices extends Slices {
+  /** Throws if the pass must not go on. */
+  readonly expectActive: () => void;
+}
+
+/**
+ * Runs the calls in time slices and commits them. Until the promise settles, their sessions are in use. If it rejects, nothing
+ * has changed.
+ */
+export async function runCalls(
+  where: string,
+  model: Model,
+  calls: readonly ModelCall[],
+  sink: OutputSink,
+  slices: PassSlices,
+): Promise<void> {
+  const { kernels } = model;
+  const caches = calls.flatMap(({ session }) => session.caches);
+  const expectActive = () => {
+    slices.signal?.throwIfAborted();
+    for (const { session } of calls) expectSession(where, session);
+    slices.expectActive();
+  };
+  const all = passFlops(model, calls);
+  const steps = runModel(where, model, calls, sink, stepFlopsOf(kernels), true);
+  for (const { holds } of caches) holds.appending++;
+  try {
+    await runSlices(steps, all, slices, expectActive);
+    expectActive();
+    commitCalls(calls);
+  } finally {
+    steps.return(undefined);
+    for (const cache of caches) {
+      cache.holds.appending--;
+      if (!cache.released && !kernels.released) restorePages(kernels, cache.pages, cache.length);
+    }
+  }
+}
+
+/** About how many operations a pass takes: its products. */
+function passFlops({ weights }: Model, calls: readonly ModelCall[]): number {
+  const rows = calls.reduce((sum, { ids }) => sum + ids.length, 0);
+  const outputs = calls.reduce((sum, each) => sum + each.outputs, 0);
+  const perRow = weights.blocks.reduce((sum, block) => sum + blockFlops(block), 0);
+  return rows * perRow + flopsOf([weights.head], outputs);
+}
+
+function blockFlops({ attention, mlp, moe }: PackedBlock): number {
+  const own = Object.values(attention.layer?.linears ?? {}).filter((each) => !!each);
+  const experts = moe ? moe.topK * flopsOf(linearsIn(moe.experts[0] as PackedMlp), 1) : 0;
+  const shared = [mlp, moe?.shared].reduce((sum, each) => sum + (each ? flopsOf(linearsIn(each), 1) : 0), 0);
+  return flopsOf(own, 1) + experts + shared;
 }

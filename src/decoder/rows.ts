@@ -1,9 +1,26 @@
 // Operations on rows in linear memory, between the products and the attention of a decoder.
 
-import { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_RELU_SQUARED, ACT_SWISH } from "../../assembly/layout.ts";
-import { WEIGHT_BF16, WEIGHT_F16, WEIGHT_F32, WEIGHT_Q4, WEIGHT_Q8 } from "../../assembly/layout.ts";
+import {
+  ACT_GELU,
+  ACT_GELU_TANH,
+  ACT_RELU,
+  ACT_RELU_SQUARED,
+  ACT_SWISH,
+  WEIGHT_BF16,
+  WEIGHT_F16,
+  WEIGHT_F32,
+  WEIGHT_Q4,
+  WEIGHT_Q8,
+} from "../../assembly/layout.ts";
 import { blockOf, type WeightFormat } from "../linear/formats.ts";
-import { linearFlops, type LinearScratch, type PackedLinear, prepareInput, project, type Rows } from "../linear/linear.ts";
+import {
+  type LinearScratch,
+  linearFlops,
+  type PackedLinear,
+  prepareInput,
+  project,
+  type Rows,
+} from "../linear/linear.ts";
 import type { ActivationSpec } from "../models/decoder/spec.ts";
 import type { Steps } from "../util/steps.ts";
 import {
@@ -37,7 +54,14 @@ export interface RowWork {
 export const ROW_SHAPE_BYTES: number = Math.max(NORM_SHAPE_BYTES, ACTIVATION_SHAPE_BYTES, EMBED_SHAPE_BYTES);
 
 /** to = norm(from), for rows of n floats; `to` may be `from`. */
-export function normRows({ kernels, base, shape }: RowWork, norm: PackedNorm, to: Rows, from: Rows, n: number, rows: number) {
+export function normRows(
+  { kernels, base, shape }: RowWork,
+  norm: PackedNorm,
+  to: Rows,
+  from: Rows,
+  n: number,
+  rows: number,
+): void {
   const { table, memory } = kernels;
   const { kind, eps, gain, bias } = norm;
   if (kind === "rms") table.rms_norm_f32(to.at, from.at, gain, n, from.stride, eps, 0, rows);
@@ -49,7 +73,13 @@ export function normRows({ kernels, base, shape }: RowWork, norm: PackedNorm, to
 }
 
 /** to = from · wᵀ + b for each of `linears`, whose outputs lie side by side. */
-export function* projectRows(work: RowWork, linears: readonly PackedLinear[], to: Rows, from: Rows, rows: number): Steps {
+export function* projectRows(
+  work: RowWork,
+  linears: readonly PackedLinear[],
+  to: Rows,
+  from: Rows,
+  rows: number,
+): Steps {
   const { kernels, linear, modeOf, base, stepFlops } = work;
   const input = prepareInput(kernels, linears, from, rows, modeOf(rows), linear, base);
   let { at } = to;

@@ -82,8 +82,8 @@ export function planPass({ spec, weights }: Model, rows: number, outputs: number
     moe: placeMoeRows(mlpLayout, moes, rows, stride),
     narrow: headLayout.floats(headRows * Math.max(embed.dim, projectOut ? 8 * projectOut.panels : 0)),
     logits: headLayout.floats(headRows * vocabulary),
-    topValues: headLayout.floats(headRows * MOST_TOP),
-    topIds: headLayout.floats(headRows * MOST_TOP),
+    topValues: headLayout.floats(MOST_TOP),
+    topIds: headLayout.floats(MOST_TOP),
   };
   return { ...plan, bytes: Math.max(...layouts.map(({ bytes }) => bytes)) };
 }

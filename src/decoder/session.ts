@@ -26,6 +26,8 @@ export interface Session extends Releasable, Handle {
   truncate(length: number): void;
   /** @internal One for each layer. */
   readonly caches: readonly Cache[];
+  /** @internal The tokens that were read. */
+  readonly tokens: number[];
 }
 
 /** Options of `createSession`: those of `createCache`, for all layers. */
@@ -65,8 +67,9 @@ export function createSession(model: Model, options: SessionOptions = {}): Sessi
     release();
     throw error;
   }
+  const tokens: number[] = [];
   const parts = {
-    ...{ model, maxSeqLen, caches },
+    ...{ model, maxSeqLen, caches, tokens },
     bytes: caches.reduce((sum, { bytes }) => sum + bytes, 0),
     get length() {
       return caches[0]?.length ?? 0;
@@ -74,9 +77,10 @@ export function createSession(model: Model, options: SessionOptions = {}): Sessi
     truncate(length: number) {
       for (const { pages, length: held } of caches) expectTruncatable(pages, held, length);
       for (const cache of caches) cache.truncate(length);
+      tokens.length = length;
     },
   };
-  return makeHandle<Session>("Session", where, parts, ["caches"], release);
+  return makeHandle<Session>("Session", where, parts, ["caches", "tokens"], release);
 }
 
 /** Throws unless `session` came from createSession and neither it nor its model was released. */

@@ -65,7 +65,10 @@ export class WeightReader {
     const { dtype = "" } = this.#file.tensors.get(name) ?? {};
     const known = FLOAT_DTYPES.find((each) => each === dtype);
     if (known === undefined)
-      throw new HeadwiseError("BAD_FILE", `${where}: tensor ${describe(name)} expected ${FLOAT_DTYPE_RULE}, got ${dtype}`);
+      throw new HeadwiseError(
+        "BAD_FILE",
+        `${where}: tensor ${describe(name)} expected ${FLOAT_DTYPE_RULE}, got ${dtype}`,
+      );
     return requested ?? formatOf({ name, dtype: known, shape: [], bytes: new Uint8Array() }, kernels.quantized);
   }
 
@@ -79,7 +82,13 @@ export class WeightReader {
   }
 
   /** Packs NAME.weight, and NAME.bias if there is one. */
-  async linear(base: number, place: LinearPlace, name: string, staging: number, layout?: MatrixLayout) {
+  async linear(
+    base: number,
+    place: LinearPlace,
+    name: string,
+    staging: number,
+    layout?: MatrixLayout,
+  ): Promise<PackedLinear> {
     const bias = await this.vector(`${name}.bias`);
     const matrix = await this.matrix(`${name}.weight`);
     return this.#store(base, place, matrix, bias, staging, layout);
@@ -103,7 +112,13 @@ export class WeightReader {
   }
 
   /** Packs a matrix that is no tensor of the file. */
-  store(base: number, place: LinearPlace, matrix: StoredTensor, bias: Float32Array | undefined, staging: number) {
+  store(
+    base: number,
+    place: LinearPlace,
+    matrix: StoredTensor,
+    bias: Float32Array | undefined,
+    staging: number,
+  ): PackedLinear {
     return this.#store(base, place, matrix, bias, staging, "out-in");
   }
 

@@ -1,5 +1,5 @@
 /**
- * Whole decoders: for now their kernels, which `loadKernels` takes as the option `models`.
+ * Whole decoders: from config.json and safetensors to tokens.
  * @packageDocumentation
  */
 
@@ -7,6 +7,16 @@ import decodersRelaxed from "../../build/decoders-relaxed.wasm";
 import decodersSimd from "../../build/decoders-simd.wasm";
 import type { ModelKernels } from "../wasm/select-build.ts";
 
+export { type ForwardOptions, forward, type TokenIds } from "../decoder/forward.ts";
+export { type GeneratedToken, type GenerateOptions, type GenerationEnd, generate } from "../decoder/generate.ts";
+export { type GenerationEvent, type GenerationJob, generateMany } from "../decoder/generate-many.ts";
+export { type LoadModelOptions, loadModel, type ModelFormats } from "../decoder/load-model.ts";
+export type { Model } from "../decoder/model.ts";
+export type { LogitsProcessor, LogitsTensor, SamplingOptions } from "../decoder/sampling.ts";
+export { createSession, type Session, type SessionOptions } from "../decoder/session.ts";
+export type { DraftOptions } from "../decoder/speculate.ts";
+export type { ModelSource } from "../files/model-folder.ts";
+export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";
 export type { DecoderModules, ModelKernels } from "../wasm/select-build.ts";
 
 /**

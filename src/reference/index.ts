@@ -27,6 +27,7 @@ import { rope_f32 } from "./rope.ts";
 import { route_f32 } from "./route.ts";
 import { scores_f32, scores_pages } from "./scores.ts";
 import { masked_softmax_f32 } from "./softmax.ts";
+import { softmax_sums_f32 } from "./softmax_sums.ts";
 import { top_k_f32 } from "./top_k.ts";
 import { weighted_sum_f32 } from "./weighted_sum.ts";
 
@@ -71,6 +72,7 @@ export const reference: Reference = {
   scores_f32,
   scores_pages,
   split_heads_f32,
+  softmax_sums_f32,
   top_k_f32,
   weighted_sum_f32,
 };
@@ -115,6 +117,7 @@ export {
   scatter_rows_f32,
   scores_f32,
   scores_pages,
+  softmax_sums_f32,
   split_heads_f32,
   top_k_f32,
   weighted_sum_f32,

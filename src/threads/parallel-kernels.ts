@@ -253,6 +253,7 @@ const PARALLEL = {
   scatter_rows_f32: null,
   scores_f32: scores,
   scores_pages: scores,
+  softmax_sums_f32: ranges((_view, _out, _x, n, _stride, begin, end) => SOFTMAXED * (end - begin) * n),
   split_heads_f32: null,
   top_k_f32: ranges((_view, _values, _ids, _x, n, _stride, _k, begin, end) => NORMED * (end - begin) * n),
   weighted_sum_f32: null,

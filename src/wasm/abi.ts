@@ -368,6 +368,7 @@ export interface DecoderKernels {
   layer_norm_f32(out: F32Ptr, x: F32Ptr, gain: F32Ptr, bias: F32Ptr | NullPtr, shape: NormShapePtr, begin: number, end: number): void;
   route_f32(ids: I32Ptr, weights: F32Ptr, logits: F32Ptr, scratch: F32Ptr, correction: F32Ptr | NullPtr, shape: RouteShapePtr, begin: number, end: number): void;
   scatter_rows_f32(out: F32Ptr, y: F32Ptr, weights: F32Ptr, slots: I32Ptr, topK: number, n: number, begin: number, end: number): void;
+  softmax_sums_f32(out: F32Ptr, x: F32Ptr, n: number, stride: number, begin: number, end: number): void;
   top_k_f32(values: F32Ptr, ids: I32Ptr, x: F32Ptr, n: number, stride: number, k: number, begin: number, end: number): void;
 }
 
@@ -440,6 +441,7 @@ export const KERNELS: { readonly [P in keyof PartKernels]: readonly (keyof PartK
     "layer_norm_f32",
     "route_f32",
     "scatter_rows_f32",
+    "softmax_sums_f32",
     "top_k_f32",
   ],
 };

@@ -17,7 +17,15 @@ import { type Runs, segmentsOf } from "../layer-steps.ts";
 import type { PassCall } from "../pass.ts";
 import { absorbedShape, absorbedSizes, attendAbsorbed } from "./absorbed.ts";
 import { attendExpanded, expandedShape, groupOf, keysOf, piecesOf } from "./expanded.ts";
-import { blockBytes, type LatentPath, latentChunkRows, PATHS, placeLatentLayer, placeLatentPass, stridesOf } from "./scratch.ts";
+import {
+  blockBytes,
+  type LatentPath,
+  latentChunkRows,
+  PATHS,
+  placeLatentLayer,
+  placeLatentPass,
+  stridesOf,
+} from "./scratch.ts";
 import { appendLatents, type LatentParts, type LatentWork } from "./steps.ts";
 
 /** How layers of `createLatentAttention` run. */
@@ -87,7 +95,13 @@ export const LATENT_PASS: LayerPass = {
   planRows(layer, layout, rows, formats) {
     const attention = layer as unknown as LatentParts;
     const { config, latents } = attention;
-    const needs = { tokens: rows, work: workFloats({ ...absorbedSizes(config), formats }), keep: 0, bias: 0, scores: 0 };
+    const needs = {
+      tokens: rows,
+      work: workFloats({ ...absorbedSizes(config), formats }),
+      keep: 0,
+      bias: 0,
+      scores: 0,
+    };
     const places = placeLatentLayer(layout, config, latents.formats, rows, [needs], { group: 0, reads: false });
     return function* (base, stepFlops, runs, { x, out }) {
       const work = { attention, places, base, stepFlops, block: 0, maps: undefined };

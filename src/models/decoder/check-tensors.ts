@@ -1,7 +1,7 @@
 // The tensors that a decoder must have, by name and shape, and one report of all that a file lacks or has too many of.
 
-import type { MatrixLayout } from "../../tensor/matrix.ts";
 import { shapeText } from "../../tensor/dtypes.ts";
+import type { MatrixLayout } from "../../tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
 import type { MlpNames } from "./family.ts";
 import type { Decoder } from "./read-spec.ts";
@@ -15,7 +15,8 @@ export interface TensorFacts {
 }
 
 /** Tensors that follow from the configuration, in files of older programs. */
-const IGNORED = /(^|\.)(rotary_emb\.(inv_freq|cos_cached|sin_cached)|attn\.(bias|masked_bias)|attention\.(bias|masked_bias))$/;
+const IGNORED =
+  /(^|\.)(rotary_emb\.(inv_freq|cos_cached|sin_cached)|attn\.(bias|masked_bias)|attention\.(bias|masked_bias))$/;
 
 /** The most names of a kind in a report. */
 const MOST_NAMED = 8;
@@ -80,7 +81,7 @@ interface Expected {
   readonly claimed: readonly string[];
 }
 
-function expectedTensors(
+export function expectedTensors(
   { spec, names, family }: Decoder,
   root: string,
   tensors: ReadonlyMap<string, unknown>,

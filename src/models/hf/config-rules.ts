@@ -3,7 +3,15 @@ import { expectInt } from "../../util/arguments.ts";
 import { type Fields, refusal, WHERE } from "./config-fields.ts";
 import { readRope } from "./config-rope.ts";
 import type { HfPart } from "./part.ts";
-import { type HfAttentionConfig, NAMES, type Names, type Reading, type Rules, type Shape, type WindowRules } from "./rules.ts";
+import {
+  type HfAttentionConfig,
+  NAMES,
+  type Names,
+  type Reading,
+  type Rules,
+  type Shape,
+  type WindowRules,
+} from "./rules.ts";
 
 /** What the layers of a hybrid model are, besides attention. */
 const LAYER_KINDS: Readonly<Record<string, string>> = {
@@ -35,7 +43,8 @@ export function readConfig(
   // Of cross-attention, sizes and scale are those of the decoder; it has neither causality nor RoPE nor window.
   const cross = part === "cross";
   const rotates = rules.rope !== false && !cross && (rules.rotates?.(layer, width !== undefined, file) ?? true);
-  const rope = rules.rope === false ? undefined : readRope(file, shape.headDim, rules.rope ?? {}, width !== undefined, maxSeqLen);
+  const rope =
+    rules.rope === false ? undefined : readRope(file, shape.headDim, rules.rope ?? {}, width !== undefined, maxSeqLen);
   const left = width === undefined || cross ? undefined : width - 1;
   const half = rules.window?.bothSides && width !== undefined ? Math.floor(width / 2) : undefined;
   return {

@@ -42,7 +42,14 @@ export interface HfConfigOptions {
   readonly maxSeqLen?: number;
 }
 
-const OPTIONS = ["layer", "part", "prefix", "as", "relativeBias", "maxSeqLen"] as const satisfies (keyof HfConfigOptions)[];
+const OPTIONS = [
+  "layer",
+  "part",
+  "prefix",
+  "as",
+  "relativeBias",
+  "maxSeqLen",
+] as const satisfies (keyof HfConfigOptions)[];
 
 /**
  * Reads the rules of an attention layer from `config.json`. A sliding window of W tokens becomes `window.left` = W - 1. What
