@@ -2,13 +2,16 @@
 // product for all of its tokens, and outputs are added up expert after expert, in the order of their numbers. So a token's sum
 // has one order, whatever other tokens there are.
 
+import { wholePanels } from "../linear/formats.ts";
 import type { Rows } from "../linear/linear.ts";
+import type { MoeSpec } from "../models/decoder/spec.ts";
 import { exp } from "../util/math.ts";
 import type { Steps } from "../util/steps.ts";
 import { ROUTE_SHAPE_BYTES, storeRouteShape } from "../wasm/abi.ts";
 import { type Layout, pointer } from "../wasm/memory.ts";
 import { runMlp } from "./mlp.ts";
 import type { PackedMlp, PackedMoe } from "./packed.ts";
+import type { MoePlace } from "./places.ts";
 import { modelPointer } from "./pointers.ts";
 import { addRows, projectRows, type RowWork } from "./rows.ts";
 
@@ -29,22 +32,17 @@ export interface MoePlaces {
 }
 
 /** Places what the largest of these mixtures works in, for up to `rows` rows of `stride` floats. */
-export function placeMoeRows(layout: Layout, all: readonly PackedMoe[], rows: number, stride: number): MoePlaces {
-  const most = (of: (moe: PackedMoe) => number) => Math.max(0, ...all.map(of));
-  const topK = most((moe) => moe.topK);
+export function placeMoeRows(layout: Layout, all: readonly MoePlace[], rows: number, stride: number): MoePlaces {
+  const most = (of: (moe: MoeSpec) => number) => Math.max(0, ...all.map(({ spec }) => of(spec)));
+  const topK = most((spec) => spec.topK);
   const any = all.length > 0 ? 1 : 0;
   return {
-    logits: layout.floats(
-      rows *
-        Math.max(
-          8 * any,
-          most(({ gate }) => 8 * gate.panels),
-        ),
-    ),
+    // At least a panel, for the projection whose sigmoid scales shared outputs.
+    logits: layout.floats(any * rows * wholePanels(most(({ experts }) => experts))),
     ids: layout.floats(rows * topK),
     weights: layout.floats(rows * topK),
     shape: layout.take(ROUTE_SHAPE_BYTES),
-    scratch: layout.floats(most(({ experts, router }) => experts.length + 3 * router.groups)),
+    scratch: layout.floats(most(({ experts, router }) => experts + 3 * router.groups)),
     slots: layout.floats(rows * topK),
     gathered: layout.floats(any * rows * stride),
     outputs: layout.floats(any * rows * stride),

@@ -15,21 +15,10 @@ import type { StoredTensor } from "../tensor/dtypes.ts";
 import { toFloats } from "../tensor/dtypes.ts";
 import { NULL } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
-import { Layout, pointer } from "../wasm/memory.ts";
+import { pointer } from "../wasm/memory.ts";
 import { type HeadGains, packHeadNorm } from "./head-norm.ts";
-import {
-  joinMlp,
-  type MlpFormats,
-  type MlpPlace,
-  type MoePlace,
-  type NormPlace,
-  type PackedBlock,
-  type PackedMlp,
-  type PackedMoe,
-  type PackedNorm,
-  packedNorm,
-  placeBlock,
-} from "./packed.ts";
+import { joinMlp, type PackedBlock, type PackedMlp, type PackedMoe, type PackedNorm, packedNorm } from "./packed.ts";
+import type { MlpFormats, MlpPlace, ModelPlaces, MoePlace, NormPlace } from "./places.ts";
 import type { WeightReader } from "./weight-reader.ts";
 
 /** What packing needs to know of a model and its names. */
@@ -58,22 +47,27 @@ function mlpAt({ family, names }: BlockContext, at: string, which: number | "sha
   return [prefix === "" ? at : `${at}${prefix}.`, own.mlp];
 }
 
-/** Reads layer `i`, whose names begin with `at`, and packs it. */
-export async function loadBlock(context: BlockContext, spec: BlockSpec, at: string): Promise<PackedBlock> {
-  const { kernels, dModel, family, reader, formats, where, owned } = context;
-  const stacked = family.moeNames?.expert === "stacked";
-  const formatsOf = (which: number | "shared" | "mlp"): MlpFormats => {
-    const [prefix, { gate, up, down }] = mlpAt(context, at, which);
-    const suffix = stacked && which !== "mlp" ? "" : ".weight";
-    const format = (name: string | undefined) => reader.formatOf(`${prefix}${name}${suffix}`, formats.mlp);
-    const first = gate === undefined || !reader.has(`${prefix}${gate}${suffix}`) ? up : gate;
-    return { gate: format(first), up: format(up ?? first), down: format(down) };
-  };
+/** The formats of an MLP of the layer whose names begin with `at`. */
+export function mlpFormats(context: BlockContext, at: string, which: number | "shared" | "mlp"): MlpFormats {
+  const { reader, formats, family } = context;
+  const [prefix, { gate, up, down }] = mlpAt(context, at, which);
+  const suffix = family.moeNames?.expert === "stacked" && which !== "mlp" ? "" : ".weight";
+  const format = (name: string | undefined) => reader.formatOf(`${prefix}${name}${suffix}`, formats.mlp);
+  const first = gate === undefined || !reader.has(`${prefix}${gate}${suffix}`) ? up : gate;
+  return { gate: format(first), up: format(up ?? first), down: format(down) };
+}
+
+/** Reads the layer whose names begin with `at`, and packs it. */
+export async function loadBlock(
+  context: BlockContext,
+  spec: BlockSpec,
+  { place, bytes }: ModelPlaces["blocks"][number],
+  at: string,
+): Promise<PackedBlock> {
+  const { kernels, where, owned } = context;
   const attention = await loadAttention(context, spec, at);
   owned.push(attention);
-  const layout = new Layout();
-  const place = placeBlock(layout, dModel, spec, formatsOf);
-  const base = kernels.memory.allocate(where, layout.bytes);
+  const base = kernels.memory.allocate(where, bytes);
   owned.push({ release: () => kernels.memory.free(base) });
   const norms: Partial<Record<NormRole, PackedNorm>> = {};
   for (const [role, norm] of Object.entries(place.norms) as [NormRole, NormPlace][])

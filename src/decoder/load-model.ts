@@ -1,6 +1,6 @@
 import { type ModelSource, openModelFolder } from "../files/model-folder.ts";
 import type { WeightFormat } from "../linear/formats.ts";
-import { type LinearPlace, modesOf, type PackedLinear, placeLinears } from "../linear/linear.ts";
+import { type LinearPlace, modesOf, type PackedLinear } from "../linear/linear.ts";
 import { expectActivations, expectFormat, expectFormatLoaded } from "../linear/options.ts";
 import { stagedFloats } from "../linear/pack.ts";
 import { checkTensors, findRoot } from "../models/decoder/check-tensors.ts";
@@ -10,10 +10,10 @@ import { HeadwiseError } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { makeHandle } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
-import { Layout } from "../wasm/memory.ts";
-import { type BlockContext, loadBlock, loadNorm } from "./load-blocks.ts";
+import { type BlockContext, loadBlock, loadNorm, mlpFormats } from "./load-blocks.ts";
 import type { Model, ModelWeights } from "./model.ts";
-import { type NormPlace, type PackedNorm, type PackedTable, placeNorm } from "./packed.ts";
+import type { PackedNorm, PackedTable } from "./packed.ts";
+import { type EndFormats, linearsOf, type ModelPlaces, type NormPlace, placeModel } from "./places.ts";
 import { WeightReader } from "./weight-reader.ts";
 
 /** Options of `loadModel`. */
@@ -152,22 +152,26 @@ async function packModel(
       activations: fast ? "fast" : "exact",
     };
     const root = findRoot(decoder, reader.tensors);
-    const ends = await loadEnds(context, decoder, root, formats.embed);
+    const layerAt = (i: number) => `${root}${names.layers}.${i}.`;
+    const places = placeModel(spec, endFormats(reader, decoder, root, formats.embed), (layer, which) =>
+      mlpFormats(context, layerAt(layer), which),
+    );
+    const ends = await loadEnds(context, decoder, places, root);
     const blocks: ModelWeights["blocks"][number][] = [];
     for (const [i, block] of spec.blocks.entries())
-      blocks.push(await loadBlock(context, block, `${root}${names.layers}.${i}.`));
-    const all = [...Object.values(ends), ...blocks.flatMap(linearsOf)];
-    const used = all.flatMap((each) => (each && "format" in each ? [each.format] : []));
+      blocks.push(await loadBlock(context, block, places.blocks[i] as ModelPlaces["blocks"][number], layerAt(i)));
+    const linears = [...Object.values(places.ends), ...places.blocks.flatMap(({ place }) => linearsOf(place))];
+    const used = linears.flatMap((each) => (each && "format" in each ? [each.format] : []));
     const weights: ModelWeights = { ...ends, blocks, modeOf: modesOf(kernels, used, fast) };
     memory.free(staging);
     const parts = {
       ...{ kernels, type: spec.type, dModel: spec.dModel, vocabSize: spec.vocabSize, layers: blocks.length },
-      ...{ maxSeqLen: spec.maxSeqLen, bytes: memory.used - before, spec, weights },
+      ...{ maxSeqLen: spec.maxSeqLen, bytes: memory.used - before, spec, places, weights },
     };
     const release = () => {
       if (!kernels.released) free();
     };
-    return makeHandle<Model>("Model", "loadModel", parts, ["spec", "weights"], release);
+    return makeHandle<Model>("Model", "loadModel", parts, ["spec", "places", "weights"], release);
   } catch (error) {
     if (!kernels.released) {
       memory.free(staging);
@@ -175,12 +179,6 @@ async function packModel(
     }
     throw error;
   }
-}
-
-/** Every projection of a layer besides those of attention. */
-function linearsOf({ mlp, moe }: ModelWeights["blocks"][number]): PackedLinear[] {
-  const mlps = [mlp, moe?.shared, ...(moe?.experts ?? [])];
-  return mlps.flatMap((each) => (each ? [...each.inputs, each.down] : []));
 }
 
 /** Floats of staging that the largest matrix outside attention needs. */
@@ -203,49 +201,45 @@ function mostStaged({ spec: { dModel, vocabSize, embed, blocks } }: Decoder): nu
 
 type Ends = Omit<ModelWeights, "blocks" | "modeOf">;
 
-/** What is before the first layer and behind the last one, in one block. */
+/** The formats of the matrices before the first layer and behind the last one. */
+function endFormats(reader: WeightReader, { names }: Decoder, root: string, own: WeightFormat | undefined): EndFormats {
+  const formatOf = (name: string) => reader.formatOf(`${name}.weight`, own);
+  const ifAny = (name: string) => (reader.has(`${name}.weight`) ? formatOf(name) : undefined);
+  const at = (name: string) => `${root}${name}`;
+  return {
+    embed: formatOf(at(names.embed)),
+    projectIn: ifAny(at(names.projectIn)) ?? "f32",
+    projectOut: ifAny(at(names.projectOut)) ?? "f32",
+    head: ifAny(names.head),
+  };
+}
+
+/** Reads what is before the first layer and behind the last one. */
 async function loadEnds(
   context: BlockContext,
   { spec, names }: Decoder,
+  { ends, endsBytes }: ModelPlaces,
   root: string,
-  format: WeightFormat | undefined,
 ): Promise<Ends> {
   const { kernels, reader, owned, staging, where } = context;
-  const { dModel, vocabSize, embed, finalNorm } = spec;
-  const { positions } = embed;
-  const layout = new Layout();
-  const place = (name: string, n: number, k: number, own = format): LinearPlace =>
-    placeLinears(layout, [{ n, k, format: reader.formatOf(`${name}.weight`, own) }])[0] as LinearPlace;
-  const optional = <T>(wanted: unknown, create: () => T) => (wanted ? create() : undefined);
-  const at = (name: string) => `${root}${name}`;
-  const ownHead = reader.has(`${names.head}.weight`);
-  const places = {
-    embed: place(at(names.embed), vocabSize, embed.dim),
-    positions: positions && place(at(names.positions), positions.rows, dModel, "f32"),
-    projectIn: optional(embed.dim !== dModel, () => place(at(names.projectIn), dModel, embed.dim)),
-    projectOut: optional(embed.dim !== dModel, () => place(at(names.projectOut), embed.dim, dModel)),
-    head: optional(ownHead, () => place(names.head, vocabSize, embed.dim)),
-    embedNorm: embed.norm && placeNorm(layout, dModel, embed.norm),
-    finalNorm: finalNorm && placeNorm(layout, dModel, finalNorm),
-  };
-  const base = kernels.memory.allocate(where, layout.bytes);
+  const base = kernels.memory.allocate(where, endsBytes);
   owned.push({ release: () => kernels.memory.free(base) });
+  const at = (name: string) => `${root}${name}`;
   const linear = async (name: string, to: LinearPlace | undefined): Promise<PackedLinear | undefined> =>
     to && reader.linear(base, to, name, staging, "out-in");
   const norm = async (name: string, to: NormPlace | undefined): Promise<PackedNorm | undefined> =>
     to && loadNorm(context, at(name), to, base);
-  const tokens = await reader.linear(base, places.embed, at(names.embed), staging, "out-in");
-  const table =
-    places.positions && (await reader.linear(base, places.positions, at(names.positions), staging, "out-in"));
-  const head = (await linear(names.head, places.head)) ?? (await withBias(context, tokens, `${names.head}.bias`));
+  const tokens = (await linear(at(names.embed), ends.embed)) as PackedLinear;
+  const { positions } = spec.embed;
+  const table = await linear(at(names.positions), ends.positions);
   return {
-    embed: asTable(tokens, vocabSize),
+    embed: asTable(tokens, spec.vocabSize),
     positions: table && positions && asTable(table, positions.rows),
-    projectIn: await linear(at(names.projectIn), places.projectIn),
-    projectOut: await linear(at(names.projectOut), places.projectOut),
-    head,
-    embedNorm: await norm(names.embedNorm, places.embedNorm),
-    finalNorm: await norm(names.finalNorm, places.finalNorm),
+    projectIn: await linear(at(names.projectIn), ends.projectIn),
+    projectOut: await linear(at(names.projectOut), ends.projectOut),
+    head: (await linear(names.head, ends.head)) ?? (await withBias(context, tokens, `${names.head}.bias`)),
+    embedNorm: await norm(names.embedNorm, ends.embedNorm),
+    finalNorm: await norm(names.finalNorm, ends.finalNorm),
   };
 }
 

@@ -6,22 +6,18 @@ import type { Steps } from "../util/steps.ts";
 import { NULL } from "../wasm/abi.ts";
 import { type Layout, pointer } from "../wasm/memory.ts";
 import type { PackedMlp } from "./packed.ts";
+import { innerStride, type MlpPlace } from "./places.ts";
 import { activateRows, projectRows, type RowWork } from "./rows.ts";
 
-/** Floats of a row of what the first projections compute, in whole panels. */
-export function innerStride({ inputs }: PackedMlp): number {
-  return inputs.reduce((sum, { panels }) => sum + 8 * panels, 0);
-}
-
 /** Places what the largest of these MLPs computes first, for up to `rows` rows. */
-export function placeInner(layout: Layout, mlps: readonly PackedMlp[], rows: number): number {
+export function placeInner(layout: Layout, mlps: readonly MlpPlace[], rows: number): number {
   return layout.floats(rows * Math.max(0, ...mlps.map(innerStride)));
 }
 
 /** to = down(act(gate(from)) · up(from)); `inner` is the offset of what is between. */
 export function* runMlp(work: RowWork, mlp: PackedMlp, inner: number, to: Rows, from: Rows, rows: number): Steps {
   const { dim, inputs, gated, activation, down } = mlp;
-  const first = { at: pointer.f32(work.base + inner), stride: innerStride(mlp) };
+  const first = { at: pointer.f32(work.base + inner), stride: inputs.reduce((sum, { panels }) => sum + 8 * panels, 0) };
   yield* projectRows(work, inputs, first, from, rows);
   activateRows(work, activation, first, gated ? pointer.f32(first.at + 4 * wholePanels(dim)) : NULL, dim, rows);
   yield* projectRows(work, [down], to, first, rows);

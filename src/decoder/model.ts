@@ -6,6 +6,7 @@ import type { Handle, Releasable } from "../util/lifetime.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import type { PackedBlock, PackedNorm, PackedTable } from "./packed.ts";
+import type { ModelPlaces } from "./places.ts";
 
 /**
  * A whole decoder: its weights, packed in linear memory until `release()`.
@@ -36,6 +37,8 @@ export interface Model extends Releasable, Handle {
   readonly released: boolean;
   /** @internal */
   readonly spec: ModelSpec;
+  /** @internal */
+  readonly places: ModelPlaces;
   /** @internal */
   readonly weights: ModelWeights;
 }

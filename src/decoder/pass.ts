@@ -4,7 +4,7 @@ import { checkMasks } from "../attention/mask.ts";
 import { restorePages } from "../cache/aging.ts";
 import type { CallTokens } from "../forward/call.ts";
 import type { LayerCall } from "../forward/layer-steps.ts";
-import { mostRowsOf } from "../forward/row-pass.ts";
+import { mostRowsOf, planRows } from "../forward/row-pass.ts";
 import { runSlices, type Slices, stepFlopsOf } from "../forward/slices.ts";
 import { chunksOf, listRows, type RowRun } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
@@ -48,7 +48,10 @@ function planOf(model: Model, calls: readonly ModelCall[]): PassPlan {
   const key = `${rows} ${outputs} ${formats}`;
   const known = PLANS.get(model);
   if (known?.key === key) return known.plan;
-  const plan = planPass(model, rows, outputs, formats);
+  const { spec, places, weights } = model;
+  const plan = planPass(spec, places, { rows, outputs }, (layer, layout) =>
+    planRows((weights.blocks[layer] as PackedBlock).attention, layout, rows, formats),
+  );
   PLANS.set(model, { key, plan });
   return plan;
 }
