@@ -19,6 +19,17 @@ export interface PackedHeadNorm {
   readonly run: HeadNorm;
 }
 
+/** Bytes of a block for gains and biases: of one head, or of each without biases. */
+export function headNormBytes({ numHeads, numKvHeads, headDim }: CheckedConfig, each: boolean): number {
+  const layout = new Layout();
+  for (const heads of [numHeads, numKvHeads]) {
+    layout.floats(each ? heads * headDim : headDim);
+    if (!each) layout.floats(headDim);
+  }
+  layout.take(NORM_SHAPE_BYTES);
+  return layout.bytes;
+}
+
 /** Copies gains and biases to a new block, and returns what normalises by them. */
 export function packHeadNorm(
   where: string,

@@ -109,7 +109,8 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
   }
 }
 
-function readFormats(where: string, weights: LoadModelOptions["weights"]): ModelFormats {
+/** Checks the option `weights`. */
+export function readFormats(where: string, weights: LoadModelOptions["weights"]): ModelFormats {
   if (weights === undefined) return {};
   if (weights === null || typeof weights !== "object") {
     const format = expectFormat(where, "options.weights", weights);

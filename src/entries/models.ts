@@ -12,6 +12,7 @@ export { type GeneratedToken, type GenerateOptions, type GenerationEnd, generate
 export { type GenerationEvent, type GenerationJob, generateMany } from "../decoder/generate-many.ts";
 export { type LoadModelOptions, loadModel, type ModelFormats } from "../decoder/load-model.ts";
 export type { Model } from "../decoder/model.ts";
+export { type ModelPlan, type ModelPlanSizes, planModel } from "../decoder/plan-model.ts";
 export type { LogitsProcessor, LogitsTensor, SamplingOptions } from "../decoder/sampling.ts";
 export { createSession, type Session, type SessionOptions } from "../decoder/session.ts";
 export type { DraftOptions } from "../decoder/speculate.ts";

@@ -4,12 +4,13 @@ import type { CheckedMasks, MaskTarget } from "../../attention/mask.ts";
 import { seesLater } from "../../attention/positions.ts";
 import { createPageLayout } from "../../cache/page-layout.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
+import type { LatentFormats } from "../../latent/weights.ts";
 import { linearFlops, type Rows } from "../../linear/linear.ts";
 import { expectOneOf } from "../../util/arguments.ts";
 import { describe } from "../../util/errors.ts";
 import { CHUNK_ROWS, chunksOf, copyRows, listRows, type RowList, type RowRun, tokenRunsOf } from "../../util/rows.ts";
 import type { Steps } from "../../util/steps.ts";
-import { pointer } from "../../wasm/memory.ts";
+import { type Layout, pointer } from "../../wasm/memory.ts";
 import { type SegmentNeeds, segmentFlops, segmentNeeds, workFloats } from "../attend-segment.ts";
 import type { AttendCall } from "../call.ts";
 import type { LayerPass } from "../forward.ts";
@@ -20,6 +21,7 @@ import { attendExpanded, expandedShape, groupOf, keysOf, piecesOf } from "./expa
 import {
   blockBytes,
   type LatentPath,
+  type LatentPlaces,
   latentChunkRows,
   PATHS,
   placeLatentLayer,
@@ -110,6 +112,19 @@ export const LATENT_PASS: LayerPass = {
     };
   },
 };
+
+/** Places what a layer works in for chunks of up to `rows` rows without masks, on pages of these formats: absorbed. */
+export function placeLatentRows(
+  config: CheckedLatentConfig,
+  formats: LatentFormats,
+  layout: Layout,
+  rows: number,
+  pageFormats: number,
+): LatentPlaces {
+  const work = workFloats({ ...absorbedSizes(config), formats: pageFormats });
+  const needs = { tokens: rows, work, keep: 0, bias: 0, scores: 0 };
+  return placeLatentLayer(layout, config, formats, rows, [needs], { group: 0, reads: false });
+}
 
 /** The needs of the segments of a call in chunks of up to `rows` rows, whose cache has these formats. */
 export function latentNeeds(
