@@ -100,7 +100,7 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
       done += bytes;
       onProgress?.(done, all);
     };
-    const file = { tensors: folder.tensors, readAll: folder.file.readAll };
+    const file = { tensors: folder.tensors, ...folder.file };
     const layout = decoder.family.layout ?? "out-in";
     const reader = new WeightReader(file, { where, kernels, layout, expectActive, onRead });
     return await packModel(where, kernels, decoder, reader, formats, fast);

@@ -1,18 +1,24 @@
 // Reads the tensors of a decoder one after the other and packs them into their places.
 
-import { formatOf, type WeightFormat } from "../linear/formats.ts";
-import { type LinearPlace, type PackedLinear, storeLinear } from "../linear/linear.ts";
+import { PANEL } from "../../assembly/layout.ts";
+import type { TensorReader } from "../files/model-folder.ts";
+import { formatOf, panelBytes, type WeightFormat } from "../linear/formats.ts";
+import { type LinearPlace, type PackedLinear, storeBias, storeLinear } from "../linear/linear.ts";
+import { packMatrix } from "../linear/pack.ts";
 import type { TensorFacts } from "../models/decoder/check-tensors.ts";
 import { FLOAT_DTYPE_RULE, FLOAT_DTYPES, type StoredTensor, toFloats } from "../tensor/dtypes.ts";
 import { cutOutputs, type MatrixLayout } from "../tensor/matrix.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
+import { chunksOf } from "../util/rows.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 
 /** The file of a model, as far as loading needs it. */
-export interface WeightFile {
+export interface WeightFile extends TensorReader {
   readonly tensors: ReadonlyMap<string, TensorFacts>;
-  readAll(names: Iterable<string>, where?: string): Promise<ReadonlyMap<string, StoredTensor>>;
 }
+
+/** About how many bytes of a large matrix are read at a time. */
+const PIECE_BYTES = 2 ** 24;
 
 /** Options of loading that a reader knows. */
 export interface ReaderOptions {
@@ -90,8 +96,34 @@ export class WeightReader {
     layout?: MatrixLayout,
   ): Promise<PackedLinear> {
     const bias = await this.vector(`${name}.bias`);
+    const { bytes = 0 } = this.#file.tensors.get(`${name}.weight`) ?? {};
+    if ((layout ?? this.#options.layout) === "out-in" && bytes > PIECE_BYTES)
+      return this.#linearByPieces(base, place, `${name}.weight`, bytes, bias, staging);
     const matrix = await this.matrix(`${name}.weight`);
     return this.#store(base, place, matrix, bias, staging, layout);
+  }
+
+  /** Packs a matrix [outputs, inputs] some panels at a time, so that only those are held twice. */
+  async #linearByPieces(
+    base: number,
+    place: LinearPlace,
+    name: string,
+    bytes: number,
+    bias: Float32Array | undefined,
+    staging: number,
+  ): Promise<PackedLinear> {
+    const { where, kernels, expectActive, onRead } = this.#options;
+    const { n, k, format } = place;
+    const rows = PANEL * Math.max(1, Math.floor((PIECE_BYTES * n) / (bytes * PANEL)));
+    for (const [begin, end] of chunksOf(n, rows)) {
+      expectActive();
+      const piece = await this.#file.readRows(name, begin, end, where);
+      expectActive();
+      const to = base + place.w + (begin / PANEL) * panelBytes(format, k);
+      packMatrix(kernels, piece, "out-in", format, to, staging);
+      onRead(piece.bytes.length);
+    }
+    return storeBias(kernels, base, place, bias);
   }
 
   /** Packs outputs of two projections that are one tensor: the first `first.n`, and the rest. */

@@ -21,11 +21,14 @@ export type ModelSource =
   | readonly Global<"File">[]
   | ((name: string) => BytesOrSource | undefined | Promise<BytesOrSource | undefined>);
 
+/** What reads the tensors of all files. */
+export type TensorReader = Pick<TensorFile<string>, "readAll" | "readRows">;
+
 /** An opened folder. */
 export interface ModelFolder {
   /** The text of config.json. */
   readonly config: string;
-  readonly file: Pick<TensorFile<string>, "readAll">;
+  readonly file: TensorReader;
   /** All tensors, of all files. */
   readonly tensors: ReadonlyMap<string, Omit<TensorEntry, "offset">>;
   /** Closes what was opened. */
@@ -73,11 +76,10 @@ export async function openModelFolder(where: string, source: ModelSource): Promi
 }
 
 /** Reads tensors of several files as those of one. */
-function joinFiles(
-  owners: ReadonlyMap<string, string>,
-  files: ReadonlyMap<string, TensorFile<string>>,
-): Pick<TensorFile<string>, "readAll"> {
+function joinFiles(owners: ReadonlyMap<string, string>, files: ReadonlyMap<string, TensorFile<string>>): TensorReader {
+  const fileOf = (name: string) => files.get(owners.get(name) as string) as TensorFile<string>;
   return {
+    readRows: (name, ...rows) => fileOf(name).readRows(name, ...rows),
     async readAll(names, where) {
       const wanted = new Map<string, string[]>();
       for (const name of names) {

@@ -62,14 +62,24 @@ export function placeLinears(
 export function storeLinear(
   kernels: Kernels,
   base: number,
-  { n, k, format, w: at, bias: biasAt }: LinearPlace,
+  place: LinearPlace,
   matrix: StoredTensor,
   layout: MatrixLayout,
   bias: Float32Array | undefined,
   staging: number,
 ): PackedLinear {
+  packMatrix(kernels, matrix, layout, place.format, base + place.w, staging);
+  return storeBias(kernels, base, place, bias);
+}
+
+/** The projection of a matrix that was packed into its place, with its bias. */
+export function storeBias(
+  kernels: Kernels,
+  base: number,
+  { n, k, format, w: at, bias: biasAt }: LinearPlace,
+  bias: Float32Array | undefined,
+): PackedLinear {
   const panels = panelsOf(n);
-  packMatrix(kernels, matrix, layout, format, base + at, staging);
   const row = kernels.memory.f32(base + biasAt, panels * PANEL).fill(0);
   if (bias) row.set(bias);
   return { k, panels, format, w: base + at, bias: pointer.f32(base + biasAt) };

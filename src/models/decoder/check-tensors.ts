@@ -3,7 +3,7 @@
 import { shapeText } from "../../tensor/dtypes.ts";
 import type { MatrixLayout } from "../../tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
-import type { MlpNames } from "./family.ts";
+import type { MlpNames, Names } from "./family.ts";
 import type { Decoder } from "./read-spec.ts";
 import type { BlockSpec, MlpSpec, MoeSpec } from "./spec.ts";
 
@@ -137,8 +137,8 @@ export function expectedTensors(
   for (const [i, block] of spec.blocks.entries()) {
     const at = `${root}${names.layers}.${i}.`;
     claimed.push(`${at}${names.attention}.`);
-    for (const [name, shape] of attentionShapes(block, names.projections, layout))
-      required.set(`${at}${names.attention}.${name}.weight`, shape);
+    for (const [name, shape] of attentionShapes(block, names, layout))
+      required.set(`${at}${names.attention}.${name}`, shape);
     for (const name of Object.values(names.norms)) norm(`${at}${name}`);
     if (block.mlp.kind === "moe") experts(at, block.mlp);
     else mlp(names.mlpAt === "" ? at.slice(0, -1) : `${at}${names.mlpAt}`, names.mlp, block.mlp);
@@ -146,18 +146,31 @@ export function expectedTensors(
   return { required, optional, claimed };
 }
 
-/** The matrices that the attention of a layer must have. */
+/** The tensors that the attention of a layer must have, besides biases. */
 function attentionShapes(
   { attention }: BlockSpec,
-  projections: readonly string[],
+  { projections, sinks }: Names,
   layout: MatrixLayout,
 ): (readonly [string, Shape])[] {
-  if (attention.kind === "latent") return [["o_proj", undefined]];
-  const { dModel, numHeads, numKvHeads = numHeads, headDim = dModel / numHeads } = attention.config;
+  if (attention.kind === "latent") return [["o_proj.weight", undefined]];
+  const { dModel, numHeads, numKvHeads = numHeads, headDim = dModel / numHeads, qkNorm } = attention.config;
   const [q, k] = [numHeads * headDim, numKvHeads * headDim];
   const sizes = [
     ...(projections.length === 2 ? [[q + 2 * k, dModel]] : [q, k, k].map((n) => [n, dModel])),
     [dModel, q],
   ];
-  return projections.map((name, i) => [name, layout === "out-in" ? sizes[i] : sizes[i]?.toReversed()]);
+  const gains = (n: number) => [qkNorm?.kind === "full" ? n : headDim];
+  return [
+    ...projections.map((name, i): [string, Shape] => {
+      const shape = sizes[i] as number[];
+      return [`${name}.weight`, layout === "out-in" ? shape : [...shape].reverse()];
+    }),
+    ...(qkNorm
+      ? ([
+          ["q_norm.weight", gains(q)],
+          ["k_norm.weight", gains(k)],
+        ] as const)
+      : []),
+    ...(sinks ? [[sinks, [numHeads]] as const] : []),
+  ];
 }

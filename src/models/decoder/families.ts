@@ -192,6 +192,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     parallel: (file) => file.flag("use_parallel_residual", true),
   },
   gpt_oss: {
+    names: { sinks: "sinks" },
     moe: GPT_OSS_MOE.read,
     moeNames: GPT_OSS_MOE.names,
     ignored: ["initial_context_length", "experts_per_token", "swiglu_limit"],

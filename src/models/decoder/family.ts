@@ -39,6 +39,8 @@ export interface Names {
   readonly attention: string;
   /** The matrices of attention that a layer must have. */
   readonly projections: readonly string[];
+  /** The logits of attention sinks, where a layer must have them. */
+  readonly sinks?: string;
   readonly norms: Readonly<Partial<Record<NormRole, string>>>;
   /** The prefix of the MLP below a layer. */
   readonly mlpAt: string;
