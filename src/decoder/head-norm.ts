@@ -19,34 +19,32 @@ export interface PackedHeadNorm {
   readonly run: HeadNorm;
 }
 
-/** Bytes of a block for gains and biases: of one head, or of each without biases. */
-export function headNormBytes({ numHeads, numKvHeads, headDim }: CheckedConfig, each: boolean): number {
+/** Offsets in the block of a head norm: its gains and biases, of one head or of each. */
+function placeHeadNorm({ numHeads, numKvHeads, headDim }: CheckedConfig, each: boolean) {
   const layout = new Layout();
-  for (const heads of [numHeads, numKvHeads]) {
-    layout.floats(each ? heads * headDim : headDim);
-    if (!each) layout.floats(headDim);
-  }
-  layout.take(NORM_SHAPE_BYTES);
-  return layout.bytes;
+  const place = (heads: number) => {
+    const length = each ? heads * headDim : headDim;
+    return { gain: layout.floats(length), bias: layout.floats(length) };
+  };
+  const places = { q: place(numHeads), k: place(numKvHeads), shape: layout.take(NORM_SHAPE_BYTES) };
+  return { places, bytes: layout.bytes };
 }
+
+/** Bytes of linear memory of a head norm. */
+export const headNormBytes = (config: CheckedConfig, each: boolean): number => placeHeadNorm(config, each).bytes;
 
 /** Copies gains and biases to a new block, and returns what normalises by them. */
 export function packHeadNorm(
   where: string,
   kernels: Kernels,
-  { numHeads, numKvHeads, headDim }: CheckedConfig,
-  eps: number,
+  config: CheckedConfig,
+  { eps, each }: { readonly eps: number; readonly each: boolean },
   gains: { readonly q: HeadGains; readonly k: HeadGains },
 ): PackedHeadNorm {
+  const { numHeads, numKvHeads, headDim } = config;
   const { memory, table } = kernels;
-  const layout = new Layout();
-  const placeOf = ({ gain, bias }: HeadGains) => ({
-    gain: layout.floats(gain.length),
-    bias: bias && layout.floats(bias.length),
-  });
-  const places = { q: placeOf(gains.q), k: placeOf(gains.k) };
-  const shape = layout.take(NORM_SHAPE_BYTES);
-  const at = memory.allocate(where, layout.bytes);
+  const { places, bytes } = placeHeadNorm(config, each);
+  const at = memory.allocate(where, bytes);
   const write = (place: number, values: Float32Array): F32Ptr => {
     memory.f32(at + place, values.length).set(values);
     return pointer.f32(at + place);
@@ -55,20 +53,20 @@ export function packHeadNorm(
     const { gain, bias } = gains[of];
     return {
       heads,
-      each: gain.length > headDim ? 4 * headDim : 0,
+      step: each ? 4 * headDim : 0,
       gain: write(places[of].gain, gain),
-      bias: bias && places[of].bias !== undefined ? write(places[of].bias, bias) : NULL,
+      bias: bias ? write(places[of].bias, bias) : NULL,
     };
   };
   const norms = { q: normOf("q", numHeads), k: normOf("k", numKvHeads) };
   const run: HeadNorm = (of, x, stride, rows) => {
-    const { heads, each, gain, bias } = norms[of];
-    const shapeAt = modelPointer.normShape(at + shape);
+    const { heads, step, gain, bias } = norms[of];
+    const shapeAt = modelPointer.normShape(at + places.shape);
     storeNormShape(memory.view(), shapeAt, { n: headDim, stride, eps });
     for (let head = 0; head < heads; head++) {
       const row = pointer.f32(x + 4 * head * headDim);
       const by = <P extends F32Ptr | NullPtr>(vector: P) =>
-        (vector === NULL ? NULL : pointer.f32(vector + head * each)) as P;
+        (vector === NULL ? NULL : pointer.f32(vector + head * step)) as P;
       table.layer_norm_f32(row, row, by(gain), by(bias), shapeAt, 0, rows);
     }
   };

@@ -107,7 +107,8 @@ async function loadAttention(context: BlockContext, { attention }: BlockSpec, at
   const { numHeads, numKvHeads, headDim } = config;
   const { headNorm } = family;
   const gainsOf = (name: string) => takeGains(tensors, `${prefix}${name}`, headNorm?.each === "apart");
-  const gains = attention.headNorm && headNorm && { q: gainsOf(headNorm.q), k: gainsOf(headNorm.k) };
+  const { headNorm: norm } = attention;
+  const gains = norm && headNorm && { norm, q: gainsOf(headNorm.q), k: gainsOf(headNorm.k) };
   const weights = readAttentionWeights(file, prefix, { numHeads, numKvHeads, headDim, fused });
   if (!gains) return createAttention(kernels, config, weights, options);
   const checked = checkConfig(where, config);
@@ -118,9 +119,9 @@ async function loadAttention(context: BlockContext, { attention }: BlockSpec, at
     checkWeightOptions(where, "options.", options),
     kernels.quantized,
   );
-  const norm = packHeadNorm(where, kernels, checked, attention.headNorm?.eps ?? 0, gains);
-  context.owned.push({ release: () => kernels.memory.free(norm.at) });
-  return packAttention(where, kernels, checked, given, norm.run);
+  const packed = packHeadNorm(where, kernels, checked, gains.norm, gains);
+  context.owned.push({ release: () => kernels.memory.free(packed.at) });
+  return packAttention(where, kernels, checked, given, packed.run);
 }
 
 /** Takes the gains and biases of a norm of heads out of `tensors`: one tensor each, or one for each head. */

@@ -3,7 +3,7 @@
 import { shapeText } from "../../tensor/dtypes.ts";
 import type { MatrixLayout } from "../../tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
-import type { MlpNames, Names } from "./family.ts";
+import type { Family, MlpNames, Names } from "./family.ts";
 import type { Decoder } from "./read-spec.ts";
 import type { BlockSpec, MlpSpec, MoeSpec } from "./spec.ts";
 
@@ -137,7 +137,7 @@ export function expectedTensors(
   for (const [i, block] of spec.blocks.entries()) {
     const at = `${root}${names.layers}.${i}.`;
     claimed.push(`${at}${names.attention}.`);
-    for (const [name, shape] of attentionShapes(block, names, layout))
+    for (const [name, shape] of attentionShapes(block, names, family))
       required.set(`${at}${names.attention}.${name}`, shape);
     for (const name of Object.values(names.norms)) norm(`${at}${name}`);
     if (block.mlp.kind === "moe") experts(at, block.mlp);
@@ -150,7 +150,7 @@ export function expectedTensors(
 function attentionShapes(
   { attention }: BlockSpec,
   { projections, sinks }: Names,
-  layout: MatrixLayout,
+  { layout, headNorm }: Family,
 ): (readonly [string, Shape])[] {
   if (attention.kind === "latent") return [["o_proj.weight", undefined]];
   const { dModel, numHeads, numKvHeads = numHeads, headDim = dModel / numHeads, qkNorm } = attention.config;
@@ -163,7 +163,7 @@ function attentionShapes(
   return [
     ...projections.map((name, i): [string, Shape] => {
       const shape = sizes[i] as number[];
-      return [`${name}.weight`, layout === "out-in" ? shape : [...shape].reverse()];
+      return [`${name}.weight`, layout === "in-out" ? [...shape].reverse() : shape];
     }),
     ...(qkNorm
       ? ([
@@ -172,5 +172,22 @@ function attentionShapes(
         ] as const)
       : []),
     ...(sinks ? [[sinks, [numHeads]] as const] : []),
+    ...(headNorm && attention.headNorm
+      ? [
+          ...headNormShapes(headNorm.q, numHeads, headDim, headNorm.each),
+          ...headNormShapes(headNorm.k, numKvHeads, headDim, headNorm.each),
+        ]
+      : []),
   ];
+}
+
+/** The gains of a layer norm of heads. */
+function headNormShapes(
+  name: string,
+  heads: number,
+  headDim: number,
+  each: NonNullable<Family["headNorm"]>["each"],
+): (readonly [string, Shape])[] {
+  if (each === "apart") return Array.from({ length: heads }, (_, head) => [`${name}.norms.${head}.weight`, [headDim]]);
+  return [[`${name}.weight`, each === "together" ? [heads, headDim] : [headDim]]];
 }
