@@ -53,6 +53,10 @@ export function* runBlock(
   let read = norm("attentionPre", normed, residual);
   yield* attend(work.base, work.stepFlops, runs, { x: read, out: branch });
   norm("attentionPost", branch, branch);
+  if (!mlp && !moe) {
+    add(read, "attentionAfter");
+    return;
+  }
   // In parallel layers, the MLP reads what was before attention.
   if (parallel) {
     const own = norm("mlpPre", normed, residual);

@@ -1,15 +1,23 @@
 import { expectFreeFor, expectRoom } from "../cache/kv-cache.ts";
+import { checkSlices, SLICE_OPTIONS, type SliceOptions } from "../forward/slices.ts";
 import { createFloats } from "../tensor/tensor.ts";
-import { readFields } from "../util/arguments.ts";
+import { expectOneOf, readFields } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
 import { finish } from "../util/steps.ts";
-import { commitCalls, type ModelCall, runModel } from "./pass.ts";
+import type { OutputSink } from "./head.ts";
+import { commitCalls, type ModelCall, runCalls, runModel } from "./pass.ts";
 import { expectSession, type Session } from "./session.ts";
 
 /** Options of `forward`. */
 export interface ForwardOptions {
   /** Whose logits: those of the last token, or of all of `ids`. Default "last". */
   readonly rows?: "last" | "all";
+}
+
+/** What `forward` gives. */
+export interface ForwardResult {
+  /** [vocabSize] of the last token, or [ids.length, vocabSize]. */
+  logits: Float32Array;
 }
 
 /** Token ids: integers from 0 to vocabSize - 1. */
@@ -29,8 +37,9 @@ export function expectIds(where: string, ids: TokenIds, vocabSize: number): Int3
 }
 
 /** A checked call on a session. */
-export function checkModelCall(where: string, session: Session, ids: TokenIds, rows: "last" | "all"): ModelCall {
+export function checkModelCall(where: string, session: Session, ids: TokenIds, rows: unknown): ModelCall {
   expectSession(where, session);
+  expectOneOf(where, "rows", rows, ["last", "all"]);
   const read = expectIds(where, ids, session.model.vocabSize);
   expectSession(where, session);
   for (const cache of session.caches) expectFreeFor(where, cache, true);
@@ -44,23 +53,63 @@ export function checkModelCall(where: string, session: Session, ids: TokenIds, r
  *
  * The logits of a token have the same bits in one call, in several, token by token, in any batch and on any number of threads.
  * @param ids Tokens, 1 or more.
- * @throws TypeError or RangeError naming the argument. HeadwiseError `CACHE_FULL`, `OUT_OF_MEMORY`, `RELEASED`, `IN_USE`. The
- * session is then unchanged.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `CACHE_FULL`, `OUT_OF_MEMORY`, `RELEASED`, `IN_USE`, and
+ * with threads `WORKER_LOST` or `KERNEL_FAILED`. The session is then unchanged.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { quantized } from "headwise/quantized";
+ * import { createSession, forward, loadModel, models } from "headwise/models";
+ * const kernels = await loadKernels({ models, quantized });
+ * const model = await loadModel(kernels, "model");
+ * const session = createSession(model);
+ * const { logits } = forward(session, [3, 1, 4]);
+ * console.log(logits.length === model.vocabSize, session.length); // true 3
+ * kernels.release();
  */
-export function forward(
-  session: Session,
-  ids: TokenIds,
-  options: ForwardOptions = {},
-): {
-  /** [vocabSize] of the last token, or [ids.length, vocabSize]. */
-  logits: Float32Array;
-} {
+export function forward(session: Session, ids: TokenIds, options: ForwardOptions = {}): ForwardResult {
   const where = "forward";
   const { rows = "last" } = readFields(where, "options", options, ["rows"]);
   const call = checkModelCall(where, session, ids, rows);
-  const { vocabSize } = session.model;
-  const logits = createFloats(where, "logits", call.outputs * vocabSize);
-  finish(runModel(where, session.model, [call], (row) => logits.set(row.logits(), row.output * vocabSize)));
+  const { logits, sink } = collectLogits(where, call);
+  finish(runModel(where, session.model, [call], sink));
   commitCalls([call]);
   return { logits };
+}
+
+/** Options of `forwardAsync`. */
+export interface ForwardAsyncOptions extends ForwardOptions, SliceOptions {}
+
+/**
+ * `forward` in time slices, with yields to the event loop between them. The session is in use until the promise settles: other
+ * calls on it throw `IN_USE`.
+ * @throws The same errors as `forward`, and the signal's reason. The session is then unchanged.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { createSession, forwardAsync, loadModel, models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * const session = createSession(await loadModel(kernels, "model"));
+ * let last = 0;
+ * await forwardAsync(session, [3, 1, 4], { onProgress: (done) => (last = done) });
+ * console.log(session.length, last); // 3 1
+ * kernels.release();
+ */
+export async function forwardAsync(
+  session: Session,
+  ids: TokenIds,
+  options: ForwardAsyncOptions = {},
+): Promise<ForwardResult> {
+  const where = "forwardAsync";
+  const { rows = "last", ...rest } = readFields(where, "options", options, ["rows", ...SLICE_OPTIONS]);
+  const slices = { ...checkSlices(where, rest), expectActive: () => {} };
+  const call = checkModelCall(where, session, ids, rows);
+  const { logits, sink } = collectLogits(where, call);
+  await runCalls(where, session.model, [call], sink, slices);
+  return { logits };
+}
+
+/** An array for the logits of a call, and what fills it. */
+function collectLogits(where: string, { session, outputs }: ModelCall): { logits: Float32Array; sink: OutputSink } {
+  const { vocabSize } = session.model;
+  const logits = createFloats(where, "logits", outputs * vocabSize);
+  return { logits, sink: (row) => logits.set(row.logits(), row.output * vocabSize) };
 }

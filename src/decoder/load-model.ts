@@ -185,7 +185,7 @@ async function packModel(
 /** Floats of staging that the largest matrix outside attention needs. */
 function mostStaged({ spec: { dModel, vocabSize, embed, blocks } }: Decoder): number {
   const dims = blocks.flatMap(({ mlp }) =>
-    mlp.kind === "mlp" ? [mlp.dim] : [mlp.expert.dim, mlp.shared?.mlp.dim ?? 1, mlp.experts],
+    mlp?.kind === "moe" ? [mlp.expert.dim, mlp.shared?.mlp.dim ?? 1, mlp.experts] : [mlp?.dim ?? 1],
   );
   const sizes = [
     { n: vocabSize, k: embed.dim },

@@ -88,8 +88,8 @@ export function placeBlock(
   const places = Object.entries(norms).map(([role, spec]) => [role, placeNorm(layout, dModel, spec)]);
   return {
     norms: Object.fromEntries(places),
-    mlp: mlp.kind === "mlp" ? placeMlp(layout, dModel, mlp, formatsOf("mlp")) : undefined,
-    moe: mlp.kind === "moe" ? placeMoe(layout, dModel, mlp, formatsOf) : undefined,
+    mlp: mlp?.kind === "mlp" ? placeMlp(layout, dModel, mlp, formatsOf("mlp")) : undefined,
+    moe: mlp?.kind === "moe" ? placeMoe(layout, dModel, mlp, formatsOf) : undefined,
   };
 }
 

@@ -7,7 +7,14 @@ import decodersRelaxed from "../../build/decoders-relaxed.wasm";
 import decodersSimd from "../../build/decoders-simd.wasm";
 import type { ModelKernels } from "../wasm/select-build.ts";
 
-export { type ForwardOptions, forward, type TokenIds } from "../decoder/forward.ts";
+export {
+  type ForwardAsyncOptions,
+  type ForwardOptions,
+  type ForwardResult,
+  forward,
+  forwardAsync,
+  type TokenIds,
+} from "../decoder/forward.ts";
 export { type GeneratedToken, type GenerateOptions, type GenerationEnd, generate } from "../decoder/generate.ts";
 export { type GenerationEvent, type GenerationJob, generateMany } from "../decoder/generate-many.ts";
 export { type LoadModelOptions, loadModel, type ModelFormats } from "../decoder/load-model.ts";

@@ -5,7 +5,7 @@ import type { MatrixLayout } from "../../tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
 import type { Family, MlpNames, Names } from "./family.ts";
 import type { Decoder } from "./read-spec.ts";
-import type { BlockSpec, MlpSpec, MoeSpec } from "./spec.ts";
+import type { BlockSpec, MlpSpec, MoeSpec, NormRole } from "./spec.ts";
 
 /** What a file says of a tensor before it is read. */
 export interface TensorFacts {
@@ -139,9 +139,9 @@ export function expectedTensors(
     claimed.push(`${at}${names.attention}.`);
     for (const [name, shape] of attentionShapes(block, names, family))
       required.set(`${at}${names.attention}.${name}`, shape);
-    for (const name of Object.values(names.norms)) norm(`${at}${name}`);
-    if (block.mlp.kind === "moe") experts(at, block.mlp);
-    else mlp(names.mlpAt === "" ? at.slice(0, -1) : `${at}${names.mlpAt}`, names.mlp, block.mlp);
+    for (const role of Object.keys(block.norms) as NormRole[]) norm(`${at}${names.norms[role]}`);
+    if (block.mlp?.kind === "moe") experts(at, block.mlp);
+    else if (block.mlp) mlp(names.mlpAt === "" ? at.slice(0, -1) : `${at}${names.mlpAt}`, names.mlp, block.mlp);
   }
   return { required, optional, claimed };
 }

@@ -42,7 +42,7 @@ const HARMLESS = new RegExp(
     "^(use_)?sliding_window(_pattern)?$ ^max_window_layers$ ^layer_types$ ^rope_ ^partial_rotary_factor$ ^rotary_",
     "^max_position_embeddings$ ^original_max_position_embeddings$ ^is_decoder$ ^is_causal$ ^v_head_dim$ ^head_dim$",
     "^use_bidirectional_attention$ ^no_rope_layer_interval$ ^qk_head_dim$ ^num_key_value_heads$ ^num_kv_heads$",
-    "^topk_group$ ^n_group$ ^mlp_only_layers$",
+    "^topk_group$ ^n_group$ ^mlp_only_layers$ ^vocabulary$",
   ]
     .join(" ")
     .replaceAll(" ", "|"),
@@ -93,17 +93,22 @@ function readSpec(file: Fields, family: Family, longest: number | undefined): Mo
         };
   const { dModel } = attentionOf(0).config;
   const names = { ...LLAMA_NAMES, ...family.names, ...family.namesOf?.(file) };
-  const norms = Object.fromEntries(
-    Object.keys(names.norms).map((role) => [role as NormRole, norm]),
-  ) as BlockSpec["norms"];
+  const normsOf = (mlp: BlockSpec["mlp"]): BlockSpec["norms"] => {
+    const roles = (Object.keys(names.norms) as NormRole[]).filter((role) => mlp || !role.startsWith("mlp"));
+    return Object.fromEntries(roles.map((role) => [role, norm]));
+  };
   const mlp = mlpOf(file, family);
-  const denseDim = family.mlpDim ? () => family.mlpDim!(file, dModel) : () => file.count("intermediate_size");
+  // 0 in models of attention alone.
+  const dense = () => {
+    if (!family.mlpDim && file.raw("intermediate_size") === 0) return undefined;
+    return mlp(family.mlpDim ? family.mlpDim(file, dModel) : file.count("intermediate_size"));
+  };
   const parallel = family.parallel?.(file) ?? false;
   const addsToNormed = family.addsToNormed?.(file) ?? false;
   const scale = family.scale?.(file) ?? 1;
   const block = (layer: number): BlockSpec => {
-    const experts = family.moe?.(file, layer, mlp);
-    return { attention: attentionOf(layer), mlp: experts ?? mlp(denseDim()), norms, parallel, addsToNormed, scale };
+    const own = family.moe?.(file, layer, mlp) ?? dense();
+    return { attention: attentionOf(layer), mlp: own, norms: normsOf(own), parallel, addsToNormed, scale };
   };
   const count = layerCount(file);
   return {

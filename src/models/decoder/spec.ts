@@ -71,7 +71,8 @@ export interface BlockSpec {
         readonly headNorm?: { readonly eps: number; readonly each: boolean };
       }
     | { readonly kind: "latent"; readonly config: LatentConfig };
-  readonly mlp: MlpSpec | MoeSpec;
+  /** Undefined in models of attention alone. */
+  readonly mlp: MlpSpec | MoeSpec | undefined;
   readonly norms: Readonly<Partial<Record<NormRole, NormSpec>>>;
   /** Both branches read the residual; without `mlpPre`, the MLP reads what attention reads. */
   readonly parallel: boolean;
