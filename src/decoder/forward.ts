@@ -77,7 +77,7 @@ export function forward(session: Session, ids: TokenIds, options: ForwardOptions
 }
 
 /** Options of `forwardAsync`. */
-export interface ForwardAsyncOptions extends ForwardOptions, SliceOptions {}
+export type ForwardAsyncOptions = ForwardOptions & SliceOptions;
 
 /**
  * `forward` in time slices, with yields to the event loop between them. The session is in use until the promise settles: other

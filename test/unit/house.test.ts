@@ -15,7 +15,7 @@ const root = join(import.meta.dirname, "../..");
 /** The folders of src/, bottom to top: a file imports its own folder or one that stands before it. */
 const ORDER = [
   ...["util", "tensor", "platform", "wasm", "linear", "attention", "latent", "cache", "forward", "api", "diagnostics"],
-  ...["files", "models", "threads", "shards", "entries", "cli"],
+  ...["files", "models", "decoder", "threads", "shards", "entries", "cli"],
 ];
 
 /** The folders of assembly/ and those that each may import, besides itself and the files that lie in the root. */
@@ -204,7 +204,7 @@ const OWNED: readonly [name: string, isUsed: (uses: Uses) => boolean, owners: (f
   [
     "a kernel or the table of kernels",
     ({ properties }) => anyOf(KERNELS, properties),
-    isIn(...["wasm", "linear", "cache", "forward", "threads"], "api/head-ops", "diagnostics/linear-work"),
+    isIn(...["wasm", "linear", "cache", "forward", "decoder", "threads"], "api/head-ops", "diagnostics/linear-work"),
   ],
   ["the platform", ({ globals }) => anyOf([...HOST, "import.meta"], globals), isIn("platform", "entries", "cli")],
   ["the name of a runtime, or code from text", ({ globals }) => anyOf(RUNTIMES, globals), () => false],
