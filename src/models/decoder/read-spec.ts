@@ -7,8 +7,9 @@ import { readHfLayer } from "../hf/config.ts";
 import { type Fields, fieldsOf } from "../hf/config-fields.ts";
 import { readHfLatents } from "../hf/latent-config.ts";
 import { latentRulesOf } from "../hf/latent-models.ts";
-import { FAMILIES, LLAMA_NAMES } from "./families.ts";
+import { FAMILIES } from "./families.ts";
 import type { Family, Names } from "./family.ts";
+import { LLAMA_NAMES } from "./names.ts";
 import type { ActivationSpec, BlockSpec, MlpSpec, ModelSpec, NormRole, NormSpec } from "./spec.ts";
 
 /** A decoder, and how its file names and lays out what it consists of. */
