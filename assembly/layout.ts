@@ -33,15 +33,15 @@ export const TILE_ROWS = 96;
 /** Floats of attention_f32's scratch per query row beside its query and its output: max, 4 sums, alpha, low, high. */
 export const ROW_STATE = 8;
 
-/** Components of a query that attention_f32 keeps together. */
-export const QUERY_CHUNK = 64;
+/** Components of a query that attention_f32 keeps together: as many as a page has keys, since tiles take either. */
+export const QUERY_CHUNK = 128;
 
 /**
  * Floats of attention_f32's scratch beside its rows: room to round headDim up to whole chunks, the scores of six rows and a
  * page, and a byte for each key of a page. The whole scratch is
  * TILE_ROWS · (ROW_STATE + headDim + PANEL · ceil(valueDim / PANEL)) + SCRATCH_STRIP floats, whatever the lengths.
  */
-export const SCRATCH_STRIP = 6944;
+export const SCRATCH_STRIP = 13088;
 
 /**
  * What else attention_f32's scratch holds where pages are not float32, behind the rest: for integer keys, a head of so many

@@ -17,6 +17,23 @@ export function end_key(shape: AttentionShape, t: i32): i32 {
   return min(shape.kvLen, shape.qStart + t + shape.right + 1);
 }
 
+// Rows of attention are numbered [kv head][token][head of the group].
+
+/** The token of row r. */
+// @ts-ignore: decorator
+@inline
+export function token_of(shape: AttentionShape, r: i32): i32 {
+  return (r / (shape.numHeads / shape.numKvHeads)) % shape.qLen;
+}
+
+/** The head of row r. */
+// @ts-ignore: decorator
+@inline
+export function head_of(shape: AttentionShape, r: i32): i32 {
+  const group = shape.numHeads / shape.numKvHeads;
+  return (r / (group * shape.qLen)) * group + (r % group);
+}
+
 /** keep[head, t, 0..kvLen], or null. */
 // @ts-ignore: decorator
 @inline

@@ -1,6 +1,6 @@
 import { key_format, key_scales, keys_of, page_entry, value_format, value_scales, values_of } from "../cache/page";
 import { FORMAT_F16, FORMAT_Q4, PAGE, PANEL, PANEL_BYTES_16, QUAD, ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../layout";
-import { end_key, first_key } from "../mask";
+import { end_key, first_key, is_masked, token_of } from "../mask";
 import { has_many_subnormals } from "../math/half";
 import { MADD_FUSES } from "../math/simd";
 import { AttentionShape, AttentionShapePtr, F32Ptr, PagesPtr } from "../types";
@@ -78,12 +78,12 @@ function attend_rows<P>(
   assert(s.left >= 0 && s.right >= 0, "attention: left and right must not be negative");
   assert((s.extraKey == 0) == (s.extraValue == 0), "attention: an extra key needs its value");
   const rows = s.qLen * (s.numHeads / s.numKvHeads);
-  for (let at = begin; at < end; ) {
-    const kvHead = at / rows;
-    const r = at - kvHead * rows;
-    const n = min(TILE_ROWS, min(rows - r, end - at));
-    attend_tile<P>(out, q, pages, scratch, s, kvHead, r, n);
-    at += n;
+  for (let r = begin; r < end; ) {
+    // One token whose heads have keys of their own: see four_heads.ts.
+    const four = isFloat<P>() && rows == 1 && end - r > 3 && !is_masked(s);
+    const n = four ? 4 : min(TILE_ROWS, min(rows - (r % rows), end - r));
+    attend_tile<P>(out, q, pages, scratch, s, r, n);
+    r += n;
   }
 }
 
@@ -95,20 +95,23 @@ export function strip_rows(left: i32): i32 {
   return MADD_FUSES && left != 7 && left != 8 ? 6 : 4;
 }
 
-/** Rows r..r+n-1 of a kv head, n <= TILE_ROWS: through all pages that any of them may attend. */
+/** Rows r..r+n-1 of one kv head, n <= TILE_ROWS, or one row of each of four: through all pages that any of them may attend. */
 function attend_tile<P>(
   out: F32Ptr,
   q: F32Ptr,
   pages: PagesPtr,
   scratch: F32Ptr,
   shape: AttentionShape,
-  kvHead: i32,
   r: i32,
   n: i32,
 ): void {
+  const rows = shape.qLen * (shape.numHeads / shape.numKvHeads);
+  const kvHead = r / rows;
   const headDim = shape.headDim;
   const valueDim = shape.valueDim;
   const columns = (valueDim + PANEL - 1) & -PANEL;
+  // How far apart in a page the kv heads of four rows are.
+  const apart = isFloat<P>() && n > rows ? <usize>(PAGE * (headDim + columns)) << 2 : 0;
   const queryBytes = query_bytes(headDim);
   const outputBytes = <usize>columns << 2;
   const states = scratch;
@@ -126,15 +129,14 @@ function attend_tile<P>(
     const height = strip_rows(n - i);
     const o = outputs + outputBytes * i;
     const x = codeBytes > 0 ? codes + codeBytes * i : 0;
-    start_rows<P>(height, states + STATE_BYTES * i, queries + queryBytes * i, x, o, q, shape, kvHead, r + i, columns);
+    start_rows<P>(height, states + STATE_BYTES * i, queries + queryBytes * i, x, o, q, shape, r + i, columns);
     if (isInteger<P>() && scaled) scaled = scale_queries(queries + queryBytes * i, height, headDim);
     i += height;
   }
   let many = false;
   // Both ends of a row's keys move with its token.
-  const group = shape.numHeads / shape.numKvHeads;
-  const high = end_key(shape, (r + n - 1) / group);
-  for (let key = first_key(shape, r / group) & -PAGE; key < high; key += PAGE) {
+  const high = end_key(shape, token_of(shape, r + n - 1));
+  for (let key = first_key(shape, token_of(shape, r)) & -PAGE; key < high; key += PAGE) {
     const entry = page_entry(pages, key);
     const keys = key_format<P>(entry);
     const values = value_format<P>(entry);
@@ -169,7 +171,7 @@ function attend_tile<P>(
       const o = outputs + outputBytes * i;
       const x = kScales ? codes + codeBytes * i : queries + queryBytes * i;
       const state = states + STATE_BYTES * i;
-      attend_page<P>(strip, x, o, state, height, k, kScales, kWide, v, vScales, vWide, shape, kvHead, r + i, key);
+      attend_page<P>(strip, x, o, state, height, k, kScales, kWide, v, vScales, vWide, apart, shape, r + i, key);
       i += height;
     }
     // What one page had many of, the next is taken to have: only the time that it takes depends on it.
@@ -178,7 +180,7 @@ function attend_tile<P>(
         (keys == FORMAT_F16 && has_many_subnormals(storedKeys, PAGE / PANEL, headDim, headDim * PANEL_BYTES_16)) ||
         (values == FORMAT_F16 && has_many_subnormals(storedValues, columns / PANEL, PAGE, PAGE * PANEL_BYTES_16));
   }
-  finish_rows(n, states, outputs, out, shape, kvHead, r, columns);
+  finish_rows(n, states, outputs, out, shape, r, columns);
 }
 
 /**

@@ -1,5 +1,5 @@
 import { PANEL, QUERY_CHUNK, QUERY_HEAD } from "../layout";
-import { end_key, first_key } from "../mask";
+import { end_key, first_key, head_of, token_of } from "../mask";
 import { ex2_f32, ln_f64 } from "../math/exp";
 import { madd, store_first } from "../math/simd";
 import { AttentionShape, F32Ptr } from "../types";
@@ -23,9 +23,9 @@ function query_scale(shape: AttentionShape): f32 {
 }
 
 /**
- * Sets a strip up, rows r.. of the kv head's: the limits of each row in its state; its scaled query in the chunks of
- * `queries`, and as integers in `codes` unless that is 0 or pages have none; in o[:columns] what it has attended before any
- * page. columns is valueDim rounded up to a panel.
+ * Sets a strip up, rows r..: the limits of each row in its state; its scaled query in the chunks of `queries`, and as
+ * integers in `codes` unless that is 0 or pages have none; in o[:columns] what it has attended before any page. columns is
+ * valueDim rounded up to a panel.
  */
 export function start_rows<P>(
   rows: i32,
@@ -35,11 +35,9 @@ export function start_rows<P>(
   outputs: F32Ptr,
   q: F32Ptr,
   shape: AttentionShape,
-  kvHead: i32,
   r: i32,
   columns: i32,
 ): void {
-  const group = shape.numHeads / shape.numKvHeads;
   const chunk = CHUNK_BYTES * rows;
   const headBytes = <usize>shape.headDim << 2;
   const outputBytes = <usize>columns << 2;
@@ -47,9 +45,10 @@ export function start_rows<P>(
   const factor = query_scale(shape);
   const factor_f32x4 = f32x4.splat(factor);
   const zero = f32x4.splat(0);
-  let token = r / group;
-  let head = kvHead * group + (r - token * group);
-  const behind = kvHead * group + group;
+  const group = shape.numHeads / shape.numKvHeads;
+  let token = token_of(shape, r);
+  let head = head_of(shape, r);
+  let behind = head - (head % group) + group;
   let o = outputs;
   let pairs = codes + <usize>(rows * QUERY_HEAD);
   const stop = states + STATE_BYTES * rows;
@@ -87,12 +86,15 @@ export function start_rows<P>(
       v128.store(at, zero);
       v128.store(at, zero, 16);
     }
-    if (special) start_with_extras(state, queries, chunk, o, shape, kvHead, head, columns);
+    if (special) start_with_extras(state, queries, chunk, o, shape, head, columns);
     o = next;
     queries += CHUNK_BYTES;
     if (++head == behind) {
-      head -= group;
-      token++;
+      if (++token < shape.qLen) head -= group;
+      else {
+        token = 0;
+        behind += group;
+      }
     }
   }
 }
@@ -104,11 +106,10 @@ function start_with_extras(
   chunk: usize,
   o: F32Ptr,
   shape: AttentionShape,
-  kvHead: i32,
   head: i32,
   columns: i32,
 ): void {
-  if (shape.extraKey) start_with_extra_key(state, qs, chunk, o, shape, kvHead);
+  if (shape.extraKey) start_with_extra_key(state, qs, chunk, o, shape, head);
   if (shape.zeroKey) join(state, o, columns, 0);
   if (shape.sinks) {
     const sink = load<f32>(shape.sinks + (<usize>head << 2));
@@ -123,8 +124,9 @@ function start_with_extra_key(
   chunk: usize,
   o: F32Ptr,
   shape: AttentionShape,
-  kvHead: i32,
+  head: i32,
 ): void {
+  const kvHead = head / (shape.numHeads / shape.numKvHeads);
   const key = shape.extraKey + ((<usize>kvHead * shape.headDim) << 2);
   const value = shape.extraValue + ((<usize>kvHead * shape.valueDim) << 2);
   let dot = f32x4.splat(0);
@@ -176,17 +178,16 @@ export function finish_rows(
   outputs: F32Ptr,
   out: F32Ptr,
   shape: AttentionShape,
-  kvHead: i32,
   r: i32,
   columns: i32,
 ): void {
-  const group = shape.numHeads / shape.numKvHeads;
   const outputBytes = <usize>columns << 2;
   const whole = <usize>(shape.valueDim & -PANEL) << 2;
   const left = shape.valueDim % PANEL;
-  let token = r / group;
-  let head = kvHead * group + (r - token * group);
-  const behind = kvHead * group + group;
+  const group = shape.numHeads / shape.numKvHeads;
+  let token = token_of(shape, r);
+  let head = head_of(shape, r);
+  let behind = head - (head % group) + group;
   let o = outputs;
   const stop = states + STATE_BYTES * rows;
   for (let state = states; state < stop; state += STATE_BYTES) {
@@ -211,8 +212,11 @@ export function finish_rows(
     if (shape.lse) store_lse(shape.lse + ((<usize>head * shape.qLen + token) << 2), load<f32>(state), sum);
     o += outputBytes;
     if (++head == behind) {
-      head -= group;
-      token++;
+      if (++token < shape.qLen) head -= group;
+      else {
+        token = 0;
+        behind += group;
+      }
     }
   }
 }

@@ -8,7 +8,7 @@ import { is_finite } from "./pv";
 import { CHUNK_BYTES, STATE_BYTES, STRIP_BYTES } from "./state";
 
 // Tiles of attention on pages of f16 (f16_tile.ts) for strips of one and two rows: more keys or columns at a time, in panels
-// that lie apart, for the reason in qk_skinny.ts.
+// that lie apart, for the reason in few_rows.ts.
 
 /**
  * f16_nx8 (f16_tile.ts) for one row and 32 keys or columns in four panels.

@@ -6,7 +6,7 @@ import { pair_of, store_outputs, store_scores } from "./int_pairs";
 import { STATE_BYTES, STRIP_BYTES } from "./state";
 
 // Tiles of attention on integer pages (int_tile.ts) for strips of one and two rows: more keys or columns at a time, in panels
-// that lie apart, for the reason in qk_skinny.ts.
+// that lie apart, for the reason in few_rows.ts.
 
 /**
  * int_nx8 (int_tile.ts) for one row and 32 keys or columns in four panels.

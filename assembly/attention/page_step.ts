@@ -1,24 +1,25 @@
-import { PAIR_BYTES, PANEL, QUAD } from "../layout";
-import { bias_row, is_masked, keep_row } from "../mask";
+import { PAIR_BYTES, PANEL, PANEL_BYTES, QUAD, QUERY_CHUNK } from "../layout";
+import { bias_row, head_of, is_masked, keep_row, token_of } from "../mask";
 import { MADD_FUSES } from "../math/simd";
 import { AttentionShape, F32Ptr, F32PtrOrNull, U16Ptr } from "../types";
 import { widen_half_keys } from "./dequantize";
 import { scaled_queries } from "./f16_page";
 import { qk_f16 } from "./f16_tile";
 import { qk_int } from "./int_tile";
+import { few_rows } from "./few_rows";
 import { bias_scores, cap_scores, exclude_scores, keep_scores, slope_scores, softmax_scores } from "./online_softmax";
+import { RESCALED } from "./pv_masked";
 import { is_causal_diagonal, pv_page, pv_page_causal, pv_page_int, quantize_rows_of_weights } from "./pv_page";
-import { qk_3x8, qk_4x8, qk_5x8, qk_6x8 } from "./qk";
-import { qk_1x32, qk_2x16, qk_3x16 } from "./qk_skinny";
+import { qk_1x32, qk_3x8, qk_4x8, qk_5x8, qk_6x8 } from "./qk";
 import { end_key_of_any, first_key_of_any, row_from, row_to, STATE_BYTES, STRIP_BYTES, takes_3x16 } from "./state";
 
-// A strip of rows of attention_f32 with the keys of one page. The strip is rows r.. of the kv head's, the page that of the
-// keys from `key` on; keys [start, end), [first, last) and [from, to) are relative to the page.
+// A strip of rows of attention_f32 with the keys of one page. The strip is rows r.., the page that of the keys from
+// `key` on; keys [start, end), [first, last) and [from, to) are relative to the page.
 
 /**
  * Scores, rules, online softmax and PV product. k and v are the kv head's keys and values, floats where their scales are 0
  * and bytes where not, which is what `queries` are too; or halves where kWide and vWide are not 0, rooms to widen them in.
- * s is the strip's scores.
+ * s is the strip's scores. Where `apart` is not 0, the rows are one of each of four kv heads, which lie so far apart.
  */
 export function attend_page<P>(
   s: F32Ptr,
@@ -32,8 +33,8 @@ export function attend_page<P>(
   v: usize,
   vScales: F32PtrOrNull,
   vWide: F32PtrOrNull,
+  apart: usize,
   shape: AttentionShape,
-  kvHead: i32,
   r: i32,
   key: i32,
 ): void {
@@ -45,40 +46,58 @@ export function attend_page<P>(
   const end = (last + keys - 1) & -keys;
   if (isInteger<P>() && kScales != 0) qk_page_int(rows, s, queries, k, kScales, shape.headDim, start, end);
   else if (isInteger<P>() && kWide != 0) qk_page_f16(rows, s, queries, k, kWide, shape.headDim, start, end);
-  else qk_page(rows, s, queries, k, shape.headDim, start, end);
-  apply_rules(rows, s, states, shape, kvHead, r, key, start, end);
+  else qk_page(rows, s, queries, k, apart, shape.headDim, start, end);
+  apply_rules(rows, s, states, shape, r, key, start, end);
   softmax_scores(s, rows, start, end, states);
   if (isInteger<P>() && vScales != 0) {
-    quantize_rows_of_weights(rows, s, states, vScales, shape, kvHead, r, key, start, end);
+    quantize_rows_of_weights(rows, s, states, vScales, shape, r, key, start, end);
     pv_page_int(rows, o, states, s, v, shape.valueDim, first, last);
   } else if ((isFloat<P>() || vWide == 0) && is_causal_diagonal(rows, states, shape, key, first)) {
     pv_page_causal(o, states, s, v, shape.valueDim, key, first, last);
-  } else pv_page<P>(rows, o, states, s, v, vWide, shape, kvHead, r, key, first, last);
+  } else pv_page<P>(rows, o, states, s, v, vWide, apart, shape, r, key, first, last);
 }
 
 /** Scores for the keys [start, end), multiples of the tile's keys. */
 // @ts-ignore: decorator
 @inline
-function qk_page(rows: i32, s: F32Ptr, q: F32Ptr, k: F32Ptr, headDim: i32, start: i32, end: i32): void {
+function qk_page(
+  rows: i32,
+  s: F32Ptr,
+  q: F32Ptr,
+  k: F32Ptr,
+  apart: usize,
+  headDim: i32,
+  start: i32,
+  end: i32,
+): void {
   const to = s + (<usize>start << 2);
   const from = k + ((<usize>start * headDim) << 2);
-  const n = end - start;
-  switch (rows) {
-    case 6:
-      if (MADD_FUSES) qk_6x8(to, q, from, headDim, n >> 3);
-      return;
-    case 5:
-      return qk_5x8(to, q, from, headDim, n >> 3);
-    case 4:
-      return qk_4x8(to, q, from, headDim, n >> 3);
-    case 3:
-      if (takes_3x16()) qk_3x16(to, q, from, headDim, n >> 4);
-      else qk_3x8(to, q, from, headDim, n >> 3);
-      return;
-    case 2:
-      return qk_2x16(to, q, from, headDim, n >> 4);
-    default:
-      return qk_1x32(to, q, from, headDim, n >> 5);
+  const count = (end - start) >> 3;
+  if (rows == 6 && MADD_FUSES) qk_6x8(to, q, from, headDim, count);
+  else if (rows == 5) qk_5x8(to, q, from, headDim, count);
+  else if (rows == 4 && apart == 0) qk_4x8(to, q, from, headDim, count);
+  else if (rows == 3 && !takes_3x16()) qk_3x8(to, q, from, headDim, count);
+  else if (rows == 1) qk_1x32(to, q, from, headDim, count >> 2);
+  else qk_few(rows, s, q, k, apart, headDim, start, end);
+}
+
+/** The same for two or three rows and 16 keys at a time, or for 8 keys of each of four heads. */
+// @ts-ignore: decorator
+@inline
+function qk_few(rows: i32, s: F32Ptr, q: F32Ptr, k: F32Ptr, apart: usize, headDim: i32, start: i32, end: i32): void {
+  for (let at = s; at < s + STRIP_BYTES * rows; at += 16) v128.store(at, f32x4.splat(0));
+  const panelBytes = <usize>headDim * PANEL_BYTES;
+  const count = <usize>((end - start) >> (rows > 3 ? 3 : 4));
+  const cApart = count * PANEL_BYTES;
+  const bApart = apart ? apart : count * panelBytes;
+  let from = k + <usize>(start >> 3) * panelBytes;
+  let to = s + (<usize>start << 2);
+  for (const stop = to + cApart; to < stop; to += PANEL_BYTES) {
+    for (let d = 0; d < headDim; d += QUERY_CHUNK) {
+      const n = min(QUERY_CHUNK, headDim - d);
+      few_rows(rows, to, STRIP_BYTES, cApart, RESCALED, q + ((<usize>d * rows) << 2), from, bApart, n, 0);
+      from += <usize>n * PANEL_BYTES;
+    }
   }
 }
 
@@ -117,7 +136,7 @@ function qk_page_f16(
   const from = k + ((<usize>start * headDim) << 1);
   if (!qk_f16(rows, s + (<usize>start << 2), q + scaled_queries(headDim), from, headDim, end - start)) return;
   widen_half_keys(wide, k, headDim, end);
-  qk_page(rows, s, q, wide, headDim, start, end);
+  qk_page(rows, s, q, wide, 0, headDim, start, end);
 }
 
 /** What the rules leave of the scores of the keys [start, end): softcap, ALiBi, bias, keep and the range of each row. */
@@ -128,7 +147,6 @@ export function apply_rules(
   s: F32Ptr,
   states: usize,
   shape: AttentionShape,
-  kvHead: i32,
   r: i32,
   key: i32,
   start: i32,
@@ -144,7 +162,7 @@ export function apply_rules(
       from = end;
       to = end;
     }
-    if (changes) change_scores(row, shape, kvHead, r + i, key, start, end, from, to);
+    if (changes) change_scores(row, shape, r + i, key, start, end, from, to);
     exclude_scores(row, start, from);
     exclude_scores(row, to, end);
   }
@@ -154,7 +172,6 @@ export function apply_rules(
 function change_scores(
   row: F32Ptr,
   shape: AttentionShape,
-  kvHead: i32,
   r: i32,
   key: i32,
   start: i32,
@@ -162,9 +179,8 @@ function change_scores(
   from: i32,
   to: i32,
 ): void {
-  const group = shape.numHeads / shape.numKvHeads;
-  const token = r / group;
-  const head = kvHead * group + (r - token * group);
+  const token = token_of(shape, r);
+  const head = head_of(shape, r);
   if (shape.softcap > 0) cap_scores(row, start, end, shape.softcap);
   if (shape.slopes) {
     const slope = load<f32>(shape.slopes + (<usize>head << 2));

@@ -1,5 +1,5 @@
 import { PANEL_BYTES } from "../layout";
-import { bias_row, is_excluded, keep_row } from "../mask";
+import { bias_row, head_of, is_excluded, keep_row, token_of } from "../mask";
 import { AttentionShape, F32Ptr, U8Ptr } from "../types";
 import { pv_panel } from "./pv";
 import { STATE_ALPHA, STATE_BYTES, STATE_HIGH, STATE_LOW, STRIP_BYTES } from "./state";
@@ -9,35 +9,33 @@ import { STATE_ALPHA, STATE_BYTES, STATE_HIGH, STATE_LOW, STRIP_BYTES } from "./
 // where its weight underflowed, as it does on the fast path.
 
 /** States of a strip's rows with an alpha of 1, for outputs that are rescaled already. */
-const RESCALED = memory.data<f32>([
+export const RESCALED = memory.data<f32>([
   0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0,
   0, 0, 0, 0, 0, 0, 1, 0, 0,
 ]);
 
 /**
  * allowed[j] = a bit for each row of the strip that may attend key j of the page, for the keys [first, last). The
- * strip's rows start at row r of the kv head's, the page at key `key`.
+ * strip's rows start at row r, the page at key `key`.
  */
 export function classify_keys(
   allowed: U8Ptr,
   states: usize,
   rows: i32,
   shape: AttentionShape,
-  kvHead: i32,
   r: i32,
   key: i32,
   first: i32,
   last: i32,
 ): void {
-  const group = shape.numHeads / shape.numKvHeads;
   for (let j = first; j < last; j++) store<u8>(allowed + j, 0);
   let bit: u8 = 1;
   for (let i = 0; i < rows; i++) {
     const state = states + STATE_BYTES * i;
     const from = max(first, load<i32>(state, STATE_LOW) - key);
     const to = min(last, load<i32>(state, STATE_HIGH) - key);
-    const token = (r + i) / group;
-    const head = kvHead * group + (r + i - token * group);
+    const token = token_of(shape, r + i);
+    const head = head_of(shape, r + i);
     const keep = keep_row(shape, head, token);
     const bias = bias_row(shape, head, token);
     for (let j = from; j < to; j++) {

@@ -1,16 +1,16 @@
 import { VALUE_PANEL_BYTES } from "../cache/page";
 import { PAGE, PANEL, PANEL_BYTES, PANEL_BYTES_16, QUAD } from "../layout";
-import { bias_row, is_masked, keep_row } from "../mask";
+import { bias_row, head_of, is_masked, keep_row, token_of } from "../mask";
 import { MADD_FUSES } from "../math/simd";
 import { AttentionShape, F32Ptr, F32PtrOrNull } from "../types";
 import { widen_half_values } from "./dequantize";
 import { scale_weights, unscale_weights } from "./f16_page";
 import { pv_f16 } from "./f16_tile";
+import { few_rows } from "./few_rows";
 import { pv_int } from "./int_tile";
 import { pv_panel } from "./pv";
 import { pv_causal_4x8, pv_causal_6x8 } from "./pv_causal";
 import { classify_keys, pv_masked } from "./pv_masked";
-import { pv_1x32, pv_2x16, pv_3x16 } from "./pv_skinny";
 import { quantize_weights } from "./quantize";
 import {
   begin_together,
@@ -35,7 +35,6 @@ export function quantize_rows_of_weights(
   states: usize,
   scales: F32Ptr,
   shape: AttentionShape,
-  kvHead: i32,
   r: i32,
   key: i32,
   start: i32,
@@ -47,7 +46,6 @@ export function quantize_rows_of_weights(
       states + STATE_BYTES * i,
       scales,
       shape,
-      kvHead,
       r + i,
       key,
       start,
@@ -61,15 +59,13 @@ function quantize_row_of_weights(
   state: usize,
   scales: F32Ptr,
   shape: AttentionShape,
-  kvHead: i32,
   r: i32,
   key: i32,
   start: i32,
   end: i32,
 ): void {
-  const group = shape.numHeads / shape.numKvHeads;
-  const token = r / group;
-  const head = kvHead * group + (r - token * group);
+  const token = token_of(shape, r);
+  const head = head_of(shape, r);
   const from = max(load<i32>(state, STATE_LOW) - key, start);
   const to = min(load<i32>(state, STATE_HIGH) - key, end);
   let keep = keep_row(shape, head, token);
@@ -147,6 +143,7 @@ export function pv_page_causal(
  * The PV product of any strip, for the keys [first, last). Where not every row attends all of them, each result is checked,
  * and computed again by the rules where it is not finite. Values are floats, or halves where `wide` is room for a page of
  * them as floats: they are widened there once a result or a value is not finite, and what is left is computed from these.
+ * `apart` is that of attend_page: such rows attend the same keys.
  */
 // @ts-ignore: decorator
 @inline
@@ -157,8 +154,8 @@ export function pv_page<P>(
   s: F32Ptr,
   v: usize,
   wide: F32PtrOrNull,
+  apart: usize,
   shape: AttentionShape,
-  kvHead: i32,
   r: i32,
   key: i32,
   first: i32,
@@ -192,13 +189,13 @@ export function pv_page<P>(
       }
     } else {
       const from = v + VALUE_PANEL_BYTES * c + <usize>first * PANEL_BYTES;
-      let failed = 0;
-      if (together == 1) failed = pv_panel(rows, to, outputBytes, states, p, from, n, check);
-      else if (rows == 1) failed = pv_1x32(to, outputBytes, states, p, from, n, check, step);
-      else if (rows == 2) failed = pv_2x16(to, outputBytes, states, p, from, n, check, step);
-      else if (takes_3x16()) failed = pv_3x16(to, outputBytes, states, p, from, n, check, step);
+      const bApart = apart ? apart : VALUE_PANEL_BYTES * step;
+      const failed =
+        together > 1 || apart != 0
+          ? few_rows(rows, to, outputBytes, step * PANEL_BYTES, states, p, from, bApart, n, check)
+          : pv_panel(rows, to, outputBytes, states, p, from, n, check);
       if (failed) {
-        if (!classified) classify_keys(allowed, states, rows, shape, kvHead, r, key, first, last);
+        if (!classified) classify_keys(allowed, states, rows, shape, r, key, first, last);
         classified = true;
         for (let i = 0; i < together; i++) {
           const at = c + i * step;

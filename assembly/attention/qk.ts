@@ -104,3 +104,57 @@ export function qk_4x8(cPtr0: F32Ptr, aPtr: F32Ptr, bPtr0: F32Ptr, headDim: i32,
 export function qk_3x8(cPtr0: F32Ptr, aPtr: F32Ptr, bPtr0: F32Ptr, headDim: i32, count: i32): void {
   qk_nx8(3, cPtr0, aPtr, bPtr0, headDim, count);
 }
+
+/**
+ * C[j] = A · B[j] for the first 32 · count keys, in four parts that are read side by side, for the reason in
+ * few_rows.ts.
+ *
+ * 1x32 tile, 10 v128: acc00..acc07 = 8 | a row of B = 1 | a0 = 1
+ * A [headDim] · B four panels [headDim][8], bStride apart · C four panels, cApart apart
+ * headDim not unrolled · every sum takes headDim in ascending order
+ */
+export function qk_1x32(cPtr0: F32Ptr, aPtr: F32Ptr, bPtr0: F32Ptr, headDim: i32, count: i32): void {
+  const panelBytes = <usize>headDim * PANEL_BYTES;
+  const bStride = panelBytes * count;
+  const cApart = <usize>count * PANEL_BYTES;
+  let bPtr1 = bPtr0 + bStride;
+  let bPtr2 = bPtr1 + bStride;
+  let bPtr3 = bPtr2 + bStride;
+  for (; count > 0; count--) {
+    const bEnd = bPtr0 + panelBytes;
+    let aPtr0 = aPtr;
+    let acc00 = f32x4.splat(0);
+    let acc01 = f32x4.splat(0);
+    let acc02 = f32x4.splat(0);
+    let acc03 = f32x4.splat(0);
+    let acc04 = f32x4.splat(0);
+    let acc05 = f32x4.splat(0);
+    let acc06 = f32x4.splat(0);
+    let acc07 = f32x4.splat(0);
+    do {
+      const a0 = v128.load32_splat(aPtr0);
+      acc00 = madd(a0, v128.load(bPtr0), acc00);
+      acc01 = madd(a0, v128.load(bPtr0, 16), acc01);
+      acc02 = madd(a0, v128.load(bPtr1), acc02);
+      acc03 = madd(a0, v128.load(bPtr1, 16), acc03);
+      acc04 = madd(a0, v128.load(bPtr2), acc04);
+      acc05 = madd(a0, v128.load(bPtr2, 16), acc05);
+      acc06 = madd(a0, v128.load(bPtr3), acc06);
+      acc07 = madd(a0, v128.load(bPtr3, 16), acc07);
+      aPtr0 += 4;
+      bPtr0 += PANEL_BYTES;
+      bPtr1 += PANEL_BYTES;
+      bPtr2 += PANEL_BYTES;
+      bPtr3 += PANEL_BYTES;
+    } while (bPtr0 < bEnd);
+    v128.store(cPtr0, acc00);
+    v128.store(cPtr0, acc01, 16);
+    v128.store(cPtr0 + cApart, acc02);
+    v128.store(cPtr0 + cApart, acc03, 16);
+    v128.store(cPtr0 + cApart * 2, acc04);
+    v128.store(cPtr0 + cApart * 2, acc05, 16);
+    v128.store(cPtr0 + cApart * 3, acc06);
+    v128.store(cPtr0 + cApart * 3, acc07, 16);
+    cPtr0 += PANEL_BYTES;
+  }
+}

@@ -89,7 +89,7 @@ function attend_tile(
   for (let i = 0; i < n; ) {
     const rows = next_strip(n - i, integers);
     const qs = queries + queryBytes * i;
-    start_rows<f32>(rows, states + STATE_BYTES * i, qs, 0, outputs + outputBytes * i, q, shape, 0, r + i, columns);
+    start_rows<f32>(rows, states + STATE_BYTES * i, qs, 0, outputs + outputBytes * i, q, shape, r + i, columns);
     if (integers) quantize_queries(rows, codes + codeBytes * i, qs, columns, dim);
     i += rows;
   }
@@ -110,7 +110,7 @@ function attend_tile(
       i += rows;
     }
   }
-  finish_rows(n, states, outputs, out, shape, 0, r, columns);
+  finish_rows(n, states, outputs, out, shape, r, columns);
 }
 
 /** Scores, rules, online softmax and PV product of a strip with one page. `x` are its queries, integers with `integers`. */
@@ -141,10 +141,10 @@ function attend_page(
     const from = latents + code_pair_bytes(dim) * (start >> 1);
     qk_codes(rows, s + at, x, from, scales + at, rotated_scales(latents, dim) + at, columns, dim, pairs);
   } else qk_latents(rows, s + at, x, latent_at(latents, dim, start), dim, pairs);
-  apply_rules(rows, s, states, shape, 0, r, key, start, end);
+  apply_rules(rows, s, states, shape, r, key, start, end);
   softmax_scores(s, rows, start, end, states);
   if (integers) {
-    quantize_rows_of_weights(rows, s, states, scales, shape, 0, r, key, start, end);
+    quantize_rows_of_weights(rows, s, states, scales, shape, r, key, start, end);
     pv_codes(rows, o, columns, states, s, latents, dim, first, last);
   } else pv_latents(rows, o, columns, states, s, latents, panel, shape, r, key, first, last);
 }

@@ -114,7 +114,7 @@ export function pv_latents(
     const to = o + <usize>c * PANEL_BYTES;
     const from = values + PAIR_PANEL_BYTES * c;
     if (!pv_columns(rows, to, outputBytes, states, p, from, last - first, check, step, pair)) continue;
-    if (!classified) classify_keys(allowed, states, rows, shape, 0, r, key, first, last);
+    if (!classified) classify_keys(allowed, states, rows, shape, r, key, first, last);
     classified = true;
     copy_columns(panel, latents + PAIR_PANEL_BYTES * c, dim, first, last);
     pv_masked(to, outputBytes, states, rows, s, panel, allowed, first, last);

@@ -6,6 +6,7 @@ import { checkAttention } from "../support/attention-properties.ts";
 import {
   attendAll,
   attends,
+  attendTokens,
   createPages,
   createTrial,
   inRandomFormats,
@@ -145,6 +146,48 @@ describe.each(builds)("attention_f32 in the %s build", (build) => {
     for (const numHeads of [1, 2, 3, 4, 5, 6, 7, 8, 9, 11])
       compareWithTwin(plain(numHeads, 3, headDim, valueDim, { numHeads, kvLen: 150 }), `group ${numHeads}`);
   });
+
+  test.each([
+    [5, 3],
+    [40, 24],
+    [64, 64],
+    [128, 72],
+    [200, 136],
+  ])(
+    "one token of nine heads with keys of their own, four at a time, has the bits of each alone: %i with %i",
+    (headDim, valueDim) => {
+      const heads = { numHeads: 9, numKvHeads: 9, kvLen: 300 };
+      const random = createRandom(headDim);
+      const special = {
+        ...{ slopes: floats(random, 9), sinks: floats(random, 9), softcap: 20, left: 200 },
+        ...{ extraKey: floats(random, 9 * headDim), extraValue: floats(random, 9 * valueDim), zeroKey: 1 },
+      };
+      const keep = { keep: Uint8Array.from({ length: 300 }, (_, j) => (j % 3 === 0 ? 0 : 1)) };
+      for (const change of [{}, special, keep]) {
+        const trial = plain(headDim, 1, headDim, valueDim, { ...heads, ...change });
+        compareWithTwin(trial, Object.keys(change).join());
+        // A value that is not finite is that of head 2 alone, and in its first column.
+        trial.v[(250 * 9 + 2) * valueDim] = Number.NaN;
+        const alone = Array.from({ length: 9 }, (_, r): [number, number] => [r, r + 1]);
+        const all = attendAll(instance, trial);
+        for (const cuts of [
+          alone,
+          [
+            [0, 3],
+            [3, 9],
+          ] as const,
+          [
+            [0, 1],
+            [1, 6],
+            [6, 9],
+          ] as const,
+        ])
+          expect(attendTokens(instance, trial, 0, 1, 300, 0x7fc12345, cuts)).toEqual(all);
+        const finite = Array.from(new Float32Array(all.out.buffer), (x, i) => Number.isFinite(x) || i === 2 * valueDim);
+        expect(finite.includes(false)).toBe(false);
+      }
+    },
+  );
 
   test("scores to the thousands stay within their roundings", () => {
     const trial = plain(3, 40, 64, 16);

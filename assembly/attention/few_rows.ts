@@ -1,12 +1,15 @@
-import { VALUE_PANEL_BYTES } from "../cache/page";
 import { PANEL_BYTES } from "../layout";
 import { madd } from "../math/simd";
 import { F32Ptr } from "../types";
+import { four_heads_4x8 } from "./four_heads";
 import { is_finite } from "./pv";
-import { STATE_ALPHA, STATE_BYTES, STRIP_BYTES } from "./state";
+import { STATE_ALPHA, STATE_BYTES, STRIP_BYTES, takes_3x16 } from "./state";
 
-// Tiles of attention_f32's PV product (pv.ts) for strips of up to three rows: more columns at a time, for as many independent
-// sums. The panels of a tile lie `step` panels apart, for the reason in qk_skinny.ts.
+// Tiles of attention_f32 for strips of up to three rows: more panels at a time, for as many independent sums. The panels of a
+// tile lie bApart bytes apart, so that each pointer walks through a part of the page from end to end: a few long streams come
+// from memory up to twice as fast as many short ones. Those of four_heads.ts are longer still.
+//
+// They compute the PV product; with sums of 0 and an alpha of 1, scores of two and three rows too.
 
 /**
  * C[3, 16] = alpha[3] · C + A[3, n] · B[n, 16], n > 0. With `check`, returns 1 and leaves C as it was where a result is not
@@ -14,22 +17,25 @@ import { STATE_ALPHA, STATE_BYTES, STRIP_BYTES } from "./state";
  *
  * 3x16 tile, 15 v128: acc00..acc23 = 12 | b0 b1, then b2 b3 = 2 | a<row><panel> = 1
  * A [3][n] row stride STRIP_BYTES · B two panels [n][8] · C [3] rows of two panels, row stride cStride
- * n not unrolled · every sum takes the keys in ascending order · A is read twice as in qk_skinny.ts
+ * n not unrolled · every sum takes n in ascending order
+ *
+ * Each element of A is read twice, once as a broadcast and once as a float that is spread: read twice alike, V8 would
+ * keep all three in registers, which are one too few.
  */
-export function pv_3x16(
+function few_3x16(
   cPtr0: F32Ptr,
   cStride: usize,
+  cApart: usize,
   state: F32Ptr,
   aPtr0: F32Ptr,
   bPtr0: F32Ptr,
+  bApart: usize,
   n: i32,
   check: i32,
-  step: usize,
 ): i32 {
   const cPtr1 = cPtr0 + cStride;
   const cPtr2 = cPtr1 + cStride;
-  const cApart = step * PANEL_BYTES;
-  let bPtr1 = bPtr0 + VALUE_PANEL_BYTES * step;
+  let bPtr1 = bPtr0 + bApart;
   const alpha0 = v128.load32_splat(state, STATE_ALPHA);
   let acc00 = f32x4.mul(v128.load(cPtr0), alpha0);
   let acc01 = f32x4.mul(v128.load(cPtr0, 16), alpha0);
@@ -107,21 +113,21 @@ export function pv_3x16(
  *
  * 2x16 tile, 13 v128: acc00..acc13 = 8 | b0..b3 = 4 | a<row> = 1
  * A [2][n] row stride STRIP_BYTES · B two panels [n][8] · C [2] rows of two panels, row stride cStride
- * n not unrolled · every sum takes the keys in ascending order
+ * n not unrolled · every sum takes n in ascending order
  */
-export function pv_2x16(
+function few_2x16(
   cPtr0: F32Ptr,
   cStride: usize,
+  cApart: usize,
   state: F32Ptr,
   aPtr0: F32Ptr,
   bPtr0: F32Ptr,
+  bApart: usize,
   n: i32,
   check: i32,
-  step: usize,
 ): i32 {
   const cPtr1 = cPtr0 + cStride;
-  const cApart = step * PANEL_BYTES;
-  let bPtr1 = bPtr0 + VALUE_PANEL_BYTES * step;
+  let bPtr1 = bPtr0 + bApart;
   const alpha0 = v128.load32_splat(state, STATE_ALPHA);
   let acc00 = f32x4.mul(v128.load(cPtr0), alpha0);
   let acc01 = f32x4.mul(v128.load(cPtr0, 16), alpha0);
@@ -178,23 +184,22 @@ export function pv_2x16(
  *
  * 1x32 tile, 10 v128: acc00..acc07 = 8 | a row of B = 1 | a0 = 1
  * A [n] · B four panels [n][8] · C four panels
- * n not unrolled · every sum takes the keys in ascending order
+ * n not unrolled · every sum takes n in ascending order
  */
-export function pv_1x32(
+function few_1x32(
   cPtr0: F32Ptr,
   cStride: usize,
+  cApart: usize,
   state: F32Ptr,
   aPtr0: F32Ptr,
   bPtr0: F32Ptr,
+  bApart: usize,
   n: i32,
   check: i32,
-  step: usize,
 ): i32 {
-  const cApart = step * PANEL_BYTES;
-  const bStride = VALUE_PANEL_BYTES * step;
-  let bPtr1 = bPtr0 + bStride;
-  let bPtr2 = bPtr1 + bStride;
-  let bPtr3 = bPtr2 + bStride;
+  let bPtr1 = bPtr0 + bApart;
+  let bPtr2 = bPtr1 + bApart;
+  let bPtr3 = bPtr2 + bApart;
   const alpha0 = v128.load32_splat(state, STATE_ALPHA);
   let acc00 = f32x4.mul(v128.load(cPtr0), alpha0);
   let acc01 = f32x4.mul(v128.load(cPtr0, 16), alpha0);
@@ -240,4 +245,32 @@ export function pv_1x32(
   v128.store(cPtr0 + cApart * 3, acc06);
   v128.store(cPtr0 + cApart * 3, acc07, 16);
   return 0;
+}
+
+/**
+ * The tile for up to three rows of a kv head, or for one row of each of four, which is 4 rows. n is what a row of A has, and
+ * at most QUERY_CHUNK.
+ */
+export function few_rows(
+  rows: i32,
+  cPtr0: F32Ptr,
+  cStride: usize,
+  cApart: usize,
+  state: F32Ptr,
+  aPtr0: F32Ptr,
+  bPtr0: F32Ptr,
+  bApart: usize,
+  n: i32,
+  check: i32,
+): i32 {
+  switch (rows) {
+    case 4:
+      return four_heads_4x8(cPtr0, cStride, state, aPtr0, bPtr0, bApart, n);
+    case 3:
+      return takes_3x16() ? few_3x16(cPtr0, cStride, cApart, state, aPtr0, bPtr0, bApart, n, check) : 0;
+    case 2:
+      return few_2x16(cPtr0, cStride, cApart, state, aPtr0, bPtr0, bApart, n, check);
+    default:
+      return few_1x32(cPtr0, cStride, cApart, state, aPtr0, bPtr0, bApart, n, check);
+  }
 }
