@@ -132,8 +132,6 @@ export const CACHE_OPTIONS = ["maxSeqLen", "batch", "format", "truncatable"] as 
 export function createKvCache(kernels: Kernels, options: KvCacheOptions): KvCache {
   const where = "createKvCache";
   expectKernels(where, kernels);
-  if (options === undefined)
-    throw new TypeError(`${where}: options expected { numKvHeads, headDim, maxSeqLen }, got undefined`);
   const fields = ["numKvHeads", "headDim", "valueDim", "window", ...CACHE_OPTIONS];
   const given = readFields(where, "options", options, fields);
   const { valueDim = given.headDim } = given;

@@ -3,7 +3,7 @@
 import { PANEL } from "../../assembly/layout.ts";
 import type { TensorReader } from "../files/model-folder.ts";
 import { formatOf, panelBytes, type WeightFormat } from "../linear/formats.ts";
-import { type LinearPlace, type PackedLinear, storeBias, storeLinear } from "../linear/linear.ts";
+import { type LinearPlace, type PackedLinear, storeLinear } from "../linear/linear.ts";
 import { packMatrix } from "../linear/pack.ts";
 import type { TensorFacts } from "../models/decoder/check-tensors.ts";
 import { FLOAT_DTYPE_RULE, FLOAT_DTYPES, type StoredTensor, toFloats } from "../tensor/dtypes.ts";
@@ -123,7 +123,7 @@ export class WeightReader {
       packMatrix(kernels, piece, "out-in", format, to, staging);
       onRead(piece.bytes.length);
     }
-    return storeBias(kernels, base, place, bias);
+    return storeLinear(kernels, base, place, undefined, "out-in", bias, staging);
   }
 
   /** Packs outputs of two projections that are one tensor: the first `first.n`, and the rest. */

@@ -58,28 +58,21 @@ export function placeLinears(
   return places.map((place) => ({ ...place, w: w + place.w, bias: bias + place.bias }));
 }
 
-/** Packs a matrix and its bias into their place in the block at `base`. `staging` has room for stagedFloats. */
+/**
+ * Packs a matrix and its bias into their place in the block at `base`. `staging` has room for stagedFloats. Without `matrix`, the
+ * caller has packed it.
+ */
 export function storeLinear(
   kernels: Kernels,
   base: number,
-  place: LinearPlace,
-  matrix: StoredTensor,
+  { n, k, format, w: at, bias: biasAt }: LinearPlace,
+  matrix: StoredTensor | undefined,
   layout: MatrixLayout,
   bias: Float32Array | undefined,
   staging: number,
 ): PackedLinear {
-  packMatrix(kernels, matrix, layout, place.format, base + place.w, staging);
-  return storeBias(kernels, base, place, bias);
-}
-
-/** The projection of a matrix that was packed into its place, with its bias. */
-export function storeBias(
-  kernels: Kernels,
-  base: number,
-  { n, k, format, w: at, bias: biasAt }: LinearPlace,
-  bias: Float32Array | undefined,
-): PackedLinear {
   const panels = panelsOf(n);
+  if (matrix) packMatrix(kernels, matrix, layout, format, base + at, staging);
   const row = kernels.memory.f32(base + biasAt, panels * PANEL).fill(0);
   if (bias) row.set(bias);
   return { k, panels, format, w: base + at, bias: pointer.f32(base + biasAt) };
