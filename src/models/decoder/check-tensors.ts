@@ -5,7 +5,7 @@ import type { MatrixLayout } from "../../tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
 import type { Family, MlpNames, Names } from "./family.ts";
 import type { Decoder } from "./read-spec.ts";
-import type { BlockSpec, MlpSpec, MoeSpec, NormRole } from "./spec.ts";
+import type { BlockSpec, MlpSpec, MoeSpec, NormRole, NormSpec } from "./spec.ts";
 
 /** What a file says of a tensor before it is read. */
 export interface TensorFacts {
@@ -91,22 +91,22 @@ export function expectedTensors(
   const claimed: string[] = [];
   const { dModel, vocabSize, embed, head } = spec;
   const layout = family.layout ?? "out-in";
-  const norm = (name: string) => {
+  const norm = (name: string, { kind }: NormSpec) => {
     required.set(`${name}.weight`, [dModel]);
-    optional.set(`${name}.bias`, [dModel]);
+    if (kind === "layer") optional.set(`${name}.bias`, [dModel]);
   };
   const linear = (name: string, n: number, k: number, way: MatrixLayout = layout) => {
     required.set(`${name}.weight`, way === "out-in" ? [n, k] : [k, n]);
     optional.set(`${name}.bias`, [n]);
   };
   required.set(`${root}${names.embed}.weight`, [vocabSize, embed.dim]);
-  if (embed.norm) norm(`${root}${names.embedNorm}`);
+  if (embed.norm) norm(`${root}${names.embedNorm}`, embed.norm);
   if (embed.positions) required.set(`${root}${names.positions}.weight`, [embed.positions.rows, dModel]);
   if (embed.dim !== dModel) {
     linear(`${root}${names.projectIn}`, dModel, embed.dim);
     linear(`${root}${names.projectOut}`, embed.dim, dModel);
   }
-  if (spec.finalNorm) norm(`${root}${names.finalNorm}`);
+  if (spec.finalNorm) norm(`${root}${names.finalNorm}`, spec.finalNorm);
   const tied = head.tied ?? !tensors.has(`${names.head}.weight`);
   (tied ? optional : required).set(`${names.head}.weight`, [vocabSize, embed.dim]);
   optional.set(`${names.head}.bias`, [vocabSize]);
@@ -139,7 +139,7 @@ export function expectedTensors(
     claimed.push(`${at}${names.attention}.`);
     for (const [name, shape] of attentionShapes(block, names, family))
       required.set(`${at}${names.attention}.${name}`, shape);
-    for (const role of Object.keys(block.norms) as NormRole[]) norm(`${at}${names.norms[role]}`);
+    for (const [role, own] of Object.entries(block.norms)) norm(`${at}${names.norms[role as NormRole]}`, own);
     if (block.mlp?.kind === "moe") experts(at, block.mlp);
     else if (block.mlp) mlp(names.mlpAt === "" ? at.slice(0, -1) : `${at}${names.mlpAt}`, names.mlp, block.mlp);
   }
