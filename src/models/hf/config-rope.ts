@@ -39,7 +39,7 @@ export function readRope(
     local === undefined ? undefined : (file.number(local.field) ?? (file.has(local.field) ? theta : local.theta));
   const stated = readDim(file, own, headDim, rules);
   // An odd number of components is rounded up for its last pair; the exponents of theta stay fractions of the odd number.
-  const dim = stated + (stated % 2);
+  const dim = rules.oddDim ? stated + (stated % 2) : stated;
   const spread = (base: number) => (dim === stated ? base : pow(base, dim / stated));
   const pairing: RopeConfig["pairing"] = rules.pairing ?? "half";
   const rotation = { pairing, ...(dim === headDim ? {} : { dim }) };
@@ -89,11 +89,11 @@ function readScaling(file: Fields, from: Fields, maxSeqLen: number | undefined):
     if (found === undefined) throw file.refusal(`${name} of the rope scaling`, "a finite number > 0", found);
     return found;
   };
-  const isLong = kind === "longrope" || kind === "su";
-  if (isLong && maxSeqLen === undefined)
-    throw file.refusal("rope scaling", "options.maxSeqLen, which decides between its factors", kind);
-  if (kind !== "default" && kind !== "linear" && kind !== "llama3" && kind !== "yarn" && !isLong)
-    throw file.refusal("rope scaling", '"linear", "llama3", "yarn" or "longrope", since others are unsupported', kind);
+  const isLong = (kind === "longrope" || kind === "su") && maxSeqLen !== undefined;
+  if (kind !== "default" && kind !== "linear" && kind !== "llama3" && kind !== "yarn" && !isLong) {
+    const rule = '"linear", "llama3", "yarn", or "longrope" with options.maxSeqLen of fromHfConfig';
+    throw file.refusal("rope scaling", `${rule}, since others are unsupported`, kind);
+  }
   const [unknown] = from.unread().find(([name]) => !KNOWN.split(" ").includes(name)) ?? [];
   if (unknown !== undefined)
     throw file.refusal(
@@ -102,7 +102,7 @@ function readScaling(file: Fields, from: Fields, maxSeqLen: number | undefined):
       unknown,
     );
   if (kind === "default") return {};
-  if (isLong) return { scaling: readLongRope(file, from, maxSeqLen as number) };
+  if (kind === "longrope" || kind === "su") return { scaling: readLongRope(file, from, maxSeqLen as number) };
   if (kind === "linear") return { scaling: { kind, factor: need("factor") } };
   if (kind === "llama3") {
     const [lowFreqFactor, highFreqFactor] = [need("low_freq_factor"), need("high_freq_factor")];
