@@ -47,7 +47,6 @@ function createNoise(): Uint8Array {
 export function randomModel(config: object): (name: string) => Uint8Array | ByteSource | undefined {
   const decoder = readDecoder("randomModel", config);
   const { required } = expectedTensors(decoder, decoder.names.roots[0] ?? "", new Map());
-  const { head } = decoder.names;
   let end = 0;
   const header = Object.fromEntries(
     [...required].map(([name, shape = []]) => {
@@ -56,7 +55,6 @@ export function randomModel(config: object): (name: string) => Uint8Array | Byte
       return [name, { dtype: "BF16", shape, data_offsets: [begin, end] }];
     }),
   );
-  if (decoder.spec.head.tied) delete header[`${head}.weight`];
   const text = JSON.stringify(header);
   const start = new TextEncoder().encode(text.padEnd(Math.ceil(text.length / 8) * 8));
   const before = 8 + start.length;

@@ -136,6 +136,9 @@ interface KernelRunner {
   release(): void;
 }
 
+/** Outside of `wrapKernels`, whose functions share their variables and would keep the instance. */
+const has = ({ kernels }: Instance, part: Part) => MARKS[part] in kernels;
+
 /** The public handle of a started instance. */
 export function wrapKernels({ instance: started, reason, fused }: Started, given: KernelRunner): Kernels {
   // Both are undefined once released: a handle that lives on must not keep the linear memory, which the table refers to.
@@ -156,14 +159,13 @@ export function wrapKernels({ instance: started, reason, fused }: Started, given
     readThreads();
     instance = runner = undefined;
   };
-  const has = (part: Part) => MARKS[part] in started.kernels;
   const parts = {
     build: started.relaxed ? "relaxed" : "simd",
     reason,
     fused,
-    quantized: has("caches"),
-    latent: has("latents"),
-    models: has("decoders"),
+    quantized: has(started, "caches"),
+    latent: has(started, "latents"),
+    models: has(started, "decoders"),
     get threads() {
       return readThreads();
     },
