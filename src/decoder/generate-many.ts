@@ -17,10 +17,15 @@ export interface GenerationJob extends Omit<GenerateOptions, "draft" | "signal" 
   readonly ids: TokenIds;
 }
 
-/** What a step of `generateMany` gives: a token of a job, or its end. */
-export type GenerationEvent<Job extends GenerationJob = GenerationJob> =
-  | { readonly job: Job; readonly token: GeneratedToken; readonly end?: undefined }
-  | { readonly job: Job; readonly end: GenerationEnd; readonly token?: undefined };
+/** What `generateMany` gives: a token of a job, or its end. */
+export interface GenerationEvent<Job extends GenerationJob = GenerationJob> {
+  /** The job as it was given. */
+  readonly job: Job;
+  /** Its next token; undefined at its end. */
+  readonly token?: GeneratedToken;
+  /** Why it ended; undefined before. */
+  readonly end?: GenerationEnd;
+}
 
 const JOB_FIELDS = ["session", "ids", "maxTokens", "stopIds", ...SAMPLING_OPTIONS] as const;
 

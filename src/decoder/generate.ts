@@ -16,6 +16,7 @@ import { checkDrafts, type Drafter, type DraftOptions } from "./speculate.ts";
 
 /** A generated token. */
 export interface GeneratedToken {
+  /** From 0 to vocabSize - 1. */
   readonly id: number;
   /** Logarithm of the probability that the model gives it, before any option of sampling changed it. */
   readonly logprob: number;
