@@ -1,23 +1,31 @@
 import { expectFreeFor, expectRoom } from "../cache/kv-cache.ts";
 import { checkSlices, SLICE_OPTIONS, type SliceOptions } from "../forward/slices.ts";
 import { createFloats } from "../tensor/tensor.ts";
-import { expectOneOf, readFields } from "../util/arguments.ts";
+import { expectInt, expectOneOf, readFields } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
 import { finish } from "../util/steps.ts";
 import type { OutputSink } from "./head.ts";
 import { commitCalls, type ModelCall, runCalls, runModel } from "./pass.ts";
+import { MOST_TOP } from "./scratch.ts";
 import { expectSession, type Session } from "./session.ts";
 
 /** Options of `forward`. */
 export interface ForwardOptions {
   /** Whose logits: those of the last token, or of all of `ids`. Default "last". */
   readonly rows?: "last" | "all";
+  /**
+   * Only the largest logits of each row, 1 to 1024, and their ids: 1 is greedy decoding. They are found in linear memory, so that
+   * no row is copied. Default all logits.
+   */
+  readonly top?: number;
 }
 
 /** What `forward` gives. */
 export interface ForwardResult {
-  /** [vocabSize] of the last token, or [ids.length, vocabSize]. */
+  /** [vocabSize] of the last token, or [ids.length, vocabSize]; with `top`, that many instead of vocabSize, descending. */
   logits: Float32Array;
+  /** With `top`: the ids of these logits, of equal ones the lower first. */
+  ids?: Int32Array;
 }
 
 /** Token ids: integers from 0 to vocabSize - 1. */
@@ -68,12 +76,12 @@ export function checkModelCall(where: string, session: Session, ids: TokenIds, r
  */
 export function forward(session: Session, ids: TokenIds, options: ForwardOptions = {}): ForwardResult {
   const where = "forward";
-  const { rows = "last" } = readFields(where, "options", options, ["rows"]);
+  const { rows = "last", top } = readFields(where, "options", options, ["rows", "top"]);
   const call = checkModelCall(where, session, ids, rows);
-  const { logits, sink } = collectLogits(where, call);
+  const { result, sink } = collectLogits(where, call, top);
   finish(runModel(where, session.model, [call], sink));
   commitCalls([call]);
-  return { logits };
+  return result;
 }
 
 /** Options of `forwardAsync`. */
@@ -99,17 +107,32 @@ export async function forwardAsync(
   options: ForwardAsyncOptions = {},
 ): Promise<ForwardResult> {
   const where = "forwardAsync";
-  const { rows = "last", ...rest } = readFields(where, "options", options, ["rows", ...SLICE_OPTIONS]);
+  const { rows = "last", top, ...rest } = readFields(where, "options", options, ["rows", "top", ...SLICE_OPTIONS]);
   const slices = { ...checkSlices(where, rest), expectActive: () => {} };
   const call = checkModelCall(where, session, ids, rows);
-  const { logits, sink } = collectLogits(where, call);
+  const { result, sink } = collectLogits(where, call, top);
   await runCalls(where, session.model, [call], sink, slices);
-  return { logits };
+  return result;
 }
 
-/** An array for the logits of a call, and what fills it. */
-function collectLogits(where: string, { session, outputs }: ModelCall): { logits: Float32Array; sink: OutputSink } {
+/** Arrays for the logits of a call, or for the largest of them, and what fills them. */
+function collectLogits(
+  where: string,
+  { session, outputs }: ModelCall,
+  top: number | undefined,
+): { result: ForwardResult; sink: OutputSink } {
   const { vocabSize } = session.model;
-  const logits = createFloats(where, "logits", outputs * vocabSize);
-  return { logits, sink: (row) => logits.set(row.logits(), row.output * vocabSize) };
+  if (top === undefined) {
+    const logits = createFloats(where, "logits", outputs * vocabSize);
+    return { result: { logits }, sink: (row) => logits.set(row.logits(), row.output * vocabSize) };
+  }
+  const count = expectInt(where, "top", top, 1, Math.min(MOST_TOP, vocabSize));
+  const logits = createFloats(where, "logits", outputs * count);
+  const ids = new Int32Array(logits.length);
+  const sink: OutputSink = (row) => {
+    const found = row.top(count);
+    logits.set(found.values, row.output * count);
+    ids.set(found.ids, row.output * count);
+  };
+  return { result: { logits, ids }, sink };
 }

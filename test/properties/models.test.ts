@@ -57,6 +57,19 @@ describe.each(shippedBuilds)("whole decoders in the %s build", (build) => {
     expect(session.length).toBe(prompt.length);
   });
 
+  test("the largest logits of rows are those of all logits, the lower id of two first", () => {
+    const [all, few] = [open("phi"), open("phi")];
+    const { logits } = forward(all, prompt, { rows: "all" });
+    const top = forward(few, prompt, { rows: "all", top: 3 });
+    for (let row = 0; row < prompt.length; row++) {
+      const own = logits.subarray(row * 67, (row + 1) * 67);
+      const order = [...own.keys()].sort((a, b) => (own[b] as number) - (own[a] as number) || a - b).slice(0, 3);
+      expect([...(top.ids as Int32Array).subarray(3 * row, 3 * row + 3)]).toEqual(order);
+      expect([...top.logits.subarray(3 * row, 3 * row + 3)]).toEqual(order.map((id) => own[id]));
+    }
+    expect(() => forward(few, [1], { top: 68 })).toThrow("forward: top expected an integer from 1 to 67, got 68");
+  });
+
   test("sessions of other lengths, joining and leaving, do not change a job's tokens", async () => {
     const job = (ids: readonly number[], maxTokens: number, more: object = {}): GenerationJob => ({
       ...{ session: open("qwen3_moe"), ids, maxTokens, ...more },

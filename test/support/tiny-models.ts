@@ -1,7 +1,7 @@
 // Small decoders with random weights, one for each way in which families differ, as folders in memory.
 
 import { createRandom } from "../../src/diagnostics/random.ts";
-import { writeSafetensors } from "../../src/entries/weights.ts";
+import { writeSafetensors } from "../../src/files/safetensors/safetensors.ts";
 import { expectedTensors } from "../../src/models/decoder/check-tensors.ts";
 import { readDecoder } from "../../src/models/decoder/read-spec.ts";
 import type { Tensor } from "../../src/tensor/tensor.ts";
