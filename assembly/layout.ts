@@ -61,3 +61,20 @@ export const LINEAR_SCRATCH = 163840;
  * that are multiplied by weights in 16 bits.
  */
 export const F16_SCRATCH = 65536;
+
+/**
+ * Activations: x · sigmoid(alpha · x), which is SiLU with alpha 1 and quick GELU with 1.702; GELU exactly; GELU by tanh; ReLU; its
+ * square.
+ */
+export const ACT_SWISH = 0;
+export const ACT_GELU = 1;
+export const ACT_GELU_TANH = 2;
+export const ACT_RELU = 3;
+export const ACT_RELU_SQUARED = 4;
+
+/** Formats of the panels of a table of embeddings. */
+export const WEIGHT_F32 = 0;
+export const WEIGHT_F16 = 1;
+export const WEIGHT_BF16 = 2;
+export const WEIGHT_Q8 = 3;
+export const WEIGHT_Q4 = 4;

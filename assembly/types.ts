@@ -107,3 +107,63 @@ export class CacheShape {
 }
 
 export type CacheShapePtr = usize;
+
+/** Rows that are normalised: their length, the floats between them, and what is added to the variance. */
+@unmanaged
+export class NormShape {
+  n: i32;
+  stride: i32;
+  eps: f32;
+}
+
+export type NormShapePtr = usize;
+
+/** Rows of an activation: its kind (ACT_ in layout.ts), the rows' length, and the floats between them. */
+@unmanaged
+export class ActivationShape {
+  kind: i32;
+  n: i32;
+  outStride: i32;
+  gateStride: i32;
+  upStride: i32;
+  /** Of ACT_SWISH: x · sigmoid(alpha · x). */
+  alpha: f32;
+  /** Above 0: gate is at most this, up lies within it on both sides, and 1 is added to up. */
+  limit: f32;
+}
+
+export type ActivationShapePtr = usize;
+
+/** A table of embeddings [n, k] in panels of some format (WEIGHT_ in layout.ts), and what its rows are multiplied by. */
+@unmanaged
+export class EmbedShape {
+  n: i32;
+  k: i32;
+  format: i32;
+  /** Weights of 8 bits: inputs that share a scale. */
+  block: i32;
+  scale: f32;
+}
+
+export type EmbedShapePtr = usize;
+
+/** How a router chooses experts: see route_f32. */
+@unmanaged
+export class RouteShape {
+  experts: i32;
+  topK: i32;
+  /** Floats between the logits of tokens. */
+  stride: i32;
+  /** 1: scores are sigmoids; 0: a softmax. */
+  sigmoid: i32;
+  /** Groups of experts, 1 if there are none, and how many of them take part. */
+  groups: i32;
+  keepGroups: i32;
+  /** 1: a group counts by the sum of its two largest choices; 0: by the largest. */
+  pairs: i32;
+  /** 1: the weights of a token add up to `scale`. */
+  renormalise: i32;
+  scale: f32;
+}
+
+export type RouteShapePtr = usize;

@@ -2,6 +2,7 @@
 
 import { COMPARED_PARTS, compareWith } from "./compare/compare.ts";
 import { kernels } from "./kernels/cases.ts";
+import { decoders } from "./layers/decoders.ts";
 import { host } from "./layers/host.ts";
 import { latents } from "./layers/latent.ts";
 import { layers } from "./layers/layers.ts";
@@ -14,7 +15,21 @@ import { readCommand, runParts } from "./lib/command.ts";
 import { peaks } from "./peaks/machine-peaks.ts";
 import { startup } from "./startup/startup.ts";
 
-const parts = [startup, peaks, kernels, linears, products, host, latents, layers, masks, ragged, threads, long];
+const parts = [
+  startup,
+  peaks,
+  kernels,
+  linears,
+  products,
+  decoders,
+  host,
+  latents,
+  layers,
+  masks,
+  ragged,
+  threads,
+  long,
+];
 
 const command = readCommand({
   alone: {

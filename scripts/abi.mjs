@@ -11,6 +11,7 @@ const TARGET = new URL("../src/wasm/abi.ts", import.meta.url);
 /** What a pointer of each kind points to, in TypeScript. */
 const POINTEES = {
   F32Ptr: "Float32Array",
+  I32Ptr: "Int32Array",
   U8Ptr: "Uint8Array",
   U16Ptr: "Uint16Array",
   PagesPtr: "readonly Page[]",
@@ -25,6 +26,11 @@ const PARTS = {
     doc: "The kernels of cache pages of any format, and what no call of floats needs",
   },
   latents: { entry: "latents", type: "LatentPageKernels", doc: "The kernels of latent attention" },
+  decoders: {
+    entry: "decoders",
+    type: "DecoderKernels",
+    doc: "The kernels of whole decoders around attention and linear",
+  },
 };
 const NULLABLE = "OrNull";
 /** Every module also exports its build, its base of the heap and its stamp, from here. These are not kernels. */

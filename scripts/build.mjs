@@ -70,13 +70,14 @@ const modules = [
     { target: `weights-${name}`, entries: ["weights"] },
     { target: `caches-${name}`, entries: ["caches"] },
     { target: `latents-${name}`, entries: ["latents"] },
+    { target: `decoders-${name}`, entries: ["decoders"] },
   ]),
 ];
 const compile = ({ target, entries, flags = [] }) =>
   start(asc, ...entries.map((entry) => `assembly/${entry}.ts`), "--target", target, ...flags);
 const debug = {
   target: "debug",
-  entries: ["index", "weights", "caches", "latents"],
+  entries: ["index", "weights", "caches", "latents", "decoders"],
   flags: ["--transform", "./scripts/abi.mjs"],
 };
 const waiting = [debug, ...modules];

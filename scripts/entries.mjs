@@ -34,6 +34,7 @@ const ENTRIES = [
     hosted: "src/entries/quantized.ts",
   },
   { subpath: "./latent", name: "latent", source: "src/entries/latent.ts", hosted: "src/entries/latent.ts" },
+  { subpath: "./models", name: "models", source: "src/entries/models.ts", hosted: "src/entries/models.ts" },
   {
     subpath: "./threads",
     name: "threads",
@@ -53,7 +54,7 @@ export const HOSTS = { workerd: "", "edge-light": "?module" };
 /** Modules for whoever loads them by themselves. */
 const MODULES = [
   ...["simd", "relaxed"],
-  ...["weights", "caches", "latents"].flatMap((part) => [`${part}-simd`, `${part}-relaxed`]),
+  ...["weights", "caches", "latents", "decoders"].flatMap((part) => [`${part}-simd`, `${part}-relaxed`]),
   ...["simd-threads", "relaxed-threads"],
 ];
 

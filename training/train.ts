@@ -122,7 +122,7 @@ print(
 const { heldout, logits } = measure(weights, print);
 
 await mkdir(options.out, { recursive: true });
-await writeFile(`${options.out}/induction.safetensors`, bytes);
+await writeFile(`${options.out}/model.safetensors`, bytes);
 await writeFile(`${options.out}/heldout.json`, `${JSON.stringify(heldout, null, 1)}\n`);
 await writeFile(`${options.out}/logits.json`, `${JSON.stringify(logits, null, 1)}\n`);
 await writeFile(`${options.out}/config.json`, `${JSON.stringify(hfConfig, null, 2)}\n`);

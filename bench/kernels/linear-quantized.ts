@@ -60,7 +60,7 @@ function prepare(
     const sums = Math.min(own, panels - p) * sumsOf;
     memory.u8(beside + p * sumsOf, sums).set(memory.u8(beside, sums));
   }
-  const mode = fast ? 2 * host.dotPaths.fast + 1 : 2 * host.dotPaths.exact;
+  const mode = host.dotModes[fast ? "fast" : "exact"];
   const shape = linearShape(format, { panels, k, outStride: width, mode });
   storeLinearShape(memory.view(), at("shape"), shape);
   const project = (from: number, end: number) => {

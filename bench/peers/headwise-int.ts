@@ -58,8 +58,8 @@ function packQ4({ memory, table }: Kernels, { m, n, k, w }: IntegerProduct, mode
 /** A product whose sizes are multiples of 32, on the dot-product path that the probe has chosen. */
 export function prepareIntegerProduct(kernels: Kernels, work: IntegerProduct): Prepared {
   const { m, n, k, x, w, activations } = work;
-  const { memory, table, dotPaths } = kernels;
-  const mode = 2 * dotPaths[activations] + Number(activations === "fast");
+  const { memory, table, dotModes } = kernels;
+  const mode = dotModes[activations];
   const sizes = [integerRowBytes(k) * m, 4 * m * k, 4 * m * n];
   const [rowsAt, xAt, outAt] = sizes.map((bytes) => memory.allocate("bench", bytes)) as Three;
   const [out, rows] = [pointer.f32(outAt), pointer.u8(rowsAt)];

@@ -55,7 +55,7 @@ async function load() {
   // Imported here, so that a package that is not installed is reported on the page.
   const headwise = await import(threads.checked ? "headwise/threads" : "headwise");
   const { createDecoder } = await import("./decoder.js");
-  const bytes = new Uint8Array(await (await read("model/induction.safetensors")).arrayBuffer());
+  const bytes = new Uint8Array(await (await read("model/model.safetensors")).arrayBuffer());
   const json = await (await read("model/config.json")).text();
   // Add ?deterministic to the address for the build that gives the same bits on every engine.
   const loaded = await headwise.loadKernels({ deterministic: new URLSearchParams(location.search).has("deterministic") });

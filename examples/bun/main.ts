@@ -10,7 +10,7 @@ const kernels = await loadKernels({ deterministic: true });
 const model = new URL("../../model/", import.meta.url);
 const decoder = createDecoder(
   kernels,
-  await Bun.file(new URL("induction.safetensors", model)).bytes(),
+  await Bun.file(new URL("model.safetensors", model)).bytes(),
   await Bun.file(new URL("config.json", model)).text(),
 );
 

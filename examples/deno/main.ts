@@ -10,7 +10,7 @@ const kernels = await loadKernels({ deterministic: true });
 const model = new URL("../../model/", import.meta.url);
 const decoder = createDecoder(
   kernels,
-  await Deno.readFile(new URL("induction.safetensors", model)),
+  await Deno.readFile(new URL("model.safetensors", model)),
   await Deno.readTextFile(new URL("config.json", model)),
 );
 

@@ -98,7 +98,7 @@ decoder.release();
 kernels.release();
 
 function load(weights?: (typeof WEIGHTS)[number]) {
-  const bytes = readFileSync(new URL("induction.safetensors", model));
+  const bytes = readFileSync(new URL("model.safetensors", model));
   return createDecoder(kernels, bytes, readFileSync(new URL("config.json", model), "utf8"), weights);
 }
 

@@ -17,7 +17,7 @@ const kernels = await loadKernels({ threads: "auto" });
 const model = new URL("../../model/", import.meta.url);
 const decoder = createDecoder(
   kernels,
-  await readFile(new URL("induction.safetensors", model)),
+  await readFile(new URL("model.safetensors", model)),
   await readFile(new URL("config.json", model), "utf8"),
 );
 const batcher = createBatcher(decoder, TOGETHER);

@@ -1,5 +1,6 @@
 import { readFields } from "../util/arguments.ts";
 import { type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
+import type { F32Ptr } from "../wasm/abi.ts";
 import { expectKernels, freeing, type Kernels } from "../wasm/kernels.ts";
 import { type CheckedWeights, checkWeights } from "./check-weights.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
@@ -40,11 +41,16 @@ export interface Attention extends Releasable, Handle {
   readonly pageShape: PageShape;
   /** @internal How the layer runs if it is not one of `createAttention`: a LayerPass (forward/forward.ts). */
   readonly pass?: object;
+  /** @internal Normalises the heads of queries or keys besides, or instead of, `config.qkNorm`. */
+  readonly headNorm?: HeadNorm;
   /** @internal */
   readonly layer: Layer;
   /** @internal */
   readonly rotary: Rotary | undefined;
 }
+
+/** Normalises rows of heads in linear memory, which lie `stride` floats apart, in place. */
+export type HeadNorm = (of: "q" | "k", at: F32Ptr, stride: number, rows: number) => void;
 
 /**
  * Packs the weights of a layer into linear memory. Each matrix keeps the format it is stored in, unless `options.weights`
@@ -84,6 +90,7 @@ export function packAttention(
   kernels: Kernels,
   config: CheckedConfig,
   weights: CheckedWeights,
+  headNorm?: HeadNorm,
 ): Attention {
   const layer = storeLayer(where, kernels, config, weights);
   const parts = {
@@ -92,6 +99,7 @@ export function packAttention(
     formats: Object.freeze(layer.formats),
     bytes: layer.bytes,
     pageShape: config,
+    headNorm,
     layer,
     rotary: config.rope && createRotary(config.rope),
   };
@@ -99,13 +107,13 @@ export function packAttention(
     "Attention",
     "createAttention",
     parts,
-    ["pageShape", "layer", "rotary"],
+    ["pageShape", "headNorm", "layer", "rotary"],
     freeing(kernels, layer.at),
   );
 }
 
 /** What a pass needs of an attention. */
-export type LayerParts = Pick<Attention, "kernels" | "config" | "pageShape" | "pass" | "layer" | "rotary">;
+export type LayerParts = Pick<Attention, "kernels" | "config" | "pageShape" | "pass" | "headNorm" | "layer" | "rotary">;
 
 /** Floats of a row of y: dModel, or numHeads·valueDim if the layer has no wo. */
 export function widthOf({ config, layer }: LayerParts): number {

@@ -20,10 +20,12 @@ export type RopeScaling =
       readonly factor: number;
     }
   | {
-      /** Divides the frequency of each pair by a factor of its own, as GGUF files of Llama 3 do. */
+      /** Divides the frequency of each pair by a factor of its own, as GGUF files of Llama 3 and LongRoPE do. */
       readonly kind: "factors";
       /** One per pair, [dim/2], at least 1. */
       readonly factors: Float32Array;
+      /** Factor on cos and sin, above 0. Default 1. */
+      readonly attentionFactor?: number;
     }
   | {
       /** Divides by `factor` up to `lowFreqFactor` rotations, by 1 from `highFreqFactor` on, and blends in between. */
@@ -78,7 +80,10 @@ export function ropeFrequencies(rope: {
       // (theta·factor^(dim/(dim - 2)))^(-2i/dim) as a product, so that a large base cannot overflow.
       return { inverse: inverse.map((f, i) => f * pow(scaling.factor, (-2 * i) / (dim - 2))), amplitude: 1 };
     case "factors":
-      return { inverse: inverse.map((f, i) => f / (scaling.factors[i] as number)), amplitude: 1 };
+      return {
+        inverse: inverse.map((f, i) => f / (scaling.factors[i] as number)),
+        amplitude: scaling.attentionFactor ?? 1,
+      };
     case "llama3":
       return { inverse: inverse.map((f) => stretch(f, scaling.factor, llama3Keeps(f, scaling))), amplitude: 1 };
     case "yarn": {

@@ -53,7 +53,7 @@ const SCALINGS = {
     "mscaleAllDim",
     "truncate",
   ],
-  factors: ["factors"],
+  factors: ["factors", "attentionFactor"],
 } as const;
 export const PAIRINGS = ["half", "interleaved"] as const;
 
@@ -152,12 +152,14 @@ function checkScaling(where: string, given: RopeScaling, theta: number, dim: num
   const kind = expectOneOf(where, `${name}.kind`, given.kind, Object.keys(SCALINGS) as (keyof typeof SCALINGS)[]);
   expectFields(where, name, given, ["kind", ...SCALINGS[kind]]);
   const scaling = { kind, ...copyFields(given, SCALINGS[kind]) } as RopeScaling;
+  const { attentionFactor } = scaling as { readonly attentionFactor?: number };
+  if (attentionFactor !== undefined) expectFinite(where, `${name}.attentionFactor`, attentionFactor, true);
   if (scaling.kind === "factors") {
     const factors = expectFloats(where, `${name}.factors`, scaling.factors).slice();
     if (factors.length !== dim / 2)
       throw new RangeError(`${where}: ${name}.factors expected one per pair (${dim / 2}), got ${factors.length}`);
     for (const [i, factor] of factors.entries()) expectAtLeast(where, `${name}.factors[${i}]`, factor, 1);
-    return { kind: "factors", factors };
+    return { ...scaling, factors };
   }
   expectAtLeast(where, `${name}.factor`, scaling.factor, 1);
   if (kind === "ntk" && dim < 4)
@@ -172,7 +174,7 @@ function checkScaling(where: string, given: RopeScaling, theta: number, dim: num
     expectInt(where, `${name}.originalMaxSeqLen`, originalMaxSeqLen);
   }
   if (scaling.kind === "yarn") {
-    const { betaFast = 32, betaSlow = 1, attentionFactor, mscale = 0, mscaleAllDim = 0 } = scaling;
+    const { betaFast = 32, betaSlow = 1, mscale = 0, mscaleAllDim = 0 } = scaling;
     if (theta <= 1)
       throw new RangeError(`${where}: rope.theta expected a finite number > 1 for yarn scaling, got ${theta}`);
     expectInt(where, `${name}.originalMaxSeqLen`, scaling.originalMaxSeqLen);
@@ -182,7 +184,6 @@ function checkScaling(where: string, given: RopeScaling, theta: number, dim: num
       throw new RangeError(
         `${where}: ${name}.betaFast expected a finite number >= betaSlow (${betaSlow}), got ${betaFast}`,
       );
-    if (attentionFactor !== undefined) expectFinite(where, `${name}.attentionFactor`, attentionFactor, true);
     expectAtLeast(where, `${name}.mscale`, mscale, 0);
     expectAtLeast(where, `${name}.mscaleAllDim`, mscaleAllDim, 0);
     expectFlag(where, `${name}.truncate`, scaling.truncate);

@@ -51,7 +51,6 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
   const where = "createCache";
   expectMade(where, "attention", attention, ...LAYERS);
   const { kernels, config, pageShape } = attention;
-  if (options === undefined) throw new TypeError(`${where}: options expected { maxSeqLen }, got undefined`);
   const given = readFields(where, "options", options, CACHE_OPTIONS);
   const checked = checkCacheOptions(where, pageShape, given);
   // After all arguments were read, which may run code of the caller's.

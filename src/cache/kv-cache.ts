@@ -132,8 +132,6 @@ export const CACHE_OPTIONS = ["maxSeqLen", "batch", "format", "truncatable"] as 
 export function createKvCache(kernels: Kernels, options: KvCacheOptions): KvCache {
   const where = "createKvCache";
   expectKernels(where, kernels);
-  if (options === undefined)
-    throw new TypeError(`${where}: options expected { numKvHeads, headDim, maxSeqLen }, got undefined`);
   const fields = ["numKvHeads", "headDim", "valueDim", "window", ...CACHE_OPTIONS];
   const given = readFields(where, "options", options, fields);
   const { valueDim = given.headDim } = given;
@@ -205,10 +203,7 @@ export function makeCache<T extends KvCache>(
       expectAlive("truncate", "cache", { released });
       expectKernels("truncate", kernels, "cache.kernels");
       expectNoHold("truncate", holds.appending + holds.reading);
-      expectInt("truncate", "length", to, 0, length);
-      const { least, reason } = leastLength(pages, length);
-      if (to > 0 && to < least)
-        throw new RangeError(`truncate: length expected 0 or at least ${least}, because ${reason}, got ${to}`);
+      expectTruncatable(pages, length, to);
       restorePages(kernels, pages, length);
       dropPages(kernels, pages, to);
       length = to;
@@ -229,6 +224,14 @@ export function makeCache<T extends KvCache>(
   const internal = ["kernels", "pages", "holds", ...Object.keys(owner)] as (keyof T)[];
   const all = Object.defineProperties(owner as T, Object.getOwnPropertyDescriptors(parts));
   return makeHandle<T>(kind, maker, all, internal, free);
+}
+
+/** Throws unless pages of `length` tokens can be cut to `to`. */
+export function expectTruncatable(pages: Pages, length: number, to: number): void {
+  expectInt("truncate", "length", to, 0, length);
+  const { least, reason } = leastLength(pages, length);
+  if (to > 0 && to < least)
+    throw new RangeError(`truncate: length expected 0 or at least ${least}, because ${reason}, got ${to}`);
 }
 
 /** Checks the option `truncatable`. */

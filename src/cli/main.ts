@@ -14,6 +14,7 @@ const HELP = `headwise ${manifest.version}: ${manifest.description}
 
 headwise info                              diagnose this engine: features, correctness, speed
 headwise run MODEL                         run and time a layer of a safetensors or GGUF file
+headwise generate FOLDER --ids LIST        load a whole decoder and generate tokens
 headwise bench                             time layers, with each build and number of threads
 headwise quantize IN OUT --weights FORMAT  write a safetensors file in fewer bits
 headwise report MODEL SAMPLES              measure how formats change the outputs of a layer
@@ -26,6 +27,7 @@ type Command = (args: string[], version: string) => Promise<void>;
 const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   info: async () => (await import("./info.ts")).info,
   run: async () => (await import("./run.ts")).run,
+  generate: async () => (await import("./generate.ts")).generate,
   bench: async () => (await import("./bench.ts")).bench,
   quantize: async () => (await import("./quantize.ts")).quantize,
   report: async () => (await import("./report.ts")).report,

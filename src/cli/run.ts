@@ -90,7 +90,7 @@ export async function run(args: string[]): Promise<void> {
   const most = x.length / dModel;
   const decode =
     values.decode === undefined ? Math.min(DECODED, most) : readCount("run", "--decode", values.decode, 0, most);
-  const kernels = await startKernels(threads, values.deterministic, read.ofLatents);
+  const kernels = await startKernels(threads, values.deterministic, { latent: read.ofLatents });
   try {
     const result = interpretFile("run", path, () => runLayer(kernels, read, { x, keys, decode, weights, cache }));
     const report = { file: path, prefix, readMs, ...result };

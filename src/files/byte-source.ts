@@ -82,7 +82,7 @@ export interface ReadableFile {
  * @example
  * import { open } from "node:fs/promises";
  * import { fileSource, openSafetensors } from "headwise/weights";
- * const handle = await open("model/induction.safetensors");
+ * const handle = await open("model/model.safetensors");
  * const file = await openSafetensors(await fileSource(handle));
  * const { shape } = await file.read("model.layers.1.self_attn.q_proj.weight"); // of 181 KB, reads 17
  * await handle.close();

@@ -1,4 +1,5 @@
-import type { Dtype, StoredTensor } from "../tensor/dtypes.ts";
+import { type Dtype, type StoredTensor, shapeText } from "../tensor/dtypes.ts";
+import { expectInt } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { type ByteSource, readRanges } from "./byte-source.ts";
 
@@ -29,6 +30,11 @@ export interface TensorFile<Value> {
    * for bytes that cannot be read, `OUT_OF_MEMORY` where they do not fit into memory.
    */
   read(name: string, where?: string): Promise<StoredTensor>;
+  /**
+   * Reads rows begin..end of a matrix: its part of that many rows. Throws as `read` does, and a RangeError for rows that it does
+   * not have.
+   */
+  readRows(name: string, begin: number, end: number, where?: string): Promise<StoredTensor>;
   /** Reads several tensors; those that are close to each other in the file in one request. Throws as `read` does. */
   readAll(names: Iterable<string>, where?: string): Promise<ReadonlyMap<string, StoredTensor>>;
 }
@@ -51,14 +57,15 @@ export function createTensorFile<Value>(
   tensors: ReadonlyMap<string, TensorEntry>,
   readable: readonly Dtype[],
 ): TensorFile<Value> {
+  const expectReadable = (where: string, name: string) => {
+    const entry = tensors.get(name) as TensorEntry;
+    const dtype = readable.find((each) => each === entry.dtype);
+    if (dtype !== undefined) return { ...entry, dtype };
+    const known = `${readable.slice(0, -1).join(", ")} or ${readable.at(-1)}`;
+    throw new HeadwiseError("BAD_FILE", `${where}: tensor ${describe(name)} expected ${known}, got ${entry.dtype}`);
+  };
   const readAll = async (where: string, names: Iterable<string>) => {
-    const entries = Array.from(expectNames(where, names, tensors), (name) => {
-      const entry = tensors.get(name) as TensorEntry;
-      const dtype = readable.find((each) => each === entry.dtype);
-      if (dtype !== undefined) return { ...entry, dtype };
-      const known = `${readable.slice(0, -1).join(", ")} or ${readable.at(-1)}`;
-      throw new HeadwiseError("BAD_FILE", `${where}: tensor ${describe(name)} expected ${known}, got ${entry.dtype}`);
-    });
+    const entries = Array.from(expectNames(where, names, tensors), (name) => expectReadable(where, name));
     const ranges = entries.map(({ offset, bytes }) => ({ begin: offset, end: offset + bytes }));
     const read = await readRanges(where, source, ranges);
     return new Map<string, StoredTensor>(
@@ -69,6 +76,17 @@ export function createTensorFile<Value>(
     metadata,
     tensors,
     read: async (name, where = "read") => (await readAll(where, [name])).get(name)!,
+    async readRows(name, begin, end, where = "readRows") {
+      expectNames(where, [name], tensors);
+      const { dtype, shape, offset, bytes } = expectReadable(where, name);
+      const [rows = 0, columns = 0] = shape;
+      if (shape.length !== 2) throw new RangeError(`${where}: name expected a matrix, got shape ${shapeText(shape)}`);
+      expectInt(where, "begin", begin, 0, rows);
+      expectInt(where, "end", end, begin, rows);
+      const width = bytes / (rows || 1);
+      const [read] = await readRanges(where, source, [{ begin: offset + begin * width, end: offset + end * width }]);
+      return { name, dtype, shape: [end - begin, columns], bytes: read as Uint8Array };
+    },
     readAll: (names, where = "readAll") => readAll(where, names),
   };
 }

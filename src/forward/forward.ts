@@ -6,16 +6,16 @@ import { seesLater } from "../attention/positions.ts";
 import { restorePages } from "../cache/aging.ts";
 import { createPageLayout } from "../cache/page-layout.ts";
 import { pagesAt, pagesBytes } from "../cache/pages.ts";
-import { linearFlops } from "../linear/linear.ts";
+import { linearFlops, type Rows } from "../linear/linear.ts";
 import { createFloats } from "../tensor/tensor.ts";
 import { CHUNK_ROWS, chunksOf, listRows } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { NULL } from "../wasm/abi.ts";
-import { aligned } from "../wasm/memory.ts";
+import { aligned, type Layout } from "../wasm/memory.ts";
 import { type CallShape, callShape, scoreColumns, segmentFlops, segmentNeeds, workFloats } from "./attend-segment.ts";
 import { type AttendCall, type CallRules, clearPadding, isInStep, isSelf } from "./call.ts";
 import { chunkRows, type Strides, stridesOf } from "./layer-scratch.ts";
-import { segmentsOf } from "./layer-steps.ts";
+import { type Runs, segmentsOf } from "./layer-steps.ts";
 import { appendChunk, attendCausalChunk, attendChunk, type Pass, type PassCall, placePass } from "./pass.ts";
 
 /** Options of a pass. */
@@ -56,7 +56,19 @@ export interface LayerPass extends CallRules {
   prepare(attention: LayerParts, calls: readonly AttendCall[], maps: boolean): PreparedPass;
   /** The operations of all steps of about `stepFlops` for a call. */
   flops(attention: LayerParts, call: AttendCall, stepFlops: number): number;
+  /** The most rows of a chunk of `planRows`. */
+  chunkRows(attention: LayerParts, rows: number): number;
+  /** Plans causal self-attention on rows that stay in linear memory: see `planRows` of row-pass.ts. */
+  planRows(attention: LayerParts, layout: Layout, rows: number, formats: number): RunRows;
 }
+
+/** Runs a layer on the rows `x` of a chunk, in scratch at `base`, and writes its outputs to `out`. */
+export type RunRows = (
+  base: number,
+  stepFlops: number,
+  runs: Runs,
+  rows: { readonly x: Rows; readonly out: Rows },
+) => Steps;
 
 /**
  * Appends the keys of all calls, attends, and projects: returns `ys`, one for each call, and `maps`, empty unless

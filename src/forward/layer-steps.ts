@@ -144,11 +144,12 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
 /** Normalises and rotates `heads` heads of each projected row, in place. */
 export function normAndRotate(work: WorkPlaces, at: number, gain: F32Ptr, heads: number, rows: number): void {
   const { attention, places, base } = work;
-  const { kernels, config, rotary } = attention;
+  const { kernels, config, rotary, headNorm } = attention;
   const { table } = kernels;
   const { qkNorm, headDim } = config;
   const stride = places.stride.qkv;
   const x = pointer.f32(base + at);
+  headNorm?.(at === places.q ? "q" : "k", x, stride, rows);
   if (qkNorm?.kind === "full") table.rms_norm_f32(x, x, gain, heads * headDim, stride, qkNorm.eps, 0, rows);
   else if (qkNorm)
     for (let r = 0; r < rows; r++) {

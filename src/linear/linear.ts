@@ -65,19 +65,22 @@ export function placeLinears(
   return places.map((place) => ({ ...place, w: w + place.w, sums: sumsAt + place.sums, bias: bias + place.bias }));
 }
 
-/** Packs a matrix and its bias into their place in the block at `base`. `staging` has room for stagedFloats. */
+/**
+ * Packs a matrix and its bias into their place in the block at `base`. `staging` has room for stagedFloats. Without `matrix`, the
+ * caller has packed it.
+ */
 export function storeLinear(
   kernels: Kernels,
   base: number,
   { n, k, format, w: at, sums: sumsAt, bias: biasAt }: LinearPlace,
-  matrix: StoredTensor,
+  matrix: StoredTensor | undefined,
   layout: MatrixLayout,
   bias: Float32Array | undefined,
   staging: number,
 ): PackedLinear {
   const panels = panelsOf(n);
   const sums = base + sumsAt;
-  packMatrix(kernels, matrix, layout, format, base + at, sums, staging);
+  if (matrix) packMatrix(kernels, matrix, layout, format, base + at, sums, staging);
   const row = kernels.memory.f32(base + biasAt, panels * PANEL).fill(0);
   if (bias) row.set(bias);
   return { k, panels, format, w: base + at, sums, bias: pointer.f32(base + biasAt) };
@@ -123,8 +126,7 @@ interface LinearInput {
  * determines the fastest dot-product paths, which allocates memory temporarily.
  */
 export function modeOf(kernels: Kernels, formats: readonly WeightFormat[], fast: boolean): number {
-  if (!formats.some(isInteger)) return 0;
-  return fast ? 2 * kernels.dotPaths.fast + 1 : 2 * kernels.dotPaths.exact;
+  return formats.some(isInteger) ? kernels.dotModes[fast ? "fast" : "exact"] : 0;
 }
 
 /** Offsets in scratch: of quantised activations, and of the scratch of kernels. */
@@ -203,10 +205,9 @@ export function multiply(
   const work = scratch + LINEAR_WORK_AT;
   storeLinearShape(memory.view(), shape, linearShape(format, { panels, k, outStride, xStride, mode }));
   if (format === "f32") table.linear_f32(out, x, pointer.f32(w), bias, shape, begin, end);
-  else if (isInteger(format)) {
-    const [linear, at] = format === "q4" ? [table.linear_q4, work] : [table.linear_q8, sums];
-    linear(out, integers, pointer.u8(w), pointer.u8(at), bias, shape, begin, end);
-  } else table.linear_f16(out, x, pointer.u16(w), pointer.f32(work), bias, shape, begin, end);
+  else if (format === "q4") table.linear_q4(out, integers, pointer.u8(w), pointer.u8(work), bias, shape, begin, end);
+  else if (isInteger(format)) table.linear_q8(out, integers, pointer.u8(w), pointer.u8(sums), bias, shape, begin, end);
+  else table.linear_f16(out, x, pointer.u16(w), pointer.f32(work), bias, shape, begin, end);
 }
 
 /** Floating-point operations of a projection. */

@@ -108,19 +108,20 @@ function packOutputs(
   const panels = panelsOf(n);
   if (format === "f32") {
     table.pack_rows_f32(pointer.f32(to), stageFloats(kernels, piece, staging), n, k, 0, panels);
-  } else if (isInteger(format)) {
-    const [out, sumsAt] = [pointer.u8(to), pointer.u8(sums)];
-    if (format === "q4") {
-      if (dtype === "Q4_0") table.repack_q4(out, pointer.u8(stage(kernels, piece, staging)), n, k, 0, panels);
-      else table.pack_q4(out, stageFloats(kernels, piece, staging), n, k, 0, panels);
-    } else if (dtype === "Q8_0" && format === "q8")
-      table.repack_q8(out, sumsAt, pointer.u8(stage(kernels, piece, staging)), n, k, 0, panels);
-    else table.pack_q8(out, sumsAt, stageFloats(kernels, piece, staging), n, k, blockOf(format, k), 0, panels);
-  } else {
+  } else if (format === "f16" || format === "bf16") {
     const out = pointer.u16(to);
     if (dtype === format.toUpperCase())
       table.repack_rows_f16(out, pointer.u16(stage(kernels, piece, staging)), n, k, 0, panels);
     else table.pack_rows_f16(out, stageFloats(kernels, piece, staging), n, k, format === "bf16" ? 1 : 0, 0, panels);
+  } else {
+    const out = pointer.u8(to);
+    const sumsAt = pointer.u8(sums);
+    if (dtype === "Q8_0" && format === "q8")
+      table.repack_q8(out, sumsAt, pointer.u8(stage(kernels, piece, staging)), n, k, 0, panels);
+    else if (dtype === "Q4_0" && format === "q4")
+      table.repack_q4(out, pointer.u8(stage(kernels, piece, staging)), n, k, 0, panels);
+    else if (format === "q4") table.pack_q4(out, stageFloats(kernels, piece, staging), n, k, 0, panels);
+    else table.pack_q8(out, sumsAt, stageFloats(kernels, piece, staging), n, k, blockOf(format, k), 0, panels);
   }
 }
 

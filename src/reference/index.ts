@@ -5,36 +5,49 @@
  */
 
 import type { Reference } from "../wasm/abi.ts";
+import { activate_f32 } from "./activations.ts";
+import { add_scaled_f32, cap_logits_f32 } from "./add_cap.ts";
 import { attention_f32, attention_pages } from "./attention.ts";
 import { append_f32, append_pages, gather_f32, gather_pages } from "./cache.ts";
+import { embed_rows } from "./embed_rows.ts";
+import { gather_rows_f32, scatter_rows_f32 } from "./expert_rows.ts";
 import { merge_heads_f32, split_heads_f32 } from "./heads.ts";
 import { append_latents, attention_latents, gather_latents } from "./latents.ts";
 import { linear_f32 } from "./linear.ts";
 import { linear_f16 } from "./linear_f16.ts";
 import { linear_q4 } from "./linear_q4.ts";
 import { linear_q8 } from "./linear_q8.ts";
-import { rms_norm_f32 } from "./norm.ts";
+import { layer_norm_f32, rms_norm_f32 } from "./norm.ts";
 import { pack_columns_f32, pack_rows_f32 } from "./pack.ts";
 import { pack_columns_f16, pack_rows_f16, repack_columns_f16, repack_rows_f16 } from "./pack_f16.ts";
 import { pack_q4, repack_q4 } from "./pack_q4.ts";
 import { pack_q8, repack_q8 } from "./pack_q8.ts";
 import { quantize_rows } from "./quantize.ts";
 import { rope_f32 } from "./rope.ts";
+import { route_f32 } from "./route.ts";
 import { scores_f32, scores_pages } from "./scores.ts";
 import { masked_softmax_f32 } from "./softmax.ts";
+import { softmax_sums_f32 } from "./softmax_sums.ts";
+import { top_k_f32 } from "./top_k.ts";
 import { weighted_sum_f32 } from "./weighted_sum.ts";
 
 /** All twins by the names of their kernels. */
 export const reference: Reference = {
+  activate_f32,
+  add_scaled_f32,
   append_f32,
   append_latents,
   append_pages,
   attention_f32,
   attention_latents,
   attention_pages,
+  cap_logits_f32,
+  embed_rows,
   gather_f32,
   gather_latents,
   gather_pages,
+  gather_rows_f32,
+  layer_norm_f32,
   linear_f16,
   linear_f32,
   linear_q4,
@@ -54,23 +67,33 @@ export const reference: Reference = {
   repack_rows_f16,
   rms_norm_f32,
   rope_f32,
+  route_f32,
+  scatter_rows_f32,
   scores_f32,
   scores_pages,
   split_heads_f32,
+  softmax_sums_f32,
+  top_k_f32,
   weighted_sum_f32,
 };
 
 export type { Reference };
 export {
+  activate_f32,
+  add_scaled_f32,
   append_f32,
   append_latents,
   append_pages,
   attention_f32,
   attention_latents,
   attention_pages,
+  cap_logits_f32,
+  embed_rows,
   gather_f32,
   gather_latents,
   gather_pages,
+  gather_rows_f32,
+  layer_norm_f32,
   linear_f16,
   linear_f32,
   linear_q4,
@@ -90,8 +113,12 @@ export {
   repack_rows_f16,
   rms_norm_f32,
   rope_f32,
+  route_f32,
+  scatter_rows_f32,
   scores_f32,
   scores_pages,
+  softmax_sums_f32,
   split_heads_f32,
+  top_k_f32,
   weighted_sum_f32,
 };

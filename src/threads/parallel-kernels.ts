@@ -6,11 +6,14 @@ import { PANEL, TILE_ROWS } from "../../assembly/layout.ts";
 import { workFloats } from "../forward/attend-segment.ts";
 import { chunksOf } from "../util/rows.ts";
 import {
+  ACTIVATION_SHAPE_AT,
   ATTENTION_SHAPE_AT,
   type AttentionShape,
   CACHE_SHAPE_AT,
   type KernelTable,
+  NORM_SHAPE_AT,
   ROPE_SHAPE_AT,
+  ROUTE_SHAPE_AT,
   SCRATCH_ARGUMENT,
   type ScratchKernel,
 } from "../wasm/abi.ts";
@@ -186,20 +189,45 @@ const rope = ranges<Arguments<"rope_f32">>((view, _x, _cos, _sin, shape, begin, 
   return ROTATED * (end - begin) * read("numHeads") * read("ropeDim");
 });
 
+/** The integer at `at`, a field of a struct. */
+const readInt = (view: DataView, at: number) => view.getInt32(at, true);
+
+/** A token's experts: the exponentials of their scores. */
+const route: ParallelScratch<Arguments<"route_f32">> = {
+  ...ranges<Arguments<"route_f32">>(
+    (view, _ids, _weights, _logits, _scratch, _correction, shape, begin, end) =>
+      SOFTMAXED * (end - begin) * readInt(view, shape + ROUTE_SHAPE_AT.experts),
+  ),
+  scratch: (view, _ids, _weights, _logits, _scratch, _correction, shape) =>
+    4 * (readInt(view, shape + ROUTE_SHAPE_AT.experts) + 3 * readInt(view, shape + ROUTE_SHAPE_AT.groups)),
+};
+
 /**
  * How each kernel is shared; null for those that run on the calling thread: they run once a matrix, or only copy, or nothing
  * of the host calls them.
  */
 const PARALLEL = {
+  activate_f32: ranges(
+    (view, _out, _gate, _up, shape, begin, end) =>
+      SOFTMAXED * (end - begin) * readInt(view, shape + ACTIVATION_SHAPE_AT.n),
+  ),
+  add_scaled_f32: ranges((_view, _out, _x, _y, n, _scale, begin, end) => NORMED * (end - begin) * n),
   append_f32: append,
   append_latents: append,
   append_pages: append,
   attention_f32: attention,
   attention_latents: latents,
   attention_pages: attention,
+  cap_logits_f32: ranges((_view, _x, n, _stride, _scale, _softcap, begin, end) => SOFTMAXED * (end - begin) * n),
+  embed_rows: null,
   gather_f32: null,
   gather_latents: null,
   gather_pages: null,
+  gather_rows_f32: null,
+  layer_norm_f32: ranges(
+    (view, _out, _x, _gain, _bias, shape, begin, end) =>
+      2 * NORMED * (end - begin) * readInt(view, shape + NORM_SHAPE_AT.n),
+  ),
   linear_f16: scratchProjection("f16"),
   linear_f32: projection("f32"),
   linear_q4: scratchProjection("q4"),
@@ -221,9 +249,13 @@ const PARALLEL = {
   repack_rows_f16: null,
   rms_norm_f32: ranges((_view, _out, _x, _gain, n, _stride, _eps, begin, end) => NORMED * (end - begin) * n),
   rope_f32: rope,
+  route_f32: route,
+  scatter_rows_f32: null,
   scores_f32: scores,
   scores_pages: scores,
+  softmax_sums_f32: ranges((_view, _out, _x, n, _stride, begin, end) => SOFTMAXED * (end - begin) * n),
   split_heads_f32: null,
+  top_k_f32: ranges((_view, _values, _ids, _x, n, _stride, _k, begin, end) => NORMED * (end - begin) * n),
   weighted_sum_f32: null,
 } satisfies {
   readonly [K in keyof KernelTable]:

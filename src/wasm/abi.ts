@@ -5,6 +5,7 @@ declare const pointee: unique symbol;
 /** An address in linear memory, by what lies there. */
 export type Pointer<T> = number & { readonly [pointee]: T };
 export type F32Ptr = Pointer<Float32Array>;
+export type I32Ptr = Pointer<Int32Array>;
 export type U8Ptr = Pointer<Uint8Array>;
 export type U16Ptr = Pointer<Uint16Array>;
 export type PagesPtr = Pointer<readonly Page[]>;
@@ -197,6 +198,118 @@ export const CACHE_SHAPE_AT = {
   vHeadStride: 24,
 } as const;
 
+export interface NormShape {
+  readonly n: number;
+  readonly stride: number;
+  readonly eps: number;
+}
+export type NormShapePtr = Pointer<NormShape>;
+export const NORM_SHAPE_BYTES = 12;
+export function storeNormShape(view: DataView, at: number, shape: NormShape): void {
+  view.setInt32(at + 0, shape.n, LITTLE_ENDIAN);
+  view.setInt32(at + 4, shape.stride, LITTLE_ENDIAN);
+  view.setFloat32(at + 8, shape.eps, LITTLE_ENDIAN);
+}
+/** Where the fields of NormShape lie. */
+export const NORM_SHAPE_AT = {
+  n: 0,
+  stride: 4,
+  eps: 8,
+} as const;
+
+export interface ActivationShape {
+  readonly kind: number;
+  readonly n: number;
+  readonly outStride: number;
+  readonly gateStride: number;
+  readonly upStride: number;
+  readonly alpha: number;
+  readonly limit: number;
+}
+export type ActivationShapePtr = Pointer<ActivationShape>;
+export const ACTIVATION_SHAPE_BYTES = 28;
+export function storeActivationShape(view: DataView, at: number, shape: ActivationShape): void {
+  view.setInt32(at + 0, shape.kind, LITTLE_ENDIAN);
+  view.setInt32(at + 4, shape.n, LITTLE_ENDIAN);
+  view.setInt32(at + 8, shape.outStride, LITTLE_ENDIAN);
+  view.setInt32(at + 12, shape.gateStride, LITTLE_ENDIAN);
+  view.setInt32(at + 16, shape.upStride, LITTLE_ENDIAN);
+  view.setFloat32(at + 20, shape.alpha, LITTLE_ENDIAN);
+  view.setFloat32(at + 24, shape.limit, LITTLE_ENDIAN);
+}
+/** Where the fields of ActivationShape lie. */
+export const ACTIVATION_SHAPE_AT = {
+  kind: 0,
+  n: 4,
+  outStride: 8,
+  gateStride: 12,
+  upStride: 16,
+  alpha: 20,
+  limit: 24,
+} as const;
+
+export interface EmbedShape {
+  readonly n: number;
+  readonly k: number;
+  readonly format: number;
+  readonly block: number;
+  readonly scale: number;
+}
+export type EmbedShapePtr = Pointer<EmbedShape>;
+export const EMBED_SHAPE_BYTES = 20;
+export function storeEmbedShape(view: DataView, at: number, shape: EmbedShape): void {
+  view.setInt32(at + 0, shape.n, LITTLE_ENDIAN);
+  view.setInt32(at + 4, shape.k, LITTLE_ENDIAN);
+  view.setInt32(at + 8, shape.format, LITTLE_ENDIAN);
+  view.setInt32(at + 12, shape.block, LITTLE_ENDIAN);
+  view.setFloat32(at + 16, shape.scale, LITTLE_ENDIAN);
+}
+/** Where the fields of EmbedShape lie. */
+export const EMBED_SHAPE_AT = {
+  n: 0,
+  k: 4,
+  format: 8,
+  block: 12,
+  scale: 16,
+} as const;
+
+export interface RouteShape {
+  readonly experts: number;
+  readonly topK: number;
+  readonly stride: number;
+  readonly sigmoid: number;
+  readonly groups: number;
+  readonly keepGroups: number;
+  readonly pairs: number;
+  readonly renormalise: number;
+  readonly scale: number;
+}
+export type RouteShapePtr = Pointer<RouteShape>;
+export const ROUTE_SHAPE_BYTES = 36;
+export function storeRouteShape(view: DataView, at: number, shape: RouteShape): void {
+  view.setInt32(at + 0, shape.experts, LITTLE_ENDIAN);
+  view.setInt32(at + 4, shape.topK, LITTLE_ENDIAN);
+  view.setInt32(at + 8, shape.stride, LITTLE_ENDIAN);
+  view.setInt32(at + 12, shape.sigmoid, LITTLE_ENDIAN);
+  view.setInt32(at + 16, shape.groups, LITTLE_ENDIAN);
+  view.setInt32(at + 20, shape.keepGroups, LITTLE_ENDIAN);
+  view.setInt32(at + 24, shape.pairs, LITTLE_ENDIAN);
+  view.setInt32(at + 28, shape.renormalise, LITTLE_ENDIAN);
+  view.setFloat32(at + 32, shape.scale, LITTLE_ENDIAN);
+}
+/** Where the fields of RouteShape lie. */
+export const ROUTE_SHAPE_AT = {
+  experts: 0,
+  topK: 4,
+  stride: 8,
+  sigmoid: 12,
+  groups: 16,
+  keepGroups: 20,
+  pairs: 24,
+  renormalise: 28,
+  scale: 32,
+} as const;
+
 /** The kernels of floats, which every instance has, as the host calls them. */
 export interface FloatKernels {
   append_f32(pages: PagesPtr, k: F32Ptr, v: F32Ptr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
@@ -245,8 +358,22 @@ export interface LatentPageKernels {
   gather_latents(k: F32Ptr, v: F32Ptr, pages: PagesPtr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
 }
 
+/** The kernels of whole decoders around attention and linear, as the host calls them. */
+export interface DecoderKernels {
+  activate_f32(out: F32Ptr, gate: F32Ptr, up: F32Ptr | NullPtr, shape: ActivationShapePtr, begin: number, end: number): void;
+  add_scaled_f32(out: F32Ptr, x: F32Ptr, y: F32Ptr, n: number, scale: number, begin: number, end: number): void;
+  cap_logits_f32(x: F32Ptr, n: number, stride: number, scale: number, softcap: number, begin: number, end: number): void;
+  embed_rows(out: F32Ptr, ids: I32Ptr, w: U8Ptr, shape: EmbedShapePtr, begin: number, end: number): void;
+  gather_rows_f32(out: F32Ptr, x: F32Ptr, slots: I32Ptr, topK: number, n: number, begin: number, end: number): void;
+  layer_norm_f32(out: F32Ptr, x: F32Ptr, gain: F32Ptr, bias: F32Ptr | NullPtr, shape: NormShapePtr, begin: number, end: number): void;
+  route_f32(ids: I32Ptr, weights: F32Ptr, logits: F32Ptr, scratch: F32Ptr, correction: F32Ptr | NullPtr, shape: RouteShapePtr, begin: number, end: number): void;
+  scatter_rows_f32(out: F32Ptr, y: F32Ptr, weights: F32Ptr, slots: I32Ptr, topK: number, n: number, begin: number, end: number): void;
+  softmax_sums_f32(out: F32Ptr, x: F32Ptr, n: number, stride: number, begin: number, end: number): void;
+  top_k_f32(values: F32Ptr, ids: I32Ptr, x: F32Ptr, n: number, stride: number, k: number, begin: number, end: number): void;
+}
+
 /** All kernels. Those of a module that was not loaded are undefined; checks keep calls from them. */
-export interface KernelTable extends FloatKernels, WeightKernels, CacheKernels, LatentPageKernels {}
+export interface KernelTable extends FloatKernels, WeightKernels, CacheKernels, LatentPageKernels, DecoderKernels {}
 
 /** The kernels of each part, a module each. */
 export interface PartKernels {
@@ -254,10 +381,11 @@ export interface PartKernels {
   readonly weights: WeightKernels;
   readonly caches: CacheKernels;
   readonly latents: LatentPageKernels;
+  readonly decoders: DecoderKernels;
 }
 
 /** Kernels that work in scratch, which is argument SCRATCH_ARGUMENT. */
-export type ScratchKernel = "attention_f32" | "linear_f16" | "linear_q4" | "attention_pages" | "attention_latents";
+export type ScratchKernel = "attention_f32" | "linear_f16" | "linear_q4" | "attention_pages" | "attention_latents" | "route_f32";
 export const SCRATCH_ARGUMENT = 3;
 /** The most arguments of a kernel. */
 export const MOST_ARGUMENTS = 8;
@@ -304,9 +432,21 @@ export const KERNELS: { readonly [P in keyof PartKernels]: readonly (keyof PartK
     "attention_latents",
     "gather_latents",
   ],
+  decoders: [
+    "activate_f32",
+    "add_scaled_f32",
+    "cap_logits_f32",
+    "embed_rows",
+    "gather_rows_f32",
+    "layer_norm_f32",
+    "route_f32",
+    "scatter_rows_f32",
+    "softmax_sums_f32",
+    "top_k_f32",
+  ],
 };
 
-type Struct = AttentionShape | LinearShape | RopeShape | CacheShape;
+type Struct = AttentionShape | LinearShape | RopeShape | CacheShape | NormShape | ActivationShape | EmbedShape | RouteShape;
 type Pointed<A> = A extends Pointer<infer T> ? (T extends Struct ? Plain<T> : T) : A;
 /** A struct with arrays where it had addresses. */
 export type Plain<S> = { readonly [K in keyof S]: Pointed<S[K]> };

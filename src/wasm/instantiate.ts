@@ -16,10 +16,6 @@ export interface Instance {
   readonly memory: LinearMemory;
   /** Whether this is the relaxed build. */
   readonly relaxed: boolean;
-  /** Whether kernels for weights and caches of other formats than float32 are loaded. */
-  readonly quantized: boolean;
-  /** Whether kernels for latent attention are. */
-  readonly latent: boolean;
 }
 
 /** An instance with what workers need to instantiate the same kernels. */
@@ -72,8 +68,7 @@ export async function extend(
       throw new RangeError(`loadKernels: ${nameOf(part)} expected a module of the ${want} build, got one of ${got}`);
     }
   }
-  const modules = { ...instance.modules, ...others };
-  return { ...instance, kernels, quantized: "caches" in modules, latent: "latents" in modules, modules };
+  return { ...instance, kernels, modules: { ...instance.modules, ...others } };
 }
 
 /** The kernels of an instance of the float32 module. Throws as `kernelsIn` does. */
@@ -82,8 +77,6 @@ export function adopt({ exports }: WebAssembly.Instance, memory: WebAssembly.Mem
     kernels: kernelsIn("floats", exports, "module") as KernelTable,
     memory: new LinearMemory(memory, Number((exports as unknown as ModuleExports).HEAP_BASE.value)),
     relaxed: isRelaxed(exports),
-    quantized: false,
-    latent: false,
   };
 }
 
@@ -92,11 +85,12 @@ function isRelaxed(exports: WebAssembly.Exports): boolean {
 }
 
 /** A kernel of each part, which no other part has. */
-const MARKS: { readonly [P in Part]: keyof PartKernels[P] & string } = {
+export const MARKS: { readonly [P in Part]: keyof PartKernels[P] & string } = {
   floats: "linear_f32",
   weights: "linear_q8",
   caches: "append_pages",
   latents: "append_latents",
+  decoders: "embed_rows",
 };
 
 /**

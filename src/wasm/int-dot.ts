@@ -3,21 +3,21 @@ import { LINEAR_SHAPE_BYTES, NULL, storeLinearShape } from "./abi.ts";
 import type { Instance } from "./instantiate.ts";
 import { Layout, pointer } from "./memory.ts";
 
-/**
- * The dot-product path of integer kernels (assembly/linear/int_dot.ts): 0 multiplies pairs of 16-bit integers, 1 four
- * bytes in one instruction, 2 four bytes in three. Sums are exact on every path, so the choice affects speed only.
- */
-type DotPath = 0 | 1 | 2;
-
-/** The fastest dot-product paths for integers of 14 bits ("exact" activations) and of 7 bits ("fast"). */
-export interface DotPaths {
-  readonly exact: DotPath;
-  readonly fast: DotPath;
+/** The `mode` of linear_q8 on the fastest dot-product path, for activations of 14 bits ("exact") and of 7 ("fast"). */
+export interface DotModes {
+  readonly exact: number;
+  readonly fast: number;
 }
 
-const I16_PAIRS: DotPath = 0;
-const I8: DotPath = 1;
-const I8_EMULATED: DotPath = 2;
+/**
+ * Modes by dot-product path (assembly/linear/int_dot.ts): pairs of 16-bit integers, four bytes in one instruction, or in three.
+ * Sums are exact on every path, so the choice affects speed only.
+ */
+const I16_PAIRS = 0;
+const I8 = 2;
+const I8_EMULATED = 4;
+/** Added to them for activations of 7 bits. */
+const FAST = 1;
 
 /** A product of ROWS by 8 · PANELS by K takes some ten microseconds. */
 const ROWS = 4;
@@ -33,8 +33,8 @@ const SAMPLES = 3;
  * instruction. Takes a few milliseconds. Where the clock stands still during a task, as on Cloudflare Workers, 16-bit
  * pairs are taken.
  */
-export function findDotPaths({ kernels, memory, relaxed }: Instance): DotPaths {
-  if (!relaxed) return { exact: I16_PAIRS, fast: I16_PAIRS };
+export function findDotModes({ kernels, memory, relaxed }: Instance): DotModes {
+  if (!relaxed) return { exact: I16_PAIRS, fast: I16_PAIRS + FAST };
   const layout = new Layout();
   const zerosAt = layout.take(PANELS * (K / BLOCK) * PANEL * (4 + BLOCK));
   const outAt = layout.floats(ROWS * PANELS * PANEL);
@@ -45,8 +45,8 @@ export function findDotPaths({ kernels, memory, relaxed }: Instance): DotPaths {
   const zeros = pointer.u8(at + zerosAt);
   const [out, shape] = [pointer.f32(at + outAt), pointer.linearShape(at + shapeAt)];
   const sizes = { panels: PANELS, k: K, outStride: PANELS * PANEL, xStride: 0, bf16: 0, block: BLOCK };
-  const time = (path: DotPath, repeats: number) => {
-    storeLinearShape(memory.view(), shape, { ...sizes, mode: 2 * path });
+  const time = (mode: number, repeats: number) => {
+    storeLinearShape(memory.view(), shape, { ...sizes, mode });
     const start = performance.now();
     for (let i = 0; i < repeats; i++) kernels.linear_q8(out, zeros, zeros, zeros, NULL, shape, 0, ROWS);
     return performance.now() - start;
@@ -60,5 +60,5 @@ export function findDotPaths({ kernels, memory, relaxed }: Instance): DotPaths {
     best.bytes = Math.min(best.bytes, time(I8, repeats));
   }
   memory.free(at);
-  return best.bytes < best.pairs ? { exact: I8, fast: I8 } : { exact: I16_PAIRS, fast: I8_EMULATED };
+  return best.bytes < best.pairs ? { exact: I8, fast: I8 + FAST } : { exact: I16_PAIRS, fast: I8_EMULATED + FAST };
 }

@@ -3,13 +3,15 @@ import { describe, HeadwiseError } from "../util/errors.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import type { KernelTable } from "./abi.ts";
 import type { ModuleSource } from "./compile.ts";
-import type { Instance } from "./instantiate.ts";
-import { type DotPaths, findDotPaths } from "./int-dot.ts";
+import { type Instance, MARKS, type Part } from "./instantiate.ts";
+import { type DotModes, findDotModes } from "./int-dot.ts";
 import type { LinearMemory } from "./memory.ts";
 import {
   type Build,
   type Builds,
+  EXTRAS,
   type LatentKernels,
+  type ModelKernels,
   type QuantizedKernels,
   type Started,
   startChosen,
@@ -47,14 +49,16 @@ export interface Kernels extends Releasable, Handle {
   readonly quantized: boolean;
   /** Whether there are kernels for latent attention: whether `latent` was given. */
   readonly latent: boolean;
+  /** Whether there are kernels for whole decoders: whether `models` was given. */
+  readonly models: boolean;
   /** Bytes of linear memory that weights, caches and scratch use now. */
   readonly usedBytes: number;
   /** Size of the linear memory in bytes. It does not shrink before `release()`. */
   readonly memoryBytes: number;
   /** Whether `release()` was called. */
   readonly released: boolean;
-  /** @internal The fastest dot-product paths of this engine, timed when first read. */
-  readonly dotPaths: DotPaths;
+  /** @internal The modes of the fastest integer products of this engine, timed when first read. */
+  readonly dotModes: DotModes;
   /** @internal */
   readonly table: KernelTable;
   /** @internal */
@@ -76,6 +80,8 @@ export interface LoadOptions {
   readonly quantized?: QuantizedKernels;
   /** Kernels for latent attention: `latent` of `headwise/latent`, or your own modules. Default none. */
   readonly latent?: LatentKernels;
+  /** Kernels for whole decoders: `models` of `headwise/models`, or your own modules. Default none. */
+  readonly models?: ModelKernels;
 }
 
 /** Throws unless `kernels` came from loadKernels and was not released. */
@@ -84,7 +90,7 @@ export function expectKernels(where: string, kernels: Kernels, name = "kernels")
 }
 
 /** Fields of LoadOptions. */
-export const LOAD_OPTIONS: readonly string[] = ["module", "deterministic", "threads", "quantized", "latent"];
+export const LOAD_OPTIONS: readonly string[] = ["module", "deterministic", "threads", ...Object.keys(EXTRAS)];
 
 /** Throws unless `threads` is "auto" or an integer from 1 to 64. Returns it. */
 export function expectThreads(threads: unknown): number | "auto" {
@@ -130,13 +136,16 @@ interface KernelRunner {
   release(): void;
 }
 
+/** Outside of `wrapKernels`, whose functions share their variables and would keep the instance. */
+const has = ({ kernels }: Instance, part: Part) => MARKS[part] in kernels;
+
 /** The public handle of a started instance. */
 export function wrapKernels({ instance: started, reason, fused }: Started, given: KernelRunner): Kernels {
   // Both are undefined once released: a handle that lives on must not keep the linear memory, which the table refers to.
   let instance: Instance | undefined = started;
   let runner: KernelRunner | undefined = given;
   let { threads } = given;
-  let dotPaths: DotPaths | undefined;
+  let dotModes: DotModes | undefined;
   const alive = () => {
     if (!instance) throw new HeadwiseError("RELEASED", "kernels: used after release");
     return instance;
@@ -154,8 +163,9 @@ export function wrapKernels({ instance: started, reason, fused }: Started, given
     build: started.relaxed ? "relaxed" : "simd",
     reason,
     fused,
-    quantized: started.quantized,
-    latent: started.latent,
+    quantized: has(started, "caches"),
+    latent: has(started, "latents"),
+    models: has(started, "decoders"),
     get threads() {
       return readThreads();
     },
@@ -165,9 +175,9 @@ export function wrapKernels({ instance: started, reason, fused }: Started, given
     get memoryBytes() {
       return alive().memory.byteLength;
     },
-    get dotPaths() {
-      dotPaths ??= findDotPaths(alive());
-      return dotPaths;
+    get dotModes() {
+      dotModes ??= findDotModes(alive());
+      return dotModes;
     },
     get table() {
       alive();
@@ -180,7 +190,7 @@ export function wrapKernels({ instance: started, reason, fused }: Started, given
   // Workers of dropped kernels are ended: layers, caches and running calls refer to their kernels, so nothing needs them any
   // more. Without workers there is nothing but memory, which the engine frees by itself, and sooner.
   const hasWorkers = threads.used > 1;
-  return makeHandle<Kernels>("Kernels", "loadKernels", parts, ["dotPaths", "table", "memory"], free, hasWorkers);
+  return makeHandle<Kernels>("Kernels", "loadKernels", parts, ["dotModes", "table", "memory"], free, hasWorkers);
 }
 
 /** Frees a block of these kernels' memory. The function refers to nothing else. */

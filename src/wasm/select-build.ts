@@ -1,5 +1,5 @@
 import { expectFlag, readFields } from "../util/arguments.ts";
-import { HeadwiseError, type HeadwiseErrorCode, memoryRefused } from "../util/errors.ts";
+import { HeadwiseError, memoryRefused } from "../util/errors.ts";
 import { type F32Ptr, LINEAR_SHAPE_BYTES, storeLinearShape } from "./abi.ts";
 import {
   accepts,
@@ -43,6 +43,15 @@ export interface LatentModules {
 /** The kernels for latent attention, for each build that may run. */
 export type LatentKernels = Readonly<Partial<Record<Build, LatentModules>>>;
 
+/** The kernels of one build for whole decoders: compiled, as bytes, or inlined as in `headwise/models`. */
+export interface DecoderModules {
+  /** `headwise/decoders-simd.wasm` or `headwise/decoders-relaxed.wasm`. */
+  readonly decoders: WasmSource | string;
+}
+
+/** The kernels for whole decoders, for each build that may run. */
+export type ModelKernels = Readonly<Partial<Record<Build, DecoderModules>>>;
+
 /** Started modules, and why this build was chosen. */
 export interface Started {
   readonly instance: StartedInstance;
@@ -57,6 +66,7 @@ export interface Choice {
   readonly deterministic?: boolean;
   readonly quantized?: QuantizedKernels;
   readonly latent?: LatentKernels;
+  readonly models?: ModelKernels;
 }
 
 /** Starts the caller's own modules, after checking that they match the options. */
@@ -101,7 +111,7 @@ async function simdOf({ simd, relaxed }: Builds): Promise<WasmSource> {
 }
 
 /** The options of `loadKernels` that add modules, and the parts of each. */
-const EXTRAS = { quantized: ["weights", "caches"], latent: ["latents"] } as const;
+export const EXTRAS = { quantized: ["weights", "caches"], latent: ["latents"], models: ["decoders"] } as const;
 
 type Sources = Readonly<Partial<Record<Part, WasmSource | string>>>;
 
@@ -155,7 +165,7 @@ async function complete(started: Started, extras: readonly Extra[], shared: Shar
     const name = `${extra.option}.${build}`;
     if (extra.builds[build] === undefined) {
       const text = `loadKernels: ${name} expected the modules of the build that runs here, got undefined`;
-      throw new HeadwiseError(`NO_${extra.option.toUpperCase()}` as HeadwiseErrorCode, text);
+      throw new HeadwiseError(`NO_${extra.option.toUpperCase() as Uppercase<Extra["option"]>}`, text);
     }
     const nameOf = (part: Part) => `${name}.${part}`;
     const sources = Object.entries(await unpackParts(extra, build)) as [Part, WasmSource][];

@@ -20,6 +20,8 @@ export interface Entry {
   readonly name: string;
   readonly set: string;
   readonly file: string;
+  /** Of a whole model: where its files lie. */
+  readonly folder?: string;
   readonly op: string;
   readonly attributes: Readonly<Record<string, unknown>>;
   readonly outputs?: Readonly<Record<string, unknown>>;
@@ -106,11 +108,14 @@ interface Stored {
  * cannot hide in the inputs of every other case.
  */
 export class Case {
+  /** The conformance folder. */
+  readonly folder: string;
   readonly entry: Entry;
   readonly bytes: Uint8Array;
   readonly #stored: Map<string, Stored>;
 
   constructor(folder: string, entry: Entry) {
+    this.folder = folder;
     this.entry = entry;
     this.bytes = new Uint8Array(readFileSync(join(folder, entry.file)));
     if (entry.sha256 !== undefined && sha256(this.bytes) !== entry.sha256)

@@ -16,7 +16,7 @@ test.each(["simd", "relaxed"] as const)(
   async (build) => {
     const kernels = await loadKernels(modulesOf(build));
     expect(kernels.build).toBe(build);
-    const results = runFolder(folder, kernels);
+    const results = await runFolder(folder, kernels);
     expect(results.filter((result) => result.state !== "passed")).toEqual([]);
     expect(results.length).toBeGreaterThanOrEqual(89);
     // module_empty_rows: 3 rows of the output and 6 of the maps; module_empty_head: 1 and 1; functional_rank3_keep: 2 and 2.
@@ -91,15 +91,16 @@ test("a listed tensor with other bytes fails, one without sha256 and hex too if 
     "03",
     40,
   ]);
-  const problemsOf = (changed: Partial<Entry>) => runFolder(folder, kernels, [{ ...entry, ...changed }])[0]?.problems;
-  expect(problemsOf({})).toEqual([]);
-  expect(problemsOf({ tensor_count: 41 })).toEqual(["expected 41 tensors, got 40"]);
-  expect(problemsOf({ tensor_count: undefined })).toEqual(["expected 3 tensors, got 40"]);
-  expect(problemsOf({ tensors: [{ ...hex, hex: "04" }] })).toEqual(['tensor "t7": expected bytes 04']);
-  expect(problemsOf({ tensors: [{ ...hex, hex: undefined, sha256: "0" }] })).toEqual([
+  const problemsOf = async (changed: Partial<Entry>) =>
+    (await runFolder(folder, kernels, [{ ...entry, ...changed }]))[0]?.problems;
+  expect(await problemsOf({})).toEqual([]);
+  expect(await problemsOf({ tensor_count: 41 })).toEqual(["expected 41 tensors, got 40"]);
+  expect(await problemsOf({ tensor_count: undefined })).toEqual(["expected 3 tensors, got 40"]);
+  expect(await problemsOf({ tensors: [{ ...hex, hex: "04" }] })).toEqual(['tensor "t7": expected bytes 04']);
+  expect(await problemsOf({ tensors: [{ ...hex, hex: undefined, sha256: "0" }] })).toEqual([
     'tensor "t7": expected other bytes',
   ]);
-  expect(problemsOf({ tensors: [none, { ...last, hex: undefined }] })).toEqual([
+  expect(await problemsOf({ tensors: [none, { ...last, hex: undefined }] })).toEqual([
     'tensor "t39": expected a case with sha256 or hex of its 1 bytes',
   ]);
   kernels.release();
@@ -108,10 +109,10 @@ test("a listed tensor with other bytes fails, one without sha256 and hex too if 
 test("an operator without an adapter fails, and so does a file with other bytes than the index says", async () => {
   const kernels = await loadKernels(modulesOf("simd"));
   const entry = readIndex(folder)[0]!;
-  expect(runFolder(folder, kernels, [{ ...entry, op: "Convolution" }])[0]).toMatchObject({
+  expect((await runFolder(folder, kernels, [{ ...entry, op: "Convolution" }]))[0]).toMatchObject({
     state: "failed",
     problems: ["RangeError: no adapter for the operator Convolution"],
   });
-  expect(runFolder(folder, kernels, [{ ...entry, sha256: "0" }])[0]).toMatchObject({ state: "failed" });
+  expect((await runFolder(folder, kernels, [{ ...entry, sha256: "0" }]))[0]).toMatchObject({ state: "failed" });
   kernels.release();
 });

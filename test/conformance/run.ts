@@ -1,6 +1,7 @@
 /**
  * Runs a conformance folder: `node test/conformance/run.ts`. `CONFORMANCE_DIR` names the folder; default is the
- * project's own, test/vectors. The last line is `N passed, M failed`, over all cases and both builds.
+ * project's own, test/vectors. The last line is `N passed, M failed`, over all cases and both builds; skipped ones are listed
+ * before it with their reasons.
  */
 
 import { join } from "node:path";
@@ -13,7 +14,7 @@ const results: Result[] = [];
 for (const build of shippedBuilds) {
   const kernels = await loadKernels(modulesOf(build));
   if (kernels.build !== build) throw new Error(`build/${build}.wasm expected to be that build, got ${kernels.build}`);
-  const here = runFolder(folder, kernels);
+  const here = await runFolder(folder, kernels);
   kernels.release();
   report(build, here);
   results.push(...here);
@@ -28,9 +29,10 @@ function report(build: string, here: readonly Result[]): void {
   for (const set of new Set(here.map((result) => result.set))) {
     const cases = here.filter((result) => result.set === set);
     const of = (state: Result["state"]) => cases.filter((result) => result.state === state).length;
-    console.log(`${build} ${set}: ${of("passed")} passed, ${of("failed")} failed`);
-    for (const { name, problems, maskedRows } of cases) {
-      for (const problem of problems) console.log(`  FAILED ${name}: ${problem}`);
+    const skipped = of("skipped") > 0 ? `, ${of("skipped")} skipped` : "";
+    console.log(`${build} ${set}: ${of("passed")} passed, ${of("failed")} failed${skipped}`);
+    for (const { name, state, problems, maskedRows } of cases) {
+      for (const problem of problems) console.log(`  ${state.toUpperCase()} ${name}: ${problem}`);
       if (maskedRows > 0)
         console.log(
           `  note ${name}: ${maskedRows} rows have no allowed key; NaN is expected there, zeros are the contract`,

@@ -2,13 +2,14 @@ import type { Kernels } from "../../src/entries/core.ts";
 import { Case, type Entry, type Outcome, readIndex } from "./case.ts";
 import { compareOutcome } from "./compare.ts";
 import { decoderAttention, latentAttention, mhaToGqa } from "./decoder.ts";
+import { causalLm, reasonToSkip } from "./models.ts";
 import { attention, rotaryEmbedding } from "./onnx.ts";
 import { quantDecoderAttention, quantMatMul } from "./quantised.ts";
 import { loadSafetensors } from "./safetensors.ts";
 import { matMul, softmax, tutorialAttention } from "./seeds.ts";
 import { functionalAttention, multiheadAttention } from "./torch.ts";
 
-type Adapter = (kernels: Kernels, c: Case) => Outcome;
+type Adapter = (kernels: Kernels, c: Case) => Outcome | Promise<Outcome>;
 
 const ADAPTERS: Readonly<Record<string, Adapter>> = {
   Attention: attention,
@@ -24,6 +25,7 @@ const ADAPTERS: Readonly<Record<string, Adapter>> = {
   LoadSafetensors: loadSafetensors,
   QuantMatMul: quantMatMul,
   QuantDecoderAttention: quantDecoderAttention,
+  CausalLM: causalLm,
 };
 
 /** What became of one case. */
@@ -31,25 +33,35 @@ export interface Result {
   readonly name: string;
   readonly set: string;
   readonly op: string;
-  readonly state: "passed" | "failed";
-  /** Why it failed. */
+  readonly state: "passed" | "failed" | "skipped";
+  /** Why it failed, or was skipped. */
   readonly problems: readonly string[];
   /** Rows whose expected NaN we replaced by zeros, for a query without an allowed key. */
   readonly maskedRows: number;
 }
 
 /** Runs every case that the folder's index lists, or those given. */
-export function runFolder(folder: string, kernels: Kernels, entries: readonly Entry[] = readIndex(folder)): Result[] {
-  return entries.map((entry) => {
-    const { name, set, op } = entry;
-    try {
-      const c = new Case(folder, entry);
-      const adapter = Object.hasOwn(ADAPTERS, op) ? ADAPTERS[op] : undefined;
-      if (!adapter) throw new RangeError(`no adapter for the operator ${op}`);
-      const { problems, maskedRows } = compareOutcome(c, adapter(kernels, c));
-      return { name, set, op, state: problems.length === 0 ? "passed" : "failed", problems, maskedRows };
-    } catch (error) {
-      return { name, set, op, state: "failed", problems: [String(error)], maskedRows: 0 };
-    }
-  });
+export async function runFolder(
+  folder: string,
+  kernels: Kernels,
+  entries: readonly Entry[] = readIndex(folder),
+): Promise<Result[]> {
+  const results: Result[] = [];
+  for (const entry of entries) results.push(await runCase(folder, kernels, entry));
+  return results;
+}
+
+async function runCase(folder: string, kernels: Kernels, entry: Entry): Promise<Result> {
+  const { name, set, op } = entry;
+  try {
+    const reason = reasonToSkip(folder, entry);
+    if (reason !== undefined) return { name, set, op, state: "skipped", problems: [reason], maskedRows: 0 };
+    const c = new Case(folder, entry);
+    const adapter = Object.hasOwn(ADAPTERS, op) ? ADAPTERS[op] : undefined;
+    if (!adapter) throw new RangeError(`no adapter for the operator ${op}`);
+    const { problems, maskedRows } = compareOutcome(c, await adapter(kernels, c));
+    return { name, set, op, state: problems.length === 0 ? "passed" : "failed", problems, maskedRows };
+  } catch (error) {
+    return { name, set, op, state: "failed", problems: [String(error)], maskedRows: 0 };
+  }
 }

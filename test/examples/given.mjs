@@ -14,7 +14,7 @@ export async function createReference(root, deterministic) {
   const { createDecoder } = await import(pathToFileURL(join(root, "examples/decoder/decoder.ts")));
   const kernels = await loadKernels({ deterministic });
   const json = await readFile(join(root, "model/config.json"), "utf8");
-  const decoder = createDecoder(kernels, await readFile(join(root, "model/induction.safetensors")), json);
+  const decoder = createDecoder(kernels, await readFile(join(root, "model/model.safetensors")), json);
   return {
     build: kernels.build,
     /** The next `count` choices, `{ character, logit }` each. */

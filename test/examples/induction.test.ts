@@ -27,7 +27,7 @@ async function withDecoder(
   use: (decoder: Decoder, caches: Cache[]) => void,
 ): Promise<void> {
   using kernels = await kernelsOf(build);
-  const decoder = createDecoder(kernels, readFileSync(model("induction.safetensors")), text("config.json"));
+  const decoder = createDecoder(kernels, readFileSync(model("model.safetensors")), text("config.json"));
   const caches = decoder.createCaches(96);
   use(decoder, caches);
   for (const cache of caches) cache.release();

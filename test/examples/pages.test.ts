@@ -16,7 +16,7 @@ test.each([
   [STYLE, "examples/cloudflare/public/style.css"],
   [STYLE, "dist/doctor.css"],
   ["model/config.json", "examples/browser/model/config.json"],
-  ["model/induction.safetensors", "examples/browser/model/induction.safetensors"],
+  ["model/model.safetensors", "examples/browser/model/model.safetensors"],
 ])("%s and its copy %s are equal", (source, copy) => {
   expect(Buffer.compare(readFileSync(join(root, copy)), readFileSync(join(root, source)))).toBe(0);
 });
@@ -86,7 +86,7 @@ describe("the browser example", () => {
       const map = /<script type="importmap">([\s\S]*?)<\/script>/.exec(read("examples/browser/index.html"))?.[1];
       const { imports } = JSON.parse(map as string) as { readonly imports: Record<string, string> };
       const files = ["", "style.css", "maps.css", "page.js", "maps.js", "decoder.js"];
-      const model = ["model/config.json", "model/induction.safetensors"];
+      const model = ["model/config.json", "model/model.safetensors"];
       for (const file of [...files, ...model, ...Object.values(imports)]) {
         const response = await fetch(new URL(file, url));
         expect([file, response.status]).toEqual([file, 200]);

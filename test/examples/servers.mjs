@@ -118,7 +118,7 @@ export async function deno({ folder, tool, freePort, temporary, exact }) {
   const env = { DENO_DIR: temporary("deno-cache"), DENO_NO_UPDATE_CHECK: "1" };
   await run(command, ["check", "main.ts"], { cwd, env });
   const refused = await run(command, ["run", "--no-prompt", "main.ts"], { cwd, env, code: 1 });
-  expect("the error without permissions", refused, /Requires read access to .*induction\.safetensors/);
+  expect("the error without permissions", refused, /Requires read access to .*model\.safetensors/);
   const port = await freePort();
   const permissions = ["--no-prompt", "--allow-read=../../model", `--allow-net=127.0.0.1:${port}`];
   await streaming(command, ["run", ...permissions, "main.ts", String(port)], { cwd, env }, exact);

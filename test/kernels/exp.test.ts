@@ -1,4 +1,5 @@
 import { beforeAll, describe, expect, test } from "vitest";
+import { normalCdf } from "../../src/reference/erf.ts";
 import { compile } from "../support/compile.ts";
 
 type Loop = (out: number, x: number, n: number) => void;
@@ -9,20 +10,29 @@ interface Entry {
   readonly exp_single: Loop;
   readonly tanh: Loop;
   readonly tanh_single: Loop;
+  readonly sigmoid: Loop;
+  readonly normal_cdf: Loop;
   readonly ln: Loop;
   readonly HEAP_BASE: WebAssembly.Global;
 }
 
-/** The inline functions of assembly/math/exp.ts as loops over arrays; n is a multiple of 4. */
+/** The inline functions of assembly/math/exp.ts, sigmoid.ts and erf.ts as loops over arrays; n is a multiple of 4. */
 const ENTRY = "test/kernels/exp.entry.ts";
 const SOURCE = `
+  import { normal_cdf_f32x4 } from "../../assembly/math/erf";
+  import { sigmoid_f32x4 } from "../../assembly/math/sigmoid";
   import { ex2_f32, ex2_f32x4, exp_f32, exp_f32x4, ln_f64, tanh_f32, tanh_f32x4 } from "../../assembly/math/exp";
-  ${["ex2", "exp", "tanh"]
+  ${["ex2", "exp", "tanh", "sigmoid", "normal_cdf"]
     .map(
       (name) => `
         export function ${name}(out: usize, x: usize, n: i32): void {
           for (let i = 0; i < n << 2; i += 16) v128.store(out + i, ${name}_f32x4(v128.load(x + i)));
-        }
+        }`,
+    )
+    .join("")}
+  ${["ex2", "exp", "tanh"]
+    .map(
+      (name) => `
         export function ${name}_single(out: usize, x: usize, n: i32): void {
           for (let i = 0; i < n << 2; i += 4) store<f32>(out + i, ${name}_f32(load<f32>(x + i)));
         }`,
@@ -71,11 +81,12 @@ describe.each(["simd", "relaxed"])("exp.ts in the %s build", (build) => {
 
   /** The worst error in ulp over every `step`-th float whose bits lie between those of a and b, of one sign. */
   function sweep(
-    name: "ex2" | "exp" | "tanh",
+    name: "ex2" | "exp" | "tanh" | "sigmoid" | "normal_cdf",
     a: number,
     b: number,
     step: number,
     want: (x: number) => number,
+    allowed: (x: number) => number = () => 1,
   ): number {
     let worst = 0;
     const last = word(b);
@@ -86,7 +97,7 @@ describe.each(["simd", "relaxed"])("exp.ts in the %s build", (build) => {
       const got = run(name, x);
       for (let i = 0; i < BLOCK; i++) {
         const exact = want(x[i]!);
-        const error = Math.abs(got[i]! - exact) / ulp(exact);
+        const error = Math.abs(got[i]! - exact) / ulp(exact) / allowed(x[i]!);
         if (!(error <= worst)) worst = error;
       }
     }
@@ -108,6 +119,21 @@ describe.each(["simd", "relaxed"])("exp.ts in the %s build", (build) => {
     expect(sweep("tanh", -(2 ** -12), -16, 47, Math.tanh)).toBeLessThanOrEqual(1.5);
   });
 
+  const sigmoid = (x: number) => 1 / (1 + Math.exp(-x));
+
+  test("sigmoid stays within 2.5 ulp above -87, and within 2^-125 below", () => {
+    expect(sweep("sigmoid", -(2 ** -20), -87, 47, sigmoid)).toBeLessThanOrEqual(2.5);
+    expect(sweep("sigmoid", 2 ** -20, 100, 47, sigmoid)).toBeLessThanOrEqual(2.5);
+    const x = Float32Array.from({ length: 4096 }, (_, i) => -87 - i / 256);
+    const got = run("sigmoid", x);
+    for (let i = 0; i < x.length; i++) expect(Math.abs(got[i]! - sigmoid(x[i]!))).toBeLessThanOrEqual(2 ** -125);
+  });
+
+  test("the normal distribution stays within 3.5 ulp above 0, and within 6 + x² / 2 ulp above -12.9", () => {
+    expect(sweep("normal_cdf", 2 ** -20, 20, 401, normalCdf)).toBeLessThanOrEqual(3.5);
+    expect(sweep("normal_cdf", -(2 ** -20), -12.9, 401, normalCdf, (x) => 6 + (x * x) / 2)).toBeLessThanOrEqual(1);
+  });
+
   test("exp of what lies below its range is at most 2^-126 and then 0", () => {
     const x = Float32Array.from({ length: 4096 }, (_, i) => -87 - i / 2048);
     const got = run("exp", x);
@@ -122,6 +148,15 @@ describe.each(["simd", "relaxed"])("exp.ts in the %s build", (build) => {
     expect([...run("exp", Float32Array.of(0, -0, nan, NEGATIVE_INFINITY))]).toEqual([1, 1, nan, 0]);
     expect([...run("tanh", Float32Array.of(POSITIVE_INFINITY, NEGATIVE_INFINITY, nan, -0))]).toEqual([1, -1, nan, -0]);
     expect([...run("tanh", Float32Array.of(9.2, -1e30, 1e-42, 0))]).toEqual([1, -1, Math.fround(1e-42), 0]);
+    expect([...run("sigmoid", Float32Array.of(0, -0, 18, -88))]).toEqual([0.5, 0.5, 1, 0]);
+    expect([...run("sigmoid", Float32Array.of(POSITIVE_INFINITY, NEGATIVE_INFINITY, nan, -1e30))]).toEqual([
+      1,
+      0,
+      nan,
+      0,
+    ]);
+    const ends = Float32Array.of(POSITIVE_INFINITY, NEGATIVE_INFINITY, nan, -1e30, 1e30, 5.5, -13.4, nan);
+    expect([...run("normal_cdf", ends)]).toEqual([1, 0, nan, 0, 1, 1, 0, nan]);
   });
 
   test("a NaN of any payload stays a NaN", () => {
@@ -135,7 +170,16 @@ describe.each(["simd", "relaxed"])("exp.ts in the %s build", (build) => {
       0xff812345,
       0x7fa00000,
     );
-    for (const name of ["ex2", "exp", "tanh", "ex2_single", "exp_single", "tanh_single"] as const)
+    for (const name of [
+      "ex2",
+      "exp",
+      "tanh",
+      "ex2_single",
+      "exp_single",
+      "tanh_single",
+      "sigmoid",
+      "normal_cdf",
+    ] as const)
       expect([...run(name, new Float32Array(words.buffer))].every(Number.isNaN), name).toBe(true);
   });
 

@@ -20,18 +20,19 @@ export function load(build: BuildName): Instance {
   const start = (name: string) => loader.instantiateSync(wasmOf(name), { env: { memory } }).instance;
   const floats = start(build);
   // The debug build has all kernels in one module.
-  const others = (part: "weights" | "caches" | "latents") =>
+  const others = (part: "weights" | "caches" | "latents" | "decoders") =>
     (build === "debug" ? floats : start(`${part}-${build}`)).exports;
   const instance = adopt(floats, memory);
   Object.assign(instance.kernels, kernelsIn("weights", others("weights"), "weights"));
   Object.assign(instance.kernels, kernelsIn("caches", others("caches"), "caches"));
   Object.assign(instance.kernels, kernelsIn("latents", others("latents"), "latents"));
-  return { ...instance, quantized: true, latent: true };
+  Object.assign(instance.kernels, kernelsIn("decoders", others("decoders"), "decoders"));
+  return instance;
 }
 
 export type KernelName = keyof KernelTable;
 export type Arguments<K extends KernelName> = Parameters<Reference[K]>;
-type Array32 = Float32Array | Uint32Array | Uint16Array | Uint8Array;
+type Array32 = Float32Array | Int32Array | Uint32Array | Uint16Array | Uint8Array;
 
 const GUARD_BYTES = 64;
 const GUARD = 0xa5;
@@ -42,10 +43,14 @@ const isPages = (value: unknown): value is readonly Page[] => Array.isArray(valu
 type Store = (view: DataView, at: number, fields: Readonly<Record<string, number>>) => void;
 /** The structs that kernels take: where their fields lie, and how they are written. */
 const STRUCTS: readonly { readonly fields: object; readonly bytes: number; readonly store: unknown }[] = [
+  { fields: abi.ACTIVATION_SHAPE_AT, bytes: abi.ACTIVATION_SHAPE_BYTES, store: abi.storeActivationShape },
   { fields: abi.ATTENTION_SHAPE_AT, bytes: abi.ATTENTION_SHAPE_BYTES, store: abi.storeAttentionShape },
   { fields: abi.CACHE_SHAPE_AT, bytes: abi.CACHE_SHAPE_BYTES, store: abi.storeCacheShape },
+  { fields: abi.EMBED_SHAPE_AT, bytes: abi.EMBED_SHAPE_BYTES, store: abi.storeEmbedShape },
   { fields: abi.LINEAR_SHAPE_AT, bytes: abi.LINEAR_SHAPE_BYTES, store: abi.storeLinearShape },
+  { fields: abi.NORM_SHAPE_AT, bytes: abi.NORM_SHAPE_BYTES, store: abi.storeNormShape },
   { fields: abi.ROPE_SHAPE_AT, bytes: abi.ROPE_SHAPE_BYTES, store: abi.storeRopeShape },
+  { fields: abi.ROUTE_SHAPE_AT, bytes: abi.ROUTE_SHAPE_BYTES, store: abi.storeRouteShape },
 ];
 /** The struct that has the fields of a plain object. */
 const structOf = (value: object) => {

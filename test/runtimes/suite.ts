@@ -6,6 +6,7 @@
 import type { Kernels } from "../../src/wasm/kernels.ts";
 import { checkCalls } from "./checks/calls.ts";
 import { checkConformance } from "./checks/conformance.ts";
+import { checkDecoders } from "./checks/decoders.ts";
 import { checkErrors } from "./checks/errors.ts";
 import { checkFiles } from "./checks/files.ts";
 import { checkModel } from "./checks/model.ts";
@@ -13,7 +14,15 @@ import { checkQuantised } from "./checks/quantised.ts";
 import { checkRelease } from "./checks/release.ts";
 import { checkSelfTest } from "./checks/selftest.ts";
 import { runWorkload } from "./checks/workload.ts";
-import { type Entry, give, type HeadsEntry, type LatentEntry, type SessionsEntry, type WeightsEntry } from "./given.ts";
+import {
+  type Entry,
+  give,
+  type HeadsEntry,
+  type LatentEntry,
+  type ModelsEntry,
+  type SessionsEntry,
+  type WeightsEntry,
+} from "./given.ts";
 
 /** One check: its name, and what was wrong. */
 export interface Check {
@@ -39,6 +48,8 @@ export interface SuiteOptions {
   readonly sessions: SessionsEntry;
   /** `import * as latents from "headwise/latent"`, whose kernels every `loadKernels` takes. */
   readonly latents: LatentEntry;
+  /** The same of `headwise/models`. */
+  readonly models: ModelsEntry;
   /** What every `loadKernels` takes besides the options of a check: `quantized`, and `threads`, `createWorker`, `module`. */
   readonly load: Readonly<Record<string, unknown>>;
   readonly fixtures: Fixtures;
@@ -56,6 +67,7 @@ export interface Report {
     readonly default: string;
     readonly simd: string;
     readonly model: string;
+    readonly decoders: string;
     readonly formats: string;
   };
   /** Milliseconds of one fixed workload, the best of several; for people to look at. */
@@ -96,7 +108,12 @@ async function runChecks(options: SuiteOptions): Promise<Omit<Report, "warnings"
   give(options);
   const checks: Check[] = [];
   const start: Context["start"] = (more) =>
-    options.headwise.loadKernels({ ...options.load, latent: options.latents.latent, ...more });
+    options.headwise.loadKernels({
+      ...options.load,
+      latent: options.latents.latent,
+      models: options.models.models,
+      ...more,
+    });
   const kernels = await start();
   const exact = await start({ deterministic: true });
   const context: Context = {
@@ -117,6 +134,7 @@ async function runChecks(options: SuiteOptions): Promise<Omit<Report, "warnings"
     const digests = await checkSelfTest(context);
     await checkConformance(context);
     const model = await checkModel(context);
+    const decoders = await checkDecoders(context);
     await checkFiles(context);
     await checkErrors(context);
     const formats = await checkQuantised(context);
@@ -131,7 +149,7 @@ async function runChecks(options: SuiteOptions): Promise<Omit<Report, "warnings"
       reason,
       fused,
       threads: { ...threads },
-      digests: { ...digests, model, formats },
+      digests: { ...digests, model, decoders, formats },
       workloadMs,
       memoryBytes,
     };

@@ -8,9 +8,10 @@ import type { Kernels } from "../../src/wasm/kernels.ts";
  */
 export function failKernels({ table }: Kernels, names: readonly (keyof KernelTable)[], count: number): () => void {
   let calls = 0;
+  const kernels = table as unknown as Record<string, (...args: unknown[]) => void>;
   const spies = names.map((name) => {
-    const run = table[name] as (...args: unknown[]) => void;
-    return vi.spyOn(table, name).mockImplementation((...args: unknown[]) => {
+    const run = kernels[name] as (...args: unknown[]) => void;
+    return vi.spyOn(kernels, name).mockImplementation((...args: unknown[]) => {
       if (++calls === count) throw new Error("failed");
       run(...args);
     });

@@ -15,6 +15,7 @@ import {
   type WeightOptions,
 } from "../../src/entries/core.ts";
 import { latent } from "../../src/entries/latent.ts";
+import { models } from "../../src/entries/models.ts";
 import { quantized } from "../../src/entries/quantized.ts";
 import { findHost } from "../../src/platform/spawn.ts";
 import { LIMITS, type Limits, loadThreaded } from "../../src/threads/load.ts";
@@ -46,7 +47,7 @@ export function threadedKernels(
   limits: Partial<Limits> = {},
   source: string = workerSource,
 ): Promise<Kernels> {
-  const options = { deterministic: build === "simd", threads, quantized, latent };
+  const options = { deterministic: build === "simd", threads, quantized, latent, models };
   return loadThreaded(threadedBuilds, options, findHost(globalThis, source), { ...SHARE_ALL, ...limits });
 }
 

@@ -1,7 +1,13 @@
 // The modules of a build as it ships, for tests, the conformance runner and benchmarks.
 
 import { existsSync, readFileSync } from "node:fs";
-import type { Build, LatentKernels, QuantizedKernels, QuantizedModules } from "../../src/wasm/select-build.ts";
+import type {
+  Build,
+  LatentKernels,
+  ModelKernels,
+  QuantizedKernels,
+  QuantizedModules,
+} from "../../src/wasm/select-build.ts";
 
 export const shippedBuilds = ["simd", "relaxed"] as const;
 
@@ -22,10 +28,12 @@ export function modulesOf(build: Build): {
   module: Buffer<ArrayBuffer>;
   quantized: QuantizedKernels;
   latent: LatentKernels;
+  models: ModelKernels;
 } {
   return {
     module: wasmOf(build),
     quantized: { [build]: quantizedOf(build) },
     latent: { [build]: { latents: wasmOf(`latents-${build}`) } },
+    models: { [build]: { decoders: wasmOf(`decoders-${build}`) } },
   };
 }

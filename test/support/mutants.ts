@@ -236,8 +236,6 @@ async function buildMutant(relaxed: boolean, pages: PageKind, mutant?: Mutant): 
     kernels: exports as unknown as KernelTable,
     memory: new LinearMemory(memory, Number(HEAP_BASE?.value)),
     relaxed,
-    quantized: true,
-    latent: true,
   };
 }
 

@@ -14,3 +14,16 @@ export function serve(size: number, read: (begin: number, end: number) => Promis
 }
 
 export const urlOf = (server: Server): string => `http://127.0.0.1:${(server.address() as AddressInfo).port}/model`;
+
+/** Serves files of a folder in memory by range; a name without a file is not found. */
+export function serveFolder(find: (name: string) => Uint8Array | undefined): Promise<Server> {
+  const server = createServer((request, response) => {
+    const bytes = find(decodeURIComponent((request.url ?? "/").slice(request.url?.lastIndexOf("/")).slice(1)));
+    if (!bytes) return void response.writeHead(404).end("not found");
+    const [, begin = "0", last = "0"] = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? "") ?? [];
+    const end = Math.min(Number(last) + 1, bytes.length);
+    const range = `bytes ${begin}-${end - 1}/${bytes.length}`;
+    response.writeHead(206, { "Content-Range": range, ETag: '"1"' }).end(bytes.subarray(Number(begin), end));
+  });
+  return new Promise((resolve) => server.listen(0, "127.0.0.1", () => resolve(server)));
+}

@@ -15,7 +15,7 @@ const root = join(import.meta.dirname, "../..");
 /** The folders of src/, bottom to top: a file imports its own folder or one that stands before it. */
 const ORDER = [
   ...["util", "tensor", "platform", "wasm", "linear", "attention", "latent", "cache", "forward", "api", "diagnostics"],
-  ...["files", "models", "threads", "shards", "entries", "cli"],
+  ...["files", "models", "decoder", "threads", "shards", "entries", "cli"],
 ];
 
 /** The folders of assembly/ and those that each may import, besides itself and the files that lie in the root. */
@@ -27,6 +27,7 @@ const KERNEL_FOLDERS: Readonly<Record<string, readonly string[]>> = {
   attention: ["math", "linear", "cache", "pointwise"],
   unfused: ["math", "linear", "cache", "pointwise"],
   latent: ["math", "cache", "attention"],
+  decoder: ["math", "linear"],
 };
 
 function filesOf(folder: string): string[] {
@@ -203,7 +204,7 @@ const OWNED: readonly [name: string, isUsed: (uses: Uses) => boolean, owners: (f
   [
     "a kernel or the table of kernels",
     ({ properties }) => anyOf(KERNELS, properties),
-    isIn(...["wasm", "linear", "cache", "forward", "threads"], "api/head-ops", "diagnostics/linear-work"),
+    isIn(...["wasm", "linear", "cache", "forward", "decoder", "threads"], "api/head-ops", "diagnostics/linear-work"),
   ],
   ["the platform", ({ globals }) => anyOf([...HOST, "import.meta"], globals), isIn("platform", "entries", "cli")],
   ["the name of a runtime, or code from text", ({ globals }) => anyOf(RUNTIMES, globals), () => false],
@@ -250,11 +251,14 @@ test("only simd.ts asks which build it is", () => {
   expect(asking).toEqual(["assembly/math/simd.ts"]);
 });
 
-test.each(["weights", "caches"])("of the two builds of %s, only relaxed has relaxed instructions", (part) => {
-  const relaxed = (build: string) =>
-    readFileSync(join(root, `build/${part}-${build}.wat`), "utf8").includes("relaxed_");
-  expect([relaxed("simd"), relaxed("relaxed")]).toEqual([false, true]);
-});
+test.each(["weights", "caches", "latents", "decoders"])(
+  "of the two builds of %s, only relaxed has relaxed instructions",
+  (part) => {
+    const relaxed = (build: string) =>
+      readFileSync(join(root, `build/${part}-${build}.wat`), "utf8").includes("relaxed_");
+    expect([relaxed("simd"), relaxed("relaxed")]).toEqual([false, true]);
+  },
+);
 
 test.each(["simd", "relaxed"])("the tables of the modules of the %s build lie apart, those of floats last", (build) => {
   const reach = (name: string) => {
@@ -264,11 +268,13 @@ test.each(["simd", "relaxed"])("the tables of the modules of the %s build lie ap
     const { HEAP_BASE } = load(name);
     return { from: Math.min(...starts), to: Number(HEAP_BASE.value) };
   };
-  const [weights, caches, floats] = [`weights-${build}`, `caches-${build}`, build].map(reach);
-  expect(weights!.from).toBeGreaterThanOrEqual(1024);
-  expect(caches!.from).toBeGreaterThanOrEqual(weights!.to);
-  expect(floats!.from).toBeGreaterThanOrEqual(caches!.to);
-  expect(floats!.to).toBeGreaterThan(floats!.from);
+  const others = ["weights", "caches", "latents", "decoders"].map((part) => `${part}-${build}`);
+  let end = 1024;
+  for (const { from, to } of [...others, build].map(reach)) {
+    expect(from).toBeGreaterThanOrEqual(end);
+    expect(to).toBeGreaterThan(from);
+    end = to;
+  }
 });
 
 function load(name: string): { readonly HEAP_BASE: WebAssembly.Global } {

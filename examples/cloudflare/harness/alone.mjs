@@ -10,7 +10,7 @@ const model = new URL("../../../model/", import.meta.url);
 /** The shipped model in this process, on the build that the Worker uses. */
 export async function loadAlone() {
   const kernels = await loadKernels({ deterministic: true });
-  const weights = readFileSync(new URL("induction.safetensors", model));
+  const weights = readFileSync(new URL("model.safetensors", model));
   return createDecoder(kernels, weights, readFileSync(new URL("config.json", model), "utf8"));
 }
 

@@ -5,7 +5,7 @@
 import { env } from "cloudflare:workers";
 import { type Cache, type Kernels, loadKernels } from "headwise";
 import config from "../../../model/config.json";
-import weights from "../../../model/induction.safetensors";
+import weights from "../../../model/model.safetensors";
 import { createDecoder, type Decoder } from "./decoder.ts";
 import { type Env, type Limits, readLimits } from "./limits.ts";
 

@@ -32,7 +32,7 @@ function draw(weights: Float32Array, n: number, label: string): HTMLCanvasElemen
 async function start(): Promise<void> {
   // ?deterministic: the build that gives the same bits on every engine.
   const kernels = await loadKernels({ deterministic: new URLSearchParams(location.search).has("deterministic") });
-  const bytes = new Uint8Array(await (await read("model/induction.safetensors")).arrayBuffer());
+  const bytes = new Uint8Array(await (await read("model/model.safetensors")).arrayBuffer());
   const decoder = createDecoder(kernels, bytes, await (await read("model/config.json")).text());
 
   const show = () => {

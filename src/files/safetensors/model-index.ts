@@ -71,6 +71,13 @@ export async function openSafetensorsIndex(
     metadata,
     tensors: files,
     read: async (name, where = "read") => (await readAll(where, [name])).get(name)!,
+    async readRows(name, begin, end, where = "readRows") {
+      expectNames(where, [name], files);
+      const place = `${where}: shard ${describe(files.get(name))}`;
+      const file = await openShard(place, files.get(name) as string);
+      if (!file.tensors.has(name)) throw missing(place, name);
+      return file.readRows(name, begin, end, place);
+    },
     readAll: (names, where = "readAll") => readAll(where, names),
   };
 }

@@ -11,10 +11,9 @@ import type { Steps } from "../../util/steps.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { pointer } from "../../wasm/memory.ts";
 import { attendSegment, type CallShape, callShape, readScores, type Segment } from "../attend-segment.ts";
-import { segmentsOf } from "../layer-steps.ts";
-import type { PassCall } from "../pass.ts";
+import { type LayerCall, type Runs, segmentsOf } from "../layer-steps.ts";
 import { mapKeySizes, stridesOf } from "./scratch.ts";
-import { type LatentRuns, type LatentWork, multiply, projectOutputs, projectQueries, readLatents } from "./steps.ts";
+import { type LatentWork, multiply, projectOutputs, projectQueries, readLatents } from "./steps.ts";
 
 /** The sizes that attention_latents sees. */
 export function absorbedSizes(config: CheckedLatentConfig): { headDim: number; valueDim: number } {
@@ -32,8 +31,8 @@ export function absorbedShape(config: CheckedLatentConfig): CallShape {
   );
 }
 
-/** Projects the queries of a chunk, attends to the latents, and writes the projected outputs to the ys. */
-export function* attendAbsorbed(work: LatentWork, runs: LatentRuns, x: Rows): Steps {
+/** Projects the queries of a chunk, attends to the latents, and writes the projected outputs to `out`. */
+export function* attendAbsorbed(work: LatentWork, runs: Runs, { x, out }: { x: Rows; out: Rows }): Steps {
   const { attention, places, base, stepFlops, maps } = work;
   const { kernels, config, latents } = attention;
   const { headDim, valueDim } = config;
@@ -48,8 +47,8 @@ export function* attendAbsorbed(work: LatentWork, runs: LatentRuns, x: Rows): St
   }
   copyRotated(work, rows);
   for (const run of runs) {
-    const { call, pages } = run.of;
-    for (const { at, ...placed } of segmentsOf(call, run, false, stepFlops)) {
+    const { tokens, pages } = run.of;
+    for (const { at, ...placed } of segmentsOf(tokens, run, false, stepFlops)) {
       const segment = {
         ...placed,
         q: pointer.f32(base + places.queries + 4 * at * shape.qStride),
@@ -57,7 +56,7 @@ export function* attendAbsorbed(work: LatentWork, runs: LatentRuns, x: Rows): St
         pages: pageTable(pages, placed.batchRow),
         layout: pages.layout,
       };
-      yield* attendSegment(kernels, base, places.segment, shape, call.masks, call.target, segment, stepFlops);
+      yield* attendSegment(kernels, base, places.segment, shape, tokens.masks, tokens.target, segment, stepFlops);
       if (maps) readMaps(work, run.of, shape, segment, maps);
     }
   }
@@ -66,7 +65,7 @@ export function* attendAbsorbed(work: LatentWork, runs: LatentRuns, x: Rows): St
     const to = base + places.heads + 4 * head * valueDim;
     yield* multiply(work, linear, { at: pointer.f32(to), stride: strides.heads }, sums, rows);
   }
-  yield* projectOutputs(work, runs);
+  yield* projectOutputs(work, rows, out);
 }
 
 /** Copies the rotated part of each query behind the part for latents, with zeros where latents have padding. */
@@ -90,14 +89,14 @@ function copyRotated({ attention, places, base }: LatentWork, rows: number): voi
 /** The softmax weights of a segment, from its keys in pages of float32. */
 function readMaps(
   work: LatentWork,
-  { call, pages }: PassCall,
+  { tokens, pages }: LayerCall,
   shape: CallShape,
   segment: Segment,
   maps: Float32Array,
 ): void {
   const { attention, places, base } = work;
   const { kernels, config } = attention;
-  const { target, masks } = call;
+  const { target, masks } = tokens;
   const sizes = mapKeySizes(config);
   const layout = createPageLayout(sizes);
   const keys = pagesAt(kernels, work.block, layout, 1, target.kvLen);

@@ -7,16 +7,16 @@ import { createPageLayout } from "../../cache/page-layout.ts";
 import { type Pages, pagesAt, pageTable } from "../../cache/pages.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
 import { prepareInput, project, type Rows } from "../../linear/linear.ts";
-import { CHUNK_ROWS, chunksOf, type RowRun, type TokenRun, tokenRunsOf } from "../../util/rows.ts";
+import { CHUNK_ROWS, chunksOf, type RowRun, rowsIn, type TokenRun, tokenRunsOf } from "../../util/rows.ts";
 import type { Steps } from "../../util/steps.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { pointer } from "../../wasm/memory.ts";
 import { attendSegment, type CallShape, callShape, readScores } from "../attend-segment.ts";
 import type { AttendCall } from "../call.ts";
-import { segmentsOf } from "../layer-steps.ts";
+import { type Runs, segmentsOf } from "../layer-steps.ts";
 import type { PassCall } from "../pass.ts";
 import { expandedHeads, expandedStrides, stridesOf } from "./scratch.ts";
-import { type LatentRuns, type LatentWork, projectOutputs, projectQueries, readLatents } from "./steps.ts";
+import { type LatentWork, projectOutputs, projectQueries, readLatents } from "./steps.ts";
 
 /** The call shape of `heads` heads. */
 export function expandedShape(config: CheckedLatentConfig, heads: number): CallShape {
@@ -38,14 +38,14 @@ export function groupOf(config: CheckedLatentConfig, { target, masks, cache }: A
   return expandedHeads(config, cache?.maxSeqLen ?? target.kvLen, maps || masks.perHead);
 }
 
-/** Projects the queries of a chunk, attends to expanded keys, and writes the projected outputs to the ys. */
-export function* attendExpanded(work: LatentWork, runs: LatentRuns, x: Rows): Steps {
+/** Projects the queries of a chunk, attends to expanded keys, and writes the projected outputs to `out`. */
+export function* attendExpanded(work: LatentWork, runs: Runs<PassCall>, { x, out }: { x: Rows; out: Rows }): Steps {
   yield* projectQueries(work, runs, x);
   for (const run of runs) {
     const { call } = run.of;
     for (const tokens of tokenRunsOf(run, call.qLen)) yield* attendTokens(work, run.of, tokens);
   }
-  yield* projectOutputs(work, runs);
+  yield* projectOutputs(work, rowsIn(runs), out);
 }
 
 /** The outputs of the heads for tokens of one sequence, some heads at a time. */

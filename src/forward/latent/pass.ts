@@ -4,20 +4,31 @@ import type { CheckedMasks, MaskTarget } from "../../attention/mask.ts";
 import { seesLater } from "../../attention/positions.ts";
 import { createPageLayout } from "../../cache/page-layout.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
-import { linearFlops } from "../../linear/linear.ts";
+import type { LatentFormats } from "../../latent/weights.ts";
+import { linearFlops, type Rows } from "../../linear/linear.ts";
 import { expectOneOf } from "../../util/arguments.ts";
 import { describe } from "../../util/errors.ts";
-import { CHUNK_ROWS, chunksOf, listRows, type RowList, type RowRun, tokenRunsOf } from "../../util/rows.ts";
+import { CHUNK_ROWS, chunksOf, copyRows, listRows, type RowList, type RowRun, tokenRunsOf } from "../../util/rows.ts";
 import type { Steps } from "../../util/steps.ts";
+import { type Layout, pointer } from "../../wasm/memory.ts";
 import { type SegmentNeeds, segmentFlops, segmentNeeds, workFloats } from "../attend-segment.ts";
 import type { AttendCall } from "../call.ts";
 import type { LayerPass } from "../forward.ts";
-import { segmentsOf } from "../layer-steps.ts";
+import { type Runs, segmentsOf } from "../layer-steps.ts";
 import type { PassCall } from "../pass.ts";
 import { absorbedShape, absorbedSizes, attendAbsorbed } from "./absorbed.ts";
 import { attendExpanded, expandedShape, groupOf, keysOf, piecesOf } from "./expanded.ts";
-import { blockBytes, type LatentPath, latentChunkRows, PATHS, placeLatentPass } from "./scratch.ts";
-import { appendLatents, copyIn, type LatentParts, type LatentWork } from "./steps.ts";
+import {
+  blockBytes,
+  type LatentPath,
+  type LatentPlaces,
+  latentChunkRows,
+  PATHS,
+  placeLatentLayer,
+  placeLatentPass,
+  stridesOf,
+} from "./scratch.ts";
+import { appendLatents, type LatentParts, type LatentWork } from "./steps.ts";
 
 /** How layers of `createLatentAttention` run. */
 export const LATENT_PASS: LayerPass = {
@@ -46,13 +57,9 @@ export const LATENT_PASS: LayerPass = {
     return {
       ...{ width: config.dModel, columns, bytes, block: Math.max(...blocks) },
       run(passCalls, base, stepFlops, into, block) {
-        const work = { attention, places, base, stepFlops, block, maps: maps ? into : undefined };
-        return runPass(
-          listRows(passCalls, ({ call }) => rowsOf(call)),
-          work,
-          path,
-          rows,
-        );
+        const work = { attention, places: places.layer, base, stepFlops, block, maps: maps ? into : undefined };
+        const all = listRows(passCalls, ({ call }) => rowsOf(call));
+        return runPass(all, { work, ...places }, path, rows);
       },
     };
   },
@@ -84,7 +91,40 @@ export const LATENT_PASS: LayerPass = {
       }
     return flops;
   },
+
+  chunkRows: (layer, rows) => latentChunkRows((layer as unknown as LatentParts).config, "absorbed", rows),
+
+  planRows(layer, layout, rows, formats) {
+    const attention = layer as unknown as LatentParts;
+    const { config, latents } = attention;
+    const needs = {
+      tokens: rows,
+      work: workFloats({ ...absorbedSizes(config), formats }),
+      keep: 0,
+      bias: 0,
+      scores: 0,
+    };
+    const places = placeLatentLayer(layout, config, latents.formats, rows, [needs], { group: 0, reads: false });
+    return function* (base, stepFlops, runs, { x, out }) {
+      const work = { attention, places, base, stepFlops, block: 0, maps: undefined };
+      yield* appendLatents(work, runs, x);
+      yield* attendAbsorbed(work, runs, { x, out });
+    };
+  },
 };
+
+/** Places what a layer works in for chunks of up to `rows` rows without masks, on pages of these formats: absorbed. */
+export function placeLatentRows(
+  config: CheckedLatentConfig,
+  formats: LatentFormats,
+  layout: Layout,
+  rows: number,
+  pageFormats: number,
+): LatentPlaces {
+  const work = workFloats({ ...absorbedSizes(config), formats: pageFormats });
+  const needs = { tokens: rows, work, keep: 0, bias: 0, scores: 0 };
+  return placeLatentLayer(layout, config, formats, rows, [needs], { group: 0, reads: false });
+}
 
 /** The needs of the segments of a call in chunks of up to `rows` rows, whose cache has these formats. */
 export function latentNeeds(
@@ -121,20 +161,51 @@ function pathOf({ config, latents }: LatentParts, calls: readonly AttendCall[]):
   return first;
 }
 
+/** A pass: its layer, and the offsets of its inputs and outputs. */
+interface LatentPass {
+  readonly work: LatentWork;
+  readonly x: number;
+  readonly y: number;
+}
+
 /** Runs all rows in chunks: appends, then attends; if queries attend later keys, all is appended first. */
-function* runPass(all: RowList<PassCall>, work: LatentWork, path: LatentPath, rows: number): Steps {
-  const attend = path === "absorbed" ? attendAbsorbed : attendExpanded;
+function* runPass(all: RowList<PassCall>, pass: LatentPass, path: LatentPath, rows: number): Steps {
+  const { work } = pass;
   // Maps have columns for all keys of a call.
   const later = seesLater(work.attention.config) || work.maps !== undefined;
   for (const [begin, end] of chunksOf(all.total, rows)) {
     const runs = all.runs(begin, end);
-    const x = copyIn(work, runs);
+    const x = copyIn(pass, runs);
     yield* appendLatents(work, runs, x);
-    if (!later) yield* attend(work, runs, x);
+    if (!later) yield* attendChunk(pass, path, runs, x);
   }
   if (!later) return;
   for (const [begin, end] of chunksOf(all.total, rows)) {
     const runs = all.runs(begin, end);
-    yield* attend(work, runs, copyIn(work, runs));
+    yield* attendChunk(pass, path, runs, copyIn(pass, runs));
+  }
+}
+
+/** Copies the rows of x to the chunk. */
+function copyIn({ work: { attention, base }, x: place }: LatentPass, runs: Runs<PassCall>): Rows {
+  const { dModel } = attention.config;
+  const x = base + place;
+  for (const { of, begin, end, at } of runs)
+    attention.kernels.memory
+      .f32(x + 4 * at * dModel, (end - begin) * dModel)
+      .set(of.call.x.subarray(begin * dModel, end * dModel));
+  return { at: pointer.f32(x), stride: dModel };
+}
+
+/** Attends with the rows of a chunk, and copies the outputs to the ys. */
+function* attendChunk({ work, y }: LatentPass, path: LatentPath, runs: Runs<PassCall>, x: Rows): Steps {
+  const { kernels, config } = work.attention;
+  const { dModel } = config;
+  const out = { at: pointer.f32(work.base + y), stride: stridesOf(config).y };
+  if (path === "absorbed") yield* attendAbsorbed(work, runs, { x, out });
+  else yield* attendExpanded(work, runs, { x, out });
+  for (const { of, begin, end, at } of runs) {
+    const rows = kernels.memory.f32(out.at + 4 * at * out.stride, (end - begin) * out.stride);
+    copyRows(of.y, begin * dModel, dModel, rows, out.stride, dModel);
   }
 }

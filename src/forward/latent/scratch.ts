@@ -82,10 +82,8 @@ export function expandedHeads(config: CheckedLatentConfig, kvLen: number, togeth
   return together ? numHeads : Math.min(numHeads, Math.max(1, most));
 }
 
-/** Offsets of the parts of a pass in its scratch. */
+/** Offsets of the parts of a layer in the scratch of a pass. */
 export interface LatentPlaces {
-  /** [rows, dModel]. */
-  readonly x: number;
   readonly qDown: number;
   /** [rows, numHeads·headDim]: queries as they are projected. */
   readonly q: number;
@@ -102,7 +100,6 @@ export interface LatentPlaces {
   readonly values: number;
   /** [rows, numHeads·valueDim]: outputs of heads. */
   readonly heads: number;
-  readonly y: number;
   readonly cos: number;
   readonly sin: number;
   readonly keyRows: number;
@@ -111,25 +108,27 @@ export interface LatentPlaces {
   readonly segment: SegmentPlaces;
 }
 
-/**
- * The scratch of a pass with chunks of up to `rows` rows. `group` heads are expanded at a time, 0 if none; `reads` is whether
- * latents are read back.
- */
-export function placeLatentPass(
+/** What a layer expands: heads at a time, 0 if none; and whether latents are read back. */
+interface Expansion {
+  readonly group: number;
+  readonly reads: boolean;
+}
+
+/** Places what a layer needs for chunks of up to `rows` rows, besides their inputs and outputs. */
+export function placeLatentLayer(
+  layout: Layout,
   config: CheckedLatentConfig,
   formats: LatentFormats,
   rows: number,
   segments: readonly SegmentNeeds[],
-  { group, reads }: { readonly group: number; readonly reads: boolean },
-): { places: LatentPlaces; bytes: number } {
-  const layout = new Layout();
-  const { numHeads, dModel, ropeDim } = config;
-  const { rank, dim, qDown, q, kv, heads, y } = stridesOf(config);
+  { group, reads }: Expansion,
+): LatentPlaces {
+  const { numHeads, ropeDim } = config;
+  const { rank, dim, qDown, q, kv, heads } = stridesOf(config);
   const expanded = expandedStrides(config, group);
   const absorbed = group === 0 ? rows * numHeads : 0;
   const matrices = Object.values(latentSizes(config, formats, group > 0)).flat();
-  const places = {
-    x: layout.floats(rows * dModel),
+  return {
     qDown: layout.floats(rows * qDown),
     q: layout.floats(rows * q),
     kv: layout.floats(rows * kv),
@@ -139,7 +138,6 @@ export function placeLatentPass(
     keys: layout.floats(group > 0 ? CHUNK_ROWS * expanded.keys : 0),
     values: layout.floats(group > 0 ? CHUNK_ROWS * expanded.values : 0),
     heads: layout.floats(rows * heads),
-    y: layout.floats(rows * y),
     cos: layout.floats((rows * ropeDim) / 2),
     sin: layout.floats((rows * ropeDim) / 2),
     keyRows: placeRows(layout),
@@ -151,7 +149,28 @@ export function placeLatentPass(
     ),
     segment: placeSegment(layout, config, segments),
   };
-  return { places, bytes: layout.bytes };
+}
+
+/** Offsets of a pass in its scratch: of its inputs [rows, dModel], its outputs in whole panels, and its layer. */
+export interface LatentPassPlaces {
+  readonly x: number;
+  readonly y: number;
+  readonly layer: LatentPlaces;
+}
+
+/** The scratch of a pass with chunks of up to `rows` rows. */
+export function placeLatentPass(
+  config: CheckedLatentConfig,
+  formats: LatentFormats,
+  rows: number,
+  segments: readonly SegmentNeeds[],
+  expansion: Expansion,
+): { places: LatentPassPlaces; bytes: number } {
+  const layout = new Layout();
+  const x = layout.floats(rows * config.dModel);
+  const y = layout.floats(rows * stridesOf(config).y);
+  const layer = placeLatentLayer(layout, config, formats, rows, segments, expansion);
+  return { places: { x, y, layer }, bytes: layout.bytes };
 }
 
 /**

@@ -6,10 +6,10 @@ import type { Pages } from "../../cache/pages.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
 import type { LatentLayer } from "../../latent/packed-latent.ts";
 import { type PackedLinear, prepareInput, project, type Rows } from "../../linear/linear.ts";
-import { copyRows, type RowRun, rowsIn, tokenRunsOf } from "../../util/rows.ts";
+import { rowsIn, tokenRunsOf } from "../../util/rows.ts";
 import type { Steps } from "../../util/steps.ts";
 import { pointer } from "../../wasm/memory.ts";
-import type { PassCall } from "../pass.ts";
+import type { Runs } from "../layer-steps.ts";
 import { fillTables, rotateHeads } from "../rotary-steps.ts";
 import { type LatentPlaces, stridesOf } from "./scratch.ts";
 
@@ -32,20 +32,6 @@ export interface LatentWork {
   readonly maps: Float32Array | undefined;
 }
 
-/** The runs of rows of a chunk, which may belong to several calls. */
-export type LatentRuns = readonly RowRun<PassCall>[];
-
-/** Copies the rows of x to the chunk. */
-export function copyIn({ attention, places, base }: LatentWork, runs: LatentRuns): Rows {
-  const { dModel } = attention.config;
-  const x = base + places.x;
-  for (const { of, begin, end, at } of runs)
-    attention.kernels.memory
-      .f32(x + 4 * at * dModel, (end - begin) * dModel)
-      .set(of.call.x.subarray(begin * dModel, end * dModel));
-  return { at: pointer.f32(x), stride: dModel };
-}
-
 /** Projects rows `from`, to `to`. */
 export function* multiply(work: LatentWork, linear: PackedLinear, to: Rows, from: Rows, rows: number): Steps {
   const { attention, places, base, stepFlops } = work;
@@ -55,7 +41,7 @@ export function* multiply(work: LatentWork, linear: PackedLinear, to: Rows, from
 }
 
 /** Computes the latents and rotated keys of a chunk, and appends them. */
-export function* appendLatents(work: LatentWork, runs: LatentRuns, x: Rows): Steps {
+export function* appendLatents(work: LatentWork, runs: Runs, x: Rows): Steps {
   const { attention, places, base } = work;
   const { kernels, config, latents } = attention;
   const { kvLoraRank, ropeDim, normEps } = config;
@@ -69,17 +55,17 @@ export function* appendLatents(work: LatentWork, runs: LatentRuns, x: Rows): Ste
   const strides = { kStride: stride, kHeadStride: 0, vStride: stride, vHeadStride: 0 };
   const shape = storeRows(kernels, base + places.keyRows, attention.pageShape, strides);
   for (const run of runs) {
-    const { call, pages } = run.of;
-    for (const { batchRow, from, to, at } of tokenRunsOf(run, call.qLen)) {
+    const { tokens, pages } = run.of;
+    for (const { batchRow, from, to, at } of tokenRunsOf(run, tokens.qLen)) {
       const k = pointer.f32(kv.at + 4 * at * stride);
       const v = pointer.f32(k + 4 * kvLoraRank);
-      appendRows(kernels, pages, batchRow, shape, { k, v }, call.past + from, to - from);
+      appendRows(kernels, pages, batchRow, shape, { k, v }, tokens.past + from, to - from);
     }
   }
 }
 
 /** Projects and rotates the queries of a chunk. */
-export function* projectQueries(work: LatentWork, runs: LatentRuns, x: Rows): Steps {
+export function* projectQueries(work: LatentWork, runs: Runs, x: Rows): Steps {
   const { attention, places, base } = work;
   const { kernels, config, latents } = attention;
   const { numHeads, headDim, nopeDim, qLoraRank, normEps } = config;
@@ -114,17 +100,9 @@ export function readLatents(work: LatentWork, pages: Pages, batchRow: number, po
   return { at: rows.k, stride: dim };
 }
 
-/** Projects the outputs of the heads, and copies them to the ys. */
-export function* projectOutputs(work: LatentWork, runs: LatentRuns): Steps {
+/** Projects the outputs of the heads of a chunk's rows to `out`, in whole panels. */
+export function* projectOutputs(work: LatentWork, rows: number, out: Rows): Steps {
   const { attention, places, base } = work;
-  const { kernels, config, latents } = attention;
-  const { dModel } = config;
-  const strides = stridesOf(config);
-  const y = { at: pointer.f32(base + places.y), stride: strides.y };
-  const heads = { at: pointer.f32(base + places.heads), stride: strides.heads };
-  yield* multiply(work, latents.o, y, heads, rowsIn(runs));
-  for (const { of, begin, end, at } of runs) {
-    const out = kernels.memory.f32(y.at + 4 * at * y.stride, (end - begin) * y.stride);
-    copyRows(of.y, begin * dModel, dModel, out, y.stride, dModel);
-  }
+  const heads = { at: pointer.f32(base + places.heads), stride: stridesOf(attention.config).heads };
+  yield* multiply(work, attention.latents.o, out, heads, rows);
 }

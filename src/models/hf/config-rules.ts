@@ -3,7 +3,15 @@ import { expectInt } from "../../util/arguments.ts";
 import { type Fields, refusal, WHERE } from "./config-fields.ts";
 import { readRope } from "./config-rope.ts";
 import type { HfPart } from "./part.ts";
-import { type HfAttentionConfig, NAMES, type Names, type Rules, type Shape, type WindowRules } from "./rules.ts";
+import {
+  type HfAttentionConfig,
+  NAMES,
+  type Names,
+  type Reading,
+  type Rules,
+  type Shape,
+  type WindowRules,
+} from "./rules.ts";
 
 /** What the layers of a hybrid model are, besides attention. */
 const LAYER_KINDS: Readonly<Record<string, string>> = {
@@ -21,14 +29,22 @@ export function namesOf({ names, sides }: Rules, part: HfPart): Names {
 }
 
 /** Reads the configuration of a layer by the rules of its model. Fields that are undefined are left out later. */
-export function readConfig(file: Fields, layer: number, part: HfPart, rules: Rules): HfAttentionConfig {
+export function readConfig(
+  file: Fields,
+  layer: number,
+  part: HfPart,
+  rules: Rules,
+  { maxSeqLen, layerNorms = false }: Reading,
+): HfAttentionConfig {
   for (const [name, values] of Object.entries(rules.only ?? {})) file.only(name, ...values);
+  if (rules.layerNormFlag !== undefined && !layerNorms) file.only(rules.layerNormFlag, false);
   const shape = readShape(file, layer, namesOf(rules, part), rules.defaults);
   const width = readWindow(file, layer, rules.window);
   // Of cross-attention, sizes and scale are those of the decoder; it has neither causality nor RoPE nor window.
   const cross = part === "cross";
   const rotates = rules.rope !== false && !cross && (rules.rotates?.(layer, width !== undefined, file) ?? true);
-  const rope = readRopeOf(file, shape.headDim, rules, width !== undefined);
+  const rope =
+    rules.rope === false ? undefined : readRope(file, shape.headDim, rules.rope ?? {}, width !== undefined, maxSeqLen);
   const left = width === undefined || cross ? undefined : width - 1;
   const half = rules.window?.bothSides && width !== undefined ? Math.floor(width / 2) : undefined;
   return {
@@ -96,10 +112,6 @@ function slides(file: Fields, layer: number, { period, from, slides }: WindowRul
   if (period !== undefined) return (layer + 1) % file.count("sliding_window_pattern", period) !== 0;
   if (from !== undefined) return layer >= file.count("max_window_layers", from);
   return slides?.(layer, file) ?? true;
-}
-
-function readRopeOf(file: Fields, headDim: number, { rope = {} }: Rules, windowed: boolean) {
-  return rope === false ? undefined : readRope(file, headDim, rope, windowed);
 }
 
 function readSoftcap(file: Fields, { softcap }: Rules): number | undefined {

@@ -12,7 +12,7 @@ import { foreignField, isUnderstood, refuseIgnored } from "./ignored-fields.ts";
 import { latentRulesOf, OF_LATENTS } from "./latent-models.ts";
 import { COMPOSITES, modelTypes, rulesOf } from "./models.ts";
 import { type HfPart, PARTS, partOfPrefix, towerOfPrefix } from "./part.ts";
-import type { HfAttentionConfig, Names, Rules } from "./rules.ts";
+import type { HfAttentionConfig, Names, Reading, Rules } from "./rules.ts";
 
 /** Which layer of a model, and what its `config.json` does not say. */
 export interface HfConfigOptions {
@@ -35,9 +35,21 @@ export interface HfConfigOptions {
    * MPNet is refused, because it would be wrong. Default false.
    */
   readonly relativeBias?: boolean;
+  /**
+   * Tokens of the longest sequence that will be run, which decides between the two lists of factors of LongRoPE; without it,
+   * models with LongRoPE are refused.
+   */
+  readonly maxSeqLen?: number;
 }
 
-const OPTIONS = ["layer", "part", "prefix", "as", "relativeBias"] as const satisfies (keyof HfConfigOptions)[];
+const OPTIONS = [
+  "layer",
+  "part",
+  "prefix",
+  "as",
+  "relativeBias",
+  "maxSeqLen",
+] as const satisfies (keyof HfConfigOptions)[];
 
 /**
  * Reads the rules of an attention layer from `config.json`. A sliding window of W tokens becomes `window.left` = W - 1. What
@@ -64,24 +76,40 @@ export function fromHfConfig(
 ): HfAttentionConfig {
   const isRecord = tagOf(options) === "Object";
   const wanted = isRecord ? readOptions(options as HfConfigOptions, part) : { layer: options as number, part };
-  const { layer = 0, prefix = "", as, relativeBias = false }: HfConfigOptions = wanted;
+  const { layer = 0, prefix = "", as, relativeBias = false, maxSeqLen }: HfConfigOptions = wanted;
+  if (maxSeqLen !== undefined) expectInt(WHERE, "options.maxSeqLen", maxSeqLen);
   expectInt(WHERE, "layer", layer, 0);
   if (wanted.part !== undefined) expectOneOf(WHERE, "part", wanted.part, PARTS);
-  const { type, file, rules } = findModel(fieldsOf("config.json", parseJson(WHERE, "json", json)), prefix, as);
-  const chosen = choosePart(file, type, rules, wanted.part, prefix);
-  if (rules.relativeBias && chosen !== "cross" && !relativeBias)
+  const model = findModel(fieldsOf("config.json", parseJson(WHERE, "json", json)), prefix, as);
+  const chosen = choosePart(model.file, model.type, model.rules, wanted.part, prefix);
+  if (model.rules.relativeBias && chosen !== "cross" && !relativeBias)
     throw refusal(
       "model_type",
       "attention without relative positions, or options.relativeBias for a caller that passes their bias to attend",
-      type,
+      model.type,
     );
-  const config = readConfig(file, layer, chosen, rules);
+  return readLayer(model, layer, chosen, as, { maxSeqLen });
+}
+
+/** The attention of a decoder's layer, by fields that the caller reads too. */
+export function readHfLayer(file: Fields, layer: number, reading: Reading): HfAttentionConfig {
+  return readLayer(findModel(file, "", undefined), layer, "decoder", undefined, reading);
+}
+
+function readLayer(
+  { type, file, rules }: Model,
+  layer: number,
+  part: HfPart,
+  as: string | undefined,
+  reading: Reading,
+): HfAttentionConfig {
+  const config = readConfig(file, layer, part, rules, reading);
   const own = Object.fromEntries(
     Object.entries(config).filter(([, value]) => value !== undefined),
   ) as HfAttentionConfig;
   refuseIgnored(file, as ?? type, as !== undefined, (name, value) => isUnderstood(name, value, own, rules));
   const check = () => checkConfig(WHERE, own);
-  checkFileConfig(WHERE, check, (ours) => fieldOf(file, namesOf(rules, chosen), ours));
+  checkFileConfig(WHERE, check, (ours) => fieldOf(file, namesOf(rules, part), ours));
   return own;
 }
 

@@ -10,7 +10,6 @@ const evenLayers = (layer: number): boolean => layer % 2 === 0;
 const INTERLEAVED: RopeRules = { pairing: "interleaved" };
 const PER_HEAD: NormRules = { kind: "per-head" };
 const FULL: NormRules = { kind: "full" };
-const NO_LAYER_NORM = { qk_layernorm: [false] };
 const NO_CLIPPING = { clip_qkv: [] };
 
 function rootOfScalar(file: Fields): number | undefined {
@@ -137,10 +136,10 @@ export const DECODERS: Readonly<Record<string, Rules>> = {
     fused: "grouped",
     more: () => ({ alibi: "geometric" }),
   },
-  cohere: { rope: INTERLEAVED, only: { use_qk_norm: [false] } },
+  cohere: { rope: INTERLEAVED, layerNormFlag: "use_qk_norm" },
   cohere2: {
     rope: INTERLEAVED,
-    only: { use_qk_norm: [false] },
+    layerNormFlag: "use_qk_norm",
     window: { tokens: 4096, period: 4 },
     rotates: (_layer, windowed) => windowed,
   },
@@ -179,7 +178,10 @@ export const DECODERS: Readonly<Record<string, Rules>> = {
     scale: () => 1,
     window: { tokens: 256, field: "window_size", slides: slidesInGptNeo },
   },
-  gpt_neox: { rope: { share: 0.25, shareField: "rotary_pct", thetaField: "rotary_emb_base" }, fused: "grouped" },
+  gpt_neox: {
+    rope: { share: 0.25, shareField: "rotary_pct", thetaField: "rotary_emb_base", oddDim: true },
+    fused: "grouped",
+  },
   gpt_oss: {
     defaults: { headDim: 64 },
     rope: { theta: 150_000 },
@@ -217,7 +219,7 @@ export const DECODERS: Readonly<Record<string, Rules>> = {
   "openai-gpt": { names: GPT2_NAMES, rope: false },
   opt: { rope: false },
   orion: {},
-  phi: { rope: { share: 0.5 }, only: NO_LAYER_NORM },
+  phi: { rope: { share: 0.5 }, layerNormFlag: "qk_layernorm" },
   phi3: { window: {} },
   phimoe: { rope: { theta: 1_000_000 }, window: {} },
   qwen2: { window: QWEN },
@@ -230,7 +232,7 @@ export const DECODERS: Readonly<Record<string, Rules>> = {
     rotates: rotatesInSmolLm3,
     window: { optIn: true, slides: (layer, file) => !rotatesInSmolLm3(layer, false, file) },
   },
-  stablelm: { rope: { share: 0.25 }, only: NO_LAYER_NORM },
+  stablelm: { rope: { share: 0.25 }, layerNormFlag: "qk_layernorm" },
   starcoder2: { window: {} },
   xglm: {
     names: { dModel: ["d_model"], numHeads: ["attention_heads"], layers: ["num_layers"] },

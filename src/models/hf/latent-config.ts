@@ -48,6 +48,11 @@ export function fromHfLatentConfig(json: string | object, options: HfLatentOptio
   if (as !== undefined && typeof as !== "string")
     throw new TypeError(`${WHERE}: options.as expected a string, got ${describe(as)}`);
   const file = findLatents(fieldsOf("config.json", parseJson(WHERE, "json", json), WHERE));
+  return readHfLatents(file, layer, as);
+}
+
+/** The latent attention of a layer, by fields that the caller may read too. */
+export function readHfLatents(file: Fields, layer: number, as?: string): LatentConfig {
   const rules = findRules(file, as);
   const config = readLatents(file, layer, rules);
   const type = as ?? (file.raw("model_type") as string);

@@ -53,6 +53,8 @@ export interface RopeRules {
   readonly shareField?: string;
   /** The field of the number of components that rotate, instead of a share. */
   readonly dimField?: string;
+  /** An odd number of components rotates as the even one above it. */
+  readonly oddDim?: true;
   /** Layers with the window have a theta of their own and no scaling, unless the file has `rope_parameters`. */
   readonly local?: { readonly field: string; readonly theta: number };
   /** Layers with the window have no scaling, unless the file has `rope_parameters`. */
@@ -82,6 +84,8 @@ export interface Rules {
   readonly rotates?: (layer: number, windowed: boolean, file: Fields) => boolean;
   readonly window?: WindowRules;
   readonly qkNorm?: NormRules;
+  /** The flag of layer norms of queries and keys, which whole decoders compute and single layers of attention do not. */
+  readonly layerNormFlag?: string;
   /** The factor on scores. Default: 1/√headDim. */
   readonly scale?: (file: Fields) => number | undefined;
   /** The softcap if the file does not state it, 0 for none; null in a file means none. Default: the field is unknown. */
@@ -93,4 +97,12 @@ export interface Rules {
   readonly relativeBias?: true;
   /** What only this model has, such as slopes, on top of the rest. */
   readonly more?: (file: Fields, shape: Shape, layer: number) => Partial<HfAttentionConfig>;
+}
+
+/** What the reader of a layer knows beyond config.json. */
+export interface Reading {
+  /** Tokens of the longest sequence that will be run. */
+  readonly maxSeqLen?: number;
+  /** Whether layer norms of queries and keys are computed by whoever runs the layer. */
+  readonly layerNorms?: boolean;
 }

@@ -6,7 +6,7 @@ import { weights } from "./package-files.mjs";
 const { openSafetensors, readSafetensors, toFloats, urlSource } = weights;
 
 run(async () => {
-  const url = new URL("model/induction.safetensors", import.meta.url);
+  const url = new URL("model/model.safetensors", import.meta.url);
   const bytes = new Uint8Array(await (await fetch(url)).arrayBuffer());
   const { tensors: whole } = readSafetensors(bytes);
   const same = (read) =>

@@ -6,8 +6,8 @@ import type { Context } from "../suite.ts";
 export async function checkConformance({ kernels, fixtures, check }: Context): Promise<void> {
   const { cases } = JSON.parse(fixtures.texts["test/vectors/index.json"] as string) as { cases: Entry[] };
   for (const entry of cases)
-    await check(`conformance: ${entry.set} ${entry.name}`, () => {
-      const [result] = runFolder("test/vectors", kernels, [entry]);
+    await check(`conformance: ${entry.set} ${entry.name}`, async () => {
+      const [result] = await runFolder("test/vectors", kernels, [entry]);
       if (result?.state !== "passed") throw new Error(result?.problems.join("; ") ?? "no result");
     });
 }

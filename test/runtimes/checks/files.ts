@@ -7,7 +7,7 @@ const PREFIX = "model.layers.1.self_attn.";
 
 /** Files from bytes and from a Blob, what is read of them, and files that are none. */
 export async function checkFiles({ headwise, weights, fixtures, check }: Context): Promise<void> {
-  const bytes = fixtures.files["model/induction.safetensors"] as Uint8Array;
+  const bytes = fixtures.files["model/model.safetensors"] as Uint8Array;
   const json = fixtures.texts["model/config.json"] as string;
   const file = weights.readSafetensors(bytes);
   const { floats } = createRandom(3);

@@ -23,7 +23,7 @@ const SEQUENCES = 6;
 /** The shipped model in the example's decoder: prefill, decode, predictions, heads. Returns a digest of simd's logits. */
 export async function checkModel({ kernels, exact, fixtures, check }: Context): Promise<string> {
   const text = (file: string) => fixtures.texts[`model/${file}`] as string;
-  const bytes = fixtures.files["model/induction.safetensors"] as Uint8Array;
+  const bytes = fixtures.files["model/model.safetensors"] as Uint8Array;
   const { tokens, top, logits } = JSON.parse(text("logits.json")) as Expected;
   const { sequences } = JSON.parse(text("heldout.json")) as HeldOut;
   const withDecoder = <T>(of: Kernels, use: (decoder: Decoder, caches: Cache[]) => T, formats: Formats = {}): T => {

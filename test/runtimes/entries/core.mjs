@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import * as headwise from "headwise/core";
 import * as heads from "headwise/heads";
 import * as latents from "headwise/latent";
+import * as models from "headwise/models";
 import { quantized } from "headwise/quantized";
 import * as sessions from "headwise/sessions";
 import * as weights from "headwise/weights";
@@ -11,5 +12,5 @@ import { runSuite } from "./suite.mjs";
 
 const module = readFileSync(new URL(import.meta.resolve("headwise/simd.wasm")));
 console.log(
-  JSON.stringify(await runSuite({ headwise, weights, heads, sessions, latents, load: { quantized, module } })),
+  JSON.stringify(await runSuite({ headwise, weights, heads, sessions, latents, models, load: { quantized, module } })),
 );

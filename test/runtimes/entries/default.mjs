@@ -1,9 +1,12 @@
 import * as headwise from "headwise";
 import * as heads from "headwise/heads";
 import * as latents from "headwise/latent";
+import * as models from "headwise/models";
 import { quantized } from "headwise/quantized";
 import * as sessions from "headwise/sessions";
 import * as weights from "headwise/weights";
 import { runSuite } from "./suite.mjs";
 
-console.log(JSON.stringify(await runSuite({ headwise, weights, heads, sessions, latents, load: { quantized } })));
+console.log(
+  JSON.stringify(await runSuite({ headwise, weights, heads, sessions, latents, models, load: { quantized } })),
+);

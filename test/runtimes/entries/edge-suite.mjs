@@ -1,6 +1,7 @@
 import * as headwise from "headwise";
 import * as heads from "headwise/heads";
 import * as latents from "headwise/latent";
+import * as models from "headwise/models";
 import { quantized } from "headwise/quantized";
 import * as sessions from "headwise/sessions";
 import * as threads from "headwise/threads";
@@ -10,8 +11,8 @@ import { compiled } from "./nobytes.mjs";
 import { runSuite } from "./suite.mjs";
 
 const suites = {
-  import: { headwise, weights, heads, sessions, latents, load: { quantized } },
-  threads: { headwise: threads, weights, heads, sessions, latents, load: { quantized, threads: 2 } },
+  import: { headwise, weights, heads, sessions, latents, models, load: { quantized } },
+  threads: { headwise: threads, weights, heads, sessions, latents, models, load: { quantized, threads: 2 } },
 };
 
 export async function answer(name) {

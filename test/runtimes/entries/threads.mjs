@@ -1,5 +1,6 @@
 import * as heads from "headwise/heads";
 import * as latents from "headwise/latent";
+import * as models from "headwise/models";
 import { quantized } from "headwise/quantized";
 import * as sessions from "headwise/sessions";
 import * as headwise from "headwise/threads";
@@ -7,5 +8,7 @@ import * as weights from "headwise/weights";
 import { runSuite } from "./suite.mjs";
 
 console.log(
-  JSON.stringify(await runSuite({ headwise, weights, heads, sessions, latents, load: { quantized, threads: 2 } })),
+  JSON.stringify(
+    await runSuite({ headwise, weights, heads, sessions, latents, models, load: { quantized, threads: 2 } }),
+  ),
 );

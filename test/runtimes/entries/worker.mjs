@@ -4,6 +4,7 @@ import * as headwise from "headwise";
 import * as core from "headwise/core";
 import * as heads from "headwise/heads";
 import * as latents from "headwise/latent";
+import * as models from "headwise/models";
 import { quantized } from "headwise/quantized";
 import * as sessions from "headwise/sessions";
 import simd from "headwise/simd.wasm";
@@ -13,9 +14,9 @@ import { compileBytes, compiled } from "./nobytes.mjs";
 import { runSuite } from "./suite.mjs";
 
 const suites = {
-  "/default": { headwise, weights, heads, sessions, latents, load: { quantized } },
-  "/threads": { headwise: threads, weights, heads, sessions, latents, load: { quantized, threads: 2 } },
-  "/core": { headwise: core, weights, heads, sessions, latents, load: { quantized, module: simd } },
+  "/default": { headwise, weights, heads, sessions, latents, models, load: { quantized } },
+  "/threads": { headwise: threads, weights, heads, sessions, latents, models, load: { quantized, threads: 2 } },
+  "/core": { headwise: core, weights, heads, sessions, latents, models, load: { quantized, module: simd } },
 };
 
 export default {

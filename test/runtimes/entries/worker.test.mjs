@@ -3,6 +3,7 @@
 import * as headwise from "headwise";
 import * as heads from "headwise/heads";
 import * as latents from "headwise/latent";
+import * as models from "headwise/models";
 import { quantized } from "headwise/quantized";
 import * as sessions from "headwise/sessions";
 import * as weights from "headwise/weights";
@@ -11,7 +12,7 @@ import { compiled } from "./nobytes.mjs";
 import { runSuite } from "./suite.mjs";
 
 test("the suite", async ({ task }) => {
-  const report = await runSuite({ headwise, weights, heads, sessions, latents, load: { quantized } });
+  const report = await runSuite({ headwise, weights, heads, sessions, latents, models, load: { quantized } });
   task.meta.answer = { report, compiled: compiled() };
   expect(navigator.userAgent).toBe("Cloudflare-Workers");
 });

@@ -343,7 +343,7 @@ describe("checkRope", () => {
       { scaling: { kind: "factors", factors: new Float32Array(32).fill(1).fill(0.5, 31) } },
     ],
     [
-      'rope.scaling expected only kind, factors, got "factor"',
+      'rope.scaling expected only kind, factors, attentionFactor, got "factor"',
       TypeError,
       { scaling: { kind: "factors", factors: new Float32Array(32).fill(1), factor: 1 } },
     ],

@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { runCli } from "../../support/cli.ts";
 
 const model = (file: string) => fileURLToPath(new URL(`../../../model/${file}`, import.meta.url));
-const [weights, config] = [model("induction.safetensors"), model("config.json")];
+const [weights, config] = [model("model.safetensors"), model("config.json")];
 
 let folder: string;
 beforeAll(() => {

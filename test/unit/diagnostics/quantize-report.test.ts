@@ -192,7 +192,7 @@ function shippedLayers(kernels: Kernels): { attention: Attention; samples: Float
   const json = read("config.json").toString();
   const { vocabulary, rms_norm_eps: eps } = JSON.parse(json) as { vocabulary: string; rms_norm_eps: number };
   const { sequences } = JSON.parse(read("heldout.json").toString()) as { sequences: { text: string }[] };
-  const file = readSafetensors(read("induction.safetensors"));
+  const file = readSafetensors(read("model.safetensors"));
   const tensor = (name: string) => toFloats(file.tensors.get(`model.${name}.weight`)!);
   const embedding = tensor("embed_tokens");
   const row = (c: string) =>

@@ -32,7 +32,11 @@ test("loadKernels refuses a module with the rule that it breaks", async () => {
   const foreign = [0, 97, 115, 109, 1, 0, 0, 0, 1, 4, 1, 96, 0, 0, 2, 7, 1, 1, 97, 1, 98, 0, 0];
   const rows: readonly (readonly [options: unknown, kind: Row[1], text: string])[] = [
     [null, TypeError, "options expected an object, got null"],
-    [{ thread: 2 }, TypeError, 'options expected only module, deterministic, threads, quantized, latent, got "thread"'],
+    [
+      { thread: 2 },
+      TypeError,
+      'options expected only module, deterministic, threads, quantized, latent, models, got "thread"',
+    ],
     [{ threads: 0 }, RangeError, 'threads expected "auto" or an integer from 1 to 64, got 0'],
     [{ threads: "all" }, RangeError, 'threads expected "auto" or an integer from 1 to 64, got "all"'],
     [{ threads: [2] }, TypeError, 'threads expected "auto" or an integer from 1 to 64, got Array'],
@@ -215,6 +219,27 @@ test("loadKernels names what an engine has no memory for", async () => {
       Object.assign(WebAssembly, { [name]: real });
     }
   }
+});
+
+test("loadKernels takes the kernels of whole decoders as models", async () => {
+  const decoders = bytesOf("decoders-simd");
+  for (const load of [loadKernels, loadThreads]) {
+    using kernels = await load({ deterministic: true, threads: 1, models: { simd: { decoders } } });
+    expect([kernels.models, kernels.latent, kernels.quantized]).toEqual([true, false, false]);
+    expect(kernels.table.top_k_f32).toBeTypeOf("function");
+  }
+  using kernels = await loadKernels();
+  expect(kernels.models).toBe(false);
+  await expect(loadKernels({ deterministic: true, models: {} })).rejects.toMatchObject({
+    code: "NO_MODELS",
+    message: "loadKernels: models.simd expected the modules of the build that runs here, got undefined",
+  });
+  await expect(
+    loadKernels({ deterministic: true, models: { simd: { decoders: bytesOf("latents-simd") } } }),
+  ).rejects.toMatchObject({
+    code: "ABI_MISMATCH",
+    message: "loadKernels: models.simd.decoders expected the module of decoders, got the module of latents",
+  });
 });
 
 test("options of loadKernels may inherit their fields", async () => {

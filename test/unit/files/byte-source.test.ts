@@ -25,7 +25,7 @@ import { HeadwiseError } from "../../../src/util/errors.ts";
 import { badFileOf } from "../../support/bad-file.ts";
 import { serve, urlOf } from "../../support/range-server.ts";
 
-const model = new URL("../../../model/induction.safetensors", import.meta.url);
+const model = new URL("../../../model/model.safetensors", import.meta.url);
 const prefix = "model.layers.1.self_attn.";
 
 /** A source that keeps account of what is read. */

@@ -10,16 +10,26 @@ import type { ThreadPool } from "../../../src/threads/pool.ts";
 import { KERNEL_NAMES, TILES } from "../../../src/threads/work-queue.ts";
 
 import {
+  ACTIVATION_SHAPE_BYTES,
+  type ActivationShapePtr,
   CACHE_SHAPE_BYTES,
+  type I32Ptr,
   type KernelTable,
   LINEAR_SHAPE_AT,
   LINEAR_SHAPE_BYTES,
   type LinearShape,
   type LinearShapePtr,
+  NORM_SHAPE_BYTES,
+  type NormShapePtr,
   NULL,
+  ROUTE_SHAPE_BYTES,
+  type RouteShapePtr,
+  storeActivationShape,
   storeAttentionShape,
   storeCacheShape,
   storeLinearShape,
+  storeNormShape,
+  storeRouteShape,
 } from "../../../src/wasm/abi.ts";
 import { LinearMemory, pointer } from "../../../src/wasm/memory.ts";
 
@@ -31,6 +41,8 @@ interface Noting {
   readonly memory: LinearMemory;
   /** The tiles of the last call; undefined after a direct one. */
   last(): Tiles | undefined;
+  /** The bytes of scratch that each of its threads has. */
+  lastOwn(): number;
   place(shape: LinearShape): LinearShapePtr;
   shapeAt(at: number): LinearShape;
 }
@@ -38,12 +50,14 @@ interface Noting {
 /** Kernels of a pool that only notes what it is given. */
 function noting(size: number): Noting {
   let noted: Tiles | undefined;
+  let notedOwn = 0;
   const memory = new LinearMemory(new WebAssembly.Memory({ initial: 1 }), 1024);
   const direct = () => {
     noted = undefined;
   };
-  const run = (_name: string, _own: number, tiles: Tiles) => {
+  const run = (_name: string, own: number, tiles: Tiles) => {
     noted = tiles;
+    notedOwn = own;
   };
   const table = Object.fromEntries(KERNEL_NAMES.map((name) => [name, direct])) as unknown as KernelTable;
   const shapes = memory.allocate("test", LINEAR_SHAPE_BYTES * TILES);
@@ -54,6 +68,7 @@ function noting(size: number): Noting {
     kernels: shareKernels(table, memory, pool),
     memory,
     last: () => noted,
+    lastOwn: () => notedOwn,
     place(shape) {
       storeLinearShape(memory.view(), at, shape);
       return at;
@@ -197,6 +212,39 @@ test("keys are appended in tiles that own whole panels of 8", () => {
     expect(ends.at(-1)).toBe(tokens);
     expect(starts.slice(1).filter((start) => (past + start) % 8 !== 0)).toEqual([]);
   }
+});
+
+test("rows of a decoder's kernels are each in one tile, with scratch of their own for routes", () => {
+  const { kernels, memory, last, lastOwn } = noting(4);
+  const { f32 } = pointer;
+  const i32 = (at: number) => at as I32Ptr;
+  const at = memory.allocate("test", Math.max(ROUTE_SHAPE_BYTES, NORM_SHAPE_BYTES, ACTIVATION_SHAPE_BYTES));
+  const view = memory.view();
+  const rows = 4096;
+  const covered = () => {
+    const ranges = (last() as Tiles).map((tile) => tile.slice(-2) as [number, number]).sort(([a], [b]) => a - b);
+    expect(ranges.length).toBeGreaterThan(1);
+    expect(ranges.map(([from]) => from)).toEqual([0, ...ranges.slice(0, -1).map(([, to]) => to)]);
+    expect(ranges.at(-1)?.[1]).toBe(rows);
+  };
+  storeNormShape(view, at, { n: 576, stride: 576, eps: 1e-5 });
+  kernels.layer_norm_f32(f32(64), f32(64), f32(64), NULL, at as NormShapePtr, 0, rows);
+  covered();
+  const strides = { outStride: 1536, gateStride: 3072, upStride: 3072 };
+  storeActivationShape(view, at, { kind: 0, n: 1536, ...strides, alpha: 1, limit: 0 });
+  kernels.activate_f32(f32(64), f32(64), f32(64), at as ActivationShapePtr, 0, rows);
+  covered();
+  kernels.add_scaled_f32(f32(64), f32(64), f32(64), 576, 1, 0, rows);
+  covered();
+  kernels.cap_logits_f32(f32(64), 49_152, 49_152, 1, 30, 0, rows);
+  covered();
+  kernels.top_k_f32(f32(64), i32(64), f32(64), 49_152, 49_152, 40, 0, rows);
+  covered();
+  const groups = { groups: 8, keepGroups: 4, pairs: 1 };
+  storeRouteShape(view, at, { experts: 256, topK: 8, stride: 256, sigmoid: 1, ...groups, renormalise: 1, scale: 2.5 });
+  kernels.route_f32(i32(64), f32(64), f32(64), f32(64), NULL, at as RouteShapePtr, 0, rows);
+  covered();
+  expect(lastOwn()).toBeGreaterThanOrEqual(4 * (256 + 3 * 8));
 });
 
 test("what is small stays on the calling thread", () => {

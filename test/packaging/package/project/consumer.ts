@@ -22,6 +22,16 @@ import { type Diagnosis, diagnose, diagnosisText } from "headwise/doctor";
 import { mergeHeads, splitHeads } from "headwise/heads";
 import * as inline from "headwise/inline";
 import { createLatentAttention, type LatentAttention, latent } from "headwise/latent";
+import {
+  createSession,
+  forward,
+  generate,
+  loadModel,
+  type Model,
+  models,
+  planModel,
+  type Session,
+} from "headwise/models";
 import { type QuantizedKernels, quantized } from "headwise/quantized";
 import { reference } from "headwise/reference";
 import { type CachePage, exportPages, importPages } from "headwise/sessions";
@@ -98,6 +108,41 @@ async function latents(): Promise<number> {
   return (key.data.length + value.data.length) / 3;
 }
 
+/** Logits and tokens of a decoder of one layer, and whether its plan is exact. */
+async function decoder(): Promise<string> {
+  const config = {
+    ...{ model_type: "llama", hidden_size: 16, num_attention_heads: 4, num_hidden_layers: 1, intermediate_size: 24 },
+    ...{ vocab_size: 32, max_position_embeddings: 64 },
+  };
+  const layer = "model.layers.0.";
+  const gain: Tensor = { data: new Float32Array(16).fill(1), shape: [16] };
+  const bytes = writeSafetensors({
+    "model.embed_tokens.weight": matrix(32, 16),
+    "model.norm.weight": gain,
+    [`${layer}input_layernorm.weight`]: gain,
+    [`${layer}post_attention_layernorm.weight`]: gain,
+    ...Object.fromEntries(
+      ["q", "k", "v", "o"].map((name) => [`${layer}self_attn.${name}_proj.weight`, matrix(16, 16)]),
+    ),
+    [`${layer}mlp.gate_proj.weight`]: matrix(24, 16),
+    [`${layer}mlp.up_proj.weight`]: matrix(24, 16),
+    [`${layer}mlp.down_proj.weight`]: matrix(16, 24),
+  });
+  const folder = new Map([
+    ["config.json", new TextEncoder().encode(JSON.stringify(config))],
+    ["model.safetensors", bytes],
+  ]);
+  using loaded = await loadKernels({ models });
+  const model: Model = await loadModel(loaded, (name) => folder.get(name));
+  const exact = planModel(config).weights === model.bytes;
+  using session: Session = createSession(model);
+  const { logits } = forward(session, [1, 2, 3]);
+  let count = 0;
+  for await (const { id } of generate(session, [4], { maxTokens: 3 })) if (id < 32) count++;
+  model.release();
+  return `${logits.length} ${count} ${exact}`;
+}
+
 async function examined(): Promise<string | undefined> {
   const diagnosis: Diagnosis = await diagnose(inline, { version: "0", engine: "this one" }, { deterministic: true });
   return diagnosisText(diagnosis).split("\n")[0];
@@ -135,6 +180,7 @@ console.log(
   restored(single),
   await quantised(quantized),
   await latents(),
+  await decoder(),
   await examined(),
   (await shards()).length,
   output.shape.length,

@@ -661,7 +661,7 @@ test.each<[options: HfConfigOptions, json: object, error: Error]>([
   [
     { parts: "encoder" } as never,
     t5,
-    new TypeError('fromHfConfig: options expected only layer, part, prefix, as, relativeBias, got "parts"'),
+    new TypeError('fromHfConfig: options expected only layer, part, prefix, as, relativeBias, maxSeqLen, got "parts"'),
   ],
 ])("options %o are refused", (options, json, error) => {
   expect(() => fromHfConfig(json, options)).toThrow(error);
@@ -800,11 +800,11 @@ test.each<[json: unknown, message: string]>([
   ],
   [
     { ...llama, rope_scaling: { type: "dynamic", factor: 2 } },
-    'rope scaling expected "linear", "llama3" or "yarn", since others are unsupported, got "dynamic"',
+    'rope scaling expected "linear", "llama3", "yarn", or "longrope" with options.maxSeqLen of fromHfConfig, since others are unsupported, got "dynamic"',
   ],
   [
     { ...phi3, rope_scaling: { type: "longrope", long_factor: [1], short_factor: [1] } },
-    'rope scaling expected "linear", "llama3" or "yarn", since others are unsupported, got "longrope"',
+    'rope scaling expected "linear", "llama3", "yarn", or "longrope" with options.maxSeqLen of fromHfConfig, since others are unsupported, got "longrope"',
   ],
   [
     { ...gptOss, layer_types: ["chunked_attention"] },

@@ -1,0 +1,86 @@
+// Decoders of real shapes with random weights, made as they are read: no file holds them.
+
+import type { ByteSource } from "../../src/files/byte-source.ts";
+import { expectedTensors } from "../../src/models/decoder/check-tensors.ts";
+import { readDecoder } from "../../src/models/decoder/read-spec.ts";
+
+const LLAMA = { hidden_act: "silu", attention_bias: false, mlp_bias: false };
+
+/** config.json of real models. */
+export const MODEL_CONFIGS: Readonly<Record<string, object>> = {
+  "SmolLM2-135M": {
+    ...LLAMA,
+    ...{ model_type: "llama", hidden_size: 576, intermediate_size: 1536, num_hidden_layers: 30, vocab_size: 49152 },
+    ...{ num_attention_heads: 9, num_key_value_heads: 3, rope_theta: 100_000, rms_norm_eps: 1e-5 },
+    ...{ max_position_embeddings: 8192, tie_word_embeddings: true },
+  },
+  "Qwen3-0.6B": {
+    ...{ model_type: "qwen3", hidden_act: "silu", attention_bias: false, head_dim: 128, rms_norm_eps: 1e-6 },
+    ...{ hidden_size: 1024, intermediate_size: 3072, num_hidden_layers: 28, vocab_size: 151_936 },
+    ...{ num_attention_heads: 16, num_key_value_heads: 8, rope_theta: 1_000_000 },
+    ...{ max_position_embeddings: 40_960, tie_word_embeddings: true },
+  },
+  "Llama-3.2-1B": {
+    ...LLAMA,
+    ...{ model_type: "llama", hidden_size: 2048, intermediate_size: 8192, num_hidden_layers: 16, vocab_size: 128_256 },
+    ...{ num_attention_heads: 32, num_key_value_heads: 8, head_dim: 64, rope_theta: 500_000, rms_norm_eps: 1e-5 },
+    ...{ max_position_embeddings: 131_072, tie_word_embeddings: true },
+  },
+};
+
+/** Bytes of the noise that all tensors repeat: a prime number of values, so that rows differ. */
+const NOISE_VALUES = 1_048_583;
+
+/** bfloat16 values of about ±0.04. */
+function createNoise(): Uint8Array {
+  const noise = new Uint16Array(NOISE_VALUES);
+  let state = 1;
+  for (let i = 0; i < noise.length; i++) {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    // A sign, an exponent of 2^-8 to 2^-5, and 7 bits of fraction.
+    noise[i] = ((state >>> 16) & 0x8000) | ((119 + ((state >>> 20) & 3)) << 7) | ((state >>> 24) & 0x7f);
+  }
+  return new Uint8Array(noise.buffer);
+}
+
+/** A folder of config.json and model.safetensors in bfloat16. */
+export function randomModel(config: object): (name: string) => Uint8Array | ByteSource | undefined {
+  const decoder = readDecoder("randomModel", config);
+  const { required } = expectedTensors(decoder, decoder.names.roots[0] ?? "", new Map());
+  let end = 0;
+  const header = Object.fromEntries(
+    [...required].map(([name, shape = []]) => {
+      const begin = end;
+      end += 2 * shape.reduce((product, side) => product * side, 1);
+      return [name, { dtype: "BF16", shape, data_offsets: [begin, end] }];
+    }),
+  );
+  const text = JSON.stringify(header);
+  const start = new TextEncoder().encode(text.padEnd(Math.ceil(text.length / 8) * 8));
+  const before = 8 + start.length;
+  const noise = createNoise();
+  const source: ByteSource = {
+    size: before + end,
+    async read(offset, length) {
+      const bytes = new Uint8Array(length);
+      if (offset < before) {
+        const head = new Uint8Array(before);
+        new DataView(head.buffer).setUint32(0, start.length, true);
+        head.set(start, 8);
+        bytes.set(head.subarray(offset, offset + length));
+        return bytes;
+      }
+      for (let at = 0; at < length; ) {
+        const from = (offset - before + at) % noise.length;
+        const piece = noise.subarray(from, from + Math.min(length - at, noise.length - from));
+        bytes.set(piece, at);
+        at += piece.length;
+      }
+      return bytes;
+    },
+  };
+  return (name) => {
+    if (name === "config.json") return new TextEncoder().encode(JSON.stringify(config));
+    return name === "model.safetensors" ? source : undefined;
+  };
+}

@@ -1,0 +1,144 @@
+import { CACHE_FORMATS } from "../cache/page-layout.ts";
+import { generate as generateTokens } from "../decoder/generate.ts";
+import { loadModel } from "../decoder/load-model.ts";
+import { createSession } from "../decoder/session.ts";
+import { WEIGHT_FORMATS } from "../linear/formats.ts";
+import { readArguments, readChoice, readCount, readThreads, UsageError } from "./args.ts";
+import { aboutFile } from "./files.ts";
+import { KERNEL_OPTIONS, startKernels } from "./load-kernels.ts";
+import { sizeText } from "./text.ts";
+
+const HELP = `headwise generate FOLDER --ids LIST [options]
+
+Loads the decoder in FOLDER (config.json, and model.safetensors or its index), or at a URL, reads the
+tokens of LIST and generates tokens behind them. Prints each id as it comes, and the tokens a second.
+
+  --ids LIST          token ids, separated by commas
+  --tokens N          tokens to generate at most (default 32)
+  --stop LIST         ids that end it
+  --temperature X     0 takes the most probable token (default 0)
+  --top-k N           only the N most probable tokens
+  --top-p X           only the most probable tokens that together have this probability
+  --min-p X           only tokens with this share of the largest probability
+  --repetition-penalty X
+                      divides the logits of tokens that occurred (default 1)
+  --seed N            the same seed gives the same tokens (default 0)
+  --ngram N           speculative decoding: guess what followed the last N tokens before
+  --max-seq-len N     tokens of the session (default what is needed)
+  --weights FORMAT    f32, f16, bf16, q8, q8-row, q4 (default: the formats of the file)
+  --activations KIND  exact or fast: how rows are rounded for integer weights (default exact)
+  --cache FORMAT      f32, f16, q8, q4 (default f32)
+  --threads N|auto    number of threads, 1 to 64 (default 1)
+  --deterministic     use the build that gives the same bits on every engine
+  --json              print JSON`;
+
+const OPTIONS = {
+  ids: { type: "string" },
+  tokens: { type: "string", default: "32" },
+  stop: { type: "string" },
+  temperature: { type: "string" },
+  "top-k": { type: "string" },
+  "top-p": { type: "string" },
+  "min-p": { type: "string" },
+  "repetition-penalty": { type: "string" },
+  seed: { type: "string" },
+  ngram: { type: "string" },
+  "max-seq-len": { type: "string" },
+  weights: { type: "string" },
+  activations: { type: "string" },
+  cache: { type: "string" },
+  ...KERNEL_OPTIONS,
+  json: { type: "boolean", default: false },
+  help: { type: "boolean", short: "h", default: false },
+} as const;
+
+const MOST_TOKENS = 2 ** 20;
+
+/** `headwise generate`. */
+export async function generate(args: string[]): Promise<void> {
+  const { values, positionals } = readArguments("generate", args, OPTIONS);
+  if (values.help) return console.log(HELP);
+  const [folder, ...more] = positionals;
+  if (folder === undefined || more.length > 0)
+    throw new UsageError(`generate: expected one folder, got ${positionals.length}`);
+  if (values.ids === undefined) throw new UsageError("generate: --ids expected token ids, got none");
+  const ids = readIds("--ids", values.ids);
+  const maxTokens = readCount("generate", "--tokens", values.tokens, 0, MOST_TOKENS);
+  const number = (name: keyof typeof values) => {
+    const text = values[name] as string | undefined;
+    if (text === undefined) return undefined;
+    if (text.trim() !== "" && Number.isFinite(Number(text))) return Number(text);
+    throw new UsageError(`generate: --${name} expected a number, got ${text}`);
+  };
+  const sampling = {
+    ...{ temperature: number("temperature"), topK: number("top-k"), topP: number("top-p"), minP: number("min-p") },
+    ...{ repetitionPenalty: number("repetition-penalty"), seed: number("seed") },
+  };
+  const ngram = number("ngram");
+  const weights = readChoice("generate", "--weights", values.weights, WEIGHT_FORMATS);
+  const activations = readChoice("generate", "--activations", values.activations, ["exact", "fast"]);
+  const format = readChoice("generate", "--cache", values.cache, CACHE_FORMATS);
+  const given = values["max-seq-len"];
+  const needed = ids.length + maxTokens;
+  const maxSeqLen = given === undefined ? needed : readCount("generate", "--max-seq-len", given, 1, MOST_TOKENS);
+
+  const kernels = await startKernels(readThreads("generate", values.threads), values.deterministic, {
+    latent: true,
+    models: true,
+  });
+  try {
+    const began = performance.now();
+    const model = await about(folder, loadModel(kernels, folder, { weights, activations, maxSeqLen }));
+    const loadMs = performance.now() - began;
+    const session = createSession(model, { maxSeqLen, format });
+    const tokens: { id: number; logprob: number }[] = [];
+    const started = performance.now();
+    let firstMs = 0;
+    const options = { ...present(sampling), maxTokens, stopIds: values.stop ? readIds("--stop", values.stop) : [] };
+    const all = generateTokens(session, ids, ngram === undefined ? options : { ...options, draft: { ngram } });
+    let next = await about("options", all.next());
+    for (; !next.done; next = await all.next()) {
+      if (tokens.length === 0) firstMs = performance.now() - started;
+      tokens.push(next.value);
+      if (!values.json) process.stdout.write(`${tokens.length === 1 ? "" : " "}${next.value.id}`);
+    }
+    const ms = performance.now() - started;
+    const rate = tokens.length > 1 ? ((tokens.length - 1) * 1000) / (ms - firstMs) : undefined;
+    const { type, layers, bytes } = model;
+    const { reason } = next.value;
+    if (values.json) {
+      const facts = { type, layers, bytes, sessionBytes: session.bytes, build: kernels.build, loadMs, firstMs };
+      return console.log(JSON.stringify({ ...facts, tokensPerSecond: rate, reason, tokens }, null, 2));
+    }
+    console.log(`
+model          ${type}, ${layers} layers, ${sizeText(bytes)}, loaded in ${loadMs.toFixed(0)} ms
+session        ${maxSeqLen} tokens, ${sizeText(session.bytes)}
+first token    ${firstMs.toFixed(1)} ms for ${ids.length} tokens
+decode         ${rate === undefined ? "-" : `${rate.toFixed(1)} tokens/s`}, ${tokens.length} tokens, ended by ${reason}
+build          ${kernels.build}: ${kernels.reason}`);
+  } finally {
+    kernels.release();
+  }
+}
+
+/** The fields that were given. */
+function present<T extends object>(fields: T): Partial<T> {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Partial<T>;
+}
+
+function readIds(name: string, text: string): number[] {
+  const ids = text.split(",").map((each) => each.trim());
+  if (ids.every((each) => /^\d+$/.test(each))) return ids.map(Number);
+  throw new UsageError(`generate: ${name} expected token ids, separated by commas, got ${text}`);
+}
+
+/** What a promise of the library gives. Errors get the folder, or say that an option is wrong. */
+async function about<T>(what: string, given: Promise<T>): Promise<T> {
+  try {
+    return await given;
+  } catch (error) {
+    if (what !== "options") throw aboutFile("generate", what, error);
+    if (error instanceof RangeError || error instanceof TypeError) throw new UsageError(error.message);
+    throw error;
+  }
+}

@@ -1,0 +1,73 @@
+// A layer of a decoder on rows in linear memory.
+
+import type { RunRows } from "../forward/forward.ts";
+import type { Runs } from "../forward/layer-steps.ts";
+import type { Rows } from "../linear/linear.ts";
+import type { NormRole } from "../models/decoder/spec.ts";
+import type { Steps } from "../util/steps.ts";
+import { pointer } from "../wasm/memory.ts";
+import { runMoe } from "./experts.ts";
+import { runMlp } from "./mlp.ts";
+import type { PackedBlock } from "./packed.ts";
+import { addRows, normRows, type RowWork } from "./rows.ts";
+import type { PassPlan } from "./scratch.ts";
+
+/** The rows of a chunk between layers. */
+export interface BlockRows {
+  readonly residual: Rows;
+  readonly normed: Rows;
+  readonly branch: Rows;
+}
+
+/** The rows of a plan in scratch at `base`. */
+export function blockRows({ residual, normed, branch, stride }: PassPlan, base: number): BlockRows {
+  const rows = (place: number): Rows => ({ at: pointer.f32(base + place), stride });
+  return { residual: rows(residual), normed: rows(normed), branch: rows(branch) };
+}
+
+/** Runs a layer: attention and MLP, each of which is added to the residual, with the layer's norms. */
+export function* runBlock(
+  work: RowWork,
+  block: PackedBlock,
+  plan: PassPlan,
+  attend: RunRows,
+  runs: Runs,
+  rows: BlockRows,
+  count: number,
+): Steps {
+  const { residual, normed, branch } = rows;
+  const { norms, parallel, addsToNormed, scale, mlp, moe } = block;
+  const width = block.attention.config.dModel;
+  /** Applies a norm where the layer has it; else what it would have written is what it would have read. */
+  const norm = (role: NormRole, to: Rows, from: Rows): Rows => {
+    const own = norms[role];
+    if (!own) return from;
+    normRows(work, own, to, from, width, count);
+    return to;
+  };
+  const add = (read: Rows, after: NormRole) => {
+    addRows(work, residual, addsToNormed ? read : residual, branch, scale, count);
+    norm(after, residual, residual);
+  };
+
+  let read = norm("attentionPre", normed, residual);
+  yield* attend(work.base, work.stepFlops, runs, { x: read, out: branch });
+  norm("attentionPost", branch, branch);
+  if (!mlp && !moe) {
+    add(read, "attentionAfter");
+    return;
+  }
+  // In parallel layers, the MLP reads what was before attention.
+  if (parallel) {
+    const own = norm("mlpPre", normed, residual);
+    if (norms.mlpPre) read = own;
+    add(read, "attentionAfter");
+  } else {
+    add(read, "attentionAfter");
+    read = norm("mlpPre", normed, residual);
+  }
+  if (mlp) yield* runMlp(work, mlp, plan.inner, branch, read, count);
+  if (moe) yield* runMoe(work, moe, plan.moe, plan.inner, branch, read, count);
+  norm("mlpPost", branch, branch);
+  add(read, "mlpAfter");
+}

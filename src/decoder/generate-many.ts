@@ -1,0 +1,191 @@
+import { checkSlices, type SliceOptions } from "../forward/slices.ts";
+import { expectRecord, readFields } from "../util/arguments.ts";
+import { HeadwiseError } from "../util/errors.ts";
+import { CHUNK_ROWS } from "../util/rows.ts";
+import { checkModelCall, type TokenIds } from "./forward.ts";
+import { checkGeneration, type GeneratedToken, type GenerateOptions, type GenerationEnd } from "./generate.ts";
+import type { Model } from "./model.ts";
+import { type ModelCall, runCalls } from "./pass.ts";
+import { type Choice, chooseToken, SAMPLING_OPTIONS } from "./sampling.ts";
+import { expectSession, type Session } from "./session.ts";
+
+/** A generation among others. */
+export interface GenerationJob extends Omit<GenerateOptions, "draft" | "signal" | "sliceMs"> {
+  /** Its own session; all jobs have the same model. */
+  readonly session: Session;
+  /** Tokens behind those that the session has read, 1 or more. */
+  readonly ids: TokenIds;
+}
+
+/** What `generateMany` gives: a token of a job, or its end. */
+export interface GenerationEvent<Job extends GenerationJob = GenerationJob> {
+  /** The job as it was given. */
+  readonly job: Job;
+  /** Its next token; undefined at its end. */
+  readonly token?: GeneratedToken;
+  /** Why it ended; undefined before. */
+  readonly end?: GenerationEnd;
+}
+
+const JOB_FIELDS = ["session", "ids", "maxTokens", "stopIds", ...SAMPLING_OPTIONS] as const;
+
+/** A job that runs. */
+interface Running<Job> extends ReturnType<typeof checkGeneration> {
+  readonly job: Job;
+  readonly session: Session;
+  /** Tokens that are still to be read. */
+  unread: Int32Array;
+  count: number;
+}
+
+/**
+ * Generates for many sessions at once: every step is one pass for all of them, so that weights are read once. Jobs join between
+ * steps, as the iterable gives them, and leave when they end. Each job's tokens are those that `generate` gives alone. Long
+ * prompts are read a chunk a step, so that the others go on.
+ * @param jobs Jobs, or an asynchronous source of them that may give more while others run.
+ * @throws TypeError or RangeError naming the argument, HeadwiseError `CACHE_FULL` if ids do not fit, `OUT_OF_MEMORY`,
+ * `RELEASED`, `IN_USE`, or the signal's reason. What was generated until then stays in the sessions.
+ */
+export async function* generateMany<Job extends GenerationJob>(
+  jobs: Iterable<Job> | AsyncIterable<Job>,
+  options: Omit<SliceOptions, "onProgress"> = {},
+): AsyncGenerator<GenerationEvent<Job>, void, void> {
+  const where = "generateMany";
+  const slices = {
+    ...checkSlices(where, readFields(where, "options", options, ["signal", "sliceMs"])),
+    expectActive: () => {},
+  };
+  const queue = createQueue(jobs);
+  const running: Running<Job>[] = [];
+  let model: Model | undefined;
+  try {
+    for (;;) {
+      for (const job of await queue.take(running.length === 0)) {
+        const own = startJob(where, job);
+        model ??= own.session.model;
+        if (own.session.model !== model) throw new RangeError(`${where}: jobs expected sessions of one model, got two`);
+        if (running.some(({ session }) => session === own.session))
+          throw new HeadwiseError("IN_USE", `${where}: session expected one that no other job is using`);
+        running.push(own);
+      }
+      for (const one of running.slice()) {
+        const end = endOf(one);
+        if (!end) continue;
+        running.splice(running.indexOf(one), 1);
+        yield { job: one.job, end };
+      }
+      if (running.length === 0) {
+        if (queue.done) return;
+        continue;
+      }
+      const chosen = await step(where, model as Model, running, slices);
+      for (const [one, choice] of chosen) {
+        const { stops } = one;
+        if (stops.has(choice.id)) {
+          running.splice(running.indexOf(one), 1);
+          yield { job: one.job, end: { reason: "stop", stopId: choice.id } };
+        } else {
+          one.count++;
+          one.unread = Int32Array.of(choice.id);
+          yield { job: one.job, token: choice };
+        }
+      }
+    }
+  } finally {
+    await queue.close();
+  }
+}
+
+function startJob<Job extends GenerationJob>(where: string, job: Job): Running<Job> {
+  expectRecord(where, "job", job);
+  const given = readFields(where, "job", Object.fromEntries(JOB_FIELDS.map((name) => [name, job[name]])), JOB_FIELDS);
+  const session = given.session as Session;
+  expectSession(where, session);
+  const { ids } = checkModelCall(where, session, given.ids as TokenIds, "last");
+  const rules = checkGeneration(where, given as GenerateOptions, session.model.vocabSize);
+  return { job, session, unread: ids, count: 0, ...rules };
+}
+
+/** Why a job ends before its next step. */
+function endOf({ session, unread, count, maxTokens }: Running<unknown>): GenerationEnd | undefined {
+  if (count >= maxTokens) return { reason: "length" };
+  return session.length + unread.length > session.maxSeqLen ? { reason: "full" } : undefined;
+}
+
+/** One pass for all jobs: a token or a chunk of the prompt of each. Returns what was chosen. */
+async function step<Job>(
+  where: string,
+  model: Model,
+  running: readonly Running<Job>[],
+  slices: Parameters<typeof runCalls>[4],
+): Promise<readonly (readonly [Running<Job>, Choice])[]> {
+  const calls = running.map(({ session, unread }): ModelCall => {
+    const ids = unread.subarray(0, CHUNK_ROWS);
+    return { where, session, ids, outputs: ids.length === unread.length ? 1 : 0 };
+  });
+  const whole = running.filter((_, i) => calls[i]?.outputs === 1);
+  const chosen: (readonly [Running<Job>, Choice])[] = [];
+  const sink = (row: Parameters<Parameters<typeof runCalls>[3]>[0]) => {
+    const one = whole[row.output] as Running<Job>;
+    const { session, unread, sampling } = one;
+    const seen = [...session.tokens, ...unread];
+    chosen.push([one, chooseToken(row, sampling, seen, seen.length)]);
+  };
+  await runCalls(where, model, calls, sink, slices);
+  for (const [i, one] of running.entries()) one.unread = one.unread.subarray(calls[i]?.ids.length);
+  return chosen;
+}
+
+/** The jobs that have come since the last look. */
+interface Queue<Job> {
+  /** Whether no more will come. */
+  readonly done: boolean;
+  /** Takes those that have come; with `wait`, waits for one. */
+  take(wait: boolean): Promise<Job[]>;
+  close(): Promise<void>;
+}
+
+/** Jobs that wait at most, before the source is asked for more. */
+const MOST_WAITING = 64;
+
+function createQueue<Job>(jobs: Iterable<Job> | AsyncIterable<Job>): Queue<Job> {
+  const isAsync = Symbol.asyncIterator in jobs;
+  const source = isAsync ? jobs[Symbol.asyncIterator]() : undefined;
+  let waiting: Job[] = isAsync ? [] : [...jobs];
+  let done = !isAsync;
+  let failure: { readonly cause: unknown } | undefined;
+  let pending: Promise<void> | undefined;
+  const pull = () => {
+    if (done || pending || waiting.length >= MOST_WAITING) return;
+    pending = Promise.resolve(source?.next())
+      .then((next) => {
+        if (!next || next.done) done = true;
+        else waiting.push(next.value);
+      })
+      .catch((cause: unknown) => {
+        done = true;
+        failure = { cause };
+      })
+      .finally(() => {
+        pending = undefined;
+        pull();
+      });
+  };
+  return {
+    get done() {
+      return done && waiting.length === 0;
+    },
+    async take(wait) {
+      pull();
+      while (wait && waiting.length === 0 && pending) await pending;
+      if (failure) throw failure.cause;
+      const taken = waiting;
+      waiting = [];
+      pull();
+      return taken;
+    },
+    async close() {
+      if (!done) await source?.return?.();
+    },
+  };
+}

@@ -1,0 +1,144 @@
+import { expectRoom } from "../cache/kv-cache.ts";
+import { checkSlices, type SliceOptions } from "../forward/slices.ts";
+import { expectInt, readFields } from "../util/arguments.ts";
+import { checkModelCall, expectIds, type TokenIds } from "./forward.ts";
+import { type ModelCall, runCalls } from "./pass.ts";
+import {
+  type Choice,
+  checkSampling,
+  chooseToken,
+  SAMPLING_OPTIONS,
+  type Sampling,
+  type SamplingOptions,
+} from "./sampling.ts";
+import type { Session } from "./session.ts";
+import { checkDrafts, type Drafter, type DraftOptions } from "./speculate.ts";
+
+/** A generated token. */
+export interface GeneratedToken {
+  /** From 0 to vocabSize - 1. */
+  readonly id: number;
+  /** Logarithm of the probability that the model gives it, before any option of sampling changed it. */
+  readonly logprob: number;
+}
+
+/** Why a generation ended. */
+export interface GenerationEnd {
+  /** "stop": one of `stopIds` came; "length": maxTokens; "full": the session has no room for another token. */
+  readonly reason: "stop" | "length" | "full";
+  /** The id that ended it, which is not among the generated tokens. */
+  readonly stopId?: number;
+}
+
+/** Options of `generate`. */
+export interface GenerateOptions extends SamplingOptions, Omit<SliceOptions, "onProgress"> {
+  /** Tokens at most. Default as many as the session has room for. */
+  readonly maxTokens?: number;
+  /** Ids that end the generation. Default none. */
+  readonly stopIds?: TokenIds;
+  /**
+   * Speculative decoding: guesses tokens, and checks several of them in one pass. The tokens are those of plain decoding; only the
+   * time differs. Default none.
+   */
+  readonly draft?: DraftOptions;
+}
+
+const OPTIONS: readonly (keyof GenerateOptions)[] = [
+  ...SAMPLING_OPTIONS,
+  ...(["signal", "sliceMs", "maxTokens", "stopIds", "draft"] as const),
+];
+
+/** Checked GenerateOptions besides how passes are sliced. */
+interface Generation {
+  readonly sampling: Sampling;
+  readonly maxTokens: number;
+  readonly stops: ReadonlySet<number>;
+}
+
+/** Checks what was read of the options of a generation. */
+export function checkGeneration(where: string, given: GenerateOptions, vocabSize: number): Generation {
+  const { maxTokens, stopIds } = given;
+  return {
+    sampling: checkSampling(where, given),
+    maxTokens: maxTokens === undefined ? Number.POSITIVE_INFINITY : expectInt(where, "maxTokens", maxTokens, 0),
+    stops: new Set(stopIds === undefined || stopIds.length === 0 ? [] : expectIds(where, stopIds, vocabSize)),
+  };
+}
+
+/**
+ * Reads `ids`, and generates tokens behind them, one at a time. Each pass runs in time slices with yields to the event loop.
+ * Leaving the loop early is allowed: the session then holds all tokens but the last one that was given.
+ *
+ * With one seed, the tokens are the same on every engine in the `simd` build, and the same in any batch, with any draft and on
+ * any number of threads.
+ * @param ids Tokens behind those that the session has read, 1 or more.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `CACHE_FULL` if `ids` do not fit, `OUT_OF_MEMORY`,
+ * `RELEASED`, `IN_USE`. The signal's reason. What was generated until then stays in the session.
+ */
+export async function* generate(
+  session: Session,
+  ids: TokenIds,
+  options: GenerateOptions = {},
+): AsyncGenerator<GeneratedToken, GenerationEnd, void> {
+  const where = "generate";
+  const given = readFields(where, "options", options, OPTIONS);
+  const { sampling, maxTokens, stops } = checkGeneration(where, given, session.model.vocabSize);
+  const slices = { ...checkSlices(where, given), expectActive: () => {} };
+  const drafts = checkDrafts(where, session, given.draft);
+  let next = checkModelCall(where, session, ids, "last").ids;
+  for (let count = 0; ; ) {
+    if (count >= maxTokens) return { reason: "length" };
+    if (session.length + next.length > session.maxSeqLen) {
+      if (count === 0) expectRoom(where, session, "ids", next.length);
+      return { reason: "full" };
+    }
+    const before = session.length + next.length;
+    const chosen = await step(where, session, next, sampling, drafts, maxTokens - count, slices);
+    let given = 0;
+    try {
+      for (const choice of chosen) {
+        if (stops.has(choice.id)) return { reason: "stop", stopId: choice.id };
+        count++;
+        yield choice;
+        given++;
+      }
+    } finally {
+      // Ended between guesses that were right: plain decoding would not have read those that follow.
+      if (given < chosen.length - 1 && !session.released) session.truncate(before + given);
+    }
+    next = Int32Array.of((chosen.at(-1) as Choice).id);
+  }
+}
+
+/** Reads tokens, and with them what a draft guesses behind them; returns the tokens that follow: one, or more if guesses hold. */
+async function step(
+  where: string,
+  session: Session,
+  ids: Int32Array,
+  sampling: Sampling,
+  drafts: Drafter | undefined,
+  most: number,
+  slices: Parameters<typeof runCalls>[4],
+): Promise<Choice[]> {
+  const room = session.maxSeqLen - session.length - ids.length;
+  const guesses = drafts ? await drafts.guess([...session.tokens, ...ids], Math.min(room, most - 1)) : [];
+  const call: ModelCall = { where, session, ids: Int32Array.of(...ids, ...guesses), outputs: guesses.length + 1 };
+  const before = session.length + ids.length;
+  const seen = [...session.tokens, ...ids];
+  const chosen: Choice[] = [];
+  await runCalls(
+    where,
+    session.model,
+    [call],
+    (row) => {
+      // A row counts if all guesses before it were right.
+      if (chosen.length !== row.output || (row.output > 0 && chosen.at(-1)?.id !== guesses[row.output - 1])) return;
+      if (row.output > 0) seen.push(guesses[row.output - 1] as number);
+      chosen.push(chooseToken(row, sampling, seen, before + row.output));
+    },
+    slices,
+  );
+  // The last chosen token is read with the next call, as are those behind a wrong guess.
+  if (guesses.length > 0) session.truncate(before + chosen.length - 1);
+  return chosen;
+}

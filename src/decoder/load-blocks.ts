@@ -1,0 +1,244 @@
+// Reads the layers of a decoder and packs them: each into a block of memory of its own, and its attention into another.
+
+import { createLatentAttention } from "../api/latent-attention.ts";
+import { type Attention, createAttention, packAttention } from "../attention/attention.ts";
+import { checkWeights } from "../attention/check-weights.ts";
+import { checkConfig } from "../attention/config.ts";
+import { checkWeightOptions } from "../attention/weight-options.ts";
+import type { WeightFormat } from "../linear/formats.ts";
+import type { LinearPlace, PackedLinear } from "../linear/linear.ts";
+import type { Family, MlpNames, Names } from "../models/decoder/family.ts";
+import type { BlockSpec, NormRole } from "../models/decoder/spec.ts";
+import { readLatentWeights } from "../models/hf/latent-weights.ts";
+import { readAttentionWeights } from "../models/hf/weights.ts";
+import type { StoredTensor } from "../tensor/dtypes.ts";
+import { toFloats } from "../tensor/dtypes.ts";
+import { NULL } from "../wasm/abi.ts";
+import type { Kernels } from "../wasm/kernels.ts";
+import { pointer } from "../wasm/memory.ts";
+import { type HeadGains, packHeadNorm } from "./head-norm.ts";
+import { joinMlp, type PackedBlock, type PackedMlp, type PackedMoe, type PackedNorm, packedNorm } from "./packed.ts";
+import type { MlpFormats, MlpPlace, ModelPlaces, MoePlace, NormPlace } from "./places.ts";
+import type { WeightReader } from "./weight-reader.ts";
+
+/** What packing needs to know of a model and its names. */
+export interface BlockContext {
+  readonly kernels: Kernels;
+  readonly reader: WeightReader;
+  readonly names: Names;
+  readonly family: Family;
+  readonly dModel: number;
+  /** The requested formats of attention and MLP; undefined for those of the file. */
+  readonly formats: { readonly attention: WeightFormat | undefined; readonly mlp: WeightFormat | undefined };
+  readonly activations: "exact" | "fast" | undefined;
+  /** Memory for packing, as much as the largest matrix needs. */
+  readonly staging: number;
+  readonly where: string;
+  /** What is freed with the model. */
+  readonly owned: { release(): void }[];
+}
+
+/** Where the MLP of an expert, of all tokens, or of a layer without experts lies, and its names. */
+function mlpAt({ family, names }: BlockContext, at: string, which: number | "shared" | "mlp"): [string, MlpNames] {
+  const { moeNames } = family;
+  if (which === "mlp") return [names.mlpAt === "" ? at : `${at}${names.mlpAt}.`, names.mlp];
+  const own = moeNames as NonNullable<typeof moeNames>;
+  const prefix = which === "shared" ? own.shared : own.expert === "stacked" ? "" : own.expert(which);
+  return [prefix === "" ? at : `${at}${prefix}.`, own.mlp];
+}
+
+/** The formats of an MLP of the layer whose names begin with `at`. */
+export function mlpFormats(context: BlockContext, at: string, which: number | "shared" | "mlp"): MlpFormats {
+  const { reader, formats, family } = context;
+  const [prefix, { gate, up, down }] = mlpAt(context, at, which);
+  const suffix = family.moeNames?.expert === "stacked" && which !== "mlp" ? "" : ".weight";
+  const format = (name: string | undefined) => reader.formatOf(`${prefix}${name}${suffix}`, formats.mlp);
+  const first = gate === undefined || !reader.has(`${prefix}${gate}${suffix}`) ? up : gate;
+  return { gate: format(first), up: format(up ?? first), down: format(down) };
+}
+
+/** Reads the layer whose names begin with `at`, and packs it. */
+export async function loadBlock(
+  context: BlockContext,
+  spec: BlockSpec,
+  { place, bytes }: ModelPlaces["blocks"][number],
+  at: string,
+): Promise<PackedBlock> {
+  const { kernels, where, owned } = context;
+  const attention = await loadAttention(context, spec, at);
+  owned.push(attention);
+  const base = kernels.memory.allocate(where, bytes);
+  owned.push({ release: () => kernels.memory.free(base) });
+  const norms: Partial<Record<NormRole, PackedNorm>> = {};
+  for (const [role, norm] of Object.entries(place.norms) as [NormRole, NormPlace][])
+    norms[role] = await loadNorm(context, `${at}${context.names.norms[role]}`, norm, base);
+  const { parallel, addsToNormed, scale } = spec;
+  return {
+    ...{ attention, norms, parallel, addsToNormed, scale },
+    mlp: place.mlp && (await loadMlp(context, ...mlpAt(context, at, "mlp"), place.mlp, base)),
+    moe: place.moe && (await loadMoe(context, at, place.moe, base)),
+  };
+}
+
+/** Reads a norm into its place. */
+export async function loadNorm(
+  { kernels, reader }: Pick<BlockContext, "kernels" | "reader">,
+  name: string,
+  place: NormPlace,
+  base: number,
+): Promise<PackedNorm> {
+  const gain = (await reader.vector(`${name}.weight`)) as Float32Array;
+  const bias = await reader.vector(`${name}.bias`);
+  const write = (at: number, values: Float32Array) => kernels.memory.f32(base + at, values.length).set(values);
+  write(place.gain, place.spec.onePlus ? gain.map((each) => 1 + each) : gain);
+  if (bias) write(place.bias, bias);
+  return packedNorm(place, base, bias !== undefined);
+}
+
+async function loadAttention(context: BlockContext, { attention }: BlockSpec, at: string): Promise<Attention> {
+  const { kernels, reader, names, formats, activations, family, where } = context;
+  const prefix = `${at}${names.attention}.`;
+  const tensors = new Map(await reader.read(reader.namesBelow(prefix)));
+  const file = { metadata: new Map<string, string>(), tensors };
+  const options = { weights: formats.attention, activations };
+  if (attention.kind === "latent")
+    return createLatentAttention(kernels, attention.config, readLatentWeights(file, prefix), options);
+  const { fused, ...config } = attention.config;
+  const { numHeads, numKvHeads, headDim } = config;
+  const { headNorm } = family;
+  const gainsOf = (name: string) => takeGains(tensors, `${prefix}${name}`, headNorm?.each === "apart");
+  const { headNorm: norm } = attention;
+  const gains = norm && headNorm && { norm, q: gainsOf(headNorm.q), k: gainsOf(headNorm.k) };
+  const weights = readAttentionWeights(file, prefix, { numHeads, numKvHeads, headDim, fused });
+  if (!gains) return createAttention(kernels, config, weights, options);
+  const checked = checkConfig(where, config);
+  const given = checkWeights(
+    where,
+    checked,
+    weights,
+    checkWeightOptions(where, "options.", options),
+    kernels.quantized,
+  );
+  const packed = packHeadNorm(where, kernels, checked, gains.norm, gains);
+  context.owned.push({ release: () => kernels.memory.free(packed.at) });
+  return packAttention(where, kernels, checked, given, packed.run);
+}
+
+/** Takes the gains and biases of a norm of heads out of `tensors`: one tensor each, or one for each head. */
+function takeGains(tensors: Map<string, StoredTensor>, name: string, apart: boolean): HeadGains {
+  const take = (end: string) => {
+    const own = apart ? [...tensors.keys()].filter((each) => each.startsWith(`${name}.norms.`)) : [name];
+    const names = apart
+      ? own.map((_, head) => `${name}.norms.${head}.${end}`).filter((each) => tensors.has(each))
+      : [`${name}.${end}`];
+    const found = names.flatMap((each) => tensors.get(each) ?? []).map((tensor) => toFloats(tensor));
+    for (const each of names) tensors.delete(each);
+    if (found.length === 0) return undefined;
+    const all = new Float32Array(found.reduce((sum, { length }) => sum + length, 0));
+    let to = 0;
+    for (const each of found) {
+      all.set(each, to);
+      to += each.length;
+    }
+    return all;
+  };
+  const bias = take("bias");
+  return { gain: take("weight") as Float32Array, bias };
+}
+
+async function loadMlp(
+  { reader, staging }: BlockContext,
+  prefix: string,
+  { gate, up, down }: MlpNames,
+  place: MlpPlace,
+  base: number,
+): Promise<PackedMlp> {
+  const linear = (name: string | undefined, to: LinearPlace) => reader.linear(base, to, `${prefix}${name}`, staging);
+  const inputs = async (): Promise<[PackedLinear | undefined, PackedLinear]> => {
+    if (!place.gate) return [undefined, await linear(up, place.up)];
+    if (up === undefined) return reader.halves(base, [place.gate, place.up], `${prefix}${gate}`, staging);
+    return [await linear(gate, place.gate), await linear(up, place.up)];
+  };
+  const [first, second] = await inputs();
+  return joinMlp(place.spec, first, second, await linear(down, place.down));
+}
+
+async function loadMoe(context: BlockContext, at: string, place: MoePlace, base: number): Promise<PackedMoe> {
+  const { kernels, reader, family, staging } = context;
+  const names = family.moeNames as NonNullable<Family["moeNames"]>;
+  const { spec } = place;
+  const gate = await reader.linear(base, place.gate, `${at}${names.router}`, staging, "out-in");
+  const correction = spec.router.correction ? await reader.vector(`${at}${names.correction}`) : undefined;
+  if (correction) kernels.memory.f32(base + place.correction, correction.length).set(correction);
+  const experts =
+    names.expert === "stacked"
+      ? await loadStacked(context, at, names.mlp, place, base)
+      : await inTurn(place.experts, (expert, e) => loadMlp(context, ...mlpAt(context, at, e), expert, base));
+  return {
+    ...{ topK: spec.topK, router: spec.router, gate, experts },
+    correction: correction ? pointer.f32(base + place.correction) : NULL,
+    shared: place.shared && (await loadMlp(context, ...mlpAt(context, at, "shared"), place.shared, base)),
+    sharedGate:
+      place.sharedGate && (await reader.linear(base, place.sharedGate, `${at}${names.sharedGate}`, staging, "out-in")),
+  };
+}
+
+/** The results of `work` on each of `all`, one after the other, so that one tensor is held at a time. */
+async function inTurn<T, R>(all: readonly T[], work: (one: T, index: number) => Promise<R>): Promise<R[]> {
+  const results: R[] = [];
+  for (const [index, one] of all.entries()) results.push(await work(one, index));
+  return results;
+}
+
+/** Experts of tensors [experts, inputs, outputs], where columns of gates and of the other factor take turns. */
+async function loadStacked(
+  { reader, staging }: BlockContext,
+  at: string,
+  names: MlpNames,
+  { spec, experts }: MoePlace,
+  base: number,
+): Promise<PackedMlp[]> {
+  const biasOf = async (name: string | undefined) => (await reader.vector(`${at}${name}_bias`)) as Float32Array;
+  const first = await reader.matrix(`${at}${names.gate}`);
+  const second = await reader.matrix(`${at}${names.down}`);
+  const [firstBias, secondBias] = [await biasOf(names.gate), await biasOf(names.down)];
+  return experts.map(({ gate, up, down }, e) => {
+    const [both, last] = [expertOf(first, e), expertOf(second, e)];
+    const bias = firstBias.subarray(2 * e * spec.expert.dim, 2 * (e + 1) * spec.expert.dim);
+    const store = (place: LinearPlace, matrix: StoredTensor, part: Float32Array) =>
+      reader.store(base, place, matrix, part, staging);
+    return joinMlp(
+      spec.expert,
+      gate &&
+        store(
+          gate,
+          everyOther(both, 0),
+          bias.filter((_, i) => i % 2 === 0),
+        ),
+      store(
+        up,
+        everyOther(both, 1),
+        bias.filter((_, i) => i % 2 === 1),
+      ),
+      store(down, everyOther(last, 0, 1), secondBias.subarray(e * down.n, (e + 1) * down.n)),
+    );
+  });
+}
+
+/** The matrix [inputs, outputs] of an expert. */
+function expertOf(stacked: StoredTensor, expert: number): StoredTensor {
+  const [count, ...shape] = stacked.shape as [number, number, number];
+  const bytes = stacked.bytes.length / count;
+  return { ...stacked, shape, bytes: stacked.bytes.subarray(expert * bytes, (expert + 1) * bytes) };
+}
+
+/** Columns `first`, first + step, … of a matrix [inputs, outputs], as rows of floats. */
+function everyOther(matrix: StoredTensor, first: number, step = 2): StoredTensor {
+  const [inputs, outputs] = matrix.shape as [number, number];
+  const from = toFloats(matrix);
+  const rows = outputs / step;
+  const to = new Float32Array(rows * inputs);
+  for (let row = 0; row < rows; row++)
+    for (let k = 0; k < inputs; k++) to[row * inputs + k] = from[k * outputs + first + row * step] as number;
+  return { ...matrix, dtype: "F32", shape: [rows, inputs], bytes: new Uint8Array(to.buffer) };
+}

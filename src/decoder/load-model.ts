@@ -1,0 +1,255 @@
+import { type ModelSource, openModelFolder } from "../files/model-folder.ts";
+import type { WeightFormat } from "../linear/formats.ts";
+import { type LinearPlace, modeOf, type PackedLinear } from "../linear/linear.ts";
+import { expectActivations, expectFormat, expectFormatLoaded } from "../linear/options.ts";
+import { stagedFloats } from "../linear/pack.ts";
+import { checkTensors, findRoot } from "../models/decoder/check-tensors.ts";
+import { type Decoder, readDecoder } from "../models/decoder/read-spec.ts";
+import { expectFunction, expectInt, expectSignal, readFields } from "../util/arguments.ts";
+import { HeadwiseError } from "../util/errors.ts";
+import type { Global } from "../util/global.ts";
+import { makeHandle } from "../util/lifetime.ts";
+import { expectKernels, type Kernels } from "../wasm/kernels.ts";
+import { type BlockContext, loadBlock, loadNorm, mlpFormats } from "./load-blocks.ts";
+import type { Model, ModelWeights } from "./model.ts";
+import type { PackedNorm, PackedTable } from "./packed.ts";
+import { type EndFormats, linearsOf, type ModelPlaces, type NormPlace, placeModel } from "./places.ts";
+import { WeightReader } from "./weight-reader.ts";
+
+/** Options of `loadModel`. */
+export interface LoadModelOptions {
+  /**
+   * Formats of the matrices: one for all, or one each for attention, MLPs (experts among them), and the table of tokens, which
+   * is often the head too. Default those that they are stored in.
+   */
+  readonly weights?: WeightFormat | ModelFormats;
+  /**
+   * Tokens of the longest sequence that will be run. It decides between the two lists of factors of LongRoPE (Phi-3), and is
+   * the default of sessions. Default what config.json says.
+   */
+  readonly maxSeqLen?: number;
+  /** As `WeightOptions.activations`. Default "exact". */
+  readonly activations?: "exact" | "fast";
+  /** Called after each read with the bytes that were read, and all that will be. */
+  readonly onProgress?: (done: number, all: number) => void;
+  /** Ends loading: it rejects with the signal's reason, and all memory is freed. */
+  readonly signal?: Global<"AbortSignal">;
+}
+
+/** Formats of the parts of a model. */
+export interface ModelFormats {
+  /** Matrices of attention. */
+  readonly attention?: WeightFormat;
+  /** Matrices of MLPs and experts; routers are always float32. */
+  readonly mlp?: WeightFormat;
+  /** The table of tokens, and the head. */
+  readonly embed?: WeightFormat;
+}
+
+const OPTIONS: readonly (keyof LoadModelOptions)[] = ["weights", "maxSeqLen", "activations", "onProgress", "signal"];
+const PARTS: readonly (keyof ModelFormats)[] = ["attention", "mlp", "embed"];
+
+/**
+ * Loads a whole decoder: reads config.json and the tensors of safetensors files one after the other, and packs each as it comes.
+ * A type of model or a field of config.json that is not known is refused by name, as are tensors that are missing, unexpected or
+ * of another shape, all in one error.
+ * @param source The path of a folder (on hosts with a file system) or its URL; the files; or a function that opens a file by name.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE`, `OUT_OF_MEMORY`, `RELEASED`, `NO_MODELS`,
+ * `NO_QUANTIZED`, `NO_LATENT`, or the signal's reason. All memory is freed then.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { loadModel, models } from "headwise/models";
+ * import { writeSafetensors } from "headwise/weights";
+ * const tensor = (...shape: number[]) => ({ data: new Float32Array(shape.reduce((a, b) => a * b)).fill(0.1), shape });
+ * const [layer, mlp] = ["model.layers.0.", { gate_proj: [16, 8], up_proj: [16, 8], down_proj: [8, 16] }];
+ * const bytes = writeSafetensors({
+ *   "model.embed_tokens.weight": tensor(32, 8), "model.norm.weight": tensor(8),
+ *   [`${layer}input_layernorm.weight`]: tensor(8), [`${layer}post_attention_layernorm.weight`]: tensor(8),
+ *   ...Object.fromEntries(["q", "k", "v", "o"].map((name) => [`${layer}self_attn.${name}_proj.weight`, tensor(8, 8)])),
+ *   ...Object.fromEntries(Object.entries(mlp).map(([name, shape]) => [`${layer}mlp.${name}.weight`, tensor(...shape)])),
+ * });
+ * const config = { model_type: "llama", hidden_size: 8, num_attention_heads: 2, num_hidden_layers: 1, intermediate_size: 16,
+ *   vocab_size: 32 };
+ * const files = new Map([["config.json", new TextEncoder().encode(JSON.stringify(config))], ["model.safetensors", bytes]]);
+ * const kernels = await loadKernels({ models });
+ * using model = await loadModel(kernels, (name) => files.get(name));
+ * console.log(model.type, model.layers, model.vocabSize); // llama 1 32
+ */
+export async function loadModel(kernels: Kernels, source: ModelSource, options: LoadModelOptions = {}): Promise<Model> {
+  const where = "loadModel";
+  expectKernels(where, kernels);
+  const { weights, maxSeqLen, activations, onProgress, signal } = readFields(where, "options", options, OPTIONS);
+  if (maxSeqLen !== undefined) expectInt(where, "options.maxSeqLen", maxSeqLen);
+  const formats = readFormats(where, weights);
+  const fast = expectActivations(where, "options.activations", activations);
+  if (onProgress !== undefined) expectFunction(where, "onProgress", onProgress);
+  if (signal !== undefined) expectSignal(where, signal);
+  expectModelKernels(where, kernels, formats);
+  const expectActive = () => {
+    signal?.throwIfAborted();
+    expectKernels(where, kernels);
+  };
+  expectActive();
+  const folder = await openModelFolder(where, source);
+  try {
+    const decoder = readDecoder(where, folder.config, maxSeqLen);
+    checkTensors(where, decoder, folder.tensors);
+    const all = [...folder.tensors.values()].reduce((sum, { bytes }) => sum + bytes, 0);
+    let done = 0;
+    const onRead = (bytes: number) => {
+      done += bytes;
+      onProgress?.(done, all);
+    };
+    const file = { tensors: folder.tensors, ...folder.file };
+    const layout = decoder.family.layout ?? "out-in";
+    const reader = new WeightReader(file, { where, kernels, layout, expectActive, onRead });
+    return await packModel(where, kernels, decoder, reader, formats, fast);
+  } finally {
+    await folder.close();
+  }
+}
+
+/** Checks the option `weights`. */
+export function readFormats(where: string, weights: LoadModelOptions["weights"]): ModelFormats {
+  if (weights === undefined) return {};
+  if (weights === null || typeof weights !== "object") {
+    const format = expectFormat(where, "options.weights", weights);
+    return { attention: format, mlp: format, embed: format };
+  }
+  const formats = readFields(where, "options.weights", weights, PARTS);
+  for (const [part, format] of Object.entries(formats)) expectFormat(where, `options.weights.${part}`, format);
+  return formats;
+}
+
+function expectModelKernels(where: string, kernels: Kernels, formats: ModelFormats): void {
+  if (!kernels.models)
+    throw new HeadwiseError(
+      "NO_MODELS",
+      `${where}: kernels expected ones that were loaded with { models }, which headwise/models exports, got kernels without it`,
+    );
+  for (const [part, format] of Object.entries(formats)) expectFormatLoaded(where, kernels.quantized, part, format);
+}
+
+async function packModel(
+  where: string,
+  kernels: Kernels,
+  decoder: Decoder,
+  reader: WeightReader,
+  formats: ModelFormats,
+  fast: boolean,
+): Promise<Model> {
+  const { spec, names, family } = decoder;
+  const { memory } = kernels;
+  const before = memory.used;
+  const owned: { release(): void }[] = [];
+  const free = () => {
+    for (const each of owned.splice(0)) each.release();
+  };
+  const staging = memory.allocate(where, 4 * mostStaged(decoder));
+  try {
+    const context: BlockContext = {
+      ...{ kernels, reader, names, family, where, owned, staging, dModel: spec.dModel },
+      formats: { attention: formats.attention, mlp: formats.mlp },
+      activations: fast ? "fast" : "exact",
+    };
+    const root = findRoot(decoder, reader.tensors);
+    const layerAt = (i: number) => `${root}${names.layers}.${i}.`;
+    const places = placeModel(spec, endFormats(reader, decoder, root, formats.embed), (layer, which) =>
+      mlpFormats(context, layerAt(layer), which),
+    );
+    const ends = await loadEnds(context, decoder, places, root);
+    const blocks: ModelWeights["blocks"][number][] = [];
+    for (const [i, block] of spec.blocks.entries())
+      blocks.push(await loadBlock(context, block, places.blocks[i] as ModelPlaces["blocks"][number], layerAt(i)));
+    const linears = [...Object.values(places.ends), ...places.blocks.flatMap(({ place }) => linearsOf(place))];
+    const used = linears.flatMap((each) => (each && "format" in each ? [each.format] : []));
+    const weights: ModelWeights = { ...ends, blocks, mode: modeOf(kernels, used, fast) };
+    memory.free(staging);
+    const parts = {
+      ...{ kernels, type: spec.type, dModel: spec.dModel, vocabSize: spec.vocabSize, layers: blocks.length },
+      ...{ maxSeqLen: spec.maxSeqLen, bytes: memory.used - before, spec, places, weights },
+    };
+    const release = () => {
+      if (!kernels.released) free();
+    };
+    return makeHandle<Model>("Model", "loadModel", parts, ["spec", "places", "weights"], release);
+  } catch (error) {
+    if (!kernels.released) {
+      memory.free(staging);
+      free();
+    }
+    throw error;
+  }
+}
+
+/** Floats of staging that the largest matrix outside attention needs. */
+function mostStaged({ spec: { dModel, vocabSize, embed, blocks } }: Decoder): number {
+  const dims = blocks.flatMap(({ mlp }) =>
+    mlp?.kind === "moe" ? [mlp.expert.dim, mlp.shared?.mlp.dim ?? 1, mlp.experts] : [mlp?.dim ?? 1],
+  );
+  const sizes = [
+    { n: vocabSize, k: embed.dim },
+    { n: embed.positions?.rows ?? 1, k: dModel },
+    { n: dModel, k: embed.dim },
+    { n: embed.dim, k: dModel },
+    ...dims.flatMap((dim) => [
+      { n: dim, k: dModel },
+      { n: dModel, k: dim },
+    ]),
+  ];
+  return Math.max(...sizes.map(stagedFloats));
+}
+
+type Ends = Omit<ModelWeights, "blocks" | "mode">;
+
+/** The formats of the matrices before the first layer and behind the last one. */
+function endFormats(reader: WeightReader, { names }: Decoder, root: string, own: WeightFormat | undefined): EndFormats {
+  const formatOf = (name: string) => reader.formatOf(`${name}.weight`, own);
+  const ifAny = (name: string) => (reader.has(`${name}.weight`) ? formatOf(name) : undefined);
+  const at = (name: string) => `${root}${name}`;
+  return {
+    embed: formatOf(at(names.embed)),
+    projectIn: ifAny(at(names.projectIn)) ?? "f32",
+    projectOut: ifAny(at(names.projectOut)) ?? "f32",
+    head: ifAny(names.head),
+  };
+}
+
+/** Reads what is before the first layer and behind the last one. */
+async function loadEnds(
+  context: BlockContext,
+  { spec, names }: Decoder,
+  { ends, endsBytes }: ModelPlaces,
+  root: string,
+): Promise<Ends> {
+  const { kernels, reader, owned, staging, where } = context;
+  const base = kernels.memory.allocate(where, endsBytes);
+  owned.push({ release: () => kernels.memory.free(base) });
+  const at = (name: string) => `${root}${name}`;
+  const linear = async (name: string, to: LinearPlace | undefined): Promise<PackedLinear | undefined> =>
+    to && reader.linear(base, to, name, staging, "out-in");
+  const norm = async (name: string, to: NormPlace | undefined): Promise<PackedNorm | undefined> =>
+    to && loadNorm(context, at(name), to, base);
+  const tokens = (await linear(at(names.embed), ends.embed)) as PackedLinear;
+  const { positions } = spec.embed;
+  const table = await linear(at(names.positions), ends.positions);
+  return {
+    embed: asTable(tokens, spec.vocabSize),
+    positions: table && positions && asTable(table, positions.rows),
+    projectIn: await linear(at(names.projectIn), ends.projectIn),
+    projectOut: await linear(at(names.projectOut), ends.projectOut),
+    head: (await linear(names.head, ends.head)) ?? (await withBias(context, tokens, `${names.head}.bias`)),
+    embedNorm: await norm(names.embedNorm, ends.embedNorm),
+    finalNorm: await norm(names.finalNorm, ends.finalNorm),
+  };
+}
+
+const asTable = ({ k, format, w }: PackedLinear, rows: number): PackedTable => ({ rows, dim: k, format, at: w });
+
+/** The table of tokens as the head, with the head's own bias where there is one. */
+async function withBias({ kernels, reader }: BlockContext, tokens: PackedLinear, name: string): Promise<PackedLinear> {
+  const bias = await reader.vector(name);
+  // The table itself has no bias, so that its place is free.
+  if (bias) kernels.memory.f32(tokens.bias, bias.length).set(bias);
+  return tokens;
+}

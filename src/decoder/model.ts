@@ -1,0 +1,65 @@
+// A decoder in linear memory.
+
+import type { PackedLinear } from "../linear/linear.ts";
+import type { ModelSpec } from "../models/decoder/spec.ts";
+import type { Handle, Releasable } from "../util/lifetime.ts";
+import { expectMade } from "../util/lifetime.ts";
+import { expectKernels, type Kernels } from "../wasm/kernels.ts";
+import type { PackedBlock, PackedNorm, PackedTable } from "./packed.ts";
+import type { ModelPlaces } from "./places.ts";
+
+/**
+ * A whole decoder: its weights, packed in linear memory until `release()`.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { forward, createSession, loadModel, models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * using model = await loadModel(kernels, "model");
+ * const { logits } = forward(createSession(model, { maxSeqLen: 64 }), [1, 2, 3]);
+ * console.log(logits.length === model.vocabSize); // true
+ */
+export interface Model extends Releasable, Handle {
+  /** The kernels that run the model, in whose memory its weights lie. */
+  readonly kernels: Kernels;
+  /** `model_type` of config.json. */
+  readonly type: string;
+  /** Floats of a token's row between layers. */
+  readonly dModel: number;
+  /** Tokens that ids name: each id is less. */
+  readonly vocabSize: number;
+  /** Layers. */
+  readonly layers: number;
+  /** Tokens of the longest sequence that the model was made for; undefined if config.json does not say. */
+  readonly maxSeqLen: number | undefined;
+  /** Bytes of linear memory that the weights take. */
+  readonly bytes: number;
+  /** Whether `release()` was called. */
+  readonly released: boolean;
+  /** @internal */
+  readonly spec: ModelSpec;
+  /** @internal */
+  readonly places: ModelPlaces;
+  /** @internal */
+  readonly weights: ModelWeights;
+}
+
+/** What a model consists of. */
+export interface ModelWeights {
+  readonly embed: PackedTable;
+  readonly embedNorm: PackedNorm | undefined;
+  readonly positions: PackedTable | undefined;
+  /** Widens rows of the table to dModel, and narrows the last ones to its rows. */
+  readonly projectIn: PackedLinear | undefined;
+  readonly projectOut: PackedLinear | undefined;
+  readonly blocks: readonly PackedBlock[];
+  readonly finalNorm: PackedNorm | undefined;
+  readonly head: PackedLinear;
+  /** `mode` of linear_q8. */
+  readonly mode: number;
+}
+
+/** Throws unless `model` came from loadModel and neither it nor its kernels were released. */
+export function expectModel(where: string, model: Model): void {
+  expectMade(where, "model", model, "loadModel");
+  expectKernels(where, model.kernels, "model.kernels");
+}

@@ -1,0 +1,230 @@
+// Rows of tokens through all layers of a decoder, for any number of sessions at once.
+
+import { checkMasks } from "../attention/mask.ts";
+import { restorePages } from "../cache/aging.ts";
+import type { CallTokens } from "../forward/call.ts";
+import type { LayerCall } from "../forward/layer-steps.ts";
+import { mostRowsOf, planRows } from "../forward/row-pass.ts";
+import { runSlices, type Slices, stepFlopsOf } from "../forward/slices.ts";
+import { chunksOf, listRows, type RowRun } from "../util/rows.ts";
+import type { Steps } from "../util/steps.ts";
+import { blockRows, runBlock } from "./block.ts";
+import { type OutputSink, runHead } from "./head.ts";
+import { linearsIn } from "./mlp.ts";
+import type { Model } from "./model.ts";
+import type { PackedBlock, PackedMlp } from "./packed.ts";
+import { addRows, embedRows, flopsOf, normRows, projectRows, type RowWork } from "./rows.ts";
+import { type PassPlan, planPass } from "./scratch.ts";
+import { expectSession, type Session } from "./session.ts";
+
+/** Tokens that a session reads, and those of them whose rows become logits: the last `outputs`. */
+export interface ModelCall {
+  readonly where: string;
+  readonly session: Session;
+  readonly ids: Int32Array;
+  readonly outputs: number;
+}
+
+/** A call, what attention needs to know of its tokens, and its first output among those of all calls. */
+interface PreparedCall {
+  readonly call: ModelCall;
+  readonly tokens: CallTokens;
+  readonly firstOutput: number;
+}
+
+/** Plans by model: that of the last pass, which the next one often needs again. */
+const PLANS = new WeakMap<Model, { readonly key: string; readonly plan: PassPlan }>();
+
+function planOf(model: Model, calls: readonly ModelCall[]): PassPlan {
+  const total = calls.reduce((sum, { ids }) => sum + ids.length, 0);
+  const most = Math.min(...model.weights.blocks.map(({ attention }) => mostRowsOf(attention)));
+  const rows = Math.min(total, most);
+  const outputs = Math.min(
+    rows,
+    calls.reduce((sum, each) => sum + each.outputs, 0),
+  );
+  // All layers of a session have the same formats.
+  const formats = calls.reduce((all, { session }) => all | (session.caches[0]?.pages.layout.formats ?? 0), 0);
+  const key = `${rows} ${outputs} ${formats}`;
+  const known = PLANS.get(model);
+  if (known?.key === key) return known.plan;
+  const { spec, places, weights } = model;
+  const plan = planPass(spec, places, { rows, outputs }, (layer, layout) =>
+    planRows((weights.blocks[layer] as PackedBlock).attention, layout, rows, formats),
+  );
+  PLANS.set(model, { key, plan });
+  return plan;
+}
+
+/**
+ * Runs the tokens of all calls, which have the same model, through all layers, and gives the rows that become logits to `sink`,
+ * in the order of the calls. The projections of all calls are one list of rows. Nothing has changed until the calls are
+ * committed.
+ */
+export function* runModel(
+  where: string,
+  model: Model,
+  calls: readonly ModelCall[],
+  sink: OutputSink,
+  stepFlops: number = Number.POSITIVE_INFINITY,
+  ownScratch = false,
+): Steps {
+  const { kernels, weights } = model;
+  const { memory } = kernels;
+  const plan = planOf(model, calls);
+  for (const { session } of calls) for (const { pages, length } of session.caches) restorePages(kernels, pages, length);
+  const base = ownScratch ? memory.allocate(where, plan.bytes) : memory.scratch(where, plan.bytes);
+  try {
+    const work: RowWork = {
+      ...{ kernels, base, shape: plan.shape, linear: plan.linear, mode: weights.mode, stepFlops },
+    };
+    let outputs = 0;
+    const prepared = calls.map((call): PreparedCall => {
+      const firstOutput = outputs;
+      outputs += call.outputs;
+      return { call, tokens: tokensOf(call), firstOutput };
+    });
+    const list = listRows(prepared, ({ call }) => [[0, call.ids.length]]);
+    for (const [begin, end] of chunksOf(list.total, plan.rows))
+      yield* runChunk(work, model, plan, list.runs(begin, end), sink);
+  } finally {
+    if (ownScratch && !kernels.released) memory.free(base);
+  }
+}
+
+type ChunkRuns = readonly RowRun<PreparedCall>[];
+
+/** The tokens of a chunk through all layers. */
+function* runChunk(work: RowWork, model: Model, plan: PassPlan, runs: ChunkRuns, sink: OutputSink): Steps {
+  const { weights } = model;
+  const count = runs.reduce((sum, { begin, end }) => sum + end - begin, 0);
+  const rows = blockRows(plan, work.base);
+  yield* embedTokens(work, model, plan, runs, count);
+  for (const [i, block] of weights.blocks.entries()) {
+    const attend = plan.attention[i] as PassPlan["attention"][number];
+    const own = runs.map((run): RowRun<LayerCall> => {
+      const pages = (run.of.call.session.caches[i] as Session["caches"][number]).pages;
+      return { ...run, of: { tokens: run.of.tokens, pages, inStep: pages.aging !== undefined } };
+    });
+    yield* runBlock(work, block, plan, attend, own, rows, count);
+  }
+  yield* runHead(
+    work,
+    model,
+    plan,
+    rows,
+    runs.flatMap((run) => [...outputsOf(run)]),
+    sink,
+  );
+}
+
+/** The rows of a run that become logits: where they lie in the chunk, and which outputs they are. */
+function* outputsOf({ of: { call, firstOutput }, begin, end, at }: RowRun<PreparedCall>) {
+  const first = call.ids.length - call.outputs;
+  for (let token = Math.max(begin, first); token < end; token++)
+    yield { row: at + token - begin, output: firstOutput + token - first };
+}
+
+/** residual = the rows of the chunk's tokens. */
+function* embedTokens(work: RowWork, model: Model, plan: PassPlan, runs: ChunkRuns, count: number): Steps {
+  const { spec, weights } = model;
+  const { embed, embedNorm, positions, projectIn } = weights;
+  const { memory } = work.kernels;
+  const { residual, branch } = blockRows(plan, work.base);
+  const [ids, places] = [work.base + plan.ids, work.base + plan.positions];
+  const idsIn = memory.u32(ids, count);
+  const placesIn = memory.u32(places, count);
+  for (const { of, begin, end, at } of runs) {
+    idsIn.set(of.call.ids.subarray(begin, end), at);
+    const { offset = 0 } = spec.embed.positions ?? {};
+    for (let token = begin; token < end; token++) placesIn[at + token - begin] = of.tokens.past + token + offset;
+  }
+  if (projectIn) {
+    const narrow = { at: branch.at, stride: embed.dim };
+    embedRows(work, embed, ids, narrow, spec.embed.scale, count);
+    yield* projectRows(work, [projectIn], residual, narrow, count);
+  } else embedRows(work, embed, ids, residual, spec.embed.scale, count);
+  if (positions) {
+    embedRows(work, positions, places, branch, 1, count);
+    addRows(work, residual, residual, branch, 1, count);
+  }
+  if (embedNorm) normRows(work, embedNorm, residual, residual, spec.dModel, count);
+}
+
+function tokensOf({ where, session, ids }: ModelCall): CallTokens {
+  const past = session.length;
+  const qLen = ids.length;
+  const kvLen = past + qLen;
+  const rows = [[0, qLen]] as const;
+  const positions = Int32Array.from(ids, (_, i) => past + i);
+  const { numHeads } = session.model.spec.blocks[0]!.attention.config;
+  const target = { batch: 1, numHeads, qLen, kvLen };
+  return {
+    ...{ where, batch: 1, qLen, newKeys: qLen, past, rows, keyRows: rows, positions, keyPositions: positions, target },
+    placements: [{ position: past, kvLen }],
+    masks: checkMasks(where, {}, target),
+  };
+}
+
+/** Adds what the calls read to their sessions: the last step of a pass. */
+export function commitCalls(calls: readonly ModelCall[]): void {
+  for (const { session, ids } of calls) {
+    for (const cache of session.caches) cache.advance(ids.length);
+    session.tokens.push(...ids);
+  }
+}
+
+/** How an asynchronous pass is sliced. */
+export interface PassSlices extends Slices {
+  /** Throws if the pass must not go on. */
+  readonly expectActive: () => void;
+}
+
+/**
+ * Runs the calls in time slices and commits them. Until the promise settles, their sessions are in use. If it rejects, nothing
+ * has changed.
+ */
+export async function runCalls(
+  where: string,
+  model: Model,
+  calls: readonly ModelCall[],
+  sink: OutputSink,
+  slices: PassSlices,
+): Promise<void> {
+  const { kernels } = model;
+  const caches = calls.flatMap(({ session }) => session.caches);
+  const expectActive = () => {
+    slices.signal?.throwIfAborted();
+    for (const { session } of calls) expectSession(where, session);
+    slices.expectActive();
+  };
+  const all = passFlops(model, calls);
+  const steps = runModel(where, model, calls, sink, stepFlopsOf(kernels), true);
+  for (const { holds } of caches) holds.appending++;
+  try {
+    await runSlices(steps, all, slices, expectActive);
+    expectActive();
+    commitCalls(calls);
+  } finally {
+    steps.return(undefined);
+    for (const cache of caches) {
+      cache.holds.appending--;
+      if (!cache.released && !kernels.released) restorePages(kernels, cache.pages, cache.length);
+    }
+  }
+}
+
+/** About how many operations a pass takes: its products. */
+function passFlops({ weights }: Model, calls: readonly ModelCall[]): number {
+  const rows = calls.reduce((sum, { ids }) => sum + ids.length, 0);
+  const outputs = calls.reduce((sum, each) => sum + each.outputs, 0);
+  const perRow = weights.blocks.reduce((sum, block) => sum + blockFlops(block), 0);
+  return rows * perRow + flopsOf([weights.head], outputs);
+}
+
+function blockFlops({ attention, mlp, moe }: PackedBlock): number {
+  const own = Object.values(attention.layer?.linears ?? {}).filter((each) => !!each);
+  const experts = moe ? moe.topK * flopsOf(linearsIn(moe.experts[0] as PackedMlp), 1) : 0;
+  const shared = [mlp, moe?.shared].reduce((sum, each) => sum + (each ? flopsOf(linearsIn(each), 1) : 0), 0);
+  return flopsOf(own, 1) + experts + shared;
+}

@@ -1,0 +1,172 @@
+// Where the weights of a decoder lie in their blocks of memory. It follows from the specification and the formats alone, so that
+// the number of bytes is known before a weight is read.
+
+import type { WeightFormat } from "../linear/formats.ts";
+import { wholePanels } from "../linear/formats.ts";
+import { type LinearPlace, placeLinears } from "../linear/linear.ts";
+import type { BlockSpec, MlpSpec, ModelSpec, MoeSpec, NormRole, NormSpec } from "../models/decoder/spec.ts";
+import { Layout } from "../wasm/memory.ts";
+
+/** Offsets of an MLP in its block of memory. */
+export interface MlpPlace {
+  readonly spec: MlpSpec;
+  readonly gate: LinearPlace | undefined;
+  readonly up: LinearPlace;
+  readonly down: LinearPlace;
+}
+
+/** The formats of an MLP's matrices; `gate` of those without one is not used. */
+export interface MlpFormats {
+  readonly gate: WeightFormat;
+  readonly up: WeightFormat;
+  readonly down: WeightFormat;
+}
+
+export function placeMlp(layout: Layout, dModel: number, spec: MlpSpec, formats: MlpFormats): MlpPlace {
+  const first = { n: spec.dim, k: dModel };
+  const up = { ...first, format: formats.up };
+  const inputs = placeLinears(layout, spec.gated ? [{ ...first, format: formats.gate }, up] : [up]);
+  const [down] = placeLinears(layout, [{ n: dModel, k: spec.dim, format: formats.down }]) as [LinearPlace];
+  return { spec, gate: spec.gated ? inputs[0] : undefined, up: inputs.at(-1) as LinearPlace, down };
+}
+
+/** Offsets of what a mixture of experts consists of. */
+export interface MoePlace {
+  readonly spec: MoeSpec;
+  readonly gate: LinearPlace;
+  readonly correction: number;
+  readonly experts: readonly MlpPlace[];
+  readonly shared: MlpPlace | undefined;
+  readonly sharedGate: LinearPlace | undefined;
+}
+
+/** Routers are float32: rounding could choose other experts. */
+const ROUTER_FORMAT: WeightFormat = "f32";
+
+export function placeMoe(
+  layout: Layout,
+  dModel: number,
+  spec: MoeSpec,
+  formatsOf: (expert: number | "shared") => MlpFormats,
+): MoePlace {
+  const small = (n: number) => placeLinears(layout, [{ n, k: dModel, format: ROUTER_FORMAT }])[0] as LinearPlace;
+  const { experts, expert, shared } = spec;
+  return {
+    spec,
+    gate: small(experts),
+    correction: layout.floats(experts),
+    experts: Array.from({ length: experts }, (_, e) => placeMlp(layout, dModel, expert, formatsOf(e))),
+    shared: shared && placeMlp(layout, dModel, shared.mlp, formatsOf("shared")),
+    sharedGate: shared?.gated ? small(1) : undefined,
+  };
+}
+
+/** Offsets of the gain and the bias of a norm. */
+export interface NormPlace {
+  readonly spec: NormSpec;
+  readonly gain: number;
+  readonly bias: number;
+}
+
+export function placeNorm(layout: Layout, dModel: number, spec: NormSpec): NormPlace {
+  return { spec, gain: layout.floats(dModel), bias: spec.kind === "layer" ? layout.floats(dModel) : 0 };
+}
+
+/** Offsets of what a layer consists of besides its attention. */
+export interface BlockPlace {
+  readonly norms: Readonly<Partial<Record<NormRole, NormPlace>>>;
+  readonly mlp: MlpPlace | undefined;
+  readonly moe: MoePlace | undefined;
+}
+
+export function placeBlock(
+  layout: Layout,
+  dModel: number,
+  { norms, mlp }: BlockSpec,
+  formatsOf: (expert: number | "shared" | "mlp") => MlpFormats,
+): BlockPlace {
+  const places = Object.entries(norms).map(([role, spec]) => [role, placeNorm(layout, dModel, spec)]);
+  return {
+    norms: Object.fromEntries(places),
+    mlp: mlp?.kind === "mlp" ? placeMlp(layout, dModel, mlp, formatsOf("mlp")) : undefined,
+    moe: mlp?.kind === "moe" ? placeMoe(layout, dModel, mlp, formatsOf) : undefined,
+  };
+}
+
+/** Offsets of what is before the first layer and behind the last one. */
+export interface EndPlaces {
+  readonly embed: LinearPlace;
+  readonly embedNorm: NormPlace | undefined;
+  readonly positions: LinearPlace | undefined;
+  readonly projectIn: LinearPlace | undefined;
+  readonly projectOut: LinearPlace | undefined;
+  /** Undefined if the table of tokens is the head. */
+  readonly head: LinearPlace | undefined;
+  readonly finalNorm: NormPlace | undefined;
+}
+
+/** The formats of the matrices before the first layer and behind the last one. */
+export interface EndFormats {
+  readonly embed: WeightFormat;
+  readonly projectIn: WeightFormat;
+  readonly projectOut: WeightFormat;
+  /** Undefined if the table of tokens is the head. */
+  readonly head: WeightFormat | undefined;
+}
+
+export function placeEnds(layout: Layout, spec: ModelSpec, formats: EndFormats): EndPlaces {
+  const { dModel, vocabSize, embed, finalNorm } = spec;
+  const { positions, norm } = embed;
+  const place = (n: number, k: number, format: WeightFormat) =>
+    placeLinears(layout, [{ n, k, format }])[0] as LinearPlace;
+  const projected = embed.dim !== dModel;
+  return {
+    embed: place(vocabSize, embed.dim, formats.embed),
+    positions: positions && place(positions.rows, dModel, "f32"),
+    projectIn: projected ? place(dModel, embed.dim, formats.projectIn) : undefined,
+    projectOut: projected ? place(embed.dim, dModel, formats.projectOut) : undefined,
+    head: formats.head && place(vocabSize, embed.dim, formats.head),
+    embedNorm: norm && placeNorm(layout, dModel, norm),
+    finalNorm: finalNorm && placeNorm(layout, dModel, finalNorm),
+  };
+}
+
+/** Where a model's weights lie besides those of attention: a block for the ends, and one for each layer. */
+export interface ModelPlaces {
+  readonly ends: EndPlaces;
+  readonly endsBytes: number;
+  readonly blocks: readonly { readonly place: BlockPlace; readonly bytes: number }[];
+}
+
+export function placeModel(
+  spec: ModelSpec,
+  ends: EndFormats,
+  mlpFormats: (layer: number, which: number | "shared" | "mlp") => MlpFormats,
+): ModelPlaces {
+  const layout = new Layout();
+  const places = placeEnds(layout, spec, ends);
+  const blocks = spec.blocks.map((block, i) => {
+    const own = new Layout();
+    const place = placeBlock(own, spec.dModel, block, (which) => mlpFormats(i, which));
+    return { place, bytes: own.bytes };
+  });
+  return { ends: places, endsBytes: layout.bytes, blocks };
+}
+
+/** Floats of a row of what the first projections of an MLP compute, in whole panels. */
+export function innerStride({ gate, up }: MlpPlace): number {
+  return wholePanels(up.n) + (gate ? wholePanels(gate.n) : 0);
+}
+
+/** The MLPs of a layer, its experts among them. */
+export function mlpsIn({ mlp, moe }: BlockPlace): readonly MlpPlace[] {
+  return [mlp, moe?.shared, ...(moe?.experts ?? [])].filter((each) => each !== undefined);
+}
+
+/** The matrices of a layer besides those of attention. */
+export function linearsOf(block: BlockPlace): readonly LinearPlace[] {
+  const { gate, sharedGate } = block.moe ?? {};
+  return [...mlpsIn(block).flatMap(({ gate, up, down }) => [gate, up, down]), gate, sharedGate].filter(
+    (each) => each !== undefined,
+  );
+}

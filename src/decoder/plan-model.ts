@@ -1,0 +1,133 @@
+import { type CheckedConfig, checkConfig } from "../attention/config.ts";
+import type { PageShape } from "../attention/layer-sizes.ts";
+import { layerLayout } from "../attention/packed-weights.ts";
+import { fillFormats } from "../attention/weight-options.ts";
+import { retentionOf } from "../cache/cache.ts";
+import { checkCacheFormat } from "../cache/formats.ts";
+import { latentPageShape } from "../cache/latent-pages.ts";
+import { createPageLayout } from "../cache/page-layout.ts";
+import { pagesBytes } from "../cache/pages.ts";
+import { placeLatentRows } from "../forward/latent/pass.ts";
+import { latentChunkRows } from "../forward/latent/scratch.ts";
+import { placeLayerRows } from "../forward/row-pass.ts";
+import { checkLatentConfig } from "../latent/config.ts";
+import { latentLayout } from "../latent/packed-latent.ts";
+import { eachLatent } from "../latent/weights.ts";
+import type { WeightFormat } from "../linear/formats.ts";
+import { readDecoder } from "../models/decoder/read-spec.ts";
+import type { BlockSpec } from "../models/decoder/spec.ts";
+import { expectInt, readFields } from "../util/arguments.ts";
+import { CHUNK_ROWS } from "../util/rows.ts";
+import { aligned, type Layout } from "../wasm/memory.ts";
+import { headNormBytes } from "./head-norm.ts";
+import { type LoadModelOptions, readFormats } from "./load-model.ts";
+import { placeModel } from "./places.ts";
+import { planPass } from "./scratch.ts";
+import type { SessionOptions } from "./session.ts";
+
+/** What to plan a model's memory for. */
+export interface ModelPlanSizes extends SessionOptions {
+  /** Formats of the weights, as `loadModel` takes them; parts without one are float32. Default "f32". */
+  readonly weights?: LoadModelOptions["weights"];
+  /** Sessions that exist at a time. Default 1. */
+  readonly sessions?: number;
+  /** Tokens of the longest call, or of all calls of a step of `generateMany`. Default 256, from which on more take no more. */
+  readonly rows?: number;
+  /** Rows of a call whose logits are computed. Default 1. */
+  readonly outputs?: number;
+}
+
+/** Bytes of linear memory that a model takes: how much `kernels.usedBytes` grows. */
+export interface ModelPlan {
+  /** Bytes that the model holds. */
+  readonly weights: number;
+  /** Bytes that all sessions hold. */
+  readonly sessions: number;
+  /** Bytes that calls share. A running asynchronous call takes as much again. */
+  readonly scratch: number;
+  /** The sum of the three. Loading takes no more, besides a megabyte for packing. */
+  readonly total: number;
+}
+
+const SIZES = ["weights", "maxSeqLen", "format", "truncatable", "sessions", "rows", "outputs"] as const;
+
+/**
+ * The memory that a model, its sessions and its calls will take, computed from config.json before anything is loaded.
+ * @param config The text of config.json, or the object it parses to.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for a model that `loadModel` would refuse.
+ * @example
+ * import { planModel } from "headwise/models";
+ * const config = { model_type: "llama", hidden_size: 576, intermediate_size: 1536, num_hidden_layers: 30, vocab_size: 49152,
+ *   num_attention_heads: 9, num_key_value_heads: 3, max_position_embeddings: 8192, tie_word_embeddings: true };
+ * const { weights, sessions } = planModel(config, { weights: "q8", maxSeqLen: 2048 });
+ * console.log(Math.round(weights / 1e6), Math.round(sessions / 1e6)); // 152 94
+ */
+export function planModel(config: string | object, sizes: ModelPlanSizes = {}): ModelPlan {
+  const where = "planModel";
+  const given = readFields(where, "sizes", sizes, SIZES);
+  const formats = readFormats(where, given.weights);
+  const { sessions = 1, rows = CHUNK_ROWS, outputs = 1 } = given;
+  expectInt(where, "sessions", sessions, 0);
+  expectInt(where, "rows", rows);
+  expectInt(where, "outputs", outputs);
+  const { spec } = readDecoder(where, config, given.maxSeqLen);
+  const maxSeqLen = expectInt(where, "maxSeqLen", given.maxSeqLen ?? spec.maxSeqLen);
+  const layers = spec.blocks.map((block) => planAttention(where, block, formats.attention ?? "f32"));
+
+  const { embed = "f32", mlp = "f32" } = formats;
+  const head = spec.head.tied === false ? embed : undefined;
+  const places = placeModel(spec, { embed, projectIn: embed, projectOut: embed, head }, () => ({
+    ...{ gate: mlp, up: mlp, down: mlp },
+  }));
+  const blockBytes = places.blocks.reduce((sum, { bytes }) => sum + aligned(bytes), 0);
+  const weights = aligned(places.endsBytes) + blockBytes + layers.reduce((sum, { bytes }) => sum + bytes, 0);
+
+  let cached = 0;
+  let pageFormats = 0;
+  for (const { shape, checked } of layers) {
+    const layout = createPageLayout(shape, checkCacheFormat(where, "format", given.format, shape));
+    cached += pagesBytes(layout, 1, maxSeqLen, retentionOf(where, checked, given.truncatable));
+    pageFormats |= layout.formats;
+  }
+  const chunk = Math.min(rows, ...layers.map(({ chunkRows }) => chunkRows));
+  const plan = planPass(spec, places, { rows: chunk, outputs: Math.min(outputs, chunk) }, (layer, layout) =>
+    layers[layer]?.place(layout, chunk, pageFormats),
+  );
+  const all = { weights, sessions: sessions * cached, scratch: plan.bytes };
+  return { ...all, total: all.weights + all.sessions + all.scratch };
+}
+
+/** The attention of a layer: its bytes, its pages, and what it works in. */
+interface AttentionPlan {
+  readonly bytes: number;
+  readonly checked: CheckedConfig;
+  readonly shape: PageShape;
+  /** Rows of a chunk at most. */
+  readonly chunkRows: number;
+  place(layout: Layout, rows: number, pageFormats: number): void;
+}
+
+function planAttention(where: string, { attention }: BlockSpec, format: WeightFormat): AttentionPlan {
+  if (attention.kind === "latent") {
+    const checked = checkLatentConfig(where, attention.config);
+    const formats = eachLatent(() => format);
+    return {
+      bytes: aligned(latentLayout(checked, formats, false).bytes),
+      checked,
+      shape: latentPageShape(checked),
+      chunkRows: latentChunkRows(checked, "absorbed", CHUNK_ROWS),
+      place: (layout, rows, pageFormats) => void placeLatentRows(checked, formats, layout, rows, pageFormats),
+    };
+  }
+  const { fused, ...config } = attention.config;
+  const checked = checkConfig(where, config);
+  const formats = fillFormats({}, () => format);
+  const norms = attention.headNorm ? headNormBytes(checked, attention.headNorm.each) : 0;
+  return {
+    bytes: aligned(layerLayout(checked, formats).bytes) + norms,
+    checked,
+    shape: checked,
+    chunkRows: CHUNK_ROWS,
+    place: (layout, rows, pageFormats) => void placeLayerRows(checked, formats, layout, rows, pageFormats),
+  };
+}

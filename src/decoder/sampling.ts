@@ -1,0 +1,186 @@
+// How a token is chosen from logits: in the order of transformers' processors, with a random number that depends on the seed and
+// on the position alone, so that a token does not depend on how the ones before it were computed.
+
+import { expectFinite, expectFunction, expectInt } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
+import { exp, ln } from "../util/math.ts";
+import type { OutputRow } from "./head.ts";
+import { MOST_TOP } from "./scratch.ts";
+
+/** Logits as processors of transformers.js see them: a tensor [1, vocabSize] whose row 0 shares its data. */
+export interface LogitsTensor {
+  /** The logits, which a processor may change in place. */
+  readonly data: Float32Array;
+  /** Always [1, vocabSize]. */
+  readonly dims: readonly number[];
+  /** Always "float32". */
+  readonly type: "float32";
+  /** The only row. */
+  readonly 0: {
+    /** The same logits. */
+    readonly data: Float32Array;
+    /** Always [vocabSize]. */
+    readonly dims: readonly number[];
+  };
+}
+
+/** Changes logits in place before they are truncated and sampled from. `ids` is [all tokens of the sequence so far]. */
+export type LogitsProcessor = (ids: bigint[][], logits: LogitsTensor) => unknown;
+
+/** How tokens are chosen. The fields apply in this order: repetitionPenalty, logitsProcessors, temperature, topK, topP, minP. */
+export interface SamplingOptions {
+  /** Divides the logits. 0, the default, takes the most probable token, and the lower id of two. */
+  readonly temperature?: number;
+  /** Only the k most probable tokens. Default 0: all. */
+  readonly topK?: number;
+  /** Only the most probable tokens that together have at least this probability, above 0 and up to 1. Default 1: all. */
+  readonly topP?: number;
+  /** Only tokens with at least this share of the largest probability, from 0 to 1. Default 0: all. */
+  readonly minP?: number;
+  /** Divides the logits of tokens that occurred if they are positive, multiplies them if not. Above 0; default 1. */
+  readonly repetitionPenalty?: number;
+  /** An integer from 0 to 2^32 - 1: the same seed gives the same tokens on every engine. Default 0. */
+  readonly seed?: number;
+  /** Run before truncation, in this order. Default none. */
+  readonly logitsProcessors?: readonly LogitsProcessor[];
+}
+
+/** Fields of SamplingOptions. */
+export const SAMPLING_OPTIONS: readonly (keyof SamplingOptions)[] = [
+  ...(["temperature", "topK", "topP", "minP", "repetitionPenalty", "seed", "logitsProcessors"] as const),
+];
+
+/** Checked SamplingOptions. */
+export type Sampling = Required<SamplingOptions>;
+
+/** Checks options that were read. */
+export function checkSampling(where: string, options: SamplingOptions): Sampling {
+  const within = (name: "topP" | "minP", otherwise: number, least: number) => {
+    const value = options[name] ?? otherwise;
+    if (typeof value === "number" && value >= least && value <= 1 && (name === "minP" || value > 0)) return value;
+    const rule = name === "topP" ? "a number above 0 and up to 1" : "a number from 0 to 1";
+    throw new RangeError(`${where}: ${name} expected ${rule}, got ${describe(value)}`);
+  };
+  const { temperature = 0, repetitionPenalty = 1, logitsProcessors = [] } = options;
+  if (!(expectFinite(where, "temperature", temperature) >= 0))
+    throw new RangeError(`${where}: temperature expected a number >= 0, got ${temperature}`);
+  for (const [i, processor] of logitsProcessors.entries()) expectFunction(where, `logitsProcessors[${i}]`, processor);
+  return {
+    ...{ temperature, logitsProcessors: [...logitsProcessors] },
+    repetitionPenalty: expectFinite(where, "repetitionPenalty", repetitionPenalty, true),
+    topK: expectInt(where, "topK", options.topK ?? 0, 0),
+    topP: within("topP", 1, 0),
+    minP: within("minP", 0, 0),
+    seed: expectInt(where, "seed", options.seed ?? 0, 0, 2 ** 32 - 1),
+  };
+}
+
+/** A token, and the logarithm of the probability that the model gives it, before any option changed it. */
+export interface Choice {
+  readonly id: number;
+  readonly logprob: number;
+}
+
+/** Chooses the token at `position` of a sequence from its logits; `ids` are those before. The logits may change in place. */
+export function chooseToken(row: OutputRow, sampling: Sampling, ids: readonly number[], position: number): Choice {
+  const { largest, sum } = row.sums();
+  const logTotal = largest + ln(sum);
+  const { repetitionPenalty: penalty, logitsProcessors: processors, temperature } = sampling;
+  const raw = penalty !== 1 || processors.length > 0 ? row.logits().slice() : undefined;
+  if (penalty !== 1) penalise(row.logits(), ids, penalty);
+  if (processors.length > 0) row.logits().set(processed(row.logits().slice(), processors, ids));
+  const chosen = temperature === 0 ? row.top(1) : undefined;
+  const id = chosen ? (chosen.ids[0] as number) : sampleFrom(row, sampling, position);
+  const value = raw ? raw[id] : chosen ? chosen.values[0] : undefined;
+  return { id, logprob: (value ?? rawValue(row, id, sampling.temperature)) - logTotal };
+}
+
+/** The logit of a token before the temperature divided it. */
+const rawValue = (row: OutputRow, id: number, temperature: number) => (row.logits()[id] as number) * temperature;
+
+function penalise(logits: Float32Array, ids: readonly number[], penalty: number): void {
+  for (const id of new Set(ids)) {
+    const logit = logits[id] as number;
+    logits[id] = logit > 0 ? logit / penalty : logit * penalty;
+  }
+}
+
+function processed(data: Float32Array, processors: readonly LogitsProcessor[], ids: readonly number[]): Float32Array {
+  const dims = [data.length];
+  const logits: LogitsTensor = { data, dims: [1, data.length], type: "float32", 0: { data, dims } };
+  const input = [ids.map(BigInt)];
+  for (const processor of processors) processor(input, logits);
+  return data;
+}
+
+/** Samples from logits at a temperature above 0. */
+function sampleFrom(row: OutputRow, sampling: Sampling, position: number): number {
+  const { temperature, topK, seed } = sampling;
+  if (temperature !== 1) row.divide(temperature);
+  const { largest, sum } = row.sums();
+  const rules = { ...sampling, random: randomAt(seed, position) };
+  const most = topK > 0 ? Math.min(topK, row.vocabSize) : row.vocabSize;
+  const first = candidatesOf(row.top(Math.min(most, MOST_TOP)), largest);
+  if (most <= MOST_TOP) return draw(first, sumOf(first.weights), rules, true) as number;
+  const found = topK === 0 ? draw(first, sum, rules, false) : undefined;
+  if (found !== undefined) return found;
+  const all = allCandidates(row, largest, most);
+  return draw(all, sumOf(all.weights), rules, true) as number;
+}
+
+/** Tokens by descending probability, and their weights: probabilities times one number. */
+interface Candidates {
+  readonly ids: ArrayLike<number>;
+  readonly weights: readonly number[];
+}
+
+function candidatesOf({ values, ids }: { values: Float32Array; ids: ArrayLike<number> }, largest: number): Candidates {
+  return { ids, weights: Array.from(values, (value) => exp(value - largest)) };
+}
+
+/** The first `most` tokens, where they are more than `top` gives. */
+function allCandidates(row: OutputRow, largest: number, most: number): Candidates {
+  const logits = row.logits();
+  const order = Array.from(logits.keys()).sort((a, b) => (logits[b] as number) - (logits[a] as number) || a - b);
+  const ids = order.slice(0, most);
+  return { ids, weights: ids.map((id) => exp((logits[id] as number) - largest)) };
+}
+
+/** Draws one of the candidates, whose weights are part of `total`; undefined if one of the others could be drawn. */
+function draw(
+  { ids, weights }: Candidates,
+  total: number,
+  { topP, minP, random }: Pick<Sampling, "topP" | "minP"> & { readonly random: number },
+  complete: boolean,
+): number | undefined {
+  let kept = 0;
+  for (let mass = 0; kept < weights.length && (topP === 1 || mass < topP * total); kept++)
+    mass += weights[kept] as number;
+  const among = kept;
+  while (kept > 1 && (weights[kept - 1] as number) < minP * (weights[0] as number)) kept--;
+  // The first tokens that a rule leaves out show that the candidates are all that it keeps.
+  const known = complete || kept < weights.length || kept < among;
+  let left = random * (known ? sumOf(weights.slice(0, kept)) : total);
+  for (let i = 0; i < kept; i++) {
+    left -= weights[i] as number;
+    if (left < 0) return ids[i];
+  }
+  return known ? ids[kept - 1] : undefined;
+}
+
+const sumOf = (weights: readonly number[]) => weights.reduce((sum, weight) => sum + weight, 0);
+
+/** A number from 0 to 1, below 1, for a seed and a position: two rounds of a 32-bit mixer, 53 bits. */
+export function randomAt(seed: number, position: number): number {
+  const high = mix(mix(seed ^ 0x9e3779b9) + position);
+  const low = mix(high ^ 0x85ebca6b);
+  return ((high >>> 5) * 2 ** 26 + (low >>> 6)) / 2 ** 53;
+}
+
+/** The finaliser of MurmurHash3, a bijection of 32 bits in which every bit of the input changes half of the output's. */
+function mix(value: number): number {
+  let x = value >>> 0;
+  x = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
+  x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
+  return (x ^ (x >>> 16)) >>> 0;
+}

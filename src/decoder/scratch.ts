@@ -1,0 +1,101 @@
+// The scratch of a pass through a decoder, and how each layer's attention uses it.
+
+import type { RunRows } from "../forward/forward.ts";
+import { wholePanels } from "../linear/formats.ts";
+import { type LinearScratch, placeLinearScratch } from "../linear/linear.ts";
+import type { ModelSpec } from "../models/decoder/spec.ts";
+import { Layout } from "../wasm/memory.ts";
+import { type MoePlaces, placeMoeRows } from "./experts.ts";
+import { placeInner } from "./mlp.ts";
+import { linearsOf, type ModelPlaces, mlpsIn } from "./places.ts";
+import { ROW_SHAPE_BYTES } from "./rows.ts";
+
+/** The scratch of a pass with chunks of up to `rows` rows. Offsets; rows lie `stride` floats apart. */
+export interface PassPlan<Run = RunRows> {
+  readonly rows: number;
+  readonly stride: number;
+  /** Ids of the chunk's tokens, and their rows in the table of positions. */
+  readonly ids: number;
+  readonly positions: number;
+  /** The residual; what a branch reads, after its norm; what it computes. */
+  readonly residual: number;
+  readonly normed: number;
+  readonly branch: number;
+  readonly shape: number;
+  readonly linear: LinearScratch;
+  /** What runs the attention of each layer. */
+  readonly attention: readonly Run[];
+  readonly inner: number;
+  readonly moe: MoePlaces;
+  /** Narrowed rows before the head, [headRows, dim]; logits [headRows, vocabulary in whole panels]; chosen ones. */
+  readonly narrow: number;
+  readonly logits: number;
+  readonly headRows: number;
+  readonly topValues: number;
+  readonly topIds: number;
+  readonly bytes: number;
+}
+
+/** About how many floats of logits are computed at a time. */
+const LOGIT_FLOATS = 2 ** 22;
+
+/** The most logits of a row that a call can ask for. */
+export const MOST_TOP = 1024;
+
+/** What a plan is made for. */
+export interface PlanSizes {
+  /** Rows of a chunk at most. */
+  readonly rows: number;
+  /** Rows that become logits, at most. */
+  readonly outputs: number;
+}
+
+/**
+ * Plans a pass. `placeAttention` places what the attention of a layer works in for chunks of up to `rows` rows, and returns what
+ * runs it.
+ */
+export function planPass<Run>(
+  spec: ModelSpec,
+  { ends, blocks }: ModelPlaces,
+  { rows, outputs }: PlanSizes,
+  placeAttention: (layer: number, layout: Layout) => Run,
+): PassPlan<Run> {
+  const { projectIn, projectOut, head = ends.embed } = ends;
+  const stride = wholePanels(spec.dModel);
+  const vocabulary = wholePanels(spec.vocabSize);
+  const headRows = Math.min(outputs, Math.max(1, Math.floor(LOGIT_FLOATS / vocabulary)));
+  const common = new Layout();
+  const mlps = blocks.flatMap(({ place }) => mlpsIn(place));
+  const moes = blocks.flatMap(({ place }) => place.moe ?? []);
+  const linears = [head, projectIn, projectOut].filter((each) => each !== undefined);
+  const places = {
+    ids: common.floats(rows),
+    positions: common.floats(rows),
+    residual: common.floats(rows * stride),
+    normed: common.floats(rows * stride),
+    branch: common.floats(rows * Math.max(stride, spec.embed.dim)),
+    shape: common.take(ROW_SHAPE_BYTES),
+    linear: placeLinearScratch(common, [...linears, ...blocks.flatMap(({ place }) => linearsOf(place))], rows),
+  };
+  const layouts: Layout[] = [];
+  // What a branch works in is not needed by the next one, so that all of them lie at the same place.
+  const next = () => {
+    const layout = new Layout();
+    layout.bytes = common.bytes;
+    layouts.push(layout);
+    return layout;
+  };
+  const attention = blocks.map((_, layer) => placeAttention(layer, next()));
+  const [mlpLayout, headLayout] = [next(), next()];
+  const plan = {
+    ...{ rows, stride, headRows, attention },
+    ...places,
+    inner: placeInner(mlpLayout, mlps, rows),
+    moe: placeMoeRows(mlpLayout, moes, rows, stride),
+    narrow: headLayout.floats(headRows * wholePanels(spec.embed.dim)),
+    logits: headLayout.floats(headRows * vocabulary),
+    topValues: headLayout.floats(MOST_TOP),
+    topIds: headLayout.floats(MOST_TOP),
+  };
+  return { ...plan, bytes: Math.max(...layouts.map(({ bytes }) => bytes)) };
+}

@@ -1,0 +1,90 @@
+import { type Cache, createCache } from "../cache/cache.ts";
+import { type CacheOptions, expectTruncatable } from "../cache/kv-cache.ts";
+import { expectInt, readFields } from "../util/arguments.ts";
+import { expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
+import { expectModel, type Model } from "./model.ts";
+
+/**
+ * A sequence of tokens that a model has read: the caches of all layers. The memory of `maxSeqLen` tokens is allocated when it
+ * is made, and freed by `release()`.
+ */
+export interface Session extends Releasable, Handle {
+  /** The model that reads the tokens. */
+  readonly model: Model;
+  /** Tokens that fit. */
+  readonly maxSeqLen: number;
+  /** Tokens that were read. */
+  readonly length: number;
+  /** Bytes of linear memory. */
+  readonly bytes: number;
+  /** Whether `release()` was called. */
+  readonly released: boolean;
+  /**
+   * Forgets the tokens from `length` on. Reading them again gives the same bits.
+   * @throws What `truncate` of a cache throws; then no layer's cache has changed.
+   */
+  truncate(length: number): void;
+  /** @internal One for each layer. */
+  readonly caches: readonly Cache[];
+  /** @internal The tokens that were read. */
+  readonly tokens: number[];
+}
+
+/** Options of `createSession`: those of `createCache`, for all layers. */
+export interface SessionOptions extends Pick<CacheOptions, "format" | "truncatable"> {
+  /** Tokens that fit. Default that of the model, at most 4096. */
+  readonly maxSeqLen?: number;
+}
+
+const OPTIONS: readonly (keyof SessionOptions)[] = ["maxSeqLen", "format", "truncatable"];
+
+/** Tokens of a session by default: what fits beside most models. */
+const DEFAULT_LENGTH = 4096;
+
+/**
+ * Allocates a session: a cache for each layer.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY`, `RELEASED` or `NO_QUANTIZED`. Nothing is
+ * allocated then.
+ */
+export function createSession(model: Model, options: SessionOptions = {}): Session {
+  const where = "createSession";
+  expectModel(where, model);
+  const { maxSeqLen: given, ...rest } = readFields(where, "options", options, OPTIONS);
+  const longest = model.maxSeqLen ?? DEFAULT_LENGTH;
+  const maxSeqLen = expectInt(where, "maxSeqLen", given ?? Math.min(longest, DEFAULT_LENGTH));
+  const { positions } = model.spec.embed;
+  if (positions && maxSeqLen > positions.rows - positions.offset)
+    throw new RangeError(
+      `${where}: maxSeqLen expected at most ${positions.rows - positions.offset}, the positions of the model, got ${maxSeqLen}`,
+    );
+  const caches: Cache[] = [];
+  const release = () => {
+    for (const cache of caches) cache.release();
+  };
+  try {
+    for (const { attention } of model.weights.blocks) caches.push(createCache(attention, { maxSeqLen, ...rest }));
+  } catch (error) {
+    release();
+    throw error;
+  }
+  const tokens: number[] = [];
+  const parts = {
+    ...{ model, maxSeqLen, caches, tokens },
+    bytes: caches.reduce((sum, { bytes }) => sum + bytes, 0),
+    get length() {
+      return caches[0]?.length ?? 0;
+    },
+    truncate(length: number) {
+      for (const { pages, length: held } of caches) expectTruncatable(pages, held, length);
+      for (const cache of caches) cache.truncate(length);
+      tokens.length = length;
+    },
+  };
+  return makeHandle<Session>("Session", where, parts, ["caches", "tokens"], release);
+}
+
+/** Throws unless `session` came from createSession and neither it nor its model was released. */
+export function expectSession(where: string, session: Session): void {
+  expectMade(where, "session", session, "createSession");
+  expectModel(where, session.model);
+}

@@ -1,0 +1,169 @@
+// Reads the tensors of a decoder one after the other and packs them into their places.
+
+import { PANEL } from "../../assembly/layout.ts";
+import type { TensorReader } from "../files/model-folder.ts";
+import { formatOf, panelBytes, sumBytes, type WeightFormat } from "../linear/formats.ts";
+import { type LinearPlace, type PackedLinear, storeLinear } from "../linear/linear.ts";
+import { packMatrix } from "../linear/pack.ts";
+import type { TensorFacts } from "../models/decoder/check-tensors.ts";
+import { FLOAT_DTYPE_RULE, FLOAT_DTYPES, type StoredTensor, toFloats } from "../tensor/dtypes.ts";
+import { cutOutputs, type MatrixLayout } from "../tensor/matrix.ts";
+import { describe, HeadwiseError } from "../util/errors.ts";
+import { chunksOf } from "../util/rows.ts";
+import type { Kernels } from "../wasm/kernels.ts";
+
+/** The file of a model, as far as loading needs it. */
+export interface WeightFile extends TensorReader {
+  readonly tensors: ReadonlyMap<string, TensorFacts>;
+}
+
+/** About how many bytes of a large matrix are read at a time. */
+const PIECE_BYTES = 2 ** 24;
+
+/** Options of loading that a reader knows. */
+export interface ReaderOptions {
+  readonly where: string;
+  readonly kernels: Kernels;
+  readonly layout: MatrixLayout;
+  /** Called before each read, and throws if loading must not go on. */
+  readonly expectActive: () => void;
+  /** Called with the bytes of what was read. */
+  readonly onRead: (bytes: number) => void;
+}
+
+/** Reads and packs tensors of a file by their names. */
+export class WeightReader {
+  readonly #file: WeightFile;
+  readonly #options: ReaderOptions;
+
+  constructor(file: WeightFile, options: ReaderOptions) {
+    this.#file = file;
+    this.#options = options;
+  }
+
+  /** Reads tensors, those that lie near each other with one request. */
+  async read(names: readonly string[]): Promise<ReadonlyMap<string, StoredTensor>> {
+    const { where, expectActive, onRead } = this.#options;
+    expectActive();
+    const found = await this.#file.readAll(names, where);
+    // Again: a read takes long, and memory may have been released meanwhile.
+    expectActive();
+    for (const { bytes } of found.values()) onRead(bytes.length);
+    return found;
+  }
+
+  get tensors(): WeightFile["tensors"] {
+    return this.#file.tensors;
+  }
+
+  has(name: string): boolean {
+    return this.#file.tensors.has(name);
+  }
+
+  /** The names that begin with `prefix`. */
+  namesBelow(prefix: string): string[] {
+    return [...this.#file.tensors.keys()].filter((name) => name.startsWith(prefix));
+  }
+
+  /** The format of a matrix, `requested` or the one it is stored in. Throws for a dtype that is no weight. */
+  formatOf(name: string, requested: WeightFormat | undefined): WeightFormat {
+    const { where, kernels } = this.#options;
+    const { dtype = "" } = this.#file.tensors.get(name) ?? {};
+    const known = FLOAT_DTYPES.find((each) => each === dtype);
+    if (known === undefined)
+      throw new HeadwiseError(
+        "BAD_FILE",
+        `${where}: tensor ${describe(name)} expected ${FLOAT_DTYPE_RULE}, got ${dtype}`,
+      );
+    return requested ?? formatOf({ name, dtype: known, shape: [], bytes: new Uint8Array() }, kernels.quantized);
+  }
+
+  async matrix(name: string): Promise<StoredTensor> {
+    return (await this.read([name])).get(name) as StoredTensor;
+  }
+
+  /** A vector as floats; undefined if the file has none of this name. */
+  async vector(name: string): Promise<Float32Array | undefined> {
+    return this.has(name) ? toFloats(await this.matrix(name), this.#options.where) : undefined;
+  }
+
+  /** Packs NAME.weight, and NAME.bias if there is one. */
+  async linear(
+    base: number,
+    place: LinearPlace,
+    name: string,
+    staging: number,
+    layout?: MatrixLayout,
+  ): Promise<PackedLinear> {
+    const bias = await this.vector(`${name}.bias`);
+    const { bytes = 0 } = this.#file.tensors.get(`${name}.weight`) ?? {};
+    if ((layout ?? this.#options.layout) === "out-in" && bytes > PIECE_BYTES)
+      return this.#linearByPieces(base, place, `${name}.weight`, bytes, bias, staging);
+    const matrix = await this.matrix(`${name}.weight`);
+    return this.#store(base, place, matrix, bias, staging, layout);
+  }
+
+  /** Packs a matrix [outputs, inputs] some panels at a time, so that only those are held twice. */
+  async #linearByPieces(
+    base: number,
+    place: LinearPlace,
+    name: string,
+    bytes: number,
+    bias: Float32Array | undefined,
+    staging: number,
+  ): Promise<PackedLinear> {
+    const { where, kernels, expectActive, onRead } = this.#options;
+    const { n, k, format } = place;
+    const rows = PANEL * Math.max(1, Math.floor((PIECE_BYTES * n) / (bytes * PANEL)));
+    for (const [begin, end] of chunksOf(n, rows)) {
+      expectActive();
+      const piece = await this.#file.readRows(name, begin, end, where);
+      expectActive();
+      const panel = begin / PANEL;
+      const to = base + place.w + panel * panelBytes(format, k);
+      const sums = base + place.sums + panel * sumBytes(format, k);
+      packMatrix(kernels, piece, "out-in", format, to, sums, staging);
+      onRead(piece.bytes.length);
+    }
+    return storeLinear(kernels, base, place, undefined, "out-in", bias, staging);
+  }
+
+  /** Packs outputs of two projections that are one tensor: the first `first.n`, and the rest. */
+  async halves(
+    base: number,
+    [first, second]: readonly [LinearPlace, LinearPlace],
+    name: string,
+    staging: number,
+  ): Promise<[PackedLinear, PackedLinear]> {
+    const { layout } = this.#options;
+    const bias = await this.vector(`${name}.bias`);
+    const matrix = await this.matrix(`${name}.weight`);
+    const part = (place: LinearPlace, from: number) => {
+      const own = cutOutputs(matrix, layout, from, from + place.n);
+      return this.#store(base, place, own, bias?.subarray(from, from + place.n), staging);
+    };
+    return [part(first, 0), part(second, first.n)];
+  }
+
+  /** Packs a matrix that is no tensor of the file. */
+  store(
+    base: number,
+    place: LinearPlace,
+    matrix: StoredTensor,
+    bias: Float32Array | undefined,
+    staging: number,
+  ): PackedLinear {
+    return this.#store(base, place, matrix, bias, staging, "out-in");
+  }
+
+  #store(
+    base: number,
+    place: LinearPlace,
+    matrix: StoredTensor,
+    bias: Float32Array | undefined,
+    staging: number,
+    layout: MatrixLayout = this.#options.layout,
+  ): PackedLinear {
+    return storeLinear(this.#options.kernels, base, place, matrix, layout, bias, staging);
+  }
+}

@@ -1,0 +1,132 @@
+// A model's folder: config.json and its safetensors file or files, wherever they lie.
+
+import { openLocal } from "../platform/local-files.ts";
+import { expectBytes } from "../util/arguments.ts";
+import { describe, HeadwiseError, tagOf } from "../util/errors.ts";
+import type { Global } from "../util/global.ts";
+import { reasonOf } from "../util/reason.ts";
+import { type ByteSource, type BytesOrSource, fileSource, readRange, toSource } from "./byte-source.ts";
+import { openSafetensorsIndex } from "./safetensors/model-index.ts";
+import { openSafetensors } from "./safetensors/safetensors.ts";
+import type { TensorEntry, TensorFile } from "./tensor-file.ts";
+import { urlSource } from "./url-source.ts";
+
+/**
+ * Where a model's files are: the path of a folder (on hosts with a file system) or the URL of one, ending in "/" or not; the
+ * files themselves; or a function that opens a file by its name, and gives undefined for one that does not exist.
+ */
+export type ModelSource =
+  | string
+  | Global<"URL">
+  | readonly Global<"File">[]
+  | ((name: string) => BytesOrSource | undefined | Promise<BytesOrSource | undefined>);
+
+/** What reads the tensors of all files. */
+export type TensorReader = Pick<TensorFile<string>, "readAll" | "readRows">;
+
+/** An opened folder. */
+export interface ModelFolder {
+  /** The text of config.json. */
+  readonly config: string;
+  readonly file: TensorReader;
+  /** All tensors, of all files. */
+  readonly tensors: ReadonlyMap<string, Omit<TensorEntry, "offset">>;
+  /** Closes what was opened. */
+  close(): Promise<void>;
+}
+
+const CONFIG = "config.json";
+const WHOLE = "model.safetensors";
+const INDEX = "model.safetensors.index.json";
+
+/** Opens a model's folder: reads config.json, the index where there is one, and the headers of all files. */
+export async function openModelFolder(where: string, source: ModelSource): Promise<ModelFolder> {
+  const closers: (() => Promise<void>)[] = [];
+  const close = async () => {
+    await Promise.all(closers.splice(0).map((each) => each()));
+  };
+  const find = finderOf(where, source, closers);
+  const open = async (name: string): Promise<ByteSource> => {
+    const found = await find(name);
+    if (found !== undefined) return toSource(where, found);
+    throw new HeadwiseError("BAD_FILE", `${where}: source expected a file ${describe(name)}, got none`);
+  };
+  const text = async (name: string, from: ByteSource) =>
+    new TextDecoder().decode(await readRange(`${where}: ${name}`, from, 0, from.size));
+  try {
+    const config = await text(CONFIG, await open(CONFIG));
+    const indexed = await find(INDEX);
+    if (indexed === undefined) {
+      const file = await openSafetensors(await open(WHOLE));
+      return { config, file, tensors: file.tensors, close };
+    }
+    const index = await openSafetensorsIndex(await text(INDEX, toSource(where, indexed)), open);
+    const files = new Map<string, TensorFile<string>>();
+    for (const name of new Set(index.tensors.values())) files.set(name, await openSafetensors(await open(name)));
+    const tensors = new Map<string, TensorEntry>();
+    for (const [name, fileName] of index.tensors) {
+      const entry = files.get(fileName)?.tensors.get(name);
+      if (entry !== undefined) tensors.set(name, entry);
+    }
+    return { config, file: joinFiles(index.tensors, files), tensors, close };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+/** Reads tensors of several files as those of one. */
+function joinFiles(owners: ReadonlyMap<string, string>, files: ReadonlyMap<string, TensorFile<string>>): TensorReader {
+  const fileOf = (name: string) => files.get(owners.get(name) as string) as TensorFile<string>;
+  return {
+    readRows: (name, ...rows) => fileOf(name).readRows(name, ...rows),
+    async readAll(names, where) {
+      const wanted = new Map<string, string[]>();
+      for (const name of names) {
+        const owner = owners.get(name) as string;
+        wanted.set(owner, [...(wanted.get(owner) ?? []), name]);
+      }
+      const read = Array.from(wanted, ([owner, own]) => files.get(owner)?.readAll(own, where));
+      return new Map((await Promise.all(read)).flatMap((tensors) => [...(tensors ?? [])]));
+    },
+  };
+}
+
+/** How files of a source are opened; what must be closed at the end is added to `closers`. */
+function finderOf(
+  where: string,
+  source: ModelSource,
+  closers: (() => Promise<void>)[],
+): (name: string) => Promise<BytesOrSource | undefined> {
+  if (typeof source === "function")
+    return async (name) => {
+      const found = await source(name);
+      return found instanceof ArrayBuffer ? expectBytes(where, name, found) : found;
+    };
+  if (Array.isArray(source)) return async (name) => (source as readonly File[]).find((file) => file.name === name);
+  const isUrl = tagOf(source) === "URL" || (typeof source === "string" && /^https?:/.test(source));
+  if (!isUrl && typeof source !== "string")
+    throw new TypeError(
+      `${where}: source expected a path, a URL, a list of files or a function that opens them, got ${describe(source)}`,
+    );
+  if (isUrl && !String(source).startsWith("file:")) {
+    const folder = `${String(source).replace(/\/?$/, "/")}`;
+    return (name) => openUrl(where, new URL(name, folder));
+  }
+  return async (name) => {
+    const file = await openLocal(where, source as string | URL, name);
+    if (file === undefined) return undefined;
+    closers.push(() => file.close());
+    return fileSource(file);
+  };
+}
+
+/** A file of a server; undefined if it says that there is none. */
+async function openUrl(where: string, url: URL): Promise<ByteSource | undefined> {
+  try {
+    return await urlSource(url);
+  } catch (cause) {
+    if (/\b40[34]\b/.test(reasonOf(cause)) && /\.index\.json$/.test(url.pathname)) return undefined;
+    throw new HeadwiseError("BAD_FILE", `${where}: ${reasonOf(cause)}`, { cause });
+  }
+}

@@ -1,0 +1,193 @@
+// The tensors that a decoder must have, by name and shape, and one report of all that a file lacks or has too many of.
+
+import { shapeText } from "../../tensor/dtypes.ts";
+import type { MatrixLayout } from "../../tensor/matrix.ts";
+import { describe, HeadwiseError } from "../../util/errors.ts";
+import type { Family, MlpNames, Names } from "./family.ts";
+import type { Decoder } from "./read-spec.ts";
+import type { BlockSpec, MlpSpec, MoeSpec, NormRole, NormSpec } from "./spec.ts";
+
+/** What a file says of a tensor before it is read. */
+export interface TensorFacts {
+  readonly dtype: string;
+  readonly shape: readonly number[];
+  readonly bytes: number;
+}
+
+/** Tensors that follow from the configuration, in files of older programs. */
+const IGNORED =
+  /(^|\.)(rotary_emb\.(inv_freq|cos_cached|sin_cached)|attn\.(bias|masked_bias)|attention\.(bias|masked_bias))$/;
+
+/** The most names of a kind in a report. */
+const MOST_NAMED = 8;
+
+/** The prefix of the tensors besides the head. */
+export function findRoot({ names }: Decoder, tensors: ReadonlyMap<string, unknown>): string {
+  return names.roots.find((root) => tensors.has(`${root}${names.embed}.weight`)) ?? (names.roots[0] as string);
+}
+
+/** Throws BAD_FILE with all names that are missing, unexpected, or of another shape. */
+export function checkTensors(where: string, decoder: Decoder, tensors: ReadonlyMap<string, TensorFacts>): void {
+  const { required, optional, claimed } = expectedTensors(decoder, findRoot(decoder, tensors), tensors);
+  const missing = [...required.keys()].filter((name) => !tensors.has(name));
+  const known = new Map([...required, ...optional]);
+  const isKnown = (name: string) =>
+    known.has(name) || IGNORED.test(name) || claimed.some((prefix) => name.startsWith(prefix));
+  const unexpected = [...tensors.keys()].filter((name) => !isKnown(name));
+  const mismatched = [...known].flatMap(([name, shape]) => {
+    const own = tensors.get(name)?.shape;
+    return own === undefined || shape === undefined || `${own}` === `${shape}`
+      ? []
+      : [`${name} expected ${shapeText(shape)}, got ${shapeText(own)}`];
+  });
+  const found = [
+    ...listed("missing", missing),
+    ...listed("unexpected", unexpected),
+    ...listed("of another shape", mismatched),
+  ];
+  if (found.length === 0) return;
+  const rule = `those of ${describe(decoder.spec.type)} with ${decoder.spec.blocks.length} layers`;
+  throw new HeadwiseError("BAD_FILE", `${where}: tensors expected ${rule}, got ${found.join("; ")}`);
+}
+
+/** Names of one kind, layers folded together. */
+function listed(kind: string, names: readonly string[]): string[] {
+  if (names.length === 0) return [];
+  const folded = new Map<string, number[]>();
+  for (const name of names) {
+    const [, before = name, layer = "", after = ""] = /^(.*?\.)(\d+)(\..*)$/s.exec(name) ?? [];
+    const key = layer === "" ? name : `${before}#${after}`;
+    folded.set(key, [...(folded.get(key) ?? []), ...(layer === "" ? [] : [Number(layer)])]);
+  }
+  const texts = [...folded].map(([key, layers]) => key.replace("#", () => layersText(layers)));
+  const more = texts.length > MOST_NAMED ? ` and ${texts.length - MOST_NAMED} more` : "";
+  return [`${names.length} ${kind}: ${texts.slice(0, MOST_NAMED).join(", ")}${more}`];
+}
+
+function layersText(layers: readonly number[]): string {
+  const [first = 0] = layers;
+  const last = layers.at(-1) ?? first;
+  if (layers.length === 1) return `${first}`;
+  return layers.length === last - first + 1 ? `{${first}..${last}}` : `{${layers.join(",")}}`;
+}
+
+type Shape = readonly number[] | undefined;
+
+interface Expected {
+  /** By name, with their shapes as far as these follow from config.json. */
+  readonly required: ReadonlyMap<string, Shape>;
+  readonly optional: ReadonlyMap<string, Shape>;
+  /** Prefixes whose tensors another reader checks. */
+  readonly claimed: readonly string[];
+}
+
+export function expectedTensors(
+  { spec, names, family }: Decoder,
+  root: string,
+  tensors: ReadonlyMap<string, unknown>,
+): Expected {
+  const required = new Map<string, Shape>();
+  const optional = new Map<string, Shape>();
+  const claimed: string[] = [];
+  const { dModel, vocabSize, embed, head } = spec;
+  const layout = family.layout ?? "out-in";
+  const norm = (name: string, { kind }: NormSpec) => {
+    required.set(`${name}.weight`, [dModel]);
+    if (kind === "layer") optional.set(`${name}.bias`, [dModel]);
+  };
+  const linear = (name: string, n: number, k: number, way: MatrixLayout = layout) => {
+    required.set(`${name}.weight`, way === "out-in" ? [n, k] : [k, n]);
+    optional.set(`${name}.bias`, [n]);
+  };
+  required.set(`${root}${names.embed}.weight`, [vocabSize, embed.dim]);
+  if (embed.norm) norm(`${root}${names.embedNorm}`, embed.norm);
+  if (embed.positions) required.set(`${root}${names.positions}.weight`, [embed.positions.rows, dModel]);
+  if (embed.dim !== dModel) {
+    linear(`${root}${names.projectIn}`, dModel, embed.dim);
+    linear(`${root}${names.projectOut}`, embed.dim, dModel);
+  }
+  if (spec.finalNorm) norm(`${root}${names.finalNorm}`, spec.finalNorm);
+  const tied = head.tied ?? !tensors.has(`${names.head}.weight`);
+  (tied ? optional : required).set(`${names.head}.weight`, [vocabSize, embed.dim]);
+  optional.set(`${names.head}.bias`, [vocabSize]);
+
+  const mlp = (at: string, { gate, up, down }: MlpNames, { dim, gated }: MlpSpec) => {
+    const own = at === "" ? "" : `${at}.`;
+    if (gate !== undefined && gated) linear(`${own}${gate}`, up === undefined ? 2 * dim : dim, dModel);
+    if (up !== undefined) linear(`${own}${up}`, dim, dModel);
+    linear(`${own}${down}`, dModel, dim);
+  };
+  const experts = (at: string, moe: MoeSpec) => {
+    const own = family.moeNames;
+    if (own === undefined) return;
+    linear(`${at}${own.router}`, moe.experts, dModel, "out-in");
+    if (own.correction && moe.router.correction) required.set(`${at}${own.correction}`, [moe.experts]);
+    if (own.expert === "stacked") {
+      const { dim } = moe.expert;
+      required.set(`${at}${own.mlp.gate}`, [moe.experts, dModel, 2 * dim]);
+      required.set(`${at}${own.mlp.gate}_bias`, [moe.experts, 2 * dim]);
+      required.set(`${at}${own.mlp.down}`, [moe.experts, dim, dModel]);
+      required.set(`${at}${own.mlp.down}_bias`, [moe.experts, dModel]);
+    } else for (let e = 0; e < moe.experts; e++) mlp(`${at}${own.expert(e)}`, own.mlp, moe.expert);
+    if (moe.shared) {
+      mlp(`${at}${own.shared}`, own.mlp, moe.shared.mlp);
+      if (moe.shared.gated) linear(`${at}${own.sharedGate}`, 1, dModel);
+    }
+  };
+  for (const [i, block] of spec.blocks.entries()) {
+    const at = `${root}${names.layers}.${i}.`;
+    claimed.push(`${at}${names.attention}.`);
+    for (const [name, shape] of attentionShapes(block, names, family))
+      required.set(`${at}${names.attention}.${name}`, shape);
+    for (const [role, own] of Object.entries(block.norms)) norm(`${at}${names.norms[role as NormRole]}`, own);
+    if (block.mlp?.kind === "moe") experts(at, block.mlp);
+    else if (block.mlp) mlp(names.mlpAt === "" ? at.slice(0, -1) : `${at}${names.mlpAt}`, names.mlp, block.mlp);
+  }
+  return { required, optional, claimed };
+}
+
+/** The tensors that the attention of a layer must have, besides biases. */
+function attentionShapes(
+  { attention }: BlockSpec,
+  { projections, sinks }: Names,
+  { layout, headNorm }: Family,
+): (readonly [string, Shape])[] {
+  if (attention.kind === "latent") return [["o_proj.weight", undefined]];
+  const { dModel, numHeads, numKvHeads = numHeads, headDim = dModel / numHeads, qkNorm } = attention.config;
+  const [q, k] = [numHeads * headDim, numKvHeads * headDim];
+  const sizes = [
+    ...(projections.length === 2 ? [[q + 2 * k, dModel]] : [q, k, k].map((n) => [n, dModel])),
+    [dModel, q],
+  ];
+  const gains = (n: number) => [qkNorm?.kind === "full" ? n : headDim];
+  return [
+    ...projections.map((name, i): [string, Shape] => {
+      const shape = sizes[i] as number[];
+      return [`${name}.weight`, layout === "in-out" ? [...shape].reverse() : shape];
+    }),
+    ...(qkNorm
+      ? ([
+          ["q_norm.weight", gains(q)],
+          ["k_norm.weight", gains(k)],
+        ] as const)
+      : []),
+    ...(sinks ? [[sinks, [numHeads]] as const] : []),
+    ...(headNorm && attention.headNorm
+      ? [
+          ...headNormShapes(headNorm.q, numHeads, headDim, headNorm.each),
+          ...headNormShapes(headNorm.k, numKvHeads, headDim, headNorm.each),
+        ]
+      : []),
+  ];
+}
+
+/** The gains of a layer norm of heads. */
+function headNormShapes(
+  name: string,
+  heads: number,
+  headDim: number,
+  each: NonNullable<Family["headNorm"]>["each"],
+): (readonly [string, Shape])[] {
+  if (each === "apart") return Array.from({ length: heads }, (_, head) => [`${name}.norms.${head}.weight`, [headDim]]);
+  return [[`${name}.weight`, each === "together" ? [heads, headDim] : [headDim]]];
+}

@@ -1,0 +1,162 @@
+// Mixtures of experts of each family: what config.json says of them, and how their tensors are called.
+
+import type { Fields } from "../hf/config-fields.ts";
+import type { Family, MlpNames, MoeNames } from "./family.ts";
+import type { MoeSpec, RouterSpec } from "./spec.ts";
+
+interface MoeFamily {
+  readonly read: NonNullable<Family["moe"]>;
+  readonly names: MoeNames;
+}
+
+const LLAMA_MLP: MlpNames = { gate: "gate_proj", up: "up_proj", down: "down_proj" };
+const expertsOf = (prefix: string) => (expert: number) => `${prefix}.${expert}`;
+
+const SOFTMAX: RouterSpec = {
+  score: "softmax",
+  correction: false,
+  renormalise: true,
+  scale: 1,
+  groups: 1,
+  keepGroups: 1,
+  pairs: false,
+};
+
+/** The number of experts, under the first of these names that the file has. */
+function countExperts(file: Fields, names: readonly string[], otherwise: number): number {
+  const name = names.find((each) => file.raw(each) !== undefined) ?? (names[0] as string);
+  return file.count(name, otherwise);
+}
+
+export const MIXTRAL_MOE: MoeFamily = {
+  read(file, _layer, mlp): MoeSpec {
+    const experts = countExperts(file, ["num_local_experts", "num_experts"], 8);
+    const expert = mlp(file.count("intermediate_size"));
+    return { kind: "moe", experts, topK: file.count("num_experts_per_tok", 2, experts), expert, router: SOFTMAX };
+  },
+  names: {
+    router: "block_sparse_moe.gate",
+    expert: expertsOf("block_sparse_moe.experts"),
+    mlp: { gate: "w1", up: "w3", down: "w2" },
+  },
+};
+
+/** Whether a layer of Qwen has experts: not those of a list, and else every n-th. */
+function isSparse(file: Fields, layer: number): boolean {
+  const step = file.count("decoder_sparse_step", 1);
+  return !(file.list("mlp_only_layers") ?? []).includes(layer) && (layer + 1) % step === 0;
+}
+
+export const QWEN3_MOE: MoeFamily = {
+  read(file, layer, mlp) {
+    const experts = countExperts(file, ["num_experts", "num_local_experts"], 128);
+    const spec: MoeSpec = {
+      kind: "moe",
+      experts,
+      topK: file.count("num_experts_per_tok", 8, experts),
+      expert: mlp(file.count("moe_intermediate_size", 768)),
+      router: { ...SOFTMAX, renormalise: file.flag("norm_topk_prob", false) },
+    };
+    return isSparse(file, layer) ? spec : undefined;
+  },
+  names: { router: "mlp.gate", expert: expertsOf("mlp.experts"), mlp: LLAMA_MLP },
+};
+
+export const QWEN2_MOE: MoeFamily = {
+  read(file, layer, mlp) {
+    const experts = countExperts(file, ["num_experts", "num_local_experts"], 60);
+    const spec: MoeSpec = {
+      kind: "moe",
+      experts,
+      topK: file.count("num_experts_per_tok", 4, experts),
+      expert: mlp(file.count("moe_intermediate_size", 1408)),
+      shared: { mlp: mlp(file.count("shared_expert_intermediate_size", 5632)), gated: true },
+      router: { ...SOFTMAX, renormalise: file.flag("norm_topk_prob", false) },
+    };
+    return isSparse(file, layer) ? spec : undefined;
+  },
+  names: { ...QWEN3_MOE.names, shared: "mlp.shared_expert", sharedGate: "mlp.shared_expert_gate" },
+};
+
+export const GPT_OSS_MOE: MoeFamily = {
+  read(file, _layer, mlp): MoeSpec {
+    const experts = countExperts(file, ["num_local_experts", "num_experts"], 128);
+    const { dim } = mlp(file.count("intermediate_size", 2880));
+    const activation = { kind: "swish", alpha: 1.702, limit: 7 } as const;
+    return {
+      kind: "moe",
+      experts,
+      topK: file.count("num_experts_per_tok", 4, experts),
+      expert: { kind: "mlp", dim, gated: true, activation },
+      // A softmax over the chosen logits is one over all, divided by the sum of the chosen.
+      router: SOFTMAX,
+    };
+  },
+  names: {
+    router: "mlp.router",
+    expert: "stacked",
+    mlp: { gate: "mlp.experts.gate_up_proj", down: "mlp.experts.down_proj" },
+  },
+};
+
+function readDeepSeek(router: (file: Fields) => RouterSpec): MoeFamily["read"] {
+  return (file, layer, mlp) => {
+    const experts = countExperts(file, ["n_routed_experts", "num_local_experts"], 64);
+    const dim = file.count("moe_intermediate_size", 1407);
+    const shared = file.raw("n_shared_experts") === undefined ? 0 : file.count("n_shared_experts");
+    const first = file.raw("first_k_dense_replace") === 0 ? 0 : file.count("first_k_dense_replace", 1);
+    const spec: MoeSpec = {
+      kind: "moe",
+      experts,
+      topK: file.count("num_experts_per_tok", 8, experts),
+      expert: mlp(dim),
+      ...(shared > 0 && { shared: { mlp: mlp(shared * dim), gated: false } }),
+      router: router(file),
+    };
+    file.only("moe_layer_freq", 1);
+    return layer >= first ? spec : undefined;
+  };
+}
+
+const DEEPSEEK_NAMES: MoeNames = {
+  router: "mlp.gate",
+  expert: expertsOf("mlp.experts"),
+  mlp: LLAMA_MLP,
+  shared: "mlp.shared_experts",
+};
+
+export const DEEPSEEK_MOE: MoeFamily = {
+  read: readDeepSeek((file) => {
+    file.only("topk_method", "greedy", "group_limited_greedy");
+    file.only("scoring_func", "softmax");
+    // transformers never divides these weights by their sum, whatever the field says.
+    file.flag("norm_topk_prob", false);
+    const grouped = file.raw("topk_method") === "group_limited_greedy";
+    const [groups, keepGroups] = [file.count("n_group", 1), file.count("topk_group", 1)];
+    return {
+      ...SOFTMAX,
+      renormalise: false,
+      scale: file.number("routed_scaling_factor") ?? 1,
+      groups: grouped ? groups : 1,
+      keepGroups: grouped ? keepGroups : 1,
+    };
+  }),
+  names: DEEPSEEK_NAMES,
+};
+
+export const DEEPSEEK_V3_MOE: MoeFamily = {
+  read: readDeepSeek((file) => {
+    file.only("topk_method", "noaux_tc");
+    file.only("scoring_func", "sigmoid");
+    return {
+      score: "sigmoid",
+      correction: true,
+      renormalise: file.flag("norm_topk_prob", true),
+      scale: file.number("routed_scaling_factor") ?? 2.5,
+      groups: file.count("n_group", 8),
+      keepGroups: file.count("topk_group", 4),
+      pairs: true,
+    };
+  }),
+  names: { ...DEEPSEEK_NAMES, correction: "mlp.gate.e_score_correction_bias" },
+};

@@ -1,0 +1,97 @@
+// How a family of decoders differs from Llama around its attention, as data: what families.ts has a row of for each.
+
+import type { Fields } from "../hf/config-fields.ts";
+import type { EmbedSpec, HeadSpec, MlpSpec, MoeSpec, NormRole, NormSpec } from "./spec.ts";
+
+/** Names of the tensors of an MLP below its prefix, without ".weight" and ".bias". */
+export interface MlpNames {
+  /** The gate, or with `up` undefined the gate and the other factor in one matrix, in this order. */
+  readonly gate?: string;
+  readonly up?: string;
+  readonly down: string;
+}
+
+/** Names of the tensors of a mixture of experts, below its layer. */
+export interface MoeNames {
+  readonly router: string;
+  /** The whole name of the vector that is added to scores for the choice. */
+  readonly correction?: string;
+  /**
+   * The prefix of an expert's MLP, and its names; or "stacked": one tensor [experts, inputs, outputs] each of gates and factors
+   * in turns, and of the last projections.
+   */
+  readonly expert: ((expert: number) => string) | "stacked";
+  readonly mlp: MlpNames;
+  readonly shared?: string;
+  readonly sharedGate?: string;
+}
+
+/** Names of a model's tensors. Those of layers are below `layers`.N, and all but the head are below one of `roots`. */
+export interface Names {
+  /** The first below which the table of embeddings is found. */
+  readonly roots: readonly string[];
+  readonly embed: string;
+  readonly embedNorm: string;
+  readonly positions: string;
+  readonly projectIn: string;
+  readonly projectOut: string;
+  readonly layers: string;
+  readonly attention: string;
+  /** The matrices of attention that a layer must have. */
+  readonly projections: readonly string[];
+  /** The logits of attention sinks, where a layer must have them. */
+  readonly sinks?: string;
+  readonly norms: Readonly<Partial<Record<NormRole, string>>>;
+  /** The prefix of the MLP below a layer. */
+  readonly mlpAt: string;
+  readonly mlp: MlpNames;
+  readonly finalNorm: string;
+  /** Below no root. */
+  readonly head: string;
+}
+
+/** What differs from Llama. Functions read further fields of config.json. */
+export interface Family {
+  readonly names?: Partial<Names>;
+  /** Names that depend on the file. */
+  readonly namesOf?: (file: Fields) => Partial<Names>;
+  /** Matrices are [inputs, outputs]. */
+  readonly layout?: "in-out";
+  readonly norm?: Partial<NormSpec> & {
+    /** The field of the epsilon. Default "rms_norm_eps". */
+    readonly field?: string;
+  };
+  /** The field of the activation, and the word that stands for an absent one. Default "hidden_act", "silu". */
+  readonly activation?: { readonly fields?: readonly string[]; readonly word?: string };
+  /** Whether the MLP is gated. Default true. */
+  readonly plain?: true;
+  /** Floats between the projections of the MLP. Default the field "intermediate_size". */
+  readonly mlpDim?: (file: Fields, dModel: number) => number;
+  /** A mixture of experts instead of the MLP; undefined for a layer without. */
+  readonly moe?: (file: Fields, layer: number, mlp: (dim: number) => MlpSpec) => MoeSpec | undefined;
+  readonly moeNames?: MoeNames;
+  readonly parallel?: (file: Fields) => boolean;
+  readonly addsToNormed?: (file: Fields) => boolean;
+  /** What the outputs of branches are multiplied by. Default 1. */
+  readonly scale?: (file: Fields) => number;
+  readonly embed?: (file: Fields, dModel: number) => Partial<EmbedSpec>;
+  readonly head?: (file: Fields) => Partial<HeadSpec>;
+  /** Layer norms of each head's query and key: the flag, their names, and whether heads have gains of their own. */
+  readonly headNorm?: {
+    readonly flag: string;
+    readonly q: string;
+    readonly k: string;
+    /** "together": one tensor [heads, headDim]; "apart": NAME.norms.N for each head. Default: one for all heads. */
+    readonly each?: "together" | "apart";
+  };
+  /** Whether there is a norm after the last layer. Default true. */
+  readonly finalNorm?: (file: Fields) => boolean;
+  /** The field of the number of tokens. Default "max_position_embeddings". */
+  readonly lengthField?: string;
+  /** What the class says of a shared head if the file does not. Default false. */
+  readonly tied?: boolean;
+  /** Fields, and the values besides null with which this package can compute the model. */
+  readonly only?: Readonly<Record<string, readonly unknown[]>>;
+  /** Fields that mean nothing for the result. */
+  readonly ignored?: readonly string[];
+}

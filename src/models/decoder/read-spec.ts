@@ -1,0 +1,151 @@
+// Reads a whole decoder from its config.json.
+
+import { describe } from "../../util/errors.ts";
+import { parseJson } from "../../util/json.ts";
+import { nearestNames } from "../../util/near-name.ts";
+import { readHfLayer } from "../hf/config.ts";
+import { type Fields, fieldsOf } from "../hf/config-fields.ts";
+import { readHfLatents } from "../hf/latent-config.ts";
+import { latentRulesOf } from "../hf/latent-models.ts";
+import { FAMILIES } from "./families.ts";
+import type { Family, Names } from "./family.ts";
+import { LLAMA_NAMES } from "./names.ts";
+import type { ActivationSpec, BlockSpec, MlpSpec, ModelSpec, NormRole, NormSpec } from "./spec.ts";
+
+/** A decoder, and how its file names and lays out what it consists of. */
+export interface Decoder {
+  readonly spec: ModelSpec;
+  readonly names: Names;
+  readonly family: Family;
+}
+
+/** Activations by the words of config.json. */
+const ACTIVATIONS: Readonly<Record<string, ActivationSpec>> = {
+  gelu: { kind: "gelu", alpha: 1 },
+  gelu_fast: { kind: "gelu-tanh", alpha: 1 },
+  gelu_new: { kind: "gelu-tanh", alpha: 1 },
+  gelu_pytorch_tanh: { kind: "gelu-tanh", alpha: 1 },
+  quick_gelu: { kind: "swish", alpha: 1.702 },
+  relu: { kind: "relu", alpha: 1 },
+  relu2: { kind: "relu-squared", alpha: 1 },
+  silu: { kind: "swish", alpha: 1 },
+  swish: { kind: "swish", alpha: 1 },
+};
+
+/** Fields that change nothing here: of training, of other programs, of tokens, or repeated in the tensors. */
+const HARMLESS = new RegExp(
+  [
+    "^_ ^architectures$ ^auto_map$ dtype$ ^id2label$ ^label2id$ ^model_type$ ^transformers_version$ ^unsloth ^name$",
+    "dropout _drop$ pdrop$ layerdrop initializer init_std aux_loss router_jitter router_z ^seq_aux$ ^ep_size$",
+    "_token_id$ ^output_ ^use_cache$ ^return_dict$ ^pretraining_tp$ ^keys_to_ignore ^problem_type$ ^is_encoder_decoder$",
+    "^(attention|mlp|qkv|use_qkv|use)_bias$ ^bias$ ^is_llama_config$ ^base_model _plan$ ^tokenizer_class$",
+    // Attention understands them, and reads them where they matter.
+    "^(use_)?sliding_window(_pattern)?$ ^max_window_layers$ ^layer_types$ ^rope_ ^partial_rotary_factor$ ^rotary_",
+    "^max_position_embeddings$ ^original_max_position_embeddings$ ^is_decoder$ ^is_causal$ ^v_head_dim$ ^head_dim$",
+    "^use_bidirectional_attention$ ^no_rope_layer_interval$ ^qk_head_dim$ ^num_key_value_heads$ ^num_kv_heads$",
+    "^topk_group$ ^n_group$ ^mlp_only_layers$ ^vocabulary$",
+  ]
+    .join(" ")
+    .replaceAll(" ", "|"),
+);
+
+/**
+ * Reads config.json: its text, or the object it parses to. `where` is the public function, for messages; `maxSeqLen` the
+ * longest sequence that will be run, where it is known.
+ */
+export function readDecoder(where: string, json: string | object, maxSeqLen?: number): Decoder {
+  const whole = fieldsOf("config.json", parseJson(where, "config", json), where);
+  const { file, family } = findFamily(whole);
+  for (const [name, values] of Object.entries(family.only ?? {})) file.only(name, ...values);
+  const spec = readSpec(file, family, maxSeqLen);
+  for (const name of family.ignored ?? []) file.raw(name);
+  for (const [name, value] of file.unread())
+    if (!HARMLESS.test(name)) throw file.refusal(name, "a field that this package knows, or none", value);
+  return { spec, names: { ...LLAMA_NAMES, ...family.names, ...family.namesOf?.(file) }, family };
+}
+
+/** The family, and the part of the file that describes text. */
+function findFamily(whole: Fields): { file: Fields; family: Family } {
+  const familyOf = (type: unknown) =>
+    typeof type === "string" && Object.hasOwn(FAMILIES, type) ? FAMILIES[type] : undefined;
+  const text = familyOf(whole.raw("model_type")) === undefined ? whole.fields("text_config") : undefined;
+  const file = text ?? whole;
+  const type = file.raw("model_type");
+  const family = familyOf(type);
+  if (family !== undefined) return { file, family };
+  throw whole.refusal("model_type", `a supported one (nearest: ${nearestNames(type, Object.keys(FAMILIES))})`, type);
+}
+
+function readSpec(file: Fields, family: Family, longest: number | undefined): ModelSpec {
+  const type = file.raw("model_type") as string;
+  const lengthField = family.lengthField ?? "max_position_embeddings";
+  const stated = file.raw(lengthField) === undefined ? undefined : file.count(lengthField);
+  const maxSeqLen = longest ?? stated;
+  const norm = readNorm(file, family);
+  const { headNorm: own } = family;
+  const headNorm = own && file.flag(own.flag, false) ? { eps: norm.eps, each: own.each !== undefined } : undefined;
+  const attentionOf = (layer: number): BlockSpec["attention"] =>
+    latentRulesOf(type)
+      ? { kind: "latent", config: readHfLatents(file, layer) }
+      : {
+          kind: "heads",
+          config: readHfLayer(file, layer, { maxSeqLen, layerNorms: own !== undefined }),
+          ...(headNorm && { headNorm }),
+        };
+  const { dModel } = attentionOf(0).config;
+  const names = { ...LLAMA_NAMES, ...family.names, ...family.namesOf?.(file) };
+  const normsOf = (mlp: BlockSpec["mlp"]): BlockSpec["norms"] => {
+    const roles = (Object.keys(names.norms) as NormRole[]).filter((role) => mlp || !role.startsWith("mlp"));
+    return Object.fromEntries(roles.map((role) => [role, norm]));
+  };
+  const mlp = mlpOf(file, family);
+  // 0 in models of attention alone.
+  const dense = () => {
+    if (!family.mlpDim && file.raw("intermediate_size") === 0) return undefined;
+    return mlp(family.mlpDim ? family.mlpDim(file, dModel) : file.count("intermediate_size"));
+  };
+  const parallel = family.parallel?.(file) ?? false;
+  const addsToNormed = family.addsToNormed?.(file) ?? false;
+  const scale = family.scale?.(file) ?? 1;
+  const block = (layer: number): BlockSpec => {
+    const own = family.moe?.(file, layer, mlp) ?? dense();
+    return { attention: attentionOf(layer), mlp: own, norms: normsOf(own), parallel, addsToNormed, scale };
+  };
+  const count = layerCount(file);
+  return {
+    type,
+    dModel,
+    vocabSize: file.count("vocab_size"),
+    maxSeqLen,
+    embed: { dim: dModel, scale: 1, ...family.embed?.(file, dModel) },
+    blocks: Array.from({ length: count }, (_, layer) => block(layer)),
+    finalNorm: (family.finalNorm?.(file) ?? true) ? norm : undefined,
+    head: { scale: 1, softcap: 0, ...family.head?.(file), tied: tiedIn(file, family) },
+  };
+}
+
+/** Layers, under the names that families have for their number. */
+function layerCount(file: Fields): number {
+  const names = ["num_hidden_layers", "n_layer", "n_layers", "num_layers"];
+  return file.count(names.find((name) => file.raw(name) !== undefined) ?? (names[0] as string), undefined, 10_000);
+}
+
+function readNorm(file: Fields, { norm = {} }: Family): NormSpec {
+  const { field = "rms_norm_eps", kind = "rms", eps = 1e-6, onePlus } = norm;
+  const own = field === "" ? eps : (file.number(field) ?? eps);
+  return { kind, eps: own, ...(onePlus && { onePlus }) };
+}
+
+function mlpOf(file: Fields, { activation: given = {}, plain }: Family): (dim: number) => MlpSpec {
+  const { fields = ["hidden_act"], word = "silu" } = given;
+  const field = fields.find((name) => file.raw(name) !== undefined);
+  const name = field === undefined ? word : file.raw(field);
+  const activation = typeof name === "string" && Object.hasOwn(ACTIVATIONS, name) ? ACTIVATIONS[name] : undefined;
+  if (activation === undefined)
+    throw file.refusal(field ?? "hidden_act", `one of ${Object.keys(ACTIVATIONS).map(describe).join(", ")}`, name);
+  return (dim) => ({ kind: "mlp", dim, gated: !plain, activation });
+}
+
+function tiedIn(file: Fields, { tied }: Family): boolean | undefined {
+  return file.raw("tie_word_embeddings") === undefined ? tied : file.flag("tie_word_embeddings", false);
+}

@@ -1,0 +1,116 @@
+// A whole decoder as plain data: what its config.json means, layer by layer. The forward pass sees only this, so that nothing
+// there asks which family a model belongs to.
+
+import type { LatentConfig } from "../../latent/config.ts";
+import type { HfAttentionConfig } from "../hf/rules.ts";
+
+/** A norm of rows: RMS norm, or layer norm. */
+export interface NormSpec {
+  readonly kind: "rms" | "layer";
+  readonly eps: number;
+  /** Gains are stored less 1. */
+  readonly onePlus?: true;
+}
+
+/** Where a block has norms: before a branch, on its output, and after it was added to the residual. */
+export type NormRole = "attentionPre" | "attentionPost" | "attentionAfter" | "mlpPre" | "mlpPost" | "mlpAfter";
+
+/**
+ * "swish" is x·sigmoid(alpha·x): SiLU with alpha 1, quick GELU with 1.702. "gelu" is exact, "gelu-tanh" its approximation.
+ */
+export interface ActivationSpec {
+  readonly kind: "swish" | "gelu" | "gelu-tanh" | "relu" | "relu-squared";
+  /** Of "swish". */
+  readonly alpha: number;
+  /** With it, the gate is at most this, the other factor lies within it on both sides, and 1 is added to that factor. */
+  readonly limit?: number;
+}
+
+/** Two projections with an activation between them; a gated one has a third, of which each activated value is multiplied. */
+export interface MlpSpec {
+  readonly kind: "mlp";
+  /** Floats between the projections. */
+  readonly dim: number;
+  readonly gated: boolean;
+  readonly activation: ActivationSpec;
+}
+
+/** Experts, of which each token takes a few. */
+export interface MoeSpec {
+  readonly kind: "moe";
+  readonly experts: number;
+  /** Experts of a token. */
+  readonly topK: number;
+  readonly expert: MlpSpec;
+  /** An MLP that every token takes; `gated` if a sigmoid of one more projection scales it. */
+  readonly shared?: { readonly mlp: MlpSpec; readonly gated: boolean };
+  readonly router: RouterSpec;
+}
+
+/** How scores become a choice: see `route_f32`. */
+export interface RouterSpec {
+  readonly score: "softmax" | "sigmoid";
+  /** Whether a stored vector is added to the scores for the choice. */
+  readonly correction: boolean;
+  /** Whether a token's weights are divided by their sum. */
+  readonly renormalise: boolean;
+  readonly scale: number;
+  /** Groups of experts, how many of them take part, and whether a group counts by its best or by the sum of its two best. */
+  readonly groups: number;
+  readonly keepGroups: number;
+  readonly pairs: boolean;
+}
+
+/** A decoder layer. */
+export interface BlockSpec {
+  readonly attention:
+    | {
+        readonly kind: "heads";
+        readonly config: HfAttentionConfig;
+        /** Layer norms of each head's query and key, with gains for all heads or for each. */
+        readonly headNorm?: { readonly eps: number; readonly each: boolean };
+      }
+    | { readonly kind: "latent"; readonly config: LatentConfig };
+  /** Undefined in models of attention alone. */
+  readonly mlp: MlpSpec | MoeSpec | undefined;
+  readonly norms: Readonly<Partial<Record<NormRole, NormSpec>>>;
+  /** Both branches read the residual; without `mlpPre`, the MLP reads what attention reads. */
+  readonly parallel: boolean;
+  /** Branches are added to what they read, after its norm, instead of to the residual. */
+  readonly addsToNormed: boolean;
+  /** What the outputs of branches are multiplied by. */
+  readonly scale: number;
+}
+
+/** How tokens become rows. */
+export interface EmbedSpec {
+  /** Floats of a row of the table; a projection widens them to dModel if they are fewer. */
+  readonly dim: number;
+  readonly scale: number;
+  readonly norm?: NormSpec;
+  /** A table of positions: the row of position 0, and the number of rows. */
+  readonly positions?: { readonly offset: number; readonly rows: number };
+}
+
+/** How the last rows become logits. */
+export interface HeadSpec {
+  readonly scale: number;
+  /** 0: none. */
+  readonly softcap: number;
+  /** What config.json says of sharing the table of embeddings; undefined if it says nothing. */
+  readonly tied: boolean | undefined;
+}
+
+/** A whole decoder. */
+export interface ModelSpec {
+  /** `model_type` of config.json. */
+  readonly type: string;
+  readonly dModel: number;
+  readonly vocabSize: number;
+  /** Tokens that the model was made for; undefined if the file does not say. */
+  readonly maxSeqLen: number | undefined;
+  readonly embed: EmbedSpec;
+  readonly blocks: readonly BlockSpec[];
+  readonly finalNorm: NormSpec | undefined;
+  readonly head: HeadSpec;
+}

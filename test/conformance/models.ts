@@ -1,0 +1,125 @@
+// Whole models: a prompt at once, in chunks and token by token, given tokens behind it, and the greedy continuation.
+
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { forward } from "../../src/decoder/forward.ts";
+import { generate } from "../../src/decoder/generate.ts";
+import { loadModel } from "../../src/decoder/load-model.ts";
+import type { Model } from "../../src/decoder/model.ts";
+import { createSession, type Session } from "../../src/decoder/session.ts";
+import type { Kernels } from "../../src/entries/core.ts";
+import type { Case, Entry, Outcome } from "./case.ts";
+
+/** Models of later versions, by `model_type`, and cases that cannot be met; each with its reason. */
+const SKIPPED: Readonly<Record<string, string>> = {
+  diffllama: "differential attention is not supported",
+  gemma3n_text: "streams of residuals (AltUp) are not supported",
+  gemma4_text: "layers of different widths that share keys are not supported",
+  glm4_moe: "this family is not supported",
+  lfm2: "convolutions are not supported",
+  llama4_text: "attention in chunks is not supported",
+  minimax: "linear attention is not supported",
+  minimax_m2: "this family is not supported",
+  qwen3_next: "linear attention is not supported",
+  qwen3_5_text: "linear attention is not supported",
+  qwen3_5_moe_text: "linear attention is not supported",
+};
+
+const FALCON_ALIBI =
+  "transformers adds Falcon's ALiBi twice in eager mode, which made this case, and once with SDPA, its default, as here";
+
+/** Why a case is not run; undefined if it is. */
+export function reasonToSkip(folder: string, { op, set, folder: own = "" }: Entry): string | undefined {
+  if (op === "DequantizeBlocks") return "blocks of GGUF beside Q8_0 and Q4_0 are not supported";
+  if (op === "Encoder" || op === "MaskedLM") return "encoders are not supported";
+  if (op === "Seq2Seq") return "encoder-decoder models are not supported";
+  if (op !== "CausalLM") return undefined;
+  if (set === "gguf") return "whole models in GGUF are not supported";
+  const config = JSON.parse(readFileSync(join(folder, own, "config.json"), "utf8")) as Record<string, unknown>;
+  if (config.model_type === "falcon" && config.alibi === true) return FALCON_ALIBI;
+  return SKIPPED[String(config.model_type)];
+}
+
+/** Runs a case of a decoder. */
+export async function causalLm(kernels: Kernels, c: Case): Promise<Outcome> {
+  const [batch = 0, length = 0] = c.shape("input_ids");
+  const decoded = c.has("decode_ids") ? (c.shape("decode_ids")[1] ?? 0) : 0;
+  const steps = c.has("greedy") ? (c.shape("greedy")[1] ?? 0) : 0;
+  const longest = length + Math.max(decoded, steps);
+  using model = await loadModel(kernels, join(c.folder, c.entry.folder ?? ""), { weights: "f32", maxSeqLen: longest });
+  const problems: string[] = [];
+  const rows = Array.from({ length: batch }, (_, b) => b);
+  const results = await Promise.all(rows.map((b) => runRow(model, c, b, longest, steps, problems)));
+  const join3 = (name: "logits" | "decoded", count: number) => ({
+    shape: [batch, count, model.vocabSize],
+    data: Float32Array.from(results.flatMap((result) => [...result[name]])),
+  });
+  return {
+    problems,
+    outputs: {
+      logits: join3("logits", length),
+      logits_decode: join3("decoded", decoded),
+      greedy: { shape: [batch, steps], data: results.flatMap(({ greedy }) => greedy) },
+    },
+  };
+}
+
+interface RowResult {
+  /** Of all tokens, zeros where the row has padding. */
+  readonly logits: Float32Array;
+  readonly decoded: Float32Array;
+  readonly greedy: readonly number[];
+}
+
+/** The tokens of a row of the batch, without the padding before them. */
+function tokensOf(c: Case, b: number): number[] {
+  const [, length = 0] = c.shape("input_ids");
+  const row = c.integers("input_ids").slice(b * length, (b + 1) * length);
+  const mask = c.has("attention_mask") ? c.integers("attention_mask").slice(b * length, (b + 1) * length) : undefined;
+  return mask ? row.filter((_, i) => mask[i] === 1) : row;
+}
+
+async function runRow(
+  model: Model,
+  c: Case,
+  b: number,
+  maxSeqLen: number,
+  steps: number,
+  problems: string[],
+): Promise<RowResult> {
+  const ids = tokensOf(c, b);
+  const sessions: Session[] = [];
+  const open = () => {
+    const session = createSession(model, { maxSeqLen });
+    sessions.push(session);
+    return session;
+  };
+  const [whole, chunks, single] = [open(), open(), open()];
+  const all = forward(whole, ids, { rows: "all" }).logits;
+  const sums = new Set([digest(all)]);
+  sums.add(digest(...cut(ids, 7).map((piece) => forward(chunks, piece, { rows: "all" }).logits)));
+  sums.add(digest(...ids.map((id) => forward(single, [id]).logits)));
+  if (sums.size > 1) problems.push(`row ${b}: a prompt at once, in chunks and token by token give different bits`);
+  const given = c.has("decode_ids") ? c.integers("decode_ids") : [];
+  const count = given.length / (c.shape("input_ids")[0] ?? 1);
+  const decoded = given.slice(b * count, (b + 1) * count).map((id) => forward(whole, [id]).logits);
+  const greedy: number[] = [];
+  for await (const { id } of generate(open(), ids, { maxTokens: steps })) greedy.push(id);
+  for (const session of sessions) session.release();
+  const [, length = 0] = c.shape("input_ids");
+  const logits = new Float32Array(length * model.vocabSize);
+  logits.set(all, logits.length - all.length);
+  return { logits, decoded: Float32Array.from(decoded.flatMap((row) => [...row])), greedy };
+}
+
+/** Pieces of up to `size` elements. */
+function cut(ids: readonly number[], size: number): number[][] {
+  return Array.from({ length: Math.ceil(ids.length / size) }, (_, i) => ids.slice(i * size, (i + 1) * size));
+}
+
+function digest(...parts: readonly Float32Array[]): string {
+  const hash = createHash("sha256");
+  for (const part of parts) hash.update(new Uint8Array(part.buffer, part.byteOffset, part.byteLength));
+  return hash.digest("hex");
+}

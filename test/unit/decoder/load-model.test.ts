@@ -1,0 +1,170 @@
+// What loadModel takes, and what it refuses: nothing is allocated then.
+
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { forward } from "../../../src/decoder/forward.ts";
+import { loadModel } from "../../../src/decoder/load-model.ts";
+import { createSession } from "../../../src/decoder/session.ts";
+import { type Kernels, loadKernels } from "../../../src/entries/core.ts";
+import { writeSafetensors } from "../../../src/entries/weights.ts";
+import type { Tensor } from "../../../src/tensor/tensor.ts";
+import { kernelsOf } from "../../support/layers.ts";
+import { modulesOf } from "../../support/modules.ts";
+import { serveFolder, urlOf } from "../../support/range-server.ts";
+import { TINY, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
+
+let kernels: Kernels;
+beforeAll(async () => {
+  kernels = await kernelsOf("relaxed");
+});
+afterAll(() => kernels.release());
+
+/** What loading says, with all memory free afterwards. */
+async function refusal(config: object, tensors?: ReadonlyMap<string, Tensor>): Promise<string> {
+  const before = kernels.usedBytes;
+  const source = tensors ? tinyFolder(config, tensors) : tinyFolder(config, new Map());
+  const error = await loadModel(kernels, source).then(
+    () => undefined,
+    (cause: Error) => cause,
+  );
+  expect(kernels.usedBytes).toBe(before);
+  return error?.message ?? "loaded";
+}
+
+describe("config.json", () => {
+  test("a type of model that is not known is refused by name, with the nearest ones", async () => {
+    expect(await refusal({ ...TINY.llama, model_type: "lama" })).toMatch(
+      /^loadModel: model_type expected a supported one \(nearest: "llama", .*\), got "lama"$/,
+    );
+  });
+
+  test.each([
+    ["residual_gate", 0.5],
+    ["quantization_config", { quant_method: "gptq" }],
+    ["use_residual_scaling", true],
+  ])("a field that is not known is refused by name: %s", async (name, value) => {
+    expect(await refusal({ ...TINY.llama, [name]: value })).toContain(
+      `loadModel: ${name} expected a field that this package knows, or none, got `,
+    );
+  });
+
+  test("an activation that is not known is refused", async () => {
+    expect(await refusal({ ...TINY.llama, hidden_act: "mish" })).toContain('hidden_act expected one of "gelu", ');
+  });
+});
+
+describe("tensors", () => {
+  test("all that are missing, unexpected and of another shape are in one error, layers folded", async () => {
+    const tensors = tinyTensors(TINY.llama);
+    for (const layer of [0, 1]) tensors.delete(`model.layers.${layer}.mlp.up_proj.weight`);
+    tensors.delete("model.norm.weight");
+    tensors.set("model.extra.weight", { data: new Float32Array(4), shape: [4] });
+    tensors.set("model.layers.1.input_layernorm.weight", { data: new Float32Array(39), shape: [39] });
+    expect(await refusal(TINY.llama, tensors)).toBe(
+      'loadModel: tensors expected those of "llama" with 2 layers, got ' +
+        "3 missing: model.norm.weight, model.layers.{0..1}.mlp.up_proj.weight; " +
+        "1 unexpected: model.extra.weight; " +
+        "1 of another shape: model.layers.1.input_layernorm.weight expected [40], got [39]",
+    );
+  });
+
+  test("gains of norms of heads and logits of sinks are required", async () => {
+    const sinks = tinyTensors(TINY.gpt_oss);
+    sinks.delete("model.layers.0.self_attn.sinks");
+    expect(await refusal(TINY.gpt_oss, sinks)).toContain("1 missing: model.layers.0.self_attn.sinks");
+    const norms = tinyTensors(TINY.phi);
+    norms.delete("model.layers.1.self_attn.q_layernorm.weight");
+    expect(await refusal(TINY.phi, norms)).toContain("1 missing: model.layers.1.self_attn.q_layernorm.weight");
+  });
+
+  test("a head of its own is used where the file has one, and is missing where config.json wants one", async () => {
+    const tensors = tinyTensors(TINY.llama);
+    const shared = await loadModel(kernels, tinyFolder(TINY.llama, tensors));
+    const untied = { ...TINY.llama, tie_word_embeddings: false };
+    expect(await refusal(untied, tensors)).toContain("1 missing: lm_head.weight");
+    const table = tensors.get("model.embed_tokens.weight") as Tensor;
+    const own = new Map(tensors).set("lm_head.weight", { ...table, data: table.data.map((x) => 2 * x) });
+    const model = await loadModel(kernels, tinyFolder(untied, own));
+    const [a, b] = [createSession(shared), createSession(model)].map((session) => forward(session, [1, 2]).logits);
+    expect(b).toEqual(a?.map((x) => 2 * x));
+    shared.release();
+    model.release();
+  });
+
+  test("weights are converted by part", async () => {
+    const all = await loadModel(kernels, tinyFolder(TINY.llama), { weights: "q8" });
+    const some = await loadModel(kernels, tinyFolder(TINY.llama), { weights: { mlp: "q8", embed: "f16" } });
+    const none = await loadModel(kernels, tinyFolder(TINY.llama));
+    expect([all.bytes < some.bytes, some.bytes < none.bytes]).toEqual([true, true]);
+    for (const model of [all, some, none]) model.release();
+  });
+});
+
+describe("sources", () => {
+  const config = new TextEncoder().encode(JSON.stringify(TINY.gemma2));
+  const tensors = tinyTensors(TINY.gemma2);
+  const names = [...tensors.keys()];
+  const part = (from: number, to: number) =>
+    writeSafetensors(new Map(names.slice(from, to).map((name) => [name, tensors.get(name) as Tensor])));
+  const half = Math.floor(names.length / 2);
+  const weightMap = Object.fromEntries(names.map((name, i) => [name, i < half ? "a.safetensors" : "b.safetensors"]));
+  const files: Readonly<Record<string, Uint8Array>> = {
+    "config.json": config,
+    "model.safetensors.index.json": new TextEncoder().encode(JSON.stringify({ weight_map: weightMap })),
+    "a.safetensors": part(0, half),
+    "b.safetensors": part(half, names.length),
+  };
+
+  const logitsOf = async (source: Parameters<typeof loadModel>[1]) => {
+    using model = await loadModel(kernels, source);
+    using session = createSession(model, { maxSeqLen: 9 });
+    return forward(session, [5, 6, 7]).logits;
+  };
+
+  test("one file, several with an index, Blobs of a page and a server give the same bits", async () => {
+    const want = await logitsOf(tinyFolder(TINY.gemma2, tensors));
+    expect(await logitsOf((name) => files[name])).toEqual(want);
+    const blobs = Object.entries(files).map(([name, bytes]) => new File([bytes.slice()], name));
+    expect(await logitsOf(blobs)).toEqual(want);
+    const whole = new Map([
+      ["config.json", config],
+      ["model.safetensors", writeSafetensors(tensors)],
+    ]);
+    const server = await serveFolder((name) => whole.get(name));
+    expect(await logitsOf(`${urlOf(server)}/`)).toEqual(want);
+    expect(await logitsOf(new URL(urlOf(server)))).toEqual(want);
+    server.close();
+  });
+
+  test("a folder without config.json, or without weights, is refused", async () => {
+    await expect(loadModel(kernels, () => undefined)).rejects.toThrow('expected a file "config.json", got none');
+    const only = (name: string) => (name === "config.json" ? config : undefined);
+    await expect(loadModel(kernels, only)).rejects.toThrow('expected a file "model.safetensors", got none');
+    await expect(loadModel(kernels, "no/such/folder")).rejects.toThrow('expected a file "config.json", got none');
+    await expect(loadModel(kernels, 5 as never)).rejects.toThrow(/^loadModel: source expected a path, a URL, /);
+  });
+
+  test("progress counts the bytes of all tensors, and a signal ends loading and frees all", async () => {
+    const seen: number[] = [];
+    const model = await loadModel(kernels, (name) => files[name], { onProgress: (done, all) => seen.push(done / all) });
+    expect(seen.at(-1)).toBe(1);
+    expect(seen).toEqual([...seen].sort((a, b) => a - b));
+    model.release();
+    const before = kernels.usedBytes;
+    const stop = new AbortController();
+    const onProgress = (done: number, all: number) => done > all / 2 && stop.abort(new Error("enough"));
+    const loading = loadModel(kernels, (name) => files[name], { onProgress, signal: stop.signal });
+    await expect(loading).rejects.toThrow("enough");
+    expect(kernels.usedBytes).toBe(before);
+  });
+
+  test("a file that ends early is refused", async () => {
+    const cut = (name: string) => (name === "b.safetensors" ? files[name]?.subarray(0, 900) : files[name]);
+    await expect(loadModel(kernels, cut)).rejects.toMatchObject({ code: "BAD_FILE" });
+  });
+});
+
+test("kernels without models are refused with what they lack", async () => {
+  const bare = await loadKernels({ module: modulesOf("simd").module });
+  await expect(loadModel(bare, tinyFolder(TINY.llama))).rejects.toMatchObject({ code: "NO_MODELS" });
+  bare.release();
+});
