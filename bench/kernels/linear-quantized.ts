@@ -99,7 +99,7 @@ function prepare(
 
 export const quantizedLinearCases: readonly Case[] = quantizedShapes.flatMap((shape) =>
   (["q8", "q8-row", "q4"] as const).flatMap((format) =>
-    (shape.m > 4 ? [false, true] : [false]).map((fast) => ({
+    [false, true].map((fast) => ({
       kernel: `${format === "q4" ? "linear_q4" : "linear_q8"} ${format}${fast ? " fast" : ""}`,
       shape: `${shape.m}x${shape.n}x${shape.k}`,
       quick: shape.quick === true && format !== "q8-row",
