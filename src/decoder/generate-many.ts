@@ -1,9 +1,10 @@
-import { checkSlices, type SliceOptions } from "../forward/slices.ts";
+import { checkSlices, type SliceOptions, type Slices } from "../forward/slices.ts";
 import { expectRecord, readFields } from "../util/arguments.ts";
 import { HeadwiseError } from "../util/errors.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
 import { checkModelCall, type TokenIds } from "./forward.ts";
 import { checkGeneration, type GeneratedToken, type GenerateOptions, type GenerationEnd } from "./generate.ts";
+import type { OutputSink } from "./head.ts";
 import type { Model } from "./model.ts";
 import { type ModelCall, runCalls } from "./pass.ts";
 import { type Choice, chooseToken, SAMPLING_OPTIONS } from "./sampling.ts";
@@ -51,10 +52,7 @@ export async function* generateMany<Job extends GenerationJob>(
   options: Omit<SliceOptions, "onProgress"> = {},
 ): AsyncGenerator<GenerationEvent<Job>, void, void> {
   const where = "generateMany";
-  const slices = {
-    ...checkSlices(where, readFields(where, "options", options, ["signal", "sliceMs"])),
-    expectActive: () => {},
-  };
+  const slices = checkSlices(where, readFields(where, "options", options, ["signal", "sliceMs"]));
   const queue = createQueue(jobs);
   const running: Running<Job>[] = [];
   let model: Model | undefined;
@@ -117,7 +115,7 @@ async function step<Job>(
   where: string,
   model: Model,
   running: readonly Running<Job>[],
-  slices: Parameters<typeof runCalls>[4],
+  slices: Slices,
 ): Promise<readonly (readonly [Running<Job>, Choice])[]> {
   const calls = running.map(({ session, unread }): ModelCall => {
     const ids = unread.subarray(0, CHUNK_ROWS);
@@ -125,11 +123,11 @@ async function step<Job>(
   });
   const whole = running.filter((_, i) => calls[i]?.outputs === 1);
   const chosen: (readonly [Running<Job>, Choice])[] = [];
-  const sink = (row: Parameters<Parameters<typeof runCalls>[3]>[0]) => {
+  const sink: OutputSink = (row) => {
     const one = whole[row.output] as Running<Job>;
     const { session, unread, sampling } = one;
-    const seen = [...session.tokens, ...unread];
-    chosen.push([one, chooseToken(row, sampling, seen, seen.length)]);
+    const seen = () => [...session.tokens, ...unread];
+    chosen.push([one, chooseToken(row, sampling, seen, session.length + unread.length)]);
   };
   await runCalls(where, model, calls, sink, slices);
   for (const [i, one] of running.entries()) one.unread = one.unread.subarray(calls[i]?.ids.length);

@@ -57,7 +57,9 @@ function listed(kind: string, names: readonly string[]): string[] {
   for (const name of names) {
     const [, before = name, layer = "", after = ""] = /^(.*?\.)(\d+)(\..*)$/s.exec(name) ?? [];
     const key = layer === "" ? name : `${before}#${after}`;
-    folded.set(key, [...(folded.get(key) ?? []), ...(layer === "" ? [] : [Number(layer)])]);
+    const layers = folded.get(key) ?? [];
+    if (layer !== "") layers.push(Number(layer));
+    folded.set(key, layers);
   }
   const texts = [...folded].map(([key, layers]) => key.replace("#", () => layersText(layers)));
   const more = texts.length > MOST_NAMED ? ` and ${texts.length - MOST_NAMED} more` : "";
