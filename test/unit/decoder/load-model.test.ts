@@ -187,8 +187,8 @@ describe("sources", () => {
         });
         await expect(loadModel(kernels, aborted.open, { signal: stop.signal })).rejects.toThrow(`read ${at}`);
         // The header is read by two reads, before the signal is looked at again.
-      expect(aborted.reads()).toBe(Math.max(at, 2));
-      expect(kernels.usedBytes).toBe(before);
+        expect(aborted.reads()).toBe(Math.max(at, 2));
+        expect(kernels.usedBytes).toBe(before);
         const short = watched(name, (count) => (count === at ? new Uint8Array(3) : undefined));
         await expect(loadModel(kernels, short.open)).rejects.toMatchObject({ code: "BAD_FILE" });
         expect(kernels.usedBytes).toBe(before);
