@@ -9,6 +9,7 @@ import type { Model } from "./model.ts";
 import { type ModelCall, runCalls } from "./pass.ts";
 import { type Choice, chooseToken, SAMPLING_OPTIONS } from "./sampling.ts";
 import { expectSession, type Session } from "./session.ts";
+import { forgettable } from "./speculate.ts";
 
 /** A generation among others. */
 export interface GenerationJob extends Omit<GenerateOptions, "draft" | "signal" | "sliceMs"> {
@@ -42,7 +43,8 @@ interface Running<Job> extends ReturnType<typeof checkGeneration> {
 /**
  * Generates for many sessions at once: every step is one pass for all of them, so that weights are read once. Jobs join between
  * steps, as the iterable gives them, and leave when they end. Each job's tokens are those that `generate` gives alone. Long
- * prompts are read a chunk a step, so that the others go on.
+ * prompts are read a chunk a step, so that the others go on. Leaving the loop early is allowed: the sessions of jobs that run then
+ * hold all tokens but the last one that was given, or that of the prompt.
  * @param jobs Jobs, or an asynchronous source of them that may give more while others run.
  * @throws TypeError or RangeError naming the argument, HeadwiseError `CACHE_FULL` if ids do not fit, `OUT_OF_MEMORY`,
  * `RELEASED`, `IN_USE`, or the signal's reason. What was generated until then stays in the sessions.
@@ -77,16 +79,23 @@ export async function* generateMany<Job extends GenerationJob>(
         continue;
       }
       const chosen = await step(where, model as Model, running, slices);
-      for (const [one, choice] of chosen) {
-        const { stops } = one;
-        if (stops.has(choice.id)) {
-          running.splice(running.indexOf(one), 1);
-          yield { job: one.job, end: { reason: "stop", stopId: choice.id } };
-        } else {
-          one.count++;
-          one.unread = Int32Array.of(choice.id);
-          yield { job: one.job, token: choice };
+      const waiting = new Set(chosen.map(([{ session }]) => session));
+      try {
+        for (const [one, choice] of chosen) {
+          waiting.delete(one.session);
+          if (one.stops.has(choice.id)) {
+            running.splice(running.indexOf(one), 1);
+            yield { job: one.job, end: { reason: "stop", stopId: choice.id } };
+          } else {
+            one.count++;
+            one.unread = Int32Array.of(choice.id);
+            yield { job: one.job, token: choice };
+          }
         }
+      } finally {
+        // Left between the tokens of a step: of those that were not given, the last token before is unread again.
+        for (const session of waiting)
+          if (!session.released) session.truncate(session.length - forgettable(session, session.length - 1, 1));
       }
     }
   } finally {

@@ -151,6 +151,53 @@ describe("many at once", () => {
     for (const { session } of jobs) session.release();
   });
 
+  test("a loop that is left after any event leaves sessions that go on with the same tokens", async () => {
+    const prompts = [idsOf(30), idsOf(3), idsOf(40)];
+    const want = await Promise.all(prompts.map((ids) => tokensOf(open(), ids, 6)));
+    for (const events of [1, 2, 3, 4, 5, 9]) {
+      const jobs = prompts.map((ids) => ({ session: open(), ids, maxTokens: 6 }));
+      const given = prompts.map((): number[] => []);
+      let count = 0;
+      for await (const { job, token } of generateMany(jobs)) {
+        if (token) given[jobs.indexOf(job)]?.push(token.id);
+        if (++count === events) break;
+      }
+      for (const [i, { session, ids }] of jobs.entries()) {
+        const known = [...ids, ...(given[i] as number[])];
+        expect(session.length).toBe(known.length - 1);
+        const left = 6 - (known.length - ids.length);
+        expect([...known, ...(await tokensOf(session, known.slice(-1), left))]).toEqual([
+          ...ids,
+          ...(want[i] as number[]),
+        ]);
+        session.release();
+      }
+    }
+  });
+
+  test("a processor that throws ends the generation; every session is as before the step", async () => {
+    let calls = 0;
+    const logitsProcessors = [
+      () => {
+        if (++calls === 4) throw new Error("no grammar");
+      },
+    ];
+    const jobs = [
+      { session: open(), ids: idsOf(5), maxTokens: 9 },
+      { session: open(), ids: idsOf(5), maxTokens: 9, logitsProcessors },
+    ];
+    const all = (async () => {
+      for await (const _ of generateMany(jobs));
+    })();
+    await expect(all).rejects.toThrow("no grammar");
+    const want = await tokensOf(open(), idsOf(5), 5);
+    for (const { session } of jobs) {
+      expect(session.length).toBe(5 + 2);
+      expect(await tokensOf(session, want.slice(2, 3), 2)).toEqual(want.slice(3));
+      session.release();
+    }
+  });
+
   test("a source that fails ends the generation with its reason; sessions keep what was read", async () => {
     const session = open();
     const source = async function* () {

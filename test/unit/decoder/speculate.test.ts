@@ -75,6 +75,35 @@ test("a draft session that holds other tokens reads those of the sequence", asyn
   }
 });
 
+test("a generation that is aborted, in a pass of the draft or of the model, keeps usable sessions", async () => {
+  using plain = open();
+  const tokens = await run(plain, prompt, { maxTokens: 20 });
+  for (let at = 1; at <= 40; at += 3) {
+    using session = open();
+    using guide = open({}, other);
+    const stop = new AbortController();
+    // Counts the yields to the event loop of both models' passes.
+    let count = 0;
+    const signal = Object.assign(stop.signal, {
+      throwIfAborted() {
+        if (++count === at) throw new Error(`look ${at}`);
+      },
+    });
+    const got: number[] = [];
+    const aborted = (async () => {
+      const draft = { session: guide, tokens: 3 };
+      for await (const { id } of generate(session, prompt, { signal, sliceMs: 1e-6, maxTokens: 20, draft }))
+        got.push(id);
+    })();
+    await expect(aborted).rejects.toThrow(`look ${at}`);
+    expect(session.length).toBe(got.length === 0 ? 0 : prompt.length + got.length - 1);
+    const next = got.length === 0 ? prompt : got.slice(-1);
+    expect([...got, ...(await run(session, next, { maxTokens: 20 - got.length, draft: { session: guide } }))]).toEqual(
+      tokens,
+    );
+  }
+});
+
 test("drafts that cannot serve are refused before anything is read", async () => {
   using session = open();
   const attempt = (draft: unknown) => generate(session, [1], { draft: draft as DraftOptions }).next();
