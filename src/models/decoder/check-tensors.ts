@@ -3,6 +3,7 @@
 import { shapeText } from "../../tensor/dtypes.ts";
 import type { MatrixLayout } from "../../tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
+import { latentTensors } from "../hf/latent-weights.ts";
 import type { Family, MlpNames, Names } from "./family.ts";
 import type { Decoder } from "./read-spec.ts";
 import type { BlockSpec, MlpSpec, MoeSpec, NormRole, NormSpec } from "./spec.ts";
@@ -36,7 +37,7 @@ export function checkTensors(where: string, decoder: Decoder, tensors: ReadonlyM
   const unexpected = [...tensors.keys()].filter((name) => !isKnown(name));
   const mismatched = [...known].flatMap(([name, shape]) => {
     const own = tensors.get(name)?.shape;
-    return own === undefined || shape === undefined || `${own}` === `${shape}`
+    return own === undefined || `${own}` === `${shape}`
       ? []
       : [`${name} expected ${shapeText(shape)}, got ${shapeText(own)}`];
   });
@@ -73,10 +74,10 @@ function layersText(layers: readonly number[]): string {
   return layers.length === last - first + 1 ? `{${first}..${last}}` : `{${layers.join(",")}}`;
 }
 
-type Shape = readonly number[] | undefined;
+type Shape = readonly number[];
 
 interface Expected {
-  /** By name, with their shapes as far as these follow from config.json. */
+  /** By name, with their shapes. */
   readonly required: ReadonlyMap<string, Shape>;
   readonly optional: ReadonlyMap<string, Shape>;
   /** Prefixes whose tensors another reader checks. */
@@ -153,8 +154,8 @@ function attentionShapes(
   { attention }: BlockSpec,
   { projections, sinks }: Names,
   { layout, headNorm }: Family,
-): (readonly [string, Shape])[] {
-  if (attention.kind === "latent") return [["o_proj.weight", undefined]];
+): readonly (readonly [string, Shape])[] {
+  if (attention.kind === "latent") return latentTensors(attention.config);
   const { dModel, numHeads, numKvHeads = numHeads, headDim = dModel / numHeads, qkNorm } = attention.config;
   const [q, k] = [numHeads * headDim, numKvHeads * headDim];
   const sizes = [

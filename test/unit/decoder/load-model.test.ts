@@ -76,6 +76,15 @@ describe("tensors", () => {
     expect(await refusal(TINY.phi, norms)).toContain("1 missing: model.layers.1.self_attn.q_layernorm.weight");
   });
 
+  test("tensors of latents that are missing, or of another shape, are in one error too", async () => {
+    const tensors = tinyTensors(TINY.deepseek_v3);
+    for (const layer of [0, 1]) tensors.delete(`model.layers.${layer}.self_attn.kv_b_proj.weight`);
+    tensors.set("model.layers.1.self_attn.q_a_layernorm.weight", { data: new Float32Array(19), shape: [19] });
+    const all = await refusal(TINY.deepseek_v3, tensors);
+    expect(all).toContain("2 missing: model.layers.{0..1}.self_attn.kv_b_proj.weight; 1 of another shape: ");
+    expect(all).toContain("model.layers.1.self_attn.q_a_layernorm.weight expected [20], got [19]");
+  });
+
   test("a head of its own is used where the file has one, and is missing where config.json wants one", async () => {
     const tensors = tinyTensors(TINY.llama);
     const shared = await loadModel(kernels, tinyFolder(TINY.llama, tensors));
