@@ -195,8 +195,8 @@ describe("sources", () => {
           return undefined;
         });
         await expect(loadModel(kernels, aborted.open, { signal: stop.signal })).rejects.toThrow(`read ${at}`);
-        // The header is read by two reads, before the signal is looked at again.
-        expect(aborted.reads()).toBe(Math.max(at, 2));
+        // Two reads give the header, which may be read as a whole.
+        expect(aborted.reads()).toBeLessThanOrEqual(Math.max(at, 2));
         expect(kernels.usedBytes).toBe(before);
         const short = watched(name, (count) => (count === at ? new Uint8Array(3) : undefined));
         await expect(loadModel(kernels, short.open)).rejects.toMatchObject({ code: "BAD_FILE" });
