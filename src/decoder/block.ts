@@ -53,19 +53,11 @@ export function* runBlock(
   let read = norm("attentionPre", normed, residual);
   yield* attend(work.base, work.stepFlops, runs, { x: read, out: branch });
   norm("attentionPost", branch, branch);
-  if (!mlp && !moe) {
-    add(read, "attentionAfter");
-    return;
-  }
-  // In parallel layers, the MLP reads what was before attention.
-  if (parallel) {
-    const own = norm("mlpPre", normed, residual);
-    if (norms.mlpPre) read = own;
-    add(read, "attentionAfter");
-  } else {
-    add(read, "attentionAfter");
-    read = norm("mlpPre", normed, residual);
-  }
+  // In parallel layers the MLP reads what was before attention: by a norm of its own, or what attention read.
+  if (parallel && norms.mlpPre) read = norm("mlpPre", normed, residual);
+  add(read, "attentionAfter");
+  if (!mlp && !moe) return;
+  if (!parallel) read = norm("mlpPre", normed, residual);
   if (mlp) yield* runMlp(work, mlp, plan.inner, branch, read, count);
   if (moe) yield* runMoe(work, moe, plan.moe, plan.inner, branch, read, count);
   norm("mlpPost", branch, branch);

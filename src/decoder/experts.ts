@@ -2,6 +2,7 @@
 // product for all of its tokens, and outputs are added up expert after expert, in the order of their numbers. So a token's sum
 // has one order, whatever other tokens there are.
 
+import { PANEL } from "../../assembly/layout.ts";
 import { wholePanels } from "../linear/formats.ts";
 import type { Rows } from "../linear/linear.ts";
 import type { MoeSpec } from "../models/decoder/spec.ts";
@@ -63,7 +64,7 @@ export function* runMoe(
   const { memory, table } = kernels;
   const { topK, experts } = moe;
   yield* runShared(work, moe, places, inner, to, from, rows);
-  const logits = { at: pointer.f32(base + places.logits), stride: 8 * moe.gate.panels };
+  const logits = { at: pointer.f32(base + places.logits), stride: PANEL * moe.gate.panels };
   yield* projectRows(work, [moe.gate], logits, from, rows);
   chooseExperts(work, moe, places, logits, rows);
   const slotsOf = bySlots(memory.u32(base + places.ids, rows * topK), experts.length);
@@ -97,7 +98,7 @@ function* runShared(
     yield* runMlp(work, shared, inner, to, from, rows);
     return;
   }
-  const gates = { at: pointer.f32(base + places.logits), stride: 8 * sharedGate.panels };
+  const gates = { at: pointer.f32(base + places.logits), stride: PANEL * sharedGate.panels };
   yield* projectRows(work, [sharedGate], gates, from, rows);
   const scales = Array.from({ length: rows }, (_, r) => sigmoid(memory.f32(gates.at + 4 * r * gates.stride, 1)[0]!));
   const outputs = { at: pointer.f32(base + places.outputs), stride: to.stride };

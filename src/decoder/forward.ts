@@ -1,4 +1,4 @@
-import { expectFreeFor, expectRoom } from "../cache/kv-cache.ts";
+import { expectRoom } from "../cache/kv-cache.ts";
 import { checkSlices, SLICE_OPTIONS, type SliceOptions } from "../forward/slices.ts";
 import { createFloats } from "../tensor/tensor.ts";
 import { expectInt, expectOneOf, readFields } from "../util/arguments.ts";
@@ -7,7 +7,7 @@ import { finish } from "../util/steps.ts";
 import type { OutputSink } from "./head.ts";
 import { commitCalls, type ModelCall, runCalls, runModel } from "./pass.ts";
 import { MOST_TOP } from "./scratch.ts";
-import { expectSession, type Session } from "./session.ts";
+import { expectSession, expectUnused, type Session } from "./session.ts";
 
 /** Options of `forward`. */
 export interface ForwardOptions {
@@ -50,9 +50,8 @@ export function checkModelCall(where: string, session: Session, ids: TokenIds, r
   expectOneOf(where, "rows", rows, ["last", "all"]);
   const read = expectIds(where, ids, session.model.vocabSize);
   expectSession(where, session);
-  for (const cache of session.caches) expectFreeFor(where, cache, true);
-  const [cache] = session.caches;
-  if (cache) expectRoom(where, cache, "ids", read.length);
+  expectUnused(where, session);
+  expectRoom(where, session, "ids", read.length);
   return { where, session, ids: read, outputs: rows === "all" ? read.length : 1 };
 }
 
@@ -108,7 +107,7 @@ export async function forwardAsync(
 ): Promise<ForwardResult> {
   const where = "forwardAsync";
   const { rows = "last", top, ...rest } = readFields(where, "options", options, ["rows", "top", ...SLICE_OPTIONS]);
-  const slices = { ...checkSlices(where, rest), expectActive: () => {} };
+  const slices = checkSlices(where, rest);
   const call = checkModelCall(where, session, ids, rows);
   const { result, sink } = collectLogits(where, call, top);
   await runCalls(where, session.model, [call], sink, slices);

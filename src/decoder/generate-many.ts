@@ -1,13 +1,15 @@
-import { checkSlices, type SliceOptions } from "../forward/slices.ts";
+import { checkSlices, type SliceOptions, type Slices } from "../forward/slices.ts";
 import { expectRecord, readFields } from "../util/arguments.ts";
 import { HeadwiseError } from "../util/errors.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
 import { checkModelCall, type TokenIds } from "./forward.ts";
 import { checkGeneration, type GeneratedToken, type GenerateOptions, type GenerationEnd } from "./generate.ts";
+import type { OutputSink } from "./head.ts";
 import type { Model } from "./model.ts";
 import { type ModelCall, runCalls } from "./pass.ts";
 import { type Choice, chooseToken, SAMPLING_OPTIONS } from "./sampling.ts";
 import { expectSession, type Session } from "./session.ts";
+import { forgettable } from "./speculate.ts";
 
 /** A generation among others. */
 export interface GenerationJob extends Omit<GenerateOptions, "draft" | "signal" | "sliceMs"> {
@@ -41,7 +43,8 @@ interface Running<Job> extends ReturnType<typeof checkGeneration> {
 /**
  * Generates for many sessions at once: every step is one pass for all of them, so that weights are read once. Jobs join between
  * steps, as the iterable gives them, and leave when they end. Each job's tokens are those that `generate` gives alone. Long
- * prompts are read a chunk a step, so that the others go on.
+ * prompts are read a chunk a step, so that the others go on. Leaving the loop early is allowed: the sessions of jobs that run then
+ * hold all tokens but the last one that was given, or that of the prompt.
  * @param jobs Jobs, or an asynchronous source of them that may give more while others run.
  * @throws TypeError or RangeError naming the argument, HeadwiseError `CACHE_FULL` if ids do not fit, `OUT_OF_MEMORY`,
  * `RELEASED`, `IN_USE`, or the signal's reason. What was generated until then stays in the sessions.
@@ -51,10 +54,7 @@ export async function* generateMany<Job extends GenerationJob>(
   options: Omit<SliceOptions, "onProgress"> = {},
 ): AsyncGenerator<GenerationEvent<Job>, void, void> {
   const where = "generateMany";
-  const slices = {
-    ...checkSlices(where, readFields(where, "options", options, ["signal", "sliceMs"])),
-    expectActive: () => {},
-  };
+  const slices = checkSlices(where, readFields(where, "options", options, ["signal", "sliceMs"]));
   const queue = createQueue(jobs);
   const running: Running<Job>[] = [];
   let model: Model | undefined;
@@ -79,16 +79,23 @@ export async function* generateMany<Job extends GenerationJob>(
         continue;
       }
       const chosen = await step(where, model as Model, running, slices);
-      for (const [one, choice] of chosen) {
-        const { stops } = one;
-        if (stops.has(choice.id)) {
-          running.splice(running.indexOf(one), 1);
-          yield { job: one.job, end: { reason: "stop", stopId: choice.id } };
-        } else {
-          one.count++;
-          one.unread = Int32Array.of(choice.id);
-          yield { job: one.job, token: choice };
+      const waiting = new Set(chosen.map(([{ session }]) => session));
+      try {
+        for (const [one, choice] of chosen) {
+          waiting.delete(one.session);
+          if (one.stops.has(choice.id)) {
+            running.splice(running.indexOf(one), 1);
+            yield { job: one.job, end: { reason: "stop", stopId: choice.id } };
+          } else {
+            one.count++;
+            one.unread = Int32Array.of(choice.id);
+            yield { job: one.job, token: choice };
+          }
         }
+      } finally {
+        // Left between the tokens of a step: of those that were not given, the last token before is unread again.
+        for (const session of waiting)
+          if (!session.released) session.truncate(session.length - forgettable(session, session.length - 1, 1));
       }
     }
   } finally {
@@ -117,7 +124,7 @@ async function step<Job>(
   where: string,
   model: Model,
   running: readonly Running<Job>[],
-  slices: Parameters<typeof runCalls>[4],
+  slices: Slices,
 ): Promise<readonly (readonly [Running<Job>, Choice])[]> {
   const calls = running.map(({ session, unread }): ModelCall => {
     const ids = unread.subarray(0, CHUNK_ROWS);
@@ -125,11 +132,11 @@ async function step<Job>(
   });
   const whole = running.filter((_, i) => calls[i]?.outputs === 1);
   const chosen: (readonly [Running<Job>, Choice])[] = [];
-  const sink = (row: Parameters<Parameters<typeof runCalls>[3]>[0]) => {
+  const sink: OutputSink = (row) => {
     const one = whole[row.output] as Running<Job>;
     const { session, unread, sampling } = one;
-    const seen = [...session.tokens, ...unread];
-    chosen.push([one, chooseToken(row, sampling, seen, seen.length)]);
+    const seen = () => [...session.tokens, ...unread];
+    chosen.push([one, chooseToken(row, sampling, seen, session.length + unread.length)]);
   };
   await runCalls(where, model, calls, sink, slices);
   for (const [i, one] of running.entries()) one.unread = one.unread.subarray(calls[i]?.ids.length);

@@ -1,5 +1,5 @@
 import { expectRoom } from "../cache/kv-cache.ts";
-import { checkSlices, type SliceOptions } from "../forward/slices.ts";
+import { checkSlices, type SliceOptions, type Slices } from "../forward/slices.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
 import { checkModelCall, expectIds, type TokenIds } from "./forward.ts";
 import { type ModelCall, runCalls } from "./pass.ts";
@@ -12,7 +12,7 @@ import {
   type SamplingOptions,
 } from "./sampling.ts";
 import type { Session } from "./session.ts";
-import { checkDrafts, type Drafter, type DraftOptions } from "./speculate.ts";
+import { checkDrafts, type Drafter, type DraftOptions, forgettable } from "./speculate.ts";
 
 /** A generated token. */
 export interface GeneratedToken {
@@ -83,7 +83,7 @@ export async function* generate(
   const where = "generate";
   const given = readFields(where, "options", options, OPTIONS);
   const { sampling, maxTokens, stops } = checkGeneration(where, given, session.model.vocabSize);
-  const slices = { ...checkSlices(where, given), expectActive: () => {} };
+  const slices = checkSlices(where, given);
   const drafts = checkDrafts(where, session, given.draft);
   let next = checkModelCall(where, session, ids, "last").ids;
   for (let count = 0; ; ) {
@@ -118,13 +118,11 @@ async function step(
   sampling: Sampling,
   drafts: Drafter | undefined,
   most: number,
-  slices: Parameters<typeof runCalls>[4],
+  slices: Slices,
 ): Promise<Choice[]> {
-  const room = session.maxSeqLen - session.length - ids.length;
-  const guesses = drafts ? await drafts.guess([...session.tokens, ...ids], Math.min(room, most - 1)) : [];
-  const call: ModelCall = { where, session, ids: Int32Array.of(...ids, ...guesses), outputs: guesses.length + 1 };
   const before = session.length + ids.length;
-  const seen = [...session.tokens, ...ids];
+  const guesses = drafts ? await guessTokens(drafts, session, ids, most - 1, slices) : [];
+  const call: ModelCall = { where, session, ids: Int32Array.from([...ids, ...guesses]), outputs: guesses.length + 1 };
   const chosen: Choice[] = [];
   await runCalls(
     where,
@@ -133,7 +131,7 @@ async function step(
     (row) => {
       // A row counts if all guesses before it were right.
       if (chosen.length !== row.output || (row.output > 0 && chosen.at(-1)?.id !== guesses[row.output - 1])) return;
-      if (row.output > 0) seen.push(guesses[row.output - 1] as number);
+      const seen = () => [...session.tokens, ...call.ids.subarray(0, ids.length + row.output)];
       chosen.push(chooseToken(row, sampling, seen, before + row.output));
     },
     slices,
@@ -141,4 +139,17 @@ async function step(
   // The last chosen token is read with the next call, as are those behind a wrong guess.
   if (guesses.length > 0) session.truncate(before + chosen.length - 1);
   return chosen;
+}
+
+/** Up to `most` guesses of what follows the tokens that are still to be read. */
+function guessTokens(
+  drafts: Drafter,
+  session: Session,
+  ids: Int32Array,
+  most: number,
+  slices: Slices,
+): Promise<readonly number[]> {
+  const length = session.length + ids.length;
+  const count = forgettable(session, length, Math.min(drafts.tokens, session.maxSeqLen - length, most));
+  return drafts.guess([...session.tokens, ...ids], count, slices);
 }

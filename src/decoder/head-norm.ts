@@ -13,12 +13,6 @@ export interface HeadGains {
   readonly bias: Float32Array | undefined;
 }
 
-/** A head norm in a block of memory. */
-export interface PackedHeadNorm {
-  readonly at: number;
-  readonly run: HeadNorm;
-}
-
 /** Offsets in the block of a head norm: its gains and biases, of one head or of each. */
 function placeHeadNorm({ numHeads, numKvHeads, headDim }: CheckedConfig, each: boolean) {
   const layout = new Layout();
@@ -33,18 +27,17 @@ function placeHeadNorm({ numHeads, numKvHeads, headDim }: CheckedConfig, each: b
 /** Bytes of linear memory of a head norm. */
 export const headNormBytes = (config: CheckedConfig, each: boolean): number => placeHeadNorm(config, each).bytes;
 
-/** Copies gains and biases to a new block, and returns what normalises by them. */
+/** Copies gains and biases to the block at `at`, of headNormBytes, and returns what normalises by them. */
 export function packHeadNorm(
-  where: string,
   kernels: Kernels,
   config: CheckedConfig,
   { eps, each }: { readonly eps: number; readonly each: boolean },
   gains: { readonly q: HeadGains; readonly k: HeadGains },
-): PackedHeadNorm {
+  at: number,
+): HeadNorm {
   const { numHeads, numKvHeads, headDim } = config;
   const { memory, table } = kernels;
-  const { places, bytes } = placeHeadNorm(config, each);
-  const at = memory.allocate(where, bytes);
+  const { places } = placeHeadNorm(config, each);
   const write = (place: number, values: Float32Array): F32Ptr => {
     memory.f32(at + place, values.length).set(values);
     return pointer.f32(at + place);
@@ -59,7 +52,7 @@ export function packHeadNorm(
     };
   };
   const norms = { q: normOf("q", numHeads), k: normOf("k", numKvHeads) };
-  const run: HeadNorm = (of, x, stride, rows) => {
+  return (of, x, stride, rows) => {
     const { heads, step, gain, bias } = norms[of];
     const shapeAt = modelPointer.normShape(at + places.shape);
     storeNormShape(memory.view(), shapeAt, { n: headDim, stride, eps });
@@ -70,5 +63,4 @@ export function packHeadNorm(
       table.layer_norm_f32(row, row, by(gain), by(bias), shapeAt, 0, rows);
     }
   };
-  return { at, run };
 }

@@ -1,5 +1,6 @@
 // The last rows of a decoder: norm, head, and what is read of the logits.
 
+import { PANEL } from "../../assembly/layout.ts";
 import type { Rows } from "../linear/linear.ts";
 import type { Steps } from "../util/steps.ts";
 import { pointer } from "../wasm/memory.ts";
@@ -46,7 +47,7 @@ export function* runHead(
   const { memory, table } = kernels;
   const { finalNorm, projectOut, head } = weights;
   const { stride } = residual;
-  const vocabulary = 8 * head.panels;
+  const vocabulary = PANEL * head.panels;
   const logits: Rows = { at: pointer.f32(base + plan.logits), stride: vocabulary };
   for (let first = 0; first < outputs.length; first += plan.headRows) {
     const part = outputs.slice(first, first + plan.headRows);
@@ -56,7 +57,7 @@ export function* runHead(
     if (finalNorm) normRows(work, finalNorm, normed, normed, spec.dModel, count);
     let from = normed;
     if (projectOut) {
-      from = { at: pointer.f32(base + plan.narrow), stride: 8 * projectOut.panels };
+      from = { at: pointer.f32(base + plan.narrow), stride: PANEL * projectOut.panels };
       yield* projectRows(work, [projectOut], from, normed, count);
     }
     yield* projectRows(work, [head], logits, from, count);

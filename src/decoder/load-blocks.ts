@@ -16,7 +16,7 @@ import { toFloats } from "../tensor/dtypes.ts";
 import { NULL } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { pointer } from "../wasm/memory.ts";
-import { type HeadGains, packHeadNorm } from "./head-norm.ts";
+import { type HeadGains, headNormBytes, packHeadNorm } from "./head-norm.ts";
 import { joinMlp, type PackedBlock, type PackedMlp, type PackedMoe, type PackedNorm, packedNorm } from "./packed.ts";
 import type { MlpFormats, MlpPlace, ModelPlaces, MoePlace, NormPlace } from "./places.ts";
 import type { WeightReader } from "./weight-reader.ts";
@@ -34,8 +34,18 @@ export interface BlockContext {
   /** Memory for packing, as much as the largest matrix needs. */
   readonly staging: number;
   readonly where: string;
-  /** What is freed with the model. */
-  readonly owned: { release(): void }[];
+  /** What is freed with the model, and its bytes. */
+  readonly owned: { readonly bytes: number; release(): void }[];
+}
+
+/** Allocates a block that is freed with the model. */
+export function ownBlock(
+  { kernels: { memory }, where, owned }: Pick<BlockContext, "kernels" | "where" | "owned">,
+  bytes: number,
+): number {
+  const at = memory.allocate(where, bytes);
+  owned.push({ bytes, release: () => memory.free(at) });
+  return at;
 }
 
 /** Where the MLP of an expert, of all tokens, or of a layer without experts lies, and its names. */
@@ -64,11 +74,9 @@ export async function loadBlock(
   { place, bytes }: ModelPlaces["blocks"][number],
   at: string,
 ): Promise<PackedBlock> {
-  const { kernels, where, owned } = context;
   const attention = await loadAttention(context, spec, at);
-  owned.push(attention);
-  const base = kernels.memory.allocate(where, bytes);
-  owned.push({ release: () => kernels.memory.free(base) });
+  context.owned.push(attention);
+  const base = ownBlock(context, bytes);
   const norms: Partial<Record<NormRole, PackedNorm>> = {};
   for (const [role, norm] of Object.entries(place.norms) as [NormRole, NormPlace][])
     norms[role] = await loadNorm(context, `${at}${context.names.norms[role]}`, norm, base);
@@ -119,9 +127,8 @@ async function loadAttention(context: BlockContext, { attention }: BlockSpec, at
     checkWeightOptions(where, "options.", options),
     kernels.quantized,
   );
-  const packed = packHeadNorm(where, kernels, checked, gains.norm, gains);
-  context.owned.push({ release: () => kernels.memory.free(packed.at) });
-  return packAttention(where, kernels, checked, given, packed.run);
+  const block = ownBlock(context, headNormBytes(checked, gains.norm.each));
+  return packAttention(where, kernels, checked, given, packHeadNorm(kernels, checked, gains.norm, gains, block));
 }
 
 /** Takes the gains and biases of a norm of heads out of `tensors`: one tensor each, or one for each head. */
@@ -199,37 +206,22 @@ async function loadStacked(
   base: number,
 ): Promise<PackedMlp[]> {
   const biasOf = async (name: string | undefined) => (await reader.vector(`${at}${name}_bias`)) as Float32Array;
-  const first = await reader.matrix(`${at}${names.gate}`);
-  const second = await reader.matrix(`${at}${names.down}`);
   const [firstBias, secondBias] = [await biasOf(names.gate), await biasOf(names.down)];
-  return experts.map(({ gate, up, down }, e) => {
-    const [both, last] = [expertOf(first, e), expertOf(second, e)];
+  const store = (place: LinearPlace, matrix: StoredTensor, bias: Float32Array) =>
+    reader.store(base, place, matrix, bias, staging);
+  return inTurn(experts, async ({ gate, up, down }, e) => {
+    const both = await reader.matrixOf(`${at}${names.gate}`, e);
     const bias = firstBias.subarray(2 * e * spec.expert.dim, 2 * (e + 1) * spec.expert.dim);
-    const store = (place: LinearPlace, matrix: StoredTensor, part: Float32Array) =>
-      reader.store(base, place, matrix, part, staging);
-    return joinMlp(
-      spec.expert,
-      gate &&
-        store(
-          gate,
-          everyOther(both, 0),
-          bias.filter((_, i) => i % 2 === 0),
-        ),
+    const half = (place: LinearPlace, first: 0 | 1) =>
       store(
-        up,
-        everyOther(both, 1),
-        bias.filter((_, i) => i % 2 === 1),
-      ),
-      store(down, everyOther(last, 0, 1), secondBias.subarray(e * down.n, (e + 1) * down.n)),
-    );
+        place,
+        everyOther(both, first),
+        bias.filter((_, i) => i % 2 === first),
+      );
+    const inputs = [gate && half(gate, 0), half(up, 1)] as const;
+    const last = everyOther(await reader.matrixOf(`${at}${names.down}`, e), 0, 1);
+    return joinMlp(spec.expert, ...inputs, store(down, last, secondBias.subarray(e * down.n, (e + 1) * down.n)));
   });
-}
-
-/** The matrix [inputs, outputs] of an expert. */
-function expertOf(stacked: StoredTensor, expert: number): StoredTensor {
-  const [count, ...shape] = stacked.shape as [number, number, number];
-  const bytes = stacked.bytes.length / count;
-  return { ...stacked, shape, bytes: stacked.bytes.subarray(expert * bytes, (expert + 1) * bytes) };
 }
 
 /** Columns `first`, first + step, … of a matrix [inputs, outputs], as rows of floats. */

@@ -10,7 +10,7 @@ import { HeadwiseError } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { makeHandle } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
-import { type BlockContext, loadBlock, loadNorm, mlpFormats } from "./load-blocks.ts";
+import { type BlockContext, loadBlock, loadNorm, mlpFormats, ownBlock } from "./load-blocks.ts";
 import type { Model, ModelWeights } from "./model.ts";
 import type { PackedNorm, PackedTable } from "./packed.ts";
 import { type EndFormats, linearsOf, type ModelPlaces, type NormPlace, placeModel } from "./places.ts";
@@ -140,8 +140,7 @@ async function packModel(
 ): Promise<Model> {
   const { spec, names, family } = decoder;
   const { memory } = kernels;
-  const before = memory.used;
-  const owned: { release(): void }[] = [];
+  const owned: BlockContext["owned"] = [];
   const free = () => {
     for (const each of owned.splice(0)) each.release();
   };
@@ -167,7 +166,7 @@ async function packModel(
     memory.free(staging);
     const parts = {
       ...{ kernels, type: spec.type, dModel: spec.dModel, vocabSize: spec.vocabSize, layers: blocks.length },
-      ...{ maxSeqLen: spec.maxSeqLen, bytes: memory.used - before, spec, places, weights },
+      ...{ maxSeqLen: spec.maxSeqLen, bytes: owned.reduce((sum, { bytes }) => sum + bytes, 0), spec, places, weights },
     };
     const release = () => {
       if (!kernels.released) free();
@@ -222,9 +221,8 @@ async function loadEnds(
   { ends, endsBytes }: ModelPlaces,
   root: string,
 ): Promise<Ends> {
-  const { kernels, reader, owned, staging, where } = context;
-  const base = kernels.memory.allocate(where, endsBytes);
-  owned.push({ release: () => kernels.memory.free(base) });
+  const { reader, staging } = context;
+  const base = ownBlock(context, endsBytes);
   const at = (name: string) => `${root}${name}`;
   const linear = async (name: string, to: LinearPlace | undefined): Promise<PackedLinear | undefined> =>
     to && reader.linear(base, to, name, staging, "out-in");

@@ -1,5 +1,6 @@
 // The MLP of a layer or of an expert, on rows in linear memory.
 
+import { PANEL } from "../../assembly/layout.ts";
 import { wholePanels } from "../linear/formats.ts";
 import type { PackedLinear, Rows } from "../linear/linear.ts";
 import type { Steps } from "../util/steps.ts";
@@ -17,7 +18,8 @@ export function placeInner(layout: Layout, mlps: readonly MlpPlace[], rows: numb
 /** to = down(act(gate(from)) · up(from)); `inner` is the offset of what is between. */
 export function* runMlp(work: RowWork, mlp: PackedMlp, inner: number, to: Rows, from: Rows, rows: number): Steps {
   const { dim, inputs, gated, activation, down } = mlp;
-  const first = { at: pointer.f32(work.base + inner), stride: inputs.reduce((sum, { panels }) => sum + 8 * panels, 0) };
+  const stride = PANEL * inputs.reduce((sum, { panels }) => sum + panels, 0);
+  const first = { at: pointer.f32(work.base + inner), stride };
   yield* projectRows(work, inputs, first, from, rows);
   activateRows(work, activation, first, gated ? pointer.f32(first.at + 4 * wholePanels(dim)) : NULL, dim, rows);
   yield* projectRows(work, [down], to, first, rows);

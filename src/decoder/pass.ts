@@ -15,7 +15,7 @@ import type { Model } from "./model.ts";
 import type { PackedBlock, PackedMlp } from "./packed.ts";
 import { addRows, embedRows, flopsOf, normRows, projectRows, type RowWork } from "./rows.ts";
 import { type PassPlan, planPass } from "./scratch.ts";
-import { expectSession, type Session } from "./session.ts";
+import { expectSession, expectUnused, type Session } from "./session.ts";
 
 /** Tokens that a session reads, and those of them whose rows become logits: the last `outputs`. */
 export interface ModelCall {
@@ -170,34 +170,31 @@ function tokensOf({ where, session, ids }: ModelCall): CallTokens {
 export function commitCalls(calls: readonly ModelCall[]): void {
   for (const { session, ids } of calls) {
     for (const cache of session.caches) cache.advance(ids.length);
-    session.tokens.push(...ids);
+    // One by one: a call takes as many arguments as the stack has room for.
+    for (const id of ids) session.tokens.push(id);
   }
-}
-
-/** How an asynchronous pass is sliced. */
-export interface PassSlices extends Slices {
-  /** Throws if the pass must not go on. */
-  readonly expectActive: () => void;
 }
 
 /**
  * Runs the calls in time slices and commits them. Until the promise settles, their sessions are in use. If it rejects, nothing
  * has changed.
+ * @throws HeadwiseError `RELEASED`, or `IN_USE` for a session that another call is using.
  */
 export async function runCalls(
   where: string,
   model: Model,
   calls: readonly ModelCall[],
   sink: OutputSink,
-  slices: PassSlices,
+  slices: Slices,
 ): Promise<void> {
   const { kernels } = model;
   const caches = calls.flatMap(({ session }) => session.caches);
   const expectActive = () => {
     slices.signal?.throwIfAborted();
     for (const { session } of calls) expectSession(where, session);
-    slices.expectActive();
   };
+  expectActive();
+  for (const { session } of calls) expectUnused(where, session);
   const all = passFlops(model, calls);
   const steps = runModel(where, model, calls, sink, stepFlopsOf(kernels), true);
   for (const { holds } of caches) holds.appending++;

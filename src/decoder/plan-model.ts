@@ -45,7 +45,7 @@ export interface ModelPlan {
   readonly sessions: number;
   /** Bytes that calls share. A running asynchronous call takes as much again. */
   readonly scratch: number;
-  /** The sum of the three. Loading takes no more, besides a megabyte for packing. */
+  /** The sum of the three. Loading takes a megabyte more for packing, and 32 bytes for each input of the widest matrix. */
   readonly total: number;
 }
 

@@ -6,6 +6,7 @@ import {
   ACT_RELU,
   ACT_RELU_SQUARED,
   ACT_SWISH,
+  PANEL,
   WEIGHT_BF16,
   WEIGHT_F16,
   WEIGHT_F32,
@@ -86,7 +87,7 @@ export function* projectRows(
   let { at } = to;
   for (const each of linears) {
     yield* project(kernels, each, { at, stride: to.stride }, input, rows, stepFlops);
-    at = pointer.f32(at + 4 * 8 * each.panels);
+    at = pointer.f32(at + 4 * PANEL * each.panels);
   }
 }
 

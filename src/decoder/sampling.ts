@@ -81,12 +81,21 @@ export interface Choice {
   readonly logprob: number;
 }
 
-/** Chooses the token at `position` of a sequence from its logits; `ids` are those before. The logits may change in place. */
-export function chooseToken(row: OutputRow, sampling: Sampling, ids: readonly number[], position: number): Choice {
+/**
+ * Chooses the token at `position` of a sequence from its logits, which may change in place. `listIds` gives the tokens before it:
+ * a list as long as the sequence, which is made only for rules that need it.
+ */
+export function chooseToken(
+  row: OutputRow,
+  sampling: Sampling,
+  listIds: () => readonly number[],
+  position: number,
+): Choice {
   const { largest, sum } = row.sums();
   const logTotal = largest + ln(sum);
   const { repetitionPenalty: penalty, logitsProcessors: processors, temperature } = sampling;
   const raw = penalty !== 1 || processors.length > 0 ? row.logits().slice() : undefined;
+  const ids = raw ? listIds() : [];
   if (penalty !== 1) penalise(row.logits(), ids, penalty);
   if (processors.length > 0) row.logits().set(processed(row.logits().slice(), processors, ids));
   const chosen = temperature === 0 ? row.top(1) : undefined;

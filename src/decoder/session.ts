@@ -1,5 +1,5 @@
 import { type Cache, createCache } from "../cache/cache.ts";
-import { type CacheOptions, expectTruncatable } from "../cache/kv-cache.ts";
+import { type CacheOptions, expectFreeFor, expectTruncatable } from "../cache/kv-cache.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import { expectModel, type Model } from "./model.ts";
@@ -87,4 +87,9 @@ export function createSession(model: Model, options: SessionOptions = {}): Sessi
 export function expectSession(where: string, session: Session): void {
   expectMade(where, "session", session, "createSession");
   expectModel(where, session.model);
+}
+
+/** Throws IN_USE if an unfinished call is using the session. */
+export function expectUnused(where: string, { caches }: Session): void {
+  for (const cache of caches) expectFreeFor(where, cache, true);
 }

@@ -52,6 +52,22 @@ export class WeightReader {
     return found;
   }
 
+  /** Reads rows of a matrix, or matrices of a tensor of three dimensions. */
+  async #readRows(name: string, begin: number, end: number): Promise<StoredTensor> {
+    const { where, expectActive, onRead } = this.#options;
+    expectActive();
+    const found = await this.#file.readRows(name, begin, end, where);
+    expectActive();
+    onRead(found.bytes.length);
+    return found;
+  }
+
+  /** Reads matrix `index` of a tensor [matrices, rows, columns]. */
+  async matrixOf(name: string, index: number): Promise<StoredTensor> {
+    const found = await this.#readRows(name, index, index + 1);
+    return { ...found, shape: found.shape.slice(1) };
+  }
+
   get tensors(): WeightFile["tensors"] {
     return this.#file.tensors;
   }
@@ -96,34 +112,40 @@ export class WeightReader {
     layout?: MatrixLayout,
   ): Promise<PackedLinear> {
     const bias = await this.vector(`${name}.bias`);
-    const { bytes = 0 } = this.#file.tensors.get(`${name}.weight`) ?? {};
-    if ((layout ?? this.#options.layout) === "out-in" && bytes > PIECE_BYTES)
-      return this.#linearByPieces(base, place, `${name}.weight`, bytes, bias, staging);
+    if (this.#isLarge(`${name}.weight`, layout))
+      return this.#linearByPieces(base, place, `${name}.weight`, 0, bias, staging);
     const matrix = await this.matrix(`${name}.weight`);
     return this.#store(base, place, matrix, bias, staging, layout);
   }
 
-  /** Packs a matrix [outputs, inputs] some panels at a time, so that only those are held twice. */
+  /** Whether a matrix is read in pieces: if it is large, and stored [outputs, inputs]. */
+  #isLarge(name: string, layout: MatrixLayout = this.#options.layout): boolean {
+    return layout === "out-in" && this.#factsOf(name).bytes > PIECE_BYTES;
+  }
+
+  #factsOf(name: string): TensorFacts {
+    return this.#file.tensors.get(name) as TensorFacts;
+  }
+
+  /** Packs outputs of a matrix [outputs, inputs] from `from` on, some panels at a time, so that only those are held twice. */
   async #linearByPieces(
     base: number,
     place: LinearPlace,
     name: string,
-    bytes: number,
+    from: number,
     bias: Float32Array | undefined,
     staging: number,
   ): Promise<PackedLinear> {
-    const { where, kernels, expectActive, onRead } = this.#options;
+    const { kernels } = this.#options;
     const { n, k, format } = place;
-    const rows = PANEL * Math.max(1, Math.floor((PIECE_BYTES * n) / (bytes * PANEL)));
-    for (const [begin, end] of chunksOf(n, rows)) {
-      expectActive();
-      const piece = await this.#file.readRows(name, begin, end, where);
-      expectActive();
+    const { bytes, shape } = this.#factsOf(name);
+    const panelBytesRead = (bytes / (shape[0] as number)) * PANEL;
+    for (const [begin, end] of chunksOf(n, PANEL * Math.max(1, Math.floor(PIECE_BYTES / panelBytesRead)))) {
+      const piece = await this.#readRows(name, from + begin, from + end);
       const panel = begin / PANEL;
       const to = base + place.w + panel * panelBytes(format, k);
       const sums = base + place.sums + panel * sumBytes(format, k);
       packMatrix(kernels, piece, "out-in", format, to, sums, staging);
-      onRead(piece.bytes.length);
     }
     return storeLinear(kernels, base, place, undefined, "out-in", bias, staging);
   }
@@ -137,10 +159,16 @@ export class WeightReader {
   ): Promise<[PackedLinear, PackedLinear]> {
     const { layout } = this.#options;
     const bias = await this.vector(`${name}.bias`);
+    const biasOf = ({ n }: LinearPlace, from: number) => bias?.subarray(from, from + n);
+    if (this.#isLarge(`${name}.weight`)) {
+      const pieces = (place: LinearPlace, from: number) =>
+        this.#linearByPieces(base, place, `${name}.weight`, from, biasOf(place, from), staging);
+      return [await pieces(first, 0), await pieces(second, first.n)];
+    }
     const matrix = await this.matrix(`${name}.weight`);
     const part = (place: LinearPlace, from: number) => {
       const own = cutOutputs(matrix, layout, from, from + place.n);
-      return this.#store(base, place, own, bias?.subarray(from, from + place.n), staging);
+      return this.#store(base, place, own, biasOf(place, from), staging);
     };
     return [part(first, 0), part(second, first.n)];
   }

@@ -84,7 +84,9 @@ function joinFiles(owners: ReadonlyMap<string, string>, files: ReadonlyMap<strin
       const wanted = new Map<string, string[]>();
       for (const name of names) {
         const owner = owners.get(name) as string;
-        wanted.set(owner, [...(wanted.get(owner) ?? []), name]);
+        const own = wanted.get(owner);
+        if (own) own.push(name);
+        else wanted.set(owner, [name]);
       }
       const read = Array.from(wanted, ([owner, own]) => files.get(owner)?.readAll(own, where));
       return new Map((await Promise.all(read)).flatMap((tensors) => [...(tensors ?? [])]));

@@ -31,8 +31,8 @@ export interface TensorFile<Value> {
    */
   read(name: string, where?: string): Promise<StoredTensor>;
   /**
-   * Reads rows begin..end of a matrix: its part of that many rows. Throws as `read` does, and a RangeError for rows that it does
-   * not have.
+   * Reads rows begin..end of a matrix, or of a tensor of more dimensions along the first one: its part of that many rows. Throws
+   * as `read` does, and a RangeError for rows that it does not have.
    */
   readRows(name: string, begin: number, end: number, where?: string): Promise<StoredTensor>;
   /** Reads several tensors; those that are close to each other in the file in one request. Throws as `read` does. */
@@ -79,13 +79,14 @@ export function createTensorFile<Value>(
     async readRows(name, begin, end, where = "readRows") {
       expectNames(where, [name], tensors);
       const { dtype, shape, offset, bytes } = expectReadable(where, name);
-      const [rows = 0, columns = 0] = shape;
-      if (shape.length !== 2) throw new RangeError(`${where}: name expected a matrix, got shape ${shapeText(shape)}`);
+      const [rows = 0, ...row] = shape;
+      if (row.length === 0)
+        throw new RangeError(`${where}: name expected a tensor of 2 or more dimensions, got shape ${shapeText(shape)}`);
       expectInt(where, "begin", begin, 0, rows);
       expectInt(where, "end", end, begin, rows);
       const width = bytes / (rows || 1);
       const [read] = await readRanges(where, source, [{ begin: offset + begin * width, end: offset + end * width }]);
-      return { name, dtype, shape: [end - begin, columns], bytes: read as Uint8Array };
+      return { name, dtype, shape: [end - begin, ...row], bytes: read as Uint8Array };
     },
     readAll: (names, where = "readAll") => readAll(where, names),
   };

@@ -60,29 +60,10 @@ export function tinyTensors(config: object, seed = 1): Map<string, Tensor> {
     const shift = shape.length === 1 && name.endsWith("weight") ? 1 : 0;
     tensors.set(name, { data: data.map((x) => shift + scale * x), shape });
   };
-  for (const [name, shape] of [...required, ...latentShapes(config)]) if (shape) add(name, shape);
+  for (const [name, shape] of required) add(name, shape);
   // Biases of norms and MLPs, where a family can have them; the head stays shared.
-  for (const [name, shape] of optional) if (shape && !name.startsWith("lm_head")) add(name, shape);
+  for (const [name, shape] of optional) if (!name.startsWith("lm_head")) add(name, shape);
   return tensors;
-}
-
-/** The tensors of latent attention, whose names its own reader checks. */
-function latentShapes(config: object): [string, number[]][] {
-  const file = config as Readonly<Record<string, number>>;
-  if (file.kv_lora_rank === undefined) return [];
-  const { hidden_size: d = 0, num_attention_heads: heads = 0, kv_lora_rank: rank, q_lora_rank: qRank = 0 } = file;
-  const { qk_nope_head_dim: nope = 0, qk_rope_head_dim: rope = 0, v_head_dim: value = 0 } = file;
-  return Array.from({ length: file.num_hidden_layers ?? 0 }, (_, layer) => `model.layers.${layer}.self_attn.`).flatMap(
-    (at): [string, number[]][] => [
-      [`${at}q_a_proj.weight`, [qRank, d]],
-      [`${at}q_a_layernorm.weight`, [qRank]],
-      [`${at}q_b_proj.weight`, [heads * (nope + rope), qRank]],
-      [`${at}kv_a_proj_with_mqa.weight`, [rank + rope, d]],
-      [`${at}kv_a_layernorm.weight`, [rank]],
-      [`${at}kv_b_proj.weight`, [heads * (nope + value), rank]],
-      [`${at}o_proj.weight`, [d, heads * value]],
-    ],
-  );
 }
 
 /** A folder of a tiny model, as `loadModel` takes it. */

@@ -3,6 +3,7 @@
 import { shapeText } from "../../tensor/dtypes.ts";
 import type { MatrixLayout } from "../../tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
+import { latentTensors } from "../hf/latent-weights.ts";
 import type { Family, MlpNames, Names } from "./family.ts";
 import type { Decoder } from "./read-spec.ts";
 import type { BlockSpec, MlpSpec, MoeSpec, NormRole, NormSpec } from "./spec.ts";
@@ -36,7 +37,7 @@ export function checkTensors(where: string, decoder: Decoder, tensors: ReadonlyM
   const unexpected = [...tensors.keys()].filter((name) => !isKnown(name));
   const mismatched = [...known].flatMap(([name, shape]) => {
     const own = tensors.get(name)?.shape;
-    return own === undefined || shape === undefined || `${own}` === `${shape}`
+    return own === undefined || `${own}` === `${shape}`
       ? []
       : [`${name} expected ${shapeText(shape)}, got ${shapeText(own)}`];
   });
@@ -57,7 +58,9 @@ function listed(kind: string, names: readonly string[]): string[] {
   for (const name of names) {
     const [, before = name, layer = "", after = ""] = /^(.*?\.)(\d+)(\..*)$/s.exec(name) ?? [];
     const key = layer === "" ? name : `${before}#${after}`;
-    folded.set(key, [...(folded.get(key) ?? []), ...(layer === "" ? [] : [Number(layer)])]);
+    const layers = folded.get(key) ?? [];
+    if (layer !== "") layers.push(Number(layer));
+    folded.set(key, layers);
   }
   const texts = [...folded].map(([key, layers]) => key.replace("#", () => layersText(layers)));
   const more = texts.length > MOST_NAMED ? ` and ${texts.length - MOST_NAMED} more` : "";
@@ -71,10 +74,10 @@ function layersText(layers: readonly number[]): string {
   return layers.length === last - first + 1 ? `{${first}..${last}}` : `{${layers.join(",")}}`;
 }
 
-type Shape = readonly number[] | undefined;
+type Shape = readonly number[];
 
 interface Expected {
-  /** By name, with their shapes as far as these follow from config.json. */
+  /** By name, with their shapes. */
   readonly required: ReadonlyMap<string, Shape>;
   readonly optional: ReadonlyMap<string, Shape>;
   /** Prefixes whose tensors another reader checks. */
@@ -151,8 +154,8 @@ function attentionShapes(
   { attention }: BlockSpec,
   { projections, sinks }: Names,
   { layout, headNorm }: Family,
-): (readonly [string, Shape])[] {
-  if (attention.kind === "latent") return [["o_proj.weight", undefined]];
+): readonly (readonly [string, Shape])[] {
+  if (attention.kind === "latent") return latentTensors(attention.config);
   const { dModel, numHeads, numKvHeads = numHeads, headDim = dModel / numHeads, qkNorm } = attention.config;
   const [q, k] = [numHeads * headDim, numKvHeads * headDim];
   const sizes = [

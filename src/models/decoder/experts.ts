@@ -47,34 +47,30 @@ function isSparse(file: Fields, layer: number): boolean {
   return !(file.list("mlp_only_layers") ?? []).includes(layer) && (layer + 1) % step === 0;
 }
 
-export const QWEN3_MOE: MoeFamily = {
-  read(file, layer, mlp) {
-    const experts = countExperts(file, ["num_experts", "num_local_experts"], 128);
+/** Reads Qwen's mixtures: what absent fields stand for, with `shared` if every token takes an expert of that width. */
+function readQwen(absent: { experts: number; topK: number; dim: number; shared?: number }): MoeFamily["read"] {
+  return (file, layer, mlp) => {
+    const experts = countExperts(file, ["num_experts", "num_local_experts"], absent.experts);
+    const sharedDim = absent.shared && file.count("shared_expert_intermediate_size", absent.shared);
     const spec: MoeSpec = {
       kind: "moe",
       experts,
-      topK: file.count("num_experts_per_tok", 8, experts),
-      expert: mlp(file.count("moe_intermediate_size", 768)),
+      topK: file.count("num_experts_per_tok", absent.topK, experts),
+      expert: mlp(file.count("moe_intermediate_size", absent.dim)),
+      ...(sharedDim && { shared: { mlp: mlp(sharedDim), gated: true } }),
       router: { ...SOFTMAX, renormalise: file.flag("norm_topk_prob", false) },
     };
     return isSparse(file, layer) ? spec : undefined;
-  },
+  };
+}
+
+export const QWEN3_MOE: MoeFamily = {
+  read: readQwen({ experts: 128, topK: 8, dim: 768 }),
   names: { router: "mlp.gate", expert: expertsOf("mlp.experts"), mlp: LLAMA_MLP },
 };
 
 export const QWEN2_MOE: MoeFamily = {
-  read(file, layer, mlp) {
-    const experts = countExperts(file, ["num_experts", "num_local_experts"], 60);
-    const spec: MoeSpec = {
-      kind: "moe",
-      experts,
-      topK: file.count("num_experts_per_tok", 4, experts),
-      expert: mlp(file.count("moe_intermediate_size", 1408)),
-      shared: { mlp: mlp(file.count("shared_expert_intermediate_size", 5632)), gated: true },
-      router: { ...SOFTMAX, renormalise: file.flag("norm_topk_prob", false) },
-    };
-    return isSparse(file, layer) ? spec : undefined;
-  },
+  read: readQwen({ experts: 60, topK: 4, dim: 1408, shared: 5632 }),
   names: { ...QWEN3_MOE.names, shared: "mlp.shared_expert", sharedGate: "mlp.shared_expert_gate" },
 };
 

@@ -57,11 +57,12 @@ export function readDecoder(where: string, json: string | object, maxSeqLen?: nu
   const whole = fieldsOf("config.json", parseJson(where, "config", json), where);
   const { file, family } = findFamily(whole);
   for (const [name, values] of Object.entries(family.only ?? {})) file.only(name, ...values);
-  const spec = readSpec(file, family, maxSeqLen);
+  const names = { ...LLAMA_NAMES, ...family.names, ...family.namesOf?.(file) };
+  const spec = readSpec(file, family, names, maxSeqLen);
   for (const name of family.ignored ?? []) file.raw(name);
   for (const [name, value] of file.unread())
     if (!HARMLESS.test(name)) throw file.refusal(name, "a field that this package knows, or none", value);
-  return { spec, names: { ...LLAMA_NAMES, ...family.names, ...family.namesOf?.(file) }, family };
+  return { spec, names, family };
 }
 
 /** The family, and the part of the file that describes text. */
@@ -76,7 +77,9 @@ function findFamily(whole: Fields): { file: Fields; family: Family } {
   throw whole.refusal("model_type", `a supported one (nearest: ${nearestNames(type, Object.keys(FAMILIES))})`, type);
 }
 
-function readSpec(file: Fields, family: Family, longest: number | undefined): ModelSpec {
+type LayerAttention = BlockSpec["attention"];
+
+function readSpec(file: Fields, family: Family, names: Names, longest: number | undefined): ModelSpec {
   const type = file.raw("model_type") as string;
   const lengthField = family.lengthField ?? "max_position_embeddings";
   const stated = file.raw(lengthField) === undefined ? undefined : file.count(lengthField);
@@ -84,7 +87,7 @@ function readSpec(file: Fields, family: Family, longest: number | undefined): Mo
   const norm = readNorm(file, family);
   const { headNorm: own } = family;
   const headNorm = own && file.flag(own.flag, false) ? { eps: norm.eps, each: own.each !== undefined } : undefined;
-  const attentionOf = (layer: number): BlockSpec["attention"] =>
+  const attentionOf = (layer: number): LayerAttention =>
     latentRulesOf(type)
       ? { kind: "latent", config: readHfLatents(file, layer) }
       : {
@@ -92,8 +95,8 @@ function readSpec(file: Fields, family: Family, longest: number | undefined): Mo
           config: readHfLayer(file, layer, { maxSeqLen, layerNorms: own !== undefined }),
           ...(headNorm && { headNorm }),
         };
-  const { dModel } = attentionOf(0).config;
-  const names = { ...LLAMA_NAMES, ...family.names, ...family.namesOf?.(file) };
+  const attentions = Array.from({ length: layerCount(file) }, (_, layer) => attentionOf(layer));
+  const { dModel } = (attentions[0] as LayerAttention).config;
   const normsOf = (mlp: BlockSpec["mlp"]): BlockSpec["norms"] => {
     const roles = (Object.keys(names.norms) as NormRole[]).filter((role) => mlp || !role.startsWith("mlp"));
     return Object.fromEntries(roles.map((role) => [role, norm]));
@@ -107,18 +110,17 @@ function readSpec(file: Fields, family: Family, longest: number | undefined): Mo
   const parallel = family.parallel?.(file) ?? false;
   const addsToNormed = family.addsToNormed?.(file) ?? false;
   const scale = family.scale?.(file) ?? 1;
-  const block = (layer: number): BlockSpec => {
+  const blocks = attentions.map((attention, layer): BlockSpec => {
     const own = family.moe?.(file, layer, mlp) ?? dense();
-    return { attention: attentionOf(layer), mlp: own, norms: normsOf(own), parallel, addsToNormed, scale };
-  };
-  const count = layerCount(file);
+    return { attention, mlp: own, norms: normsOf(own), parallel, addsToNormed, scale };
+  });
   return {
     type,
     dModel,
     vocabSize: file.count("vocab_size"),
     maxSeqLen,
     embed: { dim: dModel, scale: 1, ...family.embed?.(file, dModel) },
-    blocks: Array.from({ length: count }, (_, layer) => block(layer)),
+    blocks,
     finalNorm: (family.finalNorm?.(file) ?? true) ? norm : undefined,
     head: { scale: 1, softcap: 0, ...family.head?.(file), tied: tiedIn(file, family) },
   };

@@ -1,4 +1,5 @@
 import type { SafetensorsFile } from "../../files/safetensors/safetensors.ts";
+import type { LatentConfig } from "../../latent/config.ts";
 import type { LatentWeights } from "../../latent/weights.ts";
 import { shapeText } from "../../tensor/dtypes.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
@@ -29,6 +30,27 @@ const TABLE = "rotary_emb.inv_freq";
 
 /** Scales of matrices in the 8-bit floats in which DeepSeek-V3 is published. */
 const SCALES = /\.weight_scale(_inv)?$/;
+
+/** The tensors that a layer must have, by the rest of their names, with their shapes. */
+export function latentTensors(config: LatentConfig): readonly (readonly [string, readonly number[]])[] {
+  const { dModel, numHeads, kvLoraRank, qLoraRank, nopeDim, ropeDim, valueDim = nopeDim } = config;
+  const q = numHeads * (nopeDim + ropeDim);
+  const queries: [string, number[]][] =
+    qLoraRank === undefined
+      ? [[Q, [q, dModel]]]
+      : [
+          [Q_DOWN, [qLoraRank, dModel]],
+          [Q_NORM, [qLoraRank]],
+          [Q_UP, [q, qLoraRank]],
+        ];
+  return [
+    ...queries,
+    [KV_DOWN, [kvLoraRank + ropeDim, dModel]],
+    [KV_NORM, [kvLoraRank]],
+    [KV_UP, [numHeads * (nopeDim + valueDim), kvLoraRank]],
+    [O, [dModel, numHeads * valueDim]],
+  ];
+}
 
 /** Where a layer's tensors are. */
 export interface LatentNames {

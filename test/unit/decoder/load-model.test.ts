@@ -10,7 +10,7 @@ import type { Tensor } from "../../../src/tensor/tensor.ts";
 import { kernelsOf } from "../../support/layers.ts";
 import { modulesOf } from "../../support/modules.ts";
 import { serveFolder, urlOf } from "../../support/range-server.ts";
-import { TINY, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
+import { TINY, type TinyName, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
 
 let kernels: Kernels;
 beforeAll(async () => {
@@ -74,6 +74,15 @@ describe("tensors", () => {
     const norms = tinyTensors(TINY.phi);
     norms.delete("model.layers.1.self_attn.q_layernorm.weight");
     expect(await refusal(TINY.phi, norms)).toContain("1 missing: model.layers.1.self_attn.q_layernorm.weight");
+  });
+
+  test("tensors of latents that are missing, or of another shape, are in one error too", async () => {
+    const tensors = tinyTensors(TINY.deepseek_v3);
+    for (const layer of [0, 1]) tensors.delete(`model.layers.${layer}.self_attn.kv_b_proj.weight`);
+    tensors.set("model.layers.1.self_attn.q_a_layernorm.weight", { data: new Float32Array(19), shape: [19] });
+    const all = await refusal(TINY.deepseek_v3, tensors);
+    expect(all).toContain("2 missing: model.layers.{0..1}.self_attn.kv_b_proj.weight; 1 of another shape: ");
+    expect(all).toContain("model.layers.1.self_attn.q_a_layernorm.weight expected [20], got [19]");
   });
 
   test("a head of its own is used where the file has one, and is missing where config.json wants one", async () => {
@@ -155,6 +164,54 @@ describe("sources", () => {
     const loading = loadModel(kernels, (name) => files[name], { onProgress, signal: stop.signal });
     await expect(loading).rejects.toThrow("enough");
     expect(kernels.usedBytes).toBe(before);
+  });
+
+  /** A folder that calls `onRead` with the number of each read of model.safetensors. */
+  function watched(name: TinyName, onRead: (count: number) => Uint8Array | undefined) {
+    const folder = tinyFolder(TINY[name]);
+    const file = folder("model.safetensors") as Uint8Array;
+    let count = 0;
+    const source = {
+      size: file.length,
+      read: async (offset: number, length: number) => onRead(++count) ?? file.subarray(offset, offset + length),
+    };
+    return {
+      open: (asked: string) => (asked === "model.safetensors" ? source : folder(asked)),
+      reads: () => count,
+    };
+  }
+
+  test.each(["phi", "gpt_oss", "deepseek_v3"] as const)(
+    "%s: loading that is aborted, or whose file fails, at any read frees all",
+    async (name) => {
+      const whole = watched(name, () => undefined);
+      (await loadModel(kernels, whole.open)).release();
+      expect(whole.reads()).toBeGreaterThan(10);
+      const before = kernels.usedBytes;
+      for (let at = 1; at <= whole.reads(); at++) {
+        const stop = new AbortController();
+        const aborted = watched(name, (count) => {
+          if (count === at) stop.abort(new Error(`read ${at}`));
+          return undefined;
+        });
+        await expect(loadModel(kernels, aborted.open, { signal: stop.signal })).rejects.toThrow(`read ${at}`);
+        // Two reads give the header, which may be read as a whole.
+        expect(aborted.reads()).toBeLessThanOrEqual(Math.max(at, 2));
+        expect(kernels.usedBytes).toBe(before);
+        const short = watched(name, (count) => (count === at ? new Uint8Array(3) : undefined));
+        await expect(loadModel(kernels, short.open)).rejects.toMatchObject({ code: "BAD_FILE" });
+        expect(kernels.usedBytes).toBe(before);
+      }
+    },
+  );
+
+  test("kernels that are released while a model loads end it", async () => {
+    const own = await kernelsOf("simd");
+    const { open } = watched("llama", (count) => {
+      if (count === 9) own.release();
+      return undefined;
+    });
+    await expect(loadModel(own, open)).rejects.toMatchObject({ code: "RELEASED" });
   });
 
   test("a file that ends early is refused", async () => {

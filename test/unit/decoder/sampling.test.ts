@@ -28,7 +28,7 @@ function rowOf(values: ArrayLike<number>): OutputRow {
 }
 
 const choose = (values: ArrayLike<number>, options: SamplingOptions, ids: readonly number[] = [], position = 0) =>
-  chooseToken(rowOf(values), checkSampling("generate", options), ids, position);
+  chooseToken(rowOf(values), checkSampling("generate", options), () => ids, position);
 
 /** How often each token is chosen at 20 000 positions. */
 function shares(values: readonly number[], options: SamplingOptions): number[] {

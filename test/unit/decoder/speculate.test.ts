@@ -1,0 +1,127 @@
+// Speculative decoding with sessions that cannot forget every guess, and drafts that are refused.
+
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { forward } from "../../../src/decoder/forward.ts";
+import { type GenerateOptions, generate } from "../../../src/decoder/generate.ts";
+import { loadModel } from "../../../src/decoder/load-model.ts";
+import type { Model } from "../../../src/decoder/model.ts";
+import { createSession, type Session, type SessionOptions } from "../../../src/decoder/session.ts";
+import type { DraftOptions } from "../../../src/decoder/speculate.ts";
+import type { Kernels } from "../../../src/entries/core.ts";
+import { kernelsOf } from "../../support/layers.ts";
+import { TINY, tinyFolder } from "../../support/tiny-models.ts";
+
+const prompt = Array.from({ length: 380 }, (_, i) => (i * 29 + 5) % 67);
+
+let kernels: Kernels;
+let model: Model;
+let other: Model;
+beforeAll(async () => {
+  kernels = await kernelsOf("relaxed");
+  model = await loadModel(kernels, tinyFolder(TINY.gemma2));
+  other = await loadModel(kernels, tinyFolder(TINY.gpt_oss));
+});
+afterAll(() => kernels.release());
+const open = (options: SessionOptions = {}, of = model) => createSession(of, { maxSeqLen: 900, ...options });
+
+async function run(session: Session, ids: readonly number[], options: GenerateOptions): Promise<number[]> {
+  const tokens: number[] = [];
+  for await (const { id } of generate(session, ids, options)) tokens.push(id);
+  return tokens;
+}
+
+/** Formats by age: every page changes its format once, at 128 tokens. */
+const AGING = [
+  { keys: "f32", values: "f32", tokens: 128 },
+  { keys: "q8", values: "q8" },
+] as const;
+
+test.each([
+  ["truncatable 0", { truncatable: 0 }],
+  ["truncatable 3", { truncatable: 3 }],
+  ["formats by age", { format: AGING }],
+  ["formats by age and truncatable 1", { format: AGING, truncatable: 1 }],
+] satisfies [string, SessionOptions][])(
+  "the tokens are those of plain decoding where sessions cannot forget every guess: %s",
+  async (_, options) => {
+    // Some guesses hold and some do not; 300 tokens cross two pages.
+    const sampling = { temperature: 0.5, seed: 3, maxTokens: 300 };
+    using plain = open(options);
+    const tokens = await run(plain, prompt, sampling);
+    const guides: (() => DraftOptions)[] = [
+      () => ({ ngram: 1, tokens: 64 }),
+      () => ({ session: open(options), tokens: 7 }),
+      () => ({ session: open(options, other), tokens: 5 }),
+    ];
+    for (const guide of guides) {
+      const draft = guide();
+      using session = open(options);
+      expect(await run(session, prompt, { ...sampling, draft })).toEqual(tokens);
+      expect(session.length).toBe(plain.length);
+      if ("session" in draft) draft.session.release();
+    }
+  },
+);
+
+test("a draft session that holds other tokens reads those of the sequence", async () => {
+  using plain = open();
+  const tokens = await run(plain, prompt, { maxTokens: 20 });
+  for (const truncatable of [2, 128]) {
+    using guide = open({ truncatable });
+    forward(guide, prompt.toReversed());
+    using session = open();
+    expect(await run(session, prompt, { maxTokens: 20, draft: { session: guide } })).toEqual(tokens);
+    expect(guide.length).toBeGreaterThan(prompt.length);
+  }
+});
+
+test("a generation that is aborted, in a pass of the draft or of the model, keeps usable sessions", async () => {
+  using plain = open();
+  const tokens = await run(plain, prompt, { maxTokens: 20 });
+  for (let at = 1; at <= 40; at += 3) {
+    using session = open();
+    using guide = open({}, other);
+    const stop = new AbortController();
+    // Counts the yields to the event loop of both models' passes.
+    let count = 0;
+    const signal = Object.assign(stop.signal, {
+      throwIfAborted() {
+        if (++count === at) throw new Error(`look ${at}`);
+      },
+    });
+    const got: number[] = [];
+    const aborted = (async () => {
+      const draft = { session: guide, tokens: 3 };
+      for await (const { id } of generate(session, prompt, { signal, sliceMs: 1e-6, maxTokens: 20, draft }))
+        got.push(id);
+    })();
+    await expect(aborted).rejects.toThrow(`look ${at}`);
+    expect(session.length).toBe(got.length === 0 ? 0 : prompt.length + got.length - 1);
+    const next = got.length === 0 ? prompt : got.slice(-1);
+    expect([...got, ...(await run(session, next, { maxTokens: 20 - got.length, draft: { session: guide } }))]).toEqual(
+      tokens,
+    );
+  }
+});
+
+test("drafts that cannot serve are refused before anything is read", async () => {
+  using session = open();
+  const attempt = (draft: unknown) => generate(session, [1], { draft: draft as DraftOptions }).next();
+  await expect(attempt({ session })).rejects.toThrow(
+    "generate: draft.session expected another session, got the same one",
+  );
+  using wide = await loadModel(kernels, tinyFolder({ ...TINY.llama, vocab_size: 70 }));
+  using foreign = createSession(wide);
+  await expect(attempt({ session: foreign })).rejects.toThrow(
+    "generate: draft.session expected a model with 67 tokens, got 70",
+  );
+  await expect(attempt({})).rejects.toThrow("generate: draft expected either a session or an ngram, got ");
+  await expect(attempt({ ngram: 0 })).rejects.toThrow("generate: draft.ngram expected an integer from 1 to 16, got 0");
+  await expect(attempt({ ngram: 2, tokens: 65 })).rejects.toThrow(
+    "draft.tokens expected an integer from 1 to 64, got 65",
+  );
+  const released = open();
+  released.release();
+  await expect(attempt({ session: released })).rejects.toMatchObject({ code: "RELEASED" });
+  expect(session.length).toBe(0);
+});
