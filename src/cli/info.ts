@@ -26,7 +26,8 @@ export async function info(args: string[], version: string): Promise<void> {
   const { values, positionals } = readArguments("info", args, OPTIONS);
   if (values.help) return console.log(HELP);
   refusePositionals("info", positionals);
-  const options = { threads: readThreads("info", values.threads), deterministic: values.deterministic };
+  const { quantized } = await import("../entries/quantized.ts");
+  const options = { threads: readThreads("info", values.threads), deterministic: values.deterministic, quantized };
   const diagnosis = await diagnose(await import("../entries/threads.ts"), findSurroundings(version), options);
   const text = diagnosisText(diagnosis)
     .replace(/: ok\b/g, `: ${paint("green", "ok")}`)

@@ -30,6 +30,7 @@ const DIAGNOSIS: Shape = {
     threads: { requested: "number or string", used: "number", reason: "string" },
     startMs: "number",
     memoryBytes: "number",
+    "dotProducts?": { exact: "string", fast: "string", ms: "number" },
   },
   "selfTest?": { ok: "boolean", digest: "string", expected: "string", outputs: "number", ms: "number" },
   "peak?": { ...RATE, arithmetic: "string", "variation?": "number" },

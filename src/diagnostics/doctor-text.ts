@@ -1,6 +1,6 @@
 import type { Threads } from "../wasm/kernels.ts";
 import { expectDiagnosis } from "./check-diagnosis.ts";
-import type { Diagnosis, EngineFeatures, Surroundings, WorkReport } from "./doctor.ts";
+import type { Diagnosis, DotProducts, EngineFeatures, Surroundings, WorkReport } from "./doctor.ts";
 
 /**
  * Formats a diagnosis as lines of text for people. For programs, use `JSON.stringify`.
@@ -22,6 +22,7 @@ export function diagnosisText(diagnosis: Diagnosis): string {
     ["problem", problem?.message],
     ["build", kernels && `${kernels.build}: ${kernels.reason} (started in ${kernels.startMs.toFixed(1)} ms)`],
     ["threads", kernels && threadsText(kernels.threads)],
+    ["integers", kernels?.dotProducts && dotProductsText(kernels.dotProducts)],
     ["self-test", tested && selfTestText(tested)],
     ["peak", peak && `${rateText(peak)} of ${peak.arithmetic} on one thread`],
     ...works.map((report): [string, string] => [report.work, workText(report, diagnosis)]),
@@ -69,6 +70,10 @@ function threadFeaturesText({
 
 function threadsText({ requested, used, reason }: Threads): string {
   return `${used} (${requested === "auto" ? "auto" : `${requested} requested`}): ${reason}`;
+}
+
+function dotProductsText({ exact, fast, ms }: DotProducts): string {
+  return `${exact}, with fast activations ${fast} (chosen in ${ms.toFixed(1)} ms)`;
 }
 
 function selfTestText({ ok, digest, expected, outputs, ms }: NonNullable<Diagnosis["selfTest"]>): string {

@@ -99,6 +99,8 @@ export interface Diagnosis extends Surroundings {
     readonly startMs: number;
     /** Size of the linear memory in bytes, at the end. */
     readonly memoryBytes: number;
+    /** The dot products of integers that were the fastest, where `options.quantized` was given. */
+    readonly dotProducts?: DotProducts;
   };
   /** Result of the self-test. */
   readonly selfTest?: SelfTest & {
@@ -119,6 +121,25 @@ export interface Diagnosis extends Surroundings {
   /** The workloads: a linear layer of GPT-2 small for 128 tokens, and its attention for 512. */
   readonly works?: readonly WorkReport[];
 }
+
+/**
+ * How integers are multiplied: by instructions for pairs of 16 bits ("i16 pairs"), or for fours of bytes, which are one
+ * instruction of the CPU ("i8") or three ("i8 emulated"). The results are the same.
+ */
+export type DotProduct = "i16 pairs" | "i8" | "i8 emulated";
+
+/** The dot products that were chosen by their speed, which WebAssembly does not reveal otherwise. */
+export interface DotProducts {
+  /** For activations of 14 bits. */
+  readonly exact: DotProduct;
+  /** For activations of 7 bits. */
+  readonly fast: DotProduct;
+  /** Milliseconds that the choice took. */
+  readonly ms: number;
+}
+
+/** By dot-product path, the upper bits of a mode of linear_q8. */
+const DOT_PRODUCTS = ["i16 pairs", "i8", "i8 emulated"] as const;
 
 /** A peak that varied by more says little: other programs use the processor, or its frequency changes. */
 const MOST_VARIATION = 0.25;
@@ -145,7 +166,7 @@ function findFeatures(): EngineFeatures {
  * @throws TypeError if `headwise` or `surroundings` is something else.
  * @param headwise The module `headwise` or `headwise/threads`.
  * @param surroundings What only the caller knows. It becomes part of the result.
- * @param options Options of `loadKernels`.
+ * @param options Options of `loadKernels`. With `quantized`, the dot products of integers are examined, too.
  * @example
  * import * as headwise from "headwise/threads";
  * import { diagnose } from "headwise/doctor";
@@ -155,7 +176,7 @@ function findFeatures(): EngineFeatures {
 export async function diagnose(
   headwise: Headwise,
   surroundings: Surroundings,
-  options: Pick<LoadOptions, "threads" | "deterministic"> = {},
+  options: Pick<LoadOptions, "threads" | "deterministic" | "quantized"> = {},
 ): Promise<Diagnosis> {
   for (const name of ["loadKernels", "selfTest", "scaledDotProductAttention"] as const)
     expectFunction("diagnose", `headwise.${name}`, Object(headwise)[name]);
@@ -177,19 +198,27 @@ export async function diagnose(
     const startMs = performance.now() - begin;
     const { build, reason, fused } = kernels;
     const tested = testSelf(headwise, kernels);
+    const dotProducts = kernels.quantized && { dotProducts: chooseDotProducts(kernels) };
     const measured = await measureWorks(headwise, kernels, features);
     const { threads, memoryBytes } = kernels;
     return {
       ok: tested.ok,
       ...surroundings,
       features,
-      kernels: { build, reason, fused, threads, startMs, memoryBytes },
+      kernels: { build, reason, fused, threads, startMs, memoryBytes, ...dotProducts },
       selfTest: tested,
       ...measured,
     };
   } finally {
     kernels.release();
   }
+}
+
+function chooseDotProducts(kernels: Kernels): DotProducts {
+  const begin = performance.now();
+  const { exact, fast } = kernels.dotModes;
+  const nameOf = (mode: number) => DOT_PRODUCTS[mode >> 1] as DotProduct;
+  return { exact: nameOf(exact), fast: nameOf(fast), ms: performance.now() - begin };
 }
 
 function testSelf({ selfTest }: Headwise, kernels: Kernels): NonNullable<Diagnosis["selfTest"]> {

@@ -5,6 +5,8 @@
 
 export {
   type Diagnosis,
+  type DotProduct,
+  type DotProducts,
   diagnose,
   type EngineFeatures,
   type Headwise,

@@ -24,6 +24,12 @@ describe("info", () => {
     });
     expect(report.selfTest?.digest).toBe(report.selfTest?.expected);
     expect(report.peak?.arithmetic).toBe(report.kernels?.fused ? "fma" : "mul+add");
+    // The relaxed build has products of bytes, which take one instruction of the CPU or three.
+    const { exact, fast } = report.kernels?.dotProducts ?? {};
+    expect([
+      ["i16 pairs", "i8 emulated"],
+      ["i8", "i8"],
+    ]).toContainEqual([exact, fast]);
     expect(report.works?.map(({ work }) => work)).toEqual(["linear", "attention"]);
     for (const { gflops = Infinity, bestGflops = 0, ofPeak, relativeError } of report.works ?? []) {
       expect(bestGflops).toBeGreaterThanOrEqual(gflops);
@@ -43,10 +49,11 @@ describe("info", () => {
     const rows = new Map(lines.map((line) => [line.slice(0, 11).trimEnd(), line.slice(11)]));
     rows.delete("note");
     expect([...rows.keys()]).toEqual(
-      "engine system machine features build threads self-test peak linear attention memory".split(" "),
+      "engine system machine features build threads integers self-test peak linear attention memory".split(" "),
     );
     expect(rows.get("features")).toBe("codegen, SIMD, relaxed SIMD, threads, shared memory");
     expect(rows.get("build")).toMatch(/^simd: deterministic was asked for \(started in /);
+    expect(rows.get("integers")).toMatch(/^i16 pairs, with fast activations i16 pairs \(chosen in \d/);
     expect(rows.get("self-test")).toMatch(/^ok: 9e246a77089b1b21 as published, 200 outputs /);
     expect(rows.get("peak")).toContain("mul+add on one thread");
   });

@@ -26,6 +26,11 @@ test("the text mentions speed that varied and features that are missing", () => 
   expect(text).toContain("\nthreads    1 (auto): so\n");
   expect(text).toContain("\nnote       the speed varied");
   expect(diagnosisText(steady)).not.toContain("note");
+  expect(diagnosisText(steady)).not.toContain("integers");
+  const kernels = { ...busy.kernels!, dotProducts: { exact: "i16 pairs", fast: "i8 emulated", ms: 4.06 } as const };
+  expect(diagnosisText({ ...busy, kernels })).toContain(
+    "\nintegers   i16 pairs, with fast activations i8 emulated (chosen in 4.1 ms)\n",
+  );
 });
 
 test("a peak that varied gives no percentage, and the text says so", () => {
