@@ -1,6 +1,6 @@
 // A folder as Hugging Face has it: config.json and model.safetensors in bfloat16.
 
-import { mkdirSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { FileWriter } from "./file-writer.ts";
 import type { RandomWeights } from "./random-weights.ts";
@@ -10,7 +10,6 @@ import { type DecoderShape, elements } from "./shape.ts";
 const PIECE = 2 ** 24;
 
 export function writeCheckpoint(folder: string, shape: DecoderShape, weights: RandomWeights): void {
-  mkdirSync(folder, { recursive: true });
   writeFileSync(join(folder, "config.json"), JSON.stringify(shape.config));
   let end = 0;
   const header = Object.fromEntries(

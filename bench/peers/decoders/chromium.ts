@@ -61,10 +61,13 @@ export async function runInPage({ script, loops, task }: Page): Promise<Said> {
     // As root there is no sandbox to be had; /dev/shm is small in containers.
     args: ["--no-sandbox", "--disable-dev-shm-usage"],
     pipe: true,
+    // It would close the browser and let this process go on; it ends with this process anyway.
+    ...{ handleSIGINT: false, handleSIGTERM: false, handleSIGHUP: false },
   });
   try {
     const page = await browser.newPage();
-    page.on("pageerror", (error) => answered(JSON.stringify({ error: String(error) })));
+    for (const event of ["pageerror", "error"] as const)
+      page.on(event, (error) => answered(JSON.stringify({ error: String(error) })));
     await page.goto(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`);
     const said = JSON.parse(await answer) as Pick<Said, "answer"> & { readonly error?: string };
     if (said.error !== undefined) throw new Error(said.error);

@@ -1,6 +1,6 @@
-// The files of a decoder in a temporary folder, each written when it is first needed.
+// The files of a decoder, each written when it is first needed: in a temporary folder, or in one that is kept.
 
-import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { writeCheckpoint } from "./checkpoint.ts";
@@ -18,12 +18,16 @@ export type ModelFile =
 export interface ModelFiles {
   /** The path of a file, or of the folder of a checkpoint. */
   path(file: ModelFile): string;
+  /** Removes the files, unless they are kept. */
   remove(): void;
 }
 
-export function modelFiles(shape: DecoderShape, maxSeqLen: number): ModelFiles {
-  const folder = mkdtempSync(join(tmpdir(), "headwise-decoders-"));
-  const remove = () => rmSync(folder, { recursive: true, force: true });
+/** `kept` is a folder whose files stay for the next run. */
+export function modelFiles(shape: DecoderShape, maxSeqLen: number, kept?: string): ModelFiles {
+  const folder = kept === undefined ? mkdtempSync(join(tmpdir(), "headwise-decoders-")) : join(kept, shape.name);
+  const remove = () => {
+    if (kept === undefined) rmSync(folder, { recursive: true, force: true });
+  };
   process.once("exit", remove);
   const weights = randomWeights(shape);
   const write = (file: ModelFile, path: string) => {
@@ -33,9 +37,17 @@ export function modelFiles(shape: DecoderShape, maxSeqLen: number): ModelFiles {
   };
   return {
     path(file) {
-      const path = join(folder, file.kind === "checkpoint" ? file.kind : `${file.format}.${file.kind}`);
-      if (!existsSync(path)) write(file, path);
-      return path;
+      const [own, name] =
+        file.kind === "checkpoint" ? [file.kind, ""] : [`${file.kind}-${file.format}`, `model.${file.kind}`];
+      const whole = join(folder, own);
+      if (!existsSync(whole)) {
+        // What has the name is whole, also after a run that was ended.
+        const part = `${whole}.part`;
+        mkdirSync(part, { recursive: true });
+        write(file, join(part, name));
+        renameSync(part, whole);
+      }
+      return join(whole, name);
     },
     remove,
   };

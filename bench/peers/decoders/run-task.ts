@@ -61,7 +61,10 @@ async function runInProcess(script: string, task: Task): Promise<Said> {
   child.stderr.on("data", (chunk: Buffer) => {
     said += chunk.toString();
   });
+  const kill = () => child.kill("SIGKILL");
+  process.once("exit", kill);
   const code = await new Promise((resolve, reject) => child.on("error", reject).on("close", resolve));
+  process.off("exit", kill);
   if (code !== 0) throw new Error(/^\w*(?:Error|Exception).*$/m.exec(said)?.[0] ?? `it ended with ${code}`);
   const { answer, heldBytes } = JSON.parse(readFileSync(answerFile, "utf8")) as Omit<Said, "logits">;
   const logits = new Float32Array(new Uint8Array(readFileSync(`${answerFile}.logits`)).buffer);

@@ -1,6 +1,6 @@
-// npm run bench:decoders [-- --quick] [--model NAME] [--peers A,B] [--rounds N] [--json FILE] [--show]
+// npm run bench:decoders [-- --quick] [--model NAME] [--peers A,B] [--rounds N] [--folder FOLDER] [--json FILE] [--show]
 // NAME is part of a model's name; A and B are parts of the names of variants ("wllama q8"). FILE keeps the rows of earlier runs
-// that this one does not measure; with --show it is only printed.
+// that this one does not measure; with --show it is only printed. FOLDER keeps the models that are written for the peers.
 
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { parseArgs } from "node:util";
@@ -19,8 +19,18 @@ import { nameOf, peerVersions, reasonAgainst, VARIANTS, type Variant } from "./v
 
 /** Tokens of the longest sequence: 1024, and the single ones behind them. */
 const MAX_SEQ_LEN = 1152;
-const FULL: Effort = { prompts: [128, 512], pasts: [128, 1024], promptTimes: 3, tokens: 48, mostSeconds: 8 };
+const FULL: Effort = { prompts: [128, 512], pasts: [128, 1024], promptTimes: 5, tokens: 48, mostSeconds: 8 };
 const QUICK: Effort = { prompts: [128], pasts: [128], promptTimes: 2, tokens: 16, mostSeconds: 3 };
+
+/** What --quick leaves out: slow, or much like another. */
+const NOT_QUICK = [
+  "headwise q8",
+  "headwise q8 fast",
+  "headwise q8-row",
+  "headwise q4",
+  "onnxruntime-web q4",
+  "wllama q8_0",
+];
 
 const { values: options } = parseArgs({
   options: {
@@ -28,6 +38,7 @@ const { values: options } = parseArgs({
     model: { type: "string" },
     peers: { type: "string", default: "" },
     rounds: { type: "string" },
+    folder: { type: "string" },
     json: { type: "string" },
     show: { type: "boolean", default: false },
   },
@@ -42,8 +53,18 @@ const rounds = Number(options.rounds ?? (quick ? 1 : 3));
 const modelName = options.model ?? (quick ? "SmolLM2" : "");
 const shapes = options.show ? [] : SHAPES.filter(({ name }) => name.includes(modelName));
 const parts = options.peers.split(",");
-const chosen = VARIANTS.filter((variant) => parts.some((part) => nameOf(variant).includes(part)));
-if (!options.show) await prepareTasks(chosen);
+const isChosen = (name: string) =>
+  options.peers === "" ? !(quick && NOT_QUICK.includes(name)) : parts.some((part) => name.includes(part));
+const chosen = VARIANTS.filter((variant) => isChosen(nameOf(variant)));
+if (!(Number.isInteger(rounds) && rounds > 0))
+  throw new RangeError(`--rounds expected an integer > 0, got ${options.rounds}`);
+if (!options.show && shapes.length === 0)
+  throw new RangeError(`--model expected a part of ${SHAPES.map(({ name }) => name).join(", ")}, got ${modelName}`);
+if (chosen.length === 0)
+  throw new RangeError(`--peers expected parts of ${VARIANTS.map(nameOf).join(", ")}, got ${options.peers}`);
+// So that what this process started ends with it.
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.once(signal, () => process.exit(1));
+if (!options.show) await prepareTasks(VARIANTS);
 for (const shape of shapes) await measureShape(shape);
 printTables(result);
 
@@ -55,7 +76,7 @@ function keep(row: DecoderRow): void {
 
 /** Rounds in which the variants take turns (A B C, B C A, …), each in a process or page of its own. */
 async function measureShape(shape: DecoderShape): Promise<void> {
-  const files = modelFiles(shape, MAX_SEQ_LEN);
+  const files = modelFiles(shape, MAX_SEQ_LEN, options.folder);
   const rows = new Map<Variant, DecoderRow>();
   const expected = await referenceOf(shape);
   for (let round = 0; round < rounds; round++)

@@ -33,9 +33,11 @@ interface Context {
 
 /** The largest number of tokens that a pass reads; llama.cpp's default. */
 const MOST_TOKENS = 512;
+/** ggml's number of float32. */
+const F32 = 0;
 const FOLDER = "bins/linux-x64";
 
-export const load: LoadDecoder = async ({ source, maxSeqLen }) => {
+export const load: LoadDecoder = async ({ source, format, maxSeqLen }) => {
   const folder = fileOf("@node-llama-cpp/linux-x64", FOLDER);
   const addon = createRequire(import.meta.url)(`${folder}/llama-addon.node`) as Addon;
   addon.setLogger(() => {});
@@ -43,8 +45,11 @@ export const load: LoadDecoder = async ({ source, maxSeqLen }) => {
   await addon.init();
   const model = new addon.AddonModel(source, { gpuLayers: 0, useMmap: true, addonExports: addon });
   if (!(await model.init())) throw new Error(`llama.cpp could not read ${source}`);
-  const params = { contextSize: maxSeqLen, batchSize: MOST_TOKENS, sequences: 1, flashAttention: "auto", threads: 1 };
-  const context = new addon.AddonContext(model, params);
+  const context = new addon.AddonContext(model, {
+    ...{ contextSize: maxSeqLen, batchSize: MOST_TOKENS, sequences: 1, flashAttention: "auto", threads: 1 },
+    // Its default is float16, which the check of float32 would find.
+    ...(format === "f32" && { kvCacheKeyType: F32, kvCacheValueType: F32 }),
+  });
   if (!(await context.init())) throw new Error("llama.cpp could not make a context");
   const sampler = new addon.AddonSampler(model);
   sampler.applyConfig({ temperature: 0 });
