@@ -33,8 +33,9 @@ interface Context {
 
 /** The largest number of tokens that a pass reads; llama.cpp's default. */
 const MOST_TOKENS = 512;
-/** ggml's number of float32. */
-const F32 = 0;
+/** ggml's number of float32 is 0. Flash attention rounds keys and values to float16, as caches do by default. */
+const EXACT = { flashAttention: false, kvCacheKeyType: 0, kvCacheValueType: 0 };
+const FASTEST = { flashAttention: "auto" };
 const FOLDER = "bins/linux-x64";
 
 export const load: LoadDecoder = async ({ source, format, maxSeqLen }) => {
@@ -45,11 +46,8 @@ export const load: LoadDecoder = async ({ source, format, maxSeqLen }) => {
   await addon.init();
   const model = new addon.AddonModel(source, { gpuLayers: 0, useMmap: true, addonExports: addon });
   if (!(await model.init())) throw new Error(`llama.cpp could not read ${source}`);
-  const context = new addon.AddonContext(model, {
-    ...{ contextSize: maxSeqLen, batchSize: MOST_TOKENS, sequences: 1, flashAttention: "auto", threads: 1 },
-    // Its default is float16, which the check of float32 would find.
-    ...(format === "f32" && { kvCacheKeyType: F32, kvCacheValueType: F32 }),
-  });
+  const params = { contextSize: maxSeqLen, batchSize: MOST_TOKENS, sequences: 1, threads: 1 };
+  const context = new addon.AddonContext(model, { ...params, ...(format === "f32" ? EXACT : FASTEST) });
   if (!(await context.init())) throw new Error("llama.cpp could not make a context");
   const sampler = new addon.AddonSampler(model);
   sampler.applyConfig({ temperature: 0 });
