@@ -5,8 +5,7 @@ import { createServer, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
 import puppeteer from "puppeteer-core";
 import { WASM } from "./peers/wllama-paths.ts";
-import type { Said } from "./run-task.ts";
-import type { Task } from "./task.ts";
+import type { Said, Task } from "./task.ts";
 import { wllamaWasm } from "./variants.ts";
 
 const CHROMIUM = "/usr/bin/chromium";

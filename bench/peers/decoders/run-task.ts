@@ -7,7 +7,7 @@ import { build } from "esbuild";
 import { peakLoopBytes } from "../../peaks/compile.ts";
 import { root } from "../packages.ts";
 import { runInPage } from "./chromium.ts";
-import type { Answer, Outcome, Task } from "./task.ts";
+import type { Outcome, Said, Task } from "./task.ts";
 import type { Variant } from "./variants.ts";
 
 /** Inside of this package, so that the peers' packages are found from there. */
@@ -43,13 +43,6 @@ export async function runTask({ file, inPage }: Variant, task: Task): Promise<Ou
     ? await runInPage({ script: bundleOf(file), loops: loopsFile, task })
     : await runInProcess(bundleOf(file), task);
   return { ...answer, logits, peakBytes: heldBytes - answer.loopBytes };
-}
-
-/** What a process or page says, and the most memory that it had. */
-export interface Said {
-  readonly answer: Answer;
-  readonly logits: Float32Array;
-  readonly heldBytes: number;
 }
 
 async function runInProcess(script: string, task: Task): Promise<Said> {

@@ -8,10 +8,14 @@ export interface Task {
   readonly effort: Effort;
 }
 
-/** What it answers, without the logits, which follow as bytes. */
-export type Answer = Omit<Measured, "logits">;
+/** What it says, and the most memory that it ever had. */
+export interface Said {
+  readonly answer: Omit<Measured, "logits">;
+  readonly logits: Float32Array;
+  readonly heldBytes: number;
+}
 
 export interface Outcome extends Measured {
-  /** The most memory that its process ever had, without that of the loops. */
+  /** The most memory that it ever had, without that of the loops. */
   readonly peakBytes: number;
 }
