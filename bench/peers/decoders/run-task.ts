@@ -10,13 +10,12 @@ import { runInPage } from "./chromium.ts";
 import type { Outcome, Said, Task } from "./task.ts";
 import type { Variant } from "./variants.ts";
 
-/** Inside of this package, so that the peers' packages are found from there. */
-const folder = join(root, "bench/peers/build");
+/** Inside of this package, so that the peers' packages are found from there; its own, so that two commands may run at once. */
+const folder = join(root, `bench/peers/build/${process.pid}`);
 const loopsFile = join(folder, "loops.wasm");
 
 /** Bundles the code of the variants, so that no process spends time on removing types. */
 export async function prepareTasks(variants: readonly Variant[]): Promise<void> {
-  rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });
   process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
   writeFileSync(loopsFile, await peakLoopBytes("relaxed"));
