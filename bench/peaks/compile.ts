@@ -12,7 +12,7 @@ export interface PeakLoops {
 const folder = fileURLToPath(new URL(".", import.meta.url));
 
 /** Compiles loops.ts with the features of a build. With its own folder as base asc does not read the kernels' settings. */
-export async function compilePeakLoops(build: "simd" | "relaxed"): Promise<WebAssembly.Module> {
+export async function peakLoopBytes(build: "simd" | "relaxed"): Promise<Uint8Array<ArrayBuffer>> {
   const files = ["loops.ts", "--baseDir", folder, "--outFile", "loops.wasm"];
   const output = ["--runtime", "stub", "--importMemory", "--noAssert", "--uncheckedBehavior", "always"];
   const features = ["--enable", "simd", ...(build === "relaxed" ? ["--enable", "relaxed-simd"] : [])];
@@ -23,7 +23,11 @@ export async function compilePeakLoops(build: "simd" | "relaxed"): Promise<WebAs
     },
   });
   if (error) throw new Error(`bench: the peak loops did not compile: ${stderr}`, { cause: error });
-  return new WebAssembly.Module(binary);
+  return binary;
+}
+
+export async function compilePeakLoops(build: "simd" | "relaxed"): Promise<WebAssembly.Module> {
+  return new WebAssembly.Module(await peakLoopBytes(build));
 }
 
 /** Starts the peak loops on a memory. */

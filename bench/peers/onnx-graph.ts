@@ -57,18 +57,32 @@ function varint(value: number): number[] {
   return bytes;
 }
 
+/** The numbers of types of tensors. */
 export const FLOAT = 1;
+export const UINT8 = 2;
+export const INT8 = 3;
+export const INT32 = 6;
+export const INT64 = 7;
 
 type Data = Float32Array | Int32Array | BigInt64Array | Int8Array | Uint8Array;
 
 function typeOf(data: Data): number {
   if (data instanceof Float32Array) return FLOAT;
-  if (data instanceof Uint8Array) return 2;
-  if (data instanceof Int8Array) return 3;
-  return data instanceof Int32Array ? 6 : 7;
+  if (data instanceof Uint8Array) return UINT8;
+  if (data instanceof Int8Array) return INT8;
+  return data instanceof Int32Array ? INT32 : INT64;
 }
 
 export type Attribute = number | string | readonly number[] | { readonly float: number };
+
+/** Where the bytes of a constant are, and what they are. */
+export interface External {
+  readonly type: number;
+  readonly shape: readonly number[];
+  readonly file: string;
+  readonly offset: number;
+  readonly length: number;
+}
 
 /** A graph under construction. A tensor is represented by its name. */
 export class OnnxGraph {
@@ -81,9 +95,10 @@ export class OnnxGraph {
     return `t${this.#names++}`;
   }
 
-  input(shape: readonly number[]): string {
+  /** A size that is a name may be any, the same in all inputs that have it. */
+  input(shape: readonly (number | string)[], type = FLOAT): string {
     const name = this.#name();
-    this.#inputs.push(value(name, shape));
+    this.#inputs.push(value(name, shape, type));
     return name;
   }
 
@@ -93,6 +108,18 @@ export class OnnxGraph {
     for (const size of shape) tensor.varint(1, size);
     const raw = new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength);
     this.#constants.push(tensor.varint(2, typeOf(data)).text(8, name).bytes(9, raw));
+    return name;
+  }
+
+  /** A constant whose bytes lie in another file. */
+  external({ type, shape, file, offset, length }: External): string {
+    const name = this.#name();
+    const tensor = new Message();
+    for (const size of shape) tensor.varint(1, size);
+    tensor.varint(2, type).text(8, name);
+    for (const [key, text] of Object.entries({ location: file, offset, length }))
+      tensor.message(13, new Message().text(1, key).text(2, `${text}`));
+    this.#constants.push(tensor.varint(14, 1));
     return name;
   }
 
@@ -138,14 +165,15 @@ export class OnnxGraph {
   }
 }
 
-function value(name: string, shape?: readonly number[]): Message {
-  const type = new Message().varint(1, FLOAT);
+function value(name: string, shape?: readonly (number | string)[], type = FLOAT): Message {
+  const tensor = new Message().varint(1, type);
   if (shape) {
     const dims = new Message();
-    for (const size of shape) dims.message(1, new Message().varint(1, size));
-    type.message(2, dims);
+    for (const size of shape)
+      dims.message(1, typeof size === "number" ? new Message().varint(1, size) : new Message().text(2, size));
+    tensor.message(2, dims);
   }
-  return new Message().text(1, name).message(2, new Message().message(1, type));
+  return new Message().text(1, name).message(2, new Message().message(1, tensor));
 }
 
 function attribute(name: string, given: Attribute): Message {

@@ -1,0 +1,29 @@
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import type * as Headwise from "../../../../src/entries/index.ts";
+import type * as Models from "../../../../src/entries/models.ts";
+import type * as Quantized from "../../../../src/entries/quantized.ts";
+import { root } from "../../packages.ts";
+import type { LoadDecoder } from "../decoder.ts";
+
+const entry = (name: string) => import(pathToFileURL(join(root, `dist/${name}.js`)).href);
+
+/** The format is that of the weights, or with " fast" that of the weights with fast activations. */
+export const load: LoadDecoder = async ({ source, format, maxSeqLen }) => {
+  const [weights, activations = "exact"] = format.split(" ") as [Models.ModelFormats["mlp"], "fast"?];
+  const { loadKernels } = (await entry("index")) as typeof Headwise;
+  const { createSession, forward, loadModel, models } = (await entry("models")) as typeof Models;
+  const quantized = weights === "f32" ? undefined : ((await entry("quantized")) as typeof Quantized).quantized;
+  const kernels = await loadKernels({ models, ...(quantized && { quantized }) });
+  const model = await loadModel(kernels, source, { ...(weights && { weights }), activations });
+  const session = createSession(model, { maxSeqLen });
+  const reset = () => session.truncate(0);
+  return {
+    reset,
+    read: (ids) => forward(session, ids, { top: 1 }).ids![0]!,
+    logits(ids) {
+      reset();
+      return forward(session, ids).logits;
+    },
+  };
+};

@@ -1,0 +1,2 @@
+/** Where a page finds the wasm of wllama. */
+export const WASM = "/wllama.wasm";

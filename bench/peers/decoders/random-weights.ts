@@ -1,0 +1,53 @@
+// The weights that all peers get: noise that every bfloat16 holds without loss, so that a checkpoint and every file made for a
+// peer has the same values.
+
+import type { DecoderShape, TensorSpec } from "./shape.ts";
+import { elements, tensorsOf } from "./shape.ts";
+
+/** Values of the noise that all tensors repeat: a prime number, so that no two rows are the same. */
+const NOISE_VALUES = 1_048_583;
+
+export interface RandomWeights {
+  /** All tensors, in the order of the checkpoint. */
+  readonly tensors: readonly TensorSpec[];
+  /** Values begin..end of a tensor. */
+  read(tensor: TensorSpec, begin?: number, end?: number): Float32Array;
+}
+
+/** Signed values of 2^-8 to 2^-4, with 7 bits of fraction. */
+function createNoise(): Float32Array {
+  const noise = new Uint32Array(NOISE_VALUES);
+  let state = 1;
+  for (let i = 0; i < noise.length; i++) {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    noise[i] = (state & 0x80000000) | ((119 + ((state >>> 20) & 3)) << 23) | (((state >>> 24) & 0x7f) << 16);
+  }
+  return new Float32Array(noise.buffer);
+}
+
+/** Norms are ones, so that activations and logits have the sizes of a trained model's. */
+export function randomWeights(shape: DecoderShape): RandomWeights {
+  const noise = createNoise();
+  const starts = new Map<string, number>();
+  const tensors = tensorsOf(shape);
+  let start = 0;
+  for (const { name, shape: size } of tensors) {
+    starts.set(name, start);
+    start += elements(size);
+  }
+  return {
+    tensors,
+    read({ name, shape: size }, begin = 0, end = elements(size)) {
+      const values = new Float32Array(end - begin);
+      if (size.length === 1) return values.fill(1);
+      const first = starts.get(name)! + begin;
+      for (let at = 0; at < values.length; ) {
+        const from = (first + at) % NOISE_VALUES;
+        const piece = noise.subarray(from, Math.min(NOISE_VALUES, from + values.length - at));
+        values.set(piece, at);
+        at += piece.length;
+      }
+      return values;
+    },
+  };
+}
