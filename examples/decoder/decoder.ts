@@ -1,11 +1,10 @@
-// A small decoder around headwise's attention: embedding, pre-norm attention layers with residuals, unembedding. All
-// examples use it. Besides the attention there are only loops with + - * / and Math.sqrt, which give the same bits on
+// A small decoder around headwise's attention: embedding, pre-norm attention layers with residuals, unembedding, for the
+// examples that look into a model: at attention maps, and at the pages of caches. Besides the attention there are only loops with + - * / and Math.sqrt, which give the same bits on
 // every engine. The functions of headwise/core take the kernels of any entry point.
 
 import {
   type Attention,
   attend,
-  attendMany,
   attendWithMaps,
   type Cache,
   type CacheOptions,
@@ -116,16 +115,6 @@ export function createDecoder(kernels: Kernels, bytes: Uint8Array, json: string,
 
     /** Logits [vocabulary] after the last of the tokens, which are added to the caches. */
     next: (sequence: Sequence): Float32Array => unembed(runCached(sequence).subarray(-dModel)),
-
-    /** The same for several sequences at once: each weight is read once for all of them, and the bits are the same. */
-    nextMany(sequences: readonly Sequence[]): Float32Array[] {
-      const streams = sequences.map(({ tokens }) => embed(tokens));
-      for (const [l, { gain, attention }] of layers.entries()) {
-        const calls = sequences.map(({ caches }, i) => ({ x: rmsNorm(streams[i]!, gain, eps), cache: caches[l] }));
-        for (const [i, y] of attendMany(attention, calls).entries()) addTo(streams[i]!, y);
-      }
-      return streams.map((x) => unembed(x.subarray(-dModel)));
-    },
 
     choose(logits: Float32Array): Choice {
       const token = argmax(logits);
