@@ -1,4 +1,4 @@
-import { type ModelSource, openModelFolder } from "../files/model-folder.ts";
+import { type ModelFolder, type ModelSource, openModelFolder } from "../files/model-folder.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import { type LinearPlace, modesOf, type PackedLinear } from "../linear/linear.ts";
 import { expectActivations, expectFormat, expectFormatLoaded } from "../linear/options.ts";
@@ -90,8 +90,9 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
     expectKernels(where, kernels);
   };
   expectActive();
-  const folder = await openModelFolder(where, source);
+  let folder: ModelFolder | undefined;
   try {
+    folder = await openModelFolder(where, source, signal);
     const decoder = readDecoder(where, folder.config, maxSeqLen);
     checkTensors(where, decoder, folder.tensors);
     const all = [...folder.tensors.values()].reduce((sum, { bytes }) => sum + bytes, 0);
@@ -104,8 +105,12 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
     const layout = decoder.family.layout ?? "out-in";
     const reader = new WeightReader(file, { where, kernels, layout, expectActive, onRead });
     return await packModel(where, kernels, decoder, reader, formats, fast);
+  } catch (error) {
+    // A request that the signal ended fails with an error of its own.
+    signal?.throwIfAborted();
+    throw error;
   } finally {
-    await folder.close();
+    await folder?.close();
   }
 }
 

@@ -1,5 +1,6 @@
 // What loadModel takes, and what it refuses: nothing is allocated then.
 
+import { createServer } from "node:http";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { forward } from "../../../src/decoder/forward.ts";
 import { loadModel } from "../../../src/decoder/load-model.ts";
@@ -155,6 +156,44 @@ describe("sources", () => {
     const loading = loadModel(kernels, (name) => files[name], { onProgress, signal: stop.signal });
     await expect(loading).rejects.toThrow("enough");
     expect(kernels.usedBytes).toBe(before);
+  });
+
+  test("a signal ends a request that the server does not answer", async () => {
+    const stop = new AbortController();
+    const server = createServer((request, response) => {
+      if (request.url?.endsWith("config.json")) {
+        const range = `bytes 0-${config.length - 1}/${config.length}`;
+        response.writeHead(206, { "Content-Range": range }).end(config);
+      } else stop.abort(new Error("too slow"));
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    await expect(loadModel(kernels, urlOf(server), { signal: stop.signal })).rejects.toThrow("too slow");
+    server.closeAllConnections();
+    server.close();
+  });
+
+  test("a server that breaks off is asked for the rest", async () => {
+    const whole = tinyFolder(TINY.gemma2, tensors);
+    let cuts = 0;
+    const server = createServer((request, response) => {
+      const bytes = whole(request.url?.split("/").at(-1) ?? "");
+      if (!bytes) return void response.writeHead(404).end();
+      const [begin = 0, last = 0] = (/^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? "") ?? [])
+        .slice(1)
+        .map(Number);
+      const end = Math.min(last + 1, bytes.length);
+      response.writeHead(206, {
+        "Content-Range": `bytes ${begin}-${end - 1}/${bytes.length}`,
+        "Content-Length": end - begin,
+      });
+      if (end - begin < 2000) return void response.end(bytes.subarray(begin, end));
+      cuts++;
+      response.write(bytes.subarray(begin, begin + Math.ceil((end - begin) / 2)), () => response.socket?.destroySoon());
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    expect(await logitsOf(`${urlOf(server)}/`)).toEqual(await logitsOf(whole));
+    expect(cuts).toBeGreaterThan(1);
+    server.close();
   });
 
   test("a file that ends early is refused", async () => {
