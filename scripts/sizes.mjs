@@ -12,7 +12,7 @@ const root = join(dirname(fileURLToPath(import.meta.url)), "..");
 
 /** Bytes of an import of `names`, or of all of several entries, once bundled. */
 async function bundled(entries, names) {
-  const kept = entries.map((entry, i) => (names ? `import { ${names} }` : `import * as all${i}`) + ` from "${entry}";`);
+  const kept = entries.map((entry, i) => `import ${names ? `{ ${names} }` : `* as all${i}`} from "${entry}";`);
   const used = names ?? entries.map((_, i) => `all${i}`);
   const { outputFiles } = await build({
     stdin: { contents: `${kept.join("\n")} globalThis.kept = [${used}];`, resolveDir: root },
@@ -36,12 +36,17 @@ const imports = [
   },
   ...others.map(({ name, budget }) => ({ what: `headwise/${name}`, entries: [`headwise/${name}`], budget })),
   { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 110 },
-  { what: "headwise + quantized + models", entries: ["headwise", "headwise/quantized", "headwise/models"], budget: 165 },
+  {
+    what: "headwise + quantized + models",
+    entries: ["headwise", "headwise/quantized", "headwise/models"],
+    budget: 165,
+  },
 ];
 const modules = readdirSync(join(root, "dist")).filter((file) => file.endsWith(".wasm"));
 
 const rows = [];
-for (const { what, entries, names, budget } of imports) rows.push({ what, bytes: await bundled(entries, names), budget });
+for (const { what, entries, names, budget } of imports)
+  rows.push({ what, bytes: await bundled(entries, names), budget });
 // The kernels of cache formats have tiles for each of the four; they are loaded with quantized caches only.
 for (const file of modules)
   rows.push({ what: file, bytes: readFileSync(join(root, "dist", file)), budget: file.startsWith("caches") ? 18 : 16 });
