@@ -10,11 +10,12 @@ import { FILES } from "./entries.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..");
 
-/** Bytes of an import of `names`, or of all of an entry, once bundled. */
-async function bundled(entry, names) {
-  const kept = names ? `import { ${names} } from "${entry}";` : `import * as all from "${entry}";`;
+/** Bytes of an import of `names`, or of all of several entries, once bundled. */
+async function bundled(entries, names) {
+  const kept = entries.map((entry, i) => `import ${names ? `{ ${names} }` : `* as all${i}`} from "${entry}";`);
+  const used = names ?? entries.map((_, i) => `all${i}`);
   const { outputFiles } = await build({
-    stdin: { contents: `${kept} globalThis.kept = [${names ?? "all"}];`, resolveDir: root },
+    stdin: { contents: `${kept.join("\n")} globalThis.kept = [${used}];`, resolveDir: root },
     bundle: true,
     format: "esm",
     minify: true,
@@ -26,19 +27,26 @@ async function bundled(entry, names) {
 
 const [whole, ...others] = FILES.filter(({ worker }) => !worker);
 const imports = [
-  { what: "headwise, all of it with both builds", entry: "headwise", budget: whole.budget },
-  { what: "scaledDotProductAttention alone", entry: "headwise", names: "scaledDotProductAttention", budget: 25 },
+  { what: "headwise, all of it with both builds", entries: ["headwise"], budget: whole.budget },
+  { what: "scaledDotProductAttention alone", entries: ["headwise"], names: "scaledDotProductAttention", budget: 25 },
   {
     what: "loadKernels, scaledDotProductAttention",
-    entry: "headwise",
+    entries: ["headwise"],
     names: "loadKernels, scaledDotProductAttention",
   },
-  ...others.map(({ name, budget }) => ({ what: `headwise/${name}`, entry: `headwise/${name}`, budget })),
+  ...others.map(({ name, budget }) => ({ what: `headwise/${name}`, entries: [`headwise/${name}`], budget })),
+  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 110 },
+  {
+    what: "headwise + quantized + models",
+    entries: ["headwise", "headwise/quantized", "headwise/models"],
+    budget: 165,
+  },
 ];
 const modules = readdirSync(join(root, "dist")).filter((file) => file.endsWith(".wasm"));
 
 const rows = [];
-for (const { what, entry, names, budget } of imports) rows.push({ what, bytes: await bundled(entry, names), budget });
+for (const { what, entries, names, budget } of imports)
+  rows.push({ what, bytes: await bundled(entries, names), budget });
 // The kernels of cache formats have tiles for each of the four; they are loaded with quantized caches only.
 for (const file of modules)
   rows.push({ what: file, bytes: readFileSync(join(root, "dist", file)), budget: file.startsWith("caches") ? 18 : 16 });

@@ -54,14 +54,16 @@ async function read(path) {
 async function load() {
   // Imported here, so that a package that is not installed is reported on the page.
   const headwise = await import(threads.checked ? "headwise/threads" : "headwise");
+  const { models } = await import("headwise/models");
   const { createDecoder } = await import("./decoder.js");
   const bytes = new Uint8Array(await (await read("model/model.safetensors")).arrayBuffer());
   const json = await (await read("model/config.json")).text();
   // Add ?deterministic to the address for the build that gives the same bits on every engine.
-  const loaded = await headwise.loadKernels({ deterministic: new URLSearchParams(location.search).has("deterministic") });
+  const deterministic = new URLSearchParams(location.search).has("deterministic");
+  const loaded = await headwise.loadKernels({ deterministic, models });
   kernels?.release(); // ends the workers
   kernels = loaded;
-  decoder = createDecoder(headwise, kernels, bytes, json);
+  decoder = await createDecoder(headwise, kernels, bytes, json);
   build.textContent = `build ${kernels.build}`;
   const { used, reason: why } = kernels.threads;
   reason.textContent = threads.checked ? `${used === 1 ? "One thread" : `${used} threads`}: ${why}` : "";

@@ -1,22 +1,20 @@
 // The model with Bun.serve: GET /?prompt=…&tokens=… streams the continuation, one line of JSON for each character.
 
 import { loadKernels } from "headwise";
-import { createDecoder } from "../decoder/decoder.ts";
+import { createSession, generate, loadModel, models } from "headwise/models";
 
 const MOST_CHARACTERS = 96; // of prompt and continuation: the length of the texts that the model was trained on
 
 // Deterministic: the same bits on every engine, so that servers on different runtimes give the same answers.
-const kernels = await loadKernels({ deterministic: true });
-const model = new URL("../../model/", import.meta.url);
-const decoder = createDecoder(
-  kernels,
-  await Bun.file(new URL("model.safetensors", model)).bytes(),
-  await Bun.file(new URL("config.json", model)).text(),
-);
+const kernels = await loadKernels({ deterministic: true, models });
+const folder = new URL("../../model/", import.meta.url);
+const model = await loadModel(kernels, folder);
+const { vocabulary } = (await Bun.file(new URL("config.json", folder)).json()) as { vocabulary: string };
 
-async function* lines(prompt: string, tokens: number) {
-  for (const choice of decoder.continue(prompt, tokens)) {
-    yield `${JSON.stringify(choice)}\n`;
+async function* lines(ids: readonly number[], maxTokens: number) {
+  using session = createSession(model, { maxSeqLen: ids.length + maxTokens });
+  for await (const { id, logprob } of generate(session, ids, { maxTokens })) {
+    yield `${JSON.stringify({ character: vocabulary[id], logprob })}\n`;
     await Bun.sleep(0); // sends the line and lets other requests in
   }
 }
@@ -26,13 +24,13 @@ const server = Bun.serve({
   port: Number(Bun.argv[2] ?? 8000),
   fetch({ url }) {
     const query = new URL(url).searchParams;
-    const prompt = query.get("prompt") ?? "";
+    const ids = Array.from(query.get("prompt") ?? "", (character) => vocabulary.indexOf(character)); // a token is a character
     const tokens = Number(query.get("tokens") ?? 16);
     const refuse = (rule: string) => new Response(`${rule}\n`, { status: 400 });
-    if (!decoder.knows(prompt)) return refuse("prompt expected printable ASCII characters");
-    if (!(Number.isInteger(tokens) && tokens > 0 && prompt.length + tokens <= MOST_CHARACTERS))
-      return refuse(`tokens expected 1 to ${MOST_CHARACTERS - prompt.length} after this prompt`);
-    return new Response(lines(prompt, tokens), { headers: { "content-type": "application/x-ndjson" } });
+    if (ids.length === 0 || ids.includes(-1)) return refuse("prompt expected printable ASCII characters");
+    if (!(Number.isInteger(tokens) && tokens > 0 && ids.length + tokens <= MOST_CHARACTERS))
+      return refuse(`tokens expected 1 to ${MOST_CHARACTERS - ids.length} after this prompt`);
+    return new Response(lines(ids, tokens), { headers: { "content-type": "application/x-ndjson" } });
   },
 });
 console.log(`Listening on ${server.url}`);

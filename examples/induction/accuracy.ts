@@ -1,7 +1,6 @@
 // The accuracy of the model on the held-out sequences that are shipped with it.
 
-import type { Cache } from "headwise";
-import { argmax, type Decoder } from "../decoder/decoder.ts";
+import { forward, type Session } from "headwise/models";
 
 /** model/heldout.json: texts whose first `segmentLen` characters repeat. */
 export interface HeldOut {
@@ -15,22 +14,19 @@ export interface Accuracy {
 
 /**
  * Predicts every character from all before it, from the second repeated one on: where a text begins anew cannot be
- * foreseen. Leaves the caches empty.
+ * foreseen. Leaves the session empty.
  */
-export function measureAccuracy(decoder: Decoder, caches: readonly Cache[], { sequences }: HeldOut): Accuracy {
+export function measureAccuracy(session: Session, vocabulary: string, { sequences }: HeldOut): Accuracy {
   let [hits, targets] = [0, 0];
-  const clear = () => {
-    for (const cache of caches) cache.truncate(0);
-  };
   for (const { segmentLen, text } of sequences) {
-    clear();
-    const tokens = decoder.encode(text);
-    const logits = decoder.logits({ tokens: tokens.slice(0, -1), caches });
+    session.truncate(0);
+    const tokens = Array.from(text, (character) => vocabulary.indexOf(character));
+    const { ids } = forward(session, tokens.slice(0, -1), { rows: "all", top: 1 });
     for (let t = segmentLen + 1; t < tokens.length; t++) {
       targets++;
-      if (argmax(logits[t - 1] as Float32Array) === tokens[t]) hits++;
+      if (ids?.[t - 1] === tokens[t]) hits++;
     }
   }
-  clear();
+  session.truncate(0);
   return { hits, targets };
 }

@@ -4,11 +4,18 @@
 import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { loadKernels } from "headwise";
+import { createSession, forward, loadModel, models } from "headwise/models";
 import { quantized } from "headwise/quantized";
-import { argmax, createDecoder } from "../decoder/decoder.ts";
 import { type HeldOut, measureAccuracy } from "./accuracy.ts";
 import { heatMap, sideBySide } from "./heatmap.ts";
+import { attentionMaps } from "./maps.ts";
 import { scoreHead } from "./scores.ts";
+
+/** The fields of config.json that are read here. */
+interface Config {
+  readonly vocabulary: string;
+  readonly max_position_embeddings: number;
+}
 
 const USAGE = `npm start -- [options] [a text whose beginning repeats]
   --tokens N        how many characters to continue (default 24)
@@ -33,45 +40,45 @@ const formats = {
   cache: chosen("--cache", values.cache, CACHES),
 };
 
-const model = new URL("../../model/", import.meta.url);
+const folder = new URL("../../model/", import.meta.url);
+const json = readFileSync(new URL("config.json", folder), "utf8");
+const { vocabulary, max_position_embeddings: trainedLen } = JSON.parse(json) as Config; // a token is a character
 // Kernels of other formats are loaded only if they are needed.
 const isQuantized = [formats.weights, formats.cache].some((format) => format !== undefined && format !== "f32");
 const kernels = await loadKernels({
   deterministic: values.deterministic,
+  models,
   quantized: isQuantized ? quantized : undefined,
 });
-const decoder = load(formats.weights);
-const caches = decoder.createCaches(prompt.length + count, formats.cache);
+const model = await load(formats.weights);
+const session = createSession(model, { maxSeqLen: prompt.length + count, format: formats.cache });
 const tokens = Array.from(prompt, (character) => {
-  const token = decoder.vocabulary.indexOf(character);
+  const token = vocabulary.indexOf(character);
   return token < 0 ? refuse(`the character ${JSON.stringify(character)}`) : token;
 });
 
 const started = performance.now();
-let next = argmax(decoder.next({ tokens, caches }));
+const made = [likeliest(tokens)];
 const firstToken = performance.now() - started;
-const made = [next];
-while (made.length < count) {
-  next = argmax(decoder.next({ tokens: [next], caches }));
-  made.push(next);
-}
+while (made.length < count) made.push(likeliest(made.slice(-1)));
 const decodeSeconds = (performance.now() - started - firstToken) / 1000;
 
-const text = made.map((token) => decoder.vocabulary[token]).join("");
+const text = made.map((token) => vocabulary[token]).join("");
 const bold = process.stdout.isTTY ? ["\x1b[1m", "\x1b[0m"] : ["", ""];
 console.log(`prompt        ${prompt}`);
 console.log(`continuation  ${bold[0]}${text}${bold[1]}`);
 console.log(`first token   ${firstToken.toFixed(2)} ms for ${tokens.length} tokens of prompt`);
 if (count > 1)
-  console.log(`decode        ${Math.round((count - 1) / decodeSeconds)} tokens/s, ${caches.length} layers, KV cache`);
+  console.log(`decode        ${Math.round((count - 1) / decodeSeconds)} tokens/s, ${model.layers} layers, KV cache`);
 console.log(`build         ${kernels.build}: ${kernels.reason}`);
-if (formats.weights ?? formats.cache) compare();
+if (formats.weights ?? formats.cache) await compare();
 console.log();
 
 const all = [...tokens, ...made];
-const shown = all.slice(0, decoder.trainedLen);
+const shown = all.slice(0, trainedLen);
 const colours = process.stdout.isTTY && /truecolor|24bit/.test(process.env.COLORTERM ?? "");
-for (const [layer, maps] of decoder.maps(shown).entries()) {
+const bytes = readFileSync(new URL("model.safetensors", folder));
+for (const [layer, maps] of attentionMaps(kernels, bytes, json, shown, formats.weights).entries()) {
   const heads = Array.from({ length: maps.shape[0] as number }, (_, head) => {
     const { previous, induction, entropy, role } = scoreHead(maps, head, shown);
     console.log(
@@ -93,34 +100,36 @@ if (all.length > shown.length)
     `The model was trained on texts of ${shown.length} characters and this one has ${all.length}: later ` +
       "characters mean little, and the maps leave them out.",
   );
-for (const cache of caches) cache.release();
-decoder.release();
 kernels.release();
 
-function load(weights?: (typeof WEIGHTS)[number]) {
-  const bytes = readFileSync(new URL("model.safetensors", model));
-  return createDecoder(kernels, bytes, readFileSync(new URL("config.json", model), "utf8"), weights);
+/** The likeliest token behind `ids`, which the session reads. */
+function likeliest(ids: readonly number[]): number {
+  return forward(session, ids, { top: 1 }).ids?.[0] as number;
+}
+
+/** The model, with its attention's weights in a format. */
+function load(attention?: (typeof WEIGHTS)[number]) {
+  return loadModel(kernels, folder, { weights: { attention } });
 }
 
 /** Prints the bytes and the accuracy of the formats and of float32. */
-function compare(): void {
-  const heldOut = JSON.parse(readFileSync(new URL("heldout.json", model), "utf8")) as HeldOut;
-  const measure = (weights?: (typeof WEIGHTS)[number], cache?: (typeof CACHES)[number]) => {
-    const decoder = load(weights);
-    const caches = decoder.createCaches(decoder.trainedLen, cache);
-    const { hits, targets } = measureAccuracy(decoder, caches, heldOut);
-    const cacheBytes = caches.reduce((sum, { bytes }) => sum + bytes, 0);
-    for (const cache of caches) cache.release();
-    decoder.release();
+async function compare(): Promise<void> {
+  const heldOut = JSON.parse(readFileSync(new URL("heldout.json", folder), "utf8")) as HeldOut;
+  const measure = async (weights?: (typeof WEIGHTS)[number], format?: (typeof CACHES)[number]) => {
+    const model = await load(weights);
+    const session = createSession(model, { maxSeqLen: trainedLen, format });
+    const { hits, targets } = measureAccuracy(session, vocabulary, heldOut);
     const share = `${((100 * hits) / targets).toFixed(2)} %`;
-    return { weights: decoder.weightBytes, cache: cacheBytes, share, targets };
+    session.release();
+    model.release();
+    return { weights: model.bytes, cache: session.bytes, share, targets };
   };
-  const [some, exact] = [measure(formats.weights, formats.cache), measure()];
+  const [some, exact] = [await measure(formats.weights, formats.cache), await measure()];
   const count = (n: number) => n.toLocaleString("en");
   const bytes = (part: "weights" | "cache") =>
     `${count(some[part])} bytes in ${formats[part] ?? "f32"}, ${count(exact[part])} in f32`;
   console.log(`weights       ${bytes("weights")}`);
-  console.log(`cache         ${bytes("cache")}, for ${decoder.trainedLen} tokens`);
+  console.log(`cache         ${bytes("cache")}, for ${trainedLen} tokens`);
   console.log(`accuracy      ${some.share} of ${count(some.targets)} held-out characters, ${exact.share} in f32`);
 }
 

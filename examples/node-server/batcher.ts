@@ -1,87 +1,84 @@
 // Conversations that run at the same time share each step. A new prompt joins at the next step.
 
-import { setImmediate as yieldToEventLoop } from "node:timers/promises";
-import type { Choice, Decoder, Sequence } from "../decoder/decoder.ts";
+import { createSession, type GeneratedToken, type GenerationJob, generateMany, type Model } from "headwise/models";
 
-export interface Job {
-  readonly prompt: string;
-  /** The number of characters to continue it by. */
-  readonly tokens: number;
-  readonly signal: AbortSignal;
-  /** Called with each character as soon as it is computed. */
-  send(choice: Choice): void;
+/** A prompt to continue. */
+export interface Ask {
+  readonly ids: readonly number[];
+  readonly maxTokens: number;
+  /** Whether nobody reads the answer any more. */
+  gone(): boolean;
+  /** Called with each token as soon as it is computed. */
+  send(token: GeneratedToken): void;
 }
 
-interface Conversation extends Sequence {
-  readonly job: Job;
-  tokens: readonly number[];
-  left: number;
+interface Conversation extends GenerationJob {
+  readonly ask: Ask;
   finish(error?: unknown): void;
 }
 
 export type Batcher = ReturnType<typeof createBatcher>;
 
 /** Runs at most `together` conversations at a time; as many again may wait. */
-export function createBatcher(decoder: Decoder, together: number) {
-  const waiting: { readonly job: Job; finish(error?: unknown): void }[] = [];
+export function createBatcher(model: Model, together: number) {
+  const waiting: Conversation[] = [];
   const running = new Set<Conversation>();
   let largest = 0;
+  let wake = () => {};
   let working = false;
+
+  /** Those that may begin, until none is left. */
+  async function* admitted(): AsyncGenerator<Conversation, void> {
+    while (running.size + waiting.length > 0) {
+      const next = running.size < together ? waiting.shift() : undefined;
+      if (next?.ask.gone()) next.finish(new Error("the client is gone"));
+      else if (next) {
+        running.add(next);
+        largest = Math.max(largest, running.size);
+        yield next;
+      } else
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+    }
+  }
 
   function end(conversation: Conversation, error?: unknown): void {
     running.delete(conversation);
-    for (const cache of conversation.caches) cache.release();
     conversation.finish(error);
-  }
-
-  function admit(): void {
-    while (running.size < together && waiting.length > 0) {
-      const { job, finish } = waiting.shift()!;
-      try {
-        const caches = decoder.createCaches(job.prompt.length + job.tokens);
-        running.add({ job, tokens: decoder.encode(job.prompt), left: job.tokens, caches, finish });
-      } catch (error) {
-        finish(error);
-      }
-    }
-    for (const conversation of running)
-      if (conversation.job.signal.aborted) end(conversation, conversation.job.signal.reason);
-  }
-
-  function step(): void {
-    const batch = Array.from(running);
-    largest = Math.max(largest, batch.length);
-    try {
-      for (const [i, logits] of decoder.nextMany(batch).entries()) {
-        const conversation = batch[i]!;
-        const choice = decoder.choose(logits);
-        conversation.tokens = decoder.encode(choice.character);
-        conversation.left--;
-        conversation.job.send(choice);
-        if (conversation.left === 0) end(conversation);
-      }
-    } catch (error) {
-      for (const conversation of running) end(conversation, error);
-    }
+    wake();
   }
 
   async function work(): Promise<void> {
     working = true;
-    while (running.size + waiting.length > 0) {
-      await yieldToEventLoop(); // sends characters, and lets new requests in
-      admit();
-      step();
+    try {
+      for await (const { job, token } of generateMany(admitted())) {
+        if (token) job.ask.send(token);
+        else end(job);
+      }
+    } catch (error) {
+      for (const conversation of [...running, ...waiting.splice(0)]) end(conversation, error);
     }
     working = false;
+    if (waiting.length > 0) void work();
   }
 
   return {
-    /** Resolves after the last character; rejects when the signal aborts or a step fails. */
-    generate: (job: Job): Promise<void> =>
-      new Promise((resolve, reject) => {
-        waiting.push({ job, finish: (error) => (error === undefined ? resolve() : reject(error)) });
-        if (!working) void work();
-      }),
+    /** Resolves after the last token; rejects if a step fails. */
+    async generate(ask: Ask): Promise<void> {
+      const { ids, maxTokens } = ask;
+      const session = createSession(model, { maxSeqLen: ids.length + maxTokens });
+      try {
+        await new Promise<void>((resolve, reject) => {
+          const finish = (error?: unknown) => (error === undefined ? resolve() : reject(error));
+          waiting.push({ session, ids, maxTokens, ask, finish });
+          wake();
+          if (!working) void work();
+        });
+      } finally {
+        session.release();
+      }
+    },
     /** Whether no further conversation may wait. */
     full: (): boolean => waiting.length >= together,
     /** The number of running and of waiting conversations, and the largest number that shared a step. */

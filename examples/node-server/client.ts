@@ -14,7 +14,7 @@ const jobs = Array.from({ length: 20 }, (_, i) => {
   return { prompt: word.repeat(6).slice(0, word.length + 3 + 2 * i), tokens: 8 + ((5 * i) % 17) };
 });
 
-/** The lines of an answer, each a character and its logit, whose digits determine all bits of the number. */
+/** The lines of an answer, each a character and the logarithm of its probability, whose digits determine all bits of the number. */
 async function ask(job: (typeof jobs)[number]): Promise<string[]> {
   const response = await fetch(new URL("generate", server), { method: "POST", body: JSON.stringify(job) });
   const text = await response.text();

@@ -5,22 +5,20 @@
 import { readFile } from "node:fs/promises";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { type GeneratedToken, loadModel, models } from "headwise/models";
 import { loadKernels } from "headwise/threads";
-import { createDecoder } from "../decoder/decoder.ts";
 import { createBatcher } from "./batcher.ts";
 
 const MOST_CHARACTERS = 96; // of prompt and continuation: the length of the texts that the model was trained on
 const MOST_IN_BODY = 4096; // characters
 const TOGETHER = 32; // conversations in one step
 
-const kernels = await loadKernels({ threads: "auto" });
-const model = new URL("../../model/", import.meta.url);
-const decoder = createDecoder(
-  kernels,
-  await readFile(new URL("model.safetensors", model)),
-  await readFile(new URL("config.json", model), "utf8"),
-);
-const batcher = createBatcher(decoder, TOGETHER);
+const kernels = await loadKernels({ threads: "auto", models });
+const folder = new URL("../../model/", import.meta.url);
+const model = await loadModel(kernels, folder);
+const config = await readFile(new URL("config.json", folder), "utf8");
+const { vocabulary } = JSON.parse(config) as { vocabulary: string }; // a token of this model is a character
+const batcher = createBatcher(model, TOGETHER);
 
 class Refusal extends Error {
   readonly status: number;
@@ -56,14 +54,14 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
     response.setHeader("content-type", "application/json");
     response.end(JSON.stringify({ build, threads, ...batcher.counts() }));
   } else if (route === "POST /generate") {
-    const { prompt, tokens } = expectJob(await readBody(request));
+    const { ids, maxTokens } = expectJob(await readBody(request));
     if (!server.listening) throw new Refusal(503, "the server is shutting down");
     if (batcher.full()) throw new Refusal(503, "too many conversations at once");
-    const gone = new AbortController();
-    response.on("close", () => gone.abort());
     response.setHeader("content-type", "application/x-ndjson");
-    const send = (choice: unknown) => void response.write(`${JSON.stringify(choice)}\n`);
-    await batcher.generate({ prompt, tokens, signal: gone.signal, send });
+    const send = ({ id, logprob }: GeneratedToken) => {
+      if (!response.closed) response.write(`${JSON.stringify({ character: vocabulary[id], logprob })}\n`);
+    };
+    await batcher.generate({ ids, maxTokens, gone: () => response.closed, send });
     response.end();
   } else throw new Refusal(404, "the routes are GET /health and POST /generate");
 }
@@ -75,7 +73,7 @@ async function readBody(request: IncomingMessage): Promise<string> {
   return body;
 }
 
-function expectJob(body: string): { readonly prompt: string; readonly tokens: number } {
+function expectJob(body: string): { readonly ids: readonly number[]; readonly maxTokens: number } {
   let parsed: { prompt?: unknown; tokens?: unknown } | null;
   try {
     parsed = JSON.parse(body);
@@ -83,12 +81,12 @@ function expectJob(body: string): { readonly prompt: string; readonly tokens: nu
     throw new Refusal(400, "the request expected JSON");
   }
   const { prompt, tokens } = parsed ?? {};
-  if (typeof prompt !== "string" || !decoder.knows(prompt))
-    throw new Refusal(400, "prompt expected printable ASCII characters");
-  const room = MOST_CHARACTERS - prompt.length;
+  const ids = Array.from(typeof prompt === "string" ? prompt : "", (character) => vocabulary.indexOf(character));
+  if (ids.length === 0 || ids.includes(-1)) throw new Refusal(400, "prompt expected printable ASCII characters");
+  const room = MOST_CHARACTERS - ids.length;
   if (typeof tokens !== "number" || !Number.isInteger(tokens) || tokens < 1 || tokens > room)
     throw new Refusal(400, `tokens expected 1 to ${room} after this prompt`);
-  return { prompt, tokens };
+  return { ids, maxTokens: tokens };
 }
 
 server.listen(Number(process.argv[2] ?? 8000), "127.0.0.1", () => {

@@ -5,7 +5,8 @@ import { WEIGHT_FORMATS, type WeightFormat } from "../linear/formats.ts";
 import { AUTO_MOST } from "../platform/workers.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import type { Build } from "../wasm/select-build.ts";
-import { readArguments, readChoice, readThreads, refusePositionals, UsageError } from "./args.ts";
+import { readArguments, readChoice, readThreads, UsageError } from "./args.ts";
+import { benchModel, modelBenchText } from "./bench-model.ts";
 import { BENCH_SHAPES, type BenchWork } from "./bench-works.ts";
 import { startKernels } from "./load-kernels.ts";
 import { createProgress } from "./progress.ts";
@@ -13,27 +14,35 @@ import { findSurroundings } from "./system-info.ts";
 import { columnsText } from "./text.ts";
 
 const HELP = `headwise bench [--shape NAME ...] [--threads N|auto] [--weights FORMAT] [--json]
+headwise bench FOLDER [--threads N|auto] [--weights FORMAT] [--json]
 
 Times a linear layer, and prefill and decode of attention layers of GPT-2 small and Llama 3.2 1B, with
 each build and with 1, 2, 4 ... threads. Builds and threads are timed by turns. ms and GFLOP/s are
 medians; least ms and most GFLOP/s are those of the fastest sample. Relative speed is the speed
 divided by that of the first row of the same work. Takes less than a minute.
 
+With FOLDER, times the whole decoder in it (config.json, and model.safetensors or its index), or at a
+URL, in each format of weights: a prompt, and a token behind it, beside reading the same weights.
+
   --shape NAME       ${Object.keys(BENCH_SHAPES).join(", ")}; may be given more than once (default all)
-  --threads N|auto   largest number of threads (default auto: one per processor, up to 8)
-  --weights FORMAT   format of the attention layers' weights (default f32)
+  --threads N|auto   largest number of threads (default auto: one per processor, up to 8); of a
+                     decoder, the number of threads (default 1)
+  --weights FORMAT   format of the weights (default f32; of a decoder f32, f16, q8 and q4 in turn)
   --json             print JSON`;
 
 const OPTIONS = {
   shape: { type: "string", multiple: true },
-  threads: { type: "string", default: "auto" },
-  weights: { type: "string", default: "f32" },
+  threads: { type: "string" },
+  weights: { type: "string" },
   json: { type: "boolean", default: false },
   help: { type: "boolean", short: "h", default: false },
 } as const;
 
 /** Time for one work with all builds and numbers of threads: a few seconds. */
 const EFFORT: Effort = { warmupMs: 60, sampleMs: 10, rounds: 15, mostMs: 2500 };
+
+/** The formats that a decoder is timed in. */
+const MODEL_FORMATS: readonly WeightFormat[] = ["f32", "f16", "q8", "q4"];
 
 interface Row {
   readonly shape: string;
@@ -53,9 +62,23 @@ interface Row {
 export async function bench(args: string[], version: string): Promise<void> {
   const { values, positionals } = readArguments("bench", args, OPTIONS);
   if (values.help) return console.log(HELP);
-  refusePositionals("bench", positionals);
-  const weights = readChoice("bench", "--weights", values.weights, WEIGHT_FORMATS) as WeightFormat;
-  const asked = readThreads("bench", values.threads);
+  const report = <Result extends object>(result: Result, textOf: (result: Result) => string, note = "") => {
+    const found = findSurroundings(version);
+    const { version: headwise, ...surroundings } = found;
+    if (values.json) return console.log(JSON.stringify({ headwise, ...surroundings, ...result }, null, 2));
+    const machine = machineText(found) ?? "unknown machine";
+    console.log(`headwise ${version}, ${surroundings.engine}, ${machine}${note}\n\n${textOf(result)}`);
+  };
+  const [folder, ...more] = positionals;
+  if (more.length > 0) throw new UsageError(`bench: expected one folder at most, got ${positionals.length}`);
+  const format = readChoice("bench", "--weights", values.weights, WEIGHT_FORMATS);
+  if (folder !== undefined) {
+    if (values.shape) throw new UsageError(`bench: --shape expected none beside a folder, got ${values.shape[0]}`);
+    const threads = readThreads("bench", values.threads ?? "1");
+    return report(await benchModel(folder, format ? [format] : MODEL_FORMATS, threads), modelBenchText);
+  }
+  const weights = format ?? "f32";
+  const asked = readThreads("bench", values.threads ?? "auto");
   const most = asked === "auto" ? Math.min(AUTO_MOST, availableParallelism()) : asked;
   const { shape: names = Object.keys(BENCH_SHAPES) } = values;
   const shapes = names.map((name) => {
@@ -79,13 +102,8 @@ export async function bench(args: string[], version: string): Promise<void> {
     progress.end();
     for (const kernels of settings) kernels.release();
   }
-  const found = findSurroundings(version);
-  const { version: headwise, ...surroundings } = found;
-  if (values.json) return console.log(JSON.stringify({ headwise, ...surroundings, weights, rows }, null, 2));
-  const machine = machineText(found) ?? "unknown machine";
-  console.log(`headwise ${version}, ${surroundings.engine}, ${machine}, weights ${weights}\n`);
-  console.log(rowsText(rows));
-  console.log(`\n${shapes.map((shape) => `${shape.name}: ${shape.title}`).join("\n")}`);
+  const titles = shapes.map((shape) => `${shape.name}: ${shape.title}`).join("\n");
+  report({ weights, rows }, () => `${rowsText(rows)}\n\n${titles}`, `, weights ${weights}`);
 }
 
 /** Kernels of each build that the engine has, the faster build first, with 1, 2, 4 ... threads. */

@@ -1,11 +1,10 @@
 import { CACHE_FORMATS } from "../cache/page-layout.ts";
 import { generate as generateTokens } from "../decoder/generate.ts";
-import { loadModel } from "../decoder/load-model.ts";
 import { createSession } from "../decoder/session.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import { readArguments, readChoice, readCount, readThreads, UsageError } from "./args.ts";
-import { aboutFile } from "./files.ts";
-import { KERNEL_OPTIONS, startKernels } from "./load-kernels.ts";
+import { loadDecoder, readIds, startDecoderKernels } from "./load-decoder.ts";
+import { KERNEL_OPTIONS } from "./load-kernels.ts";
 import { sizeText } from "./text.ts";
 
 const HELP = `headwise generate FOLDER --ids LIST [options]
@@ -62,7 +61,7 @@ export async function generate(args: string[]): Promise<void> {
   if (folder === undefined || more.length > 0)
     throw new UsageError(`generate: expected one folder, got ${positionals.length}`);
   if (values.ids === undefined) throw new UsageError("generate: --ids expected token ids, got none");
-  const ids = readIds("--ids", values.ids);
+  const ids = readIds("generate", "--ids", values.ids);
   const maxTokens = readCount("generate", "--tokens", values.tokens, 0, MOST_TOKENS);
   const number = (name: keyof typeof values) => {
     const text = values[name] as string | undefined;
@@ -78,25 +77,27 @@ export async function generate(args: string[]): Promise<void> {
   const weights = readChoice("generate", "--weights", values.weights, WEIGHT_FORMATS);
   const activations = readChoice("generate", "--activations", values.activations, ["exact", "fast"]);
   const format = readChoice("generate", "--cache", values.cache, CACHE_FORMATS);
-  const given = values["max-seq-len"];
+  const longest = values["max-seq-len"];
   const needed = ids.length + maxTokens;
-  const maxSeqLen = given === undefined ? needed : readCount("generate", "--max-seq-len", given, 1, MOST_TOKENS);
+  const maxSeqLen = longest === undefined ? needed : readCount("generate", "--max-seq-len", longest, 1, MOST_TOKENS);
 
-  const kernels = await startKernels(readThreads("generate", values.threads), values.deterministic, {
-    latent: true,
-    models: true,
-  });
+  const kernels = await startDecoderKernels(readThreads("generate", values.threads), values.deterministic);
   try {
-    const began = performance.now();
-    const model = await about(folder, loadModel(kernels, folder, { weights, activations, maxSeqLen }));
-    const loadMs = performance.now() - began;
+    const given = { weights, activations, maxSeqLen };
+    const { model, loadMs } = await loadDecoder("generate", kernels, folder, given);
     const session = createSession(model, { maxSeqLen, format });
     const tokens: { id: number; logprob: number }[] = [];
     const started = performance.now();
     let firstMs = 0;
-    const options = { ...present(sampling), maxTokens, stopIds: values.stop ? readIds("--stop", values.stop) : [] };
+    const options = {
+      ...present(sampling),
+      maxTokens,
+      stopIds: values.stop ? readIds("generate", "--stop", values.stop) : [],
+    };
     const all = generateTokens(session, ids, ngram === undefined ? options : { ...options, draft: { ngram } });
-    let next = await about("options", all.next());
+    let next = await all.next().catch((error: unknown) => {
+      throw error instanceof RangeError || error instanceof TypeError ? new UsageError(error.message) : error;
+    });
     for (; !next.done; next = await all.next()) {
       if (tokens.length === 0) firstMs = performance.now() - started;
       tokens.push(next.value);
@@ -124,21 +125,4 @@ build          ${kernels.build}: ${kernels.reason}`);
 /** The fields that were given. */
 function present<T extends object>(fields: T): Partial<T> {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Partial<T>;
-}
-
-function readIds(name: string, text: string): number[] {
-  const ids = text.split(",").map((each) => each.trim());
-  if (ids.every((each) => /^\d+$/.test(each))) return ids.map(Number);
-  throw new UsageError(`generate: ${name} expected token ids, separated by commas, got ${text}`);
-}
-
-/** What a promise of the library gives. Errors get the folder, or say that an option is wrong. */
-async function about<T>(what: string, given: Promise<T>): Promise<T> {
-  try {
-    return await given;
-  } catch (error) {
-    if (what !== "options") throw aboutFile("generate", what, error);
-    if (error instanceof RangeError || error instanceof TypeError) throw new UsageError(error.message);
-    throw error;
-  }
 }

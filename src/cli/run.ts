@@ -8,19 +8,27 @@ import { createFloats } from "../tensor/tensor.ts";
 import { plainText } from "../util/errors.ts";
 import { FileError, readArguments, readChoice, readCount, readThreads, UsageError } from "./args.ts";
 import { interpretFile, isRows, readBytes } from "./files.ts";
+import { readIds } from "./load-decoder.ts";
 import { KERNEL_OPTIONS, startKernels } from "./load-kernels.ts";
 import { isNpy, readNpy } from "./npy.ts";
 import { readLayer, readLayerNumber } from "./read-layer.ts";
 import { type LayerRun, runLayer } from "./run-layer.ts";
+import { runModel } from "./run-model.ts";
 import { paint, sizeText } from "./text.ts";
 
 const HELP = `headwise run MODEL [options]
+headwise run FOLDER --ids LIST [options]
 
 Runs and times one attention layer of MODEL: a safetensors file, a model.safetensors.index.json, a
 folder with one of them, or a GGUF file. Prints the configuration, the milliseconds of a prefill and
 of a decoded token, the first outputs, a digest of all outputs, and whether prefill and decode give
 the same bits. Exits with 1 if they do not.
 
+With --ids, runs the whole decoder in FOLDER (config.json, and model.safetensors or its index), or at
+a URL: reads the tokens of LIST, and prints the largest logits of the next token.
+
+  --ids LIST         token ids, separated by commas
+  --top N            how many of the largest logits are printed (default 10)
   --layer N          index of the layer (default: the number in --prefix, else 0)
   --part PART        which attention of an encoder-decoder model: encoder, decoder, cross (default:
                      found by --prefix)
@@ -40,6 +48,8 @@ the same bits. Exits with 1 if they do not.
   --json             print JSON`;
 
 const OPTIONS = {
+  ids: { type: "string" },
+  top: { type: "string" },
   layer: { type: "string" },
   part: { type: "string" },
   config: { type: "string" },
@@ -57,6 +67,9 @@ const OPTIONS = {
 
 const MOST_TOKENS = 2 ** 20;
 const DECODED = 32;
+const TOP = 10;
+/** Options of a layer, which a whole decoder does not take. */
+const OF_LAYERS = ["layer", "part", "config", "prefix", "tokens", "input", "keys"] as const;
 
 /** `headwise run`. */
 export async function run(args: string[]): Promise<void> {
@@ -64,6 +77,33 @@ export async function run(args: string[]): Promise<void> {
   if (values.help) return console.log(HELP);
   const [model, ...more] = positionals;
   if (model === undefined || more.length > 0) throw new UsageError(`run: expected one file, got ${positionals.length}`);
+  return values.ids === undefined ? runOneLayer(model, values) : runWhole(model, values, values.ids);
+}
+
+type Values = ReturnType<typeof readArguments<typeof OPTIONS>>["values"];
+
+/** Checks the options of a whole decoder, and runs it. */
+function runWhole(folder: string, values: Values, list: string): Promise<void> {
+  const wrong = OF_LAYERS.find((name) => values[name] !== undefined);
+  if (wrong) throw new UsageError(`run: --${wrong} expected none beside --ids, got ${values[wrong]}`);
+  const ids = readIds("run", "--ids", list);
+  const count = (name: "top" | "decode", least: number, most: number) =>
+    values[name] === undefined ? undefined : readCount("run", `--${name}`, values[name], least, most);
+  return runModel(folder, {
+    ids,
+    top: count("top", 1, MOST_TOKENS) ?? TOP,
+    decode: count("decode", 0, ids.length - 1) ?? DECODED,
+    weights: readChoice("run", "--weights", values.weights, WEIGHT_FORMATS),
+    cache: readChoice("run", "--cache", values.cache, CACHE_FORMATS),
+    threads: readThreads("run", values.threads),
+    deterministic: values.deterministic,
+    json: values.json,
+  });
+}
+
+/** Checks the options of a layer, and runs it. */
+async function runOneLayer(model: string, values: Values): Promise<void> {
+  if (values.top !== undefined) throw new UsageError("run: --top expected --ids beside it, got none");
   const layer = readLayerNumber("run", values.layer);
   const part = readChoice("run", "--part", values.part, PARTS);
   const tokens = values.tokens === undefined ? undefined : readCount("run", "--tokens", values.tokens, 1, MOST_TOKENS);

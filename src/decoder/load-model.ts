@@ -1,7 +1,7 @@
-import { type ModelSource, openModelFolder } from "../files/model-folder.ts";
+import { type ModelFolder, type ModelSource, openModelFolder } from "../files/model-folder.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import { type LinearPlace, modeOf, type PackedLinear } from "../linear/linear.ts";
-import { expectActivations, expectFormat, expectFormatLoaded } from "../linear/options.ts";
+import { expectActivations, expectFormatLoaded } from "../linear/options.ts";
 import { stagedFloats } from "../linear/pack.ts";
 import { checkTensors, findRoot } from "../models/decoder/check-tensors.ts";
 import { type Decoder, readDecoder } from "../models/decoder/read-spec.ts";
@@ -10,10 +10,13 @@ import { HeadwiseError } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { makeHandle } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
+import { expectFit } from "./fit.ts";
 import { type BlockContext, loadBlock, loadNorm, mlpFormats, ownBlock } from "./load-blocks.ts";
 import type { Model, ModelWeights } from "./model.ts";
+import { type ModelFormats, readFormats } from "./model-formats.ts";
 import type { PackedNorm, PackedTable } from "./packed.ts";
 import { type EndFormats, linearsOf, type ModelPlaces, type NormPlace, placeModel } from "./places.ts";
+import { defaultLength } from "./session.ts";
 import { WeightReader } from "./weight-reader.ts";
 
 /** Options of `loadModel`. */
@@ -28,6 +31,11 @@ export interface LoadModelOptions {
    * the default of sessions. Default what config.json says.
    */
   readonly maxSeqLen?: number;
+  /**
+   * Bytes of linear memory that the model, one session of `maxSeqLen` tokens and its calls may take together. If they take more,
+   * nothing is read of the weights, and the error says what would fit. Default none: loading goes on until memory is full.
+   */
+  readonly maxBytes?: number;
   /** As `WeightOptions.activations`. Default "exact". */
   readonly activations?: "exact" | "fast";
   /** Called after each read with the bytes that were read, and all that will be. */
@@ -36,18 +44,7 @@ export interface LoadModelOptions {
   readonly signal?: Global<"AbortSignal">;
 }
 
-/** Formats of the parts of a model. */
-export interface ModelFormats {
-  /** Matrices of attention. */
-  readonly attention?: WeightFormat;
-  /** Matrices of MLPs and experts; routers are always float32. */
-  readonly mlp?: WeightFormat;
-  /** The table of tokens, and the head. */
-  readonly embed?: WeightFormat;
-}
-
-const OPTIONS: readonly (keyof LoadModelOptions)[] = ["weights", "maxSeqLen", "activations", "onProgress", "signal"];
-const PARTS: readonly (keyof ModelFormats)[] = ["attention", "mlp", "embed"];
+const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "onProgress", "signal"] as const;
 
 /**
  * Loads a whole decoder: reads config.json and the tensors of safetensors files one after the other, and packs each as it comes.
@@ -78,8 +75,10 @@ const PARTS: readonly (keyof ModelFormats)[] = ["attention", "mlp", "embed"];
 export async function loadModel(kernels: Kernels, source: ModelSource, options: LoadModelOptions = {}): Promise<Model> {
   const where = "loadModel";
   expectKernels(where, kernels);
-  const { weights, maxSeqLen, activations, onProgress, signal } = readFields(where, "options", options, OPTIONS);
+  const given = readFields(where, "options", options, OPTIONS);
+  const { weights, maxSeqLen, maxBytes, activations, onProgress, signal } = given;
   if (maxSeqLen !== undefined) expectInt(where, "options.maxSeqLen", maxSeqLen);
+  if (maxBytes !== undefined) expectInt(where, "options.maxBytes", maxBytes, 0, Number.MAX_SAFE_INTEGER);
   const formats = readFormats(where, weights);
   const fast = expectActivations(where, "options.activations", activations);
   if (onProgress !== undefined) expectFunction(where, "onProgress", onProgress);
@@ -90,8 +89,9 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
     expectKernels(where, kernels);
   };
   expectActive();
-  const folder = await openModelFolder(where, source);
+  let folder: ModelFolder | undefined;
   try {
+    folder = await openModelFolder(where, source, signal);
     const decoder = readDecoder(where, folder.config, maxSeqLen);
     checkTensors(where, decoder, folder.tensors);
     const all = [...folder.tensors.values()].reduce((sum, { bytes }) => sum + bytes, 0);
@@ -103,22 +103,23 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
     const file = { tensors: folder.tensors, ...folder.file };
     const layout = decoder.family.layout ?? "out-in";
     const reader = new WeightReader(file, { where, kernels, layout, expectActive, onRead });
+    if (maxBytes !== undefined) {
+      const stored = storedFormats(reader, decoder, formats);
+      expectFit(
+        where,
+        folder.config,
+        { weights: stored, maxSeqLen: maxSeqLen ?? defaultLength(decoder.spec.maxSeqLen) },
+        maxBytes,
+      );
+    }
     return await packModel(where, kernels, decoder, reader, formats, fast);
+  } catch (error) {
+    // A request that the signal ended fails with an error of its own.
+    signal?.throwIfAborted();
+    throw error;
   } finally {
-    await folder.close();
+    await folder?.close();
   }
-}
-
-/** Checks the option `weights`. */
-export function readFormats(where: string, weights: LoadModelOptions["weights"]): ModelFormats {
-  if (weights === undefined) return {};
-  if (weights === null || typeof weights !== "object") {
-    const format = expectFormat(where, "options.weights", weights);
-    return { attention: format, mlp: format, embed: format };
-  }
-  const formats = readFields(where, "options.weights", weights, PARTS);
-  for (const [part, format] of Object.entries(formats)) expectFormat(where, `options.weights.${part}`, format);
-  return formats;
 }
 
 function expectModelKernels(where: string, kernels: Kernels, formats: ModelFormats): void {
@@ -212,6 +213,22 @@ function endFormats(reader: WeightReader, { names }: Decoder, root: string, own:
     projectOut: ifAny(at(names.projectOut)) ?? "f32",
     head: ifAny(names.head),
   };
+}
+
+/** The formats of the parts: the requested ones, else those that most bytes of the layers, and the table, are stored in. */
+function storedFormats(reader: WeightReader, decoder: Decoder, own: ModelFormats): ModelFormats {
+  const { names } = decoder;
+  const root = findRoot(decoder, reader.tensors);
+  const bytes = new Map<WeightFormat, number>();
+  for (const name of reader.namesBelow(`${root}${names.layers}.`)) {
+    const tensor = reader.tensors.get(name);
+    if (!tensor || tensor.shape.length < 2) continue;
+    const format = reader.formatOf(name, undefined);
+    bytes.set(format, (bytes.get(format) ?? 0) + tensor.bytes);
+  }
+  const [most] = [...bytes].sort(([, a], [, b]) => b - a)[0] ?? ["f32" as const];
+  const embed = reader.formatOf(`${root}${names.embed}.weight`, own.embed);
+  return { attention: own.attention ?? most, mlp: own.mlp ?? most, embed };
 }
 
 /** Reads what is before the first layer and behind the last one. */

@@ -20,7 +20,7 @@ import { expectInt, readFields } from "../util/arguments.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
 import { aligned, type Layout } from "../wasm/memory.ts";
 import { headNormBytes } from "./head-norm.ts";
-import { type LoadModelOptions, readFormats } from "./load-model.ts";
+import { type ModelFormats, readFormats } from "./model-formats.ts";
 import { placeModel } from "./places.ts";
 import { planPass } from "./scratch.ts";
 import type { SessionOptions } from "./session.ts";
@@ -28,7 +28,7 @@ import type { SessionOptions } from "./session.ts";
 /** What to plan a model's memory for. */
 export interface ModelPlanSizes extends SessionOptions {
   /** Formats of the weights, as `loadModel` takes them; parts without one are float32. Default "f32". */
-  readonly weights?: LoadModelOptions["weights"];
+  readonly weights?: WeightFormat | ModelFormats;
   /** Sessions that exist at a time. Default 1. */
   readonly sessions?: number;
   /** Tokens of the longest call, or of all calls of a step of `generateMany`. Default 256, from which on more take no more. */

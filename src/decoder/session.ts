@@ -41,6 +41,11 @@ const OPTIONS: readonly (keyof SessionOptions)[] = ["maxSeqLen", "format", "trun
 /** Tokens of a session by default: what fits beside most models. */
 const DEFAULT_LENGTH = 4096;
 
+/** Tokens of a session by default, of a model for sequences of `longest` tokens. */
+export function defaultLength(longest: number | undefined): number {
+  return Math.min(longest ?? DEFAULT_LENGTH, DEFAULT_LENGTH);
+}
+
 /**
  * Allocates a session: a cache for each layer.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY`, `RELEASED` or `NO_QUANTIZED`. Nothing is
@@ -50,8 +55,7 @@ export function createSession(model: Model, options: SessionOptions = {}): Sessi
   const where = "createSession";
   expectModel(where, model);
   const { maxSeqLen: given, ...rest } = readFields(where, "options", options, OPTIONS);
-  const longest = model.maxSeqLen ?? DEFAULT_LENGTH;
-  const maxSeqLen = expectInt(where, "maxSeqLen", given ?? Math.min(longest, DEFAULT_LENGTH));
+  const maxSeqLen = expectInt(where, "maxSeqLen", given ?? defaultLength(model.maxSeqLen));
   const { positions } = model.spec.embed;
   if (positions && maxSeqLen > positions.rows - positions.offset)
     throw new RangeError(

@@ -38,24 +38,40 @@ export function peakModule(fused: boolean): Uint8Array<ArrayBuffer> {
     ...chains.slice(1).flatMap((chain) => [...get(chain), ...ADD]),
     ...[...LANE_0, 0x0b],
   ];
-  const name = Array.from("peak", (letter) => letter.charCodeAt(0));
+  return moduleBytes("peak", [3, I32, F32, F32, 1, F32], [], body);
+}
+
+/** A module that exports one function. `type` is its parameters and results, each after their number. */
+export function moduleBytes(
+  name: string,
+  type: readonly number[],
+  memory: readonly number[],
+  body: readonly number[],
+): Uint8Array<ArrayBuffer> {
+  const letters = Array.from(name, (letter) => letter.charCodeAt(0));
   return Uint8Array.of(
     ...[0x00, 0x61, 0x73, 0x6d, 1, 0, 0, 0],
-    ...section(1, [1, 0x60, 3, I32, F32, F32, 1, F32]),
+    ...section(1, [1, 0x60, ...type]),
     ...section(3, [1, 0]),
-    ...section(7, [1, name.length, ...name, 0, 0]),
+    ...memory,
+    ...section(7, [1, letters.length, ...letters, 0, 0]),
     ...section(10, [1, ...leb(body.length), ...body]),
   );
 }
 
-function section(id: number, content: readonly number[]): number[] {
+/** The exports of a module, compiled here and now. */
+export function startModule(bytes: Uint8Array<ArrayBuffer>): WebAssembly.Exports {
+  return new WebAssembly.Instance(new WebAssembly.Module(bytes)).exports;
+}
+
+/** A section of a module. */
+export function section(id: number, content: readonly number[]): number[] {
   return [id, ...leb(content.length), ...content];
 }
 
 /** Some 50 microseconds of work. Throws if its result is wrong, which proves that the engine did not skip any of it. */
 export function startPeak(fused: boolean): Load {
-  const { exports } = new WebAssembly.Instance(new WebAssembly.Module(peakModule(fused)));
-  const peak = exports.peak as (rounds: number, a: number, b: number) => number;
+  const peak = startModule(peakModule(fused)).peak as (rounds: number, a: number, b: number) => number;
   // acc · 1/2 + 1 tends to 2.
   const sum = peak(64, 0.5, 1);
   if (sum !== 2 * CHAINS) throw new Error(`peak: expected ${2 * CHAINS}, got ${sum}`);
@@ -69,7 +85,7 @@ export function startPeak(fused: boolean): Load {
  */
 export function allowsWasm(): boolean {
   try {
-    return Boolean(new WebAssembly.Instance(new WebAssembly.Module(peakModule(false))));
+    return Boolean(startModule(peakModule(false)));
   } catch {
     return false;
   }

@@ -17,10 +17,12 @@ export {
 } from "../decoder/forward.ts";
 export { type GeneratedToken, type GenerateOptions, type GenerationEnd, generate } from "../decoder/generate.ts";
 export { type GenerationEvent, type GenerationJob, generateMany } from "../decoder/generate-many.ts";
-export { type LoadModelOptions, loadModel, type ModelFormats } from "../decoder/load-model.ts";
+export { type LoadModelOptions, loadModel } from "../decoder/load-model.ts";
 export type { Model } from "../decoder/model.ts";
+export type { ModelFormats } from "../decoder/model-formats.ts";
 export { type ModelPlan, type ModelPlanSizes, planModel } from "../decoder/plan-model.ts";
 export type { LogitsProcessor, LogitsTensor, SamplingOptions } from "../decoder/sampling.ts";
+export { type ModelSelfTest, selfTestModels } from "../decoder/self-test.ts";
 export { createSession, type Session, type SessionOptions } from "../decoder/session.ts";
 export type { DraftOptions } from "../decoder/speculate.ts";
 export type { ModelSource } from "../files/model-folder.ts";

@@ -6,11 +6,14 @@ import type { ByteSource } from "./byte-source.ts";
 /** The part of `fetch` that is used. */
 export type RangeFetch = (
   url: string,
-  init: { readonly headers: Readonly<Record<string, string>> },
+  init: { readonly headers: Readonly<Record<string, string>>; readonly signal?: Global<"AbortSignal"> },
 ) => Promise<Global<"Response">>;
 
 /** Bytes of the first request, which usually include the file's header besides its size. */
 const FIRST = 2 ** 16;
+
+/** Answers in a row that break off without a byte, before a range is given up. */
+const MOST_VAIN = 3;
 
 /** What must stay the same from one request to the next. */
 interface Version {
@@ -22,26 +25,30 @@ interface Version {
 }
 
 /**
- * A source that reads ranges of a resource over HTTP. Ranges that the first request covered are not requested again.
+ * A source that reads ranges of a resource over HTTP. Ranges that the first request covered are not requested again. An answer
+ * that breaks off is continued by a request for the bytes that are missing.
  */
 export async function createHttpSource(where: string, url: string, request: RangeFetch): Promise<ByteSource> {
   const name = `${where}: url ${describe(url)}`;
   const fail = (rule: string, got: string, cause?: unknown): HeadwiseError =>
     new HeadwiseError("BAD_FILE", `${name} expected ${rule}, got ${got}`, { cause });
 
-  /** Reads [offset, offset + length), or up to the end of the file if its size is not `known` yet. */
-  const requestRange = async (
-    offset: number,
-    length: number,
-    known?: Version,
-  ): Promise<Version & { bytes: Uint8Array }> => {
-    let response: Response;
+  const connect = async (offset: number, length: number): Promise<Response> => {
     try {
       // Only Range: CORS allows it without a preflight request, unlike If-Range.
-      response = await request(url, { headers: { Range: `bytes=${offset}-${offset + length - 1}` } });
+      return await request(url, { headers: { Range: `bytes=${offset}-${offset + length - 1}` } });
     } catch (cause) {
       throw fail("an answer", reasonOf(cause), cause);
     }
+  };
+
+  /** Checks that an answer is the asked range of the same file. Returns where it ends: at the end of the file at the latest. */
+  const checkAnswer = async (
+    response: Response,
+    offset: number,
+    length: number,
+    known?: Version,
+  ): Promise<Version & { end: number }> => {
     if (typeof response?.headers?.get !== "function") throw fail("a Response", describe(response));
     const { status, headers } = response;
     const refuse = async (rule: string, got: string): Promise<HeadwiseError> => {
@@ -70,38 +77,69 @@ export async function createHttpSource(where: string, url: string, request: Rang
     const end = Math.min(offset + length, version.size);
     if (!Number.isSafeInteger(version.size) || Number(first) !== offset || Number(last) !== end - 1)
       throw await refuse(`bytes ${offset} to ${end - 1}`, stated ?? "");
-    const rule = `${end - offset} bytes at ${offset}`;
-    const bytes = await readBody(response, end - offset).catch((cause) => {
-      throw fail(rule, reasonOf(cause), cause);
-    });
-    if (bytes === undefined) throw fail(rule, "another number");
+    return { ...version, end };
+  };
+
+  /** The bytes [offset, offset + length), or up to the end of the file if its size is not `known` yet. */
+  const readRange = async (
+    offset: number,
+    length: number,
+    known?: Version,
+  ): Promise<Version & { bytes: Uint8Array }> => {
+    const first = await connect(offset, length);
+    const { end, ...version } = await checkAnswer(first, offset, length, known);
+    const bytes = new Uint8Array(end - offset);
+    let { at, cause } = await fill(bytes, 0, first);
+    for (let vain = 0; at < bytes.length && vain < MOST_VAIN && !isAbort(cause); ) {
+      const [from, missing] = [offset + at, bytes.length - at];
+      const next = await connect(from, missing).catch((failure: HeadwiseError) => failure);
+      if (next instanceof HeadwiseError) cause = next.cause;
+      else {
+        await checkAnswer(next, from, missing, version);
+        ({ at, cause } = await fill(bytes, at, next));
+      }
+      vain = offset + at > from ? 0 : vain + 1;
+    }
+    const got = at > bytes.length ? "more" : cause === undefined ? `${at}` : `${at}, then ${reasonOf(cause)}`;
+    if (at !== bytes.length) throw fail(`${bytes.length} bytes at ${offset}`, got, cause);
     return { ...version, bytes };
   };
 
-  const { bytes: head, ...version } = await requestRange(0, FIRST);
+  const { bytes: head, ...version } = await readRange(0, FIRST);
   return {
     size: version.size,
     async read(offset, length) {
       if (offset + length <= head.length) return head.subarray(offset, offset + length);
-      return (await requestRange(offset, length, version)).bytes;
+      return (await readRange(offset, length, version)).bytes;
     },
   };
 }
 
-/** The body, or undefined if its length is not `length`. */
-async function readBody(response: Response, length: number): Promise<Uint8Array | undefined> {
-  const reader = response.body?.getReader();
-  const bytes = new Uint8Array(length);
-  let at = 0;
-  while (reader !== undefined) {
-    const { done, value } = await reader.read();
-    if (done) break;
-    if (at + value.length > length) {
-      await reader.cancel().catch(() => {});
-      return undefined;
+/**
+ * Writes a body into `bytes`, from index `at` on. Returns where it ended, with the cause if it broke off. One that is too long
+ * is cancelled, and ends behind `bytes`.
+ */
+async function fill(bytes: Uint8Array, at: number, { body }: Response): Promise<{ at: number; cause?: unknown }> {
+  const reader = body?.getReader();
+  let end = at;
+  try {
+    while (reader !== undefined) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      if (end + value.length > bytes.length) {
+        await reader.cancel().catch(() => {});
+        return { at: end + value.length };
+      }
+      bytes.set(value, end);
+      end += value.length;
     }
-    bytes.set(value, at);
-    at += value.length;
+  } catch (cause) {
+    return { at: end, cause };
   }
-  return at === length ? bytes : undefined;
+  return { at: end };
+}
+
+/** Whether a signal ended a request. */
+function isAbort(cause: unknown): boolean {
+  return Object(cause).name === "AbortError";
 }

@@ -39,13 +39,20 @@ const CONFIG = "config.json";
 const WHOLE = "model.safetensors";
 const INDEX = "model.safetensors.index.json";
 
-/** Opens a model's folder: reads config.json, the index where there is one, and the headers of all files. */
-export async function openModelFolder(where: string, source: ModelSource): Promise<ModelFolder> {
+/**
+ * Opens a model's folder: reads config.json, the index where there is one, and the headers of all files. `signal` ends requests
+ * to a server, also those that the reader of tensors makes.
+ */
+export async function openModelFolder(
+  where: string,
+  source: ModelSource,
+  signal?: Global<"AbortSignal">,
+): Promise<ModelFolder> {
   const closers: (() => Promise<void>)[] = [];
   const close = async () => {
     await Promise.all(closers.splice(0).map((each) => each()));
   };
-  const find = finderOf(where, source, closers);
+  const find = finderOf(where, source, closers, signal);
   const open = async (name: string): Promise<ByteSource> => {
     const found = await find(name);
     if (found !== undefined) return toSource(where, found);
@@ -99,6 +106,7 @@ function finderOf(
   where: string,
   source: ModelSource,
   closers: (() => Promise<void>)[],
+  signal: Global<"AbortSignal"> | undefined,
 ): (name: string) => Promise<BytesOrSource | undefined> {
   if (typeof source === "function")
     return async (name) => {
@@ -113,7 +121,7 @@ function finderOf(
     );
   if (isUrl && !String(source).startsWith("file:")) {
     const folder = `${String(source).replace(/\/?$/, "/")}`;
-    return (name) => openUrl(where, new URL(name, folder));
+    return (name) => openUrl(where, new URL(name, folder), signal);
   }
   return async (name) => {
     const file = await openLocal(where, source as string | URL, name);
@@ -124,9 +132,13 @@ function finderOf(
 }
 
 /** A file of a server; undefined if it says that there is none. */
-async function openUrl(where: string, url: URL): Promise<ByteSource | undefined> {
+async function openUrl(
+  where: string,
+  url: URL,
+  signal: Global<"AbortSignal"> | undefined,
+): Promise<ByteSource | undefined> {
   try {
-    return await urlSource(url);
+    return await urlSource(url, { signal });
   } catch (cause) {
     if (/\b40[34]\b/.test(reasonOf(cause)) && /\.index\.json$/.test(url.pathname)) return undefined;
     throw new HeadwiseError("BAD_FILE", `${where}: ${reasonOf(cause)}`, { cause });

@@ -1,4 +1,4 @@
-import { expectFields, expectFunction } from "../util/arguments.ts";
+import { expectFields, expectFunction, expectSignal } from "../util/arguments.ts";
 import { describe, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import type { ByteSource } from "./byte-source.ts";
@@ -8,14 +8,17 @@ import { createHttpSource, type RangeFetch } from "./http-source.ts";
 export interface UrlSourceOptions {
   /** Called instead of the global `fetch`, for instance to add headers or a signal. */
   readonly fetch?: RangeFetch;
+  /** Ends requests, those of `read` too: they reject with `BAD_FILE`, whose cause is what `fetch` rejects with. */
+  readonly signal?: Global<"AbortSignal">;
 }
 
 /**
  * A source that reads a URL by HTTP range requests, so that one layer of a large file costs its own bytes only. The first
  * request reads 64 KB. A page can read from other origins only if they allow it by CORS and expose `Content-Range`.
  * @throws TypeError naming the argument. HeadwiseError `BAD_FILE`, here or when bytes are read, if the server cannot be
- * reached or breaks off, answers with a status other than 206, or has an empty file; and if the file changes between two
- * requests (size, ETag or Last-Modified). An answer with the whole file is cancelled.
+ * reached, answers with a status other than 206, or has an empty file; and if the file changes between two
+ * requests (size, ETag or Last-Modified). An answer with the whole file is cancelled. An answer that breaks off is continued from
+ * the byte where it stopped; if that fails three times without another byte, the error has the number of bytes that came.
  * @example
  * import { openSafetensors, urlSource, writeSafetensors } from "headwise/weights";
  * const bytes = writeSafetensors({ w: { data: Float32Array.of(1, 2), shape: [2] } });
@@ -31,8 +34,9 @@ export async function urlSource(url: string | Global<"URL">, options: UrlSourceO
   const where = "urlSource";
   if (typeof url !== "string" && tagOf(url) !== "URL")
     throw new TypeError(`${where}: url expected a string or a URL, got ${describe(url)}`);
-  expectFields(where, "options", options, ["fetch"]);
-  const { fetch: request = (to, init) => fetch(to, init) } = options;
+  expectFields(where, "options", options, ["fetch", "signal"]);
+  const { fetch: request = (to, init) => fetch(to, init), signal } = options;
   expectFunction(where, "options.fetch", request);
-  return createHttpSource(where, String(url), request);
+  if (signal !== undefined) expectSignal(where, signal);
+  return createHttpSource(where, String(url), signal ? (to, init) => request(to, { ...init, signal }) : request);
 }

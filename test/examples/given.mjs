@@ -11,17 +11,42 @@ export const CONTINUATION = "fk qz7 mfk qz7 mfk qz7 m";
 /** Answers of the package installed in `root`, of its deterministic build or of the one that it selects on this machine. */
 export async function createReference(root, deterministic) {
   const { loadKernels } = await import(pathToFileURL(join(root, "node_modules/headwise/dist/index.js")));
-  const { createDecoder } = await import(pathToFileURL(join(root, "examples/decoder/decoder.ts")));
-  const kernels = await loadKernels({ deterministic });
+  const { createSession, forward, generate, loadModel, models } = await import(
+    pathToFileURL(join(root, "node_modules/headwise/dist/models.js"))
+  );
+  const { attentionMaps } = await import(pathToFileURL(join(root, "examples/induction/maps.ts")));
+  const kernels = await loadKernels({ deterministic, models });
+  const model = await loadModel(kernels, join(root, "model"));
   const json = await readFile(join(root, "model/config.json"), "utf8");
-  const decoder = createDecoder(kernels, await readFile(join(root, "model/model.safetensors")), json);
+  const bytes = await readFile(join(root, "model/model.safetensors"));
+  const { vocabulary } = JSON.parse(json);
+  const encode = (text) => Array.from(text, (character) => vocabulary.indexOf(character));
   return {
     build: kernels.build,
     /** The next `count` choices, `{ character, logit }` each. */
-    choices: (prompt, count) => Array.from(decoder.continue(prompt, count)),
+    choices(prompt, count) {
+      const session = createSession(model, { maxSeqLen: prompt.length + count });
+      const found = [];
+      for (let next = encode(prompt); found.length < count; ) {
+        const { logits, ids } = forward(session, next, { top: 1 });
+        next = ids;
+        found.push({ character: vocabulary[ids[0]], logit: logits[0] });
+      }
+      session.release();
+      return found;
+    },
+    /** The next `count` tokens of generate, `{ character, logprob }` each. */
+    async generated(prompt, count) {
+      const session = createSession(model, { maxSeqLen: prompt.length + count });
+      const found = [];
+      for await (const { id, logprob } of generate(session, encode(prompt), { maxTokens: count }))
+        found.push({ character: vocabulary[id], logprob });
+      session.release();
+      return found;
+    },
     /** The attention weight of query `query` and key `key` in `text`. */
     weight: (text, layer, head, query, key) => {
-      const { data, shape } = decoder.maps(decoder.encode(text))[layer];
+      const { data, shape } = attentionMaps(kernels, bytes, json, encode(text))[layer];
       return data[(head * shape[1] + query) * shape[2] + key];
     },
   };
@@ -29,7 +54,15 @@ export async function createReference(root, deterministic) {
 
 /** Throws unless `got` are the choices of the reference, with the same bits of their logits. */
 export function expectChoices(got, reference, prompt, count) {
-  const wanted = reference.choices(prompt, count);
+  expectEqual(got, reference.choices(prompt, count), prompt);
+}
+
+/** The same for tokens of generate, with the same bits of their probabilities. */
+export async function expectGenerated(got, reference, prompt, count) {
+  expectEqual(got, await reference.generated(prompt, count), prompt);
+}
+
+function expectEqual(got, wanted, prompt) {
   const [mine, theirs] = [wanted, got].map((choices) => JSON.stringify(choices));
   if (mine !== theirs) throw new Error(`${JSON.stringify(prompt)} expected\n  ${mine}, got\n  ${theirs}`);
 }

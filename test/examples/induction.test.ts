@@ -4,10 +4,12 @@ import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-import { argmax, createDecoder, type Decoder } from "../../examples/decoder/decoder.ts";
+import { measureAccuracy } from "../../examples/induction/accuracy.ts";
 import { heatMap, sideBySide } from "../../examples/induction/heatmap.ts";
+import { attentionMaps } from "../../examples/induction/maps.ts";
 import { scoreHead } from "../../examples/induction/scores.ts";
-import type { Cache, Tensor } from "../../src/entries/core.ts";
+import type { Tensor } from "../../src/entries/core.ts";
+import { createSession, forward, loadModel, type Session } from "../../src/entries/models.ts";
 import { firstDifference, kernelsOf, shippedBuilds } from "../support/layers.ts";
 
 const model = (file: string) => new URL(`../../model/${file}`, import.meta.url);
@@ -22,67 +24,53 @@ interface Expected {
   readonly logits: readonly number[];
 }
 
-async function withDecoder(
-  build: (typeof shippedBuilds)[number],
-  use: (decoder: Decoder, caches: Cache[]) => void,
-): Promise<void> {
+const { vocabulary } = JSON.parse(text("config.json")) as { vocabulary: string };
+const heldOut = JSON.parse(text("heldout.json")) as HeldOut;
+
+async function withSession(build: (typeof shippedBuilds)[number], use: (session: Session) => void): Promise<void> {
   using kernels = await kernelsOf(build);
-  const decoder = createDecoder(kernels, readFileSync(model("model.safetensors")), text("config.json"));
-  const caches = decoder.createCaches(96);
-  use(decoder, caches);
-  for (const cache of caches) cache.release();
-  decoder.release();
+  using loaded = await loadModel(kernels, model("."));
+  using session = createSession(loaded);
+  use(session);
 }
 
 describe.each(shippedBuilds)("in the %s build", (build) => {
   test("logits are within 2e-4 of float64", () =>
-    withDecoder(build, (decoder, caches) => {
+    withSession(build, (session) => {
       const { tokens, logits } = JSON.parse(text("logits.json")) as Expected;
-      const got = decoder.next({ tokens, caches });
+      const got = forward(session, tokens).logits;
       const worst = Math.max(...logits.map((logit, token) => Math.abs(logit - got[token]!)));
       expect(worst).toBeLessThan(2e-4);
     }));
 
   test("decoding token by token gives the logits of one prefill, bit for bit", () =>
-    withDecoder(build, (decoder, caches) => {
+    withSession(build, (session) => {
       const { tokens } = JSON.parse(text("logits.json")) as Expected;
-      const once = decoder.next({ tokens, caches });
-      for (const cache of caches) cache.truncate(0);
+      const once = forward(session, tokens).logits;
+      session.truncate(0);
       let last = new Float32Array();
-      for (const token of tokens) last = decoder.next({ tokens: [token], caches }) as typeof last;
+      for (const token of tokens) last = forward(session, [token]).logits as typeof last;
       expect(firstDifference(last, once)).toBe(-1);
     }));
 
   test("at least 99 % of held-out tokens are predicted, from the second repeated one on", () =>
-    withDecoder(build, (decoder, caches) => {
-      let [hits, targets] = [0, 0];
-      const { sequences } = JSON.parse(text("heldout.json")) as HeldOut;
-      for (const sequence of sequences.slice(0, 24)) {
-        const tokens = Array.from(sequence.text, (character) => decoder.vocabulary.indexOf(character));
-        for (const cache of caches) cache.truncate(0);
-        const first = sequence.segmentLen + 1;
-        let logits = decoder.next({ tokens: tokens.slice(0, first), caches });
-        for (const target of tokens.slice(first)) {
-          if (argmax(logits) === target) hits++;
-          targets++;
-          logits = decoder.next({ tokens: [target], caches });
-        }
-      }
+    withSession(build, (session) => {
+      const { hits, targets } = measureAccuracy(session, vocabulary, { sequences: heldOut.sequences.slice(0, 24) });
       expect(targets).toBeGreaterThan(500);
       expect(hits / targets).toBeGreaterThanOrEqual(0.99);
     }));
 
-  test("layer 0 has a previous-token head, layer 1 an induction head", () =>
-    withDecoder(build, (decoder) => {
-      const { sequences } = JSON.parse(text("heldout.json")) as HeldOut;
-      const tokens = Array.from(sequences[0]!.text, (character) => decoder.vocabulary.indexOf(character));
-      const [first, second] = decoder
-        .maps(tokens)
-        .map((maps) => [0, 1, 2, 3].map((head) => scoreHead(maps, head, tokens)));
-      expect(Math.max(...first!.map((head) => head.previous))).toBeGreaterThan(0.6);
-      expect(Math.max(...second!.map((head) => head.induction))).toBeGreaterThan(0.85);
-      expect(Math.max(...first!.map((head) => head.induction))).toBeLessThan(0.2);
-    }));
+  test("layer 0 has a previous-token head, layer 1 an induction head", async () => {
+    using kernels = await kernelsOf(build);
+    const tokens = Array.from(heldOut.sequences[0]!.text, (character) => vocabulary.indexOf(character));
+    const bytes = readFileSync(model("model.safetensors"));
+    const [first, second] = attentionMaps(kernels, bytes, text("config.json"), tokens).map((maps) =>
+      [0, 1, 2, 3].map((head) => scoreHead(maps, head, tokens)),
+    );
+    expect(Math.max(...first!.map((head) => head.previous))).toBeGreaterThan(0.6);
+    expect(Math.max(...second!.map((head) => head.induction))).toBeGreaterThan(0.85);
+    expect(Math.max(...first!.map((head) => head.induction))).toBeLessThan(0.2);
+  });
 });
 
 /** One head over three tokens "aba": the first row sees itself, the second the first, the third what followed "a". */
@@ -146,22 +134,25 @@ function accuracies(stdout: string): [some: number, exact: number] {
 test.each([
   [[], 0.2],
   [["--deterministic"], 0.2],
-])("q8 weights and caches are within 0.2 points of f32 on held-out text, and a third of its bytes %j", (args, most) => {
-  const { status, stdout, stderr } = start("--weights", "q8", "--cache", "q8", ...args);
-  expect([status, stderr]).toEqual([0, ""]);
-  const [some, exact] = accuracies(stdout);
-  expect(exact).toBe(99.82);
-  expect(Math.abs(some - exact)).toBeLessThanOrEqual(most);
-  expect(stdout).toMatch(/^weights {7}40,192 bytes in q8, 134,400 in f32$/m);
-  expect(stdout).toMatch(/^cache {9}41,088 bytes in q8, 131,200 in f32, for 96 tokens$/m);
-});
+])(
+  "q8 weights and caches are within 0.2 points of f32 on held-out text, and half of the model's bytes %j",
+  (args, most) => {
+    const { status, stdout, stderr } = start("--weights", "q8", "--cache", "q8", ...args);
+    expect([status, stderr]).toEqual([0, ""]);
+    const [some, exact] = accuracies(stdout);
+    expect(exact).toBe(99.82);
+    expect(Math.abs(some - exact)).toBeLessThanOrEqual(most);
+    expect(stdout).toMatch(/^weights {7}90,880 bytes in q8, 185,088 in f32$/m);
+    expect(stdout).toMatch(/^cache {9}41,088 bytes in q8, 131,200 in f32, for 96 tokens$/m);
+  },
+);
 
 test.each([[[]], [["--deterministic"]]])("q4 weights with q8 caches keep 99 % of held-out text %j", (args) => {
   const { status, stdout } = start("--weights", "q4", "--cache", "q8", ...args);
   expect(status).toBe(0);
   const [some, exact] = accuracies(stdout);
   expect([some >= 99, exact]).toEqual([true, 99.82]);
-  expect(stdout).toMatch(/^weights {7}23,808 bytes in q4, 134,400 in f32$/m);
+  expect(stdout).toMatch(/^weights {7}74,496 bytes in q4, 185,088 in f32$/m);
 });
 
 test("without formats the output does not mention them", () => {

@@ -67,7 +67,7 @@ async function install() {
       recursive: true,
       filter: (path) => !LEFT_OUT.has(basename(path)),
     });
-  for (const name of ["decoder", "browser", "vite", "node-server", "deno", "bun"])
+  for (const name of ["induction", "browser", "vite", "node-server", "deno", "bun"])
     copy(`examples/${name}`, `examples/${name}`);
   copy("model", "model");
   const tarball = await pack({ into: root });

@@ -2,7 +2,7 @@
 
 import { once } from "node:events";
 import { connect } from "node:net";
-import { CONTINUATION, expect, expectChoices, PROMPT } from "./given.mjs";
+import { CONTINUATION, expect, expectGenerated, PROMPT } from "./given.mjs";
 import { end, ended, run, serve } from "./processes.mjs";
 
 const parse = (text) =>
@@ -54,10 +54,10 @@ export async function nodeServer({ folder, fast }) {
 
   const prompts = Array.from({ length: 12 }, (_, i) => `${PROMPT.slice(i % 5)}${PROMPT.slice(0, 3 + (i % 9))}`);
   const texts = await Promise.all(prompts.map(async (prompt, i) => (await ask(prompt, 10 + i)).text()));
-  for (const [i, prompt] of prompts.entries()) expectChoices(parse(texts[i]), fast, prompt, 10 + i);
+  for (const [i, prompt] of prompts.entries()) await expectGenerated(parse(texts[i]), fast, prompt, 10 + i);
 
   const request = { method: "POST", body: JSON.stringify({ prompt: PROMPT, tokens: 40 }) };
-  expectChoices(await stream(new URL("generate", url), request), fast, PROMPT, 40);
+  await expectGenerated(await stream(new URL("generate", url), request), fast, PROMPT, 40);
 
   for (const [status, body, rule] of [
     [400, "{", "the request expected JSON\n"],
@@ -83,7 +83,7 @@ export async function nodeServer({ folder, fast }) {
   await once(unused, "connect");
   const last = await ask(PROMPT, 80);
   child.kill("SIGTERM");
-  expectChoices(parse(await last.text()), fast, PROMPT, 80);
+  await expectGenerated(parse(await last.text()), fast, PROMPT, 80);
   expect("the code at the end", await ended(child, 10), 0);
   expect("the last lines of the server", child.printed, /ending: no new conversations\nended\n$/);
   return output.split("\n").slice(1, 3).join("; ");
@@ -96,10 +96,10 @@ async function streaming(command, args, options, exact) {
   const ask = (prompt, tokens) => fetch(urlOf(prompt, tokens));
   const choices = await stream(urlOf(PROMPT, CONTINUATION.length));
   expect("the continuation", choices.map(({ character }) => character).join(""), CONTINUATION);
-  expectChoices(choices, exact, PROMPT, CONTINUATION.length);
+  await expectGenerated(choices, exact, PROMPT, CONTINUATION.length);
   const prompts = Array.from({ length: 6 }, (_, i) => PROMPT.repeat(2).slice(i, 12 + 2 * i));
   const texts = await Promise.all(prompts.map(async (prompt) => (await ask(prompt, 30)).text()));
-  for (const [i, prompt] of prompts.entries()) expectChoices(parse(texts[i]), exact, prompt, 30);
+  for (const [i, prompt] of prompts.entries()) await expectGenerated(parse(texts[i]), exact, prompt, 30);
   for (const [prompt, tokens, rule] of [
     ["", 1, "prompt expected printable ASCII characters\n"],
     ["é", 1, "prompt expected printable ASCII characters\n"],
@@ -118,7 +118,7 @@ export async function deno({ folder, tool, freePort, temporary, exact }) {
   const env = { DENO_DIR: temporary("deno-cache"), DENO_NO_UPDATE_CHECK: "1" };
   await run(command, ["check", "main.ts"], { cwd, env });
   const refused = await run(command, ["run", "--no-prompt", "main.ts"], { cwd, env, code: 1 });
-  expect("the error without permissions", refused, /Requires read access to .*model\.safetensors/);
+  expect("the error without permissions", refused, /Requires read access to .*config\.json/);
   const port = await freePort();
   const permissions = ["--no-prompt", "--allow-read=../../model", `--allow-net=127.0.0.1:${port}`];
   await streaming(command, ["run", ...permissions, "main.ts", String(port)], { cwd, env }, exact);

@@ -2,7 +2,7 @@ import { Digest } from "../../../src/diagnostics/digest.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
 import { TINY, type TinyName, tinyFolder } from "../../support/tiny-models.ts";
 import type { Context } from "../suite.ts";
-import { expectEqual, expectSameBits } from "./expect.ts";
+import { expectEqual, expectSameBits, expectTrue } from "./expect.ts";
 
 const PROMPT = Array.from({ length: 20 }, (_, i) => (i * 29 + 5) % 67);
 const NAMES = Object.keys(TINY) as TinyName[];
@@ -10,6 +10,12 @@ const NAMES = Object.keys(TINY) as TinyName[];
 /** Whole decoders of random weights: the same bits in pieces, plans, tokens. Returns a digest of simd's logits and tokens. */
 export async function checkDecoders({ kernels, exact, models, check }: Context): Promise<string> {
   const { createSession, forward, generate, loadModel, planModel } = models;
+  for (const of of kernels.build === "simd" ? [exact] : [kernels, exact])
+    await check(`decoders: the ${of.build} build reaches the published digest, greedy tokens included`, async () => {
+      const { ok, same, digest, expected } = await models.selfTestModels(of);
+      expectEqual("digest", digest, expected);
+      expectTrue("the same bits in each way, and ok", same && ok);
+    });
   const digest = new Digest();
   const open = (of: Kernels, name: TinyName) => loadModel(of, tinyFolder(TINY[name]), { weights: "f32" });
   for (const name of NAMES)

@@ -41,7 +41,7 @@ test.each([
     'headwise expected info, run, generate, bench, quantize, report, got "frobnicate" (see headwise --help)\n',
   ],
   [["info", "model"], "headwise info: expected options alone, got model (see headwise info --help)\n"],
-  [["bench", "model"], "headwise bench: expected options alone, got model (see headwise bench --help)\n"],
+  [["bench", "a", "b"], "headwise bench: expected one folder at most, got 2 (see headwise bench --help)\n"],
   [["run"], "headwise run: expected one file, got 0 (see headwise run --help)\n"],
   [["quantize"], "headwise quantize: expected two files, IN and OUT, got 0 (see headwise quantize --help)\n"],
   [["report"], "headwise report: expected two files, MODEL and SAMPLES, got 0 (see headwise report --help)\n"],

@@ -1,12 +1,15 @@
 // What loadModel takes, and what it refuses: nothing is allocated then.
 
+import { createServer } from "node:http";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { forward } from "../../../src/decoder/forward.ts";
-import { loadModel } from "../../../src/decoder/load-model.ts";
+import { type LoadModelOptions, loadModel } from "../../../src/decoder/load-model.ts";
+import { planModel } from "../../../src/decoder/plan-model.ts";
 import { createSession } from "../../../src/decoder/session.ts";
 import { type Kernels, loadKernels } from "../../../src/entries/core.ts";
-import { writeSafetensors } from "../../../src/entries/weights.ts";
+import { quantizeTensor, writeSafetensors } from "../../../src/entries/weights.ts";
 import type { Tensor } from "../../../src/tensor/tensor.ts";
+import type { HeadwiseError } from "../../../src/util/errors.ts";
 import { kernelsOf } from "../../support/layers.ts";
 import { modulesOf } from "../../support/modules.ts";
 import { serveFolder, urlOf } from "../../support/range-server.ts";
@@ -105,6 +108,76 @@ describe("tensors", () => {
     const none = await loadModel(kernels, tinyFolder(TINY.llama));
     expect([all.bytes < some.bytes, some.bytes < none.bytes]).toEqual([true, true]);
     for (const model of [all, some, none]) model.release();
+  });
+});
+
+describe("maxBytes", () => {
+  /** Loads with a limit, and notes which tensors were read: progress counts them. */
+  const load = async (maxBytes: number, options: LoadModelOptions = {}, config: object = TINY.llama) => {
+    let read = 0;
+    const source = tinyFolder(config);
+    const before = kernels.usedBytes;
+    const onProgress = (done: number) => {
+      read = done;
+    };
+    const given = { maxSeqLen: 300, maxBytes, onProgress, ...options };
+    const error = await loadModel(kernels, source, given).then(
+      (model) => model.release(),
+      (cause: HeadwiseError) => cause,
+    );
+    expect(kernels.usedBytes).toBe(before);
+    return { read, error };
+  };
+
+  test.each(Object.keys(TINY) as TinyName[])(
+    "%s loads with the bytes of its plan, and not with one less",
+    async (name) => {
+      const weights = name === "gpt2" ? ("f32" as const) : undefined;
+      const { total } = planModel(TINY[name], { maxSeqLen: 300 });
+      expect((await load(total, { weights }, TINY[name])).error).toBeUndefined();
+      const { error, read } = await load(total - 1, { weights }, TINY[name]);
+      expect([error?.code, read]).toEqual(["OUT_OF_MEMORY", 0]);
+      expect(error?.message).toContain(`loadModel: options.maxBytes expected ${total} or more (`);
+    },
+  );
+
+  test("the error says what fits: formats and the longest session", async () => {
+    const config = { ...TINY.llama, hidden_size: 128, intermediate_size: 512, num_hidden_layers: 4, vocab_size: 2000 };
+    const total = (weights: "f32" | "f16" | "q8" | "q4", maxSeqLen = 300) =>
+      planModel(config, { weights, maxSeqLen, rows: Math.min(256, maxSeqLen) }).total;
+    const { weights, sessions, scratch } = planModel(config, { maxSeqLen: 300 });
+    const said = async (most: number) => (await load(most, {}, config)).error?.message.split("; what fits: ");
+    const bytes = `${weights} of weights, ${sessions} of a session of 300 tokens, ${scratch} of calls`;
+    const few = total("f32", 120);
+    expect(await said(few)).toEqual([
+      `loadModel: options.maxBytes expected ${total("f32")} or more (${bytes}), got ${few}`,
+      expect.stringMatching(/^weights "f16", or weights "q8", or weights "q4", or maxSeqLen \d+$/),
+    ]);
+    const length = Number((await said(few))?.[1]?.match(/\d+$/)?.[0]);
+    expect([total("f32", length) <= few, total("f32", length + 1) > few]).toEqual([true, true]);
+    expect((await said(total("q8")))?.[1]).toBe('weights "q8", or weights "q4"');
+    expect((await said(total("q4", 8)))?.[1]).toMatch(/^weights "q4" with maxSeqLen \d+$/);
+    expect((await said(1000))?.[1]).toBe("no format");
+  });
+
+  test("the formats of the file count where none is asked for", async () => {
+    const tensors = tinyTensors(TINY.llama);
+    const halves = [...tensors].map(
+      ([name, tensor]) => [name, tensor.shape.length < 2 ? tensor : quantizeTensor(tensor, "F16")] as const,
+    );
+    const folder = tinyFolder(TINY.llama, new Map<string, never>(halves as never));
+    const { total } = planModel(TINY.llama, { weights: "f16", maxSeqLen: 300 });
+    const options = { maxSeqLen: 300, maxBytes: total };
+    (await loadModel(kernels, folder, options)).release();
+    await expect(loadModel(kernels, folder, { ...options, maxBytes: total - 1 })).rejects.toMatchObject({
+      message: expect.stringContaining(`expected ${total} or more`),
+    });
+  });
+
+  test("a limit that is no number of bytes is refused", async () => {
+    await expect(loadModel(kernels, tinyFolder(TINY.llama), { maxBytes: -1 })).rejects.toThrow(
+      "loadModel: options.maxBytes expected",
+    );
   });
 });
 
@@ -212,6 +285,44 @@ describe("sources", () => {
       return undefined;
     });
     await expect(loadModel(own, open)).rejects.toMatchObject({ code: "RELEASED" });
+  });
+
+  test("a signal ends a request that the server does not answer", async () => {
+    const stop = new AbortController();
+    const server = createServer((request, response) => {
+      if (request.url?.endsWith("config.json")) {
+        const range = `bytes 0-${config.length - 1}/${config.length}`;
+        response.writeHead(206, { "Content-Range": range }).end(config);
+      } else stop.abort(new Error("too slow"));
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    await expect(loadModel(kernels, urlOf(server), { signal: stop.signal })).rejects.toThrow("too slow");
+    server.closeAllConnections();
+    server.close();
+  });
+
+  test("a server that breaks off is asked for the rest", async () => {
+    const whole = tinyFolder(TINY.gemma2, tensors);
+    let cuts = 0;
+    const server = createServer((request, response) => {
+      const bytes = whole(request.url?.split("/").at(-1) ?? "");
+      if (!bytes) return void response.writeHead(404).end();
+      const [begin = 0, last = 0] = (/^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? "") ?? [])
+        .slice(1)
+        .map(Number);
+      const end = Math.min(last + 1, bytes.length);
+      response.writeHead(206, {
+        "Content-Range": `bytes ${begin}-${end - 1}/${bytes.length}`,
+        "Content-Length": end - begin,
+      });
+      if (end - begin < 2000) return void response.end(bytes.subarray(begin, end));
+      cuts++;
+      response.write(bytes.subarray(begin, begin + Math.ceil((end - begin) / 2)), () => response.socket?.destroySoon());
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    expect(await logitsOf(`${urlOf(server)}/`)).toEqual(await logitsOf(whole));
+    expect(cuts).toBeGreaterThan(1);
+    server.close();
   });
 
   test("a file that ends early is refused", async () => {

@@ -1,5 +1,6 @@
 // Files on a server that gives ranges.
 
+import { createServer } from "node:http";
 import { describe, expect, test } from "vitest";
 import { urlSource } from "../../../src/entries/weights.ts";
 import type { RangeFetch } from "../../../src/files/http-source.ts";
@@ -114,12 +115,20 @@ describe("urlSource", () => {
     [
       "sends too much",
       (answer, asked) => asked === 1 && Object.assign(answer, { body: bytes }),
-      "50 bytes at 100000, got another number",
+      "50 bytes at 100000, got more",
     ],
     [
-      "sends too little",
-      (answer, asked) => asked === 1 && Object.assign(answer, { body: bytes.slice(0, 49) }),
-      "50 bytes at 100000, got another number",
+      "ends too early, again and again",
+      (answer, asked) => asked > 0 && Object.assign(answer, { body: answer.body.slice(0, asked === 1 ? 49 : 0) }),
+      "50 bytes at 100000, got 49",
+    ],
+    [
+      "ends too early, and has another version when asked for the rest",
+      (answer, asked) => {
+        if (asked === 1) answer.body = answer.body.slice(0, 20);
+        if (asked === 2) answer.headers.ETag = '"b"';
+      },
+      'to stay as it was (200000 bytes, "a"), got 200000 bytes, "b"',
     ],
   ])("a server that %s is refused", async (_name, lie, said) => {
     expect(await badFileOf(() => read(lie))).toBe(`urlSource: url "https://example.com/m" expected ${said}`);
@@ -155,21 +164,83 @@ describe("urlSource", () => {
       );
   });
 
-  test("a connection that breaks is a bad file with its cause, in the first answer too", async () => {
-    for (const breaks of [0, 1]) {
-      let asked = 0;
-      const lost = new TypeError("terminated");
-      const fetch: RangeFetch = async (to, init) => {
-        const answer = await server(() => {})(to, init);
-        const body = new ReadableStream({ start: (controller) => controller.error(lost) });
-        return asked++ === breaks ? new Response(body, answer) : answer;
-      };
-      await expect(urlSource(url, { fetch }).then((source) => source.read(100_000, 50))).rejects.toMatchObject({
-        code: "BAD_FILE",
-        message: `urlSource: url "${url}" expected ${["65536 bytes at 0", "50 bytes at 100000"][breaks]}, got ${lost}`,
-        cause: lost,
+  /** A server that breaks off behind `kept(asked)` bytes of an answer; undefined sends all. `ranges` are those it was asked for. */
+  const cutting = (kept: (asked: number) => number | undefined, cause: unknown = new TypeError("terminated")) => {
+    const ranges: (string | undefined)[] = [];
+    const fetch: RangeFetch = async (to, init) => {
+      const most = kept(ranges.push(init.headers.Range) - 1);
+      const answer = await server(() => {})(to, init);
+      const body = new Uint8Array(await answer.arrayBuffer());
+      const cut = new ReadableStream({
+        start(controller) {
+          if (most !== 0) controller.enqueue(body.slice(0, most));
+        },
+        pull: (controller) => (most === undefined ? controller.close() : controller.error(cause)),
       });
+      return new Response(cut, answer);
+    };
+    return { fetch, ranges };
+  };
+
+  test("an answer that breaks off is continued from the byte where it stopped, as long as some come", async () => {
+    const { fetch, ranges } = cutting((asked) => (asked === 0 ? 60_000 : asked === 1 ? undefined : 7));
+    const source = await urlSource(url, { fetch });
+    expect(await source.read(0, 65_536)).toEqual(bytes.slice(0, 65_536));
+    expect(await source.read(100_000, 20)).toEqual(bytes.slice(100_000, 100_020));
+    expect(ranges).toEqual([
+      ...["bytes=0-65535", "bytes=60000-65535"],
+      ...["bytes=100000-100019", "bytes=100007-100019", "bytes=100014-100019"],
+    ]);
+  });
+
+  test("one that breaks off three times more without a byte is a bad file with the number that came", async () => {
+    for (const [first, rule] of [
+      [0, "65536 bytes at 0, got 9, then TypeError: terminated"],
+      [1, "50 bytes at 100000, got 9, then TypeError: terminated"],
+    ] as const) {
+      const { fetch, ranges } = cutting((asked) => (asked < first ? undefined : asked === first ? 9 : 0));
+      await expect(urlSource(url, { fetch }).then((source) => source.read(100_000, 50))).rejects.toMatchObject({
+        ...{ code: "BAD_FILE", message: `urlSource: url "${url}" expected ${rule}`, cause: expect.any(TypeError) },
+      });
+      expect(ranges).toHaveLength(first + 4);
     }
+  });
+
+  test("a server that is gone when asked for the rest is asked three times", async () => {
+    const { fetch, ranges } = cutting((asked) => {
+      if (asked > 1) throw new TypeError("fetch failed");
+      return asked === 0 ? undefined : 9;
+    });
+    expect(await badFileOf(async () => (await urlSource(url, { fetch })).read(100_000, 50))).toBe(
+      `urlSource: url "${url}" expected 50 bytes at 100000, got 9, then TypeError: fetch failed`,
+    );
+    expect(ranges).toHaveLength(5);
+  });
+
+  test("an aborted answer is not continued", async () => {
+    const { fetch, ranges } = cutting((asked) => (asked === 0 ? undefined : 9), new DOMException("no", "AbortError"));
+    expect(await badFileOf(async () => (await urlSource(url, { fetch })).read(100_000, 50))).toContain("got 9, then");
+    expect(ranges).toHaveLength(2);
+  });
+
+  test("a real connection that breaks is continued", async () => {
+    const cuts: number[] = [];
+    const local = createServer((request, response) => {
+      const [begin, last] = (/^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? "") ?? []).slice(1).map(Number);
+      const end = Math.min((last as number) + 1, bytes.length);
+      const range = `bytes ${begin}-${end - 1}/${bytes.length}`;
+      response.writeHead(206, { "Content-Range": range, "Content-Length": end - (begin as number), ETag: '"1"' });
+      response.write(bytes.subarray(begin, Math.min(end, (begin as number) + 40_000)), () => {
+        cuts.push(begin as number);
+        if (end - (begin as number) > 40_000) setTimeout(() => response.destroy(), 20);
+        else response.end();
+      });
+    });
+    await new Promise<void>((resolve) => local.listen(0, "127.0.0.1", resolve));
+    const source = await urlSource(urlOf(local));
+    expect(await source.read(70_000, 130_000)).toEqual(bytes.slice(70_000));
+    expect(cuts.length).toBeGreaterThanOrEqual(6);
+    local.close();
   });
 
   test.each([
@@ -187,7 +258,8 @@ describe("urlSource", () => {
       "urlSource: options.fetch expected a function, got 7",
     );
     await expect(urlSource(url, { fetsh: 7 } as never)).rejects.toThrow(
-      'urlSource: options expected only fetch, got "fetsh"',
+      'urlSource: options expected only fetch, signal, got "fetsh"',
     );
+    await expect(urlSource(url, { signal: 7 as never })).rejects.toThrow("urlSource: signal expected an AbortSignal");
   });
 });

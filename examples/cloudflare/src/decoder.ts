@@ -1,20 +1,8 @@
-// A small decoder around headwise's attention: embedding, pre-norm attention layers with residuals, unembedding. All
-// examples use it. Besides the attention there are only loops with + - * / and Math.sqrt, which give the same bits on
-// every engine. The functions of headwise/core take the kernels of any entry point.
+// A small decoder around headwise's attention: embedding, pre-norm attention layers with residuals, unembedding. Its caches are
+// those of createCache, whose pages are stored between calls; headwise/models has no pages to store. Besides the attention there
+// are only loops with + - * / and Math.sqrt, which give the same bits on every engine.
 
-import {
-  type Attention,
-  attend,
-  attendMany,
-  attendWithMaps,
-  type Cache,
-  type CacheOptions,
-  createAttention,
-  createCache,
-  type Kernels,
-  type Tensor,
-  type WeightOptions,
-} from "headwise/core";
+import { type Attention, attend, type Cache, createAttention, createCache, type Kernels } from "headwise/core";
 import { fromHfConfig, readAttentionWeights, readSafetensors, toFloats } from "headwise/weights";
 
 /** The fields of config.json that are read here; fromHfConfig reads those of the attention. */
@@ -26,12 +14,6 @@ interface DecoderConfig {
   readonly vocabulary: string;
 }
 
-/** The likeliest next character and its logit. */
-export interface Choice {
-  readonly character: string;
-  readonly logit: number;
-}
-
 /** New tokens of a sequence, and the caches that hold the tokens before them: one for each layer. */
 export interface Sequence {
   readonly tokens: readonly number[];
@@ -40,8 +22,8 @@ export interface Sequence {
 
 export type Decoder = ReturnType<typeof createDecoder>;
 
-/** The decoder of a safetensors file and its config.json. `weights` is the format of the attentions' weights. */
-export function createDecoder(kernels: Kernels, bytes: Uint8Array, json: string, weights?: WeightOptions["weights"]) {
+/** The decoder of a safetensors file and its config.json. */
+export function createDecoder(kernels: Kernels, bytes: Uint8Array, json: string) {
   const config = JSON.parse(json) as DecoderConfig;
   const { hidden_size: dModel, num_hidden_layers: numLayers, rms_norm_eps: eps, vocabulary } = config;
   const file = readSafetensors(bytes);
@@ -59,7 +41,6 @@ export function createDecoder(kernels: Kernels, bytes: Uint8Array, json: string,
       kernels,
       fromHfConfig(json, l),
       readAttentionWeights(file, `model.layers.${l}.self_attn.`),
-      { weights },
     ),
   }));
 
@@ -90,79 +71,19 @@ export function createDecoder(kernels: Kernels, bytes: Uint8Array, json: string,
     return Float32Array.from(vocabulary, (_, token) => dot(unembedding, token * dModel, normed));
   }
 
-  const decoder = {
+  return {
     /** The characters, by token. */
     vocabulary,
     /** Characters of the texts that it was trained on. */
     trainedLen: config.max_position_embeddings,
-    /** Bytes of the attentions' weights in memory. */
-    weightBytes: layers.reduce((sum, { attention }) => sum + attention.bytes, 0),
-
-    /** Whether it has a token for each character of a text that is not empty. */
-    knows: (text: string): boolean =>
-      text !== "" && Array.from(text).every((character) => vocabulary.includes(character)),
-
     encode: (text: string): number[] => Array.from(text, (character) => vocabulary.indexOf(character)),
 
     /** Empty caches for a sequence of at most `maxSeqLen` tokens, one for each layer. */
-    createCaches: (maxSeqLen: number, format?: CacheOptions["format"]): Cache[] =>
-      layers.map(({ attention }) => createCache(attention, { maxSeqLen, format })),
-
-    /** Logits [vocabulary] after each of the tokens, which are added to the caches. */
-    logits(sequence: Sequence): Float32Array[] {
-      const x = runCached(sequence);
-      return sequence.tokens.map((_, t) => unembed(x.subarray(t * dModel, (t + 1) * dModel)));
-    },
+    createCaches: (maxSeqLen: number): Cache[] => layers.map(({ attention }) => createCache(attention, { maxSeqLen })),
 
     /** Logits [vocabulary] after the last of the tokens, which are added to the caches. */
     next: (sequence: Sequence): Float32Array => unembed(runCached(sequence).subarray(-dModel)),
-
-    /** The same for several sequences at once: each weight is read once for all of them, and the bits are the same. */
-    nextMany(sequences: readonly Sequence[]): Float32Array[] {
-      const streams = sequences.map(({ tokens }) => embed(tokens));
-      for (const [l, { gain, attention }] of layers.entries()) {
-        const calls = sequences.map(({ caches }, i) => ({ x: rmsNorm(streams[i]!, gain, eps), cache: caches[l] }));
-        for (const [i, y] of attendMany(attention, calls).entries()) addTo(streams[i]!, y);
-      }
-      return streams.map((x) => unembed(x.subarray(-dModel)));
-    },
-
-    choose(logits: Float32Array): Choice {
-      const token = argmax(logits);
-      return { character: vocabulary[token]!, logit: logits[token]! };
-    },
-
-    /** Continues a prompt by `count` characters, one at a time. */
-    *continue(prompt: string, count: number): Generator<Choice, void> {
-      const caches = decoder.createCaches(prompt.length + count);
-      try {
-        let tokens = decoder.encode(prompt);
-        for (let made = 0; made < count; made++) {
-          const choice = decoder.choose(decoder.next({ tokens, caches }));
-          tokens = decoder.encode(choice.character); // the caches hold all tokens before it
-          yield choice;
-        }
-      } finally {
-        for (const cache of caches) cache.release();
-      }
-    },
-
-    /** The attention maps [numHeads, queries, keys] of each layer. */
-    maps(tokens: readonly number[]): Tensor[] {
-      const all: Tensor[] = [];
-      run(tokens, (attention, normed) => {
-        const { y, maps } = attendWithMaps(attention, normed);
-        all.push(maps);
-        return y;
-      });
-      return all;
-    },
-
-    release(): void {
-      for (const { attention } of layers) attention.release();
-    },
   };
-  return decoder;
 }
 
 /** The token of the largest logit, the first of several. */

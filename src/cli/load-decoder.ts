@@ -1,0 +1,36 @@
+// Whole decoders for the commands that run one.
+
+import { type LoadModelOptions, loadModel } from "../decoder/load-model.ts";
+import type { Model } from "../decoder/model.ts";
+import type { Kernels } from "../wasm/kernels.ts";
+import { UsageError } from "./args.ts";
+import { aboutFile } from "./files.ts";
+import { startKernels } from "./load-kernels.ts";
+
+/** Token ids, separated by commas. */
+export function readIds(command: string, name: string, text: string): number[] {
+  const ids = text.split(",").map((each) => each.trim());
+  if (ids.every((each) => /^\d+$/.test(each))) return ids.map(Number);
+  throw new UsageError(`${command}: ${name} expected token ids, separated by commas, got ${text}`);
+}
+
+/** Starts the kernels of all kinds of decoders. */
+export function startDecoderKernels(threads: number | "auto", deterministic: boolean): Promise<Kernels> {
+  return startKernels(threads, deterministic, { latent: true, models: true });
+}
+
+/** Loads the decoder in a folder or at a URL, and times it. Errors of the library get the folder. */
+export async function loadDecoder(
+  command: string,
+  kernels: Kernels,
+  folder: string,
+  options: LoadModelOptions,
+): Promise<{ model: Model; loadMs: number }> {
+  const began = performance.now();
+  try {
+    const model = await loadModel(kernels, folder, options);
+    return { model, loadMs: performance.now() - began };
+  } catch (error) {
+    throw aboutFile(command, folder, error);
+  }
+}
