@@ -60,7 +60,7 @@ const SIZES = ["weights", "maxSeqLen", "format", "truncatable", "sessions", "row
  * const config = { model_type: "llama", hidden_size: 576, intermediate_size: 1536, num_hidden_layers: 30, vocab_size: 49152,
  *   num_attention_heads: 9, num_key_value_heads: 3, max_position_embeddings: 8192, tie_word_embeddings: true };
  * const { weights, sessions } = planModel(config, { weights: "q8", maxSeqLen: 2048 });
- * console.log(Math.round(weights / 1e6), Math.round(sessions / 1e6)); // 152 94
+ * console.log(Math.round(weights / 1e6), Math.round(sessions / 1e6)); // 161 94
  */
 export function planModel(config: string | object, sizes: ModelPlanSizes = {}): ModelPlan {
   const where = "planModel";

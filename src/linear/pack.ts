@@ -85,11 +85,10 @@ function stage({ memory }: Kernels, { bytes }: StoredTensor, staging: number): n
 
 /** Copies a piece to `staging` as float32. */
 function stageFloats(kernels: Kernels, piece: StoredTensor, staging: number) {
-  if (piece.dtype === "F32") stage(kernels, piece, staging);
-  else {
-    const floats = toFloats(piece);
-    kernels.memory.f32(staging, floats.length).set(floats);
-  }
+  const [n, k] = piece.shape as [number, number];
+  const staged = kernels.memory.f32(staging, n * k);
+  const floats = toFloats(piece, "", staged);
+  if (floats !== staged) staged.set(floats);
   return pointer.f32(staging);
 }
 

@@ -142,7 +142,7 @@ test.each([
     const [some, exact] = accuracies(stdout);
     expect(exact).toBe(99.82);
     expect(Math.abs(some - exact)).toBeLessThanOrEqual(most);
-    expect(stdout).toMatch(/^weights {7}90,880 bytes in q8, 185,088 in f32$/m);
+    expect(stdout).toMatch(/^weights {7}92,928 bytes in q8, 185,088 in f32$/m);
     expect(stdout).toMatch(/^cache {9}41,088 bytes in q8, 131,200 in f32, for 96 tokens$/m);
   },
 );
