@@ -27,7 +27,7 @@ type Formats<Format extends string = string> = readonly (readonly [Format, Varia
 const HEADWISE: Formats = [
   ["f32", "f32", 32],
   ["q8", "q8", 9],
-  ["q8 fast", "q8", 9],
+  ["q8 fast", "q8", 9.5],
   ["q8-row", "q8", 8],
   ["q8-row fast", "q8", 8],
   ["q4", "q4", 5],
