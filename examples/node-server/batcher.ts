@@ -1,5 +1,6 @@
 // Conversations that run at the same time share each step. A new prompt joins at the next step.
 
+import { setImmediate } from "node:timers/promises";
 import { createSession, type GeneratedToken, type GenerationJob, generateMany, type Model } from "headwise/models";
 
 /** A prompt to continue. */
@@ -55,6 +56,7 @@ export function createBatcher(model: Model, together: number) {
       for await (const { job, token } of generateMany(admitted())) {
         if (token) job.ask.send(token);
         else end(job);
+        await setImmediate(); // requests that have come meanwhile join the next step
       }
     } catch (error) {
       for (const conversation of [...running, ...waiting.splice(0)]) end(conversation, error);

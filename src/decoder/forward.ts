@@ -39,7 +39,8 @@ export function expectIds(where: string, ids: TokenIds, vocabSize: number): Int3
   return Int32Array.from({ length: ids.length }, (_, i) => {
     const id = ids[i];
     if (typeof id === "number" && Number.isInteger(id) && id >= 0 && id < vocabSize) return id;
-    const text = `${where}: ids[${i}] expected an integer from 0 to ${vocabSize - 1}, got ${describe(id)}`;
+    const way = typeof id === "bigint" ? ": convert them with Array.from(ids, Number)" : "";
+    const text = `${where}: ids[${i}] expected an integer from 0 to ${vocabSize - 1}, got ${describe(id)}${way}`;
     throw typeof id === "number" ? new RangeError(text) : new TypeError(text);
   });
 }

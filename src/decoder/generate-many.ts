@@ -1,11 +1,12 @@
 import { checkSlices, type SliceOptions, type Slices } from "../forward/slices.ts";
 import { expectRecord, readFields } from "../util/arguments.ts";
-import { HeadwiseError } from "../util/errors.ts";
+import { describe, HeadwiseError } from "../util/errors.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
 import { checkModelCall, type TokenIds } from "./forward.ts";
 import { checkGeneration, type GeneratedToken, type GenerateOptions, type GenerationEnd } from "./generate.ts";
 import type { OutputSink } from "./head.ts";
 import type { Model } from "./model.ts";
+import { createPace } from "./pace.ts";
 import { type ModelCall, runCalls } from "./pass.ts";
 import { type Choice, chooseToken, SAMPLING_OPTIONS } from "./sampling.ts";
 import { expectSession, type Session } from "./session.ts";
@@ -55,7 +56,8 @@ export async function* generateMany<Job extends GenerationJob>(
 ): AsyncGenerator<GenerationEvent<Job>, void, void> {
   const where = "generateMany";
   const slices = checkSlices(where, readFields(where, "options", options, ["signal", "sliceMs"]));
-  const queue = createQueue(jobs);
+  const queue = createQueue(where, jobs);
+  const pace = createPace(slices);
   const running: Running<Job>[] = [];
   let model: Model | undefined;
   try {
@@ -78,6 +80,7 @@ export async function* generateMany<Job extends GenerationJob>(
         if (queue.done) return;
         continue;
       }
+      await pace();
       const chosen = await step(where, model as Model, running, slices);
       const waiting = new Set(chosen.map(([{ session }]) => session));
       try {
@@ -155,10 +158,12 @@ interface Queue<Job> {
 /** Jobs that wait at most, before the source is asked for more. */
 const MOST_WAITING = 64;
 
-function createQueue<Job>(jobs: Iterable<Job> | AsyncIterable<Job>): Queue<Job> {
-  const isAsync = Symbol.asyncIterator in jobs;
-  const source = isAsync ? jobs[Symbol.asyncIterator]() : undefined;
-  let waiting: Job[] = isAsync ? [] : [...jobs];
+function createQueue<Job>(where: string, jobs: Iterable<Job> | AsyncIterable<Job>): Queue<Job> {
+  const isAsync = Symbol.asyncIterator in Object(jobs);
+  if (!isAsync && !(Symbol.iterator in Object(jobs)))
+    throw new TypeError(`${where}: jobs expected a list or another iterable of jobs, got ${describe(jobs)}`);
+  const source = isAsync ? (jobs as AsyncIterable<Job>)[Symbol.asyncIterator]() : undefined;
+  let waiting: Job[] = isAsync ? [] : [...(jobs as Iterable<Job>)];
   let done = !isAsync;
   let failure: { readonly cause: unknown } | undefined;
   let pending: Promise<void> | undefined;

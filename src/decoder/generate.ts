@@ -1,7 +1,9 @@
 import { expectRoom } from "../cache/kv-cache.ts";
 import { checkSlices, type SliceOptions, type Slices } from "../forward/slices.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
+import { HeadwiseError } from "../util/errors.ts";
 import { checkModelCall, expectIds, type TokenIds } from "./forward.ts";
+import { createPace } from "./pace.ts";
 import { type ModelCall, runCalls } from "./pass.ts";
 import {
   type Choice,
@@ -73,7 +75,18 @@ export function checkGeneration(where: string, given: GenerateOptions, vocabSize
  * any number of threads.
  * @param ids Tokens behind those that the session has read, 1 or more.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `CACHE_FULL` if `ids` do not fit, `OUT_OF_MEMORY`,
- * `RELEASED`, `IN_USE`. The signal's reason. What was generated until then stays in the session.
+ * `RELEASED`, `IN_USE` (another call runs on the session, or has changed it since the last token). The signal's reason. What was
+ * generated until then stays in the session.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { createSession, generate, loadModel, models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * const model = await loadModel(kernels, "model");
+ * const session = createSession(model, { maxSeqLen: 64 });
+ * const ids = [];
+ * for await (const { id } of generate(session, [81, 90, 23, 0, 81, 90], { maxTokens: 4 })) ids.push(id);
+ * console.log(ids.join(" "), session.length); // 23 0 81 90 9
+ * kernels.release();
  */
 export async function* generate(
   session: Session,
@@ -85,6 +98,7 @@ export async function* generate(
   const { sampling, maxTokens, stops } = checkGeneration(where, given, session.model.vocabSize);
   const slices = checkSlices(where, given);
   const drafts = checkDrafts(where, session, given.draft);
+  const pace = createPace(slices);
   let next = checkModelCall(where, session, ids, "last").ids;
   for (let count = 0; ; ) {
     if (count >= maxTokens) return { reason: "length" };
@@ -93,14 +107,22 @@ export async function* generate(
       return { reason: "full" };
     }
     const before = session.length + next.length;
+    await pace();
     const chosen = await step(where, session, next, sampling, drafts, maxTokens - count, slices);
     let given = 0;
     try {
       for (const choice of chosen) {
         if (stops.has(choice.id)) return { reason: "stop", stopId: choice.id };
         count++;
+        const { length } = session;
         yield choice;
         given++;
+        if (session.length !== length)
+          throw new HeadwiseError(
+            "IN_USE",
+            `${where}: session expected the ${length} tokens that it had at the last token, got ${session.length}: ` +
+              "another call has changed it",
+          );
       }
     } finally {
       // Ended between guesses that were right: plain decoding would not have read those that follow.

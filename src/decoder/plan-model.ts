@@ -23,7 +23,7 @@ import { headNormBytes } from "./head-norm.ts";
 import { type ModelFormats, readFormats } from "./model-formats.ts";
 import { placeModel } from "./places.ts";
 import { planPass } from "./scratch.ts";
-import type { SessionOptions } from "./session.ts";
+import { defaultLength, type SessionOptions } from "./session.ts";
 
 /** What to plan a model's memory for. */
 export interface ModelPlanSizes extends SessionOptions {
@@ -71,7 +71,7 @@ export function planModel(config: string | object, sizes: ModelPlanSizes = {}): 
   expectInt(where, "rows", rows);
   expectInt(where, "outputs", outputs);
   const { spec } = readDecoder(where, config, given.maxSeqLen);
-  const maxSeqLen = expectInt(where, "maxSeqLen", given.maxSeqLen ?? spec.maxSeqLen);
+  const maxSeqLen = expectInt(where, "maxSeqLen", given.maxSeqLen ?? defaultLength(spec.maxSeqLen));
   const layers = spec.blocks.map((block) => planAttention(where, block, formats.attention ?? "f32"));
 
   const { embed = "f32", mlp = "f32" } = formats;

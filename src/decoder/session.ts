@@ -32,7 +32,7 @@ export interface Session extends Releasable, Handle {
 
 /** Options of `createSession`: those of `createCache`, for all layers. */
 export interface SessionOptions extends Pick<CacheOptions, "format" | "truncatable"> {
-  /** Tokens that fit. Default that of the model, at most 4096. */
+  /** Tokens that fit; memory is taken for whole pages of 128. Default that of the model, at most 4096. */
   readonly maxSeqLen?: number;
 }
 

@@ -56,7 +56,8 @@ export async function openModelFolder(
   const open = async (name: string): Promise<ByteSource> => {
     const found = await find(name);
     if (found !== undefined) return toSource(where, found);
-    throw new HeadwiseError("BAD_FILE", `${where}: source expected a file ${describe(name)}, got none`);
+    const place = typeof source === "string" || tagOf(source) === "URL" ? ` in ${describe(String(source))}` : "";
+    throw new HeadwiseError("BAD_FILE", `${where}: source expected a file ${describe(name)}${place}, got none`);
   };
   const text = async (name: string, from: ByteSource) =>
     new TextDecoder().decode(await readRange(`${where}: ${name}`, from, 0, from.size));
@@ -114,17 +115,16 @@ function finderOf(
       return found instanceof ArrayBuffer ? expectBytes(where, name, found) : found;
     };
   if (Array.isArray(source)) return async (name) => (source as readonly File[]).find((file) => file.name === name);
-  const isUrl = tagOf(source) === "URL" || (typeof source === "string" && /^https?:/.test(source));
+  const isUrl = tagOf(source) === "URL" || (typeof source === "string" && /^(https?|file):/.test(source));
   if (!isUrl && typeof source !== "string")
     throw new TypeError(
       `${where}: source expected a path, a URL, a list of files or a function that opens them, got ${describe(source)}`,
     );
-  if (isUrl && !String(source).startsWith("file:")) {
-    const folder = `${String(source).replace(/\/?$/, "/")}`;
+  const folder = isUrl ? new URL(String(source).replace(/\/?$/, "/")) : String(source);
+  if (folder instanceof URL && folder.protocol !== "file:")
     return (name) => openUrl(where, new URL(name, folder), signal);
-  }
   return async (name) => {
-    const file = await openLocal(where, source as string | URL, name);
+    const file = await openLocal(where, folder, name);
     if (file === undefined) return undefined;
     closers.push(() => file.close());
     return fileSource(file);

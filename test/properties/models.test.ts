@@ -126,6 +126,11 @@ describe.each(shippedBuilds)("whole decoders in the %s build", (build) => {
     }
   });
 
+  test("planModel counts the session that createSession makes by default", () => {
+    const config = { ...(TINY.llama as object), max_position_embeddings: 8192 };
+    expect(planModel(config).sessions).toBe(planModel(config, { maxSeqLen: 4096 }).sessions);
+  });
+
   test.each(NAMES)("%s: planModel gives the bytes that model, sessions and calls take", async (name) => {
     using own = await kernelsOf(build);
     const sizes = { maxSeqLen: 200, rows: 100, outputs: 1 };

@@ -4,7 +4,8 @@ const { quantized } = require("headwise/quantized");
 const weights = require("headwise/weights");
 const heads = require("headwise/heads");
 const sessions = require("headwise/sessions");
+const models = require("headwise/models");
 
 import("./suite.mjs")
-  .then(({ runSuite }) => runSuite({ headwise, weights, heads, sessions, latents, load: { quantized } }))
+  .then(({ runSuite }) => runSuite({ headwise, weights, heads, sessions, models, latents, load: { quantized } }))
   .then((report) => console.log(JSON.stringify(report)));

@@ -221,8 +221,18 @@ describe("sources", () => {
     await expect(loadModel(kernels, () => undefined)).rejects.toThrow('expected a file "config.json", got none');
     const only = (name: string) => (name === "config.json" ? config : undefined);
     await expect(loadModel(kernels, only)).rejects.toThrow('expected a file "model.safetensors", got none');
-    await expect(loadModel(kernels, "no/such/folder")).rejects.toThrow('expected a file "config.json", got none');
+    await expect(loadModel(kernels, "no/such/folder")).rejects.toThrow(
+      'expected a file "config.json" in "no/such/folder", got none',
+    );
     await expect(loadModel(kernels, 5 as never)).rejects.toThrow(/^loadModel: source expected a path, a URL, /);
+  });
+
+  test("the URL of a folder may lack its slash, and may be a string", async () => {
+    const url = new URL("../../../model", import.meta.url);
+    for (const source of [url, url.href, `${url.href}/`]) {
+      using model = await loadModel(kernels, source);
+      expect(model.layers).toBe(2);
+    }
   });
 
   test("progress counts the bytes of all tensors, and a signal ends loading and frees all", async () => {

@@ -42,6 +42,11 @@ describe("token ids", () => {
     ["negative", [-1], "ids[0] expected an integer from 0 to 66, got -1"],
     ["not an integer", [0, 1, 2.5], "ids[2] expected an integer from 0 to 66, got 2.5"],
     ["not a number", ["1"], 'ids[0] expected an integer from 0 to 66, got "1"'],
+    [
+      "big integers",
+      [1n],
+      "ids[0] expected an integer from 0 to 66, got 1n: convert them with Array.from(ids, Number)",
+    ],
     ["none", [], "ids expected 1 or more tokens, got none"],
     ["no list", 5, "ids expected a list of integers, got 5"],
   ];
@@ -102,6 +107,36 @@ describe("signals", () => {
     await expect(generate(session, [1], { signal }).next()).rejects.toThrow("before");
     await expect(generateMany([{ session, ids: [1] }], { signal }).next()).rejects.toThrow("before");
     expect(session.length).toBe(0);
+  });
+
+  test.each(["generate", "generateMany"])("%s of a small model lets timers run, and a signal end it", async (name) => {
+    using session = open();
+    const stop = new AbortController();
+    setTimeout(() => stop.abort(new Error("enough")), 0);
+    const run = async () => {
+      const { signal } = stop;
+      if (name === "generate") for await (const _ of generate(session, [1], { signal }));
+      else for await (const _ of generateMany([{ session, ids: [1] }], { signal }));
+    };
+    await expect(run()).rejects.toThrow("enough");
+    expect(session.length).toBeLessThan(session.maxSeqLen);
+  });
+
+  test("a generation whose session was changed between its tokens is refused", async () => {
+    using session = open();
+    const generation = generate(session, [1, 2]);
+    await generation.next();
+    forward(session, [3]);
+    await expect(generation.next()).rejects.toMatchObject({ code: "IN_USE" });
+    expect(session.length).toBe(3);
+  });
+
+  test("jobs that are no list are refused", async () => {
+    using session = open();
+    const one = { session, ids: [1] };
+    await expect(generateMany(one as never).next()).rejects.toThrow(
+      "generateMany: jobs expected a list or another iterable of jobs, got",
+    );
   });
 
   test("generateMany that is aborted in a step leaves every session after its last whole step", async () => {
