@@ -7,6 +7,7 @@ import { createSession } from "../decoder/session.ts";
 import { startStream } from "../diagnostics/stream.ts";
 import { type Effort, timeLoads } from "../diagnostics/timing.ts";
 import { panelBytes, panelsOf, type WeightFormat } from "../linear/formats.ts";
+import { HeadwiseError } from "../util/errors.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { loadDecoder, startDecoderKernels } from "./load-decoder.ts";
 import { createProgress } from "./progress.ts";
@@ -57,17 +58,18 @@ export async function benchModel(
     for (const [i, weights] of formats.entries()) {
       progress.at(i / formats.length, weights);
       try {
-        const { model, loadMs } = await loadDecoder("bench", kernels, folder, { weights });
-        const tokens = Math.min(TOKENS, (model.maxSeqLen ?? TOKENS + 1) - 1);
+        const loaded = await loadDecoder("bench", kernels, folder, { weights });
+        using model = loaded.model;
+        const tokens = Math.max(1, Math.min(TOKENS, (model.maxSeqLen ?? TOKENS + 1) - 1));
         facts = { type: model.type, layers: model.layers, tokens };
-        rows.push({ weights, bytes: model.bytes, loadMs, ...(await timeModel(model, tokens)) });
-        model.release();
+        rows.push({ weights, bytes: model.bytes, loadMs: loaded.loadMs, ...(await timeModel(model, tokens)) });
       } catch (error) {
-        const { cause = error } = error as Error;
-        if ((cause as { code?: unknown }).code !== "OUT_OF_MEMORY") throw error;
-        leftOut.push({ weights, reason: (cause as Error).message });
+        const full = [error, (error as Error).cause].find((each) => Object(each).code === "OUT_OF_MEMORY");
+        if (full === undefined) throw error;
+        leftOut.push({ weights, reason: (full as Error).message });
       }
     }
+    if (rows.length === 0) throw new HeadwiseError("OUT_OF_MEMORY", `bench: ${leftOut[0]?.reason}`);
     const { build, threads: used } = kernels;
     return { ...facts, build, threads: used, rows, leftOut };
   } finally {

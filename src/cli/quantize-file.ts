@@ -5,8 +5,9 @@ import { compareLines, type HeaderLine, headerText } from "../files/safetensors/
 import { asPlain, noteQuantized, QUANTIZED } from "../files/safetensors/quantization.ts";
 import { openSafetensors } from "../files/safetensors/safetensors.ts";
 import type { TensorEntry } from "../files/tensor-file.ts";
-import { BLOCKS, bitsEach, type Dtype, isBlockDtype, type StoredTensor, toFloats } from "../tensor/dtypes.ts";
+import { BLOCKS, bitsEach, type Dtype, isBlockDtype, type StoredTensor } from "../tensor/dtypes.ts";
 import { quantizeTensor, type StoredFormat } from "../tensor/quantize.ts";
+import { toFloats } from "../tensor/to-floats.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { UsageError } from "./args.ts";
 import { unchangedLines } from "./unchanged.ts";

@@ -6,7 +6,7 @@ import { quantized } from "../entries/quantized.ts";
 import { openSafetensors } from "../files/safetensors/safetensors.ts";
 import { PARTS } from "../models/hf/part.ts";
 import { readAttentionWeights } from "../models/hf/weights.ts";
-import { toFloats } from "../tensor/dtypes.ts";
+import { toFloats } from "../tensor/to-floats.ts";
 import { LARGEST_INT } from "../util/arguments.ts";
 import { plainText } from "../util/errors.ts";
 import { FileError, readArguments, readChoice, readCount, UsageError } from "./args.ts";

@@ -12,7 +12,7 @@ import type { BlockSpec, NormRole } from "../models/decoder/spec.ts";
 import { readLatentWeights } from "../models/hf/latent-weights.ts";
 import { readAttentionWeights } from "../models/hf/weights.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
-import { toFloats } from "../tensor/dtypes.ts";
+import { toFloats } from "../tensor/to-floats.ts";
 import { NULL } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { pointer } from "../wasm/memory.ts";

@@ -6,8 +6,9 @@ import { formatOf, panelBytes, sumBytes, type WeightFormat } from "../linear/for
 import { type LinearPlace, type PackedLinear, storeLinear } from "../linear/linear.ts";
 import { packMatrix } from "../linear/pack.ts";
 import type { TensorFacts } from "../models/decoder/check-tensors.ts";
-import { FLOAT_DTYPE_RULE, FLOAT_DTYPES, type StoredTensor, toFloats } from "../tensor/dtypes.ts";
+import { FLOAT_DTYPE_RULE, FLOAT_DTYPES, type StoredTensor } from "../tensor/dtypes.ts";
 import { cutOutputs, type MatrixLayout } from "../tensor/matrix.ts";
+import { toFloats } from "../tensor/to-floats.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { chunksOf } from "../util/rows.ts";
 import type { Kernels } from "../wasm/kernels.ts";

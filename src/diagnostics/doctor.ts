@@ -4,6 +4,7 @@ import type { scaledDotProductAttention } from "../api/sdpa.ts";
 import { memorySharing } from "../platform/spawn.ts";
 import { expectFunction } from "../util/arguments.ts";
 import { describe, type HeadwiseErrorCode } from "../util/errors.ts";
+import { type DotProduct, dotProductOf } from "../wasm/int-dot.ts";
 import type { Kernels, LoadOptions, Threads } from "../wasm/kernels.ts";
 import type { Build } from "../wasm/select-build.ts";
 import { createAttentionWork } from "./attention-work.ts";
@@ -122,12 +123,6 @@ export interface Diagnosis extends Surroundings {
   readonly works?: readonly WorkReport[];
 }
 
-/**
- * How integers are multiplied: by instructions for pairs of 16 bits ("i16 pairs"), or for fours of bytes, which are one
- * instruction of the CPU ("i8") or three ("i8 emulated"). The results are the same.
- */
-export type DotProduct = "i16 pairs" | "i8" | "i8 emulated";
-
 /** The dot products that were chosen by their speed, which WebAssembly does not reveal otherwise. */
 export interface DotProducts {
   /** For activations of 14 bits. */
@@ -137,9 +132,6 @@ export interface DotProducts {
   /** Milliseconds that the choice took. */
   readonly ms: number;
 }
-
-/** By dot-product path, the upper bits of a mode of linear_q8. */
-const DOT_PRODUCTS = ["i16 pairs", "i8", "i8 emulated"] as const;
 
 /** A peak that varied by more says little: other programs use the processor, or its frequency changes. */
 const MOST_VARIATION = 0.25;
@@ -217,8 +209,7 @@ export async function diagnose(
 function chooseDotProducts(kernels: Kernels): DotProducts {
   const begin = performance.now();
   const { exact, fast } = kernels.dotModes;
-  const nameOf = (mode: number) => DOT_PRODUCTS[mode >> 1] as DotProduct;
-  return { exact: nameOf(exact), fast: nameOf(fast), ms: performance.now() - begin };
+  return { exact: dotProductOf(exact), fast: dotProductOf(fast), ms: performance.now() - begin };
 }
 
 function testSelf({ selfTest }: Headwise, kernels: Kernels): NonNullable<Diagnosis["selfTest"]> {

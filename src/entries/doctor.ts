@@ -5,7 +5,6 @@
 
 export {
   type Diagnosis,
-  type DotProduct,
   type DotProducts,
   diagnose,
   type EngineFeatures,
@@ -14,3 +13,4 @@ export {
   type WorkReport,
 } from "../diagnostics/doctor.ts";
 export { diagnosisText } from "../diagnostics/doctor-text.ts";
+export type { DotProduct } from "../wasm/int-dot.ts";

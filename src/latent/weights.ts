@@ -1,6 +1,6 @@
 import { formatOf, isInteger, type LinearSize, type WeightFormat } from "../linear/formats.ts";
 import { type CheckedLinear, expectActivations, expectFormat, expectVector } from "../linear/options.ts";
-import { type StoredTensor, toFloats } from "../tensor/dtypes.ts";
+import type { StoredTensor } from "../tensor/dtypes.ts";
 import {
   cutOutputs,
   expectLayout,
@@ -9,6 +9,7 @@ import {
   readMatrix,
   type WeightTensor,
 } from "../tensor/matrix.ts";
+import { toFloats } from "../tensor/to-floats.ts";
 import { readFields } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
 import type { CheckedLatentConfig } from "./config.ts";

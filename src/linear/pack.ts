@@ -2,7 +2,7 @@
 // matrix is held twice, or as float32 without need.
 
 import { PANEL } from "../../assembly/layout.ts";
-import { type StoredTensor, toFloats } from "../tensor/dtypes.ts";
+import { decodeFloats, type StoredTensor } from "../tensor/dtypes.ts";
 import { type MatrixLayout, rowsOf, sizeIn, transposedColumnsOf } from "../tensor/matrix.ts";
 import { chunksOf } from "../util/rows.ts";
 import type { Kernels } from "../wasm/kernels.ts";
@@ -87,7 +87,7 @@ function stage({ memory }: Kernels, { bytes }: StoredTensor, staging: number): n
 function stageFloats(kernels: Kernels, piece: StoredTensor, staging: number) {
   const [n, k] = piece.shape as [number, number];
   const staged = kernels.memory.f32(staging, n * k);
-  const floats = toFloats(piece, "", staged);
+  const floats = decodeFloats(piece, "", staged);
   if (floats !== staged) staged.set(floats);
   return pointer.f32(staging);
 }

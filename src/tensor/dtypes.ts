@@ -77,18 +77,10 @@ export type FloatDtype = (typeof FLOAT_DTYPES)[number];
 export const FLOAT_DTYPE_RULE: string = `dtype ${FLOAT_DTYPES.slice(0, -1).join(", ")} or ${FLOAT_DTYPES.at(-1)}`;
 
 /**
- * Decodes a stored tensor to float32: F32, F16, BF16, Q8_0 and Q4_0 exactly, F64 to nearest. F32 at a multiple of four bytes
- * is not copied: the result is a view of `tensor.bytes`. A tensor with a dimension of 0 gives an empty array, however large
- * its other dimensions are.
- * @param where Name of the function in error messages.
- * @param out Room for the numbers of F16 and BF16, which are written there: fresh memory is slower to write than they are to widen.
- * @throws HeadwiseError `BAD_FILE` for any other dtype. TypeError or RangeError for bytes that do not fit dtype and shape.
- * @example
- * import { toFloats } from "headwise/weights";
- * const stored = { name: "w", dtype: "BF16", shape: [2], bytes: new Uint8Array([0x80, 0x3f, 0x00, 0xc0]) } as const;
- * console.log(toFloats(stored)); // Float32Array(2) [ 1, -2 ]
+ * `toFloats` (to-floats.ts). F16 and BF16 are written to `out`, of as many floats, if it is given: fresh memory is slower to write
+ * than they are to widen.
  */
-export function toFloats(tensor: StoredTensor, where = "toFloats", out?: Float32Array): Float32Array {
+export function decodeFloats(tensor: StoredTensor, where: string, out?: Float32Array): Float32Array {
   expectRecord(where, "tensor", tensor);
   const { name, dtype, shape: given, bytes: data } = tensor;
   const shape = readShape(where, "tensor", given, LARGEST_LENGTH);

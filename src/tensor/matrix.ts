@@ -2,6 +2,7 @@ import { expectOneOf, expectUint8Array } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
 import {
   BLOCKS,
+  decodeFloats,
   FLOAT_DTYPE_RULE,
   FLOAT_DTYPES,
   type FloatDtype,
@@ -9,7 +10,6 @@ import {
   isBlockDtype,
   type StoredTensor,
   shapeText,
-  toFloats,
 } from "./dtypes.ts";
 import { checkTensor, LARGEST_LENGTH, readShape, readTensor, type Tensor } from "./tensor.ts";
 
@@ -113,5 +113,5 @@ export function cutOutputs(matrix: StoredTensor, layout: MatrixLayout, begin: nu
 
 /** A matrix as float32: a view of F32 at a multiple of four bytes, else a copy. */
 export function toTensor(matrix: StoredTensor): Tensor {
-  return { data: toFloats(matrix), shape: matrix.shape };
+  return { data: decodeFloats(matrix, ""), shape: matrix.shape };
 }

@@ -19,6 +19,18 @@ const I8_EMULATED = 4;
 /** Added to them for activations of 7 bits. */
 const FAST = 1;
 
+/**
+ * How integers are multiplied: by instructions for pairs of 16 bits ("i16 pairs"), or for fours of bytes, which are one
+ * instruction of the CPU ("i8") or three ("i8 emulated"). The results are the same.
+ */
+export type DotProduct = "i16 pairs" | "i8" | "i8 emulated";
+
+/** The dot product of a mode. */
+export function dotProductOf(mode: number): DotProduct {
+  const path = mode & ~FAST;
+  return path === I8 ? "i8" : path === I8_EMULATED ? "i8 emulated" : "i16 pairs";
+}
+
 /** A product of ROWS by 8 · PANELS by K takes some ten microseconds. */
 const ROWS = 4;
 const PANELS = 8;

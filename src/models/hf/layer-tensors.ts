@@ -1,8 +1,9 @@
 import { quantizedIn } from "../../files/safetensors/quantization.ts";
 import type { SafetensorsFile } from "../../files/safetensors/safetensors.ts";
-import { isBlockDtype, type StoredTensor, shapeText, toFloats } from "../../tensor/dtypes.ts";
+import { isBlockDtype, type StoredTensor, shapeText } from "../../tensor/dtypes.ts";
 import { expectMatrix, type MatrixLayout, type WeightTensor } from "../../tensor/matrix.ts";
 import { LARGEST_LENGTH, readShape } from "../../tensor/tensor.ts";
+import { toFloats } from "../../tensor/to-floats.ts";
 import { expectRecord, expectUint8Array } from "../../util/arguments.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
 import { type Extra, type Family, findFamily, type Part } from "./tensor-names.ts";

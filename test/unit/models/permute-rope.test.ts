@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { type RopeWithDim, ropeTables } from "../../../src/attention/rope.ts";
 import { permuteRope } from "../../../src/models/permute-rope.ts";
-import { bitsEach, toFloats } from "../../../src/tensor/dtypes.ts";
+import { bitsEach } from "../../../src/tensor/dtypes.ts";
+import { toFloats } from "../../../src/tensor/to-floats.ts";
 import { doubles } from "../../support/fixed-point.ts";
 
 const rope = (theta: number, dim: number, scaling?: unknown): RopeWithDim =>

@@ -6,10 +6,11 @@ import {
   readSafetensors,
   writeSafetensors,
 } from "../../../src/entries/weights.ts";
-import { BLOCKS, FLOAT_DTYPES, type StoredTensor, toFloats } from "../../../src/tensor/dtypes.ts";
+import { BLOCKS, FLOAT_DTYPES, type StoredTensor } from "../../../src/tensor/dtypes.ts";
 import { expectMatrix, rowsOf } from "../../../src/tensor/matrix.ts";
 import { quantizeTensor } from "../../../src/tensor/quantize.ts";
 import { expectTensor } from "../../../src/tensor/tensor.ts";
+import { toFloats } from "../../../src/tensor/to-floats.ts";
 import { badFileOf } from "../../support/bad-file.ts";
 import { writeGguf } from "../../support/gguf-writer.ts";
 

@@ -3,7 +3,7 @@
 import { expect, test } from "vitest";
 import { openSafetensorsIndex, readSafetensorsIndex } from "../../../../src/files/safetensors/model-index.ts";
 import { writeSafetensors } from "../../../../src/files/safetensors/safetensors.ts";
-import { toFloats } from "../../../../src/tensor/dtypes.ts";
+import { toFloats } from "../../../../src/tensor/to-floats.ts";
 import { badFileOf } from "../../../support/bad-file.ts";
 
 const part = (name: string, value: number) =>

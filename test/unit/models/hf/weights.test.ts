@@ -4,8 +4,9 @@ import { openGguf } from "../../../../src/files/gguf/gguf.ts";
 import { openSafetensorsIndex, readSafetensorsIndex } from "../../../../src/files/safetensors/model-index.ts";
 import { openSafetensors, readSafetensors, writeSafetensors } from "../../../../src/files/safetensors/safetensors.ts";
 import { readAttentionWeights, type WeightsConfig } from "../../../../src/models/hf/weights.ts";
-import { type StoredTensor, toFloats } from "../../../../src/tensor/dtypes.ts";
+import type { StoredTensor } from "../../../../src/tensor/dtypes.ts";
 import type { Tensor } from "../../../../src/tensor/tensor.ts";
+import { toFloats } from "../../../../src/tensor/to-floats.ts";
 import { HeadwiseError } from "../../../../src/util/errors.ts";
 import { writeGguf } from "../../../support/gguf-writer.ts";
 
