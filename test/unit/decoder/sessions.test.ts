@@ -3,7 +3,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { forward, forwardAsync } from "../../../src/decoder/forward.ts";
 import { generate } from "../../../src/decoder/generate.ts";
-import { generateMany } from "../../../src/decoder/generate-many.ts";
+import { type GenerationJob, generateMany } from "../../../src/decoder/generate-many.ts";
 import { loadModel } from "../../../src/decoder/load-model.ts";
 import type { Model } from "../../../src/decoder/model.ts";
 import { createSession, type Session, type SessionOptions } from "../../../src/decoder/session.ts";
@@ -30,6 +30,9 @@ async function tokensOf(session: Session, ids: readonly number[], maxTokens: num
   return tokens;
 }
 
+/** A call as messages name it. */
+const nameOf = (call: string) => (call === "generateMany" ? "generateMany: jobs[0]" : call);
+
 describe("token ids", () => {
   const calls = {
     forward: (session: Session, ids: never) => forward(session, ids),
@@ -48,7 +51,8 @@ describe("token ids", () => {
       "ids[0] expected an integer from 0 to 66, got 1n: convert them with Array.from(ids, Number)",
     ],
     ["none", [], "ids expected 1 or more tokens, got none"],
-    ["no list", 5, "ids expected a list of integers, got 5"],
+    ["no list", 5, "ids expected an array of integers, got 5"],
+    ["of a negative length", { length: -1 }, "ids expected an array of integers, got Object"],
   ];
   const cases = Object.entries(calls).flatMap(([name, call]) =>
     bad.map(([what, ids, text]) => ({ name, call, what, ids, text })),
@@ -58,7 +62,7 @@ describe("token ids", () => {
     using session = open();
     forward(session, [1, 2]);
     const run = async () => each.call(session, each.ids as never);
-    await expect(run()).rejects.toThrow(`${each.name}: ${each.text}`);
+    await expect(run()).rejects.toThrow(`${nameOf(each.name)}: ${each.text}`);
     expect(session.length).toBe(2);
   });
 
@@ -69,8 +73,10 @@ describe("token ids", () => {
       const run = async () => call(session, [1, 2, 3] as never);
       await expect(run()).rejects.toMatchObject({
         code: "CACHE_FULL",
-        message: `${name}: past 8 + ids 3 exceeds maxSeqLen 10`,
+        message: `${nameOf(name)}: past 8 + ids 3 exceeds maxSeqLen 10`,
       });
+      const endless = async () => call(session, { length: 2 ** 40 } as never);
+      await expect(endless()).rejects.toMatchObject({ code: "CACHE_FULL" });
     }
     expect(session.length).toBe(8);
     forward(session, [1, 2]);
@@ -262,7 +268,9 @@ describe("many at once", () => {
       { session, ids: [1] },
       { session: foreign, ids: [1] },
     ];
-    await expect(generateMany(mixed).next()).rejects.toThrow("jobs expected sessions of one model, got two");
+    await expect(generateMany(mixed).next()).rejects.toThrow(
+      "generateMany: jobs[1]: session expected one of the same model as the first job, got another",
+    );
     expect([session.length, foreign.length]).toEqual([0, 0]);
   });
 });
@@ -295,6 +303,236 @@ describe("between tokens", () => {
     await expect(all.next()).rejects.toMatchObject({ code: "IN_USE" });
     await reading;
     expect(session.length).toBe(52);
+  });
+});
+
+describe("a session that its owner changes", () => {
+  test.each([1, 3, 128])("between a step and the end of another job, by %d tokens, is refused", async (count) => {
+    using session = open({ maxSeqLen: 128 });
+    using other = open({ maxSeqLen: 128 });
+    using third = open({ maxSeqLen: 128 });
+    forward(third, idsOf(100));
+    const want = forward(third, [9]).logits;
+    third.truncate(100);
+    const jobs = [
+      { session, ids: [1, 2], maxTokens: 20 },
+      { session: other, ids: [3], maxTokens: 0 },
+    ];
+    const all = (async () => {
+      for await (const { end } of generateMany(jobs)) if (end) forward(session, idsOf(count));
+    })();
+    await expect(all).rejects.toMatchObject({
+      code: "IN_USE",
+      message: `generateMany: jobs[0]: session expected the 0 tokens that it had, got ${count}: another call has changed it`,
+    });
+    expect(session.length).toBe(count);
+    expect(forward(third, [9]).logits).toEqual(want);
+  });
+
+  test("by a truncation is refused, too", async () => {
+    using session = open();
+    const all = generateMany([{ session, ids: [1, 2] }]);
+    await all.next();
+    session.truncate(1);
+    await expect(all.next()).rejects.toMatchObject({ code: "IN_USE" });
+    expect(session.length).toBe(1);
+  });
+
+  test.each([
+    ["generate", "kernels"],
+    ["generate", "model"],
+    ["generate", "session"],
+    ["generateMany", "kernels"],
+    ["generateMany", "model"],
+    ["generateMany", "session"],
+  ])("%s can be left after its %s was released", async (name, what) => {
+    const kernels = await kernelsOf("relaxed");
+    const model = await loadModel(kernels, tinyFolder(TINY.llama));
+    const sessions = [1, 2].map(() => createSession(model, { maxSeqLen: 64 }));
+    const release = () => {
+      if (what === "kernels") kernels.release();
+      else if (what === "model") model.release();
+      else for (const session of sessions) session.release();
+    };
+    // The period of the prompt makes guesses hold, so that a step gives several tokens.
+    const ids = [5, 5, 5, 5, 5, 5];
+    const [session] = sessions as [Session];
+    const [draft] = [{ session: sessions[1] as Session }];
+    if (name === "generate") {
+      for await (const _ of generate(session, ids, { draft })) {
+        release();
+        break;
+      }
+    } else
+      for await (const _ of generateMany(sessions.map((session) => ({ session, ids })))) {
+        release();
+        break;
+      }
+    kernels.release();
+  });
+
+  test.each(["generate", "generateMany"])("%s can be left while another call reads", async (name) => {
+    using session = open();
+    using other = open();
+    let reading: Promise<unknown> | undefined;
+    if (name === "generate") {
+      for await (const _ of generate(session, idsOf(5), { draft: { session: other } })) {
+        reading = forwardAsync(session, idsOf(300), { sliceMs: 1e-6 });
+        break;
+      }
+    } else
+      for await (const _ of generateMany([other, session].map((session) => ({ session, ids: [1] })))) {
+        reading = forwardAsync(session, idsOf(300), { sliceMs: 1e-6 });
+        break;
+      }
+    const { length } = session;
+    await reading;
+    expect(session.length).toBe(length + 300);
+  });
+});
+
+describe("sources of jobs that wait", () => {
+  /** Gives one job, and never a second. */
+  const sourceOf = (session: Session, returned: () => void = () => {}) => ({
+    [Symbol.asyncIterator]() {
+      let given = false;
+      return {
+        next(): Promise<IteratorResult<GenerationJob, undefined>> {
+          if (given) return new Promise(() => {});
+          given = true;
+          return Promise.resolve({ done: false, value: { session, ids: [1, 2], maxTokens: 3 } });
+        },
+        return: async () => {
+          returned();
+          return { done: true as const, value: undefined };
+        },
+      };
+    },
+  });
+  /** A generator: what asks it to return waits for its next job. */
+  async function* generatorOf(session: Session) {
+    yield { session, ids: [1, 2], maxTokens: 3 };
+    await new Promise(() => {});
+  }
+
+  test("do not keep a loop from being left, and are told to return", async () => {
+    using session = open();
+    for await (const _ of generateMany(generatorOf(session))) break;
+    let returned = 0;
+    for await (const _ of generateMany(sourceOf(session, () => returned++))) break;
+    expect(returned).toBe(1);
+  });
+
+  test.each([1, 2, 3])("let a signal end the generation after event %d", async (events) => {
+    using session = open();
+    const stop = new AbortController();
+    const run = async () => {
+      let count = 0;
+      for await (const _ of generateMany(generatorOf(session), { signal: stop.signal }))
+        if (++count === events) stop.abort(new Error("enough"));
+    };
+    await expect(run()).rejects.toThrow("enough");
+  });
+
+  test("let a signal end the generation while no job runs", async () => {
+    using session = open();
+    const stop = new AbortController();
+    const run = async () => {
+      for await (const { end } of generateMany(generatorOf(session), { signal: stop.signal }))
+        if (end) setTimeout(() => stop.abort(new Error("enough")), 5);
+    };
+    await expect(run()).rejects.toThrow("enough");
+  });
+
+  test("are asked for no more once the loop was left", async () => {
+    let asked = 0;
+    const sessions: Session[] = [];
+    const source = {
+      [Symbol.asyncIterator]: () => ({
+        async next() {
+          asked++;
+          await new Promise((resolve) => setTimeout(resolve, 1));
+          const session = open({ maxSeqLen: 20 });
+          sessions.push(session);
+          return { done: false as const, value: { session, ids: [1] } };
+        },
+      }),
+    };
+    for await (const _ of generateMany(source)) break;
+    const before = asked;
+    await new Promise((resolve) => setTimeout(resolve, 40));
+    expect(asked).toBe(before);
+    for (const session of sessions) session.release();
+  });
+
+  test("whose return throws do not hide why the generation failed", async () => {
+    const session = open();
+    const source = sourceOf(session, () => {
+      throw new Error("cannot return");
+    });
+    const run = async () => {
+      for await (const _ of generateMany(source)) session.release();
+    };
+    await expect(run()).rejects.toMatchObject({ code: "RELEASED" });
+  });
+});
+
+describe("options of a generation", () => {
+  test.each([
+    [{ stopIds: [1, 999] }, RangeError, "stopIds[1] expected an integer from 0 to 66, got 999"],
+    [{ stopIds: null }, TypeError, "stopIds expected an array of integers, got null"],
+    [{ stopIds: { length: 2 ** 40 } }, RangeError, "stopIds expected at most 67 ids"],
+    [{ logitsProcessors: 5 }, TypeError, "logitsProcessors expected an array of functions, got 5"],
+    [{ topP: "1" }, TypeError, 'topP expected a number above 0 and up to 1, got "1"'],
+    [{ minP: "1" }, TypeError, 'minP expected a number from 0 to 1, got "1"'],
+  ])("%o are refused", async (options, kind, text) => {
+    using session = open();
+    const alone = generate(session, [1], options as never).next();
+    await expect(alone).rejects.toThrow(kind);
+    await expect(generate(session, [1], options as never).next()).rejects.toThrow(`generate: ${text}`);
+    const job = { session, ids: [1], ...options } as never;
+    await expect(generateMany([job]).next()).rejects.toThrow(`generateMany: jobs[0]: ${text}`);
+    expect(session.length).toBe(0);
+  });
+
+  test("no session is refused by name", async () => {
+    const attempt = generate(undefined as never, [1]).next();
+    await expect(attempt).rejects.toThrow("generate: session expected what createSession gives, got undefined");
+  });
+
+  test("maxTokens 0 checks ids and reads none", async () => {
+    using session = open();
+    expect(await generate(session, [1, 2], { maxTokens: 0 }).next()).toEqual({
+      done: true,
+      value: { reason: "length" },
+    });
+    await expect(generate(session, [99], { maxTokens: 0 }).next()).rejects.toThrow("generate: ids[0]");
+    expect(session.length).toBe(0);
+  });
+
+  test("processors may run other calls, which let the memory grow", async () => {
+    using plain = open();
+    const want = await tokensOf(plain, [1, 2], 2);
+    const kernels = await kernelsOf("relaxed");
+    const model = await loadModel(kernels, tinyFolder(TINY.gemma2));
+    const session = createSession(model, { maxSeqLen: 900 });
+    const grow = () => void forward(createSession(model, { maxSeqLen: 40_000 }), idsOf(300));
+    const tokens: number[] = [];
+    for await (const { id } of generate(session, [1, 2], { maxTokens: 2, logitsProcessors: [grow] })) tokens.push(id);
+    expect(tokens).toEqual(want);
+    kernels.release();
+  });
+
+  test.each([1e-36, 1e-38, 1e-40, 1e-310])("temperature %d takes the most probable tokens", async (temperature) => {
+    using plain = open();
+    const want = await tokensOf(plain, idsOf(9), 5);
+    using session = open();
+    const tokens: number[] = [];
+    for await (const { id, logprob } of generate(session, idsOf(9), { maxTokens: 5, temperature })) {
+      tokens.push(id);
+      expect(logprob).toBeLessThanOrEqual(0);
+    }
+    expect(tokens).toEqual(want);
   });
 });
 
