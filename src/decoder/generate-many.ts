@@ -8,7 +8,7 @@ import type { OutputSink } from "./head.ts";
 import { createJobQueue } from "./job-queue.ts";
 import type { Model } from "./model.ts";
 import { createPace } from "./pace.ts";
-import { forgetTokens, type ModelCall, runCalls } from "./pass.ts";
+import { expectReady, forgetTokens, type ModelCall, runCalls } from "./pass.ts";
 import { type Choice, chooseToken, SAMPLING_OPTIONS } from "./sampling.ts";
 import { expectSession, type Session } from "./session.ts";
 import { forgettable } from "./speculate.ts";
@@ -21,6 +21,14 @@ export interface GenerationJob extends Omit<GenerateOptions, "draft" | "signal" 
   readonly ids: TokenIds;
 }
 
+/** The end of a job that could not begin or go on. */
+export interface GenerationFailure {
+  /** Its arguments were refused, its session was released or used by another call, or its processors threw. */
+  readonly reason: "error";
+  /** What `generate` would throw, with the job in its message. */
+  readonly error: unknown;
+}
+
 /** What `generateMany` gives: a token of a job, or its end. */
 export interface GenerationEvent<Job extends GenerationJob = GenerationJob> {
   /** The job as it was given. */
@@ -28,7 +36,7 @@ export interface GenerationEvent<Job extends GenerationJob = GenerationJob> {
   /** Its next token; undefined at its end. */
   readonly token?: GeneratedToken;
   /** Why it ended; undefined before. */
-  readonly end?: GenerationEnd;
+  readonly end?: GenerationEnd | GenerationFailure;
 }
 
 const JOB_FIELDS = ["session", "ids", "maxTokens", "stopIds", ...SAMPLING_OPTIONS] as const;
@@ -52,10 +60,11 @@ interface Running<Job> extends ReturnType<typeof checkGeneration> {
  * prompts are read a chunk a step, so that the others go on. Leaving the loop early is allowed: the sessions of jobs that run then
  * hold all tokens but the last one that was given, or that of the prompt. A source that waits for its next job is told to return,
  * and not waited for.
+ *
+ * A job that fails ends alone, with the reason "error"; the others go on. Its session keeps the tokens that were read.
  * @param jobs Jobs, or an asynchronous source of them that may give more while others run.
- * @throws TypeError or RangeError naming the job and the argument, HeadwiseError `CACHE_FULL` if ids do not fit, `OUT_OF_MEMORY`,
- * `RELEASED`, `IN_USE` (another call runs on a session, or has changed it since its last token), or the signal's reason, also
- * while no job is there. What was generated until then stays in the sessions.
+ * @throws TypeError for `jobs` and `options`, HeadwiseError `OUT_OF_MEMORY` of a step, what the source throws, or the signal's
+ * reason, also while no job is there. What was generated until then stays in the sessions.
  */
 export async function* generateMany<Job extends GenerationJob>(
   jobs: Iterable<Job> | AsyncIterable<Job>,
@@ -71,33 +80,40 @@ export async function* generateMany<Job extends GenerationJob>(
   try {
     for (;;) {
       for (const job of await queue.take(running.length === 0)) {
-        const own = startJob(`${where}: jobs[${started++}]`, job);
-        model ??= own.session.model;
-        if (own.session.model !== model)
-          throw new RangeError(`${own.where}: session expected one of the same model as the first job, got another`);
-        if (running.some(({ session }) => session === own.session))
-          throw new HeadwiseError("IN_USE", `${own.where}: session expected one that no other job is using`);
-        running.push(own);
+        const failure = failureOf(() => {
+          const own = startJob(`${where}: jobs[${started++}]`, job, running, model);
+          model ??= own.session.model;
+          running.push(own);
+        });
+        if (failure) yield { job, end: failure };
       }
-      for (const one of running.slice()) {
-        const end = endOf(one);
-        if (!end) continue;
+      await pace();
+      slices.signal?.throwIfAborted();
+      // From the first again: while an end is given, owners may change the sessions of other jobs.
+      for (let one = running.find(endOf); one; one = running.find(endOf)) {
         running.splice(running.indexOf(one), 1);
-        yield { job: one.job, end };
+        yield { job: one.job, end: endOf(one) };
       }
       if (running.length === 0) {
         if (queue.done) return;
         continue;
       }
-      await pace();
-      const chosen = await step(where, model as Model, running, slices);
+      let chosen: readonly Outcome<Job>[];
+      try {
+        chosen = await step(where, model as Model, running, slices);
+      } catch (error) {
+        // Nothing has changed, and the step is repeated without the jobs whose sessions were released in it.
+        if (!running.some((one) => endOf(one)?.reason === "error")) throw error;
+        continue;
+      }
       const waiting = new Set(chosen.map(([one]) => one));
       try {
         for (const [one, choice] of chosen) {
           waiting.delete(one);
-          if (one.stops.has(choice.id)) {
+          const failed = "reason" in choice;
+          if (failed || one.stops.has(choice.id)) {
             running.splice(running.indexOf(one), 1);
-            yield { job: one.job, end: { reason: "stop", stopId: choice.id } };
+            yield { job: one.job, end: failed ? choice : { reason: "stop", stopId: choice.id } };
           } else {
             one.count++;
             one.unread = Int32Array.of(choice.id);
@@ -118,21 +134,44 @@ export async function* generateMany<Job extends GenerationJob>(
   }
 }
 
-function startJob<Job extends GenerationJob>(where: string, job: Job): Running<Job> {
+/** Checks a job that comes to those that run, with sessions of `model`. */
+function startJob<Job extends GenerationJob>(
+  where: string,
+  job: Job,
+  running: readonly Running<Job>[],
+  model: Model | undefined,
+): Running<Job> {
   expectRecord(where, "job", job);
   const given = readFields(where, "job", Object.fromEntries(JOB_FIELDS.map((name) => [name, job[name]])), JOB_FIELDS);
   const session = given.session as Session;
   expectSession(where, session);
   const { ids, past } = checkModelCall(where, session, given.ids as TokenIds, "last");
   const rules = checkGeneration(where, given as GenerateOptions, session.model.vocabSize);
+  if (session.model !== (model ?? session.model))
+    throw new RangeError(`${where}: session expected one of the same model as the first job, got another`);
+  if (running.some((other) => other.session === session))
+    throw new HeadwiseError("IN_USE", `${where}: session expected one that no other job is using`);
   return { where, job, session, past, unread: ids, count: 0, ...rules };
 }
 
-/** Why a job ends before its next step. */
-function endOf({ session, past, unread, count, maxTokens }: Running<unknown>): GenerationEnd | undefined {
-  if (count >= maxTokens) return { reason: "length" };
-  return past + unread.length > session.maxSeqLen ? { reason: "full" } : undefined;
+function failureOf(work: () => void): GenerationFailure | undefined {
+  try {
+    work();
+  } catch (error) {
+    return { reason: "error", error };
+  }
 }
+
+/** Why a job ends before its next step. */
+function endOf(one: Running<unknown>): GenerationEnd | GenerationFailure | undefined {
+  const { where, session, past, unread, count, maxTokens } = one;
+  if (count >= maxTokens) return { reason: "length" };
+  if (past + unread.length > session.maxSeqLen) return { reason: "full" };
+  return failureOf(() => expectReady(where, session, past, unread.length));
+}
+
+/** The token that was chosen for a job, or why none could be. */
+type Outcome<Job> = readonly [Running<Job>, Choice | GenerationFailure];
 
 /** One pass for all jobs: a token or a chunk of the prompt of each. Returns what was chosen. */
 async function step<Job>(
@@ -140,18 +179,19 @@ async function step<Job>(
   model: Model,
   running: readonly Running<Job>[],
   slices: Slices,
-): Promise<readonly (readonly [Running<Job>, Choice])[]> {
+): Promise<readonly Outcome<Job>[]> {
   const calls = running.map(({ where, session, past, unread }): ModelCall => {
     const ids = unread.subarray(0, CHUNK_ROWS);
     return { where, session, past, ids, outputs: ids.length === unread.length ? 1 : 0 };
   });
   const whole = running.filter((_, i) => calls[i]?.outputs === 1);
-  const chosen: (readonly [Running<Job>, Choice])[] = [];
+  const chosen: Outcome<Job>[] = [];
   const sink: OutputSink = (row) => {
     const one = whole[row.output] as Running<Job>;
     const { session, past, unread, sampling } = one;
     const seen = () => [...session.tokens, ...unread];
-    chosen.push([one, chooseToken(row, sampling, seen, past + unread.length)]);
+    const failure = failureOf(() => chosen.push([one, chooseToken(row, sampling, seen, past + unread.length)]));
+    if (failure) chosen.push([one, failure]);
   };
   await runCalls(where, model, calls, sink, slices);
   for (const [i, one] of running.entries()) {

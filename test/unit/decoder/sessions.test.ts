@@ -3,7 +3,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { forward, forwardAsync } from "../../../src/decoder/forward.ts";
 import { generate } from "../../../src/decoder/generate.ts";
-import { type GenerationJob, generateMany } from "../../../src/decoder/generate-many.ts";
+import { type GenerationEvent, type GenerationJob, generateMany } from "../../../src/decoder/generate-many.ts";
 import { loadModel } from "../../../src/decoder/load-model.ts";
 import type { Model } from "../../../src/decoder/model.ts";
 import { createSession, type Session, type SessionOptions } from "../../../src/decoder/session.ts";
@@ -33,12 +33,20 @@ async function tokensOf(session: Session, ids: readonly number[], maxTokens: num
 /** A call as messages name it. */
 const nameOf = (call: string) => (call === "generateMany" ? "generateMany: jobs[0]" : call);
 
+/** What a generation gives next. Throws why the job failed, if it did. */
+async function nextOf(all: AsyncGenerator<unknown>): Promise<unknown> {
+  const { value } = await all.next();
+  const { end } = Object(value) as Partial<GenerationEvent>;
+  if (end?.reason === "error") throw end.error;
+  return value;
+}
+
 describe("token ids", () => {
   const calls = {
     forward: (session: Session, ids: never) => forward(session, ids),
     forwardAsync: (session: Session, ids: never) => forwardAsync(session, ids),
     generate: (session: Session, ids: never) => generate(session, ids).next(),
-    generateMany: (session: Session, ids: never) => generateMany([{ session, ids }]).next(),
+    generateMany: (session: Session, ids: never) => nextOf(generateMany([{ session, ids }])),
   };
   const bad: readonly (readonly [string, unknown, string])[] = [
     ["too large", [1, 67], "ids[1] expected an integer from 0 to 66, got 67"],
@@ -216,27 +224,62 @@ describe("many at once", () => {
     }
   });
 
-  test("a processor that throws ends the generation; every session is as before the step", async () => {
-    let calls = 0;
-    const logitsProcessors = [
-      () => {
+  test("a processor that throws ends its generation, and its job alone", async () => {
+    const failing = () => {
+      let calls = 0;
+      return () => {
         if (++calls === 4) throw new Error("no grammar");
-      },
-    ];
+      };
+    };
+    const want = await tokensOf(open(), idsOf(5), 9);
+    using alone = open();
+    const generation = generate(alone, idsOf(5), { logitsProcessors: [failing()] });
+    for (const id of want.slice(0, 3)) expect(await generation.next()).toMatchObject({ value: { id } });
+    await expect(generation.next()).rejects.toThrow("no grammar");
+    expect(alone.length).toBe(5 + 2);
+    using session = open();
+    using other = open();
     const jobs = [
-      { session: open(), ids: idsOf(5), maxTokens: 9 },
-      { session: open(), ids: idsOf(5), maxTokens: 9, logitsProcessors },
+      { session: other, ids: idsOf(5), logitsProcessors: [failing()] },
+      { session, ids: idsOf(5), maxTokens: 9 },
     ];
-    const all = (async () => {
-      for await (const _ of generateMany(jobs));
-    })();
-    await expect(all).rejects.toThrow("no grammar");
-    const want = await tokensOf(open(), idsOf(5), 5);
-    for (const { session } of jobs) {
-      expect(session.length).toBe(5 + 2);
-      expect(await tokensOf(session, want.slice(2, 3), 2)).toEqual(want.slice(3));
-      session.release();
+    const tokens: number[] = [];
+    const ends: unknown[] = [];
+    for await (const { job, token, end } of generateMany(jobs)) {
+      if (token && job.session === session) tokens.push(token.id);
+      if (end) ends.push(end);
     }
+    expect(ends).toEqual([{ reason: "error", error: new Error("no grammar") }, { reason: "length" }]);
+    expect(tokens).toEqual(want);
+    expect(other.length).toBe(5 + 3);
+  });
+
+  test.each([
+    "a job of ids that do not fit",
+    "a session that is released between steps",
+    "one that is released in a step",
+  ])("%s ends one job; the others go on with the same tokens", async (what) => {
+    const want = await tokensOf(open(), idsOf(200), 9);
+    using session = open();
+    const bad = open({ maxSeqLen: 256 });
+    let calls = 0;
+    const releasing = () => void (++calls === 3 && what.includes("in a step") && bad.release());
+    const good = { session, ids: idsOf(200), maxTokens: 9, logitsProcessors: [releasing] };
+    const jobs = [good, { session: bad, ids: what.includes("not fit") ? idsOf(257) : idsOf(200) }];
+    const tokens: number[] = [];
+    const failures: unknown[] = [];
+    const ends: unknown[] = [];
+    for await (const { job, token, end } of generateMany(jobs, { sliceMs: 1e-6 })) {
+      if (job === good && token) tokens.push(token.id);
+      if (tokens.length === 3 && what.includes("between")) bad.release();
+      if (end?.reason === "error") failures.push(end.error);
+      else if (end) ends.push([job === good, end]);
+    }
+    expect(tokens).toEqual(want);
+    expect(ends).toEqual([[true, { reason: "length" }]]);
+    expect(failures).toMatchObject([{ code: what.includes("not fit") ? "CACHE_FULL" : "RELEASED" }]);
+    expect(String(failures[0])).toContain("generateMany: jobs[1]: ");
+    bad.release();
   });
 
   test("a source that fails ends the generation with its reason; sessions keep what was read", async () => {
@@ -261,14 +304,14 @@ describe("many at once", () => {
       { session, ids: [1] },
       { session, ids: [2] },
     ];
-    await expect(generateMany(twice).next()).rejects.toMatchObject({ code: "IN_USE" });
+    await expect(nextOf(generateMany(twice))).rejects.toMatchObject({ code: "IN_USE" });
     using other = await loadModel(kernels, tinyFolder(TINY.llama));
     using foreign = createSession(other);
     const mixed = [
       { session, ids: [1] },
       { session: foreign, ids: [1] },
     ];
-    await expect(generateMany(mixed).next()).rejects.toThrow(
+    await expect(nextOf(generateMany(mixed))).rejects.toThrow(
       "generateMany: jobs[1]: session expected one of the same model as the first job, got another",
     );
     expect([session.length, foreign.length]).toEqual([0, 0]);
@@ -288,7 +331,7 @@ describe("between tokens", () => {
       // Takes the memory that the session had.
       using next = open();
       forward(next, idsOf(100));
-      await expect(all.next()).rejects.toMatchObject({ code: "RELEASED" });
+      await expect(nextOf(all)).rejects.toMatchObject({ code: "RELEASED" });
       using fresh = open();
       forward(fresh, idsOf(100));
       expect(forward(next, [7]).logits).toEqual(forward(fresh, [7]).logits);
@@ -300,7 +343,7 @@ describe("between tokens", () => {
     const all = name === "generate" ? generate(session, [1, 2]) : generateMany([{ session, ids: [1, 2] }]);
     await all.next();
     const reading = forwardAsync(session, idsOf(50), { sliceMs: 1e-6 });
-    await expect(all.next()).rejects.toMatchObject({ code: "IN_USE" });
+    await expect(nextOf(all)).rejects.toMatchObject({ code: "IN_USE" });
     await reading;
     expect(session.length).toBe(52);
   });
@@ -318,10 +361,13 @@ describe("a session that its owner changes", () => {
       { session, ids: [1, 2], maxTokens: 20 },
       { session: other, ids: [3], maxTokens: 0 },
     ];
-    const all = (async () => {
-      for await (const { end } of generateMany(jobs)) if (end) forward(session, idsOf(count));
-    })();
-    await expect(all).rejects.toMatchObject({
+    const ends: unknown[] = [];
+    for await (const { end } of generateMany(jobs)) {
+      if (end) ends.push(end.reason === "error" ? end.error : end);
+      if (ends.length === 1) forward(session, idsOf(count));
+    }
+    expect(ends).toHaveLength(2);
+    expect(ends[1]).toMatchObject({
       code: "IN_USE",
       message: `generateMany: jobs[0]: session expected the 0 tokens that it had, got ${count}: another call has changed it`,
     });
@@ -334,7 +380,7 @@ describe("a session that its owner changes", () => {
     const all = generateMany([{ session, ids: [1, 2] }]);
     await all.next();
     session.truncate(1);
-    await expect(all.next()).rejects.toMatchObject({ code: "IN_USE" });
+    await expect(nextOf(all)).rejects.toMatchObject({ code: "IN_USE" });
     expect(session.length).toBe(1);
   });
 
@@ -466,14 +512,15 @@ describe("sources of jobs that wait", () => {
   });
 
   test("whose return throws do not hide why the generation failed", async () => {
-    const session = open();
+    using session = open();
+    const stop = new AbortController();
     const source = sourceOf(session, () => {
       throw new Error("cannot return");
     });
     const run = async () => {
-      for await (const _ of generateMany(source)) session.release();
+      for await (const _ of generateMany(source, { signal: stop.signal })) stop.abort(new Error("enough"));
     };
-    await expect(run()).rejects.toMatchObject({ code: "RELEASED" });
+    await expect(run()).rejects.toThrow("enough");
   });
 });
 
@@ -491,7 +538,7 @@ describe("options of a generation", () => {
     await expect(alone).rejects.toThrow(kind);
     await expect(generate(session, [1], options as never).next()).rejects.toThrow(`generate: ${text}`);
     const job = { session, ids: [1], ...options } as never;
-    await expect(generateMany([job]).next()).rejects.toThrow(`generateMany: jobs[0]: ${text}`);
+    await expect(nextOf(generateMany([job]))).rejects.toThrow(`generateMany: jobs[0]: ${text}`);
     expect(session.length).toBe(0);
   });
 
