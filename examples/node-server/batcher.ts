@@ -53,9 +53,9 @@ export function createBatcher(model: Model, together: number) {
   async function work(): Promise<void> {
     working = true;
     try {
-      for await (const { job, token } of generateMany(admitted())) {
+      for await (const { job, token, end: outcome } of generateMany(admitted())) {
         if (token) job.ask.send(token);
-        else end(job);
+        else end(job, outcome?.reason === "error" ? outcome.error : undefined); // the others go on
         await setImmediate(); // requests that have come meanwhile join the next step
       }
     } catch (error) {

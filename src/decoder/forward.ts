@@ -1,7 +1,7 @@
 import { expectRoom } from "../cache/kv-cache.ts";
 import { checkSlices, SLICE_OPTIONS, type SliceOptions } from "../forward/slices.ts";
 import { createFloats } from "../tensor/tensor.ts";
-import { expectInt, expectOneOf, readFields } from "../util/arguments.ts";
+import { expectInt, expectOneOf, readFields, readList } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
 import { finish } from "../util/steps.ts";
 import type { OutputSink } from "./head.ts";
@@ -31,16 +31,12 @@ export interface ForwardResult {
 /** Token ids: integers from 0 to vocabSize - 1. */
 export type TokenIds = ArrayLike<number>;
 
-/** Reads token ids: a copy, checked. */
-export function expectIds(where: string, ids: TokenIds, vocabSize: number): Int32Array {
-  if (ids === null || typeof ids !== "object" || !Number.isInteger(ids.length))
-    throw new TypeError(`${where}: ids expected a list of integers, got ${describe(ids)}`);
-  if (ids.length === 0) throw new RangeError(`${where}: ids expected 1 or more tokens, got none`);
-  return Int32Array.from({ length: ids.length }, (_, i) => {
-    const id = ids[i];
+/** Reads token ids: a copy, checked. Of a list of more than `most` ids, the result has the length only. */
+export function readIds(where: string, name: string, ids: unknown, vocabSize: number, most: number): ArrayLike<number> {
+  return readList(where, name, ids, most, (id, i) => {
     if (typeof id === "number" && Number.isInteger(id) && id >= 0 && id < vocabSize) return id;
-    const way = typeof id === "bigint" ? ": convert them with Array.from(ids, Number)" : "";
-    const text = `${where}: ids[${i}] expected an integer from 0 to ${vocabSize - 1}, got ${describe(id)}${way}`;
+    const way = typeof id === "bigint" ? `: convert them with Array.from(${name}, Number)` : "";
+    const text = `${where}: ${name}[${i}] expected an integer from 0 to ${vocabSize - 1}, got ${describe(id)}${way}`;
     throw typeof id === "number" ? new RangeError(text) : new TypeError(text);
   });
 }
@@ -49,11 +45,19 @@ export function expectIds(where: string, ids: TokenIds, vocabSize: number): Int3
 export function checkModelCall(where: string, session: Session, ids: TokenIds, rows: unknown): ModelCall {
   expectSession(where, session);
   expectOneOf(where, "rows", rows, ["last", "all"]);
-  const read = expectIds(where, ids, session.model.vocabSize);
+  const read = readIds(where, "ids", ids, session.model.vocabSize, session.maxSeqLen);
+  if (read.length === 0) throw new RangeError(`${where}: ids expected 1 or more tokens, got none`);
+  // Reading them may have run code of the caller's.
   expectSession(where, session);
   expectUnused(where, session);
   expectRoom(where, session, "ids", read.length);
-  return { where, session, ids: read, outputs: rows === "all" ? read.length : 1 };
+  return {
+    where,
+    session,
+    past: session.length,
+    ids: Int32Array.from(read),
+    outputs: rows === "all" ? read.length : 1,
+  };
 }
 
 /**

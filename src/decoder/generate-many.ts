@@ -1,13 +1,14 @@
 import { checkSlices, type SliceOptions, type Slices } from "../forward/slices.ts";
 import { expectRecord, readFields } from "../util/arguments.ts";
-import { describe, HeadwiseError } from "../util/errors.ts";
+import { HeadwiseError } from "../util/errors.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
 import { checkModelCall, type TokenIds } from "./forward.ts";
 import { checkGeneration, type GeneratedToken, type GenerateOptions, type GenerationEnd } from "./generate.ts";
 import type { OutputSink } from "./head.ts";
+import { createJobQueue } from "./job-queue.ts";
 import type { Model } from "./model.ts";
 import { createPace } from "./pace.ts";
-import { type ModelCall, runCalls } from "./pass.ts";
+import { expectReady, forgetTokens, type ModelCall, runCalls } from "./pass.ts";
 import { type Choice, chooseToken, SAMPLING_OPTIONS } from "./sampling.ts";
 import { expectSession, type Session } from "./session.ts";
 import { forgettable } from "./speculate.ts";
@@ -20,6 +21,14 @@ export interface GenerationJob extends Omit<GenerateOptions, "draft" | "signal" 
   readonly ids: TokenIds;
 }
 
+/** The end of a job that could not begin or go on. */
+export interface GenerationFailure {
+  /** Its arguments were refused, its session was released or used by another call, or its processors threw. */
+  readonly reason: "error";
+  /** What `generate` would throw, with the job in its message. */
+  readonly error: unknown;
+}
+
 /** What `generateMany` gives: a token of a job, or its end. */
 export interface GenerationEvent<Job extends GenerationJob = GenerationJob> {
   /** The job as it was given. */
@@ -27,15 +36,19 @@ export interface GenerationEvent<Job extends GenerationJob = GenerationJob> {
   /** Its next token; undefined at its end. */
   readonly token?: GeneratedToken;
   /** Why it ended; undefined before. */
-  readonly end?: GenerationEnd;
+  readonly end?: GenerationEnd | GenerationFailure;
 }
 
 const JOB_FIELDS = ["session", "ids", "maxTokens", "stopIds", ...SAMPLING_OPTIONS] as const;
 
 /** A job that runs. */
 interface Running<Job> extends ReturnType<typeof checkGeneration> {
+  /** The call and the job, for messages. */
+  readonly where: string;
   readonly job: Job;
   readonly session: Session;
+  /** Tokens that the session has, unless another call changes it. */
+  past: number;
   /** Tokens that are still to be read. */
   unread: Int32Array;
   count: number;
@@ -45,10 +58,13 @@ interface Running<Job> extends ReturnType<typeof checkGeneration> {
  * Generates for many sessions at once: every step is one pass for all of them, so that weights are read once. Jobs join between
  * steps, as the iterable gives them, and leave when they end. Each job's tokens are those that `generate` gives alone. Long
  * prompts are read a chunk a step, so that the others go on. Leaving the loop early is allowed: the sessions of jobs that run then
- * hold all tokens but the last one that was given, or that of the prompt.
+ * hold all tokens but the last one that was given, or that of the prompt. A source that waits for its next job is told to return,
+ * and not waited for.
+ *
+ * A job that fails ends alone, with the reason "error"; the others go on. Its session keeps the tokens that were read.
  * @param jobs Jobs, or an asynchronous source of them that may give more while others run.
- * @throws TypeError or RangeError naming the argument, HeadwiseError `CACHE_FULL` if ids do not fit, `OUT_OF_MEMORY`,
- * `RELEASED`, `IN_USE`, or the signal's reason. What was generated until then stays in the sessions.
+ * @throws TypeError for `jobs` and `options`, HeadwiseError `OUT_OF_MEMORY` of a step, what the source throws, or the signal's
+ * reason, also while no job is there. What was generated until then stays in the sessions.
  */
 export async function* generateMany<Job extends GenerationJob>(
   jobs: Iterable<Job> | AsyncIterable<Job>,
@@ -56,39 +72,48 @@ export async function* generateMany<Job extends GenerationJob>(
 ): AsyncGenerator<GenerationEvent<Job>, void, void> {
   const where = "generateMany";
   const slices = checkSlices(where, readFields(where, "options", options, ["signal", "sliceMs"]));
-  const queue = createQueue(where, jobs);
+  const queue = createJobQueue(where, jobs, slices.signal);
   const pace = createPace(slices);
   const running: Running<Job>[] = [];
   let model: Model | undefined;
+  let started = 0;
   try {
     for (;;) {
       for (const job of await queue.take(running.length === 0)) {
-        const own = startJob(where, job);
-        model ??= own.session.model;
-        if (own.session.model !== model) throw new RangeError(`${where}: jobs expected sessions of one model, got two`);
-        if (running.some(({ session }) => session === own.session))
-          throw new HeadwiseError("IN_USE", `${where}: session expected one that no other job is using`);
-        running.push(own);
+        const failure = failureOf(() => {
+          const own = startJob(`${where}: jobs[${started++}]`, job, running, model);
+          model ??= own.session.model;
+          running.push(own);
+        });
+        if (failure) yield { job, end: failure };
       }
-      for (const one of running.slice()) {
-        const end = endOf(one);
-        if (!end) continue;
+      await pace();
+      slices.signal?.throwIfAborted();
+      // From the first again: while an end is given, owners may change the sessions of other jobs.
+      for (let one = running.find(endOf); one; one = running.find(endOf)) {
         running.splice(running.indexOf(one), 1);
-        yield { job: one.job, end };
+        yield { job: one.job, end: endOf(one) };
       }
       if (running.length === 0) {
         if (queue.done) return;
         continue;
       }
-      await pace();
-      const chosen = await step(where, model as Model, running, slices);
-      const waiting = new Set(chosen.map(([{ session }]) => session));
+      let chosen: readonly Outcome<Job>[];
+      try {
+        chosen = await step(where, model as Model, running, slices);
+      } catch (error) {
+        // Nothing has changed, and the step is repeated without the jobs whose sessions were released in it.
+        if (!running.some((one) => endOf(one)?.reason === "error")) throw error;
+        continue;
+      }
+      const waiting = new Set(chosen.map(([one]) => one));
       try {
         for (const [one, choice] of chosen) {
-          waiting.delete(one.session);
-          if (one.stops.has(choice.id)) {
+          waiting.delete(one);
+          const failed = "reason" in choice;
+          if (failed || one.stops.has(choice.id)) {
             running.splice(running.indexOf(one), 1);
-            yield { job: one.job, end: { reason: "stop", stopId: choice.id } };
+            yield { job: one.job, end: failed ? choice : { reason: "stop", stopId: choice.id } };
           } else {
             one.count++;
             one.unread = Int32Array.of(choice.id);
@@ -97,30 +122,56 @@ export async function* generateMany<Job extends GenerationJob>(
         }
       } finally {
         // Left between the tokens of a step: of those that were not given, the last token before is unread again.
-        for (const session of waiting)
-          if (!session.released) session.truncate(session.length - forgettable(session, session.length - 1, 1));
+        for (const { session, past } of waiting) forgetTokens(session, past, past - forgettable(session, past - 1, 1));
       }
     }
+  } catch (error) {
+    // What the source throws besides would hide this error.
+    await queue.close().catch(() => {});
+    throw error;
   } finally {
     await queue.close();
   }
 }
 
-function startJob<Job extends GenerationJob>(where: string, job: Job): Running<Job> {
+/** Checks a job that comes to those that run, with sessions of `model`. */
+function startJob<Job extends GenerationJob>(
+  where: string,
+  job: Job,
+  running: readonly Running<Job>[],
+  model: Model | undefined,
+): Running<Job> {
   expectRecord(where, "job", job);
   const given = readFields(where, "job", Object.fromEntries(JOB_FIELDS.map((name) => [name, job[name]])), JOB_FIELDS);
   const session = given.session as Session;
   expectSession(where, session);
-  const { ids } = checkModelCall(where, session, given.ids as TokenIds, "last");
+  const { ids, past } = checkModelCall(where, session, given.ids as TokenIds, "last");
   const rules = checkGeneration(where, given as GenerateOptions, session.model.vocabSize);
-  return { job, session, unread: ids, count: 0, ...rules };
+  if (session.model !== (model ?? session.model))
+    throw new RangeError(`${where}: session expected one of the same model as the first job, got another`);
+  if (running.some((other) => other.session === session))
+    throw new HeadwiseError("IN_USE", `${where}: session expected one that no other job is using`);
+  return { where, job, session, past, unread: ids, count: 0, ...rules };
+}
+
+function failureOf(work: () => void): GenerationFailure | undefined {
+  try {
+    work();
+  } catch (error) {
+    return { reason: "error", error };
+  }
 }
 
 /** Why a job ends before its next step. */
-function endOf({ session, unread, count, maxTokens }: Running<unknown>): GenerationEnd | undefined {
+function endOf(one: Running<unknown>): GenerationEnd | GenerationFailure | undefined {
+  const { where, session, past, unread, count, maxTokens } = one;
   if (count >= maxTokens) return { reason: "length" };
-  return session.length + unread.length > session.maxSeqLen ? { reason: "full" } : undefined;
+  if (past + unread.length > session.maxSeqLen) return { reason: "full" };
+  return failureOf(() => expectReady(where, session, past, unread.length));
 }
+
+/** The token that was chosen for a job, or why none could be. */
+type Outcome<Job> = readonly [Running<Job>, Choice | GenerationFailure];
 
 /** One pass for all jobs: a token or a chunk of the prompt of each. Returns what was chosen. */
 async function step<Job>(
@@ -128,76 +179,25 @@ async function step<Job>(
   model: Model,
   running: readonly Running<Job>[],
   slices: Slices,
-): Promise<readonly (readonly [Running<Job>, Choice])[]> {
-  const calls = running.map(({ session, unread }): ModelCall => {
+): Promise<readonly Outcome<Job>[]> {
+  const calls = running.map(({ where, session, past, unread }): ModelCall => {
     const ids = unread.subarray(0, CHUNK_ROWS);
-    return { where, session, ids, outputs: ids.length === unread.length ? 1 : 0 };
+    return { where, session, past, ids, outputs: ids.length === unread.length ? 1 : 0 };
   });
   const whole = running.filter((_, i) => calls[i]?.outputs === 1);
-  const chosen: (readonly [Running<Job>, Choice])[] = [];
+  const chosen: Outcome<Job>[] = [];
   const sink: OutputSink = (row) => {
     const one = whole[row.output] as Running<Job>;
-    const { session, unread, sampling } = one;
+    const { session, past, unread, sampling } = one;
     const seen = () => [...session.tokens, ...unread];
-    chosen.push([one, chooseToken(row, sampling, seen, session.length + unread.length)]);
+    const failure = failureOf(() => chosen.push([one, chooseToken(row, sampling, seen, past + unread.length)]));
+    if (failure) chosen.push([one, failure]);
   };
   await runCalls(where, model, calls, sink, slices);
-  for (const [i, one] of running.entries()) one.unread = one.unread.subarray(calls[i]?.ids.length);
+  for (const [i, one] of running.entries()) {
+    const count = calls[i]?.ids.length ?? 0;
+    one.past += count;
+    one.unread = one.unread.subarray(count);
+  }
   return chosen;
-}
-
-/** The jobs that have come since the last look. */
-interface Queue<Job> {
-  /** Whether no more will come. */
-  readonly done: boolean;
-  /** Takes those that have come; with `wait`, waits for one. */
-  take(wait: boolean): Promise<Job[]>;
-  close(): Promise<void>;
-}
-
-/** Jobs that wait at most, before the source is asked for more. */
-const MOST_WAITING = 64;
-
-function createQueue<Job>(where: string, jobs: Iterable<Job> | AsyncIterable<Job>): Queue<Job> {
-  const isAsync = Symbol.asyncIterator in Object(jobs);
-  if (!isAsync && !(Symbol.iterator in Object(jobs)))
-    throw new TypeError(`${where}: jobs expected a list or another iterable of jobs, got ${describe(jobs)}`);
-  const source = isAsync ? (jobs as AsyncIterable<Job>)[Symbol.asyncIterator]() : undefined;
-  let waiting: Job[] = isAsync ? [] : [...(jobs as Iterable<Job>)];
-  let done = !isAsync;
-  let failure: { readonly cause: unknown } | undefined;
-  let pending: Promise<void> | undefined;
-  const pull = () => {
-    if (done || pending || waiting.length >= MOST_WAITING) return;
-    pending = Promise.resolve(source?.next())
-      .then((next) => {
-        if (!next || next.done) done = true;
-        else waiting.push(next.value);
-      })
-      .catch((cause: unknown) => {
-        done = true;
-        failure = { cause };
-      })
-      .finally(() => {
-        pending = undefined;
-        pull();
-      });
-  };
-  return {
-    get done() {
-      return done && waiting.length === 0;
-    },
-    async take(wait) {
-      pull();
-      while (wait && waiting.length === 0 && pending) await pending;
-      if (failure) throw failure.cause;
-      const taken = waiting;
-      waiting = [];
-      pull();
-      return taken;
-    },
-    async close() {
-      if (!done) await source?.return?.();
-    },
-  };
 }

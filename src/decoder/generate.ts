@@ -1,10 +1,8 @@
-import { expectRoom } from "../cache/kv-cache.ts";
 import { checkSlices, type SliceOptions, type Slices } from "../forward/slices.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
-import { HeadwiseError } from "../util/errors.ts";
-import { checkModelCall, expectIds, type TokenIds } from "./forward.ts";
+import { checkModelCall, readIds, type TokenIds } from "./forward.ts";
 import { createPace } from "./pace.ts";
-import { type ModelCall, runCalls } from "./pass.ts";
+import { expectReady, expectUnchanged, forgetTokens, holdSession, type ModelCall, runCalls } from "./pass.ts";
 import {
   type Choice,
   checkSampling,
@@ -13,7 +11,7 @@ import {
   type Sampling,
   type SamplingOptions,
 } from "./sampling.ts";
-import type { Session } from "./session.ts";
+import { expectSession, type Session } from "./session.ts";
 import { checkDrafts, type Drafter, type DraftOptions, forgettable } from "./speculate.ts";
 
 /** A generated token. */
@@ -34,9 +32,12 @@ export interface GenerationEnd {
 
 /** Options of `generate`. */
 export interface GenerateOptions extends SamplingOptions, Omit<SliceOptions, "onProgress"> {
-  /** Tokens at most. Default as many as the session has room for. */
+  /**
+   * Tokens at most, 0 or more. Default as many as the session has room for. With 0, `ids` are checked and not read; after the last
+   * of more tokens, that token is not read.
+   */
   readonly maxTokens?: number;
-  /** Ids that end the generation. Default none. */
+  /** Ids that end the generation, at most vocabSize of them. Default none. */
   readonly stopIds?: TokenIds;
   /**
    * Speculative decoding: guesses tokens, and checks several of them in one pass. The tokens are those of plain decoding; only the
@@ -63,20 +64,27 @@ export function checkGeneration(where: string, given: GenerateOptions, vocabSize
   return {
     sampling: checkSampling(where, given),
     maxTokens: maxTokens === undefined ? Number.POSITIVE_INFINITY : expectInt(where, "maxTokens", maxTokens, 0),
-    stops: new Set(stopIds === undefined || stopIds.length === 0 ? [] : expectIds(where, stopIds, vocabSize)),
+    stops: new Set(stopIds === undefined ? [] : readStopIds(where, stopIds, vocabSize)),
   };
 }
 
+function readStopIds(where: string, stopIds: TokenIds, vocabSize: number): readonly number[] {
+  const read = readIds(where, "stopIds", stopIds, vocabSize, vocabSize);
+  if (read.length > vocabSize)
+    throw new RangeError(`${where}: stopIds expected at most ${vocabSize} ids, those of the model, got ${read.length}`);
+  return Array.from(read);
+}
+
 /**
- * Reads `ids`, and generates tokens behind them, one at a time. Each pass runs in time slices with yields to the event loop.
+ * Reads `ids`, and generates tokens behind them, one at a time; with `maxTokens` 0, reads nothing. Each pass runs in time slices with yields to the event loop.
  * Leaving the loop early is allowed: the session then holds all tokens but the last one that was given.
  *
  * With one seed, the tokens are the same on every engine in the `simd` build, and the same in any batch, with any draft and on
  * any number of threads.
  * @param ids Tokens behind those that the session has read, 1 or more.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `CACHE_FULL` if `ids` do not fit, `OUT_OF_MEMORY`,
- * `RELEASED`, `IN_USE` (another call runs on the session, or has changed it since the last token). The signal's reason. What was
- * generated until then stays in the session.
+ * `RELEASED`, `IN_USE` (another call runs on the session, or has changed it since the last token). RangeError if processors leave
+ * no token. The signal's reason. What was generated until then stays in the session.
  * @example
  * import { loadKernels } from "headwise";
  * import { createSession, generate, loadModel, models } from "headwise/models";
@@ -94,39 +102,34 @@ export async function* generate(
   options: GenerateOptions = {},
 ): AsyncGenerator<GeneratedToken, GenerationEnd, void> {
   const where = "generate";
+  expectSession(where, session);
   const given = readFields(where, "options", options, OPTIONS);
   const { sampling, maxTokens, stops } = checkGeneration(where, given, session.model.vocabSize);
   const slices = checkSlices(where, given);
   const drafts = checkDrafts(where, session, given.draft);
   const pace = createPace(slices);
-  let next = checkModelCall(where, session, ids, "last").ids;
-  for (let count = 0; ; ) {
+  const first = checkModelCall(where, session, ids, "last");
+  let next = first.ids;
+  for (let count = 0, { past } = first; ; ) {
     if (count >= maxTokens) return { reason: "length" };
-    if (session.length + next.length > session.maxSeqLen) {
-      if (count === 0) expectRoom(where, session, "ids", next.length);
-      return { reason: "full" };
-    }
-    const before = session.length + next.length;
+    const before = past + next.length;
+    if (before > session.maxSeqLen) return { reason: "full" };
     await pace();
+    expectReady(where, session, past, next.length);
     const chosen = await step(where, session, next, sampling, drafts, maxTokens - count, slices);
+    past = before + chosen.length - 1;
     let given = 0;
     try {
       for (const choice of chosen) {
         if (stops.has(choice.id)) return { reason: "stop", stopId: choice.id };
         count++;
-        const { length } = session;
         yield choice;
         given++;
-        if (session.length !== length)
-          throw new HeadwiseError(
-            "IN_USE",
-            `${where}: session expected the ${length} tokens that it had at the last token, got ${session.length}: ` +
-              "another call has changed it",
-          );
+        expectUnchanged(where, session, past);
       }
     } finally {
       // Ended between guesses that were right: plain decoding would not have read those that follow.
-      if (given < chosen.length - 1 && !session.released) session.truncate(before + given);
+      if (given < chosen.length - 1) forgetTokens(session, past, before + given);
     }
     next = Int32Array.of((chosen.at(-1) as Choice).id);
   }
@@ -142,9 +145,11 @@ async function step(
   most: number,
   slices: Slices,
 ): Promise<Choice[]> {
-  const before = session.length + ids.length;
-  const guesses = drafts ? await guessTokens(drafts, session, ids, most - 1, slices) : [];
-  const call: ModelCall = { where, session, ids: Int32Array.from([...ids, ...guesses]), outputs: guesses.length + 1 };
+  const past = session.length;
+  const before = past + ids.length;
+  const guesses = drafts ? await holdSession(session, () => guessTokens(drafts, session, ids, most - 1, slices)) : [];
+  const all = Int32Array.from([...ids, ...guesses]);
+  const call: ModelCall = { where, session, past, ids: all, outputs: guesses.length + 1 };
   const chosen: Choice[] = [];
   await runCalls(
     where,
@@ -153,13 +158,17 @@ async function step(
     (row) => {
       // A row counts if all guesses before it were right.
       if (chosen.length !== row.output || (row.output > 0 && chosen.at(-1)?.id !== guesses[row.output - 1])) return;
-      const seen = () => [...session.tokens, ...call.ids.subarray(0, ids.length + row.output)];
+      const seen = () => [...session.tokens, ...all.subarray(0, ids.length + row.output)];
       chosen.push(chooseToken(row, sampling, seen, before + row.output));
     },
     slices,
   );
   // The last chosen token is read with the next call, as are those behind a wrong guess.
-  if (guesses.length > 0) session.truncate(before + chosen.length - 1);
+  if (guesses.length > 0) {
+    expectSession(where, session);
+    expectUnchanged(where, session, past + all.length);
+    session.truncate(before + chosen.length - 1);
+  }
   return chosen;
 }
 

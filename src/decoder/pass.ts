@@ -2,10 +2,12 @@
 
 import { checkMasks } from "../attention/mask.ts";
 import { restorePages } from "../cache/aging.ts";
+import { expectRoom } from "../cache/kv-cache.ts";
 import type { CallTokens } from "../forward/call.ts";
 import type { LayerCall } from "../forward/layer-steps.ts";
 import { mostRowsOf, planRows } from "../forward/row-pass.ts";
 import { runSlices, type Slices, stepFlopsOf } from "../forward/slices.ts";
+import { HeadwiseError } from "../util/errors.ts";
 import { chunksOf, listRows, type RowRun } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { blockRows, runBlock } from "./block.ts";
@@ -21,6 +23,8 @@ import { expectSession, expectUnused, type Session } from "./session.ts";
 export interface ModelCall {
   readonly where: string;
   readonly session: Session;
+  /** Tokens that the session has, and the call was checked for. */
+  readonly past: number;
   readonly ids: Int32Array;
   readonly outputs: number;
 }
@@ -151,8 +155,7 @@ function* embedTokens(work: RowWork, model: Model, plan: PassPlan, runs: ChunkRu
   if (embedNorm) normRows(work, embedNorm, residual, residual, spec.dModel, count);
 }
 
-function tokensOf({ where, session, ids }: ModelCall): CallTokens {
-  const past = session.length;
+function tokensOf({ where, session, past, ids }: ModelCall): CallTokens {
   const qLen = ids.length;
   const kvLen = past + qLen;
   const rows = [[0, qLen]] as const;
@@ -175,10 +178,47 @@ export function commitCalls(calls: readonly ModelCall[]): void {
   }
 }
 
+/** Throws IN_USE if another call has changed a session that had `length` tokens. */
+export function expectUnchanged(where: string, session: Session, length: number): void {
+  if (session.length === length) return;
+  throw new HeadwiseError(
+    "IN_USE",
+    `${where}: session expected the ${length} tokens that it had, got ${session.length}: another call has changed it`,
+  );
+}
+
+/** Throws unless a session can read `count` tokens behind the `length` that it is known to have. */
+export function expectReady(where: string, session: Session, length: number, count: number): void {
+  expectSession(where, session);
+  expectUnused(where, session);
+  expectUnchanged(where, session, length);
+  expectRoom(where, session, "ids", count);
+}
+
+/** Runs `work` while the session is in use. */
+export async function holdSession<T>({ caches }: Session, work: () => Promise<T>): Promise<T> {
+  for (const { holds } of caches) holds.appending++;
+  try {
+    return await work();
+  } finally {
+    for (const { holds } of caches) holds.appending--;
+  }
+}
+
+/**
+ * Truncates a session that had `length` tokens to `to`, at the end of a generation, if it is still as the generation left it.
+ * Otherwise its owner has released it or goes on with it, and it stays as it is.
+ */
+export function forgetTokens(session: Session, length: number, to: number): void {
+  const { model, caches } = session;
+  if (session.released || model.released || model.kernels.released || session.length !== length) return;
+  if (caches.every(({ holds }) => holds.appending + holds.reading === 0)) session.truncate(to);
+}
+
 /**
  * Runs the calls in time slices and commits them. Until the promise settles, their sessions are in use. If it rejects, nothing
  * has changed.
- * @throws HeadwiseError `RELEASED`, or `IN_USE` for a session that another call is using.
+ * @throws HeadwiseError `RELEASED`, `CACHE_FULL`, or `IN_USE` for a session that another call is using or has changed.
  */
 export async function runCalls(
   where: string,
@@ -191,10 +231,10 @@ export async function runCalls(
   const caches = calls.flatMap(({ session }) => session.caches);
   const expectActive = () => {
     slices.signal?.throwIfAborted();
-    for (const { session } of calls) expectSession(where, session);
+    for (const { where, session } of calls) expectSession(where, session);
   };
   expectActive();
-  for (const { session } of calls) expectUnused(where, session);
+  for (const { where, session, past, ids } of calls) expectReady(where, session, past, ids.length);
   const all = passFlops(model, calls);
   const steps = runModel(where, model, calls, sink, stepFlopsOf(kernels), true);
   for (const { holds } of caches) holds.appending++;

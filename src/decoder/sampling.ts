@@ -1,8 +1,7 @@
 // How a token is chosen from logits: in the order of transformers' processors, with a random number that depends on the seed and
 // on the position alone, so that a token does not depend on how the ones before it were computed.
 
-import { expectFinite, expectFunction, expectInt } from "../util/arguments.ts";
-import { describe } from "../util/errors.ts";
+import { expectFinite, expectFunction, expectInt, wrongValue } from "../util/arguments.ts";
 import { exp, ln } from "../util/math.ts";
 import type { OutputRow } from "./head.ts";
 import { MOST_TOP } from "./scratch.ts";
@@ -29,7 +28,10 @@ export type LogitsProcessor = (ids: bigint[][], logits: LogitsTensor) => unknown
 
 /** How tokens are chosen. The fields apply in this order: repetitionPenalty, logitsProcessors, temperature, topK, topP, minP. */
 export interface SamplingOptions {
-  /** Divides the logits. 0, the default, takes the most probable token, and the lower id of two. */
+  /**
+   * Divides the logits. 0, the default, takes the most probable token, and the lower id of two; so do numbers so small that
+   * the divided logits exceed float32.
+   */
   readonly temperature?: number;
   /** Only the k most probable tokens. Default 0: all. */
   readonly topK?: number;
@@ -51,7 +53,13 @@ export const SAMPLING_OPTIONS: readonly (keyof SamplingOptions)[] = [
 ];
 
 /** Checked SamplingOptions. */
-export type Sampling = Required<SamplingOptions>;
+export interface Sampling extends Required<SamplingOptions> {
+  /** The call, for messages. */
+  readonly where: string;
+}
+
+/** Above this temperature all probabilities are the same in float32, and division would make 0 or NaN of logits. */
+const HOTTEST = 2 ** 64;
 
 /** Checks options that were read. */
 export function checkSampling(where: string, options: SamplingOptions): Sampling {
@@ -59,20 +67,26 @@ export function checkSampling(where: string, options: SamplingOptions): Sampling
     const value = options[name] ?? otherwise;
     if (typeof value === "number" && value >= least && value <= 1 && (name === "minP" || value > 0)) return value;
     const rule = name === "topP" ? "a number above 0 and up to 1" : "a number from 0 to 1";
-    throw new RangeError(`${where}: ${name} expected ${rule}, got ${describe(value)}`);
+    throw wrongValue(where, name, rule, value);
   };
-  const { temperature = 0, repetitionPenalty = 1, logitsProcessors = [] } = options;
+  const { temperature = 0, repetitionPenalty = 1 } = options;
   if (!(expectFinite(where, "temperature", temperature) >= 0))
     throw new RangeError(`${where}: temperature expected a number >= 0, got ${temperature}`);
-  for (const [i, processor] of logitsProcessors.entries()) expectFunction(where, `logitsProcessors[${i}]`, processor);
   return {
-    ...{ temperature, logitsProcessors: [...logitsProcessors] },
+    ...{ where, temperature: Math.min(temperature, HOTTEST) },
+    ...{ logitsProcessors: checkProcessors(where, options.logitsProcessors ?? []) },
     repetitionPenalty: expectFinite(where, "repetitionPenalty", repetitionPenalty, true),
     topK: expectInt(where, "topK", options.topK ?? 0, 0),
     topP: within("topP", 1, 0),
     minP: within("minP", 0, 0),
     seed: expectInt(where, "seed", options.seed ?? 0, 0, 2 ** 32 - 1),
   };
+}
+
+function checkProcessors(where: string, given: readonly LogitsProcessor[]): readonly LogitsProcessor[] {
+  if (!Array.isArray(given)) throw wrongValue(where, "logitsProcessors", "an array of functions", given, "object");
+  for (const [i, processor] of given.entries()) expectFunction(where, `logitsProcessors[${i}]`, processor);
+  return [...given];
 }
 
 /** A token, and the logarithm of the probability that the model gives it, before any option changed it. */
@@ -84,6 +98,7 @@ export interface Choice {
 /**
  * Chooses the token at `position` of a sequence from its logits, which may change in place. `listIds` gives the tokens before it:
  * a list as long as the sequence, which is made only for rules that need it.
+ * @throws RangeError if no logit is above -Infinity.
  */
 export function chooseToken(
   row: OutputRow,
@@ -97,11 +112,32 @@ export function chooseToken(
   const raw = penalty !== 1 || processors.length > 0 ? row.logits().slice() : undefined;
   const ids = raw ? listIds() : [];
   if (penalty !== 1) penalise(row.logits(), ids, penalty);
-  if (processors.length > 0) row.logits().set(processed(row.logits().slice(), processors, ids));
-  const chosen = temperature === 0 ? row.top(1) : undefined;
+  if (processors.length > 0) {
+    const changed = processed(row.logits().slice(), processors, ids);
+    // The view is made afterwards: a processor may run calls that let the memory grow.
+    row.logits().set(changed);
+  }
+  const most = raw ? (row.top(1).values[0] as number) : largest;
+  if (!(most > Number.NEGATIVE_INFINITY)) throw noToken(sampling, position, most);
+  const chosen = isGreedy(most, temperature) ? row.top(1) : undefined;
   const id = chosen ? (chosen.ids[0] as number) : sampleFrom(row, sampling, position);
   const value = raw ? raw[id] : chosen ? chosen.values[0] : undefined;
   return { id, logprob: (value ?? rawValue(row, id, sampling.temperature)) - logTotal };
+}
+
+/**
+ * Whether the most probable token is taken: also where the largest logit divided by the temperature exceeds float32. Logits
+ * that differ are then so far apart that the others have no probability.
+ */
+function isGreedy(largest: number, temperature: number): boolean {
+  return temperature === 0 || !Number.isFinite(Math.fround(largest * Math.fround(1 / temperature)));
+}
+
+function noToken({ where, logitsProcessors }: Sampling, position: number, largest: number): RangeError {
+  const cause = logitsProcessors.length > 0 ? " after logitsProcessors" : "";
+  return new RangeError(
+    `${where}: logits at position ${position} expected one above -Infinity${cause}, got ${largest} as the largest`,
+  );
 }
 
 /** The logit of a token before the temperature divided it. */

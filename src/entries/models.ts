@@ -16,7 +16,12 @@ export {
   type TokenIds,
 } from "../decoder/forward.ts";
 export { type GeneratedToken, type GenerateOptions, type GenerationEnd, generate } from "../decoder/generate.ts";
-export { type GenerationEvent, type GenerationJob, generateMany } from "../decoder/generate-many.ts";
+export {
+  type GenerationEvent,
+  type GenerationFailure,
+  type GenerationJob,
+  generateMany,
+} from "../decoder/generate-many.ts";
 export { type LoadModelOptions, loadModel } from "../decoder/load-model.ts";
 export type { Model } from "../decoder/model.ts";
 export type { ModelFormats } from "../decoder/model-formats.ts";

@@ -2,7 +2,13 @@
 
 import { expect, test } from "vitest";
 import type { OutputRow } from "../../../src/decoder/head.ts";
-import { checkSampling, chooseToken, randomAt, type SamplingOptions } from "../../../src/decoder/sampling.ts";
+import {
+  checkSampling,
+  chooseToken,
+  type LogitsProcessor,
+  randomAt,
+  type SamplingOptions,
+} from "../../../src/decoder/sampling.ts";
 import { createRandom } from "../../../src/diagnostics/random.ts";
 
 /** A row of logits outside linear memory. */
@@ -18,7 +24,7 @@ function rowOf(values: ArrayLike<number>): OutputRow {
       return { largest, sum: logits.reduce((sum, x) => sum + Math.exp(x - largest), 0) };
     },
     divide(by) {
-      logits.set(logits.map((x) => x / by));
+      logits.set(logits.map((x) => x * Math.fround(1 / by)));
     },
     top(k) {
       const ids = Int32Array.from(order().slice(0, k));
@@ -106,6 +112,28 @@ test("random numbers depend on seed and position alone, lie in [0, 1) and are sp
   expect(values.every((value) => value >= 0 && value < 1)).toBe(true);
   for (let tenth = 0; tenth < 10; tenth++)
     expect(values.filter((value) => Math.floor(value * 10) === tenth).length).toBeGreaterThan(880);
+});
+
+test.each([{ temperature: 0 }, { temperature: 1 }, { temperature: 1, topK: 2 }])(
+  "processors that leave no token are refused with %o",
+  (options) => {
+    const logitsProcessors: LogitsProcessor[] = [(_ids, { data }) => data.fill(Number.NEGATIVE_INFINITY)];
+    const text =
+      "generate: logits at position 0 expected one above -Infinity after logitsProcessors, got -Infinity as the largest";
+    expect(() => choose([1, 2, 3], { ...options, logitsProcessors })).toThrow(new RangeError(text));
+  },
+);
+
+test("a processor that raises a token to Infinity chooses it at every temperature", () => {
+  const logitsProcessors: LogitsProcessor[] = [(_ids, { data }) => data.fill(Number.POSITIVE_INFINITY, 1, 2)];
+  for (const temperature of [0, 0.5, 1]) expect(choose([1, 2, 3], { temperature, logitsProcessors }).id).toBe(1);
+});
+
+test("the hottest temperatures choose all tokens that are left alike", () => {
+  const logitsProcessors: LogitsProcessor[] = [(_ids, { data }) => data.fill(Number.NEGATIVE_INFINITY, 0, 1)];
+  const [banned, one, two] = shares([5, 1, 2], { temperature: 1e300, logitsProcessors }) as [number, number, number];
+  expect(banned).toBe(0);
+  expect(Math.abs(one - two)).toBeLessThan(0.03);
 });
 
 test.each([

@@ -3,7 +3,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { forward, forwardAsync } from "../../../src/decoder/forward.ts";
 import { generate } from "../../../src/decoder/generate.ts";
-import { generateMany } from "../../../src/decoder/generate-many.ts";
+import { type GenerationEvent, type GenerationJob, generateMany } from "../../../src/decoder/generate-many.ts";
 import { loadModel } from "../../../src/decoder/load-model.ts";
 import type { Model } from "../../../src/decoder/model.ts";
 import { createSession, type Session, type SessionOptions } from "../../../src/decoder/session.ts";
@@ -30,12 +30,23 @@ async function tokensOf(session: Session, ids: readonly number[], maxTokens: num
   return tokens;
 }
 
+/** A call as messages name it. */
+const nameOf = (call: string) => (call === "generateMany" ? "generateMany: jobs[0]" : call);
+
+/** What a generation gives next. Throws why the job failed, if it did. */
+async function nextOf(all: AsyncGenerator<unknown>): Promise<unknown> {
+  const { value } = await all.next();
+  const { end } = Object(value) as Partial<GenerationEvent>;
+  if (end?.reason === "error") throw end.error;
+  return value;
+}
+
 describe("token ids", () => {
   const calls = {
     forward: (session: Session, ids: never) => forward(session, ids),
     forwardAsync: (session: Session, ids: never) => forwardAsync(session, ids),
     generate: (session: Session, ids: never) => generate(session, ids).next(),
-    generateMany: (session: Session, ids: never) => generateMany([{ session, ids }]).next(),
+    generateMany: (session: Session, ids: never) => nextOf(generateMany([{ session, ids }])),
   };
   const bad: readonly (readonly [string, unknown, string])[] = [
     ["too large", [1, 67], "ids[1] expected an integer from 0 to 66, got 67"],
@@ -48,7 +59,8 @@ describe("token ids", () => {
       "ids[0] expected an integer from 0 to 66, got 1n: convert them with Array.from(ids, Number)",
     ],
     ["none", [], "ids expected 1 or more tokens, got none"],
-    ["no list", 5, "ids expected a list of integers, got 5"],
+    ["no list", 5, "ids expected an array of integers, got 5"],
+    ["of a negative length", { length: -1 }, "ids expected an array of integers, got Object"],
   ];
   const cases = Object.entries(calls).flatMap(([name, call]) =>
     bad.map(([what, ids, text]) => ({ name, call, what, ids, text })),
@@ -58,7 +70,7 @@ describe("token ids", () => {
     using session = open();
     forward(session, [1, 2]);
     const run = async () => each.call(session, each.ids as never);
-    await expect(run()).rejects.toThrow(`${each.name}: ${each.text}`);
+    await expect(run()).rejects.toThrow(`${nameOf(each.name)}: ${each.text}`);
     expect(session.length).toBe(2);
   });
 
@@ -69,8 +81,10 @@ describe("token ids", () => {
       const run = async () => call(session, [1, 2, 3] as never);
       await expect(run()).rejects.toMatchObject({
         code: "CACHE_FULL",
-        message: `${name}: past 8 + ids 3 exceeds maxSeqLen 10`,
+        message: `${nameOf(name)}: past 8 + ids 3 exceeds maxSeqLen 10`,
       });
+      const endless = async () => call(session, { length: 2 ** 40 } as never);
+      await expect(endless()).rejects.toMatchObject({ code: "CACHE_FULL" });
     }
     expect(session.length).toBe(8);
     forward(session, [1, 2]);
@@ -210,27 +224,62 @@ describe("many at once", () => {
     }
   });
 
-  test("a processor that throws ends the generation; every session is as before the step", async () => {
-    let calls = 0;
-    const logitsProcessors = [
-      () => {
+  test("a processor that throws ends its generation, and its job alone", async () => {
+    const failing = () => {
+      let calls = 0;
+      return () => {
         if (++calls === 4) throw new Error("no grammar");
-      },
-    ];
+      };
+    };
+    const want = await tokensOf(open(), idsOf(5), 9);
+    using alone = open();
+    const generation = generate(alone, idsOf(5), { logitsProcessors: [failing()] });
+    for (const id of want.slice(0, 3)) expect(await generation.next()).toMatchObject({ value: { id } });
+    await expect(generation.next()).rejects.toThrow("no grammar");
+    expect(alone.length).toBe(5 + 2);
+    using session = open();
+    using other = open();
     const jobs = [
-      { session: open(), ids: idsOf(5), maxTokens: 9 },
-      { session: open(), ids: idsOf(5), maxTokens: 9, logitsProcessors },
+      { session: other, ids: idsOf(5), logitsProcessors: [failing()] },
+      { session, ids: idsOf(5), maxTokens: 9 },
     ];
-    const all = (async () => {
-      for await (const _ of generateMany(jobs));
-    })();
-    await expect(all).rejects.toThrow("no grammar");
-    const want = await tokensOf(open(), idsOf(5), 5);
-    for (const { session } of jobs) {
-      expect(session.length).toBe(5 + 2);
-      expect(await tokensOf(session, want.slice(2, 3), 2)).toEqual(want.slice(3));
-      session.release();
+    const tokens: number[] = [];
+    const ends: unknown[] = [];
+    for await (const { job, token, end } of generateMany(jobs)) {
+      if (token && job.session === session) tokens.push(token.id);
+      if (end) ends.push(end);
     }
+    expect(ends).toEqual([{ reason: "error", error: new Error("no grammar") }, { reason: "length" }]);
+    expect(tokens).toEqual(want);
+    expect(other.length).toBe(5 + 3);
+  });
+
+  test.each([
+    "a job of ids that do not fit",
+    "a session that is released between steps",
+    "one that is released in a step",
+  ])("%s ends one job; the others go on with the same tokens", async (what) => {
+    const want = await tokensOf(open(), idsOf(200), 9);
+    using session = open();
+    const bad = open({ maxSeqLen: 256 });
+    let calls = 0;
+    const releasing = () => void (++calls === 3 && what.includes("in a step") && bad.release());
+    const good = { session, ids: idsOf(200), maxTokens: 9, logitsProcessors: [releasing] };
+    const jobs = [good, { session: bad, ids: what.includes("not fit") ? idsOf(257) : idsOf(200) }];
+    const tokens: number[] = [];
+    const failures: unknown[] = [];
+    const ends: unknown[] = [];
+    for await (const { job, token, end } of generateMany(jobs, { sliceMs: 1e-6 })) {
+      if (job === good && token) tokens.push(token.id);
+      if (tokens.length === 3 && what.includes("between")) bad.release();
+      if (end?.reason === "error") failures.push(end.error);
+      else if (end) ends.push([job === good, end]);
+    }
+    expect(tokens).toEqual(want);
+    expect(ends).toEqual([[true, { reason: "length" }]]);
+    expect(failures).toMatchObject([{ code: what.includes("not fit") ? "CACHE_FULL" : "RELEASED" }]);
+    expect(String(failures[0])).toContain("generateMany: jobs[1]: ");
+    bad.release();
   });
 
   test("a source that fails ends the generation with its reason; sessions keep what was read", async () => {
@@ -255,14 +304,16 @@ describe("many at once", () => {
       { session, ids: [1] },
       { session, ids: [2] },
     ];
-    await expect(generateMany(twice).next()).rejects.toMatchObject({ code: "IN_USE" });
+    await expect(nextOf(generateMany(twice))).rejects.toMatchObject({ code: "IN_USE" });
     using other = await loadModel(kernels, tinyFolder(TINY.llama));
     using foreign = createSession(other);
     const mixed = [
       { session, ids: [1] },
       { session: foreign, ids: [1] },
     ];
-    await expect(generateMany(mixed).next()).rejects.toThrow("jobs expected sessions of one model, got two");
+    await expect(nextOf(generateMany(mixed))).rejects.toThrow(
+      "generateMany: jobs[1]: session expected one of the same model as the first job, got another",
+    );
     expect([session.length, foreign.length]).toEqual([0, 0]);
   });
 });
@@ -280,7 +331,7 @@ describe("between tokens", () => {
       // Takes the memory that the session had.
       using next = open();
       forward(next, idsOf(100));
-      await expect(all.next()).rejects.toMatchObject({ code: "RELEASED" });
+      await expect(nextOf(all)).rejects.toMatchObject({ code: "RELEASED" });
       using fresh = open();
       forward(fresh, idsOf(100));
       expect(forward(next, [7]).logits).toEqual(forward(fresh, [7]).logits);
@@ -292,9 +343,243 @@ describe("between tokens", () => {
     const all = name === "generate" ? generate(session, [1, 2]) : generateMany([{ session, ids: [1, 2] }]);
     await all.next();
     const reading = forwardAsync(session, idsOf(50), { sliceMs: 1e-6 });
-    await expect(all.next()).rejects.toMatchObject({ code: "IN_USE" });
+    await expect(nextOf(all)).rejects.toMatchObject({ code: "IN_USE" });
     await reading;
     expect(session.length).toBe(52);
+  });
+});
+
+describe("a session that its owner changes", () => {
+  test.each([1, 3, 128])("between a step and the end of another job, by %d tokens, is refused", async (count) => {
+    using session = open({ maxSeqLen: 128 });
+    using other = open({ maxSeqLen: 128 });
+    using third = open({ maxSeqLen: 128 });
+    forward(third, idsOf(100));
+    const want = forward(third, [9]).logits;
+    third.truncate(100);
+    const jobs = [
+      { session, ids: [1, 2], maxTokens: 20 },
+      { session: other, ids: [3], maxTokens: 0 },
+    ];
+    const ends: unknown[] = [];
+    for await (const { end } of generateMany(jobs)) {
+      if (end) ends.push(end.reason === "error" ? end.error : end);
+      if (ends.length === 1) forward(session, idsOf(count));
+    }
+    expect(ends).toHaveLength(2);
+    expect(ends[1]).toMatchObject({
+      code: "IN_USE",
+      message: `generateMany: jobs[0]: session expected the 0 tokens that it had, got ${count}: another call has changed it`,
+    });
+    expect(session.length).toBe(count);
+    expect(forward(third, [9]).logits).toEqual(want);
+  });
+
+  test("by a truncation is refused, too", async () => {
+    using session = open();
+    const all = generateMany([{ session, ids: [1, 2] }]);
+    await all.next();
+    session.truncate(1);
+    await expect(nextOf(all)).rejects.toMatchObject({ code: "IN_USE" });
+    expect(session.length).toBe(1);
+  });
+
+  test.each([
+    ["generate", "kernels"],
+    ["generate", "model"],
+    ["generate", "session"],
+    ["generateMany", "kernels"],
+    ["generateMany", "model"],
+    ["generateMany", "session"],
+  ])("%s can be left after its %s was released", async (name, what) => {
+    const kernels = await kernelsOf("relaxed");
+    const model = await loadModel(kernels, tinyFolder(TINY.llama));
+    const sessions = [1, 2].map(() => createSession(model, { maxSeqLen: 64 }));
+    const release = () => {
+      if (what === "kernels") kernels.release();
+      else if (what === "model") model.release();
+      else for (const session of sessions) session.release();
+    };
+    // The period of the prompt makes guesses hold, so that a step gives several tokens.
+    const ids = [5, 5, 5, 5, 5, 5];
+    const [session] = sessions as [Session];
+    const [draft] = [{ session: sessions[1] as Session }];
+    if (name === "generate") {
+      for await (const _ of generate(session, ids, { draft })) {
+        release();
+        break;
+      }
+    } else
+      for await (const _ of generateMany(sessions.map((session) => ({ session, ids })))) {
+        release();
+        break;
+      }
+    kernels.release();
+  });
+
+  test.each(["generate", "generateMany"])("%s can be left while another call reads", async (name) => {
+    using session = open();
+    using other = open();
+    let reading: Promise<unknown> | undefined;
+    if (name === "generate") {
+      for await (const _ of generate(session, idsOf(5), { draft: { session: other } })) {
+        reading = forwardAsync(session, idsOf(300), { sliceMs: 1e-6 });
+        break;
+      }
+    } else
+      for await (const _ of generateMany([other, session].map((session) => ({ session, ids: [1] })))) {
+        reading = forwardAsync(session, idsOf(300), { sliceMs: 1e-6 });
+        break;
+      }
+    const { length } = session;
+    await reading;
+    expect(session.length).toBe(length + 300);
+  });
+});
+
+describe("sources of jobs that wait", () => {
+  /** Gives one job, and never a second. */
+  const sourceOf = (session: Session, returned: () => void = () => {}) => ({
+    [Symbol.asyncIterator]() {
+      let given = false;
+      return {
+        next(): Promise<IteratorResult<GenerationJob, undefined>> {
+          if (given) return new Promise(() => {});
+          given = true;
+          return Promise.resolve({ done: false, value: { session, ids: [1, 2], maxTokens: 3 } });
+        },
+        return: async () => {
+          returned();
+          return { done: true as const, value: undefined };
+        },
+      };
+    },
+  });
+  /** A generator: what asks it to return waits for its next job. */
+  async function* generatorOf(session: Session) {
+    yield { session, ids: [1, 2], maxTokens: 3 };
+    await new Promise(() => {});
+  }
+
+  test("do not keep a loop from being left, and are told to return", async () => {
+    using session = open();
+    for await (const _ of generateMany(generatorOf(session))) break;
+    let returned = 0;
+    for await (const _ of generateMany(sourceOf(session, () => returned++))) break;
+    expect(returned).toBe(1);
+  });
+
+  test.each([1, 2, 3])("let a signal end the generation after event %d", async (events) => {
+    using session = open();
+    const stop = new AbortController();
+    const run = async () => {
+      let count = 0;
+      for await (const _ of generateMany(generatorOf(session), { signal: stop.signal }))
+        if (++count === events) stop.abort(new Error("enough"));
+    };
+    await expect(run()).rejects.toThrow("enough");
+  });
+
+  test("let a signal end the generation while no job runs", async () => {
+    using session = open();
+    const stop = new AbortController();
+    const run = async () => {
+      for await (const { end } of generateMany(generatorOf(session), { signal: stop.signal }))
+        if (end) setTimeout(() => stop.abort(new Error("enough")), 5);
+    };
+    await expect(run()).rejects.toThrow("enough");
+  });
+
+  test("are asked for no more once the loop was left", async () => {
+    let asked = 0;
+    const sessions: Session[] = [];
+    const source = {
+      [Symbol.asyncIterator]: () => ({
+        async next() {
+          asked++;
+          await new Promise((resolve) => setTimeout(resolve, 1));
+          const session = open({ maxSeqLen: 20 });
+          sessions.push(session);
+          return { done: false as const, value: { session, ids: [1] } };
+        },
+      }),
+    };
+    for await (const _ of generateMany(source)) break;
+    const before = asked;
+    await new Promise((resolve) => setTimeout(resolve, 40));
+    expect(asked).toBe(before);
+    for (const session of sessions) session.release();
+  });
+
+  test("whose return throws do not hide why the generation failed", async () => {
+    using session = open();
+    const stop = new AbortController();
+    const source = sourceOf(session, () => {
+      throw new Error("cannot return");
+    });
+    const run = async () => {
+      for await (const _ of generateMany(source, { signal: stop.signal })) stop.abort(new Error("enough"));
+    };
+    await expect(run()).rejects.toThrow("enough");
+  });
+});
+
+describe("options of a generation", () => {
+  test.each([
+    [{ stopIds: [1, 999] }, RangeError, "stopIds[1] expected an integer from 0 to 66, got 999"],
+    [{ stopIds: null }, TypeError, "stopIds expected an array of integers, got null"],
+    [{ stopIds: { length: 2 ** 40 } }, RangeError, "stopIds expected at most 67 ids"],
+    [{ logitsProcessors: 5 }, TypeError, "logitsProcessors expected an array of functions, got 5"],
+    [{ topP: "1" }, TypeError, 'topP expected a number above 0 and up to 1, got "1"'],
+    [{ minP: "1" }, TypeError, 'minP expected a number from 0 to 1, got "1"'],
+  ])("%o are refused", async (options, kind, text) => {
+    using session = open();
+    const alone = generate(session, [1], options as never).next();
+    await expect(alone).rejects.toThrow(kind);
+    await expect(generate(session, [1], options as never).next()).rejects.toThrow(`generate: ${text}`);
+    const job = { session, ids: [1], ...options } as never;
+    await expect(nextOf(generateMany([job]))).rejects.toThrow(`generateMany: jobs[0]: ${text}`);
+    expect(session.length).toBe(0);
+  });
+
+  test("no session is refused by name", async () => {
+    const attempt = generate(undefined as never, [1]).next();
+    await expect(attempt).rejects.toThrow("generate: session expected what createSession gives, got undefined");
+  });
+
+  test("maxTokens 0 checks ids and reads none", async () => {
+    using session = open();
+    expect(await generate(session, [1, 2], { maxTokens: 0 }).next()).toEqual({
+      done: true,
+      value: { reason: "length" },
+    });
+    await expect(generate(session, [99], { maxTokens: 0 }).next()).rejects.toThrow("generate: ids[0]");
+    expect(session.length).toBe(0);
+  });
+
+  test("processors may run other calls, which let the memory grow", async () => {
+    using plain = open();
+    const want = await tokensOf(plain, [1, 2], 2);
+    const kernels = await kernelsOf("relaxed");
+    const model = await loadModel(kernels, tinyFolder(TINY.gemma2));
+    const session = createSession(model, { maxSeqLen: 900 });
+    const grow = () => void forward(createSession(model, { maxSeqLen: 40_000 }), idsOf(300));
+    const tokens: number[] = [];
+    for await (const { id } of generate(session, [1, 2], { maxTokens: 2, logitsProcessors: [grow] })) tokens.push(id);
+    expect(tokens).toEqual(want);
+    kernels.release();
+  });
+
+  test.each([1e-36, 1e-38, 1e-40, 1e-310])("temperature %d takes the most probable tokens", async (temperature) => {
+    using plain = open();
+    const want = await tokensOf(plain, idsOf(9), 5);
+    using session = open();
+    const tokens: number[] = [];
+    for await (const { id, logprob } of generate(session, idsOf(9), { maxTokens: 5, temperature })) {
+      tokens.push(id);
+      expect(logprob).toBeLessThanOrEqual(0);
+    }
+    expect(tokens).toEqual(want);
   });
 });
 

@@ -104,6 +104,39 @@ test("a generation that is aborted, in a pass of the draft or of the model, keep
   }
 });
 
+test("a call on the session while a draft guesses is refused, or the generation that finds its tokens", async () => {
+  const ids = [1, 2, 3, 4];
+  using plain = open({ maxSeqLen: 128 });
+  const want = await run(plain, ids, { maxTokens: 8 });
+  let refused = 0;
+  for (let turns = 1; turns <= 40; turns++) {
+    using session = open({ maxSeqLen: 128 });
+    using guide = open({ maxSeqLen: 128 }, other);
+    const call = run(session, ids, { draft: { session: guide }, maxTokens: 8, sliceMs: 1e-6 }).catch(
+      ({ code }) => code,
+    );
+    for (let turn = 0; turn < turns; turn++)
+      await (turn < 20 ? Promise.resolve() : new Promise((resolve) => setTimeout(resolve, 0)));
+    const { length } = session;
+    const own = prompt.slice(0, 128 - length);
+    let code: string | undefined;
+    try {
+      forward(session, own);
+    } catch (error) {
+      code = (error as { code: string }).code;
+    }
+    const got = await call;
+    if (code === "IN_USE") {
+      refused++;
+      expect(got).toEqual(want);
+    } else if (typeof got === "string") {
+      expect(got).toBe("IN_USE");
+      expect(session.tokens.slice(length)).toEqual(own);
+    } else expect(got).toEqual(want);
+  }
+  expect(refused).toBeGreaterThan(0);
+});
+
 test("drafts that cannot serve are refused before anything is read", async () => {
   using session = open();
   const attempt = (draft: unknown) => generate(session, [1], { draft: draft as DraftOptions }).next();

@@ -1,0 +1,96 @@
+// The jobs of generateMany as they come from a list or from an asynchronous source.
+
+import type { Slices } from "../forward/slices.ts";
+import { describe } from "../util/errors.ts";
+
+/** The jobs that have come since the last look. */
+export interface JobQueue<Job> {
+  /** Whether no more will come. */
+  readonly done: boolean;
+  /**
+   * Takes those that have come; with `wait`, waits for one.
+   * @throws What the source threw, or the signal's reason.
+   */
+  take(wait: boolean): Promise<readonly Job[]>;
+  /** Asks the source for no more, and tells it so. */
+  close(): Promise<void>;
+}
+
+/** Jobs that wait at most, before the source is asked for more. */
+const MOST_WAITING = 64;
+
+/** Throws TypeError unless `jobs` is an iterable. */
+export function createJobQueue<Job>(
+  where: string,
+  jobs: Iterable<Job> | AsyncIterable<Job>,
+  signal: Slices["signal"],
+): JobQueue<Job> {
+  const isAsync = Symbol.asyncIterator in Object(jobs);
+  if (!isAsync && !(Symbol.iterator in Object(jobs)))
+    throw new TypeError(`${where}: jobs expected a list or another iterable of jobs, got ${describe(jobs)}`);
+  const source = isAsync ? (jobs as AsyncIterable<Job>)[Symbol.asyncIterator]() : undefined;
+  let waiting: Job[] = isAsync ? [] : [...(jobs as Iterable<Job>)];
+  let done = !isAsync;
+  let failure: { readonly cause: unknown } | undefined;
+  /** Settles with the next job, and never rejects. */
+  let pending: Promise<void> | undefined;
+  const pull = () => {
+    if (done || pending || waiting.length >= MOST_WAITING) return;
+    pending = Promise.resolve(source?.next())
+      .then((next) => {
+        if (!next || next.done) done = true;
+        else waiting.push(next.value);
+      })
+      .catch((cause: unknown) => {
+        done = true;
+        failure = { cause };
+      })
+      .finally(() => {
+        pending = undefined;
+        pull();
+      });
+  };
+  return {
+    get done() {
+      return done && waiting.length === 0;
+    },
+    async take(wait) {
+      pull();
+      while (wait && waiting.length === 0 && pending) {
+        signal?.throwIfAborted();
+        await settledOrAborted(pending, signal);
+        signal?.throwIfAborted();
+      }
+      if (failure) throw failure.cause;
+      const taken = waiting;
+      waiting = [];
+      pull();
+      return taken;
+    },
+    async close() {
+      if (done) return;
+      done = true;
+      // A generator that waits for its next job would return only then.
+      if (pending) void returnOf(source).catch(() => {});
+      else await returnOf(source);
+    },
+  };
+}
+
+/** A function of its own, so that what `return` throws at once rejects, too. */
+async function returnOf(source: AsyncIterator<unknown> | undefined): Promise<void> {
+  await source?.return?.();
+}
+
+/** Waits for `work`, which never rejects, or until the signal is aborted. */
+function settledOrAborted(work: Promise<void>, signal: Slices["signal"]): Promise<void> {
+  if (!signal) return work;
+  return new Promise((resolve) => {
+    const settle = () => {
+      signal.removeEventListener("abort", settle);
+      resolve();
+    };
+    signal.addEventListener("abort", settle);
+    void work.then(settle);
+  });
+}
