@@ -50,6 +50,18 @@ describe("config.json", () => {
     );
   });
 
+  test.each([
+    [{ n_group: 3 }, "n_group expected a divisor of the 8 experts, got 3"],
+    [{ n_group: 8 }, "n_group expected groups of at least 2 of the 8 experts, got 8"],
+    [{ topk_group: 9 }, "topk_group expected at most the 4 groups of n_group, got 9"],
+    [{ topk_group: 1 }, "num_experts_per_tok expected at most the 2 experts of topk_group groups, got 3"],
+    [{ num_experts_per_tok: 9 }, "num_experts_per_tok expected an integer from 1 to 8, got 9"],
+  ])("groups of experts from which a token cannot choose are refused: %o", async (fields, said) => {
+    const config = { ...TINY.deepseek_v3, ...fields };
+    expect(await refusal(config)).toBe(`loadModel: ${said}`);
+    expect(() => planModel(config)).toThrow(`planModel: ${said}`);
+  });
+
   test("an activation that is not known is refused", async () => {
     expect(await refusal({ ...TINY.llama, hidden_act: "mish" })).toContain('hidden_act expected one of "gelu", ');
   });
