@@ -1,5 +1,6 @@
 import { type Cache, createCache } from "../cache/cache.ts";
 import { type CacheOptions, expectFreeFor, expectTruncatable } from "../cache/kv-cache.ts";
+import { expectPositions } from "../models/decoder/read-spec.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import { expectModel, type Model } from "./model.ts";
@@ -32,19 +33,14 @@ export interface Session extends Releasable, Handle {
 
 /** Options of `createSession`: those of `createCache`, for all layers. */
 export interface SessionOptions extends Pick<CacheOptions, "format" | "truncatable"> {
-  /** Tokens that fit; memory is taken for whole pages of 128. Default that of the model, at most 4096. */
+  /**
+   * Tokens that fit; memory is taken for whole pages of 128. Default what `loadModel` was given as `maxSeqLen`,
+   * else what config.json says, at most 4096.
+   */
   readonly maxSeqLen?: number;
 }
 
 const OPTIONS: readonly (keyof SessionOptions)[] = ["maxSeqLen", "format", "truncatable"];
-
-/** Tokens of a session by default: what fits beside most models. */
-const DEFAULT_LENGTH = 4096;
-
-/** Tokens of a session by default, of a model for sequences of `longest` tokens. */
-export function defaultLength(longest: number | undefined): number {
-  return Math.min(longest ?? DEFAULT_LENGTH, DEFAULT_LENGTH);
-}
 
 /**
  * Allocates a session: a cache for each layer.
@@ -55,12 +51,8 @@ export function createSession(model: Model, options: SessionOptions = {}): Sessi
   const where = "createSession";
   expectModel(where, model);
   const { maxSeqLen: given, ...rest } = readFields(where, "options", options, OPTIONS);
-  const maxSeqLen = expectInt(where, "maxSeqLen", given ?? defaultLength(model.maxSeqLen));
-  const { positions } = model.spec.embed;
-  if (positions && maxSeqLen > positions.rows - positions.offset)
-    throw new RangeError(
-      `${where}: maxSeqLen expected at most ${positions.rows - positions.offset}, the positions of the model, got ${maxSeqLen}`,
-    );
+  const maxSeqLen = expectInt(where, "maxSeqLen", given ?? model.spec.sessionLength);
+  expectPositions(where, model.spec.embed, maxSeqLen);
   const caches: Cache[] = [];
   const release = () => {
     for (const cache of caches) cache.release();
