@@ -2,11 +2,7 @@ import { type CheckedConfig, checkConfig } from "../attention/config.ts";
 import type { PageShape } from "../attention/layer-sizes.ts";
 import { layerLayout } from "../attention/packed-weights.ts";
 import { fillFormats } from "../attention/weight-options.ts";
-import { retentionOf } from "../cache/cache.ts";
-import { checkCacheFormat } from "../cache/formats.ts";
 import { latentPageShape } from "../cache/latent-pages.ts";
-import { createPageLayout } from "../cache/page-layout.ts";
-import { pagesBytes } from "../cache/pages.ts";
 import { placeLatentRows } from "../forward/latent/pass.ts";
 import { latentChunkRows } from "../forward/latent/scratch.ts";
 import { placeLayerRows } from "../forward/row-pass.ts";
@@ -23,7 +19,7 @@ import { headNormBytes } from "./head-norm.ts";
 import { type ModelFormats, readFormats } from "./model-formats.ts";
 import { placeModel } from "./places.ts";
 import { planPass } from "./scratch.ts";
-import type { SessionOptions } from "./session.ts";
+import { planCache, type SessionOptions } from "./session.ts";
 
 /** What to plan a model's memory for. */
 export interface ModelPlanSizes extends SessionOptions {
@@ -91,9 +87,9 @@ export function planSpec(where: string, spec: ModelSpec, given: ModelPlanSizes):
   let cached = 0;
   let pageFormats = 0;
   for (const { shape, checked } of layers) {
-    const layout = createPageLayout(shape, checkCacheFormat(where, "format", given.format, shape));
-    cached += pagesBytes(layout, 1, maxSeqLen, retentionOf(where, checked, given.truncatable));
-    pageFormats |= layout.formats;
+    const { bytes, formats: used } = planCache(where, shape, checked, maxSeqLen, given);
+    cached += bytes;
+    pageFormats |= used;
   }
   const chunk = Math.min(rows, ...layers.map(({ chunkRows }) => chunkRows));
   const plan = planPass(spec, places, { rows: chunk, outputs: Math.min(outputs, chunk) }, (layer, layout) =>

@@ -1,8 +1,15 @@
-import { type Cache, createCache } from "../cache/cache.ts";
+import type { CheckedConfig } from "../attention/config.ts";
+import type { PageShape } from "../attention/layer-sizes.ts";
+import { type Cache, createCache, retentionOf } from "../cache/cache.ts";
+import { checkCacheFormat } from "../cache/formats.ts";
 import { type CacheOptions, expectFreeFor, expectTruncatable } from "../cache/kv-cache.ts";
+import { createPageLayout } from "../cache/page-layout.ts";
+import { pagesBytes } from "../cache/pages.ts";
 import { expectPositions } from "../models/decoder/read-spec.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
+import { HeadwiseError, underName } from "../util/errors.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
+import { LARGEST_MEMORY } from "../wasm/memory.ts";
 import { expectModel, type Model } from "./model.ts";
 
 /**
@@ -42,6 +49,21 @@ export interface SessionOptions extends Pick<CacheOptions, "format" | "truncatab
 
 const OPTIONS: readonly (keyof SessionOptions)[] = ["maxSeqLen", "format", "truncatable"];
 
+/** The cache of a layer: its bytes, and the formats of its pages. */
+export function planCache(
+  where: string,
+  shape: PageShape,
+  config: CheckedConfig,
+  maxSeqLen: number,
+  { format, truncatable }: SessionOptions,
+): { readonly bytes: number; readonly formats: number } {
+  const layout = createPageLayout(shape, checkCacheFormat(where, "format", format, shape));
+  return {
+    bytes: pagesBytes(layout, 1, maxSeqLen, retentionOf(where, config, truncatable)),
+    formats: layout.formats,
+  };
+}
+
 /**
  * Allocates a session: a cache for each layer.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY`, `RELEASED` or `NO_QUANTIZED`. Nothing is
@@ -53,20 +75,31 @@ export function createSession(model: Model, options: SessionOptions = {}): Sessi
   const { maxSeqLen: given, ...rest } = readFields(where, "options", options, OPTIONS);
   const maxSeqLen = expectInt(where, "maxSeqLen", given ?? model.spec.sessionLength);
   expectPositions(where, model.spec.embed, maxSeqLen);
+  const { memory } = model.kernels;
+  const bytes = model.weights.blocks.reduce(
+    (sum, { attention: { pageShape, config } }) => sum + planCache(where, pageShape, config, maxSeqLen, rest).bytes,
+    0,
+  );
+  const room = LARGEST_MEMORY - memory.used;
+  if (bytes > room)
+    throw new HeadwiseError(
+      "OUT_OF_MEMORY",
+      `${where}: maxSeqLen expected a session of at most ${room} bytes, as many as memory may grow, got ${maxSeqLen} with ${bytes}`,
+    );
   const caches: Cache[] = [];
   const release = () => {
     for (const cache of caches) cache.release();
   };
   try {
-    for (const { attention } of model.weights.blocks) caches.push(createCache(attention, { maxSeqLen, ...rest }));
+    for (const { attention } of model.weights.blocks)
+      caches.push(underName(where, () => createCache(attention, { maxSeqLen, ...rest })));
   } catch (error) {
     release();
     throw error;
   }
   const tokens: number[] = [];
   const parts = {
-    ...{ model, maxSeqLen, caches, tokens },
-    bytes: caches.reduce((sum, { bytes }) => sum + bytes, 0),
+    ...{ model, maxSeqLen, bytes, caches, tokens },
     get length() {
       return caches[0]?.length ?? 0;
     },

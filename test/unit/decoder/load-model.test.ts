@@ -328,6 +328,38 @@ describe("sources", () => {
     }
   });
 
+  test("the query of a folder's URL is that of its files, and digits of its path are no status", async () => {
+    const whole = new Map([
+      ["config.json", config],
+      ["model.safetensors", writeSafetensors(tensors)],
+    ]);
+    const asked: string[] = [];
+    const server = createServer((request, response) => {
+      const [path = "", query] = (request.url ?? "").split("?");
+      asked.push(request.url ?? "");
+      const bytes = query === "key=a/b" ? whole.get(path.replace("/model/404/", "")) : undefined;
+      if (!bytes)
+        return void response.writeHead(path.includes("broken") && path.endsWith("index.json") ? 500 : 404).end();
+      const [begin = 0, last = 0] = (/^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? "") ?? [])
+        .slice(1)
+        .map(Number);
+      const end = Math.min(last + 1, bytes.length);
+      response.writeHead(206, { "Content-Range": `bytes ${begin}-${end - 1}/${bytes.length}` });
+      response.end(bytes.subarray(begin, end));
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const want = await logitsOf(tinyFolder(TINY.gemma2, tensors));
+    const at = (path: string) => `${urlOf(server)}${path}?key=a/b`;
+    expect(await logitsOf(at("/404"))).toEqual(want);
+    expect(await logitsOf(new URL(at("/404/")))).toEqual(want);
+    expect(asked[0]).toBe("/model/404/config.json?key=a/b");
+    whole.set("broken/config.json", config);
+    await expect(loadModel(kernels, at("/404/broken"))).rejects.toThrow(
+      /index\.json.* expected 206 for a range, .*got 500/,
+    );
+    server.close();
+  });
+
   test("progress counts the bytes of all tensors, and a signal ends loading and frees all", async () => {
     const seen: number[] = [];
     const model = await loadModel(kernels, (name) => files[name], { onProgress: (done, all) => seen.push(done / all) });
@@ -476,4 +508,15 @@ describe("maxSeqLen", () => {
     const { n_positions: _, ...config } = TINY.gpt2;
     expect(planModel(config).sessions).toBe(planModel(config, { maxSeqLen: 1024 }).sessions);
   });
+});
+
+test("a session that memory cannot hold is refused before a cache is allocated", async () => {
+  using model = await loadModel(kernels, tinyFolder(TINY.llama));
+  const [used, size] = [kernels.usedBytes, kernels.memoryBytes];
+  const maxSeqLen = 2 ** 24;
+  const { sessions } = planModel(TINY.llama, { maxSeqLen });
+  const text = `as many as memory may grow, got ${maxSeqLen} with ${sessions}`;
+  expect(() => createSession(model, { maxSeqLen })).toThrow(text);
+  expect(() => createSession(model, { maxSeqLen })).toThrow(/^createSession: maxSeqLen expected /);
+  expect([kernels.usedBytes, kernels.memoryBytes]).toEqual([used, size]);
 });
