@@ -49,7 +49,8 @@ const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "onProgress"
 /**
  * Loads a whole decoder: reads config.json and the tensors of safetensors files one after the other, and packs each as it comes.
  * A type of model or a field of config.json that is not known is refused by name, as are tensors that are missing, unexpected or
- * of another shape, all in one error.
+ * of another shape, all in one error. Masks and tables that follow from config.json are not read, nor is a head where
+ * `tie_word_embeddings` says that it is the table of tokens.
  * @param source The path of a folder (on hosts with a file system) or its URL; the files; or a function that opens a file by name.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE`, `OUT_OF_MEMORY`, `RELEASED`, `NO_MODELS`,
  * `NO_QUANTIZED`, `NO_LATENT`, or the signal's reason. All memory is freed then.

@@ -107,7 +107,7 @@ export interface ModelSpec {
   readonly type: string;
   readonly dModel: number;
   readonly vocabSize: number;
-  /** Tokens that the model was made for; undefined if the file does not say. */
+  /** Tokens of the longest sequence that will be run, else those that the file states; undefined without either. */
   readonly maxSeqLen: number | undefined;
   /** Tokens of a session by default. */
   readonly sessionLength: number;
