@@ -46,7 +46,7 @@ function createNoise(): Uint8Array {
 /** A folder of config.json and model.safetensors in bfloat16. */
 export function randomModel(config: object): (name: string) => Uint8Array | ByteSource | undefined {
   const decoder = readDecoder("randomModel", config);
-  const { required } = expectedTensors(decoder, decoder.names.roots[0] ?? "", new Map());
+  const { required } = expectedTensors(decoder, decoder.names.roots[0] ?? "");
   let end = 0;
   const header = Object.fromEntries(
     [...required].map(([name, shape = []]) => {

@@ -208,7 +208,7 @@ async function loadStacked(
   const biasOf = async (name: string | undefined) => (await reader.vector(`${at}${name}_bias`)) as Float32Array;
   const [firstBias, secondBias] = [await biasOf(names.gate), await biasOf(names.down)];
   const store = (place: LinearPlace, matrix: StoredTensor, bias: Float32Array) =>
-    reader.store(base, place, matrix, bias, staging);
+    reader.store(base, place, matrix, bias, staging, "out-in");
   return inTurn(experts, async ({ gate, up, down }, e) => {
     const both = await reader.matrixOf(`${at}${names.gate}`, e);
     const bias = firstBias.subarray(2 * e * spec.expert.dim, 2 * (e + 1) * spec.expert.dim);

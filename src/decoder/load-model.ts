@@ -3,10 +3,10 @@ import type { WeightFormat } from "../linear/formats.ts";
 import { type LinearPlace, modeOf, type PackedLinear } from "../linear/linear.ts";
 import { expectActivations, expectFormatLoaded } from "../linear/options.ts";
 import { stagedFloats } from "../linear/pack.ts";
-import { checkTensors, findRoot } from "../models/decoder/check-tensors.ts";
+import { checkTensors, findRoot, resolveHead } from "../models/decoder/check-tensors.ts";
 import { type Decoder, readDecoder } from "../models/decoder/read-spec.ts";
 import { expectFunction, expectInt, expectSignal, readFields } from "../util/arguments.ts";
-import { HeadwiseError } from "../util/errors.ts";
+import { describe, HeadwiseError } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { makeHandle } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
@@ -16,7 +16,6 @@ import type { Model, ModelWeights } from "./model.ts";
 import { type ModelFormats, readFormats } from "./model-formats.ts";
 import type { PackedNorm, PackedTable } from "./packed.ts";
 import { type EndFormats, linearsOf, type ModelPlaces, type NormPlace, placeModel } from "./places.ts";
-import { defaultLength } from "./session.ts";
 import { WeightReader } from "./weight-reader.ts";
 
 /** Options of `loadModel`. */
@@ -29,7 +28,7 @@ export interface LoadModelOptions {
   readonly weights?: WeightFormat | ModelFormats;
   /**
    * Tokens of the longest sequence that will be run. It decides between the two lists of factors of LongRoPE (Phi-3), and is
-   * the default of sessions. Default what config.json says.
+   * the default of sessions. Default what config.json says, of which sessions by default have at most 4096.
    */
   readonly maxSeqLen?: number;
   /**
@@ -39,7 +38,7 @@ export interface LoadModelOptions {
   readonly maxBytes?: number;
   /** As `WeightOptions.activations`. Default "exact". */
   readonly activations?: "exact" | "fast";
-  /** Called after each read with the bytes that were read, and all that will be. */
+  /** Called after each read with the bytes that were read, and all that will be: those of the tensors that the model has. */
   readonly onProgress?: (done: number, all: number) => void;
   /** Ends loading: it rejects with the signal's reason, and all memory is freed. */
   readonly signal?: Global<"AbortSignal">;
@@ -50,7 +49,8 @@ const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "onProgress"
 /**
  * Loads a whole decoder: reads config.json and the tensors of safetensors files one after the other, and packs each as it comes.
  * A type of model or a field of config.json that is not known is refused by name, as are tensors that are missing, unexpected or
- * of another shape, all in one error.
+ * of another shape, all in one error. Masks and tables that follow from config.json are not read, nor is a head where
+ * `tie_word_embeddings` says that it is the table of tokens.
  * @param source The path of a folder (on hosts with a file system) or its URL; the files; or a function that opens a file by name.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE`, `OUT_OF_MEMORY`, `RELEASED`, `NO_MODELS`,
  * `NO_QUANTIZED`, `NO_LATENT`, or the signal's reason. All memory is freed then.
@@ -93,23 +93,23 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
   let folder: ModelFolder | undefined;
   try {
     folder = await openModelFolder(where, source, signal);
-    const decoder = readDecoder(where, folder.config, maxSeqLen);
-    checkTensors(where, decoder, folder.tensors);
-    const all = [...folder.tensors.values()].reduce((sum, { bytes }) => sum + bytes, 0);
+    const decoder = resolveHead(readDecoder(where, folder.config, maxSeqLen), folder.tensors);
+    expectLatent(where, kernels, decoder);
+    const tensors = checkTensors(where, decoder, folder.tensors);
+    const all = [...tensors.values()].reduce((sum, { bytes }) => sum + bytes, 0);
     let done = 0;
     const onRead = (bytes: number) => {
       done += bytes;
       onProgress?.(done, all);
     };
-    const file = { tensors: folder.tensors, ...folder.file };
     const layout = decoder.family.layout ?? "out-in";
-    const reader = new WeightReader(file, { where, kernels, layout, expectActive, onRead });
+    const reader = new WeightReader(tensors, folder.file, { where, kernels, layout, expectActive, onRead });
     if (maxBytes !== undefined) {
-      const stored = storedFormats(reader, decoder, formats);
+      const { spec } = decoder;
       expectFit(
         where,
-        folder.config,
-        { weights: stored, maxSeqLen: maxSeqLen ?? defaultLength(decoder.spec.maxSeqLen) },
+        spec,
+        { weights: storedFormats(reader, decoder, formats), maxSeqLen: spec.sessionLength },
         maxBytes,
       );
     }
@@ -123,13 +123,21 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
   }
 }
 
-function expectModelKernels(where: string, kernels: Kernels, formats: ModelFormats): void {
+/** Throws unless `kernels` can run whole decoders with these formats. */
+export function expectModelKernels(where: string, kernels: Kernels, formats: ModelFormats): void {
   if (!kernels.models)
     throw new HeadwiseError(
       "NO_MODELS",
       `${where}: kernels expected ones that were loaded with { models }, which headwise/models exports, got kernels without it`,
     );
   for (const [part, format] of Object.entries(formats)) expectFormatLoaded(where, kernels.quantized, part, format);
+}
+
+function expectLatent(where: string, kernels: Kernels, { spec }: Decoder): void {
+  if (kernels.latent || !spec.blocks.some(({ attention }) => attention.kind === "latent")) return;
+  const rule = "ones that were loaded with { latent }, which headwise/latent exports";
+  const text = `${where}: kernels expected ${rule}, for a model of type ${describe(spec.type)}, got kernels without it`;
+  throw new HeadwiseError("NO_LATENT", text);
 }
 
 async function packModel(
@@ -218,12 +226,16 @@ function endFormats(reader: WeightReader, { names }: Decoder, root: string, own:
 
 /** The formats of the parts: the requested ones, else those that most bytes of the layers, and the table, are stored in. */
 function storedFormats(reader: WeightReader, decoder: Decoder, own: ModelFormats): ModelFormats {
-  const { names } = decoder;
+  const { names, family } = decoder;
   const root = findRoot(decoder, reader.tensors);
+  const { router, sharedGate } = family.moeNames ?? {};
+  // Tensors of two dimensions that are float32 in memory whatever they are stored in.
+  const floats = [router, sharedGate, family.headNorm?.q, family.headNorm?.k].map((name) => `.${name}.weight`);
   const bytes = new Map<WeightFormat, number>();
   for (const name of reader.namesBelow(`${root}${names.layers}.`)) {
     const tensor = reader.tensors.get(name);
-    if (!tensor || tensor.shape.length < 2) continue;
+    const isMatrix = tensor && tensor.shape.length > 1 && !floats.some((end) => name.endsWith(end));
+    if (!isMatrix || name.endsWith("_bias")) continue;
     const format = reader.formatOf(name, undefined);
     bytes.set(format, (bytes.get(format) ?? 0) + tensor.bytes);
   }

@@ -29,7 +29,7 @@ export interface Model extends Releasable, Handle {
   readonly vocabSize: number;
   /** Layers. */
   readonly layers: number;
-  /** Tokens of the longest sequence that the model was made for; undefined if config.json does not say. */
+  /** Tokens of the longest sequence: what `loadModel` was given, else what config.json says; undefined if it says nothing. */
   readonly maxSeqLen: number | undefined;
   /** Bytes of linear memory that the weights take. */
   readonly bytes: number;

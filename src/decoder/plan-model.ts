@@ -2,11 +2,7 @@ import { type CheckedConfig, checkConfig } from "../attention/config.ts";
 import type { PageShape } from "../attention/layer-sizes.ts";
 import { layerLayout } from "../attention/packed-weights.ts";
 import { fillFormats } from "../attention/weight-options.ts";
-import { retentionOf } from "../cache/cache.ts";
-import { checkCacheFormat } from "../cache/formats.ts";
 import { latentPageShape } from "../cache/latent-pages.ts";
-import { createPageLayout } from "../cache/page-layout.ts";
-import { pagesBytes } from "../cache/pages.ts";
 import { placeLatentRows } from "../forward/latent/pass.ts";
 import { latentChunkRows } from "../forward/latent/scratch.ts";
 import { placeLayerRows } from "../forward/row-pass.ts";
@@ -15,7 +11,7 @@ import { latentLayout } from "../latent/packed-latent.ts";
 import { eachLatent } from "../latent/weights.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import { readDecoder } from "../models/decoder/read-spec.ts";
-import type { BlockSpec } from "../models/decoder/spec.ts";
+import type { BlockSpec, ModelSpec } from "../models/decoder/spec.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
 import { aligned, type Layout } from "../wasm/memory.ts";
@@ -23,7 +19,7 @@ import { headNormBytes } from "./head-norm.ts";
 import { type ModelFormats, readFormats } from "./model-formats.ts";
 import { placeModel } from "./places.ts";
 import { planPass } from "./scratch.ts";
-import { defaultLength, type SessionOptions } from "./session.ts";
+import { planCache, type SessionOptions } from "./session.ts";
 
 /** What to plan a model's memory for. */
 export interface ModelPlanSizes extends SessionOptions {
@@ -52,7 +48,9 @@ export interface ModelPlan {
 const SIZES = ["weights", "maxSeqLen", "format", "truncatable", "sessions", "rows", "outputs"] as const;
 
 /**
- * The memory that a model, its sessions and its calls will take, computed from config.json before anything is loaded.
+ * The memory that a model, its sessions and its calls will take, computed from config.json before anything is loaded. A head
+ * beside the table of tokens is counted where `tie_word_embeddings` is false; where neither config.json nor the type of model
+ * says it, `loadModel` takes one that the file has, which is not known here.
  * @param config The text of config.json, or the object it parses to.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for a model that `loadModel` would refuse.
  * @example
@@ -65,13 +63,17 @@ const SIZES = ["weights", "maxSeqLen", "format", "truncatable", "sessions", "row
 export function planModel(config: string | object, sizes: ModelPlanSizes = {}): ModelPlan {
   const where = "planModel";
   const given = readFields(where, "sizes", sizes, SIZES);
+  if (given.maxSeqLen !== undefined) expectInt(where, "maxSeqLen", given.maxSeqLen);
+  return planSpec(where, readDecoder(where, config, given.maxSeqLen).spec, given);
+}
+
+/** The memory of a model whose config.json was read. */
+export function planSpec(where: string, spec: ModelSpec, given: ModelPlanSizes): ModelPlan {
   const formats = readFormats(where, given.weights);
-  const { sessions = 1, rows = CHUNK_ROWS, outputs = 1 } = given;
+  const { maxSeqLen = spec.sessionLength, sessions = 1, rows = CHUNK_ROWS, outputs = 1 } = given;
   expectInt(where, "sessions", sessions, 0);
   expectInt(where, "rows", rows);
   expectInt(where, "outputs", outputs);
-  const { spec } = readDecoder(where, config, given.maxSeqLen);
-  const maxSeqLen = expectInt(where, "maxSeqLen", given.maxSeqLen ?? defaultLength(spec.maxSeqLen));
   const layers = spec.blocks.map((block) => planAttention(where, block, formats.attention ?? "f32"));
 
   const { embed = "f32", mlp = "f32" } = formats;
@@ -85,9 +87,9 @@ export function planModel(config: string | object, sizes: ModelPlanSizes = {}): 
   let cached = 0;
   let pageFormats = 0;
   for (const { shape, checked } of layers) {
-    const layout = createPageLayout(shape, checkCacheFormat(where, "format", given.format, shape));
-    cached += pagesBytes(layout, 1, maxSeqLen, retentionOf(where, checked, given.truncatable));
-    pageFormats |= layout.formats;
+    const { bytes, formats: used } = planCache(where, shape, checked, maxSeqLen, given);
+    cached += bytes;
+    pageFormats |= used;
   }
   const chunk = Math.min(rows, ...layers.map(({ chunkRows }) => chunkRows));
   const plan = planPass(spec, places, { rows: chunk, outputs: Math.min(outputs, chunk) }, (layer, layout) =>

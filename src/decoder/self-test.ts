@@ -8,7 +8,7 @@ import { joinBytes } from "../util/bytes.ts";
 import { finish } from "../util/steps.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { checkModelCall, forward } from "./forward.ts";
-import { loadModel } from "./load-model.ts";
+import { expectModelKernels, loadModel } from "./load-model.ts";
 import type { Model } from "./model.ts";
 import { commitCalls, runModel } from "./pass.ts";
 import { createSession, type Session } from "./session.ts";
@@ -41,7 +41,7 @@ const CUT = 8;
  * Checks that this engine computes the published bits of whole decoders. It makes a small model of seeded weights, runs it in
  * float32, and in q8 and q4 if the kernels were loaded with `quantized`: a prompt at once, in pieces, token by token and in a
  * batch, whose bits must be equal, and greedy tokens. A digest of logits and tokens is compared with the published one. It takes a
- * fraction of a second; all memory is freed.
+ * fraction of a second; all memory is freed but the scratch that calls share, which later calls use.
  * @throws HeadwiseError `NO_MODELS`, `OUT_OF_MEMORY` or `RELEASED`.
  * @example
  * import { loadKernels } from "headwise";
@@ -53,6 +53,7 @@ const CUT = 8;
  */
 export async function selfTestModels(kernels: Kernels): Promise<ModelSelfTest> {
   expectKernels("selfTestModels", kernels);
+  expectModelKernels("selfTestModels", kernels, {});
   const formats: readonly WeightFormat[] = kernels.quantized ? ["f32", "q8", "q4"] : ["f32"];
   const digest = new Digest();
   let [same, outputs] = [true, 0];
@@ -118,8 +119,7 @@ function seededFolder(): (name: string) => Uint8Array | undefined {
   const tensors: [name: string, { dtype: string; shape: readonly number[]; data_offsets: number[] }][] = [];
   const parts: Uint8Array[] = [];
   let end = 0;
-  for (const [name, shape] of expectedTensors(decoder, decoder.names.roots[0] as string, new Map()).required) {
-    if (!shape) continue;
+  for (const [name, shape] of expectedTensors(decoder, decoder.names.roots[0] as string).required) {
     const values = floats(shape.reduce((product, side) => product * side, 1));
     const data = shape.length > 1 ? values.map((w) => w * 0.25) : values.map((w) => 1 + w * 0.25);
     parts.push(new Uint8Array(data.buffer));

@@ -1,7 +1,15 @@
-import { type Cache, createCache } from "../cache/cache.ts";
+import type { CheckedConfig } from "../attention/config.ts";
+import type { PageShape } from "../attention/layer-sizes.ts";
+import { type Cache, createCache, retentionOf } from "../cache/cache.ts";
+import { checkCacheFormat } from "../cache/formats.ts";
 import { type CacheOptions, expectFreeFor, expectTruncatable } from "../cache/kv-cache.ts";
+import { createPageLayout } from "../cache/page-layout.ts";
+import { pagesBytes } from "../cache/pages.ts";
+import { expectPositions } from "../models/decoder/read-spec.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
+import { HeadwiseError, underName } from "../util/errors.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
+import { LARGEST_MEMORY } from "../wasm/memory.ts";
 import { expectModel, type Model } from "./model.ts";
 
 /**
@@ -32,18 +40,28 @@ export interface Session extends Releasable, Handle {
 
 /** Options of `createSession`: those of `createCache`, for all layers. */
 export interface SessionOptions extends Pick<CacheOptions, "format" | "truncatable"> {
-  /** Tokens that fit; memory is taken for whole pages of 128. Default that of the model, at most 4096. */
+  /**
+   * Tokens that fit; memory is taken for whole pages of 128. Default what `loadModel` was given as `maxSeqLen`,
+   * else what config.json says, at most 4096.
+   */
   readonly maxSeqLen?: number;
 }
 
 const OPTIONS: readonly (keyof SessionOptions)[] = ["maxSeqLen", "format", "truncatable"];
 
-/** Tokens of a session by default: what fits beside most models. */
-const DEFAULT_LENGTH = 4096;
-
-/** Tokens of a session by default, of a model for sequences of `longest` tokens. */
-export function defaultLength(longest: number | undefined): number {
-  return Math.min(longest ?? DEFAULT_LENGTH, DEFAULT_LENGTH);
+/** The cache of a layer: its bytes, and the formats of its pages. */
+export function planCache(
+  where: string,
+  shape: PageShape,
+  config: CheckedConfig,
+  maxSeqLen: number,
+  { format, truncatable }: SessionOptions,
+): { readonly bytes: number; readonly formats: number } {
+  const layout = createPageLayout(shape, checkCacheFormat(where, "format", format, shape));
+  return {
+    bytes: pagesBytes(layout, 1, maxSeqLen, retentionOf(where, config, truncatable)),
+    formats: layout.formats,
+  };
 }
 
 /**
@@ -55,26 +73,33 @@ export function createSession(model: Model, options: SessionOptions = {}): Sessi
   const where = "createSession";
   expectModel(where, model);
   const { maxSeqLen: given, ...rest } = readFields(where, "options", options, OPTIONS);
-  const maxSeqLen = expectInt(where, "maxSeqLen", given ?? defaultLength(model.maxSeqLen));
-  const { positions } = model.spec.embed;
-  if (positions && maxSeqLen > positions.rows - positions.offset)
-    throw new RangeError(
-      `${where}: maxSeqLen expected at most ${positions.rows - positions.offset}, the positions of the model, got ${maxSeqLen}`,
+  const maxSeqLen = expectInt(where, "maxSeqLen", given ?? model.spec.sessionLength);
+  expectPositions(where, model.spec.embed, maxSeqLen);
+  const { memory } = model.kernels;
+  const bytes = model.weights.blocks.reduce(
+    (sum, { attention: { pageShape, config } }) => sum + planCache(where, pageShape, config, maxSeqLen, rest).bytes,
+    0,
+  );
+  const room = LARGEST_MEMORY - memory.used;
+  if (bytes > room)
+    throw new HeadwiseError(
+      "OUT_OF_MEMORY",
+      `${where}: maxSeqLen expected a session of at most ${room} bytes, as many as memory may grow, got ${maxSeqLen} with ${bytes}`,
     );
   const caches: Cache[] = [];
   const release = () => {
     for (const cache of caches) cache.release();
   };
   try {
-    for (const { attention } of model.weights.blocks) caches.push(createCache(attention, { maxSeqLen, ...rest }));
+    for (const { attention } of model.weights.blocks)
+      caches.push(underName(where, () => createCache(attention, { maxSeqLen, ...rest })));
   } catch (error) {
     release();
     throw error;
   }
   const tokens: number[] = [];
   const parts = {
-    ...{ model, maxSeqLen, caches, tokens },
-    bytes: caches.reduce((sum, { bytes }) => sum + bytes, 0),
+    ...{ model, maxSeqLen, bytes, caches, tokens },
     get length() {
       return caches[0]?.length ?? 0;
     },

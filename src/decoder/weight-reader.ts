@@ -13,11 +13,6 @@ import { describe, HeadwiseError } from "../util/errors.ts";
 import { chunksOf } from "../util/rows.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 
-/** The file of a model, as far as loading needs it. */
-export interface WeightFile extends TensorReader {
-  readonly tensors: ReadonlyMap<string, TensorFacts>;
-}
-
 /** About how many bytes of a large matrix are read at a time. */
 const PIECE_BYTES = 2 ** 24;
 
@@ -34,10 +29,13 @@ export interface ReaderOptions {
 
 /** Reads and packs tensors of a file by their names. */
 export class WeightReader {
-  readonly #file: WeightFile;
+  /** The tensors that the model reads, by name. */
+  readonly tensors: ReadonlyMap<string, TensorFacts>;
+  readonly #file: TensorReader;
   readonly #options: ReaderOptions;
 
-  constructor(file: WeightFile, options: ReaderOptions) {
+  constructor(tensors: ReadonlyMap<string, TensorFacts>, file: TensorReader, options: ReaderOptions) {
+    this.tensors = tensors;
     this.#file = file;
     this.#options = options;
   }
@@ -69,30 +67,26 @@ export class WeightReader {
     return { ...found, shape: found.shape.slice(1) };
   }
 
-  get tensors(): WeightFile["tensors"] {
-    return this.#file.tensors;
-  }
-
   has(name: string): boolean {
-    return this.#file.tensors.has(name);
+    return this.tensors.has(name);
   }
 
   /** The names that begin with `prefix`. */
   namesBelow(prefix: string): string[] {
-    return [...this.#file.tensors.keys()].filter((name) => name.startsWith(prefix));
+    return [...this.tensors.keys()].filter((name) => name.startsWith(prefix));
   }
 
   /** The format of a matrix, `requested` or the one it is stored in. Throws for a dtype that is no weight. */
   formatOf(name: string, requested: WeightFormat | undefined): WeightFormat {
     const { where, kernels } = this.#options;
-    const { dtype = "" } = this.#file.tensors.get(name) ?? {};
+    const { dtype = "" } = this.tensors.get(name) ?? {};
     const known = FLOAT_DTYPES.find((each) => each === dtype);
     if (known === undefined)
       throw new HeadwiseError(
         "BAD_FILE",
         `${where}: tensor ${describe(name)} expected ${FLOAT_DTYPE_RULE}, got ${dtype}`,
       );
-    return requested ?? formatOf({ name, dtype: known, shape: [], bytes: new Uint8Array() }, kernels.quantized);
+    return requested ?? formatOf({ dtype: known }, kernels.quantized);
   }
 
   async matrix(name: string): Promise<StoredTensor> {
@@ -116,7 +110,7 @@ export class WeightReader {
     if (this.#isLarge(`${name}.weight`, layout))
       return this.#linearByPieces(base, place, `${name}.weight`, 0, bias, staging);
     const matrix = await this.matrix(`${name}.weight`);
-    return this.#store(base, place, matrix, bias, staging, layout);
+    return this.store(base, place, matrix, bias, staging, layout);
   }
 
   /** Whether a matrix is read in pieces: if it is large, and stored [outputs, inputs]. */
@@ -125,7 +119,7 @@ export class WeightReader {
   }
 
   #factsOf(name: string): TensorFacts {
-    return this.#file.tensors.get(name) as TensorFacts;
+    return this.tensors.get(name) as TensorFacts;
   }
 
   /** Packs outputs of a matrix [outputs, inputs] from `from` on, some panels at a time, so that only those are held twice. */
@@ -169,23 +163,13 @@ export class WeightReader {
     const matrix = await this.matrix(`${name}.weight`);
     const part = (place: LinearPlace, from: number) => {
       const own = cutOutputs(matrix, layout, from, from + place.n);
-      return this.#store(base, place, own, biasOf(place, from), staging);
+      return this.store(base, place, own, biasOf(place, from), staging);
     };
     return [part(first, 0), part(second, first.n)];
   }
 
-  /** Packs a matrix that is no tensor of the file. */
+  /** Packs a matrix that was read. */
   store(
-    base: number,
-    place: LinearPlace,
-    matrix: StoredTensor,
-    bias: Float32Array | undefined,
-    staging: number,
-  ): PackedLinear {
-    return this.#store(base, place, matrix, bias, staging, "out-in");
-  }
-
-  #store(
     base: number,
     place: LinearPlace,
     matrix: StoredTensor,

@@ -28,7 +28,8 @@ export interface SelfTest {
 
 /**
  * Checks that this engine computes the published bits. It runs 40 seeded layers that cover every rule, prefill, decode and
- * maps, and compares a digest of about 200 outputs with the published one, in a fraction of a second. All memory is freed.
+ * maps, and compares a digest of about 200 outputs with the published one, in a fraction of a second. All memory is freed
+ * but the scratch that calls share, which later calls use.
  * @throws HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
  * @example
  * import { loadKernels, selfTest } from "headwise";

@@ -26,7 +26,7 @@ interface Version {
 
 /**
  * A source that reads ranges of a resource over HTTP. Ranges that the first request covered are not requested again. An answer
- * that breaks off is continued by a request for the bytes that are missing.
+ * that breaks off is continued by a request for the bytes that are missing. The cause of a refused answer has its `status`.
  */
 export async function createHttpSource(where: string, url: string, request: RangeFetch): Promise<ByteSource> {
   const name = `${where}: url ${describe(url)}`;
@@ -53,7 +53,7 @@ export async function createHttpSource(where: string, url: string, request: Rang
     const { status, headers } = response;
     const refuse = async (rule: string, got: string): Promise<HeadwiseError> => {
       await response.body?.cancel().catch(() => {});
-      return fail(rule, got);
+      return fail(rule, got, { status });
     };
     const whole = headers.get("Content-Length");
     const stated = headers.get("Content-Range");

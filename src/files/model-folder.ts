@@ -12,8 +12,9 @@ import type { TensorEntry, TensorFile } from "./tensor-file.ts";
 import { urlSource } from "./url-source.ts";
 
 /**
- * Where a model's files are: the path of a folder (on hosts with a file system) or the URL of one, ending in "/" or not; the
- * files themselves; or a function that opens a file by its name, and gives undefined for one that does not exist.
+ * Where a model's files are: the path of a folder (on hosts with a file system) or the URL of one, ending in "/" or not, whose
+ * query, if it has one, is that of each file; the files themselves; or a function that opens a file by its name, and gives
+ * undefined for one that does not exist.
  */
 export type ModelSource =
   | string
@@ -120,9 +121,11 @@ function finderOf(
     throw new TypeError(
       `${where}: source expected a path, a URL, a list of files or a function that opens them, got ${describe(source)}`,
     );
-  const folder = isUrl ? new URL(String(source).replace(/\/?$/, "/")) : String(source);
-  if (folder instanceof URL && folder.protocol !== "file:")
-    return (name) => openUrl(where, new URL(name, folder), signal);
+  const folder = isUrl ? new URL(String(source)) : String(source);
+  if (folder instanceof URL) {
+    folder.pathname = folder.pathname.replace(/\/?$/, "/");
+    if (folder.protocol !== "file:") return (name) => openUrl(where, new URL(name + folder.search, folder), signal);
+  }
   return async (name) => {
     const file = await openLocal(where, folder, name);
     if (file === undefined) return undefined;
@@ -140,7 +143,8 @@ async function openUrl(
   try {
     return await urlSource(url, { signal });
   } catch (cause) {
-    if (/\b40[34]\b/.test(reasonOf(cause)) && /\.index\.json$/.test(url.pathname)) return undefined;
+    const { status } = Object(Object(cause).cause);
+    if ((status === 403 || status === 404) && url.pathname.endsWith(INDEX)) return undefined;
     throw new HeadwiseError("BAD_FILE", `${where}: ${reasonOf(cause)}`, { cause });
   }
 }

@@ -22,7 +22,7 @@ const STORED_FORMATS: Readonly<Record<FloatDtype, WeightFormat>> = {
  * widened, which changes no product; blocks of integers are not, because they would take four to seven times their
  * bytes.
  */
-export function formatOf({ dtype }: StoredTensor, quantized: boolean): WeightFormat {
+export function formatOf({ dtype }: Pick<StoredTensor, "dtype">, quantized: boolean): WeightFormat {
   const format = STORED_FORMATS[dtype as FloatDtype];
   return quantized || isInteger(format) ? format : "f32";
 }

@@ -13,7 +13,7 @@ import type {
 
 const WASM_PAGE = 65_536;
 /** The largest size of a memory: 4 GiB less one page, so that every end address is a u32. */
-const LARGEST = 2 ** 32 - WASM_PAGE;
+export const LARGEST_MEMORY: number = 2 ** 32 - WASM_PAGE;
 
 /** The part of WebAssembly.Memory that is used here. Tests replace it to reach sizes that no machine has. */
 interface GrowableMemory {
@@ -162,7 +162,7 @@ export class LinearMemory {
     const missing = end - this.#buffer.byteLength;
     if (missing <= 0) return;
     try {
-      if (end > LARGEST) throw new RangeError("beyond 32-bit addresses");
+      if (end > LARGEST_MEMORY) throw new RangeError("beyond 32-bit addresses");
       this.#memory.grow(Math.ceil(missing / WASM_PAGE));
       this.#buffer = this.#memory.buffer;
       this.#view = this.#floats = undefined;

@@ -52,7 +52,7 @@ export type TinyName = keyof typeof TINY;
 export function tinyTensors(config: object, seed = 1): Map<string, Tensor> {
   const random = createRandom(seed);
   const decoder = readDecoder("tinyTensors", config);
-  const { required, optional } = expectedTensors(decoder, decoder.names.roots[0] as string, new Map());
+  const { required, optional } = expectedTensors(decoder, decoder.names.roots[0] as string);
   const tensors = new Map<string, Tensor>();
   const add = (name: string, shape: readonly number[]) => {
     const data = random.floats(shape.reduce((product, side) => product * side, 1));

@@ -3,7 +3,7 @@
 import { shapeText } from "../../tensor/dtypes.ts";
 import type { MatrixLayout } from "../../tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
-import { latentTensors } from "../hf/latent-weights.ts";
+import { latentBiases, latentTensors } from "../hf/latent-weights.ts";
 import type { Family, MlpNames, Names } from "./family.ts";
 import type { Decoder } from "./read-spec.ts";
 import type { BlockSpec, MlpSpec, MoeSpec, NormRole, NormSpec } from "./spec.ts";
@@ -27,14 +27,27 @@ export function findRoot({ names }: Decoder, tensors: ReadonlyMap<string, unknow
   return names.roots.find((root) => tensors.has(`${root}${names.embed}.weight`)) ?? (names.roots[0] as string);
 }
 
-/** Throws BAD_FILE with all names that are missing, unexpected, or of another shape. */
-export function checkTensors(where: string, decoder: Decoder, tensors: ReadonlyMap<string, TensorFacts>): void {
-  const { required, optional, claimed } = expectedTensors(decoder, findRoot(decoder, tensors), tensors);
+/** The decoder with what its file decides: without a word of it in config.json, the head is shared if the file has none. */
+export function resolveHead({ spec, ...rest }: Decoder, tensors: ReadonlyMap<string, unknown>): Decoder {
+  const tied = spec.head.tied ?? !tensors.has(`${rest.names.head}.weight`);
+  return { ...rest, spec: { ...spec, head: { ...spec.head, tied } } };
+}
+
+/**
+ * The tensors that are read. Ignored are those that follow from the configuration, and a head beside a shared one, as
+ * transformers ignores it. Throws BAD_FILE with all names that are missing, unexpected, or of another shape.
+ */
+export function checkTensors<T extends TensorFacts>(
+  where: string,
+  decoder: Decoder,
+  tensors: ReadonlyMap<string, T>,
+): ReadonlyMap<string, T> {
+  const { required, optional } = expectedTensors(decoder, findRoot(decoder, tensors));
   const missing = [...required.keys()].filter((name) => !tensors.has(name));
   const known = new Map([...required, ...optional]);
-  const isKnown = (name: string) =>
-    known.has(name) || IGNORED.test(name) || claimed.some((prefix) => name.startsWith(prefix));
-  const unexpected = [...tensors.keys()].filter((name) => !isKnown(name));
+  const ownHead = `${decoder.names.head}.weight`;
+  const isIgnored = (name: string) => IGNORED.test(name) || (name === ownHead && decoder.spec.head.tied !== false);
+  const unexpected = [...tensors.keys()].filter((name) => !known.has(name) && !isIgnored(name));
   const mismatched = [...known].flatMap(([name, shape]) => {
     const own = tensors.get(name)?.shape;
     return own === undefined || `${own}` === `${shape}`
@@ -46,7 +59,7 @@ export function checkTensors(where: string, decoder: Decoder, tensors: ReadonlyM
     ...listed("unexpected", unexpected),
     ...listed("of another shape", mismatched),
   ];
-  if (found.length === 0) return;
+  if (found.length === 0) return new Map([...tensors].filter(([name]) => known.has(name)));
   const rule = `those of ${describe(decoder.spec.type)} with ${decoder.spec.blocks.length} layers`;
   throw new HeadwiseError("BAD_FILE", `${where}: tensors expected ${rule}, got ${found.join("; ")}`);
 }
@@ -80,18 +93,12 @@ interface Expected {
   /** By name, with their shapes. */
   readonly required: ReadonlyMap<string, Shape>;
   readonly optional: ReadonlyMap<string, Shape>;
-  /** Prefixes whose tensors another reader checks. */
-  readonly claimed: readonly string[];
 }
 
-export function expectedTensors(
-  { spec, names, family }: Decoder,
-  root: string,
-  tensors: ReadonlyMap<string, unknown>,
-): Expected {
+/** The tensors of a decoder, besides the head below the prefix `root`. */
+export function expectedTensors({ spec, names, family }: Decoder, root: string): Expected {
   const required = new Map<string, Shape>();
   const optional = new Map<string, Shape>();
-  const claimed: string[] = [];
   const { dModel, vocabSize, embed, head } = spec;
   const layout = family.layout ?? "out-in";
   const norm = (name: string, { kind }: NormSpec) => {
@@ -110,8 +117,7 @@ export function expectedTensors(
     linear(`${root}${names.projectOut}`, embed.dim, dModel);
   }
   if (spec.finalNorm) norm(`${root}${names.finalNorm}`, spec.finalNorm);
-  const tied = head.tied ?? !tensors.has(`${names.head}.weight`);
-  (tied ? optional : required).set(`${names.head}.weight`, [vocabSize, embed.dim]);
+  if (head.tied === false) required.set(`${names.head}.weight`, [vocabSize, embed.dim]);
   optional.set(`${names.head}.bias`, [vocabSize]);
 
   const mlp = (at: string, { gate, up, down }: MlpNames, { dim, gated }: MlpSpec) => {
@@ -139,14 +145,14 @@ export function expectedTensors(
   };
   for (const [i, block] of spec.blocks.entries()) {
     const at = `${root}${names.layers}.${i}.`;
-    claimed.push(`${at}${names.attention}.`);
-    for (const [name, shape] of attentionShapes(block, names, family))
-      required.set(`${at}${names.attention}.${name}`, shape);
+    const own = `${at}${names.attention}.`;
+    for (const [name, shape] of attentionShapes(block, names, family)) required.set(`${own}${name}`, shape);
+    for (const [name, shape] of attentionBiases(block, names, family)) optional.set(`${own}${name}`, shape);
     for (const [role, own] of Object.entries(block.norms)) norm(`${at}${names.norms[role as NormRole]}`, own);
     if (block.mlp?.kind === "moe") experts(at, block.mlp);
     else if (block.mlp) mlp(names.mlpAt === "" ? at.slice(0, -1) : `${at}${names.mlpAt}`, names.mlp, block.mlp);
   }
-  return { required, optional, claimed };
+  return { required, optional };
 }
 
 /** The tensors that the attention of a layer must have, besides biases. */
@@ -182,6 +188,24 @@ function attentionShapes(
         ]
       : []),
   ];
+}
+
+/** The biases that it can have: of each projection, and of norms of heads. */
+function attentionBiases(block: BlockSpec, names: Names, family: Family): readonly (readonly [string, Shape])[] {
+  const all = attentionShapes(block, names, family);
+  if (block.attention.kind === "latent") return latentBiases(block.attention.config);
+  const outputs = (shape: Shape) => (family.layout === "in-out" ? shape.slice(1) : shape.slice(0, 1));
+  const isProjection = (name: string) => names.projections.some((own) => name === `${own}.weight`);
+  const { headNorm } = block.attention;
+  const isNorm = (name: string) =>
+    headNorm !== undefined && [family.headNorm?.q, family.headNorm?.k].some((own) => name.startsWith(`${own}.`));
+  const found: [string, Shape][] = [];
+  for (const [name, shape] of all) {
+    const bias = name.replace(/weight$/, "bias");
+    if (isProjection(name)) found.push([bias, outputs(shape)]);
+    else if (isNorm(name)) found.push([bias, shape]);
+  }
+  return found;
 }
 
 /** The gains of a layer norm of heads. */

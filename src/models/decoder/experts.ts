@@ -95,6 +95,17 @@ export const GPT_OSS_MOE: MoeFamily = {
   },
 };
 
+/** Throws unless groups of experts have the same size, and those that take part have enough experts. */
+function expectGroups(file: Fields, { experts, topK, router }: MoeSpec): void {
+  const { groups, keepGroups, pairs } = router;
+  const size = experts / groups;
+  if (!Number.isInteger(size)) throw file.refusal("n_group", `a divisor of the ${experts} experts`, groups);
+  if (pairs && size < 2) throw file.refusal("n_group", `groups of at least 2 of the ${experts} experts`, groups);
+  if (keepGroups > groups) throw file.refusal("topk_group", `at most the ${groups} groups of n_group`, keepGroups);
+  if (topK > keepGroups * size)
+    throw file.refusal("num_experts_per_tok", `at most the ${keepGroups * size} experts of topk_group groups`, topK);
+}
+
 function readDeepSeek(router: (file: Fields) => RouterSpec): MoeFamily["read"] {
   return (file, layer, mlp) => {
     const experts = countExperts(file, ["n_routed_experts", "num_local_experts"], 64);
@@ -110,6 +121,7 @@ function readDeepSeek(router: (file: Fields) => RouterSpec): MoeFamily["read"] {
       router: router(file),
     };
     file.only("moe_layer_freq", 1);
+    expectGroups(file, spec);
     return layer >= first ? spec : undefined;
   };
 }

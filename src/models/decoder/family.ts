@@ -88,8 +88,8 @@ export interface Family {
   readonly finalNorm?: (file: Fields) => boolean;
   /** The field of the number of tokens. Default "max_position_embeddings". */
   readonly lengthField?: string;
-  /** What the class says of a shared head if the file does not. Default false. */
-  readonly tied?: boolean;
+  /** Whether the head is shared if config.json does not say it. Default: whether the file has no head of its own. */
+  readonly tied?: true;
   /** Fields, and the values besides null with which this package can compute the model. */
   readonly only?: Readonly<Record<string, readonly unknown[]>>;
   /** Fields that mean nothing for the result. */

@@ -10,7 +10,7 @@ import { latentRulesOf } from "../hf/latent-models.ts";
 import { FAMILIES } from "./families.ts";
 import type { Family, Names } from "./family.ts";
 import { LLAMA_NAMES } from "./names.ts";
-import type { ActivationSpec, BlockSpec, MlpSpec, ModelSpec, NormRole, NormSpec } from "./spec.ts";
+import type { ActivationSpec, BlockSpec, EmbedSpec, MlpSpec, ModelSpec, NormRole, NormSpec } from "./spec.ts";
 
 /** A decoder, and how its file names and lays out what it consists of. */
 export interface Decoder {
@@ -31,6 +31,9 @@ const ACTIVATIONS: Readonly<Record<string, ActivationSpec>> = {
   silu: { kind: "swish", alpha: 1 },
   swish: { kind: "swish", alpha: 1 },
 };
+
+/** Tokens of a session by default, at most: what fits beside most models. */
+const SESSION_LENGTH = 4096;
 
 /** Fields that change nothing here: of training, of other programs, of tokens, or repeated in the tensors. */
 const HARMLESS = new RegExp(
@@ -58,7 +61,7 @@ export function readDecoder(where: string, json: string | object, maxSeqLen?: nu
   const { file, family } = findFamily(whole);
   for (const [name, values] of Object.entries(family.only ?? {})) file.only(name, ...values);
   const names = { ...LLAMA_NAMES, ...family.names, ...family.namesOf?.(file) };
-  const spec = readSpec(file, family, names, maxSeqLen);
+  const spec = readSpec(where, file, family, names, maxSeqLen);
   for (const name of family.ignored ?? []) file.raw(name);
   for (const [name, value] of file.unread())
     if (!HARMLESS.test(name)) throw file.refusal(name, "a field that this package knows, or none", value);
@@ -79,7 +82,7 @@ function findFamily(whole: Fields): { file: Fields; family: Family } {
 
 type LayerAttention = BlockSpec["attention"];
 
-function readSpec(file: Fields, family: Family, names: Names, longest: number | undefined): ModelSpec {
+function readSpec(where: string, file: Fields, family: Family, names: Names, longest: number | undefined): ModelSpec {
   const type = file.raw("model_type") as string;
   const lengthField = family.lengthField ?? "max_position_embeddings";
   const stated = file.raw(lengthField) === undefined ? undefined : file.count(lengthField);
@@ -114,16 +117,31 @@ function readSpec(file: Fields, family: Family, names: Names, longest: number | 
     const own = family.moe?.(file, layer, mlp) ?? dense();
     return { attention, mlp: own, norms: normsOf(own), parallel, addsToNormed, scale };
   });
+  const embed: EmbedSpec = { dim: dModel, scale: 1, ...family.embed?.(file, dModel) };
+  if (longest !== undefined) expectPositions(where, embed, longest);
   return {
     type,
     dModel,
     vocabSize: file.count("vocab_size"),
     maxSeqLen,
-    embed: { dim: dModel, scale: 1, ...family.embed?.(file, dModel) },
+    sessionLength: longest ?? Math.min(stated ?? SESSION_LENGTH, SESSION_LENGTH, positionsOf(embed)),
+    embed,
     blocks,
     finalNorm: (family.finalNorm?.(file) ?? true) ? norm : undefined,
     head: { scale: 1, softcap: 0, ...family.head?.(file), tied: tiedIn(file, family) },
   };
+}
+
+/** Positions that a model has vectors for. */
+function positionsOf({ positions }: EmbedSpec): number {
+  return positions ? positions.rows - positions.offset : Number.POSITIVE_INFINITY;
+}
+
+/** Throws if a sequence of `maxSeqLen` tokens is longer than the model's table of positions. */
+export function expectPositions(where: string, embed: EmbedSpec, maxSeqLen: number): void {
+  const most = positionsOf(embed);
+  if (maxSeqLen > most)
+    throw new RangeError(`${where}: maxSeqLen expected at most ${most}, the positions of the model, got ${maxSeqLen}`);
 }
 
 /** Layers, under the names that families have for their number. */

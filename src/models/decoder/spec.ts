@@ -97,7 +97,7 @@ export interface HeadSpec {
   readonly scale: number;
   /** 0: none. */
   readonly softcap: number;
-  /** What config.json says of sharing the table of embeddings; undefined if it says nothing. */
+  /** Whether the table of embeddings is the head; undefined if only the file's tensors say it. */
   readonly tied: boolean | undefined;
 }
 
@@ -107,8 +107,10 @@ export interface ModelSpec {
   readonly type: string;
   readonly dModel: number;
   readonly vocabSize: number;
-  /** Tokens that the model was made for; undefined if the file does not say. */
+  /** Tokens of the longest sequence that will be run, else those that the file states; undefined without either. */
   readonly maxSeqLen: number | undefined;
+  /** Tokens of a session by default. */
+  readonly sessionLength: number;
   readonly embed: EmbedSpec;
   readonly blocks: readonly BlockSpec[];
   readonly finalNorm: NormSpec | undefined;

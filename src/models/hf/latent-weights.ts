@@ -23,6 +23,8 @@ const KV_NORM = "kv_a_layernorm.weight";
 const COMMON = [KV_DOWN, KV_NORM, KV_UP, O] as const;
 const DIRECT = [Q] as const;
 const LOW_RANK = [Q_DOWN, Q_NORM, Q_UP] as const;
+/** Matrices that can have a bias; LatentWeights has no field for one of kv_b_proj. */
+const BIASED: ReadonlySet<string> = new Set([Q, Q_DOWN, Q_UP, KV_DOWN, O]);
 const biasOf = (name: string): string => name.replace(/weight$/, "bias");
 
 /** A table that follows from the configuration, in files of older programs. */
@@ -50,6 +52,13 @@ export function latentTensors(config: LatentConfig): readonly (readonly [string,
     [KV_UP, [numHeads * (nopeDim + valueDim), kvLoraRank]],
     [O, [dModel, numHeads * valueDim]],
   ];
+}
+
+/** The biases that a layer can have, in the same way. */
+export function latentBiases(config: LatentConfig): readonly (readonly [string, readonly number[]])[] {
+  return latentTensors(config)
+    .filter(([name]) => BIASED.has(name))
+    .map(([name, [outputs = 0]]) => [biasOf(name), [outputs]]);
 }
 
 /** Where a layer's tensors are. */
@@ -89,8 +98,7 @@ export function findLatentNames(where: string, names: readonly string[], prefix:
   const required: readonly string[] = [...(lowRank ? LOW_RANK : DIRECT), ...COMMON];
   for (const name of required)
     if (!below.includes(name)) fail(`tensor ${describe(root + name)} expected, as in ${TITLE}, got none`);
-  // Without one of kv_b_proj, for which LatentWeights has no field.
-  const biases = [...(lowRank ? [Q_DOWN, Q_UP] : [Q]), KV_DOWN, O].map(biasOf);
+  const biases = required.filter((name) => BIASED.has(name)).map(biasOf);
   const own = [...required, ...biases.filter((name) => below.includes(name))];
   const other = below.find((name) => !own.includes(name) && name !== TABLE);
   if (other !== undefined) {

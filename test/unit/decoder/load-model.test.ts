@@ -7,7 +7,9 @@ import { type LoadModelOptions, loadModel } from "../../../src/decoder/load-mode
 import { planModel } from "../../../src/decoder/plan-model.ts";
 import { createSession } from "../../../src/decoder/session.ts";
 import { type Kernels, loadKernels } from "../../../src/entries/core.ts";
+import { models } from "../../../src/entries/models.ts";
 import { quantizeTensor, writeSafetensors } from "../../../src/entries/weights.ts";
+import type { StoredTensor } from "../../../src/tensor/dtypes.ts";
 import type { Tensor } from "../../../src/tensor/tensor.ts";
 import type { HeadwiseError } from "../../../src/util/errors.ts";
 import { kernelsOf } from "../../support/layers.ts";
@@ -48,6 +50,18 @@ describe("config.json", () => {
     expect(await refusal({ ...TINY.llama, [name]: value })).toContain(
       `loadModel: ${name} expected a field that this package knows, or none, got `,
     );
+  });
+
+  test.each([
+    [{ n_group: 3 }, "n_group expected a divisor of the 8 experts, got 3"],
+    [{ n_group: 8 }, "n_group expected groups of at least 2 of the 8 experts, got 8"],
+    [{ topk_group: 9 }, "topk_group expected at most the 4 groups of n_group, got 9"],
+    [{ topk_group: 1 }, "num_experts_per_tok expected at most the 2 experts of topk_group groups, got 3"],
+    [{ num_experts_per_tok: 9 }, "num_experts_per_tok expected an integer from 1 to 8, got 9"],
+  ])("groups of experts from which a token cannot choose are refused: %o", async (fields, said) => {
+    const config = { ...TINY.deepseek_v3, ...fields };
+    expect(await refusal(config)).toBe(`loadModel: ${said}`);
+    expect(() => planModel(config)).toThrow(`planModel: ${said}`);
   });
 
   test("an activation that is not known is refused", async () => {
@@ -100,6 +114,85 @@ describe("tensors", () => {
     expect(b).toEqual(a?.map((x) => 2 * x));
     shared.release();
     model.release();
+  });
+
+  test("a head beside a shared one is ignored, and one that config.json does not mention is planned and used", async () => {
+    const table = tinyTensors(TINY.llama).get("model.embed_tokens.weight") as Tensor;
+    const own = tinyTensors(TINY.llama).set("lm_head.weight", { ...table, data: table.data.map((x) => 2 * x) });
+    const { tie_word_embeddings: _, ...open } = TINY.llama;
+    const logitsOf = async (config: object, factor: number) => {
+      const { total } = planModel({ ...config, tie_word_embeddings: factor === 1 }, { maxSeqLen: 9, rows: 9 });
+      const options = { maxSeqLen: 9, maxBytes: total };
+      using model = await loadModel(kernels, tinyFolder(config, own), options);
+      const short = loadModel(kernels, tinyFolder(config, own), { ...options, maxBytes: total - 1 });
+      await expect(short).rejects.toMatchObject({ code: "OUT_OF_MEMORY" });
+      return forward(createSession(model), [1, 2]).logits;
+    };
+    const shared = await logitsOf(TINY.llama, 1);
+    expect(await logitsOf(open, 2)).toEqual(shared.map((x) => 2 * x));
+  });
+
+  test.each([
+    ["strange.weight", [3, 3]],
+    ["kv_b_proj.weight", [3, 3]],
+    ["sinks", [4]],
+    ["q_norm.weight", [12]],
+    ["q_proj.lora_A.weight", [4, 40]],
+    ["q_proj.weight_scale", [1]],
+    ["norm.bias", [40]],
+  ] as const)("tensors of attention that Llama has not are unexpected too: %s", async (name, shape) => {
+    const tensors = tinyTensors(TINY.llama);
+    for (const layer of [0, 1])
+      tensors.set(`model.layers.${layer}.self_attn.${name}`, {
+        data: new Float32Array(shape.reduce((all: number, side) => all * side, 1)),
+        shape,
+      });
+    expect(await refusal(TINY.llama, tensors)).toBe(
+      'loadModel: tensors expected those of "llama" with 2 layers, got ' +
+        `2 unexpected: model.layers.{0..1}.self_attn.${name}`,
+    );
+  });
+
+  test("a bias of attention has the length of its projection", async () => {
+    for (const [name, at] of [
+      ["llama", "model.layers.1.self_attn.k_proj.bias"],
+      ["gpt2", "transformer.h.1.attn.c_attn.bias"],
+      ["phi", "model.layers.1.self_attn.q_layernorm.bias"],
+      ["deepseek_v3", "model.layers.1.self_attn.q_b_proj.bias"],
+    ] as const) {
+      const tensors = tinyTensors(TINY[name]);
+      const length = tensors.get(at)?.data.length;
+      tensors.set(at, { data: new Float32Array(5), shape: [5] });
+      expect(await refusal(TINY[name], tensors)).toContain(`1 of another shape: ${at} expected [${length}], got [5]`);
+    }
+  });
+
+  test("masks and tables of older files are not read, whatever they are stored in", async () => {
+    const config = {
+      ...{ model_type: "gpt_neox", hidden_size: 40, intermediate_size: 52, num_hidden_layers: 2, vocab_size: 67 },
+      ...{ num_attention_heads: 4, max_position_embeddings: 64, rotary_pct: 0.2 },
+    };
+    const own = tinyTensors(config);
+    const stored = Array.from(own, ([name, { data, shape }]): [string, StoredTensor] => [
+      name,
+      { name, dtype: "F32", shape, bytes: new Uint8Array(data.buffer, data.byteOffset, data.byteLength) },
+    ]);
+    const mask = (name: string): [string, StoredTensor] => [
+      name,
+      { name, dtype: "BOOL", shape: [1, 1, 80, 80], bytes: new Uint8Array(6400) },
+    ];
+    const all = new Map([
+      ...stored,
+      ...[0, 1].map((layer) => mask(`gpt_neox.layers.${layer}.attention.bias`)),
+      mask("gpt_neox.layers.0.attention.rotary_emb.inv_freq"),
+    ]);
+    const seen: number[][] = [];
+    const options = { maxBytes: 2 ** 24, onProgress: (...each: number[]) => seen.push(each) };
+    const files = new Map([["model.safetensors", writeSafetensors(all)]]);
+    const folder = tinyFolder(config, own);
+    (await loadModel(kernels, (name) => files.get(name) ?? folder(name), options)).release();
+    const bytes = stored.reduce((sum, [, tensor]) => sum + tensor.bytes.length, 0);
+    expect(seen.at(-1)).toEqual([bytes, bytes]);
   });
 
   test("weights are converted by part", async () => {
@@ -235,6 +328,38 @@ describe("sources", () => {
     }
   });
 
+  test("the query of a folder's URL is that of its files, and digits of its path are no status", async () => {
+    const whole = new Map([
+      ["config.json", config],
+      ["model.safetensors", writeSafetensors(tensors)],
+    ]);
+    const asked: string[] = [];
+    const server = createServer((request, response) => {
+      const [path = "", query] = (request.url ?? "").split("?");
+      asked.push(request.url ?? "");
+      const bytes = query === "key=a/b" ? whole.get(path.replace("/model/404/", "")) : undefined;
+      if (!bytes)
+        return void response.writeHead(path.includes("broken") && path.endsWith("index.json") ? 500 : 404).end();
+      const [begin = 0, last = 0] = (/^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? "") ?? [])
+        .slice(1)
+        .map(Number);
+      const end = Math.min(last + 1, bytes.length);
+      response.writeHead(206, { "Content-Range": `bytes ${begin}-${end - 1}/${bytes.length}` });
+      response.end(bytes.subarray(begin, end));
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const want = await logitsOf(tinyFolder(TINY.gemma2, tensors));
+    const at = (path: string) => `${urlOf(server)}${path}?key=a/b`;
+    expect(await logitsOf(at("/404"))).toEqual(want);
+    expect(await logitsOf(new URL(at("/404/")))).toEqual(want);
+    expect(asked[0]).toBe("/model/404/config.json?key=a/b");
+    whole.set("broken/config.json", config);
+    await expect(loadModel(kernels, at("/404/broken"))).rejects.toThrow(
+      /index\.json.* expected 206 for a range, .*got 500/,
+    );
+    server.close();
+  });
+
   test("progress counts the bytes of all tensors, and a signal ends loading and frees all", async () => {
     const seen: number[] = [];
     const model = await loadModel(kernels, (name) => files[name], { onProgress: (done, all) => seen.push(done / all) });
@@ -345,4 +470,53 @@ test("kernels without models are refused with what they lack", async () => {
   const bare = await loadKernels({ module: modulesOf("simd").module });
   await expect(loadModel(bare, tinyFolder(TINY.llama))).rejects.toMatchObject({ code: "NO_MODELS" });
   bare.release();
+});
+
+test("kernels without latent are refused for a model that needs them, before a weight is read", async () => {
+  const bare = await loadKernels({ module: modulesOf("simd").module, models });
+  let read = 0;
+  const onProgress = () => read++;
+  const loading = loadModel(bare, tinyFolder(TINY.deepseek_v3), { onProgress });
+  await expect(loading).rejects.toMatchObject({
+    code: "NO_LATENT",
+    message: expect.stringMatching(/^loadModel: kernels expected ones that were loaded with \{ latent \}/),
+  });
+  expect([read, bare.usedBytes]).toEqual([0, 0]);
+  bare.release();
+});
+
+describe("maxSeqLen", () => {
+  test("is the default of sessions, which otherwise have at most 4096 tokens", async () => {
+    const config = { ...TINY.llama, max_position_embeddings: 8192 };
+    for (const [given, length] of [
+      [undefined, 4096],
+      [5000, 5000],
+      [9000, 9000],
+    ]) {
+      using model = await loadModel(kernels, tinyFolder(config), { maxSeqLen: given });
+      using session = createSession(model);
+      expect(session.maxSeqLen).toBe(length);
+    }
+  });
+
+  test("is at most the table of positions", async () => {
+    const said = "maxSeqLen expected at most 320, the positions of the model, got 321";
+    await expect(loadModel(kernels, tinyFolder(TINY.gpt2), { maxSeqLen: 321 })).rejects.toThrow(`loadModel: ${said}`);
+    expect(() => planModel(TINY.gpt2, { maxSeqLen: 321 })).toThrow(`planModel: ${said}`);
+    using model = await loadModel(kernels, tinyFolder(TINY.gpt2));
+    expect(() => createSession(model, { maxSeqLen: 321 })).toThrow(`createSession: ${said}`);
+    const { n_positions: _, ...config } = TINY.gpt2;
+    expect(planModel(config).sessions).toBe(planModel(config, { maxSeqLen: 1024 }).sessions);
+  });
+});
+
+test("a session that memory cannot hold is refused before a cache is allocated", async () => {
+  using model = await loadModel(kernels, tinyFolder(TINY.llama));
+  const [used, size] = [kernels.usedBytes, kernels.memoryBytes];
+  const maxSeqLen = 2 ** 24;
+  const { sessions } = planModel(TINY.llama, { maxSeqLen });
+  const text = `as many as memory may grow, got ${maxSeqLen} with ${sessions}`;
+  expect(() => createSession(model, { maxSeqLen })).toThrow(text);
+  expect(() => createSession(model, { maxSeqLen })).toThrow(/^createSession: maxSeqLen expected /);
+  expect([kernels.usedBytes, kernels.memoryBytes]).toEqual([used, size]);
 });

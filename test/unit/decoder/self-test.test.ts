@@ -45,7 +45,10 @@ test("a kernel that always computes other bits is reported by its digest", async
 
 test("kernels without models are refused", async () => {
   using kernels = await loadKernels();
-  await expect(selfTestModels(kernels)).rejects.toMatchObject({ code: "NO_MODELS" });
+  await expect(selfTestModels(kernels)).rejects.toMatchObject({
+    code: "NO_MODELS",
+    message: expect.stringMatching(/^selfTestModels: /),
+  });
   kernels.release();
   await expect(selfTestModels(kernels)).rejects.toMatchObject({ code: "RELEASED" });
 });
