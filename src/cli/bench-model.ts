@@ -7,7 +7,6 @@ import { createSession } from "../decoder/session.ts";
 import { startStream } from "../diagnostics/stream.ts";
 import { type Effort, timeLoads } from "../diagnostics/timing.ts";
 import { panelBytes, panelsOf, type WeightFormat } from "../linear/formats.ts";
-import { HeadwiseError } from "../util/errors.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { loadDecoder, startDecoderKernels } from "./load-decoder.ts";
 import { createProgress } from "./progress.ts";
@@ -69,7 +68,6 @@ export async function benchModel(
         leftOut.push({ weights, reason: (full as Error).message });
       }
     }
-    if (rows.length === 0) throw new HeadwiseError("OUT_OF_MEMORY", `bench: ${leftOut[0]?.reason}`);
     const { build, threads: used } = kernels;
     return { ...facts, build, threads: used, rows, leftOut };
   } finally {
@@ -137,6 +135,7 @@ export function modelBenchText({ type, layers, tokens, build, threads, rows, lef
     `${(100 * row.ofReading).toFixed(0)} %`,
   ]);
   const lines = leftOut.map(({ weights, reason }) => `${weights} was left out: ${reason}`);
-  const title = `${type}, ${layers} layers, prompt of ${tokens} tokens, build ${build}, threads ${threads.used}`;
+  const facts = rows.length > 0 ? `${type}, ${layers} layers, prompt of ${tokens} tokens, ` : "";
+  const title = `${facts}build ${build}, threads ${threads.used}`;
   return [`${title}\n`, columnsText([head, ...cells], 1), ...lines].join("\n");
 }
