@@ -76,7 +76,8 @@ function readStopIds(where: string, stopIds: TokenIds, vocabSize: number): reado
 }
 
 /**
- * Reads `ids`, and generates tokens behind them, one at a time; with `maxTokens` 0, reads nothing. Each pass runs in time slices with yields to the event loop.
+ * Reads `ids`, and generates tokens behind them, one at a time; with `maxTokens` 0, reads nothing. Each pass runs in time slices
+ * with yields to the event loop.
  * Leaving the loop early is allowed: the session then holds all tokens but the last one that was given.
  *
  * With one seed, the tokens are the same on every engine in the `simd` build, and the same in any batch, with any draft and on
