@@ -9,6 +9,7 @@ import { layers } from "./layers/layers.ts";
 import { linears } from "./layers/linear.ts";
 import { long } from "./layers/long-prompt.ts";
 import { masks, ragged } from "./layers/masks.ts";
+import { outside } from "./layers/outside.ts";
 import { products } from "./layers/products.ts";
 import { threads } from "./layers/threads.ts";
 import { readCommand, runParts } from "./lib/command.ts";
@@ -22,6 +23,7 @@ const parts = [
   linears,
   products,
   decoders,
+  outside,
   host,
   latents,
   layers,

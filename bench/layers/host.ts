@@ -1,8 +1,8 @@
 // What a decode step of a small layer takes besides its kernels: the same kernel calls alone, by turns with the step.
 
 import { attend, createAttention, createCache } from "../../src/entries/core.ts";
-import { type KernelTable, LINEAR_SHAPE_BYTES } from "../../src/wasm/abi.ts";
 import { type Build, type BuildName, loadBuild } from "../lib/builds.ts";
+import { recordCalls } from "../lib/kernel-calls.ts";
 import { compare, type Load } from "../lib/measure.ts";
 import { type Column, part } from "../lib/part.ts";
 import { type LayerShape, tinyLayer } from "../lib/shapes.ts";
@@ -36,28 +36,6 @@ const shapes: readonly LayerShape[] = [
   { ...tinyLayer, model: "a layer of 256", dModel: 256 },
 ];
 
-/** The kernel calls of `run`, each with a copy of its shape where later calls overwrite it. */
-function callsOf({ host, memory }: Build, run: () => void): readonly (() => void)[] {
-  type Kernel = (...args: number[]) => void;
-  const table = host.table as unknown as Record<keyof KernelTable, Kernel>;
-  const calls: (() => void)[] = [];
-  const own = Object.entries(table) as [keyof KernelTable, Kernel][];
-  for (const [name, kernel] of own)
-    table[name] = (...args) => {
-      const kept = [...args] as [number, number, number, number, number, number, number];
-      if (name === "linear_f32") {
-        kept[4] = memory.allocate("bench", LINEAR_SHAPE_BYTES);
-        memory.u8(kept[4], LINEAR_SHAPE_BYTES).set(memory.u8(args[4] as number, LINEAR_SHAPE_BYTES));
-      }
-      const [a, b, c, d, e, f, g] = kept;
-      calls.push(() => kernel(a, b, c, d, e, f, g));
-      kernel(...args);
-    };
-  run();
-  for (const [name, kernel] of own) table[name] = kernel;
-  return calls;
-}
-
 function loadsOf(build: Build, shape: LayerShape): { loads: Load[]; release: () => void } {
   const attention = createAttention(build.host, configOf(shape), weightsOf(shape));
   const cache = createCache(attention, { maxSeqLen: PAST + STEPS });
@@ -73,10 +51,7 @@ function loadsOf(build: Build, shape: LayerShape): { loads: Load[]; release: () 
   // Those of a token in the middle.
   cache.truncate(PAST);
   for (let i = 0; i < STEPS / 2; i++) run();
-  const calls = callsOf(build, run);
-  const kernels = () => {
-    for (const call of calls) call();
-  };
+  const kernels = recordCalls(build, run, () => true);
   const release = () => {
     cache.release();
     attention.release();
