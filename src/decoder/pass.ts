@@ -18,6 +18,7 @@ import type { PackedBlock, PackedMlp } from "./packed.ts";
 import { addRows, embedRows, flopsOf, normRows, projectRows, type RowWork } from "./rows.ts";
 import { type PassPlan, planPass } from "./scratch.ts";
 import { expectSession, expectUnused, type Session } from "./session.ts";
+import { runToken } from "./token-calls.ts";
 
 /** Tokens that a session reads, and those of them whose rows become logits: the last `outputs`. */
 export interface ModelCall {
@@ -104,14 +105,17 @@ function* runChunk(work: RowWork, model: Model, plan: PassPlan, runs: ChunkRuns,
   const count = runs.reduce((sum, { begin, end }) => sum + end - begin, 0);
   const rows = blockRows(plan, work.base);
   yield* embedTokens(work, model, plan, runs, count);
-  for (const [i, block] of weights.blocks.entries()) {
-    const attend = plan.attention[i] as PassPlan["attention"][number];
+  const layer = (i: number): Steps => {
     const own = runs.map((run): RowRun<LayerCall> => {
       const pages = (run.of.call.session.caches[i] as Session["caches"][number]).pages;
       return { ...run, of: { tokens: run.of.tokens, pages, inStep: pages.aging !== undefined } };
     });
-    yield* runBlock(work, block, plan, attend, own, rows, count);
-  }
+    const attend = plan.attention[i] as PassPlan["attention"][number];
+    return runBlock(work, weights.blocks[i] as PackedBlock, plan, attend, own, rows, count);
+  };
+  const [{ of, begin }] = runs as [ChunkRuns[number]];
+  if (plan.rows === 1) yield* runToken(work, plan, of.call.session, of.call.past + begin, layer);
+  else for (let i = 0; i < weights.blocks.length; i++) yield* layer(i);
   yield* runHead(
     work,
     model,

@@ -22,6 +22,8 @@ export interface PassPlan<Run = RunRows> {
   readonly normed: number;
   readonly branch: number;
   readonly shape: number;
+  /** In chunks of a single row, room for what its kernel calls share: token-calls.ts. */
+  readonly token: number;
   readonly linear: LinearScratch;
   /** What runs the attention of each layer. */
   readonly attention: readonly Run[];
@@ -41,6 +43,9 @@ const LOGIT_FLOATS = 2 ** 22;
 
 /** The most logits of a row that a call can ask for. */
 export const MOST_TOP = 1024;
+
+/** Bytes for the shapes and tables of a single token's calls, most of which layers share. */
+export const TOKEN_BYTES = 16_384;
 
 /** What a plan is made for. */
 export interface PlanSizes {
@@ -75,6 +80,7 @@ export function planPass<Run>(
     normed: common.floats(rows * stride),
     branch: common.floats(rows * Math.max(stride, spec.embed.dim)),
     shape: common.take(ROW_SHAPE_BYTES),
+    token: common.take(rows === 1 ? TOKEN_BYTES : 0),
     linear: placeLinearScratch(common, [...linears, ...blocks.flatMap(({ place }) => linearsOf(place))], rows),
   };
   const layouts: Layout[] = [];

@@ -1,0 +1,113 @@
+// Single tokens repeat recorded kernel calls: with the bits of prompts, whatever happens between them.
+
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { forward, forwardAsync } from "../../../src/decoder/forward.ts";
+import { loadModel } from "../../../src/decoder/load-model.ts";
+import type { Model } from "../../../src/decoder/model.ts";
+import { createSession } from "../../../src/decoder/session.ts";
+import type { Kernels } from "../../../src/entries/core.ts";
+import { kernelsOf } from "../../support/layers.ts";
+import { TINY, type TinyName, tinyFolder } from "../../support/tiny-models.ts";
+
+const idsOf = (count: number) => Array.from({ length: count }, (_, i) => (i * 29 + 5) % 67);
+/** Two kinds of rotations, which take turns. */
+const GEMMA3 = {
+  ...{ ...TINY.gemma2, model_type: "gemma3_text", rope_local_base_freq: 1000 },
+  layer_types: ["sliding_attention", "full_attention"],
+};
+
+let kernels: Kernels;
+const models = new Map<string, Model>();
+const modelOf = (name: TinyName | "gemma3") => models.get(name) as Model;
+beforeAll(async () => {
+  kernels = await kernelsOf("relaxed");
+  for (const name of ["llama", "gemma2", "gpt2", "phi", "qwen3_moe", "deepseek_v3"] as const)
+    models.set(name, await loadModel(kernels, tinyFolder(TINY[name])));
+  models.set("gemma3", await loadModel(kernels, tinyFolder(GEMMA3)));
+});
+afterAll(() => kernels.release());
+
+const MAX_SEQ_LEN = 320;
+const open = (model: Model) => createSession(model, { maxSeqLen: MAX_SEQ_LEN });
+
+/** The logits of a fresh session that reads `ids` at once. */
+function expectedOf(model: Model, ids: readonly number[]): Float32Array {
+  using session = open(model);
+  return forward(session, ids).logits;
+}
+
+/** How often the host calls kernels for a token that norms rows. */
+function normsOf(work: () => void): number {
+  const { table } = kernels as unknown as { table: Record<string, (...args: number[]) => void> };
+  const names = ["rms_norm_f32", "layer_norm_f32"] as const;
+  const own = names.map((name) => table[name] as (...args: number[]) => void);
+  let calls = 0;
+  for (const [i, name] of names.entries())
+    table[name] = (...args) => {
+      calls++;
+      own[i]?.(...args);
+    };
+  work();
+  for (const [i, name] of names.entries()) table[name] = own[i] as (...args: number[]) => void;
+  return calls;
+}
+
+const REPEATED = ["llama", "gemma2", "gemma3", "gpt2", "phi"] as const;
+
+test.each(REPEATED)("%s: from the third token on, the host calls no kernel of a layer", (name) => {
+  using session = open(modelOf(name));
+  forward(session, idsOf(20));
+  const norms = [1, 2, 3, 4].map((id) => normsOf(() => forward(session, [id])));
+  expect(norms[0]).toBeGreaterThan(1);
+  expect(norms.slice(1)).toEqual([norms[0], 1, 1]);
+  expect(forward(session, [5]).logits).toEqual(expectedOf(modelOf(name), [...idsOf(20), 1, 2, 3, 4, 5]));
+});
+
+test.each(["qwen3_moe", "deepseek_v3"] as const)("%s: calls that depend on the token are not repeated", (name) => {
+  using session = open(modelOf(name));
+  forward(session, idsOf(20));
+  const norms = [1, 2, 3, 4].map((id) => normsOf(() => forward(session, [id])));
+  expect(new Set(norms).size).toBe(1);
+  expect(norms[0]).toBeGreaterThan(1);
+});
+
+test.each(REPEATED)("%s: tokens on new pages, and behind pages that were dropped, have the same bits", (name) => {
+  const ids = idsOf(MAX_SEQ_LEN);
+  using session = open(modelOf(name));
+  forward(session, ids.slice(0, 100));
+  for (const id of ids.slice(100)) forward(session, [id]);
+  session.truncate(ids.length - 1);
+  expect(forward(session, ids.slice(-1)).logits).toEqual(expectedOf(modelOf(name), ids));
+});
+
+test("prompts of other sessions, which move or fill the scratch, do not change tokens", () => {
+  const model = modelOf("llama");
+  using session = open(model);
+  using other = open(model);
+  const ids = idsOf(24);
+  for (const [i, id] of ids.entries()) {
+    if (i % 5 === 4) {
+      other.truncate(0);
+      forward(other, idsOf(10 * i), { rows: "all" });
+    }
+    forward(session, [id]);
+  }
+  expect(forward(session, [9]).logits).toEqual(expectedOf(model, [...ids, 9]));
+});
+
+test("an aborted token changes nothing, and calls in slices repeat theirs", async () => {
+  const model = modelOf("gemma3");
+  using session = open(model);
+  const ids = idsOf(12);
+  for (const id of ids) {
+    const abort = new AbortController();
+    const aborted = forwardAsync(session, [id], {
+      signal: abort.signal,
+      sliceMs: 0.001,
+      onProgress: () => abort.abort(new Error("enough")),
+    });
+    await expect(aborted).rejects.toThrow("enough");
+    await forwardAsync(session, [id], { sliceMs: 0.001 });
+  }
+  expect((await forwardAsync(session, [9])).logits).toEqual(expectedOf(model, [...ids, 9]));
+});
