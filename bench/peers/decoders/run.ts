@@ -27,7 +27,9 @@ const NOT_QUICK = [
   "headwise q8",
   "headwise q8 fast",
   "headwise q8-row",
+  "headwise q8-row fast with q8 caches",
   "headwise q4",
+  "headwise q4 fast with q8 caches",
   "onnxruntime-web q4",
   "wllama q8_0",
 ];

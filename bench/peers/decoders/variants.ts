@@ -30,8 +30,10 @@ const HEADWISE: Formats = [
   ["q8 fast", "q8", 9.5],
   ["q8-row", "q8", 8],
   ["q8-row fast", "q8", 8],
+  ["q8-row fast with q8 caches", "q8", 8],
   ["q4", "q4", 5],
   ["q4 fast", "q4", 5],
+  ["q4 fast with q8 caches", "q4", 5],
 ];
 const ONNX: Formats<OnnxFormat> = [
   ["fp32", "f32", 32],

@@ -8,15 +8,16 @@ import type { LoadDecoder } from "../decoder.ts";
 
 const entry = (name: string) => import(pathToFileURL(join(root, `dist/${name}.js`)).href);
 
-/** The format is that of the weights, or with " fast" that of the weights with fast activations. */
+/** The format is that of the weights; with " fast" activations are fast, and with " with q8 caches" caches are q8. */
 export const load: LoadDecoder = async ({ source, format, maxSeqLen }) => {
-  const [weights, activations = "exact"] = format.split(" ") as [Models.ModelFormats["mlp"], "fast"?];
+  const [numbers = "", caches] = format.split(" with ");
+  const [weights, activations = "exact"] = numbers.split(" ") as [Models.ModelFormats["mlp"], "fast"?];
   const { loadKernels } = (await entry("index")) as typeof Headwise;
   const { createSession, forward, loadModel, models } = (await entry("models")) as typeof Models;
   const quantized = weights === "f32" ? undefined : ((await entry("quantized")) as typeof Quantized).quantized;
   const kernels = await loadKernels({ models, ...(quantized && { quantized }) });
   const model = await loadModel(kernels, source, { ...(weights && { weights }), activations });
-  const session = createSession(model, { maxSeqLen });
+  const session = createSession(model, { maxSeqLen, ...(caches && { format: caches.split(" ")[0] as "q8" }) });
   const reset = () => session.truncate(0);
   return {
     reset,
