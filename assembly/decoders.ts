@@ -5,6 +5,7 @@ export { gather_rows_f32, scatter_rows_f32 } from "./decoder/expert_rows";
 export { route_f32 } from "./decoder/route";
 export { softmax_sums_f32 } from "./decoder/softmax_sums";
 export { top_k_f32 } from "./decoder/top_k";
+export { widen_f16 } from "./decoder/widen";
 export { HEAP_BASE, RELAXED, STAMP } from "./module";
 export { activate_f32 } from "./pointwise/activations";
 export { add_scaled_f32, cap_logits_f32 } from "./pointwise/add_cap";

@@ -1,16 +1,13 @@
 import { BLOCK, PANEL } from "../layout";
 import { f16_at } from "../math/half";
-import { factor_of } from "../math/rounding";
+import { factor_of, magnitudes } from "../math/rounding";
 import { load_first } from "../math/simd";
 import { F32Ptr, U8Ptr } from "../types";
 import { Q4_BLOCK_BYTES, SCALES } from "./block_layout";
-import { padded, rounded_eight } from "./quantize_rows";
+import { magnitude, padded, rounded_eight } from "./quantize_rows";
 
 /** Bytes of a block as GGUF's Q4_0 has it: a half for the scale, then byte j with the nibbles j and j + 16. */
 const Q4_0_BYTES: usize = 18;
-
-/** What stands for 0. */
-const ZERO: u32 = 0x88888888;
 
 /**
  * Panels begin..end of w [n, k] as linear_q4 reads them: scale = -m / 8, where m is the element of a block of 32 that is
@@ -44,11 +41,14 @@ export function pack_q4(out: U8Ptr, w: F32Ptr, n: i32, k: i32, begin: i32, end: 
   }
 }
 
+/** Two nibbles that stand for 0. */
+const ZERO: i8 = <i8>0x88;
+
 /** Scales of 0 and nibbles of 8 all over a panel. */
 function clear(panel: U8Ptr, end: U8Ptr): void {
   for (; panel < end; panel += Q4_BLOCK_BYTES) {
-    memory.fill(panel, 0, SCALES);
-    for (let at = panel + SCALES; at < panel + Q4_BLOCK_BYTES; at += 4) store<u32>(at, ZERO);
+    for (let at: usize = 0; at < SCALES; at += 16) v128.store(panel + at, i32x4.splat(0));
+    for (let at = SCALES; at < Q4_BLOCK_BYTES; at += 16) v128.store(panel + at, i8x16.splat(ZERO));
   }
 }
 
@@ -61,13 +61,13 @@ function units_of(block: U8Ptr, column: i32): U8Ptr {
 
 /** The element that is largest in size, the first of several; NaN if there is one. */
 function extreme(x: F32Ptr, n: i32): f32 {
-  let found: f32 = 0;
-  for (let i = 0; i < n; i++) {
-    const value = load<f32>(x + (<usize>i << 2));
-    if (!(abs<f32>(value) <= abs<f32>(found))) found = value;
-    if (found != found) break;
+  const size = i32x4.splat(magnitude(x, n));
+  for (; n > 0; n -= 4) {
+    const found = i32x4.bitmask(i32x4.eq(magnitudes(load_first(x, n, 0)), size));
+    if (found) return load<f32>(x + (ctz(found) << 2));
+    x += 16;
   }
-  return found;
+  return 0;
 }
 
 function store_nibbles(to: U8Ptr, x: F32Ptr, n: i32, factor: f32): void {
@@ -77,14 +77,9 @@ function store_nibbles(to: U8Ptr, x: F32Ptr, n: i32, factor: f32): void {
     const a = load_first(x, left, 0);
     const b = left > 4 ? load_first(x + 16, left - 4, 0) : f32x4.splat(0);
     const integers = i16x8.min_s(i16x8.add(rounded_eight(a, b, factor_f32x4), i16x8.splat(8)), i16x8.splat(15));
-    const even = i16x8.extract_lane_s(integers, 0) | (i16x8.extract_lane_s(integers, 2) << 4);
-    const odd = i16x8.extract_lane_s(integers, 1) | (i16x8.extract_lane_s(integers, 3) << 4);
-    store<u16>(to, <u16>(even | (i16x8.extract_lane_s(integers, 4) << 8) | (i16x8.extract_lane_s(integers, 6) << 12)));
-    store<u16>(
-      to,
-      <u16>(odd | (i16x8.extract_lane_s(integers, 5) << 8) | (i16x8.extract_lane_s(integers, 7) << 12)),
-      2,
-    );
+    // 16 bits each of the nibbles 0 and 4, 1 and 5, 2 and 6, 3 and 7; then the last two pairs beside the first two.
+    const pairs = i64x2.extract_lane(integers, 0) | (i64x2.extract_lane(integers, 1) << 8);
+    store<u32>(to, <u32>(pairs | (pairs >> 28)));
     x += 32;
     to += 32;
   }

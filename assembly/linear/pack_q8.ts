@@ -58,16 +58,30 @@ function store_panel_sums(sums: U8Ptr, panel: U8Ptr, p: i32, length: i32, block:
 function store_column(to: U8Ptr, x: F32Ptr, n: i32, factor: f32): void {
   if (factor == 0) return;
   const factor_f32x4 = f32x4.splat(factor);
-  for (let i = 0; i < n; i += 8) {
-    const left = n - i;
-    const a = load_first(x, left, 0);
-    const b = left > 4 ? load_first(x + 16, left - 4, 0) : f32x4.splat(0);
+  for (; n >= 16; n -= 16) {
+    const a = rounded_eight(v128.load(x), v128.load(x, 16), factor_f32x4);
+    const b = rounded_eight(v128.load(x, 32), v128.load(x, 48), factor_f32x4);
+    const bytes = i8x16.narrow_i16x8_s(a, b);
+    v128.store_lane<u16>(to, bytes, 0);
+    v128.store_lane<u16>(to, bytes, 1, 16);
+    v128.store_lane<u16>(to, bytes, 2, 32);
+    v128.store_lane<u16>(to, bytes, 3, 48);
+    v128.store_lane<u16>(to, bytes, 4, 64);
+    v128.store_lane<u16>(to, bytes, 5, 80);
+    v128.store_lane<u16>(to, bytes, 6, 96);
+    v128.store_lane<u16>(to, bytes, 7, 112);
+    x += 64;
+    to += 128;
+  }
+  for (; n > 0; n -= 8) {
+    const a = load_first(x, n, 0);
+    const b = n > 4 ? load_first(x + 16, n - 4, 0) : f32x4.splat(0);
     const integers = rounded_eight(a, b, factor_f32x4);
     const bytes = i8x16.narrow_i16x8_s(integers, integers);
     v128.store_lane<u16>(to, bytes, 0);
-    if (left > 2) v128.store_lane<u16>(to, bytes, 1, 16);
-    if (left > 4) v128.store_lane<u16>(to, bytes, 2, 32);
-    if (left > 6) v128.store_lane<u16>(to, bytes, 3, 48);
+    if (n > 2) v128.store_lane<u16>(to, bytes, 1, 16);
+    if (n > 4) v128.store_lane<u16>(to, bytes, 2, 32);
+    if (n > 6) v128.store_lane<u16>(to, bytes, 3, 48);
     x += 32;
     to += 64;
   }

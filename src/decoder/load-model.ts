@@ -16,6 +16,8 @@ import type { Model, ModelWeights } from "./model.ts";
 import { type ModelFormats, readFormats } from "./model-formats.ts";
 import type { PackedNorm, PackedTable } from "./packed.ts";
 import { type EndFormats, linearsOf, type ModelPlaces, type NormPlace, placeModel } from "./places.ts";
+import { planSpec } from "./plan-model.ts";
+import { reserve } from "./reserve.ts";
 import { WeightReader } from "./weight-reader.ts";
 
 /** Options of `loadModel`. */
@@ -103,7 +105,8 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
       onProgress?.(done, all);
     };
     const layout = decoder.family.layout ?? "out-in";
-    const reader = new WeightReader(tensors, folder.file, { where, kernels, layout, expectActive, onRead });
+    const { file, pieceBytes } = folder;
+    const reader = new WeightReader(tensors, file, { where, kernels, layout, pieceBytes, expectActive, onRead });
     if (maxBytes !== undefined) {
       const { spec } = decoder;
       expectFit(
@@ -166,6 +169,7 @@ async function packModel(
     const places = placeModel(spec, endFormats(reader, decoder, root, formats.embed), (layer, which) =>
       mlpFormats(context, layerAt(layer), which),
     );
+    reserve(where, memory, planSpec(where, spec, { weights: storedFormats(reader, decoder, formats) }).weights);
     const ends = await loadEnds(context, decoder, places, root);
     const blocks: ModelWeights["blocks"][number][] = [];
     for (const [i, block] of spec.blocks.entries())

@@ -11,6 +11,7 @@ import { HeadwiseError, underName } from "../util/errors.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import { LARGEST_MEMORY } from "../wasm/memory.ts";
 import { expectModel, type Model } from "./model.ts";
+import { reserve } from "./reserve.ts";
 
 /**
  * A sequence of tokens that a model has read: the caches of all layers. The memory of `maxSeqLen` tokens is allocated when it
@@ -90,6 +91,7 @@ export function createSession(model: Model, options: SessionOptions = {}): Sessi
   const release = () => {
     for (const cache of caches) cache.release();
   };
+  reserve(where, memory, bytes);
   try {
     for (const { attention } of model.weights.blocks)
       caches.push(underName(where, () => createCache(attention, { maxSeqLen, ...rest })));

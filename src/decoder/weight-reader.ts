@@ -2,9 +2,8 @@
 
 import { PANEL } from "../../assembly/layout.ts";
 import type { TensorReader } from "../files/model-folder.ts";
-import { formatOf, panelBytes, sumBytes, type WeightFormat } from "../linear/formats.ts";
+import { formatOf, type WeightFormat } from "../linear/formats.ts";
 import { type LinearPlace, type PackedLinear, storeLinear } from "../linear/linear.ts";
-import { packMatrix } from "../linear/pack.ts";
 import type { TensorFacts } from "../models/decoder/check-tensors.ts";
 import { FLOAT_DTYPE_RULE, FLOAT_DTYPES, type StoredTensor } from "../tensor/dtypes.ts";
 import { cutOutputs, type MatrixLayout } from "../tensor/matrix.ts";
@@ -12,15 +11,15 @@ import { toFloats } from "../tensor/to-floats.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { chunksOf } from "../util/rows.ts";
 import type { Kernels } from "../wasm/kernels.ts";
-
-/** About how many bytes of a large matrix are read at a time. */
-const PIECE_BYTES = 2 ** 24;
+import { packRows } from "./pack-rows.ts";
 
 /** Options of loading that a reader knows. */
 export interface ReaderOptions {
   readonly where: string;
   readonly kernels: Kernels;
   readonly layout: MatrixLayout;
+  /** About how many bytes of a large matrix are read at a time. */
+  readonly pieceBytes: number;
   /** Called before each read, and throws if loading must not go on. */
   readonly expectActive: () => void;
   /** Called with the bytes of what was read. */
@@ -40,7 +39,7 @@ export class WeightReader {
     this.#options = options;
   }
 
-  /** Reads tensors, those that lie near each other with one request. */
+  /** Reads tensors, those that lie near each other with one request. The next read overwrites them. */
   async read(names: readonly string[]): Promise<ReadonlyMap<string, StoredTensor>> {
     const { where, expectActive, onRead } = this.#options;
     expectActive();
@@ -93,9 +92,9 @@ export class WeightReader {
     return (await this.read([name])).get(name) as StoredTensor;
   }
 
-  /** A vector as floats; undefined if the file has none of this name. */
+  /** A vector as floats, which stay; undefined if the file has none of this name. */
   async vector(name: string): Promise<Float32Array | undefined> {
-    return this.has(name) ? toFloats(await this.matrix(name), this.#options.where) : undefined;
+    return this.has(name) ? toFloats(await this.matrix(name), this.#options.where).slice() : undefined;
   }
 
   /** Packs NAME.weight, and NAME.bias if there is one. */
@@ -115,7 +114,7 @@ export class WeightReader {
 
   /** Whether a matrix is read in pieces: if it is large, and stored [outputs, inputs]. */
   #isLarge(name: string, layout: MatrixLayout = this.#options.layout): boolean {
-    return layout === "out-in" && this.#factsOf(name).bytes > PIECE_BYTES;
+    return layout === "out-in" && this.#factsOf(name).bytes > this.#options.pieceBytes;
   }
 
   #factsOf(name: string): TensorFacts {
@@ -131,16 +130,12 @@ export class WeightReader {
     bias: Float32Array | undefined,
     staging: number,
   ): Promise<PackedLinear> {
-    const { kernels } = this.#options;
-    const { n, k, format } = place;
+    const { kernels, pieceBytes } = this.#options;
     const { bytes, shape } = this.#factsOf(name);
     const panelBytesRead = (bytes / (shape[0] as number)) * PANEL;
-    for (const [begin, end] of chunksOf(n, PANEL * Math.max(1, Math.floor(PIECE_BYTES / panelBytesRead)))) {
+    for (const [begin, end] of chunksOf(place.n, PANEL * Math.max(1, Math.floor(pieceBytes / panelBytesRead)))) {
       const piece = await this.#readRows(name, from + begin, from + end);
-      const panel = begin / PANEL;
-      const to = base + place.w + panel * panelBytes(format, k);
-      const sums = base + place.sums + panel * sumBytes(format, k);
-      packMatrix(kernels, piece, "out-in", format, to, sums, staging);
+      packRows(kernels, base, place, begin, piece, staging);
     }
     return storeLinear(kernels, base, place, undefined, "out-in", bias, staging);
   }
@@ -177,6 +172,9 @@ export class WeightReader {
     staging: number,
     layout: MatrixLayout = this.#options.layout,
   ): PackedLinear {
-    return storeLinear(this.#options.kernels, base, place, matrix, layout, bias, staging);
+    const { kernels } = this.#options;
+    if (layout === "in-out") return storeLinear(kernels, base, place, matrix, layout, bias, staging);
+    packRows(kernels, base, place, 0, matrix, staging);
+    return storeLinear(kernels, base, place, undefined, layout, bias, staging);
   }
 }

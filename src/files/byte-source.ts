@@ -89,6 +89,11 @@ export interface ReadableFile {
  * console.log(shape); // [ 64, 64 ]
  */
 export async function fileSource(file: ReadableFile): Promise<ByteSource> {
+  return sourceOfFile(file, createArray);
+}
+
+/** `fileSource` whose reads return what `take` gives them to fill. */
+export async function sourceOfFile(file: ReadableFile, take: typeof createArray): Promise<ByteSource> {
   const where = "fileSource";
   if (file === null || typeof file !== "object" || typeof file.stat !== "function" || typeof file.read !== "function")
     throw new TypeError(`${where}: file expected an open file with stat and read, got ${describe(file)}`);
@@ -98,7 +103,7 @@ export async function fileSource(file: ReadableFile): Promise<ByteSource> {
   return {
     size,
     async read(offset, length) {
-      const bytes = createArray(where, length);
+      const bytes = take(where, length);
       let at = 0;
       while (at < length) {
         const result = await file.read(bytes, at, length - at, offset + at);
@@ -185,7 +190,7 @@ async function readPiece(where: string, source: ByteSource, offset: number, leng
 }
 
 /** Memory for bytes. Throws OUT_OF_MEMORY if the engine cannot allocate it. */
-function createArray(where: string, length: number): Uint8Array {
+export function createArray(where: string, length: number): Uint8Array {
   const what = `an array of ${length} bytes (source.read reads parts of a tensor)`;
   return orRefuse(where, what, () => new Uint8Array(length));
 }

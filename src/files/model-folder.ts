@@ -5,7 +5,8 @@ import { expectBytes } from "../util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { reasonOf } from "../util/reason.ts";
-import { type ByteSource, type BytesOrSource, fileSource, readRange, toSource } from "./byte-source.ts";
+import { type ByteSource, type BytesOrSource, readRange, sourceOfFile, toSource } from "./byte-source.ts";
+import { ReadBuffer } from "./read-buffer.ts";
 import { openSafetensorsIndex } from "./safetensors/model-index.ts";
 import { openSafetensors } from "./safetensors/safetensors.ts";
 import type { TensorEntry, TensorFile } from "./tensor-file.ts";
@@ -22,7 +23,7 @@ export type ModelSource =
   | readonly Global<"File">[]
   | ((name: string) => BytesOrSource | undefined | Promise<BytesOrSource | undefined>);
 
-/** What reads the tensors of all files. */
+/** What reads the tensors of all files. The bytes that a read gives are overwritten by the next one. */
 export type TensorReader = Pick<TensorFile<string>, "readAll" | "readRows">;
 
 /** An opened folder. */
@@ -30,6 +31,8 @@ export interface ModelFolder {
   /** The text of config.json. */
   readonly config: string;
   readonly file: TensorReader;
+  /** How many bytes of a large tensor are best read at a time. */
+  readonly pieceBytes: number;
   /** All tensors, of all files. */
   readonly tensors: ReadonlyMap<string, Omit<TensorEntry, "offset">>;
   /** Closes what was opened. */
@@ -39,6 +42,9 @@ export interface ModelFolder {
 const CONFIG = "config.json";
 const WHOLE = "model.safetensors";
 const INDEX = "model.safetensors.index.json";
+/** Pieces of a file of the host stay in the processor's cache. Of other sources, each read may be a request. */
+const LOCAL_PIECE = 2 ** 20;
+const PIECE = 2 ** 24;
 
 /**
  * Opens a model's folder: reads config.json, the index where there is one, and the headers of all files. `signal` ends requests
@@ -53,7 +59,8 @@ export async function openModelFolder(
   const close = async () => {
     await Promise.all(closers.splice(0).map((each) => each()));
   };
-  const find = finderOf(where, source, closers, signal);
+  const buffer = new ReadBuffer();
+  const find = finderOf(where, source, closers, buffer, signal);
   const open = async (name: string): Promise<ByteSource> => {
     const found = await find(name);
     if (found !== undefined) return toSource(where, found);
@@ -62,12 +69,16 @@ export async function openModelFolder(
   };
   const text = async (name: string, from: ByteSource) =>
     new TextDecoder().decode(await readRange(`${where}: ${name}`, from, 0, from.size));
+  const opened = (config: string, file: TensorReader, tensors: ModelFolder["tensors"]): ModelFolder => ({
+    ...{ config, file: reading(file, buffer), tensors, close },
+    pieceBytes: closers.length > 0 ? LOCAL_PIECE : PIECE,
+  });
   try {
     const config = await text(CONFIG, await open(CONFIG));
     const indexed = await find(INDEX);
     if (indexed === undefined) {
       const file = await openSafetensors(await open(WHOLE));
-      return { config, file, tensors: file.tensors, close };
+      return opened(config, file, file.tensors);
     }
     const index = await openSafetensorsIndex(await text(INDEX, toSource(where, indexed)), open);
     const files = new Map<string, TensorFile<string>>();
@@ -77,11 +88,25 @@ export async function openModelFolder(
       const entry = files.get(fileName)?.tensors.get(name);
       if (entry !== undefined) tensors.set(name, entry);
     }
-    return { config, file: joinFiles(index.tensors, files), tensors, close };
+    return opened(config, joinFiles(index.tensors, files), tensors);
   } catch (error) {
     await close();
     throw error;
   }
+}
+
+/** Reads tensors into `buffer`, each time from its start. */
+function reading({ readAll, readRows }: TensorReader, buffer: ReadBuffer): TensorReader {
+  return {
+    readAll(...names) {
+      buffer.reuse();
+      return readAll(...names);
+    },
+    readRows(...rows) {
+      buffer.reuse();
+      return readRows(...rows);
+    },
+  };
 }
 
 /** Reads tensors of several files as those of one. */
@@ -103,11 +128,12 @@ function joinFiles(owners: ReadonlyMap<string, string>, files: ReadonlyMap<strin
   };
 }
 
-/** How files of a source are opened; what must be closed at the end is added to `closers`. */
+/** How files of a source are opened. Those of the host are read into `buffer`, and added to `closers`. */
 function finderOf(
   where: string,
   source: ModelSource,
   closers: (() => Promise<void>)[],
+  buffer: ReadBuffer,
   signal: Global<"AbortSignal"> | undefined,
 ): (name: string) => Promise<BytesOrSource | undefined> {
   if (typeof source === "function")
@@ -130,7 +156,7 @@ function finderOf(
     const file = await openLocal(where, folder, name);
     if (file === undefined) return undefined;
     closers.push(() => file.close());
-    return fileSource(file);
+    return sourceOfFile(file, (...length) => buffer.take(...length));
   };
 }
 

@@ -30,6 +30,7 @@ import { masked_softmax_f32 } from "./softmax.ts";
 import { softmax_sums_f32 } from "./softmax_sums.ts";
 import { top_k_f32 } from "./top_k.ts";
 import { weighted_sum_f32 } from "./weighted_sum.ts";
+import { widen_f16 } from "./widen.ts";
 
 /** All twins by the names of their kernels. */
 export const reference: Reference = {
@@ -75,6 +76,7 @@ export const reference: Reference = {
   softmax_sums_f32,
   top_k_f32,
   weighted_sum_f32,
+  widen_f16,
 };
 
 export type { Reference };
@@ -121,4 +123,5 @@ export {
   split_heads_f32,
   top_k_f32,
   weighted_sum_f32,
+  widen_f16,
 };

@@ -257,6 +257,7 @@ const PARALLEL = {
   split_heads_f32: null,
   top_k_f32: ranges((_view, _values, _ids, _x, n, _stride, _k, begin, end) => NORMED * (end - begin) * n),
   weighted_sum_f32: null,
+  widen_f16: null,
 } satisfies {
   readonly [K in keyof KernelTable]:
     | (K extends ScratchKernel ? ParallelScratch<Arguments<K>> : Parallel<Arguments<K>>)

@@ -370,6 +370,7 @@ export interface DecoderKernels {
   scatter_rows_f32(out: F32Ptr, y: F32Ptr, weights: F32Ptr, slots: I32Ptr, topK: number, n: number, begin: number, end: number): void;
   softmax_sums_f32(out: F32Ptr, x: F32Ptr, n: number, stride: number, begin: number, end: number): void;
   top_k_f32(values: F32Ptr, ids: I32Ptr, x: F32Ptr, n: number, stride: number, k: number, begin: number, end: number): void;
+  widen_f16(out: F32Ptr, x: U16Ptr, bf16: number, begin: number, end: number): void;
 }
 
 /** All kernels. Those of a module that was not loaded are undefined; checks keep calls from them. */
@@ -443,6 +444,7 @@ export const KERNELS: { readonly [P in keyof PartKernels]: readonly (keyof PartK
     "scatter_rows_f32",
     "softmax_sums_f32",
     "top_k_f32",
+    "widen_f16",
   ],
 };
 

@@ -128,8 +128,8 @@ export class LinearMemory {
   scratch(where: string, bytes: number): number {
     if (bytes > this.#scratch.bytes) {
       const at = this.allocate(where, bytes);
-      if (this.#scratch.bytes > 0) this.free(this.#scratch.at);
-      this.#scratch = { at, bytes: this.#sizes.get(at) ?? 0 };
+      if (this.#scratch.at) this.free(this.#scratch.at);
+      this.#scratch = { at, bytes: aligned(bytes) };
     }
     return this.#scratch.at;
   }

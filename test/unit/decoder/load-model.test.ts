@@ -1,7 +1,10 @@
 // What loadModel takes, and what it refuses: nothing is allocated then.
 
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { forward } from "../../../src/decoder/forward.ts";
 import { type LoadModelOptions, loadModel } from "../../../src/decoder/load-model.ts";
 import { planModel } from "../../../src/decoder/plan-model.ts";
@@ -308,6 +311,34 @@ describe("sources", () => {
     expect(await logitsOf(`${urlOf(server)}/`)).toEqual(want);
     expect(await logitsOf(new URL(urlOf(server)))).toEqual(want);
     server.close();
+  });
+
+  test.each(Object.keys(TINY) as TinyName[])(
+    "%s: a folder of the host, read into the same memory again and again, gives the bits of its files",
+    async (name) => {
+      // A table that is read in pieces.
+      const config = { ...TINY[name], vocab_size: 9001 };
+      const inMemory = tinyFolder(config);
+      const folder = await mkdtemp(join(tmpdir(), "headwise-folder-"));
+      for (const file of ["config.json", "model.safetensors"])
+        await writeFile(join(folder, file), inMemory(file) as Uint8Array);
+      expect(await logitsOf(folder)).toEqual(await logitsOf(inMemory));
+      await rm(folder, { recursive: true });
+    },
+  );
+
+  test("weights grow memory once, and so do caches", async () => {
+    const own = await kernelsOf("relaxed");
+    const grow = vi.spyOn(WebAssembly.Memory.prototype, "grow");
+    const times = () => grow.mock.calls.length;
+    const model = await loadModel(own, tinyFolder({ ...TINY.llama, num_hidden_layers: 12, vocab_size: 9001 }));
+    // Packing goes through memory of its own.
+    expect(times()).toBeLessThanOrEqual(3);
+    grow.mockClear();
+    createSession(model, { maxSeqLen: 512 });
+    expect(times()).toBe(1);
+    grow.mockRestore();
+    own.release();
   });
 
   test("a folder without config.json, or without weights, is refused", async () => {
