@@ -8,7 +8,7 @@ import { finish_rows, start_rows } from "./begin_end";
 import { widen_half_keys, widen_half_values, widen_nibble_keys, widen_nibble_values } from "./dequantize";
 import { FEW_ROWS, scale_queries } from "./f16_page";
 import { attend_page } from "./page_step";
-import { CHUNK_BYTES, has_half_keys, has_integer_keys, query_bytes, query_code_bytes, STATE_BYTES } from "./state";
+import { CHUNK_BYTES, has_half_keys, has_integer_keys, has_only_halves, query_bytes, query_code_bytes, STATE_BYTES } from "./state";
 
 /**
  * out[t, h, :valueDim] = sum over j of softmax(score[j]) · v[j, h/G], where G = numHeads / numKvHeads, p = qStart + t,
@@ -80,8 +80,12 @@ function attend_rows<P>(
   const rows = s.qLen * (s.numHeads / s.numKvHeads);
   for (let r = begin; r < end; ) {
     // One token whose heads have keys of their own: see four_heads.ts.
-    const four = isFloat<P>() && rows == 1 && end - r > 3 && !is_masked(s);
-    const n = four ? 4 : min(TILE_ROWS, min(rows - (r % rows), end - r));
+    const four = (isFloat<P>() || has_only_halves(s)) && rows == 1 && end - r > 3 && !is_masked(s);
+    if (four && attend_tile<P>(out, q, pages, scratch, s, r, 4)) {
+      r += 4;
+      continue;
+    }
+    const n = min(TILE_ROWS, min(rows - (r % rows), end - r));
     attend_tile<P>(out, q, pages, scratch, s, r, n);
     r += n;
   }
@@ -95,7 +99,10 @@ export function strip_rows(left: i32): i32 {
   return MADD_FUSES && left != 7 && left != 8 ? 6 : 4;
 }
 
-/** Rows r..r+n-1 of one kv head, n <= TILE_ROWS, or one row of each of four: through all pages that any of them may attend. */
+/**
+ * Rows r..r+n-1 of one kv head, n <= TILE_ROWS, or one row of each of four: through all pages that any of them may attend.
+ * Returns false, with nothing in `out`, where four rows meet what one row after the other is faster for.
+ */
 function attend_tile<P>(
   out: F32Ptr,
   q: F32Ptr,
@@ -104,14 +111,14 @@ function attend_tile<P>(
   shape: AttentionShape,
   r: i32,
   n: i32,
-): void {
+): bool {
   const rows = shape.qLen * (shape.numHeads / shape.numKvHeads);
   const kvHead = r / rows;
   const headDim = shape.headDim;
   const valueDim = shape.valueDim;
   const columns = (valueDim + PANEL - 1) & -PANEL;
   // How far apart in a page the kv heads of four rows are.
-  const apart = isFloat<P>() && n > rows ? <usize>(PAGE * (headDim + columns)) << 2 : 0;
+  const apart = n > rows ? <usize>(PAGE * (headDim + columns)) << (isFloat<P>() ? 2 : 1) : 0;
   const queryBytes = query_bytes(headDim);
   const outputBytes = <usize>columns << 2;
   const states = scratch;
@@ -133,6 +140,7 @@ function attend_tile<P>(
     if (isInteger<P>() && scaled) scaled = scale_queries(queries + queryBytes * i, height, headDim);
     i += height;
   }
+  if (isInteger<P>() && apart != 0 && !scaled) return false;
   let many = false;
   // Both ends of a row's keys move with its token.
   const high = end_key(shape, token_of(shape, r + n - 1));
@@ -179,8 +187,10 @@ function attend_tile<P>(
       many =
         (keys == FORMAT_F16 && has_many_subnormals(storedKeys, PAGE / PANEL, headDim, headDim * PANEL_BYTES_16)) ||
         (values == FORMAT_F16 && has_many_subnormals(storedValues, columns / PANEL, PAGE, PAGE * PANEL_BYTES_16));
+    if (isInteger<P>() && apart != 0 && many) return false;
   }
   finish_rows(n, states, outputs, out, shape, r, columns);
+  return true;
 }
 
 /**

@@ -52,8 +52,18 @@ export function unscale_weights(rows: i32, s: F32Ptr, first: i32, last: i32): vo
 @inline
 function multiply_weights(rows: i32, s: F32Ptr, first: i32, last: i32, factor: v128): void {
   for (let i = 0; i < rows; i++) {
-    const end = s + (<usize>last << 2);
-    for (let at = s + (<usize>(first & -4) << 2); at < end; at += 16) v128.store(at, f32x4.mul(v128.load(at), factor));
+    multiply(s + (<usize>(first & -4) << 2), s + (<usize>last << 2), factor);
     s += STRIP_BYTES;
   }
+}
+
+/** The floats from `at` to `end` times 2^-112, whole vectors. */
+export function unscale(at: usize, end: usize): void {
+  multiply(at, end, v128.load32_splat(SCALES, 4));
+}
+
+// @ts-ignore: decorator
+@inline
+function multiply(at: usize, end: usize, factor: v128): void {
+  for (; at < end; at += 16) v128.store(at, f32x4.mul(v128.load(at), factor));
 }

@@ -85,7 +85,7 @@ function f16_nx8(
       bPtr0 += PANEL_BYTES_16;
     } while (bPtr0 < chunkEnd);
     aPtr0 += CHUNK_BYTES * (tall - 1);
-  } while (bPtr0 < bEnd);
+  } while (!values && bPtr0 < bEnd);
   if (has_non_finite(seen)) return 1;
   if (values && check != 0) {
     let sum = f32x4.add(acc00, acc01);

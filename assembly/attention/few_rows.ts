@@ -248,10 +248,10 @@ function few_1x32(
 }
 
 /**
- * The tile for up to three rows of a kv head, or for one row of each of four, which is 4 rows. n is what a row of A has, and
+ * The tile for up to three rows of a kv head, or for one row of each of four, which is 4 rows, and of floats only. n is what a row of A has, and
  * at most QUERY_CHUNK.
  */
-export function few_rows(
+export function few_rows<P>(
   rows: i32,
   cPtr0: F32Ptr,
   cStride: usize,
@@ -265,7 +265,7 @@ export function few_rows(
 ): i32 {
   switch (rows) {
     case 4:
-      return four_heads_4x8(cPtr0, cStride, state, aPtr0, bPtr0, bApart, n);
+      return isFloat<P>() ? four_heads_4x8(cPtr0, cStride, state, aPtr0, bPtr0, bApart, n) : 0;
     case 3:
       return takes_3x16() ? few_3x16(cPtr0, cStride, cApart, state, aPtr0, bPtr0, bApart, n, check) : 0;
     case 2:

@@ -1,4 +1,4 @@
-import { PAIR_BYTES, PANEL, PANEL_BYTES, QUAD, QUERY_CHUNK } from "../layout";
+import { PAIR_BYTES, PANEL, PANEL_BYTES, PANEL_BYTES_16, QUAD, QUERY_CHUNK } from "../layout";
 import { bias_row, head_of, is_masked, keep_row, token_of } from "../mask";
 import { MADD_FUSES } from "../math/simd";
 import { AttentionShape, F32Ptr, F32PtrOrNull, U16Ptr } from "../types";
@@ -7,6 +7,7 @@ import { scaled_queries } from "./f16_page";
 import { qk_f16 } from "./f16_tile";
 import { qk_int } from "./int_tile";
 import { few_rows } from "./few_rows";
+import { four_heads_f16 } from "./four_heads_f16";
 import { bias_scores, cap_scores, exclude_scores, keep_scores, slope_scores, softmax_scores } from "./online_softmax";
 import { RESCALED } from "./pv_masked";
 import { is_causal_diagonal, pv_page, pv_page_causal, pv_page_int, quantize_rows_of_weights } from "./pv_page";
@@ -45,8 +46,9 @@ export function attend_page<P>(
   const start = first & -keys;
   const end = (last + keys - 1) & -keys;
   if (isInteger<P>() && kScales != 0) qk_page_int(rows, s, queries, k, kScales, shape.headDim, start, end);
+  else if (isInteger<P>() && apart != 0) qk_four_f16(s, queries, k, kWide, apart, shape.headDim, start, end);
   else if (isInteger<P>() && kWide != 0) qk_page_f16(rows, s, queries, k, kWide, shape.headDim, start, end);
-  else qk_page(rows, s, queries, k, apart, shape.headDim, start, end);
+  else qk_page<P>(rows, s, queries, k, apart, shape.headDim, start, end);
   apply_rules(rows, s, states, shape, r, key, start, end);
   softmax_scores(s, rows, start, end, states);
   if (isInteger<P>() && vScales != 0) {
@@ -60,7 +62,7 @@ export function attend_page<P>(
 /** Scores for the keys [start, end), multiples of the tile's keys. */
 // @ts-ignore: decorator
 @inline
-function qk_page(
+function qk_page<P>(
   rows: i32,
   s: F32Ptr,
   q: F32Ptr,
@@ -78,14 +80,23 @@ function qk_page(
   else if (rows == 4 && apart == 0) qk_4x8(to, q, from, headDim, count);
   else if (rows == 3 && !takes_3x16()) qk_3x8(to, q, from, headDim, count);
   else if (rows == 1) qk_1x32(to, q, from, headDim, count >> 2);
-  else qk_few(rows, s, q, k, apart, headDim, start, end);
+  else qk_few<P>(rows, s, q, k, apart, headDim, start, end);
 }
 
 /** The same for two or three rows and 16 keys at a time, or for 8 keys of each of four heads. */
 // @ts-ignore: decorator
 @inline
-function qk_few(rows: i32, s: F32Ptr, q: F32Ptr, k: F32Ptr, apart: usize, headDim: i32, start: i32, end: i32): void {
-  for (let at = s; at < s + STRIP_BYTES * rows; at += 16) v128.store(at, f32x4.splat(0));
+function qk_few<P>(
+  rows: i32,
+  s: F32Ptr,
+  q: F32Ptr,
+  k: F32Ptr,
+  apart: usize,
+  headDim: i32,
+  start: i32,
+  end: i32,
+): void {
+  clear_scores(rows, s);
   const panelBytes = <usize>headDim * PANEL_BYTES;
   const count = <usize>((end - start) >> (rows > 3 ? 3 : 4));
   const cApart = count * PANEL_BYTES;
@@ -95,10 +106,17 @@ function qk_few(rows: i32, s: F32Ptr, q: F32Ptr, k: F32Ptr, apart: usize, headDi
   for (const stop = to + cApart; to < stop; to += PANEL_BYTES) {
     for (let d = 0; d < headDim; d += QUERY_CHUNK) {
       const n = min(QUERY_CHUNK, headDim - d);
-      few_rows(rows, to, STRIP_BYTES, cApart, RESCALED, q + ((<usize>d * rows) << 2), from, bApart, n, 0);
+      few_rows<P>(rows, to, STRIP_BYTES, cApart, RESCALED, q + ((<usize>d * rows) << 2), from, bApart, n, 0);
       from += <usize>n * PANEL_BYTES;
     }
   }
+}
+
+/** Scores to add to. */
+// @ts-ignore: decorator
+@inline
+function clear_scores(rows: i32, s: F32Ptr): void {
+  for (let at = s; at < s + STRIP_BYTES * rows; at += 16) v128.store(at, f32x4.splat(0));
 }
 
 /** The same of integer queries and keys. */
@@ -136,7 +154,32 @@ function qk_page_f16(
   const from = k + ((<usize>start * headDim) << 1);
   if (!qk_f16(rows, s + (<usize>start << 2), q + scaled_queries(headDim), from, headDim, end - start)) return;
   widen_half_keys(wide, k, headDim, end);
-  qk_page(rows, s, q, wide, 0, headDim, start, end);
+  qk_page<u8>(rows, s, q, wide, 0, headDim, start, end);
+}
+
+/** The same for 8 keys of each of four heads. */
+// @ts-ignore: decorator
+@inline
+function qk_four_f16(
+  s: F32Ptr,
+  q: F32Ptr,
+  k: U16Ptr,
+  wide: F32Ptr,
+  apart: usize,
+  headDim: i32,
+  start: i32,
+  end: i32,
+): void {
+  clear_scores(4, s);
+  q += scaled_queries(headDim);
+  let from = k + ((<usize>start * headDim) << 1);
+  for (let to = s + (<usize>start << 2); to < s + (<usize>end << 2); to += PANEL_BYTES) {
+    for (let d = 0; d < headDim; d += QUERY_CHUNK) {
+      const n = min(QUERY_CHUNK, headDim - d);
+      four_heads_f16(to, STRIP_BYTES, RESCALED, q + ((<usize>d * 4) << 2), from, apart, n, wide);
+      from += <usize>n * PANEL_BYTES_16;
+    }
+  }
 }
 
 /** What the rules leave of the scores of the keys [start, end): softcap, ALiBi, bias, keep and the range of each row. */

@@ -7,6 +7,7 @@ import { widen_half_values } from "./dequantize";
 import { scale_weights, unscale_weights } from "./f16_page";
 import { pv_f16 } from "./f16_tile";
 import { few_rows } from "./few_rows";
+import { four_heads_f16 } from "./four_heads_f16";
 import { pv_int } from "./int_tile";
 import { pv_panel } from "./pv";
 import { pv_causal_4x8, pv_causal_6x8 } from "./pv_causal";
@@ -180,7 +181,8 @@ export function pv_page<P>(
     const to = o + <usize>c * PANEL_BYTES;
     if (isInteger<P>() && halves) {
       const from = v + (VALUE_PANEL_BYTES >> 1) * c + <usize>first * PANEL_BYTES_16;
-      if (pv_f16(rows, together, to, outputBytes, states, p, from, n, check, step)) {
+      if (apart != 0) four_heads_f16(to, outputBytes, states, p, from, apart, n, wide);
+      else if (pv_f16(rows, together, to, outputBytes, states, p, from, n, check, step)) {
         unscale_weights(rows, s, first, last);
         widen_half_values(wide, v, panels, last);
         v = wide;
@@ -192,7 +194,7 @@ export function pv_page<P>(
       const bApart = apart ? apart : VALUE_PANEL_BYTES * step;
       const failed =
         together > 1 || apart != 0
-          ? few_rows(rows, to, outputBytes, step * PANEL_BYTES, states, p, from, bApart, n, check)
+          ? few_rows<P>(rows, to, outputBytes, step * PANEL_BYTES, states, p, from, bApart, n, check)
           : pv_panel(rows, to, outputBytes, states, p, from, n, check);
       if (failed) {
         if (!classified) classify_keys(allowed, states, rows, shape, r, key, first, last);

@@ -68,6 +68,13 @@ export function has_half_keys(shape: AttentionShape): bool {
   return (shape.formats & (1 << FORMAT_F16)) != 0;
 }
 
+/** Whether all pages have keys and values of f16. */
+// @ts-ignore: decorator
+@inline
+export function has_only_halves(shape: AttentionShape): bool {
+  return shape.formats == 17 << FORMAT_F16;
+}
+
 /** Bytes of a query of floats in whole chunks. */
 // @ts-ignore: decorator
 @inline

@@ -81,23 +81,25 @@ function argumentsOf(trial: Trial): Arguments<"attention_f32"> {
 const F16 = FORMAT_F16 | (FORMAT_F16 << 2);
 const HALVES = { formats: [F16, F16, F16], shape: { formats: (1 << FORMAT_F16) | (16 << FORMAT_F16) } };
 
-type Halves = "normal" | "infinity" | "NaN" | "negative infinity" | "subnormal" | "large" | "large queries";
+const KINDS = ["normal", "infinity", "NaN", "negative infinity", "subnormal", "large", "large queries"] as const;
+type Halves = (typeof KINDS)[number];
 const SPECIAL: Partial<Record<Halves, number>> = {
   infinity: Number.POSITIVE_INFINITY,
   NaN: Number.NaN,
   "negative infinity": Number.NEGATIVE_INFINITY,
 };
 
-/** A trial whose keys and values f16 can hold: of one kind, or one of each page's keys and values is special. */
+/** A trial whose keys and values f16 can hold: of one kind, or one of each page's keys and values of one head is special. */
 function asHalves(trial: Trial, kind: Halves, masked: boolean): Trial {
   const { shape } = trial;
   const size = { subnormal: 2 ** -20, large: 15000 }[kind as string] ?? 1;
   const [k, v] = [trial.k, trial.v].map((x) => x.map((y) => widenF16(narrowF16(y * size))));
   const special = SPECIAL[kind];
+  const head = shape.numKvHeads >> 2;
   if (special !== undefined)
     for (let page = 0; page < shape.kvLen; page += PAGE) {
-      k![(page + 37) * shape.headDim + 5] = special;
-      v![(page + 38) * shape.valueDim + 41] = special;
+      k![((page + 37) * shape.numKvHeads + head) * shape.headDim + 5] = special;
+      v![((page + 38) * shape.numKvHeads + head) * shape.valueDim + 41] = special;
     }
   const q = trial.q.map((x) => x * (kind === "large queries" ? 1e6 : 1));
   // In rows that do not attend the special key or value, nothing of it may be seen.
@@ -213,8 +215,7 @@ describe.each(builds)("attention_f32 in the %s build", (build) => {
   });
 
   test("pages of f16 have the bits of pages of float32 that hold the same numbers", () => {
-    const kinds = ["normal", "infinity", "NaN", "negative infinity", "subnormal", "large", "large queries"] as const;
-    for (const kind of kinds)
+    for (const kind of KINDS)
       for (const numHeads of [1, 2, 3, 4, 5, 6, 7, 8, 9])
         for (const masked of [false, true]) {
           const trial = asHalves(plain(numHeads, masked ? 3 : 1, 68, 44, { numHeads, kvLen: 300 }), kind, masked);
@@ -223,6 +224,19 @@ describe.each(builds)("attention_f32 in the %s build", (build) => {
             attendAll(instance, { ...trial, ...HALVES, shape: { ...trial.shape, ...HALVES.shape } }),
             what,
           ).toEqual(attendAll(instance, trial));
+        }
+  });
+
+  test("and so they have for one token whose heads have keys of their own, whatever unused slots hold", () => {
+    for (const kind of KINDS)
+      for (const headDim of [68, 200])
+        for (const numHeads of [4, 9]) {
+          const sizes = { numHeads, numKvHeads: numHeads, kvLen: 300 };
+          const trial = asHalves(plain(headDim, 1, headDim, 44, sizes), kind, false);
+          const halves = { ...trial, ...HALVES, shape: { ...trial.shape, ...HALVES.shape } };
+          const want = attendAll(instance, trial);
+          for (const fill of [0, 0x7fc12345])
+            expect(attendAll(instance, halves, fill), `${kind}, ${numHeads} heads of ${headDim}`).toEqual(want);
         }
   });
 
