@@ -64,20 +64,16 @@ const start = (script, ...args) =>
 
 writeStamp();
 /** The modules, by their entries in assembly/: floats are what every instance has, the others join them. */
+const others = ["weights", "caches", "latents", "decoders"];
 const modules = [
   { target: "relaxed", entries: ["index"] },
-  ...["simd", "relaxed"].flatMap((name) => [
-    { target: `weights-${name}`, entries: ["weights"] },
-    { target: `caches-${name}`, entries: ["caches"] },
-    { target: `latents-${name}`, entries: ["latents"] },
-    { target: `decoders-${name}`, entries: ["decoders"] },
-  ]),
+  ...others.map((part) => ({ target: `${part}-relaxed`, entries: [part] })),
 ];
 const compile = ({ target, entries, flags = [] }) =>
   start(asc, ...entries.map((entry) => `assembly/${entry}.ts`), "--target", target, ...flags);
 const debug = {
   target: "debug",
-  entries: ["index", "weights", "caches", "latents", "decoders"],
+  entries: ["index", ...others],
   flags: ["--transform", "./scripts/abi.mjs"],
 };
 const waiting = [debug, ...modules];
@@ -88,7 +84,6 @@ await Promise.all(Array.from({ length: Math.min(4, availableParallelism()) }, co
 
 const { build } = await import("esbuild");
 const { importHost, readHost } = await import("./host-file.mjs");
-const { inlineWasmPlugin } = await import("./inline-wasm.mjs");
 
 const common = {
   bundle: true,
@@ -110,10 +105,20 @@ for (const { name, source } of workers)
     entryPoints: [source],
     outfile: `build/${name}.txt`,
   });
-await build({ ...common, entryPoints: ["src/wasm/shared-memory.ts", "src/wasm/lower-fma.ts"], outdir: "build" });
-// The simd build of floats is the relaxed one with products that are rounded.
-const { unfuse } = await import("../build/lower-fma.js");
-writeFileSync("build/simd.wasm", unfuse(readFileSync("build/relaxed.wasm")));
+await build({ ...common, entryPoints: ["src/wasm/shared-memory.ts"], outdir: "build" });
+const wasmBytes = ["wasm/lower-fma", "wasm/module-reader", "wasm/streams", "util/bytes"];
+await build({
+  ...common,
+  stdin: { contents: wasmBytes.map((name) => `export * from "./src/${name}.ts";`).join("\n"), resolveDir: root },
+  outfile: "build/wasm-bytes.js",
+});
+// Each module of the simd build is the relaxed one with products that are rounded.
+const { unfuse } = await import("../build/wasm-bytes.js");
+const builds = modules.flatMap(({ target: relaxed }) => {
+  const simd = relaxed.replace("relaxed", "simd");
+  writeFileSync(`build/${simd}.wasm`, unfuse(readFileSync(`build/${relaxed}.wasm`)));
+  return [simd, relaxed];
+});
 if (process.argv.includes("--wasm")) process.exit();
 
 /**
@@ -140,6 +145,7 @@ const hostLoadsWasm = (suffixes) => ({
   },
 });
 
+const { inlineWasmPlugin } = await import("./inline-wasm.mjs");
 const bundles = FILES.filter(({ worker }) => !worker);
 /** What has nothing in common with the others but constants, which would become a file that every import loads. */
 const isAlone = ({ name }) => name === "reference";
@@ -198,8 +204,7 @@ for (const { path, text } of parts.flatMap(({ outputFiles }) => outputFiles))
       .replaceAll(CONTINUED, (lines) => lines.replaceAll("\\\n", ""))
       .replaceAll(`"${HOST}"`, basename(dirname(path)) === "shared" ? '"./host.js"' : `"${HOST}"`),
   );
-for (const target of ["simd", ...modules.map((module) => module.target)])
-  copyFileSync(`build/${target}.wasm`, `dist/${target}.wasm`);
+for (const name of builds) copyFileSync(`build/${name}.wasm`, `dist/${name}.wasm`);
 // The same code on memory that threads share.
 const { shareMemory } = await import("../build/shared-memory.js");
 for (const name of ["simd", "relaxed"])

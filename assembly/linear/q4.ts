@@ -1,5 +1,5 @@
 import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
-import { BYTE_DOTS, dot_i16 } from "../math/simd";
+import { dot_i16, has_byte_dots } from "../math/simd";
 import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr, U8Ptr } from "../types";
 import { panel_bytes, panel_sum_bytes, Q4_BLOCK_BYTES, SCALES } from "./block_layout";
 import { FAST, PATH_I16 } from "./int_dot";
@@ -50,7 +50,7 @@ export function linear_q4(
   x += <usize>begin * xBytes;
   const panelBytes = <usize>(length / BLOCK) * Q4_BLOCK_BYTES;
   const path = mode >> 1;
-  if (BYTE_DOTS && (rows <= SKINNY_ROWS || (mode & FAST && path != PATH_I8))) {
+  if (has_byte_dots() && (rows <= SKINNY_ROWS || (mode & FAST && path != PATH_I8))) {
     const planes = mode & FAST ? 1 : 2;
     for (let r = 0; r < rows; r += SKINNY_ROWS) {
       const o = out + outBytes * r;

@@ -1,5 +1,4 @@
 import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
-import { BYTE_DOTS } from "../math/simd";
 import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr, U8Ptr } from "../types";
 import { GROUP, gap_of, panel_bytes, panel_sum_bytes, Q8_BLOCK_BYTES, SCALES, sum_bytes } from "./block_layout";
 import { FAST, int_dot_i8, int_dot_i8_emulated, int_dot_i16, PATH_I16 } from "./int_dot";
@@ -104,7 +103,7 @@ export function sum_products(
   const scales = w + (gap ? <usize>(from / BLOCK) * Q8_BLOCK_BYTES : 0);
   const weights = scales + SCALES + (gap ? 0 : <usize>from << 3);
   sums += <usize>(from / group) * sum_bytes(gap);
-  if (BYTE_DOTS && path != PATH_I16) {
+  if (path != PATH_I16) {
     const planes = mode & FAST ? 1 : 2;
     const strips = rows * planes > STRIP_ROWS;
     const span = strips && gap && rows <= FEW_ROWS_I8 ? group : count;

@@ -11,13 +11,17 @@ export function madd(a: v128, b: v128, c: v128): v128 {
 
 /**
  * Whether madd is one instruction. Where it is two, tiles want a register for the product and have fewer rows. A variable:
- * a module that exports it holds the tiles of both builds, so that src/wasm/lower-fma.ts can make the one out of the other, and in
- * a module that does not it is a constant, like what is behind it. Never asked in an inner loop.
+ * modules hold the tiles of both builds, so that src/wasm/lower-fma.ts can make the one out of the other. Never asked in an
+ * inner loop.
  */
 export let MADD_FUSES: bool = ASC_FEATURE_RELAXED_SIMD;
 
-/** Whether there are products of bytes. */
-export const BYTE_DOTS: bool = ASC_FEATURE_RELAXED_SIMD;
+/** Whether there are products of bytes: in the same build. */
+// @ts-ignore: decorator
+@inline
+export function has_byte_dots(): bool {
+  return MADD_FUSES;
+}
 
 /** sum + the dot products of two i16 a lane. */
 // @ts-ignore: decorator

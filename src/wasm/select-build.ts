@@ -20,7 +20,7 @@ import type { Sharing } from "./shared-memory.ts";
 /** "simd" gives the same bits on every engine. "relaxed" is faster: it uses the fused multiply-add of the engine. */
 export type Build = "simd" | "relaxed";
 
-/** The float32 module of each build. If `simd` is "", it is made from the relaxed one. */
+/** The float32 module of each build. */
 export type Builds = Readonly<Record<Build, InlinedWasm>>;
 
 /** The kernels of one build for formats other than float32: compiled, as bytes, or inlined as in `headwise/quantized`. */
@@ -87,7 +87,8 @@ export async function startChosen(builds: Builds, choice: Choice, shared?: Shari
   if (choice.module !== undefined) return startOwn(choice, shared);
   const deterministic = expectFlag("loadKernels", "deterministic", choice.deterministic);
   const given = readExtras(choice);
-  const simd = async (reason: string) => complete(await start(await simdOf(builds), reason, shared), given, shared);
+  const simd = async (reason: string) =>
+    complete(await start(await sourceOf("simd", builds.simd), reason, shared), given, shared);
   if (deterministic) return simd("deterministic was asked for");
   const fast = await unpack(builds.relaxed);
   const reason = "this engine fuses multiply and add";
@@ -105,9 +106,10 @@ export async function startChosen(builds: Builds, choice: Choice, shared?: Shari
   return complete(shared ? await start(fast, reason, shared) : started, extras, shared);
 }
 
-/** The simd module, or its bytes. */
-async function simdOf({ simd, relaxed }: Builds): Promise<WasmSource> {
-  return simd === "" ? unfuse((await unpack(relaxed)) as Uint8Array) : unpack(simd);
+/** The module of a build, or its bytes, checked to be wasm. Inlined modules are relaxed ones, of which those of simd are made. */
+async function sourceOf(build: Build, source: unknown, name?: string): Promise<WasmSource> {
+  const bytes = expectSource(name ?? "module", await unpack(source as WasmSource, name));
+  return build === "simd" && typeof source === "string" ? unfuse(bytes as Uint8Array) : bytes;
 }
 
 /** The options of `loadKernels` that add modules, and the parts of each. */
@@ -138,7 +140,7 @@ function readExtras(choice: Choice): Extra[] {
 async function unpackParts({ option, builds }: Extra, build: Build): Promise<Sources> {
   const ready = async (part: Part) => {
     const name = `${option}.${build}.${part}`;
-    return [part, expectSource(name, await unpack(builds[build]?.[part] as WasmSource, name))];
+    return [part, await sourceOf(build, builds[build]?.[part], name)];
   };
   return Object.fromEntries(await Promise.all(EXTRAS[option].map(ready)));
 }

@@ -5,18 +5,46 @@ import fc from "fast-check";
 import { beforeAll, describe, expect, test } from "vitest";
 import { leb } from "../../../src/util/bytes.ts";
 import { unfuse } from "../../../src/wasm/lower-fma.ts";
+import { CODE, ModuleReader, RELAXED_MADD, SECTIONS } from "../../../src/wasm/module-reader.ts";
 import { compileBytes } from "../../support/compile.ts";
 
 const bytesOf = (name: string) => new Uint8Array(readFileSync(new URL(`../../../build/${name}.wasm`, import.meta.url)));
 const entry = (source: string) => compileBytes("entry.ts", true, (path) => (path === "entry.ts" ? source : null));
 
-test("the simd build is the relaxed one unfused, byte for byte", () => {
-  expect(Buffer.compare(unfuse(bytesOf("relaxed")), bytesOf("simd"))).toBe(0);
+const PREFIXES = ["", "weights-", "caches-", "latents-", "decoders-"];
+
+test.each(PREFIXES)("%ssimd is the relaxed module unfused, byte for byte", (prefix) => {
+  expect(Buffer.compare(unfuse(bytesOf(`${prefix}relaxed`)), bytesOf(`${prefix}simd`))).toBe(0);
 });
 
-test("nothing is left to unfuse, and nothing else changes", () => {
-  const simd = bytesOf("simd");
+test.each(PREFIXES)("of %ssimd nothing is left to unfuse, and nothing else changes", (prefix) => {
+  const simd = bytesOf(`${prefix}simd`);
   expect(Buffer.compare(unfuse(simd), simd)).toBe(0);
+});
+
+/** Every function of a module is read, to its last instruction. */
+function opcodesOf(name: string): ReadonlySet<number> {
+  const bytes = bytesOf(name);
+  const reader = new ModuleReader(bytes);
+  const opcodes = new Set<number>();
+  for (reader.at = SECTIONS; reader.at < bytes.length; ) {
+    const section = reader.byte();
+    const end = reader.number() + reader.at;
+    if (section === CODE)
+      reader.list(() => {
+        const bodyEnd = reader.number() + reader.at;
+        reader.list(() => [reader.number(), reader.byte()]);
+        while (reader.at < bodyEnd) opcodes.add(reader.instruction());
+        expect(reader.at).toBe(bodyEnd);
+      });
+    reader.at = end;
+  }
+  return opcodes;
+}
+
+test.each(PREFIXES)("of the two builds of %s, only relaxed has relaxed instructions", (prefix) => {
+  const relaxed = (build: string) => Math.max(...opcodesOf(`${prefix}${build}`)) >= RELAXED_MADD;
+  expect([relaxed("simd"), relaxed("relaxed")]).toEqual([false, true]);
 });
 
 test("the bytes given stay as they are", () => {
@@ -116,17 +144,37 @@ test("numbers of any length are written as LEB128", () => {
   for (const [value, bytes] of rows) expect(leb(value), `${value}`).toEqual(bytes);
 });
 
+test("products of bytes become traps, behind which code of any types is valid", async () => {
+  const bytes = await entry(`
+    export function dot(a: usize, out: usize, pairs: bool): i32 {
+      const x = v128.load(a);
+      const y = v128.load(out);
+      let left = 2;
+      do {
+        if (pairs) v128.store(out, i16x8.add(y, i16x8.relaxed_dot_i8x16_i7x16_s(x, f32x4.relaxed_madd(x, y, x))));
+        else if (left == 1) v128.store(out, i32x4.relaxed_dot_i8x16_i7x16_add_s(x, i8x16.neg(y), x));
+      } while (--left);
+      return 7;
+    }`);
+  const memory = new WebAssembly.Memory({ initial: 1 });
+  const { exports } = new WebAssembly.Instance(new WebAssembly.Module(unfuse(bytes)), { env: { memory } });
+  const dot = exports.dot as (a: number, out: number, pairs: boolean) => number;
+  expect(() => dot(0, 16, true)).toThrow(WebAssembly.RuntimeError);
+  expect(() => dot(0, 16, false)).toThrow(WebAssembly.RuntimeError);
+  expect(new Uint8Array(memory.buffer).every((byte) => byte === 0)).toBe(true);
+});
+
 test("another relaxed instruction is refused", async () => {
-  const dot = await entry(`export function dot(a: usize, out: usize): void {
-    v128.store(out, i16x8.relaxed_dot_i8x16_i7x16_s(v128.load(a), v128.load(out)));
+  const min = await entry(`export function min(a: usize, out: usize): void {
+    v128.store(out, f32x4.relaxed_min(v128.load(a), v128.load(out)));
   }`);
-  expect(() => unfuse(dot)).toThrow(/^unfuse: relaxed expected instructions of its kernels, got fd112 at \d+$/);
+  expect(() => unfuse(min)).toThrow(/^loadKernels: module expected instructions of kernels, got fd10d$/);
 });
 
 test("a part of a module is refused", () => {
   const relaxed = bytesOf("relaxed");
   for (const length of [0, 8, 9, 100, relaxed.length >> 1])
     expect(() => unfuse(relaxed.subarray(0, length))).toThrow(
-      "unfuse: relaxed expected a whole module, got a part of one",
+      "loadKernels: module expected a whole one, got a part of one",
     );
 });

@@ -1,0 +1,1 @@
+export function splitStreams(bytes: Uint8Array): Uint8Array<ArrayBuffer>;
