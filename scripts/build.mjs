@@ -84,6 +84,7 @@ await Promise.all(Array.from({ length: Math.min(4, availableParallelism()) }, co
 
 const { build } = await import("esbuild");
 const { importHost, readHost } = await import("./host-file.mjs");
+const { inlineWasmPlugin } = await import("./inline-wasm.mjs");
 
 const common = {
   bundle: true,
@@ -105,15 +106,9 @@ for (const { name, source } of workers)
     entryPoints: [source],
     outfile: `build/${name}.txt`,
   });
-await build({ ...common, entryPoints: ["src/wasm/shared-memory.ts"], outdir: "build" });
-const wasmBytes = ["wasm/lower-fma", "wasm/module-reader", "wasm/streams", "util/bytes"];
-await build({
-  ...common,
-  stdin: { contents: wasmBytes.map((name) => `export * from "./src/${name}.ts";`).join("\n"), resolveDir: root },
-  outfile: "build/wasm-bytes.js",
-});
+await build({ ...common, entryPoints: ["src/wasm/shared-memory.ts", "src/wasm/lower-fma.ts"], outdir: "build" });
 // Each module of the simd build is the relaxed one with products that are rounded.
-const { unfuse } = await import("../build/wasm-bytes.js");
+const { unfuse } = await import("../build/lower-fma.js");
 const builds = modules.flatMap(({ target: relaxed }) => {
   const simd = relaxed.replace("relaxed", "simd");
   writeFileSync(`build/${simd}.wasm`, unfuse(readFileSync(`build/${relaxed}.wasm`)));
@@ -145,7 +140,6 @@ const hostLoadsWasm = (suffixes) => ({
   },
 });
 
-const { inlineWasmPlugin } = await import("./inline-wasm.mjs");
 const bundles = FILES.filter(({ worker }) => !worker);
 /** What has nothing in common with the others but constants, which would become a file that every import loads. */
 const isAlone = ({ name }) => name === "reference";

@@ -1,12 +1,11 @@
-// How bundles contain `.wasm`: as base64 of its deflated streams, which src/platform/inflate.ts and src/wasm/streams.ts turn
-// into the module. Base64 of plain wasm would be 40 % longer once the bundle is compressed for transfer.
+// How bundles contain `.wasm`: as base64 of its deflated bytes, which src/platform/inflate.ts decompresses. Base64 of plain
+// wasm would be 40 % longer once the bundle is compressed for transfer.
 
 import { readFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { deflateRawSync } from "node:zlib";
 import zopfli from "@gfx/zopfli";
-import { splitStreams } from "./split-streams.mjs";
 
 /** Raw deflate some 4 % smaller than that of zlib, in half a second. */
 const deflateSmallest = promisify(zopfli.deflate);
@@ -17,17 +16,17 @@ for (const event of ["uncaughtException", "unhandledRejection"]) process.removeA
 const containedOf = (file) => join(dirname(file), basename(file).replace("simd.wasm", "relaxed.wasm"));
 
 const textOf = (deflated) => Buffer.from(deflated).toString("base64");
-const streamsOf = (file) => splitStreams(new Uint8Array(readFileSync(containedOf(file))));
 
 /** The text of a `.wasm` file in a bundle, deflated quickly: for sources that run without a bundle. */
 export function inlineWasm(file) {
-  return textOf(deflateRawSync(streamsOf(file)));
+  return textOf(deflateRawSync(readFileSync(containedOf(file))));
 }
 
 /** The texts of files, each made once for all bundles. */
 const smallest = new Map();
 
-const smallestText = async (file) => textOf(await deflateSmallest(streamsOf(file), { numiterations: 100 }));
+const smallestText = async (file) =>
+  textOf(await deflateSmallest(readFileSync(containedOf(file)), { numiterations: 100 }));
 
 /** esbuild plugin: an import of `.wasm` gives that text, as small as it gets. Imports of both builds are one file. */
 export const inlineWasmPlugin = {

@@ -35,18 +35,18 @@ const imports = [
     names: ["loadKernels, scaledDotProductAttention"],
   },
   ...others.map(({ name, budget }) => ({ what: `headwise/${name}`, entries: [`headwise/${name}`], budget })),
-  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 104 },
+  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 106 },
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
-    budget: 132,
+    budget: 140,
   },
   // The example of docs/guide/decoders.md: loadModel with formats "q4".
   {
     what: "a decoder app with q4",
     entries: ["headwise", "headwise/models", "headwise/quantized"],
     names: ["loadKernels", "models, loadModel, createSession, generate", "quantized"],
-    budget: 113,
+    budget: 122,
   },
 ];
 const modules = readdirSync(join(root, "dist")).filter((file) => file.endsWith(".wasm"));

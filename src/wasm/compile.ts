@@ -3,7 +3,6 @@ import { DETACHED } from "../util/arguments.ts";
 import { describe, HeadwiseError, hexOf, memoryRefused, showBytes, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import type { Sharing } from "./shared-memory.ts";
-import { joinStreams } from "./streams.ts";
 
 /** `WebAssembly.Module` where its type is known, which programs without the DOM's types lack. */
 type WasmModule = typeof globalThis extends { WebAssembly: { Module: { prototype: infer Module } } } ? Module : object;
@@ -17,7 +16,7 @@ export type ModuleSource = WasmSource | WasmAddress | Promise<WasmSource | WasmA
 /** A Response or a URL. */
 type WasmAddress = Global<"Response"> | Global<"URL">;
 
-/** A module, or an inlined relaxed one: base64 of its deflated streams. */
+/** A module, or an inlined relaxed one: base64 of its deflated bytes. */
 export type InlinedWasm = WasmModule | string;
 
 /**
@@ -28,7 +27,7 @@ export async function unpack(inlined: WasmSource | string, name = "module"): Pro
   if (typeof inlined !== "string") return inlined;
   const inflate = expectInflate();
   try {
-    return joinStreams(await inflate(inlined));
+    return await inflate(inlined);
   } catch (cause) {
     const rule = "a module, its bytes or an inlined module of headwise/quantized";
     throw new HeadwiseError("NOT_WASM", `loadKernels: ${name} expected ${rule}, got ${describe(inlined)}`, { cause });

@@ -5,18 +5,18 @@ export const CODE = 10;
 export const SECTIONS = 8;
 
 const END = 0x0b;
-export const BR_TABLE = 0x0e;
+const BR_TABLE = 0x0e;
 
 /** The first prefix of opcodes of two bytes, which are numbered from 0x1000 times their prefix: those of SIMD from 0xfd000. */
-export const PREFIX = 0xfc;
+const PREFIX = 0xfc;
 export const RELAXED_MADD = 0xfd105;
 
 /**
  * The immediates of the opcodes from `first` to that of the next row: how many LEB128 numbers, then how many bytes. The
  * kernels have no opcode of a row without counts.
  */
-export type Immediates = readonly [first: number, numbers?: number, bytes?: number];
-export const IMMEDIATES: readonly Immediates[] = [
+type Immediates = readonly [first: number, numbers?: number, bytes?: number];
+const IMMEDIATES: readonly Immediates[] = [
   [0x00, 0, 0], // unreachable, nop
   [0x02, 1, 0], // block, loop, if
   [0x05, 0, 0], // else
@@ -29,10 +29,7 @@ export const IMMEDIATES: readonly Immediates[] = [
   [0x1a, 0, 0], // drop, select
   [0x1c, 2, 0], // select of a type
   [0x1d],
-  [0x20, 1, 0], // local.get
-  [0x21, 1, 0], // local.set
-  [0x22, 1, 0], // local.tee
-  [0x23, 1, 0], // globals
+  [0x20, 1, 0], // locals, globals
   [0x25],
   [0x28, 2, 0], // loads, stores
   [0x3f, 1, 0], // memory.size, memory.grow, i32.const, i64.const
@@ -59,17 +56,14 @@ export const IMMEDIATES: readonly Immediates[] = [
 ];
 
 /** The rows of opcodes that were asked for. */
-const rows = new Map<number, number>();
+const rows = new Map<number, Immediates>();
 
 /** The row of an opcode. Throws a RangeError for opcodes that kernels do not have. */
-export function rowOf(opcode: number): number {
-  let row = rows.get(opcode);
-  if (row === undefined) {
-    row = IMMEDIATES.findLastIndex(([from]) => from <= opcode);
-    if (IMMEDIATES[row]?.[1] === undefined)
-      throw new RangeError(`loadKernels: module expected instructions of kernels, got ${opcode.toString(16)}`);
-    rows.set(opcode, row);
-  }
+function rowOf(opcode: number): Immediates {
+  const row = rows.get(opcode) ?? IMMEDIATES.filter(([from]) => from <= opcode).pop();
+  if (row?.[1] === undefined)
+    throw new RangeError(`loadKernels: module expected instructions of kernels, got ${opcode.toString(16)}`);
+  rows.set(opcode, row);
   return row;
 }
 
@@ -98,15 +92,11 @@ export class ModuleReader {
     return Array.from({ length: this.number() }, (_, index) => read(index));
   }
 
-  opcode(): number {
-    const first = this.byte();
-    return first < PREFIX ? first : first * 0x1000 + this.number();
-  }
-
   /** Reads the next instruction with its immediates and returns its opcode. */
   instruction(): number {
-    const opcode = this.opcode();
-    const [, numbers, bytes] = IMMEDIATES[rowOf(opcode)] as Immediates;
+    const first = this.byte();
+    const opcode = first < PREFIX ? first : first * 0x1000 + this.number();
+    const [, numbers, bytes] = rowOf(opcode);
     for (let left = opcode === BR_TABLE ? this.number() + 1 : (numbers as number); left > 0; left--) this.number();
     this.at += bytes as number;
     return opcode;

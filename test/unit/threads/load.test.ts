@@ -4,7 +4,6 @@
 import { Worker } from "node:worker_threads";
 import { deflateRawSync } from "node:zlib";
 import { afterEach, expect, test, vi } from "vitest";
-import { splitStreams } from "../../../scripts/split-streams.mjs";
 import { findHost } from "../../../src/platform/spawn.ts";
 import type { ThreadHost, ThreadWorker } from "../../../src/platform/workers.ts";
 import { type Limits, loadThreaded, planThreads } from "../../../src/threads/load.ts";
@@ -191,7 +190,7 @@ test.each([
 });
 
 test("where relaxed SIMD does not fuse, shared memory is set aside once", async () => {
-  const rounding = deflateRawSync(splitStreams(wasmOf("simd"))).toString("base64");
+  const rounding = deflateRawSync(wasmOf("simd")).toString("base64");
   const host = findHost(globalThis, workerSource);
   const [kernels, shared] = await withMemory(false, () =>
     loadThreaded({ simd: rounding, relaxed: rounding }, { threads: 2 }, host),

@@ -1,1 +1,0 @@
-export function splitStreams(bytes: Uint8Array): Uint8Array<ArrayBuffer>;
