@@ -1,7 +1,7 @@
 // Makes the simd build from the relaxed one. They differ in a few instructions, so a bundle needs only one of them.
 
 import { type Bytes, joinBytes, leb } from "../util/bytes.ts";
-import { CODE, ModuleReader, RELAXED_MADD } from "./module-reader.ts";
+import { CODE, END, ModuleReader, RELAXED_MADD } from "./module-reader.ts";
 
 /** Ids of a module's sections. */
 const TYPES = 1;
@@ -96,7 +96,7 @@ function readType(reader: ModuleReader): number {
 function readGlobal(reader: ModuleReader): number {
   const value = reader.at + 3;
   reader.at += 2;
-  reader.expression();
+  while (reader.instruction() !== END);
   return value;
 }
 

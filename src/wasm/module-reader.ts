@@ -4,7 +4,7 @@
 export const CODE = 10;
 export const SECTIONS = 8;
 
-const END = 0x0b;
+export const END = 0x0b;
 const BR_TABLE = 0x0e;
 
 /** The first prefix of opcodes of two bytes, which are numbered from 0x1000 times their prefix: those of SIMD from 0xfd000. */
@@ -27,8 +27,7 @@ const IMMEDIATES: readonly Immediates[] = [
   [0x10, 1, 0], // call
   [0x11],
   [0x1a, 0, 0], // drop, select
-  [0x1c, 2, 0], // select of a type
-  [0x1d],
+  [0x1c],
   [0x20, 1, 0], // locals, globals
   [0x25],
   [0x28, 2, 0], // loads, stores
@@ -39,7 +38,6 @@ const IMMEDIATES: readonly Immediates[] = [
   [0xc5],
   [0xfc00a, 2, 0], // memory.copy
   [0xfc00b, 1, 0], // memory.fill
-  [0xfc00c],
   [0xfd000, 2, 0], // loads, v128.store
   [0xfd00c, 0, 16], // v128.const, i8x16.shuffle
   [0xfd00e, 0, 0], // swizzle, splats
@@ -52,8 +50,9 @@ const IMMEDIATES: readonly Immediates[] = [
   [RELAXED_MADD, 0, 0],
   [RELAXED_MADD + 1],
   [0xfd112, 0, 0], // products of bytes
-  [0xfd114],
 ];
+
+const unexpected = (got: string) => new RangeError(`loadKernels: module expected kernels, got ${got}`);
 
 /** The rows of opcodes that were asked for. */
 const rows = new Map<number, Immediates>();
@@ -61,8 +60,7 @@ const rows = new Map<number, Immediates>();
 /** The row of an opcode. Throws a RangeError for opcodes that kernels do not have. */
 function rowOf(opcode: number): Immediates {
   const row = rows.get(opcode) ?? IMMEDIATES.filter(([from]) => from <= opcode).pop();
-  if (row?.[1] === undefined)
-    throw new RangeError(`loadKernels: module expected instructions of kernels, got ${opcode.toString(16)}`);
+  if (row?.[1] === undefined) throw unexpected(`opcode ${opcode.toString(16)}`);
   rows.set(opcode, row);
   return row;
 }
@@ -78,7 +76,7 @@ export class ModuleReader {
 
   byte(): number {
     const byte = this.bytes[this.at++];
-    if (byte === undefined) throw new RangeError("loadKernels: module expected a whole one, got a part of one");
+    if (byte === undefined) throw unexpected("a part of it");
     return byte;
   }
 
@@ -100,10 +98,5 @@ export class ModuleReader {
     for (let left = opcode === BR_TABLE ? this.number() + 1 : (numbers as number); left > 0; left--) this.number();
     this.at += bytes as number;
     return opcode;
-  }
-
-  /** Reads the instructions of an expression that has no blocks. */
-  expression(): void {
-    while (this.instruction() !== END);
   }
 }

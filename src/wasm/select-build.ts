@@ -107,8 +107,8 @@ export async function startChosen(builds: Builds, choice: Choice, shared?: Shari
 }
 
 /** The module of a build, or its bytes, checked to be wasm. Inlined modules are relaxed ones, of which those of simd are made. */
-async function sourceOf(build: Build, source: unknown, name?: string): Promise<WasmSource> {
-  const bytes = expectSource(name ?? "module", await unpack(source as WasmSource, name));
+async function sourceOf(build: Build, source: unknown, name = "module"): Promise<WasmSource> {
+  const bytes = expectSource(name, await unpack(source as WasmSource, name));
   return build === "simd" && typeof source === "string" ? unfuse(bytes as Uint8Array) : bytes;
 }
 

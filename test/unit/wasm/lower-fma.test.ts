@@ -168,13 +168,11 @@ test("another relaxed instruction is refused", async () => {
   const min = await entry(`export function min(a: usize, out: usize): void {
     v128.store(out, f32x4.relaxed_min(v128.load(a), v128.load(out)));
   }`);
-  expect(() => unfuse(min)).toThrow(/^loadKernels: module expected instructions of kernels, got fd10d$/);
+  expect(() => unfuse(min)).toThrow("loadKernels: module expected kernels, got opcode fd10d");
 });
 
 test("a part of a module is refused", () => {
   const relaxed = bytesOf("relaxed");
   for (const length of [0, 8, 9, 100, relaxed.length >> 1])
-    expect(() => unfuse(relaxed.subarray(0, length))).toThrow(
-      "loadKernels: module expected a whole one, got a part of one",
-    );
+    expect(() => unfuse(relaxed.subarray(0, length))).toThrow("loadKernels: module expected kernels, got a part of it");
 });
