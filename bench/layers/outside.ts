@@ -42,7 +42,6 @@ async function measureToken(build: Build, model: Model, past: number, effort: Ef
     forward(session, [past % model.vocabSize], { top: 1 });
     session.truncate(past);
   };
-  // The first token behind a prompt calls the kernels one by one; the next ones repeat its calls.
   const loads = [token, recordCalls(build, token, isInside)].map((run) => ({ work: 1, run }));
   const [whole, inside] = await compare(loads, effort);
   session.release();

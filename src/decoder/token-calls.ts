@@ -28,7 +28,6 @@ type Kernel = (...args: number[]) => void;
 /** A call, which layer made it, its shape as it was, and the operations of the step that it ends, or 0. */
 interface Call {
   readonly name: keyof KernelTable;
-  readonly kernel: Kernel;
   readonly args: number[];
   readonly layer: number;
   readonly shape: Uint8Array;
@@ -37,7 +36,10 @@ interface Call {
 
 /** The calls of a token. */
 interface TokenCalls {
-  readonly kernels: readonly Kernel[];
+  /** The kernels that are called, by name: functions would keep the memory of kernels that were released. */
+  readonly names: readonly (keyof KernelTable)[];
+  /** Which of them each call calls. */
+  readonly kinds: Uint8Array;
   /** How many arguments each call has, and all of them, MOST_ARGS for each call. */
   readonly counts: Uint8Array;
   readonly args: Float64Array;
@@ -138,7 +140,7 @@ function recordStep<T>({ table, memory }: Kernels, layer: number, calls: Call[],
       const [fromEnd, bytes] = SHAPES[name] ?? [0, 0];
       const shape = memory.u8(args.at(-fromEnd) as number, bytes).slice();
       // Threads change the list of arguments.
-      calls.push({ name, kernel, args: [...args], layer, shape, flops: 0 });
+      calls.push({ name, args: [...args], layer, shape, flops: 0 });
       kernel(...args);
     };
   try {
@@ -198,10 +200,11 @@ function arrange(calls: readonly Call[], blocks: readonly PackedBlock[], at: num
     args.set([cos, sin], i * MOST_ARGS + 1);
     if (isNew) tables.push({ rotary, cos, sin });
   }
-  const kernels = calls.map(({ kernel }) => kernel);
+  const names = [...new Set(calls.map(({ name }) => name))];
+  const kinds = Uint8Array.from(calls, ({ name }) => names.indexOf(name));
   const counts = Uint8Array.from(calls, ({ args }) => args.length);
   const flops = Float64Array.from(calls, (call) => call.flops);
-  return { kernels, counts, args, flops, positions, at, shapes, attentionShapes, tables };
+  return { names, kinds, counts, args, flops, positions, at, shapes, attentionShapes, tables };
 }
 
 /** Whether a shape of attention bounds the keys by the query's position alone. */
@@ -210,8 +213,9 @@ function isCausal(shapes: Uint8Array, offset: number): boolean {
 }
 
 /** Runs the calls for a token behind `past` others. */
-function* repeatCalls({ memory }: Kernels, token: TokenCalls, past: number): Steps {
-  const { kernels, counts, args, flops, positions, at, shapes, attentionShapes, tables } = token;
+function* repeatCalls({ table, memory }: Kernels, token: TokenCalls, past: number): Steps {
+  const { names, kinds, counts, args, flops, positions, at, shapes, attentionShapes, tables } = token;
+  const kernels = names.map((name) => table[name] as unknown as Kernel);
   memory.u8(at, shapes.length).set(shapes);
   const view = memory.view();
   for (const offset of attentionShapes) {
@@ -221,8 +225,8 @@ function* repeatCalls({ memory }: Kernels, token: TokenCalls, past: number): Ste
   for (const { rotary, cos, sin } of tables)
     rotary.fill([past], memory.f32(cos, rotary.dim / 2), memory.f32(sin, rotary.dim / 2));
   for (const i of positions) args[i] = past;
-  for (let i = 0; i < kernels.length; i++) {
-    call(kernels[i] as Kernel, args, i * MOST_ARGS, counts[i] as number);
+  for (let i = 0; i < kinds.length; i++) {
+    call(kernels[kinds[i] as number] as Kernel, args, i * MOST_ARGS, counts[i] as number);
     if (flops[i] !== 0) yield flops[i] as number;
   }
 }
