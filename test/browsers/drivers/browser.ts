@@ -3,7 +3,7 @@ export interface Browser {
   /** As the table names it. */
   readonly name: string;
   readonly version: string;
-  /** Opens a page of its own and returns what it reports; throws when it reports nothing in time. */
+  /** Opens a page of its own and returns what it reports; throws a `NoReport` when nothing comes in time. */
   visit(url: string): Promise<PageReport>;
   /** Installs the extension in a folder, where the browser lets a driver do so; returns the address of its files. */
   readonly installExtension?: (folder: string) => Promise<string>;
@@ -29,6 +29,9 @@ export const STATE = "JSON.stringify(globalThis.headwisePage ?? null)";
 
 const PATIENCE_MS = 120_000;
 
+/** A page said neither that something is right nor that it is wrong. */
+export class NoReport extends Error {}
+
 /**
  * Reads the state of a page until it is done. `read` evaluates STATE there; `said` tells what the browser itself has
  * said of the page, for the message when nothing comes.
@@ -46,7 +49,7 @@ export async function awaitReport(
     if (state) step = `it stands at "${state.step}"`;
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
-  throw new Error(`${url}: no report within ${PATIENCE_MS / 1000} s: ${[step, ...said()].join("; ")}`);
+  throw new NoReport(`${url}: no report within ${PATIENCE_MS / 1000} s: ${[step, ...said()].join("; ")}`);
 }
 
 /** What `promise` gives, unless it takes longer. */

@@ -8,6 +8,9 @@ import { createHome } from "./home.ts";
 const DRIVER = "/usr/bin/WebKitWebDriver";
 const SCREEN = "/usr/bin/Xvfb";
 const START_MS = 60_000;
+/** A session begins within 2 s on a busy machine, or not at all: see `begin`. */
+const SESSION_MS = 20_000;
+const SESSION_TRIES = 3;
 
 /** MiniBrowser lies beside the library that it shows, in a folder named by machine and version. */
 function findMiniBrowser(): string {
@@ -42,15 +45,17 @@ function freePort(): Promise<number> {
   });
 }
 
-type Call = (method: string, path: string, body?: object) => Promise<unknown>;
+type Call = (method: string, path: string, body?: object, ms?: number) => Promise<unknown>;
 
 /** A client of the W3C WebDriver protocol: as much as it takes to open a page and to read from it. */
 function connect(port: number): Call {
-  return async (method, path, body) => {
+  return async (method, path, body, ms = START_MS) => {
     const response = await fetch(`http://127.0.0.1:${port}${path}`, {
       method,
       body: body && JSON.stringify(body),
-      signal: AbortSignal.timeout(START_MS),
+      signal: AbortSignal.timeout(ms),
+    }).catch((error) => {
+      throw new Error(`${method} ${path}: no answer within ${ms / 1000} s`, { cause: error });
     });
     const { value } = (await response.json()) as { value: unknown };
     if (response.ok) return value;
@@ -105,27 +110,42 @@ export async function startWebKit(name: string, switches: Readonly<Record<string
       // Its sandbox needs user namespaces, which root in a container has not.
       WEBKIT_DISABLE_SANDBOX_THIS_IS_DANGEROUS: "1",
     };
+    // A driver's browser is of its group.
+    const endDriver = async (driver: ChildProcess) => {
+      await end(driver);
+      children.delete(driver);
+    };
     /**
-     * What `use` makes of a session of a driver of its own: one that is asked for a session right after another one ended
-     * starts no browser and does not answer about once in 50 times on a busy machine (measured with WebKitGTK 2.50.6).
+     * A session of a driver of its own. A driver that is asked for a session right after another one ended starts no
+     * browser and does not answer about once in 50 times on a busy machine (measured with WebKitGTK 2.50.6). A new one
+     * did the same once in some hundred times, before any page was open: then the next one is started.
      */
+    const begin = async (): Promise<{ call: Call; session: Session; driver: ChildProcess }> => {
+      for (let tries = 1; ; tries++) {
+        const port = await freePort();
+        const driver = spawn(DRIVER, [`--port=${port}`], { env, stdio: "ignore", detached: true });
+        children.add(driver);
+        try {
+          const call = connect(port);
+          await awaitDriver(call);
+          const capabilities = { alwaysMatch: { "webkitgtk:browserOptions": { binary, args: ["--automation"] } } };
+          const session = (await call("POST", "/session", { capabilities }, SESSION_MS)) as Session;
+          return { call, session, driver };
+        } catch (error) {
+          await endDriver(driver);
+          if (tries === SESSION_TRIES) throw error;
+          console.log(`again  ${name}: ${error}; another driver is started`);
+        }
+      }
+    };
     const withSession = async <T>(use: (call: Call, session: Session) => Promise<T>): Promise<T> => {
-      const port = await freePort();
-      const driver = spawn(DRIVER, [`--port=${port}`], { env, stdio: "ignore", detached: true });
-      children.add(driver);
+      const { call, session, driver } = await begin();
       try {
-        const call = connect(port);
-        await awaitDriver(call);
-        const session = (await call("POST", "/session", {
-          capabilities: { alwaysMatch: { "webkitgtk:browserOptions": { binary, args: ["--automation"] } } },
-        })) as Session;
         const result = await use(call, session);
         await call("DELETE", `/session/${session.sessionId}`);
         return result;
       } finally {
-        // Its browser is of its group.
-        await end(driver);
-        children.delete(driver);
+        await endDriver(driver);
       }
     };
     return {
