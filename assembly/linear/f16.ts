@@ -70,8 +70,9 @@ export function linear_f16(
   const init = bias ? bias + <usize>done * PANEL_BYTES : zeros;
   const initStep: usize = bias ? <usize>PANEL_BYTES : 0;
   out += <usize>done * PANEL_BYTES;
-  w += <usize>done * k * PANEL_BYTES_16;
-  widened(bf16, out, init, x, w, scratch, rows, panels - done, k, outBytes, initStep, 0, xBytes, k);
+  const panelBytes = <usize>k * PANEL_BYTES_16;
+  w += panelBytes * done;
+  widened(bf16, out, init, x, w, scratch, rows, panels - done, k, PANEL_BYTES, outBytes, initStep, 0, xBytes, panelBytes);
 }
 
 /**
@@ -99,10 +100,14 @@ function fused(
   const panelBytes = <usize>k * PANEL_BYTES_16;
   const blockK = bf16 ? k : FUSED_KC;
   let many = false;
-  for (let p = 0; p < panels; p += step) {
+  const each = panels / step;
+  const wStep = panelBytes * each;
+  const outStep = <usize>each * PANEL_BYTES;
+  for (let p = 0; p < each; p++) {
     const o = out + <usize>p * PANEL_BYTES;
     for (let i = 0; i < k; i += blockK) {
       const init = i > 0 ? o : bias ? bias + <usize>p * PANEL_BYTES : zeros;
+      const initStep: usize = i > 0 || bias ? outStep : 0;
       const initBytes: usize = i > 0 ? outBytes : 0;
       const b = w + <usize>p * panelBytes + <usize>i * PANEL_BYTES_16;
       const kc = min(blockK, k - i);
@@ -115,25 +120,25 @@ function fused(
         const xs = x + <usize>row * xBytes + (<usize>i << 2);
         let done = false;
         if (!many) {
-          if (n == 1) done = linear_f16_1x32(bf16, to, from, xs, b, kc, panelBytes);
-          else if (n == 2) done = linear_f16_2x16(bf16, to, from, xs, b, kc, outBytes, initBytes, xBytes, panelBytes);
+          if (n == 1) done = linear_f16_1x32(bf16, to, from, xs, b, kc, outStep, initStep, wStep);
+          else if (n == 2) done = linear_f16_2x16(bf16, to, from, xs, b, kc, outStep, outBytes, initStep, initBytes, xBytes, wStep);
           else if (n == 3) done = linear_f16_nx8(bf16, 3, to, from, xs, b, kc, outBytes, initBytes, xBytes);
           else if (n == 4) done = linear_f16_nx8(bf16, 4, to, from, xs, b, kc, outBytes, initBytes, xBytes);
           else done = linear_f16_nx8(bf16, 5, to, from, xs, b, kc, outBytes, initBytes, xBytes);
         }
         if (!bf16 && !done) {
           const plains = plain + <usize>row * plainBytes + (<usize>i << 2);
-          widened(false, to, from, plains, b, scratch, n, step, kc, outBytes, PANEL_BYTES, initBytes, plainBytes, k);
+          widened(false, to, from, plains, b, scratch, n, step, kc, outStep, outBytes, initStep, initBytes, plainBytes, wStep);
         }
         row += n;
       }
       // What one block had many of, the next is taken to have: only the time that it takes depends on it.
-      if (!bf16) many = has_many_subnormals(b, step, kc, panelBytes);
+      if (!bf16) many = has_many_subnormals(b, step, kc, wStep);
     }
   }
 }
 
-/** All rows by panels x k weights that are widened into the scratch first; their panels have `depth` elements. */
+/** All rows by panels x k weights that are widened into the scratch first; panels lie wStep bytes apart, of out outStep and of init initStep. */
 function widened(
   bf16: bool,
   out: F32Ptr,
@@ -144,31 +149,32 @@ function widened(
   rows: i32,
   panels: i32,
   k: i32,
+  outStep: usize,
   outBytes: usize,
   initStep: usize,
   initBytes: usize,
   xBytes: usize,
-  depth: i32,
+  wStep: usize,
 ): void {
   const blockPanels = rows < 3 ? ROW_PANELS : rows <= FUSED_ROWS ? 1 : BLOCK_PANELS;
   const blockK = rows < 3 ? ROW_KC : KC;
   for (let p = 0; p < panels; p += blockPanels) {
     const n = min(blockPanels, panels - p);
-    const o = out + <usize>p * PANEL_BYTES;
+    const o = out + outStep * p;
     for (let i = 0; i < k; i += blockK) {
       const kc = min(blockK, k - i);
-      const from = w + (<usize>p * depth + i) * PANEL_BYTES_16;
+      const from = w + wStep * p + <usize>i * PANEL_BYTES_16;
       const kcBytes = <usize>kc * PANEL_BYTES;
       for (let q = 0; q < n; q++)
-        widen_rows(scratch + <usize>q * kcBytes, from + <usize>q * depth * PANEL_BYTES_16, kc, bf16);
+        widen_rows(scratch + <usize>q * kcBytes, from + wStep * q, kc, bf16);
       // The first block starts from init, the others from what is there.
       const first = i == 0;
       const start = first ? init + <usize>p * initStep : o;
-      const step: usize = first ? initStep : PANEL_BYTES;
+      const step = first ? initStep : outStep;
       const rowStep: usize = first ? initBytes : outBytes;
       const a = x + (<usize>i << 2);
-      if (rows < 3) block_by_rows(o, start, a, scratch, rows, n, kc, outBytes, step, rowStep, xBytes);
-      else linear_strips(o, start, a, scratch, rows, n, kc, outBytes, step, rowStep, xBytes, <usize>kc * PANEL_BYTES);
+      if (rows < 3) block_by_rows(o, start, a, scratch, rows, n, kc, outStep, outBytes, step, rowStep, xBytes);
+      else linear_strips(o, start, a, scratch, rows, n, kc, outStep, outBytes, step, rowStep, xBytes, <usize>kc * PANEL_BYTES);
     }
   }
 }
@@ -182,6 +188,7 @@ function block_by_rows(
   rows: i32,
   panels: i32,
   k: i32,
+  outStep: usize,
   outBytes: usize,
   initStep: usize,
   initBytes: usize,
@@ -189,10 +196,10 @@ function block_by_rows(
 ): void {
   const panelBytes = <usize>k * PANEL_BYTES;
   for (let row = 0; row < rows; row++) {
-    if (panels == 4) linear_1x32(out, init, x, w, k, panelBytes);
+    if (panels == 4) linear_1x32(out, init, x, w, k, outStep, initStep, panelBytes);
     else
       for (let p = 0; p < panels; p++)
-        linear_1x8(out + <usize>p * PANEL_BYTES, init + <usize>p * initStep, x, w + <usize>p * panelBytes, k);
+        linear_1x8(out + outStep * p, init + <usize>p * initStep, x, w + <usize>p * panelBytes, k);
     out += outBytes;
     init += initBytes;
     x += xBytes;

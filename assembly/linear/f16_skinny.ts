@@ -79,7 +79,7 @@ export function store_columns(at: usize, evens: v128, odds: v128): void {
  * C[32] = init[32] + A[k] · B[k, 32].
  *
  * 1x32 tile, 13 v128: acc00..acc07 = 8 | line, its even or odd columns = 2 | a0 = 1 | kept, seen = 2
- * A [k] · B four panels [k][8] of 16 bits, bStride apart · C, init [32]
+ * A [k] · B four panels [k][8] of 16 bits, bStride apart · C, init [4][8], cPanel and initPanel apart
  * k not unrolled · every sum takes k in ascending order
  */
 // @ts-ignore: decorator
@@ -91,18 +91,23 @@ export function linear_f16_1x32(
   aPtr0: F32Ptr,
   bPtr0: U16Ptr,
   k: i32,
+  cPanel: usize,
+  initPanel: usize,
   bStride: usize,
 ): bool {
   const kept = kept_bits(bf16);
   let seen = i32x4.splat(0);
   let acc00 = load_even(initPtr);
   let acc01 = load_odd(initPtr);
-  let acc02 = load_even(initPtr + PANEL_BYTES);
-  let acc03 = load_odd(initPtr + PANEL_BYTES);
-  let acc04 = load_even(initPtr + PANEL_BYTES * 2);
-  let acc05 = load_odd(initPtr + PANEL_BYTES * 2);
-  let acc06 = load_even(initPtr + PANEL_BYTES * 3);
-  let acc07 = load_odd(initPtr + PANEL_BYTES * 3);
+  initPtr += initPanel;
+  let acc02 = load_even(initPtr);
+  let acc03 = load_odd(initPtr);
+  initPtr += initPanel;
+  let acc04 = load_even(initPtr);
+  let acc05 = load_odd(initPtr);
+  initPtr += initPanel;
+  let acc06 = load_even(initPtr);
+  let acc07 = load_odd(initPtr);
   bPtr0 -= BEFORE;
   let bPtr1 = bPtr0 + bStride;
   let bPtr2 = bPtr1 + bStride;
@@ -132,9 +137,12 @@ export function linear_f16_1x32(
   }
   if (has_large(bf16, seen)) return false;
   store_columns(cPtr0, acc00, acc01);
-  store_columns(cPtr0 + PANEL_BYTES, acc02, acc03);
-  store_columns(cPtr0 + PANEL_BYTES * 2, acc04, acc05);
-  store_columns(cPtr0 + PANEL_BYTES * 3, acc06, acc07);
+  cPtr0 += cPanel;
+  store_columns(cPtr0, acc02, acc03);
+  cPtr0 += cPanel;
+  store_columns(cPtr0, acc04, acc05);
+  cPtr0 += cPanel;
+  store_columns(cPtr0, acc06, acc07);
   return true;
 }
 
@@ -142,7 +150,7 @@ export function linear_f16_1x32(
  * C[2, 16] = init[2, 16] + A[2, k] · B[k, 16].
  *
  * 2x16 tile, 14 v128: acc00..acc13 = 8 | line, b0 = 2 | a0 a1 = 2 | kept, seen = 2
- * A [2][k] row stride aStride · B two panels [k][8] of 16 bits, bStride apart · C, init [2][16] by their strides
+ * A [2][k] row stride aStride · B two panels [k][8] of 16 bits, bStride apart · C, init [2][2][8] by their strides
  * k not unrolled · every sum takes k in ascending order
  */
 // @ts-ignore: decorator
@@ -154,7 +162,9 @@ export function linear_f16_2x16(
   aPtr0: F32Ptr,
   bPtr0: U16Ptr,
   k: i32,
+  cPanel: usize,
   cStride: usize,
+  initPanel: usize,
   initStride: usize,
   aStride: usize,
   bStride: usize,
@@ -163,13 +173,13 @@ export function linear_f16_2x16(
   let seen = i32x4.splat(0);
   let acc00 = load_even(initPtr);
   let acc01 = load_odd(initPtr);
-  let acc02 = load_even(initPtr + PANEL_BYTES);
-  let acc03 = load_odd(initPtr + PANEL_BYTES);
+  let acc02 = load_even(initPtr + initPanel);
+  let acc03 = load_odd(initPtr + initPanel);
   const initPtr1 = initPtr + initStride;
   let acc10 = load_even(initPtr1);
   let acc11 = load_odd(initPtr1);
-  let acc12 = load_even(initPtr1 + PANEL_BYTES);
-  let acc13 = load_odd(initPtr1 + PANEL_BYTES);
+  let acc12 = load_even(initPtr1 + initPanel);
+  let acc13 = load_odd(initPtr1 + initPanel);
   let aPtr1 = aPtr0 + aStride;
   bPtr0 -= BEFORE;
   let bPtr1 = bPtr0 + bStride;
@@ -198,9 +208,9 @@ export function linear_f16_2x16(
   }
   if (has_large(bf16, seen)) return false;
   store_columns(cPtr0, acc00, acc01);
-  store_columns(cPtr0 + PANEL_BYTES, acc02, acc03);
+  store_columns(cPtr0 + cPanel, acc02, acc03);
   store_columns(cPtr0 + cStride, acc10, acc11);
-  store_columns(cPtr0 + cStride + PANEL_BYTES, acc12, acc13);
+  store_columns(cPtr0 + cStride + cPanel, acc12, acc13);
   return true;
 }
 

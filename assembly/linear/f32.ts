@@ -7,10 +7,10 @@ import { linear_strips } from "./tile";
 
 /** Elements of k in a weight block: three panels of it are 384 KB, which stay in an L2 of 512 KB while the rows pass by. */
 const KC = 4096;
-/** A matrix of more bytes is expected in memory, a smaller one in a cache. */
-const CACHED_BYTES: usize = 16 << 20;
 /** Bytes of a page of virtual memory, at whose end hardware stops prefetching a stream. */
 const PAGE_BYTES = 4096;
+/** A matrix of more bytes is expected in memory, a smaller one in a cache. */
+const CACHED_BYTES: usize = 16 << 20;
 
 /** Where a missing bias is read: as many floats as the widest tile has columns. */
 const zeros = memory.data(128, 16);
@@ -43,57 +43,63 @@ export function linear_f32(
   const rows = end - begin;
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
-  let start = bias ? bias : zeros;
   // By the stride of out, because threads share a matrix in tiles of fewer panels.
   const cached = outBytes * <usize>k <= CACHED_BYTES;
   // Five rows are faster as one strip, if memory can deliver one stream in time.
   const pairs = rows > 1 && rows != 3 && (rows != 5 || !cached);
-  for (let left = panels; left > 0; ) {
-    const n = group_panels(rows, left);
-    const bytes = <usize>n * panelBytes;
-    if (!cached && rows > 1) touch_pages(w, bytes);
-    if (rows == 1 && n == 4) linear_1x32(out, start, x, w, k, panelBytes);
-    else if (MADD_FUSES && rows == 3 && n == 2) linear_3x16(out, start, x, w, k, outBytes, xBytes, panelBytes);
-    else
-      for (let i = 0; i < k; i += KC)
-        // The first block starts from the bias, the others from what is there.
-        group_block(
-          n > 1 && pairs,
-          rows,
-          n,
-          out,
-          i > 0 ? out : start,
-          x + (<usize>i << 2),
-          w + <usize>i * PANEL_BYTES,
-          min(KC, k - i),
-          outBytes,
-          i > 0 ? <usize>PANEL_BYTES : biasStep,
-          i > 0 ? outBytes : 0,
-          xBytes,
-          panelBytes,
-        );
-    left -= n;
-    out += n * PANEL_BYTES;
-    start += <usize>n * biasStep;
-    w += bytes;
+  for (let p = 0; p < panels; ) {
+    const n = group_panels(rows, panels - p);
+    const each = (panels - p) / n;
+    const wStep = panelBytes * each;
+    const outStep = <usize>each * PANEL_BYTES;
+    const startStep = biasStep * each;
+    for (const end = p + each; p < end; p++) {
+      const o = out + <usize>p * PANEL_BYTES;
+      const start = bias ? bias + biasStep * p : zeros;
+      const b = w + panelBytes * p;
+      if (!cached && rows > 1) touch_pages(b, n, wStep, panelBytes);
+      if (rows == 1 && n == 4) linear_1x32(o, start, x, b, k, outStep, startStep, wStep);
+      else if (MADD_FUSES && rows == 3 && n == 2)
+        linear_3x16(o, start, x, b, k, outStep, outBytes, startStep, xBytes, wStep);
+      else
+        for (let i = 0; i < k; i += KC)
+          // The first block starts from the bias, the others from what is there.
+          group_block(
+            n > 1 && pairs,
+            rows,
+            n,
+            o,
+            i > 0 ? o : start,
+            x + (<usize>i << 2),
+            b + <usize>i * PANEL_BYTES,
+            min(KC, k - i),
+            outStep,
+            outBytes,
+            i > 0 ? outStep : startStep,
+            i > 0 ? outBytes : 0,
+            xBytes,
+            wStep,
+          );
+    }
+    p += each * (n - 1);
   }
 }
 
 /**
- * Panels of the next group. They are read at the same time, because memory delivers several streams faster than one;
+ * Panels of a group. They are read at the same time, because memory delivers several streams faster than one, and come
+ * from as many parts of the matrix, so that a stream begins once in a call: hardware does not prefetch where it begins;
  * fewer where madd is two instructions, whose tiles are narrower. The last four are taken by twos rather than as 3 + 1.
  */
 function group_panels(rows: i32, left: i32): i32 {
-  if (rows == 1) return left < 4 ? 1 : 4;
-  const most = MADD_FUSES && rows != 3 && left != 4 ? 3 : 2;
-  return min(most, left);
+  const most = rows == 1 ? 4 : MADD_FUSES && rows != 3 && left != 4 ? 3 : 2;
+  return rows == 1 && left < 4 ? 1 : min(most, left);
 }
 
 /**
- * out[rows, 8·panels] = init + x[rows, k] · w for a group of panels, which lie panelBytes apart. With `pairs`, two rows
- * take all panels at once and bring them into L2, where the others find them: up to two more pairs, so that strips of
- * six are left, one of which may be of five, and then these. init lies initStep bytes apart for each panel and initBytes
- * for each row, 0 where all read the same.
+ * out[rows, 8·panels] = init + x[rows, k] · w for a group of panels, which lie wStep bytes apart. With `pairs`, two rows take
+ * all panels at once and bring them into L2, where the others find them: up to two more pairs, so that strips of six are
+ * left, one of which may be of five, and then these. out and init lie outStep and initStep bytes apart for each panel, and
+ * outBytes and initBytes for each row; those of init are 0 where all read the same.
  */
 function group_block(
   pairs: bool,
@@ -104,22 +110,23 @@ function group_block(
   x: F32Ptr,
   w: F32Ptr,
   k: i32,
+  outStep: usize,
   outBytes: usize,
   initStep: usize,
   initBytes: usize,
   xBytes: usize,
-  panelBytes: usize,
+  wStep: usize,
 ): void {
   if (pairs)
     do {
-      if (panels == 3) linear_2x24(out, init, x, w, k, outBytes, initBytes, xBytes, panelBytes);
-      else linear_2x16(out, init, x, w, k, outBytes, initBytes, xBytes, panelBytes);
+      if (panels == 3) linear_2x24(out, init, x, w, k, outStep, outBytes, initStep, initBytes, xBytes, wStep);
+      else linear_2x16(out, init, x, w, k, outStep, outBytes, initStep, initBytes, xBytes, wStep);
       rows -= 2;
       out += outBytes * 2;
       init += initBytes * 2;
       x += xBytes * 2;
     } while (rows != 3 && (rows + 1) % 6 > 1);
-  if (rows > 2) return linear_strips(out, init, x, w, rows, panels, k, outBytes, initStep, initBytes, xBytes, panelBytes);
+  if (rows > 2) return linear_strips(out, init, x, w, rows, panels, k, outStep, outBytes, initStep, initBytes, xBytes, wStep);
   for (; rows > 0; rows--) {
     linear_1x8(out, init, x, w, k);
     out += outBytes;
@@ -129,9 +136,12 @@ function group_block(
 }
 
 /**
- * Reads one byte of each page. A stream waits for memory at the start of every page; loads that do not depend on each
- * other wait together.
+ * Reads a byte every PAGE_BYTES of panels. A stream waits for memory at the start of every page; loads that do not depend on
+ * each other wait together.
  */
-function touch_pages(at: usize, bytes: usize): void {
-  for (const end = at + bytes; at < end; at = (at | (PAGE_BYTES - 1)) + 1) load<u8>(at);
+function touch_pages(at: usize, panels: i32, step: usize, bytes: usize): void {
+  for (; panels > 0; panels--) {
+    for (let i: usize = 0; i < bytes; i += PAGE_BYTES) load<u8>(at + i);
+    at += step;
+  }
 }

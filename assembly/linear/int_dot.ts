@@ -47,7 +47,7 @@ export function int_dot_i16(
 /**
  * The same on a path of i8, a constant, for any number of rows and panels: `first` stands for an `init` of 0. A has
  * `planes` planes of digits `plane` bytes apart; the sums of panels lie sumStride apart. One and two rows of digits read four
- * and two panels at a time.
+ * and two panels at a time, each from a part of the matrix of its own.
  */
 // @ts-ignore: decorator
 @inline
@@ -75,19 +75,27 @@ function dot_rows(
   while (rows > 0) {
     const digits = min(rows * planes, 4);
     const wide = digits > 2 ? 0 : 4 / digits;
-    let o = c;
-    let at = b;
-    let sum = sums;
-    let left = panels;
-    for (; wide > 0 && left >= wide; left -= wide) {
-      const p = at - b;
-      if (wide == 4) int_dot_i8_1x32(path, o, first, scales + p, sum, sumStride, a, at, bStride, k, group, gap);
-      else int_dot_i8_2x16(path, planes, o, cStride, first, scales + p, sum, sumStride, a, aStep, at, bStride, k, group, gap);
-      o += <usize>wide * PANEL_BYTES;
-      at += bStride * wide;
-      sum += sumStride * wide;
+    let p = 0;
+    if (wide > 0) {
+      const each = panels / wide;
+      const cFar = <usize>each * PANEL_BYTES;
+      const bFar = bStride * each;
+      const sFar = sumStride * each;
+      for (; p < each; p++) {
+        const o = c + <usize>p * PANEL_BYTES;
+        const at = bStride * p;
+        const sum = sums + sumStride * p;
+        if (wide == 4) int_dot_i8_1x32(path, o, cFar, first, scales + at, sum, sFar, a, b + at, bFar, k, group, gap);
+        else
+          int_dot_i8_2x16(path, planes, o, cFar, cStride, first, scales + at, sum, sFar, a, aStep, b + at, bFar, k, group, gap);
+      }
+      p *= wide;
     }
-    const s = scales + (at - b);
+    const left = panels - p;
+    const o = c + <usize>p * PANEL_BYTES;
+    const at = b + bStride * p;
+    const sum = sums + sumStride * p;
+    const s = scales + bStride * p;
     const as = aStride;
     const zs = sumStride;
     if (digits == 4)

@@ -11,7 +11,7 @@ import { add_scaled_1x8, dot_fours, fours_high, fours_low, joined, ONES, start_o
  * C[32] (+)= Σ scales[32] · (A · B[32] over a group of k) for a row of raised digits. `path` is a constant.
  *
  * 1x32 tile, 14 v128: acc00..acc07 = 8 | two rows of B, four k of four columns, product = 4 | a0, ones = 2
- * A [k] digits · B four panels [k/2][8][2] int8 · C [32]
+ * A [k] digits · B four panels [k/2][8][2] int8 · C [4][8], cPanel apart
  * k not unrolled, four a product · sums of a group are exact · groups are added in ascending order
  */
 // @ts-ignore: decorator
@@ -19,6 +19,7 @@ import { add_scaled_1x8, dot_fours, fours_high, fours_low, joined, ONES, start_o
 export function int_dot_i8_1x32(
   path: i32,
   c: F32Ptr,
+  cPanel: usize,
   first: bool,
   scales: F32Ptr,
   sums: U8Ptr,
@@ -75,11 +76,14 @@ export function int_dot_i8_1x32(
     at = scales;
     add_scaled_1x8(c, first, at, acc00, acc01);
     at += bStride;
-    add_scaled_1x8(c + 32, first, at, acc02, acc03);
+    let o = c + cPanel;
+    add_scaled_1x8(o, first, at, acc02, acc03);
     at += bStride;
-    add_scaled_1x8(c + 64, first, at, acc04, acc05);
+    o += cPanel;
+    add_scaled_1x8(o, first, at, acc04, acc05);
     at += bStride;
-    add_scaled_1x8(c + 96, first, at, acc06, acc07);
+    o += cPanel;
+    add_scaled_1x8(o, first, at, acc06, acc07);
     first = false;
     if (gap) scales = bPtr0;
     bPtr0 += gap;
@@ -92,7 +96,7 @@ export function int_dot_i8_1x32(
  * digits of a row. `path` is a constant.
  *
  * 2x16 tile, 15 v128: acc00..acc13 = 8 | two rows of B, four k, product = 4 | a0 a1, ones = 3
- * A [2][k] digits, aStride apart · B two panels [k/2][8][2] int8 · C [2][16], cStride apart
+ * A [2][k] digits, aStride apart · B two panels [k/2][8][2] int8 · C [2][2][8] by strides
  * k not unrolled, four a product · sums of a group are exact · groups are added in ascending order
  */
 // @ts-ignore: decorator
@@ -101,6 +105,7 @@ export function int_dot_i8_2x16(
   path: i32,
   planes: i32,
   c: F32Ptr,
+  cPanel: usize,
   cStride: usize,
   first: bool,
   scales: F32Ptr,
@@ -155,12 +160,12 @@ export function int_dot_i8_2x16(
     } while (bPtr0 < bEnd);
     if (planes == 2) {
       add_scaled_1x8(c, first, scales, joined(acc00, acc10), joined(acc01, acc11));
-      add_scaled_1x8(c + 32, first, scales + bStride, joined(acc02, acc12), joined(acc03, acc13));
+      add_scaled_1x8(c + cPanel, first, scales + bStride, joined(acc02, acc12), joined(acc03, acc13));
     } else {
       add_scaled_1x8(c, first, scales, acc00, acc01);
-      add_scaled_1x8(c + 32, first, scales + bStride, acc02, acc03);
+      add_scaled_1x8(c + cPanel, first, scales + bStride, acc02, acc03);
       add_scaled_1x8(c + cStride, first, scales, acc10, acc11);
-      add_scaled_1x8(c + cStride + 32, first, scales + bStride, acc12, acc13);
+      add_scaled_1x8(c + cStride + cPanel, first, scales + bStride, acc12, acc13);
     }
     first = false;
     if (gap) scales = bPtr0;

@@ -60,7 +60,7 @@ function add_block(
  *
  * 4x8 tile, 14 v128: acc00..acc31 = 8 | low0 high0 low1 high1 = 4 | a0, product = 2
  * A as order_digits leaves it, rows aStride apart · B 4 steps of two rows: columns 0 to 3, then 4 to 7; panels bStride apart
- * C rows cStride apart · 8 k a step · the sums are exact: 16 bits hold 17 products of two digits and two nibbles
+ * C rows cStride, panels cPanel apart · 8 k a step · the sums are exact: 16 bits hold 17 products of two digits and two nibbles
  */
 // @ts-ignore: decorator
 @inline
@@ -69,6 +69,7 @@ export function q4_dot_nx8(
   rows: i32,
   planes: i32,
   c: F32Ptr,
+  cPanel: usize,
   cStride: usize,
   first: bool,
   a: U8Ptr,
@@ -82,7 +83,7 @@ export function q4_dot_nx8(
   for (; blocks > 0; blocks--) {
     let block = b;
     let cPtr0 = c;
-    for (const cEnd = c + <usize>panels * PANEL_BYTES; cPtr0 < cEnd; cPtr0 += PANEL_BYTES) {
+    for (const cEnd = c + <usize>panels * cPanel; cPtr0 < cEnd; cPtr0 += cPanel) {
       let aPtr0 = a;
       let aPtr1 = planes == 2 ? a + 16 : a + aStride;
       let aPtr2 = planes == 2 ? a + aStride : aPtr1 + aStride;

@@ -11,12 +11,14 @@ import { add_scaled } from "./int_dot_i16";
  * C[32] = init[32] + Σ scales[32] · (A · B[32] over a group of k).
  *
  * 1x32 tile, 10 v128: acc00..acc07 = 8 | a row of B = 1 | a0 = 1
- * A [k] int16 · B four panels [k/2][8][2] int8, bStride apart · C, init [32]
+ * A [k] int16 · B four panels [k/2][8][2] int8, bStride apart · C, init [4][8], cPanel and initPanel apart
  * k unrolled x4, two a product · sums of a group are exact · groups are added in ascending order
  */
 export function int_dot_i16_1x32(
   cPtr0: F32Ptr,
+  cPanel: usize,
   initPtr: F32Ptr,
+  initPanel: usize,
   scales: F32Ptr,
   aPtr0: U8Ptr,
   bPtr0: U8Ptr,
@@ -63,18 +65,27 @@ export function int_dot_i16_1x32(
       bPtr2 += PAIR_BYTES * 2;
       bPtr3 += PAIR_BYTES * 2;
     } while (bPtr0 < bEnd);
-    add_scaled(cPtr0, initPtr, acc00, v128.load(scales));
-    add_scaled(cPtr0 + 16, initPtr + 16, acc01, v128.load(scales, 16));
-    const scales1 = scales + bStride;
-    add_scaled(cPtr0 + 32, initPtr + 32, acc02, v128.load(scales1));
-    add_scaled(cPtr0 + 48, initPtr + 48, acc03, v128.load(scales1, 16));
-    const scales2 = scales1 + bStride;
-    add_scaled(cPtr0 + 64, initPtr + 64, acc04, v128.load(scales2));
-    add_scaled(cPtr0 + 80, initPtr + 80, acc05, v128.load(scales2, 16));
-    const scales3 = scales2 + bStride;
-    add_scaled(cPtr0 + 96, initPtr + 96, acc06, v128.load(scales3));
-    add_scaled(cPtr0 + 112, initPtr + 112, acc07, v128.load(scales3, 16));
+    let o = cPtr0;
+    let at = scales;
+    add_scaled(o, initPtr, acc00, v128.load(at));
+    add_scaled(o + 16, initPtr + 16, acc01, v128.load(at, 16));
+    o += cPanel;
+    at += bStride;
+    initPtr += initPanel;
+    add_scaled(o, initPtr, acc02, v128.load(at));
+    add_scaled(o + 16, initPtr + 16, acc03, v128.load(at, 16));
+    o += cPanel;
+    at += bStride;
+    initPtr += initPanel;
+    add_scaled(o, initPtr, acc04, v128.load(at));
+    add_scaled(o + 16, initPtr + 16, acc05, v128.load(at, 16));
+    o += cPanel;
+    at += bStride;
+    initPtr += initPanel;
+    add_scaled(o, initPtr, acc06, v128.load(at));
+    add_scaled(o + 16, initPtr + 16, acc07, v128.load(at, 16));
     initPtr = cPtr0;
+    initPanel = cPanel;
     if (gap) scales = bPtr0;
     bPtr0 += gap;
   }
@@ -84,13 +95,15 @@ export function int_dot_i16_1x32(
  * C[2, 16] = init[2, 16] + Σ scales[16] · (A[2] · B[16] over a group of k).
  *
  * 2x16 tile, 13 v128: acc00..acc13 = 8 | b0..b3 = 4 | a0 or a1 = 1
- * A [2][k] int16, row stride aStride · B two panels [k/2][8][2] int8, bStride apart · C, init [2][16] by their strides
+ * A [2][k] int16, row stride aStride · B two panels [k/2][8][2] int8, bStride apart · C, init [2][2][8] by strides
  * k not unrolled, two a product · sums of a group are exact · groups are added in ascending order
  */
 export function int_dot_i16_2x16(
   cPtr0: F32Ptr,
+  cPanel: usize,
   cStride: usize,
   initPtr: F32Ptr,
+  initPanel: usize,
   initStride: usize,
   scales: F32Ptr,
   aPtr0: U8Ptr,
@@ -138,14 +151,19 @@ export function int_dot_i16_2x16(
     const initPtr1 = initPtr + initStride;
     add_scaled(cPtr0, initPtr, acc00, v128.load(scales));
     add_scaled(cPtr0 + 16, initPtr + 16, acc01, v128.load(scales, 16));
-    add_scaled(cPtr0 + 32, initPtr + 32, acc02, v128.load(scales1));
-    add_scaled(cPtr0 + 48, initPtr + 48, acc03, v128.load(scales1, 16));
     add_scaled(cPtr1, initPtr1, acc10, v128.load(scales));
     add_scaled(cPtr1 + 16, initPtr1 + 16, acc11, v128.load(scales, 16));
-    add_scaled(cPtr1 + 32, initPtr1 + 32, acc12, v128.load(scales1));
-    add_scaled(cPtr1 + 48, initPtr1 + 48, acc13, v128.load(scales1, 16));
+    let o = cPtr0 + cPanel;
+    let init = initPtr + initPanel;
+    add_scaled(o, init, acc02, v128.load(scales1));
+    add_scaled(o + 16, init + 16, acc03, v128.load(scales1, 16));
+    o = cPtr1 + cPanel;
+    init = initPtr1 + initPanel;
+    add_scaled(o, init, acc12, v128.load(scales1));
+    add_scaled(o + 16, init + 16, acc13, v128.load(scales1, 16));
     initPtr = cPtr0;
     initStride = cStride;
+    initPanel = cPanel;
     if (gap) scales = bPtr0;
     bPtr0 += gap;
   }

@@ -16,7 +16,7 @@ const FEW_ROWS = 4;
 /** So many rows at a time are multiplied by products of bytes where weights are packed. */
 const SKINNY_ROWS = 8;
 
-/** Panels that a single row reads at a time. */
+/** Panels that a single row reads at a time: each is the next one of a part of the matrix of its own. */
 const STREAMS = 4;
 
 const zeros = memory.data(32, 16);
@@ -59,8 +59,13 @@ export function linear_q4(
       q4_dot_skinny(path, planes, o, outBytes, from, xBytes, w, panels, length, n, scratch);
     }
   } else if (rows == 1 && path == PATH_I16) {
-    for (let p = 0; p < panels; p += STREAMS)
-      sum_row(out + <usize>p * PANEL_BYTES, x + ROW_HEAD, w + panelBytes * p, panelBytes, min(STREAMS, panels - p));
+    const each = (panels + STREAMS - 1) / STREAMS;
+    const oStep = <usize>each * PANEL_BYTES;
+    const wStep = panelBytes * each;
+    for (let p = 0; p < each; p++) {
+      const n = (panels - p + each - 1) / each;
+      sum_row(out + <usize>p * PANEL_BYTES, oStep, x + ROW_HEAD, w + panelBytes * p, wStep, n, length / BLOCK);
+    }
   } else {
     const step = rows <= FEW_ROWS ? 1 : BLOCK_PANELS;
     for (let p = 0; p < panels; p += step) {
@@ -114,19 +119,19 @@ function unpack(to: U8Ptr, from: U8Ptr, count: i32): void {
   }
 }
 
-/** out[8·panels] = the sums of one row by up to STREAMS panels, a block of each after the other: as many streams. */
-function sum_row(out: F32Ptr, x: U8Ptr, w: U8Ptr, panelBytes: usize, panels: i32): void {
-  let start = zeros;
-  for (const end = w + panelBytes; w < end; w += Q4_BLOCK_BYTES) {
+/** out[8·panels] = the sums of one row by up to STREAMS panels, a block of each after the other. */
+function sum_row(out: F32Ptr, outStep: usize, x: U8Ptr, w: U8Ptr, wStep: usize, panels: i32, blocks: i32): void {
+  for (let i = 0; i < blocks; i++) {
     const offset = offset_of(x);
+    let o = out;
     let block = w;
     for (let p = 0; p < panels; p++) {
-      const o = out + <usize>p * PANEL_BYTES;
-      dot_1x8(o, start == zeros ? zeros : o, x, block, offset);
-      block += panelBytes;
+      dot_1x8(o, i > 0 ? o : zeros, x, block, offset);
+      o += outStep;
+      block += wStep;
     }
-    start = out;
     x += BLOCK * 2;
+    w += Q4_BLOCK_BYTES;
   }
 }
 

@@ -8,8 +8,11 @@ import { order_digits, ordered_bytes } from "./order_digits";
 
 // A few integer rows by weights of 4 bits: rows in the order of nibbles, and tiles (int_dot_q4.ts) in turn.
 
-/** Panels that are read at a time, a block of each after the other: as many streams of weights. */
-const STREAMS = 8;
+/**
+ * Panels that are read at a time for each plane of digits, a block of each after the other: each is the next one of a part
+ * of the matrix of its own, because a stream waits for memory where it begins.
+ */
+const STREAMS = 4;
 /** Blocks of each of them that all rows pass before the next: 5 KB, which stay in a first-level cache. */
 const SPAN = 4;
 
@@ -21,6 +24,7 @@ function q4_dot_rows(
   rows: i32,
   planes: i32,
   c: F32Ptr,
+  cPanel: usize,
   cStride: usize,
   first: bool,
   a: U8Ptr,
@@ -32,12 +36,12 @@ function q4_dot_rows(
 ): void {
   while (rows > 0) {
     const digits = min(rows * planes, 4);
-    if (digits == 4) q4_dot_nx8(path, 4, planes, c, cStride, first, a, aStride, b, bStride, panels, blocks);
+    if (digits == 4) q4_dot_nx8(path, 4, planes, c, cPanel, cStride, first, a, aStride, b, bStride, panels, blocks);
     else if (planes == 1 && digits == 3)
-      q4_dot_nx8(path, 3, 1, c, cStride, first, a, aStride, b, bStride, panels, blocks);
+      q4_dot_nx8(path, 3, 1, c, cPanel, cStride, first, a, aStride, b, bStride, panels, blocks);
     else if (planes == 2 || digits == 2)
-      q4_dot_nx8(path, 2, planes, c, cStride, first, a, aStride, b, bStride, panels, blocks);
-    else q4_dot_nx8(path, 1, 1, c, cStride, first, a, aStride, b, bStride, panels, blocks);
+      q4_dot_nx8(path, 2, planes, c, cPanel, cStride, first, a, aStride, b, bStride, panels, blocks);
+    else q4_dot_nx8(path, 1, 1, c, cPanel, cStride, first, a, aStride, b, bStride, panels, blocks);
     const taken = digits / planes;
     rows -= taken;
     c += cStride * taken;
@@ -50,6 +54,7 @@ function q4_dot_rows(
 function fast_i8(
   rows: i32,
   c: F32Ptr,
+  cPanel: usize,
   cStride: usize,
   first: bool,
   a: U8Ptr,
@@ -59,12 +64,13 @@ function fast_i8(
   panels: i32,
   blocks: i32,
 ): void {
-  q4_dot_rows(PATH_I8, rows, 1, c, cStride, first, a, aStride, b, bStride, panels, blocks);
+  q4_dot_rows(PATH_I8, rows, 1, c, cPanel, cStride, first, a, aStride, b, bStride, panels, blocks);
 }
 
 function exact_i8(
   rows: i32,
   c: F32Ptr,
+  cPanel: usize,
   cStride: usize,
   first: bool,
   a: U8Ptr,
@@ -74,12 +80,13 @@ function exact_i8(
   panels: i32,
   blocks: i32,
 ): void {
-  q4_dot_rows(PATH_I8, rows, 2, c, cStride, first, a, aStride, b, bStride, panels, blocks);
+  q4_dot_rows(PATH_I8, rows, 2, c, cPanel, cStride, first, a, aStride, b, bStride, panels, blocks);
 }
 
 function fast_emulated(
   rows: i32,
   c: F32Ptr,
+  cPanel: usize,
   cStride: usize,
   first: bool,
   a: U8Ptr,
@@ -89,12 +96,13 @@ function fast_emulated(
   panels: i32,
   blocks: i32,
 ): void {
-  q4_dot_rows(PATH_I8_EMULATED, rows, 1, c, cStride, first, a, aStride, b, bStride, panels, blocks);
+  q4_dot_rows(PATH_I8_EMULATED, rows, 1, c, cPanel, cStride, first, a, aStride, b, bStride, panels, blocks);
 }
 
 function exact_emulated(
   rows: i32,
   c: F32Ptr,
+  cPanel: usize,
   cStride: usize,
   first: bool,
   a: U8Ptr,
@@ -104,7 +112,7 @@ function exact_emulated(
   panels: i32,
   blocks: i32,
 ): void {
-  q4_dot_rows(PATH_I8_EMULATED, rows, 2, c, cStride, first, a, aStride, b, bStride, panels, blocks);
+  q4_dot_rows(PATH_I8_EMULATED, rows, 2, c, cPanel, cStride, first, a, aStride, b, bStride, panels, blocks);
 }
 
 /**
@@ -125,6 +133,9 @@ export function q4_dot_skinny(
   scratch: U8Ptr,
 ): void {
   const panelBytes = <usize>(length / BLOCK) * Q4_BLOCK_BYTES;
+  const each = (panels + STREAMS * planes - 1) / (STREAMS * planes);
+  const cPanel = <usize>each * PANEL_BYTES;
+  const bStride = panelBytes * each;
   const blockBytes = ordered_bytes(planes);
   const most = LINEAR_SCRATCH / (<i32>blockBytes * rows);
   const rowBytes = blockBytes * <usize>min(most, length / BLOCK);
@@ -136,8 +147,8 @@ export function q4_dot_skinny(
     }
     const blocks = count / BLOCK;
     const span = rows * planes <= 4 ? blocks : SPAN;
-    for (let p = 0; p < panels; p += STREAMS) {
-      const n = min(STREAMS, panels - p);
+    for (let p = 0; p < each; p++) {
+      const n = (panels - p + each - 1) / each;
       const c = out + <usize>p * PANEL_BYTES;
       const panel = w + panelBytes * p + <usize>(from / BLOCK) * Q4_BLOCK_BYTES;
       for (let i = 0; i < blocks; i += span) {
@@ -146,10 +157,10 @@ export function q4_dot_skinny(
         const b = panel + <usize>i * Q4_BLOCK_BYTES;
         const some = min(span, blocks - i);
         if (path == PATH_I8) {
-          if (planes == 1) fast_i8(rows, c, outBytes, first, a, rowBytes, b, panelBytes, n, some);
-          else exact_i8(rows, c, outBytes, first, a, rowBytes, b, panelBytes, n, some);
-        } else if (planes == 1) fast_emulated(rows, c, outBytes, first, a, rowBytes, b, panelBytes, n, some);
-        else exact_emulated(rows, c, outBytes, first, a, rowBytes, b, panelBytes, n, some);
+          if (planes == 1) fast_i8(rows, c, cPanel, outBytes, first, a, rowBytes, b, bStride, n, some);
+          else exact_i8(rows, c, cPanel, outBytes, first, a, rowBytes, b, bStride, n, some);
+        } else if (planes == 1) fast_emulated(rows, c, cPanel, outBytes, first, a, rowBytes, b, bStride, n, some);
+        else exact_emulated(rows, c, cPanel, outBytes, first, a, rowBytes, b, bStride, n, some);
       }
     }
   }

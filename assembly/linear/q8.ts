@@ -150,22 +150,25 @@ export function sum_products(
   while (rows > 0) {
     const n = min(rows, STRIP_ROWS);
     const wide = n <= 2 ? 4 >> (n - 1) : 1;
-    let o = out;
-    let init = more ? out : zeros;
     const initStep: usize = more ? <usize>PANEL_BYTES : 0;
     const initBytes: usize = more ? outBytes : 0;
-    let s = scales;
-    let b = weights;
     for (let p = 0; p < panels; ) {
       const step = wide <= panels - p ? wide : 1;
-      if (step == 4) int_dot_i16_1x32(o, init, s, x, b, panelBytes, count, group, gap);
-      else if (step == 2) int_dot_i16_2x16(o, outBytes, init, initBytes, s, x, xBytes, b, panelBytes, count, group, gap);
-      else int_dot_i16(n, o, outBytes, init, initBytes, s, x, xBytes, b, count, group, gap);
-      o += <usize>step * PANEL_BYTES;
-      init += initStep * step;
-      s += panelBytes * step;
-      b += panelBytes * step;
-      p += step;
+      const each = (panels - p) / step;
+      const far = panelBytes * each;
+      const oFar = <usize>each * PANEL_BYTES;
+      const initFar = initStep * each;
+      for (const end = p + each; p < end; p++) {
+        const o = out + <usize>p * PANEL_BYTES;
+        const init = more ? o : zeros;
+        const s = scales + panelBytes * p;
+        const b = weights + panelBytes * p;
+        if (step == 4) int_dot_i16_1x32(o, oFar, init, initFar, s, x, b, far, count, group, gap);
+        else if (step == 2)
+          int_dot_i16_2x16(o, oFar, outBytes, init, initFar, initBytes, s, x, xBytes, b, far, count, group, gap);
+        else int_dot_i16(n, o, outBytes, init, initBytes, s, x, xBytes, b, count, group, gap);
+      }
+      p += each * (step - 1);
     }
     rows -= n;
     out += outBytes * n;

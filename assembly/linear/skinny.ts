@@ -3,13 +3,14 @@ import { madd } from "../math/simd";
 import { F32Ptr } from "../types";
 
 // Tiles of linear_f32 for two and three rows, which take several panels at once: as many independent sums as hide the
-// latency of madd, and so many streams of weights, which memory delivers faster than one. Strides are in bytes.
+// latency of madd, and so many streams of weights, as in gemv.ts. Strides are in bytes: C and init have one for rows and one
+// for panels.
 
 /**
  * C[2, 16] = init[2, 16] + A[2, k] · B[k, 16].
  *
  * 2x16 tile, 11 v128: acc00..acc13 = 8 | b0 = 1 | a0 a1 = 2
- * A [2][k] row stride aStride · B two panels [k][8], bStride apart · C, init [2][16] by their strides
+ * A [2][k] row stride aStride · B two panels [k][8], bStride apart · C, init [2][2][8] by their strides
  * k not unrolled · every sum takes k in ascending order
  */
 export function linear_2x16(
@@ -18,20 +19,24 @@ export function linear_2x16(
   aPtr0: F32Ptr,
   bPtr0: F32Ptr,
   k: i32,
+  cPanel: usize,
   cStride: usize,
+  initPanel: usize,
   initStride: usize,
   aStride: usize,
   bStride: usize,
 ): void {
+  let initPtr1 = initPtr + initStride;
   let acc00 = v128.load(initPtr);
   let acc01 = v128.load(initPtr, 16);
-  let acc02 = v128.load(initPtr, 32);
-  let acc03 = v128.load(initPtr, 48);
-  const initPtr1 = initPtr + initStride;
   let acc10 = v128.load(initPtr1);
   let acc11 = v128.load(initPtr1, 16);
-  let acc12 = v128.load(initPtr1, 32);
-  let acc13 = v128.load(initPtr1, 48);
+  initPtr += initPanel;
+  initPtr1 += initPanel;
+  let acc02 = v128.load(initPtr);
+  let acc03 = v128.load(initPtr, 16);
+  let acc12 = v128.load(initPtr1);
+  let acc13 = v128.load(initPtr1, 16);
   let aPtr1 = aPtr0 + aStride;
   let bPtr1 = bPtr0 + bStride;
   for (const bEnd = bPtr0 + <usize>k * PANEL_BYTES; bPtr0 != bEnd; bPtr0 += PANEL_BYTES) {
@@ -53,22 +58,24 @@ export function linear_2x16(
     aPtr1 += 4;
     bPtr1 += PANEL_BYTES;
   }
-  const cPtr1 = cPtr0 + cStride;
+  let cPtr1 = cPtr0 + cStride;
   v128.store(cPtr0, acc00);
   v128.store(cPtr0, acc01, 16);
-  v128.store(cPtr0, acc02, 32);
-  v128.store(cPtr0, acc03, 48);
   v128.store(cPtr1, acc10);
   v128.store(cPtr1, acc11, 16);
-  v128.store(cPtr1, acc12, 32);
-  v128.store(cPtr1, acc13, 48);
+  cPtr0 += cPanel;
+  cPtr1 += cPanel;
+  v128.store(cPtr0, acc02);
+  v128.store(cPtr0, acc03, 16);
+  v128.store(cPtr1, acc12);
+  v128.store(cPtr1, acc13, 16);
 }
 
 /**
  * C[2, 24] = init[2, 24] + A[2, k] · B[k, 24].
  *
  * 2x24 tile, 15 v128: acc00..acc15 = 12 | b0 = 1 | a0 a1 = 2
- * A [2][k] row stride aStride · B three panels [k][8], bStride apart · C, init [2][24] by their strides
+ * A [2][k] row stride aStride · B three panels [k][8], bStride apart · C, init [2][3][8] by their strides
  * k unrolled x2 · every sum takes k in ascending order
  */
 export function linear_2x24(
@@ -77,24 +84,30 @@ export function linear_2x24(
   aPtr0: F32Ptr,
   bPtr0: F32Ptr,
   k: i32,
+  cPanel: usize,
   cStride: usize,
+  initPanel: usize,
   initStride: usize,
   aStride: usize,
   bStride: usize,
 ): void {
+  let initPtr1 = initPtr + initStride;
   let acc00 = v128.load(initPtr);
   let acc01 = v128.load(initPtr, 16);
-  let acc02 = v128.load(initPtr, 32);
-  let acc03 = v128.load(initPtr, 48);
-  let acc04 = v128.load(initPtr, 64);
-  let acc05 = v128.load(initPtr, 80);
-  const initPtr1 = initPtr + initStride;
   let acc10 = v128.load(initPtr1);
   let acc11 = v128.load(initPtr1, 16);
-  let acc12 = v128.load(initPtr1, 32);
-  let acc13 = v128.load(initPtr1, 48);
-  let acc14 = v128.load(initPtr1, 64);
-  let acc15 = v128.load(initPtr1, 80);
+  initPtr += initPanel;
+  initPtr1 += initPanel;
+  let acc02 = v128.load(initPtr);
+  let acc03 = v128.load(initPtr, 16);
+  let acc12 = v128.load(initPtr1);
+  let acc13 = v128.load(initPtr1, 16);
+  initPtr += initPanel;
+  initPtr1 += initPanel;
+  let acc04 = v128.load(initPtr);
+  let acc05 = v128.load(initPtr, 16);
+  let acc14 = v128.load(initPtr1);
+  let acc15 = v128.load(initPtr1, 16);
   let aPtr1 = aPtr0 + aStride;
   let bPtr1 = bPtr0 + bStride;
   let bPtr2 = bPtr1 + bStride;
@@ -151,26 +164,30 @@ export function linear_2x24(
     bPtr1 += PANEL_BYTES * 2;
     bPtr2 += PANEL_BYTES * 2;
   }
-  const cPtr1 = cPtr0 + cStride;
+  let cPtr1 = cPtr0 + cStride;
   v128.store(cPtr0, acc00);
   v128.store(cPtr0, acc01, 16);
-  v128.store(cPtr0, acc02, 32);
-  v128.store(cPtr0, acc03, 48);
-  v128.store(cPtr0, acc04, 64);
-  v128.store(cPtr0, acc05, 80);
   v128.store(cPtr1, acc10);
   v128.store(cPtr1, acc11, 16);
-  v128.store(cPtr1, acc12, 32);
-  v128.store(cPtr1, acc13, 48);
-  v128.store(cPtr1, acc14, 64);
-  v128.store(cPtr1, acc15, 80);
+  cPtr0 += cPanel;
+  cPtr1 += cPanel;
+  v128.store(cPtr0, acc02);
+  v128.store(cPtr0, acc03, 16);
+  v128.store(cPtr1, acc12);
+  v128.store(cPtr1, acc13, 16);
+  cPtr0 += cPanel;
+  cPtr1 += cPanel;
+  v128.store(cPtr0, acc04);
+  v128.store(cPtr0, acc05, 16);
+  v128.store(cPtr1, acc14);
+  v128.store(cPtr1, acc15, 16);
 }
 
 /**
  * C[3, 16] = init[16] + A[3, k] · B[k, 16].
  *
  * 3x16 tile, 15 v128: acc00..acc23 = 12 | b0 b1, then b2 b3 = 2 | a<row><panel> = 1
- * A [3][k] row stride aStride · B two panels [k][8], bStride apart · C [3][16] row stride cStride · init [16]
+ * A [3][k] row stride aStride · B two panels [k][8], bStride apart · C [3][2][8] by its strides · init [2][8]
  * k not unrolled · every sum takes k in ascending order
  *
  * Each element of A is read twice, once as a broadcast and once as a float that is spread: read twice alike, V8 would
@@ -182,22 +199,25 @@ export function linear_3x16(
   aPtr0: F32Ptr,
   bPtr0: F32Ptr,
   k: i32,
+  cPanel: usize,
   cStride: usize,
+  initPanel: usize,
   aStride: usize,
   bStride: usize,
 ): void {
   let acc00 = v128.load(initPtr);
   let acc01 = v128.load(initPtr, 16);
-  let acc02 = v128.load(initPtr, 32);
-  let acc03 = v128.load(initPtr, 48);
   let acc10 = v128.load(initPtr);
   let acc11 = v128.load(initPtr, 16);
-  let acc12 = v128.load(initPtr, 32);
-  let acc13 = v128.load(initPtr, 48);
   let acc20 = v128.load(initPtr);
   let acc21 = v128.load(initPtr, 16);
-  let acc22 = v128.load(initPtr, 32);
-  let acc23 = v128.load(initPtr, 48);
+  initPtr += initPanel;
+  let acc02 = v128.load(initPtr);
+  let acc03 = v128.load(initPtr, 16);
+  let acc12 = v128.load(initPtr);
+  let acc13 = v128.load(initPtr, 16);
+  let acc22 = v128.load(initPtr);
+  let acc23 = v128.load(initPtr, 16);
   let aPtr1 = aPtr0 + aStride;
   let aPtr2 = aPtr1 + aStride;
   let bPtr1 = bPtr0 + bStride;
@@ -229,18 +249,21 @@ export function linear_3x16(
     aPtr2 += 4;
     bPtr1 += PANEL_BYTES;
   }
-  const cPtr1 = cPtr0 + cStride;
-  const cPtr2 = cPtr1 + cStride;
+  let cPtr1 = cPtr0 + cStride;
+  let cPtr2 = cPtr1 + cStride;
   v128.store(cPtr0, acc00);
   v128.store(cPtr0, acc01, 16);
-  v128.store(cPtr0, acc02, 32);
-  v128.store(cPtr0, acc03, 48);
   v128.store(cPtr1, acc10);
   v128.store(cPtr1, acc11, 16);
-  v128.store(cPtr1, acc12, 32);
-  v128.store(cPtr1, acc13, 48);
   v128.store(cPtr2, acc20);
   v128.store(cPtr2, acc21, 16);
-  v128.store(cPtr2, acc22, 32);
-  v128.store(cPtr2, acc23, 48);
+  cPtr0 += cPanel;
+  cPtr1 += cPanel;
+  cPtr2 += cPanel;
+  v128.store(cPtr0, acc02);
+  v128.store(cPtr0, acc03, 16);
+  v128.store(cPtr1, acc12);
+  v128.store(cPtr1, acc13, 16);
+  v128.store(cPtr2, acc22);
+  v128.store(cPtr2, acc23, 16);
 }

@@ -64,42 +64,8 @@ export function linear_nx8(
   let b0: v128;
   let b1: v128;
   const bEnd = bPtr0 + <usize>k * PANEL_BYTES;
-  for (const bHead = bPtr0 + <usize>(k & 3) * PANEL_BYTES; bPtr0 != bHead; bPtr0 += PANEL_BYTES) {
-    b0 = v128.load(bPtr0);
-    b1 = v128.load(bPtr0, 16);
-    a0 = v128.load32_splat(aPtr0);
-    acc00 = madd(a0, b0, acc00);
-    acc01 = madd(a0, b1, acc01);
-    a0 = v128.load32_splat(aPtr1);
-    acc10 = madd(a0, b0, acc10);
-    acc11 = madd(a0, b1, acc11);
-    a0 = v128.load32_splat(aPtr2);
-    acc20 = madd(a0, b0, acc20);
-    acc21 = madd(a0, b1, acc21);
-    if (rows > 3) {
-      a0 = v128.load32_splat(aPtr3);
-      acc30 = madd(a0, b0, acc30);
-      acc31 = madd(a0, b1, acc31);
-    }
-    if (rows > 4) {
-      a0 = v128.load32_splat(aPtr4);
-      acc40 = madd(a0, b0, acc40);
-      acc41 = madd(a0, b1, acc41);
-    }
-    if (rows > 5) {
-      a0 = v128.load32_splat(aPtr5);
-      acc50 = madd(a0, b0, acc50);
-      acc51 = madd(a0, b1, acc51);
-    }
-    aPtr0 += 4;
-    aPtr1 += 4;
-    aPtr2 += 4;
-    aPtr3 += 4;
-    aPtr4 += 4;
-    aPtr5 += 4;
-  }
-  // Four steps share the additions to the addresses. The branches between them are never taken: they keep the optimizer
-  // row nesting the steps of one accumulator, which would hold all the loads row once and spill.
+  // Four steps share the additions to the addresses; a k that is no multiple of four leaves in between. These branches also
+  // keep the optimizer from nesting the steps of one accumulator, which would hold all the loads first and spill.
   while (bPtr0 != bEnd) {
     b0 = v128.load(bPtr0);
     b1 = v128.load(bPtr0, 16);
@@ -127,7 +93,7 @@ export function linear_nx8(
       acc50 = madd(a0, b0, acc50);
       acc51 = madd(a0, b1, acc51);
     }
-    if (bPtr0 == bEnd) break;
+    if (bPtr0 + PANEL_BYTES == bEnd) break;
     b0 = v128.load(bPtr0, PANEL_BYTES);
     b1 = v128.load(bPtr0, PANEL_BYTES + 16);
     a0 = v128.load32_splat(aPtr0, 4);
@@ -154,7 +120,7 @@ export function linear_nx8(
       acc50 = madd(a0, b0, acc50);
       acc51 = madd(a0, b1, acc51);
     }
-    if (bPtr0 == bEnd) break;
+    if (bPtr0 + PANEL_BYTES * 2 == bEnd) break;
     b0 = v128.load(bPtr0, PANEL_BYTES * 2);
     b1 = v128.load(bPtr0, PANEL_BYTES * 2 + 16);
     a0 = v128.load32_splat(aPtr0, 8);
@@ -181,7 +147,7 @@ export function linear_nx8(
       acc50 = madd(a0, b0, acc50);
       acc51 = madd(a0, b1, acc51);
     }
-    if (bPtr0 == bEnd) break;
+    if (bPtr0 + PANEL_BYTES * 3 == bEnd) break;
     b0 = v128.load(bPtr0, PANEL_BYTES * 3);
     b1 = v128.load(bPtr0, PANEL_BYTES * 3 + 16);
     a0 = v128.load32_splat(aPtr0, 12);
@@ -245,7 +211,8 @@ export function linear_nx8(
 
 /**
  * out[rows, 8·panels] = init + x[rows, k] · w for at least three rows, from panels that lie panelBytes apart.
- * init lies initStep bytes apart for each panel and initBytes for each row, 0 where all read the same.
+ * out and init lie outStep and initStep bytes apart for each panel, and outBytes and initBytes for each row; those of init
+ * are 0 where all read the same.
  */
 export function linear_strips(
   out: F32Ptr,
@@ -255,6 +222,7 @@ export function linear_strips(
   rows: i32,
   panels: i32,
   k: i32,
+  outStep: usize,
   outBytes: usize,
   initStep: usize,
   initBytes: usize,
@@ -275,7 +243,7 @@ export function linear_strips(
       else if (n == 5) linear_nx8(5, o, from, x, b, k, outBytes, initBytes, xBytes);
       else if (n == 4) linear_nx8(4, o, from, x, b, k, outBytes, initBytes, xBytes);
       else linear_nx8(3, o, from, x, b, k, outBytes, initBytes, xBytes);
-      o += PANEL_BYTES;
+      o += outStep;
       from += initStep;
       b += panelBytes;
     }
