@@ -133,7 +133,8 @@ export function q4_dot_skinny(
   scratch: U8Ptr,
 ): void {
   const panelBytes = <usize>(length / BLOCK) * Q4_BLOCK_BYTES;
-  const each = (panels + STREAMS * planes - 1) / (STREAMS * planes);
+  // An odd number: parts that begin at multiples of a power of two would share a few sets of the caches.
+  const each = ((panels + STREAMS * planes - 1) / (STREAMS * planes)) | 1;
   const cPanel = <usize>each * PANEL_BYTES;
   const bStride = panelBytes * each;
   const blockBytes = ordered_bytes(planes);
