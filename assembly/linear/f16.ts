@@ -3,7 +3,7 @@ import { has_many_subnormals, widen_rows } from "../math/half";
 import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr, U16Ptr } from "../types";
 import { linear_f16_1x32, linear_f16_2x16, linear_f16_nx8 } from "./f16_skinny";
 import { linear_1x8, linear_1x32 } from "./gemv";
-import { linear_strips } from "./tile";
+import { linear_strips } from "./strips";
 
 /** Elements of k in a weight block, and panels of one that is widened for many rows: half of a small L2. */
 const KC = 512;

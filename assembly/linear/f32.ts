@@ -3,7 +3,7 @@ import { MADD_FUSES } from "../math/simd";
 import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr } from "../types";
 import { linear_1x8, linear_1x32 } from "./gemv";
 import { linear_2x16, linear_2x24, linear_3x16 } from "./skinny";
-import { linear_strips } from "./tile";
+import { linear_strips } from "./strips";
 
 /** Elements of k in a weight block: three panels of it are 384 KB, which stay in an L2 of 512 KB while the rows pass by. */
 const KC = 4096;
@@ -43,6 +43,7 @@ export function linear_f32(
   const rows = end - begin;
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
+  const first = bias ? bias : zeros;
   // By the stride of out, because threads share a matrix in tiles of fewer panels.
   const cached = outBytes * <usize>k <= CACHED_BYTES;
   // Five rows are faster as one strip, if memory can deliver one stream in time.
@@ -55,10 +56,10 @@ export function linear_f32(
     const startStep = biasStep * each;
     for (const end = p + each; p < end; p++) {
       const o = out + <usize>p * PANEL_BYTES;
-      const start = bias ? bias + biasStep * p : zeros;
+      const start = first + biasStep * p;
       const b = w + panelBytes * p;
       if (!cached && rows > 1) touch_pages(b, n, wStep, panelBytes);
-      if (rows == 1 && n == 4) linear_1x32(o, start, x, b, k, outStep, startStep, wStep);
+      if (n == 4) linear_1x32(o, start, x, b, k, outStep, startStep, wStep);
       else if (MADD_FUSES && rows == 3 && n == 2)
         linear_3x16(o, start, x, b, k, outStep, outBytes, startStep, xBytes, wStep);
       else

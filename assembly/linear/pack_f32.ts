@@ -10,10 +10,10 @@ export function pack_rows_f32(out: F32Ptr, w: F32Ptr, n: i32, k: i32, begin: i32
   const rowBytes = <usize>k << 2;
   for (let p = begin; p < end; p++) {
     const panel = out + <usize>p * k * PANEL_BYTES;
-    for (let half: usize = 0; half < 32; half += 16) {
-      const row = p * PANEL + (<i32>half >> 2);
-      pack_quarter(panel + half, w + <usize>row * rowBytes, min(4, n - row), k, rowBytes);
-    }
+    const row = p * PANEL;
+    const from = w + <usize>row * rowBytes;
+    pack_quarter(panel, from, min(4, n - row), k, rowBytes);
+    pack_quarter(panel + 16, from + (rowBytes << 2), min(4, n - row - 4), k, rowBytes);
   }
 }
 

@@ -1,8 +1,8 @@
 import { PANEL_BYTES } from "../layout";
-import { MADD_FUSES, madd } from "../math/simd";
+import { madd } from "../math/simd";
 import { F32Ptr } from "../types";
 
-// The tile of linear_f32 for three rows and more, and how rows are dealt out to it. Strides are in bytes.
+// The tile of linear_f32 for three rows and more. Strides are in bytes.
 
 /**
  * C[rows, 8] = init[rows, 8] + A[rows, k] · B[k, 8]. `rows` is a constant from 3 to 6.
@@ -206,50 +206,5 @@ export function linear_nx8(
     row += cStride;
     v128.store(row, acc50);
     v128.store(row, acc51, 16);
-  }
-}
-
-/**
- * out[rows, 8·panels] = init + x[rows, k] · w for at least three rows, from panels that lie panelBytes apart.
- * out and init lie outStep and initStep bytes apart for each panel, and outBytes and initBytes for each row; those of init
- * are 0 where all read the same.
- */
-export function linear_strips(
-  out: F32Ptr,
-  init: F32Ptr,
-  x: F32Ptr,
-  w: F32Ptr,
-  rows: i32,
-  panels: i32,
-  k: i32,
-  outStep: usize,
-  outBytes: usize,
-  initStep: usize,
-  initBytes: usize,
-  xBytes: usize,
-  panelBytes: usize,
-): void {
-  // Where madd is two instructions there are the registers for six rows, but not the issue slots.
-  const tallest = MADD_FUSES ? 6 : 5;
-  while (rows > 0) {
-    // Strips as equal as they can be: 7 rows are 4 + 3, so that no strip has fewer than three.
-    const strips = (rows + tallest - 1) / tallest;
-    const n = (rows + strips - 1) / strips;
-    let o = out;
-    let from = init;
-    let b = w;
-    for (let p = 0; p < panels; p++) {
-      if (MADD_FUSES && n == 6) linear_nx8(6, o, from, x, b, k, outBytes, initBytes, xBytes);
-      else if (n == 5) linear_nx8(5, o, from, x, b, k, outBytes, initBytes, xBytes);
-      else if (n == 4) linear_nx8(4, o, from, x, b, k, outBytes, initBytes, xBytes);
-      else linear_nx8(3, o, from, x, b, k, outBytes, initBytes, xBytes);
-      o += outStep;
-      from += initStep;
-      b += panelBytes;
-    }
-    rows -= n;
-    out += <usize>n * outBytes;
-    init += <usize>n * initBytes;
-    x += <usize>n * xBytes;
   }
 }
