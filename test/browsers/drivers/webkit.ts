@@ -55,7 +55,7 @@ function connect(port: number): Call {
       body: body && JSON.stringify(body),
       signal: AbortSignal.timeout(ms),
     }).catch((error) => {
-      throw new Error(`${method} ${path}: no answer within ${ms / 1000} s`, { cause: error });
+      throw new Error(`${method} ${path}: no answer (${error})`, { cause: error });
     });
     const { value } = (await response.json()) as { value: unknown };
     if (response.ok) return value;
