@@ -12,4 +12,5 @@ export { pack_q8, repack_q8 } from "./linear/pack_q8";
 export { linear_q4 } from "./linear/q4";
 export { linear_q8 } from "./linear/q8";
 export { quantize_rows } from "./linear/quantize_rows";
+export { repeat_dots } from "./linear/repeat_dots";
 export { HEAP_BASE, RELAXED, STAMP } from "./module";

@@ -45,9 +45,9 @@ export function int_dot_i16(
 }
 
 /**
- * The same on a path of i8, a constant, for any number of rows and panels: `first` stands for an `init` of 0. A has
- * `planes` planes of digits `plane` bytes apart; the sums of panels lie sumStride apart. One and two rows of digits read four
- * and two panels at a time, each from a part of the matrix of its own.
+ * The same on a path of i8, a constant, for any number of rows and panels, with C for init. A has `planes` planes of digits
+ * `plane` bytes apart; the sums of panels lie sumStride apart. One and two rows of digits read four and two panels at a time,
+ * each from a part of the matrix of its own.
  */
 // @ts-ignore: decorator
 @inline
@@ -57,7 +57,6 @@ function dot_rows(
   planes: i32,
   c: F32Ptr,
   cStride: usize,
-  first: bool,
   scales: F32Ptr,
   sums: U8Ptr,
   sumStride: usize,
@@ -73,7 +72,9 @@ function dot_rows(
 ): void {
   const aStep = planes == 2 ? plane : aStride;
   while (rows > 0) {
-    const digits = min(rows * planes, 4);
+    const left = rows * planes;
+    // The engine's product needs no register besides its sum, so that six rows fit.
+    const digits = path == PATH_I8 && left >= 6 ? 6 : min(left, 4);
     const wide = digits > 2 ? 0 : 4 / digits;
     let p = 0;
     if (wide > 0) {
@@ -85,26 +86,28 @@ function dot_rows(
         const o = c + <usize>p * PANEL_BYTES;
         const at = bStride * p;
         const sum = sums + sumStride * p;
-        if (wide == 4) int_dot_i8_1x32(path, o, cFar, first, scales + at, sum, sFar, a, b + at, bFar, k, group, gap);
+        if (wide == 4) int_dot_i8_1x32(path, o, cFar, scales + at, sum, sFar, a, b + at, bFar, k, group, gap);
         else
-          int_dot_i8_2x16(path, planes, o, cFar, cStride, first, scales + at, sum, sFar, a, aStep, b + at, bFar, k, group, gap);
+          int_dot_i8_2x16(path, planes, o, cFar, cStride, scales + at, sum, sFar, a, aStep, b + at, bFar, k, group, gap);
       }
       p *= wide;
     }
-    const left = panels - p;
+    const n = panels - p;
     const o = c + <usize>p * PANEL_BYTES;
     const at = b + bStride * p;
     const sum = sums + sumStride * p;
     const s = scales + bStride * p;
     const as = aStride;
     const zs = sumStride;
-    if (digits == 4)
-      int_dot_i8_nx8(path, 4, planes, o, cStride, first, s, sum, zs, a, as, plane, at, bStride, left, k, group, gap);
+    if (path == PATH_I8 && digits == 6)
+      int_dot_i8_nx8(path, 6, planes, o, cStride, s, sum, zs, a, as, plane, at, bStride, n, k, group, gap);
+    else if (digits == 4)
+      int_dot_i8_nx8(path, 4, planes, o, cStride, s, sum, zs, a, as, plane, at, bStride, n, k, group, gap);
     else if (digits == 3)
-      int_dot_i8_nx8(path, 3, planes, o, cStride, first, s, sum, zs, a, as, plane, at, bStride, left, k, group, gap);
+      int_dot_i8_nx8(path, 3, planes, o, cStride, s, sum, zs, a, as, plane, at, bStride, n, k, group, gap);
     else if (digits == 2)
-      int_dot_i8_nx8(path, 2, planes, o, cStride, first, s, sum, zs, a, as, plane, at, bStride, left, k, group, gap);
-    else int_dot_i8_nx8(path, 1, planes, o, cStride, first, s, sum, zs, a, as, plane, at, bStride, left, k, group, gap);
+      int_dot_i8_nx8(path, 2, planes, o, cStride, s, sum, zs, a, as, plane, at, bStride, n, k, group, gap);
+    else int_dot_i8_nx8(path, 1, planes, o, cStride, s, sum, zs, a, as, plane, at, bStride, n, k, group, gap);
     const taken = digits / planes;
     rows -= taken;
     c += cStride * taken;
@@ -118,7 +121,6 @@ export function int_dot_i8(
   planes: i32,
   c: F32Ptr,
   cStride: usize,
-  first: bool,
   scales: F32Ptr,
   sums: U8Ptr,
   sumStride: usize,
@@ -132,7 +134,7 @@ export function int_dot_i8(
   group: i32,
   gap: usize,
 ): void {
-  dot_rows(PATH_I8, rows, planes, c, cStride, first, scales, sums, sumStride, a, aStride, plane, b, bStride, panels, k, group, gap);
+  dot_rows(PATH_I8, rows, planes, c, cStride, scales, sums, sumStride, a, aStride, plane, b, bStride, panels, k, group, gap);
 }
 
 /** By three instructions. */
@@ -141,7 +143,6 @@ export function int_dot_i8_emulated(
   planes: i32,
   c: F32Ptr,
   cStride: usize,
-  first: bool,
   scales: F32Ptr,
   sums: U8Ptr,
   sumStride: usize,
@@ -161,7 +162,6 @@ export function int_dot_i8_emulated(
     planes,
     c,
     cStride,
-    first,
     scales,
     sums,
     sumStride,

@@ -19,7 +19,6 @@ export const DIGIT_BIAS: i32 = 1 << BIAS_BITS;
 /** The bits of the lower digit. */
 export const DIGIT: i32 = (1 << DIGIT_BITS) - 1;
 
-const zeros = memory.data(32, 16);
 // From memory: V8 makes constants anew at each use.
 export const ONES = memory.data<u16>([1, 1, 1, 1, 1, 1, 1, 1]);
 
@@ -58,20 +57,20 @@ export function joined(upper: v128, lower: v128): v128 {
   return i32x4.add(i32x4.shl(upper, DIGIT_BITS), lower);
 }
 
-/** C[8] (+)= sums · scales[8]. */
+/** C[8] += sums · scales[8]. */
 // @ts-ignore: decorator
 @inline
-export function add_scaled_1x8(c: F32Ptr, first: bool, scales: F32Ptr, acc0: v128, acc1: v128): void {
-  const init = first ? zeros : c;
-  add_scaled(c, init, acc0, v128.load(scales));
-  add_scaled(c + 16, init + 16, acc1, v128.load(scales, 16));
+export function add_scaled_1x8(c: F32Ptr, scale0: v128, scale1: v128, acc0: v128, acc1: v128): void {
+  add_scaled(c, c, acc0, scale0);
+  add_scaled(c + 16, c + 16, acc1, scale1);
 }
 
 /**
- * C[8·panels] (+)= Σ scales[8·panels] · (A · B[8·panels] over a group of k) for up to four rows of digits: a group of each
- * panel after the other. `path` and `rows`, from 1 to 4, are constants.
+ * C[8·panels] += Σ scales[8·panels] · (A · B[8·panels] over a group of k) for some rows of digits: a group of each panel
+ * after the other. `path` and `rows`, from 1 to 4, or 6 on PATH_I8, are constants. A CPU with the product of four begins two
+ * in a cycle and ends them after five, so that it waits where a tile has fewer than ten sums.
  *
- * 4x8 tile, 13 v128: acc00..acc31 = 8 | b0 b1 = 2 | a0, product, ones = 3
+ * 6x8 tile, 15 v128: acc00..acc51 = 12 | b0 b1 = 2 | a0 = 1 · 4x8 tile, 13 v128: acc00..acc31 = 8 | b0 b1 = 2 | a0, product, ones = 3
  * A rows aStride apart, planes `plane` · B panels [k/2][8][2] int8, bStride apart, as are their scales; sums sumStride apart
  * C rows cStride apart · k not unrolled, four a product · sums of a group are exact · groups are added in ascending order
  */
@@ -83,7 +82,6 @@ export function int_dot_i8_nx8(
   planes: i32,
   c: F32Ptr,
   cStride: usize,
-  first: bool,
   scales: F32Ptr,
   sums: U8Ptr,
   sumStride: usize,
@@ -116,20 +114,29 @@ export function int_dot_i8_nx8(
       let acc21 = acc01;
       let acc30 = acc10;
       let acc31 = acc11;
-      let aPtr0 = a;
-      let aPtr1 = aPtr0 + aStep;
-      let aPtr2 = planes == 2 ? aPtr0 + aStride : aPtr1 + aStride;
+      let acc40 = acc00;
+      let acc41 = acc01;
+      let acc50 = acc10;
+      let acc51 = acc11;
+      let aPtr0 = a - 4;
+      let aPtr1 = a + aStep;
+      let aPtr2 = planes == 2 ? a + aStride : aPtr1 + aStride;
       let aPtr3 = aPtr2 + aStep;
-      let bPtr0 = bPtr;
+      let aPtr4 = planes == 2 ? aPtr2 + aStride : aPtr3 + aStride;
+      let aPtr5 = aPtr4 + aStep;
+      let bPtr0 = bPtr - 32;
       const bEnd = bPtr0 + bytes;
       do {
-        const pair0 = v128.load(bPtr0);
-        const pair1 = v128.load(bPtr0, 16);
-        const b0 = fours_low(pair0, pair1);
-        const b1 = fours_high(pair0, pair1);
-        let a0 = v128.load32_splat(aPtr0);
-        acc00 = dot_fours(path, a0, b0, acc00, ones);
+        // B is read twice, because six rows leave no register for its pairs beside a0, and from another address, so that the
+        // compiler does not keep the first ones.
+        const b1 = fours_high(v128.load(bPtr0, 32), v128.load(bPtr0, 48));
+        let a0 = v128.load32_splat(aPtr0, 4);
         acc01 = dot_fours(path, a0, b1, acc01, ones);
+        bPtr0 += PAIR_BYTES * 2;
+        aPtr0 += 4;
+        const b0 = fours_low(v128.load(bPtr0), v128.load(bPtr0, 16));
+        a0 = v128.load32_splat(aPtr0);
+        acc00 = dot_fours(path, a0, b0, acc00, ones);
         if (rows > 1) {
           a0 = v128.load32_splat(aPtr1);
           acc10 = dot_fours(path, a0, b0, acc10, ones);
@@ -145,30 +152,46 @@ export function int_dot_i8_nx8(
           acc30 = dot_fours(path, a0, b0, acc30, ones);
           acc31 = dot_fours(path, a0, b1, acc31, ones);
         }
-        aPtr0 += 4;
+        if (rows > 4) {
+          a0 = v128.load32_splat(aPtr4);
+          acc40 = dot_fours(path, a0, b0, acc40, ones);
+          acc41 = dot_fours(path, a0, b1, acc41, ones);
+          a0 = v128.load32_splat(aPtr5);
+          acc50 = dot_fours(path, a0, b0, acc50, ones);
+          acc51 = dot_fours(path, a0, b1, acc51, ones);
+        }
         aPtr1 += 4;
         aPtr2 += 4;
         aPtr3 += 4;
-        bPtr0 += PAIR_BYTES * 2;
+        aPtr4 += 4;
+        aPtr5 += 4;
       } while (bPtr0 < bEnd);
+      const scale0 = v128.load(scalePtr);
+      const scale1 = v128.load(scalePtr, 16);
       let o = cPtr0;
       if (planes == 2) {
-        add_scaled_1x8(o, first, scalePtr, joined(acc00, acc10), joined(acc01, acc11));
-        if (rows > 2) add_scaled_1x8(o + cStride, first, scalePtr, joined(acc20, acc30), joined(acc21, acc31));
+        add_scaled_1x8(o, scale0, scale1, joined(acc00, acc10), joined(acc01, acc11));
+        o += cStride;
+        if (rows > 2) add_scaled_1x8(o, scale0, scale1, joined(acc20, acc30), joined(acc21, acc31));
+        o += cStride;
+        if (rows > 4) add_scaled_1x8(o, scale0, scale1, joined(acc40, acc50), joined(acc41, acc51));
       } else {
-        add_scaled_1x8(o, first, scalePtr, acc00, acc01);
+        add_scaled_1x8(o, scale0, scale1, acc00, acc01);
         o += cStride;
-        if (rows > 1) add_scaled_1x8(o, first, scalePtr, acc10, acc11);
+        if (rows > 1) add_scaled_1x8(o, scale0, scale1, acc10, acc11);
         o += cStride;
-        if (rows > 2) add_scaled_1x8(o, first, scalePtr, acc20, acc21);
+        if (rows > 2) add_scaled_1x8(o, scale0, scale1, acc20, acc21);
         o += cStride;
-        if (rows > 3) add_scaled_1x8(o, first, scalePtr, acc30, acc31);
+        if (rows > 3) add_scaled_1x8(o, scale0, scale1, acc30, acc31);
+        o += cStride;
+        if (rows > 4) add_scaled_1x8(o, scale0, scale1, acc40, acc41);
+        o += cStride;
+        if (rows > 4) add_scaled_1x8(o, scale0, scale1, acc50, acc51);
       }
       bPtr += bStride;
       sumPtr += sumStride;
       scalePtr += bStride;
     }
-    first = false;
     a += group;
     b += bytes + gap;
     if (gap) scales = b - gap;

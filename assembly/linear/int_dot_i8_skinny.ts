@@ -8,7 +8,7 @@ import { add_scaled_1x8, dot_fours, fours_high, fours_low, joined, ONES, start_o
 // their scales lie bStride apart, their sums sumStride.
 
 /**
- * C[32] (+)= Σ scales[32] · (A · B[32] over a group of k) for a row of raised digits. `path` is a constant.
+ * C[32] += Σ scales[32] · (A · B[32] over a group of k) for a row of raised digits. `path` is a constant.
  *
  * 1x32 tile, 14 v128: acc00..acc07 = 8 | two rows of B, four k of four columns, product = 4 | a0, ones = 2
  * A [k] digits · B four panels [k/2][8][2] int8 · C [4][8], cPanel apart
@@ -20,7 +20,6 @@ export function int_dot_i8_1x32(
   path: i32,
   c: F32Ptr,
   cPanel: usize,
-  first: bool,
   scales: F32Ptr,
   sums: U8Ptr,
   sumStride: usize,
@@ -74,17 +73,16 @@ export function int_dot_i8_1x32(
       bPtr3 += PAIR_BYTES * 2;
     } while (bPtr0 < bEnd);
     at = scales;
-    add_scaled_1x8(c, first, at, acc00, acc01);
+    add_scaled_1x8(c, v128.load(at), v128.load(at, 16), acc00, acc01);
     at += bStride;
     let o = c + cPanel;
-    add_scaled_1x8(o, first, at, acc02, acc03);
+    add_scaled_1x8(o, v128.load(at), v128.load(at, 16), acc02, acc03);
     at += bStride;
     o += cPanel;
-    add_scaled_1x8(o, first, at, acc04, acc05);
+    add_scaled_1x8(o, v128.load(at), v128.load(at, 16), acc04, acc05);
     at += bStride;
     o += cPanel;
-    add_scaled_1x8(o, first, at, acc06, acc07);
-    first = false;
+    add_scaled_1x8(o, v128.load(at), v128.load(at, 16), acc06, acc07);
     if (gap) scales = bPtr0;
     bPtr0 += gap;
     sums += sum_bytes(gap);
@@ -92,7 +90,7 @@ export function int_dot_i8_1x32(
 }
 
 /**
- * C[2, 16] (+)= Σ scales[16] · (A[2] · B[16] over a group of k), or where `planes` is 2, C[16] for the upper and the lower
+ * C[2, 16] += Σ scales[16] · (A[2] · B[16] over a group of k), or where `planes` is 2, C[16] for the upper and the lower
  * digits of a row. `path` is a constant.
  *
  * 2x16 tile, 15 v128: acc00..acc13 = 8 | two rows of B, four k, product = 4 | a0 a1, ones = 3
@@ -107,7 +105,6 @@ export function int_dot_i8_2x16(
   c: F32Ptr,
   cPanel: usize,
   cStride: usize,
-  first: bool,
   scales: F32Ptr,
   sums: U8Ptr,
   sumStride: usize,
@@ -159,15 +156,14 @@ export function int_dot_i8_2x16(
       bPtr1 += PAIR_BYTES * 2;
     } while (bPtr0 < bEnd);
     if (planes == 2) {
-      add_scaled_1x8(c, first, scales, joined(acc00, acc10), joined(acc01, acc11));
-      add_scaled_1x8(c + cPanel, first, scales + bStride, joined(acc02, acc12), joined(acc03, acc13));
+      add_scaled_1x8(c, v128.load(scales), v128.load(scales, 16), joined(acc00, acc10), joined(acc01, acc11));
+      add_scaled_1x8(c + cPanel, v128.load(scales + bStride), v128.load(scales + bStride, 16), joined(acc02, acc12), joined(acc03, acc13));
     } else {
-      add_scaled_1x8(c, first, scales, acc00, acc01);
-      add_scaled_1x8(c + cPanel, first, scales + bStride, acc02, acc03);
-      add_scaled_1x8(c + cStride, first, scales, acc10, acc11);
-      add_scaled_1x8(c + cStride + cPanel, first, scales + bStride, acc12, acc13);
+      add_scaled_1x8(c, v128.load(scales), v128.load(scales, 16), acc00, acc01);
+      add_scaled_1x8(c + cPanel, v128.load(scales + bStride), v128.load(scales + bStride, 16), acc02, acc03);
+      add_scaled_1x8(c + cStride, v128.load(scales), v128.load(scales, 16), acc10, acc11);
+      add_scaled_1x8(c + cStride + cPanel, v128.load(scales + bStride), v128.load(scales + bStride, 16), acc12, acc13);
     }
-    first = false;
     if (gap) scales = bPtr0;
     bPtr0 += gap;
     sums += sum_bytes(gap);

@@ -1,19 +1,20 @@
 import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
 import { dot_i16, has_byte_dots } from "../math/simd";
 import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr, U8Ptr } from "../types";
-import { panel_bytes, panel_sum_bytes, Q4_BLOCK_BYTES, SCALES } from "./block_layout";
-import { FAST, PATH_I16 } from "./int_dot";
-import { PATH_I8 } from "./int_dot_i8";
+import { panel_bytes, Q4_BLOCK_BYTES, SCALES } from "./block_layout";
+import { FAST } from "./int_dot";
 import { add_scaled } from "./int_dot_i16";
 import { BLOCK_PANELS, KC, scale_rows, sum_products } from "./q8";
 import { q4_dot_skinny } from "./q4_skinny";
 import { padded, ROW_HEAD, row_bytes } from "./quantize_rows";
-import { store_sums } from "./weight_sums";
 
 /** Up to so many rows, weights are unpacked a panel at a time. */
 const FEW_ROWS = 4;
 
-/** So many rows at a time are multiplied by products of bytes where weights are packed. */
+/**
+ * So many rows at a time are multiplied by products of bytes where weights are packed. More rows of 14 bits are faster by i16
+ * pairs, where that is the path.
+ */
 const SKINNY_ROWS = 8;
 
 /** Panels that a single row reads at a time: each is the next one of a part of the matrix of its own. */
@@ -49,16 +50,15 @@ export function linear_q4(
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
   const panelBytes = <usize>(length / BLOCK) * Q4_BLOCK_BYTES;
-  const path = mode >> 1;
-  if (has_byte_dots() && (rows <= SKINNY_ROWS || (mode & FAST && path != PATH_I8))) {
+  if (has_byte_dots() && (rows <= SKINNY_ROWS || mode != 0)) {
     const planes = mode & FAST ? 1 : 2;
     for (let r = 0; r < rows; r += SKINNY_ROWS) {
       const o = out + outBytes * r;
       const from = x + ROW_HEAD + xBytes * r;
       const n = min(SKINNY_ROWS, rows - r);
-      q4_dot_skinny(path, planes, o, outBytes, from, xBytes, w, panels, length, n, scratch);
+      q4_dot_skinny(mode >> 1, planes, o, outBytes, from, xBytes, w, panels, length, n, scratch);
     }
-  } else if (rows == 1 && path == PATH_I16) {
+  } else if (rows == 1) {
     const each = (panels + STREAMS - 1) / STREAMS;
     const oStep = <usize>each * PANEL_BYTES;
     const wStep = panelBytes * each;
@@ -73,17 +73,11 @@ export function linear_q4(
       for (let i = 0; i < length; i += KC) {
         const count = min(KC, length - i);
         const unpackedBytes = panel_bytes(count, BLOCK);
-        const sums = scratch + unpackedBytes * n;
         const from = w + panelBytes * p + <usize>(i / BLOCK) * Q4_BLOCK_BYTES;
-        for (let q = 0; q < n; q++) {
-          const to = scratch + unpackedBytes * q;
-          unpack(to, from + panelBytes * q, count);
-          if (path != PATH_I16)
-            store_sums(sums + panel_sum_bytes(count, BLOCK) * q, to + SCALES, count, BLOCK, SCALES);
-        }
+        for (let q = 0; q < n; q++) unpack(scratch + unpackedBytes * q, from + panelBytes * q, count);
         const o = out + <usize>p * PANEL_BYTES;
-        const integers = x + ROW_HEAD + (<usize>i << (path == PATH_I16 ? 1 : 0));
-        sum_products(o, outBytes, i > 0, integers, xBytes, length, scratch, sums, count, BLOCK, n, 0, count, mode, rows);
+        const integers = x + ROW_HEAD + (<usize>i << 1);
+        sum_products(o, outBytes, i > 0, integers, xBytes, length, scratch, 0, count, BLOCK, n, 0, count, mode, rows);
       }
     }
   }

@@ -104,6 +104,7 @@ export function sum_products(
   const weights = scales + SCALES + (gap ? 0 : <usize>from << 3);
   sums += <usize>(from / group) * sum_bytes(gap);
   if (path != PATH_I16) {
+    if (!more) clear_rows(out, outBytes, panels, rows);
     const planes = mode & FAST ? 1 : 2;
     const strips = rows * planes > STRIP_ROWS;
     const span = strips && gap && rows <= FEW_ROWS_I8 ? group : count;
@@ -114,33 +115,14 @@ export function sum_products(
       let at = panelBytes * p;
       let sum = sums + sumStride * p;
       for (let i = 0; i < count; i += span) {
-        const first = !more && i == 0;
         const k = min(span, count - i);
         const s = scales + at;
         const b = weights + at;
         const a = x + i;
         if (path == PATH_I8)
-          int_dot_i8(rows, planes, o, outBytes, first, s, sum, sumStride, a, xBytes, plane, b, panelBytes, n, k, group, gap);
+          int_dot_i8(rows, planes, o, outBytes, s, sum, sumStride, a, xBytes, plane, b, panelBytes, n, k, group, gap);
         else
-          int_dot_i8_emulated(
-            rows,
-            planes,
-            o,
-            outBytes,
-            first,
-            s,
-            sum,
-            sumStride,
-            a,
-            xBytes,
-            plane,
-            b,
-            panelBytes,
-            n,
-            k,
-            group,
-            gap,
-          );
+          int_dot_i8_emulated(rows, planes, o, outBytes, s, sum, sumStride, a, xBytes, plane, b, panelBytes, n, k, group, gap);
         at += Q8_BLOCK_BYTES;
         sum += sum_bytes(gap);
       }
@@ -173,6 +155,14 @@ export function sum_products(
     rows -= n;
     out += outBytes * n;
     x += xBytes * n;
+  }
+}
+
+function clear_rows(out: F32Ptr, outBytes: usize, panels: i32, rows: i32): void {
+  const bytes = <usize>panels * PANEL_BYTES;
+  for (; rows > 0; rows--) {
+    for (let at: usize = 0; at < bytes; at += 16) v128.store(out + at, f32x4.splat(0));
+    out += outBytes;
   }
 }
 

@@ -23,6 +23,7 @@ import { pack_columns_f16, pack_rows_f16, repack_columns_f16, repack_rows_f16 } 
 import { pack_q4, repack_q4 } from "./pack_q4.ts";
 import { pack_q8, repack_q8 } from "./pack_q8.ts";
 import { quantize_rows } from "./quantize.ts";
+import { repeat_dots } from "./repeat_dots.ts";
 import { rope_f32 } from "./rope.ts";
 import { route_f32 } from "./route.ts";
 import { scores_f32, scores_pages } from "./scores.ts";
@@ -66,6 +67,7 @@ export const reference: Reference = {
   repack_q4,
   repack_q8,
   repack_rows_f16,
+  repeat_dots,
   rms_norm_f32,
   rope_f32,
   route_f32,
@@ -113,6 +115,7 @@ export {
   repack_q4,
   repack_q8,
   repack_rows_f16,
+  repeat_dots,
   rms_norm_f32,
   rope_f32,
   route_f32,

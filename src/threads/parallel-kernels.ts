@@ -247,6 +247,7 @@ const PARALLEL = {
   repack_q4: null,
   repack_q8: null,
   repack_rows_f16: null,
+  repeat_dots: null,
   rms_norm_f32: ranges((_view, _out, _x, _gain, n, _stride, _eps, begin, end) => NORMED * (end - begin) * n),
   rope_f32: rope,
   route_f32: route,

@@ -340,6 +340,7 @@ export interface WeightKernels {
   repack_q4(out: U8Ptr, blocks: U8Ptr, n: number, k: number, begin: number, end: number): void;
   repack_q8(out: U8Ptr, sums: U8Ptr, blocks: U8Ptr, n: number, k: number, begin: number, end: number): void;
   repack_rows_f16(out: U16Ptr, w: U16Ptr, n: number, k: number, begin: number, end: number): void;
+  repeat_dots(out: U8Ptr, x: U8Ptr, w: U8Ptr, direct: number, begin: number, end: number): void;
 }
 
 /** The kernels of cache pages of any format, and what no call of floats needs, as the host calls them. */
@@ -420,6 +421,7 @@ export const KERNELS: { readonly [P in keyof PartKernels]: readonly (keyof PartK
     "repack_q4",
     "repack_q8",
     "repack_rows_f16",
+    "repeat_dots",
   ],
   caches: [
     "append_pages",
