@@ -7,10 +7,12 @@ import { linear_strips } from "./strips";
 
 /** Elements of k in a weight block: three panels of it are 384 KB, which stay in an L2 of 512 KB while the rows pass by. */
 const KC = 4096;
-/** Bytes of a page of virtual memory, at whose end hardware stops prefetching a stream. */
-const PAGE_BYTES = 4096;
-/** A matrix of more bytes is expected in memory, a smaller one in a cache. */
-const CACHED_BYTES: usize = 16 << 20;
+/**
+ * Elements of k in a block for two rows and more, up to FEW_ROWS: a page of virtual memory, at whose end hardware stops
+ * prefetching a stream anyway. The first two rows read three panels of it, 12 KB, and the others find them in L1.
+ */
+const PAGE_KC = 128;
+const FEW_ROWS = 32;
 
 /** Where a missing bias is read: as many floats as the widest tile has columns. */
 const zeros = memory.data(128, 16);
@@ -44,10 +46,8 @@ export function linear_f32(
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
   const first = bias ? bias : zeros;
-  // By the stride of out, because threads share a matrix in tiles of fewer panels.
-  const cached = outBytes * <usize>k <= CACHED_BYTES;
-  // Five rows are faster as one strip, if memory can deliver one stream in time.
-  const pairs = rows > 1 && rows != 3 && (rows != 5 || !cached);
+  const kc = rows > 1 && rows <= FEW_ROWS ? PAGE_KC : KC;
+  const pairs = rows > 1 && rows != 3;
   for (let p = 0; p < panels; ) {
     const n = group_panels(rows, panels - p);
     const each = (panels - p) / n;
@@ -58,12 +58,11 @@ export function linear_f32(
       const o = out + <usize>p * PANEL_BYTES;
       const start = first + biasStep * p;
       const b = w + panelBytes * p;
-      if (!cached && rows > 1) touch_pages(b, n, wStep, panelBytes);
       if (n == 4) linear_1x32(o, start, x, b, k, outStep, startStep, wStep);
-      else if (MADD_FUSES && rows == 3 && n == 2)
-        linear_3x16(o, start, x, b, k, outStep, outBytes, startStep, xBytes, wStep);
       else
-        for (let i = 0; i < k; i += KC)
+        for (let i = 0; i < k; i += kc) {
+          const block = b + <usize>i * PANEL_BYTES;
+          if (i + kc < k) touch(block + <usize>kc * PANEL_BYTES, n, wStep);
           // The first block starts from the bias, the others from what is there.
           group_block(
             n > 1 && pairs,
@@ -72,8 +71,8 @@ export function linear_f32(
             o,
             i > 0 ? o : start,
             x + (<usize>i << 2),
-            b + <usize>i * PANEL_BYTES,
-            min(KC, k - i),
+            block,
+            min(kc, k - i),
             outStep,
             outBytes,
             i > 0 ? outStep : startStep,
@@ -81,6 +80,7 @@ export function linear_f32(
             xBytes,
             wStep,
           );
+        }
     }
     p += each * (n - 1);
   }
@@ -98,7 +98,7 @@ function group_panels(rows: i32, left: i32): i32 {
 
 /**
  * out[rows, 8·panels] = init + x[rows, k] · w for a group of panels, which lie wStep bytes apart. With `pairs`, two rows take
- * all panels at once and bring them into L2, where the others find them: up to two more pairs, so that strips of six are
+ * all panels at once and bring them into a cache, where the others find them: up to two more pairs, so that strips of six are
  * left, one of which may be of five, and then these. out and init lie outStep and initStep bytes apart for each panel, and
  * outBytes and initBytes for each row; those of init are 0 where all read the same.
  */
@@ -127,6 +127,8 @@ function group_block(
       init += initBytes * 2;
       x += xBytes * 2;
     } while (rows != 3 && (rows + 1) % 6 > 1);
+  if (MADD_FUSES && rows == 3 && panels == 2)
+    return linear_3x16(out, init, x, w, k, outStep, outBytes, initStep, initBytes, xBytes, wStep);
   if (rows > 2) return linear_strips(out, init, x, w, rows, panels, k, outStep, outBytes, initStep, initBytes, xBytes, wStep);
   for (; rows > 0; rows--) {
     linear_1x8(out, init, x, w, k);
@@ -137,12 +139,12 @@ function group_block(
 }
 
 /**
- * Reads a byte every PAGE_BYTES of panels. A stream waits for memory at the start of every page; loads that do not depend on
- * each other wait together.
+ * Reads a byte of each panel, where the next block begins. A stream waits for memory where a page starts; loads
+ * that do not depend on each other wait together, and while products are made.
  */
-function touch_pages(at: usize, panels: i32, step: usize, bytes: usize): void {
+function touch(at: usize, panels: i32, step: usize): void {
   for (; panels > 0; panels--) {
-    for (let i: usize = 0; i < bytes; i += PAGE_BYTES) load<u8>(at + i);
+    load<u8>(at);
     at += step;
   }
 }

@@ -184,10 +184,10 @@ export function linear_2x24(
 }
 
 /**
- * C[3, 16] = init[16] + A[3, k] · B[k, 16].
+ * C[3, 16] = init[3, 16] + A[3, k] · B[k, 16].
  *
  * 3x16 tile, 15 v128: acc00..acc23 = 12 | b0 b1, then b2 b3 = 2 | a<row><panel> = 1
- * A [3][k] row stride aStride · B two panels [k][8], bStride apart · C [3][2][8] by its strides · init [2][8]
+ * A [3][k] row stride aStride · B two panels [k][8], bStride apart · C, init [3][2][8] by their strides
  * k not unrolled · every sum takes k in ascending order
  *
  * Each element of A is read twice, once as a broadcast and once as a float that is spread: read twice alike, V8 would
@@ -202,22 +202,27 @@ export function linear_3x16(
   cPanel: usize,
   cStride: usize,
   initPanel: usize,
+  initStride: usize,
   aStride: usize,
   bStride: usize,
 ): void {
+  let initPtr1 = initPtr + initStride;
+  let initPtr2 = initPtr1 + initStride;
   let acc00 = v128.load(initPtr);
   let acc01 = v128.load(initPtr, 16);
-  let acc10 = v128.load(initPtr);
-  let acc11 = v128.load(initPtr, 16);
-  let acc20 = v128.load(initPtr);
-  let acc21 = v128.load(initPtr, 16);
+  let acc10 = v128.load(initPtr1);
+  let acc11 = v128.load(initPtr1, 16);
+  let acc20 = v128.load(initPtr2);
+  let acc21 = v128.load(initPtr2, 16);
   initPtr += initPanel;
+  initPtr1 += initPanel;
+  initPtr2 += initPanel;
   let acc02 = v128.load(initPtr);
   let acc03 = v128.load(initPtr, 16);
-  let acc12 = v128.load(initPtr);
-  let acc13 = v128.load(initPtr, 16);
-  let acc22 = v128.load(initPtr);
-  let acc23 = v128.load(initPtr, 16);
+  let acc12 = v128.load(initPtr1);
+  let acc13 = v128.load(initPtr1, 16);
+  let acc22 = v128.load(initPtr2);
+  let acc23 = v128.load(initPtr2, 16);
   let aPtr1 = aPtr0 + aStride;
   let aPtr2 = aPtr1 + aStride;
   let bPtr1 = bPtr0 + bStride;
