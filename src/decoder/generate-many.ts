@@ -1,5 +1,5 @@
 import { checkSlices, type SliceOptions, type Slices } from "../forward/slices.ts";
-import { expectRecord, readFields } from "../util/arguments.ts";
+import { expectInt, expectRecord, readFields } from "../util/arguments.ts";
 import { HeadwiseError } from "../util/errors.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
 import { checkModelCall, type TokenIds } from "./forward.ts";
@@ -39,6 +39,15 @@ export interface GenerationEvent<Job extends GenerationJob = GenerationJob> {
   readonly end?: GenerationEnd | GenerationFailure;
 }
 
+/** How `generateMany` runs its jobs. */
+export interface GenerateManyOptions extends Omit<SliceOptions, "onProgress"> {
+  /**
+   * Jobs that run at once at most; the next ones begin as others end, and a list or source of jobs is asked for no more than can
+   * run, so that it may create a session for each. Default: all that come.
+   */
+  readonly maxJobs?: number;
+}
+
 const JOB_FIELDS = ["session", "ids", "maxTokens", "stopIds", ...SAMPLING_OPTIONS] as const;
 
 /** A job that runs. */
@@ -68,10 +77,12 @@ interface Running<Job> extends ReturnType<typeof checkGeneration> {
  */
 export async function* generateMany<Job extends GenerationJob>(
   jobs: Iterable<Job> | AsyncIterable<Job>,
-  options: Omit<SliceOptions, "onProgress"> = {},
+  options: GenerateManyOptions = {},
 ): AsyncGenerator<GenerationEvent<Job>, void, void> {
   const where = "generateMany";
-  const slices = checkSlices(where, readFields(where, "options", options, ["signal", "sliceMs"]));
+  const { maxJobs, ...sliced } = readFields(where, "options", options, ["signal", "sliceMs", "maxJobs"]);
+  const most = maxJobs === undefined ? Number.POSITIVE_INFINITY : expectInt(where, "maxJobs", maxJobs);
+  const slices = checkSlices(where, sliced);
   const queue = createJobQueue(where, jobs, slices.signal);
   const pace = createPace(slices);
   const running: Running<Job>[] = [];
@@ -79,7 +90,7 @@ export async function* generateMany<Job extends GenerationJob>(
   let started = 0;
   try {
     for (;;) {
-      for (const job of await queue.take(running.length === 0)) {
+      for (const job of await queue.take(running.length === 0, most - running.length)) {
         const failure = failureOf(() => {
           const own = startJob(`${where}: jobs[${started++}]`, job, running, model);
           model ??= own.session.model;

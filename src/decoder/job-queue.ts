@@ -8,18 +8,18 @@ export interface JobQueue<Job> {
   /** Whether no more will come. */
   readonly done: boolean;
   /**
-   * Takes those that have come; with `wait`, waits for one.
+   * Takes up to `most` of those that have come; with `wait`, waits for one.
    * @throws What the source threw, or the signal's reason.
    */
-  take(wait: boolean): Promise<readonly Job[]>;
+  take(wait: boolean, most: number): Promise<readonly Job[]>;
   /** Asks the source for no more, and tells it so. */
   close(): Promise<void>;
 }
 
-/** Jobs that wait at most, before the source is asked for more. */
+/** Jobs of an asynchronous source that wait at most, before it is asked for more. */
 const MOST_WAITING = 64;
 
-/** Throws TypeError unless `jobs` is an iterable. */
+/** A list is read as jobs are taken, an asynchronous source ahead. Throws TypeError unless `jobs` is an iterable. */
 export function createJobQueue<Job>(
   where: string,
   jobs: Iterable<Job> | AsyncIterable<Job>,
@@ -29,13 +29,16 @@ export function createJobQueue<Job>(
   if (!isAsync && !(Symbol.iterator in Object(jobs)))
     throw new TypeError(`${where}: jobs expected a list or another iterable of jobs, got ${describe(jobs)}`);
   const source = isAsync ? (jobs as AsyncIterable<Job>)[Symbol.asyncIterator]() : undefined;
-  let waiting: Job[] = isAsync ? [] : [...(jobs as Iterable<Job>)];
-  let done = !isAsync;
+  const list = isAsync ? undefined : (jobs as Iterable<Job>)[Symbol.iterator]();
+  const waiting: Job[] = [];
+  let done = false;
   let failure: { readonly cause: unknown } | undefined;
   /** Settles with the next job, and never rejects. */
   let pending: Promise<void> | undefined;
+  /** How many jobs could begin. */
+  let room = 0;
   const pull = () => {
-    if (done || pending || waiting.length >= MOST_WAITING) return;
+    if (done || pending || waiting.length >= Math.min(room, MOST_WAITING)) return;
     pending = Promise.resolve(source?.next())
       .then((next) => {
         if (!next || next.done) done = true;
@@ -50,26 +53,38 @@ export function createJobQueue<Job>(
         pull();
       });
   };
+  const read = (from: Iterator<Job>) => {
+    while (!done && waiting.length < room) {
+      // Nothing is asked of a list that has thrown, either.
+      done = true;
+      const next = from.next();
+      done = next.done === true;
+      if (!next.done) waiting.push(next.value);
+    }
+  };
   return {
     get done() {
       return done && waiting.length === 0;
     },
-    async take(wait) {
-      pull();
+    async take(wait, most) {
+      room = most;
+      if (list) read(list);
+      else pull();
       while (wait && waiting.length === 0 && pending) {
         signal?.throwIfAborted();
         await settledOrAborted(pending, signal);
         signal?.throwIfAborted();
       }
       if (failure) throw failure.cause;
-      const taken = waiting;
-      waiting = [];
-      pull();
+      const taken = waiting.splice(0, most);
+      room -= taken.length;
+      if (source) pull();
       return taken;
     },
     async close() {
       if (done) return;
       done = true;
+      list?.return?.();
       // A generator that waits for its next job would return only then.
       if (pending) void returnOf(source).catch(() => {});
       else await returnOf(source);

@@ -17,6 +17,7 @@ export {
 } from "../decoder/forward.ts";
 export { type GeneratedToken, type GenerateOptions, type GenerationEnd, generate } from "../decoder/generate.ts";
 export {
+  type GenerateManyOptions,
   type GenerationEvent,
   type GenerationFailure,
   type GenerationJob,

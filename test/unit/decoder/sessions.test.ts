@@ -3,7 +3,12 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { forward, forwardAsync } from "../../../src/decoder/forward.ts";
 import { generate } from "../../../src/decoder/generate.ts";
-import { type GenerationEvent, type GenerationJob, generateMany } from "../../../src/decoder/generate-many.ts";
+import {
+  type GenerateManyOptions,
+  type GenerationEvent,
+  type GenerationJob,
+  generateMany,
+} from "../../../src/decoder/generate-many.ts";
 import { loadModel } from "../../../src/decoder/load-model.ts";
 import type { Model } from "../../../src/decoder/model.ts";
 import { createSession, type Session, type SessionOptions } from "../../../src/decoder/session.ts";
@@ -434,6 +439,80 @@ describe("a session that its owner changes", () => {
     const { length } = session;
     await reading;
     expect(session.length).toBe(length + 300);
+  });
+});
+
+describe("maxJobs", () => {
+  const lengths = [3, 1, 4, 2, 5];
+  /** Jobs whose sessions are opened when they are asked for, and what runs at each time. */
+  function counted() {
+    const opened = { now: 0, most: 0 };
+    const next = (maxTokens: number) => {
+      opened.most = Math.max(opened.most, ++opened.now);
+      return { session: open(), ids: idsOf(maxTokens), maxTokens };
+    };
+    return { opened, next };
+  }
+  async function run(jobs: Iterable<GenerationJob> | AsyncIterable<GenerationJob>, opened: { now: number }) {
+    const tokens = new Map<number, number[]>();
+    for await (const { job, token, end } of generateMany(jobs, { maxJobs: 2 })) {
+      const own = tokens.get(job.ids.length) ?? [];
+      if (token) tokens.set(job.ids.length, [...own, token.id]);
+      if (!end) continue;
+      expect(end).toEqual({ reason: "length" });
+      job.session.release();
+      opened.now--;
+    }
+    return tokens;
+  }
+
+  test.each(["list", "source"])(
+    "takes jobs of a %s only as others end, with the tokens of each alone",
+    async (kind) => {
+      const { opened, next } = counted();
+      function* list() {
+        for (const each of lengths) yield next(each);
+      }
+      async function* source() {
+        yield* list();
+      }
+      const tokens = await run(kind === "list" ? list() : source(), opened);
+      expect(opened).toEqual({ now: 0, most: 2 });
+      for (const each of lengths) {
+        using session = open();
+        const alone = await tokensOf(session, idsOf(each), each);
+        expect(tokens.get(each), `${each} tokens`).toEqual(alone);
+      }
+    },
+  );
+
+  test("lets a loop that is left end a list, and says what a list throws", async () => {
+    let ended = false;
+    function* list() {
+      try {
+        for (;;) yield { session: open(), ids: [1] };
+      } finally {
+        ended = true;
+      }
+    }
+    const begun: GenerationJob[] = [];
+    for await (const { job } of generateMany(list(), { maxJobs: 1 })) {
+      begun.push(job);
+      break;
+    }
+    expect(ended).toBe(true);
+    for (const { session } of begun) session.release();
+    function* broken(): Generator<GenerationJob> {
+      throw new Error("no more");
+    }
+    await expect(nextOf(generateMany(broken()))).rejects.toThrow("no more");
+  });
+
+  test.each([0, 1.5, null, "2"])("%s is refused", async (maxJobs) => {
+    const options = { maxJobs } as unknown as GenerateManyOptions;
+    await expect(nextOf(generateMany([], options))).rejects.toThrow(
+      "generateMany: maxJobs expected an integer >= 1, got",
+    );
   });
 });
 
