@@ -1,7 +1,7 @@
 import { type Dtype, type StoredTensor, shapeText } from "../tensor/dtypes.ts";
 import { expectInt } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
-import { type ByteSource, readRanges } from "./byte-source.ts";
+import { type ByteSource, createArray, readRanges } from "./byte-source.ts";
 
 /** The description of a tensor in an opened file. */
 export interface TensorEntry {
@@ -50,26 +50,41 @@ export function expectNames(where: string, names: unknown, tensors: ReadonlyMap<
   return unique;
 }
 
-/** Reading a tensor of a dtype other than the `readable` ones throws. */
+/** Dtypes whose tensors become F32 as they are read. */
+export interface Widening {
+  readonly dtypes: readonly string[];
+  /** Elements that `bytes` of a dtype hold. */
+  elements(dtype: string, bytes: number): number;
+  widen(dtype: string, bytes: Uint8Array, out: Float32Array): void;
+}
+
+/** Reading a tensor of a dtype other than the `readable` ones and those of `widening` throws. */
 export function createTensorFile<Value>(
   source: ByteSource,
   metadata: ReadonlyMap<string, Value>,
   tensors: ReadonlyMap<string, TensorEntry>,
   readable: readonly Dtype[],
+  widening?: Widening,
 ): TensorFile<Value> {
-  const expectReadable = (where: string, name: string) => {
+  const expectReadable = (where: string, name: string): TensorEntry => {
     const entry = tensors.get(name) as TensorEntry;
-    const dtype = readable.find((each) => each === entry.dtype);
-    if (dtype !== undefined) return { ...entry, dtype };
-    const known = `${readable.slice(0, -1).join(", ")} or ${readable.at(-1)}`;
+    const all = [...readable, ...(widening?.dtypes ?? [])];
+    if (all.includes(entry.dtype)) return entry;
+    const known = `${all.slice(0, -1).join(", ")} or ${all.at(-1)}`;
     throw new HeadwiseError("BAD_FILE", `${where}: tensor ${describe(name)} expected ${known}, got ${entry.dtype}`);
+  };
+  const asStored = (where: string, { name, dtype }: TensorEntry, shape: readonly number[], bytes: Uint8Array) => {
+    if (!widening?.dtypes.includes(dtype)) return { name, dtype: dtype as Dtype, shape, bytes };
+    const widened = createArray(where, 4 * widening.elements(dtype, bytes.length));
+    widening.widen(dtype, bytes, new Float32Array(widened.buffer));
+    return { name, dtype: "F32" as const, shape, bytes: widened };
   };
   const readAll = async (where: string, names: Iterable<string>) => {
     const entries = Array.from(expectNames(where, names, tensors), (name) => expectReadable(where, name));
     const ranges = entries.map(({ offset, bytes }) => ({ begin: offset, end: offset + bytes }));
     const read = await readRanges(where, source, ranges);
     return new Map<string, StoredTensor>(
-      entries.map(({ name, dtype, shape }, i) => [name, { name, dtype, shape, bytes: read[i]! }]),
+      entries.map((entry, i) => [entry.name, asStored(where, entry, entry.shape, read[i]!)]),
     );
   };
   return {
@@ -78,7 +93,8 @@ export function createTensorFile<Value>(
     read: async (name, where = "read") => (await readAll(where, [name])).get(name)!,
     async readRows(name, begin, end, where = "readRows") {
       expectNames(where, [name], tensors);
-      const { dtype, shape, offset, bytes } = expectReadable(where, name);
+      const entry = expectReadable(where, name);
+      const { shape, offset, bytes } = entry;
       const [rows = 0, ...row] = shape;
       if (row.length === 0)
         throw new RangeError(`${where}: name expected a tensor of 2 or more dimensions, got shape ${shapeText(shape)}`);
@@ -86,7 +102,7 @@ export function createTensorFile<Value>(
       expectInt(where, "end", end, begin, rows);
       const width = bytes / (rows || 1);
       const [read] = await readRanges(where, source, [{ begin: offset + begin * width, end: offset + end * width }]);
-      return { name, dtype, shape: [end - begin, ...row], bytes: read as Uint8Array };
+      return asStored(where, entry, [end - begin, ...row], read as Uint8Array);
     },
     readAll: (names, where = "readAll") => readAll(where, names),
   };

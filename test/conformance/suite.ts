@@ -1,4 +1,5 @@
 import type { Kernels } from "../../src/entries/core.ts";
+import { dequantizeBlocks } from "./blocks.ts";
 import { Case, type Entry, type Outcome, readIndex } from "./case.ts";
 import { compareOutcome } from "./compare.ts";
 import { decoderAttention, latentAttention, mhaToGqa } from "./decoder.ts";
@@ -26,6 +27,7 @@ const ADAPTERS: Readonly<Record<string, Adapter>> = {
   QuantMatMul: quantMatMul,
   QuantDecoderAttention: quantDecoderAttention,
   CausalLM: causalLm,
+  DequantizeBlocks: (_, c) => dequantizeBlocks(c),
 };
 
 /** What became of one case. */

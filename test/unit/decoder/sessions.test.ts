@@ -502,7 +502,9 @@ describe("maxJobs", () => {
     }
     expect(ended).toBe(true);
     for (const { session } of begun) session.release();
+    using session = open();
     function* broken(): Generator<GenerationJob> {
+      yield { session, ids: [1] };
       throw new Error("no more");
     }
     await expect(nextOf(generateMany(broken()))).rejects.toThrow("no more");

@@ -265,18 +265,22 @@ describe("dtypes", () => {
 
   test("other types are listed with their sizes, and refused where they are read", async () => {
     const tensors = [
-      { name: "q6", type: 14, shape: [2, 512], bytes: new Uint8Array(4 * 210) },
+      { name: "iq2", type: 17, shape: [2, 512], bytes: new Uint8Array(4 * 74) },
       { name: "ids", type: 26, shape: [3], bytes: new Uint8Array(12) },
       { name: "fp4", type: 39, shape: [64], bytes: new Uint8Array(34) },
     ];
     const file = await openGguf(writeGguf({ tensors }));
     expect([...file.tensors.values()].map(({ dtype, shape, bytes }) => [dtype, shape, bytes])).toEqual([
-      ["Q6_K", [2, 512], 840],
+      ["IQ2_XS", [2, 512], 296],
       ["I32", [3], 12],
       ["MXFP4", [64], 34],
     ]);
-    await expect(file.read("q6")).rejects.toThrow(
-      new HeadwiseError("BAD_FILE", 'read: tensor "q6" expected F32, F16, BF16, Q8_0 or Q4_0, got Q6_K'),
+    await expect(file.read("iq2")).rejects.toThrow(
+      new HeadwiseError(
+        "BAD_FILE",
+        'read: tensor "iq2" expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, ' +
+          "IQ4_XS, TQ1_0, TQ2_0, MXFP4 or NVFP4, got IQ2_XS",
+      ),
     );
     await expect(file.readAll(["ids"])).rejects.toMatchObject({ code: "BAD_FILE" });
   });

@@ -1,0 +1,256 @@
+// Blocks of GGUF that are widened: each is written bit by bit from known integers, and read back through a file.
+
+import { expect, test } from "vitest";
+import { createRandom, type Random } from "../../../src/diagnostics/random.ts";
+import { openGguf, toFloats } from "../../../src/entries/weights.ts";
+import { GGML_DTYPES } from "../../../src/tensor/ggml-blocks.ts";
+import { toF16, writeGguf } from "../../support/gguf-writer.ts";
+
+const BLOCKS = 3;
+const SCALES = [0.5, -0.0625, 2 ** -24, 0, 1.5] as const;
+
+/** A block that is written: the bits of integers at bytes and shifts, and float16 numbers. */
+class Block {
+  readonly bytes: Uint8Array;
+  readonly #random: Random;
+  constructor(random: Random, length: number) {
+    this.#random = random;
+    this.bytes = new Uint8Array(length);
+  }
+  /** Puts `bits` of `value` at a bit of a byte. They stay within it. */
+  put(byte: number, shift: number, value: number, bits: number): void {
+    this.bytes[byte] = this.bytes[byte]! | ((value & ((1 << bits) - 1)) << shift);
+  }
+  half(byte: number): number {
+    const value = SCALES[this.#random.int(0, SCALES.length - 1)] as number;
+    const bits = toF16(value);
+    this.bytes.set([bits & 255, bits >> 8], byte);
+    return value;
+  }
+  /** Integers of 0 to `most`, each put where `place` says. */
+  integers(count: number, most: number, place: (i: number, value: number) => void): number[] {
+    return Array.from({ length: count }, (_, i) => {
+      const value = this.#random.int(0, most);
+      place(i, value);
+      return value;
+    });
+  }
+  /** 4 bits each, the first half of `count` low and the second high, from `byte` on. */
+  nibbles(byte: number, count: number): number[] {
+    return this.integers(count, 15, (i, q) => this.put(byte + (i % (count / 2)), i < count / 2 ? 0 : 4, q, 4));
+  }
+  /** Scales and minima of Q4_K and Q5_K. */
+  sixBits(byte: number): { scales: number[]; mins: number[] } {
+    const place = (from: number, shift: number) => (j: number, value: number) => {
+      if (j < 4) return this.put(byte + from + j, 0, value, 6);
+      this.put(byte + 4 + j, shift, value, 4);
+      this.put(byte + from + j - 4, 6, value >> 4, 2);
+    };
+    return { scales: this.integers(8, 63, place(0, 0)), mins: this.integers(8, 63, place(4, 4)) };
+  }
+}
+
+const f32 = Math.fround;
+const signed = (byte: number) => (byte << 24) >> 24;
+const NONLINEAR = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+const E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0, -0.5, -1, -1.5, -2, -3, -4, -6];
+
+/** By name: the number of the type, elements and bytes of a block, and what writes a block and gives its values. */
+const FORMATS: Readonly<Record<string, readonly [number, number, number, (block: Block, random: Random) => number[]]>> =
+  {
+    Q4_1: [
+      3,
+      32,
+      20,
+      (b) => {
+        const [d, m] = [b.half(0), b.half(2)];
+        return b.nibbles(4, 32).map((q) => f32(d * q + m));
+      },
+    ],
+    Q5_0: [
+      6,
+      32,
+      22,
+      (b) => {
+        const d = b.half(0);
+        const fifth = b.integers(32, 1, (i, q) => b.put(2 + (i >> 3), i & 7, q, 1));
+        return b.nibbles(6, 32).map((q, i) => d * (q + 16 * fifth[i]! - 16));
+      },
+    ],
+    Q5_1: [
+      7,
+      32,
+      24,
+      (b) => {
+        const [d, m] = [b.half(0), b.half(2)];
+        const fifth = b.integers(32, 1, (i, q) => b.put(4 + (i >> 3), i & 7, q, 1));
+        return b.nibbles(8, 32).map((q, i) => f32(d * (q + 16 * fifth[i]!) + m));
+      },
+    ],
+    Q2_K: [
+      10,
+      256,
+      84,
+      (b) => {
+        const [d, min] = [b.half(80), b.half(82)];
+        const scales = b.integers(16, 15, (j, s) => b.put(j, 0, s, 4));
+        const mins = b.integers(16, 15, (j, s) => b.put(j, 4, s, 4));
+        const q = b.integers(256, 3, (i, v) => b.put(16 + 32 * (i >> 7) + (i % 32), 2 * ((i >> 5) % 4), v, 2));
+        return q.map((v, i) => f32(f32(d * scales[i >> 4]!) * v - f32(min * mins[i >> 4]!)));
+      },
+    ],
+    Q3_K: [
+      11,
+      256,
+      110,
+      (b) => {
+        const d = b.half(108);
+        const third = b.integers(256, 1, (i, v) => b.put(i % 32, i >> 5, v, 1));
+        const q = b.integers(256, 3, (i, v) => b.put(32 + 32 * (i >> 7) + (i % 32), 2 * ((i >> 5) % 4), v, 2));
+        const scales = b.integers(16, 63, (j, s) => {
+          b.put(96 + (j % 8), j < 8 ? 0 : 4, s, 4);
+          b.put(104 + (j % 4), 2 * (j >> 2), s >> 4, 2);
+        });
+        return q.map((v, i) => f32(d * (scales[i >> 4]! - 32) * (v + 4 * third[i]! - 4)));
+      },
+    ],
+    Q4_K: [
+      12,
+      256,
+      144,
+      (b) => {
+        const [d, min, { scales, mins }] = [b.half(0), b.half(2), b.sixBits(4)];
+        const q = b.integers(256, 15, (i, v) => b.put(16 + 32 * (i >> 6) + (i % 32), 4 * ((i >> 5) % 2), v, 4));
+        return q.map((v, i) => f32(f32(d * scales[i >> 5]!) * v - f32(min * mins[i >> 5]!)));
+      },
+    ],
+    Q5_K: [
+      13,
+      256,
+      176,
+      (b) => {
+        const [d, min, { scales, mins }] = [b.half(0), b.half(2), b.sixBits(4)];
+        const fifth = b.integers(256, 1, (i, v) => b.put(16 + (i % 32), i >> 5, v, 1));
+        const q = b.integers(256, 15, (i, v) => b.put(48 + 32 * (i >> 6) + (i % 32), 4 * ((i >> 5) % 2), v, 4));
+        return q.map((v, i) => f32(f32(d * scales[i >> 5]!) * (v + 16 * fifth[i]!) - f32(min * mins[i >> 5]!)));
+      },
+    ],
+    Q6_K: [
+      14,
+      256,
+      210,
+      (b) => {
+        const d = b.half(208);
+        const q = b.integers(256, 63, (i, v) => {
+          const part = (i >> 5) % 4;
+          b.put(64 * (i >> 7) + 32 * (part % 2) + (i % 32), part < 2 ? 0 : 4, v, 4);
+          b.put(128 + 32 * (i >> 7) + (i % 32), 2 * part, v >> 4, 2);
+        });
+        const scales = b.integers(16, 255, (j, s) => b.put(192 + j, 0, s, 8));
+        return q.map((v, i) => f32(d * signed(scales[i >> 4]!) * (v - 32)));
+      },
+    ],
+    IQ4_NL: [
+      20,
+      32,
+      18,
+      (b) => {
+        const d = b.half(0);
+        return b.nibbles(2, 32).map((q) => d * NONLINEAR[q]!);
+      },
+    ],
+    IQ4_XS: [
+      23,
+      256,
+      136,
+      (b) => {
+        const d = b.half(0);
+        const scales = b.integers(8, 63, (j, s) => {
+          b.put(4 + (j >> 1), 4 * (j % 2), s, 4);
+          b.put(2 + (j >> 2), 2 * (j % 4), s >> 4, 2);
+        });
+        return scales.flatMap((s, j) => b.nibbles(8 + 16 * j, 32).map((q) => f32(d * (s - 32) * NONLINEAR[q]!)));
+      },
+    ],
+    TQ1_0: [
+      34,
+      256,
+      54,
+      (b, random) => {
+        const d = b.half(52);
+        const out = new Array<number>(256);
+        // Where a byte lies, its elements in turn, and how far apart these are.
+        const bytes = [
+          ...Array.from({ length: 32 }, (_, j) => [j, j, 32, 5] as const),
+          ...Array.from({ length: 16 }, (_, j) => [32 + j, 160 + j, 16, 5] as const),
+          ...Array.from({ length: 4 }, (_, j) => [48 + j, 240 + j, 4, 4] as const),
+        ];
+        for (const [byte, first, apart, count] of bytes) {
+          const digits = Array.from({ length: count }, () => random.int(0, 2));
+          digits.forEach((digit, n) => {
+            out[first + n * apart] = d * (digit - 1);
+          });
+          // The digits as a fraction of 3^5, rounded up to 256ths.
+          const number = [...digits, 0].slice(0, 5).reduce((sum, digit) => 3 * sum + digit, 0);
+          b.bytes[byte] = Math.ceil((number * 256) / 243);
+        }
+        return out;
+      },
+    ],
+    TQ2_0: [
+      35,
+      256,
+      66,
+      (b) => {
+        const d = b.half(64);
+        const q = b.integers(256, 2, (i, v) => b.put(32 * (i >> 7) + (i % 32), 2 * ((i >> 5) % 4), v, 2));
+        return q.map((v) => d * (v - 1));
+      },
+    ],
+    MXFP4: [
+      39,
+      32,
+      17,
+      (b) => {
+        const [e = 0] = b.integers(1, 250, (_, v) => b.put(0, 0, v, 8));
+        return b.nibbles(1, 32).map((q) => f32(2 ** (e - 127) * E2M1[q]!));
+      },
+    ],
+    NVFP4: [
+      40,
+      64,
+      36,
+      (b) => {
+        const scales = b.integers(4, 126, (j, v) => b.put(j, 0, v, 7));
+        const sizes = scales.map((v) => (v < 8 ? v * 2 ** -9 : (1 + (v % 8) / 8) * 2 ** ((v >> 3) - 7)));
+        return sizes.flatMap((d, j) => b.nibbles(4 + 8 * j, 16).map((q) => d * E2M1[q]!));
+      },
+    ],
+  };
+
+test("every format that is widened is tested here", () => {
+  expect(Object.keys(FORMATS).sort()).toEqual([...GGML_DTYPES].sort());
+});
+
+test.each(Object.keys(FORMATS))("blocks of %s have the values of their integers and scales", async (name) => {
+  const [type, length, bytes, write] = FORMATS[name]!;
+  for (let seed = 1; seed <= 40; seed++) {
+    const random = createRandom(seed);
+    const [stored, want] = [new Uint8Array(2 * BLOCKS * bytes), new Float32Array(2 * BLOCKS * length)];
+    for (let i = 0; i < 2 * BLOCKS; i++) {
+      const block = new Block(random, bytes);
+      want.set(write(block, random), i * length);
+      stored.set(block.bytes, i * bytes);
+    }
+    const shape = [2, BLOCKS * length];
+    const file = await openGguf(writeGguf({ tensors: [{ name: "w", type, shape, bytes: stored }] }));
+    expect(file.tensors.get("w")).toMatchObject({ dtype: name, bytes: stored.length });
+    const read = await file.read("w");
+    expect([read.dtype, read.shape]).toEqual(["F32", shape]);
+    // +0 and -0 are one value.
+    const values = (floats: Float32Array) => Array.from(floats, (value) => value + 0);
+    expect(values(toFloats(read)), `seed ${seed}`).toEqual(values(want));
+    const row = await file.readRows("w", 1, 2);
+    expect(values(toFloats(row))).toEqual(values(want.subarray(want.length / 2)));
+  }
+});
