@@ -8,10 +8,11 @@ import { linear_strips } from "./strips";
 /** Elements of k in a weight block: three panels of it are 384 KB, which stay in an L2 of 512 KB while the rows pass by. */
 const KC = 4096;
 /**
- * Elements of k in a block for two rows and more, up to FEW_ROWS: a page of virtual memory, at whose end hardware stops
- * prefetching a stream anyway. The first two rows read three panels of it, 12 KB, and the others find them in L1.
+ * Elements of k in a block for 2 to FEW_ROWS rows: as long as a page of virtual memory, at whose end hardware stops prefetching
+ * a stream anyway. The first two rows read three panels of it, 12 KB, and the others find them in L1.
  */
 const PAGE_KC = 128;
+/** More rows make so many products of a block that reading it does not count. */
 const FEW_ROWS = 32;
 
 /** Where a missing bias is read: as many floats as the widest tile has columns. */

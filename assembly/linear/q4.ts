@@ -12,8 +12,8 @@ import { padded, ROW_HEAD, row_bytes } from "./quantize_rows";
 const FEW_ROWS = 4;
 
 /**
- * So many rows at a time are multiplied by products of bytes where weights are packed. More rows of 14 bits are faster by i16
- * pairs, where that is the path.
+ * So many rows at a time are multiplied by products of bytes where weights are packed. On the path of i16 pairs, more rows are
+ * multiplied as pairs, which is faster.
  */
 const SKINNY_ROWS = 8;
 

@@ -158,6 +158,7 @@ export function sum_products(
   }
 }
 
+/** out[rows, 8·panels] = 0. */
 function clear_rows(out: F32Ptr, outBytes: usize, panels: i32, rows: i32): void {
   const bytes = <usize>panels * PANEL_BYTES;
   for (; rows > 0; rows--) {

@@ -5,7 +5,7 @@ import { dot_fours, ONES, PATH_I8, PATH_I8_EMULATED } from "./int_dot_i8";
  * out[lane] = the low 32 bits of Σ over rounds begin..end, r < 8 and b < 4 of x[4·lane + b] · w[r, 4·lane + b], for lanes 0
  * to 3, x [16] in 0..127 and w [8, 16] int8: rounds below `direct` by the engine's product of four, the others by three
  * instructions. Which is faster decides the path of integers (int_dot.ts). Both are in one function, so that engines optimise
- * both or neither.
+ * both or neither. Only in the relaxed build.
  */
 export function repeat_dots(out: U8Ptr, x: U8Ptr, w: U8Ptr, direct: i32, begin: i32, end: i32): void {
   const ones = v128.load(ONES);

@@ -43,7 +43,7 @@ export interface GenerationEvent<Job extends GenerationJob = GenerationJob> {
 export interface GenerateManyOptions extends Omit<SliceOptions, "onProgress"> {
   /**
    * Jobs that run at once at most; the next ones begin as others end, and a list or source of jobs is asked for no more than can
-   * run, so that it may create a session for each. Default: all that come.
+   * run, so that it may create a session for each, and need not end. Default: all that come.
    */
   readonly maxJobs?: number;
 }
@@ -72,7 +72,7 @@ interface Running<Job> extends ReturnType<typeof checkGeneration> {
  *
  * A job that fails ends alone, with the reason "error"; the others go on. Its session keeps the tokens that were read.
  * @param jobs Jobs, or an asynchronous source of them that may give more while others run.
- * @throws TypeError for `jobs` and `options`, HeadwiseError `OUT_OF_MEMORY` of a step, what the source throws, or the signal's
+ * @throws TypeError or RangeError for `jobs` and `options`, HeadwiseError `OUT_OF_MEMORY` of a step, what the source throws, or the signal's
  * reason, also while no job is there. What was generated until then stays in the sessions.
  */
 export async function* generateMany<Job extends GenerationJob>(
@@ -100,15 +100,15 @@ export async function* generateMany<Job extends GenerationJob>(
       }
       await pace();
       slices.signal?.throwIfAborted();
+      const before = running.length;
       // From the first again: while an end is given, owners may change the sessions of other jobs.
       for (let one = running.find(endOf); one; one = running.find(endOf)) {
         running.splice(running.indexOf(one), 1);
         yield { job: one.job, end: endOf(one) };
       }
-      if (running.length === 0) {
-        if (queue.done) return;
-        continue;
-      }
+      if (running.length === 0 && queue.done) return;
+      // Others may take their places before the next step.
+      if (running.length === 0 || (running.length < before && !queue.done)) continue;
       let chosen: readonly Outcome<Job>[];
       try {
         chosen = await step(where, model as Model, running, slices);

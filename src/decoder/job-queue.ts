@@ -3,20 +3,20 @@
 import type { Slices } from "../forward/slices.ts";
 import { describe } from "../util/errors.ts";
 
-/** The jobs that have come since the last look. */
+/** Jobs in the order in which they come. */
 export interface JobQueue<Job> {
   /** Whether no more will come. */
   readonly done: boolean;
   /**
    * Takes up to `most` of those that have come; with `wait`, waits for one.
-   * @throws What the source threw, or the signal's reason.
+   * @throws What the source threw behind the last job, or the signal's reason.
    */
   take(wait: boolean, most: number): Promise<readonly Job[]>;
   /** Asks the source for no more, and tells it so. */
   close(): Promise<void>;
 }
 
-/** Jobs of an asynchronous source that wait at most, before it is asked for more. */
+/** An asynchronous source is not asked for more while so many of its jobs wait. */
 const MOST_WAITING = 64;
 
 /** A list is read as jobs are taken, an asynchronous source ahead. Throws TypeError unless `jobs` is an iterable. */
@@ -39,7 +39,8 @@ export function createJobQueue<Job>(
   let room = 0;
   const pull = () => {
     if (done || pending || waiting.length >= Math.min(room, MOST_WAITING)) return;
-    pending = Promise.resolve(source?.next())
+    // A function that is async, so that what `next` throws at once rejects, too.
+    pending = (async () => source?.next())()
       .then((next) => {
         if (!next || next.done) done = true;
         else waiting.push(next.value);
@@ -55,16 +56,19 @@ export function createJobQueue<Job>(
   };
   const read = (from: Iterator<Job>) => {
     while (!done && waiting.length < room) {
-      // Nothing is asked of a list that has thrown, either.
-      done = true;
-      const next = from.next();
-      done = next.done === true;
-      if (!next.done) waiting.push(next.value);
+      try {
+        const next = from.next();
+        if (next.done) done = true;
+        else waiting.push(next.value);
+      } catch (cause) {
+        done = true;
+        failure = { cause };
+      }
     }
   };
   return {
     get done() {
-      return done && waiting.length === 0;
+      return done && !failure && waiting.length === 0;
     },
     async take(wait, most) {
       room = most;
@@ -75,7 +79,8 @@ export function createJobQueue<Job>(
         await settledOrAborted(pending, signal);
         signal?.throwIfAborted();
       }
-      if (failure) throw failure.cause;
+      // Jobs that came before run first.
+      if (failure && waiting.length === 0) throw failure.cause;
       const taken = waiting.splice(0, most);
       room -= taken.length;
       if (source) pull();

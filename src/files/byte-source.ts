@@ -189,9 +189,9 @@ async function readPiece(where: string, source: ByteSource, offset: number, leng
   return bytes;
 }
 
-/** Memory for bytes. Throws OUT_OF_MEMORY if the engine cannot allocate it. */
-export function createArray(where: string, length: number): Uint8Array {
-  const what = `an array of ${length} bytes (source.read reads parts of a tensor)`;
+/** Memory for bytes; `way` is what takes less. Throws OUT_OF_MEMORY if the engine cannot allocate it. */
+export function createArray(where: string, length: number, way = "source.read"): Uint8Array {
+  const what = `an array of ${length} bytes (${way} reads parts of a tensor)`;
   return orRefuse(where, what, () => new Uint8Array(length));
 }
 

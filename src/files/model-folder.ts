@@ -156,7 +156,7 @@ function finderOf(
     const file = await openLocal(where, folder, name);
     if (file === undefined) return undefined;
     closers.push(() => file.close());
-    return sourceOfFile(file, (...length) => buffer.take(...length));
+    return sourceOfFile(file, (where, length) => buffer.take(where, length));
   };
 }
 

@@ -24,7 +24,7 @@ export interface TensorFile<Value> {
   /** All tensors by name. */
   readonly tensors: ReadonlyMap<string, TensorEntry>;
   /**
-   * Reads one tensor.
+   * Reads one tensor, as it is stored, or as F32 where its dtype is one that is widened.
    * @param where Name of the function in error messages.
    * @throws RangeError for a name that the file does not have. HeadwiseError `BAD_FILE` for a dtype that cannot be read and
    * for bytes that cannot be read, `OUT_OF_MEMORY` where they do not fit into memory.
@@ -75,7 +75,7 @@ export function createTensorFile<Value>(
   };
   const asStored = (where: string, { name, dtype }: TensorEntry, shape: readonly number[], bytes: Uint8Array) => {
     if (!widening?.dtypes.includes(dtype)) return { name, dtype: dtype as Dtype, shape, bytes };
-    const widened = createArray(where, 4 * widening.elements(dtype, bytes.length));
+    const widened = createArray(where, 4 * widening.elements(dtype, bytes.length), "readRows");
     widening.widen(dtype, bytes, new Float32Array(widened.buffer));
     return { name, dtype: "F32" as const, shape, bytes: widened };
   };

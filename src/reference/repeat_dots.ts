@@ -1,6 +1,6 @@
 import type { Reference } from "../wasm/abi.ts";
 
-/** Sums of products of bytes, again and again. */
+/** out[lane] = (end - begin) · Σ over r < 8 and b < 4 of x[4·lane + b] · w[r, 4·lane + b]: both ways give the same sums. */
 export const repeat_dots: Reference["repeat_dots"] = (out, x, w, _direct, begin, end) => {
   const weights = new Int8Array(w.buffer, w.byteOffset, 128);
   const lanes = new Int32Array(out.buffer, out.byteOffset, 4);

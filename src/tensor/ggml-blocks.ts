@@ -100,10 +100,12 @@ const FORMATS = {
     bytes: 84,
     widen(out, to, block, at) {
       const [d, min] = [half(block, at + 80), half(block, at + 82)];
-      for (let i = 0; i < 256; i++) {
-        const scale = block[at + (i >> 4)]!;
-        const q = (block[at + 16 + ((i >> 7) << 5) + (i & 31)]! >> (((i >> 5) & 3) << 1)) & 3;
-        out[to + i] = Math.fround(d * (scale & 15)) * q - Math.fround(min * (scale >> 4));
+      for (let s = 0; s < 16; s++) {
+        const [ds, ms] = [d * (block[at + s]! & 15), min * (block[at + s]! >> 4)];
+        for (let i = 16 * s; i < 16 * s + 16; i++) {
+          const q = (block[at + 16 + ((i >> 7) << 5) + (i & 31)]! >> (((i >> 5) & 3) << 1)) & 3;
+          out[to + i] = ds * q - ms;
+        }
       }
     },
   },
@@ -131,7 +133,7 @@ const FORMATS = {
       const [d, min] = [half(block, at), half(block, at + 2)];
       for (let j = 0; j < 8; j++) {
         const [scale, m] = scaleAndMin(block, at + 4, j);
-        const [ds, ms] = [Math.fround(d * scale), Math.fround(min * m)];
+        const [ds, ms] = [d * scale, min * m];
         const from = at + 16 + ((j >> 1) << 5);
         for (let i = 0; i < 32; i++) out[to + 32 * j + i] = ds * ((block[from + i]! >> ((j & 1) << 2)) & 15) - ms;
       }
@@ -145,7 +147,7 @@ const FORMATS = {
       const [d, min] = [half(block, at), half(block, at + 2)];
       for (let j = 0; j < 8; j++) {
         const [scale, m] = scaleAndMin(block, at + 4, j);
-        const [ds, ms] = [Math.fround(d * scale), Math.fround(min * m)];
+        const [ds, ms] = [d * scale, min * m];
         const from = at + 48 + ((j >> 1) << 5);
         for (let i = 0; i < 32; i++) {
           const fifth = (block[at + 16 + i]! >> j) & 1;
@@ -220,7 +222,7 @@ const FORMATS = {
       nibbles(out, to, block, at + 1, 16, (q) => scale * TWICE_E2M1[q]!);
     },
   },
-  /** Four scales as floats of 4 exponent and 3 fraction bits without sign, nibbles of E2M1 for 16 elements each. */
+  /** Four scales as floats of 4 exponent and 3 fraction bits, whose pattern of ones is 0, nibbles of E2M1 for 16 elements each. */
   NVFP4: {
     length: 64,
     bytes: 36,
@@ -228,7 +230,8 @@ const FORMATS = {
       for (let j = 0; j < 4; j++) {
         const bits = block[at + j]!;
         const [exponent, fraction] = [(bits >> 3) & 15, bits & 7];
-        const scale = (exponent === 0 ? fraction * 2 ** -9 : (8 + fraction) * 2 ** (exponent - 10)) / 2;
+        const size = exponent === 0 ? fraction * 2 ** -9 : (8 + fraction) * 2 ** (exponent - 10);
+        const scale = bits === 127 ? 0 : size / 2;
         nibbles(out, to + 16 * j, block, at + 4 + 8 * j, 8, (q) => scale * TWICE_E2M1[q]!);
       }
     },

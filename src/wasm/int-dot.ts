@@ -1,5 +1,5 @@
 import type { Instance } from "./instantiate.ts";
-import { Layout, pointer } from "./memory.ts";
+import { pointer } from "./memory.ts";
 
 /** The `mode` of linear_q8 on the fastest dot-product path, for activations of 14 bits ("exact") and of 7 ("fast"). */
 export interface DotModes {
@@ -31,9 +31,10 @@ export function dotProductOf(mode: number): DotProduct {
 
 /** Rounds of a call of repeat_dots, which takes some microseconds. */
 const ROUNDS = 2000;
-/** A sample takes at least this long and one step of the clock, and at most so many calls. */
+/** A sample takes at least this long and one step of the clock. */
 const SAMPLE_MS = 0.25;
-const MOST_CALLS = 600;
+/** A clock that does not move in so many calls stands still. */
+const MOST_CALLS = 1000;
 /** So many pairs of samples are taken, in which engines optimise so small a function; fewer where they take longer. */
 const PAIRS = 8;
 const LONGEST_MS = 10;
@@ -46,19 +47,18 @@ const LONGEST_MS = 10;
  */
 export function findDotModes({ kernels, memory, relaxed }: Instance): DotModes {
   if (!relaxed) return { exact: I16_PAIRS, fast: I16_PAIRS + FAST };
-  const layout = new Layout();
-  const zerosAt = layout.take(8 * 16);
-  const outAt = layout.take(16);
-  const at = memory.allocate("kernels", layout.bytes);
-  memory.u8(at, layout.bytes).fill(0);
-  const [out, zeros] = [pointer.u8(at + outAt), pointer.u8(at + zerosAt)];
+  const at = memory.allocate("kernels", 9 * 16);
+  memory.u8(at, 9 * 16).fill(0);
+  const [out, zeros] = [pointer.u8(at), pointer.u8(at + 16)];
   const rate = (rounds: number) => callsPerMs(() => kernels.repeat_dots(out, zeros, zeros, rounds, 0, ROUNDS));
   let [direct, emulated] = [0, 0];
   const start = performance.now();
   for (let i = 0; i < PAIRS && performance.now() - start < LONGEST_MS; i++) {
-    direct = Math.max(direct, rate(ROUNDS));
-    if (direct === 0) break;
-    emulated = Math.max(emulated, rate(0));
+    const one = rate(ROUNDS);
+    const three = rate(0);
+    if (one * three === 0) break;
+    direct = Math.max(direct, one);
+    emulated = Math.max(emulated, three);
   }
   memory.free(at);
   return direct > emulated ? { exact: I8, fast: I8 + FAST } : { exact: I16_PAIRS, fast: I8_EMULATED + FAST };
@@ -68,7 +68,7 @@ export function findDotModes({ kernels, memory, relaxed }: Instance): DotModes {
 function callsPerMs(call: () => void): number {
   const begin = performance.now();
   let start = begin;
-  for (let i = 0, first = 0; i < MOST_CALLS; i++) {
+  for (let i = 0, first = 0; i < MOST_CALLS || start !== begin; i++) {
     call();
     const now = performance.now();
     if (start === begin) [start, first] = [now, i];

@@ -14,7 +14,7 @@ import { type Keys, keysOf, UNSUPPORTED } from "./keys.ts";
 import { expectFile, expectNoLongrope, FACTORS, partsOf, refusal } from "./layer-tensors.ts";
 import { readScaling } from "./rope-scaling.ts";
 
-/** LatentWeights with matrices in the encoding of the file, quantised ones included. */
+/** LatentWeights with matrices as the file gives them: Q8_0 and Q4_0 in their encoding, other blocks as F32. */
 export type GgufLatentWeights = LatentWeights<StoredTensor>;
 
 /** A layer of latent attention of a GGUF file, ready for `createLatentAttention`. */
@@ -60,7 +60,7 @@ const V_UP = "v_b.weight";
  * Reads one layer of latent attention (MLA) of a GGUF file of the architecture "deepseek2", which files of DeepSeek-V2 and V3,
  * Kimi K2 and GLM-4.7-Flash have. Only the bytes of this layer are read.
  *
- * Matrices keep their encoding, vectors become float32. Newer files hold the two parts of `wkvUp` as tensors of their own, of
+ * Vectors become float32, matrices are as `openGguf` gives them. Newer files hold the two parts of `wkvUp` as tensors of their own, of
  * which that of keys is transposed: they are joined, in 16 bits if both are F16 or both BF16, else in float32, without loss.
  * @param layer Index of the layer, from 0.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for another architecture; for rules that are not

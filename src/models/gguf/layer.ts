@@ -8,7 +8,7 @@ import { expectFields, expectInt, expectOneOf } from "../../util/arguments.ts";
 import { readGgufConfig } from "./config.ts";
 import { expectFile, expectNoLongrope, FACTORS, partsOf, refusal } from "./layer-tensors.ts";
 
-/** AttentionWeights with matrices in the encoding of the file, quantised ones included. */
+/** AttentionWeights with matrices as the file gives them: Q8_0 and Q4_0 in their encoding, other blocks as F32. */
 export type GgufWeights = AttentionWeights<StoredTensor>;
 
 /** An attention layer of a GGUF file, ready for `createAttention`. */
@@ -52,7 +52,7 @@ const MOST_FACTORS = 2 ** 15;
 
 /**
  * Reads one attention layer of a GGUF file. The configuration comes from the metadata and from what is known of the
- * architecture. Matrices keep their encoding, vectors become float32. Only the bytes of this layer are read.
+ * architecture. Vectors become float32, matrices are as `openGguf` gives them. Only the bytes of this layer are read.
  *
  * The architecture determines the RoPE pairing: "interleaved" for Llama and its relatives, whose rows were permuted when the
  * file was made, "half" for Qwen, Gemma, Phi and others. A sliding window applies to the layers that the metadata or the

@@ -486,7 +486,44 @@ describe("maxJobs", () => {
     },
   );
 
-  test("lets a loop that is left end a list, and says what a list throws", async () => {
+  test("gives the place of a job that ended to the next one before the next step", async () => {
+    const { opened, next } = counted();
+    const order: string[] = [];
+    function* list() {
+      for (const each of [1, 3, 2]) yield next(each);
+    }
+    for await (const { job, end } of generateMany(list(), { maxJobs: 2 })) {
+      order.push(`${job.ids.length}${end ? " ends" : ""}`);
+      if (end) job.session.release();
+    }
+    expect(order).toEqual(["1", "3", "1 ends", "3", "2", "3", "2", "3 ends", "2 ends"]);
+    expect(opened.most).toBe(3);
+  });
+
+  test("runs the jobs that came before a list or a source throws", async () => {
+    function* list(session: Session): Generator<GenerationJob> {
+      yield { session, ids: [1, 2], maxTokens: 2 };
+      throw new Error("no more");
+    }
+    async function* source(session: Session): AsyncGenerator<GenerationJob> {
+      yield* list(session);
+    }
+    for (const jobs of [list, source]) {
+      using session = open();
+      const seen: string[] = [];
+      const run = async () => {
+        for await (const { end } of generateMany<GenerationJob>(jobs(session))) {
+          seen.push(end?.reason ?? "token");
+          // The source may throw while an event is held.
+          await new Promise((resolve) => setTimeout(resolve, 2));
+        }
+      };
+      await expect(run(), jobs.name).rejects.toThrow("no more");
+      expect(seen.length, jobs.name).toBeGreaterThan(0);
+    }
+  });
+
+  test("lets a loop that is left end a list", async () => {
     let ended = false;
     function* list() {
       try {
@@ -502,12 +539,6 @@ describe("maxJobs", () => {
     }
     expect(ended).toBe(true);
     for (const { session } of begun) session.release();
-    using session = open();
-    function* broken(): Generator<GenerationJob> {
-      yield { session, ids: [1] };
-      throw new Error("no more");
-    }
-    await expect(nextOf(generateMany(broken()))).rejects.toThrow("no more");
   });
 
   test.each([0, 1.5, null, "2"])("%s is refused", async (maxJobs) => {

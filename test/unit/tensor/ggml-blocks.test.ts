@@ -221,8 +221,11 @@ const FORMATS: Readonly<Record<string, readonly [number, number, number, (block:
       64,
       36,
       (b) => {
-        const scales = b.integers(4, 126, (j, v) => b.put(j, 0, v, 7));
-        const sizes = scales.map((v) => (v < 8 ? v * 2 ** -9 : (1 + (v % 8) / 8) * 2 ** ((v >> 3) - 7)));
+        const scales = b.integers(4, 255, (j, v) => b.put(j, 0, v === 1 ? 127 : v, 8)).map((v) => (v === 1 ? 127 : v));
+        const sizes = scales.map((v) => {
+          const [e, f] = [(v >> 3) % 16, v % 8];
+          return v === 127 ? 0 : e === 0 ? f * 2 ** -9 : (1 + f / 8) * 2 ** (e - 7);
+        });
         return sizes.flatMap((d, j) => b.nibbles(4 + 8 * j, 16).map((q) => d * E2M1[q]!));
       },
     ],

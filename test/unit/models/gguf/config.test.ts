@@ -7,6 +7,7 @@ import {
   type AttentionWeights,
   createAttention,
   HeadwiseError,
+  type StoredTensor,
   type Tensor,
 } from "../../../../src/entries/core.ts";
 import { ropeTables } from "../../../../src/entries/heads.ts";
@@ -665,7 +666,7 @@ describe("what is refused", () => {
       'key "qwen3.attention.layer_norm_rms_epsilon" expected a finite number > 0, got undefined',
     ],
     [
-      "matrices of K-quants",
+      "matrices of another shape",
       keys("llama"),
       [
         ...without("blk.0.attn_v.weight"),
@@ -680,6 +681,21 @@ describe("what is refused", () => {
     const { message } = (await refused.catch((error) => error)) as Error;
     expect(message.slice(-said.length)).toBe(said);
     expect(message).toMatch(/^readGgufLayer: /);
+  });
+
+  test("matrices of K-quants are widened, whatever else the layer has", async () => {
+    const wide = keys("llama", { embedding_length: u32(256) });
+    const bytes = Uint8Array.from({ length: q * 210 }, (_, i) => (i * 37) % 101);
+    const written = [
+      { name: "blk.0.attn_q.weight", type: 14, shape: [q, 256], bytes },
+      stored("blk.0.attn_k.weight", zeros(kv, 256)),
+      stored("blk.0.attn_v.weight", zeros(kv, 256)),
+      stored("blk.0.attn_output.weight", zeros(256, q)),
+    ];
+    const { weights } = await layerOf(wide, written);
+    const file = await openGguf(writeGguf({ tensors: [written[0] as Written] }));
+    expect(weights.wq).toMatchObject({ dtype: "F32", shape: [q, 256] });
+    expect(toFloats(weights.wq as StoredTensor)).toEqual(toFloats(await file.read("blk.0.attn_q.weight")));
   });
 
   test("a type that cannot be read is named", async () => {
