@@ -205,25 +205,27 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
       }
   });
 
-  test.runIf(build === "relaxed")("repeat_dots sums products of bytes by either way", () => {
-    const random = createRandom(9);
-    for (const [direct, begin, end] of [
-      [0, 0, 0],
-      [3, 0, 3],
-      [0, 0, 3],
-      [2, 1, 5],
-      [9, 2, 5],
-      [70_000, 0, 140_000],
-    ] as const) {
-      const x = Uint8Array.from({ length: 16 }, () => random.int(0, 127));
-      const w = Uint8Array.from({ length: 128 }, () => random.int(0, 255));
-      const args: Arguments<"repeat_dots"> = [new Uint8Array(16).fill(7), x, w, direct, begin, end];
-      const want = copyArguments<"repeat_dots">(args);
-      reference.repeat_dots(...want);
-      runKernel(instance, "repeat_dots", args);
-      expect(args[0], `direct ${direct} of ${begin} to ${end}`).toEqual(want[0]);
-    }
-  });
+  // The simd build has no products of bytes, nor has the debug build.
+  if (build === "relaxed")
+    test("repeat_dots sums products of bytes by either way", () => {
+      const random = createRandom(9);
+      for (const [direct, begin, end] of [
+        [0, 0, 0],
+        [3, 0, 3],
+        [0, 0, 3],
+        [2, 1, 5],
+        [9, 2, 5],
+        [70_000, 0, 140_000],
+      ] as const) {
+        const x = Uint8Array.from({ length: 16 }, () => random.int(0, 127));
+        const w = Uint8Array.from({ length: 128 }, () => random.int(0, 255));
+        const args: Arguments<"repeat_dots"> = [new Uint8Array(16).fill(7), x, w, direct, begin, end];
+        const want = copyArguments<"repeat_dots">(args);
+        reference.repeat_dots(...want);
+        runKernel(instance, "repeat_dots", args);
+        expect(args[0], `direct ${direct} of ${begin} to ${end}`).toEqual(want[0]);
+      }
+    });
 
   test.each([1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 31])(
     "linear_q8 and linear_q4 have the bits of their twins at %i rows",

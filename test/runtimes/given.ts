@@ -38,6 +38,7 @@ export let createLatentAttention: LatentEntry["createLatentAttention"];
 
 export let convertToGqa: WeightsEntry["convertToGqa"];
 export let fromHfConfig: WeightsEntry["fromHfConfig"];
+export let openGguf: WeightsEntry["openGguf"];
 export let quantizeTensor: WeightsEntry["quantizeTensor"];
 export let readAttentionWeights: WeightsEntry["readAttentionWeights"];
 export let readSafetensors: WeightsEntry["readSafetensors"];
@@ -66,7 +67,7 @@ export function give({
     linear,
     scaledDotProductAttention,
   } = headwise);
-  ({ convertToGqa, fromHfConfig, quantizeTensor, readAttentionWeights, readSafetensors, toFloats } = weights);
+  ({ convertToGqa, fromHfConfig, openGguf, quantizeTensor, readAttentionWeights, readSafetensors, toFloats } = weights);
   ({ applyRope, splitHeads } = heads);
   ({ createLatentAttention } = latents);
 }
