@@ -15,6 +15,9 @@ const PAGE_KC = 128;
 /** More rows make so many products of a block that reading it does not count. */
 const FEW_ROWS = 32;
 
+/** A matrix of more than 2 to this power bytes is expected in memory, a smaller one in a cache. */
+const CACHED_BITS = 24;
+
 /** Where a missing bias is read: as many floats as the widest tile has columns. */
 const zeros = memory.data(128, 16);
 
@@ -48,7 +51,9 @@ export function linear_f32(
   x += <usize>begin * xBytes;
   const first = bias ? bias : zeros;
   const kc = rows > 1 && rows <= FEW_ROWS ? PAGE_KC : KC;
-  const pairs = rows > 1 && rows != 3;
+  // Five rows are faster as one strip, if memory can deliver one stream in time. By the stride of out, because threads share a
+  // matrix in tiles of fewer panels.
+  const pairs = rows > 1 && rows != 3 && (rows != 5 || (outBytes * <usize>k - 1) >> CACHED_BITS != 0);
   for (let p = 0; p < panels; ) {
     const n = group_panels(rows, panels - p);
     const each = (panels - p) / n;

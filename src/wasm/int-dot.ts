@@ -55,8 +55,9 @@ export function findDotModes({ kernels, memory, relaxed }: Instance): DotModes {
   const start = performance.now();
   for (let i = 0; i < PAIRS && performance.now() - start < LONGEST_MS; i++) {
     const one = rate(ROUNDS);
-    const three = rate(0);
-    if (one * three === 0) break;
+    // Where the clock stands still, one look is enough.
+    const three = one && rate(0);
+    if (three === 0) break;
     direct = Math.max(direct, one);
     emulated = Math.max(emulated, three);
   }

@@ -44,7 +44,7 @@ describe.each([0.000_01, 0.005, 0.1, 1])("a clock of steps of %d ms", (step) => 
 test("a clock that stands still takes pairs, after few calls", () => {
   const { instance, calls } = withClock(0, 0.003, 0.003);
   expect(findDotModes(instance)).toEqual(PAIRS);
-  expect(calls()).toBeLessThanOrEqual(2000);
+  expect(calls()).toBeLessThanOrEqual(1000);
 });
 
 test("without products of bytes there are only pairs", async () => {
