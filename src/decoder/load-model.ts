@@ -1,10 +1,11 @@
-import { type ModelFolder, type ModelSource, openModelFolder } from "../files/model-folder.ts";
+import { type ModelFiles, type ModelSource, openModelFiles } from "../files/model-files.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import { type LinearPlace, modeOf, type PackedLinear } from "../linear/linear.ts";
 import { expectActivations, expectFormatLoaded } from "../linear/options.ts";
 import { stagedFloats } from "../linear/pack.ts";
 import { checkTensors, findRoot, resolveHead } from "../models/decoder/check-tensors.ts";
 import { type Decoder, readDecoder } from "../models/decoder/read-spec.ts";
+import { readGgufDecoder } from "../models/gguf/decoder.ts";
 import { expectFunction, expectInt, expectSignal, readFields } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
@@ -92,12 +93,16 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
     expectKernels(where, kernels);
   };
   expectActive();
-  let folder: ModelFolder | undefined;
+  let files: ModelFiles | undefined;
   try {
-    folder = await openModelFolder(where, source, signal);
-    const decoder = resolveHead(readDecoder(where, folder.config, maxSeqLen), folder.tensors);
+    files = await openModelFiles(where, source, signal);
+    const { description } = files;
+    const decoder =
+      typeof description === "string"
+        ? resolveHead(readDecoder(where, description, maxSeqLen), files.tensors)
+        : await readGgufDecoder(where, description, maxSeqLen);
     expectLatent(where, kernels, decoder);
-    const tensors = checkTensors(where, decoder, folder.tensors);
+    const tensors = checkTensors(where, decoder, files.tensors);
     const all = [...tensors.values()].reduce((sum, { bytes }) => sum + bytes, 0);
     let done = 0;
     const onRead = (bytes: number) => {
@@ -105,7 +110,7 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
       onProgress?.(done, all);
     };
     const layout = decoder.family.layout ?? "out-in";
-    const { file, pieceBytes } = folder;
+    const { file, pieceBytes } = files;
     const reader = new WeightReader(tensors, file, { where, kernels, layout, pieceBytes, expectActive, onRead });
     if (maxBytes !== undefined) {
       const { spec } = decoder;
@@ -122,7 +127,7 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
     signal?.throwIfAborted();
     throw error;
   } finally {
-    await folder?.close();
+    await files?.close();
   }
 }
 
@@ -151,7 +156,7 @@ async function packModel(
   formats: ModelFormats,
   fast: boolean,
 ): Promise<Model> {
-  const { spec, names, family } = decoder;
+  const { spec, names, family, attention } = decoder;
   const { memory } = kernels;
   const owned: BlockContext["owned"] = [];
   const free = () => {
@@ -160,7 +165,7 @@ async function packModel(
   const staging = memory.allocate(where, 4 * mostStaged(decoder));
   try {
     const context: BlockContext = {
-      ...{ kernels, reader, names, family, where, owned, staging, dModel: spec.dModel },
+      ...{ kernels, reader, names, family, attention, where, owned, staging, dModel: spec.dModel },
       formats: { attention: formats.attention, mlp: formats.mlp },
       activations: fast ? "fast" : "exact",
     };
