@@ -1,20 +1,20 @@
 import { type ModelFiles, type ModelSource, openModelFiles } from "../files/model-files.ts";
-import type { WeightFormat } from "../linear/formats.ts";
+import type { PackedFormat, WeightFormat } from "../linear/formats.ts";
 import { type LinearPlace, modeOf, type PackedLinear } from "../linear/linear.ts";
 import { expectActivations, expectFormatLoaded } from "../linear/options.ts";
 import { stagedFloats } from "../linear/pack.ts";
 import { checkTensors, findRoot, resolveHead } from "../models/decoder/check-tensors.ts";
 import { type Decoder, readDecoder } from "../models/decoder/read-spec.ts";
-import { readGgufDecoder } from "../models/gguf/decoder.ts";
 import { expectFunction, expectInt, expectSignal, readFields } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { makeHandle } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { expectFit } from "./fit.ts";
+import type { GgufReader } from "./gguf.ts";
 import { type BlockContext, loadBlock, loadNorm, mlpFormats, ownBlock } from "./load-blocks.ts";
 import type { Model, ModelWeights } from "./model.ts";
-import { type ModelFormats, readFormats } from "./model-formats.ts";
+import { type ModelFormats, type PackedFormats, readFormats } from "./model-formats.ts";
 import type { PackedNorm, PackedTable } from "./packed.ts";
 import { type EndFormats, linearsOf, type ModelPlaces, type NormPlace, placeModel } from "./places.ts";
 import { planSpec } from "./plan-model.ts";
@@ -25,8 +25,8 @@ import { WeightReader } from "./weight-reader.ts";
 export interface LoadModelOptions {
   /**
    * Formats of the matrices: one for all, or one each for attention, MLPs (experts among them), and the table of tokens, which
-   * is often the head too. Default those that they are stored in, and float32 instead of 16-bit floats for kernels that were
-   * loaded without `quantized`.
+   * is often the head too. Default those that they are stored in, the blocks of GGUF's types without loss (`PackedFormat`), and float32
+   * instead of 16-bit floats for kernels that were loaded without `quantized`.
    */
   readonly weights?: WeightFormat | ModelFormats;
   /**
@@ -41,22 +41,25 @@ export interface LoadModelOptions {
   readonly maxBytes?: number;
   /** As `WeightOptions.activations`. Default "exact". */
   readonly activations?: "exact" | "fast";
+  /** What GGUF files are read by, where `source` is one: `gguf`. */
+  readonly gguf?: GgufReader;
   /** Called after each read with the bytes that were read, and all that will be: those of the tensors that the model has. */
   readonly onProgress?: (done: number, all: number) => void;
   /** Ends loading: it rejects with the signal's reason, and all memory is freed. */
   readonly signal?: Global<"AbortSignal">;
 }
 
-const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "onProgress", "signal"] as const;
+const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "gguf", "onProgress", "signal"] as const;
 
 /**
- * Loads a whole decoder: reads config.json and the tensors of safetensors files one after the other, and packs each as it comes.
- * A type of model or a field of config.json that is not known is refused by name, as are tensors that are missing, unexpected or
- * of another shape, all in one error. Masks and tables that follow from config.json are not read, nor is a head where
+ * Loads a whole decoder: reads config.json and the tensors of safetensors files, or with the option `gguf` a GGUF file, one tensor
+ * after the other, and packs each as it comes. A type of model or a field of config.json that is not known is refused by name, as are
+ * tensors that are missing, unexpected or of another shape, all in one error. Masks and tables that follow from config.json are not read, nor is a head where
  * `tie_word_embeddings` says that it is the table of tokens.
- * @param source The path of a folder (on hosts with a file system) or its URL; the files; or a function that opens a file by name.
+ * @param source The path of a folder (on hosts with a file system) or its URL; the files; or a function that opens a file by name. Of a
+ * GGUF file, its path or URL, or the file itself.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE`, `OUT_OF_MEMORY`, `RELEASED`, `NO_MODELS`,
- * `NO_QUANTIZED`, `NO_LATENT`, or the signal's reason. All memory is freed then.
+ * `NO_QUANTIZED`, `NO_LATENT`, `NO_GGUF`, or the signal's reason. All memory is freed then.
  * @example
  * import { loadKernels } from "headwise";
  * import { loadModel, models } from "headwise/models";
@@ -80,13 +83,15 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
   const where = "loadModel";
   expectKernels(where, kernels);
   const given = readFields(where, "options", options, OPTIONS);
-  const { weights, maxSeqLen, maxBytes, activations, onProgress, signal } = given;
+  const { weights, maxSeqLen, maxBytes, activations, gguf, onProgress, signal } = given;
   if (maxSeqLen !== undefined) expectInt(where, "options.maxSeqLen", maxSeqLen);
   if (maxBytes !== undefined) expectInt(where, "options.maxBytes", maxBytes, 0, Number.MAX_SAFE_INTEGER);
   const formats = readFormats(where, weights);
   const fast = expectActivations(where, "options.activations", activations);
   if (onProgress !== undefined) expectFunction(where, "onProgress", onProgress);
   if (signal !== undefined) expectSignal(where, signal);
+  if (gguf !== undefined && typeof Object(gguf).open !== "function")
+    throw new TypeError(`${where}: options.gguf expected gguf, which headwise/models exports, got ${describe(gguf)}`);
   expectModelKernels(where, kernels, formats);
   const expectActive = () => {
     signal?.throwIfAborted();
@@ -95,12 +100,12 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
   expectActive();
   let files: ModelFiles | undefined;
   try {
-    files = await openModelFiles(where, source, signal);
+    files = await openModelFiles(where, source, gguf?.open, signal);
     const { description } = files;
     const decoder =
       typeof description === "string"
         ? resolveHead(readDecoder(where, description, maxSeqLen), files.tensors)
-        : await readGgufDecoder(where, description, maxSeqLen);
+        : await (gguf as GgufReader).read(where, description, maxSeqLen);
     expectLatent(where, kernels, decoder);
     const tensors = checkTensors(where, decoder, files.tensors);
     const all = [...tensors.values()].reduce((sum, { bytes }) => sum + bytes, 0);
@@ -174,7 +179,7 @@ async function packModel(
     const places = placeModel(spec, endFormats(reader, decoder, root, formats.embed), (layer, which) =>
       mlpFormats(context, layerAt(layer), which),
     );
-    reserve(where, memory, planSpec(where, spec, { weights: storedFormats(reader, decoder, formats) }).weights);
+    reserve(where, memory, planSpec(where, spec, storedFormats(reader, decoder, formats)).weights);
     const ends = await loadEnds(context, decoder, places, root);
     const blocks: ModelWeights["blocks"][number][] = [];
     for (const [i, block] of spec.blocks.entries())
@@ -234,13 +239,13 @@ function endFormats(reader: WeightReader, { names }: Decoder, root: string, own:
 }
 
 /** The formats of the parts: the requested ones, else those that most bytes of the layers, and the table, are stored in. */
-function storedFormats(reader: WeightReader, decoder: Decoder, own: ModelFormats): ModelFormats {
+function storedFormats(reader: WeightReader, decoder: Decoder, own: ModelFormats): PackedFormats {
   const { names, family } = decoder;
   const root = findRoot(decoder, reader.tensors);
   const { router, sharedGate } = family.moeNames ?? {};
   // Tensors of two dimensions that are float32 in memory whatever they are stored in.
   const floats = [router, sharedGate, family.headNorm?.q, family.headNorm?.k].map((name) => `.${name}.weight`);
-  const bytes = new Map<WeightFormat, number>();
+  const bytes = new Map<PackedFormat, number>();
   for (const name of reader.namesBelow(`${root}${names.layers}.`)) {
     const tensor = reader.tensors.get(name);
     const isMatrix = tensor && tensor.shape.length > 1 && !floats.some((end) => name.endsWith(end));
@@ -281,7 +286,9 @@ async function loadEnds(
   };
 }
 
-const asTable = ({ k, format, w }: PackedLinear, rows: number): PackedTable => ({ rows, dim: k, format, at: w });
+const asTable = ({ k, format, w, mins }: PackedLinear, rows: number): PackedTable => ({
+  ...{ rows, dim: k, format, at: w, mins },
+});
 
 /** The table of tokens as the head, with the head's own bias where there is one. */
 async function withBias({ kernels, reader }: BlockContext, tokens: PackedLinear, name: string): Promise<PackedLinear> {

@@ -1,5 +1,5 @@
 /**
- * Whole decoders: from config.json and safetensors to tokens.
+ * Whole decoders: from config.json and safetensors, or a GGUF file, to tokens.
  * @packageDocumentation
  */
 
@@ -23,6 +23,7 @@ export {
   type GenerationJob,
   generateMany,
 } from "../decoder/generate-many.ts";
+export { type GgufReader, gguf } from "../decoder/gguf.ts";
 export { type LoadModelOptions, loadModel } from "../decoder/load-model.ts";
 export type { Model } from "../decoder/model.ts";
 export type { ModelFormats } from "../decoder/model-formats.ts";

@@ -7,7 +7,7 @@ import type { Global } from "../util/global.ts";
 import { reasonOf } from "../util/reason.ts";
 import { type ByteSource, type BytesOrSource, readRange, sourceOfFile, toSource } from "./byte-source.ts";
 import type { GgufFile } from "./gguf/gguf.ts";
-import { openGgufParts } from "./gguf/parts.ts";
+import type { GgufParts } from "./gguf/parts.ts";
 import { joinFiles } from "./join-files.ts";
 import { ReadBuffer } from "./read-buffer.ts";
 import { openSafetensorsIndex } from "./safetensors/model-index.ts";
@@ -65,6 +65,7 @@ const PIECE = 2 ** 24;
 export async function openModelFiles(
   where: string,
   source: ModelSource,
+  openGguf: OpenGguf | undefined,
   signal?: Global<"AbortSignal">,
 ): Promise<ModelFiles> {
   const closers: (() => Promise<void>)[] = [];
@@ -73,6 +74,7 @@ export async function openModelFiles(
   };
   const buffer = new ReadBuffer();
   const { place, gguf } = locate(where, source);
+  const openParts: OpenGguf = openGguf ?? refuseGguf;
   const find = finderOf(where, place, closers, buffer, signal);
   const open: OpenFile = async (name) => {
     const found = await find(name);
@@ -82,7 +84,7 @@ export async function openModelFiles(
   };
   try {
     const { description, file, tensors } =
-      gguf === undefined ? await openFolder(where, find, open) : await openGgufParts(where, gguf, open);
+      gguf === undefined ? await openFolder(where, find, open) : await openParts(where, gguf, open);
     const pieceBytes = closers.length > 0 ? LOCAL_PIECE : PIECE;
     return { description, file: reading(file, buffer), tensors, pieceBytes, close };
   } catch (error) {
@@ -90,6 +92,14 @@ export async function openModelFiles(
     throw error;
   }
 }
+
+/** Opens a GGUF file, and the other parts of its model. */
+export type OpenGguf = (where: string, name: string, open: OpenFile) => Promise<GgufParts>;
+
+const refuseGguf: OpenGguf = async (where, name) => {
+  const rule = "one of safetensors, or options with { gguf }, which headwise/models exports";
+  throw new HeadwiseError("NO_GGUF", `${where}: source expected ${rule}, got ${describe(name)}`);
+};
 
 /** A folder's files, or the name of a GGUF file in it. */
 function locate(where: string, source: ModelSource): { place: FolderSource; gguf?: string } {
