@@ -98,7 +98,7 @@ function locate(where: string, source: ModelSource): { place: FolderSource; gguf
     const names = (source as readonly File[]).map(({ name }) => name).filter((name) => GGUF.test(name));
     return names[0] === undefined ? { place: source } : { place: source, gguf: names[0] };
   }
-  if (typeof source === "string" || tagOf(source) === "URL") return locateFolder(source as string | URL);
+  if (typeof source === "string" || tagOf(source) === "URL") return locateFolder(where, source as string | URL);
   if (source === null || typeof source !== "object")
     throw new TypeError(
       `${where}: source expected a path, a URL, bytes, a list of files or a function that opens them, got ${describe(source)}`,
@@ -106,15 +106,20 @@ function locate(where: string, source: ModelSource): { place: FolderSource; gguf
   return { place: () => source as BytesOrSource, gguf: "model.gguf" };
 }
 
-function locateFolder(source: string | URL): { place: FolderSource; gguf?: string } {
+function locateFolder(where: string, source: string | URL): { place: FolderSource; gguf?: string } {
   const isUrl = typeof source !== "string" || /^(https?|file):/.test(source);
   const path = isUrl ? new URL(String(source)) : (source as string);
   const [, before = "", name = ""] =
     /^(.*[/\\])?([^/\\]*)$/s.exec(isUrl ? (path as URL).pathname : (path as string)) ?? [];
-  if (!(path instanceof URL)) return GGUF.test(name) ? { place: before || ".", gguf: name } : { place: path };
+  if (/\.safetensors$/i.test(name))
+    throw new HeadwiseError(
+      "BAD_FILE",
+      `${where}: source expected the folder of config.json and model.safetensors, or a GGUF file, got ${describe(name)}`,
+    );
   if (!GGUF.test(name)) return { place: path };
+  if (!(path instanceof URL)) return { place: before || ".", gguf: name };
   path.pathname = before;
-  return { place: path, gguf: decodeURIComponent(name) };
+  return { place: path, gguf: name };
 }
 
 /** Opens config.json and the safetensors files beside it. */
@@ -170,7 +175,8 @@ function finderOf(
   const folder = isUrl ? new URL(String(source)) : String(source);
   if (folder instanceof URL) {
     folder.pathname = folder.pathname.replace(/\/?$/, "/");
-    if (folder.protocol !== "file:") return (name) => openUrl(where, new URL(name + folder.search, folder), signal);
+    if (folder.protocol !== "file:")
+      return (name) => openUrl(where, new URL(`./${name}${folder.search}`, folder), signal);
   }
   return async (name) => {
     const file = await openLocal(where, folder, name);
