@@ -1,4 +1,5 @@
 import { type ModelFiles, type ModelSource, openModelFiles } from "../files/model-files.ts";
+import type { ModelStore } from "../files/model-store.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import { type LinearPlace, modeOf, type PackedLinear } from "../linear/linear.ts";
 import { expectActivations, expectFormatLoaded } from "../linear/options.ts";
@@ -45,9 +46,14 @@ export interface LoadModelOptions {
   readonly onProgress?: (done: number, all: number) => void;
   /** Ends loading: it rejects with the signal's reason, and all memory is freed. */
   readonly signal?: Global<"AbortSignal">;
+  /**
+   * Keeps what is read of URLs, so that the next start reads it from there, also without a network, and a download that was
+   * interrupted goes on: of `createFolderStore`, `createBrowserStore` or `createStore`. Default none.
+   */
+  readonly store?: ModelStore;
 }
 
-const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "onProgress", "signal"] as const;
+const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "onProgress", "signal", "store"] as const;
 
 /**
  * Loads a whole decoder: reads config.json and the tensors of safetensors files one after the other, and packs each as it comes.
@@ -80,13 +86,14 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
   const where = "loadModel";
   expectKernels(where, kernels);
   const given = readFields(where, "options", options, OPTIONS);
-  const { weights, maxSeqLen, maxBytes, activations, onProgress, signal } = given;
+  const { weights, maxSeqLen, maxBytes, activations, onProgress, signal, store } = given;
   if (maxSeqLen !== undefined) expectInt(where, "options.maxSeqLen", maxSeqLen);
   if (maxBytes !== undefined) expectInt(where, "options.maxBytes", maxBytes, 0, Number.MAX_SAFE_INTEGER);
   const formats = readFormats(where, weights);
   const fast = expectActivations(where, "options.activations", activations);
   if (onProgress !== undefined) expectFunction(where, "onProgress", onProgress);
   if (signal !== undefined) expectSignal(where, signal);
+  if (store !== undefined) expectFunction(where, "options.store.open", Object(store).open);
   expectModelKernels(where, kernels, formats);
   const expectActive = () => {
     signal?.throwIfAborted();
@@ -95,7 +102,7 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
   expectActive();
   let files: ModelFiles | undefined;
   try {
-    files = await openModelFiles(where, source, signal);
+    files = await openModelFiles(where, source, signal, store);
     const { description } = files;
     const decoder =
       typeof description === "string"

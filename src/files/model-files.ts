@@ -9,6 +9,7 @@ import { type ByteSource, type BytesOrSource, readRange, sourceOfFile, toSource 
 import type { GgufFile } from "./gguf/gguf.ts";
 import { openGgufParts } from "./gguf/parts.ts";
 import { joinFiles } from "./join-files.ts";
+import type { ModelStore } from "./model-store.ts";
 import { ReadBuffer } from "./read-buffer.ts";
 import { openSafetensorsIndex } from "./safetensors/model-index.ts";
 import { openSafetensors } from "./safetensors/safetensors.ts";
@@ -44,6 +45,8 @@ export interface ModelFiles {
   close(): Promise<void>;
 }
 
+/** What opens URLs instead of `urlSource`. */
+type UrlOpener = Pick<ModelStore, "open">;
 type FolderSource = Exclude<ModelSource, BytesOrSource>;
 type FindFile = (name: string) => Promise<BytesOrSource | undefined>;
 type OpenFile = (name: string) => Promise<ByteSource>;
@@ -60,12 +63,13 @@ const PIECE = 2 ** 24;
 
 /**
  * Opens a model's files: reads config.json, the index where there is one, and the headers of all files. `signal` ends requests to
- * a server, also those that the reader of tensors makes.
+ * a server, also those that the reader of tensors makes; `store` keeps what they give.
  */
 export async function openModelFiles(
   where: string,
   source: ModelSource,
   signal?: Global<"AbortSignal">,
+  store?: UrlOpener,
 ): Promise<ModelFiles> {
   const closers: (() => Promise<void>)[] = [];
   const close = async () => {
@@ -73,7 +77,7 @@ export async function openModelFiles(
   };
   const buffer = new ReadBuffer();
   const { place, gguf } = locate(where, source);
-  const find = finderOf(where, place, closers, buffer, signal);
+  const find = finderOf(where, place, closers, buffer, (url) => openUrl(where, url, signal, store));
   const open: OpenFile = async (name) => {
     const found = await find(name);
     if (found !== undefined) return toSource(where, found);
@@ -163,7 +167,7 @@ function finderOf(
   source: FolderSource,
   closers: (() => Promise<void>)[],
   buffer: ReadBuffer,
-  signal: Global<"AbortSignal"> | undefined,
+  openAt: (url: URL) => ReturnType<FindFile>,
 ): FindFile {
   if (typeof source === "function")
     return async (name) => {
@@ -175,8 +179,7 @@ function finderOf(
   const folder = isUrl ? new URL(String(source)) : String(source);
   if (folder instanceof URL) {
     folder.pathname = folder.pathname.replace(/\/?$/, "/");
-    if (folder.protocol !== "file:")
-      return (name) => openUrl(where, new URL(`./${name}${folder.search}`, folder), signal);
+    if (folder.protocol !== "file:") return (name) => openAt(new URL(`./${name}${folder.search}`, folder));
   }
   return async (name) => {
     const file = await openLocal(where, folder, name);
@@ -191,9 +194,10 @@ async function openUrl(
   where: string,
   url: URL,
   signal: Global<"AbortSignal"> | undefined,
+  store: UrlOpener | undefined,
 ): Promise<ByteSource | undefined> {
   try {
-    return await urlSource(url, { signal });
+    return await (store?.open(url, { signal }) ?? urlSource(url, { signal }));
   } catch (cause) {
     const { status } = Object(Object(cause).cause);
     if ((status === 403 || status === 404) && url.pathname.endsWith(INDEX)) return undefined;
