@@ -56,11 +56,11 @@ export interface LoadModelOptions {
 const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "onProgress", "signal", "store"] as const;
 
 /**
- * Loads a whole decoder: reads config.json and the tensors of safetensors files one after the other, and packs each as it comes.
- * A type of model or a field of config.json that is not known is refused by name, as are tensors that are missing, unexpected or
- * of another shape, all in one error. Masks and tables that follow from config.json are not read, nor is a head where
- * `tie_word_embeddings` says that it is the table of tokens.
- * @param source The path of a folder (on hosts with a file system) or its URL; the files; or a function that opens a file by name.
+ * Loads a whole decoder from safetensors with config.json, or from GGUF: reads tensors one after the other, and packs each as it
+ * comes. A model, a field of config.json or a rule of the metadata that is not known is refused by name, as are tensors that are
+ * missing, unexpected or of another shape, all in one error. Not read are masks and tables that follow from the configuration,
+ * nor a head where `tie_word_embeddings` says that it is the table of tokens.
+ * @param source A folder or a GGUF file, by path (on hosts with a file system) or URL; files; bytes of a GGUF; or what opens files.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE`, `OUT_OF_MEMORY`, `RELEASED`, `NO_MODELS`,
  * `NO_QUANTIZED`, `NO_LATENT`, or the signal's reason. All memory is freed then.
  * @example

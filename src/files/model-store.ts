@@ -59,13 +59,10 @@ export function createFolderStore(folder: string | Global<"URL">, options: Store
  * that cannot be written. Browsers may clear both when space runs short, unless `navigator.storage.persist()` was granted.
  * @throws TypeError for arguments of another type. HeadwiseError `NO_STORAGE` on hosts without either.
  * @example
- * import { createBrowserStore, HeadwiseError } from "headwise/models";
- * try {
- *   const store = createBrowserStore("models"); // for loadModel(kernels, "https://example.com/model.gguf", { store })
- *   console.log(typeof store.open);
- * } catch (error) {
- *   console.log(error instanceof HeadwiseError && error.code); // NO_STORAGE: Node is no browser
- * }
+ * import { createBrowserStore } from "headwise/models";
+ * const isPage = "document" in globalThis;
+ * const store = isPage ? createBrowserStore("models") : undefined; // for loadModel(kernels, "https://example.com/model.gguf", { store })
+ * console.log(store); // undefined: this host is no browser
  */
 export function createBrowserStore(name = "headwise", options: StoreOptions = {}): ModelStore {
   const where = "createBrowserStore";
