@@ -37,6 +37,8 @@ const NAMES: Names = {
   head: "output",
 };
 
+const MOST_LAYERS = 10_000;
+
 /**
  * Reads the decoder of a file for the public function `where`. `maxSeqLen` is the longest sequence that will be run, where it is
  * known.
@@ -57,6 +59,7 @@ export async function readGgufDecoder(where: string, file: Header, maxSeqLen?: n
     ...(rules.joinedMlp && { mlp: { gate: "ffn_up", down: "ffn_down" } }),
   };
   const layers = keys.count("block_count");
+  if (layers > MOST_LAYERS) keys.fail("block_count", `at most ${MOST_LAYERS}`, layers);
   const attentionShapes = new Map<BlockSpec["attention"], AttentionShapes>();
   const blocks = Array.from({ length: layers }, (_, layer): BlockSpec => {
     const [attention, shapes] = readAttention(where, file, name, layer, factors);

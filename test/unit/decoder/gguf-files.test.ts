@@ -217,6 +217,7 @@ describe("hostile files", () => {
     ["llama.attention.layer_norm_rms_epsilon", f32(-1), "expected a finite number > 0, got -1"],
     ["llama.attention.layer_norm_rms_epsilon", text("1e-5"), 'expected a finite number > 0, got "1e-5"'],
     ["llama.block_count", u32(2 ** 31), "expected an integer >= 1, got 2147483648"],
+    ["llama.block_count", u32(2 ** 31 - 1), "expected at most 10000, got 2147483647"],
     ["llama.attention.head_count", u32(0), "expected an integer >= 1, got 0"],
     ["llama.attention.head_count_kv", u32(3), "expected a divisor of 4 heads, got 3"],
     ["llama.attention.head_count", list(4, [4]), "expected an integer >= 1 for layer 1, got undefined"],

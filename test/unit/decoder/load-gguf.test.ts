@@ -7,6 +7,7 @@ import { createSession } from "../../../src/decoder/session.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
 import { DECODERS } from "../../../src/models/gguf/decoders.ts";
 import type { Tensor } from "../../../src/tensor/tensor.ts";
+import { writeGguf } from "../../support/gguf-writer.ts";
 import { kernelsOf } from "../../support/layers.ts";
 import { ggufModel, tinyGguf } from "../../support/tiny-gguf.ts";
 import { TINY, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
@@ -42,6 +43,12 @@ const MULTIPLIERS = {
   residual_multiplier: 0.5,
   logits_scaling: 4,
 };
+const YARN = { rope_type: "yarn", factor: 4, original_max_position_embeddings: 64 };
+const GEMMA3 = {
+  ...{ model_type: "gemma3_text", ...SMALL, ...GROUPED, ...RMS, num_hidden_layers: 7, sliding_window: 9 },
+  ...{ query_pre_attn_scalar: 12, rope_theta: 1_000_000 },
+};
+const GPT_OSS = { ...TINY.gpt_oss, ...RMS, rope_theta: 150_000 };
 const GRANITE = { model_type: "granite", ...SMALL, ...NARROW, ...RMS, ...MULTIPLIERS };
 
 /** config.json of families, by the architecture of their GGUF files. */
@@ -73,22 +80,11 @@ const CASES: readonly (readonly [architecture: string, what: string, config: obj
   ["falcon", "two norms", { ...FALCON, num_kv_heads: 2, new_decoder_architecture: true }],
   ["gemma", "", { model_type: "gemma", ...SMALL, ...GROUPED, ...RMS }],
   ["gemma2", "", { ...TINY.gemma2, ...RMS, query_pre_attn_scalar: 12 }],
-  [
-    "gemma3",
-    "",
-    {
-      model_type: "gemma3_text",
-      ...SMALL,
-      ...GROUPED,
-      ...RMS,
-      num_hidden_layers: 7,
-      sliding_window: 9,
-      query_pre_attn_scalar: 12,
-      rope_theta: 1_000_000,
-    },
-  ],
+  ["gemma3", "", GEMMA3],
+  ["gemma3", "linear scaling", { ...GEMMA3, rope_scaling: { rope_type: "linear", factor: 8 } }],
   ["glm4", "", { model_type: "glm4", ...SMALL, ...GROUPED, ...RMS, partial_rotary_factor: 0.5 }],
-  ["gpt-oss", "", { ...TINY.gpt_oss, ...RMS, rope_theta: 150_000 }],
+  ["gpt-oss", "", GPT_OSS],
+  ["gpt-oss", "yarn", { ...GPT_OSS, rope_scaling: { ...YARN, truncate: false } }],
   ["gpt2", "", { ...TINY.gpt2, layer_norm_epsilon: 2 ** -14 }],
   ["gptneox", "parallel", NEOX],
   ["gptneox", "in turn", { ...NEOX, use_parallel_residual: false }],
@@ -141,7 +137,7 @@ const CASES: readonly (readonly [architecture: string, what: string, config: obj
       ...RMS,
       num_hidden_layers: 4,
       sliding_window: 9,
-      rope_scaling: { rope_type: "yarn", factor: 4, original_max_position_embeddings: 64 },
+      rope_scaling: YARN,
     },
   ],
   [
@@ -177,7 +173,7 @@ const CASES: readonly (readonly [architecture: string, what: string, config: obj
       ...SMALL,
       ...NARROW,
       ...RMS,
-      rope_scaling: { type: "yarn", factor: 4, original_max_position_embeddings: 64 },
+      rope_scaling: YARN,
     },
   ],
   ["qwen2moe", "", { ...TINY.qwen2_moe, ...RMS, norm_topk_prob: false }],
@@ -262,6 +258,14 @@ describe("the logits of a GGUF are those of its safetensors form, to the bit or 
     const moe = { ...GRANITE, num_local_experts: 3, num_experts_per_tok: 2 };
     const equal = await logitsOf(tinyGguf(moe, same, "granitemoe"));
     expect(apart(equal, await logitsOf(tinyFolder(GRANITE, dense)))).toBeLessThan(2 ** -20);
+  });
+
+  test("older files of DeepSeek-V2, which do not state whether weights of experts are divided, are read the same", async () => {
+    const [, , config] = CASES.find(([, what]) => what === "V2") as (typeof CASES)[number];
+    const tensors = tensorsOf(config);
+    const model = ggufModel(config, tensors);
+    for (const key of ["expert_weights_norm", "expert_gating_func"]) delete model.metadata[`deepseek2.${key}`];
+    expect(await logitsOf(writeGguf(model))).toEqual(await logitsOf(tinyFolder(config, tensors)));
   });
 
   test("every architecture is among them", () => {
