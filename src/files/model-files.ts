@@ -7,7 +7,7 @@ import type { Global } from "../util/global.ts";
 import { reasonOf } from "../util/reason.ts";
 import { type ByteSource, type BytesOrSource, readRange, sourceOfFile, toSource } from "./byte-source.ts";
 import type { GgufFile } from "./gguf/gguf.ts";
-import { openGgufParts } from "./gguf/parts.ts";
+import { openGgufParts, PART } from "./gguf/parts.ts";
 import { joinFiles } from "./join-files.ts";
 import type { ModelStore } from "./model-store.ts";
 import { ReadBuffer } from "./read-buffer.ts";
@@ -100,7 +100,15 @@ function locate(where: string, source: ModelSource): { place: FolderSource; gguf
   if (typeof source === "function") return { place: source };
   if (Array.isArray(source)) {
     const names = (source as readonly File[]).map(({ name }) => name).filter((name) => GGUF.test(name));
-    return names[0] === undefined ? { place: source } : { place: source, gguf: names[0] };
+    const [first] = names;
+    if (first === undefined) return { place: source };
+    const other = names.find((name) => name.replace(PART, "") !== first.replace(PART, ""));
+    if (other === undefined) return { place: source, gguf: first };
+    const rule = "one GGUF file, or the parts of one";
+    throw new HeadwiseError(
+      "BAD_FILE",
+      `${where}: source expected ${rule}, got ${describe(first)} and ${describe(other)}`,
+    );
   }
   if (typeof source === "string" || tagOf(source) === "URL") return locateFolder(where, source as string | URL);
   if (source === null || typeof source !== "object")

@@ -11,7 +11,10 @@ import { isSame, keptSource } from "./kept-source.ts";
 import { Shelf } from "./shelf.ts";
 import { connectUrl, type UrlSourceOptions } from "./url-source.ts";
 
-/** Keeps what was read of files of servers, so that it is not requested again: what `loadModel` takes as `store`. */
+/**
+ * Keeps what was read of files of servers, so that it is not requested again: what `loadModel` takes as `store`. Files are known
+ * by their whole URL, which is kept too: one whose query changes each time is never found again.
+ */
 export interface ModelStore {
   /**
    * A source that reads a URL as `urlSource` does, and what is kept of it from the store. Of a file that the server says it does

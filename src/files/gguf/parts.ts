@@ -8,7 +8,7 @@ import type { TensorEntry, TensorFile } from "../tensor-file.ts";
 import { type GgufFile, openGguf } from "./gguf.ts";
 
 /** Names of parts: NAME-00001-of-00003.gguf. */
-const PART = /-\d{5}-of-(?!00000)(\d{5})\.gguf$/i;
+export const PART: RegExp = /-\d{5}-of-(?!00000)(\d{5})\.gguf$/i;
 
 interface GgufParts {
   /** The first file, with the tensors of all. */

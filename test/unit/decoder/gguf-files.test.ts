@@ -119,6 +119,9 @@ describe("sources", () => {
         'expected a file "tiny-00003-of-00003.gguf" in ',
       );
     });
+    expect(await refusal([first, second, third, new File([BYTES], "mmproj.gguf")])).toBe(
+      'loadModel: source expected one GGUF file, or the parts of one, got "tiny-00001-of-00003.gguf" and "mmproj.gguf"',
+    );
     const alone = new File([first], "tiny.gguf");
     expect(await refusal([alone])).toBe(
       'loadModel: source expected 3 files named "NAME-00001-of-00003.gguf", got "tiny.gguf"',

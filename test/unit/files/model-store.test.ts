@@ -115,7 +115,7 @@ describe("a source of a store", () => {
     expect(failures).toEqual([]);
   });
 
-  test("reads of the same pieces at once request them once, and so do two that are open at once, nearly", async () => {
+  test("reads of the same pieces at once request them once, and two sources at once give the same bytes", async () => {
     const server = fileServer(2 * PIECE);
     const { store } = listening(memoryPieces());
     const [a, b] = await Promise.all([open(store, server), open(store, server)]);
