@@ -13,7 +13,9 @@ const root = join(dirname(fileURLToPath(import.meta.url)), "..");
 /** Bytes of an import of several entries, once bundled: of the names that are listed for each, or of all they have. */
 async function bundled(entries, names) {
   const taken = entries.map((_, i) => names?.[i] ?? `* as all${i}`);
-  const kept = entries.map((entry, i) => `import ${taken[i].startsWith("*") ? taken[i] : `{ ${taken[i]} }`} from "${entry}";`);
+  const kept = entries.map(
+    (entry, i) => `import ${taken[i].startsWith("*") ? taken[i] : `{ ${taken[i]} }`} from "${entry}";`,
+  );
   const used = taken.map((each) => each.replace("* as ", ""));
   const { outputFiles } = await build({
     stdin: { contents: `${kept.join("\n")} globalThis.kept = [${used}];`, resolveDir: root },
@@ -45,11 +47,11 @@ const imports = [
     ],
     budget: 110,
   },
-  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 119 },
+  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 121 },
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
-    budget: 155,
+    budget: 157,
   },
   // The example of docs/guide/decoders.md: loadModel with formats "q4".
   {

@@ -1,5 +1,6 @@
 import { type ModelFiles, type ModelSource, openModelFiles } from "../files/model-files.ts";
-import type { PackedFormat, WeightFormat } from "../linear/formats.ts";
+import type { ModelStore } from "../files/model-store.ts";
+import type { WeightFormat } from "../linear/formats.ts";
 import { type LinearPlace, modeOf, type PackedLinear } from "../linear/linear.ts";
 import { expectActivations, expectFormatLoaded } from "../linear/options.ts";
 import { stagedFloats } from "../linear/pack.ts";
@@ -14,11 +15,12 @@ import { expectFit } from "./fit.ts";
 import type { GgufReader } from "./gguf.ts";
 import { type BlockContext, loadBlock, loadNorm, mlpFormats, ownBlock } from "./load-blocks.ts";
 import type { Model, ModelWeights } from "./model.ts";
-import { type ModelFormats, type PackedFormats, readFormats } from "./model-formats.ts";
+import { type ModelFormats, readFormats } from "./model-formats.ts";
 import type { PackedNorm, PackedTable } from "./packed.ts";
-import { type EndFormats, linearsOf, type ModelPlaces, type NormPlace, placeModel } from "./places.ts";
+import { linearsOf, type ModelPlaces, type NormPlace, placeModel } from "./places.ts";
 import { planSpec } from "./plan-model.ts";
 import { reserve } from "./reserve.ts";
+import { endFormats, storedFormats } from "./stored-formats.ts";
 import { WeightReader } from "./weight-reader.ts";
 
 /** Options of `loadModel`. */
@@ -47,17 +49,21 @@ export interface LoadModelOptions {
   readonly onProgress?: (done: number, all: number) => void;
   /** Ends loading: it rejects with the signal's reason, and all memory is freed. */
   readonly signal?: Global<"AbortSignal">;
+  /**
+   * Keeps what is read of URLs, so that the next start reads it from there, also without a network, and a download that was
+   * interrupted goes on: of `createFolderStore`, `createBrowserStore` or `createStore`. Default none.
+   */
+  readonly store?: ModelStore;
 }
 
-const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "gguf", "onProgress", "signal"] as const;
+const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "gguf", "onProgress", "signal", "store"] as const;
 
 /**
- * Loads a whole decoder: reads config.json and the tensors of safetensors files, or with the option `gguf` a GGUF file, one tensor
- * after the other, and packs each as it comes. A type of model or a field of config.json that is not known is refused by name, as are
- * tensors that are missing, unexpected or of another shape, all in one error. Masks and tables that follow from config.json are not read, nor is a head where
- * `tie_word_embeddings` says that it is the table of tokens.
- * @param source The path of a folder (on hosts with a file system) or its URL; the files; or a function that opens a file by name. Of a
- * GGUF file, its path or URL, or the file itself.
+ * Loads a whole decoder from safetensors with config.json, or with the option `gguf` from GGUF: reads tensors one after the other,
+ * and packs each as it comes. A model, a field of config.json or a rule of the metadata that is not known is refused by name, as are
+ * tensors that are missing, unexpected or of another shape, all in one error. Not read are masks and tables that follow from the
+ * configuration, nor a head where `tie_word_embeddings` says that it is the table of tokens.
+ * @param source A folder or a GGUF file, by path (on hosts with a file system) or URL; files; bytes of a GGUF; or what opens files.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE`, `OUT_OF_MEMORY`, `RELEASED`, `NO_MODELS`,
  * `NO_QUANTIZED`, `NO_LATENT`, `NO_GGUF`, or the signal's reason. All memory is freed then.
  * @example
@@ -83,7 +89,7 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
   const where = "loadModel";
   expectKernels(where, kernels);
   const given = readFields(where, "options", options, OPTIONS);
-  const { weights, maxSeqLen, maxBytes, activations, gguf, onProgress, signal } = given;
+  const { weights, maxSeqLen, maxBytes, activations, gguf, onProgress, signal, store } = given;
   if (maxSeqLen !== undefined) expectInt(where, "options.maxSeqLen", maxSeqLen);
   if (maxBytes !== undefined) expectInt(where, "options.maxBytes", maxBytes, 0, Number.MAX_SAFE_INTEGER);
   const formats = readFormats(where, weights);
@@ -92,6 +98,7 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
   if (signal !== undefined) expectSignal(where, signal);
   if (gguf !== undefined && typeof Object(gguf).open !== "function")
     throw new TypeError(`${where}: options.gguf expected gguf, which headwise/models exports, got ${describe(gguf)}`);
+  if (store !== undefined) expectFunction(where, "options.store.open", Object(store).open);
   expectModelKernels(where, kernels, formats);
   const expectActive = () => {
     signal?.throwIfAborted();
@@ -100,7 +107,7 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
   expectActive();
   let files: ModelFiles | undefined;
   try {
-    files = await openModelFiles(where, source, gguf?.open, signal);
+    files = await openModelFiles(where, source, gguf?.open, signal, store);
     const { description } = files;
     const decoder =
       typeof description === "string"
@@ -224,39 +231,6 @@ function mostStaged({ spec: { dModel, vocabSize, embed, blocks } }: Decoder): nu
 }
 
 type Ends = Omit<ModelWeights, "blocks" | "mode">;
-
-/** The formats of the matrices before the first layer and behind the last one. */
-function endFormats(reader: WeightReader, { names }: Decoder, root: string, own: WeightFormat | undefined): EndFormats {
-  const formatOf = (name: string) => reader.formatOf(`${name}.weight`, own);
-  const ifAny = (name: string) => (reader.has(`${name}.weight`) ? formatOf(name) : undefined);
-  const at = (name: string) => `${root}${name}`;
-  return {
-    embed: formatOf(at(names.embed)),
-    projectIn: ifAny(at(names.projectIn)) ?? "f32",
-    projectOut: ifAny(at(names.projectOut)) ?? "f32",
-    head: ifAny(names.head),
-  };
-}
-
-/** The formats of the parts: the requested ones, else those that most bytes of the layers, and the table, are stored in. */
-function storedFormats(reader: WeightReader, decoder: Decoder, own: ModelFormats): PackedFormats {
-  const { names, family } = decoder;
-  const root = findRoot(decoder, reader.tensors);
-  const { router, sharedGate } = family.moeNames ?? {};
-  // Tensors of two dimensions that are float32 in memory whatever they are stored in.
-  const floats = [router, sharedGate, family.headNorm?.q, family.headNorm?.k].map((name) => `.${name}.weight`);
-  const bytes = new Map<PackedFormat, number>();
-  for (const name of reader.namesBelow(`${root}${names.layers}.`)) {
-    const tensor = reader.tensors.get(name);
-    const isMatrix = tensor && tensor.shape.length > 1 && !floats.some((end) => name.endsWith(end));
-    if (!isMatrix || name.endsWith("_bias")) continue;
-    const format = reader.formatOf(name, undefined);
-    bytes.set(format, (bytes.get(format) ?? 0) + tensor.bytes);
-  }
-  const [most] = [...bytes].sort(([, a], [, b]) => b - a)[0] ?? ["f32" as const];
-  const embed = reader.formatOf(`${root}${names.embed}.weight`, own.embed);
-  return { attention: own.attention ?? most, mlp: own.mlp ?? most, embed };
-}
 
 /** Reads what is before the first layer and behind the last one. */
 async function loadEnds(

@@ -33,6 +33,15 @@ export { type ModelSelfTest, selfTestModels } from "../decoder/self-test.ts";
 export { createSession, type Session, type SessionOptions } from "../decoder/session.ts";
 export type { DraftOptions } from "../decoder/speculate.ts";
 export type { ModelSource } from "../files/model-files.ts";
+export {
+  createBrowserStore,
+  createFolderStore,
+  createStore,
+  type ModelStore,
+  type StoreOptions,
+} from "../files/model-store.ts";
+export type { UrlSourceOptions } from "../files/url-source.ts";
+export type { PieceStore } from "../platform/piece-stores.ts";
 export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";
 export type { DecoderModules, ModelKernels } from "../wasm/select-build.ts";
 

@@ -15,6 +15,7 @@
  * - `RELEASED`: the object, or one that it depends on, was released.
  * - `KERNEL_FAILED`: a kernel failed in a worker, a sign of damaged memory.
  * - `WORKER_LOST`: a worker ended or stopped answering.
+ * - `NO_STORAGE`: a store cannot keep pieces of files: the host has no place for them, or it is full.
  * - `BAD_FILE`: a file or an answer of a server cannot be read, or breaks its format.
  */
 export type HeadwiseErrorCode =
@@ -33,6 +34,7 @@ export type HeadwiseErrorCode =
   | "RELEASED"
   | "KERNEL_FAILED"
   | "WORKER_LOST"
+  | "NO_STORAGE"
   | "BAD_FILE";
 
 /**

@@ -6,9 +6,7 @@ import type { ByteSource } from "../byte-source.ts";
 import { joinFiles } from "../join-files.ts";
 import type { TensorEntry, TensorFile } from "../tensor-file.ts";
 import { type GgufFile, openCodedGguf } from "./gguf.ts";
-
-/** Names of parts: NAME-00001-of-00003.gguf. */
-const PART = /-\d{5}-of-(\d{5})\.gguf$/i;
+import { PART } from "./part-names.ts";
 
 /** The opened files of a model. */
 export interface GgufParts {
