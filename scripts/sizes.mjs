@@ -6,7 +6,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 import { build } from "esbuild";
-import { FILES } from "./entries.mjs";
+import { FILES, PEERS } from "./entries.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..");
 
@@ -20,6 +20,7 @@ async function bundled(entries, names) {
     format: "esm",
     minify: true,
     write: false,
+    external: PEERS,
     tsconfigRaw: {}, // the paths of the repository's own lead to the sources
   });
   return outputFiles[0].contents;

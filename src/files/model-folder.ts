@@ -5,7 +5,7 @@ import { expectBytes } from "../util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { reasonOf } from "../util/reason.ts";
-import { type ByteSource, type BytesOrSource, readRange, sourceOfFile, toSource } from "./byte-source.ts";
+import { type ByteSource, type BytesOrSource, fileSource, readRange, sourceOfFile, toSource } from "./byte-source.ts";
 import { ReadBuffer } from "./read-buffer.ts";
 import { openSafetensorsIndex } from "./safetensors/model-index.ts";
 import { openSafetensors } from "./safetensors/safetensors.ts";
@@ -75,7 +75,7 @@ export async function openModelFolder(
   });
   try {
     const config = await text(CONFIG, await open(CONFIG));
-    const indexed = await find(INDEX);
+    const indexed = await find(INDEX, true);
     if (indexed === undefined) {
       const file = await openSafetensors(await open(WHOLE));
       return opened(config, file, file.tensors);
@@ -92,6 +92,45 @@ export async function openModelFolder(
   } catch (error) {
     await close();
     throw error;
+  }
+}
+
+/** The most bytes of a file that is read as text: vocabularies of 256 thousand tokens take some 35 MB. */
+const LARGEST_TEXT = 2 ** 28;
+
+/** The texts of those of the files of a model's folder that exist, by name. */
+export async function readTexts(
+  where: string,
+  source: ModelSource,
+  names: readonly string[],
+  signal?: Global<"AbortSignal">,
+): Promise<ReadonlyMap<string, string>> {
+  const closers: (() => Promise<void>)[] = [];
+  const find = finderOf(where, source, closers, undefined, signal);
+  const read = async (name: string): Promise<readonly [string, string][]> => {
+    const found = await find(name, true);
+    if (found === undefined) return [];
+    const from = toSource(where, found);
+    if (from.size > LARGEST_TEXT) {
+      const rule = `a file ${describe(name)} of at most ${LARGEST_TEXT} bytes`;
+      throw new HeadwiseError("BAD_FILE", `${where}: source expected ${rule}, got ${from.size}`);
+    }
+    return [[name, new TextDecoder().decode(await readRange(`${where}: ${name}`, from, 0, from.size))]];
+  };
+  try {
+    const texts = await Promise.allSettled(names.map(read));
+    return new Map(
+      texts.flatMap((text) => {
+        if (text.status === "rejected") throw text.reason;
+        return text.value;
+      }),
+    );
+  } catch (error) {
+    // A request that the signal ended fails with an error of its own.
+    signal?.throwIfAborted();
+    throw error;
+  } finally {
+    await Promise.all(closers.map((close) => close()));
   }
 }
 
@@ -128,14 +167,17 @@ function joinFiles(owners: ReadonlyMap<string, string>, files: ReadonlyMap<strin
   };
 }
 
-/** How files of a source are opened. Those of the host are read into `buffer`, and added to `closers`. */
+/** Opens a file by name; undefined if there is none. A server may forbid or not find one that is `optional`. */
+type Find = (name: string, optional?: boolean) => Promise<BytesOrSource | undefined>;
+
+/** How files of a source are opened. Those of the host are read into `buffer`, if there is one, and added to `closers`. */
 function finderOf(
   where: string,
   source: ModelSource,
   closers: (() => Promise<void>)[],
-  buffer: ReadBuffer,
+  buffer: ReadBuffer | undefined,
   signal: Global<"AbortSignal"> | undefined,
-): (name: string) => Promise<BytesOrSource | undefined> {
+): Find {
   if (typeof source === "function")
     return async (name) => {
       const found = await source(name);
@@ -150,27 +192,29 @@ function finderOf(
   const folder = isUrl ? new URL(String(source)) : String(source);
   if (folder instanceof URL) {
     folder.pathname = folder.pathname.replace(/\/?$/, "/");
-    if (folder.protocol !== "file:") return (name) => openUrl(where, new URL(name + folder.search, folder), signal);
+    if (folder.protocol !== "file:")
+      return (name, optional) => openUrl(where, new URL(name + folder.search, folder), optional, signal);
   }
   return async (name) => {
     const file = await openLocal(where, folder, name);
     if (file === undefined) return undefined;
     closers.push(() => file.close());
-    return sourceOfFile(file, (where, length) => buffer.take(where, length));
+    return buffer ? sourceOfFile(file, (where, length) => buffer.take(where, length)) : fileSource(file);
   };
 }
 
-/** A file of a server; undefined if it says that there is none. */
+/** A file of a server; undefined if it is `optional` and the server says that there is none. */
 async function openUrl(
   where: string,
   url: URL,
+  optional: boolean | undefined,
   signal: Global<"AbortSignal"> | undefined,
 ): Promise<ByteSource | undefined> {
   try {
     return await urlSource(url, { signal });
   } catch (cause) {
     const { status } = Object(Object(cause).cause);
-    if ((status === 403 || status === 404) && url.pathname.endsWith(INDEX)) return undefined;
+    if ((status === 403 || status === 404) && optional) return undefined;
     throw new HeadwiseError("BAD_FILE", `${where}: ${reasonOf(cause)}`, { cause });
   }
 }
