@@ -44,7 +44,7 @@ const TEMPLATE_OPTIONS = ["template", "tools", "variables", "library"] as const;
 
 /**
  * Writes a conversation as the text that the model was trained on, by its own template. It needs the package `@huggingface/jinja`.
- * The template is a program from the model's files: it is stopped after four million steps, and where a text exceeds 16 million
+ * The template is a program from the model's files: it is stopped after a million steps, and where a text exceeds 16 million
  * characters or a list 65,536 elements.
  * @throws TypeError or RangeError naming the argument; RangeError also for messages that the template refuses, with its reason.
  * HeadwiseError `NO_LIBRARY` without the package, `BAD_FILE` for a template that fails or does not end.

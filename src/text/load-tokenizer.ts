@@ -102,10 +102,13 @@ export async function readGgufTokenizer(
   const { metadata } = Object(file) as Partial<GgufFile>;
   if (metadata === undefined || tagOf(metadata) !== "Map")
     throw new TypeError(`${where}: file expected metadata, as openGguf gives it, got ${describe(file)}`);
-  const vocabulary = readVocabulary(where, metadata);
-  const files = toTokenizerFiles(where, vocabulary);
+  const files = toTokenizerFiles(where, readVocabulary(where, metadata));
+  const key = "tokenizer.chat_template";
+  const chatTemplate = metadata.get(key);
+  if (chatTemplate !== undefined && typeof chatTemplate !== "string")
+    throw new HeadwiseError("BAD_FILE", `${where}: key "${key}" expected text, got ${describe(chatTemplate)}`);
   const library = await findTokenizers(where, given);
-  return makeTokenizer(where, "file", library, { ...files, chatTemplate: vocabulary.text("chat_template") });
+  return makeTokenizer(where, "file", library, { ...files, chatTemplate });
 }
 
 function readObject(where: string, name: string, text: string): Fields {

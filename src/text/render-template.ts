@@ -9,9 +9,9 @@ import type { JinjaInterpreter, JinjaLibrary } from "./libraries.ts";
 const LONGEST_TEMPLATE = 2 ** 20;
 const LONGEST_TEXT = 2 ** 24;
 const LONGEST_LIST = 2 ** 16;
-const MOST_WORK = 2 ** 22;
+const MOST_WORK = 2 ** 20;
 /** Characters, or elements that are not looped over, that are one unit of work. */
-const WORK_LENGTH = 64;
+const WORK_LENGTH = 1024;
 
 /** What the template said to refuse the messages. */
 class Refusal {

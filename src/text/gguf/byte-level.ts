@@ -6,6 +6,10 @@ import { NORMAL, type Vocabulary } from "./vocabulary.ts";
 export function byteLevelModel(where: string, vocabulary: Vocabulary): TokenizerModel {
   const { tokens, byText, fail } = vocabulary;
   const rules = findPreTokenizer(where, vocabulary.text("pre") ?? "default");
+  const unknown = vocabulary.token("unknown_token_id");
+  const lacking = byteCharacters().find((character) => byText.get(character)?.type !== NORMAL);
+  if (lacking !== undefined && !unknown)
+    return fail("tokens", "tokens of all bytes, or one for what is unknown", `none of ${lacking}`);
   const lines = vocabulary.list("merges") ?? [];
   if (!Array.isArray(lines)) return fail("merges", "a list of strings", lines);
   const merges = lines.map((line: unknown): readonly [string, string] => {
@@ -14,21 +18,13 @@ export function byteLevelModel(where: string, vocabulary: Vocabulary): Tokenizer
     const isKnown = [left, right, left + right].every((text) => byText.has(text));
     return isKnown ? [left, right] : fail("merges", "merges of tokens to tokens", line);
   });
-  const unknown = vocabulary.token("unknown_token_id");
-  const lacking = byteCharacters().find((character) => byText.get(character)?.type !== NORMAL);
-  if (lacking !== undefined && !unknown)
-    return fail("tokens", "tokens of all bytes, or one for what is unknown", `none of ${lacking}`);
   const split = (pattern: string) => ({
     type: "Split",
     pattern: { Regex: pattern },
     behavior: "Isolated",
     invert: false,
   });
-  const level = {
-    type: "ByteLevel",
-    add_prefix_space: vocabulary.flag("add_space_prefix") ?? false,
-    trim_offsets: false,
-  };
+  const level = { type: "ByteLevel", add_prefix_space: false, trim_offsets: false };
   return {
     model: {
       ...{ type: "BPE", dropout: null, unk_token: (lacking !== undefined && unknown?.text) || null },
@@ -41,7 +37,7 @@ export function byteLevelModel(where: string, vocabulary: Vocabulary): Tokenizer
       type: "Sequence",
       pretokenizers: [...rules.patterns.map(split), { ...level, use_regex: false }],
     },
-    decoder: { ...level, add_prefix_space: true, use_regex: true },
+    decoder: { ...level, use_regex: true },
     ...{ addBos: rules.addBos ?? false, addEos: false, addSep: rules.addSep ?? false },
   };
 }
