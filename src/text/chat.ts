@@ -83,7 +83,7 @@ export async function renderChat(
  * };
  * const pieces: string[] = [];
  * for await (const piece of chat(model, words, [{ role: "user", content: "81 90 23 0 81 90" }], { maxTokens: 4 })) pieces.push(piece);
- * console.log(pieces.join("")); // 23 0 81 90
+ * console.log(pieces.join("").trim()); // 23 0 81 90
  * kernels.release();
  */
 export function chat(

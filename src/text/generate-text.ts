@@ -53,7 +53,7 @@ const OPTIONS = [...GENERATE_OPTIONS, "stop", "keepSpecial"] as const;
  * const words = { encode: (text: string) => text.split(" ").map(Number), decode: (ids: readonly number[]) => ` ${ids.join(" ")}` };
  * let text = "";
  * for await (const piece of generateText(model, words, "81 90 23 0 81 90", { maxTokens: 4 })) text += piece;
- * console.log(text); // 23 0 81 90
+ * console.log(text.trim()); // 23 0 81 90
  * kernels.release();
  */
 export function generateText(

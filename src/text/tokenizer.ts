@@ -1,4 +1,3 @@
-import type { TokenIds } from "../decoder/forward.ts";
 import { expectFunction, expectRecord } from "../util/arguments.ts";
 
 /**
@@ -10,7 +9,7 @@ export interface Tokenizer {
    * The ids of a text. Without `addSpecial: false`, with the tokens that the model expects around a text, such as one that
    * begins it.
    */
-  encode(text: string, options?: { readonly addSpecial?: boolean }): TokenIds;
+  encode(text: string, options?: { readonly addSpecial?: boolean }): readonly number[];
   /**
    * The text of ids, without special tokens unless `keepSpecial` is true. Bytes that are no whole character become U+FFFD. What
    * more ids add comes behind it, except in place of U+FFFD at its end.

@@ -17,7 +17,7 @@ export const END = 9;
 const startsAt = (bytes: Uint8Array, token: Uint8Array, at: number) => token.every((byte, i) => bytes[at + i] === byte);
 
 /** The longest token at each place, from left to right. Nothing is added to a text. */
-export const pieces: Omit<Tokenizer, "encode"> & { encode(text: string): number[] } = {
+export const pieces: Tokenizer = {
   encode(text) {
     const bytes = utf8.encode(text);
     const ids: number[] = [];
