@@ -20,7 +20,7 @@ export {
   renderChat,
 } from "../text/chat.ts";
 export { type GenerateTextOptions, generateText, type TextEnd } from "../text/generate-text.ts";
-export type { JinjaInterpreter, JinjaLibrary, LibraryTokenizer, TokenizersLibrary } from "../text/libraries.ts";
+export type { JinjaLibrary, TokenizersLibrary } from "../text/libraries.ts";
 export {
   type LoadTokenizerOptions,
   loadTokenizer,

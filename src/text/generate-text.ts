@@ -132,8 +132,11 @@ export async function* streamGeneration(
 }
 
 /** Reads the tokens of a prompt, all of which the model must have. */
-function readPrompt(where: string, tokenizer: Tokenizer, ids: TokenIds, vocabSize: number): readonly number[] {
-  const beyond = Array.from(ids).find((id) => Number.isInteger(id) && id >= vocabSize);
+function readPrompt(where: string, tokenizer: Tokenizer, given: TokenIds, vocabSize: number): readonly number[] {
+  if (typeof given !== "object" || given === null)
+    throw new TypeError(`${where}: prompt expected text or ids, got ${describe(given)}`);
+  const ids = Array.from(given);
+  const beyond = ids.find((id) => Number.isInteger(id) && id >= vocabSize);
   if (beyond !== undefined) {
     const rule = `tokens that the model has (ids below ${vocabSize})`;
     const got = `${describe(tokenizer.decode([beyond], { keepSpecial: true }))} with id ${beyond}`;

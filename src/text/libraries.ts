@@ -3,62 +3,61 @@
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { reasonOf } from "../util/reason.ts";
 
-/** What is used of a tokenizer of `@huggingface/tokenizers`. */
+/** The exports of `@huggingface/tokenizers`, as far as they are used. */
+export interface TokenizersLibrary {
+  /** The class of tokenizers. */
+  readonly Tokenizer: object;
+}
+
+/** The exports of `@huggingface/jinja`, as far as they are used. */
+export interface JinjaLibrary {
+  /** The class of parsed templates. */
+  readonly Template: object;
+  /** The class of sets of variables. */
+  readonly Environment: object;
+  /** The class of what runs a template. */
+  readonly Interpreter: object;
+}
+
+/** What is used of a tokenizer. */
 export interface LibraryTokenizer {
-  /** Its ids of a text. */
   encode(text: string, options: { add_special_tokens: boolean }): { readonly ids: readonly number[] };
-  /** Its text of ids. */
   decode(ids: number[], options: { skip_special_tokens: boolean; clean_up_tokenization_spaces: boolean }): string;
-  /** The token of an id. */
   id_to_token(id: number): string | undefined;
-  /** The id of a token. */
   token_to_id(token: string): number | undefined;
 }
 
-/** What is used of `@huggingface/tokenizers`. */
-export interface TokenizersLibrary {
-  /** Makes a tokenizer of tokenizer.json and tokenizer_config.json, parsed. */
-  readonly Tokenizer: new (
-    tokenizer: object,
-    config: object,
-  ) => LibraryTokenizer;
+/** `TokenizersLibrary` as it is called: a tokenizer is made of tokenizer.json and tokenizer_config.json, parsed. */
+export interface Tokenizers {
+  readonly Tokenizer: new (tokenizer: object, config: object) => LibraryTokenizer;
 }
 
-/** What is used of an interpreter of `@huggingface/jinja`. */
+/** What is used of an interpreter of templates. */
 export interface JinjaInterpreter {
-  /** Runs a whole template. */
-  run(program: never): { readonly value: unknown };
-  /** Runs a part of one. */
-  evaluate(node: never, environment: never): { readonly value: unknown };
+  run(program: unknown): { readonly value: unknown };
+  evaluate(node: unknown, environment: unknown): { readonly value: unknown };
 }
 
-/** What is used of `@huggingface/jinja`. */
-export interface JinjaLibrary {
-  /** Parses a template. */
-  readonly Template: new (
-    template: string,
-  ) => { readonly parsed: unknown };
-  /** The variables of a template. */
+/** `JinjaLibrary` as it is called. */
+export interface Jinja {
+  readonly Template: new (template: string) => { readonly parsed: unknown };
   readonly Environment: new () => { set(name: string, value: unknown): unknown };
-  /** Runs a parsed template. */
-  readonly Interpreter: new (
-    environment: never,
-  ) => JinjaInterpreter;
+  readonly Interpreter: new (environment: unknown) => JinjaInterpreter;
 }
 
 /** `given`, or else the package `@huggingface/tokenizers`. */
-export function findTokenizers(where: string, given: TokenizersLibrary | undefined): Promise<TokenizersLibrary> {
+export async function findTokenizers(where: string, given: TokenizersLibrary | undefined): Promise<Tokenizers> {
   const name = "@huggingface/tokenizers";
   // The name stands in the import itself, where bundlers look for it.
   const load = () => import("@huggingface/tokenizers").catch(missing(where, name));
-  return find<TokenizersLibrary>(where, name, given, ["Tokenizer"], load);
+  return (await find<TokenizersLibrary>(where, name, given, ["Tokenizer"], load)) as Tokenizers;
 }
 
 /** `given`, or else the package `@huggingface/jinja`. */
-export function findJinja(where: string, given: JinjaLibrary | undefined): Promise<JinjaLibrary> {
+export async function findJinja(where: string, given: JinjaLibrary | undefined): Promise<Jinja> {
   const name = "@huggingface/jinja";
   const load = () => import("@huggingface/jinja").catch(missing(where, name));
-  return find<JinjaLibrary>(where, name, given, ["Template", "Environment", "Interpreter"], load);
+  return (await find<JinjaLibrary>(where, name, given, ["Template", "Environment", "Interpreter"], load)) as Jinja;
 }
 
 async function find<Library extends object>(

@@ -1,7 +1,7 @@
 import { expectFields, expectFlag } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { reasonOf } from "../util/reason.ts";
-import type { LibraryTokenizer, TokenizersLibrary } from "./libraries.ts";
+import type { LibraryTokenizer, Tokenizers } from "./libraries.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 /** What a tokenizer is made from, in the form of tokenizer.json and tokenizer_config.json. */
@@ -19,7 +19,7 @@ export interface TokenizerFiles {
 export function makeTokenizer(
   where: string,
   what: string,
-  library: TokenizersLibrary,
+  library: Tokenizers,
   { json, config, vocabSize, ends, chatTemplate, specialTokens }: TokenizerFiles,
 ): Tokenizer {
   let made: LibraryTokenizer;

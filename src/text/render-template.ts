@@ -1,12 +1,14 @@
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { reasonOf } from "../util/reason.ts";
-import type { JinjaInterpreter, JinjaLibrary } from "./libraries.ts";
+import type { Jinja, JinjaInterpreter } from "./libraries.ts";
 
 /**
  * Limits of a template, which comes with a model and is a program: its characters, those of any text that it makes, the elements of
  * any list, and its work. That of a thousand messages is some hundred thousand.
  */
-const LONGEST_TEMPLATE = 2 ** 20;
+const LONGEST_TEMPLATE = 2 ** 18;
+/** Spaces and line ends in a row: the time to parse them grows with the square of their number. */
+const MOST_SPACES = 1024;
 const LONGEST_TEXT = 2 ** 24;
 const LONGEST_LIST = 2 ** 16;
 const MOST_WORK = 2 ** 20;
@@ -24,36 +26,40 @@ class Refusal {
 /** Renders a chat template. */
 export function renderTemplate(
   where: string,
-  library: JinjaLibrary,
+  library: Jinja,
   template: string,
   variables: Readonly<Record<string, unknown>>,
-  now: () => Date = () => new Date(),
 ): string {
-  const name = "chat template";
-  if (template.length > LONGEST_TEMPLATE)
-    throw badTemplate(`${where}: ${name} expected at most ${LONGEST_TEMPLATE} characters, got ${template.length}`);
-  const limits = limit(where, name);
+  const { length } = template;
+  if (length > LONGEST_TEMPLATE)
+    throw badTemplate(`${where}: chat template expected at most ${LONGEST_TEMPLATE} characters, got ${length}`);
+  if (new RegExp(`\\s{${MOST_SPACES + 1}}`).test(template))
+    throw badTemplate(`${where}: chat template expected at most ${MOST_SPACES} spaces in a row, got more`);
+  const limits = limit(where);
   const globals = {
     ...{ true: true, True: true, false: false, False: false, none: null, None: null },
     raise_exception(reason: unknown) {
       throw new Refusal(String(reason));
     },
     range: (...bounds: unknown[]) => rangeOf(limits, bounds),
-    strftime_now: (format: unknown) => formatTime(now(), String(format)),
+    strftime_now: (format: unknown) => formatTime(new Date(), String(format)),
     ...variables,
   };
   try {
     const environment = new library.Environment();
     for (const [key, value] of Object.entries(globals)) environment.set(key, value);
-    const interpreter = new library.Interpreter(environment as never);
+    const interpreter = new library.Interpreter(environment);
     limits.watch(interpreter);
-    const { value } = interpreter.run(new library.Template(template).parsed as never);
+    const { value } = interpreter.run(new library.Template(template).parsed);
     return String(value);
   } catch (cause) {
     if (cause instanceof HeadwiseError) throw cause;
     if (cause instanceof Refusal)
-      throw new RangeError(`${where}: messages expected what the ${name} allows, got ${describe(cause.reason)}`);
-    throw badTemplate(`${where}: ${name} expected one that renders these messages, got ${reasonOf(cause)}`, cause);
+      throw new RangeError(`${where}: messages expected what the chat template allows, got ${describe(cause.reason)}`);
+    throw badTemplate(
+      `${where}: chat template expected one that renders these messages, got ${reasonOf(cause)}`,
+      cause,
+    );
   }
 }
 
@@ -72,10 +78,10 @@ interface Limits {
   expectList(length: number): void;
 }
 
-function limit(where: string, name: string): Limits {
+function limit(where: string): Limits {
   let work = 0;
   const expect = (value: number, most: number, what: string) => {
-    if (!(value <= most)) throw badTemplate(`${where}: ${name} expected at most ${most} ${what}, got more`);
+    if (!(value <= most)) throw badTemplate(`${where}: chat template expected at most ${most} ${what}, got more`);
   };
   const expectList = (length: number) => expect(length, LONGEST_LIST, "elements of a list");
   const lengthOf = (value: unknown): number => {

@@ -41,9 +41,14 @@ const DEEPSEEK_3 = [
 ];
 /** Letters that have case, as DeepSeek's first tokenizer lists them. */
 const DEEPSEEK_LETTERS = [
-  "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-\u1F7Dᾀ-ᾴᾶ-ᾼ\u1FBE",
-  "ῂ-ῄῆ-ῌῐ-\u1FD3ῖ-\u1FDBῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u2126ℨ\u212A-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ",
-  "𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃",
+  "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆ",
+  "Έ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽ",
+  "Ა-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗ",
+  "ὙὛὝὟ-\u1F7Dᾀ-ᾴᾶ-ᾼ\u1FBEῂ-ῄῆ-ῌῐ-\u1FD3ῖ-\u1FDBῠ-Ῥ",
+  "ῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u2126ℨ\u212A-ℭℯ-ℴℹ",
+  "ℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛ",
+  "Ꜣ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏",
+  "𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃",
 ].join("");
 const CJK = "[一-龥ࠀ-一가-\uD7FF]+";
 
@@ -55,8 +60,8 @@ const PRE_TOKENIZERS: readonly (readonly [names: string, PreTokenizer])[] = [
   ["default", { patterns: ["[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"] }],
   ["llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2", llama3({ ignoreMerges: true, addBos: true })],
   ["dbrx smaug-bpe glm4 chatglm-bpe", llama3({})],
-  ["qwen2 deepseek-r1-qwen megrez kormo hunyuan solar-open grok-2", { patterns: [QWEN2], nfc: true }],
-  ["stablelm2", { patterns: [QWEN2] }],
+  ["qwen2 deepseek-r1-qwen", { patterns: [QWEN2], nfc: true }],
+  ["stablelm2 megrez kormo hunyuan solar-open grok-2", { patterns: [QWEN2] }],
   ["qwen35", { patterns: [QWEN35], nfc: true }],
   ["gpt-2 phi-2 jais trillion granite-docling exaone4 gigachat a.x-4.0 mellum", { patterns: [GPT2] }],
   ["olmo mpt modern-bert", { patterns: [GPT2], nfc: true }],

@@ -95,8 +95,9 @@ describe("renderChat", () => {
     ["indents far", "{{ 'a\n' | indent(1000000000) }}", /renders these messages, got /],
     ["throws", "{{ 1 / nothing }}", /renders these messages, got Error: /],
     ["is cut off", "{% for m in messages %}", /renders these messages, got /],
-    ["is nested deeply", `${"{% if true %}".repeat(50_000)}x`, /renders these messages, got RangeError: Maximum/],
-    ["is very long", "x".repeat(2 ** 20 + 1), /at most 1048576 characters, got 1048577$/],
+    ["is nested deeply", `${"{% if true %}".repeat(20_000)}x`, /renders these messages, got RangeError: Maximum/],
+    ["is very long", "x".repeat(2 ** 18 + 1), /at most 262144 characters, got 262145$/],
+    ["has many spaces", " \n".repeat(100_000), /at most 1024 spaces in a row, got more$/],
   ])("ends a template that %s with an error", async (_, template, text) => {
     expect(await badFileOf(() => render(template))).toMatch(text);
   });

@@ -144,6 +144,7 @@ describe("tokenizers of other models", () => {
       "a",
       "prompt[1] expected an integer from 0 to 66, got NaN",
     ],
+    ["a prompt that is neither", {}, 5, "prompt expected text or ids, got 5"],
     ["no decode", { decode: undefined as never }, "a", "tokenizer.decode expected a function, got undefined"],
   ])("with %s are refused", async (_, change, prompt, text) => {
     const all = generateText(model, { ...pieces, ...change }, prompt as string);
