@@ -4,7 +4,7 @@ import { BYTE, NORMAL, type Token, UNKNOWN, type Vocabulary } from "./vocabulary
 /** How SentencePiece writes a space. */
 const SPACE = "\u2581";
 
-const REPLACE_SPACES = { type: "Replace", pattern: { String: " " }, content: SPACE };
+const replace = (pattern: object, content: string) => ({ type: "Replace", pattern, content });
 
 /**
  * SentencePiece's BPE, `tokenizer.ggml.model` "llama": of two neighbours that are a token together, those of the highest score are
@@ -27,13 +27,13 @@ export function sentencePieceModel(vocabulary: Vocabulary): TokenizerModel {
     },
     normalizer: {
       type: "Sequence",
-      normalizers: [...(prefix ? [{ type: "Prepend", prepend: SPACE }] : []), REPLACE_SPACES],
+      normalizers: [...(prefix ? [{ type: "Prepend", prepend: SPACE }] : []), replace({ String: " " }, SPACE)],
     },
     pre_tokenizer: null,
     decoder: {
       type: "Sequence",
       decoders: [
-        { type: "Replace", pattern: { String: SPACE }, content: " " },
+        replace({ String: SPACE }, " "),
         ...[{ type: "ByteFallback" }, { type: "Fuse" }],
         ...(prefix ? [{ type: "Strip", content: " ", start: 1, stop: 0 }] : []),
       ],
@@ -44,10 +44,14 @@ export function sentencePieceModel(vocabulary: Vocabulary): TokenizerModel {
 
 const byteToken = (byte: number) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`;
 
-function mergesOf({ tokens, byText }: Vocabulary): (readonly [string, string])[] {
+/** Known vocabularies have pieces of up to some 50 characters. The time grows with the square. */
+const LONGEST_PIECE = 256;
+
+function mergesOf({ tokens, byText, fail }: Vocabulary): (readonly [string, string])[] {
   const merges: { readonly whole: Token; readonly left: Token; readonly right: Token }[] = [];
   for (const whole of tokens) {
     if (whole.type !== NORMAL) continue;
+    if (whole.text.length > LONGEST_PIECE) fail("tokens", `pieces of at most ${LONGEST_PIECE} characters`, whole.text);
     let at = 0;
     for (const character of whole.text) {
       at += character.length;
@@ -71,10 +75,7 @@ export function unigramModel(vocabulary: Vocabulary): TokenizerModel {
     return fail("precompiled_charsmap", "bytes", map);
   const scheme = (vocabulary.flag("add_space_prefix") ?? true) ? "always" : "never";
   const metaspace = { type: "Metaspace", replacement: SPACE, prepend_scheme: scheme, split: false };
-  const single = [
-    { type: "Strip", strip_left: true, strip_right: true },
-    { type: "Replace", pattern: { Regex: " {2,}" }, content: " " },
-  ];
+  const single = [replace({ Regex: "\\A +| +\\z" }, ""), replace({ Regex: " {2,}" }, " ")];
   return {
     model: {
       ...{ type: "Unigram", unk_id: unknown.id, byte_fallback: false },

@@ -18,7 +18,11 @@ export async function work(entries, name, step = () => {}) {
   (await threads.loadKernels({ threads: 2 })).release();
   step("the suite");
   const load = { quantized: quantized.quantized, ...(name === "threads" && { threads: 2 }) };
-  return { two, suite: await runSuite({ headwise: entry, weights, heads, sessions, latents, models, text, load }), warnings };
+  return {
+    two,
+    suite: await runSuite({ headwise: entry, weights, heads, sessions, latents, models, text, load }),
+    warnings,
+  };
 }
 
 /** Asks for two threads, in the build that is the same everywhere, and tests what comes of it. */

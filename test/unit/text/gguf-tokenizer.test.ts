@@ -146,6 +146,15 @@ describe("hostile vocabularies are refused by key", () => {
   });
 });
 
+test("long pieces of SentencePiece are refused", async () => {
+  const metadata = toGgufVocabulary(sentencePiece);
+  const all = metadata.get("tokenizer.ggml.tokens") as string[];
+  metadata.set("tokenizer.ggml.tokens", [...all.slice(0, -1), "a".repeat(257)]);
+  expect(await badFileOf(() => readGgufTokenizer({ metadata }))).toContain(
+    "expected pieces of at most 256 characters, got",
+  );
+});
+
 test("names such as __proto__ and empty ones are tokens like others", async () => {
   const names = ["__proto__", "constructor", ""];
   const all = tokens.map((token, id) => names[id - 600] ?? token);

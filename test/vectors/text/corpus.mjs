@@ -63,6 +63,7 @@ export const TEXTS = [
   "x = foo_bar(baz[0], \"qux\") // comment\n",
   "https://example.com/a/b?c=d&e=f#g user@example.org",
   "\ud7ff\ue000\uffee\u{10ffff}",
+  "\ufeffbyte order mark \ufeff",
 ];
 
 /** A few of the texts, for each way to divide them into words. */

@@ -261,7 +261,7 @@ const t5Json = json({
   normalizer: {
     type: "Sequence",
     normalizers: [
-      { type: "Strip", strip_left: true, strip_right: true },
+      { type: "Replace", pattern: { Regex: "\\A +| +\\z" }, content: "" },
       { type: "Replace", pattern: { Regex: " {2,}" }, content: " " },
     ],
   },
