@@ -73,7 +73,7 @@ export function unigramModel(vocabulary: Vocabulary): TokenizerModel {
   const map = vocabulary.list("precompiled_charsmap");
   if (map !== undefined && !(map instanceof Uint8Array || map instanceof Int8Array))
     return fail("precompiled_charsmap", "bytes", map);
-  const scheme = (vocabulary.flag("add_space_prefix") ?? true) ? "always" : "never";
+  const scheme = vocabulary.flag("add_space_prefix") ? "always" : "never";
   const metaspace = { type: "Metaspace", replacement: SPACE, prepend_scheme: scheme, split: false };
   const single = [replace({ Regex: "\\A +| +\\z" }, ""), replace({ Regex: " {2,}" }, " ")];
   return {
@@ -85,7 +85,7 @@ export function unigramModel(vocabulary: Vocabulary): TokenizerModel {
       type: "Sequence",
       normalizers: [
         ...(map ? [{ type: "Precompiled", precompiled_charsmap: base64Of(map) }] : []),
-        ...((vocabulary.flag("remove_extra_whitespaces") ?? true) ? single : []),
+        ...(vocabulary.flag("remove_extra_whitespaces") ? single : []),
       ],
     },
     pre_tokenizer: metaspace,

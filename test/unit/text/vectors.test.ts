@@ -16,7 +16,7 @@ const idOf = (content: string) => byteLevel.tokenizer.added_tokens.find((each) =
 const KINDS: readonly (readonly [string, TextVectors, Parameters<typeof toGgufVocabulary>[1]])[] = [
   ["byte-level", byteLevel, { pre: "qwen2", bos_token_id: idOf("<|begin|>"), add_bos_token: true }],
   ["sentencepiece-bpe", readTextVectors("sentencepiece-bpe"), { bos_token_id: 1, eos_token_id: 2 }],
-  ["unigram", readTextVectors("unigram"), { eos_token_id: 1 }],
+  ["unigram", readTextVectors("unigram"), { eos_token_id: 1, add_space_prefix: true, remove_extra_whitespaces: true }],
   ["word-piece", readTextVectors("word-piece"), { bos_token_id: 2, seperator_token_id: 3 }],
 ];
 
