@@ -1,8 +1,8 @@
 import type { Model } from "../decoder/model.ts";
 import type { Session } from "../decoder/session.ts";
-import { copyFields, expectFlag, expectRecord, readFields } from "../util/arguments.ts";
+import { expectFlag, expectRecord, readFields } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
-import { type GenerateTextOptions, streamGeneration, type TextEnd } from "./generate-text.ts";
+import { type GenerateTextOptions, streamGeneration, TEXT_OPTIONS, type TextEnd } from "./generate-text.ts";
 import { findJinja, type JinjaLibrary } from "./libraries.ts";
 import { renderTemplate } from "./render-template.ts";
 import { expectTokenizer, type Tokenizer } from "./tokenizer.ts";
@@ -50,7 +50,7 @@ const TEMPLATE_OPTIONS = ["template", "tools", "variables", "library"] as const;
  * HeadwiseError `NO_LIBRARY` without the package, `BAD_FILE` for a template that fails or does not end.
  * @example
  * import { renderChat } from "headwise/text";
- * const chatTemplate = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+ * const chatTemplate = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>";
  * const tokenizer = { encode: () => [], decode: () => "", chatTemplate };
  * console.log(await renderChat(tokenizer, [{ role: "user", content: "Hi" }])); // <user>Hi<assistant>
  */
@@ -65,8 +65,8 @@ export async function renderChat(
 
 /**
  * Answers a conversation: writes it by the model's own template, and gives the answer in pieces of whole characters as they come.
- * Pushing `{ role: "assistant", content: end.text }` and the next question to the messages goes on; with a session, only what is new is
- * read, as with `generateText`. It needs the package `@huggingface/jinja`.
+ * To go on, push `{ role: "assistant", content: end.text }` and the next question to the messages; with a session, only what is
+ * new is read, as with `generateText`. It needs the package `@huggingface/jinja`.
  *
  * The text of special tokens within a message stands for those tokens. Remove it from text that is not trusted.
  * @param on A session, or a model: then a session is made for the call.
@@ -78,24 +78,26 @@ export async function renderChat(
  * const kernels = await loadKernels({ models });
  * const model = await loadModel(kernels, "model");
  * const words = {
- *   encode: (text: string) => text.trim().split(/\s+/).map(Number), decode: (ids: readonly number[]) => ids.map((id) => ` ${id}`).join(""),
+ *   encode: (text: string) => text.trim().split(/\s+/).map(Number),
+ *   decode: (ids: readonly number[]) => ids.map((id) => ` ${id}`).join(""),
  *   chatTemplate: "{% for message in messages %}{{ message.content }} {% endfor %}",
  * };
- * const pieces: string[] = [];
- * for await (const piece of chat(model, words, [{ role: "user", content: "81 90 23 0 81 90" }], { maxTokens: 4 })) pieces.push(piece);
- * console.log(pieces.join("").trim()); // 23 0 81 90
+ * const messages = [{ role: "user", content: "81 90 23 0 81 90" }];
+ * let answer = "";
+ * for await (const piece of chat(model, words, messages, { maxTokens: 4 })) answer += piece;
+ * console.log(answer.trim()); // 23 0 81 90
  * kernels.release();
  */
-export function chat(
+export async function* chat(
   on: Model | Session,
   tokenizer: Tokenizer,
   messages: readonly ChatMessage[],
   options: ChatOptions = {},
 ): AsyncGenerator<string, TextEnd, void> {
   const where = "chat";
-  expectRecord(where, "options", options);
-  const { template, tools, variables, library, ...rest } = copyFields(options, Object.keys(options)) as ChatOptions;
-  return streamGeneration(where, on, tokenizer, rest, async () => {
+  const given = readFields(where, "options", options, [...TEXT_OPTIONS, ...TEMPLATE_OPTIONS]);
+  const { template, tools, variables, library, ...rest } = given;
+  return yield* streamGeneration(where, on, tokenizer, rest, async () => {
     const text = await render(where, tokenizer, messages, { template, tools, variables, library });
     // The template writes all special tokens.
     return { ids: tokenizer.encode(text, { addSpecial: false }), context: false };

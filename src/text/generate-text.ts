@@ -3,7 +3,7 @@ import { GENERATE_OPTIONS, type GenerateOptions, type GenerationEnd, generateTok
 import { expectModel, type Model } from "../decoder/model.ts";
 import { createSession, expectSession, expectUnused, type Session } from "../decoder/session.ts";
 import { expectFlag, readFields } from "../util/arguments.ts";
-import { describe, HeadwiseError } from "../util/errors.ts";
+import { describe, HeadwiseError, underName } from "../util/errors.ts";
 import { findStops, readStops } from "./stop-strings.ts";
 import { streamText } from "./text-stream.ts";
 import { expectTokenizer, type Tokenizer } from "./tokenizer.ts";
@@ -32,7 +32,7 @@ export interface TextEnd extends GenerationEnd {
   readonly reusedTokens: number;
 }
 
-const OPTIONS = [...GENERATE_OPTIONS, "stop", "keepSpecial"] as const;
+export const TEXT_OPTIONS: readonly (keyof GenerateTextOptions)[] = [...GENERATE_OPTIONS, "stop", "keepSpecial"];
 
 /**
  * Generates text behind a prompt, and gives it in pieces of whole characters as they come. No piece ever changes.
@@ -50,7 +50,8 @@ const OPTIONS = [...GENERATE_OPTIONS, "stop", "keepSpecial"] as const;
  * import { generateText } from "headwise/text";
  * const kernels = await loadKernels({ models });
  * const model = await loadModel(kernels, "model");
- * const words = { encode: (text: string) => text.split(" ").map(Number), decode: (ids: readonly number[]) => ` ${ids.join(" ")}` };
+ * const encode = (text: string) => text.split(" ").map(Number);
+ * const words = { encode, decode: (ids: readonly number[]) => ` ${ids.join(" ")}` };
  * let text = "";
  * for await (const piece of generateText(model, words, "81 90 23 0 81 90", { maxTokens: 4 })) text += piece;
  * console.log(text.trim()); // 23 0 81 90
@@ -88,7 +89,7 @@ export async function* streamGeneration(
   else expectModel(where, on as Model);
   const model = isSession ? (on as Session).model : (on as Model);
   expectTokenizer(where, tokenizer);
-  const { stop, keepSpecial, ...rest } = readFields(where, "options", options, OPTIONS);
+  const { stop, keepSpecial, ...rest } = readFields(where, "options", options, TEXT_OPTIONS);
   const stops = findStops(readStops(where, stop));
   const isKept = expectFlag(where, "options.keepSpecial", keepSpecial);
   const { vocabSize, endIds = [] } = tokenizer;
@@ -153,7 +154,7 @@ function openSession(where: string, model: Model, length: number, maxTokens: unk
   if (length > most)
     throw new HeadwiseError("CACHE_FULL", `${where}: prompt expected at most ${most} tokens, got ${length}`);
   const wanted = typeof maxTokens === "number" && maxTokens >= 0 ? Math.min(length + maxTokens, most) : most;
-  return createSession(model, { maxSeqLen: Math.ceil(wanted) });
+  return underName(where, () => createSession(model, { maxSeqLen: Math.ceil(wanted) }));
 }
 
 /** Forgets what a session has read besides the beginning of a prompt, of which at least one token is read again. */

@@ -138,7 +138,7 @@ const idsOf = (value: unknown) => [value].flat().filter((id) => typeof id === "n
 
 /** The template of a conversation: the only one, or of several the one called "default". */
 function templateOf(value: unknown): string | undefined {
-  if (typeof value === "string" || !Array.isArray(value)) return typeof value === "string" ? value : undefined;
-  const named = value.find((each) => Object(each).name === "default");
-  return typeof Object(named).template === "string" ? named.template : undefined;
+  const named = Array.isArray(value) ? value.find((each) => Object(each).name === "default") : { template: value };
+  const { template } = Object(named);
+  return typeof template === "string" ? template : undefined;
 }

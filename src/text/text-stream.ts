@@ -1,5 +1,6 @@
+import { expectFlag, readFields } from "../util/arguments.ts";
 import { reasonOf } from "../util/reason.ts";
-import type { Tokenizer } from "./tokenizer.ts";
+import { expectTokenizer, type Tokenizer } from "./tokenizer.ts";
 
 /** Text of tokens that come one at a time. */
 export interface TextStream {
@@ -12,8 +13,11 @@ export interface TextStream {
   end(): string;
 }
 
-/** Bytes that are not a character yet, or never will be. */
-const PARTIAL = /\uFFFD+$/;
+/** What bytes are written as that are not a character yet, or never will be. */
+const PARTIAL = "\uFFFD";
+
+/** Tokens of the context that are looked at: more than are needed to know how the next one is written. */
+const CONTEXT = 32;
 
 /**
  * Makes text of tokens as they come.
@@ -32,7 +36,10 @@ export function createTextStream(
   context: readonly number[] = [],
   options: { readonly keepSpecial?: boolean } = {},
 ): TextStream {
-  return streamText("createTextStream", tokenizer, context, options.keepSpecial);
+  const where = "createTextStream";
+  expectTokenizer(where, tokenizer);
+  const { keepSpecial } = readFields(where, "options", options, ["keepSpecial"]);
+  return streamText(where, tokenizer, context, expectFlag(where, "options.keepSpecial", keepSpecial));
 }
 
 /** `createTextStream`; errors name `where`. */
@@ -51,7 +58,7 @@ export function streamText(
     }
   };
   // The tokens of the last piece, and those behind it: how a token is written may depend on the one before.
-  let ids = [...context];
+  let ids = Array.from(context).slice(-CONTEXT);
   let behind = ids.length;
   let text = textOf(ids);
   let given = text.length;
@@ -64,7 +71,8 @@ export function streamText(
     push(id) {
       ids.push(id);
       text = textOf(ids);
-      const end = text.length - (PARTIAL.exec(text)?.[0].length ?? 0);
+      let end = text.length;
+      while (text[end - 1] === PARTIAL) end--;
       if (end <= given) return "";
       const piece = give(end);
       if (end === text.length) {

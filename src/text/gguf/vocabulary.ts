@@ -22,7 +22,7 @@ export interface Vocabulary {
   readonly model: string;
   readonly tokens: readonly Token[];
   readonly byText: ReadonlyMap<string, Token>;
-  /** A key below `tokenizer.ggml.` that holds text, a flag, or the id of a token. */
+  /** What a key below `tokenizer.ggml.` holds, checked: text, a flag, the token of an id; or a list, as it is. */
   text(key: string): string | undefined;
   flag(key: string): boolean | undefined;
   token(key: string): Token | undefined;
@@ -30,7 +30,7 @@ export interface Vocabulary {
   fail(key: string, rule: string, got: unknown): never;
 }
 
-/** Longer tokens are in no known vocabulary. Their pieces would take long to list. */
+/** Longer tokens are in no known vocabulary. */
 const LONGEST = 1024;
 
 /** Reads and checks the keys `tokenizer.ggml.*`. */

@@ -115,6 +115,16 @@ describe("sessions", () => {
     expect(end.ids).toEqual((await read(generateText(model, pieces, long.slice(0, 300), greedy))).end.ids);
   });
 
+  test("that two calls use at once refuse one of them", async () => {
+    using session = createSession(model, { maxSeqLen: 900 });
+    const both = ["hello", "world"].map((text) => read(generateText(session, pieces, text, greedy)));
+    const [first, second] = await Promise.allSettled(both);
+    const results = [first, second].map((result) =>
+      result?.status === "rejected" ? result.reason.code : result?.value.end.reason,
+    );
+    expect(results.sort()).toEqual(["IN_USE", "length"]);
+  });
+
   test("that are too short for the prompt are as before", async () => {
     using session = createSession(model, { maxSeqLen: 8 });
     await read(generateText(session, pieces, "abcd", { maxTokens: 1, stopIds: [] }));

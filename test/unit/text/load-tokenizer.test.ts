@@ -89,6 +89,13 @@ test.each<readonly [string, Readonly<Record<string, unknown>>, string]>([
   expect(await badFileOf(() => loadTokenizer(opener(files)))).toContain(`loadTokenizer: ${text}`);
 });
 
+test("a file that is too long to be one is refused before it is read", async () => {
+  const read = () => Promise.reject(new Error("it is read"));
+  await expect(loadTokenizer(() => ({ size: 2 ** 28 + 1, read }))).rejects.toThrow(
+    'loadTokenizer: source expected a file "tokenizer.json" of at most 268435456 bytes, got 268435457',
+  );
+});
+
 test("a signal ends it, and wrong options are named", async () => {
   const aborted = AbortSignal.abort(new Error("enough"));
   await expect(loadTokenizer(folder, { signal: aborted })).rejects.toThrow("enough");

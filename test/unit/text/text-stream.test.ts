@@ -58,6 +58,31 @@ test("few tokens are decoded at a time, however long the text is", () => {
   expect(longest).toBeLessThanOrEqual(8);
 });
 
+test("of a long context only the end is decoded", () => {
+  const asked: number[] = [];
+  const counting: Tokenizer = {
+    ...words,
+    decode: (ids) => {
+      asked.push(ids.length);
+      return words.decode(ids);
+    },
+  };
+  expect(
+    piecesOf(
+      counting,
+      [1],
+      Array.from({ length: 10_000 }, (_, id) => id),
+    ),
+  ).toEqual([" w1", ""]);
+  expect(Math.max(...asked)).toBe(33);
+});
+
+test("wrong arguments are named", () => {
+  const message = 'createTextStream: options expected only keepSpecial, got "special"';
+  expect(() => createTextStream(bytes, [], { special: true } as never)).toThrow(message);
+  expect(() => createTextStream({} as never)).toThrow("createTextStream: tokenizer.encode expected a function");
+});
+
 test("a token that the tokenizer does not have is named", () => {
   const failing: Tokenizer = {
     ...bytes,
