@@ -45,37 +45,46 @@ export interface Jinja {
   readonly Interpreter: new (environment: unknown) => JinjaInterpreter;
 }
 
+// The names stand in the imports themselves, where bundlers look for them, and each within `try`: then a package that is not
+// installed is a warning of the bundler, or nothing.
+
 /** `given`, or else the package `@huggingface/tokenizers`. */
 export async function findTokenizers(where: string, given: TokenizersLibrary | undefined): Promise<Tokenizers> {
   const name = "@huggingface/tokenizers";
-  // The name stands in the import itself, where bundlers look for it.
-  const load = () => import("@huggingface/tokenizers").catch(missing(where, name));
-  return (await find<TokenizersLibrary>(where, name, given, ["Tokenizer"], load)) as Tokenizers;
+  const expect = (library: object) => expectExports<Tokenizers>(where, name, library, ["Tokenizer"]);
+  if (given !== undefined) return expect(given);
+  try {
+    return expect(await import("@huggingface/tokenizers"));
+  } catch (cause) {
+    throw missing(where, name, cause);
+  }
 }
 
 /** `given`, or else the package `@huggingface/jinja`. */
 export async function findJinja(where: string, given: JinjaLibrary | undefined): Promise<Jinja> {
   const name = "@huggingface/jinja";
-  const load = () => import("@huggingface/jinja").catch(missing(where, name));
-  return (await find<JinjaLibrary>(where, name, given, ["Template", "Environment", "Interpreter"], load)) as Jinja;
+  const expect = (library: object) =>
+    expectExports<Jinja>(where, name, library, ["Template", "Environment", "Interpreter"]);
+  if (given !== undefined) return expect(given);
+  try {
+    return expect(await import("@huggingface/jinja"));
+  } catch (cause) {
+    throw missing(where, name, cause);
+  }
 }
 
-async function find<Library extends object>(
+function expectExports<Library>(
   where: string,
   name: string,
-  given: Library | undefined,
-  used: readonly (keyof Library)[],
-  load: () => Promise<Library>,
-): Promise<Library> {
-  const library = given ?? (await load());
-  if (used.every((field) => typeof Object(library)[field] === "function")) return library;
+  library: object,
+  used: readonly (keyof Library & string)[],
+): Library {
+  if (used.every((field) => typeof Object(library)[field] === "function")) return library as Library;
   const text = `${where}: options.library expected the exports of ${name} (${used.join(", ")})`;
   throw new TypeError(`${text}, got ${describe(library)}`);
 }
 
-function missing(where: string, name: string): (cause: unknown) => never {
-  return (cause) => {
-    const rule = `the package ${name}: npm install ${name}, or pass its exports as options.library`;
-    throw new HeadwiseError("NO_LIBRARY", `${where}: expected ${rule}, got ${reasonOf(cause)}`, { cause });
-  };
+function missing(where: string, name: string, cause: unknown): HeadwiseError {
+  const rule = `the package ${name}: npm install ${name}, or pass its exports as options.library`;
+  return new HeadwiseError("NO_LIBRARY", `${where}: expected ${rule}, got ${reasonOf(cause)}`, { cause });
 }
