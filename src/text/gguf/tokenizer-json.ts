@@ -11,6 +11,9 @@ const ENDS = [
   ...["<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<\uFF5Cend\u2581of\u2581sentence\uFF5C>"],
 ];
 
+/** Special tokens of Phi-3 that do not take the spaces behind them, as its others do. Its files do not say so. */
+const PHI3_KEEPS = ["<unk>", "<s>", "<|endoftext|>"];
+
 /** tokenizer.json and what else a tokenizer needs, from a vocabulary. */
 export function toTokenizerFiles(where: string, vocabulary: Vocabulary): Omit<TokenizerFiles, "chatTemplate"> {
   const { model, normalizer, pre_tokenizer, decoder, ...adds } = modelOf(where, vocabulary);
@@ -27,13 +30,15 @@ export function toTokenizerFiles(where: string, vocabulary: Vocabulary): Omit<To
   const control = (text: string) => (byText.get(text)?.type === CONTROL ? byText.get(text) : undefined);
   // In the format of gpt-oss, this one ends a part of an answer.
   const known = ENDS.filter((text) => text !== "<|end|>" || !control("<|return|>")).map(control);
+  const isPhi3 = /phi-?3/i.test(vocabulary.name);
   const isAdded = ({ type }: Token) => [CONTROL, USER_DEFINED, UNKNOWN].includes(type);
   return {
     json: {
       ...{ version: "1.0", truncation: null, padding: null },
       added_tokens: tokens.filter(isAdded).map(({ id, text, type }) => ({
         ...{ id, content: text, special: type !== USER_DEFINED },
-        ...{ single_word: false, lstrip: false, rstrip: false, normalized: false },
+        ...{ single_word: false, lstrip: false, normalized: false },
+        rstrip: isPhi3 && !PHI3_KEEPS.includes(text),
       })),
       ...{ normalizer, pre_tokenizer, model, decoder },
       post_processor: template(first, between ?? last),

@@ -20,6 +20,8 @@ export interface Token {
 export interface Vocabulary {
   /** `tokenizer.ggml.model`. */
   readonly model: string;
+  /** `general.name`, of the whole model; "" where there is none. */
+  readonly name: string;
   readonly tokens: readonly Token[];
   readonly byText: ReadonlyMap<string, Token>;
   /** What a key below `tokenizer.ggml.` holds, checked: text, a flag, the token of an id; or a list, as it is. */
@@ -65,7 +67,7 @@ export function readVocabulary(where: string, metadata: ReadonlyMap<string, Gguf
     return token;
   });
   return {
-    ...{ model, tokens, byText, fail, list: get },
+    ...{ model, name: String(metadata.get("general.name") ?? ""), tokens, byText, fail, list: get },
     text(key) {
       const value = get(key);
       return value === undefined || typeof value === "string" ? value : fail(key, "text", value);

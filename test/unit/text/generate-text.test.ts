@@ -106,6 +106,14 @@ describe("sessions", () => {
     expect((await read(generateText(session, pieces, "hello", greedy))).end.reusedTokens).toBe(4);
   });
 
+  test("with drafts give the same text, and hold what plain decoding would", async () => {
+    using session = createSession(model, { maxSeqLen: 900 });
+    const plain = await read(generateText(model, pieces, "hello world", greedy));
+    const drafted = await read(generateText(session, pieces, "hello world", { ...greedy, draft: { ngram: 1 } }));
+    expect(drafted).toEqual(plain);
+    expect(session.length).toBe(7 + 11);
+  });
+
   test("begin anew where a window has dropped what would be needed", async () => {
     using session = createSession(model, { maxSeqLen: 900, truncatable: 0 });
     const long = Array.from({ length: 600 }, (_, i) => (i * 7) % 30);

@@ -69,6 +69,19 @@ test("capitals in the vocabulary, or the key, decide whether WordPiece makes let
   expect(await idsOf(new Map(cased).set("tokenizer.ggml.normalizer.lowercase", true))).toEqual(await idsOf(metadata));
 });
 
+test("special tokens of Phi-3 take the spaces behind them", async () => {
+  const idsOf = async (name: string) => {
+    const metadata = toGgufVocabulary(sentencePiece, { bos_token_id: 1, add_bos_token: false });
+    return Array.from(
+      (await readGgufTokenizer({ metadata: metadata.set("general.name", name) })).encode("</s> \n cat<s> cat"),
+    );
+  };
+  const cat = (await read({ add_bos_token: false }, sentencePiece)).encode("cat");
+  const spaced = (await read({ add_bos_token: false }, sentencePiece)).encode(" cat");
+  expect(await idsOf("Phi-3-mini")).toEqual([2, ...cat, 1, ...spaced]);
+  expect((await idsOf("Llama")).length).toBeGreaterThan(2 + cat.length + spaced.length);
+});
+
 test("special tokens are text only where asked for", async () => {
   const { encode, decode } = await read({});
   const ids = Array.from(encode("a<|im_end|>b<tool>"));
