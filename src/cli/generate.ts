@@ -3,18 +3,22 @@ import { generate as generateTokens } from "../decoder/generate.ts";
 import { createSession } from "../decoder/session.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import { readArguments, readChoice, readCount, readThreads, UsageError } from "./args.ts";
+import { openTokenizer, writeText } from "./generate-text.ts";
 import { loadDecoder, readIds, startDecoderKernels } from "./load-decoder.ts";
 import { KERNEL_OPTIONS } from "./load-kernels.ts";
 import { sizeText } from "./text.ts";
 
-const HELP = `headwise generate FOLDER --ids LIST [options]
+const HELP = `headwise generate MODEL PROMPT [options]
+headwise generate MODEL --ids LIST [options]
 
-Loads the decoder in FOLDER (config.json, and model.safetensors or its index), or at a URL, reads the
-tokens of LIST and generates tokens behind them. Prints each id as it comes, and the tokens a second.
+Loads the decoder MODEL, a folder (config.json, and model.safetensors or its index) or a GGUF file, or at
+a URL, and generates text behind PROMPT, or tokens behind those of LIST. Prints them as they come, and
+the tokens a second. Text needs the model's tokenizer, and the package @huggingface/tokenizers.
 
+  --chat              answer PROMPT, by the model's template (package @huggingface/jinja)
   --ids LIST          token ids, separated by commas
   --tokens N          tokens to generate at most (default 32)
-  --stop LIST         ids that end it
+  --stop TEXT         what ends it: a text, or with --ids a list of ids
   --temperature X     0 takes the most probable token (default 0)
   --top-k N           only the N most probable tokens
   --top-p X           only the most probable tokens that together have this probability
@@ -33,6 +37,7 @@ tokens of LIST and generates tokens behind them. Prints each id as it comes, and
 
 const OPTIONS = {
   ids: { type: "string" },
+  chat: { type: "boolean", default: false },
   tokens: { type: "string", default: "32" },
   stop: { type: "string" },
   temperature: { type: "string" },
@@ -57,11 +62,13 @@ const MOST_TOKENS = 2 ** 20;
 export async function generate(args: string[]): Promise<void> {
   const { values, positionals } = readArguments("generate", args, OPTIONS);
   if (values.help) return console.log(HELP);
-  const [folder, ...more] = positionals;
+  const [folder, prompt, ...more] = positionals;
   if (folder === undefined || more.length > 0)
-    throw new UsageError(`generate: expected one folder, got ${positionals.length}`);
-  if (values.ids === undefined) throw new UsageError("generate: --ids expected token ids, got none");
-  const ids = readIds("generate", "--ids", values.ids);
+    throw new UsageError(`generate: expected a model and a prompt, got ${positionals.length} arguments`);
+  if ((values.ids === undefined) === (prompt === undefined))
+    throw new UsageError(`generate: --ids expected token ids, or a prompt instead, got ${prompt ? "both" : "neither"}`);
+  if (values.chat && prompt === undefined) throw new UsageError("generate: --chat expected a prompt, got none");
+  const ids = values.ids === undefined ? [] : readIds("generate", "--ids", values.ids);
   const maxTokens = readCount("generate", "--tokens", values.tokens, 0, MOST_TOKENS);
   const number = (name: keyof typeof values) => {
     const text = values[name] as string | undefined;
@@ -78,23 +85,39 @@ export async function generate(args: string[]): Promise<void> {
   const activations = readChoice("generate", "--activations", values.activations, ["exact", "fast"]);
   const format = readChoice("generate", "--cache", values.cache, CACHE_FORMATS);
   const longest = values["max-seq-len"];
-  const needed = ids.length + maxTokens;
+  // How many tokens a prompt has, only its tokenizer knows: then the session is as long as one is by default.
+  const needed = prompt === undefined ? ids.length + maxTokens : undefined;
   const maxSeqLen = longest === undefined ? needed : readCount("generate", "--max-seq-len", longest, 1, MOST_TOKENS);
+  const tokenizer = prompt === undefined ? undefined : await openTokenizer("generate", folder);
 
   const kernels = await startDecoderKernels(readThreads("generate", values.threads), values.deterministic);
   try {
     const given = { weights, activations, maxSeqLen };
     const { model, loadMs } = await loadDecoder("generate", kernels, folder, given);
     const session = createSession(model, { maxSeqLen, format });
-    const tokens: { id: number; logprob: number }[] = [];
+    const options = { ...present(sampling), maxTokens, ...(ngram !== undefined && { draft: { ngram } }) };
+    const { type, layers, bytes } = model;
+    const facts = { type, layers, bytes, sessionBytes: session.bytes, build: kernels.build, loadMs };
+    const report = (read: number, count: number, firstMs: number, rate: number | undefined, reason: string) =>
+      console.log(`
+model          ${type}, ${layers} layers, ${sizeText(bytes)}, loaded in ${loadMs.toFixed(0)} ms
+session        ${session.maxSeqLen} tokens, ${sizeText(session.bytes)}
+first token    ${firstMs.toFixed(1)} ms for ${read} tokens
+decode         ${rate === undefined ? "-" : `${rate.toFixed(1)} tokens/s`}, ${count} tokens, ended by ${reason}
+build          ${kernels.build}: ${kernels.reason}`);
     const started = performance.now();
+    if (tokenizer && prompt !== undefined) {
+      const stop = values.stop === undefined ? {} : { stop: values.stop };
+      const write = (piece: string) => void (values.json || process.stdout.write(piece));
+      const { end, firstMs } = await writeText(session, tokenizer, prompt, values.chat, { ...options, ...stop }, write);
+      const rate = rateOf(end.ids.length, performance.now() - started - firstMs);
+      if (!values.json) return report(end.promptTokens, end.ids.length, firstMs, rate, end.reason);
+      return console.log(JSON.stringify({ ...facts, firstMs, tokensPerSecond: rate, ...end }, null, 2));
+    }
+    const tokens: { id: number; logprob: number }[] = [];
     let firstMs = 0;
-    const options = {
-      ...present(sampling),
-      maxTokens,
-      stopIds: values.stop ? readIds("generate", "--stop", values.stop) : [],
-    };
-    const all = generateTokens(session, ids, ngram === undefined ? options : { ...options, draft: { ngram } });
+    const stopIds = values.stop ? readIds("generate", "--stop", values.stop) : [];
+    const all = generateTokens(session, ids, { ...options, stopIds });
     let next = await all.next().catch((error: unknown) => {
       throw error instanceof RangeError || error instanceof TypeError ? new UsageError(error.message) : error;
     });
@@ -103,23 +126,18 @@ export async function generate(args: string[]): Promise<void> {
       tokens.push(next.value);
       if (!values.json) process.stdout.write(`${tokens.length === 1 ? "" : " "}${next.value.id}`);
     }
-    const ms = performance.now() - started;
-    const rate = tokens.length > 1 ? ((tokens.length - 1) * 1000) / (ms - firstMs) : undefined;
-    const { type, layers, bytes } = model;
+    const rate = rateOf(tokens.length, performance.now() - started - firstMs);
     const { reason } = next.value;
-    if (values.json) {
-      const facts = { type, layers, bytes, sessionBytes: session.bytes, build: kernels.build, loadMs, firstMs };
-      return console.log(JSON.stringify({ ...facts, tokensPerSecond: rate, reason, tokens }, null, 2));
-    }
-    console.log(`
-model          ${type}, ${layers} layers, ${sizeText(bytes)}, loaded in ${loadMs.toFixed(0)} ms
-session        ${maxSeqLen} tokens, ${sizeText(session.bytes)}
-first token    ${firstMs.toFixed(1)} ms for ${ids.length} tokens
-decode         ${rate === undefined ? "-" : `${rate.toFixed(1)} tokens/s`}, ${tokens.length} tokens, ended by ${reason}
-build          ${kernels.build}: ${kernels.reason}`);
+    if (!values.json) return report(ids.length, tokens.length, firstMs, rate, reason);
+    console.log(JSON.stringify({ ...facts, firstMs, tokensPerSecond: rate, reason, tokens }, null, 2));
   } finally {
     kernels.release();
   }
+}
+
+/** Tokens a second of `count` tokens, the last of which came `ms` after the first. */
+function rateOf(count: number, ms: number): number | undefined {
+  return count > 1 ? ((count - 1) * 1000) / ms : undefined;
 }
 
 /** The fields that were given. */

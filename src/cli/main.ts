@@ -15,7 +15,7 @@ const HELP = `headwise ${manifest.version}: ${manifest.description}
 headwise info                              diagnose this engine: features, correctness, speed
 headwise run MODEL                         run and time a layer of a safetensors or GGUF file
 headwise run FOLDER --ids LIST             run a whole decoder: the logits of the next token
-headwise generate FOLDER --ids LIST        load a whole decoder and generate tokens
+headwise generate MODEL PROMPT             load a whole decoder and generate text
 headwise bench                             time layers, with each build and number of threads
 headwise bench FOLDER                      time a whole decoder in each format of weights
 headwise quantize IN OUT --weights FORMAT  write a safetensors file in fewer bits
