@@ -1,10 +1,20 @@
 // Blocks of GGUF's formats as floats, and as blocks that kernels pack.
 
 import { CODED_BLOCKS, type CodedDtype } from "./dtypes.ts";
-import { GGML_FORMATS, type GgmlDtype, type GgmlFormat, type Parts } from "./ggml-formats.ts";
+import { type GgmlFormat, type Parts, PLAIN_FORMATS, type PlainGgmlDtype } from "./ggml-formats.ts";
+import { IQ_FORMATS, type IqDtype } from "./ggml-iq-formats.ts";
+
+/** Names of the formats. */
+export type GgmlDtype = PlainGgmlDtype | IqDtype;
+
+const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = /* @__PURE__ */ Object.assign(
+  {},
+  PLAIN_FORMATS,
+  IQ_FORMATS,
+);
 
 /** The names of the formats. */
-export const GGML_DTYPES: readonly GgmlDtype[] = Object.keys(GGML_FORMATS) as GgmlDtype[];
+export const GGML_DTYPES: readonly GgmlDtype[] = /* @__PURE__ */ Object.keys(GGML_FORMATS) as GgmlDtype[];
 
 /** Whether a word names one of them. */
 export function isGgmlDtype(word: string): word is GgmlDtype {

@@ -23,7 +23,7 @@ const NONLINEAR = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 
 const TWICE_E2M1 = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12] as const;
 
 /** A float16. */
-function half(bytes: Uint8Array, at: number): number {
+export function half(bytes: Uint8Array, at: number): number {
   const bits = bytes[at]! | (bytes[at + 1]! << 8);
   const sign = bits & 0x8000 ? -1 : 1;
   const exponent = (bits >> 10) & 31;
@@ -34,8 +34,8 @@ function half(bytes: Uint8Array, at: number): number {
 }
 
 /** 16-bit and 32-bit integers, the lowest byte first. */
-const uint16 = (bytes: Uint8Array, at: number) => bytes[at]! | (bytes[at + 1]! << 8);
-const uint32 = (bytes: Uint8Array, at: number) => uint16(bytes, at) | (uint16(bytes, at + 2) << 16);
+export const uint16 = (bytes: Uint8Array, at: number): number => bytes[at]! | (bytes[at + 1]! << 8);
+export const uint32 = (bytes: Uint8Array, at: number): number => uint16(bytes, at) | (uint16(bytes, at + 2) << 16);
 const int8 = (byte: number) => (byte << 24) >> 24;
 
 /** Bytes of nibbles: byte j holds element j (low) and j + count (high), of which `value` makes the integers from `to` on. */
@@ -82,7 +82,7 @@ function ternary(integers: Int8Array, to: number, block: Uint8Array, at: number,
 }
 
 /** Names of the formats. */
-export type GgmlDtype =
+export type PlainGgmlDtype =
   | "IQ4_NL"
   | "IQ4_XS"
   | "MXFP4"
@@ -98,7 +98,7 @@ export type GgmlDtype =
   | "TQ1_0"
   | "TQ2_0";
 
-export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
+export const PLAIN_FORMATS: Readonly<Record<PlainGgmlDtype, GgmlFormat>> = {
   /** Scale d, minimum m, 16 bytes of nibbles: d·q + m. */
   Q4_1: {
     length: 32,

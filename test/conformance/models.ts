@@ -31,9 +31,7 @@ const FALCON_ALIBI =
   "transformers adds Falcon's ALiBi twice in eager mode, which made this case, and once with SDPA, its default, as here";
 
 /** Why a case is not run; undefined if it is. */
-export function reasonToSkip(folder: string, { op, set, attributes, folder: own = "" }: Entry): string | undefined {
-  if (op === "DequantizeBlocks")
-    return /^IQ[123]/.test(String(attributes.type)) ? "the codebooks of IQ1 to IQ3 are not supported" : undefined;
+export function reasonToSkip(folder: string, { op, set, folder: own = "" }: Entry): string | undefined {
   if (op === "Encoder" || op === "MaskedLM") return "encoders are not supported";
   if (op === "Seq2Seq") return "encoder-decoder models are not supported";
   if (op !== "CausalLM") return undefined;

@@ -1,6 +1,12 @@
 import { type StoredTensor, shapeText } from "../../tensor/dtypes.ts";
-import { codedDtype, codeGgml, GGML_DTYPES, ggmlElements, widenGgml } from "../../tensor/ggml-blocks.ts";
-import type { GgmlDtype } from "../../tensor/ggml-formats.ts";
+import {
+  codedDtype,
+  codeGgml,
+  GGML_DTYPES,
+  type GgmlDtype,
+  ggmlElements,
+  widenGgml,
+} from "../../tensor/ggml-blocks.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
 import {
   type ByteSource,
@@ -63,8 +69,9 @@ const FIRST = 2 ** 16;
 
 /**
  * Opens a GGUF file (version 2 or 3) of any size: reads and checks its header. Tensors of F32, F16, BF16, Q8_0 and Q4_0 can
- * then be read as they are stored. Those of Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS, TQ1_0, TQ2_0, MXFP4 and NVFP4 are
- * widened to F32 as they are read, to the values that ggml gives them; those of other types are only listed. In text that is not valid UTF-8, U+FFFD replaces the wrong bytes.
+ * then be read as they are stored. Those of Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ1_S to IQ4_XS, TQ1_0, TQ2_0, MXFP4 and NVFP4 are
+ * widened to F32 as they are read, to the values that ggml gives them; those of other types are only listed. In text that is not
+ * valid UTF-8, U+FFFD replaces the wrong bytes.
  * @throws TypeError for a `source` of another type. HeadwiseError `BAD_FILE` for bytes that cannot be read and for a file
  * that breaks the format, with the key or tensor, the rule and the value: a truncated file, counts and lengths beyond the
  * file, duplicates, unknown types, and tensors that overlap, are misaligned, exceed the file or have incomplete blocks. For

@@ -21,6 +21,11 @@ class Block {
   put(byte: number, shift: number, value: number, bits: number): void {
     this.bytes[byte] = this.bytes[byte]! | ((value & ((1 << bits) - 1)) << shift);
   }
+  /** The same for bits of several bytes, the lowest first. */
+  spread(byte: number, shift: number, value: number): void {
+    for (let at = byte, left = value * 2 ** shift; left > 0; at++, left = Math.floor(left / 256))
+      this.bytes[at] = this.bytes[at]! | (left % 256);
+  }
   half(byte: number): number {
     const value = SCALES[this.#random.int(0, SCALES.length - 1)] as number;
     const bits = toF16(value);
@@ -54,6 +59,39 @@ const f32 = Math.fround;
 const signed = (byte: number) => (byte << 24) >> 24;
 const NONLINEAR = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 const E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0, -0.5, -1, -1.5, -2, -3, -4, -6];
+
+/** Entries of the codebooks that ggml publishes, as numbers of 16 bits by their indices, and what their digits stand for. */
+const CODEBOOKS = {
+  IQ1: { 0: 0, 1: 2, 4: 0xa, 5: 0x11, 2047: 0xaaaa },
+  IQ2_XXS: { 0: 0, 2: 5, 4: 0xa, 255: 0xa904 },
+  IQ2_XS: { 0: 0, 2: 5, 5: 0x11, 511: 0xaaaa },
+  IQ2_S: { 0: 0, 1: 2, 9: 0x20, 1023: 0xaaaa },
+  IQ3_XXS: { 0: 0, 1: 2, 3: 0x11, 255: 0x7630 },
+  IQ3_S: { 0: 0, 1: 1, 3: 5, 511: 0x7700 },
+} as const;
+const DIGITS = {
+  IQ1: [-1, 0, 1],
+  IQ2: [8, 25, 43],
+  IQ3_XXS: [4, 12, 20, 28, 36, 44, 52, 62],
+  IQ3_S: [1, 3, 5, 7, 9, 11, 13, 15],
+};
+
+/** An entry that is known: its index and its elements. */
+function known(random: Random, name: keyof typeof CODEBOOKS): readonly [index: number, elements: number[]] {
+  const entries = Object.entries(CODEBOOKS[name]);
+  const [index, entry] = entries[random.int(0, entries.length - 1)] as [string, number];
+  const values = name.startsWith("IQ2") ? DIGITS.IQ2 : DIGITS[name as "IQ1" | "IQ3_XXS" | "IQ3_S"];
+  const bits = name.startsWith("IQ3") ? 4 : 2;
+  const elements = Array.from({ length: 16 / bits }, (_, j) => values[(entry >> (bits * j)) % 2 ** bits] as number);
+  return [Number(index), elements];
+}
+
+/** Seven signs, and the eighth with which minuses are even in number. */
+function signsOf(random: Random): readonly [seven: number, signs: number[]] {
+  const seven = Array.from({ length: 7 }, () => random.int(0, 1));
+  const odd = seven.reduce((sum, minus) => sum + minus, 0) % 2;
+  return [seven.reduce((all, minus, j) => all + minus * 2 ** j, 0), [...seven, odd].map((minus) => 1 - 2 * minus)];
+}
 
 /** By name: the number of the type, elements and bytes of a block, and what writes a block and gives its values. */
 const FORMATS: Readonly<Record<string, readonly [number, number, number, (block: Block, random: Random) => number[]]>> =
@@ -205,6 +243,125 @@ const FORMATS: Readonly<Record<string, readonly [number, number, number, (block:
         const d = b.half(64);
         const q = b.integers(256, 2, (i, v) => b.put(32 * (i >> 7) + (i % 32), 2 * ((i >> 5) % 4), v, 2));
         return q.map((v) => d * (v - 1));
+      },
+    ],
+    IQ1_S: [
+      19,
+      256,
+      50,
+      (b, random) => {
+        const d = b.half(0);
+        return Array.from({ length: 8 }, (_, s) => {
+          const [scale, minus] = [random.int(0, 7), random.int(0, 1)];
+          b.spread(34 + 2 * s, 12, scale + 8 * minus);
+          return Array.from({ length: 4 }, (_, l) => {
+            const [index, elements] = known(random, "IQ1");
+            b.spread(2 + 4 * s + l, 0, index % 256);
+            b.spread(34 + 2 * s, 3 * l, index >> 8);
+            return elements.map((q) => f32(d * (2 * scale + 1) * (q + (minus ? -0.125 : 0.125))));
+          });
+        }).flat(2);
+      },
+    ],
+    IQ1_M: [
+      29,
+      256,
+      56,
+      (b, random) => {
+        const d = SCALES[random.int(0, SCALES.length - 1)] as number;
+        for (const [i, four] of [0, 4, 8, 12].map((shift) => (toF16(d) >> shift) & 15).entries())
+          b.spread(49 + 2 * i, 4, four);
+        const scales = b.integers(16, 7, (s, v) => b.spread(48 + 2 * (s >> 2), 3 * (s % 4), v));
+        return Array.from({ length: 32 }, (_, j) => {
+          const [index, elements] = known(random, "IQ1");
+          const minus = random.int(0, 1);
+          b.spread(j, 0, index % 256);
+          b.put(32 + (j >> 1), 4 * (j % 2), (index >> 8) + 8 * minus, 4);
+          return elements.map((q) => f32(d * (2 * scales[j >> 1]! + 1) * (q + (minus ? -0.125 : 0.125))));
+        }).flat();
+      },
+    ],
+    IQ2_XXS: [
+      16,
+      256,
+      66,
+      (b, random) => {
+        const d = b.half(0);
+        return Array.from({ length: 8 }, (_, s) => {
+          const [scale = 0] = b.integers(1, 15, (_, v) => b.spread(6 + 8 * s, 28, v));
+          return Array.from({ length: 4 }, (_, l) => {
+            const [[index, elements], [seven, signs]] = [known(random, "IQ2_XXS"), signsOf(random)];
+            b.spread(2 + 8 * s + l, 0, index);
+            b.spread(6 + 8 * s, 7 * l, seven);
+            return elements.map((q, j) => f32(d * (scale + 0.5) * 0.25 * q * signs[j]!));
+          });
+        }).flat(2);
+      },
+    ],
+    IQ2_XS: [
+      17,
+      256,
+      74,
+      (b, random) => {
+        const d = b.half(0);
+        const scales = b.integers(16, 15, (s, v) => b.put(66 + (s >> 1), 4 * (s % 2), v, 4));
+        return Array.from({ length: 32 }, (_, j) => {
+          const [[index, elements], [seven, signs]] = [known(random, "IQ2_XS"), signsOf(random)];
+          b.spread(2 + 2 * j, 0, index + 512 * seven);
+          return elements.map((q, i) => f32(d * (scales[j >> 1]! + 0.5) * 0.25 * q * signs[i]!));
+        }).flat();
+      },
+    ],
+    IQ2_S: [
+      22,
+      256,
+      82,
+      (b, random) => {
+        const d = b.half(0);
+        const scales = b.integers(16, 15, (s, v) => b.put(74 + (s >> 1), 4 * (s % 2), v, 4));
+        return Array.from({ length: 32 }, (_, j) => {
+          const [index, elements] = known(random, "IQ2_S");
+          b.spread(2 + j, 0, index % 256);
+          b.put(66 + (j >> 2), 2 * (j % 4), index >> 8, 2);
+          const minus = b.integers(8, 1, (i, v) => b.put(34 + j, i, v, 1));
+          return elements.map((q, i) => f32(d * (scales[j >> 1]! + 0.5) * 0.25 * q * (1 - 2 * minus[i]!)));
+        }).flat();
+      },
+    ],
+    IQ3_XXS: [
+      18,
+      256,
+      98,
+      (b, random) => {
+        const d = b.half(0);
+        return Array.from({ length: 8 }, (_, s) => {
+          const [scale = 0] = b.integers(1, 15, (_, v) => b.spread(66 + 4 * s, 28, v));
+          return Array.from({ length: 4 }, (_, l) => {
+            const [seven, signs] = signsOf(random);
+            b.spread(66 + 4 * s, 7 * l, seven);
+            return [0, 1].flatMap((half) => {
+              const [index, elements] = known(random, "IQ3_XXS");
+              b.spread(2 + 8 * s + 2 * l + half, 0, index);
+              return elements.map((q, j) => f32(d * (scale + 0.5) * 0.5 * q * signs[4 * half + j]!));
+            });
+          });
+        }).flat(2);
+      },
+    ],
+    IQ3_S: [
+      21,
+      256,
+      110,
+      (b, random) => {
+        const d = b.half(0);
+        const scales = b.integers(8, 15, (s, v) => b.put(106 + (s >> 1), 4 * (s % 2), v, 4));
+        return Array.from({ length: 64 }, (_, j) => {
+          const [index, elements] = known(random, "IQ3_S");
+          b.spread(2 + j, 0, index % 256);
+          b.put(66 + (j >> 3), j % 8, index >> 8, 1);
+          const minus = b.integers(4, 1, (i, v) => b.put(74 + (j >> 1), 4 * (j % 2) + i, v, 1));
+          return elements.map((q, i) => f32(d * (1 + 2 * scales[j >> 3]!) * q * (1 - 2 * minus[i]!)));
+        }).flat();
       },
     ],
     MXFP4: [

@@ -265,21 +265,21 @@ describe("dtypes", () => {
 
   test("other types are listed with their sizes, and refused where they are read", async () => {
     const tensors = [
-      { name: "iq2", type: 17, shape: [2, 512], bytes: new Uint8Array(4 * 74) },
+      { name: "q8", type: 15, shape: [2, 512], bytes: new Uint8Array(4 * 292) },
       { name: "ids", type: 26, shape: [3], bytes: new Uint8Array(12) },
       { name: "fp4", type: 39, shape: [64], bytes: new Uint8Array(34) },
     ];
     const file = await openGguf(writeGguf({ tensors }));
     expect([...file.tensors.values()].map(({ dtype, shape, bytes }) => [dtype, shape, bytes])).toEqual([
-      ["IQ2_XS", [2, 512], 296],
+      ["Q8_K", [2, 512], 1168],
       ["I32", [3], 12],
       ["MXFP4", [64], 34],
     ]);
-    await expect(file.read("iq2")).rejects.toThrow(
+    await expect(file.read("q8")).rejects.toThrow(
       new HeadwiseError(
         "BAD_FILE",
-        'read: tensor "iq2" expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, ' +
-          "IQ4_XS, TQ1_0, TQ2_0, MXFP4 or NVFP4, got IQ2_XS",
+        'read: tensor "q8" expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, ' +
+          "IQ4_XS, TQ1_0, TQ2_0, MXFP4, NVFP4, IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS or IQ3_S, got Q8_K",
       ),
     );
     await expect(file.readAll(["ids"])).rejects.toMatchObject({ code: "BAD_FILE" });

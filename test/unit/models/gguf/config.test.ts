@@ -701,13 +701,13 @@ describe("what is refused", () => {
   test("a type that cannot be read is named", async () => {
     const wide = keys("llama", { embedding_length: u32(256) });
     const written = [
-      { name: "blk.0.attn_q.weight", type: 17, shape: [q, 256], bytes: new Uint8Array(q * 74) },
+      { name: "blk.0.attn_q.weight", type: 15, shape: [q, 256], bytes: new Uint8Array(q * 292) },
       stored("blk.0.attn_k.weight", zeros(kv, 256)),
       stored("blk.0.attn_v.weight", zeros(kv, 256)),
       stored("blk.0.attn_output.weight", zeros(256, q)),
     ];
     await expect(layerOf(wide, written)).rejects.toThrow(
-      /readGgufLayer: tensor "blk\.0\.attn_q\.weight" expected F32, .* or NVFP4, got IQ2_XS$/,
+      /readGgufLayer: tensor "blk\.0\.attn_q\.weight" expected F32, .* or IQ3_S, got Q8_K$/,
     );
   });
 
