@@ -20,7 +20,10 @@ export interface BlockRows {
 }
 
 /** The rows of a plan in scratch at `base`. */
-export function blockRows({ residual, normed, branch, stride }: PassPlan, base: number): BlockRows {
+export function blockRows(
+  { residual, normed, branch, stride }: Pick<PassPlan, keyof BlockRows | "stride">,
+  base: number,
+): BlockRows {
   const rows = (place: number): Rows => ({ at: pointer.f32(base + place), stride });
   return { residual: rows(residual), normed: rows(normed), branch: rows(branch) };
 }
@@ -29,7 +32,7 @@ export function blockRows({ residual, normed, branch, stride }: PassPlan, base: 
 export function* runBlock(
   work: RowWork,
   block: PackedBlock,
-  plan: PassPlan,
+  plan: Pick<PassPlan, "inner" | "moe">,
   attend: RunRows,
   runs: Runs,
   rows: BlockRows,

@@ -106,7 +106,8 @@ export async function loadNorm(
 async function loadAttention(context: BlockContext, { attention }: BlockSpec, at: string): Promise<Attention> {
   const { kernels, reader, names, formats, activations, family, where } = context;
   const prefix = `${at}${names.attention}.`;
-  const tensors = new Map(await reader.read(reader.namesBelow(prefix)));
+  const own = reader.namesBelow(prefix).filter((name) => !isAround(names, at, name));
+  const tensors = new Map(await reader.read(own));
   const file = { metadata: new Map<string, string>(), tensors };
   const options = { weights: formats.attention, activations };
   if (attention.kind === "latent")
@@ -129,6 +130,12 @@ async function loadAttention(context: BlockContext, { attention }: BlockSpec, at
   );
   const block = ownBlock(context, headNormBytes(checked, gains.norm.each));
   return packAttention(where, kernels, checked, given, packHeadNorm(kernels, checked, gains.norm, gains, block));
+}
+
+/** Whether a tensor below the prefix of attention is a norm around it, or the table of a bias that layers share. */
+function isAround({ norms, relativeBias }: Names, at: string, name: string): boolean {
+  const isNorm = Object.values(norms).some((norm) => name.startsWith(`${at}${norm}.`));
+  return isNorm || (relativeBias !== undefined && name.endsWith(`${relativeBias}.weight`));
 }
 
 /** Takes the gains and biases of a norm of heads out of `tensors`: one tensor each, or one for each head. */

@@ -76,7 +76,18 @@ const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "onProgress"
  * console.log(model.type, model.layers, model.vocabSize); // llama 1 32
  */
 export async function loadModel(kernels: Kernels, source: ModelSource, options: LoadModelOptions = {}): Promise<Model> {
-  const where = "loadModel";
+  return loadWith("loadModel", kernels, source, options, readDecoder);
+}
+
+/** `loadModel` under the name of the public function `where`: `read` reads config.json, and `open` opens the files. */
+export async function loadWith(
+  where: string,
+  kernels: Kernels,
+  source: ModelSource,
+  options: LoadModelOptions,
+  read: typeof readDecoder,
+  open: typeof openModelFolder = openModelFolder,
+): Promise<Model> {
   expectKernels(where, kernels);
   const given = readFields(where, "options", options, OPTIONS);
   const { weights, maxSeqLen, maxBytes, activations, onProgress, signal } = given;
@@ -94,8 +105,8 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
   expectActive();
   let folder: ModelFolder | undefined;
   try {
-    folder = await openModelFolder(where, source, signal);
-    const decoder = resolveHead(readDecoder(where, folder.config, maxSeqLen), folder.tensors);
+    folder = await open(where, source, signal);
+    const decoder = resolveHead(read(where, folder.config, maxSeqLen), folder.tensors);
     expectLatent(where, kernels, decoder);
     const tensors = checkTensors(where, decoder, folder.tensors);
     const all = [...tensors.values()].reduce((sum, { bytes }) => sum + bytes, 0);
@@ -179,13 +190,14 @@ async function packModel(
     const weights: ModelWeights = { ...ends, blocks, mode: modeOf(kernels, used, fast) };
     memory.free(staging);
     const parts = {
-      ...{ kernels, type: spec.type, dModel: spec.dModel, vocabSize: spec.vocabSize, layers: blocks.length },
+      ...{ kernels, type: spec.type, dModel: spec.dModel, vocabSize: spec.vocabSize },
+      layers: (spec.order ?? blocks).length,
       ...{ maxSeqLen: spec.maxSeqLen, bytes: owned.reduce((sum, { bytes }) => sum + bytes, 0), spec, places, weights },
     };
     const release = () => {
       if (!kernels.released) free();
     };
-    return makeHandle<Model>("Model", "loadModel", parts, ["spec", "places", "weights"], release);
+    return makeHandle<Model>(where.slice("load".length), where, parts, ["spec", "places", "weights"], release);
   } catch (error) {
     if (!kernels.released) {
       memory.free(staging);
@@ -202,7 +214,7 @@ function mostStaged({ spec: { dModel, vocabSize, embed, blocks } }: Decoder): nu
   );
   const sizes = [
     { n: vocabSize, k: embed.dim },
-    { n: embed.positions?.rows ?? 1, k: dModel },
+    { n: Math.max(embed.positions?.rows ?? 1, embed.types ?? 1), k: dModel },
     { n: dModel, k: embed.dim },
     { n: embed.dim, k: dModel },
     ...dims.flatMap((dim) => [
@@ -223,7 +235,7 @@ function endFormats(reader: WeightReader, { names }: Decoder, root: string, own:
   return {
     embed: formatOf(at(names.embed)),
     projectIn: ifAny(at(names.projectIn)) ?? "f32",
-    projectOut: ifAny(at(names.projectOut)) ?? "f32",
+    projectOut: ifAny(at(names.projectOut)) ?? ifAny(names.transform?.dense ?? "") ?? "f32",
     head: ifAny(names.head),
   };
 }
@@ -263,16 +275,24 @@ async function loadEnds(
   const norm = async (name: string, to: NormPlace | undefined): Promise<PackedNorm | undefined> =>
     to && loadNorm(context, at(name), to, base);
   const tokens = (await linear(at(names.embed), ends.embed)) as PackedLinear;
-  const { positions } = spec.embed;
-  const table = await linear(at(names.positions), ends.positions);
+  const table = async (name: string | undefined, to: LinearPlace | undefined) =>
+    to && asTable((await linear(at(name as string), to)) as PackedLinear, to.n);
+  const { transform } = names;
   return {
     embed: asTable(tokens, spec.vocabSize),
-    positions: table && positions && asTable(table, positions.rows),
+    positions: await table(names.positions, ends.positions),
+    types: await table(names.types, ends.types),
     projectIn: await linear(at(names.projectIn), ends.projectIn),
     projectOut: await linear(at(names.projectOut), ends.projectOut),
     head: (await linear(names.head, ends.head)) ?? (await withBias(context, tokens, `${names.head}.bias`)),
     embedNorm: await norm(names.embedNorm, ends.embedNorm),
     finalNorm: await norm(names.finalNorm, ends.finalNorm),
+    transform: ends.transform &&
+      transform && {
+        dense: (await linear(transform.dense, ends.transform.dense)) as PackedLinear,
+        norm: await loadNorm(context, transform.norm, ends.transform.norm, base),
+      },
+    relativeBias: spec.relativeBias && (await reader.vector(`${at(names.relativeBias as string)}.weight`)),
   };
 }
 

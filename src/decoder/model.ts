@@ -48,12 +48,16 @@ export interface ModelWeights {
   readonly embed: PackedTable;
   readonly embedNorm: PackedNorm | undefined;
   readonly positions: PackedTable | undefined;
+  readonly types: PackedTable | undefined;
   /** Widens rows of the table to dModel, and narrows the last ones to its rows. */
   readonly projectIn: PackedLinear | undefined;
   readonly projectOut: PackedLinear | undefined;
   readonly blocks: readonly PackedBlock[];
   readonly finalNorm: PackedNorm | undefined;
+  readonly transform: { readonly dense: PackedLinear; readonly norm: PackedNorm } | undefined;
   readonly head: PackedLinear;
+  /** [buckets, heads]: what heads add to scores by relative position. */
+  readonly relativeBias: Float32Array | undefined;
   /** `mode` of linear_q8. */
   readonly mode: number;
 }

@@ -11,11 +11,12 @@ import { HeadwiseError } from "../util/errors.ts";
 import { chunksOf, listRows, type RowRun } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { blockRows, runBlock } from "./block.ts";
+import { type EmbeddedTokens, embedTokens } from "./embed.ts";
 import { type OutputSink, runHead } from "./head.ts";
 import { linearsIn } from "./mlp.ts";
 import type { Model } from "./model.ts";
 import type { PackedBlock, PackedMlp } from "./packed.ts";
-import { addRows, embedRows, flopsOf, normRows, projectRows, type RowWork } from "./rows.ts";
+import { flopsOf, type RowWork } from "./rows.ts";
 import { type PassPlan, planPass } from "./scratch.ts";
 import { expectSession, expectUnused, type Session } from "./session.ts";
 import { runToken } from "./token-calls.ts";
@@ -31,7 +32,7 @@ export interface ModelCall {
 }
 
 /** A call, what attention needs to know of its tokens, and its first output among those of all calls. */
-interface PreparedCall {
+interface PreparedCall extends EmbeddedTokens {
   readonly call: ModelCall;
   readonly tokens: CallTokens;
   readonly firstOutput: number;
@@ -87,7 +88,7 @@ export function* runModel(
     const prepared = calls.map((call): PreparedCall => {
       const firstOutput = outputs;
       outputs += call.outputs;
-      return { call, tokens: tokensOf(call), firstOutput };
+      return { call, tokens: tokensOf(call), firstOutput, ids: call.ids, past: call.past };
     });
     const list = listRows(prepared, ({ call }) => [[0, call.ids.length]]);
     for (const [begin, end] of chunksOf(list.total, plan.rows))
@@ -104,7 +105,7 @@ function* runChunk(work: RowWork, model: Model, plan: PassPlan, runs: ChunkRuns,
   const { weights } = model;
   const count = runs.reduce((sum, { begin, end }) => sum + end - begin, 0);
   const rows = blockRows(plan, work.base);
-  yield* embedTokens(work, model, plan, runs, count);
+  yield* embedTokens(work, model, plan, rows, runs, count);
   const layer = (i: number): Steps => {
     const own = runs.map((run): RowRun<LayerCall> => {
       const pages = (run.of.call.session.caches[i] as Session["caches"][number]).pages;
@@ -131,32 +132,6 @@ function* outputsOf({ of: { call, firstOutput }, begin, end, at }: RowRun<Prepar
   const first = call.ids.length - call.outputs;
   for (let token = Math.max(begin, first); token < end; token++)
     yield { row: at + token - begin, output: firstOutput + token - first };
-}
-
-/** residual = the rows of the chunk's tokens. */
-function* embedTokens(work: RowWork, model: Model, plan: PassPlan, runs: ChunkRuns, count: number): Steps {
-  const { spec, weights } = model;
-  const { embed, embedNorm, positions, projectIn } = weights;
-  const { memory } = work.kernels;
-  const { residual, branch } = blockRows(plan, work.base);
-  const [ids, places] = [work.base + plan.ids, work.base + plan.positions];
-  const idsIn = memory.u32(ids, count);
-  const placesIn = memory.u32(places, count);
-  for (const { of, begin, end, at } of runs) {
-    idsIn.set(of.call.ids.subarray(begin, end), at);
-    const { offset = 0 } = spec.embed.positions ?? {};
-    for (let token = begin; token < end; token++) placesIn[at + token - begin] = of.tokens.past + token + offset;
-  }
-  if (projectIn) {
-    const narrow = { at: branch.at, stride: embed.dim };
-    embedRows(work, embed, ids, narrow, spec.embed.scale, count);
-    yield* projectRows(work, [projectIn], residual, narrow, count);
-  } else embedRows(work, embed, ids, residual, spec.embed.scale, count);
-  if (positions) {
-    embedRows(work, positions, places, branch, 1, count);
-    addRows(work, residual, residual, branch, 1, count);
-  }
-  if (embedNorm) normRows(work, embedNorm, residual, residual, spec.dModel, count);
 }
 
 function tokensOf({ where, session, past, ids }: ModelCall): CallTokens {
@@ -256,11 +231,16 @@ export async function runCalls(
 }
 
 /** About how many operations a pass takes: its products. */
-function passFlops({ weights }: Model, calls: readonly ModelCall[]): number {
+function passFlops(model: Model, calls: readonly ModelCall[]): number {
   const rows = calls.reduce((sum, { ids }) => sum + ids.length, 0);
   const outputs = calls.reduce((sum, each) => sum + each.outputs, 0);
-  const perRow = weights.blocks.reduce((sum, block) => sum + blockFlops(block), 0);
-  return rows * perRow + flopsOf([weights.head], outputs);
+  return rows * rowFlops(model) + flopsOf([model.weights.head], outputs);
+}
+
+/** The same of a row through all layers. */
+export function rowFlops({ spec, weights: { blocks } }: Model): number {
+  const order = spec.order ?? blocks.keys();
+  return Array.from(order, (i) => blockFlops(blocks[i] as PackedBlock)).reduce((sum, flops) => sum + flops, 0);
 }
 
 function blockFlops({ attention, mlp, moe }: PackedBlock): number {

@@ -77,7 +77,7 @@ export function planPass<Run>(
     ids: common.floats(rows),
     positions: common.floats(rows),
     residual: common.floats(rows * stride),
-    normed: common.floats(rows * stride),
+    normed: common.floats(rows * Math.max(stride, spec.embed.dim)),
     branch: common.floats(rows * Math.max(stride, spec.embed.dim)),
     shape: common.take(ROW_SHAPE_BYTES),
     token: common.take(rows === 1 ? TOKEN_BYTES : 0),

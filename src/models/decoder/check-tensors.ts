@@ -6,7 +6,7 @@ import { describe, HeadwiseError } from "../../util/errors.ts";
 import { latentBiases, latentTensors } from "../hf/latent-weights.ts";
 import type { Family, MlpNames, Names } from "./family.ts";
 import type { Decoder } from "./read-spec.ts";
-import type { BlockSpec, MlpSpec, MoeSpec, NormRole, NormSpec } from "./spec.ts";
+import { type BlockSpec, type MlpSpec, type MoeSpec, type NormRole, type NormSpec, widthOfRows } from "./spec.ts";
 
 /** What a file says of a tensor before it is read. */
 export interface TensorFacts {
@@ -27,10 +27,15 @@ export function findRoot({ names }: Decoder, tensors: ReadonlyMap<string, unknow
   return names.roots.find((root) => tensors.has(`${root}${names.embed}.weight`)) ?? (names.roots[0] as string);
 }
 
-/** The decoder with what its file decides: without a word of it in config.json, the head is shared if the file has none. */
+/**
+ * The decoder with what its file decides: without a word of it in config.json, the head is shared if the file has none. Files of
+ * encoders may lack what is before it.
+ */
 export function resolveHead({ spec, ...rest }: Decoder, tensors: ReadonlyMap<string, unknown>): Decoder {
-  const tied = spec.head.tied ?? !tensors.has(`${rest.names.head}.weight`);
-  return { ...rest, spec: { ...spec, head: { ...spec.head, tied } } };
+  const { transform, ...head } = spec.head;
+  const tied = head.tied ?? !tensors.has(`${rest.names.head}.weight`);
+  const transforms = transform && tensors.has(`${rest.names.transform?.dense}.weight`);
+  return { ...rest, spec: { ...spec, head: { ...head, tied, ...(transforms && { transform }) } } };
 }
 
 /**
@@ -46,7 +51,10 @@ export function checkTensors<T extends TensorFacts>(
   const missing = [...required.keys()].filter((name) => !tensors.has(name));
   const known = new Map([...required, ...optional]);
   const ownHead = `${decoder.names.head}.weight`;
-  const isIgnored = (name: string) => IGNORED.test(name) || (name === ownHead && decoder.spec.head.tied !== false);
+  const isIgnored = (name: string) =>
+    IGNORED.test(name) ||
+    (name === ownHead && decoder.spec.head.tied !== false) ||
+    decoder.family.ignoredTensors?.test(name) === true;
   const unexpected = [...tensors.keys()].filter((name) => !known.has(name) && !isIgnored(name));
   const mismatched = [...known].flatMap(([name, shape]) => {
     const own = tensors.get(name)?.shape;
@@ -101,24 +109,34 @@ export function expectedTensors({ spec, names, family }: Decoder, root: string):
   const optional = new Map<string, Shape>();
   const { dModel, vocabSize, embed, head } = spec;
   const layout = family.layout ?? "out-in";
-  const norm = (name: string, { kind }: NormSpec) => {
-    required.set(`${name}.weight`, [dModel]);
-    if (kind === "layer") optional.set(`${name}.bias`, [dModel]);
+  const norm = (name: string, { kind }: NormSpec, n = dModel) => {
+    required.set(`${name}.weight`, [n]);
+    if (kind === "layer") optional.set(`${name}.bias`, [n]);
   };
   const linear = (name: string, n: number, k: number, way: MatrixLayout = layout) => {
     required.set(`${name}.weight`, way === "out-in" ? [n, k] : [k, n]);
     optional.set(`${name}.bias`, [n]);
   };
   required.set(`${root}${names.embed}.weight`, [vocabSize, embed.dim]);
-  if (embed.norm) norm(`${root}${names.embedNorm}`, embed.norm);
-  if (embed.positions) required.set(`${root}${names.positions}.weight`, [embed.positions.rows, dModel]);
+  const width = widthOfRows(spec);
+  if (embed.norm) norm(`${root}${names.embedNorm}`, embed.norm, width);
+  if (embed.positions) required.set(`${root}${names.positions}.weight`, [embed.positions.rows, width]);
+  if (embed.types) required.set(`${root}${names.types}.weight`, [embed.types, width]);
   if (embed.dim !== dModel) {
     linear(`${root}${names.projectIn}`, dModel, embed.dim);
-    linear(`${root}${names.projectOut}`, embed.dim, dModel);
+    if (!embed.projectLast) linear(`${root}${names.projectOut}`, embed.dim, dModel);
+  }
+  if (spec.relativeBias) {
+    const { numHeads } = spec.blocks[0]!.attention.config;
+    required.set(`${root}${names.relativeBias}.weight`, [spec.relativeBias.buckets, numHeads]);
   }
   if (spec.finalNorm) norm(`${root}${names.finalNorm}`, spec.finalNorm);
   if (head.tied === false) required.set(`${names.head}.weight`, [vocabSize, embed.dim]);
   optional.set(`${names.head}.bias`, [vocabSize]);
+  if (head.transform && names.transform) {
+    linear(names.transform.dense, embed.dim, dModel);
+    norm(names.transform.norm, head.transform.norm, embed.dim);
+  }
 
   const mlp = (at: string, { gate, up, down }: MlpNames, { dim, gated }: MlpSpec) => {
     const own = at === "" ? "" : `${at}.`;

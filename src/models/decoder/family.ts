@@ -1,7 +1,8 @@
 // How a family of decoders differs from Llama around its attention, as data: what families.ts has a row of for each.
 
 import type { Fields } from "../hf/config-fields.ts";
-import type { EmbedSpec, HeadSpec, MlpSpec, MoeSpec, NormRole, NormSpec } from "./spec.ts";
+import type { HfPart } from "../hf/part.ts";
+import type { EmbedSpec, HeadSpec, MlpSpec, MoeSpec, NormRole, NormSpec, RelativeBias } from "./spec.ts";
 
 /** Names of the tensors of an MLP below its prefix, without ".weight" and ".bias". */
 export interface MlpNames {
@@ -33,6 +34,9 @@ export interface Names {
   readonly embed: string;
   readonly embedNorm: string;
   readonly positions: string;
+  readonly types?: string;
+  /** The table of the bias by relative position, without ".weight". */
+  readonly relativeBias?: string;
   readonly projectIn: string;
   readonly projectOut: string;
   readonly layers: string;
@@ -48,6 +52,8 @@ export interface Names {
   readonly finalNorm: string;
   /** Below no root. */
   readonly head: string;
+  /** Below no root: the projection and the norm before the head of an encoder, which not all files have. */
+  readonly transform?: { readonly dense: string; readonly norm: string };
 }
 
 /** What differs from Llama. Functions read further fields of config.json. */
@@ -55,11 +61,17 @@ export interface Family {
   readonly names?: Partial<Names>;
   /** Names that depend on the file. */
   readonly namesOf?: (file: Fields) => Partial<Names>;
+  /** Which half of a model with two. */
+  readonly part?: HfPart;
+  /** The fields that the number of layers can have. */
+  readonly layers?: readonly string[];
   /** Matrices are [inputs, outputs]. */
   readonly layout?: "in-out";
   readonly norm?: Partial<NormSpec> & {
     /** The field of the epsilon. Default "rms_norm_eps". */
     readonly field?: string;
+    /** What files without it may have instead. */
+    readonly otherField?: string;
   };
   /** The field of the activation, and the word that stands for an absent one. Default "hidden_act", "silu". */
   readonly activation?: { readonly fields?: readonly string[]; readonly word?: string };
@@ -74,7 +86,12 @@ export interface Family {
   readonly addsToNormed?: (file: Fields) => boolean;
   /** What the outputs of branches are multiplied by. Default 1. */
   readonly scale?: (file: Fields) => number;
-  readonly embed?: (file: Fields, dModel: number) => Partial<EmbedSpec>;
+  readonly embed?: (file: Fields, dModel: number, norm: NormSpec) => Partial<EmbedSpec>;
+  readonly relativeBias?: (file: Fields) => RelativeBias;
+  /** Layers that have weights of their own, where others repeat them: `order` of ModelSpec. */
+  readonly order?: (file: Fields) => readonly number[];
+  /** Norms that a layer lacks. */
+  readonly lacks?: (layer: number) => readonly NormRole[];
   readonly head?: (file: Fields) => Partial<HeadSpec>;
   /** Layer norms of each head's query and key: the flag, their names, and whether heads have gains of their own. */
   readonly headNorm?: {
@@ -94,4 +111,6 @@ export interface Family {
   readonly only?: Readonly<Record<string, readonly unknown[]>>;
   /** Fields that mean nothing for the result. */
   readonly ignored?: readonly string[];
+  /** Tensors that are not read. */
+  readonly ignoredTensors?: RegExp;
 }

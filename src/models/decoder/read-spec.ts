@@ -54,11 +54,16 @@ const HARMLESS = new RegExp(
 
 /**
  * Reads config.json: its text, or the object it parses to. `where` is the public function, for messages; `maxSeqLen` the
- * longest sequence that will be run, where it is known.
+ * longest sequence that will be run, where it is known; `families` those that the function knows.
  */
-export function readDecoder(where: string, json: string | object, maxSeqLen?: number): Decoder {
+export function readDecoder(
+  where: string,
+  json: string | object,
+  maxSeqLen?: number,
+  families: Readonly<Record<string, Family>> = FAMILIES,
+): Decoder {
   const whole = fieldsOf("config.json", parseJson(where, "config", json), where);
-  const { file, family } = findFamily(whole);
+  const { file, family } = findFamily(whole, families);
   for (const [name, values] of Object.entries(family.only ?? {})) file.only(name, ...values);
   const names = { ...LLAMA_NAMES, ...family.names, ...family.namesOf?.(file) };
   const spec = readSpec(where, file, family, names, maxSeqLen);
@@ -69,15 +74,15 @@ export function readDecoder(where: string, json: string | object, maxSeqLen?: nu
 }
 
 /** The family, and the part of the file that describes text. */
-function findFamily(whole: Fields): { file: Fields; family: Family } {
+function findFamily(whole: Fields, families: Readonly<Record<string, Family>>): { file: Fields; family: Family } {
   const familyOf = (type: unknown) =>
-    typeof type === "string" && Object.hasOwn(FAMILIES, type) ? FAMILIES[type] : undefined;
+    typeof type === "string" && Object.hasOwn(families, type) ? families[type] : undefined;
   const text = familyOf(whole.raw("model_type")) === undefined ? whole.fields("text_config") : undefined;
   const file = text ?? whole;
   const type = file.raw("model_type");
   const family = familyOf(type);
   if (family !== undefined) return { file, family };
-  throw whole.refusal("model_type", `a supported one (nearest: ${nearestNames(type, Object.keys(FAMILIES))})`, type);
+  throw whole.refusal("model_type", `a supported one (nearest: ${nearestNames(type, Object.keys(families))})`, type);
 }
 
 type LayerAttention = BlockSpec["attention"];
@@ -95,13 +100,17 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
       ? { kind: "latent", config: readHfLatents(file, layer) }
       : {
           kind: "heads",
-          config: readHfLayer(file, layer, { maxSeqLen, layerNorms: own !== undefined }),
+          config: readHfLayer(file, layer, { maxSeqLen, layerNorms: own !== undefined, part: family.part }),
           ...(headNorm && { headNorm }),
         };
-  const attentions = Array.from({ length: layerCount(file) }, (_, layer) => attentionOf(layer));
+  const order = family.order?.(file);
+  const count = order ? Math.max(...order) + 1 : layerCount(file, family.layers);
+  const attentions = Array.from({ length: count }, (_, layer) => attentionOf(layer));
   const { dModel } = (attentions[0] as LayerAttention).config;
-  const normsOf = (mlp: BlockSpec["mlp"]): BlockSpec["norms"] => {
-    const roles = (Object.keys(names.norms) as NormRole[]).filter((role) => mlp || !role.startsWith("mlp"));
+  const normsOf = (mlp: BlockSpec["mlp"], layer: number): BlockSpec["norms"] => {
+    const lacking = family.lacks?.(layer) ?? [];
+    const isThere = (role: NormRole) => (mlp || !role.startsWith("mlp")) && !lacking.includes(role);
+    const roles = (Object.keys(names.norms) as NormRole[]).filter(isThere);
     return Object.fromEntries(roles.map((role) => [role, norm]));
   };
   const mlp = mlpOf(file, family);
@@ -115,9 +124,9 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
   const scale = family.scale?.(file) ?? 1;
   const blocks = attentions.map((attention, layer): BlockSpec => {
     const own = family.moe?.(file, layer, mlp) ?? dense();
-    return { attention, mlp: own, norms: normsOf(own), parallel, addsToNormed, scale };
+    return { attention, mlp: own, norms: normsOf(own, layer), parallel, addsToNormed, scale };
   });
-  const embed: EmbedSpec = { dim: dModel, scale: 1, ...family.embed?.(file, dModel) };
+  const embed: EmbedSpec = { dim: dModel, scale: 1, ...family.embed?.(file, dModel, norm) };
   if (longest !== undefined) expectPositions(where, embed, longest);
   return {
     type,
@@ -127,13 +136,18 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
     sessionLength: longest ?? Math.min(stated ?? SESSION_LENGTH, SESSION_LENGTH, positionsOf(embed)),
     embed,
     blocks,
+    ...(family.relativeBias && { relativeBias: family.relativeBias(file) }),
+    ...(order && { order }),
     finalNorm: (family.finalNorm?.(file) ?? true) ? norm : undefined,
-    head: { scale: 1, softcap: 0, ...family.head?.(file), tied: tiedIn(file, family) },
+    head: {
+      ...{ scale: 1, softcap: 0, ...family.head?.(file), tied: tiedIn(file, family) },
+      ...(names.transform && { transform: { norm, activation: mlp(1).activation } }),
+    },
   };
 }
 
 /** Positions that a model has vectors for. */
-function positionsOf({ positions }: EmbedSpec): number {
+export function positionsOf({ positions }: EmbedSpec): number {
   return positions ? positions.rows - positions.offset : Number.POSITIVE_INFINITY;
 }
 
@@ -145,14 +159,16 @@ export function expectPositions(where: string, embed: EmbedSpec, maxSeqLen: numb
 }
 
 /** Layers, under the names that families have for their number. */
-function layerCount(file: Fields): number {
-  const names = ["num_hidden_layers", "n_layer", "n_layers", "num_layers"];
+function layerCount(
+  file: Fields,
+  names: readonly string[] = ["num_hidden_layers", "n_layer", "n_layers", "num_layers"],
+): number {
   return file.count(names.find((name) => file.raw(name) !== undefined) ?? (names[0] as string), undefined, 10_000);
 }
 
 function readNorm(file: Fields, { norm = {} }: Family): NormSpec {
-  const { field = "rms_norm_eps", kind = "rms", eps = 1e-6, onePlus } = norm;
-  const own = field === "" ? eps : (file.number(field) ?? eps);
+  const { field = "rms_norm_eps", otherField = field, kind = "rms", eps = 1e-6, onePlus } = norm;
+  const own = field === "" ? eps : (file.number(field) ?? file.number(otherField) ?? eps);
   return { kind, eps: own, ...(onePlus && { onePlus }) };
 }
 

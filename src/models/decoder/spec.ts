@@ -90,10 +90,25 @@ export interface EmbedSpec {
   readonly norm?: NormSpec;
   /** A table of positions: the row of position 0, and the number of rows. */
   readonly positions?: { readonly offset: number; readonly rows: number };
+  /** Rows of a table of token types. */
+  readonly types?: number;
+  /** Positions, types and the norm have `dim` floats, and the projection comes after them. */
+  readonly projectLast?: true;
+}
+
+/** What each head adds to a score by how far the key is from the query: distances share the entries of a table. */
+export interface RelativeBias {
+  readonly buckets: number;
+  /** Distances from here on share the last entry. */
+  readonly maxDistance: number;
+  /** Whether later keys have entries of their own, half of all. */
+  readonly bothWays: boolean;
 }
 
 /** How the last rows become logits. */
 export interface HeadSpec {
+  /** What the rows of an encoder go through before: a projection, an activation and a norm. */
+  readonly transform?: { readonly activation: ActivationSpec; readonly norm: NormSpec };
   readonly scale: number;
   /** 0: none. */
   readonly softcap: number;
@@ -112,7 +127,14 @@ export interface ModelSpec {
   /** Tokens of a session by default. */
   readonly sessionLength: number;
   readonly embed: EmbedSpec;
+  readonly relativeBias?: RelativeBias;
   readonly blocks: readonly BlockSpec[];
+  /** Which of `blocks` runs as each layer. Default each of them, in order. */
+  readonly order?: readonly number[];
   readonly finalNorm: NormSpec | undefined;
   readonly head: HeadSpec;
 }
+
+/** Floats of the rows that positions and types are added to, and that the first norm normalises. */
+export const widthOfRows = ({ dModel, embed }: Pick<ModelSpec, "dModel" | "embed">): number =>
+  embed.projectLast ? embed.dim : dModel;

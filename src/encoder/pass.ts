@@ -1,0 +1,180 @@
+// Whole sequences through all layers of an encoder. Those of a batch are one list of rows: no padding is computed.
+
+import { checkMasks } from "../attention/mask.ts";
+import { createPageLayout } from "../cache/page-layout.ts";
+import { pagesAt, pagesBytes } from "../cache/pages.ts";
+import { type BlockRows, blockRows, runBlock } from "../decoder/block.ts";
+import { type EmbeddedTokens, embedTokens } from "../decoder/embed.ts";
+import type { Model } from "../decoder/model.ts";
+import type { PackedBlock } from "../decoder/packed.ts";
+import { normRows, type RowWork } from "../decoder/rows.ts";
+import { type PassPlan, planPass } from "../decoder/scratch.ts";
+import { type BothWays, planBothWays } from "../forward/both-ways.ts";
+import type { CallTokens } from "../forward/call.ts";
+import type { LayerCall } from "../forward/layer-steps.ts";
+import { CHUNK_ROWS, chunksOf, listRows, type RowRun, rowsIn } from "../util/rows.ts";
+import type { Steps } from "../util/steps.ts";
+import { aligned, pointer } from "../wasm/memory.ts";
+import { fillRelative, relativeBytes } from "./relative.ts";
+
+/** The tokens of a sequence, and their types. */
+export interface Sequence {
+  readonly ids: Int32Array;
+  readonly types: Int32Array | undefined;
+}
+
+/** Takes rows of the last layer's outputs, `stride` floats apart, from row `begin` of a sequence on: a view. */
+export type RowSink = (sequence: number, begin: number, count: number, rows: Float32Array, stride: number) => void;
+
+/** The most sequences whose rows share products: a page of 128 keys for each of them lies in memory. */
+const MOST_TOGETHER = 16;
+
+type Plan = PassPlan<ReturnType<typeof planBothWays>>;
+/** Plans by model: that of the last pass, which the next one often needs again. */
+const PLANS = new WeakMap<Model, Plan>();
+
+function planOf(model: Model, rows: number): Plan {
+  const known = PLANS.get(model);
+  if (known?.rows === rows) return known;
+  const { spec, places, weights } = model;
+  const plan = planPass(spec, places, { rows, outputs: 0 }, (layer, layout) => {
+    const { attention } = weights.blocks[layer] as PackedBlock;
+    return planBothWays(attention, layout, rows, createPageLayout(attention.pageShape).formats);
+  });
+  PLANS.set(model, plan);
+  return plan;
+}
+
+/** Sequences that run together, the indices of the first and of the one after the last. */
+type Group = readonly [first: number, end: number];
+
+/** Cuts sequences into groups that fill a chunk; a longer sequence is alone, and has several chunks. */
+function groupsOf(sequences: readonly Sequence[]): Group[] {
+  const groups: Group[] = [];
+  let [first, rows] = [0, 0];
+  for (const [i, { ids }] of sequences.entries()) {
+    if (i > first && (rows + ids.length > CHUNK_ROWS || i - first === MOST_TOGETHER)) {
+      groups.push([first, i]);
+      [first, rows] = [i, 0];
+    }
+    rows += ids.length;
+  }
+  return sequences.length > 0 ? [...groups, [first, sequences.length]] : groups;
+}
+
+/** A sequence in a group: its tokens, and the pages that its keys go to, in each layer again. */
+interface GroupCall extends LayerCall, EmbeddedTokens {
+  readonly sequence: number;
+}
+
+/** Runs all sequences through all layers, and gives the rows of each to `sink` in order. */
+export function* runEncoder(
+  where: string,
+  model: Model,
+  sequences: readonly Sequence[],
+  sink: RowSink,
+  stepFlops: number = Number.POSITIVE_INFINITY,
+  ownScratch = false,
+): Steps {
+  const { kernels, spec, weights } = model;
+  const { memory } = kernels;
+  const groups = groupsOf(sequences).map(([first, end]) => ({ first, own: sequences.slice(first, end) }));
+  const rowsOf = (own: readonly Sequence[]) => own.reduce((sum, { ids }) => sum + ids.length, 0);
+  const most = Math.max(0, ...groups.map(({ own }) => rowsOf(own)));
+  const plan = planOf(model, Math.min(CHUNK_ROWS, most));
+  const [{ attention }] = weights.blocks as readonly [PackedBlock];
+  const layout = createPageLayout(attention.pageShape);
+  const bytesOf = ({ ids }: Sequence) => pagesBytes(layout, 1, ids.length);
+  const pageBytes = Math.max(0, ...groups.map(({ own }) => own.reduce((sum, each) => sum + bytesOf(each), 0)));
+  const longest = Math.max(0, ...sequences.map(({ ids }) => ids.length));
+  // Pages, the table of a bias, and the rows of a sequence that has several chunks.
+  const biasAt = aligned(plan.bytes) + pageBytes;
+  const rowsAt = biasAt + relativeBytes(model, longest);
+  const bytes = rowsAt + (most > plan.rows ? 4 * most * plan.stride : 0);
+  const base = ownScratch ? memory.allocate(where, bytes) : memory.scratch(where, bytes);
+  try {
+    const work: RowWork = { kernels, base, shape: plan.shape, linear: plan.linear, mode: weights.mode, stepFlops };
+    const bias = fillRelative(model, base + biasAt, longest);
+    const layers = plan.attention.map((attend) => attend(bias));
+    for (const { first, own } of groups) {
+      let at = base + aligned(plan.bytes);
+      const calls = own.map(({ ids, types }, i): GroupCall => {
+        const pages = pagesAt(kernels, at, layout, 1, ids.length);
+        at += bytesOf({ ids, types });
+        return {
+          ...{ ids, types, past: 0, sequence: first + i },
+          tokens: tokensOf(where, model, ids),
+          pages,
+          inStep: false,
+        };
+      });
+      const chunks = chunksIn(calls, plan, base, base + rowsAt);
+      for (const { runs, rows, count } of chunks) yield* embedTokens(work, model, plan, rows, runs, count);
+      yield* runLayers(work, model, plan, layers, chunks);
+      for (const { runs, rows, count } of chunks) {
+        const { residual } = rows;
+        if (weights.finalNorm) normRows(work, weights.finalNorm, residual, residual, spec.dModel, count);
+        for (const { of, begin, end, at } of runs) {
+          const floats = memory.f32(residual.at + 4 * at * residual.stride, (end - begin) * residual.stride);
+          sink(of.sequence, begin, end - begin, floats, residual.stride);
+        }
+      }
+    }
+  } finally {
+    if (ownScratch && !kernels.released) memory.free(base);
+  }
+}
+
+/** Rows that share products. */
+interface Chunk {
+  readonly runs: readonly RowRun<GroupCall>[];
+  readonly rows: BlockRows;
+  readonly count: number;
+}
+
+/** The chunks of a group. If there are several, each has its own part of the rows at `rowsAt` between layers. */
+function chunksIn(calls: readonly GroupCall[], plan: Plan, base: number, rowsAt: number): Chunk[] {
+  const list = listRows(calls, ({ ids }) => [[0, ids.length]]);
+  return Array.from(chunksOf(list.total, plan.rows), ([begin, end]) => {
+    const runs = list.runs(begin, end);
+    const rows = blockRows(plan, base);
+    const residual = { ...rows.residual, at: pointer.f32(rowsAt + 4 * begin * plan.stride) };
+    return { runs, count: rowsIn(runs), rows: list.total > plan.rows ? { ...rows, residual } : rows };
+  });
+}
+
+function* runLayers(
+  work: RowWork,
+  model: Model,
+  plan: Plan,
+  layers: readonly BothWays[],
+  chunks: readonly Chunk[],
+): Steps {
+  const { spec, weights } = model;
+  for (const i of spec.order ?? weights.blocks.keys()) {
+    const block = weights.blocks[i] as PackedBlock;
+    const { whole, keys, queries } = layers[i] as BothWays;
+    const { attentionPre } = block.norms;
+    if (chunks.length > 1)
+      for (const { runs, rows, count } of chunks) {
+        const { residual, normed } = rows;
+        if (attentionPre) normRows(work, attentionPre, normed, residual, spec.dModel, count);
+        yield* keys(work.base, work.stepFlops, runs, attentionPre ? normed : residual);
+      }
+    const attend = chunks.length > 1 ? queries : whole;
+    for (const { runs, rows, count } of chunks) yield* runBlock(work, block, plan, attend, runs, rows, count);
+  }
+}
+
+function tokensOf(where: string, { spec }: Model, { length }: Int32Array): CallTokens {
+  const rows = [[0, length]] as const;
+  const positions = Int32Array.from({ length }, (_, i) => i);
+  const { numHeads } = (spec.blocks[0] as Model["spec"]["blocks"][number]).attention.config;
+  const target = { batch: 1, numHeads, qLen: length, kvLen: length };
+  return {
+    ...{ where, batch: 1, qLen: length, newKeys: length, past: 0, rows, keyRows: rows, positions, target },
+    keyPositions: positions,
+    placements: [{ position: 0, kvLen: length }],
+    masks: checkMasks(where, {}, target),
+  };
+}

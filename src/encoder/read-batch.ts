@@ -1,0 +1,79 @@
+// The sequences of a call on an encoder: token ids, or texts that a tokenizer turns into ids.
+
+import { readIds, type TokenIds } from "../decoder/forward.ts";
+import { positionsOf } from "../models/decoder/read-spec.ts";
+import { LARGEST_LENGTH } from "../tensor/tensor.ts";
+import { describe } from "../util/errors.ts";
+import { type Encoder, expectEncoder } from "./load-encoder.ts";
+import type { Sequence } from "./pass.ts";
+
+/** What turns a text into token ids, those at its beginning and end included. */
+export interface TextEncoder {
+  /** The ids of a text. */
+  encode(text: string): TokenIds;
+}
+
+/** Options that calls on encoders share. */
+export interface BatchOptions {
+  /** Types of tokens, such as 1 for a second sentence: a list for each sequence, of the length of its ids. Default 0 for all. */
+  readonly tokenTypes?: readonly TokenIds[];
+  /** What encodes the texts of a batch. */
+  readonly tokenizer?: TextEncoder;
+}
+
+/** Token ids of texts, or the texts themselves where there is a tokenizer. */
+export type Batch = readonly (TokenIds | string)[];
+
+export const BATCH_OPTIONS: readonly (keyof BatchOptions)[] = ["tokenTypes", "tokenizer"];
+
+/** Reads and checks a batch. */
+export function readBatch(where: string, model: Encoder, batch: Batch, options: BatchOptions): Sequence[] {
+  expectEncoder(where, model);
+  const { tokenTypes, tokenizer } = options;
+  const texts = listOf(where, "batch", batch);
+  const { embed } = model.spec;
+  const types = tokenTypes === undefined ? undefined : listOf(where, "tokenTypes", tokenTypes);
+  if (types && embed.types === undefined)
+    throw new RangeError(
+      `${where}: tokenTypes expected none, since the model has no token types, got ${describe(types)}`,
+    );
+  if (types && types.length !== texts.length)
+    throw new RangeError(
+      `${where}: tokenTypes expected a list for each of ${texts.length} sequences, got ${types.length}`,
+    );
+  const most = positionsOf(embed);
+  const sequences = texts.map((text, i): Sequence => {
+    const name = `batch[${i}]`;
+    const ids = typeof text === "string" ? encodeText(where, name, text, tokenizer) : text;
+    const read = readIds(where, name, ids, model.vocabSize, LARGEST_LENGTH);
+    if (read.length === 0) throw new RangeError(`${where}: ${name} expected 1 or more tokens, got none`);
+    if (read.length > most)
+      throw new RangeError(
+        `${where}: ${name} expected at most ${most} tokens, the positions of the model, got ${read.length}`,
+      );
+    return { ids: Int32Array.from(read), types: types && readTypes(where, i, types[i], embed.types ?? 0, read.length) };
+  });
+  // Reading them may have run code of the caller's.
+  expectEncoder(where, model);
+  return sequences;
+}
+
+function listOf<T>(where: string, name: string, value: readonly T[]): readonly T[] {
+  if (!Array.isArray(value))
+    throw new TypeError(`${where}: ${name} expected an array of lists of ids, got ${describe(value)}`);
+  return value.slice();
+}
+
+function encodeText(where: string, name: string, text: string, tokenizer: TextEncoder | undefined): TokenIds {
+  if (typeof tokenizer?.encode === "function") return tokenizer.encode(text);
+  throw new TypeError(
+    `${where}: ${name} expected token ids, or a tokenizer with encode(text) in the options, got ${describe(text)}`,
+  );
+}
+
+function readTypes(where: string, i: number, given: unknown, count: number, length: number): Int32Array {
+  const types = readIds(where, `tokenTypes[${i}]`, given, count, length);
+  if (types.length !== length)
+    throw new RangeError(`${where}: tokenTypes[${i}] expected ${length} types, one for each id, got ${types.length}`);
+  return Int32Array.from(types);
+}
