@@ -185,7 +185,8 @@ async function packModel(
     const blocks: ModelWeights["blocks"][number][] = [];
     for (const [i, block] of spec.blocks.entries())
       blocks.push(await loadBlock(context, block, places.blocks[i] as ModelPlaces["blocks"][number], layerAt(i)));
-    const linears = [...Object.values(places.ends), ...places.blocks.flatMap(({ place }) => linearsOf(place))];
+    const outer = [...Object.values(places.ends), places.ends.transform?.dense];
+    const linears = [...outer, ...places.blocks.flatMap(({ place }) => linearsOf(place))];
     const used = linears.flatMap((each) => (each && "format" in each ? [each.format] : []));
     const weights: ModelWeights = { ...ends, blocks, mode: modeOf(kernels, used, fast) };
     memory.free(staging);

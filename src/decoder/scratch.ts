@@ -65,14 +65,14 @@ export function planPass<Run>(
   { rows, outputs }: PlanSizes,
   placeAttention: (layer: number, layout: Layout) => Run,
 ): PassPlan<Run> {
-  const { projectIn, projectOut, head = ends.embed } = ends;
+  const { projectIn, projectOut, transform, head = ends.embed } = ends;
   const stride = wholePanels(spec.dModel);
   const vocabulary = wholePanels(spec.vocabSize);
   const headRows = Math.min(outputs, Math.max(1, Math.floor(LOGIT_FLOATS / vocabulary)));
   const common = new Layout();
   const mlps = blocks.flatMap(({ place }) => mlpsIn(place));
   const moes = blocks.flatMap(({ place }) => place.moe ?? []);
-  const linears = [head, projectIn, projectOut].filter((each) => each !== undefined);
+  const linears = [head, projectIn, projectOut, transform?.dense].filter((each) => each !== undefined);
   const places = {
     ids: common.floats(rows),
     positions: common.floats(rows),

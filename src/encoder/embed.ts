@@ -3,8 +3,9 @@ import { expectFlag, expectOneOf, readFields } from "../util/arguments.ts";
 import { finish } from "../util/steps.ts";
 import { runSliced } from "./encode.ts";
 import type { Encoder } from "./load-encoder.ts";
-import { type RowSink, runEncoder, type Sequence } from "./pass.ts";
+import { type Output, runEncoder, type Sequence } from "./pass.ts";
 import { BATCH_OPTIONS, type Batch, type BatchOptions, readBatch } from "./read-batch.ts";
+import { statesTo } from "./states.ts";
 
 /** How a text's states become one vector: their mean, the first one, or the last one. */
 export type Pooling = "mean" | "cls" | "last";
@@ -42,8 +43,8 @@ export function embed(model: Encoder, batch: Batch, options: EmbedOptions = {}):
   const { pooling, normalize, ...rest } = readFields(where, "options", options, OPTIONS);
   const pool = checkPool(where, pooling, normalize);
   const sequences = readBatch(where, model, batch, rest);
-  const { sink, vectors } = pool(model, sequences);
-  finish(runEncoder(where, model, sequences, sink));
+  const { output, vectors } = pool(model, sequences);
+  finish(runEncoder(where, model, sequences, output));
   return vectors();
 }
 
@@ -63,8 +64,8 @@ export async function embedAsync(
   ]);
   const pool = checkPool(where, pooling, normalize);
   const sequences = readBatch(where, model, batch, { tokenTypes, tokenizer });
-  const { sink, vectors } = pool(model, sequences);
-  await runSliced(where, model, sequences, sink, slices);
+  const { output, vectors } = pool(model, sequences);
+  await runSliced(where, model, sequences, output, slices);
   return vectors();
 }
 
@@ -72,10 +73,11 @@ export async function embedAsync(
 function checkPool(where: string, pooling: Pooling = "mean", normalize = false) {
   expectOneOf(where, "pooling", pooling, POOLINGS);
   expectFlag(where, "normalize", normalize);
-  return ({ dModel }: Encoder, sequences: readonly Sequence[]): { sink: RowSink; vectors: () => Float32Array[] } => {
+  return (model: Encoder, sequences: readonly Sequence[]): { output: Output; vectors: () => Float32Array[] } => {
+    const { dModel } = model;
     // In float64, row by row: the same sum however the rows are divided into chunks.
     const sums = sequences.map(() => new Float64Array(dModel));
-    const sink: RowSink = (sequence, begin, count, rows, stride) => {
+    const output = statesTo(model, (sequence, begin, count, rows, stride) => {
       const { length } = (sequences[sequence] as Sequence).ids;
       const sum = sums[sequence] as Float64Array;
       const first = pooling === "last" ? length - 1 : 0;
@@ -84,12 +86,12 @@ function checkPool(where: string, pooling: Pooling = "mean", normalize = false) 
         const at = (row - begin) * stride;
         for (let i = 0; i < dModel; i++) sum[i]! += rows[at + i] as number;
       }
-    };
+    });
     const vectors = () =>
       sums.map((sum, i) =>
         toVector(sum, normalize ? lengthOf(sum) : pooling === "mean" ? sequences[i]!.ids.length : 1),
       );
-    return { sink, vectors };
+    return { output, vectors };
   };
 }
 

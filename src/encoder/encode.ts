@@ -5,8 +5,9 @@ import { readFields } from "../util/arguments.ts";
 import { copyRows } from "../util/rows.ts";
 import { finish } from "../util/steps.ts";
 import { type Encoder, expectEncoder } from "./load-encoder.ts";
-import { type RowSink, runEncoder, type Sequence } from "./pass.ts";
+import { type Output, runEncoder, type Sequence } from "./pass.ts";
 import { BATCH_OPTIONS, type Batch, type BatchOptions, readBatch } from "./read-batch.ts";
+import { statesTo } from "./states.ts";
 
 /**
  * The last hidden states of each sequence: the outputs of the last layer, after its norm. Sequences may have any lengths, and
@@ -28,8 +29,8 @@ import { BATCH_OPTIONS, type Batch, type BatchOptions, readBatch } from "./read-
 export function encode(model: Encoder, batch: Batch, options: BatchOptions = {}): Float32Array[] {
   const where = "encode";
   const sequences = readBatch(where, model, batch, readFields(where, "options", options, BATCH_OPTIONS));
-  const { results, sink } = collectRows(where, model, sequences);
-  finish(runEncoder(where, model, sequences, sink));
+  const { results, output } = collectRows(where, model, sequences);
+  finish(runEncoder(where, model, sequences, output));
   return results;
 }
 
@@ -48,8 +49,8 @@ export async function encodeAsync(
     ...SLICE_OPTIONS,
   ]);
   const sequences = readBatch(where, model, batch, { tokenTypes, tokenizer });
-  const { results, sink } = collectRows(where, model, sequences);
-  await runSliced(where, model, sequences, sink, rest);
+  const { results, output } = collectRows(where, model, sequences);
+  await runSliced(where, model, sequences, output, rest);
   return results;
 }
 
@@ -58,12 +59,12 @@ export async function runSliced(
   where: string,
   model: Encoder,
   sequences: readonly Sequence[],
-  sink: RowSink,
+  output: Output,
   options: SliceOptions,
 ): Promise<void> {
   const slices = checkSlices(where, options);
   const all = rowFlops(model) * sequences.reduce((sum, { ids }) => sum + ids.length, 0);
-  const steps = runEncoder(where, model, sequences, sink, stepFlopsOf(model.kernels), true);
+  const steps = runEncoder(where, model, sequences, output, stepFlopsOf(model.kernels), true);
   const expectActive = () => {
     slices.signal?.throwIfAborted();
     expectEncoder(where, model);
@@ -77,9 +78,11 @@ export async function runSliced(
 }
 
 /** Arrays for all rows, and what fills them. */
-function collectRows(where: string, { dModel }: Encoder, sequences: readonly Sequence[]) {
+function collectRows(where: string, model: Encoder, sequences: readonly Sequence[]) {
+  const { dModel } = model;
   const results = sequences.map(({ ids }) => createFloats(where, "states", ids.length * dModel));
-  const sink: RowSink = (sequence, begin, _count, rows, stride) =>
-    copyRows(results[sequence] as Float32Array, begin * dModel, dModel, rows, stride, dModel);
-  return { results, sink };
+  const output = statesTo(model, (sequence, begin, _count, rows, stride) =>
+    copyRows(results[sequence] as Float32Array, begin * dModel, dModel, rows, stride, dModel),
+  );
+  return { results, output };
 }

@@ -23,25 +23,31 @@ export interface Sequence {
   readonly types: Int32Array | undefined;
 }
 
-/** Takes rows of the last layer's outputs, `stride` floats apart, from row `begin` of a sequence on: a view. */
-export type RowSink = (sequence: number, begin: number, count: number, rows: Float32Array, stride: number) => void;
+/** What is computed from the outputs of the last layer. */
+export interface Output {
+  /** The most rows that become logits. */
+  readonly logits: number;
+  /** Takes the rows of a chunk: `residual`. */
+  take(work: RowWork, plan: Plan, chunk: Chunk): Steps;
+}
 
 /** The most sequences whose rows share products: a page of 128 keys for each of them lies in memory. */
 const MOST_TOGETHER = 16;
 
-type Plan = PassPlan<ReturnType<typeof planBothWays>>;
+export type Plan = PassPlan<ReturnType<typeof planBothWays>>;
 /** Plans by model: that of the last pass, which the next one often needs again. */
-const PLANS = new WeakMap<Model, Plan>();
+const PLANS = new WeakMap<Model, { readonly key: string; readonly plan: Plan }>();
 
-function planOf(model: Model, rows: number): Plan {
+function planOf(model: Model, rows: number, outputs: number): Plan {
+  const key = `${rows} ${outputs}`;
   const known = PLANS.get(model);
-  if (known?.rows === rows) return known;
+  if (known?.key === key) return known.plan;
   const { spec, places, weights } = model;
-  const plan = planPass(spec, places, { rows, outputs: 0 }, (layer, layout) => {
+  const plan = planPass(spec, places, { rows, outputs }, (layer, layout) => {
     const { attention } = weights.blocks[layer] as PackedBlock;
     return planBothWays(attention, layout, rows, createPageLayout(attention.pageShape).formats);
   });
-  PLANS.set(model, plan);
+  PLANS.set(model, { key, plan });
   return plan;
 }
 
@@ -67,21 +73,22 @@ interface GroupCall extends LayerCall, EmbeddedTokens {
   readonly sequence: number;
 }
 
-/** Runs all sequences through all layers, and gives the rows of each to `sink` in order. */
+/** Runs all sequences through all layers, and gives the rows of each to `output` in order. */
 export function* runEncoder(
   where: string,
   model: Model,
   sequences: readonly Sequence[],
-  sink: RowSink,
+  output: Output,
   stepFlops: number = Number.POSITIVE_INFINITY,
   ownScratch = false,
 ): Steps {
-  const { kernels, spec, weights } = model;
+  const { kernels, weights } = model;
   const { memory } = kernels;
   const groups = groupsOf(sequences).map(([first, end]) => ({ first, own: sequences.slice(first, end) }));
   const rowsOf = (own: readonly Sequence[]) => own.reduce((sum, { ids }) => sum + ids.length, 0);
   const most = Math.max(0, ...groups.map(({ own }) => rowsOf(own)));
-  const plan = planOf(model, Math.min(CHUNK_ROWS, most));
+  const rows = Math.min(CHUNK_ROWS, most);
+  const plan = planOf(model, rows, Math.min(rows, output.logits));
   const [{ attention }] = weights.blocks as readonly [PackedBlock];
   const layout = createPageLayout(attention.pageShape);
   const bytesOf = ({ ids }: Sequence) => pagesBytes(layout, 1, ids.length);
@@ -111,14 +118,7 @@ export function* runEncoder(
       const chunks = chunksIn(calls, plan, base, base + rowsAt);
       for (const { runs, rows, count } of chunks) yield* embedTokens(work, model, plan, rows, runs, count);
       yield* runLayers(work, model, plan, layers, chunks);
-      for (const { runs, rows, count } of chunks) {
-        const { residual } = rows;
-        if (weights.finalNorm) normRows(work, weights.finalNorm, residual, residual, spec.dModel, count);
-        for (const { of, begin, end, at } of runs) {
-          const floats = memory.f32(residual.at + 4 * at * residual.stride, (end - begin) * residual.stride);
-          sink(of.sequence, begin, end - begin, floats, residual.stride);
-        }
-      }
+      for (const chunk of chunks) yield* output.take(work, plan, chunk);
     }
   } finally {
     if (ownScratch && !kernels.released) memory.free(base);
@@ -126,7 +126,7 @@ export function* runEncoder(
 }
 
 /** Rows that share products. */
-interface Chunk {
+export interface Chunk {
   readonly runs: readonly RowRun<GroupCall>[];
   readonly rows: BlockRows;
   readonly count: number;

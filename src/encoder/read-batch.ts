@@ -30,17 +30,13 @@ export const BATCH_OPTIONS: readonly (keyof BatchOptions)[] = ["tokenTypes", "to
 export function readBatch(where: string, model: Encoder, batch: Batch, options: BatchOptions): Sequence[] {
   expectEncoder(where, model);
   const { tokenTypes, tokenizer } = options;
-  const texts = listOf(where, "batch", batch);
+  const texts = expectLists(where, "batch", batch);
   const { embed } = model.spec;
-  const types = tokenTypes === undefined ? undefined : listOf(where, "tokenTypes", tokenTypes);
-  if (types && embed.types === undefined)
+  if (tokenTypes !== undefined && embed.types === undefined)
     throw new RangeError(
-      `${where}: tokenTypes expected none, since the model has no token types, got ${describe(types)}`,
+      `${where}: tokenTypes expected none, since the model has no token types, got ${describe(tokenTypes)}`,
     );
-  if (types && types.length !== texts.length)
-    throw new RangeError(
-      `${where}: tokenTypes expected a list for each of ${texts.length} sequences, got ${types.length}`,
-    );
+  const types = tokenTypes && expectLists(where, "tokenTypes", tokenTypes, texts.length);
   const most = positionsOf(embed);
   const sequences = texts.map((text, i): Sequence => {
     const name = `batch[${i}]`;
@@ -58,9 +54,12 @@ export function readBatch(where: string, model: Encoder, batch: Batch, options: 
   return sequences;
 }
 
-function listOf<T>(where: string, name: string, value: readonly T[]): readonly T[] {
+/** A copy of a list of lists, one for each of `count` sequences where that is known. */
+export function expectLists<T>(where: string, name: string, value: readonly T[], count?: number): readonly T[] {
   if (!Array.isArray(value))
-    throw new TypeError(`${where}: ${name} expected an array of lists of ids, got ${describe(value)}`);
+    throw new TypeError(`${where}: ${name} expected an array of lists, got ${describe(value)}`);
+  if (count !== undefined && value.length !== count)
+    throw new RangeError(`${where}: ${name} expected a list for each of ${count} sequences, got ${value.length}`);
   return value.slice();
 }
 

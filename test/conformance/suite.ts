@@ -3,6 +3,7 @@ import { dequantizeBlocks } from "./blocks.ts";
 import { Case, type Entry, type Outcome, readIndex } from "./case.ts";
 import { compareOutcome } from "./compare.ts";
 import { decoderAttention, latentAttention, mhaToGqa } from "./decoder.ts";
+import { encoder, maskedLm } from "./encoders.ts";
 import { causalLm, reasonToSkip } from "./models.ts";
 import { attention, rotaryEmbedding } from "./onnx.ts";
 import { quantDecoderAttention, quantMatMul } from "./quantised.ts";
@@ -27,6 +28,8 @@ const ADAPTERS: Readonly<Record<string, Adapter>> = {
   QuantMatMul: quantMatMul,
   QuantDecoderAttention: quantDecoderAttention,
   CausalLM: causalLm,
+  Encoder: encoder,
+  MaskedLM: maskedLm,
   DequantizeBlocks: (_, c) => dequantizeBlocks(c),
 };
 

@@ -1,0 +1,15 @@
+/**
+ * Whole encoders: vectors of texts, states of tokens, and logits of masked tokens.
+ * @packageDocumentation
+ */
+
+export type { TokenIds } from "../decoder/forward.ts";
+export type { Model } from "../decoder/model.ts";
+export type { ModelFormats } from "../decoder/model-formats.ts";
+export { type EmbedOptions, embed, embedAsync, type Pooling } from "../encoder/embed.ts";
+export { encode, encodeAsync } from "../encoder/encode.ts";
+export { type Encoder, type LoadEncoderOptions, loadEncoder } from "../encoder/load-encoder.ts";
+export { type MaskedLogits, type MaskedLogitsOptions, maskedLogits } from "../encoder/masked-logits.ts";
+export type { Batch, BatchOptions, TextEncoder } from "../encoder/read-batch.ts";
+export type { ModelSource } from "../files/model-folder.ts";
+export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";
