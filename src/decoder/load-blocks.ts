@@ -7,10 +7,9 @@ import { checkConfig } from "../attention/config.ts";
 import { checkWeightOptions } from "../attention/weight-options.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import type { LinearPlace, PackedLinear } from "../linear/linear.ts";
+import type { AttentionTensors } from "../models/decoder/attention-tensors.ts";
 import type { Family, MlpNames, Names } from "../models/decoder/family.ts";
 import type { BlockSpec, NormRole } from "../models/decoder/spec.ts";
-import { readLatentWeights } from "../models/hf/latent-weights.ts";
-import { readAttentionWeights } from "../models/hf/weights.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
 import { toFloats } from "../tensor/to-floats.ts";
 import { NULL } from "../wasm/abi.ts";
@@ -27,6 +26,7 @@ export interface BlockContext {
   readonly reader: WeightReader;
   readonly names: Names;
   readonly family: Family;
+  readonly attention: AttentionTensors;
   readonly dModel: number;
   /** The requested formats of attention and MLP; undefined for those of the file. */
   readonly formats: { readonly attention: WeightFormat | undefined; readonly mlp: WeightFormat | undefined };
@@ -53,15 +53,15 @@ function mlpAt({ family, names }: BlockContext, at: string, which: number | "sha
   const { moeNames } = family;
   if (which === "mlp") return [names.mlpAt === "" ? at : `${at}${names.mlpAt}.`, names.mlp];
   const own = moeNames as NonNullable<typeof moeNames>;
-  const prefix = which === "shared" ? own.shared : own.expert === "stacked" ? "" : own.expert(which);
-  return [prefix === "" ? at : `${at}${prefix}.`, own.mlp];
+  if (which === "shared") return [own.shared === "" ? at : `${at}${own.shared}.`, own.sharedMlp ?? own.mlp];
+  return [typeof own.expert === "string" ? at : `${at}${own.expert(which)}.`, own.mlp];
 }
 
 /** The formats of an MLP of the layer whose names begin with `at`. */
 export function mlpFormats(context: BlockContext, at: string, which: number | "shared" | "mlp"): MlpFormats {
   const { reader, formats, family } = context;
   const [prefix, { gate, up, down }] = mlpAt(context, at, which);
-  const suffix = family.moeNames?.expert === "stacked" && which !== "mlp" ? "" : ".weight";
+  const suffix = family.moeNames?.expert === "interleaved" && which !== "mlp" ? "" : ".weight";
   const format = (name: string | undefined) => reader.formatOf(`${prefix}${name}${suffix}`, formats.mlp);
   const first = gate === undefined || !reader.has(`${prefix}${gate}${suffix}`) ? up : gate;
   return { gate: format(first), up: format(up ?? first), down: format(down) };
@@ -105,20 +105,19 @@ export async function loadNorm(
 
 async function loadAttention(context: BlockContext, { attention }: BlockSpec, at: string): Promise<Attention> {
   const { kernels, reader, names, formats, activations, family, where } = context;
-  const prefix = `${at}${names.attention}.`;
-  const own = reader.namesBelow(prefix).filter((name) => !isAround(names, at, name));
-  const tensors = new Map(await reader.read(own));
-  const file = { metadata: new Map<string, string>(), tensors };
+  const prefix = `${at}${names.attention}`;
+  const { required, optional, readHeads, readLatents } = context.attention;
+  const own = [...required(attention), ...optional(attention)].map(([name]) => `${prefix}${name}`);
+  const tensors = new Map(await reader.read(own.filter((name) => reader.has(name))));
   const options = { weights: formats.attention, activations };
   if (attention.kind === "latent")
-    return createLatentAttention(kernels, attention.config, readLatentWeights(file, prefix), options);
-  const { fused, ...config } = attention.config;
-  const { numHeads, numKvHeads, headDim } = config;
+    return createLatentAttention(kernels, attention.config, readLatents(tensors, prefix), options);
+  const { fused: _, ...config } = attention.config;
   const { headNorm } = family;
   const gainsOf = (name: string) => takeGains(tensors, `${prefix}${name}`, headNorm?.each === "apart");
   const { headNorm: norm } = attention;
   const gains = norm && headNorm && { norm, q: gainsOf(headNorm.q), k: gainsOf(headNorm.k) };
-  const weights = readAttentionWeights(file, prefix, { numHeads, numKvHeads, headDim, fused });
+  const weights = readHeads(tensors, prefix, attention.config);
   if (!gains) return createAttention(kernels, config, weights, options);
   const checked = checkConfig(where, config);
   const given = checkWeights(
@@ -130,12 +129,6 @@ async function loadAttention(context: BlockContext, { attention }: BlockSpec, at
   );
   const block = ownBlock(context, headNormBytes(checked, gains.norm.each));
   return packAttention(where, kernels, checked, given, packHeadNorm(kernels, checked, gains.norm, gains, block));
-}
-
-/** Whether a tensor below the prefix of attention is a norm around it, or the table of a bias that layers share. */
-function isAround({ norms, relativeBias }: Names, at: string, name: string): boolean {
-  const isNorm = Object.values(norms).some((norm) => name.startsWith(`${at}${norm}.`));
-  return isNorm || (relativeBias !== undefined && name.endsWith(`${relativeBias}.weight`));
 }
 
 /** Takes the gains and biases of a norm of heads out of `tensors`: one tensor each, or one for each head. */
@@ -185,8 +178,8 @@ async function loadMoe(context: BlockContext, at: string, place: MoePlace, base:
   const correction = spec.router.correction ? await reader.vector(`${at}${names.correction}`) : undefined;
   if (correction) kernels.memory.f32(base + place.correction, correction.length).set(correction);
   const experts =
-    names.expert === "stacked"
-      ? await loadStacked(context, at, names.mlp, place, base)
+    typeof names.expert === "string"
+      ? await (names.expert === "stacked" ? loadStacked : loadInterleaved)(context, at, names.mlp, place, base)
       : await inTurn(place.experts, (expert, e) => loadMlp(context, ...mlpAt(context, at, e), expert, base));
   return {
     ...{ topK: spec.topK, router: spec.router, gate, experts },
@@ -204,8 +197,34 @@ async function inTurn<T, R>(all: readonly T[], work: (one: T, index: number) => 
   return results;
 }
 
-/** Experts of tensors [experts, inputs, outputs], where columns of gates and of the other factor take turns. */
+/** Experts of tensors [experts, outputs, inputs]. */
 async function loadStacked(
+  { reader, staging }: BlockContext,
+  at: string,
+  { gate, up, down }: MlpNames,
+  { spec, experts }: MoePlace,
+  base: number,
+): Promise<PackedMlp[]> {
+  const names = [gate, up, down].filter((name) => name !== undefined);
+  const biases = new Map<string, Float32Array | undefined>();
+  for (const name of names) biases.set(name, await reader.vector(`${at}${name}.bias`));
+  const linear = async (name: string | undefined, to: LinearPlace, expert: number) => {
+    const matrix = await reader.matrixOf(`${at}${name}.weight`, expert);
+    const bias = biases.get(name as string)?.subarray(expert * to.n, (expert + 1) * to.n);
+    return reader.store(base, to, matrix, bias, staging);
+  };
+  return inTurn(experts, async (to, e) =>
+    joinMlp(
+      spec.expert,
+      to.gate && (await linear(gate, to.gate, e)),
+      await linear(up, to.up, e),
+      await linear(down, to.down, e),
+    ),
+  );
+}
+
+/** Experts of tensors [experts, inputs, outputs], where columns of gates and of the other factor take turns. */
+async function loadInterleaved(
   { reader, staging }: BlockContext,
   at: string,
   names: MlpNames,

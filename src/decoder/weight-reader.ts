@@ -1,7 +1,7 @@
 // Reads the tensors of a decoder one after the other and packs them into their places.
 
 import { PANEL } from "../../assembly/layout.ts";
-import type { TensorReader } from "../files/model-folder.ts";
+import type { TensorReader } from "../files/model-files.ts";
 import { formatOf, type WeightFormat } from "../linear/formats.ts";
 import { type LinearPlace, type PackedLinear, storeLinear } from "../linear/linear.ts";
 import type { TensorFacts } from "../models/decoder/check-tensors.ts";
@@ -46,7 +46,7 @@ export class WeightReader {
     const found = await this.#file.readAll(names, where);
     // Again: a read takes long, and memory may have been released meanwhile.
     expectActive();
-    for (const { bytes } of found.values()) onRead(bytes.length);
+    for (const name of names) onRead(this.#factsOf(name).bytes);
     return found;
   }
 
@@ -56,7 +56,8 @@ export class WeightReader {
     expectActive();
     const found = await this.#file.readRows(name, begin, end, where);
     expectActive();
-    onRead(found.bytes.length);
+    const { bytes, shape } = this.#factsOf(name);
+    onRead(((end - begin) * bytes) / (shape[0] as number));
     return found;
   }
 
@@ -109,7 +110,9 @@ export class WeightReader {
     if (this.#isLarge(`${name}.weight`, layout))
       return this.#linearByPieces(base, place, `${name}.weight`, 0, bias, staging);
     const matrix = await this.matrix(`${name}.weight`);
-    return this.store(base, place, matrix, bias, staging, layout);
+    const { shape } = matrix;
+    const rows = shape.length === 1 ? { ...matrix, shape: [1, ...shape] } : matrix;
+    return this.store(base, place, rows, bias, staging, layout);
   }
 
   /** Whether a matrix is read in pieces: if it is large, and stored [outputs, inputs]. */

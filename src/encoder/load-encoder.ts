@@ -1,12 +1,14 @@
-import { type LoadModelOptions, loadWith } from "../decoder/load-model.ts";
+import { type LoadModelOptions, loadWith } from "../decoder/load-with.ts";
 import type { Model } from "../decoder/model.ts";
-import type { ModelSource } from "../files/model-folder.ts";
+import type { ModelFiles, ModelSource } from "../files/model-files.ts";
+import { resolveHead } from "../models/decoder/check-tensors.ts";
 import { type Decoder, positionsOf, readDecoder } from "../models/decoder/read-spec.ts";
 import { ENCODER_FAMILIES } from "../models/encoder/families.ts";
 import { readFields } from "../util/arguments.ts";
+import { HeadwiseError } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
-import { openEncoderFolder } from "./open-folder.ts";
+import { openEncoderFiles } from "./open-files.ts";
 
 /**
  * A whole encoder: its weights, packed in linear memory until `release()`.
@@ -43,7 +45,12 @@ export async function loadEncoder(
   const where = "loadEncoder";
   expectKernels(where, kernels);
   const given = readFields(where, "options", options, OPTIONS);
-  return loadWith(where, kernels, source, given, readEncoder, openEncoderFolder);
+  return loadWith(where, kernels, source, given, readFiles, openEncoderFiles);
+}
+
+function readFiles(where: string, { description, tensors }: ModelFiles): Decoder {
+  if (typeof description === "string") return resolveHead(readEncoder(where, description), tensors);
+  throw new HeadwiseError("BAD_FILE", `${where}: source expected config.json and safetensors, got a GGUF file`);
 }
 
 /** Reads config.json of an encoder. */

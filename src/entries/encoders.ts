@@ -11,5 +11,5 @@ export { encode, encodeAsync } from "../encoder/encode.ts";
 export { type Encoder, type LoadEncoderOptions, loadEncoder } from "../encoder/load-encoder.ts";
 export { type MaskedLogits, type MaskedLogitsOptions, maskedLogits } from "../encoder/masked-logits.ts";
 export type { Batch, BatchOptions, TextEncoder } from "../encoder/read-batch.ts";
-export type { ModelSource } from "../files/model-folder.ts";
+export type { ModelSource } from "../files/model-files.ts";
 export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";

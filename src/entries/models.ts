@@ -31,7 +31,7 @@ export type { LogitsProcessor, LogitsTensor, SamplingOptions } from "../decoder/
 export { type ModelSelfTest, selfTestModels } from "../decoder/self-test.ts";
 export { createSession, type Session, type SessionOptions } from "../decoder/session.ts";
 export type { DraftOptions } from "../decoder/speculate.ts";
-export type { ModelSource } from "../files/model-folder.ts";
+export type { ModelSource } from "../files/model-files.ts";
 export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";
 export type { DecoderModules, ModelKernels } from "../wasm/select-build.ts";
 

@@ -35,7 +35,7 @@ export function reasonToSkip(folder: string, { op, set, attributes, folder: own 
     return /^IQ[123]/.test(String(attributes.type)) ? "the codebooks of IQ1 to IQ3 are not supported" : undefined;
   if (op === "Seq2Seq") return "encoder-decoder models are not supported";
   if (op !== "CausalLM") return undefined;
-  if (set === "gguf") return "whole models in GGUF are not supported";
+  if (set === "gguf") return undefined;
   const config = JSON.parse(readFileSync(join(folder, own, "config.json"), "utf8")) as Record<string, unknown>;
   if (config.model_type === "falcon" && config.alibi === true) return FALCON_ALIBI;
   return SKIPPED[String(config.model_type)];
@@ -47,7 +47,8 @@ export async function causalLm(kernels: Kernels, c: Case): Promise<Outcome> {
   const decoded = c.has("decode_ids") ? (c.shape("decode_ids")[1] ?? 0) : 0;
   const steps = c.has("greedy") ? (c.shape("greedy")[1] ?? 0) : 0;
   const longest = length + Math.max(decoded, steps);
-  using model = await loadModel(kernels, join(c.folder, c.entry.folder ?? ""), { weights: "f32", maxSeqLen: longest });
+  const source = join(c.folder, c.entry.folder ?? "", c.entry.set === "gguf" ? "model.gguf" : "");
+  using model = await loadModel(kernels, source, { weights: "f32", maxSeqLen: longest });
   const problems: string[] = [];
   const rows = Array.from({ length: batch }, (_, b) => b);
   const results = await Promise.all(rows.map((b) => runRow(model, c, b, longest, steps, problems)));

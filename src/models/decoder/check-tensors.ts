@@ -3,10 +3,9 @@
 import { shapeText } from "../../tensor/dtypes.ts";
 import type { MatrixLayout } from "../../tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
-import { latentBiases, latentTensors } from "../hf/latent-weights.ts";
-import type { Family, MlpNames, Names } from "./family.ts";
+import type { MlpNames } from "./family.ts";
 import type { Decoder } from "./read-spec.ts";
-import { type BlockSpec, type MlpSpec, type MoeSpec, type NormRole, type NormSpec, widthOfRows } from "./spec.ts";
+import { type MlpSpec, type MoeSpec, type NormRole, type NormSpec, widthOfRows } from "./spec.ts";
 
 /** What a file says of a tensor before it is read. */
 export interface TensorFacts {
@@ -15,9 +14,9 @@ export interface TensorFacts {
   readonly bytes: number;
 }
 
-/** Tensors that follow from the configuration, in files of older programs. */
+/** Tensors that follow from the configuration, in files of older programs, or that are a part of it. */
 const IGNORED =
-  /(^|\.)(rotary_emb\.(inv_freq|cos_cached|sin_cached)|attn\.(bias|masked_bias)|attention\.(bias|masked_bias))$/;
+  /(^|\.)(rotary_emb\.(inv_freq|cos_cached|sin_cached)|(attn|attention)\.(bias|masked_bias))$|^rope_(freqs|factors_(long|short))\.weight$/;
 
 /** The most names of a kind in a report. */
 const MOST_NAMED = 8;
@@ -104,7 +103,7 @@ interface Expected {
 }
 
 /** The tensors of a decoder, besides the head below the prefix `root`. */
-export function expectedTensors({ spec, names, family }: Decoder, root: string): Expected {
+export function expectedTensors({ spec, names, family, attention }: Decoder, root: string): Expected {
   const required = new Map<string, Shape>();
   const optional = new Map<string, Shape>();
   const { dModel, vocabSize, embed, head } = spec;
@@ -138,8 +137,7 @@ export function expectedTensors({ spec, names, family }: Decoder, root: string):
     norm(names.transform.norm, head.transform.norm, embed.dim);
   }
 
-  const mlp = (at: string, { gate, up, down }: MlpNames, { dim, gated }: MlpSpec) => {
-    const own = at === "" ? "" : `${at}.`;
+  const mlp = (own: string, { gate, up, down }: MlpNames, { dim, gated }: MlpSpec) => {
     if (gate !== undefined && gated) linear(`${own}${gate}`, up === undefined ? 2 * dim : dim, dModel);
     if (up !== undefined) linear(`${own}${up}`, dim, dModel);
     linear(`${own}${down}`, dModel, dim);
@@ -149,90 +147,36 @@ export function expectedTensors({ spec, names, family }: Decoder, root: string):
     if (own === undefined) return;
     linear(`${at}${own.router}`, moe.experts, dModel, "out-in");
     if (own.correction && moe.router.correction) required.set(`${at}${own.correction}`, [moe.experts]);
-    if (own.expert === "stacked") {
-      const { dim } = moe.expert;
+    const { dim } = moe.expert;
+    if (own.expert === "stacked")
+      for (const [name, n, k] of [
+        [own.mlp.gate, dim, dModel],
+        [own.mlp.up, dim, dModel],
+        [own.mlp.down, dModel, dim],
+      ] as const) {
+        required.set(`${at}${name}.weight`, [moe.experts, n, k]);
+        optional.set(`${at}${name}.bias`, [moe.experts, n]);
+      }
+    else if (own.expert === "interleaved") {
       required.set(`${at}${own.mlp.gate}`, [moe.experts, dModel, 2 * dim]);
       required.set(`${at}${own.mlp.gate}_bias`, [moe.experts, 2 * dim]);
       required.set(`${at}${own.mlp.down}`, [moe.experts, dim, dModel]);
       required.set(`${at}${own.mlp.down}_bias`, [moe.experts, dModel]);
-    } else for (let e = 0; e < moe.experts; e++) mlp(`${at}${own.expert(e)}`, own.mlp, moe.expert);
+    } else for (let e = 0; e < moe.experts; e++) mlp(`${at}${own.expert(e)}.`, own.mlp, moe.expert);
     if (moe.shared) {
-      mlp(`${at}${own.shared}`, own.mlp, moe.shared.mlp);
+      mlp(own.shared === "" ? at : `${at}${own.shared}.`, own.sharedMlp ?? own.mlp, moe.shared.mlp);
       if (moe.shared.gated) linear(`${at}${own.sharedGate}`, 1, dModel);
+      if (moe.shared.gated && own.expert === "stacked") required.set(`${at}${own.sharedGate}.weight`, [dModel]);
     }
   };
   for (const [i, block] of spec.blocks.entries()) {
     const at = `${root}${names.layers}.${i}.`;
-    const own = `${at}${names.attention}.`;
-    for (const [name, shape] of attentionShapes(block, names, family)) required.set(`${own}${name}`, shape);
-    for (const [name, shape] of attentionBiases(block, names, family)) optional.set(`${own}${name}`, shape);
+    const own = `${at}${names.attention}`;
+    for (const [name, shape] of attention.required(block.attention)) required.set(`${own}${name}`, shape);
+    for (const [name, shape] of attention.optional(block.attention)) optional.set(`${own}${name}`, shape);
     for (const [role, own] of Object.entries(block.norms)) norm(`${at}${names.norms[role as NormRole]}`, own);
     if (block.mlp?.kind === "moe") experts(at, block.mlp);
-    else if (block.mlp) mlp(names.mlpAt === "" ? at.slice(0, -1) : `${at}${names.mlpAt}`, names.mlp, block.mlp);
+    else if (block.mlp) mlp(names.mlpAt === "" ? at : `${at}${names.mlpAt}.`, names.mlp, block.mlp);
   }
   return { required, optional };
-}
-
-/** The tensors that the attention of a layer must have, besides biases. */
-function attentionShapes(
-  { attention }: BlockSpec,
-  { projections, sinks }: Names,
-  { layout, headNorm }: Family,
-): readonly (readonly [string, Shape])[] {
-  if (attention.kind === "latent") return latentTensors(attention.config);
-  const { dModel, numHeads, numKvHeads = numHeads, headDim = dModel / numHeads, qkNorm } = attention.config;
-  const [q, k] = [numHeads * headDim, numKvHeads * headDim];
-  const sizes = [
-    ...(projections.length === 2 ? [[q + 2 * k, dModel]] : [q, k, k].map((n) => [n, dModel])),
-    [dModel, q],
-  ];
-  const gains = (n: number) => [qkNorm?.kind === "full" ? n : headDim];
-  return [
-    ...projections.map((name, i): [string, Shape] => {
-      const shape = sizes[i] as number[];
-      return [`${name}.weight`, layout === "in-out" ? [...shape].reverse() : shape];
-    }),
-    ...(qkNorm
-      ? ([
-          ["q_norm.weight", gains(q)],
-          ["k_norm.weight", gains(k)],
-        ] as const)
-      : []),
-    ...(sinks ? [[sinks, [numHeads]] as const] : []),
-    ...(headNorm && attention.headNorm
-      ? [
-          ...headNormShapes(headNorm.q, numHeads, headDim, headNorm.each),
-          ...headNormShapes(headNorm.k, numKvHeads, headDim, headNorm.each),
-        ]
-      : []),
-  ];
-}
-
-/** The biases that it can have: of each projection, and of norms of heads. */
-function attentionBiases(block: BlockSpec, names: Names, family: Family): readonly (readonly [string, Shape])[] {
-  const all = attentionShapes(block, names, family);
-  if (block.attention.kind === "latent") return latentBiases(block.attention.config);
-  const outputs = (shape: Shape) => (family.layout === "in-out" ? shape.slice(1) : shape.slice(0, 1));
-  const isProjection = (name: string) => names.projections.some((own) => name === `${own}.weight`);
-  const { headNorm } = block.attention;
-  const isNorm = (name: string) =>
-    headNorm !== undefined && [family.headNorm?.q, family.headNorm?.k].some((own) => name.startsWith(`${own}.`));
-  const found: [string, Shape][] = [];
-  for (const [name, shape] of all) {
-    const bias = name.replace(/weight$/, "bias");
-    if (isProjection(name)) found.push([bias, outputs(shape)]);
-    else if (isNorm(name)) found.push([bias, shape]);
-  }
-  return found;
-}
-
-/** The gains of a layer norm of heads. */
-function headNormShapes(
-  name: string,
-  heads: number,
-  headDim: number,
-  each: NonNullable<Family["headNorm"]>["each"],
-): (readonly [string, Shape])[] {
-  if (each === "apart") return Array.from({ length: heads }, (_, head) => [`${name}.norms.${head}.weight`, [headDim]]);
-  return [[`${name}.weight`, each === "together" ? [heads, headDim] : [headDim]]];
 }

@@ -90,7 +90,7 @@ export const GPT_OSS_MOE: MoeFamily = {
   },
   names: {
     router: "mlp.router",
-    expert: "stacked",
+    expert: "interleaved",
     mlp: { gate: "mlp.experts.gate_up_proj", down: "mlp.experts.down_proj" },
   },
 };

@@ -18,12 +18,14 @@ export interface MoeNames {
   /** The whole name of the vector that is added to scores for the choice. */
   readonly correction?: string;
   /**
-   * The prefix of an expert's MLP, and its names; or "stacked": one tensor [experts, inputs, outputs] each of gates and factors
-   * in turns, and of the last projections.
+   * The prefix of an expert's MLP, and its names; or "stacked": tensors [experts, outputs, inputs] of the same names; or
+   * "interleaved": one tensor [experts, inputs, outputs] each of gates and factors in turns, and of the last projections.
    */
-  readonly expert: ((expert: number) => string) | "stacked";
+  readonly expert: ((expert: number) => string) | "stacked" | "interleaved";
   readonly mlp: MlpNames;
+  /** The prefix of the MLP that every token takes, and its names where they differ. */
   readonly shared?: string;
+  readonly sharedMlp?: MlpNames;
   readonly sharedGate?: string;
 }
 
@@ -40,6 +42,7 @@ export interface Names {
   readonly projectIn: string;
   readonly projectOut: string;
   readonly layers: string;
+  /** What the names of attention's tensors begin with below a layer. */
   readonly attention: string;
   /** The matrices of attention that a layer must have. */
   readonly projections: readonly string[];

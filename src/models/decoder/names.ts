@@ -9,7 +9,7 @@ export const LLAMA_NAMES: Names = {
   projectIn: "project_in",
   projectOut: "project_out",
   layers: "layers",
-  attention: "self_attn",
+  attention: "self_attn.",
   projections: ["q_proj", "k_proj", "v_proj", "o_proj"],
   norms: { attentionPre: "input_layernorm", mlpPre: "post_attention_layernorm" },
   mlpAt: "mlp",

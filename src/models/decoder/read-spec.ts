@@ -7,6 +7,7 @@ import { readHfLayer } from "../hf/config.ts";
 import { type Fields, fieldsOf } from "../hf/config-fields.ts";
 import { readHfLatents } from "../hf/latent-config.ts";
 import { latentRulesOf } from "../hf/latent-models.ts";
+import { type AttentionTensors, hfAttentionTensors } from "./attention-tensors.ts";
 import { FAMILIES } from "./families.ts";
 import type { Family, Names } from "./family.ts";
 import { LLAMA_NAMES } from "./names.ts";
@@ -17,6 +18,7 @@ export interface Decoder {
   readonly spec: ModelSpec;
   readonly names: Names;
   readonly family: Family;
+  readonly attention: AttentionTensors;
 }
 
 /** Activations by the words of config.json. */
@@ -33,7 +35,7 @@ const ACTIVATIONS: Readonly<Record<string, ActivationSpec>> = {
 };
 
 /** Tokens of a session by default, at most: what fits beside most models. */
-const SESSION_LENGTH = 4096;
+export const SESSION_LENGTH = 4096;
 
 /** Fields that change nothing here: of training, of other programs, of tokens, or repeated in the tensors. */
 const HARMLESS = new RegExp(
@@ -70,7 +72,7 @@ export function readDecoder(
   for (const name of family.ignored ?? []) file.raw(name);
   for (const [name, value] of file.unread())
     if (!HARMLESS.test(name)) throw file.refusal(name, "a field that this package knows, or none", value);
-  return { spec, names, family };
+  return { spec, names, family, attention: hfAttentionTensors(names, family) };
 }
 
 /** The family, and the part of the file that describes text. */

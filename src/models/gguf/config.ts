@@ -7,10 +7,9 @@ import { nearestNames } from "../../util/near-name.ts";
 import { checkFileConfig } from "../check-config.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../unsupported.ts";
 import { ARCHITECTURES, type Architecture, LATENT_ARCHITECTURE } from "./architectures.ts";
-import { type Keys, keysOf, OF_LATENTS, UNSUPPORTED } from "./keys.ts";
+import { ATTENTION_FACTOR, type Keys, keysOf, OF_LATENTS, UNSUPPORTED } from "./keys.ts";
+import type { RopeFactors } from "./rope-factors.ts";
 import { readScaling } from "./rope-scaling.ts";
-
-const WHERE = "readGgufLayer";
 
 /** A configuration as a file states it, and what it may still take from tensors. */
 interface StatedConfig {
@@ -19,19 +18,20 @@ interface StatedConfig {
   readonly normEps: (tensor: string) => number;
 }
 
-/** Reads the configuration of a layer. `factors` are those of the file's rope_freqs, if it has them. */
+/** Reads the configuration of a layer for the public function `where`. `factors` are those of the file's tensors, if it has any. */
 export function readGgufConfig(
-  { metadata }: GgufFile,
+  where: string,
+  { metadata }: Pick<GgufFile, "metadata">,
   layer: number,
   pairing: RopeConfig["pairing"] | undefined,
-  factors: Float32Array | undefined,
+  factors: RopeFactors | undefined,
 ): StatedConfig {
   const name = metadata.get("general.architecture");
   const known = typeof name === "string" && Object.hasOwn(ARCHITECTURES, name) ? ARCHITECTURES[name] : undefined;
   const fail = (rule: string, why = ""): never => {
     throw new HeadwiseError(
       "BAD_FILE",
-      `${WHERE}: key "general.architecture" expected ${rule}, got ${describe(name)}${why}`,
+      `${where}: key "general.architecture" expected ${rule}, got ${describe(name)}${why}`,
     );
   };
   if (name === LATENT_ARCHITECTURE)
@@ -41,12 +41,14 @@ export function readGgufConfig(
   if (typeof name !== "string" || (known === undefined && pairing === undefined))
     return fail(`a supported one (nearest: ${nearestNames(name, Object.keys(ARCHITECTURES))}), or options.pairing`);
   const architecture: Architecture = { ...(known ?? { rmsNorm: true }), ...(pairing && { pairing }) };
-  const keys = keysOf(WHERE, metadata, name, layer);
-  keys.expectNone(UNSUPPORTED);
+  const keys = keysOf(where, metadata, name, layer);
+  keys.expectNone(
+    factors?.attentionFactor === undefined ? UNSUPPORTED : UNSUPPORTED.filter(([key]) => key !== ATTENTION_FACTOR),
+  );
   keys.expectNone(OF_LATENTS);
-  const stated = stateConfig(keys, architecture, name, layer, factors);
-  const check = () => checkConfig(WHERE, stated.config);
-  checkFileConfig(WHERE, check, (ours) => KEYS[ours] && `key "${name}.${KEYS[ours]}"`);
+  const stated = stateConfig(where, keys, architecture, name, layer, factors);
+  const check = () => checkConfig(where, stated.config);
+  checkFileConfig(where, check, (ours) => KEYS[ours] && `key "${name}.${KEYS[ours]}"`);
   return stated;
 }
 
@@ -62,14 +64,15 @@ const KEYS: Readonly<Record<string, string>> = {
 };
 
 function stateConfig(
+  where: string,
   keys: Keys,
   architecture: Architecture,
   name: string,
   layer: number,
-  factors: Float32Array | undefined,
+  factors: RopeFactors | undefined,
 ): StatedConfig {
   const blocks = keys.count("block_count");
-  expectInt(WHERE, "layer", layer, 0, blocks - 1);
+  expectInt(where, "layer", layer, 0, blocks - 1);
   const dModel = keys.count("embedding_length");
   const numHeads = headsOf(keys, "attention.head_count", layer);
   const numKvHeads = headsOf(keys, "attention.head_count_kv", layer, numHeads);
@@ -109,7 +112,7 @@ function stateConfig(
       if (!architecture.rmsNorm)
         throw new HeadwiseError(
           "BAD_FILE",
-          `${WHERE}: tensor ${describe(tensor)} expected to be absent, since the norm of ${name} is unsupported, got it`,
+          `${where}: tensor ${describe(tensor)} expected to be absent, since the norm of ${name} is unsupported, got it`,
         );
       const key = "attention.layer_norm_rms_epsilon";
       return keys.number(key) ?? keys.fail(key, "a finite number > 0", keys.raw(key));
@@ -155,7 +158,7 @@ function readRope(
   architecture: Architecture,
   headDim: number,
   windowed: boolean,
-  factors: Float32Array | undefined,
+  factors: RopeFactors | undefined,
 ): RopeConfig | undefined {
   const { pairing, localTheta, localUnscaled, smoothRamp } = architecture;
   if (pairing === undefined) return undefined;

@@ -4,6 +4,9 @@ import { describe, HeadwiseError } from "../../util/errors.ts";
 /** A key, and the numbers that mean "none". */
 type Unsupported = readonly [key: string, ...none: number[]];
 
+/** The factor on cos and sin, which files of longrope state. */
+export const ATTENTION_FACTOR = "rope.scaling.attn_factor";
+
 /** Rules that change the result and that no reader supports. */
 export const UNSUPPORTED: readonly Unsupported[] = [
   ["attention.clamp_kqv", 0],
@@ -19,7 +22,7 @@ export const UNSUPPORTED: readonly Unsupported[] = [
   ["rope.dimension_sections"],
   ["rope.scaling.alpha", 0],
   // Programs disagree on whether this includes yarn's own factor.
-  ["rope.scaling.attn_factor", 1],
+  [ATTENTION_FACTOR, 1],
   ["rope.scaling.yarn_attn_factor", 1],
   ["rope.scaling.yarn_ext_factor", 1, -1],
   ["ssm.state_size", 0],

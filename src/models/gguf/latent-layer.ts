@@ -11,6 +11,7 @@ import { checkFileConfig } from "../check-config.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../unsupported.ts";
 import { LATENT_ARCHITECTURE } from "./architectures.ts";
 import { type Keys, keysOf, UNSUPPORTED } from "./keys.ts";
+import { layerPrefix } from "./layer.ts";
 import { expectFile, expectNoLongrope, FACTORS, partsOf, refusal } from "./layer-tensors.ts";
 import { readScaling } from "./rope-scaling.ts";
 
@@ -39,22 +40,24 @@ const OF_OTHERS = [
   ["attn_logit_softcapping", 0],
 ] as const;
 
+/** wkvUp, and its parts in newer files: [numHeads, kvLoraRank, nopeDim] and [numHeads, valueDim, kvLoraRank]. */
+const KV_UP = "kv_b.weight";
+const K_UP = "k_b.weight";
+const V_UP = "v_b.weight";
+
 /** Tensors by the name after `attn_`, with the field of the weights: matrices, which stay as stored, and gains. */
 const MATRICES: Readonly<Record<string, keyof GgufLatentWeights>> = {
   "q.weight": "wq",
   "q_a.weight": "wqDown",
   "q_b.weight": "wqUp",
   "kv_a_mqa.weight": "wkvDown",
-  "kv_b.weight": "wkvUp",
+  [KV_UP]: "wkvUp",
   "output.weight": "wo",
 };
 const GAINS: Readonly<Record<string, keyof GgufLatentWeights>> = {
   "q_a_norm.weight": "qNorm",
   "kv_a_norm.weight": "kvNorm",
 };
-/** The parts of wkvUp in newer files: [numHeads, kvLoraRank, nopeDim] and [numHeads, valueDim, kvLoraRank]. */
-const K_UP = "k_b.weight";
-const V_UP = "v_b.weight";
 
 /**
  * Reads one layer of latent attention (MLA) of a GGUF file of the architecture "deepseek2", which files of DeepSeek-V2 and V3,
@@ -79,57 +82,73 @@ export async function readGgufLatentLayer(file: GgufFile, layer: number): Promis
   expectInt(WHERE, "layer", layer, 0);
   expectNoLongrope(WHERE, file);
   if (file.tensors.has(FACTORS)) throw refusal(WHERE, FACTORS, "to be absent, since latent attention has none", "it");
-  const config = readConfig(file, layer);
-  const { dModel, numHeads, kvLoraRank, qLoraRank = 0, nopeDim, ropeDim, valueDim } = config;
+  const { config, names } = readLatents(WHERE, file, layer);
+  return { config, weights: latentWeights(WHERE, await file.readAll(names, WHERE), layerPrefix(layer)) };
+}
 
-  const prefix = `blk.${layer}.attn_`;
-  const parts = partsOf(WHERE, file, prefix);
+/** The configuration of a layer, from the metadata, and the names of its tensors, whose shapes are checked. */
+export function readLatents(
+  where: string,
+  file: Pick<GgufFile, "metadata" | "tensors">,
+  layer: number,
+): { readonly config: LatentConfig; readonly names: readonly string[] } {
+  const config = readConfig(where, file, layer);
+  const { dModel, numHeads, kvLoraRank, qLoraRank = 0, nopeDim, ropeDim, valueDim } = config;
+  const parts = partsOf(where, file, layerPrefix(layer));
   const heads = numHeads * (nopeDim + ropeDim);
-  const joined = parts.has("kv_b.weight");
   const shapes: Record<string, readonly number[]> = {
     ...(qLoraRank > 0
       ? { "q_a.weight": [qLoraRank, dModel], "q_a_norm.weight": [qLoraRank], "q_b.weight": [heads, qLoraRank] }
       : { "q.weight": [heads, dModel] }),
     "kv_a_mqa.weight": [kvLoraRank + ropeDim, dModel],
     "kv_a_norm.weight": [kvLoraRank],
-    ...(joined
-      ? { "kv_b.weight": [numHeads * (nopeDim + valueDim), kvLoraRank] }
+    ...(parts.has(KV_UP)
+      ? { [KV_UP]: [numHeads * (nopeDim + valueDim), kvLoraRank] }
       : { [K_UP]: [numHeads, kvLoraRank, nopeDim], [V_UP]: [numHeads, valueDim, kvLoraRank] }),
     "output.weight": [dModel, numHeads * valueDim],
   };
   for (const [part, shape] of Object.entries(shapes)) parts.expectShape(part, shape);
   parts.expectOnly(Object.keys(shapes));
+  return { config, names: parts.names() };
+}
 
-  const read = await file.readAll(parts.names(), WHERE);
+/** The tensors of a layer as weights. */
+export function latentWeights(
+  where: string,
+  tensors: ReadonlyMap<string, StoredTensor>,
+  prefix: string,
+): GgufLatentWeights {
   const weights: Record<string, StoredTensor | Float32Array> = {};
-  for (const [name, tensor] of read) {
+  for (const [name, tensor] of tensors) {
     const part = name.slice(prefix.length);
     const [matrix, gain] = [MATRICES[part], GAINS[part]];
     if (matrix !== undefined) weights[matrix] = tensor;
     // Copied, because the bytes around it belong to other tensors.
-    else if (gain !== undefined) weights[gain] = toFloats(tensor, WHERE).slice();
+    else if (gain !== undefined) weights[gain] = toFloats(tensor, where).slice();
   }
-  if (!joined) {
-    const [k, v] = [K_UP, V_UP].map((part) => read.get(prefix + part) as StoredTensor) as [StoredTensor, StoredTensor];
-    weights.wkvUp = joinUp(`${prefix}kv_b.weight`, k, v);
-  }
-  return { config, weights: weights as unknown as GgufLatentWeights };
+  const [k, v] = [tensors.get(prefix + K_UP), tensors.get(prefix + V_UP)];
+  if (k && v) weights.wkvUp = joinUp(where, prefix + KV_UP, k, v);
+  return weights as unknown as GgufLatentWeights;
 }
 
-function readConfig({ metadata }: GgufFile, layer: number): LatentConfig & { readonly valueDim: number } {
+function readConfig(
+  where: string,
+  { metadata }: Pick<GgufFile, "metadata">,
+  layer: number,
+): LatentConfig & { readonly valueDim: number } {
   const name = metadata.get("general.architecture");
   if (name !== LATENT_ARCHITECTURE) {
     const reason = reasonAgainst(UNSUPPORTED_ARCHITECTURES, name);
     const [rule, why] = reason ? [UNSUPPORTED_RULE, `, which has ${reason}`] : [describe(LATENT_ARCHITECTURE), ""];
     throw new HeadwiseError(
       "BAD_FILE",
-      `${WHERE}: key "general.architecture" expected ${rule}, got ${describe(name)}${why}`,
+      `${where}: key "general.architecture" expected ${rule}, got ${describe(name)}${why}`,
     );
   }
-  const keys = keysOf(WHERE, metadata, name, layer);
+  const keys = keysOf(where, metadata, name, layer);
   keys.expectNone(UNSUPPORTED);
   keys.expectNone(OF_OTHERS);
-  expectInt(WHERE, "layer", layer, 0, keys.count("block_count") - 1);
+  expectInt(where, "layer", layer, 0, keys.count("block_count") - 1);
   const numHeads = keys.count("attention.head_count");
   const kvHeads = keys.count("attention.head_count_kv", numHeads);
   if (kvHeads !== 1 && kvHeads !== numHeads) keys.fail("attention.head_count_kv", `1 or ${numHeads}`, kvHeads);
@@ -151,8 +170,8 @@ function readConfig({ metadata }: GgufFile, layer: number): LatentConfig & { rea
     causal: true,
     ...readRope(keys, keyDim, ropeDim),
   };
-  const check = () => void checkLatentConfig(WHERE, config);
-  checkFileConfig(WHERE, check, (ours) => KEYS[ours] && `key "${name}.${KEYS[ours]}"`);
+  const check = () => void checkLatentConfig(where, config);
+  checkFileConfig(where, check, (ours) => KEYS[ours] && `key "${name}.${KEYS[ours]}"`);
   return config;
 }
 
@@ -187,13 +206,13 @@ function readRope(keys: Keys, keyDim: number, ropeDim: number): { rope: RopeConf
  * wkvUp [numHeads·(nopeDim + valueDim), kvLoraRank] from `k` [numHeads, kvLoraRank, nopeDim] and `v`
  * [numHeads, valueDim, kvLoraRank].
  */
-function joinUp(name: string, k: StoredTensor, v: StoredTensor): StoredTensor {
+function joinUp(where: string, name: string, k: StoredTensor, v: StoredTensor): StoredTensor {
   const [numHeads, rank, nopeDim] = k.shape as [number, number, number];
   const valueDim = v.shape[1] as number;
   const perHead = nopeDim + valueDim;
   const dtype = k.dtype === v.dtype && (k.dtype === "F16" || k.dtype === "BF16") ? k.dtype : "F32";
   const elementsOf = (tensor: StoredTensor) =>
-    dtype === "F32" ? toFloats(tensor, WHERE) : new Uint16Array(tensor.bytes.slice().buffer);
+    dtype === "F32" ? toFloats(tensor, where) : new Uint16Array(tensor.bytes.slice().buffer);
   const [keys, values] = [elementsOf(k), elementsOf(v)];
   const size = numHeads * perHead * rank;
   const up = dtype === "F32" ? new Float32Array(size) : new Uint16Array(size);

@@ -5,9 +5,10 @@ import { describe, HeadwiseError, tagOf } from "../../util/errors.ts";
 /** Tensors with a layer's `attn_` prefix that are not part of attention: norms around it, and unused tables. */
 const OUTSIDE = /^(norm|norm_2|output_norm|rot_embd)\./;
 
-/** The tensor of divisors of RoPE frequencies, and those of longrope, which is not supported. */
+/** The tensor of divisors of RoPE frequencies, and those of longrope. */
 export const FACTORS = "rope_freqs.weight";
-const LONG_FACTORS = ["rope_factors_long.weight", "rope_factors_short.weight"] as const;
+export const LONG_FACTORS = "rope_factors_long.weight";
+export const SHORT_FACTORS = "rope_factors_short.weight";
 
 /** Throws unless `file` is one that openGguf gave. */
 export function expectFile(where: string, file: GgufFile): void {
@@ -24,9 +25,9 @@ export function refusal(where: string, name: string, rule: string, got: string):
   return new HeadwiseError("BAD_FILE", `${where}: tensor ${describe(name)} expected ${rule}, got ${got}`);
 }
 
-/** Throws if the file has the tensors of longrope. */
+/** Throws if the file has the tensors of longrope, whose choice depends on a session that a layer does not know. */
 export function expectNoLongrope(where: string, { tensors }: GgufFile): void {
-  for (const name of LONG_FACTORS)
+  for (const name of [LONG_FACTORS, SHORT_FACTORS])
     if (tensors.has(name)) throw refusal(where, name, "to be absent, since longrope is unsupported", "it");
 }
 
@@ -44,7 +45,7 @@ interface LayerParts {
 }
 
 /** Finds the tensors of the layer whose names begin with `prefix`. */
-export function partsOf(where: string, file: GgufFile, prefix: string): LayerParts {
+export function partsOf(where: string, file: Pick<GgufFile, "metadata" | "tensors">, prefix: string): LayerParts {
   const names = [...file.tensors.keys()].filter((name) => name.startsWith(prefix));
   const shapeOf = (part: string) => file.tensors.get(prefix + part)?.shape;
   const files = Number(file.metadata.get("split.count") ?? 1);

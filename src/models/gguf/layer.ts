@@ -2,11 +2,12 @@ import type { AttentionConfig, QkNormConfig } from "../../attention/config.ts";
 import { PAIRINGS, type RopeConfig } from "../../attention/rope.ts";
 import type { AttentionWeights } from "../../attention/weights.ts";
 import type { GgufFile } from "../../files/gguf/gguf.ts";
-import { type StoredTensor, shapeText } from "../../tensor/dtypes.ts";
+import type { StoredTensor } from "../../tensor/dtypes.ts";
 import { toFloats } from "../../tensor/to-floats.ts";
 import { expectFields, expectInt, expectOneOf } from "../../util/arguments.ts";
 import { readGgufConfig } from "./config.ts";
-import { expectFile, expectNoLongrope, FACTORS, partsOf, refusal } from "./layer-tensors.ts";
+import { expectFile, expectNoLongrope, partsOf, refusal } from "./layer-tensors.ts";
+import { type RopeFactors, readRopeFactors } from "./rope-factors.ts";
 
 /** AttentionWeights with matrices as the file gives them: Q8_0 and Q4_0 in their encoding, other blocks as F32. */
 export type GgufWeights = AttentionWeights<StoredTensor>;
@@ -47,9 +48,6 @@ const FIELDS: Readonly<Record<string, readonly [keyof GgufWeights, "stored" | "f
   sinks: ["sinkLogits", "floats"],
 };
 
-/** Divisors of the RoPE frequencies of all layers (Llama 3). */
-const MOST_FACTORS = 2 ** 15;
-
 /**
  * Reads one attention layer of a GGUF file. The configuration comes from the metadata and from what is known of the
  * architecture. Vectors become float32, matrices are as `openGguf` gives them. Only the bytes of this layer are read.
@@ -77,10 +75,24 @@ export async function readGgufLayer(file: GgufFile, layer: number, options: Gguf
   const { pairing } = options;
   if (pairing !== undefined) expectOneOf(WHERE, "options.pairing", pairing, PAIRINGS);
   expectNoLongrope(WHERE, file);
+  const { config, names } = readHeads(WHERE, file, layer, pairing, await readRopeFactors(WHERE, file));
+  return { config, weights: headWeights(WHERE, await file.readAll(names, WHERE), layerPrefix(layer)) };
+}
 
-  const prefix = `blk.${layer}.attn_`;
-  const stated = readGgufConfig(file, layer, pairing, await readFactors(file));
-  const parts = partsOf(WHERE, file, prefix);
+/** What the names of the tensors of a layer's attention begin with. */
+export const layerPrefix = (layer: number): string => `blk.${layer}.attn_`;
+
+/** The configuration of a layer, from the metadata and the shapes of its tensors, and their names. */
+export function readHeads(
+  where: string,
+  file: Pick<GgufFile, "metadata" | "tensors">,
+  layer: number,
+  pairing: RopeConfig["pairing"] | undefined,
+  factors: RopeFactors | undefined,
+): { readonly config: AttentionConfig; readonly names: readonly string[] } {
+  const stated = readGgufConfig(where, file, layer, pairing, factors);
+  const prefix = layerPrefix(layer);
+  const parts = partsOf(where, file, prefix);
   const { numHeads, dModel, numKvHeads, headDim, valueDim } = stated.config;
   const [q, k, v] = [numHeads * headDim, numKvHeads * headDim, numKvHeads * valueDim];
 
@@ -103,30 +115,22 @@ export async function readGgufLayer(file: GgufFile, layer: number, options: Gguf
   for (const [part, choices] of Object.entries(lengths)) if (parts.has(part)) parts.expectLength(part, choices);
   parts.expectOnly([...Object.keys(shapes), ...Object.keys(lengths)]);
   if (parts.has("q_norm.weight") !== parts.has("k_norm.weight"))
-    throw refusal(WHERE, `${prefix}q_norm.weight`, `beside "${prefix}k_norm.weight", both or neither`, "one of them");
+    throw refusal(where, `${prefix}q_norm.weight`, `beside "${prefix}k_norm.weight", both or neither`, "one of them");
 
   // With one query head, both kinds are the same.
   const kind: QkNormConfig["kind"] = parts.length("q_norm.weight") === headDim ? "per-head" : "full";
   if (parts.has("k_norm.weight")) parts.expectLength("k_norm.weight", [kind === "full" ? k : headDim]);
   const qkNorm = parts.has("q_norm.weight") ? { kind, eps: stated.normEps(`${prefix}q_norm.weight`) } : undefined;
-
-  const weights: Record<string, StoredTensor | Float32Array> = {};
-  for (const [name, tensor] of await file.readAll(parts.names(), WHERE)) {
-    const [field, kept] = FIELDS[name.slice(prefix.length)] as (typeof FIELDS)[string];
-    // Vectors are copied, because the bytes around them belong to other tensors.
-    weights[field] = kept === "stored" ? tensor : toFloats(tensor, WHERE).slice();
-  }
-  return { config: { ...stated.config, ...(qkNorm && { qkNorm }) }, weights: weights as unknown as GgufWeights };
+  return { config: { ...stated.config, ...(qkNorm && { qkNorm }) }, names: parts.names() };
 }
 
-async function readFactors(file: GgufFile): Promise<Float32Array | undefined> {
-  const entry = file.tensors.get(FACTORS);
-  if (entry === undefined) return undefined;
-  const { shape } = entry;
-  if (shape.length !== 1 || (shape[0] as number) > MOST_FACTORS)
-    throw refusal(WHERE, FACTORS, `one dimension of at most ${MOST_FACTORS}`, shapeText(shape));
-  const factors = toFloats(await file.read(FACTORS, WHERE), WHERE).slice();
-  const odd = factors.find((factor) => !(factor >= 1 && factor < Infinity));
-  if (odd !== undefined) throw refusal(WHERE, FACTORS, "finite factors >= 1", String(odd));
-  return factors;
+/** The tensors of a layer as weights. */
+export function headWeights(where: string, tensors: ReadonlyMap<string, StoredTensor>, prefix: string): GgufWeights {
+  const weights: Record<string, StoredTensor | Float32Array> = {};
+  for (const [name, tensor] of tensors) {
+    const [field, kept] = FIELDS[name.slice(prefix.length)] as (typeof FIELDS)[string];
+    // Vectors are copied, because the bytes around them belong to other tensors.
+    weights[field] = kept === "stored" ? tensor : toFloats(tensor, where).slice();
+  }
+  return weights as unknown as GgufWeights;
 }

@@ -1,18 +1,18 @@
 // The folders of encoders: some were written by programs that name the gains and biases of norms differently.
 
-import { type ModelFolder, type ModelSource, openModelFolder } from "../files/model-folder.ts";
+import { type ModelFiles, type ModelSource, openModelFiles } from "../files/model-files.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
 import type { Global } from "../util/global.ts";
 
 const newName = (name: string) => name.replace(/\.gamma$/, ".weight").replace(/\.beta$/, ".bias");
 
-/** `openModelFolder` with today's names of tensors. */
-export async function openEncoderFolder(
+/** `openModelFiles` with today's names of tensors. */
+export async function openEncoderFiles(
   where: string,
   source: ModelSource,
   signal?: Global<"AbortSignal">,
-): Promise<ModelFolder> {
-  const folder = await openModelFolder(where, source, signal);
+): Promise<ModelFiles> {
+  const folder = await openModelFiles(where, source, signal);
   const { file, tensors } = folder;
   const oldNames = new Map(Array.from(tensors.keys(), (name) => [newName(name), name]));
   const oldName = (name: string) => oldNames.get(name) as string;

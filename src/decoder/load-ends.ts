@@ -1,0 +1,117 @@
+// What is before the first layer of a model and behind the last one: formats, and reading it.
+
+import type { WeightFormat } from "../linear/formats.ts";
+import type { LinearPlace, PackedLinear } from "../linear/linear.ts";
+import { stagedFloats } from "../linear/pack.ts";
+import { findRoot } from "../models/decoder/check-tensors.ts";
+import type { Decoder } from "../models/decoder/read-spec.ts";
+import { type BlockContext, loadNorm, ownBlock } from "./load-blocks.ts";
+import type { ModelWeights } from "./model.ts";
+import type { ModelFormats } from "./model-formats.ts";
+import type { PackedNorm, PackedTable } from "./packed.ts";
+import type { EndFormats, ModelPlaces, NormPlace } from "./places.ts";
+import type { WeightReader } from "./weight-reader.ts";
+
+/** Floats of staging that the largest matrix outside attention needs. */
+export function mostStaged({ spec: { dModel, vocabSize, embed, blocks } }: Decoder): number {
+  const dims = blocks.flatMap(({ mlp }) =>
+    mlp?.kind === "moe" ? [mlp.expert.dim, mlp.shared?.mlp.dim ?? 1, mlp.experts] : [mlp?.dim ?? 1],
+  );
+  const sizes = [
+    { n: vocabSize, k: embed.dim },
+    { n: Math.max(embed.positions?.rows ?? 1, embed.types ?? 1), k: dModel },
+    { n: dModel, k: embed.dim },
+    { n: embed.dim, k: dModel },
+    ...dims.flatMap((dim) => [
+      { n: dim, k: dModel },
+      { n: dModel, k: dim },
+    ]),
+  ];
+  return Math.max(...sizes.map(stagedFloats));
+}
+
+type Ends = Omit<ModelWeights, "blocks" | "mode">;
+
+/** The formats of the matrices before the first layer and behind the last one. */
+export function endFormats(
+  reader: WeightReader,
+  { names }: Decoder,
+  root: string,
+  own: WeightFormat | undefined,
+): EndFormats {
+  const formatOf = (name: string) => reader.formatOf(`${name}.weight`, own);
+  const ifAny = (name: string) => (reader.has(`${name}.weight`) ? formatOf(name) : undefined);
+  const at = (name: string) => `${root}${name}`;
+  return {
+    embed: formatOf(at(names.embed)),
+    projectIn: ifAny(at(names.projectIn)) ?? "f32",
+    projectOut: ifAny(at(names.projectOut)) ?? ifAny(names.transform?.dense ?? "") ?? "f32",
+    head: ifAny(names.head),
+  };
+}
+
+/** The formats of the parts: the requested ones, else those that most bytes of the layers, and the table, are stored in. */
+export function storedFormats(reader: WeightReader, decoder: Decoder, own: ModelFormats): ModelFormats {
+  const { names, family } = decoder;
+  const root = findRoot(decoder, reader.tensors);
+  const { router, sharedGate } = family.moeNames ?? {};
+  // Tensors of two dimensions that are float32 in memory whatever they are stored in.
+  const floats = [router, sharedGate, family.headNorm?.q, family.headNorm?.k].map((name) => `.${name}.weight`);
+  const bytes = new Map<WeightFormat, number>();
+  for (const name of reader.namesBelow(`${root}${names.layers}.`)) {
+    const tensor = reader.tensors.get(name);
+    const isMatrix = tensor && tensor.shape.length > 1 && !floats.some((end) => name.endsWith(end));
+    if (!isMatrix || name.endsWith("_bias")) continue;
+    const format = reader.formatOf(name, undefined);
+    bytes.set(format, (bytes.get(format) ?? 0) + tensor.bytes);
+  }
+  const [most] = [...bytes].sort(([, a], [, b]) => b - a)[0] ?? ["f32" as const];
+  const embed = reader.formatOf(`${root}${names.embed}.weight`, own.embed);
+  return { attention: own.attention ?? most, mlp: own.mlp ?? most, embed };
+}
+
+/** Reads what is before the first layer and behind the last one. */
+export async function loadEnds(
+  context: BlockContext,
+  { spec, names }: Decoder,
+  { ends, endsBytes }: ModelPlaces,
+  root: string,
+): Promise<Ends> {
+  const { reader, staging } = context;
+  const base = ownBlock(context, endsBytes);
+  const at = (name: string) => `${root}${name}`;
+  const linear = async (name: string, to: LinearPlace | undefined): Promise<PackedLinear | undefined> =>
+    to && reader.linear(base, to, name, staging, "out-in");
+  const norm = async (name: string, to: NormPlace | undefined): Promise<PackedNorm | undefined> =>
+    to && loadNorm(context, at(name), to, base);
+  const tokens = (await linear(at(names.embed), ends.embed)) as PackedLinear;
+  const table = async (name: string | undefined, to: LinearPlace | undefined) =>
+    to && asTable((await linear(at(name as string), to)) as PackedLinear, to.n);
+  const { transform } = names;
+  return {
+    embed: asTable(tokens, spec.vocabSize),
+    positions: await table(names.positions, ends.positions),
+    types: await table(names.types, ends.types),
+    projectIn: await linear(at(names.projectIn), ends.projectIn),
+    projectOut: await linear(at(names.projectOut), ends.projectOut),
+    head: (await linear(names.head, ends.head)) ?? (await withBias(context, tokens, `${names.head}.bias`)),
+    embedNorm: await norm(names.embedNorm, ends.embedNorm),
+    finalNorm: await norm(names.finalNorm, ends.finalNorm),
+    transform: ends.transform &&
+      transform && {
+        dense: (await linear(transform.dense, ends.transform.dense)) as PackedLinear,
+        norm: await loadNorm(context, transform.norm, ends.transform.norm, base),
+      },
+    relativeBias: spec.relativeBias && (await reader.vector(`${at(names.relativeBias as string)}.weight`)),
+  };
+}
+
+const asTable = ({ k, format, w }: PackedLinear, rows: number): PackedTable => ({ rows, dim: k, format, at: w });
+
+/** The table of tokens as the head, with the head's own bias where there is one. */
+async function withBias({ kernels, reader }: BlockContext, tokens: PackedLinear, name: string): Promise<PackedLinear> {
+  const bias = await reader.vector(name);
+  // The table itself has no bias, so that its place is free.
+  if (bias) kernels.memory.f32(tokens.bias, bias.length).set(bias);
+  return tokens;
+}

@@ -1,0 +1,53 @@
+// A model in GGUF: one file, or several that are numbered.
+
+import { GGML_DTYPES } from "../../tensor/ggml-blocks.ts";
+import { describe, HeadwiseError } from "../../util/errors.ts";
+import type { ByteSource } from "../byte-source.ts";
+import { joinFiles } from "../join-files.ts";
+import type { TensorEntry, TensorFile } from "../tensor-file.ts";
+import { type GgufFile, openGguf } from "./gguf.ts";
+
+/** Names of parts: NAME-00001-of-00003.gguf. */
+const PART = /-\d{5}-of-(\d{5})\.gguf$/i;
+
+interface GgufParts {
+  /** The first file, with the tensors of all. */
+  readonly description: GgufFile;
+  readonly file: Pick<GgufFile, "readAll" | "readRows">;
+  /** Those that are widened as they are read have dtype F32. */
+  readonly tensors: ReadonlyMap<string, TensorEntry>;
+}
+
+/** Opens the file `name`, and the other parts of the model if it is one of several. */
+export async function openGgufParts(
+  where: string,
+  name: string,
+  open: (name: string) => Promise<ByteSource>,
+): Promise<GgufParts> {
+  const [, digits] = PART.exec(name) ?? [];
+  const count = Number(digits ?? 1);
+  const nameOf = (part: number) =>
+    digits === undefined ? name : name.replace(PART, `-${`${part}`.padStart(5, "0")}-of-${digits}.gguf`);
+  const files = new Map<string, TensorFile<GgufFile["metadata"] extends ReadonlyMap<string, infer V> ? V : never>>();
+  for (let part = 1; part <= count; part++) files.set(nameOf(part), await openGguf(await open(nameOf(part))));
+  const first = files.get(nameOf(1)) as GgufFile;
+  const stated = Number(first.metadata.get("split.count") ?? 1);
+  if (Math.max(stated, 1) !== count)
+    throw new HeadwiseError(
+      "BAD_FILE",
+      `${where}: source expected ${stated} files named ${describe(`NAME-00001-of-${`${stated}`.padStart(5, "0")}.gguf`)}, ` +
+        `got ${describe(name)}`,
+    );
+  const owners = new Map<string, string>();
+  const tensors = new Map<string, TensorEntry>();
+  for (const [owner, file] of files)
+    for (const [tensor, entry] of file.tensors) {
+      if (owners.has(tensor))
+        throw new HeadwiseError("BAD_FILE", `${where}: tensor ${describe(tensor)} expected in one file, got it in two`);
+      owners.set(tensor, owner);
+      tensors.set(tensor, GGML_DTYPES.includes(entry.dtype) ? { ...entry, dtype: "F32" } : entry);
+    }
+  const all = joinFiles(owners, files);
+  const read: GgufFile["read"] = async (tensor, from) => (await all.readAll([tensor], from)).get(tensor)!;
+  return { description: { metadata: first.metadata, tensors, read, ...all }, file: all, tensors };
+}

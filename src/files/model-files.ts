@@ -1,0 +1,196 @@
+// A model's files, wherever they lie: config.json and safetensors, or GGUF.
+
+import { openLocal } from "../platform/local-files.ts";
+import { expectBytes } from "../util/arguments.ts";
+import { describe, HeadwiseError, tagOf } from "../util/errors.ts";
+import type { Global } from "../util/global.ts";
+import { reasonOf } from "../util/reason.ts";
+import { type ByteSource, type BytesOrSource, readRange, sourceOfFile, toSource } from "./byte-source.ts";
+import type { GgufFile } from "./gguf/gguf.ts";
+import { openGgufParts } from "./gguf/parts.ts";
+import { joinFiles } from "./join-files.ts";
+import { ReadBuffer } from "./read-buffer.ts";
+import { openSafetensorsIndex } from "./safetensors/model-index.ts";
+import { openSafetensors } from "./safetensors/safetensors.ts";
+import type { TensorEntry, TensorFile } from "./tensor-file.ts";
+import { urlSource } from "./url-source.ts";
+
+/**
+ * Where a model's files are: the path of a folder (on hosts with a file system) or the URL of one, ending in "/" or not, whose
+ * query, if it has one, is that of each file; the files themselves; or a function that opens a file by its name, and gives
+ * undefined for one that does not exist. Of a GGUF file, its path or URL, which ends in ".gguf", or what holds its bytes; of one in
+ * parts, the path or URL of any of them, or a list of all.
+ */
+export type ModelSource =
+  | string
+  | Global<"URL">
+  | BytesOrSource
+  | readonly Global<"File">[]
+  | ((name: string) => BytesOrSource | undefined | Promise<BytesOrSource | undefined>);
+
+/** What reads the tensors of all files. The bytes that a read gives are overwritten by the next one. */
+export type TensorReader = Pick<TensorFile<unknown>, "readAll" | "readRows">;
+
+/** The opened files of a model. */
+export interface ModelFiles {
+  /** The text of config.json, or the first GGUF file, with the tensors of all. */
+  readonly description: string | GgufFile;
+  readonly file: TensorReader;
+  /** How many bytes of a large tensor are best read at a time. */
+  readonly pieceBytes: number;
+  /** All tensors, of all files, with the dtypes in which they are read. */
+  readonly tensors: ReadonlyMap<string, Omit<TensorEntry, "offset">>;
+  /** Closes what was opened. */
+  close(): Promise<void>;
+}
+
+type FolderSource = Exclude<ModelSource, BytesOrSource>;
+type FindFile = (name: string) => Promise<BytesOrSource | undefined>;
+type OpenFile = (name: string) => Promise<ByteSource>;
+/** What a kind of model's files gives. */
+type Opened = Pick<ModelFiles, "description" | "file" | "tensors">;
+
+const GGUF = /\.gguf$/i;
+const CONFIG = "config.json";
+const WHOLE = "model.safetensors";
+const INDEX = "model.safetensors.index.json";
+/** Pieces of a file of the host stay in the processor's cache. Of other sources, each read may be a request. */
+const LOCAL_PIECE = 2 ** 20;
+const PIECE = 2 ** 24;
+
+/**
+ * Opens a model's files: reads config.json, the index where there is one, and the headers of all files. `signal` ends requests to
+ * a server, also those that the reader of tensors makes.
+ */
+export async function openModelFiles(
+  where: string,
+  source: ModelSource,
+  signal?: Global<"AbortSignal">,
+): Promise<ModelFiles> {
+  const closers: (() => Promise<void>)[] = [];
+  const close = async () => {
+    await Promise.all(closers.splice(0).map((each) => each()));
+  };
+  const buffer = new ReadBuffer();
+  const { place, gguf } = locate(where, source);
+  const find = finderOf(where, place, closers, buffer, signal);
+  const open: OpenFile = async (name) => {
+    const found = await find(name);
+    if (found !== undefined) return toSource(where, found);
+    const at = typeof place === "string" || tagOf(place) === "URL" ? ` in ${describe(String(place))}` : "";
+    throw new HeadwiseError("BAD_FILE", `${where}: source expected a file ${describe(name)}${at}, got none`);
+  };
+  try {
+    const { description, file, tensors } =
+      gguf === undefined ? await openFolder(where, find, open) : await openGgufParts(where, gguf, open);
+    const pieceBytes = closers.length > 0 ? LOCAL_PIECE : PIECE;
+    return { description, file: reading(file, buffer), tensors, pieceBytes, close };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+/** A folder's files, or the name of a GGUF file in it. */
+function locate(where: string, source: ModelSource): { place: FolderSource; gguf?: string } {
+  if (typeof source === "function") return { place: source };
+  if (Array.isArray(source)) {
+    const names = (source as readonly File[]).map(({ name }) => name).filter((name) => GGUF.test(name));
+    return names[0] === undefined ? { place: source } : { place: source, gguf: names[0] };
+  }
+  if (typeof source === "string" || tagOf(source) === "URL") return locateFolder(source as string | URL);
+  if (source === null || typeof source !== "object")
+    throw new TypeError(
+      `${where}: source expected a path, a URL, bytes, a list of files or a function that opens them, got ${describe(source)}`,
+    );
+  return { place: () => source as BytesOrSource, gguf: "model.gguf" };
+}
+
+function locateFolder(source: string | URL): { place: FolderSource; gguf?: string } {
+  const isUrl = typeof source !== "string" || /^(https?|file):/.test(source);
+  const path = isUrl ? new URL(String(source)) : (source as string);
+  const [, before = "", name = ""] =
+    /^(.*[/\\])?([^/\\]*)$/s.exec(isUrl ? (path as URL).pathname : (path as string)) ?? [];
+  if (!(path instanceof URL)) return GGUF.test(name) ? { place: before || ".", gguf: name } : { place: path };
+  if (!GGUF.test(name)) return { place: path };
+  path.pathname = before;
+  return { place: path, gguf: decodeURIComponent(name) };
+}
+
+/** Opens config.json and the safetensors files beside it. */
+async function openFolder(where: string, find: FindFile, open: OpenFile): Promise<Opened> {
+  const text = async (name: string, from: ByteSource) =>
+    new TextDecoder().decode(await readRange(`${where}: ${name}`, from, 0, from.size));
+  const config = await text(CONFIG, await open(CONFIG));
+  const indexed = await find(INDEX);
+  if (indexed === undefined) {
+    const file = await openSafetensors(await open(WHOLE));
+    return { description: config, file, tensors: file.tensors };
+  }
+  const index = await openSafetensorsIndex(await text(INDEX, toSource(where, indexed)), open);
+  const files = new Map<string, TensorFile<string>>();
+  for (const name of new Set(index.tensors.values())) files.set(name, await openSafetensors(await open(name)));
+  const tensors = new Map<string, TensorEntry>();
+  for (const [name, fileName] of index.tensors) {
+    const entry = files.get(fileName)?.tensors.get(name);
+    if (entry !== undefined) tensors.set(name, entry);
+  }
+  return { description: config, file: joinFiles(index.tensors, files), tensors };
+}
+
+/** Reads tensors into `buffer`, each time from its start. */
+function reading({ readAll, readRows }: TensorReader, buffer: ReadBuffer): TensorReader {
+  return {
+    readAll(...names) {
+      buffer.reuse();
+      return readAll(...names);
+    },
+    readRows(...rows) {
+      buffer.reuse();
+      return readRows(...rows);
+    },
+  };
+}
+
+/** How files of a source are opened. Those of the host are read into `buffer`, and added to `closers`. */
+function finderOf(
+  where: string,
+  source: FolderSource,
+  closers: (() => Promise<void>)[],
+  buffer: ReadBuffer,
+  signal: Global<"AbortSignal"> | undefined,
+): FindFile {
+  if (typeof source === "function")
+    return async (name) => {
+      const found = await source(name);
+      return found instanceof ArrayBuffer ? expectBytes(where, name, found) : found;
+    };
+  if (Array.isArray(source)) return async (name) => (source as readonly File[]).find((file) => file.name === name);
+  const isUrl = tagOf(source) === "URL" || (typeof source === "string" && /^(https?|file):/.test(source));
+  const folder = isUrl ? new URL(String(source)) : String(source);
+  if (folder instanceof URL) {
+    folder.pathname = folder.pathname.replace(/\/?$/, "/");
+    if (folder.protocol !== "file:") return (name) => openUrl(where, new URL(name + folder.search, folder), signal);
+  }
+  return async (name) => {
+    const file = await openLocal(where, folder, name);
+    if (file === undefined) return undefined;
+    closers.push(() => file.close());
+    return sourceOfFile(file, (where, length) => buffer.take(where, length));
+  };
+}
+
+/** A file of a server; undefined if it says that there is none. */
+async function openUrl(
+  where: string,
+  url: URL,
+  signal: Global<"AbortSignal"> | undefined,
+): Promise<ByteSource | undefined> {
+  try {
+    return await urlSource(url, { signal });
+  } catch (cause) {
+    const { status } = Object(Object(cause).cause);
+    if ((status === 403 || status === 404) && url.pathname.endsWith(INDEX)) return undefined;
+    throw new HeadwiseError("BAD_FILE", `${where}: ${reasonOf(cause)}`, { cause });
+  }
+}
