@@ -32,8 +32,8 @@ const OPTIONS: readonly (keyof EmbedOptions)[] = [...BATCH_OPTIONS, "pooling", "
  * import { embed, loadEncoder } from "headwise/encoders";
  * import { models } from "headwise/models";
  * const kernels = await loadKernels({ models });
- * const model = await loadEncoder(kernels, encoderFolder);
- * const [a, b] = embed(model, [[2, 7, 1, 3], [2, 7, 1, 4, 3]], { pooling: "mean", normalize: true });
+ * const model = await loadEncoder(kernels, "model"); // a folder of this repository
+ * const [a, b] = embed(model, [[2, 7, 1, 3], [2, 7, 1, 4, 3]], { pooling: "last", normalize: true });
  * const cosine = a?.reduce((sum, x, i) => sum + x * (b?.[i] ?? 0), 0) ?? 0;
  * console.log(cosine > 0 && cosine < 1); // true
  * kernels.release();

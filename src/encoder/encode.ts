@@ -21,7 +21,7 @@ import { statesTo } from "./states.ts";
  * import { encode, loadEncoder } from "headwise/encoders";
  * import { models } from "headwise/models";
  * const kernels = await loadKernels({ models });
- * const model = await loadEncoder(kernels, encoderFolder);
+ * const model = await loadEncoder(kernels, "model"); // a folder of this repository
  * const [first, second] = encode(model, [[2, 7, 1, 3], [2, 3]]);
  * console.log(first?.length === 4 * model.dModel, second?.length === 2 * model.dModel); // true true
  * kernels.release();

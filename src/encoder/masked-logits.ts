@@ -36,9 +36,12 @@ export interface MaskedLogits {
  * import { loadEncoder, maskedLogits } from "headwise/encoders";
  * import { models } from "headwise/models";
  * const kernels = await loadKernels({ models });
- * const model = await loadEncoder(kernels, encoderFolder);
- * const [first] = maskedLogits(model, [[2, 7, 1, 3]], { positions: [[1]], top: 5 });
- * console.log(first?.ids?.length); // 5
+ * const model = await loadEncoder(kernels, "model"); // a decoder, which has no such head
+ * try {
+ *   maskedLogits(model, [[2, 7, 1, 3]], { positions: [[1]], top: 5 });
+ * } catch (error) {
+ *   console.log((error as Error).message); // maskedLogits: model expected one whose file has a head for masked tokens, got one without
+ * }
  * kernels.release();
  */
 export function maskedLogits(model: Encoder, batch: Batch, options: MaskedLogitsOptions = {}): MaskedLogits[] {

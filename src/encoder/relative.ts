@@ -40,7 +40,6 @@ export function bucketOf({ buckets, maxDistance, bothWays }: RelativeBias, dista
   const exact = Math.floor(count / 2);
   if (away < exact) return first + away;
   // From there on, buckets grow with the distance; in float32, as in PyTorch, because bounds of buckets are not far from integers.
-  const { fround } = Math;
-  const share = fround(fround(ln(fround(away / exact))) / fround(ln(maxDistance / exact)));
-  return first + Math.min(exact + Math.floor(fround(share * (count - exact))), count - 1);
+  const share = Math.fround(Math.fround(ln(Math.fround(away / exact))) / Math.fround(ln(maxDistance / exact)));
+  return first + Math.min(exact + Math.floor(Math.fround(share * (count - exact))), count - 1);
 }
