@@ -37,6 +37,7 @@ export function* runBlock(
   runs: Runs,
   rows: BlockRows,
   count: number,
+  attendCross?: (rows: { readonly x: Rows; readonly out: Rows }) => Steps,
 ): Steps {
   const { residual, normed, branch } = rows;
   const { norms, parallel, addsToNormed, scale, mlp, moe } = block;
@@ -59,6 +60,11 @@ export function* runBlock(
   // In parallel layers the MLP reads what was before attention: by a norm of its own, or what attention read.
   if (parallel && norms.mlpPre) read = norm("mlpPre", normed, residual);
   add(read, "attentionAfter");
+  if (attendCross) {
+    read = norm("crossPre", normed, residual);
+    yield* attendCross({ x: read, out: branch });
+    add(read, "crossAfter");
+  }
   if (!mlp && !moe) return;
   if (!parallel) read = norm("mlpPre", normed, residual);
   if (mlp) yield* runMlp(work, mlp, plan.inner, branch, read, count);

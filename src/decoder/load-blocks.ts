@@ -74,15 +74,19 @@ export async function loadBlock(
   { place, bytes }: ModelPlaces["blocks"][number],
   at: string,
 ): Promise<PackedBlock> {
-  const attention = await loadAttention(context, spec, at);
-  context.owned.push(attention);
+  const { names, owned } = context;
+  const attention = await loadAttention(context, spec.attention, `${at}${names.attention}`);
+  owned.push(attention);
+  const cross =
+    spec.cross && (await loadAttention(context, { kind: "heads", config: spec.cross }, `${at}${names.cross}`));
+  if (cross) owned.push(cross);
   const base = ownBlock(context, bytes);
   const norms: Partial<Record<NormRole, PackedNorm>> = {};
   for (const [role, norm] of Object.entries(place.norms) as [NormRole, NormPlace][])
-    norms[role] = await loadNorm(context, `${at}${context.names.norms[role]}`, norm, base);
+    norms[role] = await loadNorm(context, `${at}${names.norms[role]}`, norm, base);
   const { parallel, addsToNormed, scale } = spec;
   return {
-    ...{ attention, norms, parallel, addsToNormed, scale },
+    ...{ attention, cross, norms, parallel, addsToNormed, scale },
     mlp: place.mlp && (await loadMlp(context, ...mlpAt(context, at, "mlp"), place.mlp, base)),
     moe: place.moe && (await loadMoe(context, at, place.moe, base)),
   };
@@ -103,9 +107,12 @@ export async function loadNorm(
   return packedNorm(place, base, bias !== undefined);
 }
 
-async function loadAttention(context: BlockContext, { attention }: BlockSpec, at: string): Promise<Attention> {
-  const { kernels, reader, names, formats, activations, family, where } = context;
-  const prefix = `${at}${names.attention}`;
+async function loadAttention(
+  context: BlockContext,
+  attention: BlockSpec["attention"],
+  prefix: string,
+): Promise<Attention> {
+  const { kernels, reader, formats, activations, family, where } = context;
   const { required, optional, readHeads, readLatents } = context.attention;
   const own = [...required(attention), ...optional(attention)].map(([name]) => `${prefix}${name}`);
   const tensors = new Map(await reader.read(own.filter((name) => reader.has(name))));

@@ -10,6 +10,7 @@ import type { ModelWeights } from "./model.ts";
 import type { ModelFormats } from "./model-formats.ts";
 import type { PackedNorm, PackedTable } from "./packed.ts";
 import type { EndFormats, ModelPlaces, NormPlace } from "./places.ts";
+import { packRelative } from "./relative.ts";
 import type { WeightReader } from "./weight-reader.ts";
 
 /** Floats of staging that the largest matrix outside attention needs. */
@@ -30,7 +31,7 @@ export function mostStaged({ spec: { dModel, vocabSize, embed, blocks } }: Decod
   return Math.max(...sizes.map(stagedFloats));
 }
 
-type Ends = Omit<ModelWeights, "blocks" | "mode">;
+export type Ends = Omit<ModelWeights, "blocks" | "mode">;
 
 /** The formats of the matrices before the first layer and behind the last one. */
 export function endFormats(
@@ -70,31 +71,35 @@ export function storedFormats(reader: WeightReader, decoder: Decoder, own: Model
   return { attention: own.attention ?? most, mlp: own.mlp ?? most, embed };
 }
 
-/** Reads what is before the first layer and behind the last one. */
+/** Reads what is before the first layer and behind the last one. An encoder without a table of tokens has that of `decoder`. */
 export async function loadEnds(
   context: BlockContext,
   { spec, names }: Decoder,
   { ends, endsBytes }: ModelPlaces,
   root: string,
+  decoder: Ends | undefined,
 ): Promise<Ends> {
-  const { reader, staging } = context;
+  const { kernels, reader, staging } = context;
   const base = ownBlock(context, endsBytes);
   const at = (name: string) => `${root}${name}`;
   const linear = async (name: string, to: LinearPlace | undefined): Promise<PackedLinear | undefined> =>
     to && reader.linear(base, to, name, staging, "out-in");
   const norm = async (name: string, to: NormPlace | undefined): Promise<PackedNorm | undefined> =>
     to && loadNorm(context, at(name), to, base);
-  const tokens = (await linear(at(names.embed), ends.embed)) as PackedLinear;
+  const tokens = decoder ? undefined : ((await linear(at(names.embed), ends.embed)) as PackedLinear);
+  const head = async (tokens: PackedLinear) =>
+    (await linear(names.head, ends.head)) ?? (await withBias(context, tokens, names.headBias ?? `${names.head}.bias`));
+  const bias = spec.relativeBias && (await reader.vector(`${at(names.relativeBias as string)}.weight`));
   const table = async (name: string | undefined, to: LinearPlace | undefined) =>
     to && asTable((await linear(at(name as string), to)) as PackedLinear, to.n);
   const { transform } = names;
   return {
-    embed: asTable(tokens, spec.vocabSize),
+    embed: tokens ? asTable(tokens, spec.vocabSize) : (decoder as Ends).embed,
     positions: await table(names.positions, ends.positions),
     types: await table(names.types, ends.types),
     projectIn: await linear(at(names.projectIn), ends.projectIn),
     projectOut: await linear(at(names.projectOut), ends.projectOut),
-    head: (await linear(names.head, ends.head)) ?? (await withBias(context, tokens, `${names.head}.bias`)),
+    head: tokens ? await head(tokens) : (decoder as Ends).head,
     embedNorm: await norm(names.embedNorm, ends.embedNorm),
     finalNorm: await norm(names.finalNorm, ends.finalNorm),
     transform: ends.transform &&
@@ -102,7 +107,9 @@ export async function loadEnds(
         dense: (await linear(transform.dense, ends.transform.dense)) as PackedLinear,
         norm: await loadNorm(context, transform.norm, ends.transform.norm, base),
       },
-    relativeBias: spec.relativeBias && (await reader.vector(`${at(names.relativeBias as string)}.weight`)),
+    relativeBias:
+      spec.relativeBias &&
+      packRelative(kernels.memory, spec, spec.relativeBias, bias as Float32Array, base + ends.relativeBias),
   };
 }
 

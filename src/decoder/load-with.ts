@@ -14,7 +14,7 @@ import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { expectFit } from "./fit.ts";
 import { type BlockContext, loadBlock, mlpFormats } from "./load-blocks.ts";
 import { endFormats, loadEnds, mostStaged, storedFormats } from "./load-ends.ts";
-import type { Model, ModelWeights } from "./model.ts";
+import type { Model, ModelHalf, ModelWeights } from "./model.ts";
 import { type ModelFormats, readFormats } from "./model-formats.ts";
 import { linearsOf, type ModelPlaces, placeModel } from "./places.ts";
 import { planSpec } from "./plan-model.ts";
@@ -135,43 +135,32 @@ async function packModel(
   formats: ModelFormats,
   fast: boolean,
 ): Promise<Model> {
-  const { spec, names, family, attention } = decoder;
+  const { spec, encoder } = decoder;
   const { memory } = kernels;
   const owned: BlockContext["owned"] = [];
   const free = () => {
     for (const each of owned.splice(0)) each.release();
   };
-  const staging = memory.allocate(where, 4 * mostStaged(decoder));
+  const staging = memory.allocate(where, 4 * Math.max(mostStaged(decoder), encoder ? mostStaged(encoder) : 0));
   try {
-    const context: BlockContext = {
-      ...{ kernels, reader, names, family, attention, where, owned, staging, dModel: spec.dModel },
+    const context = {
+      ...{ kernels, reader, where, owned, staging },
       formats: { attention: formats.attention, mlp: formats.mlp },
-      activations: fast ? "fast" : "exact",
+      activations: fast ? ("fast" as const) : ("exact" as const),
     };
-    const root = findRoot(decoder, reader.tensors);
-    const layerAt = (i: number) => `${root}${names.layers}.${i}.`;
-    const places = placeModel(spec, endFormats(reader, decoder, root, formats.embed), (layer, which) =>
-      mlpFormats(context, layerAt(layer), which),
-    );
-    reserve(where, memory, planSpec(where, spec, { weights: storedFormats(reader, decoder, formats) }).weights);
-    const ends = await loadEnds(context, decoder, places, root);
-    const blocks: ModelWeights["blocks"][number][] = [];
-    for (const [i, block] of spec.blocks.entries())
-      blocks.push(await loadBlock(context, block, places.blocks[i] as ModelPlaces["blocks"][number], layerAt(i)));
-    const outer = [...Object.values(places.ends), places.ends.transform?.dense];
-    const linears = [...outer, ...places.blocks.flatMap(({ place }) => linearsOf(place))];
-    const used = linears.flatMap((each) => (each && "format" in each ? [each.format] : []));
-    const weights: ModelWeights = { ...ends, blocks, mode: modeOf(kernels, used, fast) };
+    const half = await packHalf(context, decoder, formats, undefined);
+    const encoderHalf = encoder && (await packHalf(context, encoder, formats, half.weights));
     memory.free(staging);
     const parts = {
-      ...{ kernels, type: spec.type, dModel: spec.dModel, vocabSize: spec.vocabSize },
-      layers: (spec.order ?? blocks).length,
-      ...{ maxSeqLen: spec.maxSeqLen, bytes: owned.reduce((sum, { bytes }) => sum + bytes, 0), spec, places, weights },
+      ...{ kernels, type: spec.type, dModel: spec.dModel, vocabSize: spec.vocabSize, encoder: encoderHalf },
+      layers: (spec.order ?? spec.blocks).length,
+      ...{ maxSeqLen: spec.maxSeqLen, bytes: owned.reduce((sum, { bytes }) => sum + bytes, 0), ...half },
     };
     const release = () => {
       if (!kernels.released) free();
     };
-    return makeHandle<Model>(where.slice("load".length), where, parts, ["spec", "places", "weights"], release);
+    const kind = where.slice("load".length);
+    return makeHandle<Model>(kind, where, parts, ["spec", "places", "weights", "encoder"], release);
   } catch (error) {
     if (!kernels.released) {
       memory.free(staging);
@@ -179,4 +168,30 @@ async function packModel(
     }
     throw error;
   }
+}
+
+/** Packs a model, or a half of one, of which the encoder has the table of tokens of `decoder`. */
+async function packHalf(
+  shared: Omit<BlockContext, "names" | "family" | "attention" | "dModel">,
+  half: Decoder,
+  formats: ModelFormats,
+  decoder: ModelWeights | undefined,
+): Promise<ModelHalf> {
+  const { spec, names, family, attention } = half;
+  const { kernels, reader, where, activations } = shared;
+  const context: BlockContext = { ...shared, names, family, attention, dModel: spec.dModel };
+  const root = findRoot(half, reader.tensors);
+  const layerAt = (i: number) => `${root}${names.layers}.${i}.`;
+  const places = placeModel(spec, endFormats(reader, half, root, formats.embed), (layer, which) =>
+    mlpFormats(context, layerAt(layer), which),
+  );
+  reserve(where, kernels.memory, planSpec(where, spec, { weights: storedFormats(reader, half, formats) }).weights);
+  const ends = await loadEnds(context, half, places, root, decoder);
+  const blocks: ModelWeights["blocks"][number][] = [];
+  for (const [i, block] of spec.blocks.entries())
+    blocks.push(await loadBlock(context, block, places.blocks[i] as ModelPlaces["blocks"][number], layerAt(i)));
+  const outer = [...Object.values(places.ends), places.ends.transform?.dense];
+  const linears = [...outer, ...places.blocks.flatMap(({ place }) => linearsOf(place))];
+  const used = linears.flatMap((each) => (each && typeof each === "object" && "format" in each ? [each.format] : []));
+  return { spec, places, weights: { ...ends, blocks, mode: modeOf(kernels, used, activations === "fast") } };
 }

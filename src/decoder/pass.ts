@@ -4,6 +4,7 @@ import { checkMasks } from "../attention/mask.ts";
 import { restorePages } from "../cache/aging.ts";
 import { expectRoom } from "../cache/kv-cache.ts";
 import type { CallTokens } from "../forward/call.ts";
+import type { RunRows } from "../forward/forward.ts";
 import type { LayerCall } from "../forward/layer-steps.ts";
 import { mostRowsOf, planRows } from "../forward/row-pass.ts";
 import { runSlices, type Slices, stepFlopsOf } from "../forward/slices.ts";
@@ -14,10 +15,10 @@ import { blockRows, runBlock } from "./block.ts";
 import { type EmbeddedTokens, embedTokens } from "./embed.ts";
 import { type OutputSink, runHead } from "./head.ts";
 import { linearsIn } from "./mlp.ts";
-import type { Model } from "./model.ts";
+import type { Model, ModelHalf } from "./model.ts";
 import type { PackedBlock, PackedMlp } from "./packed.ts";
 import { flopsOf, type RowWork } from "./rows.ts";
-import { type PassPlan, planPass } from "./scratch.ts";
+import { type LayerRun, type PassPlan, planPass } from "./scratch.ts";
 import { expectSession, expectUnused, type Session } from "./session.ts";
 import { runToken } from "./token-calls.ts";
 
@@ -55,9 +56,13 @@ function planOf(model: Model, calls: readonly ModelCall[]): PassPlan {
   const known = PLANS.get(model);
   if (known?.key === key) return known.plan;
   const { spec, places, weights } = model;
-  const plan = planPass(spec, places, { rows, outputs }, (layer, layout) =>
-    planRows((weights.blocks[layer] as PackedBlock).attention, layout, rows, formats),
-  );
+  // All sessions of a model have a source, or none.
+  const source = calls[0]?.session.source;
+  const plan = planPass(spec, places, { rows, outputs }, (layer, layout): LayerRun => {
+    const block = weights.blocks[layer] as PackedBlock;
+    if (source) return source.plan(model, block, layout, rows, formats);
+    return { self: planRows(block.attention, layout, rows, formats) };
+  });
   PLANS.set(model, { key, plan });
   return plan;
 }
@@ -111,11 +116,17 @@ function* runChunk(work: RowWork, model: Model, plan: PassPlan, runs: ChunkRuns,
       const pages = (run.of.call.session.caches[i] as Session["caches"][number]).pages;
       return { ...run, of: { tokens: run.of.tokens, pages, inStep: pages.aging !== undefined } };
     });
-    const attend = plan.attention[i] as PassPlan["attention"][number];
-    return runBlock(work, weights.blocks[i] as PackedBlock, plan, attend, own, rows, count);
+    const { self, cross } = plan.attention[i] as LayerRun;
+    const sourced = runs.map((run) => ({
+      ...run,
+      of: run.of.call.session.source?.callOf(i, run.of.tokens) as LayerCall,
+    }));
+    const attendCross = cross && ((io: Parameters<RunRows>[3]) => cross(work.base, work.stepFlops, sourced, io));
+    return runBlock(work, weights.blocks[i] as PackedBlock, plan, self, own, rows, count, attendCross);
   };
   const [{ of, begin }] = runs as [ChunkRuns[number]];
-  if (plan.rows === 1) yield* runToken(work, plan, of.call.session, of.call.past + begin, layer);
+  // Calls on the outputs of an encoder are not recorded.
+  if (plan.rows === 1 && !model.encoder) yield* runToken(work, plan, of.call.session, of.call.past + begin, layer);
   else for (let i = 0; i < weights.blocks.length; i++) yield* layer(i);
   yield* runHead(
     work,
@@ -238,7 +249,7 @@ function passFlops(model: Model, calls: readonly ModelCall[]): number {
 }
 
 /** The same of a row through all layers. */
-export function rowFlops({ spec, weights: { blocks } }: Model): number {
+export function rowFlops({ spec, weights: { blocks } }: ModelHalf): number {
   const order = spec.order ?? blocks.keys();
   return Array.from(order, (i) => blockFlops(blocks[i] as PackedBlock)).reduce((sum, flops) => sum + flops, 0);
 }

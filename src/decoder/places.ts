@@ -14,6 +14,7 @@ import {
   widthOfRows,
 } from "../models/decoder/spec.ts";
 import { Layout } from "../wasm/memory.ts";
+import { relativeFloats } from "./relative.ts";
 
 /** Offsets of an MLP in its block of memory. */
 export interface MlpPlace {
@@ -113,6 +114,8 @@ export interface EndPlaces {
   readonly head: LinearPlace | undefined;
   readonly transform: { readonly dense: LinearPlace; readonly norm: NormPlace } | undefined;
   readonly finalNorm: NormPlace | undefined;
+  /** The packed bias by relative position. */
+  readonly relativeBias: number;
 }
 
 /** The formats of the matrices before the first layer and behind the last one. */
@@ -145,6 +148,7 @@ export function placeEnds(layout: Layout, spec: ModelSpec, formats: EndFormats):
     },
     embedNorm: norm && placeNorm(layout, width, norm),
     finalNorm: finalNorm && placeNorm(layout, dModel, finalNorm),
+    relativeBias: layout.floats(relativeFloats(spec)),
   };
 }
 

@@ -74,7 +74,11 @@ export function planSpec(where: string, spec: ModelSpec, given: ModelPlanSizes):
   expectInt(where, "sessions", sessions, 0);
   expectInt(where, "rows", rows);
   expectInt(where, "outputs", outputs);
-  const layers = spec.blocks.map((block) => planAttention(where, block, formats.attention ?? "f32"));
+  const attentionFormat = formats.attention ?? "f32";
+  const layers = spec.blocks.map(({ attention }) => planAttention(where, attention, attentionFormat));
+  const cross = spec.blocks.flatMap(({ cross }) =>
+    cross ? planAttention(where, { kind: "heads", config: cross }, attentionFormat) : [],
+  );
 
   const { embed = "f32", mlp = "f32" } = formats;
   const head = spec.head.tied === false ? embed : undefined;
@@ -82,7 +86,8 @@ export function planSpec(where: string, spec: ModelSpec, given: ModelPlanSizes):
     ...{ gate: mlp, up: mlp, down: mlp },
   }));
   const blockBytes = places.blocks.reduce((sum, { bytes }) => sum + aligned(bytes), 0);
-  const weights = aligned(places.endsBytes) + blockBytes + layers.reduce((sum, { bytes }) => sum + bytes, 0);
+  const weights =
+    aligned(places.endsBytes) + blockBytes + [...layers, ...cross].reduce((sum, { bytes }) => sum + bytes, 0);
 
   let cached = 0;
   let pageFormats = 0;
@@ -109,7 +114,7 @@ interface AttentionPlan {
   place(layout: Layout, rows: number, pageFormats: number): void;
 }
 
-function planAttention(where: string, { attention }: BlockSpec, format: WeightFormat): AttentionPlan {
+function planAttention(where: string, attention: BlockSpec["attention"], format: WeightFormat): AttentionPlan {
   if (attention.kind === "latent") {
     const checked = checkLatentConfig(where, attention.config);
     const formats = eachLatent(() => format);

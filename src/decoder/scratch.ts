@@ -10,8 +10,14 @@ import { placeInner } from "./mlp.ts";
 import { linearsOf, type ModelPlaces, mlpsIn } from "./places.ts";
 import { ROW_SHAPE_BYTES } from "./rows.ts";
 
+/** What runs the attention of a layer, and its attention to the outputs of an encoder. */
+export interface LayerRun {
+  readonly self: RunRows;
+  readonly cross?: RunRows;
+}
+
 /** The scratch of a pass with chunks of up to `rows` rows. Offsets; rows lie `stride` floats apart. */
-export interface PassPlan<Run = RunRows> {
+export interface PassPlan<Run = LayerRun> {
   readonly rows: number;
   readonly stride: number;
   /** Ids of the chunk's tokens, and their rows in the table of positions. */

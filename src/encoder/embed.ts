@@ -1,8 +1,8 @@
+import type { Model } from "../decoder/model.ts";
 import { SLICE_OPTIONS, type SliceOptions } from "../forward/slices.ts";
 import { expectFlag, expectOneOf, readFields } from "../util/arguments.ts";
 import { finish } from "../util/steps.ts";
 import { runSliced } from "./encode.ts";
-import type { Encoder } from "./load-encoder.ts";
 import { type Output, runEncoder, type Sequence } from "./pass.ts";
 import { BATCH_OPTIONS, type Batch, type BatchOptions, readBatch } from "./read-batch.ts";
 import { statesTo } from "./states.ts";
@@ -38,7 +38,7 @@ const OPTIONS: readonly (keyof EmbedOptions)[] = [...BATCH_OPTIONS, "pooling", "
  * console.log(cosine > 0 && cosine < 1); // true
  * kernels.release();
  */
-export function embed(model: Encoder, batch: Batch, options: EmbedOptions = {}): Float32Array[] {
+export function embed(model: Model, batch: Batch, options: EmbedOptions = {}): Float32Array[] {
   const where = "embed";
   const { pooling, normalize, ...rest } = readFields(where, "options", options, OPTIONS);
   const pool = checkPool(where, pooling, normalize);
@@ -53,7 +53,7 @@ export function embed(model: Encoder, batch: Batch, options: EmbedOptions = {}):
  * @throws The same errors as `embed`, and the signal's reason.
  */
 export async function embedAsync(
-  model: Encoder,
+  model: Model,
   batch: Batch,
   options: EmbedOptions & SliceOptions = {},
 ): Promise<Float32Array[]> {
@@ -73,7 +73,7 @@ export async function embedAsync(
 function checkPool(where: string, pooling: Pooling = "mean", normalize = false) {
   expectOneOf(where, "pooling", pooling, POOLINGS);
   expectFlag(where, "normalize", normalize);
-  return (model: Encoder, sequences: readonly Sequence[]): { output: Output; vectors: () => Float32Array[] } => {
+  return (model: Model, sequences: readonly Sequence[]): { output: Output; vectors: () => Float32Array[] } => {
     const { dModel } = model;
     // In float64, row by row: the same sum however the rows are divided into chunks.
     const sums = sequences.map(() => new Float64Array(dModel));

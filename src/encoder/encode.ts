@@ -1,10 +1,11 @@
+import type { Model } from "../decoder/model.ts";
 import { rowFlops } from "../decoder/pass.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../forward/slices.ts";
 import { createFloats } from "../tensor/tensor.ts";
 import { readFields } from "../util/arguments.ts";
 import { copyRows } from "../util/rows.ts";
 import { finish } from "../util/steps.ts";
-import { type Encoder, expectEncoder } from "./load-encoder.ts";
+import { expectEncoder } from "./load-encoder.ts";
 import { type Output, runEncoder, type Sequence } from "./pass.ts";
 import { BATCH_OPTIONS, type Batch, type BatchOptions, readBatch } from "./read-batch.ts";
 import { statesTo } from "./states.ts";
@@ -12,6 +13,7 @@ import { statesTo } from "./states.ts";
 /**
  * The last hidden states of each sequence: the outputs of the last layer, after its norm. Sequences may have any lengths, and
  * none is padded. Each has the same bits alone, in any batch and on any number of threads.
+ * @param model One of `loadEncoder`, or of `loadSeq2Seq`, whose encoder runs.
  * @param batch Token ids of each sequence, or texts with `options.tokenizer`.
  * @returns [tokens, dModel] of each sequence.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, and with threads `WORKER_LOST`
@@ -26,7 +28,7 @@ import { statesTo } from "./states.ts";
  * console.log(first?.length === 4 * model.dModel, second?.length === 2 * model.dModel); // true true
  * kernels.release();
  */
-export function encode(model: Encoder, batch: Batch, options: BatchOptions = {}): Float32Array[] {
+export function encode(model: Model, batch: Batch, options: BatchOptions = {}): Float32Array[] {
   const where = "encode";
   const sequences = readBatch(where, model, batch, readFields(where, "options", options, BATCH_OPTIONS));
   const { results, output } = collectRows(where, model, sequences);
@@ -39,7 +41,7 @@ export function encode(model: Encoder, batch: Batch, options: BatchOptions = {})
  * @throws The same errors as `encode`, and the signal's reason.
  */
 export async function encodeAsync(
-  model: Encoder,
+  model: Model,
   batch: Batch,
   options: BatchOptions & SliceOptions = {},
 ): Promise<Float32Array[]> {
@@ -57,13 +59,13 @@ export async function encodeAsync(
 /** Runs a pass in time slices. */
 export async function runSliced(
   where: string,
-  model: Encoder,
+  model: Model,
   sequences: readonly Sequence[],
   output: Output,
   options: SliceOptions,
 ): Promise<void> {
   const slices = checkSlices(where, options);
-  const all = rowFlops(model) * sequences.reduce((sum, { ids }) => sum + ids.length, 0);
+  const all = rowFlops(model.encoder ?? model) * sequences.reduce((sum, { ids }) => sum + ids.length, 0);
   const steps = runEncoder(where, model, sequences, output, stepFlopsOf(model.kernels), true);
   const expectActive = () => {
     slices.signal?.throwIfAborted();
@@ -78,7 +80,7 @@ export async function runSliced(
 }
 
 /** Arrays for all rows, and what fills them. */
-function collectRows(where: string, model: Encoder, sequences: readonly Sequence[]) {
+export function collectRows(where: string, model: Model, sequences: readonly Sequence[]) {
   const { dModel } = model;
   const results = sequences.map(({ ids }) => createFloats(where, "states", ids.length * dModel));
   const output = statesTo(model, (sequence, begin, _count, rows, stride) =>

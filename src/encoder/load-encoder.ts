@@ -3,7 +3,7 @@ import type { Model } from "../decoder/model.ts";
 import type { ModelFiles, ModelSource } from "../files/model-files.ts";
 import { resolveHead } from "../models/decoder/check-tensors.ts";
 import { FAMILIES } from "../models/decoder/families.ts";
-import { type Decoder, positionsOf, readDecoder } from "../models/decoder/read-spec.ts";
+import { type Decoder, mostTokens, readDecoder } from "../models/decoder/read-spec.ts";
 import { ENCODER_FAMILIES } from "../models/encoder/families.ts";
 import { readFields } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
@@ -61,8 +61,13 @@ export async function loadEncoder(
   return loadWith(where, kernels, source, given, readFiles, openEncoderFiles);
 }
 
-function readFiles(where: string, { description, tensors }: ModelFiles): Decoder {
-  if (typeof description === "string") return resolveHead(readEncoder(where, description), tensors);
+function readFiles(where: string, files: ModelFiles): Decoder {
+  return resolveHead(readEncoder(where, textOf(where, files)), files.tensors);
+}
+
+/** The text of config.json. */
+export function textOf(where: string, { description }: Pick<ModelFiles, "description">): string {
+  if (typeof description === "string") return description;
   throw new HeadwiseError("BAD_FILE", `${where}: source expected config.json and safetensors, got a GGUF file`);
 }
 
@@ -74,12 +79,12 @@ export function readEncoder(where: string, config: string | object): Decoder {
       "BAD_FILE",
       `${where}: model_type expected one without latent attention, got ${describe(spec.type)}`,
     );
-  const most = Math.min(spec.maxSeqLen ?? Number.POSITIVE_INFINITY, positionsOf(spec.embed));
+  const most = Math.min(spec.maxSeqLen ?? Number.POSITIVE_INFINITY, mostTokens(spec));
   return { ...rest, spec: { ...spec, maxSeqLen: Number.isFinite(most) ? most : undefined } };
 }
 
-/** Throws unless `model` came from loadEncoder and neither it nor its kernels were released. */
-export function expectEncoder(where: string, model: Encoder): void {
-  expectMade(where, "model", model, "loadEncoder");
+/** Throws unless `model` came from loadEncoder or loadSeq2Seq and neither it nor its kernels were released. */
+export function expectEncoder(where: string, model: Model): void {
+  expectMade(where, "model", model, "loadEncoder", "loadSeq2Seq");
   expectKernels(where, model.kernels, "model.kernels");
 }

@@ -5,7 +5,7 @@ import { createPageLayout } from "../cache/page-layout.ts";
 import { pagesAt, pagesBytes } from "../cache/pages.ts";
 import { type BlockRows, blockRows, runBlock } from "../decoder/block.ts";
 import { type EmbeddedTokens, embedTokens } from "../decoder/embed.ts";
-import type { Model } from "../decoder/model.ts";
+import type { Model, ModelHalf } from "../decoder/model.ts";
 import type { PackedBlock } from "../decoder/packed.ts";
 import { normRows, type RowWork } from "../decoder/rows.ts";
 import { type PassPlan, planPass } from "../decoder/scratch.ts";
@@ -15,7 +15,6 @@ import type { LayerCall } from "../forward/layer-steps.ts";
 import { CHUNK_ROWS, chunksOf, listRows, type RowRun, rowsIn } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { aligned, pointer } from "../wasm/memory.ts";
-import { fillRelative, relativeBytes } from "./relative.ts";
 
 /** The tokens of a sequence, and their types. */
 export interface Sequence {
@@ -42,7 +41,7 @@ function planOf(model: Model, rows: number, outputs: number): Plan {
   const key = `${rows} ${outputs}`;
   const known = PLANS.get(model);
   if (known?.key === key) return known.plan;
-  const { spec, places, weights } = model;
+  const { spec, places, weights } = model.encoder ?? model;
   const plan = planPass(spec, places, { rows, outputs }, (layer, layout) => {
     const { attention } = weights.blocks[layer] as PackedBlock;
     return planBothWays(attention, layout, rows, createPageLayout(attention.pageShape).formats);
@@ -82,27 +81,26 @@ export function* runEncoder(
   stepFlops: number = Number.POSITIVE_INFINITY,
   ownScratch = false,
 ): Steps {
-  const { kernels, weights } = model;
+  const { kernels } = model;
   const { memory } = kernels;
+  const half = model.encoder ?? model;
+  const { weights } = half;
   const groups = groupsOf(sequences).map(([first, end]) => ({ first, own: sequences.slice(first, end) }));
   const rowsOf = (own: readonly Sequence[]) => own.reduce((sum, { ids }) => sum + ids.length, 0);
-  const most = Math.max(0, ...groups.map(({ own }) => rowsOf(own)));
+  const most = mostOf(groups, ({ own }) => rowsOf(own));
   const rows = Math.min(CHUNK_ROWS, most);
   const plan = planOf(model, rows, Math.min(rows, output.logits));
   const [{ attention }] = weights.blocks as readonly [PackedBlock];
   const layout = createPageLayout(attention.pageShape);
   const bytesOf = ({ ids }: Sequence) => pagesBytes(layout, 1, ids.length);
-  const pageBytes = Math.max(0, ...groups.map(({ own }) => own.reduce((sum, each) => sum + bytesOf(each), 0)));
-  const longest = Math.max(0, ...sequences.map(({ ids }) => ids.length));
-  // Pages, the table of a bias, and the rows of a sequence that has several chunks.
-  const biasAt = aligned(plan.bytes) + pageBytes;
-  const rowsAt = biasAt + relativeBytes(model, longest);
+  const pageBytes = mostOf(groups, ({ own }) => own.reduce((sum, each) => sum + bytesOf(each), 0));
+  // Behind the scratch lie pages, and the rows of a sequence that has several chunks.
+  const rowsAt = aligned(plan.bytes) + pageBytes;
   const bytes = rowsAt + (most > plan.rows ? 4 * most * plan.stride : 0);
   const base = ownScratch ? memory.allocate(where, bytes) : memory.scratch(where, bytes);
   try {
     const work: RowWork = { kernels, base, shape: plan.shape, linear: plan.linear, mode: weights.mode, stepFlops };
-    const bias = fillRelative(model, base + biasAt, longest);
-    const layers = plan.attention.map((attend) => attend(bias));
+    const layers = plan.attention.map((attend) => attend(weights.relativeBias));
     for (const { first, own } of groups) {
       let at = base + aligned(plan.bytes);
       const calls = own.map(({ ids, types }, i): GroupCall => {
@@ -110,20 +108,24 @@ export function* runEncoder(
         at += bytesOf({ ids, types });
         return {
           ...{ ids, types, past: 0, sequence: first + i },
-          tokens: tokensOf(where, model, ids),
+          tokens: tokensOf(where, half, ids),
           pages,
           inStep: false,
         };
       });
       const chunks = chunksIn(calls, plan, base, base + rowsAt);
-      for (const { runs, rows, count } of chunks) yield* embedTokens(work, model, plan, rows, runs, count);
-      yield* runLayers(work, model, plan, layers, chunks);
+      for (const { runs, rows, count } of chunks) yield* embedTokens(work, half, plan, rows, runs, count);
+      yield* runLayers(work, half, plan, layers, chunks);
       for (const chunk of chunks) yield* output.take(work, plan, chunk);
     }
   } finally {
     if (ownScratch && !kernels.released) memory.free(base);
   }
 }
+
+/** The largest of some sizes, of which there may be more than a call takes arguments. */
+const mostOf = <T>(all: readonly T[], sizeOf: (one: T) => number): number =>
+  all.reduce((most, one) => Math.max(most, sizeOf(one)), 0);
 
 /** Rows that share products. */
 export interface Chunk {
@@ -145,7 +147,7 @@ function chunksIn(calls: readonly GroupCall[], plan: Plan, base: number, rowsAt:
 
 function* runLayers(
   work: RowWork,
-  model: Model,
+  model: ModelHalf,
   plan: Plan,
   layers: readonly BothWays[],
   chunks: readonly Chunk[],
@@ -166,7 +168,7 @@ function* runLayers(
   }
 }
 
-function tokensOf(where: string, { spec }: Model, { length }: Int32Array): CallTokens {
+function tokensOf(where: string, { spec }: ModelHalf, { length }: Int32Array): CallTokens {
   const rows = [[0, length]] as const;
   const positions = Int32Array.from({ length }, (_, i) => i);
   const { numHeads } = (spec.blocks[0] as Model["spec"]["blocks"][number]).attention.config;

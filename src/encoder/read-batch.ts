@@ -1,10 +1,11 @@
 // The sequences of a call on an encoder: token ids, or texts that a tokenizer turns into ids.
 
 import { readIds, type TokenIds } from "../decoder/forward.ts";
-import { positionsOf } from "../models/decoder/read-spec.ts";
+import type { Model } from "../decoder/model.ts";
+import { mostTokens } from "../models/decoder/read-spec.ts";
 import { LARGEST_LENGTH } from "../tensor/tensor.ts";
 import { describe } from "../util/errors.ts";
-import { type Encoder, expectEncoder } from "./load-encoder.ts";
+import { expectEncoder } from "./load-encoder.ts";
 import type { Sequence } from "./pass.ts";
 
 /** What turns a text into token ids, those at its beginning and end included. */
@@ -27,17 +28,18 @@ export type Batch = readonly (TokenIds | string)[];
 export const BATCH_OPTIONS: readonly (keyof BatchOptions)[] = ["tokenTypes", "tokenizer"];
 
 /** Reads and checks a batch. */
-export function readBatch(where: string, model: Encoder, batch: Batch, options: BatchOptions): Sequence[] {
+export function readBatch(where: string, model: Model, batch: Batch, options: BatchOptions): Sequence[] {
   expectEncoder(where, model);
   const { tokenTypes, tokenizer } = options;
   const texts = expectLists(where, "batch", batch);
-  const { embed } = model.spec;
+  const { spec } = model.encoder ?? model;
+  const { embed } = spec;
   if (tokenTypes !== undefined && embed.types === undefined)
     throw new RangeError(
       `${where}: tokenTypes expected none, since the model has no token types, got ${describe(tokenTypes)}`,
     );
   const types = tokenTypes && expectLists(where, "tokenTypes", tokenTypes, texts.length);
-  const most = positionsOf(embed);
+  const most = mostTokens(spec);
   const sequences = texts.map((text, i): Sequence => {
     const name = `batch[${i}]`;
     const ids = typeof text === "string" ? encodeText(where, name, text, tokenizer) : text;

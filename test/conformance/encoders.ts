@@ -59,23 +59,27 @@ function batchOf(c: Case): { ids: number[][]; tokenTypes: number[][] | undefined
   return { ids: rowsOf(c, "input_ids"), tokenTypes: types };
 }
 
-function problemsOf(together: readonly Float32Array[], alone: readonly Float32Array[]): string[] {
+/** Rows whose bits differ. */
+export function problemsOf(together: readonly Float32Array[], alone: readonly Float32Array[]): string[] {
   return together.flatMap((row, b) =>
-    row.every((x, i) => Object.is(x, alone[b]?.[i])) ? [] : [`row ${b}: alone and in a batch give different bits`],
+    row.every((x, i) => Object.is(x, alone[b]?.[i]))
+      ? []
+      : [`row ${b}: alone and with others, or at once and one by one, it has different bits`],
   );
 }
 
 /** Rows as a tensor [batch, length, width], zeros where there is padding. */
-export function padded(c: Case, rows: readonly Float32Array[], name = "input_ids"): Values {
+export function padded(c: Case, rows: readonly Float32Array[], name = "input_ids", mask = "attention_mask"): Values {
   const [batch = 0, length = 0] = c.shape(name);
-  const tokens = rowsOf(c, name);
+  const tokens = rowsOf(c, name, mask);
   const width = (rows[0] as Float32Array).length / (tokens[0] as number[]).length;
   const data = new Float32Array(batch * length * width);
   for (const [b, row] of rows.entries()) data.set(row, b * length * width);
   return { data, shape: [batch, length, width] };
 }
 
-function together(rows: readonly Float32Array[]): Values {
+/** Vectors as rows of a tensor. */
+export function together(rows: readonly Float32Array[]): Values {
   const width = (rows[0] as Float32Array).length;
   return { data: Float32Array.from(rows.flatMap((row) => [...row])), shape: [rows.length, width] };
 }

@@ -33,7 +33,6 @@ const FALCON_ALIBI =
 export function reasonToSkip(folder: string, { op, set, attributes, folder: own = "" }: Entry): string | undefined {
   if (op === "DequantizeBlocks")
     return /^IQ[123]/.test(String(attributes.type)) ? "the codebooks of IQ1 to IQ3 are not supported" : undefined;
-  if (op === "Seq2Seq") return "encoder-decoder models are not supported";
   if (op !== "CausalLM") return undefined;
   if (set === "gguf") return undefined;
   const config = JSON.parse(readFileSync(join(folder, own, "config.json"), "utf8")) as Record<string, unknown>;

@@ -9,6 +9,7 @@ import { attention, rotaryEmbedding } from "./onnx.ts";
 import { quantDecoderAttention, quantMatMul } from "./quantised.ts";
 import { loadSafetensors } from "./safetensors.ts";
 import { matMul, softmax, tutorialAttention } from "./seeds.ts";
+import { seq2seq } from "./seq2seq.ts";
 import { functionalAttention, multiheadAttention } from "./torch.ts";
 
 type Adapter = (kernels: Kernels, c: Case) => Outcome | Promise<Outcome>;
@@ -30,6 +31,7 @@ const ADAPTERS: Readonly<Record<string, Adapter>> = {
   CausalLM: causalLm,
   Encoder: encoder,
   MaskedLM: maskedLm,
+  Seq2Seq: seq2seq,
   DequantizeBlocks: (_, c) => dequantizeBlocks(c),
 };
 

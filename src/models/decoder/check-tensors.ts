@@ -5,7 +5,7 @@ import type { MatrixLayout } from "../../tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
 import type { MlpNames } from "./family.ts";
 import type { Decoder } from "./read-spec.ts";
-import { type MlpSpec, type MoeSpec, type NormRole, type NormSpec, widthOfRows } from "./spec.ts";
+import { type BlockSpec, type MlpSpec, type MoeSpec, type NormRole, type NormSpec, widthOfRows } from "./spec.ts";
 
 /** What a file says of a tensor before it is read. */
 export interface TensorFacts {
@@ -46,7 +46,11 @@ export function checkTensors<T extends TensorFacts>(
   decoder: Decoder,
   tensors: ReadonlyMap<string, T>,
 ): ReadonlyMap<string, T> {
-  const { required, optional } = expectedTensors(decoder, findRoot(decoder, tensors));
+  const all = [decoder, decoder.encoder].flatMap((half) =>
+    half ? expectedTensors(half, findRoot(half, tensors)) : [],
+  );
+  const required = new Map(all.flatMap((half) => [...half.required]));
+  const optional = new Map(all.flatMap((half) => [...half.optional]));
   const missing = [...required.keys()].filter((name) => !tensors.has(name));
   const known = new Map([...required, ...optional]);
   const ownHead = `${decoder.names.head}.weight`;
@@ -116,7 +120,11 @@ export function expectedTensors({ spec, names, family, attention }: Decoder, roo
     required.set(`${name}.weight`, way === "out-in" ? [n, k] : [k, n]);
     optional.set(`${name}.bias`, [n]);
   };
-  required.set(`${root}${names.embed}.weight`, [vocabSize, embed.dim]);
+  if (vocabSize > 0) {
+    required.set(`${root}${names.embed}.weight`, [vocabSize, embed.dim]);
+    if (names.headBias) optional.set(names.headBias, [1, vocabSize]);
+    else optional.set(`${names.head}.bias`, [vocabSize]);
+  }
   const width = widthOfRows(spec);
   if (embed.norm) norm(`${root}${names.embedNorm}`, embed.norm, width);
   if (embed.positions) required.set(`${root}${names.positions}.weight`, [embed.positions.rows, width]);
@@ -131,7 +139,6 @@ export function expectedTensors({ spec, names, family, attention }: Decoder, roo
   }
   if (spec.finalNorm) norm(`${root}${names.finalNorm}`, spec.finalNorm);
   if (head.tied === false) required.set(`${names.head}.weight`, [vocabSize, embed.dim]);
-  optional.set(`${names.head}.bias`, [vocabSize]);
   if (head.transform && names.transform) {
     linear(names.transform.dense, embed.dim, dModel);
     norm(names.transform.norm, head.transform.norm, embed.dim);
@@ -172,8 +179,12 @@ export function expectedTensors({ spec, names, family, attention }: Decoder, roo
   for (const [i, block] of spec.blocks.entries()) {
     const at = `${root}${names.layers}.${i}.`;
     const own = `${at}${names.attention}`;
-    for (const [name, shape] of attention.required(block.attention)) required.set(`${own}${name}`, shape);
-    for (const [name, shape] of attention.optional(block.attention)) optional.set(`${own}${name}`, shape);
+    const add = (from: string, each: BlockSpec["attention"]) => {
+      for (const [name, shape] of attention.required(each)) required.set(`${from}${name}`, shape);
+      for (const [name, shape] of attention.optional(each)) optional.set(`${from}${name}`, shape);
+    };
+    add(own, block.attention);
+    if (block.cross) add(`${at}${names.cross}`, { kind: "heads", config: block.cross });
     for (const [role, own] of Object.entries(block.norms)) norm(`${at}${names.norms[role as NormRole]}`, own);
     if (block.mlp?.kind === "moe") experts(at, block.mlp);
     else if (block.mlp) mlp(names.mlpAt === "" ? at : `${at}${names.mlpAt}.`, names.mlp, block.mlp);

@@ -44,6 +44,8 @@ export interface Names {
   readonly layers: string;
   /** What the names of attention's tensors begin with below a layer. */
   readonly attention: string;
+  /** The same of cross-attention. */
+  readonly cross?: string;
   /** The matrices of attention that a layer must have. */
   readonly projections: readonly string[];
   /** The logits of attention sinks, where a layer must have them. */
@@ -55,6 +57,8 @@ export interface Names {
   readonly finalNorm: string;
   /** Below no root. */
   readonly head: string;
+  /** Below no root: the head's bias [1, vocabSize] where it is not NAME.bias. */
+  readonly headBias?: string;
   /** Below no root: the projection and the norm before the head of an encoder, which not all files have. */
   readonly transform?: { readonly dense: string; readonly norm: string };
 }
@@ -64,8 +68,9 @@ export interface Family {
   readonly names?: Partial<Names>;
   /** Names that depend on the file. */
   readonly namesOf?: (file: Fields) => Partial<Names>;
-  /** Which half of a model with two. */
+  /** Which half of a model with two, and the family of the encoder where this is the decoder. */
   readonly part?: HfPart;
+  readonly encoder?: Family;
   /** The fields that the number of layers can have. */
   readonly layers?: readonly string[];
   /** Matrices are [inputs, outputs]. */
@@ -78,6 +83,8 @@ export interface Family {
   };
   /** The field of the activation, and the word that stands for an absent one. Default "hidden_act", "silu". */
   readonly activation?: { readonly fields?: readonly string[]; readonly word?: string };
+  /** The word of the activation, and whether the MLP is gated, where one field says both. */
+  readonly mlp?: (file: Fields) => { readonly word: string; readonly gated: boolean };
   /** Whether the MLP is gated. Default true. */
   readonly plain?: true;
   /** Floats between the projections of the MLP. Default the field "intermediate_size". */

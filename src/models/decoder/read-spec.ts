@@ -19,6 +19,8 @@ export interface Decoder {
   readonly names: Names;
   readonly family: Family;
   readonly attention: AttentionTensors;
+  /** The encoder of a model with two halves. */
+  readonly encoder?: Decoder;
 }
 
 /** Activations by the words of config.json. */
@@ -67,11 +69,18 @@ export function readDecoder(
   const whole = fieldsOf("config.json", parseJson(where, "config", json), where);
   const { file, family } = findFamily(whole, families);
   for (const [name, values] of Object.entries(family.only ?? {})) file.only(name, ...values);
-  const names = { ...LLAMA_NAMES, ...family.names, ...family.namesOf?.(file) };
-  const spec = readSpec(where, file, family, names, maxSeqLen);
+  const decoder = readHalf(where, file, family, maxSeqLen);
+  const encoder = family.encoder && readHalf(where, file, family.encoder, maxSeqLen);
   for (const name of family.ignored ?? []) file.raw(name);
   for (const [name, value] of file.unread())
     if (!HARMLESS.test(name)) throw file.refusal(name, "a field that this package knows, or none", value);
+  return { ...decoder, ...(encoder && { encoder }) };
+}
+
+/** A model, or the half of one that `family` is about. */
+function readHalf(where: string, file: Fields, family: Family, maxSeqLen: number | undefined): Decoder {
+  const names = { ...LLAMA_NAMES, ...family.names, ...family.namesOf?.(file) };
+  const spec = readSpec(where, file, family, names, maxSeqLen);
   return { spec, names, family, attention: hfAttentionTensors(names, family) };
 }
 
@@ -126,14 +135,15 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
   const scale = family.scale?.(file) ?? 1;
   const blocks = attentions.map((attention, layer): BlockSpec => {
     const own = family.moe?.(file, layer, mlp) ?? dense();
-    return { attention, mlp: own, norms: normsOf(own, layer), parallel, addsToNormed, scale };
+    const cross = names.cross !== undefined && { cross: readHfLayer(file, layer, { part: "cross" }) };
+    return { attention, ...cross, mlp: own, norms: normsOf(own, layer), parallel, addsToNormed, scale };
   });
   const embed: EmbedSpec = { dim: dModel, scale: 1, ...family.embed?.(file, dModel, norm) };
-  if (longest !== undefined) expectPositions(where, embed, longest);
+  if (longest !== undefined) expectPositions(where, positionsOf(embed), longest);
   return {
     type,
     dModel,
-    vocabSize: file.count("vocab_size"),
+    vocabSize: family.part === "encoder" ? 0 : file.count("vocab_size"),
     maxSeqLen,
     sessionLength: longest ?? Math.min(stated ?? SESSION_LENGTH, SESSION_LENGTH, positionsOf(embed)),
     embed,
@@ -153,9 +163,13 @@ export function positionsOf({ positions }: EmbedSpec): number {
   return positions ? positions.rows - positions.offset : Number.POSITIVE_INFINITY;
 }
 
-/** Throws if a sequence of `maxSeqLen` tokens is longer than the model's table of positions. */
-export function expectPositions(where: string, embed: EmbedSpec, maxSeqLen: number): void {
-  const most = positionsOf(embed);
+/** The most tokens of a sequence: the positions of the model, or the distances that its bias is packed for. */
+export function mostTokens({ embed, relativeBias, maxSeqLen = 0 }: ModelSpec): number {
+  return relativeBias && !embed.positions ? Math.max(SESSION_LENGTH, maxSeqLen) : positionsOf(embed);
+}
+
+/** Throws if a sequence of `maxSeqLen` tokens has more than `most`, those that the model has positions for. */
+export function expectPositions(where: string, most: number, maxSeqLen: number): void {
   if (maxSeqLen > most)
     throw new RangeError(`${where}: maxSeqLen expected at most ${most}, the positions of the model, got ${maxSeqLen}`);
 }
@@ -174,16 +188,17 @@ function readNorm(file: Fields, { norm = {} }: Family): NormSpec {
   return { kind, eps: own, ...(onePlus && { onePlus }) };
 }
 
-function mlpOf(file: Fields, { activation: given = {}, plain }: Family): (dim: number) => MlpSpec {
-  const { fields = ["hidden_act"], word = "silu" } = given;
+function mlpOf(file: Fields, { activation: given = {}, plain, mlp }: Family): (dim: number) => MlpSpec {
+  const { fields = ["hidden_act"], word = "silu" } = mlp ? { ...mlp(file), fields: [] } : given;
   const field = fields.find((name) => file.raw(name) !== undefined);
   const name = field === undefined ? word : file.raw(field);
   const activation = typeof name === "string" && Object.hasOwn(ACTIVATIONS, name) ? ACTIVATIONS[name] : undefined;
   if (activation === undefined)
     throw file.refusal(field ?? "hidden_act", `one of ${Object.keys(ACTIVATIONS).map(describe).join(", ")}`, name);
-  return (dim) => ({ kind: "mlp", dim, gated: !plain, activation });
+  return (dim) => ({ kind: "mlp", dim, gated: mlp?.(file).gated ?? !plain, activation });
 }
 
-function tiedIn(file: Fields, { tied }: Family): boolean | undefined {
+function tiedIn(file: Fields, { tied, part }: Family): boolean | undefined {
+  if (part === "encoder") return true;
   return file.raw("tie_word_embeddings") === undefined ? tied : file.flag("tie_word_embeddings", false);
 }

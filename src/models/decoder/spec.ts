@@ -13,7 +13,15 @@ export interface NormSpec {
 }
 
 /** Where a block has norms: before a branch, on its output, and after it was added to the residual. */
-export type NormRole = "attentionPre" | "attentionPost" | "attentionAfter" | "mlpPre" | "mlpPost" | "mlpAfter";
+export type NormRole =
+  | "attentionPre"
+  | "attentionPost"
+  | "attentionAfter"
+  | "crossPre"
+  | "crossAfter"
+  | "mlpPre"
+  | "mlpPost"
+  | "mlpAfter";
 
 /**
  * "swish" is x·sigmoid(alpha·x): SiLU with alpha 1, quick GELU with 1.702. "gelu" is exact, "gelu-tanh" its approximation.
@@ -71,6 +79,8 @@ export interface BlockSpec {
         readonly headNorm?: { readonly eps: number; readonly each: boolean };
       }
     | { readonly kind: "latent"; readonly config: LatentConfig };
+  /** Attention to the outputs of an encoder. */
+  readonly cross?: HfAttentionConfig;
   /** Undefined in models of attention alone. */
   readonly mlp: MlpSpec | MoeSpec | undefined;
   readonly norms: Readonly<Partial<Record<NormRole, NormSpec>>>;
@@ -121,6 +131,7 @@ export interface ModelSpec {
   /** `model_type` of config.json. */
   readonly type: string;
   readonly dModel: number;
+  /** 0 for an encoder whose rows come from elsewhere: from the decoder's table of tokens, or from sounds. */
   readonly vocabSize: number;
   /** Tokens of the longest sequence that will be run, else those that the file states; undefined without either. */
   readonly maxSeqLen: number | undefined;

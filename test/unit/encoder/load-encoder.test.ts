@@ -1,9 +1,9 @@
 import { beforeAll, describe, expect, test } from "vitest";
+import { bucketOf } from "../../../src/decoder/relative.ts";
 import { embed } from "../../../src/encoder/embed.ts";
 import { encode } from "../../../src/encoder/encode.ts";
 import { type Encoder, loadEncoder, readEncoder } from "../../../src/encoder/load-encoder.ts";
 import { maskedLogits } from "../../../src/encoder/masked-logits.ts";
-import { bucketOf } from "../../../src/encoder/relative.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
 import { kernelsOf } from "../../support/layers.ts";
 import { encoderFolder, encoderTensors, TINY_ENCODERS } from "../../support/tiny-encoders.ts";
@@ -54,7 +54,7 @@ describe("errors of calls", () => {
       "maskedLogits: positions[0][0] expected an integer from 0 to 0, got 1",
     ],
     [() => maskedLogits(model, [[1]], { top: 68 }), "maskedLogits: top expected an integer from 1 to 67, got 68"],
-    [() => encode({ ...model } as Encoder, [[1]]), "encode: model expected what loadEncoder gives, got a copy"],
+    [() => encode({ ...model } as Encoder, [[1]]), "encode: model expected what loadEncoder or loadSeq2Seq gives, got a copy"],
   ])("%o", (call, message) => {
     expect(call).toThrow(message);
   });
