@@ -1,7 +1,7 @@
 // The rows that tokens begin with: those of the table, and what is added to them.
 
 import { widthOfRows } from "../models/decoder/spec.ts";
-import type { RowRun } from "../util/rows.ts";
+import { copyRows, type RowRun } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import type { BlockRows } from "./block.ts";
 import type { Model } from "./model.ts";
@@ -13,6 +13,8 @@ export interface EmbeddedTokens {
   readonly ids: Int32Array;
   readonly past: number;
   readonly types?: Int32Array | undefined;
+  /** Rows [ids.length, dModel] instead of those of the table. */
+  readonly rows?: Float32Array | undefined;
 }
 
 /** residual = the rows of a chunk's tokens. */
@@ -37,7 +39,19 @@ export function* embedTokens(
   // What positions and types are added to.
   const rows = projectIn && projectLast ? narrow : residual;
   const added = projectIn && projectLast ? { at: normed.at, stride: embed.dim } : branch;
-  if (projectIn && !projectLast) {
+  if (runs[0]?.of.rows) {
+    const { dModel } = spec;
+    const to = work.kernels.memory.f32(residual.at, count * residual.stride);
+    for (const { of, begin, end, at } of runs)
+      copyRows(
+        to,
+        at * residual.stride,
+        residual.stride,
+        (of.rows as Float32Array).subarray(begin * dModel, end * dModel),
+        dModel,
+        dModel,
+      );
+  } else if (projectIn && !projectLast) {
     embedRows(work, embed, ids, narrow, spec.embed.scale, count);
     yield* projectRows(work, [projectIn], residual, narrow, count);
   } else embedRows(work, embed, ids, rows, spec.embed.scale, count);

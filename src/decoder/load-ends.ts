@@ -5,6 +5,7 @@ import type { LinearPlace, PackedLinear } from "../linear/linear.ts";
 import { stagedFloats } from "../linear/pack.ts";
 import { findRoot } from "../models/decoder/check-tensors.ts";
 import type { Decoder } from "../models/decoder/read-spec.ts";
+import { toFloats } from "../tensor/to-floats.ts";
 import { type BlockContext, loadNorm, ownBlock } from "./load-blocks.ts";
 import type { ModelWeights } from "./model.ts";
 import type { ModelFormats } from "./model-formats.ts";
@@ -21,7 +22,7 @@ export function mostStaged({ spec: { dModel, vocabSize, embed, blocks } }: Decod
   const sizes = [
     { n: vocabSize, k: embed.dim },
     { n: Math.max(embed.positions?.rows ?? 1, embed.types ?? 1), k: dModel },
-    { n: dModel, k: embed.dim },
+    { n: dModel, k: Math.max(embed.dim, ...(embed.channels ? [3 * embed.channels, 3 * dModel] : [])) },
     { n: embed.dim, k: dModel },
     ...dims.flatMap((dim) => [
       { n: dim, k: dModel },
@@ -107,6 +108,10 @@ export async function loadEnds(
         dense: (await linear(transform.dense, ends.transform.dense)) as PackedLinear,
         norm: await loadNorm(context, transform.norm, ends.transform.norm, base),
       },
+    stem: ends.stem && {
+      first: await convolution(context, at(names.stem?.[0] as string), ends.stem.first, base),
+      second: await convolution(context, at(names.stem?.[1] as string), ends.stem.second, base),
+    },
     relativeBias:
       spec.relativeBias &&
       packRelative(kernels.memory, spec, spec.relativeBias, bias as Float32Array, base + ends.relativeBias),
@@ -121,4 +126,24 @@ async function withBias({ kernels, reader }: BlockContext, tokens: PackedLinear,
   // The table itself has no bias, so that its place is free.
   if (bias) kernels.memory.f32(tokens.bias, bias.length).set(bias);
   return tokens;
+}
+
+/** Packs a convolution [outputs, channels, 3] as a projection of three neighbouring frames. */
+async function convolution(
+  { reader, staging }: BlockContext,
+  name: string,
+  place: LinearPlace,
+  base: number,
+): Promise<PackedLinear> {
+  const bias = await reader.vector(`${name}.bias`);
+  const tensor = await reader.matrix(`${name}.weight`);
+  const from = toFloats(tensor);
+  const turned = new Float32Array(from.length);
+  const channels = place.k / 3;
+  for (let i = 0; i < from.length; i++) {
+    const [row, channel, frame] = [Math.floor(i / place.k), Math.floor((i % place.k) / 3), i % 3];
+    turned[row * place.k + frame * channels + channel] = from[i] as number;
+  }
+  const matrix = { ...tensor, dtype: "F32" as const, shape: [place.n, place.k], bytes: new Uint8Array(turned.buffer) };
+  return reader.store(base, place, matrix, bias, staging, "out-in");
 }

@@ -62,6 +62,7 @@ export interface ModelWeights {
   readonly finalNorm: PackedNorm | undefined;
   readonly transform: { readonly dense: PackedLinear; readonly norm: PackedNorm } | undefined;
   readonly head: PackedLinear;
+  readonly stem: { readonly first: PackedLinear; readonly second: PackedLinear } | undefined;
   readonly relativeBias: RelativeTable | undefined;
   /** `mode` of linear_q8. */
   readonly mode: number;

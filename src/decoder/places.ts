@@ -114,6 +114,7 @@ export interface EndPlaces {
   readonly head: LinearPlace | undefined;
   readonly transform: { readonly dense: LinearPlace; readonly norm: NormPlace } | undefined;
   readonly finalNorm: NormPlace | undefined;
+  readonly stem: { readonly first: LinearPlace; readonly second: LinearPlace } | undefined;
   /** The packed bias by relative position. */
   readonly relativeBias: number;
 }
@@ -148,6 +149,13 @@ export function placeEnds(layout: Layout, spec: ModelSpec, formats: EndFormats):
     },
     embedNorm: norm && placeNorm(layout, width, norm),
     finalNorm: finalNorm && placeNorm(layout, dModel, finalNorm),
+    stem:
+      embed.channels === undefined
+        ? undefined
+        : {
+            first: place(dModel, 3 * embed.channels, "f32"),
+            second: place(dModel, 3 * dModel, "f32"),
+          },
     relativeBias: layout.floats(relativeFloats(spec)),
   };
 }

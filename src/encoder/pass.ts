@@ -12,14 +12,18 @@ import { type PassPlan, planPass } from "../decoder/scratch.ts";
 import { type BothWays, planBothWays } from "../forward/both-ways.ts";
 import type { CallTokens } from "../forward/call.ts";
 import type { LayerCall } from "../forward/layer-steps.ts";
+import type { Tensor } from "../tensor/tensor.ts";
 import { CHUNK_ROWS, chunksOf, listRows, type RowRun, rowsIn } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { aligned, pointer } from "../wasm/memory.ts";
+import { runStem } from "./stem.ts";
 
 /** The tokens of a sequence, and their types. */
 export interface Sequence {
   readonly ids: Int32Array;
   readonly types: Int32Array | undefined;
+  /** Features [channels, frames] instead of tokens, of which `ids` has the number of rows only. */
+  readonly features?: Tensor;
 }
 
 /** What is computed from the outputs of the last layer. */
@@ -103,16 +107,15 @@ export function* runEncoder(
     const layers = plan.attention.map((attend) => attend(weights.relativeBias));
     for (const { first, own } of groups) {
       let at = base + aligned(plan.bytes);
-      const calls = own.map(({ ids, types }, i): GroupCall => {
+      const calls: GroupCall[] = [];
+      for (const [i, sequence] of own.entries()) {
+        const { ids, types, features } = sequence;
+        const rows = features && (yield* runStem(where, model, weights, features, stepFlops));
         const pages = pagesAt(kernels, at, layout, 1, ids.length);
-        at += bytesOf({ ids, types });
-        return {
-          ...{ ids, types, past: 0, sequence: first + i },
-          tokens: tokensOf(where, half, ids),
-          pages,
-          inStep: false,
-        };
-      });
+        at += bytesOf(sequence);
+        const tokens = tokensOf(where, half, ids);
+        calls.push({ ...{ ids, types, rows, past: 0, sequence: first + i }, tokens, pages, inStep: false });
+      }
       const chunks = chunksIn(calls, plan, base, base + rowsAt);
       for (const { runs, rows, count } of chunks) yield* embedTokens(work, half, plan, rows, runs, count);
       yield* runLayers(work, half, plan, layers, chunks);

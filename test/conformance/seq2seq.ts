@@ -8,13 +8,14 @@ import { encode } from "../../src/encoder/encode.ts";
 import { loadSeq2Seq, type Seq2Seq } from "../../src/encoder/load-seq2seq.ts";
 import { readSource } from "../../src/encoder/read-source.ts";
 import type { Kernels } from "../../src/entries/core.ts";
-import type { Case, Outcome } from "./case.ts";
+import type { Tensor } from "../../src/tensor/tensor.ts";
+import type { Case, Outcome, Values } from "./case.ts";
 import { padded, problemsOf, rowsOf, together } from "./encoders.ts";
 
 /** Runs a case of a model with two halves. */
 export async function seq2seq(kernels: Kernels, c: Case): Promise<Outcome> {
   using model = await loadSeq2Seq(kernels, join(c.folder, c.entry.folder ?? ""), { weights: "f32" });
-  const sources = rowsOf(c, "input_ids");
+  const sources = c.has("input_features") ? featuresOf(c) : rowsOf(c, "input_ids");
   const states = encode(model, sources);
   const alone = sources.map((ids) => encode(model, [ids])[0] as Float32Array);
   const prompts = rowsOf(c, "decoder_input_ids", "decoder_attention_mask");
@@ -27,7 +28,7 @@ export async function seq2seq(kernels: Kernels, c: Case): Promise<Outcome> {
   return {
     problems,
     outputs: {
-      encoder_last_hidden_state: padded(c, states),
+      encoder_last_hidden_state: c.has("input_features") ? stacked(states, model.dModel) : padded(c, states),
       logits: padded(
         c,
         rows.map(({ logits }) => logits),
@@ -45,6 +46,23 @@ export async function seq2seq(kernels: Kernels, c: Case): Promise<Outcome> {
   };
 }
 
+/** Features of each sound. */
+function featuresOf(c: Case): Tensor[] {
+  const { data, shape } = c.floats("input_features");
+  const [batch = 0, bands = 0, frames = 0] = shape;
+  const size = bands * frames;
+  return Array.from({ length: batch }, (_, b) => ({
+    data: data.slice(b * size, (b + 1) * size),
+    shape: [bands, frames],
+  }));
+}
+
+/** States of one length as a tensor [batch, rows, dModel]. */
+function stacked(states: readonly Float32Array[], dModel: number): Values {
+  const { data, shape } = together(states);
+  return { data, shape: [states.length, (shape[1] as number) / dModel, dModel] };
+}
+
 interface Row {
   readonly logits: Float32Array;
   readonly decoded: Float32Array;
@@ -53,7 +71,7 @@ interface Row {
 
 async function runRow(
   model: Seq2Seq,
-  source: number[],
+  source: number[] | Tensor,
   prompt: readonly number[],
   given: readonly number[],
   steps: number,

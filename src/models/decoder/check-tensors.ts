@@ -128,6 +128,10 @@ export function expectedTensors({ spec, names, family, attention }: Decoder, roo
   const width = widthOfRows(spec);
   if (embed.norm) norm(`${root}${names.embedNorm}`, embed.norm, width);
   if (embed.positions) required.set(`${root}${names.positions}.weight`, [embed.positions.rows, width]);
+  for (const [i, name] of (embed.channels ? (names.stem ?? []) : []).entries()) {
+    required.set(`${root}${name}.weight`, [dModel, i === 0 ? (embed.channels as number) : dModel, 3]);
+    required.set(`${root}${name}.bias`, [dModel]);
+  }
   if (embed.types) required.set(`${root}${names.types}.weight`, [embed.types, width]);
   if (embed.dim !== dModel) {
     linear(`${root}${names.projectIn}`, dModel, embed.dim);

@@ -39,6 +39,8 @@ export interface Names {
   readonly types?: string;
   /** The table of the bias by relative position, without ".weight". */
   readonly relativeBias?: string;
+  /** The two convolutions before the encoder of sounds. */
+  readonly stem?: readonly [first: string, second: string];
   readonly projectIn: string;
   readonly projectOut: string;
   readonly layers: string;

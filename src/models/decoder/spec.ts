@@ -100,6 +100,8 @@ export interface EmbedSpec {
   readonly norm?: NormSpec;
   /** A table of positions: the row of position 0, and the number of rows. */
   readonly positions?: { readonly offset: number; readonly rows: number };
+  /** Instead of tokens, features of so many channels go through two convolutions. */
+  readonly channels?: number;
   /** Rows of a table of token types. */
   readonly types?: number;
   /** Positions, types and the norm have `dim` floats, and the projection comes after them. */

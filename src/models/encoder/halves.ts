@@ -135,4 +135,55 @@ const BART: Family = {
   ignoredTensors: REPEATED,
 };
 
-export const TWO_HALVES: Readonly<Record<string, Family>> = { bart: BART, t5: T5 };
+const WHISPER_ENCODER: Family = {
+  ...BART_ENCODER,
+  names: {
+    ...BART_ENCODER.names,
+    roots: ["model.", ""],
+    embed: "decoder.embed_tokens",
+    stem: ["encoder.conv1", "encoder.conv2"],
+    norms: { attentionPre: "self_attn_layer_norm", mlpPre: "final_layer_norm" },
+    finalNorm: "encoder.layer_norm",
+  },
+  embed: (file) => ({
+    channels: file.count("num_mel_bins", 80),
+    positions: { offset: 0, rows: file.count("max_source_positions", 1500) },
+  }),
+  finalNorm: () => true,
+  lengthField: "max_source_positions",
+};
+
+const WHISPER: Family = {
+  ...WHISPER_ENCODER,
+  part: "decoder",
+  encoder: WHISPER_ENCODER,
+  names: {
+    ...WHISPER_ENCODER.names,
+    positions: "decoder.embed_positions",
+    layers: "decoder.layers",
+    cross: "encoder_attn.",
+    norms: {
+      attentionPre: "self_attn_layer_norm",
+      crossPre: "encoder_attn_layer_norm",
+      mlpPre: "final_layer_norm",
+    },
+    finalNorm: "decoder.layer_norm",
+    head: "proj_out",
+  },
+  layers: ["decoder_layers"],
+  mlpDim: (file) => file.count("decoder_ffn_dim", 1536),
+  embed: (file) => ({ positions: { offset: 0, rows: file.count("max_target_positions", 448) } }),
+  lengthField: "max_target_positions",
+  tied: true,
+  only: { tie_word_embeddings: [true], use_weighted_layer_sum: [false] },
+  ignored: [
+    ...["alignment_heads", "apply_spec_augment", "begin_suppress_tokens", "classifier_proj_size", "forced_decoder_ids"],
+    ...["is_multilingual", "lang_to_id", "mask_feature_length", "mask_feature_min_masks", "mask_feature_prob"],
+    ...["mask_time_length", "mask_time_min_masks", "mask_time_prob", "max_length", "median_filter_width"],
+    ...["no_timestamps_token_id", "num_hidden_layers", "return_timestamps", "scale_embedding", "suppress_ids"],
+    ...["suppress_ids_begin", "suppress_tokens", "task_to_id"],
+  ],
+  ignoredTensors: REPEATED,
+};
+
+export const TWO_HALVES: Readonly<Record<string, Family>> = { bart: BART, t5: T5, whisper: WHISPER };

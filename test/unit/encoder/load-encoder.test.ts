@@ -54,7 +54,10 @@ describe("errors of calls", () => {
       "maskedLogits: positions[0][0] expected an integer from 0 to 0, got 1",
     ],
     [() => maskedLogits(model, [[1]], { top: 68 }), "maskedLogits: top expected an integer from 1 to 67, got 68"],
-    [() => encode({ ...model } as Encoder, [[1]]), "encode: model expected what loadEncoder or loadSeq2Seq gives, got a copy"],
+    [
+      () => encode({ ...model } as Encoder, [[1]]),
+      "encode: model expected what loadEncoder or loadSeq2Seq gives, got a copy",
+    ],
   ])("%o", (call, message) => {
     expect(call).toThrow(message);
   });
