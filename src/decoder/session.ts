@@ -114,17 +114,17 @@ export function makeSession(
       `${where}: maxSeqLen expected a session of at most ${room} bytes, as many as memory may grow, got ${maxSeqLen} with ${bytes}`,
     );
   const caches: Cache[] = [];
-  const release = () => {
-    for (const cache of [...caches, ...(source?.caches ?? [])]) cache.release();
-  };
   reserve(where, memory, bytes);
   try {
     for (const { attention } of model.weights.blocks)
       caches.push(underName(where, () => createCache(attention, { maxSeqLen, ...rest })));
   } catch (error) {
-    release();
+    for (const cache of caches) cache.release();
     throw error;
   }
+  const release = () => {
+    for (const cache of [...caches, ...(source?.caches ?? [])]) cache.release();
+  };
   const tokens: number[] = [];
   const parts = {
     ...{ model, maxSeqLen, caches, tokens, source },

@@ -1,5 +1,6 @@
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
 import { expectFloats, expectInt, readFields } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import { cosine, exp, ln, sine } from "../util/math.ts";
 
 /** Options of `logMel`. */
@@ -37,7 +38,10 @@ export function logMel(samples: Float32Array, options: LogMelOptions): Tensor {
   const sound = expectFloats(where, "samples", samples);
   expectInt(where, "bands", bands, 1, BINS);
   expectInt(where, "seconds", seconds, 1, 30);
-  if (sampleRate !== RATE) expectInt(where, "sampleRate", sampleRate, RATE, RATE);
+  if (sampleRate !== RATE)
+    throw new RangeError(
+      `${where}: sampleRate expected ${RATE}, since Whisper hears nothing else: resample the sound, got ${describe(sampleRate)}`,
+    );
   const length = seconds * RATE;
   const frames = length / HOP;
   const at = (i: number) => (i < sound.length ? (sound[i] as number) : 0);
@@ -130,8 +134,9 @@ function createTransform(n: number): (x: Float64Array) => Float64Array {
       im[to + half + k] = (evenIm[to + k] as number) - b;
     }
   };
+  const energyOf = (a: number, b: number) => a * a + b * b;
   return (x) => {
     run(x, 0, 1, n, 0);
-    return Float64Array.from({ length: n / 2 + 1 }, (_, k) => (re[k] as number) ** 2 + (im[k] as number) ** 2);
+    return Float64Array.from({ length: n / 2 + 1 }, (_, k) => energyOf(re[k] as number, im[k] as number));
   };
 }

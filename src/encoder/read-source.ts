@@ -47,7 +47,12 @@ export async function readSource(
   await runSliced(where, model, sequences, output, { signal, onProgress, sliceMs });
   const [states] = results as [Float32Array];
   const caches = projectSource(where, model, states, session);
-  return makeSession(where, model, session, sourceOf(where, model, caches, states.length / model.dModel));
+  try {
+    return makeSession(where, model, session, sourceOf(where, model, caches, states.length / model.dModel));
+  } catch (error) {
+    for (const cache of caches) cache.release();
+    throw error;
+  }
 }
 
 /** The keys and values of each cross-attention, from the outputs of the encoder. */

@@ -1,40 +1,35 @@
 // Encoders as one page of float64, by the names of their tensors. It shares no code with the package.
 
-import type { Tensor } from "../../src/tensor/tensor.ts";
+import {
+  add,
+  attendTo,
+  bucketAt,
+  dot,
+  gelu,
+  geluTanh,
+  linearOf,
+  normOf,
+  type Rows,
+  rowOf,
+  type Tensors,
+  type Vector,
+  vectorOf,
+} from "./oracle-math.ts";
 import { TINY_ENCODERS, type TinyEncoder } from "./tiny-encoders.ts";
-
-type Vector = readonly number[];
-type Rows = readonly Vector[];
 
 /** The last hidden states of a sequence, and the logits of the head for masked tokens where the file has one. */
 export function runOracle(
   name: TinyEncoder,
-  tensors: ReadonlyMap<string, Tensor>,
+  tensors: Tensors,
   ids: readonly number[],
   types: readonly number[] = ids.map(() => 0),
 ): { readonly states: Rows; readonly logits: Rows | undefined } {
   const config: Readonly<Record<string, unknown>> = TINY_ENCODERS[name];
   const number = (...fields: string[]) =>
     Number(fields.map((field) => config[field]).find((value) => value !== undefined));
-  const row = (tensor: string, index: number): Vector => {
-    const { data, shape } = tensors.get(`${tensor}.weight`) as Tensor;
-    const width = shape[1] as number;
-    return [...data.subarray(index * width, (index + 1) * width)];
-  };
-  const vector = (tensor: string): Vector | undefined =>
-    tensors.has(tensor) ? [...(tensors.get(tensor) as Tensor).data] : undefined;
-  const linear = (x: Vector, tensor: string): Vector => {
-    const bias = vector(`${tensor}.bias`);
-    const outputs = tensors.get(`${tensor}.weight`)?.shape[0] as number;
-    return Array.from({ length: outputs }, (_, i) => dot(x, row(tensor, i)) + (bias?.[i] ?? 0));
-  };
-  const eps = name === "modernbert" ? 1e-5 : 1e-12;
-  const norm = (x: Vector, tensor: string): Vector => {
-    const [gain, bias] = [vector(`${tensor}.weight`) as Vector, vector(`${tensor}.bias`)];
-    const mean = sum(x) / x.length;
-    const deviation = Math.sqrt(sum(x.map((each) => (each - mean) ** 2)) / x.length + eps);
-    return x.map((each, i) => ((each - mean) / deviation) * (gain[i] as number) + (bias?.[i] ?? 0));
-  };
+  const row = (tensor: string, index: number): Vector => rowOf(tensors, tensor, index);
+  const linear = (x: Vector, tensor: string): Vector => linearOf(tensors, x, tensor);
+  const norm = (x: Vector, tensor: string): Vector => normOf(tensors, x, tensor, name === "modernbert" ? 1e-5 : 1e-12);
   const root =
     (
       { bert: "bert.", roberta: "roberta.", distilbert: "distilbert.", albert: "albert.", mpnet: "mpnet." } as Partial<
@@ -72,32 +67,15 @@ export function runOracle(
         return q === k ? all.slice((which * all.length) / 3, ((which + 1) * all.length) / 3) : all;
       });
     const [queries, keys, values] = [project(q, 0), project(k, 1), project(v, 2)];
-    const width = (queries[0] as Vector).length / heads;
-    const outputs = queries.map((query, t) => {
-      const parts = Array.from({ length: heads }, (_, h) => {
-        const cut = (x: Vector) => x.slice(h * width, (h + 1) * width);
-        const turned = (x: Vector, position: number) => (theta ? rotate(cut(x), position, theta) : cut(x));
-        const own = turned(query, t);
-        const scores = keys.map((key, j) => {
-          if (isLocal && Math.abs(t - j) > number("local_attention") / 2) return Number.NEGATIVE_INFINITY;
-          const bias =
-            name === "mpnet"
-              ? (row(
-                  `${root}encoder.relative_attention_bias`,
-                  bucketOf(j - t, number("relative_attention_num_buckets")),
-                )[h] as number)
-              : 0;
-          return dot(own, turned(key, j)) / Math.sqrt(width) + bias;
-        });
-        const most = Math.max(...scores);
-        const weights = scores.map((score) => Math.exp(score - most));
-        const all = sum(weights);
-        return Array.from({ length: width }, (_, i) =>
-          sum(weights.map((w, j) => (w / all) * ((values[j] as Vector)[h * width + i] as number))),
-        );
-      });
-      return linear(parts.flat(), o);
+    const bias = `${root}encoder.relative_attention_bias`;
+    const heard = attendTo(queries, keys, values, heads, (h, t, j, query, key) => {
+      if (isLocal && Math.abs(t - j) > number("local_attention") / 2) return Number.NEGATIVE_INFINITY;
+      const turned = (x: Vector, position: number) => (theta ? rotate(x, position, theta) : x);
+      const score = dot(turned(query, t), turned(key, j)) / Math.sqrt(query.length);
+      if (name !== "mpnet") return score;
+      return score + (row(bias, bucketAt(j - t, number("relative_attention_num_buckets"), 128, true))[h] as number);
     });
+    const outputs = heard.map((x) => linear(x, o));
     rows = rows.map((x, t) => add(x, outputs[t] as Vector));
     if (!isPre) rows = rows.map((x) => norm(x, norms[0]));
     const inner = isPre ? rows.map((x) => norm(x, norms[1])) : rows;
@@ -138,7 +116,7 @@ export function runOracle(
   if (!head) return { states: rows, logits: undefined };
   const [dense, last, bias] = head;
   const words = `${embeddings}${name === "modernbert" ? "tok_embeddings" : "word_embeddings"}`;
-  const biases = vector(bias);
+  const biases = vectorOf(tensors, bias);
   const logits = rows.map((x) => {
     const own = norm(
       linear(x, dense).map((each) => activate(name, each)),
@@ -219,15 +197,6 @@ function partsOf(name: TinyEncoder, root: string, layer: number, layers: number,
   }
 }
 
-const sum = (x: Vector) => x.reduce((all, each) => all + each, 0);
-const add = (a: Vector, b: Vector): Vector => a.map((each, i) => each + (b[i] as number));
-
-function dot(a: Vector, b: Vector): number {
-  let all = 0;
-  for (let i = 0; i < a.length; i++) all += (a[i] as number) * (b[i] as number);
-  return all;
-}
-
 function rotate(x: Vector, position: number, theta: number): Vector {
   const half = x.length / 2;
   return x.map((each, i) => {
@@ -238,31 +207,3 @@ function rotate(x: Vector, position: number, theta: number): Vector {
 }
 
 const activate = (name: TinyEncoder, x: number) => (name === "albert" ? geluTanh(x) : gelu(x));
-const geluTanh = (x: number) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)));
-
-/** x·Φ(x), by the series of the error function, which is exact to 1e-8 up to 6; beyond, it is x or 0 to that. */
-function gelu(x: number): number {
-  if (Math.abs(x) > 6) return Math.max(0, x);
-  const z = x / Math.SQRT2;
-  let [term, all] = [z, z];
-  for (let n = 1; n < 200; n++) {
-    term *= (-z * z) / n;
-    all += term / (2 * n + 1);
-  }
-  return 0.5 * x * (1 + (2 / Math.sqrt(Math.PI)) * all);
-}
-
-/** The bucket of a key at this distance from its query, by a loop over the bounds of buckets. */
-function bucketOf(distance: number, buckets: number): number {
-  const count = buckets / 2;
-  const away = Math.abs(distance);
-  const exact = count / 2;
-  let bucket = Math.min(away, exact);
-  while (
-    away >= exact &&
-    bucket < count - 1 &&
-    away >= exact * (128 / exact) ** ((bucket + 1 - exact) / (count - exact)) * (1 - 1e-12)
-  )
-    bucket++;
-  return bucket + (distance > 0 ? count : 0);
-}
