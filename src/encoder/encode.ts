@@ -80,7 +80,11 @@ export async function runSliced(
 }
 
 /** Arrays for all rows, and what fills them. */
-export function collectRows(where: string, model: Model, sequences: readonly Sequence[]) {
+export function collectRows(
+  where: string,
+  model: Model,
+  sequences: readonly Sequence[],
+): { readonly results: Float32Array[]; readonly output: Output } {
   const { dModel } = model;
   const results = sequences.map(({ ids }) => createFloats(where, "states", ids.length * dModel));
   const output = statesTo(model, (sequence, begin, _count, rows, stride) =>

@@ -58,7 +58,7 @@ export function logMel(samples: Float32Array, options: LogMelOptions): Tensor {
     const energies = transform(part);
     for (const [band, { first, weights }] of filters.entries()) {
       const energy = weights.reduce((sum, weight, i) => sum + weight * (energies[first + i] as number), 0);
-      const level = ln(Math.max(energy, 1e-10)) / Math.LN10;
+      const level = ln(Math.max(energy, 1e-10)) / ln(10);
       most = Math.max(most, level);
       features[band * frames + frame] = level;
     }
@@ -84,11 +84,9 @@ function melFilters(bands: number): { readonly first: number; readonly weights: 
       const share = Math.min((hertz - low) / (middle - low), (high - hertz) / (high - middle));
       return (Math.max(0, share) * 2) / (high - low);
     });
-    const first = Math.max(
-      0,
-      all.findIndex((weight) => weight > 0),
-    );
-    return { first, weights: all.slice(first, all.findLastIndex((weight) => weight > 0) + 1) };
+    const first = all.findIndex((weight) => weight > 0);
+    // Without a bin in it, a band is silent.
+    return { first: Math.max(0, first), weights: all.filter((weight) => weight > 0) };
   });
 }
 

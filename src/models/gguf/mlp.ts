@@ -5,7 +5,7 @@ import type { MlpSpec, MoeSpec } from "../decoder/spec.ts";
 import type { DecoderRules } from "./decoders.ts";
 import type { Keys } from "./keys.ts";
 
-export const MOE_NAMES = {
+export const MOE_NAMES: Required<MoeNames> = {
   router: "ffn_gate_inp",
   correction: "exp_probs_b.bias",
   expert: "stacked",
@@ -13,7 +13,7 @@ export const MOE_NAMES = {
   shared: "",
   sharedMlp: { gate: "ffn_gate_shexp", up: "ffn_up_shexp", down: "ffn_down_shexp" },
   sharedGate: "ffn_gate_inp_shexp",
-} as const satisfies MoeNames;
+};
 
 /** How scores of experts become weights, as files number it: softmax of all, sigmoid, or softmax of those chosen. */
 const [SOFTMAX_GATE, SIGMOID_GATE, CHOSEN_GATE] = [1, 2, 3];
@@ -38,7 +38,7 @@ export function readMlp(
   if (!Number.isInteger(size)) keys.fail("expert_group_count", `a divisor of the ${experts} experts`, groups);
   if (keepGroups > groups || topK > keepGroups * size)
     keys.fail("expert_group_used_count", `groups of the ${groups} with ${topK} experts`, keepGroups);
-  const shared = has(`${MOE_NAMES.sharedMlp?.down}.weight`);
+  const shared = has(`${MOE_NAMES.sharedMlp.down}.weight`);
   const sharedDim = keys.countOrNone("expert_shared_feed_forward_length") || keys.count("expert_shared_count", 1) * dim;
   return {
     kind: "moe",
