@@ -11,7 +11,7 @@ import type { Sequence } from "./pass.ts";
 import { stemRows } from "./stem.ts";
 
 /** What turns a text into token ids, those at its beginning and end included. */
-export interface TextEncoder {
+export interface TextTokenizer {
   /** The ids of a text. */
   encode(text: string): TokenIds;
 }
@@ -21,7 +21,7 @@ export interface BatchOptions {
   /** Types of tokens, such as 1 for a second sentence: a list for each sequence, of the length of its ids. Default 0 for all. */
   readonly tokenTypes?: readonly TokenIds[];
   /** What encodes the texts of a batch. */
-  readonly tokenizer?: TextEncoder;
+  readonly tokenizer?: TextTokenizer;
 }
 
 /** Token ids of texts, or the texts themselves where there is a tokenizer; features [bands, frames] for a model that hears. */
@@ -87,7 +87,7 @@ function expectLength(where: string, name: string, what: string, length: number,
     );
 }
 
-function encodeText(where: string, name: string, text: string, tokenizer: TextEncoder | undefined): TokenIds {
+function encodeText(where: string, name: string, text: string, tokenizer: TextTokenizer | undefined): TokenIds {
   if (typeof tokenizer?.encode === "function") return tokenizer.encode(text);
   throw new TypeError(
     `${where}: ${name} expected token ids, or a tokenizer with encode(text) in the options, got ${describe(text)}`,

@@ -14,12 +14,12 @@ import { finish } from "../util/steps.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
 import { collectRows, runSliced } from "./encode.ts";
 import type { Seq2Seq } from "./load-seq2seq.ts";
-import { type Batch, readBatch, type TextEncoder } from "./read-batch.ts";
+import { type Batch, readBatch, type TextTokenizer } from "./read-batch.ts";
 
 /** Options of `readSource`: those of `createSession`, and how the encoder runs. */
 export interface ReadSourceOptions extends SessionOptions, SliceOptions {
   /** What encodes a text. */
-  readonly tokenizer?: TextEncoder;
+  readonly tokenizer?: TextTokenizer;
 }
 
 /**
