@@ -48,6 +48,11 @@ const imports = [
     names: ["loadKernels", "models, loadModel, createSession, generate", "quantized"],
     budget: 123,
   },
+  {
+    what: "an encoder app",
+    entries: ["headwise", "headwise/models", "headwise/encoders"],
+    names: ["loadKernels", "models", "loadEncoder, embed"],
+  },
 ];
 const modules = readdirSync(join(root, "dist")).filter((file) => file.endsWith(".wasm"));
 

@@ -6,8 +6,14 @@ import type { EmbedSpec } from "../decoder/spec.ts";
 import type { Fields } from "../hf/config-fields.ts";
 
 /** Heads for tasks, poolers, positions 0, 1, …, and heads that repeat the table of tokens: not read. */
-const IGNORED_TENSORS =
-  /(^|\.)(position_ids|(pooler|classifier|pre_classifier|qa_outputs|seq_relationship|sop_classifier|score)\..*|decoder\.weight|predictions\.decoder\.bias|lm_head\.decoder\.bias|vocab_projector\.weight)$/;
+const IGNORED_TENSORS = new RegExp(
+  [
+    "(^|\\.)position_ids$ (^|\\.)(pooler|classifier|pre_classifier|qa_outputs|seq_relationship|sop_classifier|score)\\.",
+    "(^|\\.)decoder\\.weight$ (predictions|lm_head)\\.decoder\\.bias$ ^vocab_projector\\.weight$",
+  ]
+    .join(" ")
+    .replaceAll(" ", "|"),
+);
 
 const positions = (file: Fields, offset = 0): Partial<EmbedSpec> => ({
   positions: { offset, rows: file.count("max_position_embeddings", 512) },
