@@ -56,6 +56,9 @@ export const QUAD = 4;
 /** Bytes of scratch of linear_q4: at most a weight block of 16 panels by 1024 inputs in int8, or rows in the order of nibbles. */
 export const LINEAR_SCRATCH = 163840;
 
+/** Bytes of scratch of subtract_mins: sums of 512 blocks of four rows. */
+export const MINS_SCRATCH = 8192;
+
 /**
  * Floats of linear_f16's scratch: 16 panels by 512 inputs of weights in float32, or one of these panels and the rows of x
  * that are multiplied by weights in 16 bits.

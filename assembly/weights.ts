@@ -7,10 +7,12 @@ export {
   repack_columns_f16,
   repack_rows_f16,
 } from "./linear/pack_f16";
+export { pack_blocks, pack_mins } from "./linear/pack_blocks";
 export { pack_q4, repack_q4 } from "./linear/pack_q4";
 export { pack_q8, repack_q8 } from "./linear/pack_q8";
 export { linear_q4 } from "./linear/q4";
 export { linear_q8 } from "./linear/q8";
 export { quantize_rows } from "./linear/quantize_rows";
 export { repeat_dots } from "./linear/repeat_dots";
+export { subtract_mins } from "./linear/subtract_mins";
 export { HEAP_BASE, RELAXED, STAMP } from "./module";

@@ -12,8 +12,11 @@ const root = join(dirname(fileURLToPath(import.meta.url)), "..");
 
 /** Bytes of an import of several entries, once bundled: of the names that are listed for each, or of all they have. */
 async function bundled(entries, names) {
-  const kept = entries.map((entry, i) => `import ${names ? `{ ${names[i]} }` : `* as all${i}`} from "${entry}";`);
-  const used = names ?? entries.map((_, i) => `all${i}`);
+  const taken = entries.map((_, i) => names?.[i] ?? `* as all${i}`);
+  const kept = entries.map(
+    (entry, i) => `import ${taken[i].startsWith("*") ? taken[i] : `{ ${taken[i]} }`} from "${entry}";`,
+  );
+  const used = taken.map((each) => each.replace("* as ", ""));
   const { outputFiles } = await build({
     stdin: { contents: `${kept.join("\n")} globalThis.kept = [${used}];`, resolveDir: root },
     bundle: true,
@@ -35,18 +38,27 @@ const imports = [
     names: ["loadKernels, scaledDotProductAttention"],
   },
   ...others.map(({ name, budget }) => ({ what: `headwise/${name}`, entries: [`headwise/${name}`], budget })),
-  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 106 },
+  {
+    what: "headwise + models, without gguf",
+    entries: ["headwise", "headwise/models"],
+    names: [
+      "* as whole",
+      "models, loadModel, planModel, createSession, forward, forwardAsync, generate, generateMany, selfTestModels",
+    ],
+    budget: 110,
+  },
+  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 121 },
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
-    budget: 142,
+    budget: 157,
   },
   // The example of docs/guide/decoders.md: loadModel with formats "q4".
   {
     what: "a decoder app with q4",
     entries: ["headwise", "headwise/models", "headwise/quantized"],
     names: ["loadKernels", "models, loadModel, createSession, generate", "quantized"],
-    budget: 123,
+    budget: 128,
   },
   {
     what: "an encoder app",

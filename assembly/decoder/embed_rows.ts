@@ -2,14 +2,23 @@ import { BLOCK, PANEL, PANEL_BYTES, PANEL_BYTES_16, WEIGHT_BF16, WEIGHT_F16, WEI
 import { panel_bytes, Q4_BLOCK_BYTES, SCALES } from "../linear/block_layout";
 import { padded } from "../linear/quantize_rows";
 import { f16_at } from "../math/half";
-import { EmbedShape, EmbedShapePtr, F32Ptr, I32Ptr, U8Ptr } from "../types";
+import { EmbedShape, EmbedShapePtr, F32Ptr, F32PtrOrNull, I32Ptr, U8Ptr } from "../types";
 
 /**
  * out[t, :k] = scale · w[ids[t], :k], for tokens begin..end: rows of a table [n, k] that lies in the panels of linear_f32,
- * linear_f16, linear_q8 or linear_q4, so that a model whose embedding is also its last projection holds it once. An integer
- * times its scale is rounded, then that times `scale`. Rows of out lie side by side. out overlaps no input.
+ * linear_f16, linear_q8 or linear_q4, so that a model whose embedding is also its last projection holds it once. mins are those of
+ * subtract_mins, or null. An integer times its scale is rounded, then that less its min, then that times `scale`. Rows of out lie
+ * side by side. out overlaps no input.
  */
-export function embed_rows(out: F32Ptr, ids: I32Ptr, w: U8Ptr, shape: EmbedShapePtr, begin: i32, end: i32): void {
+export function embed_rows(
+  out: F32Ptr,
+  ids: I32Ptr,
+  w: U8Ptr,
+  mins: F32PtrOrNull,
+  shape: EmbedShapePtr,
+  begin: i32,
+  end: i32,
+): void {
   const s = changetype<EmbedShape>(shape);
   const k = s.k;
   const format = s.format;
@@ -23,9 +32,11 @@ export function embed_rows(out: F32Ptr, ids: I32Ptr, w: U8Ptr, shape: EmbedShape
     if (format == WEIGHT_F32) copy_f32(to, w + panel * k * PANEL_BYTES + (column << 2), k, scale);
     else if (format == WEIGHT_F16 || format == WEIGHT_BF16)
       copy_f16(to, w + panel * k * PANEL_BYTES_16 + (column << 1), k, scale, format == WEIGHT_BF16);
-    else if (format == WEIGHT_Q8)
-      copy_q8(to, w + panel * panel_bytes(padded(k), s.block), column, k, s.block, scale);
-    else copy_q4(to, w + panel * <usize>(padded(k) / BLOCK) * Q4_BLOCK_BYTES, column, k, scale);
+    else {
+      const m = mins ? mins + panel * <usize>(padded(k) / s.block) * PANEL_BYTES + (column << 2) : 0;
+      if (format == WEIGHT_Q8) copy_q8(to, w + panel * panel_bytes(padded(k), s.block), m, column, k, s.block, scale);
+      else copy_q4(to, w + panel * <usize>(padded(k) / BLOCK) * Q4_BLOCK_BYTES, m, column, k, scale);
+    }
   }
 }
 
@@ -44,13 +55,15 @@ function copy_f16(to: F32Ptr, from: U8Ptr, k: i32, scale: f32, bf16: bool): void
 }
 
 /** Pairs of inputs, of all eight rows in turn. */
-function copy_q8(to: F32Ptr, panel: U8Ptr, column: usize, k: i32, block: i32, scale: f32): void {
+function copy_q8(to: F32Ptr, panel: U8Ptr, mins: F32PtrOrNull, column: usize, k: i32, block: i32, scale: f32): void {
   for (let i = 0; i < k; i += block) {
     const blockScale = load<f32>(panel + (column << 2));
+    const m: f32 = mins ? load<f32>(mins) : 0;
+    if (mins) mins += PANEL_BYTES;
     let from = panel + SCALES + (column << 1);
     const count = min(block, k - i);
     for (let j = 0; j < count; j++) {
-      store<f32>(to, blockScale * <f32>load<i8>(from + (j & 1)) * scale);
+      store<f32>(to, (blockScale * <f32>load<i8>(from + (j & 1)) - m) * scale);
       to += 4;
       if (j & 1) from += PANEL << 1;
     }
@@ -59,15 +72,18 @@ function copy_q8(to: F32Ptr, panel: U8Ptr, column: usize, k: i32, block: i32, sc
 }
 
 /** Eight inputs in 32 bits: the even ones in the lower half, the odd ones in the upper. */
-function copy_q4(to: F32Ptr, panel: U8Ptr, column: usize, k: i32, scale: f32): void {
+function copy_q4(to: F32Ptr, panel: U8Ptr, mins: F32PtrOrNull, column: usize, k: i32, scale: f32): void {
+  const zero = mins ? 0 : 8;
   for (let i = 0; i < k; i += BLOCK) {
     const blockScale = load<f32>(panel + (column << 2));
+    const m: f32 = mins ? load<f32>(mins) : 0;
+    if (mins) mins += PANEL_BYTES;
     const from = panel + SCALES + (column << 2);
     const count = min(BLOCK, k - i);
     for (let j = 0; j < count; j++) {
       const nibbles = load<u32>(from + ((<usize>j >> 3) << 5));
       const nibble = (nibbles >> (((j & 1) << 4) + ((j & 6) << 1))) & 15;
-      store<f32>(to, blockScale * <f32>(<i32>nibble - 8) * scale);
+      store<f32>(to, (blockScale * <f32>(<i32>nibble - zero) - m) * scale);
       to += 4;
     }
     panel += Q4_BLOCK_BYTES;

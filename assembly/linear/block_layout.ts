@@ -5,8 +5,7 @@ import { BLOCK, PANEL } from "../layout";
 /** Bytes before the weights of a block: the scales of its 8 rows. */
 export const SCALES: usize = PANEL << 2;
 
-/** Bytes of a block of 8 rows by 32 inputs: of 8 bits, and of 4. */
-export const Q8_BLOCK_BYTES: usize = SCALES + BLOCK * 8;
+/** Bytes of a block of 8 rows by 32 inputs of 4 bits. */
 export const Q4_BLOCK_BYTES: usize = SCALES + BLOCK * 4;
 
 /** Inputs whose products are summed as integers where a row has one scale. */
@@ -16,21 +15,28 @@ export const GROUP: i32 = 1024;
 // @ts-ignore: decorator
 @inline
 export function gap_of(block: i32): usize {
-  return block == BLOCK ? SCALES : 0;
+  return block <= BLOCK ? SCALES : 0;
 }
 
-/** Bytes of the sums of a group's weights: 16 bits each for a block of 32 inputs, else 32. */
+/** Bytes of the sums of a group's weights: 16 bits each for a block of up to 32 inputs, else 32. */
 // @ts-ignore: decorator
 @inline
 export function sum_bytes(gap: usize): usize {
   return gap ? PANEL << 1 : PANEL << 2;
 }
 
+/** Bytes of a block of 8 rows of 8 bits, and of its scales. */
+// @ts-ignore: decorator
+@inline
+export function q8_block_bytes(block: i32): usize {
+  return SCALES + (<usize>block << 3);
+}
+
 /** Bytes of a packed panel of `length` inputs. */
 // @ts-ignore: decorator
 @inline
 export function panel_bytes(length: i32, block: i32): usize {
-  return <usize>(length / block) * (SCALES + (<usize>block << 3));
+  return <usize>(length / block) * q8_block_bytes(block);
 }
 
 /** Bytes of the sums of a panel's weights, which lie apart from the panels. */

@@ -20,7 +20,7 @@ export function pack_q4(out: U8Ptr, w: F32Ptr, n: i32, k: i32, begin: i32, end: 
   const panelBytes = <usize>(padded(k) / BLOCK) * Q4_BLOCK_BYTES;
   for (let p = begin; p < end; p++) {
     const panel = out + panelBytes * p;
-    clear(panel, panel + panelBytes);
+    clear_q4(panel, panel + panelBytes);
     for (let column = 0; column < min(PANEL, n - p * PANEL); column++) {
       const row = w + ((<usize>(p * PANEL + column) * k) << 2);
       let to = panel;
@@ -45,7 +45,7 @@ export function pack_q4(out: U8Ptr, w: F32Ptr, n: i32, k: i32, begin: i32, end: 
 const ZERO: i8 = <i8>0x88;
 
 /** Scales of 0 and nibbles of 8 all over a panel. */
-function clear(panel: U8Ptr, end: U8Ptr): void {
+export function clear_q4(panel: U8Ptr, end: U8Ptr): void {
   for (; panel < end; panel += Q4_BLOCK_BYTES) {
     for (let at: usize = 0; at < SCALES; at += 16) v128.store(panel + at, i32x4.splat(0));
     for (let at = SCALES; at < Q4_BLOCK_BYTES; at += 16) v128.store(panel + at, i8x16.splat(ZERO));
@@ -55,7 +55,7 @@ function clear(panel: U8Ptr, end: U8Ptr): void {
 /** Where a column of a block has the first of its units of 16 bits: two for every 8 inputs, 32 bytes on. */
 // @ts-ignore: decorator
 @inline
-function units_of(block: U8Ptr, column: i32): U8Ptr {
+export function units_of(block: U8Ptr, column: i32): U8Ptr {
   return block + SCALES + ((<usize>column & 4) << 2) + ((<usize>column & 3) << 2);
 }
 
@@ -93,7 +93,7 @@ export function repack_q4(out: U8Ptr, blocks: U8Ptr, n: i32, k: i32, begin: i32,
   const panelBytes = <usize>(k / BLOCK) * Q4_BLOCK_BYTES;
   for (let p = begin; p < end; p++) {
     const panel = out + panelBytes * p;
-    clear(panel, panel + panelBytes);
+    clear_q4(panel, panel + panelBytes);
     for (let column = 0; column < min(PANEL, n - p * PANEL); column++) {
       let from = blocks + rowBytes * (p * PANEL + column);
       const next = from + rowBytes;
@@ -115,7 +115,7 @@ export function repack_q4(out: U8Ptr, blocks: U8Ptr, n: i32, k: i32, begin: i32,
 /** Eight nibbles, a byte each, as the two units of a column: the even ones, then the odd ones. */
 // @ts-ignore: decorator
 @inline
-function store_units(to: U8Ptr, nibbles: u64): void {
+export function store_units(to: U8Ptr, nibbles: u64): void {
   store<u16>(to, gathered(nibbles));
   store<u16>(to, gathered(nibbles >> 8), 2);
 }

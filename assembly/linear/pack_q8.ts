@@ -50,7 +50,7 @@ export function pack_q8(
 }
 
 /** The sums of panel p. */
-function store_panel_sums(sums: U8Ptr, panel: U8Ptr, p: i32, length: i32, block: i32): void {
+export function store_panel_sums(sums: U8Ptr, panel: U8Ptr, p: i32, length: i32, block: i32): void {
   store_sums(sums + panel_sum_bytes(length, block) * p, panel + SCALES, length, min(block, GROUP), gap_of(block));
 }
 

@@ -1,6 +1,6 @@
-import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
+import { PANEL, PANEL_BYTES } from "../layout";
 import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr, U8Ptr } from "../types";
-import { GROUP, gap_of, panel_bytes, panel_sum_bytes, Q8_BLOCK_BYTES, SCALES, sum_bytes } from "./block_layout";
+import { GROUP, gap_of, panel_bytes, panel_sum_bytes, q8_block_bytes, SCALES, sum_bytes } from "./block_layout";
 import { FAST, int_dot_i8, int_dot_i8_emulated, int_dot_i16, PATH_I16 } from "./int_dot";
 import { PATH_I8 } from "./int_dot_i8";
 import { int_dot_i16_1x32, int_dot_i16_2x16 } from "./int_dot_skinny";
@@ -16,7 +16,7 @@ const FEW_ROWS_I8 = 8;
 /** Rows of a strip: on the paths of i8, rows of digits. */
 const STRIP_ROWS = 4;
 
-/** Panels of blocks of 32 that the paths of i8 read at a time, a block of each after the other: as many streams. */
+/** Panels of blocks of 16 or 32 that the paths of i8 read at a time, a block of each after the other: as many streams. */
 const STREAMS = 8;
 
 /** Where the first group starts from: as many floats as the widest tile has columns. */
@@ -25,7 +25,7 @@ const zeros = memory.data(128, 16);
 /**
  * out[m, n] = bias[n] + xScale[m] · Σg wScale[g, n] · (Σ of x[m, k] · w[n, k] over the k of group g), for rows m in
  * begin..end and n in 0..8·panels. x is what quantize_rows made in the same `mode`. w is packed [panels] of [K / block] of
- * 8 scales and [block/2][8][2] int8, where K is k rounded up to 32, and block 32 or K. A group is a block, or 1024 inputs of
+ * 8 scales and [block/2][8][2] int8, where K is k rounded up to 32, and block 16, 32 or K. A group is a block, or 1024 inputs of
  * a longer one. sums are [panels][groups][8], minus the sums of the weights of each group; the path of pairs does not read
  * them. bias holds 8·panels floats or is null. Rows of out lie outStride floats apart and overlap no input.
  * The inner sums are exact, the outer one is ascending, and nothing is fused: the bits are the same in every tile, on
@@ -100,7 +100,7 @@ export function sum_products(
   const panelBytes = panel_bytes(length, block);
   const sumStride = panel_sum_bytes(length, block);
   // Where the first group has its scales, its weights and its sums: the former two in its block, or all in one.
-  const scales = w + (gap ? <usize>(from / BLOCK) * Q8_BLOCK_BYTES : 0);
+  const scales = w + (gap ? <usize>(from / block) * q8_block_bytes(block) : 0);
   const weights = scales + SCALES + (gap ? 0 : <usize>from << 3);
   sums += <usize>(from / group) * sum_bytes(gap);
   if (path != PATH_I16) {
@@ -123,7 +123,7 @@ export function sum_products(
           int_dot_i8(rows, planes, o, outBytes, s, sum, sumStride, a, xBytes, plane, b, panelBytes, n, k, group, gap);
         else
           int_dot_i8_emulated(rows, planes, o, outBytes, s, sum, sumStride, a, xBytes, plane, b, panelBytes, n, k, group, gap);
-        at += Q8_BLOCK_BYTES;
+        at += q8_block_bytes(block);
         sum += sum_bytes(gap);
       }
     }

@@ -1,17 +1,20 @@
-// Projections with weights of 8 and 4 bits, and activations of 14 bits (exact) or 7 bits (fast).
+// Projections with weights of 8 and 4 bits, with and without minimums, and activations of 14 bits (exact) or 7 bits (fast).
 
 import { LINEAR_SCRATCH } from "../../assembly/layout.ts";
 import {
   blockOf,
+  hasMins,
   integerRowBytes,
+  isNibbles,
   linearShape,
+  minBytes,
   panelBytes,
   panelsOf,
   sumBytes,
-  type WeightFormat,
 } from "../../src/linear/formats.ts";
 import { linear_q4 } from "../../src/reference/linear_q4.ts";
 import { linear_q8 } from "../../src/reference/linear_q8.ts";
+import { subtract_mins } from "../../src/reference/subtract_mins.ts";
 import { LINEAR_SHAPE_BYTES, NULL, storeLinearShape } from "../../src/wasm/abi.ts";
 import { Layout, pointer } from "../../src/wasm/memory.ts";
 import type { Build } from "../lib/builds.ts";
@@ -19,7 +22,9 @@ import type { Case, Prepared } from "../lib/case.ts";
 import { fill } from "../lib/random.ts";
 import { type LinearShape, quantizedShapes } from "../lib/shapes.ts";
 
-type IntegerFormat = Extract<WeightFormat, "q8" | "q8-row" | "q4">;
+/** "q8-16" is what Q6_K becomes, "q4-min" what Q4_K does. */
+const FORMATS = ["q8", "q8-row", "q8-16", "q4", "q4-min"] as const;
+type IntegerFormat = (typeof FORMATS)[number];
 
 /** Panels that are packed; a larger matrix repeats them, which makes no difference to the speed. */
 const DISTINCT_PANELS = 64;
@@ -42,7 +47,8 @@ function prepare(
     rows: layout.take(m * integerRowBytes(k)),
     out: layout.floats(m * width),
     // What the kernel takes beside weights: its scratch, or the sums of weights.
-    beside: layout.take(format === "q4" ? LINEAR_SCRATCH : panels * sumsOf),
+    beside: layout.take(isNibbles(format) ? LINEAR_SCRATCH : panels * sumsOf),
+    mins: layout.take(panels * minBytes(format, k)),
     shape: layout.take(LINEAR_SHAPE_BYTES),
     floats: layout.floats(own * 8 * k),
   };
@@ -52,7 +58,9 @@ function prepare(
   const [x, floats, out] = [pointer.f32(at("x")), pointer.f32(at("floats")), pointer.f32(at("out"))];
   fill(memory.f32(x, m * k), 1);
   fill(memory.f32(floats, own * 8 * k), 2);
-  if (format === "q4") kernels.pack_q4(w, floats, own * 8, k, 0, own);
+  const mins = pointer.f32(at("mins"));
+  fill(memory.f32(mins, (panels * minBytes(format, k)) / 4), 3);
+  if (isNibbles(format)) kernels.pack_q4(w, floats, own * 8, k, 0, own);
   else kernels.pack_q8(w, beside, floats, own * 8, k, blockOf(format, k), 0, own);
   for (let p = own; p < panels; p += own) {
     const count = Math.min(own, panels - p) * bytes;
@@ -64,15 +72,20 @@ function prepare(
   const shape = linearShape(format, { panels, k, outStride: width, mode });
   storeLinearShape(memory.view(), at("shape"), shape);
   const project = (from: number, end: number) => {
-    const linear = format === "q4" ? kernels.linear_q4 : kernels.linear_q8;
-    linear(out, rows, w, beside, NULL, pointer.linearShape(at("shape")), from, end);
+    const linear = isNibbles(format) ? kernels.linear_q4 : kernels.linear_q8;
+    const shapeAt = pointer.linearShape(at("shape"));
+    linear(out, rows, w, beside, NULL, shapeAt, from, end);
+    if (hasMins(format)) kernels.subtract_mins(out, rows, w, pointer.f32(beside), mins, shapeAt, from, end);
   };
   return {
     run() {
       kernels.quantize_rows(rows, x, k, k, mode, 0, m);
       project(0, m);
     },
-    reads: [{ at: w, length: panels * bytes }],
+    reads: [
+      { at: w, length: panels * bytes },
+      { at: mins, length: panels * minBytes(format, k) },
+    ],
     check() {
       // The first and the last row by the first panels. The sums are integers, so the twin has the same bits.
       const some = Math.min(own, 2);
@@ -81,8 +94,13 @@ function prepare(
       for (const row of new Set([0, m - 1])) {
         const want = new Float32Array(m * width);
         const empty = new Uint8Array(0);
-        const linear = format === "q4" ? linear_q4 : linear_q8;
-        linear(want, integers, weights, empty, null, { ...shape, panels: some }, row, row + 1);
+        const linear = isNibbles(format) ? linear_q4 : linear_q8;
+        const part = { ...shape, panels: some };
+        linear(want, integers, weights, empty, null, part, row, row + 1);
+        if (hasMins(format)) {
+          const own = memory.f32(mins, (some * minBytes(format, k)) / 4).slice();
+          subtract_mins(want, integers, weights, new Float32Array(0), own, part, row, row + 1);
+        }
         const got = memory.f32(out + 4 * row * width, 8 * some);
         for (let i = 0; i < 8 * some; i++)
           if (!Object.is(got[i], want[row * width + i]))
@@ -98,11 +116,11 @@ function prepare(
 }
 
 export const quantizedLinearCases: readonly Case[] = quantizedShapes.flatMap((shape) =>
-  (["q8", "q8-row", "q4"] as const).flatMap((format) =>
+  FORMATS.flatMap((format) =>
     [false, true].map((fast) => ({
-      kernel: `${format === "q4" ? "linear_q4" : "linear_q8"} ${format}${fast ? " fast" : ""}`,
+      kernel: `${isNibbles(format) ? "linear_q4" : "linear_q8"} ${format}${fast ? " fast" : ""}`,
       shape: `${shape.m}x${shape.n}x${shape.k}`,
-      quick: shape.quick === true && format !== "q8-row",
+      quick: shape.quick === true && (format === "q8" || format === "q4"),
       flops: 2 * shape.m * shape.n * shape.k,
       limit: shape.m > 1 ? ("arithmetic" as const) : ("reading" as const),
       prepare: (build: Build) => prepare(build, shape, format, fast),

@@ -1,10 +1,10 @@
-import type { WeightFormat } from "../linear/formats.ts";
+import type { PackedFormat, WeightFormat } from "../linear/formats.ts";
 import { expectActivations, expectFormat, expectFormatLoaded } from "../linear/options.ts";
 import { readFields } from "../util/arguments.ts";
 import { eachProjection, PROJECTIONS, type ProjectionName } from "./layer-sizes.ts";
 
 /** The format of the query, key, value and output projection of a layer. */
-export type LayerFormats = Readonly<Record<"q" | "k" | "v" | "o", WeightFormat>>;
+export type LayerFormats = Readonly<Record<"q" | "k" | "v" | "o", PackedFormat>>;
 
 /** The formats of a layer's weights, and of the activations that integer weights are multiplied with. */
 export interface WeightOptions {
@@ -14,7 +14,7 @@ export interface WeightOptions {
    * BF16 to "f32": twice the memory, and the same bits, because every float16 and bfloat16 is a float32. Converting to another
    * format rounds to nearest; "f16" makes an infinity of a weight beyond 65504.
    */
-  readonly weights?: WeightFormat | Partial<LayerFormats>;
+  readonly weights?: WeightFormat | Partial<Readonly<Record<ProjectionName, WeightFormat>>>;
   /**
    * How rows are quantised before they are multiplied with integer weights: "exact" to 14 bits of the largest value of the
    * row, "fast" to 7. docs/numerics.md states the errors. Both keep the same bits in prefill, decode and any batch. Default
@@ -60,7 +60,7 @@ function formatsOf(where: string, path: string, weights: WeightOptions["weights"
 /** The requested formats, and `otherwise` for the rest. */
 export function fillFormats(
   formats: Partial<LayerFormats>,
-  otherwise: (name: ProjectionName) => WeightFormat,
+  otherwise: (name: ProjectionName) => PackedFormat,
 ): LayerFormats {
   return eachProjection((name) => formats[name] ?? otherwise(name));
 }

@@ -7,7 +7,7 @@ import type { AttentionWeights } from "../attention/weights.ts";
 import type { SafetensorsFile } from "../files/safetensors/safetensors.ts";
 import type { LatentConfig } from "../latent/config.ts";
 import type { LatentWeights } from "../latent/weights.ts";
-import type { WeightFormat } from "../linear/formats.ts";
+import type { PackedFormat, WeightFormat } from "../linear/formats.ts";
 import { fromHfConfig, type HfConfigOptions } from "../models/hf/config.ts";
 import { fieldsOf } from "../models/hf/config-fields.ts";
 import { fromHfLatentConfig } from "../models/hf/latent-config.ts";
@@ -71,7 +71,7 @@ export function packLayer(kernels: Kernels, layer: Layer, weights: WeightFormat 
 export function formatsOf(
   { formats }: Attention,
   { ofLatents, config }: Layer,
-): Readonly<Record<string, WeightFormat>> {
+): Readonly<Record<string, PackedFormat>> {
   // Queries without latents have no matrix to project down.
   const isPacked = (name: string) => !ofLatents || name !== "qDown" || config.qLoraRank !== undefined;
   return Object.fromEntries(Object.entries(formats).filter(([name]) => isPacked(name)));

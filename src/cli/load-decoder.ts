@@ -1,5 +1,6 @@
 // Whole decoders for the commands that run one.
 
+import { gguf } from "../decoder/gguf.ts";
 import { type LoadModelOptions, loadModel } from "../decoder/load-model.ts";
 import type { Model } from "../decoder/model.ts";
 import type { Kernels } from "../wasm/kernels.ts";
@@ -28,7 +29,7 @@ export async function loadDecoder(
 ): Promise<{ model: Model; loadMs: number }> {
   const began = performance.now();
   try {
-    const model = await loadModel(kernels, folder, options);
+    const model = await loadModel(kernels, folder, { ...options, gguf });
     return { model, loadMs: performance.now() - began };
   } catch (error) {
     throw aboutFile(command, folder, error);

@@ -6,7 +6,7 @@ import type { CacheFormat } from "../cache/page-layout.ts";
 import { Digest } from "../diagnostics/digest.ts";
 import { median } from "../diagnostics/timing.ts";
 import type { CheckedLatentConfig } from "../latent/config.ts";
-import type { WeightFormat } from "../linear/formats.ts";
+import type { PackedFormat, WeightFormat } from "../linear/formats.ts";
 import type { Kernels, Threads } from "../wasm/kernels.ts";
 import type { Build } from "../wasm/select-build.ts";
 import { formatsOf, type Layer, packLayer } from "./layer.ts";
@@ -34,7 +34,7 @@ export interface LayerRun {
   /** Of latent attention, with its further fields. */
   readonly config: CheckedConfig | CheckedLatentConfig;
   /** Of each packed matrix. */
-  readonly formats: Readonly<Record<string, WeightFormat>>;
+  readonly formats: Readonly<Record<string, PackedFormat>>;
   readonly cacheFormat: CacheFormat;
   readonly weightBytes: number;
   readonly cacheBytes: number;

@@ -4,7 +4,7 @@ import type { WeightFormat } from "../linear/formats.ts";
 import type { ModelSpec } from "../models/decoder/spec.ts";
 import { HeadwiseError } from "../util/errors.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
-import type { ModelFormats } from "./model-formats.ts";
+import { allParts, type PackedFormats } from "./model-formats.ts";
 import { type ModelPlan, planSpec } from "./plan-model.ts";
 
 /** What is proposed where a model does not fit, the most exact first. */
@@ -12,7 +12,7 @@ const SMALLER: readonly WeightFormat[] = ["f16", "q8", "q4"];
 
 /** A model as it would be loaded, with one session. */
 interface Wanted {
-  readonly weights: ModelFormats | WeightFormat;
+  readonly weights: PackedFormats;
   readonly maxSeqLen: number;
 }
 
@@ -21,7 +21,8 @@ type Plan = (wanted: Wanted) => ModelPlan;
 /** Throws `OUT_OF_MEMORY` with the bytes and with what would fit, if the model, a session and its calls take more than `most`. */
 export function expectFit(where: string, spec: ModelSpec, wanted: Wanted, most: number): void {
   // No call has more rows than the session has tokens.
-  const plan: Plan = (each) => planSpec(where, spec, { ...each, rows: Math.min(CHUNK_ROWS, each.maxSeqLen) });
+  const plan: Plan = ({ weights, maxSeqLen }) =>
+    planSpec(where, spec, weights, { maxSeqLen, rows: Math.min(CHUNK_ROWS, maxSeqLen) });
   const { weights, sessions, scratch, total } = plan(wanted);
   if (total <= most) return;
   const parts = `${weights} of weights, ${sessions} of a session of ${wanted.maxSeqLen} tokens, ${scratch} of calls`;
@@ -31,13 +32,13 @@ export function expectFit(where: string, spec: ModelSpec, wanted: Wanted, most: 
 
 /** Smaller formats and shorter sessions that fit, in words. */
 function proposals(plan: Plan, wanted: Wanted, most: number): string {
-  const found = SMALLER.filter((weights) => plan({ ...wanted, weights }).total <= most).map(
+  const found = SMALLER.filter((weights) => plan({ ...wanted, weights: allParts(weights) }).total <= most).map(
     (weights) => `weights "${weights}"`,
   );
   const length = longest(plan, wanted, most);
   if (length > 0) found.push(`maxSeqLen ${length}`);
   if (found.length > 0) return found.join(", or ");
-  const shorter = longest(plan, { ...wanted, weights: "q4" }, most);
+  const shorter = longest(plan, { ...wanted, weights: allParts("q4") }, most);
   return shorter > 0 ? `weights "q4" with maxSeqLen ${shorter}` : "no format";
 }
 

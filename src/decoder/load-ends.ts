@@ -1,18 +1,14 @@
 // What is before the first layer of a model and behind the last one: formats, and reading it.
 
-import type { WeightFormat } from "../linear/formats.ts";
 import type { LinearPlace, PackedLinear } from "../linear/linear.ts";
 import { stagedFloats } from "../linear/pack.ts";
-import { findRoot } from "../models/decoder/check-tensors.ts";
 import type { Decoder } from "../models/decoder/read-spec.ts";
 import { toFloats } from "../tensor/to-floats.ts";
 import { type BlockContext, loadNorm, ownBlock } from "./load-blocks.ts";
 import type { ModelWeights } from "./model.ts";
-import type { ModelFormats } from "./model-formats.ts";
 import type { PackedNorm, PackedTable } from "./packed.ts";
-import type { EndFormats, ModelPlaces, NormPlace } from "./places.ts";
+import type { ModelPlaces, NormPlace } from "./places.ts";
 import { packRelative } from "./relative.ts";
-import type { WeightReader } from "./weight-reader.ts";
 
 /** Floats of staging that the largest matrix outside attention needs. */
 export function mostStaged({ spec: { dModel, vocabSize, embed, blocks } }: Decoder): number {
@@ -33,44 +29,6 @@ export function mostStaged({ spec: { dModel, vocabSize, embed, blocks } }: Decod
 }
 
 export type Ends = Omit<ModelWeights, "blocks" | "mode">;
-
-/** The formats of the matrices before the first layer and behind the last one. */
-export function endFormats(
-  reader: WeightReader,
-  { names }: Decoder,
-  root: string,
-  own: WeightFormat | undefined,
-): EndFormats {
-  const formatOf = (name: string) => reader.formatOf(`${name}.weight`, own);
-  const ifAny = (name: string) => (reader.has(`${name}.weight`) ? formatOf(name) : undefined);
-  const at = (name: string) => `${root}${name}`;
-  return {
-    embed: formatOf(at(names.embed)),
-    projectIn: ifAny(at(names.projectIn)) ?? "f32",
-    projectOut: ifAny(at(names.projectOut)) ?? ifAny(names.transform?.dense ?? "") ?? "f32",
-    head: ifAny(names.head),
-  };
-}
-
-/** The formats of the parts: the requested ones, else those that most bytes of the layers, and the table, are stored in. */
-export function storedFormats(reader: WeightReader, decoder: Decoder, own: ModelFormats): ModelFormats {
-  const { names, family } = decoder;
-  const root = findRoot(decoder, reader.tensors);
-  const { router, sharedGate } = family.moeNames ?? {};
-  // Tensors of two dimensions that are float32 in memory whatever they are stored in.
-  const floats = [router, sharedGate, family.headNorm?.q, family.headNorm?.k].map((name) => `.${name}.weight`);
-  const bytes = new Map<WeightFormat, number>();
-  for (const name of reader.namesBelow(`${root}${names.layers}.`)) {
-    const tensor = reader.tensors.get(name);
-    const isMatrix = tensor && tensor.shape.length > 1 && !floats.some((end) => name.endsWith(end));
-    if (!isMatrix || name.endsWith("_bias")) continue;
-    const format = reader.formatOf(name, undefined);
-    bytes.set(format, (bytes.get(format) ?? 0) + tensor.bytes);
-  }
-  const [most] = [...bytes].sort(([, a], [, b]) => b - a)[0] ?? ["f32" as const];
-  const embed = reader.formatOf(`${root}${names.embed}.weight`, own.embed);
-  return { attention: own.attention ?? most, mlp: own.mlp ?? most, embed };
-}
 
 /** Reads what is before the first layer and behind the last one. An encoder without a table of tokens has that of `decoder`. */
 export async function loadEnds(
@@ -118,7 +76,9 @@ export async function loadEnds(
   };
 }
 
-const asTable = ({ k, format, w }: PackedLinear, rows: number): PackedTable => ({ rows, dim: k, format, at: w });
+const asTable = ({ k, format, w, mins }: PackedLinear, rows: number): PackedTable => ({
+  ...{ rows, dim: k, format, at: w, mins },
+});
 
 /** The table of tokens as the head, with the head's own bias where there is one. */
 async function withBias({ kernels, reader }: BlockContext, tokens: PackedLinear, name: string): Promise<PackedLinear> {

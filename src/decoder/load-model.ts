@@ -1,21 +1,21 @@
 import type { ModelFiles, ModelSource } from "../files/model-files.ts";
 import { resolveHead } from "../models/decoder/check-tensors.ts";
 import { type Decoder, readDecoder } from "../models/decoder/read-spec.ts";
-import { readGgufDecoder } from "../models/gguf/decoder.ts";
 import type { Kernels } from "../wasm/kernels.ts";
+import type { GgufReader } from "./gguf.ts";
 import { type LoadModelOptions, loadWith } from "./load-with.ts";
 import type { Model } from "./model.ts";
 
 export type { LoadModelOptions } from "./load-with.ts";
 
 /**
- * Loads a whole decoder: reads config.json and the tensors of safetensors files one after the other, and packs each as it comes.
- * A type of model or a field of config.json that is not known is refused by name, as are tensors that are missing, unexpected or
- * of another shape, all in one error. Masks and tables that follow from config.json are not read, nor is a head where
- * `tie_word_embeddings` says that it is the table of tokens.
- * @param source The path of a folder (on hosts with a file system) or its URL; the files; or a function that opens a file by name.
+ * Loads a whole decoder from safetensors with config.json, or with the option `gguf` from GGUF: reads tensors one after the other,
+ * and packs each as it comes. A model, a field of config.json or a rule of the metadata that is not known is refused by name, as are
+ * tensors that are missing, unexpected or of another shape, all in one error. Not read are masks and tables that follow from the
+ * configuration, nor a head where `tie_word_embeddings` says that it is the table of tokens.
+ * @param source A folder or a GGUF file, by path (on hosts with a file system) or URL; files; bytes of a GGUF; or what opens files.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE`, `OUT_OF_MEMORY`, `RELEASED`, `NO_MODELS`,
- * `NO_QUANTIZED`, `NO_LATENT`, or the signal's reason. All memory is freed then.
+ * `NO_QUANTIZED`, `NO_LATENT`, `NO_GGUF`, or the signal's reason. All memory is freed then.
  * @example
  * import { loadKernels } from "headwise";
  * import { loadModel, models } from "headwise/models";
@@ -39,7 +39,12 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
   return loadWith("loadModel", kernels, source, options, readModel);
 }
 
-async function readModel(where: string, { description, tensors }: ModelFiles, maxSeqLen?: number): Promise<Decoder> {
-  if (typeof description !== "string") return readGgufDecoder(where, description, maxSeqLen);
-  return resolveHead(readDecoder(where, description, maxSeqLen), tensors);
+async function readModel(
+  where: string,
+  { description, tensors }: ModelFiles,
+  maxSeqLen: number | undefined,
+  gguf: GgufReader | undefined,
+): Promise<Decoder> {
+  if (typeof description === "string") return resolveHead(readDecoder(where, description, maxSeqLen), tensors);
+  return (gguf as GgufReader).read(where, description, maxSeqLen);
 }

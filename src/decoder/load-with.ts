@@ -1,6 +1,7 @@
 // Loads a model: opens its files, checks its tensors, and packs them one after the other.
 
 import { type ModelFiles, type ModelSource, openModelFiles } from "../files/model-files.ts";
+import type { ModelStore } from "../files/model-store.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import { modeOf } from "../linear/linear.ts";
 import { expectActivations, expectFormatLoaded } from "../linear/options.ts";
@@ -12,21 +13,23 @@ import type { Global } from "../util/global.ts";
 import { makeHandle } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { expectFit } from "./fit.ts";
+import type { GgufReader } from "./gguf.ts";
 import { type BlockContext, loadBlock, mlpFormats } from "./load-blocks.ts";
-import { endFormats, loadEnds, mostStaged, storedFormats } from "./load-ends.ts";
+import { loadEnds, mostStaged } from "./load-ends.ts";
 import type { Model, ModelHalf, ModelWeights } from "./model.ts";
 import { type ModelFormats, readFormats } from "./model-formats.ts";
 import { linearsOf, type ModelPlaces, placeModel } from "./places.ts";
 import { planSpec } from "./plan-model.ts";
 import { reserve } from "./reserve.ts";
+import { endFormats, storedFormats } from "./stored-formats.ts";
 import { WeightReader } from "./weight-reader.ts";
 
 /** Options of `loadModel`. */
 export interface LoadModelOptions {
   /**
    * Formats of the matrices: one for all, or one each for attention, MLPs (experts among them), and the table of tokens, which
-   * is often the head too. Default those that they are stored in, and float32 instead of 16-bit floats for kernels that were
-   * loaded without `quantized`.
+   * is often the head too. Default those that they are stored in, the blocks of GGUF's types without loss (`PackedFormat`), and float32
+   * instead of 16-bit floats for kernels that were loaded without `quantized`.
    */
   readonly weights?: WeightFormat | ModelFormats;
   /**
@@ -41,16 +44,28 @@ export interface LoadModelOptions {
   readonly maxBytes?: number;
   /** As `WeightOptions.activations`. Default "exact". */
   readonly activations?: "exact" | "fast";
+  /** What GGUF files are read by, where `source` is one: `gguf`. */
+  readonly gguf?: GgufReader;
   /** Called after each read with the bytes that were read, and all that will be: those of the tensors that the model has. */
   readonly onProgress?: (done: number, all: number) => void;
   /** Ends loading: it rejects with the signal's reason, and all memory is freed. */
   readonly signal?: Global<"AbortSignal">;
+  /**
+   * Keeps what is read of URLs, so that the next start reads it from there, also without a network, and a download that was
+   * interrupted goes on: of `createFolderStore`, `createBrowserStore` or `createStore`. Default none.
+   */
+  readonly store?: ModelStore;
 }
 
-const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "onProgress", "signal"] as const;
+const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "gguf", "onProgress", "signal", "store"] as const;
 
 /** Reads what a model consists of from its files. */
-export type ReadDecoder = (where: string, files: ModelFiles, maxSeqLen?: number) => Decoder | Promise<Decoder>;
+export type ReadDecoder = (
+  where: string,
+  files: ModelFiles,
+  maxSeqLen: number | undefined,
+  gguf: GgufReader | undefined,
+) => Decoder | Promise<Decoder>;
 
 /** `loadModel` under the name of the public function `where`, for what `open` opens and `read` reads. */
 export async function loadWith(
@@ -63,13 +78,16 @@ export async function loadWith(
 ): Promise<Model> {
   expectKernels(where, kernels);
   const given = readFields(where, "options", options, OPTIONS);
-  const { weights, maxSeqLen, maxBytes, activations, onProgress, signal } = given;
+  const { weights, maxSeqLen, maxBytes, activations, gguf, onProgress, signal, store } = given;
   if (maxSeqLen !== undefined) expectInt(where, "options.maxSeqLen", maxSeqLen);
   if (maxBytes !== undefined) expectInt(where, "options.maxBytes", maxBytes, 0, Number.MAX_SAFE_INTEGER);
   const formats = readFormats(where, weights);
   const fast = expectActivations(where, "options.activations", activations);
   if (onProgress !== undefined) expectFunction(where, "onProgress", onProgress);
   if (signal !== undefined) expectSignal(where, signal);
+  if (gguf !== undefined && typeof Object(gguf).open !== "function")
+    throw new TypeError(`${where}: options.gguf expected gguf, which headwise/models exports, got ${describe(gguf)}`);
+  if (store !== undefined) expectFunction(where, "options.store.open", Object(store).open);
   expectModelKernels(where, kernels, formats);
   const expectActive = () => {
     signal?.throwIfAborted();
@@ -78,8 +96,8 @@ export async function loadWith(
   expectActive();
   let files: ModelFiles | undefined;
   try {
-    files = await open(where, source, signal);
-    const decoder = await read(where, files, maxSeqLen);
+    files = await open(where, source, gguf?.open, signal, store);
+    const decoder = await read(where, files, maxSeqLen, gguf);
     expectLatent(where, kernels, decoder);
     const tensors = checkTensors(where, decoder, files.tensors);
     const all = [...tensors.values()].reduce((sum, { bytes }) => sum + bytes, 0);
@@ -185,7 +203,7 @@ async function packHalf(
   const places = placeModel(spec, endFormats(reader, half, root, formats.embed), (layer, which) =>
     mlpFormats(context, layerAt(layer), which),
   );
-  reserve(where, kernels.memory, planSpec(where, spec, { weights: storedFormats(reader, half, formats) }).weights);
+  reserve(where, kernels.memory, planSpec(where, spec, storedFormats(reader, half, formats)).weights);
   const ends = await loadEnds(context, half, places, root, decoder);
   const blocks: ModelWeights["blocks"][number][] = [];
   for (const [i, block] of spec.blocks.entries())

@@ -2,7 +2,7 @@
 // goes through: JavaScript takes as long for that as packing.
 
 import { PANEL } from "../../assembly/layout.ts";
-import { panelBytes, sumBytes } from "../linear/formats.ts";
+import { minBytes, panelBytes, sumBytes } from "../linear/formats.ts";
 import type { LinearPlace } from "../linear/linear.ts";
 import { packMatrix, stagedFloats } from "../linear/pack.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
@@ -18,7 +18,7 @@ import { pointer } from "../wasm/memory.ts";
 export function packRows(
   kernels: Kernels,
   base: number,
-  { n, k, format, w, sums }: LinearPlace,
+  { n, k, format, w, sums, mins }: LinearPlace,
   first: number,
   matrix: StoredTensor,
   staging: number,
@@ -28,9 +28,11 @@ export function packRows(
   for (const [begin, end] of chunksOf(matrix.shape[0] as number, rows)) {
     const piece = rowsOf(matrix, begin, end);
     const panel = (first + begin) / PANEL;
-    const to = base + w + panel * panelBytes(format, k);
-    const sumsAt = base + sums + panel * sumBytes(format, k);
-    packMatrix(kernels, isWidened ? widen(kernels, piece, staging) : piece, "out-in", format, to, sumsAt, staging);
+    const to = {
+      ...{ format, w: base + w + panel * panelBytes(format, k) },
+      ...{ sums: base + sums + panel * sumBytes(format, k), mins: base + mins + panel * minBytes(format, k) },
+    };
+    packMatrix(kernels, isWidened ? widen(kernels, piece, staging) : piece, "out-in", to, staging);
   }
 }
 

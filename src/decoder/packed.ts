@@ -1,7 +1,7 @@
 // The weights of a decoder around attention in linear memory, as the pass finds them.
 
 import type { Attention } from "../attention/attention.ts";
-import type { WeightFormat } from "../linear/formats.ts";
+import type { PackedFormat } from "../linear/formats.ts";
 import { joinLinears, type PackedLinear } from "../linear/linear.ts";
 import type { ActivationSpec, MlpSpec, NormRole, NormSpec, RouterSpec } from "../models/decoder/spec.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../wasm/abi.ts";
@@ -42,8 +42,10 @@ export interface PackedMoe {
 export interface PackedTable {
   readonly rows: number;
   readonly dim: number;
-  readonly format: WeightFormat;
+  readonly format: PackedFormat;
   readonly at: number;
+  /** Minimums, if the format has them. */
+  readonly mins: number;
 }
 
 /** A decoder layer. */

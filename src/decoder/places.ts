@@ -1,7 +1,7 @@
 // Where the weights of a decoder lie in their blocks of memory. It follows from the specification and the formats alone, so that
 // the number of bytes is known before a weight is read.
 
-import type { WeightFormat } from "../linear/formats.ts";
+import type { PackedFormat } from "../linear/formats.ts";
 import { wholePanels } from "../linear/formats.ts";
 import { type LinearPlace, placeLinears } from "../linear/linear.ts";
 import {
@@ -26,9 +26,9 @@ export interface MlpPlace {
 
 /** The formats of an MLP's matrices; `gate` of those without one is not used. */
 export interface MlpFormats {
-  readonly gate: WeightFormat;
-  readonly up: WeightFormat;
-  readonly down: WeightFormat;
+  readonly gate: PackedFormat;
+  readonly up: PackedFormat;
+  readonly down: PackedFormat;
 }
 
 export function placeMlp(layout: Layout, dModel: number, spec: MlpSpec, formats: MlpFormats): MlpPlace {
@@ -50,7 +50,7 @@ export interface MoePlace {
 }
 
 /** Routers are float32: rounding could choose other experts. */
-const ROUTER_FORMAT: WeightFormat = "f32";
+const ROUTER_FORMAT: PackedFormat = "f32";
 
 export function placeMoe(
   layout: Layout,
@@ -121,11 +121,11 @@ export interface EndPlaces {
 
 /** The formats of the matrices before the first layer and behind the last one. */
 export interface EndFormats {
-  readonly embed: WeightFormat;
-  readonly projectIn: WeightFormat;
-  readonly projectOut: WeightFormat;
+  readonly embed: PackedFormat;
+  readonly projectIn: PackedFormat;
+  readonly projectOut: PackedFormat;
   /** Undefined if the table of tokens is the head. */
-  readonly head: WeightFormat | undefined;
+  readonly head: PackedFormat | undefined;
 }
 
 export function placeEnds(layout: Layout, spec: ModelSpec, formats: EndFormats): EndPlaces {
@@ -133,7 +133,7 @@ export function placeEnds(layout: Layout, spec: ModelSpec, formats: EndFormats):
   const { positions, types, norm } = embed;
   const { transform } = spec.head;
   const width = widthOfRows(spec);
-  const place = (n: number, k: number, format: WeightFormat) =>
+  const place = (n: number, k: number, format: PackedFormat) =>
     placeLinears(layout, [{ n, k, format }])[0] as LinearPlace;
   const projected = embed.dim !== dModel;
   return {

@@ -9,14 +9,14 @@ import { placeLayerRows } from "../forward/row-pass.ts";
 import { checkLatentConfig } from "../latent/config.ts";
 import { latentLayout } from "../latent/packed-latent.ts";
 import { eachLatent } from "../latent/weights.ts";
-import type { WeightFormat } from "../linear/formats.ts";
+import type { PackedFormat, WeightFormat } from "../linear/formats.ts";
 import { readDecoder } from "../models/decoder/read-spec.ts";
 import type { BlockSpec, ModelSpec } from "../models/decoder/spec.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
 import { aligned, type Layout } from "../wasm/memory.ts";
 import { headNormBytes } from "./head-norm.ts";
-import { type ModelFormats, readFormats } from "./model-formats.ts";
+import { type ModelFormats, type PackedFormats, readFormats } from "./model-formats.ts";
 import { placeModel } from "./places.ts";
 import { planPass } from "./scratch.ts";
 import { planCache, type SessionOptions } from "./session.ts";
@@ -64,12 +64,17 @@ export function planModel(config: string | object, sizes: ModelPlanSizes = {}): 
   const where = "planModel";
   const given = readFields(where, "sizes", sizes, SIZES);
   if (given.maxSeqLen !== undefined) expectInt(where, "maxSeqLen", given.maxSeqLen);
-  return planSpec(where, readDecoder(where, config, given.maxSeqLen).spec, given);
+  const formats = readFormats(where, given.weights);
+  return planSpec(where, readDecoder(where, config, given.maxSeqLen).spec, formats, given);
 }
 
 /** The memory of a model whose config.json was read. */
-export function planSpec(where: string, spec: ModelSpec, given: ModelPlanSizes): ModelPlan {
-  const formats = readFormats(where, given.weights);
+export function planSpec(
+  where: string,
+  spec: ModelSpec,
+  formats: PackedFormats,
+  given: Omit<ModelPlanSizes, "weights"> = {},
+): ModelPlan {
   const { maxSeqLen = spec.sessionLength, sessions = 1, rows = CHUNK_ROWS, outputs = 1 } = given;
   expectInt(where, "sessions", sessions, 0);
   expectInt(where, "rows", rows);
@@ -114,7 +119,7 @@ interface AttentionPlan {
   place(layout: Layout, rows: number, pageFormats: number): void;
 }
 
-function planAttention(where: string, attention: BlockSpec["attention"], format: WeightFormat): AttentionPlan {
+function planAttention(where: string, attention: BlockSpec["attention"], format: PackedFormat): AttentionPlan {
   if (attention.kind === "latent") {
     const checked = checkLatentConfig(where, attention.config);
     const formats = eachLatent(() => format);

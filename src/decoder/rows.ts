@@ -13,7 +13,7 @@ import {
   WEIGHT_Q4,
   WEIGHT_Q8,
 } from "../../assembly/layout.ts";
-import { blockOf, type WeightFormat } from "../linear/formats.ts";
+import { blockOf, hasMins, type PackedFormat } from "../linear/formats.ts";
 import {
   type LinearScratch,
   linearFlops,
@@ -29,6 +29,7 @@ import {
   EMBED_SHAPE_BYTES,
   type F32Ptr,
   NORM_SHAPE_BYTES,
+  NULL,
   type NullPtr,
   storeActivationShape,
   storeEmbedShape,
@@ -123,19 +124,23 @@ export function addRows({ kernels }: RowWork, to: Rows, first: Rows, second: Row
   kernels.table.add_scaled_f32(to.at, first.at, second.at, to.stride, scale, 0, rows);
 }
 
-const TABLE_FORMATS: Readonly<Record<WeightFormat, number>> = {
+const TABLE_FORMATS: Readonly<Record<PackedFormat, number>> = {
   f32: WEIGHT_F32,
   f16: WEIGHT_F16,
   bf16: WEIGHT_BF16,
   q8: WEIGHT_Q8,
   "q8-row": WEIGHT_Q8,
+  "q8-min": WEIGHT_Q8,
+  "q8-16": WEIGHT_Q8,
+  "q8-16-min": WEIGHT_Q8,
   q4: WEIGHT_Q4,
+  "q4-min": WEIGHT_Q4,
 };
 
 /** to = scale · table[ids], for rows of `to.stride` floats. `ids` is the address of one id for each. */
 export function embedRows(
   { kernels, base, shape }: RowWork,
-  { rows: n, dim: k, format, at: w }: PackedTable,
+  { rows: n, dim: k, format, at: w, mins }: PackedTable,
   ids: number,
   to: Rows,
   scale: number,
@@ -144,8 +149,17 @@ export function embedRows(
   const { table, memory } = kernels;
   const at = modelPointer.embedShape(base + shape);
   storeEmbedShape(memory.view(), at, { n, k, format: TABLE_FORMATS[format], block: blockOf(format, k), scale });
-  if (to.stride === k) table.embed_rows(to.at, modelPointer.i32(ids), pointer.u8(w), at, 0, rows);
+  const minsAt = hasMins(format) ? pointer.f32(mins) : NULL;
+  if (to.stride === k) table.embed_rows(to.at, modelPointer.i32(ids), pointer.u8(w), minsAt, at, 0, rows);
   else
     for (let r = 0; r < rows; r++)
-      table.embed_rows(pointer.f32(to.at + 4 * r * to.stride), modelPointer.i32(ids + 4 * r), pointer.u8(w), at, 0, 1);
+      table.embed_rows(
+        pointer.f32(to.at + 4 * r * to.stride),
+        modelPointer.i32(ids + 4 * r),
+        pointer.u8(w),
+        minsAt,
+        at,
+        0,
+        1,
+      );
 }

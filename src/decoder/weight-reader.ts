@@ -2,10 +2,10 @@
 
 import { PANEL } from "../../assembly/layout.ts";
 import type { TensorReader } from "../files/model-files.ts";
-import { formatOf, type WeightFormat } from "../linear/formats.ts";
+import { formatOf, type PackedFormat, type WeightFormat } from "../linear/formats.ts";
 import { type LinearPlace, type PackedLinear, storeLinear } from "../linear/linear.ts";
 import type { TensorFacts } from "../models/decoder/check-tensors.ts";
-import { FLOAT_DTYPE_RULE, FLOAT_DTYPES, type StoredTensor } from "../tensor/dtypes.ts";
+import { FLOAT_DTYPE_RULE, FLOAT_DTYPES, isCoded, type StoredTensor } from "../tensor/dtypes.ts";
 import { cutOutputs, type MatrixLayout } from "../tensor/matrix.ts";
 import { toFloats } from "../tensor/to-floats.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
@@ -77,10 +77,10 @@ export class WeightReader {
   }
 
   /** The format of a matrix, `requested` or the one it is stored in. Throws for a dtype that is no weight. */
-  formatOf(name: string, requested: WeightFormat | undefined): WeightFormat {
+  formatOf(name: string, requested: WeightFormat | undefined): PackedFormat {
     const { where, kernels } = this.#options;
     const { dtype = "" } = this.tensors.get(name) ?? {};
-    const known = FLOAT_DTYPES.find((each) => each === dtype);
+    const known = isCoded(dtype) ? dtype : FLOAT_DTYPES.find((each) => each === dtype);
     if (known === undefined)
       throw new HeadwiseError(
         "BAD_FILE",

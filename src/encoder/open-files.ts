@@ -1,18 +1,13 @@
 // The folders of encoders: some were written by programs that name the gains and biases of norms differently.
 
-import { type ModelFiles, type ModelSource, openModelFiles } from "../files/model-files.ts";
+import { type ModelFiles, openModelFiles } from "../files/model-files.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
-import type { Global } from "../util/global.ts";
 
 const newName = (name: string) => name.replace(/\.gamma$/, ".weight").replace(/\.beta$/, ".bias");
 
 /** `openModelFiles` with today's names of tensors. */
-export async function openEncoderFiles(
-  where: string,
-  source: ModelSource,
-  signal?: Global<"AbortSignal">,
-): Promise<ModelFiles> {
-  const folder = await openModelFiles(where, source, signal);
+export async function openEncoderFiles(...given: Parameters<typeof openModelFiles>): Promise<ModelFiles> {
+  const folder = await openModelFiles(...given);
   const { file, tensors } = folder;
   const oldNames = new Map(Array.from(tensors.keys(), (name) => [newName(name), name]));
   const oldName = (name: string) => oldNames.get(name) as string;

@@ -37,7 +37,7 @@ export {
   type LinearWeightOptions,
   type LinearWeights,
 } from "../linear/create-linear.ts";
-export type { WeightFormat } from "../linear/formats.ts";
+export type { PackedFormat, WeightFormat } from "../linear/formats.ts";
 export type { Dtype, StoredTensor } from "../tensor/dtypes.ts";
 export type { HeadLayout } from "../tensor/head-layout.ts";
 export type { MatrixLayout, WeightTensor } from "../tensor/matrix.ts";

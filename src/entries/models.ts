@@ -1,5 +1,5 @@
 /**
- * Whole decoders: from config.json and safetensors to tokens.
+ * Whole decoders: from config.json and safetensors, or a GGUF file, to tokens.
  * @packageDocumentation
  */
 
@@ -23,6 +23,7 @@ export {
   type GenerationJob,
   generateMany,
 } from "../decoder/generate-many.ts";
+export { type GgufReader, gguf } from "../decoder/gguf.ts";
 export { type LoadModelOptions, loadModel } from "../decoder/load-model.ts";
 export type { Model } from "../decoder/model.ts";
 export type { ModelFormats } from "../decoder/model-formats.ts";
@@ -32,6 +33,15 @@ export { type ModelSelfTest, selfTestModels } from "../decoder/self-test.ts";
 export { createSession, type Session, type SessionOptions } from "../decoder/session.ts";
 export type { DraftOptions } from "../decoder/speculate.ts";
 export type { ModelSource } from "../files/model-files.ts";
+export {
+  createBrowserStore,
+  createFolderStore,
+  createStore,
+  type ModelStore,
+  type StoreOptions,
+} from "../files/model-store.ts";
+export type { UrlSourceOptions } from "../files/url-source.ts";
+export type { PieceStore } from "../platform/piece-stores.ts";
 export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";
 export type { DecoderModules, ModelKernels } from "../wasm/select-build.ts";
 

@@ -17,7 +17,11 @@ const NUMPY = save("arrays", "numpy");
 const BINARY: readonly (readonly [begins: RegExp, kind: string, remedy: string])[] = [
   [/^47475546/, GGUF, "openGguf reads it"],
   // A length below 2^32, and the brace of the header.
-  [/^.{8}000000007b/, SAFETENSORS, "openSafetensors reads it"],
+  [
+    /^.{8}000000007b/,
+    SAFETENSORS,
+    "openSafetensors reads it, and loadModel its folder, or a list with its config.json",
+  ],
   [/^504b0304.{52}(..)*?2e6e7079/, "a NumPy .npz file", NUMPY],
   // The first entry is NAME/data.pkl, or NAME/version in what torch.jit.save writes.
   [/^504b0304.{52}(..)*?2f(646174612e706b6c|76657273696f6e)/, "a PyTorch file", TORCH],

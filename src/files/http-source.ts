@@ -15,20 +15,21 @@ const FIRST = 2 ** 16;
 /** Answers in a row that break off without a byte, before a range is given up. */
 const MOST_VAIN = 3;
 
-/** What must stay the same from one request to the next. */
-interface Version {
-  readonly size: number;
+/** A source that reads ranges of a file of a server, with what must stay the same from one request to the next. */
+export interface HttpSource extends ByteSource {
   /**
    * An ETag, or else the time of the last modification; null if the server sends neither, or hides it from this page.
    */
   readonly mark: string | null;
 }
 
+type Version = Pick<HttpSource, "size" | "mark">;
+
 /**
  * A source that reads ranges of a resource over HTTP. Ranges that the first request covered are not requested again. An answer
  * that breaks off is continued by a request for the bytes that are missing. The cause of a refused answer has its `status`.
  */
-export async function createHttpSource(where: string, url: string, request: RangeFetch): Promise<ByteSource> {
+export async function createHttpSource(where: string, url: string, request: RangeFetch): Promise<HttpSource> {
   const name = `${where}: url ${describe(url)}`;
   const fail = (rule: string, got: string, cause?: unknown): HeadwiseError =>
     new HeadwiseError("BAD_FILE", `${name} expected ${rule}, got ${got}`, { cause });
@@ -107,7 +108,7 @@ export async function createHttpSource(where: string, url: string, request: Rang
 
   const { bytes: head, ...version } = await readRange(0, FIRST);
   return {
-    size: version.size,
+    ...version,
     async read(offset, length) {
       if (offset + length <= head.length) return head.subarray(offset, offset + length);
       return (await readRange(offset, length, version)).bytes;

@@ -7,8 +7,10 @@ import type { Global } from "../util/global.ts";
 import { reasonOf } from "../util/reason.ts";
 import { type ByteSource, type BytesOrSource, readRange, sourceOfFile, toSource } from "./byte-source.ts";
 import type { GgufFile } from "./gguf/gguf.ts";
-import { openGgufParts } from "./gguf/parts.ts";
+import { PART } from "./gguf/part-names.ts";
+import type { GgufParts } from "./gguf/parts.ts";
 import { joinFiles } from "./join-files.ts";
+import type { ModelStore } from "./model-store.ts";
 import { ReadBuffer } from "./read-buffer.ts";
 import { openSafetensorsIndex } from "./safetensors/model-index.ts";
 import { openSafetensors } from "./safetensors/safetensors.ts";
@@ -44,6 +46,8 @@ export interface ModelFiles {
   close(): Promise<void>;
 }
 
+/** What opens URLs instead of `urlSource`. */
+type UrlOpener = Pick<ModelStore, "open">;
 type FolderSource = Exclude<ModelSource, BytesOrSource>;
 type FindFile = (name: string) => Promise<BytesOrSource | undefined>;
 type OpenFile = (name: string) => Promise<ByteSource>;
@@ -60,12 +64,14 @@ const PIECE = 2 ** 24;
 
 /**
  * Opens a model's files: reads config.json, the index where there is one, and the headers of all files. `signal` ends requests to
- * a server, also those that the reader of tensors makes.
+ * a server, also those that the reader of tensors makes; `store` keeps what they give.
  */
 export async function openModelFiles(
   where: string,
   source: ModelSource,
+  openGguf: OpenGguf | undefined,
   signal?: Global<"AbortSignal">,
+  store?: UrlOpener,
 ): Promise<ModelFiles> {
   const closers: (() => Promise<void>)[] = [];
   const close = async () => {
@@ -73,7 +79,8 @@ export async function openModelFiles(
   };
   const buffer = new ReadBuffer();
   const { place, gguf } = locate(where, source);
-  const find = finderOf(where, place, closers, buffer, signal);
+  const openParts: OpenGguf = openGguf ?? refuseGguf;
+  const find = finderOf(where, place, closers, buffer, (url) => openUrl(where, url, signal, store));
   const open: OpenFile = async (name) => {
     const found = await find(name);
     if (found !== undefined) return toSource(where, found);
@@ -82,7 +89,7 @@ export async function openModelFiles(
   };
   try {
     const { description, file, tensors } =
-      gguf === undefined ? await openFolder(where, find, open) : await openGgufParts(where, gguf, open);
+      gguf === undefined ? await openFolder(where, find, open) : await openParts(where, gguf, open);
     const pieceBytes = closers.length > 0 ? LOCAL_PIECE : PIECE;
     return { description, file: reading(file, buffer), tensors, pieceBytes, close };
   } catch (error) {
@@ -91,14 +98,30 @@ export async function openModelFiles(
   }
 }
 
+/** Opens a GGUF file, and the other parts of its model. */
+export type OpenGguf = (where: string, name: string, open: OpenFile) => Promise<GgufParts>;
+
+const refuseGguf: OpenGguf = async (where, name) => {
+  const rule = "one of safetensors, or options with { gguf }, which headwise/models exports";
+  throw new HeadwiseError("NO_GGUF", `${where}: source expected ${rule}, got ${describe(name)}`);
+};
+
 /** A folder's files, or the name of a GGUF file in it. */
 function locate(where: string, source: ModelSource): { place: FolderSource; gguf?: string } {
   if (typeof source === "function") return { place: source };
   if (Array.isArray(source)) {
     const names = (source as readonly File[]).map(({ name }) => name).filter((name) => GGUF.test(name));
-    return names[0] === undefined ? { place: source } : { place: source, gguf: names[0] };
+    const [first] = names;
+    if (first === undefined) return { place: source };
+    const other = names.find((name) => name.replace(PART, "") !== first.replace(PART, ""));
+    if (other === undefined) return { place: source, gguf: first };
+    const rule = "one GGUF file, or the parts of one";
+    throw new HeadwiseError(
+      "BAD_FILE",
+      `${where}: source expected ${rule}, got ${describe(first)} and ${describe(other)}`,
+    );
   }
-  if (typeof source === "string" || tagOf(source) === "URL") return locateFolder(source as string | URL);
+  if (typeof source === "string" || tagOf(source) === "URL") return locateFolder(where, source as string | URL);
   if (source === null || typeof source !== "object")
     throw new TypeError(
       `${where}: source expected a path, a URL, bytes, a list of files or a function that opens them, got ${describe(source)}`,
@@ -106,15 +129,20 @@ function locate(where: string, source: ModelSource): { place: FolderSource; gguf
   return { place: () => source as BytesOrSource, gguf: "model.gguf" };
 }
 
-function locateFolder(source: string | URL): { place: FolderSource; gguf?: string } {
+function locateFolder(where: string, source: string | URL): { place: FolderSource; gguf?: string } {
   const isUrl = typeof source !== "string" || /^(https?|file):/.test(source);
   const path = isUrl ? new URL(String(source)) : (source as string);
   const [, before = "", name = ""] =
     /^(.*[/\\])?([^/\\]*)$/s.exec(isUrl ? (path as URL).pathname : (path as string)) ?? [];
-  if (!(path instanceof URL)) return GGUF.test(name) ? { place: before || ".", gguf: name } : { place: path };
+  if (/\.safetensors$/i.test(name))
+    throw new HeadwiseError(
+      "BAD_FILE",
+      `${where}: source expected the folder of config.json and model.safetensors, or a GGUF file, got ${describe(name)}`,
+    );
   if (!GGUF.test(name)) return { place: path };
+  if (!(path instanceof URL)) return { place: before || ".", gguf: name };
   path.pathname = before;
-  return { place: path, gguf: decodeURIComponent(name) };
+  return { place: path, gguf: name };
 }
 
 /** Opens config.json and the safetensors files beside it. */
@@ -158,7 +186,7 @@ function finderOf(
   source: FolderSource,
   closers: (() => Promise<void>)[],
   buffer: ReadBuffer,
-  signal: Global<"AbortSignal"> | undefined,
+  openAt: (url: URL) => ReturnType<FindFile>,
 ): FindFile {
   if (typeof source === "function")
     return async (name) => {
@@ -170,7 +198,7 @@ function finderOf(
   const folder = isUrl ? new URL(String(source)) : String(source);
   if (folder instanceof URL) {
     folder.pathname = folder.pathname.replace(/\/?$/, "/");
-    if (folder.protocol !== "file:") return (name) => openUrl(where, new URL(name + folder.search, folder), signal);
+    if (folder.protocol !== "file:") return (name) => openAt(new URL(`./${name}${folder.search}`, folder));
   }
   return async (name) => {
     const file = await openLocal(where, folder, name);
@@ -185,9 +213,10 @@ async function openUrl(
   where: string,
   url: URL,
   signal: Global<"AbortSignal"> | undefined,
+  store: UrlOpener | undefined,
 ): Promise<ByteSource | undefined> {
   try {
-    return await urlSource(url, { signal });
+    return await (store?.open(url, { signal }) ?? urlSource(url, { signal }));
   } catch (cause) {
     const { status } = Object(Object(cause).cause);
     if ((status === 403 || status === 404) && url.pathname.endsWith(INDEX)) return undefined;

@@ -1,7 +1,7 @@
 import { type Dtype, type StoredTensor, shapeText } from "../tensor/dtypes.ts";
 import { expectInt } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
-import { type ByteSource, createArray, readRanges } from "./byte-source.ts";
+import { type ByteSource, readRanges } from "./byte-source.ts";
 
 /** The description of a tensor in an opened file. */
 export interface TensorEntry {
@@ -50,35 +50,31 @@ export function expectNames(where: string, names: unknown, tensors: ReadonlyMap<
   return unique;
 }
 
-/** Dtypes whose tensors become F32 as they are read. */
-export interface Widening {
+/** Dtypes whose tensors become those of another one as they are read. */
+export interface Conversion {
   readonly dtypes: readonly string[];
-  /** Elements that `bytes` of a dtype hold. */
-  elements(dtype: string, bytes: number): number;
-  widen(dtype: string, bytes: Uint8Array, out: Float32Array): void;
+  convert(where: string, dtype: string, bytes: Uint8Array): Pick<StoredTensor, "dtype" | "bytes">;
 }
 
-/** Reading a tensor of a dtype other than the `readable` ones and those of `widening` throws. */
+/** Reading a tensor of a dtype other than the `readable` ones and those of `conversion` throws. */
 export function createTensorFile<Value>(
   source: ByteSource,
   metadata: ReadonlyMap<string, Value>,
   tensors: ReadonlyMap<string, TensorEntry>,
   readable: readonly Dtype[],
-  widening?: Widening,
+  conversion?: Conversion,
 ): TensorFile<Value> {
   const expectReadable = (where: string, name: string): TensorEntry => {
     const entry = tensors.get(name) as TensorEntry;
-    const all = [...readable, ...(widening?.dtypes ?? [])];
+    const all = [...readable, ...(conversion?.dtypes ?? [])];
     if (all.includes(entry.dtype)) return entry;
     const known = `${all.slice(0, -1).join(", ")} or ${all.at(-1)}`;
     throw new HeadwiseError("BAD_FILE", `${where}: tensor ${describe(name)} expected ${known}, got ${entry.dtype}`);
   };
-  const asStored = (where: string, { name, dtype }: TensorEntry, shape: readonly number[], bytes: Uint8Array) => {
-    if (!widening?.dtypes.includes(dtype)) return { name, dtype: dtype as Dtype, shape, bytes };
-    const widened = createArray(where, 4 * widening.elements(dtype, bytes.length), "readRows");
-    widening.widen(dtype, bytes, new Float32Array(widened.buffer));
-    return { name, dtype: "F32" as const, shape, bytes: widened };
-  };
+  const asStored = (where: string, { name, dtype }: TensorEntry, shape: readonly number[], bytes: Uint8Array) => ({
+    ...{ name, dtype: dtype as Dtype, shape, bytes },
+    ...(conversion?.dtypes.includes(dtype) && conversion.convert(where, dtype, bytes)),
+  });
   const readAll = async (where: string, names: Iterable<string>) => {
     const entries = Array.from(expectNames(where, names, tensors), (name) => expectReadable(where, name));
     const ranges = entries.map(({ offset, bytes }) => ({ begin: offset, end: offset + bytes }));

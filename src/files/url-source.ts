@@ -2,7 +2,7 @@ import { expectFields, expectFunction, expectSignal } from "../util/arguments.ts
 import { describe, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import type { ByteSource } from "./byte-source.ts";
-import { createHttpSource, type RangeFetch } from "./http-source.ts";
+import { createHttpSource, type HttpSource, type RangeFetch } from "./http-source.ts";
 
 /** Options of `urlSource`. */
 export interface UrlSourceOptions {
@@ -32,6 +32,11 @@ export interface UrlSourceOptions {
  * console.log((await openSafetensors(source)).tensors.get("w")?.shape); // [ 2 ]
  */
 export async function urlSource(url: string | Global<"URL">, options: UrlSourceOptions = {}): Promise<ByteSource> {
+  return connectUrl(url, options);
+}
+
+/** `urlSource`, with the version of the file. */
+export async function connectUrl(url: string | Global<"URL">, options: UrlSourceOptions): Promise<HttpSource> {
   const where = "urlSource";
   if (typeof url !== "string" && tagOf(url) !== "URL")
     throw new TypeError(`${where}: url expected a string or a URL, got ${describe(url)}`);

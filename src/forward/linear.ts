@@ -2,7 +2,7 @@
 
 import { PANEL } from "../../assembly/layout.ts";
 import { expectLinear, type Linear } from "../linear/create-linear.ts";
-import { panelsOf, type WeightFormat, wholePanels } from "../linear/formats.ts";
+import { type PackedFormat, panelsOf, wholePanels } from "../linear/formats.ts";
 import {
   cutPanels,
   type LinearScratch,
@@ -76,7 +76,7 @@ interface LinearPlaces {
 
 /** The scratch of calls of up to `rows` rows, 1 or more. */
 export function placeLinearCall(
-  { outputs, inputs, format }: { readonly outputs: number; readonly inputs: number; readonly format: WeightFormat },
+  { outputs, inputs, format }: { readonly outputs: number; readonly inputs: number; readonly format: PackedFormat },
   rows: number,
 ): { places: LinearPlaces; bytes: number } {
   const chunk = Math.min(rows, CHUNK_ROWS);

@@ -1,4 +1,4 @@
-import type { LinearSize, WeightFormat } from "../linear/formats.ts";
+import type { LinearSize, PackedFormat } from "../linear/formats.ts";
 import { type LinearPlace, modeOf, type PackedLinear, placeLinears, storeLinear } from "../linear/linear.ts";
 import { packBlock } from "../linear/pack.ts";
 import type { F32Ptr } from "../wasm/abi.ts";
@@ -30,7 +30,7 @@ export interface LatentLayer extends Matrices<PackedLinear> {
   readonly kvNorm: F32Ptr | undefined;
 }
 
-type Sized = LinearSize & { readonly format: WeightFormat };
+type Sized = LinearSize & { readonly format: PackedFormat };
 
 /** Outputs, inputs and format of each matrix. */
 export function latentSizes(config: CheckedLatentConfig, formats: LatentFormats, expanded: boolean): Matrices<Sized> {

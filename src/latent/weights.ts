@@ -1,4 +1,4 @@
-import { formatOf, isInteger, type LinearSize, type WeightFormat } from "../linear/formats.ts";
+import { formatOf, isInteger, type LinearSize, type PackedFormat, type WeightFormat } from "../linear/formats.ts";
 import { type CheckedLinear, expectActivations, expectFormat, expectVector } from "../linear/options.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
 import {
@@ -57,7 +57,7 @@ const FIELDS: readonly (keyof LatentWeights)[] = [
 ];
 
 /** The format of each packed matrix: `q` is wq or wqUp; `k` and `v` are the parts of wkvUp, a matrix for each head. */
-export type LatentFormats = Readonly<Record<"qDown" | "q" | "kvDown" | "k" | "v" | "o", WeightFormat>>;
+export type LatentFormats = Readonly<Record<"qDown" | "q" | "kvDown" | "k" | "v" | "o", PackedFormat>>;
 export type LatentName = keyof LatentFormats;
 
 const NAMES: readonly LatentName[] = ["qDown", "q", "kvDown", "k", "v", "o"];
@@ -68,7 +68,7 @@ export interface LatentOptions {
    * One format for all matrices, or one for some. Default the format that a matrix is stored in, by the rules of
    * `WeightOptions.weights`; for `k`, which is multiplied along its other side, "f32" where that has integers.
    */
-  readonly weights?: WeightFormat | Partial<LatentFormats>;
+  readonly weights?: WeightFormat | Partial<Readonly<Record<LatentName, WeightFormat>>>;
   /** As `WeightOptions.activations`. Default "exact". */
   readonly activations?: "exact" | "fast";
   /** Also pack what `path: "expanded"` of `attend` needs: numHeads·nopeDim·kvLoraRank more weights. Default false. */
@@ -102,7 +102,7 @@ export function checkLatentFormats(
 /** A matrix to be packed, in its layout. */
 export interface LatentMatrix extends CheckedLinear, LinearSize {
   readonly layout: MatrixLayout;
-  readonly format: WeightFormat;
+  readonly format: PackedFormat;
 }
 
 /** Weights that fit the configuration, cut into the matrices that are multiplied. */

@@ -3,7 +3,7 @@ import { readFields } from "../util/arguments.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import { expectKernels, freeing, type Kernels } from "../wasm/kernels.ts";
 import { Layout } from "../wasm/memory.ts";
-import { formatOf, type LinearSize, type WeightFormat } from "./formats.ts";
+import { formatOf, type LinearSize, type PackedFormat, type WeightFormat } from "./formats.ts";
 import { type LinearPlace, modeOf, type PackedLinear, placeLinears, storeLinear } from "./linear.ts";
 import { expectActivations, expectFormat, expectFormatLoaded, expectVector } from "./options.ts";
 import { packBlock } from "./pack.ts";
@@ -47,7 +47,7 @@ export interface Linear extends Releasable, Handle {
   /** Floats of a row of x. */
   readonly inputs: number;
   /** The format of the packed matrix. */
-  readonly format: WeightFormat;
+  readonly format: PackedFormat;
   /** Bytes of linear memory that the weights take. */
   readonly bytes: number;
   /** Whether `release()` was called. */
@@ -59,7 +59,7 @@ export interface Linear extends Releasable, Handle {
 }
 
 /** The offsets of a matrix and its bias, and their bytes. */
-export function linearLayout(size: LinearSize, format: WeightFormat): { place: LinearPlace; bytes: number } {
+export function linearLayout(size: LinearSize, format: PackedFormat): { place: LinearPlace; bytes: number } {
   const layout = new Layout();
   const [place] = placeLinears(layout, [{ ...size, format }]) as [LinearPlace];
   return { place, bytes: layout.bytes };

@@ -1,5 +1,5 @@
-import { BLOCK, F16_SCRATCH, LINEAR_SCRATCH, PANEL } from "../../assembly/layout.ts";
-import type { FloatDtype, StoredTensor } from "../tensor/dtypes.ts";
+import { BLOCK, F16_SCRATCH, LINEAR_SCRATCH, MINS_SCRATCH, PANEL } from "../../assembly/layout.ts";
+import type { CodedDtype, FloatDtype, StoredTensor } from "../tensor/dtypes.ts";
 import { LINEAR_SHAPE_BYTES, type LinearShape } from "../wasm/abi.ts";
 import { aligned } from "../wasm/memory.ts";
 
@@ -9,12 +9,19 @@ import { aligned } from "../wasm/memory.ts";
  */
 export type WeightFormat = "f32" | "f16" | "bf16" | "q8" | "q8-row" | "q4";
 
+/**
+ * Format of a matrix in memory: one of those that can be asked for, or the integers of a GGUF file as they are. "q8-16" is int8
+ * with one scale for each 16 inputs; "-min" formats have a minimum beside each scale: a weight is scale · integer - minimum.
+ */
+export type PackedFormat = WeightFormat | "q8-16" | "q8-16-min" | "q8-min" | "q4-min";
+
 /** Every weight format, from most to least exact. */
 export const WEIGHT_FORMATS: readonly WeightFormat[] = ["f32", "f16", "bf16", "q8", "q8-row", "q4"];
 
 /** The format that keeps a matrix of each dtype without loss, except F64. */
-const STORED_FORMATS: Readonly<Record<FloatDtype, WeightFormat>> = {
-  ...{ F32: "f32", F64: "f32", F16: "f16", BF16: "bf16", Q8_0: "q8", Q4_0: "q4" },
+const STORED_FORMATS: Readonly<Record<FloatDtype | CodedDtype, PackedFormat>> = {
+  ...{ F32: "f32", F64: "f32", F16: "f16", BF16: "bf16", Q8_0: "q8", Q4_0: "q4", I8_32: "q8", I8_16: "q8-16" },
+  ...{ I8_32_MIN: "q8-min", I8_16_MIN: "q8-16-min", I4_32_MIN: "q4-min" },
 };
 
 /**
@@ -22,8 +29,8 @@ const STORED_FORMATS: Readonly<Record<FloatDtype, WeightFormat>> = {
  * widened, which changes no product; blocks of integers are not, because they would take four to seven times their
  * bytes.
  */
-export function formatOf({ dtype }: Pick<StoredTensor, "dtype">, quantized: boolean): WeightFormat {
-  const format = STORED_FORMATS[dtype as FloatDtype];
+export function formatOf({ dtype }: Pick<StoredTensor, "dtype">, quantized: boolean): PackedFormat {
+  const format = STORED_FORMATS[dtype as FloatDtype | CodedDtype];
   return quantized || isInteger(format) ? format : "f32";
 }
 
@@ -34,7 +41,7 @@ export interface LinearSize {
 }
 
 /** Whether the weights are integers, so that activations are quantised too. */
-export function isInteger(format: WeightFormat): boolean {
+export function isInteger(format: PackedFormat): boolean {
   return format.startsWith("q");
 }
 
@@ -43,9 +50,25 @@ export function wholeBlocks(k: number): number {
   return Math.ceil(k / BLOCK) * BLOCK;
 }
 
+/** Whether the weights are nibbles. */
+export function isNibbles(format: PackedFormat): boolean {
+  return format.startsWith("q4");
+}
+
+/** Whether scales have minimums beside them. */
+export function hasMins(format: PackedFormat): boolean {
+  return format.endsWith("-min");
+}
+
 /** Inputs that share a scale. */
-export function blockOf(format: WeightFormat, k: number): number {
-  return format === "q8-row" ? wholeBlocks(k) : BLOCK;
+export function blockOf(format: PackedFormat, k: number): number {
+  if (format === "q8-row") return wholeBlocks(k);
+  return format.startsWith("q8-16") ? BLOCK / 2 : BLOCK;
+}
+
+/** The format of int8 whose scales are for so many inputs. */
+export function q8FormatOf(block: number): PackedFormat {
+  return block === BLOCK ? "q8" : block < BLOCK ? "q8-16" : "q8-row";
 }
 
 /** Panels that hold n columns. */
@@ -64,27 +87,37 @@ export function packedFloats(n: number, k: number): number {
 }
 
 /** Bytes of a panel of a matrix with k inputs: [k][8] floats, or for each block [8] scales and [block / 2][8][2] integers. */
-export function panelBytes(format: WeightFormat, k: number): number {
+export function panelBytes(format: PackedFormat, k: number): number {
   if (!isInteger(format)) return k * PANEL * (format === "f32" ? 4 : 2);
   const inputs = wholeBlocks(k);
   const scales = (inputs / blockOf(format, k)) * PANEL * 4;
-  return scales + (inputs * PANEL) / (format === "q4" ? 2 : 1);
+  return scales + (inputs * PANEL) / (isNibbles(format) ? 2 : 1);
 }
 
 /** Inputs of a longer block than of 32 whose weights have one sum. */
 const SUM_INPUTS = 1024;
 
 /**
- * Bytes of the sums of a panel's weights, which integers of 8 bits have: 16 bits for each block of 32, or 32 bits for each
+ * Bytes of the sums of a panel's weights, which integers of 8 bits have: 16 bits for each block of up to 32, or 32 bits for each
  * 1024 inputs of a longer one.
  */
-export function sumBytes(format: WeightFormat, k: number): number {
+export function sumBytes(format: PackedFormat, k: number): number {
   const group = Math.min(blockOf(format, k), SUM_INPUTS);
   return format.startsWith("q8") ? PANEL * Math.ceil(k / group) * (group > BLOCK ? 4 : 2) : 0;
 }
 
+/** Bytes of the minimums of a panel: a float for each block. */
+export function minBytes(format: PackedFormat, k: number): number {
+  return hasMins(format) ? minBytesOf(k, blockOf(format, k)) : 0;
+}
+
+/** The same for blocks of so many inputs. */
+export function minBytesOf(k: number, block: number): number {
+  return 4 * PANEL * (wholeBlocks(k) / block);
+}
+
 /** Bytes of scratch that a projection needs: its shape, and what the kernel of its format works in. */
-export function scratchBytes(format: WeightFormat): number {
+export function scratchBytes(format: PackedFormat): number {
   return LINEAR_WORK_AT + kernelScratchBytes(format);
 }
 
@@ -92,14 +125,15 @@ export function scratchBytes(format: WeightFormat): number {
 export const LINEAR_WORK_AT: number = aligned(LINEAR_SHAPE_BYTES);
 
 /** Bytes that the kernel of a format works in. */
-export function kernelScratchBytes(format: WeightFormat): number {
-  if (format === "q4") return LINEAR_SCRATCH;
+export function kernelScratchBytes(format: PackedFormat): number {
+  if (isNibbles(format)) return LINEAR_SCRATCH;
+  if (hasMins(format)) return MINS_SCRATCH;
   return format.endsWith("16") ? 4 * F16_SCRATCH : 0;
 }
 
 /** What the kernel of a format reads: x in rows of floats xStride apart, or of integers in a mode. */
 export function linearShape(
-  format: WeightFormat,
+  format: PackedFormat,
   {
     panels,
     k,

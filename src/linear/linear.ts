@@ -2,28 +2,32 @@ import { PANEL } from "../../assembly/layout.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
 import type { MatrixLayout } from "../tensor/matrix.ts";
 import type { Steps } from "../util/steps.ts";
-import { type F32Ptr, storeLinearShape, type U8Ptr } from "../wasm/abi.ts";
+import { type F32Ptr, NULL, storeLinearShape, type U8Ptr } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { aligned, type Layout, pointer } from "../wasm/memory.ts";
 import {
+  hasMins,
   integerRowBytes,
   isInteger,
+  isNibbles,
   LINEAR_WORK_AT,
   type LinearSize,
   linearShape,
+  minBytes,
+  type PackedFormat,
   panelBytes,
   panelsOf,
   scratchBytes,
   sumBytes,
-  type WeightFormat,
 } from "./formats.ts";
 import { packMatrix } from "./pack.ts";
 
 /** A projection before it is packed: the offsets of its panels, of their sums and of its bias in their block. */
 export interface LinearPlace extends LinearSize {
-  readonly format: WeightFormat;
+  readonly format: PackedFormat;
   readonly w: number;
   readonly sums: number;
+  readonly mins: number;
   readonly bias: number;
 }
 
@@ -31,38 +35,45 @@ export interface LinearPlace extends LinearSize {
 export interface PackedLinear {
   readonly k: number;
   readonly panels: number;
-  readonly format: WeightFormat;
+  readonly format: PackedFormat;
   readonly w: number;
-  /** Sums of weights, if the format has them. */
+  /** Sums of weights, and minimums, if the format has them. */
   readonly sums: number;
+  readonly mins: number;
   /** [8·panels], zeros without a bias. */
   readonly bias: F32Ptr;
 }
 
 /**
- * Places projections so that neighbours of one format can run as one: their panels are adjacent, and so are all sums and
- * all biases.
+ * Places projections so that neighbours of one format can run as one: their panels are adjacent, and so are all sums,
+ * all minimums and all biases.
  */
 export function placeLinears(
   layout: Layout,
-  sizes: readonly (LinearSize & { readonly format: WeightFormat })[],
+  sizes: readonly (LinearSize & { readonly format: PackedFormat })[],
 ): LinearPlace[] {
   let bytes = 0;
   let sums = 0;
+  let mins = 0;
   let panels = 0;
   const places = sizes.map(({ n, k, format }, i) => {
     if (i > 0 && sizes[i - 1]?.format !== format) bytes = aligned(bytes);
-    const place = { n, k, format, w: bytes, sums, bias: 4 * PANEL * panels };
+    const place = { n, k, format, w: bytes, sums, mins, bias: 4 * PANEL * panels };
     const count = panelsOf(n);
     bytes += count * panelBytes(format, k);
     sums += count * sumBytes(format, k);
+    mins += count * minBytes(format, k);
     panels += count;
     return place;
   });
   const w = layout.take(bytes);
   const sumsAt = layout.take(sums);
+  const minsAt = layout.take(mins);
   const bias = layout.floats(PANEL * panels);
-  return places.map((place) => ({ ...place, w: w + place.w, sums: sumsAt + place.sums, bias: bias + place.bias }));
+  return places.map((place) => ({
+    ...{ ...place, w: w + place.w, sums: sumsAt + place.sums, mins: minsAt + place.mins },
+    bias: bias + place.bias,
+  }));
 }
 
 /**
@@ -72,27 +83,28 @@ export function placeLinears(
 export function storeLinear(
   kernels: Kernels,
   base: number,
-  { n, k, format, w: at, sums: sumsAt, bias: biasAt }: LinearPlace,
+  { n, k, format, w: at, sums: sumsAt, mins: minsAt, bias: biasAt }: LinearPlace,
   matrix: StoredTensor | undefined,
   layout: MatrixLayout,
   bias: Float32Array | undefined,
   staging: number,
 ): PackedLinear {
   const panels = panelsOf(n);
-  const sums = base + sumsAt;
-  if (matrix) packMatrix(kernels, matrix, layout, format, base + at, sums, staging);
+  const to = { format, w: base + at, sums: base + sumsAt, mins: base + minsAt };
+  if (matrix) packMatrix(kernels, matrix, layout, to, staging);
   const row = kernels.memory.f32(base + biasAt, panels * PANEL).fill(0);
   if (bias) row.set(bias);
-  return { k, panels, format, w: base + at, sums, bias: pointer.f32(base + biasAt) };
+  return { k, panels, ...to, bias: pointer.f32(base + biasAt) };
 }
 
 /** Panels begin..end of a projection. */
-export function cutPanels({ k, format, w, sums, bias }: PackedLinear, begin: number, end: number): PackedLinear {
+export function cutPanels({ k, format, w, sums, mins, bias }: PackedLinear, begin: number, end: number): PackedLinear {
   return {
     ...{ k, format },
     panels: end - begin,
     w: w + begin * panelBytes(format, k),
     sums: sums + begin * sumBytes(format, k),
+    mins: mins + begin * minBytes(format, k),
     bias: pointer.f32(bias + 4 * PANEL * begin),
   };
 }
@@ -125,7 +137,7 @@ interface LinearInput {
  * Returns the `mode` of linear_q8 for activations of 14 bits, or of 7 (`fast`). If one of the formats has integers, this
  * determines the fastest dot-product paths, which allocates memory temporarily.
  */
-export function modeOf(kernels: Kernels, formats: readonly WeightFormat[], fast: boolean): number {
+export function modeOf(kernels: Kernels, formats: readonly PackedFormat[], fast: boolean): number {
   return formats.some(isInteger) ? kernels.dotModes[fast ? "fast" : "exact"] : 0;
 }
 
@@ -138,7 +150,7 @@ export interface LinearScratch {
 /** Places what projections of up to `rows` rows by any of these matrices need besides input and output. */
 export function placeLinearScratch(
   layout: Layout,
-  matrices: readonly { readonly k: number; readonly format: WeightFormat }[],
+  matrices: readonly { readonly k: number; readonly format: PackedFormat }[],
   rows: number,
 ): LinearScratch {
   const integerRows = matrices.filter(({ format }) => isInteger(format)).map(({ k }) => integerRowBytes(k));
@@ -195,7 +207,7 @@ export function* project(
 /** Rows begin..end of `project`, in one step. */
 export function multiply(
   { table, memory }: Kernels,
-  { format, panels, k, w, sums, bias }: PackedLinear,
+  { format, panels, k, w, sums, mins, bias }: PackedLinear,
   { at: out, stride: outStride }: Rows,
   { x, xStride, integers, mode, scratch }: LinearInput,
   begin: number,
@@ -205,9 +217,17 @@ export function multiply(
   const work = scratch + LINEAR_WORK_AT;
   storeLinearShape(memory.view(), shape, linearShape(format, { panels, k, outStride, xStride, mode }));
   if (format === "f32") table.linear_f32(out, x, pointer.f32(w), bias, shape, begin, end);
-  else if (format === "q4") table.linear_q4(out, integers, pointer.u8(w), pointer.u8(work), bias, shape, begin, end);
-  else if (isInteger(format)) table.linear_q8(out, integers, pointer.u8(w), pointer.u8(sums), bias, shape, begin, end);
-  else table.linear_f16(out, x, pointer.u16(w), pointer.f32(work), bias, shape, begin, end);
+  else if (!isInteger(format)) table.linear_f16(out, x, pointer.u16(w), pointer.f32(work), bias, shape, begin, end);
+  else {
+    const panelsAt = pointer.u8(w);
+    const nibbles = isNibbles(format);
+    if (nibbles) table.linear_q4(out, integers, panelsAt, pointer.u8(work), bias, shape, begin, end);
+    else table.linear_q8(out, integers, panelsAt, pointer.u8(sums), bias, shape, begin, end);
+    if (hasMins(format)) {
+      const scales = nibbles ? panelsAt : NULL;
+      table.subtract_mins(out, integers, scales, pointer.f32(work), pointer.f32(mins), shape, begin, end);
+    }
+  }
 }
 
 /** Floating-point operations of a projection. */

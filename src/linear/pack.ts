@@ -2,12 +2,24 @@
 // matrix is held twice, or as float32 without need.
 
 import { PANEL } from "../../assembly/layout.ts";
-import { decodeFloats, type StoredTensor } from "../tensor/dtypes.ts";
+import { CODED_BLOCKS, decodeFloats, isCoded, type StoredTensor } from "../tensor/dtypes.ts";
 import { type MatrixLayout, rowsOf, sizeIn, transposedColumnsOf } from "../tensor/matrix.ts";
 import { chunksOf } from "../util/rows.ts";
+import { NULL } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { pointer } from "../wasm/memory.ts";
-import { blockOf, isInteger, type LinearSize, panelBytes, panelsOf, sumBytes, type WeightFormat } from "./formats.ts";
+import {
+  blockOf,
+  hasMins,
+  isInteger,
+  isNibbles,
+  type LinearSize,
+  minBytes,
+  type PackedFormat,
+  panelBytes,
+  panelsOf,
+  sumBytes,
+} from "./formats.ts";
 
 /** Floats of a piece, if no panel and no row is longer. */
 const STAGED_FLOATS = 2 ** 16;
@@ -42,16 +54,14 @@ export function packBlock<T extends object>(
 }
 
 /**
- * Packs a matrix [n, k], or [k, n] if its layout is "in-out", to address `to`, and the sums of its weights, if the format has
- * them, to `sums`. `staging` has room for stagedFloats.
+ * Packs a matrix [n, k], or [k, n] if its layout is "in-out", to the addresses of its panels, and of the sums and the minimums of
+ * its weights, if the format has them. `staging` has room for stagedFloats.
  */
 export function packMatrix(
   kernels: Kernels,
   matrix: StoredTensor,
   layout: MatrixLayout,
-  format: WeightFormat,
-  to: number,
-  sums: number,
+  { format, w, sums, mins }: PackedPlace,
   staging: number,
 ): void {
   const [n, k] = sizeIn(matrix, layout);
@@ -64,7 +74,7 @@ export function packMatrix(
         format,
         n,
         k,
-        to + begin * PANEL * (format === "f32" ? 4 : 2),
+        w + begin * PANEL * (format === "f32" ? 4 : 2),
         staging,
       );
     return;
@@ -73,8 +83,20 @@ export function packMatrix(
   for (const [begin, end] of chunksOf(n, PANEL * Math.floor(most / (PANEL * k)))) {
     const piece = layout === "out-in" ? rowsOf(matrix, begin, end) : transposedColumnsOf(matrix, begin, end);
     const panel = begin / PANEL;
-    packOutputs(kernels, piece, format, to + panel * bytes, sums + panel * sumBytes(format, k), staging);
+    const to = {
+      ...{ format, w: w + panel * bytes },
+      ...{ sums: sums + panel * sumBytes(format, k), mins: mins + panel * minBytes(format, k) },
+    };
+    packOutputs(kernels, piece, to, staging);
   }
+}
+
+/** Where a matrix is packed to: the addresses of its panels, and of sums and minimums if its format has them. */
+export interface PackedPlace {
+  readonly format: PackedFormat;
+  readonly w: number;
+  readonly sums: number;
+  readonly mins: number;
 }
 
 /** Copies a piece to `staging` in its own dtype. */
@@ -96,9 +118,7 @@ function stageFloats(kernels: Kernels, piece: StoredTensor, staging: number) {
 function packOutputs(
   kernels: Kernels,
   piece: StoredTensor,
-  format: WeightFormat,
-  to: number,
-  sums: number,
+  { format, w: to, sums, mins }: PackedPlace,
   staging: number,
 ): void {
   const { table } = kernels;
@@ -115,12 +135,18 @@ function packOutputs(
   } else {
     const out = pointer.u8(to);
     const sumsAt = pointer.u8(sums);
+    const block = blockOf(format, k);
     if (dtype === "Q8_0" && format === "q8")
       table.repack_q8(out, sumsAt, pointer.u8(stage(kernels, piece, staging)), n, k, 0, panels);
     else if (dtype === "Q4_0" && format === "q4")
       table.repack_q4(out, pointer.u8(stage(kernels, piece, staging)), n, k, 0, panels);
-    else if (format === "q4") table.pack_q4(out, stageFloats(kernels, piece, staging), n, k, 0, panels);
-    else table.pack_q8(out, sumsAt, stageFloats(kernels, piece, staging), n, k, blockOf(format, k), 0, panels);
+    else if (isCoded(dtype)) {
+      const blocks = pointer.u8(stage(kernels, piece, staging));
+      const { bytes } = CODED_BLOCKS[dtype];
+      table.pack_blocks(out, isNibbles(format) ? NULL : sumsAt, blocks, n, k, bytes, 0, panels);
+      if (hasMins(format)) table.pack_mins(pointer.f32(mins), blocks, n, k, bytes, 0, panels);
+    } else if (format === "q4") table.pack_q4(out, stageFloats(kernels, piece, staging), n, k, 0, panels);
+    else table.pack_q8(out, sumsAt, stageFloats(kernels, piece, staging), n, k, block, 0, panels);
   }
 }
 
@@ -128,7 +154,7 @@ function packOutputs(
 function packInputs(
   kernels: Kernels,
   piece: StoredTensor,
-  format: WeightFormat,
+  format: PackedFormat,
   n: number,
   k: number,
   to: number,

@@ -19,6 +19,7 @@ import { linear_q4 } from "./linear_q4.ts";
 import { linear_q8 } from "./linear_q8.ts";
 import { layer_norm_f32, rms_norm_f32 } from "./norm.ts";
 import { pack_columns_f32, pack_rows_f32 } from "./pack.ts";
+import { pack_blocks, pack_mins } from "./pack_blocks.ts";
 import { pack_columns_f16, pack_rows_f16, repack_columns_f16, repack_rows_f16 } from "./pack_f16.ts";
 import { pack_q4, repack_q4 } from "./pack_q4.ts";
 import { pack_q8, repack_q8 } from "./pack_q8.ts";
@@ -29,6 +30,7 @@ import { route_f32 } from "./route.ts";
 import { scores_f32, scores_pages } from "./scores.ts";
 import { masked_softmax_f32 } from "./softmax.ts";
 import { softmax_sums_f32 } from "./softmax_sums.ts";
+import { subtract_mins } from "./subtract_mins.ts";
 import { top_k_f32 } from "./top_k.ts";
 import { weighted_sum_f32 } from "./weighted_sum.ts";
 import { widen_f16 } from "./widen.ts";
@@ -58,6 +60,8 @@ export const reference: Reference = {
   merge_heads_f32,
   pack_columns_f16,
   pack_columns_f32,
+  pack_blocks,
+  pack_mins,
   pack_q4,
   pack_q8,
   pack_rows_f16,
@@ -75,6 +79,7 @@ export const reference: Reference = {
   scores_f32,
   scores_pages,
   split_heads_f32,
+  subtract_mins,
   softmax_sums_f32,
   top_k_f32,
   weighted_sum_f32,
@@ -104,8 +109,10 @@ export {
   linear_q8,
   masked_softmax_f32,
   merge_heads_f32,
+  pack_blocks,
   pack_columns_f16,
   pack_columns_f32,
+  pack_mins,
   pack_q4,
   pack_q8,
   pack_rows_f16,
@@ -124,6 +131,7 @@ export {
   scores_pages,
   softmax_sums_f32,
   split_heads_f32,
+  subtract_mins,
   top_k_f32,
   weighted_sum_f32,
   widen_f16,

@@ -100,7 +100,7 @@ export function packedQ8(bytes: Uint8Array, k: number, block: number): Packed {
 }
 
 /**
- * Minus the sums of output n's weights over each group, in [panels][groups][8]: int16 for blocks of 32 inputs, else int32.
+ * Minus the sums of output n's weights over each group, in [panels][groups][8]: int16 for blocks of up to 32 inputs, else int32.
  */
 export function storeSums(sums: Uint8Array, w: Packed, k: number, n: number): void {
   const view = new DataView(sums.buffer, sums.byteOffset, sums.byteLength);
@@ -110,7 +110,7 @@ export function storeSums(sums: Uint8Array, w: Packed, k: number, n: number): vo
     let sum = 0;
     for (let i = g * group; i < Math.min((g + 1) * group, padded(k)); i++) sum -= w.weight(n, i);
     const at = (Math.floor(n / PANEL) * groups + g) * PANEL + (n % PANEL);
-    if (w.block === BLOCK) view.setInt16(2 * at, sum, true);
+    if (w.block <= BLOCK) view.setInt16(2 * at, sum, true);
     else view.setInt32(4 * at, sum, true);
   }
 }
@@ -138,6 +138,11 @@ export function packedQ4(bytes: Uint8Array, k: number): Packed {
       view.setUint16(unitAt(n, i), others | ((weight + 8) << shift(i)), true);
     },
   };
+}
+
+/** The min of output n and input i in [panels][K / block][8]. */
+export function minOf(mins: Float32Array, k: number, block: number, n: number, i: number): number {
+  return mins[(Math.floor(n / PANEL) * (padded(k) / block) + Math.floor(i / block)) * PANEL + (n % PANEL)]!;
 }
 
 /**

@@ -36,11 +36,27 @@ export const BLOCKS = {
   Q4_0: { length: 32, bytes: 18 },
 } as const;
 
+/**
+ * The same of blocks that GGUF's other formats become on their way to linear memory, without loss: a float32 scale, in "_MIN" a
+ * float32 minimum, and int8 q, in I4 from 0 to 15: elements scale·q - minimum.
+ */
+export const CODED_BLOCKS = {
+  I8_32: { length: 32, bytes: 36 },
+  I8_16: { length: 16, bytes: 20 },
+  I8_32_MIN: { length: 32, bytes: 40 },
+  I8_16_MIN: { length: 16, bytes: 24 },
+  I4_32_MIN: { length: 32, bytes: 40 },
+} as const;
+
 export type PlainDtype = keyof typeof BITS;
 export type BlockDtype = keyof typeof BLOCKS;
+export type CodedDtype = keyof typeof CODED_BLOCKS;
 
-/** How a file stores elements: a dtype of safetensors, or one of GGUF's blocks of 32 elements with a scale, Q8_0 and Q4_0. */
-export type Dtype = PlainDtype | BlockDtype;
+/**
+ * How elements are stored: a dtype of safetensors, one of GGUF's blocks of 32 elements with a scale, Q8_0 and Q4_0, or one of
+ * CodedDtype, which no file has.
+ */
+export type Dtype = PlainDtype | BlockDtype | CodedDtype;
 
 /** A tensor in the encoding of a file: little-endian, row-major. `toFloats` decodes it. */
 export interface StoredTensor {
@@ -64,6 +80,11 @@ export function isBlockDtype(word: unknown): word is BlockDtype {
   return typeof word === "string" && Object.hasOwn(BLOCKS, word);
 }
 
+/** Whether a dtype is one of CODED_BLOCKS. */
+export function isCoded(dtype: unknown): dtype is CodedDtype {
+  return typeof dtype === "string" && Object.hasOwn(CODED_BLOCKS, dtype);
+}
+
 /** A shape as text, for error messages. */
 export function shapeText(shape: readonly number[]): string {
   return `[${shape.slice(0, 8).join(", ")}${shape.length > 8 ? ", …" : ""}]`;
@@ -85,7 +106,7 @@ export function decodeFloats(tensor: StoredTensor, where: string, out?: Float32A
   const { name, dtype, shape: given, bytes: data } = tensor;
   const shape = readShape(where, "tensor", given, LARGEST_LENGTH);
   const size = elementsIn(shape);
-  const known = FLOAT_DTYPES.find((each) => each === dtype);
+  const known = isCoded(dtype) ? dtype : FLOAT_DTYPES.find((each) => each === dtype);
   if (known === undefined)
     throw new HeadwiseError(
       "BAD_FILE",
@@ -94,9 +115,10 @@ export function decodeFloats(tensor: StoredTensor, where: string, out?: Float32A
     );
   const bytes = expectUint8Array(where, "tensor.bytes", data);
   const bits = floatBits(known);
-  if (isBlockDtype(known) && (shape.at(-1) ?? 1) % BLOCKS[known].length !== 0)
+  const { length = 1 } = storedBlock(known) ?? {};
+  if ((shape.at(-1) ?? 1) % length !== 0)
     throw new RangeError(
-      `${where}: tensor ${describe(name)} expected rows of whole blocks (${BLOCKS[known].length}) for ${known}, ` +
+      `${where}: tensor ${describe(name)} expected rows of whole blocks (${length}) for ${known}, ` +
         `got ${shapeText(shape)}`,
     );
   if (bytes.length !== (size * bits) / 8)
@@ -105,6 +127,7 @@ export function decodeFloats(tensor: StoredTensor, where: string, out?: Float32A
         `got ${bytes.length}`,
     );
   if (isBlockDtype(known)) return widenBlocks(known, bytes, size);
+  if (isCoded(known)) return widenCoded(known, bytes, size);
   const width = bits / 8;
   // Typed arrays need aligned elements, but a header may have any length: unaligned data is copied.
   const { buffer, byteOffset } = bytes.byteOffset % width === 0 ? bytes : new Uint8Array(bytes);
@@ -118,18 +141,23 @@ export function decodeFloats(tensor: StoredTensor, where: string, out?: Float32A
 const FLOAT_BITS = { F32: 32, F64: 64, F16: 16, BF16: 16 } as const satisfies Partial<typeof BITS>;
 
 /** Bits of one element; for a block dtype including its share of the block's scale. */
-export function floatBits(dtype: FloatDtype): number {
-  return isBlockDtype(dtype) ? blockBits(dtype) : FLOAT_BITS[dtype];
+export function floatBits(dtype: FloatDtype | CodedDtype): number {
+  return blockBits(dtype) ?? FLOAT_BITS[dtype as keyof typeof FLOAT_BITS];
 }
 
 /** The same of any dtype. */
 export function bitsEach(dtype: Dtype): number {
-  return isBlockDtype(dtype) ? blockBits(dtype) : BITS[dtype];
+  return blockBits(dtype) ?? BITS[dtype as PlainDtype];
 }
 
-function blockBits(dtype: BlockDtype): number {
-  const { length, bytes } = BLOCKS[dtype];
-  return (bytes * 8) / length;
+/** Elements and bytes of a block of this dtype; undefined if it has none. */
+export function storedBlock(dtype: Dtype): { readonly length: number; readonly bytes: number } | undefined {
+  return isCoded(dtype) ? CODED_BLOCKS[dtype] : isBlockDtype(dtype) ? BLOCKS[dtype] : undefined;
+}
+
+function blockBits(dtype: Dtype): number | undefined {
+  const block = storedBlock(dtype);
+  return block && (block.bytes * 8) / block.length;
 }
 
 /** Blocks to float32. d has 11 significant bits and q at most 8, so that d·q is exact. */
@@ -149,6 +177,19 @@ function widenBlocks(dtype: BlockDtype, bytes: Uint8Array, size: number): Float3
         floats[to + j] = d * ((pair & 15) - 8);
         floats[to + j + 16] = d * ((pair >> 4) - 8);
       }
+  }
+  return floats;
+}
+
+/** Coded blocks to float32: products and differences are rounded once. */
+function widenCoded(dtype: CodedDtype, bytes: Uint8Array, size: number): Float32Array {
+  const { length, bytes: stride } = CODED_BLOCKS[dtype];
+  const view = new DataView(bytes.buffer, bytes.byteOffset);
+  const floats = new Float32Array(size);
+  for (let at = 0, to = 0; to < size; at += stride) {
+    const scale = view.getFloat32(at, true);
+    const min = stride - length > 4 ? view.getFloat32(at + 4, true) : 0;
+    for (let i = at + stride - length; i < at + stride; i++) floats[to++] = scale * view.getInt8(i) - min;
   }
   return floats;
 }

@@ -1,15 +1,16 @@
 import { expectOneOf, expectUint8Array } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
 import {
-  BLOCKS,
+  type CodedDtype,
   decodeFloats,
   FLOAT_DTYPE_RULE,
   FLOAT_DTYPES,
   type FloatDtype,
   floatBits,
-  isBlockDtype,
+  isCoded,
   type StoredTensor,
   shapeText,
+  storedBlock,
 } from "./dtypes.ts";
 import { checkTensor, LARGEST_LENGTH, readShape, readTensor, type Tensor } from "./tensor.ts";
 
@@ -37,7 +38,7 @@ export function expectLayout(where: string, layout: unknown = "out-in"): MatrixL
 export function readMatrix(where: string, name: string, value: unknown): WeightTensor {
   if (value === null || typeof value !== "object" || !("dtype" in value)) return readTensor(where, name, value);
   const { dtype, shape: given, bytes } = value as StoredTensor;
-  if (!FLOAT_DTYPES.some((each) => each === dtype))
+  if (!isCoded(dtype) && !FLOAT_DTYPES.some((each) => each === dtype))
     throw new RangeError(
       `${where}: ${name} expected ${FLOAT_DTYPE_RULE}, got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
     );
@@ -57,11 +58,12 @@ export function expectMatrix(where: string, name: string, value: unknown, layout
   const { dtype, shape, bytes } = matrix;
   if (shape.length !== 2) throw new RangeError(`${where}: ${name} expected rank 2, got shape ${shapeText(shape)}`);
   const [rows, columns] = shape as [number, number];
-  if (isBlockDtype(dtype) && layout === "in-out")
+  const block = storedBlock(dtype);
+  if (block && layout === "in-out")
     throw new RangeError(`${where}: ${name} expected layout "out-in" for ${dtype}, got "in-out"`);
-  if (isBlockDtype(dtype) && columns % BLOCKS[dtype].length !== 0)
+  if (block && columns % block.length !== 0)
     throw new RangeError(
-      `${where}: ${name} expected rows of whole blocks of ${BLOCKS[dtype].length}, got shape ${shapeText(shape)}`,
+      `${where}: ${name} expected rows of whole blocks of ${block.length}, got shape ${shapeText(shape)}`,
     );
   const size = rows * bytesOf(matrix, columns);
   if (bytes.length !== size)
@@ -73,7 +75,7 @@ export function expectMatrix(where: string, name: string, value: unknown, layout
 
 /** Bytes of `elements` adjacent elements of a row of a weight matrix; of a block dtype, whole blocks. */
 function bytesOf({ dtype }: StoredTensor, elements: number): number {
-  return (elements * floatBits(dtype as FloatDtype)) / 8;
+  return (elements * floatBits(dtype as FloatDtype | CodedDtype)) / 8;
 }
 
 /** Rows begin..end, as a view. */

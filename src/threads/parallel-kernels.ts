@@ -7,8 +7,6 @@ import { workFloats } from "../forward/attend-segment.ts";
 import { chunksOf } from "../util/rows.ts";
 import {
   ACTIVATION_SHAPE_AT,
-  ATTENTION_SHAPE_AT,
-  type AttentionShape,
   CACHE_SHAPE_AT,
   type KernelTable,
   NORM_SHAPE_AT,
@@ -18,19 +16,10 @@ import {
   type ScratchKernel,
 } from "../wasm/abi.ts";
 import { aligned, type LinearMemory } from "../wasm/memory.ts";
-import { projection, scratchProjection } from "./parallel-linear.ts";
-import {
-  fewest,
-  type Load,
-  type Parallel,
-  type ParallelScratch,
-  rangesOf,
-  type Span,
-  STREAM_ROWS,
-  share,
-} from "./partition.ts";
+import { attentionTiles, attentionWork, countsAt } from "./parallel-attention.ts";
+import { minimums, projection, scratchProjection } from "./parallel-linear.ts";
+import { type Parallel, type ParallelScratch, rangesOf, type Span } from "./partition.ts";
 import type { ThreadPool } from "./pool.ts";
-import { TILES } from "./work-queue.ts";
 
 /** What is too little to share, in floating-point operations of a matrix product: a core does some 50 a nanosecond. */
 export interface Shares {
@@ -43,9 +32,6 @@ export interface Shares {
 /** About 40 and 10 microseconds: several times what it takes to wake a worker, and to hand a tile out. */
 export const SHARES: Shares = { call: 2 ** 21, tile: 2 ** 19 };
 
-/** Rows of attention are cut at whole strips of 4 and of 6. */
-const ATTENTION_ROWS = 12;
-
 /** What an element costs where it is not multiplied, in the operations that take as long. */
 const ROTATED = 16;
 const NORMED = 8;
@@ -54,71 +40,6 @@ const SOFTMAXED = 40;
 const QUANTIZED = 16;
 /** A product of the unfused kernels, which are plain loops, takes as long as so many. */
 const UNFUSED = 4;
-
-/** The counts of an AttentionShape: what the work of a call depends on. */
-type Counts = Pick<
-  AttentionShape,
-  "qLen" | "kvLen" | "qStart" | "left" | "right" | "numHeads" | "numKvHeads" | "headDim" | "valueDim" | "formats"
->;
-
-/** Reads them; the other fields of a shape are not read, because small calls go through here too. */
-function countsAt(view: DataView, at: number): Counts {
-  const read = (field: keyof Counts) => view.getInt32(at + ATTENTION_SHAPE_AT[field], true);
-  return {
-    qLen: read("qLen"),
-    kvLen: read("kvLen"),
-    qStart: read("qStart"),
-    left: read("left"),
-    right: read("right"),
-    numHeads: read("numHeads"),
-    numKvHeads: read("numKvHeads"),
-    headDim: read("headDim"),
-    valueDim: read("valueDim"),
-    formats: read("formats"),
-  };
-}
-
-/** Keys that the query at token t may attend, at most. */
-function keysOf({ kvLen, qStart, left, right }: Counts, t: number): number {
-  return Math.max(0, Math.min(kvLen, qStart + t + right + 1) - Math.max(0, qStart + t - left));
-}
-
-/** The work of `rows` rows of attention, of tokens all over the call. */
-function attentionWork(shape: Counts, rows: number): number {
-  const group = shape.numHeads / shape.numKvHeads;
-  const keys = (keysOf(shape, 0) + keysOf(shape, shape.qLen - 1)) / 2;
-  const streamed = Math.max(1, STREAM_ROWS / (shape.qLen * group));
-  return 2 * rows * streamed * keys * (shape.headDim + shape.valueDim);
-}
-
-/**
- * The rows begin..end of attention_f32 in tiles: the last rows first, which see the most keys where it is causal, of one
- * kv head after the other, so that as many heads as possible are at work; whole heads where they have few rows.
- */
-function attentionTiles(shape: Counts, begin: number, end: number, load: Load): Span[] {
-  const { qLen, numHeads, numKvHeads } = shape;
-  const rows = (qLen * numHeads) / numKvHeads;
-  if (rows <= ATTENTION_ROWS || numKvHeads > TILES / 4) return rangesOf(begin, end, rows, 0, load);
-  const least = fewest((end - begin) / ATTENTION_ROWS, load);
-  const most = Math.max(least, TILE_ROWS / ATTENTION_ROWS);
-  const heads: { from: number; to: number }[] = [];
-  for (let head = 0; head < numKvHeads; head++) {
-    const [from, to] = [Math.max(begin, head * rows), Math.min(end, (head + 1) * rows)];
-    if (from < to) heads.push({ from, to });
-  }
-  const ranges: Span[] = [];
-  let left = end - begin;
-  while (left > 0)
-    for (const head of heads) {
-      const units = Math.min(most, share(Math.ceil(left / ATTENTION_ROWS), least, load.threads));
-      const size = Math.min(head.to - head.from, units * ATTENTION_ROWS);
-      if (size === 0) continue;
-      ranges.push([head.to - size, head.to]);
-      head.to -= size;
-      left -= size;
-    }
-  return ranges;
-}
 
 type Arguments<K extends keyof KernelTable> = Parameters<KernelTable[K]>;
 
@@ -237,6 +158,8 @@ const PARALLEL = {
   ),
   merge_heads_f32: null,
   pack_columns_f16: null,
+  pack_blocks: null,
+  pack_mins: null,
   pack_columns_f32: null,
   pack_q4: null,
   pack_q8: null,
@@ -256,6 +179,7 @@ const PARALLEL = {
   scores_pages: scores,
   softmax_sums_f32: ranges((_view, _out, _x, n, _stride, begin, end) => SOFTMAXED * (end - begin) * n),
   split_heads_f32: null,
+  subtract_mins: minimums(),
   top_k_f32: ranges((_view, _values, _ids, _x, n, _stride, _k, begin, end) => NORMED * (end - begin) * n),
   weighted_sum_f32: null,
   widen_f16: null,

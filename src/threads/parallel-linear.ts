@@ -1,8 +1,8 @@
 // How projections are shared among threads (see parallel-kernels.ts): a tile is some panels by some rows, with a shape of
 // its own that has so many panels.
 
-import { BLOCK, PANEL } from "../../assembly/layout.ts";
-import { kernelScratchBytes, panelBytes, sumBytes, type WeightFormat } from "../linear/formats.ts";
+import { MINS_SCRATCH, PANEL } from "../../assembly/layout.ts";
+import { kernelScratchBytes, minBytesOf, panelBytes, q8FormatOf, sumBytes } from "../linear/formats.ts";
 import { LINEAR_SHAPE_AT, type LinearShape, NULL, storeLinearShape } from "../wasm/abi.ts";
 import {
   fewest,
@@ -92,7 +92,7 @@ export function projection(format: keyof typeof COSTS): Parallel<Arguments> {
       const [out, x, w, ...others] = args.slice(0, -4) as [number, number, number, ...number[]];
       const shape = shapeAt(view, at);
       const { panels, k, block } = shape;
-      const stored: WeightFormat = format === "q8" && block !== BLOCK ? "q8-row" : format;
+      const stored = format === "q8" ? q8FormatOf(block) : format;
       const bytes = panelBytes(stored, k);
       const sums = sumBytes(stored, k);
       const rows = end - begin;
@@ -114,4 +114,36 @@ export function projection(format: keyof typeof COSTS): Parallel<Arguments> {
 /** The same for kernels that work in scratch. */
 export function scratchProjection(format: "f16" | "q4"): ParallelScratch<Arguments> {
   return { ...projection(format), scratch: () => kernelScratchBytes(format) };
+}
+
+/** How the mins of a projection are shared: panels, whose weights, where they are given, are nibbles. */
+export function minimums(): ParallelScratch<Arguments> {
+  return {
+    scratch: () => MINS_SCRATCH,
+    cost(view, ...args) {
+      const [at, begin, end] = args.slice(-3) as [number, number, number];
+      const { panels, k, block } = shapeAt(view, at);
+      return 2 * PANEL * panels * (k / block) * Math.max(STREAM_ROWS, end - begin);
+    },
+    cut(args, view, load, shapeOf) {
+      const [out, x, w, scratch, mins, at, begin, end] = args as [
+        number,
+        number,
+        number,
+        number,
+        number,
+        number,
+        number,
+        number,
+      ];
+      const shape = shapeAt(view, at);
+      const { panels, k, block } = shape;
+      const bytes = w === NULL ? 0 : panelBytes("q4", k);
+      return rangesOf(0, panels, FEW_PANELS, 0, load).map(([from, to], i) => {
+        storeLinearShape(view, shapeOf(i), { ...shape, panels: to - from });
+        const own = [out + 4 * PANEL * from, x, w + bytes * from, scratch, mins + minBytesOf(k, block) * from];
+        return [...own, shapeOf(i), begin, end];
+      });
+    },
+  };
 }

@@ -6,6 +6,7 @@
  * - `NO_QUANTIZED`: the kernels were loaded without the modules of this format.
  * - `NO_LATENT`: the kernels, or those of the build that runs, were loaded without those of latent attention.
  * - `NO_MODELS`: the kernels, or those of the build that runs, were loaded without those of whole decoders.
+ * - `NO_GGUF`: a GGUF file was given without what reads it.
  * - `NOT_WASM`: the bytes are not a WebAssembly module.
  * - `ABI_MISMATCH`: the module, or the script of a worker, is of another version of headwise, or another of its modules.
  * - `OUT_OF_MEMORY`: linear memory or an array cannot grow.
@@ -14,6 +15,7 @@
  * - `RELEASED`: the object, or one that it depends on, was released.
  * - `KERNEL_FAILED`: a kernel failed in a worker, a sign of damaged memory.
  * - `WORKER_LOST`: a worker ended or stopped answering.
+ * - `NO_STORAGE`: a store cannot keep pieces of files: the host has no place for them, or it is full.
  * - `BAD_FILE`: a file or an answer of a server cannot be read, or breaks its format.
  */
 export type HeadwiseErrorCode =
@@ -23,6 +25,7 @@ export type HeadwiseErrorCode =
   | "NO_QUANTIZED"
   | "NO_LATENT"
   | "NO_MODELS"
+  | "NO_GGUF"
   | "NOT_WASM"
   | "ABI_MISMATCH"
   | "OUT_OF_MEMORY"
@@ -31,6 +34,7 @@ export type HeadwiseErrorCode =
   | "RELEASED"
   | "KERNEL_FAILED"
   | "WORKER_LOST"
+  | "NO_STORAGE"
   | "BAD_FILE";
 
 /**

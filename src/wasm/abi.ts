@@ -331,7 +331,9 @@ export interface WeightKernels {
   linear_f16(out: F32Ptr, x: F32Ptr, w: U16Ptr, scratch: F32Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
   linear_q4(out: F32Ptr, x: U8Ptr, w: U8Ptr, scratch: U8Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
   linear_q8(out: F32Ptr, x: U8Ptr, w: U8Ptr, sums: U8Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
+  pack_blocks(out: U8Ptr, sums: U8Ptr | NullPtr, blocks: U8Ptr, n: number, k: number, bytes: number, begin: number, end: number): void;
   pack_columns_f16(out: U16Ptr, w: F32Ptr, n: number, k: number, bf16: number, begin: number, end: number): void;
+  pack_mins(out: F32Ptr, blocks: U8Ptr, n: number, k: number, bytes: number, begin: number, end: number): void;
   pack_q4(out: U8Ptr, w: F32Ptr, n: number, k: number, begin: number, end: number): void;
   pack_q8(out: U8Ptr, sums: U8Ptr, w: F32Ptr, n: number, k: number, block: number, begin: number, end: number): void;
   pack_rows_f16(out: U16Ptr, w: F32Ptr, n: number, k: number, bf16: number, begin: number, end: number): void;
@@ -341,6 +343,7 @@ export interface WeightKernels {
   repack_q8(out: U8Ptr, sums: U8Ptr, blocks: U8Ptr, n: number, k: number, begin: number, end: number): void;
   repack_rows_f16(out: U16Ptr, w: U16Ptr, n: number, k: number, begin: number, end: number): void;
   repeat_dots(out: U8Ptr, x: U8Ptr, w: U8Ptr, direct: number, begin: number, end: number): void;
+  subtract_mins(out: F32Ptr, x: U8Ptr, w: U8Ptr | NullPtr, scratch: F32Ptr, mins: F32Ptr, shape: LinearShapePtr, begin: number, end: number): void;
 }
 
 /** The kernels of cache pages of any format, and what no call of floats needs, as the host calls them. */
@@ -364,7 +367,7 @@ export interface DecoderKernels {
   activate_f32(out: F32Ptr, gate: F32Ptr, up: F32Ptr | NullPtr, shape: ActivationShapePtr, begin: number, end: number): void;
   add_scaled_f32(out: F32Ptr, x: F32Ptr, y: F32Ptr, n: number, scale: number, begin: number, end: number): void;
   cap_logits_f32(x: F32Ptr, n: number, stride: number, scale: number, softcap: number, begin: number, end: number): void;
-  embed_rows(out: F32Ptr, ids: I32Ptr, w: U8Ptr, shape: EmbedShapePtr, begin: number, end: number): void;
+  embed_rows(out: F32Ptr, ids: I32Ptr, w: U8Ptr, mins: F32Ptr | NullPtr, shape: EmbedShapePtr, begin: number, end: number): void;
   gather_rows_f32(out: F32Ptr, x: F32Ptr, slots: I32Ptr, topK: number, n: number, begin: number, end: number): void;
   layer_norm_f32(out: F32Ptr, x: F32Ptr, gain: F32Ptr, bias: F32Ptr | NullPtr, shape: NormShapePtr, begin: number, end: number): void;
   route_f32(ids: I32Ptr, weights: F32Ptr, logits: F32Ptr, scratch: F32Ptr, correction: F32Ptr | NullPtr, shape: RouteShapePtr, begin: number, end: number): void;
@@ -387,7 +390,7 @@ export interface PartKernels {
 }
 
 /** Kernels that work in scratch, which is argument SCRATCH_ARGUMENT. */
-export type ScratchKernel = "attention_f32" | "linear_f16" | "linear_q4" | "attention_pages" | "attention_latents" | "route_f32";
+export type ScratchKernel = "attention_f32" | "linear_f16" | "linear_q4" | "subtract_mins" | "attention_pages" | "attention_latents" | "route_f32";
 export const SCRATCH_ARGUMENT = 3;
 /** The most arguments of a kernel. */
 export const MOST_ARGUMENTS = 8;
@@ -412,7 +415,9 @@ export const KERNELS: { readonly [P in keyof PartKernels]: readonly (keyof PartK
     "linear_f16",
     "linear_q4",
     "linear_q8",
+    "pack_blocks",
     "pack_columns_f16",
+    "pack_mins",
     "pack_q4",
     "pack_q8",
     "pack_rows_f16",
@@ -422,6 +427,7 @@ export const KERNELS: { readonly [P in keyof PartKernels]: readonly (keyof PartK
     "repack_q8",
     "repack_rows_f16",
     "repeat_dots",
+    "subtract_mins",
   ],
   caches: [
     "append_pages",

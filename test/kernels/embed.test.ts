@@ -51,15 +51,15 @@ describe.each(builds)("embed_rows in the %s build", (build) => {
       const ids = Int32Array.from({ length: tokens }, (_, t) => (t === 0 ? n - 1 : random.int(0, n - 1)));
       for (const scale of [1, Math.fround(Math.sqrt(k))]) {
         const shape = { n, k, format, block, scale };
-        const args: Arguments<"embed_rows"> = [new Float32Array(tokens * k), ids, bytes, shape, 0, tokens];
+        const args: Arguments<"embed_rows"> = [new Float32Array(tokens * k), ids, bytes, null, shape, 0, tokens];
         const twin = copyArguments<"embed_rows">(args);
         const split = copyArguments<"embed_rows">(args);
         embed_rows(...twin);
         runKernel(instance, "embed_rows", args);
         expect(args[0]).toEqual(twin[0]);
         for (const [begin, end] of pieces(random, tokens)) {
-          split[4] = begin;
-          split[5] = end;
+          split[5] = begin;
+          split[6] = end;
           runKernel(instance, "embed_rows", split);
         }
         expect(split[0]).toEqual(args[0]);
@@ -76,7 +76,7 @@ describe.each(builds)("embed_rows in the %s build", (build) => {
     const { bytes, format, block, sums } = pack(floats(random, n * k), n, k, name);
     const ids = Int32Array.from({ length: n }, (_, i) => i);
     const table = new Float32Array(n * k);
-    runKernel(instance, "embed_rows", [table, ids, bytes, { n, k, format, block, scale: 1 }, 0, n]);
+    runKernel(instance, "embed_rows", [table, ids, bytes, null, { n, k, format, block, scale: 1 }, 0, n]);
     const panels = Math.ceil(n / 8);
     for (const i of [0, 1, 7, 33, 34]) {
       const x = new Float32Array(k);

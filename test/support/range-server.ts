@@ -18,7 +18,8 @@ export const urlOf = (server: Server): string => `http://127.0.0.1:${(server.add
 /** Serves files of a folder in memory by range; a name without a file is not found. */
 export function serveFolder(find: (name: string) => Uint8Array | undefined): Promise<Server> {
   const server = createServer((request, response) => {
-    const bytes = find(decodeURIComponent((request.url ?? "/").slice(request.url?.lastIndexOf("/")).slice(1)));
+    const [path = "/"] = (request.url ?? "/").split("?");
+    const bytes = find(decodeURIComponent(path.slice(path.lastIndexOf("/") + 1)));
     if (!bytes) return void response.writeHead(404).end("not found");
     const [, begin = "0", last = "0"] = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? "") ?? [];
     const end = Math.min(Number(last) + 1, bytes.length);

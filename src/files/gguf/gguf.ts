@@ -1,7 +1,15 @@
-import { shapeText } from "../../tensor/dtypes.ts";
-import { GGML_DTYPES, ggmlElements, widenGgml } from "../../tensor/ggml-blocks.ts";
+import { type StoredTensor, shapeText } from "../../tensor/dtypes.ts";
+import { codedDtype, codeGgml, GGML_DTYPES, ggmlElements, widenGgml } from "../../tensor/ggml-blocks.ts";
+import type { GgmlDtype } from "../../tensor/ggml-formats.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
-import { type ByteSource, type BytesOrSource, type OpenSource, readRange, toSource } from "../byte-source.ts";
+import {
+  type ByteSource,
+  type BytesOrSource,
+  createArray,
+  type OpenSource,
+  readRange,
+  toSource,
+} from "../byte-source.ts";
 import { createTensorFile, type TensorEntry, type TensorFile } from "../tensor-file.ts";
 import { type GgufValue, readGgufHeader } from "./header.ts";
 
@@ -76,13 +84,28 @@ const FIRST = 2 ** 16;
  * console.log(file.tensors.get("w")?.shape, toFloats(await file.read("w")).join(" ")); // [ 2 ] 1.5 0
  */
 export async function openGguf(source: BytesOrSource): Promise<GgufFile> {
+  return openConverted(source, (where, dtype, bytes) => {
+    const widened = createArray(where, 4 * ggmlElements(dtype, bytes.length), "readRows");
+    widenGgml(dtype, bytes, new Float32Array(widened.buffer));
+    return { dtype: "F32", bytes: widened };
+  });
+}
+
+/** Opens a file whose tensors are read as they are stored, those of blocks that kernels do not read in their coded dtypes. */
+export function openCodedGguf(source: BytesOrSource): Promise<GgufFile> {
+  return openConverted(source, (_where, dtype, bytes) => ({ dtype: codedDtype(dtype), bytes: codeGgml(dtype, bytes) }));
+}
+
+async function openConverted(
+  source: BytesOrSource,
+  convert: (where: string, dtype: GgmlDtype, bytes: Uint8Array) => Pick<StoredTensor, "dtype" | "bytes">,
+): Promise<GgufFile> {
   const from = toSource(WHERE, source);
   const { metadata, tensors, alignment, start } = await readHeader(from);
   placeTensors(tensors, alignment, start, from);
   return createTensorFile(from, metadata, tensors, ["F32", "F16", "BF16", "Q8_0", "Q4_0"], {
     dtypes: GGML_DTYPES,
-    elements: ggmlElements,
-    widen: widenGgml,
+    convert: (where, dtype, bytes) => convert(where, dtype as GgmlDtype, bytes),
   });
 }
 

@@ -1,20 +1,19 @@
 // A model in GGUF: one file, or several that are numbered.
 
-import { GGML_DTYPES } from "../../tensor/ggml-blocks.ts";
+import { codedDtype, isGgmlDtype } from "../../tensor/ggml-blocks.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
 import type { ByteSource } from "../byte-source.ts";
 import { joinFiles } from "../join-files.ts";
 import type { TensorEntry, TensorFile } from "../tensor-file.ts";
-import { type GgufFile, openGguf } from "./gguf.ts";
+import { type GgufFile, openCodedGguf } from "./gguf.ts";
+import { PART } from "./part-names.ts";
 
-/** Names of parts: NAME-00001-of-00003.gguf. */
-const PART = /-\d{5}-of-(\d{5})\.gguf$/i;
-
-interface GgufParts {
+/** The opened files of a model. */
+export interface GgufParts {
   /** The first file, with the tensors of all. */
   readonly description: GgufFile;
   readonly file: Pick<GgufFile, "readAll" | "readRows">;
-  /** Those that are widened as they are read have dtype F32. */
+  /** Those whose blocks are coded as they are read have that dtype. */
   readonly tensors: ReadonlyMap<string, TensorEntry>;
 }
 
@@ -29,7 +28,7 @@ export async function openGgufParts(
   const nameOf = (part: number) =>
     digits === undefined ? name : name.replace(PART, `-${`${part}`.padStart(5, "0")}-of-${digits}.gguf`);
   const files = new Map<string, TensorFile<GgufFile["metadata"] extends ReadonlyMap<string, infer V> ? V : never>>();
-  for (let part = 1; part <= count; part++) files.set(nameOf(part), await openGguf(await open(nameOf(part))));
+  for (let part = 1; part <= count; part++) files.set(nameOf(part), await openCodedGguf(await open(nameOf(part))));
   const first = files.get(nameOf(1)) as GgufFile;
   const stated = Number(first.metadata.get("split.count") ?? 1);
   if (Math.max(stated, 1) !== count)
@@ -45,7 +44,7 @@ export async function openGgufParts(
       if (owners.has(tensor))
         throw new HeadwiseError("BAD_FILE", `${where}: tensor ${describe(tensor)} expected in one file, got it in two`);
       owners.set(tensor, owner);
-      tensors.set(tensor, GGML_DTYPES.includes(entry.dtype) ? { ...entry, dtype: "F32" } : entry);
+      tensors.set(tensor, isGgmlDtype(entry.dtype) ? { ...entry, dtype: codedDtype(entry.dtype) } : entry);
     }
   const all = joinFiles(owners, files);
   const read: GgufFile["read"] = async (tensor, from) => (await all.readAll([tensor], from)).get(tensor)!;

@@ -55,7 +55,7 @@ export function quantizedIn(
 
 /** The dtype and shape that a file states: bytes for a matrix of blocks, anything else unchanged. */
 export function asPlain(dtype: Dtype, shape: readonly number[]): Pick<PlainTensor, "dtype" | "shape"> {
-  if (!isBlockDtype(dtype)) return { dtype, shape };
+  if (!isBlockDtype(dtype)) return { dtype: dtype as PlainDtype, shape };
   const [n, k] = shape as [number, number];
   const { length, bytes } = BLOCKS[dtype];
   return { dtype: "U8", shape: [n, (k / length) * bytes] };

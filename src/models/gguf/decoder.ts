@@ -1,21 +1,20 @@
 // Reads a whole decoder from a GGUF file: its metadata, the shapes of its tensors, and what is known of its architecture.
 
 import type { GgufFile } from "../../files/gguf/gguf.ts";
-import type { TensorEntry } from "../../files/tensor-file.ts";
 import { shapeText } from "../../tensor/dtypes.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
 import { nearestNames } from "../../util/near-name.ts";
-import type { AttentionTensors, NamedShapes } from "../decoder/attention-tensors.ts";
+import type { AttentionTensors } from "../decoder/attention-tensors.ts";
 import type { Names } from "../decoder/family.ts";
 import { type Decoder, expectPositions, positionsOf, SESSION_LENGTH } from "../decoder/read-spec.ts";
 import type { BlockSpec, EmbedSpec, ModelSpec, NormRole, NormSpec } from "../decoder/spec.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../unsupported.ts";
-import { LATENT_ARCHITECTURE } from "./architectures.ts";
+import { ARCHITECTURES, LATENT_ARCHITECTURE } from "./architectures.ts";
 import { DECODERS, type DecoderRules } from "./decoders.ts";
 import { type Keys, keysOf } from "./keys.ts";
 import { latentWeights, readLatents } from "./latent-layer.ts";
-import { headWeights, layerPrefix, readHeads } from "./layer.ts";
-import { refusal } from "./layer-tensors.ts";
+import { headWeights, readHeads } from "./layer.ts";
+import { type AttentionShapes, refusal } from "./layer-tensors.ts";
 import { MOE_NAMES, readMlp } from "./mlp.ts";
 import { readLongFactors, readRopeFactors } from "./rope-factors.ts";
 
@@ -38,6 +37,8 @@ const NAMES: Names = {
   head: "output",
 };
 
+const MOST_LAYERS = 10_000;
+
 /**
  * Reads the decoder of a file for the public function `where`. `maxSeqLen` is the longest sequence that will be run, where it is
  * known.
@@ -58,15 +59,14 @@ export async function readGgufDecoder(where: string, file: Header, maxSeqLen?: n
     ...(rules.joinedMlp && { mlp: { gate: "ffn_up", down: "ffn_down" } }),
   };
   const layers = keys.count("block_count");
-  const attentionShapes = new Map<BlockSpec["attention"], NamedShapes>();
+  if (layers > MOST_LAYERS) keys.fail("block_count", `at most ${MOST_LAYERS}`, layers);
+  const attentionShapes = new Map<BlockSpec["attention"], AttentionShapes>();
   const blocks = Array.from({ length: layers }, (_, layer): BlockSpec => {
-    const { attention, names: own } = readAttention(where, file, name, layer, factors);
-    const shapeOf = (tensor: string) => (tensors.get(tensor) as TensorEntry).shape;
-    attentionShapes.set(
-      attention,
-      own.map((tensor) => [tensor.slice(layerPrefix(layer).length), shapeOf(tensor)]),
+    const [attention, shapes] = readAttention(where, file, name, layer, factors);
+    attentionShapes.set(attention, shapes);
+    const roles = Object.entries(names.norms).filter(
+      ([role, tensor]) => role !== "mlpPre" || rules.parallel !== "one-norm" || has(`blk.${layer}.${tensor}`),
     );
-    const roles = Object.entries(names.norms).filter(([, tensor]) => has(`blk.${layer}.${tensor}`));
     const norms = Object.fromEntries(roles.map(([role]) => [role as NormRole, norm]));
     return {
       ...{ attention, norms },
@@ -77,7 +77,8 @@ export async function readGgufDecoder(where: string, file: Header, maxSeqLen?: n
     };
   });
   const { dModel } = (blocks[0] as BlockSpec).attention.config;
-  const [vocabSize = 0] = expectMatrix(where, file, `${NAMES.embed}.weight`);
+  // 0 without a table, which is reported with all other tensors that are missing.
+  const [vocabSize = 0] = tensors.get(`${NAMES.embed}.weight`)?.shape ?? [];
   const embed: EmbedSpec = {
     dim: dModel,
     scale: rules.scalesEmbedding ? Math.sqrt(dModel) : (keys.number("embedding_scale") ?? 1),
@@ -114,11 +115,18 @@ function findRules(where: string, metadata: Header["metadata"]): { name: string;
   const rules = typeof name === "string" && Object.hasOwn(DECODERS, name) ? DECODERS[name] : undefined;
   if (typeof name === "string" && rules !== undefined) return { name, rules };
   const reason = reasonAgainst(UNSUPPORTED_ARCHITECTURES, name);
+  const isEncoder =
+    typeof name === "string" && Object.hasOwn(ARCHITECTURES, name) && ARCHITECTURES[name]?.causal === false;
   const rule = reason
     ? UNSUPPORTED_RULE
-    : `a supported decoder (nearest: ${nearestNames(name, Object.keys(DECODERS))})`;
-  const got = `${describe(name)}${reason ? `, which has ${reason}` : ""}`;
-  throw new HeadwiseError("BAD_FILE", `${where}: key "general.architecture" expected ${rule}, got ${got}`);
+    : isEncoder
+      ? "a decoder"
+      : `a supported decoder (nearest: ${nearestNames(name, Object.keys(DECODERS))})`;
+  const why = reason ? `, which has ${reason}` : isEncoder ? ", whose attention is not causal" : "";
+  throw new HeadwiseError(
+    "BAD_FILE",
+    `${where}: key "general.architecture" expected ${rule}, got ${describe(name)}${why}`,
+  );
 }
 
 function readEps(keys: Keys, { norm }: DecoderRules): number {
@@ -138,20 +146,23 @@ function readAttention(
   name: string,
   layer: number,
   factors: Parameters<typeof readHeads>[4],
-): { attention: BlockSpec["attention"]; names: readonly string[] } {
+): [BlockSpec["attention"], AttentionShapes] {
   if (name === LATENT_ARCHITECTURE) {
-    const { config, names } = readLatents(where, file, layer);
-    return { attention: { kind: "latent", config }, names };
+    const { config, ...shapes } = readLatents(where, file, layer);
+    return [{ kind: "latent", config }, shapes];
   }
-  const { config, names } = readHeads(where, file, layer, undefined, factors);
-  return { attention: { kind: "heads", config }, names };
+  const { config, ...shapes } = readHeads(where, file, layer, undefined, factors);
+  return [{ kind: "heads", config }, shapes];
 }
 
-/** The tensors of attention, which were compared with the metadata when the configurations were read. */
-function attentionTensors(where: string, found: ReadonlyMap<BlockSpec["attention"], NamedShapes>): AttentionTensors {
+function attentionTensors(
+  where: string,
+  found: ReadonlyMap<BlockSpec["attention"], AttentionShapes>,
+): AttentionTensors {
+  const shapesOf = (attention: BlockSpec["attention"]) => found.get(attention) as AttentionShapes;
   return {
-    required: (attention) => found.get(attention) as NamedShapes,
-    optional: () => [],
+    required: (attention) => shapesOf(attention).required,
+    optional: (attention) => shapesOf(attention).optional,
     readHeads: (tensors, prefix) => headWeights(where, tensors, prefix),
     readLatents: (tensors, prefix) => latentWeights(where, tensors, prefix),
   };

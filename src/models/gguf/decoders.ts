@@ -7,14 +7,14 @@ import type { ActivationSpec, NormRole } from "../decoder/spec.ts";
 export interface DecoderRules {
   /** Default "rms". */
   readonly norm?: "layer";
-  /** Where layers have norms, and their names; a norm that a file lacks is none. Default before attention and MLP. */
+  /** Where layers have norms, and their names. Default before attention and MLP. */
   readonly norms?: Readonly<Partial<Record<NormRole, string>>>;
   readonly activation?: ActivationSpec;
   /** The MLP has no gate. */
   readonly plain?: true;
   /** The gate and the other factor are one tensor, `ffn_up`. */
   readonly joinedMlp?: true;
-  /** Both branches read the residual; "unless-stated": unless the file says otherwise; "one-norm": in layers with one norm. */
+  /** Both branches read the residual; "unless-stated": unless the file says otherwise; "one-norm": in layers that lack that of the MLP. */
   readonly parallel?: "always" | "unless-stated" | "one-norm";
   /** Rows of the table are multiplied by sqrt(dModel). */
   readonly scalesEmbedding?: true;
@@ -29,8 +29,6 @@ export interface DecoderRules {
   readonly softcap?: number;
   /** Whether the weights of a token's experts are divided by their sum, if the file does not state it. Default true. */
   readonly renormalise?: false;
-  /** A group of experts counts by its two best ones. */
-  readonly pairs?: true;
 }
 
 const GELU: ActivationSpec = { kind: "gelu", alpha: 1 };

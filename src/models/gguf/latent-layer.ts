@@ -12,7 +12,14 @@ import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../u
 import { LATENT_ARCHITECTURE } from "./architectures.ts";
 import { type Keys, keysOf, UNSUPPORTED } from "./keys.ts";
 import { layerPrefix } from "./layer.ts";
-import { expectFile, expectNoLongrope, FACTORS, partsOf, refusal } from "./layer-tensors.ts";
+import {
+  type AttentionShapes,
+  expectFile,
+  expectNoLongrope,
+  expectTensors,
+  FACTORS,
+  refusal,
+} from "./layer-tensors.ts";
 import { readScaling } from "./rope-scaling.ts";
 
 /** LatentWeights with matrices as the file gives them: Q8_0 and Q4_0 in their encoding, other blocks as F32. */
@@ -82,19 +89,19 @@ export async function readGgufLatentLayer(file: GgufFile, layer: number): Promis
   expectInt(WHERE, "layer", layer, 0);
   expectNoLongrope(WHERE, file);
   if (file.tensors.has(FACTORS)) throw refusal(WHERE, FACTORS, "to be absent, since latent attention has none", "it");
-  const { config, names } = readLatents(WHERE, file, layer);
+  const { config, required } = readLatents(WHERE, file, layer);
+  const names = expectTensors(WHERE, file, layerPrefix(layer), required);
   return { config, weights: latentWeights(WHERE, await file.readAll(names, WHERE), layerPrefix(layer)) };
 }
 
-/** The configuration of a layer, from the metadata, and the names of its tensors, whose shapes are checked. */
+/** The configuration of a layer, from the metadata, and the tensors that it has then. */
 export function readLatents(
   where: string,
   file: Pick<GgufFile, "metadata" | "tensors">,
   layer: number,
-): { readonly config: LatentConfig; readonly names: readonly string[] } {
+): { readonly config: LatentConfig } & AttentionShapes {
   const config = readConfig(where, file, layer);
   const { dModel, numHeads, kvLoraRank, qLoraRank = 0, nopeDim, ropeDim, valueDim } = config;
-  const parts = partsOf(where, file, layerPrefix(layer));
   const heads = numHeads * (nopeDim + ropeDim);
   const shapes: Record<string, readonly number[]> = {
     ...(qLoraRank > 0
@@ -102,14 +109,12 @@ export function readLatents(
       : { "q.weight": [heads, dModel] }),
     "kv_a_mqa.weight": [kvLoraRank + ropeDim, dModel],
     "kv_a_norm.weight": [kvLoraRank],
-    ...(parts.has(KV_UP)
+    ...(file.tensors.has(layerPrefix(layer) + KV_UP)
       ? { [KV_UP]: [numHeads * (nopeDim + valueDim), kvLoraRank] }
       : { [K_UP]: [numHeads, kvLoraRank, nopeDim], [V_UP]: [numHeads, valueDim, kvLoraRank] }),
     "output.weight": [dModel, numHeads * valueDim],
   };
-  for (const [part, shape] of Object.entries(shapes)) parts.expectShape(part, shape);
-  parts.expectOnly(Object.keys(shapes));
-  return { config, names: parts.names() };
+  return { config, required: Object.entries(shapes), optional: [] };
 }
 
 /** The tensors of a layer as weights. */

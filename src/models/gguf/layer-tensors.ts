@@ -1,6 +1,7 @@
 import type { GgufFile } from "../../files/gguf/gguf.ts";
 import { shapeText } from "../../tensor/dtypes.ts";
 import { describe, HeadwiseError, tagOf } from "../../util/errors.ts";
+import type { NamedShapes } from "../decoder/attention-tensors.ts";
 
 /** Tensors with a layer's `attn_` prefix that are not part of attention: norms around it, and unused tables. */
 const OUTSIDE = /^(norm|norm_2|output_norm|rot_embd)\./;
@@ -31,49 +32,36 @@ export function expectNoLongrope(where: string, { tensors }: GgufFile): void {
     if (tensors.has(name)) throw refusal(where, name, "to be absent, since longrope is unsupported", "it");
 }
 
-/** The tensors of a layer by the name after its prefix. */
-interface LayerParts {
-  /** The full names of those that belong to attention. */
-  names(): readonly string[];
-  has(part: string): boolean;
-  /** The last dimension; undefined if the tensor is absent. */
-  length(part: string): number | undefined;
-  expectShape(part: string, shape: readonly number[]): void;
-  /** Throws unless the tensor, which is present, is a vector of one of these lengths. */
-  expectLength(part: string, choices: readonly number[]): void;
-  expectOnly(known: readonly string[]): void;
+/** The tensors of a layer's attention, by the name after its prefix: those it must have, and those it may have. */
+export interface AttentionShapes {
+  readonly required: NamedShapes;
+  readonly optional: NamedShapes;
 }
 
-/** Finds the tensors of the layer whose names begin with `prefix`. */
-export function partsOf(where: string, file: Pick<GgufFile, "metadata" | "tensors">, prefix: string): LayerParts {
-  const names = [...file.tensors.keys()].filter((name) => name.startsWith(prefix));
-  const shapeOf = (part: string) => file.tensors.get(prefix + part)?.shape;
+/** The full names of the attention tensors below `prefix`. Throws unless they are those of the layer, of these shapes. */
+export function expectTensors(
+  where: string,
+  file: Pick<GgufFile, "metadata" | "tensors">,
+  prefix: string,
+  required: NamedShapes,
+  optional: NamedShapes = [],
+): readonly string[] {
+  const names = attentionNames(file, prefix);
   const files = Number(file.metadata.get("split.count") ?? 1);
   const none = files > 1 ? `no such tensor in this one of ${files} files` : "no such tensor";
-  const inside = names.filter((name) => !OUTSIDE.test(name.slice(prefix.length)));
-  return {
-    names: () => inside,
-    has: (part) => shapeOf(part) !== undefined,
-    length: (part) => shapeOf(part)?.at(-1),
-    expectShape(part, shape) {
-      const found = shapeOf(part);
-      if (found?.length !== shape.length || found.some((length, axis) => length !== shape[axis]))
-        throw refusal(where, prefix + part, `shape ${shapeText(shape)}`, found ? shapeText(found) : none);
-    },
-    expectLength(part, choices) {
-      const found = shapeOf(part) as readonly number[];
-      if (found.length !== 1 || !choices.includes(found[0] as number))
-        throw refusal(
-          where,
-          prefix + part,
-          `shape ${choices.map((n) => shapeText([n])).join(" or ")}`,
-          shapeText(found),
-        );
-    },
-    expectOnly(known) {
-      const unread = inside.find((name) => !known.includes(name.slice(prefix.length)));
-      if (unread !== undefined)
-        throw refusal(where, unread, "to be absent, since the layer would be read without it", "it");
-    },
-  };
+  for (const [part, shape] of [...required, ...optional.filter(([part]) => file.tensors.has(prefix + part))]) {
+    const found = file.tensors.get(prefix + part)?.shape;
+    if (`${found}` !== `${shape}`)
+      throw refusal(where, prefix + part, `shape ${shapeText(shape)}`, found ? shapeText(found) : none);
+  }
+  const known = [...required, ...optional].map(([part]) => prefix + part);
+  const unread = names.find((name) => !known.includes(name));
+  if (unread !== undefined)
+    throw refusal(where, unread, "to be absent, since the layer would be read without it", "it");
+  return names;
+}
+
+/** The names of the tensors below `prefix` that belong to attention. */
+function attentionNames({ tensors }: Pick<GgufFile, "tensors">, prefix: string): readonly string[] {
+  return [...tensors.keys()].filter((name) => name.startsWith(prefix) && !OUTSIDE.test(name.slice(prefix.length)));
 }

@@ -5,8 +5,9 @@ import type { GgufFile } from "../../files/gguf/gguf.ts";
 import type { StoredTensor } from "../../tensor/dtypes.ts";
 import { toFloats } from "../../tensor/to-floats.ts";
 import { expectFields, expectInt, expectOneOf } from "../../util/arguments.ts";
+import type { NamedShapes } from "../decoder/attention-tensors.ts";
 import { readGgufConfig } from "./config.ts";
-import { expectFile, expectNoLongrope, partsOf, refusal } from "./layer-tensors.ts";
+import { type AttentionShapes, expectFile, expectNoLongrope, expectTensors, refusal } from "./layer-tensors.ts";
 import { type RopeFactors, readRopeFactors } from "./rope-factors.ts";
 
 /** AttentionWeights with matrices as the file gives them: Q8_0 and Q4_0 in their encoding, other blocks as F32. */
@@ -75,53 +76,49 @@ export async function readGgufLayer(file: GgufFile, layer: number, options: Gguf
   const { pairing } = options;
   if (pairing !== undefined) expectOneOf(WHERE, "options.pairing", pairing, PAIRINGS);
   expectNoLongrope(WHERE, file);
-  const { config, names } = readHeads(WHERE, file, layer, pairing, await readRopeFactors(WHERE, file));
+  const { config, required, optional } = readHeads(WHERE, file, layer, pairing, await readRopeFactors(WHERE, file));
+  const names = expectTensors(WHERE, file, layerPrefix(layer), required, optional);
   return { config, weights: headWeights(WHERE, await file.readAll(names, WHERE), layerPrefix(layer)) };
 }
 
 /** What the names of the tensors of a layer's attention begin with. */
 export const layerPrefix = (layer: number): string => `blk.${layer}.attn_`;
 
-/** The configuration of a layer, from the metadata and the shapes of its tensors, and their names. */
+/** The configuration of a layer, from the metadata and what tensors there are, and the tensors that it has then. */
 export function readHeads(
   where: string,
   file: Pick<GgufFile, "metadata" | "tensors">,
   layer: number,
   pairing: RopeConfig["pairing"] | undefined,
   factors: RopeFactors | undefined,
-): { readonly config: AttentionConfig; readonly names: readonly string[] } {
+): { readonly config: AttentionConfig } & AttentionShapes {
   const stated = readGgufConfig(where, file, layer, pairing, factors);
   const prefix = layerPrefix(layer);
-  const parts = partsOf(where, file, prefix);
+  const has = (part: string) => file.tensors.has(prefix + part);
   const { numHeads, dModel, numKvHeads, headDim, valueDim } = stated.config;
   const [q, k, v] = [numHeads * headDim, numKvHeads * headDim, numKvHeads * valueDim];
-
-  const fused = parts.has("qkv.weight");
-  const shapes: Record<string, readonly number[]> = {
-    ...(fused
-      ? { "qkv.weight": [q + k + v, dModel] }
-      : { "q.weight": [q, dModel], "k.weight": [k, dModel], "v.weight": [v, dModel] }),
-    "output.weight": [dModel, numHeads * valueDim],
-  };
-  const lengths: Record<string, readonly number[]> = {
-    ...(fused ? { "qkv.bias": [q + k + v] } : { "q.bias": [q], "k.bias": [k], "v.bias": [v] }),
-    "output.bias": [dModel],
-    "q_norm.weight": [headDim, q],
-    "k_norm.weight": [headDim, k],
-    "sinks.weight": [numHeads],
-    sinks: [numHeads],
-  };
-  for (const [part, shape] of Object.entries(shapes)) parts.expectShape(part, shape);
-  for (const [part, choices] of Object.entries(lengths)) if (parts.has(part)) parts.expectLength(part, choices);
-  parts.expectOnly([...Object.keys(shapes), ...Object.keys(lengths)]);
-  if (parts.has("q_norm.weight") !== parts.has("k_norm.weight"))
+  if (has("q_norm.weight") !== has("k_norm.weight"))
     throw refusal(where, `${prefix}q_norm.weight`, `beside "${prefix}k_norm.weight", both or neither`, "one of them");
-
   // With one query head, both kinds are the same.
-  const kind: QkNormConfig["kind"] = parts.length("q_norm.weight") === headDim ? "per-head" : "full";
-  if (parts.has("k_norm.weight")) parts.expectLength("k_norm.weight", [kind === "full" ? k : headDim]);
-  const qkNorm = parts.has("q_norm.weight") ? { kind, eps: stated.normEps(`${prefix}q_norm.weight`) } : undefined;
-  return { config: { ...stated.config, ...(qkNorm && { qkNorm }) }, names: parts.names() };
+  const isFull = ![undefined, headDim].includes(file.tensors.get(`${prefix}q_norm.weight`)?.shape.at(-1));
+  const kind: QkNormConfig["kind"] = isFull ? "full" : "per-head";
+  const qkNorm = has("q_norm.weight") ? { kind, eps: stated.normEps(`${prefix}q_norm.weight`) } : undefined;
+  const fused = has("qkv.weight");
+  const projections: NamedShapes = fused
+    ? [["qkv.weight", [q + k + v, dModel]]]
+    : Object.entries({ "q.weight": [q, dModel], "k.weight": [k, dModel], "v.weight": [v, dModel] });
+  return {
+    config: { ...stated.config, ...(qkNorm && { qkNorm }) },
+    required: [...projections, ["output.weight", [dModel, numHeads * valueDim]]],
+    optional: Object.entries({
+      ...(fused ? { "qkv.bias": [q + k + v] } : { "q.bias": [q], "k.bias": [k], "v.bias": [v] }),
+      "output.bias": [dModel],
+      "q_norm.weight": [isFull ? q : headDim],
+      "k_norm.weight": [isFull ? k : headDim],
+      "sinks.weight": [numHeads],
+      sinks: [numHeads],
+    }),
+  };
 }
 
 /** The tensors of a layer as weights. */

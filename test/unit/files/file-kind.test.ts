@@ -96,6 +96,7 @@ const OTHERS: readonly (readonly [what: string, bytes: Uint8Array, got: string])
   ["an empty object", ascii("{}"), "JSON text: give the file with the weights"],
 ];
 const GGUF = writeGguf({});
+const HELP = "openSafetensors reads it, and loadModel its folder, or a list with its config.json";
 const SAFETENSORS = writeSafetensors({ w: { data: new Float32Array(9), shape: [9] } });
 
 describe("a file of another format is refused with what it looks like and what to do", () => {
@@ -110,7 +111,7 @@ describe("a file of another format is refused with what it looks like and what t
     },
   );
 
-  test.each([...OTHERS, ["a .safetensors file", SAFETENSORS, "a safetensors file: openSafetensors reads it"] as const])(
+  test.each([...OTHERS, ["a .safetensors file", SAFETENSORS, `a safetensors file: ${HELP}`] as const])(
     "%s as GGUF",
     async (_what, bytes, got) => {
       expect(await badFileOf(() => openGguf(bytes))).toBe(`openGguf: source expected a GGUF file, got ${got}`);

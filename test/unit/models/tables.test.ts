@@ -3,6 +3,7 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { ARCHITECTURES } from "../../../src/models/gguf/architectures.ts";
+import { DECODERS } from "../../../src/models/gguf/decoders.ts";
 import { latentModelTypes } from "../../../src/models/hf/latent-models.ts";
 import { COMPOSITES, modelTypes } from "../../../src/models/hf/models.ts";
 import { UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_MODELS } from "../../../src/models/unsupported.ts";
@@ -30,6 +31,7 @@ test.each<[what: string, names: string[], known: Iterable<string>]>([
   ["models with latents", listed("`model_type` with latents"), latentModelTypes()],
   ["refused models", listed("`model_type` | because of"), namesIn(UNSUPPORTED_MODELS)],
   ["architectures", listed("`general.architecture`"), Object.keys(ARCHITECTURES)],
+  ["architectures of decoders", listed("`general.architecture` of decoders"), Object.keys(DECODERS)],
   ["refused architectures", listed("refused architecture"), namesIn(UNSUPPORTED_ARCHITECTURES)],
 ])("the tables list all %s once", (_, names, known) => {
   expect(names.length).toBeGreaterThan(4);

@@ -1,0 +1,434 @@
+// Decoders in the form of Hugging Face as GGUF files, by the rules of llama.cpp's converter: names, orders of rows, keys.
+
+import type { Tensor } from "../../src/tensor/tensor.ts";
+import { bool, bytesOf, f32, list, type Typed, text, u32, type Written, writeGguf } from "./gguf-writer.ts";
+
+type Config = Readonly<Record<string, unknown>>;
+type Keys = Readonly<Record<string, Typed>>;
+type Tensors = Map<string, Tensor>;
+
+/** What a family has besides the keys of all and the names below. */
+interface Form {
+  readonly architecture: string;
+  /** Names that differ from NAMES. */
+  readonly names?: Readonly<Record<string, string>>;
+  /** Its own keys, below the architecture. */
+  readonly keys?: (config: Config) => Keys;
+  /** Changes tensors, named as in GGUF, in place. */
+  readonly change?: (tensors: Tensors, config: Config) => void;
+  readonly norm?: "layer";
+}
+
+/** Names of what is not in layers, and of the parts of a layer. */
+const NAMES: Readonly<Record<string, string>> = {
+  ...{ embed_tokens: "token_embd", wte: "token_embd", word_embeddings: "token_embd", embed_in: "token_embd" },
+  ...{ wpe: "position_embd", word_embeddings_layernorm: "token_embd_norm", lm_head: "output", embed_out: "output" },
+  ...{ norm: "output_norm", ln_f: "output_norm", norm_f: "output_norm" },
+  ...{ final_layernorm: "output_norm", final_layer_norm: "output_norm" },
+  ...{
+    input_layernorm: "attn_norm",
+    ln_1: "attn_norm",
+    norm_1: "attn_norm",
+    ln_mlp: "attn_norm",
+    ln_attn: "attn_norm_2",
+  },
+  ...{
+    post_attention_layernorm: "ffn_norm",
+    ln_2: "ffn_norm",
+    norm_2: "ffn_norm",
+    pre_feedforward_layernorm: "ffn_norm",
+  },
+  ...{ post_feedforward_layernorm: "post_ffw_norm", post_mlp_layernorm: "post_ffw_norm" },
+  post_self_attn_layernorm: "post_attention_norm",
+  ...{ q_proj: "attn_q", k_proj: "attn_k", v_proj: "attn_v", o_proj: "attn_output", dense: "attn_output" },
+  ...{
+    qkv_proj: "attn_qkv",
+    query_key_value: "attn_qkv",
+    c_attn: "attn_qkv",
+    Wqkv: "attn_qkv",
+    out_proj: "attn_output",
+  },
+  ...{ q_norm: "attn_q_norm", k_norm: "attn_k_norm", sinks: "attn_sinks.weight", "attn.c_proj": "attn_output" },
+  ...{ q_a_proj: "attn_q_a", q_a_layernorm: "attn_q_a_norm", q_b_proj: "attn_q_b", kv_b_proj: "attn_kv_b" },
+  ...{ kv_a_proj_with_mqa: "attn_kv_a_mqa", kv_a_layernorm: "attn_kv_a_norm" },
+  ...{ gate_proj: "ffn_gate", up_proj: "ffn_up", down_proj: "ffn_down", gate_up_proj: "ffn_up" },
+  ...{ fc1: "ffn_up", c_fc: "ffn_up", dense_h_to_4h: "ffn_up", fc2: "ffn_down", c_proj: "ffn_down" },
+  ...{
+    dense_4h_to_h: "ffn_down",
+    gate: "ffn_gate_inp",
+    router: "ffn_gate_inp",
+    shared_expert_gate: "ffn_gate_inp_shexp",
+  },
+  "gate.e_score_correction_bias": "exp_probs_b.bias",
+  ...{ w1: "ffn_gate", w2: "ffn_down", w3: "ffn_up" },
+};
+
+const NORM_AFTER = { post_attention_layernorm: "post_attention_norm" };
+
+const number = (config: Config, ...names: readonly string[]): number | undefined =>
+  names.map((name) => config[name]).find((value) => typeof value === "number") as number | undefined;
+const count = (config: Config, ...names: readonly string[]): number => number(config, ...names) ?? 0;
+
+const layersOf = (config: Config) => count(config, "num_hidden_layers", "n_layer", "n_layers");
+const headsOf = (config: Config) => count(config, "num_attention_heads", "n_head", "n_heads");
+const widthOf = (config: Config) => count(config, "hidden_size", "n_embd", "d_model");
+const headDimOf = (config: Config) => number(config, "head_dim") ?? widthOf(config) / headsOf(config);
+
+/** Heads of keys and values. */
+function kvHeadsOf(config: Config): number {
+  if (config.model_type === "falcon" && !config.new_decoder_architecture && config.multi_query !== false) return 1;
+  return number(config, "num_key_value_heads", "num_kv_heads") ?? headsOf(config);
+}
+
+/** Rows of `tensor`, each of them `width` floats of its data, in the order `rows`. */
+function pickRows(tensor: Tensor, rows: readonly number[]): Tensor {
+  const [all = 0, ...rest] = tensor.shape;
+  const width = tensor.data.length / all;
+  const data = new Float32Array(rows.length * width);
+  for (const [to, from] of rows.entries()) data.set(tensor.data.subarray(from * width, (from + 1) * width), to * width);
+  return { data, shape: [rows.length, ...rest] };
+}
+
+const range = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => from + i);
+
+/** Changes each tensor whose name after its layer, without the ending, is one of `parts`. */
+function each(tensors: Tensors, parts: readonly string[], change: (tensor: Tensor, end: string) => Tensor): void {
+  for (const [name, tensor] of tensors) {
+    const [, part = "", end = ""] = /^blk\.\d+\.(.*)\.(\w+)$/.exec(name) ?? [];
+    if (parts.includes(part)) tensors.set(name, change(tensor, end));
+  }
+}
+
+/** Rows of queries and keys, whose halves of a head rotate together, as neighbours. */
+function interleave(tensors: Tensors, config: Config): void {
+  const dim = headDimOf(config);
+  const order = (rows: number) =>
+    range(0, rows).map((row) => row - (row % dim) + ((row % dim) >> 1) + (row % 2) * (dim / 2));
+  each(tensors, ["attn_q", "attn_k"], (tensor) => pickRows(tensor, order(tensor.shape[0] as number)));
+}
+
+/** Joint projections whose heads of queries, keys and values take turns: first all queries, then all keys, then all values. */
+function sortHeads(tensors: Tensors, config: Config): void {
+  const [groups, dim] = [kvHeadsOf(config), headDimOf(config)];
+  const size = headsOf(config) / groups + 2;
+  const heads = (from: number, to: number) =>
+    range(0, groups).flatMap((group) => range((group * size + from) * dim, (group * size + to) * dim));
+  const rows = [...heads(0, size - 2), ...heads(size - 2, size - 1), ...heads(size - 1, size)];
+  each(tensors, ["attn_qkv"], (tensor) => pickRows(tensor, rows));
+}
+
+function transpose({ data, shape }: Tensor): Tensor {
+  const [rows, columns] = shape as [number, number];
+  return {
+    data: data.map((_, i) => data[(i % rows) * columns + Math.floor(i / rows)] as number),
+    shape: [columns, rows],
+  };
+}
+
+/** Matrices of Conv1D are [inputs, outputs]. */
+function transposeAll(tensors: Tensors): void {
+  each(tensors, ["attn_qkv", "attn_output", "ffn_up", "ffn_down"], (tensor, end) =>
+    end === "weight" ? transpose(tensor) : tensor,
+  );
+}
+
+/** Gains of Gemma are stored less 1. */
+function addOne(tensors: Tensors): void {
+  for (const [name, { data, shape }] of tensors)
+    if (name.endsWith("norm.weight")) tensors.set(name, { data: data.map((gain) => gain + 1), shape });
+}
+
+/** The parts of wkvUp as tensors of their own, that of keys transposed. */
+function splitUp(tensors: Tensors, config: Config): void {
+  const [heads, rank] = [headsOf(config), count(config, "kv_lora_rank")];
+  const [nope, value] = [count(config, "qk_nope_head_dim"), count(config, "v_head_dim")];
+  for (const [name, tensor] of [...tensors]) {
+    if (!name.endsWith("attn_kv_b.weight")) continue;
+    const part = (head: number, from: number, length: number) =>
+      pickRows(tensor, range(head * (nope + value) + from, head * (nope + value) + from + length));
+    const all = (of: (head: number) => Tensor) =>
+      Float32Array.from(range(0, heads).flatMap((head) => [...of(head).data]));
+    const add = (to: string, data: Float32Array, shape: number[]) =>
+      tensors.set(name.replace("kv_b", to), { data, shape });
+    add(
+      "k_b",
+      all((head) => transpose(part(head, 0, nope))),
+      [heads, rank, nope],
+    );
+    add(
+      "v_b",
+      all((head) => part(head, nope, value)),
+      [heads, value, rank],
+    );
+    tensors.delete(name);
+  }
+}
+
+/** One tensor [experts, inputs, outputs] of gates and factors in turns becomes two [experts, outputs, inputs]. */
+function splitInterleaved(tensors: Tensors): void {
+  const perExpert = ({ data, shape: [experts = 0, ...shape] }: Tensor, of: (tensor: Tensor) => Tensor): Tensor => {
+    const size = data.length / experts;
+    const parts = range(0, experts).map((e) => of({ data: data.subarray(e * size, (e + 1) * size), shape }));
+    return {
+      data: Float32Array.from(parts.flatMap((part) => [...part.data])),
+      shape: [experts, ...(parts[0] as Tensor).shape],
+    };
+  };
+  const everyOther = (tensor: Tensor, first: number) =>
+    pickRows(
+      tensor,
+      range(0, (tensor.shape[0] as number) / 2).map((row) => 2 * row + first),
+    );
+  for (const [name, tensor] of [...tensors]) {
+    const [, at = "", kind = "", bias] = /^(blk\.\d+\.)mlp\.experts\.(gate_up|down)_proj(_bias)?$/.exec(name) ?? [];
+    if (kind === "") continue;
+    const end = bias ? "bias" : "weight";
+    const rows = bias ? tensor : perExpert(tensor, transpose);
+    tensors.delete(name);
+    if (kind === "down") tensors.set(`${at}ffn_down_exps.${end}`, rows);
+    else
+      for (const [i, part] of ["gate", "up"].entries())
+        tensors.set(
+          `${at}ffn_${part}_exps.${end}`,
+          perExpert(rows, (own) => everyOther(own, i)),
+        );
+  }
+}
+
+const window = (config: Config): Keys => ({ "attention.sliding_window": u32(count(config, "sliding_window")) });
+const gemma = (config: Config): Keys => ({
+  ...window(config),
+  attn_logit_softcapping: f32(count(config, "attn_logit_softcapping")),
+  final_logit_softcapping: f32(count(config, "final_logit_softcapping")),
+});
+const cohere = (config: Config): Keys => ({ logit_scale: f32(count(config, "logit_scale")) });
+const granite = (config: Config): Keys => ({
+  "attention.scale": f32(count(config, "attention_multiplier")),
+  embedding_scale: f32(count(config, "embedding_multiplier")),
+  residual_scale: f32(count(config, "residual_multiplier")),
+  logit_scale: f32(count(config, "logits_scaling")),
+});
+const longFactors = (config: Config): readonly (readonly [string, readonly number[]])[] => {
+  const scaling = (config.rope_scaling ?? {}) as Readonly<Record<string, readonly number[]>>;
+  return (["long", "short"] as const).flatMap((kind) => {
+    const own = scaling[`${kind}_factor`];
+    return own ? [[`rope_factors_${kind}.weight`, own] as const] : [];
+  });
+};
+
+function deepseek(config: Config): Keys {
+  const [nope, rope, value] = ["qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"].map((name) => count(config, name));
+  const rank = count(config, "kv_lora_rank");
+  return {
+    // Those of latents; the heads' own have the suffix.
+    ...{ "attention.key_length": u32(rank + rope!), "attention.value_length": u32(rank) },
+    ...{ "attention.key_length_mla": u32(nope! + rope!), "attention.value_length_mla": u32(value!) },
+    "attention.head_count_kv": u32(1),
+    ...(config.q_lora_rank ? { "attention.q_lora_rank": u32(count(config, "q_lora_rank")) } : {}),
+    ...{ "attention.kv_lora_rank": u32(rank), "rope.dimension_count": u32(rope!) },
+    ...{ leading_dense_block_count: u32(count(config, "first_k_dense_replace")) },
+    ...{ expert_shared_count: u32(count(config, "n_shared_experts")) },
+    expert_weights_scale: f32(number(config, "routed_scaling_factor") ?? 1),
+    ...(config.model_type === "deepseek_v3"
+      ? {
+          ...{ expert_gating_func: u32(2), expert_weights_norm: bool(true) },
+          ...{
+            expert_group_count: u32(count(config, "n_group")),
+            expert_group_used_count: u32(count(config, "topk_group")),
+          },
+        }
+      : { expert_gating_func: u32(1), expert_weights_norm: bool(false) }),
+  };
+}
+
+/** By `model_type`. */
+const FORMS: Readonly<Record<string, Form>> = {
+  arcee: { architecture: "arcee", change: interleave },
+  bloom: { architecture: "bloom", change: sortHeads, norm: "layer" },
+  cohere: { architecture: "command-r", keys: cohere, norm: "layer" },
+  cohere2: { architecture: "cohere2", keys: (config) => ({ ...cohere(config), ...window(config) }), norm: "layer" },
+  deepseek_v2: { architecture: "deepseek2", keys: deepseek, change: splitUp },
+  deepseek_v3: { architecture: "deepseek2", keys: deepseek, change: splitUp },
+  falcon: { architecture: "falcon", change: sortHeads, norm: "layer" },
+  gemma: { architecture: "gemma", change: addOne },
+  gemma2: { architecture: "gemma2", keys: gemma, change: addOne, names: NORM_AFTER },
+  gemma3_text: { architecture: "gemma3", keys: window, change: addOne, names: NORM_AFTER },
+  glm: { architecture: "chatglm" },
+  glm4: { architecture: "glm4" },
+  gpt2: { architecture: "gpt2", change: transposeAll, norm: "layer" },
+  gpt_neox: {
+    architecture: "gptneox",
+    keys: (config) => ({ use_parallel_residual: bool(config.use_parallel_residual !== false) }),
+    change: sortHeads,
+    norm: "layer",
+  },
+  gpt_oss: { architecture: "gpt-oss", keys: window, change: splitInterleaved, names: NORM_AFTER },
+  granite: { architecture: "granite", keys: granite, change: interleave },
+  granitemoe: { architecture: "granitemoe", keys: granite, change: interleave },
+  llama: { architecture: "llama", change: interleave },
+  mistral: { architecture: "llama", change: interleave },
+  mixtral: { architecture: "llama", change: interleave },
+  mpt: { architecture: "mpt", keys: () => ({ "attention.max_alibi_bias": f32(8) }), norm: "layer" },
+  olmo2: { architecture: "olmo2", names: NORM_AFTER },
+  olmo3: {
+    architecture: "olmo2",
+    names: NORM_AFTER,
+    keys: (config) => ({
+      ...window(config),
+      "attention.sliding_window_pattern": list(
+        7,
+        range(0, layersOf(config)).map((layer) => layer % 4 !== 3),
+      ),
+    }),
+  },
+  phi: { architecture: "phi2", norm: "layer" },
+  phi3: { architecture: "phi3", keys: (config) => (config.sliding_window ? window(config) : {}) },
+  qwen2: { architecture: "qwen2" },
+  qwen2_moe: {
+    architecture: "qwen2moe",
+    keys: (config) => ({
+      expert_shared_feed_forward_length: u32(count(config, "shared_expert_intermediate_size")),
+    }),
+  },
+  qwen3: { architecture: "qwen3" },
+  qwen3_moe: { architecture: "qwen3moe" },
+  smollm3: { architecture: "smollm3", change: interleave },
+  stablelm: {
+    architecture: "stablelm",
+    keys: (config) => ({ use_parallel_residual: bool(config.use_parallel_residual === true) }),
+    norm: "layer",
+  },
+  starcoder2: { architecture: "starcoder2", norm: "layer" },
+};
+
+/** Each expert's matrices and biases as one tensor. */
+function stackExperts(tensors: Tensors): void {
+  const stacks = new Map<string, Tensor[]>();
+  for (const [name, tensor] of [...tensors]) {
+    const [, at = "", expert = "", part = "", end = ""] = /^(blk\.\d+\.)experts\.(\d+)\.(\w+)\.(\w+)$/.exec(name) ?? [];
+    if (expert === "") continue;
+    const to = `${at}${part}_exps.${end}`;
+    const stack = stacks.get(to) ?? [];
+    stack[Number(expert)] = tensor;
+    stacks.set(to, stack);
+    tensors.delete(name);
+  }
+  for (const [name, stack] of stacks) {
+    const data = Float32Array.from(stack.flatMap((tensor) => [...tensor.data]));
+    tensors.set(name, { data, shape: [stack.length, ...(stack[0] as Tensor).shape] });
+  }
+}
+
+function rename(name: string, { names }: Form): string {
+  const [, layer, path = ""] = /(?:^|\.)(?:layers|h|blocks)\.(\d+)\.(.*)$/.exec(name) ?? [];
+  const whole = layer === undefined ? name : path;
+  const [, body = "", end = ""] = /^(.*?)(\.(?:weight|bias))?$/.exec(whole) ?? [];
+  const at = layer === undefined ? "" : `blk.${layer}.`;
+  if (/\.experts\.(gate_up|down)_proj(_bias)?$/.test(body)) return `${at}${body}${end}`;
+  const parts = body.split(".");
+  const known = { ...NAMES, ...names };
+  const own = known[parts.slice(-2).join(".")] ?? known[parts.at(-1) as string];
+  if (own === undefined) throw new Error(`${name} has no name in GGUF`);
+  const [, expert] = /experts\.(\d+)\./.exec(body) ?? [];
+  if (expert !== undefined) return `${at}experts.${expert}.${own}${end}`;
+  return `${at}${own}${/shared_experts?\./.test(body) ? "_shexp" : ""}${end}`;
+}
+
+/** Keys that every family has. */
+function commonKeys(config: Config, form: Form): Keys {
+  const heads = headsOf(config);
+  const share = number(config, "partial_rotary_factor", "rotary_pct");
+  const dim = headDimOf(config);
+  const eps = count(config, "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon");
+  const [experts, used] = [
+    number(config, "num_experts", "num_local_experts", "n_routed_experts"),
+    number(config, "num_experts_per_tok"),
+  ];
+  const width = number(config, "moe_intermediate_size");
+  const wide = number(config, "intermediate_size", "n_inner") ?? 4 * widthOf(config);
+  return {
+    context_length: u32(count(config, "max_position_embeddings", "n_positions", "max_seq_len", "seq_length")),
+    ...{ embedding_length: u32(widthOf(config)), block_count: u32(layersOf(config)), feed_forward_length: u32(wide) },
+    ...{ "attention.head_count": u32(heads), "attention.head_count_kv": u32(kvHeadsOf(config)) },
+    ...(number(config, "head_dim") ? { "attention.key_length": u32(dim), "attention.value_length": u32(dim) } : {}),
+    [`attention.layer_norm_${form.norm === "layer" ? "" : "rms_"}epsilon`]: f32(eps),
+    ...(share === undefined ? {} : { "rope.dimension_count": u32(Math.trunc(share * dim)) }),
+    ...(number(config, "rope_theta", "rotary_emb_base")
+      ? { "rope.freq_base": f32(count(config, "rope_theta", "rotary_emb_base")) }
+      : {}),
+    ...(experts === undefined ? {} : { expert_count: u32(experts) }),
+    ...(used === undefined ? {} : { expert_used_count: u32(used) }),
+    ...(width === undefined ? {} : { expert_feed_forward_length: u32(width) }),
+    ...scalingKeys(config),
+  };
+}
+
+function scalingKeys(config: Config): Keys {
+  const scaling = (config.rope_scaling ?? {}) as Config;
+  const type = scaling.rope_type ?? scaling.type;
+  const original =
+    number(scaling, "original_max_position_embeddings") ?? number(config, "original_max_position_embeddings");
+  const trained: Keys = original === undefined ? {} : { "rope.scaling.original_context_length": u32(original) };
+  const factor = count(scaling, "factor");
+  if (type === "linear") return { "rope.scaling.type": text("linear"), "rope.scaling.factor": f32(factor) };
+  if (type === "yarn") {
+    const mscale = number(scaling, "mscale_all_dim");
+    return {
+      ...{ "rope.scaling.type": text("yarn"), "rope.scaling.factor": f32(factor), ...trained },
+      ...(mscale === undefined ? {} : { "rope.scaling.yarn_log_multiplier": f32(0.1 * mscale) }),
+    };
+  }
+  if (type !== "longrope") return {};
+  const grown = count(config, "max_position_embeddings") / (original as number);
+  const attention = Math.sqrt(1 + Math.log(grown) / Math.log(original as number));
+  return { ...trained, "rope.scaling.attn_factor": f32(attention) };
+}
+
+/** The divisors of frequencies that files of Llama 3 have instead of a scaling. */
+function llama3Factors(config: Config): readonly (readonly [string, readonly number[]])[] {
+  const scaling = (config.rope_scaling ?? {}) as Config;
+  if (scaling.rope_type !== "llama3") return [];
+  const [dim, theta] = [headDimOf(config), number(config, "rope_theta") ?? 10_000];
+  const [factor, low, high] = ["factor", "low_freq_factor", "high_freq_factor"].map((name) => count(scaling, name));
+  const original = count(scaling, "original_max_position_embeddings");
+  const factors = range(0, dim / 2).map((i) => {
+    const length = 2 * Math.PI * theta ** ((2 * i) / dim);
+    if (length < original / high!) return 1;
+    if (length > original / low!) return factor!;
+    const smooth = (original / length - low!) / (high! - low!);
+    return 1 / ((1 - smooth) / factor! + smooth);
+  });
+  return [["rope_freqs.weight", factors]];
+}
+
+/** A file's keys and tensors, for tests that change them. */
+export interface GgufModel {
+  readonly metadata: Record<string, Typed>;
+  readonly tensors: Written[];
+}
+
+/** The keys and tensors of the GGUF file of a decoder. `as` is another family, by whose rules the file is made. */
+export function ggufModel(config: object, given: ReadonlyMap<string, Tensor>, as?: string): GgufModel {
+  const fields = config as Config;
+  const form = FORMS[as ?? (fields.model_type as string)] as Form;
+  const tensors: Tensors = new Map(Array.from(given, ([name, tensor]) => [rename(name, form), tensor]));
+  form.change?.(tensors, fields);
+  stackExperts(tensors);
+  // The gate of the shared expert is a vector.
+  each(tensors, ["ffn_gate_inp_shexp"], ({ data }) => ({ data, shape: [data.length] }));
+  for (const [name, factors] of [...llama3Factors(fields), ...longFactors(fields)])
+    tensors.set(name, { data: Float32Array.from(factors), shape: [factors.length] });
+  const keys = { ...commonKeys(fields, form), ...form.keys?.(fields) };
+  return {
+    metadata: {
+      "general.architecture": text(form.architecture),
+      ...Object.fromEntries(Object.entries(keys).map(([key, value]) => [`${form.architecture}.${key}`, value])),
+    },
+    tensors: Array.from(tensors, ([name, { data, shape }]) => ({ name, type: 0, shape, bytes: bytesOf(data) })),
+  };
+}
+
+/** The bytes of a decoder's GGUF file. */
+export function tinyGguf(config: object, tensors: ReadonlyMap<string, Tensor>, as?: string): Uint8Array<ArrayBuffer> {
+  return writeGguf(ggufModel(config, tensors, as));
+}
