@@ -120,7 +120,8 @@ export function expectedTensors({ spec, names, family, attention }: Decoder, roo
     required.set(`${name}.weight`, way === "out-in" ? [n, k] : [k, n]);
     optional.set(`${name}.bias`, [n]);
   };
-  if (vocabSize > 0) {
+  // An encoder beside a decoder has the table of that.
+  if (family.part !== "encoder") {
     required.set(`${root}${names.embed}.weight`, [vocabSize, embed.dim]);
     if (names.headBias) optional.set(names.headBias, [1, vocabSize]);
     else optional.set(`${names.head}.bias`, [vocabSize]);
