@@ -16,7 +16,7 @@ import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { FILES, HOSTS } from "./entries.mjs";
+import { FILES, HOSTS, PEERS } from "./entries.mjs";
 import { writeStamp } from "./stamp.mjs";
 import { flattenTypes } from "./types.mjs";
 
@@ -90,6 +90,7 @@ const common = {
   bundle: true,
   format: "esm",
   target: "es2022",
+  external: PEERS,
   legalComments: "none",
   // An engine prints the line that threw.
   lineLimit: 160,

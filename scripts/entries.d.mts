@@ -1,1 +1,2 @@
 export declare function staleCopies(write: boolean): string[];
+export declare const PEERS: string[];

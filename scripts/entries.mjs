@@ -36,6 +36,7 @@ const ENTRIES = [
   { subpath: "./latent", name: "latent", source: "src/entries/latent.ts", hosted: "src/entries/latent.ts" },
   { subpath: "./models", name: "models", source: "src/entries/models.ts", hosted: "src/entries/models.ts" },
   { subpath: "./encoders", name: "encoders", source: "src/entries/encoders.ts" },
+  { subpath: "./text", name: "text", source: "src/entries/text.ts" },
   {
     subpath: "./threads",
     name: "threads",
@@ -48,6 +49,9 @@ const ENTRIES = [
   { subpath: "./reference", name: "reference", source: "src/reference/index.ts" },
   { subpath: "./doctor", name: "doctor", source: "src/entries/doctor.ts" },
 ];
+
+/** Optional packages, which users install for what needs them: bundles import them. */
+export const PEERS = ["@huggingface/jinja", "@huggingface/tokenizers"];
 
 /** Hosts with entries of their own: the export condition, and what they want behind the name of a `.wasm` import. */
 export const HOSTS = { workerd: "", "edge-light": "?module" };

@@ -6,7 +6,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 import { build } from "esbuild";
-import { FILES } from "./entries.mjs";
+import { FILES, PEERS } from "./entries.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..");
 
@@ -23,6 +23,7 @@ async function bundled(entries, names) {
     format: "esm",
     minify: true,
     write: false,
+    external: PEERS,
     tsconfigRaw: {}, // the paths of the repository's own lead to the sources
   });
   return outputFiles[0].contents;
@@ -47,11 +48,11 @@ const imports = [
     ],
     budget: 110,
   },
-  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 121 },
+  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 122 },
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
-    budget: 157,
+    budget: 158,
   },
   // The example of docs/guide/decoders.md: loadModel with formats "q4".
   {

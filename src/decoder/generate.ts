@@ -46,7 +46,7 @@ export interface GenerateOptions extends SamplingOptions, Omit<SliceOptions, "on
   readonly draft?: DraftOptions;
 }
 
-const OPTIONS: readonly (keyof GenerateOptions)[] = [
+export const GENERATE_OPTIONS: readonly (keyof GenerateOptions)[] = [
   ...SAMPLING_OPTIONS,
   ...(["signal", "sliceMs", "maxTokens", "stopIds", "draft"] as const),
 ];
@@ -97,19 +97,28 @@ function readStopIds(where: string, stopIds: TokenIds, vocabSize: number): reado
  * console.log(ids.join(" "), session.length); // 23 0 81 90 9
  * kernels.release();
  */
-export async function* generate(
+export function generate(
   session: Session,
   ids: TokenIds,
   options: GenerateOptions = {},
 ): AsyncGenerator<GeneratedToken, GenerationEnd, void> {
-  const where = "generate";
+  return generateTokens("generate", session, () => ids, options);
+}
+
+/** `generate`; errors name `where`. The ids are asked for when the options are checked. */
+export async function* generateTokens(
+  where: string,
+  session: Session,
+  listIds: () => TokenIds,
+  options: GenerateOptions,
+): AsyncGenerator<GeneratedToken, GenerationEnd, void> {
   expectSession(where, session);
-  const given = readFields(where, "options", options, OPTIONS);
+  const given = readFields(where, "options", options, GENERATE_OPTIONS);
   const { sampling, maxTokens, stops } = checkGeneration(where, given, session.model.vocabSize);
   const slices = checkSlices(where, given);
   const drafts = checkDrafts(where, session, given.draft);
   const pace = createPace(slices);
-  const first = checkModelCall(where, session, ids, "last");
+  const first = checkModelCall(where, session, listIds(), "last");
   let next = first.ids;
   for (let count = 0, { past } = first; ; ) {
     if (count >= maxTokens) return { reason: "length" };

@@ -5,7 +5,7 @@ import { expectBytes } from "../util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { reasonOf } from "../util/reason.ts";
-import { type ByteSource, type BytesOrSource, readRange, sourceOfFile, toSource } from "./byte-source.ts";
+import { type ByteSource, type BytesOrSource, fileSource, readRange, sourceOfFile, toSource } from "./byte-source.ts";
 import type { GgufFile } from "./gguf/gguf.ts";
 import { PART } from "./gguf/part-names.ts";
 import type { GgufParts } from "./gguf/parts.ts";
@@ -49,7 +49,8 @@ export interface ModelFiles {
 /** What opens URLs instead of `urlSource`. */
 type UrlOpener = Pick<ModelStore, "open">;
 type FolderSource = Exclude<ModelSource, BytesOrSource>;
-type FindFile = (name: string) => Promise<BytesOrSource | undefined>;
+/** Opens a file by name; undefined if there is none. A server may forbid or not find one that is `optional`. */
+type FindFile = (name: string, optional?: boolean) => Promise<BytesOrSource | undefined>;
 type OpenFile = (name: string) => Promise<ByteSource>;
 /** What a kind of model's files gives. */
 type Opened = Pick<ModelFiles, "description" | "file" | "tensors">;
@@ -80,7 +81,7 @@ export async function openModelFiles(
   const buffer = new ReadBuffer();
   const { place, gguf } = locate(where, source);
   const openParts: OpenGguf = openGguf ?? refuseGguf;
-  const find = finderOf(where, place, closers, buffer, (url) => openUrl(where, url, signal, store));
+  const find = finderOf(where, place, closers, buffer, (url, optional) => openUrl(where, url, optional, signal, store));
   const open: OpenFile = async (name) => {
     const found = await find(name);
     if (found !== undefined) return toSource(where, found);
@@ -150,7 +151,7 @@ async function openFolder(where: string, find: FindFile, open: OpenFile): Promis
   const text = async (name: string, from: ByteSource) =>
     new TextDecoder().decode(await readRange(`${where}: ${name}`, from, 0, from.size));
   const config = await text(CONFIG, await open(CONFIG));
-  const indexed = await find(INDEX);
+  const indexed = await find(INDEX, true);
   if (indexed === undefined) {
     const file = await openSafetensors(await open(WHOLE));
     return { description: config, file, tensors: file.tensors };
@@ -164,6 +165,52 @@ async function openFolder(where: string, find: FindFile, open: OpenFile): Promis
     if (entry !== undefined) tensors.set(name, entry);
   }
   return { description: config, file: joinFiles(index.tensors, files), tensors };
+}
+
+/** The most bytes of a file that is read as text: vocabularies of 256 thousand tokens take some 35 MB. */
+const LARGEST_TEXT = 2 ** 28;
+
+/** The texts of those of the files of a model's folder that exist, by name; or the metadata of the GGUF file. */
+export async function readTexts(
+  where: string,
+  source: ModelSource,
+  names: readonly string[],
+  readGguf: (source: ByteSource) => Promise<Pick<GgufFile, "metadata">>,
+  signal?: Global<"AbortSignal">,
+): Promise<ReadonlyMap<string, string> | Pick<GgufFile, "metadata">> {
+  const closers: (() => Promise<void>)[] = [];
+  const { place, gguf } = locate(where, source);
+  const find = finderOf(where, place, closers, undefined, (url, optional) => openUrl(where, url, optional, signal));
+  const read = async (name: string): Promise<readonly [string, string][]> => {
+    const found = await find(name, true);
+    if (found === undefined) return [];
+    const from = toSource(where, found);
+    if (from.size > LARGEST_TEXT) {
+      const rule = `a file ${describe(name)} of at most ${LARGEST_TEXT} bytes`;
+      throw new HeadwiseError("BAD_FILE", `${where}: source expected ${rule}, got ${from.size}`);
+    }
+    return [[name, new TextDecoder().decode(await readRange(`${where}: ${name}`, from, 0, from.size))]];
+  };
+  try {
+    if (gguf !== undefined) {
+      const found = await find(gguf);
+      if (found !== undefined) return await readGguf(toSource(where, found));
+      throw new HeadwiseError("BAD_FILE", `${where}: source expected a file ${describe(gguf)}, got none`);
+    }
+    const texts = await Promise.allSettled(names.map(read));
+    return new Map(
+      texts.flatMap((text) => {
+        if (text.status === "rejected") throw text.reason;
+        return text.value;
+      }),
+    );
+  } catch (error) {
+    // A request that the signal ended fails with an error of its own.
+    signal?.throwIfAborted();
+    throw error;
+  } finally {
+    await Promise.all(closers.map((close) => close()));
+  }
 }
 
 /** Reads tensors into `buffer`, each time from its start. */
@@ -180,13 +227,13 @@ function reading({ readAll, readRows }: TensorReader, buffer: ReadBuffer): Tenso
   };
 }
 
-/** How files of a source are opened. Those of the host are read into `buffer`, and added to `closers`. */
+/** How files of a source are opened. Those of the host are read into `buffer`, if there is one, and added to `closers`. */
 function finderOf(
   where: string,
   source: FolderSource,
   closers: (() => Promise<void>)[],
-  buffer: ReadBuffer,
-  openAt: (url: URL) => ReturnType<FindFile>,
+  buffer: ReadBuffer | undefined,
+  openAt: (url: URL, optional?: boolean) => ReturnType<FindFile>,
 ): FindFile {
   if (typeof source === "function")
     return async (name) => {
@@ -198,28 +245,30 @@ function finderOf(
   const folder = isUrl ? new URL(String(source)) : String(source);
   if (folder instanceof URL) {
     folder.pathname = folder.pathname.replace(/\/?$/, "/");
-    if (folder.protocol !== "file:") return (name) => openAt(new URL(`./${name}${folder.search}`, folder));
+    if (folder.protocol !== "file:")
+      return (name, optional) => openAt(new URL(`./${name}${folder.search}`, folder), optional);
   }
   return async (name) => {
     const file = await openLocal(where, folder, name);
     if (file === undefined) return undefined;
     closers.push(() => file.close());
-    return sourceOfFile(file, (where, length) => buffer.take(where, length));
+    return buffer ? sourceOfFile(file, (where, length) => buffer.take(where, length)) : fileSource(file);
   };
 }
 
-/** A file of a server; undefined if it says that there is none. */
+/** A file of a server; undefined if it is `optional` and the server says that there is none. */
 async function openUrl(
   where: string,
   url: URL,
+  optional: boolean | undefined,
   signal: Global<"AbortSignal"> | undefined,
-  store: UrlOpener | undefined,
+  store?: UrlOpener,
 ): Promise<ByteSource | undefined> {
   try {
     return await (store?.open(url, { signal }) ?? urlSource(url, { signal }));
   } catch (cause) {
     const { status } = Object(Object(cause).cause);
-    if ((status === 403 || status === 404) && url.pathname.endsWith(INDEX)) return undefined;
+    if ((status === 403 || status === 404) && optional) return undefined;
     throw new HeadwiseError("BAD_FILE", `${where}: ${reasonOf(cause)}`, { cause });
   }
 }

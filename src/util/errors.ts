@@ -7,6 +7,7 @@
  * - `NO_LATENT`: the kernels, or those of the build that runs, were loaded without those of latent attention.
  * - `NO_MODELS`: the kernels, or those of the build that runs, were loaded without those of whole decoders.
  * - `NO_GGUF`: a GGUF file was given without what reads it.
+ * - `NO_LIBRARY`: an optional package that the function needs is not installed.
  * - `NOT_WASM`: the bytes are not a WebAssembly module.
  * - `ABI_MISMATCH`: the module, or the script of a worker, is of another version of headwise, or another of its modules.
  * - `OUT_OF_MEMORY`: linear memory or an array cannot grow.
@@ -26,6 +27,7 @@ export type HeadwiseErrorCode =
   | "NO_LATENT"
   | "NO_MODELS"
   | "NO_GGUF"
+  | "NO_LIBRARY"
   | "NOT_WASM"
   | "ABI_MISMATCH"
   | "OUT_OF_MEMORY"

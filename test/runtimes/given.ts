@@ -6,6 +6,7 @@ import type * as Headwise from "../../src/entries/index.ts";
 import type * as Latent from "../../src/entries/latent.ts";
 import type * as Models from "../../src/entries/models.ts";
 import type * as Sessions from "../../src/entries/sessions.ts";
+import type * as Text from "../../src/entries/text.ts";
 import type * as Weights from "../../src/entries/weights.ts";
 import type { Kernels, LoadOptions } from "../../src/wasm/kernels.ts";
 
@@ -14,12 +15,13 @@ export type Entry = Omit<typeof Headwise, "loadKernels"> & {
   loadKernels(options?: LoadOptions): Promise<Kernels>;
 };
 
-/** `headwise/weights`, `headwise/heads`, `headwise/sessions`, `headwise/latent` and `headwise/models`. */
+/** `headwise/weights`, `headwise/heads`, `headwise/sessions`, `headwise/latent`, `headwise/models` and `headwise/text`. */
 export type WeightsEntry = typeof Weights;
 export type HeadsEntry = typeof Heads;
 export type SessionsEntry = typeof Sessions;
 export type LatentEntry = typeof Latent;
 export type ModelsEntry = typeof Models;
+export type TextEntry = typeof Text;
 
 export let HeadwiseError: Entry["HeadwiseError"];
 export let attend: Entry["attend"];

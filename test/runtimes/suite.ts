@@ -21,6 +21,7 @@ import {
   type LatentEntry,
   type ModelsEntry,
   type SessionsEntry,
+  type TextEntry,
   type WeightsEntry,
 } from "./given.ts";
 
@@ -48,8 +49,9 @@ export interface SuiteOptions {
   readonly sessions: SessionsEntry;
   /** `import * as latents from "headwise/latent"`, whose kernels every `loadKernels` takes. */
   readonly latents: LatentEntry;
-  /** The same of `headwise/models`. */
+  /** The same of `headwise/models`, and of `headwise/text`. */
   readonly models: ModelsEntry;
+  readonly text: TextEntry;
   /** What every `loadKernels` takes besides the options of a check: `quantized`, and `threads`, `createWorker`, `module`. */
   readonly load: Readonly<Record<string, unknown>>;
   readonly fixtures: Fixtures;

@@ -16,10 +16,10 @@ export function serve(size: number, read: (begin: number, end: number) => Promis
 export const urlOf = (server: Server): string => `http://127.0.0.1:${(server.address() as AddressInfo).port}/model`;
 
 /** Serves files of a folder in memory by range; a name without a file is not found. */
-export function serveFolder(find: (name: string) => Uint8Array | undefined): Promise<Server> {
+export function serveFolder(find: (name: string, query: string) => Uint8Array | undefined): Promise<Server> {
   const server = createServer((request, response) => {
-    const [path = "/"] = (request.url ?? "/").split("?");
-    const bytes = find(decodeURIComponent(path.slice(path.lastIndexOf("/") + 1)));
+    const [path = "/", query = ""] = (request.url ?? "/").split("?");
+    const bytes = find(decodeURIComponent(path.slice(path.lastIndexOf("/") + 1)), query);
     if (!bytes) return void response.writeHead(404).end("not found");
     const [, begin = "0", last = "0"] = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? "") ?? [];
     const end = Math.min(Number(last) + 1, bytes.length);

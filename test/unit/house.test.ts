@@ -5,7 +5,7 @@ import { dirname, join } from "node:path";
 import { transformSync } from "esbuild";
 import { expect, test } from "vitest";
 import { STAMP } from "../../assembly/stamp.ts";
-import { staleCopies } from "../../scripts/entries.mjs";
+import { PEERS, staleCopies } from "../../scripts/entries.mjs";
 import { stampOf } from "../../scripts/stamp.mjs";
 import { KERNEL_NAMES } from "../../src/threads/work-queue.ts";
 import { wasmOf } from "../support/modules.ts";
@@ -15,7 +15,7 @@ const root = join(import.meta.dirname, "../..");
 /** The folders of src/, bottom to top: a file imports its own folder or one that stands before it. */
 const ORDER = [
   ...["util", "tensor", "platform", "wasm", "linear", "attention", "latent", "cache", "forward", "api", "diagnostics"],
-  ...["files", "models", "decoder", "encoder", "threads", "shards", "entries", "cli"],
+  ...["files", "models", "decoder", "encoder", "text", "threads", "shards", "entries", "cli"],
 ];
 
 /** The folders of assembly/ and those that each may import, besides itself and the files that lie in the root. */
@@ -95,7 +95,7 @@ test("every file of src/ lies in a folder of the order", () => {
 test("a file of src/ imports its own folder or one before it in the order", () => {
   const wrong = wrongImports(sources, (from, to) => {
     if (to.startsWith("node:")) return false;
-    if (["assembly/layout.ts", "assembly/stamp.ts"].includes(to)) return false;
+    if (["assembly/layout.ts", "assembly/stamp.ts", ...PEERS].includes(to)) return false;
     if (to.startsWith("build/")) return folderOf(from) !== "entries";
     if (!to.startsWith("src/") || to.startsWith("src/reference/")) return true;
     return ORDER.indexOf(folderOf(to)) > ORDER.indexOf(folderOf(from));
@@ -103,11 +103,18 @@ test("a file of src/ imports its own folder or one before it in the order", () =
   expect(wrong).toEqual([]);
 });
 
-test("no file of src/ imports a package, and only cli/ imports modules of Node", () => {
-  const packages = wrongImports(sources, (from, to) =>
-    to.startsWith("node:") ? folderOf(from) !== "cli" : !/^(?:src|build|assembly)\//.test(to),
-  );
+test("no file of src/ imports a package but the optional ones, and only cli/ imports modules of Node", () => {
+  const packages = wrongImports(sources, (from, to) => {
+    if (to.startsWith("node:")) return folderOf(from) !== "cli";
+    return !/^(?:src|build|assembly)\//.test(to) && !(PEERS.includes(to) && from === "src/text/libraries.ts");
+  });
   expect(packages).toEqual([]);
+});
+
+test("the optional packages are those of package.json, all of them optional", () => {
+  const { peerDependencies, peerDependenciesMeta } = JSON.parse(readText("package.json"));
+  expect(Object.keys(peerDependencies)).toEqual(PEERS);
+  expect(peerDependenciesMeta).toEqual(Object.fromEntries(PEERS.map((name) => [name, { optional: true }])));
 });
 
 test("files of api/ do not import each other, and only cli/ imports entries/", () => {

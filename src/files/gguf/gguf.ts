@@ -109,6 +109,12 @@ async function openConverted(
   });
 }
 
+/** Reads the metadata of a file alone. */
+export async function readGgufMetadata(source: BytesOrSource): Promise<Pick<GgufFile, "metadata">> {
+  const { metadata } = await readHeader(toSource(WHERE, source));
+  return { metadata };
+}
+
 /** Reads until the header is complete. What was read doubles, so that a byte is scanned twice on average. */
 async function readHeader(source: ByteSource) {
   let bytes = await readRange(WHERE, source, 0, Math.min(FIRST, source.size));

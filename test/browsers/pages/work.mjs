@@ -11,14 +11,18 @@ console.warn = (...words) => {
 
 /** The suite on one entry, with two threads where that is `threads`; and what comes of asking for two threads anywhere. */
 export async function work(entries, name, step = () => {}) {
-  const { [name]: entry, threads, weights, heads, sessions, latent: latents, models, quantized } = entries;
+  const { [name]: entry, threads, weights, heads, sessions, latent: latents, models, text, quantized } = entries;
   step("two threads");
   const two = await twoThreads(threads);
   // Once more: the warning about one thread instead of two is printed once.
   (await threads.loadKernels({ threads: 2 })).release();
   step("the suite");
   const load = { quantized: quantized.quantized, ...(name === "threads" && { threads: 2 }) };
-  return { two, suite: await runSuite({ headwise: entry, weights, heads, sessions, latents, models, load }), warnings };
+  return {
+    two,
+    suite: await runSuite({ headwise: entry, weights, heads, sessions, latents, models, text, load }),
+    warnings,
+  };
 }
 
 /** Asks for two threads, in the build that is the same everywhere, and tests what comes of it. */

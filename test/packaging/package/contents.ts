@@ -113,11 +113,14 @@ function targetsOf(manifest: Manifest): string[] {
   return [...exported, ...others].map((path) => path.replace(/^\.\//, ""));
 }
 
-/** Throws unless package.json is that of a package without dependencies and install scripts, which Parcel resolves too. */
+/** Throws unless package.json is that of a package without dependencies, except optional peers, and install scripts, which Parcel resolves too. */
 export function checkManifest(manifest: Manifest): string {
   const wrong: string[] = [];
-  for (const field of ["dependencies", "peerDependencies", "optionalDependencies"] as const)
+  for (const field of ["dependencies", "optionalDependencies"] as const)
     if (manifest[field] !== undefined) wrong.push(`${field} expected none`);
+  for (const name of Object.keys(manifest.peerDependencies ?? {}))
+    if (!manifest.peerDependenciesMeta?.[name]?.optional)
+      wrong.push(`peerDependencies.${name} expected to be optional`);
   for (const script of ["preinstall", "install", "postinstall", "prepare"])
     if (script in manifest.scripts)
       wrong.push(`scripts.${script} expected none, since it would run where the package is installed`);

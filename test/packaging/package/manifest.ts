@@ -16,7 +16,8 @@ export interface Manifest {
   readonly alias?: Readonly<Record<string, string>>;
   readonly exports: Readonly<Record<string, string | Readonly<Record<string, string>>>>;
   readonly dependencies?: unknown;
-  readonly peerDependencies?: unknown;
+  readonly peerDependencies?: Readonly<Record<string, string>>;
+  readonly peerDependenciesMeta?: Readonly<Record<string, { readonly optional?: boolean }>>;
   readonly optionalDependencies?: unknown;
   readonly scripts: Readonly<Record<string, string>>;
 }

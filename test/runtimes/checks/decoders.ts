@@ -8,7 +8,7 @@ const PROMPT = Array.from({ length: 20 }, (_, i) => (i * 29 + 5) % 67);
 const NAMES = Object.keys(TINY) as TinyName[];
 
 /** Whole decoders of random weights: the same bits in pieces, plans, tokens. Returns a digest of simd's logits and tokens. */
-export async function checkDecoders({ kernels, exact, models, check }: Context): Promise<string> {
+export async function checkDecoders({ kernels, exact, models, text, check }: Context): Promise<string> {
   const { createSession, forward, generate, loadModel, planModel } = models;
   for (const of of kernels.build === "simd" ? [exact] : [kernels, exact])
     await check(`decoders: the ${of.build} build reaches the published digest, greedy tokens included`, async () => {
@@ -41,5 +41,24 @@ export async function checkDecoders({ kernels, exact, models, check }: Context):
       session.release();
       model.release();
     });
+  await check("text: pieces of whole characters, a stop string, and the error without a library", async () => {
+    const model = await open(kernels, "llama");
+    // Two tokens make a character, so that every piece has one.
+    const pairs: Parameters<typeof text.generateText>[1] = {
+      encode: (given) => Array.from(given, (letter) => letter.charCodeAt(0) % 67),
+      decode: (ids) => "😀".repeat(ids.length >> 1) + (ids.length % 2 === 1 ? "\uFFFD" : ""),
+    };
+    const all = text.generateText(model, pairs, [1, 2], { maxTokens: 7 });
+    const pieces: string[] = [];
+    let next = await all.next();
+    for (; !next.done; next = await all.next()) pieces.push(next.value);
+    expectEqual("pieces", pieces.join(","), "😀,😀,😀,\uFFFD");
+    expectEqual("reason", next.value.reason, "length");
+    const stopped = await text.generateText(model, pairs, [1, 2], { maxTokens: 7, stop: "😀" }).next();
+    expectEqual("a stop string", Object(stopped.value).stop, "😀");
+    const failure = await text.loadTokenizer(() => undefined, { library: {} as never }).catch(({ message }) => message);
+    expectTrue("the library is named", String(failure).includes("@huggingface/tokenizers"));
+    model.release();
+  });
   return digest.toString();
 }

@@ -7,10 +7,13 @@ import * as latents from "headwise/latent";
 import * as models from "headwise/models";
 import { quantized } from "headwise/quantized";
 import * as sessions from "headwise/sessions";
+import * as text from "headwise/text";
 import * as weights from "headwise/weights";
 import { runSuite } from "./suite.mjs";
 
 const module = readFileSync(new URL(import.meta.resolve("headwise/simd.wasm")));
 console.log(
-  JSON.stringify(await runSuite({ headwise, weights, heads, sessions, latents, models, load: { quantized, module } })),
+  JSON.stringify(
+    await runSuite({ headwise, weights, heads, sessions, latents, models, text, load: { quantized, module } }),
+  ),
 );

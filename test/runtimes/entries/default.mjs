@@ -4,9 +4,10 @@ import * as latents from "headwise/latent";
 import * as models from "headwise/models";
 import { quantized } from "headwise/quantized";
 import * as sessions from "headwise/sessions";
+import * as text from "headwise/text";
 import * as weights from "headwise/weights";
 import { runSuite } from "./suite.mjs";
 
 console.log(
-  JSON.stringify(await runSuite({ headwise, weights, heads, sessions, latents, models, load: { quantized } })),
+  JSON.stringify(await runSuite({ headwise, weights, heads, sessions, latents, models, text, load: { quantized } })),
 );

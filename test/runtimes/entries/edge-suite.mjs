@@ -4,6 +4,7 @@ import * as latents from "headwise/latent";
 import * as models from "headwise/models";
 import { quantized } from "headwise/quantized";
 import * as sessions from "headwise/sessions";
+import * as text from "headwise/text";
 import * as threads from "headwise/threads";
 import * as weights from "headwise/weights";
 // Behind those: what the host itself compiles to hand it out is none of the package's doing.
@@ -11,8 +12,8 @@ import { compiled } from "./nobytes.mjs";
 import { runSuite } from "./suite.mjs";
 
 const suites = {
-  import: { headwise, weights, heads, sessions, latents, models, load: { quantized } },
-  threads: { headwise: threads, weights, heads, sessions, latents, models, load: { quantized, threads: 2 } },
+  import: { headwise, weights, heads, sessions, latents, models, text, load: { quantized } },
+  threads: { headwise: threads, weights, heads, sessions, latents, models, text, load: { quantized, threads: 2 } },
 };
 
 export async function answer(name) {

@@ -5,7 +5,8 @@ const weights = require("headwise/weights");
 const heads = require("headwise/heads");
 const sessions = require("headwise/sessions");
 const models = require("headwise/models");
+const text = require("headwise/text");
 
 import("./suite.mjs")
-  .then(({ runSuite }) => runSuite({ headwise, weights, heads, sessions, models, latents, load: { quantized } }))
+  .then(({ runSuite }) => runSuite({ headwise, weights, heads, sessions, models, latents, text, load: { quantized } }))
   .then((report) => console.log(JSON.stringify(report)));

@@ -3,12 +3,13 @@ import * as latents from "headwise/latent";
 import * as models from "headwise/models";
 import { quantized } from "headwise/quantized";
 import * as sessions from "headwise/sessions";
+import * as text from "headwise/text";
 import * as headwise from "headwise/threads";
 import * as weights from "headwise/weights";
 import { runSuite } from "./suite.mjs";
 
 console.log(
   JSON.stringify(
-    await runSuite({ headwise, weights, heads, sessions, latents, models, load: { quantized, threads: 2 } }),
+    await runSuite({ headwise, weights, heads, sessions, latents, models, text, load: { quantized, threads: 2 } }),
   ),
 );

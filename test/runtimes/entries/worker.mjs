@@ -8,15 +8,16 @@ import * as models from "headwise/models";
 import { quantized } from "headwise/quantized";
 import * as sessions from "headwise/sessions";
 import simd from "headwise/simd.wasm";
+import * as text from "headwise/text";
 import * as threads from "headwise/threads";
 import * as weights from "headwise/weights";
 import { compileBytes, compiled } from "./nobytes.mjs";
 import { runSuite } from "./suite.mjs";
 
 const suites = {
-  "/default": { headwise, weights, heads, sessions, latents, models, load: { quantized } },
-  "/threads": { headwise: threads, weights, heads, sessions, latents, models, load: { quantized, threads: 2 } },
-  "/core": { headwise: core, weights, heads, sessions, latents, models, load: { quantized, module: simd } },
+  "/default": { headwise, weights, heads, sessions, latents, models, text, load: { quantized } },
+  "/threads": { headwise: threads, weights, heads, sessions, latents, models, text, load: { quantized, threads: 2 } },
+  "/core": { headwise: core, weights, heads, sessions, latents, models, text, load: { quantized, module: simd } },
 };
 
 export default {

@@ -6,13 +6,14 @@ import * as latents from "headwise/latent";
 import * as models from "headwise/models";
 import { quantized } from "headwise/quantized";
 import * as sessions from "headwise/sessions";
+import * as text from "headwise/text";
 import * as weights from "headwise/weights";
 import { expect, test } from "vitest";
 import { compiled } from "./nobytes.mjs";
 import { runSuite } from "./suite.mjs";
 
 test("the suite", async ({ task }) => {
-  const report = await runSuite({ headwise, weights, heads, sessions, latents, models, load: { quantized } });
+  const report = await runSuite({ headwise, weights, heads, sessions, latents, models, text, load: { quantized } });
   task.meta.answer = { report, compiled: compiled() };
   expect(navigator.userAgent).toBe("Cloudflare-Workers");
 });

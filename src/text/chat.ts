@@ -1,0 +1,136 @@
+import type { Model } from "../decoder/model.ts";
+import type { Session } from "../decoder/session.ts";
+import { expectFlag, expectRecord, readFields } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
+import { type GenerateTextOptions, streamGeneration, TEXT_OPTIONS, type TextEnd } from "./generate-text.ts";
+import { findJinja, type JinjaLibrary } from "./libraries.ts";
+import { renderTemplate } from "./render-template.ts";
+import { expectTokenizer, type Tokenizer } from "./tokenizer.ts";
+
+/** A message of a conversation. Templates may read other fields too, such as `tool_calls`. */
+export interface ChatMessage {
+  /** Who says it: "system", "user", "assistant", or what else the template knows. */
+  readonly role: string;
+  /** What is said: text, or the parts that the template knows. */
+  readonly content?: unknown;
+  readonly [field: string]: unknown;
+}
+
+/** How a conversation is written. */
+export interface ChatTemplateOptions {
+  /** A Jinja template instead of the tokenizer's own. */
+  readonly template?: string;
+  /** Functions that the model may call, as the template expects them. */
+  readonly tools?: readonly unknown[];
+  /** Further variables of the template, such as `enable_thinking`; they replace those of the same name. */
+  readonly variables?: Readonly<Record<string, unknown>>;
+  /**
+   * The exports of `@huggingface/jinja`, where it cannot be imported by its name, such as in a page without a bundler. Default that
+   * package.
+   */
+  readonly library?: JinjaLibrary;
+}
+
+/** Options of `renderChat`. */
+export interface RenderChatOptions extends ChatTemplateOptions {
+  /** Whether the text ends with what begins an answer. Default true. */
+  readonly addGenerationPrompt?: boolean;
+}
+
+/** Options of `chat`. */
+export interface ChatOptions extends GenerateTextOptions, ChatTemplateOptions {}
+
+const TEMPLATE_OPTIONS = ["template", "tools", "variables", "library"] as const;
+
+/**
+ * Writes a conversation as the text that the model was trained on, by its own template. It needs the package `@huggingface/jinja`.
+ * The template is a program from the model's files: it is stopped after a million steps, and where a text exceeds 16 million
+ * characters or a list 65,536 elements.
+ * @throws TypeError or RangeError naming the argument; RangeError also for messages that the template refuses, with its reason.
+ * HeadwiseError `NO_LIBRARY` without the package, `BAD_FILE` for a template that fails or does not end.
+ * @example
+ * import { renderChat } from "headwise/text";
+ * const chatTemplate = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>";
+ * const tokenizer = { encode: () => [], decode: () => "", chatTemplate };
+ * console.log(await renderChat(tokenizer, [{ role: "user", content: "Hi" }])); // <user>Hi<assistant>
+ */
+export async function renderChat(
+  tokenizer: Tokenizer,
+  messages: readonly ChatMessage[],
+  options: RenderChatOptions = {},
+): Promise<string> {
+  const known = [...TEMPLATE_OPTIONS, "addGenerationPrompt"] as const;
+  return render("renderChat", tokenizer, messages, readFields("renderChat", "options", options, known));
+}
+
+/**
+ * Answers a conversation: writes it by the model's own template, and gives the answer in pieces of whole characters as they come.
+ * To go on, push `{ role: "assistant", content: end.text }` and the next question to the messages; with a session, only what is
+ * new is read, as with `generateText`. It needs the package `@huggingface/jinja`.
+ *
+ * The text of special tokens within a message stands for those tokens. Remove it from text that is not trusted.
+ * @param on A session, or a model: then a session is made for the call.
+ * @throws What `generateText` and `renderChat` throw.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { loadModel, models } from "headwise/models";
+ * import { chat } from "headwise/text";
+ * const kernels = await loadKernels({ models });
+ * const model = await loadModel(kernels, "model");
+ * const words = {
+ *   encode: (text: string) => text.trim().split(/\s+/).map(Number),
+ *   decode: (ids: readonly number[]) => ids.map((id) => ` ${id}`).join(""),
+ *   chatTemplate: "{% for message in messages %}{{ message.content }} {% endfor %}",
+ * };
+ * const messages = [{ role: "user", content: "81 90 23 0 81 90" }];
+ * let answer = "";
+ * for await (const piece of chat(model, words, messages, { maxTokens: 4 })) answer += piece;
+ * console.log(answer.trim()); // 23 0 81 90
+ * kernels.release();
+ */
+export async function* chat(
+  on: Model | Session,
+  tokenizer: Tokenizer,
+  messages: readonly ChatMessage[],
+  options: ChatOptions = {},
+): AsyncGenerator<string, TextEnd, void> {
+  const where = "chat";
+  const given = readFields(where, "options", options, [...TEXT_OPTIONS, ...TEMPLATE_OPTIONS]);
+  const { template, tools, variables, library, ...rest } = given;
+  return yield* streamGeneration(where, on, tokenizer, rest, async () => {
+    const text = await render(where, tokenizer, messages, { template, tools, variables, library });
+    // The template writes all special tokens.
+    return { ids: tokenizer.encode(text, { addSpecial: false }), context: false };
+  });
+}
+
+async function render(
+  where: string,
+  tokenizer: Tokenizer,
+  messages: readonly ChatMessage[],
+  { template, tools, variables, library: given, addGenerationPrompt = true }: RenderChatOptions,
+): Promise<string> {
+  expectTokenizer(where, tokenizer);
+  if (!Array.isArray(messages) || messages.length === 0)
+    throw new TypeError(`${where}: messages expected a list of 1 or more messages, got ${describe(messages)}`);
+  for (const [i, message] of messages.entries()) {
+    expectRecord(where, `messages[${i}]`, message);
+    if (typeof message.role !== "string")
+      throw new TypeError(`${where}: messages[${i}].role expected a string, got ${describe(message.role)}`);
+  }
+  expectFlag(where, "options.addGenerationPrompt", addGenerationPrompt);
+  if (tools !== undefined && !Array.isArray(tools))
+    throw new TypeError(`${where}: options.tools expected a list, got ${describe(tools)}`);
+  if (variables !== undefined) expectRecord(where, "options.variables", variables);
+  const text = template ?? tokenizer.chatTemplate;
+  if (typeof text !== "string") {
+    const rule = "a tokenizer with a chat template, or options.template";
+    throw new TypeError(`${where}: tokenizer expected ${rule}, got ${describe(text)} as the template`);
+  }
+  const library = await findJinja(where, given);
+  return renderTemplate(where, library, text, {
+    ...tokenizer.specialTokens,
+    ...{ messages, add_generation_prompt: addGenerationPrompt, ...(tools ? { tools } : {}) },
+    ...variables,
+  });
+}

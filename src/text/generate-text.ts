@@ -1,0 +1,181 @@
+import { readIds, type TokenIds } from "../decoder/forward.ts";
+import { GENERATE_OPTIONS, type GenerateOptions, type GenerationEnd, generateTokens } from "../decoder/generate.ts";
+import { expectModel, type Model } from "../decoder/model.ts";
+import { createSession, expectSession, expectUnused, type Session } from "../decoder/session.ts";
+import { expectFlag, readFields } from "../util/arguments.ts";
+import { describe, HeadwiseError, underName } from "../util/errors.ts";
+import { findStops, readStops } from "./stop-strings.ts";
+import { streamText } from "./text-stream.ts";
+import { expectTokenizer, type Tokenizer } from "./tokenizer.ts";
+
+/** Options of `generateText`: those of `generate`, and for text. */
+export interface GenerateTextOptions extends GenerateOptions {
+  /** Ids that end the generation. Default the `endIds` of the tokenizer. */
+  readonly stopIds?: TokenIds;
+  /** Texts that end the generation, which may straddle tokens. What is before is given, the text itself is not. Default none. */
+  readonly stop?: string | readonly string[];
+  /** Whether special tokens are part of the text. Default false. */
+  readonly keepSpecial?: boolean;
+}
+
+/** What a generation of text gave. */
+export interface TextEnd extends GenerationEnd {
+  /** The stop string that ended it, if one did. */
+  readonly stop?: string;
+  /** All text that was given. */
+  readonly text: string;
+  /** The ids of the tokens that were generated. */
+  readonly ids: readonly number[];
+  /** Tokens of the prompt. */
+  readonly promptTokens: number;
+  /** Those of them that the session had read before, and that were not read again. */
+  readonly reusedTokens: number;
+}
+
+export const TEXT_OPTIONS: readonly (keyof GenerateTextOptions)[] = [...GENERATE_OPTIONS, "stop", "keepSpecial"];
+
+/**
+ * Generates text behind a prompt, and gives it in pieces of whole characters as they come. No piece ever changes.
+ *
+ * A session holds what it has read: if the prompt begins with the same tokens, only the others are read, and what the session has
+ * beyond them is forgotten. So the whole text is passed again when a text is continued, and the result is that of a new session.
+ * Leaving the loop early is allowed.
+ * @param on A session, or a model: then a session is made as long as needed, at most as `createSession` makes it, and released.
+ * @param prompt Text, to which the tokenizer adds what the model expects around it, or ids.
+ * @throws TypeError or RangeError naming the argument, also for a tokenizer of more tokens than the model has, and for tokens that
+ * the other of the two does not know. What `generate` throws.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { loadModel, models } from "headwise/models";
+ * import { generateText } from "headwise/text";
+ * const kernels = await loadKernels({ models });
+ * const model = await loadModel(kernels, "model");
+ * const encode = (text: string) => text.split(" ").map(Number);
+ * const words = { encode, decode: (ids: readonly number[]) => ` ${ids.join(" ")}` };
+ * let text = "";
+ * for await (const piece of generateText(model, words, "81 90 23 0 81 90", { maxTokens: 4 })) text += piece;
+ * console.log(text.trim()); // 23 0 81 90
+ * kernels.release();
+ */
+export function generateText(
+  on: Model | Session,
+  tokenizer: Tokenizer,
+  prompt: string | TokenIds,
+  options: GenerateTextOptions = {},
+): AsyncGenerator<string, TextEnd, void> {
+  const where = "generateText";
+  return streamGeneration(where, on, tokenizer, options, async () => {
+    const ids = typeof prompt === "string" ? tokenizer.encode(prompt) : prompt;
+    return { ids, context: true };
+  });
+}
+
+/** The tokens of a prompt, and whether what is generated is the same text or begins one of its own. */
+interface Prompt {
+  readonly ids: TokenIds;
+  readonly context: boolean;
+}
+
+/** Generates text behind the prompt that `makePrompt` gives when the other arguments are checked. Errors name `where`. */
+export async function* streamGeneration(
+  where: string,
+  on: Model | Session,
+  tokenizer: Tokenizer,
+  options: GenerateTextOptions,
+  makePrompt: () => Promise<Prompt>,
+): AsyncGenerator<string, TextEnd, void> {
+  const isSession = typeof Object(on).truncate === "function";
+  if (isSession) expectSession(where, on as Session);
+  else expectModel(where, on as Model);
+  const model = isSession ? (on as Session).model : (on as Model);
+  expectTokenizer(where, tokenizer);
+  const { stop, keepSpecial, ...rest } = readFields(where, "options", options, TEXT_OPTIONS);
+  const stops = findStops(readStops(where, stop));
+  const isKept = expectFlag(where, "options.keepSpecial", keepSpecial);
+  const { vocabSize, endIds = [] } = tokenizer;
+  if (vocabSize !== undefined && vocabSize > model.vocabSize)
+    throw new RangeError(
+      `${where}: tokenizer expected at most ${model.vocabSize} tokens, those of the model, got ${vocabSize}`,
+    );
+  // Tokens beyond those of the model, which was made for fewer, cannot come.
+  const given = { stopIds: endIds.filter((id) => id < model.vocabSize), ...rest };
+  const { ids, context } = await makePrompt();
+  const prompt = readPrompt(where, tokenizer, ids, model.vocabSize);
+  const session = isSession ? (on as Session) : openSession(where, model, prompt.length, given.maxTokens);
+  let reused = 0;
+  const unread = () => {
+    reused = reuse(where, session, prompt);
+    return prompt.slice(reused);
+  };
+  const tokens = generateTokens(where, session, unread, given);
+  const generated: number[] = [];
+  let text = "";
+  const end = (reason: GenerationEnd): TextEnd => ({
+    ...{ ...reason, text, ids: generated, promptTokens: prompt.length, reusedTokens: reused },
+  });
+  try {
+    const stream = streamText(where, tokenizer, context ? prompt : [], isKept);
+    for (;;) {
+      const next = await tokens.next();
+      if (!next.done) generated.push(next.value.id);
+      const piece = next.done ? stream.end() : stream.push(next.value.id);
+      const found = stops.push(piece);
+      const given = next.done && found.stop === undefined ? found.text + stops.end() : found.text;
+      text += given;
+      if (given !== "") yield given;
+      if (found.stop !== undefined) return { ...end({ reason: "stop" }), stop: found.stop };
+      if (next.done) return end(next.value);
+    }
+  } finally {
+    await tokens.return(undefined as never);
+    if (!isSession) session.release();
+  }
+}
+
+/** Reads the tokens of a prompt, all of which the model must have. */
+function readPrompt(where: string, tokenizer: Tokenizer, given: TokenIds, vocabSize: number): readonly number[] {
+  if (typeof given !== "object" || given === null)
+    throw new TypeError(`${where}: prompt expected text or ids, got ${describe(given)}`);
+  const ids = Array.from(given);
+  const beyond = ids.find((id) => Number.isInteger(id) && id >= vocabSize);
+  if (beyond !== undefined) {
+    const rule = `tokens that the model has (ids below ${vocabSize})`;
+    const got = `${describe(tokenizer.decode([beyond], { keepSpecial: true }))} with id ${beyond}`;
+    throw new RangeError(`${where}: prompt expected ${rule}, got ${got}`);
+  }
+  const prompt = Array.from(readIds(where, "prompt", ids, vocabSize, Number.POSITIVE_INFINITY));
+  if (prompt.length === 0) throw new RangeError(`${where}: prompt expected 1 or more tokens, got none`);
+  return prompt;
+}
+
+/** A session for a prompt and what follows it. */
+function openSession(where: string, model: Model, length: number, maxTokens: unknown): Session {
+  const most = model.spec.sessionLength;
+  if (length > most)
+    throw new HeadwiseError("CACHE_FULL", `${where}: prompt expected at most ${most} tokens, got ${length}`);
+  const wanted = typeof maxTokens === "number" && maxTokens >= 0 ? Math.min(length + maxTokens, most) : most;
+  return underName(where, () => createSession(model, { maxSeqLen: Math.ceil(wanted) }));
+}
+
+/** Forgets what a session has read besides the beginning of a prompt, of which at least one token is read again. */
+function reuse(where: string, session: Session, prompt: readonly number[]): number {
+  const { length, maxSeqLen, tokens } = session;
+  expectUnused(where, session);
+  if (prompt.length > maxSeqLen)
+    throw new HeadwiseError(
+      "CACHE_FULL",
+      `${where}: prompt expected at most ${maxSeqLen} tokens, got ${prompt.length}`,
+    );
+  let same = 0;
+  while (same < length && same < prompt.length - 1 && tokens[same] === prompt[same]) same++;
+  if (same === length) return same;
+  try {
+    session.truncate(same);
+    return same;
+  } catch (error) {
+    // Behind a window, tokens that would be needed again may be gone.
+    if (!(error instanceof RangeError)) throw error;
+    session.truncate(0);
+    return 0;
+  }
+}

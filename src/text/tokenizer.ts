@@ -1,0 +1,33 @@
+import { expectFunction, expectRecord } from "../util/arguments.ts";
+
+/**
+ * What makes ids of text, and text of ids. `loadTokenizer` and `readGgufTokenizer` make one; an object around any other library
+ * will do as well.
+ */
+export interface Tokenizer {
+  /**
+   * The ids of a text. Without `addSpecial: false`, with the tokens that the model expects around a text, such as one that
+   * begins it.
+   */
+  encode(text: string, options?: { readonly addSpecial?: boolean }): readonly number[];
+  /**
+   * The text of ids, without special tokens unless `keepSpecial` is true. Bytes that are no whole character become U+FFFD. What
+   * more ids add comes behind it, except in place of U+FFFD at its end.
+   */
+  decode(ids: readonly number[], options?: { readonly keepSpecial?: boolean }): string;
+  /** Tokens of the vocabulary, not counting those that were added to it. A model with fewer is refused. */
+  readonly vocabSize?: number;
+  /** Ids that end a generation. */
+  readonly endIds?: readonly number[];
+  /** The Jinja template of conversations. */
+  readonly chatTemplate?: string;
+  /** Texts of special tokens by the names that chat templates have for them, such as `bos_token`. */
+  readonly specialTokens?: Readonly<Record<string, string>>;
+}
+
+/** Throws `TypeError` unless `tokenizer` has the two functions. */
+export function expectTokenizer(where: string, tokenizer: Tokenizer): void {
+  expectRecord(where, "tokenizer", tokenizer);
+  expectFunction(where, "tokenizer.encode", tokenizer.encode);
+  expectFunction(where, "tokenizer.decode", tokenizer.decode);
+}

@@ -1,0 +1,186 @@
+// Conversations by a model's own template, and templates that are wrong or hostile.
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { loadModel } from "../../../src/decoder/load-model.ts";
+import type { Model } from "../../../src/decoder/model.ts";
+import { createSession } from "../../../src/decoder/session.ts";
+import type { Kernels } from "../../../src/entries/core.ts";
+import { type ChatMessage, type ChatOptions, chat, renderChat, type TextEnd } from "../../../src/entries/text.ts";
+import { badFileOf } from "../../support/bad-file.ts";
+import { kernelsOf } from "../../support/layers.ts";
+import { END, force, pieces } from "../../support/text-tokenizer.ts";
+import { TINY, tinyFolder } from "../../support/tiny-models.ts";
+
+interface ChatVectors {
+  readonly templates: Readonly<Record<string, string>>;
+  readonly special: Readonly<Record<string, string>>;
+  readonly conversations: Readonly<
+    Record<string, { readonly messages: readonly ChatMessage[]; readonly tools?: readonly unknown[] }>
+  >;
+  readonly cases: readonly {
+    readonly template: string;
+    readonly conversation: string;
+    readonly text?: string;
+    readonly refusal?: string;
+  }[];
+}
+
+const vectors: ChatVectors = JSON.parse(
+  readFileSync(join(import.meta.dirname, "../../vectors/text/chat.json"), "utf8"),
+);
+
+const question: readonly ChatMessage[] = [{ role: "user", content: "hi" }];
+const render = (chatTemplate: string, options = {}) => renderChat({ ...pieces, chatTemplate }, question, options);
+
+describe("renderChat", () => {
+  test.each(vectors.cases)("writes $conversation by the template of $template as Python's Jinja does", async (each) => {
+    const { messages, tools, ...variables } = vectors.conversations[each.conversation] as never as ChatOptions & {
+      messages: readonly ChatMessage[];
+    };
+    const tokenizer = { ...pieces, chatTemplate: vectors.templates[each.template], specialTokens: vectors.special };
+    const text = renderChat(tokenizer, messages, { tools, variables: { ...variables } });
+    if (each.text !== undefined) return expect(await text).toBe(each.text);
+    await expect(text).rejects.toThrow(
+      new RangeError(
+        `renderChat: messages expected what the chat template allows, got ${JSON.stringify(each.refusal)}`,
+      ),
+    );
+  });
+
+  test("takes another template, and ends with what begins an answer unless told otherwise", async () => {
+    const template = "{{ messages[0].content }}{% if add_generation_prompt %}>{% endif %}";
+    expect(await render("other", { template })).toBe("hi>");
+    expect(await render(template, { addGenerationPrompt: false })).toBe("hi");
+  });
+
+  test("gives templates the date in English, and `variables` replace what they have", async () => {
+    const template = "{{ strftime_now('%A %a %d %B %b %Y %y %m %H:%I:%M:%S %p %% %q') }}";
+    const text = await render(template);
+    expect(text).toMatch(
+      /^[A-Z][a-z]+day [A-Z][a-z]{2} \d\d [A-Z][a-z]+ [A-Z][a-z]{2} \d{4} \d\d \d\d \d\d:\d\d:\d\d:\d\d [AP]M % %q$/,
+    );
+    expect(await render(template, { variables: { strftime_now: () => "today" } })).toBe("today");
+  });
+
+  test.each([
+    [
+      "loops without end",
+      "{% macro m(f) %}{{ f(f) }}{% endmacro %}{{ m(m) }}",
+      /renders these messages, got RangeError: Maximum/,
+    ],
+    [
+      "loops for long",
+      "{% for i in range(60000) %}{% for j in range(60000) %}{% endfor %}{% endfor %}",
+      /at most 1048576 steps, got more$/,
+    ],
+    [
+      "computes for long",
+      "{% for i in range(60000) %}{% for j in range(99) %}{{ j }}{% endfor %}{% endfor %}",
+      /steps, got more$/,
+    ],
+    ["makes long lists", "{% for i in range(1000000000) %}{% endfor %}", /at most 65536 elements of a list, got more$/],
+    ["never steps", "{% for i in range(0, 5, 0) %}{% endfor %}", /at most 65536 elements of a list, got more$/],
+    [
+      "makes lists that grow",
+      "{% set n = namespace(l=[1]) %}{% for i in range(60) %}{% set n.l = n.l + n.l %}{% endfor %}",
+      /elements of a list, got more$/,
+    ],
+    [
+      "makes long texts",
+      "{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = n.s + n.s %}{% endfor %}",
+      /at most 16777216 characters of text, got more$/,
+    ],
+    ["indents far", "{{ 'a\n' | indent(1000000000) }}", /renders these messages, got /],
+    ["throws", "{{ 1 / nothing }}", /renders these messages, got Error: /],
+    ["is cut off", "{% for m in messages %}", /renders these messages, got /],
+    ["is nested deeply", `${"{% if true %}".repeat(20_000)}x`, /renders these messages, got RangeError: Maximum/],
+    ["is very long", "x".repeat(2 ** 18 + 1), /at most 262144 characters, got 262145$/],
+    ["has many spaces", " \n".repeat(100_000), /at most 1024 spaces in a row, got more$/],
+  ])("ends a template that %s with an error", async (_, template, text) => {
+    expect(await badFileOf(() => render(template))).toMatch(text);
+  });
+
+  test.each<readonly [string, unknown, unknown, string]>([
+    ["no messages", [], {}, "messages expected a list of 1 or more messages, got Array"],
+    ["a text", "hi", {}, 'messages expected a list of 1 or more messages, got "hi"'],
+    ["a text among the messages", ["hi"], {}, 'messages[0] expected an object, got "hi"'],
+    ["no role", [{ content: "hi" }], {}, "messages[0].role expected a string, got undefined"],
+    ["tools that are no list", question, { tools: {} }, "options.tools expected a list, got Object"],
+    ["variables that are none", question, { variables: 1 }, "options.variables expected an object, got 1"],
+    ["an unknown option", question, { tool: [] }, "options expected only"],
+    [
+      "no template",
+      question,
+      { template: undefined },
+      "tokenizer expected a tokenizer with a chat template, or options.template, got undefined as the template",
+    ],
+    [
+      "another library",
+      question,
+      { template: "", library: {} },
+      "options.library expected the exports of @huggingface/jinja (Template, Environment, Interpreter), got Object",
+    ],
+  ])("refuses %s", async (_, messages, options, text) => {
+    await expect(renderChat(pieces, messages as never, options as never)).rejects.toThrow(`renderChat: ${text}`);
+  });
+});
+
+describe("chat", () => {
+  const template =
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}bot:{% endif %}";
+  const tokenizer = { ...pieces, chatTemplate: template };
+  let kernels: Kernels;
+  let model: Model;
+  beforeAll(async () => {
+    kernels = await kernelsOf("relaxed");
+    model = await loadModel(kernels, tinyFolder(TINY.llama));
+  });
+  afterAll(() => kernels.release());
+
+  /** Has the model say `text` behind the messages. */
+  async function answer(on: Parameters<typeof chat>[0], messages: readonly ChatMessage[], text: string) {
+    const { length } = pieces.encode(await renderChat(tokenizer, messages));
+    const all = chat(on, tokenizer, messages, { logitsProcessors: [force([...pieces.encode(text), END], length)] });
+    const given: string[] = [];
+    for (;;) {
+      const { value, done } = await all.next();
+      if (done) return { given, end: value as TextEnd, length };
+      given.push(value);
+    }
+  }
+
+  test("answers in pieces, and of a conversation that goes on reads only what is new", async () => {
+    using session = createSession(model, { maxSeqLen: 128 });
+    const messages: ChatMessage[] = [{ role: "u", content: "hi" }];
+    const first = await answer(session, messages, " Hello.\n");
+    expect(first.given).toEqual([" ", "Hello", ".", "\n"]);
+    expect(first.end).toMatchObject({ reason: "stop", stopId: END, text: " Hello.\n", reusedTokens: 0 });
+    messages.push({ role: "bot", content: first.end.text.trim() }, { role: "u", content: "bye" });
+    const second = await answer(session, messages, "x");
+    expect(second.end).toMatchObject({
+      promptTokens: second.length,
+      reusedTokens: first.length + first.end.ids.length,
+    });
+    expect((await answer(model, messages, "x")).end).toEqual({ ...second.end, reusedTokens: 0 });
+  });
+
+  test("reads the template's text without further special tokens", async () => {
+    const options: unknown[] = [];
+    const encode = (text: string, given: unknown) => {
+      options.push(given);
+      return pieces.encode(text);
+    };
+    await chat(model, { ...tokenizer, encode }, question, { maxTokens: 1 }).next();
+    expect(options).toEqual([{ addSpecial: false }]);
+  });
+
+  test("names itself in errors, and refuses unknown options", async () => {
+    const next = (messages: unknown, options = {}) => chat(model, tokenizer, messages as never, options).next();
+    await expect(next([])).rejects.toThrow("chat: messages expected a list of 1 or more messages, got Array");
+    await expect(next(question, { temperatur: 1 })).rejects.toThrow("chat: options expected only");
+    await expect(next(question, { minP: 2 })).rejects.toThrow("chat: minP expected");
+    await expect(next([{ role: "u", content: "é€" }])).rejects.toThrow("no token for byte 226");
+  });
+});

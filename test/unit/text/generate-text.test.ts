@@ -1,0 +1,210 @@
+// Text behind a prompt: pieces, ends, what a session has read before, and wrong arguments.
+
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { loadModel } from "../../../src/decoder/load-model.ts";
+import type { Model } from "../../../src/decoder/model.ts";
+import { createSession } from "../../../src/decoder/session.ts";
+import type { Kernels } from "../../../src/entries/core.ts";
+import { type GenerateTextOptions, generateText, type TextEnd, type Tokenizer } from "../../../src/entries/text.ts";
+import { kernelsOf } from "../../support/layers.ts";
+import { END, force, pieces } from "../../support/text-tokenizer.ts";
+import { TINY, tinyFolder } from "../../support/tiny-models.ts";
+
+let kernels: Kernels;
+let model: Model;
+beforeAll(async () => {
+  kernels = await kernelsOf("relaxed");
+  // 67 tokens. Every other layer has a window of 9, and sessions drop pages behind it.
+  model = await loadModel(kernels, tinyFolder(TINY.gemma2));
+});
+afterAll(() => kernels.release());
+
+/** All pieces, and the end. */
+async function read(all: AsyncGenerator<string, TextEnd>): Promise<{ pieces: string[]; end: TextEnd }> {
+  const pieces: string[] = [];
+  for (;;) {
+    const { value, done } = await all.next();
+    if (done) return { pieces, end: value };
+    pieces.push(value);
+  }
+}
+
+/** Has the model say `text` behind "abc", and then end. */
+function say(text: string, options: GenerateTextOptions = {}) {
+  const ids = [...pieces.encode(text), END];
+  return read(generateText(model, pieces, "abc", { logitsProcessors: [force(ids, 3)], maxTokens: 40, ...options }));
+}
+
+describe("pieces", () => {
+  test("are whole characters, as soon as these are complete", async () => {
+    const { pieces: given, end } = await say("Hello 😀é.");
+    expect(given).toEqual(["Hello", " ", "😀", "é", "."]);
+    expect(end).toEqual({
+      ...{ reason: "stop", stopId: END, text: "Hello 😀é.", promptTokens: 3, reusedTokens: 0 },
+      ids: pieces.encode("Hello 😀é."),
+    });
+  });
+
+  test("of a character that maxTokens cuts are U+FFFD at the end", async () => {
+    const { pieces: given, end } = await say("a😀", { maxTokens: 3 });
+    expect(given).toEqual(["a", "\uFFFD"]);
+    expect(end).toMatchObject({ reason: "length", text: "a\uFFFD" });
+  });
+
+  test("have special tokens only with keepSpecial", async () => {
+    const options = { stopIds: [], maxTokens: 2 };
+    expect((await say("a", options)).end.text).toBe("a");
+    expect((await say("a", { ...options, keepSpecial: true })).end.text).toBe("a</s>");
+  });
+});
+
+describe("stop strings", () => {
+  test("may straddle tokens: what is before is given, the string itself is not", async () => {
+    const { pieces: given, end } = await say("Hello world. STOP more", { stop: ["STOP", "never"] });
+    expect(given.join("")).toBe("Hello world. ");
+    expect(end).toMatchObject({ reason: "stop", stop: "STOP", text: "Hello world. " });
+    expect(end.stopId).toBeUndefined();
+  });
+
+  test("that only begin are given in the end", async () => {
+    const { end } = await say("a ST", { stop: "STOP" });
+    expect(end).toMatchObject({ reason: "stop", stopId: END, text: "a ST" });
+  });
+
+  test("end the generation: no further token is computed", async () => {
+    const { end } = await say("Hello stopping here", { stop: " stop" });
+    expect(end.ids.length).toBe(2);
+  });
+});
+
+describe("sessions", () => {
+  const greedy = { maxTokens: 12, stopIds: [] };
+
+  test("that were not given are released, also when the loop is left or an option is wrong", async () => {
+    const before = kernels.usedBytes;
+    await say("Hello");
+    for await (const _ of generateText(model, pieces, "abc", greedy)) break;
+    await expect(read(generateText(model, pieces, "abc", { temperature: -1 }))).rejects.toThrow(RangeError);
+    expect(kernels.usedBytes).toBe(before);
+  });
+
+  test("read only what they have not read, and the text is that of a new session", async () => {
+    using session = createSession(model, { maxSeqLen: 900 });
+    const first = await read(generateText(session, pieces, "hello world", greedy));
+    expect(first.end).toMatchObject({ promptTokens: 7, reusedTokens: 0 });
+    const longer = [...pieces.encode("hello world"), ...first.end.ids, 12, 13];
+    const fresh = await read(generateText(model, pieces, longer, greedy));
+    const again = await read(generateText(session, pieces, longer, greedy));
+    expect(again.end).toEqual({ ...fresh.end, reusedTokens: 7 + 11 });
+    // Another text that begins alike, and one that the session has read wholly.
+    const other = await read(generateText(session, pieces, "hello there", greedy));
+    expect(other.end.reusedTokens).toBe(5);
+    expect(other.end).toEqual({
+      ...(await read(generateText(model, pieces, "hello there", greedy))).end,
+      reusedTokens: 5,
+    });
+    expect((await read(generateText(session, pieces, "hello", greedy))).end.reusedTokens).toBe(4);
+  });
+
+  test("with drafts give the same text, and hold what plain decoding would", async () => {
+    using session = createSession(model, { maxSeqLen: 900 });
+    const plain = await read(generateText(model, pieces, "hello world", greedy));
+    const drafted = await read(generateText(session, pieces, "hello world", { ...greedy, draft: { ngram: 1 } }));
+    expect(drafted).toEqual(plain);
+    expect(session.length).toBe(7 + 11);
+  });
+
+  test("begin anew where a window has dropped what would be needed", async () => {
+    using session = createSession(model, { maxSeqLen: 900, truncatable: 0 });
+    const long = Array.from({ length: 600 }, (_, i) => (i * 7) % 30);
+    await read(generateText(session, pieces, long, { maxTokens: 1, stopIds: [] }));
+    const { end } = await read(generateText(session, pieces, long.slice(0, 300), greedy));
+    expect(end.reusedTokens).toBe(0);
+    expect(end.ids).toEqual((await read(generateText(model, pieces, long.slice(0, 300), greedy))).end.ids);
+  });
+
+  test("that two calls use at once refuse one of them", async () => {
+    using session = createSession(model, { maxSeqLen: 900 });
+    const both = ["hello", "world"].map((text) => read(generateText(session, pieces, text, greedy)));
+    const [first, second] = await Promise.allSettled(both);
+    const results = [first, second].map((result) =>
+      result?.status === "rejected" ? result.reason.code : result?.value.end.reason,
+    );
+    expect(results.sort()).toEqual(["IN_USE", "length"]);
+  });
+
+  test("that are too short for the prompt are as before", async () => {
+    using session = createSession(model, { maxSeqLen: 8 });
+    await read(generateText(session, pieces, "abcd", { maxTokens: 1, stopIds: [] }));
+    await expect(read(generateText(session, pieces, "x hello world"))).rejects.toThrow(
+      "generateText: prompt expected at most 8 tokens, got 9",
+    );
+    expect(session.length).toBe(4);
+    const { end } = await read(generateText(session, pieces, "abcd", { stopIds: [] }));
+    expect(end).toMatchObject({ reason: "full" });
+    expect(end.ids.length).toBe(5);
+  });
+});
+
+describe("tokenizers of other models", () => {
+  test.each<readonly [string, Partial<Tokenizer>, unknown, string]>([
+    ["more tokens", { vocabSize: 68 }, "a", "tokenizer expected at most 67 tokens, those of the model, got 68"],
+    [
+      "a token beyond the model's",
+      { encode: () => [1, 70], decode: () => "<image>" },
+      "a",
+      'prompt expected tokens that the model has (ids below 67), got "<image>" with id 70',
+    ],
+    ["no ids", { encode: () => [] }, "", "prompt expected 1 or more tokens, got none"],
+    [
+      "ids that are none",
+      { encode: () => [1, Number.NaN] },
+      "a",
+      "prompt[1] expected an integer from 0 to 66, got NaN",
+    ],
+    ["a prompt that is neither", {}, 5, "prompt expected text or ids, got 5"],
+    ["no decode", { decode: undefined as never }, "a", "tokenizer.decode expected a function, got undefined"],
+  ])("with %s are refused", async (_, change, prompt, text) => {
+    const all = generateText(model, { ...pieces, ...change }, prompt as string);
+    await expect(all.next()).rejects.toThrow(`generateText: ${text}`);
+  });
+
+  test("with fewer tokens are taken until the model gives one of the others", async () => {
+    const before = kernels.usedBytes;
+    const decode = (ids: readonly number[]) => {
+      if (ids.includes(60)) throw new RangeError("no token 60");
+      return pieces.decode(ids);
+    };
+    const all = generateText(model, { ...pieces, decode }, "abc", { logitsProcessors: [force([0, 60], 3)] });
+    expect(await all.next()).toEqual({ value: "Hello", done: false });
+    await expect(all.next()).rejects.toThrow(
+      "generateText: tokenizer expected text for all tokens of the model, among them 60, got RangeError: no token 60",
+    );
+    expect(kernels.usedBytes).toBe(before);
+  });
+
+  test("that end with a token beyond the model's end with the others", async () => {
+    const options = { logitsProcessors: [force([...pieces.encode("a"), END], 3)] };
+    const { end } = await read(generateText(model, { ...pieces, endIds: [END, 90] }, "abc", options));
+    expect(end).toMatchObject({ reason: "stop", stopId: END });
+  });
+});
+
+test.each<readonly [unknown, unknown, string]>([
+  [{}, {}, "model expected"],
+  [undefined, { maxTokens: -1 }, "maxTokens expected an integer >= 0, got -1"],
+  [undefined, { stops: ["a"] }, "options expected only"],
+  [undefined, { keepSpecial: 1 }, "options.keepSpecial expected true or false, got 1"],
+  [undefined, { stop: [1] }, "stop[0] expected a string of 1 or more whole characters, got 1"],
+])("wrong arguments are named: %j, %j", async (on, options, text) => {
+  const all = generateText((on ?? model) as Model, pieces, "a", options as GenerateTextOptions);
+  await expect(all.next()).rejects.toThrow(`generateText: ${text}`);
+});
+
+test("the signal ends it with its reason", async () => {
+  const controller = new AbortController();
+  const all = generateText(model, pieces, "abc", { stopIds: [], signal: controller.signal });
+  await all.next();
+  controller.abort(new Error("enough"));
+  await expect(read(all)).rejects.toThrow("enough");
+});
