@@ -48,11 +48,11 @@ const imports = [
     ],
     budget: 110,
   },
-  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 122 },
+  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 123 },
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
-    budget: 158,
+    budget: 159,
   },
   // The example of docs/guide/decoders.md: loadModel with formats "q4".
   {
@@ -65,6 +65,7 @@ const imports = [
     what: "an encoder app",
     entries: ["headwise", "headwise/models", "headwise/encoders"],
     names: ["loadKernels", "models", "loadEncoder, embed"],
+    budget: 94,
   },
 ];
 const modules = readdirSync(join(root, "dist")).filter((file) => file.endsWith(".wasm"));

@@ -9,6 +9,7 @@ import type { WeightFormat } from "../linear/formats.ts";
 import type { LinearPlace, PackedLinear } from "../linear/linear.ts";
 import type { AttentionTensors } from "../models/decoder/attention-tensors.ts";
 import type { Family, MlpNames, Names } from "../models/decoder/family.ts";
+import type { Decoder } from "../models/decoder/read-spec.ts";
 import type { BlockSpec, NormRole } from "../models/decoder/spec.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
 import { toFloats } from "../tensor/to-floats.ts";
@@ -16,8 +17,9 @@ import { NULL } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { pointer } from "../wasm/memory.ts";
 import { type HeadGains, headNormBytes, packHeadNorm } from "./head-norm.ts";
+import type { ModelWeights } from "./model.ts";
 import { joinMlp, type PackedBlock, type PackedMlp, type PackedMoe, type PackedNorm, packedNorm } from "./packed.ts";
-import type { MlpFormats, MlpPlace, ModelPlaces, MoePlace, NormPlace } from "./places.ts";
+import type { EndPlaces, MlpFormats, MlpPlace, ModelPlaces, MoePlace, NormPlace } from "./places.ts";
 import type { WeightReader } from "./weight-reader.ts";
 
 /** What packing needs to know of a model and its names. */
@@ -34,9 +36,20 @@ export interface BlockContext {
   /** Memory for packing, as much as the largest matrix needs. */
   readonly staging: number;
   readonly where: string;
+  /** Reads what only models have that have an encoder. */
+  readonly loadMore: LoadMore | undefined;
   /** What is freed with the model, and its bytes. */
   readonly owned: { readonly bytes: number; release(): void }[];
 }
+
+/** Reads weights at the ends of an encoder, or of a model with two halves, into the block at `base`. */
+export type LoadMore = (
+  context: BlockContext,
+  half: Decoder,
+  ends: EndPlaces,
+  root: string,
+  base: number,
+) => Promise<Pick<ModelWeights, "types" | "transform" | "stem" | "relativeBias">>;
 
 /** Allocates a block that is freed with the model. */
 export function ownBlock(

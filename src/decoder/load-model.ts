@@ -36,7 +36,7 @@ export type { LoadModelOptions } from "./load-with.ts";
  * console.log(model.type, model.layers, model.vocabSize); // llama 1 32
  */
 export async function loadModel(kernels: Kernels, source: ModelSource, options: LoadModelOptions = {}): Promise<Model> {
-  return loadWith("loadModel", kernels, source, options, readModel);
+  return loadWith("loadModel", kernels, source, options, { read: readModel });
 }
 
 async function readModel(

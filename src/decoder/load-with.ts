@@ -14,7 +14,7 @@ import { makeHandle } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { expectFit } from "./fit.ts";
 import type { GgufReader } from "./gguf.ts";
-import { type BlockContext, loadBlock, mlpFormats } from "./load-blocks.ts";
+import { type BlockContext, type LoadMore, loadBlock, mlpFormats } from "./load-blocks.ts";
 import { loadEnds, mostStaged } from "./load-ends.ts";
 import type { Model, ModelHalf, ModelWeights } from "./model.ts";
 import { type ModelFormats, readFormats } from "./model-formats.ts";
@@ -67,14 +67,20 @@ export type ReadDecoder = (
   gguf: GgufReader | undefined,
 ) => Decoder | Promise<Decoder>;
 
-/** `loadModel` under the name of the public function `where`, for what `open` opens and `read` reads. */
+/** How a kind of models is loaded. */
+export interface ModelKind {
+  readonly read: ReadDecoder;
+  readonly open?: typeof openModelFiles;
+  readonly loadMore?: LoadMore;
+}
+
+/** `loadModel` under the name of the public function `where`, for another kind of models. */
 export async function loadWith(
   where: string,
   kernels: Kernels,
   source: ModelSource,
   options: LoadModelOptions,
-  read: ReadDecoder,
-  open: typeof openModelFiles = openModelFiles,
+  { read, open = openModelFiles, loadMore }: ModelKind,
 ): Promise<Model> {
   expectKernels(where, kernels);
   const given = readFields(where, "options", options, OPTIONS);
@@ -118,7 +124,7 @@ export async function loadWith(
         maxBytes,
       );
     }
-    return await packModel(where, kernels, decoder, reader, formats, fast);
+    return await packModel(where, kernels, decoder, reader, formats, fast, loadMore);
   } catch (error) {
     // A request that the signal ended fails with an error of its own.
     signal?.throwIfAborted();
@@ -152,6 +158,7 @@ async function packModel(
   reader: WeightReader,
   formats: ModelFormats,
   fast: boolean,
+  loadMore: LoadMore | undefined,
 ): Promise<Model> {
   const { spec, encoder } = decoder;
   const { memory } = kernels;
@@ -162,7 +169,7 @@ async function packModel(
   const staging = memory.allocate(where, 4 * Math.max(mostStaged(decoder), encoder ? mostStaged(encoder) : 0));
   try {
     const context = {
-      ...{ kernels, reader, where, owned, staging },
+      ...{ kernels, reader, where, owned, staging, loadMore },
       formats: { attention: formats.attention, mlp: formats.mlp },
       activations: fast ? ("fast" as const) : ("exact" as const),
     };

@@ -54,16 +54,16 @@ export interface ModelWeights {
   readonly embed: PackedTable;
   readonly embedNorm: PackedNorm | undefined;
   readonly positions: PackedTable | undefined;
-  readonly types: PackedTable | undefined;
+  readonly types?: PackedTable | undefined;
   /** Widens rows of the table to dModel, and narrows the last ones to its rows. */
   readonly projectIn: PackedLinear | undefined;
   readonly projectOut: PackedLinear | undefined;
   readonly blocks: readonly PackedBlock[];
   readonly finalNorm: PackedNorm | undefined;
-  readonly transform: { readonly dense: PackedLinear; readonly norm: PackedNorm } | undefined;
+  readonly transform?: { readonly dense: PackedLinear; readonly norm: PackedNorm } | undefined;
   readonly head: PackedLinear;
-  readonly stem: { readonly first: PackedLinear; readonly second: PackedLinear } | undefined;
-  readonly relativeBias: RelativeTable | undefined;
+  readonly stem?: { readonly first: PackedLinear; readonly second: PackedLinear } | undefined;
+  readonly relativeBias?: RelativeTable | undefined;
   /** `mode` of linear_q8. */
   readonly mode: number;
 }

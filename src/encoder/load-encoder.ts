@@ -9,6 +9,7 @@ import { readFields } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
+import { loadMore } from "./load-more.ts";
 import { openEncoderFiles } from "./open-files.ts";
 
 /** A whole encoder: its weights, packed in linear memory until `release()`. */
@@ -58,7 +59,7 @@ export async function loadEncoder(
   const where = "loadEncoder";
   expectKernels(where, kernels);
   const given = readFields(where, "options", options, OPTIONS);
-  return loadWith(where, kernels, source, given, readFiles, openEncoderFiles);
+  return loadWith(where, kernels, source, given, { read: readFiles, open: openEncoderFiles, loadMore });
 }
 
 function readFiles(where: string, files: ModelFiles): Decoder {

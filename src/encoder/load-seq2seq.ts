@@ -7,6 +7,7 @@ import { TWO_HALVES } from "../models/encoder/halves.ts";
 import { readFields } from "../util/arguments.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { textOf } from "./load-encoder.ts";
+import { loadMore } from "./load-more.ts";
 
 /**
  * A model with two halves: an encoder reads a source at once, and a decoder, which attends to it, writes tokens. Packed in linear
@@ -38,7 +39,10 @@ export async function loadSeq2Seq(
   options: LoadSeq2SeqOptions = {},
 ): Promise<Seq2Seq> {
   const where = "loadSeq2Seq";
-  return loadWith(where, kernels, source, readFields(where, "options", options, OPTIONS), readHalves);
+  return loadWith(where, kernels, source, readFields(where, "options", options, OPTIONS), {
+    read: readHalves,
+    loadMore,
+  });
 }
 
 function readHalves(where: string, files: ModelFiles, maxSeqLen?: number): Decoder {
