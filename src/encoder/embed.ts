@@ -51,6 +51,14 @@ export function embed(model: Model, batch: Batch, options: EmbedOptions = {}): F
 /**
  * `embed` in time slices, with yields to the event loop between them.
  * @throws The same errors as `embed`, and the signal's reason.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { embedAsync, loadEncoder } from "headwise/encoders";
+ * import { models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * const [vector] = await embedAsync(await loadEncoder(kernels, "model"), [[2, 7, 1, 3]], { sliceMs: 4, pooling: "last" });
+ * console.log((vector?.length ?? 0) > 0); // true
+ * kernels.release();
  */
 export async function embedAsync(
   model: Model,

@@ -39,6 +39,15 @@ export function encode(model: Model, batch: Batch, options: BatchOptions = {}): 
 /**
  * `encode` in time slices, with yields to the event loop between them.
  * @throws The same errors as `encode`, and the signal's reason.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { encodeAsync, loadEncoder } from "headwise/encoders";
+ * import { models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * let last = 0;
+ * await encodeAsync(await loadEncoder(kernels, "model"), [[2, 7, 1, 3]], { onProgress: (done) => (last = done) });
+ * console.log(last); // 1
+ * kernels.release();
  */
 export async function encodeAsync(
   model: Model,

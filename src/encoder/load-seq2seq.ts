@@ -27,11 +27,19 @@ export type LoadSeq2SeqOptions = Pick<
 const OPTIONS = ["weights", "maxSeqLen", "activations", "onProgress", "signal"] as const;
 
 /**
- * Loads a model with two halves: T5, BART. Like `loadModel`, it reads config.json and the tensors of safetensors files one after the
+ * Loads a model with two halves: T5, BART, Whisper. Like `loadModel`, it reads config.json and the tensors of safetensors files one after the
  * other, and packs each as it comes. Both halves share one table of tokens.
  * @param source The path of a folder (on hosts with a file system) or its URL; the files; or a function that opens a file by name.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE`, `OUT_OF_MEMORY`, `RELEASED`, `NO_MODELS`,
  * `NO_QUANTIZED`, or the signal's reason. All memory is freed then.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { loadSeq2Seq } from "headwise/encoders";
+ * import { models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * const failure = await loadSeq2Seq(kernels, "model").catch(({ message }) => message); // a decoder of this repository
+ * console.log(failure.slice(0, 57)); // loadSeq2Seq: model_type expected a supported one (nearest
+ * kernels.release();
  */
 export async function loadSeq2Seq(
   kernels: Kernels,

@@ -36,6 +36,7 @@ export interface Output {
 
 /** The most sequences whose rows share products: a page of 128 keys for each of them lies in memory. */
 const MOST_TOGETHER = 16;
+const PLAN_ROWS = 16;
 
 export type Plan = PassPlan<ReturnType<typeof planBothWays>>;
 /** Plans by model: that of the last pass, which the next one often needs again. */
@@ -92,7 +93,8 @@ export function* runEncoder(
   const groups = groupsOf(sequences).map(([first, end]) => ({ first, own: sequences.slice(first, end) }));
   const rowsOf = (own: readonly Sequence[]) => own.reduce((sum, { ids }) => sum + ids.length, 0);
   const most = mostOf(groups, ({ own }) => rowsOf(own));
-  const rows = Math.min(CHUNK_ROWS, most);
+  // In steps, so that texts of about one length have one plan.
+  const rows = Math.min(CHUNK_ROWS, PLAN_ROWS * Math.ceil(most / PLAN_ROWS));
   const plan = planOf(model, rows, Math.min(rows, output.logits));
   const [{ attention }] = weights.blocks as readonly [PackedBlock];
   const layout = createPageLayout(attention.pageShape);

@@ -4,13 +4,13 @@ import { type Cache, createCache } from "../cache/cache.ts";
 import { expectModel } from "../decoder/model.ts";
 import type { PackedBlock } from "../decoder/packed.ts";
 import { makeSession, SESSION_OPTIONS, type Session, type SessionOptions, type Source } from "../decoder/session.ts";
-import { planBothWays } from "../forward/both-ways.ts";
+import { type BothWays, planBothWays } from "../forward/both-ways.ts";
 import type { CallTokens } from "../forward/call.ts";
-import { SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../forward/slices.ts";
+import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../forward/slices.ts";
 import { readFields } from "../util/arguments.ts";
 import { describe, underName } from "../util/errors.ts";
 import { CHUNK_ROWS, chunksOf, listRows } from "../util/rows.ts";
-import { finish } from "../util/steps.ts";
+import type { Steps } from "../util/steps.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
 import { collectRows, runSliced } from "./encode.ts";
 import type { Seq2Seq } from "./load-seq2seq.ts";
@@ -26,9 +26,19 @@ export interface ReadSourceOptions extends SessionOptions, SliceOptions {
  * Runs the encoder of a model on a source, in time slices, projects the keys and values of each cross-attention once, and returns a
  * session of the decoder, for `forward`, `generate` and `generateMany` of `headwise/models`. Its first token is the one that
  * config.json calls `decoder_start_token_id`. `release()` of the session frees these keys and values, too.
- * @param source Token ids of a text, or the text with `options.tokenizer`.
+ * @param source Token ids of a text, the text with `options.tokenizer`, or features of a sound.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, `NO_QUANTIZED`, or the signal's
  * reason. Nothing is allocated then.
+ * @example
+ * import { logMel, readSource, type Seq2Seq } from "headwise/encoders";
+ * import { generate } from "headwise/models";
+ * const transcribe = async (whisper: Seq2Seq, samples: Float32Array, prompt: readonly number[]): Promise<number[]> => {
+ *   using session = await readSource(whisper, logMel(samples, { sampleRate: 16_000 }));
+ *   const ids: number[] = [];
+ *   for await (const { id } of generate(session, prompt, { maxTokens: 200 })) ids.push(id);
+ *   return ids;
+ * };
+ * console.log(typeof transcribe); // function: a tokenizer makes text of the ids
  */
 export async function readSource(
   model: Seq2Seq,
@@ -46,50 +56,65 @@ export async function readSource(
   const { results, output } = collectRows(where, model, sequences);
   await runSliced(where, model, sequences, output, { signal, onProgress, sliceMs });
   const [states] = results as [Float32Array];
-  const caches = projectSource(where, model, states, session);
+  const caches = openCaches(where, model, states.length / model.dModel, session);
+  const steps = projectStates(where, model, states, caches);
+  const expectActive = () => {
+    signal?.throwIfAborted();
+    expectModel(where, model, "loadSeq2Seq");
+  };
   try {
+    await runSlices(steps, Number.POSITIVE_INFINITY, checkSlices(where, { signal, sliceMs }), expectActive);
+    expectActive();
     return makeSession(where, model, session, sourceOf(where, model, caches, states.length / model.dModel));
+  } catch (error) {
+    for (const cache of caches) cache.release();
+    throw error;
+  } finally {
+    steps.return(undefined);
+  }
+}
+
+/** A cache of `length` tokens for each cross-attention. */
+function openCaches(where: string, { weights }: Seq2Seq, length: number, { format }: SessionOptions): Cache[] {
+  const caches: Cache[] = [];
+  try {
+    for (const { cross } of weights.blocks)
+      caches.push(underName(where, () => createCache(cross as Attention, { maxSeqLen: length, format })));
+    return caches;
   } catch (error) {
     for (const cache of caches) cache.release();
     throw error;
   }
 }
 
-/** The keys and values of each cross-attention, from the outputs of the encoder. */
-function projectSource(where: string, model: Seq2Seq, states: Float32Array, { format }: SessionOptions): Cache[] {
-  const { kernels, dModel, weights } = model;
+/** Fills the caches with the keys and values of the outputs of the encoder. */
+function* projectStates(where: string, model: Seq2Seq, states: Float32Array, caches: readonly Cache[]): Steps {
+  const { kernels, dModel } = model;
   const { memory } = kernels;
   const length = states.length / dModel;
-  const attentions = weights.blocks.map(({ cross }) => cross as Attention);
-  const caches: Cache[] = [];
+  const rows = Math.min(length, CHUNK_ROWS);
+  let bytes = 0;
+  const layers = caches.map(({ attention, pages }) => {
+    const layout = new Layout();
+    layout.floats(rows * dModel);
+    const { keys } = planBothWays(attention, layout, rows, pages.layout.formats)(undefined);
+    bytes = Math.max(bytes, layout.bytes);
+    return keys;
+  });
+  const base = memory.allocate(where, bytes);
   try {
-    for (const attention of attentions)
-      caches.push(underName(where, () => createCache(attention, { maxSeqLen: length, format })));
-    const rows = Math.min(length, CHUNK_ROWS);
-    let bytes = 0;
-    const layers = attentions.map((attention, i) => {
-      const layout = new Layout();
-      layout.floats(rows * dModel);
-      const plan = planBothWays(attention, layout, rows, (caches[i] as Cache).pages.layout.formats)(undefined);
-      bytes = Math.max(bytes, layout.bytes);
-      return plan;
-    });
-    const base = memory.scratch(where, bytes);
     const x = { at: pointer.f32(base), stride: dModel };
     const tokens = crossTokens(where, model, length, length);
-    for (const [i, { keys }] of layers.entries()) {
-      const { pages } = caches[i] as Cache;
-      const list = listRows([{ tokens, pages, inStep: false }], () => [[0, length]]);
+    for (const [i, cache] of caches.entries()) {
+      const list = listRows([{ tokens, pages: cache.pages, inStep: false }], () => [[0, length]]);
       for (const [begin, end] of chunksOf(length, rows)) {
         memory.f32(base, (end - begin) * dModel).set(states.subarray(begin * dModel, end * dModel));
-        finish(keys(base, stepFlopsOf(kernels), list.runs(begin, end), x));
+        yield* (layers[i] as BothWays["keys"])(base, stepFlopsOf(kernels), list.runs(begin, end), x);
       }
-      caches[i]?.advance(length);
+      cache.advance(length);
     }
-    return caches;
-  } catch (error) {
-    for (const cache of caches) cache.release();
-    throw error;
+  } finally {
+    if (!kernels.released) memory.free(base);
   }
 }
 
