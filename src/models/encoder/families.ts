@@ -46,7 +46,13 @@ const BERT: Family = {
   finalNorm: () => false,
   tied: true,
   only: { tie_word_embeddings: [true], add_cross_attention: [false], is_decoder: [false] },
-  ignored: ["gradient_checkpointing", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers"],
+  ignored: [
+    "finetuning_task",
+    "gradient_checkpointing",
+    "pooler_fc_size",
+    "pooler_num_attention_heads",
+    "pooler_num_fc_layers",
+  ],
   ignoredTensors: IGNORED_TENSORS,
 };
 
@@ -117,7 +123,7 @@ const DISTILBERT: Family = {
   activation: { fields: ["activation"], word: "gelu" },
   mlpDim: (file) => file.count("hidden_dim", 3072),
   embed: (file, _dModel, norm) => ({ norm, ...positions(file) }),
-  ignored: ["sinusoidal_pos_embds", "tie_weights_"],
+  ignored: ["finetuning_task", "sinusoidal_pos_embds", "tie_weights_"],
 };
 
 const MPNET: Family = {
@@ -201,7 +207,15 @@ const NOMIC_BERT: Family = {
     use_rms_norm: [false],
   },
   ignored: [
-    ...["fused_bias_fc", "fused_dropout_add_ln", "last_layer_subset", "max_trained_positions", "n_positions"],
+    ...[
+      "dense_seq_output",
+      "parallel_block_tied_norm",
+      "fused_bias_fc",
+      "fused_dropout_add_ln",
+      "last_layer_subset",
+      "max_trained_positions",
+      "n_positions",
+    ],
     ...["pad_vocab_size_multiple", "qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias", "reorder_and_upcast_attn"],
     ...["scale_attn_by_inverse_layer_idx", "scale_attn_weights", "use_flash_attn", "use_xentropy"],
     ...["activation", "first_dropout", "proj_to_labels", "type", "use_proj"].map((name) => `summary_${name}`),

@@ -129,7 +129,8 @@ const BART: Family = {
   ignored: [
     ...["add_bias_logits", "early_stopping", "force_bos_token_to_be_generated", "gradient_checkpointing"],
     ...["length_penalty", "max_length", "min_length", "no_repeat_ngram_size", "normalize_embedding", "num_beams"],
-    ...["num_hidden_layers", "prefix", "static_position_embeddings", "task_specific_params"],
+    ...["num_hidden_layers", "prefix", "replacing_rate", "static_position_embeddings", "student_decoder_layers"],
+    ...["student_encoder_layers", "task_specific_params"],
     ...["decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id"],
   ],
   ignoredTensors: REPEATED,
