@@ -78,7 +78,7 @@ export function planSpec(
   const { maxSeqLen = spec.sessionLength, sessions = 1, rows = CHUNK_ROWS, outputs = 1 } = given;
   expectInt(where, "sessions", sessions, 0);
   expectInt(where, "rows", rows);
-  expectInt(where, "outputs", outputs);
+  expectInt(where, "outputs", outputs, 0);
   const attentionFormat = formats.attention ?? "f32";
   const layers = spec.blocks.map(({ attention }) => planAttention(where, attention, attentionFormat));
   const cross = spec.blocks.flatMap(({ cross }) =>

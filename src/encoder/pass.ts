@@ -35,7 +35,7 @@ export interface Output {
 }
 
 /** The most sequences whose rows share products: a page of 128 keys for each of them lies in memory. */
-const MOST_TOGETHER = 16;
+export const MOST_TOGETHER = 16;
 const PLAN_ROWS = 16;
 
 export type Plan = PassPlan<ReturnType<typeof planBothWays>>;

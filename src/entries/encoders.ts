@@ -13,6 +13,7 @@ export { type Encoder, type LoadEncoderOptions, loadEncoder } from "../encoder/l
 export { type LoadSeq2SeqOptions, loadSeq2Seq, type Seq2Seq } from "../encoder/load-seq2seq.ts";
 export { type LogMelOptions, logMel } from "../encoder/log-mel.ts";
 export { type MaskedLogits, type MaskedLogitsOptions, maskedLogits } from "../encoder/masked-logits.ts";
+export { type EncoderPlan, type EncoderPlanSizes, planEncoder } from "../encoder/plan-encoder.ts";
 export type { Batch, BatchOptions, TextTokenizer } from "../encoder/read-batch.ts";
 export { type ReadSourceOptions, readSource } from "../encoder/read-source.ts";
 export type { ModelSource } from "../files/model-files.ts";

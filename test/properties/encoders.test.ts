@@ -9,6 +9,7 @@ import { embed, embedAsync } from "../../src/encoder/embed.ts";
 import { encode, encodeAsync } from "../../src/encoder/encode.ts";
 import { type Encoder, loadEncoder } from "../../src/encoder/load-encoder.ts";
 import { maskedLogits } from "../../src/encoder/masked-logits.ts";
+import { planEncoder } from "../../src/encoder/plan-encoder.ts";
 import type { Kernels } from "../../src/entries/core.ts";
 import type { WeightFormat } from "../../src/linear/formats.ts";
 import type { Tensor } from "../../src/tensor/tensor.ts";
@@ -153,6 +154,22 @@ describe.each(shippedBuilds)("whole encoders in the %s build", (build) => {
     old.set("cls.seq_relationship.weight", { data: new Float32Array(4), shape: [2, 2] });
     using model = await loadEncoder(kernels, encoderFolder("bert", old));
     expect(encode(model, BATCH)).toEqual(encode(modelOf("bert"), BATCH));
+  });
+
+  test.each(NAMES)("%s: planEncoder gives the bytes of the weights, and not less than calls share", async (name) => {
+    const own = await kernelsOf(build);
+    const heads = /^(cls|lm_head|vocab_transform|vocab_layer_norm|vocab_projector|predictions|head|decoder)\./;
+    const tensors = new Map([...encoderTensors(name)].filter(([tensor]) => !heads.test(tensor)));
+    const used = own.usedBytes;
+    const model = await loadEncoder(own, encoderFolder(name, tensors), { weights: "f32" });
+    const plan = planEncoder(TINY_ENCODERS[name], { tokens: 300 });
+    expect([model.bytes, own.usedBytes - used]).toEqual([plan.weights, plan.weights]);
+    const short = Array.from({ length: 16 }, (_, i) => sequence(i === 3 ? 129 : 8, i));
+    for (const batch of [BATCH, short]) encode(model, batch);
+    const share = (own.usedBytes - used - plan.weights) / plan.scratch;
+    expect(share).toBeGreaterThan(0.5);
+    expect(share).toBeLessThanOrEqual(1);
+    own.release();
   });
 
   test("a call that is aborted, or whose model is released, frees its memory", async () => {
