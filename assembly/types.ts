@@ -76,6 +76,8 @@ export class LinearShape {
   block: i32;
   /** Rows of integers: `mode` of quantize_rows. */
   mode: i32;
+  /** Weights of 4 bits: the nibble that stands for 0. */
+  zero: i32;
 }
 
 export type LinearShapePtr = usize;

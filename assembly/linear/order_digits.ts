@@ -23,10 +23,18 @@ function eight_of(path: i32, planes: i32, x: U8Ptr, plane: usize): v128 {
 /**
  * `count` integers of a row, whole blocks, as the tile reads them. For a block: where the sums of its digits begin, and for
  * each eight inputs the digits of 0, 4, 1, 5 and those of 2, 6, 3, 7 in each lane. The digits are signed; where `planes` is
- * 2, each upper one follows its lower one. Sums begin with -8 times the digits, because a weight is its nibble minus 8.
+ * 2, each upper one follows its lower one. Sums begin with -zero times the digits, because a weight is its nibble minus zero.
  */
-export function order_digits(path: i32, planes: i32, to: U8Ptr, x: U8Ptr, plane: usize, count: i32): void {
-  const eights = i8x16.splat(8);
+export function order_digits(
+  path: i32,
+  planes: i32,
+  zero: i32,
+  to: U8Ptr,
+  x: U8Ptr,
+  plane: usize,
+  count: i32,
+): void {
+  const zeros = i8x16.splat(<i8>zero);
   const digit = i16x8.splat(<i16>DIGIT);
   const step = <usize>planes << 4;
   for (; count > 0; count -= BLOCK) {
@@ -38,7 +46,7 @@ export function order_digits(path: i32, planes: i32, to: U8Ptr, x: U8Ptr, plane:
       const low = planes == 1 ? eight : v128.and(eight, digit);
       let digits = i8x16.narrow_i16x8_s(low, i16x8.shr_s(eight, DIGIT_BITS));
       digits = i8x16.shuffle(digits, digits, 0, 4, 1, 5, 8, 12, 9, 13, 2, 6, 3, 7, 10, 14, 11, 15);
-      sums = path == PATH_I8 ? dot_i8(eights, digits, sums) : dot_pairs_i8(eights, digits, sums);
+      sums = path == PATH_I8 ? dot_i8(zeros, digits, sums) : dot_pairs_i8(zeros, digits, sums);
       v128.store(at, v128.shuffle<i32>(digits, digits, 0, 0, 0, 0));
       if (planes == 2) v128.store(at, v128.shuffle<i32>(digits, digits, 1, 1, 1, 1), 16);
       at += step;

@@ -1,7 +1,7 @@
 import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
 import { F32Ptr, U8Ptr, U8PtrOrNull } from "../types";
 import { Q4_BLOCK_BYTES, q8_block_bytes, SCALES } from "./block_layout";
-import { clear_q4, store_units, units_of } from "./pack_q4";
+import { store_units, units_of } from "./pack_q4";
 import { store_panel_sums } from "./pack_q8";
 
 // Blocks of integers that have a scale and may have a min, both floats: a weight is scale · integer - min. `bytes` is the length
@@ -16,7 +16,7 @@ function inputs_of(bytes: i32): i32 {
 
 /**
  * Panels begin..end of a matrix [n][k / block] of blocks, k a multiple of 32, without their mins. Where `sums` is not null, out is
- * what linear_q8 reads; else the integers are nibbles, 32 a block, and out is what linear_q4 reads, where a nibble stands for 8 less.
+ * what linear_q8 reads; else the integers are nibbles, 32 a block, and out is what linear_q4 reads, whose zero is 0.
  * Rows beyond n are zeros.
  */
 export function pack_blocks(
@@ -38,8 +38,7 @@ export function pack_blocks(
   const panelBytes = step * count;
   for (let p = begin; p < end; p++) {
     const panel = out + panelBytes * p;
-    if (sums) memory.fill(panel, 0, panelBytes);
-    else clear_q4(panel, panel + panelBytes);
+    memory.fill(panel, 0, panelBytes);
     for (let column = 0; column < min(PANEL, n - p * PANEL); column++) {
       let from = blocks + rowBytes * (p * PANEL + column);
       let to = panel;

@@ -20,7 +20,7 @@ export function pack_q4(out: U8Ptr, w: F32Ptr, n: i32, k: i32, begin: i32, end: 
   const panelBytes = <usize>(padded(k) / BLOCK) * Q4_BLOCK_BYTES;
   for (let p = begin; p < end; p++) {
     const panel = out + panelBytes * p;
-    clear_q4(panel, panel + panelBytes);
+    clear(panel, panel + panelBytes);
     for (let column = 0; column < min(PANEL, n - p * PANEL); column++) {
       const row = w + ((<usize>(p * PANEL + column) * k) << 2);
       let to = panel;
@@ -45,7 +45,7 @@ export function pack_q4(out: U8Ptr, w: F32Ptr, n: i32, k: i32, begin: i32, end: 
 const ZERO: i8 = <i8>0x88;
 
 /** Scales of 0 and nibbles of 8 all over a panel. */
-export function clear_q4(panel: U8Ptr, end: U8Ptr): void {
+function clear(panel: U8Ptr, end: U8Ptr): void {
   for (; panel < end; panel += Q4_BLOCK_BYTES) {
     for (let at: usize = 0; at < SCALES; at += 16) v128.store(panel + at, i32x4.splat(0));
     for (let at = SCALES; at < Q4_BLOCK_BYTES; at += 16) v128.store(panel + at, i8x16.splat(ZERO));
@@ -93,7 +93,7 @@ export function repack_q4(out: U8Ptr, blocks: U8Ptr, n: i32, k: i32, begin: i32,
   const panelBytes = <usize>(k / BLOCK) * Q4_BLOCK_BYTES;
   for (let p = begin; p < end; p++) {
     const panel = out + panelBytes * p;
-    clear_q4(panel, panel + panelBytes);
+    clear(panel, panel + panelBytes);
     for (let column = 0; column < min(PANEL, n - p * PANEL); column++) {
       let from = blocks + rowBytes * (p * PANEL + column);
       const next = from + rowBytes;

@@ -23,7 +23,7 @@ const STREAMS = 4;
 const zeros = memory.data(32, 16);
 
 /**
- * The same as linear_q8 with blocks of 32, for weights of 4 bits: w[n, k] = scale · (nibble - 8). w is packed [panels][K / 32]
+ * The same as linear_q8 with blocks of 32, for weights of 4 bits: w[n, k] = scale · (nibble - zero). w is packed [panels][K / 32]
  * of 8 scales and, for each 8 inputs, 8 rows of two units of 16 bits: unit e of a row has the nibbles of its inputs e,
  * 2 + e, 4 + e, 6 + e, the first in the lowest bits. scratch: LINEAR_SCRATCH bytes (layout.ts), 16-byte aligned.
  */
@@ -56,7 +56,7 @@ export function linear_q4(
       const o = out + outBytes * r;
       const from = x + ROW_HEAD + xBytes * r;
       const n = min(SKINNY_ROWS, rows - r);
-      q4_dot_skinny(mode >> 1, planes, o, outBytes, from, xBytes, w, panels, length, n, scratch);
+      q4_dot_skinny(mode >> 1, planes, o, outBytes, from, xBytes, w, panels, length, n, s.zero, scratch);
     }
   } else if (rows == 1) {
     const each = (panels + STREAMS - 1) / STREAMS;
@@ -64,7 +64,7 @@ export function linear_q4(
     const wStep = panelBytes * each;
     for (let p = 0; p < each; p++) {
       const n = (panels - p + each - 1) / each;
-      sum_row(out + <usize>p * PANEL_BYTES, oStep, x + ROW_HEAD, w + panelBytes * p, wStep, n, length / BLOCK);
+      sum_row(out + <usize>p * PANEL_BYTES, oStep, x + ROW_HEAD, w + panelBytes * p, wStep, n, length / BLOCK, s.zero);
     }
   } else {
     const step = rows <= FEW_ROWS ? 1 : BLOCK_PANELS;
@@ -74,7 +74,7 @@ export function linear_q4(
         const count = min(KC, length - i);
         const unpackedBytes = panel_bytes(count, BLOCK);
         const from = w + panelBytes * p + <usize>(i / BLOCK) * Q4_BLOCK_BYTES;
-        for (let q = 0; q < n; q++) unpack(scratch + unpackedBytes * q, from + panelBytes * q, count);
+        for (let q = 0; q < n; q++) unpack(scratch + unpackedBytes * q, from + panelBytes * q, count, s.zero);
         const o = out + <usize>p * PANEL_BYTES;
         const integers = x + ROW_HEAD + (<usize>i << 1);
         sum_products(o, outBytes, i > 0, integers, xBytes, length, scratch, 0, count, BLOCK, n, 0, count, mode, rows);
@@ -94,8 +94,8 @@ function nibble(v: v128, j: i32): v128 {
 }
 
 /** A panel of `count` inputs as linear_q8 has it. */
-function unpack(to: U8Ptr, from: U8Ptr, count: i32): void {
-  const eight = i8x16.splat(8);
+function unpack(to: U8Ptr, from: U8Ptr, count: i32, zero: i32): void {
+  const zeros_i8x16 = i8x16.splat(<i8>zero);
   for (; count > 0; count -= BLOCK) {
     v128.store(to, v128.load(from));
     v128.store(to, v128.load(from, 16), 16);
@@ -104,19 +104,28 @@ function unpack(to: U8Ptr, from: U8Ptr, count: i32): void {
     for (const end = from + BLOCK * 4; from < end; from += 32) {
       const low = v128.load(from);
       const high = v128.load(from, 16);
-      v128.store(to, i8x16.sub(i8x16.narrow_i16x8_s(nibble(low, 0), nibble(high, 0)), eight));
-      v128.store(to, i8x16.sub(i8x16.narrow_i16x8_s(nibble(low, 1), nibble(high, 1)), eight), 16);
-      v128.store(to, i8x16.sub(i8x16.narrow_i16x8_s(nibble(low, 2), nibble(high, 2)), eight), 32);
-      v128.store(to, i8x16.sub(i8x16.narrow_i16x8_s(nibble(low, 3), nibble(high, 3)), eight), 48);
+      v128.store(to, i8x16.sub(i8x16.narrow_i16x8_s(nibble(low, 0), nibble(high, 0)), zeros_i8x16));
+      v128.store(to, i8x16.sub(i8x16.narrow_i16x8_s(nibble(low, 1), nibble(high, 1)), zeros_i8x16), 16);
+      v128.store(to, i8x16.sub(i8x16.narrow_i16x8_s(nibble(low, 2), nibble(high, 2)), zeros_i8x16), 32);
+      v128.store(to, i8x16.sub(i8x16.narrow_i16x8_s(nibble(low, 3), nibble(high, 3)), zeros_i8x16), 48);
       to += 64;
     }
   }
 }
 
 /** out[8·panels] = the sums of one row by up to STREAMS panels, a block of each after the other. */
-function sum_row(out: F32Ptr, outStep: usize, x: U8Ptr, w: U8Ptr, wStep: usize, panels: i32, blocks: i32): void {
+function sum_row(
+  out: F32Ptr,
+  outStep: usize,
+  x: U8Ptr,
+  w: U8Ptr,
+  wStep: usize,
+  panels: i32,
+  blocks: i32,
+  zero: i32,
+): void {
   for (let i = 0; i < blocks; i++) {
-    const offset = offset_of(x);
+    const offset = offset_of(x, zero);
     let o = out;
     let block = w;
     for (let p = 0; p < panels; p++) {
@@ -129,13 +138,13 @@ function sum_row(out: F32Ptr, outStep: usize, x: U8Ptr, w: U8Ptr, wStep: usize, 
   }
 }
 
-/** -8 · the sum of 32 integers, in every lane. */
+/** -zero · the sum of 32 integers, in every lane. */
 // @ts-ignore: decorator
 @inline
-function offset_of(x: U8Ptr): v128 {
-  const eights = i16x8.splat(-8);
-  const a = i32x4.add(i32x4.dot_i16x8_s(v128.load(x), eights), i32x4.dot_i16x8_s(v128.load(x, 16), eights));
-  const b = i32x4.add(i32x4.dot_i16x8_s(v128.load(x, 32), eights), i32x4.dot_i16x8_s(v128.load(x, 48), eights));
+function offset_of(x: U8Ptr, zero: i32): v128 {
+  const minus = i16x8.splat(<i16>-zero);
+  const a = i32x4.add(i32x4.dot_i16x8_s(v128.load(x), minus), i32x4.dot_i16x8_s(v128.load(x, 16), minus));
+  const b = i32x4.add(i32x4.dot_i16x8_s(v128.load(x, 32), minus), i32x4.dot_i16x8_s(v128.load(x, 48), minus));
   let sum = i32x4.add(a, b);
   sum = i32x4.add(sum, i8x16.shuffle(sum, sum, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
   return i32x4.add(sum, i8x16.shuffle(sum, sum, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));

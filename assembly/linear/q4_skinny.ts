@@ -130,6 +130,7 @@ export function q4_dot_skinny(
   panels: i32,
   length: i32,
   rows: i32,
+  zero: i32,
   scratch: U8Ptr,
 ): void {
   const panelBytes = <usize>(length / BLOCK) * Q4_BLOCK_BYTES;
@@ -144,7 +145,7 @@ export function q4_dot_skinny(
     const count = min(most * BLOCK, length - from);
     for (let r = 0; r < rows; r++) {
       const at = x + xBytes * r + (<usize>from << (path == PATH_I16 ? 1 : 0));
-      order_digits(path, planes, scratch + rowBytes * r, at, length, count);
+      order_digits(path, planes, zero, scratch + rowBytes * r, at, length, count);
     }
     const blocks = count / BLOCK;
     const span = rows * planes <= 4 ? blocks : SPAN;

@@ -1,7 +1,6 @@
-import { BLOCK, MINS_SCRATCH, PANEL, PANEL_BYTES } from "../layout";
+import { BLOCK, MINS_SCRATCH, PANEL_BYTES } from "../layout";
 import { dot_i16 } from "../math/simd";
-import { F32Ptr, LinearShape, LinearShapePtr, U8Ptr, U8PtrOrNull } from "../types";
-import { Q4_BLOCK_BYTES } from "./block_layout";
+import { F32Ptr, LinearShape, LinearShapePtr, U8Ptr } from "../types";
 import { FAST, PATH_I16 } from "./int_dot";
 import { DIGIT_BIAS, DIGIT_BITS } from "./int_dot_i8";
 import { padded, ROW_HEAD, row_bytes } from "./quantize_rows";
@@ -15,16 +14,14 @@ const CHUNK = MINS_SCRATCH / (STREAMS * 4);
 /**
  * out[m, n] -= xScale[m] · Σb min[b, n] · (Σ of x[m, k] over the k of block b), for rows m in begin..end and n in 0..8·panels:
  * what linear_q8 and linear_q4 leave out where a weight is scale · integer - min. x is as they read it, mins are
- * [panels][K / block][8], block 16 or 32. w is null, or what linear_q4 read: its weights are nibbles less 8, so that 8 · scale is
- * taken off each min. scratch: MINS_SCRATCH bytes (layout.ts), 16-byte aligned. Sums of x are exact, blocks are added in ascending
- * order, CHUNK at a time, and nothing is fused.
+ * [panels][K / block][8], block 16 or 32. scratch: MINS_SCRATCH bytes (layout.ts), 16-byte aligned. Sums of x are exact, blocks are
+ * added in ascending order, CHUNK at a time, and nothing is fused.
  */
 export function subtract_mins(
   out: F32Ptr,
   x: U8Ptr,
-  w: U8PtrOrNull,
-  scratch: F32Ptr,
   mins: F32Ptr,
+  scratch: F32Ptr,
   shape: LinearShapePtr,
   begin: i32,
   end: i32,
@@ -40,7 +37,6 @@ export function subtract_mins(
   const length = padded(s.k);
   const blocks = length / block;
   const minBytes = <usize>blocks * PANEL_BYTES;
-  const wBytes = <usize>(length / BLOCK) * Q4_BLOCK_BYTES;
   for (let r = begin; r < end; r += STREAMS) {
     const rows = min(STREAMS, end - r);
     const row = x + xBytes * r;
@@ -51,20 +47,13 @@ export function subtract_mins(
         sum_blocks(scratch + (<usize>(i * CHUNK) << 2), integers, length, first, block, count, mode);
       }
       const m = mins + <usize>first * PANEL_BYTES;
-      const panel = w + <usize>first * Q4_BLOCK_BYTES;
       for (let p = 0, n = 0; p < panels; p += n) {
         const o = out + outBytes * r + <usize>p * PANEL_BYTES;
         const at = m + minBytes * p;
-        const scales = panel + wBytes * p;
         const wide = rows == 1 && p + STREAMS <= panels;
         n = wide ? STREAMS : 1;
-        const streams = wide ? STREAMS : rows;
-        const oStride: usize = wide ? <usize>PANEL_BYTES : outBytes;
-        const xStride: usize = wide ? 0 : xBytes;
-        const sumStride: usize = wide ? 0 : CHUNK << 2;
-        const mStride: usize = wide ? minBytes : 0;
-        if (w) tile_q4(o, oStride, row, xStride, scratch, sumStride, at, mStride, scales, wide ? wBytes : 0, count, streams);
-        else tile_q8(o, oStride, row, xStride, scratch, sumStride, at, mStride, count, streams);
+        if (wide) tile(o, PANEL_BYTES, row, 0, scratch, 0, at, minBytes, count, STREAMS);
+        else tile(o, outBytes, row, xBytes, scratch, CHUNK << 2, at, 0, count, rows);
       }
     }
   }
@@ -103,12 +92,9 @@ function sum_lanes(v: v128): i32 {
 
 /**
  * out[8] -= scale · Σb min[b, 8] · sums[b] for `streams` of them, 1 to 4: what they write, their rows of x, whose heads have the
- * scales, their sums, their mins and their panels lie as far apart as each stride says. `nibbles` is a constant.
+ * scales, their sums and their mins lie as far apart as each stride says.
  */
-// @ts-ignore: decorator
-@inline
 function tile(
-  nibbles: bool,
   out: F32Ptr,
   outStride: usize,
   x: U8Ptr,
@@ -117,8 +103,6 @@ function tile(
   sumStride: usize,
   mins: F32Ptr,
   minStride: usize,
-  w: U8PtrOrNull,
-  wStride: usize,
   blocks: i32,
   streams: i32,
 ): void {
@@ -126,6 +110,12 @@ function tile(
   const s1: usize = streams > 1 ? 1 : 0;
   const s2: usize = streams > 2 ? 2 : 0;
   const s3: usize = streams > 3 ? 3 : 0;
+  const sums1 = sumStride * s1;
+  const sums2 = sumStride * s2;
+  const sums3 = sumStride * s3;
+  let mins1 = mins + minStride * s1;
+  let mins2 = mins + minStride * s2;
+  let mins3 = mins + minStride * s3;
   let acc00 = f32x4.splat(0);
   let acc01 = f32x4.splat(0);
   let acc10 = f32x4.splat(0);
@@ -136,73 +126,26 @@ function tile(
   let acc31 = f32x4.splat(0);
   for (const end = sums + (<usize>blocks << 2); sums < end; sums += 4) {
     let sum = v128.load32_splat(sums);
-    acc00 = add_product(nibbles, acc00, mins, w, sum);
-    acc01 = add_product(nibbles, acc01, mins + 16, w + 16, sum);
-    sum = v128.load32_splat(sums + sumStride * s1);
-    let m = mins + minStride * s1;
-    let scales = w + wStride * s1;
-    acc10 = add_product(nibbles, acc10, m, scales, sum);
-    acc11 = add_product(nibbles, acc11, m + 16, scales + 16, sum);
-    sum = v128.load32_splat(sums + sumStride * s2);
-    m = mins + minStride * s2;
-    scales = w + wStride * s2;
-    acc20 = add_product(nibbles, acc20, m, scales, sum);
-    acc21 = add_product(nibbles, acc21, m + 16, scales + 16, sum);
-    sum = v128.load32_splat(sums + sumStride * s3);
-    m = mins + minStride * s3;
-    scales = w + wStride * s3;
-    acc30 = add_product(nibbles, acc30, m, scales, sum);
-    acc31 = add_product(nibbles, acc31, m + 16, scales + 16, sum);
+    acc00 = f32x4.add(acc00, f32x4.mul(v128.load(mins), sum));
+    acc01 = f32x4.add(acc01, f32x4.mul(v128.load(mins, 16), sum));
+    sum = v128.load32_splat(sums + sums1);
+    acc10 = f32x4.add(acc10, f32x4.mul(v128.load(mins1), sum));
+    acc11 = f32x4.add(acc11, f32x4.mul(v128.load(mins1, 16), sum));
+    sum = v128.load32_splat(sums + sums2);
+    acc20 = f32x4.add(acc20, f32x4.mul(v128.load(mins2), sum));
+    acc21 = f32x4.add(acc21, f32x4.mul(v128.load(mins2, 16), sum));
+    sum = v128.load32_splat(sums + sums3);
+    acc30 = f32x4.add(acc30, f32x4.mul(v128.load(mins3), sum));
+    acc31 = f32x4.add(acc31, f32x4.mul(v128.load(mins3, 16), sum));
     mins += PANEL_BYTES;
-    w += Q4_BLOCK_BYTES;
+    mins1 += PANEL_BYTES;
+    mins2 += PANEL_BYTES;
+    mins3 += PANEL_BYTES;
   }
   subtract(out, x, acc00, acc01);
   if (streams > 1) subtract(out + outStride, x + xStride, acc10, acc11);
   if (streams > 2) subtract(out + outStride * 2, x + xStride * 2, acc20, acc21);
   if (streams > 3) subtract(out + outStride * 3, x + xStride * 3, acc30, acc31);
-}
-
-// A function each, so that `nibbles` is a constant in their tile.
-
-function tile_q4(
-  out: F32Ptr,
-  outStride: usize,
-  x: U8Ptr,
-  xStride: usize,
-  sums: F32Ptr,
-  sumStride: usize,
-  mins: F32Ptr,
-  minStride: usize,
-  w: U8Ptr,
-  wStride: usize,
-  blocks: i32,
-  streams: i32,
-): void {
-  tile(true, out, outStride, x, xStride, sums, sumStride, mins, minStride, w, wStride, blocks, streams);
-}
-
-function tile_q8(
-  out: F32Ptr,
-  outStride: usize,
-  x: U8Ptr,
-  xStride: usize,
-  sums: F32Ptr,
-  sumStride: usize,
-  mins: F32Ptr,
-  minStride: usize,
-  blocks: i32,
-  streams: i32,
-): void {
-  tile(false, out, outStride, x, xStride, sums, sumStride, mins, minStride, 0, 0, blocks, streams);
-}
-
-/** acc[4] + (min[4] - 8 · scale[4]) · sum, or without scales acc[4] + min[4] · sum. */
-// @ts-ignore: decorator
-@inline
-function add_product(nibbles: bool, acc: v128, mins: F32Ptr, scales: U8Ptr, sum: v128): v128 {
-  let m = v128.load(mins);
-  if (nibbles) m = f32x4.sub(m, f32x4.mul(v128.load(scales), f32x4.splat(8)));
-  return f32x4.add(acc, f32x4.mul(m, sum));
 }
 
 /** out[8] -= the scale at the head of a row of x · acc. */

@@ -75,7 +75,7 @@ function prepare(
     const linear = isNibbles(format) ? kernels.linear_q4 : kernels.linear_q8;
     const shapeAt = pointer.linearShape(at("shape"));
     linear(out, rows, w, beside, NULL, shapeAt, from, end);
-    if (hasMins(format)) kernels.subtract_mins(out, rows, w, pointer.f32(beside), mins, shapeAt, from, end);
+    if (hasMins(format)) kernels.subtract_mins(out, rows, mins, pointer.f32(beside), shapeAt, from, end);
   };
   return {
     run() {
@@ -99,7 +99,7 @@ function prepare(
         linear(want, integers, weights, empty, null, part, row, row + 1);
         if (hasMins(format)) {
           const own = memory.f32(mins, (some * minBytes(format, k)) / 4).slice();
-          subtract_mins(want, integers, weights, new Float32Array(0), own, part, row, row + 1);
+          subtract_mins(want, integers, own, new Float32Array(0), part, row, row + 1);
         }
         const got = memory.f32(out + 4 * row * width, 8 * some);
         for (let i = 0; i < 8 * some; i++)

@@ -142,7 +142,16 @@ export function linearShape(
     mode = 0,
   }: Pick<LinearShape, "panels" | "k" | "outStride"> & Partial<Pick<LinearShape, "xStride" | "mode">>,
 ): LinearShape {
-  return { panels, k, outStride, xStride, bf16: format === "bf16" ? 1 : 0, block: blockOf(format, k), mode };
+  return {
+    panels,
+    k,
+    outStride,
+    xStride,
+    bf16: format === "bf16" ? 1 : 0,
+    block: blockOf(format, k),
+    mode,
+    zero: format === "q4" ? 8 : 0,
+  };
 }
 
 /** Bytes of a row of k quantised activations: 16 that hold the scale, then 2 for each input of whole blocks. */

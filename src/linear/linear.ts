@@ -2,7 +2,7 @@ import { PANEL } from "../../assembly/layout.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
 import type { MatrixLayout } from "../tensor/matrix.ts";
 import type { Steps } from "../util/steps.ts";
-import { type F32Ptr, NULL, storeLinearShape, type U8Ptr } from "../wasm/abi.ts";
+import { type F32Ptr, storeLinearShape, type U8Ptr } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { aligned, type Layout, pointer } from "../wasm/memory.ts";
 import {
@@ -220,13 +220,9 @@ export function multiply(
   else if (!isInteger(format)) table.linear_f16(out, x, pointer.u16(w), pointer.f32(work), bias, shape, begin, end);
   else {
     const panelsAt = pointer.u8(w);
-    const nibbles = isNibbles(format);
-    if (nibbles) table.linear_q4(out, integers, panelsAt, pointer.u8(work), bias, shape, begin, end);
+    if (isNibbles(format)) table.linear_q4(out, integers, panelsAt, pointer.u8(work), bias, shape, begin, end);
     else table.linear_q8(out, integers, panelsAt, pointer.u8(sums), bias, shape, begin, end);
-    if (hasMins(format)) {
-      const scales = nibbles ? panelsAt : NULL;
-      table.subtract_mins(out, integers, scales, pointer.f32(work), pointer.f32(mins), shape, begin, end);
-    }
+    if (hasMins(format)) table.subtract_mins(out, integers, pointer.f32(mins), pointer.f32(work), shape, begin, end);
   }
 }
 

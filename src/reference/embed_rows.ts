@@ -14,10 +14,9 @@ function reader(
   if (format === WEIGHT_F32) return (n, i) => view.getFloat32(4 * at(n, i), true);
   if (format === WEIGHT_F16) return (n, i) => widenF16(view.getUint16(2 * at(n, i), true));
   if (format === WEIGHT_BF16) return (n, i) => widenBf16(view.getUint16(2 * at(n, i), true));
-  const packed = format === WEIGHT_Q8 ? packedQ8(w, k, block) : packedQ4(w, k);
-  const zero = mins && format !== WEIGHT_Q8 ? 8 : 0;
+  const packed = format === WEIGHT_Q8 ? packedQ8(w, k, block) : packedQ4(w, k, mins ? 0 : 8);
   return (n, i) => {
-    const product = Math.fround(packed.scale(n, i) * (packed.weight(n, i) + zero));
+    const product = Math.fround(packed.scale(n, i) * packed.weight(n, i));
     return mins ? Math.fround(product - minOf(mins, k, packed.block, n, i)) : product;
   };
 }

@@ -117,9 +117,9 @@ export function storeSums(sums: Uint8Array, w: Packed, k: number, n: number): vo
 
 /**
  * [panels][K / 32] of 8 scales and, for each 8 inputs, 8 rows of two units of 16 bits: unit e of a row has the nibbles
- * weight + 8 of its inputs e, 2 + e, 4 + e and 6 + e, the first in the lowest bits.
+ * weight + zero of its inputs e, 2 + e, 4 + e and 6 + e, the first in the lowest bits.
  */
-export function packedQ4(bytes: Uint8Array, k: number): Packed {
+export function packedQ4(bytes: Uint8Array, k: number, zero: number): Packed {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const blockBytes = 4 * PANEL + (PANEL * BLOCK) / 2;
   const start = (n: number, i: number) =>
@@ -132,10 +132,10 @@ export function packedQ4(bytes: Uint8Array, k: number): Packed {
     block: BLOCK,
     scale: (n, i) => view.getFloat32(scaleAt(n, i), true),
     setScale: (n, i, scale) => view.setFloat32(scaleAt(n, i), scale, true),
-    weight: (n, i) => ((view.getUint16(unitAt(n, i), true) >> shift(i)) & 15) - 8,
+    weight: (n, i) => ((view.getUint16(unitAt(n, i), true) >> shift(i)) & 15) - zero,
     setWeight(n, i, weight) {
       const others = view.getUint16(unitAt(n, i), true) & ~(15 << shift(i));
-      view.setUint16(unitAt(n, i), others | ((weight + 8) << shift(i)), true);
+      view.setUint16(unitAt(n, i), others | ((weight + zero) << shift(i)), true);
     },
   };
 }

@@ -8,7 +8,7 @@ const inputsOf = (bytes: number): number => (bytes < BLOCK ? BLOCK / 2 : BLOCK);
 /** Packs panels begin..end of blocks [n][k / block] without their mins. */
 export const pack_blocks: Reference["pack_blocks"] = (out, sums, blocks, n, k, bytes, begin, end) => {
   const block = inputsOf(bytes);
-  const packed = sums ? packedQ8(out, k, block) : packedQ4(out, k);
+  const packed = sums ? packedQ8(out, k, block) : packedQ4(out, k, 0);
   const view = new DataView(blocks.buffer, blocks.byteOffset, blocks.byteLength);
   for (let row = begin * PANEL; row < end * PANEL; row++) {
     for (let b = 0; b < k; b += block) {
@@ -16,7 +16,7 @@ export const pack_blocks: Reference["pack_blocks"] = (out, sums, blocks, n, k, b
       packed.setScale(row, b, row < n ? view.getFloat32(at, true) : 0);
       for (let i = 0; i < block; i++) {
         const integer = row < n ? view.getInt8(at + bytes - block + i) : 0;
-        packed.setWeight(row, b + i, sums || row >= n ? integer : integer - 8);
+        packed.setWeight(row, b + i, integer);
       }
     }
     if (sums) storeSums(sums, packed, k, row);

@@ -16,7 +16,7 @@ function extreme(values: ArrayLike<number>): number {
  * input that is largest in size becomes -8.
  */
 export const pack_q4: Reference["pack_q4"] = (out, w, n, k, begin, end) => {
-  const packed = packedQ4(out, k);
+  const packed = packedQ4(out, k, 8);
   for (let row = begin * PANEL; row < end * PANEL; row++)
     for (let b = 0; b < padded(k); b += BLOCK) {
       const values = row < n ? w.subarray(row * k + b, row * k + Math.min(k, b + BLOCK)) : [];
@@ -34,7 +34,7 @@ const Q4_0_BYTES = 18;
 
 /** Packs panels begin..end of a matrix in blocks of Q4_0, [n][k / 32], with the same scales and integers. */
 export const repack_q4: Reference["repack_q4"] = (out, blocks, n, k, begin, end) => {
-  const packed = packedQ4(out, k);
+  const packed = packedQ4(out, k, 8);
   const view = new DataView(blocks.buffer, blocks.byteOffset, blocks.byteLength);
   for (let row = begin * PANEL; row < end * PANEL; row++)
     for (let b = 0; b < k; b += BLOCK) {

@@ -51,6 +51,7 @@ function shapeAt(view: DataView, at: number): LinearShape {
     bf16: read("bf16"),
     block: read("block"),
     mode: read("mode"),
+    zero: read("zero"),
   };
 }
 
@@ -116,7 +117,7 @@ export function scratchProjection(format: "f16" | "q4"): ParallelScratch<Argumen
   return { ...projection(format), scratch: () => kernelScratchBytes(format) };
 }
 
-/** How the mins of a projection are shared: panels, whose weights, where they are given, are nibbles. */
+/** How the minimums of a projection are shared: panels. */
 export function minimums(): ParallelScratch<Arguments> {
   return {
     scratch: () => MINS_SCRATCH,
@@ -126,22 +127,12 @@ export function minimums(): ParallelScratch<Arguments> {
       return 2 * PANEL * panels * (k / block) * Math.max(STREAM_ROWS, end - begin);
     },
     cut(args, view, load, shapeOf) {
-      const [out, x, w, scratch, mins, at, begin, end] = args as [
-        number,
-        number,
-        number,
-        number,
-        number,
-        number,
-        number,
-        number,
-      ];
+      const [out, x, mins, scratch, at, begin, end] = args as [number, number, number, number, number, number, number];
       const shape = shapeAt(view, at);
       const { panels, k, block } = shape;
-      const bytes = w === NULL ? 0 : panelBytes("q4", k);
       return rangesOf(0, panels, FEW_PANELS, 0, load).map(([from, to], i) => {
         storeLinearShape(view, shapeOf(i), { ...shape, panels: to - from });
-        const own = [out + 4 * PANEL * from, x, w + bytes * from, scratch, mins + minBytesOf(k, block) * from];
+        const own = [out + 4 * PANEL * from, x, mins + minBytesOf(k, block) * from, scratch];
         return [...own, shapeOf(i), begin, end];
       });
     },

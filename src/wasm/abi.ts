@@ -119,9 +119,10 @@ export interface LinearShape {
   readonly bf16: number;
   readonly block: number;
   readonly mode: number;
+  readonly zero: number;
 }
 export type LinearShapePtr = Pointer<LinearShape>;
-export const LINEAR_SHAPE_BYTES = 28;
+export const LINEAR_SHAPE_BYTES = 32;
 export function storeLinearShape(view: DataView, at: number, shape: LinearShape): void {
   view.setInt32(at + 0, shape.panels, LITTLE_ENDIAN);
   view.setInt32(at + 4, shape.k, LITTLE_ENDIAN);
@@ -130,6 +131,7 @@ export function storeLinearShape(view: DataView, at: number, shape: LinearShape)
   view.setInt32(at + 16, shape.bf16, LITTLE_ENDIAN);
   view.setInt32(at + 20, shape.block, LITTLE_ENDIAN);
   view.setInt32(at + 24, shape.mode, LITTLE_ENDIAN);
+  view.setInt32(at + 28, shape.zero, LITTLE_ENDIAN);
 }
 /** Where the fields of LinearShape lie. */
 export const LINEAR_SHAPE_AT = {
@@ -140,6 +142,7 @@ export const LINEAR_SHAPE_AT = {
   bf16: 16,
   block: 20,
   mode: 24,
+  zero: 28,
 } as const;
 
 export interface RopeShape {
@@ -343,7 +346,7 @@ export interface WeightKernels {
   repack_q8(out: U8Ptr, sums: U8Ptr, blocks: U8Ptr, n: number, k: number, begin: number, end: number): void;
   repack_rows_f16(out: U16Ptr, w: U16Ptr, n: number, k: number, begin: number, end: number): void;
   repeat_dots(out: U8Ptr, x: U8Ptr, w: U8Ptr, direct: number, begin: number, end: number): void;
-  subtract_mins(out: F32Ptr, x: U8Ptr, w: U8Ptr | NullPtr, scratch: F32Ptr, mins: F32Ptr, shape: LinearShapePtr, begin: number, end: number): void;
+  subtract_mins(out: F32Ptr, x: U8Ptr, mins: F32Ptr, scratch: F32Ptr, shape: LinearShapePtr, begin: number, end: number): void;
 }
 
 /** The kernels of cache pages of any format, and what no call of floats needs, as the host calls them. */

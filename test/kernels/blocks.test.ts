@@ -128,22 +128,21 @@ describe.each(builds)("blocks of integers in the %s build", (build) => {
           // Chunks of blocks matter once, their modes always.
           const modes = k > 1000 && rows > 1 ? [0] : MODES[build];
           for (const mode of modes) {
-            const { format, w, mins, panels } = packed(random, dtype, n, k);
+            const { format, mins, panels } = packed(random, dtype, n, k);
             const x = new Uint8Array(rows * integerRowBytes(k));
             reference.quantize_rows(x, floats(random, rows * k), k, k, mode, 0, rows);
             const shape = linearShape(format, { panels, k, outStride: 8 * panels + 8, mode });
             const out = floats(random, rows * (8 * panels + 8));
             const scratch = new Float32Array(MINS_SCRATCH / 4);
-            const scales = isNibbles(format) ? w : null;
-            const args: Arguments<"subtract_mins"> = [out, x, scales, scratch, mins as Float32Array, shape, 0, rows];
+            const args: Arguments<"subtract_mins"> = [out, x, mins as Float32Array, scratch, shape, 0, rows];
             const want = copyArguments<"subtract_mins">(args);
             reference.subtract_mins(...want);
             const split = copyArguments<"subtract_mins">(args);
             runKernel(instance, "subtract_mins", args);
             expect(bitsOf(args[0]), `mode ${mode} rows ${rows} n ${n} k ${k}`).toEqual(bitsOf(want[0]));
             for (const [begin, end] of pieces(random, rows)) {
-              split[6] = begin;
-              split[7] = end;
+              split[5] = begin;
+              split[6] = end;
               runKernel(instance, "subtract_mins", split);
             }
             expect(bitsOf(split[0])).toEqual(bitsOf(args[0]));

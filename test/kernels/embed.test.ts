@@ -90,6 +90,7 @@ describe.each(builds)("embed_rows in the %s build", (build) => {
         bf16: format === WEIGHT_BF16 ? 1 : 0,
         block,
         mode: 0,
+        zero: 8,
       };
       if (format === WEIGHT_F32)
         runKernel(instance, "linear_f32", [out, x, new Float32Array(bytes.buffer), null, shape, 0, 1]);

@@ -121,7 +121,7 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
         runKernel(instance, format === "q4" ? "linear_q4" : "linear_q8", [
           ...[out, integers, w, format === "q4" ? new Uint8Array(LINEAR_SCRATCH) : sums, null, shape, 0, rows],
         ] as Arguments<"linear_q8">);
-        const stored = format === "q4" ? packedQ4(w, k) : packedQ8(w, k, block);
+        const stored = format === "q4" ? packedQ4(w, k, 8) : packedQ8(w, k, block);
         const want = Array.from(out, (_, at) => {
           const [r, row] = [Math.floor(at / n), at % n];
           let sum = 0;
