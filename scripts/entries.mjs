@@ -35,6 +35,7 @@ const ENTRIES = [
   },
   { subpath: "./latent", name: "latent", source: "src/entries/latent.ts", hosted: "src/entries/latent.ts" },
   { subpath: "./models", name: "models", source: "src/entries/models.ts", hosted: "src/entries/models.ts" },
+  { subpath: "./encoders", name: "encoders", source: "src/entries/encoders.ts" },
   { subpath: "./text", name: "text", source: "src/entries/text.ts" },
   {
     subpath: "./threads",

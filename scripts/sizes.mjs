@@ -48,11 +48,11 @@ const imports = [
     ],
     budget: 110,
   },
-  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 122 },
+  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 128 },
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
-    budget: 158,
+    budget: 165,
   },
   // The example of docs/guide/decoders.md: loadModel with formats "q4".
   {
@@ -60,6 +60,12 @@ const imports = [
     entries: ["headwise", "headwise/models", "headwise/quantized"],
     names: ["loadKernels", "models, loadModel, createSession, generate", "quantized"],
     budget: 128,
+  },
+  {
+    what: "an encoder app",
+    entries: ["headwise", "headwise/models", "headwise/encoders"],
+    names: ["loadKernels", "models", "loadEncoder, embed"],
+    budget: 94,
   },
 ];
 const modules = readdirSync(join(root, "dist")).filter((file) => file.endsWith(".wasm"));

@@ -20,7 +20,10 @@ export interface BlockRows {
 }
 
 /** The rows of a plan in scratch at `base`. */
-export function blockRows({ residual, normed, branch, stride }: PassPlan, base: number): BlockRows {
+export function blockRows(
+  { residual, normed, branch, stride }: Pick<PassPlan, keyof BlockRows | "stride">,
+  base: number,
+): BlockRows {
   const rows = (place: number): Rows => ({ at: pointer.f32(base + place), stride });
   return { residual: rows(residual), normed: rows(normed), branch: rows(branch) };
 }
@@ -29,11 +32,12 @@ export function blockRows({ residual, normed, branch, stride }: PassPlan, base: 
 export function* runBlock(
   work: RowWork,
   block: PackedBlock,
-  plan: PassPlan,
+  plan: Pick<PassPlan, "inner" | "moe">,
   attend: RunRows,
   runs: Runs,
   rows: BlockRows,
   count: number,
+  attendCross?: (rows: { readonly x: Rows; readonly out: Rows }) => Steps,
 ): Steps {
   const { residual, normed, branch } = rows;
   const { norms, parallel, addsToNormed, scale, mlp, moe } = block;
@@ -56,6 +60,11 @@ export function* runBlock(
   // In parallel layers the MLP reads what was before attention: by a norm of its own, or what attention read.
   if (parallel && norms.mlpPre) read = norm("mlpPre", normed, residual);
   add(read, "attentionAfter");
+  if (attendCross) {
+    read = norm("crossPre", normed, residual);
+    yield* attendCross({ x: read, out: branch });
+    add(read, "crossAfter");
+  }
   if (!mlp && !moe) return;
   if (!parallel) read = norm("mlpPre", normed, residual);
   if (mlp) yield* runMlp(work, mlp, plan.inner, branch, read, count);

@@ -1,6 +1,7 @@
 // The last rows of a decoder: norm, head, and what is read of the logits.
 
 import { PANEL } from "../../assembly/layout.ts";
+import { wholePanels } from "../linear/formats.ts";
 import type { Rows } from "../linear/linear.ts";
 import type { Steps } from "../util/steps.ts";
 import { pointer } from "../wasm/memory.ts";
@@ -34,14 +35,18 @@ export interface OutputPlace {
   readonly output: number;
 }
 
-/** Computes the logits of some rows of a chunk, and gives them to `sink`. The residual is not needed afterwards. */
+/**
+ * Computes the logits of some rows of a chunk, and gives them to `sink`. The residual is not needed afterwards. `transform` computes
+ * what the head reads.
+ */
 export function* runHead(
   work: RowWork,
   { spec, weights }: Model,
-  plan: PassPlan,
+  plan: Omit<PassPlan, "attention">,
   { residual, normed }: BlockRows,
   outputs: readonly OutputPlace[],
   sink: OutputSink,
+  transform?: (to: Rows, from: Rows, rows: number) => Steps,
 ): Steps {
   const { kernels, base } = work;
   const { memory, table } = kernels;
@@ -56,10 +61,10 @@ export function* runHead(
       memory.f32(normed.at + 4 * i * stride, stride).set(memory.f32(residual.at + 4 * row * stride, stride));
     if (finalNorm) normRows(work, finalNorm, normed, normed, spec.dModel, count);
     let from = normed;
-    if (projectOut) {
-      from = { at: pointer.f32(base + plan.narrow), stride: PANEL * projectOut.panels };
-      yield* projectRows(work, [projectOut], from, normed, count);
-    }
+    const narrow = { at: pointer.f32(base + plan.narrow), stride: wholePanels(spec.embed.dim) };
+    if (projectOut) yield* projectRows(work, [projectOut], narrow, normed, count);
+    if (transform) yield* transform(narrow, normed, count);
+    if (projectOut || transform) from = narrow;
     yield* projectRows(work, [head], logits, from, count);
     const { scale, softcap } = spec.head;
     if (scale !== 1 || softcap !== 0)
@@ -71,7 +76,7 @@ export function* runHead(
 
 function outputRow(
   { kernels, base }: RowWork,
-  { topValues, topIds }: PassPlan,
+  { topValues, topIds }: Pick<PassPlan, "topValues" | "topIds">,
   at: number,
   vocabSize: number,
   output: number,

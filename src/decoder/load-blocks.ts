@@ -9,6 +9,7 @@ import type { WeightFormat } from "../linear/formats.ts";
 import type { LinearPlace, PackedLinear } from "../linear/linear.ts";
 import type { AttentionTensors } from "../models/decoder/attention-tensors.ts";
 import type { Family, MlpNames, Names } from "../models/decoder/family.ts";
+import type { Decoder } from "../models/decoder/read-spec.ts";
 import type { BlockSpec, NormRole } from "../models/decoder/spec.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
 import { toFloats } from "../tensor/to-floats.ts";
@@ -16,8 +17,9 @@ import { NULL } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { pointer } from "../wasm/memory.ts";
 import { type HeadGains, headNormBytes, packHeadNorm } from "./head-norm.ts";
+import type { ModelWeights } from "./model.ts";
 import { joinMlp, type PackedBlock, type PackedMlp, type PackedMoe, type PackedNorm, packedNorm } from "./packed.ts";
-import type { MlpFormats, MlpPlace, ModelPlaces, MoePlace, NormPlace } from "./places.ts";
+import type { EndPlaces, MlpFormats, MlpPlace, ModelPlaces, MoePlace, NormPlace } from "./places.ts";
 import type { WeightReader } from "./weight-reader.ts";
 
 /** What packing needs to know of a model and its names. */
@@ -34,9 +36,20 @@ export interface BlockContext {
   /** Memory for packing, as much as the largest matrix needs. */
   readonly staging: number;
   readonly where: string;
+  /** Reads what only models have that have an encoder. */
+  readonly loadMore: LoadMore | undefined;
   /** What is freed with the model, and its bytes. */
   readonly owned: { readonly bytes: number; release(): void }[];
 }
+
+/** Reads weights at the ends of an encoder, or of a model with two halves, into the block at `base`. */
+export type LoadMore = (
+  context: BlockContext,
+  half: Decoder,
+  ends: EndPlaces,
+  root: string,
+  base: number,
+) => Promise<Pick<ModelWeights, "types" | "transform" | "stem" | "relativeBias">>;
 
 /** Allocates a block that is freed with the model. */
 export function ownBlock(
@@ -74,15 +87,19 @@ export async function loadBlock(
   { place, bytes }: ModelPlaces["blocks"][number],
   at: string,
 ): Promise<PackedBlock> {
-  const attention = await loadAttention(context, spec, at);
-  context.owned.push(attention);
+  const { names, owned } = context;
+  const attention = await loadAttention(context, spec.attention, `${at}${names.attention}`);
+  owned.push(attention);
+  const cross =
+    spec.cross && (await loadAttention(context, { kind: "heads", config: spec.cross }, `${at}${names.cross}`));
+  if (cross) owned.push(cross);
   const base = ownBlock(context, bytes);
   const norms: Partial<Record<NormRole, PackedNorm>> = {};
   for (const [role, norm] of Object.entries(place.norms) as [NormRole, NormPlace][])
-    norms[role] = await loadNorm(context, `${at}${context.names.norms[role]}`, norm, base);
+    norms[role] = await loadNorm(context, `${at}${names.norms[role]}`, norm, base);
   const { parallel, addsToNormed, scale } = spec;
   return {
-    ...{ attention, norms, parallel, addsToNormed, scale },
+    ...{ attention, cross, norms, parallel, addsToNormed, scale },
     mlp: place.mlp && (await loadMlp(context, ...mlpAt(context, at, "mlp"), place.mlp, base)),
     moe: place.moe && (await loadMoe(context, at, place.moe, base)),
   };
@@ -103,9 +120,12 @@ export async function loadNorm(
   return packedNorm(place, base, bias !== undefined);
 }
 
-async function loadAttention(context: BlockContext, { attention }: BlockSpec, at: string): Promise<Attention> {
-  const { kernels, reader, names, formats, activations, family, where } = context;
-  const prefix = `${at}${names.attention}`;
+async function loadAttention(
+  context: BlockContext,
+  attention: BlockSpec["attention"],
+  prefix: string,
+): Promise<Attention> {
+  const { kernels, reader, formats, activations, family, where } = context;
   const { required, optional, readHeads, readLatents } = context.attention;
   const own = [...required(attention), ...optional(attention)].map(([name]) => `${prefix}${name}`);
   const tensors = new Map(await reader.read(own.filter((name) => reader.has(name))));

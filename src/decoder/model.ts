@@ -1,5 +1,6 @@
 // A decoder in linear memory.
 
+import type { RelativeTable } from "../forward/both-ways.ts";
 import type { PackedLinear } from "../linear/linear.ts";
 import type { ModelSpec } from "../models/decoder/spec.ts";
 import type { Handle, Releasable } from "../util/lifetime.ts";
@@ -41,25 +42,34 @@ export interface Model extends Releasable, Handle {
   readonly places: ModelPlaces;
   /** @internal */
   readonly weights: ModelWeights;
+  /** @internal The encoder of a model with two halves. */
+  readonly encoder: ModelHalf | undefined;
 }
+
+/** A model, or a half of one, in linear memory. */
+export type ModelHalf = Pick<Model, "spec" | "places" | "weights">;
 
 /** What a model consists of. */
 export interface ModelWeights {
   readonly embed: PackedTable;
   readonly embedNorm: PackedNorm | undefined;
   readonly positions: PackedTable | undefined;
+  readonly types?: PackedTable | undefined;
   /** Widens rows of the table to dModel, and narrows the last ones to its rows. */
   readonly projectIn: PackedLinear | undefined;
   readonly projectOut: PackedLinear | undefined;
   readonly blocks: readonly PackedBlock[];
   readonly finalNorm: PackedNorm | undefined;
+  readonly transform?: { readonly dense: PackedLinear; readonly norm: PackedNorm } | undefined;
   readonly head: PackedLinear;
+  readonly stem?: { readonly first: PackedLinear; readonly second: PackedLinear } | undefined;
+  readonly relativeBias?: RelativeTable | undefined;
   /** `mode` of linear_q8. */
   readonly mode: number;
 }
 
-/** Throws unless `model` came from loadModel and neither it nor its kernels were released. */
-export function expectModel(where: string, model: Model): void {
-  expectMade(where, "model", model, "loadModel");
+/** Throws unless `model` came from `maker` and neither it nor its kernels were released. */
+export function expectModel(where: string, model: Model, maker = "loadModel"): void {
+  expectMade(where, "model", model, maker);
   expectKernels(where, model.kernels, "model.kernels");
 }

@@ -51,6 +51,8 @@ export interface PackedTable {
 /** A decoder layer. */
 export interface PackedBlock {
   readonly attention: Attention;
+  /** Attention to the outputs of an encoder. */
+  readonly cross: Attention | undefined;
   readonly norms: Readonly<Partial<Record<NormRole, PackedNorm>>>;
   readonly mlp: PackedMlp | undefined;
   readonly moe: PackedMoe | undefined;

@@ -4,6 +4,7 @@ import { checkMasks } from "../attention/mask.ts";
 import { restorePages } from "../cache/aging.ts";
 import { expectRoom } from "../cache/kv-cache.ts";
 import type { CallTokens } from "../forward/call.ts";
+import type { RunRows } from "../forward/forward.ts";
 import type { LayerCall } from "../forward/layer-steps.ts";
 import { mostRowsOf, planRows } from "../forward/row-pass.ts";
 import { runSlices, type Slices, stepFlopsOf } from "../forward/slices.ts";
@@ -11,12 +12,13 @@ import { HeadwiseError } from "../util/errors.ts";
 import { chunksOf, listRows, type RowRun } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { blockRows, runBlock } from "./block.ts";
+import { type EmbeddedTokens, embedTokens } from "./embed.ts";
 import { type OutputSink, runHead } from "./head.ts";
 import { linearsIn } from "./mlp.ts";
-import type { Model } from "./model.ts";
+import type { Model, ModelHalf } from "./model.ts";
 import type { PackedBlock, PackedMlp } from "./packed.ts";
-import { addRows, embedRows, flopsOf, normRows, projectRows, type RowWork } from "./rows.ts";
-import { type PassPlan, planPass } from "./scratch.ts";
+import { flopsOf, type RowWork } from "./rows.ts";
+import { type LayerRun, type PassPlan, planPass } from "./scratch.ts";
 import { expectSession, expectUnused, type Session } from "./session.ts";
 import { runToken } from "./token-calls.ts";
 
@@ -31,7 +33,7 @@ export interface ModelCall {
 }
 
 /** A call, what attention needs to know of its tokens, and its first output among those of all calls. */
-interface PreparedCall {
+interface PreparedCall extends EmbeddedTokens {
   readonly call: ModelCall;
   readonly tokens: CallTokens;
   readonly firstOutput: number;
@@ -54,9 +56,13 @@ function planOf(model: Model, calls: readonly ModelCall[]): PassPlan {
   const known = PLANS.get(model);
   if (known?.key === key) return known.plan;
   const { spec, places, weights } = model;
-  const plan = planPass(spec, places, { rows, outputs }, (layer, layout) =>
-    planRows((weights.blocks[layer] as PackedBlock).attention, layout, rows, formats),
-  );
+  // All sessions of a model have a source, or none.
+  const source = calls[0]?.session.source;
+  const plan = planPass(spec, places, { rows, outputs }, (layer, layout): LayerRun => {
+    const block = weights.blocks[layer] as PackedBlock;
+    if (source) return source.plan(model, block, layout, rows, formats);
+    return { self: planRows(block.attention, layout, rows, formats) };
+  });
   PLANS.set(model, { key, plan });
   return plan;
 }
@@ -87,7 +93,7 @@ export function* runModel(
     const prepared = calls.map((call): PreparedCall => {
       const firstOutput = outputs;
       outputs += call.outputs;
-      return { call, tokens: tokensOf(call), firstOutput };
+      return { call, tokens: tokensOf(call), firstOutput, ids: call.ids, past: call.past };
     });
     const list = listRows(prepared, ({ call }) => [[0, call.ids.length]]);
     for (const [begin, end] of chunksOf(list.total, plan.rows))
@@ -104,17 +110,23 @@ function* runChunk(work: RowWork, model: Model, plan: PassPlan, runs: ChunkRuns,
   const { weights } = model;
   const count = runs.reduce((sum, { begin, end }) => sum + end - begin, 0);
   const rows = blockRows(plan, work.base);
-  yield* embedTokens(work, model, plan, runs, count);
+  yield* embedTokens(work, model, plan, rows, runs, count);
   const layer = (i: number): Steps => {
     const own = runs.map((run): RowRun<LayerCall> => {
       const pages = (run.of.call.session.caches[i] as Session["caches"][number]).pages;
       return { ...run, of: { tokens: run.of.tokens, pages, inStep: pages.aging !== undefined } };
     });
-    const attend = plan.attention[i] as PassPlan["attention"][number];
-    return runBlock(work, weights.blocks[i] as PackedBlock, plan, attend, own, rows, count);
+    const { self, cross } = plan.attention[i] as LayerRun;
+    const sourced = runs.map((run) => ({
+      ...run,
+      of: run.of.call.session.source?.callOf(i, run.of.tokens) as LayerCall,
+    }));
+    const attendCross = cross && ((io: Parameters<RunRows>[3]) => cross(work.base, work.stepFlops, sourced, io));
+    return runBlock(work, weights.blocks[i] as PackedBlock, plan, self, own, rows, count, attendCross);
   };
   const [{ of, begin }] = runs as [ChunkRuns[number]];
-  if (plan.rows === 1) yield* runToken(work, plan, of.call.session, of.call.past + begin, layer);
+  // Calls on the outputs of an encoder are not recorded.
+  if (plan.rows === 1 && !model.encoder) yield* runToken(work, plan, of.call.session, of.call.past + begin, layer);
   else for (let i = 0; i < weights.blocks.length; i++) yield* layer(i);
   yield* runHead(
     work,
@@ -131,32 +143,6 @@ function* outputsOf({ of: { call, firstOutput }, begin, end, at }: RowRun<Prepar
   const first = call.ids.length - call.outputs;
   for (let token = Math.max(begin, first); token < end; token++)
     yield { row: at + token - begin, output: firstOutput + token - first };
-}
-
-/** residual = the rows of the chunk's tokens. */
-function* embedTokens(work: RowWork, model: Model, plan: PassPlan, runs: ChunkRuns, count: number): Steps {
-  const { spec, weights } = model;
-  const { embed, embedNorm, positions, projectIn } = weights;
-  const { memory } = work.kernels;
-  const { residual, branch } = blockRows(plan, work.base);
-  const [ids, places] = [work.base + plan.ids, work.base + plan.positions];
-  const idsIn = memory.u32(ids, count);
-  const placesIn = memory.u32(places, count);
-  for (const { of, begin, end, at } of runs) {
-    idsIn.set(of.call.ids.subarray(begin, end), at);
-    const { offset = 0 } = spec.embed.positions ?? {};
-    for (let token = begin; token < end; token++) placesIn[at + token - begin] = of.tokens.past + token + offset;
-  }
-  if (projectIn) {
-    const narrow = { at: branch.at, stride: embed.dim };
-    embedRows(work, embed, ids, narrow, spec.embed.scale, count);
-    yield* projectRows(work, [projectIn], residual, narrow, count);
-  } else embedRows(work, embed, ids, residual, spec.embed.scale, count);
-  if (positions) {
-    embedRows(work, positions, places, branch, 1, count);
-    addRows(work, residual, residual, branch, 1, count);
-  }
-  if (embedNorm) normRows(work, embedNorm, residual, residual, spec.dModel, count);
 }
 
 function tokensOf({ where, session, past, ids }: ModelCall): CallTokens {
@@ -256,11 +242,16 @@ export async function runCalls(
 }
 
 /** About how many operations a pass takes: its products. */
-function passFlops({ weights }: Model, calls: readonly ModelCall[]): number {
+function passFlops(model: Model, calls: readonly ModelCall[]): number {
   const rows = calls.reduce((sum, { ids }) => sum + ids.length, 0);
   const outputs = calls.reduce((sum, each) => sum + each.outputs, 0);
-  const perRow = weights.blocks.reduce((sum, block) => sum + blockFlops(block), 0);
-  return rows * perRow + flopsOf([weights.head], outputs);
+  return rows * rowFlops(model) + flopsOf([model.weights.head], outputs);
+}
+
+/** The same of a row through all layers. */
+export function rowFlops({ spec, weights: { blocks } }: ModelHalf): number {
+  const order = spec.order ?? blocks.keys();
+  return Array.from(order, (i) => blockFlops(blocks[i] as PackedBlock)).reduce((sum, flops) => sum + flops, 0);
 }
 
 function blockFlops({ attention, mlp, moe }: PackedBlock): number {

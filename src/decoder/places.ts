@@ -4,8 +4,17 @@
 import type { PackedFormat } from "../linear/formats.ts";
 import { wholePanels } from "../linear/formats.ts";
 import { type LinearPlace, placeLinears } from "../linear/linear.ts";
-import type { BlockSpec, MlpSpec, ModelSpec, MoeSpec, NormRole, NormSpec } from "../models/decoder/spec.ts";
+import {
+  type BlockSpec,
+  type MlpSpec,
+  type ModelSpec,
+  type MoeSpec,
+  type NormRole,
+  type NormSpec,
+  widthOfRows,
+} from "../models/decoder/spec.ts";
 import { Layout } from "../wasm/memory.ts";
+import { relativeFloats } from "./relative.ts";
 
 /** Offsets of an MLP in its block of memory. */
 export interface MlpPlace {
@@ -98,11 +107,16 @@ export interface EndPlaces {
   readonly embed: LinearPlace;
   readonly embedNorm: NormPlace | undefined;
   readonly positions: LinearPlace | undefined;
+  readonly types: LinearPlace | undefined;
   readonly projectIn: LinearPlace | undefined;
   readonly projectOut: LinearPlace | undefined;
   /** Undefined if the table of tokens is the head. */
   readonly head: LinearPlace | undefined;
+  readonly transform: { readonly dense: LinearPlace; readonly norm: NormPlace } | undefined;
   readonly finalNorm: NormPlace | undefined;
+  readonly stem: { readonly first: LinearPlace; readonly second: LinearPlace } | undefined;
+  /** The packed bias by relative position. */
+  readonly relativeBias: number;
 }
 
 /** The formats of the matrices before the first layer and behind the last one. */
@@ -116,18 +130,33 @@ export interface EndFormats {
 
 export function placeEnds(layout: Layout, spec: ModelSpec, formats: EndFormats): EndPlaces {
   const { dModel, vocabSize, embed, finalNorm } = spec;
-  const { positions, norm } = embed;
+  const { positions, types, norm } = embed;
+  const { transform } = spec.head;
+  const width = widthOfRows(spec);
   const place = (n: number, k: number, format: PackedFormat) =>
     placeLinears(layout, [{ n, k, format }])[0] as LinearPlace;
   const projected = embed.dim !== dModel;
   return {
     embed: place(vocabSize, embed.dim, formats.embed),
-    positions: positions && place(positions.rows, dModel, "f32"),
+    positions: positions && place(positions.rows, width, "f32"),
+    types: types === undefined ? undefined : place(types, width, "f32"),
     projectIn: projected ? place(dModel, embed.dim, formats.projectIn) : undefined,
-    projectOut: projected ? place(embed.dim, dModel, formats.projectOut) : undefined,
+    projectOut: projected && !embed.projectLast ? place(embed.dim, dModel, formats.projectOut) : undefined,
     head: formats.head && place(vocabSize, embed.dim, formats.head),
-    embedNorm: norm && placeNorm(layout, dModel, norm),
+    transform: transform && {
+      dense: place(embed.dim, dModel, formats.projectOut),
+      norm: placeNorm(layout, embed.dim, transform.norm),
+    },
+    embedNorm: norm && placeNorm(layout, width, norm),
     finalNorm: finalNorm && placeNorm(layout, dModel, finalNorm),
+    stem:
+      embed.channels === undefined
+        ? undefined
+        : {
+            first: place(dModel, 3 * embed.channels, "f32"),
+            second: place(dModel, 3 * dModel, "f32"),
+          },
+    relativeBias: layout.floats(relativeFloats(spec)),
   };
 }
 

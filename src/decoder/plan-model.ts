@@ -78,8 +78,12 @@ export function planSpec(
   const { maxSeqLen = spec.sessionLength, sessions = 1, rows = CHUNK_ROWS, outputs = 1 } = given;
   expectInt(where, "sessions", sessions, 0);
   expectInt(where, "rows", rows);
-  expectInt(where, "outputs", outputs);
-  const layers = spec.blocks.map((block) => planAttention(where, block, formats.attention ?? "f32"));
+  expectInt(where, "outputs", outputs, 0);
+  const attentionFormat = formats.attention ?? "f32";
+  const layers = spec.blocks.map(({ attention }) => planAttention(where, attention, attentionFormat));
+  const cross = spec.blocks.flatMap(({ cross }) =>
+    cross ? planAttention(where, { kind: "heads", config: cross }, attentionFormat) : [],
+  );
 
   const { embed = "f32", mlp = "f32" } = formats;
   const head = spec.head.tied === false ? embed : undefined;
@@ -87,7 +91,8 @@ export function planSpec(
     ...{ gate: mlp, up: mlp, down: mlp },
   }));
   const blockBytes = places.blocks.reduce((sum, { bytes }) => sum + aligned(bytes), 0);
-  const weights = aligned(places.endsBytes) + blockBytes + layers.reduce((sum, { bytes }) => sum + bytes, 0);
+  const weights =
+    aligned(places.endsBytes) + blockBytes + [...layers, ...cross].reduce((sum, { bytes }) => sum + bytes, 0);
 
   let cached = 0;
   let pageFormats = 0;
@@ -114,7 +119,7 @@ interface AttentionPlan {
   place(layout: Layout, rows: number, pageFormats: number): void;
 }
 
-function planAttention(where: string, { attention }: BlockSpec, format: PackedFormat): AttentionPlan {
+function planAttention(where: string, attention: BlockSpec["attention"], format: PackedFormat): AttentionPlan {
   if (attention.kind === "latent") {
     const checked = checkLatentConfig(where, attention.config);
     const formats = eachLatent(() => format);

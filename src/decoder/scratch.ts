@@ -10,8 +10,14 @@ import { placeInner } from "./mlp.ts";
 import { linearsOf, type ModelPlaces, mlpsIn } from "./places.ts";
 import { ROW_SHAPE_BYTES } from "./rows.ts";
 
+/** What runs the attention of a layer, and its attention to the outputs of an encoder. */
+export interface LayerRun {
+  readonly self: RunRows;
+  readonly cross?: RunRows;
+}
+
 /** The scratch of a pass with chunks of up to `rows` rows. Offsets; rows lie `stride` floats apart. */
-export interface PassPlan<Run = RunRows> {
+export interface PassPlan<Run = LayerRun> {
   readonly rows: number;
   readonly stride: number;
   /** Ids of the chunk's tokens, and their rows in the table of positions. */
@@ -65,19 +71,19 @@ export function planPass<Run>(
   { rows, outputs }: PlanSizes,
   placeAttention: (layer: number, layout: Layout) => Run,
 ): PassPlan<Run> {
-  const { projectIn, projectOut, head = ends.embed } = ends;
+  const { projectIn, projectOut, transform, head = ends.embed } = ends;
   const stride = wholePanels(spec.dModel);
   const vocabulary = wholePanels(spec.vocabSize);
   const headRows = Math.min(outputs, Math.max(1, Math.floor(LOGIT_FLOATS / vocabulary)));
   const common = new Layout();
   const mlps = blocks.flatMap(({ place }) => mlpsIn(place));
   const moes = blocks.flatMap(({ place }) => place.moe ?? []);
-  const linears = [head, projectIn, projectOut].filter((each) => each !== undefined);
+  const linears = [head, projectIn, projectOut, transform?.dense].filter((each) => each !== undefined);
   const places = {
     ids: common.floats(rows),
     positions: common.floats(rows),
     residual: common.floats(rows * stride),
-    normed: common.floats(rows * stride),
+    normed: common.floats(rows * Math.max(stride, spec.embed.dim)),
     branch: common.floats(rows * Math.max(stride, spec.embed.dim)),
     shape: common.take(ROW_SHAPE_BYTES),
     token: common.take(rows === 1 ? TOKEN_BYTES : 0),

@@ -5,13 +5,18 @@ import { checkCacheFormat } from "../cache/formats.ts";
 import { type CacheOptions, expectFreeFor, expectTruncatable } from "../cache/kv-cache.ts";
 import { createPageLayout } from "../cache/page-layout.ts";
 import { pagesBytes } from "../cache/pages.ts";
-import { expectPositions } from "../models/decoder/read-spec.ts";
+import type { CallTokens } from "../forward/call.ts";
+import type { LayerCall } from "../forward/layer-steps.ts";
+import { expectPositions, mostTokens } from "../models/decoder/read-spec.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
 import { HeadwiseError, underName } from "../util/errors.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
+import type { Layout } from "../wasm/memory.ts";
 import { LARGEST_MEMORY } from "../wasm/memory.ts";
 import { expectModel, type Model } from "./model.ts";
+import type { PackedBlock } from "./packed.ts";
 import { reserve } from "./reserve.ts";
+import type { LayerRun } from "./scratch.ts";
 
 /**
  * A sequence of tokens that a model has read: the caches of all layers. The memory of `maxSeqLen` tokens is allocated when it
@@ -37,6 +42,18 @@ export interface Session extends Releasable, Handle {
   readonly caches: readonly Cache[];
   /** @internal The tokens that were read. */
   readonly tokens: number[];
+  /** @internal What the decoder of a model with two halves attends to. */
+  readonly source: Source | undefined;
+}
+
+/** The outputs of an encoder as keys and values of each layer, and how a decoder attends to them. */
+export interface Source {
+  /** One for each layer. */
+  readonly caches: readonly Cache[];
+  /** Plans a layer of the decoder. */
+  plan(model: Model, block: PackedBlock, layout: Layout, rows: number, formats: number): LayerRun;
+  /** The queries of a call on the keys of a layer. */
+  callOf(layer: number, tokens: CallTokens): LayerCall;
 }
 
 /** Options of `createSession`: those of `createCache`, for all layers. */
@@ -48,7 +65,7 @@ export interface SessionOptions extends Pick<CacheOptions, "format" | "truncatab
   readonly maxSeqLen?: number;
 }
 
-const OPTIONS: readonly (keyof SessionOptions)[] = ["maxSeqLen", "format", "truncatable"];
+export const SESSION_OPTIONS: readonly (keyof SessionOptions)[] = ["maxSeqLen", "format", "truncatable"];
 
 /** The cache of a layer: its bytes, and the formats of its pages. */
 export function planCache(
@@ -73,9 +90,18 @@ export function planCache(
 export function createSession(model: Model, options: SessionOptions = {}): Session {
   const where = "createSession";
   expectModel(where, model);
-  const { maxSeqLen: given, ...rest } = readFields(where, "options", options, OPTIONS);
+  return makeSession(where, model, readFields(where, "options", options, SESSION_OPTIONS));
+}
+
+/** Makes a session under the name of the public function `where`. `source` makes what a decoder attends to besides. */
+export function makeSession(
+  where: string,
+  model: Model,
+  { maxSeqLen: given, ...rest }: SessionOptions,
+  source?: Source,
+): Session {
   const maxSeqLen = expectInt(where, "maxSeqLen", given ?? model.spec.sessionLength);
-  expectPositions(where, model.spec.embed, maxSeqLen);
+  expectPositions(where, mostTokens(model.spec), maxSeqLen);
   const { memory } = model.kernels;
   const bytes = model.weights.blocks.reduce(
     (sum, { attention: { pageShape, config } }) => sum + planCache(where, pageShape, config, maxSeqLen, rest).bytes,
@@ -88,20 +114,21 @@ export function createSession(model: Model, options: SessionOptions = {}): Sessi
       `${where}: maxSeqLen expected a session of at most ${room} bytes, as many as memory may grow, got ${maxSeqLen} with ${bytes}`,
     );
   const caches: Cache[] = [];
-  const release = () => {
-    for (const cache of caches) cache.release();
-  };
   reserve(where, memory, bytes);
   try {
     for (const { attention } of model.weights.blocks)
       caches.push(underName(where, () => createCache(attention, { maxSeqLen, ...rest })));
   } catch (error) {
-    release();
+    for (const cache of caches) cache.release();
     throw error;
   }
+  const release = () => {
+    for (const cache of [...caches, ...(source?.caches ?? [])]) cache.release();
+  };
   const tokens: number[] = [];
   const parts = {
-    ...{ model, maxSeqLen, bytes, caches, tokens },
+    ...{ model, maxSeqLen, caches, tokens, source },
+    bytes: bytes + (source?.caches ?? []).reduce((sum, cache) => sum + cache.bytes, 0),
     get length() {
       return caches[0]?.length ?? 0;
     },
@@ -111,13 +138,13 @@ export function createSession(model: Model, options: SessionOptions = {}): Sessi
       tokens.length = length;
     },
   };
-  return makeHandle<Session>("Session", where, parts, ["caches", "tokens"], release);
+  return makeHandle<Session>("Session", "createSession", parts, ["caches", "tokens", "source"], release);
 }
 
 /** Throws unless `session` came from createSession and neither it nor its model was released. */
 export function expectSession(where: string, session: Session): void {
   expectMade(where, "session", session, "createSession");
-  expectModel(where, session.model);
+  expectModel(where, session.model, session.source ? "loadSeq2Seq" : "loadModel");
 }
 
 /** Throws IN_USE if an unfinished call is using the session. */

@@ -20,7 +20,7 @@ export function endFormats(
   return {
     embed: formatOf(at(names.embed)),
     projectIn: ifAny(at(names.projectIn)) ?? "f32",
-    projectOut: ifAny(at(names.projectOut)) ?? "f32",
+    projectOut: ifAny(at(names.projectOut)) ?? ifAny(names.transform?.dense ?? "") ?? "f32",
     head: ifAny(names.head),
   };
 }

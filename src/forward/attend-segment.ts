@@ -217,7 +217,8 @@ export function readScores(
   }
 }
 
-function storeShape(
+/** Writes the shape of a segment, and its masks, to `places`. */
+export function storeShape(
   { memory }: Kernels,
   base: number,
   places: SegmentPlaces,

@@ -32,8 +32,6 @@ const FALCON_ALIBI =
 
 /** Why a case is not run; undefined if it is. */
 export function reasonToSkip(folder: string, { op, set, folder: own = "" }: Entry): string | undefined {
-  if (op === "Encoder" || op === "MaskedLM") return "encoders are not supported";
-  if (op === "Seq2Seq") return "encoder-decoder models are not supported";
   if (op !== "CausalLM") return undefined;
   if (set === "gguf") return undefined;
   const config = JSON.parse(readFileSync(join(folder, own, "config.json"), "utf8")) as Record<string, unknown>;

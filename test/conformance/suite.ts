@@ -3,11 +3,13 @@ import { dequantizeBlocks } from "./blocks.ts";
 import { Case, type Entry, type Outcome, readIndex } from "./case.ts";
 import { compareOutcome } from "./compare.ts";
 import { decoderAttention, latentAttention, mhaToGqa } from "./decoder.ts";
+import { encoder, maskedLm } from "./encoders.ts";
 import { causalLm, reasonToSkip } from "./models.ts";
 import { attention, rotaryEmbedding } from "./onnx.ts";
 import { quantDecoderAttention, quantMatMul } from "./quantised.ts";
 import { loadSafetensors } from "./safetensors.ts";
 import { matMul, softmax, tutorialAttention } from "./seeds.ts";
+import { seq2seq } from "./seq2seq.ts";
 import { functionalAttention, multiheadAttention } from "./torch.ts";
 
 type Adapter = (kernels: Kernels, c: Case) => Outcome | Promise<Outcome>;
@@ -27,6 +29,9 @@ const ADAPTERS: Readonly<Record<string, Adapter>> = {
   QuantMatMul: quantMatMul,
   QuantDecoderAttention: quantDecoderAttention,
   CausalLM: causalLm,
+  Encoder: encoder,
+  MaskedLM: maskedLm,
+  Seq2Seq: seq2seq,
   DequantizeBlocks: (_, c) => dequantizeBlocks(c),
 };
 

@@ -3,7 +3,7 @@
 import { createRandom } from "../../src/diagnostics/random.ts";
 import { writeSafetensors } from "../../src/files/safetensors/safetensors.ts";
 import { expectedTensors } from "../../src/models/decoder/check-tensors.ts";
-import { readDecoder } from "../../src/models/decoder/read-spec.ts";
+import { type Decoder, readDecoder } from "../../src/models/decoder/read-spec.ts";
 import type { Tensor } from "../../src/tensor/tensor.ts";
 
 const SMALL = { hidden_size: 40, intermediate_size: 52, num_hidden_layers: 2, vocab_size: 67 };
@@ -48,10 +48,14 @@ export const TINY = {
 
 export type TinyName = keyof typeof TINY;
 
-/** The tensors of a model, named as in its file: random, norms near 1. */
-export function tinyTensors(config: object, seed = 1): Map<string, Tensor> {
+/** The tensors of a model, named as in its file: random, norms near 1. `read` reads its config.json. */
+export function tinyTensors(
+  config: object,
+  seed = 1,
+  read: (where: string, config: object) => Decoder = readDecoder,
+): Map<string, Tensor> {
   const random = createRandom(seed);
-  const decoder = readDecoder("tinyTensors", config);
+  const decoder = read("tinyTensors", config);
   const { required, optional } = expectedTensors(decoder, decoder.names.roots[0] as string);
   const tensors = new Map<string, Tensor>();
   const add = (name: string, shape: readonly number[]) => {

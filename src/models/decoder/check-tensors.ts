@@ -5,7 +5,7 @@ import type { MatrixLayout } from "../../tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
 import type { MlpNames } from "./family.ts";
 import type { Decoder } from "./read-spec.ts";
-import type { MlpSpec, MoeSpec, NormRole, NormSpec } from "./spec.ts";
+import { type BlockSpec, type MlpSpec, type MoeSpec, type NormRole, type NormSpec, widthOfRows } from "./spec.ts";
 
 /** What a file says of a tensor before it is read. */
 export interface TensorFacts {
@@ -26,10 +26,15 @@ export function findRoot({ names }: Decoder, tensors: ReadonlyMap<string, unknow
   return names.roots.find((root) => tensors.has(`${root}${names.embed}.weight`)) ?? (names.roots[0] as string);
 }
 
-/** The decoder with what its file decides: without a word of it in config.json, the head is shared if the file has none. */
+/**
+ * The decoder with what its file decides: without a word of it in config.json, the head is shared if the file has none. Files of
+ * encoders may lack what is before it.
+ */
 export function resolveHead({ spec, ...rest }: Decoder, tensors: ReadonlyMap<string, unknown>): Decoder {
-  const tied = spec.head.tied ?? !tensors.has(`${rest.names.head}.weight`);
-  return { ...rest, spec: { ...spec, head: { ...spec.head, tied } } };
+  const { transform, ...head } = spec.head;
+  const tied = head.tied ?? !tensors.has(`${rest.names.head}.weight`);
+  const transforms = transform && tensors.has(`${rest.names.transform?.dense}.weight`);
+  return { ...rest, spec: { ...spec, head: { ...head, tied, ...(transforms && { transform }) } } };
 }
 
 /**
@@ -41,11 +46,18 @@ export function checkTensors<T extends TensorFacts>(
   decoder: Decoder,
   tensors: ReadonlyMap<string, T>,
 ): ReadonlyMap<string, T> {
-  const { required, optional } = expectedTensors(decoder, findRoot(decoder, tensors));
+  const all = [decoder, decoder.encoder].flatMap((half) =>
+    half ? expectedTensors(half, findRoot(half, tensors)) : [],
+  );
+  const required = new Map(all.flatMap((half) => [...half.required]));
+  const optional = new Map(all.flatMap((half) => [...half.optional]));
   const missing = [...required.keys()].filter((name) => !tensors.has(name));
   const known = new Map([...required, ...optional]);
   const ownHead = `${decoder.names.head}.weight`;
-  const isIgnored = (name: string) => IGNORED.test(name) || (name === ownHead && decoder.spec.head.tied !== false);
+  const isIgnored = (name: string) =>
+    IGNORED.test(name) ||
+    (name === ownHead && decoder.spec.head.tied !== false) ||
+    decoder.family.ignoredTensors?.test(name) === true;
   const unexpected = [...tensors.keys()].filter((name) => !known.has(name) && !isIgnored(name));
   const mismatched = [...known].flatMap(([name, shape]) => {
     const own = tensors.get(name)?.shape;
@@ -100,24 +112,42 @@ export function expectedTensors({ spec, names, family, attention }: Decoder, roo
   const optional = new Map<string, Shape>();
   const { dModel, vocabSize, embed, head } = spec;
   const layout = family.layout ?? "out-in";
-  const norm = (name: string, { kind }: NormSpec) => {
-    required.set(`${name}.weight`, [dModel]);
-    if (kind === "layer") optional.set(`${name}.bias`, [dModel]);
+  const norm = (name: string, { kind }: NormSpec, n = dModel) => {
+    required.set(`${name}.weight`, [n]);
+    if (kind === "layer") optional.set(`${name}.bias`, [n]);
   };
   const linear = (name: string, n: number, k: number, way: MatrixLayout = layout) => {
     required.set(`${name}.weight`, way === "out-in" ? [n, k] : [k, n]);
     optional.set(`${name}.bias`, [n]);
   };
-  required.set(`${root}${names.embed}.weight`, [vocabSize, embed.dim]);
-  if (embed.norm) norm(`${root}${names.embedNorm}`, embed.norm);
-  if (embed.positions) required.set(`${root}${names.positions}.weight`, [embed.positions.rows, dModel]);
+  // An encoder beside a decoder has the table of that.
+  if (family.part !== "encoder") {
+    required.set(`${root}${names.embed}.weight`, [vocabSize, embed.dim]);
+    if (names.headBias) optional.set(names.headBias, [1, vocabSize]);
+    else optional.set(`${names.head}.bias`, [vocabSize]);
+  }
+  const width = widthOfRows(spec);
+  if (embed.norm) norm(`${root}${names.embedNorm}`, embed.norm, width);
+  if (embed.positions) required.set(`${root}${names.positions}.weight`, [embed.positions.rows, width]);
+  for (const [i, name] of (embed.channels ? (names.stem ?? []) : []).entries()) {
+    required.set(`${root}${name}.weight`, [dModel, i === 0 ? (embed.channels as number) : dModel, 3]);
+    required.set(`${root}${name}.bias`, [dModel]);
+  }
+  if (embed.types) required.set(`${root}${names.types}.weight`, [embed.types, width]);
   if (embed.dim !== dModel) {
     linear(`${root}${names.projectIn}`, dModel, embed.dim);
-    linear(`${root}${names.projectOut}`, embed.dim, dModel);
+    if (!embed.projectLast) linear(`${root}${names.projectOut}`, embed.dim, dModel);
+  }
+  if (spec.relativeBias) {
+    const { numHeads } = spec.blocks[0]!.attention.config;
+    required.set(`${root}${names.relativeBias}.weight`, [spec.relativeBias.buckets, numHeads]);
   }
   if (spec.finalNorm) norm(`${root}${names.finalNorm}`, spec.finalNorm);
   if (head.tied === false) required.set(`${names.head}.weight`, [vocabSize, embed.dim]);
-  optional.set(`${names.head}.bias`, [vocabSize]);
+  if (head.transform && names.transform) {
+    linear(names.transform.dense, embed.dim, dModel);
+    norm(names.transform.norm, head.transform.norm, embed.dim);
+  }
 
   const mlp = (own: string, { gate, up, down }: MlpNames, { dim, gated }: MlpSpec) => {
     if (gate !== undefined && gated) linear(`${own}${gate}`, up === undefined ? 2 * dim : dim, dModel);
@@ -154,8 +184,12 @@ export function expectedTensors({ spec, names, family, attention }: Decoder, roo
   for (const [i, block] of spec.blocks.entries()) {
     const at = `${root}${names.layers}.${i}.`;
     const own = `${at}${names.attention}`;
-    for (const [name, shape] of attention.required(block.attention)) required.set(`${own}${name}`, shape);
-    for (const [name, shape] of attention.optional(block.attention)) optional.set(`${own}${name}`, shape);
+    const add = (from: string, each: BlockSpec["attention"]) => {
+      for (const [name, shape] of attention.required(each)) required.set(`${from}${name}`, shape);
+      for (const [name, shape] of attention.optional(each)) optional.set(`${from}${name}`, shape);
+    };
+    add(own, block.attention);
+    if (block.cross) add(`${at}${names.cross}`, { kind: "heads", config: block.cross });
     for (const [role, own] of Object.entries(block.norms)) norm(`${at}${names.norms[role as NormRole]}`, own);
     if (block.mlp?.kind === "moe") experts(at, block.mlp);
     else if (block.mlp) mlp(names.mlpAt === "" ? at : `${at}${names.mlpAt}.`, names.mlp, block.mlp);

@@ -1,7 +1,8 @@
 // How a family of decoders differs from Llama around its attention, as data: what families.ts has a row of for each.
 
 import type { Fields } from "../hf/config-fields.ts";
-import type { EmbedSpec, HeadSpec, MlpSpec, MoeSpec, NormRole, NormSpec } from "./spec.ts";
+import type { HfPart } from "../hf/part.ts";
+import type { EmbedSpec, HeadSpec, MlpSpec, MoeSpec, NormRole, NormSpec, RelativeBias } from "./spec.ts";
 
 /** Names of the tensors of an MLP below its prefix, without ".weight" and ".bias". */
 export interface MlpNames {
@@ -35,11 +36,18 @@ export interface Names {
   readonly embed: string;
   readonly embedNorm: string;
   readonly positions: string;
+  readonly types?: string;
+  /** The table of the bias by relative position, without ".weight". */
+  readonly relativeBias?: string;
+  /** The two convolutions before the encoder of sounds. */
+  readonly stem?: readonly [first: string, second: string];
   readonly projectIn: string;
   readonly projectOut: string;
   readonly layers: string;
   /** What the names of attention's tensors begin with below a layer. */
   readonly attention: string;
+  /** The same of cross-attention. */
+  readonly cross?: string;
   /** The matrices of attention that a layer must have. */
   readonly projections: readonly string[];
   /** The logits of attention sinks, where a layer must have them. */
@@ -51,6 +59,10 @@ export interface Names {
   readonly finalNorm: string;
   /** Below no root. */
   readonly head: string;
+  /** Below no root: the head's bias [1, vocabSize] where it is not NAME.bias. */
+  readonly headBias?: string;
+  /** Below no root: the projection and the norm before the head of an encoder, which not all files have. */
+  readonly transform?: { readonly dense: string; readonly norm: string };
 }
 
 /** What differs from Llama. Functions read further fields of config.json. */
@@ -58,14 +70,23 @@ export interface Family {
   readonly names?: Partial<Names>;
   /** Names that depend on the file. */
   readonly namesOf?: (file: Fields) => Partial<Names>;
+  /** Which half of a model with two, and the family of the encoder where this is the decoder. */
+  readonly part?: HfPart;
+  readonly encoder?: Family;
+  /** The fields that the number of layers can have. */
+  readonly layers?: readonly string[];
   /** Matrices are [inputs, outputs]. */
   readonly layout?: "in-out";
   readonly norm?: Partial<NormSpec> & {
     /** The field of the epsilon. Default "rms_norm_eps". */
     readonly field?: string;
+    /** What files without it may have instead. */
+    readonly otherField?: string;
   };
   /** The field of the activation, and the word that stands for an absent one. Default "hidden_act", "silu". */
   readonly activation?: { readonly fields?: readonly string[]; readonly word?: string };
+  /** The word of the activation, and whether the MLP is gated, where one field says both. */
+  readonly mlp?: (file: Fields) => { readonly word: string; readonly gated: boolean };
   /** Whether the MLP is gated. Default true. */
   readonly plain?: true;
   /** Floats between the projections of the MLP. Default the field "intermediate_size". */
@@ -77,7 +98,12 @@ export interface Family {
   readonly addsToNormed?: (file: Fields) => boolean;
   /** What the outputs of branches are multiplied by. Default 1. */
   readonly scale?: (file: Fields) => number;
-  readonly embed?: (file: Fields, dModel: number) => Partial<EmbedSpec>;
+  readonly embed?: (file: Fields, dModel: number, norm: NormSpec) => Partial<EmbedSpec>;
+  readonly relativeBias?: (file: Fields) => RelativeBias;
+  /** Layers that have weights of their own, where others repeat them: `order` of ModelSpec. */
+  readonly order?: (file: Fields) => readonly number[];
+  /** Norms that a layer lacks. */
+  readonly lacks?: (layer: number) => readonly NormRole[];
   readonly head?: (file: Fields) => Partial<HeadSpec>;
   /** Layer norms of each head's query and key: the flag, their names, and whether heads have gains of their own. */
   readonly headNorm?: {
@@ -97,4 +123,6 @@ export interface Family {
   readonly only?: Readonly<Record<string, readonly unknown[]>>;
   /** Fields that mean nothing for the result. */
   readonly ignored?: readonly string[];
+  /** Tensors that are not read. */
+  readonly ignoredTensors?: RegExp;
 }

@@ -19,6 +19,8 @@ export interface Decoder {
   readonly names: Names;
   readonly family: Family;
   readonly attention: AttentionTensors;
+  /** The encoder of a model with two halves. */
+  readonly encoder?: Decoder;
 }
 
 /** Activations by the words of config.json. */
@@ -56,30 +58,42 @@ const HARMLESS = new RegExp(
 
 /**
  * Reads config.json: its text, or the object it parses to. `where` is the public function, for messages; `maxSeqLen` the
- * longest sequence that will be run, where it is known.
+ * longest sequence that will be run, where it is known; `families` those that the function knows.
  */
-export function readDecoder(where: string, json: string | object, maxSeqLen?: number): Decoder {
+export function readDecoder(
+  where: string,
+  json: string | object,
+  maxSeqLen?: number,
+  families: Readonly<Record<string, Family>> = FAMILIES,
+): Decoder {
   const whole = fieldsOf("config.json", parseJson(where, "config", json), where);
-  const { file, family } = findFamily(whole);
+  const { file, family } = findFamily(whole, families);
   for (const [name, values] of Object.entries(family.only ?? {})) file.only(name, ...values);
-  const names = { ...LLAMA_NAMES, ...family.names, ...family.namesOf?.(file) };
-  const spec = readSpec(where, file, family, names, maxSeqLen);
+  const decoder = readHalf(where, file, family, maxSeqLen);
+  const encoder = family.encoder && readHalf(where, file, family.encoder, maxSeqLen);
   for (const name of family.ignored ?? []) file.raw(name);
   for (const [name, value] of file.unread())
     if (!HARMLESS.test(name)) throw file.refusal(name, "a field that this package knows, or none", value);
+  return { ...decoder, ...(encoder && { encoder }) };
+}
+
+/** A model, or the half of one that `family` is about. */
+function readHalf(where: string, file: Fields, family: Family, maxSeqLen: number | undefined): Decoder {
+  const names = { ...LLAMA_NAMES, ...family.names, ...family.namesOf?.(file) };
+  const spec = readSpec(where, file, family, names, maxSeqLen);
   return { spec, names, family, attention: hfAttentionTensors(names, family) };
 }
 
 /** The family, and the part of the file that describes text. */
-function findFamily(whole: Fields): { file: Fields; family: Family } {
+function findFamily(whole: Fields, families: Readonly<Record<string, Family>>): { file: Fields; family: Family } {
   const familyOf = (type: unknown) =>
-    typeof type === "string" && Object.hasOwn(FAMILIES, type) ? FAMILIES[type] : undefined;
+    typeof type === "string" && Object.hasOwn(families, type) ? families[type] : undefined;
   const text = familyOf(whole.raw("model_type")) === undefined ? whole.fields("text_config") : undefined;
   const file = text ?? whole;
   const type = file.raw("model_type");
   const family = familyOf(type);
   if (family !== undefined) return { file, family };
-  throw whole.refusal("model_type", `a supported one (nearest: ${nearestNames(type, Object.keys(FAMILIES))})`, type);
+  throw whole.refusal("model_type", `a supported one (nearest: ${nearestNames(type, Object.keys(families))})`, type);
 }
 
 type LayerAttention = BlockSpec["attention"];
@@ -97,13 +111,17 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
       ? { kind: "latent", config: readHfLatents(file, layer) }
       : {
           kind: "heads",
-          config: readHfLayer(file, layer, { maxSeqLen, layerNorms: own !== undefined }),
+          config: readHfLayer(file, layer, { maxSeqLen, layerNorms: own !== undefined, part: family.part }),
           ...(headNorm && { headNorm }),
         };
-  const attentions = Array.from({ length: layerCount(file) }, (_, layer) => attentionOf(layer));
+  const order = family.order?.(file);
+  const count = order ? Math.max(...order) + 1 : layerCount(file, family.layers);
+  const attentions = Array.from({ length: count }, (_, layer) => attentionOf(layer));
   const { dModel } = (attentions[0] as LayerAttention).config;
-  const normsOf = (mlp: BlockSpec["mlp"]): BlockSpec["norms"] => {
-    const roles = (Object.keys(names.norms) as NormRole[]).filter((role) => mlp || !role.startsWith("mlp"));
+  const normsOf = (mlp: BlockSpec["mlp"], layer: number): BlockSpec["norms"] => {
+    const lacking = family.lacks?.(layer) ?? [];
+    const isThere = (role: NormRole) => (mlp || !role.startsWith("mlp")) && !lacking.includes(role);
+    const roles = (Object.keys(names.norms) as NormRole[]).filter(isThere);
     return Object.fromEntries(roles.map((role) => [role, norm]));
   };
   const mlp = mlpOf(file, family);
@@ -117,57 +135,70 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
   const scale = family.scale?.(file) ?? 1;
   const blocks = attentions.map((attention, layer): BlockSpec => {
     const own = family.moe?.(file, layer, mlp) ?? dense();
-    return { attention, mlp: own, norms: normsOf(own), parallel, addsToNormed, scale };
+    const cross = names.cross !== undefined && { cross: readHfLayer(file, layer, { part: "cross" }) };
+    return { attention, ...cross, mlp: own, norms: normsOf(own, layer), parallel, addsToNormed, scale };
   });
-  const embed: EmbedSpec = { dim: dModel, scale: 1, ...family.embed?.(file, dModel) };
-  if (longest !== undefined) expectPositions(where, embed, longest);
+  const embed: EmbedSpec = { dim: dModel, scale: 1, ...family.embed?.(file, dModel, norm) };
+  if (longest !== undefined) expectPositions(where, positionsOf(embed), longest);
   return {
     type,
     dModel,
-    vocabSize: file.count("vocab_size"),
+    vocabSize: family.part === "encoder" ? 0 : file.count("vocab_size"),
     maxSeqLen,
     sessionLength: longest ?? Math.min(stated ?? SESSION_LENGTH, SESSION_LENGTH, positionsOf(embed)),
     embed,
     blocks,
+    ...(family.relativeBias && { relativeBias: family.relativeBias(file) }),
+    ...(order && { order }),
     finalNorm: (family.finalNorm?.(file) ?? true) ? norm : undefined,
-    head: { scale: 1, softcap: 0, ...family.head?.(file), tied: tiedIn(file, family) },
+    head: {
+      ...{ scale: 1, softcap: 0, ...family.head?.(file), tied: tiedIn(file, family) },
+      ...(names.transform && { transform: { norm, activation: mlp(1).activation } }),
+    },
   };
 }
 
 /** Positions that a model has vectors for. */
-function positionsOf({ positions }: EmbedSpec): number {
+export function positionsOf({ positions }: EmbedSpec): number {
   return positions ? positions.rows - positions.offset : Number.POSITIVE_INFINITY;
 }
 
-/** Throws if a sequence of `maxSeqLen` tokens is longer than the model's table of positions. */
-export function expectPositions(where: string, embed: EmbedSpec, maxSeqLen: number): void {
-  const most = positionsOf(embed);
+/** The most tokens of a sequence: the positions of the model, or the distances that its bias is packed for. */
+export function mostTokens({ embed, relativeBias, maxSeqLen = 0 }: ModelSpec): number {
+  return relativeBias && !embed.positions ? Math.max(SESSION_LENGTH, maxSeqLen) : positionsOf(embed);
+}
+
+/** Throws if a sequence of `maxSeqLen` tokens has more than `most`, those that the model has positions for. */
+export function expectPositions(where: string, most: number, maxSeqLen: number): void {
   if (maxSeqLen > most)
     throw new RangeError(`${where}: maxSeqLen expected at most ${most}, the positions of the model, got ${maxSeqLen}`);
 }
 
 /** Layers, under the names that families have for their number. */
-function layerCount(file: Fields): number {
-  const names = ["num_hidden_layers", "n_layer", "n_layers", "num_layers"];
+function layerCount(
+  file: Fields,
+  names: readonly string[] = ["num_hidden_layers", "n_layer", "n_layers", "num_layers"],
+): number {
   return file.count(names.find((name) => file.raw(name) !== undefined) ?? (names[0] as string), undefined, 10_000);
 }
 
 function readNorm(file: Fields, { norm = {} }: Family): NormSpec {
-  const { field = "rms_norm_eps", kind = "rms", eps = 1e-6, onePlus } = norm;
-  const own = field === "" ? eps : (file.number(field) ?? eps);
+  const { field = "rms_norm_eps", otherField = field, kind = "rms", eps = 1e-6, onePlus } = norm;
+  const own = field === "" ? eps : (file.number(field) ?? file.number(otherField) ?? eps);
   return { kind, eps: own, ...(onePlus && { onePlus }) };
 }
 
-function mlpOf(file: Fields, { activation: given = {}, plain }: Family): (dim: number) => MlpSpec {
-  const { fields = ["hidden_act"], word = "silu" } = given;
+function mlpOf(file: Fields, { activation: given = {}, plain, mlp }: Family): (dim: number) => MlpSpec {
+  const { fields = ["hidden_act"], word = "silu" } = mlp ? { ...mlp(file), fields: [] } : given;
   const field = fields.find((name) => file.raw(name) !== undefined);
   const name = field === undefined ? word : file.raw(field);
   const activation = typeof name === "string" && Object.hasOwn(ACTIVATIONS, name) ? ACTIVATIONS[name] : undefined;
   if (activation === undefined)
     throw file.refusal(field ?? "hidden_act", `one of ${Object.keys(ACTIVATIONS).map(describe).join(", ")}`, name);
-  return (dim) => ({ kind: "mlp", dim, gated: !plain, activation });
+  return (dim) => ({ kind: "mlp", dim, gated: mlp?.(file).gated ?? !plain, activation });
 }
 
-function tiedIn(file: Fields, { tied }: Family): boolean | undefined {
+function tiedIn(file: Fields, { tied, part }: Family): boolean | undefined {
+  if (part === "encoder") return true;
   return file.raw("tie_word_embeddings") === undefined ? tied : file.flag("tie_word_embeddings", false);
 }

@@ -13,7 +13,15 @@ export interface NormSpec {
 }
 
 /** Where a block has norms: before a branch, on its output, and after it was added to the residual. */
-export type NormRole = "attentionPre" | "attentionPost" | "attentionAfter" | "mlpPre" | "mlpPost" | "mlpAfter";
+export type NormRole =
+  | "attentionPre"
+  | "attentionPost"
+  | "attentionAfter"
+  | "crossPre"
+  | "crossAfter"
+  | "mlpPre"
+  | "mlpPost"
+  | "mlpAfter";
 
 /**
  * "swish" is x·sigmoid(alpha·x): SiLU with alpha 1, quick GELU with 1.702. "gelu" is exact, "gelu-tanh" its approximation.
@@ -71,6 +79,8 @@ export interface BlockSpec {
         readonly headNorm?: { readonly eps: number; readonly each: boolean };
       }
     | { readonly kind: "latent"; readonly config: LatentConfig };
+  /** Attention to the outputs of an encoder. */
+  readonly cross?: HfAttentionConfig;
   /** Undefined in models of attention alone. */
   readonly mlp: MlpSpec | MoeSpec | undefined;
   readonly norms: Readonly<Partial<Record<NormRole, NormSpec>>>;
@@ -90,10 +100,27 @@ export interface EmbedSpec {
   readonly norm?: NormSpec;
   /** A table of positions: the row of position 0, and the number of rows. */
   readonly positions?: { readonly offset: number; readonly rows: number };
+  /** Instead of tokens, features of so many channels go through two convolutions. */
+  readonly channels?: number;
+  /** Rows of a table of token types. */
+  readonly types?: number;
+  /** Positions, types and the norm have `dim` floats, and the projection comes after them. */
+  readonly projectLast?: true;
+}
+
+/** What each head adds to a score by how far the key is from the query: distances share the entries of a table. */
+export interface RelativeBias {
+  readonly buckets: number;
+  /** Distances from here on share the last entry. */
+  readonly maxDistance: number;
+  /** Whether later keys have entries of their own, half of all. */
+  readonly bothWays: boolean;
 }
 
 /** How the last rows become logits. */
 export interface HeadSpec {
+  /** What the rows of an encoder go through before: a projection, an activation and a norm. */
+  readonly transform?: { readonly activation: ActivationSpec; readonly norm: NormSpec };
   readonly scale: number;
   /** 0: none. */
   readonly softcap: number;
@@ -106,13 +133,21 @@ export interface ModelSpec {
   /** `model_type` of config.json. */
   readonly type: string;
   readonly dModel: number;
+  /** 0 for an encoder whose rows come from elsewhere: from the decoder's table of tokens, or from sounds. */
   readonly vocabSize: number;
   /** Tokens of the longest sequence that will be run, else those that the file states; undefined without either. */
   readonly maxSeqLen: number | undefined;
   /** Tokens of a session by default. */
   readonly sessionLength: number;
   readonly embed: EmbedSpec;
+  readonly relativeBias?: RelativeBias;
   readonly blocks: readonly BlockSpec[];
+  /** Which of `blocks` runs as each layer. Default each of them, in order. */
+  readonly order?: readonly number[];
   readonly finalNorm: NormSpec | undefined;
   readonly head: HeadSpec;
 }
+
+/** Floats of the rows that positions and types are added to, and that the first norm normalises. */
+export const widthOfRows = ({ dModel, embed }: Pick<ModelSpec, "dModel" | "embed">): number =>
+  embed.projectLast ? embed.dim : dModel;

@@ -6,7 +6,7 @@ import { describe, HeadwiseError } from "../../util/errors.ts";
 import { nearestNames } from "../../util/near-name.ts";
 import type { AttentionTensors } from "../decoder/attention-tensors.ts";
 import type { Names } from "../decoder/family.ts";
-import { type Decoder, expectPositions, SESSION_LENGTH } from "../decoder/read-spec.ts";
+import { type Decoder, expectPositions, positionsOf, SESSION_LENGTH } from "../decoder/read-spec.ts";
 import type { BlockSpec, EmbedSpec, ModelSpec, NormRole, NormSpec } from "../decoder/spec.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../unsupported.ts";
 import { ARCHITECTURES, LATENT_ARCHITECTURE } from "./architectures.ts";
@@ -87,7 +87,7 @@ export async function readGgufDecoder(where: string, file: Header, maxSeqLen?: n
       positions: { offset: 0, rows: expectMatrix(where, file, `${NAMES.positions}.weight`)[0] as number },
     }),
   };
-  if (maxSeqLen !== undefined) expectPositions(where, embed, maxSeqLen);
+  if (maxSeqLen !== undefined) expectPositions(where, positionsOf(embed), maxSeqLen);
   const logitScale = keys.number("logit_scale") ?? rules.logitScale ?? 1;
   const spec: ModelSpec = {
     type: name,

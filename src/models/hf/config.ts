@@ -91,9 +91,9 @@ export function fromHfConfig(
   return readLayer(model, layer, chosen, as, { maxSeqLen });
 }
 
-/** The attention of a decoder's layer, by fields that the caller reads too. */
+/** The attention of a layer, by fields that the caller reads too: that of a decoder if the model has two halves. */
 export function readHfLayer(file: Fields, layer: number, reading: Reading): HfAttentionConfig {
-  return readLayer(findModel(file, "", undefined), layer, "decoder", undefined, reading);
+  return readLayer(findModel(file, "", undefined), layer, reading.part ?? "decoder", undefined, reading);
 }
 
 function readLayer(

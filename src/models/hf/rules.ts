@@ -2,6 +2,7 @@
 
 import type { AttentionConfig, QkNormConfig } from "../../attention/config.ts";
 import type { Fields } from "./config-fields.ts";
+import type { HfPart } from "./part.ts";
 
 /** An AttentionConfig, and what `readAttentionWeights` cannot derive from the shapes of the tensors. */
 export type HfAttentionConfig = AttentionConfig & {
@@ -105,4 +106,6 @@ export interface Reading {
   readonly maxSeqLen?: number;
   /** Whether layer norms of queries and keys are computed by whoever runs the layer. */
   readonly layerNorms?: boolean;
+  /** Which attention of a model with two halves. Default that of the decoder. */
+  readonly part?: HfPart;
 }

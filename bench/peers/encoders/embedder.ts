@@ -1,0 +1,21 @@
+// What a peer does in this comparison, and the texts that it is given.
+
+import { createRandom } from "../../../src/diagnostics/random.ts";
+
+/** 64 texts of 6 to 64 tokens, most of them short, as sentences are; 101 and 102 stand for [CLS] and [SEP]. */
+export function texts(): number[][] {
+  const random = createRandom(11).floats(64);
+  return Array.from(random, (x, i) => {
+    const length = 6 + Math.floor(58 * x * x);
+    return [101, ...Array.from({ length: length - 2 }, (_, j) => 1000 + ((i * 7919 + j * 104_729) % 29_000)), 102];
+  });
+}
+
+/** A loaded model. */
+export interface Embedder {
+  /** The vector of each text of a batch: the mean of its states, of length 1. */
+  embed(batch: readonly (readonly number[])[]): readonly Float32Array[] | Promise<readonly Float32Array[]>;
+}
+
+/** Loads the model of a folder in a format of the peer. */
+export type LoadEmbedder = (folder: string, format: string) => Promise<Embedder>;

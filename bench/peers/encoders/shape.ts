@@ -1,0 +1,42 @@
+// The shape of MiniLM-L6-v2 with random weights.
+
+import { createRandom } from "../../../src/diagnostics/random.ts";
+import { readEncoder } from "../../../src/encoder/load-encoder.ts";
+import { writeSafetensors } from "../../../src/files/safetensors/safetensors.ts";
+import { expectedTensors } from "../../../src/models/decoder/check-tensors.ts";
+import type { Tensor } from "../../../src/tensor/tensor.ts";
+
+export const CONFIG = {
+  ...{ model_type: "bert", hidden_size: 384, num_hidden_layers: 6, num_attention_heads: 12, intermediate_size: 1536 },
+  ...{
+    vocab_size: 30_522,
+    max_position_embeddings: 512,
+    type_vocab_size: 2,
+    layer_norm_eps: 1e-12,
+    hidden_act: "gelu",
+  },
+};
+
+/** The tensors of the model, by name, without a head: noise about as large as trained weights. */
+export function randomTensors(): Map<string, Tensor> {
+  const random = createRandom(7);
+  const decoder = readEncoder("bench", CONFIG);
+  const { spec } = decoder;
+  const { transform: _, ...head } = spec.head;
+  const { required, optional } = expectedTensors({ ...decoder, spec: { ...spec, head } }, "");
+  const tensors = new Map<string, Tensor>();
+  for (const [name, shape] of [...required, ...optional]) {
+    if (name.startsWith("cls.")) continue;
+    const values = random.floats(shape.reduce((product, side) => product * side, 1));
+    const isGain = shape.length === 1 && name.endsWith("weight");
+    const scale = shape.length > 1 ? 1.7 / Math.sqrt(shape.at(-1) as number) : 0.1;
+    tensors.set(name, { data: values.map((x) => (isGain ? 1 : 0) + scale * x), shape });
+  }
+  return tensors;
+}
+
+/** config.json and model.safetensors. */
+export const folderOf = (tensors: ReadonlyMap<string, Tensor>): Record<string, Uint8Array> => ({
+  "config.json": new TextEncoder().encode(JSON.stringify(CONFIG)),
+  "model.safetensors": writeSafetensors(tensors),
+});

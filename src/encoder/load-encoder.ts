@@ -1,0 +1,91 @@
+import { type LoadModelOptions, loadWith } from "../decoder/load-with.ts";
+import type { Model } from "../decoder/model.ts";
+import type { ModelFiles, ModelSource } from "../files/model-files.ts";
+import { resolveHead } from "../models/decoder/check-tensors.ts";
+import { FAMILIES } from "../models/decoder/families.ts";
+import { type Decoder, mostTokens, readDecoder } from "../models/decoder/read-spec.ts";
+import { ENCODER_FAMILIES } from "../models/encoder/families.ts";
+import { readFields } from "../util/arguments.ts";
+import { describe, HeadwiseError } from "../util/errors.ts";
+import { expectMade } from "../util/lifetime.ts";
+import { expectKernels, type Kernels } from "../wasm/kernels.ts";
+import { loadMore } from "./load-more.ts";
+import { openEncoderFiles } from "./open-files.ts";
+
+/** A whole encoder: its weights, packed in linear memory until `release()`. */
+export interface Encoder extends Model {
+  /** Tokens of the longest text: those that the model has positions for, else what config.json says. */
+  readonly maxSeqLen: number | undefined;
+}
+
+/** Options of `loadEncoder`. */
+export type LoadEncoderOptions = Pick<LoadModelOptions, "weights" | "activations" | "onProgress" | "signal">;
+
+const OPTIONS = ["weights", "activations", "onProgress", "signal"] as const;
+
+/**
+ * Loads a whole encoder: BERT and its relatives, ModernBERT, MPNet, Nomic BERT, and the decoders of `loadModel` besides those with
+ * latent attention, of which some were trained to give vectors. Like `loadModel`, it reads config.json and the tensors of
+ * safetensors files one after the other, and packs each as it comes. Not read are poolers and heads for other tasks than masked
+ * tokens.
+ * @param source The path of a folder (on hosts with a file system) or its URL; the files; or a function that opens a file by name.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE`, `OUT_OF_MEMORY`, `RELEASED`, `NO_MODELS`,
+ * `NO_QUANTIZED`, or the signal's reason. All memory is freed then.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { loadEncoder } from "headwise/encoders";
+ * import { models } from "headwise/models";
+ * import { writeSafetensors } from "headwise/weights";
+ * const tensor = (...shape: number[]) => ({ data: new Float32Array(shape.reduce((a, b) => a * b)).fill(0.1), shape });
+ * const bytes = writeSafetensors({
+ *   "embeddings.word_embeddings.weight": tensor(32, 8), "embeddings.position_embeddings.weight": tensor(16, 8),
+ *   ...Object.fromEntries(["embeddings.LayerNorm", "transformer.layer.0.sa_layer_norm", "transformer.layer.0.output_layer_norm"]
+ *     .map((name) => [`${name}.weight`, tensor(8)])),
+ *   ...Object.fromEntries(["q", "k", "v", "out"].map((name) => [`transformer.layer.0.attention.${name}_lin.weight`, tensor(8, 8)])),
+ *   "transformer.layer.0.ffn.lin1.weight": tensor(16, 8), "transformer.layer.0.ffn.lin2.weight": tensor(8, 16),
+ * });
+ * const config = { model_type: "distilbert", dim: 8, hidden_dim: 16, n_heads: 2, n_layers: 1, vocab_size: 32,
+ *   max_position_embeddings: 16 };
+ * const files = new Map([["config.json", new TextEncoder().encode(JSON.stringify(config))], ["model.safetensors", bytes]]);
+ * const kernels = await loadKernels({ models });
+ * using model = await loadEncoder(kernels, (name) => files.get(name));
+ * console.log(model.type, model.layers, model.maxSeqLen); // distilbert 1 16
+ */
+export async function loadEncoder(
+  kernels: Kernels,
+  source: ModelSource,
+  options: LoadEncoderOptions = {},
+): Promise<Encoder> {
+  const where = "loadEncoder";
+  expectKernels(where, kernels);
+  const given = readFields(where, "options", options, OPTIONS);
+  return loadWith(where, kernels, source, given, { read: readFiles, open: openEncoderFiles, loadMore });
+}
+
+function readFiles(where: string, files: ModelFiles): Decoder {
+  return resolveHead(readEncoder(where, textOf(where, files)), files.tensors);
+}
+
+/** The text of config.json. */
+export function textOf(where: string, { description }: Pick<ModelFiles, "description">): string {
+  if (typeof description === "string") return description;
+  throw new HeadwiseError("BAD_FILE", `${where}: source expected config.json and safetensors, got a GGUF file`);
+}
+
+/** Reads config.json of an encoder. */
+export function readEncoder(where: string, config: string | object): Decoder {
+  const { spec, ...rest } = readDecoder(where, config, undefined, { ...FAMILIES, ...ENCODER_FAMILIES });
+  if (spec.blocks.some(({ attention }) => attention.kind === "latent"))
+    throw new HeadwiseError(
+      "BAD_FILE",
+      `${where}: model_type expected one without latent attention, got ${describe(spec.type)}`,
+    );
+  const most = Math.min(spec.maxSeqLen ?? Number.POSITIVE_INFINITY, mostTokens(spec));
+  return { ...rest, spec: { ...spec, maxSeqLen: Number.isFinite(most) ? most : undefined } };
+}
+
+/** Throws unless `model` came from loadEncoder or loadSeq2Seq and neither it nor its kernels were released. */
+export function expectEncoder(where: string, model: Model): void {
+  expectMade(where, "model", model, "loadEncoder", "loadSeq2Seq");
+  expectKernels(where, model.kernels, "model.kernels");
+}

@@ -1,0 +1,63 @@
+import { type LoadModelOptions, loadWith } from "../decoder/load-with.ts";
+import type { Model } from "../decoder/model.ts";
+import type { ModelFiles, ModelSource } from "../files/model-files.ts";
+import { resolveHead } from "../models/decoder/check-tensors.ts";
+import { type Decoder, readDecoder } from "../models/decoder/read-spec.ts";
+import { TWO_HALVES } from "../models/encoder/halves.ts";
+import { readFields } from "../util/arguments.ts";
+import type { Kernels } from "../wasm/kernels.ts";
+import { textOf } from "./load-encoder.ts";
+import { loadMore } from "./load-more.ts";
+
+/**
+ * A model with two halves: an encoder reads a source at once, and a decoder, which attends to it, writes tokens. Packed in linear
+ * memory until `release()`.
+ */
+export interface Seq2Seq extends Model {
+  /** Layers of the decoder. */
+  readonly layers: number;
+}
+
+/** Options of `loadSeq2Seq`. */
+export type LoadSeq2SeqOptions = Pick<
+  LoadModelOptions,
+  "weights" | "maxSeqLen" | "activations" | "onProgress" | "signal"
+>;
+
+const OPTIONS = ["weights", "maxSeqLen", "activations", "onProgress", "signal"] as const;
+
+/**
+ * Loads a model with two halves: T5, BART, Whisper. Like `loadModel`, it reads config.json and the tensors of safetensors files one after the
+ * other, and packs each as it comes. Both halves share one table of tokens.
+ * @param source The path of a folder (on hosts with a file system) or its URL; the files; or a function that opens a file by name.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE`, `OUT_OF_MEMORY`, `RELEASED`, `NO_MODELS`,
+ * `NO_QUANTIZED`, or the signal's reason. All memory is freed then.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { loadSeq2Seq } from "headwise/encoders";
+ * import { models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * const failure = await loadSeq2Seq(kernels, "model").catch(({ message }) => message); // a decoder of this repository
+ * console.log(failure.slice(0, 57)); // loadSeq2Seq: model_type expected a supported one (nearest
+ * kernels.release();
+ */
+export async function loadSeq2Seq(
+  kernels: Kernels,
+  source: ModelSource,
+  options: LoadSeq2SeqOptions = {},
+): Promise<Seq2Seq> {
+  const where = "loadSeq2Seq";
+  return loadWith(where, kernels, source, readFields(where, "options", options, OPTIONS), {
+    read: readHalves,
+    loadMore,
+  });
+}
+
+function readHalves(where: string, files: ModelFiles, maxSeqLen?: number): Decoder {
+  return resolveHead(readSeq2Seq(where, textOf(where, files), maxSeqLen), files.tensors);
+}
+
+/** Reads config.json of a model with two halves. */
+export function readSeq2Seq(where: string, config: string | object, maxSeqLen?: number): Decoder {
+  return readDecoder(where, config, maxSeqLen, TWO_HALVES);
+}

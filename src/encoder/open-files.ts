@@ -1,0 +1,26 @@
+// The folders of encoders: some were written by programs that name the gains and biases of norms differently.
+
+import { type ModelFiles, openModelFiles } from "../files/model-files.ts";
+import type { StoredTensor } from "../tensor/dtypes.ts";
+
+const newName = (name: string) => name.replace(/\.gamma$/, ".weight").replace(/\.beta$/, ".bias");
+
+/** `openModelFiles` with today's names of tensors. */
+export async function openEncoderFiles(...given: Parameters<typeof openModelFiles>): Promise<ModelFiles> {
+  const folder = await openModelFiles(...given);
+  const { file, tensors } = folder;
+  const oldNames = new Map(Array.from(tensors.keys(), (name) => [newName(name), name]));
+  const oldName = (name: string) => oldNames.get(name) as string;
+  return {
+    ...folder,
+    tensors: new Map(Array.from(tensors, ([name, entry]) => [newName(name), entry])),
+    file: {
+      readRows: (name, ...rows) => file.readRows(oldName(name), ...rows),
+      async readAll(names, ...rest) {
+        const wanted = Array.from(names);
+        const found = await file.readAll(wanted.map(oldName), ...rest);
+        return new Map(wanted.map((name) => [name, found.get(oldName(name)) as StoredTensor]));
+      },
+    },
+  };
+}

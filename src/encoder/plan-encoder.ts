@@ -1,0 +1,66 @@
+import { PAGE } from "../../assembly/layout.ts";
+import { checkConfig } from "../attention/config.ts";
+import { createPageLayout } from "../cache/page-layout.ts";
+import { pagesBytes } from "../cache/pages.ts";
+import { type ModelFormats, readFormats } from "../decoder/model-formats.ts";
+import { planSpec } from "../decoder/plan-model.ts";
+import { type WeightFormat, wholePanels } from "../linear/formats.ts";
+import { mostTokens } from "../models/decoder/read-spec.ts";
+import { expectInt, readFields } from "../util/arguments.ts";
+import { CHUNK_ROWS } from "../util/rows.ts";
+import { aligned } from "../wasm/memory.ts";
+import { readEncoder } from "./load-encoder.ts";
+import { MOST_TOGETHER } from "./pass.ts";
+
+/** What to plan an encoder's memory for. */
+export interface EncoderPlanSizes {
+  /** Formats of the weights, as `loadEncoder` takes them; parts without one are float32. Default "f32". */
+  readonly weights?: WeightFormat | ModelFormats;
+  /** Tokens of the longest text. Default those that the model has positions for, at most 512. */
+  readonly tokens?: number;
+}
+
+/** Bytes of linear memory that an encoder takes. */
+export interface EncoderPlan {
+  /** Bytes that the model holds, without a head for masked tokens, which takes those of a matrix [dModel, dModel] more. */
+  readonly weights: number;
+  /** Bytes that calls on any number of such texts share, at most; `maskedLogits` takes those of its logits more. */
+  readonly scratch: number;
+  /** The sum of both. */
+  readonly total: number;
+}
+
+const MOST_TOKENS = 512;
+
+/**
+ * The memory that an encoder and its calls will take, computed from config.json before anything is loaded.
+ * @param config The text of config.json, or the object it parses to.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for a model that `loadEncoder` would refuse.
+ * @example
+ * import { planEncoder } from "headwise/encoders";
+ * const miniLM = { model_type: "bert", hidden_size: 384, num_hidden_layers: 6, num_attention_heads: 12, intermediate_size: 1536,
+ *   vocab_size: 30522, max_position_embeddings: 512 };
+ * const { weights, scratch } = planEncoder(miniLM, { weights: "q8", tokens: 256 });
+ * console.log(Math.round(weights / 1e6), Math.round(scratch / 1e6)); // 28 11
+ */
+export function planEncoder(config: string | object, sizes: EncoderPlanSizes = {}): EncoderPlan {
+  const where = "planEncoder";
+  const given = readFields(where, "sizes", sizes, ["weights", "tokens"]);
+  const formats = readFormats(where, given.weights);
+  const whole = readEncoder(where, config).spec;
+  const { transform: _, ...head } = whole.head;
+  const spec = { ...whole, head };
+  const most = mostTokens(spec);
+  const { tokens = Math.min(most, MOST_TOKENS) } = given;
+  expectInt(where, "tokens", tokens, 1, Math.min(most, Number.MAX_SAFE_INTEGER));
+  const { weights, scratch } = planSpec(where, spec, formats, { rows: CHUNK_ROWS, outputs: 0, maxSeqLen: 1 });
+  const [{ attention }] = spec.blocks as readonly [(typeof spec.blocks)[number]];
+  const { fused: _fused, ...shape } = attention.config as { fused?: unknown } & Parameters<typeof checkConfig>[1];
+  const layout = createPageLayout(checkConfig(where, shape));
+  // A group of texts takes a page each, and one of them may begin a second one; a longer text is alone.
+  const together = MOST_TOGETHER * pagesBytes(layout, 1, 1) + (tokens > PAGE ? pagesBytes(layout, 1, 2 * PAGE) : 0);
+  const rows = tokens > CHUNK_ROWS ? 4 * tokens * wholePanels(spec.dModel) : 0;
+  const pages = Math.max(together, pagesBytes(layout, 1, tokens));
+  const all = { weights, scratch: aligned(aligned(scratch) + pages + rows) };
+  return { ...all, total: all.weights + all.scratch };
+}

@@ -1,0 +1,236 @@
+// The families of encoders, by `model_type`: what differs from Llama around attention, as in ../decoder/families.ts. Most are
+// BERT with other names: layer norms after the branches were added, biases, and a norm behind the embeddings.
+
+import type { Family, Names } from "../decoder/family.ts";
+import type { EmbedSpec } from "../decoder/spec.ts";
+import type { Fields } from "../hf/config-fields.ts";
+
+/** Heads for tasks, poolers, positions 0, 1, …, and heads that repeat the table of tokens: not read. */
+const IGNORED_TENSORS = new RegExp(
+  [
+    "(^|\\.)position_ids$ (^|\\.)(pooler|classifier|pre_classifier|qa_outputs|seq_relationship|sop_classifier|score)\\.",
+    "(^|\\.)decoder\\.weight$ (predictions|lm_head)\\.decoder\\.bias$ ^vocab_projector\\.weight$",
+  ]
+    .join(" ")
+    .replaceAll(" ", "|"),
+);
+
+const positions = (file: Fields, offset = 0): Partial<EmbedSpec> => ({
+  positions: { offset, rows: file.count("max_position_embeddings", 512) },
+});
+
+const types = (file: Fields): Partial<EmbedSpec> => ({ types: file.count("type_vocab_size", 2) });
+
+const BERT_NAMES: Partial<Names> = {
+  roots: ["bert.", ""],
+  embed: "embeddings.word_embeddings",
+  embedNorm: "embeddings.LayerNorm",
+  positions: "embeddings.position_embeddings",
+  types: "embeddings.token_type_embeddings",
+  layers: "encoder.layer",
+  attention: "attention.",
+  projections: ["self.query", "self.key", "self.value", "output.dense"],
+  norms: { attentionAfter: "attention.output.LayerNorm", mlpAfter: "output.LayerNorm" },
+  mlpAt: "",
+  mlp: { up: "intermediate.dense", down: "output.dense" },
+  head: "cls.predictions",
+  transform: { dense: "cls.predictions.transform.dense", norm: "cls.predictions.transform.LayerNorm" },
+};
+
+const BERT: Family = {
+  names: BERT_NAMES,
+  norm: { kind: "layer", eps: 1e-12, field: "layer_norm_eps" },
+  activation: { word: "gelu" },
+  plain: true,
+  embed: (file, _dModel, norm) => ({ norm, ...positions(file), ...types(file) }),
+  finalNorm: () => false,
+  tied: true,
+  only: { tie_word_embeddings: [true], add_cross_attention: [false], is_decoder: [false] },
+  ignored: [
+    "finetuning_task",
+    "gradient_checkpointing",
+    "pooler_fc_size",
+    "pooler_num_attention_heads",
+    "pooler_num_fc_layers",
+  ],
+  ignoredTensors: IGNORED_TENSORS,
+};
+
+/** Positions count from the id of padding on. */
+const afterPadding = (file: Fields): Partial<EmbedSpec> =>
+  positions(file, 1 + (file.raw("pad_token_id") === 0 ? 0 : file.count("pad_token_id", 1)));
+
+const ROBERTA: Family = {
+  ...BERT,
+  names: {
+    ...BERT_NAMES,
+    roots: ["roberta.", ""],
+    head: "lm_head",
+    transform: { dense: "lm_head.dense", norm: "lm_head.layer_norm" },
+  },
+  embed: (file, _dModel, norm) => ({ norm, ...afterPadding(file), ...types(file) }),
+};
+
+/** The group of layers, with weights of its own, that each layer belongs to. */
+function layerGroups(file: Fields): number[] {
+  const layers = file.count("num_hidden_layers", 12, 10_000);
+  const groups = file.count("num_hidden_groups", 1, layers);
+  return Array.from({ length: layers }, (_, layer) => Math.floor((layer * groups) / layers));
+}
+
+const ALBERT: Family = {
+  ...BERT,
+  names: {
+    ...BERT_NAMES,
+    roots: ["albert.", ""],
+    projectIn: "encoder.embedding_hidden_mapping_in",
+    layers: "encoder.albert_layer_groups",
+    attention: "albert_layers.0.attention.",
+    projections: ["query", "key", "value", "dense"],
+    norms: {
+      attentionAfter: "albert_layers.0.attention.LayerNorm",
+      mlpAfter: "albert_layers.0.full_layer_layer_norm",
+    },
+    mlpAt: "albert_layers.0",
+    mlp: { up: "ffn", down: "ffn_output" },
+    head: "predictions",
+    transform: { dense: "predictions.dense", norm: "predictions.LayerNorm" },
+  },
+  activation: { word: "gelu_new" },
+  embed: (file, _dModel, norm) => ({
+    ...{ norm, dim: file.count("embedding_size", 128), projectLast: true },
+    ...{ ...positions(file), ...types(file) },
+  }),
+  order: layerGroups,
+  only: { ...BERT.only, inner_group_num: [1] },
+  ignored: ["down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks"],
+};
+
+const DISTILBERT: Family = {
+  ...BERT,
+  names: {
+    ...BERT_NAMES,
+    roots: ["distilbert.", ""],
+    layers: "transformer.layer",
+    projections: ["q_lin", "k_lin", "v_lin", "out_lin"],
+    norms: { attentionAfter: "sa_layer_norm", mlpAfter: "output_layer_norm" },
+    mlpAt: "ffn",
+    mlp: { up: "lin1", down: "lin2" },
+    head: "vocab_projector",
+    transform: { dense: "vocab_transform", norm: "vocab_layer_norm" },
+  },
+  norm: { kind: "layer", eps: 1e-12, field: "" },
+  activation: { fields: ["activation"], word: "gelu" },
+  mlpDim: (file) => file.count("hidden_dim", 3072),
+  embed: (file, _dModel, norm) => ({ norm, ...positions(file) }),
+  ignored: ["finetuning_task", "sinusoidal_pos_embds", "tie_weights_"],
+};
+
+const MPNET: Family = {
+  ...BERT,
+  names: {
+    ...ROBERTA.names,
+    roots: ["mpnet.", ""],
+    relativeBias: "encoder.relative_attention_bias",
+    attention: "attention.attn.",
+    projections: ["q", "k", "v", "o"],
+    norms: { attentionAfter: "attention.LayerNorm", mlpAfter: "output.LayerNorm" },
+  },
+  embed: (file, _dModel, norm) => ({ norm, ...afterPadding(file) }),
+  relativeBias: (file) => ({
+    buckets: file.count("relative_attention_num_buckets", 32),
+    maxDistance: 128,
+    bothWays: true,
+  }),
+};
+
+const MODERNBERT: Family = {
+  names: {
+    embed: "embeddings.tok_embeddings",
+    embedNorm: "embeddings.norm",
+    attention: "attn.",
+    projections: ["Wqkv", "Wo"],
+    norms: { attentionPre: "attn_norm", mlpPre: "mlp_norm" },
+    mlp: { gate: "Wi", down: "Wo" },
+    finalNorm: "final_norm",
+    head: "decoder",
+    transform: { dense: "head.dense", norm: "head.norm" },
+  },
+  norm: { kind: "layer", eps: 1e-5, field: "norm_eps" },
+  activation: { fields: ["hidden_activation"], word: "gelu" },
+  embed: (_file, _dModel, norm) => ({ norm }),
+  // The first layer reads what the norm of the embeddings gives.
+  lacks: (layer) => (layer === 0 ? ["attentionPre"] : []),
+  tied: true,
+  only: { tie_word_embeddings: [true], classifier_activation: ["gelu"] },
+  ignored: [
+    ...["classifier_bias", "classifier_pooling", "decoder_bias", "deterministic_flash_attn", "embedding_dropout"],
+    ...[
+      "global_attn_every_n_layers",
+      "gradient_checkpointing",
+      "layer_norm_eps",
+      "norm_bias",
+      "position_embedding_type",
+    ],
+    ...["reference_compile", "repad_logits_with_grad", "sparse_pred_ignore_index", "sparse_prediction"],
+  ],
+  ignoredTensors: IGNORED_TENSORS,
+};
+
+/** The name of the first of these fields that the file has. */
+const present = (file: Fields, ...names: readonly [string, ...string[]]): string =>
+  names.find((name) => file.raw(name) !== undefined) ?? names[0];
+
+const NOMIC_BERT: Family = {
+  names: {
+    roots: ["bert.", ""],
+    embed: "embeddings.word_embeddings",
+    embedNorm: "emb_ln",
+    types: "embeddings.token_type_embeddings",
+    layers: "encoder.layers",
+    attention: "attn.",
+    projections: ["Wqkv", "out_proj"],
+    norms: { attentionAfter: "norm1", mlpAfter: "norm2" },
+    mlp: { gate: "fc12", up: "fc11", down: "fc2" },
+  },
+  norm: { kind: "layer", eps: 1e-12, field: "layer_norm_eps", otherField: "layer_norm_epsilon" },
+  activation: { word: "silu" },
+  mlpDim: (file) => file.count(present(file, "intermediate_size", "n_inner")),
+  embed: (file, _dModel, norm) => ({ norm, ...types(file) }),
+  finalNorm: () => false,
+  tied: true,
+  only: {
+    activation_function: ["swiglu"],
+    parallel_block: [false],
+    prenorm: [false],
+    rotary_scaling_factor: [],
+    use_rms_norm: [false],
+  },
+  ignored: [
+    ...[
+      "dense_seq_output",
+      "parallel_block_tied_norm",
+      "fused_bias_fc",
+      "fused_dropout_add_ln",
+      "last_layer_subset",
+      "max_trained_positions",
+      "n_positions",
+    ],
+    ...["pad_vocab_size_multiple", "qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias", "reorder_and_upcast_attn"],
+    ...["scale_attn_by_inverse_layer_idx", "scale_attn_weights", "use_flash_attn", "use_xentropy"],
+    ...["activation", "first_dropout", "proj_to_labels", "type", "use_proj"].map((name) => `summary_${name}`),
+  ],
+  ignoredTensors: /(^|\.)(position_ids|(pooler|cls)\..*)$/,
+};
+
+export const ENCODER_FAMILIES: Readonly<Record<string, Family>> = {
+  albert: ALBERT,
+  bert: BERT,
+  camembert: ROBERTA,
+  distilbert: DISTILBERT,
+  modernbert: MODERNBERT,
+  mpnet: MPNET,
+  nomic_bert: NOMIC_BERT,
+  roberta: ROBERTA,
+  "xlm-roberta": ROBERTA,
+};
