@@ -8,26 +8,15 @@ import { loadKernels } from "../../../src/entries/index.ts";
 import { createSession, generate, loadModel, models } from "../../../src/entries/models.ts";
 import { runCli } from "../../support/cli.ts";
 import { TINY, tinyFolder } from "../../support/tiny-models.ts";
+import { wordTokenizer } from "../../support/word-tokenizer.ts";
 
-const { vocab_size: SIZE } = TINY.llama;
 const TEMPLATE = "{% for m in messages %}{{ m.content }} w9 {% endfor %}";
-/** Words w0 to w66, one for each token. */
-const TOKENIZER = {
-  model: {
-    type: "WordLevel",
-    vocab: Object.fromEntries(Array.from({ length: SIZE }, (_, id) => [`w${id}`, id])),
-    unk_token: "w0",
-  },
-  ...{ added_tokens: [], normalizer: null, post_processor: null, decoder: null },
-  pre_tokenizer: { type: "WhitespaceSplit" },
-};
-
 let folder: string;
 beforeAll(() => {
   folder = mkdtempSync(join(tmpdir(), "headwise-generate-"));
   const file = tinyFolder(TINY.llama);
   for (const name of ["config.json", "model.safetensors"]) writeFileSync(join(folder, name), file(name) as Uint8Array);
-  writeFileSync(join(folder, "tokenizer.json"), JSON.stringify(TOKENIZER));
+  writeFileSync(join(folder, "tokenizer.json"), JSON.stringify(wordTokenizer(TINY.llama.vocab_size)));
   writeFileSync(join(folder, "tokenizer_config.json"), JSON.stringify({ chat_template: TEMPLATE }));
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));

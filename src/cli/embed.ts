@@ -1,0 +1,91 @@
+import { embed as embedTexts, type Pooling } from "../encoder/embed.ts";
+import { loadEncoder } from "../encoder/load-encoder.ts";
+import { WEIGHT_FORMATS } from "../linear/formats.ts";
+import { readArguments, readChoice, readThreads, UsageError } from "./args.ts";
+import { aboutFile } from "./files.ts";
+import { openTokenizer } from "./generate-text.ts";
+import { startDecoderKernels } from "./load-decoder.ts";
+import { KERNEL_OPTIONS } from "./load-kernels.ts";
+import { sizeText } from "./text.ts";
+
+const HELP = `headwise embed MODEL TEXT... [options]
+
+Loads the encoder in the folder MODEL, or at its URL, and prints a vector for each TEXT; for several, the
+cosine of each pair. Needs the model's tokenizer, and the package @huggingface/tokenizers.
+
+  --pooling KIND      mean, cls or last: how a text's states become one vector (default mean)
+  --weights FORMAT    f32, f16, bf16, q8, q8-row, q4 (default: the formats of the file)
+  --activations KIND  exact or fast: how rows are rounded for integer weights (default exact)
+  --threads N|auto    number of threads, 1 to 64 (default 1)
+  --deterministic     use the build that gives the same bits on every engine
+  --json              print JSON, with whole vectors`;
+
+const OPTIONS = {
+  pooling: { type: "string", default: "mean" },
+  weights: { type: "string" },
+  activations: { type: "string" },
+  ...KERNEL_OPTIONS,
+  json: { type: "boolean", default: false },
+  help: { type: "boolean", short: "h", default: false },
+} as const;
+
+const POOLINGS: readonly Pooling[] = ["mean", "cls", "last"];
+/** Components of a vector that are printed, and characters of a text. */
+const [SHOWN, WIDTH] = [6, 32];
+
+/** `headwise embed`. */
+export async function embed(args: string[]): Promise<void> {
+  const { values, positionals } = readArguments("embed", args, OPTIONS);
+  if (values.help) return console.log(HELP);
+  const [folder, ...texts] = positionals;
+  if (folder === undefined || texts.length === 0)
+    throw new UsageError(`embed: expected a model and a text, got ${positionals.length} arguments`);
+  const pooling = readChoice("embed", "--pooling", values.pooling, POOLINGS) ?? "mean";
+  const weights = readChoice("embed", "--weights", values.weights, WEIGHT_FORMATS);
+  const activations = readChoice("embed", "--activations", values.activations, ["exact", "fast"]);
+  const threads = readThreads("embed", values.threads);
+  const tokenizer = await openTokenizer("embed", folder);
+  const kernels = await startDecoderKernels(threads, values.deterministic);
+  try {
+    const began = performance.now();
+    const model = await loadEncoder(kernels, folder, { weights, activations }).catch((error: unknown) => {
+      throw aboutFile("embed", folder, error);
+    });
+    const loadMs = performance.now() - began;
+    const started = performance.now();
+    const vectors = embedTexts(model, texts, { tokenizer, pooling, normalize: true });
+    const ms = performance.now() - started;
+    const { type, layers, bytes, dModel } = model;
+    if (values.json) {
+      const facts = { type, layers, bytes, dModel, pooling, build: kernels.build, loadMs, ms };
+      const found = texts.map((text, i) => ({ text, vector: Array.from(vectors[i] as Float32Array) }));
+      return console.log(JSON.stringify({ ...facts, texts: found }, null, 2));
+    }
+    for (const [i, text] of texts.entries()) console.log(`${shortened(text)}  ${shownOf(vectors[i] as Float32Array)}`);
+    for (const [i, a] of vectors.entries())
+      for (const [j, b] of vectors.entries())
+        if (i < j) console.log(`cosine ${i + 1}, ${j + 1}  ${cosineOf(a, b).toFixed(4)}`);
+    console.log(`
+model          ${type}, ${layers} layers, ${sizeText(bytes)}, loaded in ${loadMs.toFixed(0)} ms
+vectors        ${texts.length} of ${dModel} in ${ms.toFixed(1)} ms
+build          ${kernels.build}: ${kernels.reason}`);
+  } finally {
+    kernels.release();
+  }
+}
+
+/** A text in a column of its own. */
+function shortened(text: string): string {
+  const line = text.replace(/\s+/g, " ");
+  return (line.length > WIDTH ? `${line.slice(0, WIDTH - 1)}…` : line).padEnd(WIDTH);
+}
+
+function shownOf(vector: Float32Array): string {
+  const shown = Array.from(vector.subarray(0, SHOWN), (x) => x.toFixed(4).padStart(7)).join(" ");
+  return vector.length > SHOWN ? `${shown} …` : shown;
+}
+
+/** Of vectors of length 1. */
+function cosineOf(a: Float32Array, b: Float32Array): number {
+  return a.reduce((sum, x, i) => sum + x * (b[i] as number), 0);
+}
