@@ -106,11 +106,14 @@ function expectGroups(file: Fields, { experts, topK, router }: MoeSpec): void {
     throw file.refusal("num_experts_per_tok", `at most the ${keepGroups * size} experts of topk_group groups`, topK);
 }
 
-function readDeepSeek(router: (file: Fields) => RouterSpec): MoeFamily["read"] {
+function readDeepSeek(
+  router: (file: Fields) => RouterSpec,
+  absent = { experts: 64, dim: 1407, shared: 0 },
+): MoeFamily["read"] {
   return (file, layer, mlp) => {
-    const experts = countExperts(file, ["n_routed_experts", "num_local_experts"], 64);
-    const dim = file.count("moe_intermediate_size", 1407);
-    const shared = file.raw("n_shared_experts") === undefined ? 0 : file.count("n_shared_experts");
+    const experts = countExperts(file, ["n_routed_experts", "num_local_experts"], absent.experts);
+    const dim = file.count("moe_intermediate_size", absent.dim);
+    const shared = file.raw("n_shared_experts") === undefined ? absent.shared : file.count("n_shared_experts");
     const first = file.raw("first_k_dense_replace") === 0 ? 0 : file.count("first_k_dense_replace", 1);
     const spec: MoeSpec = {
       kind: "moe",
@@ -167,4 +170,40 @@ export const DEEPSEEK_V3_MOE: MoeFamily = {
     };
   }),
   names: { ...DEEPSEEK_NAMES, correction: "mlp.gate.e_score_correction_bias" },
+};
+
+/** GLM-4.5: scores, groups and experts as in DeepSeek-V3, with other values for absent fields. */
+export const GLM4_MOE: MoeFamily = {
+  read: readDeepSeek(
+    (file) => ({
+      score: "sigmoid",
+      correction: true,
+      renormalise: file.flag("norm_topk_prob", true),
+      scale: file.number("routed_scaling_factor") ?? 1,
+      groups: file.count("n_group", 1),
+      keepGroups: file.count("topk_group", 1),
+      pairs: true,
+    }),
+    { experts: 128, dim: 1408, shared: 1 },
+  ),
+  names: DEEPSEEK_V3_MOE.names,
+};
+
+/** MiniMax-M2: experts as in Mixtral, chosen by sigmoids with a correction. */
+export const MINIMAX_M2_MOE: MoeFamily = {
+  read(file, _layer, mlp): MoeSpec {
+    file.only("scoring_func", "sigmoid");
+    file.only("use_routing_bias", true);
+    const kinds = file.list("attn_type_list");
+    if (kinds?.some((kind) => kind !== 1)) throw file.refusal("attn_type_list", "1 for each layer, or none", kinds);
+    const experts = countExperts(file, ["num_local_experts", "num_experts"], 256);
+    return {
+      kind: "moe",
+      experts,
+      topK: file.count("num_experts_per_tok", 8, experts),
+      expert: mlp(file.count("intermediate_size")),
+      router: { ...SOFTMAX, score: "sigmoid", correction: true },
+    };
+  },
+  names: { ...MIXTRAL_MOE.names, correction: "block_sparse_moe.e_score_correction_bias" },
 };

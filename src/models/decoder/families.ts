@@ -2,7 +2,16 @@
 // and MLP, a gated MLP with SiLU, and a head of its own. What differs in attention is in ../hf/decoders.ts.
 
 import type { Fields } from "../hf/config-fields.ts";
-import { DEEPSEEK_MOE, DEEPSEEK_V3_MOE, GPT_OSS_MOE, MIXTRAL_MOE, QWEN2_MOE, QWEN3_MOE } from "./experts.ts";
+import {
+  DEEPSEEK_MOE,
+  DEEPSEEK_V3_MOE,
+  GLM4_MOE,
+  GPT_OSS_MOE,
+  MINIMAX_M2_MOE,
+  MIXTRAL_MOE,
+  QWEN2_MOE,
+  QWEN3_MOE,
+} from "./experts.ts";
 import type { Family, Names } from "./family.ts";
 import { LAYER_NORM, LAYER_NORMS } from "./norms.ts";
 import { PLAIN_FAMILIES } from "./plain-families.ts";
@@ -73,6 +82,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
       },
     },
   },
+  glm4_moe: { moe: GLM4_MOE.read, moeNames: GLM4_MOE.names, ignored: ["num_nextn_predict_layers", "use_qk_norm"] },
   gpt_oss: {
     names: { sinks: "sinks" },
     moe: GPT_OSS_MOE.read,
@@ -83,6 +93,12 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     scale: (file) => file.number("residual_multiplier") ?? 1,
     embed: (file) => ({ scale: file.number("embedding_multiplier") ?? 1 }),
     head: (file) => ({ scale: 1 / (file.number("logits_scaling") ?? 1) }),
+  },
+  minimax_m2: {
+    moe: MINIMAX_M2_MOE.read,
+    moeNames: MINIMAX_M2_MOE.names,
+    only: { qk_norm_type: ["per_layer"], shared_intermediate_size: [0] },
+    ignored: ["mtp_transformer_layers", "num_mtp_modules", "use_mtp"],
   },
   mistral: {},
   ministral: {},
