@@ -4,6 +4,7 @@
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
+import manifest from "../../../package.json" with { type: "json" };
 
 export interface CodeFile {
   readonly file: string;
@@ -61,9 +62,12 @@ function isSyntax(value: unknown): value is Syntax {
   return typeof value === "object" && value !== null && "type" in value && typeof value.type === "string";
 }
 
+/** Packages that a user may install, which are imported when they are needed. */
+const OPTIONAL = Object.keys(manifest.peerDependencies);
+
 function faultOf(node: Syntax, deferred: boolean): string | undefined {
   const { type, name, callee, meta, source } = node;
-  if (type === "ImportExpression") return "a dynamic import";
+  if (type === "ImportExpression" && !OPTIONAL.includes(String(source?.value))) return "a dynamic import";
   if (meta?.name === "import") return "import.meta";
   if (!deferred && (type === "AwaitExpression" || node.await)) return "a top-level await";
   if (type === "Identifier" && name === "eval") return "eval";

@@ -19,6 +19,7 @@ import {
 } from "headwise";
 import * as core from "headwise/core";
 import { type Diagnosis, diagnose, diagnosisText } from "headwise/doctor";
+import { type Encoder, embed, loadEncoder } from "headwise/encoders";
 import { mergeHeads, splitHeads } from "headwise/heads";
 import * as inline from "headwise/inline";
 import { createLatentAttention, type LatentAttention, latent } from "headwise/latent";
@@ -37,6 +38,7 @@ import { reference } from "headwise/reference";
 import { type CachePage, exportPages, importPages } from "headwise/sessions";
 import { attendSharded, createShardedAttention, type ShardedAttention } from "headwise/shards";
 import type {} from "headwise/shards-worker";
+import { generateText, type Tokenizer } from "headwise/text";
 import { loadKernels as loadThreads, type ThreadsOptions } from "headwise/threads";
 import { openSafetensors, readAttentionWeights, readSafetensors, writeSafetensors } from "headwise/weights";
 import type {} from "headwise/worker";
@@ -139,8 +141,13 @@ async function decoder(): Promise<string> {
   const { logits } = forward(session, [1, 2, 3]);
   let count = 0;
   for await (const { id } of generate(session, [4], { maxTokens: 3 })) if (id < 32) count++;
+  const numbers: Tokenizer = { encode: (text) => text.split(" ").map(Number), decode: (ids) => ids.join(" ") };
+  let text = "";
+  for await (const piece of generateText(session, numbers, "1 2 3", { maxTokens: 2 })) text += piece;
   model.release();
-  return `${logits.length} ${count} ${exact}`;
+  using encoder: Encoder = await loadEncoder(loaded, (name) => folder.get(name));
+  const [vector] = embed(encoder, [[1, 2, 3]], { pooling: "last" });
+  return `${logits.length} ${count} ${exact} ${text.length > 0} ${vector?.length}`;
 }
 
 async function examined(): Promise<string | undefined> {
