@@ -1,6 +1,6 @@
 import { formatOf, isInteger, type LinearSize, type PackedFormat, type WeightFormat } from "../linear/formats.ts";
 import { type CheckedLinear, expectActivations, expectFormat, expectVector } from "../linear/options.ts";
-import type { StoredTensor } from "../tensor/dtypes.ts";
+import { type StoredTensor, storedBlock } from "../tensor/dtypes.ts";
 import {
   cutOutputs,
   expectLayout,
@@ -237,7 +237,7 @@ export function checkLatentWeights(
 
 /** A matrix that can be read along either side: blocks of integers as floats. */
 function floatsOf(w: StoredTensor): StoredTensor {
-  if (w.dtype !== "Q8_0" && w.dtype !== "Q4_0") return w;
+  if (!storedBlock(w.dtype)) return w;
   const data = toFloats(w);
   return { ...w, dtype: "F32", bytes: new Uint8Array(data.buffer, data.byteOffset, data.byteLength) };
 }

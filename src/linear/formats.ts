@@ -128,7 +128,7 @@ export const LINEAR_WORK_AT: number = aligned(LINEAR_SHAPE_BYTES);
 export function kernelScratchBytes(format: PackedFormat): number {
   if (isNibbles(format)) return LINEAR_SCRATCH;
   if (hasMins(format)) return MINS_SCRATCH;
-  return format.endsWith("16") ? 4 * F16_SCRATCH : 0;
+  return format === "f16" || format === "bf16" ? 4 * F16_SCRATCH : 0;
 }
 
 /** What the kernel of a format reads: x in rows of floats xStride apart, or of integers in a mode. */

@@ -10,6 +10,7 @@ import type { Kernels } from "../wasm/kernels.ts";
 import { pointer } from "../wasm/memory.ts";
 import {
   blockOf,
+  formatOf,
   hasMins,
   isInteger,
   isNibbles,
@@ -140,7 +141,7 @@ function packOutputs(
       table.repack_q8(out, sumsAt, pointer.u8(stage(kernels, piece, staging)), n, k, 0, panels);
     else if (dtype === "Q4_0" && format === "q4")
       table.repack_q4(out, pointer.u8(stage(kernels, piece, staging)), n, k, 0, panels);
-    else if (isCoded(dtype)) {
+    else if (isCoded(dtype) && formatOf({ dtype }, true) === format) {
       const blocks = pointer.u8(stage(kernels, piece, staging));
       const { bytes } = CODED_BLOCKS[dtype];
       table.pack_blocks(out, isNibbles(format) ? NULL : sumsAt, blocks, n, k, bytes, 0, panels);

@@ -14,6 +14,9 @@ import {
 } from "./dtypes.ts";
 import { checkTensor, LARGEST_LENGTH, readShape, readTensor, type Tensor } from "./tensor.ts";
 
+/** Inputs that kernels pack at a time where weights are blocks: one of 32, or two of 16. */
+const BLOCK_INPUTS = 32;
+
 /** A weight matrix: float32, or in the encoding of a file (F32, F64, F16, BF16, Q8_0 or Q4_0). */
 export type WeightTensor = Tensor | StoredTensor;
 
@@ -58,12 +61,12 @@ export function expectMatrix(where: string, name: string, value: unknown, layout
   const { dtype, shape, bytes } = matrix;
   if (shape.length !== 2) throw new RangeError(`${where}: ${name} expected rank 2, got shape ${shapeText(shape)}`);
   const [rows, columns] = shape as [number, number];
-  const block = storedBlock(dtype);
-  if (block && layout === "in-out")
+  const isBlocks = storedBlock(dtype) !== undefined;
+  if (isBlocks && layout === "in-out")
     throw new RangeError(`${where}: ${name} expected layout "out-in" for ${dtype}, got "in-out"`);
-  if (block && columns % block.length !== 0)
+  if (isBlocks && columns % BLOCK_INPUTS !== 0)
     throw new RangeError(
-      `${where}: ${name} expected rows of whole blocks of ${block.length}, got shape ${shapeText(shape)}`,
+      `${where}: ${name} expected rows of whole blocks of ${BLOCK_INPUTS}, got shape ${shapeText(shape)}`,
     );
   const size = rows * bytesOf(matrix, columns);
   if (bytes.length !== size)
