@@ -93,13 +93,12 @@ export function createSession(model: Model, options: SessionOptions = {}): Sessi
   return makeSession(where, model, readFields(where, "options", options, SESSION_OPTIONS));
 }
 
-/** Makes a session under the name of the public function `where`. `source` makes what a decoder attends to besides. */
-export function makeSession(
+/** Checks the options of a session. Returns its length, and the bytes of its caches. */
+export function checkSession(
   where: string,
   model: Model,
   { maxSeqLen: given, ...rest }: SessionOptions,
-  source?: Source,
-): Session {
+): { readonly maxSeqLen: number; readonly bytes: number } {
   const maxSeqLen = expectInt(where, "maxSeqLen", given ?? model.spec.sessionLength);
   expectPositions(where, mostTokens(model.spec), maxSeqLen);
   const { memory } = model.kernels;
@@ -113,11 +112,17 @@ export function makeSession(
       "OUT_OF_MEMORY",
       `${where}: maxSeqLen expected a session of at most ${room} bytes, as many as memory may grow, got ${maxSeqLen} with ${bytes}`,
     );
+  return { maxSeqLen, bytes };
+}
+
+/** Makes a session under the name of the public function `where`. `source` is what a decoder attends to besides. */
+export function makeSession(where: string, model: Model, options: SessionOptions, source?: Source): Session {
+  const { maxSeqLen, bytes } = checkSession(where, model, options);
   const caches: Cache[] = [];
-  reserve(where, memory, bytes);
+  reserve(where, model.kernels.memory, bytes);
   try {
     for (const { attention } of model.weights.blocks)
-      caches.push(underName(where, () => createCache(attention, { maxSeqLen, ...rest })));
+      caches.push(underName(where, () => createCache(attention, { ...options, maxSeqLen })));
   } catch (error) {
     for (const cache of caches) cache.release();
     throw error;

@@ -5,6 +5,7 @@ import { resolveHead } from "../models/decoder/check-tensors.ts";
 import { FAMILIES } from "../models/decoder/families.ts";
 import { type Decoder, mostTokens, readDecoder } from "../models/decoder/read-spec.ts";
 import { ENCODER_FAMILIES } from "../models/encoder/families.ts";
+import { TWO_HALVES } from "../models/encoder/halves.ts";
 import { readFields } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
@@ -19,9 +20,9 @@ export interface Encoder extends Model {
 }
 
 /** Options of `loadEncoder`. */
-export type LoadEncoderOptions = Pick<LoadModelOptions, "weights" | "activations" | "onProgress" | "signal">;
+export type LoadEncoderOptions = Pick<LoadModelOptions, "weights" | "activations" | "onProgress" | "signal" | "store">;
 
-const OPTIONS = ["weights", "activations", "onProgress", "signal"] as const;
+const OPTIONS = ["weights", "activations", "onProgress", "signal", "store"] as const;
 
 /**
  * Loads a whole encoder: BERT and its relatives, ModernBERT, MPNet, Nomic BERT, and the decoders of `loadModel` besides those with
@@ -63,18 +64,13 @@ export async function loadEncoder(
 }
 
 function readFiles(where: string, files: ModelFiles): Decoder {
-  return resolveHead(readEncoder(where, textOf(where, files)), files.tensors);
-}
-
-/** The text of config.json. */
-export function textOf(where: string, { description }: Pick<ModelFiles, "description">): string {
-  if (typeof description === "string") return description;
-  throw new HeadwiseError("BAD_FILE", `${where}: source expected config.json and safetensors, got a GGUF file`);
+  return resolveHead(readEncoder(where, files.description as string), files.tensors);
 }
 
 /** Reads config.json of an encoder. */
 export function readEncoder(where: string, config: string | object): Decoder {
-  const { spec, ...rest } = readDecoder(where, config, undefined, { ...FAMILIES, ...ENCODER_FAMILIES });
+  const others = `loadSeq2Seq reads ${Object.keys(TWO_HALVES).join(", ")}`;
+  const { spec, ...rest } = readDecoder(where, config, undefined, { ...FAMILIES, ...ENCODER_FAMILIES }, others);
   if (spec.blocks.some(({ attention }) => attention.kind === "latent"))
     throw new HeadwiseError(
       "BAD_FILE",

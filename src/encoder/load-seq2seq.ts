@@ -6,8 +6,8 @@ import { type Decoder, readDecoder } from "../models/decoder/read-spec.ts";
 import { TWO_HALVES } from "../models/encoder/halves.ts";
 import { readFields } from "../util/arguments.ts";
 import type { Kernels } from "../wasm/kernels.ts";
-import { textOf } from "./load-encoder.ts";
 import { loadMore } from "./load-more.ts";
+import { openSafetensorsFiles } from "./open-files.ts";
 
 /**
  * A model with two halves: an encoder reads a source at once, and a decoder, which attends to it, writes tokens. Packed in linear
@@ -21,10 +21,10 @@ export interface Seq2Seq extends Model {
 /** Options of `loadSeq2Seq`. */
 export type LoadSeq2SeqOptions = Pick<
   LoadModelOptions,
-  "weights" | "maxSeqLen" | "activations" | "onProgress" | "signal"
+  "weights" | "maxSeqLen" | "activations" | "onProgress" | "signal" | "store"
 >;
 
-const OPTIONS = ["weights", "maxSeqLen", "activations", "onProgress", "signal"] as const;
+const OPTIONS = ["weights", "maxSeqLen", "activations", "onProgress", "signal", "store"] as const;
 
 /**
  * Loads a model with two halves: T5, BART, Whisper. Like `loadModel`, it reads config.json and the tensors of safetensors files one after the
@@ -49,15 +49,16 @@ export async function loadSeq2Seq(
   const where = "loadSeq2Seq";
   return loadWith(where, kernels, source, readFields(where, "options", options, OPTIONS), {
     read: readHalves,
+    open: openSafetensorsFiles,
     loadMore,
   });
 }
 
 function readHalves(where: string, files: ModelFiles, maxSeqLen?: number): Decoder {
-  return resolveHead(readSeq2Seq(where, textOf(where, files), maxSeqLen), files.tensors);
+  return resolveHead(readSeq2Seq(where, files.description as string, maxSeqLen), files.tensors);
 }
 
 /** Reads config.json of a model with two halves. */
 export function readSeq2Seq(where: string, config: string | object, maxSeqLen?: number): Decoder {
-  return readDecoder(where, config, maxSeqLen, TWO_HALVES);
+  return readDecoder(where, config, maxSeqLen, TWO_HALVES, "loadModel and loadEncoder read others");
 }

@@ -1,13 +1,27 @@
-// The folders of encoders: some were written by programs that name the gains and biases of norms differently.
+// The folders of encoders and of models with two halves: config.json and safetensors. Some encoders were written by programs that
+// name the gains and biases of norms differently.
 
-import { type ModelFiles, openModelFiles } from "../files/model-files.ts";
+import { type ModelFiles, type OpenGguf, openModelFiles } from "../files/model-files.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
+import { HeadwiseError } from "../util/errors.ts";
 
 const newName = (name: string) => name.replace(/\.gamma$/, ".weight").replace(/\.beta$/, ".bias");
 
-/** `openModelFiles` with today's names of tensors. */
+const refuseGguf: OpenGguf = async (where) => {
+  const rule = "config.json and safetensors";
+  throw new HeadwiseError(
+    "BAD_FILE",
+    `${where}: source expected ${rule}, got a GGUF file, or bytes without config.json`,
+  );
+};
+
+/** `openModelFiles` for safetensors alone. */
+export const openSafetensorsFiles: typeof openModelFiles = (where, source, _openGguf, ...rest) =>
+  openModelFiles(where, source, refuseGguf, ...rest);
+
+/** `openSafetensorsFiles` with today's names of tensors. */
 export async function openEncoderFiles(...given: Parameters<typeof openModelFiles>): Promise<ModelFiles> {
-  const folder = await openModelFiles(...given);
+  const folder = await openSafetensorsFiles(...given);
   const { file, tensors } = folder;
   const oldNames = new Map(Array.from(tensors.keys(), (name) => [newName(name), name]));
   const oldName = (name: string) => oldNames.get(name) as string;

@@ -5,7 +5,6 @@ import { pagesBytes } from "../cache/pages.ts";
 import { type ModelFormats, readFormats } from "../decoder/model-formats.ts";
 import { planSpec } from "../decoder/plan-model.ts";
 import { type WeightFormat, wholePanels } from "../linear/formats.ts";
-import { mostTokens } from "../models/decoder/read-spec.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
 import { aligned } from "../wasm/memory.ts";
@@ -50,7 +49,7 @@ export function planEncoder(config: string | object, sizes: EncoderPlanSizes = {
   const whole = readEncoder(where, config).spec;
   const { transform: _, ...head } = whole.head;
   const spec = { ...whole, head };
-  const most = mostTokens(spec);
+  const most = spec.maxSeqLen ?? Number.POSITIVE_INFINITY;
   const { tokens = Math.min(most, MOST_TOKENS) } = given;
   expectInt(where, "tokens", tokens, 1, Math.min(most, Number.MAX_SAFE_INTEGER));
   const { weights, scratch } = planSpec(where, spec, formats, { rows: CHUNK_ROWS, outputs: 0, maxSeqLen: 1 });

@@ -29,8 +29,14 @@ export type Batch = readonly (TokenIds | string | Tensor)[];
 
 export const BATCH_OPTIONS: readonly (keyof BatchOptions)[] = ["tokenTypes", "tokenizer"];
 
-/** Reads and checks a batch. */
-export function readBatch(where: string, model: Model, batch: Batch, options: BatchOptions): Sequence[] {
+/** Reads and checks a batch. `nameOf` is what messages call the sequence of an index. */
+export function readBatch(
+  where: string,
+  model: Model,
+  batch: Batch,
+  options: BatchOptions,
+  nameOf: (i: number) => string = (i) => `batch[${i}]`,
+): Sequence[] {
   expectEncoder(where, model);
   const { tokenTypes, tokenizer } = options;
   const texts = expectLists(where, "batch", batch);
@@ -41,9 +47,10 @@ export function readBatch(where: string, model: Model, batch: Batch, options: Ba
       `${where}: tokenTypes expected none, since the model has no token types, got ${describe(tokenTypes)}`,
     );
   const types = tokenTypes && expectLists(where, "tokenTypes", tokenTypes, texts.length);
-  const most = mostTokens(spec);
+  // Encoders of models with two halves have distances instead of positions, which config.json does not limit.
+  const most = model.encoder ? mostTokens(spec) : (model.maxSeqLen ?? Number.POSITIVE_INFINITY);
   const sequences = texts.map((text, i): Sequence => {
-    const name = `batch[${i}]`;
+    const name = nameOf(i);
     if (embed.channels !== undefined) return readFeatures(where, name, text, embed.channels, most);
     if (isTensor(text))
       throw new TypeError(`${where}: ${name} expected token ids, since the model reads text, got ${describe(text)}`);
@@ -57,16 +64,17 @@ export function readBatch(where: string, model: Model, batch: Batch, options: Ba
   return sequences;
 }
 
-/** A copy of a list of lists, one for each of `count` sequences where that is known. */
+/** A copy without holes of a list of lists, one for each of `count` sequences where that is known. */
 export function expectLists<T>(where: string, name: string, value: readonly T[], count?: number): readonly T[] {
   if (!Array.isArray(value))
     throw new TypeError(`${where}: ${name} expected an array of lists, got ${describe(value)}`);
   if (count !== undefined && value.length !== count)
     throw new RangeError(`${where}: ${name} expected a list for each of ${count} sequences, got ${value.length}`);
-  return value.slice();
+  return Array.from(value);
 }
 
-const isTensor = (value: Batch[number]): value is Tensor => typeof value === "object" && "data" in value;
+const isTensor = (value: Batch[number]): value is Tensor =>
+  typeof value === "object" && value !== null && "data" in value;
 
 /** Features [channels, frames], which become a row for every other frame. */
 function readFeatures(where: string, name: string, given: Batch[number], channels: number, most: number): Sequence {

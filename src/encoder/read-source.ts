@@ -3,7 +3,14 @@ import { checkMasks } from "../attention/mask.ts";
 import { type Cache, createCache } from "../cache/cache.ts";
 import { expectModel } from "../decoder/model.ts";
 import type { PackedBlock } from "../decoder/packed.ts";
-import { makeSession, SESSION_OPTIONS, type Session, type SessionOptions, type Source } from "../decoder/session.ts";
+import {
+  checkSession,
+  makeSession,
+  SESSION_OPTIONS,
+  type Session,
+  type SessionOptions,
+  type Source,
+} from "../decoder/session.ts";
 import { type BothWays, planBothWays } from "../forward/both-ways.ts";
 import type { CallTokens } from "../forward/call.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../forward/slices.ts";
@@ -52,7 +59,8 @@ export async function readSource(
   const { tokenizer, signal, onProgress, sliceMs, ...session } = given;
   if (Array.isArray(session.format))
     throw new RangeError(`${where}: format expected one for all tokens, got ${describe(session.format)}`);
-  const sequences = readBatch(where, model, [source], { tokenizer });
+  const sequences = readBatch(where, model, [source], { tokenizer }, () => "source");
+  checkSession(where, model, session);
   const { results, output } = collectRows(where, model, sequences);
   await runSliced(where, model, sequences, output, { signal, onProgress, sliceMs });
   const [states] = results as [Float32Array];

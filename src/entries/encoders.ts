@@ -17,5 +17,6 @@ export { type EncoderPlan, type EncoderPlanSizes, planEncoder } from "../encoder
 export type { Batch, BatchOptions, TextTokenizer } from "../encoder/read-batch.ts";
 export { type ReadSourceOptions, readSource } from "../encoder/read-source.ts";
 export type { ModelSource } from "../files/model-files.ts";
+export type { ModelStore } from "../files/model-store.ts";
 export type { Tensor } from "../tensor/tensor.ts";
 export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";

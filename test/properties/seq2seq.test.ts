@@ -95,17 +95,24 @@ describe.each(shippedBuilds)("models with two halves in the %s build", (build) =
     const model = modelOf("t5");
     expect(() => createSession(model)).toThrow("createSession: model expected what loadModel gives");
     await expect(readSource(model, sourceFor("whisper", 4))).rejects.toThrow(
-      "readSource: batch[0] expected token ids, since the model reads text, got",
+      "readSource: source expected token ids, since the model reads text, got",
     );
     const hears = modelOf("whisper");
-    await expect(readSource(hears, [1, 2])).rejects.toThrow("readSource: batch[0]");
+    await expect(readSource(hears, [1, 2])).rejects.toThrow("readSource: source");
     await expect(readSource(hears, { data: new Float32Array(12), shape: [12, 1] })).rejects.toThrow(
-      "readSource: batch[0] expected shape [10, frames], got [12, 1]",
+      "readSource: source expected shape [10, frames], got [12, 1]",
     );
     await expect(readSource(hears, sourceFor("whisper", 301))).rejects.toThrow(
-      "readSource: batch[0] expected at most 600 frames, the positions of the model, got 602",
+      "readSource: source expected at most 600 frames, the positions of the model, got 602",
     );
-    await expect(readSource(model, [])).rejects.toThrow("readSource: batch[0] expected 1 or more tokens, got none");
+    await expect(readSource(model, [])).rejects.toThrow("readSource: source expected 1 or more tokens, got none");
+    const ran: number[] = [];
+    const onProgress = (done: number) => ran.push(done);
+    for (const options of [{ format: "q9" as never }, { maxSeqLen: 2 ** 20 }, { truncatable: -1 }])
+      await expect(readSource(model, [1], { ...options, onProgress })).rejects.toThrow(
+        `readSource: ${Object.keys(options)[0]} expected`,
+      );
+    expect(ran).toEqual([]);
     const format = [{ keys: "f32", values: "f32" }] as never;
     await expect(readSource(model, [1], { format })).rejects.toThrow("readSource: format expected one for all tokens");
   });

@@ -58,16 +58,17 @@ const HARMLESS = new RegExp(
 
 /**
  * Reads config.json: its text, or the object it parses to. `where` is the public function, for messages; `maxSeqLen` the
- * longest sequence that will be run, where it is known; `families` those that the function knows.
+ * longest sequence that will be run, where it is known; `families` those that the function knows, and `others` who knows more.
  */
 export function readDecoder(
   where: string,
   json: string | object,
   maxSeqLen?: number,
   families: Readonly<Record<string, Family>> = FAMILIES,
+  others = "headwise/encoders has others",
 ): Decoder {
   const whole = fieldsOf("config.json", parseJson(where, "config", json), where);
-  const { file, family } = findFamily(whole, families);
+  const { file, family } = findFamily(whole, families, others);
   for (const [name, values] of Object.entries(family.only ?? {})) file.only(name, ...values);
   const decoder = readHalf(where, file, family, maxSeqLen);
   const encoder = family.encoder && readHalf(where, file, family.encoder, maxSeqLen);
@@ -85,7 +86,11 @@ function readHalf(where: string, file: Fields, family: Family, maxSeqLen: number
 }
 
 /** The family, and the part of the file that describes text. */
-function findFamily(whole: Fields, families: Readonly<Record<string, Family>>): { file: Fields; family: Family } {
+function findFamily(
+  whole: Fields,
+  families: Readonly<Record<string, Family>>,
+  others: string,
+): { file: Fields; family: Family } {
   const familyOf = (type: unknown) =>
     typeof type === "string" && Object.hasOwn(families, type) ? families[type] : undefined;
   const text = familyOf(whole.raw("model_type")) === undefined ? whole.fields("text_config") : undefined;
@@ -93,7 +98,8 @@ function findFamily(whole: Fields, families: Readonly<Record<string, Family>>): 
   const type = file.raw("model_type");
   const family = familyOf(type);
   if (family !== undefined) return { file, family };
-  throw whole.refusal("model_type", `a supported one (nearest: ${nearestNames(type, Object.keys(families))})`, type);
+  const nearest = nearestNames(type, Object.keys(families));
+  throw whole.refusal("model_type", `a supported one (nearest: ${nearest}; ${others})`, type);
 }
 
 type LayerAttention = BlockSpec["attention"];

@@ -1,14 +1,16 @@
 import { beforeAll, describe, expect, test } from "vitest";
+import { loadModel } from "../../../src/decoder/load-model.ts";
 import { bucketOf } from "../../../src/decoder/relative.ts";
 import { embed } from "../../../src/encoder/embed.ts";
 import { encode } from "../../../src/encoder/encode.ts";
 import { type Encoder, loadEncoder, readEncoder } from "../../../src/encoder/load-encoder.ts";
-import { readSeq2Seq } from "../../../src/encoder/load-seq2seq.ts";
+import { loadSeq2Seq, readSeq2Seq } from "../../../src/encoder/load-seq2seq.ts";
 import { maskedLogits } from "../../../src/encoder/masked-logits.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
 import { kernelsOf } from "../../support/layers.ts";
 import { encoderFolder, encoderTensors, TINY_ENCODERS } from "../../support/tiny-encoders.ts";
 import { TINY, tinyFolder } from "../../support/tiny-models.ts";
+import { seq2seqFolder } from "../../support/tiny-seq2seq.ts";
 
 let kernels: Kernels;
 let model: Encoder;
@@ -32,6 +34,9 @@ describe("errors of calls", () => {
       'embed: batch[0] expected token ids, or a tokenizer with encode(text) in the options, got "text"',
     ],
     [() => embed(model, "text" as never), 'embed: batch expected an array of lists, got "text"'],
+    [() => embed(model, [null] as never), "embed: batch[0] expected an array of integers, got null"],
+    // biome-ignore lint/suspicious/noSparseArray: what is tested.
+    [() => embed(model, [, [1]] as never), "embed: batch[0] expected an array of integers, got undefined"],
     [() => embed(model, ["aé"], { tokenizer }), "embed: batch[0][1] expected an integer from 0 to 66, got 136"],
     [
       () => embed(model, [[1]], { pooling: "max" as never }),
@@ -54,6 +59,11 @@ describe("errors of calls", () => {
       () => maskedLogits(model, [[1]], { positions: [[1]] }),
       "maskedLogits: positions[0][0] expected an integer from 0 to 0, got 1",
     ],
+    [
+      // biome-ignore lint/suspicious/noSparseArray: what is tested.
+      () => maskedLogits(model, [[1], [2]], { positions: [, [0]] as never }),
+      "maskedLogits: positions[0] expected an array of integers, got undefined",
+    ],
     [() => maskedLogits(model, [[1]], { top: 68 }), "maskedLogits: top expected an integer from 1 to 67, got 68"],
     [
       () => encode({ ...model } as Encoder, [[1]]),
@@ -61,6 +71,13 @@ describe("errors of calls", () => {
     ],
   ])("%o", (call, message) => {
     expect(call).toThrow(message);
+  });
+
+  test("a text that is longer than config.json says is refused, also by a model without a table of positions", async () => {
+    const config = { ...TINY_ENCODERS.modernbert, max_position_embeddings: 8 };
+    using other = await loadEncoder(kernels, tinyFolder(config, encoderTensors("modernbert")));
+    expect([other.maxSeqLen, embed(other, [new Int32Array(8)]).length]).toEqual([8, 1]);
+    expect(() => embed(other, [new Int32Array(9)])).toThrow("batch[0] expected at most 8 tokens");
   });
 
   test("texts are encoded, and token types refused by models without", async () => {
@@ -116,6 +133,21 @@ describe("files", () => {
     expect([other.maxSeqLen, model.maxSeqLen]).toEqual([320, 320]);
     other.release();
     expect(kernels.usedBytes).toBe(used);
+  });
+
+  test("what other functions load is refused with their names", async () => {
+    const file = new TextEncoder().encode("GGUF and more bytes of such a file");
+    for (const load of [loadEncoder, loadSeq2Seq])
+      await expect(load(kernels, file)).rejects.toMatchObject({
+        code: "BAD_FILE",
+        message: `${load.name}: source expected config.json and safetensors, got a GGUF file, or bytes without config.json`,
+      });
+    await expect(loadModel(kernels, encoderFolder("bert"))).rejects.toThrow(
+      'headwise/encoders has others), got "bert"',
+    );
+    await expect(loadEncoder(kernels, seq2seqFolder("t5"))).rejects.toThrow(
+      'loadSeq2Seq reads bart, t5, whisper), got "t5"',
+    );
   });
 
   test("a model with latent attention is refused by name", async () => {
