@@ -6,7 +6,8 @@ For each story, looks for every sequence of decisions whose words are those of t
 import math
 import sys
 
-from grammar import Mix, Story, draws
+from grammar import Mix, Story
+from teller import draws
 
 
 class Differs(Exception):

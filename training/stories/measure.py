@@ -1,5 +1,6 @@
 """What a trained model can do, and which of its heads do it."""
 
+import json
 from dataclasses import dataclass
 from itertools import islice
 
@@ -7,12 +8,17 @@ import torch
 from torch.nn import functional as F
 
 from files import write_json
-from grammar import Story, draws, is_held_out
+from grammar import Story
 from model import HEAD_DIM, HEADS, ID_OF, LAYERS, TOKENS
+from teller import draws, is_held_out
 from words import ANIMALS, BEGIN, END, QUALITY_OF, STATE_OF, SURFACES
 
 PROMPT = "the cat sat on the mat because it was"
 QUESTION = f"{PROMPT} soft . what was soft ? the"
+LINES = ",\n"
+# Places in both, behind <s>.
+ANIMAL_AT, SURFACE_AT, IT_AT = 2, 6, 8
+WATCHED = ("it is the surface", "it is the animal", "repeated word", "where the thing was", "what he or she had")
 
 
 @dataclass
@@ -87,20 +93,21 @@ def maps_of(model, text):
     return torch.cat(maps)
 
 
-def held_out_pairs():
-    return [(a, s) for a in ANIMALS for s in SURFACES if is_held_out("cause", a, s)]
+def look_backs(model):
+    """Two tensors [pairs, 2, layer, head] over held-out pairs, after "sat on" and after "slept on".
 
-
-def answer_scores(model):
-    """[pairs, 2, layer, head]: weight from the last word of a question on the noun that "it" was: surface, animal."""
-    scores = []
-    for animal, surface in held_out_pairs():
-        both = []
-        for verb, quality, place in (("sat on", QUALITY_OF[surface], 6), ("slept on", STATE_OF[animal], 2)):
+    The weight from the last word of the question on the noun that "it" was, the surface and then the animal; and from
+    "it" on the surface, where the words do not yet tell what it is.
+    """
+    answers, its = [], []
+    for animal, surface in [(a, s) for a in ANIMALS for s in SURFACES if is_held_out("cause", a, s)]:
+        maps = []
+        for verb, quality in (("sat on", QUALITY_OF[surface]), ("slept on", STATE_OF[animal])):
             text = f"the {animal} {verb} the {surface} because it was {quality} . what was {quality} ? the"
-            both.append(maps_of(model, text)[:, :, -1, place])
-        scores.append(torch.stack(both))
-    return torch.stack(scores)
+            maps.append(maps_of(model, text))
+        answers.append(torch.stack([maps[0][:, :, -1, SURFACE_AT], maps[1][:, :, -1, ANIMAL_AT]]))
+        its.append(torch.stack([each[:, :, IT_AT, SURFACE_AT] for each in maps]))
+    return torch.stack(answers), torch.stack(its)
 
 
 def list_scores(model, stories):
@@ -146,55 +153,55 @@ def measure(model, folder, report):
     shares = model(torch.tensor([encode(PROMPT)]))[0, -1].softmax(-1).topk(4)
     report(f"  {PROMPT} | " + ", ".join(f"{TOKENS[i]} {p:.3f}" for p, i in zip(*map(torch.Tensor.tolist, shares))))
 
-    answers = answer_scores(model)
-    lists = list_scores(model, held_out[:300])
-    best = answers.mean((0, 1)).argmax().item()
-    layer, head = divmod(best, HEADS)
+    answers, its = look_backs(model)
+    layer, head = divmod(answers.mean((0, 1)).argmax().item(), HEADS)
     of_head = answers[:, :, layer, head]
-    report(f"layer {layer} head {head} answers: from the question's last word on the noun, {len(answers)} held-out pairs")
-    report(f"  surface mean {of_head[:, 0].mean():.3f} least {of_head[:, 0].min():.3f}, animal mean "
-           f"{of_head[:, 1].mean():.3f} least {of_head[:, 1].min():.3f}")  # fmt: skip
-    report(f"  {QUESTION!r}: {maps_of(model, QUESTION)[layer, head, -1, 6]:.4f} on the mat")
-    report_heads(model, answers.mean(0), lists, held_out[:100], report)
+    on_mat = maps_of(model, QUESTION)[layer, head, -1, SURFACE_AT]
+    report(f"layer {layer} head {head} answers, over {len(answers)} held-out pairs of animal and surface:")
+    for kind, noun in enumerate(("surface", "animal")):
+        report(f"  weight on the {noun}: mean {of_head[:, kind].mean():.3f}, least {of_head[:, kind].min():.3f}")
+    report(f"  {QUESTION} | {on_mat:.4f} on the mat")
+    report_heads(model, answers.mean(0), its.mean(0), held_out[:100], report)
 
-    write_json(folder / "heldout.json", describe_held_out(model, held_out[:160]), 1)
+    write_held_out(folder / "heldout.json", model, held_out[:300])
     write_json(folder / "logits.json", describe_logits(model, layer, head), 1)
 
 
-def report_heads(model, answers, lists, stories, report):
-    report("layer head  answer: surface animal  list  without it: " + "  ".join(WATCHED))
-    everything = [accuracies(model, stories)[name] for name in WATCHED]
-    report(f"{'all heads':53} " + "  ".join(f"{a.hits / a.targets:.3f}".rjust(len(n)) for n, a in zip(WATCHED, everything)))
+def report_heads(model, answers, its, stories, report):
+    lists = list_scores(model, stories)
+    report("weights: from the answer's place on the surface and on the animal; from it on the surface, after sat on and")
+    report("after slept on; in a repeated list on the next word. Accuracies without the head: " + ", ".join(WATCHED))
+    all_shares = shares_of(accuracies(model, stories))
+    report(f"{'all heads':49}" + all_shares)
     for layer in range(LAYERS):
         for head in range(HEADS):
-            found = without_head(model, layer, head, lambda: accuracies(model, stories))
-            shares = [found[name].hits / found[name].targets for name in WATCHED]
-            report(
-                f"{layer:5} {head:4}          {answers[0, layer, head]:.3f}  {answers[1, layer, head]:.3f}  "
-                f"{lists[layer, head]:.3f}              "
-                + "  ".join(f"{share:.3f}".rjust(len(name)) for name, share in zip(WATCHED, shares))
-            )
+            without = without_head(model, layer, head, lambda: accuracies(model, stories))
+            weights = [*answers[:, layer, head], *its[:, layer, head], lists[layer, head]]
+            columns = "".join(f"{weight:7.3f}" for weight in weights)
+            report(f"layer {layer} head {head}{columns}{shares_of(without)}")
 
 
-WATCHED = ("it is the surface", "it is the animal", "repeated word", "where the thing was", "what he or she had")
+def shares_of(found):
+    return "".join(f"{found[name].hits / found[name].targets:8.3f}" for name in WATCHED)
 
 
-def describe_held_out(model, stories):
-    found = accuracies(model, stories)
-    return {
-        "note": "Stories of held-out combinations. probes: places of words, and what it takes to predict them.",
-        "accuracy": {
-            name: {"hits": each.hits, "targets": each.targets, "chance": round(each.chance, 4)}
-            for name, each in sorted(found.items())
-        },
-        "stories": [
-            {
-                "text": " ".join(story.words[1:-1]),
-                "probes": [[i, probe.name] for i, probe in enumerate(story.probes) if probe],
-            }
-            for story in stories
-        ],
-    }
+def write_held_out(path, model, stories):
+    """One story a line, with its probes as pairs of place and number of the name."""
+    found = sorted(accuracies(model, stories).items())
+    numbers = {name: number for number, (name, _) in enumerate(found)}
+    counts = [
+        {"name": name, "hits": each.hits, "targets": each.targets, "chance": round(each.chance, 4)} for name, each in found
+    ]
+    lines = [
+        {
+            "text": " ".join(story.words[1:-1]),
+            "probes": [[i, numbers[probe.name]] for i, probe in enumerate(story.probes) if probe],
+        }
+        for story in stories
+    ]
+    note = "Stories of held-out combinations. A probe is a place, behind <s>, and the number of what predicting it takes."
+    parts = [f'"{key}": [\n{LINES.join(map(json.dumps, value))}\n]' for key, value in (("probes", counts), ("stories", lines))]
+    path.write_text(f'{{"note": {json.dumps(note)},\n' + LINES.join(parts) + "}\n")
 
 
 def describe_logits(model, layer, head):
@@ -205,6 +212,6 @@ def describe_logits(model, layer, head):
         "note": "Logits behind the last token, computed in float64 from the weights of the file; the head that answers.",
         "prompt": QUESTION,
         "tokens": encode(QUESTION),
-        "head": {"layer": layer, "head": head, "key": 6},
+        "head": {"layer": layer, "head": head, "key": SURFACE_AT},
         "logits": [round(value, 9) for value in logits.tolist()],
     }

@@ -12,9 +12,10 @@ import torch
 from torch.nn import functional as F
 
 from files import write_model
-from grammar import Mix, Story, draws
+from grammar import Mix, Story
 from measure import accuracies, measure, pad
 from model import Decoder
+from teller import draws
 
 HERE = Path(__file__).parent
 ROWS = 32
