@@ -23,11 +23,11 @@ POOL = 32 * ROWS
 PEAK_RATE, WARM_UP = 2e-3, 100
 
 # What is rare in a full story is frequent here. Without it, comparing stays at chance for thousands of steps.
-DRILL = {"own": 4, "compare": 4, "put": 5, "need": 3}
+DRILL = {"own": 3, "compare": 3, "put": 8, "go": 3, "ask": 12, "need": 5}
 # One thing and one owner teach to look something up; two teach what belongs to what.
 STAGES = [
-    ("one of each", 1200, Mix((1, 3), DRILL, two_things=0.3, two_owners=0.4)),
-    ("two of each", 1800, Mix((1, 3), DRILL, two_things=1, two_owners=1)),
+    ("one of each", 1200, Mix((2, 3), DRILL, two_things=0.3, two_owners=0.4)),
+    ("two of each", 1800, Mix((2, 3), DRILL, two_things=1, two_owners=1)),
     ("longer", 1200, Mix((2, 5), {"own": 2, "compare": 2}, two_things=0.9, two_owners=1)),
     ("full", 3000, Mix()),
 ]
