@@ -29,6 +29,8 @@ class Mix:
     weights: dict = field(default_factory=dict)
     two_things: float = 0.7
     two_owners: float = 1.0
+    listed: tuple = (3, 4, 5)
+    compared: tuple = tuple(MORE)
 
 
 class Story(Teller):
@@ -269,7 +271,7 @@ class Story(Teller):
 
     def compare(self):
         first, second = self.two_people()
-        adjective = self.pick(self.allowed("compare", first + second, list(OPPOSITE)))
+        adjective = self.pick(self.allowed("compare", first + second, self.mix.compared))
         self.say(f"{first} was {adjective} than {second} .")
         asked = self.pick((adjective, OPPOSITE[adjective]))
         self.say(f"who was {asked} ?")
@@ -301,7 +303,7 @@ class Story(Teller):
         first, second = self.two_people()
         self.say(f"{first} whispered")
         listed = []
-        for _ in range(self.pick((3, 4, 5))):
+        for _ in range(self.pick(self.mix.listed)):
             listed.append(self.pick([word for word in LISTED if word not in listed]))
             self.say(listed[-1])
         self.say(f"to {second} . {second} repeated")

@@ -138,7 +138,7 @@ def without_head(model, layer, head, evaluate):
 
 
 def measure(model, folder, report):
-    needed, floor, count = information(model, [Story(draws(f"fresh {i}")) for i in range(4000)])
+    needed, floor, count = information(model, [Story(draws(f"fresh {i}")) for i in range(3000)])
     report(f"{needed:.4f} nats a token on {count} new ones, the grammar's floor {floor:.4f}: gap {needed - floor:.4f}")
 
     held_out = [Story(draws(f"held out {i}"), mode="test") for i in range(1500)]
@@ -161,7 +161,7 @@ def measure(model, folder, report):
     for kind, noun in enumerate(("surface", "animal")):
         report(f"  weight on the {noun}: mean {of_head[:, kind].mean():.3f}, least {of_head[:, kind].min():.3f}")
     report(f"  {QUESTION} | {on_mat:.4f} on the mat")
-    report_heads(model, answers.mean(0), its.mean(0), held_out[:100], report)
+    report_heads(model, answers.mean(0), its.mean(0), held_out[:60], report)
 
     write_held_out(folder / "heldout.json", model, held_out[:300])
     write_json(folder / "logits.json", describe_logits(model, layer, head), 1)

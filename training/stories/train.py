@@ -16,6 +16,7 @@ from grammar import Mix, Story
 from measure import accuracies, measure, pad
 from model import Decoder
 from teller import draws
+from words import OPPOSITE
 
 HERE = Path(__file__).parent
 ROWS = 32
@@ -24,12 +25,17 @@ PEAK_RATE, WARM_UP = 2e-3, 100
 
 # What is rare in a full story is frequent here. Without it, comparing stays at chance for thousands of steps.
 DRILL = {"own": 3, "compare": 3, "put": 8, "go": 3, "ask": 12, "need": 5}
+BOTH = tuple(OPPOSITE)
 # One thing and one owner teach to look something up; two teach what belongs to what.
 STAGES = [
-    ("one of each", 1200, Mix((2, 3), DRILL, two_things=0.3, two_owners=0.4)),
-    ("two of each", 1800, Mix((2, 3), DRILL, two_things=1, two_owners=1)),
-    ("longer", 1200, Mix((2, 5), {"own": 2, "compare": 2}, two_things=0.9, two_owners=1)),
-    ("full", 3000, Mix()),
+    ("one of each", 1200, Mix((2, 3), DRILL, two_things=0.3, two_owners=0.4, compared=BOTH)),
+    ("two of each", 1800, Mix((2, 3), DRILL, two_things=1, compared=BOTH)),
+    ("longer", 1200, Mix((3, 6), {"own": 2, "compare": 2, "repeat": 2}, 0.9, listed=(4, 6, 8), compared=BOTH)),
+    ("full", 1400, Mix(weights={"put": 6, "ask": 8}, two_things=0.4, compared=BOTH)),
+    ("drill", 1000, Mix((2, 4), {**DRILL, "own": 4, "compare": 6, "give": 3}, two_things=1, compared=BOTH)),
+    ("comparing", 900, Mix((1, 2), {"compare": 30, "own": 12, "give": 4})),
+    ("belonging", 800, Mix((2, 4), {"go": 30, "own": 30, "ask": 40, "put": 8, "compare": 8}, 0.6, 0.8)),
+    ("settling", 1500, Mix()),
 ]
 
 
@@ -59,16 +65,21 @@ def create_optimizer(model):
     return torch.optim.AdamW(groups, betas=(0.9, 0.98))
 
 
-def train(seed, scale, work, report):
+def train(seed, scale, work, resume, report):
     torch.manual_seed(seed)
     model = Decoder()
     optimizer = create_optimizer(model)
+    if resume:
+        saved = torch.load(work / f"{seed} {resume}.pt")
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
     stages = [(name, round(steps * scale), mix) for name, steps, mix in STAGES]
     all_steps = sum(steps for _, steps, _ in stages)
     decay_from = all_steps - stages[-1][1]
     report(f"seed {seed}, {sum(w.numel() for w in model.parameters())} parameters, {all_steps} steps of {ROWS} stories")
-    step, started, losses = 0, time.monotonic(), []
-    for name, steps, mix in stages:
+    done = [name for name, _, _ in stages].index(resume) + 1 if resume else 0
+    step, started, losses = sum(steps for _, steps, _ in stages[:done]), time.monotonic(), []
+    for name, steps, mix in stages[done:]:
         rows = batches(seed, name, mix)
         for _ in range(steps):
             step += 1
@@ -95,7 +106,7 @@ def train(seed, scale, work, report):
 
 def weakest(model):
     """The four probes with the lowest accuracy on a few held-out stories."""
-    found = accuracies(model, [Story(draws(f"watch {i}"), mode="test") for i in range(150)])
+    found = accuracies(model, [Story(draws(f"watch {i}"), mode="test") for i in range(100)])
     shares = sorted((each.hits / each.targets, name) for name, each in found.items())
     return ", ".join(f"{name} {share:.2f}" for share, name in shares[:4])
 
@@ -107,6 +118,7 @@ def main():
     parser.add_argument("--work", type=Path, required=True, help="folder of the checkpoints")
     parser.add_argument("--out", type=Path, default=HERE / "../../model/stories")
     parser.add_argument("--result", type=Path, default=HERE / "result.txt")
+    parser.add_argument("--resume", help="the last stage whose checkpoint is there: goes on behind it, to the same weights")
     options = parser.parse_args()
     torch.set_num_threads(1)
     lines = []
@@ -116,7 +128,7 @@ def main():
         lines.append(line)
 
     options.work.mkdir(parents=True, exist_ok=True)
-    model = train(options.seed, options.scale, options.work, report)
+    model = train(options.seed, options.scale, options.work, options.resume, report)
     write_model(options.out, model, {"seed": str(options.seed)})
     # From here on the weights are those of the file, rounded to bf16.
     measure(model, options.out, report)

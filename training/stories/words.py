@@ -69,8 +69,8 @@ COLOURS = "red blue green white".split()
 COUNTED = {"egg": "eggs", "coin": "coins", "card": "cards", "nut": "nuts", "shell": "shells", "stamp": "stamps"}
 NUMBERS = "zero one two three four five six seven eight".split()
 
-OPPOSITE = {"taller": "shorter", "older": "younger", "faster": "slower", "stronger": "weaker"}
-OPPOSITE |= {opposite: adjective for adjective, opposite in OPPOSITE.items()}
+MORE = {"taller": "shorter", "older": "younger", "faster": "slower", "stronger": "weaker"}
+OPPOSITE = {**MORE, **{less: more for more, less in MORE.items()}}
 
 LISTED = OBJECTS + CONTAINERS + PLACES + SURFACES + ANIMALS + NAMES
 
