@@ -1,4 +1,4 @@
-// `npm start -- "qz7 mfk qz7 m"`: a trained two-layer decoder continues a text whose beginning repeats, and its attention
+// `npm start -- --model induction "qz7 mfk qz7 m"`: a trained two-layer decoder continues a text whose beginning repeats, and its attention
 // maps show how: a previous-token head in layer 0 and induction heads in layer 1.
 
 import { readFileSync } from "node:fs";
@@ -17,7 +17,7 @@ interface Config {
   readonly max_position_embeddings: number;
 }
 
-const USAGE = `npm start -- [options] [a text whose beginning repeats]
+const USAGE = `npm start -- --model induction [options] [a text whose beginning repeats]
   --tokens N        how many characters to continue (default 24)
   --weights FORMAT  keep the attentions' weights in f16, bf16, q8, q8-row or q4 (default f32)
   --cache FORMAT    keep keys and values in f16, q8 or q4 (default f32); with either, the accuracy is shown

@@ -96,7 +96,7 @@ test("a heat map shows the triangle, in characters and in colours", () => {
   expect(beside).toBe("one   two\n@     #\n");
 });
 
-/** Runs the example as `npm start -- ...args` does, on the built package. */
+/** Runs the example as `npm start -- --model induction ...args` does, on the built package. */
 function start(...args: string[]): { status: number | null; stdout: string; stderr: string } {
   const main = fileURLToPath(new URL("../../examples/induction/main.ts", import.meta.url));
   return spawnSync(process.execPath, [main, ...args], { encoding: "utf8" });
@@ -170,6 +170,6 @@ test.each([
   const { status, stdout, stderr } = start(...args);
   expect([status, stdout]).toEqual([1, ""]);
   expect(stderr).toContain(text);
-  expect(stderr).toContain("npm start -- [options] [a text whose beginning repeats]");
+  expect(stderr).toContain("npm start -- --model induction [options] [a text whose beginning repeats]");
   expect(stderr).not.toMatch(/^ +at /m);
 });
