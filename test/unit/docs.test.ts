@@ -178,7 +178,14 @@ test("no document and no example reads weights with readFileSync or as a whole, 
   expect(whole).toEqual([]);
 });
 
-const linked = [...documents, "CHANGELOG.md", "CONTRIBUTING.md", "model/README.md", "model/stories/README.md", "training/README.md"];
+const linked = [
+  ...documents,
+  "CHANGELOG.md",
+  "CONTRIBUTING.md",
+  "model/README.md",
+  "model/stories/README.md",
+  "training/README.md",
+];
 
 /** The anchors of a page's headings, as GitHub makes them. */
 function anchorsOf(page: string): string[] {
