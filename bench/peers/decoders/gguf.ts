@@ -1,19 +1,12 @@
-// A decoder as a GGUF file, every matrix in one format, as llama.cpp reads it.
+// A decoder as a GGUF file, as llama.cpp reads it: every matrix in one format, or in the mix of formats of Q4_K_M.
 
-import { f32, text, toF16, u32, writeGguf } from "../../../test/support/gguf-writer.ts";
+import { f32, text, u32, writeGguf } from "../../../test/support/gguf-writer.ts";
 import { FileWriter } from "./file-writer.ts";
+import { BLOCKS, type BlockFormat } from "./gguf-blocks.ts";
 import type { RandomWeights } from "./random-weights.ts";
-import { BLOCK, toBytes, toNibbles } from "./rows.ts";
-import { type DecoderShape, elements, type TensorSpec } from "./shape.ts";
+import { type DecoderShape, EMBED, elements, type TensorSpec, tensorsOf } from "./shape.ts";
 
-export type GgufFormat = "f32" | "q8_0" | "q4_0";
-
-/** ggml's number of each type, and the bytes of a block of weights. */
-const TYPES = {
-  f32: { type: 0, blockBytes: 4 * BLOCK, pack: (weights: Float32Array) => weights },
-  q8_0: { type: 8, blockBytes: 2 + BLOCK, pack: packQ8 },
-  q4_0: { type: 2, blockBytes: 2 + BLOCK / 2, pack: packQ4 },
-} as const;
+export type GgufFormat = "f32" | "q8_0" | "q4_0" | "q4_k_m";
 
 /** Values that are converted at once, about. */
 const PIECE = 2 ** 23;
@@ -64,15 +57,37 @@ function metadataOf(shape: DecoderShape) {
   };
 }
 
+/**
+ * The format of a tensor. What llama-quantize does for Q4_K_M: six bits for the table of tokens, and for values and down
+ * projections of the first and last eighth of the layers and of every third between; and formats with blocks of 32 for
+ * rows that are not whole blocks of 256.
+ */
+function formatOf({ name, shape: size }: TensorSpec, format: GgufFormat, { layers }: DecoderShape): BlockFormat {
+  if (size.length === 1) return "f32";
+  if (format !== "q4_k_m") return format;
+  const layer = Number(/\.(\d+)\./.exec(name)?.[1]);
+  const eighth = Math.floor(layers / 8);
+  const isPrecise = layer < eighth || layer >= Math.floor((7 * layers) / 8) || (layer - eighth) % 3 === 2;
+  const six = name === EMBED || (isPrecise && /v_proj|down_proj/.test(name));
+  if (size.at(-1)! % BLOCKS.q4_k.weights === 0) return six ? "q6_k" : "q4_k";
+  return six ? "q8_0" : "q5_0";
+}
+
+function bytesOf(tensor: TensorSpec, format: GgufFormat, shape: DecoderShape): number {
+  const { weights, bytes } = BLOCKS[formatOf(tensor, format, shape)];
+  return (elements(tensor.shape) / weights) * bytes;
+}
+
+/** Bytes of the matrices, the table of tokens once. */
+export const ggufBytes = (format: GgufFormat, shape: DecoderShape): number =>
+  tensorsOf(shape).reduce((sum, tensor) => sum + (tensor.shape.length === 2 ? bytesOf(tensor, format, shape) : 0), 0);
+
 export function writeGgufDecoder(path: string, format: GgufFormat, shape: DecoderShape, weights: RandomWeights): void {
-  const formatOf = (tensor: TensorSpec) => TYPES[tensor.shape.length === 1 ? "f32" : format];
-  const bytesOf = (tensor: TensorSpec) =>
-    tensor.shape.length === 1 ? 4 * tensor.shape[0]! : (elements(tensor.shape) / BLOCK) * formatOf(tensor).blockBytes;
   let end = 0;
   const tensors = weights.tensors.map((tensor) => {
     const offset = end;
-    end += Math.ceil(bytesOf(tensor) / ALIGNMENT) * ALIGNMENT;
-    const { type } = formatOf(tensor);
+    end += Math.ceil(bytesOf(tensor, format, shape) / ALIGNMENT) * ALIGNMENT;
+    const { type } = BLOCKS[formatOf(tensor, format, shape)];
     return { name: ggufName(tensor), shape: tensor.shape, type, offset, bytes: new Uint8Array() };
   });
   const file = new FileWriter(path);
@@ -84,7 +99,9 @@ export function writeGgufDecoder(path: string, format: GgufFormat, shape: Decode
     const step = heads ? rows : Math.max(1, Math.floor(PIECE / columns));
     for (let row = 0; row < rows; row += step) {
       const values = weights.read(tensor, row * columns, Math.min(rows, row + step) * columns);
-      file.write(formatOf(tensor).pack(heads ? interleave(values, shape.headDim, columns) : values));
+      file.write(
+        BLOCKS[formatOf(tensor, format, shape)].pack(heads ? interleave(values, shape.headDim, columns) : values),
+      );
     }
     file.pad(ALIGNMENT);
   }
@@ -106,28 +123,4 @@ function interleave(values: Float32Array, headDim: number, columns: number): Flo
     out.set(values.subarray(row * columns, (row + 1) * columns), to * columns);
   }
   return out;
-}
-
-/** Blocks of a float16 scale and 32 bytes. */
-function packQ8(weights: Float32Array): Uint8Array {
-  const { values, scales } = toBytes(weights, BLOCK);
-  const out = new DataView(new ArrayBuffer(scales.length * TYPES.q8_0.blockBytes));
-  for (let b = 0, at = 0; b < scales.length; b++, at += TYPES.q8_0.blockBytes) {
-    out.setUint16(at, toF16(scales[b]!), true);
-    for (let i = 0; i < BLOCK; i++) out.setInt8(at + 2 + i, values[b * BLOCK + i]!);
-  }
-  return new Uint8Array(out.buffer);
-}
-
-/** Blocks of a float16 scale and 16 bytes, byte j with the weights j and j + 16, both plus 8. */
-function packQ4(weights: Float32Array): Uint8Array {
-  const { values, scales } = toNibbles(weights);
-  const out = new DataView(new ArrayBuffer(scales.length * TYPES.q4_0.blockBytes));
-  for (let b = 0, at = 0; b < scales.length; b++, at += TYPES.q4_0.blockBytes) {
-    out.setUint16(at, toF16(scales[b]!), true);
-    const first = b * BLOCK;
-    for (let j = 0; j < BLOCK / 2; j++)
-      out.setUint8(at + 2 + j, (values[first + j]! + 8) | ((values[first + j + BLOCK / 2]! + 8) << 4));
-  }
-  return new Uint8Array(out.buffer);
 }

@@ -32,6 +32,8 @@ const NOT_QUICK = [
   "headwise q4 fast with q8 caches",
   "onnxruntime-web q4",
   "wllama q8_0",
+  "headwise q8_0 file",
+  "headwise q4_k_m file",
 ];
 
 const { values: options } = parseArgs({

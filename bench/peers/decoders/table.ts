@@ -2,7 +2,7 @@
 
 import { median } from "../../../src/diagnostics/timing.ts";
 import type { DecoderResult, DecoderRow } from "./result.ts";
-import { type DecoderShape, SHAPES, weightsRead } from "./shape.ts";
+import { type DecoderShape, SHAPES } from "./shape.ts";
 import { nameOf, VARIANTS, type Variant } from "./variants.ts";
 
 interface Line {
@@ -19,7 +19,7 @@ const relative = ({ rounds }: DecoderRow, work: string) =>
 function cells({ variant, row }: Line, shape: DecoderShape, works: readonly string[]): string[] {
   const { reason, error, rounds } = row;
   if (rounds.length === 0) return [reason ?? "not measured"];
-  const gigabytes = (weightsRead(shape) * variant.bits) / 8e9;
+  const gigabytes = variant.bytes(shape) / 1e9;
   return [
     ...works.map((work) => rate(row, work).toFixed(1)),
     ...works
@@ -40,7 +40,7 @@ function printModel(shape: DecoderShape, lines: readonly Line[], works: readonly
   );
   for (const line of lines) console.log(markdown([nameOf(line.variant), ...cells(line, shape, works)]));
   console.log();
-  for (const kind of ["f32", "q8", "q4"] as const) printRatios(kind, lines, works);
+  for (const kind of ["f32", "q8", "q4", "q4_k_m"] as const) printRatios(kind, lines, works);
 }
 
 /** How many times as fast headwise is as the fastest other peer in wasm, and as native code. */

@@ -1,7 +1,7 @@
 // The peers, and the formats in which each runs a decoder.
 
 import { fileOf, versionOf } from "../packages.ts";
-import type { GgufFormat } from "./gguf.ts";
+import { type GgufFormat, ggufBytes } from "./gguf.ts";
 import type { ModelFile } from "./model-files.ts";
 import type { OnnxFormat } from "./onnx-weights.ts";
 import { type DecoderShape, weightsRead } from "./shape.ts";
@@ -16,12 +16,13 @@ export interface Variant {
   readonly native?: boolean;
   readonly format: string;
   /** With which formats of other peers it is compared. */
-  readonly kind: "f32" | "q8" | "q4";
-  /** Bits of a weight with its share of a scale. */
-  readonly bits: number;
+  readonly kind: "f32" | "q8" | "q4" | "q4_k_m";
+  /** Bytes of the matrices that a token is multiplied with, scales among them. */
+  readonly bytes: (shape: DecoderShape) => number;
   readonly model: ModelFile;
 }
 
+/** With the bits of a weight with its share of a scale. */
 type Formats<Format extends string = string> = readonly (readonly [Format, Variant["kind"], number])[];
 
 const HEADWISE: Formats = [
@@ -40,16 +41,31 @@ const ONNX: Formats<OnnxFormat> = [
   ["q8", "q8", 8],
   ["q4", "q4", 5],
 ];
-const GGUF: Formats<GgufFormat> = [
-  ["f32", "f32", 32],
-  ["q8_0", "q8", 8.5],
-  ["q4_0", "q4", 4.5],
+const GGUF: readonly (readonly [GgufFormat, Variant["kind"]])[] = [
+  ["f32", "f32"],
+  ["q8_0", "q8"],
+  ["q4_0", "q4"],
+  ["q4_k_m", "q4_k_m"],
 ];
 
 const made = <Format extends string>(
   formats: Formats<Format>,
-  of: (format: Format) => Omit<Variant, "format" | "kind" | "bits">,
-) => formats.map(([format, kind, bits]): Variant => ({ ...of(format), format, kind, bits }));
+  of: (format: Format) => Omit<Variant, "format" | "kind" | "bytes">,
+) =>
+  formats.map(([format, kind, bits]): Variant => {
+    const bytes = (shape: DecoderShape) => (weightsRead(shape) * bits) / 8;
+    return { ...of(format), format, kind, bytes };
+  });
+
+/** Variants that read a GGUF file. */
+const ofFile = (formats: typeof GGUF, of: Pick<Variant, "peer" | "file" | "inPage" | "native">, suffix = "") =>
+  formats.map(([format, kind]): Variant => {
+    const bytes = (shape: DecoderShape) => ggufBytes(format, shape);
+    return { ...of, format: `${format}${suffix}`, kind, bytes, model: { kind: "gguf", format } };
+  });
+
+/** The files that headwise reads as they are stored. */
+const HEADWISE_FILES = GGUF.filter(([format]) => format === "q8_0" || format === "q4_k_m");
 
 /** headwise's first variant is what the logits of the others are compared with. */
 export const VARIANTS: readonly Variant[] = [
@@ -57,13 +73,11 @@ export const VARIANTS: readonly Variant[] = [
   ...made(ONNX, (format) => ({
     ...{ peer: "onnxruntime-web", file: "onnxruntime-web.ts", model: { kind: "onnx", format } },
   })),
+  ...ofFile(HEADWISE_FILES, { peer: "headwise", file: "headwise.ts" }, " file"),
+  ...ofFile(HEADWISE_FILES, { peer: "headwise", file: "headwise.ts" }, " file fast"),
   // Nobody runs float32 in wllama.
-  ...made(GGUF.slice(1), (format) => ({
-    ...{ peer: "wllama", file: "wllama.ts", inPage: true, model: { kind: "gguf", format } },
-  })),
-  ...made(GGUF, (format) => ({
-    ...{ peer: "native llama.cpp", file: "llama-cpp.ts", native: true, model: { kind: "gguf", format } },
-  })),
+  ...ofFile(GGUF.slice(1), { peer: "wllama", file: "wllama.ts", inPage: true }),
+  ...ofFile(GGUF, { peer: "native llama.cpp", file: "llama-cpp.ts", native: true }),
 ];
 
 export const nameOf = ({ peer, format }: Variant) => `${peer} ${format}`;
@@ -71,9 +85,9 @@ export const nameOf = ({ peer, format }: Variant) => `${peer} ${format}`;
 const MEMORY_BYTES = 2 ** 32;
 
 /** Why a variant cannot run a decoder, as far as that is known before. */
-export function reasonAgainst({ native, bits }: Variant, shape: DecoderShape): string | undefined {
-  const bytes = (weightsRead(shape) * bits) / 8;
-  if (!native && bytes > MEMORY_BYTES) return `${(bytes / 1e9).toFixed(1)} GB of weights, and wasm has 4 GiB`;
+export function reasonAgainst({ native, bytes }: Variant, shape: DecoderShape): string | undefined {
+  const all = bytes(shape);
+  if (!native && all > MEMORY_BYTES) return `${(all / 1e9).toFixed(1)} GB of weights, and wasm has 4 GiB`;
   return undefined;
 }
 

@@ -8,15 +8,20 @@ import type { LoadDecoder } from "../decoder.ts";
 
 const entry = (name: string) => import(pathToFileURL(join(root, `dist/${name}.js`)).href);
 
-/** The format is that of the weights; with " fast" activations are fast, and with " with q8 caches" caches are q8. */
+/**
+ * The format is that of the weights, or "… file" for those of a GGUF as they are stored; with " fast" activations are fast,
+ * and with " with q8 caches" caches are q8.
+ */
 export const load: LoadDecoder = async ({ source, format, maxSeqLen }) => {
   const [numbers = "", caches] = format.split(" with ");
-  const [weights, activations = "exact"] = numbers.split(" ") as [Models.ModelFormats["mlp"], "fast"?];
+  const weights = numbers.split(" ")[0] as Models.ModelFormats["mlp"];
+  const activations = numbers.endsWith(" fast") ? "fast" : "exact";
   const { loadKernels } = (await entry("index")) as typeof Headwise;
-  const { createSession, forward, loadModel, models } = (await entry("models")) as typeof Models;
+  const { createSession, forward, gguf, loadModel, models } = (await entry("models")) as typeof Models;
   const quantized = weights === "f32" ? undefined : ((await entry("quantized")) as typeof Quantized).quantized;
   const kernels = await loadKernels({ models, ...(quantized && { quantized }) });
-  const model = await loadModel(kernels, source, { ...(weights && { weights }), activations });
+  const stored = numbers.includes(" file") ? { gguf } : { weights };
+  const model = await loadModel(kernels, source, { ...stored, activations });
   const session = createSession(model, { maxSeqLen, ...(caches && { format: caches.split(" ")[0] as "q8" }) });
   const reset = () => session.truncate(0);
   return {
