@@ -23,9 +23,10 @@ function setState(next, message, isError = false) {
 /** Forgets the model: the end of the worker gives all of its memory back. */
 function unload() {
   worker?.terminate();
+  worker = undefined;
   chat.checked = false;
   chat.disabled = true;
-  for (const id of ["model", "kernels", "speed"]) at(id).textContent = "–";
+  for (const id of ["speed", "model", "room", "kernels"]) at(id).textContent = "–";
   at("progress").value = 0;
   at("loaded").textContent = "";
   text.replaceChildren();
@@ -42,9 +43,11 @@ function giveUp(why, isError) {
 function load(source, name) {
   unload();
   if (source !== file.files[0]) file.value = "";
-  worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
-  worker.addEventListener("message", ({ data: { report, ...rest } }) => REPORTS[report](rest));
-  worker.addEventListener("error", ({ message }) => giveUp(`The worker ended: ${message ?? "a file that it imports is missing"}`, true));
+  const own = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
+  // What a worker posted before its end may come behind it.
+  own.addEventListener("message", ({ data: { report, ...rest } }) => own === worker && REPORTS[report](rest));
+  own.addEventListener("error", ({ message }) => giveUp(`The worker ended: ${message || "a file that it imports is missing"}`, true));
+  worker = own;
   // Add ?deterministic to the address for the build that gives the same bits on every engine.
   const deterministic = new URLSearchParams(location.search).has("deterministic");
   worker.postMessage({ task: "load", source, deterministic });
@@ -57,8 +60,9 @@ const REPORTS = {
     at("progress").value = done / all;
     at("loaded").textContent = `${(done / 1e6).toFixed(1)} of ${(all / 1e6).toFixed(1)} MB`;
   },
-  loaded({ model, kernels, canChat }) {
+  loaded({ model, room, kernels, canChat }) {
     at("model").textContent = model;
+    at("room").textContent = room;
     at("kernels").textContent = kernels;
     chat.checked = canChat;
     chat.disabled = !canChat;
@@ -71,7 +75,7 @@ const REPORTS = {
   ended: ({ why }) => setState("ready", `Ended: ${why}.`),
   failed({ message }) {
     if (state === "generating") setState("ready", message, true);
-    else giveUp(message, true);
+    else giveUp(`The model could not be loaded: ${message}`, true);
   },
 };
 

@@ -34,7 +34,8 @@ async function load({ source: given, deterministic }) {
   const { used, reason } = kernels.threads;
   postMessage({
     report: "loaded",
-    model: `${type}, ${layers} layers, ${vocabSize} tokens, ${megabytes(bytes)}; text of ${session.maxSeqLen} tokens, ${megabytes(session.bytes)}`,
+    model: `${type}, ${layers} layers, ${vocabSize} tokens in its vocabulary, ${megabytes(bytes)}`,
+    room: `${session.maxSeqLen} tokens, ${megabytes(session.bytes)}`,
     kernels: `${kernels.build}, ${used === 1 ? "one thread" : `${used} threads`}: ${reason}`,
     canChat: tokenizer.chatTemplate !== undefined,
   });

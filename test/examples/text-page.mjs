@@ -110,7 +110,7 @@ export async function textPage(
       const kernels = await textOf(page, "#kernels");
       const reason = isolated ? threadsHere().toLowerCase() : "one thread: this page is not cross-origin isolated";
       expect("the kernels", kernels, RegExp(`^simd, ${reason}`));
-      expect("the model", await textOf(page, "#model"), /^llama, 4 layers, \d+ tokens, \d\.\d MB; text of \d+ tokens/);
+      expect("the model", await textOf(page, "#model"), /^llama, 4 layers, \d+ tokens in its vocabulary, \d\.\d MB$/);
 
       await setValue(page, "temperature", "0");
       await setValue(page, "prompt", BEGINNING);
@@ -178,6 +178,7 @@ async function expectStop(page, story) {
 async function expectErrors(page, url, silent, path) {
   const expectError = async (sentence) => {
     await expectStatus(page, sentence);
+    expect("a sentence", await statusOf(page), /^The model could not be loaded: /);
     expect("an error", await page.$eval("#status", ({ className }) => className), "panel error");
     expect("no model", await page.$eval("#generate", ({ disabled }) => disabled), true);
     expect("no text", await textOf(page, "#text"), "");
