@@ -14,7 +14,8 @@ import { expectSession, expectUnused, type Session } from "./session.ts";
  * asynchronous call or a step of a generation runs on the session.
  * @example
  * import { loadKernels } from "headwise";
- * import { createSession, exportSession, forward, importSession, loadModel, models } from "headwise/models";
+ * import { createSession, forward, loadModel, models } from "headwise/models";
+ * import { exportSession, importSession } from "headwise/sessions";
  * const kernels = await loadKernels({ models });
  * const model = await loadModel(kernels, "model");
  * const [session, copy] = [createSession(model, { maxSeqLen: 96 }), createSession(model, { maxSeqLen: 96 })];
@@ -45,7 +46,8 @@ export function exportSession(session: Session, since = 0): CachePage[][] {
  * another call uses the session. A session that was empty is then empty again.
  * @example
  * import { loadKernels } from "headwise";
- * import { createSession, exportSession, forward, importSession, loadModel, models } from "headwise/models";
+ * import { createSession, forward, loadModel, models } from "headwise/models";
+ * import { exportSession, importSession } from "headwise/sessions";
  * const kernels = await loadKernels({ models });
  * const model = await loadModel(kernels, "model");
  * const [session, fork] = [createSession(model, { maxSeqLen: 96 }), createSession(model, { maxSeqLen: 96 })];

@@ -7,7 +7,6 @@ import decodersRelaxed from "../../build/decoders-relaxed.wasm";
 import decodersSimd from "../../build/decoders-simd.wasm";
 import type { ModelKernels } from "../wasm/select-build.ts";
 
-export type { CachePage } from "../cache/export.ts";
 export {
   type ForwardAsyncOptions,
   type ForwardOptions,
@@ -32,7 +31,6 @@ export { type ModelPlan, type ModelPlanSizes, planModel } from "../decoder/plan-
 export type { LogitsProcessor, LogitsTensor, SamplingOptions } from "../decoder/sampling.ts";
 export { type ModelSelfTest, selfTestModels } from "../decoder/self-test.ts";
 export { createSession, type Session, type SessionOptions } from "../decoder/session.ts";
-export { exportSession, importSession } from "../decoder/session-pages.ts";
 export type { DraftOptions } from "../decoder/speculate.ts";
 export type { ModelSource } from "../files/model-files.ts";
 export {
