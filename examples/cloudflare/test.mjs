@@ -195,6 +195,7 @@ describe("a server", { timeout: 6 * TIMEOUT }, () => {
       { ...long, text: "", tokens: 192 },
       { ...long, text: "", tokens: 192 },
       { ...long, text: ` ${SENTENCE.repeat(3)}${BEGINNING}`, tokens: 10 },
+      { text: BEGINNING, tokens: 1 },
     ];
     const expected = await alone(turns);
     assert.ok(expected.ids.length > 128, "more than a page");
