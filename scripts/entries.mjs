@@ -37,6 +37,7 @@ const ENTRIES = [
   { subpath: "./models", name: "models", source: "src/entries/models.ts", hosted: "src/entries/models.ts" },
   { subpath: "./encoders", name: "encoders", source: "src/entries/encoders.ts" },
   { subpath: "./text", name: "text", source: "src/entries/text.ts" },
+  { subpath: "./inspect", name: "inspect", source: "src/entries/inspect.ts" },
   {
     subpath: "./threads",
     name: "threads",

@@ -41,6 +41,7 @@ export function* runBlock(
 ): Steps {
   const { residual, normed, branch } = rows;
   const { norms, parallel, addsToNormed, scale, mlp, moe } = block;
+  const { tap } = work;
   const width = block.attention.config.dModel;
   /** Applies a norm where the layer has it; else what it would have written is what it would have read. */
   const norm = (role: NormRole, to: Rows, from: Rows): Rows => {
@@ -54,9 +55,11 @@ export function* runBlock(
     norm(after, residual, residual);
   };
 
+  tap?.("residPre", residual);
   let read = norm("attentionPre", normed, residual);
-  yield* attend(work.base, work.stepFlops, runs, { x: read, out: branch });
+  yield* attend(work.base, work.stepFlops, runs, { x: read, out: branch, tap });
   norm("attentionPost", branch, branch);
+  tap?.("attnOut", branch);
   // In parallel layers the MLP reads what was before attention: by a norm of its own, or what attention read.
   if (parallel && norms.mlpPre) read = norm("mlpPre", normed, residual);
   add(read, "attentionAfter");
@@ -65,10 +68,13 @@ export function* runBlock(
     yield* attendCross({ x: read, out: branch });
     add(read, "crossAfter");
   }
+  if (!parallel) tap?.("residMid", residual);
   if (!mlp && !moe) return;
   if (!parallel) read = norm("mlpPre", normed, residual);
   if (mlp) yield* runMlp(work, mlp, plan.inner, branch, read, count);
   if (moe) yield* runMoe(work, moe, plan.moe, plan.inner, branch, read, count);
   norm("mlpPost", branch, branch);
+  tap?.("mlpOut", branch);
   add(read, "mlpAfter");
+  tap?.("residPost", residual);
 }

@@ -120,7 +120,7 @@ export async function forwardAsync(
 }
 
 /** Arrays for the logits of a call, or for the largest of them, and what fills them. */
-function collectLogits(
+export function collectLogits(
   where: string,
   { session, outputs }: ModelCall,
   top: number | undefined,

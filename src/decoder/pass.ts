@@ -8,6 +8,7 @@ import type { RunRows } from "../forward/forward.ts";
 import type { LayerCall } from "../forward/layer-steps.ts";
 import { mostRowsOf, planRows } from "../forward/row-pass.ts";
 import { runSlices, type Slices, stepFlopsOf } from "../forward/slices.ts";
+import type { Rows } from "../linear/linear.ts";
 import { HeadwiseError } from "../util/errors.ts";
 import { chunksOf, listRows, type RowRun } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
@@ -17,7 +18,7 @@ import { type OutputSink, runHead } from "./head.ts";
 import { linearsIn } from "./mlp.ts";
 import type { Model, ModelHalf } from "./model.ts";
 import type { PackedBlock, PackedMlp } from "./packed.ts";
-import { flopsOf, type RowWork } from "./rows.ts";
+import { flopsOf, type LayerSite, type RowWork } from "./rows.ts";
 import { type LayerRun, type PassPlan, planPass } from "./scratch.ts";
 import { expectSession, expectUnused, type Session } from "./session.ts";
 import { runToken } from "./token-calls.ts";
@@ -67,6 +68,18 @@ function planOf(model: Model, calls: readonly ModelCall[]): PassPlan {
   return plan;
 }
 
+/** How a pass runs. */
+export interface PassSettings {
+  /** Operations of a step. Default all. */
+  readonly stepFlops?: number;
+  /** Whether scratch is allocated for the pass alone, because other calls run between its steps. */
+  readonly ownScratch?: boolean;
+  readonly tap?: ModelTap | undefined;
+}
+
+/** Sees the rows of a chunk at a site of layer `layer`, or of the embedding; `runs` says whose tokens they are. */
+export type ModelTap = (layer: number, site: LayerSite | "embed", rows: Rows, runs: ChunkRuns) => void;
+
 /**
  * Runs the tokens of all calls, which have the same model, through all layers, and gives the rows that become logits to `sink`,
  * in the order of the calls. The projections of all calls are one list of rows. Nothing has changed until the calls are
@@ -77,8 +90,7 @@ export function* runModel(
   model: Model,
   calls: readonly ModelCall[],
   sink: OutputSink,
-  stepFlops: number = Number.POSITIVE_INFINITY,
-  ownScratch = false,
+  { stepFlops = Number.POSITIVE_INFINITY, ownScratch = false, tap }: PassSettings = {},
 ): Steps {
   const { kernels, weights } = model;
   const { memory } = kernels;
@@ -97,20 +109,28 @@ export function* runModel(
     });
     const list = listRows(prepared, ({ call }) => [[0, call.ids.length]]);
     for (const [begin, end] of chunksOf(list.total, plan.rows))
-      yield* runChunk(work, model, plan, list.runs(begin, end), sink);
+      yield* runChunk(work, model, plan, list.runs(begin, end), sink, tap);
   } finally {
     if (ownScratch && !kernels.released) memory.free(base);
   }
 }
 
-type ChunkRuns = readonly RowRun<PreparedCall>[];
+export type ChunkRuns = readonly RowRun<PreparedCall>[];
 
 /** The tokens of a chunk through all layers. */
-function* runChunk(work: RowWork, model: Model, plan: PassPlan, runs: ChunkRuns, sink: OutputSink): Steps {
+function* runChunk(
+  work: RowWork,
+  model: Model,
+  plan: PassPlan,
+  runs: ChunkRuns,
+  sink: OutputSink,
+  tap: ModelTap | undefined,
+): Steps {
   const { weights } = model;
   const count = runs.reduce((sum, { begin, end }) => sum + end - begin, 0);
   const rows = blockRows(plan, work.base);
   yield* embedTokens(work, model, plan, rows, runs, count);
+  tap?.(0, "embed", rows.residual, runs);
   const layer = (i: number): Steps => {
     const own = runs.map((run): RowRun<LayerCall> => {
       const pages = (run.of.call.session.caches[i] as Session["caches"][number]).pages;
@@ -122,11 +142,13 @@ function* runChunk(work: RowWork, model: Model, plan: PassPlan, runs: ChunkRuns,
       of: run.of.call.session.source?.callOf(i, run.of.tokens) as LayerCall,
     }));
     const attendCross = cross && ((io: Parameters<RunRows>[3]) => cross(work.base, work.stepFlops, sourced, io));
-    return runBlock(work, weights.blocks[i] as PackedBlock, plan, self, own, rows, count, attendCross);
+    const tapped = tap && { ...work, tap: (site: LayerSite, at: Rows) => tap(i, site, at, runs) };
+    return runBlock(tapped ?? work, weights.blocks[i] as PackedBlock, plan, self, own, rows, count, attendCross);
   };
   const [{ of, begin }] = runs as [ChunkRuns[number]];
-  // Calls on the outputs of an encoder are not recorded.
-  if (plan.rows === 1 && !model.encoder) yield* runToken(work, plan, of.call.session, of.call.past + begin, layer);
+  // Calls on the outputs of an encoder, and those that a tap interrupts, are not recorded.
+  if (plan.rows === 1 && !model.encoder && !tap)
+    yield* runToken(work, plan, of.call.session, of.call.past + begin, layer);
   else for (let i = 0; i < weights.blocks.length; i++) yield* layer(i);
   yield* runHead(
     work,
@@ -226,7 +248,7 @@ export async function runCalls(
   expectActive();
   for (const { where, session, past, ids } of calls) expectReady(where, session, past, ids.length);
   const all = passFlops(model, calls);
-  const steps = runModel(where, model, calls, sink, stepFlopsOf(kernels), true);
+  const steps = runModel(where, model, calls, sink, { stepFlops: stepFlopsOf(kernels), ownScratch: true });
   for (const { holds } of caches) holds.appending++;
   try {
     await runSlices(steps, all, slices, expectActive);

@@ -13,6 +13,7 @@ import {
   WEIGHT_Q4,
   WEIGHT_Q8,
 } from "../../assembly/layout.ts";
+import type { HeadSite, Tap } from "../forward/tap.ts";
 import { blockOf, hasMins, type PackedFormat } from "../linear/formats.ts";
 import {
   type LinearScratch,
@@ -51,7 +52,15 @@ export interface RowWork {
   /** `mode` of linear_q8. */
   readonly mode: number;
   readonly stepFlops: number;
+  /** Sees the rows of a layer, and of its heads. */
+  readonly tap?: Tap<LayerSite> | undefined;
 }
+
+/**
+ * Where the rows of a layer can be read and changed, by the names of TransformerLens: the residual before, between and after
+ * its branches, and what attention and MLP add to it.
+ */
+export type LayerSite = HeadSite | "residPre" | "attnOut" | "residMid" | "mlpOut" | "residPost";
 
 /** Bytes that the largest of these shapes needs. */
 export const ROW_SHAPE_BYTES: number = Math.max(NORM_SHAPE_BYTES, ACTIVATION_SHAPE_BYTES, EMBED_SHAPE_BYTES);

@@ -17,6 +17,7 @@ import { type AttendCall, type CallRules, clearPadding, isInStep, isSelf } from 
 import { chunkRows, type Strides, stridesOf } from "./layer-scratch.ts";
 import { type Runs, segmentsOf } from "./layer-steps.ts";
 import { appendChunk, attendCausalChunk, attendChunk, type Pass, type PassCall, placePass } from "./pass.ts";
+import type { Tap } from "./tap.ts";
 
 /** Options of a pass. */
 interface PassOptions {
@@ -62,12 +63,12 @@ export interface LayerPass extends CallRules {
   planRows(attention: LayerParts, layout: Layout, rows: number, formats: number): RunRows;
 }
 
-/** Runs a layer on the rows `x` of a chunk, in scratch at `base`, and writes its outputs to `out`. */
+/** Runs a layer on the rows `x` of a chunk, in scratch at `base`, and writes its outputs to `out`. `tap` sees its heads. */
 export type RunRows = (
   base: number,
   stepFlops: number,
   runs: Runs,
-  rows: { readonly x: Rows; readonly out: Rows },
+  rows: { readonly x: Rows; readonly out: Rows; readonly tap?: Tap | undefined },
 ) => Steps;
 
 /**

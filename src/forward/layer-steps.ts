@@ -18,6 +18,7 @@ import { attendSegment, type CallShape, readScores, type Segment } from "./atten
 import type { CallTokens } from "./call.ts";
 import type { LayerPlaces } from "./layer-scratch.ts";
 import { fillTables, rotateHeads } from "./rotary-steps.ts";
+import type { Tap } from "./tap.ts";
 
 /** The tokens of one call, and the pages that their keys go to. */
 export interface LayerCall {
@@ -48,9 +49,12 @@ export interface LayerWork {
   readonly stepFlops: number;
   /** [batch, numHeads, qLen, columns] for the softmax weights of a single call. */
   readonly maps: Float32Array | undefined;
+  readonly tap?: Tap | undefined;
 }
 
 type WorkPlaces = Pick<LayerWork, "attention" | "places" | "base">;
+
+const PARTS = ["q", "k", "v"] as const;
 
 /**
  * Causal self-attention of a chunk, whose keys and queries come from the rows `x` [rows, dModel]: appends the keys,
@@ -59,6 +63,8 @@ type WorkPlaces = Pick<LayerWork, "attention" | "places" | "base">;
  */
 export function* runAttention(work: LayerWork, runs: Runs, { x, out }: { x: Rows; out: Rows }): Steps {
   yield* projectRows(work, work.attention.layer.products.qkv as readonly Projection[], x, rowsIn(runs));
+  for (const part of PARTS)
+    work.tap?.(part, { at: pointer.f32(work.base + work.places[part]), stride: work.places.stride.qkv });
   fillTables(work, runs, ({ tokens }) => tokens.positions);
   storeKeys(work, runs);
   yield* attendRows(work, runs, out);
@@ -134,9 +140,10 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
       if (maps) readScores(kernels, base, places.segment, shape, masks, target, segment, 3, maps);
     }
   }
+  const heads = { at: pointer.f32(base + places.heads), stride: stride.heads };
+  work.tap?.("z", heads);
   const { o } = layer.linears;
   if (!o) return;
-  const heads = { at: pointer.f32(base + places.heads), stride: stride.heads };
   const input = prepareInput(kernels, [o], heads, rows, layer.mode, places.linear, base);
   yield* project(kernels, o, out, input, rows, stepFlops);
 }

@@ -39,5 +39,5 @@ export function planRows(attention: LayerParts, layout: Layout, rows: number, pa
   const places = placeLayerRows(config, layer.formats, layout, rows, pageFormats);
   const shape = layerShape(attention, places.stride);
   return (base, stepFlops, runs, io) =>
-    runAttention({ attention, shape, places, base, stepFlops, maps: undefined }, runs, io);
+    runAttention({ attention, shape, places, base, stepFlops, maps: undefined, tap: io.tap }, runs, io);
 }

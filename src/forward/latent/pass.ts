@@ -105,8 +105,8 @@ export const LATENT_PASS: LayerPass = {
       scores: 0,
     };
     const places = placeLatentLayer(layout, config, latents.formats, rows, [needs], { group: 0, reads: false });
-    return function* (base, stepFlops, runs, { x, out }) {
-      const work = { attention, places, base, stepFlops, block: 0, maps: undefined };
+    return function* (base, stepFlops, runs, { x, out, tap }) {
+      const work = { attention, places, base, stepFlops, block: 0, maps: undefined, tap };
       yield* appendLatents(work, runs, x);
       yield* attendAbsorbed(work, runs, { x, out });
     };

@@ -11,6 +11,7 @@ import type { Steps } from "../../util/steps.ts";
 import { pointer } from "../../wasm/memory.ts";
 import type { Runs } from "../layer-steps.ts";
 import { fillTables, rotateHeads } from "../rotary-steps.ts";
+import type { Tap } from "../tap.ts";
 import { type LatentPlaces, stridesOf } from "./scratch.ts";
 
 /** What a pass needs of a layer of latent attention. */
@@ -30,6 +31,7 @@ export interface LatentWork {
   readonly stepFlops: number;
   /** [batch, numHeads, qLen, kvLen] for the softmax weights of a single call. */
   readonly maps: Float32Array | undefined;
+  readonly tap?: Tap | undefined;
 }
 
 /** Projects rows `from`, to `to`. */
@@ -104,5 +106,6 @@ export function readLatents(work: LatentWork, pages: Pages, batchRow: number, po
 export function* projectOutputs(work: LatentWork, rows: number, out: Rows): Steps {
   const { attention, places, base } = work;
   const heads = { at: pointer.f32(base + places.heads), stride: stridesOf(attention.config).heads };
+  work.tap?.("z", heads);
   yield* multiply(work, attention.latents.o, out, heads, rows);
 }

@@ -1,0 +1,11 @@
+/**
+ * What happens inside of a decoder: rows at any site of a pass, and interventions there.
+ * @packageDocumentation
+ */
+
+export type { ForwardOptions, ForwardResult, TokenIds } from "../decoder/forward.ts";
+export type { Session } from "../decoder/session.ts";
+export type { Edit } from "../inspect/edits.ts";
+export { type ForwardWithOptions, type ForwardWithResult, forwardWith, meanRows } from "../inspect/forward-with.ts";
+export type { Site } from "../inspect/sites.ts";
+export type { Tensor } from "../tensor/tensor.ts";

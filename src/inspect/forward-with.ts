@@ -1,0 +1,106 @@
+import {
+  checkModelCall,
+  collectLogits,
+  type ForwardOptions,
+  type ForwardResult,
+  type TokenIds,
+} from "../decoder/forward.ts";
+import { commitCalls, type ModelTap, runModel } from "../decoder/pass.ts";
+import type { Session } from "../decoder/session.ts";
+import { createFloats, expectTensor, type Tensor } from "../tensor/tensor.ts";
+import { readFields, readList } from "../util/arguments.ts";
+import { finish } from "../util/steps.ts";
+import { checkEdit, type Edit } from "./edits.ts";
+import { checkSite, SITE_FIELDS, type Site } from "./sites.ts";
+
+/** Options of `forwardWith`. */
+export interface ForwardWithOptions extends ForwardOptions {
+  /** What to change, in this order where several are at one site. Default nothing. */
+  readonly edits?: readonly Edit[] | undefined;
+  /** What to return of the pass. Default nothing. */
+  readonly capture?: readonly Site[] | undefined;
+}
+
+/** What `forwardWith` gives. */
+export interface ForwardWithResult extends ForwardResult {
+  /** For each site of `capture`: [ids.length, width], as the edits left it. */
+  captured: Tensor[];
+}
+
+/** Sites or edits of one call. */
+const MOST_SITES = 65_536;
+
+/**
+ * `forward` that returns rows from inside of the pass, and changes them: ablation, patching, steering, at any head, branch or
+ * layer, in any format of weights and caches. Tokens that were read before stay as they are; what edits change of these tokens
+ * stays in the session's caches, until they are truncated. Without edits, logits have the bits of `forward`.
+ * @param ids Tokens, 1 or more.
+ * @throws TypeError or RangeError naming the argument, also for a site that the model does not have, and what `forward` throws.
+ * The session is then unchanged.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { forwardWith } from "headwise/inspect";
+ * import { createSession, loadModel, models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * const session = createSession(await loadModel(kernels, "model"));
+ * const head = { at: "z", layer: 0, head: 1 } as const;
+ * const { captured } = forwardWith(session, [3, 1, 4], { edits: [{ ...head, set: 0 }], capture: [head] });
+ * console.log(captured[0]?.data.every((value) => value === 0)); // true: the head gives nothing
+ * kernels.release();
+ */
+export function forwardWith(session: Session, ids: TokenIds, options: ForwardWithOptions = {}): ForwardWithResult {
+  const where = "forwardWith";
+  const given = readFields(where, "options", options, ["rows", "top", "edits", "capture"]);
+  const { rows = "last", top } = given;
+  const call = checkModelCall(where, session, ids, rows);
+  const count = call.ids.length;
+  const { model } = session;
+  const edits = Array.from(readList(where, "options.edits", given.edits ?? [], MOST_SITES), (edit, i) =>
+    checkEdit(where, `options.edits[${i}]`, edit as Edit, model, count),
+  );
+  const captures = Array.from(readList(where, "options.capture", given.capture ?? [], MOST_SITES), (site, i) => {
+    const name = `options.capture[${i}]`;
+    return checkSite(where, name, readFields(where, name, site as Site, SITE_FIELDS), model);
+  });
+  const captured = captures.map(({ width }): Tensor => {
+    return { data: createFloats(where, "captured", count * width), shape: [count, width] };
+  });
+  const { result, sink } = collectLogits(where, call, top);
+
+  const { memory } = model.kernels;
+  const tap: ModelTap = (layer, site, { at, stride }, runs) => {
+    const isHere = (each: Site) => each.at === site && each.layer === layer;
+    const [editsHere, capturesHere] = [edits.filter(isHere), captures.filter(isHere)];
+    if (editsHere.length + capturesHere.length === 0) return;
+    for (const { begin, end, at: first } of runs)
+      for (let token = begin; token < end; token++) {
+        const row = (from: number, width: number) =>
+          memory.f32(at + 4 * ((first + token - begin) * stride + from), width);
+        for (const { from, width, tokens, change } of editsHere)
+          if (tokens?.has(token) ?? true) change(row(from, width), token);
+        for (const each of capturesHere) {
+          const { data } = captured[captures.indexOf(each)] as Tensor;
+          data.set(row(each.from, each.width), token * each.width);
+        }
+      }
+  };
+  finish(runModel(where, model, [call], sink, { tap }));
+  commitCalls([call]);
+  return { ...result, captured };
+}
+
+/**
+ * The mean of the rows of a tensor [rows, width], for mean ablation.
+ * @throws TypeError or RangeError naming the argument.
+ * @example
+ * import { meanRows } from "headwise/inspect";
+ * console.log(meanRows({ data: Float32Array.of(1, 2, 3, 6), shape: [2, 2] }).join(" ")); // 2 4
+ */
+export function meanRows(x: Tensor): Float32Array {
+  const { data, shape } = expectTensor("meanRows", "x", x, [2]);
+  const [rows, width] = shape as [number, number];
+  if (rows === 0) throw new RangeError("meanRows: x expected 1 or more rows, got none");
+  const sums = new Float64Array(width);
+  for (const [i, value] of data.entries()) sums[i % width]! += value;
+  return Float32Array.from(sums, (sum) => sum / rows);
+}

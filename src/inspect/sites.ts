@@ -1,0 +1,102 @@
+// Where a decoder's rows can be captured and edited.
+
+import type { CheckedConfig } from "../attention/config.ts";
+import type { Model } from "../decoder/model.ts";
+import type { PackedBlock } from "../decoder/packed.ts";
+import type { LayerSite } from "../decoder/rows.ts";
+import type { BlockSpec } from "../models/decoder/spec.ts";
+import { expectInt, expectOneOf } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
+
+/**
+ * A place in the forward pass, by the names of TransformerLens. Each holds a row for every token:
+ *
+ * | | floats of a row |
+ * |---|---|
+ * | `embed` | dModel: what the first layer reads |
+ * | `residPre` | dModel: the residual before the layer |
+ * | `q`, `k`, `v` | heads·dim: queries, keys and values as projected, before norms and RoPE; of kv heads for k and v |
+ * | `z` | heads·valueDim: what the heads gave, before the output projection |
+ * | `attnOut` | dModel: what attention adds to the residual |
+ * | `residMid` | dModel: the residual between attention and MLP; layers that run both side by side have none |
+ * | `mlpOut` | dModel: what the MLP, or the experts, add |
+ * | `residPost` | dModel: the residual behind the layer |
+ *
+ * Layers of latent attention have no `q`, `k` and `v`: their queries and keys are latents.
+ */
+export interface Site {
+  readonly at: LayerSite | "embed";
+  /** 0 for the first layer. All sites but `embed` need one. */
+  readonly layer?: number | undefined;
+  /** One head of `q`, `k`, `v` or `z`. Default all. */
+  readonly head?: number | undefined;
+}
+
+export const SITE_FIELDS: readonly (keyof Site)[] = ["at", "layer", "head"];
+
+const NAMES = ["embed", "residPre", "q", "k", "v", "z", "attnOut", "residMid", "mlpOut", "residPost"] as const;
+
+/** A site that a model has: floats `from` to `from + width` of the rows there. */
+export interface CheckedSite {
+  readonly at: Site["at"];
+  readonly layer: number;
+  readonly from: number;
+  readonly width: number;
+}
+
+/** Checks a site of the argument `name`. */
+export function checkSite(
+  where: string,
+  name: string,
+  { at, layer, head }: Site,
+  { spec, weights }: Model,
+): CheckedSite {
+  expectOneOf(where, `${name}.at`, at, NAMES);
+  if (at === "embed") {
+    for (const [field, value] of Object.entries({ layer, head }))
+      if (value !== undefined)
+        throw new RangeError(`${where}: ${name}.${field} expected none at "embed", got ${value}`);
+    return { at, layer: 0, from: 0, width: spec.dModel };
+  }
+  const index = expectInt(where, `${name}.layer`, layer, 0, spec.blocks.length - 1);
+  const block = spec.blocks[index] as BlockSpec;
+  const reason = reasonAgainst(at, block);
+  if (reason !== undefined)
+    throw new RangeError(`${where}: ${name}.at expected a site of layer ${index}, ${reason}, got ${describe(at)}`);
+  const heads = headsAt(at, (weights.blocks[index] as PackedBlock).attention.config);
+  if (!heads) {
+    if (head !== undefined)
+      throw new RangeError(`${where}: ${name}.head expected none at ${describe(at)}, got ${describe(head)}`);
+    return { at, layer: index, from: 0, width: spec.dModel };
+  }
+  const { count, dim } = heads;
+  if (head === undefined) return { at, layer: index, from: 0, width: count * dim };
+  return { at, layer: index, from: expectInt(where, `${name}.head`, head, 0, count - 1) * dim, width: dim };
+}
+
+/** Why a layer does not have a site. */
+function reasonAgainst(at: Site["at"], { attention, parallel, mlp }: BlockSpec): string | undefined {
+  if (at === "residMid" && parallel) return "which runs attention and MLP side by side";
+  if (at === "mlpOut" && !mlp) return "which has no MLP";
+  if (attention.kind === "latent" && /^[qkv]$/.test(at)) return "whose queries, keys and values are latents";
+  return undefined;
+}
+
+/** The heads of a site, and the floats of each; undefined for a site without heads. */
+function headsAt(
+  at: Site["at"],
+  { numHeads, numKvHeads, headDim, valueDim }: CheckedConfig,
+): { readonly count: number; readonly dim: number } | undefined {
+  switch (at) {
+    case "q":
+      return { count: numHeads, dim: headDim };
+    case "k":
+      return { count: numKvHeads, dim: headDim };
+    case "v":
+      return { count: numKvHeads, dim: valueDim };
+    case "z":
+      return { count: numHeads, dim: valueDim };
+    default:
+      return undefined;
+  }
+}
