@@ -43,7 +43,7 @@ interface PreparedCall extends EmbeddedTokens {
 /** Plans by model: that of the last pass, which the next one often needs again. */
 const PLANS = new WeakMap<Model, { readonly key: string; readonly plan: PassPlan }>();
 
-function planOf(model: Model, calls: readonly ModelCall[]): PassPlan {
+function planOf(model: Model, calls: readonly ModelCall[], withMaps: boolean): PassPlan {
   const total = calls.reduce((sum, { ids }) => sum + ids.length, 0);
   const most = Math.min(...model.weights.blocks.map(({ attention }) => mostRowsOf(attention)));
   const rows = Math.min(total, most);
@@ -53,7 +53,10 @@ function planOf(model: Model, calls: readonly ModelCall[]): PassPlan {
   );
   // All layers of a session have the same formats.
   const formats = calls.reduce((all, { session }) => all | (session.caches[0]?.pages.layout.formats ?? 0), 0);
-  const key = `${rows} ${outputs} ${formats}`;
+  // Keys of the one call whose maps are read.
+  const [{ past, ids }] = calls as [ModelCall];
+  const kvLen = withMaps ? past + ids.length : 0;
+  const key = `${rows} ${outputs} ${formats} ${kvLen}`;
   const known = PLANS.get(model);
   if (known?.key === key) return known.plan;
   const { spec, places, weights } = model;
@@ -62,7 +65,7 @@ function planOf(model: Model, calls: readonly ModelCall[]): PassPlan {
   const plan = planPass(spec, places, { rows, outputs }, (layer, layout): LayerRun => {
     const block = weights.blocks[layer] as PackedBlock;
     if (source) return source.plan(model, block, layout, rows, formats);
-    return { self: planRows(block.attention, layout, rows, formats) };
+    return { self: planRows(block.attention, layout, rows, formats, kvLen) };
   });
   PLANS.set(model, { key, plan });
   return plan;
@@ -75,6 +78,8 @@ export interface PassSettings {
   /** Whether scratch is allocated for the pass alone, because other calls run between its steps. */
   readonly ownScratch?: boolean;
   readonly tap?: ModelTap | undefined;
+  /** Softmax weights of layers [numHeads, qLen, kvLen], for a single call; layers that are not in it give none. */
+  readonly maps?: ReadonlyMap<number, Float32Array> | undefined;
 }
 
 /** Sees the rows of a chunk at a site of layer `layer`, or of the embedding; `runs` says whose tokens they are. */
@@ -90,11 +95,11 @@ export function* runModel(
   model: Model,
   calls: readonly ModelCall[],
   sink: OutputSink,
-  { stepFlops = Number.POSITIVE_INFINITY, ownScratch = false, tap }: PassSettings = {},
+  { stepFlops = Number.POSITIVE_INFINITY, ownScratch = false, tap, maps }: PassSettings = {},
 ): Steps {
   const { kernels, weights } = model;
   const { memory } = kernels;
-  const plan = planOf(model, calls);
+  const plan = planOf(model, calls, maps !== undefined);
   for (const { session } of calls) for (const { pages, length } of session.caches) restorePages(kernels, pages, length);
   const base = ownScratch ? memory.allocate(where, plan.bytes) : memory.scratch(where, plan.bytes);
   try {
@@ -109,7 +114,7 @@ export function* runModel(
     });
     const list = listRows(prepared, ({ call }) => [[0, call.ids.length]]);
     for (const [begin, end] of chunksOf(list.total, plan.rows))
-      yield* runChunk(work, model, plan, list.runs(begin, end), sink, tap);
+      yield* runChunk(work, model, plan, list.runs(begin, end), sink, { tap, maps });
   } finally {
     if (ownScratch && !kernels.released) memory.free(base);
   }
@@ -124,7 +129,7 @@ function* runChunk(
   plan: PassPlan,
   runs: ChunkRuns,
   sink: OutputSink,
-  tap: ModelTap | undefined,
+  { tap, maps }: Pick<PassSettings, "tap" | "maps">,
 ): Steps {
   const { weights } = model;
   const count = runs.reduce((sum, { begin, end }) => sum + end - begin, 0);
@@ -142,12 +147,21 @@ function* runChunk(
       of: run.of.call.session.source?.callOf(i, run.of.tokens) as LayerCall,
     }));
     const attendCross = cross && ((io: Parameters<RunRows>[3]) => cross(work.base, work.stepFlops, sourced, io));
-    const tapped = tap && { ...work, tap: (site: LayerSite, at: Rows) => tap(i, site, at, runs) };
-    return runBlock(tapped ?? work, weights.blocks[i] as PackedBlock, plan, self, own, rows, count, attendCross);
+    const seen = { tap: tap && ((site: LayerSite, at: Rows) => tap(i, site, at, runs)), maps: maps?.get(i) };
+    return runBlock(
+      tap || maps ? { ...work, ...seen } : work,
+      weights.blocks[i] as PackedBlock,
+      plan,
+      self,
+      own,
+      rows,
+      count,
+      attendCross,
+    );
   };
   const [{ of, begin }] = runs as [ChunkRuns[number]];
   // Calls on the outputs of an encoder, and those that a tap interrupts, are not recorded.
-  if (plan.rows === 1 && !model.encoder && !tap)
+  if (plan.rows === 1 && !model.encoder && !tap && !maps)
     yield* runToken(work, plan, of.call.session, of.call.past + begin, layer);
   else for (let i = 0; i < weights.blocks.length; i++) yield* layer(i);
   yield* runHead(

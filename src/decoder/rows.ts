@@ -54,6 +54,8 @@ export interface RowWork {
   readonly stepFlops: number;
   /** Sees the rows of a layer, and of its heads. */
   readonly tap?: Tap<LayerSite> | undefined;
+  /** Gets the layer's softmax weights. */
+  readonly maps?: Float32Array | undefined;
 }
 
 /**

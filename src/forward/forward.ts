@@ -63,12 +63,18 @@ export interface LayerPass extends CallRules {
   planRows(attention: LayerParts, layout: Layout, rows: number, formats: number): RunRows;
 }
 
-/** Runs a layer on the rows `x` of a chunk, in scratch at `base`, and writes its outputs to `out`. `tap` sees its heads. */
+/** Runs a layer on the rows `x` of a chunk, in scratch at `base`, and writes its outputs to `out`. `tap` sees its heads, and
+ * `maps` [numHeads, qLen, kvLen] gets the softmax weights of a single call: where the plan has room for them. */
 export type RunRows = (
   base: number,
   stepFlops: number,
   runs: Runs,
-  rows: { readonly x: Rows; readonly out: Rows; readonly tap?: Tap | undefined },
+  rows: {
+    readonly x: Rows;
+    readonly out: Rows;
+    readonly tap?: Tap | undefined;
+    readonly maps?: Float32Array | undefined;
+  },
 ) => Steps;
 
 /**

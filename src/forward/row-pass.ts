@@ -4,8 +4,9 @@ import type { LayerParts } from "../attention/attention.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import type { LayerFormats } from "../attention/weight-options.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
+import { NULL } from "../wasm/abi.ts";
 import type { Layout } from "../wasm/memory.ts";
-import { workFloats } from "./attend-segment.ts";
+import { scoreColumns, workFloats } from "./attend-segment.ts";
 import { type LayerPass, layerShape, type RunRows } from "./forward.ts";
 import { type LayerPlaces, placeLayer, stridesOf } from "./layer-scratch.ts";
 import { runAttention } from "./layer-steps.ts";
@@ -16,28 +17,36 @@ export function mostRowsOf(attention: LayerParts): number {
   return kind ? kind.chunkRows(attention, CHUNK_ROWS) : CHUNK_ROWS;
 }
 
-/** Places what a layer works in for chunks of up to `rows` rows without masks, on pages of these formats. */
+/**
+ * Places what a layer works in for chunks of up to `rows` rows without masks, on pages of these formats, and the weights of a row on
+ * `columns` keys if they are read.
+ */
 export function placeLayerRows(
   config: CheckedConfig,
   formats: LayerFormats,
   layout: Layout,
   rows: number,
   pageFormats: number,
+  columns = 0,
 ): LayerPlaces {
   const stride = stridesOf(config);
   const work = workFloats({ ...config, formats: pageFormats });
   const [qkv, heads] = [layout.floats(rows * stride.qkv), layout.floats(rows * stride.heads)];
-  const needs = { tokens: rows, work, keep: 0, bias: 0, scores: 0 };
+  const needs = { tokens: rows, work, keep: 0, bias: 0, scores: rows * columns };
   return placeLayer(layout, config, formats, rows, [needs], { stride, qkv, heads });
 }
 
-/** Plans causal self-attention of chunks without masks: places what the layer works in, and returns what runs it. */
-export function planRows(attention: LayerParts, layout: Layout, rows: number, pageFormats: number): RunRows {
+/**
+ * Plans causal self-attention of chunks without masks: places what the layer works in, and returns what runs it. With `kvLen`, the
+ * softmax weights on so many keys can be read.
+ */
+export function planRows(attention: LayerParts, layout: Layout, rows: number, pageFormats: number, kvLen = 0): RunRows {
   const kind = attention.pass as LayerPass | undefined;
   if (kind) return kind.planRows(attention, layout, rows, pageFormats);
   const { config, layer } = attention;
-  const places = placeLayerRows(config, layer.formats, layout, rows, pageFormats);
+  const columns = kvLen && scoreColumns(kvLen, layer.extraKey !== NULL, config.addZeroAttn);
+  const places = placeLayerRows(config, layer.formats, layout, rows, pageFormats, columns);
   const shape = layerShape(attention, places.stride);
   return (base, stepFlops, runs, io) =>
-    runAttention({ attention, shape, places, base, stepFlops, maps: undefined, tap: io.tap }, runs, io);
+    runAttention({ attention, shape, places, base, stepFlops, maps: io.maps, tap: io.tap }, runs, io);
 }

@@ -5,10 +5,12 @@ import {
   type ForwardResult,
   type TokenIds,
 } from "../decoder/forward.ts";
+import type { Model } from "../decoder/model.ts";
+import type { PackedBlock } from "../decoder/packed.ts";
 import { commitCalls, type ModelTap, runModel } from "../decoder/pass.ts";
 import type { Session } from "../decoder/session.ts";
 import { createFloats, expectTensor, type Tensor } from "../tensor/tensor.ts";
-import { readFields, readList } from "../util/arguments.ts";
+import { expectInt, readFields, readList } from "../util/arguments.ts";
 import { finish } from "../util/steps.ts";
 import { checkEdit, type Edit } from "./edits.ts";
 import { checkSite, SITE_FIELDS, type Site } from "./sites.ts";
@@ -19,12 +21,16 @@ export interface ForwardWithOptions extends ForwardOptions {
   readonly edits?: readonly Edit[] | undefined;
   /** What to return of the pass. Default nothing. */
   readonly capture?: readonly Site[] | undefined;
+  /** Layers whose attention patterns to return, each once. They take [heads, tokens, keys] floats each. Default none. */
+  readonly patterns?: readonly number[] | undefined;
 }
 
 /** What `forwardWith` gives. */
 export interface ForwardWithResult extends ForwardResult {
   /** For each site of `capture`: [ids.length, width], as the edits left it. */
   captured: Tensor[];
+  /** For each layer of `patterns`: the softmax weights [heads, ids.length, session.length] of queries on keys. */
+  patterns: Tensor[];
 }
 
 /** Sites or edits of one call. */
@@ -50,7 +56,7 @@ const MOST_SITES = 65_536;
  */
 export function forwardWith(session: Session, ids: TokenIds, options: ForwardWithOptions = {}): ForwardWithResult {
   const where = "forwardWith";
-  const given = readFields(where, "options", options, ["rows", "top", "edits", "capture"]);
+  const given = readFields(where, "options", options, ["rows", "top", "edits", "capture", "patterns"]);
   const { rows = "last", top } = given;
   const call = checkModelCall(where, session, ids, rows);
   const count = call.ids.length;
@@ -64,6 +70,12 @@ export function forwardWith(session: Session, ids: TokenIds, options: ForwardWit
   });
   const captured = captures.map(({ width }): Tensor => {
     return { data: createFloats(where, "captured", count * width), shape: [count, width] };
+  });
+  const layers = readLayers(where, given.patterns ?? [], model);
+  const patterns = layers.map((layer): Tensor => {
+    const { numHeads } = (model.weights.blocks[layer] as PackedBlock).attention.config;
+    const shape = [numHeads, count, call.past + count];
+    return { data: createFloats(where, "patterns", numHeads * count * (call.past + count)), shape };
   });
   const { result, sink } = collectLogits(where, call, top);
 
@@ -84,9 +96,26 @@ export function forwardWith(session: Session, ids: TokenIds, options: ForwardWit
         }
       }
   };
-  finish(runModel(where, model, [call], sink, { tap }));
+  const maps = new Map(layers.map((layer, i) => [layer, (patterns[i] as Tensor).data]));
+  finish(runModel(where, model, [call], sink, { tap, ...(maps.size > 0 && { maps }) }));
   commitCalls([call]);
-  return { ...result, captured };
+  return { ...result, captured, patterns };
+}
+
+/** The layers whose patterns are asked for. */
+function readLayers(where: string, layers: unknown, { spec }: Model): number[] {
+  const read = Array.from(
+    readList(where, "options.patterns", layers, MOST_SITES, (layer, i) =>
+      expectInt(where, `options.patterns[${i}]`, layer, 0, spec.blocks.length - 1),
+    ),
+  );
+  if (new Set(read).size < read.length)
+    throw new RangeError(`${where}: options.patterns expected layers, each once, got [${read.join(", ")}]`);
+  const latent = read.find((layer) => spec.blocks[layer]?.attention.kind === "latent");
+  if (latent === undefined) return read;
+  throw new RangeError(
+    `${where}: options.patterns expected layers with keys, got ${latent}, whose attention is latent`,
+  );
 }
 
 /**

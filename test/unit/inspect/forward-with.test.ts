@@ -181,6 +181,7 @@ describe("llama", async () => {
       { edits: [{ at: "q", layer: 0, scale: Number.NaN }] },
       "options.edits[0].scale expected a finite number, got NaN",
     ],
+    ["a layer's pattern twice", { patterns: [1, 1] }, "options.patterns expected layers, each once, got [1, 1]"],
     ["a word that is none", { edits: [{ at: "q", layer: 0, zero: true }] }, "zero"],
   ])("refuses %s, and leaves the session as it is", (_, options, text) => {
     using session = createSession(model);
@@ -188,6 +189,39 @@ describe("llama", async () => {
     expect(session.length).toBe(0);
   });
 });
+
+test.each(["llama", "gemma2", "gpt_oss"] as const)(
+  "%s: patterns are those of the heads: weights times values are z",
+  async (name) => {
+    const model = await load(name);
+    using session = createSession(model);
+    forward(session, IDS.slice(0, 2));
+    const long = Array.from({ length: 300 }, (_, i) => (i * 31) % 67);
+    const { patterns, captured } = forwardWith(session, long, {
+      patterns: [0, 1],
+      capture: [
+        { at: "z", layer: 0 },
+        { at: "v", layer: 0 },
+      ],
+    });
+    expect(patterns.map(({ shape }) => shape)).toEqual([
+      [4, 300, 302],
+      [4, 300, 302],
+    ]);
+    using whole = createSession(model);
+    const all = forwardWith(whole, [...IDS.slice(0, 2), ...long], { capture: [{ at: "v", layer: 0 }] }).captured[0]!;
+    const [z] = captured as [Tensor];
+    for (const head of [0, 3])
+      for (const token of [0, 1, 128, 255, 256, 299]) {
+        const weights = patterns[0]!.data.subarray((head * 300 + token) * 302, (head * 300 + token + 1) * 302);
+        expect(weights.subarray(token + 3).every((weight) => weight === 0)).toBe(true);
+        const want = Float32Array.from({ length: 12 }, (_, d) =>
+          weights.reduce((sum, weight, key) => sum + weight * all.data[key * 24 + (head >> 1) * 12 + d]!, 0),
+        );
+        expect(distance(row(z, token).subarray(head * 12, head * 12 + 12), want)).toBeLessThan(1e-5);
+      }
+  },
+);
 
 test("layers that run attention and MLP side by side have no residual between them", async () => {
   using session = createSession(await load("phi"));
