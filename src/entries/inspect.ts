@@ -5,6 +5,7 @@
 
 export type { ForwardOptions, ForwardResult, TokenIds } from "../decoder/forward.ts";
 export type { Session } from "../decoder/session.ts";
+export { detectionPattern, type HeadKind, type HeadScoreOptions, headScores } from "../inspect/detectors.ts";
 export type { Edit } from "../inspect/edits.ts";
 export { type ForwardWithOptions, type ForwardWithResult, forwardWith, meanRows } from "../inspect/forward-with.ts";
 export type { Site } from "../inspect/sites.ts";
