@@ -12,6 +12,7 @@ import { expectMade } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { loadMore } from "./load-more.ts";
 import { openEncoderFiles } from "./open-files.ts";
+import { planEncoderFit } from "./plan-spec.ts";
 
 /** A whole encoder: its weights, packed in linear memory until `release()`. */
 export interface Encoder extends Model {
@@ -20,9 +21,16 @@ export interface Encoder extends Model {
 }
 
 /** Options of `loadEncoder`. */
-export type LoadEncoderOptions = Pick<LoadModelOptions, "weights" | "activations" | "onProgress" | "signal" | "store">;
+export interface LoadEncoderOptions
+  extends Pick<LoadModelOptions, "weights" | "activations" | "onProgress" | "signal" | "store"> {
+  /**
+   * Bytes of linear memory that the model and calls on texts of 512 tokens, or as many as it has positions for, may take together:
+   * the `total` of `planEncoder`. If they take more, nothing is read of the weights, and the error says what would fit. Default none.
+   */
+  readonly maxBytes?: number;
+}
 
-const OPTIONS = ["weights", "activations", "onProgress", "signal", "store"] as const;
+const OPTIONS = ["weights", "maxBytes", "activations", "onProgress", "signal", "store"] as const;
 
 /**
  * Loads a whole encoder: BERT and its relatives, ModernBERT, MPNet, Nomic BERT, and the decoders of `loadModel` besides those with
@@ -60,7 +68,8 @@ export async function loadEncoder(
   const where = "loadEncoder";
   expectKernels(where, kernels);
   const given = readFields(where, "options", options, OPTIONS);
-  return loadWith(where, kernels, source, given, { read: readFiles, open: openEncoderFiles, loadMore });
+  const kind = { read: readFiles, open: openEncoderFiles, loadMore, plan: planEncoderFit };
+  return loadWith(where, kernels, source, given, kind);
 }
 
 function readFiles(where: string, files: ModelFiles): Decoder {
