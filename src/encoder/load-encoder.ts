@@ -27,7 +27,8 @@ export interface LoadEncoderOptions
   extends Pick<LoadModelOptions, "weights" | "activations" | "gguf" | "onProgress" | "signal" | "store"> {
   /**
    * Bytes of linear memory that the model and calls on texts of 512 tokens, or as many as it has positions for, may take together:
-   * the `total` of `planEncoder`. If they take more, nothing is read of the weights, and the error says what would fit. Default none.
+   * the `total` of `planEncoder`, with a head for masked tokens where the file has one. If they take more, nothing is read of the
+   * weights, and the error says what would fit. Default none.
    */
   readonly maxBytes?: number;
 }
