@@ -456,3 +456,15 @@ export function ggufModel(config: object, given: ReadonlyMap<string, Tensor>, as
 export function tinyGguf(config: object, tensors: ReadonlyMap<string, Tensor>, as?: string): Uint8Array<ArrayBuffer> {
   return writeGguf(ggufModel(config, tensors, as));
 }
+
+/** Keys of a WordPiece vocabulary of `size` tokens: "the", "cat", "s" and "sat" are 4 to 7, and 2 and 3 stand around a text. */
+export function wordPieceKeys(size: number): Readonly<Record<string, Typed>> {
+  const words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "▁the", "▁cat", "s", "▁sat"];
+  const unused = range(words.length, size).map((id) => `[unused${id}]`);
+  return {
+    "tokenizer.ggml.model": text("bert"),
+    "tokenizer.ggml.tokens": list(8, [...words, ...unused]),
+    "tokenizer.ggml.token_type": list(5, [3, 2, 3, 3, ...Array<number>(size - 4).fill(1)]),
+    ...{ "tokenizer.ggml.bos_token_id": u32(2), "tokenizer.ggml.seperator_token_id": u32(3) },
+  };
+}

@@ -8,11 +8,12 @@ import { loadEncoder, readEncoder } from "../../../src/encoder/load-encoder.ts";
 import { maskedLogits } from "../../../src/encoder/masked-logits.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
 import type { ModelSource } from "../../../src/entries/models.ts";
+import { loadTokenizer } from "../../../src/entries/text.ts";
 import { GGUF_ENCODERS } from "../../../src/models/gguf/encoders.ts";
 import type { Tensor } from "../../../src/tensor/tensor.ts";
 import { text, u32, type Written, writeGguf } from "../../support/gguf-writer.ts";
 import { kernelsOf } from "../../support/layers.ts";
-import { ggufModel, tinyGguf } from "../../support/tiny-gguf.ts";
+import { ggufModel, tinyGguf, wordPieceKeys } from "../../support/tiny-gguf.ts";
 import { TINY, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
 
 let kernels: Kernels;
@@ -83,6 +84,24 @@ test("types of tokens, and the last of the positions, are those of the file", as
   });
   const [want, got] = await Promise.all(runs);
   expect(got).toEqual(want);
+});
+
+test("one file has the vocabulary too: texts have the vectors of their ids", async () => {
+  const model = ggufModel(CASES.bert, tensorsOf(CASES.bert));
+  const file = writeGguf({ ...model, metadata: { ...model.metadata, ...wordPieceKeys(67) } });
+  const tokenizer = await loadTokenizer(file);
+  using encoder = await loadEncoder(kernels, file, { gguf });
+  const got = embed(encoder, ["The cats sat", "the cat"], { tokenizer, normalize: true });
+  expect(got).toEqual(
+    embed(
+      encoder,
+      [
+        [2, 4, 5, 6, 7, 3],
+        [2, 4, 5, 3],
+      ],
+      { normalize: true },
+    ),
+  );
 });
 
 test("matrices in Q8_0 keep their format, with the vectors of the weights that they stand for", async () => {
