@@ -13,7 +13,7 @@ export interface GgufReader {
 }
 
 /**
- * Lets `loadModel` read GGUF files: pass it as the option `gguf`.
+ * Lets `loadModel`, and `loadEncoder` of `headwise/encoders`, read GGUF files: pass it as the option `gguf`.
  * @example
  * import { type Kernels, loadKernels } from "headwise";
  * import { gguf, loadModel, type Model, models } from "headwise/models";
