@@ -76,11 +76,15 @@ else {
     typeof attentionMaps
   >[number];
   console.log(`Layer ${head.layer} head ${head.head}, where it looks for the answer:`);
+  const shown = new Set<string>();
   for (const { begin, at } of answers) {
+    // The likeliest story may ask again what was answered.
+    const answered = `${spoken.slice(begin, at).join(" ")} -> ${spoken[at]}`;
+    if (shown.has(answered)) continue;
+    shown.add(answered);
     const weights = weightsOf(maps, head.head, at - 1);
     const most = weights.indexOf(Math.max(...weights));
-    const question = spoken.slice(begin, at).join(" ");
-    console.log(`\n${question} -> ${spoken[at]}: ${(weights[most] as number).toFixed(2)} on "${spoken[most]}"`);
+    console.log(`\n${answered}: ${(weights[most] as number).toFixed(2)} on "${spoken[most]}"`);
     // The begin token is no word.
     const drawn = drawWeights(spoken.slice(1, at), weights.subarray(1), (process.stdout.columns ?? 100) - 2);
     console.log(drawn.map((line) => `  ${line}`.trimEnd()).join("\n"));
