@@ -177,10 +177,13 @@ export async function readTexts(
   names: readonly string[],
   readGguf: (source: ByteSource) => Promise<Pick<GgufFile, "metadata">>,
   signal?: Global<"AbortSignal">,
+  store?: UrlOpener,
 ): Promise<ReadonlyMap<string, string> | Pick<GgufFile, "metadata">> {
   const closers: (() => Promise<void>)[] = [];
   const { place, gguf } = locate(where, source);
-  const find = finderOf(where, place, closers, undefined, (url, optional) => openUrl(where, url, optional, signal));
+  const find = finderOf(where, place, closers, undefined, (url, optional) =>
+    openUrl(where, url, optional, signal, store),
+  );
   const read = async (name: string): Promise<readonly [string, string][]> => {
     const found = await find(name, true);
     if (found === undefined) return [];
