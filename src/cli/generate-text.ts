@@ -18,12 +18,6 @@ export async function openTokenizer(command: string, model: string): Promise<Tok
   }
 }
 
-/** What was generated, and when its first piece came, after so many milliseconds. */
-interface Written {
-  readonly end: TextEnd;
-  readonly firstMs: number;
-}
-
 /** Generates text behind a prompt, or with `asChat` the answer to it, and passes each piece to `write`. */
 export async function writeText(
   session: Session,
@@ -32,18 +26,13 @@ export async function writeText(
   asChat: boolean,
   options: GenerateOptions & { readonly stop?: string },
   write: (piece: string) => void,
-): Promise<Written> {
-  const started = performance.now();
+): Promise<TextEnd> {
   const pieces = asChat
     ? chat(session, tokenizer, [{ role: "user", content: prompt }], options)
     : generateText(session, tokenizer, prompt, options);
-  let firstMs = 0;
   let next = await pieces.next().catch((error: unknown) => {
     throw error instanceof RangeError || error instanceof TypeError ? new UsageError(error.message) : error;
   });
-  for (; !next.done; next = await pieces.next()) {
-    firstMs ||= performance.now() - started;
-    write(next.value);
-  }
-  return { end: next.value, firstMs: firstMs || performance.now() - started };
+  for (; !next.done; next = await pieces.next()) write(next.value);
+  return next.value;
 }

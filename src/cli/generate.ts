@@ -2,6 +2,7 @@ import { CACHE_FORMATS } from "../cache/page-layout.ts";
 import { generate as generateTokens } from "../decoder/generate.ts";
 import { createSession } from "../decoder/session.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
+import type { TextEnd } from "../text/generate-text.ts";
 import { readArguments, readChoice, readCount, readThreads, UsageError } from "./args.ts";
 import { openTokenizer, writeText } from "./generate-text.ts";
 import { loadDecoder, readIds, startDecoderKernels } from "./load-decoder.ts";
@@ -98,44 +99,50 @@ export async function generate(args: string[]): Promise<void> {
     const options = { ...present(sampling), maxTokens, ...(ngram !== undefined && { draft: { ngram } }) };
     const { type, layers, bytes } = model;
     const facts = { type, layers, bytes, sessionBytes: session.bytes, build: kernels.build, loadMs };
-    const report = (read: number, count: number, firstMs: number, rate: number | undefined, reason: string) =>
+    const report = (read: number, count: number, { promptMs, generationMs }: Times, reason: string) => {
+      const rate = rateOf(count, generationMs);
       console.log(`
 model          ${type}, ${layers} layers, ${sizeText(bytes)}, loaded in ${loadMs.toFixed(0)} ms
 session        ${session.maxSeqLen} tokens, ${sizeText(session.bytes)}
-first token    ${firstMs.toFixed(1)} ms for ${read} tokens
+first token    ${promptMs.toFixed(1)} ms for ${read} tokens
 decode         ${rate === undefined ? "-" : `${rate.toFixed(1)} tokens/s`}, ${count} tokens, ended by ${reason}
 build          ${kernels.build}: ${kernels.reason}`);
-    const started = performance.now();
+    };
     if (tokenizer && prompt !== undefined) {
       const stop = values.stop === undefined ? {} : { stop: values.stop };
       const write = (piece: string) => void (values.json || process.stdout.write(piece));
-      const { end, firstMs } = await writeText(session, tokenizer, prompt, values.chat, { ...options, ...stop }, write);
-      const rate = rateOf(end.ids.length, performance.now() - started - firstMs);
-      if (!values.json) return report(end.promptTokens, end.ids.length, firstMs, rate, end.reason);
-      return console.log(JSON.stringify({ ...facts, firstMs, tokensPerSecond: rate, ...end }, null, 2));
+      const end = await writeText(session, tokenizer, prompt, values.chat, { ...options, ...stop }, write);
+      if (!values.json) return report(end.promptTokens, end.ids.length, end, end.reason);
+      const tokensPerSecond = rateOf(end.ids.length, end.generationMs);
+      return console.log(JSON.stringify({ ...facts, tokensPerSecond, ...end }, null, 2));
     }
     const tokens: { id: number; logprob: number }[] = [];
-    let firstMs = 0;
     const stopIds = values.stop ? readIds("generate", "--stop", values.stop) : [];
     const all = generateTokens(session, ids, { ...options, stopIds });
+    const started = performance.now();
     let next = await all.next().catch((error: unknown) => {
       throw error instanceof RangeError || error instanceof TypeError ? new UsageError(error.message) : error;
     });
-    for (; !next.done; next = await all.next()) {
-      if (tokens.length === 0) firstMs = performance.now() - started;
+    const times = { promptMs: performance.now() - started, generationMs: 0 };
+    while (!next.done) {
       tokens.push(next.value);
       if (!values.json) process.stdout.write(`${tokens.length === 1 ? "" : " "}${next.value.id}`);
+      const began = performance.now();
+      next = await all.next();
+      if (!next.done) times.generationMs += performance.now() - began;
     }
-    const rate = rateOf(tokens.length, performance.now() - started - firstMs);
     const { reason } = next.value;
-    if (!values.json) return report(ids.length, tokens.length, firstMs, rate, reason);
-    console.log(JSON.stringify({ ...facts, firstMs, tokensPerSecond: rate, reason, tokens }, null, 2));
+    if (!values.json) return report(ids.length, tokens.length, times, reason);
+    const tokensPerSecond = rateOf(tokens.length, times.generationMs);
+    console.log(JSON.stringify({ ...facts, tokensPerSecond, ...times, reason, tokens }, null, 2));
   } finally {
     kernels.release();
   }
 }
 
-/** Tokens a second of `count` tokens, the last of which came `ms` after the first. */
+type Times = Pick<TextEnd, "promptMs" | "generationMs">;
+
+/** Tokens a second of `count` tokens, of which those behind the first took `ms`. */
 function rateOf(count: number, ms: number): number | undefined {
   return count > 1 ? ((count - 1) * 1000) / ms : undefined;
 }

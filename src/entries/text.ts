@@ -20,7 +20,7 @@ export {
   type RenderChatOptions,
   renderChat,
 } from "../text/chat.ts";
-export { type GenerateTextOptions, generateText, type TextEnd } from "../text/generate-text.ts";
+export { type GenerateTextOptions, generateText, type TextEnd, type TextGeneration } from "../text/generate-text.ts";
 export type { JinjaLibrary, TokenizersLibrary } from "../text/libraries.ts";
 export {
   type LoadTokenizerOptions,

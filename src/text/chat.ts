@@ -2,7 +2,13 @@ import type { Model } from "../decoder/model.ts";
 import type { Session } from "../decoder/session.ts";
 import { expectFlag, expectRecord, readFields } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
-import { type GenerateTextOptions, streamGeneration, TEXT_OPTIONS, type TextEnd } from "./generate-text.ts";
+import {
+  type GenerateTextOptions,
+  prepareText,
+  TEXT_OPTIONS,
+  type TextGeneration,
+  writeText,
+} from "./generate-text.ts";
 import { findJinja, type JinjaLibrary } from "./libraries.ts";
 import { renderTemplate } from "./render-template.ts";
 import { expectTokenizer, type Tokenizer } from "./tokenizer.ts";
@@ -65,8 +71,8 @@ export async function renderChat(
 
 /**
  * Answers a conversation: writes it by the model's own template, and gives the answer in pieces of whole characters as they come.
- * To go on, push `{ role: "assistant", content: end.text }` and the next question to the messages; with a session, only what is
- * new is read, as with `generateText`. It needs the package `@huggingface/jinja`.
+ * The promise `end` of the result has the whole answer: to go on, push it and the next question to the messages, as below; with a
+ * session, only what is new is read, as with `generateText`. It needs the package `@huggingface/jinja`.
  *
  * The text of special tokens within a message stands for those tokens. Remove it from text that is not trusted.
  * @param on A session, or a model: then a session is made for the call.
@@ -83,24 +89,29 @@ export async function renderChat(
  *   chatTemplate: "{% for message in messages %}{{ message.content }} {% endfor %}",
  * };
  * const messages = [{ role: "user", content: "81 90 23 0 81 90" }];
- * let answer = "";
- * for await (const piece of chat(model, words, messages, { maxTokens: 4 })) answer += piece;
- * console.log(answer.trim()); // 23 0 81 90
+ * const answer = chat(model, words, messages, { maxTokens: 4 });
+ * let shown = "";
+ * for await (const piece of answer) shown += piece;
+ * const { text, reason } = await answer.end;
+ * messages.push({ role: "assistant", content: text }, { role: "user", content: "23 0" });
+ * console.log(shown.trim(), reason, messages.length); // 23 0 81 90 length 3
  * kernels.release();
  */
-export async function* chat(
+export function chat(
   on: Model | Session,
   tokenizer: Tokenizer,
   messages: readonly ChatMessage[],
   options: ChatOptions = {},
-): AsyncGenerator<string, TextEnd, void> {
+): TextGeneration {
   const where = "chat";
-  const given = readFields(where, "options", options, [...TEXT_OPTIONS, ...TEMPLATE_OPTIONS]);
-  const { template, tools, variables, library, ...rest } = given;
-  return yield* streamGeneration(where, on, tokenizer, rest, async () => {
-    const text = await render(where, tokenizer, messages, { template, tools, variables, library });
-    // The template writes all special tokens.
-    return { ids: tokenizer.encode(text, { addSpecial: false }), context: false };
+  return writeText(async () => {
+    const given = readFields(where, "options", options, [...TEXT_OPTIONS, ...TEMPLATE_OPTIONS]);
+    const { template, tools, variables, library, ...rest } = given;
+    return prepareText(where, on, tokenizer, rest, async () => {
+      const text = await render(where, tokenizer, messages, { template, tools, variables, library });
+      // The template writes all special tokens.
+      return { ids: tokenizer.encode(text, { addSpecial: false }), context: false };
+    });
   });
 }
 

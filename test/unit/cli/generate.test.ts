@@ -46,6 +46,8 @@ describe("generate with text", () => {
     const ids = await greedy([5, 6, 9], 4);
     const result = JSON.parse(run("w5 w6", "--chat", "--tokens", "4", "--deterministic", "--json").stdout);
     expect(result).toMatchObject({ ids, reason: "length", promptTokens: 3, type: "llama" });
+    expect(result.promptMs).toBeGreaterThan(0);
+    expect(result.tokensPerSecond).toBeCloseTo((1000 * (4 - 1)) / result.generationMs, 6);
     expect(result.text.trim().split(/\s+/)).toEqual(ids.map((id) => `w${id}`));
   });
 
