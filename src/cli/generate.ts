@@ -4,9 +4,10 @@ import { createSession } from "../decoder/session.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import type { TextEnd } from "../text/generate-text.ts";
 import { readArguments, readChoice, readCount, readThreads, UsageError } from "./args.ts";
-import { openTokenizer, writeText } from "./generate-text.ts";
+import { openChat, openTokenizer, writeText } from "./generate-text.ts";
 import { loadDecoder, readIds, startDecoderKernels } from "./load-decoder.ts";
 import { KERNEL_OPTIONS } from "./load-kernels.ts";
+import { expectModelPath, refuseEncoder } from "./model-path.ts";
 import { sizeText } from "./text.ts";
 
 const HELP = `headwise generate MODEL PROMPT [options]
@@ -17,6 +18,7 @@ a URL, and generates text behind PROMPT, or tokens behind those of LIST. Prints 
 the tokens a second. Text needs the model's tokenizer, and the package @huggingface/tokenizers.
 
   --chat              answer PROMPT, by the model's template (package @huggingface/jinja)
+  --template FILE     with --chat, a Jinja template instead of the model's
   --ids LIST          token ids, separated by commas
   --tokens N          tokens to generate at most (default 32)
   --stop TEXT         what ends it: a text, or with --ids a list of ids
@@ -39,6 +41,7 @@ the tokens a second. Text needs the model's tokenizer, and the package @huggingf
 const OPTIONS = {
   ids: { type: "string" },
   chat: { type: "boolean", default: false },
+  template: { type: "string" },
   tokens: { type: "string", default: "32" },
   stop: { type: "string" },
   temperature: { type: "string" },
@@ -64,11 +67,18 @@ export async function generate(args: string[]): Promise<void> {
   const { values, positionals } = readArguments("generate", args, OPTIONS);
   if (values.help) return console.log(HELP);
   const [folder, prompt, ...more] = positionals;
-  if (folder === undefined || more.length > 0)
-    throw new UsageError(`generate: expected a model and a prompt, got ${positionals.length} arguments`);
+  if (folder === undefined) throw new UsageError("generate: expected a model and a prompt, got neither");
+  if (more.length > 0)
+    throw new UsageError(
+      `generate: expected one prompt, got ${more.length + 1}: quote it, as in ${JSON.stringify([prompt, ...more].join(" "))}`,
+    );
   if ((values.ids === undefined) === (prompt === undefined))
-    throw new UsageError(`generate: --ids expected token ids, or a prompt instead, got ${prompt ? "both" : "neither"}`);
+    throw new UsageError(
+      `generate: expected a prompt, or --ids with token ids, got ${values.ids ? "both" : "neither"}`,
+    );
   if (values.chat && prompt === undefined) throw new UsageError("generate: --chat expected a prompt, got none");
+  if (values.template !== undefined && !values.chat)
+    throw new UsageError("generate: --template expected --chat beside it, got none");
   const ids = values.ids === undefined ? [] : readIds("generate", "--ids", values.ids);
   const maxTokens = readCount("generate", "--tokens", values.tokens, 0, MOST_TOKENS);
   const number = (name: keyof typeof values) => {
@@ -89,7 +99,11 @@ export async function generate(args: string[]): Promise<void> {
   // How many tokens a prompt has, only its tokenizer knows: then the session is as long as one is by default.
   const needed = prompt === undefined ? ids.length + maxTokens : undefined;
   const maxSeqLen = longest === undefined ? needed : readCount("generate", "--max-seq-len", longest, 1, MOST_TOKENS);
+  await expectModelPath("generate", folder);
+  await refuseEncoder("generate", folder);
   const tokenizer = prompt === undefined ? undefined : await openTokenizer("generate", folder);
+  const conversation =
+    tokenizer && values.chat ? await openChat("generate", folder, tokenizer, values.template) : undefined;
 
   const kernels = await startDecoderKernels(readThreads("generate", values.threads), values.deterministic);
   try {
@@ -111,7 +125,7 @@ build          ${kernels.build}: ${kernels.reason}`);
     if (tokenizer && prompt !== undefined) {
       const stop = values.stop === undefined ? {} : { stop: values.stop };
       const write = (piece: string) => void (values.json || process.stdout.write(piece));
-      const end = await writeText(session, tokenizer, prompt, values.chat, { ...options, ...stop }, write);
+      const end = await writeText(session, tokenizer, prompt, conversation, { ...options, ...stop }, write);
       if (!values.json) return report(end.promptTokens, end.ids.length, end, end.reason);
       const tokensPerSecond = rateOf(end.ids.length, end.generationMs);
       return console.log(JSON.stringify({ ...facts, tokensPerSecond, ...end }, null, 2));

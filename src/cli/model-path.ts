@@ -1,0 +1,43 @@
+// What is wrong with the MODEL of a command, before anything is started.
+
+import { stat } from "node:fs/promises";
+import { dirname } from "node:path";
+import { readTexts } from "../files/model-files.ts";
+import { ENCODER_FAMILIES } from "../models/encoder/families.ts";
+import { parseJson } from "../util/json.ts";
+import { FileError } from "./args.ts";
+import { aboutFile, faultOf } from "./files.ts";
+
+/** The name of a model on Hugging Face, or the address of its page. */
+const HUB = /^(?:https:\/\/huggingface\.co\/)?([\w-][\w.-]*\/[\w.-]+?)\/?$/;
+const FILE = /\.(gguf|json|safetensors)$/i;
+
+/** Throws unless `model` is a folder or a GGUF file that exists, or a URL. */
+export async function expectModelPath(command: string, model: string): Promise<void> {
+  const fail = (got: string, remedy = "") =>
+    new FileError(`${command}: MODEL expected a folder, a GGUF file or the URL of one, got ${model}, ${got}${remedy}`);
+  const name = FILE.test(model) ? undefined : HUB.exec(model)?.[1];
+  const hub = name && `: a model of that name on Hugging Face has the URL https://huggingface.co/${name}/resolve/main/`;
+  if (/^(https?|file):/.test(model)) {
+    if (hub) throw fail("a page", hub);
+    return;
+  }
+  const found = await stat(model).catch((error: unknown) => {
+    throw fail(faultOf(error), hub);
+  });
+  if (found.isFile() && !/\.gguf$/i.test(model)) throw fail("another file", `: give its folder, ${dirname(model)}`);
+}
+
+/** Throws if the model in a folder, or at its URL, is an encoder: whatever else is missing, it generates nothing. */
+export async function refuseEncoder(command: string, model: string): Promise<void> {
+  let type: unknown;
+  try {
+    const texts = await readTexts(command, model, ["config.json"], async () => ({ metadata: new Map() }));
+    const config = "metadata" in texts ? undefined : texts.get("config.json");
+    type = config && Object(parseJson(command, "config.json", config)).model_type;
+  } catch (error) {
+    throw aboutFile(command, model, error);
+  }
+  if (typeof type === "string" && Object.hasOwn(ENCODER_FAMILIES, type))
+    throw new FileError(`${command}: MODEL expected a decoder, got ${model}, an encoder (${type}): use headwise embed`);
+}
