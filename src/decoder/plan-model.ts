@@ -24,13 +24,13 @@ import { planCache, type SessionOptions } from "./session.ts";
 /** What to plan a model's memory for. */
 export interface ModelPlanSizes extends SessionOptions {
   /** Formats of the weights, as `loadModel` takes them; parts without one are float32. Default "f32". */
-  readonly weights?: WeightFormat | ModelFormats;
+  readonly weights?: WeightFormat | ModelFormats | undefined;
   /** Sessions that exist at a time. Default 1. */
-  readonly sessions?: number;
+  readonly sessions?: number | undefined;
   /** Tokens of the longest call, or of all calls of a step of `generateMany`. Default 256, from which on more take no more. */
-  readonly rows?: number;
+  readonly rows?: number | undefined;
   /** Rows of a call whose logits are computed. Default 1. */
-  readonly outputs?: number;
+  readonly outputs?: number | undefined;
 }
 
 /** Bytes of linear memory that a model takes: how much `kernels.usedBytes` grows. */

@@ -62,7 +62,7 @@ export interface SessionOptions extends Pick<CacheOptions, "format" | "truncatab
    * Tokens that fit; memory is taken for whole pages of 128. Default what `loadModel` was given as `maxSeqLen`,
    * else what config.json says, at most 4096.
    */
-  readonly maxSeqLen?: number;
+  readonly maxSeqLen?: number | undefined;
 }
 
 export const SESSION_OPTIONS: readonly (keyof SessionOptions)[] = ["maxSeqLen", "format", "truncatable"];

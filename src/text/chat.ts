@@ -25,22 +25,22 @@ export interface ChatMessage {
 /** How a conversation is written. */
 export interface ChatTemplateOptions {
   /** A Jinja template instead of the tokenizer's own. */
-  readonly template?: string;
+  readonly template?: string | undefined;
   /** Functions that the model may call, as the template expects them. */
-  readonly tools?: readonly unknown[];
+  readonly tools?: readonly unknown[] | undefined;
   /** Further variables of the template, such as `enable_thinking`; they replace those of the same name. */
-  readonly variables?: Readonly<Record<string, unknown>>;
+  readonly variables?: Readonly<Record<string, unknown>> | undefined;
   /**
    * The exports of `@huggingface/jinja`, where it cannot be imported by its name, such as in a page without a bundler. Default that
    * package.
    */
-  readonly library?: JinjaLibrary;
+  readonly library?: JinjaLibrary | undefined;
 }
 
 /** Options of `renderChat`. */
 export interface RenderChatOptions extends ChatTemplateOptions {
   /** Whether the text ends with what begins an answer. Default true. */
-  readonly addGenerationPrompt?: boolean;
+  readonly addGenerationPrompt?: boolean | undefined;
 }
 
 /** Options of `chat`. */

@@ -17,11 +17,11 @@ import { expectTokenizer, type Tokenizer } from "./tokenizer.ts";
 /** Options of `generateText`: those of `generate`, and for text. */
 export interface GenerateTextOptions extends GenerateOptions {
   /** Ids that end the generation. Default the `endIds` of the tokenizer. */
-  readonly stopIds?: TokenIds;
+  readonly stopIds?: TokenIds | undefined;
   /** Texts that end the generation, which may straddle tokens. What is before is given, the text itself is not. Default none. */
-  readonly stop?: string | readonly string[];
+  readonly stop?: string | readonly string[] | undefined;
   /** Whether special tokens are part of the text. Default false. */
-  readonly keepSpecial?: boolean;
+  readonly keepSpecial?: boolean | undefined;
 }
 
 /** What a generation of text gave. */

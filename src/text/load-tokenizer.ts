@@ -17,18 +17,18 @@ export interface TokenizerOptions {
    * The exports of `@huggingface/tokenizers`, where it cannot be imported by its name, such as in a page without a bundler.
    * Default that package.
    */
-  readonly library?: TokenizersLibrary;
+  readonly library?: TokenizersLibrary | undefined;
 }
 
 /** Options of `loadTokenizer`. */
 export interface LoadTokenizerOptions extends TokenizerOptions {
   /** Ends loading: it rejects with the signal's reason. */
-  readonly signal?: Global<"AbortSignal">;
+  readonly signal?: Global<"AbortSignal"> | undefined;
   /**
    * Keeps what is read of URLs, and which files a folder does not have, so that the next start works without a network: as of
    * `loadModel`, and the same store if you like. Default none.
    */
-  readonly store?: ModelStore;
+  readonly store?: ModelStore | undefined;
 }
 
 type Fields = Readonly<Record<string, unknown>>;
