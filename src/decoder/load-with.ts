@@ -34,7 +34,8 @@ export interface LoadModelOptions {
   readonly weights?: WeightFormat | ModelFormats | undefined;
   /**
    * Tokens of the longest sequence that will be run. It decides between the two lists of factors of LongRoPE (Phi-3), and is
-   * the default of sessions. Default what config.json says, of which sessions by default have at most 4096.
+   * the default of sessions; as of `createSession`, it may exceed what config.json says where the model has no table of positions.
+   * Default what config.json says, of which sessions by default have at most 4096.
    */
   readonly maxSeqLen?: number | undefined;
   /**

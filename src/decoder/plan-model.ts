@@ -23,7 +23,10 @@ import { planCache, type SessionOptions } from "./session.ts";
 
 /** What to plan a model's memory for. */
 export interface ModelPlanSizes extends SessionOptions {
-  /** Formats of the weights, as `loadModel` takes them; parts without one are float32. Default "f32". */
+  /**
+   * Formats of the weights, as `loadModel` takes them; parts without one are float32. Default "f32", unlike that of `loadModel`: in
+   * which formats a file stores them, config.json does not say.
+   */
   readonly weights?: WeightFormat | ModelFormats | undefined;
   /** Sessions that exist at a time. Default 1. */
   readonly sessions?: number | undefined;
@@ -51,7 +54,7 @@ const SIZES = ["weights", "maxSeqLen", "format", "truncatable", "sessions", "row
  * The memory that a model, its sessions and its calls will take, computed from config.json before anything is loaded. A head
  * beside the table of tokens is counted where `tie_word_embeddings` is false; where neither config.json nor the type of model
  * says it, `loadModel` takes one that the file has, which is not known here.
- * @param config The text of config.json, or the object it parses to.
+ * @param config The text of config.json, not its path, or the object it parses to.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for a model that `loadModel` would refuse.
  * @example
  * import { planModel } from "headwise/models";

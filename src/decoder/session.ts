@@ -59,8 +59,9 @@ export interface Source {
 /** Options of `createSession`: those of `createCache`, for all layers. */
 export interface SessionOptions extends Pick<CacheOptions, "format" | "truncatable"> {
   /**
-   * Tokens that fit; memory is taken for whole pages of 128. Default what `loadModel` was given as `maxSeqLen`,
-   * else what config.json says, at most 4096.
+   * Tokens that fit; memory is taken for whole pages of 128. At most the positions of the model, where it has a table of them.
+   * Elsewhere more than config.json says are taken, but what a model gives beyond the lengths that it was trained on is seldom of
+   * use. Default what `loadModel` was given as `maxSeqLen`, else what config.json says, at most 4096.
    */
   readonly maxSeqLen?: number | undefined;
 }
