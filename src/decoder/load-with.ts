@@ -186,7 +186,7 @@ async function packModel(
       if (!kernels.released) free();
     };
     const kind = where.slice("load".length);
-    return makeHandle<Model>(kind, where, parts, ["spec", "places", "weights", "encoder"], release);
+    return makeHandle<Model>(kind, where, parts, ["kernels", "spec", "places", "weights", "encoder"], release);
   } catch (error) {
     if (!kernels.released) {
       memory.free(staging);

@@ -144,7 +144,7 @@ export function makeSession(where: string, model: Model, options: SessionOptions
       tokens.length = length;
     },
   };
-  return makeHandle<Session>("Session", "createSession", parts, ["caches", "tokens", "source"], release);
+  return makeHandle<Session>("Session", "createSession", parts, ["model", "caches", "tokens", "source"], release);
 }
 
 /** Throws unless `session` came from createSession and neither it nor its model was released. */

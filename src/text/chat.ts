@@ -17,7 +17,7 @@ import { expectTokenizer, type Tokenizer } from "./tokenizer.ts";
 export interface ChatMessage {
   /** Who says it: "system", "user", "assistant", or what else the template knows. */
   readonly role: string;
-  /** What is said: text, or the parts that the template knows. */
+  /** What is said: text, or the parts that the template knows. Messages of "user" and "system" have it. */
   readonly content?: unknown;
   readonly [field: string]: unknown;
 }
@@ -126,8 +126,14 @@ async function render(
     throw new TypeError(`${where}: messages expected a list of 1 or more messages, got ${describe(messages)}`);
   for (const [i, message] of messages.entries()) {
     expectRecord(where, `messages[${i}]`, message);
-    if (typeof message.role !== "string")
-      throw new TypeError(`${where}: messages[${i}].role expected a string, got ${describe(message.role)}`);
+    const { role, content } = message;
+    if (typeof role !== "string")
+      throw new TypeError(`${where}: messages[${i}].role expected a string, got ${describe(role)}`);
+    // Others may consist of fields that only the template knows, such as tool_calls.
+    if ((role === "user" || role === "system") && (content === undefined || content === null)) {
+      const rule = "text, or the parts that the template knows";
+      throw new TypeError(`${where}: messages[${i}].content expected ${rule}, got ${describe(content)}`);
+    }
   }
   expectFlag(where, "options.addGenerationPrompt", addGenerationPrompt);
   if (tools !== undefined && !Array.isArray(tools))

@@ -106,6 +106,12 @@ describe("renderChat", () => {
     ["no messages", [], {}, "messages expected a list of 1 or more messages, got Array"],
     ["a text", "hi", {}, 'messages expected a list of 1 or more messages, got "hi"'],
     ["a text among the messages", ["hi"], {}, 'messages[0] expected an object, got "hi"'],
+    [
+      "text under another name",
+      [{ role: "user", text: "hi" }],
+      {},
+      "messages[0].content expected text, or the parts that the template knows, got undefined",
+    ],
     ["no role", [{ content: "hi" }], {}, "messages[0].role expected a string, got undefined"],
     ["tools that are no list", question, { tools: {} }, "options.tools expected a list, got Object"],
     ["variables that are none", question, { variables: 1 }, "options.variables expected an object, got 1"],

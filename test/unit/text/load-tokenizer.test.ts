@@ -142,7 +142,7 @@ test("without the packages, the error says what to install, and their exports ca
     const { loadTokenizer, readGgufTokenizer, renderChat } = await import("headwise/text");
     const metadata = new Map([["tokenizer.ggml.model", "bert"], ["tokenizer.ggml.tokens", ["[UNK]"]]]);
     const calls = [() => loadTokenizer(${JSON.stringify(folder)}), () => readGgufTokenizer({ metadata }),
-      () => renderChat({ encode() {}, decode() {}, chatTemplate: "" }, [{ role: "user" }])];
+      () => renderChat({ encode() {}, decode() {}, chatTemplate: "" }, [{ role: "user", content: "a" }])];
     for (const call of calls) await call().catch(({ code, message }) => console.log(code, message));`;
   const hooks = pathToFileURL(join(root, "scripts/source-hooks.mjs")).href;
   const args = ["--import", hooks, "--input-type=module", "--eval", code];
