@@ -1,89 +1,111 @@
-// The page: loads the kernels and the model, and shows a text, its continuation and the attention maps.
+// The page: has a worker load the model and generate text, and shows what it reports.
 
-import { clearMaps, showMaps } from "./maps.js";
+const at = (id) => document.getElementById(id);
+const [chat, file, generate, prompt, status, stop, text, url] = [
+  ...["chat", "file", "generate", "prompt", "status", "stop", "text", "url"],
+].map(at);
 
-const CHARACTERS = 24; // the longest prompt and these are the 96 characters that the model was trained on
-const [prompt, text, threads, build, times, reason] = ["prompt", "text", "threads", "build", "times", "reason"].map((id) =>
-  document.getElementById(id),
-);
+let worker;
+let state = "empty"; // or loading, ready, generating
 
-let kernels;
-let decoder;
-
-/** Shows a message in place of a result; the figures of an earlier one go away. */
-function showMessage(message, isError = false) {
-  text.classList.toggle("error", isError);
-  text.replaceChildren(message);
-  times.textContent = "";
-  clearMaps();
+function setState(next, message, isError = false) {
+  state = next;
+  status.classList.toggle("error", isError);
+  status.textContent = message;
+  const focused = document.activeElement;
+  stop.disabled = state !== "loading" && state !== "generating";
+  generate.disabled = state !== "ready";
+  // A button that is disabled would lose the focus to the page.
+  if (focused === generate && generate.disabled) stop.focus();
+  if (focused === stop && stop.disabled) generate.focus();
 }
 
-function show() {
-  try {
-    showText();
-  } catch (error) {
-    showMessage(error.message, true);
-  }
+/** Forgets the model: the end of the worker gives all of its memory back. */
+function unload() {
+  worker?.terminate();
+  worker = undefined;
+  chat.checked = false;
+  chat.disabled = true;
+  for (const id of ["speed", "model", "room", "kernels"]) at(id).textContent = "–";
+  at("progress").value = 0;
+  at("loaded").textContent = "";
+  text.replaceChildren();
 }
 
-function showText() {
-  if (prompt.value === "") return showMessage("Type a text.");
-  const unknown = decoder.unknownIn(prompt.value);
-  if (unknown) return showMessage(`The model does not know the character ${JSON.stringify(unknown)}.`, true);
-  const made = [...decoder.continue(prompt.value, CHARACTERS)];
-  text.classList.remove("error");
-  text.replaceChildren(
-    prompt.value,
-    ...made.map(({ character, logit }) =>
-      Object.assign(document.createElement("span"), { textContent: character, title: `logit ${logit}` }),
-    ),
-  );
-  const rest = made.slice(1).reduce((sum, { ms }) => sum + ms, 0) / (made.length - 1);
-  times.textContent = `first character ${made[0].ms.toFixed(2)} ms, then ${rest.toFixed(2)} ms a character`;
-  const whole = prompt.value + made.map(({ character }) => character).join("");
-  showMaps(decoder.maps(whole), whole);
+/** Says why there is no model. The same file may be chosen again. */
+function giveUp(why, isError) {
+  unload();
+  file.value = "";
+  setState("empty", why, isError);
 }
 
-/** Reads a file next to the page. */
-async function read(path) {
-  const response = await fetch(path);
-  if (!response.ok) throw new Error(`${path} could not be read: ${response.status} ${response.statusText}`);
-  return response;
-}
-
-async function load() {
-  // Imported here, so that a package that is not installed is reported on the page.
-  const headwise = await import(threads.checked ? "headwise/threads" : "headwise");
-  const { models } = await import("headwise/models");
-  const { createDecoder } = await import("./decoder.js");
-  const bytes = new Uint8Array(await (await read("model/model.safetensors")).arrayBuffer());
-  const json = await (await read("model/config.json")).text();
+/** Loads the model of a File or a URL. */
+function load(source, name) {
+  unload();
+  if (source !== file.files[0]) file.value = "";
+  const own = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
+  // What a worker posted before its end may come behind it.
+  own.addEventListener("message", ({ data: { report, ...rest } }) => own === worker && REPORTS[report](rest));
+  own.addEventListener("error", ({ message }) => giveUp(`The worker ended: ${message || "a file that it imports is missing"}`, true));
+  worker = own;
   // Add ?deterministic to the address for the build that gives the same bits on every engine.
   const deterministic = new URLSearchParams(location.search).has("deterministic");
-  const loaded = await headwise.loadKernels({ deterministic, models });
-  kernels?.release(); // ends the workers
-  kernels = loaded;
-  decoder = await createDecoder(headwise, kernels, bytes, json);
-  build.textContent = `build ${kernels.build}`;
-  const { used, reason: why } = kernels.threads;
-  reason.textContent = threads.checked ? `${used === 1 ? "One thread" : `${used} threads`}: ${why}` : "";
+  worker.postMessage({ task: "load", source, deterministic });
+  setState("loading", `Loading ${name} …`);
 }
 
-async function start() {
-  threads.disabled = true;
-  decoder = undefined;
-  build.textContent = reason.textContent = "";
-  showMessage("Loading the model …");
-  try {
-    await load();
-    show();
-  } catch (error) {
-    decoder = undefined;
-    showMessage(error.message, true);
-  }
-  threads.disabled = false;
-}
+/** What is done with each report of the worker. */
+const REPORTS = {
+  progress({ done, all }) {
+    at("progress").value = done / all;
+    at("loaded").textContent = `${(done / 1e6).toFixed(1)} of ${(all / 1e6).toFixed(1)} MB`;
+  },
+  loaded({ model, room, kernels, canChat }) {
+    at("model").textContent = model;
+    at("room").textContent = room;
+    at("kernels").textContent = kernels;
+    chat.checked = canChat;
+    chat.disabled = !canChat;
+    setState("ready", "Ready.");
+  },
+  piece({ piece, tokens, ms }) {
+    text.lastChild.append(piece);
+    if (ms > 0) at("speed").textContent = `${((1000 * tokens) / ms).toFixed(1)} tokens/s`;
+  },
+  ended: ({ why }) => setState("ready", `Ended: ${why}.`),
+  failed({ message }) {
+    if (state === "generating") setState("ready", message, true);
+    else giveUp(`The model could not be loaded: ${message}`, true);
+  },
+};
 
-prompt.addEventListener("input", () => decoder && show());
-threads.addEventListener("change", start);
-start();
+generate.addEventListener("click", () => {
+  text.replaceChildren(chat.checked ? "" : prompt.value, document.createElement("span"));
+  const options = { maxTokens: at("tokens").valueAsNumber, temperature: at("temperature").valueAsNumber };
+  worker.postMessage({ task: "generate", prompt: prompt.value, asChat: chat.checked, options });
+  setState("generating", "Generating …");
+});
+stop.addEventListener("click", () => {
+  if (state === "loading") giveUp("Loading was stopped.");
+  else worker.postMessage({ task: "stop" });
+});
+file.addEventListener("change", () => file.files.length > 0 && load(file.files[0], file.files[0].name));
+url.value = new URL("model/stories/stories.gguf", location);
+at("source").addEventListener("submit", (event) => {
+  event.preventDefault();
+  load(url.value, url.value);
+});
+
+document.addEventListener("dragover", (event) => {
+  event.preventDefault();
+  document.body.classList.add("target");
+});
+document.addEventListener("dragleave", ({ relatedTarget }) => {
+  if (relatedTarget === null) document.body.classList.remove("target");
+});
+document.addEventListener("drop", (event) => {
+  event.preventDefault();
+  document.body.classList.remove("target");
+  const [dropped] = event.dataTransfer.files;
+  if (dropped) load(dropped, dropped.name);
+});

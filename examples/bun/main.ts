@@ -1,36 +1,32 @@
-// The model with Bun.serve: GET /?prompt=…&tokens=… streams the continuation, one line of JSON for each character.
+// Stories with Bun.serve: GET /?prompt=…&tokens=…&temperature=…&seed=… streams the text that follows the prompt.
 
 import { loadKernels } from "headwise";
-import { createSession, generate, loadModel, models } from "headwise/models";
+import { loadModel, models } from "headwise/models";
+import { generateText, loadTokenizer } from "headwise/text";
 
-const MOST_CHARACTERS = 96; // of prompt and continuation: the length of the texts that the model was trained on
-
-// Deterministic: the same bits on every engine, so that servers on different runtimes give the same answers.
+// Deterministic: the same bits on every engine, so that servers on different runtimes tell the same stories.
 const kernels = await loadKernels({ deterministic: true, models });
-const folder = new URL("../../model/", import.meta.url);
-const model = await loadModel(kernels, folder);
-const { vocabulary } = (await Bun.file(new URL("config.json", folder)).json()) as { vocabulary: string };
-
-async function* lines(ids: readonly number[], maxTokens: number) {
-  using session = createSession(model, { maxSeqLen: ids.length + maxTokens });
-  for await (const { id, logprob } of generate(session, ids, { maxTokens })) {
-    yield `${JSON.stringify({ character: vocabulary[id], logprob })}\n`;
-    await Bun.sleep(0); // sends the line and lets other requests in
-  }
-}
+const folder = new URL("../../model/stories/", import.meta.url);
+const [model, tokenizer] = await Promise.all([loadModel(kernels, folder), loadTokenizer(folder)]);
 
 const server = Bun.serve({
   hostname: "127.0.0.1",
   port: Number(Bun.argv[2] ?? 8000),
-  fetch({ url }) {
+  async fetch({ url }) {
     const query = new URL(url).searchParams;
-    const ids = Array.from(query.get("prompt") ?? "", (character) => vocabulary.indexOf(character)); // a token is a character
-    const tokens = Number(query.get("tokens") ?? 16);
-    const refuse = (rule: string) => new Response(`${rule}\n`, { status: 400 });
-    if (ids.length === 0 || ids.includes(-1)) return refuse("prompt expected printable ASCII characters");
-    if (!(Number.isInteger(tokens) && tokens > 0 && ids.length + tokens <= MOST_CHARACTERS))
-      return refuse(`tokens expected 1 to ${MOST_CHARACTERS - ids.length} after this prompt`);
-    return new Response(lines(ids, tokens), { headers: { "content-type": "application/x-ndjson" } });
+    const number = (name: string) => (query.has(name) ? Number(query.get(name)) : undefined);
+    const options = { maxTokens: number("tokens"), temperature: number("temperature"), seed: number("seed") };
+    // Slices shorter than a token: each piece is sent at once, and other requests come in between.
+    const pieces = generateText(model, tokenizer, query.get("prompt") ?? "", { ...options, sliceMs: 0.1 });
+    try {
+      const first = await pieces.next(); // throws if the request is wrong
+      const text = async function* () {
+        for (let next = first; !next.done; next = await pieces.next()) yield next.value;
+      };
+      return new Response(text());
+    } catch (error) {
+      return new Response(`${(error as Error).message}\n`, { status: 400 });
+    }
   },
 });
 console.log(`Listening on ${server.url}`);

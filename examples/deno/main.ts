@@ -1,32 +1,27 @@
-// The model with Deno.serve: GET /?prompt=…&tokens=… streams the continuation, one line of JSON for each character.
+// Stories with Deno.serve: GET /?prompt=…&tokens=…&temperature=…&seed=… streams the text that follows the prompt.
 
 import { loadKernels } from "headwise";
-import { createSession, generate, loadModel, models } from "headwise/models";
+import { loadModel, models } from "headwise/models";
+import { generateText, loadTokenizer } from "headwise/text";
 
-const MOST_CHARACTERS = 96; // of prompt and continuation: the length of the texts that the model was trained on
-
-// Deterministic: the same bits on every engine, so that servers on different runtimes give the same answers.
+// Deterministic: the same bits on every engine, so that servers on different runtimes tell the same stories.
 const kernels = await loadKernels({ deterministic: true, models });
-const folder = new URL("../../model/", import.meta.url);
-const model = await loadModel(kernels, folder);
-const { vocabulary } = JSON.parse(await Deno.readTextFile(new URL("config.json", folder))) as { vocabulary: string };
+const folder = new URL("../../model/stories/", import.meta.url);
+const [model, tokenizer] = await Promise.all([loadModel(kernels, folder), loadTokenizer(folder)]);
 
-async function* lines(ids: readonly number[], maxTokens: number) {
-  using session = createSession(model, { maxSeqLen: ids.length + maxTokens });
-  for await (const { id, logprob } of generate(session, ids, { maxTokens })) {
-    yield `${JSON.stringify({ character: vocabulary[id], logprob })}\n`;
-    await new Promise((resolve) => setTimeout(resolve)); // sends the line and lets other requests in
-  }
-}
-
-Deno.serve({ hostname: "127.0.0.1", port: Number(Deno.args[0] ?? 8000) }, ({ url }) => {
+Deno.serve({ hostname: "127.0.0.1", port: Number(Deno.args[0] ?? 8000) }, async ({ url }) => {
   const query = new URL(url).searchParams;
-  const ids = Array.from(query.get("prompt") ?? "", (character) => vocabulary.indexOf(character)); // a token is a character
-  const tokens = Number(query.get("tokens") ?? 16);
-  const refuse = (rule: string) => new Response(`${rule}\n`, { status: 400 });
-  if (ids.length === 0 || ids.includes(-1)) return refuse("prompt expected printable ASCII characters");
-  if (!(Number.isInteger(tokens) && tokens > 0 && ids.length + tokens <= MOST_CHARACTERS))
-    return refuse(`tokens expected 1 to ${MOST_CHARACTERS - ids.length} after this prompt`);
-  const body = ReadableStream.from(lines(ids, tokens)).pipeThrough(new TextEncoderStream());
-  return new Response(body, { headers: { "content-type": "application/x-ndjson" } });
+  const number = (name: string) => (query.has(name) ? Number(query.get(name)) : undefined);
+  const options = { maxTokens: number("tokens"), temperature: number("temperature"), seed: number("seed") };
+  // Slices shorter than a token: each piece is sent at once, and other requests come in between.
+  const pieces = generateText(model, tokenizer, query.get("prompt") ?? "", { ...options, sliceMs: 0.1 });
+  try {
+    const first = await pieces.next(); // throws if the request is wrong
+    const text = async function* () {
+      for (let next = first; !next.done; next = await pieces.next()) yield next.value;
+    };
+    return new Response(ReadableStream.from(text()).pipeThrough(new TextEncoderStream()));
+  } catch (error) {
+    return new Response(`${(error as Error).message}\n`, { status: 400 });
+  }
 });

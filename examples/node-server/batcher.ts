@@ -1,42 +1,47 @@
-// Conversations that run at the same time share each step. A new prompt joins at the next step.
+// Conversations that run at the same time share each step. A new one joins at the next step.
 
-import { setImmediate } from "node:timers/promises";
 import { createSession, type GeneratedToken, type GenerationJob, generateMany, type Model } from "headwise/models";
 
-/** A prompt to continue. */
-export interface Ask {
-  readonly ids: readonly number[];
-  readonly maxTokens: number;
+/** A text to continue. */
+export interface Ask extends Pick<GenerationJob, "ids" | "maxTokens" | "stopIds"> {
   /** Whether nobody reads the answer any more. */
   gone(): boolean;
   /** Called with each token as soon as it is computed. */
   send(token: GeneratedToken): void;
 }
 
-interface Conversation extends GenerationJob {
+interface Waiting {
   readonly ask: Ask;
   finish(error?: unknown): void;
 }
 
-export type Batcher = ReturnType<typeof createBatcher>;
+interface Conversation extends GenerationJob, Waiting {}
 
-/** Runs at most `together` conversations at a time; as many again may wait. */
-export function createBatcher(model: Model, together: number) {
-  const waiting: Conversation[] = [];
+/** Runs at most `maxJobs` conversations at a time; as many again may wait. */
+export function createBatcher(model: Model, maxJobs: number) {
+  const waiting: Waiting[] = [];
   const running = new Set<Conversation>();
   let largest = 0;
-  let wake = () => {};
-  let working = false;
+  const sleep = () => {};
+  let wake = sleep;
 
-  /** Those that may begin, until none is left. */
-  async function* admitted(): AsyncGenerator<Conversation, void> {
-    while (running.size + waiting.length > 0) {
-      const next = running.size < together ? waiting.shift() : undefined;
-      if (next?.ask.gone()) next.finish(new Error("the client is gone"));
+  /** The next conversation, whenever there is room for one. */
+  async function* nextOnes(): AsyncGenerator<Conversation, never, void> {
+    for (;;) {
+      const next = waiting.shift();
+      if (next?.ask.gone()) next.finish();
       else if (next) {
-        running.add(next);
-        largest = Math.max(largest, running.size);
-        yield next;
+        const { ids, maxTokens = 0, stopIds } = next.ask;
+        let session: Conversation["session"];
+        try {
+          session = createSession(model, { maxSeqLen: ids.length + maxTokens });
+        } catch (error) {
+          next.finish(error);
+          continue;
+        }
+        const conversation = { ...next, session, ids, maxTokens, stopIds };
+        largest = Math.max(largest, running.add(conversation).size);
+        yield conversation;
       } else
         await new Promise<void>((resolve) => {
           wake = resolve;
@@ -46,43 +51,34 @@ export function createBatcher(model: Model, together: number) {
 
   function end(conversation: Conversation, error?: unknown): void {
     running.delete(conversation);
+    conversation.session.release();
     conversation.finish(error);
-    wake();
   }
 
-  async function work(): Promise<void> {
-    working = true;
-    try {
-      for await (const { job, token, end: outcome } of generateMany(admitted())) {
-        if (token) job.ask.send(token);
-        else end(job, outcome?.reason === "error" ? outcome.error : undefined); // the others go on
-        await setImmediate(); // requests that have come meanwhile join the next step
+  async function work(): Promise<never> {
+    for (;;)
+      try {
+        // Slices shorter than a step: each token is sent at once, and requests that have come meanwhile join the next step.
+        for await (const { job, token, end: outcome } of generateMany(nextOnes(), { maxJobs, sliceMs: 0.1 }))
+          if (token) job.ask.send(token);
+          else end(job, outcome?.reason === "error" ? outcome.error : undefined); // the others go on
+      } catch (error) {
+        if (running.size === 0) throw error; // not of a step
+        wake = sleep; // the source that this loop leaves must take nobody any more
+        for (const conversation of running) end(conversation, error);
       }
-    } catch (error) {
-      for (const conversation of [...running, ...waiting.splice(0)]) end(conversation, error);
-    }
-    working = false;
-    if (waiting.length > 0) void work();
   }
+  void work();
 
   return {
     /** Resolves after the last token; rejects if a step fails. */
-    async generate(ask: Ask): Promise<void> {
-      const { ids, maxTokens } = ask;
-      const session = createSession(model, { maxSeqLen: ids.length + maxTokens });
-      try {
-        await new Promise<void>((resolve, reject) => {
-          const finish = (error?: unknown) => (error === undefined ? resolve() : reject(error));
-          waiting.push({ session, ids, maxTokens, ask, finish });
-          wake();
-          if (!working) void work();
-        });
-      } finally {
-        session.release();
-      }
-    },
+    generate: (ask: Ask): Promise<void> =>
+      new Promise((resolve, reject) => {
+        waiting.push({ ask, finish: (error) => (error === undefined ? resolve() : reject(error)) });
+        wake();
+      }),
     /** Whether no further conversation may wait. */
-    full: (): boolean => waiting.length >= together,
+    full: (): boolean => waiting.length >= maxJobs,
     /** The number of running and of waiting conversations, and the largest number that shared a step. */
     counts: () => ({ running: running.size, waiting: waiting.length, largest }),
   };

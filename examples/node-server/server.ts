@@ -1,23 +1,21 @@
 // One engine with threads for all requests; those that run at the same time share each step.
 //   GET  /health    -> the engine, and the number of running conversations
-//   POST /generate  { "prompt": "qz7 mfk qz7 m", "tokens": 11 } -> one line of JSON for each character, as soon as it is computed
+//   POST /generate  { "prompt": "the cat sat", "tokens": 20 } -> one line of JSON for each token, as soon as it is computed
 
-import { readFile } from "node:fs/promises";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { type GeneratedToken, loadModel, models } from "headwise/models";
+import { createTextStream, loadTokenizer } from "headwise/text";
 import { loadKernels } from "headwise/threads";
 import { createBatcher } from "./batcher.ts";
 
-const MOST_CHARACTERS = 96; // of prompt and continuation: the length of the texts that the model was trained on
 const MOST_IN_BODY = 4096; // characters
 const TOGETHER = 32; // conversations in one step
 
 const kernels = await loadKernels({ threads: "auto", models });
-const folder = new URL("../../model/", import.meta.url);
-const model = await loadModel(kernels, folder);
-const config = await readFile(new URL("config.json", folder), "utf8");
-const { vocabulary } = JSON.parse(config) as { vocabulary: string }; // a token of this model is a character
+const folder = new URL("../../model/stories/", import.meta.url);
+const [model, tokenizer] = await Promise.all([loadModel(kernels, folder), loadTokenizer(folder)]);
+const { maxSeqLen = 4096 } = model; // tokens of prompt and continuation
 const batcher = createBatcher(model, TOGETHER);
 
 class Refusal extends Error {
@@ -58,10 +56,11 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
     if (!server.listening) throw new Refusal(503, "the server is shutting down");
     if (batcher.full()) throw new Refusal(503, "too many conversations at once");
     response.setHeader("content-type", "application/x-ndjson");
+    const text = createTextStream(tokenizer, ids);
     const send = ({ id, logprob }: GeneratedToken) => {
-      if (!response.closed) response.write(`${JSON.stringify({ character: vocabulary[id], logprob })}\n`);
+      if (!response.closed) response.write(`${JSON.stringify({ text: text.push(id), logprob })}\n`);
     };
-    await batcher.generate({ ids, maxTokens, gone: () => response.closed, send });
+    await batcher.generate({ ids, maxTokens, stopIds: tokenizer.endIds, gone: () => response.closed, send });
     response.end();
   } else throw new Refusal(404, "the routes are GET /health and POST /generate");
 }
@@ -81,9 +80,10 @@ function expectJob(body: string): { readonly ids: readonly number[]; readonly ma
     throw new Refusal(400, "the request expected JSON");
   }
   const { prompt, tokens } = parsed ?? {};
-  const ids = Array.from(typeof prompt === "string" ? prompt : "", (character) => vocabulary.indexOf(character));
-  if (ids.length === 0 || ids.includes(-1)) throw new Refusal(400, "prompt expected printable ASCII characters");
-  const room = MOST_CHARACTERS - ids.length;
+  if (typeof prompt !== "string") throw new Refusal(400, "prompt expected text");
+  const ids = tokenizer.encode(prompt);
+  const room = maxSeqLen - ids.length;
+  if (room < 1) throw new Refusal(400, `prompt expected fewer than ${maxSeqLen} tokens, got ${ids.length}`);
   if (typeof tokens !== "number" || !Number.isInteger(tokens) || tokens < 1 || tokens > room)
     throw new Refusal(400, `tokens expected 1 to ${room} after this prompt`);
   return { ids, maxTokens: tokens };

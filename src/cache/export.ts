@@ -95,7 +95,11 @@ export function exportPages(cache: KvCache, since = 0): CachePage[] {
  * kernels.release();
  */
 export function importPages(cache: KvCache, pages: Iterable<CachePage>, length: number): void {
-  const where = "importPages";
+  fillCache("importPages", cache, pages, length);
+}
+
+/** `importPages`; errors name `where`. */
+export function fillCache(where: string, cache: KvCache, pages: Iterable<CachePage>, length: number): void {
   // Read once and before the checks, because reading may run code of the caller's.
   const iterate = typeof pages === "object" ? pages?.[Symbol.iterator] : undefined;
   expectUsable(where, cache);

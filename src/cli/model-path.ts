@@ -2,8 +2,10 @@
 
 import { stat } from "node:fs/promises";
 import { dirname } from "node:path";
+import { readGgufMetadata } from "../files/gguf/gguf.ts";
 import { readTexts } from "../files/model-files.ts";
 import { ENCODER_FAMILIES } from "../models/encoder/families.ts";
+import { GGUF_ENCODERS } from "../models/gguf/encoders.ts";
 import { parseJson } from "../util/json.ts";
 import { FileError } from "./args.ts";
 import { aboutFile, faultOf } from "./files.ts";
@@ -11,6 +13,8 @@ import { aboutFile, faultOf } from "./files.ts";
 /** The name of a model on Hugging Face, or the address of its page. */
 const HUB = /^(?:https:\/\/huggingface\.co\/)?([\w-][\w.-]*\/[\w.-]+?)\/?$/;
 const FILE = /\.(gguf|json|safetensors)$/i;
+const URL_OF_HOST = /^https?:/;
+const ENCODERS = new Set([ENCODER_FAMILIES, GGUF_ENCODERS].flatMap((types) => Object.keys(types)));
 
 /** Throws unless `model` is a folder or a GGUF file that exists, or a URL. */
 export async function expectModelPath(command: string, model: string): Promise<void> {
@@ -28,16 +32,20 @@ export async function expectModelPath(command: string, model: string): Promise<v
   if (found.isFile() && !/\.gguf$/i.test(model)) throw fail("another file", `: give its folder, ${dirname(model)}`);
 }
 
-/** Throws if the model in a folder, or at its URL, is an encoder: whatever else is missing, it generates nothing. */
+/**
+ * Throws if the model is an encoder: whatever else is missing, it generates nothing. The header of a GGUF file at a URL, which may
+ * be large, is not read for that.
+ */
 export async function refuseEncoder(command: string, model: string): Promise<void> {
+  const readGguf = URL_OF_HOST.test(model) ? async () => ({ metadata: new Map() }) : readGgufMetadata;
   let type: unknown;
   try {
-    const texts = await readTexts(command, model, ["config.json"], async () => ({ metadata: new Map() }));
-    const config = "metadata" in texts ? undefined : texts.get("config.json");
-    type = config && Object(parseJson(command, "config.json", config)).model_type;
+    const found = await readTexts(command, model, ["config.json"], readGguf);
+    if ("metadata" in found) type = found.metadata.get("general.architecture");
+    else type = Object(parseJson(command, "config.json", found.get("config.json") ?? "{}")).model_type;
   } catch (error) {
     throw aboutFile(command, model, error);
   }
-  if (typeof type === "string" && Object.hasOwn(ENCODER_FAMILIES, type))
+  if (typeof type === "string" && ENCODERS.has(type))
     throw new FileError(`${command}: MODEL expected a decoder, got ${model}, an encoder (${type}): use headwise embed`);
 }

@@ -12,7 +12,7 @@ import { describe, HeadwiseError } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { makeHandle } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
-import { expectFit } from "./fit.ts";
+import { expectFit, type PlanKind, planDecoder } from "./fit.ts";
 import type { GgufReader } from "./gguf.ts";
 import { type BlockContext, type LoadMore, loadBlock, mlpFormats } from "./load-blocks.ts";
 import { loadEnds, mostStaged } from "./load-ends.ts";
@@ -73,6 +73,8 @@ export interface ModelKind {
   readonly read: ReadDecoder;
   readonly open?: typeof openModelFiles;
   readonly loadMore?: LoadMore;
+  /** What `maxBytes` counts. Default a model with one session. */
+  readonly plan?: PlanKind;
 }
 
 /** `loadModel` under the name of the public function `where`, for another kind of models. */
@@ -81,7 +83,7 @@ export async function loadWith(
   kernels: Kernels,
   source: ModelSource,
   options: LoadModelOptions,
-  { read, open = openModelFiles, loadMore }: ModelKind,
+  { read, open = openModelFiles, loadMore, plan = planDecoder }: ModelKind,
 ): Promise<Model> {
   expectKernels(where, kernels);
   const given = readFields(where, "options", options, OPTIONS);
@@ -117,13 +119,8 @@ export async function loadWith(
     const { file, pieceBytes } = files;
     const reader = new WeightReader(tensors, file, { where, kernels, layout, pieceBytes, expectActive, onRead });
     if (maxBytes !== undefined) {
-      const { spec } = decoder;
-      expectFit(
-        where,
-        spec,
-        { weights: storedFormats(reader, decoder, formats), maxSeqLen: spec.sessionLength },
-        maxBytes,
-      );
+      const wanted = { weights: storedFormats(reader, decoder, formats), maxSeqLen: decoder.spec.sessionLength };
+      expectFit(where, plan(where, decoder), wanted, maxBytes);
     }
     return await packModel(where, kernels, decoder, reader, formats, fast, loadMore);
   } catch (error) {

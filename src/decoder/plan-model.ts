@@ -84,8 +84,8 @@ export function planSpec(
   expectInt(where, "outputs", outputs, 0);
   const attentionFormat = formats.attention ?? "f32";
   const layers = spec.blocks.map(({ attention }) => planAttention(where, attention, attentionFormat));
-  const cross = spec.blocks.flatMap(({ cross }) =>
-    cross ? planAttention(where, { kind: "heads", config: cross }, attentionFormat) : [],
+  const cross = spec.blocks.map(
+    ({ cross }) => cross && planAttention(where, { kind: "heads", config: cross }, attentionFormat),
   );
 
   const { embed = "f32", mlp = "f32" } = formats;
@@ -95,7 +95,7 @@ export function planSpec(
   }));
   const blockBytes = places.blocks.reduce((sum, { bytes }) => sum + aligned(bytes), 0);
   const weights =
-    aligned(places.endsBytes) + blockBytes + [...layers, ...cross].reduce((sum, { bytes }) => sum + bytes, 0);
+    aligned(places.endsBytes) + blockBytes + [...layers, ...cross].reduce((sum, each) => sum + (each?.bytes ?? 0), 0);
 
   let cached = 0;
   let pageFormats = 0;
@@ -105,9 +105,9 @@ export function planSpec(
     pageFormats |= used;
   }
   const chunk = Math.min(rows, ...layers.map(({ chunkRows }) => chunkRows));
-  const plan = planPass(spec, places, { rows: chunk, outputs: Math.min(outputs, chunk) }, (layer, layout) =>
-    layers[layer]?.place(layout, chunk, pageFormats),
-  );
+  const plan = planPass(spec, places, { rows: chunk, outputs: Math.min(outputs, chunk) }, (layer, layout) => {
+    for (const each of [layers[layer], cross[layer]]) each?.place(layout, chunk, pageFormats);
+  });
   const all = { weights, sessions: sessions * cached, scratch: plan.bytes };
   return { ...all, total: all.weights + all.sessions + all.scratch };
 }

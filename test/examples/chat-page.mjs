@@ -3,12 +3,15 @@
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { extname, join } from "node:path";
-import { CONTINUATION, expect, PROMPT } from "./given.mjs";
+import { expect } from "./given.mjs";
 import { expectNarrow, textOf, visit } from "./pages.mjs";
 
 const PUBLIC = join(import.meta.dirname, "../../examples/cloudflare/public");
 const TYPES = { ".html": "text/html", ".css": "text/css", ".js": "text/javascript" };
-const REFUSED = "text expected characters of the model's vocabulary";
+const PROMPT = "The cat sat on the mat because it was";
+const PIECES = [" warm. what", " was warm? the mat."];
+const CONTINUATION = PIECES.join("");
+const REFUSED = 'the model does not know the word "é"';
 
 /** The headers of the file `_headers`. */
 const headers = Object.fromEntries(
@@ -23,12 +26,16 @@ function answer(request, response, session) {
   const send = (status, value) =>
     response.writeHead(status, { "Content-Type": "application/json" }).end(JSON.stringify(value));
   if (request.url === "/v1/sessions") return send(201, { id: "one" });
-  if (request.method === "GET") return send(200, { length: session.length, text: "" });
-  if (session.length > 0) return send(422, { error: { code: "unknown_character", message: REFUSED } });
-  session.length = PROMPT.length + CONTINUATION.length;
-  const events = [...CONTINUATION].map((text, i) => ["token", { index: PROMPT.length + i, text }]);
+  if (request.method === "GET") return send(200, { length: session.length, left: 0, text: "" });
+  if (session.length > 0) return send(422, { error: { code: "unknown_word", message: REFUSED } });
   response.writeHead(200, { "Content-Type": "text/event-stream" });
-  for (const [event, data] of [...events, ["done", {}]])
+  session.length = PROMPT.length;
+  const events = PIECES.map((text) => {
+    const at = session.length;
+    session.length += text.length;
+    return ["text", { at, text }];
+  });
+  for (const [event, data] of [...events, ["done", { reason: "stop", length: session.length }]])
     response.write(`event: ${event}\ndata: ${JSON.stringify(data)}\n\n`);
   return response.end();
 }
@@ -52,9 +59,10 @@ export async function chatPage({ browser }) {
         {},
         CONTINUATION.length,
       );
+      await page.waitForSelector("button:enabled");
       expect("the text", await textOf(page, "#text"), PROMPT + CONTINUATION);
       const status = await textOf(page, "#status");
-      expect("the status", status, /^24 characters in \d+ ms\. The conversation has 37 characters\.$/);
+      expect("the status", status, /^30 characters in \d+ ms\. The story ends here\.$/);
       await page.type("#prompt", "é");
       await page.click("button");
       await page.waitForSelector("#status.error");

@@ -4,6 +4,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
+import { createStories } from "./stories.mjs";
 
 export const PROMPT = "qz7 mfk qz7 m";
 export const CONTINUATION = "fk qz7 mfk qz7 mfk qz7 m";
@@ -11,7 +12,7 @@ export const CONTINUATION = "fk qz7 mfk qz7 mfk qz7 m";
 /** Answers of the package installed in `root`, of its deterministic build or of the one that it selects on this machine. */
 export async function createReference(root, deterministic) {
   const { loadKernels } = await import(pathToFileURL(join(root, "node_modules/headwise/dist/index.js")));
-  const { createSession, forward, generate, loadModel, models } = await import(
+  const { createSession, forward, loadModel, models } = await import(
     pathToFileURL(join(root, "node_modules/headwise/dist/models.js"))
   );
   const { attentionMaps } = await import(pathToFileURL(join(root, "examples/induction/maps.ts")));
@@ -23,6 +24,7 @@ export async function createReference(root, deterministic) {
   const encode = (text) => Array.from(text, (character) => vocabulary.indexOf(character));
   return {
     build: kernels.build,
+    stories: await createStories(root, deterministic),
     /** The next `count` choices, `{ character, logit }` each. */
     choices(prompt, count) {
       const session = createSession(model, { maxSeqLen: prompt.length + count });
@@ -32,15 +34,6 @@ export async function createReference(root, deterministic) {
         next = ids;
         found.push({ character: vocabulary[ids[0]], logit: logits[0] });
       }
-      session.release();
-      return found;
-    },
-    /** The next `count` tokens of generate, `{ character, logprob }` each. */
-    async generated(prompt, count) {
-      const session = createSession(model, { maxSeqLen: prompt.length + count });
-      const found = [];
-      for await (const { id, logprob } of generate(session, encode(prompt), { maxTokens: count }))
-        found.push({ character: vocabulary[id], logprob });
       session.release();
       return found;
     },
@@ -57,9 +50,9 @@ export function expectChoices(got, reference, prompt, count) {
   expectEqual(got, reference.choices(prompt, count), prompt);
 }
 
-/** The same for tokens of generate, with the same bits of their probabilities. */
-export async function expectGenerated(got, reference, prompt, count) {
-  expectEqual(got, await reference.generated(prompt, count), prompt);
+/** Throws unless `got` are the tokens of the story, with the same bits of their probabilities. */
+export async function expectTokens(got, { stories }, prompt, count) {
+  expectEqual(got, await stories.tokens(prompt, count), prompt);
 }
 
 function expectEqual(got, wanted, prompt) {

@@ -1,18 +1,24 @@
-// The pages in Chromium: their text, the bits of their logits, and their maps.
+// The pages of maps and of Vite in Chromium: their text, the bits of their logits, and their maps.
 
 import { existsSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { CONTINUATION, expect, expectChoices, PROMPT } from "./given.mjs";
 import { end, run, serve } from "./processes.mjs";
+import { BEGINNING } from "./stories.mjs";
 
-const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+const PATHS = {
+  chrome: [process.env.CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"],
+  firefox: [process.env.FIREFOX, "/usr/bin/firefox-esr", "/usr/bin/firefox"],
+};
 
-/** Starts Chromium; if it is missing, the script of the browser tests installs it. */
-export async function launch(puppeteer, installer) {
-  const find = () => [process.env.CHROMIUM, ...CHROMIUM].find((path) => path && existsSync(path));
+/** Starts a browser; if it is missing, the script of the browser tests installs it. */
+export async function launch(puppeteer, browser, installer) {
+  const find = () => PATHS[browser].find((path) => path && existsSync(path));
   if (!find()) await run("sh", [installer], { seconds: 300 });
-  if (!find()) throw new Error("Chromium is not installed: see test/browsers, or name one in the variable CHROMIUM");
-  return puppeteer.launch({ executablePath: find(), args: ["--no-sandbox", "--disable-dev-shm-usage"] });
+  if (!find())
+    throw new Error(`${browser} is not installed: see test/browsers, or name one in the variable CHROMIUM or FIREFOX`);
+  const args = browser === "chrome" ? ["--no-sandbox", "--disable-dev-shm-usage"] : [];
+  return puppeteer.launch({ browser, executablePath: find(), args });
 }
 
 /** Calls `look(page, errors)` with a page at `url`; `errors` are the errors that the page reports. */
@@ -57,7 +63,11 @@ const PHONE = { width: 390, height: 844 };
 /** Throws unless a page fits the width of a phone, in which nothing is scrolled sideways. */
 export async function expectNarrow(page) {
   await page.setViewport(PHONE);
-  expect("the width of the page on a phone", await page.evaluate(() => document.documentElement.scrollWidth), 390);
+  const [whole, seen] = await page.evaluate(() => {
+    const { scrollWidth, clientWidth } = document.documentElement;
+    return [scrollWidth, clientWidth];
+  });
+  expect(`the page's width on a phone, ${whole} of ${seen} pixels`, whole === seen && seen <= PHONE.width, true);
   await page.setViewport(DESK);
 }
 
@@ -145,8 +155,8 @@ async function expectLargeMap(page, exact) {
   );
 }
 
-/** The page without a bundler, with or without the headers that threads need. */
-async function plainPage({ folder, browser, exact }, isolated) {
+/** The page of maps, with or without the headers that threads need. */
+async function mapsPage({ folder, browser, exact }, isolated) {
   const { child, url } = await serve(process.execPath, ["serve.mjs", "0", ...(isolated ? ["--isolated"] : [])], {
     cwd: folder("browser"),
   });
@@ -154,7 +164,7 @@ async function plainPage({ folder, browser, exact }, isolated) {
     page.$$eval("#text span", (spans) =>
       spans.map(({ textContent, title }) => ({ character: textContent, logit: Number(title.split(" ")[1]) })),
     );
-  const reason = await visit(browser, `${url}?deterministic`, async (page, errors) => {
+  const reason = await visit(browser, `${url}maps.html?deterministic`, async (page, errors) => {
     await page.waitForSelector("#text span");
     expect("the build", await textOf(page, "#build"), "build simd");
     expect("the text", await textOf(page, "#text"), PROMPT + CONTINUATION);
@@ -196,7 +206,7 @@ async function plainPage({ folder, browser, exact }, isolated) {
     expect("errors of the page", errors.join(), "");
     return threads;
   });
-  await visit(browser, url, async (page) => {
+  await visit(browser, `${url}maps.html`, async (page) => {
     await page.waitForSelector("#text span");
     expect("the text of the chosen build", await textOf(page, "#text"), PROMPT + CONTINUATION);
   });
@@ -204,23 +214,30 @@ async function plainPage({ folder, browser, exact }, isolated) {
   return `the bits of Node; ${reason.slice(0, 70)}`;
 }
 
-const threadsHere = () =>
+export const threadsHere = () =>
   availableParallelism() > 1 ? `${Math.min(8, availableParallelism())} threads: ` : "One thread: ";
 
-export const plain = (given) => plainPage(given, false);
-export const isolated = (given) => plainPage(given, true);
+export const maps = (given) => mapsPage(given, false);
+export const mapsIsolated = (given) => mapsPage(given, true);
 
 /** The Vite project: `npm run …` of a command that serves it. */
 async function vitePage({ folder, browser, exact, freePort, npm }, script) {
   const flags = ["--host", "127.0.0.1", "--port", String(await freePort()), "--strictPort"];
   const { child, url } = await serve(npm, ["run", script, "--", ...flags], { cwd: folder("vite") });
+  const { stories } = exact;
   await visit(browser, `${url}?deterministic`, async (page, errors) => {
-    await page.waitForSelector("canvas");
-    expect("the text", await textOf(page, "#text"), PROMPT + CONTINUATION);
-    const logits = await page.$eval("#text", ({ title }) => title.split(" ").map(Number));
-    const choices = logits.map((logit, i) => ({ character: CONTINUATION[i], logit }));
-    expectChoices(choices, exact, PROMPT, CONTINUATION.length);
-    await expectMaps(page, 8);
+    for (const prompt of [BEGINNING, "anna was hungry"]) {
+      await page.$eval("#prompt", (input) => input.select());
+      await page.type("#prompt", prompt);
+      const whole = prompt + (await stories.tellByFile(prompt));
+      await page.waitForFunction(
+        (whole) =>
+          document.getElementById("text").textContent === whole && document.getElementById("facts").textContent,
+        {},
+        whole,
+      );
+      expect("the facts", await textOf(page, "#facts"), /^build simd, \d+ words\/s$/);
+    }
     expect("errors of the page", errors.join(), "");
   });
   end(child);
@@ -230,10 +247,10 @@ export async function viteBuild(given) {
   const output = await run(given.npm, ["run", "build"], { cwd: given.folder("vite") });
   await vitePage(given, "preview");
   const [script] = /dist\/assets\/index-.*\.js.*/.exec(output) ?? ["no script"];
-  return `type-checked; ${script.replace(/\s+/g, " ")}; the bits of Node`;
+  return `type-checked; ${script.replace(/\s+/g, " ")}; the text of Node`;
 }
 
 export async function viteDev(given) {
   await vitePage(given, "dev");
-  return "the bits of Node";
+  return "the text of Node";
 }

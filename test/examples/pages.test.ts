@@ -2,26 +2,37 @@
 // `npm run test:examples` and `npm run test:browsers` open them in browsers.
 
 import { spawn } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
+import { createHash } from "node:crypto";
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join, normalize } from "node:path";
+import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
 
 const root = join(import.meta.dirname, "../..");
 const read = (file: string) => readFileSync(join(root, file), "utf8");
 
+const GGUF = join(root, "model/stories/stories.gguf");
 const STYLE = "src/entries/style.css";
 test.each([
   [STYLE, "examples/browser/style.css"],
   [STYLE, "examples/cloudflare/public/style.css"],
   [STYLE, "dist/doctor.css"],
-  ["model/config.json", "examples/browser/model/config.json"],
-  ["model/model.safetensors", "examples/browser/model/model.safetensors"],
 ])("%s and its copy %s are equal", (source, copy) => {
   expect(Buffer.compare(readFileSync(join(root, copy)), readFileSync(join(root, source)))).toBe(0);
 });
 
-const PAGES = ["src/entries/doctor.html", "examples/browser/index.html", "examples/cloudflare/public/index.html"];
+const OWN = ["examples/browser/index.html", "examples/browser/maps.html"];
+const PAGES = ["src/entries/doctor.html", ...OWN, "examples/cloudflare/public/index.html"];
 const BUILT = ["./doctor.css", "./doctor-page.js"];
 
 describe.each(PAGES)("%s", (page) => {
@@ -59,56 +70,76 @@ test("the policy of the Cloudflare page allows its style sheet and nothing inlin
 });
 
 describe("the browser example", () => {
-  const scripts = readdirSync(join(root, "examples/browser")).filter((name) => /\.m?js$/.test(name));
+  const PACKAGES = ["headwise", "@huggingface/tokenizers", "@huggingface/jinja"];
+  const scripts = readdirSync(join(root, "examples/browser")).filter((name) => name.endsWith(".js"));
+  const importsOf = (name: string) => {
+    const found = read(`examples/browser/${name}`).matchAll(/(?:\bfrom|\bimport\(|new URL\(|\bJINJA =)\s*"([^"]+)"/g);
+    return Array.from(found, ([, path]) => path as string);
+  };
 
-  test("imports nothing from outside of its folder but the package", () => {
-    const imports = scripts.flatMap((name) => {
-      const found = read(`examples/browser/${name}`).matchAll(/(?:\bfrom|\bimport\(|new URL\()\s*"([^"]+)"/g);
-      return Array.from(found, ([, path]) => path as string);
-    });
-    expect(imports.length).toBeGreaterThan(3);
-    const outside = (path: string) =>
-      path.startsWith(".") ? normalize(path).startsWith("..") : !/^(?:headwise|node:)/.test(path);
-    expect(imports.filter(outside)).toEqual([]);
+  test("imports nothing from outside of its folder but the packages", () => {
+    const imports = scripts.flatMap(importsOf);
+    expect(imports.length).toBeGreaterThan(10);
+    const inside = /^(?:headwise(?:\/|$)|model\/|\.\/(?!\.))/;
+    expect(imports.filter((path) => !inside.test(path))).toEqual([]);
   });
 
-  test("serves all that it needs from a copy of the folder", async () => {
-    const folder = mkdtempSync(join(tmpdir(), "headwise-page-"));
-    cpSync(join(root, "examples/browser"), folder, { recursive: true });
-    mkdirSync(join(folder, "node_modules"));
-    symlinkSync(root, join(folder, "node_modules/headwise"), "junction");
+  /** A copy of the folder and of the models, at the same places relative to each other. */
+  function copy(): { readonly folder: string; readonly above: string } {
+    const above = mkdtempSync(join(tmpdir(), "headwise-page-"));
+    for (const name of ["examples/browser", "model"]) cpSync(join(root, name), join(above, name), { recursive: true });
+    return { folder: join(above, "examples/browser"), above };
+  }
+
+  test("serves all that it needs from a copy of the folder, under a strict policy", async () => {
+    const { folder, above } = copy();
+    mkdirSync(join(above, "node_modules/@huggingface"), { recursive: true });
+    for (const name of PACKAGES) {
+      const from = name === "headwise" ? root : join(root, "node_modules", name);
+      symlinkSync(from, join(above, "node_modules", name), "junction");
+    }
     const server = spawn(process.execPath, ["serve.mjs", "0"], { cwd: folder, stdio: ["ignore", "pipe", "inherit"] });
     try {
       const url = await new Promise<string>((resolve, reject) => {
         server.on("exit", (code) => reject(new Error(`serve.mjs ended with ${code}`)));
         server.stdout.setEncoding("utf8").on("data", (line: string) => resolve(/http:\S+/.exec(line)?.[0] ?? line));
       });
-      const map = /<script type="importmap">([\s\S]*?)<\/script>/.exec(read("examples/browser/index.html"))?.[1];
-      const { imports } = JSON.parse(map as string) as { readonly imports: Record<string, string> };
-      const files = ["", "style.css", "maps.css", "page.js", "maps.js", "decoder.js"];
-      const model = ["model/config.json", "model/model.safetensors"];
-      for (const file of [...files, ...model, ...Object.values(imports)]) {
+      const map = /<script type="importmap">([\s\S]*?)<\/script>/.exec(
+        read("examples/browser/maps.html"),
+      )?.[1] as string;
+      const { imports } = JSON.parse(map) as { readonly imports: Record<string, string> };
+      const files = [...scripts, "", "maps.html", "style.css", "page.css", "maps.css"];
+      const models = ["model/config.json", "model/model.safetensors", "model/stories/stories.gguf"];
+      const packages = [...Object.values(imports), ...importsOf("worker.js")];
+      for (const file of [...files, ...models, ...packages]) {
         const response = await fetch(new URL(file, url));
         expect([file, response.status]).toEqual([file, 200]);
         if (file.endsWith(".css")) expect(response.headers.get("content-type")).toMatch(/^text\/css/);
+        const policy = response.headers.get("content-security-policy");
+        const hash = createHash("sha256").update(map).digest("base64");
+        const scriptSources =
+          file === "maps.html" ? `'self' 'wasm-unsafe-eval' 'sha256-${hash}'` : "'self' 'wasm-unsafe-eval'";
+        expect(policy).toContain(`default-src 'none'; script-src ${scriptSources}; style-src 'self';`);
       }
       expect((await fetch(new URL("../package.json", url))).status).toBe(404);
+      const part = await fetch(new URL("model/stories/stories.gguf", url), { headers: { Range: "bytes=4-7" } });
+      expect([part.status, part.headers.get("content-range")]).toEqual([206, `bytes 4-7/${statSync(GGUF).size}`]);
+      expect(Buffer.from(await part.arrayBuffer())).toEqual(readFileSync(GGUF).subarray(4, 8));
     } finally {
       server.kill();
-      rmSync(folder, { recursive: true, force: true });
+      rmSync(above, { recursive: true, force: true });
     }
   });
 
-  test("without the package, its server says what to install", async () => {
-    const folder = mkdtempSync(join(tmpdir(), "headwise-page-"));
-    cpSync(join(root, "examples/browser"), folder, { recursive: true });
+  test("without the packages, its server says what to install", async () => {
+    const { folder, above } = copy();
     const server = spawn(process.execPath, ["serve.mjs", "0"], { cwd: folder, stdio: ["ignore", "pipe", "pipe"] });
     let said = "";
     server.stderr.setEncoding("utf8").on("data", (text: string) => {
       said += text;
     });
     const code = await new Promise((resolve) => server.on("close", resolve));
-    rmSync(folder, { recursive: true, force: true });
-    expect([code, said]).toEqual([1, "headwise is not installed here: run npm install headwise\n"]);
+    rmSync(above, { recursive: true, force: true });
+    expect([code, said]).toEqual([1, `headwise is not installed here: run npm install ${PACKAGES.join(" ")}\n`]);
   });
 });

@@ -10,23 +10,29 @@ import { parseArgs } from "node:util";
 import { pack } from "../runtimes/pack.mjs";
 import { chatPage } from "./chat-page.mjs";
 import { createReference, expect } from "./given.mjs";
-import { isolated, launch, plain, viteBuild, viteDev } from "./pages.mjs";
+import { launch, maps, mapsIsolated, viteBuild, viteDev } from "./pages.mjs";
 import { endAll, run } from "./processes.mjs";
 import { bun, deno, nodeServer } from "./servers.mjs";
+import { textPage } from "./text-page.mjs";
 
 const { only } = parseArgs({ options: { only: { type: "string", default: "" } } }).values;
 const repository = join(import.meta.dirname, "../..");
 const root = mkdtempSync(join(tmpdir(), "headwise-examples-"));
 const npm = process.platform === "win32" ? "npm.cmd" : "npm";
 let browser;
+let firefox;
 
 const SCENARIOS = {
   "the model": reference,
   "node-server": nodeServer,
   deno,
   bun,
-  "browser, no headers": plain,
-  "browser, isolated": isolated,
+  "browser, maps": maps,
+  "browser, maps, isolated": mapsIsolated,
+  "browser, text": (given) => textPage(given),
+  "browser, text, isolated": (given) => textPage(given, { isolated: true }),
+  // Firefox starts workers of workers, which threads are here, only without a driver (test/browsers).
+  "browser, text, Firefox": ({ firefox, ...given }) => textPage({ ...given, browser: firefox }),
   "cloudflare, its page": chatPage,
   "vite build": viteBuild,
   "vite dev": viteDev,
@@ -70,11 +76,15 @@ async function install() {
   for (const name of ["induction", "browser", "vite", "node-server", "deno", "bun"])
     copy(`examples/${name}`, `examples/${name}`);
   copy("model", "model");
+  const { devDependencies } = JSON.parse(readFileSync(join(repository, "package.json"), "utf8"));
+  const [tokenizers, jinja] = ["@huggingface/tokenizers", "@huggingface/jinja"].map(
+    (name) => `${name}@${devDependencies[name]}`,
+  );
   const tarball = await pack({ into: root });
   writeFileSync(join(root, "package.json"), '{ "private": true, "type": "module" }\n');
   const quiet = ["--no-audit", "--no-fund", "--loglevel=error"];
-  await run(npm, ["install", ...quiet, tarball], { cwd: root });
-  await run(npm, ["install", ...quiet, tarball], { cwd: join(root, "examples/vite"), seconds: 240 });
+  await run(npm, ["install", ...quiet, tarball, tokenizers, jinja], { cwd: root });
+  await run(npm, ["install", ...quiet, tarball, tokenizers], { cwd: join(root, "examples/vite"), seconds: 240 });
   for (const name of ["package.json", "package-lock.json"]) copy(`test/examples/${name}`, `tools/${name}`);
   await run(npm, ["ci", ...quiet], { cwd: join(root, "tools"), seconds: 240 });
 }
@@ -85,9 +95,13 @@ async function prepare() {
   const { default: puppeteer } = await import(
     pathToFileURL(join(root, "tools/node_modules/puppeteer-core/lib/puppeteer/puppeteer-core.js"))
   );
-  browser = await launch(puppeteer, join(repository, "test/browsers/install.sh"));
+  const installer = join(repository, "test/browsers/install.sh");
+  browser = await launch(puppeteer, "chrome", installer);
+  firefox = await launch(puppeteer, "firefox", installer);
   return {
     browser,
+    firefox,
+    root,
     npm,
     freePort,
     folder: (name) => join(root, "examples", name),
@@ -109,12 +123,12 @@ for (const [name, scenario] of Object.entries(SCENARIOS)) {
   ran++;
   const began = Date.now();
   try {
-    console.log(`ok    ${name.padEnd(24)}${await scenario(given)} (${seconds(began)})`);
+    console.log(`ok    ${name.padEnd(26)}${await scenario(given)} (${seconds(began)})`);
   } catch (error) {
     failed++;
-    console.log(`FAIL  ${name.padEnd(24)}${error.message}`);
+    console.log(`FAIL  ${name.padEnd(26)}${error.message}`);
   }
 }
-await browser.close();
+await Promise.all([browser.close(), firefox.close()]);
 console.log(`${ran - failed} of ${ran} examples give the expected answers, in ${seconds(started)}`);
 process.exit(failed === 0 && ran > 0 ? 0 : 1);

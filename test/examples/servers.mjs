@@ -2,8 +2,9 @@
 
 import { once } from "node:events";
 import { connect } from "node:net";
-import { CONTINUATION, expect, expectGenerated, PROMPT } from "./given.mjs";
+import { expect, expectTokens } from "./given.mjs";
 import { end, ended, run, serve } from "./processes.mjs";
+import { BEGINNING } from "./stories.mjs";
 
 const parse = (text) =>
   text
@@ -35,12 +36,11 @@ async function partsOf(url, { method = "GET", body = "" } = {}) {
   }
 }
 
-/** Throws unless an answer comes a few characters at a time; returns its choices. */
-async function stream(url, request) {
+/** Throws unless an answer of `pieces` pieces comes a piece or two at a time; returns it. */
+async function stream(url, pieces, request) {
   const parts = await partsOf(url, request);
-  const choices = parse(parts.join(""));
-  expect("an answer that comes a line or two at a time", parts.length >= choices.length / 2, true);
-  return choices;
+  expect("an answer that comes a piece or two at a time", parts.length >= pieces / 2, true);
+  return parts.join("");
 }
 
 /** The Node server: its client, the bits of one thread, rejected requests, and a shutdown that completes its answers. */
@@ -52,18 +52,21 @@ export async function nodeServer({ folder, fast }) {
   const output = await run(process.execPath, ["client.ts", url], { cwd, seconds: 60 });
   expect("the client", output, /^20 of 20 answers have the bits of the answer alone/m);
 
-  const prompts = Array.from({ length: 12 }, (_, i) => `${PROMPT.slice(i % 5)}${PROMPT.slice(0, 3 + (i % 9))}`);
+  const words = BEGINNING.split(" ");
+  const prompts = Array.from({ length: 12 }, (_, i) => words.slice(i % 5, 3 + (i % 7)).join(" "));
   const texts = await Promise.all(prompts.map(async (prompt, i) => (await ask(prompt, 10 + i)).text()));
-  for (const [i, prompt] of prompts.entries()) await expectGenerated(parse(texts[i]), fast, prompt, 10 + i);
+  for (const [i, prompt] of prompts.entries()) await expectTokens(parse(texts[i]), fast, prompt, 10 + i);
 
-  const request = { method: "POST", body: JSON.stringify({ prompt: PROMPT, tokens: 40 }) };
-  await expectGenerated(await stream(new URL("generate", url), request), fast, PROMPT, 40);
+  const request = { method: "POST", body: JSON.stringify({ prompt: BEGINNING, tokens: 40 }) };
+  const { length } = await fast.stories.tokens(BEGINNING, 40);
+  await expectTokens(parse(await stream(new URL("generate", url), length, request)), fast, BEGINNING, 40);
 
+  const room = 192 - fast.stories.tokenizer.encode("a b").length;
   for (const [status, body, rule] of [
     [400, "{", "the request expected JSON\n"],
-    [400, "null", "prompt expected printable ASCII characters\n"],
-    [400, '{"prompt":"é","tokens":1}', "prompt expected printable ASCII characters\n"],
-    [400, '{"prompt":"ab","tokens":95}', "tokens expected 1 to 94 after this prompt\n"],
+    [400, "null", "prompt expected text\n"],
+    [400, `{"prompt":"${"a ".repeat(300)}","tokens":1}`, "prompt expected fewer than 192 tokens, got 301\n"],
+    [400, `{"prompt":"a b","tokens":${room + 1}}`, `tokens expected 1 to ${room} after this prompt\n`],
     [413, "x".repeat(1_000_000), "the request expected at most 4096 characters\n"],
   ]) {
     const response = await post(body);
@@ -75,41 +78,42 @@ export async function nodeServer({ folder, fast }) {
   const client = new AbortController();
   await fetch(new URL("generate", url), {
     method: "POST",
-    body: JSON.stringify({ prompt: "abcab", tokens: 91 }),
+    body: JSON.stringify({ prompt: "the dog", tokens: 91 }),
     signal: client.signal,
   });
   client.abort(); // a client that disconnects
   const unused = connect(Number(new URL(url).port), "127.0.0.1"); // a connection without a request
   await once(unused, "connect");
-  const last = await ask(PROMPT, 80);
+  const last = await ask(BEGINNING, 80);
   child.kill("SIGTERM");
-  await expectGenerated(parse(await last.text()), fast, PROMPT, 80);
+  await expectTokens(parse(await last.text()), fast, BEGINNING, 80);
   expect("the code at the end", await ended(child, 10), 0);
   expect("the last lines of the server", child.printed, /ending: no new conversations\nended\n$/);
   return output.split("\n").slice(1, 3).join("; ");
 }
 
-/** The same requests to the servers of Deno and Bun, whose answers must have the bits of Node. */
-async function streaming(command, args, options, exact) {
+/** The same requests to the servers of Deno and Bun, whose texts must be those of Node, also of seeds. */
+async function streaming(command, args, options, { stories }) {
   const { child, url } = await serve(command, args, options);
-  const urlOf = (prompt, tokens) => new URL(`?${new URLSearchParams({ prompt, tokens })}`, url);
-  const ask = (prompt, tokens) => fetch(urlOf(prompt, tokens));
-  const choices = await stream(urlOf(PROMPT, CONTINUATION.length));
-  expect("the continuation", choices.map(({ character }) => character).join(""), CONTINUATION);
-  await expectGenerated(choices, exact, PROMPT, CONTINUATION.length);
-  const prompts = Array.from({ length: 6 }, (_, i) => PROMPT.repeat(2).slice(i, 12 + 2 * i));
-  const texts = await Promise.all(prompts.map(async (prompt) => (await ask(prompt, 30)).text()));
-  for (const [i, prompt] of prompts.entries()) await expectGenerated(parse(texts[i]), exact, prompt, 30);
-  for (const [prompt, tokens, rule] of [
-    ["", 1, "prompt expected printable ASCII characters\n"],
-    ["é", 1, "prompt expected printable ASCII characters\n"],
-    ["ab", 95, "tokens expected 1 to 94 after this prompt\n"],
-    ["ab", "x", "tokens expected 1 to 94 after this prompt\n"],
+  const urlOf = (query) => new URL(`?${new URLSearchParams(query)}`, url);
+  const { length } = await stories.tokens(BEGINNING, 192);
+  expect("the story", await stream(urlOf({ prompt: BEGINNING }), length), await stories.tell(BEGINNING));
+  const seeds = [1, 2, 3, 4, 5, 6];
+  const ask = async (seed) => (await fetch(urlOf({ prompt: BEGINNING, tokens: 60, temperature: 1, seed }))).text();
+  const texts = await Promise.all(seeds.map(ask));
+  for (const [i, seed] of seeds.entries())
+    expect(`seed ${seed}`, texts[i], await stories.tell(BEGINNING, { maxTokens: 60, temperature: 1, seed }));
+  expect("different stories", new Set(texts).size > 3, true);
+  for (const [query, rule] of [
+    [{ prompt: "the ".repeat(300) }, "generateText: prompt expected at most 192 tokens, got 301\n"],
+    [{ prompt: "the", tokens: "x" }, "generateText: maxTokens expected an integer >= 0, got NaN\n"],
+    [{ prompt: "the", temperature: -1 }, "generateText: temperature expected a number >= 0, got -1\n"],
   ]) {
-    const response = await ask(prompt, tokens);
-    expect(`status of ${prompt}, ${tokens}`, response.status, 400);
-    expect(`answer to ${prompt}, ${tokens}`, await response.text(), rule);
+    const response = await fetch(urlOf(query));
+    expect(`status of ${rule}`, response.status, 400);
+    expect("answer to what is wrong", await response.text(), rule);
   }
+  expect("the status of no tokens", (await fetch(urlOf({ prompt: "the", tokens: 0 }))).status, 200);
   end(child);
 }
 
@@ -123,12 +127,12 @@ export async function deno({ folder, tool, freePort, temporary, exact }) {
   const permissions = ["--no-prompt", "--allow-read=../../model", `--allow-net=127.0.0.1:${port}`];
   await streaming(command, ["run", ...permissions, "main.ts", String(port)], { cwd, env }, exact);
   const version = await run(command, ["--version"], { cwd, env });
-  return `${version.split(" (")[0]}, type-checked, only the permissions to read the model and to listen; the bits of Node`;
+  return `${version.split(" (")[0]}, type-checked, only the permissions to read the model and to listen; the text of Node`;
 }
 
 export async function bun({ folder, tool, types, exact }) {
   const [cwd, command] = [folder("bun"), tool("bun")];
   await run(tool("tsc"), ["-p", ".", "--typeRoots", types], { cwd });
   await streaming(command, ["main.ts", "0"], { cwd }, exact);
-  return `bun ${(await run(command, ["--version"], { cwd })).trim()}, type-checked; the bits of Node`;
+  return `bun ${(await run(command, ["--version"], { cwd })).trim()}, type-checked; the text of Node`;
 }

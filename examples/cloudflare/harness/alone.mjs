@@ -1,46 +1,51 @@
-// The answers of one process without interruptions: the same model and package, and caches that are never released early.
+// The answers of one process without interruptions: the same model and package, each answer in a session of its own.
 
 import { readFileSync } from "node:fs";
 import { loadKernels } from "headwise";
-import { argmax, createDecoder } from "../src/decoder.ts";
+import { gguf, loadModel, models } from "headwise/models";
+import { quantized } from "headwise/quantized";
+import { generateText, loadTokenizer } from "headwise/text";
 import { digestOf } from "../src/digest.ts";
 
-const model = new URL("../../../model/", import.meta.url);
+const folder = new URL("../../../model/stories/", import.meta.url);
 
 /** The shipped model in this process, on the build that the Worker uses. */
 export async function loadAlone() {
-  const kernels = await loadKernels({ deterministic: true });
-  const weights = readFileSync(new URL("model.safetensors", model));
-  return createDecoder(kernels, weights, readFileSync(new URL("config.json", model), "utf8"));
+  const file = new URL("stories.gguf", folder);
+  const kernels = await loadKernels({ deterministic: true, models, quantized });
+  return { model: await loadModel(kernels, file, { gguf }), tokenizer: await loadTokenizer(file) };
 }
 
-/** The logits in float64 that are shipped with the model. */
-export function readLogits() {
-  return JSON.parse(readFileSync(new URL("logits.json", model), "utf8"));
+/** A prompt and the logits after it in float64, which are shipped with the model. */
+export function readExpected() {
+  return JSON.parse(readFileSync(new URL("logits.json", folder), "utf8"));
 }
 
 /**
- * Runs a conversation of turns [prompt, count] token by token. `text` is all of it, `digest(from, to)` hashes the logits
- * that the tokens from..to were chosen by.
+ * Runs a conversation of turns { text, tokens, temperature, seed }. `text` is all of it, `answers` what the model said in each
+ * turn, `ids` all tokens; `digest(from, to)` hashes the logits that the tokens from..to were chosen by.
  */
-export function converse(model, turns) {
-  const length = turns.reduce((sum, [prompt, count]) => sum + prompt.length + count, 0);
-  // A conversation may end before its first token.
-  const caches = model.createCaches(Math.max(1, length));
+export async function converse({ model, tokenizer }, turns) {
+  const ids = [];
+  const answers = [];
   const logits = [];
   let text = "";
-  let next;
-  const feed = (character) => {
-    next = model.next({ tokens: model.encode(character), caches });
-    text += character;
-  };
-  for (const [prompt, count] of turns) {
-    for (const character of prompt) feed(character);
-    for (let i = 0; i < count; i++) {
-      logits[text.length] = next;
-      feed(model.vocabulary[argmax(next)]);
-    }
+  for (const { text: added, tokens, ...sampling } of turns) {
+    ids.push(...tokenizer.encode(added, { addSpecial: ids.length === 0 }));
+    const begin = ids.length;
+    const keep = (_, { data }) => chosen.push(data.slice());
+    const chosen = [];
+    const maxTokens = Math.min(tokens, model.maxSeqLen - begin);
+    const answer = generateText(model, tokenizer, ids, { ...sampling, maxTokens, logitsProcessors: [keep] });
+    let next = await answer.next();
+    while (!next.done) next = await answer.next();
+    const { value } = next;
+    ids.push(...value.ids);
+    value.ids.forEach((_, i) => {
+      logits[begin + i] = chosen[i];
+    });
+    text += added + value.text;
+    answers.push({ ...value, begin, end: ids.length });
   }
-  for (const cache of caches) cache.release();
-  return { text, digest: (from, to) => digestOf(logits.slice(from, to)) };
+  return { text, ids, answers, digest: (from, to) => digestOf(logits.slice(from, to)) };
 }

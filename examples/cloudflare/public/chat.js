@@ -1,8 +1,8 @@
 import { generate, openSession } from "./client.js";
 
-const [text, form, prompt, tokens, status] = ["text", "form", "prompt", "tokens", "status"].map((id) =>
-  document.getElementById(id),
-);
+const [text, form, prompt, tokens, temperature, status] = [
+  ...["text", "form", "prompt", "tokens", "temperature", "status"],
+].map((id) => document.getElementById(id));
 const button = form.querySelector("button");
 let session;
 
@@ -11,32 +11,44 @@ function report(message, isError = false) {
   status.textContent = message;
 }
 
-const counted = (count) => `${count} ${count === 1 ? "character" : "characters"}`;
+/** What is said of why an answer ended. */
+const ENDS = {
+  stop: "The story ends here.",
+  length: "It may go on.",
+  full: "The conversation is full; reload the page to start another one.",
+};
 
 form.addEventListener("submit", async (submitted) => {
   submitted.preventDefault();
   button.disabled = true;
   report("Waiting for the server …");
   const started = performance.now();
-  const added = prompt.value;
+  const words = prompt.value.trim();
+  const added = words && text.textContent ? ` ${words}` : words;
   const answer = document.createElement("b");
-  let count = 0;
+  const show = (piece) => {
+    if (!answer.isConnected) {
+      text.append(added, answer);
+      prompt.value = "";
+    }
+    answer.append(piece);
+  };
+  let end = "";
   try {
     session ??= await openSession(location.origin);
     const stream = generate(session, added, tokens.valueAsNumber, {
+      temperature: temperature.valueAsNumber,
+      seed: Math.floor(2 ** 32 * Math.random()),
+      onDone: ({ reason }) => {
+        end = ENDS[reason];
+      },
       onRetry: ({ message }) => report(`Trying again: ${message}`),
     });
-    for await (const token of stream) {
-      if (count++ === 0) {
-        text.append(added, answer);
-        prompt.value = "";
-      }
-      answer.append(token.text);
-      const ms = Math.round(performance.now() - started);
-      report(`${counted(count)} in ${ms} ms. The conversation has ${counted(session.length)}.`);
-    }
+    for await (const piece of stream) show(piece.text);
+    show("");
+    report(`${answer.textContent.length} characters in ${Math.round(performance.now() - started)} ms. ${end}`);
   } catch ({ message }) {
-    report(`${count === 0 ? "No answer" : "The answer broke off"}: ${message}`, true);
+    report(`${answer.isConnected ? "The answer broke off" : "No answer"}: ${message}`, true);
   } finally {
     button.disabled = false;
     prompt.focus();

@@ -1,5 +1,5 @@
 // A client of the sessions, for browsers and Node. It retries after temporary errors, and when a stream breaks off it reads
-// the stored text and continues from there, so that every token is yielded exactly once and in order.
+// the stored text and continues from there, so that all text is yielded exactly once and in order.
 
 /**
  * Temporary errors: an answer whose client has disconnected will end, other answers will end, and an unreadable response
@@ -30,7 +30,7 @@ export async function request(url, { stream = false, fetch = globalThis.fetch, .
   throw refusal;
 }
 
-/** Opens a session; `length` is the number of tokens that the client has of it. */
+/** Opens a session; `length` is the number of characters that the client has of it. */
 export async function openSession(base) {
   const { id } = await request(`${base}/v1/sessions`, { method: "POST" });
   return { url: `${base}/v1/sessions/${id}`, length: 0 };
@@ -53,62 +53,63 @@ export async function* readEvents(response) {
 }
 
 /**
- * Adds `text` to a session and yields { index, text } for each of the `count` tokens after it. Waits up to `patience`
- * milliseconds without a token. `onDone` is called with the last event of each completed stream, `onRetry` with the error
- * before each retry; `fetch` replaces the global function.
+ * Adds `text` to a session and yields the answer of at most `tokens` tokens in pieces, { at, text } with their place in the whole
+ * text. Waits up to `patience` milliseconds without a piece. `onDone` is called with the last event of each completed stream,
+ * `onRetry` with the error before each retry; `fetch` replaces the global function.
  */
 export async function* generate(
   session,
   text,
-  count,
-  { digest = false, patience = 30_000, signal, onDone = () => {}, onRetry = () => {}, fetch } = {},
+  tokens,
+  { temperature, seed, digest, patience = 30_000, signal, onDone = () => {}, onRetry = () => {}, fetch } = {},
 ) {
   // An answer that this client has not read to its end may have been continued.
-  if (session.left) session.length = (await request(session.url, { signal, fetch })).length;
-  session.left = true;
-  const begin = session.length + text.length;
-  const end = begin + count;
-  let next = begin;
-  let certain = true;
-  let tried = false;
+  if (session.isOpen) session.length = (await request(session.url, { signal, fetch })).length;
+  session.isOpen = true;
+  let next = session.length + text.length;
+  let left = tokens;
+  let [isAdded, isCertain, wasTried] = [false, true, false];
   let waited = 0;
   let pause = FIRST_PAUSE_MS;
-  while (next < end) {
+  const take = (piece) => {
+    if (piece.at !== next) throw new Error(`text from ${next} expected, got ${piece.at}`);
+    isAdded = true;
+    session.length = next += piece.text.length;
+    waited = 0;
+    pause = FIRST_PAUSE_MS;
+    return piece;
+  };
+  while (left > 0) {
     try {
-      if (!certain) {
+      if (!isCertain) {
         const stored = await request(`${session.url}?from=${next}`, { signal, fetch });
-        certain = true;
-        if (stored.length >= begin) {
-          for (const character of stored.text.slice(0, end - next)) {
-            waited = 0;
-            yield { index: next++, text: character };
-          }
-          session.length = next;
+        isCertain = true;
+        if (isAdded || stored.length > session.length) {
+          yield take({ at: next, text: stored.text });
+          left = stored.left;
           continue;
         }
       }
-      const accepted = session.length >= begin;
-      const body = { text: accepted ? "" : text, tokens: end - next, at: session.length, digest };
+      const added = isAdded ? "" : text;
+      const body = { text: added, tokens: left, at: session.length, temperature, seed, digest };
       const init = { method: "POST", body: JSON.stringify(body), signal, fetch, stream: true };
-      const response = await request(`${session.url}/tokens`, init);
-      certain = false;
+      const response = await request(`${session.url}/text`, init);
+      [isCertain, wasTried] = [false, true];
       for await (const { event, data } of readEvents(response)) {
         if (event === "error") throw new Refusal(500, data);
-        if (event === "done") onDone(data);
-        if (event !== "token") continue;
-        if (data.index !== next) throw new Error(`token ${next} expected, got ${data.index}`);
-        session.length = ++next;
-        waited = 0;
-        pause = FIRST_PAUSE_MS;
-        yield data;
+        if (event === "text") yield take(data);
+        if (event !== "done") continue;
+        session.length = data.length;
+        left = 0;
+        onDone(data);
       }
     } catch (error) {
       // A failed or lost connection is a TypeError in every runtime. Its request may still arrive, even after the next one.
-      const late = tried && error.code === "wrong_position";
-      const temporary = late || TEMPORARY.has(error.code) || error.status >= 500 || error instanceof TypeError;
-      if (!temporary || signal?.aborted || waited >= patience) throw error;
-      certain &&= error.status < 500 && !late;
-      tried = true;
+      const isLate = wasTried && error.code === "wrong_position";
+      const isTemporary = isLate || TEMPORARY.has(error.code) || error.status >= 500 || error instanceof TypeError;
+      if (!isTemporary || signal?.aborted || waited >= patience) throw error;
+      isCertain &&= error.status < 500 && !isLate;
+      wasTried = true;
       onRetry(error);
       const ms = Math.max(pause, 1000 * (error.retryAfter ?? 0)) * (0.5 + Math.random());
       pause = Math.min(2 * pause, LAST_PAUSE_MS);
@@ -116,5 +117,5 @@ export async function* generate(
       await new Promise((resolve) => setTimeout(resolve, ms));
     }
   }
-  session.left = false;
+  session.isOpen = false;
 }

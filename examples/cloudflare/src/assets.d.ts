@@ -1,5 +1,5 @@
 /** Modules made from files by the rules of wrangler.jsonc. */
-declare module "*.safetensors" {
+declare module "*.gguf" {
   const bytes: ArrayBuffer;
   export default bytes;
 }

@@ -1,11 +1,11 @@
 // The Durable Object of one conversation. The platform distributes objects over its machines, so scaling out needs nothing
-// else. Answers are computed in slices: a slice is computed without a pause, then stored, then sent. So tokens that a client
-// has seen are never lost, and other conversations of the isolate run between two slices.
+// else. Answers are computed in slices: a slice is computed without a pause, then stored, then sent. So text that a client has
+// seen is never lost, and other conversations of the isolate run between two slices.
 
 import { DurableObject } from "cloudflare:workers";
-import type { Cache } from "headwise";
+import { forward, generate, type Session } from "headwise/models";
+import { createTextStream } from "headwise/text";
 import type { Ask } from "./ask.ts";
-import { argmax } from "./decoder.ts";
 import { digestOf } from "./digest.ts";
 import { engine } from "./engine.ts";
 import { event, eventStream, HttpError, json, respond } from "./http.ts";
@@ -19,13 +19,15 @@ export class Conversation extends DurableObject<Env> {
   readonly #store: Store;
   #stored: Stored | undefined;
   #busy = false;
+  /** Tokens that the model has read for this object. */
+  #read = 0;
 
   constructor(ctx: DurableObjectState, env: Env) {
     super(ctx, env);
     this.#id = ctx.id.toString();
     this.#store = new Store(ctx.storage);
     this.#stored = this.#store.read();
-    // The caches of an earlier object of this conversation may hold more tokens than the stored text.
+    // The session of an earlier object of this conversation may hold more tokens than are stored.
     engine.forget(this.#id);
     engine.finish(this.#id);
   }
@@ -38,36 +40,34 @@ export class Conversation extends DurableObject<Env> {
     });
   }
 
-  /** The text from token `from` on, and the state of the conversation. */
+  /** The text from character `from` on, and the state of the conversation. */
   describe(from: number): Promise<Response> {
     return respond(() => {
-      const { text, created } = this.#known();
-      const { MAX_CONTEXT } = engine.limits;
-      const { trainedLen } = engine.model;
-      const sizes = { length: text.length, maxLength: MAX_CONTEXT, trainedLength: trainedLen };
+      const { text, ids, left, created } = this.#known();
+      const sizes = { length: text.length, tokens: ids.length, maxTokens: engine.limits.MAX_CONTEXT, left };
       return json({ id: this.#id, created, ...sizes, busy: this.#busy, from, text: text.slice(from) });
     });
   }
 
-  /** Adds the prompt and streams the tokens that follow. */
-  generate(ask: Ask): Promise<Response> {
+  /** Adds a text and streams the answer. */
+  answer(ask: Ask): Promise<Response> {
     return respond(() => {
       const stored = this.#known();
       const { length } = stored.text;
       const { MAX_CONTEXT } = engine.limits;
       if (this.#busy) throw new HttpError(409, "session_busy", "another answer is under way", { "retry-after": "1" });
       if (ask.at !== undefined && ask.at !== length)
-        throw new HttpError(409, "wrong_position", `the conversation has ${length} tokens, not ${ask.at}`);
-      if (length + ask.prompt.length === 0)
-        throw new HttpError(422, "empty_prompt", "a conversation begins with a text of one character or more");
-      if (length + ask.prompt.length + ask.tokens > MAX_CONTEXT) {
-        const text = `${length} + ${ask.prompt.length} + ${ask.tokens} tokens exceed the ${MAX_CONTEXT} of a conversation`;
+        throw new HttpError(409, "wrong_position", `the conversation has ${length} characters, not ${ask.at}`);
+      const past = stored.ids.length;
+      const prompt = engine.tokenizer.encode(ask.text, { addSpecial: past === 0 });
+      if (past + prompt.length >= MAX_CONTEXT) {
+        const text = `${past} + ${prompt.length} tokens leave no room for an answer: a conversation ends at ${MAX_CONTEXT}, open another one`;
         throw new HttpError(422, "context_full", text);
       }
       if (!engine.begin(this.#id))
         throw new HttpError(429, "too_busy", "too many answers are under way here", { "retry-after": "1" });
       this.#busy = true;
-      return eventStream(this.#answer(stored, ask), () => this.#finish());
+      return eventStream(this.#answer(stored, ask, prompt), () => this.#finish());
     });
   }
 
@@ -80,7 +80,7 @@ export class Conversation extends DurableObject<Env> {
     });
   }
 
-  /** Idle: releases the cache, and later deletes the conversation. */
+  /** Idle: releases the session, and later deletes the conversation. */
   override async alarm(): Promise<void> {
     if (!this.#stored) return;
     if (this.#busy) return this.#wakeLater();
@@ -92,7 +92,7 @@ export class Conversation extends DurableObject<Env> {
 
   /** The state of the isolate. Only with DEBUG. */
   inspect(): Response {
-    return json({ ...engine.state, held: this.#stored?.held });
+    return json({ ...engine.state, held: this.#stored?.held, read: this.#read });
   }
 
   /** Resets the object as if its machine had failed. Only with DEBUG. */
@@ -121,54 +121,70 @@ export class Conversation extends DurableObject<Env> {
     await this.#store.clear();
   }
 
-  async *#answer(stored: Stored, { prompt, tokens: count, digest }: Ask): AsyncGenerator<string, void> {
-    const { model } = engine;
-    const begin = stored.text.length + prompt.length;
-    const tokens = [...model.encode(stored.text), ...prompt];
+  async *#answer(stored: Stored, ask: Ask, prompt: readonly number[]): AsyncGenerator<string, void> {
+    const { limits, tokenizer } = engine;
+    const ids = [...stored.ids, ...prompt];
+    const begin = ids.length;
+    const end = Math.min(begin + ask.tokens, limits.MAX_CONTEXT);
+    const stream = createTextStream(tokenizer, ids);
     const logits: Float32Array[] = [];
-    // If a client disconnected during its prompt, the caches hold more tokens than the text.
-    engine.truncate(this.#id, stored.text.length);
+    let text = stored.text + ask.text;
+    // If a client disconnected during its prompt, the session holds more tokens than are stored.
+    engine.truncate(this.#id, stored.ids.length);
     try {
-      while (tokens.length < begin + count) {
-        const from = tokens.length;
-        this.#slice(stored, tokens, begin + count, logits);
-        await this.ctx.storage.sync();
-        let events = "";
-        for (let index = Math.max(from, begin); index < tokens.length; index++)
-          events += event("token", { index, text: model.vocabulary[tokens[index]!] }, index);
-        if (!digest) logits.length = 0;
-        // A comment while the prompt is still read: a disconnected client is only detected by writing to it.
-        yield events || ": reading\n\n";
-        await scheduler.wait(0);
+      for (let reason: string | undefined; !reason; await scheduler.wait(0)) {
+        const [at, before] = [text.length, ids.length];
+        const session = engine.session(this.#id, (empty) => this.#store.restore(stored, empty));
+        const isStopped = await this.#slice(session, ids, end, ask, logits);
+        for (const id of ids.slice(before)) text += stream.push(id);
+        if (isStopped) reason = "stop";
+        else if (ids.length === end) reason = end < begin + ask.tokens ? "full" : "length";
+        if (reason) text += stream.end();
+        if (reason || ids.length > before) {
+          const isDue = reason || session.length - stored.held >= limits.CHECKPOINT_TOKENS;
+          const written = { text, ids: [...ids], left: reason ? 0 : end - ids.length };
+          this.#store.save(stored, written, isDue ? session : undefined);
+          await this.ctx.storage.sync();
+        }
+        // A comment while there is no text: a disconnected client is only detected by writing to it.
+        yield text.length > at ? event("text", { at, text: text.slice(at) }, at) : ": reading\n\n";
+        if (!reason) continue;
+        const sizes = { prompt: prompt.length, answer: ids.length - begin, tokens: ids.length, length: text.length };
+        const digest = ask.digest ? await digestOf(logits.slice(0, ids.length - begin)) : undefined;
+        yield event("done", { reason, ...sizes, digest });
       }
-      const sizes = { prompt: prompt.length, tokens: count, length: tokens.length };
-      yield event("done", { ...sizes, ...(digest && { digest: await digestOf(logits) }) });
     } catch (error) {
-      // The caches may now differ in length; what is stored is consistent.
+      // What is stored is consistent, whatever the session holds.
       engine.forget(this.#id);
       console.error(error);
       yield event("error", { code: "internal", message: "internal error, see the log" });
     }
   }
 
-  /** Computes tokens up to `end` and stores them. Tokens that are missing in the caches count towards the size of the slice. */
-  #slice(stored: Stored, tokens: number[], end: number, logits: Float32Array[]): void {
-    const { limits, model } = engine;
-    const caches = engine.caches(this.#id, (empty) => this.#store.restore(stored, empty));
-    const known = tokens.length;
-    for (let room = limits.SLICE_TOKENS; room > 0 && tokens.length < end; ) {
-      const { length: held } = caches[0] as Cache;
-      const fed = tokens.slice(held, held + room);
-      room -= fed.length;
-      const next = engine.next(fed, caches);
-      if (held + fed.length < tokens.length) break;
-      tokens.push(argmax(next));
-      logits.push(next);
+  /**
+   * Reads and chooses SLICE_TOKENS tokens at most, and adds those that were chosen to `ids`, up to `end`. Tokens that the session
+   * lacks count towards the size of the slice. Returns whether the model ended its text.
+   */
+  async #slice(session: Session, ids: number[], end: number, ask: Ask, logits: Float32Array[]): Promise<boolean> {
+    const { limits, tokenizer } = engine;
+    // A text that the model has ended was read to its end: what follows is chosen by reading its last token again.
+    if (session.length === ids.length) session.truncate(ids.length - 1);
+    const [past, before] = [session.length, ids.length];
+    const unread = ids.slice(past, past + limits.SLICE_TOKENS);
+    const isPart = past + unread.length < before;
+    const maxTokens = isPart ? 0 : Math.min(limits.SLICE_TOKENS - unread.length + 1, end - before);
+    if (isPart) forward(session, unread, { top: 1 });
+    else {
+      const keep = (_: unknown, { data }: { data: Float32Array }) => logits.push(data.slice());
+      const options = {
+        ...{ maxTokens, temperature: ask.temperature, seed: ask.seed, stopIds: tokenizer.endIds },
+        logitsProcessors: ask.digest ? [keep] : [],
+        // Without yields to the event loop, so that no other conversation runs meanwhile, which could evict this session.
+        sliceMs: Number.MAX_VALUE,
+      };
+      for await (const { id } of generate(session, unread, options)) ids.push(id);
     }
-    if (tokens.length === known) return;
-    const text = tokens.map((token) => model.vocabulary[token]).join("");
-    const behind = (caches[0] as Cache).length - stored.held;
-    if (tokens.length === end || behind >= limits.CHECKPOINT_TOKENS) this.#store.savePages(stored, text, caches);
-    else this.#store.saveText(stored, text);
+    this.#read += session.length - past;
+    return ids.length < before + maxTokens;
   }
 }

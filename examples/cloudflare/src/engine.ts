@@ -1,12 +1,14 @@
-// The kernels, the weights, and the caches of the most recently used conversations: one engine per isolate. Durable Objects
-// of one class share isolates, and an isolate has 128 MB, so the engine owns the caches and not the objects. A conversation
+// The model, its tokenizer, and the sessions of the most recently used conversations: one engine per isolate. Durable Objects
+// of one class share isolates, and an isolate has 128 MB, so the engine owns the sessions and not the objects. A conversation
 // that needs memory gets it from the one that has been idle longest, which later reads its pages from storage.
 
 import { env } from "cloudflare:workers";
-import { type Cache, type Kernels, loadKernels } from "headwise";
-import config from "../../../model/config.json";
-import weights from "../../../model/model.safetensors";
-import { createDecoder, type Decoder } from "./decoder.ts";
+import { loadKernels } from "headwise";
+import { createSession, gguf, loadModel, type Model, models, planModel, type Session } from "headwise/models";
+import { quantized } from "headwise/quantized";
+import { loadTokenizer, type Tokenizer } from "headwise/text";
+import config from "../../../model/stories/config.json";
+import file from "../../../model/stories/stories.gguf";
 import { type Env, type Limits, readLimits } from "./limits.ts";
 
 /** Milliseconds without a slice after which an answer counts as abandoned: its object was reset, or its client reads no more. */
@@ -14,73 +16,58 @@ const ABANDONED_MS = 30_000;
 
 export class Engine {
   readonly limits: Limits;
-  readonly model: Decoder;
-  readonly kernels: Kernels;
+  readonly model: Model;
+  readonly tokenizer: Tokenizer;
   /** By conversation, the most recently used one last. */
-  readonly #live = new Map<string, Cache[]>();
+  readonly #live = new Map<string, Session>();
+  /** Sessions that fit into memory. */
+  readonly #most: number;
   /** Running answers, with the time of the last slice. */
   readonly #active = new Map<string, number>();
-  /** Bytes of the caches of a conversation. */
-  readonly #cacheBytes: number;
-  #fed = 0;
 
-  constructor(kernels: Kernels, limits: Limits) {
-    this.kernels = kernels;
+  constructor(model: Model, tokenizer: Tokenizer, limits: Limits) {
     this.limits = limits;
-    this.model = createDecoder(kernels, new Uint8Array(weights), JSON.stringify(config));
-    const first = this.#createCaches();
-    this.#cacheBytes = first.reduce((sum, { bytes }) => sum + bytes, 0);
-    // The largest call, so that scratch is allocated at its final size before the caches.
-    this.model.next({ tokens: Array<number>(limits.SLICE_TOKENS).fill(0), caches: first });
-    for (const cache of first) cache.release();
+    this.model = model;
+    this.tokenizer = tokenizer;
+    const { MAX_CONTEXT: maxSeqLen, MAX_ACTIVE, MEMORY_MIB, SLICE_TOKENS: rows } = limits;
+    const { sessions, scratch } = planModel(config, { weights: "q8", maxSeqLen, rows });
+    // What loading took; scratch twice, because a call in slices has its own; and memory grows by pages of 64 KiB.
+    const rest = model.kernels.memoryBytes + 2 * scratch + 2 ** 16;
+    this.#most = Math.floor((MEMORY_MIB * 2 ** 20 - rest) / sessions);
     // With this much memory only idle conversations are evicted, never one with a running answer.
-    const needed = kernels.usedBytes + (limits.MAX_ACTIVE + 1) * this.#cacheBytes;
-    if (needed > this.#budget)
-      throw new Error(
-        `MEMORY_MIB expected at least ${Math.ceil(needed / 2 ** 20)} for MAX_ACTIVE, got ${limits.MEMORY_MIB}`,
-      );
+    const least = Math.ceil((rest + (MAX_ACTIVE + 1) * sessions) / 2 ** 20);
+    if (this.#most <= MAX_ACTIVE)
+      throw new Error(`MEMORY_MIB expected at least ${least} for MAX_ACTIVE, got ${MEMORY_MIB}`);
   }
 
-  get #budget(): number {
-    return this.limits.MEMORY_MIB * 2 ** 20;
-  }
-
-  /** The caches of a conversation, filled by `restore` if they are not live. Valid until the next `await`. */
-  caches(id: string, restore: (caches: readonly Cache[]) => void): readonly Cache[] {
-    let caches = this.#live.get(id);
+  /** The session of a conversation, filled by `restore` if it is not live. For one slice. */
+  session(id: string, restore: (empty: Session) => void): Session {
+    let session = this.#live.get(id);
     this.#live.delete(id);
-    if (!caches) {
-      for (const [idle] of this.#live) {
-        if (this.kernels.usedBytes + this.#cacheBytes <= this.#budget) break;
-        this.forget(idle);
-      }
-      caches = this.#createCaches();
+    if (!session) {
+      for (const [idle] of this.#live) if (this.#live.size >= this.#most) this.forget(idle);
+      session = createSession(this.model, { maxSeqLen: this.limits.MAX_CONTEXT });
       try {
-        restore(caches);
+        restore(session);
       } catch (error) {
-        for (const cache of caches) cache.release();
+        session.release();
         throw error;
       }
     }
-    this.#live.set(id, caches);
+    this.#live.set(id, session);
     if (this.#active.has(id)) this.#active.set(id, Date.now());
-    return caches;
+    return session;
   }
 
-  /** Logits after the last of `tokens`, which are added to the caches. */
-  next(tokens: readonly number[], caches: readonly Cache[]): Float32Array {
-    this.#fed += tokens.length;
-    return this.model.next({ tokens, caches });
-  }
-
-  /** Truncates live caches to at most `length` tokens. */
+  /** Truncates a live session to at most `length` tokens. */
   truncate(id: string, length: number): void {
-    for (const cache of this.#live.get(id) ?? []) if (cache.length > length) cache.truncate(length);
+    const session = this.#live.get(id);
+    if (session && session.length > length) session.truncate(length);
   }
 
-  /** Releases the caches of a conversation. */
+  /** Releases the session of a conversation. */
   forget(id: string): void {
-    for (const cache of this.#live.get(id) ?? []) cache.release();
+    this.#live.get(id)?.release();
     this.#live.delete(id);
   }
 
@@ -97,14 +84,10 @@ export class Engine {
     this.#active.delete(id);
   }
 
-  /** For the debug route. `fed` counts the tokens that the model has processed. */
+  /** For the debug route. */
   get state() {
-    const { build, usedBytes, memoryBytes } = this.kernels;
-    return { build, usedBytes, memoryBytes, live: this.#live.size, active: this.#active.size, fed: this.#fed };
-  }
-
-  #createCaches(): Cache[] {
-    return this.model.createCaches(this.limits.MAX_CONTEXT);
+    const { build, usedBytes, memoryBytes } = this.model.kernels;
+    return { build, usedBytes, memoryBytes, live: this.#live.size, active: this.#active.size };
   }
 }
 
@@ -112,4 +95,6 @@ export class Engine {
  * The `simd` build gives the same bits on every machine. The platform has several kinds, and a conversation may continue on
  * another one.
  */
-export const engine: Engine = new Engine(await loadKernels({ deterministic: true }), readLimits(env as unknown as Env));
+const kernels = await loadKernels({ deterministic: true, models, quantized });
+const [model, tokenizer] = await Promise.all([loadModel(kernels, file, { gguf }), loadTokenizer(file)]);
+export const engine: Engine = new Engine(model, tokenizer, readLimits(env as unknown as Env));

@@ -43,7 +43,7 @@ function routes(
       },
       DELETE: () => find((object) => object.remove()),
     };
-  if (part === "tokens") return { POST: () => generate(request, find) };
+  if (part === "text") return { POST: () => answer(request, find) };
   if (part === "debug" && engine.limits.DEBUG === 1)
     return {
       GET: () => find((object) => object.inspect()),
@@ -54,11 +54,11 @@ function routes(
 
 type Call = (object: DurableObjectStub<Conversation>) => Promise<Response>;
 
-async function generate(request: Request, find: (call: Call) => Promise<Response>): Promise<Response> {
+async function answer(request: Request, find: (call: Call) => Promise<Response>): Promise<Response> {
   // A character of JSON takes up to six bytes.
   const body = await readJson(request, 6 * engine.limits.MAX_PROMPT + 1024);
-  const ask = checkAsk(body, engine.limits, engine.model.vocabulary);
-  return find((object) => object.generate(ask));
+  const ask = checkAsk(body, engine.limits, engine.tokenizer);
+  return find((object) => object.answer(ask));
 }
 
 /** Calls an object; one that is just being reset, say by a deployment, can be asked again. */

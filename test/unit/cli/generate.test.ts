@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { loadKernels } from "../../../src/entries/index.ts";
 import { createSession, generate, loadModel, models } from "../../../src/entries/models.ts";
 import { runCli } from "../../support/cli.ts";
+import { text, writeGguf } from "../../support/gguf-writer.ts";
 import { TINY, tinyFolder } from "../../support/tiny-models.ts";
 import { wordTokenizer } from "../../support/word-tokenizer.ts";
 
@@ -115,6 +116,11 @@ describe("generate with text", () => {
     const got = `headwise generate: MODEL expected a decoder, got ${model}, an encoder (bert): use headwise embed\n`;
     for (const args of [["w5"], ["--ids", "5"]])
       expect(runCli(["generate", model, ...args])).toMatchObject({ status: 2, stderr: got });
+    const file = join(folder, "encoder.gguf");
+    writeFileSync(file, writeGguf({ metadata: { "general.architecture": text("nomic-bert") }, tensors: [] }));
+    expect(runCli(["generate", file, "w5"]).stderr).toBe(
+      `headwise generate: MODEL expected a decoder, got ${file}, an encoder (nomic-bert): use headwise embed\n`,
+    );
   });
 });
 

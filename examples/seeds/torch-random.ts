@@ -1,4 +1,4 @@
-import type { Tensor } from "../../src/entries/core.ts";
+import type { Tensor } from "headwise";
 
 /** A `torch.nn.Linear`: weight [out, in] and, unless it was made without, bias [out]. */
 export interface TorchLinear {
