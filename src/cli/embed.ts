@@ -7,6 +7,7 @@ import { aboutFile } from "./files.ts";
 import { openTokenizer } from "./generate-text.ts";
 import { startDecoderKernels } from "./load-decoder.ts";
 import { KERNEL_OPTIONS } from "./load-kernels.ts";
+import { expectModelPath } from "./model-path.ts";
 import { sizeText } from "./text.ts";
 
 const HELP = `headwise embed MODEL TEXT... [options]
@@ -45,6 +46,7 @@ export async function embed(args: string[]): Promise<void> {
   const weights = readChoice("embed", "--weights", values.weights, WEIGHT_FORMATS);
   const activations = readChoice("embed", "--activations", values.activations, ["exact", "fast"]);
   const threads = readThreads("embed", values.threads);
+  await expectModelPath("embed", folder);
   const tokenizer = await openTokenizer("embed", folder);
   const kernels = await startDecoderKernels(threads, values.deterministic);
   try {

@@ -19,7 +19,7 @@ export async function readBytes(command: string, name: string, path: string): Pr
   }
 }
 
-/** What is wrong with a path, by the code of the system's error. */
+/** By the code of the system's error. */
 const FAULTS: Readonly<Record<string, string>> = {
   ENOENT: "which does not exist",
   ENOTDIR: "which does not exist",
@@ -27,7 +27,8 @@ const FAULTS: Readonly<Record<string, string>> = {
   EISDIR: "which is a folder",
 };
 
-function faultOf(error: unknown): string {
+/** What is wrong with a path, by the error of the system. */
+export function faultOf(error: unknown): string {
   const { code = "", message } = error as NodeJS.ErrnoException;
   return (Object.hasOwn(FAULTS, code) && FAULTS[code]) || message;
 }

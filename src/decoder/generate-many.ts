@@ -45,7 +45,7 @@ export interface GenerateManyOptions extends Omit<SliceOptions, "onProgress"> {
    * Jobs that run at once at most; the next ones begin as others end, and a list or source of jobs is asked for no more than can
    * run, so that it may create a session for each, and need not end. Default: all that come.
    */
-  readonly maxJobs?: number;
+  readonly maxJobs?: number | undefined;
 }
 
 const JOB_FIELDS = ["session", "ids", "maxTokens", "stopIds", ...SAMPLING_OPTIONS] as const;

@@ -36,14 +36,14 @@ export interface GenerateOptions extends SamplingOptions, Omit<SliceOptions, "on
    * Tokens at most, 0 or more. Default as many as the session has room for. With 0, `ids` are checked and not read; after the last
    * of more tokens, that token is not read.
    */
-  readonly maxTokens?: number;
+  readonly maxTokens?: number | undefined;
   /** Ids that end the generation, at most vocabSize of them. Default none. */
-  readonly stopIds?: TokenIds;
+  readonly stopIds?: TokenIds | undefined;
   /**
    * Speculative decoding: guesses tokens, and checks several of them in one pass. The tokens are those of plain decoding; only the
    * time differs. Default none.
    */
-  readonly draft?: DraftOptions;
+  readonly draft?: DraftOptions | undefined;
 }
 
 export const GENERATE_OPTIONS: readonly (keyof GenerateOptions)[] = [

@@ -31,30 +31,31 @@ export interface LoadModelOptions {
    * is often the head too. Default those that they are stored in, the blocks of GGUF's types without loss (`PackedFormat`), and float32
    * instead of 16-bit floats for kernels that were loaded without `quantized`.
    */
-  readonly weights?: WeightFormat | ModelFormats;
+  readonly weights?: WeightFormat | ModelFormats | undefined;
   /**
    * Tokens of the longest sequence that will be run. It decides between the two lists of factors of LongRoPE (Phi-3), and is
-   * the default of sessions. Default what config.json says, of which sessions by default have at most 4096.
+   * the default of sessions; as of `createSession`, it may exceed what config.json says where the model has no table of positions.
+   * Default what config.json says, of which sessions by default have at most 4096.
    */
-  readonly maxSeqLen?: number;
+  readonly maxSeqLen?: number | undefined;
   /**
    * Bytes of linear memory that the model, one session of `maxSeqLen` tokens and its calls may take together. If they take more,
    * nothing is read of the weights, and the error says what would fit. Default none: loading goes on until memory is full.
    */
-  readonly maxBytes?: number;
+  readonly maxBytes?: number | undefined;
   /** As `WeightOptions.activations`. Default "exact". */
-  readonly activations?: "exact" | "fast";
+  readonly activations?: "exact" | "fast" | undefined;
   /** What GGUF files are read by, where `source` is one: `gguf`. */
-  readonly gguf?: GgufReader;
+  readonly gguf?: GgufReader | undefined;
   /** Called after each read with the bytes that were read, and all that will be: those of the tensors that the model has. */
-  readonly onProgress?: (done: number, all: number) => void;
+  readonly onProgress?: ((done: number, all: number) => void) | undefined;
   /** Ends loading: it rejects with the signal's reason, and all memory is freed. */
-  readonly signal?: Global<"AbortSignal">;
+  readonly signal?: Global<"AbortSignal"> | undefined;
   /**
    * Keeps what is read of URLs, so that the next start reads it from there, also without a network, and a download that was
    * interrupted goes on: of `createFolderStore`, `createBrowserStore` or `createStore`. Default none.
    */
-  readonly store?: ModelStore;
+  readonly store?: ModelStore | undefined;
 }
 
 const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "gguf", "onProgress", "signal", "store"] as const;
@@ -182,7 +183,7 @@ async function packModel(
       if (!kernels.released) free();
     };
     const kind = where.slice("load".length);
-    return makeHandle<Model>(kind, where, parts, ["spec", "places", "weights", "encoder"], release);
+    return makeHandle<Model>(kind, where, parts, ["kernels", "spec", "places", "weights", "encoder"], release);
   } catch (error) {
     if (!kernels.released) {
       memory.free(staging);

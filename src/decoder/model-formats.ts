@@ -7,11 +7,11 @@ import { readFields } from "../util/arguments.ts";
 /** Formats of the parts of a model. */
 export interface ModelFormats {
   /** Matrices of attention. */
-  readonly attention?: WeightFormat;
+  readonly attention?: WeightFormat | undefined;
   /** Matrices of MLPs and experts; routers are always float32. */
-  readonly mlp?: WeightFormat;
+  readonly mlp?: WeightFormat | undefined;
   /** The table of tokens, and the head. */
-  readonly embed?: WeightFormat;
+  readonly embed?: WeightFormat | undefined;
 }
 
 /** Formats of the parts of a model in memory: those that were asked for, or those of a file. */

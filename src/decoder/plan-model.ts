@@ -23,14 +23,17 @@ import { planCache, type SessionOptions } from "./session.ts";
 
 /** What to plan a model's memory for. */
 export interface ModelPlanSizes extends SessionOptions {
-  /** Formats of the weights, as `loadModel` takes them; parts without one are float32. Default "f32". */
-  readonly weights?: WeightFormat | ModelFormats;
+  /**
+   * Formats of the weights, as `loadModel` takes them; parts without one are float32. Default "f32", unlike that of `loadModel`: in
+   * which formats a file stores them, config.json does not say.
+   */
+  readonly weights?: WeightFormat | ModelFormats | undefined;
   /** Sessions that exist at a time. Default 1. */
-  readonly sessions?: number;
+  readonly sessions?: number | undefined;
   /** Tokens of the longest call, or of all calls of a step of `generateMany`. Default 256, from which on more take no more. */
-  readonly rows?: number;
+  readonly rows?: number | undefined;
   /** Rows of a call whose logits are computed. Default 1. */
-  readonly outputs?: number;
+  readonly outputs?: number | undefined;
 }
 
 /** Bytes of linear memory that a model takes: how much `kernels.usedBytes` grows. */
@@ -51,7 +54,7 @@ const SIZES = ["weights", "maxSeqLen", "format", "truncatable", "sessions", "row
  * The memory that a model, its sessions and its calls will take, computed from config.json before anything is loaded. A head
  * beside the table of tokens is counted where `tie_word_embeddings` is false; where neither config.json nor the type of model
  * says it, `loadModel` takes one that the file has, which is not known here.
- * @param config The text of config.json, or the object it parses to.
+ * @param config The text of config.json, not its path, or the object it parses to.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for a model that `loadModel` would refuse.
  * @example
  * import { planModel } from "headwise/models";

@@ -59,10 +59,11 @@ export interface Source {
 /** Options of `createSession`: those of `createCache`, for all layers. */
 export interface SessionOptions extends Pick<CacheOptions, "format" | "truncatable"> {
   /**
-   * Tokens that fit; memory is taken for whole pages of 128. Default what `loadModel` was given as `maxSeqLen`,
-   * else what config.json says, at most 4096.
+   * Tokens that fit; memory is taken for whole pages of 128. At most the positions of the model, where it has a table of them.
+   * Elsewhere more than config.json says are taken, but what a model gives beyond the lengths that it was trained on is seldom of
+   * use. Default what `loadModel` was given as `maxSeqLen`, else what config.json says, at most 4096.
    */
-  readonly maxSeqLen?: number;
+  readonly maxSeqLen?: number | undefined;
 }
 
 export const SESSION_OPTIONS: readonly (keyof SessionOptions)[] = ["maxSeqLen", "format", "truncatable"];
@@ -143,7 +144,7 @@ export function makeSession(where: string, model: Model, options: SessionOptions
       tokens.length = length;
     },
   };
-  return makeHandle<Session>("Session", "createSession", parts, ["caches", "tokens", "source"], release);
+  return makeHandle<Session>("Session", "createSession", parts, ["model", "caches", "tokens", "source"], release);
 }
 
 /** Throws unless `session` came from createSession and neither it nor its model was released. */

@@ -30,7 +30,7 @@ export interface LoadEncoderOptions
    * the `total` of `planEncoder`, with a head for masked tokens where the file has one. If they take more, nothing is read of the
    * weights, and the error says what would fit. Default none.
    */
-  readonly maxBytes?: number;
+  readonly maxBytes?: number | undefined;
 }
 
 const OPTIONS = ["weights", "maxBytes", "activations", "gguf", "onProgress", "signal", "store"] as const;

@@ -27,7 +27,7 @@ export interface LoadSeq2SeqOptions
    * for a source of all positions of the encoder (or, without a table of positions, of `maxSeqLen` tokens). If they take more,
    * nothing is read of the weights, and the error says what would fit. Default none.
    */
-  readonly maxBytes?: number;
+  readonly maxBytes?: number | undefined;
 }
 
 const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "onProgress", "signal", "store"] as const;

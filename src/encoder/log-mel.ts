@@ -8,9 +8,9 @@ export interface LogMelOptions {
   /** Samples a second of the sound: 16 000, which Whisper was trained on. */
   readonly sampleRate: number;
   /** Bands, `num_mel_bins` of config.json: 80, or 128 for large-v3. Default 80. */
-  readonly bands?: number;
+  readonly bands?: number | undefined;
   /** Seconds that the sound is cut or padded to, 1 to 30. Default 30, as in training. */
-  readonly seconds?: number;
+  readonly seconds?: number | undefined;
 }
 
 const RATE = 16_000;

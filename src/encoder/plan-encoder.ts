@@ -7,9 +7,9 @@ import { plannedTokens, planTexts } from "./plan-spec.ts";
 /** What to plan an encoder's memory for. */
 export interface EncoderPlanSizes {
   /** Formats of the weights, as `loadEncoder` takes them; parts without one are float32. Default "f32". */
-  readonly weights?: WeightFormat | ModelFormats;
+  readonly weights?: WeightFormat | ModelFormats | undefined;
   /** Tokens of the longest text. Default those that the model has positions for, at most 512. */
-  readonly tokens?: number;
+  readonly tokens?: number | undefined;
 }
 
 /** Bytes of linear memory that an encoder takes. */

@@ -30,14 +30,15 @@ export interface StoreOptions {
   /**
    * Whether the size and the ETag (or else Last-Modified) of a kept file are compared with the server's when it is opened: one
    * request of 64 KB. A file that has changed is read anew. If the server does not answer, or with a status from 500 on, what is
-   * kept is used. False: the server is asked only for what is not kept. Default true.
+   * kept is used. False: the server is asked only for what is not kept, and again for a file that it did not have, such as
+   * model.safetensors.index.json: it may have come since. Default true.
    */
-  readonly validate?: boolean;
+  readonly validate?: boolean | undefined;
   /**
    * Called with the first failure to keep a piece or to read one back, for instance because storage is full. Reading goes on
    * from the server. Default: a warning on the console.
    */
-  readonly onFailure?: (error: HeadwiseError) => void;
+  readonly onFailure?: ((error: HeadwiseError) => void) | undefined;
 }
 
 /**

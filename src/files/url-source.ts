@@ -7,9 +7,9 @@ import { createHttpSource, type HttpSource, type RangeFetch } from "./http-sourc
 /** Options of `urlSource`. */
 export interface UrlSourceOptions {
   /** Called instead of the global `fetch`, for instance to add headers or a signal. */
-  readonly fetch?: RangeFetch;
+  readonly fetch?: RangeFetch | undefined;
   /** Ends requests, those of `read` too: they reject with `BAD_FILE`, whose cause is what `fetch` rejects with. */
-  readonly signal?: Global<"AbortSignal">;
+  readonly signal?: Global<"AbortSignal"> | undefined;
 }
 
 /**

@@ -34,7 +34,7 @@ const CONTEXT = 32;
 export function createTextStream(
   tokenizer: Tokenizer,
   context: readonly number[] = [],
-  options: { readonly keepSpecial?: boolean } = {},
+  options: { readonly keepSpecial?: boolean | undefined } = {},
 ): TextStream {
   const where = "createTextStream";
   expectTokenizer(where, tokenizer);

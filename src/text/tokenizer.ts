@@ -16,13 +16,13 @@ export interface Tokenizer {
    */
   decode(ids: readonly number[], options?: { readonly keepSpecial?: boolean }): string;
   /** Tokens of the vocabulary, not counting those that were added to it. A model with fewer is refused. */
-  readonly vocabSize?: number;
+  readonly vocabSize?: number | undefined;
   /** Ids that end a generation. */
-  readonly endIds?: readonly number[];
+  readonly endIds?: readonly number[] | undefined;
   /** The Jinja template of conversations. */
-  readonly chatTemplate?: string;
+  readonly chatTemplate?: string | undefined;
   /** Texts of special tokens by the names that chat templates have for them, such as `bos_token`. */
-  readonly specialTokens?: Readonly<Record<string, string>>;
+  readonly specialTokens?: Readonly<Record<string, string>> | undefined;
 }
 
 /** Throws `TypeError` unless `tokenizer` has the two functions. */

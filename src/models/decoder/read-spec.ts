@@ -98,6 +98,7 @@ function findFamily(
   const type = file.raw("model_type");
   const family = familyOf(type);
   if (family !== undefined) return { file, family };
+  if (type === undefined) throw whole.refusal("model_type", "the type of the model", type);
   const nearest = nearestNames(type, Object.keys(families));
   throw whole.refusal("model_type", `a supported one (nearest: ${nearest}; ${others})`, type);
 }

@@ -135,6 +135,24 @@ describe("sources", () => {
     expect(await refusal([new File([first], "tiny-00001-of-00000.gguf")])).toContain("expected 3 files named");
   });
 
+  test("without the option gguf, bytes of safetensors are refused as such, and GGUF with what reads it", async () => {
+    const safetensors = tinyFolder(LLAMA)("model.safetensors") as Uint8Array<ArrayBuffer>;
+    for (const source of [safetensors, new Blob([safetensors])])
+      await expect(loadModel(kernels, source)).rejects.toMatchObject({
+        code: "BAD_FILE",
+        message:
+          "loadModel: source expected a GGUF file, got a safetensors file: openSafetensors reads it, and loadModel its folder, or a list with its config.json",
+      });
+    const rule = "one of safetensors, or options with { gguf }, which headwise/models exports";
+    for (const [source, got] of [
+      [BYTES, "bytes"],
+      ["none/tiny.gguf", '"tiny.gguf"'],
+    ] as const)
+      await expect(loadModel(kernels, source)).rejects.toMatchObject({
+        ...{ code: "NO_GGUF", message: `loadModel: source expected ${rule}, got ${got}` },
+      });
+  });
+
   test("a safetensors file alone is refused with what is needed", async () => {
     const file = tinyFolder(LLAMA)("model.safetensors") as Uint8Array<ArrayBuffer>;
     for (const each of [file, new Blob([file])])

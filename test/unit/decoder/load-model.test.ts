@@ -541,6 +541,16 @@ describe("maxSeqLen", () => {
   });
 });
 
+test("planModel names a model_type that is missing, and takes no path", () => {
+  const { model_type: _, ...untyped } = TINY.llama;
+  for (const config of [{}, untyped, "{}"])
+    expect(() => planModel(config)).toThrow("planModel: model_type expected the type of the model, got undefined");
+  expect(() => planModel("model/config.json")).toThrow(
+    'planModel: config expected valid JSON, got "model/config.json": pass the text of the file, not its path',
+  );
+  expect(() => planModel("{ a path }")).toThrow('planModel: config expected valid JSON, got "{ a path }"');
+});
+
 test("a session that memory cannot hold is refused before a cache is allocated", async () => {
   using model = await loadModel(kernels, tinyFolder(TINY.llama));
   const [used, size] = [kernels.usedBytes, kernels.memoryBytes];

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import * as library from "@huggingface/tokenizers";
 import { afterAll, expect, test } from "vitest";
+import { createStore } from "../../../src/entries/models.ts";
 import { loadTokenizer } from "../../../src/entries/text.ts";
 import { badFileOf } from "../../support/bad-file.ts";
 import { serveFolder, urlOf } from "../../support/range-server.ts";
@@ -52,6 +53,25 @@ test("it is read from a folder, its URL, files, a function and a server, which n
     expect(Array.from(encode(sample))).toEqual(ids);
   }
   server.close();
+});
+
+test("a store keeps the files and which ones there are not, for a start without a network", async () => {
+  const { "generation_config.json": _, ...some } = FILES;
+  const server = await serveFolder(opener(some));
+  const url = urlOf(server);
+  const kept = new Map<string, Uint8Array>();
+  const store = createStore({
+    read: async (key) => kept.get(key),
+    write: async (key, bytes) => void kept.set(key, bytes.slice()),
+    remove: async (key) => void kept.delete(key),
+  });
+  const first = await loadTokenizer(url, { store });
+  await new Promise((done) => server.close(done).closeAllConnections());
+  await expect(loadTokenizer(url)).rejects.toMatchObject({ code: "BAD_FILE" });
+  const again = await loadTokenizer(url, { store });
+  expect(Array.from(again.encode(sample))).toEqual(ids);
+  expect([again.endIds, again.chatTemplate]).toEqual([[657, 13], "d"]);
+  expect(again.endIds).toEqual(first.endIds);
 });
 
 test("tokenizer.json suffices, and chat_template.jinja comes before tokenizer_config.json", async () => {
@@ -102,6 +122,9 @@ test("a signal ends it, and wrong options are named", async () => {
   await expect(loadTokenizer(folder, { signal: 1 as never })).rejects.toThrow(
     "loadTokenizer: signal expected an AbortSignal, got 1",
   );
+  await expect(loadTokenizer(folder, { store: {} as never })).rejects.toThrow(
+    "loadTokenizer: options.store.open expected a function, got undefined",
+  );
   await expect(loadTokenizer(folder, { library: {} as never })).rejects.toThrow(
     "loadTokenizer: options.library expected the exports of @huggingface/tokenizers (Tokenizer), got Object",
   );
@@ -119,7 +142,7 @@ test("without the packages, the error says what to install, and their exports ca
     const { loadTokenizer, readGgufTokenizer, renderChat } = await import("headwise/text");
     const metadata = new Map([["tokenizer.ggml.model", "bert"], ["tokenizer.ggml.tokens", ["[UNK]"]]]);
     const calls = [() => loadTokenizer(${JSON.stringify(folder)}), () => readGgufTokenizer({ metadata }),
-      () => renderChat({ encode() {}, decode() {}, chatTemplate: "" }, [{ role: "user" }])];
+      () => renderChat({ encode() {}, decode() {}, chatTemplate: "" }, [{ role: "user", content: "a" }])];
     for (const call of calls) await call().catch(({ code, message }) => console.log(code, message));`;
   const hooks = pathToFileURL(join(root, "scripts/source-hooks.mjs")).href;
   const args = ["--import", hooks, "--input-type=module", "--eval", code];
