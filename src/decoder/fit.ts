@@ -6,6 +6,7 @@ import { HeadwiseError } from "../util/errors.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
 import { allParts, type PackedFormats } from "./model-formats.ts";
 import { type ModelPlan, planSpec } from "./plan-model.ts";
+import { uniformFormats } from "./stored-formats.ts";
 
 /** What is proposed where a model does not fit, the most exact first. */
 const SMALLER: readonly WeightFormat[] = ["f16", "q8", "q4"];
@@ -27,18 +28,19 @@ export function expectFit(where: string, spec: ModelSpec, wanted: Wanted, most: 
   if (total <= most) return;
   const parts = `${weights} of weights, ${sessions} of a session of ${wanted.maxSeqLen} tokens, ${scratch} of calls`;
   const text = `${where}: options.maxBytes expected ${total} or more (${parts}), got ${most}`;
-  throw new HeadwiseError("OUT_OF_MEMORY", `${text}; what fits: ${proposals(plan, wanted, most)}`);
+  const all = (format: WeightFormat) => uniformFormats(spec, allParts(format));
+  throw new HeadwiseError("OUT_OF_MEMORY", `${text}; what fits: ${proposals(plan, wanted, most, all)}`);
 }
 
 /** Smaller formats and shorter sessions that fit, in words. */
-function proposals(plan: Plan, wanted: Wanted, most: number): string {
-  const found = SMALLER.filter((weights) => plan({ ...wanted, weights: allParts(weights) }).total <= most).map(
+function proposals(plan: Plan, wanted: Wanted, most: number, all: (format: WeightFormat) => PackedFormats): string {
+  const found = SMALLER.filter((weights) => plan({ ...wanted, weights: all(weights) }).total <= most).map(
     (weights) => `weights "${weights}"`,
   );
   const length = longest(plan, wanted, most);
   if (length > 0) found.push(`maxSeqLen ${length}`);
   if (found.length > 0) return found.join(", or ");
-  const shorter = longest(plan, { ...wanted, weights: allParts("q4") }, most);
+  const shorter = longest(plan, { ...wanted, weights: all("q4") }, most);
   return shorter > 0 ? `weights "q4" with maxSeqLen ${shorter}` : "no format";
 }
 

@@ -4,6 +4,7 @@ import { createPageLayout } from "../cache/page-layout.ts";
 import { pagesBytes } from "../cache/pages.ts";
 import { type ModelFormats, readFormats } from "../decoder/model-formats.ts";
 import { planSpec } from "../decoder/plan-model.ts";
+import { uniformFormats } from "../decoder/stored-formats.ts";
 import { type WeightFormat, wholePanels } from "../linear/formats.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
@@ -52,7 +53,11 @@ export function planEncoder(config: string | object, sizes: EncoderPlanSizes = {
   const most = spec.maxSeqLen ?? Number.POSITIVE_INFINITY;
   const { tokens = Math.min(most, MOST_TOKENS) } = given;
   expectInt(where, "tokens", tokens, 1, Math.min(most, Number.MAX_SAFE_INTEGER));
-  const { weights, scratch } = planSpec(where, spec, formats, { rows: CHUNK_ROWS, outputs: 0, maxSeqLen: 1 });
+  const { weights, scratch } = planSpec(where, spec, uniformFormats(spec, formats), {
+    rows: CHUNK_ROWS,
+    outputs: 0,
+    maxSeqLen: 1,
+  });
   const [{ attention }] = spec.blocks as readonly [(typeof spec.blocks)[number]];
   const { fused: _fused, ...shape } = attention.config as { fused?: unknown } & Parameters<typeof checkConfig>[1];
   const layout = createPageLayout(checkConfig(where, shape));
