@@ -141,6 +141,30 @@ test("each matrix of integers is refused without kernels for it, before anything
   }
 });
 
+test("numbers of config.json that are too large for any file are refused at once, and leave nothing", async () => {
+  using kernels = await kernelsOf("simd");
+  const before = kernels.usedBytes;
+  let refused = 0;
+  for (const config of Object.values(TINY)) {
+    const tensors = tinyTensors(config);
+    for (const [name, value] of Object.entries(config)) {
+      if (typeof value !== "number") continue;
+      for (const large of [1e6, 2e9]) {
+        const begin = performance.now();
+        try {
+          (await loadModel(kernels, tinyFolder({ ...config, [name]: large }, tensors), { maxSeqLen: 8 })).release();
+        } catch (error) {
+          expect(error).toMatchObject({ code: "BAD_FILE" });
+          refused++;
+        }
+        expect(performance.now() - begin).toBeLessThan(5000);
+        expect(kernels.usedBytes).toBe(before);
+      }
+    }
+  }
+  expect(refused).toBeGreaterThan(80);
+});
+
 /** What loads a model, and runs it, from a file whose reads may fail. */
 const LOADERS: Readonly<
   Record<string, (kernels: Kernels, files: (name: string) => Uint8Array | undefined) => Promise<void>>

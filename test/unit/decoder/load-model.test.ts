@@ -386,7 +386,7 @@ describe("sources", () => {
     expect(asked[0]).toBe("/model/404/config.json?key=a/b");
     whole.set("broken/config.json", config);
     await expect(loadModel(kernels, at("/404/broken"))).rejects.toThrow(
-      /index\.json.* expected 206 for a range, .*got 500/,
+      /^loadModel: url "[^"]*index\.json[^"]*" expected 206 for a range, got 500$/,
     );
     server.close();
   });

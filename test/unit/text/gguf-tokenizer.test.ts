@@ -142,6 +142,12 @@ describe("hostile vocabularies are refused by key", () => {
     ],
     ["an end beyond the tokens", { eos_token_id: SIZE }, `eos_token_id" expected an id below ${SIZE}, got ${SIZE}`],
     ["an end that is no id", { eos_token_id: 1.5 }, `eos_token_id" expected an id below ${SIZE}, got 1.5`],
+    [
+      "an end that is the name of a method",
+      { eos_token_id: "at" },
+      `eos_token_id" expected an id below ${SIZE}, got "at"`,
+    ],
+    ["an end in a list", { eos_token_id: ["3"] }, `eos_token_id" expected an id below ${SIZE}, got Array`],
     ["a flag that is none", { add_bos_token: 1 }, 'add_bos_token" expected true or false, got 1'],
     [
       "no bytes and nothing for what is unknown",
