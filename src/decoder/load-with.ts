@@ -12,6 +12,7 @@ import { describe, HeadwiseError } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { makeHandle } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
+import { expectTiedHead } from "./check-head.ts";
 import { expectFit } from "./fit.ts";
 import type { GgufReader } from "./gguf.ts";
 import { type BlockContext, type LoadMore, loadBlock } from "./load-blocks.ts";
@@ -124,6 +125,8 @@ export async function loadWith(
         maxBytes,
       );
     }
+    await expectTiedHead(where, decoder, files);
+    expectActive();
     return await packModel(where, kernels, decoder, reader, formats, fast, loadMore);
   } catch (error) {
     // A request that the signal ended fails with an error of its own.
