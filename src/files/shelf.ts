@@ -8,6 +8,9 @@ import type { HttpSource } from "./http-source.ts";
 /** Bytes of a piece, but of a file's last one: what an interrupted download loses of each that is requested. */
 export const PIECE: number = 2 ** 22;
 
+/** The largest file that is kept: all of its pieces are removed one by one, whichever of them there are. */
+export const MOST_KEPT: number = 2 ** 36;
+
 /** A version of a file. */
 export type KeptFile = { readonly url: string } & Pick<HttpSource, "size" | "mark">;
 /** What is kept of a URL: a version of the file, or the status that said that there is none. */
@@ -35,8 +38,8 @@ export class Shelf {
     const bytes = await this.#attempt("read back", () => this.#pieces.read(entryKey(url)));
     try {
       const entry = JSON.parse(new TextDecoder().decode(bytes)) as Entry;
-      const isEntry = entry.url === url && Number.isSafeInteger("size" in entry ? entry.size : entry.status);
-      return isEntry ? entry : undefined;
+      const isEntry = "size" in entry ? isSize(entry.size) : Number.isSafeInteger(entry.status);
+      return isEntry && entry.url === url ? entry : undefined;
     } catch {
       return undefined;
     }
@@ -103,6 +106,7 @@ export class Shelf {
   }
 }
 
+const isSize = (size: unknown) => Number.isSafeInteger(size) && (size as number) >= 0 && (size as number) <= MOST_KEPT;
 const entryKey = (url: string) => `${digest(url)}-entry`;
 const versionOf = ({ size, mark }: KeptFile) => digest(`${size} ${mark}`);
 const pieceKey = (file: KeptFile, index: number) => `${digest(file.url)}-${versionOf(file)}-${index}`;
