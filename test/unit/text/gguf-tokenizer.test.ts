@@ -174,6 +174,19 @@ test("long pieces of SentencePiece are refused", async () => {
   );
 });
 
+test("so many long pieces that dividing them would take minutes are refused", async () => {
+  const metadata = toGgufVocabulary(sentencePiece);
+  const all = metadata.get("tokenizer.ggml.tokens") as string[];
+  const long = Array.from({ length: 5000 }, (_, i) => `${i}`.padStart(250, "a"));
+  metadata.set("tokenizer.ggml.tokens", [...all, ...long]);
+  const length = all.length + long.length;
+  metadata.set("tokenizer.ggml.token_type", new Int32Array(length).fill(1));
+  metadata.set("tokenizer.ggml.scores", new Float32Array(length));
+  expect(await badFileOf(() => readGgufTokenizer({ metadata }))).toMatch(
+    /key "tokenizer.ggml.tokens" expected pieces whose squared lengths add up to at most 268435456, got 2684\d+$/,
+  );
+});
+
 test("names such as __proto__ and empty ones are tokens like others", async () => {
   const names = ["__proto__", "constructor", ""];
   const all = tokens.map((token, id) => names[id - 600] ?? token);
