@@ -70,10 +70,10 @@ export class Shelf {
 
   /** Forgets a file: first that it is kept, then its pieces. */
   async clear(entry: Entry): Promise<void> {
-    const remove = (key: string) => this.#remove(key);
     if ("size" in entry && this.#current.get(entry.url) === versionOf(entry)) this.#current.delete(entry.url);
-    await remove(entryKey(entry.url));
-    if ("size" in entry) for (let index = 0; index * PIECE < entry.size; index++) await remove(pieceKey(entry, index));
+    await this.#remove(entryKey(entry.url));
+    if ("size" in entry)
+      for (let index = 0; index * PIECE < entry.size; index++) await this.#remove(pieceKey(entry, index));
   }
 
   #remove(key: string): Promise<void> {
