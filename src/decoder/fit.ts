@@ -6,13 +6,14 @@ import { HeadwiseError } from "../util/errors.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
 import { allParts, type PackedFormats } from "./model-formats.ts";
 import { planSpec } from "./plan-model.ts";
+import { uniformFormats } from "./stored-formats.ts";
 
 /** What is proposed where a model does not fit, the most exact first. */
 const SMALLER: readonly WeightFormat[] = ["f16", "q8", "q4"];
 
-/** A model as it would be loaded, and the tokens of its longest sequence. */
+/** A model as it would be loaded: the formats of a half of it, or of all, and the tokens of its longest sequence. */
 interface Wanted {
-  readonly weights: PackedFormats;
+  weights(half: Decoder): PackedFormats;
   readonly maxSeqLen: number;
 }
 
@@ -24,10 +25,10 @@ export type PlanKind = (where: string, model: Decoder) => Plan;
 
 /** A decoder with one session. */
 export const planDecoder: PlanKind =
-  (where, { spec }) =>
+  (where, decoder) =>
   ({ weights, maxSeqLen }) => {
     // No call has more rows than the session has tokens.
-    const bytes = planSpec(where, spec, weights, { maxSeqLen, rows: Math.min(CHUNK_ROWS, maxSeqLen) });
+    const bytes = planSpec(where, decoder.spec, weights(decoder), { maxSeqLen, rows: Math.min(CHUNK_ROWS, maxSeqLen) });
     const sessions = `${bytes.sessions} of a session of ${maxSeqLen} tokens`;
     return { total: bytes.total, text: `${bytes.weights} of weights, ${sessions}, ${bytes.scratch} of calls` };
   };
@@ -43,15 +44,21 @@ export function expectFit(where: string, plan: Plan, wanted: Wanted, most: numbe
   );
 }
 
+/** One format for all matrices. */
+const all =
+  (format: WeightFormat): Wanted["weights"] =>
+  ({ spec }) =>
+    uniformFormats(spec, allParts(format));
+
 /** Smaller formats and shorter sequences that fit, in words. */
 function proposals(plan: Plan, wanted: Wanted, most: number): string {
-  const found = SMALLER.filter((weights) => plan({ ...wanted, weights: allParts(weights) }).total <= most).map(
+  const found = SMALLER.filter((format) => plan({ ...wanted, weights: all(format) }).total <= most).map(
     (weights) => `weights "${weights}"`,
   );
   const length = longest(plan, wanted, most);
   if (length > 0) found.push(`maxSeqLen ${length}`);
   if (found.length > 0) return found.join(", or ");
-  const shorter = longest(plan, { ...wanted, weights: allParts("q4") }, most);
+  const shorter = longest(plan, { ...wanted, weights: all("q4") }, most);
   return shorter > 0 ? `weights "q4" with maxSeqLen ${shorter}` : "no format";
 }
 

@@ -12,16 +12,17 @@ import { describe, HeadwiseError } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { makeHandle } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
+import { expectTiedHead } from "./check-head.ts";
 import { expectFit, type PlanKind, planDecoder } from "./fit.ts";
 import type { GgufReader } from "./gguf.ts";
-import { type BlockContext, type LoadMore, loadBlock, mlpFormats } from "./load-blocks.ts";
+import { type BlockContext, type LoadMore, loadBlock } from "./load-blocks.ts";
 import { loadEnds, mostStaged } from "./load-ends.ts";
 import type { Model, ModelHalf, ModelWeights } from "./model.ts";
 import { type ModelFormats, readFormats } from "./model-formats.ts";
 import { linearsOf, type ModelPlaces, placeModel } from "./places.ts";
 import { planSpec } from "./plan-model.ts";
 import { reserve } from "./reserve.ts";
-import { endFormats, storedFormats } from "./stored-formats.ts";
+import { storedFormats } from "./stored-formats.ts";
 import { WeightReader } from "./weight-reader.ts";
 
 /** Options of `loadModel`. */
@@ -119,9 +120,12 @@ export async function loadWith(
     const { file, pieceBytes } = files;
     const reader = new WeightReader(tensors, file, { where, kernels, layout, pieceBytes, expectActive, onRead });
     if (maxBytes !== undefined) {
-      const wanted = { weights: storedFormats(reader, decoder, formats), maxSeqLen: decoder.spec.sessionLength };
+      const weights = (half: Decoder) => storedFormats(reader, half, formats);
+      const wanted = { weights, maxSeqLen: decoder.spec.sessionLength };
       expectFit(where, plan(where, decoder), wanted, maxBytes);
     }
+    await expectTiedHead(where, decoder, files);
+    expectActive();
     return await packModel(where, kernels, decoder, reader, formats, fast, loadMore);
   } catch (error) {
     // A request that the signal ended fails with an error of its own.
@@ -205,10 +209,9 @@ async function packHalf(
   const context: BlockContext = { ...shared, names, family, attention, dModel: spec.dModel };
   const root = findRoot(half, reader.tensors);
   const layerAt = (i: number) => `${root}${names.layers}.${i}.`;
-  const places = placeModel(spec, endFormats(reader, half, root, formats.embed), (layer, which) =>
-    mlpFormats(context, layerAt(layer), which),
-  );
-  reserve(where, kernels.memory, planSpec(where, spec, storedFormats(reader, half, formats)).weights);
+  const stored = storedFormats(reader, half, formats);
+  const places = placeModel(spec, stored.ends, stored.mlp);
+  reserve(where, kernels.memory, planSpec(where, spec, stored).weights);
   const ends = await loadEnds(context, half, places, root, decoder);
   const blocks: ModelWeights["blocks"][number][] = [];
   for (const [i, block] of spec.blocks.entries())

@@ -1,8 +1,11 @@
 // Formats of the matrices of a model, by part.
 
-import type { PackedFormat, WeightFormat } from "../linear/formats.ts";
+import type { LayerFormats } from "../attention/weight-options.ts";
+import type { LatentFormats } from "../latent/weights.ts";
+import type { WeightFormat } from "../linear/formats.ts";
 import { expectFormat } from "../linear/options.ts";
 import { readFields } from "../util/arguments.ts";
+import type { EndFormats, MlpFormats } from "./places.ts";
 
 /** Formats of the parts of a model. */
 export interface ModelFormats {
@@ -14,8 +17,15 @@ export interface ModelFormats {
   readonly embed?: WeightFormat | undefined;
 }
 
-/** Formats of the parts of a model in memory: those that were asked for, or those of a file. */
-export type PackedFormats = Readonly<Partial<Record<keyof ModelFormats, PackedFormat>>>;
+/** Formats of the matrices of attention, of latent attention too. */
+export type AttentionFormats = LayerFormats & LatentFormats;
+
+/** Formats of all matrices of a model in memory. */
+export interface PackedFormats {
+  readonly ends: EndFormats;
+  attention(layer: number, which: "self" | "cross"): AttentionFormats;
+  mlp(layer: number, which: number | "shared" | "mlp"): MlpFormats;
+}
 
 const PARTS: readonly (keyof ModelFormats)[] = ["attention", "mlp", "embed"];
 

@@ -1,25 +1,24 @@
 import { type CheckedConfig, checkConfig } from "../attention/config.ts";
 import type { PageShape } from "../attention/layer-sizes.ts";
 import { layerLayout } from "../attention/packed-weights.ts";
-import { fillFormats } from "../attention/weight-options.ts";
 import { latentPageShape } from "../cache/latent-pages.ts";
 import { placeLatentRows } from "../forward/latent/pass.ts";
 import { latentChunkRows } from "../forward/latent/scratch.ts";
 import { placeLayerRows } from "../forward/row-pass.ts";
 import { checkLatentConfig } from "../latent/config.ts";
 import { latentLayout } from "../latent/packed-latent.ts";
-import { eachLatent } from "../latent/weights.ts";
-import type { PackedFormat, WeightFormat } from "../linear/formats.ts";
+import type { WeightFormat } from "../linear/formats.ts";
 import { readDecoder } from "../models/decoder/read-spec.ts";
 import type { BlockSpec, ModelSpec } from "../models/decoder/spec.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
 import { aligned, type Layout } from "../wasm/memory.ts";
 import { headNormBytes } from "./head-norm.ts";
-import { type ModelFormats, type PackedFormats, readFormats } from "./model-formats.ts";
+import { type AttentionFormats, type ModelFormats, type PackedFormats, readFormats } from "./model-formats.ts";
 import { placeModel } from "./places.ts";
 import { planPass } from "./scratch.ts";
 import { planCache, type SessionOptions } from "./session.ts";
+import { uniformFormats } from "./stored-formats.ts";
 
 /** What to plan a model's memory for. */
 export interface ModelPlanSizes extends SessionOptions {
@@ -68,10 +67,11 @@ export function planModel(config: string | object, sizes: ModelPlanSizes = {}): 
   const given = readFields(where, "sizes", sizes, SIZES);
   if (given.maxSeqLen !== undefined) expectInt(where, "maxSeqLen", given.maxSeqLen);
   const formats = readFormats(where, given.weights);
-  return planSpec(where, readDecoder(where, config, given.maxSeqLen).spec, formats, given);
+  const { spec } = readDecoder(where, config, given.maxSeqLen);
+  return planSpec(where, spec, uniformFormats(spec, formats), given);
 }
 
-/** The memory of a model whose config.json was read. */
+/** The memory of a model whose description was read. */
 export function planSpec(
   where: string,
   spec: ModelSpec,
@@ -82,17 +82,12 @@ export function planSpec(
   expectInt(where, "sessions", sessions, 0);
   expectInt(where, "rows", rows);
   expectInt(where, "outputs", outputs, 0);
-  const attentionFormat = formats.attention ?? "f32";
-  const layers = spec.blocks.map(({ attention }) => planAttention(where, attention, attentionFormat));
+  const layers = spec.blocks.map(({ attention }, i) => planAttention(where, attention, formats.attention(i, "self")));
   const cross = spec.blocks.map(
-    ({ cross }) => cross && planAttention(where, { kind: "heads", config: cross }, attentionFormat),
+    ({ cross }, i) => cross && planAttention(where, { kind: "heads", config: cross }, formats.attention(i, "cross")),
   );
 
-  const { embed = "f32", mlp = "f32" } = formats;
-  const head = spec.head.tied === false ? embed : undefined;
-  const places = placeModel(spec, { embed, projectIn: embed, projectOut: embed, head }, () => ({
-    ...{ gate: mlp, up: mlp, down: mlp },
-  }));
+  const places = placeModel(spec, formats.ends, formats.mlp);
   const blockBytes = places.blocks.reduce((sum, { bytes }) => sum + aligned(bytes), 0);
   const weights =
     aligned(places.endsBytes) + blockBytes + [...layers, ...cross].reduce((sum, each) => sum + (each?.bytes ?? 0), 0);
@@ -122,10 +117,9 @@ interface AttentionPlan {
   place(layout: Layout, rows: number, pageFormats: number): void;
 }
 
-function planAttention(where: string, attention: BlockSpec["attention"], format: PackedFormat): AttentionPlan {
+function planAttention(where: string, attention: BlockSpec["attention"], formats: AttentionFormats): AttentionPlan {
   if (attention.kind === "latent") {
     const checked = checkLatentConfig(where, attention.config);
-    const formats = eachLatent(() => format);
     return {
       bytes: aligned(latentLayout(checked, formats, false).bytes),
       checked,
@@ -136,7 +130,6 @@ function planAttention(where: string, attention: BlockSpec["attention"], format:
   }
   const { fused, ...config } = attention.config;
   const checked = checkConfig(where, config);
-  const formats = fillFormats({}, () => format);
   const norms = attention.headNorm ? headNormBytes(checked, attention.headNorm.each) : 0;
   return {
     bytes: aligned(layerLayout(checked, formats).bytes) + norms,

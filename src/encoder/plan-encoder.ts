@@ -1,4 +1,5 @@
 import { type ModelFormats, readFormats } from "../decoder/model-formats.ts";
+import { uniformFormats } from "../decoder/stored-formats.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
 import { readEncoder } from "./load-encoder.ts";
@@ -42,5 +43,5 @@ export function planEncoder(config: string | object, sizes: EncoderPlanSizes = {
   const spec = { ...whole, head };
   const { tokens = plannedTokens(spec) } = given;
   expectInt(where, "tokens", tokens, 1, spec.maxSeqLen ?? Number.MAX_SAFE_INTEGER);
-  return planTexts(where, spec, formats, tokens);
+  return planTexts(where, spec, uniformFormats(spec, formats), tokens);
 }

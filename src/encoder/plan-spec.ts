@@ -43,22 +43,24 @@ export function planTexts(
 
 /** An encoder and its calls. */
 export const planEncoderFit: PlanKind =
-  (where, { spec }) =>
-  ({ weights: formats }) => {
-    const tokens = plannedTokens(spec);
-    const { weights, scratch, total } = planTexts(where, spec, formats, tokens);
+  (where, encoder) =>
+  ({ weights: formatsOf }) => {
+    const tokens = plannedTokens(encoder.spec);
+    const { weights, scratch, total } = planTexts(where, encoder.spec, formatsOf(encoder), tokens);
     return { total, text: `${weights} of weights, ${scratch} of calls on texts of ${tokens} tokens` };
   };
 
 /** Both halves, a run of the encoder, and a session of the decoder with the keys of a source. */
 export const planHalvesFit: PlanKind =
-  (where, { spec, encoder }) =>
-  ({ weights: formats, maxSeqLen }) => {
-    const { spec: first } = encoder as NonNullable<typeof encoder>;
+  (where, decoder) =>
+  ({ weights: formatsOf, maxSeqLen }) => {
+    const { spec } = decoder;
+    const encoder = decoder.encoder as NonNullable<typeof decoder.encoder>;
+    const first = encoder.spec;
     // Where distances take the place of positions, sources may be as long as the decoder's sequences.
     const source = first.embed.positions ? positionsOf(first.embed) : maxSeqLen;
-    const reads = planTexts(where, first, formats, source, 1);
-    const writes = planSpec(where, spec, formats, { maxSeqLen, rows: Math.min(CHUNK_ROWS, maxSeqLen) });
+    const reads = planTexts(where, first, formatsOf(encoder), source, 1);
+    const writes = planSpec(where, spec, formatsOf(decoder), { maxSeqLen, rows: Math.min(CHUNK_ROWS, maxSeqLen) });
     const keys = spec.blocks.reduce(
       (sum, { cross }) => sum + pagesBytes(pageLayoutOf(where, cross as HfAttentionConfig), 1, source),
       0,

@@ -284,6 +284,8 @@ async function openUrl(
   } catch (cause) {
     const { status } = Object(Object(cause).cause);
     if ((status === 403 || status === 404) && optional) return undefined;
-    throw new HeadwiseError("BAD_FILE", `${where}: ${reasonOf(cause)}`, { cause });
+    // Errors of the package begin with the name of an inner function.
+    const text = cause instanceof HeadwiseError ? cause.message.replace(/^\w+: /, "") : reasonOf(cause);
+    throw new HeadwiseError("BAD_FILE", `${where}: ${text}`, { cause });
   }
 }

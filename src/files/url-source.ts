@@ -8,7 +8,10 @@ import { createHttpSource, type HttpSource, type RangeFetch } from "./http-sourc
 export interface UrlSourceOptions {
   /** Called instead of the global `fetch`, for instance to add headers or a signal. */
   readonly fetch?: RangeFetch | undefined;
-  /** Ends requests, those of `read` too: they reject with `BAD_FILE`, whose cause is what `fetch` rejects with. */
+  /**
+   * Ends requests, those of `read` too: they reject with `BAD_FILE`, whose cause is what `fetch` rejects with. Without one, a server
+   * that sends nothing more and does not close the connection is waited for.
+   */
   readonly signal?: Global<"AbortSignal"> | undefined;
 }
 

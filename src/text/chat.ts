@@ -50,8 +50,9 @@ const TEMPLATE_OPTIONS = ["template", "tools", "variables", "library"] as const;
 
 /**
  * Writes a conversation as the text that the model was trained on, by its own template. It needs the package `@huggingface/jinja`.
- * The template is a program from the model's files: it is stopped after a million steps, and where a text exceeds 16 million
- * characters or a list 65,536 elements.
+ * The template is a program from the model's files: it is stopped after a million steps, which take seconds, and where a text
+ * exceeds 4 million characters, a list 65,536 elements, or what a list holds half a million values. A search for a long text in a
+ * long one is a single step, which may take longer: render templates that are not trusted in a Worker, which can be ended.
  * @throws TypeError or RangeError naming the argument; RangeError also for messages that the template refuses, with its reason.
  * HeadwiseError `NO_LIBRARY` without the package, `BAD_FILE` for a template that fails or does not end.
  * @example

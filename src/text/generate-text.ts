@@ -133,9 +133,10 @@ export async function prepareText(
       `${where}: tokenizer expected at most ${model.vocabSize} tokens, those of the model, got ${vocabSize}`,
     );
   // Tokens beyond those of the model, which was made for fewer, cannot come.
-  const given = { stopIds: endIds.filter((id) => id < model.vocabSize), ...rest };
+  const given = { stopIds: Array.from(endIds).filter((id) => id < model.vocabSize), ...rest };
   const { ids, context } = await makePrompt();
-  const prompt = readPrompt(where, tokenizer, ids, model.vocabSize);
+  const most = isSession ? (on as Session).maxSeqLen : model.spec.sessionLength;
+  const prompt = readPrompt(where, tokenizer, ids, model.vocabSize, most);
   const stream = streamText(where, tokenizer, context ? prompt : [], isKept);
   const session = isSession ? (on as Session) : openSession(where, model, prompt.length, given.maxTokens);
   let reused = 0;
@@ -206,10 +207,18 @@ async function* writePieces(
   }
 }
 
-/** Reads the tokens of a prompt, all of which the model must have. */
-function readPrompt(where: string, tokenizer: Tokenizer, given: TokenIds, vocabSize: number): readonly number[] {
-  if (typeof given !== "object" || given === null)
+/** Reads the tokens of a prompt, at most `most`, all of which the model must have. */
+function readPrompt(
+  where: string,
+  tokenizer: Tokenizer,
+  given: TokenIds,
+  vocabSize: number,
+  most: number,
+): readonly number[] {
+  if (typeof given !== "object" || given === null || typeof given.length !== "number")
     throw new TypeError(`${where}: prompt expected text or ids, got ${describe(given)}`);
+  if (given.length > most)
+    throw new HeadwiseError("CACHE_FULL", `${where}: prompt expected at most ${most} tokens, got ${given.length}`);
   const ids = Array.from(given);
   const beyond = ids.find((id) => Number.isInteger(id) && id >= vocabSize);
   if (beyond !== undefined) {
@@ -225,21 +234,14 @@ function readPrompt(where: string, tokenizer: Tokenizer, given: TokenIds, vocabS
 /** A session for a prompt and what follows it. */
 function openSession(where: string, model: Model, length: number, maxTokens: unknown): Session {
   const most = model.spec.sessionLength;
-  if (length > most)
-    throw new HeadwiseError("CACHE_FULL", `${where}: prompt expected at most ${most} tokens, got ${length}`);
   const wanted = typeof maxTokens === "number" && maxTokens >= 0 ? Math.min(length + maxTokens, most) : most;
   return underName(where, () => createSession(model, { maxSeqLen: Math.ceil(wanted) }));
 }
 
 /** Forgets what a session has read besides the beginning of a prompt, of which at least one token is read again. */
 function reuse(where: string, session: Session, prompt: readonly number[]): number {
-  const { length, maxSeqLen, tokens } = session;
+  const { length, tokens } = session;
   expectUnused(where, session);
-  if (prompt.length > maxSeqLen)
-    throw new HeadwiseError(
-      "CACHE_FULL",
-      `${where}: prompt expected at most ${maxSeqLen} tokens, got ${prompt.length}`,
-    );
   let same = 0;
   while (same < length && same < prompt.length - 1 && tokens[same] === prompt[same]) same++;
   if (same === length) return same;

@@ -159,7 +159,9 @@ function specialTokensOf(config: Fields): Record<string, string> {
   return found;
 }
 
-const idsOf = (value: unknown) => [value].flat().filter((id) => typeof id === "number");
+/** Ids, of which there may be one, several, or none, which some files say by -1. */
+const idsOf = (value: unknown) =>
+  [value].flat().filter((id): id is number => Number.isSafeInteger(id) && (id as number) >= 0);
 
 /** The template of a conversation: the only one, or of several the one called "default". */
 function templateOf(value: unknown): string | undefined {

@@ -1,4 +1,5 @@
-import { expectFunction, expectRecord } from "../util/arguments.ts";
+import { readIds } from "../decoder/forward.ts";
+import { expectFunction, expectInt, expectRecord, LARGEST_INT } from "../util/arguments.ts";
 
 /**
  * What makes ids of text, and text of ids. `loadTokenizer` and `readGgufTokenizer` make one; an object around any other library
@@ -25,9 +26,12 @@ export interface Tokenizer {
   readonly specialTokens?: Readonly<Record<string, string>> | undefined;
 }
 
-/** Throws `TypeError` unless `tokenizer` has the two functions. */
+/** Throws unless `tokenizer` has the two functions, and what else it has is of the right type. */
 export function expectTokenizer(where: string, tokenizer: Tokenizer): void {
   expectRecord(where, "tokenizer", tokenizer);
   expectFunction(where, "tokenizer.encode", tokenizer.encode);
   expectFunction(where, "tokenizer.decode", tokenizer.decode);
+  const { vocabSize, endIds } = tokenizer;
+  if (vocabSize !== undefined) expectInt(where, "tokenizer.vocabSize", vocabSize, 0);
+  if (endIds !== undefined) readIds(where, "tokenizer.endIds", endIds, LARGEST_INT + 1, Number.POSITIVE_INFINITY);
 }

@@ -90,7 +90,29 @@ describe("renderChat", () => {
     [
       "makes long texts",
       "{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = n.s + n.s %}{% endfor %}",
-      /at most 16777216 characters of text, got more$/,
+      /at most 4194304 characters of text, got more$/,
+    ],
+    [
+      "writes lists that share their parts",
+      "{% set n = namespace(l=[1]) %}{% for i in range(60) %}{% set n.l = [n.l, n.l] %}{% endfor %}{{ n.l | tojson }}",
+      /at most 524288 values within a list or record, got more$/,
+    ],
+    [
+      "writes namespaces that share their parts",
+      `{% set a = namespace() %}{% set b = namespace() %}{% set c = namespace() %}{% set a.x = range(100) %}
+       {% set b.x = [a${", a".repeat(99)}] %}{% set c.x = [b${", b".repeat(99)}] %}{{ c | tojson }}`,
+      /at most 524288 values within a list or record, got more$/,
+    ],
+    [
+      "writes a list that has a long text many times",
+      "{% set s = 'abcdefghijklmnop' | join %}{% set n = namespace(s=s) %}{% for i in range(16) %}{% set n.s = n.s + n.s %}" +
+        "{% endfor %}{{ [n.s, n.s, n.s, n.s, n.s, n.s, n.s, n.s, n.s] | tojson }}",
+      /at most 524288 values within a list or record, got more$/,
+    ],
+    [
+      "makes many lists",
+      "{% for i in range(5000) %}{% set x = range(60000) %}{% endfor %}",
+      /at most 1048576 steps, got more$/,
     ],
     ["indents far", "{{ 'a\n' | indent(1000000000) }}", /renders these messages, got /],
     ["throws", "{{ 1 / nothing }}", /renders these messages, got Error: /],

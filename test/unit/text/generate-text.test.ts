@@ -208,6 +208,28 @@ describe("tokenizers of other models", () => {
       "prompt[1] expected an integer from 0 to 66, got NaN",
     ],
     ["a prompt that is neither", {}, 5, "prompt expected text or ids, got 5"],
+    [
+      "a promise of ids",
+      { encode: (async () => [1]) as never },
+      "a",
+      "prompt expected text or ids, got Promise: await it",
+    ],
+    ["more ids than memory holds", {}, { length: 2e9 }, "prompt expected at most 512 tokens, got 2000000000"],
+    ["texts that are none", { decode: (() => 5) as never }, "a", "tokenizer.decode expected to return text, got 5"],
+    [
+      "promises of texts",
+      { decode: (async () => "a") as never },
+      "a",
+      "tokenizer.decode expected to return text, got Promise: await it",
+    ],
+    ["a size that is none", { vocabSize: Number.NaN }, "a", "tokenizer.vocabSize expected an integer >= 0, got NaN"],
+    ["ends that are no list", { endIds: 5 as never }, "a", "tokenizer.endIds expected "],
+    [
+      "an end that is none",
+      { endIds: [2, -1] },
+      "a",
+      "tokenizer.endIds[1] expected an integer from 0 to 2147483647, got -1",
+    ],
     ["no decode", { decode: undefined as never }, "a", "tokenizer.decode expected a function, got undefined"],
   ])("with %s are refused", async (_, change, prompt, text) => {
     const all = generateText(model, { ...pieces, ...change }, prompt as string);

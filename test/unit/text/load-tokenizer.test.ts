@@ -109,6 +109,24 @@ test.each<readonly [string, Readonly<Record<string, unknown>>, string]>([
   expect(await badFileOf(() => loadTokenizer(opener(files)))).toContain(`loadTokenizer: ${text}`);
 });
 
+test("a part of the file that the library fails on when it comes to it is the file's fault", async () => {
+  const json = {
+    ...tokenizer,
+    post_processor: { type: "TemplateProcessing", single: null, pair: [], special_tokens: {} },
+  };
+  const { encode } = await loadTokenizer(opener({ ...FILES, "tokenizer.json": json }));
+  expect(await badFileOf(() => encode("a"))).toMatch(
+    /^encode: tokenizer\.json expected a tokenizer that @huggingface\/tokenizers reads, got TypeError: /,
+  );
+});
+
+test("ids that end a generation may be none, which -1 and what is no id are", async () => {
+  const endsOf = async (eos: unknown) =>
+    (await loadTokenizer(opener({ "tokenizer.json": tokenizer, "generation_config.json": { eos_token_id: eos } })))
+      .endIds;
+  expect(await Promise.all([-1, [5, -1, 1.5, "6"], null, {}].map(endsOf))).toEqual([[], [5], [], []]);
+});
+
 test("a file that is too long to be one is refused before it is read", async () => {
   const read = () => Promise.reject(new Error("it is read"));
   await expect(loadTokenizer(() => ({ size: 2 ** 28 + 1, read }))).rejects.toThrow(
