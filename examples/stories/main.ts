@@ -19,8 +19,8 @@ interface Config {
 
 const USAGE = `npm start -- [options] [the beginning of a story]
   --tokens N          words and marks at most (default: until the story ends)
-  --temperature T     0 takes the likeliest word, 1 draws by the probabilities (default 0)
-  --seed N            other draws at a temperature (default 1)
+  --temperature T     0 takes the likeliest word, 1 draws by the probabilities (default 0.7)
+  --seed N            another story (default 2)
   --deterministic     the build that gives the same bits on every engine
   --model induction   the smaller model, which continues repetitions: npm start -- --model induction --help`;
 
@@ -78,7 +78,7 @@ else {
   console.log(`Layer ${head.layer} head ${head.head}, where it looks for the answer:`);
   const shown = new Set<string>();
   for (const { begin, at } of answers) {
-    // The likeliest story may ask again what was answered.
+    // A story may ask again what was answered.
     const answered = `${spoken.slice(begin, at).join(" ")} -> ${spoken[at]}`;
     if (shown.has(answered)) continue;
     shown.add(answered);
@@ -116,8 +116,8 @@ function integer(name: string, given: string | undefined, least: number, most: n
 function readArguments() {
   const options = {
     tokens: { type: "string" },
-    temperature: { type: "string", default: "0" },
-    seed: { type: "string", default: "1" },
+    temperature: { type: "string", default: "0.7" },
+    seed: { type: "string", default: "2" },
     deterministic: { type: "boolean", default: false },
     help: { type: "boolean", short: "h", default: false },
   } as const;
