@@ -100,9 +100,9 @@ function encode(given: string): number[] {
   try {
     return words.encode(given);
   } catch (error) {
-    return stop(
-      `The model knows the ${Object.keys(JSON.parse(text("tokenizer.json")).model.vocab).length - 4} words of model/stories/tokenizer.json; got ${(error as Error).message}.`,
-    );
+    const { model: vocabulary, added_tokens: special } = JSON.parse(text("tokenizer.json"));
+    const known = Object.keys(vocabulary.vocab).length - special.length;
+    return stop(`The model knows the ${known} words of model/stories/tokenizer.json; got ${(error as Error).message}.`);
   }
 }
 

@@ -19,7 +19,7 @@ export async function readBytes(command: string, name: string, path: string): Pr
   }
 }
 
-/** By the code of the system's error. */
+/** What is wrong with a path, by the code of the system's error. */
 const FAULTS: Readonly<Record<string, string>> = {
   ENOENT: "which does not exist",
   ENOTDIR: "which does not exist",

@@ -4,9 +4,8 @@ import type { WeightFormat } from "../linear/formats.ts";
 import type { Decoder } from "../models/decoder/read-spec.ts";
 import { HeadwiseError } from "../util/errors.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
-import { allParts, type PackedFormats } from "./model-formats.ts";
+import { allParts, type PackedFormats, uniformFormats } from "./model-formats.ts";
 import { planSpec } from "./plan-model.ts";
-import { uniformFormats } from "./stored-formats.ts";
 
 /** What is proposed where a model does not fit, the most exact first. */
 const SMALLER: readonly WeightFormat[] = ["f16", "q8", "q4"];

@@ -4,6 +4,7 @@ import type { LayerFormats } from "../attention/weight-options.ts";
 import type { LatentFormats } from "../latent/weights.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import { expectFormat } from "../linear/options.ts";
+import type { ModelSpec } from "../models/decoder/spec.ts";
 import { readFields } from "../util/arguments.ts";
 import type { EndFormats, MlpFormats } from "./places.ts";
 
@@ -32,6 +33,16 @@ const PARTS: readonly (keyof ModelFormats)[] = ["attention", "mlp", "embed"];
 /** One format for all parts. */
 export function allParts(format: WeightFormat): ModelFormats {
   return { attention: format, mlp: format, embed: format };
+}
+
+/** One format for each part; parts without one are float32. */
+export function uniformFormats({ head }: ModelSpec, formats: ModelFormats): PackedFormats {
+  const { attention = "f32", mlp = "f32", embed = "f32" } = formats;
+  return {
+    ends: { embed, projectIn: embed, projectOut: embed, head: head.tied === false ? embed : undefined },
+    attention: () => ({ q: attention, k: attention, v: attention, o: attention, qDown: attention, kvDown: attention }),
+    mlp: () => ({ gate: mlp, up: mlp, down: mlp }),
+  };
 }
 
 /** Checks the option `weights`. */

@@ -169,7 +169,10 @@ export function commitCalls(calls: readonly ModelCall[]): void {
   }
 }
 
-/** Throws IN_USE if another call has changed a session that had `length` tokens, after so many changes where these are known. */
+/**
+ * Throws IN_USE if another call has changed a session: if it no longer has `length` tokens, or has gone through other than `changes`
+ * changes, where that number is known.
+ */
 export function expectUnchanged(where: string, session: Session, length: number, changes?: number): void {
   const { count } = session.changes;
   if (session.length === length && (changes ?? count) === count) return;
@@ -199,9 +202,8 @@ export async function holdSession<T>({ caches }: Session, work: () => Promise<T>
 }
 
 /**
- * Truncates a session that had `length` tokens after so many changes to `to`, at the end of a generation, if it is still as that
- * left it.
- * Otherwise its owner has released it or goes on with it, and it stays as it is.
+ * Truncates a session to `to` tokens at the end of a generation, which left it with `length` tokens and `changes` changes. If it has
+ * others, its owner has released it or goes on with it, and it stays as it is.
  */
 export function forgetTokens(session: Session, length: number, to: number, changes: number): void {
   const { model, caches } = session;

@@ -14,11 +14,16 @@ import { expectInt, readFields } from "../util/arguments.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
 import { aligned, type Layout } from "../wasm/memory.ts";
 import { headNormBytes } from "./head-norm.ts";
-import { type AttentionFormats, type ModelFormats, type PackedFormats, readFormats } from "./model-formats.ts";
+import {
+  type AttentionFormats,
+  type ModelFormats,
+  type PackedFormats,
+  readFormats,
+  uniformFormats,
+} from "./model-formats.ts";
 import { placeModel } from "./places.ts";
 import { planPass } from "./scratch.ts";
 import { planCache, type SessionOptions } from "./session.ts";
-import { uniformFormats } from "./stored-formats.ts";
 
 /** What to plan a model's memory for. */
 export interface ModelPlanSizes extends SessionOptions {

@@ -3,21 +3,11 @@
 import { isInteger, type PackedFormat, type WeightFormat } from "../linear/formats.ts";
 import { findRoot } from "../models/decoder/check-tensors.ts";
 import type { Decoder } from "../models/decoder/read-spec.ts";
-import type { BlockSpec, ModelSpec } from "../models/decoder/spec.ts";
+import type { BlockSpec } from "../models/decoder/spec.ts";
 import { mlpFormats } from "./load-blocks.ts";
 import type { AttentionFormats, ModelFormats, PackedFormats } from "./model-formats.ts";
 import type { EndFormats } from "./places.ts";
 import type { WeightReader } from "./weight-reader.ts";
-
-/** One format for each part; parts without one are float32. */
-export function uniformFormats({ head }: ModelSpec, formats: ModelFormats): PackedFormats {
-  const { attention = "f32", mlp = "f32", embed = "f32" } = formats;
-  return {
-    ends: { embed, projectIn: embed, projectOut: embed, head: head.tied === false ? embed : undefined },
-    attention: () => ({ q: attention, k: attention, v: attention, o: attention, qDown: attention, kvDown: attention }),
-    mlp: () => ({ gate: mlp, up: mlp, down: mlp }),
-  };
-}
 
 /**
  * The formats of each matrix: the requested one of its part, else the one that it is stored in. Throws `NO_QUANTIZED` for one that

@@ -14,7 +14,7 @@ import { expectMade } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { loadMore } from "./load-more.ts";
 import { openEncoderFiles } from "./open-files.ts";
-import { planEncoderFit } from "./plan-spec.ts";
+import { planEncoderFit } from "./plan-fit.ts";
 
 /** A whole encoder: its weights, packed in linear memory until `release()`. */
 export interface Encoder extends Model {

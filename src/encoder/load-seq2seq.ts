@@ -8,7 +8,7 @@ import { readFields } from "../util/arguments.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { loadMore } from "./load-more.ts";
 import { openSafetensorsFiles } from "./open-files.ts";
-import { planHalvesFit } from "./plan-spec.ts";
+import { planHalvesFit } from "./plan-fit.ts";
 
 /**
  * A model with two halves: an encoder reads a source at once, and a decoder, which attends to it, writes tokens. Packed in linear

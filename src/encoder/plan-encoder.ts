@@ -1,9 +1,8 @@
-import { type ModelFormats, readFormats } from "../decoder/model-formats.ts";
-import { uniformFormats } from "../decoder/stored-formats.ts";
+import { type ModelFormats, readFormats, uniformFormats } from "../decoder/model-formats.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
 import { readEncoder } from "./load-encoder.ts";
-import { plannedTokens, planTexts } from "./plan-spec.ts";
+import { plannedTokens, planTexts } from "./plan-fit.ts";
 
 /** What to plan an encoder's memory for. */
 export interface EncoderPlanSizes {

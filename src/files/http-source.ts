@@ -117,6 +117,11 @@ export async function createHttpSource(where: string, url: string, request: Rang
   const readWhole = async (answer: Response): Promise<Uint8Array | undefined> => {
     const stated = answer?.headers?.get?.("Content-Length");
     if (answer?.status !== 200 || stated === "0" || Number(stated) > MOST_WHOLE) return undefined;
+    // Servers of applications answer so for every name that they do not have.
+    if (answer.headers.get("Content-Type")?.startsWith("text/html")) {
+      await answer.body?.cancel().catch(() => {});
+      throw fail("a file", "a page (text/html)", { status: 404 });
+    }
     const { bytes, cause } = await collect(answer);
     if (cause !== undefined) throw fail("the whole file", `${bytes.length} bytes, then ${reasonOf(cause)}`, cause);
     if (bytes.length === 0) throw fail("a file with bytes in it", "an empty file");
@@ -167,25 +172,26 @@ async function fill(bytes: Uint8Array, at: number, { body }: Response): Promise<
 /** The bytes of a body, with the cause if it broke off. One that is larger than MOST_WHOLE is cancelled. */
 async function collect({ body }: Response): Promise<{ bytes: Uint8Array; cause?: unknown }> {
   const reader = body?.getReader();
-  let bytes = new Uint8Array(FIRST);
-  let end = 0;
+  const pieces: Uint8Array[] = [];
+  let [length, cause]: [number, unknown] = [0, undefined];
   try {
-    while (reader !== undefined && end <= MOST_WHOLE) {
+    while (reader !== undefined && length <= MOST_WHOLE) {
       const { done, value } = await reader.read();
-      if (done) return { bytes: bytes.subarray(0, end) };
-      if (end + value.length > bytes.length) {
-        const larger = new Uint8Array(2 * (end + value.length));
-        larger.set(bytes);
-        bytes = larger;
-      }
-      bytes.set(value, end);
-      end += value.length;
+      if (done) break;
+      pieces.push(value);
+      length += value.length;
     }
-    await reader?.cancel().catch(() => {});
-  } catch (cause) {
-    return { bytes: bytes.subarray(0, end), cause };
+    if (length > MOST_WHOLE) await reader?.cancel().catch(() => {});
+  } catch (failure) {
+    cause = failure;
   }
-  return { bytes: bytes.subarray(0, end) };
+  const bytes = new Uint8Array(length);
+  let at = 0;
+  for (const piece of pieces) {
+    bytes.set(piece, at);
+    at += piece.length;
+  }
+  return { bytes, cause };
 }
 
 /** Whether a signal ended a request. */

@@ -57,7 +57,7 @@ type OpenFile = (name: string) => Promise<ByteSource>;
 type Opened = Pick<ModelFiles, "description" | "file" | "tensors">;
 
 const GGUF = /\.gguf$/i;
-/** What bytes are called, of which only a GGUF file says all that a model needs. */
+/** The name of a source that has none: bytes, which must be a GGUF file to be a whole model. */
 const BYTES = "bytes";
 const CONFIG = "config.json";
 const WHOLE = "model.safetensors";

@@ -165,7 +165,7 @@ export function writeText(prepare: () => Promise<TextWork>): TextGeneration {
   return Object.assign(writePieces(prepare, settle), { end });
 }
 
-/** The pieces of a text. Passes the end to `settle`, of whose calls the first one counts. */
+/** The pieces of a text. Passes the end to `settle`. */
 async function* writePieces(
   prepare: () => Promise<TextWork>,
   settle: (end: TextEnd | Promise<TextEnd>) => void,
@@ -173,11 +173,16 @@ async function* writePieces(
   const ids: number[] = [];
   let [text, promptMs, generationMs] = ["", 0, 0];
   let work: TextWork | undefined;
-  const finish = (reason: Pick<TextEnd, "reason" | "stop" | "stopId">): TextEnd => {
+  const endOf = (reason: Pick<TextEnd, "reason" | "stop" | "stopId">): TextEnd => {
     const { promptTokens = 0 } = work ?? {};
     const counts = { promptTokens, reusedTokens: work?.reusedTokens() ?? 0, promptMs, generationMs };
-    const end = { ...reason, text, ids, ...counts };
-    settle(end);
+    return { ...reason, text, ids, ...counts };
+  };
+  // Passed on when the session is free again.
+  let outcome = (): TextEnd | Promise<TextEnd> => endOf({ reason: "left" });
+  const finish = (reason: Parameters<typeof endOf>[0]): TextEnd => {
+    const end = endOf(reason);
+    outcome = () => end;
     return end;
   };
   try {
@@ -199,11 +204,12 @@ async function* writePieces(
       if (next.done) return finish(next.value);
     }
   } catch (error) {
-    settle(Promise.reject(error));
+    outcome = () => Promise.reject(error);
     throw error;
   } finally {
-    finish({ reason: "left" });
-    await work?.close();
+    const closed = Promise.resolve(work?.close());
+    settle(closed.then(outcome));
+    await closed;
   }
 }
 

@@ -40,7 +40,7 @@ const [GENERATION, MODEL] = ["generation_config.json", "config.json"] as const;
 /**
  * Loads the tokenizer of a model's folder: tokenizer.json, and what there is of tokenizer_config.json, chat_template.jinja,
  * generation_config.json and config.json, which say what ends a generation and how a conversation is written; or that of a GGUF file,
- * as `readGgufTokenizer` makes it. It needs the package \`@huggingface/tokenizers\`.
+ * as `readGgufTokenizer` makes it. It needs the package `@huggingface/tokenizers`.
  * @param source As of `loadModel`.
  * @throws TypeError naming the argument. HeadwiseError `NO_LIBRARY` without the package, `BAD_FILE` for files that are missing or
  * not understood. The signal's reason.

@@ -78,16 +78,23 @@ describe("urlSource", () => {
   });
 
   test("an answer with the whole file that breaks off says how much came", async () => {
+    let pulls = 0;
     const body = new ReadableStream({
       pull(controller) {
-        controller.enqueue(bytes.slice(0, 1000));
-        controller.error(new TypeError("connection lost"));
+        if (pulls++ === 0) controller.enqueue(bytes.slice(0, 1000));
+        else controller.error(new TypeError("connection lost"));
       },
     });
     const broken: RangeFetch = async () => new Response(body);
-    expect(await badFileOf(() => urlSource(url, { fetch: broken }))).toMatch(
-      /expected the whole file, got \d+ bytes, then/,
+    expect(await badFileOf(() => urlSource(url, { fetch: broken }))).toContain(
+      "expected the whole file, got 1000 bytes, then",
     );
+  });
+
+  test("a page instead of a file is refused, as servers of applications answer for every missing name", async () => {
+    const page: RangeFetch = async () =>
+      new Response("<!doctype html>", { headers: { "Content-Type": "text/html; charset=utf-8" } });
+    expect(await badFileOf(() => urlSource(url, { fetch: page }))).toContain("expected a file, got a page (text/html)");
   });
 
   test.each<[string, Parameters<typeof server>[0], string]>([
