@@ -46,26 +46,26 @@ const imports = [
       "* as whole",
       "models, loadModel, planModel, createSession, forward, forwardAsync, generate, generateMany, selfTestModels",
     ],
-    budget: 110,
+    budget: 111,
   },
-  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 128 },
+  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 129 },
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
-    budget: 165,
+    budget: 166,
   },
   // The example of docs/guide/decoders.md: loadModel with formats "q4".
   {
     what: "a decoder app with q4",
     entries: ["headwise", "headwise/models", "headwise/quantized"],
     names: ["loadKernels", "models, loadModel, createSession, generate", "quantized"],
-    budget: 128,
+    budget: 129,
   },
   {
     what: "an encoder app",
     entries: ["headwise", "headwise/models", "headwise/encoders"],
     names: ["loadKernels", "models", "loadEncoder, embed"],
-    budget: 94,
+    budget: 95,
   },
 ];
 const modules = readdirSync(join(root, "dist")).filter((file) => file.endsWith(".wasm"));

@@ -96,9 +96,14 @@ export class OnnxGraph {
   }
 
   /** A size that is a name may be any, the same in all inputs that have it. */
-  input(shape: readonly (number | string)[], type = FLOAT): string {
-    const name = this.#name();
+  input(shape: readonly (number | string)[], type = FLOAT, name: string = this.#name()): string {
     this.#inputs.push(value(name, shape, type));
+    return name;
+  }
+
+  /** A tensor under a name that programs know. */
+  named(from: string, name: string): string {
+    this.#nodes.push(new Message().text(1, from).text(2, name).text(4, "Identity"));
     return name;
   }
 

@@ -18,7 +18,17 @@ const entries = FILES.filter(({ worker }) => !worker);
 
 /** Types that only spell out an exported one. The reports have them. */
 const HELPER_TYPES = [
-  ...["BlockDtype", "Global", "KernelTable", "PlainDtype", "RangeFetch", "Twin", "WasmAddress", "WasmModule"],
+  ...[
+    "BlockDtype",
+    "CodedDtype",
+    "Global",
+    "KernelTable",
+    "PlainDtype",
+    "RangeFetch",
+    "Twin",
+    "WasmAddress",
+    "WasmModule",
+  ],
 ];
 
 /** Writes the pages. Resolves with whether there was nothing to report. */

@@ -46,7 +46,7 @@ function load(source, name) {
   const own = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
   // What a worker posted before its end may come behind it.
   own.addEventListener("message", ({ data: { report, ...rest } }) => own === worker && REPORTS[report](rest));
-  own.addEventListener("error", ({ message }) => giveUp(`The worker ended: ${message || "a file that it imports is missing"}`, true));
+  own.addEventListener("error", ({ message }) => own === worker && giveUp(`The worker ended: ${message || "a file that it imports is missing"}`, true));
   worker = own;
   // Add ?deterministic to the address for the build that gives the same bits on every engine.
   const deterministic = new URLSearchParams(location.search).has("deterministic");

@@ -21,7 +21,11 @@ const server = Bun.serve({
     try {
       const first = await pieces.next(); // throws if the request is wrong
       const text = async function* () {
-        for (let next = first; !next.done; next = await pieces.next()) yield next.value;
+        try {
+          for (let next = first; !next.done; next = await pieces.next()) yield next.value;
+        } finally {
+          await pieces.return(undefined as never); // also where the client is gone: it releases the session
+        }
       };
       return new Response(text());
     } catch (error) {

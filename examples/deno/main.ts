@@ -18,7 +18,11 @@ Deno.serve({ hostname: "127.0.0.1", port: Number(Deno.args[0] ?? 8000) }, async 
   try {
     const first = await pieces.next(); // throws if the request is wrong
     const text = async function* () {
-      for (let next = first; !next.done; next = await pieces.next()) yield next.value;
+      try {
+        for (let next = first; !next.done; next = await pieces.next()) yield next.value;
+      } finally {
+        await pieces.return(undefined as never); // also where the client is gone: it releases the session
+      }
     };
     return new Response(ReadableStream.from(text()).pipeThrough(new TextEncoderStream()));
   } catch (error) {

@@ -30,7 +30,7 @@ const { build, threads, largest } = (await (await fetch(new URL("health", server
 let equal = 0;
 for (const [i, job] of jobs.entries()) {
   const alone = await ask(job);
-  if (alone.length > 0 && alone.join() === together[i]?.join()) equal++;
+  if (alone[0] !== "" && alone.join() === together[i]?.join()) equal++;
   else console.error(`answer ${i} differs\n  together ${together[i]?.join(" ")}\n  alone    ${alone.join(" ")}`);
 }
 const first = together[0]?.map((line) => JSON.parse(line).text).join("");

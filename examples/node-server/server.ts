@@ -61,7 +61,8 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
       if (!response.closed) response.write(`${JSON.stringify({ text: text.push(id), logprob })}\n`);
     };
     await batcher.generate({ ids, maxTokens, stopIds: tokenizer.endIds, gone: () => response.closed, send });
-    response.end();
+    const rest = text.end();
+    response.end(rest === "" ? "" : `${JSON.stringify({ text: rest })}\n`);
   } else throw new Refusal(404, "the routes are GET /health and POST /generate");
 }
 

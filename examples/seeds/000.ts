@@ -25,7 +25,7 @@ export const run: Tutorial = (kernels, print) => {
   const y = attend(attention, x.data);
   const drop = { data: Array.from({ length: 25 }, (_, i) => i % 5 > Math.floor(i / 5)), shape: [5, 5] };
   const masked = attend(attention, x.data, { drop });
-  print(`input ${tuple(x.shape)}, output ${tuple(x.shape)}`);
+  print(`input ${tuple(x.shape)}, output ${tuple([1, 5, y.length / 5])}`);
   print(`seed 0, sum of the output: ${sum(y).toFixed(4)}, with a causal mask: ${sum(masked).toFixed(4)}`);
   attention.release();
 

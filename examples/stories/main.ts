@@ -19,8 +19,8 @@ interface Config {
 
 const USAGE = `npm start -- [options] [the beginning of a story]
   --tokens N          words and marks at most (default: until the story ends)
-  --temperature T     0 takes the likeliest word, 1 draws by the probabilities (default 0)
-  --seed N            other draws at a temperature (default 1)
+  --temperature T     0 takes the likeliest word, 1 draws by the probabilities (default 0.7)
+  --seed N            another story (default 2)
   --deterministic     the build that gives the same bits on every engine
   --model induction   the smaller model, which continues repetitions: npm start -- --model induction --help`;
 
@@ -76,11 +76,15 @@ else {
     typeof attentionMaps
   >[number];
   console.log(`Layer ${head.layer} head ${head.head}, where it looks for the answer:`);
+  const shown = new Set<string>();
   for (const { begin, at } of answers) {
+    // A story may ask again what was answered.
+    const answered = `${spoken.slice(begin, at).join(" ")} -> ${spoken[at]}`;
+    if (shown.has(answered)) continue;
+    shown.add(answered);
     const weights = weightsOf(maps, head.head, at - 1);
     const most = weights.indexOf(Math.max(...weights));
-    const question = spoken.slice(begin, at).join(" ");
-    console.log(`\n${question} -> ${spoken[at]}: ${(weights[most] as number).toFixed(2)} on "${spoken[most]}"`);
+    console.log(`\n${answered}: ${(weights[most] as number).toFixed(2)} on "${spoken[most]}"`);
     // The begin token is no word.
     const drawn = drawWeights(spoken.slice(1, at), weights.subarray(1), (process.stdout.columns ?? 100) - 2);
     console.log(drawn.map((line) => `  ${line}`.trimEnd()).join("\n"));
@@ -96,9 +100,9 @@ function encode(given: string): number[] {
   try {
     return words.encode(given);
   } catch (error) {
-    return stop(
-      `The model knows the ${Object.keys(JSON.parse(text("tokenizer.json")).model.vocab).length - 4} words of model/stories/tokenizer.json; got ${(error as Error).message}.`,
-    );
+    const { model: vocabulary, added_tokens: special } = JSON.parse(text("tokenizer.json"));
+    const known = Object.keys(vocabulary.vocab).length - special.length;
+    return stop(`The model knows the ${known} words of model/stories/tokenizer.json; got ${(error as Error).message}.`);
   }
 }
 
@@ -112,8 +116,8 @@ function integer(name: string, given: string | undefined, least: number, most: n
 function readArguments() {
   const options = {
     tokens: { type: "string" },
-    temperature: { type: "string", default: "0" },
-    seed: { type: "string", default: "1" },
+    temperature: { type: "string", default: "0.7" },
+    seed: { type: "string", default: "2" },
     deterministic: { type: "boolean", default: false },
     help: { type: "boolean", short: "h", default: false },
   } as const;

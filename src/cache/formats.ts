@@ -17,7 +17,7 @@ import {
 /** One of the stages that the tokens of a cache go through as they age. */
 export interface CacheStage extends CacheFormats {
   /** How many tokens the stage covers, a multiple of 128. The last stage covers all older tokens and has no number. */
-  readonly tokens?: number;
+  readonly tokens?: number | undefined;
 }
 
 /** The most components of a key for which sums of 14-bit by 8-bit products fit in 32 bits. */

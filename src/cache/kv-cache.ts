@@ -72,7 +72,7 @@ export interface CacheOptions {
   /** Tokens per sequence that fit. Memory is allocated in pages of 128 tokens. */
   readonly maxSeqLen: number;
   /** Sequences, 1 to 2^20. Default 1. */
-  readonly batch?: number;
+  readonly batch?: number | undefined;
   /**
    * Formats of keys and values. Default "f32". An array lists the stages that tokens go through as they age: each stage but
    * the last gives the number of tokens it covers, counted back from the page of 128 tokens that the query is in, and the
@@ -81,7 +81,7 @@ export interface CacheOptions {
    * Where tokens age, a call that appends excludes calls that read: while an `attendAsync` appends, other calls that attend
    * to the cache or read it throw `IN_USE`, and while one only reads, those that append do.
    */
-  readonly format?: CacheFormat | CacheFormats | readonly CacheStage[];
+  readonly format?: CacheFormat | CacheFormats | readonly CacheStage[] | undefined;
   /**
    * How many tokens `truncate` can drop from a cache with a window, counted from the longest that the sequences have been:
    * an integer >= 0, or Infinity to keep every token. Default 128. Without a window to the left every token is kept.
@@ -91,7 +91,7 @@ export interface CacheOptions {
    * tokens age, and queries that do not follow the appended tokens (cross-attention, `append: false`) can be at the last
    * `truncatable` positions only.
    */
-  readonly truncatable?: number;
+  readonly truncatable?: number | undefined;
 }
 
 /** Options of `createKvCache`. */

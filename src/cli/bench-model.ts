@@ -9,6 +9,7 @@ import { type Effort, timeLoads } from "../diagnostics/timing.ts";
 import { panelBytes, panelsOf, type WeightFormat } from "../linear/formats.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { loadDecoder, startDecoderKernels } from "./load-decoder.ts";
+import { expectModelPath } from "./model-path.ts";
 import { createProgress } from "./progress.ts";
 import { columnsText } from "./text.ts";
 
@@ -48,6 +49,7 @@ export async function benchModel(
   formats: readonly WeightFormat[],
   threads: number | "auto",
 ): Promise<ModelBench> {
+  await expectModelPath("bench", folder);
   const kernels = await startDecoderKernels(threads, false);
   const progress = createProgress(process.stderr, () => performance.now());
   const rows: ModelRow[] = [];

@@ -1,3 +1,4 @@
+import { gguf } from "../decoder/gguf.ts";
 import { embed as embedTexts, type Pooling } from "../encoder/embed.ts";
 import { loadEncoder } from "../encoder/load-encoder.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
@@ -6,12 +7,13 @@ import { aboutFile } from "./files.ts";
 import { openTokenizer } from "./generate-text.ts";
 import { startDecoderKernels } from "./load-decoder.ts";
 import { KERNEL_OPTIONS } from "./load-kernels.ts";
+import { expectModelPath } from "./model-path.ts";
 import { sizeText } from "./text.ts";
 
 const HELP = `headwise embed MODEL TEXT... [options]
 
-Loads the encoder in the folder MODEL, or at its URL, and prints a vector for each TEXT; for several, the
-cosine of each pair. Needs the model's tokenizer, and the package @huggingface/tokenizers.
+Loads the encoder MODEL, a folder, a GGUF file or the URL of either, and prints a vector for each TEXT; for
+several, the cosine of each pair. Needs the model's tokenizer, and the package @huggingface/tokenizers.
 
   --pooling KIND      mean, cls or last: how a text's states become one vector (default mean)
   --weights FORMAT    f32, f16, bf16, q8, q8-row, q4 (default: the formats of the file)
@@ -44,11 +46,12 @@ export async function embed(args: string[]): Promise<void> {
   const weights = readChoice("embed", "--weights", values.weights, WEIGHT_FORMATS);
   const activations = readChoice("embed", "--activations", values.activations, ["exact", "fast"]);
   const threads = readThreads("embed", values.threads);
+  await expectModelPath("embed", folder);
   const tokenizer = await openTokenizer("embed", folder);
   const kernels = await startDecoderKernels(threads, values.deterministic);
   try {
     const began = performance.now();
-    const model = await loadEncoder(kernels, folder, { weights, activations }).catch((error: unknown) => {
+    const model = await loadEncoder(kernels, folder, { weights, activations, gguf }).catch((error: unknown) => {
       throw aboutFile("embed", folder, error);
     });
     const loadMs = performance.now() - began;

@@ -27,7 +27,8 @@ const FAULTS: Readonly<Record<string, string>> = {
   EISDIR: "which is a folder",
 };
 
-function faultOf(error: unknown): string {
+/** What is wrong with a path, by the error of the system. */
+export function faultOf(error: unknown): string {
   const { code = "", message } = error as NodeJS.ErrnoException;
   return (Object.hasOwn(FAULTS, code) && FAULTS[code]) || message;
 }

@@ -2,10 +2,12 @@ import { CACHE_FORMATS } from "../cache/page-layout.ts";
 import { generate as generateTokens } from "../decoder/generate.ts";
 import { createSession } from "../decoder/session.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
+import type { TextEnd } from "../text/generate-text.ts";
 import { readArguments, readChoice, readCount, readThreads, UsageError } from "./args.ts";
-import { openTokenizer, writeText } from "./generate-text.ts";
+import { openChat, openTokenizer, writeText } from "./generate-text.ts";
 import { loadDecoder, readIds, startDecoderKernels } from "./load-decoder.ts";
 import { KERNEL_OPTIONS } from "./load-kernels.ts";
+import { expectModelPath, refuseEncoder } from "./model-path.ts";
 import { sizeText } from "./text.ts";
 
 const HELP = `headwise generate MODEL PROMPT [options]
@@ -16,6 +18,7 @@ a URL, and generates text behind PROMPT, or tokens behind those of LIST. Prints 
 the tokens a second. Text needs the model's tokenizer, and the package @huggingface/tokenizers.
 
   --chat              answer PROMPT, by the model's template (package @huggingface/jinja)
+  --template FILE     with --chat, a Jinja template instead of the model's
   --ids LIST          token ids, separated by commas
   --tokens N          tokens to generate at most (default 32)
   --stop TEXT         what ends it: a text, or with --ids a list of ids
@@ -38,6 +41,7 @@ the tokens a second. Text needs the model's tokenizer, and the package @huggingf
 const OPTIONS = {
   ids: { type: "string" },
   chat: { type: "boolean", default: false },
+  template: { type: "string" },
   tokens: { type: "string", default: "32" },
   stop: { type: "string" },
   temperature: { type: "string" },
@@ -63,11 +67,18 @@ export async function generate(args: string[]): Promise<void> {
   const { values, positionals } = readArguments("generate", args, OPTIONS);
   if (values.help) return console.log(HELP);
   const [folder, prompt, ...more] = positionals;
-  if (folder === undefined || more.length > 0)
-    throw new UsageError(`generate: expected a model and a prompt, got ${positionals.length} arguments`);
+  if (folder === undefined) throw new UsageError("generate: expected a model and a prompt, got neither");
+  if (more.length > 0)
+    throw new UsageError(
+      `generate: expected one prompt, got ${more.length + 1}: quote it, as in ${JSON.stringify([prompt, ...more].join(" "))}`,
+    );
   if ((values.ids === undefined) === (prompt === undefined))
-    throw new UsageError(`generate: --ids expected token ids, or a prompt instead, got ${prompt ? "both" : "neither"}`);
+    throw new UsageError(
+      `generate: expected a prompt, or --ids with token ids, got ${values.ids ? "both" : "neither"}`,
+    );
   if (values.chat && prompt === undefined) throw new UsageError("generate: --chat expected a prompt, got none");
+  if (values.template !== undefined && !values.chat)
+    throw new UsageError("generate: --template expected --chat beside it, got none");
   const ids = values.ids === undefined ? [] : readIds("generate", "--ids", values.ids);
   const maxTokens = readCount("generate", "--tokens", values.tokens, 0, MOST_TOKENS);
   const number = (name: keyof typeof values) => {
@@ -88,7 +99,11 @@ export async function generate(args: string[]): Promise<void> {
   // How many tokens a prompt has, only its tokenizer knows: then the session is as long as one is by default.
   const needed = prompt === undefined ? ids.length + maxTokens : undefined;
   const maxSeqLen = longest === undefined ? needed : readCount("generate", "--max-seq-len", longest, 1, MOST_TOKENS);
+  await expectModelPath("generate", folder);
+  await refuseEncoder("generate", folder);
   const tokenizer = prompt === undefined ? undefined : await openTokenizer("generate", folder);
+  const conversation =
+    tokenizer && values.chat ? await openChat("generate", folder, tokenizer, values.template) : undefined;
 
   const kernels = await startDecoderKernels(readThreads("generate", values.threads), values.deterministic);
   try {
@@ -98,44 +113,50 @@ export async function generate(args: string[]): Promise<void> {
     const options = { ...present(sampling), maxTokens, ...(ngram !== undefined && { draft: { ngram } }) };
     const { type, layers, bytes } = model;
     const facts = { type, layers, bytes, sessionBytes: session.bytes, build: kernels.build, loadMs };
-    const report = (read: number, count: number, firstMs: number, rate: number | undefined, reason: string) =>
+    const report = (read: number, count: number, { promptMs, generationMs }: Times, reason: string) => {
+      const rate = rateOf(count, generationMs);
       console.log(`
 model          ${type}, ${layers} layers, ${sizeText(bytes)}, loaded in ${loadMs.toFixed(0)} ms
 session        ${session.maxSeqLen} tokens, ${sizeText(session.bytes)}
-first token    ${firstMs.toFixed(1)} ms for ${read} tokens
+first token    ${promptMs.toFixed(1)} ms for ${read} tokens
 decode         ${rate === undefined ? "-" : `${rate.toFixed(1)} tokens/s`}, ${count} tokens, ended by ${reason}
 build          ${kernels.build}: ${kernels.reason}`);
-    const started = performance.now();
+    };
     if (tokenizer && prompt !== undefined) {
       const stop = values.stop === undefined ? {} : { stop: values.stop };
       const write = (piece: string) => void (values.json || process.stdout.write(piece));
-      const { end, firstMs } = await writeText(session, tokenizer, prompt, values.chat, { ...options, ...stop }, write);
-      const rate = rateOf(end.ids.length, performance.now() - started - firstMs);
-      if (!values.json) return report(end.promptTokens, end.ids.length, firstMs, rate, end.reason);
-      return console.log(JSON.stringify({ ...facts, firstMs, tokensPerSecond: rate, ...end }, null, 2));
+      const end = await writeText(session, tokenizer, prompt, conversation, { ...options, ...stop }, write);
+      if (!values.json) return report(end.promptTokens, end.ids.length, end, end.reason);
+      const tokensPerSecond = rateOf(end.ids.length, end.generationMs);
+      return console.log(JSON.stringify({ ...facts, tokensPerSecond, ...end }, null, 2));
     }
     const tokens: { id: number; logprob: number }[] = [];
-    let firstMs = 0;
     const stopIds = values.stop ? readIds("generate", "--stop", values.stop) : [];
     const all = generateTokens(session, ids, { ...options, stopIds });
+    const started = performance.now();
     let next = await all.next().catch((error: unknown) => {
       throw error instanceof RangeError || error instanceof TypeError ? new UsageError(error.message) : error;
     });
-    for (; !next.done; next = await all.next()) {
-      if (tokens.length === 0) firstMs = performance.now() - started;
+    const times = { promptMs: performance.now() - started, generationMs: 0 };
+    while (!next.done) {
       tokens.push(next.value);
       if (!values.json) process.stdout.write(`${tokens.length === 1 ? "" : " "}${next.value.id}`);
+      const began = performance.now();
+      next = await all.next();
+      if (!next.done) times.generationMs += performance.now() - began;
     }
-    const rate = rateOf(tokens.length, performance.now() - started - firstMs);
     const { reason } = next.value;
-    if (!values.json) return report(ids.length, tokens.length, firstMs, rate, reason);
-    console.log(JSON.stringify({ ...facts, firstMs, tokensPerSecond: rate, reason, tokens }, null, 2));
+    if (!values.json) return report(ids.length, tokens.length, times, reason);
+    const tokensPerSecond = rateOf(tokens.length, times.generationMs);
+    console.log(JSON.stringify({ ...facts, tokensPerSecond, ...times, reason, tokens }, null, 2));
   } finally {
     kernels.release();
   }
 }
 
-/** Tokens a second of `count` tokens, the last of which came `ms` after the first. */
+type Times = Pick<TextEnd, "promptMs" | "generationMs">;
+
+/** Tokens a second of `count` tokens, of which those behind the first took `ms`. */
 function rateOf(count: number, ms: number): number | undefined {
   return count > 1 ? ((count - 1) * 1000) / ms : undefined;
 }

@@ -11,6 +11,7 @@ import { exp } from "../util/math.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { UsageError } from "./args.ts";
 import { loadDecoder, startDecoderKernels } from "./load-decoder.ts";
+import { expectModelPath } from "./model-path.ts";
 import { columnsText, paint, sizeText } from "./text.ts";
 
 /** What to run, checked. */
@@ -53,6 +54,7 @@ interface Readings {
 /** Reads the ids at once, and again with the last of them one by one; compares and prints the logits of the next token. */
 export async function runModel(folder: string, work: ModelWork): Promise<void> {
   const { ids, weights } = work;
+  await expectModelPath("run", folder);
   const kernels = await startDecoderKernels(work.threads, work.deterministic);
   try {
     const { model, loadMs } = await loadDecoder("run", kernels, folder, { weights, maxSeqLen: ids.length });

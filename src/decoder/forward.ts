@@ -12,12 +12,12 @@ import { expectSession, expectUnused, type Session } from "./session.ts";
 /** Options of `forward`. */
 export interface ForwardOptions {
   /** Whose logits: those of the last token, or of all of `ids`. Default "last". */
-  readonly rows?: "last" | "all";
+  readonly rows?: "last" | "all" | undefined;
   /**
    * Only the largest logits of each row, 1 to 1024, and their ids: 1 is greedy decoding. They are found in linear memory, so that
    * no row is copied. Default all logits.
    */
-  readonly top?: number;
+  readonly top?: number | undefined;
 }
 
 /** What `forward` gives. */

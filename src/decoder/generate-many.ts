@@ -45,7 +45,7 @@ export interface GenerateManyOptions extends Omit<SliceOptions, "onProgress"> {
    * Jobs that run at once at most; the next ones begin as others end, and a list or source of jobs is asked for no more than can
    * run, so that it may create a session for each, and need not end. Default: all that come.
    */
-  readonly maxJobs?: number;
+  readonly maxJobs?: number | undefined;
 }
 
 const JOB_FIELDS = ["session", "ids", "maxTokens", "stopIds", ...SAMPLING_OPTIONS] as const;
@@ -58,6 +58,8 @@ interface Running<Job> extends ReturnType<typeof checkGeneration> {
   readonly session: Session;
   /** Tokens that the session has, unless another call changes it. */
   past: number;
+  /** Its changes until then. */
+  changes: number;
   /** Tokens that are still to be read. */
   unread: Int32Array;
   count: number;
@@ -133,7 +135,8 @@ export async function* generateMany<Job extends GenerationJob>(
         }
       } finally {
         // Left between the tokens of a step: of those that were not given, the last token before is unread again.
-        for (const { session, past } of waiting) forgetTokens(session, past, past - forgettable(session, past - 1, 1));
+        for (const { session, past, changes } of waiting)
+          forgetTokens(session, past, past - forgettable(session, past - 1, 1), changes);
       }
     }
   } catch (error) {
@@ -162,7 +165,7 @@ function startJob<Job extends GenerationJob>(
     throw new RangeError(`${where}: session expected one of the same model as the first job, got another`);
   if (running.some((other) => other.session === session))
     throw new HeadwiseError("IN_USE", `${where}: session expected one that no other job is using`);
-  return { where, job, session, past, unread: ids, count: 0, ...rules };
+  return { where, job, session, past, changes: session.changes.count, unread: ids, count: 0, ...rules };
 }
 
 function failureOf(work: () => void): GenerationFailure | undefined {
@@ -175,10 +178,10 @@ function failureOf(work: () => void): GenerationFailure | undefined {
 
 /** Why a job ends before its next step. */
 function endOf(one: Running<unknown>): GenerationEnd | GenerationFailure | undefined {
-  const { where, session, past, unread, count, maxTokens } = one;
+  const { where, session, past, changes, unread, count, maxTokens } = one;
   if (count >= maxTokens) return { reason: "length" };
   if (past + unread.length > session.maxSeqLen) return { reason: "full" };
-  return failureOf(() => expectReady(where, session, past, unread.length));
+  return failureOf(() => expectReady(where, session, past, unread.length, changes));
 }
 
 /** The token that was chosen for a job, or why none could be. */
@@ -208,6 +211,7 @@ async function step<Job>(
   for (const [i, one] of running.entries()) {
     const count = calls[i]?.ids.length ?? 0;
     one.past += count;
+    one.changes = one.session.changes.count;
     one.unread = one.unread.subarray(count);
   }
   return chosen;

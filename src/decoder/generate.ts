@@ -36,14 +36,14 @@ export interface GenerateOptions extends SamplingOptions, Omit<SliceOptions, "on
    * Tokens at most, 0 or more. Default as many as the session has room for. With 0, `ids` are checked and not read; after the last
    * of more tokens, that token is not read.
    */
-  readonly maxTokens?: number;
+  readonly maxTokens?: number | undefined;
   /** Ids that end the generation, at most vocabSize of them. Default none. */
-  readonly stopIds?: TokenIds;
+  readonly stopIds?: TokenIds | undefined;
   /**
    * Speculative decoding: guesses tokens, and checks several of them in one pass. The tokens are those of plain decoding; only the
    * time differs. Default none.
    */
-  readonly draft?: DraftOptions;
+  readonly draft?: DraftOptions | undefined;
 }
 
 export const GENERATE_OPTIONS: readonly (keyof GenerateOptions)[] = [
@@ -120,14 +120,16 @@ export async function* generateTokens(
   const pace = createPace(slices);
   const first = checkModelCall(where, session, listIds(), "last");
   let next = first.ids;
+  let changes = session.changes.count;
   for (let count = 0, { past } = first; ; ) {
     if (count >= maxTokens) return { reason: "length" };
     const before = past + next.length;
     if (before > session.maxSeqLen) return { reason: "full" };
     await pace();
-    expectReady(where, session, past, next.length);
+    expectReady(where, session, past, next.length, changes);
     const chosen = await step(where, session, next, sampling, drafts, maxTokens - count, slices);
     past = before + chosen.length - 1;
+    changes = session.changes.count;
     let given = 0;
     try {
       for (const choice of chosen) {
@@ -135,11 +137,11 @@ export async function* generateTokens(
         count++;
         yield choice;
         given++;
-        expectUnchanged(where, session, past);
+        expectUnchanged(where, session, past, changes);
       }
     } finally {
       // Ended between guesses that were right: plain decoding would not have read those that follow.
-      if (given < chosen.length - 1) forgetTokens(session, past, before + given);
+      if (given < chosen.length - 1) forgetTokens(session, past, before + given, changes);
     }
     next = Int32Array.of((chosen.at(-1) as Choice).id);
   }

@@ -3,9 +3,10 @@
 import { openGgufParts } from "../files/gguf/parts.ts";
 import type { OpenGguf } from "../files/model-files.ts";
 import { readGgufDecoder } from "../models/gguf/decoder.ts";
+import type { Handle } from "../util/lifetime.ts";
 
 /** What reads GGUF files: `gguf`. */
-export interface GgufReader {
+export interface GgufReader extends Handle {
   /** @internal */
   readonly open: OpenGguf;
   /** @internal */
@@ -13,7 +14,7 @@ export interface GgufReader {
 }
 
 /**
- * Lets `loadModel` read GGUF files: pass it as the option `gguf`.
+ * Lets `loadModel`, and `loadEncoder` of `headwise/encoders`, read GGUF files: pass it as the option `gguf`.
  * @example
  * import { type Kernels, loadKernels } from "headwise";
  * import { gguf, loadModel, type Model, models } from "headwise/models";
@@ -21,4 +22,4 @@ export interface GgufReader {
  * const load = async (file: File): Promise<Model> => loadModel(await loadKernels({ models, quantized }), file, { gguf });
  * console.log(typeof load); // function: load(file) keeps the file's formats, such as those of Q4_K_M
  */
-export const gguf: GgufReader = { open: openGgufParts, read: readGgufDecoder };
+export const gguf: GgufReader = { open: openGgufParts, read: readGgufDecoder } as GgufReader;

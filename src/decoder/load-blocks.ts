@@ -62,7 +62,11 @@ export function ownBlock(
 }
 
 /** Where the MLP of an expert, of all tokens, or of a layer without experts lies, and its names. */
-function mlpAt({ family, names }: BlockContext, at: string, which: number | "shared" | "mlp"): [string, MlpNames] {
+function mlpAt(
+  { family, names }: Pick<BlockContext, "family" | "names">,
+  at: string,
+  which: number | "shared" | "mlp",
+): [string, MlpNames] {
   const { moeNames } = family;
   if (which === "mlp") return [names.mlpAt === "" ? at : `${at}${names.mlpAt}.`, names.mlp];
   const own = moeNames as NonNullable<typeof moeNames>;
@@ -71,7 +75,11 @@ function mlpAt({ family, names }: BlockContext, at: string, which: number | "sha
 }
 
 /** The formats of an MLP of the layer whose names begin with `at`. */
-export function mlpFormats(context: BlockContext, at: string, which: number | "shared" | "mlp"): MlpFormats {
+export function mlpFormats(
+  context: Pick<BlockContext, "reader" | "formats" | "family" | "names">,
+  at: string,
+  which: number | "shared" | "mlp",
+): MlpFormats {
   const { reader, formats, family } = context;
   const [prefix, { gate, up, down }] = mlpAt(context, at, which);
   const suffix = family.moeNames?.expert === "interleaved" && which !== "mlp" ? "" : ".weight";

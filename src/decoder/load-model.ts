@@ -12,7 +12,7 @@ export type { LoadModelOptions } from "./load-with.ts";
  * Loads a whole decoder from safetensors with config.json, or with the option `gguf` from GGUF: reads tensors one after the other,
  * and packs each as it comes. A model, a field of config.json or a rule of the metadata that is not known is refused by name, as are
  * tensors that are missing, unexpected or of another shape, all in one error. Not read are masks and tables that follow from the
- * configuration, nor a head where `tie_word_embeddings` says that it is the table of tokens.
+ * configuration, nor a head where `tie_word_embeddings` says that it is the table of tokens, which it must equal.
  * @param source A folder or a GGUF file, by path (on hosts with a file system) or URL; files; bytes of a GGUF; or what opens files.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE`, `OUT_OF_MEMORY`, `RELEASED`, `NO_MODELS`,
  * `NO_QUANTIZED`, `NO_LATENT`, `NO_GGUF`, or the signal's reason. All memory is freed then.

@@ -12,16 +12,17 @@ import { describe, HeadwiseError } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { makeHandle } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
-import { expectFit } from "./fit.ts";
+import { expectTiedHead } from "./check-head.ts";
+import { expectFit, type PlanKind, planDecoder } from "./fit.ts";
 import type { GgufReader } from "./gguf.ts";
-import { type BlockContext, type LoadMore, loadBlock, mlpFormats } from "./load-blocks.ts";
+import { type BlockContext, type LoadMore, loadBlock } from "./load-blocks.ts";
 import { loadEnds, mostStaged } from "./load-ends.ts";
 import type { Model, ModelHalf, ModelWeights } from "./model.ts";
 import { type ModelFormats, readFormats } from "./model-formats.ts";
 import { linearsOf, type ModelPlaces, placeModel } from "./places.ts";
 import { planSpec } from "./plan-model.ts";
 import { reserve } from "./reserve.ts";
-import { endFormats, storedFormats } from "./stored-formats.ts";
+import { storedFormats } from "./stored-formats.ts";
 import { WeightReader } from "./weight-reader.ts";
 
 /** Options of `loadModel`. */
@@ -31,30 +32,31 @@ export interface LoadModelOptions {
    * is often the head too. Default those that they are stored in, the blocks of GGUF's types without loss (`PackedFormat`), and float32
    * instead of 16-bit floats for kernels that were loaded without `quantized`.
    */
-  readonly weights?: WeightFormat | ModelFormats;
+  readonly weights?: WeightFormat | ModelFormats | undefined;
   /**
    * Tokens of the longest sequence that will be run. It decides between the two lists of factors of LongRoPE (Phi-3), and is
-   * the default of sessions. Default what config.json says, of which sessions by default have at most 4096.
+   * the default of sessions; as of `createSession`, it may exceed what config.json says where the model has no table of positions.
+   * Default what config.json says, of which sessions by default have at most 4096.
    */
-  readonly maxSeqLen?: number;
+  readonly maxSeqLen?: number | undefined;
   /**
    * Bytes of linear memory that the model, one session of `maxSeqLen` tokens and its calls may take together. If they take more,
    * nothing is read of the weights, and the error says what would fit. Default none: loading goes on until memory is full.
    */
-  readonly maxBytes?: number;
+  readonly maxBytes?: number | undefined;
   /** As `WeightOptions.activations`. Default "exact". */
-  readonly activations?: "exact" | "fast";
+  readonly activations?: "exact" | "fast" | undefined;
   /** What GGUF files are read by, where `source` is one: `gguf`. */
-  readonly gguf?: GgufReader;
+  readonly gguf?: GgufReader | undefined;
   /** Called after each read with the bytes that were read, and all that will be: those of the tensors that the model has. */
-  readonly onProgress?: (done: number, all: number) => void;
+  readonly onProgress?: ((done: number, all: number) => void) | undefined;
   /** Ends loading: it rejects with the signal's reason, and all memory is freed. */
-  readonly signal?: Global<"AbortSignal">;
+  readonly signal?: Global<"AbortSignal"> | undefined;
   /**
    * Keeps what is read of URLs, so that the next start reads it from there, also without a network, and a download that was
    * interrupted goes on: of `createFolderStore`, `createBrowserStore` or `createStore`. Default none.
    */
-  readonly store?: ModelStore;
+  readonly store?: ModelStore | undefined;
 }
 
 const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "gguf", "onProgress", "signal", "store"] as const;
@@ -72,6 +74,8 @@ export interface ModelKind {
   readonly read: ReadDecoder;
   readonly open?: typeof openModelFiles;
   readonly loadMore?: LoadMore;
+  /** What `maxBytes` counts. Default a model with one session. */
+  readonly plan?: PlanKind;
 }
 
 /** `loadModel` under the name of the public function `where`, for another kind of models. */
@@ -80,7 +84,7 @@ export async function loadWith(
   kernels: Kernels,
   source: ModelSource,
   options: LoadModelOptions,
-  { read, open = openModelFiles, loadMore }: ModelKind,
+  { read, open = openModelFiles, loadMore, plan = planDecoder }: ModelKind,
 ): Promise<Model> {
   expectKernels(where, kernels);
   const given = readFields(where, "options", options, OPTIONS);
@@ -116,14 +120,12 @@ export async function loadWith(
     const { file, pieceBytes } = files;
     const reader = new WeightReader(tensors, file, { where, kernels, layout, pieceBytes, expectActive, onRead });
     if (maxBytes !== undefined) {
-      const { spec } = decoder;
-      expectFit(
-        where,
-        spec,
-        { weights: storedFormats(reader, decoder, formats), maxSeqLen: spec.sessionLength },
-        maxBytes,
-      );
+      const weights = (half: Decoder) => storedFormats(reader, half, formats);
+      const wanted = { weights, maxSeqLen: decoder.spec.sessionLength };
+      expectFit(where, plan(where, decoder), wanted, maxBytes);
     }
+    await expectTiedHead(where, decoder, files);
+    expectActive();
     return await packModel(where, kernels, decoder, reader, formats, fast, loadMore);
   } catch (error) {
     // A request that the signal ended fails with an error of its own.
@@ -185,7 +187,7 @@ async function packModel(
       if (!kernels.released) free();
     };
     const kind = where.slice("load".length);
-    return makeHandle<Model>(kind, where, parts, ["spec", "places", "weights", "encoder"], release);
+    return makeHandle<Model>(kind, where, parts, ["kernels", "spec", "places", "weights", "encoder"], release);
   } catch (error) {
     if (!kernels.released) {
       memory.free(staging);
@@ -207,10 +209,9 @@ async function packHalf(
   const context: BlockContext = { ...shared, names, family, attention, dModel: spec.dModel };
   const root = findRoot(half, reader.tensors);
   const layerAt = (i: number) => `${root}${names.layers}.${i}.`;
-  const places = placeModel(spec, endFormats(reader, half, root, formats.embed), (layer, which) =>
-    mlpFormats(context, layerAt(layer), which),
-  );
-  reserve(where, kernels.memory, planSpec(where, spec, storedFormats(reader, half, formats)).weights);
+  const stored = storedFormats(reader, half, formats);
+  const places = placeModel(spec, stored.ends, stored.mlp);
+  reserve(where, kernels.memory, planSpec(where, spec, stored).weights);
   const ends = await loadEnds(context, half, places, root, decoder);
   const blocks: ModelWeights["blocks"][number][] = [];
   for (const [i, block] of spec.blocks.entries())

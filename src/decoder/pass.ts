@@ -201,23 +201,29 @@ export function commitCalls(calls: readonly ModelCall[]): void {
     for (const cache of session.caches) cache.advance(ids.length);
     // One by one: a call takes as many arguments as the stack has room for.
     for (const id of ids) session.tokens.push(id);
+    session.changes.count++;
   }
 }
 
-/** Throws IN_USE if another call has changed a session that had `length` tokens. */
-export function expectUnchanged(where: string, session: Session, length: number): void {
-  if (session.length === length) return;
+/**
+ * Throws IN_USE if another call has changed a session: if it no longer has `length` tokens, or has gone through other than `changes`
+ * changes, where that number is known.
+ */
+export function expectUnchanged(where: string, session: Session, length: number, changes?: number): void {
+  const { count } = session.changes;
+  if (session.length === length && (changes ?? count) === count) return;
+  const got = session.length === length ? "others" : session.length;
   throw new HeadwiseError(
     "IN_USE",
-    `${where}: session expected the ${length} tokens that it had, got ${session.length}: another call has changed it`,
+    `${where}: session expected the ${length} tokens that it had, got ${got}: another call has changed it`,
   );
 }
 
 /** Throws unless a session can read `count` tokens behind the `length` that it is known to have. */
-export function expectReady(where: string, session: Session, length: number, count: number): void {
+export function expectReady(where: string, session: Session, length: number, count: number, changes?: number): void {
   expectSession(where, session);
   expectUnused(where, session);
-  expectUnchanged(where, session, length);
+  expectUnchanged(where, session, length, changes);
   expectRoom(where, session, "ids", count);
 }
 
@@ -232,12 +238,13 @@ export async function holdSession<T>({ caches }: Session, work: () => Promise<T>
 }
 
 /**
- * Truncates a session that had `length` tokens to `to`, at the end of a generation, if it is still as the generation left it.
- * Otherwise its owner has released it or goes on with it, and it stays as it is.
+ * Truncates a session to `to` tokens at the end of a generation, which left it with `length` tokens and `changes` changes. If it has
+ * others, its owner has released it or goes on with it, and it stays as it is.
  */
-export function forgetTokens(session: Session, length: number, to: number): void {
+export function forgetTokens(session: Session, length: number, to: number, changes: number): void {
   const { model, caches } = session;
-  if (session.released || model.released || model.kernels.released || session.length !== length) return;
+  if (session.released || model.released || model.kernels.released) return;
+  if (session.length !== length || session.changes.count !== changes) return;
   if (caches.every(({ holds }) => holds.appending + holds.reading === 0)) session.truncate(to);
 }
 

@@ -1,36 +1,43 @@
 import { type CheckedConfig, checkConfig } from "../attention/config.ts";
 import type { PageShape } from "../attention/layer-sizes.ts";
 import { layerLayout } from "../attention/packed-weights.ts";
-import { fillFormats } from "../attention/weight-options.ts";
 import { latentPageShape } from "../cache/latent-pages.ts";
 import { placeLatentRows } from "../forward/latent/pass.ts";
 import { latentChunkRows } from "../forward/latent/scratch.ts";
 import { placeLayerRows } from "../forward/row-pass.ts";
 import { checkLatentConfig } from "../latent/config.ts";
 import { latentLayout } from "../latent/packed-latent.ts";
-import { eachLatent } from "../latent/weights.ts";
-import type { PackedFormat, WeightFormat } from "../linear/formats.ts";
+import type { WeightFormat } from "../linear/formats.ts";
 import { readDecoder } from "../models/decoder/read-spec.ts";
 import type { BlockSpec, ModelSpec } from "../models/decoder/spec.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
 import { aligned, type Layout } from "../wasm/memory.ts";
 import { headNormBytes } from "./head-norm.ts";
-import { type ModelFormats, type PackedFormats, readFormats } from "./model-formats.ts";
+import {
+  type AttentionFormats,
+  type ModelFormats,
+  type PackedFormats,
+  readFormats,
+  uniformFormats,
+} from "./model-formats.ts";
 import { placeModel } from "./places.ts";
 import { planPass } from "./scratch.ts";
 import { planCache, type SessionOptions } from "./session.ts";
 
 /** What to plan a model's memory for. */
 export interface ModelPlanSizes extends SessionOptions {
-  /** Formats of the weights, as `loadModel` takes them; parts without one are float32. Default "f32". */
-  readonly weights?: WeightFormat | ModelFormats;
+  /**
+   * Formats of the weights, as `loadModel` takes them; parts without one are float32. Default "f32", unlike that of `loadModel`: in
+   * which formats a file stores them, config.json does not say.
+   */
+  readonly weights?: WeightFormat | ModelFormats | undefined;
   /** Sessions that exist at a time. Default 1. */
-  readonly sessions?: number;
+  readonly sessions?: number | undefined;
   /** Tokens of the longest call, or of all calls of a step of `generateMany`. Default 256, from which on more take no more. */
-  readonly rows?: number;
+  readonly rows?: number | undefined;
   /** Rows of a call whose logits are computed. Default 1. */
-  readonly outputs?: number;
+  readonly outputs?: number | undefined;
 }
 
 /** Bytes of linear memory that a model takes: how much `kernels.usedBytes` grows. */
@@ -51,7 +58,7 @@ const SIZES = ["weights", "maxSeqLen", "format", "truncatable", "sessions", "row
  * The memory that a model, its sessions and its calls will take, computed from config.json before anything is loaded. A head
  * beside the table of tokens is counted where `tie_word_embeddings` is false; where neither config.json nor the type of model
  * says it, `loadModel` takes one that the file has, which is not known here.
- * @param config The text of config.json, or the object it parses to.
+ * @param config The text of config.json, not its path, or the object it parses to.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for a model that `loadModel` would refuse.
  * @example
  * import { planModel } from "headwise/models";
@@ -65,10 +72,11 @@ export function planModel(config: string | object, sizes: ModelPlanSizes = {}): 
   const given = readFields(where, "sizes", sizes, SIZES);
   if (given.maxSeqLen !== undefined) expectInt(where, "maxSeqLen", given.maxSeqLen);
   const formats = readFormats(where, given.weights);
-  return planSpec(where, readDecoder(where, config, given.maxSeqLen).spec, formats, given);
+  const { spec } = readDecoder(where, config, given.maxSeqLen);
+  return planSpec(where, spec, uniformFormats(spec, formats), given);
 }
 
-/** The memory of a model whose config.json was read. */
+/** The memory of a model whose description was read. */
 export function planSpec(
   where: string,
   spec: ModelSpec,
@@ -79,20 +87,15 @@ export function planSpec(
   expectInt(where, "sessions", sessions, 0);
   expectInt(where, "rows", rows);
   expectInt(where, "outputs", outputs, 0);
-  const attentionFormat = formats.attention ?? "f32";
-  const layers = spec.blocks.map(({ attention }) => planAttention(where, attention, attentionFormat));
-  const cross = spec.blocks.flatMap(({ cross }) =>
-    cross ? planAttention(where, { kind: "heads", config: cross }, attentionFormat) : [],
+  const layers = spec.blocks.map(({ attention }, i) => planAttention(where, attention, formats.attention(i, "self")));
+  const cross = spec.blocks.map(
+    ({ cross }, i) => cross && planAttention(where, { kind: "heads", config: cross }, formats.attention(i, "cross")),
   );
 
-  const { embed = "f32", mlp = "f32" } = formats;
-  const head = spec.head.tied === false ? embed : undefined;
-  const places = placeModel(spec, { embed, projectIn: embed, projectOut: embed, head }, () => ({
-    ...{ gate: mlp, up: mlp, down: mlp },
-  }));
+  const places = placeModel(spec, formats.ends, formats.mlp);
   const blockBytes = places.blocks.reduce((sum, { bytes }) => sum + aligned(bytes), 0);
   const weights =
-    aligned(places.endsBytes) + blockBytes + [...layers, ...cross].reduce((sum, { bytes }) => sum + bytes, 0);
+    aligned(places.endsBytes) + blockBytes + [...layers, ...cross].reduce((sum, each) => sum + (each?.bytes ?? 0), 0);
 
   let cached = 0;
   let pageFormats = 0;
@@ -102,9 +105,9 @@ export function planSpec(
     pageFormats |= used;
   }
   const chunk = Math.min(rows, ...layers.map(({ chunkRows }) => chunkRows));
-  const plan = planPass(spec, places, { rows: chunk, outputs: Math.min(outputs, chunk) }, (layer, layout) =>
-    layers[layer]?.place(layout, chunk, pageFormats),
-  );
+  const plan = planPass(spec, places, { rows: chunk, outputs: Math.min(outputs, chunk) }, (layer, layout) => {
+    for (const each of [layers[layer], cross[layer]]) each?.place(layout, chunk, pageFormats);
+  });
   const all = { weights, sessions: sessions * cached, scratch: plan.bytes };
   return { ...all, total: all.weights + all.sessions + all.scratch };
 }
@@ -119,10 +122,9 @@ interface AttentionPlan {
   place(layout: Layout, rows: number, pageFormats: number): void;
 }
 
-function planAttention(where: string, attention: BlockSpec["attention"], format: PackedFormat): AttentionPlan {
+function planAttention(where: string, attention: BlockSpec["attention"], formats: AttentionFormats): AttentionPlan {
   if (attention.kind === "latent") {
     const checked = checkLatentConfig(where, attention.config);
-    const formats = eachLatent(() => format);
     return {
       bytes: aligned(latentLayout(checked, formats, false).bytes),
       checked,
@@ -133,7 +135,6 @@ function planAttention(where: string, attention: BlockSpec["attention"], format:
   }
   const { fused, ...config } = attention.config;
   const checked = checkConfig(where, config);
-  const formats = fillFormats({}, () => format);
   const norms = attention.headNorm ? headNormBytes(checked, attention.headNorm.each) : 0;
   return {
     bytes: aligned(layerLayout(checked, formats).bytes) + norms,

@@ -1,3 +1,4 @@
+import { HeadwiseError } from "../util/errors.ts";
 import type { LinearMemory } from "../wasm/memory.ts";
 
 /**
@@ -7,5 +8,7 @@ import type { LinearMemory } from "../wasm/memory.ts";
 export function reserve(where: string, memory: LinearMemory, bytes: number): void {
   try {
     memory.free(memory.allocate(where, bytes));
-  } catch {}
+  } catch (error) {
+    if (!(error instanceof HeadwiseError) || error.code !== "OUT_OF_MEMORY") throw error;
+  }
 }

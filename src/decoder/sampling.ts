@@ -32,19 +32,19 @@ export interface SamplingOptions {
    * Divides the logits. 0, the default, takes the most probable token, and the lower id of two; so do numbers so small that
    * the divided logits exceed float32.
    */
-  readonly temperature?: number;
+  readonly temperature?: number | undefined;
   /** Only the k most probable tokens. Default 0: all. */
-  readonly topK?: number;
+  readonly topK?: number | undefined;
   /** Only the most probable tokens that together have at least this probability, above 0 and up to 1. Default 1: all. */
-  readonly topP?: number;
+  readonly topP?: number | undefined;
   /** Only tokens with at least this share of the largest probability, from 0 to 1. Default 0: all. */
-  readonly minP?: number;
+  readonly minP?: number | undefined;
   /** Divides the logits of tokens that occurred if they are positive, multiplies them if not. Above 0; default 1. */
-  readonly repetitionPenalty?: number;
+  readonly repetitionPenalty?: number | undefined;
   /** An integer from 0 to 2^32 - 1: the same seed gives the same tokens on every engine. Default 0. */
-  readonly seed?: number;
+  readonly seed?: number | undefined;
   /** Run before truncation, in this order. Default none. */
-  readonly logitsProcessors?: readonly LogitsProcessor[];
+  readonly logitsProcessors?: readonly LogitsProcessor[] | undefined;
 }
 
 /** Fields of SamplingOptions. */

@@ -42,6 +42,8 @@ export interface Session extends Releasable, Handle {
   readonly caches: readonly Cache[];
   /** @internal The tokens that were read. */
   readonly tokens: number[];
+  /** @internal How often tokens were added or forgotten: its length may be as before, and its tokens others. */
+  readonly changes: { count: number };
   /** @internal What the decoder of a model with two halves attends to. */
   readonly source: Source | undefined;
 }
@@ -59,10 +61,11 @@ export interface Source {
 /** Options of `createSession`: those of `createCache`, for all layers. */
 export interface SessionOptions extends Pick<CacheOptions, "format" | "truncatable"> {
   /**
-   * Tokens that fit; memory is taken for whole pages of 128. Default what `loadModel` was given as `maxSeqLen`,
-   * else what config.json says, at most 4096.
+   * Tokens that fit; memory is taken for whole pages of 128. At most the positions of the model, where it has a table of them.
+   * Elsewhere more than config.json says are taken, but what a model gives beyond the lengths that it was trained on is seldom of
+   * use. Default what `loadModel` was given as `maxSeqLen`, else what config.json says, at most 4096.
    */
-  readonly maxSeqLen?: number;
+  readonly maxSeqLen?: number | undefined;
 }
 
 export const SESSION_OPTIONS: readonly (keyof SessionOptions)[] = ["maxSeqLen", "format", "truncatable"];
@@ -131,8 +134,9 @@ export function makeSession(where: string, model: Model, options: SessionOptions
     for (const cache of [...caches, ...(source?.caches ?? [])]) cache.release();
   };
   const tokens: number[] = [];
+  const changes = { count: 0 };
   const parts = {
-    ...{ model, maxSeqLen, caches, tokens, source },
+    ...{ model, maxSeqLen, caches, tokens, changes, source },
     bytes: bytes + (source?.caches ?? []).reduce((sum, cache) => sum + cache.bytes, 0),
     get length() {
       return caches[0]?.length ?? 0;
@@ -140,10 +144,12 @@ export function makeSession(where: string, model: Model, options: SessionOptions
     truncate(length: number) {
       for (const { pages, length: held } of caches) expectTruncatable(pages, held, length);
       for (const cache of caches) cache.truncate(length);
+      if (length < tokens.length) changes.count++;
       tokens.length = length;
     },
   };
-  return makeHandle<Session>("Session", "createSession", parts, ["caches", "tokens", "source"], release);
+  const hidden = ["model", "caches", "tokens", "changes", "source"] as const;
+  return makeHandle<Session>("Session", "createSession", parts, hidden, release);
 }
 
 /** Throws unless `session` came from createSession and neither it nor its model was released. */

@@ -17,13 +17,13 @@ export type DraftOptions =
        * Tokens to guess at a time, 1 to 64. Default 4. Fewer where a session could not be truncated by as many: behind a window
        * with a small `truncatable`, and at the end of a page whose format changes with age.
        */
-      readonly tokens?: number;
+      readonly tokens?: number | undefined;
     }
   | {
       /** Continue as the sequence did where its last tokens, this many, occurred before. 1 to 16. */
       readonly ngram: number;
       /** As for `session`. Default 8. */
-      readonly tokens?: number;
+      readonly tokens?: number | undefined;
     };
 
 /** Guesses what follows tokens. */

@@ -4,6 +4,7 @@ import { PANEL } from "../../assembly/layout.ts";
 import type { TensorReader } from "../files/model-files.ts";
 import { formatOf, type PackedFormat, type WeightFormat } from "../linear/formats.ts";
 import { type LinearPlace, type PackedLinear, storeLinear } from "../linear/linear.ts";
+import { expectFormatLoaded } from "../linear/options.ts";
 import type { TensorFacts } from "../models/decoder/check-tensors.ts";
 import { FLOAT_DTYPE_RULE, FLOAT_DTYPES, isCoded, type StoredTensor } from "../tensor/dtypes.ts";
 import { cutOutputs, type MatrixLayout } from "../tensor/matrix.ts";
@@ -71,12 +72,10 @@ export class WeightReader {
     return this.tensors.has(name);
   }
 
-  /** The names that begin with `prefix`. */
-  namesBelow(prefix: string): string[] {
-    return [...this.tensors.keys()].filter((name) => name.startsWith(prefix));
-  }
-
-  /** The format of a matrix, `requested` or the one it is stored in. Throws for a dtype that is no weight. */
+  /**
+   * The format of a matrix, `requested` or the one it is stored in. Throws for a dtype that is no weight, and for a format that the
+   * kernels lack.
+   */
   formatOf(name: string, requested: WeightFormat | undefined): PackedFormat {
     const { where, kernels } = this.#options;
     const { dtype = "" } = this.tensors.get(name) ?? {};
@@ -86,7 +85,9 @@ export class WeightReader {
         "BAD_FILE",
         `${where}: tensor ${describe(name)} expected ${FLOAT_DTYPE_RULE}, got ${dtype}`,
       );
-    return requested ?? formatOf({ dtype: known }, kernels.quantized);
+    const format = requested ?? formatOf({ dtype: known }, kernels.quantized);
+    expectFormatLoaded(where, kernels.quantized, `tensor ${describe(name)}`, format);
+    return format;
   }
 
   async matrix(name: string): Promise<StoredTensor> {

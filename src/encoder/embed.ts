@@ -13,9 +13,9 @@ export type Pooling = "mean" | "cls" | "last";
 /** Options of `embed`. */
 export interface EmbedOptions extends BatchOptions {
   /** What a model was trained for, mostly "mean"; many of BGE and E5 take "cls". Default "mean". */
-  readonly pooling?: Pooling;
+  readonly pooling?: Pooling | undefined;
   /** Whether vectors are divided by their length, so that their products are cosines. Default false. */
-  readonly normalize?: boolean;
+  readonly normalize?: boolean | undefined;
 }
 
 const POOLINGS: readonly Pooling[] = ["mean", "cls", "last"];

@@ -1,3 +1,4 @@
+import type { GgufReader } from "../decoder/gguf.ts";
 import { type LoadModelOptions, loadWith } from "../decoder/load-with.ts";
 import type { Model } from "../decoder/model.ts";
 import type { ModelFiles, ModelSource } from "../files/model-files.ts";
@@ -6,12 +7,14 @@ import { FAMILIES } from "../models/decoder/families.ts";
 import { type Decoder, mostTokens, readDecoder } from "../models/decoder/read-spec.ts";
 import { ENCODER_FAMILIES } from "../models/encoder/families.ts";
 import { TWO_HALVES } from "../models/encoder/halves.ts";
+import { GGUF_ENCODERS } from "../models/gguf/encoders.ts";
 import { readFields } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { loadMore } from "./load-more.ts";
 import { openEncoderFiles } from "./open-files.ts";
+import { planEncoderFit } from "./plan-fit.ts";
 
 /** A whole encoder: its weights, packed in linear memory until `release()`. */
 export interface Encoder extends Model {
@@ -20,18 +23,26 @@ export interface Encoder extends Model {
 }
 
 /** Options of `loadEncoder`. */
-export type LoadEncoderOptions = Pick<LoadModelOptions, "weights" | "activations" | "onProgress" | "signal" | "store">;
+export interface LoadEncoderOptions
+  extends Pick<LoadModelOptions, "weights" | "activations" | "gguf" | "onProgress" | "signal" | "store"> {
+  /**
+   * Bytes of linear memory that the model and calls on texts of 512 tokens, or as many as it has positions for, may take together:
+   * the `total` of `planEncoder`, with a head for masked tokens where the file has one. If they take more, nothing is read of the
+   * weights, and the error says what would fit. Default none.
+   */
+  readonly maxBytes?: number | undefined;
+}
 
-const OPTIONS = ["weights", "activations", "onProgress", "signal", "store"] as const;
+const OPTIONS = ["weights", "maxBytes", "activations", "gguf", "onProgress", "signal", "store"] as const;
 
 /**
  * Loads a whole encoder: BERT and its relatives, ModernBERT, MPNet, Nomic BERT, and the decoders of `loadModel` besides those with
  * latent attention, of which some were trained to give vectors. Like `loadModel`, it reads config.json and the tensors of
- * safetensors files one after the other, and packs each as it comes. Not read are poolers and heads for other tasks than masked
- * tokens.
- * @param source The path of a folder (on hosts with a file system) or its URL; the files; or a function that opens a file by name.
+ * safetensors files one after the other, and packs each as it comes; with the option `gguf` also GGUF files of BERT, Nomic BERT
+ * and those decoders. Not read are poolers and heads for other tasks than masked tokens.
+ * @param source A folder or a GGUF file, by path (on hosts with a file system) or URL; files; bytes of a GGUF; or what opens files.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE`, `OUT_OF_MEMORY`, `RELEASED`, `NO_MODELS`,
- * `NO_QUANTIZED`, or the signal's reason. All memory is freed then.
+ * `NO_QUANTIZED`, `NO_GGUF`, or the signal's reason. All memory is freed then.
  * @example
  * import { loadKernels } from "headwise";
  * import { loadEncoder } from "headwise/encoders";
@@ -60,21 +71,34 @@ export async function loadEncoder(
   const where = "loadEncoder";
   expectKernels(where, kernels);
   const given = readFields(where, "options", options, OPTIONS);
-  return loadWith(where, kernels, source, given, { read: readFiles, open: openEncoderFiles, loadMore });
+  const kind = { read: readFiles, open: openEncoderFiles, loadMore, plan: planEncoderFit };
+  return loadWith(where, kernels, source, given, kind);
 }
 
-function readFiles(where: string, files: ModelFiles): Decoder {
-  return resolveHead(readEncoder(where, files.description as string), files.tensors);
+async function readFiles(
+  where: string,
+  { description, tensors }: ModelFiles,
+  _maxSeqLen: number | undefined,
+  gguf: GgufReader | undefined,
+): Promise<Decoder> {
+  if (typeof description === "string") return resolveHead(readEncoder(where, description), tensors);
+  const found = await (gguf as GgufReader).read(where, description, undefined, GGUF_ENCODERS);
+  return asEncoder(where, found, 'key "general.architecture"');
 }
 
 /** Reads config.json of an encoder. */
 export function readEncoder(where: string, config: string | object): Decoder {
   const others = `loadSeq2Seq reads ${Object.keys(TWO_HALVES).join(", ")}`;
-  const { spec, ...rest } = readDecoder(where, config, undefined, { ...FAMILIES, ...ENCODER_FAMILIES }, others);
+  const found = readDecoder(where, config, undefined, { ...FAMILIES, ...ENCODER_FAMILIES }, others);
+  return asEncoder(where, found, "model_type");
+}
+
+/** A model whose sequences are run as a whole. `field` is where its file states the type. */
+function asEncoder(where: string, { spec, ...rest }: Decoder, field: string): Decoder {
   if (spec.blocks.some(({ attention }) => attention.kind === "latent"))
     throw new HeadwiseError(
       "BAD_FILE",
-      `${where}: model_type expected one without latent attention, got ${describe(spec.type)}`,
+      `${where}: ${field} expected one without latent attention, got ${describe(spec.type)}`,
     );
   const most = Math.min(spec.maxSeqLen ?? Number.POSITIVE_INFINITY, mostTokens(spec));
   return { ...rest, spec: { ...spec, maxSeqLen: Number.isFinite(most) ? most : undefined } };

@@ -8,6 +8,7 @@ import { readFields } from "../util/arguments.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { loadMore } from "./load-more.ts";
 import { openSafetensorsFiles } from "./open-files.ts";
+import { planHalvesFit } from "./plan-fit.ts";
 
 /**
  * A model with two halves: an encoder reads a source at once, and a decoder, which attends to it, writes tokens. Packed in linear
@@ -19,12 +20,17 @@ export interface Seq2Seq extends Model {
 }
 
 /** Options of `loadSeq2Seq`. */
-export type LoadSeq2SeqOptions = Pick<
-  LoadModelOptions,
-  "weights" | "maxSeqLen" | "activations" | "onProgress" | "signal" | "store"
->;
+export interface LoadSeq2SeqOptions
+  extends Pick<LoadModelOptions, "weights" | "maxSeqLen" | "activations" | "onProgress" | "signal" | "store"> {
+  /**
+   * Bytes of linear memory that the model, a run of its encoder, one session of `maxSeqLen` tokens and its calls may take together,
+   * for a source of all positions of the encoder (or, without a table of positions, of `maxSeqLen` tokens). If they take more,
+   * nothing is read of the weights, and the error says what would fit. Default none.
+   */
+  readonly maxBytes?: number | undefined;
+}
 
-const OPTIONS = ["weights", "maxSeqLen", "activations", "onProgress", "signal", "store"] as const;
+const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "onProgress", "signal", "store"] as const;
 
 /**
  * Loads a model with two halves: T5, BART, Whisper. Like `loadModel`, it reads config.json and the tensors of safetensors files one after the
@@ -51,6 +57,7 @@ export async function loadSeq2Seq(
     read: readHalves,
     open: openSafetensorsFiles,
     loadMore,
+    plan: planHalvesFit,
   });
 }
 

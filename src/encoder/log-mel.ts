@@ -8,9 +8,9 @@ export interface LogMelOptions {
   /** Samples a second of the sound: 16 000, which Whisper was trained on. */
   readonly sampleRate: number;
   /** Bands, `num_mel_bins` of config.json: 80, or 128 for large-v3. Default 80. */
-  readonly bands?: number;
+  readonly bands?: number | undefined;
   /** Seconds that the sound is cut or padded to, 1 to 30. Default 30, as in training. */
-  readonly seconds?: number;
+  readonly seconds?: number | undefined;
 }
 
 const RATE = 16_000;
@@ -24,7 +24,8 @@ const BINS = WINDOW / 2 + 1;
  * The features that Whisper reads: the logarithms of the energies of frequency bands, by frame of 10 ms.
  * @param samples One channel, mostly from -1 to 1.
  * @returns [bands, 100·seconds].
- * @throws TypeError or RangeError naming the argument, such as a rate other than 16 000: resample the sound first.
+ * @throws TypeError or RangeError naming the argument, such as a rate other than 16 000: resample the sound first. RangeError for
+ * samples that are no numbers, and for none at all.
  * @example
  * import { logMel } from "headwise/encoders";
  * const tone = Float32Array.from({ length: 16_000 }, (_, i) => (i % 32 < 16 ? 0.5 : -0.5)); // 500 Hz
@@ -42,7 +43,11 @@ export function logMel(samples: Float32Array, options: LogMelOptions): Tensor {
     throw new RangeError(
       `${where}: sampleRate expected ${RATE}, since Whisper hears nothing else: resample the sound, got ${describe(sampleRate)}`,
     );
+  if (sound.length === 0) throw new RangeError(`${where}: samples expected 1 or more, got none`);
   const length = seconds * RATE;
+  // One would make all features NaN: they are relative to the loudest.
+  const wrong = sound.subarray(0, length).findIndex((sample) => !Number.isFinite(sample));
+  if (wrong >= 0) throw new RangeError(`${where}: samples[${wrong}] expected a finite number, got ${sound[wrong]}`);
   const frames = length / HOP;
   const at = (i: number) => (i < sound.length ? (sound[i] as number) : 0);
   // Mirrored at both ends, so that each frame is the middle of a window.

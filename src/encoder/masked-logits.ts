@@ -14,9 +14,9 @@ import { BATCH_OPTIONS, type Batch, type BatchOptions, expectLists, readBatch } 
 /** Options of `maskedLogits`. */
 export interface MaskedLogitsOptions extends BatchOptions {
   /** Whose logits: a list of places in each sequence, such as those of its masks. Default all of its tokens. */
-  readonly positions?: readonly TokenIds[];
+  readonly positions?: readonly TokenIds[] | undefined;
   /** Only the largest logits of each row, 1 to 1024, and their ids. Default all logits. */
-  readonly top?: number;
+  readonly top?: number | undefined;
 }
 
 /** What `maskedLogits` gives for a sequence. */

@@ -1,5 +1,5 @@
-// The folders of encoders and of models with two halves: config.json and safetensors. Some encoders were written by programs that
-// name the gains and biases of norms differently.
+// The files of encoders and of models with two halves. Some encoders were written by programs that name the gains and biases of
+// norms differently; models with two halves are not read of GGUF.
 
 import { type ModelFiles, type OpenGguf, openModelFiles } from "../files/model-files.ts";
 import type { StoredTensor } from "../tensor/dtypes.ts";
@@ -19,9 +19,9 @@ const refuseGguf: OpenGguf = async (where) => {
 export const openSafetensorsFiles: typeof openModelFiles = (where, source, _openGguf, ...rest) =>
   openModelFiles(where, source, refuseGguf, ...rest);
 
-/** `openSafetensorsFiles` with today's names of tensors. */
+/** `openModelFiles` with today's names of tensors. */
 export async function openEncoderFiles(...given: Parameters<typeof openModelFiles>): Promise<ModelFiles> {
-  const folder = await openSafetensorsFiles(...given);
+  const folder = await openModelFiles(...given);
   const { file, tensors } = folder;
   const oldNames = new Map(Array.from(tensors.keys(), (name) => [newName(name), name]));
   const oldName = (name: string) => oldNames.get(name) as string;

@@ -1,22 +1,15 @@
-import { PAGE } from "../../assembly/layout.ts";
-import { checkConfig } from "../attention/config.ts";
-import { createPageLayout } from "../cache/page-layout.ts";
-import { pagesBytes } from "../cache/pages.ts";
-import { type ModelFormats, readFormats } from "../decoder/model-formats.ts";
-import { planSpec } from "../decoder/plan-model.ts";
-import { type WeightFormat, wholePanels } from "../linear/formats.ts";
+import { type ModelFormats, readFormats, uniformFormats } from "../decoder/model-formats.ts";
+import type { WeightFormat } from "../linear/formats.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
-import { CHUNK_ROWS } from "../util/rows.ts";
-import { aligned } from "../wasm/memory.ts";
 import { readEncoder } from "./load-encoder.ts";
-import { MOST_TOGETHER } from "./pass.ts";
+import { plannedTokens, planTexts } from "./plan-fit.ts";
 
 /** What to plan an encoder's memory for. */
 export interface EncoderPlanSizes {
   /** Formats of the weights, as `loadEncoder` takes them; parts without one are float32. Default "f32". */
-  readonly weights?: WeightFormat | ModelFormats;
+  readonly weights?: WeightFormat | ModelFormats | undefined;
   /** Tokens of the longest text. Default those that the model has positions for, at most 512. */
-  readonly tokens?: number;
+  readonly tokens?: number | undefined;
 }
 
 /** Bytes of linear memory that an encoder takes. */
@@ -28,8 +21,6 @@ export interface EncoderPlan {
   /** The sum of both. */
   readonly total: number;
 }
-
-const MOST_TOKENS = 512;
 
 /**
  * The memory that an encoder and its calls will take, computed from config.json before anything is loaded.
@@ -49,17 +40,7 @@ export function planEncoder(config: string | object, sizes: EncoderPlanSizes = {
   const whole = readEncoder(where, config).spec;
   const { transform: _, ...head } = whole.head;
   const spec = { ...whole, head };
-  const most = spec.maxSeqLen ?? Number.POSITIVE_INFINITY;
-  const { tokens = Math.min(most, MOST_TOKENS) } = given;
-  expectInt(where, "tokens", tokens, 1, Math.min(most, Number.MAX_SAFE_INTEGER));
-  const { weights, scratch } = planSpec(where, spec, formats, { rows: CHUNK_ROWS, outputs: 0, maxSeqLen: 1 });
-  const [{ attention }] = spec.blocks as readonly [(typeof spec.blocks)[number]];
-  const { fused: _fused, ...shape } = attention.config as { fused?: unknown } & Parameters<typeof checkConfig>[1];
-  const layout = createPageLayout(checkConfig(where, shape));
-  // A group of texts takes a page each, and one of them may begin a second one; a longer text is alone.
-  const together = MOST_TOGETHER * pagesBytes(layout, 1, 1) + (tokens > PAGE ? pagesBytes(layout, 1, 2 * PAGE) : 0);
-  const rows = tokens > CHUNK_ROWS ? 4 * tokens * wholePanels(spec.dModel) : 0;
-  const pages = Math.max(together, pagesBytes(layout, 1, tokens));
-  const all = { weights, scratch: aligned(aligned(scratch) + pages + rows) };
-  return { ...all, total: all.weights + all.scratch };
+  const { tokens = plannedTokens(spec) } = given;
+  expectInt(where, "tokens", tokens, 1, spec.maxSeqLen ?? Number.MAX_SAFE_INTEGER);
+  return planTexts(where, spec, uniformFormats(spec, formats), tokens);
 }

@@ -19,9 +19,9 @@ export interface TextTokenizer {
 /** Options that calls on encoders share. */
 export interface BatchOptions {
   /** Types of tokens, such as 1 for a second sentence: a list for each sequence, of the length of its ids. Default 0 for all. */
-  readonly tokenTypes?: readonly TokenIds[];
+  readonly tokenTypes?: readonly TokenIds[] | undefined;
   /** What encodes the texts of a batch. */
-  readonly tokenizer?: TextTokenizer;
+  readonly tokenizer?: TextTokenizer | undefined;
 }
 
 /** Token ids of texts, or the texts themselves where there is a tokenizer; features [bands, frames] for a model that hears. */

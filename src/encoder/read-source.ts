@@ -26,7 +26,7 @@ import { type Batch, readBatch, type TextTokenizer } from "./read-batch.ts";
 /** Options of `readSource`: those of `createSession`, and how the encoder runs. */
 export interface ReadSourceOptions extends SessionOptions, SliceOptions {
   /** What encodes a text. */
-  readonly tokenizer?: TextTokenizer;
+  readonly tokenizer?: TextTokenizer | undefined;
 }
 
 /**

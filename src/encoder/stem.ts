@@ -5,14 +5,40 @@ import type { Model, ModelWeights } from "../decoder/model.ts";
 import { activateRows, projectRows, ROW_SHAPE_BYTES, type RowWork } from "../decoder/rows.ts";
 import { wholePanels } from "../linear/formats.ts";
 import { type PackedLinear, placeLinearScratch } from "../linear/linear.ts";
+import type { ModelSpec } from "../models/decoder/spec.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { CHUNK_ROWS, chunksOf, copyRows } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { NULL } from "../wasm/abi.ts";
-import { Layout, pointer } from "../wasm/memory.ts";
+import { aligned, Layout, pointer } from "../wasm/memory.ts";
 
 /** Rows that `frames` frames become. */
 export const stemRows = (frames: number): number => Math.ceil(frames / 2);
+
+/** Places what both convolutions work in, for chunks of frames. */
+function placeStem(dModel: number, linears: Parameters<typeof placeLinearScratch>[1]) {
+  const layout = new Layout();
+  const places = {
+    x: layout.floats(CHUNK_ROWS * Math.max(...linears.map(({ k }) => k))),
+    out: layout.floats(CHUNK_ROWS * wholePanels(dModel)),
+    shape: layout.take(ROW_SHAPE_BYTES),
+    linear: placeLinearScratch(layout, linears, CHUNK_ROWS),
+  };
+  return { ...places, bytes: layout.bytes };
+}
+
+/** Bytes that both convolutions work in; 0 for a model without. */
+export function stemBytes({ dModel, embed: { channels } }: ModelSpec): number {
+  const format = "f32" as const;
+  return channels === undefined
+    ? 0
+    : aligned(
+        placeStem(dModel, [
+          { k: 3 * channels, format },
+          { k: 3 * dModel, format },
+        ]).bytes,
+      );
+}
 
 /** The rows [stemRows(frames), dModel] of features [channels, frames], before positions are added. */
 export function* runStem(
@@ -25,12 +51,8 @@ export function* runStem(
   const { first, second } = stem as NonNullable<ModelWeights["stem"]>;
   const { memory } = kernels;
   const [channels, frames] = shape as [number, number];
-  const layout = new Layout();
-  const x = layout.floats(CHUNK_ROWS * second.k);
-  const out = layout.floats(CHUNK_ROWS * wholePanels(dModel));
-  const shapeAt = layout.take(ROW_SHAPE_BYTES);
-  const linear = placeLinearScratch(layout, [first, second], CHUNK_ROWS);
-  const base = memory.allocate(where, layout.bytes);
+  const { x, out, shape: shapeAt, linear, bytes } = placeStem(dModel, [first, second]);
+  const base = memory.allocate(where, bytes);
   const work: RowWork = { kernels, base, shape: shapeAt, linear, mode, stepFlops };
   /** Every `step`-th row of frames [rows, width] with its neighbours, zeros beyond the ends, through a projection and GELU. */
   function* convolve(from: Float32Array, width: number, step: 1 | 2, weights: PackedLinear): Steps<Float32Array> {

@@ -11,6 +11,7 @@ export type { Session } from "../decoder/session.ts";
 export type { DraftOptions } from "../decoder/speculate.ts";
 export type { GgufFile } from "../files/gguf/gguf.ts";
 export type { ModelSource } from "../files/model-files.ts";
+export type { ModelStore } from "../files/model-store.ts";
 export {
   type ChatMessage,
   type ChatOptions,
@@ -19,7 +20,7 @@ export {
   type RenderChatOptions,
   renderChat,
 } from "../text/chat.ts";
-export { type GenerateTextOptions, generateText, type TextEnd } from "../text/generate-text.ts";
+export { type GenerateTextOptions, generateText, type TextEnd, type TextGeneration } from "../text/generate-text.ts";
 export type { JinjaLibrary, TokenizersLibrary } from "../text/libraries.ts";
 export {
   type LoadTokenizerOptions,

@@ -12,6 +12,9 @@ export type RangeFetch = (
 /** Bytes of the first request, which usually include the file's header besides its size. */
 const FIRST = 2 ** 16;
 
+/** Bytes of the largest file that is taken as a whole, from a server that does not give ranges: it is held while it is read. */
+export const MOST_WHOLE: number = 2 ** 26;
+
 /** Answers in a row that break off without a byte, before a range is given up. */
 const MOST_VAIN = 3;
 
@@ -25,9 +28,12 @@ export interface HttpSource extends ByteSource {
 
 type Version = Pick<HttpSource, "size" | "mark">;
 
+const markOf = ({ headers }: Response) => headers.get("ETag") ?? headers.get("Last-Modified");
+
 /**
  * A source that reads ranges of a resource over HTTP. Ranges that the first request covered are not requested again. An answer
- * that breaks off is continued by a request for the bytes that are missing. The cause of a refused answer has its `status`.
+ * that breaks off is continued by a request for the bytes that are missing. The cause of a refused answer has its `status`. A
+ * server that gives no ranges answers the first request with the whole file, which is kept if it is not too large.
  */
 export async function createHttpSource(where: string, url: string, request: RangeFetch): Promise<HttpSource> {
   const name = `${where}: url ${describe(url)}`;
@@ -63,13 +69,13 @@ export async function createHttpSource(where: string, url: string, request: Rang
       throw await refuse("a file with bytes in it", "an empty file");
     if (status === 200)
       throw await refuse(
-        "206 for a range, from a server that gives ranges",
+        known === undefined ? `206 for a range, or at most ${MOST_WHOLE} bytes` : "206 for a range",
         `200 and all ${whole === null ? "" : `${whole} `}bytes`,
       );
     if (status !== 206) throw await refuse("206 for a range", `${status}`);
     const [, first, last, total] = /^bytes (\d+)-(\d+)\/(\d+)$/.exec(stated ?? "") ?? [];
     if (total === undefined) throw await refuse("Content-Range with the size of the file", describe(stated));
-    const version = { size: Number(total), mark: headers.get("ETag") ?? headers.get("Last-Modified") };
+    const version = { size: Number(total), mark: markOf(response) };
     if (known !== undefined && (known.size !== version.size || known.mark !== version.mark))
       throw await refuse(
         `to stay as it was (${known.size} bytes, ${known.mark})`,
@@ -86,8 +92,9 @@ export async function createHttpSource(where: string, url: string, request: Rang
     offset: number,
     length: number,
     known?: Version,
+    answer?: Response,
   ): Promise<Version & { bytes: Uint8Array }> => {
-    const first = await connect(offset, length);
+    const first = answer ?? (await connect(offset, length));
     const { end, ...version } = await checkAnswer(first, offset, length, known);
     const bytes = new Uint8Array(end - offset);
     let { at, cause } = await fill(bytes, 0, first);
@@ -106,7 +113,29 @@ export async function createHttpSource(where: string, url: string, request: Rang
     return { ...version, bytes };
   };
 
-  const { bytes: head, ...version } = await readRange(0, FIRST);
+  /** All bytes of an answer with the whole file; undefined if it is another answer, empty, or too large. */
+  const readWhole = async (answer: Response): Promise<Uint8Array | undefined> => {
+    const stated = answer?.headers?.get?.("Content-Length");
+    if (answer?.status !== 200 || stated === "0" || Number(stated) > MOST_WHOLE) return undefined;
+    // Servers of applications answer so for every name that they do not have.
+    if (answer.headers.get("Content-Type")?.startsWith("text/html")) {
+      await answer.body?.cancel().catch(() => {});
+      throw fail("a file", "a page (text/html)", { status: 404 });
+    }
+    const { bytes, cause } = await collect(answer);
+    if (cause !== undefined) throw fail("the whole file", `${bytes.length} bytes, then ${reasonOf(cause)}`, cause);
+    if (bytes.length === 0) throw fail("a file with bytes in it", "an empty file");
+    return bytes.length <= MOST_WHOLE ? bytes : undefined;
+  };
+
+  const answer = await connect(0, FIRST);
+  const whole = await readWhole(answer);
+  if (whole)
+    return {
+      ...{ size: whole.length, mark: markOf(answer) },
+      read: async (offset, length) => whole.subarray(offset, offset + length),
+    };
+  const { bytes: head, ...version } = await readRange(0, FIRST, undefined, answer);
   return {
     ...version,
     async read(offset, length) {
@@ -138,6 +167,31 @@ async function fill(bytes: Uint8Array, at: number, { body }: Response): Promise<
     return { at: end, cause };
   }
   return { at: end };
+}
+
+/** The bytes of a body, with the cause if it broke off. One that is larger than MOST_WHOLE is cancelled. */
+async function collect({ body }: Response): Promise<{ bytes: Uint8Array; cause?: unknown }> {
+  const reader = body?.getReader();
+  const pieces: Uint8Array[] = [];
+  let [length, cause]: [number, unknown] = [0, undefined];
+  try {
+    while (reader !== undefined && length <= MOST_WHOLE) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      pieces.push(value);
+      length += value.length;
+    }
+    if (length > MOST_WHOLE) await reader?.cancel().catch(() => {});
+  } catch (failure) {
+    cause = failure;
+  }
+  const bytes = new Uint8Array(length);
+  let at = 0;
+  for (const piece of pieces) {
+    bytes.set(piece, at);
+    at += piece.length;
+  }
+  return { bytes, cause };
 }
 
 /** Whether a signal ended a request. */

@@ -21,6 +21,7 @@ export function keptSource(
   live?: HttpSource,
 ): ByteSource {
   const { size, url } = entry;
+  shelf.admit(entry);
   let server = live && Promise.resolve(live);
   const ask = (): Promise<HttpSource> => {
     server ??= connect().then(async (found) => {

@@ -6,6 +6,7 @@ import { describe, HeadwiseError, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { reasonOf } from "../util/reason.ts";
 import { type ByteSource, type BytesOrSource, fileSource, readRange, sourceOfFile, toSource } from "./byte-source.ts";
+import { KIND_BYTES, otherKind } from "./file-kind.ts";
 import type { GgufFile } from "./gguf/gguf.ts";
 import { PART } from "./gguf/part-names.ts";
 import type { GgufParts } from "./gguf/parts.ts";
@@ -56,6 +57,8 @@ type OpenFile = (name: string) => Promise<ByteSource>;
 type Opened = Pick<ModelFiles, "description" | "file" | "tensors">;
 
 const GGUF = /\.gguf$/i;
+/** The name of a source that has none: bytes, which must be a GGUF file to be a whole model. */
+const BYTES = "bytes";
 const CONFIG = "config.json";
 const WHOLE = "model.safetensors";
 const INDEX = "model.safetensors.index.json";
@@ -102,9 +105,18 @@ export async function openModelFiles(
 /** Opens a GGUF file, and the other parts of its model. */
 export type OpenGguf = (where: string, name: string, open: OpenFile) => Promise<GgufParts>;
 
-const refuseGguf: OpenGguf = async (where, name) => {
+const refuseGguf: OpenGguf = async (where, name, open) => {
+  if (name === BYTES) {
+    const bytes = await open(name);
+    const head = await readRange(where, bytes, 0, Math.min(bytes.size, KIND_BYTES));
+    const other = otherKind(where, "source", "a GGUF file", head);
+    if (other) throw other;
+  }
   const rule = "one of safetensors, or options with { gguf }, which headwise/models exports";
-  throw new HeadwiseError("NO_GGUF", `${where}: source expected ${rule}, got ${describe(name)}`);
+  throw new HeadwiseError(
+    "NO_GGUF",
+    `${where}: source expected ${rule}, got ${name === BYTES ? "bytes" : describe(name)}`,
+  );
 };
 
 /** A folder's files, or the name of a GGUF file in it. */
@@ -127,7 +139,7 @@ function locate(where: string, source: ModelSource): { place: FolderSource; gguf
     throw new TypeError(
       `${where}: source expected a path, a URL, bytes, a list of files or a function that opens them, got ${describe(source)}`,
     );
-  return { place: () => source as BytesOrSource, gguf: "model.gguf" };
+  return { place: () => source as BytesOrSource, gguf: BYTES };
 }
 
 function locateFolder(where: string, source: string | URL): { place: FolderSource; gguf?: string } {
@@ -177,10 +189,13 @@ export async function readTexts(
   names: readonly string[],
   readGguf: (source: ByteSource) => Promise<Pick<GgufFile, "metadata">>,
   signal?: Global<"AbortSignal">,
+  store?: UrlOpener,
 ): Promise<ReadonlyMap<string, string> | Pick<GgufFile, "metadata">> {
   const closers: (() => Promise<void>)[] = [];
   const { place, gguf } = locate(where, source);
-  const find = finderOf(where, place, closers, undefined, (url, optional) => openUrl(where, url, optional, signal));
+  const find = finderOf(where, place, closers, undefined, (url, optional) =>
+    openUrl(where, url, optional, signal, store),
+  );
   const read = async (name: string): Promise<readonly [string, string][]> => {
     const found = await find(name, true);
     if (found === undefined) return [];
@@ -269,6 +284,8 @@ async function openUrl(
   } catch (cause) {
     const { status } = Object(Object(cause).cause);
     if ((status === 403 || status === 404) && optional) return undefined;
-    throw new HeadwiseError("BAD_FILE", `${where}: ${reasonOf(cause)}`, { cause });
+    // Errors of the package begin with the name of an inner function.
+    const text = cause instanceof HeadwiseError ? cause.message.replace(/^\w+: /, "") : reasonOf(cause);
+    throw new HeadwiseError("BAD_FILE", `${where}: ${text}`, { cause });
   }
 }

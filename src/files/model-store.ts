@@ -8,7 +8,7 @@ import type { Global } from "../util/global.ts";
 import type { ByteSource } from "./byte-source.ts";
 import type { HttpSource } from "./http-source.ts";
 import { isSame, keptSource } from "./kept-source.ts";
-import { Shelf } from "./shelf.ts";
+import { MOST_KEPT, Shelf } from "./shelf.ts";
 import { connectUrl, type UrlSourceOptions } from "./url-source.ts";
 
 /**
@@ -18,7 +18,7 @@ import { connectUrl, type UrlSourceOptions } from "./url-source.ts";
 export interface ModelStore {
   /**
    * A source that reads a URL as `urlSource` does, and what is kept of it from the store. Of a file that the server says it does
-   * not have, that is kept. Throws as `urlSource` does.
+   * not have, that is kept. Nothing is kept of files of more than 64 GiB. Throws as `urlSource` does.
    */
   open(url: string | Global<"URL">, options?: UrlSourceOptions): Promise<ByteSource>;
   /** Forgets all that is kept of a URL. */
@@ -30,14 +30,15 @@ export interface StoreOptions {
   /**
    * Whether the size and the ETag (or else Last-Modified) of a kept file are compared with the server's when it is opened: one
    * request of 64 KB. A file that has changed is read anew. If the server does not answer, or with a status from 500 on, what is
-   * kept is used. False: the server is asked only for what is not kept. Default true.
+   * kept is used. False: the server is asked only for what is not kept, and again for a file that it did not have, such as
+   * model.safetensors.index.json: it may have come since. Default true.
    */
-  readonly validate?: boolean;
+  readonly validate?: boolean | undefined;
   /**
    * Called with the first failure to keep a piece or to read one back, for instance because storage is full. Reading goes on
    * from the server. Default: a warning on the console.
    */
-  readonly onFailure?: (error: HeadwiseError) => void;
+  readonly onFailure?: ((error: HeadwiseError) => void) | undefined;
 }
 
 /**
@@ -137,6 +138,10 @@ function storeIn(where: string, pieces: PieceStore, options: StoreOptions): Mode
     }
     const { size, mark } = live;
     const entry = { url: text, size, mark };
+    if (size > MOST_KEPT) {
+      if (kept) await shelf.clear(kept);
+      return live;
+    }
     if (!isSame(kept, live)) {
       if (kept) await shelf.clear(kept);
       await shelf.setEntry(entry);

@@ -8,6 +8,9 @@ import type { HttpSource } from "./http-source.ts";
 /** Bytes of a piece, but of a file's last one: what an interrupted download loses of each that is requested. */
 export const PIECE: number = 2 ** 22;
 
+/** The largest file that is kept: all of its pieces are removed one by one, whichever of them there are. */
+export const MOST_KEPT: number = 2 ** 36;
+
 /** A version of a file. */
 export type KeptFile = { readonly url: string } & Pick<HttpSource, "size" | "mark">;
 /** What is kept of a URL: a version of the file, or the status that said that there is none. */
@@ -22,6 +25,8 @@ export class Shelf {
   readonly #onFailure: (error: HeadwiseError) => void;
   #reported = false;
   #writes = true;
+  /** The version that is kept of a URL, by whose sources pieces may be written. */
+  readonly #current = new Map<string, string>();
 
   constructor(pieces: PieceStore, onFailure: (error: HeadwiseError) => void) {
     this.#pieces = pieces;
@@ -33,14 +38,20 @@ export class Shelf {
     const bytes = await this.#attempt("read back", () => this.#pieces.read(entryKey(url)));
     try {
       const entry = JSON.parse(new TextDecoder().decode(bytes)) as Entry;
-      const isEntry = entry.url === url && Number.isSafeInteger("size" in entry ? entry.size : entry.status);
-      return isEntry ? entry : undefined;
+      const isEntry = "size" in entry ? isSize(entry.size) : Number.isSafeInteger(entry.status);
+      return isEntry && entry.url === url ? entry : undefined;
     } catch {
       return undefined;
     }
   }
 
+  /** From now on, pieces of this version are kept, and of no other of its URL. */
+  admit(file: KeptFile): void {
+    this.#current.set(file.url, versionOf(file));
+  }
+
   setEntry(entry: Entry): Promise<void> {
+    if ("size" in entry) this.admit(entry);
     return this.#write(entryKey(entry.url), new TextEncoder().encode(JSON.stringify(entry)));
   }
 
@@ -48,15 +59,25 @@ export class Shelf {
     return this.#attempt("read back", () => this.#pieces.read(pieceKey(file, index)));
   }
 
-  keep(file: KeptFile, index: number, bytes: Uint8Array): Promise<void> {
-    return this.#write(pieceKey(file, index), bytes);
+  /** Keeps a piece, unless the file was forgotten since it was opened, or is while the piece is written. */
+  async keep(file: KeptFile, index: number, bytes: Uint8Array): Promise<void> {
+    const isCurrent = () => this.#current.get(file.url) === versionOf(file);
+    if (!isCurrent()) return;
+    const key = pieceKey(file, index);
+    await this.#write(key, bytes);
+    if (!isCurrent()) await this.#remove(key);
   }
 
   /** Forgets a file: first that it is kept, then its pieces. */
   async clear(entry: Entry): Promise<void> {
-    const remove = (key: string) => this.#attempt("removed", () => this.#pieces.remove(key));
-    await remove(entryKey(entry.url));
-    if ("size" in entry) for (let index = 0; index * PIECE < entry.size; index++) await remove(pieceKey(entry, index));
+    if ("size" in entry && this.#current.get(entry.url) === versionOf(entry)) this.#current.delete(entry.url);
+    await this.#remove(entryKey(entry.url));
+    if ("size" in entry)
+      for (let index = 0; index * PIECE < entry.size; index++) await this.#remove(pieceKey(entry, index));
+  }
+
+  #remove(key: string): Promise<void> {
+    return this.#attempt("removed", () => this.#pieces.remove(key));
   }
 
   async #write(key: string, bytes: Uint8Array): Promise<void> {
@@ -85,9 +106,10 @@ export class Shelf {
   }
 }
 
+const isSize = (size: unknown) => Number.isSafeInteger(size) && (size as number) >= 0 && (size as number) <= MOST_KEPT;
 const entryKey = (url: string) => `${digest(url)}-entry`;
-const pieceKey = ({ url, size, mark }: KeptFile, index: number) =>
-  `${digest(url)}-${digest(`${size} ${mark}`)}-${index}`;
+const versionOf = ({ size, mark }: KeptFile) => digest(`${size} ${mark}`);
+const pieceKey = (file: KeptFile, index: number) => `${digest(file.url)}-${versionOf(file)}-${index}`;
 
 /** 64 bits of a text, as 16 hex digits: FNV-1a from two starts. An entry states its URL, so that no file is taken for another. */
 function digest(text: string): string {

@@ -7,19 +7,23 @@ import { createHttpSource, type HttpSource, type RangeFetch } from "./http-sourc
 /** Options of `urlSource`. */
 export interface UrlSourceOptions {
   /** Called instead of the global `fetch`, for instance to add headers or a signal. */
-  readonly fetch?: RangeFetch;
-  /** Ends requests, those of `read` too: they reject with `BAD_FILE`, whose cause is what `fetch` rejects with. */
-  readonly signal?: Global<"AbortSignal">;
+  readonly fetch?: RangeFetch | undefined;
+  /**
+   * Ends requests, those of `read` too: they reject with `BAD_FILE`, whose cause is what `fetch` rejects with. Without one, a server
+   * that sends nothing more and does not close the connection is waited for.
+   */
+  readonly signal?: Global<"AbortSignal"> | undefined;
 }
 
 /**
  * A source that reads a URL by HTTP range requests, so that one layer of a large file costs its own bytes only. The first
  * request reads 64 KB. A page can read from other origins only if they allow it by CORS and expose `Content-Range`.
  * @throws TypeError naming the argument. HeadwiseError `BAD_FILE`, here or when bytes are read, if the server cannot be
- * reached, answers with a status other than 206, or has an empty file; and if the file changes between two requests (size, ETag
- * or Last-Modified). Where an answer is refused, the cause has its `status`. An answer with the whole file is cancelled. An
- * answer that breaks off is continued from the byte where it stopped; if that fails three times without another byte, the error
- * has the number of bytes that came.
+ * reached, answers with a status other than 206 or 200, or has an empty file; and if the file changes between two requests (size,
+ * ETag or Last-Modified). Where an answer is refused, the cause has its `status`. A server that gives no ranges answers with the
+ * whole file: of at most 64 MB it is kept, a larger one is refused; fetch it yourself and pass a Blob. An answer that breaks off
+ * is continued from the byte where it stopped; if that fails three times without another byte, the error has the number of bytes
+ * that came.
  * @example
  * import { openSafetensors, urlSource, writeSafetensors } from "headwise/weights";
  * const bytes = writeSafetensors({ w: { data: Float32Array.of(1, 2), shape: [2] } });

@@ -9,11 +9,11 @@ import type { Kernels } from "../wasm/kernels.ts";
 /** How an asynchronous call is sliced. */
 export interface SliceOptions {
   /** Aborts the call between two slices: it rejects with the signal's reason, and nothing has changed. */
-  readonly signal?: Global<"AbortSignal">;
+  readonly signal?: Global<"AbortSignal"> | undefined;
   /** Called after every slice with the fraction of the work that is done: above 0, and 1 at the end. */
-  readonly onProgress?: (done: number) => void;
+  readonly onProgress?: ((done: number) => void) | undefined;
   /** Milliseconds of work between two yields to the event loop. Default 8, half a frame at 60 frames a second. */
-  readonly sliceMs?: number;
+  readonly sliceMs?: number | undefined;
 }
 
 /** Fields of SliceOptions. */

@@ -2,7 +2,13 @@ import type { Model } from "../decoder/model.ts";
 import type { Session } from "../decoder/session.ts";
 import { expectFlag, expectRecord, readFields } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
-import { type GenerateTextOptions, streamGeneration, TEXT_OPTIONS, type TextEnd } from "./generate-text.ts";
+import {
+  type GenerateTextOptions,
+  prepareText,
+  TEXT_OPTIONS,
+  type TextGeneration,
+  writeText,
+} from "./generate-text.ts";
 import { findJinja, type JinjaLibrary } from "./libraries.ts";
 import { renderTemplate } from "./render-template.ts";
 import { expectTokenizer, type Tokenizer } from "./tokenizer.ts";
@@ -11,7 +17,7 @@ import { expectTokenizer, type Tokenizer } from "./tokenizer.ts";
 export interface ChatMessage {
   /** Who says it: "system", "user", "assistant", or what else the template knows. */
   readonly role: string;
-  /** What is said: text, or the parts that the template knows. */
+  /** What is said: text, or the parts that the template knows. Messages of "user" and "system" have it. */
   readonly content?: unknown;
   readonly [field: string]: unknown;
 }
@@ -19,22 +25,22 @@ export interface ChatMessage {
 /** How a conversation is written. */
 export interface ChatTemplateOptions {
   /** A Jinja template instead of the tokenizer's own. */
-  readonly template?: string;
+  readonly template?: string | undefined;
   /** Functions that the model may call, as the template expects them. */
-  readonly tools?: readonly unknown[];
+  readonly tools?: readonly unknown[] | undefined;
   /** Further variables of the template, such as `enable_thinking`; they replace those of the same name. */
-  readonly variables?: Readonly<Record<string, unknown>>;
+  readonly variables?: Readonly<Record<string, unknown>> | undefined;
   /**
    * The exports of `@huggingface/jinja`, where it cannot be imported by its name, such as in a page without a bundler. Default that
    * package.
    */
-  readonly library?: JinjaLibrary;
+  readonly library?: JinjaLibrary | undefined;
 }
 
 /** Options of `renderChat`. */
 export interface RenderChatOptions extends ChatTemplateOptions {
   /** Whether the text ends with what begins an answer. Default true. */
-  readonly addGenerationPrompt?: boolean;
+  readonly addGenerationPrompt?: boolean | undefined;
 }
 
 /** Options of `chat`. */
@@ -44,8 +50,9 @@ const TEMPLATE_OPTIONS = ["template", "tools", "variables", "library"] as const;
 
 /**
  * Writes a conversation as the text that the model was trained on, by its own template. It needs the package `@huggingface/jinja`.
- * The template is a program from the model's files: it is stopped after a million steps, and where a text exceeds 16 million
- * characters or a list 65,536 elements.
+ * The template is a program from the model's files: it is stopped after a million steps, which take seconds, and where a text
+ * exceeds 4 million characters, a list 65,536 elements, or what a list holds half a million values. A search for a long text in a
+ * long one is a single step, which may take longer: render templates that are not trusted in a Worker, which can be ended.
  * @throws TypeError or RangeError naming the argument; RangeError also for messages that the template refuses, with its reason.
  * HeadwiseError `NO_LIBRARY` without the package, `BAD_FILE` for a template that fails or does not end.
  * @example
@@ -65,8 +72,8 @@ export async function renderChat(
 
 /**
  * Answers a conversation: writes it by the model's own template, and gives the answer in pieces of whole characters as they come.
- * To go on, push `{ role: "assistant", content: end.text }` and the next question to the messages; with a session, only what is
- * new is read, as with `generateText`. It needs the package `@huggingface/jinja`.
+ * The promise `end` of the result has the whole answer: to go on, push it and the next question to the messages, as below; with a
+ * session, only what is new is read, as with `generateText`. It needs the package `@huggingface/jinja`.
  *
  * The text of special tokens within a message stands for those tokens. Remove it from text that is not trusted.
  * @param on A session, or a model: then a session is made for the call.
@@ -83,24 +90,29 @@ export async function renderChat(
  *   chatTemplate: "{% for message in messages %}{{ message.content }} {% endfor %}",
  * };
  * const messages = [{ role: "user", content: "81 90 23 0 81 90" }];
- * let answer = "";
- * for await (const piece of chat(model, words, messages, { maxTokens: 4 })) answer += piece;
- * console.log(answer.trim()); // 23 0 81 90
+ * const answer = chat(model, words, messages, { maxTokens: 4 });
+ * let shown = "";
+ * for await (const piece of answer) shown += piece;
+ * const { text, reason } = await answer.end;
+ * messages.push({ role: "assistant", content: text }, { role: "user", content: "23 0" });
+ * console.log(shown.trim(), reason, messages.length); // 23 0 81 90 length 3
  * kernels.release();
  */
-export async function* chat(
+export function chat(
   on: Model | Session,
   tokenizer: Tokenizer,
   messages: readonly ChatMessage[],
   options: ChatOptions = {},
-): AsyncGenerator<string, TextEnd, void> {
+): TextGeneration {
   const where = "chat";
-  const given = readFields(where, "options", options, [...TEXT_OPTIONS, ...TEMPLATE_OPTIONS]);
-  const { template, tools, variables, library, ...rest } = given;
-  return yield* streamGeneration(where, on, tokenizer, rest, async () => {
-    const text = await render(where, tokenizer, messages, { template, tools, variables, library });
-    // The template writes all special tokens.
-    return { ids: tokenizer.encode(text, { addSpecial: false }), context: false };
+  return writeText(async () => {
+    const given = readFields(where, "options", options, [...TEXT_OPTIONS, ...TEMPLATE_OPTIONS]);
+    const { template, tools, variables, library, ...rest } = given;
+    return prepareText(where, on, tokenizer, rest, async () => {
+      const text = await render(where, tokenizer, messages, { template, tools, variables, library });
+      // The template writes all special tokens.
+      return { ids: tokenizer.encode(text, { addSpecial: false }), context: false };
+    });
   });
 }
 
@@ -115,8 +127,14 @@ async function render(
     throw new TypeError(`${where}: messages expected a list of 1 or more messages, got ${describe(messages)}`);
   for (const [i, message] of messages.entries()) {
     expectRecord(where, `messages[${i}]`, message);
-    if (typeof message.role !== "string")
-      throw new TypeError(`${where}: messages[${i}].role expected a string, got ${describe(message.role)}`);
+    const { role, content } = message;
+    if (typeof role !== "string")
+      throw new TypeError(`${where}: messages[${i}].role expected a string, got ${describe(role)}`);
+    // Others may consist of fields that only the template knows, such as tool_calls.
+    if ((role === "user" || role === "system") && (content === undefined || content === null)) {
+      const rule = "text, or the parts that the template knows";
+      throw new TypeError(`${where}: messages[${i}].content expected ${rule}, got ${describe(content)}`);
+    }
   }
   expectFlag(where, "options.addGenerationPrompt", addGenerationPrompt);
   if (tools !== undefined && !Array.isArray(tools))

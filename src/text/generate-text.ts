@@ -1,25 +1,33 @@
 import { readIds, type TokenIds } from "../decoder/forward.ts";
-import { GENERATE_OPTIONS, type GenerateOptions, type GenerationEnd, generateTokens } from "../decoder/generate.ts";
+import {
+  GENERATE_OPTIONS,
+  type GeneratedToken,
+  type GenerateOptions,
+  type GenerationEnd,
+  generateTokens,
+} from "../decoder/generate.ts";
 import { expectModel, type Model } from "../decoder/model.ts";
 import { createSession, expectSession, expectUnused, type Session } from "../decoder/session.ts";
 import { expectFlag, readFields } from "../util/arguments.ts";
 import { describe, HeadwiseError, underName } from "../util/errors.ts";
-import { findStops, readStops } from "./stop-strings.ts";
-import { streamText } from "./text-stream.ts";
+import { findStops, readStops, type StopFinder } from "./stop-strings.ts";
+import { streamText, type TextStream } from "./text-stream.ts";
 import { expectTokenizer, type Tokenizer } from "./tokenizer.ts";
 
 /** Options of `generateText`: those of `generate`, and for text. */
 export interface GenerateTextOptions extends GenerateOptions {
   /** Ids that end the generation. Default the `endIds` of the tokenizer. */
-  readonly stopIds?: TokenIds;
+  readonly stopIds?: TokenIds | undefined;
   /** Texts that end the generation, which may straddle tokens. What is before is given, the text itself is not. Default none. */
-  readonly stop?: string | readonly string[];
+  readonly stop?: string | readonly string[] | undefined;
   /** Whether special tokens are part of the text. Default false. */
-  readonly keepSpecial?: boolean;
+  readonly keepSpecial?: boolean | undefined;
 }
 
 /** What a generation of text gave. */
-export interface TextEnd extends GenerationEnd {
+export interface TextEnd extends Omit<GenerationEnd, "reason"> {
+  /** As of `generate`: "stop" also where one of `stop` came. "left": the loop was left. */
+  readonly reason: GenerationEnd["reason"] | "left";
   /** The stop string that ended it, if one did. */
   readonly stop?: string;
   /** All text that was given. */
@@ -30,6 +38,19 @@ export interface TextEnd extends GenerationEnd {
   readonly promptTokens: number;
   /** Those of them that the session had read before, and that were not read again. */
   readonly reusedTokens: number;
+  /** Milliseconds of reading the prompt, up to the first token. */
+  readonly promptMs: number;
+  /** Milliseconds of the tokens behind the first: (ids.length - 1) * 1000 / generationMs are tokens a second. */
+  readonly generationMs: number;
+}
+
+/** Text as it is generated: pieces for `for await`, and what it gave in the end. */
+export interface TextGeneration extends AsyncGenerator<string, TextEnd, void> {
+  /**
+   * What it gave, once the loop has ended, or was left; it rejects with what the loop throws. Without a loop that takes the pieces,
+   * nothing is generated, and this stays pending.
+   */
+  readonly end: Promise<TextEnd>;
 }
 
 export const TEXT_OPTIONS: readonly (keyof GenerateTextOptions)[] = [...GENERATE_OPTIONS, "stop", "keepSpecial"];
@@ -39,7 +60,7 @@ export const TEXT_OPTIONS: readonly (keyof GenerateTextOptions)[] = [...GENERATE
  *
  * A session holds what it has read: if the prompt begins with the same tokens, only the others are read, and what the session has
  * beyond them is forgotten. So the whole text is passed again when a text is continued, and the result is that of a new session.
- * Leaving the loop early is allowed.
+ * Leaving the loop early is allowed. The promise `end` of the result says why it ended, with the whole text, tokens and times.
  * @param on A session, or a model: then a session is made as long as needed, at most as `createSession` makes it, and released.
  * @param prompt Text, to which the tokenizer adds what the model expects around it, or ids.
  * @throws TypeError or RangeError naming the argument, also for a tokenizer of more tokens than the model has, and for tokens that
@@ -52,9 +73,11 @@ export const TEXT_OPTIONS: readonly (keyof GenerateTextOptions)[] = [...GENERATE
  * const model = await loadModel(kernels, "model");
  * const encode = (text: string) => text.split(" ").map(Number);
  * const words = { encode, decode: (ids: readonly number[]) => ` ${ids.join(" ")}` };
- * let text = "";
- * for await (const piece of generateText(model, words, "81 90 23 0 81 90", { maxTokens: 4 })) text += piece;
- * console.log(text.trim()); // 23 0 81 90
+ * const pieces = generateText(model, words, "81 90 23 0 81 90", { maxTokens: 4 });
+ * let shown = "";
+ * for await (const piece of pieces) shown += piece;
+ * const { text, reason, promptTokens, generationMs } = await pieces.end;
+ * console.log(text === shown, text.trim(), reason, promptTokens, generationMs > 0); // true 23 0 81 90 length 6 true
  * kernels.release();
  */
 export function generateText(
@@ -62,12 +85,13 @@ export function generateText(
   tokenizer: Tokenizer,
   prompt: string | TokenIds,
   options: GenerateTextOptions = {},
-): AsyncGenerator<string, TextEnd, void> {
-  const where = "generateText";
-  return streamGeneration(where, on, tokenizer, options, async () => {
-    const ids = typeof prompt === "string" ? tokenizer.encode(prompt) : prompt;
-    return { ids, context: true };
-  });
+): TextGeneration {
+  return writeText(() =>
+    prepareText("generateText", on, tokenizer, options, async () => {
+      const ids = typeof prompt === "string" ? tokenizer.encode(prompt) : prompt;
+      return { ids, context: true };
+    }),
+  );
 }
 
 /** The tokens of a prompt, and whether what is generated is the same text or begins one of its own. */
@@ -76,14 +100,25 @@ interface Prompt {
   readonly context: boolean;
 }
 
-/** Generates text behind the prompt that `makePrompt` gives when the other arguments are checked. Errors name `where`. */
-export async function* streamGeneration(
+/** A generation of text whose arguments are checked. */
+interface TextWork {
+  readonly tokens: AsyncGenerator<GeneratedToken, GenerationEnd, void>;
+  readonly stream: TextStream;
+  readonly stops: StopFinder;
+  readonly promptTokens: number;
+  /** Tokens of the prompt that are not read again. */
+  reusedTokens(): number;
+  close(): Promise<void>;
+}
+
+/** Checks the arguments of a generation behind the prompt that `makePrompt` gives then. Errors name `where`. */
+export async function prepareText(
   where: string,
   on: Model | Session,
   tokenizer: Tokenizer,
   options: GenerateTextOptions,
   makePrompt: () => Promise<Prompt>,
-): AsyncGenerator<string, TextEnd, void> {
+): Promise<TextWork> {
   const isSession = typeof Object(on).truncate === "function";
   if (isSession) expectSession(where, on as Session);
   else expectModel(where, on as Model);
@@ -98,9 +133,11 @@ export async function* streamGeneration(
       `${where}: tokenizer expected at most ${model.vocabSize} tokens, those of the model, got ${vocabSize}`,
     );
   // Tokens beyond those of the model, which was made for fewer, cannot come.
-  const given = { stopIds: endIds.filter((id) => id < model.vocabSize), ...rest };
+  const given = { stopIds: Array.from(endIds).filter((id) => id < model.vocabSize), ...rest };
   const { ids, context } = await makePrompt();
-  const prompt = readPrompt(where, tokenizer, ids, model.vocabSize);
+  const most = isSession ? (on as Session).maxSeqLen : model.spec.sessionLength;
+  const prompt = readPrompt(where, tokenizer, ids, model.vocabSize, most);
+  const stream = streamText(where, tokenizer, context ? prompt : [], isKept);
   const session = isSession ? (on as Session) : openSession(where, model, prompt.length, given.maxTokens);
   let reused = 0;
   const unread = () => {
@@ -108,34 +145,86 @@ export async function* streamGeneration(
     return prompt.slice(reused);
   };
   const tokens = generateTokens(where, session, unread, given);
-  const generated: number[] = [];
-  let text = "";
-  const end = (reason: GenerationEnd): TextEnd => ({
-    ...{ ...reason, text, ids: generated, promptTokens: prompt.length, reusedTokens: reused },
+  return {
+    ...{ tokens, stream, stops, promptTokens: prompt.length, reusedTokens: () => reused },
+    async close() {
+      await tokens.return(undefined as never);
+      if (!isSession) session.release();
+    },
+  };
+}
+
+/** Generates the text that `prepare` prepares when the first piece is asked for. */
+export function writeText(prepare: () => Promise<TextWork>): TextGeneration {
+  let settle!: (end: TextEnd | Promise<TextEnd>) => void;
+  const end = new Promise<TextEnd>((resolve) => {
+    settle = resolve;
   });
+  // Whoever does not ask for the end has the error from the loop.
+  end.catch(() => {});
+  return Object.assign(writePieces(prepare, settle), { end });
+}
+
+/** The pieces of a text. Passes the end to `settle`. */
+async function* writePieces(
+  prepare: () => Promise<TextWork>,
+  settle: (end: TextEnd | Promise<TextEnd>) => void,
+): AsyncGenerator<string, TextEnd, void> {
+  const ids: number[] = [];
+  let [text, promptMs, generationMs] = ["", 0, 0];
+  let work: TextWork | undefined;
+  const endOf = (reason: Pick<TextEnd, "reason" | "stop" | "stopId">): TextEnd => {
+    const { promptTokens = 0 } = work ?? {};
+    const counts = { promptTokens, reusedTokens: work?.reusedTokens() ?? 0, promptMs, generationMs };
+    return { ...reason, text, ids, ...counts };
+  };
+  // Passed on when the session is free again.
+  let outcome = (): TextEnd | Promise<TextEnd> => endOf({ reason: "left" });
+  const finish = (reason: Parameters<typeof endOf>[0]): TextEnd => {
+    const end = endOf(reason);
+    outcome = () => end;
+    return end;
+  };
   try {
-    const stream = streamText(where, tokenizer, context ? prompt : [], isKept);
-    for (;;) {
+    work = await prepare();
+    const { tokens, stream, stops } = work;
+    for (let isFirst = true; ; isFirst = false) {
+      const began = performance.now();
       const next = await tokens.next();
-      if (!next.done) generated.push(next.value.id);
+      const ms = performance.now() - began;
+      if (isFirst) promptMs = ms;
+      else if (!next.done) generationMs += ms;
+      if (!next.done) ids.push(next.value.id);
       const piece = next.done ? stream.end() : stream.push(next.value.id);
       const found = stops.push(piece);
       const given = next.done && found.stop === undefined ? found.text + stops.end() : found.text;
       text += given;
       if (given !== "") yield given;
-      if (found.stop !== undefined) return { ...end({ reason: "stop" }), stop: found.stop };
-      if (next.done) return end(next.value);
+      if (found.stop !== undefined) return finish({ reason: "stop", stop: found.stop });
+      if (next.done) return finish(next.value);
     }
+  } catch (error) {
+    outcome = () => Promise.reject(error);
+    throw error;
   } finally {
-    await tokens.return(undefined as never);
-    if (!isSession) session.release();
+    const closed = Promise.resolve(work?.close());
+    settle(closed.then(outcome));
+    await closed;
   }
 }
 
-/** Reads the tokens of a prompt, all of which the model must have. */
-function readPrompt(where: string, tokenizer: Tokenizer, given: TokenIds, vocabSize: number): readonly number[] {
-  if (typeof given !== "object" || given === null)
+/** Reads the tokens of a prompt, at most `most`, all of which the model must have. */
+function readPrompt(
+  where: string,
+  tokenizer: Tokenizer,
+  given: TokenIds,
+  vocabSize: number,
+  most: number,
+): readonly number[] {
+  if (typeof given !== "object" || given === null || typeof given.length !== "number")
     throw new TypeError(`${where}: prompt expected text or ids, got ${describe(given)}`);
+  if (given.length > most)
+    throw new HeadwiseError("CACHE_FULL", `${where}: prompt expected at most ${most} tokens, got ${given.length}`);
   const ids = Array.from(given);
   const beyond = ids.find((id) => Number.isInteger(id) && id >= vocabSize);
   if (beyond !== undefined) {
@@ -151,21 +240,14 @@ function readPrompt(where: string, tokenizer: Tokenizer, given: TokenIds, vocabS
 /** A session for a prompt and what follows it. */
 function openSession(where: string, model: Model, length: number, maxTokens: unknown): Session {
   const most = model.spec.sessionLength;
-  if (length > most)
-    throw new HeadwiseError("CACHE_FULL", `${where}: prompt expected at most ${most} tokens, got ${length}`);
   const wanted = typeof maxTokens === "number" && maxTokens >= 0 ? Math.min(length + maxTokens, most) : most;
   return underName(where, () => createSession(model, { maxSeqLen: Math.ceil(wanted) }));
 }
 
 /** Forgets what a session has read besides the beginning of a prompt, of which at least one token is read again. */
 function reuse(where: string, session: Session, prompt: readonly number[]): number {
-  const { length, maxSeqLen, tokens } = session;
+  const { length, tokens } = session;
   expectUnused(where, session);
-  if (prompt.length > maxSeqLen)
-    throw new HeadwiseError(
-      "CACHE_FULL",
-      `${where}: prompt expected at most ${maxSeqLen} tokens, got ${prompt.length}`,
-    );
   let same = 0;
   while (same < length && same < prompt.length - 1 && tokens[same] === prompt[same]) same++;
   if (same === length) return same;

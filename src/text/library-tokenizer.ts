@@ -1,7 +1,7 @@
 import { expectFields, expectFlag } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { reasonOf } from "../util/reason.ts";
-import type { LibraryTokenizer, Tokenizers } from "./libraries.ts";
+import type { Tokenizers } from "./libraries.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 /** What a tokenizer is made from, in the form of tokenizer.json and tokenizer_config.json. */
@@ -22,20 +22,24 @@ export function makeTokenizer(
   library: Tokenizers,
   { json, config, vocabSize, ends, chatTemplate, specialTokens }: TokenizerFiles,
 ): Tokenizer {
-  let made: LibraryTokenizer;
-  try {
-    made = new library.Tokenizer(json, config);
-  } catch (cause) {
-    const text = `${where}: ${what} expected a tokenizer that @huggingface/tokenizers reads, got ${reasonOf(cause)}`;
-    throw new HeadwiseError("BAD_FILE", text, { cause });
-  }
+  /** The library may fail on a part of the file only when it comes to it. */
+  const attempt = <T>(from: string, run: () => T): T => {
+    try {
+      return run();
+    } catch (cause) {
+      const text = `${from}: ${what} expected a tokenizer that @huggingface/tokenizers reads, got ${reasonOf(cause)}`;
+      throw new HeadwiseError("BAD_FILE", text, { cause });
+    }
+  };
+  const made = attempt(where, () => new library.Tokenizer(json, config));
   const endIds = ends.map((end) => (typeof end === "string" ? made.token_to_id(end) : end));
   return Object.freeze<Tokenizer>({
     encode(text, options = {}) {
       if (typeof text !== "string") throw new TypeError(`encode: text expected a string, got ${describe(text)}`);
       expectFields("encode", "options", options, ["addSpecial"]);
       const { addSpecial = true } = options;
-      const { ids } = made.encode(text, { add_special_tokens: expectFlag("encode", "options.addSpecial", addSpecial) });
+      const add_special_tokens = expectFlag("encode", "options.addSpecial", addSpecial);
+      const { ids } = attempt("encode", () => made.encode(text, { add_special_tokens }));
       if (ids.every((id) => typeof id === "number")) return ids;
       throw new RangeError(
         `encode: text expected characters that the vocabulary has tokens for, got ${describe(text)}`,
@@ -51,7 +55,8 @@ export function makeTokenizer(
         );
       // The library refuses to decode nothing. Cleaned up, the space before a mark would vanish when the mark comes.
       if (ids.length === 0) return "";
-      return made.decode([...ids], { skip_special_tokens: !keepSpecial, clean_up_tokenization_spaces: false });
+      const how = { skip_special_tokens: !keepSpecial, clean_up_tokenization_spaces: false };
+      return attempt("decode", () => made.decode([...ids], how));
     },
     vocabSize,
     endIds: [...new Set(endIds.filter((id) => id !== undefined))],

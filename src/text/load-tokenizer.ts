@@ -1,6 +1,7 @@
 import { type GgufFile, readGgufMetadata } from "../files/gguf/gguf.ts";
 import { type ModelSource, readTexts } from "../files/model-files.ts";
-import { expectSignal, readFields } from "../util/arguments.ts";
+import type { ModelStore } from "../files/model-store.ts";
+import { expectFunction, expectSignal, readFields } from "../util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { parseJson } from "../util/json.ts";
@@ -16,13 +17,18 @@ export interface TokenizerOptions {
    * The exports of `@huggingface/tokenizers`, where it cannot be imported by its name, such as in a page without a bundler.
    * Default that package.
    */
-  readonly library?: TokenizersLibrary;
+  readonly library?: TokenizersLibrary | undefined;
 }
 
 /** Options of `loadTokenizer`. */
 export interface LoadTokenizerOptions extends TokenizerOptions {
   /** Ends loading: it rejects with the signal's reason. */
-  readonly signal?: Global<"AbortSignal">;
+  readonly signal?: Global<"AbortSignal"> | undefined;
+  /**
+   * Keeps what is read of URLs, and which files a folder does not have, so that the next start works without a network: as of
+   * `loadModel`, and the same store if you like. Default none.
+   */
+  readonly store?: ModelStore | undefined;
 }
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -34,7 +40,7 @@ const [GENERATION, MODEL] = ["generation_config.json", "config.json"] as const;
 /**
  * Loads the tokenizer of a model's folder: tokenizer.json, and what there is of tokenizer_config.json, chat_template.jinja,
  * generation_config.json and config.json, which say what ends a generation and how a conversation is written; or that of a GGUF file,
- * as \`readGgufTokenizer\` makes it. It needs the package \`@huggingface/tokenizers\`.
+ * as `readGgufTokenizer` makes it. It needs the package `@huggingface/tokenizers`.
  * @param source As of `loadModel`.
  * @throws TypeError naming the argument. HeadwiseError `NO_LIBRARY` without the package, `BAD_FILE` for files that are missing or
  * not understood. The signal's reason.
@@ -51,8 +57,9 @@ const [GENERATION, MODEL] = ["generation_config.json", "config.json"] as const;
  */
 export async function loadTokenizer(source: ModelSource, options: LoadTokenizerOptions = {}): Promise<Tokenizer> {
   const where = "loadTokenizer";
-  const { library: given, signal } = readFields(where, "options", options, ["library", "signal"]);
+  const { library: given, signal, store } = readFields(where, "options", options, ["library", "signal", "store"]);
   if (signal !== undefined) expectSignal(where, signal);
+  if (store !== undefined) expectFunction(where, "options.store.open", Object(store).open);
   signal?.throwIfAborted();
   const library = await findTokenizers(where, given);
   const found = await readTexts(
@@ -61,6 +68,7 @@ export async function loadTokenizer(source: ModelSource, options: LoadTokenizerO
     [TOKENIZER, CONFIG, TEMPLATE, GENERATION, MODEL],
     readGgufMetadata,
     signal,
+    store,
   );
   if ("metadata" in found) return ofVocabulary(where, "source", library, found.metadata);
   const texts = found;
@@ -151,7 +159,9 @@ function specialTokensOf(config: Fields): Record<string, string> {
   return found;
 }
 
-const idsOf = (value: unknown) => [value].flat().filter((id) => typeof id === "number");
+/** Ids, of which there may be one, several, or none, which some files say by -1. */
+const idsOf = (value: unknown) =>
+  [value].flat().filter((id): id is number => Number.isSafeInteger(id) && (id as number) >= 0);
 
 /** The template of a conversation: the only one, or of several the one called "default". */
 function templateOf(value: unknown): string | undefined {

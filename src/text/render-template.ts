@@ -4,16 +4,22 @@ import type { Jinja, JinjaInterpreter } from "./libraries.ts";
 
 /**
  * Limits of a template, which comes with a model and is a program: its characters, those of any text that it makes, the elements of
- * any list, and its work. That of a thousand messages is some hundred thousand.
+ * any list, what a list holds in all, and its work. That of a thousand messages is some hundred thousand.
  */
 const LONGEST_TEMPLATE = 2 ** 18;
 /** Spaces and line ends in a row: the time to parse them grows with the square of their number. */
 const MOST_SPACES = 1024;
-const LONGEST_TEXT = 2 ** 24;
+const LONGEST_TEXT = 2 ** 22;
 const LONGEST_LIST = 2 ** 16;
+/** Values within a list or a record, each counted wherever it stands: as text, those that share a part have it again and again. */
+const MOST_HELD = 2 ** 19;
+/** Characters that count as one more of these values. */
+const VALUE_LENGTH = 16;
 const MOST_WORK = 2 ** 20;
-/** Characters, or elements that are not looped over, that are one unit of work. */
-const WORK_LENGTH = 1024;
+/** How much is one unit of work: characters of a text, elements of a known list, values of a list or record that is new. */
+const WORK_TEXT = 64;
+const WORK_KNOWN = 256;
+const WORK_NEW = 8;
 
 /** What the template said to refuse the messages. */
 class Refusal {
@@ -71,6 +77,12 @@ interface Node {
   readonly iterable?: Node & { readonly lhs?: Node };
 }
 
+/** A value of the interpreter: lists hold others in an array, records and namespaces in a map. Only namespaces change. */
+interface Value {
+  readonly type?: unknown;
+  readonly value?: unknown;
+}
+
 /** Limits of one rendering. */
 interface Limits {
   /** Counts the work of whatever the interpreter evaluates. */
@@ -84,14 +96,38 @@ function limit(where: string): Limits {
     if (!(value <= most)) throw badTemplate(`${where}: chat template expected at most ${most} ${what}, got more`);
   };
   const expectList = (length: number) => expect(length, LONGEST_LIST, "elements of a list");
-  const lengthOf = (value: unknown): number => {
+  const known = new WeakMap<object, number>();
+  /** Values that one holds, itself among them, and whether that cannot change. */
+  const measure = (given: unknown): readonly [held: number, isFixed: boolean] => {
+    const { type, value } = Object(given) as Value;
+    if (typeof value === "string") return [1 + value.length / VALUE_LENGTH, true];
+    if (!(Array.isArray(value) || value instanceof Map)) return [1, true];
+    const before = known.get(Object(given));
+    if (before !== undefined) return [before, true];
+    let [held, isFixed] = [1, type !== "NamespaceValue"];
+    for (const each of value.values()) {
+      const [own, isOwnFixed] = measure(each);
+      held += own;
+      isFixed &&= isOwnFixed;
+      work += 1 / WORK_NEW;
+      expect(held, MOST_HELD, "values within a list or record");
+    }
+    if (isFixed) known.set(Object(given), held);
+    return [held, isFixed];
+  };
+  /** Counts the work of a value that was evaluated. */
+  const count = (given: Value | undefined, isLooped: boolean): void => {
+    const { value } = Object(given) as Value;
+    work++;
     if (typeof value === "string") {
       expect(value.length, LONGEST_TEXT, "characters of text");
-      return value.length;
+      work += value.length / WORK_TEXT;
+    } else if (Array.isArray(value)) {
+      expectList(value.length);
+      work += isLooped ? value.length : value.length / WORK_KNOWN;
     }
-    if (!Array.isArray(value)) return 0;
-    expectList(value.length);
-    return value.length;
+    measure(given);
+    expect(work, MOST_WORK, "steps");
   };
   return {
     expectList,
@@ -103,9 +139,7 @@ function limit(where: string): Limits {
         const { type, iterable } = Object(node) as Node;
         if (type === "For" && iterable) looped.add(iterable.lhs ?? iterable);
         const result = evaluate.call(this, node, environment);
-        const length = lengthOf(result?.value);
-        work += 1 + (looped.has(Object(node)) ? length : Math.floor(length / WORK_LENGTH));
-        expect(work, MOST_WORK, "steps");
+        count(result, looped.has(Object(node)));
         return result;
       };
     },

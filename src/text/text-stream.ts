@@ -1,4 +1,5 @@
 import { expectFlag, readFields } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import { reasonOf } from "../util/reason.ts";
 import { expectTokenizer, type Tokenizer } from "./tokenizer.ts";
 
@@ -34,7 +35,7 @@ const CONTEXT = 32;
 export function createTextStream(
   tokenizer: Tokenizer,
   context: readonly number[] = [],
-  options: { readonly keepSpecial?: boolean } = {},
+  options: { readonly keepSpecial?: boolean | undefined } = {},
 ): TextStream {
   const where = "createTextStream";
   expectTokenizer(where, tokenizer);
@@ -50,12 +51,15 @@ export function streamText(
   keepSpecial = false,
 ): TextStream {
   const textOf = (ids: readonly number[]): string => {
+    let text: unknown;
     try {
-      return tokenizer.decode(ids, { keepSpecial });
+      text = tokenizer.decode(ids, { keepSpecial });
     } catch (cause) {
       const rule = `text for all tokens of the model, among them ${ids.at(-1)}`;
       throw new RangeError(`${where}: tokenizer expected ${rule}, got ${reasonOf(cause)}`, { cause });
     }
+    if (typeof text === "string") return text;
+    throw new TypeError(`${where}: tokenizer.decode expected to return text, got ${describe(text)}`);
   };
   // The tokens of the last piece, and those behind it: how a token is written may depend on the one before.
   let ids = Array.from(context).slice(-CONTEXT);

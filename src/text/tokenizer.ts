@@ -1,4 +1,5 @@
-import { expectFunction, expectRecord } from "../util/arguments.ts";
+import { readIds } from "../decoder/forward.ts";
+import { expectFunction, expectInt, expectRecord, LARGEST_INT } from "../util/arguments.ts";
 
 /**
  * What makes ids of text, and text of ids. `loadTokenizer` and `readGgufTokenizer` make one; an object around any other library
@@ -16,18 +17,21 @@ export interface Tokenizer {
    */
   decode(ids: readonly number[], options?: { readonly keepSpecial?: boolean }): string;
   /** Tokens of the vocabulary, not counting those that were added to it. A model with fewer is refused. */
-  readonly vocabSize?: number;
+  readonly vocabSize?: number | undefined;
   /** Ids that end a generation. */
-  readonly endIds?: readonly number[];
+  readonly endIds?: readonly number[] | undefined;
   /** The Jinja template of conversations. */
-  readonly chatTemplate?: string;
+  readonly chatTemplate?: string | undefined;
   /** Texts of special tokens by the names that chat templates have for them, such as `bos_token`. */
-  readonly specialTokens?: Readonly<Record<string, string>>;
+  readonly specialTokens?: Readonly<Record<string, string>> | undefined;
 }
 
-/** Throws `TypeError` unless `tokenizer` has the two functions. */
+/** Throws unless `tokenizer` has the two functions, and what else it has is of the right type. */
 export function expectTokenizer(where: string, tokenizer: Tokenizer): void {
   expectRecord(where, "tokenizer", tokenizer);
   expectFunction(where, "tokenizer.encode", tokenizer.encode);
   expectFunction(where, "tokenizer.decode", tokenizer.decode);
+  const { vocabSize, endIds } = tokenizer;
+  if (vocabSize !== undefined) expectInt(where, "tokenizer.vocabSize", vocabSize, 0);
+  if (endIds !== undefined) readIds(where, "tokenizer.endIds", endIds, LARGEST_INT + 1, Number.POSITIVE_INFINITY);
 }

@@ -8,6 +8,8 @@ export function parseJson(where: string, name: string, json: string | object): u
   try {
     return JSON.parse(json);
   } catch (cause) {
-    throw new HeadwiseError("BAD_FILE", `${where}: ${name} expected valid JSON, got ${describe(json)}`, { cause });
+    const hint = /^[^\s{["<]+$/.test(json) ? ": pass the text of the file, not its path" : "";
+    const text = `${where}: ${name} expected valid JSON, got ${describe(json)}${hint}`;
+    throw new HeadwiseError("BAD_FILE", text, { cause });
   }
 }

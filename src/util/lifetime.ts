@@ -17,8 +17,8 @@ export interface Releasable {
 }
 
 /**
- * What the types of handles (kernels, layers and caches) extend, so that TypeScript takes neither a copy nor a literal for
- * one. At run time, handles are the objects that functions of this package made.
+ * What the types of handles (kernels, layers and caches), and of what only this package makes, extend, so that TypeScript takes
+ * neither a copy nor a literal for one. At run time, handles are the objects that functions of this package made.
  */
 declare abstract class Handle {
   private readonly made: true;

@@ -23,6 +23,8 @@ const SHOWN = 5;
 /** A near name has at most one wrong letter for this many of the text, and at most MOST_WRONG. */
 const LETTERS_EACH = 3;
 const MOST_WRONG = 2;
+/** Letters that a common end has at least. */
+const SHORTEST_END = 3;
 
 const simplify = (name: string): string => name.toLowerCase().replace(/[^a-z0-9]/g, "");
 
@@ -36,16 +38,21 @@ function rankNames(wanted: string, names: readonly string[]) {
     let common = 0;
     while (common < wanted.length && wanted[common] === other[common]) common++;
     const wrong = editDistance(wanted, other);
-    return { name, wrong, begins: common === Math.min(wanted.length, other.length), rank: wrong - 2 * common };
+    const [short, long] = wanted.length < other.length ? [wanted, other] : [other, wanted];
+    const isEnd = short.length >= SHORTEST_END && long.endsWith(short);
+    return { name, wrong, isPart: common === short.length || isEnd, rank: wrong - 2 * common };
   });
   return ranked.sort((a, b) => a.rank - b.rank);
 }
 
-/** The name that `text` is probably meant to be: the nearest one that it begins, that begins it, or that has few wrong letters. */
+/**
+ * The name that `text` is probably meant to be: the nearest one that it begins or ends, that begins or ends it, or that has few
+ * wrong letters.
+ */
 export function findNearName(text: string, names: readonly string[]): string | undefined {
   const wanted = simplify(text.slice(0, LONGEST));
   const most = Math.min(MOST_WRONG, Math.floor(wanted.length / LETTERS_EACH));
-  return rankNames(wanted, names).find(({ wrong, begins }) => wrong <= most || (begins && wanted.length > 1))?.name;
+  return rankNames(wanted, names).find(({ wrong, isPart }) => wrong <= most || (isPart && wanted.length > 1))?.name;
 }
 
 /** The five of `names` that are most like `given`, as text. */

@@ -2,6 +2,7 @@
 
 import { execFileSync, spawnSync } from "node:child_process";
 import {
+  copyFileSync,
   cpSync,
   existsSync,
   mkdirSync,
@@ -118,7 +119,18 @@ test("the types compile for strict programs that check their libraries, with the
     mkdirSync(join(folder, "node_modules"));
     symlinkSync(root, join(folder, "node_modules/headwise"));
     writeFileSync(join(folder, "index.mts"), code);
-    const flags = ["--strict", "--noEmit", "--skipLibCheck", "false", "--types", "", "--target", "es2022"];
+    copyFileSync(join(import.meta.dirname, "package/project/optional.ts"), join(folder, "optional.mts"));
+    const flags = [
+      "--strict",
+      "--noEmit",
+      "--skipLibCheck",
+      "false",
+      "--exactOptionalPropertyTypes",
+      "--types",
+      "",
+      "--target",
+      "es2022",
+    ];
     for (const [module, resolution, lib] of [
       ["nodenext", "nodenext", "es2022,dom"],
       ["esnext", "bundler", "es2022,dom"],
@@ -126,7 +138,17 @@ test("the types compile for strict programs that check their libraries, with the
       ["nodenext", "nodenext", "es2022,webworker"],
       ["nodenext", "nodenext", "es2022"],
     ] as const) {
-      const options = [...flags, "--module", module, "--moduleResolution", resolution, "--lib", lib, "index.mts"];
+      const options = [
+        ...flags,
+        "--module",
+        module,
+        "--moduleResolution",
+        resolution,
+        "--lib",
+        lib,
+        "index.mts",
+        "optional.mts",
+      ];
       const { stdout } = spawnSync(process.execPath, [join(root, "node_modules/typescript/bin/tsc"), ...options], {
         cwd: folder,
         encoding: "utf8",

@@ -1,6 +1,7 @@
 // The package under test. It is handed in, never imported: a host imports it in the way that its users do, and the suite
 // is one bundle without it. Adapters of test/conformance and the example's decoder import these names for "headwise".
 
+import type * as Encoders from "../../src/entries/encoders.ts";
 import type * as Heads from "../../src/entries/heads.ts";
 import type * as Headwise from "../../src/entries/index.ts";
 import type * as Latent from "../../src/entries/latent.ts";
@@ -15,12 +16,13 @@ export type Entry = Omit<typeof Headwise, "loadKernels"> & {
   loadKernels(options?: LoadOptions): Promise<Kernels>;
 };
 
-/** `headwise/weights`, `headwise/heads`, `headwise/sessions`, `headwise/latent`, `headwise/models` and `headwise/text`. */
+/** `headwise/weights`, `headwise/heads`, `headwise/sessions`, `headwise/latent`, `headwise/models`, `headwise/encoders`, `headwise/text`. */
 export type WeightsEntry = typeof Weights;
 export type HeadsEntry = typeof Heads;
 export type SessionsEntry = typeof Sessions;
 export type LatentEntry = typeof Latent;
 export type ModelsEntry = typeof Models;
+export type EncodersEntry = typeof Encoders;
 export type TextEntry = typeof Text;
 
 export let HeadwiseError: Entry["HeadwiseError"];

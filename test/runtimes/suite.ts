@@ -7,6 +7,7 @@ import type { Kernels } from "../../src/wasm/kernels.ts";
 import { checkCalls } from "./checks/calls.ts";
 import { checkConformance } from "./checks/conformance.ts";
 import { checkDecoders } from "./checks/decoders.ts";
+import { checkEncoders } from "./checks/encoders.ts";
 import { checkErrors } from "./checks/errors.ts";
 import { checkFiles } from "./checks/files.ts";
 import { checkModel } from "./checks/model.ts";
@@ -15,6 +16,7 @@ import { checkRelease } from "./checks/release.ts";
 import { checkSelfTest } from "./checks/selftest.ts";
 import { runWorkload } from "./checks/workload.ts";
 import {
+  type EncodersEntry,
   type Entry,
   give,
   type HeadsEntry,
@@ -49,8 +51,9 @@ export interface SuiteOptions {
   readonly sessions: SessionsEntry;
   /** `import * as latents from "headwise/latent"`, whose kernels every `loadKernels` takes. */
   readonly latents: LatentEntry;
-  /** The same of `headwise/models`, and of `headwise/text`. */
+  /** The same of `headwise/models`, `headwise/encoders` and `headwise/text`. */
   readonly models: ModelsEntry;
+  readonly encoders: EncodersEntry;
   readonly text: TextEntry;
   /** What every `loadKernels` takes besides the options of a check: `quantized`, and `threads`, `createWorker`, `module`. */
   readonly load: Readonly<Record<string, unknown>>;
@@ -70,6 +73,7 @@ export interface Report {
     readonly simd: string;
     readonly model: string;
     readonly decoders: string;
+    readonly encoders: string;
     readonly formats: string;
   };
   /** Milliseconds of one fixed workload, the best of several; for people to look at. */
@@ -137,6 +141,7 @@ async function runChecks(options: SuiteOptions): Promise<Omit<Report, "warnings"
     await checkConformance(context);
     const model = await checkModel(context);
     const decoders = await checkDecoders(context);
+    const encoders = await checkEncoders(context);
     await checkFiles(context);
     await checkErrors(context);
     const formats = await checkQuantised(context);
@@ -151,7 +156,7 @@ async function runChecks(options: SuiteOptions): Promise<Omit<Report, "warnings"
       reason,
       fused,
       threads: { ...threads },
-      digests: { ...digests, model, decoders, formats },
+      digests: { ...digests, model, decoders, encoders, formats },
       workloadMs,
       memoryBytes,
     };

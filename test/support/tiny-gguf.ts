@@ -1,4 +1,4 @@
-// Decoders in the form of Hugging Face as GGUF files, by the rules of llama.cpp's converter: names, orders of rows, keys.
+// Decoders and encoders in the form of Hugging Face as GGUF files, by the rules of llama.cpp's converter: names, orders of rows, keys.
 
 import type { Tensor } from "../../src/tensor/tensor.ts";
 import { bool, bytesOf, f32, list, type Typed, text, u32, type Written, writeGguf } from "./gguf-writer.ts";
@@ -61,6 +61,16 @@ const NAMES: Readonly<Record<string, string>> = {
   },
   "gate.e_score_correction_bias": "exp_probs_b.bias",
   ...{ w1: "ffn_gate", w2: "ffn_down", w3: "ffn_up" },
+};
+
+/** Names of BERT and its relatives. */
+const BERT_NAMES: Readonly<Record<string, string>> = {
+  ...{ position_embeddings: "position_embd", token_type_embeddings: "token_types", emb_ln: "token_embd_norm" },
+  "embeddings.LayerNorm": "token_embd_norm",
+  ...{ query: "attn_q", key: "attn_k", value: "attn_v", "attention.output.dense": "attn_output" },
+  ...{ "attention.output.LayerNorm": "attn_output_norm", "output.LayerNorm": "layer_output_norm" },
+  ...{ "intermediate.dense": "ffn_up", "output.dense": "ffn_down" },
+  ...{ norm1: "attn_output_norm", norm2: "layer_output_norm", fc11: "ffn_up", fc12: "ffn_gate" },
 };
 
 const NORM_AFTER = { post_attention_layernorm: "post_attention_norm" };
@@ -241,9 +251,21 @@ function deepseek(config: Config): Keys {
   };
 }
 
+/** Positions of RoBERTa count from 2 on; files have the rows from there. */
+function dropFirstPositions(tensors: Tensors): void {
+  const table = tensors.get("position_embd.weight") as Tensor;
+  tensors.set("position_embd.weight", pickRows(table, range(2, table.shape[0] as number)));
+}
+
+const BERT: Form = {
+  ...{ architecture: "bert", norm: "layer", names: BERT_NAMES },
+  keys: () => ({ "attention.causal": bool(false), pooling_type: u32(1) }),
+};
+
 /** By `model_type`. */
 const FORMS: Readonly<Record<string, Form>> = {
   arcee: { architecture: "arcee", change: interleave },
+  bert: BERT,
   bloom: { architecture: "bloom", change: sortHeads, norm: "layer" },
   cohere: { architecture: "command-r", keys: cohere, norm: "layer" },
   cohere2: { architecture: "cohere2", keys: (config) => ({ ...cohere(config), ...window(config) }), norm: "layer" },
@@ -269,6 +291,7 @@ const FORMS: Readonly<Record<string, Form>> = {
   mistral: { architecture: "llama", change: interleave },
   mixtral: { architecture: "llama", change: interleave },
   mpt: { architecture: "mpt", keys: () => ({ "attention.max_alibi_bias": f32(8) }), norm: "layer" },
+  nomic_bert: { ...BERT, architecture: "nomic-bert" },
   olmo2: { architecture: "olmo2", names: NORM_AFTER },
   olmo3: {
     architecture: "olmo2",
@@ -292,6 +315,7 @@ const FORMS: Readonly<Record<string, Form>> = {
   },
   qwen3: { architecture: "qwen3" },
   qwen3_moe: { architecture: "qwen3moe" },
+  roberta: { ...BERT, change: dropFirstPositions },
   smollm3: { architecture: "smollm3", change: interleave },
   stablelm: {
     architecture: "stablelm",
@@ -320,14 +344,14 @@ function stackExperts(tensors: Tensors): void {
 }
 
 function rename(name: string, { names }: Form): string {
-  const [, layer, path = ""] = /(?:^|\.)(?:layers|h|blocks)\.(\d+)\.(.*)$/.exec(name) ?? [];
+  const [, layer, path = ""] = /(?:^|\.)(?:layers|layer|h|blocks)\.(\d+)\.(.*)$/.exec(name) ?? [];
   const whole = layer === undefined ? name : path;
   const [, body = "", end = ""] = /^(.*?)(\.(?:weight|bias))?$/.exec(whole) ?? [];
   const at = layer === undefined ? "" : `blk.${layer}.`;
   if (/\.experts\.(gate_up|down)_proj(_bias)?$/.test(body)) return `${at}${body}${end}`;
   const parts = body.split(".");
   const known = { ...NAMES, ...names };
-  const own = known[parts.slice(-2).join(".")] ?? known[parts.at(-1) as string];
+  const own = known[body] ?? known[parts.slice(-2).join(".")] ?? known[parts.at(-1) as string];
   if (own === undefined) throw new Error(`${name} has no name in GGUF`);
   const [, expert] = /experts\.(\d+)\./.exec(body) ?? [];
   if (expert !== undefined) return `${at}experts.${expert}.${own}${end}`;
@@ -431,4 +455,16 @@ export function ggufModel(config: object, given: ReadonlyMap<string, Tensor>, as
 /** The bytes of a decoder's GGUF file. */
 export function tinyGguf(config: object, tensors: ReadonlyMap<string, Tensor>, as?: string): Uint8Array<ArrayBuffer> {
   return writeGguf(ggufModel(config, tensors, as));
+}
+
+/** Keys of a WordPiece vocabulary of `size` tokens: "the", "cat", "s" and "sat" are 4 to 7, and 2 and 3 stand around a text. */
+export function wordPieceKeys(size: number): Readonly<Record<string, Typed>> {
+  const words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "▁the", "▁cat", "s", "▁sat"];
+  const unused = range(words.length, size).map((id) => `[unused${id}]`);
+  return {
+    "tokenizer.ggml.model": text("bert"),
+    "tokenizer.ggml.tokens": list(8, [...words, ...unused]),
+    "tokenizer.ggml.token_type": list(5, [3, 2, 3, 3, ...Array<number>(size - 4).fill(1)]),
+    ...{ "tokenizer.ggml.bos_token_id": u32(2), "tokenizer.ggml.seperator_token_id": u32(3) },
+  };
 }

@@ -9,7 +9,7 @@ import { CONFIG } from "./shape.ts";
 
 const MICROSOFT = "com.microsoft";
 
-/** Inputs: ids [batch, n], and the mask of tokens [batch, n]. Output: the states [batch, n, 384]. */
+/** Inputs: ids [batch, n], and the mask of tokens [batch, n]. Output: the states [batch, n, 384]. Named as transformers.js asks. */
 export function onnxEncoder(tensors: ReadonlyMap<string, Tensor>, format: "fp32" | "q8"): Uint8Array {
   const graph = new OnnxGraph();
   const named = (name: string) => {
@@ -18,10 +18,12 @@ export function onnxEncoder(tensors: ReadonlyMap<string, Tensor>, format: "fp32"
     return found;
   };
   const floats = (name: string) => graph.constant(named(name).data, named(name).shape);
-  const ids = graph.input(["batch", "n"], INT64);
-  const mask = graph.input(["batch", "n"], INT32);
+  const ids = graph.input(["batch", "n"], INT64, "input_ids");
+  const given = graph.input(["batch", "n"], INT64, "attention_mask");
   const node = (op: string, inputs: readonly string[], attributes = {}, domain = "") =>
     graph.node(op, inputs, attributes, 1, domain)[0] as string;
+
+  const mask = node("Cast", [given], { to: INT32 });
 
   /** x · wᵀ without the bias. Integers are int8 with a scale for each output, as dynamic quantisation makes them. */
   const linear = (x: string, name: string): string => {
@@ -86,5 +88,5 @@ export function onnxEncoder(tensors: ReadonlyMap<string, Tensor>, format: "fp32"
     );
     x = skip(linear(inner, at("output.dense")), "output.LayerNorm", "output.dense");
   }
-  return graph.model([x]);
+  return graph.model([graph.named(x, "last_hidden_state")]);
 }

@@ -1,5 +1,6 @@
 // npm run bench:encoders [-- --quick] [--rounds N]: vectors a second of MiniLM's shape, and the time to the first one, beside
-// onnxruntime-web, which transformers.js runs. Each peer has one thread and a process of its own, and all take turns.
+// onnxruntime-web on the same ids, and transformers.js on the same texts. Each peer has one thread and a process of its own, and all
+// take turns.
 
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -10,16 +11,25 @@ import { build } from "esbuild";
 import { median } from "../../../src/diagnostics/timing.ts";
 import { originOf } from "../../lib/machine.ts";
 import { root, versionOf } from "../packages.ts";
-import { texts } from "./embedder.ts";
+import { fileNameOf, texts } from "./embedder.ts";
 import { onnxEncoder } from "./onnx-encoder.ts";
-import { folderOf, randomTensors } from "./shape.ts";
+import { CONFIG, folderOf, randomTensors } from "./shape.ts";
+import { tokenizerFiles } from "./vocabulary.ts";
 
+/** Rows are compared with those of the same inputs and kind of weights. */
 const VARIANTS = [
-  { peer: "headwise", format: "f32", kind: "f32" },
-  { peer: "onnxruntime-web", format: "fp32", kind: "f32" },
-  { peer: "headwise", format: "q8", kind: "q8" },
-  { peer: "headwise", format: "q8 fast", kind: "q8" },
-  { peer: "onnxruntime-web", format: "q8", kind: "q8" },
+  { peer: "headwise", format: "f32", kind: "f32", inputs: "ids" },
+  { peer: "onnxruntime-web", format: "fp32", kind: "f32", inputs: "ids" },
+  { peer: "headwise", format: "q8", kind: "q8", inputs: "ids" },
+  { peer: "headwise", format: "q8 fast", kind: "q8", inputs: "ids" },
+  { peer: "onnxruntime-web", format: "q8", kind: "q8", inputs: "ids" },
+  { peer: "headwise", format: "f32 text", kind: "f32", inputs: "text" },
+  { peer: "transformers-js", format: "fp32", kind: "f32", inputs: "text" },
+  { peer: "transformers-js", format: "fp32 native", kind: "f32", inputs: "text" },
+  { peer: "headwise", format: "q8 text", kind: "q8", inputs: "text" },
+  { peer: "headwise", format: "q8 fast text", kind: "q8", inputs: "text" },
+  { peer: "transformers-js", format: "q8", kind: "q8", inputs: "text" },
+  { peer: "transformers-js", format: "q8 native", kind: "q8", inputs: "text" },
 ] as const;
 
 interface Said {
@@ -40,9 +50,16 @@ const seconds = options.quick ? 1 : 3;
 const folder = mkdtempSync(join(tmpdir(), "headwise-encoders-"));
 process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
 const tensors = randomTensors();
-for (const [name, bytes] of Object.entries(folderOf(tensors))) writeFileSync(join(folder, name), bytes);
+mkdirSync(join(folder, "onnx"));
+mkdirSync(join(folder, "q8"));
+for (const [format, own] of [
+  ["f32", folder],
+  ["q8", join(folder, "q8")],
+] as const)
+  for (const [name, bytes] of Object.entries({ ...folderOf(tensors, format), ...tokenizerFiles(CONFIG.vocab_size) }))
+    writeFileSync(join(own, name), bytes);
 for (const format of ["fp32", "q8"] as const)
-  writeFileSync(join(folder, `${format}.onnx`), onnxEncoder(tensors, format));
+  writeFileSync(join(folder, "onnx", fileNameOf(format)), onnxEncoder(tensors, format));
 // Bundled, so that no process spends time on removing types; inside of this package, so that the peers' packages are found.
 const scripts = join(root, `bench/peers/build/${process.pid}`);
 mkdirSync(scripts, { recursive: true });
@@ -72,8 +89,9 @@ const errorOf = (vectors: Said["vectors"]) =>
   Math.max(...vectors.flatMap((vector, i) => vector.map((x, j) => Math.abs(x - (expected[i]?.[j] ?? Number.NaN)))));
 const { machine, engine, date, commit } = originOf();
 console.log(
-  `MiniLM's shape, 64 texts of 6 to 64 tokens (mean ${(texts().flat().length / 64).toFixed(1)}); ${machine.cpu}, one thread, ` +
-    `Node ${engine.node}, onnxruntime-web ${versionOf("onnxruntime-web")}, ${date.slice(0, 10)}, ${commit?.slice(0, 7)}`,
+  `MiniLM's shape, 64 texts of 6 to 64 tokens (mean ${(texts().flatMap(({ ids }) => ids).length / 64).toFixed(1)}); ` +
+    `${machine.cpu}, one thread, Node ${engine.node}, onnxruntime-web ${versionOf("onnxruntime-web")}, transformers.js ` +
+    `${versionOf("@huggingface/transformers")}, ${date.slice(0, 10)}, ${commit?.slice(0, 7)}`,
 );
 console.log("\n| | vectors/s, one at a time | in batches of 32 | ms to the first | error |\n|---|---:|---:|---:|---:|");
 for (const [variant, all] of said) {
@@ -83,13 +101,14 @@ for (const [variant, all] of said) {
   const cells = [of("single").toFixed(0), of("batch").toFixed(0), of("startMs").toFixed(0), error.toExponential(1)];
   console.log(`| ${variant.peer} ${variant.format} | ${cells.join(" | ")} |`);
 }
-for (const [variant, all] of said) {
-  if (variant.peer !== "headwise") continue;
-  const other = [...said].find(([{ peer, kind }]) => peer !== "headwise" && kind === variant.kind)?.[1] ?? [];
-  const ratio = (part: "single" | "batch" | "startMs") =>
-    median(all.map((each, i) => each[part] / (other[i]?.[part] ?? Number.NaN)));
-  console.log(
-    `- headwise ${variant.format} / onnxruntime-web: one at a time ${ratio("single").toFixed(2)}, batches ${ratio("batch").toFixed(2)}, ` +
-      `start ${(1 / ratio("startMs")).toFixed(2)}`,
-  );
-}
+for (const [variant, all] of said)
+  for (const [other, others] of said) {
+    if (variant.peer !== "headwise" || other.peer === "headwise") continue;
+    if (other.kind !== variant.kind || other.inputs !== variant.inputs) continue;
+    const times = (ratioOf: (own: Said, other: Said) => number) =>
+      `${median(all.map((each, i) => ratioOf(each, others[i] as Said))).toFixed(2)}x`;
+    console.log(
+      `- headwise ${variant.format} beside ${other.peer} ${other.format}: one at a time ${times((a, b) => a.single / b.single)}, ` +
+        `batches ${times((a, b) => a.batch / b.batch)}, the first vector ${times((a, b) => b.startMs / a.startMs)} sooner`,
+    );
+  }

@@ -4,6 +4,8 @@ import { createRandom } from "../../../src/diagnostics/random.ts";
 import { readEncoder } from "../../../src/encoder/load-encoder.ts";
 import { writeSafetensors } from "../../../src/files/safetensors/safetensors.ts";
 import { expectedTensors } from "../../../src/models/decoder/check-tensors.ts";
+import type { StoredTensor } from "../../../src/tensor/dtypes.ts";
+import { quantizeTensor } from "../../../src/tensor/quantize.ts";
 import type { Tensor } from "../../../src/tensor/tensor.ts";
 
 export const CONFIG = {
@@ -35,8 +37,15 @@ export function randomTensors(): Map<string, Tensor> {
   return tensors;
 }
 
-/** config.json and model.safetensors. */
-export const folderOf = (tensors: ReadonlyMap<string, Tensor>): Record<string, Uint8Array> => ({
-  "config.json": new TextEncoder().encode(JSON.stringify(CONFIG)),
-  "model.safetensors": writeSafetensors(tensors),
-});
+/** config.json and model.safetensors, in float32 or with the matrices of layers and the table of words in Q8_0. */
+export const folderOf = (tensors: ReadonlyMap<string, Tensor>, format: "f32" | "q8"): Record<string, Uint8Array> => {
+  const isPacked = (name: string) => format === "q8" && /(word_embeddings|query|key|value|dense)\.weight$/.test(name);
+  const stored = Array.from(
+    tensors,
+    ([name, tensor]) => [name, isPacked(name) ? quantizeTensor(tensor, "Q8_0") : tensor] as const,
+  );
+  return {
+    "config.json": new TextEncoder().encode(JSON.stringify(CONFIG)),
+    "model.safetensors": writeSafetensors(new Map<string, Tensor | StoredTensor>(stored)),
+  };
+};

@@ -17,6 +17,25 @@ export interface GgufParts {
   readonly tensors: ReadonlyMap<string, TensorEntry>;
 }
 
+/** Throws if what a file says of itself is not that it is part `part`, from 0, of as many parts and tensors as the first one. */
+function expectPart(
+  where: string,
+  name: string,
+  part: number,
+  file: Pick<GgufFile, "metadata">,
+  first: Pick<GgufFile, "metadata">,
+): void {
+  for (const key of ["split.no", "split.count", "split.tensors.count"]) {
+    const stated = file.metadata.get(key);
+    const expected = key === "split.no" ? part : first.metadata.get(key);
+    if (stated === undefined || expected === undefined || Number(stated) === Number(expected)) continue;
+    throw new HeadwiseError(
+      "BAD_FILE",
+      `${where}: key "${key}" of ${describe(name)} expected ${describe(expected)}, got ${describe(stated)}`,
+    );
+  }
+}
+
 /** Opens the file `name`, and the other parts of the model if it is one of several. */
 export async function openGgufParts(
   where: string,
@@ -37,6 +56,7 @@ export async function openGgufParts(
       `${where}: source expected ${stated} files named ${describe(`NAME-00001-of-${`${stated}`.padStart(5, "0")}.gguf`)}, ` +
         `got ${describe(name)}`,
     );
+  for (const [i, [own, file]] of [...files].entries()) expectPart(where, own, i, file, first);
   const owners = new Map<string, string>();
   const tensors = new Map<string, TensorEntry>();
   for (const [owner, file] of files)

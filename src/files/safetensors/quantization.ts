@@ -91,19 +91,19 @@ function readNotes(where: string, text: string | undefined): ReadonlyMap<string,
     return refuse(where, `${what} expected valid JSON`, describe(text), cause);
   }
   if (!isObject(entry)) return refuse(where, `${what} expected an object`, describe(entry));
-  return new Map(
-    Object.entries(entry).map(([name, note]) => [name, readNote(where, `${what} of ${describe(name)}`, note)]),
-  );
+  return new Map(Object.entries(entry).map(([name, note]) => [name, readNote(where, name, note)]));
 }
 
-function readNote(where: string, what: string, note: unknown): Note {
-  if (!isObject(note)) return refuse(where, `${what} expected { format, shape }`, describe(note));
+function readNote(where: string, name: string, note: unknown): Note {
+  const fail = (rule: string, got: string) =>
+    refuse(where, `metadata ${describe(QUANTIZED)} of ${describe(name)} expected ${rule}`, got);
+  if (!isObject(note)) return fail("{ format, shape }", describe(note));
   const { format, shape } = note;
-  if (!isBlockDtype(format)) return refuse(where, `${what} expected format Q8_0 or Q4_0`, describe(format));
+  if (!isBlockDtype(format)) return fail("format Q8_0 or Q4_0", describe(format));
   const { length } = BLOCKS[format];
   const isLength = (value: unknown) => Number.isSafeInteger(value) && (value as number) >= 0;
   if (!Array.isArray(shape) || shape.length !== 2 || !shape.every(isLength) || shape[1] % length !== 0)
-    return refuse(where, `${what} expected shape [n, k], k a multiple of ${length}`, JSON.stringify(shape));
+    return fail(`shape [n, k], k a multiple of ${length}`, JSON.stringify(shape));
   return { format, shape: shape as [number, number] };
 }
 

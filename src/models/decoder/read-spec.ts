@@ -98,6 +98,7 @@ function findFamily(
   const type = file.raw("model_type");
   const family = familyOf(type);
   if (family !== undefined) return { file, family };
+  if (type === undefined) throw whole.refusal("model_type", "the type of the model", type);
   const nearest = nearestNames(type, Object.keys(families));
   throw whole.refusal("model_type", `a supported one (nearest: ${nearest}; ${others})`, type);
 }
@@ -144,6 +145,7 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
     const cross = names.cross !== undefined && { cross: readHfLayer(file, layer, { part: "cross" }) };
     return { attention, ...cross, mlp: own, norms: normsOf(own, layer), parallel, addsToNormed, scale };
   });
+  expectExperts(file, blocks);
   const embed: EmbedSpec = { dim: dModel, scale: 1, ...family.embed?.(file, dModel, norm) };
   if (longest !== undefined) expectPositions(where, positionsOf(embed), longest);
   return {
@@ -162,6 +164,16 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
       ...(names.transform && { transform: { norm, activation: mlp(1).activation } }),
     },
   };
+}
+
+/** The most experts of all layers: each has tensors of its own. Known models have some 25 thousand. */
+const MOST_EXPERTS = 2 ** 17;
+
+function expectExperts(file: Fields, blocks: readonly BlockSpec[]): void {
+  const all = blocks.reduce((sum, { mlp }) => sum + (mlp?.kind === "moe" ? mlp.experts : 0), 0);
+  if (all <= MOST_EXPERTS) return;
+  const name = ["num_local_experts", "num_experts", "n_routed_experts"].find((each) => file.raw(each) !== undefined);
+  throw file.refusal(name ?? "num_hidden_layers", `at most ${MOST_EXPERTS} experts in all layers`, all);
 }
 
 /** Positions that a model has vectors for. */

@@ -20,11 +20,16 @@ import { readLongFactors, readRopeFactors } from "./rope-factors.ts";
 
 type Header = Pick<GgufFile, "metadata" | "tensors" | "read">;
 
+/** The table of token types, and the classifier of encoders that put texts in order. */
+const TYPES = "token_types";
+const CLASSIFIER = /^cls\./;
+
 const NAMES: Names = {
   roots: [""],
   embed: "token_embd",
   embedNorm: "token_embd_norm",
   positions: "position_embd",
+  types: TYPES,
   projectIn: "project_in",
   projectOut: "project_out",
   layers: "blk",
@@ -41,11 +46,16 @@ const MOST_LAYERS = 10_000;
 
 /**
  * Reads the decoder of a file for the public function `where`. `maxSeqLen` is the longest sequence that will be run, where it is
- * known.
+ * known; `encoders` are architectures that the function knows besides decoders.
  */
-export async function readGgufDecoder(where: string, file: Header, maxSeqLen?: number): Promise<Decoder> {
+export async function readGgufDecoder(
+  where: string,
+  file: Header,
+  maxSeqLen?: number,
+  encoders?: Readonly<Record<string, DecoderRules>>,
+): Promise<Decoder> {
   const { metadata, tensors } = file;
-  const { name, rules } = findRules(where, metadata);
+  const { name, rules } = findRules(where, metadata, encoders);
   const keyAt = (layer: number) => keysOf(where, metadata, name, layer);
   const keys = keyAt(0);
   const stated = keys.count("context_length");
@@ -86,6 +96,7 @@ export async function readGgufDecoder(where: string, file: Header, maxSeqLen?: n
     ...(rules.positions && {
       positions: { offset: 0, rows: expectMatrix(where, file, `${NAMES.positions}.weight`)[0] as number },
     }),
+    ...(has(TYPES) && encoders && { types: expectMatrix(where, file, `${TYPES}.weight`)[0] as number }),
   };
   if (maxSeqLen !== undefined) expectPositions(where, positionsOf(embed), maxSeqLen);
   const logitScale = keys.number("logit_scale") ?? rules.logitScale ?? 1;
@@ -97,31 +108,40 @@ export async function readGgufDecoder(where: string, file: Header, maxSeqLen?: n
     sessionLength: maxSeqLen ?? Math.min(stated, SESSION_LENGTH),
     embed,
     blocks,
-    finalNorm: norm,
+    finalNorm: rules.noFinalNorm ? undefined : norm,
     head: {
       scale: rules.dividesLogits ? 1 / logitScale : logitScale,
       softcap: keys.number("final_logit_softcapping") ?? rules.softcap ?? 0,
       tied: !has(NAMES.head),
     },
   };
-  return { spec, names, family: { moeNames: MOE_NAMES }, attention: attentionTensors(where, attentionShapes) };
+  const family = { moeNames: MOE_NAMES, ...(encoders && { ignoredTensors: CLASSIFIER }) };
+  return { spec, names, family, attention: attentionTensors(where, attentionShapes) };
 }
 
 /** Norms side by side, of which the first is that of the MLP. */
 const FALCON_NORMS: Names["norms"] = { attentionPre: "attn_norm_2", mlpPre: "attn_norm" };
 
-function findRules(where: string, metadata: Header["metadata"]): { name: string; rules: DecoderRules } {
+function findRules(
+  where: string,
+  metadata: Header["metadata"],
+  encoders: Readonly<Record<string, DecoderRules>> | undefined,
+): { name: string; rules: DecoderRules } {
+  const known: Readonly<Record<string, DecoderRules>> = { ...DECODERS, ...encoders };
   const name = metadata.get("general.architecture");
-  const rules = typeof name === "string" && Object.hasOwn(DECODERS, name) ? DECODERS[name] : undefined;
+  const rules = typeof name === "string" && Object.hasOwn(known, name) ? known[name] : undefined;
   if (typeof name === "string" && rules !== undefined) return { name, rules };
   const reason = reasonAgainst(UNSUPPORTED_ARCHITECTURES, name);
   const isEncoder =
-    typeof name === "string" && Object.hasOwn(ARCHITECTURES, name) && ARCHITECTURES[name]?.causal === false;
+    !encoders &&
+    typeof name === "string" &&
+    Object.hasOwn(ARCHITECTURES, name) &&
+    ARCHITECTURES[name]?.causal === false;
   const rule = reason
     ? UNSUPPORTED_RULE
     : isEncoder
       ? "a decoder"
-      : `a supported decoder (nearest: ${nearestNames(name, Object.keys(DECODERS))})`;
+      : `a supported ${encoders ? "one" : "decoder"} (nearest: ${nearestNames(name, Object.keys(known))})`;
   const why = reason ? `, which has ${reason}` : isEncoder ? ", whose attention is not causal" : "";
   throw new HeadwiseError(
     "BAD_FILE",

@@ -22,6 +22,8 @@ export interface DecoderRules {
   readonly positions?: true;
   /** A norm of the rows of the table. */
   readonly embedNorm?: true;
+  /** There is no norm after the last layer. */
+  readonly noFinalNorm?: true;
   /** The head's scale divides logits. */
   readonly dividesLogits?: true;
   /** The factor on logits, and their softcap, if the file does not state them. */

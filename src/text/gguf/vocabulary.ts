@@ -82,7 +82,7 @@ export function readVocabulary(where: string, metadata: ReadonlyMap<string, Gguf
       const id = typeof value === "bigint" ? Number(value) : value;
       // Files have 2^32 - 1 where there is no such token.
       if (id === -1 || id === 2 ** 32 - 1) return undefined;
-      return tokens[id as number] ?? fail(key, `an id below ${tokens.length}`, value);
+      return (typeof id === "number" ? tokens[id] : undefined) ?? fail(key, `an id below ${tokens.length}`, value);
     },
   };
 }

@@ -11,7 +11,18 @@ console.warn = (...words) => {
 
 /** The suite on one entry, with two threads where that is `threads`; and what comes of asking for two threads anywhere. */
 export async function work(entries, name, step = () => {}) {
-  const { [name]: entry, threads, weights, heads, sessions, latent: latents, models, text, quantized } = entries;
+  const {
+    [name]: entry,
+    threads,
+    weights,
+    heads,
+    sessions,
+    latent: latents,
+    models,
+    encoders,
+    text,
+    quantized,
+  } = entries;
   step("two threads");
   const two = await twoThreads(threads);
   // Once more: the warning about one thread instead of two is printed once.
@@ -20,7 +31,7 @@ export async function work(entries, name, step = () => {}) {
   const load = { quantized: quantized.quantized, ...(name === "threads" && { threads: 2 }) };
   return {
     two,
-    suite: await runSuite({ headwise: entry, weights, heads, sessions, latents, models, text, load }),
+    suite: await runSuite({ headwise: entry, weights, heads, sessions, latents, models, encoders, text, load }),
     warnings,
   };
 }

@@ -16,7 +16,10 @@ const PLACES = {
   bare: { lib: ["es2022"], types: [], files: ["bare.ts"] },
 };
 
-/** Compiles project/consumer.ts, or bare.ts, and project/wrong.ts every way. Returns what they were compiled under; throws what does not. */
+/**
+ * Compiles project/consumer.ts, or bare.ts, and with it wrong.ts and optional.ts every way. Returns what they were compiled under;
+ * throws what does not.
+ */
 export async function checkTypes(project: Project): Promise<string> {
   const { folder } = project;
   const wrong: string[] = [];
@@ -29,7 +32,10 @@ export async function checkTypes(project: Project): Promise<string> {
         ...{ verbatimModuleSyntax: true, isolatedModules: true },
       };
       const name = `tsconfig.${place}.${moduleResolution}.json`;
-      writeFileSync(join(folder, name), JSON.stringify({ compilerOptions, files: [...files, "wrong.ts"] }));
+      writeFileSync(
+        join(folder, name),
+        JSON.stringify({ compilerOptions, files: [...files, "wrong.ts", "optional.ts"] }),
+      );
       for (const [i, compiler] of COMPILERS.entries()) {
         const args = [join("node_modules", compiler, "bin", "tsc"), "-p", name, "--pretty", "false"];
         await run(process.execPath, args, { folder, limit: 120 }).catch((error: Error) =>

@@ -2,6 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import * as headwise from "headwise/core";
+import * as encoders from "headwise/encoders";
 import * as heads from "headwise/heads";
 import * as latents from "headwise/latent";
 import * as models from "headwise/models";
@@ -14,6 +15,16 @@ import { runSuite } from "./suite.mjs";
 const module = readFileSync(new URL(import.meta.resolve("headwise/simd.wasm")));
 console.log(
   JSON.stringify(
-    await runSuite({ headwise, weights, heads, sessions, latents, models, text, load: { quantized, module } }),
+    await runSuite({
+      headwise,
+      weights,
+      heads,
+      sessions,
+      latents,
+      models,
+      encoders,
+      text,
+      load: { quantized, module },
+    }),
   ),
 );

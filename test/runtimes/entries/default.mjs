@@ -1,4 +1,5 @@
 import * as headwise from "headwise";
+import * as encoders from "headwise/encoders";
 import * as heads from "headwise/heads";
 import * as latents from "headwise/latent";
 import * as models from "headwise/models";
@@ -9,5 +10,7 @@ import * as weights from "headwise/weights";
 import { runSuite } from "./suite.mjs";
 
 console.log(
-  JSON.stringify(await runSuite({ headwise, weights, heads, sessions, latents, models, text, load: { quantized } })),
+  JSON.stringify(
+    await runSuite({ headwise, weights, heads, sessions, latents, models, encoders, text, load: { quantized } }),
+  ),
 );

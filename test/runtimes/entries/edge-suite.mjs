@@ -1,4 +1,5 @@
 import * as headwise from "headwise";
+import * as encoders from "headwise/encoders";
 import * as heads from "headwise/heads";
 import * as latents from "headwise/latent";
 import * as models from "headwise/models";
@@ -12,8 +13,18 @@ import { compiled } from "./nobytes.mjs";
 import { runSuite } from "./suite.mjs";
 
 const suites = {
-  import: { headwise, weights, heads, sessions, latents, models, text, load: { quantized } },
-  threads: { headwise: threads, weights, heads, sessions, latents, models, text, load: { quantized, threads: 2 } },
+  import: { headwise, weights, heads, sessions, latents, models, encoders, text, load: { quantized } },
+  threads: {
+    headwise: threads,
+    weights,
+    heads,
+    sessions,
+    latents,
+    models,
+    encoders,
+    text,
+    load: { quantized, threads: 2 },
+  },
 };
 
 export async function answer(name) {

@@ -5,8 +5,9 @@ const weights = require("headwise/weights");
 const heads = require("headwise/heads");
 const sessions = require("headwise/sessions");
 const models = require("headwise/models");
+const encoders = require("headwise/encoders");
 const text = require("headwise/text");
 
 import("./suite.mjs")
-  .then(({ runSuite }) => runSuite({ headwise, weights, heads, sessions, models, latents, text, load: { quantized } }))
+  .then(({ runSuite }) => runSuite({ headwise, weights, heads, sessions, models, encoders, latents, text, load: { quantized } }))
   .then((report) => console.log(JSON.stringify(report)));

@@ -1,3 +1,4 @@
+import * as encoders from "headwise/encoders";
 import * as heads from "headwise/heads";
 import * as latents from "headwise/latent";
 import * as models from "headwise/models";
@@ -10,6 +11,16 @@ import { runSuite } from "./suite.mjs";
 
 console.log(
   JSON.stringify(
-    await runSuite({ headwise, weights, heads, sessions, latents, models, text, load: { quantized, threads: 2 } }),
+    await runSuite({
+      headwise,
+      weights,
+      heads,
+      sessions,
+      latents,
+      models,
+      encoders,
+      text,
+      load: { quantized, threads: 2 },
+    }),
   ),
 );

@@ -2,6 +2,7 @@
 
 import * as headwise from "headwise";
 import * as core from "headwise/core";
+import * as encoders from "headwise/encoders";
 import * as heads from "headwise/heads";
 import * as latents from "headwise/latent";
 import * as models from "headwise/models";
@@ -15,9 +16,29 @@ import { compileBytes, compiled } from "./nobytes.mjs";
 import { runSuite } from "./suite.mjs";
 
 const suites = {
-  "/default": { headwise, weights, heads, sessions, latents, models, text, load: { quantized } },
-  "/threads": { headwise: threads, weights, heads, sessions, latents, models, text, load: { quantized, threads: 2 } },
-  "/core": { headwise: core, weights, heads, sessions, latents, models, text, load: { quantized, module: simd } },
+  "/default": { headwise, weights, heads, sessions, latents, models, encoders, text, load: { quantized } },
+  "/threads": {
+    headwise: threads,
+    weights,
+    heads,
+    sessions,
+    latents,
+    models,
+    encoders,
+    text,
+    load: { quantized, threads: 2 },
+  },
+  "/core": {
+    headwise: core,
+    weights,
+    heads,
+    sessions,
+    latents,
+    models,
+    encoders,
+    text,
+    load: { quantized, module: simd },
+  },
 };
 
 export default {

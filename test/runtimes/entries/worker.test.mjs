@@ -1,6 +1,7 @@
 // The suite inside workerd, as the Cloudflare vitest plugin runs tests. What is found leaves it as the test's meta data.
 
 import * as headwise from "headwise";
+import * as encoders from "headwise/encoders";
 import * as heads from "headwise/heads";
 import * as latents from "headwise/latent";
 import * as models from "headwise/models";
@@ -13,7 +14,17 @@ import { compiled } from "./nobytes.mjs";
 import { runSuite } from "./suite.mjs";
 
 test("the suite", async ({ task }) => {
-  const report = await runSuite({ headwise, weights, heads, sessions, latents, models, text, load: { quantized } });
+  const report = await runSuite({
+    headwise,
+    weights,
+    heads,
+    sessions,
+    latents,
+    models,
+    encoders,
+    text,
+    load: { quantized },
+  });
   task.meta.answer = { report, compiled: compiled() };
   expect(navigator.userAgent).toBe("Cloudflare-Workers");
 });

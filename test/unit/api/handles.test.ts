@@ -3,7 +3,9 @@
 import { inspect } from "node:util";
 import { expect, test } from "vitest";
 import { type Attention, attend, createAttention, createCache, type Kernels } from "../../../src/entries/core.ts";
+import { createSession, loadModel } from "../../../src/entries/models.ts";
 import { kernelsOf } from "../../support/layers.ts";
+import { TINY, tinyFolder } from "../../support/tiny-models.ts";
 
 const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
 const weights = { wq: eye, wk: eye, wv: eye, wo: eye };
@@ -64,6 +66,17 @@ test("a copy of a released layer is refused, as every copy is", async () => {
       /^attend: attention expected what createAttention or createLatentAttention gives, got (a copy|Object)$/,
     );
   expect(() => attend(attention, new Float32Array(4))).toThrow("attend: attention was released");
+});
+
+test("a model and a session are printed in a line or two, without kernels and weights", async () => {
+  const kernels = await kernelsOf("simd");
+  const model = await loadModel(kernels, tinyFolder(TINY.llama));
+  const session = createSession(model, { maxSeqLen: 8 });
+  expect(Object.keys(model)).toEqual(["type", "dModel", "vocabSize", "layers", "maxSeqLen", "bytes", "released"]);
+  expect(Object.keys(session)).toEqual(["maxSeqLen", "bytes", "length", "released"]);
+  expect(inspect(model)).toContain("type: 'llama'");
+  expect([model.kernels, session.model]).toEqual([kernels, model]);
+  kernels.release();
 });
 
 test("what is printed are facts, without what is internal, also after a release", async () => {

@@ -6,8 +6,11 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { embed, loadEncoder } from "../../../src/entries/encoders.ts";
 import { loadKernels } from "../../../src/entries/index.ts";
-import { models } from "../../../src/entries/models.ts";
+import { gguf, models } from "../../../src/entries/models.ts";
 import { runCli } from "../../support/cli.ts";
+import { writeGguf } from "../../support/gguf-writer.ts";
+import { encoderTensors, TINY_ENCODERS } from "../../support/tiny-encoders.ts";
+import { ggufModel, wordPieceKeys } from "../../support/tiny-gguf.ts";
 import { TINY, tinyFolder } from "../../support/tiny-models.ts";
 import { wordTokenizer } from "../../support/word-tokenizer.ts";
 
@@ -37,6 +40,19 @@ test("prints the vectors that embed gives, of length 1, and the cosine of each p
   const { status, stdout, stderr } = run("w5 w6 w7", "w8", ...options);
   expect([status, stderr]).toEqual([0, ""]);
   expect(stdout).toContain(`cosine 1, 2  ${cosine.toFixed(4)}\n`);
+});
+
+test("takes a GGUF file, with the vocabulary that it has", async () => {
+  const config = { ...TINY_ENCODERS.bert, layer_norm_eps: 2 ** -14 };
+  const tensors = new Map([...encoderTensors("bert")].filter(([name]) => !name.startsWith("cls.")));
+  const model = ggufModel(config, tensors);
+  const path = join(folder, "bert.gguf");
+  writeFileSync(path, writeGguf({ ...model, metadata: { ...model.metadata, ...wordPieceKeys(67) } }));
+  using kernels = await loadKernels({ deterministic: true, models });
+  const encoder = await loadEncoder(kernels, path, { gguf });
+  const [want] = embed(encoder, [[2, 4, 5, 6, 3]], { normalize: true });
+  const { stdout } = runCli(["embed", path, "the cats", "--deterministic", "--json"]);
+  expect(JSON.parse(stdout).texts).toEqual([{ text: "the cats", vector: Array.from(want as Float32Array) }]);
 });
 
 test.each([

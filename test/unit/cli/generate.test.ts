@@ -1,12 +1,14 @@
 // `headwise generate` with text, as built: a tiny decoder with a tokenizer of words.
 
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { copyFileSync, cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { loadKernels } from "../../../src/entries/index.ts";
 import { createSession, generate, loadModel, models } from "../../../src/entries/models.ts";
 import { runCli } from "../../support/cli.ts";
+import { text, writeGguf } from "../../support/gguf-writer.ts";
 import { TINY, tinyFolder } from "../../support/tiny-models.ts";
 import { wordTokenizer } from "../../support/word-tokenizer.ts";
 
@@ -20,6 +22,17 @@ beforeAll(() => {
   writeFileSync(join(folder, "tokenizer_config.json"), JSON.stringify({ chat_template: TEMPLATE }));
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+/** The folder with other files, or without some. */
+function folderWith(files: Readonly<Record<string, string | undefined>>): string {
+  const variant = join(folder, "variant");
+  rmSync(variant, { recursive: true, force: true });
+  mkdirSync(variant);
+  for (const name of ["config.json", "model.safetensors", "tokenizer.json"])
+    if (!(name in files)) copyFileSync(join(folder, name), join(variant, name));
+  for (const [name, text] of Object.entries(files)) if (text !== undefined) writeFileSync(join(variant, name), text);
+  return variant;
+}
 
 const run = (...args: string[]) => runCli(["generate", folder, ...args]);
 
@@ -46,7 +59,28 @@ describe("generate with text", () => {
     const ids = await greedy([5, 6, 9], 4);
     const result = JSON.parse(run("w5 w6", "--chat", "--tokens", "4", "--deterministic", "--json").stdout);
     expect(result).toMatchObject({ ids, reason: "length", promptTokens: 3, type: "llama" });
+    expect(result.promptMs).toBeGreaterThan(0);
+    expect(result.tokensPerSecond).toBeCloseTo((1000 * (4 - 1)) / result.generationMs, 6);
     expect(result.text.trim().split(/\s+/)).toEqual(ids.map((id) => `w${id}`));
+  });
+
+  test("--template is a file with another template", async () => {
+    const file = join(folder, "other.jinja");
+    writeFileSync(file, "{{ messages[0].content }} w7");
+    const result = JSON.parse(
+      run("w5 w6", "--chat", "--template", file, "--tokens", "4", "--deterministic", "--json").stdout,
+    );
+    expect(result.ids).toEqual(await greedy([5, 6, 7], 4));
+  });
+
+  test("a model without a template has no answers, unless one is given", () => {
+    const plain = { "tokenizer_config.json": "{}" };
+    const { status, stderr } = runCli(["generate", folderWith(plain), "w5", "--chat"]);
+    const rule = "a model with a chat template, or --template with one";
+    expect([status, stderr]).toEqual([
+      2,
+      `headwise generate: --chat expected ${rule}, got ${join(folder, "variant")} without one\n`,
+    ]);
   });
 
   test("--stop is a text, which is not printed", async () => {
@@ -59,19 +93,88 @@ describe("generate with text", () => {
   });
 
   test.each([
-    [[], "--ids expected token ids, or a prompt instead, got neither"],
-    [["w5", "--ids", "5"], "--ids expected token ids, or a prompt instead, got both"],
+    [[], "expected a prompt, or --ids with token ids, got neither"],
+    [["w5", "--ids", "5"], "expected a prompt, or --ids with token ids, got both"],
     [["--ids", "5", "--chat"], "--chat expected a prompt, got none"],
-    [["w5", "w6"], "expected a model and a prompt, got 3 arguments"],
+    [["w5", "--template", "x"], "--template expected --chat beside it, got none"],
+    [["w5", "w6", "w7"], 'expected one prompt, got 3: quote it, as in "w5 w6 w7"'],
+    [["w5", "--max-tokens", "9"], "unknown option --max-tokens, did you mean --tokens?"],
   ])("%j is refused", (args, message) => {
     const stderr = `headwise generate: ${message} (see headwise generate --help)\n`;
     expect(run(...args)).toMatchObject({ status: 2, stderr });
   });
 
   test("a model without a tokenizer is refused before it is loaded", () => {
-    rmSync(join(folder, "tokenizer.json"));
-    const { status, stderr } = run("w5");
+    const { status, stderr } = runCli(["generate", folderWith({ "tokenizer.json": undefined }), "w5"]);
     expect(status).toBe(2);
     expect(stderr).toContain('expected a file "tokenizer.json", got none');
+  });
+
+  test("an encoder is refused before anything else, with the command that runs it", () => {
+    const model = folderWith({ "config.json": JSON.stringify(TINY.llama).replace('"llama"', '"bert"') });
+    rmSync(join(model, "tokenizer.json"));
+    const got = `headwise generate: MODEL expected a decoder, got ${model}, an encoder (bert): use headwise embed\n`;
+    for (const args of [["w5"], ["--ids", "5"]])
+      expect(runCli(["generate", model, ...args])).toMatchObject({ status: 2, stderr: got });
+    const file = join(folder, "encoder.gguf");
+    writeFileSync(file, writeGguf({ metadata: { "general.architecture": text("nomic-bert") }, tensors: [] }));
+    expect(runCli(["generate", file, "w5"]).stderr).toBe(
+      `headwise generate: MODEL expected a decoder, got ${file}, an encoder (nomic-bert): use headwise embed\n`,
+    );
+  });
+});
+
+describe("a path that is no model", () => {
+  const rule = "MODEL expected a folder, a GGUF file or the URL of one";
+  const hub = "https://huggingface.co/some-one/a.model/resolve/main/";
+  test.each([
+    ["nope", "which does not exist"],
+    ["nope.gguf", "which does not exist"],
+    ["some-one/a.model", `which does not exist: a model of that name on Hugging Face has the URL ${hub}`],
+    ["https://huggingface.co/some-one/a.model", `a page: a model of that name on Hugging Face has the URL ${hub}`],
+  ])("%s", (model, what) => {
+    for (const [command = "", ...args] of [["generate", "a"], ["embed", "a"], ["run", "--ids", "1"], ["bench"]])
+      expect(runCli([command, model, ...args])).toMatchObject({
+        ...{ status: 2, stderr: `headwise ${command}: ${rule}, got ${model}, ${what}\n` },
+      });
+  });
+
+  test("a file of a folder", () => {
+    const file = join(folder, "tokenizer.json");
+    const stderr = `headwise generate: ${rule}, got ${file}, another file: give its folder, ${folder}\n`;
+    expect(runCli(["generate", file, "a"])).toMatchObject({ status: 2, stderr });
+  });
+});
+
+describe("headwise in a folder of its own, as npx keeps it", () => {
+  const root = join(import.meta.dirname, "../../..");
+  let own: string;
+  let project: string;
+  beforeAll(() => {
+    own = mkdtempSync(join(tmpdir(), "headwise-npx-"));
+    project = join(own, "project");
+    for (const name of ["dist", "package.json"])
+      cpSync(join(root, name), join(own, "cache", name), { recursive: true });
+    mkdirSync(join(project, "node_modules/@huggingface"), { recursive: true });
+  });
+  afterAll(() => rmSync(own, { recursive: true, force: true }));
+  const ask = () =>
+    spawnSync(
+      process.execPath,
+      [join(own, "cache/dist/cli.js"), "generate", folder, "w5 w6", "--chat", "--tokens", "3"],
+      { cwd: project, encoding: "utf8" },
+    );
+
+  test("finds the optional packages in the current directory, and says how to install them there", () => {
+    for (const name of ["@huggingface/tokenizers", "@huggingface/jinja"]) {
+      expect(ask()).toMatchObject({
+        status: 1,
+        stderr: `headwise generate: text expected the package ${name}, got none in ${project}: run npm install ${name} there\n`,
+      });
+      symlinkSync(join(root, "node_modules", name), join(project, "node_modules", name));
+    }
+    const { status, stdout, stderr } = ask();
+    expect([status, stderr]).toEqual([0, ""]);
+    expect(stdout).toMatch(/decode .*, 3 tokens, ended by length/);
   });
 });

@@ -107,7 +107,7 @@ describe("bench FOLDER", () => {
         stderr: "headwise bench: --shape expected none beside a folder, got gpt2 (see headwise bench --help)\n",
       },
     });
-    const { status, stderr } = runCli(["bench", join(folder, "none")]);
+    const { status, stderr } = runCli(["bench", tmpdir()]);
     expect([status, stderr]).toEqual([2, expect.stringContaining('expected a file "config.json" in "')]);
   });
 });

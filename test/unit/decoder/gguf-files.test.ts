@@ -50,11 +50,19 @@ async function refusal(source: ModelSource, options: LoadModelOptions = {}): Pro
 }
 
 /** The files of a model in parts, tensors in turns. */
-function partsOf({ metadata, tensors }: GgufModel, count: number): Map<string, Uint8Array<ArrayBuffer>> {
+function partsOf(
+  { metadata, tensors }: GgufModel,
+  count: number,
+  numbered = true,
+): Map<string, Uint8Array<ArrayBuffer>> {
   const digits = (n: number) => `${n}`.padStart(5, "0");
   return new Map(
     Array.from({ length: count }, (_, part) => {
-      const split = { "split.no": u16(part), "split.count": u16(count), "split.tensors.count": u32(tensors.length) };
+      const split = {
+        ...(numbered && { "split.no": u16(part) }),
+        "split.count": u16(count),
+        "split.tensors.count": u32(tensors.length),
+      };
       const own = tensors.filter((_, i) => i % count === part);
       const bytes = writeGguf({ metadata: part === 0 ? { ...metadata, ...split } : split, tensors: own });
       return [`tiny-${digits(part + 1)}-of-${digits(count)}.gguf`, bytes];
@@ -130,9 +138,37 @@ describe("sources", () => {
     expect(await refusal(await first.arrayBuffer())).toContain('expected 3 files named "NAME-00001-of-00003.gguf"');
     const two = [new File([first], "tiny-00001-of-00002.gguf"), new File([second], "tiny-00002-of-00002.gguf")];
     expect(await refusal(two)).toContain('expected 3 files named "NAME-00001-of-00003.gguf"');
-    const twice = [first, second, new File([second], third.name)];
-    expect(await refusal(twice)).toMatch(/^loadModel: tensor ".*" expected in one file, got it in two$/);
+    const turned = [first, new File([third], second.name), new File([second], third.name)];
+    expect(await refusal(turned)).toBe('loadModel: key "split.no" of "tiny-00002-of-00003.gguf" expected 1, got 2');
+    const others = partsOf(modelOf({ ...LLAMA, num_hidden_layers: 3 }), 3);
+    const mixed = [first, new File([others.get(second.name) as BlobPart], second.name), third];
+    expect(await refusal(mixed)).toMatch(
+      /^loadModel: key "split.tensors.count" of "tiny-00002-of-00003.gguf" expected 34, got 50$/,
+    );
+    const silent = partsOf(modelOf(LLAMA), 3, false);
+    const [a, b, c] = Array.from(silent, ([name, bytes]) => new File([bytes], name)) as [File, File, File];
+    expect(await refusal([a, b, new File([b], c.name)])).toMatch(
+      /^loadModel: tensor ".*" expected in one file, got it in two$/,
+    );
     expect(await refusal([new File([first], "tiny-00001-of-00000.gguf")])).toContain("expected 3 files named");
+  });
+
+  test("without the option gguf, bytes of safetensors are refused as such, and GGUF with what reads it", async () => {
+    const safetensors = tinyFolder(LLAMA)("model.safetensors") as Uint8Array<ArrayBuffer>;
+    for (const source of [safetensors, new Blob([safetensors])])
+      await expect(loadModel(kernels, source)).rejects.toMatchObject({
+        code: "BAD_FILE",
+        message:
+          "loadModel: source expected a GGUF file, got a safetensors file: openSafetensors reads it, and loadModel its folder, or a list with its config.json",
+      });
+    const rule = "one of safetensors, or options with { gguf }, which headwise/models exports";
+    for (const [source, got] of [
+      [BYTES, "bytes"],
+      ["none/tiny.gguf", '"tiny.gguf"'],
+    ] as const)
+      await expect(loadModel(kernels, source)).rejects.toMatchObject({
+        ...{ code: "NO_GGUF", message: `loadModel: source expected ${rule}, got ${got}` },
+      });
   });
 
   test("a safetensors file alone is refused with what is needed", async () => {

@@ -119,11 +119,30 @@ describe("tensors", () => {
     model.release();
   });
 
-  test("a head beside a shared one is ignored, and one that config.json does not mention is planned and used", async () => {
+  test("a head beside a shared one is not read if it is the same, and refused if it differs anywhere at its ends", async () => {
     const table = tinyTensors(TINY.llama).get("model.embed_tokens.weight") as Tensor;
-    const own = tinyTensors(TINY.llama).set("lm_head.weight", { ...table, data: table.data.map((x) => 2 * x) });
+    const withHead = (head: Tensor) => tinyTensors(TINY.llama).set("lm_head.weight", head);
+    const before = kernels.usedBytes;
+    (await loadModel(kernels, tinyFolder(TINY.llama, withHead(table)))).release();
+    const { data, shape } = table;
+    const text = [
+      'loadModel: tensor "lm_head.weight" expected the values of "model.embed_tokens.weight", to which the head is tied, got others; ',
+      "it is the head where tie_word_embeddings is false",
+    ].join("");
+    for (const at of [0, data.length - 1])
+      expect(await refusal(TINY.llama, withHead({ data: data.map((x, i) => (i === at ? 2 * x : x)), shape }))).toBe(
+        text,
+      );
+    const wider = { data: new Float32Array(68 * 40), shape: [68, 40] };
+    expect(await refusal(TINY.llama, withHead(wider))).toBe(text);
+    expect(kernels.usedBytes).toBe(before);
+  });
+
+  test("a head that config.json does not mention is planned and used", async () => {
+    const table = tinyTensors(TINY.llama).get("model.embed_tokens.weight") as Tensor;
     const { tie_word_embeddings: _, ...open } = TINY.llama;
-    const logitsOf = async (config: object, factor: number) => {
+    const logitsOf = async (config: object, factor: 1 | 2) => {
+      const own = tinyTensors(TINY.llama).set("lm_head.weight", { ...table, data: table.data.map((x) => factor * x) });
       const { total } = planModel({ ...config, tie_word_embeddings: factor === 1 }, { maxSeqLen: 9, rows: 9 });
       const options = { maxSeqLen: 9, maxBytes: total };
       using model = await loadModel(kernels, tinyFolder(config, own), options);
@@ -386,7 +405,7 @@ describe("sources", () => {
     expect(asked[0]).toBe("/model/404/config.json?key=a/b");
     whole.set("broken/config.json", config);
     await expect(loadModel(kernels, at("/404/broken"))).rejects.toThrow(
-      /index\.json.* expected 206 for a range, .*got 500/,
+      /^loadModel: url "[^"]*index\.json[^"]*" expected 206 for a range, got 500$/,
     );
     server.close();
   });
@@ -539,6 +558,16 @@ describe("maxSeqLen", () => {
     const { n_positions: _, ...config } = TINY.gpt2;
     expect(planModel(config).sessions).toBe(planModel(config, { maxSeqLen: 1024 }).sessions);
   });
+});
+
+test("planModel names a model_type that is missing, and takes no path", () => {
+  const { model_type: _, ...untyped } = TINY.llama;
+  for (const config of [{}, untyped, "{}"])
+    expect(() => planModel(config)).toThrow("planModel: model_type expected the type of the model, got undefined");
+  expect(() => planModel("model/config.json")).toThrow(
+    'planModel: config expected valid JSON, got "model/config.json": pass the text of the file, not its path',
+  );
+  expect(() => planModel("{ a path }")).toThrow('planModel: config expected valid JSON, got "{ a path }"');
 });
 
 test("a session that memory cannot hold is refused before a cache is allocated", async () => {

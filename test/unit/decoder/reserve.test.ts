@@ -1,4 +1,4 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { reserve } from "../../../src/decoder/reserve.ts";
 import { LinearMemory } from "../../../src/wasm/memory.ts";
 
@@ -39,5 +39,13 @@ describe("reserve", () => {
     expect(memory.used).toBe(64);
     expect(memory.allocate("test", 2 ** 19)).toBe(at);
     memory.allocate("test", 2 ** 18);
+  });
+
+  test("another error than that of memory that cannot be had is not hidden", () => {
+    const { memory } = createMemory(2 ** 20);
+    vi.spyOn(memory, "free").mockImplementation(() => {
+      throw new RangeError("free: at expected an allocated address");
+    });
+    expect(() => reserve("test", memory, 64)).toThrow("free: at expected an allocated address");
   });
 });

@@ -355,6 +355,26 @@ describe("between tokens", () => {
 });
 
 describe("a session that its owner changes", () => {
+  test.each(["generate", "generateMany"])(
+    "between two tokens of %s, to others of the same number, is refused",
+    async (name) => {
+      using session = open();
+      const all = name === "generate" ? generate(session, [1, 2, 3]) : generateMany([{ session, ids: [1, 2, 3] }]);
+      await all.next();
+      // Nothing has changed.
+      session.truncate(session.length);
+      await all.next();
+      session.truncate(session.length - 1);
+      forward(session, [9]);
+      const message = expect.stringMatching(
+        /expected the 4 tokens that it had, got others: another call has changed it$/,
+      );
+      await expect(nextOf(all)).rejects.toMatchObject({ code: "IN_USE", message });
+      expect(session.tokens.slice(3)).toEqual([9]);
+      expect(session.length).toBe(4);
+    },
+  );
+
   test.each([1, 3, 128])("between a step and the end of another job, by %d tokens, is refused", async (count) => {
     using session = open({ maxSeqLen: 128 });
     using other = open({ maxSeqLen: 128 });

@@ -72,3 +72,13 @@ test.each<[options: object, message: string]>([
 ])("%o is refused", (options, message) => {
   expect(() => logMel(sound, options as { sampleRate: number })).toThrow(message);
 });
+
+test("samples that are no numbers are refused, as far as they are read, and so are none at all", () => {
+  const options = { sampleRate: 16_000, seconds: 1 };
+  for (const value of [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY]) {
+    const message = `logMel: samples[15999] expected a finite number, got ${value}`;
+    expect(() => logMel(new Float32Array(16_000).fill(value, 15_999), options)).toThrow(message);
+    expect(logMel(new Float32Array(16_001).fill(value, 16_000), options).data.every(Number.isFinite)).toBe(true);
+  }
+  expect(() => logMel(new Float32Array(), options)).toThrow("logMel: samples expected 1 or more, got none");
+});

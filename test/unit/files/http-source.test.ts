@@ -41,21 +41,77 @@ describe("urlSource", () => {
     expect(requests).toBe(3);
   });
 
+  test.each([{ "Content-Length": "200000", ETag: '"a"' }, {}])(
+    "keeps a file of a server that sends all of it, with %o",
+    async (headers) => {
+      let requests = 0;
+      const whole = server((answer) =>
+        Object.assign(answer, { status: 200, headers, body: bytes, requests: requests++ }),
+      );
+      const source = await urlSource(url, { fetch: whole });
+      expect(source.size).toBe(bytes.length);
+      expect(await source.read(0, 8)).toEqual(bytes.slice(0, 8));
+      expect(await source.read(199_990, 10)).toEqual(bytes.slice(199_990));
+      expect(requests).toBe(1);
+    },
+  );
+
+  test("cancels an endless answer behind 64 MB", async () => {
+    let sent = 0;
+    let isCancelled = false;
+    const piece = new Uint8Array(2 ** 20);
+    const body = new ReadableStream({
+      pull(controller) {
+        controller.enqueue(piece);
+        sent++;
+      },
+      cancel() {
+        isCancelled = true;
+      },
+    });
+    const endless: RangeFetch = async () => new Response(body);
+    expect(await badFileOf(() => urlSource(url, { fetch: endless }))).toContain(
+      "206 for a range, or at most 67108864 bytes, got 200 and all bytes",
+    );
+    expect(isCancelled).toBe(true);
+    expect(sent).toBeLessThan(70);
+  });
+
+  test("an answer with the whole file that breaks off says how much came", async () => {
+    let pulls = 0;
+    const body = new ReadableStream({
+      pull(controller) {
+        if (pulls++ === 0) controller.enqueue(bytes.slice(0, 1000));
+        else controller.error(new TypeError("connection lost"));
+      },
+    });
+    const broken: RangeFetch = async () => new Response(body);
+    expect(await badFileOf(() => urlSource(url, { fetch: broken }))).toContain(
+      "expected the whole file, got 1000 bytes, then",
+    );
+  });
+
+  test("a page instead of a file is refused, as servers of applications answer for every missing name", async () => {
+    const page: RangeFetch = async () =>
+      new Response("<!doctype html>", { headers: { "Content-Type": "text/html; charset=utf-8" } });
+    expect(await badFileOf(() => urlSource(url, { fetch: page }))).toContain("expected a file, got a page (text/html)");
+  });
+
   test.each<[string, Parameters<typeof server>[0], string]>([
     [
       "ignores ranges",
       (answer) => Object.assign(answer, { status: 200, headers: { "Content-Length": "8030261248" } }),
-      "206 for a range, from a server that gives ranges, got 200 and all 8030261248 bytes",
+      "206 for a range, or at most 67108864 bytes, got 200 and all 8030261248 bytes",
     ],
     [
-      "ignores ranges and does not say how much it sends",
-      (answer) => Object.assign(answer, { status: 200, headers: {} }),
-      "206 for a range, from a server that gives ranges, got 200 and all bytes",
+      "ignores ranges and does not say that it sends nothing",
+      (answer) => Object.assign(answer, { status: 200, headers: {}, body: new Uint8Array() }),
+      EMPTY,
     ],
     [
       "ignores them later",
       (answer, asked) => asked === 1 && Object.assign(answer, { status: 200, headers: { "Content-Length": "7" } }),
-      "206 for a range, from a server that gives ranges, got 200 and all 7 bytes",
+      "206 for a range, got 200 and all 7 bytes",
     ],
     ["has no such file", (answer) => Object.assign(answer, { status: 404 }), "206 for a range, got 404"],
     ["has an empty one", (answer) => Object.assign(answer, { status: 416 }), EMPTY],

@@ -158,14 +158,17 @@ describe("a source of a store", () => {
 
   test("that a file does not exist is kept too, until it does", async () => {
     const server = fileServer(1000);
-    const { store } = listening(memoryPieces());
+    const pieces = memoryPieces();
+    const { store } = listening(pieces);
     server.status = 404;
     await expect(open(store, server)).rejects.toMatchObject({ cause: { status: 404 } });
     server.isAway = true;
     await expect(open(store, server)).rejects.toMatchObject({ cause: { status: 404 } });
     await expect(store.open("https://example.com/other", { fetch: server.fetch })).rejects.toThrow("fetch failed");
     Object.assign(server, { isAway: false, status: 206 });
-    expect((await open(store, server)).size).toBe(1000);
+    const { requests } = server;
+    expect((await open(createStore(pieces, { validate: false }), server)).size).toBe(1000);
+    expect(server.requests).toBe(requests + 1);
   });
 
   test("without comparing versions, the server is asked for what is not kept only, and must have the same file", async () => {
@@ -311,6 +314,86 @@ describe("a source of a store", () => {
     expect(pieces.kept.size).toBe(2);
     await store.remove("https://example.com/b");
     expect(pieces.kept.size).toBe(0);
+  });
+});
+
+describe("a file that says it is larger than any model", () => {
+  const huge = 2 ** 50;
+  test("is read from the server, and nothing is kept of it", async () => {
+    const server = fileServer(1000);
+    const fetch: typeof server.fetch = async (_url, { headers }) => {
+      const [begin = 0, last = 0] = Array.from((headers.Range as string).matchAll(/\d+/g), Number);
+      return new Response(new Uint8Array(last + 1 - begin), {
+        status: 206,
+        headers: { "Content-Range": `bytes ${begin}-${last}/${huge}` },
+      });
+    };
+    const pieces = memoryPieces();
+    const { store } = listening(pieces);
+    await (await open(store, server)).read(0, 9);
+    const source = await store.open(URL_OF, { fetch });
+    expect([source.size, (await source.read(2 ** 40, 100_000)).length]).toEqual([huge, 100_000]);
+    expect([...pieces.kept.keys()]).toEqual([]);
+  });
+
+  test.each([huge, -1, 0.5, "9", null])("is no entry, and replaced at once: %o", async (size) => {
+    const server = fileServer(1000);
+    const pieces = memoryPieces();
+    const { store } = listening(pieces);
+    await open(store, server);
+    const [key] = pieces.kept.keys();
+    pieces.kept.set(key as string, new TextEncoder().encode(JSON.stringify({ url: URL_OF, size, mark: '"1"' })));
+    expect((await (await open(store, server)).read(0, 1000)).length).toBe(1000);
+    await store.remove(URL_OF);
+    expect(pieces.kept.size).toBe(0);
+  });
+});
+
+describe("a file that is forgotten while it is read", () => {
+  test("goes on from the server, and nothing more is kept of it, also what was being written", async () => {
+    const server = fileServer(4 * PIECE);
+    const { kept, ...pieces } = memoryPieces();
+    let release = () => {};
+    const held = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    let holds = false;
+    const write: PieceStore["write"] = async (key, bytes) => {
+      if (holds) await held;
+      await pieces.write(key, bytes);
+    };
+    const { store, failures } = listening({ ...pieces, write });
+    const source = await open(store, server);
+    await source.read(0, PIECE);
+    holds = true;
+    const reading = source.read(PIECE, PIECE);
+    await vi.waitFor(() => expect(server.requests).toBe(3));
+    await store.remove(URL_OF);
+    expect(kept.size).toBe(0);
+    release();
+    expect(Buffer.compare(await reading, server.bytes.subarray(PIECE, 2 * PIECE))).toBe(0);
+    expect(Buffer.compare(await source.read(2 * PIECE, PIECE), server.bytes.subarray(2 * PIECE, 3 * PIECE))).toBe(0);
+    expect(kept.size).toBe(0);
+    // Opened again, it is kept again, by either source.
+    await (await open(store, server)).read(3 * PIECE, 1);
+    await source.read(0, 1);
+    expect(kept.size).toBe(3);
+    expect(failures).toEqual([]);
+  });
+
+  test("leaves nothing of an old version that is still read while the new one is kept", async () => {
+    const server = fileServer(3 * PIECE);
+    const { kept, ...pieces } = memoryPieces();
+    const { store } = listening({ ...pieces });
+    const old = server.fetch;
+    const source = await store.open(URL_OF, { fetch: old });
+    await source.read(0, 1);
+    server.mark = '"2"';
+    await (await open(store, server)).read(0, 1);
+    const names = [...kept.keys()];
+    server.mark = '"1"';
+    await source.read(PIECE, 1);
+    expect([...kept.keys()]).toEqual(names);
   });
 });
 

@@ -7,7 +7,7 @@ import { loadModel } from "../../../src/decoder/load-model.ts";
 import type { Model } from "../../../src/decoder/model.ts";
 import { createSession } from "../../../src/decoder/session.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
-import { type ChatMessage, type ChatOptions, chat, renderChat, type TextEnd } from "../../../src/entries/text.ts";
+import { type ChatMessage, type ChatOptions, chat, renderChat } from "../../../src/entries/text.ts";
 import { badFileOf } from "../../support/bad-file.ts";
 import { kernelsOf } from "../../support/layers.ts";
 import { END, force, pieces } from "../../support/text-tokenizer.ts";
@@ -90,7 +90,29 @@ describe("renderChat", () => {
     [
       "makes long texts",
       "{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = n.s + n.s %}{% endfor %}",
-      /at most 16777216 characters of text, got more$/,
+      /at most 4194304 characters of text, got more$/,
+    ],
+    [
+      "writes lists that share their parts",
+      "{% set n = namespace(l=[1]) %}{% for i in range(60) %}{% set n.l = [n.l, n.l] %}{% endfor %}{{ n.l | tojson }}",
+      /at most 524288 values within a list or record, got more$/,
+    ],
+    [
+      "writes namespaces that share their parts",
+      `{% set a = namespace() %}{% set b = namespace() %}{% set c = namespace() %}{% set a.x = range(100) %}
+       {% set b.x = [a${", a".repeat(99)}] %}{% set c.x = [b${", b".repeat(99)}] %}{{ c | tojson }}`,
+      /at most 524288 values within a list or record, got more$/,
+    ],
+    [
+      "writes a list that has a long text many times",
+      "{% set s = 'abcdefghijklmnop' | join %}{% set n = namespace(s=s) %}{% for i in range(16) %}{% set n.s = n.s + n.s %}" +
+        "{% endfor %}{{ [n.s, n.s, n.s, n.s, n.s, n.s, n.s, n.s, n.s] | tojson }}",
+      /at most 524288 values within a list or record, got more$/,
+    ],
+    [
+      "makes many lists",
+      "{% for i in range(5000) %}{% set x = range(60000) %}{% endfor %}",
+      /at most 1048576 steps, got more$/,
     ],
     ["indents far", "{{ 'a\n' | indent(1000000000) }}", /renders these messages, got /],
     ["throws", "{{ 1 / nothing }}", /renders these messages, got Error: /],
@@ -106,6 +128,12 @@ describe("renderChat", () => {
     ["no messages", [], {}, "messages expected a list of 1 or more messages, got Array"],
     ["a text", "hi", {}, 'messages expected a list of 1 or more messages, got "hi"'],
     ["a text among the messages", ["hi"], {}, 'messages[0] expected an object, got "hi"'],
+    [
+      "text under another name",
+      [{ role: "user", text: "hi" }],
+      {},
+      "messages[0].content expected text, or the parts that the template knows, got undefined",
+    ],
     ["no role", [{ content: "hi" }], {}, "messages[0].role expected a string, got undefined"],
     ["tools that are no list", question, { tools: {} }, "options.tools expected a list, got Object"],
     ["variables that are none", question, { variables: 1 }, "options.variables expected an object, got 1"],
@@ -144,11 +172,9 @@ describe("chat", () => {
     const { length } = pieces.encode(await renderChat(tokenizer, messages));
     const all = chat(on, tokenizer, messages, { logitsProcessors: [force([...pieces.encode(text), END], length)] });
     const given: string[] = [];
-    for (;;) {
-      const { value, done } = await all.next();
-      if (done) return { given, end: value as TextEnd, length };
-      given.push(value);
-    }
+    for await (const piece of all) given.push(piece);
+    const { promptMs, generationMs, ...end } = await all.end;
+    return { given, end, length };
   }
 
   test("answers in pieces, and of a conversation that goes on reads only what is new", async () => {

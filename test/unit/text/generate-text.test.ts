@@ -5,7 +5,13 @@ import { loadModel } from "../../../src/decoder/load-model.ts";
 import type { Model } from "../../../src/decoder/model.ts";
 import { createSession } from "../../../src/decoder/session.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
-import { type GenerateTextOptions, generateText, type TextEnd, type Tokenizer } from "../../../src/entries/text.ts";
+import {
+  type GenerateTextOptions,
+  generateText,
+  type TextEnd,
+  type TextGeneration,
+  type Tokenizer,
+} from "../../../src/entries/text.ts";
 import { kernelsOf } from "../../support/layers.ts";
 import { END, force, pieces } from "../../support/text-tokenizer.ts";
 import { TINY, tinyFolder } from "../../support/tiny-models.ts";
@@ -19,14 +25,14 @@ beforeAll(async () => {
 });
 afterAll(() => kernels.release());
 
-/** All pieces, and the end. */
-async function read(all: AsyncGenerator<string, TextEnd>): Promise<{ pieces: string[]; end: TextEnd }> {
+/** All pieces, and the end but for its times. */
+async function read(
+  all: TextGeneration,
+): Promise<{ pieces: string[]; end: Omit<TextEnd, "promptMs" | "generationMs"> }> {
   const pieces: string[] = [];
-  for (;;) {
-    const { value, done } = await all.next();
-    if (done) return { pieces, end: value };
-    pieces.push(value);
-  }
+  for await (const piece of all) pieces.push(piece);
+  const { promptMs, generationMs, ...end } = await all.end;
+  return { pieces, end };
 }
 
 /** Has the model say `text` behind "abc", and then end. */
@@ -55,6 +61,45 @@ describe("pieces", () => {
     const options = { stopIds: [], maxTokens: 2 };
     expect((await say("a", options)).end.text).toBe("a");
     expect((await say("a", { ...options, keepSpecial: true })).end.text).toBe("a</s>");
+  });
+});
+
+describe("the end", () => {
+  const greedy = { maxTokens: 12, stopIds: [] };
+
+  test("is what the generator returns, with the times of the prompt and of the tokens behind the first", async () => {
+    const all = generateText(model, pieces, "hello world", greedy);
+    const began = performance.now();
+    let next = await all.next();
+    const firstMs = performance.now() - began;
+    while (!next.done) next = await all.next();
+    const allMs = performance.now() - began;
+    expect(await all.end).toBe(next.value);
+    const { promptMs, generationMs } = next.value;
+    expect(promptMs).toBeGreaterThan(0);
+    expect(promptMs).toBeLessThanOrEqual(firstMs);
+    expect(generationMs).toBeGreaterThan(0);
+    expect(promptMs + generationMs).toBeLessThanOrEqual(allMs);
+  });
+
+  test("does not count what the loop does between pieces", async () => {
+    const all = generateText(model, pieces, "abc", { ...greedy, maxTokens: 3 });
+    for await (const _ of all) await new Promise((done) => setTimeout(done, 150));
+    expect((await all.end).generationMs).toBeLessThan(150);
+  });
+
+  test("of a loop that is left has what was given until then", async () => {
+    const all = generateText(model, pieces, "abc", { logitsProcessors: [force(pieces.encode("Hello abc"), 3)] });
+    for await (const piece of all) if (piece === "a") break;
+    expect(await all.end).toMatchObject({ reason: "left", text: "Hello a", ids: pieces.encode("Hello a") });
+  });
+
+  test("rejects as the loop does, and disturbs nobody who does not ask for it", async () => {
+    const all = generateText(model, pieces, "abc", { temperature: -1 });
+    await expect(all.next()).rejects.toThrow("generateText: temperature expected");
+    // An unhandled rejection would end the test run.
+    await new Promise((done) => setTimeout(done));
+    await expect(all.end).rejects.toThrow("generateText: temperature expected");
   });
 });
 
@@ -163,6 +208,28 @@ describe("tokenizers of other models", () => {
       "prompt[1] expected an integer from 0 to 66, got NaN",
     ],
     ["a prompt that is neither", {}, 5, "prompt expected text or ids, got 5"],
+    [
+      "a promise of ids",
+      { encode: (async () => [1]) as never },
+      "a",
+      "prompt expected text or ids, got Promise: await it",
+    ],
+    ["more ids than memory holds", {}, { length: 2e9 }, "prompt expected at most 512 tokens, got 2000000000"],
+    ["texts that are none", { decode: (() => 5) as never }, "a", "tokenizer.decode expected to return text, got 5"],
+    [
+      "promises of texts",
+      { decode: (async () => "a") as never },
+      "a",
+      "tokenizer.decode expected to return text, got Promise: await it",
+    ],
+    ["a size that is none", { vocabSize: Number.NaN }, "a", "tokenizer.vocabSize expected an integer >= 0, got NaN"],
+    ["ends that are no list", { endIds: 5 as never }, "a", "tokenizer.endIds expected "],
+    [
+      "an end that is none",
+      { endIds: [2, -1] },
+      "a",
+      "tokenizer.endIds[1] expected an integer from 0 to 2147483647, got -1",
+    ],
     ["no decode", { decode: undefined as never }, "a", "tokenizer.decode expected a function, got undefined"],
   ])("with %s are refused", async (_, change, prompt, text) => {
     const all = generateText(model, { ...pieces, ...change }, prompt as string);

@@ -142,6 +142,12 @@ describe("hostile vocabularies are refused by key", () => {
     ],
     ["an end beyond the tokens", { eos_token_id: SIZE }, `eos_token_id" expected an id below ${SIZE}, got ${SIZE}`],
     ["an end that is no id", { eos_token_id: 1.5 }, `eos_token_id" expected an id below ${SIZE}, got 1.5`],
+    [
+      "an end that is the name of a method",
+      { eos_token_id: "at" },
+      `eos_token_id" expected an id below ${SIZE}, got "at"`,
+    ],
+    ["an end in a list", { eos_token_id: ["3"] }, `eos_token_id" expected an id below ${SIZE}, got Array`],
     ["a flag that is none", { add_bos_token: 1 }, 'add_bos_token" expected true or false, got 1'],
     [
       "no bytes and nothing for what is unknown",
@@ -165,6 +171,19 @@ test("long pieces of SentencePiece are refused", async () => {
   metadata.set("tokenizer.ggml.tokens", [...all.slice(0, -1), "a".repeat(257)]);
   expect(await badFileOf(() => readGgufTokenizer({ metadata }))).toContain(
     "expected pieces of at most 256 characters, got",
+  );
+});
+
+test("so many long pieces that dividing them would take minutes are refused", async () => {
+  const metadata = toGgufVocabulary(sentencePiece);
+  const all = metadata.get("tokenizer.ggml.tokens") as string[];
+  const long = Array.from({ length: 5000 }, (_, i) => `${i}`.padStart(250, "a"));
+  metadata.set("tokenizer.ggml.tokens", [...all, ...long]);
+  const length = all.length + long.length;
+  metadata.set("tokenizer.ggml.token_type", new Int32Array(length).fill(1));
+  metadata.set("tokenizer.ggml.scores", new Float32Array(length));
+  expect(await badFileOf(() => readGgufTokenizer({ metadata }))).toMatch(
+    /key "tokenizer.ggml.tokens" expected pieces whose squared lengths add up to at most 268435456, got 2684\d+$/,
   );
 });
 

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import * as library from "@huggingface/tokenizers";
 import { afterAll, expect, test } from "vitest";
+import { createStore } from "../../../src/entries/models.ts";
 import { loadTokenizer } from "../../../src/entries/text.ts";
 import { badFileOf } from "../../support/bad-file.ts";
 import { serveFolder, urlOf } from "../../support/range-server.ts";
@@ -54,6 +55,25 @@ test("it is read from a folder, its URL, files, a function and a server, which n
   server.close();
 });
 
+test("a store keeps the files and which ones there are not, for a start without a network", async () => {
+  const { "generation_config.json": _, ...some } = FILES;
+  const server = await serveFolder(opener(some));
+  const url = urlOf(server);
+  const kept = new Map<string, Uint8Array>();
+  const store = createStore({
+    read: async (key) => kept.get(key),
+    write: async (key, bytes) => void kept.set(key, bytes.slice()),
+    remove: async (key) => void kept.delete(key),
+  });
+  const first = await loadTokenizer(url, { store });
+  await new Promise((done) => server.close(done).closeAllConnections());
+  await expect(loadTokenizer(url)).rejects.toMatchObject({ code: "BAD_FILE" });
+  const again = await loadTokenizer(url, { store });
+  expect(Array.from(again.encode(sample))).toEqual(ids);
+  expect([again.endIds, again.chatTemplate]).toEqual([[657, 13], "d"]);
+  expect(again.endIds).toEqual(first.endIds);
+});
+
 test("tokenizer.json suffices, and chat_template.jinja comes before tokenizer_config.json", async () => {
   const plain = await loadTokenizer(opener({ "tokenizer.json": tokenizer }));
   expect([plain.endIds, plain.chatTemplate, plain.specialTokens]).toEqual([[], undefined, {}]);
@@ -89,6 +109,24 @@ test.each<readonly [string, Readonly<Record<string, unknown>>, string]>([
   expect(await badFileOf(() => loadTokenizer(opener(files)))).toContain(`loadTokenizer: ${text}`);
 });
 
+test("a part of the file that the library fails on when it comes to it is the file's fault", async () => {
+  const json = {
+    ...tokenizer,
+    post_processor: { type: "TemplateProcessing", single: null, pair: [], special_tokens: {} },
+  };
+  const { encode } = await loadTokenizer(opener({ ...FILES, "tokenizer.json": json }));
+  expect(await badFileOf(() => encode("a"))).toMatch(
+    /^encode: tokenizer\.json expected a tokenizer that @huggingface\/tokenizers reads, got TypeError: /,
+  );
+});
+
+test("ids that end a generation may be none, which -1 and what is no id are", async () => {
+  const endsOf = async (eos: unknown) =>
+    (await loadTokenizer(opener({ "tokenizer.json": tokenizer, "generation_config.json": { eos_token_id: eos } })))
+      .endIds;
+  expect(await Promise.all([-1, [5, -1, 1.5, "6"], null, {}].map(endsOf))).toEqual([[], [5], [], []]);
+});
+
 test("a file that is too long to be one is refused before it is read", async () => {
   const read = () => Promise.reject(new Error("it is read"));
   await expect(loadTokenizer(() => ({ size: 2 ** 28 + 1, read }))).rejects.toThrow(
@@ -101,6 +139,9 @@ test("a signal ends it, and wrong options are named", async () => {
   await expect(loadTokenizer(folder, { signal: aborted })).rejects.toThrow("enough");
   await expect(loadTokenizer(folder, { signal: 1 as never })).rejects.toThrow(
     "loadTokenizer: signal expected an AbortSignal, got 1",
+  );
+  await expect(loadTokenizer(folder, { store: {} as never })).rejects.toThrow(
+    "loadTokenizer: options.store.open expected a function, got undefined",
   );
   await expect(loadTokenizer(folder, { library: {} as never })).rejects.toThrow(
     "loadTokenizer: options.library expected the exports of @huggingface/tokenizers (Tokenizer), got Object",
@@ -119,7 +160,7 @@ test("without the packages, the error says what to install, and their exports ca
     const { loadTokenizer, readGgufTokenizer, renderChat } = await import("headwise/text");
     const metadata = new Map([["tokenizer.ggml.model", "bert"], ["tokenizer.ggml.tokens", ["[UNK]"]]]);
     const calls = [() => loadTokenizer(${JSON.stringify(folder)}), () => readGgufTokenizer({ metadata }),
-      () => renderChat({ encode() {}, decode() {}, chatTemplate: "" }, [{ role: "user" }])];
+      () => renderChat({ encode() {}, decode() {}, chatTemplate: "" }, [{ role: "user", content: "a" }])];
     for (const call of calls) await call().catch(({ code, message }) => console.log(code, message));`;
   const hooks = pathToFileURL(join(root, "scripts/source-hooks.mjs")).href;
   const args = ["--import", hooks, "--input-type=module", "--eval", code];

@@ -23,6 +23,12 @@ test("of several near names, the nearest is taken", () => {
   expect(findNearName("layerz", ["lawyer", "layers"])).toBe("layers");
 });
 
+test("a name that ends the text, or that it ends, is near", () => {
+  expect(findNearName("max-new-tokens", ["tokens", "max-seq-len"])).toBe("tokens");
+  expect(findNearName("seq-len", ["tokens", "max-seq-len"])).toBe("max-seq-len");
+  expect(findNearName("at", ["format"])).toBeUndefined();
+});
+
 test("case and punctuation do not count, and a common beginning counts most", () => {
   expect(findNearName("MAX_TOKENS", ["cache", "maxTokens", "tokens"])).toBe("maxTokens");
   expect(nearestNames("qwen3_5", ["qwen2", "gemma3", "qwen3", "llama"])).toBe('"qwen3", "qwen2", "gemma3", "llama"');

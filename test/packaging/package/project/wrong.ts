@@ -2,6 +2,7 @@
 
 import { type AttentionConfig, attend, createAttention, createCache, loadKernels, type Tensor } from "headwise";
 import * as core from "headwise/core";
+import { loadModel, models } from "headwise/models";
 import { attendSharded } from "headwise/shards";
 import { loadKernels as loadThreads } from "headwise/threads";
 import { readAttentionWeights } from "headwise/weights";
@@ -42,6 +43,8 @@ export async function refused(): Promise<void> {
   await core.loadKernels();
   // @ts-expect-error: kernels of weights are no kernels of caches as well
   await loadKernels({ quantized: { simd: { weights: "" } } });
+  // @ts-expect-error: what reads GGUF files is what headwise/models exports
+  await loadModel(await loadKernels({ models }), "model.gguf", { gguf: true });
   // @ts-expect-error: "auto" or a number
   await loadThreads({ threads: "all" });
   // @ts-expect-error: that is an attention of one piece

@@ -1,0 +1,51 @@
+// What is wrong with the MODEL of a command, before anything is started.
+
+import { stat } from "node:fs/promises";
+import { dirname } from "node:path";
+import { readGgufMetadata } from "../files/gguf/gguf.ts";
+import { readTexts } from "../files/model-files.ts";
+import { ENCODER_FAMILIES } from "../models/encoder/families.ts";
+import { GGUF_ENCODERS } from "../models/gguf/encoders.ts";
+import { parseJson } from "../util/json.ts";
+import { FileError } from "./args.ts";
+import { aboutFile, faultOf } from "./files.ts";
+
+/** The name of a model on Hugging Face, or the address of its page. */
+const HUB = /^(?:https:\/\/huggingface\.co\/)?([\w-][\w.-]*\/[\w.-]+?)\/?$/;
+const FILE = /\.(gguf|json|safetensors)$/i;
+const URL_OF_HOST = /^https?:/;
+const ENCODERS = new Set([ENCODER_FAMILIES, GGUF_ENCODERS].flatMap((types) => Object.keys(types)));
+
+/** Throws unless `model` is a folder or a GGUF file that exists, or a URL. */
+export async function expectModelPath(command: string, model: string): Promise<void> {
+  const fail = (got: string, remedy = "") =>
+    new FileError(`${command}: MODEL expected a folder, a GGUF file or the URL of one, got ${model}, ${got}${remedy}`);
+  const name = FILE.test(model) ? undefined : HUB.exec(model)?.[1];
+  const hub = name && `: a model of that name on Hugging Face has the URL https://huggingface.co/${name}/resolve/main/`;
+  if (/^(https?|file):/.test(model)) {
+    if (hub) throw fail("a page", hub);
+    return;
+  }
+  const found = await stat(model).catch((error: unknown) => {
+    throw fail(faultOf(error), hub);
+  });
+  if (found.isFile() && !/\.gguf$/i.test(model)) throw fail("another file", `: give its folder, ${dirname(model)}`);
+}
+
+/**
+ * Throws if the model is an encoder: whatever else is missing, it generates nothing. The header of a GGUF file at a URL, which may
+ * be large, is not read for that.
+ */
+export async function refuseEncoder(command: string, model: string): Promise<void> {
+  const readGguf = URL_OF_HOST.test(model) ? async () => ({ metadata: new Map() }) : readGgufMetadata;
+  let type: unknown;
+  try {
+    const found = await readTexts(command, model, ["config.json"], readGguf);
+    if ("metadata" in found) type = found.metadata.get("general.architecture");
+    else type = Object(parseJson(command, "config.json", found.get("config.json") ?? "{}")).model_type;
+  } catch (error) {
+    throw aboutFile(command, model, error);
+  }
+  if (typeof type === "string" && ENCODERS.has(type))
+    throw new FileError(`${command}: MODEL expected a decoder, got ${model}, an encoder (${type}): use headwise embed`);
+}
