@@ -69,8 +69,8 @@ interface Running<Job> extends ReturnType<typeof checkGeneration> {
  * Generates for many sessions at once: every step is one pass for all of them, so that weights are read once. Jobs join between
  * steps, as the iterable gives them, and leave when they end. Each job's tokens are those that `generate` gives alone. Long
  * prompts are read a chunk a step, so that the others go on. Leaving the loop early is allowed: the sessions of jobs that run then
- * hold all tokens but the last one that was given, or that of the prompt. A source that waits for its next job is told to return,
- * and not waited for.
+ * hold all tokens but the last one that was given, or that of the prompt. `return()` of a source that waits for its next job
+ * is called, and not awaited.
  *
  * A job that fails ends alone, with the reason "error"; the others go on. Its session keeps the tokens that were read.
  * @param jobs Jobs, or an asynchronous source of them that may give more while others run.

@@ -29,7 +29,7 @@ export interface ModelStore {
 export interface StoreOptions {
   /**
    * Whether the size and the ETag (or else Last-Modified) of a kept file are compared with the server's when it is opened: one
-   * request of 64 KB. A file that has changed is read anew. If the server does not answer, or with a status from 500 on, what is
+   * request of 64 KB, or of the whole file from a server that gives no ranges. A file that has changed is read anew. If the server does not answer, or with a status from 500 on, what is
    * kept is used. False: the server is asked only for what is not kept, and again for a file that it did not have, such as
    * model.safetensors.index.json: it may have come since. Default true.
    */

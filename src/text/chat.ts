@@ -17,7 +17,7 @@ import { expectTokenizer, type Tokenizer } from "./tokenizer.ts";
 export interface ChatMessage {
   /** Who says it: "system", "user", "assistant", or what else the template knows. */
   readonly role: string;
-  /** What is said: text, or the parts that the template knows. Messages of "user" and "system" have it. */
+  /** The content: text, or the parts that the template takes. Messages of "user" and "system" have it. */
   readonly content?: unknown;
   readonly [field: string]: unknown;
 }

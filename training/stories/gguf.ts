@@ -93,7 +93,7 @@ function convert(name: string, tensor: StoredTensor, config: Config, kind: GgufK
   const floats = { data: toFloats(tensor), shape };
   if (shape.length === 1)
     return { name: newName, dtype: "F32", shape, bytes: new Uint8Array(floats.data.slice().buffer) };
-  // llama.cpp turns neighbours, the Hugging Face form halves of a head.
+  // llama.cpp rotates neighbouring components, the Hugging Face form the two halves of a head.
   const heads = { q_proj: config.num_attention_heads, k_proj: config.num_key_value_heads };
   const turned = /\.(q_proj|k_proj)\./.exec(name)?.[1] as keyof typeof heads | undefined;
   const matrix = turned ? permuteRope(floats, heads[turned], "half") : floats;

@@ -141,7 +141,7 @@ class Decoder(nn.Module):
 
 
 def rotate(x, rope):
-    """RoPE of x [batch, length, heads, headDim]; dimension i turns with i + headDim / 2."""
+    """RoPE of x [batch, length, heads, headDim]; component i rotates with i + headDim / 2."""
     cos, sin = rope
     a, b = x.chunk(2, -1)
     return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)

@@ -78,7 +78,7 @@ function keep(row: DecoderRow): void {
   if (json !== undefined) writeFileSync(json, `${JSON.stringify(result, null, 2)}\n`);
 }
 
-/** Rounds in which the variants take turns (A B C, B C A, …), each in a process or page of its own. */
+/** Rounds in which the variants alternate (A B C, B C A, …), each in a process or page of its own. */
 async function measureShape(shape: DecoderShape): Promise<void> {
   const files = modelFiles(shape, MAX_SEQ_LEN, options.folder);
   const rows = new Map<Variant, DecoderRow>();

@@ -11,7 +11,7 @@ function report(message, isError = false) {
   status.textContent = message;
 }
 
-/** What is said of why an answer ended. */
+/** The text for each reason why an answer ended. */
 const ENDS = {
   stop: "The story ends here.",
   length: "It may go on.",
