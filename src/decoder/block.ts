@@ -69,7 +69,10 @@ export function* runBlock(
     add(read, "crossAfter");
   }
   if (!parallel) tap?.("residMid", residual);
-  if (!mlp && !moe) return;
+  if (!mlp && !moe) {
+    tap?.("residPost", residual);
+    return;
+  }
   if (!parallel) read = norm("mlpPre", normed, residual);
   if (mlp) yield* runMlp(work, mlp, plan.inner, branch, read, count);
   if (moe) yield* runMoe(work, moe, plan.moe, plan.inner, branch, read, count);

@@ -5,8 +5,12 @@
 
 export type { ForwardOptions, ForwardResult, TokenIds } from "../decoder/forward.ts";
 export type { Session } from "../decoder/session.ts";
+export { type CapturedRun, captureRun } from "../inspect/captured-run.ts";
+export { decomposeResid, type ResidPlace } from "../inspect/decompose.ts";
 export { detectionPattern, type HeadKind, type HeadScoreOptions, headScores } from "../inspect/detectors.ts";
 export type { Edit } from "../inspect/edits.ts";
+export { explainScore, type ScoreExplanation, type ScorePlace } from "../inspect/explain-score.ts";
 export { type ForwardWithOptions, type ForwardWithResult, forwardWith, meanRows } from "../inspect/forward-with.ts";
+export type { Source } from "../inspect/parts.ts";
 export type { Site } from "../inspect/sites.ts";
 export type { Tensor } from "../tensor/tensor.ts";
