@@ -11,6 +11,8 @@ export { detectionPattern, type HeadKind, type HeadScoreOptions, headScores } fr
 export type { Edit } from "../inspect/edits.ts";
 export { explainScore, type ScoreExplanation, type ScorePlace } from "../inspect/explain-score.ts";
 export { type ForwardWithOptions, type ForwardWithResult, forwardWith, meanRows } from "../inspect/forward-with.ts";
+export { type LogitAttrs, type LogitPlace, logitAttrs } from "../inspect/logit-attrs.ts";
+export { type LogitLensOptions, type LogitLensResult, logitLens } from "../inspect/logit-lens.ts";
 export type { Source } from "../inspect/parts.ts";
 export type { Site } from "../inspect/sites.ts";
 export type { Tensor } from "../tensor/tensor.ts";

@@ -79,7 +79,9 @@ function headParts(where: string, run: CapturedRun, layer: number, tokens: reado
   const { kernels, dModel, weights } = run.model;
   const { attention } = weights.blocks[layer] as PackedBlock;
   const { numHeads, valueDim } = attention.config;
-  const o = attention.pass ? (attention as unknown as LatentParts).latents.o : (attention.layer.linears.o as PackedLinear);
+  const o = attention.pass
+    ? (attention as unknown as LatentParts).latents.o
+    : (attention.layer.linears.o as PackedLinear);
   const bias = Float64Array.from(kernels.memory.f32(o.bias, dModel));
   const zs = tokens.map((token) => rowAt(run, "z", layer, token));
   const all = tokens.map(() => Array.from({ length: numHeads }, () => new Float64Array(dModel)));
