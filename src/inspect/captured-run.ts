@@ -34,9 +34,8 @@ const keyOf = (at: Site["at"], layer: number) => `${at} ${layer}`;
 
 /** The sites of a run: the residual behind a layer is that before the next one. */
 function sitesOf({ spec: { blocks } }: Model): Site[] {
-  return blocks.flatMap(({ attention, parallel, mlp }, layer) =>
+  return blocks.flatMap(({ parallel, mlp }, layer) =>
     SITES.filter((at) => {
-      if (at === "q" || at === "k") return attention.kind === "heads";
       if (at === "residMid") return !parallel;
       if (at === "mlpOut") return mlp !== undefined;
       return at !== "residPost" || layer === blocks.length - 1;

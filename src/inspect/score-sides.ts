@@ -10,7 +10,7 @@ import { NULL } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { type CapturedRun, rowAt } from "./captured-run.ts";
 import { readParts } from "./decompose.ts";
-import { addPart, addRounding, freezeNorm, mapParts, normParts, type Part, type Source, sumOf } from "./parts.ts";
+import { addPart, addRounding, freezeNorm, mapParts, normParts, type Part, type Source } from "./parts.ts";
 import { multiplyRows } from "./read-weights.ts";
 
 /** The query, or the key, of a head at a token. */
@@ -72,11 +72,11 @@ function latentParts(
   const normOf = (at: number | undefined, length: number) =>
     at && ({ kind: "rms", eps, gain: kernels.memory.f32(at, length).slice(), bias: undefined } as const);
   if (of === "k") {
-    const parts = project(latents.kvDown, x, 0, kvLoraRank + ropeDim);
+    const all = rowAt(run, of, layer, token);
+    const parts = addRounding(project(latents.kvDown, x, 0, kvLoraRank + ropeDim), all);
     const norm = normOf(latents.kvNorm, kvLoraRank);
-    const latentOf = (row: Float64Array) => row.subarray(0, kvLoraRank);
-    const normed = norm ? freezeNorm(norm, latentOf(sumOf(parts))) : (row: Float64Array) => row;
-    const keys = mapParts(parts, (row) => join(normed(latentOf(row)), row.subarray(kvLoraRank)));
+    const normed = norm ? freezeNorm(norm, all.subarray(0, kvLoraRank)) : (row: Float64Array) => row;
+    const keys = mapParts(parts, (row) => join(normed(row.subarray(0, kvLoraRank)), row.subarray(kvLoraRank)));
     return rotate(keys, rotary, kvLoraRank, position);
   }
   let from = x;
@@ -85,7 +85,9 @@ function latentParts(
     const norm = normOf(latents.qNorm, qLoraRank);
     if (norm) from = normParts(norm, from, source);
   }
-  const queries = rotate(project(latents.q, from, head * headDim, (head + 1) * headDim), rotary, nopeDim, position);
+  const [begin, end] = [head * headDim, (head + 1) * headDim];
+  const own = rowAt(run, of, layer, token).subarray(begin, end);
+  const queries = rotate(addRounding(project(latents.q, from, begin, end), own), rotary, nopeDim, position);
   const plain = queries.map(({ row }) => row.subarray(0, nopeDim));
   const absorbed = multiplyRows(where, kernels, latents.kAbsorbed[head] as PackedLinear, plain, 0, kvLoraRank);
   return queries.map(({ source, row }, i) => {

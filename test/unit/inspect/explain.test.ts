@@ -40,7 +40,14 @@ const CONFIGS: Readonly<Record<string, object>> = {
   },
   olmo2: { model_type: "olmo2", ...SMALL, ...HEADS, num_key_value_heads: 5 },
   opt: {
-    ...{ model_type: "opt", hidden_size: 40, ffn_dim: 52, num_hidden_layers: 3, vocab_size: 67, do_layer_norm_before: false },
+    ...{
+      model_type: "opt",
+      hidden_size: 40,
+      ffn_dim: 52,
+      num_hidden_layers: 3,
+      vocab_size: 67,
+      do_layer_norm_before: false,
+    },
     ...{ ...HEADS, word_embed_proj_dim: 24 },
   },
 };
@@ -52,7 +59,11 @@ const sum = (values: Iterable<number>) => [...values].reduce((total, value) => t
 const size = (values: Iterable<number>) => sum([...values].map(Math.abs));
 const layersOf = (model: Model) => Array.from({ length: model.layers }, (_, layer) => layer);
 const labels = (sources: readonly Source[]) =>
-  sources.map((source) => Object.values({ ...source, kind: source.kind }).join(" "));
+  sources.map((source) =>
+    [source.kind, "at" in source && source.at, "layer" in source && source.layer, "head" in source && source.head]
+      .filter((each) => each !== false && each !== undefined)
+      .join(" "),
+  );
 
 /** A run in a session of its own, and the softmax weights of its layers. */
 function runOf(model: Model, ids: readonly number[] = IDS): { run: CapturedRun; patterns: Tensor[] } {
@@ -169,3 +180,215 @@ test.each(["f16", "q8", "q4"] as const)(
     }
   },
 );
+
+test("with integer weights, latent attention lacks the rounding of its product with W_uk only, 1e-3 at most", async () => {
+  const { error, rounding } = errorOf(await load("deepseek_v3", "q8"));
+  expect(error).toBeLessThan(1e-3);
+  expect(rounding).toBeLessThan(5e-3);
+});
+
+test("each source has its part: of tokens, positions, heads, MLPs and biases, where a model has them", async () => {
+  const explain = async (name: string) => {
+    const { run } = runOf(await load(name));
+    const { sources } = explainScore(run, { layer: 1, head: 0, query: 5, key: 2 });
+    return {
+      query: labels(sources.query),
+      key: labels(sources.key),
+      logit: labels(logitAttrs(run, { token: 2, id: 0 }).sources),
+    };
+  };
+  const heads = (layer: number, count: number) => Array.from({ length: count }, (_, head) => `head ${layer} ${head}`);
+  const before = ["embed", "posEmbed", ...heads(0, 3), "bias attnOut 0", "mlp 0"];
+  expect(await explain("gpt2")).toEqual({
+    query: [...before, "bias q 1", "rounding"],
+    key: [...before, "bias k 1", "rounding"],
+    logit: [...before, ...heads(1, 3), "bias attnOut 1", "mlp 1", "bias logits", "rounding"],
+  });
+  const moe = ["embed", ...heads(0, 4), "bias attnOut 0", "mlp 0", "bias k 1", "rounding"];
+  expect((await explain("qwen3_moe")).key).toEqual(moe);
+  // Norms behind the sums have biases; what comes before them is scaled by each.
+  const opt = ["embed", "posEmbed", ...heads(0, 5), "bias attnOut 0", "bias residMid 0", "mlp 0", "bias residPost 0"];
+  expect((await explain("opt")).query).toEqual([...opt, "bias q 1", "rounding"]);
+});
+
+test("embed and posEmbed are the rows of the tables", async () => {
+  const tensors = tinyTensors(TINY.gpt2);
+  const model = await loadModel(kernels, tinyFolder(TINY.gpt2, tensors));
+  using session = createSession(model);
+  forward(session, [1, 2]);
+  using run = captureRun(session, IDS);
+  const { parts } = decomposeResid(run, { token: 3, layer: 0 });
+  const rowOf = (name: string, i: number) =>
+    tensors.get(`transformer.${name}.weight`)!.data.slice(36 * i, 36 * (i + 1));
+  expect(parts.data.slice(36, 72)).toEqual(rowOf("wpe", 5));
+  for (const [i, value] of rowOf("wte", 33).entries()) expect(parts.data[i]).toBeCloseTo(value, 6);
+});
+
+test.each(["llama", "gpt2", "phi", "qwen2_moe", "gpt_oss", "deepseek_v3", "bloom"])(
+  "%s: what attention gives loses a head's part when the head is set to 0, and the MLP's part is what it gave",
+  async (name) => {
+    const model = await load(name);
+    const { run } = runOf(model);
+    using session = createSession(model);
+    const [layer, head, token] = [1, 1, 7];
+    const capture = [
+      { at: "attnOut", layer },
+      { at: "mlpOut", layer: 0 },
+    ] as const;
+    const [attnOut, mlpOut] = forwardWith(session, IDS, { capture }).captured as [Tensor, Tensor];
+    session.truncate(0);
+    const edits: Edit[] = [{ at: "z", layer, head, tokens: [token], set: 0 }];
+    const [without] = forwardWith(session, IDS, { edits, capture }).captured as [Tensor];
+    const { sources, parts } = decomposeResid(run, { token });
+    const width = model.dModel;
+    const partOf = (source: Source) => {
+      const at = labels(sources).indexOf(labels([source])[0]!);
+      return parts.data.subarray(at * width, (at + 1) * width);
+    };
+    const rowOf = ({ data }: Tensor) => data.subarray(token * width, (token + 1) * width);
+    const lost = rowOf(attnOut).map((value, d) => value - rowOf(without)[d]!);
+    const largest = Math.max(...rowOf(attnOut).map(Math.abs));
+    for (const [d, value] of partOf({ kind: "head", layer, head }).entries())
+      expect(Math.abs(value - lost[d]!)).toBeLessThan(1e-6 * largest);
+    expect(partOf({ kind: "mlp", layer: 0 })).toEqual(rowOf(mlpOut));
+  },
+);
+
+describe("the model that was trained to repeat", async () => {
+  const model = await loadModel(kernels, "model");
+  const half = Array.from({ length: 20 }, (_, i) => (i * i * 7 + i * 13 + 5) % 90);
+  const text = [...half, ...half];
+  const { run, patterns } = runOf(model, text);
+  const heads = [0, 1, 2, 3];
+
+  test("looks at what followed a token because of the heads that look at the token before, which its patterns show", () => {
+    const before = heads.map((head) =>
+      sum(text.map((_, i) => (i ? patterns[0]!.data[(head * 40 + i) * 40 + i - 1]! : 0))),
+    );
+    for (const head of heads) {
+      const { byKey, qk } = explainScore(run, { layer: 1, head, query: 30, key: 11 });
+      const [first, second] = heads.sort((a, b) => before[b]! - before[a]!) as [number, number];
+      expect(byKey[1 + first]! + byKey[1 + second]!).toBeGreaterThan(0.9 * qk);
+    }
+  });
+
+  test("names the token to come by its second layer: the head that gives most is the one that is missed most", () => {
+    const id = text[31]!;
+    const { logit, parts } = logitAttrs(run, { token: 30, id });
+    expect(sum(parts.subarray(5, 9))).toBeGreaterThan(0.9 * logit);
+    expect(logitLens(run, { tokens: [30], top: 1 }).ids![1]).toBe(id);
+    // The norm's scale is that of the row, which it keeps when the logit is multiplied by the change of its root mean square.
+    const missed = heads.map((head) => {
+      using session = createSession(model);
+      const capture: Site[] = [{ at: "residPost", layer: 1 }];
+      const whole = forwardWith(session, text.slice(0, 31), { capture });
+      session.truncate(0);
+      const edits: Edit[] = [{ at: "z", layer: 1, head, set: 0 }];
+      const less = forwardWith(session, text.slice(0, 31), { edits, capture });
+      const size = ({ captured: [resid] }: { captured: Tensor[] }) =>
+        Math.sqrt(sum(resid!.data.subarray(-64).map((value) => value * value)) / 64 + 1e-5);
+      const change = whole.logits[id]! - (less.logits[id]! * size(less)) / size(whole);
+      expect(Math.abs(change - parts[5 + head]!)).toBeLessThan(1e-5 * logit);
+      return change;
+    });
+    expect(missed.indexOf(Math.max(...missed))).toBe(parts.indexOf(Math.max(...parts)) - 5);
+  });
+});
+
+test("a run of a session that has read tokens has their positions", async () => {
+  const model = await load("llama");
+  const { run } = runOf(model);
+  using session = createSession(model);
+  forward(session, IDS.slice(0, 4));
+  using later = captureRun(session, IDS.slice(4));
+  expect([later.past, later.ids, session.length]).toEqual([4, IDS.slice(4), IDS.length]);
+  expect(explainScore(later, { layer: 1, head: 2, query: 5, key: 0 })).toEqual(
+    explainScore(run, { layer: 1, head: 2, query: 9, key: 4 }),
+  );
+  expect(later.logits).toEqual(run.logits);
+});
+
+test("a query and a key of one token, and a layer without earlier ones", async () => {
+  const { run } = runOf(await load("llama"));
+  const { sources, byQuery, qk } = explainScore(run, { layer: 0, head: 3, query: 2, key: 2 });
+  expect(labels(sources.query)).toEqual(["embed", "bias q 0", "rounding"]);
+  expect(byQuery[0]! + byQuery[1]!).toBeCloseTo(qk, 5);
+});
+
+describe("refuses", async () => {
+  const model = await load("gemma2");
+  const { run } = runOf(
+    model,
+    Array.from({ length: 14 }, (_, i) => i),
+  );
+  const place = { layer: 0, head: 0, query: 12, key: 12 };
+
+  test.each<[string, () => unknown, string]>([
+    [
+      "a run of another kind",
+      () => explainScore({} as CapturedRun, place),
+      "explainScore: run expected what captureRun gives",
+    ],
+    [
+      "a layer too many",
+      () => explainScore(run, { ...place, layer: 2 }),
+      "place.layer expected an integer from 0 to 1, got 2",
+    ],
+    [
+      "a head too many",
+      () => explainScore(run, { ...place, head: 4 }),
+      "place.head expected an integer from 0 to 3, got 4",
+    ],
+    [
+      "a later key",
+      () => explainScore(run, { ...place, key: 13 }),
+      "place.key expected an integer from 4 to 12, got 13",
+    ],
+    ["a key outside of the window", () => explainScore(run, { ...place, key: 3 }), "from 4 to 12, got 3"],
+    [
+      "a token too many",
+      () => explainScore(run, { ...place, query: 14 }),
+      "place.query expected an integer from 0 to 13, got 14",
+    ],
+    [
+      "a misspelt field",
+      () => explainScore(run, { ...place, keys: 3 } as never),
+      "place expected only layer, head, query, key",
+    ],
+    [
+      "an id too many",
+      () => logitAttrs(run, { token: 0, id: 67 }),
+      "logitAttrs: place.id expected an integer from 0 to 66, got 67",
+    ],
+    [
+      "minus an id below 0",
+      () => logitAttrs(run, { token: 0, id: 6, minus: -1 }),
+      "place.minus expected an integer from 0 to 66",
+    ],
+    [
+      "a residual of no layer",
+      () => decomposeResid(run, { token: 0, layer: 2 }),
+      "decomposeResid: place.layer expected",
+    ],
+    [
+      "a site that is none",
+      () => logitLens(run, { at: "mlpOut" as never }),
+      'logitLens: options.at expected "residPre" or',
+    ],
+    ["a token twice", () => logitLens(run, { tokens: [1, 1] }), "options.tokens expected 1 to 14 tokens, each once"],
+    ["more than there are", () => logitLens(run, { top: 68 }), "options.top expected an integer from 1 to 67, got 68"],
+  ])("%s", (_, call, text) => {
+    expect(call).toThrow(text);
+  });
+
+  test("what was released, and no session", async () => {
+    const own = await load("phi");
+    const { run } = runOf(own);
+    expect(() => logitLens(run, { at: "residMid" })).toThrow("layer 0, which runs attention and MLP side by side");
+    own.release();
+    expect(() => explainScore(run, place)).toThrow("explainScore: model was released");
+    run.release();
+    expect(() => explainScore(run, place)).toThrow("explainScore: run was released");
+    expect(() => captureRun({} as never, IDS)).toThrow("captureRun: session expected what createSession gives");
+  });
+});
