@@ -7,7 +7,7 @@ import { createFloats, type Tensor } from "../tensor/tensor.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
 import { type CapturedRun, expectRun, expectToken, rowAt } from "./captured-run.ts";
 import { addPart, addRounding, inOrder, mapParts, normParts, type Part, readNorm, type Source } from "./parts.ts";
-import { dot, weightRows } from "./read-weights.ts";
+import { weightRows } from "./read-weights.ts";
 
 /** What `decomposeResid` takes apart. */
 export interface ResidPlace {
@@ -83,16 +83,19 @@ function headParts(where: string, run: CapturedRun, layer: number, tokens: reado
     ? (attention as unknown as LatentParts).latents.o
     : (attention.layer.linears.o as PackedLinear);
   const bias = Float64Array.from(kernels.memory.f32(o.bias, dModel));
-  const zs = tokens.map((token) => rowAt(run, "z", layer, token));
   const all = tokens.map(() => Array.from({ length: numHeads }, () => new Float64Array(dModel)));
   for (const { first, rows } of weightRows(where, kernels, o, 0, dModel))
-    for (let at = 0, i = first; at < rows.length; at += o.k, i++)
-      for (let head = 0; head < numHeads; head++) {
-        const own = head * valueDim;
-        const row = rows.subarray(at + own, at + own + valueDim);
-        for (const [t, z] of zs.entries())
-          (all[t]?.[head] as Float64Array)[i] = dot(row, z.subarray(own, own + valueDim));
+    for (const [t, token] of tokens.entries()) {
+      const z = rowAt(run, "z", layer, token);
+      for (const [head, out] of (all[t] as Float64Array[]).entries()) {
+        const from = head * valueDim;
+        for (let at = from, i = first; at < rows.length; at += o.k, i++) {
+          let sum = 0;
+          for (let d = 0; d < valueDim; d++) sum += (rows[at + d] as number) * (z[from + d] as number);
+          out[i] = sum;
+        }
       }
+    }
   return all.map((heads) => {
     const parts = heads.map((row, head): Part => ({ source: { kind: "head", layer, head }, row }));
     return bias.some((value) => value !== 0) ? addPart(parts, { kind: "bias", at: "attnOut", layer }, bias) : parts;
