@@ -1,5 +1,5 @@
 /**
- * What happens inside of a decoder: rows at any site of a pass, and interventions there.
+ * What happens inside of a decoder: rows at any site of a pass, interventions there, and scores and logits by what wrote them.
  * @packageDocumentation
  */
 
@@ -13,6 +13,6 @@ export { explainScore, type ScoreExplanation, type ScorePlace } from "../inspect
 export { type ForwardWithOptions, type ForwardWithResult, forwardWith, meanRows } from "../inspect/forward-with.ts";
 export { type LogitAttrs, type LogitPlace, logitAttrs } from "../inspect/logit-attrs.ts";
 export { type LogitLensOptions, type LogitLensResult, logitLens } from "../inspect/logit-lens.ts";
-export type { Source } from "../inspect/parts.ts";
+export type { Component } from "../inspect/parts.ts";
 export type { Site } from "../inspect/sites.ts";
 export type { Tensor } from "../tensor/tensor.ts";

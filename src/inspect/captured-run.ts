@@ -56,8 +56,8 @@ function sitesOf({ spec: { blocks } }: Model): Site[] {
  * const kernels = await loadKernels({ models });
  * using session = createSession(await loadModel(kernels, "model"));
  * using run = captureRun(session, [3, 1, 4, 3]);
- * const { score, sources } = explainScore(run, { layer: 1, head: 0, query: 3, key: 1 });
- * console.log(Number.isFinite(score), sources.query.length); // true 8: embed, 4 heads, biases, rounding
+ * const { score, components } = explainScore(run, { layer: 1, head: 0, query: 3, key: 1 });
+ * console.log(Number.isFinite(score), components.query.length); // true 6: embed, 4 heads, rounding
  * kernels.release();
  */
 export function captureRun(session: Session, ids: TokenIds): CapturedRun {

@@ -6,7 +6,7 @@ import type { NormRole } from "../models/decoder/spec.ts";
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
 import { type CapturedRun, expectRun, expectToken, rowAt } from "./captured-run.ts";
-import { addPart, addRounding, inOrder, mapParts, normParts, type Part, readNorm, type Source } from "./parts.ts";
+import { addPart, addRounding, type Component, inOrder, mapParts, normParts, type Part, readNorm } from "./parts.ts";
 import { weightRows } from "./read-weights.ts";
 
 /** What `decomposeResid` takes apart. */
@@ -21,7 +21,7 @@ export interface ResidPlace {
  * The residual of a token as the sum of what the embedding and each earlier head, MLP and bias wrote to it; what a norm did to
  * the sum on the way, where a model has norms there, is done to each part with the norm's scale. Heads write z·W_O, with the numbers
  * that a quantised W_O stands for.
- * @returns `parts` [sources, dModel], whose sum over the sources is the row of the pass, within 2^-24 of the sum of their
+ * @returns `parts` [components, dModel], whose sum over the components is the row of the pass, within 2^-24 of the sum of their
  * magnitudes; the last one is "rounding".
  * @throws TypeError or RangeError naming the argument. HeadwiseError `RELEASED`.
  * @example
@@ -30,11 +30,11 @@ export interface ResidPlace {
  * import { createSession, loadModel, models } from "headwise/models";
  * const kernels = await loadKernels({ models });
  * using run = captureRun(createSession(await loadModel(kernels, "model")), [3, 1, 4]);
- * const { sources, parts } = decomposeResid(run, { token: 2, layer: 1 });
- * console.log(sources[1], parts.shape); // { kind: 'head', layer: 0, head: 0 } [ 7, 64 ]
+ * const { components, parts } = decomposeResid(run, { token: 2, layer: 1 });
+ * console.log(components[1], parts.shape); // { kind: 'head', layer: 0, head: 0 } [ 6, 64 ]
  * kernels.release();
  */
-export function decomposeResid(run: CapturedRun, place: ResidPlace): { sources: Source[]; parts: Tensor } {
+export function decomposeResid(run: CapturedRun, place: ResidPlace): { components: Component[]; parts: Tensor } {
   const where = "decomposeResid";
   const { token, layer } = readFields(where, "place", place, ["token", "layer"]);
   expectRun(where, run);
@@ -45,7 +45,7 @@ export function decomposeResid(run: CapturedRun, place: ResidPlace): { sources: 
   const { dModel } = run.model;
   const data = createFloats(where, "parts", parts.length * dModel);
   for (const [i, part] of parts.entries()) data.set(part.row, i * dModel);
-  return { sources: parts.map(({ source }) => source), parts: { data, shape: [parts.length, dModel] } };
+  return { components: parts.map(({ component }) => component), parts: { data, shape: [parts.length, dModel] } };
 }
 
 /** The parts of the residual before layer `layer`, for each of `tokens`. */
@@ -63,14 +63,14 @@ function embedParts(where: string, run: CapturedRun, token: number): Part[] {
   const { kernels, spec, weights } = run.model;
   const row = Float64Array.from(rowAt(run, "residPre", 0, token));
   const { positions: table } = weights;
-  if (!table) return [{ source: { kind: "embed" }, row }];
+  if (!table) return [{ component: { kind: "embed" }, row }];
   const number = run.past + token + (spec.embed.positions?.offset ?? 0);
   const packed = { k: table.dim, format: table.format, w: table.at, mins: table.mins };
   const [read] = [...weightRows(where, kernels, packed, number, number + 1)];
   const position = Float64Array.from(read?.rows ?? []);
   return [
-    { source: { kind: "embed" }, row: row.map((value, i) => value - (position[i] as number)) },
-    { source: { kind: "posEmbed" }, row: position },
+    { component: { kind: "embed" }, row: row.map((value, i) => value - (position[i] as number)) },
+    { component: { kind: "posEmbed" }, row: position },
   ];
 }
 
@@ -97,7 +97,7 @@ function headParts(where: string, run: CapturedRun, layer: number, tokens: reado
       }
     }
   return all.map((heads) => {
-    const parts = heads.map((row, head): Part => ({ source: { kind: "head", layer, head }, row }));
+    const parts = heads.map((row, head): Part => ({ component: { kind: "head", layer, head }, row }));
     return bias.some((value) => value !== 0) ? addPart(parts, { kind: "bias", at: "attnOut", layer }, bias) : parts;
   });
 }
@@ -123,12 +123,12 @@ function blockParts(
   if (!mlp && !moe) return [...middle];
   const onto = addsToNormed && !parallel ? norm("mlpPre", middle, "residPost") : middle;
   const row = Float64Array.from(rowAt(run, "mlpOut", layer, token));
-  const last = norm("mlpAfter", [...onto, ...scaled([{ source: { kind: "mlp", layer }, row }])], "residPost");
+  const last = norm("mlpAfter", [...onto, ...scaled([{ component: { kind: "mlp", layer }, row }])], "residPost");
   return [...last];
 }
 
 /** The parts of what the attention of a layer reads, from those of the residual before it. */
-export function readParts(model: Model, layer: number, parts: readonly Part[], source: Source): readonly Part[] {
+export function readParts(model: Model, layer: number, parts: readonly Part[], component: Component): readonly Part[] {
   const { attentionPre } = (model.weights.blocks[layer] as PackedBlock).norms;
-  return attentionPre ? normParts(readNorm(model.kernels, attentionPre, model.dModel), parts, source) : parts;
+  return attentionPre ? normParts(readNorm(model.kernels, attentionPre, model.dModel), parts, component) : parts;
 }

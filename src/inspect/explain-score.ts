@@ -3,7 +3,7 @@ import { expectInt, readFields } from "../util/arguments.ts";
 import { exp } from "../util/math.ts";
 import { type CapturedRun, expectRun, expectToken } from "./captured-run.ts";
 import { decompose } from "./decompose.ts";
-import { inOrder, type Part, type Source } from "./parts.ts";
+import { type Component, inOrder, type Part } from "./parts.ts";
 import { dot } from "./read-weights.ts";
 import { sideParts } from "./score-sides.ts";
 
@@ -29,8 +29,8 @@ export interface ScoreExplanation {
   /** What ALiBi adds for the distance; 0 without it. */
   readonly alibi: number;
   /** What wrote to the query and to the key: the rows and the columns of `parts`. */
-  readonly sources: { readonly query: readonly Source[]; readonly key: readonly Source[] };
-  /** [query sources, key sources]: scale·(part of the query)·(part of the key). */
+  readonly components: { readonly query: readonly Component[]; readonly key: readonly Component[] };
+  /** [query components, key components]: scale·(part of the query)·(part of the key). */
   readonly parts: Float64Array;
   /** Sums of the rows of `parts`: by what wrote to the query. */
   readonly byQuery: Float64Array;
@@ -44,7 +44,7 @@ export interface ScoreExplanation {
  * have the scale of the actual rows, with which they are linear, and so is RoPE. Biases of the layer's own norms and projections
  * are `{ kind: "bias", at: "q" | "k" }`.
  *
- * The rows are those of the pass: what its arithmetic rounded, in integer formats that of activations too, is the source
+ * The rows are those of the pass: what its arithmetic rounded, in integer formats that of activations too, is the component
  * "rounding". Keys are those that were computed, before a cache's format rounds them. In latent attention, where queries and latents
  * are not captured, `parts` are those of exact products with the weights.
  * @throws TypeError or RangeError naming the argument, also for a key that the query may not attend. HeadwiseError `RELEASED`.
@@ -54,9 +54,9 @@ export interface ScoreExplanation {
  * import { createSession, loadModel, models } from "headwise/models";
  * const kernels = await loadKernels({ models });
  * using run = captureRun(createSession(await loadModel(kernels, "model")), [3, 1, 4, 3]);
- * const { qk, byKey, sources } = explainScore(run, { layer: 1, head: 0, query: 3, key: 1 });
+ * const { qk, byKey, components } = explainScore(run, { layer: 1, head: 0, query: 3, key: 1 });
  * console.log(Math.abs(byKey.reduce((sum, part) => sum + part) - qk) < 1e-9); // true
- * console.log(sources.key[1]); // { kind: 'head', layer: 0, head: 0 }: a previous token head may be what made the key
+ * console.log(components.key[1]); // { kind: 'head', layer: 0, head: 0 }: a previous token head may be what made the key
  * kernels.release();
  */
 export function explainScore(run: CapturedRun, place: ScorePlace): ScoreExplanation {
@@ -91,8 +91,8 @@ export function explainScore(run: CapturedRun, place: ScorePlace): ScoreExplanat
   const softcap = config.softcap === 0 ? 0 : config.softcap * tanh(qk / config.softcap) - qk;
   const slope = config.slopes?.[head] ?? 0;
   const alibi = slope === 0 ? 0 : -slope * Math.abs(query - key);
-  const sources = { query: queries.map(({ source }) => source), key: keys.map(({ source }) => source) };
-  return { score: qk + softcap + alibi, qk, softcap, alibi, sources, parts, byQuery, byKey };
+  const components = { query: queries.map(({ component }) => component), key: keys.map(({ component }) => component) };
+  return { score: qk + softcap + alibi, qk, softcap, alibi, components, parts, byQuery, byKey };
 }
 
 /** Beyond 20 it is 1 within the last bit. */

@@ -1,7 +1,7 @@
 import { expectInt, readFields } from "../util/arguments.ts";
 import { type CapturedRun, expectRun, expectToken, rowAt } from "./captured-run.ts";
 import { decompose } from "./decompose.ts";
-import { addPart, freezeNorm, inOrder, type Part, readNorm, type Source } from "./parts.ts";
+import { addPart, type Component, freezeNorm, inOrder, type Part, readNorm } from "./parts.ts";
 import { dot, type PackedRows, weightRows } from "./read-weights.ts";
 
 /** Which logit to attribute. */
@@ -14,12 +14,12 @@ export interface LogitPlace {
   readonly minus?: number | undefined;
 }
 
-/** A logit by source. */
+/** A logit by component. */
 export interface LogitAttrs {
   /** The logit, or the difference, before the softcap: the sum of `parts`. */
   readonly logit: number;
-  readonly sources: readonly Source[];
-  /** What each source gives. */
+  readonly components: readonly Component[];
+  /** What each component gives. */
   readonly parts: Float64Array;
 }
 
@@ -34,8 +34,8 @@ export interface LogitAttrs {
  * import { createSession, loadModel, models } from "headwise/models";
  * const kernels = await loadKernels({ models });
  * using run = captureRun(createSession(await loadModel(kernels, "model")), [3, 1, 4, 3]);
- * const { logit, parts, sources } = logitAttrs(run, { token: 3, id: 1 });
- * console.log(Math.abs(logit - run.logits[1]!) < 1e-4, parts.length === sources.length); // true true
+ * const { logit, parts, components } = logitAttrs(run, { token: 3, id: 1 });
+ * console.log(Math.abs(logit - run.logits[1]!) < 1e-4, parts.length === components.length); // true true
  * kernels.release();
  */
 export function logitAttrs(run: CapturedRun, place: LogitPlace): LogitAttrs {
@@ -75,11 +75,15 @@ export function logitAttrs(run: CapturedRun, place: LogitPlace): LogitAttrs {
   if (norm?.bias) constant += dot(norm.bias, direction);
 
   const resid = decompose(where, run, [row], length)[0] as Part[];
-  const all = resid.map(({ source, row }) => ({ source, row: Float64Array.of(dot(direction, normed(row))) }));
+  const all = resid.map(({ component, row }) => ({ component, row: Float64Array.of(dot(direction, normed(row))) }));
   const withBias = constant === 0 ? all : addPart(all, { kind: "bias", at: "logits" }, Float64Array.of(constant));
   const ordered = inOrder(withBias);
   const parts = Float64Array.from(ordered, ({ row: [value] }) => value as number);
-  return { logit: parts.reduce((sum, part) => sum + part), sources: ordered.map(({ source }) => source), parts };
+  return {
+    logit: parts.reduce((sum, part) => sum + part),
+    components: ordered.map(({ component }) => component),
+    parts,
+  };
 }
 
 /** Rows begin..end of a small part of a matrix. */

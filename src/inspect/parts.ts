@@ -16,7 +16,7 @@ import type { Kernels } from "../wasm/kernels.ts";
  * | `bias` | constants: all biases of projections and norms that come in at a site of a layer, or at `logits` |
  * | `rounding` | what float32, quantised activations and the like made of the sum: the row of the pass less all other parts |
  */
-export type Source =
+export type Component =
   | { readonly kind: "embed" | "posEmbed" | "rounding" }
   | { readonly kind: "head"; readonly layer: number; readonly head: number }
   | { readonly kind: "mlp"; readonly layer: number }
@@ -28,7 +28,7 @@ export type Source =
 
 /** A part of a row. */
 export interface Part {
-  readonly source: Source;
+  readonly component: Component;
   readonly row: Float64Array;
 }
 
@@ -41,15 +41,15 @@ export function sumOf(parts: readonly Part[]): Float64Array {
 
 /** Each part by a linear function of rows. */
 export const mapParts = (parts: readonly Part[], by: (row: Float64Array) => Float64Array): Part[] =>
-  parts.map(({ source, row }) => ({ source, row: by(row) }));
+  parts.map(({ component, row }) => ({ component, row: by(row) }));
 
-/** Parts with one more, which joins that of the same source. */
-export function addPart(parts: readonly Part[], source: Source, row: Float64Array): Part[] {
-  const name = JSON.stringify(source);
-  const isSame = (part: Part) => JSON.stringify(part.source) === name;
-  if (!parts.some(isSame)) return [...parts, { source, row }];
+/** Parts with one more, which joins that of the same component. */
+export function addPart(parts: readonly Part[], component: Component, row: Float64Array): Part[] {
+  const name = JSON.stringify(component);
+  const isSame = (part: Part) => JSON.stringify(part.component) === name;
+  if (!parts.some(isSame)) return [...parts, { component, row }];
   return parts.map((part) => {
-    return isSame(part) ? { source, row: part.row.map((value, i) => value + (row[i] as number)) } : part;
+    return isSame(part) ? { component, row: part.row.map((value, i) => value + (row[i] as number)) } : part;
   });
 }
 
@@ -61,8 +61,8 @@ export function addRounding(parts: readonly Part[], actual: ArrayLike<number>): 
 
 /** Parts with the rounding last. */
 export const inOrder = (parts: readonly Part[]): Part[] => [
-  ...parts.filter(({ source }) => source.kind !== "rounding"),
-  ...parts.filter(({ source }) => source.kind === "rounding"),
+  ...parts.filter(({ component }) => component.kind !== "rounding"),
+  ...parts.filter(({ component }) => component.kind === "rounding"),
 ];
 
 /** A norm whose vectors were read. */
@@ -107,8 +107,8 @@ function meanOf(row: ArrayLike<number>): number {
   return sum / row.length;
 }
 
-/** The parts of norm(Σ parts): its scale is frozen at their sum, and its bias is a part of `source`. */
-export function normParts(norm: Norm, parts: readonly Part[], source: Source): Part[] {
+/** The parts of norm(Σ parts): its scale is frozen at their sum, and its bias is a part of `component`. */
+export function normParts(norm: Norm, parts: readonly Part[], component: Component): Part[] {
   const normed = mapParts(parts, freezeNorm(norm, sumOf(parts)));
-  return norm.bias ? addPart(normed, source, Float64Array.from(norm.bias)) : normed;
+  return norm.bias ? addPart(normed, component, Float64Array.from(norm.bias)) : normed;
 }

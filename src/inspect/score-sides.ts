@@ -1,4 +1,4 @@
-// A query and a key as sums of parts by source, in the space in which attention multiplies them.
+// A query and a key as sums of parts by component, in the space in which attention multiplies them.
 
 import type { HeadNorm } from "../attention/attention.ts";
 import type { CheckedConfig } from "../attention/config.ts";
@@ -10,7 +10,7 @@ import { NULL } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { type CapturedRun, rowAt } from "./captured-run.ts";
 import { readParts } from "./decompose.ts";
-import { addPart, addRounding, freezeNorm, mapParts, normParts, type Part, type Source } from "./parts.ts";
+import { addPart, addRounding, type Component, freezeNorm, mapParts, normParts, type Part } from "./parts.ts";
 import { multiplyRows } from "./read-weights.ts";
 
 /** The query, or the key, of a head at a token. */
@@ -26,12 +26,12 @@ export interface Side {
 export function sideParts(where: string, run: CapturedRun, side: Side, resid: readonly Part[]): Part[] {
   const { layer, of } = side;
   const { attention } = run.model.weights.blocks[layer] as PackedBlock;
-  const source: Source = { kind: "bias", at: of, layer };
-  const x = readParts(run.model, layer, resid, source);
-  return attention.pass ? latentParts(where, run, side, x, source) : headParts(where, run, side, x, source);
+  const component: Component = { kind: "bias", at: of, layer };
+  const x = readParts(run.model, layer, resid, component);
+  return attention.pass ? latentParts(where, run, side, x, component) : headParts(where, run, side, x, component);
 }
 
-function headParts(where: string, run: CapturedRun, side: Side, x: readonly Part[], source: Source): Part[] {
+function headParts(where: string, run: CapturedRun, side: Side, x: readonly Part[], component: Component): Part[] {
   const { of, layer, head: query, token } = side;
   const { kernels, weights } = run.model;
   const { attention } = weights.blocks[layer] as PackedBlock;
@@ -42,8 +42,8 @@ function headParts(where: string, run: CapturedRun, side: Side, x: readonly Part
   const [begin, end] = [head * headDim, (head + 1) * headDim];
   const all = rowAt(run, of, layer, token);
   const own = all.subarray(begin, end);
-  let parts = addRounding(projectParts(where, kernels, linear, x, begin, end, source), own);
-  if (headNorm) parts = normParts(headNormOf(kernels, config, headNorm, of, head), parts, source);
+  let parts = addRounding(projectParts(where, kernels, linear, x, begin, end, component), own);
+  if (headNorm) parts = normParts(headNormOf(kernels, config, headNorm, of, head), parts, component);
   if (qkNorm) {
     const full = qkNorm.kind === "full";
     const gain = kernels.memory.f32(attention.layer[`${of}Norm`] + (full ? 4 * begin : 0), headDim);
@@ -61,14 +61,14 @@ function latentParts(
   run: CapturedRun,
   { of, layer, head, token }: Side,
   x: readonly Part[],
-  source: Source,
+  component: Component,
 ): Part[] {
   const { kernels, weights } = run.model;
   const { config, latents, rotary } = (weights.blocks[layer] as PackedBlock).attention as unknown as LatentParts;
   const { headDim, nopeDim, kvLoraRank, qLoraRank, ropeDim, normEps: eps } = config;
   const position = run.past + token;
   const project = (linear: PackedLinear, parts: readonly Part[], begin: number, end: number) =>
-    projectParts(where, kernels, linear, parts, begin, end, source);
+    projectParts(where, kernels, linear, parts, begin, end, component);
   const normOf = (at: number | undefined, length: number) =>
     at && ({ kind: "rms", eps, gain: kernels.memory.f32(at, length).slice(), bias: undefined } as const);
   if (of === "k") {
@@ -83,19 +83,19 @@ function latentParts(
   if (latents.qDown) {
     from = project(latents.qDown, x, 0, qLoraRank);
     const norm = normOf(latents.qNorm, qLoraRank);
-    if (norm) from = normParts(norm, from, source);
+    if (norm) from = normParts(norm, from, component);
   }
   const [begin, end] = [head * headDim, (head + 1) * headDim];
   const own = rowAt(run, of, layer, token).subarray(begin, end);
   const queries = rotate(addRounding(project(latents.q, from, begin, end), own), rotary, nopeDim, position);
   const plain = queries.map(({ row }) => row.subarray(0, nopeDim));
   const absorbed = multiplyRows(where, kernels, latents.kAbsorbed[head] as PackedLinear, plain, 0, kvLoraRank);
-  return queries.map(({ source, row }, i) => {
-    return { source, row: join(absorbed[i] as Float64Array, row.subarray(nopeDim)) };
+  return queries.map(({ component, row }, i) => {
+    return { component, row: join(absorbed[i] as Float64Array, row.subarray(nopeDim)) };
   });
 }
 
-/** Outputs begin..end of a projection of each part; its bias is a part of `source`. */
+/** Outputs begin..end of a projection of each part; its bias is a part of `component`. */
 function projectParts(
   where: string,
   kernels: Kernels,
@@ -103,13 +103,13 @@ function projectParts(
   parts: readonly Part[],
   begin: number,
   end: number,
-  source: Source,
+  component: Component,
 ): Part[] {
   const rows = parts.map(({ row }) => row);
   const ys = multiplyRows(where, kernels, linear, rows, begin, end);
-  const projected = parts.map(({ source }, i): Part => ({ source, row: ys[i] as Float64Array }));
+  const projected = parts.map(({ component }, i): Part => ({ component, row: ys[i] as Float64Array }));
   const bias = Float64Array.from(kernels.memory.f32(linear.bias + 4 * begin, end - begin));
-  return bias.some((value) => value !== 0) ? addPart(projected, source, bias) : projected;
+  return bias.some((value) => value !== 0) ? addPart(projected, component, bias) : projected;
 }
 
 /** The layer norm of one head of queries or keys. */

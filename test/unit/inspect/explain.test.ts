@@ -1,9 +1,11 @@
-// Scores and logits split by source, against what the model itself computed. Model after model: each way in which families differ.
+// Scores and logits split by component, against what the model itself computed. Model after model: each way in which families differ.
 
 import { describe, expect, test } from "vitest";
+import { loadSeq2Seq, readSource } from "../../../src/entries/encoders.ts";
 import { loadKernels, type Tensor } from "../../../src/entries/index.ts";
 import {
   type CapturedRun,
+  type Component,
   captureRun,
   decomposeResid,
   type Edit,
@@ -12,12 +14,12 @@ import {
   logitAttrs,
   logitLens,
   type Site,
-  type Source,
 } from "../../../src/entries/inspect.ts";
 import { latent } from "../../../src/entries/latent.ts";
 import { createSession, forward, loadModel, type Model, models } from "../../../src/entries/models.ts";
 import { quantized } from "../../../src/entries/quantized.ts";
 import { TINY, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
+import { seq2seqFolder } from "../../support/tiny-seq2seq.ts";
 
 const kernels = await loadKernels({ models, quantized, latent });
 const IDS = [5, 60, 2, 33, 33, 7, 41, 8, 9, 60, 2];
@@ -58,9 +60,14 @@ const load = (name: string, weights?: "f16" | "q8" | "q4") =>
 const sum = (values: Iterable<number>) => [...values].reduce((total, value) => total + value, 0);
 const size = (values: Iterable<number>) => sum([...values].map(Math.abs));
 const layersOf = (model: Model) => Array.from({ length: model.layers }, (_, layer) => layer);
-const labels = (sources: readonly Source[]) =>
-  sources.map((source) =>
-    [source.kind, "at" in source && source.at, "layer" in source && source.layer, "head" in source && source.head]
+const labels = (components: readonly Component[]) =>
+  components.map((component) =>
+    [
+      component.kind,
+      "at" in component && component.at,
+      "layer" in component && component.layer,
+      "head" in component && component.head,
+    ]
       .filter((each) => each !== false && each !== undefined)
       .join(" "),
   );
@@ -86,13 +93,16 @@ function errorOf(model: Model): { error: number; rounding: number } {
         const weights = data.subarray((head * shape[1]! + query) * shape[2]!).subarray(0, shape[2]!);
         const explained = [query, query - 1, query - 3].map((key) => {
           const all = explainScore(run, { layer, head, query, key });
-          const { parts, byQuery, byKey, sources, qk, softcap, alibi, score } = all;
+          const { parts, byQuery, byKey, components, qk, softcap, alibi, score } = all;
           const most = 1 + size(parts);
           expect(Math.abs(sum(parts) - qk) / most).toBeLessThan(1e-15);
           expect(Math.abs(sum(byQuery) - qk) / most).toBeLessThan(1e-15);
           expect(Math.abs(sum(byKey) - qk) / most).toBeLessThan(1e-15);
           expect(qk + softcap + alibi).toBe(score);
-          expect([sources.query.at(-1), sources.key.at(-1)]).toEqual([{ kind: "rounding" }, { kind: "rounding" }]);
+          expect([components.query.at(-1), components.key.at(-1)]).toEqual([
+            { kind: "rounding" },
+            { kind: "rounding" },
+          ]);
           rounding = Math.max(rounding, Math.abs(byQuery.at(-1)!) / most, Math.abs(byKey.at(-1)!) / most);
           return { most, less: score - Math.log(weights[key]!) };
         });
@@ -122,7 +132,7 @@ describe.each(NAMES)("%s", async (name) => {
     }
     const [a, b] = [7, 30].map((id) => logitAttrs(run, { token: 4, id }));
     const both = logitAttrs(run, { token: 4, id: 7, minus: 30 });
-    expect(both.sources).toEqual(a!.sources);
+    expect(both.components).toEqual(a!.components);
     for (const [i, part] of both.parts.entries()) expect(part).toBeCloseTo(a!.parts[i]! - b!.parts[i]!, 12);
   });
 
@@ -132,9 +142,9 @@ describe.each(NAMES)("%s", async (name) => {
     const capture = layersOf(model).map((layer): Site => ({ at: "residPre", layer }));
     const { captured } = forwardWith(session, IDS, { capture });
     for (const layer of layersOf(model)) {
-      const { sources, parts } = decomposeResid(run, { token: 6, layer });
+      const { components, parts } = decomposeResid(run, { token: 6, layer });
       const [count, width] = parts.shape as [number, number];
-      expect(sources.length).toBe(count);
+      expect(components.length).toBe(count);
       const row = captured[layer]!.data.subarray(6 * width, 7 * width);
       const largest = Math.max(...row.map(Math.abs));
       for (let d = 0; d < width; d++) {
@@ -187,14 +197,14 @@ test("with integer weights, latent attention lacks the rounding of its product w
   expect(rounding).toBeLessThan(5e-3);
 });
 
-test("each source has its part: of tokens, positions, heads, MLPs and biases, where a model has them", async () => {
+test("each component has its part: of tokens, positions, heads, MLPs and biases, where a model has them", async () => {
   const explain = async (name: string) => {
     const { run } = runOf(await load(name));
-    const { sources } = explainScore(run, { layer: 1, head: 0, query: 5, key: 2 });
+    const { components } = explainScore(run, { layer: 1, head: 0, query: 5, key: 2 });
     return {
-      query: labels(sources.query),
-      key: labels(sources.key),
-      logit: labels(logitAttrs(run, { token: 2, id: 0 }).sources),
+      query: labels(components.query),
+      key: labels(components.key),
+      logit: labels(logitAttrs(run, { token: 2, id: 0 }).components),
     };
   };
   const heads = (layer: number, count: number) => Array.from({ length: count }, (_, head) => `head ${layer} ${head}`);
@@ -239,10 +249,10 @@ test.each(["llama", "gpt2", "phi", "qwen2_moe", "gpt_oss", "deepseek_v3", "bloom
     session.truncate(0);
     const edits: Edit[] = [{ at: "z", layer, head, tokens: [token], set: 0 }];
     const [without] = forwardWith(session, IDS, { edits, capture }).captured as [Tensor];
-    const { sources, parts } = decomposeResid(run, { token });
+    const { components, parts } = decomposeResid(run, { token });
     const width = model.dModel;
-    const partOf = (source: Source) => {
-      const at = labels(sources).indexOf(labels([source])[0]!);
+    const partOf = (component: Component) => {
+      const at = labels(components).indexOf(labels([component])[0]!);
       return parts.data.subarray(at * width, (at + 1) * width);
     };
     const rowOf = ({ data }: Tensor) => data.subarray(token * width, (token + 1) * width);
@@ -310,8 +320,8 @@ test("a run of a session that has read tokens has their positions", async () => 
 
 test("a query and a key of one token, and a layer without earlier ones", async () => {
   const { run } = runOf(await load("llama"));
-  const { sources, byQuery, qk } = explainScore(run, { layer: 0, head: 3, query: 2, key: 2 });
-  expect(labels(sources.query)).toEqual(["embed", "bias q 0", "rounding"]);
+  const { components, byQuery, qk } = explainScore(run, { layer: 0, head: 3, query: 2, key: 2 });
+  expect(labels(components.query)).toEqual(["embed", "bias q 0", "rounding"]);
   expect(byQuery[0]! + byQuery[1]!).toBeCloseTo(qk, 5);
 });
 
@@ -390,5 +400,7 @@ describe("refuses", async () => {
     run.release();
     expect(() => explainScore(run, place)).toThrow("explainScore: run was released");
     expect(() => captureRun({} as never, IDS)).toThrow("captureRun: session expected what createSession gives");
+    const session = await readSource(await loadSeq2Seq(kernels, seq2seqFolder("t5")), [1, 2]);
+    expect(() => captureRun(session, [0])).toThrow("captureRun: session expected one without an encoder");
   });
 });
