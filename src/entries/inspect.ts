@@ -6,7 +6,7 @@
 export type { ForwardOptions, ForwardResult, TokenIds } from "../decoder/forward.ts";
 export type { Session } from "../decoder/session.ts";
 export { type CapturedRun, captureRun } from "../inspect/captured-run.ts";
-export { decomposeResid, type ResidPlace } from "../inspect/decompose.ts";
+export { type DecomposedResid, decomposeResid, type ResidPlace } from "../inspect/decompose.ts";
 export { detectionPattern, type HeadKind, type HeadScoreOptions, headScores } from "../inspect/detectors.ts";
 export type { Edit } from "../inspect/edits.ts";
 export { explainScore, type ScoreExplanation, type ScorePlace } from "../inspect/explain-score.ts";

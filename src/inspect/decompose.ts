@@ -17,12 +17,19 @@ export interface ResidPlace {
   readonly layer?: number | undefined;
 }
 
+/** A residual by component. */
+export interface DecomposedResid {
+  /** What wrote to the residual. */
+  readonly components: readonly Component[];
+  /** What each component wrote: [components, dModel]. */
+  readonly parts: Tensor;
+}
+
 /**
  * The residual of a token as the sum of what the embedding and each earlier head, MLP and bias wrote to it; what a norm did to
  * the sum on the way, where a model has norms there, is done to each part with the norm's scale. Heads write z·W_O, with the numbers
  * that a quantised W_O stands for.
- * @returns `parts` [components, dModel], whose sum over the components is the row of the pass, within 2^-24 of the sum of their
- * magnitudes; the last one is "rounding".
+ * @returns Parts whose sum is the row of the pass, within 2^-24 of the sum of their magnitudes; the last one is "rounding".
  * @throws TypeError or RangeError naming the argument. HeadwiseError `RELEASED`.
  * @example
  * import { loadKernels } from "headwise";
@@ -34,7 +41,7 @@ export interface ResidPlace {
  * console.log(components[1], parts.shape); // { kind: 'head', layer: 0, head: 0 } [ 6, 64 ]
  * kernels.release();
  */
-export function decomposeResid(run: CapturedRun, place: ResidPlace): { components: Component[]; parts: Tensor } {
+export function decomposeResid(run: CapturedRun, place: ResidPlace): DecomposedResid {
   const where = "decomposeResid";
   const { token, layer } = readFields(where, "place", place, ["token", "layer"]);
   expectRun(where, run);
@@ -52,7 +59,7 @@ export function decomposeResid(run: CapturedRun, place: ResidPlace): { component
 export function decompose(where: string, run: CapturedRun, tokens: readonly number[], layer: number): Part[][] {
   let all = tokens.map((token) => embedParts(where, run, token));
   for (let i = 0; i < layer; i++) {
-    const heads = headParts(where, run, i, tokens);
+    const heads = headResults(where, run, i, tokens);
     all = all.map((parts, t) => blockParts(run, i, tokens[t] as number, parts, heads[t] as Part[]));
   }
   return all.map((parts, t) => addRounding(parts, rowAt(run, "residPre", layer, tokens[t] as number)));
@@ -75,7 +82,7 @@ function embedParts(where: string, run: CapturedRun, token: number): Part[] {
 }
 
 /** What the heads of a layer give to each token, z·W_O, and the bias. */
-function headParts(where: string, run: CapturedRun, layer: number, tokens: readonly number[]): Part[][] {
+function headResults(where: string, run: CapturedRun, layer: number, tokens: readonly number[]): Part[][] {
   const { kernels, dModel, weights } = run.model;
   const { attention } = weights.blocks[layer] as PackedBlock;
   const { numHeads, valueDim } = attention.config;

@@ -9,6 +9,7 @@ import { sideParts } from "./score-sides.ts";
 
 /** Which score to explain. */
 export interface ScorePlace {
+  /** 0 for the first layer. */
   readonly layer: number;
   /** A query head. */
   readonly head: number;
@@ -28,8 +29,13 @@ export interface ScoreExplanation {
   readonly softcap: number;
   /** What ALiBi adds for the distance; 0 without it. */
   readonly alibi: number;
-  /** What wrote to the query and to the key: the rows and the columns of `parts`. */
-  readonly components: { readonly query: readonly Component[]; readonly key: readonly Component[] };
+  /** What wrote to either token. */
+  readonly components: {
+    /** The rows of `parts`. */
+    readonly query: readonly Component[];
+    /** The columns of `parts`. */
+    readonly key: readonly Component[];
+  };
   /** [query components, key components]: scale·(part of the query)·(part of the key). */
   readonly parts: Float64Array;
   /** Sums of the rows of `parts`: by what wrote to the query. */
@@ -45,8 +51,8 @@ export interface ScoreExplanation {
  * are `{ kind: "bias", at: "q" | "k" }`.
  *
  * The rows are those of the pass: what its arithmetic rounded, in integer formats that of activations too, is the component
- * "rounding". Keys are those that were computed, before a cache's format rounds them. In latent attention, where queries and latents
- * are not captured, `parts` are those of exact products with the weights.
+ * "rounding". Keys are those that were computed, before a cache's format rounds them. In latent attention, queries are multiplied
+ * by W_uk exactly: what that product rounds in the pass, if W_uk has integers, is not seen.
  * @throws TypeError or RangeError naming the argument, also for a key that the query may not attend. HeadwiseError `RELEASED`.
  * @example
  * import { loadKernels } from "headwise";
@@ -95,7 +101,7 @@ export function explainScore(run: CapturedRun, place: ScorePlace): ScoreExplanat
   return { score: qk + softcap + alibi, qk, softcap, alibi, components, parts, byQuery, byKey };
 }
 
-/** Beyond 20 it is 1 within the last bit. */
+/** sign(x)·(1 - e^(-2|x|)) / (1 + e^(-2|x|)), which beyond 20 is 1 within the last bit. */
 function tanh(x: number): number {
   const away = Math.min(Math.abs(x), 20);
   const below = exp(-2 * away);

@@ -18,6 +18,7 @@ export interface LogitPlace {
 export interface LogitAttrs {
   /** The logit, or the difference, before the softcap: the sum of `parts`. */
   readonly logit: number;
+  /** What wrote to the last residual, and biases of what comes behind it. */
   readonly components: readonly Component[];
   /** What each component gives. */
   readonly parts: Float64Array;

@@ -26,7 +26,7 @@ export interface LogitLensResult {
   logits: Tensor;
   /** With `top`: the ids of these logits [layers, tokens, top], of equal ones the lower first. */
   ids?: Int32Array;
-  /** [layers, tokens]: ln Σ exp(logit) over all ids; exp(logit - logSumExp) is a probability. */
+  /** ln Σ exp(logit) over all ids, [layers, tokens]: exp(logit - logSumExp) is a probability. */
   logSumExp: Tensor;
 }
 

@@ -1,32 +1,31 @@
-// Rows as sums of parts by where they come from, and the linear operations of a decoder on them, in float64.
+// Rows as sums of parts by what wrote them, and the linear operations of a decoder on them, in float64.
 
 import type { PackedNorm } from "../decoder/packed.ts";
 import { NULL } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 
-/**
- * Where a part of a row comes from:
- *
- * | `kind` | what |
- * |---|---|
- * | `embed` | the token: its row of the table, with the norm of embeddings where there is one |
- * | `posEmbed` | the position: its row of the table of positions |
- * | `head` | what a head of a layer wrote: z·W_O, with the norm of attention's output where there is one |
- * | `mlp` | what the MLP, or the experts, of a layer wrote, with their biases |
- * | `bias` | constants: all biases of projections and norms that come in at a site of a layer, or at `logits` |
- * | `rounding` | what float32, quantised activations and the like made of the sum: the row of the pass less all other parts |
- */
-export type Component =
-  | { readonly kind: "embed" | "posEmbed" | "rounding" }
-  | { readonly kind: "head"; readonly layer: number; readonly head: number }
-  | { readonly kind: "mlp"; readonly layer: number }
-  | {
-      readonly kind: "bias";
-      readonly at: "attnOut" | "residMid" | "residPost" | "q" | "k" | "logits";
-      readonly layer?: number;
-    };
+/** Where a part of a residual, of a query or key, or of a logit comes from. */
+export interface Component {
+  /**
+   * | | |
+   * |---|---|
+   * | `embed` | the token: its row of the table, with the norm of embeddings where there is one |
+   * | `posEmbed` | the position: its row of the table of positions |
+   * | `head` | what a head wrote: z·W_O, with the norm of attention's output where there is one |
+   * | `mlp` | what an MLP, or the experts of a layer, wrote, with their biases and the norm of their output |
+   * | `bias` | constants: all biases of projections and norms that come in `at` a place |
+   * | `rounding` | what the pass rounded: its row less all other parts |
+   */
+  readonly kind: "embed" | "posEmbed" | "head" | "mlp" | "bias" | "rounding";
+  /** Of biases: the site, or the logits. */
+  readonly at?: "attnOut" | "residMid" | "residPost" | "q" | "k" | "logits";
+  /** Of heads, MLPs and biases, but those of logits. */
+  readonly layer?: number;
+  /** Of heads. */
+  readonly head?: number;
+}
 
-/** A part of a row. */
+/** A part of a row: what a component wrote. */
 export interface Part {
   readonly component: Component;
   readonly row: Float64Array;

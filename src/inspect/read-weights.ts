@@ -22,7 +22,7 @@ export function* weightRows(
   end: number,
 ): Generator<{ readonly first: number; readonly rows: Float32Array }, void, void> {
   const { memory } = kernels;
-  const most = Math.max(1, Math.floor(READ_FLOATS / k));
+  const most = Math.min(end - begin, Math.max(1, Math.floor(READ_FLOATS / k)));
   const layout = new Layout();
   const places = { shape: layout.take(EMBED_SHAPE_BYTES), ids: layout.floats(most), rows: layout.floats(most * k) };
   for (const [from, to] of chunksOf(end - begin, most)) {

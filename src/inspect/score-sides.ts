@@ -10,14 +10,14 @@ import { NULL } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { type CapturedRun, rowAt } from "./captured-run.ts";
 import { readParts } from "./decompose.ts";
-import { addPart, addRounding, type Component, freezeNorm, mapParts, normParts, type Part } from "./parts.ts";
+import { addPart, addRounding, type Component, freezeNorm, mapParts, normParts, type Part, sumOf } from "./parts.ts";
 import { multiplyRows } from "./read-weights.ts";
 
 /** The query, or the key, of a head at a token. */
 export interface Side {
   readonly of: "q" | "k";
   readonly layer: number;
-  /** Of queries. */
+  /** A query head. */
   readonly head: number;
   readonly token: number;
 }
@@ -47,7 +47,7 @@ function headParts(where: string, run: CapturedRun, side: Side, x: readonly Part
   if (qkNorm) {
     const full = qkNorm.kind === "full";
     const gain = kernels.memory.f32(attention.layer[`${of}Norm`] + (full ? 4 * begin : 0), headDim);
-    parts = mapParts(parts, freezeNorm({ kind: "rms", eps: qkNorm.eps, gain }, full ? all : own));
+    parts = mapParts(parts, freezeNorm({ kind: "rms", eps: qkNorm.eps, gain }, full ? all : sumOf(parts)));
   }
   return rotate(parts, rotary, rotary?.start ?? 0, run.past + token);
 }

@@ -61,16 +61,7 @@ const sum = (values: Iterable<number>) => [...values].reduce((total, value) => t
 const size = (values: Iterable<number>) => sum([...values].map(Math.abs));
 const layersOf = (model: Model) => Array.from({ length: model.layers }, (_, layer) => layer);
 const labels = (components: readonly Component[]) =>
-  components.map((component) =>
-    [
-      component.kind,
-      "at" in component && component.at,
-      "layer" in component && component.layer,
-      "head" in component && component.head,
-    ]
-      .filter((each) => each !== false && each !== undefined)
-      .join(" "),
-  );
+  components.map(({ kind, at, layer, head }) => [kind, at, layer, head].filter((each) => each !== undefined).join(" "));
 
 /** A run in a session of its own, and the softmax weights of its layers. */
 function runOf(model: Model, ids: readonly number[] = IDS): { run: CapturedRun; patterns: Tensor[] } {
@@ -221,18 +212,27 @@ test("each component has its part: of tokens, positions, heads, MLPs and biases,
   expect((await explain("opt")).query).toEqual([...opt, "bias q 1", "rounding"]);
 });
 
-test("embed and posEmbed are the rows of the tables", async () => {
-  const tensors = tinyTensors(TINY.gpt2);
-  const model = await loadModel(kernels, tinyFolder(TINY.gpt2, tensors));
-  using session = createSession(model);
-  forward(session, [1, 2]);
-  using run = captureRun(session, IDS);
-  const { parts } = decomposeResid(run, { token: 3, layer: 0 });
-  const rowOf = (name: string, i: number) =>
-    tensors.get(`transformer.${name}.weight`)!.data.slice(36 * i, 36 * (i + 1));
-  expect(parts.data.slice(36, 72)).toEqual(rowOf("wpe", 5));
-  for (const [i, value] of rowOf("wte", 33).entries()) expect(parts.data[i]).toBeCloseTo(value, 6);
-});
+test.each([
+  ["gpt2", "transformer.wpe.weight", 0],
+  ["opt", "model.decoder.embed_positions.weight", 2],
+] as const)(
+  "%s: posEmbed is the row of the table, and embed that of the token at any position",
+  async (name, table, offset) => {
+    const tensors = tinyTensors(CONFIGS[name]!);
+    const model = await loadModel(kernels, tinyFolder(CONFIGS[name]!, tensors));
+    using session = createSession(model);
+    forward(session, [1, 2]);
+    using run = captureRun(session, IDS);
+    const width = model.dModel;
+    const [first, second] = [3, 4].map((token) => decomposeResid(run, { token, layer: 0 }).parts.data);
+    const row = 2 + 3 + offset;
+    const position = tensors.get(table)!.data.slice(row * width, (row + 1) * width);
+    expect(first!.slice(width, 2 * width)).toEqual(position);
+    // Tokens 3 and 4 have one id.
+    for (let d = 0; d < width; d++) expect(first![d]).toBeCloseTo(second![d]!, 6);
+    expect(first!.slice(0, width)).not.toEqual(new Float32Array(width));
+  },
+);
 
 test.each(["llama", "gpt2", "phi", "qwen2_moe", "gpt_oss", "deepseek_v3", "bloom"])(
   "%s: what attention gives loses a head's part when the head is set to 0, and the MLP's part is what it gave",
