@@ -7,6 +7,8 @@ export type { ForwardOptions, ForwardResult, TokenIds } from "../decoder/forward
 export type { Session } from "../decoder/session.ts";
 export { detectionPattern, type HeadKind, type HeadScoreOptions, headScores } from "../inspect/detectors.ts";
 export type { Edit } from "../inspect/edits.ts";
+export type { StageName } from "../inspect/formulas.ts";
 export { type ForwardWithOptions, type ForwardWithResult, forwardWith, meanRows } from "../inspect/forward-with.ts";
 export type { Site } from "../inspect/sites.ts";
+export { type AttentionStage, type TraceOptions, traceAttention } from "../inspect/trace.ts";
 export type { Tensor } from "../tensor/tensor.ts";
