@@ -41,8 +41,20 @@ export interface ReferenceOptions {
 
 /**
  * One attention layer in float64, from x [qLen, dModel] to y [qLen, dModel] and maps [numHeads, qLen, kvLen + extras]:
- * project, norm, rotate, score, mask, softmax, sum, project. It shares nothing with the kernels or their twins, and is
- * what they are compared with.
+ * project, norm, rotate, score, mask, softmax, sum, project, in loops over heads, queries and keys. It shares nothing with the
+ * kernels or their twins, and is what they are compared with. Nothing is checked.
+ * @param config `config` of an attention, with every default filled in.
+ * @example
+ * import { createAttention, loadKernels } from "headwise";
+ * import { attendReference } from "headwise/reference";
+ * const kernels = await loadKernels();
+ * const eye = Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0));
+ * const square = { data: eye, shape: [4, 4] };
+ * const weights = { wq: square, wk: square, wv: square, wo: square };
+ * const { config } = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, weights);
+ * const { y } = attendReference(config, { wq: eye, wk: eye, wv: eye, wo: eye }, [1, 2, 3, 4]);
+ * console.log(y.join(" ")); // 1 2 3 4: one token sees only itself
+ * kernels.release();
  */
 export function attendReference(
   config: CheckedConfig,
