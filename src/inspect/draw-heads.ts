@@ -32,7 +32,7 @@ const [CELL, CHARACTER, GAP] = [16, 7, 24];
  * const maps = { data: Float32Array.of(1, 0, 0.1, 0.9, 1, 0, 0.6, 0.4), shape: [2, 2, 2] };
  * const svg = drawHeads(maps, { tokens: ["the", "cat"] });
  * console.log(svg.match(/<desc>.*<\/desc>/)?.[0]); // <desc>Head 0: the → the 1.00, cat → cat 0.90. Head 1: the → the 1.00, cat → the 0.60.</desc>
- * console.log(drawHeads(maps, { tokens: ["the", "cat"], heads: [1], format: "text" }).split("\n")[3]); // 1 cat  ▓▓▒▒
+ * console.log(drawHeads(maps, { tokens: ["the", "cat"], heads: [1], format: "text" }).split("\n")[3]); // 1 cat ▓▓▒▒
  */
 export function drawHeads(maps: Tensor, options: DrawHeadsOptions = {}): string {
   const where = "drawHeads";

@@ -34,7 +34,7 @@ interface Bar {
  * @example
  * import { drawShapes } from "headwise/inspect";
  * const text = drawShapes({ batch: 2, seqLen: 10, dModel: 512, numHeads: 8 }, { format: "text" });
- * console.log(text.split("\n")[3]); // transpose        [2, 8, 10, 64]  0000 1111 2222 3333 4444 5555 6666 7777
+ * console.log(text.split("\n")[3]); // transpose [2, 8, 10, 64] 0000 1111 2222 3333 4444 5555 6666 7777
  */
 export function drawShapes(sizes: ShapeSizes, options: DrawOptions = {}): string {
   const where = "drawShapes";
@@ -55,7 +55,7 @@ export function drawShapes(sizes: ShapeSizes, options: DrawOptions = {}): string
  * @throws TypeError or RangeError naming the argument.
  * @example
  * import { drawSplit } from "headwise/inspect";
- * console.log(drawSplit({ dModel: 32, numHeads: 4 }, { format: "text" }).split("\n").slice(2).join(" | ")); // W      [32, 32]   00000000111111112222222233333333 | q      [32]       00000000111111112222222233333333 | heads  4 × [8]    00000000 11111111 22222222 33333333
+ * console.log(drawSplit({ dModel: 32, numHeads: 4 }, { format: "text" }).split("\n").slice(2).join(" | ")); // W [32, 32] 00000000111111112222222233333333 | q [32] 00000000111111112222222233333333 | heads 4 × [8] 00000000 11111111 22222222 33333333
  */
 export function drawSplit(sizes: LayerSizes, options: DrawOptions = {}): string {
   const where = "drawSplit";
@@ -77,7 +77,7 @@ export function drawSplit(sizes: LayerSizes, options: DrawOptions = {}): string 
  * @example
  * import { drawProjections } from "headwise/inspect";
  * const text = drawProjections({ dModel: 512, numHeads: 8, numKvHeads: 2 }, { format: "text" });
- * console.log(text.split("\n")[1]); // k  2 × 64, 65536 weights   00001111
+ * console.log(text.split("\n")[1]); // k 2 × 64, 65536 weights 00001111
  */
 export function drawProjections(sizes: LayerSizes, options: DrawOptions = {}): string {
   const where = "drawProjections";
