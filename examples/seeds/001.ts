@@ -8,6 +8,7 @@ import {
   createAttention,
   type Tensor,
 } from "headwise";
+import { traceAttention } from "headwise/inspect";
 import {
   commas,
   maxAbs,
@@ -67,6 +68,14 @@ export const run: Tutorial = (kernels, print) => {
   print(
     messageOf(() => createAttention(kernels, { dModel: 10, numHeads: 3 }, { wqkv: zeros(30, 10), wo: zeros(10, 10) })),
   );
+
+  print();
+  for (const [i, { name, formula, tensors }] of traceAttention(attention, x, { batch }).entries()) {
+    const shapes = Object.entries(tensors).map(([letter, { shape }]) => `${letter} ${tuple(shape)}`);
+    print(`${i + 1} ${name}: ${formula}`);
+    print(`  ${shapes.join(", ")}`);
+  }
+  print();
 
   // One product for queries, keys and values is what three products give.
   const part = (index: number): Tensor => ({

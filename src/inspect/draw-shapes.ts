@@ -55,7 +55,7 @@ export function drawShapes(sizes: ShapeSizes, options: DrawOptions = {}): string
  * @throws TypeError or RangeError naming the argument.
  * @example
  * import { drawSplit } from "headwise/inspect";
- * console.log(drawSplit({ dModel: 32, numHeads: 4 }, { format: "text" }).split("\n").slice(2).join(" | ")); // W [32, 32] 00000000111111112222222233333333 | q [32] 00000000111111112222222233333333 | heads 4 × [8] 00000000 11111111 22222222 33333333
+ * console.log(drawSplit({ dModel: 32, numHeads: 4 }, { format: "text" }).split("\n")[3]); // heads 4 × [8] 00000000 11111111 22222222 33333333
  */
 export function drawSplit(sizes: LayerSizes, options: DrawOptions = {}): string {
   const where = "drawSplit";

@@ -1,22 +1,22 @@
 // The stages of an attention layer in words and formulas, with the numbers of the layer.
 
 import type { Attention } from "../attention/attention.ts";
-import type { AttendCall } from "../forward/call.ts";
+import { type AttendCall, isSelf } from "../forward/call.ts";
 import { NULL } from "../wasm/abi.ts";
 
 /**
- * A stage of attention. All layers have the nine of the first group, in this order; the others follow the stage that they are
- * named with, in layers that have them.
+ * A stage of attention. All layers have the first nine, in this order; the others follow the stage that they are named with, in
+ * layers that have them.
  *
  * | | gives |
  * |---|---|
- * | `project` | `qkv` [qLen, …]: queries, keys and values of all heads side by side. Keys of other rows: `q`, `k` and `v` |
+ * | `project` | `qkv` [qLen, …] with queries, keys and values of all heads side by side; `q`, `k` and `v` if keys come from other rows |
  * | `chunk` | `q` [qLen, numHeads·headDim], `k` [kvLen, numKvHeads·headDim], `v` [kvLen, numKvHeads·valueDim] |
  * | `split` | `q`, `k`, `v` [heads, tokens, dim] |
- * | `scores` | `scores` [numHeads, qLen, columns]: scale·q·k |
+ * | `scores` | `scores` = scale·q·k, [numHeads, qLen, columns] |
  * | `mask` | `scores` with ALiBi and `bias`, -Infinity for keys that may not be attended. Without any of these: as they were |
  * | `softmax` | `weights` [numHeads, qLen, columns]; with sinks, whose share is left out, a row sums to less than 1 |
- * | `sum` | `z` [numHeads, qLen, valueDim]: values, weighted |
+ * | `sum` | `z` [numHeads, qLen, valueDim], the values by their weights |
  * | `merge` | `z` [qLen, numHeads·valueDim] |
  * | `output` | `y` [qLen, dModel] |
  * | `norm`, after `split` | `q`, `k` after RMS norm (`qkNorm`) |
@@ -49,25 +49,25 @@ interface Formula {
 export function formulasOf({ config, layer }: Attention, call: AttendCall): Readonly<Record<StageName, Formula>> {
   const { numHeads, numKvHeads, headDim, valueDim, scale, softcap, qkNorm, rope, addZeroAttn } = config;
   const group = numHeads / numKvHeads;
-  const isSelf = call.keys === call.x && call.values === call.x;
+  const joint = isSelf(call);
   const [q, k] = [numHeads * headDim, numKvHeads * headDim];
   const kvHead = group === 1 ? "h" : numKvHeads === 1 ? "0" : `⌊h / ${group}⌋`;
   const shared = group === 1 ? "" : ` ${group} query heads share a head of keys and values.`;
   const [sinks, hasExtra] = [layer.sinks !== NULL, layer.extraKey !== NULL];
   return {
     project: {
-      says: isSelf
+      says: joint
         ? "Each row of x is projected to the queries, keys and values of all heads, in one product."
         : "Queries are projected from the rows of x, keys and values from rows of their own.",
-      formula: isSelf
+      formula: joint
         ? "qkv = x · [wq; wk; wv]ᵀ + [bq; bk; bv]"
         : "q = x · wqᵀ + bq, k = keys · wkᵀ + bk, v = values · wvᵀ + bv",
     },
     chunk: {
-      says: isSelf
+      says: joint
         ? "The columns of queries, keys and values are told apart."
         : "Queries, keys and values are apart already.",
-      formula: isSelf
+      formula: joint
         ? `q = qkv[:, 0 … ${q - 1}], k = qkv[:, ${q} … ${q + k - 1}], v = qkv[:, ${q + k} … ${q + k + numKvHeads * valueDim - 1}]`
         : "q, k, v",
     },

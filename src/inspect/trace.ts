@@ -1,6 +1,6 @@
 import type { Attention, LayerParts } from "../attention/attention.ts";
 import { type ScoreStage, scoreColumns } from "../forward/attend-segment.ts";
-import { type AttendCall, type AttendOptions, checkGiven, expectAttention } from "../forward/call.ts";
+import { type AttendCall, type AttendOptions, checkGiven, expectAttention, isSelf } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
 import { readCall } from "../forward/given-call.ts";
 import { placeHeads, projectPart } from "../forward/stages.ts";
@@ -28,7 +28,7 @@ export interface AttentionStage {
   readonly name: StageName;
   /** What the stage does, in a sentence. */
   readonly says: string;
-  /** The same as a formula, with the numbers of the layer. */
+  /** The same as a formula, with the numbers of the layer. Biases that it lacks are zeros. */
   readonly formula: string;
   /** What the stage gives, by the letters of the formula. */
   readonly tensors: Readonly<Record<string, Tensor>>;
@@ -101,9 +101,10 @@ function* stagesOf(attention: Attention, call: AttendCall): Generator<Stage, voi
     projectPart(where, parts, "v", values),
   ];
   const chunk = { q: rowsOf("q", q), k: rowsOf("k", k), v: rowsOf("v", v) };
+  const width = (numHeads + numKvHeads) * headDim + numKvHeads * valueDim;
   yield [
     "project",
-    keys === x && values === x ? { qkv: sideBySide(where, batch, [chunk.q, chunk.k, chunk.v]) } : chunk,
+    isSelf(call) ? { qkv: { data: sideBySide(where, batch * qLen, [q, k, v]), shape: [qLen, width] } } : chunk,
   ];
   yield ["chunk", chunk];
   const split = { q: headsOf("q", q), k: headsOf("k", k), v: headsOf("v", v) };
@@ -157,22 +158,20 @@ function swapAxes(where: string, x: Float32Array, batch: number, a: number, b: n
   return out;
 }
 
-/** Tensors of `batch` times [len, width], as one of [len, all widths]. */
-function sideBySide(where: string, batch: number, parts: readonly Tensor[]): Tensor {
-  const [
-    {
-      shape: [len = 0],
-    },
-  ] = parts as [Tensor];
-  const width = parts.reduce((sum, { shape }) => sum + (shape[1] as number), 0);
-  const data = createFloats(where, "stage", batch * len * width);
+/** `rows` rows of each part, side by side. */
+function sideBySide(where: string, rows: number, parts: readonly Float32Array[]): Float32Array {
+  const out = createFloats(
+    where,
+    "stage",
+    parts.reduce((sum, { length }) => sum + length, 0),
+  );
   let at = 0;
-  for (const { data: from, shape } of parts) {
-    const own = shape[1] as number;
-    copyRows(data, at, width, from, own, own);
-    at += own;
+  for (const part of parts) {
+    const width = part.length / rows;
+    copyRows(out, at, out.length / rows, part, width, width);
+    at += width;
   }
-  return { data, shape: [len, width] };
+  return out;
 }
 
 /** `batch` times keys or values [heads, len, dim] with the layer's own one, and one of zeros, up to `columns` of them. */

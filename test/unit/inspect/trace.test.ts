@@ -228,6 +228,34 @@ test("projections, norms and rotations are what their formulas make of the stage
   }
 });
 
+test("calls of more rows than a chunk have the bits of attend, and raw scores of all keys, behind a window too", () => {
+  const [len, dim] = [300, 8];
+  const rope = { theta: 10_000, pairing: "half" } as const;
+  const config: AttentionConfig = { dModel: 16, numHeads: 2, causal: true, window: { left: 5 }, rope };
+  const attention = createAttention(kernels, config, randomWeights(random, config));
+  const x = floats(random, len * 16);
+  const stages = traceAttention(attention, x);
+  expect(dataOf(stages, "output", "y")).toEqual(attend(attention, x));
+  const [q, k] = ["q", "k"].map((part) => dataOf(stages, "rotate", part)) as [Float32Array, Float32Array];
+  const scores = dataOf(stages, "scores", "scores");
+  for (const [i, j] of [
+    [0, 299],
+    [299, 0],
+    [257, 255],
+    [128, 290],
+  ] as const) {
+    const at = (len + i) * dim; // of head 1
+    const dot = sumOf(dim, (c) => q[at + c]! * k[(len + j) * dim + c]!) / Math.sqrt(dim);
+    expect(Math.abs(scores[(len + i) * len + j]! - dot)).toBeLessThan(1e-6 * Math.max(1, largest(scores)));
+  }
+});
+
+test("no rows have stages without data", () => {
+  const stages = traceAttention(small({ causal: true, rope: { theta: 100, pairing: "half" } }), new Float32Array(0));
+  expect(stages.map(({ name }) => name)).toEqual([...NINE.slice(0, 3), "rotate", ...NINE.slice(3)]);
+  for (const { tensors } of stages) for (const { data } of Object.values(tensors)) expect(data.length).toBe(0);
+});
+
 test("without batch, shapes are those of one sequence; keys of other rows are projected apart", () => {
   const stages = traceAttention(small(), new Float32Array(8), { keys: new Float32Array(12) });
   const [project, chunk, split] = stages as [Stage, Stage, Stage];
