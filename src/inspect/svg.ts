@@ -6,7 +6,7 @@ import { plainText } from "../util/errors.ts";
 export type FigureFormat = "svg" | "text";
 
 /** Text as content or attribute of an element. */
-export function escapeText(text: string): string {
+function escapeText(text: string): string {
   const names: Readonly<Record<string, string>> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
   return plainText(text).replace(/[&<>"]/g, (character) => names[character] as string);
 }
@@ -40,7 +40,7 @@ export function rectangle(x: number, y: number, width: number, height: number, f
   return says === undefined ? `${open} ${rest}/>` : `${open} ${rest}><title>${escapeText(says)}</title></rect>`;
 }
 
-/** A line of text whose base line begins, or with `anchor` ends or is centred, at x, y. */
+/** A line of text whose base line begins, or with `anchor` ends or is centred, at x, y; `more` are further attributes. */
 export function line(
   x: number,
   y: number,
