@@ -1,5 +1,6 @@
 /**
- * What happens inside of a decoder: rows at any site of a pass, interventions there, and scores and logits by what wrote them.
+ * What happens inside of a decoder: rows at any site of a pass, interventions there, and scores and logits by what wrote them. The
+ * stages of a layer, one by one, and figures of heads and shapes.
  * @packageDocumentation
  */
 
@@ -8,11 +9,17 @@ export type { Session } from "../decoder/session.ts";
 export { type CapturedRun, captureRun } from "../inspect/captured-run.ts";
 export { type DecomposedResid, decomposeResid, type ResidPlace } from "../inspect/decompose.ts";
 export { detectionPattern, type HeadKind, type HeadScoreOptions, headScores } from "../inspect/detectors.ts";
+export { type DrawHeadsOptions, drawHeads } from "../inspect/draw-heads.ts";
+export { type DrawOptions, drawProjections, drawShapes, drawSplit } from "../inspect/draw-shapes.ts";
 export type { Edit } from "../inspect/edits.ts";
 export { explainScore, type ScoreExplanation, type ScorePlace } from "../inspect/explain-score.ts";
+export type { StageName } from "../inspect/formulas.ts";
 export { type ForwardWithOptions, type ForwardWithResult, forwardWith, meanRows } from "../inspect/forward-with.ts";
 export { type LogitAttrs, type LogitPlace, logitAttrs } from "../inspect/logit-attrs.ts";
 export { type LogitLensOptions, type LogitLensResult, logitLens } from "../inspect/logit-lens.ts";
 export type { Component } from "../inspect/parts.ts";
+export { type LayerSizes, type ShapeSizes, type ShapeStep, shapeTrace } from "../inspect/shape-trace.ts";
 export type { Site } from "../inspect/sites.ts";
+export type { FigureFormat } from "../inspect/svg.ts";
+export { type AttentionStage, type TraceOptions, traceAttention } from "../inspect/trace.ts";
 export type { Tensor } from "../tensor/tensor.ts";
