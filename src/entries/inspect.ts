@@ -5,7 +5,22 @@
 
 export type { ForwardOptions, ForwardResult, TokenIds } from "../decoder/forward.ts";
 export type { Session } from "../decoder/session.ts";
-export { detectionPattern, type HeadKind, type HeadScoreOptions, headScores } from "../inspect/detectors.ts";
+export { copyingScores } from "../inspect/circuits.ts";
+export {
+  type DetectedHead,
+  type DetectHeadsOptions,
+  detectHeads,
+  type KindScore,
+} from "../inspect/detect-heads.ts";
+export { HEAD_KINDS, type HeadDetector, type LabelledText, type ReferencePair } from "../inspect/detection-texts.ts";
+export {
+  baselineScore,
+  detectionPattern,
+  type HeadKind,
+  type HeadMeasure,
+  type HeadScoreOptions,
+  headScores,
+} from "../inspect/detectors.ts";
 export type { Edit } from "../inspect/edits.ts";
 export { type ForwardWithOptions, type ForwardWithResult, forwardWith, meanRows } from "../inspect/forward-with.ts";
 export type { Site } from "../inspect/sites.ts";

@@ -91,11 +91,16 @@ function multiplyEnds(where: string, model: Model): Float32Array {
 const asPanels = ({ dim: k, at: w, format, mins }: PackedTable): Panels => ({ k, w, format, mins });
 
 /** What a layer's values are of its residual: W_V [numKvHeads·valueDim, dModel], of latent attention for each head. */
-function readValues(where: string, { kernels, weights, dModel }: Model, { attention, norms }: PackedBlock): Float32Array {
+function readValues(
+  where: string,
+  { kernels, weights, dModel }: Model,
+  { attention, norms }: PackedBlock,
+): Float32Array {
   const { numKvHeads, valueDim } = attention.config;
-  const values = "latents" in attention
-    ? readLatentValues(where, attention as LatentAttention)
-    : readMatrix(where, kernels, attention.layer.linears.v, 0, numKvHeads * valueDim);
+  const values =
+    "latents" in attention
+      ? readLatentValues(where, attention as LatentAttention)
+      : readMatrix(where, kernels, attention.layer.linears.v, 0, numKvHeads * valueDim);
   foldNorm(kernels, values, norms.attentionPre, dModel);
   return foldNorm(kernels, values, weights.embedNorm, dModel);
 }
@@ -114,12 +119,26 @@ function readLatentValues(where: string, { kernels, config, latents }: LatentAtt
 }
 
 /** What a layer adds to its residual for the outputs of its heads: W_Oᵀ [numHeads·valueDim, dModel]. */
-export function readOutputs(where: string, { kernels, dModel }: Model, { attention, norms }: PackedBlock): Float32Array {
+function readOutputs(where: string, { kernels, dModel }: Model, { attention, norms }: PackedBlock): Float32Array {
   const { numHeads, valueDim } = attention.config;
   const matrix = "latents" in attention ? (attention as LatentAttention).latents.o : attention.layer.linears.o;
   const outputs = transpose(readMatrix(where, kernels, matrix as PackedLinear, 0, dModel), numHeads * valueDim);
   // Norms of outputs are RMS norms in all families.
   return foldNorm(kernels, outputs, norms.attentionPost, dModel);
+}
+
+/** What a head adds to the residual if its output is each of `values` [n, valueDim]: rows [n, dModel]. */
+export function writtenFor(
+  where: string,
+  model: Model,
+  block: PackedBlock,
+  head: number,
+  values: Float32Array,
+): Float32Array {
+  const { kernels, dModel } = model;
+  const size = block.attention.config.valueDim * dModel;
+  const outputs = readOutputs(where, model, block).subarray(head * size, (head + 1) * size);
+  return multiply(kernels, values, outputs, dModel, "in-out");
 }
 
 /** Makes rows w, of products w·x, those of w·norm(x), but for the division: w·gain, less its mean for a layer norm. In place. */
@@ -140,7 +159,13 @@ function scaleRows(rows: Float32Array, by: Float32Array): void {
 }
 
 /** x·w for w [inputs, width] ("in-out"), or x·wᵀ for w [outputs, width] ("out-in"). */
-function multiply(kernels: Kernels, x: Float32Array, w: Float32Array, width: number, layout: MatrixLayout): Float32Array {
+function multiply(
+  kernels: Kernels,
+  x: Float32Array,
+  w: Float32Array,
+  width: number,
+  layout: MatrixLayout,
+): Float32Array {
   const layer = createLinear(kernels, { weight: { data: w, shape: [w.length / width, width] }, layout });
   try {
     return linear(layer, x);

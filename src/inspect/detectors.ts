@@ -1,4 +1,4 @@
-import { checkTensor, createFloats, readTensor, type Tensor } from "../tensor/tensor.ts";
+import { createFloats, expectTensor, type Tensor } from "../tensor/tensor.ts";
 import { expectFlag, expectInt, expectOneOf, readFields, readList } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
 
@@ -81,61 +81,136 @@ function looksOf(where: string, kind: HeadKind, ids: readonly unknown[]): (i: nu
   }
 }
 
-/** Options of `headScores`. */
+/** Options of `headScores` and `baselineScore`. */
 export interface HeadScoreOptions {
   /**
-   * "mul", the default: the share of all attention that lies where the detection pattern is, Σ pattern·detection / Σ pattern. "abs":
-   * 1 - the mean over tokens of Σ |pattern - detection|.
+   * With P the head's pattern and D the detection pattern, for n tokens:
+   *
+   * - "mul", the default: Σ P·D / Σ P, the share of all attention that lies where D is 1;
+   * - "abs": 1 - Σ |P - D| / n;
+   * - "overlap": the mean of Σ min(P, D) over the tokens that have anywhere to look, whose rows of D are not 0. Where D is 0 or 1,
+   *   that is the attention which these tokens give to the places that they should look at.
    */
-  readonly measure?: "mul" | "abs" | undefined;
+  readonly measure?: HeadMeasure | undefined;
   /** Leave out attention to the first token. Default false. */
   readonly excludeFirst?: boolean | undefined;
   /** Leave out attention of each token to itself. Default false. */
   readonly excludeCurrent?: boolean | undefined;
 }
 
+/** How patterns are compared: "mul" and "abs" as in TransformerLens, and "overlap". */
+export type HeadMeasure = "mul" | "abs" | "overlap";
+
+const MEASURES: readonly HeadMeasure[] = ["mul", "abs", "overlap"];
+
 /**
- * How well each head matches a detection pattern, by the definitions of TransformerLens' `detect_head`. 1 is a perfect match.
- * Compare with the score of a head without preferences, which gives each of its keys the same weight: that of the pattern "uniform"
- * against the same detection pattern.
+ * How well each head matches a detection pattern: "mul" and "abs" by the definitions of TransformerLens' `detect_head`. 1 is a
+ * perfect match, and `baselineScore` what a head scores that looks everywhere alike.
  * @param pattern Softmax weights [heads, tokens, tokens] of `forwardWith` or `attendWithMaps`.
  * @param detection [tokens, tokens] of `detectionPattern`, or one of your own.
- * @returns A score for each head.
+ * @returns A score for each head; NaN if there is nothing to compare.
  * @throws TypeError or RangeError naming the argument.
  * @example
  * import { detectionPattern, headScores } from "headwise/inspect";
  * const pattern = { data: Float32Array.of(1, 0, 0.75, 0.25), shape: [1, 2, 2] };
- * console.log(headScores(pattern, detectionPattern("previous", [5, 6]))[0]); // 0.375: 0.75 of 2
+ * const previous = detectionPattern("previous", [5, 6]);
+ * console.log(headScores(pattern, previous)[0]); // 0.375: 0.75 of 2
+ * console.log(headScores(pattern, previous, { measure: "overlap" })[0]); // 0.75: of the one token that has a previous one
  */
 export function headScores(pattern: Tensor, detection: Tensor, options: HeadScoreOptions = {}): number[] {
   const where = "headScores";
-  const given = readFields(where, "options", options, ["measure", "excludeFirst", "excludeCurrent"]);
-  const measure = expectOneOf(where, "options.measure", given.measure ?? "mul", ["mul", "abs"]);
-  const excludeFirst = expectFlag(where, "options.excludeFirst", given.excludeFirst);
-  const excludeCurrent = expectFlag(where, "options.excludeCurrent", given.excludeCurrent);
-  const { data, shape } = checkTensor(where, "pattern", readTensor(where, "pattern", pattern), [3]);
-  const { data: wanted, shape: wantedShape } = checkTensor(
-    where,
-    "detection",
-    readTensor(where, "detection", detection),
-    [2],
-  );
+  const rules = readOptions(where, options);
+  const { data, shape } = expectTensor(where, "pattern", pattern, [3]);
+  const { data: wanted, shape: wantedShape } = expectTensor(where, "detection", detection, [2]);
   const [heads, n, keys] = shape as [number, number, number];
   if (n !== keys || n === 0)
     throw new RangeError(`${where}: pattern expected shape [heads, tokens, tokens], got ${describe(shape)}`);
   if (wantedShape[0] !== n || wantedShape[1] !== n)
     throw new RangeError(`${where}: detection expected shape [${n}, ${n}], got [${wantedShape.join(", ")}]`);
-  return Array.from({ length: heads }, (_, head) => {
-    let [matched, all, apart] = [0, 0, 0];
-    for (let i = 0; i < n; i++)
-      for (let j = 0; j <= i; j++) {
-        if ((excludeFirst && j === 0) || (excludeCurrent && j === i)) continue;
-        const weight = data[(head * n + i) * n + j] as number;
-        const want = wanted[i * n + j] as number;
-        matched += weight * want;
-        all += weight;
-        apart += Math.abs(weight - want);
-      }
-    return measure === "mul" ? matched / all : 1 - apart / n;
-  });
+  return Array.from({ length: heads }, (_, head) => scoreHead(data, head * n * n, wanted, n, rules));
+}
+
+/**
+ * The score of `headScores` of a head without preference, whose token i gives 1 / (i + 1) to each of its i + 1 keys. It is also what
+ * heads of random weights score on average where no key is preferred, because the expected weights of exchangeable keys are equal.
+ * @param detection [tokens, tokens] of `detectionPattern`, or one of your own.
+ * @throws TypeError or RangeError naming the argument.
+ * @example
+ * import { baselineScore, detectionPattern } from "headwise/inspect";
+ * console.log(baselineScore(detectionPattern("previous", [5, 6, 7, 8])).toFixed(4)); // 0.2708: (1/2 + 1/3 + 1/4) / 4
+ */
+export function baselineScore(detection: Tensor, options: HeadScoreOptions = {}): number {
+  const where = "baselineScore";
+  const rules = readOptions(where, options);
+  const { data, shape } = expectTensor(where, "detection", detection, [2]);
+  const [n, keys] = shape as [number, number];
+  if (n !== keys || n === 0)
+    throw new RangeError(`${where}: detection expected shape [tokens, tokens], got [${shape.join(", ")}]`);
+  const even = createFloats(where, "pattern", n * n);
+  for (let i = 0; i < n; i++) even.fill(1 / (i + 1), i * n, i * n + i + 1);
+  return scoreHead(even, 0, data, n, rules);
+}
+
+/** Options with their defaults. */
+interface ScoreRules {
+  readonly measure: HeadMeasure;
+  readonly excludeFirst: boolean;
+  readonly excludeCurrent: boolean;
+}
+
+function readOptions(where: string, options: HeadScoreOptions): ScoreRules {
+  const given = readFields(where, "options", options, ["measure", "excludeFirst", "excludeCurrent"]);
+  return {
+    measure: expectOneOf(where, "options.measure", given.measure ?? "mul", MEASURES),
+    excludeFirst: expectFlag(where, "options.excludeFirst", given.excludeFirst),
+    excludeCurrent: expectFlag(where, "options.excludeCurrent", given.excludeCurrent),
+  };
+}
+
+function scoreHead(
+  pattern: Float32Array,
+  at: number,
+  wanted: Float32Array,
+  n: number,
+  { measure, excludeFirst, excludeCurrent }: ScoreRules,
+): number {
+  const sum: ScoreSum = { matched: 0, of: 0 };
+  for (let i = 0; i < n; i++) {
+    const [begin, end] = [Number(excludeFirst), excludeCurrent ? i : i + 1];
+    addQuery(sum, measure, pattern, at + i * n, wanted, i * n, begin, end);
+  }
+  return sum.matched / sum.of;
+}
+
+/** A score as matched / of, which are sums over tokens. */
+export interface ScoreSum {
+  matched: number;
+  of: number;
+}
+
+/** Adds a token to a score: its weights on the keys begin..end, which lie at `at`, and where it should look, at `wantedAt`. */
+export function addQuery(
+  sum: ScoreSum,
+  measure: HeadMeasure,
+  weights: Float32Array,
+  at: number,
+  wanted: Float32Array,
+  wantedAt: number,
+  begin: number,
+  end: number,
+): void {
+  let [product, all, apart, both, want] = [0, 0, 0, 0, 0];
+  for (let j = begin; j < end; j++) {
+    const weight = weights[at + j] as number;
+    const look = wanted[wantedAt + j] as number;
+    product += weight * look;
+    all += weight;
+    apart += Math.abs(weight - look);
+    both += Math.min(weight, look);
+    want += look;
+  }
+  const [matched, of] =
+    measure === "mul" ? [product, all] : measure === "abs" ? [1 - apart, 1] : want > 0 ? [both, 1] : [0, 0];
+  sum.matched += matched;
+  sum.of += of;
 }

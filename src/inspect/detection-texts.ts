@@ -1,0 +1,114 @@
+// What detectors look for, and the texts in which they do.
+
+import { readIds, type TokenIds } from "../decoder/forward.ts";
+import type { Model } from "../decoder/model.ts";
+import { createFloats, expectTensor, type Tensor } from "../tensor/tensor.ts";
+import { expectInt, expectRecord, readFields, readList } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
+import { detectionPattern, type HeadKind } from "./detectors.ts";
+
+/** A kind of heads: one of `detectionPattern`, or what gives the pattern [tokens, tokens] of a text. */
+export type HeadDetector = HeadKind | ((tokens: readonly number[]) => Tensor);
+
+/** A text of which is known which places refer to which. */
+export interface LabelledText {
+  readonly tokens: TokenIds;
+  readonly pairs: readonly ReferencePair[];
+}
+
+/** The token at place `query` refers to that at `key`, which is not behind it: a pronoun to a name, a place before a name to it. */
+export interface ReferencePair {
+  readonly query: number;
+  readonly key: number;
+}
+
+/** What `detectHeads` looks for by default. */
+export const HEAD_KINDS: Readonly<Record<string, HeadKind>> = Object.freeze({
+  previous: "previous",
+  current: Object.freeze({ offset: 0 }),
+  first: "first",
+  duplicate: "duplicate",
+  induction: "induction",
+  local: Object.freeze({ window: 4 }),
+  uniform: "uniform",
+});
+
+/** The kind of labelled texts. */
+export const REFERENCE = "reference";
+
+/** Names that kinds of one's own cannot have, because heads have them for other reasons. */
+const RESERVED: readonly string[] = [REFERENCE, "offset", "name mover", "mixed"];
+
+const MOST_TEXTS = 65_536;
+const MOST_PAIRS = 2 ** 20;
+
+/** A text that was checked. */
+export interface CheckedText {
+  readonly ids: readonly number[];
+  readonly pairs: readonly ReferencePair[];
+}
+
+/** Checks the kinds of a call. Their values are checked with each text. */
+export function readKinds(
+  where: string,
+  kinds: Readonly<Record<string, HeadDetector>> = HEAD_KINDS,
+): [name: string, detector: HeadDetector][] {
+  expectRecord(where, "options.kinds", kinds);
+  const entries = Object.entries(kinds);
+  const taken = entries.find(([name]) => RESERVED.includes(name));
+  if (taken)
+    throw new RangeError(`${where}: options.kinds expected names other than ${RESERVED.join(", ")}, got ${taken[0]}`);
+  return entries;
+}
+
+/** Checks the texts of a call, 1 or more of 1 or more tokens. */
+export function readTexts(
+  where: string,
+  texts: readonly (TokenIds | LabelledText)[],
+  { vocabSize, spec }: Model,
+): CheckedText[] {
+  const longest = spec.maxSeqLen ?? Number.POSITIVE_INFINITY;
+  const read = Array.from(
+    readList(where, "texts", texts, MOST_TEXTS, (text, i): CheckedText => {
+      const name = `texts[${i}]`;
+      const isLabelled = text !== null && typeof text === "object" && "tokens" in text;
+      const { tokens, pairs } = isLabelled
+        ? readFields(where, name, text as LabelledText, ["tokens", "pairs"])
+        : { tokens: text, pairs: [] };
+      const ids = Array.from(readIds(where, isLabelled ? `${name}.tokens` : name, tokens, vocabSize, longest));
+      if (ids.length === 0) throw new RangeError(`${where}: ${name} expected 1 or more tokens, got none`);
+      return { ids, pairs: readPairs(where, `${name}.pairs`, pairs, ids.length) };
+    }),
+  );
+  if (read.length === 0) throw new RangeError(`${where}: texts expected 1 or more, got none`);
+  return read;
+}
+
+function readPairs(where: string, name: string, pairs: unknown, tokens: number): ReferencePair[] {
+  return Array.from(
+    readList(where, name, pairs, MOST_PAIRS, (pair, i) => {
+      const at = `${name}[${i}]`;
+      const given = readFields(where, at, pair as ReferencePair, ["query", "key"]);
+      const query = expectInt(where, `${at}.query`, given.query, 0, tokens - 1);
+      return { query, key: expectInt(where, `${at}.key`, given.key, 0, query) };
+    }),
+  );
+}
+
+/** Where each kind would look in a text: [tokens, tokens] each, that of `REFERENCE` last. */
+export function wantedIn(
+  where: string,
+  { ids, pairs }: CheckedText,
+  kinds: readonly [name: string, detector: HeadDetector][],
+): Float32Array[] {
+  const n = ids.length;
+  const patterns = kinds.map(([name, detector]) => {
+    if (typeof detector !== "function") return detectionPattern(detector, ids).data;
+    const { data, shape } = expectTensor(where, `options.kinds.${name}(…)`, detector(ids), [2]);
+    if (shape[0] === n && shape[1] === n) return data;
+    throw new RangeError(`${where}: options.kinds.${name}(…) expected shape [${n}, ${n}], got ${describe(shape)}`);
+  });
+  const reference = createFloats(where, "pattern", n * n);
+  for (const { query, key } of pairs) reference[query * n + key] = 1;
+  return [...patterns, reference];
+}
