@@ -25,11 +25,13 @@ export function pronounPairs({ text }: Story): ReferencePair[] {
   const words = ["<s>", ...text.split(" ")];
   return words.flatMap((word, query) => {
     if (!/^(it|he|she)$/.test(word)) return [];
-    if (words[query - 1] === "so") return [{ query, key: words.lastIndexOf(".", query) + 1 || 1 }];
+    if (words[query - 1] === "so") return [{ query, key: words.lastIndexOf("was", query) - 1 }];
     if (words[query - 1] !== "because") return [];
     const mark = words.indexOf("?", query);
     const answer = words[mark + 1] === "the" ? words[mark + 2] : words[mark + 1];
-    return mentions(words, answer as string, query).slice(-1).map((key) => ({ query, key }));
+    return mentions(words, answer as string, query)
+      .slice(-1)
+      .map((key) => ({ query, key }));
   });
 }
 
