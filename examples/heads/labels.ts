@@ -2,27 +2,30 @@
 
 import type { ReferencePair } from "headwise/inspect";
 
-/** A story of model/stories/heldout.json: its words, and places (behind <s>) where a word can be known, by the number of a probe. */
+/** A story of model/stories/heldout.json: its words, and places (behind <s>) of words that can be known, by the number of a probe. */
 export interface Story {
   readonly text: string;
   readonly probes: readonly (readonly [place: number, probe: number])[];
 }
 
-/** Probes whose word was mentioned before: what was where, who had what, what "it" was. */
+/** Probes whose word was mentioned before: what was where, who had what, what "it" was, lists that are repeated. */
 const MENTIONED = /^(container|it is|needed|repeated|what (did|he|the)|where|who)/;
 
-/** From the place before each answer to all earlier mentions of the word that is the answer. */
-export function answerPairs({ text, probes }: Story, names: readonly string[]): ReferencePair[] {
-  const words = ["<s>", ...text.split(" ")];
-  return probes.flatMap(([place, probe]) => {
-    if (!MENTIONED.test(names[probe] as string)) return [];
-    return mentions(words, words[place] as string, place).map((key) => ({ query: place - 1, key }));
-  });
+/** From the place before each such word, where it is predicted, to all of its earlier mentions. `words` begins with that of <s>. */
+export function answerPairs(
+  words: readonly string[],
+  probes: Story["probes"],
+  names: readonly string[],
+): ReferencePair[] {
+  return probes.flatMap(([place, probe]) =>
+    MENTIONED.test(names[probe] as string)
+      ? mentions(words, words[place] as string, place).map((key) => ({ query: place - 1, key }))
+      : [],
+  );
 }
 
-/** From pronouns to what they stand for: "because it was soft . what was soft ? the mat", "emma was cold , so she". */
-export function pronounPairs({ text }: Story): ReferencePair[] {
-  const words = ["<s>", ...text.split(" ")];
+/** From pronouns to what they stand for, in "tom was cold , so he" and "because it was soft . what was soft ? the mat". */
+export function pronounPairs(words: readonly string[]): ReferencePair[] {
   return words.flatMap((word, query) => {
     if (!/^(it|he|she)$/.test(word)) return [];
     if (words[query - 1] === "so") return [{ query, key: words.lastIndexOf("was", query) - 1 }];

@@ -4,8 +4,7 @@ import { readIds, type TokenIds } from "../decoder/forward.ts";
 import type { Model } from "../decoder/model.ts";
 import { createFloats, expectTensor, type Tensor } from "../tensor/tensor.ts";
 import { expectInt, expectRecord, readFields, readList } from "../util/arguments.ts";
-import { describe } from "../util/errors.ts";
-import { detectionPattern, type HeadKind } from "./detectors.ts";
+import { drawPattern, type HeadKind, MOST_TOKENS } from "./detectors.ts";
 
 /** A kind of heads: one of `detectionPattern`, or what gives the pattern [tokens, tokens] of a text. */
 export type HeadDetector = HeadKind | ((tokens: readonly number[]) => Tensor);
@@ -39,9 +38,6 @@ export const REFERENCE = "reference";
 /** Names that kinds of one's own cannot have, because heads have them for other reasons. */
 const RESERVED: readonly string[] = [REFERENCE, "offset", "name mover", "mixed"];
 
-const MOST_TEXTS = 65_536;
-const MOST_PAIRS = 2 ** 20;
-
 /** A text that was checked. */
 export interface CheckedText {
   readonly ids: readonly number[];
@@ -65,19 +61,19 @@ export function readKinds(
 export function readTexts(
   where: string,
   texts: readonly (TokenIds | LabelledText)[],
-  { vocabSize, spec }: Model,
+  { vocabSize }: Model,
 ): CheckedText[] {
-  const longest = spec.maxSeqLen ?? Number.POSITIVE_INFINITY;
   const read = Array.from(
-    readList(where, "texts", texts, MOST_TEXTS, (text, i): CheckedText => {
+    readList(where, "texts", texts, Infinity, (text, i): CheckedText => {
       const name = `texts[${i}]`;
       const isLabelled = text !== null && typeof text === "object" && "tokens" in text;
       const { tokens, pairs } = isLabelled
         ? readFields(where, name, text as LabelledText, ["tokens", "pairs"])
         : { tokens: text, pairs: [] };
-      const ids = Array.from(readIds(where, isLabelled ? `${name}.tokens` : name, tokens, vocabSize, longest));
-      if (ids.length === 0) throw new RangeError(`${where}: ${name} expected 1 or more tokens, got none`);
-      return { ids, pairs: readPairs(where, `${name}.pairs`, pairs, ids.length) };
+      const ids = readIds(where, isLabelled ? `${name}.tokens` : name, tokens, vocabSize, MOST_TOKENS);
+      if (ids.length === 0 || ids.length > MOST_TOKENS)
+        throw new RangeError(`${where}: ${name} expected 1 to ${MOST_TOKENS} tokens, got ${ids.length}`);
+      return { ids: Array.from(ids), pairs: readPairs(where, `${name}.pairs`, pairs, ids.length) };
     }),
   );
   if (read.length === 0) throw new RangeError(`${where}: texts expected 1 or more, got none`);
@@ -86,7 +82,7 @@ export function readTexts(
 
 function readPairs(where: string, name: string, pairs: unknown, tokens: number): ReferencePair[] {
   return Array.from(
-    readList(where, name, pairs, MOST_PAIRS, (pair, i) => {
+    readList(where, name, pairs, Infinity, (pair, i) => {
       const at = `${name}[${i}]`;
       const given = readFields(where, at, pair as ReferencePair, ["query", "key"]);
       const query = expectInt(where, `${at}.query`, given.query, 0, tokens - 1);
@@ -103,10 +99,10 @@ export function wantedIn(
 ): Float32Array[] {
   const n = ids.length;
   const patterns = kinds.map(([name, detector]) => {
-    if (typeof detector !== "function") return detectionPattern(detector, ids).data;
+    if (typeof detector !== "function") return drawPattern(where, `options.kinds.${name}`, detector, ids);
     const { data, shape } = expectTensor(where, `options.kinds.${name}(…)`, detector(ids), [2]);
     if (shape[0] === n && shape[1] === n) return data;
-    throw new RangeError(`${where}: options.kinds.${name}(…) expected shape [${n}, ${n}], got ${describe(shape)}`);
+    throw new RangeError(`${where}: options.kinds.${name}(…) expected shape [${n}, ${n}], got [${shape.join(", ")}]`);
   });
   const reference = createFloats(where, "pattern", n * n);
   for (const { query, key } of pairs) reference[query * n + key] = 1;

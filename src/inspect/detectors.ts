@@ -27,7 +27,7 @@ export type HeadKind =
 const NAMES = ["previous", "duplicate", "induction", "first", "uniform"] as const;
 
 /** Longest text of a detection: its pattern has the square of it. */
-const MOST_TOKENS = 16_384;
+export const MOST_TOKENS = 16_384;
 
 /**
  * The pattern [tokens, tokens] of a kind of heads for a text, with 1 where a token would look ("uniform": 1 / (i + 1)). Duplicate and
@@ -41,33 +41,45 @@ const MOST_TOKENS = 16_384;
  */
 export function detectionPattern(kind: HeadKind, tokens: readonly unknown[]): Tensor {
   const where = "detectionPattern";
-  const ids = Array.from(readList(where, "tokens", tokens, MOST_TOKENS));
+  const ids = readList(where, "tokens", tokens, MOST_TOKENS);
+  if (ids.length > MOST_TOKENS)
+    throw new RangeError(`${where}: tokens expected at most ${MOST_TOKENS}, got ${ids.length}`);
+  return { data: drawPattern(where, "kind", kind, Array.from(ids)), shape: [ids.length, ids.length] };
+}
+
+/** `detectionPattern` of the argument `name` for a text that was checked. */
+export function drawPattern(where: string, name: string, kind: HeadKind, ids: readonly unknown[]): Float32Array {
   const n = ids.length;
-  const looks = looksOf(where, kind, ids);
+  const looks = looksOf(where, name, kind, ids);
   const data = createFloats(where, "pattern", n * n);
   for (let i = 0; i < n; i++) for (let j = 0; j <= i; j++) data[i * n + j] = looks(i, j);
-  return { data, shape: [n, n] };
+  return data;
 }
 
 /** How much the token at i would look at that at j <= i. */
-function looksOf(where: string, kind: HeadKind, ids: readonly unknown[]): (i: number, j: number) => number {
+function looksOf(
+  where: string,
+  name: string,
+  kind: HeadKind,
+  ids: readonly unknown[],
+): (i: number, j: number) => number {
   if (kind !== null && typeof kind === "object") {
-    const { offset, window } = readFields(where, "kind", kind as { offset?: number; window?: number }, [
+    const { offset, window } = readFields(where, name, kind as { offset?: number; window?: number }, [
       "offset",
       "window",
     ]);
     if ((offset === undefined) === (window === undefined))
       throw new TypeError(
-        `${where}: kind expected one of offset and window, got ${offset === undefined ? "none" : "both"}`,
+        `${where}: ${name} expected one of offset and window, got ${offset === undefined ? "none" : "both"}`,
       );
     if (window !== undefined) {
-      const width = expectInt(where, "kind.window", window);
+      const width = expectInt(where, `${name}.window`, window);
       return (i, j) => Number(i - j < width);
     }
-    const by = expectInt(where, "kind.offset", offset, 0);
+    const by = expectInt(where, `${name}.offset`, offset, 0);
     return (i, j) => Number(i - j === by);
   }
-  switch (expectOneOf(where, "kind", kind, NAMES)) {
+  switch (expectOneOf(where, name, kind, NAMES)) {
     case "previous":
       return (i, j) => Number(i - j === 1);
     case "duplicate":

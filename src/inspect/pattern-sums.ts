@@ -1,7 +1,7 @@
 // Sums over the attention patterns of texts, of which a session holds a few rows at a time.
 
 import type { Model } from "../decoder/model.ts";
-import { createSession, type Session } from "../decoder/session.ts";
+import { makeSession, type Session } from "../decoder/session.ts";
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
 import { chunksOf } from "../util/rows.ts";
 import { type CheckedText, type HeadDetector, wantedIn } from "./detection-texts.ts";
@@ -52,7 +52,7 @@ export function readAll(
   layers: readonly LayerSums[],
 ): Referred[] {
   const longest = texts.reduce((most, { ids }) => Math.max(most, ids.length), 0);
-  const session = createSession(model, { maxSeqLen: longest });
+  const session = makeSession(where, model, { maxSeqLen: longest });
   try {
     return texts.flatMap((text) => {
       session.truncate(0);

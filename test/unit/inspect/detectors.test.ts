@@ -158,6 +158,11 @@ test.each<[string, () => unknown, string]>([
     () => detectionPattern({ offset: 1, window: 2 } as HeadKind, [1]),
     "kind expected one of offset and window, got both",
   ],
+  [
+    "a text that is too long",
+    () => detectionPattern("first", { length: 16_385 } as string[]),
+    "detectionPattern: tokens expected at most 16384, got 16385",
+  ],
   ["a window of 0", () => detectionPattern({ window: 0 }, [1]), "kind.window expected"],
   [
     "other tokens",
