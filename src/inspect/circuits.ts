@@ -11,6 +11,7 @@ import { createLinear } from "../linear/create-linear.ts";
 import type { PackedLinear } from "../linear/linear.ts";
 import type { MatrixLayout } from "../tensor/matrix.ts";
 import { eigenvaluesOf } from "../util/eigenvalues.ts";
+import { underName } from "../util/errors.ts";
 import { chunksOf } from "../util/rows.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 
@@ -23,11 +24,12 @@ const BLOCK_TOKENS = 1024;
  * of what it reads, -1 if it lowers them. A head of random weights scores 0 on average, because with the values reversed it scores
  * the opposite.
  *
- * The eigenvalues are those of W_V·(W_Eᵀ·W_U)·W_O [valueDim, valueDim] and zeros, so that the vocabulary is read once. Norms are
- * linear here: gains and the centring of layer norms are folded into the matrices; what rows are divided by, biases and positions
- * are left out. Between embedding and head, other layers are left out too, so that scores of late layers say less.
+ * Norms before the head, of its output and before the logits are folded into the matrices: their gains, and the centring of layer
+ * norms. What rows are divided by, biases, positions, and whatever other layers and norms do to the residual in between are left
+ * out, so that scores of late layers say less.
  *
- * The time is about that of vocabSize·dModel² multiplications and additions, in one go, and any format of weights is read.
+ * The eigenvalues are those of W_V·(W_Eᵀ·W_U)·W_O [valueDim, valueDim] and zeros, so that the vocabulary is read once. The time is
+ * about that of vocabSize·dModel² multiplications and additions, in one go. Weights may have any format, and attention may be latent.
  * @returns Scores [layers][heads].
  * @throws TypeError, or HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
  * @example
@@ -42,19 +44,23 @@ const BLOCK_TOKENS = 1024;
 export function copyingScores(model: Model): number[][] {
   const where = "copyingScores";
   expectModel(where, model);
-  const { kernels, weights, dModel } = model;
-  const ends = multiplyEnds(where, model);
-  return weights.blocks.map((block) => {
-    const { numHeads, numKvHeads, valueDim } = block.attention.config;
-    const size = valueDim * dModel;
-    const read = multiply(kernels, readValues(where, model, block), ends, dModel, "in-out");
-    const written = readOutputs(where, model, block);
-    return Array.from({ length: numHeads }, (_, head) => {
-      const group = Math.floor((head * numKvHeads) / numHeads);
-      const own = read.subarray(group * size, (group + 1) * size);
-      const outputs = written.subarray(head * size, (head + 1) * size);
-      return positiveShare(multiply(kernels, own, outputs, dModel, "out-in"), valueDim);
-    });
+  return underName(where, () => {
+    const ends = multiplyEnds(where, model);
+    return model.weights.blocks.map((block) => layerScores(where, model, block, ends));
+  });
+}
+
+function layerScores(where: string, model: Model, block: PackedBlock, ends: Float32Array): number[] {
+  const { kernels, dModel } = model;
+  const { numHeads, numKvHeads, valueDim } = block.attention.config;
+  const size = valueDim * dModel;
+  const read = multiply(kernels, readValues(where, model, block), ends, dModel, "in-out");
+  const written = readOutputs(where, model, block);
+  return Array.from({ length: numHeads }, (_, head) => {
+    const group = Math.floor((head * numKvHeads) / numHeads);
+    const own = read.subarray(group * size, (group + 1) * size);
+    const outputs = written.subarray(head * size, (head + 1) * size);
+    return positiveShare(multiply(kernels, own, outputs, dModel, "out-in"), valueDim);
   });
 }
 

@@ -4,6 +4,7 @@ import type { TokenIds } from "../decoder/forward.ts";
 import { expectModel, type Model } from "../decoder/model.ts";
 import type { PackedBlock } from "../decoder/packed.ts";
 import { expectFinite, expectFlag, expectInt, readFields } from "../util/arguments.ts";
+import { underName } from "../util/errors.ts";
 import { copyingScores, writtenFor } from "./circuits.ts";
 import {
   type CheckedText,
@@ -14,7 +15,7 @@ import {
   readTexts,
 } from "./detection-texts.ts";
 import type { ScoreSum } from "./detectors.ts";
-import { createLayerSums, type Referred, readAll } from "./pattern-sums.ts";
+import { createLayerSums, type HeadSums, type Referred, readAll } from "./pattern-sums.ts";
 import { unembed } from "./unembed.ts";
 
 /** Options of `detectHeads`. */
@@ -31,13 +32,17 @@ export interface DetectHeadsOptions {
 
 /** How well a head matches a pattern, and what a head without preference scores. */
 export interface KindScore {
+  /** 1 is a perfect match. */
   readonly score: number;
+  /** Less than 1, unless every token has a single key. */
   readonly baseline: number;
 }
 
 /** What a head does. All of it is plain data. */
 export interface DetectedHead {
+  /** 0 for the first layer. */
   readonly layer: number;
+  /** 0 for the first head of the layer. */
   readonly head: number;
   /**
    * The kind that the head is furthest towards, (score - baseline) / (1 - baseline): a name of `scores`; "offset", of which
@@ -47,14 +52,18 @@ export interface DetectedHead {
   readonly kind: string;
   /** By name of a kind: those that any token of the texts can match; "reference" for labelled texts. */
   readonly scores: Readonly<Record<string, KindScore>>;
-  /** The distance from 0 to `maxOffset` at which the head looks most, of the tokens that have one there. */
-  readonly offset: KindScore & { readonly by: number };
+  /** The best of `{ offset: 0 }` to `{ offset: maxOffset }`. */
+  readonly offset: KindScore & {
+    /** How far back the head looks. */
+    readonly by: number;
+  };
   /** `copyingScores`; a head of random weights has 0 on average. */
   readonly copying?: number;
   /**
    * Of heads that reach `least` on "reference": the share of labelled pairs whose token at `key` is among the five likeliest ones, if
-   * the head attends to it alone, by what the head writes, the final norm and the logits: the copy score of Wang et al. 2022, who
-   * call heads that attend to names and copy them name movers. At random it would be 5 / vocabSize.
+   * the head attends to it alone and the residual is what the head writes. That is the copy score of Wang et al. 2022, who call heads
+   * that attend to names and copy them name movers; they take the token's residual behind the first MLP, here it is the one that the
+   * head reads. At random it would be 5 / vocabSize.
    */
   readonly copies?: number;
 }
@@ -84,8 +93,8 @@ const LEAST_COPIES = 0.5;
  * const model = await loadModel(kernels, "model"); // a folder: the model `induction` of this repository
  * const segment = Array.from({ length: 40 }, (_, i) => (i * 37) % 95);
  * const heads = detectHeads(model, [[...segment, ...segment]]);
- * console.log(heads.map(({ kind }) => kind).join(", "));
- * // previous, current, current, previous, induction, induction, induction, induction
+ * const layer1 = heads.slice(4).map(({ kind }) => kind);
+ * console.log(layer1.join(", ")); // induction, induction, induction, induction
  * kernels.release();
  */
 export function detectHeads(
@@ -105,41 +114,36 @@ export function detectHeads(
   if (latent >= 0)
     throw new RangeError(`${where}: model expected layers with keys, got latent attention in layer ${latent}`);
 
-  const names = [...kinds.map(([name]) => name), REFERENCE];
-  const layers = createLayerSums(model, names.length, maxOffset);
-  const referred = readAll(where, model, checked, kinds, layers);
+  const layers = createLayerSums(model, kinds.length + 1, maxOffset);
+  const referred = underName(where, () => readAll(where, model, checked, kinds, layers));
 
-  const broad = new Set(kinds.flatMap(([name, detector]) => (isBroad(detector) ? [name] : [])));
   const lone = loneOverlap(checked);
   const found = layers.flatMap(({ heads, even }, layer) =>
-    heads.map((sums, head) => {
-      const scores: Record<string, KindScore> = {};
-      for (const [i, name] of names.entries())
-        if ((sums.kinds[i] as ScoreSum).of > 0) scores[name] = compare(sums.kinds[i], even.kinds[i]);
-      for (const [name, detector] of kinds)
-        if (detector === "uniform") scores[name] = { ...(scores[name] as KindScore), baseline: lone };
+    heads.map((sums, head): FoundHead => {
       const offsets = sums.offsets.map((sum, by) => ({ ...compare(sum, even.offsets[by]), by }));
       const offset = offsets.reduce((best, each) => (each.score > best.score ? each : best));
-      return { layer, head, scores, offset };
+      return { layer, head, scores: scoresOf(kinds, sums, even, lone), offset };
     }),
   );
-  const refers = found.filter(({ scores }) => scores[REFERENCE] && marginOf(scores[REFERENCE]) >= least);
-  const shares = new Map(copyShares(where, model, refers, referred).map((share, i) => [refers[i], share]));
-  const copied = copying ? copyingScores(model) : undefined;
+  const refers = found.filter(({ scores: { reference } }) => reference && marginOf(reference) >= least);
+  const shares = underName(where, () => copyShares(where, model, refers, referred));
+  const copied = copying ? underName(where, () => copyingScores(model)) : undefined;
   return found.map((each): DetectedHead => {
-    const copies = shares.get(each);
+    const copies = shares[refers.indexOf(each)];
+    const best = kindOf(each, kinds, least);
+    const kind = best === REFERENCE && (copies as number) >= LEAST_COPIES ? "name mover" : best;
+    const { layer, head, scores, offset } = each;
     return {
-      ...{ layer: each.layer, head: each.head, kind: kindOf(each, broad, least, copies) },
-      ...{ scores: each.scores, offset: each.offset },
-      ...(copied && { copying: copied[each.layer]?.[each.head] as number }),
+      ...{ layer, head, kind, scores, offset },
+      ...(copied && { copying: copied[layer]?.[head] as number }),
       ...(copies !== undefined && { copies }),
     };
   });
 }
 
-/** Whether a kind contains other kinds. */
-const isBroad = (detector: HeadDetector): boolean =>
-  detector === "uniform" || (typeof detector === "object" && "window" in detector);
+type Kinds = readonly [name: string, detector: HeadDetector][];
+
+type FoundHead = Pick<DetectedHead, "layer" | "head" | "scores" | "offset">;
 
 /** The overlap with "uniform" of a head that looks at one key: the mean of 1 / (i + 1). */
 function loneOverlap(texts: readonly CheckedText[]): number {
@@ -147,33 +151,40 @@ function loneOverlap(texts: readonly CheckedText[]): number {
   return shares.reduce((sum, share) => sum + share, 0) / shares.length;
 }
 
-function compare(sum: ScoreSum | undefined, even: ScoreSum | undefined): KindScore {
+/** `DetectedHead.scores`; sums of the last kind are those of labelled texts. */
+function scoresOf(kinds: Kinds, own: HeadSums, even: HeadSums, lone: number): Record<string, KindScore> {
+  const scores: Record<string, KindScore> = {};
+  for (const [i, sum] of own.kinds.entries()) {
+    const [name, detector] = kinds[i] ?? [REFERENCE];
+    if (sum.of > 0)
+      scores[name] = { ...compare(sum, even.kinds[i]), ...(detector === "uniform" && { baseline: lone }) };
+  }
+  return scores;
+}
+
+function compare(own: ScoreSum, even: ScoreSum | undefined): KindScore {
   const scoreOf = ({ matched, of }: ScoreSum) => (of > 0 ? matched / of : 0);
-  return { score: scoreOf(sum as ScoreSum), baseline: scoreOf(even as ScoreSum) };
+  return { score: scoreOf(own), baseline: scoreOf(even as ScoreSum) };
 }
 
 /** How far a score is from its baseline to 1. */
 const marginOf = ({ score, baseline }: KindScore): number => (baseline < 1 ? (score - baseline) / (1 - baseline) : 0);
 
-/** The kind of a head, as `DetectedHead.kind` says. */
-function kindOf(
-  { scores, offset }: Pick<DetectedHead, "scores" | "offset">,
-  broad: ReadonlySet<string>,
-  least: number,
-  copies: number | undefined,
-): string {
-  const all = [...Object.entries(scores), ["offset", offset] as const];
-  const best = (isCandidate: (name: string) => boolean) => {
-    let [kind, most]: [string | undefined, number] = [undefined, least];
-    for (const [name, score] of all) {
-      const margin = marginOf(score);
-      // Of equal ones the first: "previous" rather than "offset".
-      if (isCandidate(name) && (kind === undefined ? margin >= most : margin > most)) [kind, most] = [name, margin];
-    }
-    return kind;
-  };
-  const kind = best((name) => !broad.has(name)) ?? best((name) => broad.has(name)) ?? "mixed";
-  return kind === REFERENCE && copies !== undefined && copies >= LEAST_COPIES ? "name mover" : kind;
+/** Whether a kind contains other kinds. */
+const isBroad = (detector: HeadDetector | undefined): boolean =>
+  detector === "uniform" || (typeof detector === "object" && "window" in detector);
+
+/** The kind of a head, as `DetectedHead.kind` says, but for name movers. */
+function kindOf({ scores, offset }: FoundHead, kinds: Kinds, least: number): string {
+  const detectors = new Map(kinds);
+  const near = [...Object.entries(scores), ["offset", offset] as const].flatMap(([name, score]) => {
+    const margin = marginOf(score);
+    return margin >= least ? [{ name, margin }] : [];
+  });
+  const narrow = near.filter(({ name }) => !isBroad(detectors.get(name)));
+  // Of equal ones the first: "previous" rather than "offset".
+  const most = (best: (typeof near)[number], each: (typeof near)[number]) => (each.margin > best.margin ? each : best);
+  return (narrow.length > 0 ? narrow : near).reduce(most, { name: "mixed", margin: Number.NEGATIVE_INFINITY }).name;
 }
 
 /** `DetectedHead.copies` of some heads. */

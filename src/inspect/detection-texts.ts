@@ -11,13 +11,17 @@ export type HeadDetector = HeadKind | ((tokens: readonly number[]) => Tensor);
 
 /** A text of which is known which places refer to which. */
 export interface LabelledText {
+  /** Ids, 1 to 16,384. */
   readonly tokens: TokenIds;
+  /** References; a place may refer to several. */
   readonly pairs: readonly ReferencePair[];
 }
 
 /** The token at place `query` refers to that at `key`, which is not behind it: a pronoun to a name, a place before a name to it. */
 export interface ReferencePair {
+  /** The place that refers, as an index into `tokens`. */
   readonly query: number;
+  /** The place that it refers to: at most `query`. */
   readonly key: number;
 }
 

@@ -21,8 +21,14 @@ export type HeadKind =
   | "induction"
   | "first"
   | "uniform"
-  | { readonly offset: number }
-  | { readonly window: number };
+  | {
+      /** How far back each token looks, 0 for itself. */
+      readonly offset: number;
+    }
+  | {
+      /** How many keys each token looks at, its own and those before it. */
+      readonly window: number;
+    };
 
 const NAMES = ["previous", "duplicate", "induction", "first", "uniform"] as const;
 

@@ -110,22 +110,25 @@ test("baselines are those of a head without preference; a layer's window is all 
   expect(local(1)).toBeCloseTo(even(60), 6);
 });
 
-test("several texts have the scores of all of their tokens together; a long one is read in pieces", async () => {
-  const model = await loadModel(kernels, tinyFolder({ ...TINY.llama, max_position_embeddings: 2048 }));
-  const texts = [textOf(1500, 31), textOf(20)];
-  const options = { kinds: { previous: "previous", near: { window: 2 } }, copying: false } as const;
-  const both = detectHeads(model, texts, options);
-  const alone = texts.map((text) => detectHeads(model, [text], options));
-  // 8 heads of 1500 x 1500 weights are more than are held at a time.
-  const { patterns } = forwardWith(createSession(model), texts[0]!, { patterns: [1] });
-  const want = headScores(patterns[0]!, detectionPattern("previous", texts[0]!), { measure: "overlap" });
-  for (const [head, score] of want.entries()) {
-    const [long, short] = alone.map((heads) => heads[4 + head]!.scores.previous!.score) as [number, number];
-    expect(long).toBeCloseTo(score, 12);
-    const { scores } = both[4 + head]!;
-    expect(scores.previous!.score).toBeCloseTo((1499 * long + 19 * short) / 1518, 12);
-  }
-});
+test.each(["llama", "gemma2"] as const)(
+  "%s: several texts have the scores of all of their tokens together; a long one is read in pieces",
+  async (name) => {
+    const model = await loadModel(kernels, tinyFolder({ ...TINY[name], max_position_embeddings: 2048 }));
+    const texts = [textOf(1500, 31), textOf(20)];
+    const options = { kinds: { previous: "previous", near: { window: 2 } }, copying: false } as const;
+    const both = detectHeads(model, texts, options);
+    const alone = texts.map((text) => detectHeads(model, [text], options));
+    // 8 heads of 1500 x 1500 weights are more than are held at a time.
+    const { patterns } = forwardWith(createSession(model), texts[0]!, { patterns: [1] });
+    const want = headScores(patterns[0]!, detectionPattern("previous", texts[0]!), { measure: "overlap" });
+    for (const [head, score] of want.entries()) {
+      const [long, short] = alone.map((heads) => heads[4 + head]!.scores.previous!.score) as [number, number];
+      expect(long).toBeCloseTo(score, 12);
+      const { scores } = both[4 + head]!;
+      expect(scores.previous!.score).toBeCloseTo((1499 * long + 19 * short) / 1518, 12);
+    }
+  },
+);
 
 test("kinds of one's own: a pattern by tokens, and which kind a head has depends on how far it is from its baseline", async () => {
   const model = await load("llama");
