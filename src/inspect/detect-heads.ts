@@ -76,8 +76,8 @@ const LEAST_COPIES = 0.5;
  * What every head of a model does: the scores of all kinds, by the measure "overlap" of `headScores`, and the kind that describes it
  * best. Attention is averaged over the tokens of all texts that have anywhere to look.
  *
- * The model reads each text once, in pieces, so that the patterns of all layers take 64 MB at most, or those of a single token; what
- * detectors want of a text takes the square of its length for each kind.
+ * The model reads each text once, in pieces, so that the patterns of all layers take 64 MB at most, or those of a single token. Only
+ * functions that make patterns need the square of a text's length.
  *
  * Baselines are those of a head without preference, which gives each key that its layer lets it see the same weight; for "uniform",
  * of one that sees a single key.

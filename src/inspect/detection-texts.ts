@@ -2,9 +2,9 @@
 
 import { readIds, type TokenIds } from "../decoder/forward.ts";
 import type { Model } from "../decoder/model.ts";
-import { createFloats, expectTensor, type Tensor } from "../tensor/tensor.ts";
+import { expectTensor, type Tensor } from "../tensor/tensor.ts";
 import { expectInt, expectRecord, readFields, readList } from "../util/arguments.ts";
-import { drawPattern, type HeadKind, MOST_TOKENS } from "./detectors.ts";
+import { type HeadKind, type Look, lookOf, MOST_TOKENS } from "./detectors.ts";
 
 /** A kind of heads: one of `detectionPattern`, or what gives the pattern [tokens, tokens] of a text. */
 export type HeadDetector = HeadKind | ((tokens: readonly number[]) => Tensor);
@@ -95,20 +95,25 @@ function readPairs(where: string, name: string, pairs: unknown, tokens: number):
   );
 }
 
-/** Where each kind would look in a text: [tokens, tokens] each, that of `REFERENCE` last. */
-export function wantedIn(
+/** Where each kind looks in a text, that of `REFERENCE` last. */
+export function looksIn(
   where: string,
   { ids, pairs }: CheckedText,
   kinds: readonly [name: string, detector: HeadDetector][],
-): Float32Array[] {
+): Look[] {
   const n = ids.length;
-  const patterns = kinds.map(([name, detector]) => {
-    if (typeof detector !== "function") return drawPattern(where, `options.kinds.${name}`, detector, ids);
+  const looks = kinds.map(([name, detector]): Look => {
+    if (typeof detector !== "function") return lookOf(where, `options.kinds.${name}`, detector, ids);
     const { data, shape } = expectTensor(where, `options.kinds.${name}(…)`, detector(ids), [2]);
-    if (shape[0] === n && shape[1] === n) return data;
-    throw new RangeError(`${where}: options.kinds.${name}(…) expected shape [${n}, ${n}], got [${shape.join(", ")}]`);
+    if (shape[0] !== n || shape[1] !== n)
+      throw new RangeError(`${where}: options.kinds.${name}(…) expected shape [${n}, ${n}], got [${shape.join(", ")}]`);
+    return (i, row) => row.set(data.subarray(i * n, i * n + i + 1));
   });
-  const reference = createFloats(where, "pattern", n * n);
-  for (const { query, key } of pairs) reference[query * n + key] = 1;
-  return [...patterns, reference];
+  const keysOf = new Map<number, number[]>(pairs.map(({ query }) => [query, []]));
+  for (const { query, key } of pairs) (keysOf.get(query) as number[]).push(key);
+  const refer: Look = (i, row) => {
+    row.fill(0, 0, i + 1);
+    for (const key of keysOf.get(i) ?? []) row[key] = 1;
+  };
+  return [...looks, refer];
 }

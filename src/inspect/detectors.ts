@@ -50,16 +50,22 @@ export function detectionPattern(kind: HeadKind, tokens: readonly unknown[]): Te
   const ids = readList(where, "tokens", tokens, MOST_TOKENS);
   if (ids.length > MOST_TOKENS)
     throw new RangeError(`${where}: tokens expected at most ${MOST_TOKENS}, got ${ids.length}`);
-  return { data: drawPattern(where, "kind", kind, Array.from(ids)), shape: [ids.length, ids.length] };
+  const n = ids.length;
+  const data = createFloats(where, "pattern", n * n);
+  const look = lookOf(where, "kind", kind, Array.from(ids));
+  for (let i = 0; i < n; i++) look(i, data.subarray(i * n, (i + 1) * n));
+  return { data, shape: [n, n] };
 }
 
-/** `detectionPattern` of the argument `name` for a text that was checked. */
-export function drawPattern(where: string, name: string, kind: HeadKind, ids: readonly unknown[]): Float32Array {
-  const n = ids.length;
+/** Writes where the token at i looks: the first i + 1 floats of a row. */
+export type Look = (i: number, row: Float32Array) => void;
+
+/** The rows of `detectionPattern`, for the argument `name` and a text that was checked. */
+export function lookOf(where: string, name: string, kind: HeadKind, ids: readonly unknown[]): Look {
   const looks = looksOf(where, name, kind, ids);
-  const data = createFloats(where, "pattern", n * n);
-  for (let i = 0; i < n; i++) for (let j = 0; j <= i; j++) data[i * n + j] = looks(i, j);
-  return data;
+  return (i, row) => {
+    for (let j = 0; j <= i; j++) row[j] = looks(i, j);
+  };
 }
 
 /** How much the token at i would look at that at j <= i. */

@@ -4,8 +4,8 @@ import type { Model } from "../decoder/model.ts";
 import { makeSession, type Session } from "../decoder/session.ts";
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
 import { chunksOf } from "../util/rows.ts";
-import { type CheckedText, type HeadDetector, wantedIn } from "./detection-texts.ts";
-import { addQuery, type ScoreSum } from "./detectors.ts";
+import { type CheckedText, type HeadDetector, looksIn } from "./detection-texts.ts";
+import { addQuery, type Look, type ScoreSum } from "./detectors.ts";
 import { forwardWith } from "./forward-with.ts";
 import type { Site } from "./sites.ts";
 
@@ -56,7 +56,7 @@ export function readAll(
   try {
     return texts.flatMap((text) => {
       session.truncate(0);
-      return addText(where, session, text, wantedIn(where, text, kinds), layers);
+      return addText(where, session, text, looksIn(where, text, kinds), layers);
     });
   } finally {
     session.release();
@@ -67,7 +67,7 @@ function addText(
   where: string,
   session: Session,
   { ids, pairs }: CheckedText,
-  wanted: readonly Float32Array[],
+  looks: readonly Look[],
   layers: readonly LayerSums[],
 ): Referred[] {
   const n = ids.length;
@@ -75,17 +75,19 @@ function addText(
   const patterns = Array.from(layers.keys());
   const capture = pairs.length > 0 ? patterns.map((layer): Site => ({ at: "v", layer })) : [];
   const values = new Map(pairs.map(({ key }): [number, Float32Array[]] => [key, []]));
+  const wanted = looks.map(() => createFloats(where, "pattern", n));
   const even = createFloats(where, "pattern", n);
   for (const [begin, end] of chunksOf(n, Math.max(1, Math.floor(PATTERN_FLOATS / (numHeads * n))))) {
     const pass = forwardWith(session, ids.slice(begin, end), { patterns, capture, top: 1 });
-    for (const [layer, { heads, even: sums, window }] of layers.entries()) {
-      const { data } = pass.patterns[layer] as Tensor;
-      for (let i = begin; i < end; i++) {
+    for (let i = begin; i < end; i++) {
+      for (const [kind, look] of looks.entries()) look(i, wanted[kind] as Float32Array);
+      for (const [layer, { heads, even: sums, window }] of layers.entries()) {
+        const { data } = pass.patterns[layer] as Tensor;
         for (const [head, own] of heads.entries())
-          addRow(own, wanted, i, n, data, (head * (end - begin) + i - begin) * end);
+          addRow(own, wanted, i, data, (head * (end - begin) + i - begin) * end);
         const first = Math.max(0, i - window);
         even.fill(0).fill(1 / (i - first + 1), first, i + 1);
-        addRow(sums, wanted, i, n, even, 0);
+        addRow(sums, wanted, i, even, 0);
       }
     }
     for (const { data, shape } of pass.captured)
@@ -98,17 +100,16 @@ function addText(
   return pairs.map(({ key }) => ({ token: ids[key] as number, values: values.get(key) as Float32Array[] }));
 }
 
-/** Adds the weights of token i of n, which lie at `at`. */
+/** Adds the weights of token i, which lie at `at`; `wanted` is where each kind looks. */
 function addRow(
   { kinds, offsets }: HeadSums,
   wanted: readonly Float32Array[],
   i: number,
-  n: number,
   weights: Float32Array,
   at: number,
 ): void {
   for (const [kind, sum] of kinds.entries())
-    addQuery(sum, "overlap", weights, at, wanted[kind] as Float32Array, i * n, 0, i + 1);
+    addQuery(sum, "overlap", weights, at, wanted[kind] as Float32Array, 0, 0, i + 1);
   for (let by = 0; by <= i && by < offsets.length; by++) {
     const sum = offsets[by] as ScoreSum;
     sum.matched += weights[at + i - by] as number;
