@@ -4,26 +4,41 @@ import { readFile } from "node:fs/promises";
 import type { Kernels, Tensor } from "headwise/core";
 import { type DetectedHead, detectHeads, HEAD_KINDS, type LabelledText } from "headwise/inspect";
 import { loadModel, type Model } from "headwise/models";
+import { inductionByHand, VOCABULARY } from "../induction/by-hand.ts";
 import { readWords } from "../stories/text.ts";
 import { answerPairs, pronounPairs, type Story } from "./labels.ts";
 
-/** The models, and the columns of their tables. */
-export const MODELS = {
-  induction: ["previous", "current", "first", "induction", "local", "uniform"],
-  stories: ["previous", "current", "first", "duplicate", "induction", "local", "uniform", "pronoun", "reference"],
-} as const;
+interface Described {
+  /** What `loadModel` reads. */
+  readonly source: URL | ReturnType<typeof inductionByHand>;
+  /** The columns of the table: kinds. */
+  readonly columns: readonly string[];
+  detect(model: Model): Promise<DetectedHead[]> | DetectedHead[];
+}
 
-export type ModelName = keyof typeof MODELS;
+const at = (path: string) => new URL(`../../model/${path}`, import.meta.url);
+const read = (file: string) => readFile(at(file), "utf8");
+
+const COLUMNS = ["previous", "current", "first", "induction", "local", "uniform"];
+
+/** The models by name. */
+export const MODELS: Readonly<Record<string, Described>> = {
+  induction: { source: at("."), columns: COLUMNS, detect: inductionHeads },
+  stories: {
+    source: at("stories"),
+    columns: ["previous", "current", "first", "duplicate", "induction", "local", "uniform", "pronoun", "reference"],
+    detect: storyHeads,
+  },
+  "by-hand": { source: inductionByHand(), columns: COLUMNS, detect: handHeads },
+};
 
 /** Held-out stories that are read. */
 const STORIES = 100;
 
 /** A table in Markdown: a row for each head, and one of baselines. */
-export async function headTable(kernels: Kernels, name: ModelName): Promise<string> {
-  const model = await loadModel(kernels, new URL(`../../model/${name === "stories" ? name : "."}`, import.meta.url));
-  const heads = await (name === "stories" ? storyHeads(model) : inductionHeads(model));
-  model.release();
-  const columns = MODELS[name];
+export async function headTable(kernels: Kernels, { source, columns, detect }: Described): Promise<string> {
+  using model = await loadModel(kernels, source);
+  const heads = await detect(model);
   const copies = heads.some((head) => head.copies !== undefined);
   const row = (cells: readonly string[]) => `| ${cells.join(" | ")} |`;
   const titles = ["head", "kind", ...columns, "copying", ...(copies ? ["copies"] : [])];
@@ -38,8 +53,7 @@ export async function headTable(kernels: Kernels, name: ModelName): Promise<stri
       ]),
     ),
     row([
-      "baseline",
-      "",
+      ...["baseline", ""],
       ...columns.map((column) => digits(heads[0]?.scores[column]?.baseline)),
       digits(0),
       ...(copies ? [digits(5 / model.vocabSize)] : []),
@@ -47,7 +61,11 @@ export async function headTable(kernels: Kernels, name: ModelName): Promise<stri
   ].join("\n");
 }
 
-const read = (file: string) => readFile(new URL(`../../model/${file}`, import.meta.url), "utf8");
+/** Twenty tokens behind token 0, twice. */
+function handHeads(model: Model): DetectedHead[] {
+  const segment = Array.from({ length: VOCABULARY - 1 }, (_, i) => i + 1);
+  return detectHeads(model, [[0, ...segment, ...segment]]);
+}
 
 async function inductionHeads(model: Model): Promise<DetectedHead[]> {
   const { vocabulary } = JSON.parse(await read("config.json")) as { vocabulary: string };

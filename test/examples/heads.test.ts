@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { answerPairs, pronounPairs } from "../../examples/heads/labels.ts";
-import { headTable } from "../../examples/heads/table.ts";
+import { headTable, MODELS } from "../../examples/heads/table.ts";
 import { loadKernels } from "../../src/entries/index.ts";
 import { models } from "../../src/entries/models.ts";
 
@@ -15,8 +15,17 @@ describe.each([
 ] as const)("%s", (name, folder) => {
   test("the table of heads in the model card is what the model gives", async () => {
     using kernels = await loadKernels({ models, deterministic: true });
-    expect(card(folder)).toContain(`\n\n${await headTable(kernels, name)}\n\n`);
+    expect(card(folder)).toContain(`\n\n${await headTable(kernels, MODELS[name]!)}\n\n`);
   });
+});
+
+test("the circuit by hand is what it is made to be", async () => {
+  using kernels = await loadKernels({ models, deterministic: true });
+  expect((await headTable(kernels, MODELS["by-hand"]!)).split("\n").slice(2, 4)).toEqual([
+    "| 0.0 | previous | 1.00 | 0.02 | 0.05 | 0.00 | 1.00 | 0.10 | 0.00 |",
+    // 21 of 41 tokens are new, and look at the first one, which is the previous one of token 1 of 40.
+    "| 1.0 | induction | 0.03 | 0.02 | 0.51 | 1.00 | 0.10 | 0.10 | 1.00 |",
+  ]);
 });
 
 /** Runs `npm run heads -- ...args` on the built package. */
@@ -34,7 +43,7 @@ test("npm run heads -- induction prints the table of the card", () => {
 test.each([[["zebra"]], [["stories", "induction"]]])("%j is refused without a stack", (args) => {
   const { status, stdout, stderr } = run(...args);
   expect([status, stdout]).toEqual([1, ""]);
-  expect(stderr).toBe(`npm run heads takes induction or stories; got ${args.join(" ")}.\n`);
+  expect(stderr).toBe(`npm run heads takes induction or stories or by-hand; got ${args.join(" ")}.\n`);
 });
 
 test("answers refer to earlier mentions, pronouns to what they stand for", () => {
