@@ -1,6 +1,4 @@
-// What heads write for the token that they read: their OV circuits, from embedding to logits (Elhage et al. 2021). Norms are linear
-// here: their gains are in the matrices, and so is the centring of layer norms; what rows are divided by is left out, as are
-// biases.
+// What heads write for the token that they read: their OV circuits, from embedding to logits (Elhage et al. 2021).
 
 import type { LatentAttention } from "../api/latent-attention.ts";
 import { linear } from "../api/linear.ts";

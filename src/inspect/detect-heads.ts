@@ -24,7 +24,7 @@ export interface DetectHeadsOptions {
   readonly kinds?: Readonly<Record<string, HeadDetector>> | undefined;
   /** The largest distance that is tried as `offset`. Default 8. */
   readonly maxOffset?: number | undefined;
-  /** How far a head must be from the baseline to a perfect score to have a kind, from 0 to 1. Default 0.5. */
+  /** How far a head that has a kind must be from its baseline, 0, to a perfect score, 1. Default 0.5. */
   readonly least?: number | undefined;
   /** Whether to compute `copying`, which takes about vocabSize·dModel² operations. Default true. */
   readonly copying?: boolean | undefined;

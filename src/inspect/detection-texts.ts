@@ -104,7 +104,7 @@ export function looksIn(
   const n = ids.length;
   const looks = kinds.map(([name, detector]): Look => {
     if (typeof detector !== "function") return lookOf(where, `options.kinds.${name}`, detector, ids);
-    const { data, shape } = expectTensor(where, `options.kinds.${name}(…)`, detector(ids), [2]);
+    const { data, shape } = expectTensor(where, `options.kinds.${name}(…)`, detector([...ids]), [2]);
     if (shape[0] !== n || shape[1] !== n)
       throw new RangeError(`${where}: options.kinds.${name}(…) expected shape [${n}, ${n}], got [${shape.join(", ")}]`);
     return (i, row) => row.set(data.subarray(i * n, i * n + i + 1));
