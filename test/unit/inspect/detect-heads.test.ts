@@ -48,6 +48,14 @@ describe("the induction circuit by hand", async () => {
     expect([first!.copying, second!.copying]).toEqual([0, 1]);
   });
 
+  test("a window that holds a narrower kind counts only without it", () => {
+    const local = { window: 4 };
+    const kindOf = (options: DetectHeadsOptions) => detectHeads(model, [ids], { ...options, copying: false })[0]!.kind;
+    expect(kindOf({ kinds: { local, previous: "previous" } })).toBe("previous");
+    expect(kindOf({ kinds: { local } })).toBe("offset");
+    expect(kindOf({ kinds: { local }, maxOffset: 0 })).toBe("local");
+  });
+
   test("where a text says what refers to what, the second is a name mover", () => {
     const once = Array.from({ length: 20 }, (_, i) => i + 1);
     const tokens = [0, ...once, ...once];
