@@ -4,7 +4,6 @@ import type { LatentAttention } from "../api/latent-attention.ts";
 import { linear } from "../api/linear.ts";
 import { expectModel, type Model } from "../decoder/model.ts";
 import type { PackedBlock, PackedNorm, PackedTable } from "../decoder/packed.ts";
-import { type Panels, readMatrix } from "../decoder/read-matrix.ts";
 import { createLinear } from "../linear/create-linear.ts";
 import type { PackedLinear } from "../linear/linear.ts";
 import type { MatrixLayout } from "../tensor/matrix.ts";
@@ -12,6 +11,7 @@ import { eigenvaluesOf } from "../util/eigenvalues.ts";
 import { underName } from "../util/errors.ts";
 import { chunksOf } from "../util/rows.ts";
 import type { Kernels } from "../wasm/kernels.ts";
+import { type PackedRows, readMatrix } from "./read-weights.ts";
 
 /** Tokens whose rows are multiplied at a time. */
 const BLOCK_TOKENS = 1024;
@@ -80,8 +80,8 @@ function multiplyEnds(where: string, model: Model): Float32Array {
   const { dim } = weights.embed;
   const sum = new Float64Array(dim * dim);
   for (const [begin, end] of chunksOf(model.vocabSize, BLOCK_TOKENS)) {
-    const rows = transpose(readMatrix(where, kernels, asPanels(weights.embed), begin, end - begin), dim);
-    const part = multiply(kernels, rows, readMatrix(where, kernels, weights.head, begin, end - begin), dim, "in-out");
+    const rows = transpose(readMatrix(where, kernels, asPanels(weights.embed), begin, end), dim);
+    const part = multiply(kernels, rows, readMatrix(where, kernels, weights.head, begin, end), dim, "in-out");
     for (let i = 0; i < sum.length; i++) sum[i] = (sum[i] as number) + (part[i] as number);
   }
   // Tables that are narrower than the model have projections to its width, and from it.
@@ -92,7 +92,7 @@ function multiplyEnds(where: string, model: Model): Float32Array {
   return foldNorm(kernels, ends, weights.finalNorm, dModel);
 }
 
-const asPanels = ({ dim: k, at: w, format, mins }: PackedTable): Panels => ({ k, w, format, mins });
+const asPanels = ({ dim: k, at: w, format, mins }: PackedTable): PackedRows => ({ k, w, format, mins });
 
 /** What a layer's values are of its residual: W_V [numKvHeads·valueDim, dModel], of latent attention for each head. */
 function readValues(

@@ -194,7 +194,7 @@ function copyShares(
   heads: readonly Pick<DetectedHead, "layer" | "head">[],
   referred: readonly Referred[],
 ): number[] {
-  const { weights, vocabSize } = model;
+  const { weights, vocabSize, dModel } = model;
   return heads.map(({ layer, head }) => {
     const block = weights.blocks[layer] as PackedBlock;
     const { numHeads, numKvHeads, valueDim } = block.attention.config;
@@ -202,8 +202,10 @@ function copyShares(
     const values = new Float32Array(referred.length * valueDim);
     for (const [i, each] of referred.entries())
       values.set((each.values[layer] as Float32Array).subarray(from, from + valueDim), i * valueDim);
+    const written = writtenFor(where, model, block, head, values);
+    const rows = referred.map((_, i) => written.subarray(i * dModel, (i + 1) * dModel));
     let copies = 0;
-    unembed(where, model, writtenFor(where, model, block, head, values), (row) => {
+    unembed(where, model, rows, (row) => {
       const { ids } = row.top(Math.min(COPY_TOP, vocabSize));
       if (ids.includes((referred[row.output] as Referred).token)) copies++;
     });

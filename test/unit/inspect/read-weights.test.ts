@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
-import { readMatrix } from "../../../src/decoder/read-matrix.ts";
 import { createRandom } from "../../../src/diagnostics/random.ts";
 import { createLinear, linear, loadKernels } from "../../../src/entries/index.ts";
 import { models } from "../../../src/entries/models.ts";
 import { quantized } from "../../../src/entries/quantized.ts";
+import { readMatrix } from "../../../src/inspect/read-weights.ts";
 import { WEIGHT_FORMATS } from "../../../src/linear/formats.ts";
 
 const kernels = await loadKernels({ models, quantized });
@@ -21,7 +21,7 @@ test.each(WEIGHT_FORMATS)(
     for (const [at, value] of whole.entries())
       expect(Math.abs(value - columns[(at % k) * n + Math.floor(at / k)]!)).toBeLessThan(2 ** -22);
     if (weights === "f32") expect(whole).toEqual(weight.data);
-    expect(readMatrix("test", kernels, layer.packed, 5, 9)).toEqual(whole.subarray(5 * k, 14 * k));
+    expect(readMatrix("test", kernels, layer.packed, 5, 14)).toEqual(whole.subarray(5 * k, 14 * k));
   },
 );
 
