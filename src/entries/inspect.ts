@@ -7,8 +7,18 @@
 export type { ForwardOptions, ForwardResult, TokenIds } from "../decoder/forward.ts";
 export type { Session } from "../decoder/session.ts";
 export { type CapturedRun, captureRun } from "../inspect/captured-run.ts";
+export { copyingScores } from "../inspect/circuits.ts";
 export { type DecomposedResid, decomposeResid, type ResidPlace } from "../inspect/decompose.ts";
-export { detectionPattern, type HeadKind, type HeadScoreOptions, headScores } from "../inspect/detectors.ts";
+export { type DetectedHead, type DetectHeadsOptions, detectHeads, type KindScore } from "../inspect/detect-heads.ts";
+export { HEAD_KINDS, type HeadDetector, type LabelledText, type ReferencePair } from "../inspect/detection-texts.ts";
+export {
+  baselineScore,
+  detectionPattern,
+  type HeadKind,
+  type HeadMeasure,
+  type HeadScoreOptions,
+  headScores,
+} from "../inspect/detectors.ts";
 export { type DrawHeadsOptions, drawHeads } from "../inspect/draw-heads.ts";
 export { type DrawOptions, drawProjections, drawShapes, drawSplit } from "../inspect/draw-shapes.ts";
 export type { Edit } from "../inspect/edits.ts";

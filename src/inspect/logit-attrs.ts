@@ -2,7 +2,7 @@ import { expectInt, readFields } from "../util/arguments.ts";
 import { type CapturedRun, expectRun, expectToken, rowAt } from "./captured-run.ts";
 import { decompose } from "./decompose.ts";
 import { addPart, type Component, freezeNorm, inOrder, type Part, readNorm } from "./parts.ts";
-import { dot, type PackedRows, weightRows } from "./read-weights.ts";
+import { dot, readMatrix, weightRows } from "./read-weights.ts";
 
 /** Which logit to attribute. */
 export interface LogitPlace {
@@ -56,7 +56,7 @@ export function logitAttrs(run: CapturedRun, place: LogitPlace): LogitAttrs {
   for (const [i, each] of ids.entries()) {
     const factor = (i === 0 ? 1 : -1) * spec.head.scale;
     constant += factor * biasOf(head, each);
-    const unembed = rowsOf(where, run, head, each, each + 1);
+    const unembed = readMatrix(where, run.model.kernels, head, each, each + 1);
     direction = direction.map((value, d) => value + factor * (unembed[d] as number));
   }
   if (projectOut) {
@@ -85,10 +85,4 @@ export function logitAttrs(run: CapturedRun, place: LogitPlace): LogitAttrs {
     components: ordered.map(({ component }) => component),
     parts,
   };
-}
-
-/** Rows begin..end of a small part of a matrix. */
-function rowsOf(where: string, { model }: CapturedRun, linear: PackedRows, begin: number, end: number): Float32Array {
-  const [read] = [...weightRows(where, model.kernels, linear, begin, end)];
-  return read?.rows ?? new Float32Array(0);
 }

@@ -2,6 +2,7 @@
 
 import { embedRows } from "../decoder/rows.ts";
 import type { PackedLinear } from "../linear/linear.ts";
+import { createFloats } from "../tensor/tensor.ts";
 import { chunksOf } from "../util/rows.ts";
 import { EMBED_SHAPE_BYTES } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
@@ -35,6 +36,20 @@ export function* weightRows(
     embedRows({ kernels, base, shape: places.shape }, table, base + places.ids, out, 1, count);
     yield { first, rows: memory.f32(out.at, count * k).slice() };
   }
+}
+
+/** Rows begin..end of a matrix [outputs, k], all at once. */
+export function readMatrix(
+  where: string,
+  kernels: Kernels,
+  linear: PackedRows,
+  begin: number,
+  end: number,
+): Float32Array {
+  const { k } = linear;
+  const all = createFloats(where, "weights", (end - begin) * k);
+  for (const { first, rows } of weightRows(where, kernels, linear, begin, end)) all.set(rows, (first - begin) * k);
+  return all;
 }
 
 /** y = x·wᵀ for outputs begin..end of a projection without its bias, in float64, for each of `xs`. */
