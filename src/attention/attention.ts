@@ -50,7 +50,11 @@ export interface Attention extends Releasable, Handle {
 }
 
 /** Normalises rows of heads in linear memory, which lie `stride` floats apart, in place. */
-export type HeadNorm = (of: "q" | "k", at: F32Ptr, stride: number, rows: number) => void;
+export interface HeadNorm {
+  (of: "q" | "k", at: F32Ptr, stride: number, rows: number): void;
+  /** Where its gains and biases lie, and the floats of each. */
+  readonly vectors: readonly { readonly at: F32Ptr; readonly length: number }[];
+}
 
 /**
  * Packs the weights of a layer into linear memory. Each matrix keeps the format it is stored in, unless `options.weights`

@@ -8,6 +8,7 @@ export type { Session } from "../decoder/session.ts";
 export { detectionPattern, type HeadKind, type HeadScoreOptions, headScores } from "../inspect/detectors.ts";
 export type { Edit } from "../inspect/edits.ts";
 export { type ForwardWithOptions, type ForwardWithResult, forwardWith, meanRows } from "../inspect/forward-with.ts";
+export { modelDigest } from "../inspect/model-digest.ts";
 export { type Patch, type PatchRequest, type PatchResult, patchSites, type SitesRequest } from "../inspect/patching.ts";
 export { type PathsRequest, patchPaths } from "../inspect/paths.ts";
 export { type Site, sitesOf } from "../inspect/sites.ts";
