@@ -11,5 +11,16 @@ export { type ForwardWithOptions, type ForwardWithResult, forwardWith, meanRows 
 export { modelDigest } from "../inspect/model-digest.ts";
 export { type Patch, type PatchRequest, type PatchResult, patchSites, type SitesRequest } from "../inspect/patching.ts";
 export { type PathsRequest, patchPaths } from "../inspect/paths.ts";
+export { decodeRecord, encodeRecord } from "../inspect/permalink.ts";
+export {
+  type Inspected,
+  type InspectionName,
+  type InspectionRecord,
+  type Inspections,
+  inspect,
+  type OnSession,
+  type Replayed,
+  replay,
+} from "../inspect/records.ts";
 export { type Site, sitesOf } from "../inspect/sites.ts";
 export type { Tensor } from "../tensor/tensor.ts";

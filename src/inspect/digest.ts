@@ -30,6 +30,13 @@ export async function digestOf(pieces: Iterable<Uint8Array>): Promise<string> {
     filled -= PIECE;
   }
   digests.push(await hostSha256(buffer.subarray(0, filled)));
-  const all = await hostSha256(joinBytes(digests));
-  return Array.from(all, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return toHex(await hostSha256(joinBytes(digests)));
 }
+
+/** Bytes as hexadecimal digits. */
+export const toHex = (bytes: Uint8Array): string =>
+  Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+
+/** The bytes of hexadecimal digits. */
+export const fromHex = (digits: string): Uint8Array =>
+  Uint8Array.from({ length: digits.length / 2 }, (_, i) => Number.parseInt(digits.slice(2 * i, 2 * i + 2), 16));

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { HeadwiseError, loadKernels } from "../../../src/entries/index.ts";
 import { modelDigest } from "../../../src/entries/inspect.ts";
 import { latent } from "../../../src/entries/latent.ts";
-import { loadModel, models } from "../../../src/entries/models.ts";
+import { loadModel, type Model, models } from "../../../src/entries/models.ts";
 import { quantized } from "../../../src/entries/quantized.ts";
 import { digestOf, piecesOf } from "../../../src/inspect/digest.ts";
 import { TINY, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
@@ -99,6 +99,6 @@ test("a model that was released, and a copy of one, are refused by name", async 
   const model = await loadModel(simd, tinyFolder(llama));
   model.release();
   await expect(modelDigest(model)).rejects.toThrow("modelDigest: model was released");
-  await expect(modelDigest({ ...model })).rejects.toThrow("modelDigest: model expected what loadModel gives");
+  await expect(modelDigest({ ...model } as Model)).rejects.toThrow("modelDigest: model expected what loadModel gives");
   await expect(modelDigest(model)).rejects.toBeInstanceOf(HeadwiseError);
 });
