@@ -13,6 +13,7 @@ export { type Patch, type PatchRequest, type PatchResult, patchSites, type Sites
 export { type PathsRequest, patchPaths } from "../inspect/paths.ts";
 export { decodeRecord, encodeRecord } from "../inspect/permalink.ts";
 export {
+  type AnyRecord,
   type Inspected,
   type InspectionName,
   type InspectionRecord,

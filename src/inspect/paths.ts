@@ -16,9 +16,15 @@ import type { Site } from "./sites.ts";
 
 /** What `patchPaths` is asked. */
 export interface PathsRequest extends PatchRequest {
-  /** Where paths begin, one in a run: `z`, what attention or an MLP adds, the residual, or `embed`; a name stands for `sitesOf` it before a receiver. */
+  /**
+   * Where paths begin, one in a run: `z`, what attention or an MLP adds, the residual, or `embed`. A name stands for all of these
+   * before a receiver.
+   */
   readonly senders: readonly Site[] | Site["at"];
-  /** Where they end: `q`, `k` or `v`, `attnIn`, `mlpIn`, or the residual; that of the last layer leads to the logits alone. */
+  /**
+   * Where they end: `q`, `k` or `v`, `attnIn`, `mlpIn`, or the residual, of which that of the last layer leads to the logits alone. A
+   * name stands for all of these behind a sender.
+   */
   readonly receivers: readonly Site[] | Site["at"];
   /**
    * Hold attention alone, so that paths may lead through MLPs, as in Wang et al. 2022. Default false: MLPs are held, too, as in
@@ -101,20 +107,18 @@ function readEnds(where: string, model: Model, request: PathsRequest): { senders
     for (const [i, { at }] of sites.entries()) expectOneOf(where, `request.${name}[${i}].at`, at, most);
     return sites;
   };
-  const receivers = read("receivers", RECEIVERS);
-  const leads = (sender: Site) => receivers.some((receiver) => isBehind(model, receiver, sender));
-  const given = read("senders", SENDERS);
-  const senders = typeof request.senders === "string" ? given.filter(leads) : given;
-  const show = ({ at, layer = 0 }: Site) => `${at} of layer ${layer}`;
-  const lost = senders.findIndex((sender) => !leads(sender));
-  if (lost >= 0)
-    throw new RangeError(
-      `${where}: request.senders[${lost}] expected a site before a receiver, got ${show(senders[lost] as Site)}`,
-    );
-  const idle = receivers.findIndex((receiver) => !senders.some((sender) => isBehind(model, receiver, sender)));
-  if (idle >= 0)
-    throw new RangeError(
-      `${where}: request.receivers[${idle}] expected a site behind a sender, got ${show(receivers[idle] as Site)}`,
-    );
+  const [allSenders, allReceivers] = [read("senders", SENDERS), read("receivers", RECEIVERS)];
+  const leads = (sender: Site) => allReceivers.some((receiver) => isBehind(model, receiver, sender));
+  const isLedTo = (receiver: Site) => allSenders.some((sender) => isBehind(model, receiver, sender));
+  const keep = (name: "senders" | "receivers", sites: readonly Site[], fits: (site: Site) => boolean, rule: string) => {
+    const kept = sites.filter(fits);
+    const lost = sites.find((site) => !fits(site));
+    if (!lost || (typeof request[name] === "string" && kept.length > 0)) return kept;
+    const { at, layer = 0 } = lost;
+    const index = `request.${name}[${sites.indexOf(lost)}]`;
+    throw new RangeError(`${where}: ${index} expected a site ${rule}, got ${at} of layer ${layer}`);
+  };
+  const senders = keep("senders", allSenders, leads, "before a receiver");
+  const receivers = keep("receivers", allReceivers, isLedTo, "behind a sender");
   return { senders, receivers };
 }

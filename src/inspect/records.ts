@@ -76,6 +76,9 @@ export interface InspectionRecord<Name extends InspectionName = InspectionName> 
 
 const FIELDS: readonly (keyof InspectionRecord)[] = ["version", "model", "kernels", "inspect", "request", "results"];
 
+/** A record of any inspection; `inspect` says which. */
+export type AnyRecord = { [Name in InspectionName]: InspectionRecord<Name> }[InspectionName];
+
 /** What `inspect` gives. */
 export interface Inspected<Name extends InspectionName = InspectionName> {
   /** What the inspection gives. */

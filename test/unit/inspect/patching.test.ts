@@ -105,6 +105,9 @@ describe("llama", async () => {
     expect(patched[7]).toBe(run(model, ids, [{ at: "z", layer: 1, head: 3, set: z }]).score);
     const paths = patchPaths(model, { ...texts, senders: "z", receivers: [{ at: "q", layer: 1, head: 0 }] });
     expect(paths.patches).toEqual(heads.slice(0, 4));
+    const listed = [0, 1, 2, 3].map((head): Site => ({ at: "q", layer: 1, head }));
+    const named = patchPaths(model, { ...texts, senders: [sender], receivers: "q" });
+    expect(named).toEqual(patchPaths(model, { ...texts, senders: [sender], receivers: listed }));
   });
 
   test("tokens are patched together or one by one", () => {
@@ -152,7 +155,7 @@ describe("llama", async () => {
     ],
     ["a sender that is none", { senders: [{ at: "q", layer: 0 }] }, 'request.senders[0].at expected "embed" or'],
     ["a receiver that is none", { receivers: [{ at: "z", layer: 1 }] }, 'request.receivers[0].at expected "residPre"'],
-    ["no receiver behind any sender", { senders: "z", receivers: [{ at: "q", layer: 0 }] }, "expected a site behind"],
+    ["no receiver behind any sender", { senders: "z", receivers: [{ at: "q", layer: 0 }] }, "a site before a receiver"],
   ])("patchPaths refuses %s", (_, request, text) => {
     const receivers: Site[] = [{ at: "q", layer: 1 }];
     expect(() => patchPaths(model, { ...texts, senders: [sender], receivers, ...request })).toThrow(text);
@@ -163,7 +166,7 @@ test("MLPs beside attention do not read it, and are no receivers of it", async (
   const model = await load("phi");
   const receivers: Site[] = [{ at: "mlpIn", layer: 0 }];
   expect(() => patchPaths(model, { ...texts, senders: "attnOut", receivers })).toThrow(
-    "expected a site behind a sender",
+    "request.senders[0] expected a site before a receiver, got attnOut of layer 0",
   );
   const { clean, patched } = patchPaths(model, { ...texts, senders: "residPre", receivers });
   expect(patched).toHaveLength(1);
