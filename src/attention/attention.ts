@@ -1,6 +1,6 @@
 import { readFields } from "../util/arguments.ts";
 import { type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
-import type { F32Ptr } from "../wasm/abi.ts";
+import type { F32Ptr, NullPtr } from "../wasm/abi.ts";
 import { expectKernels, freeing, type Kernels } from "../wasm/kernels.ts";
 import { type CheckedWeights, checkWeights } from "./check-weights.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
@@ -52,8 +52,16 @@ export interface Attention extends Releasable, Handle {
 /** Normalises rows of heads in linear memory, which lie `stride` floats apart, in place. */
 export interface HeadNorm {
   (of: "q" | "k", at: F32Ptr, stride: number, rows: number): void;
-  /** Where its gains and biases lie, and the floats of each. */
-  readonly vectors: readonly { readonly at: F32Ptr; readonly length: number }[];
+  readonly eps: number;
+  readonly q: HeadNormVectors;
+  readonly k: HeadNormVectors;
+}
+
+/** Addresses of the gain and bias of the first head; those of the next lie `step` bytes behind, 0 if heads share them. */
+interface HeadNormVectors {
+  readonly step: number;
+  readonly gain: F32Ptr;
+  readonly bias: F32Ptr | NullPtr;
 }
 
 /**

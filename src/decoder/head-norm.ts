@@ -38,10 +38,8 @@ export function packHeadNorm(
   const { numHeads, numKvHeads, headDim } = config;
   const { memory, table } = kernels;
   const { places } = placeHeadNorm(config, each);
-  const vectors: { at: F32Ptr; length: number }[] = [];
   const write = (place: number, values: Float32Array): F32Ptr => {
     memory.f32(at + place, values.length).set(values);
-    vectors.push({ at: pointer.f32(at + place), length: values.length });
     return pointer.f32(at + place);
   };
   const normOf = (of: "q" | "k", heads: number) => {
@@ -53,8 +51,8 @@ export function packHeadNorm(
       bias: bias ? write(places[of].bias, bias) : NULL,
     };
   };
-  const norms = { q: normOf("q", numHeads), k: normOf("k", numKvHeads) };
-  const normalise = (of: "q" | "k", x: F32Ptr, stride: number, rows: number): void => {
+  const norms = { eps, q: normOf("q", numHeads), k: normOf("k", numKvHeads) };
+  const normalise = (of: "q" | "k", x: F32Ptr, stride: number, rows: number) => {
     const { heads, step, gain, bias } = norms[of];
     const shapeAt = modelPointer.normShape(at + places.shape);
     storeNormShape(memory.view(), shapeAt, { n: headDim, stride, eps });
@@ -65,5 +63,5 @@ export function packHeadNorm(
       table.layer_norm_f32(row, row, by(gain), by(bias), shapeAt, 0, rows);
     }
   };
-  return Object.assign(normalise, { vectors });
+  return Object.assign(normalise, norms);
 }

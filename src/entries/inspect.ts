@@ -15,6 +15,7 @@ export { decodeRecord, encodeRecord } from "../inspect/permalink.ts";
 export {
   type AnyRecord,
   type Inspected,
+  type Inspection,
   type InspectionName,
   type InspectionRecord,
   type Inspections,

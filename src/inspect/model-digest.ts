@@ -1,7 +1,8 @@
 // What identifies a model: its specification, and its weights as they are in memory.
 
 import type { LatentAttention } from "../api/latent-attention.ts";
-import type { Attention } from "../attention/attention.ts";
+import type { Attention, HeadNorm } from "../attention/attention.ts";
+import type { CheckedConfig } from "../attention/config.ts";
 import { type VectorName, vectorSizes } from "../attention/layer-sizes.ts";
 import { expectModel, type Model } from "../decoder/model.ts";
 import type { PackedBlock, PackedMlp, PackedNorm } from "../decoder/packed.ts";
@@ -48,7 +49,7 @@ function* modelPieces(where: string, model: Model): Generator<Uint8Array, void> 
   const { maxSeqLen: _, sessionLength: __, ...facts } = spec;
   const parts = [...partsOf(model)];
   const modes = [weights.mode, ...weights.blocks.map(({ attention }) => layerOf(attention).mode)];
-  const head = { ...facts, fast: modes.some(isFast), parts: parts.map(({ format, bytes }) => [format, bytes]) };
+  const head = { ...facts, fast: modes.some(isFast), parts: parts.map(({ kind, bytes }) => [kind, bytes]) };
   for (const part of encodeParts(where, "spec", head))
     yield* piecesOf(part.length, (begin, end) => part.subarray(begin, end));
   for (const { at, bytes } of parts)
@@ -61,9 +62,16 @@ function* modelPieces(where: string, model: Model): Generator<Uint8Array, void> 
 const isLatent = (attention: Attention): attention is LatentAttention => "latents" in attention;
 const layerOf = (attention: Attention) => (isLatent(attention) ? attention.latents : attention.layer);
 
+/** The formats of a model's matrices, each once. */
+export function formatsOf(model: Model): PackedFormat[] {
+  const kinds = new Set(Array.from(partsOf(model), ({ kind }) => kind));
+  kinds.delete("vector");
+  return [...(kinds as Set<PackedFormat>)].sort();
+}
+
 /** Bytes of weights in linear memory. */
 interface Part {
-  readonly format: PackedFormat;
+  readonly kind: PackedFormat | "vector";
   readonly at: number;
   readonly bytes: number;
 }
@@ -98,7 +106,15 @@ function* attentionParts({ config, layer, headNorm }: Attention): Generator<Part
   for (const each of [q, k, v, o]) yield* linear(each);
   for (const [name, length] of Object.entries(vectorSizes(config)) as [VectorName, number][])
     if (layer[name] !== NULL) yield vector(layer[name], length);
-  for (const { at, length } of headNorm?.vectors ?? []) yield vector(at, length);
+  if (headNorm) yield* headNormParts(headNorm, config);
+}
+
+function* headNormParts({ q, k }: HeadNorm, { numHeads, numKvHeads, headDim }: CheckedConfig): Generator<Part, void> {
+  for (const [{ step, gain, bias }, heads] of [
+    [q, numHeads],
+    [k, numKvHeads],
+  ] as const)
+    for (const at of [gain, bias]) if (at !== NULL) yield vector(at, (step === 0 ? 1 : heads) * headDim);
 }
 
 function* latentParts({ config, latents }: LatentAttention): Generator<Part, void> {
@@ -125,8 +141,8 @@ function* linear(given: PackedLinear | undefined): Generator<Part, void> {
 }
 
 function* matrix({ format, k, w, mins, panels }: Omit<PackedLinear, "sums" | "bias">): Generator<Part, void> {
-  yield { format, at: w, bytes: panels * panelBytes(format, k) };
-  yield { format, at: mins, bytes: panels * minBytes(format, k) };
+  yield { kind: format, at: w, bytes: panels * panelBytes(format, k) };
+  yield { kind: format, at: mins, bytes: panels * minBytes(format, k) };
 }
 
-const vector = (at: number, length: number): Part => ({ format: "f32", at, bytes: 4 * length });
+const vector = (at: number, length: number): Part => ({ kind: "vector", at, bytes: 4 * length });

@@ -20,9 +20,9 @@ const CHECKSUM = 4;
  */
 export function encodeRecord(record: InspectionRecord): string {
   const where = "encodeRecord";
-  const { version, model, kernels, inspect, request, results } = checkRecord(where, "record", record);
+  const { version, model, formats, kernels, inspect, request, results } = checkRecord(where, "record", record);
   const { build, fused, stamp } = kernels;
-  const list = [version, fromHex(model), build, fused, stamp, inspect, request, fromHex(results)];
+  const list = [version, fromHex(model), formats, build, fused, stamp, inspect, request, fromHex(results)];
   const bytes = joinBytes([...encodeParts(where, "record", list)]);
   const text = encodeBase64(joinBytes([bytes, sha256(bytes).subarray(0, CHECKSUM)]));
   if (text.length > MOST_CHARACTERS)
@@ -48,20 +48,16 @@ export function decodeRecord(text: string): AnyRecord {
   const list = decodeCbor(where, "text", body);
   if (!Array.isArray(list) || list.length !== FIELDS)
     throw new RangeError(`${where}: text expected a record of ${FIELDS} parts, got ${describe(list)}`);
-  const [version, model, build, fused, stamp, inspect, request, results] = list;
+  const [version, model, formats, build, fused, stamp, inspect, request, results] = list;
   const record = {
-    version,
-    model: hexOf(model),
-    kernels: { build, fused, stamp },
-    inspect,
-    request,
-    results: hexOf(results),
+    ...{ version, model: hexOf(model), formats, kernels: { build, fused, stamp } },
+    ...{ inspect, request, results: hexOf(results) },
   };
   return checkRecord(where, "record", record as InspectionRecord) as AnyRecord;
 }
 
 /** Parts of a record. */
-const FIELDS = 8;
+const FIELDS = 9;
 
 /** The digits of a digest; what is none stays as it is, to be refused by name. */
 const hexOf = (value: unknown) => (value instanceof Uint8Array ? toHex(value) : value);

@@ -11,7 +11,7 @@ import { describe } from "../util/errors.ts";
 import type { Build } from "../wasm/select-build.ts";
 import { digestOf, piecesOf } from "./digest.ts";
 import { type ForwardWithOptions, type ForwardWithResult, forwardWith } from "./forward-with.ts";
-import { modelDigest } from "./model-digest.ts";
+import { formatsOf, modelDigest } from "./model-digest.ts";
 import { type PatchResult, patchSites, type SitesRequest } from "./patching.ts";
 import { type PathsRequest, patchPaths } from "./paths.ts";
 
@@ -23,14 +23,22 @@ export type OnSession<Options> = Options & {
   readonly format?: SessionOptions["format"];
 };
 
-/** What can be recorded, by name: what is asked, and what comes back. Both are plain data. */
+/** A function that can be recorded: what it is asked, and what it gives. Both are plain data. */
+export interface Inspection<Request, Results> {
+  /** What it is asked. */
+  readonly request: Request;
+  /** What it gives. */
+  readonly results: Results;
+}
+
+/** What can be recorded, by name. */
 export interface Inspections {
-  /** `forwardWith`. */
-  forward: { request: OnSession<ForwardWithOptions>; results: ForwardWithResult };
+  /** `forwardWith` on a new session. */
+  readonly forward: Inspection<OnSession<ForwardWithOptions>, ForwardWithResult>;
   /** `patchSites`. */
-  patchSites: { request: SitesRequest; results: PatchResult };
+  readonly patchSites: Inspection<SitesRequest, PatchResult>;
   /** `patchPaths`. */
-  patchPaths: { request: PathsRequest; results: PatchResult };
+  readonly patchPaths: Inspection<PathsRequest, PatchResult>;
 }
 
 /** The name of an inspection. */
@@ -64,6 +72,8 @@ export interface InspectionRecord<Name extends InspectionName = InspectionName> 
   readonly version: 1;
   /** `modelDigest` of the model. */
   readonly model: string;
+  /** The formats of its matrices, each once, with a space between them. */
+  readonly formats: string;
   /** The build of the kernels, whether they fuse multiply and add, and a hash of their sources. */
   readonly kernels: { readonly build: Build; readonly fused: boolean; readonly stamp: number };
   /** What was run. */
@@ -74,7 +84,9 @@ export interface InspectionRecord<Name extends InspectionName = InspectionName> 
   readonly results: string;
 }
 
-const FIELDS: readonly (keyof InspectionRecord)[] = ["version", "model", "kernels", "inspect", "request", "results"];
+const FIELDS: readonly (keyof InspectionRecord)[] = [
+  ...(["version", "model", "formats", "kernels", "inspect", "request", "results"] as const),
+];
 
 /** A record of any inspection; `inspect` says which. */
 export type AnyRecord = { [Name in InspectionName]: InspectionRecord<Name> }[InspectionName];
@@ -136,6 +148,7 @@ export async function replay<Name extends InspectionName>(
   expectModel(where, model);
   const given = checkRecord(where, "record", record);
   const here = await identify(model);
+  expectSame("formats", here.formats, given.formats);
   expectSame("model", here.model, given.model);
   expectSame("kernels.build", here.kernels.build, given.kernels.build);
   expectSame("kernels.fused", here.kernels.fused, given.kernels.fused);
@@ -170,9 +183,13 @@ function* piecesOfValue(where: string, value: unknown): Generator<Uint8Array, vo
 }
 
 /** What a record says of a model and its kernels. */
-async function identify(model: Model): Promise<Pick<InspectionRecord, "model" | "kernels">> {
+async function identify(model: Model): Promise<Pick<InspectionRecord, "model" | "formats" | "kernels">> {
   const { build, fused } = model.kernels;
-  return { model: await modelDigest(model), kernels: { build, fused, stamp: STAMP } };
+  return {
+    model: await modelDigest(model),
+    formats: formatsOf(model).join(" "),
+    kernels: { build, fused, stamp: STAMP },
+  };
 }
 
 /** Checks a record, but for its request, which the inspection checks. */
@@ -181,14 +198,15 @@ export function checkRecord<Name extends InspectionName>(
   name: string,
   record: InspectionRecord<Name>,
 ): InspectionRecord<Name> {
-  const { version, model, kernels, inspect, request, results } = readFields(where, name, record, FIELDS);
+  const { version, model, formats, kernels, inspect, request, results } = readFields(where, name, record, FIELDS);
   expectOneOf(where, `${name}.version`, version, [1]);
   const { build, fused, stamp } = readFields(where, `${name}.kernels`, kernels, ["build", "fused", "stamp"]);
   expectOneOf(where, `${name}.kernels.build`, build, ["simd", "relaxed"]);
   expectOneOf(where, `${name}.inspect`, inspect, INSPECTIONS);
   expectRecord(where, `${name}.request`, request);
+  if (typeof formats !== "string") throw wrongValue(where, `${name}.formats`, "a string", formats, "string");
   return {
-    ...{ version, inspect, request },
+    ...{ version, formats, inspect, request },
     model: expectDigest(where, `${name}.model`, model),
     kernels: {
       build,

@@ -27,6 +27,7 @@ import { describe } from "../util/errors.ts";
  * Layers of latent attention have no `q`, `k` and `v`: their queries and keys are latents.
  */
 export interface Site {
+  /** Its name. */
   readonly at: LayerSite | "embed";
   /** 0 for the first layer. All sites but `embed` need one. */
   readonly layer?: number | undefined;

@@ -1,6 +1,6 @@
-// Plain data as bytes: the deterministic form of CBOR (RFC 8949, 4.2) of null, booleans, numbers, strings, typed arrays (RFC 8746),
-// arrays and objects. Equal values have equal bytes, and other bytes than those are refused. Numbers keep all of their bits, except
-// those of NaN.
+// Plain data as bytes: CBOR (RFC 8949) of null, booleans, numbers, strings, typed arrays (RFC 8746), arrays and objects, in its
+// deterministic form, but without floats of 16 bits. Equal values have equal bytes, and other bytes than those are refused. Numbers
+// keep all of their bits, except those of NaN.
 
 import { describe, tagOf } from "./errors.ts";
 
@@ -58,13 +58,17 @@ export function* encodeParts(
   } else throw new TypeError(`${where}: ${name} expected plain data, got ${describe(value)}`);
 }
 
+/** Numbers below these are written as 1, 2, 4 and 8 bytes. */
+const LIMITS = [0x100, 0x1_0000, 0x1_0000_0000, Number.POSITIVE_INFINITY];
+
 /** The first byte of an item, and its number in as few bytes as hold it. */
 function head(kind: number, value: number): Uint8Array {
-  const at = kind << 5;
-  if (value < 24) return Uint8Array.of(at | value);
-  const size = [1, 2, 4].find((bytes) => value < 2 ** (8 * bytes)) ?? 8;
+  const first = kind << 5;
+  if (value < 24) return Uint8Array.of(first | value);
+  const power = LIMITS.findIndex((limit) => value < limit);
+  const size = 1 << power;
   const bytes = new Uint8Array(1 + size);
-  bytes[0] = at | (24 + Math.log2(size));
+  bytes[0] = first | (24 + power);
   for (let i = size, rest = value; i > 0; i--, rest = Math.floor(rest / 256)) bytes[i] = rest % 256;
   return bytes;
 }
@@ -104,7 +108,8 @@ class Reader {
   #at = 0;
 
   constructor(bytes: Uint8Array, refuse: (got: string) => RangeError) {
-    this.#bytes = bytes;
+    // Of a Buffer of Node, slices would be views.
+    this.#bytes = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.length);
     this.refuse = refuse;
   }
 
@@ -119,7 +124,7 @@ class Reader {
     const [first] = this.#take(1) as Uint8Array & [number];
     const [kind, short] = [first >> 5, first & 31];
     if (short > 27) throw this.refuse(`an item of kind ${kind} without a length`);
-    const bytes = this.#take(short < 24 ? 0 : 2 ** (short - 24));
+    const bytes = this.#take(short < 24 ? 0 : 1 << (short - 24));
     if (kind === SIMPLE) return { kind, value: short, bytes };
     return { kind, value: short < 24 ? short : bytes.reduce((sum, byte) => sum * 256 + byte, 0), bytes };
   }

@@ -16,8 +16,8 @@ const PUBLISHED = "50a69023e0d22bc7";
 
 /** The record of a run of the simd build on `llama`, as a link: of ids, a head without effect, and the pattern of a layer. */
 const LINK =
-  "iAHYQFggYJ38c7i_MvEMpFc1B82AvSZPe6TIEAvI49dlW5kUvkJkc2ltZPQaCFrI72dmb3J3YXJko2NpZHOUBRgiGD8YGRg2EBgtBxgkGEEYGxg4Ehgv" +
-  "CRgmABgdGDoUZWVkaXRzgaRiYXRhemNzZXQAZGhlYWQBZWxheWVyAGhwYXR0ZXJuc4EB2EBYILhB6kaSzvqjBwuMYnxmQr_XWU17W9Y3KrQP8eR3IuoBSFdxPA";
+  "iQHYQFggXLh-hAMsu1InQJMxCEt1aYy3KkCl4wBbfuQYT-N6K-BjZjMyZHNpbWT0GghayO9nZm9yd2FyZKNjaWRzlAUYIhg_GBkYNhAYLQcYJBhBGBsY" +
+  "OBIYLwkYJgAYHRg6FGVlZGl0c4GkYmF0YXpjc2V0AGRoZWFkAWVsYXllcgBocGF0dGVybnOBAdhAWCC4QepGks76owcLjGJ8ZkK_11lNe1vWNyq0D_HkdyLqAQPGubo";
 
 /** Interventions, attention patterns and records in decoders of random weights. Returns a digest of what simd's passes give. */
 export async function checkInspect({ kernels, exact, models, inspect, check }: Context): Promise<string> {

@@ -16,7 +16,7 @@ import { latent } from "../../../src/entries/latent.ts";
 import { createSession, loadModel, models } from "../../../src/entries/models.ts";
 import { quantized } from "../../../src/entries/quantized.ts";
 import { sha256 } from "../../../src/util/sha256.ts";
-import { TINY, tinyFolder } from "../../support/tiny-models.ts";
+import { TINY, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
 
 const simd = await loadKernels({ models, quantized, latent, deterministic: true });
 const relaxed = await loadKernels({ models, quantized, latent });
@@ -85,8 +85,13 @@ describe.each(CASES)("%s of %o", (name, request) => {
     }
     const coarse = await loadModel(simd, tinyFolder(TINY.llama), { weights: "q8" });
     await expect(replay(coarse, record)).rejects.toThrow(
-      /^replay: record\.model expected "[0-9a-f]{64}", that of the model/,
+      'replay: record.formats expected "q8", that of the model given, got "f32"',
     );
+    const others = await loadModel(simd, tinyFolder(TINY.llama, tinyTensors(TINY.llama, 2)));
+    await expect(replay(others, record)).rejects.toThrow(
+      /^replay: record\.model expected "[0-9a-f]{64}", that of the model given, got "[0-9a-f]{64}"$/,
+    );
+    others.release();
     other.release();
     coarse.release();
   });
@@ -230,7 +235,7 @@ describe("links", async () => {
     ["an unknown tag", signed(Uint8Array.of(0xc1, 0x41, 1)), /an unknown tag 1/],
     ["three bytes of floats", signed(Uint8Array.of(0xd8, 85, 0x43, 1, 2, 3)), /3 bytes as Float32Array/],
     ["undefined", signed(Uint8Array.of(0xf7)), /an unknown value 23/],
-    ["no record", signed(Uint8Array.of(0x80)), /a record of 8 parts, got Array/],
+    ["no record", signed(Uint8Array.of(0x80)), /a record of 9 parts, got Array/],
   ])("%s is refused", (_, text, message) => {
     expect(() => decodeRecord(text as string)).toThrow(message);
   });
@@ -244,6 +249,7 @@ describe("links", async () => {
     for (const [field, value, text] of [
       ["version", 2, "encodeRecord: record.version expected 1, got 2"],
       ["model", "0", "encodeRecord: record.model expected 64 hexadecimal digits"],
+      ["formats", 8, "encodeRecord: record.formats expected a string, got 8"],
       ["results", undefined, "encodeRecord: record.results expected 64 hexadecimal digits"],
       ["inspect", "toString", "encodeRecord: record.inspect expected"],
       ["kernels", { build: "fast", fused: true, stamp: 1 }, 'encodeRecord: record.kernels.build expected "simd" or'],
