@@ -33,18 +33,19 @@ export interface SitesRequest extends PatchRequest {
 
 /** A site whose rows are patched, and which of its tokens; without `tokens` all. */
 export interface Patch extends Site {
+  /** Indices into `ids`. */
   readonly tokens?: readonly number[];
 }
 
-/** What runs with patches give: differences of logits. */
+/** What runs with patches give. */
 export interface PatchResult {
-  /** Of `ids`, without a patch. */
+  /** The difference of the answers' logits behind `ids`, without a patch. */
   clean: number;
-  /** Of the other text. */
+  /** The same behind the other text. */
   other: number;
   /** What was patched in each run. */
   patches: Patch[];
-  /** Of the run with each patch. (patched - clean) / (other - clean) is the share of the difference that it carries. */
+  /** The difference in each of these runs. (patched - clean) / (other - clean) is the share of the difference that it carries. */
   patched: number[];
 }
 

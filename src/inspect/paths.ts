@@ -115,8 +115,8 @@ function readEnds(where: string, model: Model, request: PathsRequest): { senders
     const lost = sites.find((site) => !fits(site));
     if (!lost || (typeof request[name] === "string" && kept.length > 0)) return kept;
     const { at, layer = 0 } = lost;
-    const index = `request.${name}[${sites.indexOf(lost)}]`;
-    throw new RangeError(`${where}: ${index} expected a site ${rule}, got ${at} of layer ${layer}`);
+    const argument = `request.${name}[${sites.indexOf(lost)}]`;
+    throw new RangeError(`${where}: ${argument} expected a site ${rule}, got ${at} of layer ${layer}`);
   };
   const senders = keep("senders", allSenders, leads, "before a receiver");
   const receivers = keep("receivers", allReceivers, isLedTo, "behind a sender");
