@@ -21,6 +21,7 @@ export {
   type Inspections,
   inspect,
   type OnSession,
+  type RecordedKernels,
   type Replayed,
   replay,
 } from "../inspect/records.ts";

@@ -66,6 +66,16 @@ function onSession<Options, Results>(run: (session: Session, ids: TokenIds, opti
   };
 }
 
+/** What identifies kernels. */
+export interface RecordedKernels {
+  /** Their build. */
+  readonly build: Build;
+  /** Whether they fuse multiply and add. */
+  readonly fused: boolean;
+  /** A hash of their sources: those of another version may give other bits. */
+  readonly stamp: number;
+}
+
 /** What identifies an inspection, so that it can be repeated bit for bit. */
 export interface InspectionRecord<Name extends InspectionName = InspectionName> {
   /** Of this form of records. */
@@ -74,8 +84,8 @@ export interface InspectionRecord<Name extends InspectionName = InspectionName> 
   readonly model: string;
   /** The formats of its matrices, each once, with a space between them. */
   readonly formats: string;
-  /** The build of the kernels, whether they fuse multiply and add, and a hash of their sources. */
-  readonly kernels: { readonly build: Build; readonly fused: boolean; readonly stamp: number };
+  /** The kernels that ran it. */
+  readonly kernels: RecordedKernels;
   /** What was run. */
   readonly inspect: Name;
   /** What was asked of it. */
