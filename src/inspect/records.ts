@@ -9,8 +9,13 @@ import { joinBytes } from "../util/bytes.ts";
 import { decodeCbor, encodeParts } from "../util/cbor.ts";
 import { describe } from "../util/errors.ts";
 import type { Build } from "../wasm/select-build.ts";
+import { type CapturedRun, captureRun } from "./captured-run.ts";
+import { type DecomposedResid, decomposeResid, type ResidPlace } from "./decompose.ts";
 import { digestOf, piecesOf } from "./digest.ts";
+import { explainScore, type ScoreExplanation, type ScorePlace } from "./explain-score.ts";
 import { type ForwardWithOptions, type ForwardWithResult, forwardWith } from "./forward-with.ts";
+import { type LogitAttrs, type LogitPlace, logitAttrs } from "./logit-attrs.ts";
+import { type LogitLensOptions, type LogitLensResult, logitLens } from "./logit-lens.ts";
 import { formatsOf, modelDigest } from "./model-digest.ts";
 import { type PatchResult, patchSites, type SitesRequest } from "./patching.ts";
 import { type PathsRequest, patchPaths } from "./paths.ts";
@@ -39,6 +44,14 @@ export interface Inspections {
   readonly patchSites: Inspection<SitesRequest, PatchResult>;
   /** `patchPaths`. */
   readonly patchPaths: Inspection<PathsRequest, PatchResult>;
+  /** `explainScore` of a new run. */
+  readonly explainScore: Inspection<OnSession<ScorePlace>, ScoreExplanation>;
+  /** `logitAttrs` of a new run. */
+  readonly logitAttrs: Inspection<OnSession<LogitPlace>, LogitAttrs>;
+  /** `decomposeResid` of a new run. */
+  readonly decomposeResid: Inspection<OnSession<ResidPlace>, DecomposedResid>;
+  /** `logitLens` of a new run. */
+  readonly logitLens: Inspection<OnSession<LogitLensOptions>, LogitLensResult>;
 }
 
 /** The name of an inspection. */
@@ -53,6 +66,10 @@ const RUNNERS: { readonly [Name in InspectionName]: Runner<Name> } = {
   forward: onSession(forwardWith),
   patchSites,
   patchPaths,
+  explainScore: onRun(explainScore),
+  logitAttrs: onRun(logitAttrs),
+  decomposeResid: onRun(decomposeResid),
+  logitLens: onRun(logitLens),
 };
 
 const INSPECTIONS: readonly InspectionName[] = Object.keys(RUNNERS) as InspectionName[];
@@ -64,6 +81,14 @@ function onSession<Options, Results>(run: (session: Session, ids: TokenIds, opti
     using session = createSession(model, { maxSeqLen: isList ? Math.max(1, ids.length) : 1, format });
     return run(session, ids, options as Options);
   };
+}
+
+/** Runs a function of a captured run on a new one. */
+function onRun<Options, Results>(run: (captured: CapturedRun, options: Options) => Results) {
+  return onSession((session, ids, options: Options): Results => {
+    using captured = captureRun(session, ids);
+    return run(captured, options);
+  });
 }
 
 /** What identifies kernels. */

@@ -24,7 +24,8 @@ import { describe } from "../util/errors.ts";
  * | `mlpOut` | dModel: what the MLP, or the experts, add |
  * | `residPost` | dModel: the residual behind the layer |
  *
- * Layers of latent attention have no `q`, `k` and `v`: their queries and keys are latents.
+ * In layers of latent attention, `k` is [kvLoraRank + ropeDim]: the latent, and behind it the key that is rotated, of all heads; they
+ * have no `v`, because values are made of the latent too.
  */
 export interface Site {
   /** Its name. */
@@ -69,7 +70,7 @@ export function checkSite(
   const reason = reasonAgainst(at, block);
   if (reason !== undefined)
     throw new RangeError(`${where}: ${name}.at expected a site of layer ${index}, ${reason}, got ${describe(at)}`);
-  const heads = headsAt(at, (weights.blocks[index] as PackedBlock).attention.config);
+  const heads = headsAt(at, block, (weights.blocks[index] as PackedBlock).attention.config);
   if (!heads) {
     if (head !== undefined)
       throw new RangeError(`${where}: ${name}.head expected none at ${describe(at)}, got ${describe(head)}`);
@@ -102,9 +103,9 @@ export function sitesOf(model: Model, at: Site["at"]): Site[] {
 export function listSites(where: string, name: string, at: Site["at"], { spec, weights }: Model): Site[] {
   expectOneOf(where, name, at, NAMES);
   if (at === "embed") return [{ at }];
-  const sites = weights.blocks.flatMap(({ attention }, layer): Site[] => {
-    if (reasonAgainst(at, spec.blocks[layer] as BlockSpec) !== undefined) return [];
-    const heads = headsAt(at, attention.config);
+  const sites = spec.blocks.flatMap((block, layer): Site[] => {
+    if (reasonAgainst(at, block) !== undefined) return [];
+    const heads = headsAt(at, block, (weights.blocks[layer] as PackedBlock).attention.config);
     return heads ? Array.from({ length: heads.count }, (_, head) => ({ at, layer, head })) : [{ at, layer }];
   });
   if (sites.length > 0) return sites;
@@ -116,20 +117,22 @@ export function listSites(where: string, name: string, at: Site["at"], { spec, w
 function reasonAgainst(at: Site["at"], { attention, parallel, mlp }: BlockSpec): string | undefined {
   if (at === "residMid" && parallel) return "which runs attention and MLP side by side";
   if ((at === "mlpIn" || at === "mlpOut") && !mlp) return "which has no MLP";
-  if (attention.kind === "latent" && /^[qkv]$/.test(at)) return "whose queries, keys and values are latents";
+  if (attention.kind === "latent" && at === "v") return "whose values are made of latents";
   return undefined;
 }
 
 /** The heads of a site, and the floats of each; undefined for a site without heads. */
 function headsAt(
   at: Site["at"],
+  { attention }: BlockSpec,
   { numHeads, numKvHeads, headDim, valueDim }: CheckedConfig,
 ): { readonly count: number; readonly dim: number } | undefined {
   switch (at) {
     case "q":
       return { count: numHeads, dim: headDim };
     case "k":
-      return { count: numKvHeads, dim: headDim };
+      if (attention.kind === "heads") return { count: numKvHeads, dim: headDim };
+      return { count: 1, dim: attention.config.kvLoraRank + attention.config.ropeDim };
     case "v":
       return { count: numKvHeads, dim: valueDim };
     case "z":

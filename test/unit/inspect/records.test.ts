@@ -51,6 +51,10 @@ const REQUESTS: { readonly [Name in InspectionName]: readonly Inspections[Name][
     { ...texts, sites: [{ at: "residPre", layer: 1 }], eachToken: true, format: "f16" },
   ],
   patchPaths: [{ ...texts, senders: "z", receivers: [{ at: "q", layer: 1, head: 2 }], throughMlps: true }],
+  explainScore: [{ ids, layer: 1, head: 2, query: 6, key: 3, format: "q8" }],
+  logitAttrs: [{ ids, token: 6, id: 9, minus: 20 }],
+  decomposeResid: [{ ids, token: 4, layer: 1 }],
+  logitLens: [{ ids, at: "residMid", tokens: [1, 6], top: 5 }],
 };
 const CASES = Object.entries(REQUESTS).flatMap(([name, requests]) =>
   requests.map((request): [InspectionName, object] => [name as InspectionName, request]),
