@@ -14,9 +14,16 @@ const MOST_CHARACTERS = 2 ** 24;
 const CHECKSUM = 4;
 
 /**
- * A record as text of letters, digits, "-" and "_", for the part of an address behind #. Floats keep their bits. Texts whose ids are
- * given instead of captured tensors keep it short: a float takes five characters and a third.
+ * A record as text of letters, digits, "-" and "_", for the part of an address behind #. Floats keep their bits, at five characters and
+ * a third each: a patch from another text is shorter by that text's ids (`patchSites`) than by captured rows.
  * @throws TypeError or RangeError naming the argument, also for a record of more than 2^24 characters.
+ * @example
+ * import { encodeRecord, type InspectionRecord } from "headwise/inspect";
+ * const record: InspectionRecord = {
+ *   ...{ version: 1, model: "0a".repeat(32), formats: "f32", kernels: { build: "simd", fused: false, stamp: 7 } },
+ *   ...{ inspect: "forward", request: { ids: [3, 1, 4] }, results: "0b".repeat(32) },
+ * };
+ * console.log(encodeRecord(record).length); // 142
  */
 export function encodeRecord(record: InspectionRecord): string {
   const where = "encodeRecord";
@@ -34,6 +41,13 @@ export function encodeRecord(record: InspectionRecord): string {
  * The record that `encodeRecord` made a text of. Nothing is run, and no more memory is taken than a small multiple of the text; what
  * the record asks for is checked by `replay`.
  * @throws TypeError or RangeError naming the argument, for any other text.
+ * @example
+ * import { decodeRecord } from "headwise/inspect";
+ * try {
+ *   decodeRecord("iAHYQFgg");
+ * } catch (error) {
+ *   console.log((error as Error).message); // decodeRecord: text expected what encodeRecord gives, got one that was cut or changed
+ * }
  */
 export function decodeRecord(text: string): AnyRecord {
   const where = "decodeRecord";

@@ -173,7 +173,16 @@ export async function inspect<Name extends InspectionName>(
 /**
  * Repeats what a record names: on the same model in the same formats, with kernels of the same build.
  * @returns The results with a record of them, and `same`: whether they have the bits that were recorded.
- * @throws TypeError or RangeError naming the argument: for a record that is none, and for another model or build.
+ * @throws TypeError or RangeError naming the argument: for a record that is none, and for another model, format or build.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { inspect, replay } from "headwise/inspect";
+ * import { loadModel, models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * const model = await loadModel(kernels, "model");
+ * const { record } = await inspect(model, "logitLens", { ids: [3, 1, 4], top: 1 });
+ * console.log((await replay(model, record)).same); // true
+ * kernels.release();
  */
 export async function replay<Name extends InspectionName>(
   model: Model,

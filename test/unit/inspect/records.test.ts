@@ -16,6 +16,7 @@ import { latent } from "../../../src/entries/latent.ts";
 import { createSession, loadModel, models } from "../../../src/entries/models.ts";
 import { quantized } from "../../../src/entries/quantized.ts";
 import { sha256 } from "../../../src/util/sha256.ts";
+import { threadedKernels } from "../../support/layers.ts";
 import { TINY, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
 
 const simd = await loadKernels({ models, quantized, latent, deterministic: true });
@@ -131,6 +132,19 @@ test("a latent model and caches by age are repeated, too", async () => {
   expect((await replay(model, decodeRecord(encodeRecord(aged.record)))).same).toBe(true);
   const plain = await inspect(model, "forward", { ids: long, rows: "all" });
   expect(plain.record.results).not.toBe(aged.record.results);
+});
+
+test("threads, whose memory is shared, repeat what one thread gave", async () => {
+  const long = Array.from({ length: 200 }, (_, i) => (i * 31) % 67);
+  const { record } = await inspect(model, "forward", {
+    ids: long,
+    patterns: [0],
+    capture: [{ at: "mlpOut", layer: 1 }],
+  });
+  const three = await threadedKernels("simd", 3);
+  const shared = await loadModel(three, tinyFolder(TINY.llama));
+  expect((await replay(shared, record)).same).toBe(true);
+  three.release();
 });
 
 test("one call has the bits of several in turn, so that its record stands for them", async () => {
