@@ -217,12 +217,17 @@ async function run<Name extends InspectionName>(
   const bytes = joinBytes([...encodeParts(where, "request", given)]);
   const request = decodeCbor(where, "request", bytes) as Inspections[Name]["request"];
   const results = (RUNNERS[name] as Runner<Name>)(model, request);
-  const [identity, digest] = [await identify(model), await digestOf(piecesOfValue(where, results))];
+  const [identity, digest] = [await identify(model), await digestOf(piecesOfResults(where, results))];
   return { results, record: { version: 1, ...identity, inspect: name, request, results: digest } };
 }
 
-function* piecesOfValue(where: string, value: unknown): Generator<Uint8Array, void> {
-  for (const part of encodeParts(where, "results", value))
+/**
+ * The bytes of results. Empty lists are left out, so that what a later version can give besides does not change the digest where it is
+ * not asked for.
+ */
+function* piecesOfResults(where: string, results: object): Generator<Uint8Array, void> {
+  const given = Object.entries(results).filter(([, value]) => !Array.isArray(value) || value.length > 0);
+  for (const part of encodeParts(where, "results", Object.fromEntries(given)))
     yield* piecesOf(part.length, (begin, end) => part.subarray(begin, end));
 }
 

@@ -17,7 +17,7 @@ const PUBLISHED = "50a69023e0d22bc7";
 /** The record of a run of the simd build on `llama`, as a link: of ids, a head without effect, and the pattern of a layer. */
 const LINK =
   "iQHYQFggXLh-hAMsu1InQJMxCEt1aYy3KkCl4wBbfuQYT-N6K-BjZjMyZHNpbWT0GghayO9nZm9yd2FyZKNjaWRzlAUYIhg_GBkYNhAYLQcYJBhBGBsY" +
-  "OBIYLwkYJgAYHRg6FGVlZGl0c4GkYmF0YXpjc2V0AGRoZWFkAWVsYXllcgBocGF0dGVybnOBAdhAWCC4QepGks76owcLjGJ8ZkK_11lNe1vWNyq0D_HkdyLqAQPGubo";
+  "OBIYLwkYJgAYHRg6FGVlZGl0c4GkYmF0YXpjc2V0AGRoZWFkAWVsYXllcgBocGF0dGVybnOBAdhAWCAgeIP-Ejjg2Yqyjs0PNC48MsJLuPpA4ma-WOo0HScpirn6qCA";
 
 /** Interventions, attention patterns and records in decoders of random weights. Returns a digest of what simd's passes give. */
 export async function checkInspect({ kernels, exact, models, inspect, check }: Context): Promise<string> {
