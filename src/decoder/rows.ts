@@ -60,9 +60,9 @@ export interface RowWork {
 
 /**
  * Where the rows of a layer can be read and changed, by the names of TransformerLens: the residual before, between and after
- * its branches, and what attention and MLP add to it.
+ * its branches, what attention and MLP read, after their norms, and what they add to the residual.
  */
-export type LayerSite = HeadSite | "residPre" | "attnOut" | "residMid" | "mlpOut" | "residPost";
+export type LayerSite = HeadSite | "residPre" | "attnIn" | "attnOut" | "residMid" | "mlpIn" | "mlpOut" | "residPost";
 
 /** Bytes that the largest of these shapes needs. */
 export const ROW_SHAPE_BYTES: number = Math.max(NORM_SHAPE_BYTES, ACTIVATION_SHAPE_BYTES, EMBED_SHAPE_BYTES);

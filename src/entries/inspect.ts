@@ -27,9 +27,26 @@ export type { StageName } from "../inspect/formulas.ts";
 export { type ForwardWithOptions, type ForwardWithResult, forwardWith, meanRows } from "../inspect/forward-with.ts";
 export { type LogitAttrs, type LogitPlace, logitAttrs } from "../inspect/logit-attrs.ts";
 export { type LogitLensOptions, type LogitLensResult, logitLens } from "../inspect/logit-lens.ts";
+export { modelDigest } from "../inspect/model-digest.ts";
 export type { Component } from "../inspect/parts.ts";
+export { type Patch, type PatchRequest, type PatchResult, patchSites, type SitesRequest } from "../inspect/patching.ts";
+export { type PathsRequest, patchPaths } from "../inspect/paths.ts";
+export { decodeRecord, encodeRecord } from "../inspect/permalink.ts";
+export {
+  type AnyRecord,
+  type Inspected,
+  type Inspection,
+  type InspectionName,
+  type InspectionRecord,
+  type Inspections,
+  inspect,
+  type OnSession,
+  type RecordedKernels,
+  type Replayed,
+  replay,
+} from "../inspect/records.ts";
 export { type LayerSizes, type ShapeSizes, type ShapeStep, shapeTrace } from "../inspect/shape-trace.ts";
-export type { Site } from "../inspect/sites.ts";
+export { type Site, sitesOf } from "../inspect/sites.ts";
 export type { FigureFormat } from "../inspect/svg.ts";
 export { type AttentionStage, type TraceOptions, traceAttention } from "../inspect/trace.ts";
 export type { Tensor } from "../tensor/tensor.ts";

@@ -97,7 +97,8 @@ export function forwardWith(session: Session, ids: TokenIds, options: ForwardWit
       }
   };
   const maps = new Map(layers.map((layer, i) => [layer, (patterns[i] as Tensor).data]));
-  finish(runModel(where, model, [call], sink, { tap, ...(maps.size > 0 && { maps }) }));
+  const isSeen = edits.length + captures.length > 0;
+  finish(runModel(where, model, [call], sink, { ...(isSeen && { tap }), ...(maps.size > 0 && { maps }) }));
   commitCalls([call]);
   return { ...result, captured, patterns };
 }
