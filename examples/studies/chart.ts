@@ -1,6 +1,8 @@
 // Line charts as SVG, for light and dark pages. Lines differ in colour, dash and marker, and colours are those of Okabe and Ito,
 // which people who see fewer colours can tell apart.
 
+import { mean } from "./study.ts";
+
 /** A line with the range of its seeds around it. */
 export interface Line {
   readonly name: string;
@@ -50,6 +52,15 @@ const MARKERS = [
 const [WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM] = [380, 250, 52, 34, 14, 44];
 /** More points than this are drawn as a line without markers. */
 const MOST_MARKERS = 12;
+
+/** A line through the means of several seeds, [seed][index of x], with their range. */
+export function bandOf(name: string, xs: readonly number[], seeds: readonly (readonly number[])[]): Line {
+  const points = xs.map((x, i) => {
+    const values = seeds.map((seed) => seed[i]!);
+    return { x, y: mean(values), low: Math.min(...values), high: Math.max(...values) };
+  });
+  return { name, points };
+}
 
 export function drawFigure({ title, description, panels, columns = 2 }: Figure): string {
   const names = [...new Set(panels.flatMap(({ lines }) => lines.map(({ name }) => name)))];
