@@ -6,7 +6,17 @@ import { mean } from "./study.ts";
 /** A line with the range of its seeds around it. */
 export interface Line {
   readonly name: string;
-  readonly points: readonly { readonly x: number; readonly y: number; readonly low?: number; readonly high?: number }[];
+  readonly points: readonly Point[];
+}
+
+export interface Point {
+  readonly x: number;
+  readonly y: number;
+  /** The ends of the range. Default y. */
+  readonly low?: number;
+  readonly high?: number;
+  /** Text above the marker, or below that of every other line. */
+  readonly label?: string;
 }
 
 /** An axis from its first tick to its last. */
@@ -36,8 +46,8 @@ export interface Figure {
   readonly columns?: number;
 }
 
-const STYLE = `text{fill:#333}.grid{stroke:#888;stroke-opacity:.25}.mark{stroke:#666;stroke-dasharray:2 3}
-@media (prefers-color-scheme:dark){text{fill:#ddd}.mark{stroke:#aaa}}`;
+const STYLE = `text{fill:#656d76}.grid{stroke:#888;stroke-opacity:.25}.mark{stroke:#808890;stroke-dasharray:2 3}
+@media (prefers-color-scheme:dark){text{fill:#d0d7de}}`;
 const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"];
 const DASHES = ["none", "8 3", "3 2", "8 3 2 3", "12 3", "1 3"];
 /** Paths of markers around 0, 0. */
@@ -119,7 +129,14 @@ function drawLine({ points }: Line, style: number, toX: Scale, toY: Scale): stri
     `<path d="${path([...edge("high"), ...edge("low").toReversed()])}Z" fill="${colour}" fill-opacity=".18"/>`,
     `<path d="${path(points.map(({ x, y }) => [toX(x), toY(y)]))}" fill="none" stroke="${colour}" stroke-width="2" stroke-dasharray="${DASHES[style % DASHES.length]}"/>`,
   ];
-  if (points.length <= MOST_MARKERS) for (const { x, y } of points) parts.push(drawMarker(style, toX(x), toY(y)));
+  if (points.length <= MOST_MARKERS)
+    for (const { x, y, label } of points) {
+      parts.push(drawMarker(style, toX(x), toY(y)));
+      if (label !== undefined)
+        parts.push(
+          `<text x="${toX(x)}" y="${fixed(toY(y) + (style % 2 === 0 ? -8 : 16))}" text-anchor="middle" font-size="11">${plain(label)}</text>`,
+        );
+    }
   return parts.join("\n");
 }
 

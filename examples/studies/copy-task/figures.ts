@@ -43,7 +43,7 @@ export function drawHeads(result: CopyResult): string {
     ];
     return {
       title: TITLES[task],
-      x: { title: "heads of 64 dimensions in all", ticks: HEADS, log: true },
+      x: { title: "heads, which share 64 dimensions", ticks: HEADS, log: true },
       y: BITS,
       lines,
       marks,

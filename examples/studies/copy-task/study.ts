@@ -1,3 +1,4 @@
+import { fileURLToPath } from "node:url";
 import {
   bitsOf,
   differenceOf,
@@ -46,7 +47,7 @@ export interface CopyResult {
 
 export const study = {
   async run(cache: URL, report: (line: string) => void): Promise<CopyResult> {
-    await runPython(new URL("train.py", import.meta.url), [cache.pathname], report);
+    await runPython(new URL("train.py", import.meta.url), [fileURLToPath(cache)], report);
     return measure(cache, report);
   },
   write(result: CopyResult) {

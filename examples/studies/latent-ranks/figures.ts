@@ -9,23 +9,23 @@ const DRAWN = ["MHA", "MQA", "MLA 4", "MLA 6", "MLA 11", "MLA 32"];
 
 /** Loss against what a layer keeps of a token. */
 export function drawRanks(result: RanksResult): string {
-  const lineOf = (name: string, groups: readonly Group[]): Line =>
-    bandOf(
+  const lineOf = (name: string, groups: readonly Group[]): Line => {
+    const bytes = groups.map(({ floats }) => 4 * floats);
+    const seeds = result.seeds.map((_, seed) => groups.map(({ bits }) => bits[seed]!));
+    const { points } = bandOf(name, bytes, seeds);
+    return {
       name,
-      groups.map(({ floats }) => 4 * floats),
-      result.seeds.map((_, seed) => groups.map(({ bits }) => bits[seed]!)),
-    );
+      points: points.map((point, i) => ({ ...point, label: String(groups[i]!.rank ?? groups[i]!.name) })),
+    };
+  };
   const heads = result.groups.filter(({ rank }) => rank === null).toReversed();
   const latents = result.groups.filter(({ rank }) => rank !== null);
   const eighth = (4 * groupOf(result, "MHA").floats) / 8;
   const panel: Panel = {
     title: "Two layers of 8 heads, width 64",
     x: { title: "bytes of a token in a layer's cache, float32", ticks: [32, 64, 128, 256, 512], log: true },
-    y: { title: "validation loss, bits a token", ticks: [0, 1, 2, 3, 4] },
-    lines: [
-      lineOf(`MLA, rank ${latents[0]!.rank} to ${latents.at(-1)!.rank}`, latents),
-      lineOf("MQA, GQA 2, GQA 4, MHA", heads),
-    ],
+    y: { title: "validation loss, bits a token", ticks: [0.001, 0.01, 0.1, 1, 10], log: true },
+    lines: [lineOf("MLA, by rank", latents), lineOf("keys and values of heads", heads)],
     marks: [{ name: "1/8 of MHA", x: eighth }],
   };
   return drawFigure({

@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { planModel } from "headwise/models";
 import {
   bitsOf,
@@ -44,7 +45,7 @@ export interface RanksResult {
 
 export const study = {
   async run(cache: URL, report: (line: string) => void): Promise<RanksResult> {
-    await runPython(new URL("train.py", import.meta.url), [cache.pathname], report);
+    await runPython(new URL("train.py", import.meta.url), [fileURLToPath(cache)], report);
     return measure(cache, report);
   },
   write(result: RanksResult) {
