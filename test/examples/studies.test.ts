@@ -2,7 +2,7 @@
 // PyTorch and minutes, so that it is not repeated here.
 
 import { spawnSync } from "node:child_process";
-import { readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { drawFigure } from "../../examples/studies/chart.ts";
@@ -36,11 +36,13 @@ describe.each(Object.entries(STUDIES))("%s", (name, study) => {
     }
   });
 
-  test("the page shows every figure", () => {
+  test("the page shows every figure, and its links lead to files", () => {
     const page = text(`${name}/README.md`);
-    const shown = Array.from(page.matchAll(/!\[[^\]]+\]\(([^)]+)\)/g), ([, file]) => file);
+    const linksOf = (form: RegExp) => Array.from(page.matchAll(form), ([, file]) => file as string);
     const drawn = readdirSync(new URL(name, studies)).filter((file) => file.endsWith(".svg"));
-    expect(shown.toSorted()).toEqual(drawn.toSorted());
+    expect(linksOf(/!\[[^\]]+\]\(([^)]+)\)/g).toSorted()).toEqual(drawn.toSorted());
+    const folder = new URL(`${name}/`, studies);
+    expect(linksOf(/\]\(([^):#]+)/g).filter((file) => !existsSync(new URL(file, folder)))).toEqual([]);
     expect(page).not.toMatch(/NaN|undefined|Infinity/);
   });
 });

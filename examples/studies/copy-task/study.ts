@@ -73,7 +73,7 @@ async function measure(cache: URL, report: (line: string) => void): Promise<Copy
           const other = sets[shape.task === "fixed" ? "varied" : "fixed"];
           const heads = scoreHeads(session, sets[shape.task]);
           return {
-            bits: round(bitsOf(logits, sets[shape.task])),
+            bits: round(bitsOf(logits, sets[shape.task]), 6),
             otherBits: round(bitsOf(logitsOf(session, other), other)),
             answer: round(Math.max(...heads.map(({ answer }) => answer)), 3),
             previous: round(Math.max(...heads.map(({ previous }) => previous)), 3),
@@ -90,7 +90,7 @@ async function measure(cache: URL, report: (line: string) => void): Promise<Copy
       answer: models.map(({ answer }) => answer),
       previous: models.map(({ previous }) => previous),
       difference: Number(difference.toPrecision(2)),
-      curves: curves.map((curve) => curve.map((bits) => round(bits, 3))),
+      curves: curves.map((curve) => curve.map((bits) => round(bits))),
     });
     report(
       `measured: ${folders[0]} and ${folders.length - 1} more, logits within ${difference.toExponential(1)} of PyTorch's`,

@@ -66,7 +66,7 @@ async function measure(cache: URL, report: (line: string) => void): Promise<Rank
       models.push(
         await withModel(kernels, folder, (session) => {
           const logits = logitsOf(session, rows);
-          return { bits: round(bitsOf(logits, rows)), difference: differenceOf(logits, folder) };
+          return { bits: round(bitsOf(logits, rows), 6), difference: differenceOf(logits, folder) };
         }),
       );
     }
@@ -76,7 +76,7 @@ async function measure(cache: URL, report: (line: string) => void): Promise<Rank
       ...cacheOf(readFileSync(new URL(`${folders[0]}/config.json`, cache), "utf8")),
       bits: models.map(({ bits }) => bits),
       difference: Number(difference.toPrecision(2)),
-      curves: curves.map((curve) => curve.map((bits) => round(bits, 3))),
+      curves: curves.map((curve) => curve.map((bits) => round(bits))),
     });
     report(`measured: ${variant.name}, logits within ${difference.toExponential(1)} of PyTorch's`);
   }
