@@ -84,9 +84,9 @@ test("a figure has its lines at the places of their values, and text that is not
     ],
   });
   expect(svg).toContain("a &lt; b");
-  // The chart spans 52 to 366 and 206 to 34.
-  expect(svg).toContain('d="M52 206L209 120L366 34" fill="none"');
-  expect(svg).toContain('d="M52 34L209 120L366 34L366 34L209 120L52 206Z"');
+  // The chart spans 60 to 366 and 206 to 34.
+  expect(svg).toContain('d="M60 206L213 120L366 34" fill="none"');
+  expect(svg).toContain('d="M60 34L213 120L366 34L366 34L213 120L60 206Z"');
 });
 
 test("logits that are all alike take log2 of their number in bits, and a sure one none", () => {
