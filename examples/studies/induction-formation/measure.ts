@@ -1,0 +1,204 @@
+// The loss, the in-context score and the scores of all heads at each checkpoint, and what the circuit is made of at the end.
+
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { type Kernels, loadKernels } from "headwise";
+import { detectionPattern, type Edit, forwardWith, headScores, type Tensor } from "headwise/inspect";
+import { createSession, loadModel, models, type Session } from "headwise/models";
+import { lossesOf } from "../losses.ts";
+import { runPython } from "../python.ts";
+import { mean, round } from "../study.ts";
+
+/** Means over the measured sequences. */
+export interface Measured {
+  /** Nats a token, at all places but the first. */
+  readonly loss: number;
+  /** At the last PLACES places of the first copy of the segment, and of the second. */
+  readonly early: number;
+  readonly late: number;
+  /** [layer][head]: the weight of the previous token. */
+  readonly previous: readonly (readonly number[])[];
+  /** [layer][head]: the weight of what followed the same token before, where it came before. */
+  readonly induction: readonly (readonly number[])[];
+}
+
+export interface Checkpoint extends Measured {
+  readonly step: number;
+}
+
+/** A head of layer 0 that looks back, one of layer 1 that looks for it, and what is left of these without a part. */
+export interface Circuit {
+  readonly previousHead: number;
+  readonly inductionHead: number;
+  readonly cases: readonly { readonly name: string; readonly late: number; readonly induction: number }[];
+}
+
+export interface Run {
+  readonly layers: number;
+  readonly seed: number;
+  readonly checkpoints: readonly Checkpoint[];
+  /** Of two layers. */
+  readonly circuit?: Circuit;
+}
+
+export interface InductionFormation {
+  readonly segment: number;
+  readonly sequences: number;
+  /** Nats of a token that only its frequency tells. */
+  readonly entropy: number;
+  /** The largest difference between the losses of PyTorch and of headwise over all checkpoints. */
+  readonly difference: number;
+  readonly runs: readonly Run[];
+}
+
+interface Training {
+  readonly segment: number;
+  readonly sequences: readonly (readonly number[])[];
+  readonly entropy: number;
+  readonly checkpoints: readonly {
+    readonly layers: number;
+    readonly seed: number;
+    readonly step: number;
+    readonly loss: number;
+  }[];
+}
+
+/** Places at the end of a copy of the segment. */
+export const PLACES = 24;
+
+export async function measureInductionFormation(
+  cache: URL,
+  report: (line: string) => void,
+): Promise<InductionFormation> {
+  await runPython(new URL("train.py", import.meta.url), ["--out", fileURLToPath(cache)], report);
+  const training = JSON.parse(readFileSync(new URL("training.json", cache), "utf8")) as Training;
+  const { segment, sequences, entropy } = training;
+  const kernels = await loadKernels({ deterministic: true, models });
+  const texts = sequences.map((ids) => describeText(ids, segment));
+  const runs: { layers: number; seed: number; checkpoints: Checkpoint[]; circuit?: Circuit }[] = [];
+  let difference = 0;
+  for (const { layers, seed, step, loss } of training.checkpoints) {
+    if (step === 0) {
+      report(`${layers} layers, seed ${seed}: measuring`);
+      runs.push({ layers, seed, checkpoints: [] });
+    }
+    const run = runs.at(-1)!;
+    const session = await open(kernels, new URL(`${layers}-${seed}-${step}/`, cache));
+    const measured = measure(session, texts);
+    difference = Math.max(difference, Math.abs(loss - measured.loss));
+    const [loss_, early, late] = [measured.loss, measured.early, measured.late].map((nats) => round(nats));
+    run.checkpoints.push({ step, ...measured, loss: loss_!, early: early!, late: late! });
+    if (step === Math.max(...training.checkpoints.map((each) => each.step)) && layers === 2)
+      run.circuit = dissect(session, texts, measured);
+    session.model.release();
+  }
+  kernels.release();
+  return {
+    segment,
+    sequences: sequences.length,
+    entropy: round(entropy),
+    difference: Number(difference.toPrecision(2)),
+    runs,
+  };
+}
+
+async function open(kernels: Kernels, folder: URL): Promise<Session> {
+  return createSession(await loadModel(kernels, folder));
+}
+
+/** A sequence, and what heads may look at in it. */
+interface Text {
+  readonly ids: readonly number[];
+  readonly segment: number;
+  readonly previous: Detection;
+  readonly induction: Detection;
+}
+
+/** A pattern [n, n], and the tokens that have something to look at in it. */
+interface Detection {
+  readonly pattern: Tensor;
+  readonly rows: number;
+}
+
+function describeText(ids: readonly number[], segment: number): Text {
+  const detect = (kind: "previous" | "induction"): Detection => {
+    const pattern = detectionPattern(kind, ids);
+    const rows = ids.filter((_, i) => pattern.data.subarray(i * ids.length, (i + 1) * ids.length).includes(1)).length;
+    return { pattern, rows };
+  };
+  return { ids, segment, previous: detect("previous"), induction: detect("induction") };
+}
+
+/** `headScores` shares all attention; what is asked for is that of the tokens that have something to look at. */
+const scoresOf = (pattern: Tensor, { pattern: detection, rows }: Detection) =>
+  headScores(pattern, detection).map((score) => (score * pattern.shape[1]!) / rows);
+
+/** @param editsOf What to change in the pass of a text. */
+function measure(
+  session: Session,
+  texts: readonly Text[],
+  editsOf: (text: Text) => readonly Edit[] = () => [],
+): Measured {
+  const layers = Array.from({ length: session.model.layers }, (_, layer) => layer);
+  const passes = texts.map((text) => {
+    session.truncate(0);
+    const { logits, patterns } = forwardWith(session, text.ids, {
+      rows: "all",
+      patterns: layers,
+      edits: editsOf(text),
+    });
+    const losses = lossesOf(logits, text.ids);
+    const { segment } = text;
+    return {
+      loss: mean(losses),
+      early: mean(losses.slice(segment - 1 - PLACES, segment - 1)),
+      late: mean(losses.slice(-PLACES)),
+      previous: patterns.map((pattern) => scoresOf(pattern, text.previous)),
+      induction: patterns.map((pattern) => scoresOf(pattern, text.induction)),
+    };
+  });
+  const grid = (of: "previous" | "induction") =>
+    passes[0]![of].map((row, layer) =>
+      row.map((_, head) => round(mean(passes.map((pass) => pass[of][layer]![head]!)))),
+    );
+  const number = (of: "loss" | "early" | "late") => mean(passes.map((pass) => pass[of]));
+  return {
+    ...{ loss: number("loss"), early: number("early"), late: number("late") },
+    ...{ previous: grid("previous"), induction: grid("induction") },
+  };
+}
+
+/** What of layer 0 the induction head needs, and by which of its projections. */
+function dissect(session: Session, texts: readonly Text[], whole: Measured): Circuit {
+  const largest = (scores: readonly number[]) => scores.indexOf(Math.max(...scores));
+  const [previousHead, inductionHead] = [largest(whole.previous[0]!), largest(whole.induction[1]!)];
+  const without = (head: number): Edit => ({ at: "z", layer: 0, head, set: 0 });
+  /** Only q, k or v of layer 1 become what they are without the head. */
+  const path = (at: "q" | "k" | "v") => (text: Text) => {
+    session.truncate(0);
+    const capture = [{ at, layer: 1 }] as const;
+    const { captured } = forwardWith(session, text.ids, { edits: [without(previousHead)], capture });
+    session.truncate(0);
+    return [{ at, layer: 1, set: captured[0]! }];
+  };
+  const others = whole.previous[0]!.flatMap((_, head) => (head === previousHead ? [] : [head]));
+  const caseOf = (name: string, measured: readonly Measured[]) => ({
+    name,
+    late: round(mean(measured.map(({ late }) => late))),
+    induction: round(mean(measured.map(({ induction }) => induction[1]![inductionHead]!))),
+  });
+  const cases = [
+    caseOf("all heads", [whole]),
+    caseOf("without the previous-token head", [measure(session, texts, () => [without(previousHead)])]),
+    caseOf(
+      "without one other head of layer 0, mean",
+      others.map((head) => measure(session, texts, () => [without(head)])),
+    ),
+    ...(["k", "q", "v"] as const).map((at) =>
+      caseOf(`only ${{ k: "keys", q: "queries", v: "values" }[at]} of layer 1 without it`, [
+        measure(session, texts, path(at)),
+      ]),
+    ),
+  ];
+  return { previousHead, inductionHead, cases };
+}
