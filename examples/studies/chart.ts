@@ -1,10 +1,22 @@
 // Line charts as SVG, for light and dark pages. Lines differ in colour, dash and marker, and colours are those of Okabe and Ito,
 // which people who see fewer colours can tell apart.
 
+import { mean } from "./study.ts";
+
 /** A line with the range of its seeds around it. */
 export interface Line {
   readonly name: string;
-  readonly points: readonly { readonly x: number; readonly y: number; readonly low?: number; readonly high?: number }[];
+  readonly points: readonly Point[];
+}
+
+export interface Point {
+  readonly x: number;
+  readonly y: number;
+  /** The ends of the range. Default y. */
+  readonly low?: number;
+  readonly high?: number;
+  /** Text above the marker, or below that of every other line. */
+  readonly label?: string;
 }
 
 /** An axis from its first tick to its last. */
@@ -34,22 +46,30 @@ export interface Figure {
   readonly columns?: number;
 }
 
-const STYLE = `text{fill:#333}.grid{stroke:#888;stroke-opacity:.25}.mark{stroke:#666;stroke-dasharray:2 3}
-@media (prefers-color-scheme:dark){text{fill:#ddd}.mark{stroke:#aaa}}`;
-const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"];
-const DASHES = ["none", "8 3", "3 2", "8 3 2 3", "12 3", "1 3"];
-/** Paths of markers around 0, 0. */
-const MARKERS = [
-  "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0",
-  "M-3-3h6v6h-6z",
-  "M0-4l4 7h-8z",
-  "M0-4.500l4.500 4.500l-4.500 4.500l-4.500-4.500z",
-  "M0 4l4-7h-8z",
-  "M-4-1h3v-3h2v3h3v2h-3v3h-2v-3h-3z",
+const STYLE = `text{fill:#656d76}.grid{stroke:#888;stroke-opacity:.25}.mark{stroke:#808890;stroke-dasharray:2 3}
+@media (prefers-color-scheme:dark){text{fill:#d0d7de}}`;
+/** How lines are drawn, one after the other; markers are paths around 0, 0. */
+const STYLES = [
+  { colour: "#0072b2", dash: "none", marker: "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0" },
+  { colour: "#e69f00", dash: "8 3", marker: "M-3-3h6v6h-6z" },
+  { colour: "#009e73", dash: "3 2", marker: "M0-4l4 7h-8z" },
+  { colour: "#d55e00", dash: "8 3 2 3", marker: "M0-4.5l4.5 4.5l-4.5 4.5l-4.5-4.5z" },
+  { colour: "#cc79a7", dash: "12 3", marker: "M0 4l4-7h-8z" },
+  { colour: "#56b4e9", dash: "1 3", marker: "M-4-1h3v-3h2v3h3v2h-3v3h-2v-3h-3z" },
 ];
+const styleOf = (line: number) => STYLES[line % STYLES.length]!;
 const [WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM] = [380, 250, 52, 34, 14, 44];
 /** More points than this are drawn as a line without markers. */
 const MOST_MARKERS = 12;
+
+/** A line through the means of several seeds, [seed][index of x], with their range. */
+export function bandOf(name: string, xs: readonly number[], seeds: readonly (readonly number[])[]): Line {
+  const points = xs.map((x, i) => {
+    const values = seeds.map((seed) => seed[i]!);
+    return { x, y: mean(values), low: Math.min(...values), high: Math.max(...values) };
+  });
+  return { name, points };
+}
 
 export function drawFigure({ title, description, panels, columns = 2 }: Figure): string {
   const names = [...new Set(panels.flatMap(({ lines }) => lines.map(({ name }) => name)))];
@@ -100,20 +120,30 @@ function drawPanel({ title, x, y, lines, marks = [] }: Panel, names: readonly st
 
 type Scale = (value: number) => number;
 
-function drawLine({ points }: Line, style: number, toX: Scale, toY: Scale): string {
-  const colour = COLOURS[style % COLOURS.length];
+function drawLine({ points }: Line, line: number, toX: Scale, toY: Scale): string {
+  const { colour } = styleOf(line);
   const path = (at: readonly (readonly [number, number])[]) => `M${at.map((point) => point.join(" ")).join("L")}`;
   const edge = (side: "low" | "high") => points.map((point) => [toX(point.x), toY(point[side] ?? point.y)] as const);
   const parts = [
     `<path d="${path([...edge("high"), ...edge("low").toReversed()])}Z" fill="${colour}" fill-opacity=".18"/>`,
-    `<path d="${path(points.map(({ x, y }) => [toX(x), toY(y)]))}" fill="none" stroke="${colour}" stroke-width="2" stroke-dasharray="${DASHES[style % DASHES.length]}"/>`,
+    `<path d="${path(points.map(({ x, y }) => [toX(x), toY(y)]))}" ${strokeOf(line)}/>`,
   ];
-  if (points.length <= MOST_MARKERS) for (const { x, y } of points) parts.push(drawMarker(style, toX(x), toY(y)));
+  if (points.length <= MOST_MARKERS)
+    for (const { x, y, label } of points) {
+      parts.push(drawMarker(line, toX(x), toY(y)));
+      if (label !== undefined)
+        parts.push(
+          `<text x="${toX(x)}" y="${fixed(toY(y) + (line % 2 === 0 ? -8 : 16))}" text-anchor="middle" font-size="11">${plain(label)}</text>`,
+        );
+    }
   return parts.join("\n");
 }
 
-const drawMarker = (style: number, x: number, y: number) =>
-  `<path transform="translate(${x} ${y})" d="${MARKERS[style % MARKERS.length]}" fill="${COLOURS[style % COLOURS.length]}"/>`;
+const strokeOf = (line: number) =>
+  `fill="none" stroke="${styleOf(line).colour}" stroke-width="2" stroke-dasharray="${styleOf(line).dash}"`;
+
+const drawMarker = (line: number, x: number, y: number) =>
+  `<path transform="translate(${x} ${y})" d="${styleOf(line).marker}" fill="${styleOf(line).colour}"/>`;
 
 /** The names of the lines, in rows as wide as the figure. */
 function drawLegend(names: readonly string[], width: number, top: number): { text: string; height: number } {
@@ -121,9 +151,8 @@ function drawLegend(names: readonly string[], width: number, top: number): { tex
   const parts = names.map((name, i) => {
     const space = 44 + 7 * name.length;
     if (x + space > width && x > LEFT) [x, y] = [LEFT, y + 20];
-    const colour = COLOURS[i % COLOURS.length];
-    const sample = `<path d="M${x} ${y}h26" stroke="${colour}" stroke-width="2" stroke-dasharray="${DASHES[i % DASHES.length]}"/>`;
-    const part = `${sample}\n${drawMarker(i, x + 13, y)}\n<text x="${x + 32}" y="${y + 4}">${plain(name)}</text>`;
+    const sample = `<path d="M${x} ${y}h26" ${strokeOf(i)}/>\n${drawMarker(i, x + 13, y)}`;
+    const part = `${sample}\n<text x="${x + 32}" y="${y + 4}">${plain(name)}</text>`;
     x += space;
     return part;
   });

@@ -3,6 +3,7 @@
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { parseArgs } from "node:util";
+import { NoPyTorch } from "./python.ts";
 import { STUDIES } from "./studies.ts";
 import { writeResult } from "./study.ts";
 
@@ -18,7 +19,12 @@ const folder = new URL(`./${name}/`, import.meta.url);
 if (!values.figures) {
   const began = performance.now();
   const cache = new URL(`../../node_modules/.cache/headwise-studies/${name}/`, import.meta.url);
-  writeFileSync(new URL("result.json", folder), writeResult(await study.run(cache, console.log)));
+  const result = await study.run(cache, console.log).catch((error: unknown) => {
+    if (!(error instanceof NoPyTorch)) throw error;
+    console.error(error.message);
+    process.exit(1);
+  });
+  writeFileSync(new URL("result.json", folder), writeResult(result));
   console.log(`done in ${((performance.now() - began) / 60_000).toFixed(1)} minutes`);
 }
 const files = study.write(JSON.parse(readFileSync(new URL("result.json", folder), "utf8")));

@@ -5,15 +5,32 @@ import { fileURLToPath } from "node:url";
 /** Where PyTorch may be: that of Debian is seen by Debian's Python only. */
 const CANDIDATES = [process.env.PYTHON, "python3", "/usr/bin/python3", "python"];
 
-/** Runs a program that needs PyTorch. Reports its lines of output; its errors go to the terminal. */
-export async function runPython(script: URL, args: readonly string[], report: (line: string) => void): Promise<void> {
-  const python = CANDIDATES.find((name) => name && spawnSync(name, ["-c", "import torch"]).status === 0);
-  if (python === undefined)
-    throw new Error(
-      "The models are trained with PyTorch, which no Python was found to have. Install it (Debian: apt-get install python3-torch " +
-        "libopenblas0-pthread; elsewhere: pip install torch), or name an interpreter that has it in PYTHON. --figures needs none.",
+/** No Python with PyTorch: the message says what to do. */
+export class NoPyTorch extends Error {
+  constructor() {
+    super(
+      "The models are trained with PyTorch, which no Python here has. Install it (Debian: apt-get install python3-torch " +
+        "libopenblas0-pthread; elsewhere: pip install torch), or name a Python that has it in the variable PYTHON. With --figures, " +
+        "figures and text are made from the committed result without it.",
     );
-  const child = spawn(python, ["-u", fileURLToPath(script), ...args], { stdio: ["ignore", "pipe", "inherit"] });
+  }
+}
+
+/**
+ * Runs a program that needs PyTorch. Reports its lines of output; its errors go to the terminal.
+ * @param candidates Commands among which is one of a Python with PyTorch.
+ * @throws NoPyTorch.
+ */
+export async function runPython(
+  script: URL,
+  args: readonly string[],
+  report: (line: string) => void,
+  candidates: readonly (string | undefined)[] = CANDIDATES,
+): Promise<void> {
+  const python = candidates.find((name) => name && spawnSync(name, ["-c", "import torch"]).status === 0);
+  if (python === undefined) throw new NoPyTorch();
+  // -B: no caches beside the sources.
+  const child = spawn(python, ["-u", "-B", fileURLToPath(script), ...args], { stdio: ["ignore", "pipe", "inherit"] });
   const ended = new Promise<number | null>((resolve, reject) => child.on("error", reject).on("close", resolve));
   for await (const line of createInterface({ input: child.stdout })) report(line);
   const code = await ended;

@@ -1,0 +1,103 @@
+// What headwise finds of a trained model: its loss, how far its logits are from PyTorch's, and where its heads look.
+
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { type Kernels, loadKernels } from "headwise";
+import { detectionPattern, forwardWith, headScores } from "headwise/inspect";
+import { latent } from "headwise/latent";
+import { createSession, forward, loadModel, models, type Session } from "headwise/models";
+import { readSafetensors, toFloats } from "headwise/weights";
+
+/** Sequences, and what follows each of their tokens: -100 where a model is not asked for it. */
+export interface Rows {
+  readonly tokens: readonly (readonly number[])[];
+  readonly targets: readonly (readonly number[])[];
+}
+
+/** What train.py writes beside the models. */
+export interface Trained<Group> {
+  readonly torch: string;
+  readonly steps: number;
+  readonly every: number;
+  readonly seeds: readonly number[];
+  readonly groups: readonly (Group & { readonly folders: readonly string[]; readonly curves: readonly number[][] })[];
+}
+
+/** The kernels that every engine computes alike. */
+export const loadStudyKernels = (): Promise<Kernels> => loadKernels({ deterministic: true, models, latent });
+
+export const readJson = (url: URL) => JSON.parse(readFileSync(url, "utf8"));
+
+/** Calls `measure` with a session of the model in a folder. */
+export async function withModel<Result>(
+  kernels: Kernels,
+  folder: URL,
+  measure: (session: Session) => Result,
+): Promise<Result> {
+  using model = await loadModel(kernels, fileURLToPath(folder));
+  using session = createSession(model);
+  return measure(session);
+}
+
+/** The logits [length, vocabSize] of each sequence. */
+export function logitsOf(session: Session, { tokens }: Rows): Float32Array[] {
+  return tokens.map((ids) => {
+    session.truncate(0);
+    return forward(session, ids, { rows: "all" }).logits;
+  });
+}
+
+/** The mean of -log2 of the probability of what is asked for. */
+export function bitsOf(logits: readonly Float32Array[], { targets }: Rows): number {
+  let [bits, count] = [0, 0];
+  for (const [row, wanted] of targets.entries()) {
+    const own = logits[row]!;
+    const width = own.length / wanted.length;
+    for (const [i, target] of wanted.entries()) {
+      if (target < 0) continue;
+      const scores = own.subarray(i * width, (i + 1) * width);
+      const most = Math.max(...scores);
+      const sum = scores.reduce((total, score) => total + Math.exp(score - most), 0);
+      bits += Math.log2(sum) - (scores[target]! - most) / Math.LN2;
+      count++;
+    }
+  }
+  return bits / count;
+}
+
+/** The largest difference of a logit from those that PyTorch gave, which lie beside the model. */
+export function differenceOf(logits: readonly Float32Array[], folder: URL): number {
+  const file = readSafetensors(readFileSync(new URL("logits.safetensors", folder)));
+  const theirs = toFloats(file.tensors.get("logits")!);
+  return logits.reduce((largest, own, row) => {
+    return own.reduce((most, logit, i) => Math.max(most, Math.abs(logit - theirs[row * own.length + i]!)), largest);
+  }, 0);
+}
+
+/** Sequences by which heads are scored. */
+const SCORED = 32;
+
+/**
+ * The scores of each head, layer by layer: its share of attention on the previous token, and that on the answer where one is asked
+ * for, which is behind the earlier place of the same token.
+ */
+export function scoreHeads(session: Session, { tokens, targets }: Rows): { previous: number; answer: number }[] {
+  const layers = Array.from({ length: session.model.layers }, (_, layer) => layer);
+  const scored = tokens.slice(0, SCORED).map((ids, row) => {
+    session.truncate(0);
+    const { patterns } = forwardWith(session, ids, { patterns: layers });
+    return patterns.flatMap((pattern) => {
+      const previous = headScores(pattern, detectionPattern("previous", ids));
+      const width = pattern.data.length / pattern.shape[0]!;
+      const asked = pattern.data.map((weight, i) => {
+        return targets[row]![Math.floor((i % width) / ids.length)]! < 0 ? 0 : weight;
+      });
+      const answer = headScores({ ...pattern, data: asked }, detectionPattern("induction", ids));
+      return previous.map((score, head) => ({ previous: score, answer: answer[head]! }));
+    });
+  });
+  return scored[0]!.map((_, head) => ({
+    previous: scored.reduce((sum, heads) => sum + heads[head]!.previous, 0) / scored.length,
+    answer: scored.reduce((sum, heads) => sum + heads[head]!.answer, 0) / scored.length,
+  }));
+}
