@@ -198,7 +198,7 @@ def config_of(sizes):
 
 
 def read_model(folder):
-    """A model with MLPs that `write_model` wrote, or headwise's `writeSafetensors`, in float32."""
+    """The model that `write_model` wrote, or headwise's `writeSafetensors`, in float32."""
     config = json.loads((folder / "config.json").read_text())
     sizes = Sizes(
         vocab=config["vocab_size"],
@@ -206,18 +206,15 @@ def read_model(folder):
         d_model=config["hidden_size"],
         heads=config["num_attention_heads"],
         kv_heads=config["num_key_value_heads"],
-        mlp=config["intermediate_size"],
+        mlp=config["intermediate_size"] if config["intermediate_size"] != EMPTY_MLP else 0,
         length=config["max_position_embeddings"],
     )
     data = (folder / "model.safetensors").read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + length])
-    header.pop("__metadata__", None)
     model = Llama(sizes)
-    model.load_state_dict(
-        {
-            name: torch.frombuffer(bytearray(data[8 + length + begin : 8 + length + end]), dtype=torch.float32).view(shape)
-            for name, (shape, (begin, end)) in ((n, (e["shape"], e["data_offsets"])) for n, e in header.items())
-        }
-    )
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            begin, end = (8 + length + offset for offset in header[name]["data_offsets"])
+            weight.copy_(torch.frombuffer(bytearray(data[begin:end]), dtype=torch.float32).view_as(weight))
     return model

@@ -42,7 +42,7 @@ interface Training {
   readonly sequences: readonly (readonly number[])[];
 }
 
-const KV_HEADS = [4, 2, 1];
+const KV_HEADS = [2, 1];
 
 export async function measureGqaConversion(cache: URL, report: (line: string) => void): Promise<GqaConversion> {
   const train = (part: string) =>

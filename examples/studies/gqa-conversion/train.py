@@ -14,9 +14,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from llama import Llama, Sizes, adamw, next_token_loss, rate_at, read_model, train_step, write_model
 from repeats import LENGTH, LONGEST, VOCAB, entropy, repeated, two_copies
 
-LAYERS, D_MODEL, HEADS, MLP = 2, 64, 8, 64
+# As the models of two layers of induction-formation: the same seeds give the same weights.
+LAYERS, D_MODEL, HEADS = 2, 64, 4
 # 5 % of the steps again, as Ainslie et al. (2023).
-ROWS, STEPS, UP_STEPS = 32, 800, 40
+ROWS, STEPS, UP_STEPS = 32, 1000, 50
 PEAK_RATE, UP_RATE = 3e-3, 1e-3
 SEEDS = (1, 2, 3)
 MEASURED_ROWS, MEASURED_SEED = 64, 1000
@@ -31,7 +32,7 @@ def train(model, generator, steps, peak):
 def train_base(out):
     for seed in SEEDS:
         torch.manual_seed(seed)
-        model = Llama(Sizes(VOCAB, LAYERS, D_MODEL, HEADS, HEADS, MLP, LENGTH))
+        model = Llama(Sizes(VOCAB, LAYERS, D_MODEL, HEADS, HEADS, 0, LENGTH))
         train(model, torch.Generator().manual_seed(seed), STEPS, PEAK_RATE)
         write_model(out / f"{seed}/mha", model)
         print(f"seed {seed}: trained for {STEPS} steps")

@@ -26,11 +26,24 @@ export interface Checkpoint extends Measured {
   readonly step: number;
 }
 
-/** A head of layer 0 that looks back, one of layer 1 that looks for it, and what is left of these without a part. */
+/** The late loss, and the score of the induction head. */
+export interface Part {
+  readonly late: number;
+  readonly induction: number;
+}
+
+/** The best previous-token head of layer 0, the best induction head of layer 1, and what is left without a part of the circuit. */
 export interface Circuit {
   readonly previousHead: number;
   readonly inductionHead: number;
-  readonly cases: readonly { readonly name: string; readonly late: number; readonly induction: number }[];
+  readonly all: Part;
+  readonly withoutPrevious: Part;
+  /** Without one other head of layer 0: the mean over these. */
+  readonly withoutOther: Part;
+  /** With keys, queries or values of layer 1 as they are without the previous-token head. */
+  readonly keys: Part;
+  readonly queries: Part;
+  readonly values: Part;
 }
 
 export interface Run {
@@ -182,23 +195,15 @@ function dissect(session: Session, texts: readonly Text[], whole: Measured): Cir
     return [{ at, layer: 1, set: captured[0]! }];
   };
   const others = whole.previous[0]!.flatMap((_, head) => (head === previousHead ? [] : [head]));
-  const caseOf = (name: string, measured: readonly Measured[]) => ({
-    name,
+  const partOf = (measured: readonly Measured[]): Part => ({
     late: round(mean(measured.map(({ late }) => late))),
     induction: round(mean(measured.map(({ induction }) => induction[1]![inductionHead]!))),
   });
-  const cases = [
-    caseOf("all heads", [whole]),
-    caseOf("without the previous-token head", [measure(session, texts, () => [without(previousHead)])]),
-    caseOf(
-      "without one other head of layer 0, mean",
-      others.map((head) => measure(session, texts, () => [without(head)])),
-    ),
-    ...(["k", "q", "v"] as const).map((at) =>
-      caseOf(`only ${{ k: "keys", q: "queries", v: "values" }[at]} of layer 1 without it`, [
-        measure(session, texts, path(at)),
-      ]),
-    ),
-  ];
-  return { previousHead, inductionHead, cases };
+  const edited = (edits: (text: Text) => readonly Edit[]) => measure(session, texts, edits);
+  return {
+    ...{ previousHead, inductionHead, all: partOf([whole]) },
+    withoutPrevious: partOf([edited(() => [without(previousHead)])]),
+    withoutOther: partOf(others.map((head) => edited(() => [without(head)]))),
+    ...{ keys: partOf([edited(path("k"))]), queries: partOf([edited(path("q"))]), values: partOf([edited(path("v"))]) },
+  };
 }

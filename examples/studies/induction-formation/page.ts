@@ -6,6 +6,16 @@ import { type Checkpoint, type InductionFormation, PLACES, type Run } from "./me
 /** Heads are said to have a score from here on. */
 const HIGH = 0.5;
 
+/** The parts of the circuit that are taken away. */
+const PARTS = [
+  ["all", "all heads"],
+  ["withoutPrevious", "without the previous-token head"],
+  ["withoutOther", "without one other head of layer 0, mean"],
+  ["keys", "only keys of layer 1 without it"],
+  ["queries", "only queries of layer 1 without it"],
+  ["values", "only values of layer 1 without it"],
+] as const;
+
 export function writeInductionFormation(result: InductionFormation): Record<string, string> {
   return { "README.md": page(result), "formation.svg": drawFormation(result), "heads.svg": drawHeads(result) };
 }
@@ -42,7 +52,8 @@ function drawFormation(result: InductionFormation): string {
   const x = { title: "training step", ticks: [0, 1, 2, 3, 4].map((i) => (i * steps) / 4) };
   const change = Math.round(mean(two.map((run) => halfway(run, contextOf))));
   const marks = [{ name: "half of the change", x: change }];
-  const nats = { title: "loss in nats", ticks: [0, 1, 2, 3, 4, 5] };
+  const most = Math.max(...result.runs.flatMap(({ checkpoints }) => checkpoints.map(({ early }) => early)));
+  const nats = { title: "loss in nats", ticks: Array.from({ length: Math.ceil(most) + 1 }, (_, tick) => tick) };
   const score = { title: "mean weight", ticks: [0, 0.25, 0.5, 0.75, 1] };
   return drawFigure({
     title: "Loss and scores of heads over training",
@@ -117,14 +128,15 @@ function page(result: InductionFormation): string {
   const inOrder = changes.filter(([, previous, induction]) => previous! <= induction!).length;
   const together = changes.map(([, , induction, context]) => Math.abs(induction! - context!));
   const formed = (runs: readonly Run[]) => runs.filter((run) => inductionOf(last(run)) >= HIGH).length;
-  const cases = two[0]!.circuit!.cases.map(({ name }, i) => [
+  const cases = PARTS.map(([part, name]) => [
     name,
-    ...two.flatMap(({ circuit }) => [circuit!.cases[i]!.late.toFixed(2), circuit!.cases[i]!.induction.toFixed(2)]),
+    ...two.flatMap(({ circuit }) => [circuit![part].late.toFixed(2), circuit![part].induction.toFixed(2)]),
   ]);
-  const caseMean = (i: number, of: "late" | "induction") => mean(two.map(({ circuit }) => circuit!.cases[i]![of]));
-  const parts = ["the keys: K-composition, as in the paper", "the queries", "the values"];
-  const composed = parts.reduce((most, part, i) =>
-    caseMean(3 + i, "induction") < caseMean(3 + parts.indexOf(most), "induction") ? part : most,
+  const meanOf = (part: (typeof PARTS)[number][0], of: "late" | "induction") =>
+    mean(two.map(({ circuit }) => circuit![part][of])).toFixed(2);
+  /** What the induction head loses most by. */
+  const composed = (["keys", "queries", "values"] as const).reduce((most, part) =>
+    Number(meanOf(part, "induction")) < Number(meanOf(most, "induction")) ? part : most,
   );
   const steps = last(two[0]!).step;
   const every = two[0]!.checkpoints[1]!.step;
@@ -157,7 +169,7 @@ What the circuit consists of: late loss and score of the best induction head whe
 
 ${table([["", ...two.flatMap(({ seed }) => [`seed ${seed}: late`, "induction score"])], ...cases])}
 
-**Answer.** With two layers, ${formed(two)} of ${two.length} models end with an induction score of at least ${HIGH}; with one layer, ${formed(one)} of ${one.length}. The in-context score ends at ${seedsOf(two, (run) => contextOf(last(run)), 2)} nats with two layers and at ${seedsOf(one, (run) => contextOf(last(run)), 2)} with one. Its change lies within ${Math.max(...together)} steps of that of the induction score in every seed (a checkpoint comes every ${every} steps), and the previous-token score is half there no later than the induction score in ${inOrder} of ${two.length}. Without the previous-token head, the late loss rises from ${caseMean(0, "late").toFixed(2)} to ${caseMean(1, "late").toFixed(2)} nats, and without another head of layer 0 to ${caseMean(2, "late").toFixed(2)}. The score of the induction head is ${caseMean(0, "induction").toFixed(2)}; if only the keys of its layer lose the previous-token head, ${caseMean(3, "induction").toFixed(2)}; only the queries, ${caseMean(4, "induction").toFixed(2)}; only the values, ${caseMean(5, "induction").toFixed(2)}. It depends most on ${composed}.
+**Answer.** With two layers, ${formed(two)} of ${two.length} models end with an induction score of at least ${HIGH}; with one layer, ${formed(one)} of ${one.length}. The in-context score ends at ${seedsOf(two, (run) => contextOf(last(run)), 2)} nats with two layers and at ${seedsOf(one, (run) => contextOf(last(run)), 2)} with one. Its change lies within ${Math.max(...together)} steps of that of the induction score in every seed (a checkpoint comes every ${every} steps), and the previous-token score is half there no later than the induction score in ${inOrder} of ${two.length}. Without the previous-token head, the late loss rises from ${meanOf("all", "late")} to ${meanOf("withoutPrevious", "late")} nats, and without another head of layer 0 to ${meanOf("withoutOther", "late")}. The score of the induction head is ${meanOf("all", "induction")}; if only the keys of its layer lose the previous-token head, ${meanOf("keys", "induction")}; only the queries, ${meanOf("queries", "induction")}; only the values, ${meanOf("values", "induction")}. It depends most on the ${composed}${composed === "keys" ? ": K-composition, as in the paper" : ""}.
 
 **Limits.** Sequences repeat and hold nothing else, so that the circuit forms within some hundred steps, and the first copies teach frequencies only. Language has more to learn before, and models with MLPs form such heads at other times. ${two.length} seeds, one size.
 

@@ -1,7 +1,7 @@
 import { drawFigure } from "../chart.ts";
 import { drawHeatMaps } from "../heat-map.ts";
 import { mean, table } from "../study.ts";
-import { byWeight, type Grid, type Head, type LookResult, NEEDED, type StoriesHeads } from "./measure.ts";
+import { byWeight, type Grid, type Head, type LookResult, NEEDED, type StoriesHeads } from "./result.ts";
 
 /** A head looks at a place if it gives it this much. */
 const LOOKS = 0.5;
