@@ -1,4 +1,4 @@
-// A Llama checkpoint with fewer key-value heads, by `convertToGqa` of headwise/weights.
+// A Llama checkpoint, without biases, with fewer key-value heads, by `convertToGqa` of headwise/weights.
 
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import {

@@ -1,9 +1,9 @@
 // Losses of decoders whose key-value heads were pooled, before and after some more training.
 
-import { readFileSync, rmSync } from "node:fs";
+import { rmSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { type Kernels, loadKernels } from "headwise";
-import { createSession, forward, loadModel, models } from "headwise/models";
+import { forward, type Session } from "headwise/models";
+import { loadStudyKernels, readJson, withModel } from "../evaluate.ts";
 import { lossesOf } from "../losses.ts";
 import { runPython } from "../python.ts";
 import { mean, round } from "../study.ts";
@@ -49,10 +49,10 @@ export async function measureGqaConversion(cache: URL, report: (line: string) =>
     runPython(new URL("train.py", import.meta.url), [part, "--out", fileURLToPath(cache)], report);
   rmSync(cache, { recursive: true, force: true });
   await train("base");
-  const training = JSON.parse(readFileSync(new URL("training.json", cache), "utf8")) as Training;
+  const training: Training = readJson(new URL("training.json", cache));
   const converted = training.seeds.flatMap((seed) => {
     const base = new URL(`${seed}/mha/`, cache);
-    const { num_attention_heads: heads } = JSON.parse(readFileSync(new URL("config.json", base), "utf8"));
+    const { num_attention_heads: heads } = readJson(new URL("config.json", base));
     const pooled = KV_HEADS.flatMap((kvHeads) =>
       METHODS.map((method) => {
         const folder = `${seed}/${method}-${kvHeads}`;
@@ -64,24 +64,19 @@ export async function measureGqaConversion(cache: URL, report: (line: string) =>
   });
   report(`${converted.length} models`);
   await train("uptrain");
-  const losses = JSON.parse(readFileSync(new URL("losses.json", cache), "utf8")) as Record<string, number>;
-  const kernels = await loadKernels({ deterministic: true, models });
+  const losses: Record<string, number> = readJson(new URL("losses.json", cache));
+  const kernels = await loadStudyKernels();
   let difference = 0;
+  const lossOf = async (name: string) => {
+    const { all, copy } = await withModel(kernels, new URL(`${name}/`, cache), (session) => measure(session, training));
+    difference = Math.max(difference, Math.abs(all - losses[name]!));
+    return round(copy);
+  };
   const measured: Converted[] = [];
   for (const { folder, ...made } of converted) {
-    const [before, after] = [folder, `${folder}-up`].map((name) => new URL(`${name}/`, cache));
-    const [loss, uptrained] = [
-      await lossesOfModel(kernels, before!, training),
-      await lossesOfModel(kernels, after!, training),
-    ];
-    for (const [name, { all }] of [
-      [folder, loss],
-      [`${folder}-up`, uptrained],
-    ] as const)
-      difference = Math.max(difference, Math.abs(all - losses[name]!));
-    const json = JSON.parse(readFileSync(new URL("config.json", before), "utf8"));
-    const cacheBytes = 4 * 2 * json.num_hidden_layers * made.kvHeads * json.head_dim;
-    measured.push({ ...made, cacheBytes, loss: round(loss.copy), uptrained: round(uptrained.copy) });
+    const { num_hidden_layers: layers, head_dim: headDim } = readJson(new URL(`${folder}/config.json`, cache));
+    const cacheBytes = 4 * 2 * layers * made.kvHeads * headDim;
+    measured.push({ ...made, cacheBytes, loss: await lossOf(folder), uptrained: await lossOf(`${folder}-up`) });
   }
   kernels.release();
   const { steps, upSteps, segment, sequences, entropy } = training;
@@ -92,10 +87,8 @@ export async function measureGqaConversion(cache: URL, report: (line: string) =>
   };
 }
 
-/** Nats a token of a checkpoint, and those of the second copy, whose first token cannot be foreseen either. */
-async function lossesOfModel(kernels: Kernels, folder: URL, { sequences, segment }: Training) {
-  using model = await loadModel(kernels, folder);
-  using session = createSession(model);
+/** Nats a token, and those of the second copy, whose first token cannot be foreseen either. */
+function measure(session: Session, { sequences, segment }: Training) {
   const losses = sequences.map((ids) => {
     session.truncate(0);
     return lossesOf(forward(session, ids, { rows: "all" }).logits, ids);

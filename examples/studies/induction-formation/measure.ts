@@ -1,10 +1,9 @@
 // The loss, the in-context score and the scores of all heads at each checkpoint, and what the circuit is made of at the end.
 
-import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { type Kernels, loadKernels } from "headwise";
 import { detectionPattern, type Edit, forwardWith, headScores, type Tensor } from "headwise/inspect";
-import { createSession, loadModel, models, type Session } from "headwise/models";
+import type { Session } from "headwise/models";
+import { loadStudyKernels, readJson, withModel } from "../evaluate.ts";
 import { lossesOf } from "../losses.ts";
 import { runPython } from "../python.ts";
 import { mean, round } from "../study.ts";
@@ -84,26 +83,24 @@ export async function measureInductionFormation(
   report: (line: string) => void,
 ): Promise<InductionFormation> {
   await runPython(new URL("train.py", import.meta.url), ["--out", fileURLToPath(cache)], report);
-  const training = JSON.parse(readFileSync(new URL("training.json", cache), "utf8")) as Training;
-  const { segment, sequences, entropy } = training;
-  const kernels = await loadKernels({ deterministic: true, models });
+  const { segment, sequences, entropy, checkpoints }: Training = readJson(new URL("training.json", cache));
+  const lastStep = Math.max(...checkpoints.map(({ step }) => step));
+  const kernels = await loadStudyKernels();
   const texts = sequences.map((ids) => describeText(ids, segment));
   const runs: { layers: number; seed: number; checkpoints: Checkpoint[]; circuit?: Circuit }[] = [];
   let difference = 0;
-  for (const { layers, seed, step, loss } of training.checkpoints) {
+  for (const { layers, seed, step, loss } of checkpoints) {
     if (step === 0) {
       report(`${layers} layers, seed ${seed}: measuring`);
       runs.push({ layers, seed, checkpoints: [] });
     }
     const run = runs.at(-1)!;
-    const session = await open(kernels, new URL(`${layers}-${seed}-${step}/`, cache));
-    const measured = measure(session, texts);
-    difference = Math.max(difference, Math.abs(loss - measured.loss));
-    const [loss_, early, late] = [measured.loss, measured.early, measured.late].map((nats) => round(nats));
-    run.checkpoints.push({ step, ...measured, loss: loss_!, early: early!, late: late! });
-    if (step === Math.max(...training.checkpoints.map((each) => each.step)) && layers === 2)
-      run.circuit = dissect(session, texts, measured);
-    session.model.release();
+    await withModel(kernels, new URL(`${layers}-${seed}-${step}/`, cache), (session) => {
+      const measured = measure(session, texts);
+      difference = Math.max(difference, Math.abs(loss - measured.loss));
+      run.checkpoints.push({ step, ...rounded(measured) });
+      if (step === lastStep && layers === 2) run.circuit = dissect(session, texts, measured);
+    });
   }
   kernels.release();
   return {
@@ -115,8 +112,8 @@ export async function measureInductionFormation(
   };
 }
 
-async function open(kernels: Kernels, folder: URL): Promise<Session> {
-  return createSession(await loadModel(kernels, folder));
+function rounded({ loss, early, late, previous, induction }: Measured): Measured {
+  return { loss: round(loss), early: round(early), late: round(late), previous, induction };
 }
 
 /** A sequence, and what heads may look at in it. */

@@ -1,32 +1,28 @@
 // Where the heads of the model of stories look, and what is lost without them.
 
-import { loadKernels } from "headwise";
-import { createSession, loadModel, models } from "headwise/models";
+import { loadStudyKernels, withModel } from "../evaluate.ts";
 import { lookAt } from "./look-at.ts";
 import { describeLook, LOOKS, type Look, MODEL, readStories, type Story } from "./looks.ts";
-import type { StoriesHeads } from "./result.ts";
+import type { LookResult, StoriesHeads } from "./result.ts";
 import { askFor, withoutHeads } from "./without.ts";
 
 export async function measureStoriesHeads(_cache: URL, report: (line: string) => void): Promise<StoriesHeads> {
-  const kernels = await loadKernels({ deterministic: true, models });
-  const session = createSession(await loadModel(kernels, MODEL), { maxSeqLen: 192 });
+  const kernels = await loadStudyKernels();
   const stories = readStories();
   const [looked, tested] = [stories.slice(0, stories.length / 2), stories.slice(stories.length / 2)];
-  report(`${looked.length} stories: where heads look`);
-  const seen = lookAt(session, looked);
-  const looks = LOOKS.map((look, i) => {
-    report(`${tested.length} other stories: ${look.name}`);
-    const example = exampleOf(look, looked);
-    return {
-      name: look.name,
-      probes: look.probes,
-      example,
-      ...seen.looks[i]!,
-      ...withoutHeads(session, askFor(look, tested), seen.looks[i]!.weights, seen.meanOf),
-    };
+  const found = await withModel(kernels, MODEL, (session) => {
+    report(`${looked.length} stories: where heads look`);
+    const seen = lookAt(session, looked);
+    const looks = LOOKS.map((look, i): LookResult => {
+      report(`${tested.length} other stories: ${look.name}`);
+      const { name, probes } = look;
+      const lost = withoutHeads(session, askFor(look, tested), seen.looks[i]!.weights, seen.meanOf);
+      return { name, probes, example: exampleOf(look, looked), ...seen.looks[i]!, ...lost };
+    });
+    return { kinds: seen.kinds, looks };
   });
   kernels.release();
-  return { stories: { looked: looked.length, tested: tested.length }, kinds: seen.kinds, looks };
+  return { stories: { looked: looked.length, tested: tested.length }, ...found };
 }
 
 function exampleOf(look: Look, stories: readonly Story[]): string {
