@@ -13,7 +13,7 @@ const KINDS: Readonly<Record<string, HeadKind>> = {
   itself: { offset: 0 },
   "same word before": "duplicate",
   induction: "induction",
-  "<s>": "first",
+  "begin token": "first",
 };
 
 export interface Seen {

@@ -113,7 +113,7 @@ function createLooks(): Look[] {
 /** The words of a look, from those that are looked at on: *these* are in italics, the one that looks is **bold**. */
 export function describeLook(look: Look, { words }: Story, at: number): string {
   const [from, to] = [look.from(words, at), look.to(words, at)];
-  const begin = Math.max(0, to.at(-1)! - 2);
+  const begin = Math.max(1, to.at(-1)! - 2);
   const marked = words.slice(begin, at + 1).map((word, i) => {
     if (begin + i === from) return `**${word}**`;
     return to.includes(begin + i) ? `*${word}*` : word;

@@ -146,27 +146,25 @@ ${looks.map((look) => `- ${answerOf(look)}`).join("\n")}
 
 **Limits.** One model of one seed. Shares are of ${Math.min(...looks.map(({ targets }) => targets))} to ${Math.max(...looks.map(({ targets }) => targets))} words. That a head looks at a word does not tell what it takes from there, and a head that was set to 0 may be missed by heads behind it for another reason than the look; the mean changes them less. Sets of heads were formed by weights, not by trying all sets, so a smaller set may do the same.
 
-**Run.** \`npm run study -- stories-heads\`: some five minutes of one core, without PyTorch. \`--figures\` writes this page and the figures from result.json.
+**Run.** \`npm run study -- stories-heads\`: five to ten minutes of one core, without PyTorch. \`--figures\` writes this page and the figures from result.json.
 `;
 }
 
 /** Looks of one head that is needed, looks that heads share, and looks of none. */
 function summaryOf(looks: readonly LookResult[]): string {
   const kindOf = (look: LookResult) => {
-    const looking = lookingOf(look);
-    if (looking.length === 0) return "none";
-    return looking.some((head) => neededOf(look).includes(head)) ? "needed" : "shared";
+    const [looking, needed] = [lookingOf(look), neededOf(look)].map((heads) => heads.map(nameOf));
+    if (looking!.length === 0) return "none";
+    return looking!.some((head) => needed!.includes(head)) ? "needed" : "shared";
   };
-  const of = (kind: string) => {
-    const names = looks.filter((look) => kindOf(look) === kind).map(({ name }) => name.replace(/:.*/, ""));
-    return names.length === 0 ? "nothing" : [...new Set(names)].join("; ");
-  };
-  return `A head that looks at the word and is needed alone: ${of("needed")}. Several heads that look at it and stand in for each other: ${of("shared")}. No head that looks at it: ${of("none")}.`;
+  const of = (kind: string) =>
+    looks.flatMap((look) => (kindOf(look) === kind ? [`"${look.name}"`] : [])).join(", ") || "no look";
+  return `One head looks at the word and is needed alone for ${of("needed")}. Several look at it and stand in for each other for ${of("shared")}. None looks at it for ${of("none")}.`;
 }
 
 /** What follows from the numbers of a look. */
 function answerOf(look: LookResult): string {
-  const { name, accuracy, groups, weights } = look;
+  const { name, accuracy, groups, weights, withoutZero } = look;
   const [looking, needed, [most]] = [lookingOf(look), neededOf(look), byWeight(weights)];
   const half = groups.find((group) => Math.max(group.zero, group.mean) <= accuracy / 2);
   const { count, zero, othersZero } = half ?? groups.at(-1)!;
@@ -174,11 +172,11 @@ function answerOf(look: LookResult): string {
     looking.length === 0
       ? `No head gives the word ${LOOKS}; ${nameOf(most!)} gives the most, ${at(weights, most!).toFixed(2)}.`
       : `${looking.map(nameOf).join(", ")} ${looking.length === 1 ? "looks" : "look"} at the word.`;
-  const alone = needed
-    .map((head) => `${nameOf(head)} alone, ${percent(at(look.withoutZero, head))}`)
-    .join(", without ");
-  const without = needed.length === 0 ? "No single head is needed." : `Without ${alone} are known.`;
-  const top = count === 1 ? "the one that looks most" : `the ${count} that look most`;
-  const others = count === 1 ? "another" : `${count} others`;
-  return `**${name}.** ${looked} ${without} Without ${top}, ${percent(zero)} are; without ${others}, ${percent(mean(othersZero))}.`;
+  const known = [
+    ...needed.map((head) => [`${nameOf(head)} alone`, at(withoutZero, head)] as const),
+    [count === 1 ? "the one that looks most" : `the ${count} that look most`, zero] as const,
+    [count === 1 ? "another" : `${count} others`, mean(othersZero)] as const,
+  ];
+  const alone = needed.length === 0 ? " No single head is needed." : "";
+  return `**${name}.** ${looked}${alone} Known ${known.map(([heads, share]) => `without ${heads}: ${percent(share)}`).join("; ")}.`;
 }
