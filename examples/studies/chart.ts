@@ -110,7 +110,7 @@ function drawPanel({ title, x, y, lines, marks = [] }: Panel, names: readonly st
   for (const mark of marks) {
     const [path, at] =
       "y" in mark
-        ? [`M${LEFT} ${toY(mark.y)}H${right}`, `x="${right}" y="${fixed(toY(mark.y) - 4)}" text-anchor="end"`]
+        ? [`M${LEFT} ${toY(mark.y)}H${right}`, `x="${LEFT + 4}" y="${fixed(toY(mark.y) - 4)}"`]
         : [`M${toX(mark.x)} ${TOP}V${bottom}`, `x="${fixed(toX(mark.x) + 4)}" y="${TOP + 10}"`];
     parts.push(`<path class="mark" d="${path}"/>`, `<text ${at} font-size="11">${plain(mark.name)}</text>`);
   }

@@ -3,10 +3,11 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { type Kernels, loadKernels } from "headwise";
-import { detectionPattern, forwardWith, headScores } from "headwise/inspect";
+import { detectionPattern, type Edit, forwardWith, headScores } from "headwise/inspect";
 import { latent } from "headwise/latent";
-import { createSession, forward, loadModel, models, type Session } from "headwise/models";
+import { createSession, loadModel, models, type Session } from "headwise/models";
 import { readSafetensors, toFloats } from "headwise/weights";
+import { mean } from "./study.ts";
 
 /** Sequences, and what follows each of their tokens: -100 where a model is not asked for it. */
 export interface Rows {
@@ -26,7 +27,7 @@ export interface Trained<Group> {
 /** The kernels that every engine computes alike. */
 export const loadStudyKernels = (): Promise<Kernels> => loadKernels({ deterministic: true, models, latent });
 
-export const readJson = (url: URL) => JSON.parse(readFileSync(url, "utf8"));
+export const readJson = <Content>(url: URL): Content => JSON.parse(readFileSync(url, "utf8"));
 
 /** Calls `measure` with a session of the model in a folder. */
 export async function withModel<Result>(
@@ -39,11 +40,11 @@ export async function withModel<Result>(
   return measure(session);
 }
 
-/** The logits [length, vocabSize] of each sequence. */
-export function logitsOf(session: Session, { tokens }: Rows): Float32Array[] {
+/** The logits [length, vocabSize] of each sequence, with interventions or without. */
+export function logitsOf(session: Session, { tokens }: Rows, edits: readonly Edit[] = []): Float32Array[] {
   return tokens.map((ids) => {
     session.truncate(0);
-    return forward(session, ids, { rows: "all" }).logits;
+    return forwardWith(session, ids, { rows: "all", edits }).logits;
   });
 }
 
@@ -77,27 +78,36 @@ export function differenceOf(logits: readonly Float32Array[], folder: URL): numb
 /** Sequences by which heads are scored. */
 const SCORED = 32;
 
-/**
- * The scores of each head, layer by layer: its share of attention on the previous token, and that on the answer where one is asked
- * for, which is behind the earlier place of the same token.
- */
-export function scoreHeads(session: Session, { tokens, targets }: Rows): { previous: number; answer: number }[] {
+/** Where a head looks. */
+export interface ScoredHead {
+  readonly layer: number;
+  readonly head: number;
+  /** Share of its attention on the previous token. */
+  readonly previous: number;
+  /** Share on the answer, which is behind the earlier place of the same token, of the tokens that are asked for one. */
+  readonly answer: number;
+}
+
+/** The scores of all heads, layer by layer. */
+export function scoreHeads(session: Session, { tokens, targets }: Rows): ScoredHead[] {
   const layers = Array.from({ length: session.model.layers }, (_, layer) => layer);
   const scored = tokens.slice(0, SCORED).map((ids, row) => {
     session.truncate(0);
     const { patterns } = forwardWith(session, ids, { patterns: layers });
-    return patterns.flatMap((pattern) => {
+    return patterns.flatMap((pattern, layer) => {
       const previous = headScores(pattern, detectionPattern("previous", ids));
       const width = pattern.data.length / pattern.shape[0]!;
       const asked = pattern.data.map((weight, i) => {
         return targets[row]![Math.floor((i % width) / ids.length)]! < 0 ? 0 : weight;
       });
       const answer = headScores({ ...pattern, data: asked }, detectionPattern("induction", ids));
-      return previous.map((score, head) => ({ previous: score, answer: answer[head]! }));
+      return previous.map((score, head) => ({ layer, head, previous: score, answer: answer[head]! }));
     });
   });
-  return scored[0]!.map((_, head) => ({
-    previous: scored.reduce((sum, heads) => sum + heads[head]!.previous, 0) / scored.length,
-    answer: scored.reduce((sum, heads) => sum + heads[head]!.answer, 0) / scored.length,
-  }));
+  return scored[0]!.map(({ layer, head }, i) => {
+    const [previous, answer] = (["previous", "answer"] as const).map((of) =>
+      mean(scored.map((heads) => heads[i]![of])),
+    );
+    return { layer, head, previous: previous!, answer: answer! };
+  });
 }

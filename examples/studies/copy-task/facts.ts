@@ -7,7 +7,7 @@ export const TASKS = ["fixed", "varied"] as const;
 export const LAYERS = [1, 2] as const;
 export const HEADS = [1, 2, 4, 8, 16] as const;
 /** Lengths of the texts that are copied, of copy_task.py. */
-const LENGTHS: Record<Task, readonly number[]> = { fixed: [10], varied: [4, 5, 6, 7, 8, 9, 10] };
+export const LENGTHS: Record<Task, readonly number[]> = { fixed: [10], varied: [4, 5, 6, 7, 8, 9, 10] };
 
 /** Bits of a guess among the 31 tokens. */
 export const GUESS = Math.log2(31);
@@ -68,8 +68,26 @@ export function verdicts(
   return ranges;
 }
 
-/** The verdicts as words: "1 to 2 heads helps, 2 to 8 plateau, 8 to 16 hurts". */
+/** The verdicts as words: "1 to 2: helps, 2 to 8: plateau". */
 export const verdictText = (result: CopyResult, task: Task, layers: number): string =>
   verdicts(result, task, layers)
     .map(({ from, to, verdict }) => `${from} to ${to}: ${verdict}`)
     .join(", ");
+
+/** Mean loss in bits. */
+export const lossOf = (...of: Parameters<typeof groupOf>): number => mean(groupOf(...of).bits);
+
+/** The number of heads with the lowest loss. */
+export const bestHeads = (result: CopyResult, task: Task, layers: number): number =>
+  HEADS.reduce((best, heads) =>
+    lossOf(result, task, layers, heads) < lossOf(result, task, layers, best) ? heads : best,
+  );
+
+/** In how many of the four cases, tasks and layers, this number of heads is within PLATEAU of the best. */
+export function casesNearBest(result: CopyResult, heads: number): number {
+  const cases = TASKS.flatMap((task) => LAYERS.map((layers) => [task, layers] as const));
+  return cases.filter(([task, layers]) => {
+    const best = lossOf(result, task, layers, bestHeads(result, task, layers));
+    return lossOf(result, task, layers, heads) <= best + PLATEAU;
+  }).length;
+}

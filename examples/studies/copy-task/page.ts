@@ -1,5 +1,19 @@
 import { mean, table } from "../study.ts";
-import { GUESS, groupOf, HEADS, LAYERS, PLATEAU, TASKS, unorderedBits, type Verdict, verdicts } from "./facts.ts";
+import {
+  bestHeads,
+  casesNearBest,
+  GUESS,
+  groupOf,
+  HEADS,
+  LAYERS,
+  LENGTHS,
+  lossOf,
+  PLATEAU,
+  TASKS,
+  unorderedBits,
+  type Verdict,
+  verdicts,
+} from "./facts.ts";
 import { TITLES } from "./figures.ts";
 import type { CopyResult, Group, Task } from "./study.ts";
 
@@ -9,13 +23,16 @@ const VERDICT_WORDS: Readonly<Record<Verdict, string>> = {
   helps: "more heads help",
   plateau: "a plateau",
   hurts: "more heads hurt",
-  unclear: "unclear, as the seeds differ more",
+  unclear: "the seeds differ too much to say",
 };
 
 /** README.md: text alone, so that the same result gives the same page. */
 export function writePage(result: CopyResult): string {
   const { seeds, steps, groups, torch } = result;
   const worst = Math.max(...groups.map(({ difference }) => difference));
+  const best = bestHeads(result, "varied", 2);
+  const circuit = groupOf(result, "varied", 2, best);
+  const single = groupOf(result, "varied", 1, bestHeads(result, "varied", 1));
   return `# Do more heads help to copy?
 
 Study S4-13. \`npm run study -- copy-task\` makes every number and figure here; this page is written from \`result.json\`.
@@ -24,16 +41,18 @@ Study S4-13. \`npm run study -- copy-task\` makes every number and figure here; 
 
 ## Answer
 
+${inShort(result)}
+
 ${TASKS.flatMap((task) => LAYERS.map((layers) => `- ${answer(result, task, layers)}`)).join("\n")}
 
-A change counts if it is more than ${PLATEAU} bits and more than two standard errors over the ${seeds.length} seeds.
+A change counts if it is more than ${PLATEAU} bits and more than two standard errors over the ${seeds.length} seeds. Where more heads hurt, they are too narrow for RoPE: see [positions](#positions).
 
 ## The task
 
 \`0 x1 … xn 0 x1 … xn\`: the x are different ones of 31 tokens, in random order. The loss is that of the second x1 … xn, and of nothing else. Everything that is asked for can be known, so the floor is 0 bits. A guess takes log2(31) = ${bits(GUESS)} bits.
 
-- **${upper(TITLES.fixed)}**: n is always 10. The answer is always 10 tokens before the present one, so a position is enough to find it.
-- **${upper(TITLES.varied)}**: n is 4 to 10, and nothing says which. The answer is behind the place where the present token was before: only content leads to it.
+- **${upper(TITLES.fixed)}**: n is always ${LENGTHS.fixed[0]}. The answer is always ${LENGTHS.fixed[0]} tokens before the present one, so a position is enough to find it.
+- **${upper(TITLES.varied)}**: n is ${LENGTHS.varied[0]} to ${LENGTHS.varied.at(-1)}, and nothing says which. The answer is behind the place where the present token was before: only content leads to it.
 
 Who knows which tokens are still to come, but not their order, takes ${bits(unorderedBits("fixed"))} bits in the first task and ${bits(unorderedBits("varied"))} in the second.
 
@@ -49,19 +68,21 @@ Means of seeds ${seeds[0]} to ${seeds.at(-1)} in bits, with the lowest and the h
 
 ## Why one layer is not enough when the distance varies
 
-A head of the first layer knows three things of an earlier token: which one it is, how far it is, and which token asks. It does not know what stood before it. At a fixed distance that is enough: the head attends ${groupDistance} tokens back, whatever is there. When the distance varies, the answer differs from the other tokens only in standing behind the earlier copy of the present token. A first layer has to write "behind which token am I" into each place, by a head that attends the previous token, before a head of a second layer can look for it: the two heads of an induction circuit. The table shows them: with two layers and ${best(result, "varied", 2)} heads, one head gives ${share(result, "varied", 2, "previous")} of its attention to the previous token, and another ${share(result, "varied", 2, "answer")} to the answer. The best single layer gives the answer ${share(result, "varied", 1, "answer")}.
+A head of the first layer knows of an earlier token which one it is and how far it is, and which token asks. It does not know what stood before it. At a fixed distance that is enough: the head attends ${LENGTHS.fixed[0]} tokens back, whatever is there. When the distance varies, the answer differs from other tokens only in standing behind the earlier copy of the present token. A first layer has to write into each place what stood before it, by a head that attends the previous token, and then a head of the second layer can look for it: the two heads of an induction circuit.
 
-What one layer still can do is to gather which tokens were read, and to prefer those that are far away. That is worth ${bits(GUESS - bestBits(result, "varied", 1))} bits over a guess.
+The table shows them. With two layers and ${headsText(best)}, a head gives ${bits(mean(circuit.previous))} of its attention to the previous token, and one gives ${bits(mean(circuit.answer))} to the answer. Without the former, set to 0 by \`forwardWith\`, the loss rises from ${bits(mean(circuit.bits))} to ${bits(mean(circuit.bitsWithout))} bits. The best single layer, of ${headsText(single.heads)}, gives the answer ${bits(mean(single.answer))} and has ${bits(mean(single.bits))} bits: ${bits(GUESS - mean(single.bits))} better than a guess, for it can see which tokens were read and how far they are.
 
-What is learned of one distance is a position and no copying: two layers with ${best(result, "fixed", 2)} heads that were trained on it have ${bits(mean(groupOf(result, "fixed", 2, best(result, "fixed", 2)).otherBits))} bits where the distance varies.
+What is learned at one distance is that distance. Models of two layers and ${headsText(best)} that were trained on it have ${bits(mean(groupOf(result, "fixed", 2, best).otherBits))} bits where the distance varies, more than a guess: they are sure of wrong tokens. Those trained on varied distances have ${bits(mean(circuit.otherBits))} bits at the fixed one.
 
 ## Positions
 
 ${positionTable(result)}
 
-RoPE rotates queries and keys, so a head can ask for a distance. A learned table tells a head both positions, and also tells the values where they come from. Without positions, one layer sees a set of tokens without order, and no more than that set can be learned; two layers can take the order from the causal mask, but slowly.
+**RoPE** rotates queries and keys, so that a head can ask for a distance. A head of d dimensions has d / 2 pairs, each with a speed of its own. With 16 heads there are two: one turns by a radian a token, and so is back after 2π = 6.3 tokens; the other turns by a hundredth, and hardly differs between neighbours. Distances of 4 and of 10 then look alike. That is what hurts, and not the width as such: with a learned table, 16 heads have ${bits(lossOf(result, "varied", 2, 16, "learned"))} bits instead of ${bits(lossOf(result, "varied", 2, 16))} (two layers, varied distance) and ${bits(lossOf(result, "fixed", 1, 16, "learned"))} instead of ${bits(lossOf(result, "fixed", 1, 16))} (one layer, fixed).
 
-With 16 heads of 4 dimensions, a head has two pairs of components to rotate, which is too coarse to name one distance. A learned table does not mend it: ${bits(mean(groupOf(result, "fixed", 1, 16, "learned").bits))} bits beside ${bits(mean(groupOf(result, "fixed", 1, 16).bits))} with RoPE, for one layer at a fixed distance. The scores of a head have no more than 4 dimensions, and it takes more to tell each position from every other.
+**A learned table** of positions also reaches the values, so that a token that is attended says where it stands. One layer of 4 heads takes that to ${bits(lossOf(result, "varied", 1, 4, "learned"))} bits when the distance varies, beside ${bits(lossOf(result, "varied", 1, 4))} with RoPE. That is better than knowing the tokens and not their order (${bits(unorderedBits("varied"))}): the next token is the earliest one that was not said again, which needs no look at what stood before. It is not the copying that two layers do (${bits(lossOf(result, "varied", 2, 4, "learned"))}).
+
+**Without positions**, one layer sees a set of tokens without order, and cannot become better than knowing which are still to come. It has ${bits(lossOf(result, "fixed", 1, 4, "none"))} and ${bits(lossOf(result, "varied", 1, 4, "none"))} bits. Two layers can take the order from the causal mask, but slowly: ${bits(lossOf(result, "fixed", 2, 4, "none"))} and ${bits(lossOf(result, "varied", 2, 4, "none"))} bits at the last step.
 
 ## Method
 
@@ -71,37 +92,39 @@ With 16 heads of 4 dimensions, a head has two pairs of components to rotate, whi
 
 ## Limits
 
-One size, one rate and one number of steps: curves that still fall (16 heads, one layer) would go on to fall. "Hurts" means at equal steps. The text is synthetic, and 4 dimensions are fewer than any head in use has.
+One size, one rate and one number of steps: curves that still fall (16 heads, one layer) would go on to fall. "Hurts" means at equal steps. The text is synthetic, and heads in use have mostly 64 dimensions or more, and so 32 speeds of RoPE or more.
 
 ## Run it
 
-\`npm run study -- copy-task\` needs PyTorch (Debian: \`apt-get install python3-torch libopenblas0-pthread\`) and takes some ten minutes of one core. \`npm run study -- copy-task --figures\` writes the figures and this page from \`result.json\`, and needs neither. Weights stay in \`node_modules/.cache\`. Another machine may round differently, and its numbers then differ in the last digits, more where a curve is steep.
+\`npm run study -- copy-task\` needs PyTorch (Debian: \`apt-get install python3-torch libopenblas0-pthread\`) and takes some six minutes of a free core. \`npm run study -- copy-task --figures\` writes the figures and this page from \`result.json\`, and needs neither. Weights stay in \`node_modules/.cache\`. Another machine may round differently, and its numbers then differ in the last digits, more where a curve is steep.
 `;
 }
 
-const groupDistance = 10;
 const bits = (value: number) => value.toFixed(2);
 const upper = (text: string) => text[0]!.toUpperCase() + text.slice(1);
+const headsText = (heads: number) => (heads === 1 ? "1 head" : `${heads} heads`);
+const listText = (items: readonly (string | number)[]) => items.join(", ").replace(/, ([^,]*)$/, " and $1");
 
-/** The number of heads with the lowest loss. */
-function best(result: CopyResult, task: Task, layers: number): number {
-  const lossOf = (heads: number) => mean(groupOf(result, task, layers, heads).bits);
-  return HEADS.reduce((found, heads) => (lossOf(heads) < lossOf(found) ? heads : found));
+/** What the four cases have in common. */
+function inShort(result: CopyResult): string {
+  const cases = TASKS.flatMap((task) => LAYERS.map((layers) => verdicts(result, task, layers)));
+  const count = (wanted: Verdict) => cases.filter((ranges) => ranges.some(({ verdict }) => verdict === wanted)).length;
+  const everywhere = HEADS.filter((heads) => casesNearBest(result, heads) === cases.length);
+  const most = HEADS.at(-1)!;
+  return `Of four cases, more heads clearly help in ${count("helps")} and hurt in ${count("hurts")}. With ${listText(everywhere)} heads the loss is within ${PLATEAU} bits of the best in all four; with ${most}, in ${casesNearBest(result, most)}.`;
 }
 
-const bestBits = (result: CopyResult, task: Task, layers: number) =>
-  mean(groupOf(result, task, layers, best(result, task, layers)).bits);
-
-function share(result: CopyResult, task: Task, layers: number, of: "answer" | "previous"): string {
-  return bits(mean(groupOf(result, task, layers, best(result, task, layers))[of]));
-}
-
-/** "One layer at a fixed distance: from 1 to 2 heads, more heads help (0.50 to 0.01 bits); ..." */
+/** "One layer at a fixed distance: from 2 to 8 heads a plateau (0.01 to 0.04 bits); ..." */
 function answer(result: CopyResult, task: Task, layers: 1 | 2): string {
-  const loss = (heads: number) => bits(mean(groupOf(result, task, layers, heads).bits));
-  const parts = verdicts(result, task, layers).map(
-    ({ from, to, verdict }) => `from ${from} to ${to}, ${VERDICT_WORDS[verdict]} (${loss(from)} to ${loss(to)} bits)`,
-  );
+  const loss = (heads: number) => bits(lossOf(result, task, layers, heads));
+  const parts = verdicts(result, task, layers).map(({ from, to, verdict }) => {
+    const stuck = groupOf(result, task, layers, from).bits.filter((each) => each > PLATEAU).length;
+    const seeds =
+      verdict === "unclear"
+        ? `; with ${headsText(from)}, ${stuck} of ${result.seeds.length} seeds stay above ${PLATEAU}`
+        : "";
+    return `from ${from} to ${headsText(to)} ${VERDICT_WORDS[verdict]} (${loss(from)} to ${loss(to)} bits${seeds})`;
+  });
   return `**${LAYER_WORDS[layers]}, ${TITLES[task]}**: ${parts.join("; ")}.`;
 }
 

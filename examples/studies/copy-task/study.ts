@@ -30,6 +30,8 @@ export interface Group {
   /** Share of attention on the answer, and on the previous token, of the head in which it is largest. */
   readonly answer: readonly number[];
   readonly previous: readonly number[];
+  /** Validation loss in bits without the head of the first layer that looks most at the previous token. */
+  readonly bitsWithout: readonly number[];
   /** Largest difference of a logit between headwise and PyTorch. */
   readonly difference: number;
   /** Validation loss while training, by PyTorch: [seed][evaluation]. */
@@ -72,9 +74,13 @@ async function measure(cache: URL, report: (line: string) => void): Promise<Copy
           const logits = logitsOf(session, sets[shape.task]);
           const other = sets[shape.task === "fixed" ? "varied" : "fixed"];
           const heads = scoreHeads(session, sets[shape.task]);
+          const first = heads.filter(({ layer }) => layer === 0);
+          const { layer, head } = first.reduce((found, each) => (each.previous > found.previous ? each : found));
+          const without = logitsOf(session, sets[shape.task], [{ at: "z", layer, head, set: 0 }]);
           return {
             bits: round(bitsOf(logits, sets[shape.task]), 6),
             otherBits: round(bitsOf(logitsOf(session, other), other)),
+            bitsWithout: round(bitsOf(without, sets[shape.task])),
             answer: round(Math.max(...heads.map(({ answer }) => answer)), 3),
             previous: round(Math.max(...heads.map(({ previous }) => previous)), 3),
             difference: differenceOf(logits, folder),
@@ -87,6 +93,7 @@ async function measure(cache: URL, report: (line: string) => void): Promise<Copy
       ...shape,
       bits: models.map(({ bits }) => bits),
       otherBits: models.map(({ otherBits }) => otherBits),
+      bitsWithout: models.map(({ bitsWithout }) => bitsWithout),
       answer: models.map(({ answer }) => answer),
       previous: models.map(({ previous }) => previous),
       difference: Number(difference.toPrecision(2)),

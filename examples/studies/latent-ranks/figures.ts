@@ -30,7 +30,7 @@ export function drawRanks(result: RanksResult): string {
   };
   return drawFigure({
     title: "Loss on the copy task against the bytes of the cache",
-    description: `${answer(result)} ${result.groups.map((group) => `${group.name}: ${(100 * shareOf(result, group)).toFixed(1)} % of MHA's cache`).join(", ")}.`,
+    description: `${answer(result).replaceAll("**", "")} ${result.groups.map((group) => `${group.name}: ${(100 * shareOf(result, group)).toFixed(1)} % of MHA's cache`).join(", ")}.`,
     panels: [panel],
   });
 }

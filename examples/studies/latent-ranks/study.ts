@@ -56,7 +56,7 @@ export const study = {
 /** Measures the models that train.py left in a folder. */
 async function measure(cache: URL, report: (line: string) => void): Promise<RanksResult> {
   const kernels = await loadStudyKernels();
-  const rows: Rows = readJson(new URL("validation.json", cache)).varied;
+  const { varied: rows } = readJson<{ varied: Rows }>(new URL("validation.json", cache));
   const trained: Trained<Pick<Group, "name" | "rank">> = readJson(new URL("trained.json", cache));
   const groups: Group[] = [];
   for (const { folders, curves, ...variant } of trained.groups) {

@@ -12,7 +12,7 @@ sys.path.append(str(Path(__file__).parent.parent))
 from decoder import Decoder, HeadAttention, LatentAttention  # noqa: E402
 from trainer import train, write_models, write_validation  # noqa: E402
 
-TASKS, SEEDS = ("varied",), (1, 2, 3, 4, 5)
+TASKS, SEEDS = ("varied",), (1, 2, 3)
 LAYERS, HEADS, ROPE_DIM = 2, 8, 4
 EVERY = 50
 # With 4 rotated floats, 11 is the last rank below an eighth of MHA's 128 floats a token, and 12 takes an eighth.
