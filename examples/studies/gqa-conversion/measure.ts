@@ -33,6 +33,13 @@ export interface GqaConversion {
   readonly models: readonly Converted[];
 }
 
+/** The fields of config.json that are read here. */
+interface Config {
+  readonly num_attention_heads: number;
+  readonly num_hidden_layers: number;
+  readonly head_dim: number;
+}
+
 interface Training {
   readonly steps: number;
   readonly upSteps: number;
@@ -52,7 +59,7 @@ export async function measureGqaConversion(cache: URL, report: (line: string) =>
   const training: Training = readJson(new URL("training.json", cache));
   const converted = training.seeds.flatMap((seed) => {
     const base = new URL(`${seed}/mha/`, cache);
-    const { num_attention_heads: heads } = readJson(new URL("config.json", base));
+    const { num_attention_heads: heads } = readJson<Config>(new URL("config.json", base));
     const pooled = KV_HEADS.flatMap((kvHeads) =>
       METHODS.map((method) => {
         const folder = `${seed}/${method}-${kvHeads}`;
@@ -60,7 +67,7 @@ export async function measureGqaConversion(cache: URL, report: (line: string) =>
         return { seed, method, kvHeads, folder, error };
       }),
     );
-    return [{ seed, method: "none" as const, kvHeads: heads as number, folder: `${seed}/mha` }, ...pooled];
+    return [{ seed, method: "none" as const, kvHeads: heads, folder: `${seed}/mha` }, ...pooled];
   });
   report(`${converted.length} models`);
   await train("uptrain");
@@ -74,7 +81,7 @@ export async function measureGqaConversion(cache: URL, report: (line: string) =>
   };
   const measured: Converted[] = [];
   for (const { folder, ...made } of converted) {
-    const { num_hidden_layers: layers, head_dim: headDim } = readJson(new URL(`${folder}/config.json`, cache));
+    const { num_hidden_layers: layers, head_dim: headDim } = readJson<Config>(new URL(`${folder}/config.json`, cache));
     const cacheBytes = 4 * 2 * layers * made.kvHeads * headDim;
     measured.push({ ...made, cacheBytes, loss: await lossOf(folder), uptrained: await lossOf(`${folder}-up`) });
   }
