@@ -147,6 +147,46 @@ describe("induction-formation", () => {
 });
 
 describe("gqa-conversion", () => {
+  const result = read("gqa-conversion") as GqaConversion;
+  const { models: all } = result;
+  const of = (method: string, kvHeads: number) =>
+    all.filter((model) => model.method === method && model.kvHeads === kvHeads);
+
+  test("three seeds of each method and number of heads, and losses of headwise within 1e-5 of PyTorch's", () => {
+    for (const [method, kvHeads] of [
+      ["none", 4],
+      ...METHODS.flatMap((name) => [[name, 2] as const, [name, 1] as const]),
+    ])
+      expect(of(method as string, kvHeads as number).map(({ seed }) => seed)).toEqual([1, 2, 3]);
+    expect(all).toHaveLength(27);
+    expect(result.difference).toBeLessThan(1e-5);
+    expect(result.upSteps / result.steps).toBe(0.05);
+    for (const { kvHeads, cacheBytes } of all) expect(cacheBytes).toBe(2 * 2 * 16 * 4 * kvHeads);
+  });
+
+  test("in every seed the common basis has the least error and loss, before and after; random heads learn no copying in 50 steps", () => {
+    for (const kvHeads of [2, 1])
+      for (const [i, svd] of of("svd", kvHeads).entries()) {
+        for (const method of ["mean", "first", "random"]) {
+          const other = of(method, kvHeads)[i]!;
+          expect(svd.loss).toBeLessThan(other.loss);
+          expect(svd.uptrained).toBeLessThan(other.uptrained);
+          if (other.error) expect(svd.error!.key + svd.error!.value).toBeLessThan(other.error.key + other.error.value);
+        }
+        expect(of("random", kvHeads)[i]!.uptrained).toBeGreaterThan(result.entropy - 0.05);
+      }
+    for (const { loss } of of("none", 4)) expect(loss).toBeLessThan(0.15);
+  });
+
+  test("the answer follows the numbers", () => {
+    expect(answerOf(writeGqaConversion(result))).toContain("after the further steps that of the best common basis");
+    const changed = read("gqa-conversion");
+    for (const model of changed.models) if (model.method === "svd") model.uptrained = 9;
+    expect(answerOf(writeGqaConversion(changed))).not.toContain(
+      "after the further steps that of the best common basis",
+    );
+  });
+
   test("a checkpoint of equal heads is converted to fewer without a change of the logits beyond 1e-5, but to random ones", async () => {
     const folder = mkdtempSync(join(tmpdir(), "headwise-gqa-"));
     try {
@@ -202,5 +242,3 @@ test("a heat map has a shade and a number for each value", () => {
   expect(Array.from(svg.matchAll(/fill-opacity="([\d.]+)"/g), ([, shade]) => shade)).toEqual(["0.00", "0.75"]);
   expect(svg).toContain(">1.5</text>");
 });
-void (null as unknown as GqaConversion);
-void writeGqaConversion;
