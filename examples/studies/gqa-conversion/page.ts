@@ -95,11 +95,13 @@ function page(result: GqaConversion): string {
   const bestOf = (kvHeads: number, which: Loss) =>
     [...pooled].sort((a, b) => mean(of(a, kvHeads, which)) - mean(of(b, kvHeads, which)))[0]!;
   const wins = fewer.map((kvHeads) => {
-    const least = (which: Loss) => {
-      const method = bestOf(kvHeads, which);
-      return `${MEANING[method]} (${nats(of(method, kvHeads, which))})`;
-    };
-    return `With ${kvHeads} of ${all} key-value heads, the least loss at once is that of the ${least("loss")}, and after the further steps that of the ${least("uptrained")}; random heads have ${nats(of("random", kvHeads, "uptrained"))} then.`;
+    const [now, later] = [bestOf(kvHeads, "loss"), bestOf(kvHeads, "uptrained")];
+    const [lossNow, lossLater] = [nats(of(now, kvHeads, "loss")), nats(of(later, kvHeads, "uptrained"))];
+    const least =
+      now === later
+        ? `the ${MEANING[now]} has the least loss, at once (${lossNow}) and after the further steps (${lossLater})`
+        : `the least loss at once is that of the ${MEANING[now]} (${lossNow}), and after the further steps that of the ${MEANING[later]} (${lossLater})`;
+    return `With ${kvHeads} of ${all} key-value heads, ${least}; random heads have ${nats(of("random", kvHeads, "uptrained"))} then.`;
   });
   const own = nats(of("none", all, "uptrained"));
   const lost = (kvHeads: number, which: Loss) =>
