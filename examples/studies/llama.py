@@ -1,4 +1,4 @@
-"""A Llama decoder of any size in PyTorch, and its files as transformers writes them, which headwise/models loads."""
+"""Decoders of attention alone in PyTorch, and their files in the form of Llama, which headwise/models loads."""
 
 import json
 import math
@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from checkpoint import write_checkpoint
 
 THETA, EPS = 10_000.0, 1e-5
-# A Llama has MLPs. One of a model without them is written with this width and zeros.
-EMPTY_MLP = 8
+# A Llama has MLPs: they are written with this width and zeros.
+MLP_WIDTH = 8
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,6 @@ class Sizes:
     d_model: int
     heads: int
     kv_heads: int
-    mlp: int
     length: int
 
     @property
@@ -69,29 +68,14 @@ class Attention(nn.Module):
         return self.o_proj(z.transpose(1, 2).reshape(batch, length, heads * dim))
 
 
-class Mlp(nn.Module):
-    def __init__(self, sizes, std, std_out):
-        super().__init__()
-        self.gate_proj = matrix(sizes.d_model, sizes.mlp, std)
-        self.up_proj = matrix(sizes.d_model, sizes.mlp, std)
-        self.down_proj = matrix(sizes.mlp, sizes.d_model, std_out)
-
-    def forward(self, x):
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
 class Layer(nn.Module):
     def __init__(self, sizes, std, std_out):
         super().__init__()
         self.input_layernorm = Norm(sizes.d_model)
         self.self_attn = Attention(sizes, std, std_out)
-        if sizes.mlp:
-            self.post_attention_layernorm = Norm(sizes.d_model)
-            self.mlp = Mlp(sizes, std, std_out)
 
     def forward(self, x, rope, mask):
-        x = x + self.self_attn(self.input_layernorm(x), rope, mask)
-        return x + self.mlp(self.post_attention_layernorm(x)) if hasattr(self, "mlp") else x
+        return x + self.self_attn(self.input_layernorm(x), rope, mask)
 
 
 class Inner(nn.Module):
@@ -164,13 +148,13 @@ def write_model(folder, model):
     """Writes config.json and model.safetensors, in float32."""
     sizes = model.sizes
     tensors = {name: weight.detach() for name, weight in model.named_parameters()}
-    for layer in range(sizes.layers if not sizes.mlp else 0):
+    for layer in range(sizes.layers):
         prefix = f"model.layers.{layer}."
         tensors[prefix + "post_attention_layernorm.weight"] = torch.ones(sizes.d_model)
         for name, shape in (
-            ("gate", (EMPTY_MLP, sizes.d_model)),
-            ("up", (EMPTY_MLP, sizes.d_model)),
-            ("down", (sizes.d_model, EMPTY_MLP)),
+            ("gate", (MLP_WIDTH, sizes.d_model)),
+            ("up", (MLP_WIDTH, sizes.d_model)),
+            ("down", (sizes.d_model, MLP_WIDTH)),
         ):
             tensors[f"{prefix}mlp.{name}_proj.weight"] = torch.zeros(shape)
     write_checkpoint(folder, config_of(sizes), tensors)
@@ -186,7 +170,7 @@ def config_of(sizes):
         "num_hidden_layers": sizes.layers,
         "num_attention_heads": sizes.heads,
         "num_key_value_heads": sizes.kv_heads,
-        "intermediate_size": sizes.mlp or EMPTY_MLP,
+        "intermediate_size": MLP_WIDTH,
         "max_position_embeddings": sizes.length,
         "hidden_act": "silu",
         "rms_norm_eps": EPS,
@@ -206,7 +190,6 @@ def read_model(folder):
         d_model=config["hidden_size"],
         heads=config["num_attention_heads"],
         kv_heads=config["num_key_value_heads"],
-        mlp=config["intermediate_size"] if config["intermediate_size"] != EMPTY_MLP else 0,
         length=config["max_position_embeddings"],
     )
     data = (folder / "model.safetensors").read_bytes()

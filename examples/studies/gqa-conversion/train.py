@@ -32,7 +32,7 @@ def train(model, generator, steps, peak):
 def train_base(out):
     for seed in SEEDS:
         torch.manual_seed(seed)
-        model = Llama(Sizes(VOCAB, LAYERS, D_MODEL, HEADS, HEADS, 0, LENGTH))
+        model = Llama(Sizes(VOCAB, LAYERS, D_MODEL, HEADS, HEADS, LENGTH))
         train(model, torch.Generator().manual_seed(seed), STEPS, PEAK_RATE)
         write_model(out / f"{seed}/mha", model)
         print(f"seed {seed}: trained for {STEPS} steps")

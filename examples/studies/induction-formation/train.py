@@ -24,7 +24,7 @@ def train(layers, seed, measured, out):
     """Yields the loss on `measured` at each checkpoint."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    model = Llama(Sizes(VOCAB, layers, D_MODEL, HEADS, HEADS, 0, LENGTH))
+    model = Llama(Sizes(VOCAB, layers, D_MODEL, HEADS, HEADS, LENGTH))
     optimizer = adamw(model)
     for step in range(STEPS + 1):
         if step % EVERY == 0:

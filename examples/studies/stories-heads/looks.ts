@@ -29,7 +29,7 @@ interface HeldOut {
   readonly stories: readonly { readonly text: string; readonly probes: readonly (readonly [number, number])[] }[];
 }
 
-const read = (file: string | URL) => readFileSync(new URL(file, MODEL), "utf8");
+const read = (file: string) => readFileSync(new URL(file, MODEL), "utf8");
 
 export function readStories(): Story[] {
   const { encode } = readWords(read("tokenizer.json"));
