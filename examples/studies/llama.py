@@ -135,10 +135,10 @@ def rate_at(step, steps, peak):
     return peak * min(1, (step + 1) / (0.1 * steps), (steps - step) / (0.3 * steps))
 
 
-def train_step(optimizer, rate, loss):
+def train_step(model, optimizer, rate, loss):
     optimizer.zero_grad()
     loss.backward()
-    torch.nn.utils.clip_grad_norm_([weight for group in optimizer.param_groups for weight in group["params"]], 1)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1)
     for group in optimizer.param_groups:
         group["lr"] = rate
     optimizer.step()

@@ -26,7 +26,7 @@ MEASURED_ROWS, MEASURED_SEED = 64, 1000
 def train(model, generator, steps, peak):
     optimizer = adamw(model)
     for step in range(steps):
-        train_step(optimizer, rate_at(step, steps, peak), next_token_loss(model, repeated(ROWS, generator)))
+        train_step(model, optimizer, rate_at(step, steps, peak), next_token_loss(model, repeated(ROWS, generator)))
 
 
 def train_base(out):

@@ -32,7 +32,7 @@ def train(layers, seed, measured, out):
             with torch.no_grad():
                 loss = next_token_loss(model, measured).item()
             yield {"layers": layers, "seed": seed, "step": step, "loss": loss}
-        train_step(optimizer, rate_at(step, STEPS, PEAK_RATE), next_token_loss(model, repeated(ROWS, generator)))
+        train_step(model, optimizer, rate_at(step, STEPS, PEAK_RATE), next_token_loss(model, repeated(ROWS, generator)))
 
 
 def main():
