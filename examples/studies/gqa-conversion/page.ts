@@ -1,4 +1,4 @@
-import { drawFigure } from "../chart.ts";
+import { drawFigure, type Line } from "../chart.ts";
 import { mean, table } from "../study.ts";
 import { METHODS } from "./convert.ts";
 import type { Converted, GqaConversion } from "./measure.ts";
@@ -40,16 +40,17 @@ function drawLosses(result: GqaConversion): string {
     }),
   });
   const panel = (title: string, of: Loss) => {
-    const lines = METHODS.map((method) => lineOf(method, of));
-    const most = Math.max(...lines.flatMap(({ points }) => points.map(({ high }) => high)));
+    const level = (name: string, y: number) => ({ name, points: [fewer.at(-1)!, fewer[0]!].map((x) => ({ x, y })) });
+    const lines: Line[] = [
+      ...METHODS.map((method) => lineOf(method, of)),
+      level(`all ${all} heads`, mean(valuesOf(result, "none", all, (model) => model[of]))),
+      level("frequencies alone", result.entropy),
+    ];
+    const most = Math.max(...lines.flatMap(({ points }) => points.map(({ y, high = y }) => high)));
     const ticks = Array.from({ length: Math.ceil(most) + 1 }, (_, nats) => nats);
     return {
       ...{ title, lines, x: { title: `key-value heads of ${all}`, ticks: [...fewer].reverse(), log: true } },
       y: { title: "nats a token", ticks },
-      marks: [
-        { name: `${all} heads`, y: mean(valuesOf(result, "none", all, (model) => model[of])) },
-        { name: "frequencies alone", y: result.entropy },
-      ],
     };
   };
   return drawFigure({

@@ -54,6 +54,15 @@ function drawFormation(result: InductionFormation): string {
   const marks = [{ name: "half of the change", x: change }];
   const most = Math.max(...result.runs.flatMap(({ checkpoints }) => checkpoints.map(({ early }) => early)));
   const nats = { title: "loss in nats", ticks: Array.from({ length: Math.ceil(most) + 1 }, (_, tick) => tick) };
+  const frequencies = { name: "frequencies alone", points: [0, steps].map((step) => ({ x: step, y: result.entropy })) };
+  const copies = (runs: readonly Run[]) => [
+    lineOf("first copy", runs, ({ early }) => early),
+    lineOf("second copy", runs, ({ late }) => late),
+  ];
+  const heads = (runs: readonly Run[]) => [
+    lineOf("best previous-token head of layer 0", runs, previousOf),
+    lineOf("best induction head of the last layer", runs, inductionOf),
+  ];
   const score = { title: "mean weight", ticks: [0, 0.25, 0.5, 0.75, 1] };
   return drawFigure({
     title: "Loss and scores of heads over training",
@@ -64,28 +73,21 @@ function drawFormation(result: InductionFormation): string {
     panels: [
       {
         ...{ title: "Two layers", x, y: nats },
-        lines: [lineOf("first copy", two, ({ early }) => early), lineOf("second copy", two, ({ late }) => late)],
-        marks: [...marks, { name: "frequencies alone", y: result.entropy }],
+        lines: [...copies(two), frequencies],
+        marks,
       },
       {
         ...{ title: "One layer", x, y: nats },
-        lines: [lineOf("first copy", one, ({ early }) => early), lineOf("second copy", one, ({ late }) => late)],
-        marks: [{ name: "frequencies alone", y: result.entropy }],
+        lines: [...copies(one), frequencies],
       },
       {
         ...{ title: "Two layers", x, y: score },
-        lines: [
-          lineOf("best previous-token head of layer 0", two, previousOf),
-          lineOf("best induction head of the last layer", two, inductionOf),
-        ],
+        lines: heads(two),
         marks,
       },
       {
         ...{ title: "One layer", x, y: score },
-        lines: [
-          lineOf("best previous-token head of layer 0", one, previousOf),
-          lineOf("best induction head of the last layer", one, inductionOf),
-        ],
+        lines: heads(one),
       },
     ],
   });
@@ -144,7 +146,7 @@ function page(result: InductionFormation): string {
 
 **Question.** When does a small decoder learn to go on with what it has read, and do the heads that do it appear at that moment? Olsson et al. (2022) found that in-context learning comes in one short part of the training, together with *induction heads*: heads that look for what followed the present token before. They need a *previous-token head* in an earlier layer, so one layer should not be enough.
 
-**Method.** Decoders of attention alone (d_model 64, 4 heads, RoPE), with two layers and with one, ${two.length} seeds each, are trained for ${steps} steps of 32 sequences of 64 tokens. A sequence is a segment of 8 to 32 random tokens of 128, some more frequent than others, again and again. They are written as Llama checkpoints with MLPs of zeros every ${every} steps, and measured by headwise on ${result.sequences} new sequences of two copies of ${result.segment} tokens:
+**Method.** Decoders of attention alone (d_model 64, 4 heads, RoPE), with two layers and with one, ${two.length} seeds each, are trained for ${steps} steps of 32 sequences of 64 tokens. A sequence is a segment of 8 to 32 random tokens of 128, some more frequent than others, again and again. They are written as Llama checkpoints with MLPs of zeros, every ${every} steps at first, and measured by headwise on ${result.sequences} new sequences of two copies of ${result.segment} tokens:
 
 - *early* and *late*: the loss at the last ${PLACES} places of the first and of the second copy. What is in the first copy, only the frequency of tokens tells: ${result.entropy.toFixed(2)} nats at best. The *in-context score* is late minus early.
 - *previous-token score* and *induction score* of a head: the mean weight on the previous token, and on what followed earlier places of the same token, over the tokens that have such a place (\`detectionPattern\` and \`headScores\` of [headwise/inspect](../../../docs/guide/inspect.md)).
@@ -169,7 +171,7 @@ What the circuit consists of: late loss and score of the best induction head whe
 
 ${table([["", ...two.flatMap(({ seed }) => [`seed ${seed}: late`, "induction score"])], ...cases])}
 
-**Answer.** With two layers, ${formed(two)} of ${two.length} models end with an induction score of at least ${HIGH}; with one layer, ${formed(one)} of ${one.length}. The in-context score ends at ${seedsOf(two, (run) => contextOf(last(run)), 2)} nats with two layers and at ${seedsOf(one, (run) => contextOf(last(run)), 2)} with one. Its change lies within ${Math.max(...together)} steps of that of the induction score in every seed (a checkpoint comes every ${every} steps), and the previous-token score is half there no later than the induction score in ${inOrder} of ${two.length}. Without the previous-token head, the late loss rises from ${meanOf("all", "late")} to ${meanOf("withoutPrevious", "late")} nats, and without another head of layer 0 to ${meanOf("withoutOther", "late")}. The score of the induction head is ${meanOf("all", "induction")}; if only the keys of its layer lose the previous-token head, ${meanOf("keys", "induction")}; only the queries, ${meanOf("queries", "induction")}; only the values, ${meanOf("values", "induction")}. It depends most on the ${composed}${composed === "keys" ? ": K-composition, as in the paper" : ""}.
+**Answer.** With two layers, ${formed(two)} of ${two.length} models end with an induction score of at least ${HIGH}; with one layer, ${formed(one)} of ${one.length}. The in-context score ends at ${seedsOf(two, (run) => contextOf(last(run)), 2)} nats with two layers and at ${seedsOf(one, (run) => contextOf(last(run)), 2)} with one. Its change lies within ${Math.max(...together)} steps of that of the induction score in every seed (a checkpoint comes every ${every} steps then), and the previous-token score is half there no later than the induction score in ${inOrder} of ${two.length}. Without the previous-token head, the late loss rises from ${meanOf("all", "late")} to ${meanOf("withoutPrevious", "late")} nats, and without another head of layer 0 to ${meanOf("withoutOther", "late")}. The score of the induction head is ${meanOf("all", "induction")}; if only the keys of its layer lose the previous-token head, ${meanOf("keys", "induction")}; only the queries, ${meanOf("queries", "induction")}; only the values, ${meanOf("values", "induction")}. It depends most on the ${composed}${composed === "keys" ? ": K-composition, as in the paper" : ""}.
 
 **Limits.** Sequences repeat and hold nothing else, so that the circuit forms within some hundred steps, and the first copies teach frequencies only. Language has more to learn before, and models with MLPs form such heads at other times. ${two.length} seeds, one size.
 

@@ -1,6 +1,6 @@
 """Trains attention-only decoders on sequences that repeat: python3 train.py --out FOLDER. `npm run study` calls it.
 
-Writes a checkpoint every EVERY steps, the sequences to measure on, and PyTorch's loss on them at each checkpoint.
+Writes checkpoints, the sequences to measure on, and PyTorch's loss on them at each checkpoint.
 """
 
 import argparse
@@ -15,9 +15,14 @@ from llama import Llama, Sizes, adamw, next_token_loss, rate_at, train_step, wri
 from repeats import LENGTH, LONGEST, VOCAB, entropy, repeated, two_copies
 
 D_MODEL, HEADS = 64, 4
-ROWS, STEPS, EVERY, PEAK_RATE = 32, 1000, 25, 3e-3
+ROWS, STEPS, PEAK_RATE = 32, 1000, 3e-3
 SEEDS = (1, 2, 3)
 MEASURED_ROWS, MEASURED_SEED = 64, 1000
+
+
+def is_checkpoint(step):
+    """Often while the circuit forms."""
+    return step % (10 if step <= 500 else 50) == 0
 
 
 def train(layers, seed, measured, out):
@@ -27,7 +32,7 @@ def train(layers, seed, measured, out):
     model = Llama(Sizes(VOCAB, layers, D_MODEL, HEADS, HEADS, LENGTH))
     optimizer = adamw(model)
     for step in range(STEPS + 1):
-        if step % EVERY == 0:
+        if is_checkpoint(step):
             write_model(out / f"{layers}-{seed}-{step}", model)
             with torch.no_grad():
                 loss = next_token_loss(model, measured).item()
@@ -47,7 +52,7 @@ def main():
         for seed in SEEDS:
             for each in train(layers, seed, measured, out):
                 checkpoints.append(each)
-                if each["step"] % (10 * EVERY) == 0:
+                if each["step"] % 250 == 0:
                     print(f"{layers} layers, seed {seed}, step {each['step']:4}: loss {each['loss']:.3f}")
     described = {
         "segment": LONGEST,
