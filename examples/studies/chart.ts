@@ -15,8 +15,8 @@ export interface Point {
   /** The ends of the range. Default y. */
   readonly low?: number;
   readonly high?: number;
-  /** Text above the marker, or below that of every other line. */
-  readonly label?: string;
+  /** Text above the marker. */
+  readonly label?: string | undefined;
 }
 
 /** An axis from its first tick to its last. */
@@ -58,15 +58,20 @@ const STYLES = [
   { colour: "#56b4e9", dash: "1 3", marker: "M-4-1h3v-3h2v3h3v2h-3v3h-2v-3h-3z" },
 ];
 const styleOf = (line: number) => STYLES[line % STYLES.length]!;
-const [WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM] = [380, 250, 52, 34, 14, 44];
+const [WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM] = [380, 250, 60, 34, 14, 44];
 /** More points than this are drawn as a line without markers. */
 const MOST_MARKERS = 12;
 
 /** A line through the means of several seeds, [seed][index of x], with their range. */
-export function bandOf(name: string, xs: readonly number[], seeds: readonly (readonly number[])[]): Line {
-  const points = xs.map((x, i) => {
+export function bandOf(
+  name: string,
+  xs: readonly number[],
+  seeds: readonly (readonly number[])[],
+  labels: readonly string[] = [],
+): Line {
+  const points = xs.map((x, i): Point => {
     const values = seeds.map((seed) => seed[i]!);
-    return { x, y: mean(values), low: Math.min(...values), high: Math.max(...values) };
+    return { x, y: mean(values), low: Math.min(...values), high: Math.max(...values), label: labels[i] };
   });
   return { name, points };
 }
@@ -133,7 +138,7 @@ function drawLine({ points }: Line, line: number, toX: Scale, toY: Scale): strin
       parts.push(drawMarker(line, toX(x), toY(y)));
       if (label !== undefined)
         parts.push(
-          `<text x="${toX(x)}" y="${fixed(toY(y) + (line % 2 === 0 ? -8 : 16))}" text-anchor="middle" font-size="11">${plain(label)}</text>`,
+          `<text x="${toX(x)}" y="${fixed(toY(y) - 8)}" text-anchor="middle" font-size="11">${plain(label)}</text>`,
         );
     }
   return parts.join("\n");

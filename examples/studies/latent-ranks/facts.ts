@@ -22,3 +22,7 @@ export const belowEighth = (result: RanksResult): Group[] =>
 /** Those of them whose mean loss is within 1 bit of MHA's. */
 export const belowEighthWithinBit = (result: RanksResult): Group[] =>
   belowEighth(result).filter((group) => costOf(result, group) <= 1);
+
+/** How many seeds are within 1 bit of MHA's mean. */
+export const seedsWithinBit = (result: RanksResult, { bits }: Group): number =>
+  bits.filter((each) => each <= mean(groupOf(result, "MHA").bits) + 1).length;

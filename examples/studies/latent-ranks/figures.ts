@@ -1,5 +1,6 @@
 import { bandOf, drawFigure, type Line, type Panel } from "../chart.ts";
-import { groupOf, shareOf } from "./facts.ts";
+import { mean } from "../study.ts";
+import { groupOf } from "./facts.ts";
 import { answer } from "./page.ts";
 import type { Group, RanksResult } from "./study.ts";
 
@@ -9,14 +10,10 @@ const DRAWN = ["MHA", "MQA", "MLA 4", "MLA 6", "MLA 11", "MLA 32"];
 
 /** Loss against what a layer keeps of a token. */
 export function drawRanks(result: RanksResult): string {
-  const lineOf = (name: string, groups: readonly Group[]): Line => {
+  const lineOf = (name: string, groups: readonly Group[], labels?: readonly string[]): Line => {
     const bytes = groups.map(({ floats }) => 4 * floats);
     const seeds = result.seeds.map((_, seed) => groups.map(({ bits }) => bits[seed]!));
-    const { points } = bandOf(name, bytes, seeds);
-    return {
-      name,
-      points: points.map((point, i) => ({ ...point, label: String(groups[i]!.rank ?? groups[i]!.name) })),
-    };
+    return bandOf(name, bytes, seeds, labels);
   };
   const heads = result.groups.filter(({ rank }) => rank === null).toReversed();
   const latents = result.groups.filter(({ rank }) => rank !== null);
@@ -25,12 +22,22 @@ export function drawRanks(result: RanksResult): string {
     title: "Two layers of 8 heads, width 64",
     x: { title: "bytes of a token in a layer's cache, float32", ticks: [32, 64, 128, 256, 512], log: true },
     y: { title: "validation loss, bits a token", ticks: [0.001, 0.01, 0.1, 1, 10], log: true },
-    lines: [lineOf("MLA, by rank", latents), lineOf("keys and values of heads", heads)],
+    lines: [
+      lineOf(
+        "MLA, by rank",
+        latents,
+        latents.map(({ rank }) => String(rank)),
+      ),
+      lineOf(heads.map(({ name }) => name).join(", "), heads),
+    ],
     marks: [{ name: "1/8 of MHA", x: eighth }],
   };
+  const losses = result.groups.map(
+    ({ name, floats, bits }) => `${name}, ${4 * floats} bytes: ${mean(bits).toFixed(2)} bits`,
+  );
   return drawFigure({
     title: "Loss on the copy task against the bytes of the cache",
-    description: `${answer(result).replaceAll("**", "")} ${result.groups.map((group) => `${group.name}: ${(100 * shareOf(result, group)).toFixed(1)} % of MHA's cache`).join(", ")}.`,
+    description: `${answer(result).replaceAll("**", "")} Means of ${result.seeds.length} seeds: ${losses.join("; ")}.`,
     panels: [panel],
   });
 }

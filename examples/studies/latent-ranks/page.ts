@@ -1,6 +1,6 @@
 import { mean, table } from "../study.ts";
-import { belowEighth, belowEighthWithinBit, costOf, groupOf, shareOf } from "./facts.ts";
-import type { RanksResult } from "./study.ts";
+import { belowEighth, belowEighthWithinBit, costOf, groupOf, seedsWithinBit, shareOf } from "./facts.ts";
+import type { Group, RanksResult } from "./study.ts";
 
 /** README.md: text alone, so that the same result gives the same page. */
 export function writePage(result: RanksResult): string {
@@ -37,7 +37,7 @@ ${mainTable(result)}
 
 ## Limits
 
-The task needs 32 tokens told apart and no more: how many floats that takes says little about a language model, whose ranks are hundreds. All variants have the same number of steps, so a loss that is still falling is a matter of speed as well: see the curves. MLA has more dimensions in its scores than MHA here (8 and the rotated ones), as it has in DeepSeek-V2.
+The task needs 32 tokens told apart and no more: how many floats that takes says little about a language model, whose ranks are hundreds. All variants have the same number of steps. A loss that still falls at the last one says when the circuit of the two layers forms in that seed, rather than what the rank can hold; that is why a larger rank may come out worse than a smaller one. MLA has more dimensions in its scores than MHA here (8 and the rotated ones), as it has in DeepSeek-V2.
 
 ## Run it
 
@@ -49,19 +49,18 @@ The task needs 32 tokens told apart and no more: how many floats that takes says
 export function answer(result: RanksResult): string {
   const below = belowEighth(result);
   const good = belowEighthWithinBit(result);
-  const cost = (group: (typeof good)[number]) => `rank ${group.rank} with ${signed(costOf(result, group))} bits`;
+  const cost = (group: Group) =>
+    `${signed(costOf(result, group))} bits, ${seedsWithinBit(result, group)} of ${result.seeds.length} seeds within 1`;
+  const describe = (group: Group) => `rank ${group.rank} (${cost(group)})`;
   const failed = below.filter((group) => !good.includes(group));
-  const sentences = [
-    `MHA has ${bits(mean(groupOf(result, "MHA").bits))} bits.`,
-    `Of the ranks tried, ${below.map(({ rank }) => rank).join(", ")} have a cache below an eighth of MHA's.`,
-    good.length > 0
-      ? `Within 1 bit of MHA are ${good.map(cost).join(", ")}: **the smallest is rank ${good[0]!.rank}, at ${percent(shareOf(result, good[0]!))} of MHA's cache.**`
-      : "**None of them is within 1 bit of MHA.**",
-  ];
-  if (failed.length > 0) sentences.push(`Not within 1 bit: ${failed.map(cost).join(", ")}.`);
   const mqa = groupOf(result, "MQA");
-  sentences.push(`MQA, at exactly ${percent(shareOf(result, mqa))}, has ${signed(costOf(result, mqa))} bits.`);
-  return sentences.join(" ");
+  return [
+    good.length > 0
+      ? `**Below an eighth of MHA's cache and within 1 bit of its loss: ${good.map(describe).join(", ")}.**`
+      : "**No rank that was tried is below an eighth of MHA's cache and within 1 bit of its loss.**",
+    ...(failed.length > 0 ? [`Below an eighth, but not within 1 bit: ${failed.map(describe).join(", ")}.`] : []),
+    `MQA, at exactly an eighth: ${cost(mqa)}.`,
+  ].join(" ");
 }
 
 const bits = (value: number) => value.toFixed(2);
