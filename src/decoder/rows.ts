@@ -150,7 +150,7 @@ const TABLE_FORMATS: Readonly<Record<PackedFormat, number>> = {
 
 /** to = scale · table[ids], for rows of `to.stride` floats. `ids` is the address of one id for each. */
 export function embedRows(
-  { kernels, base, shape }: RowWork,
+  { kernels, base, shape }: Pick<RowWork, "kernels" | "base" | "shape">,
   { rows: n, dim: k, format, at: w, mins }: PackedTable,
   ids: number,
   to: Rows,

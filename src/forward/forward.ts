@@ -60,7 +60,7 @@ export interface LayerPass extends CallRules {
   /** The most rows of a chunk of `planRows`. */
   chunkRows(attention: LayerParts, rows: number): number;
   /** Plans causal self-attention on rows that stay in linear memory: see `planRows` of row-pass.ts. */
-  planRows(attention: LayerParts, layout: Layout, rows: number, formats: number): RunRows;
+  planRows(attention: LayerParts, layout: Layout, rows: number, formats: number, kvLen: number): RunRows;
 }
 
 /** Runs a layer on the rows `x` of a chunk, in scratch at `base`, and writes its outputs to `out`. `tap` sees its heads, and

@@ -111,11 +111,7 @@ function readLayers(where: string, layers: unknown, { spec }: Model): number[] {
   );
   if (new Set(read).size < read.length)
     throw new RangeError(`${where}: options.patterns expected layers, each once, got [${read.join(", ")}]`);
-  const latent = read.find((layer) => spec.blocks[layer]?.attention.kind === "latent");
-  if (latent === undefined) return read;
-  throw new RangeError(
-    `${where}: options.patterns expected layers with keys, got ${latent}, whose attention is latent`,
-  );
+  return read;
 }
 
 /**

@@ -22,7 +22,8 @@ import { describe } from "../util/errors.ts";
  * | `mlpOut` | dModel: what the MLP, or the experts, add |
  * | `residPost` | dModel: the residual behind the layer |
  *
- * Layers of latent attention have no `q`, `k` and `v`: their queries and keys are latents.
+ * In layers of latent attention, `k` is [kvLoraRank + ropeDim]: the latent, and behind it the key that is rotated, of all heads; they
+ * have no `v`, because values are made of the latent too.
  */
 export interface Site {
   readonly at: LayerSite | "embed";
@@ -63,7 +64,7 @@ export function checkSite(
   const reason = reasonAgainst(at, block);
   if (reason !== undefined)
     throw new RangeError(`${where}: ${name}.at expected a site of layer ${index}, ${reason}, got ${describe(at)}`);
-  const heads = headsAt(at, (weights.blocks[index] as PackedBlock).attention.config);
+  const heads = headsAt(at, block, (weights.blocks[index] as PackedBlock).attention.config);
   if (!heads) {
     if (head !== undefined)
       throw new RangeError(`${where}: ${name}.head expected none at ${describe(at)}, got ${describe(head)}`);
@@ -78,20 +79,22 @@ export function checkSite(
 function reasonAgainst(at: Site["at"], { attention, parallel, mlp }: BlockSpec): string | undefined {
   if (at === "residMid" && parallel) return "which runs attention and MLP side by side";
   if (at === "mlpOut" && !mlp) return "which has no MLP";
-  if (attention.kind === "latent" && /^[qkv]$/.test(at)) return "whose queries, keys and values are latents";
+  if (attention.kind === "latent" && at === "v") return "whose values are made of latents";
   return undefined;
 }
 
 /** The heads of a site, and the floats of each; undefined for a site without heads. */
 function headsAt(
   at: Site["at"],
+  { attention }: BlockSpec,
   { numHeads, numKvHeads, headDim, valueDim }: CheckedConfig,
 ): { readonly count: number; readonly dim: number } | undefined {
   switch (at) {
     case "q":
       return { count: numHeads, dim: headDim };
     case "k":
-      return { count: numKvHeads, dim: headDim };
+      if (attention.kind === "heads") return { count: numKvHeads, dim: headDim };
+      return { count: 1, dim: attention.config.kvLoraRank + attention.config.ropeDim };
     case "v":
       return { count: numKvHeads, dim: valueDim };
     case "z":

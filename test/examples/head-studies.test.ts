@@ -128,6 +128,14 @@ describe("induction-formation", () => {
     }
   });
 
+  test("in every seed the previous-token score reaches 0.2 before the induction score does", () => {
+    for (const { checkpoints } of two) {
+      const risen = (of: "previous" | "induction", layer: number) =>
+        checkpoints.find((each) => Math.max(...each[of][layer]!) >= 0.2)!.step;
+      expect(risen("previous", 0)).toBeLessThan(risen("induction", 1));
+    }
+  });
+
   test("without the previous-token head no copying is left, and the induction head finds nothing by keys without it", () => {
     for (const { circuit } of two) {
       const { all, withoutPrevious, withoutOther, keys, queries, values } = circuit!;

@@ -5,6 +5,8 @@ import { type Checkpoint, type InductionFormation, PLACES, type Run } from "./me
 
 /** Heads are said to have a score from here on. */
 const HIGH = 0.5;
+/** And to have begun to rise from here on: scores of untrained heads are below 0.1. */
+const RISEN = 0.2;
 
 /** The parts of the circuit that are taken away. */
 const PARTS = [
@@ -32,6 +34,10 @@ function halfway({ checkpoints }: Run, of: (checkpoint: Checkpoint) => number): 
   const [from, to] = [of(checkpoints[0]!), of(checkpoints.at(-1)!)];
   return checkpoints.find((each) => (of(each) - from) / (to - from) >= 0.5)!.step;
 }
+
+/** The first step at which a score is RISEN. */
+const risen = ({ checkpoints }: Run, of: (checkpoint: Checkpoint) => number) =>
+  checkpoints.find((each) => of(each) >= RISEN)!.step;
 
 /** The mean of the seeds at each step, and their range. */
 function lineOf(name: string, runs: readonly Run[], of: (checkpoint: Checkpoint) => number): Line {
@@ -123,12 +129,13 @@ function page(result: InductionFormation): string {
   ]);
   const changes = two.map((run) => [
     run.seed,
-    halfway(run, previousOf),
+    risen(run, previousOf),
+    risen(run, inductionOf),
     halfway(run, inductionOf),
     halfway(run, contextOf),
   ]);
-  const inOrder = changes.filter(([, previous, induction]) => previous! <= induction!).length;
-  const together = changes.map(([, , induction, context]) => Math.abs(induction! - context!));
+  const earlier = changes.map(([, previous, induction]) => induction! - previous!);
+  const together = changes.map(([, , , induction, context]) => Math.abs(induction! - context!));
   const formed = (runs: readonly Run[]) => runs.filter((run) => inductionOf(last(run)) >= HIGH).length;
   const cases = PARTS.map(([part, name]) => [
     name,
@@ -159,9 +166,9 @@ At the end, with the best head of layer 0 and of the last layer:
 
 ${table([["layers", "seed", "early", "late", "in-context score", "previous-token score", "induction score"], ...rows])}
 
-The steps at which scores have gone half of their way, with two layers:
+The first steps with two layers at which the best previous-token and induction scores are ${RISEN}, and at which the induction score and the in-context score have gone half of their way:
 
-${table([["seed", "previous-token score", "induction score", "in-context score"], ...changes])}
+${table([["seed", `previous-token ${RISEN}`, `induction ${RISEN}`, "induction, half", "in-context, half"], ...changes])}
 
 All heads at the end:
 
@@ -171,7 +178,7 @@ What the circuit consists of: late loss and score of the best induction head whe
 
 ${table([["", ...two.flatMap(({ seed }) => [`seed ${seed}: late`, "induction score"])], ...cases])}
 
-**Answer.** With two layers, ${formed(two)} of ${two.length} models end with an induction score of at least ${HIGH}; with one layer, ${formed(one)} of ${one.length}. The in-context score ends at ${seedsOf(two, (run) => contextOf(last(run)), 2)} nats with two layers and at ${seedsOf(one, (run) => contextOf(last(run)), 2)} with one. Its change lies within ${Math.max(...together)} steps of that of the induction score in every seed (a checkpoint comes every ${every} steps then), and the previous-token score is half there no later than the induction score in ${inOrder} of ${two.length}. Without the previous-token head, the late loss rises from ${meanOf("all", "late")} to ${meanOf("withoutPrevious", "late")} nats, and without another head of layer 0 to ${meanOf("withoutOther", "late")}. The score of the induction head is ${meanOf("all", "induction")}; if only the keys of its layer lose the previous-token head, ${meanOf("keys", "induction")}; only the queries, ${meanOf("queries", "induction")}; only the values, ${meanOf("values", "induction")}. It depends most on the ${composed}${composed === "keys" ? ": K-composition, as in the paper" : ""}.
+**Answer.** With two layers, ${formed(two)} of ${two.length} models end with an induction score of at least ${HIGH}; with one layer, ${formed(one)} of ${one.length}. The in-context score ends at ${seedsOf(two, (run) => contextOf(last(run)), 2)} nats with two layers and at ${seedsOf(one, (run) => contextOf(last(run)), 2)} with one. Half of its change comes within ${Math.max(...together)} steps of half of that of the induction score in every seed (a checkpoint comes every ${every} steps then). The previous-token score reaches ${RISEN} before the induction score does in ${earlier.filter((steps) => steps > 0).length} of ${two.length} seeds, ${Math.min(...earlier)} to ${Math.max(...earlier)} steps earlier. Without the previous-token head, the late loss rises from ${meanOf("all", "late")} to ${meanOf("withoutPrevious", "late")} nats, and without another head of layer 0 to ${meanOf("withoutOther", "late")}. The score of the induction head is ${meanOf("all", "induction")}; if only the keys of its layer lose the previous-token head, ${meanOf("keys", "induction")}; only the queries, ${meanOf("queries", "induction")}; only the values, ${meanOf("values", "induction")}. It depends most on the ${composed}${composed === "keys" ? ": K-composition, as in the paper" : ""}.
 
 **Limits.** Sequences repeat and hold nothing else, so that the circuit forms within some hundred steps, and the first copies teach frequencies only. Language and models with MLPs were not tried. ${two.length} seeds, one size.
 

@@ -41,7 +41,7 @@ The task needs 32 tokens told apart and no more: how many floats that takes says
 
 ## Run it
 
-\`npm run study -- latent-ranks\` needs PyTorch (Debian: \`apt-get install python3-torch libopenblas0-pthread\`) and takes some ten minutes of one core. \`npm run study -- latent-ranks --figures\` writes the figures and this page from \`result.json\`, and needs neither. Weights stay in \`node_modules/.cache\`. Another machine may round differently, and its numbers then differ in the last digits, more where a curve is steep.
+\`npm run study -- latent-ranks\` needs PyTorch (Debian: \`apt-get install python3-torch libopenblas0-pthread\`) and takes some six minutes of a free core. \`npm run study -- latent-ranks --figures\` writes the figures and this page from \`result.json\`, and needs neither. Weights stay in \`node_modules/.cache\`. Another machine may round differently, and its numbers then differ in the last digits, more where a curve is steep.
 `;
 }
 

@@ -29,7 +29,7 @@ def variants():
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--steps", type=int, default=900)
     options = parser.parse_args()
     torch.set_num_threads(1)
     write_validation(options.folder, TASKS)
