@@ -249,6 +249,10 @@ test("a heat map has a shade and a number for each value", () => {
     maps: [{ title: "map", values: [[0, 1.5]] }],
   });
   expect(svg).toContain("a &lt; b");
-  expect(Array.from(svg.matchAll(/fill-opacity="([\d.]+)"/g), ([, shade]) => shade)).toEqual(["0.00", "0.75"]);
+  // A quarter of the way from 0 114 178 to 246 248 250.
+  expect(Array.from(svg.matchAll(/fill="rgb\(([\d,]+)\)"/g), ([, shade]) => shade)).toEqual([
+    "246,248,250",
+    "62,148,196",
+  ]);
   expect(svg).toContain(">1.5</text>");
 });
