@@ -15,7 +15,12 @@ export type { Edit } from "../inspect/edits.ts";
 export { type ForwardWithOptions, type ForwardWithResult, forwardWith, meanRows } from "../inspect/forward-with.ts";
 export type { LayerStatisticsOptions } from "../inspect/layer-statistics.ts";
 export type { Site } from "../inspect/sites.ts";
-export { type AttentionStatistics, attendWithStatistics, type StatisticsOptions } from "../inspect/statistics.ts";
+export {
+  type AttentionStatistics,
+  attendWithStatistics,
+  type StatisticsOptions,
+  scaledDotProductAttentionWithStatistics,
+} from "../inspect/statistics.ts";
 export type { Tensor } from "../tensor/tensor.ts";
 export type { StatisticsKernels, StatisticsModules } from "../wasm/select-build.ts";
 

@@ -1,11 +1,12 @@
 // Statistics of attention: what runs the rows of a call in place of its attention kernel, and keeps what it measures of them.
 
 import { PAGE, STATISTICS } from "../../assembly/layout.ts";
+import type { CheckedRules } from "../attention/config.ts";
 import type { MaskTarget } from "../attention/mask.ts";
 import type { PageLayout } from "../cache/page-layout.ts";
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
 import { HeadwiseError } from "../util/errors.ts";
-import { type AttentionShape, NULL, STATISTICS_SHAPE_BYTES, storeStatisticsShape } from "../wasm/abi.ts";
+import { NULL, STATISTICS_SHAPE_BYTES, storeStatisticsShape } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { aligned, Layout, pointer } from "../wasm/memory.ts";
 import { type Measure, type Segment, workFloats } from "./attend-segment.ts";
@@ -41,7 +42,7 @@ export interface MeasuredCall {
   readonly target: MaskTarget;
   /** The most tokens of a segment. */
   readonly tokens: number;
-  readonly shape: Pick<AttentionShape, "left" | "right">;
+  readonly rules: Pick<CheckedRules, "causal" | "window">;
   readonly layout: Pick<PageLayout, "headDim" | "valueDim" | "formats">;
 }
 
@@ -66,7 +67,7 @@ export function measureCalls(
   const { memory } = kernels;
   const results = calls.map(({ target }) => createResults(where, target, wanted));
   const most = (sizeOf: (call: MeasuredCall) => number) => Math.max(0, ...calls.map(sizeOf));
-  const pagesOf = ({ shape, target }: MeasuredCall) => (wanted.received ? keptPages(shape, target.kvLen) : 0);
+  const pagesOf = ({ rules, target }: MeasuredCall) => (wanted.received ? keptPages(spanOf(rules), target.kvLen) : 0);
   // Statistics lie behind the kernel's own scratch, 64-byte aligned.
   const workOf = ({ layout }: MeasuredCall) => aligned(4 * workFloats(layout)) / 4;
   const layout = new Layout();
@@ -108,6 +109,7 @@ export function measureCalls(
   }
 }
 
+const spanOf = ({ causal, window }: MeasuredCall["rules"]) => ({ left: window.left, right: causal ? 0 : window.right });
 const rowFloats = ({ topK }: Wanted) => STATISTICS + 2 * topK;
 const wholePages = (kvLen: number) => PAGE * Math.ceil(kvLen / PAGE);
 const receivedIn = ({ batch, numHeads, kvLen }: MaskTarget) => batch * numHeads * wholePages(kvLen);

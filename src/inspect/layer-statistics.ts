@@ -3,8 +3,6 @@
 import type { PackedBlock } from "../decoder/packed.ts";
 import type { ModelCall, PassSettings } from "../decoder/pass.ts";
 import type { Measure } from "../forward/attend-segment.ts";
-import { layerShape } from "../forward/forward.ts";
-import { stridesOf } from "../forward/layer-scratch.ts";
 import { expectStatistics, type MeasuredCall, measureCalls } from "../forward/measure.ts";
 import { expectInt, readFields, readList } from "../util/arguments.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
@@ -49,8 +47,7 @@ export function measureLayers(
     const { attention } = weights.blocks[layer] as PackedBlock;
     const { pages } = session.caches[layer] as (typeof session.caches)[number];
     const target = { batch: 1, numHeads: attention.config.numHeads, qLen: ids.length, kvLen: past + ids.length };
-    const shape = layerShape(attention, stridesOf(attention.config));
-    return { target, tokens: Math.min(ids.length, CHUNK_ROWS), shape, layout: pages.layout };
+    return { target, tokens: Math.min(ids.length, CHUNK_ROWS), rules: attention.config, layout: pages.layout };
   });
   const measured = measureCalls(where, kernels, calls, wanted, (measures) =>
     run(new Map(layers.map((layer, i) => [layer, measures[i] as Measure]))),

@@ -1,16 +1,18 @@
-// Statistics of attention without its maps, on one layer: options, checks and results.
+// Statistics of attention without its maps, of a layer or of given queries, keys and values: options, checks and results.
 
+import { readHeads, runHeads, type SdpaOptions, type SdpaResult } from "../api/sdpa.ts";
 import type { Attention } from "../attention/attention.ts";
 import { createPageLayout } from "../cache/page-layout.ts";
 import type { Measure } from "../forward/attend-segment.ts";
 import { type AttendOptions, checkGiven, commit, readAttend } from "../forward/call.ts";
-import { forward, layerShape } from "../forward/forward.ts";
-import { stridesOf } from "../forward/layer-scratch.ts";
+import { forward } from "../forward/forward.ts";
 import { expectStatistics, type IntTensor, type Measured, measureCalls, type Wanted } from "../forward/measure.ts";
+import { CHUNK_TOKENS } from "../forward/sdpa.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { expectFlag, expectInt, readFields } from "../util/arguments.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
 import { finish } from "../util/steps.ts";
+import type { Kernels } from "../wasm/kernels.ts";
 
 /** What to measure of attention, besides what is measured anyway. */
 export interface StatisticsOptions {
@@ -115,8 +117,7 @@ export function attendWithStatistics(
     throw new RangeError(`${where}: attention expected a layer of createAttention, got one of createLatentAttention`);
   const { target, cache } = call;
   const layout = cache?.pages.layout ?? createPageLayout(pageShape);
-  const shape = layerShape(attention, stridesOf(config));
-  const measuredCall = { target, tokens: Math.min(target.qLen, CHUNK_ROWS), shape, layout };
+  const measuredCall = { target, tokens: Math.min(target.qLen, CHUNK_ROWS), rules: config, layout };
   let y = call.given;
   const [all] = measureCalls(where, kernels, [measuredCall], measured, ([measure]) => {
     const { ys } = finish(forward(attention, [call], { where, measure: measure as Measure }));
@@ -125,4 +126,41 @@ export function attendWithStatistics(
   commit([call]);
   const single = given.options.batch === undefined && call.batch === 1;
   return { y: y as Float32Array, statistics: statisticsOf(all as Measured, single) };
+}
+
+/**
+ * `scaledDotProductAttention`, which also returns statistics of the attention, measured in the same pass. The other results have the
+ * same bits. Needs kernels of `loadKernels({ statistics })`.
+ * @param q Queries, k keys and v values as `scaledDotProductAttention` takes them.
+ * @throws The same errors as `scaledDotProductAttention`, and HeadwiseError `NO_STATISTICS`; a cache is then unchanged.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { scaledDotProductAttentionWithStatistics, statistics as kernelsOfStatistics } from "headwise/inspect";
+ * const kernels = await loadKernels({ statistics: kernelsOfStatistics });
+ * const q = { data: Float32Array.of(1, 0, 0, 1), shape: [1, 2, 2] };
+ * const { statistics } = scaledDotProductAttentionWithStatistics(kernels, q, q, q, { causal: true });
+ * console.log(statistics.distance.shape, statistics.distance.data[0]); // [ 1, 2 ] 0
+ * kernels.release();
+ */
+export function scaledDotProductAttentionWithStatistics(
+  kernels: Kernels,
+  q: Tensor,
+  k: Tensor,
+  v: Tensor,
+  options: SdpaOptions = {},
+  wanted: StatisticsOptions = {},
+): SdpaResult & { readonly statistics: AttentionStatistics } {
+  const where = "scaledDotProductAttentionWithStatistics";
+  const measured = checkWanted(where, "wanted", readFields(where, "wanted", wanted, STATISTICS_OPTIONS));
+  const { call, tensors } = readHeads(where, kernels, [q, k, v], options);
+  expectStatistics(where, kernels);
+  const { target, rules, sizes, cache } = call;
+  const shape = { numKvHeads: sizes.keys.heads, headDim: sizes.keys.dim, valueDim: sizes.values.dim };
+  const layout = cache?.pages.layout ?? createPageLayout(shape);
+  const tokens = Math.min(target.qLen, CHUNK_TOKENS);
+  let result: SdpaResult | undefined;
+  const [all] = measureCalls(where, kernels, [{ target, tokens, rules, layout }], measured, ([measure]) => {
+    result = runHeads(kernels, call, tensors, measure);
+  });
+  return { ...(result as SdpaResult), statistics: statisticsOf(all as Measured, sizes.queries.rank === 3) };
 }

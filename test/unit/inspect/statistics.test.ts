@@ -11,8 +11,13 @@ import {
   createCache,
   type Kernels,
   loadKernels,
+  scaledDotProductAttention,
 } from "../../../src/entries/core.ts";
-import { type AttentionStatistics, attendWithStatistics } from "../../../src/entries/inspect.ts";
+import {
+  type AttentionStatistics,
+  attendWithStatistics,
+  scaledDotProductAttentionWithStatistics,
+} from "../../../src/entries/inspect.ts";
 import { floats } from "../../kernels/harness.ts";
 import {
   firstDifference,
@@ -73,7 +78,9 @@ function expectOfMaps(statistics: AttentionStatistics, maps: Float32Array, colum
   }
   if (statistics.received)
     for (const [i, sum] of received.entries())
-      expect(Math.abs((statistics.received.data[i] as number) - sum), `received ${i}`).toBeLessThan(ROUNDINGS * (1 + sum));
+      expect(Math.abs((statistics.received.data[i] as number) - sum), `received ${i}`).toBeLessThan(
+        ROUNDINGS * (1 + sum),
+      );
 }
 
 const same = (a: AttentionStatistics, b: AttentionStatistics): void => {
@@ -182,6 +189,32 @@ describe("attendWithStatistics", () => {
     // What all keys receive is the mass of all queries.
     const sum = (data: Float32Array) => data.reduce((all, one) => all + one, 0);
     expect(sum(statistics.received?.data as Float32Array) / sum(statistics.mass.data)).toBeCloseTo(1, 6);
+    kernels.release();
+  });
+
+  it("measures given queries, keys and values of any layout and mask, with the bits of scaledDotProductAttention", async () => {
+    const kernels = await kernelsOf("relaxed");
+    const random = createRandom(9);
+    for (const layout of ["bhsd", "bshd"] as const) {
+      const shape = (heads: number) => (layout === "bhsd" ? [2, heads, 230, 24] : [2, 230, heads, 24]);
+      const tensor = (heads: number) => ({ data: floats(random, 2 * heads * 230 * 24), shape: shape(heads) });
+      const [q, k, v] = [tensor(4), tensor(2), tensor(2)];
+      const options = { layout, causal: true, window: { left: 140 }, lse: true, scores: "weights" } as const;
+      const want = scaledDotProductAttention(kernels, q, k, v, options);
+      const got = scaledDotProductAttentionWithStatistics(kernels, q, k, v, options, WANTED);
+      for (const name of ["output", "lse", "scores"] as const)
+        expect(firstDifference(got[name]?.data ?? [], want[name]?.data ?? []), name).toBe(-1);
+      const { statistics } = got;
+      expect(statistics.received?.shape).toEqual([2, 4, 230]);
+      for (const batchRow of [0, 1]) {
+        const part = Object.entries(statistics).map(([name, { data, shape }]) => {
+          const size = data.length / 2;
+          return [name, { data: data.subarray(batchRow * size, (batchRow + 1) * size), shape: shape.slice(1) }];
+        });
+        const maps = want.scores?.data.subarray(batchRow * 4 * 230 * 230) as Float32Array;
+        expectOfMaps(Object.fromEntries(part) as AttentionStatistics, maps, 230, 0);
+      }
+    }
     kernels.release();
   });
 
