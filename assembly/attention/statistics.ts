@@ -91,7 +91,7 @@ export function start_statistics(
   for (let i = 0; i < n; i++) {
     const state = states + STATE_BYTES * i;
     const row = rows + row_bytes(statistics) * i;
-    memory.fill(row, 0, ROW_ABOVE);
+    for (let at = row; at < row + ROW_TOP; at += 16) v128.store(at, f64x2.splat(0));
     store<f64>(row, <f64>load<f32>(state, STATE_SUMS), ROW_OTHERS);
     store<f32>(row, reduced(load<f32>(state)), ROW_SHIFT);
     store<i32>(row, shape.qStart + token_of(shape, r + i), ROW_POSITION);
@@ -152,13 +152,15 @@ function finish_row(row: usize, to: usize, k: i32): void {
   const all = weights + load<f64>(row, ROW_OTHERS);
   const inverse: f64 = all == 0 ? 0 : 1 / all;
   const shift = load<f32>(row, ROW_SHIFT);
-  store_number(to, <f64>shift * LN_2 + ln_f64(all));
+  const logarithm = ln_f64(all);
+  store_number(to, <f64>shift * LN_2 + logarithm);
   store_number(to + 4, weights * inverse);
   store_number(to + 8, load<f64>(row, ROW_ENDS) * inverse);
   store_number(to + 12, load<f64>(row, ROW_ENDS + 8) * inverse);
   const nothing = weights <= all * LEAST;
   const part: f64 = nothing ? 0 : 1 / weights;
-  store_number(to + 16, nothing ? 0 : max<f64>(0, ln_f64(weights) - LN_2 * sum_of(row, ROW_SCORES) * part));
+  const ofKeys = weights == all ? logarithm : ln_f64(weights);
+  store_number(to + 16, nothing ? 0 : max<f64>(0, ofKeys - LN_2 * sum_of(row, ROW_SCORES) * part));
   store_number(to + 20, sum_of(row, ROW_DISTANCES) * part);
   store_number(to + 24, nothing ? 0 : (weights * weights) / sum_of(row, ROW_SQUARES));
   store<f32>(to, 0, 28);

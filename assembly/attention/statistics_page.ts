@@ -225,11 +225,19 @@ function insert_key(top: usize, k: i32, score: v128, id: v128): void {
   const ids = keys_behind(k);
   for (let at = top + (<usize>((k - 1) & -QUAD) << 2); at >= top; at -= 16) {
     const own = v128.load(at);
-    const before = v128.load(at - 4);
+    const before = place_before(v128.load(at - 16), own);
     const stays = f32x4.ge(own, score);
     const follows = f32x4.ge(before, score);
     v128.store(at, v128.bitselect(own, v128.bitselect(score, before, follows), stays));
-    const moved = v128.bitselect(id, v128.load(at + ids - 4), follows);
-    v128.store(at + ids, v128.bitselect(v128.load(at + ids), moved, stays));
+    const ownId = v128.load(at + ids);
+    const moved = v128.bitselect(id, place_before(v128.load(at + ids - 16), ownId), follows);
+    v128.store(at + ids, v128.bitselect(ownId, moved, stays));
   }
+}
+
+/** The last lane of four, then the first three of the next: a load of them would wait for the stores of both. */
+// @ts-ignore: decorator
+@inline
+function place_before(four: v128, next: v128): v128 {
+  return i32x4.shuffle(four, next, 3, 4, 5, 6);
 }

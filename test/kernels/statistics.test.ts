@@ -32,7 +32,7 @@ interface Left {
 
 const words = (x: Float32Array | Float64Array) => new Uint32Array(x.buffer, x.byteOffset, x.byteLength / 4);
 
-/** What a kernel leaves of a trial, in pages and scratch full of `fill`, in cuts. */
+/** What a kernel, or without an instance the twin, leaves of a trial, in pages and scratch full of `fill`, in cuts. */
 function measure(
   instance: Instance | undefined,
   trial: Trial,
@@ -97,7 +97,7 @@ const drawTrial = (random: ReturnType<typeof createRandom>, seed: number): Trial
  * e^2e: weights and masses by 2e, an entropy by 2e of itself and of the logarithm, a distance by 2e of the range, 1 / Σ p² by 4e
  * of itself; to which come the roundings of float32 sums of a page.
  */
-function expectNear(trial: Trial, wanted: Wanted, got: Left, want: Left, all: Left): void {
+function expectNear(trial: Trial, wanted: Wanted, got: Left, all: Left): void {
   const { numHeads, qLen, kvLen } = trial.shape;
   const e = 2 * tolerance(trial).lse + 2 ** -20;
   const relative = Math.expm1(Math.min(20, 2 * e));
@@ -110,7 +110,7 @@ function expectNear(trial: Trial, wanted: Wanted, got: Left, want: Left, all: Le
       expect.fail(`${name} of row ${row}: ${x} is not ${y} ± ${allowed}`);
   };
   for (let row = 0; row < numHeads * qLen; row++) {
-    const [x, y] = [got.rows.subarray(row * size), want.rows.subarray(row * size)];
+    const [x, y] = [got.rows.subarray(row * size), all.rows.subarray(row * whole, (row + 1) * whole)];
     near("lse", row, x[0]!, y[0]!, e + 2 ** -22 * Math.abs(y[0]!));
     for (const i of [1, 2, 3]) near(`mass ${i}`, row, x[i]!, y[i]!, Math.min(1, relative));
     near("entropy", row, x[4]!, y[4]!, relative * (1 + y[4]! + Math.log(kvLen)) + 2 ** -20);
@@ -122,20 +122,20 @@ function expectNear(trial: Trial, wanted: Wanted, got: Left, want: Left, all: Le
     const seen = new Set<number>();
     for (let i = 0; i < wanted.topK; i++) {
       const key = ids[row * size + STATISTICS + wanted.topK + i]!;
-      near(`weight ${i}`, row, x[STATISTICS + i]!, y[STATISTICS + i]!, Math.min(1, relative));
+      const nth = i < kvLen ? y[STATISTICS + i]! : 0;
+      near(`weight ${i}`, row, x[STATISTICS + i]!, nth, Math.min(1, relative));
       if (key >= 0) near(`key ${i}`, row, x[STATISTICS + i]!, weights.get(key)!, Math.min(1, relative));
-      expect(key < 0).toBe(ids[row * size + STATISTICS + wanted.topK + i] === -1);
-      if (key >= 0) expect(seen.has(key)).toBe(false);
-      seen.add(key);
+      if (seen.has(key)) expect.fail(`key ${i} of row ${row} is there twice: ${key}`);
+      if (key >= 0) seen.add(key);
     }
   }
   for (let i = 0; i < got.received.length; i++)
-    near("received", i, got.received[i]!, want.received[i]!, qLen * Math.min(1, relative));
+    near("received", i, got.received[i]!, all.received[i]!, qLen * Math.min(1, relative));
 }
 
 describe.each(builds)("attention_statistics (%s)", (build) => {
   const instance = load(build);
-  const seeds = Array.from({ length: build === "debug" ? 30 : 120 }, (_, seed) => seed);
+  const seeds = Array.from({ length: build === "debug" ? 30 : 90 }, (_, seed) => seed);
 
   it("leaves the bits of attention_pages, whatever it measures", () => {
     for (const seed of seeds) {
@@ -152,9 +152,11 @@ describe.each(builds)("attention_statistics (%s)", (build) => {
       const random = createRandom(seed);
       const trial = drawTrial(random, seed);
       const wanted = drawWanted(random);
-      const all = measure(undefined, trial, { ...wanted, topK: Math.max(1, trial.shape.kvLen) });
-      if (trial.shape.kvLen === 0) continue;
-      expectNear(trial, wanted, measure(instance, trial, wanted), measure(undefined, trial, wanted), all);
+      const { kvLen, qLen, numHeads } = trial.shape;
+      if (kvLen === 0 || kvLen * qLen * numHeads > 60_000) continue;
+      // The twin names all keys.
+      const all = measure(undefined, trial, { ...wanted, topK: kvLen });
+      expectNear(trial, wanted, measure(instance, trial, wanted), all);
     }
   });
 
@@ -182,7 +184,7 @@ describe.each(builds)("attention_statistics (%s)", (build) => {
 
   it("is within 1e-6 of the matrix in float64 at 1024 tokens of unit scores", () => {
     const random = createRandom(5);
-    const [T, heads, headDim] = [build === "debug" ? 300 : 1024, 2, 64];
+    const [T, heads, headDim] = [build === "debug" ? 200 : 1024, 1, 64];
     const { shape } = createTrial(random, { numKvHeads: 1, headDim, valueDim: 8 });
     const [none, sizes] = [1 << 30, T * heads * headDim];
     const trial: Trial = {
