@@ -35,7 +35,7 @@ export const columns = (beside: string): readonly Column<CostRow>[] => [
 ];
 
 /** Times works relative to the first of them. */
-export async function* costs(
+async function* costs(
   { effort, wants }: Context,
   build: BuildName,
   [first, ...others]: readonly (Load & { readonly name: string })[],

@@ -1,11 +1,13 @@
-// What statistics of attention cost: scaledDotProductAttention with them beside the same call without, in one process and by turns.
+// What statistics of attention cost: scaledDotProductAttention with them beside the same call without, in one process and by turns, in
+// CPU time.
 
 import { createKvCache, type Kernels, type SdpaOptions, scaledDotProductAttention } from "../../src/entries/core.ts";
-import { type StatisticsOptions, scaledDotProductAttentionWithStatistics } from "../../src/entries/inspect.ts";
-import { loadBuild } from "../lib/builds.ts";
+import { type StatisticsOptions, scaledDotProductAttentionWithStatistics } from "../../src/inspect/statistics.ts";
+import { type BuildName, loadBuild } from "../lib/builds.ts";
+import { spreadOf } from "../lib/measure.ts";
 import { part } from "../lib/part.ts";
 import { randomFloats } from "../lib/random.ts";
-import { type CostRow, columns, costs, expectBits } from "./masks.ts";
+import { type CostRow, columns, expectBits } from "./masks.ts";
 
 const BASE: StatisticsOptions = { first: 4, last: 64 };
 const WANTED: Readonly<Record<string, StatisticsOptions>> = {
@@ -14,6 +16,18 @@ const WANTED: Readonly<Record<string, StatisticsOptions>> = {
   received: { ...BASE, received: true },
   "topK 8, received": { ...BASE, topK: 8, received: true },
 };
+
+interface Load {
+  readonly name: string;
+  run(): void;
+}
+
+interface Sampled {
+  readonly name: string;
+  /** Milliseconds of each sample. */
+  readonly times: number[];
+  sample(): number;
+}
 
 interface Shape {
   readonly name: string;
@@ -58,9 +72,33 @@ function statisticsLoads(kernels: Kernels, { name, heads, kvHeads, qLen, kvLen, 
   };
   for (const [what, wanted] of Object.entries(WANTED)) expectBits(what, outputOf(wanted), outputOf());
   const loads = Object.entries(WANTED).map(([what, wanted]) => {
-    return { name: `${name}: ${what}`, work: 1, run: () => void outputOf(wanted) };
+    return { name: `${name}: ${what}`, run: () => void outputOf(wanted) };
   });
-  return { loads: [{ name: "plain", work: 1, run: () => void outputOf() }, ...loads], cache };
+  return { loads: [{ name: "plain", run: () => void outputOf() }, ...loads], cache };
+}
+
+/** Milliseconds of CPU time: samples take a tenth of a second, in which a shared machine interrupts them. */
+function timeOf(run: () => void, repeats: number): number {
+  const before = process.cpuUsage();
+  for (let i = 0; i < repeats; i++) run();
+  const { user, system } = process.cpuUsage(before);
+  return (user + system) / 1000 / repeats;
+}
+
+const SAMPLE_MS = 60;
+
+/** Times each load beside the first one, by turns. */
+function* costs(build: BuildName, loads: readonly Load[], samples: number): Generator<CostRow> {
+  const [plain, ...others] = loads.map(({ name, run }) => {
+    timeOf(run, 3);
+    const repeats = Math.max(1, Math.round(SAMPLE_MS / timeOf(run, 1)));
+    return { name, times: [] as number[], sample: () => timeOf(run, repeats) };
+  }) as [Sampled, ...Sampled[]];
+  for (let i = 0; i < samples; i++) for (const each of [plain, ...others]) each.times.push(each.sample());
+  for (const { name, times } of others) {
+    const ratio = spreadOf(times.map((ms, i) => ms / plain.times[i]!));
+    yield { work: name, build, ms: spreadOf(times).median, ratio: ratio.median, low: ratio.low, high: ratio.high };
+  }
 }
 
 /** Calls with statistics, relative to the same call without. */
@@ -71,8 +109,9 @@ export const statistics = part(
     for (const name of context.builds) {
       const { host } = await loadBuild(name);
       for (const shape of context.quick ? SHAPES.slice(0, 1) : SHAPES) {
+        if (!context.wants(`${shape.name} ${name}`)) continue;
         const { loads, cache } = statisticsLoads(host, shape);
-        yield* costs(context, name, loads);
+        yield* costs(name, loads, context.quick ? 9 : 25);
         cache?.release();
       }
       host.release();

@@ -155,13 +155,16 @@ function readRows(
   const size = rowFloats(wanted);
   const rows = memory.f32(at, numHeads * (end - begin) * size);
   const keys = new Int32Array(rows.buffer, rows.byteOffset, rows.length);
+  const ofRows = OF_ROWS.map((name) => results[name].data);
+  const [topWeights, topKeys] = [results.topWeights.data, results.topKeys.data];
   for (let head = 0, from = 0; head < numHeads; head++)
     for (let token = begin; token < end; token++, from += size) {
       const to = (batchRow * numHeads + head) * qLen + token;
-      for (const [i, name] of OF_ROWS.entries()) results[name].data[to] = rows[from + i] as number;
-      const top = from + STATISTICS;
-      results.topWeights.data.set(rows.subarray(top, top + topK), to * topK);
-      results.topKeys.data.set(keys.subarray(top + topK, top + 2 * topK), to * topK);
+      for (let i = 0; i < ofRows.length; i++) ofRows[i]![to] = rows[from + i]!;
+      for (let i = 0; i < topK; i++) {
+        topWeights[to * topK + i] = rows[from + STATISTICS + i]!;
+        topKeys[to * topK + i] = keys[from + STATISTICS + topK + i]!;
+      }
     }
 }
 
