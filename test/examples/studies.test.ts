@@ -184,13 +184,13 @@ describe("the claims of latent-ranks", () => {
   const result = JSON.parse(text("latent-ranks/result.json")) as RanksResult;
   const { belowEighth, belowEighthWithinBit, groupOf, shareOf } = latentRanks;
 
-  test("MHA, GQA, MQA and 8 ranks from 4 to 32, with 3 seeds each and PyTorch's logits within 1e-4", () => {
+  test("MHA, GQA, MQA and 8 ranks from 4 to 32, with 3 seeds each and PyTorch's logits within 5e-4", () => {
     const ranks = result.groups.flatMap(({ rank }) => rank ?? []);
     expect(ranks).toEqual([4, 6, 8, 11, 12, 16, 24, 32]);
     expect(result.groups.map(({ name }) => name).slice(0, 4)).toEqual(["MHA", "GQA 4", "GQA 2", "MQA"]);
     for (const { bits, difference, curves } of result.groups) {
       expect(bits).toHaveLength(3);
-      expect(difference).toBeLessThan(1e-4);
+      expect(difference).toBeLessThan(5e-4);
       for (const [seed, curve] of curves.entries()) expect(Math.abs(curve.at(-1)! - bits[seed]!)).toBeLessThan(1e-3);
     }
   });
