@@ -27,7 +27,8 @@ import { type ModelParts, OTHER_MODELS } from "./other-models.ts";
 const CONFIG = "config.json";
 
 /** The formats whose bytes are given. */
-const FORMATS = ["f32", "f16", "q8", "q4"] as const satisfies readonly WeightFormat[];
+type CostFormat = "f32" | "f16" | "q8" | "q4";
+const FORMATS: readonly CostFormat[] = ["f32", "f16", "q8", "q4"];
 
 /** For what to describe a model: lengths, formats, sessions, as `planModel` takes them. */
 export interface DescribeOptions extends Omit<ModelPlanSizes, "maxSeqLen"> {
@@ -52,7 +53,7 @@ export interface ModelCost {
   /** Without the experts that a token does not take. */
   readonly activeParameters: number;
   /** Bytes of all weights in each format; a plan's are exact, those of models that are not run here leave out padding. */
-  readonly weightBytes: Readonly<Record<(typeof FORMATS)[number], number>>;
+  readonly weightBytes: Readonly<Record<CostFormat, number>>;
   /** Bytes of the tensors of a GGUF file, as they are stored; undefined of config.json, which does not say it. */
   readonly storedBytes: number | undefined;
   /** What layers keep of a sequence, those of a kind together. */
@@ -101,7 +102,7 @@ interface Facts extends Pick<ModelCost, "type" | "parameters" | "layers"> {
  */
 export function describeModel(config: string | object, options: DescribeOptions = {}): ModelCost {
   const where = "describeModel";
-  return costOf(where, readConfigFacts(where, config), readOptions(where, options, OPTIONS));
+  return costOf(readConfigFacts(where, config), readOptions(where, options, OPTIONS));
 }
 
 /**
@@ -123,12 +124,12 @@ export async function describeFiles(source: ModelSource, options: DescribeFilesO
     const noGguf = async () => ({ metadata: new Map() });
     const found = await readTexts(where, source, [CONFIG], noGguf, signal, store);
     const config = (found as ReadonlyMap<string, string>).get(CONFIG);
-    if (config !== undefined) return costOf(where, readConfigFacts(where, config), given);
+    if (config !== undefined) return costOf(readConfigFacts(where, config), given);
     throw new HeadwiseError("BAD_FILE", `${where}: source expected ${CONFIG} or a GGUF file, got neither`);
   }
   const files = await openModelFiles(where, source, openGgufParts, signal, store);
   try {
-    return costOf(where, await readGgufFileFacts(where, files, given.seqLen), given);
+    return costOf(await readGgufFileFacts(where, files, given.seqLen), given);
   } finally {
     await files.close();
   }
@@ -178,7 +179,7 @@ function factsOfParts(file: Fields, type: string): Facts {
   const sum = (of: (layer: ModelParts["layers"][number]) => number) =>
     parts.layers.reduce((all, layer) => all + of(layer), 0);
   const mixers = sum(({ mixers }) => mixers.reduce((all, mixer) => all + mixer.parameters, 0));
-  const parameters = parts.table * (parts.tied ? 1 : 2) + parts.rest + mixers + sum(({ rest }) => rest);
+  const parameters = parts.embed * (parts.tied ? 1 : 2) + parts.rest + mixers + sum(({ rest }) => rest);
   const length = file.raw("max_position_embeddings") === undefined ? undefined : file.count("max_position_embeddings");
   const refusal = reasonAgainst(UNSUPPORTED_MODELS, type) ?? "layers that this package does not run";
   const active = parameters - sum(({ idle = 0 }) => idle);
@@ -204,7 +205,7 @@ async function readGgufFileFacts(where: string, files: ModelFiles, seqLen: numbe
   };
 }
 
-function costOf(where: string, facts: Facts, { seqLen: given, ...sizes }: DescribeOptions): ModelCost {
+function costOf(facts: Facts, { seqLen: given, ...sizes }: DescribeOptions): ModelCost {
   const { type, parameters, active, layers, storedBytes, plan, refusal } = facts;
   const seqLen = given ?? Math.min(facts.length ?? SESSION_LENGTH, SESSION_LENGTH);
   const { cached, state } = countMemory(layers, seqLen);
@@ -216,6 +217,6 @@ function costOf(where: string, facts: Facts, { seqLen: given, ...sizes }: Descri
     tokenBytes: 2 * countMemory(layers, 1).cached,
     ...{ cacheBytes: 2 * cached, stateBytes: 4 * state },
     memory: plan?.({ ...sizes, maxSeqLen: seqLen }),
-    refusal: refusal && `${where}: ${refusal}`,
+    refusal,
   };
 }

@@ -18,7 +18,7 @@ export interface LayerParts {
 export interface ModelParts {
   readonly layers: readonly LayerParts[];
   /** Parameters of the table of tokens. */
-  readonly table: number;
+  readonly embed: number;
   /** Whether the head is the table of tokens. */
   readonly tied: boolean;
   /** Parameters besides layers, table and head: of norms, and of whatever else. */
@@ -33,7 +33,7 @@ function basics(file: Fields, tied: boolean, norm = 1) {
   return {
     d,
     count: file.count("num_hidden_layers", undefined, 10_000),
-    table: file.count("vocab_size") * d,
+    embed: file.count("vocab_size") * d,
     tied: file.flag("tie_word_embeddings", tied),
     rest: norm * d,
   };
@@ -244,7 +244,7 @@ const readGemma3n: Reader = (file) => {
   const window = file.count("sliding_window", 512);
   const stated = file.raw("intermediate_size");
   const dimOf = (i: number) => (Array.isArray(stated) ? Number(stated[i]) : file.count("intermediate_size"));
-  const altup = d + copies ** 2 + copies ** 3 + matrix(copies, d) + d;
+  const altup = 2 * d + copies * copies * (1 + copies) + matrix(copies, d);
   const norms = 4 * d;
   const inputs = matrix(own, d) + matrix(d, own) + d;
   const layer = (i: number): LayerParts => ({

@@ -1,0 +1,136 @@
+// Builds one layer of a configuration, and compares what was predicted with what it takes.
+
+import { forward } from "../decoder/forward.ts";
+import { loadModel } from "../decoder/load-model.ts";
+import { createSession } from "../decoder/session.ts";
+import { createRandom } from "../diagnostics/random.ts";
+import { type Effort, timeLoads } from "../diagnostics/timing.ts";
+import { writeSafetensors } from "../files/safetensors/safetensors.ts";
+import { expectedTensors } from "../models/decoder/check-tensors.ts";
+import { expectInt, expectRecord } from "../util/arguments.ts";
+import { expectKernels, type Kernels } from "../wasm/kernels.ts";
+import { type Configuration, planShape } from "./configure.ts";
+import { type RooflineOptions, rooflineLoads } from "./measure-roofline.ts";
+import { predictMs, type Roofline } from "./roofline.ts";
+import { workOf } from "./token-work.ts";
+
+/** What a layer takes. */
+export interface LayerCost {
+  /** Bytes of linear memory: weights, and a session. */
+  readonly weightBytes: number;
+  readonly sessionBytes: number;
+  /** Milliseconds of a prompt of `tokens` tokens, and of one token behind it. */
+  readonly prefillMs: number;
+  readonly decodeMs: number;
+}
+
+/** A layer as it was predicted and as it was measured. */
+export interface LayerMeasurement {
+  /** Tokens of the prompt. */
+  readonly tokens: number;
+  /** The roofline of the prediction. */
+  readonly roofline: Roofline;
+  readonly predicted: LayerCost;
+  readonly measured: LayerCost;
+}
+
+const EFFORT: Effort = { warmupMs: 100, sampleMs: 20, rounds: 15, mostMs: 6000 };
+/** A table of so few entries costs nothing beside a layer. */
+const VOCABULARY = 64;
+/** Tokens of the prompt, unless the sequence is shorter. */
+const TOKENS = 512;
+
+/**
+ * Builds a decoder of one layer of `configuration`, with random weights and a table of 64 tokens, and measures it beside the
+ * prediction. The roofline is measured in the same rounds as the layer, so that both run beside the same other programs, and
+ * milliseconds are medians.
+ * @param kernels With `models`, `quantized` and, for latents, `latent`.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `NO_MODELS`, `NO_QUANTIZED`, `NO_LATENT`, `OUT_OF_MEMORY` or
+ * `RELEASED`; an Error where the clock stands still while code runs.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { configure, measureLayer } from "headwise/configure";
+ * import { models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * const small = { parameterBudget: 1e5, seqLen: 128, target: "browser", weights: "f32", cache: "f32" } as const;
+ * const { predicted, measured } = await measureLayer(kernels, configure(small));
+ * console.log(predicted.weightBytes === measured.weightBytes, measured.prefillMs > 0); // true true
+ * kernels.release();
+ */
+export async function measureLayer(kernels: Kernels, configuration: Configuration): Promise<LayerMeasurement> {
+  const where = "measureLayer";
+  expectKernels(where, kernels);
+  expectRecord(where, "configuration", configuration);
+  const { weights, cache, config, dModel, numHeads, headDim, mlpDim, projection } = configuration;
+  const seqLen = expectInt(
+    where,
+    "configuration.config.max_position_embeddings",
+    Object(config).max_position_embeddings,
+  );
+  const tokens = Math.min(TOKENS, seqLen);
+  const shape = { dModel, numHeads, headDim, mlpDim, projection, layers: 1, vocabSize: VOCABULARY, tied: true };
+  const layer = planShape(where, shape, weights, cache, tokens + 1);
+  const random = createRandom(1);
+  const scale = 1 / Math.sqrt(dModel);
+  const tensors = Object.fromEntries(
+    [...expectedTensors(layer.decoder, "model.").required].map(([name, shape]) => {
+      const size = shape.reduce((a, b) => a * b, 1);
+      return [name, { data: random.floats(size).map((value) => value * scale), shape }];
+    }),
+  );
+  const files = new Map<string, Uint8Array>([
+    ["config.json", new TextEncoder().encode(JSON.stringify(layer.config))],
+    ["model.safetensors", writeSafetensors(tensors)],
+  ]);
+  const empty = kernels.usedBytes;
+  using model = await loadModel(kernels, (name) => files.get(name), { weights });
+  const loaded = kernels.usedBytes;
+  using prompted = createSession(model, { maxSeqLen: tokens + 1, format: cache });
+  const sessionBytes = kernels.usedBytes - loaded;
+  using behind = createSession(model, { maxSeqLen: tokens + 1, format: cache });
+  const ids = Array.from({ length: tokens }, (_, i) => i % VOCABULARY);
+  forward(behind, ids, { top: 1 });
+  const prompt = {
+    flops: 2 * layer.parameters * tokens,
+    run() {
+      forward(prompted, ids, { top: 1 });
+      prompted.truncate(0);
+    },
+  };
+  const token = {
+    flops: 2 * layer.parameters,
+    run() {
+      forward(behind, [1], { top: 1 });
+      behind.truncate(tokens);
+    },
+  };
+  // Reading is timed at the layer's own size: the larger the weights, the farther they are read from.
+  const { loads, read } = rooflineLoads(kernels, rooflineOptions(configuration), [loaded - empty]);
+  try {
+    const rates = await timeLoads([...loads, prompt, token], EFFORT);
+    if (!rates) throw new Error(`${where}: clock expected to advance while code runs, got one that stands still`);
+    const [prefillMs, decodeMs] = rates.slice(-2).map(({ ms }) => ms) as [number, number];
+    const roofline = read(rates.map(({ gflops }) => 1e9 * gflops).slice(0, -2));
+    const { prefill, decode } = predictMs(workOf(layer, tokens), roofline, tokens);
+    const { memory } = layer;
+    return {
+      ...{ tokens, roofline },
+      predicted: { weightBytes: memory.weights, sessionBytes: memory.sessions, prefillMs: prefill, decodeMs: decode },
+      measured: { weightBytes: loaded - empty, sessionBytes, prefillMs, decodeMs },
+    };
+  } finally {
+    for (const load of loads) load.release?.();
+  }
+}
+
+/** What to measure a roofline of for a configuration: latents are keys that all heads share, and values. */
+export function rooflineOptions({
+  weights,
+  cache,
+  numHeads,
+  headDim,
+  projection,
+}: Configuration): Required<RooflineOptions> {
+  if (projection.kind !== "mla") return { weights, cache, numHeads, numKvHeads: projection.numKvHeads, headDim };
+  return { weights, cache, numHeads, numKvHeads: 1, headDim: projection.kvLoraRank + projection.ropeDim };
+}
