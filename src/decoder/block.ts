@@ -69,12 +69,13 @@ export function* runBlock(
     add(read, "crossAfter");
   }
   if (!parallel) tap?.("residMid", residual);
-  if (!mlp && !moe) return;
-  if (!parallel) read = norm("mlpPre", normed, residual);
-  if (mlp) yield* runMlp(work, mlp, plan.inner, branch, read, count);
-  if (moe) yield* runMoe(work, moe, plan.moe, plan.inner, branch, read, count);
-  norm("mlpPost", branch, branch);
-  tap?.("mlpOut", branch);
-  add(read, "mlpAfter");
+  if (mlp || moe) {
+    if (!parallel) read = norm("mlpPre", normed, residual);
+    if (mlp) yield* runMlp(work, mlp, plan.inner, branch, read, count);
+    if (moe) yield* runMoe(work, moe, plan.moe, plan.inner, branch, read, count);
+    norm("mlpPost", branch, branch);
+    tap?.("mlpOut", branch);
+    add(read, "mlpAfter");
+  }
   tap?.("residPost", residual);
 }

@@ -14,11 +14,11 @@ import { chunksOf, listRows, type RowRun } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { blockRows, runBlock } from "./block.ts";
 import { type EmbeddedTokens, embedTokens } from "./embed.ts";
+import { passFlops } from "./flops.ts";
 import { type OutputSink, runHead } from "./head.ts";
-import { linearsIn } from "./mlp.ts";
-import type { Model, ModelHalf } from "./model.ts";
-import type { PackedBlock, PackedMlp } from "./packed.ts";
-import { flopsOf, type LayerSite, type RowWork } from "./rows.ts";
+import type { Model } from "./model.ts";
+import type { PackedBlock } from "./packed.ts";
+import type { LayerSite, RowWork } from "./rows.ts";
 import { type LayerRun, type PassPlan, planPass } from "./scratch.ts";
 import { expectSession, expectUnused, type Session } from "./session.ts";
 import { runToken } from "./token-calls.ts";
@@ -282,24 +282,4 @@ export async function runCalls(
       if (!cache.released && !kernels.released) restorePages(kernels, cache.pages, cache.length);
     }
   }
-}
-
-/** About how many operations a pass takes: its products. */
-function passFlops(model: Model, calls: readonly ModelCall[]): number {
-  const rows = calls.reduce((sum, { ids }) => sum + ids.length, 0);
-  const outputs = calls.reduce((sum, each) => sum + each.outputs, 0);
-  return rows * rowFlops(model) + flopsOf([model.weights.head], outputs);
-}
-
-/** The same of a row through all layers. */
-export function rowFlops({ spec, weights: { blocks } }: ModelHalf): number {
-  const order = spec.order ?? blocks.keys();
-  return Array.from(order, (i) => blockFlops(blocks[i] as PackedBlock)).reduce((sum, flops) => sum + flops, 0);
-}
-
-function blockFlops({ attention, mlp, moe }: PackedBlock): number {
-  const own = Object.values(attention.layer?.linears ?? {}).filter((each) => !!each);
-  const experts = moe ? moe.topK * flopsOf(linearsIn(moe.experts[0] as PackedMlp), 1) : 0;
-  const shared = [mlp, moe?.shared].reduce((sum, each) => sum + (each ? flopsOf(linearsIn(each), 1) : 0), 0);
-  return flopsOf(own, 1) + experts + shared;
 }

@@ -1,5 +1,5 @@
+import { rowFlops } from "../decoder/flops.ts";
 import type { Model } from "../decoder/model.ts";
-import { rowFlops } from "../decoder/pass.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../forward/slices.ts";
 import { createFloats } from "../tensor/tensor.ts";
 import { readFields } from "../util/arguments.ts";

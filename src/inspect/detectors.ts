@@ -95,9 +95,9 @@ export interface HeadScoreOptions {
 }
 
 /**
- * How well each head matches a detection pattern, by the definitions of TransformerLens' `detect_head`. 1 is a perfect match. With
- * "mul" a head without a preference, which gives 1 / (i + 1) to each key, scores the mean of the detection pattern's rows weighted so:
- * the baseline that a score is to be compared with.
+ * How well each head matches a detection pattern, by the definitions of TransformerLens' `detect_head`. 1 is a perfect match.
+ * Compare with the score of a head without preferences, which gives each of its keys the same weight: that of the pattern "uniform"
+ * against the same detection pattern.
  * @param pattern Softmax weights [heads, tokens, tokens] of `forwardWith` or `attendWithMaps`.
  * @param detection [tokens, tokens] of `detectionPattern`, or one of your own.
  * @returns A score for each head.

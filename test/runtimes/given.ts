@@ -4,6 +4,7 @@
 import type * as Encoders from "../../src/entries/encoders.ts";
 import type * as Heads from "../../src/entries/heads.ts";
 import type * as Headwise from "../../src/entries/index.ts";
+import type * as Inspect from "../../src/entries/inspect.ts";
 import type * as Latent from "../../src/entries/latent.ts";
 import type * as Models from "../../src/entries/models.ts";
 import type * as Sessions from "../../src/entries/sessions.ts";
@@ -16,7 +17,8 @@ export type Entry = Omit<typeof Headwise, "loadKernels"> & {
   loadKernels(options?: LoadOptions): Promise<Kernels>;
 };
 
-/** `headwise/weights`, `headwise/heads`, `headwise/sessions`, `headwise/latent`, `headwise/models`, `headwise/encoders`, `headwise/text`. */
+/** `headwise/weights`, `headwise/heads`, `headwise/sessions`, `headwise/latent`, `headwise/models`, `headwise/encoders`, `headwise/text`,
+ * `headwise/inspect`. */
 export type WeightsEntry = typeof Weights;
 export type HeadsEntry = typeof Heads;
 export type SessionsEntry = typeof Sessions;
@@ -24,6 +26,7 @@ export type LatentEntry = typeof Latent;
 export type ModelsEntry = typeof Models;
 export type EncodersEntry = typeof Encoders;
 export type TextEntry = typeof Text;
+export type InspectEntry = typeof Inspect;
 
 export let HeadwiseError: Entry["HeadwiseError"];
 export let attend: Entry["attend"];

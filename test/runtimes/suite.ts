@@ -10,6 +10,7 @@ import { checkDecoders } from "./checks/decoders.ts";
 import { checkEncoders } from "./checks/encoders.ts";
 import { checkErrors } from "./checks/errors.ts";
 import { checkFiles } from "./checks/files.ts";
+import { checkInspect } from "./checks/inspect.ts";
 import { checkModel } from "./checks/model.ts";
 import { checkQuantised } from "./checks/quantised.ts";
 import { checkRelease } from "./checks/release.ts";
@@ -20,6 +21,7 @@ import {
   type Entry,
   give,
   type HeadsEntry,
+  type InspectEntry,
   type LatentEntry,
   type ModelsEntry,
   type SessionsEntry,
@@ -51,10 +53,11 @@ export interface SuiteOptions {
   readonly sessions: SessionsEntry;
   /** `import * as latents from "headwise/latent"`, whose kernels every `loadKernels` takes. */
   readonly latents: LatentEntry;
-  /** The same of `headwise/models`, `headwise/encoders` and `headwise/text`. */
+  /** The same of `headwise/models`, `headwise/encoders`, `headwise/text` and `headwise/inspect`. */
   readonly models: ModelsEntry;
   readonly encoders: EncodersEntry;
   readonly text: TextEntry;
+  readonly inspect: InspectEntry;
   /** What every `loadKernels` takes besides the options of a check: `quantized`, and `threads`, `createWorker`, `module`. */
   readonly load: Readonly<Record<string, unknown>>;
   readonly fixtures: Fixtures;
@@ -74,6 +77,7 @@ export interface Report {
     readonly model: string;
     readonly decoders: string;
     readonly encoders: string;
+    readonly inspect: string;
     readonly formats: string;
   };
   /** Milliseconds of one fixed workload, the best of several; for people to look at. */
@@ -142,6 +146,7 @@ async function runChecks(options: SuiteOptions): Promise<Omit<Report, "warnings"
     const model = await checkModel(context);
     const decoders = await checkDecoders(context);
     const encoders = await checkEncoders(context);
+    const inspect = await checkInspect(context);
     await checkFiles(context);
     await checkErrors(context);
     const formats = await checkQuantised(context);
@@ -156,7 +161,7 @@ async function runChecks(options: SuiteOptions): Promise<Omit<Report, "warnings"
       reason,
       fused,
       threads: { ...threads },
-      digests: { ...digests, model, decoders, encoders, formats },
+      digests: { ...digests, model, decoders, encoders, inspect, formats },
       workloadMs,
       memoryBytes,
     };

@@ -40,7 +40,7 @@ export function table(rows: readonly Row[]): string {
 export function digestProblems(rows: readonly Row[]): string[] {
   const [first, ...others] = rows.filter(({ report }) => report);
   return others.flatMap(({ runtime, scenario, report }) =>
-    (["simd", "model", "decoders", "encoders", "formats"] as const)
+    (["simd", "model", "decoders", "encoders", "inspect", "formats"] as const)
       .filter((of) => report?.digests[of] !== first?.report?.digests[of])
       .map(
         (of) =>

@@ -21,6 +21,7 @@ export async function work(entries, name, step = () => {}) {
     models,
     encoders,
     text,
+    inspect,
     quantized,
   } = entries;
   step("two threads");
@@ -31,7 +32,18 @@ export async function work(entries, name, step = () => {}) {
   const load = { quantized: quantized.quantized, ...(name === "threads" && { threads: 2 }) };
   return {
     two,
-    suite: await runSuite({ headwise: entry, weights, heads, sessions, latents, models, encoders, text, load }),
+    suite: await runSuite({
+      headwise: entry,
+      weights,
+      heads,
+      sessions,
+      latents,
+      models,
+      encoders,
+      text,
+      inspect,
+      load,
+    }),
     warnings,
   };
 }

@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import * as headwise from "headwise/core";
 import * as encoders from "headwise/encoders";
 import * as heads from "headwise/heads";
+import * as inspect from "headwise/inspect";
 import * as latents from "headwise/latent";
 import * as models from "headwise/models";
 import { quantized } from "headwise/quantized";
@@ -24,6 +25,7 @@ console.log(
       models,
       encoders,
       text,
+      inspect,
       load: { quantized, module },
     }),
   ),

@@ -1,6 +1,7 @@
 import * as headwise from "headwise";
 import * as encoders from "headwise/encoders";
 import * as heads from "headwise/heads";
+import * as inspect from "headwise/inspect";
 import * as latents from "headwise/latent";
 import * as models from "headwise/models";
 import { quantized } from "headwise/quantized";
@@ -11,6 +12,17 @@ import { runSuite } from "./suite.mjs";
 
 console.log(
   JSON.stringify(
-    await runSuite({ headwise, weights, heads, sessions, latents, models, encoders, text, load: { quantized } }),
+    await runSuite({
+      headwise,
+      weights,
+      heads,
+      sessions,
+      latents,
+      models,
+      encoders,
+      text,
+      inspect,
+      load: { quantized },
+    }),
   ),
 );

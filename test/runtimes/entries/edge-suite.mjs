@@ -1,6 +1,7 @@
 import * as headwise from "headwise";
 import * as encoders from "headwise/encoders";
 import * as heads from "headwise/heads";
+import * as inspect from "headwise/inspect";
 import * as latents from "headwise/latent";
 import * as models from "headwise/models";
 import { quantized } from "headwise/quantized";
@@ -13,7 +14,7 @@ import { compiled } from "./nobytes.mjs";
 import { runSuite } from "./suite.mjs";
 
 const suites = {
-  import: { headwise, weights, heads, sessions, latents, models, encoders, text, load: { quantized } },
+  import: { headwise, weights, heads, sessions, latents, models, encoders, text, inspect, load: { quantized } },
   threads: {
     headwise: threads,
     weights,
@@ -23,6 +24,7 @@ const suites = {
     models,
     encoders,
     text,
+    inspect,
     load: { quantized, threads: 2 },
   },
 };

@@ -7,7 +7,8 @@ const sessions = require("headwise/sessions");
 const models = require("headwise/models");
 const encoders = require("headwise/encoders");
 const text = require("headwise/text");
+const inspect = require("headwise/inspect");
 
 import("./suite.mjs")
-  .then(({ runSuite }) => runSuite({ headwise, weights, heads, sessions, models, encoders, latents, text, load: { quantized } }))
+  .then(({ runSuite }) => runSuite({ headwise, weights, heads, sessions, models, encoders, latents, text, inspect, load: { quantized } }))
   .then((report) => console.log(JSON.stringify(report)));

@@ -1,5 +1,6 @@
 import * as encoders from "headwise/encoders";
 import * as heads from "headwise/heads";
+import * as inspect from "headwise/inspect";
 import * as latents from "headwise/latent";
 import * as models from "headwise/models";
 import { quantized } from "headwise/quantized";
@@ -20,6 +21,7 @@ console.log(
       models,
       encoders,
       text,
+      inspect,
       load: { quantized, threads: 2 },
     }),
   ),

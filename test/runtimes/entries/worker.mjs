@@ -4,6 +4,7 @@ import * as headwise from "headwise";
 import * as core from "headwise/core";
 import * as encoders from "headwise/encoders";
 import * as heads from "headwise/heads";
+import * as inspect from "headwise/inspect";
 import * as latents from "headwise/latent";
 import * as models from "headwise/models";
 import { quantized } from "headwise/quantized";
@@ -16,7 +17,7 @@ import { compileBytes, compiled } from "./nobytes.mjs";
 import { runSuite } from "./suite.mjs";
 
 const suites = {
-  "/default": { headwise, weights, heads, sessions, latents, models, encoders, text, load: { quantized } },
+  "/default": { headwise, weights, heads, sessions, latents, models, encoders, text, inspect, load: { quantized } },
   "/threads": {
     headwise: threads,
     weights,
@@ -26,6 +27,7 @@ const suites = {
     models,
     encoders,
     text,
+    inspect,
     load: { quantized, threads: 2 },
   },
   "/core": {
@@ -37,6 +39,7 @@ const suites = {
     models,
     encoders,
     text,
+    inspect,
     load: { quantized, module: simd },
   },
 };

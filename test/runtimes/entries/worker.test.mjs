@@ -3,6 +3,7 @@
 import * as headwise from "headwise";
 import * as encoders from "headwise/encoders";
 import * as heads from "headwise/heads";
+import * as inspect from "headwise/inspect";
 import * as latents from "headwise/latent";
 import * as models from "headwise/models";
 import { quantized } from "headwise/quantized";
@@ -23,6 +24,7 @@ test("the suite", async ({ task }) => {
     models,
     encoders,
     text,
+    inspect,
     load: { quantized },
   });
   task.meta.answer = { report, compiled: compiled() };

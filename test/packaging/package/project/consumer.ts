@@ -22,6 +22,7 @@ import { type Diagnosis, diagnose, diagnosisText } from "headwise/doctor";
 import { type Encoder, embed, loadEncoder } from "headwise/encoders";
 import { mergeHeads, splitHeads } from "headwise/heads";
 import * as inline from "headwise/inline";
+import { forwardWith } from "headwise/inspect";
 import { createLatentAttention, type LatentAttention, latent } from "headwise/latent";
 import {
   createSession,
@@ -144,10 +145,12 @@ async function decoder(): Promise<string> {
   const numbers: Tokenizer = { encode: (text) => text.split(" ").map(Number), decode: (ids) => ids.join(" ") };
   let text = "";
   for await (const piece of generateText(session, numbers, "1 2 3", { maxTokens: 2 })) text += piece;
+  using seen: Session = createSession(model);
+  const { captured } = forwardWith(seen, [1, 2, 3], { capture: [{ at: "residPost", layer: 0 }] });
   model.release();
   using encoder: Encoder = await loadEncoder(loaded, (name) => folder.get(name));
   const [vector] = embed(encoder, [[1, 2, 3]], { pooling: "last" });
-  return `${logits.length} ${count} ${exact} ${text.length > 0} ${vector?.length}`;
+  return `${logits.length} ${count} ${exact} ${text.length > 0} ${vector?.length} ${captured.length}`;
 }
 
 async function examined(): Promise<string | undefined> {
