@@ -10,7 +10,7 @@ import { columnsText, sizeText } from "./text.ts";
 
 /** 1234567 as 1,234,567. */
 const countText = (count: number): string => String(count).replace(/\B(?=(\d{3})+$)/g, ",");
-const bytesText = (bytes: number): string => `${countText(bytes)} bytes (${sizeText(bytes)})`;
+const bytesText = (bytes: number): string => `${countText(bytes)} bytes${bytes < 1000 ? "" : ` (${sizeText(bytes)})`}`;
 
 /** A configuration: choices with reasons, costs, warnings, rules. */
 export function configurationText(found: Configuration & { readonly roofline?: Roofline | undefined }): string {
@@ -82,7 +82,7 @@ export function costText(cost: ModelCost): string {
     ["linear memory", memory ? memoryText(memory) : `not run here: ${refusal}`],
   ];
   const head = ["layers", "keep", "numbers a token", "window", "numbers of a state"];
-  return `${columnsText(rows, 2)}\n\n${trimLines(columnsText([head, ...cost.layers.map(layerRow)], 2))}`;
+  return `${trimLines(columnsText(rows, 2))}\n\n${trimLines(columnsText([head, ...cost.layers.map(layerRow)], 2))}`;
 }
 
 function layerRow({ layers, kind, perToken, window, state }: LayerMemory): string[] {

@@ -2,8 +2,8 @@
 
 import type { Projection } from "./choose-attention.ts";
 import { anchorNear, vocabularyName } from "./choose-shape.ts";
-import type { Candidate } from "./configure.ts";
 import type { ConfigureOptions } from "./configure-options.ts";
+import type { Candidate } from "./plan-shape.ts";
 import type { Speed } from "./roofline.ts";
 import { TARGETS } from "./targets.ts";
 
@@ -22,8 +22,8 @@ export interface Choice {
 export interface Facts {
   readonly given: ConfigureOptions;
   readonly chosen: Candidate;
-  /** What was planned, in the order of preference. */
-  readonly candidates: readonly Candidate[];
+  /** What was planned, in the order of preference, until one was fine. */
+  readonly planned: readonly Candidate[];
   readonly memoryLimit: number;
   readonly speed: Speed | undefined;
 }
@@ -50,7 +50,7 @@ export function projectionText(projection: Projection): string {
 }
 
 /** Each choice with its reason. */
-export function explainChoices({ given, chosen, candidates, memoryLimit }: Facts): Choice[] {
+export function explainChoices({ given, chosen, planned, memoryLimit }: Facts): Choice[] {
   const { shape, weights, cache, memory, parameters } = chosen;
   const { dModel, numHeads, headDim, layers, mlpDim, vocabSize, tied, projection } = shape;
   const { parameterBudget, target, seqLen } = given;
@@ -59,7 +59,7 @@ export function explainChoices({ given, chosen, candidates, memoryLimit }: Facts
   const other = near
     ? `the budget is near the rule of ${near.parameters / 1e6} million`
     : "between the rules by a power of the budget, beyond them by its cube root";
-  const same = candidates.filter((each) => each.weights === weights && each.cache === cache);
+  const same = planned.filter((each) => each.weights === weights && each.cache === cache);
   const before = same.slice(0, same.indexOf(chosen));
   const tooMuch = before.map((each) => `${each.shape.projection.kind} ${percent(cacheShare(each))}`).join(", ");
   const share = `caches of ${seqLen} tokens take ${percent(cacheShare(chosen))} of the weights`;

@@ -7,10 +7,12 @@ import { createRandom } from "../diagnostics/random.ts";
 import { type Effort, timeLoads } from "../diagnostics/timing.ts";
 import { writeSafetensors } from "../files/safetensors/safetensors.ts";
 import { expectedTensors } from "../models/decoder/check-tensors.ts";
+import type { Tensor } from "../tensor/tensor.ts";
 import { expectInt, expectRecord } from "../util/arguments.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
-import { type Configuration, planShape } from "./configure.ts";
+import type { Configuration } from "./configure.ts";
 import { type RooflineOptions, rooflineLoads } from "./measure-roofline.ts";
+import { planShape } from "./plan-shape.ts";
 import { predictMs, type Roofline } from "./roofline.ts";
 import { workOf } from "./token-work.ts";
 
@@ -34,7 +36,7 @@ export interface LayerMeasurement {
   readonly measured: LayerCost;
 }
 
-const EFFORT: Effort = { warmupMs: 100, sampleMs: 20, rounds: 15, mostMs: 6000 };
+const EFFORT: Effort = { warmupMs: 100, sampleMs: 30, rounds: 15, mostMs: 5000 };
 /** A table of so few entries costs nothing beside a layer. */
 const VOCABULARY = 64;
 /** Tokens of the prompt, unless the sequence is shorter. */
@@ -70,13 +72,8 @@ export async function measureLayer(kernels: Kernels, configuration: Configuratio
   const tokens = Math.min(TOKENS, seqLen);
   const shape = { dModel, numHeads, headDim, mlpDim, projection, layers: 1, vocabSize: VOCABULARY, tied: true };
   const layer = planShape(where, shape, weights, cache, tokens + 1);
-  const random = createRandom(1);
-  const scale = 1 / Math.sqrt(dModel);
   const tensors = Object.fromEntries(
-    [...expectedTensors(layer.decoder, "model.").required].map(([name, shape]) => {
-      const size = shape.reduce((a, b) => a * b, 1);
-      return [name, { data: random.floats(size).map((value) => value * scale), shape }];
-    }),
+    [...expectedTensors(layer.decoder, "model.").required].map(([name, shape]) => [name, weightsOf(shape)]),
   );
   const files = new Map<string, Uint8Array>([
     ["config.json", new TextEncoder().encode(JSON.stringify(layer.config))],
@@ -105,13 +102,19 @@ export async function measureLayer(kernels: Kernels, configuration: Configuratio
     },
   };
   // Reading is timed at the layer's own size: the larger the weights, the farther they are read from.
-  const { loads, read } = rooflineLoads(kernels, rooflineOptions(configuration), [loaded - empty]);
+  const loads = rooflineLoads(kernels, rooflineOptions(configuration), [loaded - empty]);
   try {
-    const rates = await timeLoads([...loads, prompt, token], EFFORT);
-    if (!rates) throw new Error(`${where}: clock expected to advance while code runs, got one that stands still`);
-    const [prefillMs, decodeMs] = rates.slice(-2).map(({ ms }) => ms) as [number, number];
-    const roofline = read(rates.map(({ gflops }) => 1e9 * gflops).slice(0, -2));
+    // Apart, since what a prompt leaves in the processor's caches is not what a token finds there.
+    const [ofPrompt, ofToken] = [
+      await timeLoads([...loads.prompt, prompt], EFFORT),
+      await timeLoads([...loads.token, token], EFFORT),
+    ];
+    if (!ofPrompt || !ofToken)
+      throw new Error(`${where}: clock expected to advance while code runs, got one that stands still`);
+    const rates = [...ofPrompt.slice(0, -1), ...ofToken.slice(0, -1)];
+    const roofline = loads.read(rates.map(({ gflops }) => 1e9 * gflops));
     const { prefill, decode } = predictMs(workOf(layer, tokens), roofline, tokens);
+    const [prefillMs = 0, decodeMs = 0] = [ofPrompt.at(-1)?.ms, ofToken.at(-1)?.ms];
     const { memory } = layer;
     return {
       ...{ tokens, roofline },
@@ -119,8 +122,21 @@ export async function measureLayer(kernels: Kernels, configuration: Configuratio
       measured: { weightBytes: loaded - empty, sessionBytes, prefillMs, decodeMs },
     };
   } finally {
-    for (const load of loads) load.release?.();
+    for (const load of [...loads.prompt, ...loads.token]) load.release?.();
   }
+}
+
+/** Random weights by which rows keep about their norm, and gains of 1. */
+function weightsOf(shape: readonly number[]): Tensor {
+  const [outputs = 1, inputs] = shape;
+  if (inputs === undefined) return { data: new Float32Array(outputs).fill(1), shape };
+  const scale = Math.sqrt(3 / inputs);
+  return {
+    data: createRandom(outputs)
+      .floats(outputs * inputs)
+      .map((value) => value * scale),
+    shape,
+  };
 }
 
 /** What to measure a roofline of for a configuration: latents are keys that all heads share, and values. */

@@ -1,5 +1,6 @@
 // Measures what a machine reaches, with the kernels that models run on.
 
+import { PANEL } from "../../assembly/layout.ts";
 import { linear } from "../api/linear.ts";
 import { scaledDotProductAttention } from "../api/sdpa.ts";
 import { createKvCache } from "../cache/kv-cache.ts";
@@ -40,10 +41,10 @@ const SIZES = [2 ** 20, 2 ** 23, 2 ** 26];
 /** Inputs of the matrices, and rows of a prompt. */
 const [INPUTS, ROWS] = [1024, 128];
 /** Tokens of the attention. */
-const TOKENS = 1024;
+const TOKENS = 512;
 
 /** A load whose memory is freed by `release`. */
-interface Placed extends Load {
+export interface Placed extends Load {
   release?(): void;
 }
 
@@ -71,32 +72,35 @@ export async function measureRoofline(kernels: Kernels, options: RooflineOptions
   expectOneOf(where, "options.cache", cache, CACHE_FORMATS);
   for (const [name, value] of Object.entries({ numHeads, numKvHeads, headDim }))
     expectInt(where, `options.${name}`, value);
-  const { loads, read } = rooflineLoads(kernels, { weights, cache, numHeads, numKvHeads, headDim });
+  const loads = rooflineLoads(kernels, { weights, cache, numHeads, numKvHeads, headDim });
+  const all = [...loads.prompt, ...loads.token];
   try {
-    const rates = await timeLoads(loads, EFFORT);
-    if (rates) return read(rates.map(({ bestGflops }) => 1e9 * bestGflops));
+    const rates = await timeLoads(all, EFFORT);
+    if (rates) return loads.read(rates.map(({ bestGflops }) => 1e9 * bestGflops));
     throw new Error(`${where}: clock expected to advance while code runs, got one that stands still`);
   } finally {
-    for (const load of loads) load.release?.();
+    for (const load of all) load.release?.();
   }
 }
 
-/**
- * The loads whose rates make a roofline, and how `read` makes it of them, per second and in the same order. `sizes` are bytes of
- * weights whose reading is timed, ascending.
- */
+/** Loads whose rates make a roofline: of prompts, and of a token. */
+export interface RooflineLoads {
+  readonly prompt: readonly Placed[];
+  readonly token: readonly Placed[];
+  /** The roofline of the rates per second of `prompt`, then of `token`. */
+  read(rates: readonly number[]): Roofline;
+}
+
+/** The loads of a roofline. `sizes` are bytes of weights whose reading is timed, ascending. */
 export function rooflineLoads(
   kernels: Kernels,
   { weights, ...heads }: Required<RooflineOptions>,
   sizes: readonly number[] = SIZES,
-): { loads: readonly Placed[]; read(rates: readonly number[]): Roofline } {
+): RooflineLoads {
   const product = productOf(kernels, weights, INPUTS, ROWS);
-  const loads = [
-    ...[startPeak(kernels.fused), startStream(STREAMED), product, promptOf(kernels, heads), decodeOf(kernels, heads)],
-    ...sizes.map((size) => readingOf(kernels, weights, size)),
-  ];
   return {
-    loads,
+    prompt: [startPeak(kernels.fused), startStream(STREAMED), product, promptOf(kernels, heads)],
+    token: [decodeOf(kernels, heads), ...sizes.map((size) => readingOf(kernels, weights, size))],
     read([flops = 0, bytes = 0, products = 0, prompt = 0, token = 0, ...reading]) {
       const curve = reading.map((perSecond, i) => [sizes[i] as number, perSecond] as const);
       return {
@@ -110,11 +114,9 @@ export function rooflineLoads(
 /** Rows times a matrix of `outputs` outputs. */
 function productOf(kernels: Kernels, weights: WeightFormat, outputs: number, rows: number): Placed & { bytes: number } {
   const { floats } = createRandom(outputs);
-  const layer = createLinear(
-    kernels,
-    { weight: { data: floats(outputs * INPUTS), shape: [outputs, INPUTS] } },
-    { weights },
-  );
+  // As small as in models: of 16-bit floats, those near 0 are widened more slowly.
+  const data = floats(outputs * INPUTS).map((value) => value / Math.sqrt(INPUTS));
+  const layer = createLinear(kernels, { weight: { data, shape: [outputs, INPUTS] } }, { weights });
   const [x, out] = [floats(rows * INPUTS), new Float32Array(rows * outputs)];
   return {
     flops: 2 * rows * outputs * INPUTS,
@@ -124,12 +126,24 @@ function productOf(kernels: Kernels, weights: WeightFormat, outputs: number, row
   };
 }
 
-/** One row times a matrix of about `size` bytes, which are counted. */
+/** One row times square matrices of about `size` bytes together, which are counted. */
 function readingOf(kernels: Kernels, weights: WeightFormat, size: number): Placed {
-  const each = productOf(kernels, weights, 8, 1);
-  each.release?.();
-  const product = productOf(kernels, weights, 8 * Math.max(1, Math.round(size / each.bytes)), 1);
-  return { ...product, flops: product.bytes };
+  const panel = productOf(kernels, weights, PANEL, 1);
+  panel.release?.();
+  const panels = Math.max(1, Math.round(size / panel.bytes));
+  const count = Math.ceil((panels * PANEL) / INPUTS);
+  const products = Array.from({ length: count }, () =>
+    productOf(kernels, weights, PANEL * Math.ceil(panels / count), 1),
+  );
+  return {
+    flops: products.reduce((sum, { bytes }) => sum + bytes, 0),
+    run() {
+      for (const product of products) product.run();
+    },
+    release() {
+      for (const product of products) product.release?.();
+    },
+  };
 }
 
 type Heads = Required<Omit<RooflineOptions, "weights">>;

@@ -53,12 +53,12 @@ export interface TokenWork {
   readonly pairs: number;
 }
 
-/** Throws unless `roofline` has positive speeds. */
+/** Throws unless the option `roofline` has positive speeds. */
 export function expectRoofline(where: string, roofline: Roofline): void {
   for (const name of ["flops", "bytes"] as const) {
     const value: unknown = Object(roofline)[name];
     if (typeof value !== "number" || !(value > 0 && value < Infinity))
-      throw wrongValue(where, `roofline.${name}`, "a finite number > 0", value);
+      throw wrongValue(where, `options.roofline.${name}`, "a finite number > 0", value);
   }
 }
 

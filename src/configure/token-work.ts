@@ -3,7 +3,7 @@
 import { PAGE } from "../../assembly/layout.ts";
 import { panelBytes, sumBytes, wholePanels } from "../linear/formats.ts";
 import type { ModelSpec } from "../models/decoder/spec.ts";
-import type { Candidate } from "./configure.ts";
+import type { Candidate } from "./plan-shape.ts";
 import type { TokenWork } from "./roofline.ts";
 
 /** The work of a token behind `seqLen` others, and of a prompt of that many. */

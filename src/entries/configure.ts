@@ -5,7 +5,7 @@
 
 export type { CacheFormat } from "../cache/page-layout.ts";
 export type { Projection, ProjectionKind } from "../configure/choose-attention.ts";
-export { type Configuration, configure, type Shape } from "../configure/configure.ts";
+export { type Configuration, configure } from "../configure/configure.ts";
 export type { ConfigureOptions } from "../configure/configure-options.ts";
 export {
   type DescribeFilesOptions,
@@ -18,5 +18,6 @@ export type { Choice } from "../configure/explain.ts";
 export type { LayerMemory } from "../configure/layer-memory.ts";
 export { type LayerCost, type LayerMeasurement, measureLayer } from "../configure/measure-layer.ts";
 export { measureRoofline, type RooflineOptions } from "../configure/measure-roofline.ts";
+export type { Shape } from "../configure/plan-shape.ts";
 export type { FormatSpeed, Roofline, Speed } from "../configure/roofline.ts";
 export type { Target } from "../configure/targets.ts";
