@@ -35,8 +35,8 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   embed: async () => (await import("./embed.ts")).embed,
   bench: async () => (await import("./bench.ts")).bench,
   quantize: async () => (await import("./quantize.ts")).quantize,
-  configure: async () => (await import("./configure.ts")).configure,
   report: async () => (await import("./report.ts")).report,
+  configure: async () => (await import("./configure.ts")).configure,
 };
 
 const isCommand = (name: string) => Object.hasOwn(COMMANDS, name);

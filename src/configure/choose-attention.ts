@@ -17,19 +17,25 @@ export type Projection =
   | {
       /** Keys and values for each head, for each group of heads, or one for all. */
       readonly kind: "mha" | "gqa" | "mqa";
+      /** Heads of keys and values. */
       readonly numKvHeads: number;
     }
   | {
       /** Keys and values of all heads from one latent. */
       readonly kind: "mla";
+      /** Floats of a latent. */
       readonly kvLoraRank: number;
-      /** Of queries; undefined if they are projected directly. */
+      /** Floats of a latent of queries; undefined if they are projected directly. */
       readonly qLoraRank: number | undefined;
+      /** Floats of a query or key head without position. */
       readonly nopeDim: number;
+      /** Floats with position. */
       readonly ropeDim: number;
+      /** Floats of a value head. */
       readonly valueDim: number;
     };
 
+/** A variant of attention. */
 export type ProjectionKind = Projection["kind"];
 export const PROJECTION_KINDS: readonly ProjectionKind[] = ["mha", "gqa", "mqa", "mla"];
 

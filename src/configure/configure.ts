@@ -2,6 +2,7 @@
 
 import type { CacheFormat } from "../cache/page-layout.ts";
 import type { ModelPlan } from "../decoder/plan-model.ts";
+import type { WeightFormat } from "../linear/formats.ts";
 import { attentionParameters, projectionsFor } from "./choose-attention.ts";
 import { chooseDepth, chooseHeads, chooseVocabulary } from "./choose-shape.ts";
 import { type ConfigureOptions, readConfigureOptions } from "./configure-options.ts";
@@ -12,14 +13,20 @@ import { TARGETS } from "./targets.ts";
 import { workOf } from "./token-work.ts";
 
 /** A decoder for a budget. */
-export interface Configuration extends Shape, Pick<Candidate, "weights" | "cache" | "parameters"> {
+export interface Configuration extends Shape {
+  /** Format of all matrices. */
+  readonly weights: WeightFormat;
+  /** Format of keys and values. */
+  readonly cache: CacheFormat;
+  /** Parameters of the whole model. */
+  readonly parameters: number;
   /**
    * Whether queries, keys and values are best one matrix, as heads of one format are: their rows are read once, with the bits of
    * separate matrices. Latents have matrices of their own.
    */
   readonly fused: boolean;
   /** The fields of config.json, as `planModel` and `loadModel` take it. */
-  readonly config: Candidate["config"];
+  readonly config: Readonly<Record<string, unknown>>;
   /** Bytes of the caches of a session. */
   readonly cacheBytes: number;
   /** Linear memory of weights, a session and a call: what `planModel` gives for `config`, `weights` and `cache`. */
@@ -28,6 +35,7 @@ export interface Configuration extends Shape, Pick<Candidate, "weights" | "cache
   readonly speed: Speed | undefined;
   /** Each choice, why it was made, and the rule of thumb that it follows. */
   readonly choices: readonly Choice[];
+  /** What is doubtful, in words. */
   readonly warnings: readonly string[];
 }
 

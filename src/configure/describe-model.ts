@@ -1,6 +1,7 @@
 // What a model costs: its parameters, what it keeps of a sequence, and the linear memory that it takes here.
 
 import { BLOCK, PANEL } from "../../assembly/layout.ts";
+import type { CacheFormat } from "../cache/page-layout.ts";
 import { readFormats, uniformFormats } from "../decoder/model-formats.ts";
 import { planDecoderFiles } from "../decoder/plan-files.ts";
 import { type ModelPlan, type ModelPlanSizes, planSpec, SIZES } from "../decoder/plan-model.ts";
@@ -27,8 +28,7 @@ import { type ModelParts, OTHER_MODELS } from "./other-models.ts";
 const CONFIG = "config.json";
 
 /** The formats whose bytes are given. */
-type CostFormat = "f32" | "f16" | "q8" | "q4";
-const FORMATS: readonly CostFormat[] = ["f32", "f16", "q8", "q4"];
+const FORMATS: readonly CacheFormat[] = ["f32", "f16", "q8", "q4"];
 
 /** For what to describe a model: lengths, formats, sessions, as `planModel` takes them. */
 export interface DescribeOptions extends Omit<ModelPlanSizes, "maxSeqLen"> {
@@ -53,7 +53,7 @@ export interface ModelCost {
   /** Without the experts that a token does not take. */
   readonly activeParameters: number;
   /** Bytes of all weights in each format; a plan's are exact, those of models that are not run here leave out padding. */
-  readonly weightBytes: Readonly<Record<CostFormat, number>>;
+  readonly weightBytes: Readonly<Record<CacheFormat, number>>;
   /** Bytes of the tensors of a GGUF file, as they are stored; undefined of config.json, which does not say it. */
   readonly storedBytes: number | undefined;
   /** What layers keep of a sequence, those of a kind together. */
@@ -113,7 +113,7 @@ export function describeModel(config: string | object, options: DescribeOptions 
  * @example
  * import { describeFiles } from "headwise/configure";
  * const { type, parameters, storedBytes = 0, memory } = await describeFiles("model/stories/stories.gguf");
- * console.log(type, parameters > storedBytes, memory !== undefined); // llama true true: in less than a byte each
+ * console.log(type, parameters, storedBytes, memory !== undefined); // llama 743296 793136 true
  */
 export async function describeFiles(source: ModelSource, options: DescribeFilesOptions = {}): Promise<ModelCost> {
   const where = "describeFiles";

@@ -11,6 +11,7 @@ import { TARGETS } from "./targets.ts";
 export interface Choice {
   /** What was chosen, as the field of the configuration is called. */
   readonly what: string;
+  /** Its value, for a projection in words. */
   readonly value: string | number;
   /** Why here. */
   readonly reason: string;

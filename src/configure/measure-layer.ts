@@ -18,11 +18,13 @@ import { workOf } from "./token-work.ts";
 
 /** What a layer takes. */
 export interface LayerCost {
-  /** Bytes of linear memory: weights, and a session. */
+  /** Bytes of linear memory of the weights. */
   readonly weightBytes: number;
+  /** Those of a session. */
   readonly sessionBytes: number;
-  /** Milliseconds of a prompt of `tokens` tokens, and of one token behind it. */
+  /** Milliseconds of a prompt of `tokens` tokens. */
   readonly prefillMs: number;
+  /** Milliseconds of one token behind it. */
   readonly decodeMs: number;
 }
 
@@ -32,7 +34,9 @@ export interface LayerMeasurement {
   readonly tokens: number;
   /** The roofline of the prediction. */
   readonly roofline: Roofline;
+  /** What the roofline and `planModel` say. */
   readonly predicted: LayerCost;
+  /** What the layer took. */
   readonly measured: LayerCost;
 }
 

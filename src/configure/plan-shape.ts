@@ -11,16 +11,21 @@ import type { Projection } from "./choose-attention.ts";
 
 /** The sizes of a decoder. */
 export interface Shape {
+  /** The width: floats of a row between layers. */
   readonly dModel: number;
+  /** Heads of queries. */
   readonly numHeads: number;
   /** Floats in a head. */
   readonly headDim: number;
+  /** Layers, each of attention and an MLP. */
   readonly layers: number;
   /** Floats between the projections of the MLP, which is gated. */
   readonly mlpDim: number;
+  /** Entries of the table of tokens. */
   readonly vocabSize: number;
   /** Whether the head is the table of tokens. */
   readonly tied: boolean;
+  /** The variant of attention. */
   readonly projection: Projection;
 }
 

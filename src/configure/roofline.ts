@@ -25,7 +25,14 @@ export interface Roofline {
   /** What kernels reach of that, by format of the weights. Without one, `flops` and `bytes` themselves are the bounds. */
   readonly weights?: Readonly<Partial<Record<WeightFormat, FormatSpeed>>> | undefined;
   /** The same of attention: operations per second in a prompt, and of one token behind it. */
-  readonly attention?: { readonly prompt: number; readonly token: number } | undefined;
+  readonly attention?:
+    | {
+        /** Operations per second in a prompt. */
+        readonly prompt: number;
+        /** Operations per second of one token. */
+        readonly token: number;
+      }
+    | undefined;
 }
 
 /** The speed of a model. */

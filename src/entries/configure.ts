@@ -21,3 +21,10 @@ export { measureRoofline, type RooflineOptions } from "../configure/measure-roof
 export type { Shape } from "../configure/plan-shape.ts";
 export type { FormatSpeed, Roofline, Speed } from "../configure/roofline.ts";
 export type { Target } from "../configure/targets.ts";
+export type { ModelFormats } from "../decoder/model-formats.ts";
+export type { ModelPlan, ModelPlanSizes } from "../decoder/plan-model.ts";
+export type { ModelSource } from "../files/model-files.ts";
+export type { ModelStore } from "../files/model-store.ts";
+export type { WeightFormat } from "../linear/formats.ts";
+export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";
+export type { Kernels } from "../wasm/kernels.ts";
