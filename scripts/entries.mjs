@@ -38,6 +38,7 @@ const ENTRIES = [
   { subpath: "./encoders", name: "encoders", source: "src/entries/encoders.ts" },
   { subpath: "./text", name: "text", source: "src/entries/text.ts" },
   { subpath: "./inspect", name: "inspect", source: "src/entries/inspect.ts", hosted: "src/entries/inspect.ts" },
+  { subpath: "./configure", name: "configure", source: "src/entries/configure.ts" },
   {
     subpath: "./threads",
     name: "threads",

@@ -1,12 +1,12 @@
 // What headwise finds of a trained model: its loss, how far its logits are from PyTorch's, and where its heads look.
 
-import { readFileSync } from "node:fs";
+import { openAsBlob, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { type Kernels, loadKernels } from "headwise";
 import { detectionPattern, type Edit, forwardWith, headScores } from "headwise/inspect";
 import { latent } from "headwise/latent";
 import { createSession, loadModel, models, type Session } from "headwise/models";
-import { readSafetensors, toFloats } from "headwise/weights";
+import { openSafetensors, toFloats } from "headwise/weights";
 import { mean } from "./study.ts";
 
 /** Sequences, and what follows each of their tokens: -100 where a model is not asked for it. */
@@ -33,11 +33,11 @@ export const readJson = <Content>(url: URL): Content => JSON.parse(readFileSync(
 export async function withModel<Result>(
   kernels: Kernels,
   folder: URL,
-  measure: (session: Session) => Result,
+  measure: (session: Session) => Result | Promise<Result>,
 ): Promise<Result> {
   using model = await loadModel(kernels, fileURLToPath(folder));
   using session = createSession(model);
-  return measure(session);
+  return await measure(session);
 }
 
 /** The logits [length, vocabSize] of each sequence, with interventions or without. */
@@ -67,9 +67,9 @@ export function bitsOf(logits: readonly Float32Array[], { targets }: Rows): numb
 }
 
 /** The largest difference of a logit from those that PyTorch gave, which lie beside the model. */
-export function differenceOf(logits: readonly Float32Array[], folder: URL): number {
-  const file = readSafetensors(readFileSync(new URL("logits.safetensors", folder)));
-  const theirs = toFloats(file.tensors.get("logits")!);
+export async function differenceOf(logits: readonly Float32Array[], folder: URL): Promise<number> {
+  const file = await openSafetensors(await openAsBlob(fileURLToPath(new URL("logits.safetensors", folder))));
+  const theirs = toFloats(await file.read("logits"));
   return logits.reduce((largest, own, row) => {
     return own.reduce((most, logit, i) => Math.max(most, Math.abs(logit - theirs[row * own.length + i]!)), largest);
   }, 0);

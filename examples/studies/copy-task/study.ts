@@ -70,7 +70,7 @@ async function measure(cache: URL, report: (line: string) => void): Promise<Copy
     for (const name of folders) {
       const folder = new URL(`${name}/`, cache);
       models.push(
-        await withModel(kernels, folder, (session) => {
+        await withModel(kernels, folder, async (session) => {
           const logits = logitsOf(session, sets[shape.task]);
           const other = sets[shape.task === "fixed" ? "varied" : "fixed"];
           const heads = scoreHeads(session, sets[shape.task]);
@@ -83,7 +83,7 @@ async function measure(cache: URL, report: (line: string) => void): Promise<Copy
             bitsWithout: round(bitsOf(without, sets[shape.task])),
             answer: round(Math.max(...heads.map(({ answer }) => answer)), 3),
             previous: round(Math.max(...heads.map(({ previous }) => previous)), 3),
-            difference: differenceOf(logits, folder),
+            difference: await differenceOf(logits, folder),
           };
         }),
       );

@@ -64,9 +64,9 @@ async function measure(cache: URL, report: (line: string) => void): Promise<Rank
     for (const name of folders) {
       const folder = new URL(`${name}/`, cache);
       models.push(
-        await withModel(kernels, folder, (session) => {
+        await withModel(kernels, folder, async (session) => {
           const logits = logitsOf(session, rows);
-          return { bits: round(bitsOf(logits, rows), 6), difference: differenceOf(logits, folder) };
+          return { bits: round(bitsOf(logits, rows), 6), difference: await differenceOf(logits, folder) };
         }),
       );
     }
