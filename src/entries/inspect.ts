@@ -10,6 +10,7 @@ import statisticsSimd from "../../build/statistics-simd.wasm";
 import type { StatisticsKernels } from "../wasm/select-build.ts";
 
 export type { ForwardOptions, ForwardResult, TokenIds } from "../decoder/forward.ts";
+export type { LayerSite } from "../decoder/rows.ts";
 export type { Session } from "../decoder/session.ts";
 export type { IntTensor } from "../forward/measure.ts";
 export { type CapturedRun, captureRun } from "../inspect/captured-run.ts";

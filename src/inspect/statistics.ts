@@ -105,6 +105,7 @@ export function attendWithStatistics(
 ): {
   /** Output rows [batch, qLen, dModel]. */
   y: Float32Array;
+  /** What was measured of the attention. */
   statistics: AttentionStatistics;
 } {
   const where = "attendWithStatistics";
@@ -149,7 +150,10 @@ export function scaledDotProductAttentionWithStatistics(
   v: Tensor,
   options: SdpaOptions = {},
   wanted: StatisticsOptions = {},
-): SdpaResult & { readonly statistics: AttentionStatistics } {
+): SdpaResult & {
+  /** What was measured of the attention. */
+  readonly statistics: AttentionStatistics;
+} {
   const where = "scaledDotProductAttentionWithStatistics";
   const measured = checkWanted(where, "wanted", readFields(where, "wanted", wanted, STATISTICS_OPTIONS));
   const { call, tensors } = readHeads(where, kernels, [q, k, v], options);
