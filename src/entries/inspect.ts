@@ -13,6 +13,7 @@ export type { ForwardOptions, ForwardResult, TokenIds } from "../decoder/forward
 export type { LayerSite } from "../decoder/rows.ts";
 export type { Session } from "../decoder/session.ts";
 export type { IntTensor } from "../forward/measure.ts";
+export type { HeadSite } from "../forward/tap.ts";
 export { type CapturedRun, captureRun } from "../inspect/captured-run.ts";
 export { copyingScores } from "../inspect/circuits.ts";
 export { type DecomposedResid, decomposeResid, type ResidPlace } from "../inspect/decompose.ts";
