@@ -9,6 +9,7 @@ import { openGgufParts } from "../files/gguf/parts.ts";
 import { isGgufSource, type ModelFiles, type ModelSource, openModelFiles, readTexts } from "../files/model-files.ts";
 import type { ModelStore } from "../files/model-store.ts";
 import { panelBytes, sumBytes, type WeightFormat } from "../linear/formats.ts";
+import { resolveHead } from "../models/decoder/check-tensors.ts";
 import { countDecoder } from "../models/decoder/count-tensors.ts";
 import { FAMILIES } from "../models/decoder/families.ts";
 import { type Decoder, readDecoder, SESSION_LENGTH } from "../models/decoder/read-spec.ts";
@@ -163,7 +164,7 @@ function readConfigFacts(where: string, config: string | object): Facts {
     throw file.refusal("model_type", `one whose costs are known (nearest: ${nearestNames(type, names)})`, type, why);
   }
   return Object.hasOwn(FAMILIES, type as string)
-    ? factsOfDecoder(where, readDecoder(where, json), file)
+    ? factsOfDecoder(where, resolveHead(readDecoder(where, json)), file)
     : factsOfParts(file, type as string);
 }
 
