@@ -16,7 +16,7 @@ import { readGgufDecoder } from "../models/gguf/decoder.ts";
 import { DECODERS } from "../models/gguf/decoders.ts";
 import { type Fields, fieldsOf } from "../models/hf/config-fields.ts";
 import { reasonAgainst, UNSUPPORTED_MODELS } from "../models/unsupported.ts";
-import { expectInt, expectSignal, readFields } from "../util/arguments.ts";
+import { expectFunction, expectInt, expectSignal, readFields } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { parseJson } from "../util/json.ts";
@@ -119,19 +119,25 @@ export async function describeFiles(source: ModelSource, options: DescribeFilesO
   const where = "describeFiles";
   const { signal, store, ...given } = readOptions(where, options, FILE_OPTIONS);
   if (signal !== undefined) expectSignal(where, signal);
+  if (store !== undefined) expectFunction(where, "options.store.open", Object(store).open);
   signal?.throwIfAborted();
-  if (!isGgufSource(where, source)) {
-    const noGguf = async () => ({ metadata: new Map() });
-    const found = await readTexts(where, source, [CONFIG], noGguf, signal, store);
-    const config = (found as ReadonlyMap<string, string>).get(CONFIG);
-    if (config !== undefined) return costOf(readConfigFacts(where, config), given);
-    throw new HeadwiseError("BAD_FILE", `${where}: source expected ${CONFIG} or a GGUF file, got neither`);
-  }
-  const files = await openModelFiles(where, source, openGgufParts, signal, store);
+  let files: ModelFiles | undefined;
   try {
+    if (!isGgufSource(where, source)) {
+      const noGguf = async () => ({ metadata: new Map() });
+      const found = await readTexts(where, source, [CONFIG], noGguf, signal, store);
+      const config = (found as ReadonlyMap<string, string>).get(CONFIG);
+      if (config !== undefined) return costOf(readConfigFacts(where, config), given);
+      throw new HeadwiseError("BAD_FILE", `${where}: source expected ${CONFIG} or a GGUF file, got neither`);
+    }
+    files = await openModelFiles(where, source, openGgufParts, signal, store);
     return costOf(await readGgufFileFacts(where, files, given.seqLen), given);
+  } catch (error) {
+    // A request that the signal ended fails with an error of its own.
+    signal?.throwIfAborted();
+    throw error;
   } finally {
-    await files.close();
+    await files?.close();
   }
 }
 
