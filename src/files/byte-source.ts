@@ -92,13 +92,11 @@ export async function fileSource(file: ReadableFile): Promise<ByteSource> {
   return sourceOfFile(file, createArray);
 }
 
-const FILE_RULE = "an open file with stat and read (of a path: await open(path), from node:fs/promises)";
-
 /** `fileSource` whose reads return what `take` gives them to fill. */
 export async function sourceOfFile(file: ReadableFile, take: typeof createArray): Promise<ByteSource> {
   const where = "fileSource";
   if (file === null || typeof file !== "object" || typeof file.stat !== "function" || typeof file.read !== "function")
-    throw new TypeError(`${where}: file expected ${FILE_RULE}, got ${describe(file)}`);
+    throw new TypeError(`${where}: file expected an open file, as of await open(path), got ${describe(file)}`);
   const stat = await attempt(`${where}: file.stat expected the size`, () => file.stat());
   expectRecord(where, "the result of file.stat", stat);
   const size = expectSize(where, "size of file.stat", stat.size);

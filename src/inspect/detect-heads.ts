@@ -81,8 +81,8 @@ const LEAST_COPIES = 0.5;
 
 /**
  * What every head of a model does: the scores of all kinds, by the measure "overlap" of `headScores`, and the kind that describes it
- * best. Attention is averaged over the tokens of all texts that have anywhere to look: in one sentence, which repeats a word or
- * two, these may be one or two, as `tokens` says. Kinds that need repetition show on long texts, or on random tokens, twice.
+ * best. Attention is averaged over the tokens of all texts that have anywhere to look, which `tokens` counts. A sentence that
+ * repeats a single word has one such token for "induction": kinds that need repetition need long texts, or random tokens twice.
  *
  * The model reads each text once, in pieces, so that the patterns of all layers take 64 MB at most, or those of a single token. Only
  * functions that make patterns need the square of a text's length.

@@ -93,7 +93,7 @@ export function explainScore(run: CapturedRun, place: ScorePlace): ScoreExplanat
     inOrder(sideParts(where, run, { of, layer, head, token }, resid[tokens.indexOf(token)] as Part[]));
   const queries = sideOf("q", query);
   const [kept, other] = seen.map((token) => sideOf("k", token)) as [Part[], Part[] | undefined];
-  // Keys of a layer have the same components.
+  // All keys of a layer have the same components, in the same order.
   const keys = other
     ? kept.map(({ component, row }, i) => {
         const less = (other[i] as Part).row;

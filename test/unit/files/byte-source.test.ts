@@ -169,7 +169,7 @@ describe("every source", () => {
     );
     for (const wrong of [null, 3, "model.gguf", { read() {} }])
       await expect(fileSource(wrong as never)).rejects.toThrow(
-        /^fileSource: file expected an open file with stat and read \(of a path: await open\(path\), from/,
+        /^fileSource: file expected an open file, as of await open\(path\), got /,
       );
     const file = await openSafetensors(stored);
     await expect(file.read("c")).rejects.toThrow(
