@@ -63,7 +63,7 @@ export {
   scaledDotProductAttentionWithStatistics,
 } from "../inspect/statistics.ts";
 export type { FigureFormat } from "../inspect/svg.ts";
-export { type AttentionStage, type TraceOptions, traceAttention } from "../inspect/trace.ts";
+export { type AttentionStage, type ModelLayer, type TraceOptions, traceAttention } from "../inspect/trace.ts";
 export type { Tensor } from "../tensor/tensor.ts";
 export type { StatisticsKernels, StatisticsModules } from "../wasm/select-build.ts";
 

@@ -96,7 +96,7 @@ export async function fileSource(file: ReadableFile): Promise<ByteSource> {
 export async function sourceOfFile(file: ReadableFile, take: typeof createArray): Promise<ByteSource> {
   const where = "fileSource";
   if (file === null || typeof file !== "object" || typeof file.stat !== "function" || typeof file.read !== "function")
-    throw new TypeError(`${where}: file expected an open file with stat and read, got ${describe(file)}`);
+    throw new TypeError(`${where}: file expected an open file, as of await open(path), got ${describe(file)}`);
   const stat = await attempt(`${where}: file.stat expected the size`, () => file.stat());
   expectRecord(where, "the result of file.stat", stat);
   const size = expectSize(where, "size of file.stat", stat.size);

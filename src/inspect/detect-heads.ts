@@ -27,6 +27,8 @@ export interface DetectHeadsOptions {
   readonly maxOffset?: number | undefined;
   /** How far a head that has a kind must be from its baseline, 0, to a perfect score, 1. Default 0.5. */
   readonly least?: number | undefined;
+  /** How many tokens a score must rest on to make a kind, unless they were labelled. Default 8. */
+  readonly leastTokens?: number | undefined;
   /** Whether to compute `copying`, which takes about vocabSize·dModel² operations. Default true. */
   readonly copying?: boolean | undefined;
 }
@@ -37,6 +39,8 @@ export interface KindScore {
   readonly score: number;
   /** Less than 1, unless every token has a single key. */
   readonly baseline: number;
+  /** How many tokens of the texts have anywhere to look: the score is a mean over these. */
+  readonly tokens: number;
 }
 
 /** What a head does. All of it is plain data. */
@@ -46,14 +50,15 @@ export interface DetectedHead {
   /** 0 for the first head of the layer. */
   readonly head: number;
   /**
-   * The kind that the head is furthest towards, (score - baseline) / (1 - baseline): a name of `scores`; "offset", of which
-   * `offset.by` is the distance; "name mover" for "reference" with `copies` of 0.5 or more; "mixed" if none reaches `least`. Windows
-   * and "uniform", which contain other patterns, count only if no other kind does.
+   * The kind that the head is furthest towards, (score - baseline) / (1 - baseline), among those that reach `least`: a name of
+   * `scores`, or "name mover" for "reference" with `copies` of 0.5 or more; "mixed" if there is none. Scores of fewer than
+   * `leastTokens` tokens, which may be coincidences, make no kind, unless it is "reference", which the text itself says. Windows and
+   * "uniform", which contain other patterns, count only if no other kind does.
    */
   readonly kind: string;
-  /** By name of a kind: those that any token of the texts can match; "reference" for labelled texts. */
+  /** By name of a kind: those that any token of the texts can match; "reference" for labelled texts; "offset", as below. */
   readonly scores: Readonly<Record<string, KindScore>>;
-  /** The best of `{ offset: 0 }` to `{ offset: maxOffset }`. */
+  /** The best of `{ offset: 0 }` to `{ offset: maxOffset }` of `leastTokens` tokens or more; of all, if none has as many. */
   readonly offset: KindScore & {
     /** How far back the head looks. */
     readonly by: number;
@@ -76,7 +81,8 @@ const LEAST_COPIES = 0.5;
 
 /**
  * What every head of a model does: the scores of all kinds, by the measure "overlap" of `headScores`, and the kind that describes it
- * best. Attention is averaged over the tokens of all texts that have anywhere to look.
+ * best. Attention is averaged over the tokens of all texts that have anywhere to look, which `tokens` counts. A sentence that
+ * repeats a single word has one such token for "induction": kinds that need repetition need long texts, or random tokens twice.
  *
  * The model reads each text once, in pieces, so that the patterns of all layers take 64 MB at most, or those of a single token. Only
  * functions that make patterns need the square of a text's length.
@@ -105,10 +111,11 @@ export function detectHeads(
 ): DetectedHead[] {
   const where = "detectHeads";
   expectModel(where, model);
-  const given = readFields(where, "options", options, ["kinds", "maxOffset", "least", "copying"]);
+  const given = readFields(where, "options", options, ["kinds", "maxOffset", "least", "leastTokens", "copying"]);
   const kinds = readKinds(where, given.kinds);
   const maxOffset = expectInt(where, "options.maxOffset", given.maxOffset ?? 8, 0);
   const least = expectFinite(where, "options.least", given.least ?? 0.5);
+  const leastTokens = expectInt(where, "options.leastTokens", given.leastTokens ?? 8);
   const copying = expectFlag(where, "options.copying", given.copying ?? true);
   const checked = readTexts(where, texts, model);
 
@@ -119,8 +126,12 @@ export function detectHeads(
   const found = layers.flatMap(({ heads, even }, layer) =>
     heads.map((sums, head): FoundHead => {
       const offsets = sums.offsets.map((sum, by) => ({ ...compare(sum, even.offsets[by]), by }));
-      const offset = offsets.reduce((best, each) => (each.score > best.score ? each : best));
-      return { layer, head, scores: scoresOf(kinds, sums, even, lone), offset };
+      const enough = offsets.filter(({ tokens }) => tokens >= leastTokens);
+      const offset = (enough.length > 0 ? enough : offsets).reduce((best, each) =>
+        each.score > best.score ? each : best,
+      );
+      const { by: _, ...score } = offset;
+      return { layer, head, scores: { ...scoresOf(kinds, sums, even, lone), offset: score }, offset };
     }),
   );
   const refers = found.filter(({ layer, scores: { reference } }) => {
@@ -131,7 +142,7 @@ export function detectHeads(
   const copied = copying ? underName(where, () => copyingScores(model)) : undefined;
   return found.map((each): DetectedHead => {
     const copies = shares[refers.indexOf(each)];
-    const best = kindOf(each, kinds, least);
+    const best = kindOf(each, kinds, least, leastTokens);
     const kind = best === REFERENCE && (copies ?? 0) >= LEAST_COPIES ? "name mover" : best;
     const { layer, head, scores, offset } = each;
     return {
@@ -165,7 +176,7 @@ function scoresOf(kinds: Kinds, own: HeadSums, even: HeadSums, lone: number): Re
 
 function compare(own: ScoreSum, even: ScoreSum | undefined): KindScore {
   const scoreOf = ({ matched, of }: ScoreSum) => (of > 0 ? matched / of : 0);
-  return { score: scoreOf(own), baseline: scoreOf(even as ScoreSum) };
+  return { score: scoreOf(own), baseline: scoreOf(even as ScoreSum), tokens: own.of };
 }
 
 /** How far a score is from its baseline to 1. */
@@ -176,11 +187,12 @@ const isBroad = (detector: HeadDetector | undefined): boolean =>
   detector === "uniform" || (typeof detector === "object" && "window" in detector);
 
 /** The kind of a head, as `DetectedHead.kind` says, but for name movers. */
-function kindOf({ scores, offset }: FoundHead, kinds: Kinds, least: number): string {
+function kindOf({ scores }: FoundHead, kinds: Kinds, least: number, leastTokens: number): string {
   const detectors = new Map(kinds);
-  const near = [...Object.entries(scores), ["offset", offset] as const].flatMap(([name, score]) => {
+  const near = Object.entries(scores).flatMap(([name, score]) => {
     const margin = marginOf(score);
-    return margin >= least ? [{ name, margin }] : [];
+    const counts = name === REFERENCE || score.tokens >= leastTokens;
+    return counts && margin >= least ? [{ name, margin }] : [];
   });
   const narrow = near.filter(({ name }) => !isBroad(detectors.get(name)));
   // Of equal ones the first: "previous" rather than "offset".

@@ -28,7 +28,7 @@ export interface ReferencePair {
 /** What `detectHeads` looks for by default. */
 export const HEAD_KINDS: Readonly<Record<string, HeadKind>> = Object.freeze({
   previous: "previous",
-  current: Object.freeze({ offset: 0 }),
+  current: "current",
   first: "first",
   duplicate: "duplicate",
   induction: "induction",

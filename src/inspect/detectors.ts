@@ -1,5 +1,5 @@
 import { createFloats, expectTensor, type Tensor } from "../tensor/tensor.ts";
-import { expectFlag, expectInt, expectOneOf, readFields, readList } from "../util/arguments.ts";
+import { expectFlag, expectInt, expectOneOf, readFields, readList, wrongValue } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
 
 /**
@@ -7,6 +7,7 @@ import { describe } from "../util/errors.ts";
  *
  * | | the token at i looks at |
  * |---|---|
+ * | `"current"` | i |
  * | `"previous"` | i - 1 |
  * | `{ offset: k }` | i - k |
  * | `"duplicate"` | earlier places of the same token |
@@ -16,6 +17,7 @@ import { describe } from "../util/errors.ts";
  * | `"uniform"` | all of 0 to i, by 1 / (i + 1) each |
  */
 export type HeadKind =
+  | "current"
   | "previous"
   | "duplicate"
   | "induction"
@@ -30,7 +32,7 @@ export type HeadKind =
       readonly window: number;
     };
 
-const NAMES = ["previous", "duplicate", "induction", "first", "uniform"] as const;
+const NAMES: readonly HeadKind[] = ["current", "previous", "duplicate", "induction", "first", "uniform"];
 
 /** Longest text of a detection: its pattern has the square of it. */
 export const MOST_TOKENS = 16_384;
@@ -91,7 +93,13 @@ function looksOf(
     const by = expectInt(where, `${name}.offset`, offset, 0);
     return (i, j) => Number(i - j === by);
   }
-  switch (expectOneOf(where, name, kind, NAMES)) {
+  if (!NAMES.includes(kind)) {
+    const names = NAMES.map((each) => JSON.stringify(each)).join(" or ");
+    throw wrongValue(where, name, `${names} or { offset } or { window }`, kind, "string");
+  }
+  switch (kind) {
+    case "current":
+      return (i, j) => Number(i === j);
     case "previous":
       return (i, j) => Number(i - j === 1);
     case "duplicate":

@@ -3,7 +3,7 @@ import { expectInt, readFields } from "../util/arguments.ts";
 import { exp } from "../util/math.ts";
 import { type CapturedRun, expectRun, expectToken } from "./captured-run.ts";
 import { decompose } from "./decompose.ts";
-import { type Component, inOrder, type Part } from "./parts.ts";
+import { type Component, inOrder, type Part, sumOf } from "./parts.ts";
 import { dot } from "./read-weights.ts";
 import { sideParts } from "./score-sides.ts";
 
@@ -17,9 +17,11 @@ export interface ScorePlace {
   readonly query: number;
   /** The token that it looks at: one that it may attend. */
   readonly key: number;
+  /** Another such token: then the difference of both scores is explained, why the head looks at `key` and not there. Default none. */
+  readonly minus?: number | undefined;
 }
 
-/** A score, by what made it: score = qk + softcap + alibi, and qk is the sum of `parts`. */
+/** A score, or the difference of two, by what made it: score = qk + softcap + alibi, and qk is the sum of `parts`. */
 export interface ScoreExplanation {
   /** The score as it enters the softmax. */
   readonly score: number;
@@ -36,7 +38,10 @@ export interface ScoreExplanation {
     /** The columns of `parts`. */
     readonly key: readonly Component[];
   };
-  /** [query components, key components]: scale·(part of the query)·(part of the key). */
+  /**
+   * [query components, key components], row by row: that of i and j, scale·(part i of the query)·(part j of the key), is
+   * `parts[i * components.key.length + j]`. With `minus`, part j of the key is that of `key` less that of `minus`.
+   */
   readonly parts: Float64Array;
   /** Sums of the rows of `parts`: by what wrote to the query. */
   readonly byQuery: Float64Array;
@@ -53,6 +58,8 @@ export interface ScoreExplanation {
  * The rows are those of the pass: what its arithmetic rounded, in integer formats that of activations too, is the component
  * "rounding". Keys are those that were computed, before a cache's format rounds them. In latent attention, queries are multiplied
  * by W_uk exactly: what that product rounds in the pass, if W_uk has integers, is not seen.
+ *
+ * What an MLP wrote is one part, whatever it read: `patchPaths` with `throughMlps` follows what led through it.
  * @throws TypeError or RangeError naming the argument, also for a key that the query may not attend. HeadwiseError `RELEASED`.
  * @example
  * import { loadKernels } from "headwise";
@@ -67,7 +74,7 @@ export interface ScoreExplanation {
  */
 export function explainScore(run: CapturedRun, place: ScorePlace): ScoreExplanation {
   const where = "explainScore";
-  const given = readFields(where, "place", place, ["layer", "head", "query", "key"]);
+  const given = readFields(where, "place", place, ["layer", "head", "query", "key", "minus"]);
   expectRun(where, run);
   const { blocks } = run.model.weights;
   const layer = expectInt(where, "place.layer", given.layer, 0, blocks.length - 1);
@@ -76,13 +83,23 @@ export function explainScore(run: CapturedRun, place: ScorePlace): ScoreExplanat
   const query = expectToken(where, "place.query", given.query, run);
   const { left, right } = config.window;
   const last = Math.min(run.ids.length - 1, config.causal ? query : query + right);
-  const key = expectInt(where, "place.key", given.key, Math.max(0, query - left), last);
+  const expectKey = (name: string, token: unknown) => expectInt(where, name, token, Math.max(0, query - left), last);
+  const seen = [expectKey("place.key", given.key)];
+  if (given.minus !== undefined) seen.push(expectKey("place.minus", given.minus));
 
-  const tokens = query === key ? [query] : [query, key];
+  const tokens = [...new Set([query, ...seen])];
   const resid = decompose(where, run, tokens, layer);
   const sideOf = (of: "q" | "k", token: number) =>
     inOrder(sideParts(where, run, { of, layer, head, token }, resid[tokens.indexOf(token)] as Part[]));
-  const [queries, keys] = [sideOf("q", query), sideOf("k", key)];
+  const queries = sideOf("q", query);
+  const [kept, other] = seen.map((token) => sideOf("k", token)) as [Part[], Part[] | undefined];
+  // All keys of a layer have the same components, in the same order.
+  const keys = other
+    ? kept.map(({ component, row }, i) => {
+        const less = (other[i] as Part).row;
+        return { component, row: row.map((value, d) => value - (less[d] as number)) };
+      })
+    : kept;
   const parts = new Float64Array(queries.length * keys.length);
   const [byQuery, byKey] = [new Float64Array(queries.length), new Float64Array(keys.length)];
   let qk = 0;
@@ -94,9 +111,16 @@ export function explainScore(run: CapturedRun, place: ScorePlace): ScoreExplanat
       byKey[j]! += part;
       qk += part;
     }
-  const softcap = config.softcap === 0 ? 0 : config.softcap * tanh(qk / config.softcap) - qk;
+  const cap = config.softcap;
+  const whole = sumOf(queries);
+  const softcapOf = (side: readonly Part[]) => {
+    const own = config.scale * dot(whole, sumOf(side));
+    return cap === 0 ? 0 : cap * tanh(own / cap) - own;
+  };
+  const softcap = softcapOf(kept) - (other ? softcapOf(other) : 0);
   const slope = config.slopes?.[head] ?? 0;
-  const alibi = slope === 0 ? 0 : -slope * Math.abs(query - key);
+  const [distance, less] = seen.map((token) => Math.abs(query - token)) as [number, number | undefined];
+  const alibi = slope === 0 ? 0 : slope * ((less ?? 0) - distance);
   const components = { query: queries.map(({ component }) => component), key: keys.map(({ component }) => component) };
   return { score: qk + softcap + alibi, qk, softcap, alibi, components, parts, byQuery, byKey };
 }

@@ -19,7 +19,7 @@ import { NULL } from "../wasm/abi.ts";
  * | `sum` | `z` [numHeads, qLen, valueDim], the values by their weights |
  * | `merge` | `z` [qLen, numHeads·valueDim] |
  * | `output` | `y` [qLen, dModel] |
- * | `norm`, after `split` | `q`, `k` after RMS norm (`qkNorm`) |
+ * | `norm`, after `split` | `q`, `k` after their norm (RMS norm with `qkNorm`) |
  * | `rotate`, after `split` | `q`, `k` after RoPE |
  * | `extend`, after `split` | `k`, `v` with one more key for `biasK`, and one for `addZeroAttn` |
  * | `softcap`, after `scores` | `scores` after the softcap |
@@ -46,7 +46,10 @@ interface Formula {
 }
 
 /** The formulas of a call on a layer. h is a head, i a query, j a key; a colon stands for all of an axis. */
-export function formulasOf({ config, layer }: Attention, call: AttendCall): Readonly<Record<StageName, Formula>> {
+export function formulasOf(
+  { config, layer, headNorm }: Attention,
+  call: AttendCall,
+): Readonly<Record<StageName, Formula>> {
   const { numHeads, numKvHeads, headDim, valueDim, scale, softcap, qkNorm, rope, addZeroAttn } = config;
   const group = numHeads / numKvHeads;
   const joint = isSelf(call);
@@ -80,7 +83,9 @@ export function formulasOf({ config, layer }: Attention, call: AttendCall): Read
     },
     norm: {
       says: `Queries and keys are normalised, ${qkNorm?.kind === "full" ? "all heads of a token at once" : "each head by itself"}.`,
-      formula: `q = q / √(mean(q²) + ${qkNorm?.eps}) · ${qkNorm?.onePlus ? "(1 + gain)" : "gain"}, k likewise`,
+      formula: headNorm
+        ? `q = (q − mean(q)) / √(var(q) + ${headNorm.eps}) · gain + bias, k likewise`
+        : `q = q / √(mean(q²) + ${qkNorm?.eps}) · ${qkNorm?.onePlus ? "(1 + gain)" : "gain"}, k likewise`,
     },
     rotate: {
       says: "Pairs of components are rotated by an angle that grows with the position, so that scores depend on distances.",

@@ -58,7 +58,7 @@ export function decodeRecord(text: string): AnyRecord {
       .subarray(0, CHECKSUM)
       .some((byte, i) => byte !== checksum[i])
   )
-    throw new RangeError(`${where}: text expected what encodeRecord gives, got one that was cut or changed`);
+    throw damaged(where);
   const list = decodeCbor(where, "text", body);
   if (!Array.isArray(list) || list.length !== FIELDS)
     throw new RangeError(`${where}: text expected a record of ${FIELDS} parts, got ${describe(list)}`);
@@ -81,11 +81,17 @@ function checkText(where: string, text: string): Uint8Array {
   if (typeof text !== "string") throw new TypeError(`${where}: text expected a string, got ${describe(text)}`);
   if (text.length > MOST_CHARACTERS)
     throw new RangeError(`${where}: text expected at most ${MOST_CHARACTERS} characters, got ${text.length}`);
-  const refuse = () => new RangeError(`${where}: text expected base64url, got ${describe(text)}`);
-  if (!/^[\w-]*$/.test(text) || text.length % 4 === 1) throw refuse();
+  if (text.includes("#"))
+    throw new RangeError(`${where}: text expected the part of the link behind #, got ${describe(text)}`);
+  if (!/^[\w-]*$/.test(text)) throw new RangeError(`${where}: text expected base64url, got ${describe(text)}`);
+  // Of four characters, one alone has no byte.
+  if (text.length % 4 === 1) throw damaged(where);
   const bytes = decodeBase64(text.replaceAll("-", "+").replaceAll("_", "/"));
-  if (asUrl(encodeBase64(bytes)) !== text) throw refuse();
+  if (asUrl(encodeBase64(bytes)) !== text) throw damaged(where);
   return bytes;
 }
+
+const damaged = (where: string) =>
+  new RangeError(`${where}: text expected what encodeRecord gives, got one that was cut or changed`);
 
 const asUrl = (base64: string) => base64.replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");

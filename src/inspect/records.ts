@@ -213,16 +213,17 @@ export async function replay<Name extends InspectionName>(
   const here = await identify(model);
   expectSame("formats", here.formats, given.formats);
   expectSame("model", here.model, given.model);
-  expectSame("kernels.build", here.kernels.build, given.kernels.build);
+  const hint = given.kernels.build === "simd" ? ": loadKernels({ deterministic: true }) runs that" : "";
+  expectSame("kernels.build", here.kernels.build, given.kernels.build, hint);
   expectSame("kernels.fused", here.kernels.fused, given.kernels.fused);
   const inspected = await run(where, model, given.inspect, given.request);
   return { ...inspected, same: inspected.record.results === given.results };
 }
 
-function expectSame(name: string, here: unknown, given: unknown): void {
+function expectSame(name: string, here: unknown, given: unknown, hint = ""): void {
   if (here === given) return;
   throw new RangeError(
-    `replay: record.${name} expected ${describe(here)}, that of the model given, got ${describe(given)}`,
+    `replay: record.${name} expected ${describe(here)}, that of the model given, got ${describe(given)}${hint}`,
   );
 }
 

@@ -1,10 +1,14 @@
 import type { Attention, LayerParts } from "../attention/attention.ts";
+import { expectModel, type Model } from "../decoder/model.ts";
+import type { PackedBlock } from "../decoder/packed.ts";
 import { type ScoreStage, scoreColumns } from "../forward/attend-segment.ts";
 import { type AttendCall, type AttendOptions, checkGiven, expectAttention, isSelf } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
 import { readCall } from "../forward/given-call.ts";
 import { placeHeads, projectPart } from "../forward/stages.ts";
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
+import { expectInt, readFields } from "../util/arguments.ts";
+import { tagOf } from "../util/errors.ts";
 import { copyRows } from "../util/rows.ts";
 import { finish } from "../util/steps.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../wasm/abi.ts";
@@ -21,6 +25,14 @@ const OPTIONS: readonly (keyof TraceOptions)[] = [
   ...(["batch", "keys", "values", "align"] as const),
   ...(["keep", "drop", "bias", "positions"] as const),
 ];
+
+/** A layer of a whole decoder. */
+export interface ModelLayer {
+  /** What `loadModel` gave. */
+  readonly model: Model;
+  /** 0 for the first layer. */
+  readonly layer: number;
+}
 
 /** One stage of attention, as plain data. */
 export interface AttentionStage {
@@ -40,8 +52,10 @@ export interface AttentionStage {
  * `attend`, `weights` those of `attendWithMaps`. Each stage is what its formula makes of the stage before within rounding.
  *
  * It takes memory for all stages at once, three times numHeads·qLen·kvLen floats or more, and some times as long as `attend`.
- * @param attention A layer of `createAttention`. Layers of latent attention, which have no keys of heads, are refused.
- * @param x Input rows [batch, qLen, dModel].
+ * @param attention A layer of `createAttention`, or one of a decoder. Layers of latent attention, which have no keys of heads, are
+ * refused.
+ * @param x Input rows [batch, qLen, dModel]: for a decoder's layer, what `forwardWith` captures at "attnIn" of all tokens. Then y
+ * is what it captures at "attnOut", before the norm of attention's output that some models have.
  * @returns The stages. Shapes begin with batch where `options.batch` is given.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
  * @example
@@ -55,22 +69,37 @@ export interface AttentionStage {
  * console.log(stages[5]?.formula, stages[5]?.tensors.weights?.shape); // weights[h, i, j] = e^scores[h, i, j] / Σ e^scores[h, i, :] [ 2, 2, 2 ]
  * kernels.release();
  */
-export function traceAttention(attention: Attention, x: Float32Array, options: TraceOptions = {}): AttentionStage[] {
+export function traceAttention(
+  attention: Attention | ModelLayer,
+  x: Float32Array,
+  options: TraceOptions = {},
+): AttentionStage[] {
   const where = "traceAttention";
   const given = readCall<AttendOptions>(where, x, options, OPTIONS);
-  expectAttention(where, attention);
-  if (attention.pass)
+  const layer = layerOf(where, attention);
+  expectAttention(where, layer);
+  if (layer.pass)
     throw new RangeError(`${where}: attention expected one of createAttention, got one of latent attention`);
-  const call = checkGiven(where, attention, given);
+  const call = checkGiven(where, layer, given);
   const lead = given.options.batch === undefined ? [] : [call.batch];
-  const formulas = formulasOf(attention, call);
-  return Array.from(stagesOf(attention, call), ([name, tensors]): AttentionStage => {
+  const formulas = formulasOf(layer, call);
+  return Array.from(stagesOf(layer, call), ([name, tensors]): AttentionStage => {
     const batched = Object.entries(tensors).map(([letter, { data, shape }]) => [
       letter,
       { data, shape: [...lead, ...shape] },
     ]);
     return { name, ...formulas[name], tensors: Object.fromEntries(batched) };
   });
+}
+
+function layerOf(where: string, attention: Attention | ModelLayer): Attention {
+  if (tagOf(attention) === "Model")
+    throw new TypeError(`${where}: attention expected { model, layer } for a layer of a model, got Model`);
+  if (attention === null || typeof attention !== "object" || !("model" in attention)) return attention;
+  const { model, layer } = readFields(where, "attention", attention, ["model", "layer"]);
+  expectModel(where, model);
+  const { blocks } = model.weights;
+  return (blocks[expectInt(where, "attention.layer", layer, 0, blocks.length - 1)] as PackedBlock).attention;
 }
 
 type Stage = readonly [name: StageName, tensors: Readonly<Record<string, Tensor>>];
@@ -113,7 +142,7 @@ function* stagesOf(attention: Attention, call: AttendCall): Generator<Stage, voi
     q: headsOf("q", placeHeads(where, of, "q", q, positions)),
     k: headsOf("k", placeHeads(where, of, "k", k, keyPositions)),
   });
-  if (config.qkNorm) yield ["norm", placed({ ...parts, rotary: undefined })];
+  if (config.qkNorm || headNorm) yield ["norm", placed({ ...parts, rotary: undefined })];
   if (rotary) yield ["rotate", placed(parts)];
 
   const columns = scoreColumns(kvLen, layer.extraKey !== NULL, config.addZeroAttn);

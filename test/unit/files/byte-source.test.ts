@@ -168,7 +168,9 @@ describe("every source", () => {
       new TypeError("blobSource: blob expected a Blob, got Uint8Array"),
     );
     for (const wrong of [null, 3, "model.gguf", { read() {} }])
-      await expect(fileSource(wrong as never)).rejects.toThrow(/^fileSource: file expected an open file with stat and/);
+      await expect(fileSource(wrong as never)).rejects.toThrow(
+        /^fileSource: file expected an open file, as of await open\(path\), got /,
+      );
     const file = await openSafetensors(stored);
     await expect(file.read("c")).rejects.toThrow(
       new RangeError(`read: name expected one of the file's 3 tensors, got "c"`),

@@ -92,8 +92,10 @@ describe.each(["llama", "gemma2", "gpt_oss", "deepseek_v3"] as const)("%s", asyn
     const score = (layer: number, head: number, kind: Parameters<typeof detectionPattern>[0]) =>
       headScores(patterns[layer]!, detectionPattern(kind, text), { measure: "overlap" })[head]!;
     for (const { layer, head, scores, offset } of heads) {
-      expect(Object.keys(scores)).toEqual(Object.keys(HEAD_KINDS));
-      for (const [kind, { score: got }] of Object.entries(scores))
+      const { offset: best, ...kinds } = scores;
+      expect({ ...best, by: offset.by }).toEqual(offset);
+      expect(Object.keys(kinds)).toEqual(Object.keys(HEAD_KINDS));
+      for (const [kind, { score: got }] of Object.entries(kinds))
         expect(got).toBeCloseTo(score(layer, head, HEAD_KINDS[kind]!), 12);
       const offsets = Array.from({ length: 9 }, (_, by) => score(layer, head, { offset: by }));
       expect(offset.score).toBeCloseTo(Math.max(...offsets), 12);
@@ -106,7 +108,7 @@ test("baselines are those of a head without preference; a layer's window is all 
   const text = textOf(60);
   const [head] = detectHeads(await load("llama"), [text], { copying: false });
   for (const [kind, { baseline }] of Object.entries(head!.scores))
-    if (kind !== "uniform")
+    if (kind !== "uniform" && kind !== "offset")
       expect(baseline).toBeCloseTo(baselineScore(detectionPattern(HEAD_KINDS[kind]!, text), { measure: "overlap" }), 6);
   const lone = text.reduce((sum, _, i) => sum + 1 / (i + 1), 0) / 60;
   expect(head!.scores.uniform!.baseline).toBeCloseTo(lone, 12);
@@ -157,7 +159,35 @@ test("kinds of one's own: a pattern by tokens, and which kind a head has depends
 
 test("what no token can match has no score", async () => {
   const [head] = detectHeads(await load("llama"), [[1, 2, 3]], { copying: false });
-  expect(Object.keys(head!.scores)).toEqual(["previous", "current", "first", "local", "uniform"]);
+  expect(Object.keys(head!.scores)).toEqual(["previous", "current", "first", "local", "uniform", "offset"]);
+});
+
+test("a score says on how many tokens it rests; fewer than 8 make no kind, but for labels", async () => {
+  const model = await loadModel(kernels, inductionByHand());
+  const tokens = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 4];
+  const detect = (text: LabelledText | readonly number[], options?: DetectHeadsOptions) =>
+    detectHeads(model, [text], { copying: false, maxOffset: 5, ...options })[1]!;
+  // The second 4 looks at the 5 behind the first.
+  const { kind, scores } = detect(tokens);
+  expect(scores.induction).toMatchObject({ score: 1, tokens: 1 });
+  expect(scores.previous!.tokens).toBe(10);
+  expect(kind).not.toBe("induction");
+  expect(detect(tokens, { leastTokens: 1, maxOffset: 0 }).kind).toBe("induction");
+  expect(detect(tokens, { leastTokens: 2, maxOffset: 0 }).kind).not.toBe("induction");
+  const labelled = detect({ tokens, pairs: [{ query: 10, key: 5 }] });
+  expect(labelled.scores.reference).toMatchObject({ score: 1, tokens: 1 });
+  expect(labelled.kind).toBe("name mover");
+});
+
+test("the best offset is one of as many tokens as are asked for, if there is any", async () => {
+  const model = await loadModel(kernels, inductionByHand());
+  // All tokens are new, and look at token 0: k back of 11 - k tokens only the first does.
+  const tokens = Array.from({ length: 11 }, (_, i) => i);
+  const offsetOf = (leastTokens: number) =>
+    detectHeads(model, [tokens], { copying: false, leastTokens, maxOffset: 10 })[1]!.offset;
+  expect(offsetOf(1)).toMatchObject({ by: 10, tokens: 1, score: 1 });
+  expect(offsetOf(2)).toMatchObject({ by: 9, tokens: 2, score: 0.5 });
+  expect(offsetOf(12)).toEqual(offsetOf(1));
 });
 
 test("copying is that of copyingScores", async () => {
@@ -219,7 +249,7 @@ test.each<[string, readonly unknown[], object, string]>([
     "detectHeads: texts[0].pairs[0].key expected an integer from 0 to 0, got 1",
   ],
   ["a name that has a meaning", [[1]], { kinds: { mixed: "first" } }, "options.kinds expected names other than"],
-  ["a kind that is none", [[1]], { kinds: { one: "next" } }, 'detectHeads: options.kinds.one expected "previous" or'],
+  ["a kind that is none", [[1]], { kinds: { one: "next" } }, 'detectHeads: options.kinds.one expected "current" or'],
   [
     "a pattern of other tokens",
     [[1]],

@@ -16,6 +16,7 @@ const rows = ({ data, shape }: Tensor) =>
   Array.from({ length: shape[0]! }, (_, i) => [...data.subarray(i * shape[1]!, (i + 1) * shape[1]!)].join(" "));
 
 test.each<[HeadKind, string[]]>([
+  ["current", ["1 0 0 0", "0 1 0 0", "0 0 1 0", "0 0 0 1"]],
   ["previous", ["0 0 0 0", "1 0 0 0", "0 1 0 0", "0 0 1 0"]],
   [{ offset: 2 }, ["0 0 0 0", "0 0 0 0", "1 0 0 0", "0 1 0 0"]],
   ["duplicate", ["0 0 0 0", "0 0 0 0", "1 0 0 0", "0 1 0 0"]],
@@ -152,7 +153,11 @@ test("scores of 96 heads of 12 random models are the baseline on average: within
 });
 
 test.each<[string, () => unknown, string]>([
-  ["an unknown kind", () => detectionPattern("next" as "first", [1]), 'kind expected "previous" or'],
+  [
+    "an unknown kind",
+    () => detectionPattern("local" as "first", [1]),
+    '"first" or "uniform" or { offset } or { window }, got "local"',
+  ],
   [
     "offset and window",
     () => detectionPattern({ offset: 1, window: 2 } as HeadKind, [1]),

@@ -63,6 +63,8 @@ const layersOf = (model: Model) => Array.from({ length: model.layers }, (_, laye
 const labels = (components: readonly Component[]) =>
   components.map(({ kind, at, layer, head }) => [kind, at, layer, head].filter((each) => each !== undefined).join(" "));
 
+type Explained = ReturnType<typeof explainScore>;
+
 /** A run in a session of its own, and the softmax weights of its layers. */
 function runOf(model: Model, ids: readonly number[] = IDS): { run: CapturedRun; patterns: Tensor[] } {
   using session = createSession(model);
@@ -110,6 +112,23 @@ describe.each(NAMES)("%s", async (name) => {
     const { error, rounding } = errorOf(model);
     expect(error).toBeLessThan(1e-6);
     expect(rounding).toBeLessThan(1e-6);
+  });
+
+  test("the difference of two scores is that of each of their parts", () => {
+    const { run } = runOf(model);
+    const place = { layer: 1, head: 1, query: LAST };
+    const [a, b] = [LAST - 2, LAST - 5].map((key) => explainScore(run, { ...place, key })) as [Explained, Explained];
+    const both = explainScore(run, { ...place, key: LAST - 2, minus: LAST - 5 });
+    expect(both.components).toEqual(a.components);
+    expect(b.components).toEqual(a.components);
+    for (const field of ["score", "qk", "softcap", "alibi"] as const)
+      expect(both[field]).toBeCloseTo(a[field] - b[field], 10);
+    for (const field of ["parts", "byQuery", "byKey"] as const)
+      for (const [i, part] of both[field].entries()) expect(part).toBeCloseTo(a[field][i]! - b[field][i]!, 10);
+    expect(both.parts[both.components.key.length]).toBeCloseTo(
+      a.parts[a.components.key.length]! - b.parts[b.components.key.length]!,
+      10,
+    );
   });
 
   test("the parts of a logit sum to the logit within 1e-6 of their magnitudes, and so do those of differences", () => {
@@ -354,6 +373,11 @@ describe("refuses", async () => {
       () => explainScore(run, { ...place, key: 13 }),
       "place.key expected an integer from 4 to 12, got 13",
     ],
+    [
+      "another key that is not seen",
+      () => explainScore(run, { ...place, minus: 13 }),
+      "place.minus expected an integer from 4 to 12, got 13",
+    ],
     ["a key outside of the window", () => explainScore(run, { ...place, key: 3 }), "from 4 to 12, got 3"],
     [
       "a token too many",
@@ -363,7 +387,7 @@ describe("refuses", async () => {
     [
       "a misspelt field",
       () => explainScore(run, { ...place, keys: 3 } as never),
-      "place expected only layer, head, query, key",
+      "place expected only layer, head, query, key, minus",
     ],
     [
       "an id too many",

@@ -10,13 +10,15 @@ import {
   loadKernels,
   type Tensor,
 } from "../../../src/entries/index.ts";
-import { type AttentionStage, type TraceOptions, traceAttention } from "../../../src/entries/inspect.ts";
+import { type AttentionStage, forwardWith, type TraceOptions, traceAttention } from "../../../src/entries/inspect.ts";
 import { createLatentAttention, latent } from "../../../src/entries/latent.ts";
+import { createSession, loadModel, models } from "../../../src/entries/models.ts";
 import { quantized } from "../../../src/entries/quantized.ts";
 import { floats } from "../../kernels/harness.ts";
 import { randomWeights } from "../../support/layers.ts";
+import { TINY, tinyFolder } from "../../support/tiny-models.ts";
 
-const kernels = await loadKernels({ quantized, latent });
+const kernels = await loadKernels({ models, quantized, latent });
 const NINE = ["project", "chunk", "split", "scores", "mask", "softmax", "sum", "merge", "output"];
 const BATCH = 2;
 const LEN = 7;
@@ -328,4 +330,54 @@ test("what it cannot trace is refused by name", () => {
   const released = small();
   released.release();
   expect(() => traceAttention(released, new Float32Array(8))).toThrow("traceAttention: attention was released");
+});
+
+const SMALL = { hidden_size: 40, intermediate_size: 52, num_hidden_layers: 3, vocab_size: 67 };
+const DECODERS: Readonly<Record<string, object>> = {
+  ...TINY,
+  // Layer norms of heads.
+  cohere: {
+    ...{ model_type: "cohere", ...SMALL, num_attention_heads: 5, num_key_value_heads: 5 },
+    ...{ max_position_embeddings: 128, use_qk_norm: true },
+  },
+};
+
+test.each(Object.keys(DECODERS).filter((name) => !name.startsWith("deepseek")))(
+  "%s: layers of a decoder have the weights of its pass, and give what it adds to the residual, to the bit",
+  async (name) => {
+    const model = await loadModel(kernels, tinyFolder(DECODERS[name]!));
+    const ids = Array.from({ length: 11 }, (_, i) => (i * 29 + 5) % 67);
+    for (let layer = 0; layer < model.layers; layer++) {
+      const capture = [
+        { at: "attnIn", layer },
+        { at: "attnOut", layer },
+      ] as const;
+      const { captured, patterns } = forwardWith(createSession(model), ids, { capture, patterns: [layer] });
+      const [read, added] = captured as [Tensor, Tensor];
+      const stages = traceAttention({ model, layer }, read.data);
+      expect(stageOf(stages, "softmax").tensors.weights).toEqual(patterns[0]);
+      const { norms } = model.weights.blocks[layer]!;
+      if (!norms.attentionPost) expect(stageOf(stages, "output").tensors.y).toEqual(added);
+    }
+  },
+);
+
+test("layer norms of a decoder's heads are a stage", async () => {
+  const model = await loadModel(kernels, tinyFolder(DECODERS.cohere!));
+  const { captured } = forwardWith(createSession(model), [5, 60, 2], { capture: [{ at: "attnIn", layer: 1 }] });
+  const stages = traceAttention({ model, layer: 1 }, captured[0]!.data);
+  const norm = stageOf(stages, "norm");
+  expect(norm.formula).toMatch(/^q = \(q − mean\(q\)\) \/ √\(var\(q\) \+ .*\) · gain \+ bias, k likewise$/);
+  expect(norm.tensors.q).not.toEqual(stageOf(stages, "split").tensors.q);
+  expect(stageOf(stages, "rotate").tensors.q).not.toEqual(norm.tensors.q);
+});
+
+test("what is no layer of a decoder is refused, by how to name one", async () => {
+  const model = await loadModel(kernels, tinyFolder(TINY.llama));
+  const trace = (attention: unknown) => () => traceAttention(attention as Attention, new Float32Array(40));
+  expect(trace(model)).toThrow("traceAttention: attention expected { model, layer } for a layer of a model, got Model");
+  expect(trace({ model, layer: 2 })).toThrow("attention.layer expected an integer from 0 to 1, got 2");
+  expect(trace({ model: {}, layer: 0 })).toThrow("traceAttention: model expected what loadModel gives");
+  const latents = await loadModel(kernels, tinyFolder(TINY.deepseek_v3));
+  expect(trace({ model: latents, layer: 0 })).toThrow("got one of latent attention");
 });
