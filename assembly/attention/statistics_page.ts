@@ -1,10 +1,9 @@
-import { KEPT_ROW, PAGE, QUAD } from "../layout";
+import { PAGE, QUAD } from "../layout";
 import { ex2_clamped, ex2_f32x4, ex2_term } from "../math/exp";
 import { madd } from "../math/simd";
 import { F32Ptr, StatisticsShape } from "../types";
 import { reduced, STATE_ALPHA, STATE_BYTES, STATE_HIGH, STATE_SUMS, STRIP_BYTES } from "./state";
 import {
-  KEPT_SHIFT,
   keys_behind,
   ROW_DISTANCES,
   ROW_ENDS,
@@ -62,10 +61,10 @@ export function softmax_measured(
     rescale(row, m, load<f32>(state, STATE_ALPHA));
     const shift = f32x4.splat(m);
     let sums = v128.load(state, STATE_SUMS);
-    let even = f32x4.splat(0);
     let odd = f32x4.splat(0);
     let scores = f32x4.splat(0);
     let squares = f32x4.splat(0);
+    let both = f32x4.splat(0);
     // The sum of weights times their step, 8 keys each.
     let steps = f32x4.splat(0);
     let step = f32x4.splat(<f32>(first >> 3));
@@ -76,34 +75,34 @@ export function softmax_measured(
       const w0 = ex2_clamped(t0, k0, k1, k2, k3, k4, magic, one);
       v128.store(at, w0);
       sums = f32x4.add(sums, w0);
-      even = f32x4.add(even, w0);
-      steps = madd(w0, step, steps);
       scores = madd(w0, t0, scores);
       squares = madd(w0, w0, squares);
       const t1 = f32x4.pmax(f32x4.sub(v128.load(at, 16), shift), lowest);
       const w1 = ex2_clamped(t1, k0, k1, k2, k3, k4, magic, one);
       v128.store(at, w1, 16);
       odd = f32x4.add(odd, w1);
-      steps = madd(w1, step, steps);
-      step = f32x4.add(step, one);
       scores = madd(w1, t1, scores);
       squares = madd(w1, w1, squares);
+      const w = f32x4.add(w0, w1);
+      both = f32x4.add(both, w);
+      steps = madd(w, step, steps);
+      step = f32x4.add(step, one);
     }
     v128.store(state, f32x4.add(sums, odd), STATE_SUMS);
     add_lanes(row + ROW_SCORES, scores);
     add_lanes(row + ROW_SQUARES, squares);
-    add_lanes(row + ROW_WEIGHTS, f32x4.add(even, odd));
+    add_lanes(row + ROW_WEIGHTS, both);
 
     const weights = s + STRIP_BYTES * i;
     const position = load<i32>(row, ROW_POSITION) - key;
     const high = load<i32>(state, STATE_HIGH) - key;
     // What a row attends of the page lies before it, behind it, or on both sides.
-    if (high <= position + 1 || position >= PAGE) add_distances(row, even, odd, steps, position, 1);
-    else if (position < 0) add_distances(row, even, odd, steps, position, -1);
+    if (high <= position + 1 || position >= PAGE) add_distances(row, both, odd, steps, position, 1);
+    else if (position < 0) add_distances(row, both, odd, steps, position, -1);
     else add_distances_around(row, weights, first, last, position);
     if (key < statistics.first) add_part(row + ROW_ENDS, weights, first, min(last, statistics.first - key));
     if (high - statistics.last < PAGE) add_part(row + ROW_ENDS + 8, weights, max(first, high - statistics.last), min(last, high));
-    if (kept != 0) keep_weights(kept + KEPT_ROW * i, weights, first, last, m);
+    if (kept != 0) keep_weights(kept + STRIP_BYTES * i, weights, first, last);
   }
 }
 
@@ -152,22 +151,18 @@ function add_lanes(to: usize, x: v128): void {
 }
 
 /**
- * Adds the sum of w · (p - j) times `sign` to a row's distances, from what softmax_measured left: lane l of step u is of the key
- * j = 8u + l, in `odd` of j + 4.
+ * Adds the sum of w · (p - j) times `sign` to a row's distances, from what softmax_measured left: lane l of step u is of the
+ * keys j = 8u + l and j + 4, which are in `odd` too.
  */
 // @ts-ignore: decorator
 @inline
-function add_distances(row: usize, even: v128, odd: v128, steps: v128, position: i32, sign: f64): void {
+function add_distances(row: usize, both: v128, odd: v128, steps: v128, position: i32, sign: f64): void {
   const from = f64x2.splat(<f64>position);
-  const four = f64x2.splat(4);
-  const low = f64x2.sub(from, f64x2(0, 1));
-  const high = f64x2.sub(from, f64x2(2, 3));
-  let sum = f64x2.mul(f64x2.promote_low_f32x4(even), low);
-  sum = f64x2.add(sum, f64x2.mul(f64x2.promote_low_f32x4(upper(even)), high));
-  sum = f64x2.add(sum, f64x2.mul(f64x2.promote_low_f32x4(odd), f64x2.sub(low, four)));
-  sum = f64x2.add(sum, f64x2.mul(f64x2.promote_low_f32x4(upper(odd)), f64x2.sub(high, four)));
-  const moved = f64x2.add(f64x2.promote_low_f32x4(steps), f64x2.promote_low_f32x4(upper(steps)));
-  sum = f64x2.sub(sum, f64x2.mul(moved, f64x2.splat(8)));
+  let sum = f64x2.mul(f64x2.promote_low_f32x4(both), f64x2.sub(from, f64x2(0, 1)));
+  sum = f64x2.add(sum, f64x2.mul(f64x2.promote_low_f32x4(upper(both)), f64x2.sub(from, f64x2(2, 3))));
+  const fours = f64x2.add(f64x2.promote_low_f32x4(odd), f64x2.promote_low_f32x4(upper(odd)));
+  const eights = f64x2.add(f64x2.promote_low_f32x4(steps), f64x2.promote_low_f32x4(upper(steps)));
+  sum = f64x2.sub(sum, f64x2.mul(f64x2.add(fours, f64x2.add(eights, eights)), f64x2.splat(4)));
   const all = f64x2.add(v128.load(row, ROW_DISTANCES), f64x2.mul(sum, f64x2.splat(sign)));
   v128.store(row, all, ROW_DISTANCES);
 }
@@ -182,37 +177,68 @@ function add_distances_around(row: usize, weights: F32Ptr, first: i32, last: i32
 
 /** Adds the weights of the keys [from, to). */
 function add_part(sum: usize, weights: F32Ptr, from: i32, to: i32): void {
-  let part: f64 = 0;
-  for (let j = from; j < to; j++) part += <f64>load<f32>(weights + (<usize>j << 2));
-  store<f64>(sum, load<f64>(sum) + part);
+  const low = i32x4.splat(from);
+  const high = i32x4.splat(to);
+  const start = from & -4;
+  let j = i32x4.add(i32x4.splat(start), i32x4(0, 1, 2, 3));
+  let part = f32x4.splat(0);
+  const end = weights + (<usize>to << 2);
+  for (let at = weights + (<usize>start << 2); at < end; at += 16) {
+    const inside = v128.and(i32x4.ge_s(j, low), i32x4.lt_s(j, high));
+    part = f32x4.add(part, v128.and(v128.load(at), inside));
+    j = i32x4.add(j, i32x4.splat(4));
+  }
+  const pair = f64x2.add(f64x2.promote_low_f32x4(part), f64x2.promote_low_f32x4(upper(part)));
+  store<f64>(sum, load<f64>(sum) + (f64x2.extract_lane(pair, 0) + f64x2.extract_lane(pair, 1)));
 }
 
-/** Keeps a row's weights on the keys [first, last), and the max that they are relative to; those of the other keys are 0. */
-function keep_weights(to: usize, weights: F32Ptr, first: i32, last: i32, m: f32): void {
+/** Keeps a row's weights on the keys [first, last), unless they are where they stay; those of the other keys are 0. */
+function keep_weights(to: usize, weights: F32Ptr, first: i32, last: i32): void {
   const from = <usize>first << 2;
   const end = <usize>last << 2;
   for (let at: usize = 0; at < from; at += 16) v128.store(to + at, f32x4.splat(0));
-  for (let at = from; at < end; at += 16) v128.store(to + at, v128.load(weights + at));
-  for (let at = end; at < KEPT_SHIFT; at += 16) v128.store(to + at, f32x4.splat(0));
-  store<f32>(to, m, KEPT_SHIFT);
+  if (to != weights) for (let at = from; at < end; at += 16) v128.store(to + at, v128.load(weights + at));
+  for (let at = end; at < STRIP_BYTES; at += 16) v128.store(to + at, f32x4.splat(0));
 }
 
 /** Takes the scores from `at` to `end`, those of the keys from `key` on, into the best of a row. */
 function take_keys(row: usize, k: i32, at: usize, end: usize, key: i32): void {
   const lowest = row + ROW_TOP + (<usize>(k - 1) << 2);
-  let least = v128.load32_splat(lowest);
-  for (; at < end; at += 16) {
-    const hits = i32x4.bitmask(f32x4.gt(v128.load(at), least));
-    if (hits != 0) {
-      for (let left = hits; left != 0; left &= left - 1) {
-        const lane = ctz(left);
-        const score = v128.load32_splat(at + (<usize>lane << 2));
-        insert_key(row + ROW_TOP, k, score, i32x4.splat(key + lane));
-      }
-      least = v128.load32_splat(lowest);
+  // Few scores of a row's first page are as large as this, where all are larger than none.
+  const known = load<f32>(lowest) == f32.NEGATIVE_INFINITY ? least_of_best(k, at, end) : f32.NEGATIVE_INFINITY;
+  while (at < end) {
+    // Hits of 64 keys, one branch for all of them. A score that is as large as the last of the best changes nothing.
+    const least = f32x4.splat(max<f32>(known, load<f32>(lowest)));
+    const stop = min(at + 256, end);
+    let hits: u64 = 0;
+    let bit: u64 = 0;
+    for (let from = at; from < stop; from += 32) {
+      const low = f32x4.ge(v128.load(from), least);
+      const high = f32x4.ge(v128.load(from, 16), least);
+      hits |= <u64>i16x8.bitmask(i16x8.narrow_i32x4_s(low, high)) << bit;
+      bit += 8;
     }
-    key += 4;
+    for (; hits != 0; hits &= hits - 1) {
+      const hit = <i32>ctz(hits);
+      insert_key(row + ROW_TOP, k, v128.load32_splat(at + (<usize>hit << 2)), i32x4.splat(key + hit));
+    }
+    at = stop;
+    key += 64;
   }
+}
+
+/** A score that at least k of those from `at` to `end` reach: the least of the maxima of 4 or 8 parts; -Infinity for more than 8. */
+function least_of_best(k: i32, at: usize, end: usize): f32 {
+  if (k > 8) return f32.NEGATIVE_INFINITY;
+  let even = f32x4.splat(f32.NEGATIVE_INFINITY);
+  let odd = even;
+  for (; at < end; at += 32) {
+    even = f32x4.pmax(even, v128.load(at));
+    odd = f32x4.pmax(odd, v128.load(at, 16));
+  }
+  const four = k > 4 ? f32x4.pmin(even, odd) : f32x4.pmax(even, odd);
+  const two = f32x4.pmin(four, v128.shuffle<f32>(four, four, 2, 3, 0, 1));
+  return f32x4.extract_lane(f32x4.pmin(two, v128.shuffle<f32>(two, two, 1, 0, 3, 2)), 0);
 }
 
 /**
