@@ -64,7 +64,7 @@ export const STATISTICS = 8;
  * of topK keys, rounded up to whole QUADs; where `received` is wanted, also 8, then KEPT_ROW for each of KEPT_ROWS rows and each
  * of keptPages pages, and KEPT_END. KEPT_ROWS are then the rows of a tile: what they keep is read again from a CPU cache.
  */
-export const STATISTICS_ROW = 128;
+export const STATISTICS_ROW = 96;
 export const KEPT_ROW = 516;
 export const KEPT_ROWS = 24;
 export const KEPT_END = 3200;

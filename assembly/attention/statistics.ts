@@ -5,45 +5,46 @@ import { madd } from "../math/simd";
 import { AttentionShape, StatisticsShape } from "../types";
 import { reduced, row_from, row_to, STATE_BYTES, STATE_SUMS, STRIP_BYTES } from "./state";
 
-// Statistics of rows of attention, from the weights that the online softmax makes. A row's weights are e = 2^(s - m), where m
-// is its max so far; its sums are kept in float64, relative to that max too, and each page adds to them once:
+// Statistics of rows of attention, from the weights that the online softmax makes. A row's weights are e = 2^(s - m),
+// where m is its max so far; its sums are kept in float64, relative to that max too, and each page adds to them once:
 //
 //   S = sum of e    X = sum of e · (s - m)    Q = sum of e²    D = sum of e · |p - j|    first, last = parts of S
 //
-// When m grows to m', all of them are multiplied by alpha = 2^(m - m'), Q twice, and X becomes alpha · (X + (m - m') · S).
-// At the end Z = S + what the extra key, the zero key and the sink have of the sum of weights.
+// When m grows to m', all of them are multiplied by alpha = 2^(m - m'), Q twice, and X becomes
+// alpha · (X + (m - m') · S). At the end Z = S + what the extra key, the zero key and the sink have of the sum of
+// weights.
 //
-// What a key receives is summed twice: rows of SUMMED tokens, at positions from a multiple of that on, in float32, and these sums in
-// float64. Rows come in ascending order, so that no cut between them changes a bit. Sums of rows that are not all there yet
-// lie behind the others.
+// What a key receives from SUMMED tokens, whose positions begin with a multiple of that, is summed in float32, and
+// these sums in float64. Rows come in ascending order, so that no cut between them changes a bit. The float32 sums
+// stay in memory between tiles, behind the float64 ones.
 //
-// In scratch, from StatisticsShape.work on: TILE_ROWS rows as below; where `received` is wanted, room for a list of 8 bytes a row;
-// strips of scores that stay when they are weights, STRIP_BYTES for each of KEPT_ROWS rows of each page of the tile, with KEPT_END
-// bytes behind the last for what a strip has behind its rows; then for each of these the max that it is relative to.
-// Tiles then have KEPT_ROWS rows.
+// In scratch, from StatisticsShape.work on: TILE_ROWS rows as below; where `received` is wanted, room for a list of 8
+// bytes a row; strips in which scores become weights and stay, STRIP_BYTES for each of KEPT_ROWS rows of each page of
+// the tile, with KEPT_END bytes behind the last for what a strip has behind its rows; then the max that each of these
+// rows is relative to. Tiles then have KEPT_ROWS rows.
 
 /**
- * A row: two lanes each of S, X, Q and D; first and last; what is not of keys; the max; the row's position; Infinity, then the
- * best scores, topK of them rounded up to whole QUADs, descending; four words, then their keys.
+ * A row: S, X, Q, D, first and last; what is not of keys; the max; the row's position; Infinity, then the best scores,
+ * topK of them rounded up to whole QUADs, descending; four words, then their keys.
  */
 export const ROW_WEIGHTS: usize = 0;
-export const ROW_SCORES: usize = 16;
-export const ROW_SQUARES: usize = 32;
-export const ROW_DISTANCES: usize = 48;
-export const ROW_ENDS: usize = 64;
-export const ROW_OTHERS: usize = 80;
-export const ROW_SHIFT: usize = 88;
-export const ROW_POSITION: usize = 92;
-const ROW_ABOVE: usize = 108;
-export const ROW_TOP: usize = 112;
+const ROW_SCORES: usize = 8;
+export const ROW_SQUARES: usize = 16;
+const ROW_DISTANCES: usize = 24;
+export const ROW_ENDS: usize = 32;
+export const ROW_OTHERS: usize = 48;
+export const ROW_SHIFT: usize = 56;
+export const ROW_POSITION: usize = 60;
+const ROW_ABOVE: usize = 76;
+export const ROW_TOP: usize = 80;
 /** Of a row that is finished: 1 / Z as float32. */
 const ROW_INVERSE: usize = ROW_OTHERS;
 
-/** So many float32 weights, each at most 1, are added within 15 · 2^-24 of their sum. */
+/** The float32 sum of so many is within 15 · 2^-24 of itself. */
 const SUMMED = 16;
 
 const LN_2: f64 = 0.6931471805599453;
-/** The part of the weight from which on keys have an entropy, a distance and a number: squares of parts of less may underflow. */
+/** The part of the weight from which on keys have an entropy, a distance and a number: less, squared, may underflow. */
 const LEAST: f64 = 9.094947017729282e-13;
 /** The one NaN that leaves, from memory: see exp.ts. */
 const NAN = memory.data<u32>([0x7fc00000]);
@@ -150,13 +151,6 @@ export function finish_statistics(
     for (let i = 0; i < min(apart, n); i++) receive_page(n, states, rows, shape, statistics, r, low, page, i, apart);
 }
 
-/** The sum of the two lanes of a row's sum. */
-// @ts-ignore: decorator
-@inline
-function sum_of(row: usize, sum: usize): f64 {
-  return load<f64>(row + sum) + load<f64>(row + sum, 8);
-}
-
 function store_number(at: usize, x: f64): void {
   store<f32>(at, <f32>x);
   if (x != x) store<u32>(at, load<u32>(NAN));
@@ -164,7 +158,7 @@ function store_number(at: usize, x: f64): void {
 
 /** The statistics of a row to `to`, and its 1 / Z to where receive_page reads it. */
 function finish_row(row: usize, to: usize, k: i32): void {
-  const weights = sum_of(row, ROW_WEIGHTS);
+  const weights = load<f64>(row, ROW_WEIGHTS);
   const all = weights + load<f64>(row, ROW_OTHERS);
   const inverse: f64 = all == 0 ? 0 : 1 / all;
   const shift = load<f32>(row, ROW_SHIFT);
@@ -176,9 +170,9 @@ function finish_row(row: usize, to: usize, k: i32): void {
   const nothing = weights <= all * LEAST;
   const part: f64 = nothing ? 0 : 1 / weights;
   const ofKeys = weights == all ? logarithm : ln_f64(weights);
-  store_number(to + 16, nothing ? 0 : max<f64>(0, ofKeys - LN_2 * sum_of(row, ROW_SCORES) * part));
-  store_number(to + 20, sum_of(row, ROW_DISTANCES) * part);
-  store_number(to + 24, nothing ? 0 : (weights * weights) / sum_of(row, ROW_SQUARES));
+  store_number(to + 16, nothing ? 0 : max<f64>(0, ofKeys - LN_2 * load<f64>(row, ROW_SCORES) * part));
+  store_number(to + 20, load<f64>(row, ROW_DISTANCES) * part);
+  store_number(to + 24, nothing ? 0 : (weights * weights) / load<f64>(row, ROW_SQUARES));
   store<f32>(to, 0, 28);
   for (let i = 0; i < k; i++) {
     const score = row + (<usize>i << 2);

@@ -83,7 +83,8 @@ export function measureCalls(
       calls.map((call, i): Measure => {
         const { numHeads, kvLen } = call.target;
         return (segment, shape, begin, end) => {
-          const sums = base + (receivedAt[i] as number) + RECEIVED_BYTES * segment.batchRow * numHeads * wholePages(kvLen);
+          const sums =
+            base + (receivedAt[i] as number) + RECEIVED_BYTES * segment.batchRow * numHeads * wholePages(kvLen);
           storeStatisticsShape(memory.view(), base + shapeAt, {
             ...{ topK: wanted.topK, first: wanted.first, last: wanted.last, work: workOf(call) },
             rows: pointer.f32(base + rowsAt),
