@@ -16,11 +16,7 @@ import {
   upper,
 } from "./statistics";
 
-// What a strip of rows adds to its statistics on one page, that of the keys from `key` on. Positions are relative to
-// it.
-
-/** The first keys of a page, and how far steps go: from memory, see exp.ts. */
-const KEYS = memory.data<f32>([0, 1, 2, 3, 4, 8], 16);
+// What a strip of rows adds to its statistics on one page, whose first key is `key`. Positions are relative to that.
 
 /**
  * softmax_scores, with the same bits in s and in the states, which also adds to what is measured: `measured` are the
@@ -55,8 +51,10 @@ export function softmax_measured(
   const magic = ex2_term(5);
   const lowest = ex2_term(6);
   const one = ex2_term(7);
-  const four = v128.load32_splat(KEYS, 16);
-  const eight = v128.load32_splat(KEYS, 20);
+  // Constants would be built anew at every use: see exp.ts.
+  const two = f32x4.add(one, one);
+  const four = f32x4.add(two, two);
+  const eight = f32x4.add(four, four);
   for (let i = 0; i < rows; i++) {
     const from = s + STRIP_BYTES * i + (<usize>first << 2);
     const state = states + STATE_BYTES * i;
@@ -88,7 +86,7 @@ export function softmax_measured(
     let squares = f32x4.splat(0);
     // The sum of weights times their keys; those of `odd` are 4 more.
     let keys = f32x4.splat(0);
-    let j = f32x4.add(f32x4.splat(<f32>first), v128.load(KEYS));
+    let j = f32x4.add(f32x4.splat(<f32>first), f32x4(0, 1, 2, 3));
     for (let at = from; at < end; at += 32) {
       const w0 = v128.load(at);
       const w1 = v128.load(at, 16);
