@@ -61,12 +61,13 @@ export const STATISTICS = 8;
 
 /**
  * Bytes of scratch of attention_statistics behind that of attention_pages: for each of TILE_ROWS rows STATISTICS_ROW, and 8 for each
- * of topK keys, rounded up to whole QUADs; where `received` is wanted, also 8, and KEPT_ROW for each of KEPT_ROWS rows and each
- * of keptPages pages. KEPT_ROWS are then the rows of a tile: what they keep is read again from a CPU cache.
+ * of topK keys, rounded up to whole QUADs; where `received` is wanted, also 8, then KEPT_ROW for each of KEPT_ROWS rows and each
+ * of keptPages pages, and KEPT_END. KEPT_ROWS are then the rows of a tile: what they keep is read again from a CPU cache.
  */
-export const STATISTICS_ROW = 128;
-export const KEPT_ROW = 528;
+export const STATISTICS_ROW = 96;
+export const KEPT_ROW = 516;
 export const KEPT_ROWS = 24;
+export const KEPT_END = 3200;
 
 /** Bytes of scratch of linear_q4: at most a weight block of 16 panels by 1024 inputs in int8, or rows in the order of nibbles. */
 export const LINEAR_SCRATCH = 163840;

@@ -76,7 +76,10 @@ export class StatisticsShape {
   work: i32;
   /** [numHeads][qLen][STATISTICS + 2 · topK], see layout.ts. */
   rows: F32Ptr;
-  /** [numHeads][receivedStride]: what each key receives is added to it. A row has room for whole pages. */
+  /**
+   * What each key receives is added to it: float64 [numHeads][receivedStride], then as many in float32 whose sum with these it is,
+   * for parts that are not whole yet. A row has room for whole pages.
+   */
   received: F64PtrOrNull;
   receivedStride: i32;
   /** The most pages of a tile of rows, if `received` is not null. */

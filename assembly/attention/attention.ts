@@ -9,7 +9,7 @@ import { widen_half_keys, widen_half_values, widen_nibble_keys, widen_nibble_val
 import { FEW_ROWS, scale_queries } from "./f16_page";
 import { attend_page } from "./page_step";
 import { CHUNK_BYTES, has_half_keys, has_integer_keys, has_only_halves, query_bytes, query_code_bytes, STATE_BYTES } from "./state";
-import { finish_statistics, kept_row, row_bytes, start_statistics, tile_rows } from "./statistics";
+import { finish_statistics, keep_maxima, kept_row, row_bytes, start_statistics, tile_rows } from "./statistics";
 
 /**
  * out[t, h, :valueDim] = sum over j of softmax(score[j]) · v[j, h/G], where G = numHeads / numKvHeads, p = qStart + t,
@@ -188,9 +188,11 @@ function attend_tile<P, S>(
       const x = kScales ? codes + codeBytes * i : queries + queryBytes * i;
       const state = states + STATE_BYTES * i;
       const strips = isVoid<S>() ? 0 : measured + row_bytes(statistics) * i;
-      const kept = isVoid<S>() ? 0 : kept_row(measured, statistics, (key - low) / PAGE, i);
+      const page = (key - low) / PAGE;
+      const kept = isVoid<S>() ? 0 : kept_row(measured, statistics, page, i);
+      // Weights stay as they are unless integers, or halves, are multiplied by them.
       attend_page<P, S>(
-        strip,
+        kept != 0 && vScales == 0 && vWide == 0 ? kept : strip,
         x,
         o,
         state,
@@ -209,6 +211,7 @@ function attend_tile<P, S>(
         strips,
         kept,
       );
+      if (!isVoid<S>() && kept != 0) keep_maxima(height, state, measured, statistics, page, i);
       i += height;
     }
     // What one page had many of, the next is taken to have: only the time that it takes depends on it.
@@ -219,7 +222,7 @@ function attend_tile<P, S>(
     if (isInteger<P>() && apart != 0 && many) return false;
   }
   finish_rows(n, states, outputs, out, shape, r, columns);
-  if (!isVoid<S>()) finish_statistics(n, measured, shape, statistics, r, low, pageCount);
+  if (!isVoid<S>()) finish_statistics(n, states, measured, shape, statistics, r, low, pageCount);
   return true;
 }
 

@@ -1,42 +1,50 @@
-import { KEPT_ROW, KEPT_ROWS, PAGE, QUAD, STATISTICS, STATISTICS_ROW, TILE_ROWS } from "../layout";
-import { head_of, token_of } from "../mask";
+import { KEPT_END, KEPT_ROWS, PAGE, QUAD, STATISTICS, STATISTICS_ROW, TILE_ROWS } from "../layout";
+import { bias_row, head_of, is_excluded, keep_row, token_of } from "../mask";
 import { ex2_f32, ln_f64 } from "../math/exp";
+import { madd } from "../math/simd";
 import { AttentionShape, StatisticsShape } from "../types";
-import { reduced, STATE_BYTES, STATE_SUMS } from "./state";
+import { reduced, row_from, row_to, STATE_BYTES, STATE_SUMS, STRIP_BYTES } from "./state";
 
-// Statistics of rows of attention, from the weights that the online softmax makes. A row's weights are e = 2^(s - m), where m
-// is its max so far; its sums are kept in float64, relative to that max too, and each page adds to them once:
+// Statistics of rows of attention, from the weights that the online softmax makes. A row's weights are e = 2^(s - m),
+// where m is its max so far; its sums are kept in float64, relative to that max too, and each page adds to them once:
 //
 //   S = sum of e    X = sum of e · (s - m)    Q = sum of e²    D = sum of e · |p - j|    first, last = parts of S
 //
-// When m grows to m', all of them are multiplied by alpha = 2^(m - m'), Q twice, and X becomes alpha · (X + (m - m') · S).
-// At the end Z = S + what the extra key, the zero key and the sink have of the sum of weights.
+// When m grows to m', all of them are multiplied by alpha = 2^(m - m'), Q twice, and X becomes
+// alpha · (X + (m - m') · S). At the end Z = S + what the extra key, the zero key and the sink have of the sum of
+// weights.
 //
-// In scratch, from StatisticsShape.work on: TILE_ROWS rows as below; where `received` is wanted, room for a list of 8 bytes a
-// row, then for each page of the tile and each row KEPT_ROW bytes: PAGE weights, and the max that they are relative to,
-// -Infinity where the row attends none of the page. Tiles then have KEPT_ROWS rows.
+// What a key receives from SUMMED tokens, whose positions begin with a multiple of that, is summed in float32, and
+// these sums in float64. Rows come in ascending order, so that no cut between them changes a bit. The float32 sums
+// stay in memory between tiles, behind the float64 ones.
+//
+// In scratch, from StatisticsShape.work on: TILE_ROWS rows as below; where `received` is wanted, room for a list of 8
+// bytes a row; strips in which scores become weights and stay, STRIP_BYTES for each of KEPT_ROWS rows of each page of
+// the tile, with KEPT_END bytes behind the last for what a strip has behind its rows; then the max that each of these
+// rows is relative to. Tiles then have KEPT_ROWS rows.
 
 /**
- * A row: two lanes each of S, X, Q and D; first and last; what is not of keys; the max; the row's position; Infinity, then the
- * best scores, topK of them rounded up to whole QUADs, descending; four words, then their keys.
+ * A row: S, X, Q, D, first and last; what is not of keys; the max; the row's position; Infinity, then the best scores,
+ * topK of them rounded up to whole QUADs, descending; four words, then their keys.
  */
 export const ROW_WEIGHTS: usize = 0;
-export const ROW_SCORES: usize = 16;
-export const ROW_SQUARES: usize = 32;
-export const ROW_DISTANCES: usize = 48;
-export const ROW_ENDS: usize = 64;
-export const ROW_OTHERS: usize = 80;
-export const ROW_SHIFT: usize = 88;
-export const ROW_POSITION: usize = 92;
-const ROW_ABOVE: usize = 108;
-export const ROW_TOP: usize = 112;
+const ROW_SCORES: usize = 8;
+export const ROW_SQUARES: usize = 16;
+const ROW_DISTANCES: usize = 24;
+export const ROW_ENDS: usize = 32;
+export const ROW_OTHERS: usize = 48;
+export const ROW_SHIFT: usize = 56;
+export const ROW_POSITION: usize = 60;
+const ROW_ABOVE: usize = 76;
+export const ROW_TOP: usize = 80;
 /** Of a row that is finished: 1 / Z as float32. */
 const ROW_INVERSE: usize = ROW_OTHERS;
 
-export const KEPT_SHIFT: usize = PAGE << 2;
+/** The float32 sum of so many is within 15 · 2^-24 of itself. */
+const SUMMED = 16;
 
 const LN_2: f64 = 0.6931471805599453;
-/** The part of the weight from which on keys have an entropy, a distance and a number: squares of parts of less may underflow. */
+/** The part of the weight from which on keys have an entropy, a distance and a number: less, squared, may underflow. */
 const LEAST: f64 = 9.094947017729282e-13;
 /** The one NaN that leaves, from memory: see exp.ts. */
 const NAN = memory.data<u32>([0x7fc00000]);
@@ -74,10 +82,24 @@ export function tile_rows(statistics: StatisticsShape): i32 {
 export function kept_row(rows: usize, statistics: StatisticsShape, page: i32, i: i32): usize {
   if (!statistics.received) return 0;
   const pages = rows + (row_bytes(statistics) + 8) * TILE_ROWS;
-  return pages + <usize>(page * KEPT_ROWS + i) * KEPT_ROW;
+  return pages + STRIP_BYTES * (page * KEPT_ROWS + i);
 }
 
-/** Sets rows r.. of a tile up, whose states start_rows has set up, and its `pages` pages. */
+/** Where it keeps the max that they are relative to. */
+// @ts-ignore: decorator
+@inline
+function kept_max(rows: usize, statistics: StatisticsShape, page: i32, i: i32): usize {
+  const end = kept_row(rows, statistics, statistics.keptPages, 0) + KEPT_END;
+  return end + (<usize>(page * KEPT_ROWS + i) << 2);
+}
+
+/** Keeps the maxima of rows i.. of a tile, `n` of them, after a page. */
+export function keep_maxima(n: i32, state: usize, rows: usize, statistics: StatisticsShape, page: i32, i: i32): void {
+  const to = kept_max(rows, statistics, page, i);
+  for (let at = 0; at < n; at++) store<f32>(to + (<usize>at << 2), reduced(load<f32>(state + STATE_BYTES * at)));
+}
+
+/** Sets rows r.. of a tile up, whose states start_rows has set up, and which have `pages` pages. */
 export function start_statistics(
   n: i32,
   states: usize,
@@ -101,15 +123,14 @@ export function start_statistics(
       v128.store(at + keys_behind(k), i32x4.splat(-1), ROW_TOP);
     }
   }
-  if (!statistics.received) return;
-  assert(pages <= statistics.keptPages, "attention_statistics: rows must not have more than keptPages pages");
-  for (let page = 0; page < pages; page++)
-    for (let i = 0; i < n; i++) store<f32>(kept_row(rows, statistics, page, i), f32.NEGATIVE_INFINITY, KEPT_SHIFT);
+  const fits = !statistics.received || pages <= statistics.keptPages;
+  assert(fits, "attention_statistics: rows must not have more than keptPages pages");
 }
 
 /** Writes what was measured of rows r.. of a tile, whose `pages` pages begin with that of the key `low`. */
 export function finish_statistics(
   n: i32,
+  states: usize,
   rows: usize,
   shape: AttentionShape,
   statistics: StatisticsShape,
@@ -127,18 +148,7 @@ export function finish_statistics(
   const group = shape.numHeads / shape.numKvHeads;
   const apart = n > shape.qLen * group ? n : group;
   for (let page = 0; page < pages; page++)
-    for (let i = 0; i < min(apart, n); i++) {
-      const head = <usize>head_of(shape, r + i) * statistics.receivedStride;
-      const to = statistics.received + ((head + low + page * PAGE) << 3);
-      receive_page(to, rows, statistics, page, i, n, apart);
-    }
-}
-
-/** The sum of the two lanes of a row's sum. */
-// @ts-ignore: decorator
-@inline
-function sum_of(row: usize, sum: usize): f64 {
-  return load<f64>(row + sum) + load<f64>(row + sum, 8);
+    for (let i = 0; i < min(apart, n); i++) receive_page(n, states, rows, shape, statistics, r, low, page, i, apart);
 }
 
 function store_number(at: usize, x: f64): void {
@@ -146,9 +156,9 @@ function store_number(at: usize, x: f64): void {
   if (x != x) store<u32>(at, load<u32>(NAN));
 }
 
-/** The statistics of a row to `to`, and its 1 / Z to where flush reads it. */
+/** The statistics of a row to `to`, and its 1 / Z to where receive_page reads it. */
 function finish_row(row: usize, to: usize, k: i32): void {
-  const weights = sum_of(row, ROW_WEIGHTS);
+  const weights = load<f64>(row, ROW_WEIGHTS);
   const all = weights + load<f64>(row, ROW_OTHERS);
   const inverse: f64 = all == 0 ? 0 : 1 / all;
   const shift = load<f32>(row, ROW_SHIFT);
@@ -160,9 +170,9 @@ function finish_row(row: usize, to: usize, k: i32): void {
   const nothing = weights <= all * LEAST;
   const part: f64 = nothing ? 0 : 1 / weights;
   const ofKeys = weights == all ? logarithm : ln_f64(weights);
-  store_number(to + 16, nothing ? 0 : max<f64>(0, ofKeys - LN_2 * sum_of(row, ROW_SCORES) * part));
-  store_number(to + 20, sum_of(row, ROW_DISTANCES) * part);
-  store_number(to + 24, nothing ? 0 : (weights * weights) / sum_of(row, ROW_SQUARES));
+  store_number(to + 16, nothing ? 0 : max<f64>(0, ofKeys - LN_2 * load<f64>(row, ROW_SCORES) * part));
+  store_number(to + 20, load<f64>(row, ROW_DISTANCES) * part);
+  store_number(to + 24, nothing ? 0 : (weights * weights) / load<f64>(row, ROW_SQUARES));
   store<f32>(to, 0, 28);
   for (let i = 0; i < k; i++) {
     const score = row + (<usize>i << 2);
@@ -176,62 +186,97 @@ function finish_row(row: usize, to: usize, k: i32): void {
 
 /** Adds the weights of every `apart`th of a tile's rows from `first` on to what the keys of a page receive. */
 function receive_page(
-  to: usize,
+  n: i32,
+  states: usize,
   rows: usize,
+  shape: AttentionShape,
   statistics: StatisticsShape,
+  r: i32,
+  low: i32,
   page: i32,
   first: i32,
-  n: i32,
   apart: i32,
 ): void {
+  const key = low + page * PAGE;
+  const at = <usize>(head_of(shape, r + first) * statistics.receivedStride + key);
+  const to = statistics.received + (at << 3);
+  const parts = statistics.received + (<usize>(shape.numHeads * statistics.receivedStride) << 3) + (at << 2);
   // The rows that attend the page: where their weights are, and what these are multiplied by.
   const list = rows + row_bytes(statistics) * TILE_ROWS;
   let end = list;
   for (let i = first; i < n; i += apart) {
-    const kept = kept_row(rows, statistics, page, i);
-    const before = load<f32>(kept, KEPT_SHIFT);
-    if (before == f32.NEGATIVE_INFINITY) continue;
+    const state = states + STATE_BYTES * i;
     const row = rows + row_bytes(statistics) * i;
-    store<u32>(end, <u32>kept);
-    store<f32>(end, ex2_f32(before - load<f32>(row, ROW_SHIFT)) * load<f32>(row, ROW_INVERSE), 4);
-    end += 8;
-  }
-  if (end == list) return;
-  for (let at: usize = 0; at < KEPT_SHIFT; at += 64) {
-    const sums = to + (at << 1);
-    let s0 = v128.load(sums);
-    let s1 = v128.load(sums, 16);
-    let s2 = v128.load(sums, 32);
-    let s3 = v128.load(sums, 48);
-    let s4 = v128.load(sums, 64);
-    let s5 = v128.load(sums, 80);
-    let s6 = v128.load(sums, 96);
-    let s7 = v128.load(sums, 112);
-    for (let row = list; row < end; row += 8) {
-      const kept = <usize>load<u32>(row) + at;
-      const factor = v128.load32_splat(row, 4);
-      const w0 = f32x4.mul(v128.load(kept), factor);
-      s0 = f64x2.add(s0, f64x2.promote_low_f32x4(w0));
-      s1 = f64x2.add(s1, f64x2.promote_low_f32x4(upper(w0)));
-      const w1 = f32x4.mul(v128.load(kept, 16), factor);
-      s2 = f64x2.add(s2, f64x2.promote_low_f32x4(w1));
-      s3 = f64x2.add(s3, f64x2.promote_low_f32x4(upper(w1)));
-      const w2 = f32x4.mul(v128.load(kept, 32), factor);
-      s4 = f64x2.add(s4, f64x2.promote_low_f32x4(w2));
-      s5 = f64x2.add(s5, f64x2.promote_low_f32x4(upper(w2)));
-      const w3 = f32x4.mul(v128.load(kept, 48), factor);
-      s6 = f64x2.add(s6, f64x2.promote_low_f32x4(w3));
-      s7 = f64x2.add(s7, f64x2.promote_low_f32x4(upper(w3)));
+    if (row_from(state, key) < row_to(state, key)) {
+      const before = load<f32>(kept_max(rows, statistics, page, i));
+      const factor = ex2_f32(before - load<f32>(row, ROW_SHIFT)) * load<f32>(row, ROW_INVERSE);
+      if (factor == factor) {
+        store<u32>(end, <u32>kept_row(rows, statistics, page, i));
+        store<f32>(end, factor, 4);
+        end += 8;
+      } else receive_nan(to, state, shape, r + i, key);
     }
-    v128.store(sums, s0);
-    v128.store(sums, s1, 16);
-    v128.store(sums, s2, 32);
-    v128.store(sums, s3, 48);
-    v128.store(sums, s4, 64);
-    v128.store(sums, s5, 80);
-    v128.store(sums, s6, 96);
-    v128.store(sums, s7, 112);
+    if (((load<i32>(row, ROW_POSITION) + 1) & (SUMMED - 1)) == 0) {
+      add_rows(parts, list, end);
+      add_parts(to, parts);
+      end = list;
+    }
   }
+  add_rows(parts, list, end);
+}
+
+/** Adds the weights of a list of rows to the float32 sums of a page's keys. */
+function add_rows(to: usize, list: usize, end: usize): void {
+  if (end == list) return;
+  for (let at: usize = 0; at < STRIP_BYTES; at += 128) {
+    let s0 = v128.load(to + at);
+    let s1 = v128.load(to + at, 16);
+    let s2 = v128.load(to + at, 32);
+    let s3 = v128.load(to + at, 48);
+    let s4 = v128.load(to + at, 64);
+    let s5 = v128.load(to + at, 80);
+    let s6 = v128.load(to + at, 96);
+    let s7 = v128.load(to + at, 112);
+    for (let row = list; row < end; row += 8) {
+      const w = <usize>load<u32>(row) + at;
+      const factor = v128.load32_splat(row, 4);
+      s0 = madd(v128.load(w), factor, s0);
+      s1 = madd(v128.load(w, 16), factor, s1);
+      s2 = madd(v128.load(w, 32), factor, s2);
+      s3 = madd(v128.load(w, 48), factor, s3);
+      s4 = madd(v128.load(w, 64), factor, s4);
+      s5 = madd(v128.load(w, 80), factor, s5);
+      s6 = madd(v128.load(w, 96), factor, s6);
+      s7 = madd(v128.load(w, 112), factor, s7);
+    }
+    v128.store(to + at, s0);
+    v128.store(to + at, s1, 16);
+    v128.store(to + at, s2, 32);
+    v128.store(to + at, s3, 48);
+    v128.store(to + at, s4, 64);
+    v128.store(to + at, s5, 80);
+    v128.store(to + at, s6, 96);
+    v128.store(to + at, s7, 112);
+  }
+}
+
+/** Adds the float32 sums of a page's keys to their float64 sums, and begins anew. */
+function add_parts(to: usize, parts: usize): void {
+  for (let at: usize = 0; at < STRIP_BYTES; at += 16) {
+    const part = v128.load(parts + at);
+    const sums = to + (at << 1);
+    v128.store(sums, f64x2.add(v128.load(sums), f64x2.promote_low_f32x4(part)));
+    v128.store(sums, f64x2.add(v128.load(sums, 16), f64x2.promote_low_f32x4(upper(part))), 16);
+    v128.store(parts + at, f32x4.splat(0));
+  }
+}
+
+/** Row r has a score that is NaN, or Infinity: what the keys that it attends receive is NaN. */
+function receive_nan(to: usize, state: usize, shape: AttentionShape, r: i32, key: i32): void {
+  const keep = keep_row(shape, head_of(shape, r), token_of(shape, r));
+  const bias = bias_row(shape, head_of(shape, r), token_of(shape, r));
+  for (let j = row_from(state, key); j < row_to(state, key); j++)
+    if (!is_excluded(keep, bias, key + j)) store<f64>(to + (<usize>j << 3), NaN);
 }
 
 /** Lanes 2 and 3 in front. */

@@ -74,18 +74,17 @@ export function measureCalls(
   const shapeAt = layout.take(STATISTICS_SHAPE_BYTES);
   const rowsAt = layout.floats(most(({ target, tokens }) => target.numHeads * tokens) * rowFloats(wanted));
   const scratchAt = layout.take(most((call) => 4 * workOf(call) + statisticsBytes(wanted.topK, pagesOf(call))));
-  const receivedAt = calls.map(({ target }) => layout.take(wanted.received ? 8 * receivedIn(target) : 0));
+  const receivedAt = calls.map(({ target }) => layout.take(wanted.received ? RECEIVED_BYTES * receivedIn(target) : 0));
   const base = memory.allocate(where, layout.bytes);
-  /** What the keys of a call receive. */
-  const sumsOf = (i: number, { target }: MeasuredCall) =>
-    new Float64Array(memory.view().buffer, base + (receivedAt[i] as number), wanted.received ? receivedIn(target) : 0);
   try {
-    for (const [i, call] of calls.entries()) sumsOf(i, call).fill(0);
+    for (const [i, { target }] of calls.entries())
+      if (wanted.received) memory.u8(base + (receivedAt[i] as number), RECEIVED_BYTES * receivedIn(target)).fill(0);
     work(
       calls.map((call, i): Measure => {
         const { numHeads, kvLen } = call.target;
         return (segment, shape, begin, end) => {
-          const sums = base + (receivedAt[i] as number) + 8 * segment.batchRow * numHeads * wholePages(kvLen);
+          const sums =
+            base + (receivedAt[i] as number) + RECEIVED_BYTES * segment.batchRow * numHeads * wholePages(kvLen);
           storeStatisticsShape(memory.view(), base + shapeAt, {
             ...{ topK: wanted.topK, first: wanted.first, last: wanted.last, work: workOf(call) },
             rows: pointer.f32(base + rowsAt),
@@ -101,8 +100,8 @@ export function measureCalls(
         };
       }),
     );
-    for (const [i, call] of calls.entries())
-      readReceived(sumsOf(i, call), call.target, (results[i] as Measured).received);
+    for (const [i, { target }] of calls.entries())
+      readReceived(kernels, base + (receivedAt[i] as number), target, (results[i] as Measured).received);
     return results;
   } finally {
     if (!kernels.released) memory.free(base);
@@ -110,6 +109,8 @@ export function measureCalls(
 }
 
 const spanOf = ({ causal, window }: MeasuredCall["rules"]) => ({ left: window.left, right: causal ? 0 : window.right });
+/** Bytes of the sums of a key. */
+const RECEIVED_BYTES = 12;
 const rowFloats = ({ topK }: Wanted) => STATISTICS + 2 * topK;
 const wholePages = (kvLen: number) => PAGE * Math.ceil(kvLen / PAGE);
 const receivedIn = ({ batch, numHeads, kvLen }: MaskTarget) => batch * numHeads * wholePages(kvLen);
@@ -168,10 +169,19 @@ function readRows(
     }
 }
 
-/** Copies the sums [batch][numHeads][wholePages(kvLen)]. */
-function readReceived(sums: Float64Array, { batch, numHeads, kvLen }: MaskTarget, received: Tensor | undefined): void {
-  for (let row = 0; received && row < batch * numHeads; row++) {
-    const from = row * wholePages(kvLen);
-    received.data.set(sums.subarray(from, from + kvLen), row * kvLen);
+/** Copies the sums [batch] of [numHeads][wholePages(kvLen)] in float64, then in float32. */
+function readReceived(
+  { memory }: Kernels,
+  at: number,
+  { batch, numHeads, kvLen }: MaskTarget,
+  received: Tensor | undefined,
+): void {
+  const stride = wholePages(kvLen);
+  for (let batchRow = 0; received && batchRow < batch; batchRow++, at += RECEIVED_BYTES * numHeads * stride) {
+    const sums = new Float64Array(memory.view().buffer, at, numHeads * stride);
+    const parts = memory.f32(at + 8 * numHeads * stride, numHeads * stride);
+    for (let head = 0, to = batchRow * numHeads * kvLen; head < numHeads; head++)
+      for (let key = head * stride; key < head * stride + kvLen; key++, to++)
+        received.data[to] = (sums[key] as number) + (parts[key] as number);
   }
 }

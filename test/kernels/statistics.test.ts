@@ -2,72 +2,19 @@
 
 import { describe, expect, it } from "vitest";
 import { PAGE, STATISTICS } from "../../assembly/layout.ts";
-import { keptPages, statisticsBytes } from "../../src/forward/statistics-scratch.ts";
-import { attention_statistics } from "../../src/reference/attention_statistics.ts";
-import type { Plain, StatisticsShape } from "../../src/wasm/abi.ts";
 import type { Instance } from "../../src/wasm/instantiate.ts";
+import { createPages, createTrial, scratchFloats, type Trial, tolerance } from "../support/attention-trial.ts";
 import {
-  createPages,
-  createTrial,
-  inRandomFormats,
-  scratchFloats,
-  type Trial,
-  tolerance,
-} from "../support/attention-trial.ts";
-import { builds, createRandom, floats, load, pieces, runKernel } from "./harness.ts";
-
-interface Wanted {
-  readonly topK: number;
-  readonly first: number;
-  readonly last: number;
-  readonly received: boolean;
-}
-
-interface Left {
-  readonly out: Float32Array;
-  readonly lse: Float32Array;
-  readonly rows: Float32Array;
-  readonly received: Float64Array;
-}
-
-const words = (x: Float32Array | Float64Array) => new Uint32Array(x.buffer, x.byteOffset, x.byteLength / 4);
-
-/** What a kernel, or without an instance the twin, leaves of a trial, in pages and scratch full of `fill`, in cuts. */
-function measure(
-  instance: Instance | undefined,
-  trial: Trial,
-  wanted: Wanted,
-  fill = 0,
-  cuts: readonly (readonly [number, number])[] = [[0, trial.shape.qLen * trial.shape.numHeads]],
-): Left {
-  const { shape } = trial;
-  const { numHeads, qLen, kvLen, headDim, valueDim, formats } = shape;
-  const receivedStride = PAGE * Math.ceil(kvLen / PAGE);
-  const left: Left = {
-    out: new Float32Array(qLen * shape.outStride),
-    lse: new Float32Array(numHeads * qLen),
-    rows: new Float32Array(numHeads * qLen * (STATISTICS + 2 * wanted.topK)),
-    received: new Float64Array(numHeads * receivedStride),
-  };
-  const work = (scratchFloats(headDim, valueDim, formats) + 15) & -16;
-  const pages = wanted.received ? keptPages(shape, kvLen) : 0;
-  const statistics: Plain<StatisticsShape> = {
-    ...{ topK: wanted.topK, first: wanted.first, last: wanted.last, work, rows: left.rows, receivedStride },
-    ...{ received: wanted.received ? left.received : null, keptPages: pages },
-  };
-  const bytes = 4 * work + statisticsBytes(wanted.topK, pages);
-  const scratch = new Float32Array(new Uint32Array(bytes / 4).fill(fill).buffer);
-  const call = { ...shape, lse: left.lse };
-  for (const [begin, end] of cuts) {
-    const args: Parameters<typeof attention_statistics> = [
-      ...([left.out, trial.q, createPages(trial, kvLen, fill), scratch, call, statistics] as const),
-      ...([begin, end] as const),
-    ];
-    if (instance) runKernel(instance, "attention_statistics", args);
-    else attention_statistics(...args);
-  }
-  return left;
-}
+  checkStatistics,
+  drawTrial,
+  drawWanted,
+  type Left,
+  measure,
+  receivedBy,
+  type Wanted,
+  words,
+} from "../support/statistics-trial.ts";
+import { builds, createRandom, floats, load, runKernel } from "./harness.ts";
 
 /** The out and lse of attention_pages. */
 function attend(instance: Instance, trial: Trial): Pick<Left, "out" | "lse"> {
@@ -80,17 +27,6 @@ function attend(instance: Instance, trial: Trial): Pick<Left, "out" | "lse"> {
   runKernel(instance, "attention_pages", [out, trial.q, pages, scratch, { ...shape, lse }, 0, end]);
   return { out, lse };
 }
-
-function drawWanted(random: ReturnType<typeof createRandom>): Wanted {
-  const pick = (...from: readonly number[]) => from[random.int(0, from.length - 1)] as number;
-  const topK = pick(1, 1, 2, 3, 4, 5, 8, 9, 40);
-  return { topK, first: pick(0, 1, 4, 130), last: pick(0, 1, 3, 64, 200), received: random.next() < 0.6 };
-}
-
-const drawTrial = (random: ReturnType<typeof createRandom>, seed: number): Trial => {
-  const trial = createTrial(random);
-  return seed % 3 === 2 ? inRandomFormats(trial, random) : trial;
-};
 
 /**
  * The largest excess over the bounds. Scores differ by at most e (`tolerance`), so that weights differ by a factor of at most
@@ -129,8 +65,9 @@ function expectNear(trial: Trial, wanted: Wanted, got: Left, all: Left): void {
       if (key >= 0) seen.add(key);
     }
   }
-  for (let i = 0; i < got.received.length; i++)
-    near("received", i, got.received[i]!, all.received[i]!, qLen * Math.min(1, relative));
+  const [received, allReceived] = [receivedBy(got), receivedBy(all)];
+  for (let i = 0; i < received.length; i++)
+    near("received", i, received[i]!, allReceived[i]!, qLen * Math.min(1, relative));
 }
 
 describe.each(builds)("attention_statistics (%s)", (build) => {
@@ -160,26 +97,40 @@ describe.each(builds)("attention_statistics (%s)", (build) => {
     }
   });
 
-  it("gives the same bits in pieces, with other topK, and with NaN in all that is not attended", () => {
+  it("gives the same bits in pieces, and with NaN in all that is not attended", () => {
+    expect(checkStatistics(instance, 0, seeds.length)).toBeUndefined();
+  });
+
+  it("gives the same bits with other topK", () => {
     for (const seed of seeds) {
       const random = createRandom(seed);
       const trial = drawTrial(random, seed);
       const wanted = drawWanted(random);
       const want = measure(instance, trial, wanted);
-      const { qLen, numHeads } = trial.shape;
-      const cuts = pieces(random, qLen * numHeads);
-      // Sums of keys take their terms by ascending rows.
-      if (wanted.received) cuts.sort(([a], [b]) => a - b);
-      const got = measure(instance, trial, wanted, 0x7fc00001, cuts);
-      for (const part of ["out", "lse", "rows", "received"] as const)
-        expect(words(got[part]), `seed ${seed}, ${part}`).toEqual(words(want[part]));
       const size = STATISTICS + 2 * wanted.topK;
       const more = measure(instance, trial, { ...wanted, topK: wanted.topK + 7, received: false });
-      for (let row = 0; row < qLen * numHeads; row++)
+      for (let row = 0; row < trial.shape.qLen * trial.shape.numHeads; row++)
         expect(words(more.rows.slice(row * (size + 14)).slice(0, STATISTICS + wanted.topK)), `seed ${seed}`).toEqual(
           words(want.rows.slice(row * size).slice(0, STATISTICS + wanted.topK)),
         );
     }
+  });
+
+  it("makes NaN what keys receive that a row with a score of NaN attends, and no others", () => {
+    const random = createRandom(3);
+    const [T, wanted] = [300, { topK: 1, first: 1, last: 1, received: true }];
+    const drawn = createTrial(random, { numKvHeads: 1, headDim: 8, valueDim: 8 });
+    const trial: Trial = {
+      ...{ q: floats(random, T * 8), k: floats(random, T * 8), v: floats(random, T * 8) },
+      shape: {
+        ...{ ...drawn.shape, qLen: T, kvLen: T, qStart: 0, left: 9, right: 0, numHeads: 1, numKvHeads: 1 },
+        ...{ qStride: 8, outStride: 8, outHeadStride: 8, softcap: 0, slopes: null, sinks: null, extraKey: null },
+        ...{ extraValue: null, zeroKey: 0, keep: null, bias: null },
+      },
+    };
+    trial.q[200 * 8] = Number.NaN;
+    const keys = receivedBy(measure(instance, trial, wanted)).flatMap((x, key) => (Number.isNaN(x) ? key : []));
+    expect(keys).toEqual(Array.from({ length: 10 }, (_, i) => 191 + i));
   });
 
   it("is within 1e-6 of the matrix in float64 at 1024 tokens of unit scores", () => {
@@ -220,7 +171,7 @@ describe.each(builds)("attention_statistics (%s)", (build) => {
       effective: worst(6, (y) => 2 * y),
       weights: Math.max(...[0, 1, 2, 3].map((i) => worst(STATISTICS + i, () => 1))),
       received: Math.max(
-        ...got.received.map((x, i) => Math.abs(x - want.received[i]!) / Math.max(1, want.received[i]!)),
+        ...receivedBy(got).map((x, i) => Math.abs(x - receivedBy(want)[i]!) / Math.max(1, receivedBy(want)[i]!)),
       ),
     };
     for (const [name, most] of Object.entries(bounds)) expect(most, name).toBeLessThan(1e-6);

@@ -5,9 +5,11 @@ test.each([
   [false, "floats"],
   [false, "coded"],
   [false, "latents"],
+  [false, "statistics"],
   [true, "floats"],
   [true, "coded"],
   [true, "latents"],
+  [true, "statistics"],
 ] as const)(
   "150 random calls of the attention kernels are as they must be without a fault, relaxed %s, pages of %s",
   async (relaxed, pages) => {

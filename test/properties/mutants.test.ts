@@ -10,16 +10,17 @@ const FAULTS = [
   "sums take their keys in another order",
   "integers are rounded towards zero",
   "an odd first token is taken for an even one",
+  "sums of what keys receive end with a tile",
 ];
 
-test.each(["floats", "coded", "latents"] as const)(
+test.each(["floats", "coded", "latents", "statistics"] as const)(
   "the properties of the attention kernels hold without a fault, on pages of %s",
   async (pages) => {
     await expectFound(false, pages);
   },
 );
 
-test("the properties of the attention kernels find each of five faults in their source within 150 random calls", async () => {
+test("the properties of the attention kernels find each of six faults in their source within 150 random calls", async () => {
   const chosen = MUTANTS.filter(({ fault }) => FAULTS.includes(fault));
   expect(chosen.length).toBe(FAULTS.length);
   for (const mutant of chosen) await expectFound(mutant.relaxed ?? false, mutant.pages ?? "floats", mutant);

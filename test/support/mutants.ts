@@ -6,6 +6,7 @@ import type { Instance } from "../../src/wasm/instantiate.ts";
 import { LinearMemory } from "../../src/wasm/memory.ts";
 import { checkAttention, type PageKind } from "./attention-properties.ts";
 import { compile } from "./compile.ts";
+import { checkStatistics } from "./statistics-trial.ts";
 
 interface Mutant {
   readonly fault: string;
@@ -15,8 +16,11 @@ interface Mutant {
   /** The build in which the fault shows; default simd. */
   readonly relaxed?: boolean;
   /** The pages in which it shows; default floats. */
-  readonly pages?: PageKind;
+  readonly pages?: Pages;
 }
+
+/** The kernel of attention for these pages, or that which measures it. */
+type Pages = PageKind | "statistics";
 
 export const MUTANTS: readonly Mutant[] = [
   {
@@ -208,6 +212,20 @@ export const MUTANTS: readonly Mutant[] = [
     to: "scales + at",
     pages: "latents",
   },
+  {
+    fault: "sums of what keys receive end with a tile",
+    file: "attention/statistics.ts",
+    from: "  add_rows(parts, list, end);\n}",
+    to: "  add_rows(parts, list, end);\n  add_parts(to, parts);\n}",
+    pages: "statistics",
+  },
+  {
+    fault: "weights beyond a strip's keys are what the page before left",
+    file: "attention/statistics_page.ts",
+    from: "for (let at = end; at < STRIP_BYTES; at += 16) v128.store(to + at, f32x4.splat(0));",
+    to: "",
+    pages: "statistics",
+  },
 ];
 
 const ENTRY = `
@@ -216,12 +234,16 @@ const ENTRY = `
 const LATENT_ENTRY = `
   export { attention_latents } from "./latent/attention";
   export { HEAP_BASE } from "./module";`;
+const STATISTICS_ENTRY = `
+  export { attention_statistics } from "./attention/attention_statistics";
+  export { HEAP_BASE } from "./module";`;
 
 /** The kernels with a fault in their source, or without. */
-async function buildMutant(relaxed: boolean, pages: PageKind, mutant?: Mutant): Promise<Instance> {
+async function buildMutant(relaxed: boolean, pages: Pages, mutant?: Mutant): Promise<Instance> {
   let found = 0;
   const module = await compile("assembly/mutant.ts", relaxed, (path, text) => {
-    if (path === "assembly/mutant.ts") return pages === "latents" ? LATENT_ENTRY : ENTRY;
+    if (path === "assembly/mutant.ts")
+      return pages === "statistics" ? STATISTICS_ENTRY : pages === "latents" ? LATENT_ENTRY : ENTRY;
     if (text === null) return null;
     if (!mutant || path !== `assembly/${mutant.file}`) return text;
     const parts = text.split(mutant.from);
@@ -240,8 +262,10 @@ async function buildMutant(relaxed: boolean, pages: PageKind, mutant?: Mutant): 
 }
 
 /** Throws unless the properties find a fault in one of 150 random calls, or without one hold in all of them. */
-export async function expectFound(relaxed: boolean, pages: PageKind, mutant?: Mutant): Promise<void> {
-  const failure = checkAttention(await buildMutant(relaxed, pages, mutant), 1, 150, relaxed, pages);
+export async function expectFound(relaxed: boolean, pages: Pages, mutant?: Mutant): Promise<void> {
+  const instance = await buildMutant(relaxed, pages, mutant);
+  const failure =
+    pages === "statistics" ? checkStatistics(instance, 1, 150) : checkAttention(instance, 1, 150, relaxed, pages);
   if (mutant) expect(failure).toBeTypeOf("string");
   else expect(failure).toBeUndefined();
 }
