@@ -32,7 +32,7 @@ of one, of which only the header is read. Knows models that headwise does not ru
   --heads N, --kv-heads N, --head-dim N, --width N, --vocabulary N
                        sizes that are not chosen
   --attention KIND     mha, gqa, mqa or mla
-  --weights FORMAT     f32, f16, bf16, q8, q8-row, q4 (with --model default: f32, or those of the GGUF file)
+  --weights FORMAT     f32, f16, bf16, q8, q8-row, q4 (with --model default: as stored, of config.json alone f32)
   --cache FORMAT       f32, f16, q8, q4 (with --model default f32)
   --memory BYTES       of linear memory for weights, a session and a call (default by the target)
   --roofline F,B       10^9 operations and bytes a second to predict with, instead of measuring
@@ -94,7 +94,7 @@ export async function configure(args: string[]): Promise<void> {
     const other = [...FOR_BUDGETS, "width", "vocabulary", "memory"].find((name) => values[name as keyof typeof values]);
     if (other !== undefined) throw new UsageError(`${COMMAND}: --${other} expected none beside --model`);
     const { weights, cache: format } = formats;
-    return print(await costAt(values.model, { ...sizes, weights, format }), costText);
+    return print(await costAt(values.model, { ...sizes, weights, format }), (cost) => costText(cost, formats));
   }
   const target = readChoice(COMMAND, "--target", values.target, TARGET_NAMES);
   const budget = values["parameter-budget"];

@@ -32,7 +32,9 @@ describe("a budget", () => {
   test("prints choices with reasons and rules, costs, and warnings", () => {
     const { stdout } = run(...GIVEN, "--head-dim", "16");
     expect(stdout).toMatch(/^choice +value +reason\ndModel +768 +the budget is near the rule of 125 million$/m);
-    expect(stdout).toMatch(/^linear memory +[\d,]+ bytes \(\d+ MB\): weights [\d,]+, a session [\d,]+, calls [\d,]+$/m);
+    expect(stdout).toMatch(
+      /^linear memory +[\d,]+ bytes \(\d+ MB\): weights [\d,]+ \(q8\), a session [\d,]+ \(f16\), calls [\d,]+$/m,
+    );
     expect(stdout).toMatch(/^decode +\d\S* tokens\/s predicted/m);
     expect(stdout).toMatch(/^warning: heads of 16 are below 32/m);
     expect(stdout).toMatch(/^dModel +125M 768\/12\/64, 350M/m);
@@ -74,10 +76,19 @@ describe("--model", () => {
     expect(JSON.parse(stdout)).toEqual(JSON.parse(JSON.stringify(cost)));
   });
 
+  test("a folder of safetensors, as text: the formats in memory are those of the file, or those asked for", () => {
+    const [stored, asked] = [[], ["--weights", "q4", "--cache", "q8"]].map(
+      (formats) => run("--model", "model/stories", ...formats).stdout,
+    );
+    expect(stored).toMatch(/^linear memory .* weights [\d,]+ \(as stored: BF16\), a session [\d,]+ \(f32\), calls/m);
+    expect(asked).toMatch(/^linear memory .* weights [\d,]+ \(q4\), a session [\d,]+ \(q8\), calls/m);
+  });
+
   test("a GGUF file, as text", () => {
     const { stdout } = run("--model", "model/stories/stories.gguf");
     expect(stdout).toMatch(/^parameters +743,296$/m);
-    expect(stdout).toMatch(/^in the file +793,136 bytes/m);
+    expect(stdout).toMatch(/^stored +793,136 bytes \(793 KB\), matrices in Q8_0$/m);
+    expect(stdout).toMatch(/^linear memory .* weights [\d,]+ \(as stored: Q8_0\), a session [\d,]+ \(f32\), calls/m);
     expect(stdout).toMatch(/^layers +keep +numbers a token +window +numbers of a state\n4 +heads +64 +- +-$/m);
   });
 });
