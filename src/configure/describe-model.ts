@@ -17,7 +17,7 @@ import { readGgufDecoder } from "../models/gguf/decoder.ts";
 import { DECODERS } from "../models/gguf/decoders.ts";
 import { type Fields, fieldsOf } from "../models/hf/config-fields.ts";
 import { reasonAgainst, UNSUPPORTED_MODELS } from "../models/unsupported.ts";
-import { expectInt, expectSignal, readFields } from "../util/arguments.ts";
+import { expectFunction, expectInt, expectSignal, readFields } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { parseJson } from "../util/json.ts";
@@ -124,6 +124,7 @@ export async function describeFiles(source: ModelSource, options: DescribeFilesO
   const where = "describeFiles";
   const { signal, store, ...given } = readOptions(where, options, FILE_OPTIONS);
   if (signal !== undefined) expectSignal(where, signal);
+  if (store !== undefined) expectFunction(where, "options.store.open", Object(store).open);
   signal?.throwIfAborted();
   let files: ModelFiles | undefined;
   try {
