@@ -14,9 +14,9 @@ import { columnsText, sizeText } from "./text.ts";
 const countText = (count: number): string => String(count).replace(/\B(?=(\d{3})+$)/g, ",");
 const bytesText = (bytes: number): string => `${countText(bytes)} bytes${bytes < 1000 ? "" : ` (${sizeText(bytes)})`}`;
 
-/** A configuration: choices with reasons, costs, warnings, rules. */
+/** A configuration: choices with reasons, costs, rules. */
 export function configurationText(found: Configuration & { readonly roofline?: Roofline | undefined }): string {
-  const { choices, parameters, cacheBytes, memory, speed, warnings, roofline } = found;
+  const { choices, parameters, cacheBytes, memory, speed, roofline } = found;
   const rows = choices.map(({ what, value, reason }) => [what, String(value), reason]);
   const costs = [
     ["parameters", countText(parameters)],
@@ -34,7 +34,6 @@ export function configurationText(found: Configuration & { readonly roofline?: R
   return [
     columnsText([["choice", "value", "reason"], ...rows], 3),
     columnsText(costs, 2),
-    ...(warnings.length > 0 ? [warnings.map((warning) => `warning: ${warning}`).join("\n")] : []),
     columnsText([["choice", "rule of thumb"], ...rules], 2),
   ]
     .map(trimLines)
@@ -93,6 +92,7 @@ export function costText(cost: ModelCost, { weights: asked, cache = "f32" }: Ask
   } = cost;
   const active = activeParameters < parameters ? ` (${countText(activeParameters)} for a token)` : "";
   const weights = Object.entries(weightBytes).map(([format, bytes]) => `${format} ${sizeText(bytes)}`);
+  const isWindowed = cost.layers.some(({ window }) => window !== undefined);
   const kept = asked ?? (storedAs ? `as stored: ${storedAs.join(", ")}` : "f32");
   const rows = [
     ["model", type],
@@ -101,7 +101,7 @@ export function costText(cost: ModelCost, { weights: asked, cache = "f32" }: Ask
     ...(storedBytes === undefined
       ? []
       : [["stored", `${bytesText(storedBytes)}, matrices in ${storedAs?.join(", ")}`]]),
-    ["a token", `${bytesText(tokenBytes)} of cache at 16 bits, while no window is full`],
+    ["a token", `${bytesText(tokenBytes)} of cache at 16 bits${isWindowed ? ", while no window is full" : ""}`],
     [`${seqLen} tokens`, `${bytesText(cost.cacheBytes)} of caches at 16 bits`],
     ["states", cost.stateBytes === 0 ? "none" : `${bytesText(cost.stateBytes)} at 32 bits`],
     ["linear memory", memory ? memoryText(memory, kept, cache) : `not run here: ${refusal}`],

@@ -16,6 +16,7 @@ import { type Decoder, readDecoder, SESSION_LENGTH } from "../models/decoder/rea
 import { readGgufDecoder } from "../models/gguf/decoder.ts";
 import { DECODERS } from "../models/gguf/decoders.ts";
 import { type Fields, fieldsOf } from "../models/hf/config-fields.ts";
+import { ENCODERS } from "../models/hf/encoders.ts";
 import { reasonAgainst, UNSUPPORTED_MODELS } from "../models/unsupported.ts";
 import { expectFunction, expectInt, expectSignal, readFields } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
@@ -59,6 +60,8 @@ export interface ModelCost {
   readonly storedAs: readonly string[] | undefined;
   /** What layers keep of a sequence, those of a kind together. */
   readonly layers: readonly LayerMemory[];
+  /** Tokens of the longest sequence that the model is for, as its files state them. */
+  readonly maxSeqLen: number | undefined;
   /** Tokens for which the following are. */
   readonly seqLen: number;
   /** Bytes that a token adds to the caches of all layers while no window is full, at 16 bits a number, as papers state them. */
@@ -159,15 +162,27 @@ function readConfigFacts(where: string, config: string | object, tensors?: Model
     typeof type === "string" && (Object.hasOwn(FAMILIES, type) || Object.hasOwn(OTHER_MODELS, type));
   const file = isKnown(whole.raw("model_type")) ? whole : (whole.fields("text_config") ?? whole);
   const type = file.raw("model_type");
+  if (type === undefined)
+    throw new HeadwiseError(
+      "BAD_FILE",
+      `${where}: config expected the fields of config.json, got none named model_type`,
+    );
   if (!isKnown(type)) {
     const names = [...Object.keys(FAMILIES), ...Object.keys(OTHER_MODELS)];
-    const reason = reasonAgainst(UNSUPPORTED_MODELS, type);
-    const why = reason === undefined ? "" : `, which has ${reason}`;
-    throw file.refusal("model_type", `one whose costs are known (nearest: ${nearestNames(type, names)})`, type, why);
+    const nearest = `one whose costs are known (nearest: ${nearestNames(type, names)})`;
+    throw file.refusal("model_type", nearest, type, whyUnknown(type));
   }
   return Object.hasOwn(FAMILIES, type as string)
     ? factsOfDecoder(where, resolveHead(readDecoder(where, json), tensors), file)
     : factsOfParts(file, type as string);
+}
+
+/** What is known of a type whose costs are not. */
+function whyUnknown(type: unknown): string {
+  if (typeof type === "string" && Object.hasOwn(ENCODERS, type))
+    return ", an encoder or a model with one, of which headwise/encoders runs some";
+  const reason = reasonAgainst(UNSUPPORTED_MODELS, type);
+  return reason === undefined ? "" : `, which has ${reason}`;
 }
 
 /** Of a decoder that this package runs. */
@@ -250,7 +265,7 @@ function costOf(facts: Facts, { seqLen: given, ...sizes }: DescribeOptions): Mod
   const panel = (format: WeightFormat) => panelBytes(format, BLOCK) + sumBytes(format, BLOCK);
   const weights = facts.weights ?? ((format) => Math.ceil((parameters * panel(format)) / (PANEL * BLOCK)));
   return {
-    ...{ type, parameters, activeParameters: active, storedBytes, storedAs, layers, seqLen },
+    ...{ type, parameters, activeParameters: active, storedBytes, storedAs, layers, maxSeqLen: facts.length, seqLen },
     weightBytes: Object.fromEntries(FORMATS.map((format) => [format, weights(format)])) as ModelCost["weightBytes"],
     tokenBytes: 2 * countMemory(layers, 1).cached,
     ...{ cacheBytes: 2 * cached, stateBytes: 4 * state },

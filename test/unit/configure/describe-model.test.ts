@@ -214,7 +214,8 @@ describe("files", () => {
 test.each<[object, string]>([
   [{ model_type: "mambo" }, 'describeModel: model_type expected one whose costs are known (nearest: "mamba"'],
   [{ model_type: "zamba2" }, "which has state-space or recurrent layers between those of attention"],
-  [{}, "describeModel: model_type expected one whose costs are known"],
+  [{}, "describeModel: config expected the fields of config.json, got none named model_type"],
+  [{ model_type: "bert" }, '"bert", an encoder or a model with one, of which headwise/encoders runs some'],
   [
     { ...configOf("Nemotron-Nano-9B-v2"), hybrid_override_pattern: "M-" },
     "hybrid_override_pattern expected 56 letters M, * or -",
