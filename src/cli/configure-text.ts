@@ -48,8 +48,18 @@ function memoryText({ weights, sessions, scratch, total }: ModelPlan, matrices: 
   return `${bytesText(total)}: ${parts.join(", ")}, calls ${countText(scratch)}`;
 }
 
-const rooflineText = ({ flops, bytes }: Roofline): string =>
-  `${(flops / 1e9).toPrecision(3)} GFLOP/s, ${(bytes / 1e9).toPrecision(3)} GB/s`;
+/** The peaks of a machine, and what kernels reach of them, by which speed is predicted. */
+function rooflineText({ flops, bytes, weights = {}, attention }: Roofline): string {
+  const giga = (rate: number) => (rate / 1e9).toPrecision(3);
+  const reached = Object.entries(weights).map(([format, { flops, bytes }]) => {
+    const reading = bytes.map(([size, perSecond]) => `${giga(perSecond)} GB/s of ${sizeText(size)}`).join(", ");
+    return `; with ${format} ${giga(flops)} GFLOP/s, reading ${reading}`;
+  });
+  const pairs = attention
+    ? `; attention ${giga(attention.prompt)} GFLOP/s in a prompt, ${giga(attention.token)} of a token`
+    : "";
+  return `${giga(flops)} GFLOP/s, ${giga(bytes)} GB/s at most${reached.join("")}${pairs}`;
+}
 
 /** A layer as predicted and as measured. */
 export function measurementText({ tokens, predicted, measured }: LayerMeasurement): string {

@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { configure, describeModel } from "headwise/configure";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { configurationText } from "../../../src/cli/configure-text.ts";
 import { runCli } from "../../support/cli.ts";
 import known from "../configure/known-models.json" with { type: "json" };
 
@@ -40,6 +41,24 @@ describe("a budget", () => {
     expect(stderr).toMatch(/^warning: heads of 16 are below 32/);
     expect(stdout).toMatch(/^dModel +125M 768\/12\/64, 350M/m);
     expect(stdout).not.toMatch(/ $/m);
+  });
+
+  test("the roofline is printed with the rates that kernels reach, by which speed is predicted", () => {
+    const weights = {
+      q8: {
+        flops: 40e9,
+        bytes: [
+          [1e6, 9e9],
+          [1e8, 5e9],
+        ],
+      },
+    } as const;
+    const roofline = { ...ROOFLINE, weights, attention: { prompt: 20e9, token: 6e9 } };
+    const found = configure({ parameterBudget: 125e6, seqLen: 2048, target: "browser", roofline });
+    expect(configurationText({ ...found, roofline })).toContain(
+      "50.0 GFLOP/s, 10.0 GB/s at most; with q8 40.0 GFLOP/s, reading 9.00 GB/s of 1.00 MB, 5.00 GB/s of 100 MB; " +
+        "attention 20.0 GFLOP/s in a prompt, 6.00 of a token\n",
+    );
   });
 
   test("that fits in no format is chosen all the same, with a warning, and the exit code is 1", () => {
