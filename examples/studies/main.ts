@@ -7,11 +7,25 @@ import { NoPyTorch } from "./python.ts";
 import { STUDIES } from "./studies.ts";
 import { writeResult } from "./study.ts";
 
-const { values, positionals } = parseArgs({ allowPositionals: true, options: { figures: { type: "boolean" } } });
-const [name = ""] = positionals;
-if (positionals.length !== 1 || !Object.hasOwn(STUDIES, name)) {
-  const given = positionals.length === 0 ? "none" : JSON.stringify(positionals.join(" "));
-  console.error(`npm run study takes one of ${Object.keys(STUDIES).join(", ")}; got ${given}.`);
+const names = Object.keys(STUDIES).join(", ");
+const options = { figures: { type: "boolean" }, help: { type: "boolean", short: "h" } } as const;
+// Not strict, which throws: all that is wrong is said in one line.
+const { values, tokens } = parseArgs({ allowPositionals: true, strict: false, tokens: true, options });
+if (values.help) {
+  console.log(
+    `npm run study -- NAME [--figures]: trains and measures one of ${names}; --figures: draws from result.json`,
+  );
+  process.exit(0);
+}
+const given = tokens.flatMap((each) => (each.kind === "positional" ? each.value : []));
+const [name = ""] = given;
+const unknown = tokens.flatMap((each) =>
+  each.kind === "option" && !Object.hasOwn(options, each.name) ? each.rawName : [],
+);
+if (given.length !== 1 || unknown.length > 0 || !Object.hasOwn(STUDIES, name)) {
+  const all = [...given, ...unknown];
+  const got = all.length === 0 ? "none" : JSON.stringify(all.join(" "));
+  console.error(`npm run study takes one of ${names}; got ${got}.`);
   process.exit(1);
 }
 const study = STUDIES[name]!;

@@ -1,25 +1,27 @@
 // What `headwise configure` prints.
 
+import type { CacheFormat } from "../cache/page-layout.ts";
 import type { Configuration } from "../configure/configure.ts";
 import type { ModelCost } from "../configure/describe-model.ts";
 import type { LayerMemory } from "../configure/layer-memory.ts";
 import type { LayerMeasurement } from "../configure/measure-layer.ts";
 import type { Roofline } from "../configure/roofline.ts";
 import type { ModelPlan } from "../decoder/plan-model.ts";
+import type { WeightFormat } from "../linear/formats.ts";
 import { columnsText, sizeText } from "./text.ts";
 
 /** 1234567 as 1,234,567. */
 const countText = (count: number): string => String(count).replace(/\B(?=(\d{3})+$)/g, ",");
 const bytesText = (bytes: number): string => `${countText(bytes)} bytes${bytes < 1000 ? "" : ` (${sizeText(bytes)})`}`;
 
-/** A configuration: choices with reasons, costs, warnings, rules. */
+/** A configuration: choices with reasons, costs, rules. */
 export function configurationText(found: Configuration & { readonly roofline?: Roofline | undefined }): string {
-  const { choices, parameters, cacheBytes, memory, speed, warnings, roofline } = found;
+  const { choices, parameters, cacheBytes, memory, speed, roofline } = found;
   const rows = choices.map(({ what, value, reason }) => [what, String(value), reason]);
   const costs = [
     ["parameters", countText(parameters)],
     ["caches", `${bytesText(cacheBytes)} of a session`],
-    ["linear memory", memoryText(memory)],
+    ["linear memory", memoryText(memory, found.weights, found.cache)],
     ...(speed
       ? [
           ["prefill", `${speed.prefillTokensPerSecond.toPrecision(3)} tokens/s predicted on one thread`],
@@ -32,7 +34,6 @@ export function configurationText(found: Configuration & { readonly roofline?: R
   return [
     columnsText([["choice", "value", "reason"], ...rows], 3),
     columnsText(costs, 2),
-    ...(warnings.length > 0 ? [warnings.map((warning) => `warning: ${warning}`).join("\n")] : []),
     columnsText([["choice", "rule of thumb"], ...rules], 2),
   ]
     .map(trimLines)
@@ -41,11 +42,24 @@ export function configurationText(found: Configuration & { readonly roofline?: R
 
 const trimLines = (text: string): string => text.replace(/ +$/gm, "");
 
-const memoryText = ({ weights, sessions, scratch, total }: ModelPlan): string =>
-  `${bytesText(total)}: weights ${countText(weights)}, a session ${countText(sessions)}, calls ${countText(scratch)}`;
+/** Bytes by part, and the formats of weights and caches. */
+function memoryText({ weights, sessions, scratch, total }: ModelPlan, matrices: string, cache: string): string {
+  const parts = [`weights ${countText(weights)} (${matrices})`, `a session ${countText(sessions)} (${cache})`];
+  return `${bytesText(total)}: ${parts.join(", ")}, calls ${countText(scratch)}`;
+}
 
-const rooflineText = ({ flops, bytes }: Roofline): string =>
-  `${(flops / 1e9).toPrecision(3)} GFLOP/s, ${(bytes / 1e9).toPrecision(3)} GB/s`;
+/** The peaks of a machine, and what kernels reach of them, by which speed is predicted. */
+function rooflineText({ flops, bytes, weights = {}, attention }: Roofline): string {
+  const giga = (rate: number) => (rate / 1e9).toPrecision(3);
+  const reached = Object.entries(weights).map(([format, { flops, bytes }]) => {
+    const reading = bytes.map(([size, perSecond]) => `${giga(perSecond)} GB/s of ${sizeText(size)}`).join(", ");
+    return `; with ${format} ${giga(flops)} GFLOP/s, reading ${reading}`;
+  });
+  const pairs = attention
+    ? `; attention ${giga(attention.prompt)} GFLOP/s in a prompt, ${giga(attention.token)} of a token`
+    : "";
+  return `${giga(flops)} GFLOP/s, ${giga(bytes)} GB/s at most${reached.join("")}${pairs}`;
+}
 
 /** A layer as predicted and as measured. */
 export function measurementText({ tokens, predicted, measured }: LayerMeasurement): string {
@@ -66,20 +80,41 @@ export function measurementText({ tokens, predicted, measured }: LayerMeasuremen
   );
 }
 
+/** Formats that were asked for. */
+interface AskedFormats {
+  readonly weights: WeightFormat | undefined;
+  readonly cache: CacheFormat | undefined;
+}
+
 /** What a model costs. */
-export function costText(cost: ModelCost): string {
-  const { type, parameters, activeParameters, weightBytes, storedBytes, seqLen, tokenBytes, memory, refusal } = cost;
+export function costText(cost: ModelCost, { weights: asked, cache = "f32" }: AskedFormats): string {
+  const {
+    type,
+    parameters,
+    activeParameters,
+    weightBytes,
+    storedBytes,
+    storedAs,
+    seqLen,
+    tokenBytes,
+    memory,
+    refusal,
+  } = cost;
   const active = activeParameters < parameters ? ` (${countText(activeParameters)} for a token)` : "";
   const weights = Object.entries(weightBytes).map(([format, bytes]) => `${format} ${sizeText(bytes)}`);
+  const isWindowed = cost.layers.some(({ window }) => window !== undefined);
+  const kept = asked ?? (storedAs ? `as stored: ${storedAs.join(", ")}` : "f32");
   const rows = [
     ["model", type],
     ["parameters", `${countText(parameters)}${active}`],
     ["weights", weights.join(", ")],
-    ...(storedBytes === undefined ? [] : [["in the file", bytesText(storedBytes)]]),
-    ["a token", `${bytesText(tokenBytes)} of cache at 16 bits, while no window is full`],
+    ...(storedBytes === undefined
+      ? []
+      : [["stored", `${bytesText(storedBytes)}, matrices in ${storedAs?.join(", ")}`]]),
+    ["a token", `${bytesText(tokenBytes)} of cache at 16 bits${isWindowed ? ", while no window is full" : ""}`],
     [`${seqLen} tokens`, `${bytesText(cost.cacheBytes)} of caches at 16 bits`],
     ["states", cost.stateBytes === 0 ? "none" : `${bytesText(cost.stateBytes)} at 32 bits`],
-    ["linear memory", memory ? memoryText(memory) : `not run here: ${refusal}`],
+    ["linear memory", memory ? memoryText(memory, kept, cache) : `not run here: ${refusal}`],
   ];
   const head = ["layers", "keep", "numbers a token", "window", "numbers of a state"];
   return `${trimLines(columnsText(rows, 2))}\n\n${trimLines(columnsText([head, ...cost.layers.map(layerRow)], 2))}`;

@@ -32,9 +32,11 @@ of one, of which only the header is read. Knows models that headwise does not ru
   --heads N, --kv-heads N, --head-dim N, --width N, --vocabulary N
                        sizes that are not chosen
   --attention KIND     mha, gqa, mqa or mla
-  --weights FORMAT     f32, f16, bf16, q8, q8-row, q4 (with --model default: f32, or those of the GGUF file)
+  --weights FORMAT     f32, f16, bf16, q8, q8-row, q4 (with --model default: as stored, of config.json alone f32)
   --cache FORMAT       f32, f16, q8, q4 (with --model default f32)
   --memory BYTES       of linear memory for weights, a session and a call (default by the target)
+                       Numbers of tokens, parameters and bytes may end in k, M, G, B, T (powers of 1000)
+                       or Ki, Mi, Gi (of 1024), bytes in B too: 125M, 4Ki, 1.5GB
   --roofline F,B       10^9 operations and bytes a second to predict with, instead of measuring
   --measure            build one layer, and print what was predicted beside what is measured
   --json               print JSON`;
@@ -62,13 +64,17 @@ const OPTIONS = {
 const COMMAND = "configure";
 /** Numbers that a shape can have. */
 const SIZES = {
-  "seq-len": ["seqLen", 2 ** 30],
   heads: ["numHeads", 65_536],
   "kv-heads": ["numKvHeads", 65_536],
   "head-dim": ["headDim", 65_536],
   width: ["dModel", 2 ** 20],
-  vocabulary: ["vocabSize", 2 ** 24],
-  memory: ["memory", 2 ** 32],
+} as const;
+/** Numbers that may have a unit: the field, the least, the most, and an example. */
+const AMOUNTS = {
+  "parameter-budget": ["parameterBudget", 10_000, 1e12, "10k to 1T, such as 125M or 1.5B"],
+  "seq-len": ["seqLen", 1, 2 ** 30, "1 to 1Gi tokens, such as 4096, 4k or 4Ki"],
+  vocabulary: ["vocabSize", 1, 2 ** 24, "1 to 16Mi entries, such as 32000 or 32k"],
+  memory: ["memory", 1, 2 ** 32, "1 to 4Gi bytes, such as 500MB or 1GiB"],
 } as const;
 /** Options that describe no model that exists. */
 const FOR_BUDGETS = ["parameter-budget", "target", "attention", "roofline", "measure", "heads", "kv-heads", "head-dim"];
@@ -78,37 +84,42 @@ export async function configure(args: string[]): Promise<void> {
   const { values, positionals } = readArguments(COMMAND, args, OPTIONS);
   if (values.help) return console.log(HELP);
   refusePositionals(COMMAND, positionals);
-  const sizes = Object.fromEntries(
-    Object.entries(SIZES).flatMap(([name, [field, most]]) => {
-      const text = values[name as keyof typeof SIZES];
-      return text === undefined ? [] : [[field, readCount(COMMAND, `--${name}`, text, 1, most)]];
-    }),
-  );
+  const sizes = {
+    ...readEach(values, SIZES, (name, text, [, most]) => readCount(COMMAND, name, text, 1, most)),
+    ...readEach(values, AMOUNTS, readAmount),
+  };
   const formats = {
     weights: readChoice(COMMAND, "--weights", values.weights, WEIGHT_FORMATS),
     cache: readChoice(COMMAND, "--cache", values.cache, CACHE_FORMATS),
   };
   const print = <T>(result: T, textOf: (result: T) => string) =>
     console.log(values.json ? JSON.stringify(result, null, 2) : textOf(result));
+  const printChosen = <T extends Configuration>(found: T, textOf: (found: T) => string) => {
+    for (const warning of values.json ? [] : found.warnings) warn(warning);
+    print(found, textOf);
+    if (!found.fits) process.exitCode = 1;
+  };
   if (values.model !== undefined) {
     const other = [...FOR_BUDGETS, "width", "vocabulary", "memory"].find((name) => values[name as keyof typeof values]);
     if (other !== undefined) throw new UsageError(`${COMMAND}: --${other} expected none beside --model`);
     const { weights, cache: format } = formats;
-    return print(await costAt(values.model, { ...sizes, weights, format }), costText);
+    const cost = await costAt(values.model, { ...sizes, weights, format });
+    if (cost.maxSeqLen !== undefined && cost.seqLen > cost.maxSeqLen)
+      warn(`${cost.seqLen} tokens are more than the ${cost.maxSeqLen} that the model states`);
+    return print(cost, () => costText(cost, formats));
   }
   const target = readChoice(COMMAND, "--target", values.target, TARGET_NAMES);
-  const budget = values["parameter-budget"];
-  if (budget === undefined || target === undefined || values["seq-len"] === undefined)
+  if (values["parameter-budget"] === undefined || target === undefined || values["seq-len"] === undefined)
     throw new UsageError(`${COMMAND}: expected --model, or --parameter-budget, --seq-len and --target`);
   const attention = readChoice(COMMAND, "--attention", values.attention, PROJECTION_KINDS);
-  const options = { ...sizes, ...formats, attention, target, parameterBudget: readBudget(budget) } as ConfigureOptions;
+  const options = { ...sizes, ...formats, attention, target } as ConfigureOptions;
   const given = values.roofline === undefined ? undefined : readRoofline(values.roofline);
-  if (given && !values.measure) return print(chooseModel({ ...options, roofline: given }), configurationText);
+  if (given && !values.measure) return printChosen(chooseModel({ ...options, roofline: given }), configurationText);
   await withKernels(chooseModel(options), async (kernels, first) => {
     const roofline = given ?? (await measureRoofline(kernels, rooflineOptions(first)));
     const chosen = chooseModel({ ...options, roofline });
     const layer = values.measure ? await measureLayer(kernels, chosen) : undefined;
-    print({ ...chosen, roofline, layer }, (result) =>
+    printChosen({ ...chosen, roofline, layer }, (result) =>
       [configurationText(result), ...(layer ? [measurementText(layer)] : [])].join("\n\n"),
     );
   });
@@ -139,14 +150,34 @@ async function costAt(model: string, options: DescribeOptions): Promise<ModelCos
   }
 }
 
-const UNITS: Readonly<Record<string, number>> = { "": 1, k: 1e3, m: 1e6, b: 1e9, t: 1e12 };
+/** What is doubtful, beside the result. */
+const warn = (text: string): void => console.error(`warning: ${text}`);
 
-/** A number of parameters, such as 125M. */
-function readBudget(text: string): number {
-  const [, digits = "", unit = ""] = /^(\d+(?:\.\d+)?)([kmbt]?)$/i.exec(text) ?? [];
-  const budget = Math.round(Number(digits) * (UNITS[unit.toLowerCase()] ?? 0));
-  if (digits !== "" && budget >= 10_000 && budget <= 1e12) return budget;
-  throw new UsageError(`${COMMAND}: --parameter-budget expected 10k to 1T, such as 125M or 1.5B, got ${text}`);
+/** The fields of `names` whose options were given. */
+function readEach<Rule extends readonly [field: string, ...rest: unknown[]]>(
+  values: object,
+  names: Readonly<Record<string, Rule>>,
+  read: (name: string, text: string, rule: Rule) => number,
+): Record<string, number> {
+  const given = Object.entries(values).filter(([name]) => Object.hasOwn(names, name));
+  return Object.fromEntries(
+    given.map(([name, text]) => [names[name]?.[0], read(`--${name}`, text as string, names[name] as Rule)]),
+  );
+}
+
+const UNITS: Readonly<Record<string, number>> = {
+  ...{ "": 1, k: 1e3, m: 1e6, g: 1e9, b: 1e9, t: 1e12 },
+  ...{ ki: 2 ** 10, mi: 2 ** 20, gi: 2 ** 30 },
+};
+
+/** A number with a unit, such as 125M or, of bytes, 1GiB. */
+function readAmount(name: string, text: string, [field, least, most, rule]: readonly [string, number, number, string]) {
+  const plain = field === "memory" ? text.replace(/b$/i, "") : text;
+  const [, digits = "", unit = ""] = /^(\d+(?:\.\d+)?)([a-z]*)$/i.exec(plain) ?? [];
+  const factor = Object.hasOwn(UNITS, unit.toLowerCase()) ? (UNITS[unit.toLowerCase()] as number) : 0;
+  const amount = Math.round(Number(digits) * factor);
+  if (digits !== "" && amount >= least && amount <= most) return amount;
+  throw new UsageError(`${COMMAND}: ${name} expected ${rule}, got ${text}`);
 }
 
 /** A roofline in 10^9 operations and bytes a second. */

@@ -20,7 +20,12 @@ const ENCODERS = new Set([ENCODER_FAMILIES, GGUF_ENCODERS].flatMap((types) => Ob
 export async function expectModelPath(command: string, model: string): Promise<void> {
   const fail = (got: string, remedy = "") =>
     new FileError(`${command}: MODEL expected a folder, a GGUF file or the URL of one, got ${model}, ${got}${remedy}`);
-  const name = FILE.test(model) ? undefined : HUB.exec(model)?.[1];
+  // In a folder that exists, it is a file that does not.
+  const isLocal = await stat(dirname(model)).then(
+    (found) => found.isDirectory() && dirname(model) !== ".",
+    () => false,
+  );
+  const name = FILE.test(model) || isLocal ? undefined : HUB.exec(model)?.[1];
   const hub = name && `: a model of that name on Hugging Face has the URL https://huggingface.co/${name}/resolve/main/`;
   if (/^(https?|file):/.test(model)) {
     if (hub) throw fail("a page", hub);

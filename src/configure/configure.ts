@@ -31,6 +31,8 @@ export interface Configuration extends Shape {
   readonly cacheBytes: number;
   /** Linear memory of weights, a session and a call: what `planModel` gives for `config`, `weights` and `cache`. */
   readonly memory: ModelPlan;
+  /** Whether that fits `options.memory`, or what the target allows. */
+  readonly fits: boolean;
   /** What the given roofline predicts, on one thread. */
   readonly speed: Speed | undefined;
   /** Each choice, why it was made, and the rule of thumb that it follows. */
@@ -81,7 +83,7 @@ export function configure(options: ConfigureOptions): Configuration {
   return {
     ...shape,
     ...{ fused: shape.projection.kind !== "mla", weights, cache, config, parameters },
-    ...{ cacheBytes: memory.sessions, memory, speed },
+    ...{ cacheBytes: memory.sessions, memory, fits: memory.total <= memoryLimit, speed },
     ...{ choices: explainChoices(facts), warnings: warningsOf(facts) },
   };
 }

@@ -14,8 +14,6 @@ export interface GgufFacts {
   readonly parameters: number;
   /** Without the experts that a token does not take. */
   readonly active: number;
-  /** Bytes of all tensors, as they are stored. */
-  readonly storedBytes: number;
   readonly layers: readonly LayerMemory[];
   /** Tokens that the file states. */
   readonly length: number | undefined;
@@ -37,9 +35,8 @@ export function readGgufFacts(where: string, { metadata, tensors }: Header): Ggu
   const keys = keysOf(where, metadata, type, 0);
   const experts = keys.countOrNone("expert_count");
   const taken = experts > 0 ? keys.count("expert_used_count") / experts : 1;
-  let [parameters, active, storedBytes] = [0, 0, 0];
-  for (const [name, { shape, bytes }] of tensors) {
-    storedBytes += bytes;
+  let [parameters, active] = [0, 0];
+  for (const [name, { shape }] of tensors) {
     if (COMPUTED.test(name)) continue;
     const size = shape.reduce((a, b) => a * b, 1);
     parameters += size;
@@ -54,7 +51,7 @@ export function readGgufFacts(where: string, { metadata, tensors }: Header): Ggu
       : readLayer(keysOf(where, metadata, type, i), i, tensors),
   );
   const length = keys.countOrNone("context_length") || undefined;
-  return { type, parameters, active: Math.round(active), storedBytes, layers: groupLayers(layers), length };
+  return { type, parameters, active: Math.round(active), layers: groupLayers(layers), length };
 }
 
 /** What layer `i` keeps. A window is known where the file says which layers have it. */

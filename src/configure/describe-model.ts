@@ -6,7 +6,7 @@ import { readFormats, uniformFormats } from "../decoder/model-formats.ts";
 import { planDecoderFiles } from "../decoder/plan-files.ts";
 import { type ModelPlan, type ModelPlanSizes, planSpec, SIZES } from "../decoder/plan-model.ts";
 import { openGgufParts } from "../files/gguf/parts.ts";
-import { isGgufSource, type ModelFiles, type ModelSource, openModelFiles, readTexts } from "../files/model-files.ts";
+import { type ModelFiles, type ModelSource, openModelFiles } from "../files/model-files.ts";
 import type { ModelStore } from "../files/model-store.ts";
 import { panelBytes, sumBytes, type WeightFormat } from "../linear/formats.ts";
 import { resolveHead } from "../models/decoder/check-tensors.ts";
@@ -16,6 +16,7 @@ import { type Decoder, readDecoder, SESSION_LENGTH } from "../models/decoder/rea
 import { readGgufDecoder } from "../models/gguf/decoder.ts";
 import { DECODERS } from "../models/gguf/decoders.ts";
 import { type Fields, fieldsOf } from "../models/hf/config-fields.ts";
+import { ENCODERS } from "../models/hf/encoders.ts";
 import { reasonAgainst, UNSUPPORTED_MODELS } from "../models/unsupported.ts";
 import { expectFunction, expectInt, expectSignal, readFields } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
@@ -25,8 +26,6 @@ import { nearestNames } from "../util/near-name.ts";
 import { readGgufFacts } from "./describe-gguf.ts";
 import { countMemory, type LayerMemory, memoryOfParts, memoryOfSpec } from "./layer-memory.ts";
 import { type ModelParts, OTHER_MODELS } from "./other-models.ts";
-
-const CONFIG = "config.json";
 
 /** The formats whose bytes are given. */
 const FORMATS: readonly CacheFormat[] = ["f32", "f16", "q8", "q4"];
@@ -55,10 +54,14 @@ export interface ModelCost {
   readonly activeParameters: number;
   /** Bytes of all weights in each format; a plan's are exact, those of models that are not run here leave out padding. */
   readonly weightBytes: Readonly<Record<CacheFormat, number>>;
-  /** Bytes of the tensors of a GGUF file, as they are stored; undefined of config.json, which does not say it. */
+  /** Bytes of the tensors of files, as they are stored; undefined of config.json alone, which does not say it. */
   readonly storedBytes: number | undefined;
+  /** The dtypes of their matrices, those of the most bytes first, such as "BF16" or "Q8_0". */
+  readonly storedAs: readonly string[] | undefined;
   /** What layers keep of a sequence, those of a kind together. */
   readonly layers: readonly LayerMemory[];
+  /** Tokens of the longest sequence that the model is for, as its files state them. */
+  readonly maxSeqLen: number | undefined;
   /** Tokens for which the following are. */
   readonly seqLen: number;
   /** Bytes that a token adds to the caches of all layers while no window is full, at 16 bits a number, as papers state them. */
@@ -80,6 +83,9 @@ const FILE_OPTIONS = [...OPTIONS, "signal", "store"] as const;
 interface Facts extends Pick<ModelCost, "type" | "parameters" | "layers"> {
   readonly active: number;
   readonly storedBytes?: number;
+  readonly storedAs?: readonly string[];
+  /** Of a decoder that this package runs, before its files say whether it has a head. */
+  readonly decoder?: Decoder;
   /** Tokens that the file states. */
   readonly length: number | undefined;
   readonly plan?: (sizes: ModelPlanSizes) => ModelPlan;
@@ -107,8 +113,9 @@ export function describeModel(config: string | object, options: DescribeOptions 
 }
 
 /**
- * `describeModel` of a model's files: of a folder config.json, of a GGUF file the header, which says the formats of the weights
- * too. Of URLs, only these ranges are read. GGUF files of any architecture are described.
+ * `describeModel` of a model's files: of a folder config.json and the headers of safetensors, if there are any, of a GGUF file the
+ * header. They say the formats of the weights and whether there is a head, so `memory` is that of `planModelFiles`. Of URLs, only
+ * these ranges are read. GGUF files of any architecture are described.
  * @param source A folder or a GGUF file, by path (on hosts with a file system) or URL; files; bytes of a GGUF; or what opens files.
  * @throws As `describeModel`, and the signal's reason.
  * @example
@@ -124,15 +131,13 @@ export async function describeFiles(source: ModelSource, options: DescribeFilesO
   signal?.throwIfAborted();
   let files: ModelFiles | undefined;
   try {
-    if (!isGgufSource(where, source)) {
-      const noGguf = async () => ({ metadata: new Map() });
-      const found = await readTexts(where, source, [CONFIG], noGguf, signal, store);
-      const config = (found as ReadonlyMap<string, string>).get(CONFIG);
-      if (config !== undefined) return costOf(readConfigFacts(where, config), given);
-      throw new HeadwiseError("BAD_FILE", `${where}: source expected ${CONFIG} or a GGUF file, got neither`);
-    }
-    files = await openModelFiles(where, source, openGgufParts, signal, store);
-    return costOf(await readGgufFileFacts(where, files, given.seqLen), given);
+    files = await openModelFiles(where, source, openGgufParts, signal, store, true);
+    const { description } = files;
+    const facts =
+      typeof description === "string"
+        ? readFolderFacts(where, description, files)
+        : await readGgufFileFacts(where, description, files, given.seqLen);
+    return costOf(facts, given);
   } catch (error) {
     // A request that the signal ended fails with an error of its own.
     signal?.throwIfAborted();
@@ -149,23 +154,35 @@ function readOptions<T extends DescribeOptions>(where: string, options: T, names
   return given;
 }
 
-/** The facts of a config.json, by the rules of its type. */
-function readConfigFacts(where: string, config: string | object): Facts {
+/** The facts of a config.json, by the rules of its type, and of the tensors beside it, where they are known. */
+function readConfigFacts(where: string, config: string | object, tensors?: ModelFiles["tensors"]): Facts {
   const json = parseJson(where, "config", config) as object;
   const whole = fieldsOf("config.json", json, where);
   const isKnown = (type: unknown) =>
     typeof type === "string" && (Object.hasOwn(FAMILIES, type) || Object.hasOwn(OTHER_MODELS, type));
   const file = isKnown(whole.raw("model_type")) ? whole : (whole.fields("text_config") ?? whole);
   const type = file.raw("model_type");
+  if (type === undefined)
+    throw new HeadwiseError(
+      "BAD_FILE",
+      `${where}: config expected the fields of config.json, got none named model_type`,
+    );
   if (!isKnown(type)) {
     const names = [...Object.keys(FAMILIES), ...Object.keys(OTHER_MODELS)];
-    const reason = reasonAgainst(UNSUPPORTED_MODELS, type);
-    const why = reason === undefined ? "" : `, which has ${reason}`;
-    throw file.refusal("model_type", `one whose costs are known (nearest: ${nearestNames(type, names)})`, type, why);
+    const nearest = `one whose costs are known (nearest: ${nearestNames(type, names)})`;
+    throw file.refusal("model_type", nearest, type, whyUnknown(type));
   }
   return Object.hasOwn(FAMILIES, type as string)
-    ? factsOfDecoder(where, resolveHead(readDecoder(where, json)), file)
+    ? factsOfDecoder(where, resolveHead(readDecoder(where, json), tensors), file)
     : factsOfParts(file, type as string);
+}
+
+/** What is known of a type whose costs are not. */
+function whyUnknown(type: unknown): string {
+  if (typeof type === "string" && Object.hasOwn(ENCODERS, type))
+    return ", an encoder or a model with one, of which headwise/encoders runs some";
+  const reason = reasonAgainst(UNSUPPORTED_MODELS, type);
+  return reason === undefined ? "" : `, which has ${reason}`;
 }
 
 /** Of a decoder that this package runs. */
@@ -173,11 +190,38 @@ function factsOfDecoder(where: string, decoder: Decoder, file: Fields): Facts {
   const { spec } = decoder;
   const { parameters, active } = countDecoder(decoder, file);
   return {
-    ...{ type: spec.type, parameters, active, layers: memoryOfSpec(spec), length: spec.maxSeqLen },
+    ...{ type: spec.type, parameters, active, layers: memoryOfSpec(spec), length: spec.maxSeqLen, decoder },
     plan: ({ weights, ...sizes }) => planSpec(where, spec, uniformFormats(spec, readFormats(where, weights)), sizes),
-    weights: (format) =>
-      planSpec(where, spec, uniformFormats(spec, readFormats(where, format)), { sessions: 0, maxSeqLen: 1 }).weights,
+    weights: (format) => weightBytesOf(where, decoder, format),
   };
+}
+
+/** Of a folder: by its config.json, in what its safetensors hold, if there are any. */
+function readFolderFacts(where: string, config: string, files: ModelFiles): Facts {
+  const { tensors } = files;
+  if (tensors.size === 0) return readConfigFacts(where, config);
+  const { decoder, ...facts } = readConfigFacts(where, config, tensors);
+  return {
+    ...{ ...facts, ...storedIn(tensors) },
+    ...(decoder && { plan: (sizes) => planDecoderFiles(where, decoder, files, sizes, true) }),
+  };
+}
+
+/** How tensors are stored. */
+function storedIn(tensors: ModelFiles["tensors"]): Required<Pick<Facts, "storedBytes" | "storedAs">> {
+  const matrices = new Map<string, number>();
+  let storedBytes = 0;
+  for (const { dtype, shape, bytes } of tensors.values()) {
+    storedBytes += bytes;
+    if (shape.length > 1) matrices.set(dtype, (matrices.get(dtype) ?? 0) + bytes);
+  }
+  const storedAs = Array.from(matrices).toSorted(([, a], [, b]) => b - a);
+  return { storedBytes, storedAs: storedAs.map(([dtype]) => dtype) };
+}
+
+/** Bytes of all weights in a format. */
+function weightBytesOf(where: string, { spec }: Decoder, format: WeightFormat): number {
+  return planSpec(where, spec, uniformFormats(spec, readFormats(where, format)), { sessions: 0, maxSeqLen: 1 }).weights;
 }
 
 /** Of a model that it does not run. */
@@ -194,36 +238,47 @@ function factsOfParts(file: Fields, type: string): Facts {
 }
 
 /** Of a GGUF file. */
-async function readGgufFileFacts(where: string, files: ModelFiles, seqLen: number | undefined): Promise<Facts> {
-  const file = files.description as Exclude<ModelFiles["description"], string>;
-  const facts = readGgufFacts(where, file);
+async function readGgufFileFacts(
+  where: string,
+  file: Exclude<ModelFiles["description"], string>,
+  files: ModelFiles,
+  seqLen: number | undefined,
+): Promise<Facts> {
+  const facts = { ...readGgufFacts(where, file), ...storedIn(files.tensors) };
   if (!Object.hasOwn(DECODERS, facts.type)) {
     const refusal = `the architecture ${describe(facts.type)}, which this package does not run`;
     return { ...facts, refusal };
   }
   const decoder = await readGgufDecoder(where, file, seqLen);
-  const { spec } = decoder;
   return {
     ...facts,
-    layers: memoryOfSpec(spec),
+    layers: memoryOfSpec(decoder.spec),
     plan: (sizes) => planDecoderFiles(where, decoder, files, sizes, true),
-    weights: (format) =>
-      planSpec(where, spec, uniformFormats(spec, readFormats(where, format)), { sessions: 0, maxSeqLen: 1 }).weights,
+    weights: (format) => weightBytesOf(where, decoder, format),
   };
 }
 
 function costOf(facts: Facts, { seqLen: given, ...sizes }: DescribeOptions): ModelCost {
-  const { type, parameters, active, layers, storedBytes, plan, refusal } = facts;
+  const { type, parameters, active, layers, storedBytes, storedAs } = facts;
   const seqLen = given ?? Math.min(facts.length ?? SESSION_LENGTH, SESSION_LENGTH);
   const { cached, state } = countMemory(layers, seqLen);
   const panel = (format: WeightFormat) => panelBytes(format, BLOCK) + sumBytes(format, BLOCK);
   const weights = facts.weights ?? ((format) => Math.ceil((parameters * panel(format)) / (PANEL * BLOCK)));
   return {
-    ...{ type, parameters, activeParameters: active, storedBytes, layers, seqLen },
+    ...{ type, parameters, activeParameters: active, storedBytes, storedAs, layers, maxSeqLen: facts.length, seqLen },
     weightBytes: Object.fromEntries(FORMATS.map((format) => [format, weights(format)])) as ModelCost["weightBytes"],
     tokenBytes: 2 * countMemory(layers, 1).cached,
     ...{ cacheBytes: 2 * cached, stateBytes: 4 * state },
-    memory: plan?.({ ...sizes, maxSeqLen: seqLen }),
-    refusal,
+    ...planOrRefuse(facts, { ...sizes, maxSeqLen: seqLen }),
   };
+}
+
+/** The memory of a model, or why it is not run: its layers, or what is wrong with its files. */
+function planOrRefuse({ plan, refusal }: Facts, sizes: ModelPlanSizes): Pick<ModelCost, "memory" | "refusal"> {
+  try {
+    return { memory: plan?.(sizes), refusal };
+  } catch (error) {
+    if (!(error instanceof HeadwiseError && error.code === "BAD_FILE")) throw error;
+    return { memory: undefined, refusal: error.message.replace(/^\w+: /, "") };
+  }
 }

@@ -163,7 +163,7 @@ export function warningsOf({ given, chosen, memoryLimit, speed }: Facts): string
     ],
     [
       memory.total > memoryLimit,
-      `${sizeOf(memory.total)} of linear memory exceed the ${sizeOf(memoryLimit)} of ${given.target}, in every format that was tried`,
+      `${sizeOf(memory.total)} of linear memory exceed the ${sizeOf(memoryLimit)} ${given.memory === undefined ? `of a ${given.target}` : "that are given"}, in every format that was tried`,
     ],
     [
       cacheShare(chosen) > CACHE_SHARE,

@@ -68,7 +68,8 @@ const PIECE = 2 ** 24;
 
 /**
  * Opens a model's files: reads config.json, the index where there is one, and the headers of all files. `signal` ends requests to
- * a server, also those that the reader of tensors makes; `store` keeps what they give.
+ * a server, also those that the reader of tensors makes; `store` keeps what they give. With `configAlone`, a folder may lack
+ * safetensors, and has no tensors then.
  */
 export async function openModelFiles(
   where: string,
@@ -76,6 +77,7 @@ export async function openModelFiles(
   openGguf: OpenGguf | undefined,
   signal?: Global<"AbortSignal">,
   store?: UrlOpener,
+  configAlone = false,
 ): Promise<ModelFiles> {
   const closers: (() => Promise<void>)[] = [];
   const close = async () => {
@@ -93,7 +95,7 @@ export async function openModelFiles(
   };
   try {
     const { description, file, tensors } =
-      gguf === undefined ? await openFolder(where, find, open) : await openParts(where, gguf, open);
+      gguf === undefined ? await openFolder(where, find, open, configAlone) : await openParts(where, gguf, open);
     const pieceBytes = closers.length > 0 ? LOCAL_PIECE : PIECE;
     return { description, file: reading(file, buffer), tensors, pieceBytes, close };
   } catch (error) {
@@ -118,11 +120,6 @@ const refuseGguf: OpenGguf = async (where, name, open) => {
     `${where}: source expected ${rule}, got ${name === BYTES ? "bytes" : describe(name)}`,
   );
 };
-
-/** Whether a source is a GGUF file. */
-export function isGgufSource(where: string, source: ModelSource): boolean {
-  return locate(where, source).gguf !== undefined;
-}
 
 /** A folder's files, or the name of a GGUF file in it. */
 function locate(where: string, source: ModelSource): { place: FolderSource; gguf?: string } {
@@ -163,14 +160,16 @@ function locateFolder(where: string, source: string | URL): { place: FolderSourc
   return { place: path, gguf: name };
 }
 
-/** Opens config.json and the safetensors files beside it. */
-async function openFolder(where: string, find: FindFile, open: OpenFile): Promise<Opened> {
+/** Opens config.json and the safetensors files beside it, of which there may be none with `configAlone`. */
+async function openFolder(where: string, find: FindFile, open: OpenFile, configAlone: boolean): Promise<Opened> {
   const text = async (name: string, from: ByteSource) =>
     new TextDecoder().decode(await readRange(`${where}: ${name}`, from, 0, from.size));
   const config = await text(CONFIG, await open(CONFIG));
   const indexed = await find(INDEX, true);
   if (indexed === undefined) {
-    const file = await openSafetensors(await open(WHOLE));
+    const whole = configAlone ? await find(WHOLE, true) : await open(WHOLE);
+    if (whole === undefined) return { description: config, file: joinFiles(new Map(), new Map()), tensors: new Map() };
+    const file = await openSafetensors(toSource(where, whole));
     return { description: config, file, tensors: file.tensors };
   }
   const index = await openSafetensorsIndex(await text(INDEX, toSource(where, indexed)), open);

@@ -47,12 +47,22 @@ describe.each(Object.entries(STUDIES))("%s", (name, study) => {
   });
 });
 
-test("an unknown study is answered with the names of all", () => {
+const runMain = (argument: string) => {
   const hooks = new URL("../../scripts/source-hooks.mjs", import.meta.url).href;
   const main = fileURLToPath(new URL("main.ts", studies));
-  const { status, stderr } = spawnSync(process.execPath, ["--import", hooks, main, "copytask"], { encoding: "utf8" });
-  expect(stderr.trim()).toBe(`npm run study takes one of ${Object.keys(STUDIES).join(", ")}; got "copytask".`);
+  return spawnSync(process.execPath, ["--import", hooks, main, argument], { encoding: "utf8" });
+};
+
+test.each(["copytask", "--figure"])("an unknown study or option, %s, is answered with the names of all", (given) => {
+  const { status, stderr } = runMain(given);
+  expect(stderr.trim()).toBe(`npm run study takes one of ${Object.keys(STUDIES).join(", ")}; got "${given}".`);
   expect(status).toBe(1);
+});
+
+test("--help names the studies", () => {
+  const { status, stdout, stderr } = runMain("--help");
+  expect([status, stderr]).toEqual([0, ""]);
+  expect(stdout).toContain(Object.keys(STUDIES).join(", "));
 });
 
 test("without PyTorch, the error says what to install", async () => {

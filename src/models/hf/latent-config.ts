@@ -82,7 +82,7 @@ function findRules(file: Fields, as: string | undefined): LatentRules {
   return rules;
 }
 
-function readLatents(file: Fields, layer: number, { statesPairing }: LatentRules): LatentConfig {
+function readLatents(file: Fields, layer: number, { statesPairing, theta }: LatentRules): LatentConfig {
   const layers = file.raw("num_hidden_layers");
   if (layers !== undefined) expectInt(WHERE, "layer", layer, 0, file.count("num_hidden_layers") - 1);
   readWindow(file, layer, undefined);
@@ -101,7 +101,7 @@ function readLatents(file: Fields, layer: number, { statesPairing }: LatentRules
   const qLoraRank = file.raw("q_lora_rank") === undefined ? undefined : file.count("q_lora_rank");
   if (!statesPairing) file.only("rope_interleave", true);
   const interleaved = !statesPairing || file.flag("rope_interleave", true);
-  const rope = readLatentRope(file, ropeDim, interleaved ? "interleaved" : undefined);
+  const rope = readLatentRope(file, ropeDim, interleaved ? "interleaved" : undefined, theta);
   const scale = readScale(file, rope, headDim);
   return {
     dModel: file.count("hidden_size"),
@@ -118,12 +118,17 @@ function readLatents(file: Fields, layer: number, { statesPairing }: LatentRules
   };
 }
 
-function readLatentRope(file: Fields, ropeDim: number, pairing: "interleaved" | undefined): RopeConfig {
+function readLatentRope(
+  file: Fields,
+  ropeDim: number,
+  pairing: "interleaved" | undefined,
+  theta: number | undefined,
+): RopeConfig {
   const parameters = file.fields("rope_parameters");
-  if (parameters?.number("rope_theta") === undefined && file.number("rope_theta") === undefined)
+  if ((parameters?.number("rope_theta") ?? file.number("rope_theta") ?? theta) === undefined)
     throw file.refusal("rope_theta", "a finite number > 0", undefined);
   for (const each of [file, parameters]) each?.only("partial_rotary_factor", 1);
-  return readRope(file, ropeDim, pairing === undefined ? {} : { pairing }, false);
+  return readRope(file, ropeDim, { ...(pairing && { pairing }), theta }, false);
 }
 
 /** The factor on scores: (0.1·mscale_all_dim·ln(factor) + 1)²/√headDim with yarn, else the default, undefined. */

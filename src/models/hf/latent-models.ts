@@ -6,11 +6,13 @@ import type { Fields } from "./config-fields.ts";
 export interface LatentRules {
   /** The file's `rope_interleave` says how components are paired: false for halves. Default: they are interleaved. */
   readonly statesPairing?: true;
+  /** Base of RoPE where the file states none. Default: it must. */
+  readonly theta?: number;
 }
 
 const LATENT_MODELS: Readonly<Record<string, LatentRules>> = {
-  deepseek_v2: {},
-  deepseek_v3: { statesPairing: true },
+  deepseek_v2: { theta: 10_000 },
+  deepseek_v3: { theta: 10_000, statesPairing: true },
   glm4_moe_lite: { statesPairing: true },
   kimi_k2: {},
   youtu: { statesPairing: true },

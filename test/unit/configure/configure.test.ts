@@ -130,7 +130,7 @@ describe("warnings", () => {
     [{ numKvHeads: 4, attention: "mqa" }, /gqa, 4 key-value heads of 12 heads, are not mqa/],
     [{ numKvHeads: 4, attention: "mla" }, /latents have no key-value heads: 4 are not used/],
     [{ headDim: 128, numHeads: 12 }, /12 heads of 128 are 1536 floats, not the width of 768/],
-    [{ target: "worker", parameterBudget: 350e6 }, /exceed the 105 MB of worker, in every format/],
+    [{ target: "worker", parameterBudget: 350e6 }, /exceed the 105 MB of a worker, in every format/],
     [{ attention: "mha", seqLen: 16_384 }, /caches of 16384 tokens take .* more than a quarter/],
     [{ vocabSize: 120_000 }, /the table of tokens has 7\d % of the parameters/],
     [{ roofline: { flops: 1e9, bytes: 2e8 } }, /tokens a second are slower than reading/],

@@ -9,6 +9,7 @@ import { loadKernels } from "../../../src/entries/index.ts";
 import { createSession } from "../../../src/entries/models.ts";
 import { openCodedGguf } from "../../../src/files/gguf/gguf.ts";
 import { serveFolder, urlOf } from "../../support/range-server.ts";
+import { TINY, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
 import known from "./known-models.json" with { type: "json" };
 
 const folder = mkdtempSync(join(tmpdir(), "headwise-describe-"));
@@ -96,6 +97,11 @@ describe("memory", () => {
   });
 });
 
+test.each(["deepseek_v2", "deepseek_v3"])("%s without rope_theta has the default of its class, as others", (type) => {
+  const { rope_theta: _, ...config } = { ...TINY.deepseek_v3, model_type: type };
+  expect(describeModel(config)).toEqual(describeModel({ ...config, rope_theta: 10_000 }));
+});
+
 describe("files", () => {
   test("a GGUF file: parameters, stored bytes, and the memory that planModelFiles and loading give", async () => {
     const cost = await describeFiles(STORIES, { seqLen: 256 });
@@ -126,7 +132,46 @@ describe("files", () => {
     expect(await describeFiles(folder, { seqLen: 100 })).toEqual(
       describeModel(configOf("Qwen3-0.6B"), { seqLen: 100 }),
     );
-    await expect(describeFiles(join(folder, "none"))).rejects.toThrow(/config\.json or a GGUF file, got neither/);
+    await expect(describeFiles(join(folder, "none"))).rejects.toThrow(
+      /source expected a file "config\.json" in .*none/,
+    );
+  });
+
+  test("a folder with safetensors is described in the formats that it stores, as planModelFiles and loading take it", async () => {
+    const cost = await describeFiles("model/stories", { seqLen: 256 });
+    expect(cost).toMatchObject({ parameters: 743_296, storedAs: ["BF16"], storedBytes: 2 * 743_296 });
+    expect(cost.memory).toEqual(await planModelFiles("model/stories", { maxSeqLen: 256 }));
+    using kernels = await loadKernels({ models, quantized });
+    using model = await loadModel(kernels, "model/stories", { maxSeqLen: 256 });
+    expect(model.bytes).toBe(cost.memory?.weights);
+    const q8 = await describeFiles("model/stories", { seqLen: 256, weights: "q8" });
+    expect(q8.memory?.weights).toBe(cost.weightBytes.q8);
+  });
+
+  test.each([true, false])(
+    "safetensors say whether there is a head where config.json does not: %s",
+    async (hasHead) => {
+      const { tie_word_embeddings: _, ...open } = TINY.llama;
+      const tensors = tinyTensors({ ...open, tie_word_embeddings: !hasHead });
+      const files = tinyFolder(open, tensors);
+      const cost = await describeFiles(files, { seqLen: 64 });
+      const numbers = [...tensors.values()].reduce((sum, { data }) => sum + data.length, 0);
+      // Biases of the tiny models are read, but no part of Llama's count.
+      const biases = [...tensors].reduce((sum, [name, { data }]) => sum + (name.endsWith("bias") ? data.length : 0), 0);
+      expect([cost.parameters, cost.storedBytes, cost.storedAs]).toEqual([numbers - biases, 4 * numbers, ["F32"]]);
+      expect(cost.memory).toEqual(await planModelFiles(files, { maxSeqLen: 64 }));
+      using kernels = await loadKernels({ models });
+      using model = await loadModel(kernels, files, { maxSeqLen: 64 });
+      expect([model.bytes, cost.weightBytes.f32]).toEqual([cost.memory?.weights, cost.memory?.weights]);
+    },
+  );
+
+  test("safetensors that loadModel refuses are described without memory, and why", async () => {
+    const tensors = tinyTensors(TINY.llama).set("model.norm.weight_scale", { data: new Float32Array(1), shape: [1] });
+    const { memory, refusal, parameters } = await describeFiles(tinyFolder(TINY.llama, tensors));
+    expect(memory).toBeUndefined();
+    expect(refusal).toBe('tensors expected those of "llama" with 2 layers, got 1 unexpected: model.norm.weight_scale');
+    expect(parameters).toBe(describeModel(TINY.llama).parameters);
   });
 
   test("URLs of both", async () => {
@@ -169,7 +214,8 @@ describe("files", () => {
 test.each<[object, string]>([
   [{ model_type: "mambo" }, 'describeModel: model_type expected one whose costs are known (nearest: "mamba"'],
   [{ model_type: "zamba2" }, "which has state-space or recurrent layers between those of attention"],
-  [{}, "describeModel: model_type expected one whose costs are known"],
+  [{}, "describeModel: config expected the fields of config.json, got none named model_type"],
+  [{ model_type: "bert" }, '"bert", an encoder or a model with one, of which headwise/encoders runs some'],
   [
     { ...configOf("Nemotron-Nano-9B-v2"), hybrid_override_pattern: "M-" },
     "hybrid_override_pattern expected 56 letters M, * or -",

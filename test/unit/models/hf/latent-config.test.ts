@@ -141,7 +141,7 @@ test.each<[fields: object, message: string]>([
   [{ qk_head_dim: 128 }, "qk_head_dim expected 192, since others are unsupported, got 128"],
   [{ head_dim: 128 }, "head_dim expected 64 or 192, since others are unsupported, got 128"],
   [{ partial_rotary_factor: 0.5 }, "partial_rotary_factor expected 1, since others are unsupported, got 0.5"],
-  [{ rope_theta: undefined }, "rope_theta expected a finite number > 0, got undefined"],
+  [{ model_type: "kimi_k2", rope_theta: undefined }, "rope_theta expected a finite number > 0, got undefined"],
   [{ rope_theta: 0.5 }, "rope_theta (rope.theta) expected a finite number >= 1, got 0.5"],
   [
     { rope_scaling: { ...yarn, type: "longrope" } },
