@@ -1,0 +1,20 @@
+// The pages of the site, in the order of its menu. Each has its content in pages/NAME.html and its script in src/NAME.ts.
+
+export interface Page {
+  /** The name of its files; `index` is the first page. */
+  readonly name: string;
+  /** In the menu. */
+  readonly label: string;
+  readonly title: string;
+  /** What one does there, in a sentence: the line below the title, and what search engines show. */
+  readonly about: string;
+}
+
+export const PAGES: readonly Page[] = [
+  {
+    name: "index",
+    label: "Start",
+    title: "Attention that you can see",
+    about: "Real language models, on the processor of this device, with every head open to look at.",
+  },
+];

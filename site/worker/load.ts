@@ -1,0 +1,78 @@
+// The model that the engine has, its tokenizer and its kernels.
+
+import * as tokenizers from "@huggingface/tokenizers";
+import type { Kernels } from "headwise";
+import { latent } from "headwise/latent";
+import { createBrowserStore, gguf, loadModel, type Model, type ModelStore, models } from "headwise/models";
+import { quantized } from "headwise/quantized";
+import { loadTokenizer, type Tokenizer } from "headwise/text";
+import { loadKernels } from "headwise/threads";
+import type { Call } from "./main.ts";
+
+/** A model of the site by its name, one by URL, or a file of the visitor. */
+export type Source = { readonly model: string } | { readonly url: string } | { readonly file: File };
+
+/** What the page shows of a model. */
+export interface Loaded {
+  readonly type: string;
+  readonly layers: number;
+  readonly vocabulary: number;
+  readonly bytes: number;
+  readonly maxSeqLen: number | undefined;
+  readonly canChat: boolean;
+  /** Which kernels run, and why so many threads. */
+  readonly build: string;
+  readonly threads: number;
+  readonly reason: string;
+}
+
+interface Current {
+  readonly kernels: Kernels;
+  readonly model: Model;
+  readonly tokenizer: Tokenizer;
+}
+
+let current: Current | undefined;
+let kernels: Promise<Kernels> | undefined;
+
+/** The model that was loaded last. */
+export function loadedModel(): Current {
+  if (!current) throw new Error("no model is loaded");
+  return current;
+}
+
+/** The folder or file of a model of the site, from the worker's place in assets/. */
+const PLACES: Readonly<Record<string, string>> = {
+  stories: "../models/stories",
+  "stories.gguf": "../models/stories/stories.gguf",
+};
+
+/** Loads a model; the one before is released first, as memory may hold only one. */
+export async function loadTask(
+  { source, deterministic = false }: { readonly source: Source; readonly deterministic?: boolean },
+  { report, signal }: Call,
+): Promise<Loaded> {
+  current?.model.release();
+  current = undefined;
+  kernels ??= loadKernels({ deterministic, models, quantized, latent });
+  const own = await kernels;
+  const { place, store } = placeOf(source);
+  const tokenizer = await loadTokenizer(place, { library: tokenizers, signal, store });
+  const onProgress = (done: number, all: number) => report({ kind: "progress", done, all });
+  const model = await loadModel(own, place, { gguf, onProgress, signal, store });
+  current = { kernels: own, model, tokenizer };
+  return {
+    ...{ type: model.type, layers: model.layers, vocabulary: model.vocabSize, bytes: model.bytes },
+    ...{ maxSeqLen: model.maxSeqLen, canChat: tokenizer.chatTemplate !== undefined },
+    ...{ build: own.build, threads: own.threads.used, reason: own.threads.reason },
+  };
+}
+
+/** Where a source lies; what is read of a visitor's URL is kept for the next visit, where pages may keep files. */
+function placeOf(source: Source): { readonly place: string | File; readonly store?: ModelStore } {
+  if ("file" in source) return { place: source.file };
+  if ("url" in source) return { place: source.url, ...(isSecureContext && { store: createBrowserStore("models") }) };
+  const place = PLACES[source.model];
+  if (place === undefined) throw new Error(`the site has no model "${source.model}"`);
+  return { place: new URL(place, import.meta.url).href };
+}
