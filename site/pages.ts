@@ -17,4 +17,10 @@ export const PAGES: readonly Page[] = [
     title: "Attention that you can see",
     about: "Real language models, on the processor of this device, with every head open to look at.",
   },
+  {
+    name: "write",
+    label: "Write",
+    title: "Write with a model",
+    about: "A model goes on with your text, or answers you: stop it, change a word, and let it go on from there.",
+  },
 ];

@@ -44,8 +44,6 @@ export const choice = <T extends string>(first: T, ...others: readonly T[]): Fie
   write: (value) => value,
 });
 
-type Values<F> = { [K in keyof F]: F[K] extends Field<infer T> ? T : never };
-
 export interface State<V> {
   readonly values: Readonly<V>;
   /** Changes fields, the address, and tells all listeners. */
@@ -55,9 +53,8 @@ export interface State<V> {
 }
 
 /** The state of the page whose address is `location`. */
-export function createState<F extends Readonly<Record<string, Field<never>>>>(fields: F): State<Values<F>> {
-  type V = Values<F>;
-  const list = Object.entries(fields) as unknown as [keyof V & string, Field<V[keyof V]>][];
+export function createState<V extends object>(fields: { readonly [K in keyof V]: Field<V[K]> }): State<V> {
+  const list = Object.entries(fields) as [keyof V & string, Field<V[keyof V]>][];
   const read = (): V => {
     const given = new URLSearchParams(location.search);
     const readField = (name: string, field: Field<V[keyof V]>) => {

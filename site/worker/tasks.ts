@@ -1,8 +1,13 @@
 // The tasks of the engine, by the names that pages call them by.
 
 import { loadTask } from "./load.ts";
+import { chatTask, restoreTask, writeTask } from "./write.ts";
 
 export const TASKS = {
   /** Loads a model in the place of the one before. */
   load: loadTask,
+  /** Continues a text, or answers in a conversation; goes on with the session of the last visit. */
+  write: writeTask,
+  chat: chatTask,
+  restore: restoreTask,
 };
