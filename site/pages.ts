@@ -23,4 +23,18 @@ export const PAGES: readonly Page[] = [
     title: "Write with a model",
     about: "A model goes on with your text, or answers you: stop it, change a word, and let it go on from there.",
   },
+  {
+    name: "positions",
+    label: "Positions",
+    title: "How a head knows where",
+    about:
+      "Six ways to tell attention the order of tokens, side by side: what each looks at, and what becomes of it beyond the trained length.",
+  },
+  {
+    name: "variants",
+    label: "Variants",
+    title: "What attention keeps",
+    about:
+      "Six variants of attention: what each stores for a token and reads for the next one, in bytes and in time on this device.",
+  },
 ];
