@@ -49,7 +49,7 @@ export interface ChartOptions {
   readonly table?: boolean;
 }
 
-const MARGIN = { top: 10, right: 12, bottom: 40, left: 58 };
+const MARGIN = { top: 26, right: 12, bottom: 36, left: 52 };
 /** Pixels of width that a number below the axis needs. */
 const TICK_PIXELS = 60;
 let charts = 0;
@@ -123,9 +123,10 @@ export function createChart({ height = 200, legend, table = true }: ChartOptions
   const details = make("details", {}, make("summary", { textContent: "As table" }), numbers);
   const element = make("div", { className: "chart" }, plot, names, ...(table ? [details] : []));
   let data: ChartData | undefined;
+  // As last observed: reading it from the element would have the page laid out again for each chart that is drawn.
+  let width = 0;
 
   const draw = (): void => {
-    const width = element.clientWidth;
     if (!data || width === 0) return;
     const { x, y, lines, marks = [] } = data;
     const [right, bottom] = [width - MARGIN.right, height - MARGIN.bottom];
@@ -164,10 +165,8 @@ export function createChart({ height = 200, legend, table = true }: ChartOptions
       all.push(svg("line", { class: "mark", x1: place, x2: place, y1: MARGIN.top, y2: bottom }));
       all.push(text({ ...side, y: MARGIN.top + 10 }, name));
     }
-    all.push(text({ class: "axis", x: right, y: height - 6, "text-anchor": "end" }, x.label));
-    const middle = (MARGIN.top + bottom) / 2;
-    const turned = { transform: `translate(12 ${middle}) rotate(-90)`, "text-anchor": "middle" };
-    all.push(text({ class: "axis", ...turned }, y.label));
+    all.push(text({ class: "axis", x: right, y: height - 4, "text-anchor": "end" }, x.label));
+    all.push(text({ class: "axis", x: 0, y: 12 }, y.label));
     for (const [i, { points: own, style = i }] of lines.entries()) {
       let isOpen = false;
       const path = own.map(([px, py]) => {
@@ -191,13 +190,7 @@ export function createChart({ height = 200, legend, table = true }: ChartOptions
     const key = lines.map(({ name, style }) => `${name} ${style}`).join();
     if (names.dataset.key === key) return;
     names.dataset.key = key;
-    names.replaceChildren(
-      ...lines.map(({ name, style }, i) => {
-        const sample = svg("svg", { width: 28, height: 10, "aria-hidden": "true" });
-        sample.append(svg("path", { class: `line line-${style ?? i}`, d: "M1 5H27" }));
-        return make("li", {}, sample, name);
-      }),
-    );
+    names.replaceChildren(...legendOf(lines).children);
   };
 
   const showNumbers = (): void => {
@@ -217,7 +210,10 @@ export function createChart({ height = 200, legend, table = true }: ChartOptions
   };
 
   details.addEventListener("toggle", showNumbers);
-  new ResizeObserver(draw).observe(element);
+  new ResizeObserver(([entry]) => {
+    width = entry?.contentRect.width ?? 0;
+    draw();
+  }).observe(element);
   return {
     element,
     show(given) {
@@ -229,6 +225,16 @@ export function createChart({ height = 200, legend, table = true }: ChartOptions
       showNumbers();
     },
   };
+}
+
+/** The names of lines, each with its colour and dash: for several charts with the same lines. */
+export function legendOf(lines: readonly Pick<Line, "name" | "style">[]): HTMLUListElement {
+  const items = lines.map(({ name, style }, i) => {
+    const sample = svg("svg", { width: 28, height: 10, "aria-hidden": "true" });
+    sample.append(svg("path", { class: `line line-${style ?? i}`, d: "M1 5H27" }));
+    return make("li", {}, sample, name);
+  });
+  return make("ul", { className: "legend" }, ...items);
 }
 
 /** A table of numbers that scrolls where it is wider than the page; the first cell of each row names it. */

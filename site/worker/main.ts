@@ -2,6 +2,7 @@
 
 import type { Answer } from "../src/engine.ts";
 import { TASKS } from "./tasks.ts";
+import type { Rung } from "./variants.ts";
 
 /** What tasks tell while they run. */
 export interface Reports {
@@ -9,6 +10,8 @@ export interface Reports {
   progress: { readonly kind: "progress"; readonly done: number; readonly all: number };
   /** Text that was generated, and how fast. */
   piece: { readonly kind: "piece"; readonly text: string; readonly tokens: number; readonly ms: number };
+  /** A step of the ladder that was measured. */
+  rung: { readonly kind: "rung"; readonly rung: Rung; readonly done: number; readonly all: number };
 }
 
 /** What a task knows of its call. */

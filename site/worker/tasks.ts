@@ -1,6 +1,7 @@
 // The tasks of the engine, by the names that pages call them by.
 
 import { loadTask } from "./load.ts";
+import { ladderTask, rungsTask } from "./variants.ts";
 import { chatTask, restoreTask, writeTask } from "./write.ts";
 
 export const TASKS = {
@@ -10,4 +11,7 @@ export const TASKS = {
   write: writeTask,
   chat: chatTask,
   restore: restoreTask,
+  /** The bytes of the caches of all variants, and their times. */
+  rungs: rungsTask,
+  ladder: ladderTask,
 };
