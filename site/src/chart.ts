@@ -187,6 +187,7 @@ export function createChart({ height = 200, legend, table = true }: ChartOptions
 
   const showNames = ({ lines }: ChartData): void => {
     names.hidden = !(legend ?? lines.length > 1);
+    if (names.hidden) return;
     const key = lines.map(({ name, style }) => `${name} ${style}`).join();
     if (names.dataset.key === key) return;
     names.dataset.key = key;

@@ -67,5 +67,5 @@ function unseen(scheme: "rope" | "scaled", setting: Setting): string {
   const { kind } = scalingOf(setting);
   const raises = scheme === "scaled" && (kind === "yarn" || kind === "factors") ? " All scores are raised, too." : "";
   if (count === 0) return `No pair turns further than training has shown.${raises}`;
-  return `${count} of ${HEAD_DIM / 2} pairs turn further than training has shown, up to ${times.toFixed(1)} times.${raises}`;
+  return `${count} of ${HEAD_DIM / 2} pairs turn further than training has shown, up to ${times.toFixed(1)} times as far.${raises}`;
 }

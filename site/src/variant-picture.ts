@@ -52,11 +52,11 @@ export function drawVariant(picture: SVGSVGElement, variant: Variant, step: numb
 export function describe(variant: Variant, step: number): string {
   const kept = hasWindow(variant) ? Math.min(step, PICTURE_WINDOW) : step;
   const rows = ROWS[variant];
-  const tokens = kept === 1 ? "1 token" : `${kept} tokens`;
-  if (rows === 0) return `${kept} latents and ${kept} rotated keys are stored; each head reads all.`;
-  const stored = `${kept * rows} keys and ${kept * rows} values are stored`;
+  const some = (count: number, name: string) => `${count} ${name}${count === 1 ? "" : "s"}`;
+  if (rows === 0) return `${some(kept, "latent")} and ${some(kept, "rotated key")} are stored; each head reads all.`;
+  const stored = `${some(kept * rows, "key")} and ${some(kept * rows, "value")} are stored`;
   const sharing = rows < HEADS ? `, shared by ${HEADS / rows} heads each` : "";
   const dropped = step > kept ? ` ${step - kept} older are dropped.` : "";
   const sink = variant === "sinks" ? ", and each has a sink" : "";
-  return `${stored}${sharing}; each head reads ${tokens}${sink}.${dropped}`;
+  return `${stored}${sharing}; each head reads ${some(kept, "token")}${sink}.${dropped}`;
 }

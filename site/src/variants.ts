@@ -3,7 +3,7 @@
 import type { Ladder, Rung } from "../worker/variants.ts";
 import { choice, createState, integer } from "./address.ts";
 import { createChart, createTable, legendOf, svg } from "./chart.ts";
-import { byId, make } from "./dom.ts";
+import { byId, make, oncePerFrame } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { markReady, startPage } from "./page.ts";
 import { FORMATS, type Format, hasFormat, NAMES, SHAPES, VARIANTS, type Variant, WINDOW } from "./variant-layers.ts";
@@ -24,7 +24,10 @@ const ABOUT: Readonly<Record<Variant, readonly [name: string, about: string]>> =
     "Latent",
     "One short vector a token, from which each head has its keys and values, and one key with the position.",
   ],
-  window: ["Sliding window", `Older tokens are dropped, page by page: the layer below keeps ${WINDOW} and some.`],
+  window: [
+    "Sliding window",
+    `Older tokens are dropped, page by page: the layer below has a window of ${WINDOW} and keeps 1,024.`,
+  ],
   sinks: [
     "Attention sinks",
     "The same window, and a logit for each head that takes weight and adds nothing: it is stored once.",
@@ -155,6 +158,8 @@ function showAll(): void {
   showTable();
 }
 
+const showSoon = oncePerFrame(showAll);
+
 /** The bytes of another layer or other lengths; what was measured of the one before ends. */
 async function showRungs(): Promise<void> {
   const { shape, most } = state.values;
@@ -190,7 +195,12 @@ function showWhat(found?: Ladder): void {
     `position, windows of ${WINDOW} tokens. Memory is that of the cache, by plan and planLatent. Time is that of the whole layer,`,
     `projections too, for the last token of the context, with a random cache: the median of nine samples of 20 ms or more,`,
     `three in each of three passes. Latents are not stored in q4.`,
-    ...(found ? [`Measured with the ${found.build} kernels on ${threads}.`] : []),
+    ...(found
+      ? [
+          `Measured with the ${found.build} kernels on ${threads}. The slowest of nine samples took ${found.spread.toFixed(1)} times`,
+          "as long as the fastest, at the median: the less, the quieter this device was.",
+        ]
+      : []),
     ...(found && found.tooLarge > 0
       ? [`${found.tooLarge} caches of up to ${most} tokens were too large for memory.`]
       : []),
@@ -217,7 +227,7 @@ async function runLadder(): Promise<void> {
           rungs = rungs.map((each) => (isRung(each) ? rung : each));
           bar.value = done / all;
           status.textContent = `${NAMES[rung.variant]} ${rung.format}, ${rung.length} tokens: ${done} of ${all}`;
-          showAll();
+          showSoon();
         },
       },
     );

@@ -46,6 +46,8 @@ export interface Ladder {
   readonly threads: number;
   /** Rungs whose caches memory has no room for. */
   readonly tooLarge: number;
+  /** The slowest sample of a rung over its fastest: the median over all rungs. */
+  readonly spread: number;
 }
 
 interface Given {
@@ -78,6 +80,8 @@ const PASSES = 3;
 /** Tokens of a page of a cache. */
 const PAGE = 128;
 
+const median = (values: readonly number[]): number => [...values].sort((a, b) => a - b)[values.length >> 1] as number;
+
 /** A rung that is being measured. */
 interface Load {
   readonly rung: Rung;
@@ -98,12 +102,14 @@ export async function ladderTask({ shape, most }: Given, { report, signal }: Cal
       for (const [i, load] of loads.entries()) {
         await sample(load, signal);
         const { rung, samples } = load;
-        const ms = [...samples].sort((a, b) => a - b)[samples.length >> 1];
-        const done = pass * loads.length + i + 1;
-        report({ kind: "rung", rung: { ...rung, ...(ms !== undefined && { ms }) }, done, all: PASSES * loads.length });
+        const measured = samples.length > 0 ? { ...rung, ms: median(samples) } : rung;
+        report({ kind: "rung", rung: measured, done: pass * loads.length + i + 1, all: PASSES * loads.length });
       }
     const tooLarge = loads.filter(({ tokens }) => tokens === undefined).length;
-    return { build: kernels.build, threads: kernels.threads.used, tooLarge };
+    const spreads = loads.flatMap(({ samples }) =>
+      samples.length > 0 ? [Math.max(...samples) / Math.min(...samples)] : [],
+    );
+    return { build: kernels.build, threads: kernels.threads.used, tooLarge, spread: median(spreads) };
   } finally {
     kernels.release();
   }

@@ -27,14 +27,22 @@ const frame = (page) =>
 const cellOf = (page, scheme) => textOf(page, `[data-scheme=${scheme}] .cell`);
 const digestHere = (setting) => digest(schemes.map((scheme) => runScheme(kernels, scheme, setting)));
 
-/** The weight and the score of a head of vectors of ones, by a layer of the package whose projections change nothing. */
-function byLayer(rules, { context, query, key }) {
-  const dModel = 64;
+const dModel = 64;
+const ones = ({ context }) => new Float32Array(context * dModel).fill(1);
+const waves = ({ context, base }) =>
+  Float32Array.from({ length: context * dModel }, (_, i) => {
+    const pair = (i % dModel) >> 1;
+    const angle = Math.floor(i / dModel) * base ** ((-2 * pair) / dModel);
+    return i % 2 === 0 ? Math.sin(angle) : Math.cos(angle);
+  });
+
+/** The weight of a head that reads rows of x, by a layer of the package whose projections change nothing. */
+function byLayer(rules, { query, key, context }, x) {
   const eye = { data: new Float32Array(dModel * dModel), shape: [dModel, dModel] };
   for (let i = 0; i < dModel; i++) eye.data[i * (dModel + 1)] = 1;
   const weights = { wq: eye, wk: eye, wv: eye, wo: eye };
   const attention = createAttention(kernels, { dModel, numHeads: 1, causal: true, ...rules }, weights);
-  const { maps } = attendWithMaps(attention, new Float32Array(context * dModel).fill(1));
+  const { maps } = attendWithMaps(attention, x);
   attention.release();
   return maps.data[query * context + key];
 }
@@ -54,10 +62,11 @@ export const scenarios = {
   "the weights of Node": (given) =>
     open(given, "", async (page) => {
       const rope = { theta: SETTING.base, pairing: "half" };
-      const expectWeight = async (scheme, rules, setting = SETTING) => {
+      const expectWeight = async (scheme, rules, x = ones(SETTING)) => {
         const [, shown] = /^weight ([\d.]+), score -?[\d.]+$/.exec(await cellOf(page, scheme));
-        expect(`the weight of ${scheme}`, shown, byLayer(rules, setting).toFixed(4));
+        expect(`the weight of ${scheme}`, shown, byLayer(rules, SETTING, x).toFixed(4));
       };
+      await expectWeight("sinusoidal", {}, waves(SETTING));
       await expectWeight("rope", { rope });
       await expectWeight("alibi", { alibi: Float32Array.of(1 / 8) });
       await expectWeight("nope", {});

@@ -1,5 +1,6 @@
 // The page of variants: bytes of Node, pictures by keyboard and button, and a ladder that is stopped, and measured to its end.
 
+import { join } from "node:path";
 import { plan } from "../../../dist/index.js";
 import { planLatent } from "../../../dist/latent.js";
 import { expect } from "../../examples/given.mjs";
@@ -48,6 +49,9 @@ export const scenarios = {
       };
       for (const [variant, wanted] of Object.entries(bytes))
         expect(`the cache of ${variant}`, await fact(page, variant, 1), megabytes(wanted));
+      const kept = bytes.window / (plan(layer, { ...sizes, maxSeqLen: 1024 }).cache / 1024);
+      expect("tokens that the window keeps", Math.round(kept), 1024);
+      expect("what the card says of it", await textOf(page, "[data-variant=window]"), /keeps 1,024\./);
       expect("GQA of MHA", await fact(page, "gqa", 2), "25 %");
       const table = await tableOf(page);
       expect("rows of the table", table.length, 6 * 4);
@@ -77,7 +81,7 @@ export const scenarios = {
       await page.waitForFunction(() => location.search === "?step=10");
       await page.focus("#play");
       await page.keyboard.press("Enter");
-      expect("the first token", await words("mqa"), /^1 keys and 1 values/);
+      expect("the first token", await words("mqa"), /^1 key and 1 value are stored/);
       await page.waitForFunction(() => document.getElementById("step").value === "3");
       await page.keyboard.press("Enter");
       expect("the button", await textOf(page, "#play"), "Play");
@@ -113,6 +117,8 @@ export const scenarios = {
         }
       expect("charts of time", (await page.$$("#time path.line")).length, 6 + 6 + 5);
       expect("what was measured", await textOf(page, "#what"), /512 wide.* median of nine .* Measured with the /);
+      await page.setViewport({ width: 1440, height: 900 });
+      await page.screenshot({ path: join(given.shots, `variants-${given.kind}-measured.png`), fullPage: true });
       return `MHA at 1,024: ${table.find(([name]) => name === "MHA, 1,024")[2]}`;
     }),
 };
