@@ -29,7 +29,8 @@ const state = createState({
   scaling: choice("yarn", ...SCALINGS),
   factor: number(2, 1, 16),
   head: integer(3, 1, 8),
-  /** The cell that is read. */
+  /** The cell that is read, and whose it is: that of the panel which was pointed at last. */
+  panel: choice<Scheme>("rope", "sinusoidal", "learned", "scaled", "alibi", "nope"),
   query: integer(80, 0, MOST_CONTEXT - 1),
   key: integer(60, 0, MOST_CONTEXT - 1),
 });
@@ -44,17 +45,11 @@ interface Panel {
 
 const schemes = Object.keys(SCHEMES) as Scheme[];
 const cellText = byId("cell", HTMLOutputElement);
-/** The panel whose cell is read out: the one that was pointed at last. */
-let spoken: Scheme = "rope";
-
 const panels = new Map(schemes.map((scheme) => [scheme, createPanel(scheme)]));
 
 function createPanel(scheme: Scheme): Panel {
   const { name, about } = ABOUT[scheme];
-  const map = createPatternMap(({ query, key }) => {
-    spoken = scheme;
-    state.set({ query, key });
-  });
+  const map = createPatternMap(({ query, key }) => state.set({ panel: scheme, query, key }));
   const chart = createChart({ height: 150, legend: scheme === "scaled" });
   const cell = make("p", { className: "cell small" });
   const seen = make("p", { className: "small" });
@@ -115,7 +110,7 @@ function draw(): void {
   for (const [scheme, panel] of panels) {
     const text = panel.point(query, back, patternOf(scheme, values));
     const distance = query === back ? "itself" : `token ${back}, ${query - back} back`;
-    if (scheme === spoken) cellText.textContent = `${panel.name}, token ${query} looks at ${distance}: ${text}.`;
+    if (scheme === values.panel) cellText.textContent = `${panel.name}, token ${query} looks at ${distance}: ${text}.`;
   }
 }
 

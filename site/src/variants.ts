@@ -6,8 +6,9 @@ import { createChart, createTable, legendOf, svg } from "./chart.ts";
 import { byId, make, oncePerFrame } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { markReady, startPage } from "./page.ts";
-import { FORMATS, type Format, hasFormat, NAMES, SHAPES, VARIANTS, type Variant, WINDOW } from "./variant-layers.ts";
+import { FORMATS, type Format, hasFormat, NAMES, VARIANTS, type Variant } from "./variant-layers.ts";
 import { describe, drawVariant, STEPS } from "./variant-picture.ts";
+import { ABOUT, bytesText, lengthText, measuredText, msText } from "./variant-text.ts";
 
 const state = createState({
   shape: choice("512", "1024", "2048"),
@@ -15,24 +16,6 @@ const state = createState({
   format: choice("f32", "q8", "q4"),
   step: integer(9, 1, STEPS),
 });
-
-const ABOUT: Readonly<Record<Variant, readonly [name: string, about: string]>> = {
-  mha: ["Multi-head", "Each head has keys and values of its own."],
-  gqa: ["Grouped-query", "Some heads share keys and values: here two, in the layer below four."],
-  mqa: ["Multi-query", "All heads share one key and one value a token."],
-  mla: [
-    "Latent",
-    "One short vector a token, from which each head has its keys and values, and one key with the position.",
-  ],
-  window: [
-    "Sliding window",
-    `Older tokens are dropped, page by page: the layer below has a window of ${WINDOW} and keeps 1,024.`,
-  ],
-  sinks: [
-    "Attention sinks",
-    "The same window, and a logit for each head that takes weight and adds nothing: it is stored once.",
-  ],
-};
 
 const engine = startEngine();
 const [measure, stop, play] = ["measure", "stop", "play"].map((id) => byId(id, HTMLButtonElement)) as [
@@ -46,26 +29,18 @@ const numbers = byId("numbers", HTMLDetailsElement);
 let rungs: readonly Rung[] = [];
 let abort: AbortController | undefined;
 
-const bytesText = (bytes: number): string => {
-  const [size, unit] = bytes < 1e6 ? [bytes / 1e3, "kB"] : bytes < 1e9 ? [bytes / 1e6, "MB"] : [bytes / 1e9, "GB"];
-  return `${size.toLocaleString("en", { maximumSignificantDigits: 3 })} ${unit}`;
-};
-const msText = (ms: number): string => `${ms.toLocaleString("en", { maximumSignificantDigits: 3 })} ms`;
-const lengthText = (length: number): string => (length < 1024 ? String(length) : `${length / 1024}k`);
-
 const cards = new Map(VARIANTS.map((variant) => [variant, createCard(variant)]));
 
 function createCard(variant: Variant) {
-  const [name, about] = ABOUT[variant];
+  const { name, about } = ABOUT[variant];
   const picture = svg("svg", { role: "img", class: "picture" });
   const words = make("p", { className: "small" });
   const [bytes, share, time] = [make("dd"), make("dd"), make("dd")];
   const fact = (label: string, value: HTMLElement) => make("div", {}, make("dt", { textContent: label }), value);
-  const title = NAMES[variant] === "Window" || NAMES[variant] === "Sinks" ? name : `${NAMES[variant]}: ${name}`;
   const card = make(
     "article",
     { className: "variant" },
-    make("h2", { textContent: title }),
+    make("h2", { textContent: name }),
     picture,
     words,
     make("p", { className: "small quiet", textContent: about }),
@@ -187,24 +162,7 @@ function showStatus(message: string, isError = false): void {
 
 function showWhat(found?: Ladder): void {
   const { shape, most } = state.values;
-  const { dModel, numHeads, headDim } = SHAPES[shape];
-  const threads = found && (found.threads === 1 ? "one thread" : `${found.threads} threads`);
-  byId("what", HTMLElement).textContent = [
-    `One layer of attention, ${dModel} wide, with ${numHeads} heads of ${headDim}, RoPE and float32 weights, for one sequence:`,
-    `GQA with ${numHeads / 4} heads of keys and values, MQA with 1, MLA with a latent of ${4 * headDim} and ${headDim / 2} for the`,
-    `position, windows of ${WINDOW} tokens. Memory is that of the cache, by plan and planLatent. Time is that of the whole layer,`,
-    `projections too, for the last token of the context, with a random cache: the median of nine samples of 20 ms or more,`,
-    `three in each of three passes. Latents are not stored in q4.`,
-    ...(found
-      ? [
-          `Measured with the ${found.build} kernels on ${threads}. The slowest of nine samples took ${found.spread.toFixed(1)} times`,
-          "as long as the fastest, at the median: the less, the quieter this device was.",
-        ]
-      : []),
-    ...(found && found.tooLarge > 0
-      ? [`${found.tooLarge} caches of up to ${most} tokens were too large for memory.`]
-      : []),
-  ].join(" ");
+  byId("what", HTMLElement).textContent = measuredText(shape, most, found);
 }
 
 async function runLadder(): Promise<void> {

@@ -89,7 +89,7 @@ export const scenarios = {
       expect("the digest of a shorter context", await textOf(page, "#digest"), digestHere({ ...setting, context: 64 }));
       return `digest ${digestHere(setting)}`;
     }),
-  "sliders draw within a frame, and are in the address": (given) =>
+  "sliders draw at once, and are in the address": (given) =>
     open(given, "?query=20&key=10", async (page) => {
       // The address is written now and then, and last of all with the last value.
       const times = await page.evaluate(async () => {
@@ -138,6 +138,10 @@ export const scenarios = {
         `NoPE, token 21 looks at itself: weight ${weight}, score 8.00.`,
       );
       expect("home", await press("Home"), `NoPE, token 21 looks at token 0, 21 back: weight ${weight}, score 8.00.`);
+      await page.waitForFunction(() => {
+        const given = new URLSearchParams(location.search);
+        return given.get("query") === "21" && given.get("key") === "0" && given.get("panel") === "nope";
+      });
       await page.focus("#trained");
       await page.keyboard.press("ArrowRight");
       await frame(page);
