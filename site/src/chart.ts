@@ -52,6 +52,7 @@ export interface ChartOptions {
 const MARGIN = { top: 26, right: 12, bottom: 36, left: 52 };
 /** Pixels of width that a number below the axis needs. */
 const TICK_PIXELS = 60;
+const NUMBER = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 let charts = 0;
 
 /** Makes an element of SVG with these attributes, and `children` in it. */
@@ -108,7 +109,7 @@ function createScale(axis: Axis, values: readonly number[], from: number, to: nu
   return {
     ticks: axis.ticks ?? (isLog ? logTicks(low, high) : roundTicks(low, high, count)),
     place: (value) => from + ((map(value) - map(low)) / (map(high) - map(low))) * (to - from),
-    format: axis.format ?? ((value) => value.toLocaleString("en", { maximumSignificantDigits: 4 })),
+    format: axis.format ?? NUMBER.format,
   };
 }
 

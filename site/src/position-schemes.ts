@@ -177,11 +177,11 @@ export function reach({ length, weights }: Pattern, trained: number): { readonly
   return { half, far };
 }
 
-/** A digest of the bits of all weights, by which two devices can be compared: FNV-1a. */
+/** A digest of the bits of all weights, by which two devices can be compared: FNV-1a, a word at a time. */
 export function digest(patterns: readonly Pattern[]): string {
   let hash = 0x811c9dc5;
   for (const { weights } of patterns)
     for (const word of new Uint32Array(weights.buffer, weights.byteOffset, weights.length))
-      for (let shift = 0; shift < 32; shift += 8) hash = Math.imul(hash ^ ((word >>> shift) & 255), 0x01000193);
+      hash = Math.imul(hash ^ word, 0x01000193);
   return (hash >>> 0).toString(16).padStart(8, "0");
 }
