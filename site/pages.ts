@@ -23,4 +23,10 @@ export const PAGES: readonly Page[] = [
     title: "Write with a model",
     about: "A model goes on with your text, or answers you: stop it, change a word, and let it go on from there.",
   },
+  {
+    name: "docs",
+    label: "Docs",
+    title: "Documentation",
+    about: "Guides, the API, and examples that run where you read them.",
+  },
 ];
