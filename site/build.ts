@@ -3,18 +3,23 @@
 
 import { createHash } from "node:crypto";
 import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { basename, join, relative, resolve } from "node:path";
+import { basename, dirname, join, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { gzipSync } from "node:zlib";
 import { type BuildOptions, build } from "esbuild";
-import { PAGES, type Page } from "./pages.ts";
+import { collectExamples } from "./docs/examples.ts";
+import { escapeHtml } from "./docs/markdown.ts";
+import { type DocumentPage, renderDocuments } from "./docs/pages.ts";
+import { fill, type PageParts, pageHtml } from "./html.ts";
+import { PAGES } from "./pages.ts";
 import { serveSite } from "./serve.ts";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const SITE = join(ROOT, "site");
 const OUT = join(ROOT, "build", "site");
-const { version } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
+const { version, homepage } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
+const REPOSITORY = homepage.replace(/#.*/, "");
 
 /** Models that the pages offer: what is copied of which folder of the repository. */
 const MODELS = [
@@ -40,12 +45,13 @@ const BUNDLE = {
   chunkNames: "[name]-[hash]",
   assetNames: "[name]-[hash]",
   loader: { ".svg": "copy" },
+  alias: { "headwise-site/prelude": join(SITE, "docs", "prelude.ts") },
   logLevel: "warning",
 } satisfies BuildOptions;
 
 /** Writes a bundle, and says which file of it each entry became, by the path of its source in site/. */
 async function bundle(entryPoints: string[], define: Record<string, string> = {}): Promise<Map<string, string>> {
-  const absolute = entryPoints.map((file) => join(SITE, file));
+  const absolute = entryPoints.map((file) => resolve(SITE, file));
   const { metafile } = await build({ ...BUNDLE, metafile: true, entryPoints: absolute, define });
   return new Map(
     Object.entries(metafile.outputs).flatMap(([file, { entryPoint }]) =>
@@ -53,24 +59,6 @@ async function bundle(entryPoints: string[], define: Record<string, string> = {}
     ),
   );
 }
-
-const escapeHtml = (text: string): string => text.replace(/[&<>"]/g, (character) => `&#${character.charCodeAt(0)};`);
-
-/** Replaces each {name} of a text; a name without a value is an error. */
-export function fill(template: string, values: Readonly<Record<string, string>>): string {
-  return template.replace(/\{(\w+)\}/g, (_, name: string) => {
-    const value = values[name];
-    if (value === undefined) throw new Error(`site: expected a value for {${name}}`);
-    return value;
-  });
-}
-
-/** The menu, from a page that lies `root` below the folder of the site. */
-const menuOf = (here: Page, root: string): string =>
-  PAGES.map(({ name, label }) => {
-    const current = name === here.name ? ' aria-current="page"' : "";
-    return `<a href="${root}${name}.html"${current}>${escapeHtml(label)}</a>`;
-  }).join("");
 
 function filesIn(folder: string): string[] {
   return readdirSync(folder, { recursive: true, withFileTypes: true })
@@ -108,39 +96,75 @@ function firstLoad(page: string, engine: string): number {
   return [...seen].reduce((sum, file) => sum + gzipSync(readFileSync(join(OUT, file))).length, 0);
 }
 
+/** Writes the documents; returns their list for the page that has them all. */
+function writeDocuments(
+  documents: readonly DocumentPage[],
+  write: (path: string, page: Pick<PageParts, "title" | "about" | "menu" | "script" | "content">) => void,
+  scripts: ReadonlyMap<string, string>,
+  script: string,
+): string {
+  const list = (root: string, here?: string) =>
+    [...new Set(documents.map(({ group }) => group))].map((group) => {
+      const links = documents
+        .filter((each) => each.group === group)
+        .map(({ path, title }) => {
+          const current = path === here ? ' aria-current="page"' : "";
+          return `<li><a href="${root}${path}.html"${current}>${escapeHtml(title)}</a></li>`;
+        });
+      return `<h2>${group}</h2>\n<ul>${links.join("")}</ul>`;
+    });
+  for (const { path, title, group, html, images } of documents) {
+    for (const image of images) cpSync(join(ROOT, image), join(OUT, image));
+    const root = "../".repeat(path.split("/").length - 1);
+    const content = html.replace(/data-example="(\w+)"/g, (_, id: string) => `data-example="${scripts.get(id)}"`);
+    const aside = `<aside class="documents" aria-label="Documents">${SEARCH}<nav aria-label="Documents">${list(root, path).join("\n")}</nav></aside>`;
+    const whole = `<div class="sides">\n${aside}\n<article>\n${content}</article>\n</div>`;
+    write(path, { title, about: group === "API" ? "API reference" : group, menu: "docs", script, content: whole });
+  }
+  const parts = documents.flatMap(({ path, title: document, parts }) =>
+    parts.map(({ id, title, text }) => ({ id: `${path}.html${id && `#${id}`}`, title, document, text })),
+  );
+  writeFileSync(join(OUT, "docs-search.json"), JSON.stringify(parts));
+  return `${SEARCH}<div class="lists">${list("./")
+    .map((each) => `<section>${each}</section>`)
+    .join("\n")}</div>`;
+}
+
+/** The field of the search, which src/docs.ts fills with life. */
+const SEARCH =
+  '<label for="search">Search</label><input id="search" type="search" autocomplete="off" disabled /><p id="found" class="quiet small" role="status"></p><ul id="results" class="results"></ul>';
+
 export async function buildSite(): Promise<void> {
   rmSync(OUT, { recursive: true, force: true });
   mkdirSync(OUT, { recursive: true });
-  const workers = await bundle(["worker/main.ts"]);
+  const examples = collectExamples();
+  const documents = renderDocuments(ROOT, REPOSITORY, examples);
+  const folder = join(ROOT, "build", "site-examples");
+  mkdirSync(folder, { recursive: true });
+  const sources = examples.write(folder);
+
+  const workers = await bundle(["worker/main.ts", ...sources.values()]);
   const engine = basename(workers.get("worker/main.ts") as string);
   const assets = await bundle(
     [...PAGES.map(({ name }) => `src/${name}.ts`), "site.css", "service-worker/main.ts", "icon.svg"],
     { ENGINE: JSON.stringify(engine) },
   );
   const asset = (source: string): string => assets.get(source) as string;
-  const layout = readFileSync(join(SITE, "layout.html"), "utf8");
-  for (const page of PAGES) {
-    const html = fill(layout, {
-      ...{
-        title: escapeHtml(page.title),
-        about: escapeHtml(page.about),
-        root: "./",
-        menu: menuOf(page, "./"),
-        version,
-      },
-      ...{ icon: asset("icon.svg"), style: asset("site.css"), script: asset(`src/${page.name}.ts`) },
-      content: readFileSync(join(SITE, "pages", `${page.name}.html`), "utf8").replace(/^(?=.)/gm, "      "),
-    });
-    writeFileSync(join(OUT, `${page.name}.html`), html);
-  }
-  const icons = [{ src: asset("icon.svg"), sizes: "any", type: "image/svg+xml" }];
-  const manifest = {
-    name: "headwise",
-    short_name: "headwise",
-    start_url: "./index.html",
-    display: "standalone",
-    icons,
+  const [style, icon] = [asset("site.css"), asset("icon.svg")];
+  const write = (path: string, page: Pick<PageParts, "title" | "about" | "menu" | "script" | "content">) => {
+    const root = "../".repeat(path.split("/").length - 1) || "./";
+    mkdirSync(dirname(join(OUT, path)), { recursive: true });
+    writeFileSync(join(OUT, `${path}.html`), pageHtml({ ...page, root, style, icon, version }));
   };
+  const scripts = new Map([...sources].map(([id, file]) => [id, workers.get(relative(SITE, file)) as string]));
+  const list = writeDocuments(documents, write, scripts, asset("src/docs.ts"));
+  for (const { name, title, about } of PAGES) {
+    const content = fill(readFileSync(join(SITE, "pages", `${name}.html`), "utf8"), { documents: list });
+    write(name, { title, about, menu: name, script: asset(`src/${name}.ts`), content });
+  }
+  const icons = [{ src: icon, sizes: "any", type: "image/svg+xml" }];
+  const names = { name: "headwise", short_name: "headwise" };
+  const manifest = { ...names, start_url: "./index.html", display: "standalone", icons };
   writeFileSync(join(OUT, "site.webmanifest"), JSON.stringify(manifest));
   for (const { from, to = basename(from), files } of MODELS)
     for (const file of files) cpSync(join(ROOT, from, file), join(OUT, "models", to, file));
@@ -149,8 +173,9 @@ export async function buildSite(): Promise<void> {
     const kb = firstLoad(`${name}.html`, engine) / 1000;
     console.log(`${`${name}.html`.padEnd(18)} ${kb.toFixed(1).padStart(6)} kB gzip at the first visit`);
   }
-  const all = filesIn(OUT).reduce((sum, file) => sum + statSync(join(OUT, file)).size, 0);
-  console.log(`build/site: ${filesIn(OUT).length} files, ${(all / 1e6).toFixed(1)} MB with the models`);
+  const all = filesIn(OUT);
+  const bytes = all.reduce((sum, file) => sum + statSync(join(OUT, file)).size, 0);
+  console.log(`build/site: ${all.length} files, ${(bytes / 1e6).toFixed(1)} MB with the models`);
 }
 
 const { values, positionals } = parseArgs({ options: { serve: { type: "boolean" } }, allowPositionals: true });

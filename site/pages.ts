@@ -37,4 +37,10 @@ export const PAGES: readonly Page[] = [
     about:
       "Six variants of attention: what each stores for a token and reads for the next one, in bytes and in time on this device.",
   },
+  {
+    name: "docs",
+    label: "Docs",
+    title: "Documentation",
+    about: "Guides, the API, and examples that run where you read them.",
+  },
 ];

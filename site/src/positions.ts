@@ -54,7 +54,7 @@ function createPanel(scheme: Scheme): Panel {
   const cell = make("p", { className: "cell small" });
   const seen = make("p", { className: "small" });
   const heading = make("h2", { textContent: name });
-  const panel = make("article", { className: "scheme" }, heading, map.element, cell, seen, chart.element);
+  const panel = make("section", { className: "scheme" }, heading, map.element, cell, seen, chart.element);
   panel.dataset.scheme = scheme;
   seen.before(make("p", { className: "small quiet", textContent: about }));
   byId("schemes", HTMLElement).append(panel);

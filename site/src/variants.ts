@@ -38,7 +38,7 @@ function createCard(variant: Variant) {
   const [bytes, share, time] = [make("dd"), make("dd"), make("dd")];
   const fact = (label: string, value: HTMLElement) => make("div", {}, make("dt", { textContent: label }), value);
   const card = make(
-    "article",
+    "section",
     { className: "variant" },
     make("h2", { textContent: name }),
     picture,

@@ -35,7 +35,7 @@ export function everyPage({ browser, kind, url, name, title, shots }) {
 }
 
 /** Throws if the page is wider than the window, or an element that does not scroll is. */
-async function expectNoOverflow(page, width) {
+export async function expectNoOverflow(page, width) {
   const wide = await page.evaluate(() => {
     const limit = document.documentElement.clientWidth + 0.5;
     const scrolls = (element) => {
@@ -55,7 +55,7 @@ async function expectNoOverflow(page, width) {
 }
 
 /** Throws if axe finds a violation. It is handed to the page past its policy, which allows no foreign scripts. */
-async function expectAccessible(page, scheme) {
+export async function expectAccessible(page, scheme) {
   const violations = await page.evaluate(`(async () => {
     const module = { exports: {} };
     ${"" /* a plain script: it is evaluated by the driver, not loaded by the page */}
