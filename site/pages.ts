@@ -38,6 +38,12 @@ export const PAGES: readonly Page[] = [
       "Six variants of attention: what each stores for a token and reads for the next one, in bytes and in time on this device.",
   },
   {
+    name: "configure",
+    label: "Configure",
+    title: "What models cost",
+    about: "The sizes of a model for a budget, with a reason for each; and what any model takes on this device.",
+  },
+  {
     name: "docs",
     label: "Docs",
     title: "Documentation",

@@ -1,5 +1,6 @@
 // The tasks of the engine, by the names that pages call them by.
 
+import { describeTask, measureLayerTask } from "./configure.ts";
 import { loadTask } from "./load.ts";
 import { ladderTask, rungsTask } from "./variants.ts";
 import { chatTask, restoreTask, writeTask } from "./write.ts";
@@ -14,4 +15,7 @@ export const TASKS = {
   /** The bytes of the caches of all variants, and their times. */
   rungs: rungsTask,
   ladder: ladderTask,
+  /** What models cost: a layer that is built and timed, and what files say. */
+  measureLayer: measureLayerTask,
+  describe: describeTask,
 };
