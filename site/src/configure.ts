@@ -179,10 +179,10 @@ byId("source", HTMLFormElement).addEventListener("submit", (event) => {
   state.set({ url: url.value });
   void describe(url.value);
 });
-byId("file", HTMLInputElement).addEventListener("change", ({ target }) => {
-  const [file] = (target as HTMLInputElement).files ?? [];
-  if (file) void describe(file);
-});
+const chosen = byId("file", HTMLInputElement);
+chosen.addEventListener("change", () => chosen.files?.[0] && void describe(chosen.files[0]));
+// So that the same file can be chosen again, when it has changed.
+chosen.addEventListener("click", () => Object.assign(chosen, { value: "" }));
 
 const sliders = { budget: byId("budget", HTMLInputElement), length: byId("length", HTMLInputElement) };
 const target = byId("target", HTMLSelectElement);

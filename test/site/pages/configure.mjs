@@ -102,8 +102,9 @@ export const scenarios = {
         new RegExp(stories.parameters.toLocaleString("en")),
       );
 
-      writeFileSync(config, "{");
-      await input.uploadFile(config);
+      const wrong = join(folder, "headwise-wrong.json");
+      writeFileSync(wrong, "{");
+      await input.uploadFile(wrong);
       await page.waitForSelector("#cost-status.error");
       const sentence = await textOf(page, "#cost-status");
       expect("the sentence", sentence, /^describeModel: config expected/);
