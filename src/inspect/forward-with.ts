@@ -97,7 +97,8 @@ export function forwardWith(session: Session, ids: TokenIds, options: ForwardWit
       }
   };
   const maps = new Map(layers.map((layer, i) => [layer, (patterns[i] as Tensor).data]));
-  finish(runModel(where, model, [call], sink, { tap, ...(maps.size > 0 && { maps }) }));
+  const isSeen = edits.length + captures.length > 0;
+  finish(runModel(where, model, [call], sink, { ...(isSeen && { tap }), ...(maps.size > 0 && { maps }) }));
   commitCalls([call]);
   return { ...result, captured, patterns };
 }
@@ -111,11 +112,7 @@ function readLayers(where: string, layers: unknown, { spec }: Model): number[] {
   );
   if (new Set(read).size < read.length)
     throw new RangeError(`${where}: options.patterns expected layers, each once, got [${read.join(", ")}]`);
-  const latent = read.find((layer) => spec.blocks[layer]?.attention.kind === "latent");
-  if (latent === undefined) return read;
-  throw new RangeError(
-    `${where}: options.patterns expected layers with keys, got ${latent}, whose attention is latent`,
-  );
+  return read;
 }
 
 /**

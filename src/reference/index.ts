@@ -1,6 +1,7 @@
 /**
  * A readable twin of every kernel: the same name and arguments, with arrays instead of addresses, plain loops, and sums in
- * double precision. Tests compare the kernels with these functions, and a debugger can step through them.
+ * double precision. Tests compare the kernels with these functions, and a debugger can step through them. `attendReference` is a
+ * whole layer in the same way, on one page.
  * @packageDocumentation
  */
 
@@ -86,6 +87,8 @@ export const reference: Reference = {
   widen_f16,
 };
 
+export type { CheckedConfig } from "../attention/config.ts";
+export { attendReference, type ReferenceOptions, type ReferenceWeights } from "./attend.ts";
 export type { Reference };
 export {
   activate_f32,
