@@ -24,6 +24,12 @@ export const PAGES: readonly Page[] = [
     about: "A model goes on with your text, or answers you: stop it, change a word, and let it go on from there.",
   },
   {
+    name: "inspector",
+    label: "Inspect",
+    title: "Attention inspector",
+    about: "Type a text and see where every head of a model looks, why it looks there, and what changes without it.",
+  },
+  {
     name: "docs",
     label: "Docs",
     title: "Documentation",

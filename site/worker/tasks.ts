@@ -1,5 +1,6 @@
 // The tasks of the engine, by the names that pages call them by.
 
+import { attendTask, studyTask } from "./inspect.ts";
 import { loadTask } from "./load.ts";
 import { chatTask, restoreTask, writeTask } from "./write.ts";
 
@@ -10,4 +11,7 @@ export const TASKS = {
   write: writeTask,
   chat: chatTask,
   restore: restoreTask,
+  /** Attention of all heads for a text, with changes; and what each head does there. */
+  attend: attendTask,
+  study: studyTask,
 };

@@ -1,0 +1,218 @@
+// The inspector: a text, all heads of a model, and one of them large.
+
+import type { Attended, HeadAbout } from "../worker/inspect.ts";
+import { choice, createState, integer, text } from "./address.ts";
+import { byId, make } from "./dom.ts";
+import { startEngine } from "./engine.ts";
+import { type Cell, createHeatmap } from "./heatmap.ts";
+import { barRows, visible } from "./inspector/bars.ts";
+import { createEditControls, readEdits } from "./inspector/edits.ts";
+import { createHeadsGrid, type Place, sayHead } from "./inspector/heads-grid.ts";
+import { createModelPicker } from "./model-picker.ts";
+import { markReady, startPage } from "./page.ts";
+
+const OFFERED = [
+  { name: "stories.gguf", label: "Stories, 0.8 MB: 743,296 parameters, 8 bits" },
+  { name: "stories", label: "Stories, 1.5 MB: the same, 16 bits" },
+];
+
+const state = createState({
+  model: text("stories.gguf"),
+  text: text("the cat sat on the mat because it was soft . what was soft ? the"),
+  layer: integer(1),
+  head: integer(6),
+  /** The cell under the cursor; -1 is the last token, and the key that it looks at most. */
+  query: integer(-1, -1),
+  key: integer(-1, -1),
+  view: choice("map", "lines"),
+  sort: choice("layer", "kind"),
+  /** Heads that are changed, and the text that they are patched from. */
+  edits: text(""),
+  from: text("the dog slept on the rug because it was soft . what was soft ? the"),
+  deterministic: choice("no", "yes"),
+});
+
+/** Milliseconds without a change, after which the address follows, and what takes longer is computed. */
+const REST_MS = 250;
+
+startPage();
+const engine = startEngine();
+const field = byId("text", HTMLTextAreaElement);
+const status = byId("status", HTMLElement);
+const [does, guesses, digest] = ["does", "guesses", "digest"].map((id) => byId(id, HTMLElement)) as [
+  HTMLElement,
+  HTMLElement,
+  HTMLElement,
+];
+const grid = createHeadsGrid((place) => state.set(place));
+const edits = createEditControls((changed, from) => state.set({ edits: changed, from }));
+let isLoaded = false;
+let isShowing = false;
+let shown: Attended | undefined;
+let abouts: readonly HeadAbout[] = [];
+
+const map = createHeatmap((cell) => {
+  if (!isShowing) moveTo(cell);
+});
+byId("view", HTMLElement).append(map.element);
+byId("heads", HTMLElement).append(grid.element);
+byId("change", HTMLElement).append(edits.element);
+
+byId("picker", HTMLElement).append(
+  createModelPicker({
+    engine,
+    offered: OFFERED,
+    first: state.values.model,
+    deterministic: state.values.deterministic === "yes",
+    onChoice: (model) => state.set({ model }),
+    onUnloaded() {
+      isLoaded = false;
+      say("Waiting for the model.");
+    },
+    onLoaded() {
+      isLoaded = true;
+      ask();
+    },
+  }),
+);
+
+function say(message: string, isError = false): void {
+  status.textContent = message;
+  status.className = `small ${isError ? "error" : "quiet"}`;
+}
+
+/** One question at a time: what was typed meanwhile is asked next. */
+let [isAsking, isStale] = [false, false];
+async function ask(): Promise<void> {
+  if (!isLoaded) return;
+  isStale = true;
+  if (isAsking) return;
+  isAsking = true;
+  while (isStale && isLoaded) {
+    isStale = false;
+    const { values } = state;
+    const { layer, head, from } = values;
+    try {
+      show(await engine.run("attend", { text: field.value, edits: readEdits(values.edits), from, layer, head }));
+    } catch (error) {
+      say((error as Error).message, true);
+      markReady();
+    }
+  }
+  isAsking = false;
+  studyLater();
+}
+
+function show(view: Attended): void {
+  const { words, weights, layer, head } = view;
+  shown = view;
+  isShowing = true;
+  map.show({ name: `Layer ${layer}, head ${head}`, weights, queries: words, keys: words });
+  map.point(cellOf(view));
+  isShowing = false;
+  grid.show(view, isEdited);
+  byId("one-title", HTMLElement).textContent = `Layer ${layer}, head ${head}`;
+  does.textContent = [sayHead(aboutOf(view)), sayGroup(view)].join(" ");
+  showGuesses(view);
+  const read = view.read === 0 ? "" : `; ${view.read} read in ${view.ms.toFixed(0)} ms`;
+  const cut = view.cut === 0 ? "" : `; ${view.cut} more are left out, as their maps would not fit`;
+  say(`${words.length} tokens${cut}${read}.`);
+}
+
+const isEdited = (place: Place) =>
+  readEdits(state.values.edits).some(({ layer, head }) => layer === place.layer && head === place.head);
+
+const aboutOf = ({ heads, layer, head }: Attended) =>
+  abouts[heads.slice(0, layer).reduce((sum, count) => sum + count, head)];
+
+/** Which heads share keys and values with the one that is large. */
+function sayGroup({ heads, kvHeads, layer, head }: Attended): string {
+  const [queries, keys] = [heads[layer] as number, kvHeads[layer] as number];
+  if (keys === queries || keys === 0) return "";
+  const size = queries / keys;
+  const first = Math.floor(head / size) * size;
+  return `It shares its keys and values with heads ${first} to ${first + size - 1}: ${keys} heads of them serve ${queries} heads of queries.`;
+}
+
+/** The cell of the address. */
+function cellOf({ words, weights }: Attended): Cell {
+  const { query: q, key: k } = state.values;
+  const query = q < 0 ? words.length - 1 : Math.min(q, words.length - 1);
+  if (k >= 0) return { query, key: Math.min(k, words.length - 1) };
+  const row = weights.subarray(query * words.length, (query + 1) * words.length);
+  return { query, key: row.indexOf(row.reduce((a, b) => Math.max(a, b))) };
+}
+
+function showGuesses({ guesses: list }: Attended): void {
+  const percent = (share: number) => `${(100 * share).toFixed(1)} %`;
+  guesses.replaceChildren(
+    ...barRows(
+      list.map(({ word, probability, before }) => ({
+        word: visible(word),
+        share: probability,
+        ...(before !== undefined && { before }),
+        value: before === undefined ? percent(probability) : `${percent(before)} → ${percent(probability)}`,
+      })),
+    ),
+  );
+}
+
+/** Calls `work` when nothing has asked for it for a while. */
+function atRest(work: () => void): () => void {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(work, REST_MS);
+  };
+}
+
+const studyLater = atRest(async () => {
+  const of = shown;
+  if (!of || !isLoaded) return;
+  const studied = await engine.run("study", undefined).catch(() => undefined);
+  if (!studied || of !== shown) return;
+  abouts = studied.heads;
+  grid.tell(abouts);
+  does.textContent = [sayHead(aboutOf(of)), sayGroup(of)].join(" ");
+  digest.textContent = studied.digest;
+  markReady();
+});
+
+let cursor: Cell | undefined;
+const moveTo = (cell: Cell): void => {
+  cursor = cell;
+  keepCursor();
+};
+const keepCursor = atRest(() => cursor && state.set(cursor));
+const keepText = atRest(() => state.set({ text: field.value }));
+
+field.addEventListener("input", () => {
+  void ask();
+  keepText();
+});
+
+/** A group of buttons, one of which is pressed: a field of the state. */
+function segments<K extends "view" | "sort">(id: string, name: K, labels: Record<string, string>): void {
+  const group = byId(id, HTMLElement);
+  for (const [value, label] of Object.entries(labels)) {
+    const button = make("button", { type: "button", textContent: label });
+    button.addEventListener("click", () => state.set({ [name]: value }));
+    state.follow((values) => {
+      button.ariaPressed = String(values[name] === value);
+    });
+    group.append(button);
+  }
+}
+segments("views", "view", { map: "Map", lines: "Lines" });
+segments("sorts", "sort", { layer: "By layer", kind: "By what they do" });
+
+let asked = "";
+state.follow((values) => {
+  if (document.activeElement !== field && field.value !== values.text) field.value = values.text;
+  edits.show(values.edits, values.from, values);
+  grid.sort(values.sort);
+  const { layer, head, text: words } = values;
+  const now = JSON.stringify([words, layer, head, values.edits, values.from]);
+  if (now !== asked) void ask();
+  asked = now;
+});
