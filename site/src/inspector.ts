@@ -8,6 +8,7 @@ import { type Cell, createHeatmap } from "./heatmap.ts";
 import { barRows, visible } from "./inspector/bars.ts";
 import { createEditControls, readEdits } from "./inspector/edits.ts";
 import { createHeadsGrid, type Place, sayHead } from "./inspector/heads-grid.ts";
+import { whyView } from "./inspector/why.ts";
 import { createModelPicker } from "./model-picker.ts";
 import { markReady, startPage } from "./page.ts";
 
@@ -115,7 +116,7 @@ function show(view: Attended): void {
   does.textContent = [sayHead(aboutOf(view)), sayGroup(view)].join(" ");
   showGuesses(view);
   const read = view.read === 0 ? "" : `; ${view.read} read in ${view.ms.toFixed(0)} ms`;
-  const cut = view.cut === 0 ? "" : `; ${view.cut} more are left out, as their maps would not fit`;
+  const cut = view.cut === 0 ? "" : `; there is no room for ${view.cut} more`;
   say(`${words.length} tokens${cut}${read}.`);
 }
 
@@ -175,6 +176,7 @@ const studyLater = atRest(async () => {
   grid.tell(abouts);
   does.textContent = [sayHead(aboutOf(of)), sayGroup(of)].join(" ");
   digest.textContent = studied.digest;
+  await explain();
   markReady();
 });
 
@@ -182,6 +184,24 @@ let cursor: Cell | undefined;
 const moveTo = (cell: Cell): void => {
   cursor = cell;
   keepCursor();
+};
+
+/** Explains the cell under the cursor. */
+const explain = async (): Promise<void> => {
+  const of = shown;
+  if (!of || !isLoaded) return;
+  const { query, key } = cellOf(of);
+  const { layer, head, words } = of;
+  const place = byId("why", HTMLElement);
+  const sayThere = (textContent: string) => place.replaceChildren(make("p", { className: "quiet small", textContent }));
+  if (key > query) return sayThere("A token sees none that come later.");
+  try {
+    const why = await engine.run("why", { layer, head, query, key });
+    if (of === shown)
+      place.replaceChildren(whyView(why, visible(words[query] as string), visible(words[key] as string)));
+  } catch (error) {
+    if (of === shown) sayThere((error as Error).message);
+  }
 };
 const keepCursor = atRest(() => cursor && state.set(cursor));
 const keepText = atRest(() => state.set({ text: field.value }));
@@ -206,13 +226,15 @@ function segments<K extends "view" | "sort">(id: string, name: K, labels: Record
 segments("views", "view", { map: "Map", lines: "Lines" });
 segments("sorts", "sort", { layer: "By layer", kind: "By what they do" });
 
-let asked = "";
+let [asked, explained] = ["", ""];
 state.follow((values) => {
   if (document.activeElement !== field && field.value !== values.text) field.value = values.text;
   edits.show(values.edits, values.from, values);
   grid.sort(values.sort);
   const { layer, head, text: words } = values;
   const now = JSON.stringify([words, layer, head, values.edits, values.from]);
+  const cell = `${values.query} ${values.key}`;
   if (now !== asked) void ask();
-  asked = now;
+  else if (cell !== explained) void explain();
+  [asked, explained] = [now, cell];
 });

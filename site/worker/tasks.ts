@@ -1,6 +1,7 @@
 // The tasks of the engine, by the names that pages call them by.
 
 import { attendTask, studyTask } from "./inspect.ts";
+import { whyTask } from "./inspect-why.ts";
 import { loadTask } from "./load.ts";
 import { chatTask, restoreTask, writeTask } from "./write.ts";
 
@@ -11,7 +12,8 @@ export const TASKS = {
   write: writeTask,
   chat: chatTask,
   restore: restoreTask,
-  /** Attention of all heads for a text, with changes; and what each head does there. */
+  /** Attention of all heads for a text, with changes; what each head does there; why it looked at a token. */
   attend: attendTask,
   study: studyTask,
+  why: whyTask,
 };

