@@ -7,7 +7,10 @@ import { startEngine } from "./engine.ts";
 import { type Cell, createHeatmap } from "./heatmap.ts";
 import { barRows, visible } from "./inspector/bars.ts";
 import { createEditControls, readEdits } from "./inspector/edits.ts";
+import { exportButtons } from "./inspector/exports.ts";
 import { createHeadsGrid, type Place, sayHead } from "./inspector/heads-grid.ts";
+import { createLines } from "./inspector/lines.ts";
+import { createStages } from "./inspector/stages.ts";
 import { whyView } from "./inspector/why.ts";
 import { createModelPicker } from "./model-picker.ts";
 import { markReady, startPage } from "./page.ts";
@@ -25,7 +28,8 @@ const state = createState({
   /** The cell under the cursor; -1 is the last token, and the key that it looks at most. */
   query: integer(-1, -1),
   key: integer(-1, -1),
-  view: choice("map", "lines"),
+  view: choice("map", "lines", "stages"),
+  stage: integer(0, 0, 8),
   sort: choice("layer", "kind"),
   /** Heads that are changed, and the text that they are patched from. */
   edits: text(""),
@@ -55,7 +59,20 @@ let abouts: readonly HeadAbout[] = [];
 const map = createHeatmap((cell) => {
   if (!isShowing) moveTo(cell);
 });
-byId("view", HTMLElement).append(map.element);
+const lines = createLines((cell) => {
+  if (!isShowing) moveTo(cell);
+});
+const stages = createStages((stage) => state.set({ stage }));
+const views = { map: map.element, lines: lines.element, stages: stages.element };
+byId("view", HTMLElement).append(...Object.values(views));
+byId("exports", HTMLElement).append(
+  "Save this head as",
+  ...exportButtons(
+    () => shown,
+    ({ layer, head }, title) => engine.run("figure", { layer, head, title }),
+    (message) => say(message, true),
+  ),
+);
 byId("heads", HTMLElement).append(grid.element);
 byId("change", HTMLElement).append(edits.element);
 
@@ -108,8 +125,11 @@ function show(view: Attended): void {
   const { words, weights, layer, head } = view;
   shown = view;
   isShowing = true;
-  map.show({ name: `Layer ${layer}, head ${head}`, weights, queries: words, keys: words });
-  map.point(cellOf(view));
+  const data = { name: `Layer ${layer}, head ${head}`, weights, queries: words, keys: words };
+  for (const each of [map, lines]) {
+    each.show(data);
+    each.point(cellOf(view));
+  }
   isShowing = false;
   grid.show(view, isEdited);
   byId("one-title", HTMLElement).textContent = `Layer ${layer}, head ${head}`;
@@ -186,6 +206,23 @@ const moveTo = (cell: Cell): void => {
   keepCursor();
 };
 
+/** Both views have one cursor. */
+function pointAtCell(): void {
+  if (!shown) return;
+  isShowing = true;
+  for (const each of [map, lines]) each.point(cellOf(shown));
+  isShowing = false;
+}
+
+async function showStages(of: Attended, cell: Cell): Promise<void> {
+  try {
+    const list = await engine.run("stages", { layer: of.layer, head: of.head, ...cell });
+    if (of === shown) stages.show(list);
+  } catch (error) {
+    if (of === shown) stages.say((error as Error).message);
+  }
+}
+
 /** Explains the cell under the cursor. */
 const explain = async (): Promise<void> => {
   const of = shown;
@@ -194,7 +231,11 @@ const explain = async (): Promise<void> => {
   const { layer, head, words } = of;
   const place = byId("why", HTMLElement);
   const sayThere = (textContent: string) => place.replaceChildren(make("p", { className: "quiet small", textContent }));
-  if (key > query) return sayThere("A token sees none that come later.");
+  if (key > query) {
+    stages.say("A token sees none that come later.");
+    return sayThere("A token sees none that come later.");
+  }
+  if (state.values.view === "stages") await showStages(of, { query, key });
   try {
     const why = await engine.run("why", { layer, head, query, key });
     if (of === shown)
@@ -223,7 +264,7 @@ function segments<K extends "view" | "sort">(id: string, name: K, labels: Record
     group.append(button);
   }
 }
-segments("views", "view", { map: "Map", lines: "Lines" });
+segments("views", "view", { map: "Map", lines: "Lines", stages: "Stages" });
 segments("sorts", "sort", { layer: "By layer", kind: "By what they do" });
 
 let [asked, explained] = ["", ""];
@@ -231,10 +272,15 @@ state.follow((values) => {
   if (document.activeElement !== field && field.value !== values.text) field.value = values.text;
   edits.show(values.edits, values.from, values);
   grid.sort(values.sort);
+  for (const [name, element] of Object.entries(views)) element.hidden = name !== values.view;
   const { layer, head, text: words } = values;
   const now = JSON.stringify([words, layer, head, values.edits, values.from]);
-  const cell = `${values.query} ${values.key}`;
+  const cell = `${values.query} ${values.key} ${values.view}`;
+  stages.go(values.stage);
   if (now !== asked) void ask();
-  else if (cell !== explained) void explain();
+  else if (cell !== explained) {
+    void explain();
+    pointAtCell();
+  }
   [asked, explained] = [now, cell];
 });

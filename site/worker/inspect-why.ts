@@ -50,7 +50,7 @@ export function whyTask(place: ScorePlace): Why {
 }
 
 /** All rows of the text that is shown; kept for the next cell. */
-function capturedRun(): CapturedRun {
+export function capturedRun(): CapturedRun {
   const { model } = loadedModel();
   const { ids } = shownReading();
   if (run?.model !== model || run.ids !== ids) {

@@ -1,6 +1,8 @@
 // The tasks of the engine, by the names that pages call them by.
 
 import { attendTask, studyTask } from "./inspect.ts";
+import { figureTask } from "./inspect-figure.ts";
+import { stagesTask } from "./inspect-stages.ts";
 import { whyTask } from "./inspect-why.ts";
 import { loadTask } from "./load.ts";
 import { chatTask, restoreTask, writeTask } from "./write.ts";
@@ -12,8 +14,10 @@ export const TASKS = {
   write: writeTask,
   chat: chatTask,
   restore: restoreTask,
-  /** Attention of all heads for a text, with changes; what each head does there; why it looked at a token. */
+  /** Attention of all heads for a text, with changes; what each head does there; why it looked at a token, and in which steps; a figure. */
   attend: attendTask,
   study: studyTask,
   why: whyTask,
+  stages: stagesTask,
+  figure: figureTask,
 };

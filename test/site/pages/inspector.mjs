@@ -5,7 +5,7 @@ import { writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { loadKernels } from "../../../dist/index.js";
-import { forwardWith } from "../../../dist/inspect.js";
+import { captureRun, explainScore, forwardWith } from "../../../dist/inspect.js";
 import { createSession, gguf, loadModel, models } from "../../../dist/models.js";
 import { quantized } from "../../../dist/quantized.js";
 import { loadTokenizer } from "../../../dist/text.js";
@@ -42,6 +42,13 @@ const digestIs = (page, digest) =>
   page.waitForFunction((wanted) => document.getElementById("digest").textContent === wanted, {}, digest);
 const textIs = (page, selector, wanted) =>
   page.waitForFunction((where, text) => document.querySelector(where)?.textContent === text, {}, selector, wanted);
+
+/** Presses the button with this text. */
+const press = (page, text) =>
+  page.evaluate((wanted) => {
+    const button = [...document.querySelectorAll("main button")].find(({ textContent }) => textContent === wanted);
+    button.click();
+  }, text);
 
 const open = (given, look, query = QUERY) =>
   visit(given.browser, `${given.url}inspector.html${query}`, async (page, errors) => {
@@ -82,16 +89,12 @@ export const scenarios = {
         const [before, after] = [await expected(TEXT), await expected(TEXT, [{ at: "z", layer: 1, head: 6, set: 0 }])];
         const guess = () => textOf(page, "#guesses li .word");
         expect("the next token", await guess(), before.next);
-        await page.evaluate(() =>
-          [...document.querySelectorAll("button")].find((b) => b.textContent === "Ablate").click(),
-        );
+        await press(page, "Ablate");
         await digestIs(page, after.digest);
         expect("the next token without the head", await guess(), after.next);
         expect("both probabilities", await textOf(page, "#guesses li .value"), /^[\d.]+ % → [\d.]+ %$/);
         // The other text has as many tokens; one that has not is refused with a sentence.
-        await page.evaluate(() =>
-          [...document.querySelectorAll("button")].find((b) => b.textContent === "Patch this head").click(),
-        );
+        await press(page, "Patch this head");
         await page.waitForFunction(() => location.search.includes("edits=1.6%3D"));
         await page.$eval("#from", (field) => {
           field.value = "the cat";
@@ -100,9 +103,7 @@ export const scenarios = {
         await page.waitForFunction(() =>
           /^Patching needs texts of the same length/.test(document.getElementById("status").textContent),
         );
-        await page.evaluate(() =>
-          [...document.querySelectorAll("button")].find((b) => b.textContent === "Restore").click(),
-        );
+        await press(page, "Restore");
         await digestIs(page, before.digest);
       },
       `${QUERY}&layer=1&head=6`,
@@ -129,6 +130,101 @@ export const scenarios = {
         link.slice(link.indexOf("?")),
       );
     }),
+  "why, in parts, and the stages of the same cell": (given) =>
+    open(
+      given,
+      async (page) => {
+        const kernels = await loadKernels({ models, quantized, deterministic: true });
+        const model = await loadModel(kernels, FILE, { gguf });
+        const ids = (await loadTokenizer(FILE)).encode(TEXT);
+        using run = captureRun(createSession(model), ids);
+        const { score, byKey } = explainScore(run, { layer: 1, head: 6, query: 16, key: 6 });
+        const { captured } = forwardWith(createSession(model), ids, { capture: [{ at: "z", layer: 1, head: 6 }] });
+        kernels.release();
+        expect(
+          "the score",
+          await textOf(page, "#why p"),
+          `The score before the softmax is ${score.toFixed(2)}. It is a sum, split in two ways:`,
+        );
+        const largest = byKey.reduce((a, b) => (Math.abs(b) > Math.abs(a) ? b : a));
+        expect("the largest part", await textOf(page, "#why li .value"), largest.toFixed(2));
+        await press(page, "Stages");
+        await page.waitForSelector(".stage p");
+        expect("stages", await page.$$eval(".stages .segments button", (all) => all.length), 9);
+        await page.focus(".stages .segments button");
+        for (let i = 0; i < 6; i++) await page.keyboard.press("ArrowRight");
+        await page.waitForFunction(() => location.search.includes("stage=6"));
+        await page.click(".stage summary");
+        await page.waitForSelector(".stage .numbers");
+        const z = captured[0].data.subarray(16 * 16, 17 * 16);
+        expect(
+          "what the head gives",
+          await textOf(page, ".stage .numbers"),
+          Array.from(z, (value) => value.toFixed(4)).join(" "),
+        );
+      },
+      `${QUERY}&layer=1&head=6&query=16&key=6`,
+    ),
+  "lines have the cursor of the map": (given) =>
+    open(
+      given,
+      async (page) => {
+        const node = await expected(TEXT);
+        await page.focus(".lines .plot");
+        for (const key of ["ArrowUp", "Home", "ArrowRight"]) await page.keyboard.press(key);
+        await textIs(page, ".lines output", cell(node, 1, 6, 15, 1));
+        const drawn = await page.$eval(".lines canvas", (canvas) => {
+          const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+          return new Set(new Uint32Array(data.buffer)).size;
+        });
+        expect("lines of many strengths", drawn > 10, true);
+        await page.waitForFunction(() => location.search.includes("query=15"));
+        await press(page, "Map");
+        await textIs(page, ".heatmap output", cell(node, 1, 6, 15, 1));
+      },
+      `${QUERY}&layer=1&head=6&view=lines`,
+    ),
+  "files of a head": (given) =>
+    open(
+      given,
+      async (page) => {
+        const node = await expected(TEXT);
+        const saved = async (kind) => {
+          await page.evaluate(() => {
+            globalThis.saved = undefined;
+            const { createObjectURL } = URL;
+            URL.createObjectURL = (blob) => {
+              globalThis.saved = blob;
+              return createObjectURL(blob);
+            };
+          });
+          await press(page, kind);
+          await page.waitForFunction(() => globalThis.saved);
+          return page.evaluate(async () => {
+            const bytes = new Uint8Array(await globalThis.saved.arrayBuffer());
+            return {
+              type: globalThis.saved.type,
+              text: new TextDecoder().decode(bytes),
+              head: [...bytes.subarray(1, 4)],
+              size: bytes.length,
+            };
+          });
+        };
+        const csv = (await saved("CSV")).text.trim().split("\r\n");
+        expect("a row for each token, and the words", csv.length, node.words.length + 1);
+        const last = csv.at(-1).split(",").slice(1).map(Number);
+        const weights = node.words.map((_, key) => node.weight(1, 6, node.words.length - 1, key));
+        expect("the weights of Node, all of their bits", last.join(" "), weights.join(" "));
+        expect("SVG", (await saved("SVG")).text, /^<svg[\s\S]*<title>Layer 1, head 6<\/title>[\s\S]*<\/svg>$/);
+        const png = await saved("PNG");
+        expect("PNG", String.fromCharCode(...png.head), "PNG");
+        expect("bytes of PNG", png.size > 5000, true);
+        const { text } = await saved("HTML");
+        expect("a page", text, /^<!doctype html>[\s\S]*<svg[\s\S]*Next token/);
+        expect("a page without other files", text, /^(?!.*(?:<script|<link|src=|url\())/s);
+      },
+      `${QUERY}&layer=1&head=6`,
+    ),
   "a wrong file and a wrong text leave a sentence": (given) =>
     open(given, async (page) => {
       const wrong = join(tmpdir(), "headwise-wrong-inspector.gguf");
