@@ -28,8 +28,10 @@ const indexOf = (value: number): number => Math.min(255, Math.max(0, Math.round(
 
 /** Draws values [rows, columns] of 0 to `most` on a canvas, one pixel each. */
 export function paint(canvas: HTMLCanvasElement, values: Float32Array, rows: number, columns: number, most = 1): void {
-  canvas.width = columns;
-  canvas.height = rows;
+  if (canvas.width !== columns || canvas.height !== rows) {
+    canvas.width = columns;
+    canvas.height = rows;
+  }
   const context = canvas.getContext("2d");
   if (!context || rows * columns === 0) return;
   const image = context.createImageData(columns, rows);

@@ -122,15 +122,9 @@ async function ask(): Promise<void> {
 }
 
 function show(view: Attended): void {
-  const { words, weights, layer, head } = view;
+  const { words, layer, head } = view;
   shown = view;
-  isShowing = true;
-  const data = { name: `Layer ${layer}, head ${head}`, weights, queries: words, keys: words };
-  for (const each of [map, lines]) {
-    each.show(data);
-    each.point(cellOf(view));
-  }
-  isShowing = false;
+  showHead(view);
   grid.show(view, isEdited);
   byId("one-title", HTMLElement).textContent = `Layer ${layer}, head ${head}`;
   does.textContent = [sayHead(aboutOf(view)), sayGroup(view)].join(" ");
@@ -206,18 +200,22 @@ const moveTo = (cell: Cell): void => {
   keepCursor();
 };
 
-/** Both views have one cursor. */
-function pointAtCell(): void {
-  if (!shown) return;
+/** The head in the view that is open; all views have one cursor. */
+function showHead(view: Attended): void {
+  const { words, weights, layer, head } = view;
+  if (state.values.view === "stages") return;
+  const open = state.values.view === "lines" ? lines : map;
   isShowing = true;
-  for (const each of [map, lines]) each.point(cellOf(shown));
+  open.show({ name: `Layer ${layer}, head ${head}`, weights, queries: words, keys: words });
+  open.point(cellOf(view));
   isShowing = false;
 }
 
 async function showStages(of: Attended, cell: Cell): Promise<void> {
   try {
     const list = await engine.run("stages", { layer: of.layer, head: of.head, ...cell });
-    if (of === shown) stages.show(list);
+    const word = (i: number) => `“${visible(of.words[i] as string)}” at ${i}`;
+    if (of === shown) stages.show(list, `${word(cell.query)} looks at ${word(cell.key)}`);
   } catch (error) {
     if (of === shown) stages.say((error as Error).message);
   }
@@ -280,7 +278,7 @@ state.follow((values) => {
   if (now !== asked) void ask();
   else if (cell !== explained) {
     void explain();
-    pointAtCell();
+    if (shown) showHead(shown);
   }
   [asked, explained] = [now, cell];
 });

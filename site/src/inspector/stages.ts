@@ -5,7 +5,8 @@ import { make } from "../dom.ts";
 
 export interface StagesView {
   readonly element: HTMLElement;
-  show(stages: readonly Stage[]): void;
+  /** Shows the stages of a cell; `cell` says in words of which. */
+  show(stages: readonly Stage[], cell: string): void;
   /** Goes to a stage. */
   go(stage: number): void;
   /** Says why there are none. */
@@ -18,7 +19,8 @@ const [HEIGHT, MOST_NUMBERS] = [48, 4096];
 export function createStages(onGo: (stage: number) => void): StagesView {
   const list = make("div", { className: "segments wrap", role: "group", ariaLabel: "Stages" });
   const panel = make("div", { className: "stage" });
-  const element = make("div", { className: "stages", hidden: true }, list, panel);
+  const about = make("p", { className: "quiet small" });
+  const element = make("div", { className: "stages", hidden: true }, about, list, panel);
   let stages: readonly Stage[] = [];
   let at = 0;
 
@@ -45,7 +47,8 @@ export function createStages(onGo: (stage: number) => void): StagesView {
 
   return {
     element,
-    show(given) {
+    show(given, cell) {
+      about.textContent = `${cell}, step by step; the map and the lines choose another cell.`;
       if (list.children.length !== given.length)
         list.replaceChildren(
           ...given.map(({ name }, i) => {

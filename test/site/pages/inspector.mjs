@@ -255,6 +255,6 @@ export const scenarios = {
         expect("tasks above 50 ms", long.join(" "), "");
         return textOf(page, "#status");
       },
-      `?text=${encodeURIComponent("the cat sat on the mat because it was soft . ".repeat(17))}`,
+      `?text=${encodeURIComponent("the cat sat on the mat because it was soft . ".repeat(16))}`,
     ),
 };
