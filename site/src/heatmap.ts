@@ -7,6 +7,8 @@ import { make } from "./dom.ts";
 export interface MapData {
   readonly name: string;
   readonly weights: Float32Array;
+  /** Whether the weights are differences, from -1 to 1. */
+  readonly signed?: boolean;
   readonly queries: readonly string[];
   readonly keys: readonly string[];
 }
@@ -59,7 +61,7 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
     at = { query: within(query, queries.length), key: within(key, keys.length) };
     const weight = weights[at.query * keys.length + at.key] as number;
     const named = (words: readonly string[], i: number) => `“${words[i]}” at ${i}`;
-    cell.textContent = `${name}: ${named(queries, at.query)} gives ${named(keys, at.key)} ${weight.toFixed(3)}`;
+    cell.textContent = `${name}: ${named(queries, at.query)} gives ${named(keys, at.key)} ${data.signed && weight > 0 ? "+" : ""}${weight.toFixed(3)}`;
     const percent = (i: number, count: number) => `${(100 * i) / count}%`;
     cursor.style.left = percent(at.key, keys.length);
     cursor.style.top = percent(at.query, queries.length);
@@ -116,7 +118,7 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
     show(given) {
       data = given;
       const { weights, queries, keys, name } = given;
-      paint(canvas, weights, queries.length, keys.length);
+      paint(canvas, weights, queries.length, keys.length, given.signed);
       plot.ariaLabel = `${name}: ${queries.length} queries by ${keys.length} keys; arrow keys read weights`;
       const isKnown = at.query < queries.length && at.key < keys.length;
       point(isKnown ? at : { query: queries.length - 1, key: keys.length - 1 });

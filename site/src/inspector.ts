@@ -1,7 +1,7 @@
 // The inspector: a text, all heads of a model, and one of them large.
 
 import type { Attended, HeadAbout } from "../worker/inspect.ts";
-import { choice, createState, integer, text } from "./address.ts";
+import { choice, createState, flag, integer, text } from "./address.ts";
 import { byId, make } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { type Cell, createHeatmap } from "./heatmap.ts";
@@ -11,6 +11,7 @@ import { exportButtons } from "./inspector/exports.ts";
 import { createHeadsGrid, type Place, sayHead } from "./inspector/heads-grid.ts";
 import { createLines } from "./inspector/lines.ts";
 import { createStages } from "./inspector/stages.ts";
+import { createSwitches, restrict } from "./inspector/switches.ts";
 import { whyView } from "./inspector/why.ts";
 import { createModelPicker } from "./model-picker.ts";
 import { markReady, startPage } from "./page.ts";
@@ -22,18 +23,22 @@ const OFFERED = [
 
 const state = createState({
   model: text("stories.gguf"),
-  text: text("the cat sat on the mat because it was soft . what was soft ? the"),
-  layer: integer(1),
-  head: integer(6),
+  text: text("the cat sat on the mat because it was"),
+  layer: integer(0),
+  head: integer(7),
   /** The cell under the cursor; -1 is the last token, and the key that it looks at most. */
   query: integer(-1, -1),
   key: integer(-1, -1),
-  view: choice("map", "lines", "stages"),
+  view: choice("map", "difference", "lines", "stages"),
   stage: integer(0, 0, 8),
   sort: choice("layer", "kind"),
   /** Heads that are changed, and the text that they are patched from. */
   edits: text(""),
-  from: text("the dog slept on the rug because it was soft . what was soft ? the"),
+  from: text("the dog slept on the rug because it was"),
+  weights: choice("stored", "f32", "q8", "q4"),
+  cache: choice("f32", "f16", "q8", "q4"),
+  window: integer(0),
+  first: flag(true),
   deterministic: choice("no", "yes"),
 });
 
@@ -51,6 +56,7 @@ const [does, guesses, digest] = ["does", "guesses", "digest"].map((id) => byId(i
 ];
 const grid = createHeadsGrid((place) => state.set(place));
 const edits = createEditControls((changed, from) => state.set({ edits: changed, from }));
+const switches = createSwitches((change) => state.set(change));
 let isLoaded = false;
 let isShowing = false;
 let shown: Attended | undefined;
@@ -75,6 +81,7 @@ byId("exports", HTMLElement).append(
 );
 byId("heads", HTMLElement).append(grid.element);
 byId("change", HTMLElement).append(edits.element);
+byId("switches", HTMLElement).append(switches.element);
 
 byId("picker", HTMLElement).append(
   createModelPicker({
@@ -109,9 +116,10 @@ async function ask(): Promise<void> {
   while (isStale && isLoaded) {
     isStale = false;
     const { values } = state;
-    const { layer, head, from } = values;
+    const { layer, head, from, weights, cache } = values;
+    const changes = { edits: readEdits(values.edits), from, weights, cache };
     try {
-      show(await engine.run("attend", { text: field.value, edits: readEdits(values.edits), from, layer, head }));
+      show(narrow(await engine.run("attend", { text: field.value, changes, layer, head })));
     } catch (error) {
       say((error as Error).message, true);
       markReady();
@@ -121,13 +129,19 @@ async function ask(): Promise<void> {
   studyLater();
 }
 
+/** A view with the window and the first token as they are switched; what it was before them is there to compare. */
+function narrow(view: Attended): Attended {
+  const weights = restrict(view.weights, view.words.length, state.values);
+  return weights === view.weights ? view : { ...view, weights, before: view.before ?? view.weights };
+}
+
 function show(view: Attended): void {
   const { words, layer, head } = view;
   shown = view;
   showHead(view);
   grid.show(view, isEdited);
   byId("one-title", HTMLElement).textContent = `Layer ${layer}, head ${head}`;
-  does.textContent = [sayHead(aboutOf(view)), sayGroup(view)].join(" ");
+  does.textContent = sayAbout(view);
   showGuesses(view);
   const read = view.read === 0 ? "" : `; ${view.read} read in ${view.ms.toFixed(0)} ms`;
   const cut = view.cut === 0 ? "" : `; there is no room for ${view.cut} more`;
@@ -139,6 +153,13 @@ const isEdited = (place: Place) =>
 
 const aboutOf = ({ heads, layer, head }: Attended) =>
   abouts[heads.slice(0, layer).reduce((sum, count) => sum + count, head)];
+
+function sayAbout(view: Attended): string {
+  const isSame = state.values.view === "difference" && view.before === undefined;
+  return [isSame ? "Nothing is changed, so nothing differs." : "", sayHead(aboutOf(view)), sayGroup(view)]
+    .join(" ")
+    .trim();
+}
 
 /** Which heads share keys and values with the one that is large. */
 function sayGroup({ heads, kvHeads, layer, head }: Attended): string {
@@ -188,7 +209,7 @@ const studyLater = atRest(async () => {
   if (!studied || of !== shown) return;
   abouts = studied.heads;
   grid.tell(abouts);
-  does.textContent = [sayHead(aboutOf(of)), sayGroup(of)].join(" ");
+  does.textContent = sayAbout(of);
   digest.textContent = studied.digest;
   await explain();
   markReady();
@@ -202,11 +223,14 @@ const moveTo = (cell: Cell): void => {
 
 /** The head in the view that is open; all views have one cursor. */
 function showHead(view: Attended): void {
-  const { words, weights, layer, head } = view;
-  if (state.values.view === "stages") return;
-  const open = state.values.view === "lines" ? lines : map;
+  const { words, weights, before, layer, head } = view;
+  const { view: kind } = state.values;
+  if (kind === "stages") return;
+  const open = kind === "lines" ? lines : map;
+  const data = { name: `Layer ${layer}, head ${head}`, queries: words, keys: words };
+  const difference = () => weights.map((weight, i) => weight - (before?.[i] ?? weight));
   isShowing = true;
-  open.show({ name: `Layer ${layer}, head ${head}`, weights, queries: words, keys: words });
+  open.show(kind === "difference" ? { ...data, weights: difference(), signed: true } : { ...data, weights });
   open.point(cellOf(view));
   isShowing = false;
 }
@@ -262,23 +286,29 @@ function segments<K extends "view" | "sort">(id: string, name: K, labels: Record
     group.append(button);
   }
 }
-segments("views", "view", { map: "Map", lines: "Lines", stages: "Stages" });
+segments("views", "view", { map: "Map", difference: "Difference", lines: "Lines", stages: "Stages" });
 segments("sorts", "sort", { layer: "By layer", kind: "By what they do" });
 
 let [asked, explained] = ["", ""];
 state.follow((values) => {
   if (document.activeElement !== field && field.value !== values.text) field.value = values.text;
   edits.show(values.edits, values.from, values);
+  switches.show(values);
   grid.sort(values.sort);
-  for (const [name, element] of Object.entries(views)) element.hidden = name !== values.view;
+  for (const [name, element] of Object.entries(views))
+    element.hidden = name !== (values.view === "difference" ? "map" : values.view);
   const { layer, head, text: words } = values;
-  const now = JSON.stringify([words, layer, head, values.edits, values.from]);
+  const { weights, cache, window, first } = values;
+  const now = JSON.stringify([words, layer, head, values.edits, values.from, weights, cache, window, first]);
   const cell = `${values.query} ${values.key} ${values.view}`;
   stages.go(values.stage);
   if (now !== asked) void ask();
   else if (cell !== explained) {
     void explain();
-    if (shown) showHead(shown);
+    if (shown) {
+      showHead(shown);
+      does.textContent = sayAbout(shown);
+    }
   }
   [asked, explained] = [now, cell];
 });

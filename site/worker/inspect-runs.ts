@@ -1,14 +1,28 @@
 // Passes of the inspector: their tokens, the weights of all heads and the logits, each with the session that goes on with it.
 
 import { type Edit, forwardWith, type Site, sitesOf } from "headwise/inspect";
-import { createSession, type Model, type Session } from "headwise/models";
-import { loadedModel } from "./load.ts";
+import { createSession, type Model, type Session, type SessionOptions } from "headwise/models";
+import { loadedModel, type WeightFormat } from "./load.ts";
+
+export type CacheFormat = Extract<NonNullable<SessionOptions["format"]>, string>;
 
 /** A change of what a head gives: `scale` times as much, or what it gives in another text. */
 export type HeadEdit = { readonly layer: number; readonly head: number } & (
   | { readonly scale: number }
   | { readonly patch: true }
 );
+
+/** What differs from the plain run. */
+export interface Changes {
+  readonly edits: readonly HeadEdit[];
+  /** The text that heads are patched from. */
+  readonly from: string;
+  /** Formats of matrices and of caches; "stored" and "f32" are those of the plain run. */
+  readonly weights: "stored" | WeightFormat;
+  readonly cache: CacheFormat;
+}
+
+export const PLAIN: Changes = { edits: [], from: "", weights: "stored", cache: "f32" };
 
 /** What a pass left. */
 export interface Reading {
@@ -54,11 +68,11 @@ export function tokensOf(text: string): { readonly ids: readonly number[]; reado
 }
 
 /** Reads a text as the run of a name, from where it differs from the last one. */
-export function readText(name: "plain" | "edited", text: string, edits: readonly HeadEdit[], from: string): Reading {
-  const { model } = loadedModel();
+export function readText(name: "plain" | "edited", model: Model, text: string, given: Changes): Reading {
+  const { edits, from, cache } = given;
   const { ids, cut } = tokensOf(text);
   const hasPatch = edits.some((edit) => "patch" in edit);
-  const changes = JSON.stringify([edits, hasPatch ? from : ""]);
+  const changes = JSON.stringify([edits, hasPatch ? from : "", cache]);
   let run = runs.get(name);
   const last = run?.model === model && run.changes === changes ? run.reading.ids : [];
   let same = 0;
@@ -70,15 +84,15 @@ export function readText(name: "plain" | "edited", text: string, edits: readonly
   // The logits are those of a token that is read; patches have a row for each token of the text.
   same = hasPatch ? 0 : Math.min(same, ids.length - 1);
   if (!run || same === 0 || !truncates(run.session, same)) {
-    const made = editsOf(edits, ids, from);
+    const made = editsOf(model, edits, ids, from);
     release(name);
-    run = { model, session: createSession(model), changes, reading: NOTHING };
+    run = { model, session: createSession(model, { format: cache }), changes, reading: NOTHING };
     runs.set(name, run);
     same = 0;
     run.reading = readOn(run, ids, 0, made, cut);
     return run.reading;
   }
-  run.reading = readOn(run, ids, same, editsOf(edits, ids, from), cut);
+  run.reading = readOn(run, ids, same, editsOf(model, edits, ids, from), cut);
   return run.reading;
 }
 
@@ -122,8 +136,7 @@ function readOn(
 }
 
 /** Edits as the package takes them. */
-function editsOf(edits: readonly HeadEdit[], ids: readonly number[], from: string): Edit[] {
-  const { model } = loadedModel();
+function editsOf(model: Model, edits: readonly HeadEdit[], ids: readonly number[], from: string): Edit[] {
   const patches = edits.filter((edit) => "patch" in edit);
   const sites = patches.map(({ layer, head }) => ({ at: "z", layer, head }) as const);
   const rows = patches.length > 0 ? rowsOf(model, ids.length, from, sites) : [];

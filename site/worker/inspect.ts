@@ -2,22 +2,18 @@
 
 import { detectHeads, sitesOf } from "headwise/inspect";
 import type { Model } from "headwise/models";
-import { digestOf, type HeadEdit, type Reading, readText, release } from "./inspect-runs.ts";
-import { loadedModel } from "./load.ts";
-
-export type { HeadEdit } from "./inspect-runs.ts";
+import { type Changes, digestOf, PLAIN, type Reading, readText, release } from "./inspect-runs.ts";
+import { loadedModel, modelAs } from "./load.ts";
 
 /** What is asked for: a text, what is changed, and which head is large. */
 export interface AttendRequest {
   readonly text: string;
-  readonly edits: readonly HeadEdit[];
-  /** The text that heads are patched from. */
-  readonly from: string;
+  readonly changes: Changes;
   readonly layer: number;
   readonly head: number;
 }
 
-/** A token that may come next: its probability, and that without the edits. */
+/** A token that may come next: its probability, and that without the changes. */
 export interface Guess {
   readonly word: string;
   readonly probability: number;
@@ -38,7 +34,7 @@ export interface Attended {
   /** The head that is large: those asked for, or the nearest that the model has. */
   readonly layer: number;
   readonly head: number;
-  /** Its weights [tokens, tokens], and the same without the edits, if there are any. */
+  /** Its weights [tokens, tokens], and the same without the changes, if there are any. */
   readonly weights: Float32Array;
   readonly before?: Float32Array;
   readonly guesses: readonly Guess[];
@@ -78,13 +74,16 @@ export function shownReading(): Reading {
   return shown;
 }
 
-/** Reads a text, with and without edits. */
-export function attendTask({ text, edits, from, layer, head }: AttendRequest): Attended {
+/** Reads a text, with and without changes. */
+export async function attendTask({ text, changes, layer, head }: AttendRequest): Promise<Attended> {
+  const { edits, weights, cache } = changes;
+  const changed = await modelAs(weights);
   const { model, tokenizer } = loadedModel();
   const begin = performance.now();
-  const plain = readText("plain", text, [], from);
-  if (edits.length === 0) release("edited");
-  const edited = edits.length > 0 ? readText("edited", text, edits, from) : undefined;
+  const plain = readText("plain", model, text, PLAIN);
+  const isChanged = edits.length > 0 || weights !== PLAIN.weights || cache !== PLAIN.cache;
+  if (!isChanged) release("edited");
+  const edited = isChanged ? readText("edited", changed, text, changes) : undefined;
   shown = edited ?? plain;
   const { ids, patterns, cut } = shown;
   const heads = headsOf(model, "z");

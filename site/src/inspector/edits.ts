@@ -1,6 +1,6 @@
 // Changes of heads: their words in the address, and the controls of the head that is large.
 
-import type { HeadEdit } from "../../worker/inspect.ts";
+import type { HeadEdit } from "../../worker/inspect-runs.ts";
 import { make } from "../dom.ts";
 import type { Place } from "./heads-grid.ts";
 

@@ -19,13 +19,13 @@ const TEXT = "the dog slept on the rug because it was soft . what was soft ? the
 const QUERY = `?deterministic=yes&text=${encodeURIComponent(TEXT)}`;
 
 /** A pass in Node: its words, the weights of all heads, the likeliest next token, and the digest of its bits. */
-async function expected(text, edits = []) {
+async function expected(text, edits = [], { weights, cache = "f32" } = {}) {
   const kernels = await loadKernels({ models, quantized, deterministic: true });
-  const model = await loadModel(kernels, FILE, { gguf });
+  const model = await loadModel(kernels, FILE, { gguf, weights });
   const tokenizer = await loadTokenizer(FILE);
   const ids = tokenizer.encode(text);
   const layers = Array.from({ length: model.layers }, (_, layer) => layer);
-  const { patterns, logits } = forwardWith(createSession(model), ids, { patterns: layers, edits });
+  const { patterns, logits } = forwardWith(createSession(model, { format: cache }), ids, { patterns: layers, edits });
   kernels.release();
   const hash = createHash("sha256");
   for (const { data } of [...patterns, { data: logits }]) hash.update(createHash("sha256").update(data).digest());
@@ -130,6 +130,40 @@ export const scenarios = {
         link.slice(link.indexOf("?")),
       );
     }),
+  "number formats, and the difference that they make": (given) =>
+    open(
+      given,
+      async (page) => {
+        const [plain, small] = [await expected(TEXT), await expected(TEXT, [], { weights: "q4", cache: "q8" })];
+        await page.select("#weights", "q4");
+        await page.select("#cache", "q8");
+        await digestIs(page, small.digest);
+        await press(page, "Difference");
+        const difference = small.weight(1, 6, 16, 6) - plain.weight(1, 6, 16, 6);
+        const sign = difference > 0 ? "+" : "";
+        await textIs(
+          page,
+          "output.cell",
+          `Layer 1, head 6: “the” at 16 gives “mat” at 6 ${sign}${difference.toFixed(3)}`,
+        );
+        await page.select("#weights", "stored");
+        await page.select("#cache", "f32");
+        await digestIs(page, plain.digest);
+        return `digest ${small.digest}`;
+      },
+      `${QUERY}&layer=1&head=6&query=16&key=6`,
+    ),
+  "a window takes keys out of the softmax": (given) =>
+    open(
+      given,
+      async (page) => {
+        const node = await expected(TEXT);
+        const kept = [13, 14, 15, 16].map((key) => node.weight(1, 6, 16, key));
+        const share = kept[2] / kept.reduce((sum, weight) => sum + weight);
+        await textIs(page, "output.cell", `Layer 1, head 6: “the” at 16 gives “?” at 15 ${share.toFixed(3)}`);
+      },
+      `${QUERY}&layer=1&head=6&query=16&key=15&window=4`,
+    ),
   "why, in parts, and the stages of the same cell": (given) =>
     open(
       given,
