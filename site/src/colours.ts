@@ -28,7 +28,7 @@ const indexOf = (value: number): number => Math.min(255, Math.max(0, Math.round(
 
 /** Of differences: -1 is blue, 0 almost black, 1 orange, which differ for every kind of colour vision. */
 const SIGNED: Uint32Array = Uint32Array.from({ length: 256 }, (_, i) => {
-  const value = i / 127.5 - 1;
+  const value = Math.max(-1, (i - 128) / 127);
   const [red, green, blue] = value < 0 ? [86, 180, 255] : [255, 160, 20];
   const mix = (channel: number) => Math.round(12 + Math.sqrt(Math.abs(value)) * (channel - 12));
   return ((255 << 24) | (mix(blue!) << 16) | (mix(green!) << 8) | mix(red!)) >>> 0;
@@ -52,7 +52,7 @@ export function paint(
   const pixels = new Uint32Array(image.data.buffer);
   for (let i = 0; i < pixels.length; i++) {
     const value = values[i] as number;
-    pixels[i] = (isSigned ? SIGNED[indexOf((value + 1) / 2)] : COLOURS[indexOf(value)]) as number;
+    pixels[i] = (isSigned ? SIGNED[indexOf((128 + 127 * value) / 255)] : COLOURS[indexOf(value)]) as number;
   }
   context.putImageData(image, 0, 0);
 }

@@ -65,11 +65,13 @@ let abouts: readonly HeadAbout[] = [];
 const map = createHeatmap((cell) => {
   if (!isShowing) moveTo(cell);
 });
+const legend = make("div", { className: "legend", ariaHidden: "true" });
 const lines = createLines((cell) => {
   if (!isShowing) moveTo(cell);
 });
 const stages = createStages((stage) => state.set({ stage }));
 const views = { map: map.element, lines: lines.element, stages: stages.element };
+map.element.append(legend);
 byId("view", HTMLElement).append(...Object.values(views));
 byId("exports", HTMLElement).append(
   "Save this head as",
@@ -229,6 +231,9 @@ function showHead(view: Attended): void {
   const open = kind === "lines" ? lines : map;
   const data = { name: `Layer ${layer}, head ${head}`, queries: words, keys: words };
   const difference = () => weights.map((weight, i) => weight - (before?.[i] ?? weight));
+  const ends = kind === "difference" ? ["−1", "+1"] : ["0", "1"];
+  const scale = make("span", { className: kind === "difference" ? "scale signed" : "scale" });
+  legend.replaceChildren(ends[0] as string, scale, ends[1] as string);
   isShowing = true;
   open.show(kind === "difference" ? { ...data, weights: difference(), signed: true } : { ...data, weights });
   open.point(cellOf(view));

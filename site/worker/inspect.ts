@@ -1,6 +1,6 @@
 // The inspector: attention of every head for a text. A text that goes on is read on; only what is behind a change is read again.
 
-import { detectHeads, sitesOf } from "headwise/inspect";
+import { detectHeads, detectionPattern, HEAD_KINDS, type HeadKind, sitesOf } from "headwise/inspect";
 import type { Model } from "headwise/models";
 import { type Changes, digestOf, PLAIN, type Reading, readText, release } from "./inspect-runs.ts";
 import { loadedModel, modelAs } from "./load.ts";
@@ -63,6 +63,8 @@ export interface Studied {
 
 /** Pixels of a small map, and tokens that the kinds of heads are found by. */
 const [SIDE, STUDIED] = [48, 256];
+/** Tokens that a kind must be able to match in a text. */
+const EVIDENCE = 4;
 /** Next tokens that are shown. */
 const GUESSES = 8;
 
@@ -116,7 +118,8 @@ let studied: { readonly patterns: Reading["patterns"]; readonly result: Studied 
 
 function study(model: Model, ids: readonly number[], digest: string): Studied {
   try {
-    const found = detectHeads(model, [ids.slice(0, STUDIED)], { copying: false });
+    const text = ids.slice(0, STUDIED);
+    const found = detectHeads(model, [text], { kinds: kindsOf(text), copying: false });
     const heads = found.map(({ kind, scores, offset }) => ({
       ...{ kind, by: offset.by },
       score: kind === "offset" ? offset.score : (scores[kind]?.score ?? 0),
@@ -125,6 +128,18 @@ function study(model: Model, ids: readonly number[], digest: string): Studied {
   } catch (error) {
     return { heads: [], reason: (error as Error).message, digest };
   }
+}
+
+/** The kinds that enough tokens of a text can match: one repeated word makes no induction head. */
+function kindsOf(ids: readonly number[]): typeof HEAD_KINDS {
+  const n = ids.length;
+  const matches = (kind: HeadKind): boolean => {
+    const { data } = detectionPattern(kind, ids);
+    let rows = 0;
+    for (let i = 0; i < n; i++) rows += Number(data.subarray(i * n, i * n + i + 1).some((share) => share > 0));
+    return rows >= EVIDENCE;
+  };
+  return Object.fromEntries(Object.entries(HEAD_KINDS).filter(([, kind]) => matches(kind)));
 }
 
 const within = (i: number, count: number): number => Math.min(count - 1, Math.max(0, i));

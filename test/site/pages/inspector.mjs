@@ -144,7 +144,7 @@ export const scenarios = {
         await textIs(
           page,
           "output.cell",
-          `Layer 1, head 6: “the” at 16 gives “mat” at 6 ${sign}${difference.toFixed(3)}`,
+          `Layer 1, head 6: “the” at 16 gives “rug” at 6 ${sign}${difference.toFixed(3)}`,
         );
         await page.select("#weights", "stored");
         await page.select("#cache", "f32");
