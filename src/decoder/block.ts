@@ -41,7 +41,7 @@ export function* runBlock(
 ): Steps {
   const { residual, normed, branch } = rows;
   const { norms, parallel, addsToNormed, scale, mlp, moe } = block;
-  const { tap, maps } = work;
+  const { tap, maps, measure } = work;
   const width = block.attention.config.dModel;
   /** Applies a norm where the layer has it; else what it would have written is what it would have read. */
   const norm = (role: NormRole, to: Rows, from: Rows): Rows => {
@@ -70,7 +70,7 @@ export function* runBlock(
   tap?.("residPre", residual);
   let read = norm("attentionPre", normed, residual);
   let undo = show("attnIn", read);
-  yield* attend(work.base, work.stepFlops, runs, { x: read, out: branch, tap, maps });
+  yield* attend(work.base, work.stepFlops, runs, { x: read, out: branch, tap, maps, measure });
   undo?.();
   norm("attentionPost", branch, branch);
   tap?.("attnOut", branch);

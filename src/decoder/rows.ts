@@ -13,6 +13,7 @@ import {
   WEIGHT_Q4,
   WEIGHT_Q8,
 } from "../../assembly/layout.ts";
+import type { Measure } from "../forward/attend-segment.ts";
 import type { HeadSite, Tap } from "../forward/tap.ts";
 import { blockOf, hasMins, type PackedFormat } from "../linear/formats.ts";
 import {
@@ -56,6 +57,8 @@ export interface RowWork {
   readonly tap?: Tap<LayerSite> | undefined;
   /** Gets the layer's softmax weights. */
   readonly maps?: Float32Array | undefined;
+  /** Runs the rows of its attention. */
+  readonly measure?: Measure | undefined;
 }
 
 /**

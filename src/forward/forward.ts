@@ -15,6 +15,7 @@ import { aligned, type Layout } from "../wasm/memory.ts";
 import {
   type CallShape,
   callShape,
+  type Measure,
   type ScoreStage,
   scoreColumns,
   segmentFlops,
@@ -35,6 +36,8 @@ interface PassOptions {
   readonly maps?: boolean;
   /** Return the scores at this stage instead of the weights; not of latent attention. Default 3, the weights. */
   readonly stage?: ScoreStage;
+  /** Runs the rows of attention instead of its kernel; for layers of `createAttention`. */
+  readonly measure?: Measure;
   /** The approximate number of floating-point operations of a step; by default, no kernel call is cut. */
   readonly stepFlops?: number;
   /** Allocate a block instead of using the scratch that all calls share, because others may run between steps. */
@@ -74,7 +77,8 @@ export interface LayerPass extends CallRules {
 }
 
 /** Runs a layer on the rows `x` of a chunk, in scratch at `base`, and writes its outputs to `out`. `tap` sees its heads, and
- * `maps` [numHeads, qLen, kvLen] gets the softmax weights of a single call: where the plan has room for them. */
+ * `maps` [numHeads, qLen, kvLen] gets the softmax weights of a single call, where the plan has room for them. `measure` runs the
+ * rows of attention. */
 export type RunRows = (
   base: number,
   stepFlops: number,
@@ -84,6 +88,7 @@ export type RunRows = (
     readonly out: Rows;
     readonly tap?: Tap | undefined;
     readonly maps?: Float32Array | undefined;
+    readonly measure?: Measure | undefined;
   },
 ) => Steps;
 
@@ -95,7 +100,7 @@ export type RunRows = (
 export function* forward(
   attention: LayerParts,
   calls: readonly AttendCall[],
-  { where, maps: withMaps = false, stage = 3, stepFlops = Infinity, ownScratch = false }: PassOptions,
+  { where, maps: withMaps = false, stage = 3, measure, stepFlops = Infinity, ownScratch = false }: PassOptions,
 ): Steps<{ ys: Float32Array[]; maps: Float32Array }> {
   const { kernels, config, pageShape } = attention;
   const { memory } = kernels;
@@ -107,7 +112,7 @@ export function* forward(
     bytes,
     block = 0,
     run,
-  } = kind ? kind.prepare(attention, calls, withMaps) : preparePass(attention, calls, withMaps, stage);
+  } = kind ? kind.prepare(attention, calls, withMaps) : preparePass(attention, calls, withMaps, stage, measure);
   // Scratch is taken last: once grown it stays so, and nothing may fail after it.
   const ys = calls.map(({ where, out, batch, qLen }) => out ?? createFloats(where, "y", batch * qLen * width));
   const maps = createFloats(where, "maps", withMaps ? first.batch * config.numHeads * first.qLen * columns : 0);
@@ -164,6 +169,7 @@ function preparePass(
   calls: readonly AttendCall[],
   withMaps: boolean,
   stage: ScoreStage,
+  measure: Measure | undefined,
 ): PreparedPass {
   const { config, layer } = attention;
   const [first] = calls as [AttendCall];
@@ -181,15 +187,8 @@ function preparePass(
   return {
     ...{ width: widthOf(attention), columns, bytes },
     run: (passCalls, base, stepFlops, maps) => {
-      const work = {
-        attention,
-        shape,
-        places: places.layer,
-        base,
-        stepFlops,
-        maps: withMaps ? maps : undefined,
-        stage,
-      };
+      const read = { maps: withMaps ? maps : undefined, stage, measure };
+      const work = { attention, shape, places: places.layer, base, stepFlops, ...read };
       return runPass({ ...passOf(passCalls), places, work }, rows);
     },
   };

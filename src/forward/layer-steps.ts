@@ -14,7 +14,14 @@ import { type RowRun, rowsIn, tokenRunsOf } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import type { F32Ptr } from "../wasm/abi.ts";
 import { pointer } from "../wasm/memory.ts";
-import { attendSegment, type CallShape, readScores, type ScoreStage, type Segment } from "./attend-segment.ts";
+import {
+  attendSegment,
+  type CallShape,
+  type Measure,
+  readScores,
+  type ScoreStage,
+  type Segment,
+} from "./attend-segment.ts";
 import type { CallTokens } from "./call.ts";
 import type { LayerPlaces, Strides } from "./layer-scratch.ts";
 import { fillTables, rotateHeads } from "./rotary-steps.ts";
@@ -51,6 +58,7 @@ export interface LayerWork {
   readonly maps: Float32Array | undefined;
   readonly stage?: ScoreStage;
   readonly tap?: Tap | undefined;
+  readonly measure?: Measure | undefined;
 }
 
 type WorkPlaces = Pick<LayerWork, "attention" | "places" | "base">;
@@ -127,7 +135,7 @@ export function storeKeys(work: WorkPlaces, runs: KeyRuns): void {
 
 /** Normalises and rotates the queries, attends, and projects the heads' outputs to `out`. */
 function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
-  const { attention, places, base, stepFlops, shape, maps, stage = 3 } = work;
+  const { attention, places, base, stepFlops, shape, maps, stage = 3, measure } = work;
   const { kernels, layer } = attention;
   const { stride } = places;
   const rows = rowsIn(runs);
@@ -144,7 +152,7 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
         pages: pageTable(pages, placed.batchRow),
         layout: pages.layout,
       };
-      yield* attendSegment(kernels, base, places.segment, shape, masks, target, segment, stepFlops);
+      yield* attendSegment(kernels, base, places.segment, shape, masks, target, segment, stepFlops, measure);
       if (maps) readScores(kernels, base, places.segment, shape, masks, target, segment, stage, maps);
     }
   }

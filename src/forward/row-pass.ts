@@ -48,5 +48,9 @@ export function planRows(attention: LayerParts, layout: Layout, rows: number, pa
   const places = placeLayerRows(config, layer.formats, layout, rows, pageFormats, columns);
   const shape = layerShape(attention, places.stride);
   return (base, stepFlops, runs, io) =>
-    runAttention({ attention, shape, places, base, stepFlops, maps: io.maps, tap: io.tap }, runs, io);
+    runAttention(
+      { attention, shape, places, base, stepFlops, maps: io.maps, tap: io.tap, measure: io.measure },
+      runs,
+      io,
+    );
 }
