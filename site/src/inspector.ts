@@ -2,15 +2,17 @@
 
 import type { Attended, HeadAbout } from "../worker/inspect.ts";
 import { choice, createState, flag, integer, text } from "./address.ts";
-import { byId, make } from "./dom.ts";
+import { atRest, byId, make } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { type Cell, createHeatmap } from "./heatmap.ts";
-import { barRows, visible } from "./inspector/bars.ts";
+import { guessRows, visible } from "./inspector/bars.ts";
 import { createEditControls, readEdits } from "./inspector/edits.ts";
 import { exportButtons } from "./inspector/exports.ts";
+import { cellOf, sayGroup } from "./inspector/head.ts";
 import { createHeadsGrid, type Place, sayHead } from "./inspector/heads-grid.ts";
 import { createLines } from "./inspector/lines.ts";
 import { createStages } from "./inspector/stages.ts";
+import { createStatistics } from "./inspector/statistics.ts";
 import { createSwitches, restrict } from "./inspector/switches.ts";
 import { whyView } from "./inspector/why.ts";
 import { createModelPicker } from "./model-picker.ts";
@@ -29,7 +31,9 @@ const state = createState({
   /** The cell under the cursor; -1 is the last token, and the key that it looks at most. */
   query: integer(-1, -1),
   key: integer(-1, -1),
-  view: choice("map", "difference", "lines", "stages"),
+  view: choice("map", "difference", "lines", "stages", "statistics"),
+  /** Tokens of the statistics. */
+  length: integer(1024),
   stage: integer(0, 0, 8),
   sort: choice("layer", "kind"),
   /** Heads that are changed, and the text that they are patched from. */
@@ -42,8 +46,7 @@ const state = createState({
   deterministic: choice("no", "yes"),
 });
 
-/** Milliseconds without a change, after which the address follows, and what takes longer is computed. */
-const REST_MS = 250;
+type OnReport = NonNullable<NonNullable<Parameters<typeof engine.run>[2]>["onReport"]>;
 
 startPage();
 const engine = startEngine();
@@ -70,7 +73,14 @@ const lines = createLines((cell) => {
   if (!isShowing) moveTo(cell);
 });
 const stages = createStages((stage) => state.set({ stage }));
-const views = { map: map.element, lines: lines.element, stages: stages.element };
+const statistics = createStatistics(
+  (length, onProgress, signal) => {
+    const onReport: OnReport = (report) => report.kind === "progress" && onProgress(report.done / report.all);
+    return engine.run("measure", { text: field.value, length }, { signal, onReport });
+  },
+  (length) => state.set({ length }),
+);
+const views = { map: map.element, lines: lines.element, stages: stages.element, statistics: statistics.element };
 map.element.append(legend);
 byId("view", HTMLElement).append(...Object.values(views));
 byId("exports", HTMLElement).append(
@@ -144,7 +154,7 @@ function show(view: Attended): void {
   grid.show(view, isEdited);
   byId("one-title", HTMLElement).textContent = `Layer ${layer}, head ${head}`;
   does.textContent = sayAbout(view);
-  showGuesses(view);
+  guesses.replaceChildren(...guessRows(view.guesses));
   const read = view.read === 0 ? "" : `; ${view.read} read in ${view.ms.toFixed(0)} ms`;
   const cut = view.cut === 0 ? "" : `; there is no room for ${view.cut} more`;
   say(`${words.length} tokens${cut}${read}.`);
@@ -161,47 +171,6 @@ function sayAbout(view: Attended): string {
   return [isSame ? "Nothing is changed, so nothing differs." : "", sayHead(aboutOf(view)), sayGroup(view)]
     .join(" ")
     .trim();
-}
-
-/** Which heads share keys and values with the one that is large. */
-function sayGroup({ heads, kvHeads, layer, head }: Attended): string {
-  const [queries, keys] = [heads[layer] as number, kvHeads[layer] as number];
-  if (keys === queries || keys === 0) return "";
-  const size = queries / keys;
-  const first = Math.floor(head / size) * size;
-  return `It shares its keys and values with heads ${first} to ${first + size - 1}: ${keys} heads of them serve ${queries} heads of queries.`;
-}
-
-/** The cell of the address. */
-function cellOf({ words, weights }: Attended): Cell {
-  const { query: q, key: k } = state.values;
-  const query = q < 0 ? words.length - 1 : Math.min(q, words.length - 1);
-  if (k >= 0) return { query, key: Math.min(k, words.length - 1) };
-  const row = weights.subarray(query * words.length, (query + 1) * words.length);
-  return { query, key: row.indexOf(row.reduce((a, b) => Math.max(a, b))) };
-}
-
-function showGuesses({ guesses: list }: Attended): void {
-  const percent = (share: number) => `${(100 * share).toFixed(1)} %`;
-  guesses.replaceChildren(
-    ...barRows(
-      list.map(({ word, probability, before }) => ({
-        word: visible(word),
-        share: probability,
-        ...(before !== undefined && { before }),
-        value: before === undefined ? percent(probability) : `${percent(before)} → ${percent(probability)}`,
-      })),
-    ),
-  );
-}
-
-/** Calls `work` when nothing has asked for it for a while. */
-function atRest(work: () => void): () => void {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  return () => {
-    clearTimeout(timer);
-    timer = setTimeout(work, REST_MS);
-  };
 }
 
 const studyLater = atRest(async () => {
@@ -227,7 +196,8 @@ const moveTo = (cell: Cell): void => {
 function showHead(view: Attended): void {
   const { words, weights, before, layer, head } = view;
   const { view: kind } = state.values;
-  if (kind === "stages") return;
+  statistics.show(view, view.heads);
+  if (kind === "stages" || kind === "statistics") return;
   const open = kind === "lines" ? lines : map;
   const data = { name: `Layer ${layer}, head ${head}`, queries: words, keys: words };
   const difference = () => weights.map((weight, i) => weight - (before?.[i] ?? weight));
@@ -236,7 +206,7 @@ function showHead(view: Attended): void {
   legend.replaceChildren(ends[0] as string, scale, ends[1] as string);
   isShowing = true;
   open.show(kind === "difference" ? { ...data, weights: difference(), signed: true } : { ...data, weights });
-  open.point(cellOf(view));
+  open.point(cellOf(view, state.values));
   isShowing = false;
 }
 
@@ -254,7 +224,7 @@ async function showStages(of: Attended, cell: Cell): Promise<void> {
 const explain = async (): Promise<void> => {
   const of = shown;
   if (!of || !isLoaded) return;
-  const { query, key } = cellOf(of);
+  const { query, key } = cellOf(of, state.values);
   const { layer, head, words } = of;
   const place = byId("why", HTMLElement);
   const sayThere = (textContent: string) => place.replaceChildren(make("p", { className: "quiet small", textContent }));
@@ -291,7 +261,13 @@ function segments<K extends "view" | "sort">(id: string, name: K, labels: Record
     group.append(button);
   }
 }
-segments("views", "view", { map: "Map", difference: "Difference", lines: "Lines", stages: "Stages" });
+segments("views", "view", {
+  map: "Map",
+  difference: "Difference",
+  lines: "Lines",
+  stages: "Stages",
+  statistics: "Statistics",
+});
 segments("sorts", "sort", { layer: "By layer", kind: "By what they do" });
 
 let [asked, explained] = ["", ""];
@@ -299,6 +275,7 @@ state.follow((values) => {
   if (document.activeElement !== field && field.value !== values.text) field.value = values.text;
   edits.show(values.edits, values.from, values);
   switches.show(values);
+  statistics.setLength(values.length);
   grid.sort(values.sort);
   for (const [name, element] of Object.entries(views))
     element.hidden = name !== (values.view === "difference" ? "map" : values.view);

@@ -2,6 +2,7 @@
 
 import * as tokenizers from "@huggingface/tokenizers";
 import type { Kernels } from "headwise";
+import { statistics } from "headwise/inspect";
 import { latent } from "headwise/latent";
 import {
   createBrowserStore,
@@ -70,7 +71,7 @@ export async function loadTask(
   releaseOther();
   current?.model.release();
   current = undefined;
-  kernels ??= loadKernels({ deterministic, models, quantized, latent });
+  kernels ??= loadKernels({ deterministic, models, quantized, latent, statistics });
   const own = await kernels;
   const { place, store } = placeOf(source);
   const tokenizer = await loadTokenizer(place, { library: tokenizers, signal, store });

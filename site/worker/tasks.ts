@@ -3,6 +3,7 @@
 import { attendTask, studyTask } from "./inspect.ts";
 import { figureTask } from "./inspect-figure.ts";
 import { stagesTask } from "./inspect-stages.ts";
+import { measureTask } from "./inspect-statistics.ts";
 import { whyTask } from "./inspect-why.ts";
 import { loadTask } from "./load.ts";
 import { chatTask, restoreTask, writeTask } from "./write.ts";
@@ -20,4 +21,6 @@ export const TASKS = {
   why: whyTask,
   stages: stagesTask,
   figure: figureTask,
+  /** Statistics of all heads in a long text. */
+  measure: measureTask,
 };

@@ -1,5 +1,6 @@
 // Values as bars with their words and numbers beside them.
 
+import type { Guess } from "../../worker/inspect.ts";
 import { make } from "../dom.ts";
 
 export interface Bar {
@@ -27,3 +28,16 @@ export function barRows(bars: readonly Bar[]): HTMLLIElement[] {
 
 /** A token as one sees it: spaces and line ends have signs. */
 export const visible = (word: string): string => word.replace(/^ /, "·").replaceAll("\n", "⏎") || "∅";
+
+/** The likeliest next tokens, with what they were without the changes. */
+export function guessRows(list: readonly Guess[]): HTMLLIElement[] {
+  const percent = (share: number) => `${(100 * share).toFixed(1)} %`;
+  return barRows(
+    list.map(({ word, probability, before }) => ({
+      word: visible(word),
+      share: probability,
+      ...(before !== undefined && { before }),
+      value: before === undefined ? percent(probability) : `${percent(before)} → ${percent(probability)}`,
+    })),
+  );
+}

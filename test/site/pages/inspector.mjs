@@ -5,7 +5,7 @@ import { writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { loadKernels } from "../../../dist/index.js";
-import { captureRun, explainScore, forwardWith } from "../../../dist/inspect.js";
+import { captureRun, explainScore, forwardWith, statistics } from "../../../dist/inspect.js";
 import { createSession, gguf, loadModel, models } from "../../../dist/models.js";
 import { quantized } from "../../../dist/quantized.js";
 import { loadTokenizer } from "../../../dist/text.js";
@@ -163,6 +163,36 @@ export const scenarios = {
         await textIs(page, "output.cell", `Layer 1, head 6: “the” at 16 gives “?” at 15 ${share.toFixed(3)}`);
       },
       `${QUERY}&layer=1&head=6&query=16&key=15&window=4`,
+    ),
+  "statistics of a long text": (given) =>
+    open(
+      given,
+      async (page) => {
+        const kernels = await loadKernels({ models, quantized, statistics, deterministic: true });
+        const model = await loadModel(kernels, FILE, { gguf });
+        const own = (await loadTokenizer(FILE)).encode(TEXT);
+        const ids = Array.from({ length: 1024 }, (_, i) => own[i % own.length]);
+        const session = createSession(model, { maxSeqLen: 1024 });
+        const rows = [0, 1, 2, 3].flatMap((i) => {
+          const slice = ids.slice(256 * i, 256 * (i + 1));
+          const measured = forwardWith(session, slice, { statistics: { layers: [1], first: 1 } }).statistics[0];
+          return Array.from(measured.effectiveKeys.data.subarray(6 * 256, 7 * 256));
+        });
+        kernels.release();
+        await press(page, "Measure");
+        await page.waitForSelector(".statistics tbody tr");
+        const mean = rows.reduce((sum, keys) => sum + keys) / rows.length;
+        const shown = await page.$$eval(".statistics tbody tr", (all) =>
+          [...all[14].children].map((each) => each.textContent),
+        );
+        expect("the head", shown[0], "1.6");
+        expect("its effective keys", shown[1], mean.toFixed(1));
+        expect("charts", await page.$$eval(".charts svg", (all) => all.length), 4);
+        await press(page, "Lines");
+        await page.waitForSelector(".lines:not([hidden])");
+        return textOf(page, ".statistics [role=status]");
+      },
+      `${QUERY}&layer=1&head=6&view=statistics`,
     ),
   "why, in parts, and the stages of the same cell": (given) =>
     open(
