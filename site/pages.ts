@@ -18,6 +18,12 @@ export const PAGES: readonly Page[] = [
     about: "Real language models, on the processor of this device, with every head open to look at.",
   },
   {
+    name: "inspector",
+    label: "Inspect",
+    title: "Attention inspector",
+    about: "Type a text and see where every head of a model looks, why it looks there, and what changes without it.",
+  },
+  {
     name: "write",
     label: "Write",
     title: "Write with a model",

@@ -26,18 +26,34 @@ export function cssColour(value: number): string {
 
 const indexOf = (value: number): number => Math.min(255, Math.max(0, Math.round(value * 255)));
 
-/** Draws values [rows, columns] of 0 to `most` on a canvas, one pixel each; nothing where a value is NaN. */
-export function paint(canvas: HTMLCanvasElement, values: Float32Array, rows: number, columns: number, most = 1): void {
-  canvas.width = columns;
-  canvas.height = rows;
+/** Of differences: -1 is blue, 0 almost black, 1 orange, which differ for every kind of colour vision. */
+const SIGNED: Uint32Array = Uint32Array.from({ length: 256 }, (_, i) => {
+  const value = Math.max(-1, (i - 128) / 127);
+  const [red, green, blue] = value < 0 ? [86, 180, 255] : [255, 160, 20];
+  const mix = (channel: number) => Math.round(12 + Math.sqrt(Math.abs(value)) * (channel - 12));
+  return ((255 << 24) | (mix(blue!) << 16) | (mix(green!) << 8) | mix(red!)) >>> 0;
+});
+
+/** Draws values [rows, columns] of 0 to 1, or signed ones of -1 to 1, on a canvas, one pixel each; nothing where a value is NaN. */
+export function paint(
+  canvas: HTMLCanvasElement,
+  values: Float32Array,
+  rows: number,
+  columns: number,
+  isSigned = false,
+): void {
+  if (canvas.width !== columns || canvas.height !== rows) {
+    canvas.width = columns;
+    canvas.height = rows;
+  }
   const context = canvas.getContext("2d");
   if (!context || rows * columns === 0) return;
   const image = context.createImageData(columns, rows);
   const pixels = new Uint32Array(image.data.buffer);
-  const scale = 1 / most;
   for (let i = 0; i < pixels.length; i++) {
-    const value = (values[i] as number) * scale;
-    pixels[i] = Number.isNaN(value) ? 0 : (COLOURS[indexOf(value)] as number);
+    const value = values[i] as number;
+    if (Number.isNaN(value)) continue;
+    pixels[i] = (isSigned ? SIGNED[indexOf((128 + 127 * value) / 255)] : COLOURS[indexOf(value)]) as number;
   }
   context.putImageData(image, 0, 0);
 }

@@ -36,3 +36,15 @@ export function oncePerFrame<A extends readonly unknown[]>(work: (...args: A) =>
     });
   };
 }
+
+/** Milliseconds of rest. */
+const REST_MS = 250;
+
+/** Runs `work` once nothing has asked for it for a while: what is too much for every key that is pressed. */
+export function atRest(work: () => void): () => void {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(work, REST_MS);
+  };
+}

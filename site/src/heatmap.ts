@@ -7,6 +7,8 @@ import { make } from "./dom.ts";
 export interface MapData {
   readonly name: string;
   readonly weights: Float32Array;
+  /** Whether the weights are differences, from -1 to 1. */
+  readonly signed?: boolean;
   readonly queries: readonly string[];
   readonly keys: readonly string[];
 }
@@ -48,6 +50,8 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
   for (const axis of Object.values(axes)) axis.ariaHidden = "true";
   const element = make("div", { className: "heatmap" }, axes.keys, axes.queries, plot, cell);
   let data: MapData | undefined;
+  /** Pixels of the plot. */
+  let sizes = { queries: 0, keys: 0 };
   let at: Cell = { query: Number.POSITIVE_INFINITY, key: Number.POSITIVE_INFINITY };
 
   const point = ({ query, key }: Cell): void => {
@@ -57,7 +61,7 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
     at = { query: within(query, queries.length), key: within(key, keys.length) };
     const weight = weights[at.query * keys.length + at.key] as number;
     const named = (words: readonly string[], i: number) => `“${words[i]}” at ${i}`;
-    cell.textContent = `${name}: ${named(queries, at.query)} gives ${named(keys, at.key)} ${weight.toFixed(3)}`;
+    cell.textContent = `${name}: ${named(queries, at.query)} gives ${named(keys, at.key)} ${data.signed && weight > 0 ? "+" : ""}${weight.toFixed(3)}`;
     const percent = (i: number, count: number) => `${(100 * i) / count}%`;
     cursor.style.left = percent(at.key, keys.length);
     cursor.style.top = percent(at.query, queries.length);
@@ -67,16 +71,24 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
     onMove(at, weight);
   };
 
-  /** As many labels as there is room for; those of the cursor always. */
+  /** As many labels as there is room for; those of the cursor always. Long texts have only these, as each costs time. */
   const placeLabels = (): void => {
     if (!data) return;
-    const pixels = { queries: plot.clientHeight / data.queries.length, keys: plot.clientWidth / data.keys.length };
     for (const name of ["queries", "keys"] as const) {
+      const words = data[name];
       const here = name === "keys" ? at.key : at.query;
-      const step = Math.max(1, Math.ceil(LABEL[name] / pixels[name]));
-      for (const [i, label] of [...axes[name].children].entries()) {
+      const step = Math.max(1, Math.ceil((LABEL[name] * words.length) / Math.max(1, sizes[name])));
+      const shown = words.flatMap((word, i) => (i % step === 0 || i === here ? [{ word, i }] : []));
+      const { children } = axes[name];
+      while (children.length > shown.length) axes[name].lastChild?.remove();
+      while (children.length < shown.length) axes[name].append(make("span"));
+      const side = name === "keys" ? "left" : "top";
+      for (const [at, { word, i }] of shown.entries()) {
+        const label = children[at] as HTMLElement;
+        const [text, place] = [word.replace(/^ /, "·"), `${(100 * (i + 0.5)) / words.length}%`];
+        if (label.textContent !== text) label.textContent = text;
+        if (label.style[side] !== place) label.style[side] = place;
         label.className = i === here ? "here" : "";
-        (label as HTMLElement).hidden = i % step !== 0 && i !== here;
       }
     }
   };
@@ -95,27 +107,18 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
     event.preventDefault(); // the page would scroll
     point(move(at));
   });
-  new ResizeObserver(placeLabels).observe(plot);
+  new ResizeObserver(([entry]) => {
+    const { width, height } = (entry as ResizeObserverEntry).contentRect;
+    sizes = { queries: height, keys: width };
+    placeLabels();
+  }).observe(plot);
 
   return {
     element,
     show(given) {
-      const sameWords = (name: "queries" | "keys") =>
-        data?.[name].length === given[name].length && given[name].every((word, i) => data?.[name][i] === word);
-      for (const name of ["queries", "keys"] as const) {
-        if (sameWords(name)) continue;
-        const side = name === "keys" ? "left" : "top";
-        axes[name].replaceChildren(
-          ...given[name].map((word, i) => {
-            const label = make("span", { textContent: word.replace(/^ /, "·") });
-            label.style[side] = `${(100 * (i + 0.5)) / given[name].length}%`;
-            return label;
-          }),
-        );
-      }
       data = given;
       const { weights, queries, keys, name } = given;
-      paint(canvas, weights, queries.length, keys.length);
+      paint(canvas, weights, queries.length, keys.length, given.signed);
       plot.ariaLabel = `${name}: ${queries.length} queries by ${keys.length} keys; arrow keys read weights`;
       const isKnown = at.query < queries.length && at.key < keys.length;
       point(isKnown ? at : { query: queries.length - 1, key: keys.length - 1 });

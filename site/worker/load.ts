@@ -2,8 +2,17 @@
 
 import * as tokenizers from "@huggingface/tokenizers";
 import type { Kernels } from "headwise";
+import { statistics } from "headwise/inspect";
 import { latent } from "headwise/latent";
-import { createBrowserStore, gguf, loadModel, type Model, type ModelStore, models } from "headwise/models";
+import {
+  createBrowserStore,
+  gguf,
+  type LoadModelOptions,
+  loadModel,
+  type Model,
+  type ModelStore,
+  models,
+} from "headwise/models";
 import { quantized } from "headwise/quantized";
 import { loadTokenizer, type Tokenizer } from "headwise/text";
 import { loadKernels } from "headwise/threads";
@@ -29,10 +38,17 @@ export interface Loaded {
 interface Current {
   readonly kernels: Kernels;
   readonly model: Model;
+  /** Loads the model again, with its matrices in another format. */
+  loadAs(weights: WeightFormat): Promise<Model>;
   readonly tokenizer: Tokenizer;
 }
 
+/** A format that all matrices of a model may be loaded in. */
+export type WeightFormat = Extract<NonNullable<LoadModelOptions["weights"]>, string>;
+
 let current: Current | undefined;
+/** The model once more, in another format. */
+let other: { readonly weights: WeightFormat; readonly model: Model } | undefined;
 let kernels: Promise<Kernels> | undefined;
 
 /** The model that was loaded last. */
@@ -52,20 +68,37 @@ export async function loadTask(
   { source, deterministic = false }: { readonly source: Source; readonly deterministic?: boolean },
   { report, signal }: Call,
 ): Promise<Loaded> {
+  releaseOther();
   current?.model.release();
   current = undefined;
-  kernels ??= loadKernels({ deterministic, models, quantized, latent });
+  kernels ??= loadKernels({ deterministic, models, quantized, latent, statistics });
   const own = await kernels;
   const { place, store } = placeOf(source);
   const tokenizer = await loadTokenizer(place, { library: tokenizers, signal, store });
   const onProgress = (done: number, all: number) => report({ kind: "progress", done, all });
   const model = await loadModel(own, place, { gguf, onProgress, signal, store });
-  current = { kernels: own, model, tokenizer };
+  const loadAs = (weights: WeightFormat) => loadModel(own, place, { gguf, store, weights });
+  current = { kernels: own, model, tokenizer, loadAs };
   return {
     ...{ type: model.type, layers: model.layers, vocabulary: model.vocabSize, bytes: model.bytes },
     ...{ maxSeqLen: model.maxSeqLen, canChat: tokenizer.chatTemplate !== undefined },
     ...{ build: own.build, threads: own.threads.used, reason: own.threads.reason },
   };
+}
+
+/** The model with all matrices in a format: beside the one that is loaded, until another format is asked for. */
+export async function modelAs(weights: "stored" | WeightFormat): Promise<Model> {
+  const { model, loadAs } = loadedModel();
+  if (other?.weights === weights) return other.model;
+  releaseOther();
+  if (weights === "stored") return model;
+  other = { weights, model: await loadAs(weights) };
+  return other.model;
+}
+
+function releaseOther(): void {
+  other?.model.release();
+  other = undefined;
 }
 
 /** Where a source lies; what is read of a visitor's URL is kept for the next visit, where pages may keep files. */

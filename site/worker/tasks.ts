@@ -1,6 +1,11 @@
 // The tasks of the engine, by the names that pages call them by.
 
 import { describeTask, measureLayerTask } from "./configure.ts";
+import { attendTask, studyTask } from "./inspect.ts";
+import { figureTask } from "./inspect-figure.ts";
+import { stagesTask } from "./inspect-stages.ts";
+import { measureTask } from "./inspect-statistics.ts";
+import { whyTask } from "./inspect-why.ts";
 import { loadTask } from "./load.ts";
 import { ladderTask, rungsTask } from "./variants.ts";
 import { chatTask, restoreTask, writeTask } from "./write.ts";
@@ -18,4 +23,12 @@ export const TASKS = {
   /** What models cost: a layer that is built and timed, and what files say. */
   measureLayer: measureLayerTask,
   describe: describeTask,
+  /** Attention of all heads for a text, with changes; what each head does there; why it looked at a token, and in which steps; a figure. */
+  attend: attendTask,
+  study: studyTask,
+  why: whyTask,
+  stages: stagesTask,
+  figure: figureTask,
+  /** Statistics of all heads in a long text. */
+  measure: measureTask,
 };
