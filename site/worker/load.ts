@@ -3,14 +3,25 @@
 import * as tokenizers from "@huggingface/tokenizers";
 import type { Kernels } from "headwise";
 import { latent } from "headwise/latent";
-import { createBrowserStore, gguf, loadModel, type Model, type ModelStore, models } from "headwise/models";
+import {
+  createBrowserStore,
+  gguf,
+  loadModel,
+  type Model,
+  type ModelSource,
+  type ModelStore,
+  models,
+} from "headwise/models";
 import { quantized } from "headwise/quantized";
 import { loadTokenizer, type Tokenizer } from "headwise/text";
 import { loadKernels } from "headwise/threads";
 import type { Call } from "./main.ts";
 
-/** A model of the site by its name, one by URL, or a file of the visitor. */
-export type Source = { readonly model: string } | { readonly url: string } | { readonly file: File };
+/** A model of the site by its name, one by URL, or files of the visitor: a GGUF, its parts, or those of a folder. */
+export type Source = { readonly model: string } | { readonly url: string } | { readonly files: readonly File[] };
+
+/** What a model is loaded as: to write, or to give vectors. */
+export type Kind = "decoder" | "encoder";
 
 /** What the page shows of a model. */
 export interface Loaded {
@@ -49,7 +60,11 @@ const PLACES: Readonly<Record<string, string>> = {
 
 /** Loads a model; the one before is released first, as memory may hold only one. */
 export async function loadTask(
-  { source, deterministic = false }: { readonly source: Source; readonly deterministic?: boolean },
+  {
+    source,
+    deterministic = false,
+    kind = "decoder",
+  }: { readonly source: Source; readonly deterministic?: boolean; readonly kind?: Kind },
   { report, signal }: Call,
 ): Promise<Loaded> {
   current?.model.release();
@@ -59,7 +74,11 @@ export async function loadTask(
   const { place, store } = placeOf(source);
   const tokenizer = await loadTokenizer(place, { library: tokenizers, signal, store });
   const onProgress = (done: number, all: number) => report({ kind: "progress", done, all });
-  const model = await loadModel(own, place, { gguf, onProgress, signal, store });
+  const options = { gguf, onProgress, signal, store };
+  const model =
+    kind === "encoder"
+      ? await (await import("headwise/encoders")).loadEncoder(own, place, options)
+      : await loadModel(own, place, options);
   current = { kernels: own, model, tokenizer };
   return {
     ...{ type: model.type, layers: model.layers, vocabulary: model.vocabSize, bytes: model.bytes },
@@ -69,8 +88,11 @@ export async function loadTask(
 }
 
 /** Where a source lies; what is read of a visitor's URL is kept for the next visit, where pages may keep files. */
-function placeOf(source: Source): { readonly place: string | File; readonly store?: ModelStore } {
-  if ("file" in source) return { place: source.file };
+function placeOf(source: Source): { readonly place: ModelSource; readonly store?: ModelStore } {
+  if ("files" in source) {
+    const [first, ...others] = source.files;
+    return { place: first && others.length === 0 ? first : source.files };
+  }
   if ("url" in source) return { place: source.url, ...(isSecureContext && { store: createBrowserStore("models") }) };
   const place = PLACES[source.model];
   if (place === undefined) throw new Error(`the site has no model "${source.model}"`);

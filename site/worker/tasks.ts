@@ -1,6 +1,9 @@
 // The tasks of the engine, by the names that pages call them by.
 
+import { diagnoseTask } from "./diagnose.ts";
+import { embedOneTask, embedTask } from "./embed.ts";
 import { loadTask } from "./load.ts";
+import { lookTask } from "./look.ts";
 import { chatTask, restoreTask, writeTask } from "./write.ts";
 
 export const TASKS = {
@@ -10,4 +13,11 @@ export const TASKS = {
   write: writeTask,
   chat: chatTask,
   restore: restoreTask,
+  /** Vectors of lines, their cosines, and how they join to clusters; the vector of one text. */
+  embed: embedTask,
+  embedOne: embedOneTask,
+  /** Examines this engine. */
+  diagnose: diagnoseTask,
+  /** Goes on with a text, and says where a head looks. */
+  look: lookTask,
 };

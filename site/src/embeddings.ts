@@ -1,0 +1,4 @@
+import { markReady, startPage } from "./page.ts";
+
+startPage();
+markReady();
