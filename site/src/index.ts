@@ -90,7 +90,7 @@ const wait = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(
 /** Shows the first `count` words, with the look from before the last one. */
 function reveal(count: number): void {
   for (const { word, isWritten } of looks.slice(elements.length, count)) {
-    const bar = make("span", { className: "bar" });
+    const bar = make("span", { className: "weight" });
     const element = make("span", { className: isWritten ? "word written" : "word" }, bar, word.trim());
     if (/^\p{P}/u.test(word)) element.classList.add("mark");
     elements.push(element);
@@ -113,9 +113,9 @@ function point(next: number): void {
   }
   const nameOf = (i: number) => `“${looks[i]?.word.trim()}”`;
   const most = weights.indexOf(Math.max(...weights));
-  const before = looks[at]?.isWritten ? "Before it wrote" : "Before it read";
-  const where = most === 0 ? "at the beginning, where heads rest" : `at ${nameOf(most)}`;
-  say(`${before} ${nameOf(at)}, the head looked ${where}, with ${(weights[most] as number).toFixed(2)}.`);
+  const when = looks[at]?.isWritten ? `${nameOf(at)} was written while` : `Before ${nameOf(at)},`;
+  const where = most === 0 ? "at the beginning, where heads rest," : `at ${nameOf(most)},`;
+  say(`${when} the head looked ${where} with a weight of ${(weights[most] as number).toFixed(2)}.`);
 }
 
 /** The written word before which the head looked at one thing most, other than the beginning and the word before. */
