@@ -117,22 +117,18 @@ export const scenarios = {
         headers,
         /^Cross-Origin-Opener-Policy: same-origin\nCross-Origin-Embedder-Policy: require-corp$/,
       );
-      const longest = await page.evaluate(async () => {
-        let [longest, last] = [0, performance.now()];
-        const timer = setInterval(() => {
-          const now = performance.now();
-          longest = Math.max(longest, now - last);
-          last = now;
-        }, 5);
+      if (given.kind !== "chrome") return "pauses in Chromium only: Firefox does not report long tasks";
+      const tasks = await page.evaluate(async () => {
+        const tasks = [];
+        const observer = new PerformanceObserver((list) =>
+          tasks.push(...list.getEntries().map((task) => task.duration)),
+        );
+        observer.observe({ type: "longtask" });
         document.getElementById("again").click();
         const report = document.getElementById("report");
         while (report.dataset.ok === undefined) await new Promise((done) => setTimeout(done, 5));
-        clearInterval(timer);
-        return longest;
+        return tasks;
       });
-      // The self-test is one task: on the page's thread, it alone would be a longer pause.
-      const [, tested] = /\((\d+) ms\)$/.exec((await rowsIn(page))["self-test"]);
-      expect(`the longest pause, ${longest.toFixed(0)} ms, below the self-test's ${tested} ms`, longest < tested, true);
-      return `longest pause ${longest.toFixed(0)} ms; the self-test took ${tested} ms`;
+      expect(`tasks above 50 ms of the page while it measures: ${tasks.join(", ")}`, tasks.length, 0);
     }),
 };
