@@ -36,12 +36,16 @@ export function joinLines(cosines: Float32Array, count: number): Join[] {
   return joins;
 }
 
-/** The clusters that joins of at least this cosine make, in the order in which they would join on. */
+/**
+ * The clusters that joins of at least this cosine make, in the order in which they would join on; those of one line are behind the
+ * others.
+ */
 export function clustersAt(joins: readonly Join[], count: number, least: number): number[][] {
   const members = Array.from({ length: count }, (_, i) => [[i]]);
   for (const { first, second, cosine } of joins) {
     const [a, b] = [members[first] as number[][], members[second] as number[][]];
     members[first] = cosine >= least ? [[...a.flat(), ...b.flat()]] : [...a, ...b];
   }
-  return count === 0 ? [] : (members[0] as number[][]);
+  const all = count === 0 ? [] : (members[0] as number[][]);
+  return [...all.filter(({ length }) => length > 1), ...all.filter(({ length }) => length === 1)];
 }

@@ -1,14 +1,15 @@
 // The page of embeddings: lines by similarity to one of them or to a query, in clusters, and as a map of all pairs.
 
-import type { Embedded, Pooling } from "../worker/embed.ts";
-import { choice, createState, number, text } from "./address.ts";
+import type { Pooling } from "../worker/embed.ts";
+import { choice, createState, integer, number, text } from "./address.ts";
 import { clustersAt } from "./clusters.ts";
 import { byId, make, oncePerFrame } from "./dom.ts";
-import { startEngine } from "./engine.ts";
+import { type OnReport, startEngine } from "./engine.ts";
 import { createHeatmap } from "./heatmap.ts";
 import { createModelPicker } from "./model-picker.ts";
 import { markReady, startPage } from "./page.ts";
-import { saveText } from "./save.ts";
+import { createRankedList } from "./ranked-list.ts";
+import { type Ranked, saveCsv, saveJson } from "./save-lines.ts";
 
 const LINES = `the cat sat on the mat because it was soft.
 anna put the apple in the box.
@@ -38,6 +39,8 @@ const state = createState({
   /** Where the lines are: those of the address, or, too long for it, those that this device has kept. */
   place: choice("address", "device"),
   query: text(""),
+  /** The line that the others are compared with where there is no query. */
+  line: integer(1, 1, MOST_LINES),
   threshold: number(0.8, 0, 1),
   deterministic: choice("no", "yes"),
 });
@@ -48,7 +51,10 @@ const query = byId("query", HTMLInputElement);
 const prefix = byId("prefix", HTMLInputElement);
 const pooling = byId("pooling", HTMLSelectElement);
 const threshold = byId("threshold", HTMLInputElement);
-const sorted = byId("sorted", HTMLElement);
+const sorted = createRankedList(byId("sorted", HTMLElement), (i) => {
+  state.set({ line: i + 1, query: "" });
+  void read();
+});
 const status = byId("status", HTMLElement);
 const bar = byId("bar", HTMLProgressElement);
 const stop = byId("stop", HTMLButtonElement);
@@ -57,16 +63,15 @@ let isLoaded = false;
 let abort: AbortController | undefined;
 let timer: ReturnType<typeof setTimeout> | undefined;
 
-/** What is shown: lines, what the engine found of them, and the cosine of each with the query. */
-interface Shown {
-  readonly lines: readonly string[];
-  readonly found: Embedded;
-  readonly target: string;
-  readonly scores: Float32Array;
+/** What is shown: lines, what the engine found of them, and the cosine of each with the query or the chosen line. */
+interface Shown extends Ranked {
+  /** What the engine was given. */
+  readonly key: string;
+  /** The chosen line. */
+  readonly chosen: number;
+  readonly query: string;
 }
 let shown: Shown | undefined;
-/** The line of the list under the cursor. */
-let active = 0;
 
 const map = createHeatmap();
 byId("map", HTMLElement).append(map.element);
@@ -95,7 +100,8 @@ byId("picker", HTMLElement).append(
     onChoice: (model) => state.set({ model }),
     onUnloaded() {
       isLoaded = false;
-      abort?.abort();
+      if (shown) shown = { ...shown, key: "" };
+      end();
       say("Waiting for the model.");
     },
     async onLoaded() {
@@ -109,7 +115,7 @@ byId("picker", HTMLElement).append(
 /** Reads the lines and the query; what was asked for before is stopped. */
 async function read(): Promise<void> {
   clearTimeout(timer);
-  abort?.abort();
+  end();
   if (!isLoaded) return;
   const lines = linesOf(field.value).slice(0, MOST_LINES);
   if (lines.length === 0) return say("There are no lines.");
@@ -120,102 +126,68 @@ async function read(): Promise<void> {
   bar.value = 0;
   say("Reading …");
   const given = { pooling: state.values.pooling, prefix: state.values.prefix };
-  const target = state.values.query.trim() || (lines[0] as string);
+  const chosen = Math.min(state.values.line, lines.length) - 1;
+  const asked = state.values.query.trim();
   const begin = performance.now();
+  const onReport: OnReport = (report) => {
+    if (report.kind !== "progress" || own !== abort) return;
+    bar.value = report.done / report.all;
+    say(`Reading ${report.done} of ${report.all} lines …`);
+  };
   try {
-    const found = await engine.run(
-      "embed",
-      { lines, ...given },
-      {
-        signal: own.signal,
-        onReport: (report) => {
-          if (report.kind !== "progress" || own !== abort) return;
-          bar.value = report.done / report.all;
-          say(`Reading ${report.done} of ${report.all} lines …`);
-        },
-      },
+    const key = JSON.stringify([given, lines]);
+    const isKnown = shown?.key === key;
+    const found = isKnown
+      ? (shown as Shown).found
+      : await engine.run("embed", { lines, ...given }, { signal: own.signal, onReport });
+    const vector = await engine.run(
+      "embedOne",
+      { text: asked || (lines[chosen] as string), ...given },
+      { signal: own.signal },
     );
-    const vector = await engine.run("embedOne", { text: target, ...given }, { signal: own.signal });
     if (own !== abort) return;
     const scores = Float32Array.from(lines, (_, i) => {
       let sum = 0;
       for (const [j, x] of vector.entries()) sum += x * (found.vectors[i * found.dimensions + j] as number);
       return sum;
     });
-    shown = { lines, found, target, scores };
-    show();
+    shown = { key, lines, found, chosen, query: asked, scores };
+    sorted.show(lines, scores, asked === "" ? chosen : -1);
+    query.placeholder = `line ${chosen + 1}; type anything, or choose a line below`;
+    if (!isKnown) showLines();
     say(`${lines.length} lines, ${((performance.now() - begin) / 1000).toFixed(2)} s.`);
   } catch (error) {
     if (own !== abort) return;
     if (own.signal.aborted) say("Stopped.");
     else say((error as Error).message, true);
   }
-  abort = undefined;
-  bar.hidden = true;
-  const hadFocus = document.activeElement === stop;
-  stop.disabled = true;
-  if (hadFocus) field.focus(); // a button that is disabled would lose the focus to the page
+  end();
 }
 
-function show(): void {
+/** Ends what is read, if anything is. */
+function end(): void {
+  abort?.abort();
+  abort = undefined;
+  bar.hidden = true;
+  if (document.activeElement === stop) field.focus(); // a button that is disabled would lose the focus to the page
+  stop.disabled = true;
+}
+
+/** Shows what does not depend on the query. */
+function showLines(): void {
   const { lines, found } = shown as Shown;
   for (const save of saves) save.disabled = false;
   byId("size", HTMLElement).textContent = `${lines.length} of ${found.dimensions} numbers`;
   byId("digest", HTMLElement).textContent = found.digest;
-  showSorted();
   showClusters();
-}
-
-function showSorted(): void {
-  const { lines, target, scores } = shown as Shown;
-  const order = [...lines.keys()].sort((a, b) => (scores[b] as number) - (scores[a] as number));
-  sorted.replaceChildren(
-    ...order.map((i) => {
-      const line = lines[i] as string;
-      const fill = make("span", { className: "fill" });
-      fill.style.width = `${100 * Math.max(0, scores[i] as number)}%`;
-      const option = make(
-        "div",
-        { id: `line-${i}`, className: "line", role: "option", dataset: { line: String(i) } },
-        make("span", { className: "score", textContent: (scores[i] as number).toFixed(3) }),
-        make("span", { className: "meter", ariaHidden: "true" }, fill),
-        make("span", { textContent: line }),
-      );
-      option.ariaSelected = String(line === target);
-      return option;
-    }),
-  );
-  moveTo(0);
-}
-
-/** Moves the list's cursor. */
-function moveTo(next: number): void {
-  sorted.children[active]?.classList.remove("here");
-  active = Math.min(sorted.children.length - 1, Math.max(0, next));
-  const option = sorted.children[active] as HTMLElement | undefined;
-  if (!option) return;
-  option.classList.add("here");
-  sorted.setAttribute("aria-activedescendant", option.id);
-  if (document.activeElement === sorted) option.scrollIntoView({ block: "nearest" });
-}
-
-/** Sorts by the line of an option. */
-function choose(option: Element | null | undefined): void {
-  const line = shown?.lines[Number((option as HTMLElement | undefined)?.dataset.line)];
-  if (line === undefined) return;
-  query.value = line;
-  readQuery();
+  showMap();
 }
 
 const showClusters = oncePerFrame(() => {
   if (!shown) return;
   const { lines, found } = shown;
   const clusters = clustersAt(found.joins, lines.length, state.values.threshold);
-  const order = clusters.flat();
-  const [several, single] = [
-    clusters.filter(({ length }) => length > 1),
-    clusters.filter(({ length }) => length === 1),
-  ];
+  const single = clusters.filter(({ length }) => length === 1).flat();
   const listOf = (title: string, members: readonly number[]) =>
     make(
       "section",
@@ -224,11 +196,19 @@ const showClusters = oncePerFrame(() => {
       make("ul", {}, ...members.map((i) => make("li", { textContent: lines[i] as string }))),
     );
   byId("clusters", HTMLElement).replaceChildren(
-    ...several.map((members, i) => listOf(`Cluster ${i + 1}: ${members.length} lines`, members)),
-    ...(single.length > 0 ? [listOf(`Alone: ${single.length}`, single.flat())] : []),
+    ...clusters
+      .slice(0, clusters.length - single.length)
+      .map((members, i) => listOf(`Cluster ${i + 1}: ${members.length} lines`, members)),
+    ...(single.length > 0 ? [listOf(`Alone: ${single.length}`, single)] : []),
   );
-  const least = Math.min(...found.joins.map(({ cosine }) => cosine), 1, ...found.cosines.subarray(0, lines.length));
-  const from = Math.floor(least * 10) / 10;
+});
+
+/** The map, in the order in which clusters join, which no threshold changes. */
+function showMap(): void {
+  const { lines, found } = shown as Shown;
+  const order = clustersAt(found.joins, lines.length, Number.POSITIVE_INFINITY).flat();
+  const least = found.cosines.reduce((least, cosine) => Math.min(least, cosine), 1);
+  const from = Math.min(0.9, Math.floor(least * 10) / 10);
   const at = (a: number, b: number) =>
     found.cosines[(order[a] as number) * lines.length + (order[b] as number)] as number;
   const words = order.map((i) => lines[i] as string);
@@ -242,7 +222,7 @@ const showClusters = oncePerFrame(() => {
     say: ({ query: a, key: b }) => `${at(a, b).toFixed(3)}: “${words[a]}” and “${words[b]}”`,
   });
   byId("least", HTMLElement).textContent = from.toFixed(1);
-});
+}
 
 /** The lines of a text that are not empty. */
 const linesOf = (whole: string): string[] => whole.split("\n").flatMap((line) => line.trim() || []);
@@ -284,36 +264,19 @@ function readSoon(): void {
   timer = setTimeout(read, PAUSE);
 }
 
-function readQuery(): void {
-  state.set({ query: query.value });
-  readSoon();
-}
-
 function say(message: string, isError = false): void {
   status.textContent = message;
   status.className = isError ? "error" : "quiet";
-}
-
-/** A field of CSV: quotes around it, and those in it twice. */
-const quoted = (value: string): string => `"${value.replaceAll('"', '""')}"`;
-
-/** The lines with their cosine and the number of their cluster, from 1, in the order of the list. */
-function table(): { readonly line: string; readonly cosine: number; readonly cluster: number; readonly at: number }[] {
-  const { lines, found, scores } = shown as Shown;
-  const clusters = clustersAt(found.joins, lines.length, state.values.threshold);
-  return lines
-    .map((line, at) => {
-      const cluster = clusters.findIndex((members) => members.includes(at)) + 1;
-      return { line, cosine: scores[at] as number, cluster, at };
-    })
-    .sort((a, b) => b.cosine - a.cosine);
 }
 
 field.addEventListener("input", () => {
   keepLines();
   readSoon();
 });
-query.addEventListener("input", readQuery);
+query.addEventListener("input", () => {
+  state.set({ query: query.value });
+  readSoon();
+});
 prefix.addEventListener("input", () => {
   state.set({ prefix: prefix.value });
   readSoon();
@@ -327,28 +290,10 @@ threshold.addEventListener("input", () => {
   showClusters();
 });
 stop.addEventListener("click", () => abort?.abort());
-sorted.addEventListener("click", ({ target }) => choose((target as Element).closest(".line")));
-sorted.addEventListener("keydown", (event) => {
-  const last = sorted.children.length - 1;
-  const moves: Readonly<Record<string, number>> = { ArrowUp: active - 1, ArrowDown: active + 1, Home: 0, End: last };
-  const next = moves[event.key];
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (next !== undefined) moveTo(next);
-  else if (event.key === "Enter" || event.key === " ") choose(sorted.children[active]);
-  else return;
-  event.preventDefault(); // the page would scroll
-});
-byId("csv", HTMLButtonElement).addEventListener("click", () => {
-  const rows = table().map(({ line, cosine, cluster }) => `${cosine},${cluster},${quoted(line)}`);
-  saveText("lines.csv", "text/csv", `cosine,cluster,line\r\n${rows.join("\r\n")}\r\n`);
-});
+byId("csv", HTMLButtonElement).addEventListener("click", () => saveCsv(shown as Shown, state.values.threshold));
 byId("json", HTMLButtonElement).addEventListener("click", () => {
-  const { found, target } = shown as Shown;
+  const { lines, chosen, query } = shown as Shown;
   const { model, pooling, prefix, threshold } = state.values;
-  const lines = table().map(({ at, ...rest }) => {
-    return { ...rest, vector: Array.from(found.vectors.subarray(at * found.dimensions, (at + 1) * found.dimensions)) };
-  });
-  const all = { model, pooling, prefix, threshold, query: target, digest: found.digest, lines };
-  saveText("lines.json", "application/json", JSON.stringify(all));
+  saveJson(shown as Shown, { ...{ model, pooling, prefix, threshold }, to: query || lines[chosen] });
 });
 showPlace();

@@ -3,7 +3,7 @@
 import { createState, text } from "./address.ts";
 import { copyTextOf } from "./copy.ts";
 import { byId, make } from "./dom.ts";
-import { startEngine } from "./engine.ts";
+import { type OnReport, startEngine } from "./engine.ts";
 import { markReady, startPage } from "./page.ts";
 
 /** The head that looks back at what a question asks for: model/stories/README.md. */
@@ -55,8 +55,8 @@ async function writeOn(given: string): Promise<void> {
   place.replaceChildren();
   speed.textContent = "";
   const shown: Promise<void>[] = [];
-  const onReport = (report: { readonly kind: string }) => {
-    if (!isLooks(report)) return;
+  const onReport: OnReport = (report) => {
+    if (report.kind !== "looks") return;
     const isWritten = looks.length > 0;
     looks.push(...report.words.map((word, i) => ({ word, isWritten, weights: report.weights[i] as Float32Array })));
     const known = looks.length;
@@ -80,10 +80,6 @@ async function writeOn(given: string): Promise<void> {
   }
   write.disabled = false;
 }
-
-type Report = Parameters<NonNullable<NonNullable<Parameters<typeof engine.run>[2]>["onReport"]>>[0];
-const isLooks = (report: { readonly kind: string }): report is Extract<Report, { kind: "looks" }> =>
-  report.kind === "looks";
 
 const wait = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 

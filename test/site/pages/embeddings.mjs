@@ -139,6 +139,11 @@ export const scenarios = {
         "01 0.90,23 0.80,02 0.30",
       );
       expect("clusters at 0.85", JSON.stringify(clustersAt(joins, 4, 0.85)), "[[0,1],[2],[3]]");
+      const apart = [
+        { first: 1, second: 2, cosine: 0.5 },
+        { first: 0, second: 1, cosine: 0.1 },
+      ];
+      expect("one alone is the last", JSON.stringify(clustersAt(apart, 3, 0.3)), "[[1,2],[0]]");
       expect("clusters at 0.2", JSON.stringify(clustersAt(joins, 4, 0.2)), "[[0,1,2,3]]");
       expect("clusters on the page", (await clustersIn(page)).split("\n").length, 5);
       const before = await clustersIn(page);
@@ -159,10 +164,9 @@ export const scenarios = {
       await page.keyboard.press("ArrowDown");
       await page.keyboard.press("Enter");
       await changed(page, "#sorted", before);
-      expect("the query", await page.$eval("#query", ({ value }) => value), second);
       expect("the first of the list", (await sortedIn(page)).split("\n")[0], `1.000${second}`);
       expect("the chosen line", await textOf(page, '.line[aria-selected="true"] > span:last-child'), second);
-      expect("the address", new URL(page.url()).searchParams.get("query"), second);
+      expect("the address", new URL(page.url()).searchParams.get("line"), "4");
       await page.focus("#map .plot");
       await page.keyboard.press("Home");
       const cell = await textOf(page, "#map .cell");
@@ -241,10 +245,12 @@ export const scenarios = {
           rows.some((row) => row.endsWith(',"the ""cat"", and a comma"')),
           true,
         );
-        const { lines, digest } = JSON.parse(json);
+        const { lines, digest, to, threshold } = JSON.parse(json);
         expect("the digest", digest, await textOf(page, "#digest"));
-        const { data } = { data: lines.find(({ line }) => line === "the dog").vector };
-        expect("a vector of length 1", Math.abs(data.reduce((sum, x) => sum + x * x, 0) - 1) < 1e-6, true);
+        expect("what they are compared with", to, 'the "cat", and a comma');
+        expect("the threshold", threshold, 0.8);
+        const { vector } = lines.find(({ line }) => line === "the dog");
+        expect("a vector of length 1", Math.abs(vector.reduce((sum, x) => sum + x * x, 0) - 1) < 1e-6, true);
         expect("lines in both", rows.length - 1, lines.length);
       },
       `${QUERY}&lines=${encodeURIComponent('the "cat", and a comma\nthe dog\n\nthe mat')}`,
@@ -286,6 +292,25 @@ export const scenarios = {
       await settled(page);
       const tasks = await page.evaluate(() => globalThis.tasks);
       expect(`tasks above 50 ms with 200 lines: ${tasks.join(", ")}`, tasks.length, 0);
+      await page.evaluate(() => localStorage.clear());
+    }),
+  stops: (given) =>
+    open(given, async (page) => {
+      // Each line is another one, and long: the engine reads for seconds, unless it is stopped.
+      const many = Array.from(
+        { length: 500 },
+        (_, i) =>
+          `${"the cat sat on the mat. ".repeat(20)}${i.toString(2).replaceAll("0", "a ").replaceAll("1", "the ")}`,
+      );
+      await setText(page, "#lines", many.join("\n"));
+      await page.waitForFunction(() => /^Reading \d/.test(document.getElementById("status").textContent));
+      await page.focus("#stop");
+      await page.keyboard.press("Enter");
+      await page.waitForFunction(() => document.getElementById("stop").disabled);
+      expect("the status", await textOf(page, "#status"), "Stopped.");
+      expect("the focus", await page.evaluate(() => document.activeElement.id), "lines");
+      await setText(page, "#lines", "the cat\nthe dog");
+      await settled(page);
       await page.evaluate(() => localStorage.clear());
     }),
   "a wrong file and a line that is too long leave a sentence": (given) =>
