@@ -49,6 +49,7 @@ async function start(): Promise<void> {
 
 /** Goes on with a text; shows the words one after the other, as fast as one can follow. */
 async function writeOn(given: string): Promise<void> {
+  const { activeElement } = document;
   write.disabled = more.disabled = true;
   looks = [];
   elements = [];
@@ -79,6 +80,9 @@ async function writeOn(given: string): Promise<void> {
     say((error as Error).message, true);
   }
   write.disabled = false;
+  // A button that was disabled has lost the focus to the page.
+  if (activeElement === write || activeElement === more)
+    (more.disabled ? write : (activeElement as HTMLElement)).focus();
 }
 
 const wait = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
@@ -92,7 +96,7 @@ function reveal(count: number): void {
     elements.push(element);
     place.append(element);
   }
-  if (looks.some(({ isWritten }) => isWritten)) performance.mark("first word");
+  if (looks[count - 1]?.isWritten) performance.mark("first word");
   point(count - 1);
 }
 

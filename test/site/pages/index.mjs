@@ -109,8 +109,11 @@ export const scenarios = {
       given,
       async (page) => {
         expect("the sentence", await textOf(page, "#speed"), /<unk> is a word that the model does not know$/);
-        await page.click("#more");
+        await page.focus("#more");
+        await page.keyboard.press("Enter");
+        await page.waitForFunction(() => document.getElementById("write").disabled);
         await rested(page);
+        expect("the focus", await page.evaluate(() => document.activeElement.id), "more");
         expect("the words that stay", await wordsIn(page), /^<s> the <unk> sat/);
       },
       "?text=the%20dragon%20sat",
