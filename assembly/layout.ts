@@ -53,6 +53,21 @@ export const QUERY_HEAD = 16;
 /** Components of a key, or keys of a value, that integers are kept in wholes of: zeros follow where there are fewer. */
 export const QUAD = 4;
 
+/**
+ * Floats that attention_statistics writes for a row: log-sum-exp, weight on all keys, on the first and on the last ones, entropy,
+ * mean distance, effective number of keys; then one that is 0, topK weights, and topK keys as i32.
+ */
+export const STATISTICS = 8;
+
+/**
+ * Bytes of scratch of attention_statistics behind that of attention_pages: for each of TILE_ROWS rows STATISTICS_ROW, and 8 for each
+ * of topK keys, rounded up to whole QUADs; where `received` is wanted, also 8, and KEPT_ROW for each of KEPT_ROWS rows and each
+ * of keptPages pages. KEPT_ROWS are then the rows of a tile: what they keep is read again from a CPU cache.
+ */
+export const STATISTICS_ROW = 128;
+export const KEPT_ROW = 528;
+export const KEPT_ROWS = 24;
+
 /** Bytes of scratch of linear_q4: at most a weight block of 16 panels by 1024 inputs in int8, or rows in the order of nibbles. */
 export const LINEAR_SCRATCH = 163840;
 

@@ -2,6 +2,7 @@
 // pass one for another, and the shape into an interface and a writer (src/wasm/abi.ts).
 
 export type F32Ptr = usize;
+export type F64Ptr = usize;
 export type I32Ptr = usize;
 export type U8Ptr = usize;
 /** 16-bit floats, f16 or bf16. */
@@ -11,6 +12,7 @@ export type PagesPtr = usize;
 
 /** The same, where 0 means that there is none. */
 export type F32PtrOrNull = usize;
+export type F64PtrOrNull = usize;
 export type U8PtrOrNull = usize;
 
 /**
@@ -61,6 +63,27 @@ export class AttentionShape {
 }
 
 export type AttentionShapePtr = usize;
+
+/** What attention_statistics measures of the rows of a call, and where its scratch has room for that. */
+@unmanaged
+export class StatisticsShape {
+  /** Keys of each row to name, from 1 on. */
+  topK: i32;
+  /** The weight on keys [0, first), and on the last keys of the row's range. */
+  first: i32;
+  last: i32;
+  /** Floats of scratch that attention_pages needs for the call: statistics lie behind, 64-byte aligned. */
+  work: i32;
+  /** [numHeads][qLen][STATISTICS + 2 · topK], see layout.ts. */
+  rows: F32Ptr;
+  /** [numHeads][receivedStride]: what each key receives is added to it. A row has room for whole pages. */
+  received: F64PtrOrNull;
+  receivedStride: i32;
+  /** The most pages of a tile of rows, if `received` is not null. */
+  keptPages: i32;
+}
+
+export type StatisticsShapePtr = usize;
 
 /** A product of rows with packed weights: sizes, strides in floats, and how rows and weights are stored. */
 @unmanaged

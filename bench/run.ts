@@ -11,6 +11,7 @@ import { long } from "./layers/long-prompt.ts";
 import { masks, ragged } from "./layers/masks.ts";
 import { outside } from "./layers/outside.ts";
 import { products } from "./layers/products.ts";
+import { statistics } from "./layers/statistics.ts";
 import { threads } from "./layers/threads.ts";
 import { readCommand, runParts } from "./lib/command.ts";
 import { peaks } from "./peaks/machine-peaks.ts";
@@ -29,6 +30,7 @@ const parts = [
   layers,
   masks,
   ragged,
+  statistics,
   threads,
   long,
 ];

@@ -11,6 +11,7 @@ const TARGET = new URL("../src/wasm/abi.ts", import.meta.url);
 /** What a pointer of each kind points to, in TypeScript. */
 const POINTEES = {
   F32Ptr: "Float32Array",
+  F64Ptr: "Float64Array",
   I32Ptr: "Int32Array",
   U8Ptr: "Uint8Array",
   U16Ptr: "Uint16Array",
@@ -30,6 +31,11 @@ const PARTS = {
     entry: "decoders",
     type: "DecoderKernels",
     doc: "The kernels of whole decoders around attention and linear",
+  },
+  statistics: {
+    entry: "statistics",
+    type: "StatisticsKernels",
+    doc: "The kernel that measures attention as it attends",
   },
 };
 const NULLABLE = "OrNull";

@@ -64,7 +64,7 @@ const start = (script, ...args) =>
 
 writeStamp();
 /** The modules, by their entries in assembly/: floats are what every instance has, the others join them. */
-const others = ["weights", "caches", "latents", "decoders"];
+const others = ["weights", "caches", "latents", "decoders", "statistics"];
 const modules = [
   { target: "relaxed", entries: ["index"] },
   ...others.map((part) => ({ target: `${part}-relaxed`, entries: [part] })),

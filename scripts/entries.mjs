@@ -37,7 +37,8 @@ const ENTRIES = [
   { subpath: "./models", name: "models", source: "src/entries/models.ts", hosted: "src/entries/models.ts" },
   { subpath: "./encoders", name: "encoders", source: "src/entries/encoders.ts" },
   { subpath: "./text", name: "text", source: "src/entries/text.ts" },
-  { subpath: "./inspect", name: "inspect", source: "src/entries/inspect.ts" },
+  { subpath: "./inspect", name: "inspect", source: "src/entries/inspect.ts", hosted: "src/entries/inspect.ts" },
+  { subpath: "./configure", name: "configure", source: "src/entries/configure.ts" },
   {
     subpath: "./threads",
     name: "threads",
@@ -60,7 +61,7 @@ export const HOSTS = { workerd: "", "edge-light": "?module" };
 /** Modules for whoever loads them by themselves. */
 const MODULES = [
   ...["simd", "relaxed"],
-  ...["weights", "caches", "latents", "decoders"].flatMap((part) => [`${part}-simd`, `${part}-relaxed`]),
+  ...["weights", "caches", "latents", "decoders", "statistics"].flatMap((part) => [`${part}-simd`, `${part}-relaxed`]),
   ...["simd-threads", "relaxed-threads"],
 ];
 

@@ -25,10 +25,18 @@ export const PAGES: readonly Page[] = [
     about: "A model goes on with your text, or answers you: stop it, change a word, and let it go on from there.",
   },
   {
-    name: "docs",
-    label: "Docs",
-    title: "Documentation",
-    about: "Guides, the API, and examples that run where you read them.",
+    name: "positions",
+    label: "Positions",
+    title: "How a head knows where",
+    about:
+      "Six ways to tell attention the order of tokens, side by side: what each looks at, and what becomes of it beyond the trained length.",
+  },
+  {
+    name: "variants",
+    label: "Variants",
+    title: "What attention keeps",
+    about:
+      "Six variants of attention: what each stores for a token and reads for the next one, in bytes and in time on this device.",
   },
   {
     name: "embeddings",
@@ -36,6 +44,12 @@ export const PAGES: readonly Page[] = [
     title: "Lines by meaning",
     about:
       "An encoder turns each line into a vector; lines with vectors alike are sorted, compared and put into clusters.",
+  },
+  {
+    name: "docs",
+    label: "Docs",
+    title: "Documentation",
+    about: "Guides, the API, and examples that run where you read them.",
   },
   {
     name: "doctor",

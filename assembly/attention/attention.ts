@@ -3,12 +3,13 @@ import { FORMAT_F16, FORMAT_Q4, PAGE, PANEL, PANEL_BYTES_16, QUAD, ROW_STATE, SC
 import { end_key, first_key, is_masked, token_of } from "../mask";
 import { has_many_subnormals } from "../math/half";
 import { MADD_FUSES } from "../math/simd";
-import { AttentionShape, AttentionShapePtr, F32Ptr, PagesPtr } from "../types";
+import { AttentionShape, AttentionShapePtr, F32Ptr, PagesPtr, StatisticsShape } from "../types";
 import { finish_rows, start_rows } from "./begin_end";
 import { widen_half_keys, widen_half_values, widen_nibble_keys, widen_nibble_values } from "./dequantize";
 import { FEW_ROWS, scale_queries } from "./f16_page";
 import { attend_page } from "./page_step";
 import { CHUNK_BYTES, has_half_keys, has_integer_keys, has_only_halves, query_bytes, query_code_bytes, STATE_BYTES } from "./state";
+import { finish_statistics, kept_row, row_bytes, start_statistics, tile_rows } from "./statistics";
 
 /**
  * out[t, h, :valueDim] = sum over j of softmax(score[j]) · v[j, h/G], where G = numHeads / numKvHeads, p = qStart + t,
@@ -33,7 +34,7 @@ export function attention_f32(
   begin: i32,
   end: i32,
 ): void {
-  attend_rows<f32>(out, q, pages, scratch, shape, begin, end);
+  attend_rows<f32, void>(out, q, pages, scratch, shape, changetype<StatisticsShape>(0), begin, end);
 }
 
 /**
@@ -55,18 +56,19 @@ export function attention_pages(
   begin: i32,
   end: i32,
 ): void {
-  attend_rows<u8>(out, q, pages, scratch, shape, begin, end);
+  attend_rows<u8, void>(out, q, pages, scratch, shape, changetype<StatisticsShape>(0), begin, end);
 }
 
-/** The kernel for pages of P, see page.ts. */
+/** The kernel for pages of P, see page.ts. With S other than void it also measures the rows, see statistics.ts. */
 // @ts-ignore: decorator
 @inline
-function attend_rows<P>(
+export function attend_rows<P, S>(
   out: F32Ptr,
   q: F32Ptr,
   pages: PagesPtr,
   scratch: F32Ptr,
   shape: AttentionShapePtr,
+  statistics: StatisticsShape,
   begin: i32,
   end: i32,
 ): void {
@@ -81,12 +83,13 @@ function attend_rows<P>(
   for (let r = begin; r < end; ) {
     // One token whose heads have keys of their own: see four_heads.ts.
     const four = (isFloat<P>() || has_only_halves(s)) && rows == 1 && end - r > 3 && !is_masked(s);
-    if (four && attend_tile<P>(out, q, pages, scratch, s, r, 4)) {
+    if (four && attend_tile<P, S>(out, q, pages, scratch, s, statistics, r, 4)) {
       r += 4;
       continue;
     }
-    const n = min(TILE_ROWS, min(rows - (r % rows), end - r));
-    attend_tile<P>(out, q, pages, scratch, s, r, n);
+    const most = isVoid<S>() ? TILE_ROWS : tile_rows(statistics);
+    const n = min(most, min(rows - (r % rows), end - r));
+    attend_tile<P, S>(out, q, pages, scratch, s, statistics, r, n);
     r += n;
   }
 }
@@ -103,12 +106,13 @@ export function strip_rows(left: i32): i32 {
  * Rows r..r+n-1 of one kv head, n <= TILE_ROWS, or one row of each of four: through all pages that any of them may attend.
  * Returns false, with nothing in `out`, where four rows meet what one row after the other is faster for.
  */
-function attend_tile<P>(
+function attend_tile<P, S>(
   out: F32Ptr,
   q: F32Ptr,
   pages: PagesPtr,
   scratch: F32Ptr,
   shape: AttentionShape,
+  statistics: StatisticsShape,
   r: i32,
   n: i32,
 ): bool {
@@ -141,10 +145,14 @@ function attend_tile<P>(
     i += height;
   }
   if (isInteger<P>() && apart != 0 && !scaled) return false;
+  const measured = isVoid<S>() ? 0 : scratch + (<usize>statistics.work << 2);
   let many = false;
   // Both ends of a row's keys move with its token.
+  const low = first_key(shape, token_of(shape, r)) & -PAGE;
   const high = end_key(shape, token_of(shape, r + n - 1));
-  for (let key = first_key(shape, token_of(shape, r)) & -PAGE; key < high; key += PAGE) {
+  const pageCount = isVoid<S>() ? 0 : (max(0, high - low) + PAGE - 1) / PAGE;
+  if (!isVoid<S>()) start_statistics(n, states, measured, shape, statistics, r, pageCount);
+  for (let key = low; key < high; key += PAGE) {
     const entry = page_entry(pages, key);
     const keys = key_format<P>(entry);
     const values = value_format<P>(entry);
@@ -179,7 +187,28 @@ function attend_tile<P>(
       const o = outputs + outputBytes * i;
       const x = kScales ? codes + codeBytes * i : queries + queryBytes * i;
       const state = states + STATE_BYTES * i;
-      attend_page<P>(strip, x, o, state, height, k, kScales, kWide, v, vScales, vWide, apart, shape, r + i, key);
+      const strips = isVoid<S>() ? 0 : measured + row_bytes(statistics) * i;
+      const kept = isVoid<S>() ? 0 : kept_row(measured, statistics, (key - low) / PAGE, i);
+      attend_page<P, S>(
+        strip,
+        x,
+        o,
+        state,
+        height,
+        k,
+        kScales,
+        kWide,
+        v,
+        vScales,
+        vWide,
+        apart,
+        shape,
+        r + i,
+        key,
+        statistics,
+        strips,
+        kept,
+      );
       i += height;
     }
     // What one page had many of, the next is taken to have: only the time that it takes depends on it.
@@ -190,6 +219,7 @@ function attend_tile<P>(
     if (isInteger<P>() && apart != 0 && many) return false;
   }
   finish_rows(n, states, outputs, out, shape, r, columns);
+  if (!isVoid<S>()) finish_statistics(n, measured, shape, statistics, r, low, pageCount);
   return true;
 }
 

@@ -1,7 +1,7 @@
 import { PAIR_BYTES, PANEL, PANEL_BYTES, PANEL_BYTES_16, QUAD, QUERY_CHUNK } from "../layout";
 import { bias_row, head_of, is_masked, keep_row, token_of } from "../mask";
 import { MADD_FUSES } from "../math/simd";
-import { AttentionShape, F32Ptr, F32PtrOrNull, U16Ptr } from "../types";
+import { AttentionShape, F32Ptr, F32PtrOrNull, StatisticsShape, U16Ptr } from "../types";
 import { widen_half_keys } from "./dequantize";
 import { scaled_queries } from "./f16_page";
 import { qk_f16 } from "./f16_tile";
@@ -13,6 +13,7 @@ import { RESCALED } from "./pv_masked";
 import { is_causal_diagonal, pv_page, pv_page_causal, pv_page_int, quantize_rows_of_weights } from "./pv_page";
 import { qk_1x32, qk_3x8, qk_4x8, qk_5x8, qk_6x8 } from "./qk";
 import { end_key_of_any, first_key_of_any, row_from, row_to, STATE_BYTES, STRIP_BYTES, takes_3x16 } from "./state";
+import { softmax_measured } from "./statistics_page";
 
 // A strip of rows of attention_f32 with the keys of one page. The strip is rows r.., the page that of the keys from
 // `key` on; keys [start, end), [first, last) and [from, to) are relative to the page.
@@ -20,9 +21,10 @@ import { end_key_of_any, first_key_of_any, row_from, row_to, STATE_BYTES, STRIP_
 /**
  * Scores, rules, online softmax and PV product. k and v are the kv head's keys and values, floats where their scales are 0
  * and bytes where not, which is what `queries` are too; or halves where kWide and vWide are not 0, rooms to widen them in.
- * s is the strip's scores. Where `apart` is not 0, the rows are one of each of four kv heads, which lie so far apart.
+ * s is the strip's scores. Where `apart` is not 0, the rows are one of each of four kv heads, which lie so far apart. The last
+ * three are for S other than void alone: what is measured, and where it is kept (statistics.ts).
  */
-export function attend_page<P>(
+export function attend_page<P, S>(
   s: F32Ptr,
   queries: usize,
   o: F32Ptr,
@@ -38,6 +40,9 @@ export function attend_page<P>(
   shape: AttentionShape,
   r: i32,
   key: i32,
+  statistics: StatisticsShape,
+  measured: usize,
+  kept: usize,
 ): void {
   const first = first_key_of_any(states, rows, key);
   const last = end_key_of_any(states, rows, key);
@@ -50,7 +55,8 @@ export function attend_page<P>(
   else if (isInteger<P>() && kWide != 0) qk_page_f16(rows, s, queries, k, kWide, shape.headDim, start, end);
   else qk_page<P>(rows, s, queries, k, apart, shape.headDim, start, end);
   apply_rules(rows, s, states, shape, r, key, start, end);
-  softmax_scores(s, rows, start, end, states);
+  if (isVoid<S>()) softmax_scores(s, rows, start, end, states);
+  else softmax_measured(s, rows, start, end, states, statistics, measured, kept, key);
   if (isInteger<P>() && vScales != 0) {
     quantize_rows_of_weights(rows, s, states, vScales, shape, r, key, start, end);
     pv_page_int(rows, o, states, s, v, shape.valueDim, first, last);

@@ -50,7 +50,22 @@ export function ex2_with(
   one: v128,
 ): v128 {
   // pmax keeps its first operand when that is NaN.
-  const clamped = f32x4.pmax(t, lowest);
+  return ex2_clamped(f32x4.pmax(t, lowest), k0, k1, k2, k3, k4, magic, one);
+}
+
+/** ex2_with for t of -127 or more. */
+// @ts-ignore: decorator
+@inline
+export function ex2_clamped(
+  clamped: v128,
+  k0: v128,
+  k1: v128,
+  k2: v128,
+  k3: v128,
+  k4: v128,
+  magic: v128,
+  one: v128,
+): v128 {
   const z = f32x4.add(clamped, magic);
   const f = f32x4.sub(clamped, f32x4.sub(z, magic));
   let r = madd(k4, f, k3);

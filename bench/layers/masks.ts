@@ -16,7 +16,7 @@ import { gpt2Layer } from "../lib/shapes.ts";
 import { configOf, weightsOf } from "./layer.ts";
 import { inputRows } from "./oracle.ts";
 
-interface CostRow {
+export interface CostRow {
   readonly work: string;
   readonly build: BuildName;
   readonly ms: number;
@@ -26,8 +26,8 @@ interface CostRow {
   readonly high: number;
 }
 
-const columns = (beside: string): readonly Column<CostRow>[] => [
-  ["work", 38, (row) => row.work],
+export const columns = (beside: string): readonly Column<CostRow>[] => [
+  ["work", 46, (row) => row.work],
   ["build", 7, (row) => row.build],
   ["ms", 7, ({ ms }) => ms.toPrecision(3)],
   [beside, beside.length, (row) => row.ratio.toFixed(3)],
@@ -49,7 +49,7 @@ async function* costs(
   }
 }
 
-function expectBits(what: string, got: Float32Array, want: Float32Array): void {
+export function expectBits(what: string, got: Float32Array, want: Float32Array): void {
   if (got.some((value, i) => !Object.is(value, want[i]))) throw new Error(`bench: other bits with ${what}`);
 }
 

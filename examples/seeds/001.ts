@@ -6,11 +6,9 @@ import {
   attend,
   attendWithMaps,
   createAttention,
-  createLinear,
-  type Kernels,
-  linear,
   type Tensor,
 } from "headwise";
+import { traceAttention } from "headwise/inspect";
 import {
   commas,
   maxAbs,
@@ -28,6 +26,12 @@ import { TorchRandom } from "./torch-random.ts";
 
 const CONFIG = { dModel: 64, numHeads: 8, causal: true } satisfies AttentionConfig;
 const SHAPE = [2, 12, 64] as const;
+const MODELS = [
+  ["GPT-2 small", 768, 12],
+  ["LLaMA-3 8B", 4096, 32],
+] as const;
+
+const pad = (value: number, width: number) => String(value).padStart(width);
 
 /** Both layers of the module, drawn anew from a normal of 0.02 behind PyTorch's default. */
 function module(random: TorchRandom): AttentionWeights<Tensor> & { readonly wqkv: Tensor } {
@@ -65,6 +69,14 @@ export const run: Tutorial = (kernels, print) => {
     messageOf(() => createAttention(kernels, { dModel: 10, numHeads: 3 }, { wqkv: zeros(30, 10), wo: zeros(10, 10) })),
   );
 
+  print();
+  for (const [i, { name, formula, tensors }] of traceAttention(attention, x, { batch }).entries()) {
+    const shapes = Object.entries(tensors).map(([letter, { shape }]) => `${letter} ${tuple(shape)}`);
+    print(`${i + 1} ${name}: ${formula}`);
+    print(`  ${shapes.join(", ")}`);
+  }
+  print();
+
   // One product for queries, keys and values is what three products give.
   const part = (index: number): Tensor => ({
     data: weights.wqkv.data.subarray(index * 64 * 64, (index + 1) * 64 * 64),
@@ -77,48 +89,7 @@ export const run: Tutorial = (kernels, print) => {
   attention.release();
 
   print();
-  for (const line of timings(kernels)) print(line);
+  print("model        d_model  heads  d_head");
+  for (const [name, width, heads] of MODELS)
+    print(`${name.padEnd(11)}  ${pad(width, 7)}  ${pad(heads, 5)}  ${pad(width / heads, 6)}`);
 };
-
-/**
- * What the tutorial says of GPUs, measured here: one product for queries, keys and values against three, and attention that
- * forms no matrix of all pairs against the one that does.
- */
-function timings(kernels: Kernels): string[] {
-  const config: AttentionConfig = { dModel: 512, numHeads: 8, causal: true };
-  const random = new TorchRandom(0);
-  const [wq, wk, wv, wo] = Array.from({ length: 4 }, () => random.randn([512, 512], 0.02)) as [
-    Tensor,
-    Tensor,
-    Tensor,
-    Tensor,
-  ];
-  const x = random.randn([512, 512]).data;
-  const joined = [wq, wk, wv].flatMap(({ data }) => Array.from(data));
-  const fused = createLinear(kernels, { weight: { data: Float32Array.from(joined), shape: [1536, 512] } });
-  const three = [wq, wk, wv].map((weight) => createLinear(kernels, { weight }));
-  const attention = createAttention(kernels, config, { wq, wk, wv, wo });
-  const ms = {
-    fused: median(() => linear(fused, x)),
-    three: median(() => three.map((each) => linear(each, x))),
-    tiled: median(() => attend(attention, x)),
-    naive: median(() => attendWithMaps(attention, x)),
-  };
-  for (const each of [fused, ...three, attention]) each.release();
-  const ratio = (slow: number, fast: number) =>
-    `${slow.toFixed(1)} and ${fast.toFixed(1)} ms, ${(slow / fast).toFixed(1)} times`;
-  return [
-    `timed, 512 tokens: three projections and one: ${ratio(ms.three, ms.fused)}`,
-    `timed, 512 tokens: with the matrix of all pairs and without: ${ratio(ms.naive, ms.tiled)}`,
-  ];
-}
-
-/** Milliseconds of a call: the median of nine, after as many that the engine optimises by. */
-function median(call: () => unknown): number {
-  const times = Array.from({ length: 18 }, () => {
-    const start = performance.now();
-    call();
-    return performance.now() - start;
-  });
-  return times.slice(9).sort((a, b) => a - b)[4]!;
-}

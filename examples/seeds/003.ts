@@ -2,18 +2,24 @@
 // module, a loop over heads, and a causal mask.
 
 import {
+  type Attention,
+  type AttentionWeights,
   attend,
   attendWithMaps,
   createAttention,
   type Kernels,
+  type SeparateWeights,
   scaledDotProductAttention,
   type Tensor,
 } from "headwise";
+import { drawHeads, drawProjections, drawShapes, drawSplit, shapeTrace } from "headwise/inspect";
+import { attendReference, type ReferenceWeights } from "headwise/reference";
 import {
   commas,
   fourLinears,
   maxAbs,
   meanAbs,
+  messageOf,
   minus,
   parameters,
   product,
@@ -49,6 +55,8 @@ function countParameters(kernels: Kernels, print: Print): void {
   print(`if reduced dims: ${commas(reduced)}`);
   print(`actual (1 big W): ${commas(ofProjections)}`);
   print(`reduced == actual? ${python(reduced === ofProjections)}`);
+  print();
+  print(drawProjections({ dModel, numHeads }, { format: "text" }));
 }
 
 /** Every number of q0 mixes all of x0, before q0 is split among heads. Then the same stream of numbers runs a small layer. */
@@ -65,6 +73,9 @@ function mixAndSplit(kernels: Kernels, print: Print): void {
   print(`W[:, 3]: [${digits(column3)}]`);
   print(`q0[3] = ${q0.data[3]!.toFixed(4)}`);
   print(`Manual calculation = ${column3.reduce((sum, weight, row) => sum + weight * x0.data[row]!, 0).toFixed(4)}`);
+
+  print();
+  print(drawSplit({ dModel: 8, numHeads: 2 }, { format: "text" }));
 
   const x = random.randn([2, 4, 8]);
   const [wq, wk, wv, wo] = Array.from({ length: 4 }, () => random.randn([8, 8])) as [Tensor, Tensor, Tensor, Tensor];
@@ -88,50 +99,52 @@ function scientific(value: number): string {
 
 const TOKENS = ["The", "cat", "sat", "on", "the", "mat", "because", "it", "was", "soft"];
 
-/** Two heads whose scores are set by hand: a token's own is 5, and those named here replace it. All others are 0. */
-function twoHeads(kernels: Kernels, print: Print): void {
-  print(`Tokens: ${TOKENS.length}`);
-  const heads = [
-    { name: "Head 1 (semantic)", looks: { it: ["mat", 8], soft: ["mat", 6] } },
-    { name: "Head 2 (syntactic)", looks: { sat: ["cat", 8], cat: ["sat", 6] } },
-  ] as const;
-  for (const { name, looks } of heads) {
-    print(`Key patterns in ${name}:`);
-    for (const pattern of patterns(kernels, looks)) print(`  ${pattern}`);
-  }
-}
+/** The heads that are built by hand: which key a token looks at, and with what score. */
+const HEADS: readonly { name: string; looks: Readonly<Record<string, readonly [key: string, score: number]>> }[] = [
+  { name: "Head 1 (semantic)", looks: { it: ["mat", 8], soft: ["mat", 6] } },
+  { name: "Head 2 (syntactic)", looks: { sat: ["cat", 8], cat: ["sat", 6] } },
+];
 
-/** The strongest key of each token where its weight is above 0.5. */
-function patterns(kernels: Kernels, looks: Readonly<Record<string, readonly [key: string, score: number]>>): string[] {
+/** Two heads whose scores are set by hand: a token's own is 5, and those named above replace it. All others are 0. */
+function twoHeads(kernels: Kernels, print: Print): void {
   const count = TOKENS.length;
-  const bias = zeros(count, count);
-  for (const [query, token] of TOKENS.entries()) {
-    const [key, score] = looks[token] ?? [token, 5];
-    (bias.data as Float32Array)[query * count + TOKENS.indexOf(key)] = score;
-  }
-  const nothing = zeros(1, count, 1);
+  const bias = zeros(HEADS.length, count, count);
+  for (const [head, { looks }] of HEADS.entries())
+    for (const [query, token] of TOKENS.entries()) {
+      const [key, score] = looks[token] ?? [token, 5];
+      (bias.data as Float32Array)[(head * count + query) * count + TOKENS.indexOf(key)] = score;
+    }
+  const nothing = zeros(HEADS.length, count, 1);
   const { scores } = scaledDotProductAttention(kernels, nothing, nothing, nothing, { bias, scores: "weights" });
-  return TOKENS.flatMap((token, query) => {
-    const row = scores!.data.subarray(count * query, count * (query + 1));
-    const most = Math.max(...row);
-    return most > 0.5 ? [`'${token}' → '${TOKENS[row.indexOf(most)]}' (${most.toFixed(2)})`] : [];
-  });
+  print(`Tokens: ${count}`);
+  for (const [head, { name }] of HEADS.entries()) {
+    print(`Key patterns in ${name}:`);
+    for (const [query, token] of TOKENS.entries()) {
+      const row = scores!.data.subarray((head * count + query) * count, (head * count + query + 1) * count);
+      const most = Math.max(...row);
+      if (most > 0.5) print(`  '${token}' → '${TOKENS[row.indexOf(most)]}' (${most.toFixed(2)})`);
+    }
+  }
+  print();
+  print(drawHeads(scores!, { tokens: TOKENS, format: "text" }));
 }
 
 /** The shapes that a batch goes through. Here heads are strides, so that views and transpositions move nothing. */
 function traceShapes(_: Kernels, print: Print): void {
-  const [B, S, D, H] = [2, 10, 512, 8];
-  const q = { shape: [B, S, D], strides: contiguousStrides([B, S, D]) };
-  const split = transpose(view(q, [B, S, H, D / H]), 1, 2);
-  print(`x: ${size(q.shape)}`);
-  print(`q: ${size(q.shape)}`);
-  print(`q_split: ${size([B, S, H, D / H])}`);
-  print(`q_reordered: ${size(split.shape)}`);
-  print(`attention output: ${size(split.shape)}`);
-  print(`One head slice: ${size([B, S, D / H])}`);
-  print(`heads side by side: ${size(transpose(split, 1, 2).shape)}`);
-  print(`concatenated: ${size([B, S, D])}`);
-  print(`after W_o: ${size([B, S, D])}`);
+  const sizes = { batch: 2, seqLen: 10, dModel: 512, numHeads: 8 };
+  const shapes = shapeTrace(sizes).map(({ shape }) => size(shape));
+  const [x, q, split, reordered, attention, together, flat, out, slice] = shapes;
+  print(`x: ${x}`);
+  print(`q: ${q}`);
+  print(`q_split: ${split}`);
+  print(`q_reordered: ${reordered}`);
+  print(`attention output: ${attention}`);
+  print(`One head slice: ${slice}`);
+  print(`heads side by side: ${together}`);
+  print(`concatenated: ${flat}`);
+  print(`after W_o: ${out}`);
+  print();
+  print(drawShapes(sizes, { format: "text" }));
 }
 
 /** A transposed tensor has the strides of another order, which no flat view can express. */
@@ -150,13 +163,20 @@ function copyBeforeView(_: Kernels, print: Print): void {
   print(`x_t.contiguous().view(2, 12): ${size(view(copied, [2, 12]).shape)}`);
 }
 
+/** The tutorial's class: it asserts what `createAttention` refuses with the numbers, unless it is given `headDim`. */
+function multiHead(kernels: Kernels, dModel: number, numHeads: number, weights: AttentionWeights): Attention {
+  if (dModel % numHeads !== 0) throw new Error("d_model must be divisible by num_heads");
+  return createAttention(kernels, { dModel, numHeads }, weights);
+}
+
 /** The module with seed 0. */
 function useModule(kernels: Kernels, print: Print): void {
   const random = new TorchRandom(0);
   const config = { dModel: 32, numHeads: 4 };
   const weights = fourLinears(random, config.dModel);
   const x = random.randn([2, 5, config.dModel]);
-  const attention = createAttention(kernels, config, weights);
+  print(`d_model=32, num_heads=5: ${messageOf(() => multiHead(kernels, 32, 5, weights))}`);
+  const attention = multiHead(kernels, config.dModel, config.numHeads, weights);
   const y = attend(attention, x.data, { batch: 2 });
   print(`d_k: ${attention.config.headDim}`);
   attention.release();
@@ -169,27 +189,25 @@ function useModule(kernels: Kernels, print: Print): void {
   print(`Total: ${commas(ofMatrices)} (breakdown of weights), and 4 × 32 = ${all - ofMatrices} biases`);
 }
 
-/** A loop over heads gives what all heads at once give; and what a causal mask changes. */
+/** Loops over heads, queries and keys, in float64, give what all heads at once give; and what a causal mask changes. */
 function loopAndMask(kernels: Kernels, print: Print): void {
   const random = new TorchRandom(123);
   const config = { dModel: 32, numHeads: 4 };
   const weights = fourLinears(random, config.dModel);
   const x = random.randn([2, 6, config.dModel]).data;
-  const attention = createAttention(kernels, config, weights);
+  const attention = multiHead(kernels, config.dModel, config.numHeads, weights);
   const atOnce = attend(attention, x, { batch: 2 });
+  const loops = loopsOf(weights);
+  const looped = [x.subarray(0, 6 * 32), x.subarray(6 * 32)].flatMap((one) =>
+    Array.from(attendReference(attention.config, loops, one).y),
+  );
   attention.release();
-  const looped = new Float32Array(atOnce.length);
-  for (let head = 0; head < config.numHeads; head++) {
-    const single = createAttention(kernels, { dModel: 32, numHeads: 1, headDim: 8 }, weightsOf(weights, head));
-    for (const [i, value] of attend(single, x, { batch: 2 }).entries()) looped[i]! += value;
-    single.release();
-  }
-  const difference = minus(atOnce, looped);
+  const difference = minus(atOnce, Float32Array.from(looped));
   print(`Max absolute diff below 0.000001: ${python(maxAbs(difference) < 1e-6)}`);
   print(`Mean absolute diff below 0.000001: ${python(meanAbs(difference) < 1e-6)}`);
   print(`Results match: ${python(maxAbs(difference) < 1e-6)}`);
 
-  const next = createAttention(kernels, config, fourLinears(random, config.dModel));
+  const next = multiHead(kernels, config.dModel, config.numHeads, fourLinears(random, config.dModel));
   const input = random.randn([2, 6, config.dModel]).data;
   // 0 where a pair is masked.
   const keep = { data: Array.from({ length: 36 }, (_, i) => i % 6 <= Math.floor(i / 6)), shape: [1, 1, 6, 6] };
@@ -207,21 +225,7 @@ function loopAndMask(kernels: Kernels, print: Print): void {
   print(`Mean absolute difference: ${meanAbs(changed).toFixed(4)}`);
 }
 
-/** One head as a layer: its 8 rows of the projections, its 8 columns of W_o; the bias of W_o comes with the first head. */
-function weightsOf(weights: ReturnType<typeof fourLinears>, head: number) {
-  const rows = (tensor: Tensor | undefined): Tensor => ({
-    data: tensor!.data.subarray(head * 8 * 32, (head + 1) * 8 * 32),
-    shape: [8, 32],
-  });
-  const floats = (bias: Float32Array | undefined) => bias?.subarray(head * 8, head * 8 + 8);
-  const wo = Float32Array.from({ length: 32 * 8 }, (_, i) => weights.wo.data[(i >> 3) * 32 + head * 8 + (i & 7)]!);
-  return {
-    ...{ wq: rows(weights.wq), wk: rows(weights.wk), wv: rows(weights.wv), wo: { data: wo, shape: [32, 8] } },
-    ...{
-      bq: floats(weights.bq),
-      bk: floats(weights.bk),
-      bv: floats(weights.bv),
-      bo: head === 0 ? weights.bo : undefined,
-    },
-  };
+/** Weights as the loops of `attendReference` read them. */
+function loopsOf({ wq, wk, wv, wo, ...biases }: SeparateWeights<Tensor>): ReferenceWeights {
+  return { wq: wq.data, wk: wk.data, wv: wv.data, wo: wo.data, ...biases };
 }

@@ -32,6 +32,9 @@ export const run: Tutorial = (kernels, print) => {
   const { y, maps } = attendWithMaps(attention, X.data);
   attention.release();
   print(`mha_forward: out ${tuple([n, y.length / n])}, weights ${tuple(maps.shape)}`);
+  const own = (head: number) => maps.data.subarray(head * n * n, (head + 1) * n * n);
+  const differ = [1, 2, 3].every((head) => maxAbs(minus(own(head), own(0))) > 0.1);
+  print(`heads differ, at random weights: ${python(differ)}`);
   for (let head = 0; head < 4; head++) {
     print(`head ${head}`);
     for (const [query, word] of SENTENCE.entries()) {
@@ -64,8 +67,13 @@ export const run: Tutorial = (kernels, print) => {
   print(
     `Llama 3 70B, 64 query heads with 8 kv heads: ${cacheBytes(8192, 64, 64) / cacheBytes(8192, 64, 8)} times less`,
   );
-  const half = (kvHeads: number) => (2 * kvHeads * 128 * 2 * 80 * 8192) / 2 ** 30;
-  print(`in float16, 80 layers, 8,192 tokens: ${half(64)} GiB -> ${half(8)} GiB`);
+  // Keys and values of 128 floats a head, in float16.
+  const tokenBytes = (kvHeads: number) => 2 * kvHeads * 128 * 2;
+  const both = (of: (bytes: number) => string) => [64, 8].map((kvHeads) => of(tokenBytes(kvHeads))).join(" -> ");
+  print(
+    `in float16, a token of a layer: ${both(commas)} bytes, of 80 layers: ${both((bytes) => commas(80 * bytes))} bytes`,
+  );
+  print(`8,192 tokens: ${both((bytes) => `${(bytes * 80 * 8192) / 2 ** 30} GiB`)}`);
 
   print();
   for (const width of [512, 64]) {

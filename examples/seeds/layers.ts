@@ -1,6 +1,13 @@
 // What the tutorials make and print: layers of PyTorch's random numbers, shapes, and figures.
 
-import { type AttentionConfig, type AttentionWeights, createAttention, type Kernels, type Tensor } from "headwise";
+import {
+  type AttentionConfig,
+  type AttentionWeights,
+  createAttention,
+  type Kernels,
+  type SeparateWeights,
+  type Tensor,
+} from "headwise";
 import type { TorchLinear, TorchRandom } from "./torch-random.ts";
 
 /** A tutorial: prints its lines. */
@@ -24,7 +31,7 @@ export const zeros = (...shape: number[]): Tensor => ({
 });
 
 /** Four `nn.Linear(width, width)` with biases, in the order in which the tutorials make them. */
-export function fourLinears(random: TorchRandom, width: number): AttentionWeights<Tensor> {
+export function fourLinears(random: TorchRandom, width: number): SeparateWeights<Tensor> {
   const made = () => random.linear(width, width);
   const [q, k, v, o]: TorchLinear[] = [made(), made(), made(), made()];
   return {

@@ -12,7 +12,8 @@ const MODELS: Readonly<Record<string, string>> = {
 };
 
 /** Names that pages do not have, or files that the site does not. */
-const ELSEWHERE = /"node:|\bprocess\.|"(?!model")[\w./-]+\.(?:safetensors|gguf|npy)"|headwise\/(?:threads|shards)"/;
+const ELSEWHERE =
+  /"node:|\bprocess\.|\.wasm"|createFolderStore|"(?!model")[\w./-]+\.(?:safetensors|gguf|npy)"|headwise\/(?:threads|shards)"/;
 
 export interface Examples {
   /** The id of an example, which runs if it needs nothing but the package. */

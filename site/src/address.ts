@@ -44,9 +44,12 @@ export const choice = <T extends string>(first: T, ...others: readonly T[]): Fie
   write: (value) => value,
 });
 
+/** Milliseconds between two changes of the address. Browsers throw at more than some hundred in half a minute. */
+const ADDRESS_MS = 350;
+
 export interface State<V> {
   readonly values: Readonly<V>;
-  /** Changes fields, the address, and tells all listeners. */
+  /** Changes fields and tells all listeners; the address follows at once or, where much changes, a little later. */
   set(change: Partial<V>): void;
   /** Calls `listener` now and after each change, also when the user goes back. */
   follow(listener: (values: Readonly<V>) => void): void;
@@ -68,22 +71,33 @@ export function createState<V extends object>(fields: { readonly [K in keyof V]:
   const tell = () => {
     for (const listener of listeners) listener(values);
   };
+  let [written, timer] = [Number.NEGATIVE_INFINITY, 0];
+  const write = () => {
+    clearTimeout(timer);
+    timer = 0;
+    written = performance.now();
+    const query = new URLSearchParams(location.search);
+    for (const [name, field] of list)
+      if (values[name] === field.first) query.delete(name);
+      else query.set(name, field.write(values[name]));
+    history.replaceState(null, "", query.size > 0 ? `?${query}` : location.pathname);
+  };
   addEventListener("popstate", () => {
+    clearTimeout(timer);
+    timer = 0;
     values = read();
     tell();
   });
+  addEventListener("pagehide", () => timer && write());
   return {
     get values() {
       return values;
     },
     set(change) {
       values = { ...values, ...change };
-      const query = new URLSearchParams(location.search);
-      for (const [name, field] of list)
-        if (values[name] === field.first) query.delete(name);
-        else query.set(name, field.write(values[name]));
-      const search = query.size > 0 ? `?${query}` : location.pathname;
-      history.replaceState(null, "", search);
+      const wait = written + ADDRESS_MS - performance.now();
+      if (wait <= 0) write();
+      else timer ||= window.setTimeout(write, wait);
       tell();
     },
     follow(listener) {

@@ -26,7 +26,7 @@ export function cssColour(value: number): string {
 
 const indexOf = (value: number): number => Math.min(255, Math.max(0, Math.round(value * 255)));
 
-/** Draws values [rows, columns] of 0 to `most` on a canvas, one pixel each. */
+/** Draws values [rows, columns] of 0 to `most` on a canvas, one pixel each; nothing where a value is NaN. */
 export function paint(canvas: HTMLCanvasElement, values: Float32Array, rows: number, columns: number, most = 1): void {
   canvas.width = columns;
   canvas.height = rows;
@@ -35,6 +35,9 @@ export function paint(canvas: HTMLCanvasElement, values: Float32Array, rows: num
   const image = context.createImageData(columns, rows);
   const pixels = new Uint32Array(image.data.buffer);
   const scale = 1 / most;
-  for (let i = 0; i < pixels.length; i++) pixels[i] = COLOURS[indexOf((values[i] as number) * scale)] as number;
+  for (let i = 0; i < pixels.length; i++) {
+    const value = (values[i] as number) * scale;
+    pixels[i] = Number.isNaN(value) ? 0 : (COLOURS[indexOf(value)] as number);
+  }
   context.putImageData(image, 0, 0);
 }

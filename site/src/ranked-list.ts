@@ -26,7 +26,7 @@ export function createRankedList(list: HTMLElement, onChoose: (i: number) => voi
     if (option instanceof HTMLElement) onChoose(Number(option.dataset.text));
   };
 
-  list.addEventListener("click", ({ target }) => choose((target as Element).closest(".line")));
+  list.addEventListener("click", ({ target }) => choose((target as Element).closest(".ranked")));
   list.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const last = list.children.length - 1;
@@ -48,7 +48,7 @@ export function createRankedList(list: HTMLElement, onChoose: (i: number) => voi
           fill.style.width = `${100 * Math.max(0, score(i))}%`;
           const option = make(
             "div",
-            { id: `${list.id}-${i}`, className: "line", role: "option", dataset: { text: String(i) } },
+            { id: `${list.id}-${i}`, className: "ranked", role: "option", dataset: { text: String(i) } },
             make("span", { className: "score", textContent: score(i).toFixed(3) }),
             make("span", { className: "meter", ariaHidden: "true" }, fill),
             make("span", { textContent: texts[i] as string }),

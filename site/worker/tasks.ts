@@ -4,6 +4,7 @@ import { diagnoseTask } from "./diagnose.ts";
 import { embedOneTask, embedTask } from "./embed.ts";
 import { loadTask } from "./load.ts";
 import { lookTask } from "./look.ts";
+import { ladderTask, rungsTask } from "./variants.ts";
 import { chatTask, restoreTask, writeTask } from "./write.ts";
 
 export const TASKS = {
@@ -20,4 +21,7 @@ export const TASKS = {
   diagnose: diagnoseTask,
   /** Goes on with a text, and says where a head looks. */
   look: lookTask,
+  /** The bytes of the caches of all variants, and their times. */
+  rungs: rungsTask,
+  ladder: ladderTask,
 };

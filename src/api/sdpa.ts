@@ -3,7 +3,7 @@ import { expectHeads, MOST_SEQUENCES } from "../attention/limits.ts";
 import { checkMasks, type GivenMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
 import { isPositional, type PlacementOptions, placeQueries, seesLater } from "../attention/positions.ts";
 import { expectFreeFor, expectKept, expectRoom, type KvCache } from "../cache/kv-cache.ts";
-import type { ScoreStage } from "../forward/attend-segment.ts";
+import type { Measure, ScoreStage } from "../forward/attend-segment.ts";
 import { forwardHeads, type HeadsCall } from "../forward/sdpa.ts";
 import { concatTokens, type HeadLayout, type HeadSizes, headShape, headSizes } from "../tensor/head-layout.ts";
 import { checkTensor, createFloats, readTensor, type Tensor } from "../tensor/tensor.ts";
@@ -93,13 +93,29 @@ export function scaledDotProductAttention(
   v: Tensor,
   options: SdpaOptions = {},
 ): SdpaResult {
-  const where = "scaledDotProductAttention";
+  const { call, tensors } = readHeads("scaledDotProductAttention", kernels, [q, k, v], options);
+  return runHeads(kernels, call, tensors);
+}
+
+type HeadTensors = readonly [q: Tensor, k: Tensor, v: Tensor];
+
+/** Reads and checks the arguments of a call. */
+export function readHeads(
+  where: string,
+  kernels: Kernels,
+  [q, k, v]: HeadTensors,
+  options: SdpaOptions,
+): { call: HeadsCall; tensors: HeadTensors } {
   // All is read before anything is checked, because reading may run code of the caller's.
   const given = readOptions(where, options);
-  const [queries, keys, values] = [readTensor(where, "q", q), readTensor(where, "k", k), readTensor(where, "v", v)];
-  const call = checkHeads(where, kernels, queries, keys, values, given);
-  const present = call.present ? presentOf(call, keys, values) : undefined;
-  return { ...forwardHeads(kernels, call, queries, keys, values), present };
+  const tensors = [readTensor(where, "q", q), readTensor(where, "k", k), readTensor(where, "v", v)] as const;
+  return { call: checkHeads(where, kernels, ...tensors, given), tensors };
+}
+
+/** Runs a call that was checked. */
+export function runHeads(kernels: Kernels, call: HeadsCall, [q, k, v]: HeadTensors, measure?: Measure): SdpaResult {
+  const present = call.present ? presentOf(call, k, v) : undefined;
+  return { ...forwardHeads(kernels, call, q, k, v, measure), present };
 }
 
 type GivenOptions = Omit<SdpaOptions, keyof MaskOptions> & GivenMasks;

@@ -1,6 +1,6 @@
 import { readFields } from "../util/arguments.ts";
 import { type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
-import type { F32Ptr } from "../wasm/abi.ts";
+import type { F32Ptr, NullPtr } from "../wasm/abi.ts";
 import { expectKernels, freeing, type Kernels } from "../wasm/kernels.ts";
 import { type CheckedWeights, checkWeights } from "./check-weights.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
@@ -50,7 +50,19 @@ export interface Attention extends Releasable, Handle {
 }
 
 /** Normalises rows of heads in linear memory, which lie `stride` floats apart, in place. */
-export type HeadNorm = (of: "q" | "k", at: F32Ptr, stride: number, rows: number) => void;
+export interface HeadNorm {
+  (of: "q" | "k", at: F32Ptr, stride: number, rows: number): void;
+  readonly eps: number;
+  readonly q: HeadNormVectors;
+  readonly k: HeadNormVectors;
+}
+
+/** Addresses of the gain and bias of the first head; those of the next lie `step` bytes behind, 0 if heads share them. */
+interface HeadNormVectors {
+  readonly step: number;
+  readonly gain: F32Ptr;
+  readonly bias: F32Ptr | NullPtr;
+}
 
 /**
  * Packs the weights of a layer into linear memory. Each matrix keeps the format it is stored in, unless `options.weights`

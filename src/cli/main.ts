@@ -21,6 +21,7 @@ headwise bench                             time layers, with each build and numb
 headwise bench FOLDER                      time a whole decoder in each format of weights
 headwise quantize IN OUT --weights FORMAT  write a safetensors file in fewer bits
 headwise report MODEL SAMPLES              measure how formats change the outputs of a layer
+headwise configure OPTIONS                 choose a decoder for a budget, or say what a model costs
 headwise COMMAND --help                    show the options of a command
 headwise --version                         show the version`;
 
@@ -35,6 +36,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   bench: async () => (await import("./bench.ts")).bench,
   quantize: async () => (await import("./quantize.ts")).quantize,
   report: async () => (await import("./report.ts")).report,
+  configure: async () => (await import("./configure.ts")).configure,
 };
 
 const isCommand = (name: string) => Object.hasOwn(COMMANDS, name);

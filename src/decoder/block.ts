@@ -9,7 +9,7 @@ import { pointer } from "../wasm/memory.ts";
 import { runMoe } from "./experts.ts";
 import { runMlp } from "./mlp.ts";
 import type { PackedBlock } from "./packed.ts";
-import { addRows, normRows, type RowWork } from "./rows.ts";
+import { addRows, type LayerSite, normRows, type RowWork } from "./rows.ts";
 import type { PassPlan } from "./scratch.ts";
 
 /** The rows of a chunk between layers. */
@@ -41,7 +41,7 @@ export function* runBlock(
 ): Steps {
   const { residual, normed, branch } = rows;
   const { norms, parallel, addsToNormed, scale, mlp, moe } = block;
-  const { tap, maps } = work;
+  const { tap, maps, measure } = work;
   const width = block.attention.config.dModel;
   /** Applies a norm where the layer has it; else what it would have written is what it would have read. */
   const norm = (role: NormRole, to: Rows, from: Rows): Rows => {
@@ -55,9 +55,23 @@ export function* runBlock(
     norm(after, residual, residual);
   };
 
+  /**
+   * Shows the tap what a branch reads. These rows may be those of the residual, or be read again: what is returned undoes the tap's
+   * changes, and is called behind the branch.
+   */
+  const show = (site: LayerSite, { at, stride }: Rows): (() => void) | undefined => {
+    if (!tap) return undefined;
+    const { memory } = work.kernels;
+    const kept = memory.f32(at, count * stride).slice();
+    tap(site, { at, stride });
+    return () => memory.f32(at, kept.length).set(kept);
+  };
+
   tap?.("residPre", residual);
   let read = norm("attentionPre", normed, residual);
-  yield* attend(work.base, work.stepFlops, runs, { x: read, out: branch, tap, maps });
+  let undo = show("attnIn", read);
+  yield* attend(work.base, work.stepFlops, runs, { x: read, out: branch, tap, maps, measure });
+  undo?.();
   norm("attentionPost", branch, branch);
   tap?.("attnOut", branch);
   // In parallel layers the MLP reads what was before attention: by a norm of its own, or what attention read.
@@ -71,8 +85,10 @@ export function* runBlock(
   if (!parallel) tap?.("residMid", residual);
   if (mlp || moe) {
     if (!parallel) read = norm("mlpPre", normed, residual);
+    undo = show("mlpIn", read);
     if (mlp) yield* runMlp(work, mlp, plan.inner, branch, read, count);
     if (moe) yield* runMoe(work, moe, plan.moe, plan.inner, branch, read, count);
+    undo?.();
     norm("mlpPost", branch, branch);
     tap?.("mlpOut", branch);
     add(read, "mlpAfter");

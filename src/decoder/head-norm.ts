@@ -51,8 +51,8 @@ export function packHeadNorm(
       bias: bias ? write(places[of].bias, bias) : NULL,
     };
   };
-  const norms = { q: normOf("q", numHeads), k: normOf("k", numKvHeads) };
-  return (of, x, stride, rows) => {
+  const norms = { eps, q: normOf("q", numHeads), k: normOf("k", numKvHeads) };
+  const normalise = (of: "q" | "k", x: F32Ptr, stride: number, rows: number) => {
     const { heads, step, gain, bias } = norms[of];
     const shapeAt = modelPointer.normShape(at + places.shape);
     storeNormShape(memory.view(), shapeAt, { n: headDim, stride, eps });
@@ -63,4 +63,5 @@ export function packHeadNorm(
       table.layer_norm_f32(row, row, by(gain), by(bias), shapeAt, 0, rows);
     }
   };
+  return Object.assign(normalise, norms);
 }

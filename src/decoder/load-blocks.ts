@@ -20,7 +20,7 @@ import { type HeadGains, headNormBytes, packHeadNorm } from "./head-norm.ts";
 import type { ModelWeights } from "./model.ts";
 import { joinMlp, type PackedBlock, type PackedMlp, type PackedMoe, type PackedNorm, packedNorm } from "./packed.ts";
 import type { EndPlaces, MlpFormats, MlpPlace, ModelPlaces, MoePlace, NormPlace } from "./places.ts";
-import type { WeightReader } from "./weight-reader.ts";
+import type { StoredMatrices, WeightReader } from "./weight-reader.ts";
 
 /** What packing needs to know of a model and its names. */
 export interface BlockContext {
@@ -76,7 +76,7 @@ function mlpAt(
 
 /** The formats of an MLP of the layer whose names begin with `at`. */
 export function mlpFormats(
-  context: Pick<BlockContext, "reader" | "formats" | "family" | "names">,
+  context: Pick<BlockContext, "formats" | "family" | "names"> & { readonly reader: StoredMatrices },
   at: string,
   which: number | "shared" | "mlp",
 ): MlpFormats {

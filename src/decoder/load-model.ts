@@ -39,7 +39,8 @@ export async function loadModel(kernels: Kernels, source: ModelSource, options: 
   return loadWith("loadModel", kernels, source, options, { read: readModel });
 }
 
-async function readModel(
+/** Reads what a decoder consists of from its opened files. */
+export async function readModel(
   where: string,
   { description, tensors }: ModelFiles,
   maxSeqLen: number | undefined,

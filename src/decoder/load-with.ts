@@ -95,8 +95,7 @@ export async function loadWith(
   const fast = expectActivations(where, "options.activations", activations);
   if (onProgress !== undefined) expectFunction(where, "onProgress", onProgress);
   if (signal !== undefined) expectSignal(where, signal);
-  if (gguf !== undefined && typeof Object(gguf).open !== "function")
-    throw new TypeError(`${where}: options.gguf expected gguf, which headwise/models exports, got ${describe(gguf)}`);
+  expectGguf(where, gguf);
   if (store !== undefined) expectFunction(where, "options.store.open", Object(store).open);
   expectModelKernels(where, kernels, formats);
   const expectActive = () => {
@@ -220,4 +219,10 @@ async function packHalf(
   const linears = [...outer, ...places.blocks.flatMap(({ place }) => linearsOf(place))];
   const used = linears.flatMap((each) => (each && typeof each === "object" && "format" in each ? [each.format] : []));
   return { spec, places, weights: { ...ends, blocks, mode: modeOf(kernels, used, activations === "fast") } };
+}
+
+/** Throws unless the option `gguf` is absent or what reads GGUF files. */
+export function expectGguf(where: string, gguf: GgufReader | undefined): void {
+  if (gguf !== undefined && typeof Object(gguf).open !== "function")
+    throw new TypeError(`${where}: options.gguf expected gguf, which headwise/models exports, got ${describe(gguf)}`);
 }

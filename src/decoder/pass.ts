@@ -3,6 +3,7 @@
 import { checkMasks } from "../attention/mask.ts";
 import { restorePages } from "../cache/aging.ts";
 import { expectRoom } from "../cache/kv-cache.ts";
+import type { Measure } from "../forward/attend-segment.ts";
 import type { CallTokens } from "../forward/call.ts";
 import type { RunRows } from "../forward/forward.ts";
 import type { LayerCall } from "../forward/layer-steps.ts";
@@ -80,6 +81,8 @@ export interface PassSettings {
   readonly tap?: ModelTap | undefined;
   /** Softmax weights of layers [numHeads, qLen, kvLen], for a single call; layers that are not in it give none. */
   readonly maps?: ReadonlyMap<number, Float32Array> | undefined;
+  /** What runs the rows of attention of layers, for a single call; other layers run theirs. With a tap. */
+  readonly measures?: ReadonlyMap<number, Measure> | undefined;
 }
 
 /** Sees the rows of a chunk at a site of layer `layer`, or of the embedding; `runs` says whose tokens they are. */
@@ -95,7 +98,7 @@ export function* runModel(
   model: Model,
   calls: readonly ModelCall[],
   sink: OutputSink,
-  { stepFlops = Number.POSITIVE_INFINITY, ownScratch = false, tap, maps }: PassSettings = {},
+  { stepFlops = Number.POSITIVE_INFINITY, ownScratch = false, tap, maps, measures }: PassSettings = {},
 ): Steps {
   const { kernels, weights } = model;
   const { memory } = kernels;
@@ -114,7 +117,7 @@ export function* runModel(
     });
     const list = listRows(prepared, ({ call }) => [[0, call.ids.length]]);
     for (const [begin, end] of chunksOf(list.total, plan.rows))
-      yield* runChunk(work, model, plan, list.runs(begin, end), sink, { tap, maps });
+      yield* runChunk(work, model, plan, list.runs(begin, end), sink, { tap, maps, measures });
   } finally {
     if (ownScratch && !kernels.released) memory.free(base);
   }
@@ -129,13 +132,14 @@ function* runChunk(
   plan: PassPlan,
   runs: ChunkRuns,
   sink: OutputSink,
-  { tap, maps }: Pick<PassSettings, "tap" | "maps">,
+  { tap, maps, measures }: Pick<PassSettings, "tap" | "maps" | "measures">,
 ): Steps {
   const { weights } = model;
   const count = runs.reduce((sum, { begin, end }) => sum + end - begin, 0);
   const rows = blockRows(plan, work.base);
   yield* embedTokens(work, model, plan, rows, runs, count);
   tap?.(0, "embed", rows.residual, runs);
+  const isSeen = tap !== undefined || maps !== undefined || measures !== undefined;
   const layer = (i: number): Steps => {
     const own = runs.map((run): RowRun<LayerCall> => {
       const pages = (run.of.call.session.caches[i] as Session["caches"][number]).pages;
@@ -147,9 +151,12 @@ function* runChunk(
       of: run.of.call.session.source?.callOf(i, run.of.tokens) as LayerCall,
     }));
     const attendCross = cross && ((io: Parameters<RunRows>[3]) => cross(work.base, work.stepFlops, sourced, io));
-    const seen = { tap: tap && ((site: LayerSite, at: Rows) => tap(i, site, at, runs)), maps: maps?.get(i) };
+    const seen = {
+      tap: tap && ((site: LayerSite, at: Rows) => tap(i, site, at, runs)),
+      ...{ maps: maps?.get(i), measure: measures?.get(i) },
+    };
     return runBlock(
-      tap || maps ? { ...work, ...seen } : work,
+      isSeen ? { ...work, ...seen } : work,
       weights.blocks[i] as PackedBlock,
       plan,
       self,
@@ -161,7 +168,7 @@ function* runChunk(
   };
   const [{ of, begin }] = runs as [ChunkRuns[number]];
   // Calls on the outputs of an encoder, and those that a tap interrupts, are not recorded.
-  if (plan.rows === 1 && !model.encoder && !tap && !maps)
+  if (plan.rows === 1 && !model.encoder && !isSeen)
     yield* runToken(work, plan, of.call.session, of.call.past + begin, layer);
   else for (let i = 0; i < weights.blocks.length; i++) yield* layer(i);
   yield* runHead(

@@ -52,12 +52,13 @@ export interface ModelPlan {
   readonly total: number;
 }
 
-const SIZES = ["weights", "maxSeqLen", "format", "truncatable", "sessions", "rows", "outputs"] as const;
+/** The fields of ModelPlanSizes. */
+export const SIZES = ["weights", "maxSeqLen", "format", "truncatable", "sessions", "rows", "outputs"] as const;
 
 /**
  * The memory that a model, its sessions and its calls will take, computed from config.json before anything is loaded. A head
  * beside the table of tokens is counted where `tie_word_embeddings` is false; where neither config.json nor the type of model
- * says it, `loadModel` takes one that the file has, which is not known here.
+ * says it, `loadModel` takes one that the file has, which is not known here. `planModelFiles` reads a model's files, GGUF too.
  * @param config The text of config.json, not its path, or the object it parses to.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for a model that `loadModel` would refuse.
  * @example

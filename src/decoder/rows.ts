@@ -13,6 +13,7 @@ import {
   WEIGHT_Q4,
   WEIGHT_Q8,
 } from "../../assembly/layout.ts";
+import type { Measure } from "../forward/attend-segment.ts";
 import type { HeadSite, Tap } from "../forward/tap.ts";
 import { blockOf, hasMins, type PackedFormat } from "../linear/formats.ts";
 import {
@@ -56,13 +57,15 @@ export interface RowWork {
   readonly tap?: Tap<LayerSite> | undefined;
   /** Gets the layer's softmax weights. */
   readonly maps?: Float32Array | undefined;
+  /** Runs the rows of its attention. */
+  readonly measure?: Measure | undefined;
 }
 
 /**
  * Where the rows of a layer can be read and changed, by the names of TransformerLens: the residual before, between and after
- * its branches, and what attention and MLP add to it.
+ * its branches, what attention and MLP read, after their norms, and what they add to the residual.
  */
-export type LayerSite = HeadSite | "residPre" | "attnOut" | "residMid" | "mlpOut" | "residPost";
+export type LayerSite = HeadSite | "residPre" | "attnIn" | "attnOut" | "residMid" | "mlpIn" | "mlpOut" | "residPost";
 
 /** Bytes that the largest of these shapes needs. */
 export const ROW_SHAPE_BYTES: number = Math.max(NORM_SHAPE_BYTES, ACTIVATION_SHAPE_BYTES, EMBED_SHAPE_BYTES);
@@ -150,7 +153,7 @@ const TABLE_FORMATS: Readonly<Record<PackedFormat, number>> = {
 
 /** to = scale · table[ids], for rows of `to.stride` floats. `ids` is the address of one id for each. */
 export function embedRows(
-  { kernels, base, shape }: RowWork,
+  { kernels, base, shape }: Pick<RowWork, "kernels" | "base" | "shape">,
   { rows: n, dim: k, format, at: w, mins }: PackedTable,
   ids: number,
   to: Rows,

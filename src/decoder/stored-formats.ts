@@ -7,13 +7,13 @@ import type { BlockSpec } from "../models/decoder/spec.ts";
 import { mlpFormats } from "./load-blocks.ts";
 import type { AttentionFormats, ModelFormats, PackedFormats } from "./model-formats.ts";
 import type { EndFormats } from "./places.ts";
-import type { WeightReader } from "./weight-reader.ts";
+import type { StoredMatrices } from "./weight-reader.ts";
 
 /**
  * The formats of each matrix: the requested one of its part, else the one that it is stored in. Throws `NO_QUANTIZED` for one that
  * the kernels lack, and `BAD_FILE` for one of a dtype that is no weight.
  */
-export function storedFormats(reader: WeightReader, decoder: Decoder, own: ModelFormats): PackedFormats {
+export function storedFormats(reader: StoredMatrices, decoder: Decoder, own: ModelFormats): PackedFormats {
   const { spec, names, family, attention } = decoder;
   const root = findRoot(decoder, reader.tensors);
   const layerAt = (layer: number) => `${root}${names.layers}.${layer}.`;
@@ -35,7 +35,12 @@ export function storedFormats(reader: WeightReader, decoder: Decoder, own: Model
 }
 
 /** The formats of the matrices before the first layer and behind the last one. */
-function endFormats(reader: WeightReader, { names }: Decoder, root: string, own: WeightFormat | undefined): EndFormats {
+function endFormats(
+  reader: StoredMatrices,
+  { names }: Decoder,
+  root: string,
+  own: WeightFormat | undefined,
+): EndFormats {
   const formatOf = (name: string) => reader.formatOf(`${name}.weight`, own);
   const ifAny = (name: string) => (reader.has(`${name}.weight`) ? formatOf(name) : undefined);
   const at = (name: string) => `${root}${name}`;
@@ -56,7 +61,7 @@ function headFormats([first, second, third, fourth]: readonly PackedFormat[]): A
 
 /** Of queries by way of their latents or not, of latents, of keys and values from them in one tensor or two, and of outputs. */
 function latentFormats(
-  reader: WeightReader,
+  reader: StoredMatrices,
   stored: readonly string[],
   lowRank: boolean,
   own: WeightFormat | undefined,

@@ -27,8 +27,35 @@ export interface ReaderOptions {
   readonly onRead: (bytes: number) => void;
 }
 
+/** What is known of the formats of tensors before they are read. */
+export interface StoredMatrices {
+  readonly tensors: ReadonlyMap<string, TensorFacts>;
+  has(name: string): boolean;
+  /** The format of a matrix: `requested`, or the one it is stored in. Throws for a dtype that is no weight. */
+  formatOf(name: string, requested: WeightFormat | undefined): PackedFormat;
+}
+
+/** The formats of `tensors`, for kernels with or without those of other formats than float32. */
+export function formatsOf(
+  where: string,
+  tensors: ReadonlyMap<string, TensorFacts>,
+  quantized: boolean,
+): StoredMatrices {
+  return {
+    tensors,
+    has: (name) => tensors.has(name),
+    formatOf(name, requested) {
+      const { dtype = "" } = tensors.get(name) ?? {};
+      const known = isCoded(dtype) ? dtype : FLOAT_DTYPES.find((each) => each === dtype);
+      if (known !== undefined) return requested ?? formatOf({ dtype: known }, quantized);
+      const text = `${where}: tensor ${describe(name)} expected ${FLOAT_DTYPE_RULE}, got ${dtype}`;
+      throw new HeadwiseError("BAD_FILE", text);
+    },
+  };
+}
+
 /** Reads and packs tensors of a file by their names. */
-export class WeightReader {
+export class WeightReader implements StoredMatrices {
   /** The tensors that the model reads, by name. */
   readonly tensors: ReadonlyMap<string, TensorFacts>;
   readonly #file: TensorReader;
@@ -78,14 +105,7 @@ export class WeightReader {
    */
   formatOf(name: string, requested: WeightFormat | undefined): PackedFormat {
     const { where, kernels } = this.#options;
-    const { dtype = "" } = this.tensors.get(name) ?? {};
-    const known = isCoded(dtype) ? dtype : FLOAT_DTYPES.find((each) => each === dtype);
-    if (known === undefined)
-      throw new HeadwiseError(
-        "BAD_FILE",
-        `${where}: tensor ${describe(name)} expected ${FLOAT_DTYPE_RULE}, got ${dtype}`,
-      );
-    const format = requested ?? formatOf({ dtype: known }, kernels.quantized);
+    const format = formatsOf(where, this.tensors, kernels.quantized).formatOf(name, requested);
     expectFormatLoaded(where, kernels.quantized, `tensor ${describe(name)}`, format);
     return format;
   }

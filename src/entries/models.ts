@@ -27,6 +27,7 @@ export { type GgufReader, gguf } from "../decoder/gguf.ts";
 export { type LoadModelOptions, loadModel } from "../decoder/load-model.ts";
 export type { Model } from "../decoder/model.ts";
 export type { ModelFormats } from "../decoder/model-formats.ts";
+export { type FilesPlanOptions, planModelFiles } from "../decoder/plan-files.ts";
 export { type ModelPlan, type ModelPlanSizes, planModel } from "../decoder/plan-model.ts";
 export type { LogitsProcessor, LogitsTensor, SamplingOptions } from "../decoder/sampling.ts";
 export { type ModelSelfTest, selfTestModels } from "../decoder/self-test.ts";

@@ -119,6 +119,11 @@ const refuseGguf: OpenGguf = async (where, name, open) => {
   );
 };
 
+/** Whether a source is a GGUF file. */
+export function isGgufSource(where: string, source: ModelSource): boolean {
+  return locate(where, source).gguf !== undefined;
+}
+
 /** A folder's files, or the name of a GGUF file in it. */
 function locate(where: string, source: ModelSource): { place: FolderSource; gguf?: string } {
   if (typeof source === "function") return { place: source };

@@ -144,6 +144,17 @@ export function placeSegment(
   };
 }
 
+/**
+ * Runs rows begin..end of a segment of `shape` in place of its attention kernel, with the same bits: see measure.ts. Rows come in
+ * ascending order.
+ */
+export type Measure = (
+  segment: Segment,
+  shape: ReturnType<typeof pointer.attentionShape>,
+  begin: number,
+  end: number,
+) => void;
+
 /** Steps consist of whole strips of the kernel's tiles. */
 const STEP_ROWS = 6;
 
@@ -160,6 +171,7 @@ export function* attendSegment(
   target: MaskTarget,
   segment: Segment,
   stepFlops: number,
+  measure?: Measure,
 ): Steps {
   const keep = masks.keep.length > 0;
   const shape = storeShape(kernels, base, places, call, masks, target, segment, segment.kvLen, keep);
@@ -170,7 +182,8 @@ export function* attendSegment(
   const stepRows = STEP_ROWS * Math.max(1, Math.floor(stepFlops / (rowFlops * STEP_ROWS)));
   for (let begin = 0; begin < rows; begin += stepRows) {
     const end = Math.min(rows, begin + stepRows);
-    attention(segment.out, segment.q, segment.pages, work, shape, begin, end);
+    if (measure) measure(segment, shape, begin, end);
+    else attention(segment.out, segment.q, segment.pages, work, shape, begin, end);
     yield (end - begin) * rowFlops;
   }
 }

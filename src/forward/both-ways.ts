@@ -88,7 +88,7 @@ function* attendByDistance(work: LayerWork, runs: Runs, out: Rows, { at: table, 
   const { attention, places, base, stepFlops, shape } = work;
   const { kernels, config, layer } = attention;
   const rows = rowsIn(runs);
-  normAndRotate(work, places.q, layer.qNorm, config.numHeads, rows);
+  normAndRotate(work, "q", rows);
   for (const run of runs) {
     const { tokens, pages } = run.of;
     for (const { at, ...placed } of segmentsOf(tokens, run, false, stepFlops)) {

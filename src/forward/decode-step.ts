@@ -86,7 +86,7 @@ export function runStep(
   const { cache, out } = options;
   let step = cache && STEPS.get(cache);
   if (!step || cache?.attention !== attention) return undefined;
-  const { kernels, config, layer } = attention;
+  const { kernels, config } = attention;
   const { length: past, pages } = cache;
   const width = widthOf(attention);
   if (
@@ -117,7 +117,7 @@ export function runStep(
   const runs = [{ of: { tokens: { where, newKeys: 1, past }, pages, inStep: false }, begin: 0, end: 1, at: 0 }];
   fillTables(work, runs, () => Int32Array.of(past));
   storeKeys(work, runs);
-  normAndRotate(work, places.q, layer.qNorm, config.numHeads, 1);
+  normAndRotate(work, "q", 1);
   shape.qStart = past;
   shape.kvLen = past + 1;
   shape.right = Math.min(work.shape.right, LARGEST_INT - past - 1);

@@ -12,7 +12,16 @@ import { CHUNK_ROWS, chunksOf, listRows } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import { NULL } from "../wasm/abi.ts";
 import { aligned, type Layout } from "../wasm/memory.ts";
-import { type CallShape, callShape, scoreColumns, segmentFlops, segmentNeeds, workFloats } from "./attend-segment.ts";
+import {
+  type CallShape,
+  callShape,
+  type Measure,
+  type ScoreStage,
+  scoreColumns,
+  segmentFlops,
+  segmentNeeds,
+  workFloats,
+} from "./attend-segment.ts";
 import { type AttendCall, type CallRules, clearPadding, isInStep, isSelf } from "./call.ts";
 import { chunkRows, type Strides, stridesOf } from "./layer-scratch.ts";
 import { type Runs, segmentsOf } from "./layer-steps.ts";
@@ -25,6 +34,10 @@ interface PassOptions {
   readonly where: string;
   /** Whether to return the softmax weights of all queries and keys; for a single call. */
   readonly maps?: boolean;
+  /** Return the scores at this stage instead of the weights; not of latent attention. Default 3, the weights. */
+  readonly stage?: ScoreStage;
+  /** Runs the rows of attention instead of its kernel; for layers of `createAttention`. */
+  readonly measure?: Measure;
   /** The approximate number of floating-point operations of a step; by default, no kernel call is cut. */
   readonly stepFlops?: number;
   /** Allocate a block instead of using the scratch that all calls share, because others may run between steps. */
@@ -60,11 +73,12 @@ export interface LayerPass extends CallRules {
   /** The most rows of a chunk of `planRows`. */
   chunkRows(attention: LayerParts, rows: number): number;
   /** Plans causal self-attention on rows that stay in linear memory: see `planRows` of row-pass.ts. */
-  planRows(attention: LayerParts, layout: Layout, rows: number, formats: number): RunRows;
+  planRows(attention: LayerParts, layout: Layout, rows: number, formats: number, kvLen: number): RunRows;
 }
 
 /** Runs a layer on the rows `x` of a chunk, in scratch at `base`, and writes its outputs to `out`. `tap` sees its heads, and
- * `maps` [numHeads, qLen, kvLen] gets the softmax weights of a single call: where the plan has room for them. */
+ * `maps` [numHeads, qLen, kvLen] gets the softmax weights of a single call, where the plan has room for them. `measure` runs the
+ * rows of attention. */
 export type RunRows = (
   base: number,
   stepFlops: number,
@@ -74,6 +88,7 @@ export type RunRows = (
     readonly out: Rows;
     readonly tap?: Tap | undefined;
     readonly maps?: Float32Array | undefined;
+    readonly measure?: Measure | undefined;
   },
 ) => Steps;
 
@@ -85,7 +100,7 @@ export type RunRows = (
 export function* forward(
   attention: LayerParts,
   calls: readonly AttendCall[],
-  { where, maps: withMaps = false, stepFlops = Infinity, ownScratch = false }: PassOptions,
+  { where, maps: withMaps = false, stage = 3, measure, stepFlops = Infinity, ownScratch = false }: PassOptions,
 ): Steps<{ ys: Float32Array[]; maps: Float32Array }> {
   const { kernels, config, pageShape } = attention;
   const { memory } = kernels;
@@ -97,7 +112,7 @@ export function* forward(
     bytes,
     block = 0,
     run,
-  } = kind ? kind.prepare(attention, calls, withMaps) : preparePass(attention, calls, withMaps);
+  } = kind ? kind.prepare(attention, calls, withMaps) : preparePass(attention, calls, withMaps, stage, measure);
   // Scratch is taken last: once grown it stays so, and nothing may fail after it.
   const ys = calls.map(({ where, out, batch, qLen }) => out ?? createFloats(where, "y", batch * qLen * width));
   const maps = createFloats(where, "maps", withMaps ? first.batch * config.numHeads * first.qLen * columns : 0);
@@ -149,7 +164,13 @@ function groupsOf(calls: readonly AttendCall[]): readonly AttendCall[][] {
 /** The most rows of a step of a call, with padding. */
 const mostRows = ({ batch, qLen, newKeys }: AttendCall) => batch * Math.max(qLen, newKeys);
 
-function preparePass(attention: LayerParts, calls: readonly AttendCall[], withMaps: boolean): PreparedPass {
+function preparePass(
+  attention: LayerParts,
+  calls: readonly AttendCall[],
+  withMaps: boolean,
+  stage: ScoreStage,
+  measure: Measure | undefined,
+): PreparedPass {
   const { config, layer } = attention;
   const [first] = calls as [AttendCall];
   const columns = withMaps ? scoreColumns(first.target.kvLen, layer.extraKey !== NULL, config.addZeroAttn) : 0;
@@ -166,7 +187,8 @@ function preparePass(attention: LayerParts, calls: readonly AttendCall[], withMa
   return {
     ...{ width: widthOf(attention), columns, bytes },
     run: (passCalls, base, stepFlops, maps) => {
-      const work = { attention, shape, places: places.layer, base, stepFlops, maps: withMaps ? maps : undefined };
+      const read = { maps: withMaps ? maps : undefined, stage, measure };
+      const work = { attention, shape, places: places.layer, base, stepFlops, ...read };
       return runPass({ ...passOf(passCalls), places, work }, rows);
     },
   };

@@ -14,9 +14,16 @@ import { type RowRun, rowsIn, tokenRunsOf } from "../util/rows.ts";
 import type { Steps } from "../util/steps.ts";
 import type { F32Ptr } from "../wasm/abi.ts";
 import { pointer } from "../wasm/memory.ts";
-import { attendSegment, type CallShape, readScores, type Segment } from "./attend-segment.ts";
+import {
+  attendSegment,
+  type CallShape,
+  type Measure,
+  readScores,
+  type ScoreStage,
+  type Segment,
+} from "./attend-segment.ts";
 import type { CallTokens } from "./call.ts";
-import type { LayerPlaces } from "./layer-scratch.ts";
+import type { LayerPlaces, Strides } from "./layer-scratch.ts";
 import { fillTables, rotateHeads } from "./rotary-steps.ts";
 import type { Tap } from "./tap.ts";
 
@@ -47,12 +54,21 @@ export interface LayerWork {
   /** The address of the scratch. */
   readonly base: number;
   readonly stepFlops: number;
-  /** [batch, numHeads, qLen, columns] for the softmax weights of a single call. */
+  /** [batch, numHeads, qLen, columns] for the scores of a single call at `stage`, by default the softmax weights. */
   readonly maps: Float32Array | undefined;
+  readonly stage?: ScoreStage;
   readonly tap?: Tap | undefined;
+  readonly measure?: Measure | undefined;
 }
 
 type WorkPlaces = Pick<LayerWork, "attention" | "places" | "base">;
+
+/** Queries at `q` and keys at `k`, in rows `stride.qkv` apart. */
+interface HeadWork extends Pick<LayerWork, "attention" | "base"> {
+  readonly places: Pick<LayerPlaces, "q" | "k" | "cos" | "sin" | "ropeShape"> & {
+    readonly stride: Pick<Strides, "qkv">;
+  };
+}
 
 const PARTS = ["q", "k", "v"] as const;
 
@@ -97,10 +113,10 @@ export function* attendQueries(work: LayerWork, runs: Runs, out: Rows): Steps {
 /** Normalises and rotates the keys, and appends them and the values to the pages. */
 export function storeKeys(work: WorkPlaces, runs: KeyRuns): void {
   const { attention, places, base } = work;
-  const { kernels, config, layer } = attention;
-  const { numKvHeads, headDim, valueDim } = config;
+  const { kernels, config } = attention;
+  const { headDim, valueDim } = config;
   const { qkv } = places.stride;
-  normAndRotate(work, places.k, layer.kNorm, numKvHeads, rowsIn(runs));
+  normAndRotate(work, "k", rowsIn(runs));
   const strides = { kStride: qkv, kHeadStride: headDim, vStride: qkv, vHeadStride: valueDim };
   const shape = storeRows(kernels, base + places.keyRows, config, strides);
   for (const run of runs) {
@@ -119,11 +135,11 @@ export function storeKeys(work: WorkPlaces, runs: KeyRuns): void {
 
 /** Normalises and rotates the queries, attends, and projects the heads' outputs to `out`. */
 function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
-  const { attention, places, base, stepFlops, shape, maps } = work;
-  const { kernels, config, layer } = attention;
+  const { attention, places, base, stepFlops, shape, maps, stage = 3, measure } = work;
+  const { kernels, layer } = attention;
   const { stride } = places;
   const rows = rowsIn(runs);
-  normAndRotate(work, places.q, layer.qNorm, config.numHeads, rows);
+  normAndRotate(work, "q", rows);
   for (const run of runs) {
     const { tokens, pages, inStep } = run.of;
     const { where, masks, target, past } = tokens;
@@ -136,8 +152,8 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
         pages: pageTable(pages, placed.batchRow),
         layout: pages.layout,
       };
-      yield* attendSegment(kernels, base, places.segment, shape, masks, target, segment, stepFlops);
-      if (maps) readScores(kernels, base, places.segment, shape, masks, target, segment, 3, maps);
+      yield* attendSegment(kernels, base, places.segment, shape, masks, target, segment, stepFlops, measure);
+      if (maps) readScores(kernels, base, places.segment, shape, masks, target, segment, stage, maps);
     }
   }
   const heads = { at: pointer.f32(base + places.heads), stride: stride.heads };
@@ -148,15 +164,16 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
   yield* project(kernels, o, out, input, rows, stepFlops);
 }
 
-/** Normalises and rotates `heads` heads of each projected row, in place. */
-export function normAndRotate(work: WorkPlaces, at: number, gain: F32Ptr, heads: number, rows: number): void {
+/** Normalises and rotates the queries or keys of projected rows, in place. */
+export function normAndRotate(work: HeadWork, part: "q" | "k", rows: number): void {
   const { attention, places, base } = work;
-  const { kernels, config, rotary, headNorm } = attention;
+  const { kernels, config, layer, rotary, headNorm } = attention;
   const { table } = kernels;
   const { qkNorm, headDim } = config;
+  const [heads, gain] = part === "q" ? [config.numHeads, layer.qNorm] : [config.numKvHeads, layer.kNorm];
   const stride = places.stride.qkv;
-  const x = pointer.f32(base + at);
-  headNorm?.(at === places.q ? "q" : "k", x, stride, rows);
+  const x = pointer.f32(base + places[part]);
+  headNorm?.(part, x, stride, rows);
   if (qkNorm?.kind === "full") table.rms_norm_f32(x, x, gain, heads * headDim, stride, qkNorm.eps, 0, rows);
   else if (qkNorm)
     for (let r = 0; r < rows; r++) {

@@ -34,7 +34,7 @@ export const LINEAR_OPTIONS: readonly (keyof LinearOptions)[] = ["out"];
 interface LinearCall {
   /** The public function, for messages. */
   readonly where: string;
-  readonly layer: Linear;
+  readonly layer: Pick<Linear, "kernels" | "packed" | "mode" | "outputs" | "inputs" | "format">;
   readonly rows: number;
   readonly x: Float32Array;
   readonly out: Float32Array | undefined;
@@ -94,7 +94,7 @@ export function placeLinearCall(
  * scratch that all calls share, because others may run between steps.
  */
 export function* runLinear(
-  { where, layer, rows, x, out }: LinearCall,
+  { where, layer, rows, x, out }: Omit<LinearCall, "given">,
   stepFlops: number = Infinity,
   ownScratch = false,
 ): Steps<Float32Array> {

@@ -42,11 +42,15 @@ export function placeLayerRows(
  */
 export function planRows(attention: LayerParts, layout: Layout, rows: number, pageFormats: number, kvLen = 0): RunRows {
   const kind = attention.pass as LayerPass | undefined;
-  if (kind) return kind.planRows(attention, layout, rows, pageFormats);
+  if (kind) return kind.planRows(attention, layout, rows, pageFormats, kvLen);
   const { config, layer } = attention;
   const columns = kvLen && scoreColumns(kvLen, layer.extraKey !== NULL, config.addZeroAttn);
   const places = placeLayerRows(config, layer.formats, layout, rows, pageFormats, columns);
   const shape = layerShape(attention, places.stride);
   return (base, stepFlops, runs, io) =>
-    runAttention({ attention, shape, places, base, stepFlops, maps: io.maps, tap: io.tap }, runs, io);
+    runAttention(
+      { attention, shape, places, base, stepFlops, maps: io.maps, tap: io.tap, measure: io.measure },
+      runs,
+      io,
+    );
 }

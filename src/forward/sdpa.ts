@@ -18,6 +18,7 @@ import {
   attendSegment,
   type CallShape,
   callShape,
+  type Measure,
   placeSegment,
   readScores,
   type ScoreStage,
@@ -27,7 +28,7 @@ import {
 } from "./attend-segment.ts";
 
 /** Tokens of a chunk: two tiles of the kernel. */
-const CHUNK_TOKENS = 2 * TILE_ROWS;
+export const CHUNK_TOKENS: number = 2 * TILE_ROWS;
 
 /** A checked call on queries, keys and values, with past keys and values in tensors or in a cache, or without. */
 export interface HeadsCall {
@@ -54,7 +55,14 @@ interface HeadsResult {
 }
 
 /** Copies keys and values into the cache, or into temporary pages that are freed, and attends. */
-export function forwardHeads(kernels: Kernels, call: HeadsCall, q: Tensor, k: Tensor, v: Tensor): HeadsResult {
+export function forwardHeads(
+  kernels: Kernels,
+  call: HeadsCall,
+  q: Tensor,
+  k: Tensor,
+  v: Tensor,
+  measure?: Measure,
+): HeadsResult {
   const { where, sizes, target, layout, cache } = call;
   const { queries, keys, values } = sizes;
   const { rank, batch, heads, len } = queries;
@@ -75,7 +83,14 @@ export function forwardHeads(kernels: Kernels, call: HeadsCall, q: Tensor, k: Te
   const pages = cache?.pages ?? allocatePages(where, kernels, pageLayout, batch, target.kvLen);
   try {
     const places = placeCall(call, pageLayout);
-    const pass: HeadsPass = { kernels, call, pages, base: kernels.memory.scratch(where, places.bytes), places };
+    const pass: HeadsPass = {
+      kernels,
+      call,
+      pages,
+      base: kernels.memory.scratch(where, places.bytes),
+      places,
+      measure,
+    };
     restorePages(kernels, pages, cache?.length ?? 0);
     for (let b = 0; b < batch; b++) runRow(pass, q, k, v, b, outSizes, results);
   } finally {
@@ -162,6 +177,7 @@ interface HeadsPass {
   readonly pages: Pages;
   readonly base: number;
   readonly places: CallPlaces;
+  readonly measure: Measure | undefined;
 }
 
 /** Copies tokens begin..end of k and v into the pages of a batch row; token 0 is at absolute position `past`. */
@@ -202,7 +218,7 @@ function attendTokens(
   outSizes: HeadSizes,
   { output, scores, lse }: HeadsResult,
 ): void {
-  const { kernels, call, pages, base, places } = pass;
+  const { kernels, call, pages, base, places, measure } = pass;
   const { memory } = kernels;
   const { layout, masks, target, stage } = call;
   const { queries } = call.sizes;
@@ -221,7 +237,7 @@ function attendTokens(
     layout: pages.layout,
   };
   copyIn(kernels, segment.q, q, queries, layout, batchRow, begin, end);
-  finish(attendSegment(kernels, base, places.segment, shape, masks, target, segment, Infinity));
+  finish(attendSegment(kernels, base, places.segment, shape, masks, target, segment, Infinity, measure));
   eachRun(outSizes, layout, batchRow, begin, end, (to, from, floats) =>
     output.data.set(memory.f32(segment.out + from * 4, floats), to),
   );

@@ -13,7 +13,9 @@ import { createFloats, expectTensor, type Tensor } from "../tensor/tensor.ts";
 import { expectInt, readFields, readList } from "../util/arguments.ts";
 import { finish } from "../util/steps.ts";
 import { checkEdit, type Edit } from "./edits.ts";
+import { type LayerStatisticsOptions, measureLayers } from "./layer-statistics.ts";
 import { checkSite, SITE_FIELDS, type Site } from "./sites.ts";
+import type { AttentionStatistics } from "./statistics.ts";
 
 /** Options of `forwardWith`. */
 export interface ForwardWithOptions extends ForwardOptions {
@@ -23,6 +25,8 @@ export interface ForwardWithOptions extends ForwardOptions {
   readonly capture?: readonly Site[] | undefined;
   /** Layers whose attention patterns to return, each once. They take [heads, tokens, keys] floats each. Default none. */
   readonly patterns?: readonly number[] | undefined;
+  /** Statistics of the attention of layers, measured in the same pass, at any length. Default none. */
+  readonly statistics?: LayerStatisticsOptions | undefined;
 }
 
 /** What `forwardWith` gives. */
@@ -31,6 +35,8 @@ export interface ForwardWithResult extends ForwardResult {
   captured: Tensor[];
   /** For each layer of `patterns`: the softmax weights [heads, ids.length, session.length] of queries on keys. */
   patterns: Tensor[];
+  /** For each layer of `statistics.layers`: what was measured of queries on keys, [heads, ids.length] each. */
+  statistics: AttentionStatistics[];
 }
 
 /** Sites or edits of one call. */
@@ -56,7 +62,7 @@ const MOST_SITES = 65_536;
  */
 export function forwardWith(session: Session, ids: TokenIds, options: ForwardWithOptions = {}): ForwardWithResult {
   const where = "forwardWith";
-  const given = readFields(where, "options", options, ["rows", "top", "edits", "capture", "patterns"]);
+  const given = readFields(where, "options", options, ["rows", "top", "edits", "capture", "patterns", "statistics"]);
   const { rows = "last", top } = given;
   const call = checkModelCall(where, session, ids, rows);
   const count = call.ids.length;
@@ -97,9 +103,12 @@ export function forwardWith(session: Session, ids: TokenIds, options: ForwardWit
       }
   };
   const maps = new Map(layers.map((layer, i) => [layer, (patterns[i] as Tensor).data]));
-  finish(runModel(where, model, [call], sink, { tap, ...(maps.size > 0 && { maps }) }));
+  const isSeen = edits.length + captures.length > 0;
+  const statistics = measureLayers(where, call, given.statistics, (measures) => {
+    finish(runModel(where, model, [call], sink, { ...(isSeen && { tap }), measures, ...(maps.size > 0 && { maps }) }));
+  });
   commitCalls([call]);
-  return { ...result, captured, patterns };
+  return { ...result, captured, patterns, statistics };
 }
 
 /** The layers whose patterns are asked for. */
@@ -111,11 +120,7 @@ function readLayers(where: string, layers: unknown, { spec }: Model): number[] {
   );
   if (new Set(read).size < read.length)
     throw new RangeError(`${where}: options.patterns expected layers, each once, got [${read.join(", ")}]`);
-  const latent = read.find((layer) => spec.blocks[layer]?.attention.kind === "latent");
-  if (latent === undefined) return read;
-  throw new RangeError(
-    `${where}: options.patterns expected layers with keys, got ${latent}, whose attention is latent`,
-  );
+  return read;
 }
 
 /**

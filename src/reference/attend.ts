@@ -5,51 +5,82 @@ type Floats = ArrayLike<number>;
 
 /** Matrices [out, in] row-major and vectors of one attention layer. */
 export interface ReferenceWeights {
-  readonly wq: Floats;
-  readonly wk: Floats;
-  readonly wv: Floats;
-  readonly wo: Floats;
-  readonly bq?: Floats;
-  readonly bk?: Floats;
-  readonly bv?: Floats;
-  readonly bo?: Floats;
-  /** [headDim], or [heads·headDim] where the norm is over all heads. */
-  readonly qNorm?: Floats;
-  readonly kNorm?: Floats;
+  /** [numHeads·headDim, dModel] */
+  readonly wq: ArrayLike<number>;
+  /** [numKvHeads·headDim, kdim] */
+  readonly wk: ArrayLike<number>;
+  /** [numKvHeads·valueDim, vdim] */
+  readonly wv: ArrayLike<number>;
+  /** [dModel, numHeads·valueDim] */
+  readonly wo: ArrayLike<number>;
+  /** [numHeads·headDim] */
+  readonly bq?: ArrayLike<number>;
+  /** [numKvHeads·headDim] */
+  readonly bk?: ArrayLike<number>;
+  /** [numKvHeads·valueDim] */
+  readonly bv?: ArrayLike<number>;
+  /** [dModel] */
+  readonly bo?: ArrayLike<number>;
+  /** [headDim], or [numHeads·headDim] where the norm is over all heads. */
+  readonly qNorm?: ArrayLike<number>;
+  /** [headDim], or [numKvHeads·headDim] where the norm is over all heads. */
+  readonly kNorm?: ArrayLike<number>;
   /** [numHeads] */
-  readonly sinkLogits?: Floats;
-  /** [numKvHeads·headDim] and [numKvHeads·valueDim]: one more key and value. */
-  readonly biasK?: Floats;
-  readonly biasV?: Floats;
+  readonly sinkLogits?: ArrayLike<number>;
+  /** One more key, [numKvHeads·headDim], with `biasV`. */
+  readonly biasK?: ArrayLike<number>;
+  /** Its value, [numKvHeads·valueDim]. */
+  readonly biasV?: ArrayLike<number>;
 }
 
 /** What a call may say besides x. */
 export interface ReferenceOptions {
-  /** [kvLen, kdim] and [kvLen, vdim]; default x, and keys. */
-  readonly keys?: Floats;
-  readonly values?: Floats;
+  /** [kvLen, kdim]; default x. */
+  readonly keys?: ArrayLike<number>;
+  /** [kvLen, vdim]; default keys. */
+  readonly values?: ArrayLike<number>;
   /** How many keys are real; default all. */
   readonly kvLength?: number;
   /** The position of the first query among the keys; default 0. */
   readonly qStart?: number;
-  /** RoPE positions of the queries and of the keys; default 0, 1, … */
-  readonly positions?: Floats;
-  readonly keyPositions?: Floats;
+  /** RoPE positions of the queries; default 0, 1, … */
+  readonly positions?: ArrayLike<number>;
+  /** RoPE positions of the keys; default 0, 1, … */
+  readonly keyPositions?: ArrayLike<number>;
+  /** Whether query t of a head may attend key j; default always. */
   readonly keep?: (head: number, t: number, j: number) => boolean;
+  /** What is added to the score of query t of a head and key j; default 0. */
   readonly bias?: (head: number, t: number, j: number) => number;
 }
 
 /**
  * One attention layer in float64, from x [qLen, dModel] to y [qLen, dModel] and maps [numHeads, qLen, kvLen + extras]:
- * project, norm, rotate, score, mask, softmax, sum, project. It shares nothing with the kernels or their twins, and is
- * what they are compared with.
+ * project, norm, rotate, score, mask, softmax, sum, project, in loops over heads, queries and keys. It shares nothing with the
+ * kernels or their twins, and is what they are compared with. Nothing is checked.
+ * @param config `config` of an attention, with every default filled in.
+ * @example
+ * import { createAttention, loadKernels } from "headwise";
+ * import { attendReference } from "headwise/reference";
+ * const kernels = await loadKernels();
+ * const eye = Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0));
+ * const square = { data: eye, shape: [4, 4] };
+ * const weights = { wq: square, wk: square, wv: square, wo: square };
+ * const { config } = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, weights);
+ * const { y } = attendReference(config, { wq: eye, wk: eye, wv: eye, wo: eye }, [1, 2, 3, 4]);
+ * console.log(y.join(" ")); // 1 2 3 4: one token sees only itself
+ * kernels.release();
  */
 export function attendReference(
   config: CheckedConfig,
   weights: ReferenceWeights,
-  x: Floats,
+  x: ArrayLike<number>,
   options: ReferenceOptions = {},
-): { y: Float64Array; maps: Float64Array } {
+): {
+  /** Output rows [qLen, dModel]. */
+  y: Float64Array;
+  /** Softmax weights [numHeads, qLen, columns]: the keys, then the key of `biasK` and that of `addZeroAttn`. */
+  maps: Float64Array;
+} {
   const { dModel, numHeads, numKvHeads, headDim, valueDim, kdim, vdim, scale, softcap, window } = config;
   const { keys = x, values = keys, qStart = 0, keep, bias } = options;
   const { sinkLogits, biasK, biasV } = weights;
@@ -78,7 +109,7 @@ export function attendReference(
     for (let t = 0; t < qLen; t++) {
       const p = qStart + t;
       const attended: { column: number; score: number; value: (c: number) => number }[] = [];
-      const score = (key: Floats, at: number) => {
+      const score = (key: ArrayLike<number>, at: number) => {
         let dot = 0;
         for (let d = 0; d < headDim; d++) dot += q[(t * numHeads + h) * headDim + d]! * key[at + d]!;
         return softcap === 0 ? scale * dot : softcap * Math.tanh((scale * dot) / softcap);

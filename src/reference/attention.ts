@@ -7,8 +7,9 @@ type Shape = Plain<AttentionShape>;
 /** Scores are kept in units of ln 2, where this is the lowest float: a finite bias below counts as this. */
 const LOWEST_BIAS = -(2 - 2 ** -23) * 2 ** 127 * Math.LN2;
 
-/** One thing that a query attends: a score, and d -> the value's component. */
+/** One thing that a query attends: its key unless it is none, a score, and d -> the value's component. */
 interface Attended {
+  readonly key?: number;
   readonly score: number;
   readonly value: (d: number) => number;
 }
@@ -45,7 +46,7 @@ export const attention_pages: Reference["attention_pages"] = (out, q, pages, _sc
 };
 
 /** The keys, extras and sink that one row attends. */
-function attendedBy(
+export function attendedBy(
   shape: Shape,
   q: Float32Array,
   pages: readonly Page[],
@@ -91,6 +92,7 @@ function attendedBy(
     const integers = "bytes" in page && (page.formats & 3) > FORMAT_F16;
     const dot = score((d) => keyAt(pages, shape, kvHead, j, d), integers ? rounded : query);
     attended.push({
+      key: j,
       score: dot - slope * Math.abs(position - j) + Math.max(added, LOWEST_BIAS),
       value: (d) => valueAt(pages, shape, kvHead, j, d),
     });

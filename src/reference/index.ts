@@ -1,6 +1,7 @@
 /**
  * A readable twin of every kernel: the same name and arguments, with arrays instead of addresses, plain loops, and sums in
- * double precision. Tests compare the kernels with these functions, and a debugger can step through them.
+ * double precision. Tests compare the kernels with these functions, and a debugger can step through them. `attendReference` is a
+ * whole layer in the same way, on one page.
  * @packageDocumentation
  */
 
@@ -8,6 +9,7 @@ import type { Reference } from "../wasm/abi.ts";
 import { activate_f32 } from "./activations.ts";
 import { add_scaled_f32, cap_logits_f32 } from "./add_cap.ts";
 import { attention_f32, attention_pages } from "./attention.ts";
+import { attention_statistics } from "./attention_statistics.ts";
 import { append_f32, append_pages, gather_f32, gather_pages } from "./cache.ts";
 import { embed_rows } from "./embed_rows.ts";
 import { gather_rows_f32, scatter_rows_f32 } from "./expert_rows.ts";
@@ -45,6 +47,7 @@ export const reference: Reference = {
   attention_f32,
   attention_latents,
   attention_pages,
+  attention_statistics,
   cap_logits_f32,
   embed_rows,
   gather_f32,
@@ -86,6 +89,8 @@ export const reference: Reference = {
   widen_f16,
 };
 
+export type { CheckedConfig } from "../attention/config.ts";
+export { attendReference, type ReferenceOptions, type ReferenceWeights } from "./attend.ts";
 export type { Reference };
 export {
   activate_f32,
@@ -96,6 +101,7 @@ export {
   attention_f32,
   attention_latents,
   attention_pages,
+  attention_statistics,
   cap_logits_f32,
   embed_rows,
   gather_f32,

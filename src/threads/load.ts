@@ -106,8 +106,8 @@ export function planThreads(
 }
 
 /** Whether anything given is compiled, which cannot be changed to share memory any more. */
-function hasModule({ module, quantized = {}, latent = {}, models = {} }: LoadOptions): boolean {
-  const parts = [quantized, latent, models].flatMap((builds: object) => Object.values(builds));
+function hasModule({ module, quantized = {}, latent = {}, models = {}, statistics = {} }: LoadOptions): boolean {
+  const parts = [quantized, latent, models, statistics].flatMap((builds: object) => Object.values(builds));
   return [module, ...parts.flatMap((modules) => Object.values(modules ?? {}))].some(isModule);
 }
 

@@ -4,6 +4,7 @@
 
 import { PANEL, TILE_ROWS } from "../../assembly/layout.ts";
 import { workFloats } from "../forward/attend-segment.ts";
+import { statisticsBytes } from "../forward/statistics-scratch.ts";
 import { chunksOf } from "../util/rows.ts";
 import {
   ACTIVATION_SHAPE_AT,
@@ -14,6 +15,7 @@ import {
   ROUTE_SHAPE_AT,
   SCRATCH_ARGUMENT,
   type ScratchKernel,
+  STATISTICS_SHAPE_AT,
 } from "../wasm/abi.ts";
 import { aligned, type LinearMemory } from "../wasm/memory.ts";
 import { attentionTiles, attentionWork, countsAt } from "./parallel-attention.ts";
@@ -67,6 +69,24 @@ const attention: ParallelScratch<Arguments<"attention_f32">> = {
   cut: (args, view, load) => callsOf(args, attentionTiles(countsAt(view, args[4]), args[5], args[6], load)),
   scratch(view, _out, _q, _pages, _scratch, shape) {
     return 4 * workFloats(countsAt(view, shape));
+  },
+};
+
+/** attention_statistics: the sums of a key are one thread's where they are wanted, so that their terms keep their order. */
+const statistics: ParallelScratch<Arguments<"attention_statistics">> = {
+  cost: (view, _out, _q, _pages, _scratch, shape, _statistics, begin, end) =>
+    attentionWork(countsAt(view, shape), end - begin),
+  cut(args, view, load) {
+    const [shape, received] = [countsAt(view, args[4]), readInt(view, args[5] + STATISTICS_SHAPE_AT.received)];
+    const rows = (shape.qLen * shape.numHeads) / shape.numKvHeads;
+    return callsOf(
+      args,
+      received ? rangesOf(args[6], args[7], rows, 0, load) : attentionTiles(shape, args[6], args[7], load),
+    );
+  },
+  scratch(view, _out, _q, _pages, _scratch, _shape, at) {
+    const read = (field: keyof typeof STATISTICS_SHAPE_AT) => readInt(view, at + STATISTICS_SHAPE_AT[field]);
+    return 4 * read("work") + statisticsBytes(read("topK"), read("received") ? read("keptPages") : 0);
   },
 };
 
@@ -139,6 +159,7 @@ const PARALLEL = {
   attention_f32: attention,
   attention_latents: latents,
   attention_pages: attention,
+  attention_statistics: statistics,
   cap_logits_f32: ranges((_view, _x, n, _stride, _scale, _softcap, begin, end) => SOFTMAXED * (end - begin) * n),
   embed_rows: null,
   gather_f32: null,

@@ -1,3 +1,5 @@
+import { chunksOf } from "./rows.ts";
+
 /** A sequence of bytes. */
 export type Bytes = Uint8Array | readonly number[];
 
@@ -25,4 +27,13 @@ interface FromBase64 {
 export function decodeBase64(text: string): Uint8Array<ArrayBuffer> {
   const { fromBase64 } = Uint8Array as FromBase64;
   return fromBase64?.(text) ?? Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+}
+
+/** Base64 of bytes. */
+export function encodeBase64(bytes: Uint8Array): string {
+  // In pieces: a call takes as many arguments as the stack has room for.
+  const text = Array.from(chunksOf(bytes.length, 4096), ([begin, end]) =>
+    String.fromCharCode(...bytes.subarray(begin, end)),
+  );
+  return btoa(text.join(""));
 }

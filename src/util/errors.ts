@@ -6,6 +6,7 @@
  * - `NO_QUANTIZED`: the kernels were loaded without the modules of this format.
  * - `NO_LATENT`: the kernels, or those of the build that runs, were loaded without those of latent attention.
  * - `NO_MODELS`: the kernels, or those of the build that runs, were loaded without those of whole decoders.
+ * - `NO_STATISTICS`: the kernels, or those of the build that runs, were loaded without those of statistics of attention.
  * - `NO_GGUF`: a GGUF file was given without what reads it.
  * - `NO_LIBRARY`: an optional package that the function needs is not installed.
  * - `NOT_WASM`: the bytes are not a WebAssembly module.
@@ -26,6 +27,7 @@ export type HeadwiseErrorCode =
   | "NO_QUANTIZED"
   | "NO_LATENT"
   | "NO_MODELS"
+  | "NO_STATISTICS"
   | "NO_GGUF"
   | "NO_LIBRARY"
   | "NOT_WASM"

@@ -5,6 +5,7 @@ declare const pointee: unique symbol;
 /** An address in linear memory, by what lies there. */
 export type Pointer<T> = number & { readonly [pointee]: T };
 export type F32Ptr = Pointer<Float32Array>;
+export type F64Ptr = Pointer<Float64Array>;
 export type I32Ptr = Pointer<Int32Array>;
 export type U8Ptr = Pointer<Uint8Array>;
 export type U16Ptr = Pointer<Uint16Array>;
@@ -109,6 +110,40 @@ export const ATTENTION_SHAPE_AT = {
   biasRowStride: 100,
   lse: 104,
   formats: 108,
+} as const;
+
+export interface StatisticsShape {
+  readonly topK: number;
+  readonly first: number;
+  readonly last: number;
+  readonly work: number;
+  readonly rows: F32Ptr;
+  readonly received: F64Ptr | NullPtr;
+  readonly receivedStride: number;
+  readonly keptPages: number;
+}
+export type StatisticsShapePtr = Pointer<StatisticsShape>;
+export const STATISTICS_SHAPE_BYTES = 32;
+export function storeStatisticsShape(view: DataView, at: number, shape: StatisticsShape): void {
+  view.setInt32(at + 0, shape.topK, LITTLE_ENDIAN);
+  view.setInt32(at + 4, shape.first, LITTLE_ENDIAN);
+  view.setInt32(at + 8, shape.last, LITTLE_ENDIAN);
+  view.setInt32(at + 12, shape.work, LITTLE_ENDIAN);
+  view.setUint32(at + 16, shape.rows, LITTLE_ENDIAN);
+  view.setUint32(at + 20, shape.received, LITTLE_ENDIAN);
+  view.setInt32(at + 24, shape.receivedStride, LITTLE_ENDIAN);
+  view.setInt32(at + 28, shape.keptPages, LITTLE_ENDIAN);
+}
+/** Where the fields of StatisticsShape lie. */
+export const STATISTICS_SHAPE_AT = {
+  topK: 0,
+  first: 4,
+  last: 8,
+  work: 12,
+  rows: 16,
+  received: 20,
+  receivedStride: 24,
+  keptPages: 28,
 } as const;
 
 export interface LinearShape {
@@ -380,8 +415,13 @@ export interface DecoderKernels {
   widen_f16(out: F32Ptr, x: U16Ptr, bf16: number, begin: number, end: number): void;
 }
 
+/** The kernel that measures attention as it attends, as the host calls them. */
+export interface StatisticsKernels {
+  attention_statistics(out: F32Ptr, q: F32Ptr, pages: PagesPtr, scratch: F32Ptr, shape: AttentionShapePtr, statistics: StatisticsShapePtr, begin: number, end: number): void;
+}
+
 /** All kernels. Those of a module that was not loaded are undefined; checks keep calls from them. */
-export interface KernelTable extends FloatKernels, WeightKernels, CacheKernels, LatentPageKernels, DecoderKernels {}
+export interface KernelTable extends FloatKernels, WeightKernels, CacheKernels, LatentPageKernels, DecoderKernels, StatisticsKernels {}
 
 /** The kernels of each part, a module each. */
 export interface PartKernels {
@@ -390,10 +430,11 @@ export interface PartKernels {
   readonly caches: CacheKernels;
   readonly latents: LatentPageKernels;
   readonly decoders: DecoderKernels;
+  readonly statistics: StatisticsKernels;
 }
 
 /** Kernels that work in scratch, which is argument SCRATCH_ARGUMENT. */
-export type ScratchKernel = "attention_f32" | "linear_f16" | "linear_q4" | "subtract_mins" | "attention_pages" | "attention_latents" | "route_f32";
+export type ScratchKernel = "attention_f32" | "linear_f16" | "linear_q4" | "subtract_mins" | "attention_pages" | "attention_latents" | "route_f32" | "attention_statistics";
 export const SCRATCH_ARGUMENT = 3;
 /** The most arguments of a kernel. */
 export const MOST_ARGUMENTS = 8;
@@ -457,9 +498,12 @@ export const KERNELS: { readonly [P in keyof PartKernels]: readonly (keyof PartK
     "top_k_f32",
     "widen_f16",
   ],
+  statistics: [
+    "attention_statistics",
+  ],
 };
 
-type Struct = AttentionShape | LinearShape | RopeShape | CacheShape | NormShape | ActivationShape | EmbedShape | RouteShape;
+type Struct = AttentionShape | StatisticsShape | LinearShape | RopeShape | CacheShape | NormShape | ActivationShape | EmbedShape | RouteShape;
 type Pointed<A> = A extends Pointer<infer T> ? (T extends Struct ? Plain<T> : T) : A;
 /** A struct with arrays where it had addresses. */
 export type Plain<S> = { readonly [K in keyof S]: Pointed<S[K]> };

@@ -91,6 +91,7 @@ export const MARKS: { readonly [P in Part]: keyof PartKernels[P] & string } = {
   caches: "append_pages",
   latents: "append_latents",
   decoders: "embed_rows",
+  statistics: "attention_statistics",
 };
 
 /**

@@ -17,6 +17,9 @@ const I8_EMULATED = 4;
 /** Added to them for activations of 7 bits. */
 const FAST = 1;
 
+/** Whether a mode is of activations of 7 bits, which changes results. */
+export const isFast = (mode: number): boolean => (mode & FAST) !== 0;
+
 /**
  * How integers are multiplied: by instructions for pairs of 16 bits ("i16 pairs"), or for fours of bytes, which are one
  * instruction of the CPU ("i8") or three ("i8 emulated"). The results are the same.

@@ -14,6 +14,7 @@ import {
   type ModelKernels,
   type QuantizedKernels,
   type Started,
+  type StatisticsKernels,
   startChosen,
   startOwn,
 } from "./select-build.ts";
@@ -51,6 +52,8 @@ export interface Kernels extends Releasable, Handle {
   readonly latent: boolean;
   /** Whether there are kernels for whole decoders: whether `models` was given. */
   readonly models: boolean;
+  /** Whether there are kernels for statistics of attention: whether `statistics` was given. */
+  readonly statistics: boolean;
   /** Bytes of linear memory that weights, caches and scratch use now. */
   readonly usedBytes: number;
   /** Size of the linear memory in bytes. It does not shrink before `release()`. */
@@ -82,6 +85,8 @@ export interface LoadOptions {
   readonly latent?: LatentKernels;
   /** Kernels for whole decoders: `models` of `headwise/models`, or your own modules. Default none. */
   readonly models?: ModelKernels;
+  /** Kernels for statistics of attention: `statistics` of `headwise/inspect`, or your own modules. Default none. */
+  readonly statistics?: StatisticsKernels;
 }
 
 /** Throws unless `kernels` came from loadKernels and was not released. */
@@ -166,6 +171,7 @@ export function wrapKernels({ instance: started, reason, fused }: Started, given
     quantized: has(started, "caches"),
     latent: has(started, "latents"),
     models: has(started, "decoders"),
+    statistics: has(started, "statistics"),
     get threads() {
       return readThreads();
     },

@@ -4,9 +4,11 @@ import type {
   AttentionShapePtr,
   CacheShapePtr,
   F32Ptr,
+  F64Ptr,
   LinearShapePtr,
   PagesPtr,
   RopeShapePtr,
+  StatisticsShapePtr,
   U8Ptr,
   U16Ptr,
 } from "./abi.ts";
@@ -193,18 +195,22 @@ export const pointer: {
   f32(at: number): F32Ptr;
   u8(at: number): U8Ptr;
   u16(at: number): U16Ptr;
+  f64(at: number): F64Ptr;
   pages(at: number): PagesPtr;
   attentionShape(at: number): AttentionShapePtr;
   cacheShape(at: number): CacheShapePtr;
   linearShape(at: number): LinearShapePtr;
   ropeShape(at: number): RopeShapePtr;
+  statisticsShape(at: number): StatisticsShapePtr;
 } = {
   f32: (at) => at as F32Ptr,
   u8: (at) => at as U8Ptr,
   u16: (at) => at as U16Ptr,
+  f64: (at) => at as F64Ptr,
   pages: (at) => at as PagesPtr,
   attentionShape: (at) => at as AttentionShapePtr,
   cacheShape: (at) => at as CacheShapePtr,
   linearShape: (at) => at as LinearShapePtr,
   ropeShape: (at) => at as RopeShapePtr,
+  statisticsShape: (at) => at as StatisticsShapePtr,
 };

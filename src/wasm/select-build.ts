@@ -52,6 +52,15 @@ export interface DecoderModules {
 /** The kernels for whole decoders, for each build that may run. */
 export type ModelKernels = Readonly<Partial<Record<Build, DecoderModules>>>;
 
+/** The kernels of one build for statistics of attention: compiled, as bytes, or inlined as in `headwise/inspect`. */
+export interface StatisticsModules {
+  /** `headwise/statistics-simd.wasm` or `headwise/statistics-relaxed.wasm`. */
+  readonly statistics: WasmSource | string;
+}
+
+/** The kernels for statistics of attention, for each build that may run. */
+export type StatisticsKernels = Readonly<Partial<Record<Build, StatisticsModules>>>;
+
 /** Started modules, and why this build was chosen. */
 export interface Started {
   readonly instance: StartedInstance;
@@ -67,6 +76,7 @@ export interface Choice {
   readonly quantized?: QuantizedKernels;
   readonly latent?: LatentKernels;
   readonly models?: ModelKernels;
+  readonly statistics?: StatisticsKernels;
 }
 
 /** Starts the caller's own modules, after checking that they match the options. */
@@ -113,7 +123,12 @@ async function sourceOf(build: Build, source: unknown, name = "module"): Promise
 }
 
 /** The options of `loadKernels` that add modules, and the parts of each. */
-export const EXTRAS = { quantized: ["weights", "caches"], latent: ["latents"], models: ["decoders"] } as const;
+export const EXTRAS = {
+  quantized: ["weights", "caches"],
+  latent: ["latents"],
+  models: ["decoders"],
+  statistics: ["statistics"],
+} as const;
 
 type Sources = Readonly<Partial<Record<Part, WasmSource | string>>>;
 

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { TUTORIALS } from "../../examples/seeds/tutorials.ts";
 import { loadKernels } from "../../src/entries/index.ts";
 
-// seeds/NNN.txt is what a tutorial prints: its own figures, and ours where it gives none. Lines with times are left out.
+// seeds/NNN.txt is what a tutorial prints: its own figures, and ours where it gives none.
 
 const printedBy = (name: string) => readFileSync(new URL(`./seeds/${name}.txt`, import.meta.url), "utf8").trimEnd();
 
@@ -16,7 +16,6 @@ describe.each([
   test.each(Object.entries(TUTORIALS))("tutorial %s prints what its text prints", (name, { run }) => {
     const lines: string[] = [];
     run(kernels, (line = "") => lines.push(line));
-    const text = lines.filter((line) => !line.startsWith("timed, ")).join("\n");
-    expect(text.trimEnd()).toBe(printedBy(name));
+    expect(lines.join("\n")).toBe(printedBy(name));
   });
 });

@@ -20,13 +20,14 @@ export function load(build: BuildName): Instance {
   const start = (name: string) => loader.instantiateSync(wasmOf(name), { env: { memory } }).instance;
   const floats = start(build);
   // The debug build has all kernels in one module.
-  const others = (part: "weights" | "caches" | "latents" | "decoders") =>
+  const others = (part: "weights" | "caches" | "latents" | "decoders" | "statistics") =>
     (build === "debug" ? floats : start(`${part}-${build}`)).exports;
   const instance = adopt(floats, memory);
   Object.assign(instance.kernels, kernelsIn("weights", others("weights"), "weights"));
   Object.assign(instance.kernels, kernelsIn("caches", others("caches"), "caches"));
   Object.assign(instance.kernels, kernelsIn("latents", others("latents"), "latents"));
   Object.assign(instance.kernels, kernelsIn("decoders", others("decoders"), "decoders"));
+  Object.assign(instance.kernels, kernelsIn("statistics", others("statistics"), "statistics"));
   return instance;
 }
 
@@ -51,6 +52,7 @@ const STRUCTS: readonly { readonly fields: object; readonly bytes: number; reado
   { fields: abi.NORM_SHAPE_AT, bytes: abi.NORM_SHAPE_BYTES, store: abi.storeNormShape },
   { fields: abi.ROPE_SHAPE_AT, bytes: abi.ROPE_SHAPE_BYTES, store: abi.storeRopeShape },
   { fields: abi.ROUTE_SHAPE_AT, bytes: abi.ROUTE_SHAPE_BYTES, store: abi.storeRouteShape },
+  { fields: abi.STATISTICS_SHAPE_AT, bytes: abi.STATISTICS_SHAPE_BYTES, store: abi.storeStatisticsShape },
 ];
 /** The struct that has the fields of a plain object. */
 const structOf = (value: object) => {

@@ -1,6 +1,7 @@
 // The package under test. It is handed in, never imported: a host imports it in the way that its users do, and the suite
 // is one bundle without it. Adapters of test/conformance and the example's decoder import these names for "headwise".
 
+import type * as Configure from "../../src/entries/configure.ts";
 import type * as Encoders from "../../src/entries/encoders.ts";
 import type * as Heads from "../../src/entries/heads.ts";
 import type * as Headwise from "../../src/entries/index.ts";
@@ -18,7 +19,7 @@ export type Entry = Omit<typeof Headwise, "loadKernels"> & {
 };
 
 /** `headwise/weights`, `headwise/heads`, `headwise/sessions`, `headwise/latent`, `headwise/models`, `headwise/encoders`, `headwise/text`,
- * `headwise/inspect`. */
+ * `headwise/inspect`, `headwise/configure`. */
 export type WeightsEntry = typeof Weights;
 export type HeadsEntry = typeof Heads;
 export type SessionsEntry = typeof Sessions;
@@ -27,6 +28,7 @@ export type ModelsEntry = typeof Models;
 export type EncodersEntry = typeof Encoders;
 export type TextEntry = typeof Text;
 export type InspectEntry = typeof Inspect;
+export type ConfigureEntry = typeof Configure;
 
 export let HeadwiseError: Entry["HeadwiseError"];
 export let attend: Entry["attend"];

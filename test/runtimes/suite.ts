@@ -5,6 +5,7 @@
 
 import type { Kernels } from "../../src/wasm/kernels.ts";
 import { checkCalls } from "./checks/calls.ts";
+import { checkConfigure } from "./checks/configure.ts";
 import { checkConformance } from "./checks/conformance.ts";
 import { checkDecoders } from "./checks/decoders.ts";
 import { checkEncoders } from "./checks/encoders.ts";
@@ -17,6 +18,7 @@ import { checkRelease } from "./checks/release.ts";
 import { checkSelfTest } from "./checks/selftest.ts";
 import { runWorkload } from "./checks/workload.ts";
 import {
+  type ConfigureEntry,
   type EncodersEntry,
   type Entry,
   give,
@@ -53,11 +55,12 @@ export interface SuiteOptions {
   readonly sessions: SessionsEntry;
   /** `import * as latents from "headwise/latent"`, whose kernels every `loadKernels` takes. */
   readonly latents: LatentEntry;
-  /** The same of `headwise/models`, `headwise/encoders`, `headwise/text` and `headwise/inspect`. */
+  /** The same of `headwise/models`, `headwise/encoders`, `headwise/text`, `headwise/inspect` and `headwise/configure`. */
   readonly models: ModelsEntry;
   readonly encoders: EncodersEntry;
   readonly text: TextEntry;
   readonly inspect: InspectEntry;
+  readonly configure: ConfigureEntry;
   /** What every `loadKernels` takes besides the options of a check: `quantized`, and `threads`, `createWorker`, `module`. */
   readonly load: Readonly<Record<string, unknown>>;
   readonly fixtures: Fixtures;
@@ -147,6 +150,7 @@ async function runChecks(options: SuiteOptions): Promise<Omit<Report, "warnings"
     const decoders = await checkDecoders(context);
     const encoders = await checkEncoders(context);
     const inspect = await checkInspect(context);
+    await checkConfigure(context);
     await checkFiles(context);
     await checkErrors(context);
     const formats = await checkQuantised(context);

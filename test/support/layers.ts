@@ -14,6 +14,7 @@ import {
   type Tensor,
   type WeightOptions,
 } from "../../src/entries/core.ts";
+import { statistics } from "../../src/entries/inspect.ts";
 import { latent } from "../../src/entries/latent.ts";
 import { models } from "../../src/entries/models.ts";
 import { quantized } from "../../src/entries/quantized.ts";
@@ -47,7 +48,7 @@ export function threadedKernels(
   limits: Partial<Limits> = {},
   source: string = workerSource,
 ): Promise<Kernels> {
-  const options = { deterministic: build === "simd", threads, quantized, latent, models };
+  const options = { deterministic: build === "simd", threads, quantized, latent, models, statistics };
   return loadThreaded(threadedBuilds, options, findHost(globalThis, source), { ...SHARE_ALL, ...limits });
 }
 

@@ -7,6 +7,7 @@ import type {
   ModelKernels,
   QuantizedKernels,
   QuantizedModules,
+  StatisticsKernels,
 } from "../../src/wasm/select-build.ts";
 
 export const shippedBuilds = ["simd", "relaxed"] as const;
@@ -29,11 +30,13 @@ export function modulesOf(build: Build): {
   quantized: QuantizedKernels;
   latent: LatentKernels;
   models: ModelKernels;
+  statistics: StatisticsKernels;
 } {
   return {
     module: wasmOf(build),
     quantized: { [build]: quantizedOf(build) },
     latent: { [build]: { latents: wasmOf(`latents-${build}`) } },
     models: { [build]: { decoders: wasmOf(`decoders-${build}`) } },
+    statistics: { [build]: { statistics: wasmOf(`statistics-${build}`) } },
   };
 }

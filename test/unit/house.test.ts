@@ -15,7 +15,7 @@ const root = join(import.meta.dirname, "../..");
 /** The folders of src/, bottom to top: a file imports its own folder or one that stands before it. */
 const ORDER = [
   ...["util", "tensor", "platform", "wasm", "linear", "attention", "latent", "cache", "forward", "api", "diagnostics"],
-  ...["files", "models", "decoder", "encoder", "inspect", "text", "threads", "shards", "entries", "cli"],
+  ...["files", "models", "decoder", "encoder", "configure", "inspect", "text", "threads", "shards", "entries", "cli"],
 ];
 
 /** The folders of assembly/ and those that each may import, besides itself and the files that lie in the root. */

@@ -94,36 +94,34 @@ export const LATENT_PASS: LayerPass = {
 
   chunkRows: (layer, rows) => latentChunkRows((layer as unknown as LatentParts).config, "absorbed", rows),
 
-  planRows(layer, layout, rows, formats) {
+  planRows(layer, layout, rows, formats, kvLen) {
     const attention = layer as unknown as LatentParts;
     const { config, latents } = attention;
-    const needs = {
-      tokens: rows,
-      work: workFloats({ ...absorbedSizes(config), formats }),
-      keep: 0,
-      bias: 0,
-      scores: 0,
-    };
-    const places = placeLatentLayer(layout, config, latents.formats, rows, [needs], { group: 0, reads: false });
-    return function* (base, stepFlops, runs, { x, out, tap }) {
-      const work = { attention, places, base, stepFlops, block: 0, maps: undefined, tap };
+    const places = placeLatentRows(config, latents.formats, layout, rows, formats, kvLen);
+    const block = layout.take(blockBytes(config, 0, kvLen > 0, kvLen));
+    return function* (base, stepFlops, runs, { x, out, tap, maps }) {
+      const work = { attention, places, base, stepFlops, block: base + block, maps, tap };
       yield* appendLatents(work, runs, x);
       yield* attendAbsorbed(work, runs, { x, out });
     };
   },
 };
 
-/** Places what a layer works in for chunks of up to `rows` rows without masks, on pages of these formats: absorbed. */
+/**
+ * Places what a layer works in for chunks of up to `rows` rows without masks, on pages of these formats: absorbed; and the weights
+ * of a row on `columns` keys if they are read.
+ */
 export function placeLatentRows(
   config: CheckedLatentConfig,
   formats: LatentFormats,
   layout: Layout,
   rows: number,
   pageFormats: number,
+  columns = 0,
 ): LatentPlaces {
   const work = workFloats({ ...absorbedSizes(config), formats: pageFormats });
-  const needs = { tokens: rows, work, keep: 0, bias: 0, scores: 0 };
-  return placeLatentLayer(layout, config, formats, rows, [needs], { group: 0, reads: false });
+  const needs = { tokens: rows, work, keep: 0, bias: 0, scores: rows * columns };
+  return placeLatentLayer(layout, config, formats, rows, [needs], { group: 0, reads: columns > 0 });
 }
 
 /** The needs of the segments of a call in chunks of up to `rows` rows, whose cache has these formats. */

@@ -51,6 +51,7 @@ export function* appendLatents(work: LatentWork, runs: Runs, x: Rows): Steps {
   const rows = rowsIn(runs);
   const kv = { at: pointer.f32(base + places.kv), stride };
   yield* multiply(work, latents.kvDown, kv, x, rows);
+  work.tap?.("k", kv);
   if (latents.kvNorm) kernels.table.rms_norm_f32(kv.at, kv.at, latents.kvNorm, kvLoraRank, stride, normEps, 0, rows);
   fillTables(work, runs, ({ tokens }) => tokens.positions);
   rotateHeads(work, kv.at + 4 * kvLoraRank, 1, ropeDim, stride, rows);
@@ -80,7 +81,9 @@ export function* projectQueries(work: LatentWork, runs: Runs, x: Rows): Steps {
     if (latents.qNorm)
       kernels.table.rms_norm_f32(from.at, from.at, latents.qNorm, qLoraRank, strides.qDown, normEps, 0, rows);
   }
-  yield* multiply(work, latents.q, { at: pointer.f32(base + places.q), stride: strides.q }, from, rows);
+  const q = { at: pointer.f32(base + places.q), stride: strides.q };
+  yield* multiply(work, latents.q, q, from, rows);
+  work.tap?.("q", q);
   fillTables(work, runs, ({ tokens }) => tokens.positions);
   rotateHeads(work, base + places.q + 4 * nopeDim, numHeads, headDim, strides.q, rows);
 }

@@ -22,6 +22,7 @@ export async function work(entries, name, step = () => {}) {
     encoders,
     text,
     inspect,
+    configure,
     quantized,
   } = entries;
   step("two threads");
@@ -42,6 +43,7 @@ export async function work(entries, name, step = () => {}) {
       encoders,
       text,
       inspect,
+      configure,
       load,
     }),
     warnings,

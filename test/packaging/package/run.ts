@@ -35,7 +35,7 @@ const code = readCode(
 const tool = (name: string, ...args: string[]) => run(join("node_modules", ".bin", name), args, { folder, limit: 120 });
 
 /** What the consumer of project/ prints: each entry did its work. */
-const CONSUMED = "true true 51 q8 10 32 3 true true 16 1 headwise 0: ok 32 4 function NOT_WASM BAD_FILE";
+const CONSUMED = "true true 51 q8 10 32 3 true true 16 1 12 headwise 0: ok 32 4 function NOT_WASM BAD_FILE";
 
 const CHECKS: Readonly<Record<string, () => string | Promise<string>>> = {
   manifest: () => checkManifest(manifest),

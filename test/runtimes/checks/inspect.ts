@@ -14,10 +14,15 @@ const EDITS: readonly Edit[] = [{ at: "z", layer: 0, head: 1, set: 0 }];
 /** The digest of what the simd build computes here. */
 const PUBLISHED = "50a69023e0d22bc7";
 
-/** Interventions and attention patterns in decoders of random weights. Returns a digest of what simd's passes give. */
+/** The record of a run of the simd build on `llama`, as a link: of ids, a head without effect, and the pattern of a layer. */
+const LINK =
+  "iQHYQFggXLh-hAMsu1InQJMxCEt1aYy3KkCl4wBbfuQYT-N6K-BjZjMyZHNpbWT0GghayO9nZm9yd2FyZKNjaWRzlAUYIhg_GBkYNhAYLQcYJBhBGBsY" +
+  "OBIYLwkYJgAYHRg6FGVlZGl0c4GkYmF0YXpjc2V0AGRoZWFkAWVsYXllcgBocGF0dGVybnOBAdhAWCAgeIP-Ejjg2Yqyjs0PNC48MsJLuPpA4ma-WOo0HScpirn6qCA";
+
+/** Interventions, attention patterns and records in decoders of random weights. Returns a digest of what simd's passes give. */
 export async function checkInspect({ kernels, exact, models, inspect, check }: Context): Promise<string> {
   const { createSession, forward, loadModel } = models;
-  const { detectionPattern, forwardWith, headScores } = inspect;
+  const { decodeRecord, detectionPattern, encodeRecord, forwardWith, headScores, replay } = inspect;
   const digest = new Digest();
   for (const name of NAMES)
     await check(`inspect: ${name} has the bits of forward until it is edited`, async () => {
@@ -48,6 +53,15 @@ export async function checkInspect({ kernels, exact, models, inspect, check }: C
       session.release();
       model.release();
     });
+  await check("inspect: a link of another runtime is repeated bit for bit, and is the same here", async () => {
+    const model = await loadModel(exact, tinyFolder(TINY.llama));
+    const record = decodeRecord(LINK);
+    const { same, record: own } = await replay(model, record);
+    expectTrue("the results have the recorded bits", same);
+    const { stamp } = record.kernels;
+    expectEqual("link", encodeRecord({ ...own, kernels: { ...own.kernels, stamp } }), LINK);
+    model.release();
+  });
   const found = digest.toString();
   await check("inspect: the simd build has the bits of all engines", () => expectEqual("digest", found, PUBLISHED));
   return found;

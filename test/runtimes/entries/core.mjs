@@ -1,6 +1,7 @@
 // `headwise/core` with bytes that are read from the package, as an application with a file of its own does it.
 
 import { readFileSync } from "node:fs";
+import * as configure from "headwise/configure";
 import * as headwise from "headwise/core";
 import * as encoders from "headwise/encoders";
 import * as heads from "headwise/heads";
@@ -26,6 +27,7 @@ console.log(
       encoders,
       text,
       inspect,
+      configure,
       load: { quantized, module },
     }),
   ),

@@ -1,4 +1,5 @@
 import * as headwise from "headwise";
+import * as configure from "headwise/configure";
 import * as encoders from "headwise/encoders";
 import * as heads from "headwise/heads";
 import * as inspect from "headwise/inspect";
@@ -14,7 +15,19 @@ import { compiled } from "./nobytes.mjs";
 import { runSuite } from "./suite.mjs";
 
 const suites = {
-  import: { headwise, weights, heads, sessions, latents, models, encoders, text, inspect, load: { quantized } },
+  import: {
+    headwise,
+    weights,
+    heads,
+    sessions,
+    latents,
+    models,
+    encoders,
+    text,
+    inspect,
+    configure,
+    load: { quantized },
+  },
   threads: {
     headwise: threads,
     weights,
@@ -25,6 +38,7 @@ const suites = {
     encoders,
     text,
     inspect,
+    configure,
     load: { quantized, threads: 2 },
   },
 };

@@ -1,3 +1,4 @@
+import * as configure from "headwise/configure";
 import * as encoders from "headwise/encoders";
 import * as heads from "headwise/heads";
 import * as inspect from "headwise/inspect";
@@ -22,6 +23,7 @@ console.log(
       encoders,
       text,
       inspect,
+      configure,
       load: { quantized, threads: 2 },
     }),
   ),

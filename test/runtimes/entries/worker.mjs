@@ -1,6 +1,7 @@
 // A Worker that runs the suite: /default, /threads, or /core with the module that the host imported.
 
 import * as headwise from "headwise";
+import * as configure from "headwise/configure";
 import * as core from "headwise/core";
 import * as encoders from "headwise/encoders";
 import * as heads from "headwise/heads";
@@ -17,7 +18,19 @@ import { compileBytes, compiled } from "./nobytes.mjs";
 import { runSuite } from "./suite.mjs";
 
 const suites = {
-  "/default": { headwise, weights, heads, sessions, latents, models, encoders, text, inspect, load: { quantized } },
+  "/default": {
+    headwise,
+    weights,
+    heads,
+    sessions,
+    latents,
+    models,
+    encoders,
+    text,
+    inspect,
+    configure,
+    load: { quantized },
+  },
   "/threads": {
     headwise: threads,
     weights,
@@ -28,6 +41,7 @@ const suites = {
     encoders,
     text,
     inspect,
+    configure,
     load: { quantized, threads: 2 },
   },
   "/core": {
@@ -40,6 +54,7 @@ const suites = {
     encoders,
     text,
     inspect,
+    configure,
     load: { quantized, module: simd },
   },
 };

@@ -1,6 +1,7 @@
 // The suite inside workerd, as the Cloudflare vitest plugin runs tests. What is found leaves it as the test's meta data.
 
 import * as headwise from "headwise";
+import * as configure from "headwise/configure";
 import * as encoders from "headwise/encoders";
 import * as heads from "headwise/heads";
 import * as inspect from "headwise/inspect";
@@ -25,6 +26,7 @@ test("the suite", async ({ task }) => {
     encoders,
     text,
     inspect,
+    configure,
     load: { quantized },
   });
   task.meta.answer = { report, compiled: compiled() };

@@ -67,7 +67,7 @@ async function expected(place, lines, target, pooling = "mean") {
   return { digest: digest.toString(), sorted: order.map((i) => `${cosines[i].toFixed(3)}${lines[i]}`).join("\n") };
 }
 
-const sortedIn = (page) => page.$$eval("#sorted .line", (all) => all.map((line) => line.textContent).join("\n"));
+const sortedIn = (page) => page.$$eval("#sorted .ranked", (all) => all.map((line) => line.textContent).join("\n"));
 const clustersIn = (page) =>
   page.$$eval(".cluster", (all) =>
     all.map((each) => [...each.querySelectorAll("li")].map((li) => li.textContent).join("|")).join("\n"),
@@ -90,6 +90,10 @@ const changed = (page, selector, before) =>
     before,
   );
 const settled = (page) => page.waitForFunction(() => /lines, \d/.test(document.getElementById("status").textContent));
+
+/** Waits until a field of the state has this value in the address, which follows with a delay. */
+const inAddress = (page, name, value) =>
+  page.waitForFunction((name, value) => new URLSearchParams(location.search).get(name) === value, {}, name, value);
 
 const QUERY = "?deterministic=yes";
 const open = (given, look, query = QUERY) =>
@@ -150,7 +154,7 @@ export const scenarios = {
       await page.focus("#threshold");
       await page.keyboard.press("Home");
       await page.waitForFunction(() => document.querySelectorAll(".cluster").length === 1);
-      expect("the address", new URL(page.url()).searchParams.get("threshold"), "0");
+      await inAddress(page, "threshold", "0");
       await page.keyboard.press("End");
       await changed(page, "#clusters h3", "Cluster 1: 11 lines");
       expect("nothing joins at 1", await textOf(page, "#clusters h3"), "Alone: 11");
@@ -159,14 +163,14 @@ export const scenarios = {
   "by the keyboard alone": (given) =>
     open(given, async (page) => {
       const before = await textOf(page, "#sorted");
-      const second = await page.$eval("#sorted .line:nth-child(2) > span:last-child", (span) => span.textContent);
+      const second = await page.$eval("#sorted .ranked:nth-child(2) > span:last-child", (span) => span.textContent);
       await page.focus("#sorted");
       await page.keyboard.press("ArrowDown");
       await page.keyboard.press("Enter");
       await changed(page, "#sorted", before);
       expect("the first of the list", (await sortedIn(page)).split("\n")[0], `1.000${second}`);
-      expect("the chosen line", await textOf(page, '.line[aria-selected="true"] > span:last-child'), second);
-      expect("the address", new URL(page.url()).searchParams.get("line"), "4");
+      expect("the chosen line", await textOf(page, '.ranked[aria-selected="true"] > span:last-child'), second);
+      await inAddress(page, "line", "4");
       await page.focus("#map .plot");
       await page.keyboard.press("Home");
       const cell = await textOf(page, "#map .cell");
@@ -265,6 +269,7 @@ export const scenarios = {
       await setText(page, "#lines", long.join("\n"));
       expect("the sentence", await textOf(page, "#lines-about"), /^More than 1500 characters .* kept on this device/);
       await changed(page, "#digest", digest);
+      await inAddress(page, "place", "device");
       expect("the address", page.url().length < 300, true);
       await page.reload();
       await ready(page);
@@ -279,7 +284,7 @@ export const scenarios = {
         (_, i) => `the cat sat on the mat ${"because it was soft ".repeat(i % 5)}.`,
       );
       await setText(page, "#lines", many.join("\n"));
-      await page.waitForFunction(() => document.querySelectorAll("#sorted .line").length === 200);
+      await page.waitForFunction(() => document.querySelectorAll("#sorted .ranked").length === 200);
       await settled(page);
       await page.evaluate(() => {
         globalThis.tasks = [];

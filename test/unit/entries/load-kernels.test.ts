@@ -35,7 +35,7 @@ test("loadKernels refuses a module with the rule that it breaks", async () => {
     [
       { thread: 2 },
       TypeError,
-      'options expected only module, deterministic, threads, quantized, latent, models, got "thread"',
+      'options expected only module, deterministic, threads, quantized, latent, models, statistics, got "thread"',
     ],
     [{ threads: 0 }, RangeError, 'threads expected "auto" or an integer from 1 to 64, got 0'],
     [{ threads: "all" }, RangeError, 'threads expected "auto" or an integer from 1 to 64, got "all"'],
@@ -239,6 +239,19 @@ test("loadKernels takes the kernels of whole decoders as models", async () => {
   ).rejects.toMatchObject({
     code: "ABI_MISMATCH",
     message: "loadKernels: models.simd.decoders expected the module of decoders, got the module of latents",
+  });
+});
+
+test("loadKernels takes the kernels of statistics as statistics", async () => {
+  const statistics = bytesOf("statistics-simd");
+  for (const load of [loadKernels, loadThreads]) {
+    using kernels = await load({ deterministic: true, threads: 1, statistics: { simd: { statistics } } });
+    expect([kernels.statistics, kernels.models]).toEqual([true, false]);
+    expect(kernels.table.attention_statistics).toBeTypeOf("function");
+  }
+  await expect(loadKernels({ deterministic: true, statistics: {} })).rejects.toMatchObject({
+    code: "NO_STATISTICS",
+    message: "loadKernels: statistics.simd expected the modules of the build that runs here, got undefined",
   });
 });
 

@@ -223,6 +223,73 @@ test.each(["llama", "gemma2", "gpt_oss"] as const)(
   },
 );
 
+test("patterns of latent attention have the same bits at once and in chunks, rows that sum to 1, and leave the logits", async () => {
+  const model = await load("deepseek_v3");
+  using plain = createSession(model);
+  const long = Array.from({ length: 300 }, (_, i) => (i * 31) % 67);
+  const { logits } = forward(plain, long, { rows: "all" });
+  using whole = createSession(model);
+  const once = forwardWith(whole, long, { rows: "all", patterns: [1, 0] });
+  expect(once.logits).toEqual(logits);
+  using pieces = createSession(model);
+  forward(pieces, long.slice(0, 170));
+  const { patterns } = forwardWith(pieces, long.slice(170), { patterns: [0] });
+  expect(patterns[0]!.shape).toEqual([4, 130, 300]);
+  for (const head of [0, 3])
+    for (const token of [170, 255, 256, 299]) {
+      const at = (head * 300 + token) * 300;
+      const weights = once.patterns[1]!.data.subarray(at, at + 300);
+      expect(weights.reduce((sum, weight) => sum + weight, 0)).toBeCloseTo(1, 5);
+      expect(weights.subarray(token + 1).every((weight) => weight === 0)).toBe(true);
+      const own = (head * 130 + token - 170) * 300;
+      expect(patterns[0]!.data.subarray(own, own + 300)).toEqual(weights);
+    }
+});
+
+test("the queries and keys of latent attention are its projections: edited ones change z as scaled weights would", async () => {
+  const tensors = tinyTensors(TINY.deepseek_v3);
+  const doubled = Array.from(tensors, ([name, { data, shape }]): [string, Tensor] => {
+    return [
+      name,
+      {
+        data: /layers\.0\.self_attn\.(q_b_proj|kv_a_proj_with_mqa)\./.test(name) ? data.map((x) => 2 * x) : data,
+        shape,
+      },
+    ];
+  });
+  const [model, other] = [
+    await load("deepseek_v3"),
+    await loadModel(kernels, tinyFolder(TINY.deepseek_v3, new Map(doubled))),
+  ];
+  const edits: Edit[] = [
+    { at: "q", layer: 0, scale: 2 },
+    { at: "k", layer: 0, scale: 2 },
+  ];
+  using edited = createSession(model);
+  using scaled = createSession(other);
+  expect(forwardWith(edited, IDS, { rows: "all", edits }).logits).toEqual(forward(scaled, IDS, { rows: "all" }).logits);
+  edited.truncate(0);
+  const { captured } = forwardWith(edited, IDS, {
+    capture: [
+      { at: "k", layer: 0 },
+      { at: "q", layer: 0, head: 1 },
+    ],
+  });
+  expect(captured.map(({ shape }) => shape)).toEqual([
+    [7, 24],
+    [7, 20],
+  ]);
+});
+
+test("the residual behind a layer of attention alone is that behind attention", async () => {
+  const model = await loadModel(kernels, "model");
+  using session = createSession(model);
+  const sites: Site[] = ["residMid", "residPost"].map((at) => ({ at: at as "residPost", layer: 1 }));
+  const [middle, post] = forwardWith(session, IDS, { capture: sites }).captured;
+  expect(post).toEqual(middle);
+  expect(largest(post!.data)).toBeGreaterThan(0);
+});
+
 test("layers that run attention and MLP side by side have no residual between them", async () => {
   using session = createSession(await load("phi"));
   expect(() => forwardWith(session, IDS, { capture: [{ at: "residMid", layer: 0 }] })).toThrow("side by side");
@@ -230,10 +297,11 @@ test("layers that run attention and MLP side by side have no residual between th
   expect(captured[0]!.shape).toEqual([IDS.length, 40]);
 });
 
-test("heads of latent attention are captured and edited, their queries and keys are refused", async () => {
+test("heads of latent attention are captured and edited, their values are refused", async () => {
   const model = await load("deepseek_v3");
   using session = createSession(model);
-  expect(() => forwardWith(session, IDS, { capture: [{ at: "k", layer: 0 }] })).toThrow("are latents");
+  expect(() => forwardWith(session, IDS, { capture: [{ at: "v", layer: 0 }] })).toThrow("values are made of latents");
+  expect(() => forwardWith(session, IDS, { capture: [{ at: "k", layer: 0, head: 1 }] })).toThrow("from 0 to 0, got 1");
   const heads = [0, 1, 2, 3].map((head): Edit => ({ at: "z", layer: 1, head, set: 0 }));
   const { captured, logits } = forwardWith(session, IDS, {
     edits: heads,

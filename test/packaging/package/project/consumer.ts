@@ -17,6 +17,7 @@ import {
   selfTest,
   type Tensor,
 } from "headwise";
+import { configure } from "headwise/configure";
 import * as core from "headwise/core";
 import { type Diagnosis, diagnose, diagnosisText } from "headwise/doctor";
 import { type Encoder, embed, loadEncoder } from "headwise/encoders";
@@ -150,7 +151,8 @@ async function decoder(): Promise<string> {
   model.release();
   using encoder: Encoder = await loadEncoder(loaded, (name) => folder.get(name));
   const [vector] = embed(encoder, [[1, 2, 3]], { pooling: "last" });
-  return `${logits.length} ${count} ${exact} ${text.length > 0} ${vector?.length} ${captured.length}`;
+  const { numHeads } = configure({ parameterBudget: 125e6, seqLen: 2048, target: "browser" });
+  return `${logits.length} ${count} ${exact} ${text.length > 0} ${vector?.length} ${captured.length} ${numHeads}`;
 }
 
 async function examined(): Promise<string | undefined> {

@@ -1,0 +1,32 @@
+/** A study of small trained models: what is measured, and what is drawn and told of it. */
+export interface Study {
+  /**
+   * Trains and measures.
+   * @param cache Folder for weights, which are not committed. It may not exist yet.
+   * @param report Takes lines about the progress.
+   */
+  run(cache: URL, report: (line: string) => void): Promise<unknown>;
+  /**
+   * The figures and the page of text by the names of their files: the same for the same result.
+   * @param result What `run` gave; a study declares it with its own type.
+   */
+  write(result: unknown): Record<string, string>;
+}
+
+/** Text of result.json: lists of numbers take one line each. */
+export function writeResult(result: unknown): string {
+  const text = JSON.stringify(result, null, 1);
+  return `${text.replaceAll(/\[[\s\d.,e+-]+\]/g, (list) => list.replaceAll(/\s+/g, " ").replaceAll(/\[ | \]/g, (end) => end.trim()))}\n`;
+}
+
+/** A number with a few decimals, for results that are committed: the rest of its digits differs between machines. */
+export const round = (value: number, decimals = 4): number => Number(value.toFixed(decimals));
+
+export const mean = (values: readonly number[]): number =>
+  values.reduce((sum, value) => sum + value, 0) / values.length;
+
+/** A Markdown table; the first row is its head. */
+export function table([head, ...rows]: readonly (readonly (string | number)[])[]): string {
+  const line = (cells: readonly (string | number)[]) => `| ${cells.join(" | ")} |`;
+  return [line(head!), `|${head!.map(() => "---|").join("")}`, ...rows.map(line)].join("\n");
+}

@@ -1,0 +1,101 @@
+// How fast a machine can be at most, and what that makes of a model: the roofline (Williams 2009). A product of many rows is
+// bounded by arithmetic, that of one row by reading the weights.
+
+import type { WeightFormat } from "../linear/formats.ts";
+import { wrongValue } from "../util/arguments.ts";
+import { ln } from "../util/math.ts";
+
+/** The speed of one thread for matrices of a format. */
+export interface FormatSpeed {
+  /** Floating-point operations per second with many rows. */
+  readonly flops: number;
+  /**
+   * Bytes of weights per second with one row, by the bytes of all weights that are read in turns, ascending: what stays in a cache
+   * of the processor is read faster. Between two sizes, it changes with the logarithm of the size.
+   */
+  readonly bytes: readonly (readonly [size: number, perSecond: number])[];
+}
+
+/** What a machine reaches on one thread. */
+export interface Roofline {
+  /** Floating-point operations per second of a loop that does nothing else. */
+  readonly flops: number;
+  /** Bytes per second of a loop that does nothing but read memory. */
+  readonly bytes: number;
+  /** What kernels reach of that, by format of the weights. Without one, `flops` and `bytes` themselves are the bounds. */
+  readonly weights?: Readonly<Partial<Record<WeightFormat, FormatSpeed>>> | undefined;
+  /** The same of attention: operations per second in a prompt, and of one token behind it. */
+  readonly attention?:
+    | {
+        /** Operations per second in a prompt. */
+        readonly prompt: number;
+        /** Operations per second of one token. */
+        readonly token: number;
+      }
+    | undefined;
+}
+
+/** The speed of a model. */
+export interface Speed {
+  /** Tokens per second of a prompt of so many tokens as the sequence has. */
+  readonly prefillTokensPerSecond: number;
+  /** Tokens per second, one at a time, behind such a prompt. */
+  readonly decodeTokensPerSecond: number;
+}
+
+/** What a token costs in a model. */
+export interface TokenWork {
+  readonly weights: WeightFormat;
+  /** Weights of the matrices that a token is multiplied by, besides those of the head. */
+  readonly matrices: number;
+  /** Weights of the head, whose product only the last token of a prompt needs. */
+  readonly head: number;
+  /** Bytes of a weight in its format, scales and sums among them. */
+  readonly weightBytes: number;
+  /** Operations of attention for each pair of a query and a key, in all layers. */
+  readonly pairFlops: number;
+  /** Bytes of the caches at the end of the sequence. */
+  readonly cacheBytes: number;
+  /** Pairs of a query and a key in a prompt. */
+  readonly pairs: number;
+}
+
+/** Throws unless the option `roofline` has positive speeds. */
+export function expectRoofline(where: string, roofline: Roofline): void {
+  for (const name of ["flops", "bytes"] as const) {
+    const value: unknown = Object(roofline)[name];
+    if (typeof value !== "number" || !(value > 0 && value < Infinity))
+      throw wrongValue(where, `options.roofline.${name}`, "a finite number > 0", value);
+  }
+}
+
+/** Milliseconds of a prompt of `tokens` tokens, and of one token behind it. */
+export function predictMs(work: TokenWork, roofline: Roofline, tokens: number): { prefill: number; decode: number } {
+  const { weights, matrices, head, weightBytes, pairFlops, pairs, cacheBytes } = work;
+  const format = roofline.weights?.[weights];
+  const { attention = { prompt: roofline.flops, token: roofline.flops } } = roofline;
+  const size = (matrices + head) * weightBytes;
+  const perSecond = format ? bytesAt(format.bytes, size) : roofline.bytes;
+  const headSeconds = (head * weightBytes) / perSecond;
+  const products = (2 * matrices * tokens) / (format?.flops ?? roofline.flops);
+  const prefill = products + (pairFlops * pairs) / attention.prompt + headSeconds;
+  const caches = Math.max(cacheBytes / roofline.bytes, (pairFlops * tokens) / attention.token);
+  const decode = size / perSecond + caches;
+  return { prefill: 1000 * prefill, decode: 1000 * decode };
+}
+
+/** The speed that follows. */
+export function predictSpeed(work: TokenWork, roofline: Roofline, tokens: number): Speed {
+  const { prefill, decode } = predictMs(work, roofline, tokens);
+  return { prefillTokensPerSecond: (1000 * tokens) / prefill, decodeTokensPerSecond: 1000 / decode };
+}
+
+/** The bytes per second at a size. */
+function bytesAt(curve: FormatSpeed["bytes"], size: number): number {
+  const above = curve.findIndex(([at]) => at >= size);
+  const [, last = 0] = curve.at(-1) ?? [];
+  if (above < 0) return last;
+  const [high, fast] = curve[above] as readonly [number, number];
+  const [low, slow] = curve[above - 1] ?? [high, fast];
+  return low === high ? fast : slow + ((fast - slow) * (ln(size) - ln(low))) / (ln(high) - ln(low));
+}

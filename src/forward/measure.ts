@@ -1,0 +1,177 @@
+// Statistics of attention: what runs the rows of a call in place of its attention kernel, and keeps what it measures of them.
+
+import { PAGE, STATISTICS } from "../../assembly/layout.ts";
+import type { CheckedRules } from "../attention/config.ts";
+import type { MaskTarget } from "../attention/mask.ts";
+import type { PageLayout } from "../cache/page-layout.ts";
+import { createFloats, type Tensor } from "../tensor/tensor.ts";
+import { HeadwiseError } from "../util/errors.ts";
+import { NULL, STATISTICS_SHAPE_BYTES, storeStatisticsShape } from "../wasm/abi.ts";
+import type { Kernels } from "../wasm/kernels.ts";
+import { aligned, Layout, pointer } from "../wasm/memory.ts";
+import { type Measure, type Segment, workFloats } from "./attend-segment.ts";
+import { keptPages, statisticsBytes } from "./statistics-scratch.ts";
+
+/** What to measure. */
+export interface Wanted {
+  readonly topK: number;
+  readonly first: number;
+  readonly last: number;
+  readonly received: boolean;
+}
+
+/** Integers with their shape. */
+export interface IntTensor {
+  /** The elements; as many as the product of `shape`. */
+  readonly data: Int32Array;
+  /** Dimensions, the outermost first. */
+  readonly shape: readonly number[];
+}
+
+/** What the kernel writes of each row, in its order. */
+const OF_ROWS = ["lse", "mass", "firstMass", "lastMass", "entropy", "distance", "effectiveKeys"] as const;
+
+/** Results [batch, numHeads, qLen], [batch, numHeads, qLen, topK], and [batch, numHeads, kvLen] if they are wanted. */
+export type Measured = { [Name in (typeof OF_ROWS)[number] | "topWeights"]: Tensor } & {
+  topKeys: IntTensor;
+  received: Tensor | undefined;
+};
+
+/** The call whose rows are measured. */
+export interface MeasuredCall {
+  readonly target: MaskTarget;
+  /** The most tokens of a segment. */
+  readonly tokens: number;
+  readonly rules: Pick<CheckedRules, "causal" | "window">;
+  readonly layout: Pick<PageLayout, "headDim" | "valueDim" | "formats">;
+}
+
+/** Throws NO_STATISTICS with kernels that cannot measure. */
+export function expectStatistics(where: string, kernels: Kernels): void {
+  if (kernels.statistics) return;
+  const text = "statistics need loadKernels({ statistics }), with `statistics` of headwise/inspect";
+  throw new HeadwiseError("NO_STATISTICS", `${where}: ${text}`);
+}
+
+/**
+ * Calls `work` with what measures the rows of each call, and returns what was measured. Memory for that is allocated meanwhile: it
+ * holds the rows of one segment, and a sum for each key where `received` is wanted.
+ */
+export function measureCalls(
+  where: string,
+  kernels: Kernels,
+  calls: readonly MeasuredCall[],
+  wanted: Wanted,
+  work: (measures: readonly Measure[]) => void,
+): Measured[] {
+  const { memory } = kernels;
+  const results = calls.map(({ target }) => createResults(where, target, wanted));
+  const most = (sizeOf: (call: MeasuredCall) => number) => Math.max(0, ...calls.map(sizeOf));
+  const pagesOf = ({ rules, target }: MeasuredCall) => (wanted.received ? keptPages(spanOf(rules), target.kvLen) : 0);
+  // Statistics lie behind the kernel's own scratch, 64-byte aligned.
+  const workOf = ({ layout }: MeasuredCall) => aligned(4 * workFloats(layout)) / 4;
+  const layout = new Layout();
+  const shapeAt = layout.take(STATISTICS_SHAPE_BYTES);
+  const rowsAt = layout.floats(most(({ target, tokens }) => target.numHeads * tokens) * rowFloats(wanted));
+  const scratchAt = layout.take(most((call) => 4 * workOf(call) + statisticsBytes(wanted.topK, pagesOf(call))));
+  const receivedAt = calls.map(({ target }) => layout.take(wanted.received ? 8 * receivedIn(target) : 0));
+  const base = memory.allocate(where, layout.bytes);
+  /** What the keys of a call receive. */
+  const sumsOf = (i: number, { target }: MeasuredCall) =>
+    new Float64Array(memory.view().buffer, base + (receivedAt[i] as number), wanted.received ? receivedIn(target) : 0);
+  try {
+    for (const [i, call] of calls.entries()) sumsOf(i, call).fill(0);
+    work(
+      calls.map((call, i): Measure => {
+        const { numHeads, kvLen } = call.target;
+        return (segment, shape, begin, end) => {
+          const sums = base + (receivedAt[i] as number) + 8 * segment.batchRow * numHeads * wholePages(kvLen);
+          storeStatisticsShape(memory.view(), base + shapeAt, {
+            ...{ topK: wanted.topK, first: wanted.first, last: wanted.last, work: workOf(call) },
+            rows: pointer.f32(base + rowsAt),
+            received: wanted.received ? pointer.f64(sums) : NULL,
+            receivedStride: wholePages(kvLen),
+            keptPages: pagesOf(call),
+          });
+          const [scratch, statistics] = [pointer.f32(base + scratchAt), pointer.statisticsShape(base + shapeAt)];
+          const { out, q, pages } = segment;
+          kernels.table.attention_statistics(out, q, pages, scratch, shape, statistics, begin, end);
+          if (end === numHeads * (segment.end - segment.begin))
+            readRows(kernels, base + rowsAt, segment, call.target, wanted, results[i] as Measured);
+        };
+      }),
+    );
+    for (const [i, call] of calls.entries())
+      readReceived(sumsOf(i, call), call.target, (results[i] as Measured).received);
+    return results;
+  } finally {
+    if (!kernels.released) memory.free(base);
+  }
+}
+
+const spanOf = ({ causal, window }: MeasuredCall["rules"]) => ({ left: window.left, right: causal ? 0 : window.right });
+const rowFloats = ({ topK }: Wanted) => STATISTICS + 2 * topK;
+const wholePages = (kvLen: number) => PAGE * Math.ceil(kvLen / PAGE);
+const receivedIn = ({ batch, numHeads, kvLen }: MaskTarget) => batch * numHeads * wholePages(kvLen);
+
+function createResults(
+  where: string,
+  { batch, numHeads, qLen, kvLen }: MaskTarget,
+  { topK, received }: Wanted,
+): Measured {
+  const tensor = (name: string, ...shape: number[]): Tensor => {
+    return {
+      data: createFloats(
+        where,
+        name,
+        shape.reduce((a, b) => a * b),
+      ),
+      shape,
+    };
+  };
+  const top = tensor("topKeys", batch, numHeads, qLen, topK);
+  return {
+    ...(Object.fromEntries(OF_ROWS.map((name) => [name, tensor(name, batch, numHeads, qLen)])) as Pick<
+      Measured,
+      (typeof OF_ROWS)[number]
+    >),
+    topWeights: tensor("topWeights", batch, numHeads, qLen, topK),
+    // Rows without tokens, as those of padding, name no key.
+    topKeys: { data: new Int32Array(top.data.buffer).fill(-1), shape: top.shape },
+    received: received ? tensor("received", batch, numHeads, kvLen) : undefined,
+  };
+}
+
+/** Copies what the kernel wrote of a segment's rows [numHeads][tokens][rowFloats]. */
+function readRows(
+  { memory }: Kernels,
+  at: number,
+  { batchRow, begin, end }: Segment,
+  { numHeads, qLen }: MaskTarget,
+  wanted: Wanted,
+  results: Measured,
+): void {
+  const { topK } = wanted;
+  const size = rowFloats(wanted);
+  const rows = memory.f32(at, numHeads * (end - begin) * size);
+  const keys = new Int32Array(rows.buffer, rows.byteOffset, rows.length);
+  const ofRows = OF_ROWS.map((name) => results[name].data);
+  const [topWeights, topKeys] = [results.topWeights.data, results.topKeys.data];
+  for (let head = 0, from = 0; head < numHeads; head++)
+    for (let token = begin; token < end; token++, from += size) {
+      const to = (batchRow * numHeads + head) * qLen + token;
+      for (let i = 0; i < ofRows.length; i++) ofRows[i]![to] = rows[from + i]!;
+      for (let i = 0; i < topK; i++) {
+        topWeights[to * topK + i] = rows[from + STATISTICS + i]!;
+        topKeys[to * topK + i] = keys[from + STATISTICS + topK + i]!;
+      }
+    }
+}
+
+/** Copies the sums [batch][numHeads][wholePages(kvLen)]. */
+function readReceived(sums: Float64Array, { batch, numHeads, kvLen }: MaskTarget, received: Tensor | undefined): void {
+  for (let row = 0; received && row < batch * numHeads; row++) {
+    const from = row * wholePages(kvLen);
+    received.data.set(sums.subarray(from, from + kvLen), row * kvLen);
+  }
+}

@@ -1,0 +1,66 @@
+// Statistics of attention in the layers of a decoder.
+
+import type { PackedBlock } from "../decoder/packed.ts";
+import type { ModelCall, PassSettings } from "../decoder/pass.ts";
+import type { Measure } from "../forward/attend-segment.ts";
+import { expectStatistics, type MeasuredCall, measureCalls } from "../forward/measure.ts";
+import { expectInt, readFields, readList } from "../util/arguments.ts";
+import { CHUNK_ROWS } from "../util/rows.ts";
+import {
+  type AttentionStatistics,
+  checkWanted,
+  STATISTICS_OPTIONS,
+  type StatisticsOptions,
+  statisticsOf,
+} from "./statistics.ts";
+
+/** What `forwardWith` measures of attention. */
+export interface LayerStatisticsOptions extends StatisticsOptions {
+  /** Layers, each once. Default all. */
+  readonly layers?: readonly number[] | undefined;
+}
+
+const NAME = "options.statistics";
+
+/** Runs the pass of a call with what measures its layers, and returns what was measured: nothing unless options are given. */
+export function measureLayers(
+  where: string,
+  { session, past, ids }: ModelCall,
+  options: LayerStatisticsOptions | undefined,
+  run: (measures: PassSettings["measures"]) => void,
+): AttentionStatistics[] {
+  if (options === undefined) {
+    run(undefined);
+    return [];
+  }
+  const { kernels, spec, weights } = session.model;
+  const { layers: list, ...given } = readFields(where, NAME, options, ["layers", ...STATISTICS_OPTIONS]);
+  const wanted = checkWanted(where, NAME, given);
+  const layers = list === undefined ? [...spec.blocks.keys()] : readLayers(where, list, spec.blocks.length);
+  const latent = layers.find((layer) => spec.blocks[layer]?.attention.kind === "latent");
+  if (latent !== undefined)
+    throw new RangeError(`${where}: ${NAME} expected layers with keys, got ${latent}, whose attention is latent`);
+  if (session.source)
+    throw new RangeError(`${where}: ${NAME} expected a session of a decoder alone, got one of a model with two halves`);
+  expectStatistics(where, kernels);
+  const calls = layers.map((layer): MeasuredCall => {
+    const { attention } = weights.blocks[layer] as PackedBlock;
+    const { pages } = session.caches[layer] as (typeof session.caches)[number];
+    const target = { batch: 1, numHeads: attention.config.numHeads, qLen: ids.length, kvLen: past + ids.length };
+    return { target, tokens: Math.min(ids.length, CHUNK_ROWS), rules: attention.config, layout: pages.layout };
+  });
+  const measured = measureCalls(where, kernels, calls, wanted, (measures) =>
+    run(new Map(layers.map((layer, i) => [layer, measures[i] as Measure]))),
+  );
+  return measured.map((one) => statisticsOf(one, true));
+}
+
+function readLayers(where: string, list: unknown, count: number): number[] {
+  const layers = Array.from(
+    readList(where, `${NAME}.layers`, list, count, (layer, i) =>
+      expectInt(where, `${NAME}.layers[${i}]`, layer, 0, count - 1),
+    ),
+  );
+  if (new Set(layers).size === layers.length) return layers;
+  throw new RangeError(`${where}: ${NAME}.layers expected layers, each once, got [${layers.join(", ")}]`);
+}

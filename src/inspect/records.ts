@@ -1,0 +1,272 @@
+// Inspections with a record of what was asked of which model, and a digest of the results, so that they can be repeated elsewhere.
+
+import { STAMP } from "../../assembly/stamp.ts";
+import type { TokenIds } from "../decoder/forward.ts";
+import { expectModel, type Model } from "../decoder/model.ts";
+import { createSession, type Session, type SessionOptions } from "../decoder/session.ts";
+import { expectFlag, expectInt, expectOneOf, expectRecord, readFields, wrongValue } from "../util/arguments.ts";
+import { joinBytes } from "../util/bytes.ts";
+import { decodeCbor, encodeParts } from "../util/cbor.ts";
+import { describe } from "../util/errors.ts";
+import type { Build } from "../wasm/select-build.ts";
+import { type CapturedRun, captureRun } from "./captured-run.ts";
+import { type DecomposedResid, decomposeResid, type ResidPlace } from "./decompose.ts";
+import { digestOf, piecesOf } from "./digest.ts";
+import { explainScore, type ScoreExplanation, type ScorePlace } from "./explain-score.ts";
+import { type ForwardWithOptions, type ForwardWithResult, forwardWith } from "./forward-with.ts";
+import { type LogitAttrs, type LogitPlace, logitAttrs } from "./logit-attrs.ts";
+import { type LogitLensOptions, type LogitLensResult, logitLens } from "./logit-lens.ts";
+import { formatsOf, modelDigest } from "./model-digest.ts";
+import { type PatchResult, patchSites, type SitesRequest } from "./patching.ts";
+import { type PathsRequest, patchPaths } from "./paths.ts";
+
+/** A call on a session of its own: its tokens, the options of the function, and those of the session. */
+export type OnSession<Options> = Options & {
+  /** The tokens of the call, which are all that the session has. */
+  readonly ids: TokenIds;
+  /** Format of the session's caches, as in `createSession`. */
+  readonly format?: SessionOptions["format"];
+};
+
+/** A function that can be recorded: what it is asked, and what it gives. Both are plain data. */
+export interface Inspection<Request, Results> {
+  /** What it is asked. */
+  readonly request: Request;
+  /** What it gives. */
+  readonly results: Results;
+}
+
+/** What can be recorded, by name. */
+export interface Inspections {
+  /** `forwardWith` on a new session. */
+  readonly forward: Inspection<OnSession<ForwardWithOptions>, ForwardWithResult>;
+  /** `patchSites`. */
+  readonly patchSites: Inspection<SitesRequest, PatchResult>;
+  /** `patchPaths`. */
+  readonly patchPaths: Inspection<PathsRequest, PatchResult>;
+  /** `explainScore` of a new run. */
+  readonly explainScore: Inspection<OnSession<ScorePlace>, ScoreExplanation>;
+  /** `logitAttrs` of a new run. */
+  readonly logitAttrs: Inspection<OnSession<LogitPlace>, LogitAttrs>;
+  /** `decomposeResid` of a new run. */
+  readonly decomposeResid: Inspection<OnSession<ResidPlace>, DecomposedResid>;
+  /** `logitLens` of a new run. */
+  readonly logitLens: Inspection<OnSession<LogitLensOptions>, LogitLensResult>;
+}
+
+/** The name of an inspection. */
+export type InspectionName = keyof Inspections;
+
+type Runner<Name extends InspectionName> = (
+  model: Model,
+  request: Inspections[Name]["request"],
+) => Inspections[Name]["results"];
+
+const RUNNERS: { readonly [Name in InspectionName]: Runner<Name> } = {
+  forward: onSession(forwardWith),
+  patchSites,
+  patchPaths,
+  explainScore: onRun(explainScore),
+  logitAttrs: onRun(logitAttrs),
+  decomposeResid: onRun(decomposeResid),
+  logitLens: onRun(logitLens),
+};
+
+const INSPECTIONS: readonly InspectionName[] = Object.keys(RUNNERS) as InspectionName[];
+
+/** Runs a function of a session and its tokens on a new session, which has room for these. */
+function onSession<Options, Results>(run: (session: Session, ids: TokenIds, options: Options) => Results) {
+  return (model: Model, { ids, format, ...options }: OnSession<Options>): Results => {
+    const isList = Array.isArray(ids) || ArrayBuffer.isView(ids);
+    using session = createSession(model, { maxSeqLen: isList ? Math.max(1, ids.length) : 1, format });
+    return run(session, ids, options as Options);
+  };
+}
+
+/** Runs a function of a captured run on a new one. */
+function onRun<Options, Results>(run: (captured: CapturedRun, options: Options) => Results) {
+  return onSession((session, ids, options: Options): Results => {
+    using captured = captureRun(session, ids);
+    return run(captured, options);
+  });
+}
+
+/** What identifies kernels. */
+export interface RecordedKernels {
+  /** Their build. */
+  readonly build: Build;
+  /** Whether they fuse multiply and add. */
+  readonly fused: boolean;
+  /** A hash of their sources: those of another version may give other bits. */
+  readonly stamp: number;
+}
+
+/** What identifies an inspection, so that it can be repeated bit for bit. */
+export interface InspectionRecord<Name extends InspectionName = InspectionName> {
+  /** Of this form of records. */
+  readonly version: 1;
+  /** `modelDigest` of the model. */
+  readonly model: string;
+  /** The formats of its matrices, each once, with a space between them. */
+  readonly formats: string;
+  /** The kernels that ran it. */
+  readonly kernels: RecordedKernels;
+  /** What was run. */
+  readonly inspect: Name;
+  /** What was asked of it. */
+  readonly request: Inspections[Name]["request"];
+  /** A digest of all results, 64 hexadecimal digits. */
+  readonly results: string;
+}
+
+const FIELDS: readonly (keyof InspectionRecord)[] = [
+  ...(["version", "model", "formats", "kernels", "inspect", "request", "results"] as const),
+];
+
+/** A record of any inspection; `inspect` says which. */
+export type AnyRecord = { [Name in InspectionName]: InspectionRecord<Name> }[InspectionName];
+
+/** What `inspect` gives. */
+export interface Inspected<Name extends InspectionName = InspectionName> {
+  /** What the inspection gives. */
+  results: Inspections[Name]["results"];
+  /** What identifies it. */
+  record: InspectionRecord<Name>;
+}
+
+/** What `replay` gives. */
+export interface Replayed<Name extends InspectionName = InspectionName> extends Inspected<Name> {
+  /** Whether all results have the bits that were recorded. */
+  same: boolean;
+}
+
+/**
+ * Runs an inspection on a session of its own, and makes a record of it. `encodeRecord` makes a link of that, and `replay` repeats it.
+ *
+ * A single call stands for any calls in turn: logits, rows and patterns of a token do not depend on the calls it came in.
+ * @throws TypeError or RangeError naming the argument, and what the function of that name throws.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { encodeRecord, decodeRecord, inspect, replay } from "headwise/inspect";
+ * import { loadModel, models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * const model = await loadModel(kernels, "model");
+ * const edits = [{ at: "z", layer: 0, head: 1, set: 0 }] as const;
+ * const { results, record } = await inspect(model, "forward", { ids: [3, 1, 4], edits });
+ * const link = encodeRecord(record); // about 250 characters, for the part of an address behind #
+ * const again = await replay(model, decodeRecord(link));
+ * console.log(again.same, results.logits.length === model.vocabSize); // true true
+ * kernels.release();
+ */
+export async function inspect<Name extends InspectionName>(
+  model: Model,
+  name: Name,
+  request: Inspections[Name]["request"],
+): Promise<Inspected<Name>> {
+  const where = "inspect";
+  expectModel(where, model);
+  expectOneOf(where, "name", name, INSPECTIONS);
+  expectRecord(where, "request", request);
+  return run(where, model, name, request);
+}
+
+/**
+ * Repeats what a record names: on the same model in the same formats, with kernels of the same build.
+ * @returns The results with a record of them, and `same`: whether they have the bits that were recorded.
+ * @throws TypeError or RangeError naming the argument: for a record that is none, and for another model, format or build.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { inspect, replay } from "headwise/inspect";
+ * import { loadModel, models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * const model = await loadModel(kernels, "model");
+ * const { record } = await inspect(model, "logitLens", { ids: [3, 1, 4], top: 1 });
+ * console.log((await replay(model, record)).same); // true
+ * kernels.release();
+ */
+export async function replay<Name extends InspectionName>(
+  model: Model,
+  record: InspectionRecord<Name>,
+): Promise<Replayed<Name>> {
+  const where = "replay";
+  expectModel(where, model);
+  const given = checkRecord(where, "record", record);
+  const here = await identify(model);
+  expectSame("formats", here.formats, given.formats);
+  expectSame("model", here.model, given.model);
+  expectSame("kernels.build", here.kernels.build, given.kernels.build);
+  expectSame("kernels.fused", here.kernels.fused, given.kernels.fused);
+  const inspected = await run(where, model, given.inspect, given.request);
+  return { ...inspected, same: inspected.record.results === given.results };
+}
+
+function expectSame(name: string, here: unknown, given: unknown): void {
+  if (here === given) return;
+  throw new RangeError(
+    `replay: record.${name} expected ${describe(here)}, that of the model given, got ${describe(given)}`,
+  );
+}
+
+/** Runs an inspection on a copy of the request, which is what the record has. */
+async function run<Name extends InspectionName>(
+  where: string,
+  model: Model,
+  name: Name,
+  given: Inspections[Name]["request"],
+): Promise<Inspected<Name>> {
+  const bytes = joinBytes([...encodeParts(where, "request", given)]);
+  const request = decodeCbor(where, "request", bytes) as Inspections[Name]["request"];
+  const results = (RUNNERS[name] as Runner<Name>)(model, request);
+  const [identity, digest] = [await identify(model), await digestOf(piecesOfResults(where, results))];
+  return { results, record: { version: 1, ...identity, inspect: name, request, results: digest } };
+}
+
+/**
+ * The bytes of results. Empty lists are left out, so that what a later version can give besides does not change the digest where it is
+ * not asked for.
+ */
+function* piecesOfResults(where: string, results: object): Generator<Uint8Array, void> {
+  const given = Object.entries(results).filter(([, value]) => !Array.isArray(value) || value.length > 0);
+  for (const part of encodeParts(where, "results", Object.fromEntries(given)))
+    yield* piecesOf(part.length, (begin, end) => part.subarray(begin, end));
+}
+
+/** What a record says of a model and its kernels. */
+async function identify(model: Model): Promise<Pick<InspectionRecord, "model" | "formats" | "kernels">> {
+  const { build, fused } = model.kernels;
+  return {
+    model: await modelDigest(model),
+    formats: formatsOf(model).join(" "),
+    kernels: { build, fused, stamp: STAMP },
+  };
+}
+
+/** Checks a record, but for its request, which the inspection checks. */
+export function checkRecord<Name extends InspectionName>(
+  where: string,
+  name: string,
+  record: InspectionRecord<Name>,
+): InspectionRecord<Name> {
+  const { version, model, formats, kernels, inspect, request, results } = readFields(where, name, record, FIELDS);
+  expectOneOf(where, `${name}.version`, version, [1]);
+  const { build, fused, stamp } = readFields(where, `${name}.kernels`, kernels, ["build", "fused", "stamp"]);
+  expectOneOf(where, `${name}.kernels.build`, build, ["simd", "relaxed"]);
+  expectOneOf(where, `${name}.inspect`, inspect, INSPECTIONS);
+  expectRecord(where, `${name}.request`, request);
+  if (typeof formats !== "string") throw wrongValue(where, `${name}.formats`, "a string", formats, "string");
+  return {
+    ...{ version, formats, inspect, request },
+    model: expectDigest(where, `${name}.model`, model),
+    kernels: {
+      build,
+      fused: expectFlag(where, `${name}.kernels.fused`, fused),
+      stamp: expectInt(where, `${name}.kernels.stamp`, stamp, 0),
+    },
+    results: expectDigest(where, `${name}.results`, results),
+  };
+}
+
+function expectDigest(where: string, name: string, value: unknown): string {
+  if (typeof value === "string" && /^[0-9a-f]{64}$/.test(value)) return value;
+  throw wrongValue(where, name, "64 hexadecimal digits", value, "string");
+}

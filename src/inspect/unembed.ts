@@ -1,0 +1,24 @@
+import { blockRows } from "../decoder/block.ts";
+import { type OutputSink, runHead } from "../decoder/head.ts";
+import type { Model } from "../decoder/model.ts";
+import { planPass } from "../decoder/scratch.ts";
+import { CHUNK_ROWS, chunksOf, copyRows } from "../util/rows.ts";
+import { finish } from "../util/steps.ts";
+
+/** Takes rows [dModel] through the final norm and the head. */
+export function unembed(where: string, model: Model, rows: readonly Float32Array[], sink: OutputSink): void {
+  const { kernels, spec, places, weights, dModel } = model;
+  const { memory } = kernels;
+  const most = Math.min(rows.length, CHUNK_ROWS);
+  const plan = planPass(spec, places, { rows: most, outputs: most }, () => undefined);
+  for (const [begin, end] of chunksOf(rows.length, most)) {
+    const base = memory.scratch(where, plan.bytes);
+    const work = { kernels, base, shape: plan.shape, linear: plan.linear, mode: weights.mode, stepFlops: Infinity };
+    const own = blockRows(plan, base);
+    const to = memory.f32(own.residual.at, most * plan.stride);
+    for (let i = begin; i < end; i++)
+      copyRows(to, (i - begin) * plan.stride, plan.stride, rows[i] as Float32Array, dModel, dModel);
+    const outputs = Array.from({ length: end - begin }, (_, row) => ({ row, output: begin + row }));
+    finish(runHead(work, model, plan, own, outputs, sink));
+  }
+}

@@ -1,0 +1,228 @@
+// attention_statistics: the bits of attention_pages, and statistics that are those of the whole matrix.
+
+import { describe, expect, it } from "vitest";
+import { PAGE, STATISTICS } from "../../assembly/layout.ts";
+import { keptPages, statisticsBytes } from "../../src/forward/statistics-scratch.ts";
+import { attention_statistics } from "../../src/reference/attention_statistics.ts";
+import type { Plain, StatisticsShape } from "../../src/wasm/abi.ts";
+import type { Instance } from "../../src/wasm/instantiate.ts";
+import {
+  createPages,
+  createTrial,
+  inRandomFormats,
+  scratchFloats,
+  type Trial,
+  tolerance,
+} from "../support/attention-trial.ts";
+import { builds, createRandom, floats, load, pieces, runKernel } from "./harness.ts";
+
+interface Wanted {
+  readonly topK: number;
+  readonly first: number;
+  readonly last: number;
+  readonly received: boolean;
+}
+
+interface Left {
+  readonly out: Float32Array;
+  readonly lse: Float32Array;
+  readonly rows: Float32Array;
+  readonly received: Float64Array;
+}
+
+const words = (x: Float32Array | Float64Array) => new Uint32Array(x.buffer, x.byteOffset, x.byteLength / 4);
+
+/** What a kernel, or without an instance the twin, leaves of a trial, in pages and scratch full of `fill`, in cuts. */
+function measure(
+  instance: Instance | undefined,
+  trial: Trial,
+  wanted: Wanted,
+  fill = 0,
+  cuts: readonly (readonly [number, number])[] = [[0, trial.shape.qLen * trial.shape.numHeads]],
+): Left {
+  const { shape } = trial;
+  const { numHeads, qLen, kvLen, headDim, valueDim, formats } = shape;
+  const receivedStride = PAGE * Math.ceil(kvLen / PAGE);
+  const left: Left = {
+    out: new Float32Array(qLen * shape.outStride),
+    lse: new Float32Array(numHeads * qLen),
+    rows: new Float32Array(numHeads * qLen * (STATISTICS + 2 * wanted.topK)),
+    received: new Float64Array(numHeads * receivedStride),
+  };
+  const work = (scratchFloats(headDim, valueDim, formats) + 15) & -16;
+  const pages = wanted.received ? keptPages(shape, kvLen) : 0;
+  const statistics: Plain<StatisticsShape> = {
+    ...{ topK: wanted.topK, first: wanted.first, last: wanted.last, work, rows: left.rows, receivedStride },
+    ...{ received: wanted.received ? left.received : null, keptPages: pages },
+  };
+  const bytes = 4 * work + statisticsBytes(wanted.topK, pages);
+  const scratch = new Float32Array(new Uint32Array(bytes / 4).fill(fill).buffer);
+  const call = { ...shape, lse: left.lse };
+  for (const [begin, end] of cuts) {
+    const args: Parameters<typeof attention_statistics> = [
+      ...([left.out, trial.q, createPages(trial, kvLen, fill), scratch, call, statistics] as const),
+      ...([begin, end] as const),
+    ];
+    if (instance) runKernel(instance, "attention_statistics", args);
+    else attention_statistics(...args);
+  }
+  return left;
+}
+
+/** The out and lse of attention_pages. */
+function attend(instance: Instance, trial: Trial): Pick<Left, "out" | "lse"> {
+  const { shape } = trial;
+  const out = new Float32Array(shape.qLen * shape.outStride);
+  const lse = new Float32Array(shape.numHeads * shape.qLen);
+  const scratch = new Float32Array(scratchFloats(shape.headDim, shape.valueDim, shape.formats));
+  const pages = createPages(trial, shape.kvLen, 0);
+  const end = shape.qLen * shape.numHeads;
+  runKernel(instance, "attention_pages", [out, trial.q, pages, scratch, { ...shape, lse }, 0, end]);
+  return { out, lse };
+}
+
+function drawWanted(random: ReturnType<typeof createRandom>): Wanted {
+  const pick = (...from: readonly number[]) => from[random.int(0, from.length - 1)] as number;
+  const topK = pick(1, 1, 2, 3, 4, 5, 8, 9, 40);
+  return { topK, first: pick(0, 1, 4, 130), last: pick(0, 1, 3, 64, 200), received: random.next() < 0.6 };
+}
+
+const drawTrial = (random: ReturnType<typeof createRandom>, seed: number): Trial => {
+  const trial = createTrial(random);
+  return seed % 3 === 2 ? inRandomFormats(trial, random) : trial;
+};
+
+/**
+ * The largest excess over the bounds. Scores differ by at most e (`tolerance`), so that weights differ by a factor of at most
+ * e^2e: weights and masses by 2e, an entropy by 2e of itself and of the logarithm, a distance by 2e of the range, 1 / Σ p² by 4e
+ * of itself; to which come the roundings of float32 sums of a page.
+ */
+function expectNear(trial: Trial, wanted: Wanted, got: Left, all: Left): void {
+  const { numHeads, qLen, kvLen } = trial.shape;
+  const e = 2 * tolerance(trial).lse + 2 ** -20;
+  const relative = Math.expm1(Math.min(20, 2 * e));
+  const size = STATISTICS + 2 * wanted.topK;
+  const whole = STATISTICS + 2 * kvLen;
+  const ids = new Int32Array(got.rows.buffer);
+  const allIds = new Int32Array(all.rows.buffer);
+  const near = (name: string, row: number, x: number, y: number, allowed: number) => {
+    if (!(Object.is(x, y) || Math.abs(x - y) <= allowed))
+      expect.fail(`${name} of row ${row}: ${x} is not ${y} ± ${allowed}`);
+  };
+  for (let row = 0; row < numHeads * qLen; row++) {
+    const [x, y] = [got.rows.subarray(row * size), all.rows.subarray(row * whole, (row + 1) * whole)];
+    near("lse", row, x[0]!, y[0]!, e + 2 ** -22 * Math.abs(y[0]!));
+    for (const i of [1, 2, 3]) near(`mass ${i}`, row, x[i]!, y[i]!, Math.min(1, relative));
+    near("entropy", row, x[4]!, y[4]!, relative * (1 + y[4]! + Math.log(kvLen)) + 2 ** -20);
+    near("distance", row, x[5]!, y[5]!, relative * (kvLen + qLen) + 2 ** -13);
+    near("effective", row, x[6]!, y[6]!, Math.min(kvLen, (2 * relative + 2 ** -20) * y[6]!));
+    const weights = new Map<number, number>();
+    for (let i = 0; i < kvLen; i++)
+      weights.set(allIds[row * whole + STATISTICS + kvLen + i]!, all.rows[row * whole + STATISTICS + i]!);
+    const seen = new Set<number>();
+    for (let i = 0; i < wanted.topK; i++) {
+      const key = ids[row * size + STATISTICS + wanted.topK + i]!;
+      const nth = i < kvLen ? y[STATISTICS + i]! : 0;
+      near(`weight ${i}`, row, x[STATISTICS + i]!, nth, Math.min(1, relative));
+      if (key >= 0) near(`key ${i}`, row, x[STATISTICS + i]!, weights.get(key)!, Math.min(1, relative));
+      if (seen.has(key)) expect.fail(`key ${i} of row ${row} is there twice: ${key}`);
+      if (key >= 0) seen.add(key);
+    }
+  }
+  for (let i = 0; i < got.received.length; i++)
+    near("received", i, got.received[i]!, all.received[i]!, qLen * Math.min(1, relative));
+}
+
+describe.each(builds)("attention_statistics (%s)", (build) => {
+  const instance = load(build);
+  const seeds = Array.from({ length: build === "debug" ? 30 : 90 }, (_, seed) => seed);
+
+  it("leaves the bits of attention_pages, whatever it measures", () => {
+    for (const seed of seeds) {
+      const random = createRandom(seed);
+      const trial = drawTrial(random, seed);
+      const [got, want] = [measure(instance, trial, drawWanted(random)), attend(instance, trial)];
+      expect(words(got.out), `seed ${seed}`).toEqual(words(want.out));
+      expect(words(got.lse), `seed ${seed}`).toEqual(words(want.lse));
+    }
+  });
+
+  it("measures what the twin measures of the whole matrix, within the errors of the scores", () => {
+    for (const seed of seeds) {
+      const random = createRandom(seed);
+      const trial = drawTrial(random, seed);
+      const wanted = drawWanted(random);
+      const { kvLen, qLen, numHeads } = trial.shape;
+      if (kvLen === 0 || kvLen * qLen * numHeads > 60_000) continue;
+      // The twin names all keys.
+      const all = measure(undefined, trial, { ...wanted, topK: kvLen });
+      expectNear(trial, wanted, measure(instance, trial, wanted), all);
+    }
+  });
+
+  it("gives the same bits in pieces, with other topK, and with NaN in all that is not attended", () => {
+    for (const seed of seeds) {
+      const random = createRandom(seed);
+      const trial = drawTrial(random, seed);
+      const wanted = drawWanted(random);
+      const want = measure(instance, trial, wanted);
+      const { qLen, numHeads } = trial.shape;
+      const cuts = pieces(random, qLen * numHeads);
+      // Sums of keys take their terms by ascending rows.
+      if (wanted.received) cuts.sort(([a], [b]) => a - b);
+      const got = measure(instance, trial, wanted, 0x7fc00001, cuts);
+      for (const part of ["out", "lse", "rows", "received"] as const)
+        expect(words(got[part]), `seed ${seed}, ${part}`).toEqual(words(want[part]));
+      const size = STATISTICS + 2 * wanted.topK;
+      const more = measure(instance, trial, { ...wanted, topK: wanted.topK + 7, received: false });
+      for (let row = 0; row < qLen * numHeads; row++)
+        expect(words(more.rows.slice(row * (size + 14)).slice(0, STATISTICS + wanted.topK)), `seed ${seed}`).toEqual(
+          words(want.rows.slice(row * size).slice(0, STATISTICS + wanted.topK)),
+        );
+    }
+  });
+
+  it("is within 1e-6 of the matrix in float64 at 1024 tokens of unit scores", () => {
+    const random = createRandom(5);
+    const [T, heads, headDim] = [build === "debug" ? 200 : 1024, 1, 64];
+    const { shape } = createTrial(random, { numKvHeads: 1, headDim, valueDim: 8 });
+    const [none, sizes] = [1 << 30, T * heads * headDim];
+    const trial: Trial = {
+      q: floats(random, sizes),
+      k: floats(random, T * headDim),
+      v: floats(random, T * 8),
+      shape: {
+        ...{ ...shape, qLen: T, kvLen: T, qStart: 0, left: none, right: 0, numHeads: heads, numKvHeads: 1 },
+        ...{ qStride: heads * headDim, outStride: heads * 8, outHeadStride: 8, softcap: 0, slopes: null, sinks: null },
+        ...{ extraKey: null, extraValue: null, zeroKey: 0, keep: null, bias: null },
+      },
+    };
+    const wanted = { topK: 4, first: 4, last: 64, received: true };
+    const [got, want] = [measure(instance, trial, wanted), measure(undefined, trial, wanted)];
+    const size = STATISTICS + 2 * wanted.topK;
+    const worst = (i: number, per: (y: number) => number) => {
+      let most = 0;
+      for (let row = 0; row < heads * T; row++) {
+        const [x, y] = [got.rows[row * size + i]!, want.rows[row * size + i]!];
+        most = Math.max(most, Math.abs(x - y) / per(y));
+      }
+      return most;
+    };
+    const bounds = {
+      lse: worst(0, (y) => Math.max(1, Math.abs(y))),
+      mass: Math.max(
+        worst(1, () => 1),
+        worst(2, () => 1),
+        worst(3, () => 1),
+      ),
+      entropy: worst(4, (y) => 1 + y),
+      distance: worst(5, (y) => PAGE + y),
+      effective: worst(6, (y) => 2 * y),
+      weights: Math.max(...[0, 1, 2, 3].map((i) => worst(STATISTICS + i, () => 1))),
+      received: Math.max(
+        ...got.received.map((x, i) => Math.abs(x - want.received[i]!) / Math.max(1, want.received[i]!)),
+      ),
+    };
+    for (const [name, most] of Object.entries(bounds)) expect(most, name).toBeLessThan(1e-6);
+  });
+});

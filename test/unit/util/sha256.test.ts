@@ -1,0 +1,30 @@
+import { createHash } from "node:crypto";
+import { expect, test } from "vitest";
+import { createRandom } from "../../../src/diagnostics/random.ts";
+import { hostSha256 } from "../../../src/platform/sha256.ts";
+import { hexOf } from "../../../src/util/errors.ts";
+import { sha256 } from "../../../src/util/sha256.ts";
+
+const bytesOf = (text: string) => new TextEncoder().encode(text);
+
+test.each([
+  ["", "e3b0c442 98fc1c14 9afbf4c8 996fb924 27ae41e4 649b934c a495991b 7852b855"],
+  ["abc", "ba7816bf 8f01cfea 414140de 5dae2223 b00361a3 96177a9c b410ff61 f20015ad"],
+  [
+    "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+    "248d6a61 d20638b8 e5c02693 0c3e6039 a33ce459 64ff2167 f6ecedd4 19db06c1",
+  ],
+])("SHA-256 of %j is that of FIPS 180-2", async (text, digest) => {
+  const hex = digest.replaceAll(" ", "");
+  expect(hexOf(sha256(bytesOf(text))).replaceAll(" ", "")).toBe(hex);
+  expect(hexOf(await hostSha256(bytesOf(text))).replaceAll(" ", "")).toBe(hex);
+});
+
+test("at every length up to 300 bytes it is that of OpenSSL, also of views that begin anywhere", () => {
+  const floats = createRandom(1).floats(100);
+  const all = new Uint8Array(floats.buffer);
+  for (let length = 0; length <= 300; length++) {
+    const bytes = all.subarray(length % 7, (length % 7) + length);
+    expect(Buffer.from(sha256(bytes))).toEqual(createHash("sha256").update(bytes).digest());
+  }
+});
