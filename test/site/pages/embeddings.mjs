@@ -318,8 +318,8 @@ export const scenarios = {
       await settled(page);
       await page.evaluate(() => localStorage.clear());
     }),
-  "a wrong file and a line that is too long leave a sentence": (given) =>
-    open(given, async (page) => {
+  "a wrong file, a wrong URL and a line that is too long leave a sentence": (given) =>
+    open(given, async (page, errors) => {
       const folder = join(tmpdir(), "headwise-wrong");
       mkdirSync(folder, { recursive: true });
       writeFileSync(join(folder, "config.json"), '{ "model_type": "none" }');
@@ -328,6 +328,14 @@ export const scenarios = {
       await (await page.$("#model-file")).uploadFile(join(folder, "config.json"), join(folder, "tokenizer.json"));
       await page.waitForFunction(() => document.querySelector(".picker .error"));
       expect("the sentence", await textOf(page, ".picker .error"), /^The model could not be loaded: \w+: /);
+      await page.select("#model", "url");
+      await page.focus("#model-url");
+      await page.keyboard.type(`${given.url}models/nothing/`);
+      await page.keyboard.press("Enter");
+      await page.waitForFunction(() =>
+        /got none|404/.test(document.querySelector(".picker .error")?.textContent ?? ""),
+      );
+      errors.length = 0; // browsers report the files that are not there
       await page.select("#model", "stories.gguf");
       await settled(page);
       await setText(page, "#lines", `the cat\n${"the cat ".repeat(100)}`);
