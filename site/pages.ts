@@ -46,6 +46,12 @@ export const PAGES: readonly Page[] = [
       "An encoder turns each line into a vector; lines with vectors alike are sorted, compared and put into clusters.",
   },
   {
+    name: "configure",
+    label: "Configure",
+    title: "What models cost",
+    about: "The sizes of a model for a budget, with a reason for each; and what any model takes on this device.",
+  },
+  {
     name: "docs",
     label: "Docs",
     title: "Documentation",

@@ -1,5 +1,6 @@
 // The tasks of the engine, by the names that pages call them by.
 
+import { describeTask, measureLayerTask } from "./configure.ts";
 import { diagnoseTask } from "./diagnose.ts";
 import { embedOneTask, embedTask } from "./embed.ts";
 import { loadTask } from "./load.ts";
@@ -24,4 +25,7 @@ export const TASKS = {
   /** The bytes of the caches of all variants, and their times. */
   rungs: rungsTask,
   ladder: ladderTask,
+  /** What models cost: a layer that is built and timed, and what files say. */
+  measureLayer: measureLayerTask,
+  describe: describeTask,
 };

