@@ -130,6 +130,14 @@ function writeDocuments(
     .join("\n")}</div>`;
 }
 
+/** A card for each page but the first. */
+function cards(): string {
+  const others = PAGES.filter(({ name }) => name !== "index").map(({ name, title, about }) => {
+    return `<li><a href="./${name}.html"><h3>${escapeHtml(title)}</h3><p>${escapeHtml(about)}</p></a></li>`;
+  });
+  return `<ul class="cards">${others.join("\n")}</ul>`;
+}
+
 /** The field of the search, which src/docs.ts fills with life. */
 const SEARCH =
   '<label for="search">Search</label><input id="search" type="search" autocomplete="off" disabled /><p id="found" class="quiet small" role="status"></p><ul id="results" class="results"></ul>';
@@ -158,8 +166,9 @@ export async function buildSite(): Promise<void> {
   };
   const scripts = new Map([...sources].map(([id, file]) => [id, workers.get(relative(SITE, file)) as string]));
   const list = writeDocuments(documents, write, scripts, asset("src/docs.ts"));
+  const values = { documents: list, cards: cards(), version };
   for (const { name, title, about } of PAGES) {
-    const content = fill(readFileSync(join(SITE, "pages", `${name}.html`), "utf8"), { documents: list });
+    const content = fill(readFileSync(join(SITE, "pages", `${name}.html`), "utf8"), values);
     write(name, { title, about, menu: name, script: asset(`src/${name}.ts`), content });
   }
   const icons = [{ src: icon, sizes: "any", type: "image/svg+xml" }];

@@ -15,7 +15,8 @@ export const PAGES: readonly Page[] = [
     name: "index",
     label: "Start",
     title: "Attention that you can see",
-    about: "Real language models, on the processor of this device, with every head open to look at.",
+    about:
+      "headwise runs language models in any browser, on the processor of this device, and shows where each of their heads looks.",
   },
   {
     name: "inspector",
@@ -44,6 +45,13 @@ export const PAGES: readonly Page[] = [
       "Six variants of attention: what each stores for a token and reads for the next one, in bytes and in time on this device.",
   },
   {
+    name: "embeddings",
+    label: "Embeddings",
+    title: "Lines by meaning",
+    about:
+      "An encoder turns each line into a vector; lines with vectors alike are sorted, compared and put into clusters.",
+  },
+  {
     name: "configure",
     label: "Configure",
     title: "What models cost",
@@ -54,5 +62,12 @@ export const PAGES: readonly Page[] = [
     label: "Docs",
     title: "Documentation",
     about: "Guides, the API, and examples that run where you read them.",
+  },
+  {
+    name: "doctor",
+    label: "Doctor",
+    title: "Does it work here?",
+    about:
+      "What this browser can do, whether headwise computes the published bits in it, and how fast it is on this device.",
   },
 ];

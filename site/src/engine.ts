@@ -14,12 +14,14 @@ export type Answer =
   | { readonly id: number; readonly error: { readonly name: string; readonly message: string } }
   | { readonly id: number; readonly report: Reports[keyof Reports] & { readonly kind: keyof Reports } };
 
+export type OnReport = (report: Reports[keyof Reports]) => void;
+
 export interface Engine {
   /** Runs a task. `onReport` hears how it goes on; `signal` stops it, which rejects the promise with an AbortError. */
   run<N extends TaskName>(
     task: N,
     given: Given<N>,
-    options?: { readonly onReport?: (report: Reports[keyof Reports]) => void; readonly signal?: AbortSignal },
+    options?: { readonly onReport?: OnReport; readonly signal?: AbortSignal },
   ): Promise<Result<N>>;
   /** Ends the worker, and with it all that it holds. */
   end(): void;

@@ -11,6 +11,8 @@ export interface MapData {
   readonly signed?: boolean;
   readonly queries: readonly string[];
   readonly keys: readonly string[];
+  /** The line below the map for a cell. Default the weight that its query gives its key. */
+  say?(cell: Cell): string;
 }
 
 export interface Cell {
@@ -61,7 +63,9 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
     at = { query: within(query, queries.length), key: within(key, keys.length) };
     const weight = weights[at.query * keys.length + at.key] as number;
     const named = (words: readonly string[], i: number) => `“${words[i]}” at ${i}`;
-    cell.textContent = `${name}: ${named(queries, at.query)} gives ${named(keys, at.key)} ${data.signed && weight > 0 ? "+" : ""}${weight.toFixed(3)}`;
+    const sign = data.signed && weight > 0 ? "+" : "";
+    cell.textContent =
+      data.say?.(at) ?? `${name}: ${named(queries, at.query)} gives ${named(keys, at.key)} ${sign}${weight.toFixed(3)}`;
     const percent = (i: number, count: number) => `${(100 * i) / count}%`;
     cursor.style.left = percent(at.key, keys.length);
     cursor.style.top = percent(at.query, queries.length);
@@ -119,7 +123,7 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
       data = given;
       const { weights, queries, keys, name } = given;
       paint(canvas, weights, queries.length, keys.length, given.signed);
-      plot.ariaLabel = `${name}: ${queries.length} queries by ${keys.length} keys; arrow keys read weights`;
+      plot.ariaLabel = `${name}: ${queries.length} by ${keys.length}; arrow keys read its cells`;
       const isKnown = at.query < queries.length && at.key < keys.length;
       point(isKnown ? at : { query: queries.length - 1, key: keys.length - 1 });
     },

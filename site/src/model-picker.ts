@@ -1,7 +1,7 @@
-// Choosing a model: one of the site, a file of the visitor (also dropped on the page), or a URL; with progress, a stop button, and a
+// Choosing a model: one of the site, files of the visitor (also dropped on the page), or a URL; with progress, a stop button, and a
 // sentence where it fails. The choice of a model of the site or of a URL is kept in the address by the page.
 
-import type { Loaded, Source } from "../worker/load.ts";
+import type { Kind, Loaded, Source } from "../worker/load.ts";
 import { make } from "./dom.ts";
 import type { Engine } from "./engine.ts";
 
@@ -17,7 +17,9 @@ export interface PickerOptions {
   /** What the address names: a model of the site or a URL. */
   readonly first: string;
   readonly deterministic: boolean;
-  /** The choice that the address should name; empty for a file, which it cannot. */
+  /** What it is loaded as. Default "decoder". */
+  readonly kind?: Kind;
+  /** The choice that the address should name; empty for files, which it cannot. */
   onChoice(name: string): void;
   onLoaded(loaded: Loaded): void;
   /** There is no model from here on, until one is loaded. */
@@ -30,9 +32,10 @@ const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(1)} MB`;
 export function createModelPicker(options: PickerOptions): HTMLElement {
   const { engine, offered } = options;
   const select = make("select", { id: "model" }, ...offered.map(({ name, label }) => new Option(label, name)));
-  select.append(new Option("A file of yours …", "file"), new Option("A URL …", "url"));
-  const file = make("input", { id: "model-file", type: "file", accept: ".gguf", hidden: true });
-  file.ariaLabel = "A GGUF file";
+  select.append(new Option("Files of yours …", "file"), new Option("A URL …", "url"));
+  const file = make("input", { id: "model-file", type: "file", multiple: true, hidden: true });
+  file.accept = ".gguf,.safetensors,.json,.jinja";
+  file.ariaLabel = "A GGUF file, or config.json, tokenizer.json and the safetensors of a folder";
   const url = make("input", { id: "model-url", type: "url", placeholder: "https://…/model.gguf", required: true });
   url.ariaLabel = "The URL of a GGUF file, or of a folder of safetensors";
   const open = make("button", { textContent: "Load" });
@@ -57,7 +60,7 @@ export function createModelPicker(options: PickerOptions): HTMLElement {
     try {
       const loaded = await engine.run(
         "load",
-        { source, deterministic: options.deterministic },
+        { source, deterministic: options.deterministic, kind: options.kind },
         {
           signal: own.signal,
           onReport: (report) => {
@@ -85,11 +88,12 @@ export function createModelPicker(options: PickerOptions): HTMLElement {
     status.textContent = text;
     status.className = isError ? "error" : "quiet";
   };
-  const loadFile = (chosen: File): void => {
+  const loadFiles = (chosen: FileList): void => {
     select.value = "file";
     form.hidden = true;
     file.hidden = false;
-    void load({ file: chosen }, chosen.name, "");
+    const files = Array.from(chosen);
+    void load({ files }, files.map(({ name }) => name).join(", "), "");
   };
   const choose = (): void => {
     file.hidden = select.value !== "file";
@@ -100,12 +104,12 @@ export function createModelPicker(options: PickerOptions): HTMLElement {
 
   select.addEventListener("change", choose);
   stop.addEventListener("click", () => abort?.abort());
-  file.addEventListener("change", () => file.files?.[0] && loadFile(file.files[0]));
+  file.addEventListener("change", () => file.files?.length && loadFiles(file.files));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     void load({ url: url.value }, url.value, url.value);
   });
-  followDrops(loadFile);
+  followDrops(loadFiles);
 
   if (offered.some(({ name }) => name === options.first)) {
     select.value = options.first;
@@ -119,8 +123,8 @@ export function createModelPicker(options: PickerOptions): HTMLElement {
   return make("div", { className: "picker" }, label, select, file, form, bar, stop, status);
 }
 
-/** Calls `take` with a file that is dropped on the page. */
-function followDrops(take: (file: File) => void): void {
+/** Calls `take` with files that are dropped on the page. */
+function followDrops(take: (files: FileList) => void): void {
   const { body } = document;
   document.addEventListener("dragover", (event) => {
     event.preventDefault();
@@ -132,7 +136,7 @@ function followDrops(take: (file: File) => void): void {
   document.addEventListener("drop", (event) => {
     event.preventDefault();
     body.classList.remove("target");
-    const dropped = event.dataTransfer?.files[0];
-    if (dropped) take(dropped);
+    const dropped = event.dataTransfer?.files;
+    if (dropped?.length) take(dropped);
   });
 }

@@ -3,7 +3,7 @@
 import type { WriteOptions, Written } from "../worker/write.ts";
 import { choice, createState, integer, number, text } from "./address.ts";
 import { byId, make } from "./dom.ts";
-import { startEngine } from "./engine.ts";
+import { type OnReport, startEngine } from "./engine.ts";
 import { createModelPicker } from "./model-picker.ts";
 import { markReady, startPage } from "./page.ts";
 
@@ -179,8 +179,6 @@ function answer(options: WriteOptions, signal: AbortSignal): Promise<Written> {
   };
   return engine.run("chat", { messages: given, options }, { signal, onReport: onPieces(append) });
 }
-
-type OnReport = NonNullable<NonNullable<Parameters<typeof engine.run>[2]>["onReport"]>;
 
 const onPieces =
   (append: (piece: string) => void): OnReport =>

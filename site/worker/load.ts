@@ -10,6 +10,7 @@ import {
   type LoadModelOptions,
   loadModel,
   type Model,
+  type ModelSource,
   type ModelStore,
   models,
 } from "headwise/models";
@@ -18,8 +19,11 @@ import { loadTokenizer, type Tokenizer } from "headwise/text";
 import { loadKernels } from "headwise/threads";
 import type { Call } from "./main.ts";
 
-/** A model of the site by its name, one by URL, or a file of the visitor. */
-export type Source = { readonly model: string } | { readonly url: string } | { readonly file: File };
+/** A model of the site by its name, one by URL, or files of the visitor: a GGUF, its parts, or those of a folder. */
+export type Source = { readonly model: string } | { readonly url: string } | { readonly files: readonly File[] };
+
+/** What a model is loaded as: to write, or to give vectors. */
+export type Kind = "decoder" | "encoder";
 
 /** What the page shows of a model. */
 export interface Loaded {
@@ -65,7 +69,11 @@ const PLACES: Readonly<Record<string, string>> = {
 
 /** Loads a model; the one before is released first, as memory may hold only one. */
 export async function loadTask(
-  { source, deterministic = false }: { readonly source: Source; readonly deterministic?: boolean },
+  {
+    source,
+    deterministic = false,
+    kind = "decoder",
+  }: { readonly source: Source; readonly deterministic?: boolean; readonly kind?: Kind },
   { report, signal }: Call,
 ): Promise<Loaded> {
   releaseOther();
@@ -76,7 +84,11 @@ export async function loadTask(
   const { place, store } = placeOf(source);
   const tokenizer = await loadTokenizer(place, { library: tokenizers, signal, store });
   const onProgress = (done: number, all: number) => report({ kind: "progress", done, all });
-  const model = await loadModel(own, place, { gguf, onProgress, signal, store });
+  const options = { gguf, onProgress, signal, store };
+  const model =
+    kind === "encoder"
+      ? await (await import("headwise/encoders")).loadEncoder(own, place, options)
+      : await loadModel(own, place, options);
   const loadAs = (weights: WeightFormat) => loadModel(own, place, { gguf, store, weights });
   current = { kernels: own, model, tokenizer, loadAs };
   return {
@@ -102,8 +114,11 @@ function releaseOther(): void {
 }
 
 /** Where a source lies; what is read of a visitor's URL is kept for the next visit, where pages may keep files. */
-function placeOf(source: Source): { readonly place: string | File; readonly store?: ModelStore } {
-  if ("file" in source) return { place: source.file };
+function placeOf(source: Source): { readonly place: ModelSource; readonly store?: ModelStore } {
+  if ("files" in source) {
+    const [first, ...others] = source.files;
+    return { place: first && others.length === 0 ? first : source.files };
+  }
   if ("url" in source) return { place: source.url, ...(isSecureContext && { store: createBrowserStore("models") }) };
   const place = PLACES[source.model];
   if (place === undefined) throw new Error(`the site has no model "${source.model}"`);

@@ -6,10 +6,12 @@ import type { Rung } from "./variants.ts";
 
 /** What tasks tell while they run. */
 export interface Reports {
-  /** Bytes of a model that were read, of all. */
+  /** Bytes of a model that were read, or texts that were, of all. */
   progress: { readonly kind: "progress"; readonly done: number; readonly all: number };
   /** Text that was generated, and how fast. */
   piece: { readonly kind: "piece"; readonly text: string; readonly tokens: number; readonly ms: number };
+  /** Tokens as text, and where a head looked from each: weights on the tokens up to it. */
+  looks: { readonly kind: "looks"; readonly words: readonly string[]; readonly weights: readonly Float32Array[] };
   /** A step of the ladder that was measured. */
   rung: { readonly kind: "rung"; readonly rung: Rung; readonly done: number; readonly all: number };
 }

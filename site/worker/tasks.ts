@@ -1,12 +1,15 @@
 // The tasks of the engine, by the names that pages call them by.
 
 import { describeTask, measureLayerTask } from "./configure.ts";
+import { diagnoseTask } from "./diagnose.ts";
+import { embedOneTask, embedTask } from "./embed.ts";
 import { attendTask, studyTask } from "./inspect.ts";
 import { figureTask } from "./inspect-figure.ts";
 import { stagesTask } from "./inspect-stages.ts";
 import { measureTask } from "./inspect-statistics.ts";
 import { whyTask } from "./inspect-why.ts";
 import { loadTask } from "./load.ts";
+import { lookTask } from "./look.ts";
 import { ladderTask, rungsTask } from "./variants.ts";
 import { chatTask, restoreTask, writeTask } from "./write.ts";
 
@@ -17,6 +20,13 @@ export const TASKS = {
   write: writeTask,
   chat: chatTask,
   restore: restoreTask,
+  /** Vectors of lines, their cosines, and how they join to clusters; the vector of one text. */
+  embed: embedTask,
+  embedOne: embedOneTask,
+  /** Examines this engine. */
+  diagnose: diagnoseTask,
+  /** Goes on with a text, and says where a head looks. */
+  look: lookTask,
   /** The bytes of the caches of all variants, and their times. */
   rungs: rungsTask,
   ladder: ladderTask,
