@@ -2,6 +2,7 @@
 // which people who see fewer colours can tell apart.
 
 import { mean } from "./study.ts";
+import { drawSvg, plain } from "./svg.ts";
 
 /** A line with the range of its seeds around it. */
 export interface Line {
@@ -81,18 +82,13 @@ export function drawFigure({ title, description, panels, columns = 2 }: Figure):
   const width = WIDTH * Math.min(columns, panels.length);
   const height = HEIGHT * Math.ceil(panels.length / columns);
   const legend = drawLegend(names, width, height);
-  return [
-    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height + legend.height}" font-family="system-ui, sans-serif" font-size="12" role="img" aria-labelledby="title desc">`,
-    `<title id="title">${plain(title)}</title>`,
-    `<desc id="desc">${plain(description)}</desc>`,
-    `<style>${STYLE}</style>`,
+  return drawSvg({ width, height: height + legend.height }, { title, description }, STYLE, [
     ...panels.map((panel, i) => {
       const [left, top] = [WIDTH * (i % columns), HEIGHT * Math.floor(i / columns)];
       return `<g transform="translate(${left} ${top})">\n${drawPanel(panel, names)}\n</g>`;
     }),
     legend.text,
-    "</svg>\n",
-  ].join("\n");
+  ]);
 }
 
 function drawPanel({ title, x, y, lines, marks = [] }: Panel, names: readonly string[]): string {
@@ -171,5 +167,3 @@ function scaleOf({ ticks, log = false }: Axis, from: number, to: number): Scale 
 }
 
 const fixed = (value: number) => Number(value.toFixed(1));
-
-const plain = (text: string) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll('"', "&quot;");

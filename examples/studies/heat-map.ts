@@ -1,5 +1,7 @@
 // Tables of heads as SVG: a row for each layer, a column for each head, a shade and a number for each value.
 
+import { drawSvg, plain } from "./svg.ts";
+
 /** One of the tables of a figure: values [layer][head]. */
 export interface HeatMap {
   readonly title: string;
@@ -58,17 +60,10 @@ export function drawHeatMaps({ title, description, maps, most, print, columns = 
       ...rows,
     ].join("\n");
   };
-  return [
-    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width * Math.min(columns, maps.length)} ${height * Math.ceil(maps.length / columns)}" font-family="system-ui, sans-serif" font-size="12" role="img" aria-labelledby="title desc">`,
-    `<title id="title">${plain(title)}</title>`,
-    `<desc id="desc">${plain(description)}</desc>`,
-    `<style>${STYLE}</style>`,
-    ...maps.map((map, i) => {
-      const [left, top] = [width * (i % columns), height * Math.floor(i / columns)];
-      return `<g transform="translate(${left} ${top})">\n${drawMap(map)}\n</g>`;
-    }),
-    "</svg>\n",
-  ].join("\n");
+  const size = { width: width * Math.min(columns, maps.length), height: height * Math.ceil(maps.length / columns) };
+  const tables = maps.map((map, i) => {
+    const [left, top] = [width * (i % columns), height * Math.floor(i / columns)];
+    return `<g transform="translate(${left} ${top})">\n${drawMap(map)}\n</g>`;
+  });
+  return drawSvg(size, { title, description }, STYLE, tables);
 }
-
-const plain = (text: string) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");

@@ -1,4 +1,4 @@
-/** A study of small trained models: what is measured, and what is drawn and told of it. */
+/** A study of small trained models: what is measured, and the figures and text of it. */
 export interface Study {
   /**
    * Trains and measures.

@@ -20,7 +20,7 @@ export interface ConfigureOptions {
   readonly roofline?: Roofline | undefined;
   /** Bytes of linear memory for weights, a session and a call. Default those of the target. */
   readonly memory?: number | undefined;
-  /** The width of the model. */
+  /** The width of the model, even. */
   readonly dModel?: number | undefined;
   /** Heads. Unless headDim is given too, the nearest number that divides the width is taken, with a warning. */
   readonly numHeads?: number | undefined;
@@ -47,13 +47,15 @@ const OPTIONS: readonly (keyof ConfigureOptions)[] = [
 /** A copy of the options, each read once and checked. */
 export function readConfigureOptions(where: string, options: ConfigureOptions): ConfigureOptions {
   const given = readFields(where, "options", options, OPTIONS);
-  const { attention, weights, cache, roofline, memory, headDim } = given;
+  const { attention, weights, cache, roofline, memory } = given;
   expectInt(where, "options.parameterBudget", given.parameterBudget, 10_000, 1e12);
   expectInt(where, "options.seqLen", given.seqLen);
   expectOneOf(where, "options.target", given.target, TARGET_NAMES);
   for (const name of SIZES) if (given[name] !== undefined) expectInt(where, `options.${name}`, given[name]);
-  if (headDim !== undefined && headDim % 2 !== 0)
-    throw new RangeError(`${where}: options.headDim expected an even number, got ${describe(headDim)}`);
+  // RoPE rotates pairs of components.
+  for (const name of ["dModel", "headDim"] as const)
+    if ((given[name] ?? 0) % 2 !== 0)
+      throw new RangeError(`${where}: options.${name} expected an even number, got ${describe(given[name])}`);
   if (memory !== undefined) expectInt(where, "options.memory", memory, 1, Number.MAX_SAFE_INTEGER);
   if (attention !== undefined) expectOneOf(where, "options.attention", attention, PROJECTION_KINDS);
   if (weights !== undefined) expectOneOf(where, "options.weights", weights, WEIGHT_FORMATS);

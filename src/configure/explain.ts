@@ -37,7 +37,7 @@ const HEAD_SIZES = "heads of 64 or 128: below 32 a score is noise, above 256 the
 const VARIANTS =
   "as many keys and values as a quarter of the weights allows: groups of 4 or 8 heads are near full attention (Ainslie 2023), then latents of 4.5 heads (DeepSeek-V2), then one head for all (Shazeer 2019)";
 
-const percent = (share: number): string => `${(100 * share).toPrecision(2)} %`;
+const percent = (share: number): string => `${share < 0.1 ? (100 * share).toPrecision(2) : (100 * share).toFixed(0)} %`;
 const sizeOf = (bytes: number): string =>
   bytes < 1e9 ? `${(bytes / 1e6).toPrecision(3)} MB` : `${(bytes / 1e9).toFixed(2)} GB`;
 /** Bytes of a session as a share of the weights. */
@@ -56,7 +56,10 @@ export function explainChoices({ given, chosen, planned, memoryLimit }: Facts): 
   const { dModel, numHeads, headDim, layers, mlpDim, vocabSize, tied, projection } = shape;
   const { parameterBudget, target, seqLen } = given;
   const near = anchorNear(parameterBudget);
-  const asked = (name: keyof ConfigureOptions, reason: string) => (given[name] === undefined ? reason : "as asked for");
+  const asked = (name: keyof ConfigureOptions, value: unknown, reason: string) => {
+    if (given[name] === undefined) return reason;
+    return given[name] === value ? "as asked for" : `the nearest to ${given[name]}: ${reason}`;
+  };
   const other = near
     ? `the budget is near the rule of ${near.parameters / 1e6} million`
     : "between the rules by a power of the budget, beyond them by its cube root";
@@ -67,20 +70,29 @@ export function explainChoices({ given, chosen, planned, memoryLimit }: Facts): 
   const fits = memory.total <= memoryLimit ? "the most exact that fits" : "the smallest";
   const tables = vocabSize * dModel * (tied ? 1 : 2);
   const rows: [what: string, value: string | number, reason: string, rule: string][] = [
-    ["dModel", dModel, asked("dModel", other), WIDTHS],
-    ["headDim", headDim, asked("headDim", `the width in ${numHeads} heads`), HEAD_SIZES],
-    ["numHeads", numHeads, asked("numHeads", `${dModel} / ${headDim}`), "heads times their size are the width"],
+    ["dModel", dModel, asked("dModel", dModel, other), WIDTHS],
+    ["headDim", headDim, asked("headDim", headDim, `the width in ${numHeads} heads`), HEAD_SIZES],
+    [
+      "numHeads",
+      numHeads,
+      asked("numHeads", numHeads, `${dModel} / ${headDim}`),
+      "heads times their size are the width",
+    ],
     [
       "projection",
       projectionText(projection),
-      asked("attention", tooMuch === "" ? share : `${share}, where others take more: ${tooMuch}`),
+      asked("attention", projection.kind, tooMuch === "" ? share : `${share}, where others take more: ${tooMuch}`),
       VARIANTS,
     ],
     ["fused", projection.kind === "mla" ? "separate" : "fused", ...fusedReason(projection)],
     [
       "vocabSize",
       vocabSize,
-      asked("vocabSize", `${vocabularyName(vocabSize)}, the largest whose table is at most a third of the budget`),
+      asked(
+        "vocabSize",
+        vocabSize,
+        `${vocabularyName(vocabSize)}, the largest whose table is at most a third of the budget`,
+      ),
       tied ? "below 4 billion parameters the head is the table (Llama 3.2 1B, 3B)" : "a head of its own (Llama 3.1 8B)",
     ],
     [
@@ -98,11 +110,16 @@ export function explainChoices({ given, chosen, planned, memoryLimit }: Facts): 
     [
       "weights",
       weights,
-      asked("weights", `${fits}: ${sizeOf(memory.total)} of ${sizeOf(memoryLimit)}`),
+      asked("weights", weights, `${fits}: ${sizeOf(memory.total)} of ${sizeOf(memoryLimit)}`),
       `for ${target}: ${TARGETS[target].weights.join(", then ")}`,
     ],
-    ["cache", cache, asked("cache", share), "f16, which rounds keys by 2^-11 at most; q8 where caches are too large"],
-    ["memory", sizeOf(memoryLimit), asked("memory", `what a ${target} allows`), TARGETS[target].reason],
+    [
+      "cache",
+      cache,
+      asked("cache", cache, share),
+      "f16, which rounds keys by 2^-11 at most; q8 where caches are too large",
+    ],
+    ["memory", sizeOf(memoryLimit), asked("memory", memoryLimit, `what a ${target} allows`), TARGETS[target].reason],
   ];
   return rows.map(([what, value, reason, rule]) => ({ what, value, reason, rule }));
 }
@@ -131,6 +148,14 @@ export function warningsOf({ given, chosen, memoryLimit, speed }: Facts): string
     [
       given.numKvHeads !== undefined && given.numKvHeads !== kvHeads,
       `${given.numKvHeads} key-value heads do not divide ${numHeads} heads: ${kvHeads} do`,
+    ],
+    [
+      projection.kind === "mla" && given.numKvHeads !== undefined,
+      `latents have no key-value heads: ${given.numKvHeads} are not used`,
+    ],
+    [
+      given.attention !== undefined && given.attention !== projection.kind,
+      `${projectionText(projection)} of ${numHeads} heads, are not ${given.attention}`,
     ],
     [
       numHeads * headDim !== dModel,

@@ -40,10 +40,11 @@ export function memoryOfSpec({ blocks, order }: ModelSpec): LayerMemory[] {
       return { kind: "latent", perToken: kvLoraRank + ropeDim, window: undefined, state: 0 };
     }
     const { dModel, numHeads, numKvHeads = numHeads, headDim = dModel / numHeads, window } = attention.config;
+    const { valueDim = headDim } = attention.config;
     const left = window?.left;
     return {
       kind: "heads",
-      perToken: 2 * numKvHeads * headDim,
+      perToken: numKvHeads * (headDim + valueDim),
       window: left === undefined ? left : left + 1,
       state: 0,
     };

@@ -1,8 +1,9 @@
 // How fast a machine can be at most, and what that makes of a model: the roofline (Williams 2009). A product of many rows is
 // bounded by arithmetic, that of one row by reading the weights.
 
-import type { WeightFormat } from "../linear/formats.ts";
-import { wrongValue } from "../util/arguments.ts";
+import { WEIGHT_FORMATS, type WeightFormat } from "../linear/formats.ts";
+import { expectFinite, expectOneOf, expectRecord, readList } from "../util/arguments.ts";
+import { describe } from "../util/errors.ts";
 import { ln } from "../util/math.ts";
 
 /** The speed of one thread for matrices of a format. */
@@ -62,10 +63,32 @@ export interface TokenWork {
 
 /** Throws unless the option `roofline` has positive speeds. */
 export function expectRoofline(where: string, roofline: Roofline): void {
-  for (const name of ["flops", "bytes"] as const) {
-    const value: unknown = Object(roofline)[name];
-    if (typeof value !== "number" || !(value > 0 && value < Infinity))
-      throw wrongValue(where, `options.roofline.${name}`, "a finite number > 0", value);
+  const expectSpeeds = (name: string, given: object, speeds: readonly string[]) => {
+    expectRecord(where, name, given);
+    for (const speed of speeds)
+      expectFinite(where, `${name}.${speed}`, (given as Readonly<Record<string, unknown>>)[speed], true);
+  };
+  const name = "options.roofline";
+  expectSpeeds(name, roofline, ["flops", "bytes"]);
+  const { weights = {}, attention } = roofline;
+  if (attention !== undefined) expectSpeeds(`${name}.attention`, attention, ["prompt", "token"]);
+  expectRecord(where, `${name}.weights`, weights);
+  for (const [format, speed] of Object.entries(weights)) {
+    expectOneOf(where, `${name}.weights`, format, WEIGHT_FORMATS);
+    const at = `${name}.weights.${format}`;
+    expectSpeeds(at, speed, ["flops"]);
+    const curve = Array.from(
+      readList(where, `${at}.bytes`, speed.bytes, Infinity, (pair, i) =>
+        Array.from(readList(where, `${at}.bytes[${i}]`, pair, 2), (number, j) =>
+          expectFinite(where, `${at}.bytes[${i}][${j}]`, number, true),
+        ),
+      ),
+    );
+    const isAscending = curve.every((pair, i) => pair.length === 2 && (pair[0] as number) > (curve[i - 1]?.[0] ?? 0));
+    if (curve.length === 0 || !isAscending)
+      throw new RangeError(
+        `${where}: ${at}.bytes expected 1 or more pairs [size, perSecond], ascending, got ${describe(curve)}`,
+      );
   }
 }
 

@@ -33,7 +33,7 @@ type RunSite = (typeof SITES)[number];
 const keyOf = (at: Site["at"], layer: number) => `${at} ${layer}`;
 
 /** The sites of a run: the residual behind a layer is that before the next one. */
-function sitesOf({ spec: { blocks } }: Model): Site[] {
+function runSites({ spec: { blocks } }: Model): Site[] {
   return blocks.flatMap(({ parallel, mlp }, layer) =>
     SITES.filter((at) => {
       if (at === "residMid") return !parallel;
@@ -66,7 +66,7 @@ export function captureRun(session: Session, ids: TokenIds): CapturedRun {
   if (session.source) throw new TypeError(`${where}: session expected one without an encoder, got one of readSource`);
   const { model, length: past } = session;
   const read = Array.from(readIds(where, "ids", ids, model.vocabSize, session.maxSeqLen));
-  const capture = sitesOf(model);
+  const capture = runSites(model);
   const { logits, captured } = forwardWith(session, read, { capture });
   const rows = new Map(capture.map(({ at, layer = 0 }, i) => [keyOf(at, layer), captured[i] as Tensor]));
   return makeHandle<CapturedRun>(

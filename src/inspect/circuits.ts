@@ -5,13 +5,12 @@ import { linear } from "../api/linear.ts";
 import { expectModel, type Model } from "../decoder/model.ts";
 import type { PackedBlock, PackedNorm, PackedTable } from "../decoder/packed.ts";
 import { createLinear } from "../linear/create-linear.ts";
-import type { PackedLinear } from "../linear/linear.ts";
 import type { MatrixLayout } from "../tensor/matrix.ts";
 import { eigenvaluesOf } from "../util/eigenvalues.ts";
 import { underName } from "../util/errors.ts";
 import { chunksOf } from "../util/rows.ts";
 import type { Kernels } from "../wasm/kernels.ts";
-import { type PackedRows, readMatrix } from "./read-weights.ts";
+import { isLatent, kvHeadOf, outputsOf, type PackedRows, readMatrix } from "./read-weights.ts";
 
 /** Tokens whose rows are multiplied at a time. */
 const BLOCK_TOKENS = 1024;
@@ -24,7 +23,7 @@ const BLOCK_TOKENS = 1024;
  *
  * Norms before the head, of its output and before the logits are folded into the matrices: their gains, and the centring of layer
  * norms. What rows are divided by, biases, positions, and whatever other layers and norms do to the residual in between are left
- * out, so that scores of late layers say less.
+ * out, so that scores of late layers mean less.
  *
  * The eigenvalues are those of W_V·(W_Eᵀ·W_U)·W_O [valueDim, valueDim] and zeros, so that the vocabulary is read once. The time is
  * about that of vocabSize·dModel² multiplications and additions, in one go. Weights may have any format, and attention may be latent.
@@ -50,12 +49,13 @@ export function copyingScores(model: Model): number[][] {
 
 function layerScores(where: string, model: Model, block: PackedBlock, ends: Float32Array): number[] {
   const { kernels, dModel } = model;
-  const { numHeads, numKvHeads, valueDim } = block.attention.config;
+  const { config } = block.attention;
+  const { numHeads, valueDim } = config;
   const size = valueDim * dModel;
   const read = multiply(kernels, readValues(where, model, block), ends, dModel, "in-out");
   const written = readOutputs(where, model, block);
   return Array.from({ length: numHeads }, (_, head) => {
-    const group = Math.floor((head * numKvHeads) / numHeads);
+    const group = kvHeadOf(config, head);
     const own = read.subarray(group * size, (group + 1) * size);
     const outputs = written.subarray(head * size, (head + 1) * size);
     return positiveShare(multiply(kernels, own, outputs, dModel, "out-in"), valueDim);
@@ -101,10 +101,9 @@ function readValues(
   { attention, norms }: PackedBlock,
 ): Float32Array {
   const { numKvHeads, valueDim } = attention.config;
-  const values =
-    "latents" in attention
-      ? readLatentValues(where, attention as LatentAttention)
-      : readMatrix(where, kernels, attention.layer.linears.v, 0, numKvHeads * valueDim);
+  const values = isLatent(attention)
+    ? readLatentValues(where, attention)
+    : readMatrix(where, kernels, attention.layer.linears.v, 0, numKvHeads * valueDim);
   foldNorm(kernels, values, norms.attentionPre, dModel);
   return foldNorm(kernels, values, weights.embedNorm, dModel);
 }
@@ -125,8 +124,7 @@ function readLatentValues(where: string, { kernels, config, latents }: LatentAtt
 /** What a layer adds to its residual for the outputs of its heads: W_Oᵀ [numHeads·valueDim, dModel]. */
 function readOutputs(where: string, { kernels, dModel }: Model, { attention, norms }: PackedBlock): Float32Array {
   const { numHeads, valueDim } = attention.config;
-  const matrix = "latents" in attention ? (attention as LatentAttention).latents.o : attention.layer.linears.o;
-  const outputs = transpose(readMatrix(where, kernels, matrix as PackedLinear, 0, dModel), numHeads * valueDim);
+  const outputs = transpose(readMatrix(where, kernels, outputsOf(attention), 0, dModel), numHeads * valueDim);
   // Norms of outputs are RMS norms in all families.
   return foldNorm(kernels, outputs, norms.attentionPost, dModel);
 }
@@ -181,8 +179,8 @@ function multiply(
 /** [columns, rows] of a matrix [rows, columns]. */
 function transpose(matrix: Float32Array, columns: number): Float32Array {
   const rows = matrix.length / columns;
-  const turned = new Float32Array(matrix.length);
+  const transposed = new Float32Array(matrix.length);
   for (let r = 0; r < rows; r++)
-    for (let c = 0; c < columns; c++) turned[c * rows + r] = matrix[r * columns + c] as number;
-  return turned;
+    for (let c = 0; c < columns; c++) transposed[c * rows + r] = matrix[r * columns + c] as number;
+  return transposed;
 }

@@ -1,13 +1,11 @@
 import type { Model } from "../decoder/model.ts";
 import type { PackedBlock } from "../decoder/packed.ts";
-import type { LatentParts } from "../forward/latent/steps.ts";
-import type { PackedLinear } from "../linear/linear.ts";
 import type { NormRole } from "../models/decoder/spec.ts";
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
 import { type CapturedRun, expectRun, expectToken, rowAt } from "./captured-run.ts";
 import { addPart, addRounding, type Component, inOrder, mapParts, normParts, type Part, readNorm } from "./parts.ts";
-import { weightRows } from "./read-weights.ts";
+import { outputsOf, weightRows } from "./read-weights.ts";
 
 /** What `decomposeResid` takes apart. */
 export interface ResidPlace {
@@ -86,9 +84,7 @@ function headResults(where: string, run: CapturedRun, layer: number, tokens: rea
   const { kernels, dModel, weights } = run.model;
   const { attention } = weights.blocks[layer] as PackedBlock;
   const { numHeads, valueDim } = attention.config;
-  const o = attention.pass
-    ? (attention as unknown as LatentParts).latents.o
-    : (attention.layer.linears.o as PackedLinear);
+  const o = outputsOf(attention);
   const bias = Float64Array.from(kernels.memory.f32(o.bias, dModel));
   const all = tokens.map(() => Array.from({ length: numHeads }, () => new Float64Array(dModel)));
   for (const { first, rows } of weightRows(where, kernels, o, 0, dModel))

@@ -16,6 +16,7 @@ import {
 } from "./detection-texts.ts";
 import type { ScoreSum } from "./detectors.ts";
 import { createLayerSums, type HeadSums, type Referred, readAll } from "./pattern-sums.ts";
+import { kvHeadOf } from "./read-weights.ts";
 import { unembed } from "./unembed.ts";
 
 /** Options of `detectHeads`. */
@@ -197,8 +198,9 @@ function copyShares(
   const { weights, vocabSize, dModel } = model;
   return heads.map(({ layer, head }) => {
     const block = weights.blocks[layer] as PackedBlock;
-    const { numHeads, numKvHeads, valueDim } = block.attention.config;
-    const from = Math.floor((head * numKvHeads) / numHeads) * valueDim;
+    const { config } = block.attention;
+    const { valueDim } = config;
+    const from = kvHeadOf(config, head) * valueDim;
     const values = new Float32Array(referred.length * valueDim);
     for (const [i, each] of referred.entries())
       values.set((each.values[layer] as Float32Array).subarray(from, from + valueDim), i * valueDim);

@@ -65,8 +65,8 @@ export function formulasOf({ config, layer }: Attention, call: AttendCall): Read
     },
     chunk: {
       says: joint
-        ? "The columns of queries, keys and values are told apart."
-        : "Queries, keys and values are apart already.",
+        ? "The columns of queries, keys and values are separated."
+        : "Queries, keys and values are separate already.",
       formula: joint
         ? `q = qkv[:, 0 … ${q - 1}], k = qkv[:, ${q} … ${q + k - 1}], v = qkv[:, ${q + k} … ${q + k + numKvHeads * valueDim - 1}]`
         : "q, k, v",
@@ -95,7 +95,7 @@ export function formulasOf({ config, layer }: Attention, call: AttendCall): Read
       formula: `scores[h, i, j] = ${Number(scale.toPrecision(4))} · q[h, i, :] · k[${kvHead}, j, :]`,
     },
     softcap: {
-      says: "Large scores are bent to a bound.",
+      says: "Scores are limited to ± the softcap, smoothly.",
       formula: `scores = ${softcap} · tanh(scores / ${softcap})`,
     },
     mask: maskFormula(config, call),

@@ -5,16 +5,15 @@ import {
   type ForwardResult,
   type TokenIds,
 } from "../decoder/forward.ts";
-import type { Model } from "../decoder/model.ts";
 import type { PackedBlock } from "../decoder/packed.ts";
 import { commitCalls, type ModelTap, runModel } from "../decoder/pass.ts";
 import type { Session } from "../decoder/session.ts";
 import { createFloats, expectTensor, type Tensor } from "../tensor/tensor.ts";
-import { expectInt, readFields, readList } from "../util/arguments.ts";
+import { readFields, readList } from "../util/arguments.ts";
 import { finish } from "../util/steps.ts";
 import { checkEdit, type Edit } from "./edits.ts";
 import { type LayerStatisticsOptions, measureLayers } from "./layer-statistics.ts";
-import { checkSite, SITE_FIELDS, type Site } from "./sites.ts";
+import { checkSite, MOST_SITES, readLayers, SITE_FIELDS, type Site } from "./sites.ts";
 import type { AttentionStatistics } from "./statistics.ts";
 
 /** Options of `forwardWith`. */
@@ -38,9 +37,6 @@ export interface ForwardWithResult extends ForwardResult {
   /** For each layer of `statistics.layers`: what was measured of queries on keys, [heads, ids.length] each. */
   statistics: AttentionStatistics[];
 }
-
-/** Sites or edits of one call. */
-const MOST_SITES = 65_536;
 
 /**
  * `forward` that returns rows from inside of the pass, and changes them: ablation, patching, steering, at any head, branch or
@@ -77,7 +73,7 @@ export function forwardWith(session: Session, ids: TokenIds, options: ForwardWit
   const captured = captures.map(({ width }): Tensor => {
     return { data: createFloats(where, "captured", count * width), shape: [count, width] };
   });
-  const layers = readLayers(where, given.patterns ?? [], model);
+  const layers = readLayers(where, "options.patterns", given.patterns ?? [], model);
   const patterns = layers.map((layer): Tensor => {
     const { numHeads } = (model.weights.blocks[layer] as PackedBlock).attention.config;
     const shape = [numHeads, count, call.past + count];
@@ -109,18 +105,6 @@ export function forwardWith(session: Session, ids: TokenIds, options: ForwardWit
   });
   commitCalls([call]);
   return { ...result, captured, patterns, statistics };
-}
-
-/** The layers whose patterns are asked for. */
-function readLayers(where: string, layers: unknown, { spec }: Model): number[] {
-  const read = Array.from(
-    readList(where, "options.patterns", layers, MOST_SITES, (layer, i) =>
-      expectInt(where, `options.patterns[${i}]`, layer, 0, spec.blocks.length - 1),
-    ),
-  );
-  if (new Set(read).size < read.length)
-    throw new RangeError(`${where}: options.patterns expected layers, each once, got [${read.join(", ")}]`);
-  return read;
 }
 
 /**

@@ -4,8 +4,9 @@ import type { PackedBlock } from "../decoder/packed.ts";
 import type { ModelCall, PassSettings } from "../decoder/pass.ts";
 import type { Measure } from "../forward/attend-segment.ts";
 import { expectStatistics, type MeasuredCall, measureCalls } from "../forward/measure.ts";
-import { expectInt, readFields, readList } from "../util/arguments.ts";
+import { readFields } from "../util/arguments.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
+import { readLayers } from "./sites.ts";
 import {
   type AttentionStatistics,
   checkWanted,
@@ -36,7 +37,8 @@ export function measureLayers(
   const { kernels, spec, weights } = session.model;
   const { layers: list, ...given } = readFields(where, NAME, options, ["layers", ...STATISTICS_OPTIONS]);
   const wanted = checkWanted(where, NAME, given);
-  const layers = list === undefined ? [...spec.blocks.keys()] : readLayers(where, list, spec.blocks.length);
+  const layers =
+    list === undefined ? [...spec.blocks.keys()] : readLayers(where, `${NAME}.layers`, list, session.model);
   const latent = layers.find((layer) => spec.blocks[layer]?.attention.kind === "latent");
   if (latent !== undefined)
     throw new RangeError(`${where}: ${NAME} expected layers with keys, got ${latent}, whose attention is latent`);
@@ -53,14 +55,4 @@ export function measureLayers(
     run(new Map(layers.map((layer, i) => [layer, measures[i] as Measure]))),
   );
   return measured.map((one) => statisticsOf(one, true));
-}
-
-function readLayers(where: string, list: unknown, count: number): number[] {
-  const layers = Array.from(
-    readList(where, `${NAME}.layers`, list, count, (layer, i) =>
-      expectInt(where, `${NAME}.layers[${i}]`, layer, 0, count - 1),
-    ),
-  );
-  if (new Set(layers).size === layers.length) return layers;
-  throw new RangeError(`${where}: ${NAME}.layers expected layers, each once, got [${layers.join(", ")}]`);
 }

@@ -27,7 +27,7 @@ export interface LogitLensResult {
 }
 
 /**
- * The logit lens: what the model would say if it ended at each layer, its residual taken through the final norm and the head, with
+ * The logit lens: what the model would predict if it ended at each layer, its residual taken through the final norm and the head, with
  * factor and softcap. The last layer's rows at "residPost" have the bits of the logits of `forward`.
  * @throws TypeError or RangeError naming the argument, also for `residMid` of layers that run attention and MLP side by side.
  * HeadwiseError `RELEASED` or `OUT_OF_MEMORY`.

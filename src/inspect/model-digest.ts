@@ -13,6 +13,7 @@ import { encodeParts } from "../util/cbor.ts";
 import { NULL } from "../wasm/abi.ts";
 import { isFast } from "../wasm/int-dot.ts";
 import { digestOf, piecesOf } from "./digest.ts";
+import { isLatent } from "./read-weights.ts";
 
 /** Digests of models: weights do not change. */
 const DIGESTS = new WeakMap<Model, Promise<string>>();
@@ -59,7 +60,6 @@ function* modelPieces(where: string, model: Model): Generator<Uint8Array, void> 
     });
 }
 
-const isLatent = (attention: Attention): attention is LatentAttention => "latents" in attention;
 const layerOf = (attention: Attention) => (isLatent(attention) ? attention.latents : attention.layer);
 
 /** The formats of a model's matrices, each once. */

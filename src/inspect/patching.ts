@@ -7,7 +7,7 @@ import type { Tensor } from "../tensor/tensor.ts";
 import { expectFlag, LARGEST_INT, readFields, readList } from "../util/arguments.ts";
 import { type Edit, readTokens } from "./edits.ts";
 import { type ForwardWithOptions, type ForwardWithResult, forwardWith } from "./forward-with.ts";
-import { checkSite, listSites, SITE_FIELDS, type Site } from "./sites.ts";
+import { checkSite, listSites, MOST_SITES, SITE_FIELDS, type Site } from "./sites.ts";
 
 /** What `patchSites` and `patchPaths` are asked. */
 export interface PatchRequest {
@@ -78,9 +78,6 @@ export function patchSites(model: Model, request: SitesRequest): PatchResult {
 }
 
 export const PATCH_FIELDS = ["ids", "from", "answers", "tokens", "format"] as const;
-
-/** Sites of one call. */
-const MOST_SITES = 65_536;
 
 /** Sites of an argument: a list of them, or a name for `sitesOf` it. */
 export function readSites(where: string, name: string, given: readonly Site[] | Site["at"], model: Model): Site[] {

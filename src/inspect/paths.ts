@@ -1,4 +1,4 @@
-// Path patching: what one part of a model tells another, apart from all that lies between them.
+// Path patching: the effect of one part of a model on another, apart from all that lies between them.
 
 import { expectModel, type Model } from "../decoder/model.ts";
 import type { Tensor } from "../tensor/tensor.ts";

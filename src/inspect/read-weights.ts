@@ -1,5 +1,8 @@
-// Packed weights as floats: the numbers that a projection multiplies by, in every format.
+// The weights of a layer: where they are packed, and as floats: the numbers that a projection multiplies by, in every format.
 
+import type { LatentAttention } from "../api/latent-attention.ts";
+import type { Attention } from "../attention/attention.ts";
+import type { CheckedConfig } from "../attention/config.ts";
 import { embedRows } from "../decoder/rows.ts";
 import type { PackedLinear } from "../linear/linear.ts";
 import { createFloats } from "../tensor/tensor.ts";
@@ -7,6 +10,18 @@ import { chunksOf } from "../util/rows.ts";
 import { EMBED_SHAPE_BYTES } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
+
+export const isLatent = (attention: Attention): attention is LatentAttention => "latents" in attention;
+
+/** The output projection of a layer, of any attention. */
+export const outputsOf = (attention: Attention): PackedLinear =>
+  isLatent(attention) ? attention.latents.o : (attention.layer.linears.o as PackedLinear);
+
+/** The head of keys and values that a query head attends. */
+export const kvHeadOf = (
+  { numHeads, numKvHeads }: Pick<CheckedConfig, "numHeads" | "numKvHeads">,
+  head: number,
+): number => Math.floor(head / (numHeads / numKvHeads));
 
 /** The fields of a projection, or of a table, that its rows are read by. */
 export type PackedRows = Pick<PackedLinear, "k" | "format" | "w" | "mins">;

@@ -10,7 +10,10 @@ import { decodeCbor, encodeParts } from "../util/cbor.ts";
 import { describe } from "../util/errors.ts";
 import type { Build } from "../wasm/select-build.ts";
 import { type CapturedRun, captureRun } from "./captured-run.ts";
+import { copyingScores } from "./circuits.ts";
 import { type DecomposedResid, decomposeResid, type ResidPlace } from "./decompose.ts";
+import { type DetectedHead, type DetectHeadsOptions, detectHeads } from "./detect-heads.ts";
+import type { LabelledText } from "./detection-texts.ts";
 import { digestOf, piecesOf } from "./digest.ts";
 import { explainScore, type ScoreExplanation, type ScorePlace } from "./explain-score.ts";
 import { type ForwardWithOptions, type ForwardWithResult, forwardWith } from "./forward-with.ts";
@@ -52,6 +55,13 @@ export interface Inspections {
   readonly decomposeResid: Inspection<OnSession<ResidPlace>, DecomposedResid>;
   /** `logitLens` of a new run. */
   readonly logitLens: Inspection<OnSession<LogitLensOptions>, LogitLensResult>;
+  /** `detectHeads`; kinds that are functions cannot be recorded. */
+  readonly detectHeads: Inspection<
+    DetectHeadsOptions & { readonly texts: readonly (TokenIds | LabelledText)[] },
+    DetectedHead[]
+  >;
+  /** `copyingScores`, which is asked nothing. */
+  readonly copyingScores: Inspection<Readonly<Record<string, never>>, number[][]>;
 }
 
 /** The name of an inspection. */
@@ -70,6 +80,12 @@ const RUNNERS: { readonly [Name in InspectionName]: Runner<Name> } = {
   logitAttrs: onRun(logitAttrs),
   decomposeResid: onRun(decomposeResid),
   logitLens: onRun(logitLens),
+  detectHeads: (model, { texts, ...options }) => detectHeads(model, texts, options),
+  copyingScores(model, request) {
+    const [field] = Object.keys(request);
+    if (field === undefined) return copyingScores(model);
+    throw new TypeError(`copyingScores: request expected no fields, got ${describe(field)}`);
+  },
 };
 
 const INSPECTIONS: readonly InspectionName[] = Object.keys(RUNNERS) as InspectionName[];

@@ -1,17 +1,17 @@
 // A query and a key as sums of parts by component, in the space in which attention multiplies them.
 
-import type { HeadNorm } from "../attention/attention.ts";
+import type { LatentAttention } from "../api/latent-attention.ts";
+import type { Attention, HeadNorm } from "../attention/attention.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import type { Rotary } from "../attention/rope.ts";
 import type { PackedBlock } from "../decoder/packed.ts";
-import type { LatentParts } from "../forward/latent/steps.ts";
 import type { PackedLinear } from "../linear/linear.ts";
 import { NULL } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { type CapturedRun, rowAt } from "./captured-run.ts";
 import { readParts } from "./decompose.ts";
 import { addPart, addRounding, type Component, freezeNorm, mapParts, normParts, type Part, sumOf } from "./parts.ts";
-import { multiplyRows } from "./read-weights.ts";
+import { isLatent, kvHeadOf, multiplyRows } from "./read-weights.ts";
 
 /** The query, or the key, of a head at a token. */
 export interface Side {
@@ -28,16 +28,23 @@ export function sideParts(where: string, run: CapturedRun, side: Side, resid: re
   const { attention } = run.model.weights.blocks[layer] as PackedBlock;
   const component: Component = { kind: "bias", at: of, layer };
   const x = readParts(run.model, layer, resid, component);
-  return attention.pass ? latentParts(where, run, side, x, component) : headParts(where, run, side, x, component);
+  return isLatent(attention)
+    ? latentParts(where, run, attention, side, x, component)
+    : headParts(where, run, attention, side, x, component);
 }
 
-function headParts(where: string, run: CapturedRun, side: Side, x: readonly Part[], component: Component): Part[] {
-  const { of, layer, head: query, token } = side;
-  const { kernels, weights } = run.model;
-  const { attention } = weights.blocks[layer] as PackedBlock;
+function headParts(
+  where: string,
+  run: CapturedRun,
+  attention: Attention,
+  { of, layer, head: query, token }: Side,
+  x: readonly Part[],
+  component: Component,
+): Part[] {
+  const { kernels } = run.model;
   const { config, rotary, headNorm } = attention;
-  const { headDim, numHeads, numKvHeads, qkNorm } = config;
-  const head = of === "q" ? query : Math.floor(query / (numHeads / numKvHeads));
+  const { headDim, qkNorm } = config;
+  const head = of === "q" ? query : kvHeadOf(config, query);
   const linear = attention.layer.linears[of];
   const [begin, end] = [head * headDim, (head + 1) * headDim];
   const all = rowAt(run, of, layer, token);
@@ -59,12 +66,12 @@ function headParts(where: string, run: CapturedRun, side: Side, x: readonly Part
 function latentParts(
   where: string,
   run: CapturedRun,
+  { config, latents, rotary }: LatentAttention,
   { of, layer, head, token }: Side,
   x: readonly Part[],
   component: Component,
 ): Part[] {
-  const { kernels, weights } = run.model;
-  const { config, latents, rotary } = (weights.blocks[layer] as PackedBlock).attention as unknown as LatentParts;
+  const { kernels } = run.model;
   const { headDim, nopeDim, kvLoraRank, qLoraRank, ropeDim, normEps: eps } = config;
   const position = run.past + token;
   const project = (linear: PackedLinear, parts: readonly Part[], begin: number, end: number) =>

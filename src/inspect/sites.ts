@@ -5,7 +5,7 @@ import { expectModel, type Model } from "../decoder/model.ts";
 import type { PackedBlock } from "../decoder/packed.ts";
 import type { LayerSite } from "../decoder/rows.ts";
 import type { BlockSpec } from "../models/decoder/spec.ts";
-import { expectInt, expectOneOf } from "../util/arguments.ts";
+import { expectInt, expectOneOf, readList } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
 
 /**
@@ -35,6 +35,9 @@ export interface Site {
   /** One head of `q`, `k`, `v` or `z`. Default all. */
   readonly head?: number | undefined;
 }
+
+/** Sites or edits of one call. */
+export const MOST_SITES = 65_536;
 
 export const SITE_FIELDS: readonly (keyof Site)[] = ["at", "layer", "head"];
 
@@ -111,6 +114,16 @@ export function listSites(where: string, name: string, at: Site["at"], { spec, w
   if (sites.length > 0) return sites;
   const reason = reasonAgainst(at, spec.blocks[0] as BlockSpec);
   throw new RangeError(`${where}: ${name} expected a site of the model, ${reason}, got ${describe(at)}`);
+}
+
+/** Layers of a model, each once. */
+export function readLayers(where: string, name: string, layers: unknown, { spec }: Model): number[] {
+  const { length } = spec.blocks;
+  const read = Array.from(
+    readList(where, name, layers, MOST_SITES, (layer, i) => expectInt(where, `${name}[${i}]`, layer, 0, length - 1)),
+  );
+  if (new Set(read).size === read.length) return read;
+  throw new RangeError(`${where}: ${name} expected layers, each once, got [${read.join(", ")}]`);
 }
 
 /** Why a layer does not have a site. */

@@ -147,7 +147,7 @@ export function readList<T = unknown>(
 ): ArrayLike<T> {
   const length = value !== null && typeof value === "object" ? (value as ArrayLike<unknown>).length : undefined;
   if (typeof length !== "number" || !Number.isInteger(length) || length < 0)
-    throw new TypeError(`${where}: ${name} expected an array of integers, got ${describe(value)}`);
+    throw new TypeError(`${where}: ${name} expected an array, got ${describe(value)}`);
   if (length > most) return { length };
   const elements: T[] = [];
   for (let i = 0; i < length; i++) elements.push(check((value as ArrayLike<unknown>)[i], i));

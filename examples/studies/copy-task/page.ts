@@ -49,7 +49,7 @@ A change counts if it is more than ${PLATEAU} bits and more than two standard er
 
 ## The task
 
-\`0 x1 … xn 0 x1 … xn\`: the x are different ones of 31 tokens, in random order. The loss is that of the second x1 … xn, and of nothing else. Everything that is asked for can be known, so the floor is 0 bits. A guess takes log2(31) = ${bits(GUESS)} bits.
+\`0 x1 … xn 0 x1 … xn\`: the x are different ones of 31 tokens, in random order. The loss is that of the second x1 … xn, and of nothing else. Everything that is asked for can be known, so the least possible loss is 0 bits. A guess takes log2(31) = ${bits(GUESS)} bits.
 
 - **${upper(TITLES.fixed)}**: n is always ${LENGTHS.fixed[0]}. The answer is always ${LENGTHS.fixed[0]} tokens before the present one, so a position is enough to find it.
 - **${upper(TITLES.varied)}**: n is ${LENGTHS.varied[0]} to ${LENGTHS.varied.at(-1)}, and nothing says which. The answer is behind the place where the present token was before: only content leads to it.
@@ -68,7 +68,7 @@ Means of seeds ${seeds[0]} to ${seeds.at(-1)} in bits, with the lowest and the h
 
 ## Why one layer is not enough when the distance varies
 
-A head of the first layer knows of an earlier token which one it is and how far it is, and which token asks. It does not know what stood before it. At a fixed distance that is enough: the head attends ${LENGTHS.fixed[0]} tokens back, whatever is there. When the distance varies, the answer differs from other tokens only in standing behind the earlier copy of the present token. A first layer has to write into each place what stood before it, by a head that attends the previous token, and then a head of the second layer can look for it: the two heads of an induction circuit.
+A head of the first layer knows of an earlier token which one it is and how far it is, and which token asks. It does not know the token before that. At a fixed distance that is enough: the head attends ${LENGTHS.fixed[0]} tokens back, whatever is there. When the distance varies, the answer differs from other tokens only in that it follows the earlier copy of the present token. A first layer has to write into each place which token is before it, by a head that attends the previous token, and then a head of the second layer can look for it: the two heads of an induction circuit.
 
 The table shows them. With two layers and ${headsText(best)}, a head gives ${bits(mean(circuit.previous))} of its attention to the previous token, and one gives ${bits(mean(circuit.answer))} to the answer. Without the former, set to 0 by \`forwardWith\`, the loss rises from ${bits(mean(circuit.bits))} to ${bits(mean(circuit.bitsWithout))} bits. The best single layer, of ${headsText(single.heads)}, gives the answer ${bits(mean(single.answer))} and has ${bits(mean(single.bits))} bits: ${bits(GUESS - mean(single.bits))} better than a guess, for it can see which tokens were read and how far they are.
 
@@ -80,7 +80,7 @@ ${positionTable(result)}
 
 **RoPE** rotates queries and keys, so that a head can ask for a distance. A head of d dimensions has d / 2 pairs, each with a speed of its own. With 16 heads there are two: one turns by a radian a token, and so is back after 2π = 6.3 tokens; the other turns by a hundredth, and hardly differs between neighbours. Distances of 4 and of 10 then look alike. That is what hurts, and not the width as such: with a learned table, 16 heads have ${bits(lossOf(result, "varied", 2, 16, "learned"))} bits instead of ${bits(lossOf(result, "varied", 2, 16))} (two layers, varied distance) and ${bits(lossOf(result, "fixed", 1, 16, "learned"))} instead of ${bits(lossOf(result, "fixed", 1, 16))} (one layer, fixed).
 
-**A learned table** of positions also reaches the values, so that a token that is attended says where it stands. One layer of 4 heads takes that to ${bits(lossOf(result, "varied", 1, 4, "learned"))} bits when the distance varies, beside ${bits(lossOf(result, "varied", 1, 4))} with RoPE. That is better than knowing the tokens and not their order (${bits(unorderedBits("varied"))}): the next token is the earliest one that was not said again, which needs no look at what stood before. It is not the copying that two layers do (${bits(lossOf(result, "varied", 2, 4, "learned"))}).
+**A learned table** of positions also reaches the values, so that a token that is attended gives its position, too. One layer of 4 heads takes that to ${bits(lossOf(result, "varied", 1, 4, "learned"))} bits when the distance varies, beside ${bits(lossOf(result, "varied", 1, 4))} with RoPE. That is better than knowing the tokens and not their order (${bits(unorderedBits("varied"))}): the next token is the earliest one that was not said again, for which no earlier token has to be found. It is not the copying that two layers do (${bits(lossOf(result, "varied", 2, 4, "learned"))}).
 
 **Without positions**, one layer sees a set of tokens without order, and cannot become better than knowing which are still to come. It has ${bits(lossOf(result, "fixed", 1, 4, "none"))} and ${bits(lossOf(result, "varied", 1, 4, "none"))} bits. Two layers can take the order from the causal mask, but slowly: ${bits(lossOf(result, "fixed", 2, 4, "none"))} and ${bits(lossOf(result, "varied", 2, 4, "none"))} bits at the last step.
 

@@ -31,7 +31,7 @@ ${mainTable(result)}
 
 ## Method
 
-- The task is that of [copy-task](../copy-task/README.md) with a varied distance: \`0 x1 … xn 0 x1 … xn\`, n from 4 to 10, the loss in bits of the second x1 … xn. The floor is 0 bits, a guess takes 4.95.
+- The task is that of [copy-task](../copy-task/README.md) with a varied distance: \`0 x1 … xn 0 x1 … xn\`, n from 4 to 10, the loss in bits of the second x1 … xn. The least possible loss is 0 bits, a guess takes 4.95.
 - Two layers of attention alone, 8 heads of 8 dimensions, width 64, ${steps} steps of Adam on 24 new sequences each, the same for all variants. In MLA a head has 8 dimensions without position and shares ${rotated.floats - rotated.rank!} rotated ones; values have 8. The checkpoints are those of Llama and of DeepSeek-V2.
 - PyTorch ${torch} trains the seeds of a variant side by side, each from its own seed. Validation: 128 sequences of a seed that no training has. Curves are PyTorch's. The losses are computed by headwise from the checkpoints. Its logits differ from those of PyTorch by at most ${worst.toExponential(1)}, over ${groups.length * seeds.length} models.
 

@@ -114,6 +114,11 @@ describe("choices", () => {
     expect(found).toMatchObject({ ...sizes, projection: { kind: "gqa", numKvHeads } });
     expect(found.choices.find(({ what }) => what === "dModel")?.reason).toBe("as asked for");
   });
+
+  test("what is given and does not divide is not what was asked for", () => {
+    const { choices } = configure({ ...BROWSER, numHeads: 10 });
+    expect(choices.find(({ what }) => what === "numHeads")?.reason).toBe("the nearest to 10: 768 / 64");
+  });
 });
 
 describe("warnings", () => {
@@ -122,6 +127,8 @@ describe("warnings", () => {
     [{ headDim: 512 }, /heads of 512 are above 256/],
     [{ numHeads: 10 }, /10 heads do not divide a width of 768 into even sizes: 12 do/],
     [{ numKvHeads: 5 }, /5 key-value heads do not divide 12 heads: 6 do/],
+    [{ numKvHeads: 4, attention: "mqa" }, /gqa, 4 key-value heads of 12 heads, are not mqa/],
+    [{ numKvHeads: 4, attention: "mla" }, /latents have no key-value heads: 4 are not used/],
     [{ headDim: 128, numHeads: 12 }, /12 heads of 128 are 1536 floats, not the width of 768/],
     [{ target: "worker", parameterBudget: 350e6 }, /exceed the 105 MB of worker, in every format/],
     [{ attention: "mha", seqLen: 16_384 }, /caches of 16384 tokens take .* more than a quarter/],
@@ -145,6 +152,32 @@ test.each<[object, string]>([
   ],
   [{ target: "tv" }, 'configure: options.target expected "browser" or "phone" or "worker" or "server", got "tv"'],
   [{ headDim: 63 }, "configure: options.headDim expected an even number, got 63"],
+  [{ dModel: 65 }, "configure: options.dModel expected an even number, got 65"],
+  [
+    { roofline: { ...ROOFLINE, attention: { prompt: 1e9, token: -1 } } },
+    "configure: options.roofline.attention.token expected a finite number > 0, got -1",
+  ],
+  [
+    { roofline: { ...ROOFLINE, weights: { q3: { flops: 1, bytes: [] } } } },
+    'configure: options.roofline.weights expected "f32" or "f16" or "bf16" or "q8" or "q8-row" or "q4", got "q3"',
+  ],
+  [
+    {
+      roofline: {
+        ...ROOFLINE,
+        weights: {
+          q8: {
+            flops: 1,
+            bytes: [
+              [2, 1],
+              [1, 1],
+            ],
+          },
+        },
+      },
+    },
+    "configure: options.roofline.weights.q8.bytes expected 1 or more pairs [size, perSecond], ascending, got ",
+  ],
   [{ roofline: { flops: 0, bytes: 1 } }, "configure: options.roofline.flops expected a finite number > 0, got 0"],
   [{ heads: 3 }, "configure: options expected only parameterBudget, seqLen, target, "],
 ])("%j is refused", (options, message) => {

@@ -34,9 +34,9 @@ describe("errors of calls", () => {
       'embed: batch[0] expected token ids, or a tokenizer with encode(text) in the options, got "text"',
     ],
     [() => embed(model, "text" as never), 'embed: batch expected an array of lists, got "text"'],
-    [() => embed(model, [null] as never), "embed: batch[0] expected an array of integers, got null"],
+    [() => embed(model, [null] as never), "embed: batch[0] expected an array, got null"],
     // biome-ignore lint/suspicious/noSparseArray: what is tested.
-    [() => embed(model, [, [1]] as never), "embed: batch[0] expected an array of integers, got undefined"],
+    [() => embed(model, [, [1]] as never), "embed: batch[0] expected an array, got undefined"],
     [() => embed(model, ["aé"], { tokenizer }), "embed: batch[0][1] expected an integer from 0 to 66, got 136"],
     [
       () => embed(model, [[1]], { pooling: "max" as never }),
@@ -62,7 +62,7 @@ describe("errors of calls", () => {
     [
       // biome-ignore lint/suspicious/noSparseArray: what is tested.
       () => maskedLogits(model, [[1], [2]], { positions: [, [0]] as never }),
-      "maskedLogits: positions[0] expected an array of integers, got undefined",
+      "maskedLogits: positions[0] expected an array, got undefined",
     ],
     [() => maskedLogits(model, [[1]], { top: 68 }), "maskedLogits: top expected an integer from 1 to 67, got 68"],
     [

@@ -56,6 +56,8 @@ const REQUESTS: { readonly [Name in InspectionName]: readonly Inspections[Name][
   logitAttrs: [{ ids, token: 6, id: 9, minus: 20 }],
   decomposeResid: [{ ids, token: 4, layer: 1 }],
   logitLens: [{ ids, at: "residMid", tokens: [1, 6], top: 5 }],
+  detectHeads: [{ texts: [ids, { tokens: ids, pairs: [{ query: 4, key: 3 }] }], least: 0.01, maxOffset: 2 }],
+  copyingScores: [{}],
 };
 const CASES = Object.entries(REQUESTS).flatMap(([name, requests]) =>
   requests.map((request): [InspectionName, object] => [name as InspectionName, request]),
