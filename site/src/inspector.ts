@@ -104,10 +104,13 @@ byId("picker", HTMLElement).append(
     onChoice: (model) => state.set({ model }),
     onUnloaded() {
       isLoaded = false;
+      abouts = [];
+      grid.tell(abouts);
       say("Waiting for the model.");
     },
-    onLoaded() {
+    onLoaded({ maxSeqLen }) {
       isLoaded = true;
+      statistics.setTrained(maxSeqLen);
       ask();
     },
   }),

@@ -11,7 +11,7 @@ import { quantized } from "../../../dist/quantized.js";
 import { loadTokenizer } from "../../../dist/text.js";
 import { expect } from "../../examples/given.mjs";
 import { textOf, visit } from "../../examples/pages.mjs";
-import { ready } from "../every-page.mjs";
+import { expectAccessible, expectNoOverflow, ready } from "../every-page.mjs";
 
 const FILE = join(import.meta.dirname, "../../../model/stories/stories.gguf");
 const TEXT = "the dog slept on the rug because it was soft . what was soft ? the";
@@ -43,6 +43,16 @@ const digestIs = (page, digest) =>
 const textIs = (page, selector, wanted) =>
   page.waitForFunction((where, text) => document.querySelector(where)?.textContent === text, {}, selector, wanted);
 
+const setText = (page, text) =>
+  page.$eval(
+    "#text",
+    (field, value) => {
+      field.value = value;
+      field.dispatchEvent(new Event("input"));
+    },
+    text,
+  );
+
 /** Presses the button with this text. */
 const press = (page, text) =>
   page.evaluate((wanted) => {
@@ -67,18 +77,9 @@ export const scenarios = {
       const longer = await expected(`${TEXT} rug . kate`);
       await digestIs(page, longer.digest);
       // A change in the middle, and back.
-      const set = (text) =>
-        page.$eval(
-          "#text",
-          (field, value) => {
-            field.value = value;
-            field.dispatchEvent(new Event("input"));
-          },
-          text,
-        );
-      await set(TEXT.replace("slept", "sat"));
+      await setText(page, TEXT.replace("slept", "sat"));
       await digestIs(page, (await expected(TEXT.replace("slept", "sat"))).digest);
-      await set(TEXT);
+      await setText(page, TEXT);
       await digestIs(page, node.digest);
       return node.digest;
     }),
@@ -194,6 +195,41 @@ export const scenarios = {
       },
       `${QUERY}&layer=1&head=6&view=statistics`,
     ),
+  "a head that is patched from another text": (given) =>
+    open(
+      given,
+      async (page) => {
+        const kernels = await loadKernels({ models, quantized, deterministic: true });
+        const model = await loadModel(kernels, FILE, { gguf });
+        const tokenizer = await loadTokenizer(FILE);
+        const site = { at: "z", layer: 0, head: 7 };
+        const other = tokenizer.encode("the cat sat on the mat because it was");
+        const [rows] = forwardWith(createSession(model), other, { capture: [site] }).captured;
+        kernels.release();
+        await digestIs(
+          page,
+          (await expected("the dog slept on the rug because it was", [{ ...site, set: rows }])).digest,
+        );
+      },
+      `?deterministic=yes&text=the+dog+slept+on+the+rug+because+it+was&from=the+cat+sat+on+the+mat+because+it+was&edits=0.7%3D`,
+    ),
+  "every view fits, and axe finds nothing": (given) =>
+    open(given, async (page) => {
+      for (const view of ["Map", "Difference", "Lines", "Stages", "Statistics"]) {
+        await press(page, view);
+        if (view === "Stages") await page.waitForSelector(".stage p");
+        if (view === "Statistics") {
+          await press(page, "Measure");
+          await page.waitForSelector(".statistics tbody tr");
+        }
+        for (const width of [360, 768, 1440]) {
+          await page.setViewport({ width, height: 900 });
+          await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+          await expectNoOverflow(page, width);
+        }
+        await expectAccessible(page, view);
+      }
+    }),
   "why, in parts, and the stages of the same cell": (given) =>
     open(
       given,
@@ -289,7 +325,7 @@ export const scenarios = {
       },
       `${QUERY}&layer=1&head=6`,
     ),
-  "a wrong file and a wrong text leave a sentence": (given) =>
+  "a wrong file leaves a sentence, and the page goes on": (given) =>
     open(given, async (page) => {
       const wrong = join(tmpdir(), "headwise-wrong-inspector.gguf");
       writeFileSync(wrong, "not a GGUF file");
@@ -299,8 +335,12 @@ export const scenarios = {
       expect("the sentence", await textOf(page, ".picker .error"), /^The model could not be loaded: .*GGUF/);
       await page.select("#model", "stories.gguf");
       await page.waitForFunction(() => /tokens; \d+ read/.test(document.getElementById("status").textContent));
+      await setText(page, "the zyzzyva sat");
+      await digestIs(page, (await expected("the zyzzyva sat")).digest);
+      await setText(page, TEXT);
+      await digestIs(page, (await expected(TEXT)).digest);
     }),
-  "no task above 50 ms while one types at 190 tokens": (given) =>
+  "no task above 50 ms while one types at 170 tokens": (given) =>
     open(
       given,
       async (page) => {
