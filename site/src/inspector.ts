@@ -87,7 +87,7 @@ byId("exports", HTMLElement).append(
   "Save this head as",
   ...exportButtons(
     () => shown,
-    ({ layer, head }, title) => engine.run("figure", { layer, head, title }),
+    ({ words, weights, head }, title) => engine.run("figure", { words, weights, head, title }),
     (message) => say(message, true),
   ),
 );
