@@ -87,7 +87,7 @@ byId("exports", HTMLElement).append(
   "Save this head as",
   ...exportButtons(
     () => shown,
-    ({ layer, head }, title) => engine.run("figure", { layer, head, title }),
+    ({ words, weights, head }, title) => engine.run("figure", { words, weights, head, title }),
     (message) => say(message, true),
   ),
 );
@@ -104,10 +104,13 @@ byId("picker", HTMLElement).append(
     onChoice: (model) => state.set({ model }),
     onUnloaded() {
       isLoaded = false;
+      abouts = [];
+      grid.tell(abouts);
       say("Waiting for the model.");
     },
-    onLoaded() {
+    onLoaded({ maxSeqLen }) {
       isLoaded = true;
+      statistics.setTrained(maxSeqLen);
       ask();
     },
   }),

@@ -15,6 +15,8 @@ const MEASURES = [
 export interface StatisticsView {
   readonly element: HTMLElement;
   show(place: Place, heads: readonly number[]): void;
+  /** The longest text that the model was made for, if it says. */
+  setTrained(length: number | undefined): void;
   /** The length of the address. */
   setLength(length: number): void;
 }
@@ -50,6 +52,7 @@ export function createStatistics(
   let place: Place = { layer: 0, head: 0 };
   let heads: readonly number[] = [];
   let abort: AbortController | undefined;
+  let trained: number | undefined;
 
   const at = (measured: Measured, head: number, m: number): Float32Array => {
     const from = (head * MEASURES.length + m) * measured.bins;
@@ -92,8 +95,13 @@ export function createStatistics(
     try {
       found = await measure(Number(select.value), (share) => (bar.value = share), own.signal);
       const { tokens, ms, matrixBytes, sessionBytes } = found;
-      const megabytes = (bytes: number) => `${(bytes / 1e6).toFixed(1)} MB`;
-      status.textContent = `${tokens} tokens in ${(ms / 1000).toFixed(1)} s. The weights of all heads would take ${megabytes(matrixBytes)}; the session took ${megabytes(sessionBytes)}.`;
+      const size = (bytes: number) =>
+        bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e9).toFixed(1)} GB`;
+      const beyond =
+        trained !== undefined && tokens > trained
+          ? ` The model was made for ${trained} tokens: what its heads do beyond them it never learned.`
+          : "";
+      status.textContent = `${tokens} tokens in ${(ms / 1000).toFixed(1)} s. The weights of all heads would take ${size(matrixBytes)}; the session took ${size(sessionBytes)}.${beyond}`;
       draw();
     } catch (error) {
       const { name, message } = error as Error;
@@ -114,6 +122,9 @@ export function createStatistics(
       place = given;
       heads = counts;
       draw();
+    },
+    setTrained(length) {
+      trained = length;
     },
     setLength(length) {
       select.value = String(LENGTHS.includes(length) ? length : LENGTHS[1]);

@@ -1,6 +1,5 @@
 // The inspector: the bits of Node, the keyboard alone, links, wrong files, changes of heads, and no long task while one types.
 
-import { createHash } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -10,53 +9,9 @@ import { createSession, gguf, loadModel, models } from "../../../dist/models.js"
 import { quantized } from "../../../dist/quantized.js";
 import { loadTokenizer } from "../../../dist/text.js";
 import { expect } from "../../examples/given.mjs";
-import { textOf, visit } from "../../examples/pages.mjs";
-import { ready } from "../every-page.mjs";
-
-const FILE = join(import.meta.dirname, "../../../model/stories/stories.gguf");
-const TEXT = "the dog slept on the rug because it was soft . what was soft ? the";
-/** The build that has the same bits in every engine. */
-const QUERY = `?deterministic=yes&text=${encodeURIComponent(TEXT)}`;
-
-/** A pass in Node: its words, the weights of all heads, the likeliest next token, and the digest of its bits. */
-async function expected(text, edits = [], { weights, cache = "f32" } = {}) {
-  const kernels = await loadKernels({ models, quantized, deterministic: true });
-  const model = await loadModel(kernels, FILE, { gguf, weights });
-  const tokenizer = await loadTokenizer(FILE);
-  const ids = tokenizer.encode(text);
-  const layers = Array.from({ length: model.layers }, (_, layer) => layer);
-  const { patterns, logits } = forwardWith(createSession(model, { format: cache }), ids, { patterns: layers, edits });
-  kernels.release();
-  const hash = createHash("sha256");
-  for (const { data } of [...patterns, { data: logits }]) hash.update(createHash("sha256").update(data).digest());
-  const words = ids.map((id) => tokenizer.decode([id], { keepSpecial: true }));
-  const weight = (layer, head, query, key) => patterns[layer].data[(head * ids.length + query) * ids.length + key];
-  const next = tokenizer.decode([logits.indexOf(logits.reduce((a, b) => Math.max(a, b)))]);
-  return { words, weight, next, digest: hash.digest("hex").slice(0, 16) };
-}
-
-const cell = ({ words, weight }, layer, head, query, key) =>
-  `Layer ${layer}, head ${head}: “${words[query]}” at ${query} gives “${words[key]}” at ${key} ${weight(layer, head, query, key).toFixed(3)}`;
-
-const digestIs = (page, digest) =>
-  page.waitForFunction((wanted) => document.getElementById("digest").textContent === wanted, {}, digest);
-const textIs = (page, selector, wanted) =>
-  page.waitForFunction((where, text) => document.querySelector(where)?.textContent === text, {}, selector, wanted);
-
-/** Presses the button with this text. */
-const press = (page, text) =>
-  page.evaluate((wanted) => {
-    const button = [...document.querySelectorAll("main button")].find(({ textContent }) => textContent === wanted);
-    button.click();
-  }, text);
-
-const open = (given, look, query = QUERY) =>
-  visit(given.browser, `${given.url}inspector.html${query}`, async (page, errors) => {
-    await ready(page);
-    const found = await look(page);
-    expect("errors of the page", errors.join("; "), "");
-    return found;
-  });
+import { textOf } from "../../examples/pages.mjs";
+import { expectAccessible, expectNoOverflow } from "../every-page.mjs";
+import { cell, digestIs, expected, FILE, open, press, QUERY, setText, TEXT, textIs } from "../inspector.mjs";
 
 export const scenarios = {
   "the weights of Node, and of a text that goes on": (given) =>
@@ -67,18 +22,9 @@ export const scenarios = {
       const longer = await expected(`${TEXT} rug . kate`);
       await digestIs(page, longer.digest);
       // A change in the middle, and back.
-      const set = (text) =>
-        page.$eval(
-          "#text",
-          (field, value) => {
-            field.value = value;
-            field.dispatchEvent(new Event("input"));
-          },
-          text,
-        );
-      await set(TEXT.replace("slept", "sat"));
+      await setText(page, TEXT.replace("slept", "sat"));
       await digestIs(page, (await expected(TEXT.replace("slept", "sat"))).digest);
-      await set(TEXT);
+      await setText(page, TEXT);
       await digestIs(page, node.digest);
       return node.digest;
     }),
@@ -194,6 +140,41 @@ export const scenarios = {
       },
       `${QUERY}&layer=1&head=6&view=statistics`,
     ),
+  "a head that is patched from another text": (given) =>
+    open(
+      given,
+      async (page) => {
+        const kernels = await loadKernels({ models, quantized, deterministic: true });
+        const model = await loadModel(kernels, FILE, { gguf });
+        const tokenizer = await loadTokenizer(FILE);
+        const site = { at: "z", layer: 0, head: 7 };
+        const other = tokenizer.encode("the cat sat on the mat because it was");
+        const [rows] = forwardWith(createSession(model), other, { capture: [site] }).captured;
+        kernels.release();
+        await digestIs(
+          page,
+          (await expected("the dog slept on the rug because it was", [{ ...site, set: rows }])).digest,
+        );
+      },
+      `?deterministic=yes&text=the+dog+slept+on+the+rug+because+it+was&from=the+cat+sat+on+the+mat+because+it+was&edits=0.7%3D`,
+    ),
+  "every view fits, and axe finds nothing": (given) =>
+    open(given, async (page) => {
+      for (const view of ["Map", "Difference", "Lines", "Stages", "Statistics"]) {
+        await press(page, view);
+        if (view === "Stages") await page.waitForSelector(".stage p");
+        if (view === "Statistics") {
+          await press(page, "Measure");
+          await page.waitForSelector(".statistics tbody tr");
+        }
+        for (const width of [360, 768, 1440]) {
+          await page.setViewport({ width, height: 900 });
+          await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+          await expectNoOverflow(page, width);
+        }
+        await expectAccessible(page, view);
+      }
+    }),
   "why, in parts, and the stages of the same cell": (given) =>
     open(
       given,
@@ -289,7 +270,7 @@ export const scenarios = {
       },
       `${QUERY}&layer=1&head=6`,
     ),
-  "a wrong file and a wrong text leave a sentence": (given) =>
+  "a wrong file leaves a sentence, and the page goes on": (given) =>
     open(given, async (page) => {
       const wrong = join(tmpdir(), "headwise-wrong-inspector.gguf");
       writeFileSync(wrong, "not a GGUF file");
@@ -299,8 +280,12 @@ export const scenarios = {
       expect("the sentence", await textOf(page, ".picker .error"), /^The model could not be loaded: .*GGUF/);
       await page.select("#model", "stories.gguf");
       await page.waitForFunction(() => /tokens; \d+ read/.test(document.getElementById("status").textContent));
+      await setText(page, "the zyzzyva sat");
+      await digestIs(page, (await expected("the zyzzyva sat")).digest);
+      await setText(page, TEXT);
+      await digestIs(page, (await expected(TEXT)).digest);
     }),
-  "no task above 50 ms while one types at 190 tokens": (given) =>
+  "no task above 50 ms while one types at 170 tokens": (given) =>
     open(
       given,
       async (page) => {
