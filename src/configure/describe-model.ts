@@ -9,6 +9,7 @@ import { openGgufParts } from "../files/gguf/parts.ts";
 import { isGgufSource, type ModelFiles, type ModelSource, openModelFiles, readTexts } from "../files/model-files.ts";
 import type { ModelStore } from "../files/model-store.ts";
 import { panelBytes, sumBytes, type WeightFormat } from "../linear/formats.ts";
+import { resolveHead } from "../models/decoder/check-tensors.ts";
 import { countDecoder } from "../models/decoder/count-tensors.ts";
 import { FAMILIES } from "../models/decoder/families.ts";
 import { type Decoder, readDecoder, SESSION_LENGTH } from "../models/decoder/read-spec.ts";
@@ -16,7 +17,7 @@ import { readGgufDecoder } from "../models/gguf/decoder.ts";
 import { DECODERS } from "../models/gguf/decoders.ts";
 import { type Fields, fieldsOf } from "../models/hf/config-fields.ts";
 import { reasonAgainst, UNSUPPORTED_MODELS } from "../models/unsupported.ts";
-import { expectInt, expectSignal, readFields } from "../util/arguments.ts";
+import { expectFunction, expectInt, expectSignal, readFields } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { parseJson } from "../util/json.ts";
@@ -119,19 +120,25 @@ export async function describeFiles(source: ModelSource, options: DescribeFilesO
   const where = "describeFiles";
   const { signal, store, ...given } = readOptions(where, options, FILE_OPTIONS);
   if (signal !== undefined) expectSignal(where, signal);
+  if (store !== undefined) expectFunction(where, "options.store.open", Object(store).open);
   signal?.throwIfAborted();
-  if (!isGgufSource(where, source)) {
-    const noGguf = async () => ({ metadata: new Map() });
-    const found = await readTexts(where, source, [CONFIG], noGguf, signal, store);
-    const config = (found as ReadonlyMap<string, string>).get(CONFIG);
-    if (config !== undefined) return costOf(readConfigFacts(where, config), given);
-    throw new HeadwiseError("BAD_FILE", `${where}: source expected ${CONFIG} or a GGUF file, got neither`);
-  }
-  const files = await openModelFiles(where, source, openGgufParts, signal, store);
+  let files: ModelFiles | undefined;
   try {
+    if (!isGgufSource(where, source)) {
+      const noGguf = async () => ({ metadata: new Map() });
+      const found = await readTexts(where, source, [CONFIG], noGguf, signal, store);
+      const config = (found as ReadonlyMap<string, string>).get(CONFIG);
+      if (config !== undefined) return costOf(readConfigFacts(where, config), given);
+      throw new HeadwiseError("BAD_FILE", `${where}: source expected ${CONFIG} or a GGUF file, got neither`);
+    }
+    files = await openModelFiles(where, source, openGgufParts, signal, store);
     return costOf(await readGgufFileFacts(where, files, given.seqLen), given);
+  } catch (error) {
+    // A request that the signal ended fails with an error of its own.
+    signal?.throwIfAborted();
+    throw error;
   } finally {
-    await files.close();
+    await files?.close();
   }
 }
 
@@ -157,7 +164,7 @@ function readConfigFacts(where: string, config: string | object): Facts {
     throw file.refusal("model_type", `one whose costs are known (nearest: ${nearestNames(type, names)})`, type, why);
   }
   return Object.hasOwn(FAMILIES, type as string)
-    ? factsOfDecoder(where, readDecoder(where, json), file)
+    ? factsOfDecoder(where, resolveHead(readDecoder(where, json)), file)
     : factsOfParts(file, type as string);
 }
 

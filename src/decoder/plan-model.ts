@@ -8,6 +8,7 @@ import { placeLayerRows } from "../forward/row-pass.ts";
 import { checkLatentConfig } from "../latent/config.ts";
 import { latentLayout } from "../latent/packed-latent.ts";
 import type { WeightFormat } from "../linear/formats.ts";
+import { resolveHead } from "../models/decoder/check-tensors.ts";
 import { readDecoder } from "../models/decoder/read-spec.ts";
 import type { BlockSpec, ModelSpec } from "../models/decoder/spec.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
@@ -56,9 +57,9 @@ export interface ModelPlan {
 export const SIZES = ["weights", "maxSeqLen", "format", "truncatable", "sessions", "rows", "outputs"] as const;
 
 /**
- * The memory that a model, its sessions and its calls will take, computed from config.json before anything is loaded. A head
- * beside the table of tokens is counted where `tie_word_embeddings` is false; where neither config.json nor the type of model
- * says it, `loadModel` takes one that the file has, which is not known here. `planModelFiles` reads a model's files, GGUF too.
+ * The memory that a model, its sessions and its calls will take, computed from config.json before anything is loaded. Without
+ * `tie_word_embeddings` there, whether a head beside the table of tokens is counted follows from the type of model, as in
+ * transformers: of Llama it is. `loadModel` takes what the files have, and `planModelFiles` reads their headers, of GGUF too.
  * @param config The text of config.json, not its path, or the object it parses to.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for a model that `loadModel` would refuse.
  * @example
@@ -73,7 +74,7 @@ export function planModel(config: string | object, sizes: ModelPlanSizes = {}): 
   const given = readFields(where, "sizes", sizes, SIZES);
   if (given.maxSeqLen !== undefined) expectInt(where, "maxSeqLen", given.maxSeqLen);
   const formats = readFormats(where, given.weights);
-  const { spec } = readDecoder(where, config, given.maxSeqLen);
+  const { spec } = resolveHead(readDecoder(where, config, given.maxSeqLen));
   return planSpec(where, spec, uniformFormats(spec, formats), given);
 }
 

@@ -16,7 +16,7 @@ import {
 } from "./detection-texts.ts";
 import type { ScoreSum } from "./detectors.ts";
 import { createLayerSums, type HeadSums, type Referred, readAll } from "./pattern-sums.ts";
-import { kvHeadOf } from "./read-weights.ts";
+import { isLatent, kvHeadOf } from "./read-weights.ts";
 import { unembed } from "./unembed.ts";
 
 /** Options of `detectHeads`. */
@@ -64,7 +64,8 @@ export interface DetectedHead {
    * Of heads that reach `least` on "reference": the share of labelled pairs whose token at `key` is among the five likeliest ones, if
    * the head attends to it alone and the residual is what the head writes. That is the copy score of Wang et al. 2022, who call heads
    * that attend to names and copy them name movers; they take the token's residual behind the first MLP, here it is the one that the
-   * head reads. At random it would be 5 / vocabSize.
+   * head reads. At random it would be 5 / vocabSize. Heads of latent attention, whose values are made of latents, have
+   * none.
    */
   readonly copies?: number;
 }
@@ -84,8 +85,7 @@ const LEAST_COPIES = 0.5;
  * of one that sees a single key.
  * @param texts Tokens, or tokens with places that refer to others.
  * @returns All heads, layer by layer.
- * @throws TypeError or RangeError naming the argument, also for layers of latent attention, which have no patterns. HeadwiseError
- * `OUT_OF_MEMORY` or `RELEASED`.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
  * @example
  * import { loadKernels } from "headwise";
  * import { detectHeads } from "headwise/inspect";
@@ -111,9 +111,6 @@ export function detectHeads(
   const least = expectFinite(where, "options.least", given.least ?? 0.5);
   const copying = expectFlag(where, "options.copying", given.copying ?? true);
   const checked = readTexts(where, texts, model);
-  const latent = model.spec.blocks.findIndex(({ attention }) => attention.kind === "latent");
-  if (latent >= 0)
-    throw new RangeError(`${where}: model expected layers with keys, got latent attention in layer ${latent}`);
 
   const layers = createLayerSums(model, kinds.length + 1, maxOffset);
   const referred = underName(where, () => readAll(where, model, checked, kinds, layers));
@@ -126,13 +123,16 @@ export function detectHeads(
       return { layer, head, scores: scoresOf(kinds, sums, even, lone), offset };
     }),
   );
-  const refers = found.filter(({ scores: { reference } }) => reference && marginOf(reference) >= least);
+  const refers = found.filter(({ layer, scores: { reference } }) => {
+    const { attention } = model.weights.blocks[layer] as PackedBlock;
+    return reference && marginOf(reference) >= least && !isLatent(attention);
+  });
   const shares = underName(where, () => copyShares(where, model, refers, referred));
   const copied = copying ? underName(where, () => copyingScores(model)) : undefined;
   return found.map((each): DetectedHead => {
     const copies = shares[refers.indexOf(each)];
     const best = kindOf(each, kinds, least);
-    const kind = best === REFERENCE && (copies as number) >= LEAST_COPIES ? "name mover" : best;
+    const kind = best === REFERENCE && (copies ?? 0) >= LEAST_COPIES ? "name mover" : best;
     const { layer, head, scores, offset } = each;
     return {
       ...{ layer, head, kind, scores, offset },
@@ -203,7 +203,7 @@ function copyShares(
     const from = kvHeadOf(config, head) * valueDim;
     const values = new Float32Array(referred.length * valueDim);
     for (const [i, each] of referred.entries())
-      values.set((each.values[layer] as Float32Array).subarray(from, from + valueDim), i * valueDim);
+      values.set((each.values.get(layer) as Float32Array).subarray(from, from + valueDim), i * valueDim);
     const written = writtenFor(where, model, block, head, values);
     const rows = referred.map((_, i) => written.subarray(i * dModel, (i + 1) * dModel));
     let copies = 0;

@@ -1,12 +1,14 @@
 // Sums over the attention patterns of texts, of which a session holds a few rows at a time.
 
 import type { Model } from "../decoder/model.ts";
+import type { PackedBlock } from "../decoder/packed.ts";
 import { makeSession, type Session } from "../decoder/session.ts";
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
 import { chunksOf } from "../util/rows.ts";
 import { type CheckedText, type HeadDetector, looksIn } from "./detection-texts.ts";
 import { addQuery, type Look, type ScoreSum } from "./detectors.ts";
 import { forwardWith } from "./forward-with.ts";
+import { isLatent } from "./read-weights.ts";
 import type { Site } from "./sites.ts";
 
 /** About how many weights of patterns are held at a time. */
@@ -26,10 +28,10 @@ export interface LayerSums {
   readonly even: HeadSums;
 }
 
-/** A labelled pair: the token at `key`, and its values [numKvHeads·valueDim] in each layer. */
+/** A labelled pair: the token at `key`, and its values [numKvHeads·valueDim] by layer; those of latent attention have none. */
 export interface Referred {
   readonly token: number;
-  readonly values: readonly Float32Array[];
+  readonly values: ReadonlyMap<number, Float32Array>;
 }
 
 /** Sums of 0, for the layers of a model. */
@@ -73,8 +75,10 @@ function addText(
   const n = ids.length;
   const numHeads = layers.reduce((sum, { heads }) => sum + heads.length, 0);
   const patterns = Array.from(layers.keys());
-  const capture = pairs.length > 0 ? patterns.map((layer): Site => ({ at: "v", layer })) : [];
-  const values = new Map(pairs.map(({ key }): [number, Float32Array[]] => [key, []]));
+  const { blocks } = session.model.weights;
+  const valued = patterns.filter((layer) => pairs.length > 0 && !isLatent((blocks[layer] as PackedBlock).attention));
+  const capture = valued.map((layer): Site => ({ at: "v", layer }));
+  const values = new Map(pairs.map(({ key }): [number, Map<number, Float32Array>] => [key, new Map()]));
   const wanted = looks.map(() => createFloats(where, "pattern", n));
   const even = createFloats(where, "pattern", n);
   for (const [begin, end] of chunksOf(n, Math.max(1, Math.floor(PATTERN_FLOATS / (numHeads * n))))) {
@@ -90,14 +94,14 @@ function addText(
         addRow(sums, wanted, i, even, 0);
       }
     }
-    for (const { data, shape } of pass.captured)
+    for (const [i, { data, shape }] of pass.captured.entries())
       for (const [key, rows] of values)
         if (key >= begin && key < end) {
           const width = shape[1] as number;
-          rows.push(data.slice((key - begin) * width, (key - begin + 1) * width));
+          rows.set(valued[i] as number, data.slice((key - begin) * width, (key - begin + 1) * width));
         }
   }
-  return pairs.map(({ key }) => ({ token: ids[key] as number, values: values.get(key) as Float32Array[] }));
+  return pairs.map(({ key }) => ({ token: ids[key] as number, values: values.get(key) as Referred["values"] }));
 }
 
 /** Adds the weights of token i, which lie at `at`; `wanted` is where each kind looks. */

@@ -2,7 +2,7 @@
 
 import { createRandom } from "../../src/diagnostics/random.ts";
 import { writeSafetensors } from "../../src/files/safetensors/safetensors.ts";
-import { expectedTensors } from "../../src/models/decoder/check-tensors.ts";
+import { expectedTensors, resolveHead } from "../../src/models/decoder/check-tensors.ts";
 import { type Decoder, readDecoder } from "../../src/models/decoder/read-spec.ts";
 import type { Tensor } from "../../src/tensor/tensor.ts";
 
@@ -55,7 +55,7 @@ export function tinyTensors(
   read: (where: string, config: object) => Decoder = readDecoder,
 ): Map<string, Tensor> {
   const random = createRandom(seed);
-  const decoder = read("tinyTensors", config);
+  const decoder = resolveHead(read("tinyTensors", config));
   const { required, optional } = expectedTensors(decoder, decoder.names.roots[0] as string);
   const tensors = new Map<string, Tensor>();
   const add = (name: string, shape: readonly number[]) => {

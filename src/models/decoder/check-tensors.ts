@@ -28,9 +28,13 @@ export function findRoot({ names }: Decoder, tensors: ReadonlyMap<string, unknow
 
 /**
  * The decoder with what its file decides: without a word of it in config.json, the head is shared if the file has none. Files of
- * encoders may lack what is before it.
+ * encoders may lack what is before it. Without `tensors`, a head that only they could decide is one of its own, as in transformers.
  */
-export function resolveHead({ spec, ...rest }: Decoder, tensors: ReadonlyMap<string, unknown>): Decoder {
+export function resolveHead({ spec, ...rest }: Decoder, tensors?: ReadonlyMap<string, unknown>): Decoder {
+  if (tensors === undefined) {
+    const { tied = false } = spec.head;
+    return { ...rest, spec: { ...spec, head: { ...spec.head, tied } } };
+  }
   const { transform, ...head } = spec.head;
   const tied = head.tied ?? !tensors.has(`${rest.names.head}.weight`);
   const transforms = transform && tensors.has(`${rest.names.transform?.dense}.weight`);

@@ -54,20 +54,16 @@ export interface DecoderCounts {
 
 const sizeOf = (shape: readonly number[]): number => shape.reduce((a, b) => a * b, 1);
 
-/**
- * Counts the parameters of a decoder whose config.json is `file`. A head is counted unless it is the table of tokens; where
- * config.json and the type of model do not say that it is, it counts as one of its own, as in transformers.
- */
-export function countDecoder({ spec, ...rest }: Decoder, file: Fields): DecoderCounts {
-  const tied = spec.head.tied ?? false;
-  const decoder: Decoder = { ...rest, spec: { ...spec, head: { ...spec.head, tied } } };
+/** Counts the parameters of a decoder, of which `resolveHead` said whether it has a head, and whose config.json is `file`. */
+export function countDecoder(decoder: Decoder, file: Fields): DecoderCounts {
+  const { spec } = decoder;
   const { required, optional } = expectedTensors(decoder, "");
   const parts = (BIASES[spec.type] ?? BY_FLAGS)(file);
   const biases = [...optional].filter(([name]) => parts.includes(partOf(name, decoder)));
   const parameters = [...required, ...biases].reduce((sum, [, shape]) => sum + sizeOf(shape), 0);
   const idle = spec.blocks.reduce((sum, { mlp }) => sum + idleOf(mlp, spec.dModel), 0);
   const { embed, vocabSize, dModel } = spec;
-  const tables = (tied ? 0 : vocabSize * embed.dim) + (embed.positions?.rows ?? 0) * dModel;
+  const tables = (spec.head.tied ? 0 : vocabSize * embed.dim) + (embed.positions?.rows ?? 0) * dModel;
   return { parameters, active: parameters - idle, tables };
 }
 

@@ -110,7 +110,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
   qwen2_moe: { moe: QWEN2_MOE.read, moeNames: QWEN2_MOE.names, ignored: ["intermediate_size"] },
   qwen3: {},
   qwen3_moe: { moe: QWEN3_MOE.read, moeNames: QWEN3_MOE.names, ignored: ["intermediate_size"] },
-  smollm3: {},
+  smollm3: { tied: true },
   stablelm: {
     namesOf: (file) => (file.flag("use_parallel_residual", false) ? (SHARED_NORM.names ?? {}) : {}),
     norm: LAYER_NORM,

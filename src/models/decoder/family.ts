@@ -117,7 +117,7 @@ export interface Family {
   readonly finalNorm?: (file: Fields) => boolean;
   /** The field of the number of tokens. Default "max_position_embeddings". */
   readonly lengthField?: string;
-  /** Whether the head is shared if config.json does not say it. Default: whether the file has no head of its own. */
+  /** The head is shared if config.json does not say it. Default: if the file has none of its own; without a file, it is not. */
   readonly tied?: true;
   /** Fields, and the values besides null with which this package can compute the model. */
   readonly only?: Readonly<Record<string, readonly unknown[]>>;

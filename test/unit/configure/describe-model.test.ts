@@ -182,3 +182,15 @@ test.each<[object, string]>([
 ])("%o is refused", (config, message) => {
   expect(() => describeModel(config)).toThrow(message);
 });
+
+test("a store that cannot open is refused; what fails after the signal rejects with the signal's reason", async () => {
+  await expect(describeFiles("model", { store: 5 } as never)).rejects.toThrow(
+    "describeFiles: options.store.open expected a function, got undefined",
+  );
+  const controller = new AbortController();
+  const source = async () => {
+    controller.abort(new Error("enough"));
+    throw new Error("another");
+  };
+  await expect(describeFiles(source, { signal: controller.signal })).rejects.toThrow("enough");
+});

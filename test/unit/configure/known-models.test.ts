@@ -34,4 +34,17 @@ describe("what is published of", () => {
     else expect(Math.abs(parameters / row.parameters - 1)).toBeLessThanOrEqual(row.tolerance);
     expect(tokenBytes).toBe(row.tokenBytes);
   });
+
+  test.each(models)(
+    "$name takes four bytes a parameter as f32 and little more, also if nothing says who has the head",
+    (row) => {
+      const { tie_word_embeddings: _, ...open } = row.config as Record<string, unknown>;
+      for (const config of [row.config, open]) {
+        const { parameters, weightBytes, memory } = describeModel(config);
+        expect(weightBytes.f32).toBeGreaterThanOrEqual(4 * parameters);
+        expect(weightBytes.f32).toBeLessThan(1.01 * 4 * parameters);
+        if (memory) expect(memory.weights).toBe(weightBytes.f32);
+      }
+    },
+  );
 });

@@ -5,8 +5,10 @@ import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { describeModel } from "../../../src/configure/describe-model.ts";
 import { forward } from "../../../src/decoder/forward.ts";
 import { type LoadModelOptions, loadModel } from "../../../src/decoder/load-model.ts";
+import { planModelFiles } from "../../../src/decoder/plan-files.ts";
 import { planModel } from "../../../src/decoder/plan-model.ts";
 import { createSession } from "../../../src/decoder/session.ts";
 import { type Kernels, loadKernels } from "../../../src/entries/core.ts";
@@ -153,6 +155,36 @@ describe("tensors", () => {
     const shared = await logitsOf(TINY.llama, 1);
     expect(await logitsOf(open, 2)).toEqual(shared.map((x) => 2 * x));
   });
+
+  /** Whether the head is the table where config.json does not say it, by the defaults of transformers. */
+  const DEFAULTS = {
+    llama: false,
+    phi: false,
+    qwen2_moe: false,
+    gpt_oss: false,
+    deepseek_v3: false,
+    gpt2: true,
+    gemma2: true,
+  };
+
+  test.each(Object.entries(DEFAULTS) as [TinyName, boolean][])(
+    "%s without tie_word_embeddings takes what planModel and describeModel say, and as much as with its default, %s",
+    async (name, tied) => {
+      const { tie_word_embeddings: _, ...open } = TINY[name] as Record<string, unknown>;
+      const sizes = { weights: "f32", maxSeqLen: 64 } as const;
+      const plans = [open, { ...open, tie_word_embeddings: tied }, { ...open, tie_word_embeddings: !tied }].map(
+        (config) => planModel(config, sizes),
+      );
+      expect(plans[1]).toEqual(plans[0]);
+      expect(Math.sign(plans[2]!.weights - plans[0]!.weights)).toBe(tied ? 1 : -1);
+      const { parameters, weightBytes, memory } = describeModel(open, { seqLen: 64 });
+      expect([weightBytes.f32, memory]).toEqual([plans[0]!.weights, plans[0]]);
+      expect(weightBytes.f32).toBeGreaterThanOrEqual(4 * parameters);
+      using model = await loadModel(kernels, tinyFolder(open), sizes);
+      expect(model.bytes).toBe(plans[0]!.weights);
+      expect(await planModelFiles(tinyFolder(open), sizes)).toEqual(plans[0]);
+    },
+  );
 
   test.each([
     ["strange.weight", [3, 3]],

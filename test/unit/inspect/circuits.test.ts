@@ -138,7 +138,7 @@ const FAMILIES: Readonly<Record<string, Family>> = {
         product(part(matrix("kv_b_proj"), head, 22).slice(12)),
         product(columnsOf(matrix("o_proj"), head, 10)),
         gain(tensors, "model.norm"),
-        product(rowsOf(tensors.get("model.embed_tokens.weight")!)),
+        product(rowsOf(tensors.get("lm_head.weight")!)),
       ];
     },
   },

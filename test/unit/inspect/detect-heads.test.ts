@@ -81,7 +81,7 @@ describe("the induction circuit by hand", async () => {
   });
 });
 
-describe.each(["llama", "gemma2", "gpt_oss"] as const)("%s", async (name) => {
+describe.each(["llama", "gemma2", "gpt_oss", "deepseek_v3"] as const)("%s", async (name) => {
   const model = await load(name);
   const text = textOf(60);
 
@@ -232,9 +232,12 @@ test.each<[string, readonly unknown[], object, string]>([
   expect(() => detectHeads(model, texts as LabelledText[], options as DetectHeadsOptions)).toThrow(message);
 });
 
-test("refuses layers of latent attention, which have no patterns", async () => {
+test("heads of latent attention may refer, but have no values to copy", async () => {
   const model = await load("deepseek_v3");
-  expect(() => detectHeads(model, [[1, 2]])).toThrow(
-    "detectHeads: model expected layers with keys, got latent attention in layer 0",
-  );
+  const heads = detectHeads(model, [{ tokens: [1, 2, 1], pairs: [{ query: 2, key: 0 }] }], { least: -10 });
+  for (const { scores, copies, kind } of heads) {
+    expect(scores.reference!.score).toBeGreaterThan(0);
+    expect(copies).toBeUndefined();
+    expect(kind).not.toBe("name mover");
+  }
 });
