@@ -57,7 +57,10 @@ export interface Inspections {
   readonly logitLens: Inspection<OnSession<LogitLensOptions>, LogitLensResult>;
   /** `detectHeads`; kinds that are functions cannot be recorded. */
   readonly detectHeads: Inspection<
-    DetectHeadsOptions & { readonly texts: readonly (TokenIds | LabelledText)[] },
+    DetectHeadsOptions & {
+      /** What is read. */
+      readonly texts: readonly (TokenIds | LabelledText)[];
+    },
     DetectedHead[]
   >;
   /** `copyingScores`, which is asked nothing. */
