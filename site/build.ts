@@ -1,0 +1,192 @@
+// npm run site: the site as static files in build/site, which any server can hand out from any folder.
+// `-- --serve [PORT]` serves it too.
+
+import { createHash } from "node:crypto";
+import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { basename, dirname, join, relative, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import { gzipSync } from "node:zlib";
+import { type BuildOptions, build } from "esbuild";
+import { collectExamples } from "./docs/examples.ts";
+import { escapeHtml } from "./docs/markdown.ts";
+import { type DocumentPage, renderDocuments } from "./docs/pages.ts";
+import { fill, type PageParts, pageHtml } from "./html.ts";
+import { PAGES } from "./pages.ts";
+import { serveSite } from "./serve.ts";
+
+const ROOT = fileURLToPath(new URL("..", import.meta.url));
+const SITE = join(ROOT, "site");
+const OUT = join(ROOT, "build", "site");
+const { version, homepage } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
+const REPOSITORY = homepage.replace(/#.*/, "");
+
+/** Models that the pages offer: what is copied of which folder of the repository. */
+const MODELS = [
+  {
+    from: "model/stories",
+    files: ["stories.gguf", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"],
+  },
+  { from: "model", to: "induction", files: ["config.json", "model.safetensors"] },
+];
+
+/** Options of both bundles: what the browsers of the package's table run. */
+const BUNDLE = {
+  bundle: true,
+  // The paths of tsconfig.json name sources; the site is made from the package in dist/.
+  tsconfigRaw: {},
+  splitting: true,
+  format: "esm",
+  minify: true,
+  target: ["chrome103", "firefox113", "safari16.4"],
+  charset: "utf8",
+  outdir: join(OUT, "assets"),
+  entryNames: "[name]-[hash]",
+  chunkNames: "[name]-[hash]",
+  assetNames: "[name]-[hash]",
+  loader: { ".svg": "copy" },
+  alias: { "headwise-site/prelude": join(SITE, "docs", "prelude.ts") },
+  logLevel: "warning",
+} satisfies BuildOptions;
+
+/** Writes a bundle, and says which file of it each entry became, by the path of its source in site/. */
+async function bundle(entryPoints: string[], define: Record<string, string> = {}): Promise<Map<string, string>> {
+  const absolute = entryPoints.map((file) => resolve(SITE, file));
+  const { metafile } = await build({ ...BUNDLE, metafile: true, entryPoints: absolute, define });
+  return new Map(
+    Object.entries(metafile.outputs).flatMap(([file, { entryPoint }]) =>
+      entryPoint === undefined ? [] : [[relative(SITE, resolve(entryPoint)), relative(OUT, resolve(file))]],
+    ),
+  );
+}
+
+function filesIn(folder: string): string[] {
+  return readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => relative(folder, join(entry.parentPath, entry.name)).replaceAll("\\", "/"))
+    .sort();
+}
+
+/** What the service worker keeps: all but the models, which it keeps when they are first read. */
+function writeServiceWorker(script: string): void {
+  const text = readFileSync(join(OUT, script), "utf8");
+  rmSync(join(OUT, script));
+  const files = filesIn(OUT).filter((file) => !file.startsWith("models/"));
+  const hash = createHash("sha256").update(text);
+  for (const file of files) hash.update(file).update(readFileSync(join(OUT, file)));
+  const list = JSON.stringify({ version: hash.digest("hex").slice(0, 16), files });
+  writeFileSync(join(OUT, "service-worker.js"), `const SITE=${list};\n${text}`);
+}
+
+/** Bytes, gzip, of what a first visit of a page reads: the page, its style, all scripts that it imports at once, and the engine. */
+function firstLoad(page: string, engine: string): number {
+  const seen = new Set<string>();
+  const read = (file: string): void => {
+    if (seen.has(file)) return;
+    seen.add(file);
+    const text = readFileSync(join(OUT, file), "utf8");
+    if (file.endsWith(".html"))
+      for (const [, link] of text.matchAll(/(?:src|href)="\.?\/?(assets\/[^"]+)"/g)) read(link as string);
+    else {
+      if (text.includes(engine)) read(join("assets", engine));
+      for (const [, link] of text.matchAll(/(?:from|import)\s*"\.\/([^"]+)"/g)) read(join("assets", link as string));
+    }
+  };
+  read(page);
+  return [...seen].reduce((sum, file) => sum + gzipSync(readFileSync(join(OUT, file))).length, 0);
+}
+
+/** Writes the documents; returns their list for the page that has them all. */
+function writeDocuments(
+  documents: readonly DocumentPage[],
+  write: (path: string, page: Pick<PageParts, "title" | "about" | "menu" | "script" | "content">) => void,
+  scripts: ReadonlyMap<string, string>,
+  script: string,
+): string {
+  const list = (root: string, here?: string) =>
+    [...new Set(documents.map(({ group }) => group))].map((group) => {
+      const links = documents
+        .filter((each) => each.group === group)
+        .map(({ path, title }) => {
+          const current = path === here ? ' aria-current="page"' : "";
+          return `<li><a href="${root}${path}.html"${current}>${escapeHtml(title)}</a></li>`;
+        });
+      return `<h2>${group}</h2>\n<ul>${links.join("")}</ul>`;
+    });
+  for (const { path, title, group, html, images } of documents) {
+    for (const image of images) cpSync(join(ROOT, image), join(OUT, image));
+    const root = "../".repeat(path.split("/").length - 1);
+    const content = html.replace(/data-example="(\w+)"/g, (_, id: string) => `data-example="${scripts.get(id)}"`);
+    const aside = `<aside class="documents" aria-label="Documents">${SEARCH}<nav aria-label="Documents">${list(root, path).join("\n")}</nav></aside>`;
+    const whole = `<div class="sides">\n${aside}\n<article>\n${content}</article>\n</div>`;
+    write(path, { title, about: group === "API" ? "API reference" : group, menu: "docs", script, content: whole });
+  }
+  const parts = documents.flatMap(({ path, title: document, parts }) =>
+    parts.map(({ id, title, text }) => ({ id: `${path}.html${id && `#${id}`}`, title, document, text })),
+  );
+  writeFileSync(join(OUT, "docs-search.json"), JSON.stringify(parts));
+  return `${SEARCH}<div class="lists">${list("./")
+    .map((each) => `<section>${each}</section>`)
+    .join("\n")}</div>`;
+}
+
+/** A card for each page but the first. */
+function cards(): string {
+  const others = PAGES.filter(({ name }) => name !== "index").map(({ name, title, about }) => {
+    return `<li><a href="./${name}.html"><h3>${escapeHtml(title)}</h3><p>${escapeHtml(about)}</p></a></li>`;
+  });
+  return `<ul class="cards">${others.join("\n")}</ul>`;
+}
+
+/** The field of the search, which src/docs.ts fills with life. */
+const SEARCH =
+  '<label for="search">Search</label><input id="search" type="search" autocomplete="off" disabled /><p id="found" class="quiet small" role="status"></p><ul id="results" class="results"></ul>';
+
+export async function buildSite(): Promise<void> {
+  rmSync(OUT, { recursive: true, force: true });
+  mkdirSync(OUT, { recursive: true });
+  const examples = collectExamples();
+  const documents = renderDocuments(ROOT, REPOSITORY, examples);
+  const folder = join(ROOT, "build", "site-examples");
+  mkdirSync(folder, { recursive: true });
+  const sources = examples.write(folder);
+
+  const workers = await bundle(["worker/main.ts", ...sources.values()]);
+  const engine = basename(workers.get("worker/main.ts") as string);
+  const assets = await bundle(
+    [...PAGES.map(({ name }) => `src/${name}.ts`), "site.css", "service-worker/main.ts", "icon.svg"],
+    { ENGINE: JSON.stringify(engine) },
+  );
+  const asset = (source: string): string => assets.get(source) as string;
+  const [style, icon] = [asset("site.css"), asset("icon.svg")];
+  const write = (path: string, page: Pick<PageParts, "title" | "about" | "menu" | "script" | "content">) => {
+    const root = "../".repeat(path.split("/").length - 1) || "./";
+    mkdirSync(dirname(join(OUT, path)), { recursive: true });
+    writeFileSync(join(OUT, `${path}.html`), pageHtml({ ...page, root, style, icon, version }));
+  };
+  const scripts = new Map([...sources].map(([id, file]) => [id, workers.get(relative(SITE, file)) as string]));
+  const list = writeDocuments(documents, write, scripts, asset("src/docs.ts"));
+  const values = { documents: list, cards: cards(), version };
+  for (const { name, title, about } of PAGES) {
+    const content = fill(readFileSync(join(SITE, "pages", `${name}.html`), "utf8"), values);
+    write(name, { title, about, menu: name, script: asset(`src/${name}.ts`), content });
+  }
+  const icons = [{ src: icon, sizes: "any", type: "image/svg+xml" }];
+  const names = { name: "headwise", short_name: "headwise" };
+  const manifest = { ...names, start_url: "./index.html", display: "standalone", icons };
+  writeFileSync(join(OUT, "site.webmanifest"), JSON.stringify(manifest));
+  for (const { from, to = basename(from), files } of MODELS)
+    for (const file of files) cpSync(join(ROOT, from, file), join(OUT, "models", to, file));
+  writeServiceWorker(asset("service-worker/main.ts"));
+  for (const { name } of PAGES) {
+    const kb = firstLoad(`${name}.html`, engine) / 1000;
+    console.log(`${`${name}.html`.padEnd(18)} ${kb.toFixed(1).padStart(6)} kB gzip at the first visit`);
+  }
+  const all = filesIn(OUT);
+  const bytes = all.reduce((sum, file) => sum + statSync(join(OUT, file)).size, 0);
+  console.log(`build/site: ${all.length} files, ${(bytes / 1e6).toFixed(1)} MB with the models`);
+}
+
+const { values, positionals } = parseArgs({ options: { serve: { type: "boolean" } }, allowPositionals: true });
+await buildSite();
+if (values.serve) console.log(`Listening on ${(await serveSite(Number(positionals[0] ?? 8000))).url}`);

@@ -1,0 +1,73 @@
+// The pages of the site, in the order of its menu. Each has its content in pages/NAME.html and its script in src/NAME.ts.
+
+export interface Page {
+  /** The name of its files; `index` is the first page. */
+  readonly name: string;
+  /** In the menu. */
+  readonly label: string;
+  readonly title: string;
+  /** What one does there, in a sentence: the line below the title, and what search engines show. */
+  readonly about: string;
+}
+
+export const PAGES: readonly Page[] = [
+  {
+    name: "index",
+    label: "Start",
+    title: "Attention that you can see",
+    about:
+      "headwise runs language models in any browser, on the processor of this device, and shows where each of their heads looks.",
+  },
+  {
+    name: "inspector",
+    label: "Inspect",
+    title: "Attention inspector",
+    about: "Type a text and see where every head of a model looks, why it looks there, and what changes without it.",
+  },
+  {
+    name: "write",
+    label: "Write",
+    title: "Write with a model",
+    about: "A model goes on with your text, or answers you: stop it, change a word, and let it go on from there.",
+  },
+  {
+    name: "positions",
+    label: "Positions",
+    title: "How a head knows where",
+    about:
+      "Six ways to tell attention the order of tokens, side by side: what each looks at, and what becomes of it beyond the trained length.",
+  },
+  {
+    name: "variants",
+    label: "Variants",
+    title: "What attention keeps",
+    about:
+      "Six variants of attention: what each stores for a token and reads for the next one, in bytes and in time on this device.",
+  },
+  {
+    name: "embeddings",
+    label: "Embeddings",
+    title: "Lines by meaning",
+    about:
+      "An encoder turns each line into a vector; lines with vectors alike are sorted, compared and put into clusters.",
+  },
+  {
+    name: "configure",
+    label: "Configure",
+    title: "What models cost",
+    about: "The sizes of a model for a budget, with a reason for each; and what any model takes on this device.",
+  },
+  {
+    name: "docs",
+    label: "Docs",
+    title: "Documentation",
+    about: "Guides, the API, and examples that run where you read them.",
+  },
+  {
+    name: "doctor",
+    label: "Doctor",
+    title: "Does it work here?",
+    about:
+      "What this browser can do, whether headwise computes the published bits in it, and how fast it is on this device.",
+  },
+];

@@ -1,0 +1,108 @@
+// The state of a page in its address, so that every view is a link. A page names its fields once: their kinds say how they are
+// read and written. A field with its first value is left out of the address; what cannot be read has its first value.
+
+/** How a field is written in the address. */
+export interface Field<T> {
+  readonly first: T;
+  read(text: string): T | undefined;
+  write(value: T): string;
+}
+
+export const text = (first: string): Field<string> => ({ first, read: (given) => given, write: (value) => value });
+
+export const flag = (first = false): Field<boolean> => ({
+  first,
+  read: (given) => (given === "1" ? true : given === "0" ? false : undefined),
+  write: (value) => (value ? "1" : "0"),
+});
+
+export const number = (
+  first: number,
+  least = Number.NEGATIVE_INFINITY,
+  most = Number.POSITIVE_INFINITY,
+): Field<number> => ({
+  first,
+  read: (given) => {
+    const value = given.trim() === "" ? Number.NaN : Number(given);
+    return value >= least && value <= most ? value : undefined;
+  },
+  write: String,
+});
+
+export const integer = (first: number, least = 0, most: number = Number.MAX_SAFE_INTEGER): Field<number> => {
+  const field = number(first, least, most);
+  const read = (given: string) => {
+    const value = field.read(given);
+    return Number.isInteger(value) ? value : undefined;
+  };
+  return { ...field, read };
+};
+
+export const choice = <T extends string>(first: T, ...others: readonly T[]): Field<T> => ({
+  first,
+  read: (given) => [first, ...others].find((each) => each === given),
+  write: (value) => value,
+});
+
+/** Milliseconds between two changes of the address. Browsers throw at more than some hundred in half a minute. */
+const ADDRESS_MS = 350;
+
+export interface State<V> {
+  readonly values: Readonly<V>;
+  /** Changes fields and tells all listeners; the address follows at once or, where much changes, a little later. */
+  set(change: Partial<V>): void;
+  /** Calls `listener` now and after each change, also when the user goes back. */
+  follow(listener: (values: Readonly<V>) => void): void;
+}
+
+/** The state of the page whose address is `location`. */
+export function createState<V extends object>(fields: { readonly [K in keyof V]: Field<V[K]> }): State<V> {
+  const list = Object.entries(fields) as [keyof V & string, Field<V[keyof V]>][];
+  const read = (): V => {
+    const given = new URLSearchParams(location.search);
+    const readField = (name: string, field: Field<V[keyof V]>) => {
+      const found = given.get(name);
+      return (found === null ? undefined : field.read(found)) ?? field.first;
+    };
+    return Object.fromEntries(list.map(([name, field]) => [name, readField(name, field)])) as V;
+  };
+  let values = read();
+  const listeners: ((values: Readonly<V>) => void)[] = [];
+  const tell = () => {
+    for (const listener of listeners) listener(values);
+  };
+  let [written, timer] = [Number.NEGATIVE_INFINITY, 0];
+  const write = () => {
+    clearTimeout(timer);
+    timer = 0;
+    written = performance.now();
+    const query = new URLSearchParams(location.search);
+    for (const [name, field] of list)
+      if (values[name] === field.first) query.delete(name);
+      else query.set(name, field.write(values[name]));
+    history.replaceState(null, "", query.size > 0 ? `?${query}` : location.pathname);
+  };
+  addEventListener("popstate", () => {
+    clearTimeout(timer);
+    timer = 0;
+    values = read();
+    tell();
+  });
+  addEventListener("pagehide", () => timer && write());
+  return {
+    get values() {
+      return values;
+    },
+    set(change) {
+      values = { ...values, ...change };
+      const wait = written + ADDRESS_MS - performance.now();
+      if (wait <= 0) write();
+      else timer ||= window.setTimeout(write, wait);
+      tell();
+    },
+    follow(listener) {
+      listeners.push(listener);
+      listener(values);
+    },
+  };
+}

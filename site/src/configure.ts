@@ -1,0 +1,207 @@
+// The configurator: sizes of a model for a budget, predicted beside measured here, and what a model of others costs.
+
+import { type Configuration, configure, type LayerMeasurement, type ModelCost, type Target } from "headwise/configure";
+import { choice, createState, integer, number, text } from "./address.ts";
+import { createTable } from "./chart.ts";
+import { byId, make, oncePerFrame } from "./dom.ts";
+import { startEngine } from "./engine.ts";
+import { markReady, startPage } from "./page.ts";
+import { bytesText, msText } from "./variant-text.ts";
+
+/** Budget and context are powers, of 10 and of 2: what the sliders hold. */
+const state = createState({
+  budget: number(8.1, 6, 10),
+  length: integer(11, 8, 17),
+  target: choice<Target>("browser", "phone", "worker", "server"),
+  url: text(""),
+});
+
+const engine = startEngine();
+const status = byId("status", HTMLElement);
+const costStatus = byId("cost-status", HTMLElement);
+const measure = byId("measure", HTMLButtonElement);
+const url = byId("url", HTMLInputElement);
+let found: Configuration;
+
+startPage();
+
+const countText = (count: number): string =>
+  count.toLocaleString("en", { notation: "compact", maximumSignificantDigits: 3 });
+
+const PROJECTIONS: Readonly<Record<Configuration["projection"]["kind"], string>> = {
+  mha: "keys and values for each head",
+  gqa: "keys and values for groups of heads",
+  mqa: "one key and value for all heads",
+  mla: "a latent for all heads",
+};
+
+function fact(name: string, value: string): HTMLElement {
+  return make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value }));
+}
+
+/** What is chosen for the sliders. */
+function showConfiguration(): void {
+  const { budget, length, target } = state.values;
+  found = configure({ parameterBudget: Math.round(10 ** budget), seqLen: 2 ** length, target });
+  const { projection, memory, weights, cache } = found;
+  const kv = projection.kind === "mla" ? `a latent of ${projection.kvLoraRank}` : `${projection.numKvHeads} with keys`;
+  byId("shape", HTMLElement).textContent =
+    `${found.layers} layers of ${found.dModel}, ${found.numHeads} heads of ${found.headDim}, ${kv}`;
+  byId("facts", HTMLElement).replaceChildren(
+    fact("parameters", `${countText(found.parameters)} (${found.parameters.toLocaleString("en")})`),
+    fact("attention", `${projection.kind.toUpperCase()}: ${PROJECTIONS[projection.kind]}`),
+    fact("MLP", `${found.mlpDim} wide; a vocabulary of ${found.vocabSize.toLocaleString("en")}`),
+    fact("weights", `${bytesText(memory.weights)} as ${weights}`),
+    fact("caches", `${bytesText(found.cacheBytes)} as ${cache}, for ${(2 ** length).toLocaleString("en")} tokens`),
+    fact("memory", `${bytesText(memory.total)} in all`),
+  );
+  byId("warnings", HTMLElement).replaceChildren(...found.warnings.map((each) => make("li", { textContent: each })));
+  byId("choices", HTMLElement).replaceChildren(
+    createTable(
+      "Choices",
+      ["what", "value", "reason", "rule"],
+      found.choices.map(({ what, value, reason, rule }) => [what, String(value), reason, rule]),
+    ),
+  );
+  byId("measured", HTMLElement).replaceChildren();
+}
+
+/** Predicted beside measured. */
+function showMeasured({ predicted, measured, tokens }: LayerMeasurement): void {
+  const difference = (of: "prefillMs" | "decodeMs") => {
+    const percent = (100 * (predicted[of] - measured[of])) / measured[of];
+    return `${percent < 0 ? "−" : "+"}${Math.abs(percent).toFixed(0)} %`;
+  };
+  const row = (name: string, of: "prefillMs" | "decodeMs") => [
+    name,
+    msText(predicted[of]),
+    msText(measured[of]),
+    difference(of),
+  ];
+  const bytes = (name: string, of: "weightBytes" | "sessionBytes") => [
+    name,
+    bytesText(predicted[of]),
+    bytesText(measured[of]),
+    predicted[of] === measured[of] ? "equal" : "differs",
+  ];
+  byId("measured", HTMLElement).replaceChildren(
+    createTable(
+      "One layer on this device, one thread",
+      ["", "predicted", "measured", "difference"],
+      [
+        row(`a prompt of ${tokens} tokens`, "prefillMs"),
+        row("a token behind it", "decodeMs"),
+        bytes("weights", "weightBytes"),
+        bytes("cache", "sessionBytes"),
+      ],
+    ),
+  );
+}
+
+measure.addEventListener("click", async () => {
+  const configuration = found;
+  measure.disabled = true;
+  status.textContent = "Measuring …";
+  status.className = "quiet";
+  try {
+    const measurement = await engine.run("measureLayer", { configuration: { ...configuration } });
+    if (configuration === found) showMeasured(measurement);
+    status.textContent = "Measured.";
+  } catch (error) {
+    status.textContent = (error as Error).message;
+    status.className = "error";
+  }
+  measure.disabled = false;
+  measure.focus();
+});
+
+/** Copies a text, and says so. */
+async function copy(content: string, what: string): Promise<void> {
+  try {
+    await navigator.clipboard.writeText(content);
+    status.textContent = `Copied ${what}.`;
+  } catch {
+    status.textContent = content; // no permission: it can be copied by hand
+  }
+}
+
+byId("code", HTMLButtonElement).addEventListener("click", () => {
+  const { budget, length, target } = state.values;
+  const options = `{ parameterBudget: ${Math.round(10 ** budget)}, seqLen: ${2 ** length}, target: "${target}" }`;
+  void copy(`import { configure } from "headwise/configure";\n\nconst found = configure(${options});\n`, "code");
+});
+byId("json", HTMLButtonElement).addEventListener("click", () => {
+  void copy(`${JSON.stringify(found.config, null, 2)}\n`, "config.json");
+});
+
+/** What a model costs. */
+async function describe(source: string | File): Promise<void> {
+  const list = byId("cost", HTMLElement);
+  list.replaceChildren();
+  costStatus.textContent = "Reading …";
+  costStatus.className = "quiet";
+  try {
+    showCost(list, await engine.run("describe", { source, seqLen: 2 ** state.values.length }));
+    costStatus.textContent = "Only the header was read.";
+  } catch (error) {
+    costStatus.textContent = (error as Error).message;
+    costStatus.className = "error";
+  }
+}
+
+function showCost(list: HTMLElement, cost: ModelCost): void {
+  const layers = cost.layers.map(({ layers: count, kind, perToken, window }) => {
+    return `${count} ${kind}${perToken > 0 ? `, ${perToken} numbers a token` : ""}${window === undefined ? "" : `, window ${window}`}`;
+  });
+  const active = cost.activeParameters === cost.parameters ? "" : `; ${countText(cost.activeParameters)} for a token`;
+  list.replaceChildren(
+    fact("type", cost.type),
+    fact("parameters", `${countText(cost.parameters)} (${cost.parameters.toLocaleString("en")})${active}`),
+    fact(
+      "weights",
+      Object.entries(cost.weightBytes)
+        .map(([format, bytes]) => `${bytesText(bytes)} as ${format}`)
+        .join(", "),
+    ),
+    ...(cost.storedBytes === undefined ? [] : [fact("file", bytesText(cost.storedBytes))]),
+    fact("layers", layers.join("; ")),
+    fact("a token", `${bytesText(cost.tokenBytes)} of caches at 16 bits`),
+    fact(
+      "caches",
+      `${bytesText(cost.cacheBytes)} for ${cost.seqLen.toLocaleString("en")} tokens${cost.stateBytes > 0 ? `, and ${bytesText(cost.stateBytes)} of states` : ""}`,
+    ),
+    fact("memory here", cost.memory ? bytesText(cost.memory.total) : (cost.refusal ?? "")),
+  );
+}
+
+byId("source", HTMLFormElement).addEventListener("submit", (event) => {
+  event.preventDefault();
+  state.set({ url: url.value });
+  void describe(url.value);
+});
+const chosen = byId("file", HTMLInputElement);
+chosen.addEventListener("change", () => chosen.files?.[0] && void describe(chosen.files[0]));
+// So that the same file can be chosen again, when it has changed.
+chosen.addEventListener("click", () => Object.assign(chosen, { value: "" }));
+
+const sliders = { budget: byId("budget", HTMLInputElement), length: byId("length", HTMLInputElement) };
+const target = byId("target", HTMLSelectElement);
+const show = oncePerFrame(showConfiguration);
+for (const [name, input] of Object.entries(sliders))
+  input.addEventListener("input", () => state.set({ [name]: input.valueAsNumber }));
+target.addEventListener("change", () => state.set({ target: target.value as Target }));
+let isShown = false;
+state.follow((values) => {
+  for (const name of ["budget", "length"] as const) sliders[name].value = String(values[name]);
+  target.value = values.target;
+  byId("budget-text", HTMLElement).textContent = countText(Math.round(10 ** values.budget));
+  byId("length-text", HTMLElement).textContent = `${(2 ** values.length).toLocaleString("en")} tokens`;
+  if (isShown) return show();
+  isShown = true;
+  showConfiguration();
+});
+if (state.values.url !== "") {
+  url.value = state.values.url;
+  void describe(url.value);
+}
+markReady();

@@ -1,0 +1,50 @@
+// Elements by id, and elements that are made.
+
+/** The element of an id, of the class that is expected: a page without it is wrong. */
+export function byId<T extends Element = HTMLElement>(id: string, kind: { new (): T; readonly prototype: T }): T {
+  const element = document.getElementById(id);
+  if (element instanceof kind) return element;
+  throw new Error(`the page expected a ${kind.name} with the id ${id}`);
+}
+
+/** Makes an element with these properties, and `children` in it. */
+export function make<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  fields: Partial<Omit<HTMLElementTagNameMap[K], "style" | "dataset">> & {
+    readonly dataset?: Readonly<Record<string, string>>;
+  } = {},
+  ...children: readonly (Node | string)[]
+): HTMLElementTagNameMap[K] {
+  const { dataset, ...rest } = fields;
+  const made = Object.assign(document.createElement(tag), rest);
+  Object.assign(made.dataset, dataset);
+  made.append(...children);
+  return made;
+}
+
+/** Runs `work` at most once a frame, with the last arguments that it was called with. */
+export function oncePerFrame<A extends readonly unknown[]>(work: (...args: A) => void): (...args: A) => void {
+  let last: A | undefined;
+  return (...args) => {
+    const waits = last !== undefined;
+    last = args;
+    if (waits) return;
+    requestAnimationFrame(() => {
+      const given = last as A;
+      last = undefined;
+      work(...given);
+    });
+  };
+}
+
+/** Milliseconds of rest. */
+const REST_MS = 250;
+
+/** Runs `work` once nothing has asked for it for a while: what is too much for every key that is pressed. */
+export function atRest(work: () => void): () => void {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(work, REST_MS);
+  };
+}

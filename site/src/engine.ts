@@ -1,0 +1,65 @@
+// The page's side of the engine: a worker with the package in it. A task is a function of worker/main.ts, called by its name.
+
+import type { Reports, Tasks } from "../worker/main.ts";
+
+declare const ENGINE: string;
+
+type TaskName = keyof Tasks;
+type Given<N extends TaskName> = Parameters<Tasks[N]>[0];
+type Result<N extends TaskName> = Awaited<ReturnType<Tasks[N]>>;
+
+/** What the worker posts: what becomes of call `id`, or a report of it. */
+export type Answer =
+  | { readonly id: number; readonly result: unknown }
+  | { readonly id: number; readonly error: { readonly name: string; readonly message: string } }
+  | { readonly id: number; readonly report: Reports[keyof Reports] & { readonly kind: keyof Reports } };
+
+export type OnReport = (report: Reports[keyof Reports]) => void;
+
+export interface Engine {
+  /** Runs a task. `onReport` hears how it goes on; `signal` stops it, which rejects the promise with an AbortError. */
+  run<N extends TaskName>(
+    task: N,
+    given: Given<N>,
+    options?: { readonly onReport?: OnReport; readonly signal?: AbortSignal },
+  ): Promise<Result<N>>;
+  /** Ends the worker, and with it all that it holds. */
+  end(): void;
+}
+
+export function startEngine(): Engine {
+  const worker = new Worker(new URL(ENGINE, import.meta.url), { type: "module" });
+  const waiting = new Map<
+    number,
+    { resolve(value: unknown): void; reject(error: Error): void; onReport?(report: unknown): void }
+  >();
+  let calls = 0;
+  worker.addEventListener("message", ({ data }: MessageEvent<Answer>) => {
+    const call = waiting.get(data.id);
+    if (!call) return;
+    if ("report" in data) return call.onReport?.(data.report);
+    waiting.delete(data.id);
+    if ("error" in data) call.reject(Object.assign(new Error(data.error.message), { name: data.error.name }));
+    else call.resolve(data.result);
+  });
+  worker.addEventListener("error", ({ message }) => {
+    for (const { reject } of waiting.values()) reject(new Error(`the engine ended: ${message || "a file is missing"}`));
+    waiting.clear();
+  });
+  return {
+    run(task, given, { onReport, signal } = {}) {
+      const id = calls++;
+      signal?.addEventListener("abort", () => worker.postMessage({ stop: id }), { once: true });
+      return new Promise((resolve, reject) => {
+        waiting.set(id, { resolve: resolve as (value: unknown) => void, reject, onReport: onReport as never });
+        worker.postMessage({ id, task, given });
+        if (signal?.aborted) worker.postMessage({ stop: id });
+      });
+    },
+    end() {
+      worker.terminate();
+      for (const { reject } of waiting.values()) reject(new DOMException("the engine was ended", "AbortError"));
+      waiting.clear();
+    },
+  };
+}

@@ -1,0 +1,132 @@
+// An attention map that one can read: a canvas of one pixel a weight, labels, and a cursor that the pointer and the arrow keys move.
+
+import { paint } from "./colours.ts";
+import { make } from "./dom.ts";
+
+/** What a map shows: weights [queries, keys], with a word for each. */
+export interface MapData {
+  readonly name: string;
+  readonly weights: Float32Array;
+  /** Whether the weights are differences, from -1 to 1. */
+  readonly signed?: boolean;
+  readonly queries: readonly string[];
+  readonly keys: readonly string[];
+  /** The line below the map for a cell. Default the weight that its query gives its key. */
+  say?(cell: Cell): string;
+}
+
+export interface Cell {
+  readonly query: number;
+  readonly key: number;
+}
+
+export interface Heatmap {
+  readonly element: HTMLElement;
+  /** Shows a map; the cursor stays where it was, if there is such a cell. */
+  show(data: MapData): void;
+  /** Moves the cursor. */
+  point(cell: Cell): void;
+}
+
+/** Pixels that a label needs: below each other, side by side. */
+const LABEL = { queries: 12, keys: 14 };
+
+/** Where each key moves the cursor: Home to the first key, End to the last one that the query may look at. */
+const MOVES: Readonly<Record<string, (cell: Cell) => Cell>> = {
+  ArrowLeft: ({ query, key }) => ({ query, key: key - 1 }),
+  ArrowRight: ({ query, key }) => ({ query, key: key + 1 }),
+  ArrowUp: ({ query, key }) => ({ query: query - 1, key }),
+  ArrowDown: ({ query, key }) => ({ query: query + 1, key }),
+  Home: ({ query }) => ({ query, key: 0 }),
+  End: ({ query }) => ({ query, key: query }),
+};
+
+/** A map, whose `onMove` hears of the cell under the cursor. */
+export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () => {}): Heatmap {
+  const canvas = make("canvas", { ariaHidden: "true" });
+  const cursor = make("div", { className: "cursor" });
+  const plot = make("div", { className: "plot", tabIndex: 0, role: "application" }, canvas, cursor);
+  plot.setAttribute("aria-roledescription", "map");
+  const axes = { queries: make("div", { className: "queries" }), keys: make("div", { className: "keys" }) };
+  const cell = make("output", { className: "cell" });
+  for (const axis of Object.values(axes)) axis.ariaHidden = "true";
+  const element = make("div", { className: "heatmap" }, axes.keys, axes.queries, plot, cell);
+  let data: MapData | undefined;
+  /** Pixels of the plot. */
+  let sizes = { queries: 0, keys: 0 };
+  let at: Cell = { query: Number.POSITIVE_INFINITY, key: Number.POSITIVE_INFINITY };
+
+  const point = ({ query, key }: Cell): void => {
+    if (!data || data.queries.length === 0) return;
+    const { weights, queries, keys, name } = data;
+    const within = (i: number, count: number) => Math.min(count - 1, Math.max(0, i));
+    at = { query: within(query, queries.length), key: within(key, keys.length) };
+    const weight = weights[at.query * keys.length + at.key] as number;
+    const named = (words: readonly string[], i: number) => `“${words[i]}” at ${i}`;
+    const sign = data.signed && weight > 0 ? "+" : "";
+    cell.textContent =
+      data.say?.(at) ?? `${name}: ${named(queries, at.query)} gives ${named(keys, at.key)} ${sign}${weight.toFixed(3)}`;
+    const percent = (i: number, count: number) => `${(100 * i) / count}%`;
+    cursor.style.left = percent(at.key, keys.length);
+    cursor.style.top = percent(at.query, queries.length);
+    cursor.style.width = percent(1, keys.length);
+    cursor.style.height = percent(1, queries.length);
+    placeLabels();
+    onMove(at, weight);
+  };
+
+  /** As many labels as there is room for; those of the cursor always. Long texts have only these, as each costs time. */
+  const placeLabels = (): void => {
+    if (!data) return;
+    for (const name of ["queries", "keys"] as const) {
+      const words = data[name];
+      const here = name === "keys" ? at.key : at.query;
+      const step = Math.max(1, Math.ceil((LABEL[name] * words.length) / Math.max(1, sizes[name])));
+      const shown = words.flatMap((word, i) => (i % step === 0 || i === here ? [{ word, i }] : []));
+      const { children } = axes[name];
+      while (children.length > shown.length) axes[name].lastChild?.remove();
+      while (children.length < shown.length) axes[name].append(make("span"));
+      const side = name === "keys" ? "left" : "top";
+      for (const [at, { word, i }] of shown.entries()) {
+        const label = children[at] as HTMLElement;
+        const [text, place] = [word.replace(/^ /, "·"), `${(100 * (i + 0.5)) / words.length}%`];
+        if (label.textContent !== text) label.textContent = text;
+        if (label.style[side] !== place) label.style[side] = place;
+        label.className = i === here ? "here" : "";
+      }
+    }
+  };
+
+  const pointAt = ({ clientX, clientY }: PointerEvent): void => {
+    if (!data) return;
+    const { left, top, width, height } = plot.getBoundingClientRect();
+    const query = Math.floor(((clientY - top) / height) * data.queries.length);
+    point({ query, key: Math.floor(((clientX - left) / width) * data.keys.length) });
+  };
+  plot.addEventListener("pointermove", pointAt);
+  plot.addEventListener("pointerdown", pointAt);
+  plot.addEventListener("keydown", (event) => {
+    const move = MOVES[event.key];
+    if (!move || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault(); // the page would scroll
+    point(move(at));
+  });
+  new ResizeObserver(([entry]) => {
+    const { width, height } = (entry as ResizeObserverEntry).contentRect;
+    sizes = { queries: height, keys: width };
+    placeLabels();
+  }).observe(plot);
+
+  return {
+    element,
+    show(given) {
+      data = given;
+      const { weights, queries, keys, name } = given;
+      paint(canvas, weights, queries.length, keys.length, given.signed);
+      plot.ariaLabel = `${name}: ${queries.length} by ${keys.length}; arrow keys read its cells`;
+      const isKnown = at.query < queries.length && at.key < keys.length;
+      point(isKnown ? at : { query: queries.length - 1, key: keys.length - 1 });
+    },
+    point,
+  };
+}

@@ -1,0 +1,299 @@
+// The inspector: a text, all heads of a model, and one of them large.
+
+import type { Attended, HeadAbout } from "../worker/inspect.ts";
+import { choice, createState, flag, integer, text } from "./address.ts";
+import { atRest, byId, make } from "./dom.ts";
+import { startEngine } from "./engine.ts";
+import { type Cell, createHeatmap } from "./heatmap.ts";
+import { guessRows, visible } from "./inspector/bars.ts";
+import { createEditControls, readEdits } from "./inspector/edits.ts";
+import { exportButtons } from "./inspector/exports.ts";
+import { cellOf, sayGroup } from "./inspector/head.ts";
+import { createHeadsGrid, type Place, sayHead } from "./inspector/heads-grid.ts";
+import { createLines } from "./inspector/lines.ts";
+import { createStages } from "./inspector/stages.ts";
+import { createStatistics } from "./inspector/statistics.ts";
+import { createSwitches, restrict } from "./inspector/switches.ts";
+import { whyView } from "./inspector/why.ts";
+import { createModelPicker } from "./model-picker.ts";
+import { markReady, startPage } from "./page.ts";
+
+const OFFERED = [
+  { name: "stories.gguf", label: "Stories, 0.8 MB: 743,296 parameters, 8 bits" },
+  { name: "stories", label: "Stories, 1.5 MB: the same, 16 bits" },
+];
+
+const state = createState({
+  model: text("stories.gguf"),
+  text: text("the cat sat on the mat because it was"),
+  layer: integer(0),
+  head: integer(7),
+  /** The cell under the cursor; -1 is the last token, and the key that it looks at most. */
+  query: integer(-1, -1),
+  key: integer(-1, -1),
+  view: choice("map", "difference", "lines", "stages", "statistics"),
+  /** Tokens of the statistics. */
+  length: integer(1024),
+  stage: integer(0, 0, 8),
+  sort: choice("layer", "kind"),
+  /** Heads that are changed, and the text that they are patched from. */
+  edits: text(""),
+  from: text("the dog slept on the rug because it was"),
+  weights: choice("stored", "f32", "q8", "q4"),
+  cache: choice("f32", "f16", "q8", "q4"),
+  window: integer(0),
+  first: flag(true),
+  deterministic: choice("no", "yes"),
+});
+
+type OnReport = NonNullable<NonNullable<Parameters<typeof engine.run>[2]>["onReport"]>;
+
+startPage();
+const engine = startEngine();
+const field = byId("text", HTMLTextAreaElement);
+const status = byId("status", HTMLElement);
+const [does, guesses, digest] = ["does", "guesses", "digest"].map((id) => byId(id, HTMLElement)) as [
+  HTMLElement,
+  HTMLElement,
+  HTMLElement,
+];
+const grid = createHeadsGrid((place) => state.set(place));
+const edits = createEditControls((changed, from) => state.set({ edits: changed, from }));
+const switches = createSwitches((change) => state.set(change));
+let isLoaded = false;
+let isShowing = false;
+let shown: Attended | undefined;
+let abouts: readonly HeadAbout[] = [];
+
+const map = createHeatmap((cell) => {
+  if (!isShowing) moveTo(cell);
+});
+const legend = make("div", { className: "legend", ariaHidden: "true" });
+const lines = createLines((cell) => {
+  if (!isShowing) moveTo(cell);
+});
+const stages = createStages((stage) => state.set({ stage }));
+const statistics = createStatistics(
+  (length, onProgress, signal) => {
+    const onReport: OnReport = (report) => report.kind === "progress" && onProgress(report.done / report.all);
+    return engine.run("measure", { text: field.value, length }, { signal, onReport });
+  },
+  (length) => state.set({ length }),
+);
+const views = { map: map.element, lines: lines.element, stages: stages.element, statistics: statistics.element };
+map.element.append(legend);
+byId("view", HTMLElement).append(...Object.values(views));
+byId("exports", HTMLElement).append(
+  "Save this head as",
+  ...exportButtons(
+    () => shown,
+    ({ words, weights, head }, title) => engine.run("figure", { words, weights, head, title }),
+    (message) => say(message, true),
+  ),
+);
+byId("heads", HTMLElement).append(grid.element);
+byId("change", HTMLElement).append(edits.element);
+byId("switches", HTMLElement).append(switches.element);
+
+byId("picker", HTMLElement).append(
+  createModelPicker({
+    engine,
+    offered: OFFERED,
+    first: state.values.model,
+    deterministic: state.values.deterministic === "yes",
+    onChoice: (model) => state.set({ model }),
+    onUnloaded() {
+      isLoaded = false;
+      abouts = [];
+      grid.tell(abouts);
+      say("Waiting for the model.");
+    },
+    onLoaded({ maxSeqLen }) {
+      isLoaded = true;
+      statistics.setTrained(maxSeqLen);
+      ask();
+    },
+  }),
+);
+
+function say(message: string, isError = false): void {
+  status.textContent = message;
+  status.className = `small ${isError ? "error" : "quiet"}`;
+}
+
+/** One question at a time: what was typed meanwhile is asked next. */
+let [isAsking, isStale] = [false, false];
+async function ask(): Promise<void> {
+  if (!isLoaded) return;
+  isStale = true;
+  if (isAsking) return;
+  isAsking = true;
+  while (isStale && isLoaded) {
+    isStale = false;
+    const { values } = state;
+    const { layer, head, from, weights, cache } = values;
+    const changes = { edits: readEdits(values.edits), from, weights, cache };
+    try {
+      show(narrow(await engine.run("attend", { text: field.value, changes, layer, head })));
+    } catch (error) {
+      say((error as Error).message, true);
+      markReady();
+    }
+  }
+  isAsking = false;
+  studyLater();
+}
+
+/** A view with the window and the first token as they are switched; what it was before them is there to compare. */
+function narrow(view: Attended): Attended {
+  const weights = restrict(view.weights, view.words.length, state.values);
+  return weights === view.weights ? view : { ...view, weights, before: view.before ?? view.weights };
+}
+
+function show(view: Attended): void {
+  const { words, layer, head } = view;
+  shown = view;
+  showHead(view);
+  grid.show(view, isEdited);
+  byId("one-title", HTMLElement).textContent = `Layer ${layer}, head ${head}`;
+  does.textContent = sayAbout(view);
+  guesses.replaceChildren(...guessRows(view.guesses));
+  const read = view.read === 0 ? "" : `; ${view.read} read in ${view.ms.toFixed(0)} ms`;
+  const cut = view.cut === 0 ? "" : `; there is no room for ${view.cut} more`;
+  say(`${words.length} tokens${cut}${read}.`);
+}
+
+const isEdited = (place: Place) =>
+  readEdits(state.values.edits).some(({ layer, head }) => layer === place.layer && head === place.head);
+
+const aboutOf = ({ heads, layer, head }: Attended) =>
+  abouts[heads.slice(0, layer).reduce((sum, count) => sum + count, head)];
+
+function sayAbout(view: Attended): string {
+  const isSame = state.values.view === "difference" && view.before === undefined;
+  return [isSame ? "Nothing is changed, so nothing differs." : "", sayHead(aboutOf(view)), sayGroup(view)]
+    .join(" ")
+    .trim();
+}
+
+const studyLater = atRest(async () => {
+  const of = shown;
+  if (!of || !isLoaded) return;
+  const studied = await engine.run("study", undefined).catch(() => undefined);
+  if (!studied || of !== shown) return;
+  abouts = studied.heads;
+  grid.tell(abouts);
+  does.textContent = sayAbout(of);
+  digest.textContent = studied.digest;
+  await explain();
+  markReady();
+});
+
+let cursor: Cell | undefined;
+const moveTo = (cell: Cell): void => {
+  cursor = cell;
+  keepCursor();
+};
+
+/** The head in the view that is open; all views have one cursor. */
+function showHead(view: Attended): void {
+  const { words, weights, before, layer, head } = view;
+  const { view: kind } = state.values;
+  statistics.show(view, view.heads);
+  if (kind === "stages" || kind === "statistics") return;
+  const open = kind === "lines" ? lines : map;
+  const data = { name: `Layer ${layer}, head ${head}`, queries: words, keys: words };
+  const difference = () => weights.map((weight, i) => weight - (before?.[i] ?? weight));
+  const ends = kind === "difference" ? ["−1", "+1"] : ["0", "1"];
+  const scale = make("span", { className: kind === "difference" ? "scale signed" : "scale" });
+  legend.replaceChildren(ends[0] as string, scale, ends[1] as string);
+  isShowing = true;
+  open.show(kind === "difference" ? { ...data, weights: difference(), signed: true } : { ...data, weights });
+  open.point(cellOf(view, state.values));
+  isShowing = false;
+}
+
+async function showStages(of: Attended, cell: Cell): Promise<void> {
+  try {
+    const list = await engine.run("stages", { layer: of.layer, head: of.head, ...cell });
+    const word = (i: number) => `“${visible(of.words[i] as string)}” at ${i}`;
+    if (of === shown) stages.show(list, `${word(cell.query)} looks at ${word(cell.key)}`);
+  } catch (error) {
+    if (of === shown) stages.say((error as Error).message);
+  }
+}
+
+/** Explains the cell under the cursor. */
+const explain = async (): Promise<void> => {
+  const of = shown;
+  if (!of || !isLoaded) return;
+  const { query, key } = cellOf(of, state.values);
+  const { layer, head, words } = of;
+  const place = byId("why", HTMLElement);
+  const sayThere = (textContent: string) => place.replaceChildren(make("p", { className: "quiet small", textContent }));
+  if (key > query) {
+    stages.say("A token sees none that come later.");
+    return sayThere("A token sees none that come later.");
+  }
+  if (state.values.view === "stages") await showStages(of, { query, key });
+  try {
+    const why = await engine.run("why", { layer, head, query, key });
+    if (of === shown)
+      place.replaceChildren(whyView(why, visible(words[query] as string), visible(words[key] as string)));
+  } catch (error) {
+    if (of === shown) sayThere((error as Error).message);
+  }
+};
+const keepCursor = atRest(() => cursor && state.set(cursor));
+const keepText = atRest(() => state.set({ text: field.value }));
+
+field.addEventListener("input", () => {
+  void ask();
+  keepText();
+});
+
+/** A group of buttons, one of which is pressed: a field of the state. */
+function segments<K extends "view" | "sort">(id: string, name: K, labels: Record<string, string>): void {
+  const group = byId(id, HTMLElement);
+  for (const [value, label] of Object.entries(labels)) {
+    const button = make("button", { type: "button", textContent: label });
+    button.addEventListener("click", () => state.set({ [name]: value }));
+    state.follow((values) => {
+      button.ariaPressed = String(values[name] === value);
+    });
+    group.append(button);
+  }
+}
+segments("views", "view", {
+  map: "Map",
+  difference: "Difference",
+  lines: "Lines",
+  stages: "Stages",
+  statistics: "Statistics",
+});
+segments("sorts", "sort", { layer: "By layer", kind: "By what they do" });
+
+let [asked, explained] = ["", ""];
+state.follow((values) => {
+  if (document.activeElement !== field && field.value !== values.text) field.value = values.text;
+  edits.show(values.edits, values.from, values);
+  switches.show(values);
+  statistics.setLength(values.length);
+  grid.sort(values.sort);
+  for (const [name, element] of Object.entries(views))
+    element.hidden = name !== (values.view === "difference" ? "map" : values.view);
+  const { layer, head, text: words } = values;
+  const { weights, cache, window, first } = values;
+  const now = JSON.stringify([words, layer, head, values.edits, values.from, weights, cache, window, first]);
+  const cell = `${values.query} ${values.key} ${values.view}`;
+  stages.go(values.stage);
+  if (now !== asked) void ask();
+  else if (cell !== explained) {
+    void explain();
+    if (shown) {
+      showHead(shown);
+      does.textContent = sayAbout(shown);
+    }
+  }
+  [asked, explained] = [now, cell];
+});

@@ -1,0 +1,21 @@
+// What a view says about the head that is large.
+
+import type { Attended } from "../../worker/inspect.ts";
+import type { Cell } from "../heatmap.ts";
+
+/** Which heads share keys and values with the one that is large. */
+export function sayGroup({ heads, kvHeads, layer, head }: Attended): string {
+  const [queries, keys] = [heads[layer] as number, kvHeads[layer] as number];
+  if (keys === queries || keys === 0) return "";
+  const size = queries / keys;
+  const first = Math.floor(head / size) * size;
+  return `It shares its keys and values with heads ${first} to ${first + size - 1}: ${keys} heads of them serve ${queries} heads of queries.`;
+}
+
+/** The cell of the address; -1 is the last token, and the key that it looks at most. */
+export function cellOf({ words, weights }: Attended, { query: q, key: k }: Cell): Cell {
+  const query = q < 0 ? words.length - 1 : Math.min(q, words.length - 1);
+  if (k >= 0) return { query, key: Math.min(k, words.length - 1) };
+  const row = weights.subarray(query * words.length, (query + 1) * words.length);
+  return { query, key: row.indexOf(row.reduce((a, b) => Math.max(a, b))) };
+}

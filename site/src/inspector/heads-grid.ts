@@ -1,0 +1,162 @@
+// All heads, small: a button each, by layer or by what they do. The arrow keys go from one to the next.
+
+import type { Attended, HeadAbout } from "../../worker/inspect.ts";
+import { paint } from "../colours.ts";
+import { make } from "../dom.ts";
+
+/** What heads of a kind look at, in the order of their groups. */
+const KINDS: Readonly<Record<string, string>> = {
+  previous: "the token before",
+  induction: "what followed the same token before",
+  duplicate: "earlier places of the same token",
+  offset: "a token at a fixed distance",
+  current: "their own token",
+  first: "the first token, where heads rest that have nothing to do",
+  local: "the last four tokens",
+  uniform: "all tokens alike",
+  mixed: "several things: no kind describes them",
+};
+
+/** What a head does, in words. */
+export function sayHead(about: HeadAbout | undefined): string {
+  if (!about) return "";
+  const share = about.kind === "mixed" ? "" : ` (${(100 * about.score).toFixed(0)} %)`;
+  const what = about.kind === "offset" ? `the token ${about.by} before` : (KINDS[about.kind] ?? about.kind);
+  return `In this text it looks at ${what.replace("their own", "its own")}${share}.`;
+}
+
+export interface Place {
+  readonly layer: number;
+  readonly head: number;
+}
+
+export interface HeadsGrid {
+  readonly element: HTMLElement;
+  show(view: Attended, isEdited: (place: Place) => boolean): void;
+  /** What each head does, layer by layer; empty while that is not known. */
+  tell(heads: readonly HeadAbout[]): void;
+  sort(by: "layer" | "kind"): void;
+}
+
+interface Tile extends Place {
+  readonly button: HTMLButtonElement;
+  readonly canvas: HTMLCanvasElement;
+  readonly note: HTMLElement;
+}
+
+export function createHeadsGrid(onChoice: (place: Place) => void): HeadsGrid {
+  const element = make("div", { className: "groups" });
+  let tiles: Tile[] = [];
+  let abouts: readonly HeadAbout[] = [];
+  let by: "layer" | "kind" = "layer";
+  let arranged = "";
+
+  const makeTile = (layer: number, head: number): Tile => {
+    const canvas = make("canvas", { ariaHidden: "true" });
+    const note = make("small", { className: "quiet" });
+    const button = make("button", { type: "button" }, canvas, `${layer}.${head} `, note);
+    button.addEventListener("click", () => onChoice({ layer, head }));
+    return { layer, head, button, canvas, note };
+  };
+
+  /** The tiles in groups; nothing moves if they are in them already. */
+  const arrange = (): void => {
+    const groups = new Map<string, Tile[]>();
+    const indexed = tiles.map((tile, i) => ({ tile, about: abouts[i] }));
+    if (by === "kind" && abouts.length === tiles.length) {
+      const names = Object.keys(KINDS);
+      const order = (kind = "") => (names.indexOf(kind) < 0 ? names.length : names.indexOf(kind));
+      indexed.sort(
+        (a, b) => order(a.about?.kind) - order(b.about?.kind) || (b.about?.score ?? 0) - (a.about?.score ?? 0),
+      );
+      for (const { tile, about } of indexed) {
+        const name = `${about?.kind}: ${KINDS[about?.kind ?? ""] ?? ""}`;
+        groups.set(name, [...(groups.get(name) ?? []), tile]);
+      }
+    } else
+      for (const tile of tiles) {
+        const name = `layer ${tile.layer}`;
+        groups.set(name, [...(groups.get(name) ?? []), tile]);
+      }
+    const now = JSON.stringify(
+      [...groups].map(([name, list]) => [name, ...list.map(({ layer, head }) => [layer, head])]),
+    );
+    if (now === arranged) return;
+    arranged = now;
+    const { activeElement } = document;
+    element.replaceChildren(
+      ...[...groups].map(([name, list]) => {
+        const [kind, ...about] = name.split(":");
+        const title = make(
+          "h3",
+          {},
+          kind as string,
+          make("span", { className: "quiet", textContent: about.join(":") }),
+        );
+        return make("section", {}, title, make("div", { className: "heads" }, ...list.map(({ button }) => button)));
+      }),
+    );
+    if (activeElement instanceof HTMLElement && element.contains(activeElement)) activeElement.focus();
+  };
+
+  element.addEventListener("keydown", (event) => {
+    const buttons = [...element.querySelectorAll("button")];
+    const here = buttons.indexOf(document.activeElement as HTMLButtonElement);
+    const moves: Record<string, number> = {
+      ...{ ArrowLeft: here - 1, ArrowRight: here + 1, ArrowUp: above(buttons, here, -1) },
+      ...{ ArrowDown: above(buttons, here, 1), Home: 0, End: buttons.length - 1 },
+    };
+    const to = buttons[moves[event.key] ?? -1];
+    if (here < 0 || !to || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault(); // the page would scroll
+    to.focus();
+    to.click();
+  });
+
+  return {
+    element,
+    show({ heads, small, side, layer, head }, isEdited) {
+      const count = heads.reduce((sum, each) => sum + each, 0);
+      const fits = tiles.length === count && tiles.every((tile) => tile.head < (heads[tile.layer] ?? 0));
+      if (!fits) tiles = heads.flatMap((each, l) => Array.from({ length: each }, (_, h) => makeTile(l, h)));
+      arrange();
+      for (const [i, tile] of tiles.entries()) {
+        const isChosen = tile.layer === layer && tile.head === head;
+        tile.button.ariaPressed = String(isChosen);
+        tile.button.tabIndex = isChosen ? 0 : -1;
+        tile.button.classList.toggle("edited", isEdited(tile));
+        paint(tile.canvas, small.subarray(i * side * side, (i + 1) * side * side), side, side);
+      }
+    },
+    tell(heads) {
+      abouts = heads;
+      for (const [i, { note, button, layer, head }] of tiles.entries()) {
+        const about = heads[i];
+        note.textContent =
+          !about || about.kind === "mixed" ? "" : about.kind === "offset" ? `-${about.by}` : about.kind;
+        button.title = `Layer ${layer}, head ${head}. ${sayHead(about)}`;
+      }
+      arrange();
+    },
+    sort(given) {
+      by = given;
+      arrange();
+    },
+  };
+}
+
+/** The button above or below another one: the nearest of the next row. */
+function above(buttons: readonly HTMLButtonElement[], here: number, direction: 1 | -1): number {
+  const from = buttons[here]?.getBoundingClientRect();
+  if (!from) return -1;
+  let best = -1;
+  let distance = Number.POSITIVE_INFINITY;
+  for (const [i, button] of buttons.entries()) {
+    const { left, top } = button.getBoundingClientRect();
+    const [down, across] = [(top - from.top) * direction, Math.abs(left - from.left)];
+    if (down < from.height / 2) continue;
+    const away = down * 10 + across;
+    if (away < distance) [best, distance] = [i, away];
+  }
+  return best;
+}

@@ -1,0 +1,103 @@
+// The nine stages of a head, one at a time: what it does, shapes, and values as bars that one can also read as numbers.
+
+import type { Stage, StageRow } from "../../worker/inspect-stages.ts";
+import { make } from "../dom.ts";
+
+export interface StagesView {
+  readonly element: HTMLElement;
+  /** Shows the stages of a cell; `cell` says in words of which. */
+  show(stages: readonly Stage[], cell: string): void;
+  /** Goes to a stage. */
+  go(stage: number): void;
+  /** Says why there are none. */
+  say(text: string): void;
+}
+
+/** Pixels of a row of bars, and values that are written as numbers. */
+const [HEIGHT, MOST_NUMBERS] = [48, 4096];
+
+export function createStages(onGo: (stage: number) => void): StagesView {
+  const list = make("div", { className: "segments wrap", role: "group", ariaLabel: "Stages" });
+  const panel = make("div", { className: "stage" });
+  const about = make("p", { className: "quiet small" });
+  const element = make("div", { className: "stages", hidden: true }, about, list, panel);
+  let stages: readonly Stage[] = [];
+  let at = 0;
+
+  const show = (): void => {
+    const stage = stages[at];
+    for (const [i, button] of [...list.children].entries()) button.ariaPressed = String(i === at);
+    if (!stage) return;
+    const { says, shapes, rows } = stage;
+    panel.replaceChildren(
+      make("p", { textContent: says }),
+      make("p", { className: "quiet small" }, ...shapes.map((shape) => make("code", { textContent: shape }))),
+      ...rows.map(rowView),
+    );
+  };
+  list.addEventListener("keydown", ({ key }) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[key];
+    if (step === undefined) return;
+    const next = list.children[at + step];
+    if (next instanceof HTMLElement) {
+      next.focus();
+      next.click();
+    }
+  });
+
+  return {
+    element,
+    show(given, cell) {
+      about.textContent = `${cell}, step by step; the map and the lines choose another cell.`;
+      if (list.children.length !== given.length)
+        list.replaceChildren(
+          ...given.map(({ name }, i) => {
+            const button = make("button", { type: "button", textContent: `${i + 1} ${name}` });
+            button.addEventListener("click", () => onGo(i));
+            return button;
+          }),
+        );
+      stages = given;
+      show();
+    },
+    go(stage) {
+      at = stage;
+      show();
+    },
+    say(text) {
+      panel.replaceChildren(make("p", { className: "quiet", textContent: text }));
+    },
+  };
+}
+
+/** A row: bars above and below a line, the smallest and largest value, and all of them on request. */
+function rowView({ name, values }: StageRow): HTMLElement {
+  const [least, most] = [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))];
+  const canvas = make("canvas", { width: Math.max(2, values.length * 4), height: HEIGHT });
+  canvas.setAttribute("role", "img");
+  canvas.ariaLabel = `${values.length} values from ${least.toFixed(3)} to ${most.toFixed(3)}`;
+  queueMicrotask(() => drawBars(canvas, values, Math.max(most, 0), Math.min(least, 0)));
+  const numbers = make("details", { className: "small" }, make("summary", { textContent: "Numbers" }));
+  numbers.addEventListener("toggle", () => {
+    if (numbers.children.length > 1) return;
+    const text = Array.from(values.subarray(0, MOST_NUMBERS), (value) => value.toFixed(4)).join(" ");
+    numbers.append(make("p", { className: "numbers", textContent: text }));
+  });
+  const range =
+    values.length === 1 ? most.toFixed(3) : `${values.length} values, ${least.toFixed(3)} to ${most.toFixed(3)}`;
+  return make("figure", {}, canvas, make("figcaption", {}, `${name}: ${range.replaceAll("-", "−")}`), numbers);
+}
+
+function drawBars(canvas: HTMLCanvasElement, values: Float32Array, most: number, least: number): void {
+  const context = canvas.getContext("2d");
+  if (!context) return;
+  const style = getComputedStyle(document.body);
+  const range = most - least || 1;
+  const zero = (most / range) * HEIGHT;
+  const width = canvas.width / values.length;
+  for (const [i, value] of values.entries()) {
+    context.fillStyle = style.getPropertyValue(value < 0 ? "--quiet" : "--accent");
+    const size = (Math.abs(value) / range) * HEIGHT;
+    context.fillRect(i * width, value < 0 ? zero : zero - size, Math.max(1, width - 1), Math.max(size, 0.5));
+  }
+}

@@ -1,0 +1,14 @@
+// What every page does: it works offline after the first visit, and says when it shows what it is there for.
+
+/** Has the service worker keep the files of the site. */
+export function startPage(): void {
+  if (!("serviceWorker" in navigator)) return;
+  navigator.serviceWorker.register(new URL("../service-worker.js", import.meta.url)).catch(() => {
+    // Without storage, as in private windows of some browsers, the page works as long as there is a network.
+  });
+}
+
+/** The page shows what it is there for: tests wait for this. */
+export function markReady(): void {
+  document.body.dataset.ready = "";
+}

@@ -1,0 +1,242 @@
+// The page that writes: a text that goes on, or a conversation; both can be edited, and are kept for the next visit.
+
+import type { WriteOptions, Written } from "../worker/write.ts";
+import { choice, createState, integer, number, text } from "./address.ts";
+import { byId, make } from "./dom.ts";
+import { type OnReport, startEngine } from "./engine.ts";
+import { createModelPicker } from "./model-picker.ts";
+import { markReady, startPage } from "./page.ts";
+
+const BEGINNING = "the cat sat on the mat because it was";
+const OFFERED = [{ name: "stories.gguf", label: "Stories, 0.8 MB: 743,296 parameters" }];
+
+const state = createState({
+  model: text("stories.gguf"),
+  mode: choice("text", "chat"),
+  temperature: number(0.7, 0, 5),
+  tokens: integer(64, 1, 4096),
+  seed: integer(2, 0, 2 ** 32 - 1),
+  deterministic: choice("no", "yes"),
+});
+
+/** What one said, and what the model answered. */
+interface Message {
+  readonly role: "user" | "assistant";
+  content: string;
+}
+
+const engine = startEngine();
+const field = byId("text", HTMLTextAreaElement);
+const [go, stop, anew] = ["go", "stop", "new"].map((id) => byId(id, HTMLButtonElement)) as [
+  HTMLButtonElement,
+  HTMLButtonElement,
+  HTMLButtonElement,
+];
+const status = byId("status", HTMLElement);
+const conversation = byId("conversation", HTMLElement);
+const mode = byId("mode", HTMLFieldSetElement);
+/** Kept by the page itself: the words; the engine keeps what it has read of them. */
+const WORDS = "headwise write";
+let messages: Message[] = [];
+let abort: AbortController | undefined;
+let isLoaded = false;
+
+startPage();
+restoreWords();
+
+byId("picker", HTMLElement).append(
+  createModelPicker({
+    engine,
+    offered: OFFERED,
+    first: state.values.model,
+    deterministic: state.values.deterministic === "yes",
+    onChoice: (model) => state.set({ model }),
+    onUnloaded() {
+      isLoaded = false;
+      abort?.abort();
+      showState("Waiting for the model.");
+    },
+    async onLoaded({ canChat }) {
+      mode.hidden = !canChat;
+      if (!canChat) state.set({ mode: "text" });
+      const restored = await engine.run("restore", undefined);
+      isLoaded = true;
+      showState(restored > 0 ? `Ready: ${restored} tokens of the last visit need not be read again.` : "Ready.");
+      markReady();
+    },
+  }),
+);
+
+const numbers = (["temperature", "tokens", "seed"] as const).map(
+  (name) => [name, byId(name, HTMLInputElement)] as const,
+);
+for (const [name, input] of numbers)
+  input.addEventListener("change", () => input.checkValidity() && state.set({ [name]: input.valueAsNumber }));
+for (const input of mode.querySelectorAll("input"))
+  input.addEventListener("change", () => state.set({ mode: input.value as "text" | "chat" }));
+state.follow((values) => {
+  for (const [name, input] of numbers) if (input.valueAsNumber !== values[name]) input.value = String(values[name]);
+  for (const input of mode.querySelectorAll("input")) input.checked = input.value === values.mode;
+  showMode();
+});
+
+/** Shows a text, or a conversation with a line to add to it. */
+function showMode(): void {
+  const isChat = state.values.mode === "chat";
+  conversation.hidden = !isChat;
+  byId("text-label", HTMLElement).textContent = isChat ? "Your message" : "Text";
+  field.rows = isChat ? 3 : 12;
+  go.textContent = isChat ? "Send" : "Go on";
+  field.value = isChat ? "" : kept().text;
+  if (isChat) showMessages();
+}
+
+function showMessages(): void {
+  conversation.replaceChildren(
+    ...messages.map(({ role, content }, i) => {
+      const edit = make("button", { type: "button", textContent: "Edit", hidden: role !== "user" });
+      edit.ariaLabel = `Edit message ${i + 1} and answer it anew`;
+      edit.addEventListener("click", () => {
+        field.value = content;
+        messages = messages.slice(0, i);
+        showMessages();
+        field.focus();
+      });
+      const who = role === "user" ? "You" : "Model";
+      return make(
+        "div",
+        { className: `message ${role}` },
+        make("b", { textContent: who }),
+        make("p", { textContent: content }),
+        edit,
+      );
+    }),
+  );
+}
+
+function showState(message: string, isError = false): void {
+  const isBusy = abort !== undefined;
+  const { activeElement } = document;
+  status.textContent = message;
+  status.className = isError ? "error" : "quiet";
+  go.disabled = !isLoaded || isBusy;
+  stop.disabled = !isBusy;
+  anew.disabled = isBusy;
+  // A button that is disabled would lose the focus to the page.
+  if (activeElement === go && go.disabled) stop.focus();
+  if (activeElement === stop && stop.disabled) go.focus();
+}
+
+/** Generates: shows each piece as it comes. */
+async function generate(): Promise<void> {
+  if (go.disabled) return;
+  const { values } = state;
+  const options: WriteOptions = { maxTokens: values.tokens, temperature: values.temperature, seed: values.seed };
+  abort = new AbortController();
+  showState("Reading …");
+  try {
+    const written = values.mode === "chat" ? await answer(options, abort.signal) : await goOn(options, abort.signal);
+    abort = undefined;
+    showFacts(written);
+    showState(WHY[written.reason]);
+  } catch (error) {
+    abort = undefined;
+    showState((error as Error).message, true);
+  }
+  keepWords();
+}
+
+const WHY: Readonly<Record<Written["reason"], string>> = {
+  stop: "The model ended the text.",
+  full: "The model has room for no more.",
+  length: "As many tokens as asked for.",
+  left: "Stopped.",
+  stopped: "Stopped.",
+};
+
+function goOn(options: WriteOptions, signal: AbortSignal): Promise<Written> {
+  const prompt = field.value;
+  const append = (piece: string) => {
+    const atEnd = field.scrollTop + field.clientHeight >= field.scrollHeight - 4;
+    field.value += piece;
+    if (atEnd) field.scrollTop = field.scrollHeight;
+  };
+  return engine.run("write", { prompt, options }, { signal, onReport: onPieces(append) });
+}
+
+function answer(options: WriteOptions, signal: AbortSignal): Promise<Written> {
+  messages.push({ role: "user", content: field.value });
+  field.value = "";
+  const given = messages.map((message) => ({ ...message }));
+  const own: Message = { role: "assistant", content: "" };
+  messages.push(own);
+  showMessages();
+  const shown = conversation.lastElementChild?.querySelector("p") as HTMLElement;
+  const append = (piece: string) => {
+    own.content += piece;
+    shown.textContent = own.content;
+    conversation.scrollTop = conversation.scrollHeight;
+  };
+  return engine.run("chat", { messages: given, options }, { signal, onReport: onPieces(append) });
+}
+
+const onPieces =
+  (append: (piece: string) => void): OnReport =>
+  (report) => {
+    if (report.kind !== "piece") return;
+    append(report.text);
+    status.textContent = "Writing …";
+    if (report.ms > 0)
+      byId("speed", HTMLElement).textContent = `${((1000 * report.tokens) / report.ms).toFixed(1)} tokens/s`;
+  };
+
+function showFacts({ length, memoryBytes }: Written): void {
+  byId("context", HTMLElement).textContent = `${length} tokens`;
+  byId("memory", HTMLElement).textContent = `${(memoryBytes / 1e6).toFixed(1)} MB`;
+}
+
+interface Words {
+  readonly text: string;
+  readonly messages: Message[];
+}
+
+/** The words of the last visit. */
+function kept(): Words {
+  const first: Words = { text: BEGINNING, messages: [] };
+  try {
+    return { ...first, ...JSON.parse(localStorage.getItem(WORDS) ?? "{}") };
+  } catch {
+    return first; // no storage, or something else under this name
+  }
+}
+
+function restoreWords(): void {
+  ({ messages } = kept());
+  field.value = kept().text;
+}
+
+function keepWords(): void {
+  const words: Words = { text: state.values.mode === "text" ? field.value : kept().text, messages };
+  try {
+    localStorage.setItem(WORDS, JSON.stringify(words));
+  } catch {
+    // Without storage the next visit begins anew.
+  }
+}
+
+go.addEventListener("click", generate);
+stop.addEventListener("click", () => abort?.abort());
+anew.addEventListener("click", () => {
+  messages = [];
+  field.value = state.values.mode === "chat" ? "" : BEGINNING;
+  showMessages();
+  keepWords();
+  field.focus();
+});
+field.addEventListener("change", keepWords);
+field.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+  event.preventDefault();
+  if (state.values.mode === "text") field.value = field.value.slice(0, field.selectionEnd);
+  void generate();
+});

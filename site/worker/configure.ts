@@ -1,0 +1,45 @@
+// What models cost on this device: measured layers, and costs read from files of models.
+
+import {
+  type Configuration,
+  describeFiles,
+  describeModel,
+  type LayerMeasurement,
+  type ModelCost,
+  measureLayer,
+} from "headwise/configure";
+import { latent } from "headwise/latent";
+import { models } from "headwise/models";
+import { quantized } from "headwise/quantized";
+import { loadKernels } from "headwise/threads";
+import type { Call } from "./main.ts";
+
+/** Builds one layer of a configuration and times it beside the roofline of one thread. */
+export async function measureLayerTask({
+  configuration,
+}: {
+  readonly configuration: Configuration;
+}): Promise<LayerMeasurement> {
+  const kernels = await loadKernels({ threads: 1, models, quantized, latent });
+  try {
+    return await measureLayer(kernels, configuration);
+  } finally {
+    kernels.release();
+  }
+}
+
+/** What a model costs: of a URL only the header of a GGUF file, or config.json, is read. */
+export async function describeTask(
+  { source, seqLen }: { readonly source: string | File; readonly seqLen: number },
+  { signal }: Call,
+): Promise<ModelCost> {
+  const options = { seqLen, format: "f16" } as const;
+  if (typeof source !== "string") {
+    if (source.name.endsWith(".json")) return describeModel(await source.text(), options);
+    return await describeFiles(source, { ...options, signal });
+  }
+  if (!/\.json($|\?)/.test(source)) return await describeFiles(source, { ...options, signal });
+  const answer = await fetch(source, { signal });
+  if (!answer.ok) throw new Error(`${source} answered ${answer.status}`);
+  return describeModel(await answer.text(), options);
+}

@@ -1,0 +1,175 @@
+// Passes of the inspector: their tokens, the weights of all heads and the logits, each with the session that goes on with it.
+
+import { type Edit, forwardWith, type Site, sitesOf } from "headwise/inspect";
+import { createSession, type Model, type Session, type SessionOptions } from "headwise/models";
+import { loadedModel, type WeightFormat } from "./load.ts";
+
+export type CacheFormat = Extract<NonNullable<SessionOptions["format"]>, string>;
+
+/** A change of what a head gives: `scale` times as much, or what it gives in another text. */
+export type HeadEdit = { readonly layer: number; readonly head: number } & (
+  | { readonly scale: number }
+  | { readonly patch: true }
+);
+
+/** What differs from the plain run. */
+export interface Changes {
+  readonly edits: readonly HeadEdit[];
+  /** The text that heads are patched from. */
+  readonly from: string;
+  /** Formats of matrices and of caches; "stored" and "f32" are those of the plain run. */
+  readonly weights: "stored" | WeightFormat;
+  readonly cache: CacheFormat;
+}
+
+export const PLAIN: Changes = { edits: [], from: "", weights: "stored", cache: "f32" };
+
+/** What a pass left. */
+export interface Reading {
+  readonly ids: readonly number[];
+  /** By layer: [heads, tokens, tokens]. */
+  readonly patterns: readonly Float32Array[];
+  /** Of the last token. */
+  readonly logits: Float32Array;
+  /** Tokens that were read in this call; those before were known. */
+  readonly read: number;
+  /** Tokens of the text that were left out. */
+  readonly cut: number;
+}
+
+interface Run {
+  readonly model: Model;
+  readonly session: Session;
+  /** What was changed, as text. */
+  readonly changes: string;
+  reading: Reading;
+}
+
+const runs = new Map<"plain" | "edited", Run>();
+
+/** Bytes that the weights of all heads may take. */
+const MOST_BYTES = 2 ** 27;
+
+/** Ends a run. */
+export function release(name: "plain" | "edited"): void {
+  const run = runs.get(name);
+  runs.delete(name);
+  if (run && !run.model.released) run.session.release();
+}
+
+/** The tokens of a text, as many as all maps have room for. */
+export function tokensOf(text: string): { readonly ids: readonly number[]; readonly cut: number } {
+  const { model, tokenizer } = loadedModel();
+  const all = tokenizer.encode(text);
+  if (all.length === 0) throw new Error("Type a text.");
+  const fit = Math.floor(Math.sqrt(MOST_BYTES / 4 / sitesOf(model, "z").length));
+  const ids = all.slice(0, Math.min(fit, model.maxSeqLen ?? fit));
+  return { ids, cut: all.length - ids.length };
+}
+
+/** Reads a text as the run of a name, from where it differs from the last one. */
+export function readText(name: "plain" | "edited", model: Model, text: string, given: Changes): Reading {
+  const { edits, from, cache } = given;
+  const { ids, cut } = tokensOf(text);
+  const hasPatch = edits.some((edit) => "patch" in edit);
+  const changes = JSON.stringify([edits, hasPatch ? from : "", cache]);
+  let run = runs.get(name);
+  const last = run?.model === model && run.changes === changes ? run.reading.ids : [];
+  let same = 0;
+  while (same < last.length && last[same] === ids[same]) same++;
+  if (run && same > 0 && same === last.length && same === ids.length) {
+    run.reading = { ...run.reading, read: 0, cut };
+    return run.reading;
+  }
+  // The logits are those of a token that is read; patches have a row for each token of the text.
+  same = hasPatch ? 0 : Math.min(same, ids.length - 1);
+  if (!run || same === 0 || !truncates(run.session, same)) {
+    const made = editsOf(model, edits, ids, from);
+    release(name);
+    run = { model, session: createSession(model, { format: cache }), changes, reading: NOTHING };
+    runs.set(name, run);
+    same = 0;
+    run.reading = readOn(run, ids, 0, made, cut);
+    return run.reading;
+  }
+  run.reading = readOn(run, ids, same, editsOf(model, edits, ids, from), cut);
+  return run.reading;
+}
+
+const NOTHING: Reading = { ids: [], patterns: [], logits: new Float32Array(0), read: 0, cut: 0 };
+
+/** Whether the session goes back to a length: those with windows have forgotten what lies before. */
+function truncates(session: Session, length: number): boolean {
+  try {
+    session.truncate(length);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Reads the tokens from `same` on, and puts their rows below those that were known. */
+function readOn(
+  { model, session, reading }: Run,
+  ids: readonly number[],
+  same: number,
+  edits: readonly Edit[],
+  cut: number,
+): Reading {
+  const layers = Array.from({ length: model.layers }, (_, layer) => layer);
+  const { patterns, logits } = forwardWith(session, ids.slice(same), { patterns: layers, edits });
+  const n = ids.length;
+  const old = reading.ids.length;
+  const whole = patterns.map(({ data, shape: [heads = 0, rows = 0] }, layer) => {
+    const known = reading.patterns[layer];
+    const maps = new Float32Array(heads * n * n);
+    for (let head = 0; head < heads; head++) {
+      for (let i = 0; known && i < same; i++) {
+        const at = (head * old + i) * old;
+        maps.set(known.subarray(at, at + same), (head * n + i) * n);
+      }
+      maps.set(data.subarray(head * rows * n, (head + 1) * rows * n), (head * n + same) * n);
+    }
+    return maps;
+  });
+  return { ids, patterns: whole, logits, read: n - same, cut };
+}
+
+/** Edits as the package takes them. */
+function editsOf(model: Model, edits: readonly HeadEdit[], ids: readonly number[], from: string): Edit[] {
+  const patches = edits.filter((edit) => "patch" in edit);
+  const sites = patches.map(({ layer, head }) => ({ at: "z", layer, head }) as const);
+  const rows = patches.length > 0 ? rowsOf(model, ids.length, from, sites) : [];
+  return edits.map((edit): Edit => {
+    const site = { at: "z", layer: edit.layer, head: edit.head } as const;
+    if ("scale" in edit) return edit.scale === 0 ? { ...site, set: 0 } : { ...site, scale: edit.scale };
+    return { ...site, set: rows[patches.indexOf(edit)] };
+  });
+}
+
+/** What heads give in another text of as many tokens. */
+function rowsOf(model: Model, count: number, from: string, capture: readonly Site[]) {
+  const { ids } = tokensOf(from);
+  if (ids.length !== count)
+    throw new Error(
+      `Patching needs texts of the same length: the text has ${count} tokens, the other one ${ids.length}.`,
+    );
+  const session = createSession(model);
+  try {
+    return forwardWith(session, ids, { capture }).captured;
+  } finally {
+    session.release();
+  }
+}
+
+/** A digest of the weights of all heads and the logits: two engines that show the same one show the same bits. */
+export async function digestOf({ patterns, logits }: Reading): Promise<string> {
+  if (!globalThis.crypto?.subtle) return "none: this page did not come by https";
+  const parts = await Promise.all(
+    [...patterns, logits].map((floats) => crypto.subtle.digest("SHA-256", floats as Float32Array<ArrayBuffer>)),
+  );
+  const whole = new Uint8Array(32 * parts.length);
+  for (const [i, part] of parts.entries()) whole.set(new Uint8Array(part), 32 * i);
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", whole));
+  return Array.from(digest.subarray(0, 8), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

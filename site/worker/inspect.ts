@@ -1,0 +1,205 @@
+// The inspector: attention of every head for a text. A text that goes on is read on; only what is behind a change is read again.
+
+import { detectHeads, detectionPattern, HEAD_KINDS, type HeadKind, sitesOf } from "headwise/inspect";
+import type { Model } from "headwise/models";
+import { type Changes, digestOf, PLAIN, type Reading, readText, release } from "./inspect-runs.ts";
+import { loadedModel, modelAs } from "./load.ts";
+
+/** What is asked for: a text, what is changed, and which head is large. */
+export interface AttendRequest {
+  readonly text: string;
+  readonly changes: Changes;
+  readonly layer: number;
+  readonly head: number;
+}
+
+/** A token that may come next: its probability, and that without the changes. */
+export interface Guess {
+  readonly word: string;
+  readonly probability: number;
+  readonly before?: number;
+}
+
+/** What the page shows of a text. */
+export interface Attended {
+  readonly words: readonly string[];
+  /** Tokens of the text that are not shown, because the maps of all heads would not fit. */
+  readonly cut: number;
+  /** Heads of queries, and of keys and values, by layer. */
+  readonly heads: readonly number[];
+  readonly kvHeads: readonly number[];
+  /** Small maps [all heads, side, side], the largest weight of each field. */
+  readonly small: Float32Array;
+  readonly side: number;
+  /** The head that is large: those asked for, or the nearest that the model has. */
+  readonly layer: number;
+  readonly head: number;
+  /** Its weights [tokens, tokens], and the same without the changes, if there are any. */
+  readonly weights: Float32Array;
+  readonly before?: Float32Array;
+  readonly guesses: readonly Guess[];
+  /** Tokens that were read for this, and how long it took. */
+  readonly read: number;
+  readonly ms: number;
+}
+
+/** What a head does in the text that is shown. */
+export interface HeadAbout {
+  readonly kind: string;
+  /** Of the kind, from 0 to 1; of "mixed", 0. */
+  readonly score: number;
+  /** How far back, of the kind "offset". */
+  readonly by: number;
+}
+
+/** What takes longer than a view, once the text rests. */
+export interface Studied {
+  /** Layer by layer; or why there are none. */
+  readonly heads: readonly HeadAbout[];
+  readonly reason: string;
+  /** Of all weights of all heads and the logits. */
+  readonly digest: string;
+}
+
+/** Pixels of a small map, and tokens that the kinds of heads are found by. */
+const [SIDE, STUDIED] = [48, 256];
+/** Tokens that a kind must be able to match in a text. */
+const EVIDENCE = 4;
+/** Next tokens that are shown. */
+const GUESSES = 8;
+
+let shown: Reading | undefined;
+
+/** The pass that the page shows. */
+export function shownReading(): Reading {
+  if (!shown) throw new Error("no text was read");
+  return shown;
+}
+
+/** Reads a text, with and without changes. */
+export async function attendTask({ text, changes, layer, head }: AttendRequest): Promise<Attended> {
+  const { edits, weights, cache } = changes;
+  const changed = await modelAs(weights);
+  const { model, tokenizer } = loadedModel();
+  const begin = performance.now();
+  const plain = readText("plain", model, text, PLAIN);
+  const isChanged = edits.length > 0 || weights !== PLAIN.weights || cache !== PLAIN.cache;
+  if (!isChanged) release("edited");
+  const edited = isChanged ? readText("edited", changed, text, changes) : undefined;
+  shown = edited ?? plain;
+  const { ids, patterns, cut } = shown;
+  const heads = headsOf(model, "z");
+  const at = { layer: within(layer, heads.length), head: within(head, heads[within(layer, heads.length)] as number) };
+  const n = ids.length;
+  const mapOf = (reading: Reading) => reading.patterns[at.layer]?.slice(at.head * n * n, (at.head + 1) * n * n);
+  const side = Math.min(SIDE, n);
+  return {
+    ...{ words: ids.map((id) => tokenizer.decode([id], { keepSpecial: true })), cut, heads, kvHeads: kvHeadsOf(model) },
+    ...{ small: shrink(patterns, n, side), side, ...at, weights: mapOf(shown) as Float32Array },
+    ...(edited && { before: mapOf(plain) as Float32Array }),
+    guesses: guess(shown.logits, edited && plain.logits),
+    read: plain.read + (edited?.read ?? 0),
+    ms: performance.now() - begin,
+  };
+}
+
+/** What each head does in the text that was read last, and the digest of its maps. */
+export async function studyTask(): Promise<Studied> {
+  const { model } = loadedModel();
+  const reading = shownReading();
+  const { ids, patterns } = reading;
+  if (studied?.patterns === patterns) return studied.result;
+  const result = study(model, ids, await digestOf(reading));
+  studied = { patterns, result };
+  return result;
+}
+
+let studied: { readonly patterns: Reading["patterns"]; readonly result: Studied } | undefined;
+
+function study(model: Model, ids: readonly number[], digest: string): Studied {
+  try {
+    const text = ids.slice(0, STUDIED);
+    const found = detectHeads(model, [text], { kinds: kindsOf(text), copying: false });
+    const heads = found.map(({ kind, scores, offset }) => ({
+      ...{ kind, by: offset.by },
+      score: kind === "offset" ? offset.score : (scores[kind]?.score ?? 0),
+    }));
+    return { heads, reason: "", digest };
+  } catch (error) {
+    return { heads: [], reason: (error as Error).message, digest };
+  }
+}
+
+/** The kinds that enough tokens of a text can match: one repeated word makes no induction head. */
+function kindsOf(ids: readonly number[]): typeof HEAD_KINDS {
+  const n = ids.length;
+  const matches = (kind: HeadKind): boolean => {
+    const { data } = detectionPattern(kind, ids);
+    let rows = 0;
+    for (let i = 0; i < n; i++) rows += Number(data.subarray(i * n, i * n + i + 1).some((share) => share > 0));
+    return rows >= EVIDENCE;
+  };
+  return Object.fromEntries(Object.entries(HEAD_KINDS).filter(([, kind]) => matches(kind)));
+}
+
+const within = (i: number, count: number): number => Math.min(count - 1, Math.max(0, i));
+
+/** Heads by layer. */
+function headsOf(model: Model, at: "z" | "k"): number[] {
+  const counts = new Array<number>(model.layers).fill(0);
+  for (const { layer = 0 } of sitesOf(model, at)) counts[layer]!++;
+  return counts;
+}
+
+/** Heads of keys and values: in latent attention all queries share one latent. */
+function kvHeadsOf(model: Model): number[] {
+  return headsOf(model, "k");
+}
+
+/** The largest weight in each field of a raster of side · side, of all heads. */
+function shrink(patterns: readonly Float32Array[], n: number, side: number): Float32Array {
+  const count = patterns.reduce((sum, { length }) => sum + length / (n * n), 0);
+  const small = new Float32Array(count * side * side);
+  const fields = Uint32Array.from({ length: n }, (_, i) => Math.floor((i * side) / n));
+  let at = 0;
+  for (const pattern of patterns)
+    for (let from = 0; from < pattern.length; from += n * n, at += side * side)
+      for (let i = 0; i < n; i++) {
+        const row = at + (fields[i] as number) * side;
+        for (let j = 0; j <= i; j++) {
+          const [field, weight] = [row + (fields[j] as number), pattern[from + i * n + j] as number];
+          if (weight > (small[field] as number)) small[field] = weight;
+        }
+      }
+  return small;
+}
+
+/** The likeliest next tokens, of two passes those of either. */
+function guess(logits: Float32Array, before: Float32Array | undefined): Guess[] {
+  const { tokenizer } = loadedModel();
+  const [now, then] = [probabilities(logits), before && probabilities(before)];
+  const ids = new Set([...top(now), ...(then ? top(then) : [])]);
+  return [...ids].map((id) => {
+    const word = tokenizer.decode([id], { keepSpecial: true });
+    return { word, probability: now[id] as number, ...(then && { before: then[id] as number }) };
+  });
+}
+
+function probabilities(logits: Float32Array): Float64Array {
+  const most = logits.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);
+  const shares = Float64Array.from(logits, (logit) => Math.exp(logit - most));
+  const sum = shares.reduce((a, b) => a + b);
+  return shares.map((share) => share / sum);
+}
+
+function top(shares: Float64Array): number[] {
+  const best: number[] = [];
+  for (let id = 0; id < shares.length; id++) {
+    const share = shares[id] as number;
+    if (best.length === GUESSES && share <= (shares[best[GUESSES - 1] as number] as number)) continue;
+    const at = best.findIndex((each) => (shares[each] as number) < share);
+    best.splice(at < 0 ? best.length : at, 0, id);
+    best.length = Math.min(best.length, GUESSES);
+  }
+  return best;
+}

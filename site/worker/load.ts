@@ -1,0 +1,126 @@
+// The model that the engine has, its tokenizer and its kernels.
+
+import * as tokenizers from "@huggingface/tokenizers";
+import type { Kernels } from "headwise";
+import { statistics } from "headwise/inspect";
+import { latent } from "headwise/latent";
+import {
+  createBrowserStore,
+  gguf,
+  type LoadModelOptions,
+  loadModel,
+  type Model,
+  type ModelSource,
+  type ModelStore,
+  models,
+} from "headwise/models";
+import { quantized } from "headwise/quantized";
+import { loadTokenizer, type Tokenizer } from "headwise/text";
+import { loadKernels } from "headwise/threads";
+import type { Call } from "./main.ts";
+
+/** A model of the site by its name, one by URL, or files of the visitor: a GGUF, its parts, or those of a folder. */
+export type Source = { readonly model: string } | { readonly url: string } | { readonly files: readonly File[] };
+
+/** What a model is loaded as: to write, or to give vectors. */
+export type Kind = "decoder" | "encoder";
+
+/** What the page shows of a model. */
+export interface Loaded {
+  readonly type: string;
+  readonly layers: number;
+  readonly vocabulary: number;
+  readonly bytes: number;
+  readonly maxSeqLen: number | undefined;
+  readonly canChat: boolean;
+  /** Which kernels run, and why so many threads. */
+  readonly build: string;
+  readonly threads: number;
+  readonly reason: string;
+}
+
+interface Current {
+  readonly kernels: Kernels;
+  readonly model: Model;
+  /** Loads the model again, with its matrices in another format. */
+  loadAs(weights: WeightFormat): Promise<Model>;
+  readonly tokenizer: Tokenizer;
+}
+
+/** A format that all matrices of a model may be loaded in. */
+export type WeightFormat = Extract<NonNullable<LoadModelOptions["weights"]>, string>;
+
+let current: Current | undefined;
+/** The model once more, in another format. */
+let other: { readonly weights: WeightFormat; readonly model: Model } | undefined;
+let kernels: Promise<Kernels> | undefined;
+
+/** The model that was loaded last. */
+export function loadedModel(): Current {
+  if (!current) throw new Error("no model is loaded");
+  return current;
+}
+
+/** The folder or file of a model of the site, from the worker's place in assets/. */
+const PLACES: Readonly<Record<string, string>> = {
+  stories: "../models/stories",
+  "stories.gguf": "../models/stories/stories.gguf",
+};
+
+/** Loads a model; the one before is released first, as memory may hold only one. */
+export async function loadTask(
+  {
+    source,
+    deterministic = false,
+    kind = "decoder",
+  }: { readonly source: Source; readonly deterministic?: boolean; readonly kind?: Kind },
+  { report, signal }: Call,
+): Promise<Loaded> {
+  releaseOther();
+  current?.model.release();
+  current = undefined;
+  kernels ??= loadKernels({ deterministic, models, quantized, latent, statistics });
+  const own = await kernels;
+  const { place, store } = placeOf(source);
+  const tokenizer = await loadTokenizer(place, { library: tokenizers, signal, store });
+  const onProgress = (done: number, all: number) => report({ kind: "progress", done, all });
+  const options = { gguf, onProgress, signal, store };
+  const model =
+    kind === "encoder"
+      ? await (await import("headwise/encoders")).loadEncoder(own, place, options)
+      : await loadModel(own, place, options);
+  const loadAs = (weights: WeightFormat) => loadModel(own, place, { gguf, store, weights });
+  current = { kernels: own, model, tokenizer, loadAs };
+  return {
+    ...{ type: model.type, layers: model.layers, vocabulary: model.vocabSize, bytes: model.bytes },
+    ...{ maxSeqLen: model.maxSeqLen, canChat: tokenizer.chatTemplate !== undefined },
+    ...{ build: own.build, threads: own.threads.used, reason: own.threads.reason },
+  };
+}
+
+/** The model with all matrices in a format: beside the one that is loaded, until another format is asked for. */
+export async function modelAs(weights: "stored" | WeightFormat): Promise<Model> {
+  const { model, loadAs } = loadedModel();
+  if (other?.weights === weights) return other.model;
+  releaseOther();
+  if (weights === "stored") return model;
+  other = { weights, model: await loadAs(weights) };
+  return other.model;
+}
+
+function releaseOther(): void {
+  other?.model.release();
+  other = undefined;
+}
+
+/** Where a source lies; what is read of a visitor's URL is kept for the next visit, where pages may keep files. */
+function placeOf(source: Source): { readonly place: ModelSource; readonly store?: ModelStore } {
+  if ("files" in source) {
+    const [first, ...others] = source.files;
+    return { place: first && others.length === 0 ? first : source.files };
+  }
+  if ("url" in source) return { place: source.url, ...(isSecureContext && { store: createBrowserStore("models") }) };
+  const place = PLACES[source.model];
+  if (place === undefined) throw new Error(`the site has no model "${source.model}"`);
+  return { place: new URL(place, import.meta.url).href };
+}

@@ -1,0 +1,56 @@
+// The engine: a worker that runs tasks for the page (src/engine.ts), each a function of what it is given and of its call.
+
+import type { Answer } from "../src/engine.ts";
+import { TASKS } from "./tasks.ts";
+import type { Rung } from "./variants.ts";
+
+/** What tasks tell while they run. */
+export interface Reports {
+  /** Bytes of a model that were read, or texts that were, of all. */
+  progress: { readonly kind: "progress"; readonly done: number; readonly all: number };
+  /** Text that was generated, and how fast. */
+  piece: { readonly kind: "piece"; readonly text: string; readonly tokens: number; readonly ms: number };
+  /** Tokens as text, and where a head looked from each: weights on the tokens up to it. */
+  looks: { readonly kind: "looks"; readonly words: readonly string[]; readonly weights: readonly Float32Array[] };
+  /** A step of the ladder that was measured. */
+  rung: { readonly kind: "rung"; readonly rung: Rung; readonly done: number; readonly all: number };
+}
+
+/** What a task knows of its call. */
+export interface Call {
+  report(report: Reports[keyof Reports]): void;
+  /** Is aborted when the page stops the call. */
+  readonly signal: AbortSignal;
+}
+
+export type Tasks = typeof TASKS;
+
+type Request = { readonly id: number; readonly task: keyof Tasks; readonly given: never } | { readonly stop: number };
+
+const running = new Map<number, AbortController>();
+const post = (answer: Answer, transfer: Transferable[] = []) => postMessage(answer, { transfer });
+
+addEventListener("message", async ({ data }: MessageEvent<Request>) => {
+  if ("stop" in data) return running.get(data.stop)?.abort();
+  const { id, task, given } = data;
+  const abort = new AbortController();
+  running.set(id, abort);
+  try {
+    const call: Call = { report: (report) => post({ id, report }), signal: abort.signal };
+    const result: unknown = await TASKS[task](given, call);
+    post({ id, result }, buffersOf(result));
+  } catch (error) {
+    const { name, message } = error instanceof Error ? error : { name: "Error", message: String(error) };
+    post({ id, error: { name: abort.signal.aborted ? "AbortError" : name, message } });
+  } finally {
+    running.delete(id);
+  }
+});
+
+/** The buffers of typed arrays in a result, which are handed over instead of copied. */
+function buffersOf(value: unknown, found = new Set<ArrayBuffer>()): ArrayBuffer[] {
+  if (ArrayBuffer.isView(value)) {
+    if (value.buffer instanceof ArrayBuffer) found.add(value.buffer);
+  } else if (value && typeof value === "object") for (const each of Object.values(value)) buffersOf(each, found);
+  return [...found];
+}

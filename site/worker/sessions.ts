@@ -1,0 +1,42 @@
+// The session of the model that is loaded, and a copy of it that outlives the page: its cache pages in the browser's storage.
+
+import { createSession, type Session } from "headwise/models";
+import { type CachePage, exportSession, importSession } from "headwise/sessions";
+import { loadedModel } from "./load.ts";
+import { keep, kept } from "./storage.ts";
+
+let session: Session | undefined;
+
+/** The session that goes on with the last text, or a new one of the loaded model. */
+export function currentSession(): Session {
+  const { model } = loadedModel();
+  if (session?.model !== model || session.released) session = createSession(model, { format: "f16" }); // half of float32
+  return session;
+}
+
+interface Kept {
+  readonly ids: readonly number[];
+  readonly pages: readonly (readonly CachePage[])[];
+}
+
+/** Keeps the session under a name; the next visit goes on with the same bits. */
+export async function keepSession(name: string): Promise<void> {
+  const own = currentSession();
+  const stored: Kept = { ids: [...own.tokens], pages: exportSession(own) };
+  await keep(name, stored);
+}
+
+/** Fills a new session with what was kept under the name; says how many tokens it has. */
+export async function restoreSession(name: string): Promise<number> {
+  const stored = (await kept(name)) as Kept | undefined;
+  if (!stored) return 0;
+  session?.release();
+  session = undefined;
+  try {
+    importSession(currentSession(), stored.pages, stored.ids);
+  } catch {
+    // It belongs to another model or version: the text is read anew.
+    return 0;
+  }
+  return stored.ids.length;
+}

@@ -1,0 +1,44 @@
+// The tasks of the engine, by the names that pages call them by.
+
+import { describeTask, measureLayerTask } from "./configure.ts";
+import { diagnoseTask } from "./diagnose.ts";
+import { embedOneTask, embedTask } from "./embed.ts";
+import { attendTask, studyTask } from "./inspect.ts";
+import { figureTask } from "./inspect-figure.ts";
+import { stagesTask } from "./inspect-stages.ts";
+import { measureTask } from "./inspect-statistics.ts";
+import { whyTask } from "./inspect-why.ts";
+import { loadTask } from "./load.ts";
+import { lookTask } from "./look.ts";
+import { ladderTask, rungsTask } from "./variants.ts";
+import { chatTask, restoreTask, writeTask } from "./write.ts";
+
+export const TASKS = {
+  /** Loads a model in the place of the one before. */
+  load: loadTask,
+  /** Continues a text, or answers in a conversation; goes on with the session of the last visit. */
+  write: writeTask,
+  chat: chatTask,
+  restore: restoreTask,
+  /** Vectors of lines, their cosines, and how they join to clusters; the vector of one text. */
+  embed: embedTask,
+  embedOne: embedOneTask,
+  /** Examines this engine. */
+  diagnose: diagnoseTask,
+  /** Goes on with a text, and says where a head looks. */
+  look: lookTask,
+  /** The bytes of the caches of all variants, and their times. */
+  rungs: rungsTask,
+  ladder: ladderTask,
+  /** What models cost: a layer that is built and timed, and what files say. */
+  measureLayer: measureLayerTask,
+  describe: describeTask,
+  /** Attention of all heads for a text, with changes; what each head does there; why it looked at a token, and in which steps; a figure. */
+  attend: attendTask,
+  study: studyTask,
+  why: whyTask,
+  stages: stagesTask,
+  figure: figureTask,
+  /** Statistics of all heads in a long text. */
+  measure: measureTask,
+};

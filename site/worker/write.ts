@@ -1,0 +1,83 @@
+// Text: a prompt that goes on, or an answer in a conversation. What the session has read already is not read again, so that after
+// an edit only the text behind it is.
+
+import {
+  type ChatMessage,
+  chat,
+  type GenerateTextOptions,
+  generateText,
+  type TextEnd,
+  type TextGeneration,
+} from "headwise/text";
+import { loadedModel } from "./load.ts";
+import type { Call } from "./main.ts";
+import { currentSession, keepSession, restoreSession } from "./sessions.ts";
+
+export interface WriteOptions {
+  readonly maxTokens: number;
+  readonly temperature: number;
+  readonly seed: number;
+}
+
+/** How a text ended. */
+export interface Written {
+  /** "stopped" where the page asked for it. */
+  readonly reason: TextEnd["reason"] | "stopped";
+  /** Tokens that the session holds, and bytes of all memory of the kernels. */
+  readonly length: number;
+  readonly memoryBytes: number;
+}
+
+const KEPT = "conversation";
+
+/** Continues a text. */
+export function writeTask(
+  { prompt, options }: { readonly prompt: string; readonly options: WriteOptions },
+  call: Call,
+) {
+  return stream(call, options, (given) => generateText(currentSession(), loadedModel().tokenizer, prompt, given));
+}
+
+/** Answers the last message of a conversation, by the model's template. */
+export async function chatTask(
+  { messages, options }: { readonly messages: readonly ChatMessage[]; readonly options: WriteOptions },
+  call: Call,
+) {
+  const library = await import("@huggingface/jinja");
+  return stream(call, options, (given) =>
+    chat(currentSession(), loadedModel().tokenizer, messages, { ...given, library }),
+  );
+}
+
+/** Reports the pieces of a text as they come, and keeps the session behind the last one. */
+async function stream(
+  { report, signal }: Call,
+  options: WriteOptions,
+  start: (given: GenerateTextOptions) => TextGeneration,
+): Promise<Written> {
+  const pieces = start({ ...options, signal });
+  let first: { readonly length: number; readonly now: number } | undefined;
+  let reason: Written["reason"] = "stopped";
+  try {
+    for (;;) {
+      const { value, done } = await pieces.next();
+      if (done) {
+        reason = value.reason;
+        break;
+      }
+      const [now, { length }] = [performance.now(), currentSession()];
+      first ??= { length, now };
+      // A piece may be several tokens, and the first one takes the time of the prompt.
+      report({ kind: "piece", text: value, tokens: length - first.length, ms: now - first.now });
+    }
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
+  await keepSession(KEPT);
+  return { reason, length: currentSession().length, memoryBytes: loadedModel().kernels.memoryBytes };
+}
+
+/** Goes on with the session that the last visit left; says how many tokens of it there are. */
+export function restoreTask(): Promise<number> {
+  return restoreSession(KEPT);
+}

@@ -1,0 +1,83 @@
+// The documents: all of them lie within a phone's width, links between them lead somewhere, examples run, the search finds.
+
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect } from "../../examples/given.mjs";
+import { textOf, visit } from "../../examples/pages.mjs";
+import { expectAccessible, expectNoOverflow, ready } from "../every-page.mjs";
+
+const SITE = join(import.meta.dirname, "../../../build/site");
+const documents = readdirSync(join(SITE, "docs"), { recursive: true })
+  .filter((file) => file.endsWith(".html"))
+  .map((file) => `docs/${file.replaceAll("\\", "/")}`);
+
+export const scenarios = {
+  "links between documents": () => {
+    let links = 0;
+    for (const file of documents)
+      for (const [, href] of readFileSync(join(SITE, file), "utf8").matchAll(/href="([^":]+)"/g)) {
+        links++;
+        const { pathname, hash } = new URL(href, `http://site/${file}`);
+        const target = join(SITE, decodeURIComponent(pathname));
+        if (!existsSync(target)) throw new Error(`${file}: ${href} leads nowhere`);
+        if (hash && !readFileSync(target, "utf8").includes(`id="${decodeURIComponent(hash.slice(1))}"`))
+          throw new Error(`${file}: ${href} has no such anchor`);
+      }
+    return `${links} links in ${documents.length} documents`;
+  },
+  "every document on a phone": (given) =>
+    visit(given.browser, `${given.url}docs.html`, async (page, errors) => {
+      await page.setViewport({ width: 360, height: 900 });
+      for (const file of documents) {
+        await page.goto(`${given.url}${file}`);
+        await ready(page);
+        try {
+          await expectNoOverflow(page, 360);
+          if (given.kind === "chrome") await expectAccessible(page, "light");
+        } catch (error) {
+          error.message = `${file}: ${error.message}`;
+          throw error;
+        }
+      }
+      expect("errors of the pages", errors.join("; "), "");
+      return `${documents.length} documents`;
+    }),
+  "every example runs": async (given) => {
+    if (given.kind !== "chrome") return "in Chromium only: they are the same scripts";
+    return visit(given.browser, `${given.url}docs.html`, async (page) => {
+      let count = 0;
+      for (const file of documents) {
+        await page.goto(`${given.url}${file}`);
+        await ready(page);
+        for (const example of await page.$$("[data-example]")) {
+          await example.$eval("button", (button) => button.click());
+          await page.waitForFunction(
+            (element) => element.querySelector("button").textContent === "Run again",
+            {},
+            example,
+          );
+          const [output, error] = await example.evaluate((element) => [
+            element.querySelector("output").textContent,
+            element.querySelector(".error")?.textContent ?? null,
+          ]);
+          if (error !== null) throw new Error(`${file}: an example ended with ${error}`);
+          if (output === "") throw new Error(`${file}: an example printed nothing`);
+          count++;
+        }
+      }
+      return `${count} examples`;
+    });
+  },
+  "the search": (given) =>
+    visit(given.browser, `${given.url}docs.html`, async (page, errors) => {
+      await ready(page);
+      await page.type("#search", "sliding window");
+      await page.waitForSelector("#results a");
+      expect("the status", await textOf(page, "#found"), /^\d+ found$/);
+      await page.click("#results a");
+      await page.waitForFunction(() => location.pathname.includes("/docs/"));
+      await ready(page);
+      expect("errors of the page", errors.join("; "), "");
+      return page.title();
+    }),
+};

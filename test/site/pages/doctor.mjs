@@ -1,0 +1,139 @@
+// The doctor: the published digest that Node has too, options and their address, copies, and a wrong number of threads.
+
+import { loadKernels, selfTest } from "../../../dist/index.js";
+import { serveSite } from "../../../site/serve.ts";
+import { expect } from "../../examples/given.mjs";
+import { textOf, visit } from "../../examples/pages.mjs";
+import { ready } from "../every-page.mjs";
+
+/** The digest that Node's kernels have, and whether it is the published one. */
+async function digestOfNode() {
+  const kernels = await loadKernels({ deterministic: true });
+  const { digest, ok } = selfTest(kernels);
+  kernels.release();
+  expect("the self-test of Node", ok, true);
+  return digest;
+}
+
+const rowsIn = (page) =>
+  page.$$eval("#report > div", (all) =>
+    Object.fromEntries(all.map((row) => [...row.children].map((each) => each.textContent.trim()))),
+  );
+const ended = (page) => page.waitForFunction(() => document.getElementById("report").dataset.ok !== undefined);
+
+const open = (given, look, { query = "", url = given.url } = {}) =>
+  visit(given.browser, `${url}doctor.html${query}`, async (page, errors) => {
+    await ready(page);
+    const found = await look(page);
+    expect("errors of the page", errors.join("; "), "");
+    return found;
+  });
+
+export const scenarios = {
+  "the digest of Node": (given) =>
+    open(
+      given,
+      async (page) => {
+        expect("the verdict", await textOf(page, "#verdict"), "headwise works in this browser");
+        const rows = await rowsIn(page);
+        expect("the self-test", rows["self-test"], RegExp(`^ok: ${await digestOfNode()} as published`));
+        expect("the build", rows.build, /^simd: /);
+        expect("the policy", rows.policy, "refused nothing");
+        for (const work of ["linear", "attention"]) expect(work, rows[work], /GFLOP\/s.*error \d/);
+        return rows["self-test"];
+      },
+      { query: "?deterministic=yes" },
+    ),
+  "options are in the address, by the keyboard alone": (given) =>
+    open(given, async (page) => {
+      await page.focus("#deterministic");
+      await page.keyboard.press(" ");
+      await page.waitForFunction(() => document.getElementById("report").dataset.ok === undefined);
+      await ended(page);
+      expect("the build", (await rowsIn(page)).build, /^simd: /);
+      expect("the address", new URL(page.url()).search, "?deterministic=yes");
+      await page.focus("#again");
+      await page.keyboard.press("Enter");
+      await page.waitForFunction(() => document.getElementById("report").dataset.ok === undefined);
+      await ended(page);
+      expect("the focus", await page.evaluate(() => document.activeElement.id), "again");
+      await page.$eval("#threads", (input) => input.select());
+      await page.keyboard.type("none");
+      await page.keyboard.press("Tab");
+      expect("a wrong number", await page.$eval("#threads", (input) => input.checkValidity()), false);
+      expect("the address without it", new URL(page.url()).search, "?deterministic=yes");
+    }),
+  "a wrong number of threads in the address leaves a sentence": (given) =>
+    open(
+      given,
+      async (page) => {
+        expect("the verdict", await textOf(page, "#verdict"), "headwise does not start in this browser");
+        expect("the sentence", await textOf(page, "#summary"), /^loadKernels: threads expected .*, got "many"$/);
+        await page.$eval("#threads", (input) => input.select());
+        await page.focus("#threads");
+        await page.keyboard.type("1");
+        await page.keyboard.press("Tab");
+        await page.waitForFunction(() => document.getElementById("verdict").dataset.ok === "true");
+      },
+      { query: "?threads=many" },
+    ),
+  "how to get threads, and with the headers, threads": async (given) => {
+    await open(given, async (page) => {
+      expect("the headers are shown", await page.$eval("#isolation", ({ hidden }) => hidden), false);
+    });
+    const { url, server } = await serveSite(0, { isolated: true });
+    try {
+      return await open(
+        given,
+        async (page) => {
+          expect("the headers are hidden", await page.$eval("#isolation", ({ hidden }) => hidden), true);
+          const { threads } = await rowsIn(page);
+          expect("the threads", threads, /^2 \(2 requested\): /);
+          expect("the verdict", await textOf(page, "#verdict"), "headwise works in this browser");
+          return threads;
+        },
+        { query: "?threads=2", url },
+      );
+    } finally {
+      server.closeAllConnections();
+      server.close();
+    }
+  },
+  "copies, and stays responsive": (given) =>
+    open(given, async (page) => {
+      await page.evaluate(() => {
+        // What the page would copy; drivers may not read the clipboard.
+        globalThis.copied = [];
+        Object.defineProperty(navigator, "clipboard", { value: { writeText: async (text) => copied.push(text) } });
+      });
+      await page.click("#text");
+      await page.click("#json");
+      await page.click("#copy-headers");
+      const [text, json, headers] = await page.evaluate(() => globalThis.copied);
+      expect("the text", text, /^headwise \d+\.\d+\.\d+: ok\nengine /);
+      expect("the JSON", JSON.parse(json).ok, true);
+      expect(
+        "the headers",
+        headers,
+        /^Cross-Origin-Opener-Policy: same-origin\nCross-Origin-Embedder-Policy: require-corp$/,
+      );
+      if (given.kind !== "chrome") return "pauses in Chromium only: Firefox does not report long tasks";
+      const tasks = await page.evaluate(async () => {
+        const tasks = [];
+        const observer = new PerformanceObserver((list) =>
+          tasks.push(...list.getEntries().map((task) => task.duration)),
+        );
+        observer.observe({ type: "longtask" });
+        document.getElementById("again").click();
+        const report = document.getElementById("report");
+        while (report.dataset.ok === undefined) await new Promise((done) => setTimeout(done, 5));
+        return tasks;
+      });
+      // The self-test is one task: on the page's thread, it alone would be a longer one. The page's own are shorter, but share the
+      // processors with the measurement.
+      const [, tested] = /\((\d+) ms\)$/.exec((await rowsIn(page))["self-test"]);
+      const longest = Math.max(0, ...tasks);
+      expect(`the page's longest task, ${longest} ms, below the self-test's ${tested} ms`, longest < tested, true);
+      return `the page's longest task above 50 ms: ${longest} ms; the self-test took ${tested} ms`;
+    }),
+};
