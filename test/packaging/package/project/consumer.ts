@@ -116,7 +116,7 @@ async function latents(): Promise<number> {
 async function decoder(): Promise<string> {
   const config = {
     ...{ model_type: "llama", hidden_size: 16, num_attention_heads: 4, num_hidden_layers: 1, intermediate_size: 24 },
-    ...{ vocab_size: 32, max_position_embeddings: 64 },
+    ...{ vocab_size: 32, max_position_embeddings: 64, tie_word_embeddings: true },
   };
   const layer = "model.layers.0.";
   const gain: Tensor = { data: new Float32Array(16).fill(1), shape: [16] };
