@@ -1,6 +1,6 @@
 """The copy task: 0 x1 ... xn 0 x1 ... xn, where the tokens x are different ones of 1 to 31 in random order.
 
-A model is asked for the second x1 ... xn. What to say follows from what was read, so the floor is 0 bits; a guess among all
+A model is asked for the second x1 ... xn. What to say follows from what was read, so the least loss is 0 bits; a guess among all
 tokens takes log2(31) = 4.95. With a `fixed` length, the answer is always 10 tokens back. With a `varied` length, it is where the
 present token was before, and one further.
 """

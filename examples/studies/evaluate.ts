@@ -15,14 +15,21 @@ export interface Rows {
   readonly targets: readonly (readonly number[])[];
 }
 
-/** What train.py writes beside the models. */
-export interface Trained<Group> {
+/** What came of trained models, group by group. */
+export interface Results<Group> {
+  /** The version of PyTorch. */
   readonly torch: string;
   readonly steps: number;
+  /** Steps between evaluations. */
   readonly every: number;
   readonly seeds: readonly number[];
-  readonly groups: readonly (Group & { readonly folders: readonly string[]; readonly curves: readonly number[][] })[];
+  readonly groups: readonly Group[];
 }
+
+/** What train.py writes beside the models. */
+export type Trained<Group> = Results<
+  Group & { readonly folders: readonly string[]; readonly curves: readonly number[][] }
+>;
 
 /** The kernels that every engine computes alike. */
 export const loadStudyKernels = (): Promise<Kernels> => loadKernels({ deterministic: true, models, latent });

@@ -33,7 +33,8 @@ export interface Facts {
 export const CACHE_SHARE: number = 1 / 4;
 
 const WIDTHS = "125M 768/12/64, 350M 1024/16/64, 1B 2048/16/128, 70B 8192/64/128 (width/heads/head size)";
-const HEAD_SIZES = "heads of 64 or 128: below 32 a score is noise, above 256 there are few heads to specialise";
+const HEAD_SIZES =
+  "heads of 64 or 128: below 32 scores are sums of few products, above 256 there are few heads to specialise";
 const VARIANTS =
   "as many keys and values as a quarter of the weights allows: groups of 4 or 8 heads are near full attention (Ainslie 2023), then latents of 4.5 heads (DeepSeek-V2), then one head for all (Shazeer 2019)";
 
@@ -139,7 +140,7 @@ export function warningsOf({ given, chosen, memoryLimit, speed }: Facts): string
   const off = parameters / given.parameterBudget - 1;
   const table = (vocabSize * dModel * (tied ? 1 : 2)) / parameters;
   const found: [isSo: boolean, text: string][] = [
-    [headDim < 32, `heads of ${headDim} are below 32: scores of so few products are noise`],
+    [headDim < 32, `heads of ${headDim} are below 32: scores of so few products separate keys poorly`],
     [headDim > 256, `heads of ${headDim} are above 256: fewer heads specialise`],
     [
       given.numHeads !== undefined && given.numHeads !== numHeads,

@@ -11,7 +11,7 @@ export interface DrawOptions {
   readonly format?: FigureFormat | undefined;
 }
 
-/** Most heads of a figure: more cannot be told from each other. */
+/** Most heads of a figure: more look alike. */
 const MOST_DRAWN = 64;
 
 /** Numbers side by side: `part` of the widest bar, cut into `segments` of `heads` different heads; 0 segments belong to no head. */

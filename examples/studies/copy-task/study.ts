@@ -4,6 +4,7 @@ import {
   differenceOf,
   loadStudyKernels,
   logitsOf,
+  type Results,
   type Rows,
   readJson,
   scoreHeads,
@@ -38,14 +39,7 @@ export interface Group {
   readonly curves: readonly (readonly number[])[];
 }
 
-export interface CopyResult {
-  readonly torch: string;
-  readonly steps: number;
-  /** Steps between evaluations. */
-  readonly every: number;
-  readonly seeds: readonly number[];
-  readonly groups: readonly Group[];
-}
+export type CopyResult = Results<Group>;
 
 export const study = {
   async run(cache: URL, report: (line: string) => void): Promise<CopyResult> {

@@ -6,6 +6,7 @@ import {
   differenceOf,
   loadStudyKernels,
   logitsOf,
+  type Results,
   type Rows,
   readJson,
   type Trained,
@@ -34,14 +35,7 @@ export interface Group {
   readonly curves: readonly (readonly number[])[];
 }
 
-export interface RanksResult {
-  readonly torch: string;
-  readonly steps: number;
-  /** Steps between evaluations. */
-  readonly every: number;
-  readonly seeds: readonly number[];
-  readonly groups: readonly Group[];
-}
+export type RanksResult = Results<Group>;
 
 export const study = {
   async run(cache: URL, report: (line: string) => void): Promise<RanksResult> {

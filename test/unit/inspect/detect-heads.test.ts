@@ -72,12 +72,12 @@ describe("the induction circuit by hand", async () => {
 
   test("it continues what repeats", () => {
     const { ids: next } = forward(createSession(model), ids, { rows: "all", top: 1 });
-    const told = Array.from({ length: 89 }, (_, i) => 91 + i).filter((at) => {
+    const repeated = Array.from({ length: 89 }, (_, i) => 91 + i).filter((at) => {
       const before = half.filter((_, i) => i > 0 && half[i - 1] === ids[at]);
       return new Set(before).size === 1;
     });
-    expect(told.length).toBeGreaterThan(0);
-    for (const at of told) expect(next![at]).toBe(ids[at + 1]);
+    expect(repeated.length).toBeGreaterThan(0);
+    for (const at of repeated) expect(next![at]).toBe(ids[at + 1]);
   });
 });
 
