@@ -26,25 +26,6 @@ interface View {
 /** Characters of a title in the report. */
 const TITLE = 11;
 
-const element = <T extends HTMLElement>(id: string) => document.getElementById(id) as T;
-const [verdict, summary, report, copied, isolation] = ["verdict", "summary", "report", "copied", "isolation"].map(
-  (id) => element(id),
-) as [HTMLElement, HTMLElement, HTMLElement, HTMLElement, HTMLElement];
-const buttons = ["again", "text", "json"].map((id) => element<HTMLButtonElement>(id));
-const manual = element<HTMLTextAreaElement>("manual");
-let shown: Pick<View, "text" | "json"> = { text: "", json: "" };
-
-/** For scripts that wait for the end: `document.getElementById("report").dataset.ok` is then "true" or "false". */
-function show(view: View): void {
-  shown = view;
-  verdict.textContent = view.verdict;
-  verdict.dataset.ok = String(view.ok);
-  summary.textContent = view.summary;
-  isolation.hidden = !view.lacksIsolation;
-  report.replaceChildren(...view.rows.map(rowOf));
-  report.dataset.ok = String(view.ok);
-}
-
 /** A row of the list. With the spaces and the end of the line, the list's text is that of the report. */
 function rowOf([name, value]: View["rows"][number]): HTMLElement {
   const row = document.createElement("div");
@@ -53,34 +34,6 @@ function rowOf([name, value]: View["rows"][number]): HTMLElement {
   text.textContent = `${value}\n`;
   row.append(title, text);
   return row;
-}
-
-/** Diagnoses, and shows what was found. */
-async function examine(diagnosePage: () => Promise<PageDiagnosis>): Promise<void> {
-  const { activeElement } = document;
-  for (const button of buttons) button.disabled = true;
-  copied.textContent = "";
-  manual.hidden = true;
-  delete report.dataset.ok;
-  delete verdict.dataset.ok;
-  verdict.textContent = "Measuring …";
-  summary.textContent = "This takes about two seconds.";
-  report.replaceChildren();
-  isolation.hidden = true;
-  try {
-    show(viewOf(await diagnosePage()));
-  } catch (error) {
-    const text = String(error);
-    const json = JSON.stringify({ ok: false, problem: { message: text } });
-    show({
-      ...{ ok: false, rows: [], text, json, lacksIsolation: false },
-      verdict: "Nothing was measured",
-      summary: text,
-    });
-  }
-  for (const button of buttons) button.disabled = false;
-  // A button that was disabled has lost the focus to the page.
-  if (document.activeElement === document.body) buttons.find((button) => button === activeElement)?.focus();
 }
 
 function viewOf(diagnosis: PageDiagnosis): View {
@@ -108,27 +61,73 @@ function verdictOf({ ok, problem, kernels }: Diagnosis): Pick<View, "verdict" | 
   return { verdict: "headwise works in this browser", summary: `The self-test passed${running}.` };
 }
 
-/** Without the clipboard, which only secure contexts have, the text is shown and selected instead. */
-async function copy(text: string, status: HTMLElement): Promise<void> {
-  try {
-    await navigator.clipboard.writeText(text);
-    status.textContent = "Copied.";
-  } catch {
-    manual.hidden = false;
-    manual.value = text;
-    manual.select();
-    status.textContent = "Selected: copy it with the keyboard.";
-  }
-}
-
 /** Diagnoses now, which the promise waits for, and whenever the button says so. */
 export function showDoctor(diagnosePage: () => Promise<PageDiagnosis>): Promise<void> {
-  element("again").addEventListener("click", () => void examine(diagnosePage));
+  const element = <T extends HTMLElement>(id: string) => document.getElementById(id) as T;
+  const [verdict, summary, report, copied, isolation] = ["verdict", "summary", "report", "copied", "isolation"].map(
+    (id) => element(id),
+  ) as [HTMLElement, HTMLElement, HTMLElement, HTMLElement, HTMLElement];
+  const buttons = ["again", "text", "json"].map((id) => element<HTMLButtonElement>(id));
+  const manual = element<HTMLTextAreaElement>("manual");
+  let shown: Pick<View, "text" | "json"> = { text: "", json: "" };
+
+  /** For scripts that wait for the end: `document.getElementById("report").dataset.ok` is then "true" or "false". */
+  function show(view: View): void {
+    shown = view;
+    verdict.textContent = view.verdict;
+    verdict.dataset.ok = String(view.ok);
+    summary.textContent = view.summary;
+    isolation.hidden = !view.lacksIsolation;
+    report.replaceChildren(...view.rows.map(rowOf));
+    report.dataset.ok = String(view.ok);
+  }
+
+  async function examine(): Promise<void> {
+    const { activeElement } = document;
+    for (const button of buttons) button.disabled = true;
+    copied.textContent = "";
+    manual.hidden = true;
+    delete report.dataset.ok;
+    delete verdict.dataset.ok;
+    verdict.textContent = "Measuring …";
+    summary.textContent = "This takes about two seconds.";
+    report.replaceChildren();
+    isolation.hidden = true;
+    try {
+      show(viewOf(await diagnosePage()));
+    } catch (error) {
+      const text = String(error);
+      const json = JSON.stringify({ ok: false, problem: { message: text } });
+      show({
+        ...{ ok: false, rows: [], text, json, lacksIsolation: false },
+        verdict: "Nothing was measured",
+        summary: text,
+      });
+    }
+    for (const button of buttons) button.disabled = false;
+    // A button that was disabled has lost the focus to the page.
+    if (document.activeElement === document.body) buttons.find((button) => button === activeElement)?.focus();
+  }
+
+  /** Without the clipboard, which only secure contexts have, the text is shown and selected instead. */
+  async function copy(text: string, status: HTMLElement): Promise<void> {
+    try {
+      await navigator.clipboard.writeText(text);
+      status.textContent = "Copied.";
+    } catch {
+      manual.hidden = false;
+      manual.value = text;
+      manual.select();
+      status.textContent = "Selected: copy it with the keyboard.";
+    }
+  }
+
+  element("again").addEventListener("click", () => void examine());
   element("text").addEventListener("click", () => void copy(shown.text, copied));
   element("json").addEventListener("click", () => void copy(shown.json, copied));
   element("copy-headers").addEventListener(
     "click",
     () => void copy(element("headers").textContent ?? "", element("headers-copied")),
   );
-  return examine(diagnosePage);
+  return examine();
 }
