@@ -65,7 +65,14 @@ export function loadedModel(): Current {
 const PLACES: Readonly<Record<string, string>> = {
   stories: "../models/stories",
   "stories.gguf": "../models/stories/stories.gguf",
+  induction: "../models/induction",
 };
+
+/** The kernels of this worker: those of the first call, whether deterministic or not. */
+export function startKernels(deterministic = false): Promise<Kernels> {
+  kernels ??= loadKernels({ deterministic, models, quantized, latent, statistics });
+  return kernels;
+}
 
 /** Loads a model; the one before is released first, as memory may hold only one. */
 export async function loadTask(
@@ -79,8 +86,7 @@ export async function loadTask(
   releaseOther();
   current?.model.release();
   current = undefined;
-  kernels ??= loadKernels({ deterministic, models, quantized, latent, statistics });
-  const own = await kernels;
+  const own = await startKernels(deterministic);
   const { place, store } = placeOf(source);
   const tokenizer = await loadTokenizer(place, { library: tokenizers, signal, store });
   const onProgress = (done: number, all: number) => report({ kind: "progress", done, all });

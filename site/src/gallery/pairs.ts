@@ -1,0 +1,162 @@
+// Heads that a tutorial built by hand, each beside the learned head that comes nearest to it in the same sentence.
+
+import type { DetectedHead } from "headwise/inspect";
+import type { Shipped } from "../../worker/gallery.ts";
+import type { TutorialFigures } from "../../worker/tutorial.ts";
+import { make } from "../dom.ts";
+import { type Cell, createHeatmap } from "../heatmap.ts";
+import { inspectorLink, mapOf, type Sample, sayLook } from "./card.ts";
+import { digits, nameOf } from "./kinds.ts";
+
+/** The model whose heads are compared. */
+const MODEL: Shipped = "stories.gguf";
+
+/** What the heads built by hand look at, and "it" at its other candidate: the look that chooses the learned head comes first. */
+const LOOKS = [
+  { hand: 0, from: "it", to: "mat" },
+  { hand: 0, from: "it", to: "cat" },
+  { hand: 0, from: "soft", to: "mat" },
+  { hand: 1, from: "sat", to: "cat" },
+  { hand: 1, from: "cat", to: "sat" },
+] as const;
+
+/** A look, by hand and by the learned head that gives it the most weight. */
+interface Look {
+  readonly hand: number;
+  readonly from: string;
+  readonly to: string;
+  /** In the sentence as the model reads it. */
+  readonly cell: Cell;
+  readonly byHand: number;
+  /** The learned head, which cannot look at what comes later. */
+  readonly learned?: { readonly index: number; readonly weight: number };
+}
+
+function looksIn({ tokens, handWeights }: TutorialFigures, sentence: Sample, heads: number): Look[] {
+  const [n, count] = [tokens.length, sentence.words.length];
+  const before = count - n; // the model puts <s> before the text
+  return LOOKS.map(({ hand, from, to }) => {
+    const [query, key] = [tokens.indexOf(from), tokens.indexOf(to)];
+    const cell = { query: query + before, key: key + before };
+    const byHand = handWeights[(hand * n + query) * n + key] as number;
+    const of = (index: number) => mapOf(sentence, index)[cell.query * count + cell.key] as number;
+    const index = Array.from({ length: heads }, (_, i) => i).reduce((best, i) => (of(i) > of(best) ? i : best));
+    return { hand, from, to, cell, byHand, ...(key <= query && { learned: { index, weight: of(index) } }) };
+  });
+}
+
+export interface PairMaps {
+  readonly elements: readonly HTMLElement[];
+  /** Moves the cursor of a pair to a cell of the sentence as the model reads it. */
+  point(pair: number, cell: Cell): void;
+}
+
+/** Two maps for each head that was built by hand: it, and the learned one. Both have one cursor. */
+export function pairMaps(
+  figures: TutorialFigures,
+  sentence: Sample,
+  heads: readonly DetectedHead[],
+  onMove: (pair: number, cell: Cell) => void,
+): PairMaps {
+  const { tokens, handHeads, handWeights } = figures;
+  const { words } = sentence;
+  const before = words.length - tokens.length;
+  const looks = looksIn(figures, sentence, heads.length);
+  let isShowing = true;
+  const pairs = handHeads.map((name, hand) => {
+    const look = looks.find((each) => each.hand === hand) as Look & Required<Pick<Look, "learned">>;
+    const weights = handWeights.subarray(hand * tokens.length ** 2, (hand + 1) * tokens.length ** 2);
+    const learned = mapOf(sentence, look.learned.index);
+    const about = heads[look.learned.index] as DetectedHead;
+    const link = make("a", { textContent: "Inspect this head" });
+    const move = (cell: Cell) => {
+      link.href = inspectorLink(MODEL, sentence.text, about, cell);
+      if (isShowing) return;
+      point(cell);
+      onMove(hand, cell);
+    };
+    const byHand = createHeatmap(({ query, key }) => move({ query: query + before, key: key + before }));
+    const byTraining = createHeatmap(move);
+    const point = (cell: Cell): void => {
+      const wasShowing = isShowing;
+      isShowing = true;
+      if (cell.query >= before && cell.key >= before)
+        byHand.point({ query: cell.query - before, key: cell.key - before });
+      byTraining.point(cell);
+      isShowing = wasShowing;
+    };
+    byHand.show({
+      ...{ name: `${name}, by hand`, weights, queries: tokens, keys: tokens },
+      say: ({ query, key }) => {
+        const weight = digits(weights[query * tokens.length + key] as number);
+        return `“${tokens[query]}” looks at ${query === key ? "itself" : `“${tokens[key]}”`}: ${weight}`;
+      },
+    });
+    byTraining.show({
+      ...{ name: `Learned, ${nameOf(about)}`, weights: learned, queries: words, keys: words },
+      say: (cell) => sayLook(words, learned, cell),
+    });
+    point(look.cell);
+    const handPanel = panel(name, "Built by hand", byHand.element);
+    return { point, elements: [handPanel, panel(`Learned: ${nameOf(about)}`, "", byTraining.element, link)] };
+  });
+  isShowing = false;
+  return {
+    elements: pairs.flatMap(({ elements }) => elements),
+    point: (pair, cell) => pairs[pair]?.point(cell),
+  };
+}
+
+function panel(title: string, note: string, ...children: readonly HTMLElement[]): HTMLElement {
+  const foot = make("p", { className: "small quiet", textContent: note });
+  const [map, ...others] = children as [HTMLElement, ...HTMLElement[]];
+  foot.append(...others);
+  return make("section", { className: "pair" }, make("h3", { textContent: title }), map, foot);
+}
+
+/** The looks as a table. */
+export function looksTable(figures: TutorialFigures, sentence: Sample, heads: readonly DetectedHead[]): HTMLElement {
+  const row = (kind: "th" | "td", cells: readonly (string | Node)[]) =>
+    make("tr", {}, ...cells.map((cell) => make(kind, {}, cell)));
+  const rows = looksIn(figures, sentence, heads.length).map(({ from, to, cell, byHand, learned }) => {
+    const about = learned && (heads[learned.index] as DetectedHead);
+    const href = about && inspectorLink(MODEL, sentence.text, about, cell);
+    const head = about ? make("a", { textContent: nameOf(about), href: href as string }) : "none: it comes later";
+    const even = learned ? digits(1 / (cell.query + 1)) : digits(0);
+    return row("td", [
+      `“${from}” at “${to}”`,
+      digits(byHand),
+      learned ? digits(learned.weight) : digits(0),
+      head,
+      even,
+    ]);
+  });
+  const titles = ["Look", "By hand", "Learned", "By", "Without preference"];
+  const body = make("tbody", {}, ...rows);
+  const table = make("table", {}, make("thead", {}, row("th", titles)), body);
+  const caption =
+    "The most that any of the 32 heads of stories gives to each look, and what a causal head without preference gives.";
+  table.prepend(make("caption", { textContent: caption.replace("32", String(heads.length)) }));
+  return make("div", { className: "table" }, table);
+}
+
+/** What the learned heads do not do. */
+export function findings(figures: TutorialFigures, sentence: Sample, heads: readonly DetectedHead[]): HTMLElement[] {
+  const looks = looksIn(figures, sentence, heads.length);
+  const of = (from: string, to: string) => {
+    const { learned, byHand } = looks.find((look) => look.from === from && look.to === to) as Look;
+    const { index, weight } = learned ?? { index: 0, weight: 0 };
+    const about = heads[index] as DetectedHead;
+    return { about, byHand, weight: digits(weight), name: nameOf(about) };
+  };
+  const [mat, cat, subject] = [of("it", "mat"), of("it", "cat"), of("sat", "cat")];
+  const pronoun = ({ scores }: DetectedHead) => scores.pronoun ?? { score: 0, baseline: 0, tokens: 0 };
+  const best = heads.reduce((most, each) => (pronoun(each).score > pronoun(most).score ? each : most));
+  const own = pronoun(mat.about);
+  const texts = [
+    `No learned head does what the head of meaning does. From “it”, ${mat.name} looks at the mat (${mat.weight}) and ${cat.name} at the cat (${cat.weight}): a decoder reads “it” before “soft”, so it cannot know yet which of the two is meant, and would look the same way before “sleepy”.`,
+    `Over ${own.tokens.toLocaleString("en")} pronouns of the held-out stories, ${mat.name} gives the word that is meant ${digits(own.score)} of its attention, the best head, ${nameOf(best)}, ${digits(pronoun(best).score)}; without preference it would be ${digits(own.baseline)}. What “it” was is looked up later, when it is asked for: by the name movers above.`,
+    `The head of syntax has half a counterpart: ${subject.name} looks from “sat” at “cat” with ${subject.weight}. The other half, “cat” at “sat”, looks ahead, which no decoder can.`,
+  ];
+  return texts.map((textContent) => make("p", { textContent }));
+}
