@@ -2,7 +2,7 @@
 
 import type { Detection, Shipped } from "../worker/gallery.ts";
 import { createState, integer, text } from "./address.ts";
-import { atRest, byId } from "./dom.ts";
+import { atRest, byId, make } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { createCard, type Sample } from "./gallery/card.ts";
 import { tutorialFigures } from "./gallery/figures.ts";
@@ -104,6 +104,15 @@ try {
   );
   const samples = new Map(Array.from(studies, ([model, { sample }]) => [model, sample]));
   for (const card of cards.values()) card.fill(entries, samples);
+
+  byId("all", HTMLElement).append(
+    "All heads, for the same texts, by what they do: ",
+    ...Array.from(samples, ([model, { text }]) => {
+      const query = new URLSearchParams({ model, text, sort: "kind", deterministic: "yes" });
+      return make("a", { href: `./inspector.html?${query}`, textContent: MODEL_NAMES[model] });
+    }).flatMap((link, i) => (i === 0 ? [link] : [", ", link])),
+    ".",
+  );
 
   const { heads } = (studies.get("stories.gguf") as { detection: Detection }).detection;
   const sentence = await readSample(tutorial.tokens.join(" "));

@@ -3,7 +3,7 @@
 import { type DetectedHead, detectHeads, forwardWith, HEAD_KINDS } from "headwise/inspect";
 import { createSession } from "headwise/models";
 import { pronounPattern, storyTexts } from "../../examples/heads/texts.ts";
-import { loadedModel } from "./load.ts";
+import { loadedModel, readOfSite } from "./load.ts";
 import type { Call } from "./main.ts";
 
 /** Models whose held-out texts the site has, by their names in load.ts. */
@@ -29,11 +29,7 @@ export interface Patterns {
 /** Detects the heads of the model that is loaded, in the held-out texts of `model`, which it must be. */
 export async function detectTask({ model: name }: { readonly model: Shipped }, { signal }: Call): Promise<Detection> {
   const { model, tokenizer } = loadedModel();
-  const read = async (file: string) => {
-    const answer = await fetch(new URL(`../models/${file}`, import.meta.url), { signal });
-    if (!answer.ok) throw new Error(`the site has no models/${file} (status ${answer.status})`);
-    return answer.json();
-  };
+  const read = async (file: string) => (await readOfSite(file, signal)).json();
   const isStories = name === "stories.gguf";
   const texts = isStories
     ? storyTexts(tokenizer, await read("stories/heldout.json"))

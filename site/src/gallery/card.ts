@@ -5,7 +5,7 @@ import { make } from "../dom.ts";
 import { type Cell, createHeatmap } from "../heatmap.ts";
 import { visible } from "../inspector/bars.ts";
 import { cellOf } from "../inspector/head.ts";
-import { caption, digits, type Entry, headsOf, type Kind, keyOf, MODEL_NAMES, type Score } from "./kinds.ts";
+import { caption, digits, type Entry, headsOf, type Kind, keyOf, MODEL_NAMES, type Score, scoreBar } from "./kinds.ts";
 
 /** A text that a model reads for the gallery. */
 export interface Sample extends Patterns {
@@ -53,7 +53,7 @@ export function createCard(kind: Kind, { onChoice, onMove }: CardEvents): Card {
     if (shown) link.href = inspectorLink(shown.entry.model, shown.sample.text, shown.entry.about, cell);
     if (!isShowing) onMove(cell);
   });
-  const about = make("p", { className: "small", textContent: `${kind.why} The heads are being measured.` });
+  const about = make("p", { className: "small", textContent: `It ${kind.does}. ${kind.why}` });
   const measure = make("div", { className: "measure" });
   const select = make("select", { disabled: true, ariaLabel: `${kind.title}: which head` });
   select.addEventListener("change", () => onChoice(select.value));
@@ -85,11 +85,15 @@ export function createCard(kind: Kind, { onChoice, onMove }: CardEvents): Card {
       if (shown?.entry !== entry) {
         select.value = keyOf(entry);
         about.textContent = caption(kind, entry, found.isKind, all.length);
-        measure.replaceChildren(...bar(kind.score(entry.about) as Score));
+        measure.replaceChildren(...scoreBar(kind, kind.score(entry.about) as Score));
       }
       const isNew = shown?.entry !== entry;
       shown = { entry, sample };
       const { words } = sample;
+      element.classList.toggle(
+        "characters",
+        words.every(({ length }) => length === 1),
+      );
       const weights = mapOf(sample, entry.index);
       isShowing = true;
       const name = `${kind.title}, layer ${entry.about.layer}, head ${entry.about.head}`;
@@ -99,18 +103,4 @@ export function createCard(kind: Kind, { onChoice, onMove }: CardEvents): Card {
       isShowing = false;
     },
   };
-}
-
-/** A score as a bar, with a mark at the baseline. */
-function bar({ score, baseline, tokens }: Score): HTMLElement[] {
-  const fill = make("span", { className: "fill" });
-  fill.style.width = `${100 * Math.min(1, Math.max(0, score))}%`;
-  const mark = make("span", { className: "mark" });
-  mark.style.left = `${100 * baseline}%`;
-  const rests = tokens === undefined ? "weights alone" : `${tokens.toLocaleString("en")} tokens`;
-  return [
-    make("strong", { textContent: digits(score) }),
-    make("span", { className: "track", ariaHidden: "true" }, fill, mark),
-    make("span", { className: "quiet", textContent: `baseline ${digits(baseline)}, ${rests}` }),
-  ];
 }

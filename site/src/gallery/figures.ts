@@ -52,6 +52,7 @@ function drawn(figure: Figure): HTMLElement {
 }
 
 const four = (value: number): string => value.toFixed(4).replace("-", "−");
+const two = (value: number): string => value.toFixed(2).replace("-", "−");
 
 /** The products x0[i] · W[i, j], whose columns add up to q0[j]. */
 function mixingFigure({ x0, W, q0, sizes }: TutorialFigures, onMove: (cell: Cell) => void) {
@@ -71,8 +72,8 @@ function mixingFigure({ x0, W, q0, sizes }: TutorialFigures, onMove: (cell: Cell
     name: "Products of x and W",
     weights: products.map((each) => each / most),
     signed: true,
-    queries: Array.from(x0, (value, i) => `x[${i}] ${value.toFixed(2)}`),
-    keys: Array.from(q0, (value, j) => `q[${j}] ${value.toFixed(2)}`),
+    queries: Array.from(x0, (value, i) => `x[${i}] ${two(value)}`),
+    keys: Array.from(q0, (value, j) => `q[${j}] ${two(value)}`),
     say: ({ query: i, key: j }) =>
       `x[${i}] · W[${i}, ${j}] = ${four(x0[i] as number)} · ${four(W[i * n + j] as number)} = ${four(products[i * n + j] as number)}`,
   });
@@ -88,12 +89,12 @@ function mixingFigure({ x0, W, q0, sizes }: TutorialFigures, onMove: (cell: Cell
 /** The heads of the first sequence, with their weights as numbers. */
 function smallLayer({ small, sizes }: TutorialFigures): (string | HTMLElement)[] {
   const { batch, seqLen, dModel, numHeads } = sizes;
-  const tokens = Array.from({ length: seqLen }, (_, i) => `token ${i}`);
+  const tokens = Array.from({ length: seqLen }, (_, i) => String(i));
   const maps = Array.from({ length: numHeads }, (_, head) => {
     const weights = small.subarray(head * seqLen ** 2, (head + 1) * seqLen ** 2);
     const map = createHeatmap();
     const say = ({ query, key }: Cell) =>
-      `Head ${head}: token ${query} looks at token ${key}: ${(weights[query * seqLen + key] as number).toExponential(4)}`;
+      `Head ${head}: ${query} looks at ${key}: ${(weights[query * seqLen + key] as number).toExponential(4)}`;
     map.show({ name: `Head ${head} of the small layer`, weights, queries: tokens, keys: tokens, say });
     return map.element;
   });

@@ -2,6 +2,7 @@
 
 import type { DetectedHead, KindScore } from "headwise/inspect";
 import type { Shipped } from "../../worker/gallery.ts";
+import { make } from "../dom.ts";
 
 /** A head of one of the models. */
 export interface Entry {
@@ -21,7 +22,7 @@ export interface Kind {
   readonly does: string;
   /** What that is good for. */
   readonly why: string;
-  /** What the baseline is. */
+  /** What the baseline is a score of. */
   readonly baseline: string;
   score(head: DetectedHead): Score | undefined;
   isOf(head: DetectedHead): boolean;
@@ -29,11 +30,9 @@ export interface Kind {
 
 export const MODEL_NAMES: Readonly<Record<Shipped, string>> = { induction: "induction", "stories.gguf": "stories" };
 
-const EVEN = "a head without preference";
-
 /** A kind of `detectHeads`. */
 const detected = (name: string, title: string, does: string, why: string): Kind => ({
-  ...{ name, title, does, why, baseline: EVEN },
+  ...{ name, title, does, why, baseline: "baseline" },
   score: ({ scores }) => scores[name],
   isOf: ({ kind }) => kind === name,
 });
@@ -54,7 +53,7 @@ export const KINDS: readonly Kind[] = [
       "looks at all tokens nearly alike",
       "What it writes is close to the mean of the text so far.",
     ),
-    baseline: "a head that sees one token only",
+    baseline: "of one token",
   },
   detected(
     "first",
@@ -83,8 +82,8 @@ export const KINDS: readonly Kind[] = [
     name: "copying",
     title: "Copying",
     does: "makes more likely what it reads",
-    why: "Positive eigenvalues of the path from embedding to logits show that, whatever the head looks at.",
-    baseline: "a head of random weights, on average,",
+    why: "The eigenvalues of the path from embedding to logits show that, whatever the head looks at.",
+    baseline: "random weights",
     score: ({ copying }) => (copying === undefined ? undefined : { score: copying, baseline: 0 }),
     isOf: ({ copying = 0 }) => copying >= 0.5,
   },
@@ -106,23 +105,31 @@ export const keyOf = ({ model, about: { layer, head } }: Entry): string => `${MO
 
 export const nameOf = ({ layer, head }: Pick<DetectedHead, "layer" | "head">): string => `layer ${layer}, head ${head}`;
 
-/** What a head does, with its score. */
+/** What a head does, and what it is good for. Of `all` heads one is nearest where none is of the kind. */
 export function caption(kind: Kind, { model, about }: Entry, isKind: boolean, all: number): string {
-  const { score, baseline, tokens } = kind.score(about) as Score;
+  const { does, why } = kind;
   const name = `${nameOf(about)} of ${MODEL_NAMES[model]}`;
-  const rests =
-    tokens === undefined
-      ? "It comes from the weights alone, without any text."
-      : `It is a mean over ${tokens.toLocaleString("en")} tokens that have anywhere to look.`;
+  if (!isKind) return `None of the ${all} heads ${does} for most of its attention. ${why} The nearest is ${name}.`;
   const copies =
-    about.kind === "name mover" && kind.name === "reference"
-      ? ` Of the words that it looks at, ${percent(about.copies ?? 0)} are among the five likeliest by what it writes alone.`
+    kind.name === "reference" && about.copies !== undefined
+      ? ` ${percent(about.copies)} of these words are among the five likeliest by what it writes alone.`
       : "";
-  const measured = `Its score is ${digits(score)}, that of ${kind.baseline} ${digits(baseline)}. ${rests}${copies}`;
-  if (isKind) return `${capital(name)} ${kind.does}. ${kind.why} ${measured}`;
-  return `None of the ${all} heads ${kind.does} for most of its attention. ${kind.why} The nearest is ${name}. ${measured}`;
+  return `${name.charAt(0).toUpperCase()}${name.slice(1)} ${does}. ${why}${copies}`;
+}
+
+/** A score as a bar, with a mark at the baseline, and what it rests on. */
+export function scoreBar({ baseline: of }: Kind, { score, baseline, tokens }: Score): HTMLElement[] {
+  const fill = make("span", { className: "fill" });
+  fill.style.width = `${100 * Math.min(1, Math.max(0, score))}%`;
+  const mark = make("span", { className: "mark" });
+  mark.style.left = `${100 * baseline}%`;
+  const rests = tokens === undefined ? "no text" : `${tokens.toLocaleString("en")} tokens`;
+  return [
+    make("strong", { textContent: digits(score) }),
+    make("span", { className: "track", ariaHidden: "true" }, fill, mark),
+    make("span", { className: "quiet", textContent: `${of} ${digits(baseline)}, ${rests}` }),
+  ];
 }
 
 export const digits = (value: number): string => value.toFixed(2).replace("-", "−");
-export const percent = (share: number): string => `${(100 * share).toFixed(0)} %`;
-const capital = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);
+const percent = (share: number): string => `${(100 * share).toFixed(0)} %`;

@@ -97,8 +97,12 @@ export function pairMaps(
       say: (cell) => sayLook(words, learned, cell),
     });
     point(look.cell);
-    const handPanel = panel(name, "Built by hand", byHand.element);
-    return { point, elements: [handPanel, panel(`Learned: ${nameOf(about)}`, "", byTraining.element, link)] };
+    const title = `By hand: ${name.replace("Head", "head")}`;
+    const foot = make("p", { className: "small" }, link);
+    return {
+      point,
+      elements: [panel(title, byHand.element), panel(`Learned: ${nameOf(about)}`, byTraining.element, foot)],
+    };
   });
   isShowing = false;
   return {
@@ -107,36 +111,24 @@ export function pairMaps(
   };
 }
 
-function panel(title: string, note: string, ...children: readonly HTMLElement[]): HTMLElement {
-  const foot = make("p", { className: "small quiet", textContent: note });
-  const [map, ...others] = children as [HTMLElement, ...HTMLElement[]];
-  foot.append(...others);
-  return make("section", { className: "pair" }, make("h3", { textContent: title }), map, foot);
-}
+const panel = (title: string, ...content: readonly HTMLElement[]): HTMLElement =>
+  make("section", { className: "pair" }, make("h3", { textContent: title }), ...content);
 
 /** The looks as a table. */
 export function looksTable(figures: TutorialFigures, sentence: Sample, heads: readonly DetectedHead[]): HTMLElement {
   const row = (kind: "th" | "td", cells: readonly (string | Node)[]) =>
     make("tr", {}, ...cells.map((cell) => make(kind, {}, cell)));
   const rows = looksIn(figures, sentence, heads.length).map(({ from, to, cell, byHand, learned }) => {
-    const about = learned && (heads[learned.index] as DetectedHead);
-    const href = about && inspectorLink(MODEL, sentence.text, about, cell);
-    const head = about ? make("a", { textContent: nameOf(about), href: href as string }) : "none: it comes later";
-    const even = learned ? digits(1 / (cell.query + 1)) : digits(0);
-    return row("td", [
-      `“${from}” at “${to}”`,
-      digits(byHand),
-      learned ? digits(learned.weight) : digits(0),
-      head,
-      even,
-    ]);
+    const look = `“${from}” at “${to}”`;
+    if (!learned) return row("td", [look, digits(byHand), digits(0), "none", digits(0)]);
+    const about = heads[learned.index] as DetectedHead;
+    const href = inspectorLink(MODEL, sentence.text, about, cell);
+    const head = make("a", { href, textContent: `${about.layer}.${about.head}`, title: nameOf(about) });
+    return row("td", [look, digits(byHand), digits(learned.weight), head, digits(1 / (cell.query + 1))]);
   });
-  const titles = ["Look", "By hand", "Learned", "By", "Without preference"];
-  const body = make("tbody", {}, ...rows);
-  const table = make("table", {}, make("thead", {}, row("th", titles)), body);
-  const caption =
-    "The most that any of the 32 heads of stories gives to each look, and what a causal head without preference gives.";
-  table.prepend(make("caption", { textContent: caption.replace("32", String(heads.length)) }));
+  const caption = `The most that any of the ${heads.length} learned heads gives, of which 0.7 is head 7 of layer 0; and equal weights for all tokens so far.`;
+  const head = make("thead", {}, row("th", ["Look", "By hand", "Learned", "Head", "Equal"]));
+  const table = make("table", {}, make("caption", { textContent: caption }), head, make("tbody", {}, ...rows));
   return make("div", { className: "table" }, table);
 }
 
