@@ -6,7 +6,8 @@ import { type DetectedHead, detectHeads, HEAD_KINDS } from "headwise/inspect";
 import { loadModel, type Model } from "headwise/models";
 import { inductionByHand, VOCABULARY } from "../induction/by-hand.ts";
 import { readWords } from "../stories/text.ts";
-import { type HeldOutSequences, pronounPattern, storyTexts } from "./texts.ts";
+import { pronounPairs } from "./labels.ts";
+import { type HeldOutSequences, patternOf, storyTexts } from "./texts.ts";
 
 interface Described {
   /** What `loadModel` reads. */
@@ -75,5 +76,5 @@ async function storyHeads(model: Model): Promise<DetectedHead[]> {
   const words = readWords(await read("stories/tokenizer.json"));
   const codec = { encode: words.encode, decode: (ids: readonly number[]) => ids.map(words.decode).join("") };
   const texts = storyTexts(codec, JSON.parse(await read("stories/heldout.json")));
-  return detectHeads(model, texts, { kinds: { ...HEAD_KINDS, pronoun: pronounPattern(codec) } });
+  return detectHeads(model, texts, { kinds: { ...HEAD_KINDS, pronoun: patternOf(codec, pronounPairs) } });
 }

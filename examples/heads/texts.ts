@@ -1,8 +1,8 @@
 // Held-out texts of the trained models, as `detectHeads` reads them.
 
 import type { Tensor } from "headwise/core";
-import type { LabelledText } from "headwise/inspect";
-import { answerPairs, pronounPairs, type Story } from "./labels.ts";
+import type { LabelledText, ReferencePair } from "headwise/inspect";
+import { answerPairs, type Story } from "./labels.ts";
 
 /** model/stories/heldout.json. */
 export interface HeldOutStories {
@@ -33,12 +33,15 @@ export function storyTexts(codec: Codec, { probes, stories }: HeldOutStories): L
   });
 }
 
-/** The pattern of a head that looks from each pronoun at what it stands for. */
-export function pronounPattern(codec: Codec): (tokens: readonly number[]) => Tensor {
+/** What gives the pattern of a head that looks as `pairsOf` says of the words of a text. */
+export function patternOf(
+  codec: Codec,
+  pairsOf: (words: readonly string[]) => readonly ReferencePair[],
+): (tokens: readonly number[]) => Tensor {
   return (tokens) => {
     const n = tokens.length;
     const data = new Float32Array(n * n);
-    for (const { query, key } of pronounPairs(wordsOf(codec, tokens))) data[query * n + key] = 1;
+    for (const { query, key } of pairsOf(wordsOf(codec, tokens))) data[query * n + key] = 1;
     return { data, shape: [n, n] };
   };
 }

@@ -1,6 +1,7 @@
 // The gallery: one head of each kind, heads built by hand beside learned ones, and the figures of a tutorial.
 
 import type { Detection, Shipped } from "../worker/gallery.ts";
+import type { TutorialFigures } from "../worker/tutorial.ts";
 import { createState, integer, text } from "./address.ts";
 import { atRest, byId, make } from "./dom.ts";
 import { startEngine } from "./engine.ts";
@@ -16,6 +17,9 @@ const SAMPLES: Readonly<Record<Shipped, string>> = {
   induction: "qz7 mfk qz7 mfk qz7 m",
   "stories.gguf": "the cat sat on the mat because it was soft. what was soft? the",
 };
+
+/** The models, the one that is measured sooner first. */
+const MODELS: readonly Shipped[] = ["induction", "stories.gguf"];
 
 /** The bits, and so the digits, are the same on every device. */
 const deterministic = true;
@@ -75,8 +79,13 @@ function say(message: string): void {
   status.textContent = message;
 }
 
+interface Study {
+  readonly detection: Detection;
+  readonly sample: Sample;
+}
+
 /** Loads a model, detects its heads, and reads a text with all of them. */
-async function study(model: Shipped): Promise<{ readonly detection: Detection; readonly sample: Sample }> {
+async function study(model: Shipped): Promise<Study> {
   const label = MODEL_NAMES[model];
   say(`Loading ${label} …`);
   await engine.run("load", { source: { model }, deterministic });
@@ -90,38 +99,45 @@ const readSample = async (given: string): Promise<Sample> => ({
   ...(await engine.run("patterns", { text: given })),
 });
 
-try {
-  const tutorial = await engine.run("tutorial", { deterministic });
-  const figures = tutorialFigures(tutorial, moved(MIXING));
-  byId("figures", HTMLElement).append(...figures.elements);
-  others.set(MIXING, figures.point);
+/** Fills the cards with the heads of one model after the other. */
+async function showHeads(): Promise<Map<Shipped, Study>> {
+  const studies = new Map<Shipped, Study>();
+  const samples = new Map<Shipped, Sample>();
+  const entries: Entry[] = [];
+  for (const [i, model] of MODELS.entries()) {
+    const found = await study(model);
+    studies.set(model, found);
+    samples.set(model, found.sample);
+    entries.push(...found.detection.heads.map((about, index): Entry => ({ model, about, index })));
+    for (const card of cards.values()) card.fill(entries, samples, i === MODELS.length - 1);
+    showState(state.values);
+  }
+  const links = MODELS.map((model) => {
+    const query = new URLSearchParams({ model, text: SAMPLES[model], sort: "kind", deterministic: "yes" });
+    return make("a", { href: `./inspector.html?${query}`, textContent: MODEL_NAMES[model] });
+  });
+  const [first, second] = links as [HTMLAnchorElement, HTMLAnchorElement];
+  byId("all", HTMLElement).append("All heads, in the same texts, by what they do: ", first, ", ", second, ".");
+  return studies;
+}
 
-  const studies = new Map<Shipped, Awaited<ReturnType<typeof study>>>();
-  studies.set("induction", await study("induction"));
-  studies.set("stories.gguf", await study("stories.gguf"));
-  const entries = Array.from(studies).flatMap(([model, { detection }]) =>
-    detection.heads.map((about, index): Entry => ({ model, about, index })),
-  );
-  const samples = new Map(Array.from(studies, ([model, { sample }]) => [model, sample]));
-  for (const card of cards.values()) card.fill(entries, samples);
-
-  byId("all", HTMLElement).append(
-    "All heads, for the same texts, by what they do: ",
-    ...Array.from(samples, ([model, { text }]) => {
-      const query = new URLSearchParams({ model, text, sort: "kind", deterministic: "yes" });
-      return make("a", { href: `./inspector.html?${query}`, textContent: MODEL_NAMES[model] });
-    }).flatMap((link, i) => (i === 0 ? [link] : [", ", link])),
-    ".",
-  );
-
-  const { heads } = (studies.get("stories.gguf") as { detection: Detection }).detection;
+/** Shows heads built by hand beside those of the model that is loaded. */
+async function showPairs(tutorial: TutorialFigures, heads: Detection["heads"]): Promise<void> {
   const sentence = await readSample(tutorial.tokens.join(" "));
   const pairs = pairMaps(tutorial, sentence, heads, (pair, cell) => moved(PAIRS[pair] as string)(cell));
   byId("pairs", HTMLElement).append(...pairs.elements);
   byId("looks", HTMLElement).append(looksTable(tutorial, sentence, heads));
   byId("findings", HTMLElement).append(...findings(tutorial, sentence, heads));
   for (const [pair, name] of PAIRS.entries()) others.set(name, (cell) => pairs.point(pair, cell));
+}
 
+try {
+  const tutorial = await engine.run("tutorial", { deterministic });
+  const figures = tutorialFigures(tutorial, moved(MIXING));
+  byId("figures", HTMLElement).append(...figures.elements);
+  others.set(MIXING, figures.point);
+  const studies = await showHeads();
+  await showPairs(tutorial, (studies.get("stories.gguf") as Study).detection.heads);
   const read = Array.from(studies, ([model, { detection }]) => {
     const { heads, texts, tokens } = detection;
     return `${heads.length} heads of ${MODEL_NAMES[model]} in ${texts} texts of ${tokens.toLocaleString("en")} tokens`;

@@ -2,7 +2,8 @@
 
 import { type DetectedHead, detectHeads, forwardWith, HEAD_KINDS } from "headwise/inspect";
 import { createSession } from "headwise/models";
-import { pronounPattern, storyTexts } from "../../examples/heads/texts.ts";
+import { agreementPairs, pronounPairs } from "../../examples/heads/labels.ts";
+import { patternOf, storyTexts } from "../../examples/heads/texts.ts";
 import { loadedModel, readOfSite } from "./load.ts";
 import type { Call } from "./main.ts";
 
@@ -34,7 +35,11 @@ export async function detectTask({ model: name }: { readonly model: Shipped }, {
   const texts = isStories
     ? storyTexts(tokenizer, await read("stories/heldout.json"))
     : (await read("induction/heldout.json")).sequences.map(({ text }: { text: string }) => tokenizer.encode(text));
-  const kinds = isStories ? { ...HEAD_KINDS, pronoun: pronounPattern(tokenizer) } : HEAD_KINDS;
+  const own = {
+    pronoun: patternOf(tokenizer, pronounPairs),
+    agreement: patternOf(tokenizer, agreementPairs),
+  };
+  const kinds = isStories ? { ...HEAD_KINDS, ...own } : HEAD_KINDS;
   const begin = performance.now();
   const heads = detectHeads(model, texts, { kinds });
   const tokens = heads[0]?.scores.current?.tokens ?? 0; // each token can look at itself

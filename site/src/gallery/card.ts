@@ -14,8 +14,8 @@ export interface Sample extends Patterns {
 
 export interface Card {
   readonly element: HTMLElement;
-  /** Offers the heads of the kind. */
-  fill(all: readonly Entry[], samples: ReadonlyMap<Shipped, Sample>): void;
+  /** Offers the heads of the kind; while there are models to come, only if there are any. */
+  fill(all: readonly Entry[], samples: ReadonlyMap<Shipped, Sample>, isComplete: boolean): void;
   /** Shows a head by its key: by default the first; and the cursor at a cell, by default where its last token looks most. */
   show(key: string | undefined, cell: Cell | undefined): void;
 }
@@ -66,9 +66,10 @@ export function createCard(kind: Kind, { onChoice, onMove }: CardEvents): Card {
 
   return {
     element,
-    fill(givenEntries, givenSamples) {
-      [all, samples] = [givenEntries, givenSamples];
-      found = headsOf(kind, all);
+    fill(givenEntries, givenSamples, isComplete) {
+      const best = headsOf(kind, givenEntries);
+      if (!best.isKind && !isComplete) return;
+      [all, samples, found] = [givenEntries, givenSamples, best];
       select.replaceChildren(
         ...found.heads.map((entry) => {
           const { layer, head } = entry.about;
@@ -82,11 +83,9 @@ export function createCard(kind: Kind, { onChoice, onMove }: CardEvents): Card {
       const entry = found.heads.find((each) => keyOf(each) === key) ?? found.heads[0];
       const sample = entry && samples.get(entry.model);
       if (!entry || !sample) return;
-      if (shown?.entry !== entry) {
-        select.value = keyOf(entry);
-        about.textContent = caption(kind, entry, found.isKind, all.length);
-        measure.replaceChildren(...scoreBar(kind, kind.score(entry.about) as Score));
-      }
+      select.value = keyOf(entry);
+      about.textContent = caption(kind, entry, found.isKind, all.length);
+      measure.replaceChildren(...scoreBar(kind, kind.score(entry.about) as Score));
       const isNew = shown?.entry !== entry;
       shown = { entry, sample };
       const { words } = sample;

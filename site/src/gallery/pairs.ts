@@ -132,7 +132,10 @@ export function looksTable(figures: TutorialFigures, sentence: Sample, heads: re
   return make("div", { className: "table" }, table);
 }
 
-/** What the learned heads do not do. */
+/** A sentence of the model's grammar whose verb agrees with the farther noun: <s> is its first token. */
+const AGREEMENT = "the keys to the box were new";
+
+/** What the learned heads do, and what they do not. */
 export function findings(figures: TutorialFigures, sentence: Sample, heads: readonly DetectedHead[]): HTMLElement[] {
   const looks = looksIn(figures, sentence, heads.length);
   const of = (from: string, to: string) => {
@@ -142,13 +145,22 @@ export function findings(figures: TutorialFigures, sentence: Sample, heads: read
     return { about, byHand, weight: digits(weight), name: nameOf(about) };
   };
   const [mat, cat, subject] = [of("it", "mat"), of("it", "cat"), of("sat", "cat")];
-  const pronoun = ({ scores }: DetectedHead) => scores.pronoun ?? { score: 0, baseline: 0, tokens: 0 };
-  const best = heads.reduce((most, each) => (pronoun(each).score > pronoun(most).score ? each : most));
-  const own = pronoun(mat.about);
+  const scoreOf = (name: string) => (head: DetectedHead) => head.scores[name] ?? { score: 0, baseline: 0, tokens: 0 };
+  const bestOf = (score: ReturnType<typeof scoreOf>) =>
+    heads.reduce((most, each) => (score(each).score > score(most).score ? each : most));
+  const [pronoun, agreement] = [scoreOf("pronoun"), scoreOf("agreement")];
+  const [own, best] = [pronoun(mat.about), bestOf(pronoun)];
+  const agrees = bestOf(agreement);
+  const verbs = agreement(agrees);
   const texts = [
     `No learned head does what the head of meaning does. From “it”, ${mat.name} looks at the mat (${mat.weight}) and ${cat.name} at the cat (${cat.weight}): a decoder reads “it” before “soft”, so it cannot know yet which of the two is meant, and would look the same way before “sleepy”.`,
     `Over ${own.tokens.toLocaleString("en")} pronouns of the held-out stories, ${mat.name} gives the word that is meant ${digits(own.score)} of its attention, the best head, ${nameOf(best)}, ${digits(pronoun(best).score)}; without preference it would be ${digits(own.baseline)}. What “it” was is looked up later, when it is asked for: by the name movers above.`,
     `The head of syntax has half a counterpart: ${subject.name} looks from “sat” at “cat” with ${subject.weight}. The other half, “cat” at “sat”, looks ahead, which no decoder can.`,
   ];
-  return texts.map((textContent) => make("p", { textContent }));
+  const syntax = make("p", {
+    textContent: `The syntax that training made is agreement. Before “were” in “${AGREEMENT}”, ${nameOf(agrees)} looks past “box” at “keys”: over ${verbs.tokens} such verbs it gives that noun ${digits(verbs.score)} of its attention, where ${digits(verbs.baseline)} would be without preference. `,
+  });
+  const href = inspectorLink(MODEL, AGREEMENT, agrees, { query: 5, key: 2 });
+  syntax.append(make("a", { href, textContent: "Inspect this look" }), ".");
+  return [...texts.map((textContent) => make("p", { textContent })), syntax];
 }

@@ -155,6 +155,17 @@ export const scenarios = {
       expect("by hand", cells[0], `“was” looks at “mat”: ${(1 / (Math.exp(5) + 9)).toFixed(2)}`);
       expect("learned", cells[1], `“was” looks at “mat”: ${stories.weights(sentence, 0, 7)(9, 6).toFixed(2)}`);
       await page.waitForFunction(() => location.search.includes("map=meaning"));
+      // Agreement, by weights of Node instead of a detector: from the word before a verb of this kind to the noun four before it.
+      const { probes, stories: texts } = json("stories/heldout.json");
+      const isVerb = ([, probe]) => /^was or were, nouns/.test(probes[probe].name);
+      const looks = texts
+        .slice(0, 100)
+        .flatMap(({ text, probes: places }) =>
+          places.filter(isVerb).map(([at]) => stories.weights(text, 0, 6)(at - 1, at - 4)),
+        );
+      const mean = (looks.reduce((sum, weight) => sum + weight, 0) / looks.length).toFixed(2);
+      const said = `layer 0, head 6 looks past “box” at “keys”: over ${looks.length} such verbs it gives that noun ${mean} `;
+      expect("agreement", (await textOf(page, "#findings p:last-child")).includes(said), true);
       return cells[1];
     }),
   "the numbers of the tutorial": (given) =>
