@@ -8,6 +8,8 @@ import { startKernels } from "./load.ts";
 /** A figure as SVG: for wide and for narrow pages. */
 export type Figure = readonly [wide: string, narrow: string];
 
+const LAYER = { batch: 2, seqLen: 10, dModel: 512, numHeads: 8 } as const;
+
 /** What the tutorial computes and draws. */
 export interface TutorialFigures {
   /** The two heads that are built by hand: their sentence, and weights [heads, tokens, tokens]. */
@@ -21,13 +23,12 @@ export interface TutorialFigures {
   /** Weights of the small layer [batch, heads, tokens, tokens], and their sizes. */
   readonly small: Float32Array;
   readonly sizes: typeof SMALL;
+  /** The sizes of the figures below; `split` is that of the small layer. */
+  readonly layer: typeof LAYER;
   readonly projections: Figure;
   readonly split: Figure;
   readonly shapes: Figure;
 }
-
-/** The layer of the tutorial's figures. */
-const LAYER = { dModel: 512, numHeads: 8 };
 
 export async function tutorialTask({ deterministic }: { readonly deterministic: boolean }): Promise<TutorialFigures> {
   const kernels = await startKernels(deterministic);
@@ -39,8 +40,9 @@ export async function tutorialTask({ deterministic }: { readonly deterministic: 
     ...{ tokens: TOKENS, handHeads: HAND_HEADS.map(({ name }) => name), handWeights: floats(handWeights(kernels)) },
     ...{ x0: floats(mixing.x0), W: floats(mixing.W), q0: floats(mixing.q0) },
     ...{ small: floats(runSmall(kernels, mixing).maps), sizes: SMALL },
-    projections: figure((labels) => drawProjections(LAYER, { labels })),
+    layer: LAYER,
+    projections: figure((labels) => drawProjections({ dModel: LAYER.dModel, numHeads: LAYER.numHeads }, { labels })),
     split: figure((labels) => drawSplit({ dModel, numHeads }, { labels })),
-    shapes: figure((labels) => drawShapes({ batch: 2, seqLen: 10, ...LAYER }, { labels })),
+    shapes: figure((labels) => drawShapes(LAYER, { labels })),
   };
 }

@@ -85,7 +85,7 @@ export function createCard(kind: Kind, { onChoice, onMove }: CardEvents): Card {
       if (!entry || !sample) return;
       select.value = keyOf(entry);
       about.textContent = caption(kind, entry, found.isKind, all.length);
-      measure.replaceChildren(...scoreBar(kind, kind.score(entry.about) as Score));
+      measure.replaceChildren(...scoreBar(kind.score(entry.about) as Score));
       const isNew = shown?.entry !== entry;
       shown = { entry, sample };
       const { words } = sample;

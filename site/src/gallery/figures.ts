@@ -3,6 +3,7 @@
 import type { Figure, TutorialFigures } from "../../worker/tutorial.ts";
 import { make } from "../dom.ts";
 import { type Cell, createHeatmap } from "../heatmap.ts";
+import { digits } from "./kinds.ts";
 
 export interface FigureList {
   readonly elements: readonly HTMLElement[];
@@ -12,19 +13,19 @@ export interface FigureList {
 
 export function tutorialFigures(figures: TutorialFigures, onMove: (cell: Cell) => void): FigureList {
   const mixing = mixingFigure(figures, onMove);
-  const [dModel, numHeads] = [512, 8];
+  const { batch, seqLen, dModel, numHeads } = figures.layer;
   const weights = 3 * dModel * dModel;
   const elements = [
-    section("projections", "Eight heads cost as much as one", [
+    section("projections", `${numHeads} heads cost as much as one`, [
       `Each of ${numHeads} heads has queries, keys and values of ${dModel / numHeads} numbers. Together their projections have ${weights.toLocaleString("en")} weights, as many as those of one head of full width; ${numHeads} heads of full width would have ${(numHeads * weights).toLocaleString("en")}.`,
       drawn(figures.projections),
     ]),
     section("shapes", "Shapes on the way", [
-      "Two sequences of ten tokens through a layer: rows are cut into heads, each head attends by itself, and their results lie side by side again.",
+      `${batch} sequences of ${seqLen} tokens in a layer: rows are cut into heads, each head attends by itself, and their results lie side by side again.`,
       drawn(figures.shapes),
     ]),
     section("mixing", "Mix, then split", [
-      "Each number of q mixes all numbers of x, and only then is q cut into heads: so each head sees all of x. A cell is x[i] · W[i, j]; a column adds up to q[j].",
+      "Each number of q mixes all numbers of x, and only then is q cut into heads: so each head sees all of x. A cell is x[i] · W[i, j], orange above 0 and blue below; a column adds up to q[j].",
       mixing.element,
       mixing.sum,
       drawn(figures.split),
@@ -51,8 +52,7 @@ function drawn(figure: Figure): HTMLElement {
   return make("figure", { className: "svg" }, wide, narrow);
 }
 
-const four = (value: number): string => value.toFixed(4).replace("-", "−");
-const two = (value: number): string => value.toFixed(2).replace("-", "−");
+const four = (value: number): string => digits(value, 4);
 
 /** The products x0[i] · W[i, j], whose columns add up to q0[j]. */
 function mixingFigure({ x0, W, q0, sizes }: TutorialFigures, onMove: (cell: Cell) => void) {
@@ -72,8 +72,8 @@ function mixingFigure({ x0, W, q0, sizes }: TutorialFigures, onMove: (cell: Cell
     name: "Products of x and W",
     weights: products.map((each) => each / most),
     signed: true,
-    queries: Array.from(x0, (value, i) => `x[${i}] ${two(value)}`),
-    keys: Array.from(q0, (value, j) => `q[${j}] ${two(value)}`),
+    queries: Array.from(x0, (value, i) => `x[${i}] ${digits(value)}`),
+    keys: Array.from(q0, (value, j) => `q[${j}] ${digits(value)}`),
     say: ({ query: i, key: j }) =>
       `x[${i}] · W[${i}, ${j}] = ${four(x0[i] as number)} · ${four(W[i * n + j] as number)} = ${four(products[i * n + j] as number)}`,
   });
@@ -99,7 +99,7 @@ function smallLayer({ small, sizes }: TutorialFigures): (string | HTMLElement)[]
     return map.element;
   });
   return [
-    `A layer of ${numHeads} heads and ${dModel} numbers a row reads ${batch} sequences of ${seqLen} tokens; this is the first. Its weights are random, and not causal.`,
+    `A layer of ${numHeads} heads and ${dModel} numbers a row reads ${batch} sequences of ${seqLen} tokens; this is the first. Its matrices are random, and tokens see later ones.`,
     make("div", { className: "small-maps" }, ...maps),
   ];
 }

@@ -22,8 +22,6 @@ export interface Kind {
   readonly does: string;
   /** What that is good for. */
   readonly why: string;
-  /** What the baseline is a score of. */
-  readonly baseline: string;
   score(head: DetectedHead): Score | undefined;
   isOf(head: DetectedHead): boolean;
 }
@@ -32,7 +30,7 @@ export const MODEL_NAMES: Readonly<Record<Shipped, string>> = { induction: "indu
 
 /** A kind of `detectHeads`. */
 const detected = (name: string, title: string, does: string, why: string): Kind => ({
-  ...{ name, title, does, why, baseline: "baseline" },
+  ...{ name, title, does, why },
   score: ({ scores }) => scores[name],
   isOf: ({ kind }) => kind === name,
 });
@@ -45,27 +43,24 @@ export const KINDS: readonly Kind[] = [
     "What it writes says which token that was: one half of an induction circuit.",
   ),
   detected("current", "Own token", "looks at its own token", "What it writes hardly depends on the text around it."),
-  detected("local", "Local", "looks at the last four tokens", "It sees the neighbourhood, whatever the tokens are."),
-  {
-    ...detected(
-      "uniform",
-      "Uniform",
-      "looks at all tokens nearly alike",
-      "What it writes is close to the mean of the text so far.",
-    ),
-    baseline: "of one token",
-  },
+  detected("local", "Local", "looks at the last four tokens", "What it writes says which tokens are near."),
+  detected(
+    "uniform",
+    "Uniform",
+    "spreads its attention over all tokens",
+    "An even spread would write the mean of the text so far. Here the baseline is a head that sees one token.",
+  ),
   detected(
     "first",
     "First token",
     "looks at the first token",
-    "In large models heads rest there when there is nothing to look for.",
+    "Heads of large models look there when they find nothing else.",
   ),
   detected(
     "duplicate",
     "Duplicate token",
     "looks at earlier places of the same token",
-    "It would say that a word has been there before.",
+    "Such a head can say that a word was there before.",
   ),
   detected(
     "induction",
@@ -74,16 +69,19 @@ export const KINDS: readonly Kind[] = [
     "It reads what should come next if the text repeats itself.",
   ),
   {
-    ...detected("reference", "Name mover", "looks from the place before an answer at the word that answers", ""),
-    why: "It copies that word to where it has to be said.",
+    ...detected(
+      "reference",
+      "Name mover",
+      "looks from the place before an answer at the word that answers",
+      "It copies that word to where it has to be said.",
+    ),
     isOf: ({ kind }) => kind === "name mover",
   },
   {
     name: "copying",
     title: "Copying",
     does: "makes more likely what it reads",
-    why: "The eigenvalues of the path from embedding to logits show that, whatever the head looks at.",
-    baseline: "random weights",
+    why: "The eigenvalues of its path from embedding to logits say so, whatever it looks at; random weights have 0 on average.",
     score: ({ copying }) => (copying === undefined ? undefined : { score: copying, baseline: 0 }),
     isOf: ({ copying = 0 }) => copying >= 0.5,
   },
@@ -118,18 +116,18 @@ export function caption(kind: Kind, { model, about }: Entry, isKind: boolean, al
 }
 
 /** A score as a bar, with a mark at the baseline, and what it rests on. */
-export function scoreBar({ baseline: of }: Kind, { score, baseline, tokens }: Score): HTMLElement[] {
+export function scoreBar({ score, baseline, tokens }: Score): HTMLElement[] {
   const fill = make("span", { className: "fill" });
   fill.style.width = `${100 * Math.min(1, Math.max(0, score))}%`;
   const mark = make("span", { className: "mark" });
   mark.style.left = `${100 * baseline}%`;
-  const rests = tokens === undefined ? "no text" : `${tokens.toLocaleString("en")} tokens`;
+  const rests = tokens === undefined ? "weights alone" : `${tokens.toLocaleString("en")} tokens`;
   return [
     make("strong", { textContent: digits(score) }),
     make("span", { className: "track", ariaHidden: "true" }, fill, mark),
-    make("span", { className: "quiet", textContent: `${of} ${digits(baseline)}, ${rests}` }),
+    make("span", { className: "quiet", textContent: `baseline ${digits(baseline)}, ${rests}` }),
   ];
 }
 
-export const digits = (value: number): string => value.toFixed(2).replace("-", "−");
+export const digits = (value: number, count = 2): string => value.toFixed(count).replace("-", "−");
 const percent = (share: number): string => `${(100 * share).toFixed(0)} %`;
