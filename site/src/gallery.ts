@@ -129,13 +129,16 @@ async function showPairs(tutorial: TutorialFigures, heads: Detection["heads"]): 
   byId("looks", HTMLElement).append(looksTable(tutorial, sentence, heads));
   byId("findings", HTMLElement).append(...findings(tutorial, sentence, heads));
   for (const [pair, name] of PAIRS.entries()) others.set(name, (cell) => pairs.point(pair, cell));
+  showState(state.values);
 }
 
+state.follow(showState);
 try {
   const tutorial = await engine.run("tutorial", { deterministic });
   const figures = tutorialFigures(tutorial, moved(MIXING));
   byId("figures", HTMLElement).append(...figures.elements);
   others.set(MIXING, figures.point);
+  showState(state.values);
   const studies = await showHeads();
   await showPairs(tutorial, (studies.get("stories.gguf") as Study).detection.heads);
   const read = Array.from(studies, ([model, { detection }]) => {
@@ -150,5 +153,4 @@ try {
   line.textContent = `The gallery could not be finished: ${(error as Error).message}`;
   say("");
 }
-state.follow(showState);
 markReady();

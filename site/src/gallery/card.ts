@@ -98,7 +98,7 @@ export function createCard(kind: Kind, { onChoice, onMove }: CardEvents): Card {
       const name = `${kind.title}, layer ${entry.about.layer}, head ${entry.about.head}`;
       const say = (at: Cell) => sayLook(words, weights, at);
       if (isNew) map.show({ name, weights, queries: words, keys: words, say });
-      if (isNew || cell) map.point(cell ?? cellOf({ words: [...words], weights }, { query: -1, key: -1 }));
+      if (isNew || cell) map.point(cell ?? cellOf({ words, weights }, { query: -1, key: -1 }));
       isShowing = false;
     },
   };
