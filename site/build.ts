@@ -25,9 +25,16 @@ const REPOSITORY = homepage.replace(/#.*/, "");
 const MODELS = [
   {
     from: "model/stories",
-    files: ["stories.gguf", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"],
+    files: [
+      ...["stories.gguf", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"],
+      "heldout.json",
+    ],
   },
-  { from: "model", to: "induction", files: ["config.json", "model.safetensors"] },
+  {
+    from: "model",
+    to: "induction",
+    files: ["config.json", "model.safetensors", "tokenizer.json", "heldout.json"],
+  },
 ];
 
 /** Options of both bundles: what the browsers of the package's table run. */

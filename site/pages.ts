@@ -25,6 +25,13 @@ export const PAGES: readonly Page[] = [
     about: "Type a text and see where every head of a model looks, why it looks there, and what changes without it.",
   },
   {
+    name: "gallery",
+    label: "Gallery",
+    title: "What heads do",
+    about:
+      "Heads of two small trained models by what they do, and those that a tutorial draws by hand beside what training made.",
+  },
+  {
     name: "write",
     label: "Write",
     title: "Write with a model",

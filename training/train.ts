@@ -9,7 +9,7 @@ import { createRandom, type Random } from "./random.ts";
 import { referenceForward, type Weights } from "./reference.ts";
 import { readSafetensors, type Tensor, writeSafetensors } from "./safetensors.ts";
 import { hfConfig, shapes } from "./shapes.ts";
-import { vocabSize } from "./vocabulary.ts";
+import { tokenizer, vocabSize } from "./vocabulary.ts";
 
 const batch = 32;
 const peakRate = 3e-3;
@@ -126,6 +126,7 @@ await writeFile(`${options.out}/model.safetensors`, bytes);
 await writeFile(`${options.out}/heldout.json`, `${JSON.stringify(heldout, null, 1)}\n`);
 await writeFile(`${options.out}/logits.json`, `${JSON.stringify(logits, null, 1)}\n`);
 await writeFile(`${options.out}/config.json`, `${JSON.stringify(hfConfig, null, 2)}\n`);
+await writeFile(`${options.out}/tokenizer.json`, `${JSON.stringify(tokenizer, null, 1)}\n`);
 await writeFile(options.result, `${lines.join("\n")}\n`);
 
 /** Two roads to the logits of one batch: jax-js with the trained arrays, plain loops with the file. */

@@ -15,3 +15,20 @@ export function encode(text: string): number[] {
 export function decode(tokens: Iterable<number>): string {
   return Array.from(tokens, (id) => vocabulary[id] ?? "?").join("");
 }
+
+/** The same as tokenizer.json, in the form of the library tokenizers: each character is a token, and others are refused. */
+export const tokenizer = {
+  version: "1.0",
+  truncation: null,
+  padding: null,
+  added_tokens: [],
+  normalizer: null,
+  pre_tokenizer: { type: "Split", pattern: { Regex: "[\\s\\S]" }, behavior: "Isolated", invert: false },
+  post_processor: null,
+  decoder: { type: "Fuse" },
+  model: {
+    type: "WordLevel",
+    vocab: Object.fromEntries(Array.from(vocabulary, (character, id) => [character, id])),
+    unk_token: "",
+  },
+};

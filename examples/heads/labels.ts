@@ -38,6 +38,14 @@ export function pronounPairs(words: readonly string[]): ReferencePair[] {
   });
 }
 
+/** From the word before a verb to the noun that it agrees with, past a nearer one, in "the keys to the box were new". */
+export function agreementPairs(words: readonly string[]): ReferencePair[] {
+  return words.flatMap((word, place) => {
+    const isVerb = /^(was|were)$/.test(word) && words[place - 2] === "the" && words[place - 5] === "the";
+    return isVerb ? [{ query: place - 1, key: place - 4 }] : [];
+  });
+}
+
 function mentions(words: readonly string[], word: string, before: number): number[] {
   return words.flatMap((each, place) => (each === word && place < before ? [place] : []));
 }

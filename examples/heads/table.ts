@@ -1,12 +1,13 @@
 // What the heads of a trained model of this repository do, as the table of its model card.
 
 import { readFile } from "node:fs/promises";
-import type { Kernels, Tensor } from "headwise/core";
-import { type DetectedHead, detectHeads, HEAD_KINDS, type LabelledText } from "headwise/inspect";
+import type { Kernels } from "headwise/core";
+import { type DetectedHead, detectHeads, HEAD_KINDS } from "headwise/inspect";
 import { loadModel, type Model } from "headwise/models";
 import { inductionByHand, VOCABULARY } from "../induction/by-hand.ts";
 import { readWords } from "../stories/text.ts";
-import { answerPairs, pronounPairs, type Story } from "./labels.ts";
+import { pronounPairs } from "./labels.ts";
+import { type HeldOutSequences, patternOf, storyTexts } from "./texts.ts";
 
 interface Described {
   /** What `loadModel` reads. */
@@ -31,9 +32,6 @@ export const MODELS: Readonly<Record<string, Described>> = {
   },
   "by-hand": { source: inductionByHand(), columns: COLUMNS, detect: handHeads },
 };
-
-/** Held-out stories that are read. */
-const STORIES = 100;
 
 /** A table in Markdown: a row for each head, and one of baselines. */
 export async function headTable(kernels: Kernels, { source, columns, detect }: Described): Promise<string> {
@@ -69,28 +67,14 @@ function handHeads(model: Model): DetectedHead[] {
 
 async function inductionHeads(model: Model): Promise<DetectedHead[]> {
   const { vocabulary } = JSON.parse(await read("config.json")) as { vocabulary: string };
-  const { sequences } = JSON.parse(await read("heldout.json")) as { sequences: readonly { text: string }[] };
+  const { sequences } = JSON.parse(await read("heldout.json")) as HeldOutSequences;
   const texts = sequences.map(({ text }) => Array.from(text, (character) => vocabulary.indexOf(character)));
   return detectHeads(model, texts);
 }
 
 async function storyHeads(model: Model): Promise<DetectedHead[]> {
-  const { encode, decode } = readWords(await read("stories/tokenizer.json"));
-  const heldOut = JSON.parse(await read("stories/heldout.json")) as {
-    readonly probes: readonly { readonly name: string }[];
-    readonly stories: readonly Story[];
-  };
-  const wordsOf = (tokens: readonly number[]) => tokens.map((token) => decode(token).trim());
-  const names = heldOut.probes.map((probe) => probe.name);
-  const texts = heldOut.stories.slice(0, STORIES).map(({ text, probes }): LabelledText => {
-    const tokens = encode(text);
-    return { tokens, pairs: answerPairs(wordsOf(tokens), probes, names) };
-  });
-  const pronoun = (tokens: readonly number[]): Tensor => {
-    const n = tokens.length;
-    const data = new Float32Array(n * n);
-    for (const { query, key } of pronounPairs(wordsOf(tokens))) data[query * n + key] = 1;
-    return { data, shape: [n, n] };
-  };
-  return detectHeads(model, texts, { kinds: { ...HEAD_KINDS, pronoun } });
+  const words = readWords(await read("stories/tokenizer.json"));
+  const codec = { encode: words.encode, decode: (ids: readonly number[]) => ids.map(words.decode).join("") };
+  const texts = storyTexts(codec, JSON.parse(await read("stories/heldout.json")));
+  return detectHeads(model, texts, { kinds: { ...HEAD_KINDS, pronoun: patternOf(codec, pronounPairs) } });
 }

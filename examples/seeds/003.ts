@@ -5,15 +5,14 @@ import {
   type Attention,
   type AttentionWeights,
   attend,
-  attendWithMaps,
   createAttention,
   type Kernels,
   type SeparateWeights,
-  scaledDotProductAttention,
   type Tensor,
 } from "headwise";
 import { drawHeads, drawProjections, drawShapes, drawSplit, shapeTrace } from "headwise/inspect";
 import { attendReference, type ReferenceWeights } from "headwise/reference";
+import { HAND_HEADS, handWeights, TOKENS } from "./hand-heads.ts";
 import {
   commas,
   fourLinears,
@@ -22,11 +21,11 @@ import {
   messageOf,
   minus,
   parameters,
-  product,
   python,
   type Tutorial,
   zeros,
 } from "./layers.ts";
+import { drawMixing, runSmall } from "./mixing.ts";
 import { contiguousStrides, isContiguous, transpose, view } from "./strides.ts";
 import { TorchRandom } from "./torch-random.ts";
 
@@ -61,10 +60,8 @@ function countParameters(kernels: Kernels, print: Print): void {
 
 /** Every number of q0 mixes all of x0, before q0 is split among heads. Then the same stream of numbers runs a small layer. */
 function mixAndSplit(kernels: Kernels, print: Print): void {
-  const random = new TorchRandom(1);
-  const x0 = random.randn([8]);
-  const W = random.randn([8, 8]);
-  const q0 = product({ data: x0.data, shape: [1, 8] }, W);
+  const mixing = drawMixing();
+  const { x0, W, q0 } = mixing;
   const column3 = Array.from({ length: 8 }, (_, row) => W.data[8 * row + 3]!);
   print(`Input vector x0: [${digits(x0.data)}]`);
   print("Mix matrix W:");
@@ -77,11 +74,7 @@ function mixAndSplit(kernels: Kernels, print: Print): void {
   print();
   print(drawSplit({ dModel: 8, numHeads: 2 }, { format: "text" }));
 
-  const x = random.randn([2, 4, 8]);
-  const [wq, wk, wv, wo] = Array.from({ length: 4 }, () => random.randn([8, 8])) as [Tensor, Tensor, Tensor, Tensor];
-  const attention = createAttention(kernels, { dModel: 8, numHeads: 2 }, { wq, wk, wv, wo, layout: "in-out" });
-  const { y, maps } = attendWithMaps(attention, x.data, { batch: 2 });
-  attention.release();
+  const { y, maps } = runSmall(kernels, mixing);
   print();
   print(`Attention weights: ${size(maps.shape)}`);
   print(`Final output: ${size([2, 4, y.length / 8])}`);
@@ -97,36 +90,21 @@ function scientific(value: number): string {
   return value.toExponential(4).replace(/e([+-])(\d)$/, "e$10$2");
 }
 
-const TOKENS = ["The", "cat", "sat", "on", "the", "mat", "because", "it", "was", "soft"];
-
-/** The heads that are built by hand: which key a token looks at, and with what score. */
-const HEADS: readonly { name: string; looks: Readonly<Record<string, readonly [key: string, score: number]>> }[] = [
-  { name: "Head 1 (semantic)", looks: { it: ["mat", 8], soft: ["mat", 6] } },
-  { name: "Head 2 (syntactic)", looks: { sat: ["cat", 8], cat: ["sat", 6] } },
-];
-
-/** Two heads whose scores are set by hand: a token's own is 5, and those named above replace it. All others are 0. */
+/** What the two heads that are built by hand look at. */
 function twoHeads(kernels: Kernels, print: Print): void {
+  const weights = handWeights(kernels);
   const count = TOKENS.length;
-  const bias = zeros(HEADS.length, count, count);
-  for (const [head, { looks }] of HEADS.entries())
-    for (const [query, token] of TOKENS.entries()) {
-      const [key, score] = looks[token] ?? [token, 5];
-      (bias.data as Float32Array)[(head * count + query) * count + TOKENS.indexOf(key)] = score;
-    }
-  const nothing = zeros(HEADS.length, count, 1);
-  const { scores } = scaledDotProductAttention(kernels, nothing, nothing, nothing, { bias, scores: "weights" });
   print(`Tokens: ${count}`);
-  for (const [head, { name }] of HEADS.entries()) {
+  for (const [head, { name }] of HAND_HEADS.entries()) {
     print(`Key patterns in ${name}:`);
     for (const [query, token] of TOKENS.entries()) {
-      const row = scores!.data.subarray((head * count + query) * count, (head * count + query + 1) * count);
+      const row = weights.data.subarray((head * count + query) * count, (head * count + query + 1) * count);
       const most = Math.max(...row);
       if (most > 0.5) print(`  '${token}' → '${TOKENS[row.indexOf(most)]}' (${most.toFixed(2)})`);
     }
   }
   print();
-  print(drawHeads(scores!, { tokens: TOKENS, format: "text" }));
+  print(drawHeads(weights, { tokens: TOKENS, format: "text" }));
 }
 
 /** The shapes that a batch goes through. Here heads are strides, so that views and transpositions move nothing. */

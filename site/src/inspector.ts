@@ -21,6 +21,7 @@ import { markReady, startPage } from "./page.ts";
 const OFFERED = [
   { name: "stories.gguf", label: "Stories, 0.8 MB: 743,296 parameters, 8 bits" },
   { name: "stories", label: "Stories, 1.5 MB: the same, 16 bits" },
+  { name: "induction", label: "Induction, 0.2 MB: 45,248 parameters, characters" },
 ];
 
 const state = createState({

@@ -61,11 +61,33 @@ export function loadedModel(): Current {
   return current;
 }
 
-/** The folder or file of a model of the site, from the worker's place in assets/. */
-const PLACES: Readonly<Record<string, string>> = {
-  stories: "../models/stories",
-  "stories.gguf": "../models/stories/stories.gguf",
+/** A file beside the models of the site, from the worker's place in assets/. */
+export async function readOfSite(path: string, signal?: AbortSignal): Promise<Response> {
+  const answer = await fetch(new URL(`../models/${path}`, import.meta.url), { signal: signal ?? null });
+  if (!answer.ok) throw new Error(`the site has no models/${path} (status ${answer.status})`);
+  return answer;
+}
+
+/** A folder of the site; files that it has not are not asked for. */
+const folder =
+  (path: string, ...files: readonly string[]): ModelSource =>
+  async (name) =>
+    files.includes(name) ? new Uint8Array(await (await readOfSite(`${path}/${name}`)).arrayBuffer()) : undefined;
+
+const FILES = ["config.json", "model.safetensors", "tokenizer.json"];
+
+/** Models of the site. */
+const PLACES: Readonly<Record<string, ModelSource>> = {
+  stories: folder("stories", ...FILES, "tokenizer_config.json"),
+  "stories.gguf": new URL("../models/stories/stories.gguf", import.meta.url).href,
+  induction: folder("induction", ...FILES),
 };
+
+/** The kernels of this worker: those of the first call, whether deterministic or not. */
+export function startKernels(deterministic = false): Promise<Kernels> {
+  kernels ??= loadKernels({ deterministic, models, quantized, latent, statistics });
+  return kernels;
+}
 
 /** Loads a model; the one before is released first, as memory may hold only one. */
 export async function loadTask(
@@ -79,8 +101,7 @@ export async function loadTask(
   releaseOther();
   current?.model.release();
   current = undefined;
-  kernels ??= loadKernels({ deterministic, models, quantized, latent, statistics });
-  const own = await kernels;
+  const own = await startKernels(deterministic);
   const { place, store } = placeOf(source);
   const tokenizer = await loadTokenizer(place, { library: tokenizers, signal, store });
   const onProgress = (done: number, all: number) => report({ kind: "progress", done, all });
@@ -122,5 +143,5 @@ function placeOf(source: Source): { readonly place: ModelSource; readonly store?
   if ("url" in source) return { place: source.url, ...(isSecureContext && { store: createBrowserStore("models") }) };
   const place = PLACES[source.model];
   if (place === undefined) throw new Error(`the site has no model "${source.model}"`);
-  return { place: new URL(place, import.meta.url).href };
+  return { place };
 }

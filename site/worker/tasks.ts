@@ -3,6 +3,7 @@
 import { describeTask, measureLayerTask } from "./configure.ts";
 import { diagnoseTask } from "./diagnose.ts";
 import { embedOneTask, embedTask } from "./embed.ts";
+import { detectTask, patternsTask } from "./gallery.ts";
 import { attendTask, studyTask } from "./inspect.ts";
 import { figureTask } from "./inspect-figure.ts";
 import { stagesTask } from "./inspect-stages.ts";
@@ -10,6 +11,7 @@ import { measureTask } from "./inspect-statistics.ts";
 import { whyTask } from "./inspect-why.ts";
 import { loadTask } from "./load.ts";
 import { lookTask } from "./look.ts";
+import { tutorialTask } from "./tutorial.ts";
 import { ladderTask, rungsTask } from "./variants.ts";
 import { chatTask, restoreTask, writeTask } from "./write.ts";
 
@@ -41,4 +43,8 @@ export const TASKS = {
   figure: figureTask,
   /** Statistics of all heads in a long text. */
   measure: measureTask,
+  /** What every head of a model of the site does; the maps of all its heads for a text; the figures of the tutorials. */
+  detect: detectTask,
+  patterns: patternsTask,
+  tutorial: tutorialTask,
 };

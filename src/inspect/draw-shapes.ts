@@ -9,6 +9,8 @@ export interface DrawOptions {
   readonly title?: string | undefined;
   /** Default "svg". */
   readonly format?: FigureFormat | undefined;
+  /** Where names and sizes are in SVG: "beside" the bars, the default, or "above" them, for narrow pages (320 pixels for 8 heads). */
+  readonly labels?: "beside" | "above" | undefined;
 }
 
 /** Most heads of a figure: more look alike. */
@@ -92,12 +94,15 @@ export function drawProjections(sizes: LayerSizes, options: DrawOptions = {}): s
 }
 
 function draw(where: string, bars: readonly Bar[], options: DrawOptions, ownTitle: string): string {
-  const { title = ownTitle, format = "svg" } = readFields(where, "options", options, ["title", "format"]);
+  const given = readFields(where, "options", options, ["title", "format", "labels"]);
+  const { title = ownTitle, format = "svg" } = given;
   if (typeof title !== "string")
     throw new TypeError(`${where}: options.title expected a string, got ${describe(title)}`);
   const most = Math.max(...bars.map(({ segments }) => segments));
   if (most > MOST_DRAWN) throw new RangeError(`${where}: numHeads expected at most ${MOST_DRAWN}, got ${most}`);
-  return expectOneOf(where, "options.format", format, ["svg", "text"]) === "svg" ? svgOf(bars, title) : textOf(bars);
+  const labels = expectOneOf(where, "options.labels", given.labels ?? "beside", ["beside", "above"]);
+  const isSvg = expectOneOf(where, "options.format", format, ["svg", "text"]) === "svg";
+  return isSvg ? svgOf(bars, title, labels) : textOf(bars);
 }
 
 /** Characters of the widest bar, where its segments have so many or more. */
@@ -120,16 +125,22 @@ function textOf(bars: readonly Bar[]): string {
     .join("\n");
 }
 
-/** Pixels of the widest bar, of the height of a bar, between bars and between heads, and of the texts beside them. */
-const [BAR, THICK, GAP, APART, NAMES, SIZES] = [384, 16, 12, 3, 116, 150];
+/** Pixels of the height of a bar, between bars and between heads. */
+const [THICK, GAP, APART] = [16, 12, 3];
 
-function svgOf(bars: readonly Bar[], title: string): string {
-  const left = NAMES + SIZES;
+/** Pixels of the widest bar, where bars and sizes begin, and of a line of text above a bar. */
+const PLACES = {
+  beside: { widest: 384, left: 266, sizes: 116, above: 0 },
+  above: { widest: 296, left: 0, sizes: 116, above: 18 },
+} as const;
+
+function svgOf(bars: readonly Bar[], title: string, labels: keyof typeof PLACES): string {
+  const { widest, left, sizes, above } = PLACES[labels];
   let y = GAP;
   const parts = bars.flatMap(({ name, size, part, segments, heads, apart, rows = 1 }) => {
-    const top = y;
-    y += THICK * rows + GAP;
-    const width = BAR * part;
+    const top = y + above;
+    y = top + THICK * rows + GAP;
+    const width = widest * part;
     const each = width / (segments || 1);
     const cells = Array.from({ length: segments || 1 }, (_, i) => {
       const x = left + i * (each + (apart ? APART : 0));
@@ -140,7 +151,8 @@ function svgOf(bars: readonly Bar[], title: string): string {
       // Where there is room for its number.
       return each < 14 ? [cell] : [cell, line(x + each / 2, top + 12, String(head), "middle", ` fill="${ink}"`)];
     });
-    return [line(0, top + 12, name), line(NAMES, top + 12, size), ...cells.flat()];
+    const base = top + 12 - above;
+    return [line(0, base, name), line(sizes, base, size), ...cells.flat()];
   });
   const described = bars.map(({ name, size, segments, heads, apart }) => {
     const cut =
@@ -148,7 +160,7 @@ function svgOf(bars: readonly Bar[], title: string): string {
     return `${name}: ${size}${cut}.`;
   });
   return figure(
-    left + BAR + APART * Math.max(...bars.map((bar) => bar.segments)),
+    left + widest + APART * Math.max(...bars.map((bar) => bar.segments)),
     y,
     title,
     described.join(" "),

@@ -13,7 +13,7 @@ export function sayGroup({ heads, kvHeads, layer, head }: Attended): string {
 }
 
 /** The cell of the address; -1 is the last token, and the key that it looks at most. */
-export function cellOf({ words, weights }: Attended, { query: q, key: k }: Cell): Cell {
+export function cellOf({ words, weights }: Pick<Attended, "words" | "weights">, { query: q, key: k }: Cell): Cell {
   const query = q < 0 ? words.length - 1 : Math.min(q, words.length - 1);
   if (k >= 0) return { query, key: Math.min(k, words.length - 1) };
   const row = weights.subarray(query * words.length, (query + 1) * words.length);

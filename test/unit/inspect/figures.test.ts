@@ -45,7 +45,25 @@ const FIGURES = {
   shapes: (format?: "svg" | "text") => drawShapes({ ...SIZES, numKvHeads: 2 }, { format }),
   split: (format?: "svg" | "text") => drawSplit({ dModel: 32, numHeads: 4 }, { format }),
   projections: (format?: "svg" | "text") => drawProjections({ dModel: 512, numHeads: 8, numKvHeads: 2 }, { format }),
+  "shapes with names above": () => drawShapes(SIZES, { labels: "above" }),
+  "projections with names above": () => drawProjections({ dModel: 512, numHeads: 8 }, { labels: "above" }),
 };
+
+test("names above the bars leave out the columns beside them, and cover no bar", () => {
+  const widthOf = (svg: string) => Number(/viewBox="0 0 ([\d.]+)/.exec(svg)![1]);
+  const svg = drawShapes(SIZES, { labels: "above" });
+  expect([widthOf(drawShapes(SIZES)), widthOf(svg)]).toEqual([674, 320]);
+  const tops = Array.from(svg.matchAll(/<rect x="0" y="([\d.]+)"/g), ([, y]) => Number(y));
+  const names = Array.from(svg.matchAll(/<text x="0" y="([\d.]+)"/g), ([, y]) => Number(y));
+  expect(tops.length).toBe(9);
+  for (const [i, top] of tops.entries()) {
+    expect(top - names[i]!).toBeGreaterThanOrEqual(4);
+    expect(names[i]! - ((tops[i - 1] ?? -16) + 16)).toBeGreaterThanOrEqual(12);
+  }
+  expect(() => drawShapes(SIZES, { labels: "below" as "above" })).toThrow(
+    'drawShapes: options.labels expected "beside" or "above", got "below"',
+  );
+});
 
 test.each(Object.entries(FIGURES))("%s as SVG is well-formed, and has a title and a description first", (_, draw) => {
   const svg = draw();

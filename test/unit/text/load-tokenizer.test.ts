@@ -1,7 +1,7 @@
 // Tokenizers of a model's folder: where its files are, what they say, and files that are missing or wrong.
 
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -53,6 +53,17 @@ test("it is read from a folder, its URL, files, a function and a server, which n
     expect(Array.from(encode(sample))).toEqual(ids);
   }
   server.close();
+});
+
+test("the model of induction has a token for each character of its vocabulary, and refuses others", async () => {
+  const model = new URL("../../../model/", import.meta.url);
+  const { vocabulary } = JSON.parse(readFileSync(new URL("config.json", model), "utf8")) as { vocabulary: string };
+  const { encode, decode, vocabSize } = await loadTokenizer(model);
+  const reversed = Array.from(vocabulary).reverse().join("");
+  expect(vocabSize).toBe(96);
+  expect(Array.from(encode(reversed))).toEqual(Array.from({ length: 96 }, (_, i) => 95 - i));
+  expect(decode(encode(reversed))).toBe(reversed);
+  expect(() => encode("caf\u00e9")).toThrow("characters that the vocabulary has tokens for");
 });
 
 test("a store keeps the files and which ones there are not, for a start without a network", async () => {
