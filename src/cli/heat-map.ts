@@ -21,7 +21,8 @@ const [UPPER, LOWER] = ["▀", "▄"];
 /** Columns of a label, and of the space behind it. */
 const [LONGEST_LABEL, GAP] = [12, 1];
 
-type Rgb = readonly [number, number, number];
+/** Red, green and blue, 0 to 255. */
+type Rgb = readonly number[];
 
 /** How wide the labels of rows are. Where two queries share a line, each has one. */
 function sizesOf({ labels, columns, colours }: MapView) {
@@ -94,21 +95,26 @@ function paintCode(layer: 38 | 48, weight: number, colours: Exclude<Colours, "no
   return colours === "truecolor" ? `\x1b[${layer};2;${rgb.join(";")}m` : `\x1b[${layer};5;${colourIndex(rgb)}m`;
 }
 
-const rgbOf = (weight: number): Rgb => (weightColour(weight).match(/\d+/g) as string[]).map(Number) as unknown as Rgb;
+const rgbOf = (weight: number): Rgb => (weightColour(weight).match(/\d+/g) as string[]).map(Number);
 
-/** Levels of a channel in the cube of 216 colours. */
+/** Levels of a channel in the cube of 216 colours, which begins at index 16, and of the 24 greys behind it. */
 const LEVELS = [0, 95, 135, 175, 215, 255];
+const GREYS: readonly number[] = Array.from({ length: 24 }, (_, i) => 8 + 10 * i);
 
-/** The nearest of the 240 colours that are the same in every terminal of 256: a cube of 6 levels, and 24 greys behind it. */
+/** The nearest of the colours from 16 on, which are the same in every terminal of 256. */
 export function colourIndex(rgb: Rgb): number {
   const distance = (other: readonly number[]) =>
-    other.reduce((sum, value, c) => sum + (value - (rgb[c] as number)) ** 2, 0);
-  const steps = rgb.map((value) => nearest(LEVELS.map((level) => Math.abs(level - value))));
-  const grey = nearest(Array.from({ length: 24 }, (_, i) => distance([8 + 10 * i, 8 + 10 * i, 8 + 10 * i])));
-  const greys = new Array<number>(3).fill(8 + 10 * grey);
-  const cube = steps.map((step) => LEVELS[step] as number);
-  const [red = 0, green = 0, blue = 0] = steps;
-  return distance(greys) < distance(cube) ? 232 + grey : 16 + 36 * red + 6 * green + blue;
+    other.reduce((sum, value, c) => sum + (value - rgb[c]!) * (value - rgb[c]!), 0);
+  const [red, green, blue] = rgb.map((value) => smallest(LEVELS.map((level) => Math.abs(level - value)))) as [
+    number,
+    number,
+    number,
+  ];
+  const cube = [LEVELS[red]!, LEVELS[green]!, LEVELS[blue]!];
+  const greys = GREYS.map((level) => distance([level, level, level]));
+  const grey = smallest(greys);
+  return greys[grey]! < distance(cube) ? 232 + grey : 16 + 36 * red + 6 * green + blue;
 }
 
-const nearest = (distances: readonly number[]): number => distances.indexOf(Math.min(...distances));
+/** The index of the smallest number, the first one of equal ones. */
+const smallest = (numbers: readonly number[]): number => numbers.indexOf(Math.min(...numbers));

@@ -15,6 +15,8 @@ export interface TextInspection extends Inspection {
   readonly ids: readonly number[];
   readonly wordOf: (id: number) => string;
   readonly loadMs: number;
+  /** The address of the same view on the site; undefined where tokens were given. */
+  readonly page: string | undefined;
 }
 
 /** Parts of a score that are listed, the others being one together; and heads that a column names. */
@@ -40,7 +42,7 @@ export function labelsOf(words: readonly string[]): string[] {
 
 /** All that was asked for, as text. */
 export function inspectionText(found: TextInspection, view: MapView, link: boolean): string {
-  const { heads, why, next, records } = found;
+  const { heads, why, next } = found;
   return [
     modelText(found),
     wrapped(
@@ -51,7 +53,7 @@ export function inspectionText(found: TextInspection, view: MapView, link: boole
     ...(found.maps.length > 0 ? [mapsText(found, view)] : []),
     ...(why ? [whyText(found)] : []),
     ...(next.length > 0 ? [nextText(found)] : []),
-    ...(link ? [records.map((record) => `${record.inspect}  ${encodeRecord(record)}`).join("\n")] : []),
+    ...(link ? [linksText(found)] : []),
   ].join("\n\n");
 }
 
@@ -174,9 +176,15 @@ function nextText({ next, wordOf, text, work: { without } }: TextInspection): st
   return columnsText([head, ...rows], text === undefined ? 0 : 1);
 }
 
+/** The same on the site, and what repeats each result. */
+function linksText({ page, records }: TextInspection): string {
+  const links = records.map((record) => `${record.inspect}  ${encodeRecord(record)}`);
+  return [...(page === undefined ? [] : [`page  ${page}`]), ...links].join("\n");
+}
+
 /** All that was asked for, as JSON. */
 export function inspectionJson(found: TextInspection): string {
-  const { model, heads, maps, why, next, records, text, ids, wordOf, loadMs } = found;
+  const { model, heads, maps, why, next, records, text, ids, wordOf, loadMs, page } = found;
   const { type, layers, bytes, kernels } = model;
   const rows = (weights: Float32Array, tokens: number) =>
     Array.from({ length: tokens }, (_, i) => Array.from(weights.subarray(i * tokens, i * tokens + i + 1)));
@@ -190,6 +198,7 @@ export function inspectionJson(found: TextInspection): string {
       }),
       ...(why && { why: { ...why, parts: [...why.parts], byQuery: [...why.byQuery], byKey: [...why.byKey] } }),
       ...(next.length > 0 && { next: next.map((each) => ({ ...each, word: wordOf(each.id) })) }),
+      page,
       records: records.map((record) => ({ ...record, link: encodeRecord(record) })),
     },
     null,

@@ -7,6 +7,7 @@ import { openTokenizer } from "./generate-text.ts";
 import { keysThatFit } from "./heat-map.ts";
 import { checkText, type HeadPlace, type InspectWork, inspectModel, MOST_TOKENS } from "./inspect-model.ts";
 import { inspectionJson, inspectionText, labelsOf } from "./inspect-text.ts";
+import { inspectorAddress } from "./inspector-address.ts";
 import { loadDecoder, readIds, startDecoderKernels } from "./load-decoder.ts";
 import { KERNEL_OPTIONS } from "./load-kernels.ts";
 import { expectModelPath, refuseEncoder } from "./model-path.ts";
@@ -30,7 +31,8 @@ look. Text needs the model's tokenizer, and the package @huggingface/tokenizers.
                       wrote to either
   --next N            the N most probable next tokens (default 0, with --without 10)
   --without LIST      heads as LAYER.HEAD, separated by commas: what comes next without them
-  --link              what repeats each result elsewhere, as text for addresses
+  --link              the same text and head on the inspector page of the site, and of each result what
+                      headwise/inspect repeats it by, as text for addresses
   --colour WHEN       auto, always or never (default auto: on a terminal, unless NO_COLOR is set)
   --width N           columns of the output (default those of the terminal, elsewhere 100)
   --weights FORMAT    f32, f16, bf16, q8, q8-row, q4 (default: the formats of the file)
@@ -83,6 +85,7 @@ export async function inspect(args: string[]): Promise<void> {
       `${COMMAND}: expected a text, or --ids with token ids, got ${text === undefined ? "neither" : "both"}`,
     );
   const work = readWork(values);
+  const { layer, head, cache } = work;
   const stdout = standardOutput();
   const output = {
     colours: coloursOf(readChoice(COMMAND, "--colour", values.colour, COLOUR_CHOICES) ?? "auto", stdout),
@@ -108,7 +111,11 @@ export async function inspect(args: string[]): Promise<void> {
       );
     const view = { ...output, labels: labelsOf(ids.map(wordOf)) };
     const found = await inspectModel(COMMAND, model, ids, work, keysThatFit(view));
-    const all = { ...found, text, ids, wordOf, loadMs };
+    const place = layer === undefined ? found.maps[0] : { layer, head: head ?? 0 };
+    const { deterministic } = values;
+    const page =
+      text === undefined ? undefined : inspectorAddress({ path, text, place, work, weights, cache, deterministic });
+    const all = { ...found, text, ids, wordOf, loadMs, page };
     console.log(values.json ? inspectionJson(all) : inspectionText(all, view, values.link));
   } finally {
     kernels.release();

@@ -71,9 +71,7 @@ test("the 256 colours of the scale get darker, or stay, as weights grow", () => 
     return 0.2126 * r! + 0.7152 * g! + 0.0722 * b!;
   };
   const rgbOf = (weight: number) => (weightColour(weight).match(/\d+/g) as string[]).map(Number);
-  const indices = Array.from({ length: 101 }, (_, i) =>
-    colourIndex(rgbOf(i / 100) as unknown as [number, number, number]),
-  );
+  const indices = Array.from({ length: 101 }, (_, i) => colourIndex(rgbOf(i / 100)));
   const steps = indices.map(lightness);
   for (const [i, step] of steps.entries()) expect(step).toBeLessThanOrEqual(steps[i - 1] ?? 256);
   expect(new Set(indices).size).toBeGreaterThan(10);

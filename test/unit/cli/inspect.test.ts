@@ -1,9 +1,10 @@
 // `headwise inspect`, as built, on the trained models of the repository: its figures are those of the library.
 
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { inspectorAddress, type PageView } from "../../../src/cli/inspector-address.ts";
 import { loadKernels } from "../../../src/entries/index.ts";
 import {
   captureRun,
@@ -230,9 +231,54 @@ describe("--json", () => {
     }
   });
 
-  test("is the same record as --link prints", () => {
-    const [{ link }] = JSON.parse(ofIds("--json").stdout).records;
-    expect(ofIds("--link", "--maps", "0").stdout).toContain(`detectHeads  ${link}\n`);
+  test("has the same links as --link prints", () => {
+    const { page, records } = JSON.parse(ofText("--json").stdout);
+    const { stdout } = ofText("--link", "--maps", "0");
+    expect(stdout.endsWith(`\n\npage  ${page}\ndetectHeads  ${records[0].link}\n`)).toBe(true);
+    expect(JSON.parse(ofIds("--json").stdout)).not.toHaveProperty("page");
+  });
+});
+
+describe("the address on the site", () => {
+  const view: PageView = {
+    ...{ path: STORIES, text: "a cat & a dog?", place: { layer: 1, head: 4 } },
+    work: {
+      why: { query: 5, key: 3 },
+      without: [
+        { layer: 1, head: 0 },
+        { layer: 1, head: 4 },
+      ],
+    },
+    weights: "q8",
+    cache: "q4",
+    deterministic: true,
+  };
+  const fieldsOf = (address: string) => Object.fromEntries(new URL(address, "https://example.com").searchParams);
+
+  test("has the text, head, cell, edits and formats; a model that has a URL, and no path of this machine", () => {
+    const fields = {
+      ...{ text: "a cat & a dog?", layer: "1", head: "4", query: "5", key: "3", edits: "1.0*0,1.4*0" },
+      ...{ weights: "q8", cache: "q4", deterministic: "yes" },
+    };
+    expect(fieldsOf(inspectorAddress(view))).toEqual(fields);
+    const path = "https://example.com/model.gguf";
+    expect(fieldsOf(inspectorAddress({ ...view, path }))).toEqual({ ...fields, model: path });
+    const plain = { ...view, work: { why: undefined, without: [] }, place: undefined, cache: undefined };
+    expect(inspectorAddress({ ...plain, weights: "q8-row", deterministic: false })).toBe(
+      "inspector.html?text=a+cat+%26+a+dog%3F",
+    );
+  });
+
+  test("has fields that the page reads", () => {
+    const folder = join("site", "src", "inspector");
+    const files = [join("site", "src", "inspector.ts"), ...readdirSync(folder).map((name) => join(folder, name))];
+    const [state = ""] = files
+      .map((file) => readFileSync(file, "utf8"))
+      .filter((code) => code.includes("createState({"));
+    const known = Array.from(state.matchAll(/^ {2}(\w+): (?:text|integer|flag|choice)\(/gm), ([, name]) => name);
+    expect(known).toEqual(
+      expect.arrayContaining(Object.keys(fieldsOf(inspectorAddress({ ...view, path: "https://x/" })))),
+    );
   });
 });
 
