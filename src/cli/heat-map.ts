@@ -105,11 +105,8 @@ const GREYS: readonly number[] = Array.from({ length: 24 }, (_, i) => 8 + 10 * i
 export function colourIndex(rgb: Rgb): number {
   const distance = (other: readonly number[]) =>
     other.reduce((sum, value, c) => sum + (value - rgb[c]!) * (value - rgb[c]!), 0);
-  const [red, green, blue] = rgb.map((value) => smallest(LEVELS.map((level) => Math.abs(level - value)))) as [
-    number,
-    number,
-    number,
-  ];
+  const nearest = rgb.map((value) => smallest(LEVELS.map((level) => Math.abs(level - value))));
+  const [red = 0, green = 0, blue = 0] = nearest;
   const cube = [LEVELS[red]!, LEVELS[green]!, LEVELS[blue]!];
   const greys = GREYS.map((level) => distance([level, level, level]));
   const grey = smallest(greys);

@@ -2,6 +2,7 @@
 
 import { CACHE_FORMATS } from "../cache/page-layout.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
+import type { Tokenizer } from "../text/tokenizer.ts";
 import { readArguments, readChoice, readCount, readThreads, UsageError } from "./args.ts";
 import { openTokenizer } from "./generate-text.ts";
 import { keysThatFit } from "./heat-map.ts";
@@ -102,8 +103,8 @@ export async function inspect(args: string[]): Promise<void> {
   const kernels = await startDecoderKernels(threads, values.deterministic, work.statistics);
   try {
     const { model, loadMs } = await loadDecoder(COMMAND, kernels, path, { weights, activations });
-    const ids = tokenizer && text !== undefined ? tokenizer.encode(text) : listed;
-    const wordOf = (id: number) => tokenizer?.decode([id], { keepSpecial: true }) ?? String(id);
+    const ids = tokenizer && text !== undefined ? encode(tokenizer, text) : listed;
+    const wordOf = (id: number) => (tokenizer ? decode(tokenizer, id) : String(id));
     checkText(COMMAND, model, text === undefined ? "--ids" : "TEXT", ids);
     if (model.maxSeqLen !== undefined && ids.length > model.maxSeqLen)
       console.error(
@@ -119,6 +120,25 @@ export async function inspect(args: string[]): Promise<void> {
     console.log(values.json ? inspectionJson(all) : inspectionText(all, view, values.link));
   } finally {
     kernels.release();
+  }
+}
+
+/** The ids of a text. A text that the vocabulary has no tokens for is an error in the command line. */
+function encode(tokenizer: Tokenizer, text: string): readonly number[] {
+  try {
+    return tokenizer.encode(text);
+  } catch (error) {
+    throw error instanceof RangeError ? new UsageError(`${COMMAND}: ${error.message}`) : error;
+  }
+}
+
+/** The word of an id. Some models have more ids than their tokenizer has tokens. */
+function decode(tokenizer: Tokenizer, id: number): string {
+  try {
+    return tokenizer.decode([id], { keepSpecial: true });
+  } catch (error) {
+    if (error instanceof RangeError) return `#${id}`;
+    throw error;
   }
 }
 

@@ -22,6 +22,7 @@ import { loadTokenizer } from "../../../src/entries/text.ts";
 import type { Kernels } from "../../../src/wasm/kernels.ts";
 import { runCli } from "../../support/cli.ts";
 import { TINY, tinyFolder } from "../../support/tiny-models.ts";
+import { wordTokenizer } from "../../support/word-tokenizer.ts";
 
 const INDUCTION = "model";
 const STORIES = join("model", "stories", "stories.gguf");
@@ -292,7 +293,7 @@ test.each([
   expect(section(stdout, "id").length).toBe(4);
 });
 
-describe("latent attention", () => {
+describe("models in a folder", () => {
   let folder: string;
   beforeAll(() => {
     folder = mkdtempSync(join(tmpdir(), "headwise-inspect-"));
@@ -302,13 +303,21 @@ describe("latent attention", () => {
   });
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-  test("has heads, maps and scores, but no statistics", () => {
+  test("of latent attention have heads, maps and scores, but no statistics", () => {
     const ids = ["--ids", "3,1,4,1,5,9,2,6,5"];
     const { status, stdout } = run(folder, ...ids, "--layer", "1", "--head", "0", "--why", "4,2");
     expect(status).toBe(0);
     expect(stdout).toContain('head 1.0 at 4 "5" gives 2 "4" the score');
     const message = "inspect: --statistics expected layers with keys, got latent attention (deepseek_v3)";
     expect(run(folder, ...ids, "--statistics")).toMatchObject({ status: 2, stderr: expect.stringContaining(message) });
+  });
+
+  test("ids that the tokenizer has no token for are shown as such", () => {
+    writeFileSync(join(folder, "tokenizer.json"), JSON.stringify(wordTokenizer(20)));
+    const { stdout } = run(folder, "w3 w1 w4", "--next", "67", "--maps", "0");
+    const words = section(stdout, "next").slice(1).map(cellsOf);
+    for (const [word, id] of words) expect(word).toBe(Number(id) < 20 ? `w${id}` : `#${id}`);
+    expect(words.length).toBe(67);
   });
 
   test("an encoder is refused by name", () => {
