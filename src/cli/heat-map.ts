@@ -97,21 +97,14 @@ function paintCode(layer: 38 | 48, weight: number, colours: Exclude<Colours, "no
 
 const rgbOf = (weight: number): Rgb => (weightColour(weight).match(/\d+/g) as string[]).map(Number);
 
-/** Levels of a channel in the cube of 216 colours, which begins at index 16, and of the 24 greys behind it. */
+/** Levels of a channel in the cube of 216 colours, those from 16 on, that terminals of 256 have alike. */
 const LEVELS = [0, 95, 135, 175, 215, 255];
-const GREYS: readonly number[] = Array.from({ length: 24 }, (_, i) => 8 + 10 * i);
 
-/** The nearest of the colours from 16 on, which are the same in every terminal of 256. */
+/** The nearest colour of the cube. */
 export function colourIndex(rgb: Rgb): number {
-  const distance = (other: readonly number[]) =>
-    other.reduce((sum, value, c) => sum + (value - rgb[c]!) * (value - rgb[c]!), 0);
-  const nearest = rgb.map((value) => smallest(LEVELS.map((level) => Math.abs(level - value))));
-  const [red = 0, green = 0, blue = 0] = nearest;
-  const cube = [LEVELS[red]!, LEVELS[green]!, LEVELS[blue]!];
-  const greys = GREYS.map((level) => distance([level, level, level]));
-  const grey = smallest(greys);
-  return greys[grey]! < distance(cube) ? 232 + grey : 16 + 36 * red + 6 * green + blue;
+  const [red = 0, green = 0, blue = 0] = rgb.map((value) => {
+    const away = LEVELS.map((level) => Math.abs(level - value));
+    return away.indexOf(Math.min(...away));
+  });
+  return 16 + 36 * red + 6 * green + blue;
 }
-
-/** The index of the smallest number, the first one of equal ones. */
-const smallest = (numbers: readonly number[]): number => numbers.indexOf(Math.min(...numbers));

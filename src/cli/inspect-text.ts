@@ -22,16 +22,10 @@ export interface TextInspection extends Inspection {
 /** Parts of a score that are listed, the others being one together; and heads that a column names. */
 const [PARTS, NAMED] = [8, 4];
 
-/** A token as one sees it: a space before a word and line ends have signs. */
+/** A token as one sees it: a space before a word, tabs and line ends have signs. */
 function visible(word: string): string {
-  return (
-    plainText(
-      word
-        .replace(/^ /, "·")
-        .replace(/\r?\n|\r/g, "⏎")
-        .replaceAll("\t", "⇥"),
-    ) || "∅"
-  );
+  const shown = word.replace(/^ /, "·").replaceAll("\t", "⇥");
+  return plainText(shown.replace(/\r\n?|\n/g, "⏎")) || "∅";
 }
 
 /** Tokens with their positions. */

@@ -11,6 +11,9 @@ const WEIGHTS = Float32Array.of(1, 0.5, 0.5, 0.25, 0.75, 0.5, 0, 0.09, 0.91);
 const LABELS = ["0 the", "1 cat", "2 sat"];
 const viewOf = (colours: MapView["colours"], columns = 80): MapView => ({ labels: LABELS, columns, colours });
 
+/** Red, green and blue of a weight in the figures of headwise/inspect. */
+const colourOf = (weight: number): number[] => (weightColour(weight).match(/\d+/g) as string[]).map(Number);
+
 const ESCAPES = new RegExp(`${String.fromCharCode(27)}\\[[\\d;]*m`, "g");
 const withoutColours = (line: string) => line.replace(ESCAPES, "");
 
@@ -34,8 +37,7 @@ describe("maps", () => {
 
   test("in colours have two queries a line, the upper one in the colour of text", () => {
     const [, first, second] = mapLines(WEIGHTS, 3, 0, viewOf("truecolor")) as [string, string, string];
-    const colour = (layer: number, weight: number) =>
-      `\x1b[${layer};2;${weightColour(weight).slice(4, -1).replaceAll(",", ";")}m`;
+    const colour = (layer: number, weight: number) => `\x1b[${layer};2;${colourOf(weight).join(";")}m`;
     const lower = `${colour(38, 0.75)}▄\x1b[0m`;
     expect(first).toBe(`0 the 1 cat ${colour(38, 1)}${colour(48, 0.25)}▀\x1b[0m${lower}`);
     expect(withoutColours(second)).toBe("2 sat       ▀▀▀");
@@ -61,20 +63,25 @@ describe("maps", () => {
   });
 });
 
-test("the 256 colours of the scale get darker, or stay, as weights grow", () => {
+test("the 256 colours of the scale get lighter or darker all along, by a thirtieth at most the other way", () => {
   const levels = [0, 95, 135, 175, 215, 255];
   const lightness = (index: number) => {
-    const [r, g, b] =
-      index >= 232
-        ? [8 + 10 * (index - 232), 8 + 10 * (index - 232), 8 + 10 * (index - 232)]
-        : [36, 6, 1].map((step) => levels[Math.floor((index - 16) / step) % 6] as number);
+    const [r, g, b] = [36, 6, 1].map((step) => levels[Math.floor((index - 16) / step) % 6] as number);
     return 0.2126 * r! + 0.7152 * g! + 0.0722 * b!;
   };
-  const rgbOf = (weight: number) => (weightColour(weight).match(/\d+/g) as string[]).map(Number);
-  const indices = Array.from({ length: 101 }, (_, i) => colourIndex(rgbOf(i / 100)));
+  const indices = Array.from({ length: 101 }, (_, i) => colourIndex(colourOf(i / 100)));
   const steps = indices.map(lightness);
-  for (const [i, step] of steps.entries()) expect(step).toBeLessThanOrEqual(steps[i - 1] ?? 256);
+  const direction = Math.sign(steps[100]! - steps[0]!);
+  expect(Math.abs(steps[100]! - steps[0]!)).toBeGreaterThan(150);
+  for (const [i, step] of steps.entries())
+    expect(direction * (step - (steps[i - 1] ?? step))).toBeGreaterThan(-255 / 30);
   expect(new Set(indices).size).toBeGreaterThan(10);
+});
+
+test("colours of the palette have its indices", () => {
+  expect(colourIndex([0, 0, 0])).toBe(16);
+  expect(colourIndex([255, 255, 255])).toBe(231);
+  expect(colourIndex([90, 140, 250])).toBe(16 + 36 + 12 + 5);
 });
 
 test("the scale names its characters, or shows its colours", () => {
