@@ -3,7 +3,7 @@
 import type { CacheFormat } from "../cache/page-layout.ts";
 import type { Model } from "../decoder/model.ts";
 import type { PackedBlock } from "../decoder/packed.ts";
-import type { DetectedHead, KindScore } from "../inspect/detect-heads.ts";
+import { type DetectedHead, type KindScore, marginOf } from "../inspect/detect-heads.ts";
 import { HEAD_KINDS } from "../inspect/detection-texts.ts";
 import { MOST_TOKENS as MOST_DETECTED } from "../inspect/detectors.ts";
 import type { Edit } from "../inspect/edits.ts";
@@ -183,13 +183,10 @@ function placesOf(model: Model, layer: number, head: number | undefined): HeadPl
   return Array.from({ length: headsOf(model, layer) }, (_, each) => ({ layer, head: each }));
 }
 
-/** Kinds in the order of the list. Those of "mixed" come last. */
+/** Kinds in the order of the table. */
 const ORDER: readonly string[] = [
   ...["previous", "induction", "duplicate", "offset", "current", "first", "local", "uniform", "mixed"],
 ];
-
-/** How far a score is from its baseline to 1. */
-const marginOf = ({ score, baseline }: KindScore): number => (baseline < 1 ? (score - baseline) / (1 - baseline) : 0);
 
 /** Heads by kind, and within a kind the strongest first. */
 function rankHeads(heads: readonly DetectedHead[], statistics: readonly AttentionStatistics[]): RankedHead[] {

@@ -1,4 +1,4 @@
-// What a terminal shows: colours, and texts in columns.
+// What an output can show: its colours, and the columns of its lines.
 
 import { UsageError } from "./args.ts";
 
@@ -16,6 +16,7 @@ export interface Output {
   readonly env: Readonly<Record<string, string | undefined>>;
 }
 
+/** What is known of `process.stdout`. */
 export function standardOutput(): Output {
   const { isTTY = false, columns } = process.stdout;
   return { isTTY, columns, env: process.env };
