@@ -15,9 +15,13 @@ export function readIds(command: string, name: string, text: string): number[] {
   throw new UsageError(`${command}: ${name} expected token ids, separated by commas, got ${text}`);
 }
 
-/** Starts the kernels of all kinds of decoders. */
-export function startDecoderKernels(threads: number | "auto", deterministic: boolean): Promise<Kernels> {
-  return startKernels(threads, deterministic, { latent: true, models: true });
+/** Starts the kernels of all kinds of decoders, with those of statistics where they are asked for. */
+export function startDecoderKernels(
+  threads: number | "auto",
+  deterministic: boolean,
+  statistics = false,
+): Promise<Kernels> {
+  return startKernels(threads, deterministic, { latent: true, models: true, statistics });
 }
 
 /** Loads the decoder in a folder or at a URL, and times it. Errors of the library get the folder. */

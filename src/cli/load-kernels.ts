@@ -1,4 +1,6 @@
+import { readFileSync } from "node:fs";
 import type { Kernels } from "../wasm/kernels.ts";
+import type { Build, StatisticsKernels } from "../wasm/select-build.ts";
 
 /** Options of all commands that start kernels. */
 export const KERNEL_OPTIONS = {
@@ -10,11 +12,18 @@ export const KERNEL_OPTIONS = {
 interface MoreKernels {
   readonly latent?: boolean;
   readonly models?: boolean;
+  readonly statistics?: boolean;
+}
+
+/** The kernels of statistics, as files beside the command line: in it they would be in the package once more. */
+function readStatistics(): StatisticsKernels {
+  const read = (build: Build) => ({ statistics: readFileSync(new URL(`./statistics-${build}.wasm`, import.meta.url)) });
+  return { simd: read("simd"), relaxed: read("relaxed") };
 }
 
 /**
- * Starts the kernels of all formats, and those of latent attention and of whole decoders where they are asked for. The entries
- * with inlined modules are imported only when they are needed.
+ * Starts the kernels of all formats, and those of latent attention, of whole decoders and of statistics where they are asked
+ * for. The entries with inlined modules are imported only when they are needed.
  */
 export async function startKernels(
   threads: number | "auto",
@@ -27,5 +36,10 @@ export async function startKernels(
     more.latent ? import("../entries/latent.ts") : { latent: undefined },
     more.models ? import("../entries/models.ts") : { models: undefined },
   ]);
-  return loadKernels({ threads, deterministic, quantized, ...(latent && { latent }), ...(models && { models }) });
+  return loadKernels({
+    ...{ threads, deterministic, quantized },
+    ...(latent && { latent }),
+    ...(models && { models }),
+    ...(more.statistics && { statistics: readStatistics() }),
+  });
 }

@@ -17,6 +17,7 @@ headwise run MODEL                         run and time a layer of a safetensors
 headwise run FOLDER --ids LIST             run a whole decoder: the logits of the next token
 headwise generate MODEL PROMPT             load a whole decoder and generate text
 headwise embed MODEL TEXT...               print vectors of texts, and their cosines
+headwise inspect MODEL TEXT                show what each head of a decoder does, and where it looks
 headwise bench                             time layers, with each build and number of threads
 headwise bench FOLDER                      time a whole decoder in each format of weights
 headwise quantize IN OUT --weights FORMAT  write a safetensors file in fewer bits
@@ -33,6 +34,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   run: async () => (await import("./run.ts")).run,
   generate: async () => (await import("./generate.ts")).generate,
   embed: async () => (await import("./embed.ts")).embed,
+  inspect: async () => (await import("./inspect.ts")).inspect,
   bench: async () => (await import("./bench.ts")).bench,
   quantize: async () => (await import("./quantize.ts")).quantize,
   report: async () => (await import("./report.ts")).report,

@@ -38,10 +38,10 @@ export async function expectModelPath(command: string, model: string): Promise<v
 }
 
 /**
- * Throws if the model is an encoder: whatever else is missing, it generates nothing. The header of a GGUF file at a URL, which may
- * be large, is not read for that.
+ * Throws if the model is an encoder, which no command for decoders runs, whatever else is missing. `remedy` is the end of the
+ * message. The header of a GGUF file at a URL, which may be large, is not read for that.
  */
-export async function refuseEncoder(command: string, model: string): Promise<void> {
+export async function refuseEncoder(command: string, model: string, remedy = ": use headwise embed"): Promise<void> {
   const readGguf = URL_OF_HOST.test(model) ? async () => ({ metadata: new Map() }) : readGgufMetadata;
   let type: unknown;
   try {
@@ -52,5 +52,5 @@ export async function refuseEncoder(command: string, model: string): Promise<voi
     throw aboutFile(command, model, error);
   }
   if (typeof type === "string" && ENCODERS.has(type))
-    throw new FileError(`${command}: MODEL expected a decoder, got ${model}, an encoder (${type}): use headwise embed`);
+    throw new FileError(`${command}: MODEL expected a decoder, got ${model}, an encoder (${type})${remedy}`);
 }

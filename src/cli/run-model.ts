@@ -7,11 +7,11 @@ import { createSession } from "../decoder/session.ts";
 import { Digest } from "../diagnostics/digest.ts";
 import { median } from "../diagnostics/timing.ts";
 import type { WeightFormat } from "../linear/formats.ts";
-import { exp } from "../util/math.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { UsageError } from "./args.ts";
 import { loadDecoder, startDecoderKernels } from "./load-decoder.ts";
 import { expectModelPath } from "./model-path.ts";
+import { largestIds, probabilitiesOf } from "./probabilities.ts";
 import { columnsText, paint, sizeText } from "./text.ts";
 
 /** What to run, checked. */
@@ -68,7 +68,7 @@ export async function runModel(folder: string, work: ModelWork): Promise<void> {
     const { build, reason, threads } = kernels;
     const report: ModelRun = {
       ...{ folder, type, layers, vocabSize, bytes, loadMs, kernels: { build, reason, threads } },
-      ...{ ...readings, top: largest(logits, Math.min(work.top, vocabSize)), digest: digest.toString() },
+      ...{ ...readings, top: topOf(logits, work.top), digest: digest.toString() },
     };
     console.log(work.json ? JSON.stringify(report, null, 2) : reportText(report));
     if (report.decode?.same === false) process.exitCode = 1;
@@ -101,12 +101,10 @@ function readTokens(
   return { logits, sessionBytes, prefill, decode: { tokens: times.length, past, ms: median(times), same } };
 }
 
-/** The largest logits, of equal ones the lower id first, and their probabilities. */
-function largest(logits: Float32Array, count: number): ModelRun["top"] {
-  const order = Array.from(logits.keys()).sort((a, b) => logits[b]! - logits[a]! || a - b);
-  const most = logits[order[0]!]!;
-  const sum = logits.reduce((total, logit) => total + exp(logit - most), 0);
-  return order.slice(0, count).map((id) => ({ id, logit: logits[id]!, probability: exp(logits[id]! - most) / sum }));
+/** The largest logits, and their probabilities. */
+function topOf(logits: Float32Array, count: number): ModelRun["top"] {
+  const shares = probabilitiesOf(logits);
+  return largestIds(logits, count).map((id) => ({ id, logit: logits[id]!, probability: shares[id]! }));
 }
 
 function reportText(run: ModelRun): string {

@@ -180,7 +180,8 @@ function compare(own: ScoreSum, even: ScoreSum | undefined): KindScore {
 }
 
 /** How far a score is from its baseline to 1. */
-const marginOf = ({ score, baseline }: KindScore): number => (baseline < 1 ? (score - baseline) / (1 - baseline) : 0);
+export const marginOf = ({ score, baseline }: KindScore): number =>
+  baseline < 1 ? (score - baseline) / (1 - baseline) : 0;
 
 /** Whether a kind contains other kinds. */
 const isBroad = (detector: HeadDetector | undefined): boolean =>

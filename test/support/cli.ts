@@ -17,7 +17,11 @@ interface Ended {
   readonly stderr: string;
 }
 
-/** Runs the built `headwise ...args`, in Node with `flags`. */
-export function runCli(args: readonly string[], flags: readonly string[] = []): Ended {
-  return spawnSync(process.execPath, [...flags, cli, ...args], { encoding: "utf8" });
+/** Runs the built `headwise ...args`, in Node with `flags`, and with `env` in its environment. */
+export function runCli(
+  args: readonly string[],
+  flags: readonly string[] = [],
+  env: Readonly<Record<string, string>> = {},
+): Ended {
+  return spawnSync(process.execPath, [...flags, cli, ...args], { encoding: "utf8", env: { ...process.env, ...env } });
 }

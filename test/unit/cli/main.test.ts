@@ -30,19 +30,20 @@ test("help COMMAND is COMMAND --help", () => {
 test.each([
   [
     ["inof"],
-    'headwise expected info, run, generate, embed, bench, quantize, report, configure, got "inof", did you mean info? (see headwise --help)\n',
+    'headwise expected info, run, generate, embed, inspect, bench, quantize, report, configure, got "inof", did you mean info? (see headwise --help)\n',
   ],
   [
     ["quantise"],
-    'headwise expected info, run, generate, embed, bench, quantize, report, configure, got "quantise", did you mean quantize? (see headwise --help)\n',
+    'headwise expected info, run, generate, embed, inspect, bench, quantize, report, configure, got "quantise", did you mean quantize? (see headwise --help)\n',
   ],
   [
     ["frobnicate"],
-    'headwise expected info, run, generate, embed, bench, quantize, report, configure, got "frobnicate" (see headwise --help)\n',
+    'headwise expected info, run, generate, embed, inspect, bench, quantize, report, configure, got "frobnicate" (see headwise --help)\n',
   ],
   [["info", "model"], "headwise info: expected options alone, got model (see headwise info --help)\n"],
   [["bench", "a", "b"], "headwise bench: expected one folder at most, got 2 (see headwise bench --help)\n"],
   [["run"], "headwise run: expected one file, got 0 (see headwise run --help)\n"],
+  [["inspect"], "headwise inspect: expected a model and a text, got neither (see headwise inspect --help)\n"],
   [["quantize"], "headwise quantize: expected two files, IN and OUT, got 0 (see headwise quantize --help)\n"],
   [["report"], "headwise report: expected two files, MODEL and SAMPLES, got 0 (see headwise report --help)\n"],
 ])("%j points to the help of the command", (args, stderr) => {

@@ -1,0 +1,251 @@
+// What `headwise inspect` asks of a model. Every result is that of a recorded inspection, so that others can repeat it.
+
+import type { CacheFormat } from "../cache/page-layout.ts";
+import type { Model } from "../decoder/model.ts";
+import type { PackedBlock } from "../decoder/packed.ts";
+import { type DetectedHead, type KindScore, marginOf } from "../inspect/detect-heads.ts";
+import { HEAD_KINDS } from "../inspect/detection-texts.ts";
+import { MOST_TOKENS as MOST_DETECTED } from "../inspect/detectors.ts";
+import type { Edit } from "../inspect/edits.ts";
+import type { ScoreExplanation } from "../inspect/explain-score.ts";
+import { type InspectionName, type InspectionRecord, type Inspections, inspect } from "../inspect/records.ts";
+import type { AttentionStatistics } from "../inspect/statistics.ts";
+import { mostTokens } from "../models/decoder/read-spec.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import { UsageError } from "./args.ts";
+import { largestIds, probabilitiesOf } from "./probabilities.ts";
+
+/** Tokens of the longest text. */
+export const MOST_TOKENS: number = MOST_DETECTED;
+/** How many tokens a score must rest on to make a kind. */
+export const LEAST_TOKENS = 8;
+
+/** A head of a model. */
+export interface HeadPlace {
+  readonly layer: number;
+  readonly head: number;
+}
+
+/** What is asked for. */
+export interface InspectWork {
+  /** Whose maps are shown, if not those of the strongest heads: one head, or all of a layer. */
+  readonly layer: number | undefined;
+  readonly head: number | undefined;
+  /** How many maps of the strongest heads. */
+  readonly maps: number;
+  /** The first token that maps show. */
+  readonly from: number;
+  /** Whether maps have all tokens, not only those that fit into lines. */
+  readonly whole: boolean;
+  readonly statistics: boolean;
+  readonly why: { readonly query: number; readonly key: number } | undefined;
+  /** How many next tokens. */
+  readonly next: number;
+  readonly without: readonly HeadPlace[];
+  readonly cache: CacheFormat | undefined;
+}
+
+/** A head with the score by which it is sorted. */
+export interface RankedHead extends DetectedHead {
+  /** The pattern that it is furthest towards: its kind, or of "mixed" the nearest one. */
+  readonly nearest: string;
+  readonly score: KindScore;
+  readonly statistics: HeadStatistics | undefined;
+}
+
+/** Means over the queries of a head. */
+export interface HeadStatistics {
+  readonly logSumExp: number;
+  /** In nats. */
+  readonly entropy: number;
+  readonly largest: number;
+  /** The weight on the first token. */
+  readonly first: number;
+  /** In tokens. */
+  readonly distance: number;
+}
+
+/** The map of a head: weights [tokens, tokens] of the first tokens of the text. */
+export interface DrawnMap extends HeadPlace {
+  readonly weights: Float32Array;
+  readonly tokens: number;
+}
+
+/** A next token. */
+export interface NextToken {
+  readonly id: number;
+  readonly probability: number;
+  /** Its probability without the heads that are left out. */
+  readonly without: number | undefined;
+}
+
+/** What was found. */
+export interface Inspection {
+  readonly model: Model;
+  /** Sorted by what they do. */
+  readonly heads: readonly RankedHead[];
+  readonly maps: readonly DrawnMap[];
+  readonly why: ScoreExplanation | undefined;
+  readonly next: readonly NextToken[];
+  readonly work: InspectWork;
+  readonly records: readonly InspectionRecord[];
+}
+
+/** Runs what is asked for. `fits` is the number of tokens that lines have room for. */
+export async function inspectModel(
+  command: string,
+  model: Model,
+  ids: readonly number[],
+  work: InspectWork,
+  fits: number,
+): Promise<Inspection> {
+  checkWork(command, model, work, ids.length);
+  const { cache: format, layer, head, why: pair } = work;
+  const records: InspectionRecord[] = [];
+  const run = async <Name extends InspectionName>(name: Name, request: Inspections[Name]["request"]) => {
+    const { results, record } = await inspect(model, name, request);
+    records.push(record as InspectionRecord);
+    return results;
+  };
+
+  const detected = await run("detectHeads", { texts: [ids], leastTokens: LEAST_TOKENS, copying: false });
+  const measures = work.statistics || work.next > 0;
+  const plain = measures
+    ? await run("forward", { ids, format, ...(work.statistics && { statistics: { first: 1 } }) })
+    : undefined;
+  const heads = rankHeads(detected, plain?.statistics ?? []);
+
+  const places = layer === undefined ? strongest(heads, work.maps) : placesOf(model, layer, head);
+  const end = work.whole ? ids.length : Math.min(ids.length, work.from + fits);
+  const layers = [...new Set(places.map((place) => place.layer))];
+  const patterns =
+    layers.length > 0 ? (await run("forward", { ids: ids.slice(0, end), format, patterns: layers })).patterns : [];
+  const maps = places.map((place): DrawnMap => {
+    const { data } = patterns[layers.indexOf(place.layer)] as Tensor;
+    return { ...place, weights: data.slice(place.head * end * end, (place.head + 1) * end * end), tokens: end };
+  });
+
+  const why =
+    pair && layer !== undefined && head !== undefined
+      ? await run("explainScore", { ids, format, layer, head, ...pair })
+      : undefined;
+  const edits = work.without.map((place): Edit => ({ at: "z", ...place, set: 0 }));
+  const ablated = edits.length > 0 && work.next > 0 ? await run("forward", { ids, format, edits }) : undefined;
+  const next = plain ? nextTokens(plain.logits, ablated?.logits, work.next) : [];
+  return { model, heads, maps, why, next, work, records };
+}
+
+/** Checks the tokens of a text, which came as the argument `name`. */
+export function checkText(command: string, model: Model, name: string, ids: readonly number[]): void {
+  const outside = ids.find((id) => id >= model.vocabSize);
+  if (outside !== undefined)
+    throw new UsageError(
+      `${command}: ${name} expected ids below ${model.vocabSize}, those of the model, got ${outside}`,
+    );
+  const most = Math.min(MOST_TOKENS, mostTokens(model.spec));
+  if (ids.length === 0 || ids.length > most)
+    throw new UsageError(`${command}: ${name} expected 1 to ${most} tokens, got ${ids.length || "none"}`);
+}
+
+/** Checks what depends on the model and the length of the text. */
+function checkWork(command: string, model: Model, work: InspectWork, tokens: number): void {
+  const { layer, head, why, from, without } = work;
+  const within = (name: string, value: number, count: number) => {
+    if (value >= count)
+      throw new UsageError(`${command}: ${name} expected an integer from 0 to ${count - 1}, got ${value}`);
+  };
+  if (layer !== undefined) within("--layer", layer, model.layers);
+  if (layer !== undefined && head !== undefined) within("--head", head, headsOf(model, layer));
+  within("--from", from, tokens);
+  for (const place of without) {
+    const count = place.layer < model.layers ? headsOf(model, place.layer) : 0;
+    if (place.head >= count)
+      throw new UsageError(
+        `${command}: --without expected heads of the model, got ${place.layer}.${place.head}: ${count === 0 ? `it has ${model.layers} layers` : `layer ${place.layer} has ${count} heads`}`,
+      );
+  }
+  if (work.statistics && model.spec.blocks.some(({ attention }) => attention.kind === "latent"))
+    throw new UsageError(`${command}: --statistics expected layers with keys, got latent attention (${model.type})`);
+  if (why === undefined || layer === undefined) return;
+  const { query, key } = why;
+  within("--why QUERY", query, tokens);
+  const least = Math.max(0, query - blockOf(model, layer).attention.config.window.left);
+  if (key > query || key < least)
+    throw new UsageError(`${command}: --why KEY expected a token that ${query} sees, ${least} to ${query}, got ${key}`);
+}
+
+const blockOf = (model: Model, layer: number) => model.weights.blocks[layer] as PackedBlock;
+const headsOf = (model: Model, layer: number): number => blockOf(model, layer).attention.config.numHeads;
+
+/** A head, or all of a layer. */
+function placesOf(model: Model, layer: number, head: number | undefined): HeadPlace[] {
+  if (head !== undefined) return [{ layer, head }];
+  return Array.from({ length: headsOf(model, layer) }, (_, each) => ({ layer, head: each }));
+}
+
+/** Kinds in the order of the table. */
+const ORDER: readonly string[] = [
+  ...["previous", "induction", "duplicate", "offset", "current", "first", "local", "uniform", "mixed"],
+];
+
+/** Heads by kind, and within a kind the strongest first. */
+function rankHeads(heads: readonly DetectedHead[], statistics: readonly AttentionStatistics[]): RankedHead[] {
+  const ranked = heads.map((detected): RankedHead => {
+    const { layer, head, kind, scores } = detected;
+    const nearest = kind === "mixed" ? nearestOf(scores) : kind;
+    const measured = statistics[layer];
+    return {
+      ...detected,
+      ...{ nearest, score: scores[nearest] as KindScore },
+      statistics: measured && meansOf(measured, head),
+    };
+  });
+  return ranked.sort((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind) || marginOf(b.score) - marginOf(a.score));
+}
+
+/** The kind whose score is furthest from its baseline. */
+function nearestOf(scores: DetectedHead["scores"]): string {
+  return Object.keys(scores).reduce((best, name) => {
+    return marginOf(scores[name] as KindScore) > marginOf(scores[best] as KindScore) ? name : best;
+  });
+}
+
+/** A kind that few tokens of a text can match. */
+export interface ScarceKind {
+  readonly name: string;
+  readonly tokens: number;
+}
+
+/** The kinds that no head can have, because too few tokens of the text have anywhere to look. */
+export function scarceKinds([head]: readonly DetectedHead[]): ScarceKind[] {
+  const counts = Object.keys(HEAD_KINDS).map((name) => ({ name, tokens: head?.scores[name]?.tokens ?? 0 }));
+  return counts.filter(({ tokens }) => tokens < LEAST_TOKENS);
+}
+
+function meansOf({ lse, entropy, topWeights, firstMass, distance }: AttentionStatistics, head: number): HeadStatistics {
+  const mean = ({ data, shape }: AttentionStatistics["lse"]) => {
+    const queries = shape[1] as number;
+    return data.subarray(head * queries, (head + 1) * queries).reduce((sum, value) => sum + value, 0) / queries;
+  };
+  return {
+    ...{ logSumExp: mean(lse), entropy: mean(entropy), largest: mean(topWeights) },
+    ...{ first: mean(firstMass), distance: mean(distance) },
+  };
+}
+
+/** The strongest head of each kind, and then the others, at most `count`. */
+function strongest(heads: readonly RankedHead[], count: number): HeadPlace[] {
+  const firsts = heads.filter(({ kind }, i) => kind !== "mixed" && heads[i - 1]?.kind !== kind);
+  const others = heads.filter((head) => !firsts.includes(head));
+  return [...firsts, ...others].slice(0, count).map(({ layer, head }) => ({ layer, head }));
+}
+
+/** The most probable tokens, with and without some heads; of both lists, sorted by the first. */
+function nextTokens(logits: Float32Array, ablated: Float32Array | undefined, count: number): NextToken[] {
+  const shares = probabilitiesOf(logits);
+  const others = ablated && probabilitiesOf(ablated);
+  const ids = new Set([...largestIds(shares, count), ...(others ? largestIds(others, count) : [])]);
+  return [...ids]
+    .map((id): NextToken => ({ id, probability: shares[id] as number, without: others?.[id] }))
+    .sort((a, b) => b.probability - a.probability || a.id - b.id);
+}

@@ -1,0 +1,187 @@
+// `headwise inspect`: what the heads of a decoder do in a text, where they look, why, and what changes without some.
+
+import { CACHE_FORMATS } from "../cache/page-layout.ts";
+import { WEIGHT_FORMATS } from "../linear/formats.ts";
+import type { Tokenizer } from "../text/tokenizer.ts";
+import { readArguments, readChoice, readCount, readThreads, UsageError } from "./args.ts";
+import { openTokenizer } from "./generate-text.ts";
+import { keysThatFit } from "./heat-map.ts";
+import { checkText, type HeadPlace, type InspectWork, inspectModel, MOST_TOKENS } from "./inspect-model.ts";
+import { inspectionJson, inspectionText, labelsOf } from "./inspect-text.ts";
+import { inspectorAddress } from "./inspector-address.ts";
+import { loadDecoder, readIds, startDecoderKernels } from "./load-decoder.ts";
+import { KERNEL_OPTIONS } from "./load-kernels.ts";
+import { expectModelPath, refuseEncoder } from "./model-path.ts";
+import { COLOUR_CHOICES, coloursOf, columnsOf, standardOutput } from "./terminal.ts";
+
+const HELP = `headwise inspect MODEL TEXT [options]
+headwise inspect MODEL --ids LIST [options]
+
+Loads the decoder MODEL, a folder (config.json, and model.safetensors or its index) or a GGUF file, or at
+a URL, reads TEXT, or the tokens of LIST, and prints what each head does, and maps of where some of them
+look. Text needs the model's tokenizer, and the package @huggingface/tokenizers.
+
+  --ids LIST          token ids, separated by commas
+  --layer N           maps of the heads of this layer instead of the strongest ones
+  --head N            with --layer, the map of this head alone
+  --maps N            how many maps: of the strongest head of each kind (default 3, with --json 0)
+  --from N            the first token that maps show (default 0)
+  --statistics        of each head, means over the tokens: log-sum-exp, entropy, the largest weight, that
+                      on the first token, and the distance
+  --why QUERY,KEY     with --layer and --head: the score of two tokens, by their positions, split by what
+                      wrote to either
+  --next N            the N most probable next tokens (default 0, with --without 10)
+  --without LIST      heads as LAYER.HEAD, separated by commas: what comes next without them
+  --link              the same text and head on the inspector page of the site, and of each result what
+                      headwise/inspect repeats it by, as text for addresses
+  --colour WHEN       auto, always or never (default auto: on a terminal, unless NO_COLOR is set)
+  --width N           columns of the output (default those of the terminal, elsewhere 100)
+  --weights FORMAT    f32, f16, bf16, q8, q8-row, q4 (default: the formats of the file)
+  --activations KIND  exact or fast: how rows are rounded for integer weights (default exact)
+  --cache FORMAT      f32, f16, q8, q4 (default f32)
+  --threads N|auto    number of threads, 1 to 64 (default 1)
+  --deterministic     use the build that gives the same bits on every engine
+  --json              print JSON`;
+
+const OPTIONS = {
+  ids: { type: "string" },
+  layer: { type: "string" },
+  head: { type: "string" },
+  maps: { type: "string" },
+  from: { type: "string", default: "0" },
+  statistics: { type: "boolean", default: false },
+  why: { type: "string" },
+  next: { type: "string" },
+  without: { type: "string" },
+  link: { type: "boolean", default: false },
+  colour: { type: "string" },
+  width: { type: "string" },
+  weights: { type: "string" },
+  activations: { type: "string" },
+  cache: { type: "string" },
+  ...KERNEL_OPTIONS,
+  json: { type: "boolean", default: false },
+  help: { type: "boolean", short: "h", default: false },
+} as const;
+
+const COMMAND = "inspect";
+const MOST_HEADS = 65_536;
+/** Maps and next tokens that are shown unless others are asked for. */
+const [MAPS, NEXT] = [3, 10];
+
+type Values = ReturnType<typeof readArguments<typeof OPTIONS>>["values"];
+
+/** `headwise inspect`. */
+export async function inspect(args: string[]): Promise<void> {
+  const { values, positionals } = readArguments(COMMAND, args, OPTIONS);
+  if (values.help) return console.log(HELP);
+  const [path, text, ...more] = positionals;
+  if (path === undefined) throw new UsageError(`${COMMAND}: expected a model and a text, got neither`);
+  if (more.length > 0)
+    throw new UsageError(
+      `${COMMAND}: expected one text, got ${more.length + 1}: quote it, as in ${JSON.stringify([text, ...more].join(" "))}`,
+    );
+  if ((values.ids === undefined) === (text === undefined))
+    throw new UsageError(
+      `${COMMAND}: expected a text, or --ids with token ids, got ${text === undefined ? "neither" : "both"}`,
+    );
+  const work = readWork(values);
+  const { layer, head, cache } = work;
+  const stdout = standardOutput();
+  const output = {
+    colours: coloursOf(readChoice(COMMAND, "--colour", values.colour, COLOUR_CHOICES) ?? "auto", stdout),
+    columns: columnsOf(COMMAND, values.width, stdout),
+  };
+  const listed = values.ids === undefined ? [] : readIds(COMMAND, "--ids", values.ids);
+  const weights = readChoice(COMMAND, "--weights", values.weights, WEIGHT_FORMATS);
+  const activations = readChoice(COMMAND, "--activations", values.activations, ["exact", "fast"]);
+  const threads = readThreads(COMMAND, values.threads);
+
+  await expectModelPath(COMMAND, path);
+  await refuseEncoder(COMMAND, path, ": headwise inspect reads decoders");
+  const tokenizer = text === undefined ? undefined : await openTokenizer(COMMAND, path);
+  const kernels = await startDecoderKernels(threads, values.deterministic, work.statistics);
+  try {
+    const { model, loadMs } = await loadDecoder(COMMAND, kernels, path, { weights, activations });
+    const ids = tokenizer && text !== undefined ? encode(tokenizer, text) : listed;
+    const wordOf = (id: number) => (tokenizer ? decode(tokenizer, id) : String(id));
+    checkText(COMMAND, model, text === undefined ? "--ids" : "TEXT", ids);
+    if (model.maxSeqLen !== undefined && ids.length > model.maxSeqLen)
+      console.error(
+        `headwise ${COMMAND}: ${ids.length} tokens are more than the ${model.maxSeqLen} that the model states`,
+      );
+    const view = { ...output, labels: labelsOf(ids.map(wordOf)) };
+    const found = await inspectModel(COMMAND, model, ids, work, keysThatFit(view));
+    const place = layer === undefined ? found.maps[0] : { layer, head: head ?? 0 };
+    const { deterministic } = values;
+    const page =
+      text === undefined ? undefined : inspectorAddress({ path, text, place, work, weights, cache, deterministic });
+    const all = { ...found, text, ids, wordOf, loadMs, page };
+    console.log(values.json ? inspectionJson(all) : inspectionText(all, view, values.link));
+  } finally {
+    kernels.release();
+  }
+}
+
+/** The ids of a text. A text that the vocabulary has no tokens for is an error in the command line. */
+function encode(tokenizer: Tokenizer, text: string): readonly number[] {
+  try {
+    return tokenizer.encode(text);
+  } catch (error) {
+    throw error instanceof RangeError ? new UsageError(`${COMMAND}: ${error.message}`) : error;
+  }
+}
+
+/** The word of an id. Some models have more ids than their tokenizer has tokens. */
+function decode(tokenizer: Tokenizer, id: number): string {
+  try {
+    return tokenizer.decode([id], { keepSpecial: true });
+  } catch (error) {
+    if (error instanceof RangeError) return `#${id}`;
+    throw error;
+  }
+}
+
+/** What the options ask for, checked but for what depends on the model. */
+function readWork(values: Values): InspectWork {
+  const index = (name: "layer" | "head") => {
+    const text = values[name];
+    return text === undefined ? undefined : readCount(COMMAND, `--${name}`, text, 0, MOST_HEADS);
+  };
+  const [layer, head] = [index("layer"), index("head")];
+  if (head !== undefined && layer === undefined)
+    throw new UsageError(`${COMMAND}: --head expected --layer beside it, got none`);
+  if (values.why !== undefined && head === undefined)
+    throw new UsageError(
+      `${COMMAND}: --why expected --layer and --head beside it, got ${layer === undefined ? "none" : "--layer"}`,
+    );
+  const without = values.without === undefined ? [] : readHeads(values.without);
+  const next = values.next ?? String(without.length > 0 ? NEXT : 0);
+  const maps = values.maps ?? String(values.json ? 0 : MAPS);
+  return {
+    ...{ layer, head, without },
+    maps: readCount(COMMAND, "--maps", maps, 0, MOST_HEADS),
+    from: readCount(COMMAND, "--from", values.from, 0, MOST_TOKENS - 1),
+    whole: values.json,
+    statistics: values.statistics,
+    why: values.why === undefined ? undefined : readPair(values.why),
+    next: readCount(COMMAND, "--next", next, 0, 1024),
+    cache: readChoice(COMMAND, "--cache", values.cache, CACHE_FORMATS),
+  };
+}
+
+/** The option --without: heads as 1.4,1.5. */
+function readHeads(text: string): HeadPlace[] {
+  return text.split(",").map((each) => {
+    const [, layer, head] = /^\s*(\d{1,5})\.(\d{1,5})\s*$/.exec(each) ?? [];
+    if (head !== undefined) return { layer: Number(layer), head: Number(head) };
+    throw new UsageError(`${COMMAND}: --without expected heads as LAYER.HEAD, separated by commas, got ${text}`);
+  });
+}
+
+/** The option --why: two positions as 9,6. */
+function readPair(text: string): { query: number; key: number } {
+  const [, query, key] = /^\s*(\d{1,5})\s*,\s*(\d{1,5})\s*$/.exec(text) ?? [];
+  if (key !== undefined) return { query: Number(query), key: Number(key) };
+  throw new UsageError(`${COMMAND}: --why expected the positions of a query and a key, such as 9,6, got ${text}`);
+}
