@@ -39,7 +39,7 @@ export interface AttentionStage {
   /** One of nine that all layers have, or of four that some have besides. */
   readonly name: StageName;
   /** What the stage does, in a sentence. */
-  readonly says: string;
+  readonly text: string;
   /** The same as a formula, with the numbers of the layer. Biases that it lacks are zeros. */
   readonly formula: string;
   /** What the stage gives, by the letters of the formula. */

@@ -78,8 +78,8 @@ describe.each(CASES)("%s", (_, rules, { parts, options = {}, weights: format, ex
     const names = stages.map(({ name }) => name);
     expect(names.filter((name) => !extra.includes(name))).toEqual(NINE);
     expect(names.filter((name) => extra.includes(name))).toEqual(extra);
-    for (const { says, formula, tensors } of stages) {
-      expect(says).toMatch(/^[A-Z].*\.$/);
+    for (const { text, formula, tensors } of stages) {
+      expect(text).toMatch(/^[A-Z].*\.$/);
       expect(formula).not.toMatch(/undefined|NaN|false/);
       for (const { data, shape } of Object.values(tensors)) {
         expect(shape[0]).toBe(BATCH);
