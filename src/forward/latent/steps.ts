@@ -9,6 +9,7 @@ import { type PackedLinear, prepareInput, project, type Rows } from "../../linea
 import { rowsIn, tokenRunsOf } from "../../util/rows.ts";
 import type { Steps } from "../../util/steps.ts";
 import { pointer } from "../../wasm/memory.ts";
+import type { Measure } from "../attend-segment.ts";
 import type { Runs } from "../layer-steps.ts";
 import { fillTables, rotateHeads } from "../rotary-steps.ts";
 import type { Tap } from "../tap.ts";
@@ -32,6 +33,7 @@ export interface LatentWork {
   /** [batch, numHeads, qLen, kvLen] for the softmax weights of a single call. */
   readonly maps: Float32Array | undefined;
   readonly tap?: Tap | undefined;
+  readonly measure?: Measure | undefined;
 }
 
 /** Projects rows `from`, to `to`. */
