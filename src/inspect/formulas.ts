@@ -23,6 +23,11 @@ import { NULL } from "../wasm/abi.ts";
  * | `rotate`, after `split` | `q`, `k` after RoPE |
  * | `extend`, after `split` | `k`, `v` with one more key for `biasK`, and one for `addZeroAttn` |
  * | `softcap`, after `scores` | `scores` after the softcap |
+ * | `absorb`, after `split` | of latent attention: `q` [numHeads, qLen, kvLoraRank + ropeDim], multiplied with W_uk; `k` and `v` [1, kvLen, …] |
+ * | `expand`, after `sum` | of latent attention: `z` [numHeads, qLen, valueDim] |
+ *
+ * In layers of latent attention `project` gives `q` and `kv`, `chunk` also `c` and `r` (the latent, and the key that is rotated),
+ * `split` only `q`; `norm` is that of `c`, `rotate` that of `q` and `r`, and `sum` gives `s`, the latents by their weights.
  */
 export type StageName =
   | "project"
@@ -31,25 +36,33 @@ export type StageName =
   | "norm"
   | "rotate"
   | "extend"
+  | "absorb"
   | "scores"
   | "softcap"
   | "mask"
   | "softmax"
   | "sum"
+  | "expand"
   | "merge"
   | "output";
 
 /** What a stage does, in a sentence and as a formula. */
-interface Formula {
+export interface Formula {
   readonly text: string;
   readonly formula: string;
 }
 
 /** The formulas of a call on a layer. h is a head, i a query, j a key; a colon stands for all of an axis. */
 export function formulasOf(
-  { config, layer, headNorm }: Attention,
+  {
+    config,
+    layer,
+    headNorm,
+  }: Pick<Attention, "config" | "headNorm"> & {
+    readonly layer: Pick<Attention["layer"], "sinks" | "extraKey">;
+  },
   call: AttendCall,
-): Readonly<Record<StageName, Formula>> {
+): Readonly<Partial<Record<StageName, Formula>>> {
   const { numHeads, numKvHeads, headDim, valueDim, scale, softcap, qkNorm, rope, addZeroAttn } = config;
   const group = numHeads / numKvHeads;
   const joint = isSelf(call);

@@ -33,7 +33,7 @@ export function absorbedShape(config: CheckedLatentConfig): CallShape {
 
 /** Projects the queries of a chunk, attends to the latents, and writes the projected outputs to `out`. */
 export function* attendAbsorbed(work: LatentWork, runs: Runs, { x, out }: { x: Rows; out: Rows }): Steps {
-  const { attention, places, base, stepFlops, maps, measure } = work;
+  const { attention, places, base, stepFlops, maps, stage = 3, measure, trace } = work;
   const { kernels, config, latents } = attention;
   const { headDim, valueDim } = config;
   const strides = stridesOf(config);
@@ -46,6 +46,7 @@ export function* attendAbsorbed(work: LatentWork, runs: Runs, { x, out }: { x: R
     yield* multiply(work, linear, { at: pointer.f32(to), stride: shape.qStride }, q, rows);
   }
   copyRotated(work, rows);
+  trace?.("absorbed", { at: pointer.f32(base + places.queries), stride: shape.qStride });
   for (const run of runs) {
     const { tokens, pages } = run.of;
     const { masks, target } = tokens;
@@ -61,13 +62,14 @@ export function* attendAbsorbed(work: LatentWork, runs: Runs, { x, out }: { x: R
       if (maps || measure) {
         const seen = { ...segment, ...floatKeys(work, run.of, segment, maps ? target.kvLen : endOf(shape, segment)) };
         const own = { ...shape, valueDim: floatKeySizes(config).valueDim };
-        if (maps) readScores(...settings, own, masks, target, seen, 3, maps);
+        if (maps) readScores(...settings, own, masks, target, seen, stage, maps);
         // What this writes to `out` is overwritten by the sums.
         if (measure) yield* attendSegment(...settings, own, masks, target, seen, stepFlops, measure);
       }
       yield* attendSegment(...settings, shape, masks, target, segment, stepFlops);
     }
   }
+  trace?.("sums", { at: pointer.f32(base + places.sums), stride: shape.outStride });
   for (const [head, linear] of latents.v.entries()) {
     const sums = { at: pointer.f32(base + places.sums + 4 * head * strides.rank), stride: shape.outStride };
     const to = base + places.heads + 4 * head * valueDim;

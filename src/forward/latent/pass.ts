@@ -40,7 +40,7 @@ export const LATENT_PASS: LayerPass = {
     if (append === false) throw new RangeError(`${where}: append expected true with latent attention, got false`);
   },
 
-  prepare(layer, calls, maps, measure) {
+  prepare(layer, calls, { maps = false, stage, measure, trace }) {
     const attention = layer as unknown as LatentParts;
     const { config, latents } = attention;
     const path = pathOf(attention, calls);
@@ -61,7 +61,7 @@ export const LATENT_PASS: LayerPass = {
     return {
       ...{ width: config.dModel, columns, bytes, block: Math.max(...blocks) },
       run(passCalls, base, stepFlops, into, block) {
-        const read = { maps: maps ? into : undefined, measure };
+        const read = { maps: maps ? into : undefined, stage, measure, tap: trace, trace };
         const work = { attention, places: places.layer, base, stepFlops, block, ...read };
         const all = listRows(passCalls, ({ call }) => rowsOf(call));
         return runPass(all, { work, ...places }, path, rows);
