@@ -125,7 +125,7 @@ export function placeLatentRows(
   layout: Layout,
   rows: number,
   pageFormats: number,
-  { reads, columns } = { reads: false, columns: 0 },
+  { reads, columns }: { readonly reads: boolean; readonly columns: number } = { reads: false, columns: 0 },
 ): LatentPlaces {
   const work = workFloats({ ...absorbedSizes(config), formats: pageFormats });
   const needs = { tokens: rows, work, keep: 0, bias: 0, scores: rows * columns };
