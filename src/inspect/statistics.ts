@@ -92,6 +92,7 @@ export function statisticsOf(measured: Measured, single: boolean): AttentionStat
 /**
  * `attend`, which also returns statistics of the attention, measured in the same pass: no matrix of qLen x kvLen is formed. y has the
  * bits of `attend`. Needs kernels of `loadKernels({ statistics })`.
+ * @param attention The layer; one of latent attention takes the path "absorbed".
  * @param x Input rows [batch, qLen, dModel].
  * @throws The same errors as `attend`, and HeadwiseError `NO_STATISTICS`; the cache is then unchanged.
  * @example

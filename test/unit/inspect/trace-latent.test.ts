@@ -71,7 +71,7 @@ describe.each(CASES)("%s", (_, config, options, names) => {
         n < kvLoraRank ? of("chunk", "c")[row * kvLoraRank + n] : of("chunk", "r")[row * ropeDim + n - kvLoraRank],
       );
     }
-    const { q } = { q: of("project", "q") };
+    const q = of("project", "q");
     if (!config.qLoraRank)
       for (const [i, value] of q.entries()) {
         const [row, n] = [Math.floor(i / (numHeads * headDim)), i % (numHeads * headDim)];
