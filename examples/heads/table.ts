@@ -33,7 +33,7 @@ export const MODELS: Readonly<Record<string, Described>> = {
   "by-hand": { source: inductionByHand(), columns: COLUMNS, detect: handHeads },
 };
 
-/** A table in Markdown: a row for each head, and one of baselines. */
+/** A table in Markdown: a row for each head, and one of baselines, or several where layers have others because of their windows. */
 export async function headTable(kernels: Kernels, { source, columns, detect }: Described): Promise<string> {
   using model = await loadModel(kernels, source);
   const heads = await detect(model);
@@ -41,6 +41,12 @@ export async function headTable(kernels: Kernels, { source, columns, detect }: D
   const row = (cells: readonly string[]) => `| ${cells.join(" | ")} |`;
   const titles = ["head", "kind", ...columns, "copying", ...(copies ? ["copies"] : [])];
   const digits = (value: number | undefined) => (value === undefined ? "" : value.toFixed(2));
+  const baselines = new Map<string, number[]>();
+  for (const { layer, head, scores } of heads) {
+    if (head > 0) continue;
+    const cells = columns.map((column) => digits(scores[column]?.baseline)).join(" | ");
+    baselines.set(cells, [...(baselines.get(cells) ?? []), layer]);
+  }
   return [
     row(titles),
     row(titles.map(() => "---")),
@@ -50,12 +56,12 @@ export async function headTable(kernels: Kernels, { source, columns, detect }: D
         ...(copies ? [digits(share)] : []),
       ]),
     ),
-    row([
-      ...["baseline", ""],
-      ...columns.map((column) => digits(heads[0]?.scores[column]?.baseline)),
-      digits(0),
-      ...(copies ? [digits(5 / model.vocabSize)] : []),
-    ]),
+    ...Array.from(baselines, ([cells, layers]) =>
+      row([
+        ...[baselines.size > 1 ? `baseline, layer ${layers.join(", ")}` : "baseline", "", cells, digits(0)],
+        ...(copies ? [digits(5 / model.vocabSize)] : []),
+      ]),
+    ),
   ].join("\n");
 }
 

@@ -14,7 +14,7 @@ export interface StageRow {
 
 export interface Stage {
   readonly name: string;
-  readonly says: string;
+  readonly text: string;
   /** Tensors of the stage, as "q [17, 8 · 16]". */
   readonly shapes: readonly string[];
   readonly rows: readonly StageRow[];
@@ -57,7 +57,7 @@ export function stagesTask({ layer, head, query, key }: ScorePlace): Stage[] {
   return [
     {
       name: "input",
-      says: "What attention reads: the residual of each token, after the layer's norm.",
+      text: "What attention reads: the residual of each token, after the layer's norm.",
       shapes: [shapeOf("attnIn")],
       rows: [
         { name: "the query's token", values: whole("attnIn", query) },
@@ -66,7 +66,7 @@ export function stagesTask({ layer, head, query, key }: ScorePlace): Stage[] {
     },
     {
       name: "project",
-      says: "Three matrices make queries, keys and values of all heads, side by side.",
+      text: "Three matrices make queries, keys and values of all heads, side by side.",
       shapes: [shapeOf("q", heads), shapeOf("k", kvHeads), shapeOf("v", kvHeads)],
       rows: [
         { name: "q of the query", values: whole("q", query) },
@@ -76,7 +76,7 @@ export function stagesTask({ layer, head, query, key }: ScorePlace): Stage[] {
     },
     {
       name: "split",
-      says: `Each head takes its own part of them.${shared}`,
+      text: `Each head takes its own part of them.${shared}`,
       shapes: [split("q", heads), split("k", kvHeads), split("v", kvHeads)],
       rows: [
         { name: "q of this head", values: part("q", query) },
@@ -86,13 +86,13 @@ export function stagesTask({ layer, head, query, key }: ScorePlace): Stage[] {
     },
     {
       name: "scores",
-      says: `The query times each key, scaled, after norms and the rotation by position that the model may have: ${score.toFixed(3)} here.`,
+      text: `The query times each key, scaled, after norms and the rotation by position that the model may have: ${score.toFixed(3)} here.`,
       shapes: [`scores [${heads}, ${n}, ${n}]`],
       rows: [{ name: "score of this query and key", values: Float32Array.of(score) }],
     },
     {
       name: "mask",
-      says: `Keys that come later are left out: at most ${query + 1} of ${n} are seen from here, fewer in layers with a window.`,
+      text: `Keys that come later are left out: at most ${query + 1} of ${n} are seen from here, fewer in layers with a window.`,
       shapes: [`mask [${n}, ${n}]`],
       rows: [
         {
@@ -103,25 +103,25 @@ export function stagesTask({ layer, head, query, key }: ScorePlace): Stage[] {
     },
     {
       name: "softmax",
-      says: `Scores become weights that sum to 1: this key has ${(weights[key] as number).toFixed(3)}.`,
+      text: `Scores become weights that sum to 1: this key has ${(weights[key] as number).toFixed(3)}.`,
       shapes: [`weights [${heads}, ${n}, ${n}]`],
       rows: [{ name: "weights of this query on all keys", values: weights }],
     },
     {
       name: "sum",
-      says: "The values of all keys, each times its weight.",
+      text: "The values of all keys, each times its weight.",
       shapes: [split("z", heads)],
       rows: [{ name: "z of this head", values: part("z", query) }],
     },
     {
       name: "merge",
-      says: "What all heads gave, side by side again.",
+      text: "What all heads gave, side by side again.",
       shapes: [shapeOf("z", heads)],
       rows: [{ name: "z of all heads", values: whole("z", query) }],
     },
     {
       name: "output",
-      says: "A last matrix mixes the heads. The result is added to the residual.",
+      text: "A last matrix mixes the heads. The result is added to the residual.",
       shapes: [shapeOf("attnOut")],
       rows: [{ name: "what attention adds", values: whole("attnOut", query) }],
     },

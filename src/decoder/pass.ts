@@ -44,7 +44,7 @@ interface PreparedCall extends EmbeddedTokens {
 /** Plans by model: that of the last pass, which the next one often needs again. */
 const PLANS = new WeakMap<Model, { readonly key: string; readonly plan: PassPlan }>();
 
-function planOf(model: Model, calls: readonly ModelCall[], withMaps: boolean): PassPlan {
+function planOf(model: Model, calls: readonly ModelCall[], { maps, measures }: PassSettings): PassPlan {
   const total = calls.reduce((sum, { ids }) => sum + ids.length, 0);
   const most = Math.min(...model.weights.blocks.map(({ attention }) => mostRowsOf(attention)));
   const rows = Math.min(total, most);
@@ -54,10 +54,10 @@ function planOf(model: Model, calls: readonly ModelCall[], withMaps: boolean): P
   );
   // All layers of a session have the same formats.
   const formats = calls.reduce((all, { session }) => all | (session.caches[0]?.pages.layout.formats ?? 0), 0);
-  // Keys of the one call whose maps are read.
+  // Keys of the one call whose weights are read or measured.
   const [{ past, ids }] = calls as [ModelCall];
-  const kvLen = withMaps ? past + ids.length : 0;
-  const key = `${rows} ${outputs} ${formats} ${kvLen}`;
+  const reading = { kvLen: maps || measures ? past + ids.length : 0, maps: maps !== undefined };
+  const key = `${rows} ${outputs} ${formats} ${reading.kvLen} ${reading.maps}`;
   const known = PLANS.get(model);
   if (known?.key === key) return known.plan;
   const { spec, places, weights } = model;
@@ -66,7 +66,7 @@ function planOf(model: Model, calls: readonly ModelCall[], withMaps: boolean): P
   const plan = planPass(spec, places, { rows, outputs }, (layer, layout): LayerRun => {
     const block = weights.blocks[layer] as PackedBlock;
     if (source) return source.plan(model, block, layout, rows, formats);
-    return { self: planRows(block.attention, layout, rows, formats, kvLen) };
+    return { self: planRows(block.attention, layout, rows, formats, reading) };
   });
   PLANS.set(model, { key, plan });
   return plan;
@@ -81,7 +81,7 @@ export interface PassSettings {
   readonly tap?: ModelTap | undefined;
   /** Softmax weights of layers [numHeads, qLen, kvLen], for a single call; layers that are not in it give none. */
   readonly maps?: ReadonlyMap<number, Float32Array> | undefined;
-  /** What runs the rows of attention of layers, for a single call; other layers run theirs. With a tap. */
+  /** What measures the rows of attention of layers, for a single call. */
   readonly measures?: ReadonlyMap<number, Measure> | undefined;
 }
 
@@ -102,7 +102,7 @@ export function* runModel(
 ): Steps {
   const { kernels, weights } = model;
   const { memory } = kernels;
-  const plan = planOf(model, calls, maps !== undefined);
+  const plan = planOf(model, calls, { maps, measures });
   for (const { session } of calls) for (const { pages, length } of session.caches) restorePages(kernels, pages, length);
   const base = ownScratch ? memory.allocate(where, plan.bytes) : memory.scratch(where, plan.bytes);
   try {

@@ -4,7 +4,7 @@ import { type LayerParts, widthOf } from "../attention/attention.ts";
 import { PROJECTIONS } from "../attention/layer-sizes.ts";
 import { seesLater } from "../attention/positions.ts";
 import { restorePages } from "../cache/aging.ts";
-import { createPageLayout } from "../cache/page-layout.ts";
+import { createPageLayout, type PageLayout } from "../cache/page-layout.ts";
 import { pagesAt, pagesBytes } from "../cache/pages.ts";
 import { linearFlops, type Rows } from "../linear/linear.ts";
 import { createFloats } from "../tensor/tensor.ts";
@@ -26,18 +26,20 @@ import { type AttendCall, type CallRules, clearPadding, isInStep, isSelf } from 
 import { chunkRows, type Strides, stridesOf } from "./layer-scratch.ts";
 import { type Runs, segmentsOf } from "./layer-steps.ts";
 import { appendChunk, attendCausalChunk, attendChunk, type Pass, type PassCall, placePass } from "./pass.ts";
-import type { Tap } from "./tap.ts";
+import type { LatentSite, Tap } from "./tap.ts";
 
 /** Options of a pass. */
-interface PassOptions {
+export interface PassOptions {
   /** The public function, for messages. */
   readonly where: string;
   /** Whether to return the softmax weights of all queries and keys; for a single call. */
   readonly maps?: boolean;
-  /** Return the scores at this stage instead of the weights; not of latent attention. Default 3, the weights. */
+  /** Return the scores at this stage instead of the weights. Default 3, the weights. */
   readonly stage?: ScoreStage;
-  /** Runs the rows of attention instead of its kernel; for layers of `createAttention`. */
+  /** Measures the rows of attention, of a single call. */
   readonly measure?: Measure;
+  /** Sees the rows of each chunk; for layers of latent attention. */
+  readonly trace?: Tap<LatentSite>;
   /** The approximate number of floating-point operations of a step; by default, no kernel call is cut. */
   readonly stepFlops?: number;
   /** Allocate a block instead of using the scratch that all calls share, because others may run between steps. */
@@ -67,18 +69,28 @@ export interface PreparedPass {
 /** How layers of a kind run. `attention.pass` is one, or undefined for layers of `createAttention`. */
 export interface LayerPass extends CallRules {
   /** Throws unless layers of this kind can take the calls. */
-  prepare(attention: LayerParts, calls: readonly AttendCall[], maps: boolean): PreparedPass;
+  prepare(attention: LayerParts, calls: readonly AttendCall[], options: PassOptions): PreparedPass;
   /** The operations of all steps of about `stepFlops` for a call. */
   flops(attention: LayerParts, call: AttendCall, stepFlops: number): number;
   /** The most rows of a chunk of `planRows`. */
   chunkRows(attention: LayerParts, rows: number): number;
   /** Plans causal self-attention on rows that stay in linear memory: see `planRows` of row-pass.ts. */
-  planRows(attention: LayerParts, layout: Layout, rows: number, formats: number, kvLen: number): RunRows;
+  planRows(attention: LayerParts, layout: Layout, rows: number, formats: number, reading: Reading): RunRows;
+  /** The pages that the rows of a layer of this kind are measured on. */
+  measuredPages(attention: LayerParts): PageLayout;
+}
+
+/** What is read of a call's attention besides its outputs. */
+export interface Reading {
+  /** The keys of the call; 0 if nothing is read. */
+  readonly kvLen: number;
+  /** Whether their softmax weights are. */
+  readonly maps: boolean;
 }
 
 /** Runs a layer on the rows `x` of a chunk, in scratch at `base`, and writes its outputs to `out`. `tap` sees its heads, and
- * `maps` [numHeads, qLen, kvLen] gets the softmax weights of a single call, where the plan has room for them. `measure` runs the
- * rows of attention. */
+ * `maps` [numHeads, qLen, kvLen] gets the softmax weights of a single call, where the plan has room for them. `measure` measures
+ * the rows of attention of a single call, whose keys the plan then knows. */
 export type RunRows = (
   base: number,
   stepFlops: number,
@@ -100,8 +112,9 @@ export type RunRows = (
 export function* forward(
   attention: LayerParts,
   calls: readonly AttendCall[],
-  { where, maps: withMaps = false, stage = 3, measure, stepFlops = Infinity, ownScratch = false }: PassOptions,
+  options: PassOptions,
 ): Steps<{ ys: Float32Array[]; maps: Float32Array }> {
+  const { where, maps: withMaps = false, stepFlops = Infinity, ownScratch = false } = options;
   const { kernels, config, pageShape } = attention;
   const { memory } = kernels;
   const [first] = calls as [AttendCall];
@@ -112,7 +125,7 @@ export function* forward(
     bytes,
     block = 0,
     run,
-  } = kind ? kind.prepare(attention, calls, withMaps) : preparePass(attention, calls, withMaps, stage, measure);
+  } = kind ? kind.prepare(attention, calls, options) : preparePass(attention, calls, options);
   // Scratch is taken last: once grown it stays so, and nothing may fail after it.
   const ys = calls.map(({ where, out, batch, qLen }) => out ?? createFloats(where, "y", batch * qLen * width));
   const maps = createFloats(where, "maps", withMaps ? first.batch * config.numHeads * first.qLen * columns : 0);
@@ -167,9 +180,7 @@ const mostRows = ({ batch, qLen, newKeys }: AttendCall) => batch * Math.max(qLen
 function preparePass(
   attention: LayerParts,
   calls: readonly AttendCall[],
-  withMaps: boolean,
-  stage: ScoreStage,
-  measure: Measure | undefined,
+  { maps: withMaps = false, stage = 3, measure }: PassOptions,
 ): PreparedPass {
   const { config, layer } = attention;
   const [first] = calls as [AttendCall];

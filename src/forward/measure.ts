@@ -1,6 +1,8 @@
-// Statistics of attention: what runs the rows of a call in place of its attention kernel, and keeps what it measures of them.
+// Statistics of attention: what measures the rows of a call, in place of its attention kernel where that has the same bits, and
+// keeps what it measures.
 
 import { PAGE, STATISTICS } from "../../assembly/layout.ts";
+import type { LayerParts } from "../attention/attention.ts";
 import type { CheckedRules } from "../attention/config.ts";
 import type { MaskTarget } from "../attention/mask.ts";
 import type { PageLayout } from "../cache/page-layout.ts";
@@ -10,6 +12,7 @@ import { NULL, STATISTICS_SHAPE_BYTES, storeStatisticsShape } from "../wasm/abi.
 import type { Kernels } from "../wasm/kernels.ts";
 import { aligned, Layout, pointer } from "../wasm/memory.ts";
 import { type Measure, type Segment, workFloats } from "./attend-segment.ts";
+import type { LayerPass } from "./forward.ts";
 import { keptPages, statisticsBytes } from "./statistics-scratch.ts";
 
 /** What to measure. */
@@ -44,6 +47,12 @@ export interface MeasuredCall {
   readonly tokens: number;
   readonly rules: Pick<CheckedRules, "causal" | "window">;
   readonly layout: Pick<PageLayout, "headDim" | "valueDim" | "formats">;
+}
+
+/** The pages that the rows of a layer are measured on; `cached` are those of its keys. */
+export function measuredPages(attention: LayerParts, cached: PageLayout): PageLayout {
+  const kind = attention.pass as LayerPass | undefined;
+  return kind ? kind.measuredPages(attention) : cached;
 }
 
 /** Throws NO_STATISTICS with kernels that cannot measure. */

@@ -7,7 +7,7 @@ import { CHUNK_ROWS } from "../util/rows.ts";
 import { NULL } from "../wasm/abi.ts";
 import type { Layout } from "../wasm/memory.ts";
 import { scoreColumns, workFloats } from "./attend-segment.ts";
-import { type LayerPass, layerShape, type RunRows } from "./forward.ts";
+import { type LayerPass, layerShape, type Reading, type RunRows } from "./forward.ts";
 import { type LayerPlaces, placeLayer, stridesOf } from "./layer-scratch.ts";
 import { runAttention } from "./layer-steps.ts";
 
@@ -37,14 +37,20 @@ export function placeLayerRows(
 }
 
 /**
- * Plans causal self-attention of chunks without masks: places what the layer works in, and returns what runs it. With `kvLen`, the
- * softmax weights on so many keys can be read.
+ * Plans causal self-attention of chunks without masks: places what the layer works in, and returns what runs it. What `reading` names
+ * can be read.
  */
-export function planRows(attention: LayerParts, layout: Layout, rows: number, pageFormats: number, kvLen = 0): RunRows {
+export function planRows(
+  attention: LayerParts,
+  layout: Layout,
+  rows: number,
+  pageFormats: number,
+  reading: Reading,
+): RunRows {
   const kind = attention.pass as LayerPass | undefined;
-  if (kind) return kind.planRows(attention, layout, rows, pageFormats, kvLen);
+  if (kind) return kind.planRows(attention, layout, rows, pageFormats, reading);
   const { config, layer } = attention;
-  const columns = kvLen && scoreColumns(kvLen, layer.extraKey !== NULL, config.addZeroAttn);
+  const columns = reading.maps ? scoreColumns(reading.kvLen, layer.extraKey !== NULL, config.addZeroAttn) : 0;
   const places = placeLayerRows(config, layer.formats, layout, rows, pageFormats, columns);
   const shape = layerShape(attention, places.stride);
   return (base, stepFlops, runs, io) =>

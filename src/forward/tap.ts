@@ -8,5 +8,11 @@ import type { Rows } from "../linear/linear.ts";
  */
 export type HeadSite = "q" | "k" | "v" | "z";
 
+/**
+ * What latent attention has besides: latents with rotated keys, both as they are appended; queries after rotation; queries that are
+ * multiplied with W_uk; sums of latents.
+ */
+export type LatentSite = HeadSite | "latents" | "rotated" | "absorbed" | "sums";
+
 /** Is given the rows of a chunk at a site. */
 export type Tap<Site extends string = HeadSite> = (site: Site, rows: Rows) => void;

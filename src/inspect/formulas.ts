@@ -23,6 +23,11 @@ import { NULL } from "../wasm/abi.ts";
  * | `rotate`, after `split` | `q`, `k` after RoPE |
  * | `extend`, after `split` | `k`, `v` with one more key for `biasK`, and one for `addZeroAttn` |
  * | `softcap`, after `scores` | `scores` after the softcap |
+ * | `absorb`, after `split` | of latent attention: `q` [numHeads, qLen, kvLoraRank + ropeDim], multiplied with W_uk; `k` and `v` [1, kvLen, …] |
+ * | `expand`, after `sum` | of latent attention: `z` [numHeads, qLen, valueDim] |
+ *
+ * In layers of latent attention `project` gives `q` and `kv`, `chunk` also `c` and `r` (the latent, and the key that is rotated),
+ * `split` only `q`; `norm` is that of `c`, `rotate` that of `q` and `r`, and `sum` gives `s`, the latents by their weights.
  */
 export type StageName =
   | "project"
@@ -31,25 +36,33 @@ export type StageName =
   | "norm"
   | "rotate"
   | "extend"
+  | "absorb"
   | "scores"
   | "softcap"
   | "mask"
   | "softmax"
   | "sum"
+  | "expand"
   | "merge"
   | "output";
 
 /** What a stage does, in a sentence and as a formula. */
-interface Formula {
-  readonly says: string;
+export interface Formula {
+  readonly text: string;
   readonly formula: string;
 }
 
 /** The formulas of a call on a layer. h is a head, i a query, j a key; a colon stands for all of an axis. */
 export function formulasOf(
-  { config, layer, headNorm }: Attention,
+  {
+    config,
+    layer,
+    headNorm,
+  }: Pick<Attention, "config" | "headNorm"> & {
+    readonly layer: Pick<Attention["layer"], "sinks" | "extraKey">;
+  },
   call: AttendCall,
-): Readonly<Record<StageName, Formula>> {
+): Readonly<Partial<Record<StageName, Formula>>> {
   const { numHeads, numKvHeads, headDim, valueDim, scale, softcap, qkNorm, rope, addZeroAttn } = config;
   const group = numHeads / numKvHeads;
   const joint = isSelf(call);
@@ -59,7 +72,7 @@ export function formulasOf(
   const [sinks, hasExtra] = [layer.sinks !== NULL, layer.extraKey !== NULL];
   return {
     project: {
-      says: joint
+      text: joint
         ? "Each row of x is projected to the queries, keys and values of all heads, in one product."
         : "Queries are projected from the rows of x, keys and values from rows of their own.",
       formula: joint
@@ -67,7 +80,7 @@ export function formulasOf(
         : "q = x · wqᵀ + bq, k = keys · wkᵀ + bk, v = values · wvᵀ + bv",
     },
     chunk: {
-      says: joint
+      text: joint
         ? "The columns of queries, keys and values are separated."
         : "Queries, keys and values are separate already.",
       formula: joint
@@ -75,51 +88,51 @@ export function formulasOf(
         : "q, k, v",
     },
     split: {
-      says: "Each head gets its own columns of each row.",
+      text: "Each head gets its own columns of each row.",
       formula:
         headDim === valueDim
           ? `q[h, i, :] = q[i, ${headDim}·h … ${headDim}·h + ${headDim - 1}], k and v likewise`
           : `q[h, i, :] = q[i, ${headDim}·h … ${headDim}·h + ${headDim - 1}], k likewise, v with ${valueDim} columns a head`,
     },
     norm: {
-      says: `Queries and keys are normalised, ${qkNorm?.kind === "full" ? "all heads of a token at once" : "each head by itself"}.`,
+      text: `Queries and keys are normalised, ${qkNorm?.kind === "full" ? "all heads of a token at once" : "each head by itself"}.`,
       formula: headNorm
         ? `q = (q − mean(q)) / √(var(q) + ${headNorm.eps}) · gain + bias, k likewise`
         : `q = q / √(mean(q²) + ${qkNorm?.eps}) · ${qkNorm?.onePlus ? "(1 + gain)" : "gain"}, k likewise`,
     },
     rotate: {
-      says: "Pairs of components are rotated by an angle that grows with the position, so that scores depend on distances.",
+      text: "Pairs of components are rotated by an angle that grows with the position, so that scores depend on distances.",
       formula: `(a, b) = (a·cos − b·sin, b·cos + a·sin), angle of pair n = position · ${rope?.theta}^(−2n / ${rope?.dim})${rope?.scaling ? `, scaled (${rope.scaling.kind})` : ""}`,
     },
     extend: {
-      says: "Every query may also attend keys that belong to no token.",
+      text: "Every query may also attend keys that belong to no token.",
       formula: `k = [${["k", ...(hasExtra ? ["biasK"] : []), ...(addZeroAttn ? ["0"] : [])].join("; ")}], v likewise`,
     },
     scores: {
-      says: `How well each query matches each key: a dot product, times 1/√headDim or the layer's scale.${shared}`,
+      text: `How well each query matches each key: a dot product, times 1/√headDim or the layer's scale.${shared}`,
       formula: `scores[h, i, j] = ${Number(scale.toPrecision(4))} · q[h, i, :] · k[${kvHead}, j, :]`,
     },
     softcap: {
-      says: "Scores are limited to ± the softcap, smoothly.",
+      text: "Scores are limited to ± the softcap, smoothly.",
       formula: `scores = ${softcap} · tanh(scores / ${softcap})`,
     },
     mask: maskFormula(config, call),
     softmax: {
-      says: `The scores of each query become weights that sum to 1${sinks ? ", less the share of the head's sink, which has no value" : ""}. A query with no key to attend gives zeros.`,
+      text: `The scores of each query become weights that sum to 1${sinks ? ", less the share of the head's sink, which has no value" : ""}. A query with no key to attend gives zeros.`,
       formula: sinks
         ? "weights[h, i, j] = e^scores[h, i, j] / (e^sink[h] + Σ e^scores[h, i, :])"
         : "weights[h, i, j] = e^scores[h, i, j] / Σ e^scores[h, i, :]",
     },
     sum: {
-      says: "Each query gets the values of the keys that it attends, by their weights.",
+      text: "Each query gets the values of the keys that it attends, by their weights.",
       formula: `z[h, i, :] = Σ weights[h, i, j] · v[${kvHead}, j, :] over j`,
     },
     merge: {
-      says: "What the heads give lies side by side again.",
+      text: "What the heads give lies side by side again.",
       formula: `z[i, ${valueDim}·h … ${valueDim}·h + ${valueDim - 1}] = z[h, i, :]`,
     },
     output: {
-      says: "The output projection mixes what the heads give.",
+      text: "The output projection mixes what the heads give.",
       formula: "y = z · woᵀ + bo",
     },
   };
@@ -137,13 +150,13 @@ function maskFormula({ causal, window, slopes }: Attention["config"], { masks, p
   const start = position === 0 ? "" : `, with the first query at i = ${position}`;
   if (excluded.length > 0)
     return {
-      says: "Keys that a query may not attend get a score of minus infinity, hence no weight.",
+      text: "Keys that a query may not attend get a score of minus infinity, hence no weight.",
       formula: `scores[h, i, j] = −∞ where ${excluded.join(" or ")}, else ${changed}${start}`,
     };
-  const says = slopes
+  const text = slopes
     ? "Scores fall with the distance."
     : masks.bias
       ? "The bias is added to the scores."
       : "Nothing is masked: scores stay as they are.";
-  return { says, formula: `scores[h, i, j] = ${changed}${slopes ? start : ""}` };
+  return { text, formula: `scores[h, i, j] = ${changed}${slopes ? start : ""}` };
 }

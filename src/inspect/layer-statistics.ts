@@ -3,7 +3,7 @@
 import type { PackedBlock } from "../decoder/packed.ts";
 import type { ModelCall, PassSettings } from "../decoder/pass.ts";
 import type { Measure } from "../forward/attend-segment.ts";
-import { expectStatistics, type MeasuredCall, measureCalls } from "../forward/measure.ts";
+import { expectStatistics, type MeasuredCall, measureCalls, measuredPages } from "../forward/measure.ts";
 import { readFields } from "../util/arguments.ts";
 import { CHUNK_ROWS } from "../util/rows.ts";
 import { readLayers } from "./sites.ts";
@@ -39,9 +39,6 @@ export function measureLayers(
   const wanted = checkWanted(where, NAME, given);
   const layers =
     list === undefined ? [...spec.blocks.keys()] : readLayers(where, `${NAME}.layers`, list, session.model);
-  const latent = layers.find((layer) => spec.blocks[layer]?.attention.kind === "latent");
-  if (latent !== undefined)
-    throw new RangeError(`${where}: ${NAME} expected layers with keys, got ${latent}, whose attention is latent`);
   if (session.source)
     throw new RangeError(`${where}: ${NAME} expected a session of a decoder alone, got one of a model with two halves`);
   expectStatistics(where, kernels);
@@ -49,7 +46,8 @@ export function measureLayers(
     const { attention } = weights.blocks[layer] as PackedBlock;
     const { pages } = session.caches[layer] as (typeof session.caches)[number];
     const target = { batch: 1, numHeads: attention.config.numHeads, qLen: ids.length, kvLen: past + ids.length };
-    return { target, tokens: Math.min(ids.length, CHUNK_ROWS), rules: attention.config, layout: pages.layout };
+    const layout = measuredPages(attention, pages.layout);
+    return { target, tokens: Math.min(ids.length, CHUNK_ROWS), rules: attention.config, layout };
   });
   const measured = measureCalls(where, kernels, calls, wanted, (measures) =>
     run(new Map(layers.map((layer, i) => [layer, measures[i] as Measure]))),

@@ -6,7 +6,14 @@ import { createPageLayout } from "../cache/page-layout.ts";
 import type { Measure } from "../forward/attend-segment.ts";
 import { type AttendOptions, checkGiven, commit, readAttend } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
-import { expectStatistics, type IntTensor, type Measured, measureCalls, type Wanted } from "../forward/measure.ts";
+import {
+  expectStatistics,
+  type IntTensor,
+  type Measured,
+  measureCalls,
+  measuredPages,
+  type Wanted,
+} from "../forward/measure.ts";
 import { CHUNK_TOKENS } from "../forward/sdpa.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { expectFlag, expectInt, readFields } from "../util/arguments.ts";
@@ -85,6 +92,7 @@ export function statisticsOf(measured: Measured, single: boolean): AttentionStat
 /**
  * `attend`, which also returns statistics of the attention, measured in the same pass: no matrix of qLen x kvLen is formed. y has the
  * bits of `attend`. Needs kernels of `loadKernels({ statistics })`.
+ * @param attention The layer; one of latent attention takes the path "absorbed".
  * @param x Input rows [batch, qLen, dModel].
  * @throws The same errors as `attend`, and HeadwiseError `NO_STATISTICS`; the cache is then unchanged.
  * @example
@@ -114,10 +122,8 @@ export function attendWithStatistics(
   const call = checkGiven(where, attention, given);
   const { kernels, config, pageShape } = attention;
   expectStatistics(where, kernels);
-  if (attention.pass)
-    throw new RangeError(`${where}: attention expected a layer of createAttention, got one of createLatentAttention`);
   const { target, cache } = call;
-  const layout = cache?.pages.layout ?? createPageLayout(pageShape);
+  const layout = measuredPages(attention, cache?.pages.layout ?? createPageLayout(pageShape));
   const measuredCall = { target, tokens: Math.min(target.qLen, CHUNK_ROWS), rules: config, layout };
   let y = call.given;
   const [all] = measureCalls(where, kernels, [measuredCall], measured, ([measure]) => {

@@ -31,13 +31,13 @@ export function figure(
   ].join("\n");
 }
 
-/** A rectangle; `says` is what shows when it is pointed at. */
-export function rectangle(x: number, y: number, width: number, height: number, fill: string, says?: string): string {
+/** A rectangle; `title` is what shows when it is pointed at. */
+export function rectangle(x: number, y: number, width: number, height: number, fill: string, title?: string): string {
   const [open, rest] = [
     `<rect x="${round(x)}" y="${round(y)}" width="${round(width)}" height="${round(height)}"`,
     `fill="${fill}"`,
   ];
-  return says === undefined ? `${open} ${rest}/>` : `${open} ${rest}><title>${escapeText(says)}</title></rect>`;
+  return title === undefined ? `${open} ${rest}/>` : `${open} ${rest}><title>${escapeText(title)}</title></rect>`;
 }
 
 /** A line of text whose base line begins, or with `anchor` ends or is centred, at x, y; `more` are further attributes. */

@@ -1,7 +1,7 @@
 import type { Attention, LayerParts } from "../attention/attention.ts";
 import { expectModel, type Model } from "../decoder/model.ts";
 import type { PackedBlock } from "../decoder/packed.ts";
-import { type ScoreStage, scoreColumns } from "../forward/attend-segment.ts";
+import { scoreColumns } from "../forward/attend-segment.ts";
 import { type AttendCall, type AttendOptions, checkGiven, expectAttention, isSelf } from "../forward/call.ts";
 import { forward } from "../forward/forward.ts";
 import { readCall } from "../forward/given-call.ts";
@@ -13,7 +13,10 @@ import { copyRows } from "../util/rows.ts";
 import { finish } from "../util/steps.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
-import { formulasOf, type StageName } from "./formulas.ts";
+import { type Formula, formulasOf, type StageName } from "./formulas.ts";
+import { isLatent } from "./read-weights.ts";
+import { type Stage, scoreStages, sideBySide, swapAxes } from "./stage-tensors.ts";
+import { latentFormulas, latentStages } from "./trace-latent.ts";
 
 /** Options of `traceAttention`: those of `attend` that do not concern a cache, padding or where y is written. */
 export type TraceOptions = Pick<
@@ -36,10 +39,10 @@ export interface ModelLayer {
 
 /** One stage of attention, as plain data. */
 export interface AttentionStage {
-  /** One of nine that all layers have, or of four that some have besides. */
+  /** One of nine that all layers have, or of six that some have besides. */
   readonly name: StageName;
   /** What the stage does, in a sentence. */
-  readonly says: string;
+  readonly text: string;
   /** The same as a formula, with the numbers of the layer. Biases that it lacks are zeros. */
   readonly formula: string;
   /** What the stage gives, by the letters of the formula. */
@@ -52,8 +55,8 @@ export interface AttentionStage {
  * `attend`, `weights` those of `attendWithMaps`. Each stage is what its formula makes of the stage before within rounding.
  *
  * It takes memory for all stages at once, three times numHeads·qLen·kvLen floats or more, and some times as long as `attend`.
- * @param attention A layer of `createAttention`, or one of a decoder. Layers of latent attention, which have no keys of heads, are
- * refused.
+ * @param attention A layer of `createAttention` or of `createLatentAttention`, or one of a decoder. Those of latent attention are
+ * traced on the path "absorbed", where latents are the keys and values of all heads.
  * @param x Input rows [batch, qLen, dModel]: for a decoder's layer, what `forwardWith` captures at "attnIn" of all tokens. Then y
  * is what it captures at "attnOut", before the norm of attention's output that some models have.
  * @returns The stages. Shapes begin with batch where `options.batch` is given.
@@ -78,17 +81,17 @@ export function traceAttention(
   const given = readCall<AttendOptions>(where, x, options, OPTIONS);
   const layer = layerOf(where, attention);
   expectAttention(where, layer);
-  if (layer.pass)
-    throw new RangeError(`${where}: attention expected one of createAttention, got one of latent attention`);
   const call = checkGiven(where, layer, given);
   const lead = given.options.batch === undefined ? [] : [call.batch];
-  const formulas = formulasOf(layer, call);
-  return Array.from(stagesOf(layer, call), ([name, tensors]): AttentionStage => {
+  const [formulas, stages] = isLatent(layer)
+    ? [latentFormulas(layer, call), latentStages(layer, call)]
+    : [formulasOf(layer, call), headStages(layer, call)];
+  return Array.from(stages, ([name, tensors]): AttentionStage => {
     const batched = Object.entries(tensors).map(([letter, { data, shape }]) => [
       letter,
       { data, shape: [...lead, ...shape] },
     ]);
-    return { name, ...formulas[name], tensors: Object.fromEntries(batched) };
+    return { name, ...(formulas[name] as Formula), tensors: Object.fromEntries(batched) };
   });
 }
 
@@ -102,10 +105,8 @@ function layerOf(where: string, attention: Attention | ModelLayer): Attention {
   return (blocks[expectInt(where, "attention.layer", layer, 0, blocks.length - 1)] as PackedBlock).attention;
 }
 
-type Stage = readonly [name: StageName, tensors: Readonly<Record<string, Tensor>>];
-
-/** The stages of a call, with shapes of one sequence: the data has those of all, one behind the other. */
-function* stagesOf(attention: Attention, call: AttendCall): Generator<Stage, void, void> {
+/** The stages of a call on a layer of `createAttention`. */
+function* headStages(attention: Attention, call: AttendCall): Generator<Stage, void, void> {
   const { kernels, config, pageShape, layer, rotary, headNorm } = attention;
   const { where, x, keys, values, batch, qLen, newKeys: kvLen, positions, keyPositions } = call;
   const { dModel, numHeads, numKvHeads, headDim, valueDim } = config;
@@ -152,14 +153,7 @@ function* stagesOf(attention: Attention, call: AttendCall): Generator<Stage, voi
     yield ["extend", { k: extend(placed(parts).k, layer.extraKey), v: extend(split.v, layer.extraValue) }];
   }
 
-  const scoresAt = (stage: ScoreStage): Tensor => {
-    const { maps } = finish(forward(parts, [call], { where, maps: true, stage }));
-    return { data: maps, shape: [numHeads, qLen, columns] };
-  };
-  yield ["scores", { scores: scoresAt(0) }];
-  if (config.softcap > 0) yield ["softcap", { scores: scoresAt(1) }];
-  yield ["mask", { scores: scoresAt(2) }];
-  yield ["softmax", { weights: scoresAt(3) }];
+  yield* scoreStages(parts, call, columns);
 
   // Without its output projection, a layer gives what its heads give.
   const heads: LayerParts = { ...parts, layer: { ...layer, linears: { ...layer.linears, o: undefined } } };
@@ -174,34 +168,6 @@ function* stagesOf(attention: Attention, call: AttendCall): Generator<Stage, voi
 }
 
 type Part = "q" | "k" | "v";
-
-/** [batch, a, b, dim] -> [batch, b, a, dim]. */
-function swapAxes(where: string, x: Float32Array, batch: number, a: number, b: number, dim: number): Float32Array {
-  const out = createFloats(where, "stage", x.length);
-  for (let n = 0; n < batch; n++)
-    for (let i = 0; i < a; i++)
-      for (let j = 0; j < b; j++) {
-        const from = ((n * a + i) * b + j) * dim;
-        out.set(x.subarray(from, from + dim), ((n * b + j) * a + i) * dim);
-      }
-  return out;
-}
-
-/** `rows` rows of each part, side by side. */
-function sideBySide(where: string, rows: number, parts: readonly Float32Array[]): Float32Array {
-  const out = createFloats(
-    where,
-    "stage",
-    parts.reduce((sum, { length }) => sum + length, 0),
-  );
-  let at = 0;
-  for (const part of parts) {
-    const width = part.length / rows;
-    copyRows(out, at, out.length / rows, part, width, width);
-    at += width;
-  }
-  return out;
-}
 
 /** `batch` times keys or values [heads, len, dim] with the layer's own one, and one of zeros, up to `columns` of them. */
 function extendKeys(

@@ -5,7 +5,9 @@ import { describe, expect, test } from "vitest";
 import { answerPairs, pronounPairs } from "../../examples/heads/labels.ts";
 import { headTable, MODELS } from "../../examples/heads/table.ts";
 import { loadKernels } from "../../src/entries/index.ts";
-import { models } from "../../src/entries/models.ts";
+import { detectHeads } from "../../src/entries/inspect.ts";
+import { type Model, models } from "../../src/entries/models.ts";
+import { TINY, tinyFolder } from "../support/tiny-models.ts";
 
 const card = (folder: string) => readFileSync(new URL(`../../model/${folder}README.md`, import.meta.url), "utf8");
 
@@ -25,6 +27,22 @@ test("the circuit by hand is what it is made to be", async () => {
     "| 0.0 | previous | 1.00 | 0.02 | 0.05 | 0.00 | 1.00 | 0.10 | 0.00 |",
     // 21 of 41 tokens are new, and look at the first one, which is the previous one of token 1 of 40.
     "| 1.0 | induction | 0.03 | 0.02 | 0.51 | 1.00 | 0.10 | 0.10 | 1.00 |",
+  ]);
+});
+
+test("layers with another window have baselines of their own", async () => {
+  using kernels = await loadKernels({ models });
+  const tokens = Array.from({ length: 60 }, (_, i) => (i * 7) % 30);
+  const windowed = {
+    source: tinyFolder(TINY.gemma2),
+    columns: ["previous", "first"],
+    detect: (model: Model) => detectHeads(model, [tokens]),
+  };
+  const rows = (await headTable(kernels, windowed)).split("\n").filter((row) => row.startsWith("| baseline"));
+  expect(rows.map((row) => row.split(" | ").slice(0, 4))).toEqual([
+    // Means of 1 / min(i + 1, 9), of 59 tokens, and of 1 / (i + 1), of 60: in layer 0 tokens see nine keys at most.
+    ["| baseline, layer 0", "", "0.13", "0.05"],
+    ["| baseline, layer 1", "", "0.06", "0.08"],
   ]);
 });
 

@@ -26,7 +26,7 @@ const exported = [...entries.map((file) => `src/entries/${file}`), "src/referenc
   ).flat(),
 );
 /** What users can pass: fields and options in the tables of docs/api.md, and stages of `traceAttention` in those of its guide. */
-const tabled = [read("docs/api.md"), read("docs/guide/inspect.md")].flatMap((text) =>
+const tabled = [read("docs/api.md"), read("docs/guide/stages.md")].flatMap((text) =>
   Array.from(text.matchAll(/^\| .*$/gm), ([row]) => Array.from(row.matchAll(/`(\w+)`/g), ([, name]) => name)).flat(),
 );
 const known = new Set([...exported, ...tabled]);

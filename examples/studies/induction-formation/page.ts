@@ -156,7 +156,7 @@ function page(result: InductionFormation): string {
 **Method.** Decoders of attention alone (d_model 64, 4 heads, RoPE), with two layers and with one, ${two.length} seeds each, are trained for ${steps} steps of 32 sequences of 64 tokens. A sequence is a segment of 8 to 32 random tokens of 128, some more frequent than others, again and again. They are written as Llama checkpoints with MLPs of zeros, every ${every} steps at first, and measured by headwise on ${result.sequences} new sequences of two copies of ${result.segment} tokens:
 
 - *early* and *late*: the loss at the last ${PLACES} places of the first and of the second copy. What is in the first copy, only the frequency of tokens tells: ${result.entropy.toFixed(2)} nats at best. The *in-context score* is late minus early.
-- *previous-token score* and *induction score* of a head: the mean weight on the previous token, and on what followed earlier places of the same token, over the tokens that have such a place (\`detectionPattern\` and \`headScores\` of [headwise/inspect](../../../docs/guide/inspect.md)).
+- *previous-token score* and *induction score* of a head: the mean weight on the previous token, and on what followed earlier places of the same token, over the tokens that have such a place (\`detectionPattern\` and \`headScores\` of [headwise/inspect](../../../docs/guide/heads.md)).
 
 **Result.** Losses and scores over the steps:
 

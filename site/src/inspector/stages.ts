@@ -28,9 +28,9 @@ export function createStages(onGo: (stage: number) => void): StagesView {
     const stage = stages[at];
     for (const [i, button] of [...list.children].entries()) button.ariaPressed = String(i === at);
     if (!stage) return;
-    const { says, shapes, rows } = stage;
+    const { text, shapes, rows } = stage;
     panel.replaceChildren(
-      make("p", { textContent: says }),
+      make("p", { textContent: text }),
       make("p", { className: "quiet small" }, ...shapes.map((shape) => make("code", { textContent: shape }))),
       ...rows.map(rowView),
     );

@@ -12,7 +12,7 @@ import { NULL } from "../../wasm/abi.ts";
 import { pointer } from "../../wasm/memory.ts";
 import { attendSegment, type CallShape, callShape, readScores, type Segment } from "../attend-segment.ts";
 import { type LayerCall, type Runs, segmentsOf } from "../layer-steps.ts";
-import { mapKeySizes, stridesOf } from "./scratch.ts";
+import { floatKeySizes, stridesOf } from "./scratch.ts";
 import { type LatentWork, multiply, projectOutputs, projectQueries, readLatents } from "./steps.ts";
 
 /** The sizes that attention_latents sees. */
@@ -33,7 +33,7 @@ export function absorbedShape(config: CheckedLatentConfig): CallShape {
 
 /** Projects the queries of a chunk, attends to the latents, and writes the projected outputs to `out`. */
 export function* attendAbsorbed(work: LatentWork, runs: Runs, { x, out }: { x: Rows; out: Rows }): Steps {
-  const { attention, places, base, stepFlops, maps } = work;
+  const { attention, places, base, stepFlops, maps, stage = 3, measure, trace } = work;
   const { kernels, config, latents } = attention;
   const { headDim, valueDim } = config;
   const strides = stridesOf(config);
@@ -46,8 +46,10 @@ export function* attendAbsorbed(work: LatentWork, runs: Runs, { x, out }: { x: R
     yield* multiply(work, linear, { at: pointer.f32(to), stride: shape.qStride }, q, rows);
   }
   copyRotated(work, rows);
+  trace?.("absorbed", { at: pointer.f32(base + places.queries), stride: shape.qStride });
   for (const run of runs) {
     const { tokens, pages } = run.of;
+    const { masks, target } = tokens;
     for (const { at, ...placed } of segmentsOf(tokens, run, false, stepFlops)) {
       const segment = {
         ...placed,
@@ -56,10 +58,18 @@ export function* attendAbsorbed(work: LatentWork, runs: Runs, { x, out }: { x: R
         pages: pageTable(pages, placed.batchRow),
         layout: pages.layout,
       };
-      yield* attendSegment(kernels, base, places.segment, shape, tokens.masks, tokens.target, segment, stepFlops);
-      if (maps) readMaps(work, run.of, shape, segment, maps);
+      const settings = [kernels, base, places.segment] as const;
+      if (maps || measure) {
+        const seen = { ...segment, ...floatKeys(work, run.of, segment, maps ? target.kvLen : endOf(shape, segment)) };
+        const own = { ...shape, valueDim: floatKeySizes(config).valueDim };
+        if (maps) readScores(...settings, own, masks, target, seen, stage, maps);
+        // What this writes to `out` is overwritten by the sums.
+        if (measure) yield* attendSegment(...settings, own, masks, target, seen, stepFlops, measure);
+      }
+      yield* attendSegment(...settings, shape, masks, target, segment, stepFlops);
     }
   }
+  trace?.("sums", { at: pointer.f32(base + places.sums), stride: shape.outStride });
   for (const [head, linear] of latents.v.entries()) {
     const sums = { at: pointer.f32(base + places.sums + 4 * head * strides.rank), stride: shape.outStride };
     const to = base + places.heads + 4 * head * valueDim;
@@ -86,26 +96,28 @@ function copyRotated({ attention, places, base }: LatentWork, rows: number): voi
     }
 }
 
-/** The softmax weights of a segment, from its keys in pages of float32. */
-function readMaps(
+/** The end of the keys that a segment may attend. */
+function endOf({ right }: CallShape, { position, begin, end, kvLen }: Omit<Segment, "pages" | "layout">): number {
+  return Math.min(kvLen, position + end - begin + right);
+}
+
+/** The first `count` keys of a segment in pages of float32, from which its weights are read and measured. */
+function floatKeys(
   work: LatentWork,
   { tokens, pages }: LayerCall,
-  shape: CallShape,
-  segment: Segment,
-  maps: Float32Array,
-): void {
+  { batchRow }: Segment,
+  count: number,
+): Pick<Segment, "pages" | "layout"> {
   const { attention, places, base } = work;
   const { kernels, config } = attention;
-  const { target, masks } = tokens;
-  const sizes = mapKeySizes(config);
+  const sizes = floatKeySizes(config);
   const layout = createPageLayout(sizes);
-  const keys = pagesAt(kernels, work.block, layout, 1, target.kvLen);
-  for (const [begin, end] of chunksOf(target.kvLen, CHUNK_ROWS)) {
-    const { at, stride } = readLatents(work, pages, segment.batchRow, begin, end - begin);
+  const keys = pagesAt(kernels, work.block, layout, 1, tokens.target.kvLen);
+  for (const [begin, end] of chunksOf(count, CHUNK_ROWS)) {
+    const { at, stride } = readLatents(work, pages, batchRow, begin, end - begin);
     const strides = { kStride: stride, kHeadStride: 0, vStride: stride, vHeadStride: 0 };
     const rows = storeRows(kernels, base + places.keyRows, sizes, strides);
     appendRows(kernels, keys, 0, rows, { k: at, v: at }, begin, end - begin);
   }
-  const read = { ...segment, pages: pageTable(keys, 0), layout };
-  readScores(kernels, base, places.segment, { ...shape, valueDim: 1 }, masks, target, read, 3, maps);
+  return { pages: pageTable(keys, 0), layout };
 }

@@ -20,6 +20,7 @@ import { absorbedShape, absorbedSizes, attendAbsorbed } from "./absorbed.ts";
 import { attendExpanded, expandedShape, groupOf, keysOf, piecesOf } from "./expanded.ts";
 import {
   blockBytes,
+  floatKeySizes,
   type LatentPath,
   type LatentPlaces,
   latentChunkRows,
@@ -39,10 +40,13 @@ export const LATENT_PASS: LayerPass = {
     if (append === false) throw new RangeError(`${where}: append expected true with latent attention, got false`);
   },
 
-  prepare(layer, calls, maps) {
+  prepare(layer, calls, { maps = false, stage, measure, trace }) {
     const attention = layer as unknown as LatentParts;
     const { config, latents } = attention;
     const path = pathOf(attention, calls);
+    if (measure && path === "expanded")
+      throw new RangeError(`${calls[0]?.where}: path expected "absorbed" with statistics, got "expanded"`);
+    const seen = maps || measure !== undefined;
     const rows = latentChunkRows(config, path, listRows(calls, rowsOf).total);
     const columns = maps ? Math.max(...calls.map(({ target }) => target.kvLen)) : 0;
     const needs = calls.map(({ masks, target, cache }) => {
@@ -51,13 +55,14 @@ export const LATENT_PASS: LayerPass = {
     });
     const groups = calls.map((call) => (path === "expanded" ? groupOf(config, call, maps) : 0));
     const group = Math.max(...groups);
-    const read = { group, reads: group > 0 || maps };
+    const read = { group, reads: group > 0 || seen };
     const { places, bytes } = placeLatentPass(config, latents.formats, rows, needs, read);
-    const blocks = calls.map(({ target }, i) => blockBytes(config, groups[i] as number, maps, target.kvLen));
+    const blocks = calls.map(({ target }, i) => blockBytes(config, groups[i] as number, seen, target.kvLen));
     return {
       ...{ width: config.dModel, columns, bytes, block: Math.max(...blocks) },
       run(passCalls, base, stepFlops, into, block) {
-        const work = { attention, places: places.layer, base, stepFlops, block, maps: maps ? into : undefined };
+        const read = { maps: maps ? into : undefined, stage, measure, tap: trace, trace };
+        const work = { attention, places: places.layer, base, stepFlops, block, ...read };
         const all = listRows(passCalls, ({ call }) => rowsOf(call));
         return runPass(all, { work, ...places }, path, rows);
       },
@@ -92,15 +97,18 @@ export const LATENT_PASS: LayerPass = {
     return flops;
   },
 
+  measuredPages: (layer) => createPageLayout(floatKeySizes((layer as unknown as LatentParts).config)),
+
   chunkRows: (layer, rows) => latentChunkRows((layer as unknown as LatentParts).config, "absorbed", rows),
 
-  planRows(layer, layout, rows, formats, kvLen) {
+  planRows(layer, layout, rows, formats, { kvLen, maps }) {
     const attention = layer as unknown as LatentParts;
     const { config, latents } = attention;
-    const places = placeLatentRows(config, latents.formats, layout, rows, formats, kvLen);
+    const columns = maps ? kvLen : 0;
+    const places = placeLatentRows(config, latents.formats, layout, rows, formats, { reads: kvLen > 0, columns });
     const block = layout.take(blockBytes(config, 0, kvLen > 0, kvLen));
-    return function* (base, stepFlops, runs, { x, out, tap, maps }) {
-      const work = { attention, places, base, stepFlops, block: base + block, maps, tap };
+    return function* (base, stepFlops, runs, { x, out, tap, maps, measure }) {
+      const work = { attention, places, base, stepFlops, block: base + block, maps, tap, measure };
       yield* appendLatents(work, runs, x);
       yield* attendAbsorbed(work, runs, { x, out });
     };
@@ -108,8 +116,8 @@ export const LATENT_PASS: LayerPass = {
 };
 
 /**
- * Places what a layer works in for chunks of up to `rows` rows without masks, on pages of these formats: absorbed; and the weights
- * of a row on `columns` keys if they are read.
+ * Places what a layer works in for chunks of up to `rows` rows without masks, on pages of these formats: absorbed. Where `reads`,
+ * keys are read back, and the weights of a row on `columns` of them.
  */
 export function placeLatentRows(
   config: CheckedLatentConfig,
@@ -117,11 +125,11 @@ export function placeLatentRows(
   layout: Layout,
   rows: number,
   pageFormats: number,
-  columns = 0,
+  { reads, columns }: { readonly reads: boolean; readonly columns: number } = { reads: false, columns: 0 },
 ): LatentPlaces {
   const work = workFloats({ ...absorbedSizes(config), formats: pageFormats });
   const needs = { tokens: rows, work, keep: 0, bias: 0, scores: rows * columns };
-  return placeLatentLayer(layout, config, formats, rows, [needs], { group: 0, reads: columns > 0 });
+  return placeLatentLayer(layout, config, formats, rows, [needs], { group: 0, reads });
 }
 
 /** The needs of the segments of a call in chunks of up to `rows` rows, whose cache has these formats. */

@@ -175,16 +175,19 @@ export function placeLatentPass(
 
 /**
  * Bytes of a block that a call with `kvLen` keys needs besides its scratch: pages for keys and values of `group` heads, or for
- * what maps are computed from.
+ * what weights are read and measured from, if they are (`reads`).
  */
-export function blockBytes(config: CheckedLatentConfig, group: number, maps: boolean, kvLen: number): number {
-  if (group === 0 && !maps) return 0;
+export function blockBytes(config: CheckedLatentConfig, group: number, reads: boolean, kvLen: number): number {
+  if (group === 0 && !reads) return 0;
   const { headDim, valueDim } = config;
-  const sizes = group > 0 ? { numKvHeads: group, headDim, valueDim } : mapKeySizes(config);
+  const sizes = group > 0 ? { numKvHeads: group, headDim, valueDim } : floatKeySizes(config);
   return pagesBytes(createPageLayout(sizes), 1, kvLen);
 }
 
-/** The sizes of pages of float32 that hold latents and rotated keys, for maps of the path "absorbed". */
-export function mapKeySizes(config: CheckedLatentConfig): PageShape {
+/**
+ * The sizes of pages of float32 that hold latents and rotated keys, from which weights of the path "absorbed" are read and
+ * measured. Their values are not used.
+ */
+export function floatKeySizes(config: CheckedLatentConfig): PageShape {
   return { numKvHeads: 1, headDim: stridesOf(config).dim, valueDim: 1 };
 }

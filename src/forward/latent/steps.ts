@@ -9,9 +9,10 @@ import { type PackedLinear, prepareInput, project, type Rows } from "../../linea
 import { rowsIn, tokenRunsOf } from "../../util/rows.ts";
 import type { Steps } from "../../util/steps.ts";
 import { pointer } from "../../wasm/memory.ts";
+import type { Measure, ScoreStage } from "../attend-segment.ts";
 import type { Runs } from "../layer-steps.ts";
 import { fillTables, rotateHeads } from "../rotary-steps.ts";
-import type { Tap } from "../tap.ts";
+import type { LatentSite, Tap } from "../tap.ts";
 import { type LatentPlaces, stridesOf } from "./scratch.ts";
 
 /** What a pass needs of a layer of latent attention. */
@@ -29,9 +30,12 @@ export interface LatentWork {
   /** The address of the block: see `blockBytes`. */
   readonly block: number;
   readonly stepFlops: number;
-  /** [batch, numHeads, qLen, kvLen] for the softmax weights of a single call. */
+  /** [batch, numHeads, qLen, kvLen] for the scores of a single call at `stage`, by default the softmax weights. */
   readonly maps: Float32Array | undefined;
+  readonly stage?: ScoreStage | undefined;
   readonly tap?: Tap | undefined;
+  readonly trace?: Tap<LatentSite> | undefined;
+  readonly measure?: Measure | undefined;
 }
 
 /** Projects rows `from`, to `to`. */
@@ -55,6 +59,7 @@ export function* appendLatents(work: LatentWork, runs: Runs, x: Rows): Steps {
   if (latents.kvNorm) kernels.table.rms_norm_f32(kv.at, kv.at, latents.kvNorm, kvLoraRank, stride, normEps, 0, rows);
   fillTables(work, runs, ({ tokens }) => tokens.positions);
   rotateHeads(work, kv.at + 4 * kvLoraRank, 1, ropeDim, stride, rows);
+  work.trace?.("latents", kv);
   const strides = { kStride: stride, kHeadStride: 0, vStride: stride, vHeadStride: 0 };
   const shape = storeRows(kernels, base + places.keyRows, attention.pageShape, strides);
   for (const run of runs) {
@@ -86,6 +91,7 @@ export function* projectQueries(work: LatentWork, runs: Runs, x: Rows): Steps {
   work.tap?.("q", q);
   fillTables(work, runs, ({ tokens }) => tokens.positions);
   rotateHeads(work, base + places.q + 4 * nopeDim, numHeads, headDim, strides.q, rows);
+  work.trace?.("rotated", q);
 }
 
 /**

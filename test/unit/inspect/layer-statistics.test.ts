@@ -12,7 +12,7 @@ import { TINY, tinyFolder } from "../../support/tiny-models.ts";
 const kernels = await loadKernels({ models, quantized, latent, statistics });
 const IDS = Array.from({ length: 300 }, (_, i) => (i * 37 + (i % 7) * 5) % 64);
 
-describe.each(["llama", "gemma2", "gpt2", "gpt_oss"] as const)("%s", async (name) => {
+describe.each(["llama", "gemma2", "gpt2", "gpt_oss", "deepseek_v3"] as const)("%s", async (name) => {
   const model = await loadModel(kernels, tinyFolder(TINY[name]));
 
   test.each(["f32", "q8"] as const)(
@@ -27,8 +27,8 @@ describe.each(["llama", "gemma2", "gpt2", "gpt_oss"] as const)("%s", async (name
       const got = forwardWith(session, ids, options);
       expect(firstDifference(got.logits, logits)).toBe(-1);
       expect(got.statistics.length).toBe(model.layers);
-      // In q8, queries are rounded to 14 bits where the patterns multiply floats.
-      const bound = format === "f32" ? 1e-5 : 1e-3;
+      // With keys in q8, queries are rounded to 14 bits where the patterns multiply floats; latents are measured as floats.
+      const bound = format === "f32" || name === "deepseek_v3" ? 1e-6 : 1e-3;
       for (const layer of [0, 1]) {
         const { mass, distance, topWeights, topKeys, received } = got.statistics[layer]!;
         const { data, shape } = got.patterns[layer]!;
@@ -72,10 +72,6 @@ test("what cannot be measured is refused, and nothing has changed", async () => 
   );
   expect(call({ topK: 0 })).toThrow("forwardWith: options.statistics.topK expected an integer from 1 to 1024, got 0");
   expect(session.length).toBe(0);
-  using other = createSession(await loadModel(kernels, tinyFolder(TINY.deepseek_v3)));
-  expect(() => forwardWith(other, [1, 2], { statistics: {} })).toThrow(
-    "forwardWith: options.statistics expected layers with keys, got 0, whose attention is latent",
-  );
   const few = await loadKernels({ models });
   using none = createSession(await loadModel(few, tinyFolder(TINY.llama)));
   expect(() => forwardWith(none, [1, 2], { statistics: {} })).toThrow(

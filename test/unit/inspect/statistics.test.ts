@@ -19,6 +19,7 @@ import {
   scaledDotProductAttentionWithStatistics,
 } from "../../../src/entries/inspect.ts";
 import { floats } from "../../kernels/harness.ts";
+import { randomLatentLayer } from "../../support/latent-layers.ts";
 import {
   firstDifference,
   kernelsOf,
@@ -97,12 +98,20 @@ function rowsOf(statistics: AttentionStatistics, from: number, to: number): numb
   ).flat();
 }
 
-describe.each(shippedBuilds)("attendWithStatistics (%s)", (build) => {
+const LAYERS = {
+  heads: { create: randomLayer, formats: ["f32", "f16", "q8", "q4"], exact: ["f32", "f16"] },
+  // They are measured as floats, whatever their format.
+  latents: { create: randomLatentLayer, formats: ["f32", "f16", "q8", "f16"], exact: ["f32", "f16", "q8"] },
+} as const;
+const CASES = shippedBuilds.flatMap((build) => (["heads", "latents"] as const).map((kind) => [kind, build] as const));
+
+describe.each(CASES)("attendWithStatistics of %s (%s)", (kind, build) => {
+  const { create, formats, exact } = LAYERS[kind];
+
   it("gives the outputs of attend and the statistics of the maps, on any layer, cache and format", async () => {
     const kernels = await kernelsOf(build);
-    const formats = ["f32", "f16", "q8", "q4"] as const;
     for (let seed = 0; seed < 24; seed++) {
-      const { attention, random } = randomLayer(kernels, seed);
+      const { attention, random } = create(kernels, seed);
       const { dModel, numHeads } = attention.config;
       const format = formats[seed % 4] as (typeof formats)[number];
       const options = seed % 2 ? { keys: format, values: format } : "f32";
@@ -117,7 +126,7 @@ describe.each(shippedBuilds)("attendWithStatistics (%s)", (build) => {
         expect(firstDifference(y, want), `seed ${seed}`).toBe(-1);
         expect(statistics.topKeys.shape).toEqual([numHeads, qLen, 3]);
         // The unfused scores multiply floats where the fused kernel multiplies integers.
-        if (options === "f32" || format === "f16")
+        if (options === "f32" || exact.some((each) => each === format))
           expectOfMaps(statistics, maps.data, maps.shape.at(-1) as number, past);
         past += qLen;
       }
@@ -128,7 +137,7 @@ describe.each(shippedBuilds)("attendWithStatistics (%s)", (build) => {
   it("gives a row the same bits in one prefill, in chunks and token by token", async () => {
     const kernels = await kernelsOf(build);
     for (let seed = 0; seed < 6; seed++) {
-      const { attention, random } = randomLayer(kernels, seed);
+      const { attention, random } = create(kernels, seed);
       const { dModel } = attention.config;
       const x = floats(random, 140 * dModel);
       const { statistics: whole } = attendWithStatistics(attention, x, {}, { ...WANTED, received: false });
@@ -147,8 +156,8 @@ describe.each(shippedBuilds)("attendWithStatistics (%s)", (build) => {
   it("gives sequences of a batch the bits that they have alone, and of any number of threads those of one", async () => {
     const [kernels, threaded] = await Promise.all([kernelsOf(build), threadedKernels(build, 3)]);
     for (let seed = 0; seed < 4; seed++) {
-      const one = randomLayer(kernels, seed);
-      const other = randomLayer(threaded, seed);
+      const one = create(kernels, seed);
+      const other = create(threaded, seed);
       const { dModel } = one.attention.config;
       const x = floats(one.random, 2 * 90 * dModel);
       const run = (attention: Attention) => attendWithStatistics(attention, x, { batch: 2 }, WANTED).statistics;
@@ -242,6 +251,10 @@ describe("attendWithStatistics", () => {
       [{ received: 1 }, "attendWithStatistics: wanted.received expected true or false, got 1"],
     ];
     for (const [wanted, text] of expected) expect(() => attendWithStatistics(attention, x, {}, wanted)).toThrow(text);
+    const { attention: latents } = randomLatentLayer(kernels, 1, { dModel: 64 });
+    expect(() => attendWithStatistics(latents, x, { path: "expanded" })).toThrow(
+      'attendWithStatistics: path expected "absorbed" with statistics, got "expanded"',
+    );
     const { module } = modulesOf("simd");
     const without = await loadKernels({ module });
     expect(() => attendWithStatistics(layer(without), x)).toThrow(
