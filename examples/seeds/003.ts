@@ -225,8 +225,16 @@ function loopAndMask(kernels: Kernels, print: Print): void {
         .join(", ")}]`,
     );
   const changed = minus(attend(next, input, { batch: 2, keep }), attend(next, input, { batch: 2 }));
-  next.release();
   print(`Mean absolute difference: ${meanAbs(changed).toFixed(4)}`);
+  // The tutorial puts -1e9 in the place of masked scores. Added, it is all that is left of scores below 32.
+  const bias = { data: new Float32Array(36).fill(-1e9), shape: [6, 6] };
+  const average = attendWithMaps(next, input, { batch: 2, bias }).maps.data.every(
+    (weight) => weight === Math.fround(1 / 6),
+  );
+  const drop = { data: new Uint8Array(36).fill(1), shape: [6, 6] };
+  const nothing = attendWithMaps(next, input, { batch: 2, drop }).maps.data.every((weight) => weight === 0);
+  print(`all keys masked by -1e9: weights of 1 / 6: ${python(average)}; by drop: weights of 0: ${python(nothing)}`);
+  next.release();
 }
 
 /** The outputs of the heads before W_o, each from a call of its own, minus those of the layer. */
