@@ -13,6 +13,7 @@ import {
   uniformScores,
   unorderedBits,
   type Verdict,
+  verdictOf,
   verdicts,
 } from "./facts.ts";
 import { TITLES } from "./figures.ts";
@@ -41,7 +42,7 @@ export function writePage(result: CopyResult): string {
 
 ${TASKS.flatMap((task) => LAYERS.map((layers) => `- ${answer(result, task, layers)}`)).join("\n")}
 
-A change counts if it is more than ${PLATEAU} bits and more than two standard errors over the ${seeds.length} seeds. All models have the same number of weights and of steps. Where more heads hurt, they are too narrow for RoPE: with a learned table of positions instead, ${most} heads have ${bits(lossOf(result, "varied", 2, most, "learned"))} bits where they have ${bits(lossOf(result, "varied", 2, most))} with RoPE (two layers, varied distance; [positions](#positions)).`,
+A change counts if it is more than ${PLATEAU} bits and more than two standard errors over the ${seeds.length} seeds. All models have the same number of weights and of steps. Much of that is because ${most} heads are too narrow for RoPE: ${withTable(result)} ([positions](#positions)). ${HEADS.at(-2)} heads were tried with RoPE only.`,
     results: `![Loss against heads](heads.svg)
 
 ${mainTable(result)}
@@ -79,7 +80,22 @@ function whyTwoLayers(result: CopyResult): string {
 
 The table shows them. With two layers and ${headsText(best)}, a head gives ${bits(mean(circuit.previous))} of its attention to the previous token, and one gives ${bits(mean(circuit.answer))} to the answer. Without the former, set to 0 by \`forwardWith\`, the loss rises from ${bits(mean(circuit.bits))} to ${bits(mean(circuit.bitsWithout))} bits. The best single layer, of ${headsText(single.heads)}, gives the answer ${bits(mean(single.answer))} and has ${bits(mean(single.bits))} bits: ${bits(guessBits(setup) - mean(single.bits))} better than a guess, for it can see which tokens were read and how far they are.
 
-What is learned at one distance is that distance. Models of two layers and ${headsText(best)} that were trained on it have ${bits(mean(groupOf(result, "fixed", 2, best).otherBits))} bits where the distance varies, more than a guess: they are sure of wrong tokens. Those trained on varied distances have ${bits(mean(circuit.otherBits))} bits at the fixed one.`;
+What is learned at one distance is that distance. Models of two layers and ${headsText(best)} that were trained on it have ${bits(mean(groupOf(result, "fixed", 2, best).otherBits))} bits where the distance varies, more than a guess: they give wrong tokens large probabilities. Those trained on varied distances have ${bits(mean(circuit.otherBits))} bits at the fixed one.`;
+}
+
+/** What most heads lose with RoPE and with a learned table, beside 4 heads, in the cases in which they hurt. */
+function withTable(result: CopyResult): string {
+  const most = HEADS.at(-1)!;
+  const cases = TASKS.flatMap((task) => LAYERS.map((layers) => [task, layers] as const)).filter(
+    ([task, layers]) =>
+      verdictOf(groupOf(result, task, layers, 4).bits, groupOf(result, task, layers, most).bits) === "hurts",
+  );
+  const lost = ([task, layers]: (typeof cases)[number], kind: Group["positions"]) =>
+    bits(lossOf(result, task, layers, most, kind) - lossOf(result, task, layers, 4, kind));
+  const each = cases.map((one) => {
+    return `${lost(one, "learned")} instead of ${lost(one, "rope")} (${LAYER_WORDS[one[1]].toLowerCase()}, ${TITLES[one[0]]})`;
+  });
+  return `with a learned table of positions, ${most} heads have more bits than 4 heads by ${listText(each)}`;
 }
 
 /** What RoPE, a learned table and no positions change. */
@@ -89,7 +105,7 @@ function positions(result: CopyResult): string {
     bits(lossOf(result, task, layers, heads, kind));
   return `${positionTable(result)}
 
-**RoPE** rotates queries and keys, so that a head can ask for a distance. A head of d dimensions has d / 2 pairs, each with a speed of its own. With ${most} heads there are ${result.setup.dModel / most / 2}: one turns by a radian a token, and so is back after 2π = ${(2 * Math.PI).toFixed(1)} tokens; the other turns by a hundredth, and hardly differs between neighbours. Distances of ${result.setup.shortest} and of ${result.setup.longest} then look alike. That is what hurts, and not the width as such: with a learned table, ${most} heads have ${loss("varied", 2, most, "learned")} bits instead of ${loss("varied", 2, most)} (two layers, varied distance) and ${loss("fixed", 1, most, "learned")} instead of ${loss("fixed", 1, most)} (one layer, fixed).
+**RoPE** rotates queries and keys, so that a head can ask for a distance. A head of d dimensions has d / 2 pairs, each with a speed of its own. With ${most} heads there are ${result.setup.dModel / most / 2}: one rotates by a radian a token, and so comes back after 2π = ${(2 * Math.PI).toFixed(1)} tokens; the other rotates by a hundredth of that, and hardly differs between neighbours. Distances of ${result.setup.shortest} and of ${result.setup.longest} then look alike. This is much of what hurts, and not all of it: ${withTable(result)}.
 
 **A learned table** of positions also reaches the values, so that a token that is attended gives its position, too. One layer of 4 heads takes that to ${loss("varied", 1, 4, "learned")} bits when the distance varies, beside ${loss("varied", 1, 4)} with RoPE. That is better than knowing the tokens and not their order (${bits(unorderedBits(result.setup, "varied"))}): the next token is the earliest one that was not repeated yet, for which no earlier token has to be found. It is not the copying that two layers do (${loss("varied", 2, 4, "learned")}).
 

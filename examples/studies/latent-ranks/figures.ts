@@ -4,7 +4,7 @@ import { answer, groupOf } from "./facts.ts";
 import type { Group, RanksResult } from "./result.ts";
 
 const BITS = { title: "validation loss, bits a token", ticks: [0, 1, 2, 3, 4, 5, 6] };
-/** Variants whose training is drawn: as many as lines can be told apart. */
+/** Variants whose training is drawn: as many as a chart has styles of lines. */
 const DRAWN = ["MHA", "MQA", "MLA 4", "MLA 6", "MLA 11", "MLA 32"];
 
 export const drawFigures = (result: RanksResult): Record<string, string> => {

@@ -17,12 +17,12 @@ export const neededOf = ({ weights, accuracy, withoutZero, withoutMean }: LookRe
     .filter((head) => accuracy - Math.max(at(withoutZero, head), at(withoutMean, head)) >= NEEDED)
     .sort((a, b) => at(withoutZero, a) - at(withoutZero, b));
 
-/** Whether one head that looks is needed alone, several stand in for each other, or none looks. */
-export function kindOf(look: LookResult): "needed" | "shared" | "none" {
+/** Whether a head that looks is needed alone, or those that look are not, or none looks. */
+export function kindOf(look: LookResult): "needed" | "spare" | "none" {
   const needed = neededOf(look);
   const looking = lookingOf(look);
   if (looking.length === 0) return "none";
   return looking.some(({ layer, head }) => needed.some((each) => each.layer === layer && each.head === head))
     ? "needed"
-    : "shared";
+    : "spare";
 }

@@ -73,14 +73,14 @@ Patterns that do not ask for meaning (\`headScores\`), the best head of each:
 ${table([["pattern", "head", "score", "mean of all heads"], ...patterns])}`;
 }
 
-/** Looks of one head that is needed, looks that heads share, and looks of none. */
+/** Looks of a head that is needed alone, looks of heads that are not, and looks of none. */
 function summaryOf(looks: readonly LookResult[]): string {
   const of = (kind: ReturnType<typeof kindOf>) => looks.filter((look) => kindOf(look) === kind);
   const say = (kind: ReturnType<typeof kindOf>, text: (names: string) => string) =>
     of(kind).length === 0 ? [] : [text(quoted(of(kind)))];
   return [
-    ...say("needed", (names) => `**One head looks at the word and is needed alone for ${names}.**`),
-    ...say("shared", (names) => `Several look at it and stand in for each other for ${names}.`),
+    ...say("needed", (names) => `**A head that looks at the word is needed alone for ${names}.**`),
+    ...say("spare", (names) => `Heads look at it of which no single one is needed for ${names}.`),
     ...say("none", (names) => `None looks at it for ${names}: what the model knows there, it knows by another way.`),
   ].join(" ");
 }
