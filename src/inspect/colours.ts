@@ -1,4 +1,5 @@
-// The colours of all figures, which those of examples/ and of the site import, too: people who see fewer colours tell them apart.
+// The colours of all figures: people who see fewer colours can distinguish them. Examples that are copied without the repository,
+// and style sheets, have copies of the ramp, which a test compares.
 
 /** Red, green and blue, each of 0 to 255. */
 export type Colour = readonly [red: number, green: number, blue: number];
@@ -19,7 +20,7 @@ export const PALETTE: readonly Colour[] = [
 ];
 
 /** Colours of values: black, violet, red, orange, pale yellow. */
-const RAMP: readonly Colour[] = [
+export const RAMP: readonly Colour[] = [
   [8, 8, 16],
   [84, 24, 110],
   [186, 54, 85],

@@ -1,8 +1,9 @@
 // The colours of figures, as people see them who lack one kind of cones: the matrices of Machado, Oliveira and Fernandes (2009) for a
 // severity of 1, on linear sRGB.
 
+import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { type Colour, inkOn, PALETTE, rampColour } from "../../../src/inspect/colours.ts";
+import { type Colour, inkOn, PALETTE, RAMP, rampColour } from "../../../src/inspect/colours.ts";
 import { contrast, luminance } from "../../support/luminance.ts";
 
 const VISION = {
@@ -61,4 +62,17 @@ test("text on any colour has a contrast of at least 4.5 to 1", () => {
 test("values beyond 0 and 1 have the colours of the ends", () => {
   expect(rampColour(-1)).toEqual(rampColour(0));
   expect(rampColour(2)).toEqual(rampColour(1));
+});
+
+test.each([
+  ["examples/induction/heatmap.ts", /const STOPS[^=]*= \[([^;]+)\];/],
+  ["examples/browser/maps.js", /const stops = \[(.+)\];/],
+  ["examples/browser/maps.css", /linear-gradient\(to right, (.+)\);/],
+  ["site/site.css", /linear-gradient\(to right, (rgb.+)\);/],
+])("the ramp of %s is the same", (file, stops) => {
+  const text = readFileSync(new URL(`../../../${file}`, import.meta.url), "utf8");
+  const colours = Array.from(stops.exec(text)![1]!.matchAll(/(\d+),? (\d+),? (\d+)/g), ([, ...channels]) =>
+    channels.map(Number),
+  );
+  expect(colours).toEqual(RAMP);
 });
