@@ -42,7 +42,7 @@ export function writePage(result: CopyResult): string {
 
 ${TASKS.flatMap((task) => LAYERS.map((layers) => `- ${answer(result, task, layers)}`)).join("\n")}
 
-A change counts if it is more than ${PLATEAU} bits and more than two standard errors over the ${seeds.length} seeds. All models have the same number of weights and of steps. That ${most} heads hurt is largely because they are too narrow for RoPE: ${withTable(result)} ([positions](#positions)). ${HEADS.at(-2)} heads were tried with RoPE only.`,
+A change counts if it is more than ${PLATEAU} bits and more than two standard errors over the ${seeds.length} seeds. Models of as many layers have as many weights, and all models as many steps. That ${most} heads hurt is largely because they are too narrow for RoPE: ${withTable(result)} ([positions](#positions)). ${HEADS.at(-2)} heads were tried with RoPE only.`,
     results: `![Loss against heads](heads.svg)
 
 ${mainTable(result)}
