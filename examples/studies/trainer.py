@@ -20,7 +20,6 @@ def read_options(steps):
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--steps", type=int, default=steps)
-    # The measured times are those of one core.
     torch.set_num_threads(1)
     return parser.parse_args()
 
