@@ -65,7 +65,7 @@ Who knows which tokens are still to come, but not their order, takes ${bits(unor
 - ${steps} steps of Adam on ${rows} new sequences each, with the same rate (${rate}, falling to 0 in the second half) for all. The models of one shape are trained side by side, each from its own seed.
 - Validation: ${validationRows} sequences of a seed that no training has. Curves are PyTorch's. All other numbers are computed by headwise from the checkpoints, by \`forward\`, \`forwardWith\` and \`headScores\`. Its logits differ from those of PyTorch by at most ${worst.toExponential(1)}, over ${groups.length * seeds.length} models.`,
     limits: `One width, one rate and one number of steps: losses that still fall at the last step (${most} heads, one layer) would go on to fall. "Hurts" means at equal steps. The text is synthetic, and models in use have heads of mostly 64 dimensions or more, and so 32 speeds of RoPE or more: the loss from narrow heads says nothing about them.`,
-    minutes: 6,
+    minutes: 7,
     torch,
   });
 }
